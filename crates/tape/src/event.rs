@@ -1,0 +1,436 @@
+//! What one record of a ring looks like.
+//!
+//! Every event is a [`Head`] followed by a fixed body and, for some kinds, a payload; its length is a multiple of eight
+//! bytes and includes the head. Bodies are plain words in native byte order with no implicit padding, so a record is
+//! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
+//! nobody's business here: the agent writes facts, `insight` explains them.
+
+/// Starts every event.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// One of the `kind` constants.
+    pub kind: u16,
+    /// Kind-specific flags.
+    pub flags: u16,
+    /// Bytes of the whole event, head included; a multiple of 8.
+    pub len: u32,
+    /// Time stamp counter when the event began.
+    pub tsc: u64,
+}
+
+/// Event kinds.
+pub mod kind {
+    pub const RING: u16 = 1;
+    pub const ENTRY: u16 = 2;
+    pub const IOCTL: u16 = 3;
+    pub const MMAP: u16 = 4;
+    pub const MUNMAP: u16 = 5;
+    pub const MREMAP: u16 = 6;
+    pub const OPEN: u16 = 7;
+    pub const CLOSE: u16 = 8;
+    pub const DUP: u16 = 9;
+    pub const CHANNEL: u16 = 10;
+    pub const TOKEN: u16 = 11;
+    pub const CHANNEL_END: u16 = 12;
+    pub const PAGE: u16 = 13;
+    pub const SITE: u16 = 14;
+    pub const NOTE: u16 = 15;
+    pub const GAP: u16 = 16;
+}
+
+/// Which file a descriptor is.
+pub mod file {
+    pub const OTHER: u32 = 0;
+    /// `/dev/nvidiactl`
+    pub const CTL: u32 = 1;
+    /// `/dev/nvidia-uvm`
+    pub const UVM: u32 = 2;
+    /// Another `/dev/nvidia*` node (modeset, caps, uvm-tools)
+    pub const NODE: u32 = 3;
+    /// `/dev/nvidiaN` is `GPU + N`.
+    pub const GPU: u32 = 0x100;
+}
+
+/// A slot number that means 'no channel known'.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// A doorbell was rung. The entries it brought follow in the same ring, as [`EntryBody`] events.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingBody {
+    /// The value stored to the doorbell: the channel's work-submit token.
+    pub token: u32,
+    /// The agent's channel slot, or [`NO_SLOT`] when the token belongs to no channel it knows.
+    pub slot: u32,
+    /// Counts the rings of this channel, from 0: orders them across threads.
+    pub seq: u64,
+    /// GP_PUT before and after, as indices into the GPFIFO.
+    pub put_from: u32,
+    pub put_to: u32,
+    /// Thread that rang.
+    pub tid: u32,
+    /// Which doorbell page (slot of the agent's page table).
+    pub page: u32,
+}
+
+pub mod ring_flags {
+    /// Seen by a trap (else by a rewritten site).
+    pub const TRAPPED: u16 = 1;
+    /// Rung by another thread that found this channel's tap busy and handed its submission over.
+    pub const HANDED_OVER: u16 = 2;
+}
+
+/// One GPFIFO entry and as many words of its pushbuffer segment as one event holds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryBody {
+    /// The eight bytes in the GPFIFO.
+    pub gp: u64,
+    /// Counts the entries of this channel, from 0.
+    pub seq: u64,
+    pub slot: u32,
+    /// Index in the GPFIFO.
+    pub index: u32,
+    /// Words that follow in this event.
+    pub words: u32,
+    /// Why there are fewer words than the entry says: one of [`lack`].
+    pub lack: u32,
+}
+
+/// Why an entry's words are not, or not all, on the tape.
+pub mod lack {
+    pub const NONE: u32 = 0;
+    /// The segment's address has no CPU mapping in the program: only the address is known.
+    pub const UNMAPPED: u32 = 1;
+    /// Segment longer than the agent records (the rest is left out).
+    pub const TOO_LONG: u32 = 2;
+    /// The ring was full (counted as a gap as well).
+    pub const RING_FULL: u32 = 3;
+}
+
+pub mod entry_flags {
+    /// The same entry goes on in the next ENTRY event of this ring.
+    pub const MORE: u16 = 1;
+    /// Goes on from the ENTRY event before.
+    pub const CONTINUED: u16 = 2;
+    /// Payload words were zeroed (`--no-data`).
+    pub const SCRUBBED: u16 = 4;
+    /// The segment lies in video memory and was read through BAR1.
+    pub const FROM_VIDEO: u16 = 8;
+}
+
+/// A driver call: `arg` bytes follow (as they were when the call returned), then, on the next multiple of eight,
+/// `nested` bytes (what RM_ALLOC and RM_CONTROL parameters point to, after the call).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoctlBody {
+    pub fd: i32,
+    /// One of [`file`].
+    pub file: u32,
+    pub request: u64,
+    pub ret: i32,
+    pub errno: i32,
+    pub arg: u32,
+    pub nested: u32,
+    /// TSC when the call returned.
+    pub tsc_end: u64,
+}
+
+pub mod ioctl_flags {
+    /// The argument is UVM_MAP_EXTERNAL_ALLOCATION, kept as bytes 0..60 followed by bytes 9240..9264.
+    pub const UVM_MAP_SHORT: u16 = 1;
+    /// `nested` is shorter than what the program passed.
+    pub const NESTED_CUT: u16 = 2;
+}
+
+/// mmap of a driver file, or anything else that makes a mapping the graph needs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MmapBody {
+    /// Where the mapping came to lie; -1 as u64 when the call failed.
+    pub addr: u64,
+    pub len: u64,
+    pub offset: u64,
+    pub fd: i32,
+    pub file: u32,
+    pub prot: u32,
+    pub flags: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MunmapBody {
+    pub addr: u64,
+    pub len: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MremapBody {
+    pub old: u64,
+    pub old_len: u64,
+    pub new: u64,
+    pub new_len: u64,
+}
+
+/// open: the path follows (`words` holds its length in bytes). close and dup use the same body.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileBody {
+    pub fd: i32,
+    /// dup: the new descriptor; else -1.
+    pub other: i32,
+    pub file: u32,
+    /// Bytes of path that follow.
+    pub path: u32,
+}
+
+/// The agent began to follow a channel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelBody {
+    pub slot: u32,
+    pub client: u32,
+    pub handle: u32,
+    pub class: u32,
+    /// GPU virtual address of the GPFIFO.
+    pub gpfifo: u64,
+    pub entries: u32,
+    /// How its ring is watched: one of [`watch`].
+    pub watch: u32,
+}
+
+/// How the agent watches a channel's GPFIFO and USERD.
+pub mod watch {
+    /// Reads the program's own mapping (host memory, or video memory through BAR1).
+    pub const DIRECT: u32 = 0;
+    /// Ordinary memory lies at the program's addresses, entries are forwarded.
+    pub const SHADOW: u32 = 1;
+    /// GPFIFO or USERD has no CPU mapping: rings are seen, entries are not.
+    pub const BLIND: u32 = 2;
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenBody {
+    pub slot: u32,
+    pub token: u32,
+}
+
+/// A channel was freed, or the program ended.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelEndBody {
+    pub slot: u32,
+    /// GP_PUT as it stood in USERD at the end.
+    pub put: u32,
+    /// Entries that GP_PUT accounts for since the channel began, wraps counted.
+    pub entries: u64,
+    /// Doorbells rung for it.
+    pub rings: u64,
+}
+
+/// A doorbell page was recognised.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageBody {
+    pub page: u32,
+    pub class: u32,
+    pub addr: u64,
+    pub len: u64,
+    /// 1 if tapped, else 0 and a NOTE says why.
+    pub tapped: u32,
+    pub handle: u32,
+}
+
+/// An instruction that rings a doorbell. The code bytes and the module's path follow (`path` bytes).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteBody {
+    pub ip: u64,
+    /// Offset in the module's file mapping, 0 if unknown.
+    pub offset: u64,
+    pub code: [u8; 16],
+    /// 1 if rewritten, 0 if it goes on trapping.
+    pub patched: u32,
+    /// Why not: one of [`site_why`].
+    pub why: u32,
+    /// Bytes of module path that follow.
+    pub path: u32,
+    pub pad: u32,
+}
+
+/// Why a site was not rewritten.
+pub mod site_why {
+    pub const NONE: u32 = 0;
+    pub const TAP_IS_TRAP: u32 = 1;
+    /// Neither dead padding after it nor a long enough instruction.
+    pub const SHAPE: u32 = 2;
+    /// No room for a stub within 2 GiB.
+    pub const NO_STUB: u32 = 3;
+    /// mprotect or membarrier refused.
+    pub const REFUSED: u32 = 4;
+    /// Out of slots for sites.
+    pub const FULL: u32 = 5;
+    /// A load, or a store of another width than four bytes.
+    pub const NOT_A_DOORBELL: u32 = 6;
+}
+
+/// Something a reader should know. `text` bytes of UTF-8 follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoteBody {
+    pub text: u32,
+    pub pad: u32,
+}
+
+/// Events that did not fit into the ring since the last one that did.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GapBody {
+    pub events: u64,
+    /// GPFIFO entries among them.
+    pub entries: u64,
+    pub bytes: u64,
+}
+
+/// Plain words: may be written to and read from a ring as they lie in memory.
+///
+/// # Safety
+/// The type is `repr(C)`, has no padding and every bit pattern is a value.
+pub unsafe trait Plain: Copy + Default {}
+
+macro_rules! plain {
+    ($($t:ty = $size:literal),* $(,)?) => {$(
+        // SAFETY: repr(C) of integers whose sizes add up to the size of the whole (asserted), so there is no padding.
+        unsafe impl Plain for $t {}
+        const _: () = assert!(core::mem::size_of::<$t>() == $size && $size % 8 == 0);
+    )*};
+}
+
+plain! {
+    Head = 16, RingBody = 32, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
+    FileBody = 16, ChannelBody = 32, TokenBody = 8, ChannelEndBody = 24, PageBody = 32, SiteBody = 48, NoteBody = 8,
+    GapBody = 24,
+}
+
+/// Bytes of a value, for writing it.
+pub fn bytes_of<T: Plain>(v: &T) -> &[u8] {
+    // SAFETY: Plain has no padding, so all its bytes are initialised.
+    unsafe { core::slice::from_raw_parts((v as *const T).cast(), core::mem::size_of::<T>()) }
+}
+
+fn read<T: Plain>(b: &[u8], at: usize) -> Option<T> {
+    let b = b.get(at..at.checked_add(core::mem::size_of::<T>())?)?;
+    // SAFETY: the slice has the size of T, every bit pattern is a T, and the read is unaligned.
+    Some(unsafe { b.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// A parsed event. Payloads borrow from the chunk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Body<'a> {
+    Ring(RingBody),
+    /// The words as little-endian bytes, four a word.
+    Entry(EntryBody, &'a [u8]),
+    /// arg bytes, nested bytes
+    Ioctl(IoctlBody, &'a [u8], &'a [u8]),
+    Mmap(MmapBody),
+    Munmap(MunmapBody),
+    Mremap(MremapBody),
+    Open(FileBody, &'a [u8]),
+    Close(FileBody),
+    Dup(FileBody),
+    Channel(ChannelBody),
+    Token(TokenBody),
+    ChannelEnd(ChannelEndBody),
+    Page(PageBody),
+    Site(SiteBody, &'a [u8]),
+    Note(&'a [u8]),
+    Gap(GapBody),
+    /// A kind that this version does not know; kept so that it can be counted.
+    Unknown,
+}
+
+/// One event of a ring.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Event<'a> {
+    pub head: Head,
+    pub body: Body<'a>,
+}
+
+impl<'a> Event<'a> {
+    /// Parses the event at the start of `b` and says how many bytes it took. `None` if the bytes are no whole event.
+    pub fn parse(b: &'a [u8]) -> Option<(Event<'a>, usize)> {
+        let head: Head = read(b, 0)?;
+        let len = head.len as usize;
+        if len < 16 || len % 8 != 0 || len > b.len() {
+            return None;
+        }
+        let b = &b[..len];
+        let tail = |body: usize, n: u32| b.get(16 + body..(16 + body).checked_add(n as usize)?);
+        let body = match head.kind {
+            kind::RING => Body::Ring(read(b, 16)?),
+            kind::ENTRY => {
+                let e: EntryBody = read(b, 16)?;
+                Body::Entry(e, tail(32, e.words.checked_mul(4)?)?)
+            }
+            kind::IOCTL => {
+                let i: IoctlBody = read(b, 16)?;
+                let arg = tail(40, i.arg)?;
+                let from = 40 + (i.arg as usize).next_multiple_of(8);
+                Body::Ioctl(i, arg, tail(from, i.nested)?)
+            }
+            kind::MMAP => Body::Mmap(read(b, 16)?),
+            kind::MUNMAP => Body::Munmap(read(b, 16)?),
+            kind::MREMAP => Body::Mremap(read(b, 16)?),
+            kind::OPEN => {
+                let f: FileBody = read(b, 16)?;
+                Body::Open(f, tail(16, f.path)?)
+            }
+            kind::CLOSE => Body::Close(read(b, 16)?),
+            kind::DUP => Body::Dup(read(b, 16)?),
+            kind::CHANNEL => Body::Channel(read(b, 16)?),
+            kind::TOKEN => Body::Token(read(b, 16)?),
+            kind::CHANNEL_END => Body::ChannelEnd(read(b, 16)?),
+            kind::PAGE => Body::Page(read(b, 16)?),
+            kind::SITE => {
+                let s: SiteBody = read(b, 16)?;
+                Body::Site(s, tail(48, s.path)?)
+            }
+            kind::NOTE => {
+                let n: NoteBody = read(b, 16)?;
+                Body::Note(tail(8, n.text)?)
+            }
+            kind::GAP => Body::Gap(read(b, 16)?),
+            _ => Body::Unknown,
+        };
+        Some((Event { head, body }, len))
+    }
+}
+
+/// Events of a chunk, in order. Stops at the first bytes that are no event; [`Events::rest`] says how many were left.
+pub struct Events<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Events<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Events { bytes }
+    }
+
+    /// Bytes not yet parsed.
+    pub fn rest(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl<'a> Iterator for Events<'a> {
+    type Item = Event<'a>;
+
+    fn next(&mut self) -> Option<Event<'a>> {
+        let (e, n) = Event::parse(self.bytes)?;
+        self.bytes = &self.bytes[n..];
+        Some(e)
+    }
+}
