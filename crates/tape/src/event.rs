@@ -364,7 +364,7 @@ impl<'a> Event<'a> {
     pub fn parse(b: &'a [u8]) -> Option<(Event<'a>, usize)> {
         let head: Head = read(b, 0)?;
         let len = head.len as usize;
-        if len < 16 || len % 8 != 0 || len > b.len() {
+        if len < 16 || !len.is_multiple_of(8) || len > b.len() {
             return None;
         }
         let b = &b[..len];

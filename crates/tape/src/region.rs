@@ -1,0 +1,154 @@
+//! The memory that agent and recorder share: one file (a memfd of the recorder's) laid out as
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | [`Control`]: one page of settings and counters |
+//! | [`SLOTS_AT`] | [`SLOTS`] channel slots: what the agent knows of each channel, readable after the program died |
+//! | [`SHADOW_AT`] | shadow pages: what lies at the program's GPFIFO and USERD addresses instead of video memory |
+//! | [`RINGS_AT`] | [`RINGS`] rings, each a page of [`RingHead`] and `ring_bytes` of events |
+//!
+//! Invariant: every field that both sides write is atomic; each has one writer, named at the field.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+/// "DRBLRGN1"
+pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
+/// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
+pub const VERSION: u32 = 1;
+
+pub const PAGE: usize = 4096;
+/// Rings at most: threads that are alive and have recorded something.
+pub const RINGS: usize = 1024;
+/// Channels followed at a time (slots of freed channels are used again).
+pub const SLOTS: usize = 512;
+pub const SLOTS_AT: usize = PAGE;
+pub const SHADOW_AT: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
+/// Bytes of shadow pages: 12 KiB a channel of 1024 entries.
+pub const SHADOW_BYTES: usize = 16 << 20;
+pub const RINGS_AT: usize = SHADOW_AT + SHADOW_BYTES;
+
+/// How doorbells are tapped.
+pub mod tap {
+    pub const AUTO: u32 = 0;
+    pub const TRAP: u32 = 1;
+    pub const PATCH: u32 = 2;
+    /// Driver calls only.
+    pub const OFF: u32 = 3;
+}
+
+/// What happens when a ring is full.
+pub mod on_full {
+    /// Count a gap and go on.
+    pub const GAP: u32 = 0;
+    /// Wait for the recorder.
+    pub const WAIT: u32 = 1;
+}
+
+/// Page 0.
+#[repr(C)]
+pub struct Control {
+    pub magic: u64,
+    pub version: u32,
+    /// [`tap`]; set by the recorder before the program starts.
+    pub tap: u32,
+    /// [`on_full`]; set by the recorder.
+    pub on_full: u32,
+    /// Power of two; set by the recorder.
+    pub ring_bytes: u32,
+    /// Process that may record. Written once by the recorder between fork and exec; 0 lets the first agent in.
+    pub pid: AtomicI32,
+    /// 1 once an agent is at work, 2 when it has finished (its last events are in the rings). Agent.
+    pub state: AtomicU32,
+    /// The recorder's heartbeat: goes up while it drains. A waiter that sees it stand still for a second goes on. Recorder.
+    pub beat: AtomicU64,
+    /// 1 when the recorder has stopped taking events (disk full, limit reached): taps record nothing more. Recorder.
+    pub stopped: AtomicU32,
+    /// Rings claimed so far (highest index + 1). Agent.
+    pub rings: AtomicU32,
+    /// Rings whose memory the recorder has made resident ahead of use. Recorder.
+    pub ready: AtomicU32,
+    /// Sites rewritten. Agent.
+    pub patched: AtomicU32,
+    /// Doorbells seen by traps / by rewritten sites / whose token no known channel has. Agent.
+    pub trapped: AtomicU64,
+    pub tapped: AtomicU64,
+    pub strangers: AtomicU64,
+    /// Events lost because no ring was free. Agent.
+    pub ringless: AtomicU64,
+    /// Why the agent gave up a strategy: bits of [`trouble`]. Agent.
+    pub trouble: AtomicU32,
+    /// An agent of another layout found this region and left it alone: its version. Agent.
+    pub refused: AtomicU32,
+}
+
+pub mod trouble {
+    /// An instruction that touched a doorbell page could not be decoded; the page was opened and is no longer tapped.
+    pub const UNDECODED: u32 = 1;
+    /// The second mapping of a doorbell page failed: not tapped.
+    pub const NO_SECOND_MAPPING: u32 = 2;
+    /// A ring in video memory could not be shadowed; read through BAR1 instead.
+    pub const NO_SHADOW: u32 = 4;
+    /// A fixed table was full (channels, pages, mappings, memories).
+    pub const TABLE_FULL: u32 = 8;
+    /// membarrier or mprotect of code refused: sites go on trapping.
+    pub const NO_PATCH: u32 = 16;
+    /// The driver is none that we know: channel layout not trusted, nothing tapped.
+    pub const UNKNOWN_DRIVER: u32 = 32;
+}
+
+/// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.
+#[repr(C, align(64))]
+pub struct Slot {
+    /// 0 free, 1 in use, 2 ended and not yet used again.
+    pub state: AtomicU32,
+    pub token: AtomicU32,
+    pub client: AtomicU32,
+    pub handle: AtomicU32,
+    /// Rings waiting for the tap; the thread that raises it from 0 is the owner.
+    pub claim: AtomicU32,
+    /// GP_PUT as last seen.
+    pub put: AtomicU32,
+    pub entries_total: AtomicU64,
+    pub rings_total: AtomicU64,
+    /// Entries that were seen but not recorded (gaps).
+    pub lost: AtomicU64,
+    /// Offset of this channel's shadow USERD page in the region, 0 if it has none: GP_PUT lies there at +0x8C.
+    pub shadow_userd: AtomicU64,
+    /// Counts the uses of this slot.
+    pub generation: AtomicU32,
+    pub entries: AtomicU32,
+}
+
+/// First page of a ring.
+#[repr(C, align(128))]
+pub struct RingHead {
+    /// Bytes ever published. Agent.
+    pub head: AtomicU64,
+    _pad0: [u64; 15],
+    /// Bytes ever taken. Recorder.
+    pub tail: AtomicU64,
+    _pad1: [u64; 15],
+    /// 0 free, 1 claimed. The agent claims, the recorder frees after the thread has died and the ring is empty.
+    pub state: AtomicU32,
+    /// Thread that writes. Agent.
+    pub tid: AtomicI32,
+    /// Events, entries and bytes lost so far because the ring was full. Agent.
+    pub gap_events: AtomicU64,
+    pub gap_entries: AtomicU64,
+    pub gap_bytes: AtomicU64,
+    /// Counts the threads that have owned this ring. Agent.
+    pub generation: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Control>() <= PAGE && size_of::<RingHead>() <= PAGE);
+const _: () = assert!(SHADOW_AT.is_multiple_of(PAGE) && RINGS_AT.is_multiple_of(PAGE));
+
+/// Offset of ring `i`'s head page.
+pub const fn ring_at(i: usize, ring_bytes: usize) -> usize {
+    RINGS_AT + i * (PAGE + ring_bytes)
+}
+
+/// Bytes of the whole region. Sparse: only what is used takes memory.
+pub const fn region_bytes(ring_bytes: usize) -> usize {
+    ring_at(RINGS, ring_bytes)
+}
