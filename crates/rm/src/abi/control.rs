@@ -1,0 +1,117 @@
+//! RM_CONTROL commands and what their `params` point to.
+//!
+//! Source: `ctrl0000*.h`, `ctrl0080gpu.h`, `ctrl2080gpu.h`, `ctrl2080ce.h`, `ctrla06c.h`, `ctrla06fgpfifo.h`, `ctrlc36f.h`.
+
+use super::plain_struct;
+
+/// NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN: out u32 token.
+pub const CTRL_WORK_SUBMIT_TOKEN: u32 = 0xc36f_0108;
+/// NVC36F_CTRL_CMD_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX
+pub const SET_TOKEN_NOTIF_INDEX: u32 = 0xc36f_010a;
+/// NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2
+pub const BUILD_VERSION_V2: u32 = 0x13e;
+/// NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS
+pub const GPU_ATTACHED_IDS: u32 = 0x201;
+/// NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2
+pub const GPU_ID_INFO_V2: u32 = 0x205;
+/// NV0000_CTRL_CMD_GPU_GET_PROBED_IDS; its struct differs by version.
+pub const GPU_PROBED_IDS: u32 = 0x214;
+/// NV0000_CTRL_CMD_GPU_ATTACH_IDS
+pub const GPU_ATTACH_IDS: u32 = 0x215;
+/// NV0080_CTRL_CMD_GPU_GET_CLASSLIST
+pub const CLASS_LIST: u32 = 0x80_0201;
+/// NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2; its struct differs by version.
+pub const CLASS_LIST_V2: u32 = 0x80_0292;
+/// NV2080_CTRL_CMD_GPU_GET_GID_INFO
+pub const GID_INFO: u32 = 0x2080_014a;
+/// NV2080_CTRL_CMD_CE_GET_ALL_CAPS
+pub const CE_ALL_CAPS: u32 = 0x2080_2a0a;
+/// NVA06C_CTRL_CMD_GPFIFO_SCHEDULE: a channel group.
+pub const GROUP_SCHEDULE: u32 = 0xa06c_0101;
+/// NVA06F_CTRL_CMD_GPFIFO_SCHEDULE: a channel.
+pub const CHANNEL_SCHEDULE: u32 = 0xa06f_0103;
+/// NVA06F_CTRL_CMD_BIND
+pub const CHANNEL_BIND: u32 = 0xa06f_0104;
+
+plain_struct! {
+    /// NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS
+    pub struct WorkSubmitToken = 4 {
+        pub token: u32,
+    }
+
+    /// NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS, for channels and groups.
+    pub struct Schedule = 3 {
+        pub enable: u8,
+        pub skip_submit: u8,
+        pub skip_enable: u8,
+    }
+
+    /// NVA06F_CTRL_BIND_PARAMS
+    pub struct Bind = 4 {
+        pub engine_type: u32,
+    }
+
+    /// NV0000_CTRL_GPU_GET_ATTACHED_IDS_PARAMS: unused slots hold 0xFFFFFFFF.
+    pub struct AttachedIds = 128 {
+        pub gpu_ids: [u32; 32],
+    }
+
+    /// NV0000_CTRL_GPU_ATTACH_IDS_PARAMS: ends at 0xFFFFFFFF; 0xFFFF first attaches all.
+    pub struct AttachIds = 132 {
+        pub gpu_ids: [u32; 32],
+        pub failed_id: u32,
+    }
+
+    /// NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS
+    pub struct GpuIdInfo = 32 {
+        /// In.
+        pub gpu_id: u32,
+        pub gpu_flags: u32,
+        pub device_instance: u32,
+        pub subdevice_instance: u32,
+        pub sli_status: u32,
+        pub board_id: u32,
+        pub gpu_instance: u32,
+        pub numa_id: i32,
+    }
+
+    /// NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_V2_PARAMS
+    pub struct BuildVersion = 1032 {
+        pub driver_version: [u8; 256],
+        pub version: [u8; 256],
+        pub branch: [u8; 256],
+        pub title: [u8; 256],
+        pub changelist: u32,
+        pub official_changelist: u32,
+    }
+
+    /// NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS: first called with no list to learn the count.
+    pub struct ClassList = 16 {
+        pub count: u32,
+        pub pad: u32,
+        /// Address of `count` u32.
+        pub list: u64,
+    }
+
+    /// NV2080_CTRL_GPU_GET_GID_INFO_PARAMS
+    pub struct GidInfo = 268 {
+        pub index: u32,
+        /// [`GidInfo::BINARY`] or 0 for text.
+        pub flags: u32,
+        pub length: u32,
+        pub data: [u8; 256],
+    }
+
+    /// NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS
+    pub struct CeAllCaps = 136 {
+        /// Two bytes a copy engine; byte 0 bit 0: it belongs to graphics (GRCE).
+        pub caps: [[u8; 2]; 64],
+        /// Bit n: engine n is there.
+        pub present: u64,
+    }
+}
+
+impl GidInfo {
+    /// NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY
+    pub const BINARY: u32 = 2;
+}

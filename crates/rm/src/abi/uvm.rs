@@ -1,0 +1,211 @@
+//! UVM ioctls: plain numbers without a size, so a wrong struct is not noticed by the kernel.
+//!
+//! Source: `uvm_ioctl.h`, `uvm_linux_ioctl.h`, `uvm_types.h` of 570.133.20 and 580.105.08: the same layouts in both.
+//! From 590 on UVM_FREE and UVM_UNREGISTER_CHANNEL are shorter; see [`super::Abi::uvm_allowed`].
+
+use super::{Plain, plain_struct};
+
+pub const INITIALIZE: u64 = 0x3000_0001;
+pub const DEINITIALIZE: u64 = 0x3000_0002;
+pub const REGISTER_GPU_VASPACE: u64 = 25;
+pub const UNREGISTER_GPU_VASPACE: u64 = 26;
+pub const REGISTER_CHANNEL: u64 = 27;
+pub const UNREGISTER_CHANNEL: u64 = 28;
+pub const ENABLE_PEER_ACCESS: u64 = 29;
+pub const DISABLE_PEER_ACCESS: u64 = 30;
+pub const MAP_EXTERNAL_ALLOCATION: u64 = 33;
+pub const FREE: u64 = 34;
+pub const REGISTER_GPU: u64 = 37;
+pub const UNREGISTER_GPU: u64 = 38;
+pub const PAGEABLE_MEM_ACCESS: u64 = 39;
+pub const MIGRATE: u64 = 51;
+pub const MAP_DYNAMIC_PARALLELISM_REGION: u64 = 65;
+pub const UNMAP_EXTERNAL: u64 = 66;
+pub const ALLOC_SEMAPHORE_POOL: u64 = 68;
+pub const VALIDATE_VA_RANGE: u64 = 72;
+pub const CREATE_EXTERNAL_RANGE: u64 = 73;
+pub const MAP_EXTERNAL_SPARSE: u64 = 74;
+pub const MM_INITIALIZE: u64 = 75;
+
+/// Bytes of UVM_MAP_EXTERNAL_ALLOCATION_PARAMS: base@0, length@8, offset@16, perGpuAttributes[256] of 36 bytes@24,
+/// gpuAttributesCount@9240, rmCtrlFd@9248, hClient@9252, hMemory@9256, rmStatus@9260.
+pub const MAP_EXTERNAL_SIZE: usize = 9264;
+/// In a recording: bytes 0..60 (one GPU's attributes) and 9240..9264 of it.
+pub const MAP_EXTERNAL_SHORT_SIZE: usize = 60 + 24;
+
+/// The call's name, without its `UVM_`.
+pub const fn name(request: u64) -> Option<&'static str> {
+    Some(match request {
+        INITIALIZE => "INITIALIZE",
+        DEINITIALIZE => "DEINITIALIZE",
+        REGISTER_GPU_VASPACE => "REGISTER_GPU_VASPACE",
+        UNREGISTER_GPU_VASPACE => "UNREGISTER_GPU_VASPACE",
+        REGISTER_CHANNEL => "REGISTER_CHANNEL",
+        UNREGISTER_CHANNEL => "UNREGISTER_CHANNEL",
+        ENABLE_PEER_ACCESS => "ENABLE_PEER_ACCESS",
+        DISABLE_PEER_ACCESS => "DISABLE_PEER_ACCESS",
+        MAP_EXTERNAL_ALLOCATION => "MAP_EXTERNAL_ALLOCATION",
+        FREE => "FREE",
+        REGISTER_GPU => "REGISTER_GPU",
+        UNREGISTER_GPU => "UNREGISTER_GPU",
+        PAGEABLE_MEM_ACCESS => "PAGEABLE_MEM_ACCESS",
+        MIGRATE => "MIGRATE",
+        MAP_DYNAMIC_PARALLELISM_REGION => "MAP_DYNAMIC_PARALLELISM_REGION",
+        UNMAP_EXTERNAL => "UNMAP_EXTERNAL",
+        ALLOC_SEMAPHORE_POOL => "ALLOC_SEMAPHORE_POOL",
+        VALIDATE_VA_RANGE => "VALIDATE_VA_RANGE",
+        CREATE_EXTERNAL_RANGE => "CREATE_EXTERNAL_RANGE",
+        MAP_EXTERNAL_SPARSE => "MAP_EXTERNAL_SPARSE",
+        MM_INITIALIZE => "MM_INITIALIZE",
+        _ => return None,
+    })
+}
+
+plain_struct! {
+    /// UVM_INITIALIZE_PARAMS
+    pub struct Initialize = 16 {
+        /// [`Initialize::DISABLE_HMM`], [`Initialize::MULTI_PROCESS_SHARING`].
+        pub flags: u64,
+        pub status: u32,
+        pub pad: u32,
+    }
+
+    /// UVM_MM_INITIALIZE_PARAMS
+    pub struct MmInitialize = 8 {
+        pub uvm_fd: i32,
+        pub status: u32,
+    }
+
+    /// UVM_REGISTER_GPU_PARAMS
+    pub struct RegisterGpu = 40 {
+        pub uuid: [u8; 16],
+        pub numa_enabled: u8,
+        pub pad: [u8; 3],
+        pub numa_node: i32,
+        /// -1 unless the GPU is partitioned.
+        pub ctl_fd: i32,
+        pub client: u32,
+        pub partition: u32,
+        pub status: u32,
+    }
+
+    /// UVM_UNREGISTER_GPU_PARAMS and UVM_UNREGISTER_GPU_VASPACE_PARAMS
+    pub struct UnregisterGpu = 20 {
+        pub uuid: [u8; 16],
+        pub status: u32,
+    }
+
+    /// UVM_REGISTER_GPU_VASPACE_PARAMS
+    pub struct RegisterGpuVaspace = 32 {
+        pub uuid: [u8; 16],
+        pub ctl_fd: i32,
+        pub client: u32,
+        pub va_space: u32,
+        pub status: u32,
+    }
+
+    /// UVM_REGISTER_CHANNEL_PARAMS
+    pub struct RegisterChannel = 56 {
+        pub uuid: [u8; 16],
+        pub ctl_fd: i32,
+        pub client: u32,
+        pub channel: u32,
+        pub pad: u32,
+        /// A free window of GPU addresses for the channel's context buffers; unused for copy channels.
+        pub base: u64,
+        pub length: u64,
+        pub status: u32,
+        pub pad2: u32,
+    }
+
+    /// UVM_UNREGISTER_CHANNEL_PARAMS (570, 580)
+    pub struct UnregisterChannel = 28 {
+        pub uuid: [u8; 16],
+        pub client: u32,
+        pub channel: u32,
+        pub status: u32,
+    }
+
+    /// UVM_CREATE_EXTERNAL_RANGE_PARAMS, and UVM_FREE_PARAMS (570, 580)
+    pub struct Range = 24 {
+        pub base: u64,
+        pub length: u64,
+        pub status: u32,
+        pub pad: u32,
+    }
+
+    /// UVM_UNMAP_EXTERNAL_PARAMS, UVM_MAP_EXTERNAL_SPARSE_PARAMS, UVM_MAP_DYNAMIC_PARALLELISM_REGION_PARAMS
+    pub struct GpuRange = 40 {
+        pub base: u64,
+        pub length: u64,
+        pub uuid: [u8; 16],
+        pub status: u32,
+        pub pad: u32,
+    }
+
+    /// UvmGpuMappingAttributes
+    pub struct GpuMapping = 36 {
+        pub uuid: [u8; 16],
+        /// [`GpuMapping::READ_WRITE_ATOMIC`] and its neighbours.
+        pub mapping: u32,
+        pub caching: u32,
+        pub format: u32,
+        pub element_bits: u32,
+        pub compression: u32,
+    }
+
+    /// UVM_MAP_EXTERNAL_ALLOCATION_PARAMS
+    pub struct MapExternal = 9264 {
+        pub base: u64,
+        pub length: u64,
+        /// In the memory object.
+        pub offset: u64,
+        pub gpus: [GpuMapping; 256],
+        pub gpu_count: u64,
+        pub ctl_fd: i32,
+        pub client: u32,
+        pub memory: u32,
+        pub status: u32,
+    }
+
+    /// The first 60 bytes of UVM_MAP_EXTERNAL_ALLOCATION_PARAMS: up to the first GPU's attributes.
+    pub struct MapExternalHead = 64 {
+        pub base: u64,
+        pub length: u64,
+        pub offset: u64,
+        pub gpu: GpuMapping,
+        /// Not the kernel's: keeps the words aligned.
+        pub pad: u32,
+    }
+
+    /// The last 24 bytes of UVM_MAP_EXTERNAL_ALLOCATION_PARAMS.
+    pub struct MapExternalTail = 24 {
+        pub gpu_count: u64,
+        pub ctl_fd: i32,
+        pub client: u32,
+        pub memory: u32,
+        pub status: u32,
+    }
+}
+
+impl Initialize {
+    pub const DISABLE_HMM: u64 = 1;
+    pub const MULTI_PROCESS_SHARING: u64 = 2;
+}
+
+impl GpuMapping {
+    pub const DEFAULT: u32 = 0;
+    pub const READ_WRITE_ATOMIC: u32 = 1;
+    pub const READ_WRITE: u32 = 2;
+    pub const READ_ONLY: u32 = 3;
+}
+
+/// Splits a recorded UVM_MAP_EXTERNAL_ALLOCATION argument, whole or in short form. `None` if it is neither.
+pub fn map_external(arg: &[u8]) -> Option<(MapExternalHead, MapExternalTail)> {
+    let tail_at = match arg.len() {
+        n if n >= MAP_EXTERNAL_SIZE => MAP_EXTERNAL_SIZE - 24,
+        MAP_EXTERNAL_SHORT_SIZE => 60,
+        _ => return None,
+    };
+    Some((MapExternalHead::read_short(&arg[..60]), MapExternalTail::read(&arg[tail_at..])?))
+}
