@@ -1,0 +1,212 @@
+//! The class tables: what each method and field of an object class is called.
+//!
+//! Built from `classes/*.tsv`. A lookup by offset is one array access. A class without a table is unknown: callers print its methods raw.
+
+/// A value's name within a field: `(name, value)`.
+pub type Enum = (&'static str, u32);
+
+/// Bits `hi..=lo` of a method's data word.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Field {
+    pub name: &'static str,
+    pub hi: u8,
+    pub lo: u8,
+    pub enums: &'static [Enum],
+}
+
+impl Field {
+    /// The field's bits, moved down to bit 0.
+    pub fn extract(&self, word: u32) -> u32 {
+        (word >> (self.lo & 31)) & self.mask()
+    }
+
+    /// `word` with this field set to the low bits of `value`.
+    pub fn insert(&self, word: u32, value: u32) -> u32 {
+        let mask = self.mask() << (self.lo & 31);
+        (word & !mask) | ((value << (self.lo & 31)) & mask)
+    }
+
+    /// Name of a value of this field, as given by [`Field::extract`].
+    pub fn enum_name(&self, value: u32) -> Option<&'static str> {
+        self.enums.iter().find(|(_, v)| *v == value).map(|(name, _)| *name)
+    }
+
+    /// Value of a name of this field.
+    pub fn enum_value(&self, name: &str) -> Option<u32> {
+        self.enums.iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
+    }
+
+    fn mask(&self) -> u32 {
+        u32::MAX >> (31 - u32::from(self.hi.saturating_sub(self.lo)).min(31))
+    }
+}
+
+/// One method; an array of `count` methods, `stride` bytes apart, when `stride` is not zero.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Method {
+    pub name: &'static str,
+    /// In bytes.
+    pub offset: u16,
+    /// In bytes; 0 for a single method.
+    pub stride: u16,
+    pub count: u16,
+    pub fields: &'static [Field],
+}
+
+impl Method {
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|f| f.name == name)
+    }
+}
+
+/// A method at an offset, with its index where it is an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MethodRef {
+    pub method: &'static Method,
+    pub index: Option<u32>,
+}
+
+/// An object class: the methods that one engine (or the host) understands.
+pub struct Class {
+    pub id: u32,
+    pub name: &'static str,
+    /// Sorted by offset.
+    pub methods: &'static [Method],
+    /// For each word of method space, one more than the method's place in `methods`; 0 for none.
+    index: &'static [u16; 4096],
+}
+
+impl core::fmt::Debug for Class {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}({:#06x})", self.name, self.id)
+    }
+}
+
+impl PartialEq for Class {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Class {}
+
+/// What an engine class is for. The methods of one family lie at the same offsets in every generation that has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// 0x..6F: the methods that the host itself executes.
+    Host,
+    /// 0x..B5.
+    Copy,
+    /// 0x..C0.
+    Compute,
+    /// 0x..40: inline to memory.
+    InlineToMemory,
+}
+
+impl Family {
+    /// The family of a class id, tables or not: the low byte says it.
+    pub fn of(id: u32) -> Option<Family> {
+        match id & 0xff {
+            _ if id > 0xffff => None,
+            0x6f => Some(Family::Host),
+            0xb5 => Some(Family::Copy),
+            0xc0 => Some(Family::Compute),
+            0x40 => Some(Family::InlineToMemory),
+            _ => None,
+        }
+    }
+}
+
+impl Class {
+    pub fn family(&self) -> Option<Family> {
+        Family::of(self.id)
+    }
+
+    /// The method at a byte offset.
+    pub fn method(&'static self, byte_offset: u16) -> Option<MethodRef> {
+        let slot = *self.index.get(usize::from(byte_offset / 4))?;
+        let method = self.methods.get(usize::from(slot).checked_sub(1)?)?;
+        let index = (byte_offset & !3).checked_sub(method.offset)?.checked_div(method.stride).map(u32::from);
+        Some(MethodRef { method, index })
+    }
+
+    /// The method of a name.
+    pub fn method_named(&self, name: &str) -> Option<&'static Method> {
+        self.methods.iter().find(|m| m.name == name)
+    }
+}
+
+/// The class of an id, where there is a table for it.
+pub fn by_id(id: u32) -> Option<&'static Class> {
+    ALL.binary_search_by_key(&id, |class| class.id).ok().and_then(|i| ALL.get(i)).copied()
+}
+
+include!(concat!(env!("OUT_DIR"), "/classes.rs"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_table_is_found_by_its_id_and_every_method_by_its_offset() {
+        assert!(ALL.len() >= 23);
+        for class in ALL {
+            assert_eq!(by_id(class.id), Some(*class));
+            for method in class.methods {
+                for i in 0..method.count {
+                    let at = class.method(method.offset + i * method.stride).unwrap();
+                    assert_eq!(at.method.offset, method.offset, "{class:?} {}", method.name);
+                    assert_eq!(at.index, (method.stride > 0).then_some(u32::from(i)));
+                }
+                for field in method.fields {
+                    assert!(field.hi <= 31 && field.lo <= field.hi, "{class:?} {} {}", method.name, field.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn host_tables_have_no_false_methods() {
+        for id in [0xc36f, 0xc46f, 0xc56f, 0xc76f, 0xc86f, 0xc96f, 0xca6f] {
+            let class = by_id(id).unwrap();
+            assert!(class.methods.iter().all(|m| m.offset < 0x100 && m.offset % 4 == 0), "{class:?}");
+            assert!(class.methods.windows(2).all(|w| w[0].offset < w[1].offset), "{class:?}");
+            assert_eq!(class.method(0).unwrap().method.name, "SET_OBJECT");
+            assert_eq!(class.method(0x24).unwrap().method.name, "FB_FLUSH");
+            let hi = class.method(0x60).unwrap().method;
+            assert_eq!(hi.fields[0].hi, if id >= 0xc86f { 24 } else { 7 }, "{class:?}");
+        }
+        let mem_op = by_id(0xc86f).unwrap().method_named("MEM_OP_D").unwrap();
+        assert_eq!(mem_op.field("OPERATION").unwrap().enum_name(0x10), Some("L2_FLUSH_DIRTY"));
+    }
+
+    #[test]
+    fn arrays_end_where_the_next_method_starts() {
+        let class = by_id(0xcbc0).unwrap();
+        let qmd = class.method(0x320 + 95 * 4).unwrap();
+        assert_eq!((qmd.method.name, qmd.index), ("LOAD_INLINE_QMD_DATA", Some(95)));
+        assert!(class.method(0x320 + 96 * 4).is_none());
+        assert_eq!(class.method(0x3808).unwrap().method.name, "CALL_MME_MACRO");
+        assert_eq!(class.method(0x380c).unwrap().index, Some(1));
+        assert_eq!(class.method_named("SET_MME_SHADOW_SCRATCH").unwrap().count, 256);
+    }
+
+    #[test]
+    fn a_field_is_extracted_inserted_and_named() {
+        let launch = by_id(0xc8b5).unwrap().method(0x300).unwrap().method;
+        let field = launch.field("DATA_TRANSFER_TYPE").unwrap();
+        assert_eq!(field.extract(0x182), 2);
+        assert_eq!(field.enum_name(2), Some("NON_PIPELINED"));
+        assert_eq!(field.enum_value("PIPELINED"), Some(1));
+        assert_eq!(field.insert(0x182, 1), 0x181);
+        let whole = by_id(0xc8b5).unwrap().method(0x404).unwrap().method.fields[0].extract(u32::MAX);
+        assert_eq!(whole, u32::MAX);
+    }
+
+    #[test]
+    fn unknown_classes_are_unknown() {
+        assert!(by_id(0xc8c0).is_none());
+        assert!(by_id(0).is_none());
+        assert_eq!(Family::of(0xc8c0), Some(Family::Compute));
+    }
+}

@@ -1,0 +1,445 @@
+//! From words to method writes: one [`Decoder`] for each channel.
+//!
+//! A decoder keeps what the host keeps from one GPFIFO entry to the next: a method sequence that is not finished, the class on each subchannel and the
+//! extended base address. Every word of a segment comes out exactly once: as data of a write, as a header named by the item, or as skipped.
+//! Nothing is allocated.
+
+use crate::class::{self, Class};
+use crate::gpfifo::Entry;
+use crate::header::{Header, Kind, MaskOp};
+
+/// Methods below this byte offset are executed by the host itself, whatever the subchannel.
+pub const HOST_METHODS: u16 = 0x100;
+
+/// Where writes go: a subchannel, and the class that answers there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    pub subch: u8,
+    /// Of the host class for methods below 0x100, else of what is bound to the subchannel; 0 where nothing is known to be bound.
+    pub class_id: u32,
+    /// The table of `class_id`, if there is one.
+    pub class: Option<&'static Class>,
+}
+
+impl Target {
+    /// The method at `address`, where the class is known and has it.
+    pub fn method(&self, address: u16) -> Option<class::MethodRef> {
+        self.class.and_then(|c| c.method(address))
+    }
+}
+
+/// One method write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Write {
+    /// Position in the segment of the word that holds the value (of the header, for an immediate).
+    pub word_index: u32,
+    pub target: Target,
+    /// Byte offset of the method.
+    pub address: u16,
+    pub value: u32,
+    pub kind: Kind,
+    /// Executed by the host, not by an engine (`address` below 0x100).
+    pub host: bool,
+}
+
+/// A run of words for one method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run<'a> {
+    /// Position in the segment of the first word.
+    pub word_index: u32,
+    pub target: Target,
+    pub address: u16,
+    pub words: &'a [u32],
+    pub kind: Kind,
+    pub host: bool,
+}
+
+impl<'a> Run<'a> {
+    /// The run as single writes.
+    pub fn writes(self) -> impl Iterator<Item = Write> + 'a {
+        let Run { word_index, target, address, words, kind, host } = self;
+        (word_index..).zip(words).map(move |(word_index, &value)| Write {
+            word_index,
+            target,
+            address,
+            value,
+            kind,
+            host,
+        })
+    }
+}
+
+/// What a segment is made of, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Item<'a> {
+    Write(Write),
+    /// Words of a non-incrementing sequence (also of the tail of an increment-once one), as many as lie together: thousands of words of inline
+    /// data are one item. A sequence that is cut by the end of a segment is a run in each. Such words never come as `Write`.
+    Run(Run<'a>),
+    /// The zero word, or a header with a count of 0.
+    Nop {
+        word_index: u32,
+        word: u32,
+    },
+    /// The masks do not filter what the decoder reports: which sub-device this is, the stream does not say.
+    SubdeviceMask {
+        word_index: u32,
+        op: MaskOp,
+        mask: u16,
+    },
+    /// END_PB_SEGMENT. What follows in the segment is not executed and comes as `Skipped`.
+    EndSegment {
+        word_index: u32,
+        word: u32,
+    },
+    /// Words after an END_PB_SEGMENT.
+    Skipped {
+        word_index: u32,
+        words: &'a [u32],
+    },
+    /// A word that is no header where one must stand: the channel faults here. The decoder goes on with the next word, which may be wrong.
+    Unknown {
+        word_index: u32,
+        word: u32,
+    },
+    /// One to three bytes after the last whole word ([`Decoder::segment_bytes`]).
+    Partial {
+        word_index: u32,
+        bytes: u8,
+    },
+}
+
+/// A method sequence whose data is not all seen yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pending {
+    pub kind: Kind,
+    pub subch: u8,
+    /// Of the next word.
+    pub address: u16,
+    /// Words still to come; not 0.
+    pub count: u16,
+    /// Nothing of it has been seen yet but the header.
+    pub first: bool,
+}
+
+/// Where the words of a segment entry lie, all address bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub va: u64,
+    pub dwords: u32,
+}
+
+/// The decoder of one channel's stream.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    host: Target,
+    /// Class ids of the subchannels and their tables; 0 where nothing is bound.
+    bound: [Target; 8],
+    pending: Option<Pending>,
+    extended_base: u64,
+    ended: bool,
+}
+
+impl Decoder {
+    /// `host_class`: the channel's class, such as 0xC86F. Nothing is bound to the subchannels.
+    pub fn new(host_class: u32) -> Decoder {
+        let target = |subch, class_id| Target { subch, class_id, class: class::by_id(class_id) };
+        let bound = core::array::from_fn(|subch| target(subch as u8, 0));
+        Decoder { host: target(0, host_class), bound, pending: None, extended_base: 0, ended: false }
+    }
+
+    /// Says which class answers on a subchannel, as a SET_OBJECT in the stream does. On graphics runlists the subchannels are fixed: 0 3D, 1 compute,
+    /// 2 inline to memory, 3 2D, 4 copy.
+    pub fn bind(&mut self, subch: u8, class: u32) {
+        if let Some(slot) = self.bound.get_mut(usize::from(subch)) {
+            (slot.class_id, slot.class) = (class, class::by_id(class));
+        }
+    }
+
+    /// Binds one class to every subchannel: copy engine runlists ignore the subchannel.
+    pub fn bind_all(&mut self, class: u32) {
+        (0..8).for_each(|subch| self.bind(subch, class));
+    }
+
+    /// What answers on a subchannel. (`subch` is taken modulo 8.)
+    pub fn bound(&self, subch: u8) -> Target {
+        self.bound[usize::from(subch & 7)]
+    }
+
+    pub fn host_class(&self) -> u32 {
+        self.host.class_id
+    }
+
+    /// The sequence that the next segment goes on with.
+    pub fn pending(&self) -> Option<Pending> {
+        self.pending
+    }
+
+    /// Forgets the unfinished sequence: for a gap in the recording, after which the stream is taken up at a header.
+    pub fn resynchronise(&mut self) {
+        self.pending = None;
+    }
+
+    /// Takes an entry of the GPFIFO: where its words lie, or `None` for a control entry.
+    pub fn entry(&mut self, entry: &Entry) -> Option<Place> {
+        match entry {
+            Entry::Segment(segment) => Some(Place { va: segment.va | self.extended_base, dwords: segment.dwords }),
+            Entry::Control(control) => {
+                self.extended_base = control.extended_base().unwrap_or(self.extended_base);
+                None
+            }
+        }
+    }
+
+    /// Decodes the words of one GPFIFO entry.
+    pub fn segment<'a>(&mut self, words: &'a [u32], mut sink: impl FnMut(Item<'a>)) {
+        self.ended = false;
+        self.piece(words, 0, &mut sink);
+    }
+
+    /// As [`Decoder::segment`], from little-endian bytes of any alignment and length.
+    pub fn segment_bytes(&mut self, bytes: &[u8], mut sink: impl FnMut(Item<'_>)) {
+        self.ended = false;
+        let mut buffer = [0u32; 512];
+        let mut start = 0u32;
+        for chunk in bytes.chunks(4 * buffer.len()) {
+            let mut filled = 0;
+            for (slot, word) in buffer.iter_mut().zip(words_of(chunk)) {
+                *slot = word;
+                filled += 1;
+            }
+            self.piece(buffer.get(..filled).unwrap_or_default(), start, &mut sink);
+            start = start.wrapping_add(filled as u32);
+        }
+        if bytes.len() % 4 != 0 {
+            sink(Item::Partial { word_index: start, bytes: (bytes.len() % 4) as u8 });
+        }
+    }
+
+    /// `start`: position in the segment of the first of `words`.
+    #[inline]
+    fn piece<'a>(&mut self, words: &'a [u32], start: u32, sink: &mut impl FnMut(Item<'a>)) {
+        let mut rest = words;
+        let mut at = start;
+        loop {
+            if self.ended {
+                if !rest.is_empty() {
+                    sink(Item::Skipped { word_index: at, words: rest });
+                }
+                return;
+            }
+            if let Some(pending) = self.pending {
+                let (now, later) = rest.split_at(rest.len().min(usize::from(pending.count)));
+                self.data(pending, now, at, sink);
+                rest = later;
+                at = at.wrapping_add(now.len() as u32);
+                if self.pending.is_some() {
+                    return;
+                }
+            }
+            let Some((&word, later)) = rest.split_first() else { return };
+            rest = later;
+            self.header(word, at, sink);
+            at = at.wrapping_add(1);
+        }
+    }
+
+    #[inline]
+    fn header<'a>(&mut self, word: u32, word_index: u32, sink: &mut impl FnMut(Item<'a>)) {
+        match Header::parse(word) {
+            Header::Methods { count: 0, .. } | Header::Nop => sink(Item::Nop { word_index, word }),
+            Header::Methods { kind, subch, address, count } => {
+                self.pending = Some(Pending { kind, subch, address, count, first: true });
+            }
+            Header::Immediate { subch, address, value } => {
+                let value = u32::from(value);
+                self.set_object(subch, address, value);
+                let (target, host) = self.target(subch, address);
+                sink(Item::Write(Write { word_index, target, address, value, kind: Kind::Immediate, host }));
+            }
+            Header::SubdeviceMask { op, mask } => sink(Item::SubdeviceMask { word_index, op, mask }),
+            Header::EndSegment { .. } => {
+                self.ended = true;
+                sink(Item::EndSegment { word_index, word });
+            }
+            Header::Unknown(_) => sink(Item::Unknown { word_index, word }),
+        }
+    }
+
+    /// `words`: data of `pending`, not more than it wants.
+    #[inline]
+    fn data<'a>(&mut self, pending: Pending, words: &'a [u32], start: u32, sink: &mut impl FnMut(Item<'a>)) {
+        let Pending { kind, subch, mut address, count, first } = pending;
+        if words.is_empty() {
+            return;
+        }
+        let left = count.saturating_sub(words.len() as u16);
+        let mut word_index = start;
+        let spread = match kind {
+            Kind::Inc | Kind::OldInc => words.len(),
+            Kind::OneInc => usize::from(first),
+            Kind::NonInc | Kind::OldNonInc | Kind::Immediate => 0,
+        };
+        let (single, run) = words.split_at(spread);
+        for &value in single {
+            self.set_object(subch, address, value);
+            let (target, host) = self.target(subch, address);
+            sink(Item::Write(Write { word_index, target, address, value, kind, host }));
+            word_index = word_index.wrapping_add(1);
+            // Method space is 16 KiB: 12 bits of words.
+            address = address.wrapping_add(4) & 0x3ffc;
+        }
+        if let Some(&last) = run.last() {
+            self.set_object(subch, address, last);
+            let (target, host) = self.target(subch, address);
+            sink(Item::Run(Run { word_index, target, address, words: run, kind, host }));
+        }
+        self.pending = (left > 0).then_some(Pending { kind, subch, address, count: left, first: false });
+    }
+
+    /// SET_OBJECT (offset 0, NVCLASS 15:0) says what is bound.
+    #[inline]
+    fn set_object(&mut self, subch: u8, address: u16, value: u32) {
+        if address == 0 {
+            self.bind(subch, value & 0xffff);
+        }
+    }
+
+    #[inline]
+    fn target(&self, subch: u8, address: u16) -> (Target, bool) {
+        if address < HOST_METHODS {
+            (Target { subch, ..self.host }, true)
+        } else {
+            (self.bound[usize::from(subch & 7)], false)
+        }
+    }
+}
+
+/// The little-endian words of bytes of any alignment; one to three bytes at the end are left out.
+pub fn words_of(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Items as owned text, for comparison.
+    fn items(decoder: &mut Decoder, words: &[u32]) -> Vec<String> {
+        let mut out = Vec::new();
+        decoder.segment(words, |item| {
+            out.push(match item {
+                Item::Write(w) => {
+                    format!(
+                        "{} {}:{:x}/{:#x}={:#x}",
+                        w.word_index, w.target.subch, w.target.class_id, w.address, w.value
+                    )
+                }
+                Item::Run(r) => format!("{} {}:{:#x}<{:x?}", r.word_index, r.target.subch, r.address, r.words),
+                Item::Nop { word_index, .. } => format!("{word_index} nop"),
+                Item::SubdeviceMask { word_index, op, mask } => format!("{word_index} mask {op:?} {mask:#x}"),
+                Item::EndSegment { word_index, .. } => format!("{word_index} end"),
+                Item::Skipped { word_index, words } => format!("{word_index} skipped {}", words.len()),
+                Item::Unknown { word_index, word } => format!("{word_index} unknown {word:#x}"),
+                Item::Partial { word_index, bytes } => format!("{word_index} partial {bytes}"),
+            });
+        });
+        out
+    }
+
+    #[test]
+    fn every_form_of_sequence() {
+        let mut d = Decoder::new(0xc86f);
+        d.bind(4, 0xc8b5);
+        assert_eq!(
+            items(&mut d, &[0x2002_8100, 1, 2, 0x8001_80c0, 0x6002_206d, 7, 8, 0xa003_206d, 1, 2, 3]),
+            [
+                "1 4:c8b5/0x400=0x1",
+                "2 4:c8b5/0x404=0x2",
+                "3 4:c8b5/0x300=0x1",
+                "5 1:0x1b4<[7, 8]",
+                "8 1:0/0x1b4=0x1",
+                "9 1:0x1b8<[2, 3]"
+            ]
+        );
+        assert_eq!(items(&mut d, &[0x000c_8304, 5, 6, 7, 0x4008_2104, 8, 9])[0], "1 4:c8b5/0x304=0x5");
+        assert!(d.pending().is_none());
+    }
+
+    #[test]
+    fn a_sequence_goes_on_in_the_next_entry() {
+        let words = [0x2004_8100, 1, 2, 3, 4, 0xa004_206d, 5, 6, 7, 8, 0x6003_206d, 1, 2, 3];
+        let mut whole = Vec::new();
+        Decoder::new(0xc86f).segment(&words, |i| match i {
+            Item::Write(w) => whole.push((w.address, w.value, w.kind)),
+            Item::Run(r) => whole.extend(r.writes().map(|w| (w.address, w.value, w.kind))),
+            other => panic!("{other:?}"),
+        });
+        for cut in 0..=words.len() {
+            for second in cut..=words.len() {
+                let mut parts = Vec::new();
+                let mut d = Decoder::new(0xc86f);
+                for piece in [&words[..cut], &words[cut..second], &words[second..]] {
+                    d.segment(piece, |i| match i {
+                        Item::Write(w) => parts.push((w.address, w.value, w.kind)),
+                        Item::Run(r) => parts.extend(r.writes().map(|w| (w.address, w.value, w.kind))),
+                        other => panic!("{other:?}"),
+                    });
+                }
+                assert_eq!(parts, whole, "cut at {cut} and {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn set_object_binds_the_subchannel() {
+        let mut d = Decoder::new(0xc86f);
+        let out = items(&mut d, &[0x2001_2000, 0xcbc0, 0x2001_2044, 0]);
+        assert_eq!(out, ["1 1:c86f/0x0=0xcbc0", "3 1:cbc0/0x110=0x0"]);
+        assert_eq!(d.bound(1).class, class::by_id(0xcbc0));
+        assert_eq!(d.bound(2).class_id, 0);
+    }
+
+    #[test]
+    fn words_after_the_end_of_a_segment_are_named_as_skipped() {
+        let mut d = Decoder::new(0xc86f);
+        assert_eq!(items(&mut d, &[0, 0xe000_0000, 1, 2, 3]), ["0 nop", "1 end", "2 skipped 3"]);
+        assert_eq!(items(&mut d, &[0x0001_0010, 0xc000_0000]), ["0 mask Set 0x1", "1 unknown 0xc0000000"]);
+    }
+
+    #[test]
+    fn the_extended_base_stays_until_it_is_set_again() {
+        let mut d = Decoder::new(0xc86f);
+        let segment = Entry::segment(0x1000, 4).unwrap();
+        assert_eq!(d.entry(&segment).unwrap().va, 0x1000);
+        assert!(d.entry(&Entry::extended_base(0x7f12_3456_7890)).is_none());
+        assert_eq!(d.entry(&segment).unwrap().va, 0x7f00_0000_1000);
+        assert!(d.entry(&Entry::extended_base(0)).is_none());
+        assert_eq!(d.entry(&segment), Some(Place { va: 0x1000, dwords: 4 }));
+    }
+
+    #[test]
+    fn bytes_of_any_alignment_decode_as_their_words() {
+        let words: Vec<u32> = core::iter::once(0x67ff_206d).chain(0..0x7ff).chain([0xe000_0000, 9]).collect();
+        let mut bytes = vec![0xaa];
+        bytes.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+        bytes.extend([1, 2]);
+        let (mut from_words, mut from_bytes) = (Vec::new(), Vec::new());
+        Decoder::new(0xc86f).segment(&words, |i| {
+            if let Item::Run(r) = i {
+                from_words.extend(r.writes());
+            }
+        });
+        let mut others = Vec::new();
+        Decoder::new(0xc86f).segment_bytes(&bytes[1..], |i| match i {
+            Item::Run(r) => from_bytes.extend(r.writes()),
+            Item::EndSegment { word_index, .. } => others.push(("end", word_index)),
+            Item::Skipped { word_index, .. } => others.push(("skipped", word_index)),
+            Item::Partial { word_index, bytes: 2 } => others.push(("partial", word_index)),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(from_words, from_bytes);
+        assert_eq!(from_words.len(), 0x7ff);
+        assert_eq!(others, [("end", 0x800), ("skipped", 0x801), ("partial", 0x802)]);
+    }
+}
