@@ -86,9 +86,9 @@ fn promised(code: &[u8]) -> bool {
         && !code.iter().take(other.len()).any(|byte| matches!(byte, 0x67 | 0xf0))
         && !other.has_xacquire_prefix()
         && !other.has_xrelease_prefix();
-    let repeats =
-        code.iter().take_while(|byte| PREFIXES.contains(byte)).filter(|byte| matches!(byte, 0xf2 | 0xf3)).count();
-    let both = code.iter().take_while(|byte| PREFIXES.contains(byte)).any(|byte| *byte == 0x66) && repeats > 0;
+    let lead = lead(code);
+    let repeats = lead.iter().filter(|byte| matches!(byte, 0xf2 | 0xf3)).count();
+    let both = lead.contains(&0x66) && repeats > 0;
     let gpr_only =
         (0..other.op_count()).all(|n| other.op_kind(n) != OpKind::Register || !other.op_register(n).is_xmm());
     moves && memory && registers && plain && !both && repeats <= 1 && !(gpr_only && repeats > 0)
@@ -96,8 +96,14 @@ fn promised(code: &[u8]) -> bool {
 
 const PREFIXES: [u8; 9] = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0xf2, 0xf3];
 
+/// The prefixes of an instruction, REX included.
+fn lead(code: &[u8]) -> &[u8] {
+    let opcode = code.iter().position(|byte| !PREFIXES.contains(byte) && byte & 0xf0 != 0x40);
+    &code[..opcode.unwrap_or(code.len())]
+}
+
 fn code_has_w(code: &[u8]) -> bool {
-    code.iter().find(|byte| !PREFIXES.contains(byte)).is_some_and(|byte| byte & 0xf8 == 0x48)
+    lead(code).last().is_some_and(|byte| byte & 0xf8 == 0x48)
 }
 
 fn check(code: &[u8]) {

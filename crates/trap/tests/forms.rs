@@ -25,7 +25,7 @@ fn store(length: u8, width: u8, operand: Operand, memory: Mem) -> Option<Access>
 fn registers() -> State {
     let mut state = State { rip: 0x40_1000, ..State::default() };
     for (n, gpr) in state.gpr.iter_mut().enumerate() {
-        *gpr = 0x1111_2222_3333_4400 * (n as u64 + 1) | 0x80 | n as u64;
+        *gpr = 0x1111_2222_3333_4400u64.wrapping_mul(n as u64 + 1) | 0x80 | n as u64;
     }
     for (n, xmm) in state.xmm.iter_mut().enumerate() {
         *xmm = 0xf0e0_d0c0_b0a0_9080_7060_5040_3020_1000 | n as u128;
