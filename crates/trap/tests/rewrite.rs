@@ -52,7 +52,7 @@ global_asm!(
     "mov rax, [rip + trap_test_out]",
     "mov [rax + 256 + 32], rsp",
     "mov [rax + 256 + 8], rcx",
-    "mov rcx, [rsp - 16]",
+    "mov rcx, [rsp - 136]",
     "mov [rax + 256 + 136], rcx",
     "mov rcx, [rip + trap_test_rax]",
     "mov [rax + 256], rcx",
@@ -125,8 +125,8 @@ struct Bench {
 
 const PAGE: usize = 4096;
 const RED_ZONE: u64 = 0x1234_5678;
-/// `mov qword [rsp-8], 0x12345678`: what a leaf function keeps below its stack pointer.
-const KEEP: [u8; 9] = [0x48, 0xc7, 0x44, 0x24, 0xf8, 0x78, 0x56, 0x34, 0x12];
+/// `mov qword [rsp-128], 0x12345678`: the far end of what a leaf function keeps below its stack pointer.
+const KEEP: [u8; 9] = [0x48, 0xc7, 0x44, 0x24, 0x80, 0x78, 0x56, 0x34, 0x12];
 const STORE_AT: usize = 64;
 const STUB_AT: usize = 2048;
 
