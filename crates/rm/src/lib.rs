@@ -1,4 +1,17 @@
-//! The kernel driver's ABI.
-#![cfg_attr(not(feature = "std"), no_std)]
+//! The kernel driver's ABI, and what can be learnt from its calls.
+//!
+//! [`abi`] holds numbers and layouts by driver version, [`class`], [`status`] and [`control`] their names; [`call`] turns a
+//! recorded ioctl into a value. With `std` there are the [`driver`], through libc's exported functions, and the [`graph`]
+//! of objects that a program's calls, issued or read from a tape, have made. Nothing here knows CUDA, what is in a
+//! channel, or files.
+#![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 pub mod abi;
+pub mod call;
+pub mod class;
+pub mod control;
+#[cfg(feature = "std")]
+pub mod driver;
+#[cfg(feature = "std")]
+pub mod graph;
+pub mod status;

@@ -1,0 +1,446 @@
+//! A recorded ioctl as a value.
+//!
+//! Takes the request number, the argument's bytes and the bytes that RM_ALLOC's and RM_CONTROL's `params` pointed to, all
+//! as they were when the call returned. Bytes may be cut anywhere: what is too short to hold its status is
+//! [`Call::Other`], parameters that are too short read as `None`. Nothing panics, nothing allocates.
+
+use crate::abi::{self, Plain, control, heap, nr, uvm, v570, v580};
+use core::mem::size_of;
+
+/// Which file a descriptor is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    #[default]
+    Other,
+    /// `/dev/nvidiactl`
+    Ctl,
+    /// `/dev/nvidia-uvm`
+    Uvm,
+    /// Another `/dev/nvidia*` node (modeset, caps, uvm-tools).
+    Node,
+    /// `/dev/nvidiaN`
+    Gpu(u32),
+}
+
+impl FileKind {
+    /// From the number that a recording holds: 0 other, 1 ctl, 2 uvm, 3 node, 0x100 + N for `/dev/nvidiaN`.
+    pub const fn from_raw(raw: u32) -> FileKind {
+        match raw {
+            1 => FileKind::Ctl,
+            2 => FileKind::Uvm,
+            3 => FileKind::Node,
+            n if n >= 0x100 => FileKind::Gpu(n - 0x100),
+            _ => FileKind::Other,
+        }
+    }
+
+    pub const fn to_raw(self) -> u32 {
+        match self {
+            FileKind::Other => 0,
+            FileKind::Ctl => 1,
+            FileKind::Uvm => 2,
+            FileKind::Node => 3,
+            FileKind::Gpu(n) => 0x100u32.saturating_add(n),
+        }
+    }
+
+    /// From the path that was opened.
+    pub fn of_path(path: &[u8]) -> FileKind {
+        let Some(rest) = path.strip_prefix(b"/dev/nvidia") else { return FileKind::Other };
+        match rest {
+            b"ctl" => FileKind::Ctl,
+            b"-uvm" => FileKind::Uvm,
+            digits if !digits.is_empty() && digits.len() < 4 && digits.iter().all(u8::is_ascii_digit) => {
+                FileKind::Gpu(digits.iter().fold(0, |n, d| n * 10 + u32::from(d - b'0')))
+            }
+            _ => FileKind::Node,
+        }
+    }
+}
+
+/// RM_ALLOC, whichever form it came in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Alloc<'a> {
+    pub root: u32,
+    pub parent: u32,
+    pub new: u32,
+    pub class: u32,
+    pub params_size: u32,
+    pub status: u32,
+    /// NVOS64 (libcuda's), not NVOS21.
+    pub long: bool,
+    pub nested: &'a [u8],
+}
+
+impl Alloc<'_> {
+    /// The class's parameters, if all of their bytes were kept.
+    pub fn params<T: Plain>(&self) -> Option<T> {
+        T::read(self.nested)
+    }
+}
+
+/// RM_CONTROL.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Control<'a> {
+    pub client: u32,
+    pub object: u32,
+    pub cmd: u32,
+    pub flags: u32,
+    pub params_size: u32,
+    pub status: u32,
+    pub nested: &'a [u8],
+}
+
+impl Control<'_> {
+    /// The command's parameters, if all of their bytes were kept.
+    pub fn params<T: Plain>(&self) -> Option<T> {
+        T::read(self.nested)
+    }
+
+    /// The command's name.
+    pub fn name(&self) -> Option<&'static str> {
+        crate::control::name(self.cmd)
+    }
+}
+
+/// RM_VID_HEAP_CONTROL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VidHeap {
+    pub root: u32,
+    pub parent: u32,
+    pub va_space: u32,
+    pub status: u32,
+    pub op: HeapOp,
+}
+
+/// What RM_VID_HEAP_CONTROL was asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeapOp {
+    /// ALLOC_SIZE, ALLOC_SIZE_RANGE, ALLOC_TILED_PITCH_HEIGHT. `attr` as the driver left it.
+    Alloc {
+        memory: u32,
+        kind: u32,
+        flags: u32,
+        attr: u32,
+        size: u64,
+    },
+    /// ALLOC_OS_DESCRIPTOR: user pages.
+    OsDescriptor {
+        memory: u32,
+        descriptor: u64,
+        size: u64,
+    },
+    Free {
+        memory: u32,
+    },
+    Other {
+        function: u32,
+    },
+}
+
+/// RM_MAP_MEMORY_DMA, whichever branch's struct it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapDma {
+    pub client: u32,
+    pub device: u32,
+    pub dma: u32,
+    pub memory: u32,
+    pub offset: u64,
+    pub length: u64,
+    pub flags: u32,
+    /// GPU virtual address.
+    pub dma_offset: u64,
+    pub status: u32,
+}
+
+/// UVM_MAP_EXTERNAL_ALLOCATION, the first GPU's attributes only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapExternal {
+    pub base: u64,
+    pub length: u64,
+    pub offset: u64,
+    pub gpu: uvm::GpuMapping,
+    pub gpu_count: u64,
+    pub ctl_fd: i32,
+    pub client: u32,
+    pub memory: u32,
+    pub status: u32,
+}
+
+/// One call to the driver.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Call<'a> {
+    Alloc(Alloc<'a>),
+    Free(abi::Nvos00),
+    Control(Control<'a>),
+    MapMemory(abi::Nvos33Fd),
+    UnmapMemory(abi::Nvos34),
+    AllocMemory(abi::Nvos02Fd),
+    DupObject(abi::Nvos55),
+    VidHeapControl(VidHeap),
+    MapMemoryDma(MapDma),
+    UnmapMemoryDma(abi::Nvos47),
+    RegisterFd(abi::RegisterFd),
+    CardInfo(Cards<'a>),
+    CheckVersion(abi::CheckVersion),
+    UvmInitialize(uvm::Initialize),
+    UvmMmInitialize(uvm::MmInitialize),
+    UvmRegisterGpu(uvm::RegisterGpu),
+    UvmUnregisterGpu(uvm::UnregisterGpu),
+    UvmRegisterGpuVaspace(uvm::RegisterGpuVaspace),
+    UvmUnregisterGpuVaspace(uvm::UnregisterGpu),
+    UvmRegisterChannel(uvm::RegisterChannel),
+    UvmUnregisterChannel(uvm::UnregisterChannel),
+    UvmCreateExternalRange(uvm::Range),
+    UvmMapExternal(MapExternal),
+    UvmUnmapExternal(uvm::GpuRange),
+    UvmFree(uvm::Range),
+    /// UVM_ALLOC_SEMAPHORE_POOL: its range only.
+    UvmSemaphorePool {
+        base: u64,
+        length: u64,
+    },
+    /// Another UVM call, or one whose bytes were cut short.
+    UvmOther {
+        request: u64,
+    },
+    /// Another RM call, or one whose bytes were cut short: its number and the size its request declares.
+    Other {
+        nr: u32,
+        size: usize,
+    },
+    /// Not a call that the driver's files take.
+    Foreign {
+        request: u64,
+    },
+}
+
+/// The cards of a CARD_INFO call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cards<'a> {
+    bytes: &'a [u8],
+}
+
+impl Cards<'_> {
+    /// Those that are there.
+    pub fn iter(&self) -> impl Iterator<Item = abi::CardInfo> + '_ {
+        self.bytes.chunks_exact(size_of::<abi::CardInfo>()).filter_map(abi::CardInfo::read).filter(|c| c.valid != 0)
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Parses one recorded call.
+    pub fn parse(file: FileKind, request: u64, arg: &'a [u8], nested: &'a [u8]) -> Call<'a> {
+        match file {
+            FileKind::Uvm => parse_uvm(request, arg).unwrap_or(Call::UvmOther { request }),
+            FileKind::Ctl | FileKind::Gpu(_) | FileKind::Node => match abi::rm_nr(request) {
+                Some(nr) => {
+                    let size = abi::request_size(request);
+                    parse_rm(nr, size, arg, nested).unwrap_or(Call::Other { nr, size })
+                }
+                None => Call::Foreign { request },
+            },
+            FileKind::Other => Call::Foreign { request },
+        }
+    }
+
+    /// The status that the driver wrote; `None` where the call has none or it is not known.
+    pub fn status(&self) -> Option<u32> {
+        Some(match self {
+            Call::Alloc(c) => c.status,
+            Call::Free(c) => c.status,
+            Call::Control(c) => c.status,
+            Call::MapMemory(c) => c.status,
+            Call::UnmapMemory(c) => c.status,
+            Call::AllocMemory(c) => c.status,
+            Call::DupObject(c) => c.status,
+            Call::VidHeapControl(c) => c.status,
+            Call::MapMemoryDma(c) => c.status,
+            Call::UnmapMemoryDma(c) => c.status,
+            Call::UvmInitialize(c) => c.status,
+            Call::UvmMmInitialize(c) => c.status,
+            Call::UvmRegisterGpu(c) => c.status,
+            Call::UvmUnregisterGpu(c) | Call::UvmUnregisterGpuVaspace(c) => c.status,
+            Call::UvmRegisterGpuVaspace(c) => c.status,
+            Call::UvmRegisterChannel(c) => c.status,
+            Call::UvmUnregisterChannel(c) => c.status,
+            Call::UvmCreateExternalRange(c) | Call::UvmFree(c) => c.status,
+            Call::UvmMapExternal(c) => c.status,
+            Call::UvmUnmapExternal(c) => c.status,
+            Call::RegisterFd(_)
+            | Call::CardInfo(_)
+            | Call::CheckVersion(_)
+            | Call::UvmSemaphorePool { .. }
+            | Call::UvmOther { .. }
+            | Call::Other { .. }
+            | Call::Foreign { .. } => return None,
+        })
+    }
+
+    /// True if the call did what it was asked to: ioctl returned 0 and the status, where there is one, is NV_OK.
+    pub fn succeeded(&self, ret: i32) -> bool {
+        ret == 0 && self.status().unwrap_or(0) == 0
+    }
+}
+
+fn parse_rm<'a>(nr: u32, size: usize, arg: &'a [u8], nested: &'a [u8]) -> Option<Call<'a>> {
+    Some(match nr {
+        nr::ALLOC if size >= size_of::<abi::Nvos64>() => {
+            let a = abi::Nvos64::read(arg)?;
+            Call::Alloc(Alloc {
+                root: a.root,
+                parent: a.parent,
+                new: a.new,
+                class: a.class,
+                params_size: a.params_size,
+                status: a.status,
+                long: true,
+                nested,
+            })
+        }
+        nr::ALLOC => {
+            let a = abi::Nvos21::read(arg)?;
+            Call::Alloc(Alloc {
+                root: a.root,
+                parent: a.parent,
+                new: a.new,
+                class: a.class,
+                params_size: a.params_size,
+                status: a.status,
+                long: false,
+                nested,
+            })
+        }
+        nr::FREE => Call::Free(abi::Nvos00::read(arg)?),
+        nr::CONTROL => {
+            let c = abi::Nvos54::read(arg)?;
+            Call::Control(Control {
+                client: c.client,
+                object: c.object,
+                cmd: c.cmd,
+                flags: c.flags,
+                params_size: c.params_size,
+                status: c.status,
+                nested,
+            })
+        }
+        nr::MAP_MEMORY => Call::MapMemory(abi::Nvos33Fd::read(arg)?),
+        nr::UNMAP_MEMORY => Call::UnmapMemory(abi::Nvos34::read(arg)?),
+        nr::ALLOC_MEMORY => Call::AllocMemory(abi::Nvos02Fd::read(arg)?),
+        nr::DUP_OBJECT => Call::DupObject(abi::Nvos55::read(arg)?),
+        nr::VID_HEAP_CONTROL => Call::VidHeapControl(parse_heap(arg)?),
+        nr::MAP_MEMORY_DMA => Call::MapMemoryDma(parse_map_dma(size, arg)?),
+        nr::UNMAP_MEMORY_DMA => Call::UnmapMemoryDma(abi::Nvos47::read(arg)?),
+        nr::REGISTER_FD => Call::RegisterFd(abi::RegisterFd::read(arg)?),
+        nr::CARD_INFO => Call::CardInfo(Cards { bytes: arg }),
+        nr::CHECK_VERSION_STR => Call::CheckVersion(abi::CheckVersion::read(arg)?),
+        _ => return None,
+    })
+}
+
+fn parse_map_dma(size: usize, arg: &[u8]) -> Option<MapDma> {
+    if size >= size_of::<v580::Nvos46>() {
+        let m = v580::Nvos46::read(arg)?;
+        Some(MapDma {
+            client: m.client,
+            device: m.device,
+            dma: m.dma,
+            memory: m.memory,
+            offset: m.offset,
+            length: m.length,
+            flags: m.flags,
+            dma_offset: m.dma_offset,
+            status: m.status,
+        })
+    } else {
+        let m = v570::Nvos46::read(arg)?;
+        Some(MapDma {
+            client: m.client,
+            device: m.device,
+            dma: m.dma,
+            memory: m.memory,
+            offset: m.offset,
+            length: m.length,
+            flags: m.flags,
+            dma_offset: m.dma_offset,
+            status: m.status,
+        })
+    }
+}
+
+fn parse_heap(arg: &[u8]) -> Option<VidHeap> {
+    let h = abi::Nvos32::read(arg)?;
+    let data = h.data.as_bytes();
+    let word = |at: usize| u32::read(&data[at..]);
+    let op = match h.function {
+        heap::ALLOC_SIZE => {
+            let a = abi::HeapAlloc::read(data)?;
+            HeapOp::Alloc { memory: a.memory, kind: a.kind, flags: a.flags, attr: a.attr, size: a.size }
+        }
+        // AllocSizeRange: as AllocSize up to partitionStride, then size@40.
+        heap::ALLOC_SIZE_RANGE => HeapOp::Alloc {
+            memory: word(4)?,
+            kind: word(8)?,
+            flags: word(12)?,
+            attr: word(16)?,
+            size: u64::read(&data[40..])?,
+        },
+        // AllocTiledPitchHeight: height@16, pitch@20, attr@24, size@48.
+        heap::ALLOC_TILED_PITCH_HEIGHT => HeapOp::Alloc {
+            memory: word(4)?,
+            kind: word(8)?,
+            flags: word(12)?,
+            attr: word(24)?,
+            size: u64::read(&data[48..])?,
+        },
+        heap::ALLOC_OS_DESCRIPTOR => {
+            let d = abi::HeapOsDescriptor::read(data)?;
+            HeapOp::OsDescriptor { memory: d.memory, descriptor: d.descriptor, size: d.limit.saturating_add(1) }
+        }
+        heap::FREE => HeapOp::Free { memory: abi::HeapFree::read(data)?.memory },
+        function => HeapOp::Other { function },
+    };
+    Some(VidHeap { root: h.root, parent: h.parent, va_space: h.va_space, status: h.status, op })
+}
+
+fn parse_uvm(request: u64, arg: &[u8]) -> Option<Call<'_>> {
+    Some(match request {
+        uvm::INITIALIZE => Call::UvmInitialize(uvm::Initialize::read(arg)?),
+        uvm::MM_INITIALIZE => Call::UvmMmInitialize(uvm::MmInitialize::read(arg)?),
+        uvm::REGISTER_GPU => Call::UvmRegisterGpu(uvm::RegisterGpu::read(arg)?),
+        uvm::UNREGISTER_GPU => Call::UvmUnregisterGpu(uvm::UnregisterGpu::read(arg)?),
+        uvm::REGISTER_GPU_VASPACE => Call::UvmRegisterGpuVaspace(uvm::RegisterGpuVaspace::read(arg)?),
+        uvm::UNREGISTER_GPU_VASPACE => Call::UvmUnregisterGpuVaspace(uvm::UnregisterGpu::read(arg)?),
+        uvm::REGISTER_CHANNEL => Call::UvmRegisterChannel(uvm::RegisterChannel::read(arg)?),
+        uvm::UNREGISTER_CHANNEL => Call::UvmUnregisterChannel(uvm::UnregisterChannel::read(arg)?),
+        uvm::CREATE_EXTERNAL_RANGE => Call::UvmCreateExternalRange(uvm::Range::read(arg)?),
+        uvm::UNMAP_EXTERNAL => Call::UvmUnmapExternal(uvm::GpuRange::read(arg)?),
+        uvm::FREE => Call::UvmFree(uvm::Range::read(arg)?),
+        uvm::MAP_EXTERNAL_ALLOCATION => {
+            let (head, tail) = uvm::map_external(arg)?;
+            Call::UvmMapExternal(MapExternal {
+                base: head.base,
+                length: head.length,
+                offset: head.offset,
+                gpu: head.gpu,
+                gpu_count: tail.gpu_count,
+                ctl_fd: tail.ctl_fd,
+                client: tail.client,
+                memory: tail.memory,
+                status: tail.status,
+            })
+        }
+        uvm::ALLOC_SEMAPHORE_POOL => {
+            Call::UvmSemaphorePool { base: u64::read(arg)?, length: u64::read(arg.get(8..)?)? }
+        }
+        _ => return None,
+    })
+}
+
+/// The token that NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN returned, if the call is that.
+pub fn work_submit_token(c: &Control<'_>) -> Option<u32> {
+    if c.cmd != control::CTRL_WORK_SUBMIT_TOKEN {
+        return None;
+    }
+    c.params::<control::WorkSubmitToken>().map(|t| t.token)
+}

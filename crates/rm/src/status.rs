@@ -1,0 +1,225 @@
+//! NV_STATUS codes by name: what RM and UVM write into a call's `status`.
+//!
+//! Source: `nvstatuscodes.h` of 580.105.08; 570.133.20 has the same numbers, less the last few.
+
+use crate::class::lookup;
+
+pub const OK: u32 = 0;
+pub const ERR_GENERIC: u32 = 0xffff;
+pub const ERR_INSUFFICIENT_PERMISSIONS: u32 = 0x1b;
+pub const ERR_INVALID_ARGUMENT: u32 = 0x1f;
+pub const ERR_INVALID_CLASS: u32 = 0x22;
+pub const ERR_INVALID_CLIENT: u32 = 0x23;
+pub const ERR_INVALID_COMMAND: u32 = 0x24;
+pub const ERR_INVALID_OBJECT_HANDLE: u32 = 0x33;
+pub const ERR_INVALID_OBJECT_PARENT: u32 = 0x36;
+pub const ERR_INVALID_PARAM_STRUCT: u32 = 0x3a;
+pub const ERR_INVALID_STATE: u32 = 0x40;
+pub const ERR_NOT_SUPPORTED: u32 = 0x56;
+pub const ERR_NO_MEMORY: u32 = 0x51;
+pub const ERR_OBJECT_NOT_FOUND: u32 = 0x57;
+pub const ERR_STATE_IN_USE: u32 = 0x63;
+
+/// The code's name, as `NV_ERR_INVALID_ARGUMENT`.
+pub fn name(status: u32) -> Option<&'static str> {
+    lookup(CODES, status)
+}
+
+/// What most often causes a status, where that is known.
+pub fn hint(status: u32) -> Option<&'static str> {
+    Some(match status {
+        ERR_INSUFFICIENT_PERMISSIONS => {
+            "the object belongs to another process, or the call needs privileges that the program does not have"
+        }
+        ERR_INVALID_CLIENT => "a client's handles work only through the file that created it, or one registered to it",
+        ERR_INVALID_PARAM_STRUCT => {
+            "the parameters have another size in this driver: is its version the one that was chosen?"
+        }
+        ERR_STATE_IN_USE => "a descriptor carries one mapping: map through a fresh one",
+        ERR_INVALID_CLASS => "this GPU does not have the class: ask for its class list",
+        _ => return None,
+    })
+}
+
+const CODES: &[(u32, &str)] = &[
+    (0x0000, "NV_OK"),
+    (0x0001, "NV_ERR_BROKEN_FB"),
+    (0x0002, "NV_ERR_BUFFER_TOO_SMALL"),
+    (0x0003, "NV_ERR_BUSY_RETRY"),
+    (0x0004, "NV_ERR_CALLBACK_NOT_SCHEDULED"),
+    (0x0005, "NV_ERR_CARD_NOT_PRESENT"),
+    (0x0006, "NV_ERR_CYCLE_DETECTED"),
+    (0x0007, "NV_ERR_DMA_IN_USE"),
+    (0x0008, "NV_ERR_DMA_MEM_NOT_LOCKED"),
+    (0x0009, "NV_ERR_DMA_MEM_NOT_UNLOCKED"),
+    (0x000a, "NV_ERR_DUAL_LINK_INUSE"),
+    (0x000b, "NV_ERR_ECC_ERROR"),
+    (0x000c, "NV_ERR_FIFO_BAD_ACCESS"),
+    (0x000d, "NV_ERR_FREQ_NOT_SUPPORTED"),
+    (0x000e, "NV_ERR_GPU_DMA_NOT_INITIALIZED"),
+    (0x000f, "NV_ERR_GPU_IS_LOST"),
+    (0x0010, "NV_ERR_GPU_IN_FULLCHIP_RESET"),
+    (0x0011, "NV_ERR_GPU_NOT_FULL_POWER"),
+    (0x0012, "NV_ERR_GPU_UUID_NOT_FOUND"),
+    (0x0013, "NV_ERR_HOT_SWITCH"),
+    (0x0014, "NV_ERR_I2C_ERROR"),
+    (0x0015, "NV_ERR_I2C_SPEED_TOO_HIGH"),
+    (0x0016, "NV_ERR_ILLEGAL_ACTION"),
+    (0x0017, "NV_ERR_IN_USE"),
+    (0x0018, "NV_ERR_INFLATE_COMPRESSED_DATA_FAILED"),
+    (0x0019, "NV_ERR_INSERT_DUPLICATE_NAME"),
+    (0x001a, "NV_ERR_INSUFFICIENT_RESOURCES"),
+    (0x001b, "NV_ERR_INSUFFICIENT_PERMISSIONS"),
+    (0x001c, "NV_ERR_INSUFFICIENT_POWER"),
+    (0x001d, "NV_ERR_INVALID_ACCESS_TYPE"),
+    (0x001e, "NV_ERR_INVALID_ADDRESS"),
+    (0x001f, "NV_ERR_INVALID_ARGUMENT"),
+    (0x0020, "NV_ERR_INVALID_BASE"),
+    (0x0021, "NV_ERR_INVALID_CHANNEL"),
+    (0x0022, "NV_ERR_INVALID_CLASS"),
+    (0x0023, "NV_ERR_INVALID_CLIENT"),
+    (0x0024, "NV_ERR_INVALID_COMMAND"),
+    (0x0025, "NV_ERR_INVALID_DATA"),
+    (0x0026, "NV_ERR_INVALID_DEVICE"),
+    (0x0027, "NV_ERR_INVALID_DMA_SPECIFIER"),
+    (0x0028, "NV_ERR_INVALID_EVENT"),
+    (0x0029, "NV_ERR_INVALID_FLAGS"),
+    (0x002a, "NV_ERR_INVALID_FUNCTION"),
+    (0x002b, "NV_ERR_INVALID_HEAP"),
+    (0x002c, "NV_ERR_INVALID_INDEX"),
+    (0x002d, "NV_ERR_INVALID_IRQ_LEVEL"),
+    (0x002e, "NV_ERR_INVALID_LIMIT"),
+    (0x002f, "NV_ERR_INVALID_LOCK_STATE"),
+    (0x0030, "NV_ERR_INVALID_METHOD"),
+    (0x0031, "NV_ERR_INVALID_OBJECT"),
+    (0x0032, "NV_ERR_INVALID_OBJECT_BUFFER"),
+    (0x0033, "NV_ERR_INVALID_OBJECT_HANDLE"),
+    (0x0034, "NV_ERR_INVALID_OBJECT_NEW"),
+    (0x0035, "NV_ERR_INVALID_OBJECT_OLD"),
+    (0x0036, "NV_ERR_INVALID_OBJECT_PARENT"),
+    (0x0037, "NV_ERR_INVALID_OFFSET"),
+    (0x0038, "NV_ERR_INVALID_OPERATION"),
+    (0x0039, "NV_ERR_INVALID_OWNER"),
+    (0x003a, "NV_ERR_INVALID_PARAM_STRUCT"),
+    (0x003b, "NV_ERR_INVALID_PARAMETER"),
+    (0x003c, "NV_ERR_INVALID_PATH"),
+    (0x003d, "NV_ERR_INVALID_POINTER"),
+    (0x003e, "NV_ERR_INVALID_REGISTRY_KEY"),
+    (0x003f, "NV_ERR_INVALID_REQUEST"),
+    (0x0040, "NV_ERR_INVALID_STATE"),
+    (0x0041, "NV_ERR_INVALID_STRING_LENGTH"),
+    (0x0042, "NV_ERR_INVALID_READ"),
+    (0x0043, "NV_ERR_INVALID_WRITE"),
+    (0x0044, "NV_ERR_INVALID_XLATE"),
+    (0x0045, "NV_ERR_IRQ_NOT_FIRING"),
+    (0x0046, "NV_ERR_IRQ_EDGE_TRIGGERED"),
+    (0x0047, "NV_ERR_MEMORY_TRAINING_FAILED"),
+    (0x0048, "NV_ERR_MISMATCHED_SLAVE"),
+    (0x0049, "NV_ERR_MISMATCHED_TARGET"),
+    (0x004a, "NV_ERR_MISSING_TABLE_ENTRY"),
+    (0x004b, "NV_ERR_MODULE_LOAD_FAILED"),
+    (0x004c, "NV_ERR_MORE_DATA_AVAILABLE"),
+    (0x004d, "NV_ERR_MORE_PROCESSING_REQUIRED"),
+    (0x004e, "NV_ERR_MULTIPLE_MEMORY_TYPES"),
+    (0x004f, "NV_ERR_NO_FREE_FIFOS"),
+    (0x0050, "NV_ERR_NO_INTR_PENDING"),
+    (0x0051, "NV_ERR_NO_MEMORY"),
+    (0x0052, "NV_ERR_NO_SUCH_DOMAIN"),
+    (0x0053, "NV_ERR_NO_VALID_PATH"),
+    (0x0054, "NV_ERR_NOT_COMPATIBLE"),
+    (0x0055, "NV_ERR_NOT_READY"),
+    (0x0056, "NV_ERR_NOT_SUPPORTED"),
+    (0x0057, "NV_ERR_OBJECT_NOT_FOUND"),
+    (0x0058, "NV_ERR_OBJECT_TYPE_MISMATCH"),
+    (0x0059, "NV_ERR_OPERATING_SYSTEM"),
+    (0x005a, "NV_ERR_OTHER_DEVICE_FOUND"),
+    (0x005b, "NV_ERR_OUT_OF_RANGE"),
+    (0x005c, "NV_ERR_OVERLAPPING_UVM_COMMIT"),
+    (0x005d, "NV_ERR_PAGE_TABLE_NOT_AVAIL"),
+    (0x005e, "NV_ERR_PID_NOT_FOUND"),
+    (0x005f, "NV_ERR_PROTECTION_FAULT"),
+    (0x0060, "NV_ERR_RC_ERROR"),
+    (0x0061, "NV_ERR_REJECTED_VBIOS"),
+    (0x0062, "NV_ERR_RESET_REQUIRED"),
+    (0x0063, "NV_ERR_STATE_IN_USE"),
+    (0x0064, "NV_ERR_SIGNAL_PENDING"),
+    (0x0065, "NV_ERR_TIMEOUT"),
+    (0x0066, "NV_ERR_TIMEOUT_RETRY"),
+    (0x0067, "NV_ERR_TOO_MANY_PRIMARIES"),
+    (0x0068, "NV_ERR_UVM_ADDRESS_IN_USE"),
+    (0x0069, "NV_ERR_MAX_SESSION_LIMIT_REACHED"),
+    (0x006a, "NV_ERR_LIB_RM_VERSION_MISMATCH"),
+    (0x006b, "NV_ERR_PRIV_SEC_VIOLATION"),
+    (0x006c, "NV_ERR_GPU_IN_DEBUG_MODE"),
+    (0x006d, "NV_ERR_FEATURE_NOT_ENABLED"),
+    (0x006e, "NV_ERR_RESOURCE_LOST"),
+    (0x006f, "NV_ERR_PMU_NOT_READY"),
+    (0x0070, "NV_ERR_FLCN_ERROR"),
+    (0x0071, "NV_ERR_FATAL_ERROR"),
+    (0x0072, "NV_ERR_MEMORY_ERROR"),
+    (0x0073, "NV_ERR_INVALID_LICENSE"),
+    (0x0074, "NV_ERR_NVLINK_INIT_ERROR"),
+    (0x0075, "NV_ERR_NVLINK_MINION_ERROR"),
+    (0x0076, "NV_ERR_NVLINK_CLOCK_ERROR"),
+    (0x0077, "NV_ERR_NVLINK_TRAINING_ERROR"),
+    (0x0078, "NV_ERR_NVLINK_CONFIGURATION_ERROR"),
+    (0x0079, "NV_ERR_RISCV_ERROR"),
+    (0x007a, "NV_ERR_FABRIC_MANAGER_NOT_PRESENT"),
+    (0x007b, "NV_ERR_ALREADY_SIGNALLED"),
+    (0x007c, "NV_ERR_QUEUE_TASK_SLOT_NOT_AVAILABLE"),
+    (0x007d, "NV_ERR_KEY_ROTATION_IN_PROGRESS"),
+    (0x007e, "NV_ERR_TEST_ONLY_CODE_NOT_ENABLED"),
+    (0x007f, "NV_ERR_SECURE_BOOT_FAILED"),
+    (0x0080, "NV_ERR_INSUFFICIENT_ZBC_ENTRY"),
+    (0x0081, "NV_ERR_NVLINK_FABRIC_NOT_READY"),
+    (0x0082, "NV_ERR_NVLINK_FABRIC_FAILURE"),
+    (0x0083, "NV_ERR_GPU_MEMORY_ONLINING_FAILURE"),
+    (0x0084, "NV_ERR_REDUCTION_MANAGER_NOT_AVAILABLE"),
+    (0x0085, "NV_ERR_THRESHOLD_CROSSED"),
+    (0x0086, "NV_ERR_RESOURCE_RETIREMENT_ERROR"),
+    (0x0087, "NV_ERR_FABRIC_STATE_OUT_OF_SYNC"),
+    (0x0088, "NV_ERR_BUFFER_FULL"),
+    (0x0089, "NV_ERR_BUFFER_EMPTY"),
+    (0x008a, "NV_ERR_MC_FLA_OFFSET_TABLE_FULL"),
+    (0x008b, "NV_ERR_DMA_XFER_FAILED"),
+    (0xffff, "NV_ERR_GENERIC"),
+    (0x10001, "NV_WARN_HOT_SWITCH"),
+    (0x10002, "NV_WARN_INCORRECT_PERFMON_DATA"),
+    (0x10003, "NV_WARN_MISMATCHED_SLAVE"),
+    (0x10004, "NV_WARN_MISMATCHED_TARGET"),
+    (0x10005, "NV_WARN_MORE_PROCESSING_REQUIRED"),
+    (0x10006, "NV_WARN_NOTHING_TO_DO"),
+    (0x10007, "NV_WARN_NULL_OBJECT"),
+    (0x10008, "NV_WARN_OUT_OF_RANGE"),
+    (0x10009, "NV_WARN_THRESHOLD_CROSSED"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_their_constants() {
+        for (code, n) in [
+            (OK, "NV_OK"),
+            (ERR_GENERIC, "NV_ERR_GENERIC"),
+            (ERR_INSUFFICIENT_PERMISSIONS, "NV_ERR_INSUFFICIENT_PERMISSIONS"),
+            (ERR_INVALID_ARGUMENT, "NV_ERR_INVALID_ARGUMENT"),
+            (ERR_INVALID_CLASS, "NV_ERR_INVALID_CLASS"),
+            (ERR_INVALID_CLIENT, "NV_ERR_INVALID_CLIENT"),
+            (ERR_INVALID_COMMAND, "NV_ERR_INVALID_COMMAND"),
+            (ERR_INVALID_OBJECT_HANDLE, "NV_ERR_INVALID_OBJECT_HANDLE"),
+            (ERR_INVALID_OBJECT_PARENT, "NV_ERR_INVALID_OBJECT_PARENT"),
+            (ERR_INVALID_PARAM_STRUCT, "NV_ERR_INVALID_PARAM_STRUCT"),
+            (ERR_INVALID_STATE, "NV_ERR_INVALID_STATE"),
+            (ERR_NOT_SUPPORTED, "NV_ERR_NOT_SUPPORTED"),
+            (ERR_NO_MEMORY, "NV_ERR_NO_MEMORY"),
+            (ERR_OBJECT_NOT_FOUND, "NV_ERR_OBJECT_NOT_FOUND"),
+            (ERR_STATE_IN_USE, "NV_ERR_STATE_IN_USE"),
+        ] {
+            assert_eq!(name(code), Some(n), "{code:#x}");
+        }
+        assert_eq!(name(0x1234_5678), None);
+        assert!(CODES.windows(2).all(|w| w[0].0 < w[1].0));
+    }
+}
