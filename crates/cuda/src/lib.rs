@@ -1,1 +1,25 @@
-//! (being built)
+//! libcuda as seen from outside: opened at run time, only the functions that we call, thin typed wrappers around them.
+//!
+//! Nothing links against CUDA, so the same program starts on a machine without it and says [`Unavailable`] with the reason.
+//! This room decides nothing: which calls to make, and when, is for its callers to say.
+//!
+//! A context must be current on the thread that uses its streams, buffers and modules
+//! ([`Context::make_current`]); CUDA answers `CUDA_ERROR_INVALID_CONTEXT` where it is not.
+
+mod context;
+mod error;
+mod functions;
+mod graph;
+mod kernel;
+mod memory;
+mod stream;
+
+pub use context::{Attribute, Context, Device};
+pub use error::{Error, Unavailable};
+pub use functions::Cuda;
+pub use graph::{Graph, GraphExec};
+pub use kernel::{Argument, Function, Module};
+pub use memory::{DeviceBuffer, DeviceSlice, PinnedBuffer};
+pub use stream::{Event, Stream};
+
+pub type Result<T> = std::result::Result<T, Error>;

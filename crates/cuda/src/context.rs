@@ -1,0 +1,139 @@
+//! Devices and contexts.
+
+use crate::Result;
+use crate::functions::{Cuda, RawContext};
+use std::ffi::c_int;
+
+/// `CUdevice_attribute` values that we ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Attribute {
+    MaxThreadsPerBlock = 1,
+    MaxSharedMemoryPerBlock = 8,
+    MultiprocessorCount = 16,
+    Integrated = 18,
+    CanMapHostMemory = 19,
+    PciBus = 33,
+    PciDevice = 34,
+    AsyncEngines = 40,
+    UnifiedAddressing = 41,
+    PciDomain = 50,
+    ComputeMajor = 75,
+    ComputeMinor = 76,
+}
+
+/// One GPU, by CUDA's ordinal.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    cuda: Cuda,
+    raw: c_int,
+}
+
+impl Cuda {
+    pub fn device_count(&self) -> Result<usize> {
+        let mut count = 0;
+        // SAFETY: writes one int.
+        unsafe { self.cuDeviceGetCount(&mut count) }?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    pub fn device(&self, ordinal: usize) -> Result<Device> {
+        let mut raw = 0;
+        // An ordinal beyond int is beyond every device count too: CUDA refuses it.
+        let ordinal = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        // SAFETY: writes one int.
+        unsafe { self.cuDeviceGet(&mut raw, ordinal) }?;
+        Ok(Device { cuda: *self, raw })
+    }
+}
+
+impl Device {
+    pub fn name(&self) -> Result<String> {
+        let mut name = [0u8; 256];
+        // SAFETY: writes at most the 256 bytes that it is told of, zero-terminated.
+        unsafe { self.cuda.cuDeviceGetName(name.as_mut_ptr().cast(), 256, self.raw) }?;
+        let text = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+
+    pub fn attribute(&self, attribute: Attribute) -> Result<i32> {
+        let mut value = 0;
+        // SAFETY: writes one int.
+        unsafe { self.cuda.cuDeviceGetAttribute(&mut value, attribute as c_int, self.raw) }?;
+        Ok(value)
+    }
+
+    /// Domain, bus, device as Linux writes them: `0000:41:00.0`.
+    pub fn pci_address(&self) -> Result<String> {
+        let [domain, bus, device] = [
+            self.attribute(Attribute::PciDomain)?,
+            self.attribute(Attribute::PciBus)?,
+            self.attribute(Attribute::PciDevice)?,
+        ];
+        Ok(format!("{domain:04x}:{bus:02x}:{device:02x}.0"))
+    }
+
+    /// Retains the primary context (the one that the CUDA runtime uses) and makes it current on this thread.
+    pub fn primary_context(&self) -> Result<Context> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        unsafe { self.cuda.cuDevicePrimaryCtxRetain(&mut raw, self.raw) }?;
+        let context = Context { cuda: self.cuda, device: *self, raw, primary: true };
+        context.make_current()?;
+        Ok(context)
+    }
+
+    /// A context of its own, with its own channels, current on this thread.
+    pub fn new_context(&self) -> Result<Context> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        unsafe { self.cuda.cuCtxCreate_v2(&mut raw, 0, self.raw) }?;
+        Ok(Context { cuda: self.cuda, device: *self, raw, primary: false })
+    }
+}
+
+/// A context; destroyed, or the primary one released, when dropped.
+#[derive(Debug)]
+pub struct Context {
+    pub(crate) cuda: Cuda,
+    device: Device,
+    raw: RawContext,
+    primary: bool,
+}
+
+// SAFETY: CUDA contexts may be used from any thread, by several at a time.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Makes this the context of the calling thread.
+    pub fn make_current(&self) -> Result<()> {
+        // SAFETY: the context lives until this is dropped.
+        unsafe { self.cuda.cuCtxSetCurrent(self.raw) }
+    }
+
+    /// Waits for everything that was submitted in the current context.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: takes nothing.
+        unsafe { self.cuda.cuCtxSynchronize() }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // A failure here says that the context is broken already, which an earlier call has reported.
+        // SAFETY: everything made in this context borrows it, so nothing is left.
+        let _ = unsafe {
+            if self.primary {
+                self.cuda.cuDevicePrimaryCtxRelease_v2(self.device.raw)
+            } else {
+                self.cuda.cuCtxDestroy_v2(self.raw)
+            }
+        };
+    }
+}

@@ -1,0 +1,21 @@
+//! What can go wrong, with the call and CUDA's own name for it.
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A driver call that did not return `CUDA_SUCCESS`. Asynchronous faults surface in a later call.
+    #[error("{call}: {name} ({code}): {text}")]
+    Call { call: &'static str, name: String, code: i32, text: String },
+    #[error("{what}: bytes {offset}..{end} of a buffer of {len}")]
+    Range { what: &'static str, offset: usize, end: usize, len: usize },
+    #[error("{what}: {to} bytes from {from} bytes")]
+    Length { what: &'static str, to: usize, from: usize },
+    #[error("{what}: not a C string")]
+    Text { what: &'static str },
+}
+
+/// CUDA cannot be used on this machine: a finding, not a failure.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("CUDA is not available: {reason}")]
+pub struct Unavailable {
+    pub reason: String,
+}

@@ -1,0 +1,184 @@
+//! The driver functions that we call, found by name in libcuda.
+//!
+//! Signatures are those of the CUDA driver API reference; the versioned names (`_v2`) are the ones that `cuda.h` maps the
+//! plain names to since CUDA 4.0 (memory, contexts) and 10.1 (stream capture), so any driver that runs CUDA 11.4 has them.
+
+use crate::error::{Error, Unavailable};
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+/// `CUresult`.
+pub(crate) type Status = c_int;
+pub(crate) type RawContext = *mut c_void;
+pub(crate) type RawStream = *mut c_void;
+pub(crate) type RawEvent = *mut c_void;
+pub(crate) type RawModule = *mut c_void;
+pub(crate) type RawFunction = *mut c_void;
+pub(crate) type RawGraph = *mut c_void;
+pub(crate) type RawGraphExec = *mut c_void;
+
+const SUCCESS: Status = 0;
+
+/// Where libcuda is looked for; the first is found through LD_LIBRARY_PATH and the linker's cache.
+const PLACES: [&str; 3] = ["libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
+
+macro_rules! functions {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*);)*) => {
+        #[allow(non_snake_case)]
+        struct Table {
+            $($name: unsafe extern "C" fn($($kind),*) -> Status,)*
+        }
+
+        impl Table {
+            fn find(library: &Library) -> std::result::Result<Table, libloading::Error> {
+                Ok(Table {
+                    // SAFETY: the name stands for a function of this signature (CUDA driver API reference), and the
+                    // library is never closed.
+                    $($name: unsafe { *library.get(concat!(stringify!($name), "\0").as_bytes())? },)*
+                })
+            }
+        }
+
+        impl Cuda {
+            $(
+                /// # Safety
+                /// As the CUDA driver API reference says of this function.
+                // The two that name errors are called through the table.
+                #[allow(non_snake_case, clippy::too_many_arguments, dead_code)]
+                pub(crate) unsafe fn $name(&self, $($argument: $kind),*) -> crate::Result<()> {
+                    // SAFETY: passed on to the caller.
+                    self.check(stringify!($name), unsafe { (self.table.$name)($($argument),*) })
+                }
+            )*
+        }
+    };
+}
+
+functions! {
+    fn cuInit(flags: c_uint);
+    fn cuDriverGetVersion(version: *mut c_int);
+    fn cuGetErrorName(status: Status, name: *mut *const c_char);
+    fn cuGetErrorString(status: Status, text: *mut *const c_char);
+    fn cuDeviceGetCount(count: *mut c_int);
+    fn cuDeviceGet(device: *mut c_int, ordinal: c_int);
+    fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int);
+    fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
+    fn cuDevicePrimaryCtxRetain(context: *mut RawContext, device: c_int);
+    fn cuDevicePrimaryCtxRelease_v2(device: c_int);
+    fn cuCtxCreate_v2(context: *mut RawContext, flags: c_uint, device: c_int);
+    fn cuCtxDestroy_v2(context: RawContext);
+    fn cuCtxSetCurrent(context: RawContext);
+    fn cuCtxSynchronize();
+    fn cuMemAlloc_v2(address: *mut u64, bytes: usize);
+    fn cuMemFree_v2(address: u64);
+    fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
+    fn cuMemFreeHost(pointer: *mut c_void);
+    fn cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, flags: c_uint);
+    fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize);
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize);
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: RawStream);
+    fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: RawStream);
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: RawStream);
+    fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: RawStream);
+    fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: RawStream);
+    fn cuStreamCreate(stream: *mut RawStream, flags: c_uint);
+    fn cuStreamDestroy_v2(stream: RawStream);
+    fn cuStreamSynchronize(stream: RawStream);
+    fn cuStreamBeginCapture_v2(stream: RawStream, mode: c_int);
+    fn cuStreamEndCapture(stream: RawStream, graph: *mut RawGraph);
+    fn cuEventCreate(event: *mut RawEvent, flags: c_uint);
+    fn cuEventRecord(event: RawEvent, stream: RawStream);
+    fn cuEventSynchronize(event: RawEvent);
+    fn cuEventDestroy_v2(event: RawEvent);
+    fn cuModuleLoadData(module: *mut RawModule, image: *const c_void);
+    fn cuModuleUnload(module: RawModule);
+    fn cuModuleGetFunction(function: *mut RawFunction, module: RawModule, name: *const c_char);
+    fn cuLaunchKernel(
+        function: RawFunction,
+        grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+        block_x: c_uint, block_y: c_uint, block_z: c_uint,
+        shared_bytes: c_uint,
+        stream: RawStream,
+        arguments: *mut *mut c_void,
+        extra: *mut *mut c_void
+    );
+    fn cuGraphInstantiateWithFlags(exec: *mut RawGraphExec, graph: RawGraph, flags: u64);
+    fn cuGraphLaunch(exec: RawGraphExec, stream: RawStream);
+    fn cuGraphExecDestroy(exec: RawGraphExec);
+    fn cuGraphDestroy(graph: RawGraph);
+}
+
+/// The loaded and initialised driver.
+#[derive(Clone, Copy)]
+pub struct Cuda {
+    table: &'static Table,
+}
+
+impl std::fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cuda")
+    }
+}
+
+impl Cuda {
+    /// Opens libcuda and initialises it. It stays loaded for the life of the process: its threads do.
+    pub fn load() -> std::result::Result<Cuda, Unavailable> {
+        Cuda::load_from(&PLACES)
+    }
+
+    /// As [`Cuda::load`], from the first of these libraries that opens.
+    pub fn load_from(places: &[&str]) -> std::result::Result<Cuda, Unavailable> {
+        let mut reasons = Vec::new();
+        for place in places {
+            // SAFETY: libcuda's initialisers are meant to be run by whoever opens it.
+            match unsafe { Library::new(place) } {
+                Ok(library) => return Cuda::start(library, place),
+                Err(error) => reasons.push(error.to_string()),
+            }
+        }
+        // dlopen says which file it wanted; the reasons differ only in that.
+        Err(Unavailable {
+            reason: if reasons.is_empty() { "no place to look for libcuda".into() } else { reasons.join("; ") },
+        })
+    }
+
+    fn start(library: Library, place: &str) -> std::result::Result<Cuda, Unavailable> {
+        let table = Table::find(&library)
+            .map_err(|error| Unavailable { reason: format!("{place} lacks a function that is needed: {error}") })?;
+        std::mem::forget(library);
+        let cuda = Cuda { table: Box::leak(Box::new(table)) };
+        // SAFETY: may be called at any time, any number of times.
+        unsafe { cuda.cuInit(0) }.map_err(|error| Unavailable { reason: error.to_string() })?;
+        Ok(cuda)
+    }
+
+    /// The CUDA version of the driver: 13000 is 13.0.
+    pub fn version(&self) -> crate::Result<i32> {
+        let mut version = 0;
+        // SAFETY: writes one int.
+        unsafe { self.cuDriverGetVersion(&mut version) }?;
+        Ok(version)
+    }
+
+    fn check(&self, call: &'static str, status: Status) -> crate::Result<()> {
+        if status == SUCCESS {
+            return Ok(());
+        }
+        Err(Error::Call {
+            call,
+            name: self.text(self.table.cuGetErrorName, status),
+            code: status,
+            text: self.text(self.table.cuGetErrorString, status),
+        })
+    }
+
+    fn text(&self, ask: unsafe extern "C" fn(Status, *mut *const c_char) -> Status, status: Status) -> String {
+        let mut text = std::ptr::null();
+        // SAFETY: writes one pointer, to a static string or null.
+        if unsafe { ask(status, &mut text) } != SUCCESS || text.is_null() {
+            return "unknown error".into();
+        }
+        // SAFETY: a static, null-terminated string of libcuda.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}

@@ -1,0 +1,71 @@
+//! Graphs, captured from a stream.
+
+use crate::Result;
+use crate::context::Context;
+use crate::functions::{RawGraph, RawGraphExec};
+use crate::stream::Stream;
+
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do does not disturb the capture.
+const THREAD_LOCAL: i32 = 1;
+
+#[derive(Debug)]
+pub struct Graph<'c> {
+    context: &'c Context,
+    raw: RawGraph,
+}
+
+#[derive(Debug)]
+pub struct GraphExec<'c> {
+    context: &'c Context,
+    raw: RawGraphExec,
+}
+
+impl<'c> Graph<'c> {
+    /// Captures what `submit` puts into the stream, instead of running it.
+    pub fn capture(stream: &Stream<'c>, submit: impl FnOnce() -> Result<()>) -> Result<Self> {
+        let context = stream.context;
+        // SAFETY: the stream lives.
+        unsafe { context.cuda.cuStreamBeginCapture_v2(stream.raw, THREAD_LOCAL) }?;
+        let submitted = submit();
+        let mut raw = std::ptr::null_mut();
+        // Ended in any case, or the stream would stay unusable.
+        // SAFETY: writes one handle, null if the capture was invalidated.
+        let ended = unsafe { context.cuda.cuStreamEndCapture(stream.raw, &mut raw) };
+        let graph = Graph { context, raw };
+        submitted.and(ended)?;
+        Ok(graph)
+    }
+
+    pub fn instantiate(&self) -> Result<GraphExec<'c>> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: writes one handle; the graph lives.
+        unsafe { self.context.cuda.cuGraphInstantiateWithFlags(&mut raw, self.raw, 0) }?;
+        Ok(GraphExec { context: self.context, raw })
+    }
+}
+
+impl Drop for Graph<'_> {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            // SAFETY: made by `capture`; executable graphs do not need it any more.
+            let _ = unsafe { self.context.cuda.cuGraphDestroy(self.raw) };
+        }
+    }
+}
+
+impl GraphExec<'_> {
+    /// # Safety
+    /// The memory that its nodes name stays allocated, and unused in ways that disagree with them, until the stream has
+    /// been synchronised.
+    pub unsafe fn launch(&self, stream: &Stream<'_>) -> Result<()> {
+        // SAFETY: both live; the caller answers for the nodes.
+        unsafe { self.context.cuda.cuGraphLaunch(self.raw, stream.raw) }
+    }
+}
+
+impl Drop for GraphExec<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `instantiate`.
+        let _ = unsafe { self.context.cuda.cuGraphExecDestroy(self.raw) };
+    }
+}

@@ -1,0 +1,215 @@
+//! Memory of the GPU and pinned memory of the host.
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::{Result, stream::Stream};
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
+const PORTABLE_MAPPED: u32 = 0x01 | 0x02;
+
+/// Checks that `offset..offset + bytes` lies in a buffer of `len` bytes.
+fn inside(what: &'static str, offset: usize, bytes: usize, len: usize) -> Result<()> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= len => Ok(()),
+        end => Err(Error::Range { what, offset, end: end.unwrap_or(usize::MAX), len }),
+    }
+}
+
+/// Bytes of GPU memory, freed when dropped.
+#[derive(Debug)]
+pub struct DeviceBuffer<'c> {
+    context: &'c Context,
+    address: u64,
+    len: usize,
+}
+
+/// A part of a [`DeviceBuffer`].
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceSlice<'b> {
+    pub(crate) address: u64,
+    pub(crate) len: usize,
+    buffer: PhantomData<&'b ()>,
+}
+
+impl<'c> DeviceBuffer<'c> {
+    pub fn new(context: &'c Context, len: usize) -> Result<Self> {
+        let mut address = 0;
+        // SAFETY: writes one address.
+        unsafe { context.cuda.cuMemAlloc_v2(&mut address, len) }?;
+        Ok(DeviceBuffer { context, address, len })
+    }
+
+    /// Its address on the GPU.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn slice(&self, offset: usize, len: usize) -> Result<DeviceSlice<'_>> {
+        inside("device buffer", offset, len, self.len)?;
+        Ok(DeviceSlice { address: self.address + offset as u64, len, buffer: PhantomData })
+    }
+
+    /// Copies `bytes` to the start of the buffer and waits (`cuMemcpyHtoD`).
+    pub fn write(&self, bytes: &[u8]) -> Result<()> {
+        inside("write to device buffer", 0, bytes.len(), self.len)?;
+        // SAFETY: both sides have that many bytes, and the call returns when the source is no longer read.
+        unsafe { self.context.cuda.cuMemcpyHtoD_v2(self.address, bytes.as_ptr().cast(), bytes.len()) }
+    }
+
+    /// Copies the start of the buffer to `bytes` and waits (`cuMemcpyDtoH`).
+    pub fn read(&self, bytes: &mut [u8]) -> Result<()> {
+        inside("read of device buffer", 0, bytes.len(), self.len)?;
+        // SAFETY: both sides have that many bytes, and the call returns when the copy is done.
+        unsafe { self.context.cuda.cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), self.address, bytes.len()) }
+    }
+}
+
+impl Drop for DeviceBuffer<'_> {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`; CUDA waits for work that uses it.
+        let _ = unsafe { self.context.cuda.cuMemFree_v2(self.address) };
+    }
+}
+
+/// Pinned bytes of the host, readable and writable by the GPU, zeroed, freed when dropped.
+#[derive(Debug)]
+pub struct PinnedBuffer<'c> {
+    context: &'c Context,
+    pointer: *mut u8,
+    len: usize,
+}
+
+// SAFETY: plain memory; shared use goes through `&self` (reads) and raw pointers (the caller's).
+unsafe impl Send for PinnedBuffer<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedBuffer<'_> {}
+
+impl<'c> PinnedBuffer<'c> {
+    pub fn new(context: &'c Context, len: usize) -> Result<Self> {
+        let mut pointer: *mut c_void = std::ptr::null_mut();
+        // SAFETY: writes one pointer.
+        unsafe { context.cuda.cuMemHostAlloc(&mut pointer, len, PORTABLE_MAPPED) }?;
+        let pointer: *mut u8 = pointer.cast();
+        // SAFETY: `len` fresh bytes, of ours alone.
+        unsafe { pointer.write_bytes(0, len) };
+        Ok(PinnedBuffer { context, pointer, len })
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// For volatile use while the GPU reads or writes it too.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.pointer
+    }
+
+    /// The address under which the GPU sees it.
+    pub fn device_address(&self) -> Result<u64> {
+        let mut address = 0;
+        // SAFETY: writes one address; the pointer is that of a live allocation.
+        unsafe { self.context.cuda.cuMemHostGetDevicePointer_v2(&mut address, self.pointer.cast(), 0) }?;
+        Ok(address)
+    }
+
+    /// The bytes, which no submitted work may be writing.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` initialised bytes; those who submit work to write them promise to wait (see `Stream`).
+        unsafe { std::slice::from_raw_parts(self.pointer, self.len) }
+    }
+
+    /// The bytes, which no submitted work may be reading or writing.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and `&mut self` is the only user on this side.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len) }
+    }
+}
+
+impl Drop for PinnedBuffer<'_> {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`.
+        let _ = unsafe { self.context.cuda.cuMemFreeHost(self.pointer.cast()) };
+    }
+}
+
+fn same_length(what: &'static str, to: usize, from: usize) -> Result<()> {
+    if to == from { Ok(()) } else { Err(Error::Length { what, to, from }) }
+}
+
+/// Copies and fills. All return before the work is done.
+impl Stream<'_> {
+    /// Host to device.
+    ///
+    /// # Safety
+    /// `from` stays allocated and unchanged until the stream has been synchronised.
+    pub unsafe fn upload(&self, to: DeviceSlice<'_>, from: &[u8]) -> Result<()> {
+        same_length("host to device copy", to.len, from.len())?;
+        // SAFETY: both have that many bytes; the caller keeps the source.
+        unsafe { self.context.cuda.cuMemcpyHtoDAsync_v2(to.address, from.as_ptr().cast(), from.len(), self.raw) }
+    }
+
+    /// Device to host.
+    ///
+    /// # Safety
+    /// `to` stays allocated and unused until the stream has been synchronised.
+    pub unsafe fn download(&self, to: &mut [u8], from: DeviceSlice<'_>) -> Result<()> {
+        same_length("device to host copy", to.len(), from.len)?;
+        // SAFETY: both have that many bytes; the caller keeps the target.
+        unsafe { self.context.cuda.cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.address, from.len, self.raw) }
+    }
+
+    /// Device to device.
+    pub fn copy(&self, to: DeviceSlice<'_>, from: DeviceSlice<'_>) -> Result<()> {
+        same_length("device to device copy", to.len, from.len)?;
+        // SAFETY: both have that many bytes, and freeing device memory waits for the copy.
+        unsafe { self.context.cuda.cuMemcpyDtoDAsync_v2(to.address, from.address, from.len, self.raw) }
+    }
+
+    pub fn fill8(&self, to: DeviceSlice<'_>, value: u8) -> Result<()> {
+        // SAFETY: the slice has that many bytes.
+        unsafe { self.context.cuda.cuMemsetD8Async(to.address, value, to.len, self.raw) }
+    }
+
+    /// Fills whole words; a length that is no multiple of 4 is refused.
+    pub fn fill32(&self, to: DeviceSlice<'_>, value: u32) -> Result<()> {
+        same_length("fill of words", to.len, to.len / 4 * 4)?;
+        // SAFETY: the slice has that many words.
+        unsafe { self.context.cuda.cuMemsetD32Async(to.address, value, to.len / 4, self.raw) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_checked_without_overflow() {
+        assert_eq!(inside("x", 0, 8, 8), Ok(()));
+        assert_eq!(inside("x", 8, 0, 8), Ok(()));
+        assert_eq!(inside("x", 1, 8, 8), Err(Error::Range { what: "x", offset: 1, end: 9, len: 8 }));
+        assert_eq!(
+            inside("x", usize::MAX, 2, 8),
+            Err(Error::Range { what: "x", offset: usize::MAX, end: usize::MAX, len: 8 })
+        );
+    }
+
+    #[test]
+    fn lengths_must_agree() {
+        assert_eq!(same_length("x", 4, 4), Ok(()));
+        assert_eq!(same_length("x", 4, 5).unwrap_err().to_string(), "x: 4 bytes from 5 bytes");
+    }
+}
