@@ -8,5 +8,10 @@ extern crate alloc;
 
 pub mod class;
 pub mod decode;
+pub mod encode;
 pub mod gpfifo;
 pub mod header;
+pub mod qmd;
+pub mod semaphore;
+pub mod text;
+pub mod userd;

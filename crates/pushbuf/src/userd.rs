@@ -1,0 +1,41 @@
+//! USERD: the 512 bytes through which CPU and host tell each other how far a channel's GPFIFO is filled and read.
+//!
+//! Byte offsets, the same from class 0xC36F to 0xCA6F. GP_GET is written back from time to time only, and not on every setup: work that is done is
+//! known by its semaphore.
+
+/// Bytes of one channel's USERD, which is also its alignment.
+pub const SIZE: usize = 512;
+
+pub const PUT: usize = 0x40;
+pub const GET: usize = 0x44;
+pub const REFERENCE: usize = 0x48;
+pub const PUT_HI: usize = 0x4c;
+pub const TOP_LEVEL_GET: usize = 0x58;
+pub const TOP_LEVEL_GET_HI: usize = 0x5c;
+pub const GET_HI: usize = 0x60;
+/// Index of the next GPFIFO entry that the host reads.
+pub const GP_GET: usize = 0x88;
+/// Index after the last GPFIFO entry that the CPU has written.
+pub const GP_PUT: usize = 0x8c;
+
+/// Entries from `from` up to `to` in a ring of `entries`: what a GP_PUT that moved stands for. `None` when an index lies outside the ring.
+pub const fn entries_between(from: u32, to: u32, entries: u32) -> Option<u32> {
+    if from >= entries || to >= entries {
+        return None;
+    }
+    Some(if to >= from { to - from } else { entries - from + to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_put_that_wraps_is_counted_modulo_the_ring() {
+        assert_eq!(entries_between(1020, 4, 1024), Some(8));
+        assert_eq!(entries_between(4, 4, 1024), Some(0));
+        assert_eq!(entries_between(0, 1023, 1024), Some(1023));
+        assert_eq!(entries_between(1024, 0, 1024), None);
+        assert_eq!(entries_between(0, 0, 0), None);
+    }
+}
