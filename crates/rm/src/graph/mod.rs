@@ -1,1 +1,86 @@
+//! Which objects a program has made in the kernel driver, learnt from its calls alone.
+//!
+//! Feed it every driver call in order, issued by us or read from a tape; ask it what lies at a GPU address, which channel
+//! a doorbell value means, where a page is mapped. A call that failed changes nothing; a freed object stays listed with
+//! the moment it went. The graph never panics, whatever it is fed, and never asks the kernel.
 
+mod apply;
+mod intervals;
+mod mapping;
+mod objects;
+mod query;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use objects::{
+    Channel, ChannelId, CpuMapping, GpuMapping, Located, Memory, MemoryId, Moment, Object, ObjectId, ObjectKind, Place,
+    Target, Userd, UsermodePage,
+};
+pub use tree::TreeNode;
+
+pub use crate::call::FileKind;
+
+use intervals::Intervals;
+use objects::External;
+use std::collections::{BTreeMap, HashMap};
+
+/// An ioctl, as it was when it returned.
+#[derive(Clone, Copy, Debug)]
+pub struct IoctlRecord<'a> {
+    pub fd: i32,
+    pub file: FileKind,
+    pub request: u64,
+    /// What ioctl returned.
+    pub ret: i32,
+    pub arg: &'a [u8],
+    /// What RM_ALLOC's and RM_CONTROL's `params` pointed to.
+    pub nested: &'a [u8],
+}
+
+/// An mmap.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MmapRecord {
+    /// Where it came to lie; all ones if it failed.
+    pub addr: u64,
+    pub len: u64,
+    pub offset: u64,
+    pub fd: i32,
+    pub prot: u32,
+    pub flags: u32,
+}
+
+/// An open file description: what descriptors that were duplicated share.
+#[derive(Clone, Debug, Default)]
+struct File {
+    kind: FileKind,
+    /// Descriptors that refer to it.
+    fds: u32,
+    /// What RM_MAP_MEMORY or RM_ALLOC_MEMORY bound to it: target and offset. Stays for later mmaps.
+    bound: Option<(Target, u64)>,
+    /// Clients that were made through it and go with it.
+    clients: Vec<u32>,
+}
+
+/// The objects of one process.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectGraph {
+    now: Moment,
+    objects: Vec<Object>,
+    live: HashMap<(u32, u32), ObjectId>,
+    memories: Vec<Memory>,
+    channels: Vec<Channel>,
+    tokens: HashMap<u32, Vec<ChannelId>>,
+    pages: Vec<UsermodePage>,
+    files: Vec<File>,
+    fds: HashMap<i32, usize>,
+    cpu: Intervals<CpuMapping>,
+    external: Intervals<External>,
+    /// External ranges and pools that UVM was asked for: base to length.
+    ranges: BTreeMap<u64, u64>,
+    /// GPUs registered with UVM.
+    gpus: Vec<[u8; 16]>,
+    /// VA spaces registered with UVM: client, handle, GPU.
+    va_spaces: Vec<(u32, u32, [u8; 16])>,
+    driver_version: Option<String>,
+}

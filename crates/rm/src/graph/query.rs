@@ -1,0 +1,209 @@
+//! What can be asked of the graph.
+
+use super::objects::Backing;
+use super::*;
+
+impl ObjectGraph {
+    /// What lies at a GPU virtual address; `None` if nothing is known to be mapped there.
+    pub fn place_of(&self, address: u64) -> Option<Located> {
+        let Some((start, len, e)) = self.external.at(address) else {
+            // Managed memory has no external mapping: the program's mapping of the UVM file is the GPU's too.
+            let (start, len, m) = self.cpu.at(address)?;
+            return (m.target == Target::Uvm).then_some(Located {
+                place: Place::Unknown,
+                memory: None,
+                client: 0,
+                handle: 0,
+                offset: address - start,
+                rest: len - (address - start),
+                cpu: Some(address),
+                managed: true,
+            });
+        };
+        let into = address - start;
+        let offset = e.offset.wrapping_add(into);
+        let rest = len - into;
+        Some(match e.backing {
+            Backing::SemaphorePool => Located {
+                place: Place::Host,
+                memory: None,
+                client: 0,
+                handle: 0,
+                offset,
+                rest,
+                cpu: self.cpu.at(address).filter(|(_, _, m)| m.target == Target::Uvm).map(|_| address),
+                managed: false,
+            },
+            Backing::Memory { client, handle, memory } => Located {
+                place: memory.map_or(Place::Unknown, |m| self.memories[m.0].place),
+                memory,
+                client,
+                handle,
+                offset,
+                rest,
+                cpu: memory.and_then(|m| self.cpu_address_near(m, offset, address)),
+                managed: false,
+            },
+        })
+    }
+
+    /// Where the program sees byte `offset` of a memory.
+    pub fn cpu_address(&self, memory: MemoryId, offset: u64) -> Option<u64> {
+        self.cpu_address_near(memory, offset, 0)
+    }
+
+    /// As [`cpu_address`](Self::cpu_address); CUDA maps most things at their GPU address, so that is looked at first.
+    fn cpu_address_near(&self, memory: MemoryId, offset: u64, address: u64) -> Option<u64> {
+        let shows = |start: u64, len: u64, m: &CpuMapping| {
+            if m.target != Target::Memory(memory) {
+                return None;
+            }
+            offset.checked_sub(m.offset).filter(|by| *by < len).and_then(|by| start.checked_add(by))
+        };
+        if let Some((start, len, m)) = self.cpu.at(address)
+            && shows(start, len, m) == Some(address)
+        {
+            return Some(address);
+        }
+        let mem = self.memories.get(memory.0)?;
+        if let Some(user) = mem.user_address {
+            return (offset < mem.size).then(|| user.checked_add(offset)).flatten();
+        }
+        self.cpu.iter().find_map(|(start, len, m)| shows(start, len, m))
+    }
+
+    /// A GPU virtual address of byte `offset` of a memory; the lowest, if it is mapped more than once.
+    pub fn gpu_address(&self, memory: MemoryId, offset: u64) -> Option<u64> {
+        self.external.iter().find_map(|(start, len, e)| match e.backing {
+            Backing::Memory { memory: Some(m), .. } if m == memory => {
+                offset.checked_sub(e.offset).filter(|by| *by < len).and_then(|by| start.checked_add(by))
+            }
+            _ => None,
+        })
+    }
+
+    /// The CPU mapping that holds an address: start, length, what it shows.
+    pub fn cpu_at(&self, address: u64) -> Option<(u64, u64, CpuMapping)> {
+        self.cpu.at(address).map(|(s, l, m)| (s, l, *m))
+    }
+
+    /// Where something is mapped into the program now: address and length.
+    pub fn cpu_ranges(&self, target: Target) -> Vec<(u64, u64)> {
+        self.cpu.iter().filter(|(_, _, m)| m.target == target).map(|(s, l, _)| (s, l)).collect()
+    }
+
+    /// All mappings of the driver's files into the program: address, length, what they show.
+    pub fn cpu_mappings(&self) -> impl Iterator<Item = (u64, u64, CpuMapping)> + '_ {
+        self.cpu.iter().map(|(s, l, m)| (s, l, *m))
+    }
+
+    /// All mappings of memory at GPU addresses.
+    pub fn gpu_mappings(&self) -> impl Iterator<Item = GpuMapping> + '_ {
+        self.external.iter().map(|(base, length, e)| match e.backing {
+            Backing::SemaphorePool => {
+                GpuMapping { base, length, handle: None, memory: None, offset: e.offset, place: Place::Host }
+            }
+            Backing::Memory { client, handle, memory } => GpuMapping {
+                base,
+                length,
+                handle: Some((client, handle)),
+                memory,
+                offset: e.offset,
+                place: memory.map_or(Place::Unknown, |m| self.memories[m.0].place),
+            },
+        })
+    }
+
+    /// All channels that there ever were, in the order they were made.
+    pub fn channels(&self) -> &[Channel] {
+        &self.channels
+    }
+
+    /// The channel that a doorbell value rings: the latest with this token that is alive, else the latest there was.
+    /// Two GPUs may use the same token; [`channel_by_token_on`](Self::channel_by_token_on) tells them apart.
+    pub fn channel_by_token(&self, token: u32) -> Option<&Channel> {
+        self.pick(token, |_| true)
+    }
+
+    /// As [`channel_by_token`](Self::channel_by_token), on one GPU (its device instance).
+    pub fn channel_by_token_on(&self, token: u32, gpu: u32) -> Option<&Channel> {
+        self.pick(token, |c| c.gpu == Some(gpu))
+    }
+
+    fn pick(&self, token: u32, wanted: impl Fn(&Channel) -> bool) -> Option<&Channel> {
+        let with_token =
+            || self.tokens.get(&token).into_iter().flatten().rev().map(|id| &self.channels[id.0]).filter(|c| wanted(c));
+        with_token().find(|c| c.alive()).or_else(|| with_token().next())
+    }
+
+    /// The channel of a handle: the one alive, else the latest that had it.
+    pub fn channel(&self, client: u32, handle: u32) -> Option<&Channel> {
+        match self.live_channel(client, handle) {
+            Some(id) => self.channels.get(id.0),
+            None => self.channels.iter().rev().find(|c| c.client == client && c.handle == handle),
+        }
+    }
+
+    /// All memories that there ever were.
+    pub fn memories(&self) -> &[Memory] {
+        &self.memories
+    }
+
+    /// A memory by its id.
+    pub fn memory(&self, id: MemoryId) -> Option<&Memory> {
+        self.memories.get(id.0)
+    }
+
+    /// The memory that a handle names now.
+    pub fn memory_of(&self, client: u32, handle: u32) -> Option<&Memory> {
+        self.live_memory(client, handle).and_then(|m| self.memories.get(m.0))
+    }
+
+    /// All doorbell pages that there ever were.
+    pub fn usermode_pages(&self) -> &[UsermodePage] {
+        &self.pages
+    }
+
+    /// All objects that there ever were, in the order they were made.
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// What a handle names now.
+    pub fn object(&self, client: u32, handle: u32) -> Option<&Object> {
+        self.live.get(&(client, handle)).and_then(|id| self.objects.get(id.0))
+    }
+
+    /// Live objects of a class.
+    pub fn of_class(&self, class: u32) -> impl Iterator<Item = &Object> {
+        self.objects.iter().filter(move |o| o.class == class && o.freed.is_none())
+    }
+
+    /// UUIDs of the GPUs registered with UVM.
+    pub fn gpus(&self) -> &[[u8; 16]] {
+        &self.gpus
+    }
+
+    /// VA spaces registered with UVM: client, handle, GPU's UUID.
+    pub fn va_spaces(&self) -> &[(u32, u32, [u8; 16])] {
+        &self.va_spaces
+    }
+
+    /// The kernel driver's version, if the program asked for it.
+    pub fn driver_version(&self) -> Option<&str> {
+        self.driver_version.as_deref()
+    }
+
+    /// Which file a descriptor is, if it was seen opened or used.
+    pub fn file(&self, fd: i32) -> Option<FileKind> {
+        self.fds.get(&fd).map(|f| self.files[*f].kind)
+    }
+
+    /// Descriptors of the file that a client was made through.
+    pub fn client_fds(&self, client: u32) -> Vec<i32> {
+        let mut fds: Vec<i32> =
+            self.fds.iter().filter(|(_, f)| self.files[**f].clients.contains(&client)).map(|(fd, _)| *fd).collect();
+        fds.sort_unstable();
+        fds
+    }
+}
