@@ -1,1 +1,17 @@
-//! (being built)
+//! The process beside the program: it owns the rings, drains them to the tape, and notices that the program died.
+//!
+//! The program only ever touches memory that is already there; every byte to disk goes through here. A `kill -9` of the
+//! program loses nothing that was rung (the rings are ours), a full disk stops the recording and not the program, and if
+//! this process dies the program goes on unrecorded.
+
+mod clock;
+mod drain;
+mod machine;
+mod program;
+mod scrub;
+mod session;
+mod shared;
+
+pub use machine::{Machine, driver_version, machine};
+pub use program::{Program, ProgramError};
+pub use session::{Options, Outcome, RecordError, Tap, record};

@@ -39,7 +39,6 @@ pub enum Chunk {
 pub struct Header {
     /// doorbell's version.
     pub doorbell: String,
-    pub pid: i32,
     /// Absent with `--no-args`.
     pub args: Option<Vec<String>>,
     pub exe: String,
@@ -79,6 +78,7 @@ pub struct Clock {
 pub struct End {
     /// `exited 0`, `killed by SIGKILL`, `stopped: No space left on device` ...
     pub how: String,
+    pub pid: i32,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
     pub seconds: f64,
@@ -188,7 +188,12 @@ pub struct Writer {
     path: PathBuf,
     seq: u64,
     bytes: u64,
+    /// Where the last chunks of events began, with their numbers: what can be given up to make room for the end.
+    recent: std::collections::VecDeque<(u64, u64)>,
 }
+
+/// Chunks that [`Writer::give_up`] can take back.
+const RECENT: usize = 64;
 
 impl Writer {
     /// Creates the file (an existing one is replaced) and writes its header.
@@ -207,7 +212,7 @@ impl Writer {
         if file.metadata().map_err(err)?.is_file() {
             file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(err)?;
         }
-        let mut w = Writer { file, path: path.into(), seq: 0, bytes: 0 };
+        let mut w = Writer { file, path: path.into(), seq: 0, bytes: 0, recent: Default::default() };
         let mut start = [0; 16];
         start[..8].copy_from_slice(MAGIC);
         start[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -228,7 +233,29 @@ impl Writer {
 
     /// Appends a chunk of whole events of thread `tid`. On an error (a full disk) the file is cut back to the last whole chunk.
     pub fn events(&mut self, tid: i32, tsc: u64, events: &[u8]) -> io::Result<()> {
-        self.chunk(Chunk::Events, tid, tsc, events)
+        let at = (self.bytes, self.seq);
+        self.chunk(Chunk::Events, tid, tsc, events)?;
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(at);
+        Ok(())
+    }
+
+    /// On a full disk: cuts off the last chunks of events until `bytes` are free for what must still be written. False if
+    /// there were not enough of them. Call it only when nothing but events was written since.
+    pub fn give_up(&mut self, bytes: u64) -> io::Result<bool> {
+        use std::io::Seek;
+        let full = self.bytes;
+        while let Some((at, seq)) = self.recent.pop_back() {
+            self.file.set_len(at)?;
+            self.file.seek(io::SeekFrom::Start(at))?;
+            (self.bytes, self.seq) = (at, seq);
+            if full - at >= bytes {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub fn clock(&mut self, c: &Clock) -> io::Result<()> {
@@ -244,6 +271,7 @@ impl Writer {
     }
 
     fn json<T: Serialize>(&mut self, kind: Chunk, v: &T) -> io::Result<()> {
+        self.recent.clear();
         let b = serde_json::to_vec(v)?;
         self.chunk(kind, 0, 0, &b)
     }

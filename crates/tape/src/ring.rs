@@ -125,6 +125,14 @@ impl Writer {
         self.shared().head.store(self.at, Ordering::Release);
     }
 
+    /// Events, entries and bytes counted as gaps so far.
+    pub fn gaps(&self) -> (u64, u64, u64) {
+        let h = self.shared();
+        // ORDERING: Relaxed: this side is the only writer.
+        let [a, b, c] = [&h.gap_events, &h.gap_entries, &h.gap_bytes].map(|g| g.load(Ordering::Relaxed));
+        (a, b, c)
+    }
+
     /// Counts what did not fit.
     #[inline]
     pub fn count_gap(&mut self, events: u64, entries: u64, bytes: u64) {

@@ -1,0 +1,271 @@
+//! Rewrites doorbell sites: after a site has trapped once, its store becomes a jump to a stub that calls the tap.
+//!
+//! Only where the shape is proven (`trap::shape`: nothing but the store itself and dead padding changes). Other threads
+//! may run through the site meanwhile: padding first, which nobody executes; then a breakpoint over the first byte of the
+//! store, the rest, and last the first byte, with a core-serialising barrier between (Intel SDM vol. 3, 9.1.3). A thread
+//! that hits the breakpoint is sent to the stub.
+
+use crate::lock::Cold;
+use crate::{page, record, sys, tap};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tape::event::{SiteBody, kind, site_why};
+use tape::region::{self, trouble};
+use trap::ucontext::Context;
+use trap::{Access, Registers, shape};
+
+const SITES: usize = 64;
+const PAGE: usize = 4096;
+
+/// Sites seen: address of the store, and of its stub once it may be entered.
+static SEEN: [AtomicU64; SITES] = [const { AtomicU64::new(0) }; SITES];
+static STUB: [AtomicU64; SITES] = [const { AtomicU64::new(0) }; SITES];
+static BARRIER: AtomicBool = AtomicBool::new(false);
+
+struct Stubs {
+    /// Where the next stub goes, and the end of its page; 0 before the first.
+    at: usize,
+    end: usize,
+    maps: [u8; 4096],
+}
+
+static STUBS: Cold<Stubs> = Cold::new(Stubs { at: 0, end: 0, maps: [0; 4096] });
+
+const REGISTER_SYNC_CORE: i32 = 64;
+const SYNC_CORE: i32 = 32;
+
+/// Asks the kernel for core-serialising barriers. Without them nothing is rewritten.
+pub fn prepare() {
+    let ok = sys::membarrier(REGISTER_SYNC_CORE);
+    BARRIER.store(ok, Ordering::Relaxed);
+    if !ok {
+        record::trouble(trouble::NO_PATCH);
+    }
+}
+
+/// What a stub calls in place of the store: the value, the address it was meant for, its width in bytes.
+extern "C" fn on_store(value: u64, address: u64, width: u64) {
+    match page::find(address) {
+        Some((p, offset)) if width == 4 => tap::store(p, offset, value as u32, false),
+        _ => {
+            // The site also stores elsewhere (a page that we do not tap): the store as it was meant.
+            // SAFETY: the program's own store, to its own memory, at its own width.
+            unsafe {
+                match width {
+                    1 => (address as *mut u8).write_volatile(value as u8),
+                    2 => (address as *mut u16).write_volatile(value as u16),
+                    4 => (address as *mut u32).write_volatile(value as u32),
+                    _ => (address as *mut u64).write_volatile(value),
+                }
+            }
+        }
+    }
+}
+
+/// A store at `rip` has just trapped: rewrites its site if that was not tried before.
+pub fn learn(_c: &Context, access: &Access, rip: u64, code: &[u8], offset: u64) {
+    if SEEN.iter().any(|s| s.load(Ordering::Acquire) == rip) {
+        return;
+    }
+    // Another thread is at it: this site will trap again.
+    let Some(mut stubs) = STUBS.try_lock() else { return };
+    let Some(i) = SEEN.iter().position(|s| {
+        let a = s.load(Ordering::Acquire);
+        a == 0 || a == rip
+    }) else {
+        return;
+    };
+    if SEEN[i].load(Ordering::Relaxed) == rip {
+        return;
+    }
+    SEEN[i].store(rip, Ordering::Release);
+    let why = if record::control().is_some_and(|c| c.tap == region::tap::TRAP) {
+        site_why::TAP_IS_TRAP
+    } else if offset != tap::DOORBELL || access.width != 4 {
+        site_why::NOT_A_DOORBELL
+    } else if !BARRIER.load(Ordering::Relaxed) || !record::active() {
+        site_why::REFUSED
+    } else {
+        match rewrite(&mut stubs, access, rip, code, i) {
+            Ok(()) => site_why::NONE,
+            Err(why) => why,
+        }
+    };
+    if why == site_why::NONE {
+        record::count_patched();
+    }
+    tell(&mut stubs, rip, code, why);
+}
+
+fn rewrite(stubs: &mut Stubs, access: &Access, rip: u64, code: &[u8], i: usize) -> Result<(), u32> {
+    let plan = shape::plan(code, rip).ok_or(site_why::SHAPE)?;
+    let at = room(stubs, rip).ok_or(site_why::NO_STUB)?;
+    let first = (plan.store_at & !(PAGE as u64 - 1)) as usize;
+    let end = plan.pad_at.map_or(rip, |p| p.max(rip)) as usize + 16;
+    let len = (end - first).next_multiple_of(PAGE);
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    let rx = libc::PROT_READ | libc::PROT_EXEC;
+    // SAFETY: the stub page is ours; no stub in it is being written by anybody else (we hold the lock). It stays executable
+    // while it is written, because other stubs in it may be running.
+    let stub = unsafe {
+        if !sys::mprotect(at & !(PAGE - 1), PAGE, rw | libc::PROT_EXEC) {
+            return Err(site_why::REFUSED);
+        }
+        let out = core::slice::from_raw_parts_mut(at as *mut u8, shape::STUB_MAX);
+        let n = shape::stub(access, out, at as u64, on_store as *const () as u64, plan.resume);
+        sys::mprotect(at & !(PAGE - 1), PAGE, rx);
+        n.ok_or(site_why::SHAPE)?;
+        at as u64
+    };
+    let store = plan.store_patch(stub).ok_or(site_why::NO_STUB)?;
+    let padding = match plan.kind {
+        shape::Shape::Padding => Some(plan.padding_patch(stub).ok_or(site_why::NO_STUB)?),
+        shape::Shape::Long => None,
+    };
+    stubs.at += shape::STUB_MAX;
+    STUB[i].store(stub, Ordering::Release);
+    // SAFETY: the pages of code that hold the store and its padding; they stay readable and executable throughout.
+    unsafe {
+        if !sys::mprotect(first, len, rw | libc::PROT_EXEC) {
+            record::trouble(trouble::NO_PATCH);
+            return Err(site_why::REFUSED);
+        }
+        if let Some(p) = &padding {
+            write(p.at, p.bytes());
+            sys::membarrier(SYNC_CORE);
+        }
+        let bytes = store.bytes();
+        write(store.at, &[0xcc]);
+        sys::membarrier(SYNC_CORE);
+        write(store.at + 1, bytes.get(1..).unwrap_or(&[]));
+        sys::membarrier(SYNC_CORE);
+        write(store.at, bytes.get(..1).unwrap_or(&[]));
+        sys::membarrier(SYNC_CORE);
+        sys::mprotect(first, len, rx);
+    }
+    Ok(())
+}
+
+unsafe fn write(at: u64, bytes: &[u8]) {
+    for (i, &b) in bytes.iter().enumerate() {
+        // SAFETY: the caller made these bytes writable.
+        unsafe { ((at + i as u64) as *mut u8).write_volatile(b) };
+    }
+}
+
+/// Room for one stub within reach of a jump from `rip`.
+fn room(stubs: &mut Stubs, rip: u64) -> Option<usize> {
+    let near = |a: usize| (a as i64 - rip as i64).unsigned_abs() < 0x7000_0000;
+    if stubs.at != 0 && stubs.at + shape::STUB_MAX <= stubs.end && near(stubs.at) {
+        return Some(stubs.at);
+    }
+    let here = (rip & !(PAGE as u64 - 1)) as i64;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    for k in 1..110i64 {
+        for side in [-k, k] {
+            let at = here + side * (16 << 20);
+            if at < 0x10000 {
+                continue;
+            }
+            // SAFETY: NOREPLACE: nothing that is mapped is touched.
+            let got = unsafe { sys::mmap(at as usize, PAGE, libc::PROT_READ | libc::PROT_EXEC, flags, -1, 0) };
+            if let Some(a) = got {
+                if a as i64 != at {
+                    // A kernel before 4.17 takes the address as a hint.
+                    // SAFETY: the page that we just mapped.
+                    unsafe { sys::munmap(a, PAGE) };
+                    return None;
+                }
+                stubs.at = a;
+                stubs.end = a + PAGE;
+                return Some(a);
+            }
+        }
+    }
+    None
+}
+
+/// A SIGTRAP: true if a thread ran into the breakpoint of a site that is being rewritten.
+pub fn breakpoint(c: &mut Context) -> bool {
+    let at = c.rip().wrapping_sub(1);
+    let Some(i) = SEEN.iter().position(|s| s.load(Ordering::Acquire) == at) else { return false };
+    match STUB[i].load(Ordering::Acquire) {
+        0 => false,
+        stub => {
+            c.set_rip(stub);
+            true
+        }
+    }
+}
+
+/// Puts the site on the tape, with the module it lies in.
+fn tell(stubs: &mut Stubs, rip: u64, code: &[u8], why: u32) {
+    let mut body = SiteBody { ip: rip, patched: u32::from(why == site_why::NONE), why, ..SiteBody::default() };
+    for (to, from) in body.code.iter_mut().zip(code) {
+        *to = *from;
+    }
+    let mut path = [0u8; 256];
+    let (n, offset) = module(&mut stubs.maps, rip, &mut path);
+    body.offset = offset;
+    body.path = n as u32;
+    record::event(kind::SITE, 0, sys::tsc(), &body, path.get(..n).unwrap_or(&[]), &[]);
+}
+
+/// Path of the module that holds `ip`, and the offset in its file, from /proc/self/maps. 0 bytes if not found.
+fn module(buf: &mut [u8; 4096], ip: u64, path: &mut [u8; 256]) -> (usize, u64) {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    // SAFETY: a NUL-terminated path.
+    let fd = unsafe { sys::syscall6(libc::SYS_open, c"/proc/self/maps".as_ptr() as usize, flags, 0, 0, 0, 0) };
+    if fd < 0 {
+        return (0, 0);
+    }
+    let mut line = [0u8; 320];
+    let mut len = 0;
+    let mut found = (0, 0);
+    'read: loop {
+        // SAFETY: a buffer with its length.
+        let n = unsafe { sys::syscall6(libc::SYS_read, fd as usize, buf.as_mut_ptr() as usize, buf.len(), 0, 0, 0) };
+        if n <= 0 {
+            break;
+        }
+        for &b in buf.iter().take(n as usize) {
+            if b != b'\n' {
+                if let Some(c) = line.get_mut(len) {
+                    *c = b;
+                    len += 1;
+                }
+                continue;
+            }
+            if let Some(hit) = parse_line(line.get(..len).unwrap_or(&[]), ip, path) {
+                found = hit;
+                break 'read;
+            }
+            len = 0;
+        }
+    }
+    // SAFETY: our own descriptor.
+    unsafe { sys::syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
+    found
+}
+
+/// `start-end perms offset dev inode path`
+fn parse_line(line: &[u8], ip: u64, path: &mut [u8; 256]) -> Option<(usize, u64)> {
+    let (start, rest) = hex(line)?;
+    let (end, rest) = hex(rest.get(1..)?)?;
+    if !(start..end).contains(&ip) {
+        return None;
+    }
+    let (offset, rest) = hex(rest.get(6..)?)?;
+    let name = rest.iter().position(|&b| b == b'/').and_then(|i| rest.get(i..)).unwrap_or(&[]);
+    let n = name.len().min(path.len());
+    path.get_mut(..n)?.copy_from_slice(name.get(..n)?);
+    Some((n, ip - start + offset))
+}
+
+fn hex(b: &[u8]) -> Option<(u64, &[u8])> {
+    let n = b.iter().take_while(|c| c.is_ascii_hexdigit()).count();
+    let mut v = 0u64;
+    for &c in b.get(..n)? {
+        v = v << 4 | u64::from(char::from(c).to_digit(16)?);
+    }
+    (n > 0).then_some((v, b.get(n..)?))
+}

@@ -1,0 +1,72 @@
+//! The constructor and destructor of the preloaded library.
+
+use crate::{cold, record};
+use core::ffi::{CStr, c_char};
+
+/// What the recorder puts into the environment; taken out again before the program sees it.
+const REGION: &[u8] = b"DOORBELL_REGION=";
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// Marks our own part of LD_PRELOAD: everything up to and with this separator-free word is ours.
+const WAS: &[u8] = b"DOORBELL_PRELOAD_WAS=";
+
+unsafe extern "C" {
+    static mut environ: *mut *mut c_char;
+}
+
+fn variable(entry: *const c_char, name: &[u8]) -> Option<&'static [u8]> {
+    // SAFETY: an entry of the environment: a string that lives as long as the process.
+    let s: &'static [u8] = unsafe { CStr::from_ptr(entry) }.to_bytes();
+    s.strip_prefix(name)
+}
+
+extern "C" fn start() {
+    let mut region = None;
+    let mut was = None;
+    // SAFETY: constructors run before other threads; environ is a null-terminated array.
+    unsafe {
+        let mut p = environ;
+        while !p.is_null() && !(*p).is_null() {
+            region = region.or(variable(*p, REGION));
+            was = was.or(variable(*p, WAS));
+            p = p.add(1);
+        }
+    }
+    let Some(region) = region else { return };
+    // The value of an environment entry is NUL-terminated where it ends.
+    let attached = record::attach(region.as_ptr().cast());
+    // Children and what the program prints of its environment are as without us.
+    // SAFETY: as above; entries are moved within the array, and LD_PRELOAD is shortened in place.
+    unsafe {
+        let mut from = environ;
+        let mut to = environ;
+        while !(*from).is_null() {
+            let e = *from;
+            from = from.add(1);
+            if variable(e, REGION).is_some() || variable(e, WAS).is_some() {
+                continue;
+            }
+            if let Some(value) = variable(e, PRELOAD) {
+                let Some(was) = was.filter(|w| !w.is_empty() && w.len() <= value.len()) else { continue };
+                let at = e.add(PRELOAD.len());
+                core::ptr::copy(was.as_ptr().cast(), at, was.len());
+                *at.add(was.len()) = 0;
+            }
+            *to = e;
+            to = to.add(1);
+        }
+        *to = core::ptr::null_mut();
+    }
+    let _ = attached;
+}
+
+extern "C" fn finish() {
+    cold::finish();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FINISH: extern "C" fn() = finish;

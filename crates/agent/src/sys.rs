@@ -1,0 +1,143 @@
+//! System calls without libc: no PLT (so our own interposers are not entered), no errno, no cancellation point.
+
+use core::arch::asm;
+
+/// A raw system call. Negative results are `-errno`.
+///
+/// # Safety
+/// As for the system call itself.
+#[inline]
+pub unsafe fn syscall6(n: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+    let r: isize;
+    // SAFETY: the kernel's convention on x86-64; rcx and r11 are clobbered, memory may be written.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") n as isize => r,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    r
+}
+
+/// mmap; `None` on failure.
+///
+/// # Safety
+/// As mmap: with MAP_FIXED whatever lies there is replaced.
+pub unsafe fn mmap(addr: usize, len: usize, prot: i32, flags: i32, fd: i32, off: usize) -> Option<usize> {
+    // SAFETY: the caller's.
+    let r = unsafe { syscall6(libc::SYS_mmap, addr, len, prot as usize, flags as usize, fd as usize, off) };
+    if (-4095..0).contains(&r) { None } else { Some(r as usize) }
+}
+
+/// # Safety
+/// Nobody uses the range any more.
+pub unsafe fn munmap(addr: usize, len: usize) {
+    // SAFETY: the caller's.
+    unsafe { syscall6(libc::SYS_munmap, addr, len, 0, 0, 0, 0) };
+}
+
+/// Maps the shared memory at `from` a second time, at `to` (whatever lies there is replaced).
+///
+/// # Safety
+/// `from` is a shared mapping of at least `len` bytes; `to` is ours to replace.
+pub unsafe fn map_again(from: usize, len: usize, to: usize) -> bool {
+    // mremap with an old length of 0 duplicates a shared mapping.
+    let how = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+    // SAFETY: the caller's.
+    unsafe { syscall6(libc::SYS_mremap, from, 0, len, how, to, 0) == to as isize }
+}
+
+/// Changes protection; false if refused.
+///
+/// # Safety
+/// As mprotect.
+pub unsafe fn mprotect(addr: usize, len: usize, prot: i32) -> bool {
+    // SAFETY: the caller's.
+    unsafe { syscall6(libc::SYS_mprotect, addr, len, prot as usize, 0, 0, 0) == 0 }
+}
+
+pub fn getpid() -> i32 {
+    // SAFETY: no arguments, no memory.
+    unsafe { syscall6(libc::SYS_getpid, 0, 0, 0, 0, 0, 0) as i32 }
+}
+
+pub fn gettid() -> i32 {
+    // SAFETY: no arguments, no memory.
+    unsafe { syscall6(libc::SYS_gettid, 0, 0, 0, 0, 0, 0) as i32 }
+}
+
+pub fn sched_yield() {
+    // SAFETY: no arguments, no memory.
+    unsafe { syscall6(libc::SYS_sched_yield, 0, 0, 0, 0, 0, 0) };
+}
+
+/// Sleeps about `ns` nanoseconds (below a second).
+pub fn nap(ns: i64) {
+    let t = [0i64, ns];
+    // SAFETY: a timespec of two words that outlives the call.
+    unsafe { syscall6(libc::SYS_nanosleep, t.as_ptr() as usize, 0, 0, 0, 0, 0) };
+}
+
+/// Where `fd` points to, as /proc says; the bytes that fitted.
+pub fn fd_path(fd: i32, out: &mut [u8]) -> usize {
+    let mut name = [0u8; 32];
+    let prefix = b"/proc/self/fd/";
+    name[..prefix.len()].copy_from_slice(prefix);
+    let mut digits = [0u8; 10];
+    let mut n = fd as u32;
+    let mut k = 0;
+    loop {
+        if let Some(d) = digits.get_mut(k) {
+            *d = b'0' + (n % 10) as u8;
+        }
+        k += 1;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    for i in 0..k.min(10) {
+        name[prefix.len() + i] = digits[k.min(10) - 1 - i];
+    }
+    // SAFETY: a NUL-terminated path and a buffer with its length.
+    let r =
+        unsafe { syscall6(libc::SYS_readlink, name.as_ptr() as usize, out.as_mut_ptr() as usize, out.len(), 0, 0, 0) };
+    r.max(0) as usize
+}
+
+/// membarrier commands used for rewriting code.
+pub fn membarrier(cmd: i32) -> bool {
+    // SAFETY: no memory.
+    unsafe { syscall6(libc::SYS_membarrier, cmd as usize, 0, 0, 0, 0, 0) == 0 }
+}
+
+/// Time stamp counter.
+#[inline]
+pub fn tsc() -> u64 {
+    // SAFETY: rdtsc is there on every x86-64.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The program's errno, kept over a piece of our work.
+pub struct Errno(i32);
+
+impl Errno {
+    pub fn keep() -> Errno {
+        // SAFETY: libc's errno location is valid for the thread's life.
+        Errno(unsafe { *libc::__errno_location() })
+    }
+    pub fn get() -> i32 {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() }
+    }
+}
+
+impl Drop for Errno {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}

@@ -1,0 +1,240 @@
+//! The hot zone: what happens at a doorbell.
+//!
+//! Between the program's store to the doorbell and the GPU: find the channel, compare GP_PUT with the last value seen,
+//! put the new entries and the words they point to on the ring, forward them where the channel has a shadow, then make
+//! the store. No allocation, no lock, no system call (except on a nearly full GPFIFO, and a thread's first ring).
+//!
+//! Two threads may ring one channel at once. The first one in owns the channel's tap until nobody waits; others leave
+//! their ring to it (one count each, so no ring is lost or merged) and go on. Nobody spins behind a preempted thread.
+
+use crate::channel::{self, Channel};
+use crate::{lookup, page, record, shadow, sys};
+use core::sync::atomic::{AtomicU64, Ordering};
+use tape::event::{EntryBody, NO_SLOT, RingBody, entry_flags, kind, lack, ring_flags, watch};
+use tape::region::Slot;
+use tape::ring::{MAX_EVENT, Writer};
+
+/// GP_PUT in USERD (class 0xC56F and later, Nvc56fControl +0x8C); GP_GET is four bytes before it.
+pub const GP_PUT: u64 = 0x8c;
+pub const GP_GET: u64 = 0x88;
+/// The doorbell in a usermode page (NV_USERMODE_NOTIFY_CHANNEL_PENDING, class 0xC361 +0x90).
+pub const DOORBELL: u64 = 0x90;
+
+/// Words of one entry that fit into one event.
+const CHUNK: usize = (MAX_EVENT - 64) / 4;
+/// Words recorded of one entry at most: the longest segment a GPFIFO entry can name (21 bits).
+const LONGEST: usize = 1 << 21;
+
+/// A store of `value` at `offset` of doorbell page `p`, seen before it reached the GPU: records what it submits, then
+/// makes the store.
+#[inline]
+pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
+    let Some(real) = page::real(p) else { return };
+    if offset != DOORBELL || !record::active() {
+        ring_doorbell(real + offset, value);
+        return;
+    }
+    let Some(i) = channel::by_token(value, page::device(p)) else {
+        stranger(p, value, trapped);
+        ring_doorbell(real + offset, value);
+        return;
+    };
+    let Some(slot) = record::slot(i) else { return };
+    // ORDERING: AcqRel: the owner must see the GP_PUT that this thread wrote before it rang.
+    if slot.claim.fetch_add(1, Ordering::AcqRel) != 0 {
+        return;
+    }
+    let mut flags = if trapped { ring_flags::TRAPPED } else { 0 };
+    loop {
+        // SAFETY: we own the claim of slot i.
+        if let Some(c) = unsafe { channel::get(i) } {
+            submit(c, slot, i, p, value, flags);
+        }
+        ring_doorbell(real + offset, value);
+        // ORDERING: AcqRel: hands our changes to the next owner, and takes over what the waiting thread wrote.
+        if slot.claim.fetch_sub(1, Ordering::AcqRel) <= 1 {
+            break;
+        }
+        flags |= ring_flags::HANDED_OVER;
+    }
+}
+
+/// Gives back a claim that was taken outside the tap, and makes the rings that were handed over meanwhile.
+pub fn settle(slot: usize) {
+    let waiting = channel::unclaim(slot);
+    if waiting == 0 {
+        return;
+    }
+    let token = record::slot(slot).map_or(0, |s| s.token.load(Ordering::Relaxed));
+    let device = channel::DEVICES.get(slot).map_or(0, |d| d.load(Ordering::Relaxed));
+    if let Some(p) = page::of_device(device) {
+        for _ in 0..waiting {
+            store(p, DOORBELL, token, false);
+        }
+    }
+}
+
+/// The only register that doorbell writes.
+#[inline]
+fn ring_doorbell(at: u64, value: u32) {
+    // ORDERING: the entries and GP_PUT before the doorbell. The doorbell is uncached, but what it announces may lie in
+    // write-combined memory, which only a fence drains.
+    // SAFETY: sfence needs nothing; `at` lies in the usermode page that the program mapped for this very store.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+        (at as *mut u32).write_volatile(value);
+    }
+}
+
+#[cold]
+fn stranger(p: usize, value: u32, trapped: bool) {
+    record::count(|c| &c.strangers);
+    let flags = if trapped { ring_flags::TRAPPED } else { 0 };
+    let body =
+        RingBody { token: value, slot: NO_SLOT, tid: record::tid() as u32, page: p as u32, ..RingBody::default() };
+    record::event(kind::RING, flags, sys::tsc(), &body, &[], &[]);
+}
+
+fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u16) {
+    let tsc = sys::tsc();
+    count(if flags & ring_flags::TRAPPED != 0 { |c| &c.trapped } else { |c| &c.tapped });
+    let from = slot.put.load(Ordering::Relaxed);
+    let seq = slot.rings_total.load(Ordering::Relaxed);
+    slot.rings_total.store(seq + 1, Ordering::Relaxed);
+    let mut put = from;
+    if c.watch != watch::BLIND {
+        let userd = if c.watch == watch::SHADOW { c.alias_userd } else { c.userd };
+        // SAFETY: USERD is mapped as long as the channel is followed.
+        put = unsafe { ((userd + GP_PUT) as *const u32).read_volatile() };
+        if put >= c.entries {
+            // Not a value the hardware would take either; leave it to the hardware.
+            put = from;
+        }
+    }
+    let n = if put >= from { put - from } else { put + c.entries - from };
+    let first = slot.entries_total.load(Ordering::Relaxed);
+    let body =
+        RingBody { token, slot: i as u32, seq, put_from: from, put_to: put, tid: record::tid() as u32, page: p as u32 };
+    let recorded = if record::stopped() {
+        None
+    } else {
+        record::with(|w| {
+            record::push(w, kind::RING, flags, tsc, &body, &[], &[]);
+            let mut lost = 0;
+            let mut at = from;
+            for k in 0..n {
+                lost += !entry(c, w, i, at, first + k as u64, tsc) as u64;
+                at = next(at, c.entries);
+            }
+            w.publish();
+            lost
+        })
+    };
+    let lost = recorded.unwrap_or(n as u64);
+    if lost != 0 {
+        slot.lost.fetch_add(lost, Ordering::Relaxed);
+    }
+    if c.watch == watch::SHADOW {
+        forward(c, from, put, n);
+        shadow::look_for_room(c, i, put);
+    }
+    slot.put.store(put, Ordering::Relaxed);
+    slot.entries_total.store(first + n as u64, Ordering::Relaxed);
+}
+
+#[inline]
+fn count(which: fn(&tape::region::Control) -> &AtomicU64) {
+    record::count(which);
+}
+
+#[inline]
+fn next(at: u32, entries: u32) -> u32 {
+    if at + 1 >= entries { 0 } else { at + 1 }
+}
+
+/// Writes the new entries and GP_PUT to the real GPFIFO and USERD, with posted stores.
+#[inline]
+fn forward(c: &Channel, from: u32, put: u32, n: u32) {
+    let mut at = from;
+    for _ in 0..n {
+        // SAFETY: both rings have `entries` entries and stay mapped while the channel is followed; at < entries.
+        unsafe {
+            let gp = ((c.ring + 8 * at as u64) as *const u64).read_volatile();
+            ((c.real_ring + 8 * at as u64) as *mut u64).write_volatile(gp);
+        }
+        at = next(at, c.entries);
+    }
+    // ORDERING: entries before GP_PUT: the real ring is write-combined and drains in any order without a fence.
+    // SAFETY: as above.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+        ((c.real_userd + GP_PUT) as *mut u32).write_volatile(put);
+    }
+}
+
+/// Puts one entry and its words on the ring. False if it was lost.
+#[inline]
+fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u64) -> bool {
+    // SAFETY: index < entries, and the ring is mapped while the channel is followed.
+    let gp = unsafe { ((c.ring + 8 * index as u64) as *const u64).read_volatile() };
+    let mut body = EntryBody { gp, seq, slot: i as u32, index, words: 0, lack: lack::NONE };
+    // GP_ENTRY1_LENGTH, bits 62:42 of the entry, in words; 0 is a control entry (class 0xC56F).
+    let words = ((gp >> 42) & 0x1f_ffff) as usize;
+    if words == 0 {
+        // Opcode in 39:32; 4 is SET_PB_SEGMENT_EXTENDED_BASE (Hopper), operand bits 24:8 = address >> 40.
+        if (gp >> 32) & 0xff == 4 {
+            c.base = ((gp >> 8) & 0x1_ffff) << 40;
+        }
+        return record::entry(w, 0, tsc, &body).is_some();
+    }
+    let va = c.base | (gp & 0xff_ffff_fffc);
+    let Some(range) = locate(c, va, words as u64 * 4) else {
+        body.lack = lack::UNMAPPED;
+        return record::entry(w, 0, tsc, &body).is_some();
+    };
+    let from = range.cpu + (va - range.va);
+    let where_from = if range.video { entry_flags::FROM_VIDEO } else { 0 };
+    let words = words.min(LONGEST);
+    let mut done = 0;
+    loop {
+        let n = (words - done).min(CHUNK);
+        let more = done + n < words;
+        let flags =
+            where_from | if more { entry_flags::MORE } else { 0 } | if done > 0 { entry_flags::CONTINUED } else { 0 };
+        body.words = n as u32;
+        let Some(to) = record::entry(w, flags, tsc, &body) else {
+            // What was written of this entry stays without an end: the reader sees that MORE was not kept.
+            return false;
+        };
+        // SAFETY: `range` is mapped and holds the whole segment; `to` has room for n words.
+        unsafe { copy((from + 4 * done as u64) as *const u8, to, n * 4) };
+        done += n;
+        if !more {
+            return true;
+        }
+    }
+}
+
+#[inline]
+fn locate(c: &mut Channel, va: u64, len: u64) -> Option<lookup::Range> {
+    let generation = lookup::generation();
+    let r = c.last;
+    if c.last_generation == generation && va >= r.va && va + len <= r.va + r.len {
+        return Some(r);
+    }
+    let r = lookup::find(va, len)?;
+    c.last = r;
+    c.last_generation = generation;
+    Some(r)
+}
+
+/// Copies a pushbuffer segment. Streaming loads where the alignment allows: they are ordinary loads on cached memory and
+/// a whole line at a time on write-combined memory, which is what some drivers use for pushbuffers.
+///
+/// # Safety
+/// As `copy_nonoverlapping`.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's.
+    unsafe { core::ptr::copy_nonoverlapping(from, to, len) }
+}
