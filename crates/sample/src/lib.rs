@@ -1,1 +1,260 @@
-//! (being built)
+//! Small GPU programs to be recorded.
+//!
+//! Each does one thing that a recording must get right, on random data from a seed, and checks what comes back. Its last
+//! line is a checksum of every result, so that runs with and without a recorder compare bitwise; times never enter it.
+
+mod data;
+mod kernels;
+mod programs;
+mod report;
+mod soft;
+
+pub use report::{Loop, Report};
+
+use data::Difference;
+use std::time::{Duration, Instant};
+
+/// Which GPU answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gpu {
+    /// A real one, through libcuda.
+    #[default]
+    Cuda,
+    /// The kernel driver's own interface, without libcuda.
+    Soft,
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub gpu: Gpu,
+    /// Repeat for this long; a repetition that is under way is finished.
+    pub seconds: Option<f64>,
+    /// Rounds, launches or iterations: each sample says which ([`Sample::count`]).
+    pub count: Option<u64>,
+    pub seed: u64,
+    /// Lines for people while a sample runs.
+    pub progress: fn(&str),
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { gpu: Gpu::Cuda, seconds: None, count: None, seed: 1, progress: |_| {} }
+    }
+}
+
+impl Options {
+    fn count_or(&self, default: u64) -> u64 {
+        self.count.unwrap_or(default)
+    }
+
+    /// `None` where no time was asked for.
+    fn deadline(&self, start: Instant) -> Result<Option<Instant>> {
+        let Some(seconds) = self.seconds else { return Ok(None) };
+        Duration::try_from_secs_f64(seconds)
+            .ok()
+            .and_then(|duration| start.checked_add(duration))
+            .map(Some)
+            .ok_or(Error::Option { what: "seconds", value: seconds.to_string() })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("no sample is called {name}; there are {}", names().join(", "))]
+    Unknown { name: String },
+    /// Not possible on this machine: a result of its own, not a failure.
+    #[error("{reason}")]
+    Unavailable { reason: String },
+    #[error("{what}: {value} makes no sense")]
+    Option { what: &'static str, value: String },
+    #[error(transparent)]
+    Cuda(#[from] cuda::Error),
+    #[error("{what}: {difference}")]
+    Wrong { what: String, difference: Difference },
+    #[error("{what}: repetition {repetition} gave checksum {got:016x}, the first {expected:016x}")]
+    Unsteady { what: &'static str, repetition: u64, expected: u64, got: u64 },
+    #[error("a thread of the sample panicked")]
+    Panicked,
+}
+
+impl From<cuda::Unavailable> for Error {
+    fn from(unavailable: cuda::Unavailable) -> Error {
+        Error::Unavailable { reason: unavailable.to_string() }
+    }
+}
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// One program.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// What [`Options::count`] counts, and how many there are without it.
+    pub count: &'static str,
+    run: fn(&cuda::Context, &Options, &mut Report) -> Result<()>,
+}
+
+/// Every sample there is.
+pub const SAMPLES: &[Sample] = &[
+    Sample {
+        name: "copies",
+        about: "copies and fills of 4 B to 64 MiB, every direction, pinned and pageable",
+        count: "rounds over all sizes (1)",
+        run: programs::copies::run,
+    },
+    Sample {
+        name: "launches",
+        about: "kernels of several grids, blocks and amounts of dynamic shared memory",
+        count: "launches of each shape (10)",
+        run: programs::launches::run,
+    },
+    Sample {
+        name: "graphs",
+        about: "graphs of 1, 10 and 100 kernels, launched again and again",
+        count: "launches of each graph (50)",
+        run: programs::graphs::run,
+    },
+    Sample {
+        name: "threads",
+        about: "eight threads on eight streams, then two threads on one stream",
+        count: "rounds of each thread (200)",
+        run: programs::threads::run,
+    },
+    Sample {
+        name: "spin",
+        about: "a kernel that waits for the host while submissions queue up behind it",
+        count: "submissions behind it (5,000)",
+        run: programs::spin::run,
+    },
+    Sample {
+        name: "channels",
+        about: "contexts and streams that come and go, and their channels with them",
+        count: "contexts (6)",
+        run: programs::channels::run,
+    },
+    Sample {
+        name: "storm",
+        about: "launches without end, to be killed",
+        count: "launches (endless)",
+        run: programs::storm::run,
+    },
+    Sample {
+        name: "bench",
+        about: "CPU time of launches, graph launches, and 4 KiB copies with synchronisation",
+        count: "iterations of each loop (5,000)",
+        run: programs::bench::run,
+    },
+];
+
+/// The names of all samples.
+pub fn names() -> Vec<&'static str> {
+    SAMPLES.iter().map(|sample| sample.name).collect()
+}
+
+fn find(name: &str) -> Result<&'static Sample> {
+    SAMPLES.iter().find(|sample| sample.name == name).ok_or_else(|| Error::Unknown { name: name.into() })
+}
+
+/// Runs the sample called `name` and reports what it did. Prints nothing itself.
+pub fn run(name: &str, options: &Options) -> Result<Report> {
+    let sample = find(name)?;
+    options.deadline(Instant::now())?;
+    match options.gpu {
+        Gpu::Cuda => run_with(&cuda::Cuda::load()?, sample, options),
+        Gpu::Soft => soft::run(sample.name, options),
+    }
+}
+
+/// As [`run`], with a driver that the caller has loaded.
+pub fn run_on(cuda: &cuda::Cuda, name: &str, options: &Options) -> Result<Report> {
+    run_with(cuda, find(name)?, options)
+}
+
+fn run_with(cuda: &cuda::Cuda, sample: &Sample, options: &Options) -> Result<Report> {
+    if cuda.device_count()? == 0 {
+        return Err(Error::Unavailable { reason: "CUDA sees no GPU".into() });
+    }
+    let device = cuda.device(0)?;
+    let context = device.primary_context()?;
+    repeat(sample.name, options, || {
+        let mut report = Report::new(sample.name, device.name()?, options.seed);
+        (sample.run)(&context, options, &mut report)?;
+        Ok(report)
+    })
+}
+
+/// Once, or until the time is over; every repetition must give the checksum of the first. The last one is reported.
+/// `storm` keeps time itself.
+fn repeat(name: &'static str, options: &Options, mut once: impl FnMut() -> Result<Report>) -> Result<Report> {
+    let deadline = if name == "storm" { None } else { options.deadline(Instant::now())? };
+    let mut report = once()?;
+    let expected = report.checksum();
+    let mut repetition = 1;
+    while deadline.is_some_and(|deadline| Instant::now() < deadline) {
+        repetition += 1;
+        report = once()?;
+        let got = report.checksum();
+        if got != expected {
+            return Err(Error::Unsteady { what: name, repetition, expected, got });
+        }
+    }
+    if deadline.is_some() {
+        report.fact("repetitions", repetition);
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        let mut names = names();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), SAMPLES.len());
+        for name in names {
+            assert_eq!(find(name).unwrap().name, name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known() {
+        let error = run("nothing", &Options::default()).unwrap_err().to_string();
+        assert!(error.contains("nothing") && error.contains("copies") && error.contains("bench"), "{error}");
+    }
+
+    #[test]
+    fn seconds_that_are_no_time_are_refused() {
+        for seconds in [-1.0, f64::NAN, f64::INFINITY, 1e300] {
+            let options = Options { seconds: Some(seconds), ..Options::default() };
+            assert!(matches!(run("copies", &options), Err(Error::Option { what: "seconds", .. })), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn repetitions_must_agree() {
+        let options = Options { seconds: Some(60.0), ..Options::default() };
+        let mut n = 0;
+        let error = repeat("copies", &options, || {
+            n += 1;
+            let mut report = Report::new("copies", "none".into(), 1);
+            report.add(&[u8::from(n == 3)]);
+            Ok(report)
+        });
+        assert!(matches!(error, Err(Error::Unsteady { repetition: 3, .. })));
+    }
+
+    #[test]
+    fn without_seconds_there_is_one_repetition() {
+        let mut n = 0;
+        repeat("copies", &Options::default(), || {
+            n += 1;
+            Ok(Report::new("copies", "none".into(), 1))
+        })
+        .unwrap();
+        assert_eq!(n, 1);
+    }
+}
