@@ -1,1 +1,36 @@
-//! (being built)
+//! A GPU and its kernel driver in software, behind the same ioctls as the real ones.
+//!
+//! Two ways in: as a preloaded library, where [`interpose`] answers `/dev/nvidiactl`, `/dev/nvidia0` and `/dev/nvidia-uvm`
+//! ("the kernel": it must stand *behind* every other preloaded library), and in process through [`SoftDriver`].
+//!
+//! - [`kernel`]: clients, handles, memories, GPU page tables, channels: what the ioctls do.
+//! - [`doorbell`] and [`signal`]: the doorbell pages. In strict mode every store to one is trapped, and a channel runs
+//!   only when its token was rung and only up to the GP_PUT that was there at that moment: a ring that is lost leaves
+//!   work undone, for ever, where a test sees it.
+//! - [`engine`]: one thread that is the GPU: runlists, PBDMA, host methods, copy engine, inline-to-memory, compute.
+//! - [`counters`]: what was consumed, in a file that outlives the process.
+//!
+//! The one invariant: nothing is executed that a doorbell did not announce (strict), and nothing that goes wrong on one
+//! channel is felt by another.
+
+pub mod counters;
+pub mod doorbell;
+pub mod driver;
+pub mod engine;
+pub mod interpose;
+pub mod kernel;
+pub mod memory;
+pub mod signal;
+pub mod space;
+pub mod status;
+mod sys;
+
+pub use counters::Counters;
+pub use driver::SoftDriver;
+pub use kernel::{Machine, Mode};
+
+/// What CHECK_VERSION_STR answers.
+pub const DRIVER_VERSION: &str = "580.159.04";
+
+/// `dev_name` in CARD_INFO, which real drivers leave empty on Linux: how a program knows that no real GPU is there.
+pub const MARKER: &[u8; 8] = b"softgpu0";

@@ -1,0 +1,201 @@
+//! The GPU: one thread that runs every scheduled channel in turn.
+//!
+//! A channel is looked at in slices: some GPFIFO entries, then the next one's turn, so that a long queue on one cannot
+//! starve another and a blocked acquire blocks only its own channel.
+
+mod channel;
+mod compute;
+mod copy;
+mod host;
+mod inline;
+mod pbdma;
+mod semaphore;
+
+pub use channel::{Channel, Engine, Setup};
+
+use crate::counters::Counters;
+use crate::doorbell::{Bell, TIME_0};
+use crate::memory::Memory;
+use crate::sys;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Codes of the robust channel's error notifier (`nverror.h`), the same numbers that a kernel log calls Xid.
+pub mod code {
+    /// ROBUST_CHANNEL_GR_EXCEPTION: an engine refused a method or its data. This GPU uses it for every engine.
+    pub const ENGINE: u32 = 13;
+    /// ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
+    pub const MMU: u32 = 31;
+    /// ROBUST_CHANNEL_PBDMA_ERROR
+    pub const PBDMA: u32 = 32;
+}
+
+/// Why a channel was killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// One of [`code`].
+    pub code: u32,
+    pub what: &'static str,
+    /// The address, method or word that did it.
+    pub detail: u64,
+}
+
+impl Fault {
+    pub fn unmapped(va: u64) -> Fault {
+        Fault { code: code::MMU, what: "address not mapped", detail: va }
+    }
+
+    pub fn read_only(va: u64) -> Fault {
+        Fault { code: code::MMU, what: "address mapped read-only", detail: va }
+    }
+
+    pub fn pbdma(what: &'static str, detail: u64) -> Fault {
+        Fault { code: code::PBDMA, what, detail }
+    }
+
+    pub fn engine(what: &'static str, detail: u64) -> Fault {
+        Fault { code: code::ENGINE, what, detail }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:#x}), error {}", self.what, self.detail, self.code)
+    }
+}
+
+/// What a method did to the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    Next,
+    /// An acquire that does not hold yet: the same method again later.
+    Blocked,
+}
+
+/// What a channel's turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    Idle,
+    /// It has more to do.
+    Ready,
+    /// It waits for a semaphore.
+    Blocked,
+}
+
+/// The channels that are scheduled, and the thread that runs them.
+#[derive(Debug)]
+pub struct Runlists {
+    channels: Mutex<Vec<Arc<Channel>>>,
+    started: AtomicBool,
+    stop: AtomicBool,
+    bell: &'static Bell,
+    pub counters: &'static Counters,
+    /// Run up to USERD's GP_PUT without waiting for a ring.
+    pub poll: bool,
+    /// Polling: the usermode page whose clock this thread keeps going.
+    clock: Mutex<Option<Arc<Memory>>>,
+}
+
+/// A blocked acquire is tried again at least this often: the CPU may release it with a plain store.
+const ACQUIRE_POLL_NS: u64 = 20_000;
+/// An idle GPU wakes up by itself only to find out that it should stop.
+const IDLE_NS: u64 = 500_000_000;
+
+impl Runlists {
+    pub fn new(bell: &'static Bell, counters: &'static Counters, poll: bool) -> Arc<Runlists> {
+        Arc::new(Runlists {
+            channels: Mutex::new(Vec::new()),
+            started: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            bell,
+            counters,
+            poll,
+            clock: Mutex::new(None),
+        })
+    }
+
+    /// Where pages are not trapped, somebody must write the time into them.
+    pub fn show_clock(&self, page: Arc<Memory>) {
+        let _ = page.write_u64(TIME_0, sys::gpu_clock());
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
+    }
+
+    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Channel>>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a channel on its runlist; starts the GPU with the first one.
+    pub fn add(self: &Arc<Self>, channel: &Arc<Channel>) {
+        {
+            let mut list = self.list();
+            if !list.iter().any(|c| Arc::ptr_eq(c, channel)) {
+                list.push(channel.clone());
+            }
+        }
+        if !self.started.swap(true, Ordering::AcqRel) {
+            let runlists = self.clone();
+            let before = block_signals();
+            // Without its thread the GPU stands still: what tests see as work undone.
+            let _ = std::thread::Builder::new().name("softgpu".into()).spawn(move || runlists.run());
+            restore_signals(&before);
+        }
+        self.bell.wake();
+    }
+
+    /// Takes a channel off; it may still be in its last slice, see [`Channel::stop`].
+    pub fn remove(&self, channel: &Arc<Channel>) {
+        self.list().retain(|c| !Arc::ptr_eq(c, channel));
+    }
+
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.wake();
+    }
+
+    fn run(&self) {
+        let mut snapshot: Vec<Arc<Channel>> = Vec::new();
+        while !self.stop.load(Ordering::Acquire) {
+            let seen = self.bell.events();
+            snapshot.clear();
+            snapshot.extend(self.list().iter().cloned());
+            let (mut ready, mut blocked) = (false, false);
+            for channel in &snapshot {
+                match channel.turn(self) {
+                    Turn::Ready => ready = true,
+                    Turn::Blocked => blocked = true,
+                    Turn::Idle => {}
+                }
+            }
+            snapshot.clear();
+            if let Some(page) = &*self.clock.lock().unwrap_or_else(PoisonError::into_inner) {
+                let _ = page.write_u64(TIME_0, sys::gpu_clock());
+            }
+            match () {
+                () if ready => {}
+                () if blocked => self.bell.sleep(seen, ACQUIRE_POLL_NS),
+                () if self.poll => std::thread::sleep(Duration::from_micros(1)),
+                () => self.bell.sleep(seen, IDLE_NS),
+            }
+        }
+    }
+}
+
+/// The GPU's thread must never run the program's signal handlers: it inherits a full mask.
+fn block_signals() -> libc::sigset_t {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: both sets are ours; sigfillset initialises the first, the call writes the second.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: a set that pthread_sigmask gave us.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+}

@@ -1,0 +1,52 @@
+//! What the driver says about itself and its card before there is a client.
+
+use super::Machine;
+use crate::{DRIVER_VERSION, MARKER};
+use rm::abi::{CardInfo, CheckVersion, Plain};
+
+/// RM's id of the one GPU.
+pub const GPU_ID: u32 = 0x100;
+/// GPU-... as the driver prints it: recognisable, and no real card's.
+pub const UUID: [u8; 16] = *b"doorbell-softgpu";
+/// H100 SXM5 80 GB.
+const DEVICE_ID: u16 = 0x2330;
+
+impl Machine {
+    /// CARD_INFO: an array as long as the request says.
+    ///
+    /// # Safety
+    /// `arg` points to `size` bytes.
+    pub(super) unsafe fn card_info(&self, arg: *mut u8, size: usize) -> i32 {
+        const ONE: usize = size_of::<CardInfo>();
+        if size < ONE || size % ONE != 0 {
+            return libc::EINVAL;
+        }
+        let mut card = CardInfo::zeroed();
+        card.valid = 1;
+        card.bus = 1;
+        card.vendor_id = 0x10de;
+        card.device_id = DEVICE_ID;
+        card.gpu_id = GPU_ID;
+        card.reg_address = 0xf000_0000;
+        card.reg_size = 16 << 20;
+        card.fb_address = 0x1000_0000_0000;
+        card.fb_size = 128 << 30;
+        card.dev_name[..MARKER.len()].copy_from_slice(MARKER);
+        // SAFETY: `size` bytes, of which the first struct is written and the rest cleared.
+        unsafe {
+            arg.write_bytes(0, size);
+            arg.cast::<CardInfo>().write_unaligned(card);
+        }
+        0
+    }
+}
+
+/// CHECK_VERSION_STR: queries are answered, another version is not recognised.
+pub(super) fn check_version(call: &mut CheckVersion) -> i32 {
+    let same = call.text() == Some(DRIVER_VERSION);
+    let recognized = call.cmd == CheckVersion::QUERY || call.cmd == CheckVersion::RELAXED || same;
+    call.version = [0; 64];
+    call.version[..DRIVER_VERSION.len()].copy_from_slice(DRIVER_VERSION.as_bytes());
+    call.reply = if recognized { CheckVersion::RECOGNIZED } else { CheckVersion::UNRECOGNIZED };
+    if recognized { 0 } else { libc::EINVAL }
+}

@@ -1,0 +1,186 @@
+//! RM_CONTROL.
+
+use super::card::{GPU_ID, UUID};
+use super::objects::{Kind, Object};
+use super::{File, Machine, lock};
+use crate::status::{self, Outcome};
+use rm::abi::control::{
+    AttachIds, AttachedIds, Bind, BuildVersion, CE_ALL_CAPS, CHANNEL_BIND, CHANNEL_SCHEDULE, CLASS_LIST, CLASS_LIST_V2,
+    CTRL_WORK_SUBMIT_TOKEN, CeAllCaps, ClassList, GID_INFO, GPU_ATTACH_IDS, GPU_ATTACHED_IDS, GPU_ID_INFO_V2,
+    GPU_PROBED_IDS, GROUP_SCHEDULE, GidInfo, GpuIdInfo, Schedule, WorkSubmitToken,
+};
+use rm::abi::{Nvos54, Plain, control, v580};
+use rm::class;
+
+/// What GET_CLASSLIST answers: GH100's classes, as far as they are modelled.
+pub const CLASSES: [u32; 11] = [
+    class::VOLTA_USERMODE_A,
+    class::VOLTA_CHANNEL_GPFIFO_A,
+    class::TURING_USERMODE_A,
+    class::TURING_CHANNEL_GPFIFO_A,
+    class::AMPERE_USERMODE_A,
+    class::AMPERE_CHANNEL_GPFIFO_A,
+    class::HOPPER_USERMODE_A,
+    class::HOPPER_CHANNEL_GPFIFO_A,
+    class::HOPPER_DMA_COPY_A,
+    class::HOPPER_COMPUTE_A,
+    class::KEPLER_INLINE_TO_MEMORY_B,
+];
+
+/// Copy engines of an H100.
+const COPY_ENGINES: usize = 10;
+const NO_ID: u32 = u32::MAX;
+
+/// NVC36F_CTRL_CMD_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX takes an index; NV0080 number of sub-devices.
+const NUM_SUBDEVICES: u32 = 0x80_0280;
+
+/// The control's parameters in the caller's memory.
+struct Params {
+    at: u64,
+    size: u32,
+}
+
+impl Params {
+    /// Reads, lets `change` work on it, writes it back. A size that is not the command's is refused.
+    fn with<T: Plain>(&self, change: impl FnOnce(&mut T) -> Outcome) -> Outcome {
+        if self.at == 0 || self.size as usize != size_of::<T>() {
+            return Err(status::INVALID_PARAM_STRUCT);
+        }
+        // SAFETY: the caller of the ioctl says that params points to `size` bytes, the struct's size as just compared.
+        let mut value = unsafe { (self.at as *const T).read_unaligned() };
+        change(&mut value)?;
+        // SAFETY: as above.
+        unsafe { (self.at as *mut T).write_unaligned(value) };
+        Ok(())
+    }
+}
+
+impl Machine {
+    pub(super) fn control(&self, file: &File, call: &mut Nvos54) -> i32 {
+        call.status = status::of(self.run_control(file, call));
+        0
+    }
+
+    fn run_control(&self, file: &File, call: &Nvos54) -> Outcome {
+        let kind = {
+            let mut objects = lock(&self.objects);
+            objects.client(call.client, Self::control_of(file))?;
+            match call.object {
+                object if object == call.client => None,
+                object => {
+                    let Object { kind, .. } = objects.object(call.client, object)?;
+                    Some(kind.clone())
+                }
+            }
+        };
+        let params = Params { at: call.params, size: call.params_size };
+        match (call.cmd, kind) {
+            (control::BUILD_VERSION_V2, None) => params.with(|p: &mut BuildVersion| {
+                let version = crate::DRIVER_VERSION.as_bytes();
+                p.driver_version[..version.len()].copy_from_slice(version);
+                p.version[..version.len()].copy_from_slice(version);
+                Ok(())
+            }),
+            (GPU_ATTACHED_IDS, None) => params.with(|p: &mut AttachedIds| {
+                p.gpu_ids = [NO_ID; 32];
+                p.gpu_ids[0] = GPU_ID;
+                Ok(())
+            }),
+            (GPU_PROBED_IDS, None) => params.with(|p: &mut v580::ProbedIds| {
+                p.gpu_ids = [NO_ID; 32];
+                p.excluded = [NO_ID; 32];
+                p.gpu_ids[0] = GPU_ID;
+                Ok(())
+            }),
+            (GPU_ATTACH_IDS, None) => params.with(|_: &mut AttachIds| Ok(())),
+            (GPU_ID_INFO_V2, None) => params.with(|p: &mut GpuIdInfo| {
+                if p.gpu_id != GPU_ID {
+                    return Err(status::INVALID_ARGUMENT);
+                }
+                *p = GpuIdInfo { gpu_id: GPU_ID, numa_id: -1, ..GpuIdInfo::zeroed() };
+                Ok(())
+            }),
+            (CLASS_LIST, Some(Kind::Device)) => params.with(class_list),
+            (CLASS_LIST_V2, Some(Kind::Device)) => params.with(|p: &mut v580::ClassListV2| {
+                p.count = CLASSES.len() as u32;
+                p.classes[..CLASSES.len()].copy_from_slice(&CLASSES);
+                Ok(())
+            }),
+            (NUM_SUBDEVICES, Some(Kind::Device)) => params.with(|p: &mut u32| {
+                *p = 1;
+                Ok(())
+            }),
+            (GID_INFO, Some(Kind::Subdevice)) => params.with(gid),
+            (CE_ALL_CAPS, Some(Kind::Subdevice)) => params.with(|p: &mut CeAllCaps| {
+                *p = CeAllCaps::zeroed();
+                p.present = (1 << COPY_ENGINES) - 1;
+                // Engine 0 and 1 belong to graphics (GRCE).
+                p.caps[0][0] = 1;
+                p.caps[1][0] = 1;
+                Ok(())
+            }),
+            (CTRL_WORK_SUBMIT_TOKEN, Some(Kind::Channel { channel, .. })) => params.with(|p: &mut WorkSubmitToken| {
+                p.token = channel.token;
+                Ok(())
+            }),
+            (control::SET_TOKEN_NOTIF_INDEX, Some(Kind::Channel { .. })) => params.with(|_: &mut u32| Ok(())),
+            (CHANNEL_BIND, Some(Kind::Channel { channel, .. })) => params.with(|p: &mut Bind| {
+                let engine = crate::engine::Engine::of_type(p.engine_type);
+                if engine == Some(channel.engine) { Ok(()) } else { Err(status::INVALID_ARGUMENT) }
+            }),
+            (CHANNEL_SCHEDULE, Some(Kind::Channel { channel, group })) => params.with(|p: &mut Schedule| {
+                if p.enable != 0 {
+                    *lock(&group.scheduled) = true;
+                    return self.schedule(&channel);
+                }
+                self.unschedule(&channel);
+                Ok(())
+            }),
+            (GROUP_SCHEDULE, Some(Kind::Group(group))) => params.with(|p: &mut Schedule| {
+                *lock(&group.scheduled) = p.enable != 0;
+                let channels: Vec<_> = lock(&group.channels).iter().filter_map(std::sync::Weak::upgrade).collect();
+                for channel in &channels {
+                    if p.enable != 0 {
+                        self.schedule(channel)?;
+                    } else {
+                        self.unschedule(channel);
+                    }
+                }
+                Ok(())
+            }),
+            _ => Err(status::NOT_SUPPORTED),
+        }
+    }
+}
+
+/// Without a list it tells how many there are; with one it fills `count` of them.
+fn class_list(params: &mut ClassList) -> Outcome {
+    if params.list == 0 {
+        params.count = CLASSES.len() as u32;
+        return Ok(());
+    }
+    let count = (params.count as usize).min(CLASSES.len());
+    // SAFETY: the caller says that `list` points to `count` words.
+    unsafe { std::ptr::copy_nonoverlapping(CLASSES.as_ptr().cast::<u8>(), params.list as *mut u8, count * 4) };
+    Ok(())
+}
+
+fn gid(params: &mut GidInfo) -> Outcome {
+    if params.index != 0 {
+        return Err(status::INVALID_ARGUMENT);
+    }
+    if params.flags & 2 != 0 {
+        params.length = UUID.len() as u32;
+        params.data[..UUID.len()].copy_from_slice(&UUID);
+        return Ok(());
+    }
+    let hex: String = UUID
+        .iter()
+        .enumerate()
+        .map(|(i, byte)| format!("{}{byte:02x}", if matches!(i, 4 | 6 | 8 | 10) { "-" } else { "" }))
+        .collect();
+    let text = format!("GPU-{hex}\0");
+    params.length = text.len() as u32;
+    params.data[..text.len()].copy_from_slice(text.as_bytes());
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! The kernel driver: files, clients and the objects in them, and what each ioctl does.
+//!
+//! A [`Machine`] is one computer with one GPU. The preloaded library has one; every in-process test can have its own.
+//! Status codes for misuse are those of the real driver where they are known (open-gpu-kernel-modules 580.105.08).
+
+mod alloc;
+mod card;
+mod control;
+mod map;
+mod objects;
+mod uvm;
+
+use crate::counters::Counters;
+use crate::doorbell::Bell;
+use crate::engine::Runlists;
+use crate::memory::Memory;
+use crate::sys;
+use objects::Objects;
+use rm::abi::{Plain, nr, request_size, rm_nr};
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How doorbells work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Every doorbell store is trapped; work runs only for the token rung and only up to the GP_PUT of that moment.
+    #[default]
+    Strict,
+    /// Doorbell pages are plain memory; the GPU polls GP_PUT of all channels.
+    Poll,
+}
+
+/// The three nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    Control,
+    Gpu,
+    Uvm,
+}
+
+impl Node {
+    /// The node of a path, if it is one of ours.
+    pub fn of_path(path: &[u8]) -> Option<Node> {
+        match path {
+            b"/dev/nvidiactl" => Some(Node::Control),
+            b"/dev/nvidia0" => Some(Node::Gpu),
+            b"/dev/nvidia-uvm" => Some(Node::Uvm),
+            _ => None,
+        }
+    }
+}
+
+/// An open file: what `dup` shares.
+#[derive(Debug)]
+struct File {
+    id: u64,
+    node: Node,
+    state: Mutex<FileState>,
+}
+
+#[derive(Debug, Default)]
+struct FileState {
+    /// REGISTER_FD: the control file that this one belongs to.
+    control: Option<u64>,
+    /// RM_MAP_MEMORY: what the next `mmap` of this file gives.
+    mapping: Option<Window>,
+    uvm: uvm::Uvm,
+}
+
+/// What a file stands for in `mmap`.
+#[derive(Clone, Debug)]
+enum Window {
+    Memory { memory: Arc<Memory>, offset: u64, length: u64 },
+    Usermode,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+pub struct Machine {
+    pub mode: Mode,
+    pub counters: &'static Counters,
+    bell: &'static Bell,
+    runlists: Arc<Runlists>,
+    files: Mutex<HashMap<RawFd, Arc<File>>>,
+    next_file: AtomicU64,
+    objects: Mutex<Objects>,
+    /// What a usermode page is made of where it is not trapped.
+    usermode: Mutex<Option<Arc<Memory>>>,
+}
+
+impl Machine {
+    /// A machine for the rest of the process: doorbell pages may be rung at any time.
+    pub fn new(mode: Mode, counters: &'static Counters) -> &'static Machine {
+        let bell: &'static Bell = Box::leak(Box::new(Bell::new(counters)));
+        Box::leak(Box::new(Machine {
+            mode,
+            counters,
+            bell,
+            runlists: Runlists::new(bell, counters, mode == Mode::Poll),
+            files: Mutex::default(),
+            next_file: AtomicU64::new(1),
+            objects: Mutex::default(),
+            usermode: Mutex::default(),
+        }))
+    }
+
+    /// As the environment says: `DOORBELL_SOFTGPU` (`strict` or `poll`) and `DOORBELL_SOFTGPU_COUNTERS`.
+    pub fn from_environment() -> &'static Machine {
+        let mode = match std::env::var("DOORBELL_SOFTGPU").as_deref() {
+            Ok("poll") => Mode::Poll,
+            _ => Mode::Strict,
+        };
+        let counters = std::env::var_os("DOORBELL_SOFTGPU_COUNTERS").map(PathBuf::from).and_then(|path| {
+            Counters::shared(&path).map_err(|error| eprintln!("softgpu: counters {}: {error}", path.display())).ok()
+        });
+        Machine::new(mode, counters.unwrap_or_else(Counters::private))
+    }
+
+    /// Rings a doorbell without a store: for tests that have no doorbell page.
+    pub fn ring(&self, token: u32) {
+        self.bell.ring(token);
+    }
+
+    /// Stops the GPU: nothing is executed any more.
+    pub fn stop(&self) {
+        self.runlists.stop();
+    }
+
+    fn file(&self, fd: RawFd) -> Option<Arc<File>> {
+        lock(&self.files).get(&fd).cloned()
+    }
+
+    /// True for a descriptor that one of our nodes was opened as.
+    pub fn owns(&self, fd: RawFd) -> bool {
+        lock(&self.files).contains_key(&fd)
+    }
+
+    /// Opens a node: a memory file stands for it, so that `dup`, `close` and `fstat` work by themselves. Errno on failure.
+    pub fn open(&self, node: Node, cloexec: bool) -> Result<RawFd, i32> {
+        let name = match node {
+            Node::Control => c"softgpu-nvidiactl",
+            Node::Gpu => c"softgpu-nvidia0",
+            Node::Uvm => c"softgpu-nvidia-uvm",
+        };
+        let fd = sys::memfd(name, 0)?;
+        if !cloexec {
+            // SAFETY: a flag of our own new descriptor.
+            unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFD, 0) };
+        }
+        let id = self.next_file.fetch_add(1, Ordering::Relaxed);
+        lock(&self.files).insert(fd, Arc::new(File { id, node, state: Mutex::default() }));
+        Ok(fd)
+    }
+
+    /// `new` is another descriptor of the file behind `old`.
+    pub fn duplicated(&self, old: RawFd, new: RawFd) {
+        if let Some(file) = self.file(old) {
+            lock(&self.files).insert(new, file);
+        }
+    }
+
+    /// A descriptor is gone; with the last one of a control file go its clients.
+    pub fn closed(&self, fd: RawFd) {
+        let last = {
+            let mut files = lock(&self.files);
+            let Some(file) = files.remove(&fd) else { return };
+            (!files.values().any(|other| other.id == file.id)).then_some(file)
+        };
+        let Some(file) = last else { return };
+        match file.node {
+            Node::Control => self.free_clients_of(file.id),
+            Node::Uvm => lock(&file.state).uvm.close(),
+            Node::Gpu => {}
+        }
+    }
+
+    /// One ioctl. 0, or an errno.
+    ///
+    /// # Safety
+    /// `arg` points to what the request takes, and so do the pointers inside.
+    pub unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut u8) -> i32 {
+        let Some(file) = self.file(fd) else { return libc::EBADF };
+        if arg.is_null() {
+            return libc::EFAULT;
+        }
+        if file.node == Node::Uvm {
+            // SAFETY: the caller's contract.
+            return unsafe { self.uvm_ioctl(&file, request, arg) };
+        }
+        let Some(nr) = rm_nr(request) else { return libc::ENOTTY };
+        let size = request_size(request);
+        // SAFETY (each): the request declares the size that was checked, and the caller says that arg is that long.
+        unsafe {
+            match nr {
+                nr::CARD_INFO => self.card_info(arg, size),
+                nr::CHECK_VERSION_STR => with(arg, size, |call| card::check_version(call)),
+                nr::REGISTER_FD => with(arg, size, |call| self.register_fd(&file, call)),
+                nr::ALLOC if size == size_of::<rm::abi::Nvos21>() => with(arg, size, |call| self.alloc21(&file, call)),
+                nr::ALLOC => with(arg, size, |call| self.alloc64(&file, call)),
+                nr::ALLOC_MEMORY => with(arg, size, |call| self.alloc_memory(&file, call)),
+                nr::FREE => with(arg, size, |call| self.free(&file, call)),
+                nr::CONTROL => with(arg, size, |call| self.control(&file, call)),
+                nr::DUP_OBJECT => with(arg, size, |call| self.dup_object(&file, call)),
+                nr::MAP_MEMORY => with(arg, size, |call| self.map_memory(&file, call)),
+                nr::UNMAP_MEMORY => with(arg, size, |call| self.unmap_memory(&file, call)),
+                _ => libc::EINVAL,
+            }
+        }
+    }
+
+    /// REGISTER_FD: this nvidia0 file belongs to that control file.
+    fn register_fd(&self, file: &File, call: &mut rm::abi::RegisterFd) -> i32 {
+        let Some(control) = self.file(call.ctl_fd).filter(|control| control.node == Node::Control) else {
+            return libc::EINVAL;
+        };
+        let mut state = lock(&file.state);
+        if state.control.is_some() || file.node == Node::Control {
+            return libc::EINVAL;
+        }
+        state.control = Some(control.id);
+        0
+    }
+
+    /// The control file whose clients this file may name.
+    fn control_of(file: &File) -> u64 {
+        lock(&file.state).control.unwrap_or(file.id)
+    }
+}
+
+/// Runs a call on a copy of its struct and puts the copy back.
+///
+/// # Safety
+/// `arg` points to at least `size` bytes.
+unsafe fn with<T: Plain>(arg: *mut u8, size: usize, call: impl FnOnce(&mut T) -> i32) -> i32 {
+    // RM compares the size in the request with its own.
+    if size != size_of::<T>() {
+        return libc::EINVAL;
+    }
+    // SAFETY: as long as the struct (just compared), any bytes are a value, the pointer may be unaligned.
+    unsafe {
+        let mut value = arg.cast::<T>().read_unaligned();
+        let errno = call(&mut value);
+        arg.cast::<T>().write_unaligned(value);
+        errno
+    }
+}

@@ -1,0 +1,211 @@
+//! The kernel's side of a fault: trapped doorbell pages first, then whoever registered a handler.
+//!
+//! Our handler is the one the kernel knows for SIGSEGV. An access to a doorbell page that the program's own protection
+//! allows is ours: no program can tell that it was trapped. Every other fault goes to the handler that was registered
+//! through [`sigaction`], exactly as if we were not there. That handler may ring a doorbell itself: the nested fault is
+//! handled like any other, so SIGSEGV is never blocked here.
+//!
+//! Deliberately without SA_ONSTACK: a nested fault needs two signal frames, and the 8 KiB alternate stacks that language
+//! runtimes set up hold only one where frames carry AVX-512 state.
+
+use crate::doorbell;
+use crate::sys;
+use std::ffi::c_void;
+use std::mem::{MaybeUninit, transmute};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use trap::ucontext::Context;
+use trap::{Kind, Registers, advance, decode, load_into, store_value};
+
+type Sigaction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
+
+/// The handler of the layer above, as it registered it.
+static HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+static FLAGS: AtomicI32 = AtomicI32::new(0);
+static MASK: AtomicU64 = AtomicU64::new(0);
+static RESTORER: AtomicUsize = AtomicUsize::new(0);
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// libc's own `sigaction`: found behind us where we interpose it.
+fn real() -> Option<Sigaction> {
+    static REAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let mut at = REAL.load(Ordering::Acquire);
+    if at.is_null() {
+        // SAFETY: a C string; RTLD_NEXT searches behind this object.
+        at = unsafe { libc::dlsym(libc::RTLD_NEXT, c"sigaction".as_ptr()) };
+        REAL.store(at, Ordering::Release);
+    }
+    if at.is_null() {
+        return None;
+    }
+    // SAFETY: the symbol is libc's sigaction, of this type.
+    Some(unsafe { transmute::<*mut c_void, Sigaction>(at) })
+}
+
+/// Async signals wait while we handle a fault: a handler that rings meanwhile must not find us half-way.
+fn full_mask() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises the set; the others change it.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
+            libc::sigdelset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+fn mask_bits(set: &libc::sigset_t) -> u64 {
+    // SAFETY: sigset_t is at least 8 bytes of plain bits.
+    unsafe { ptr::from_ref(set).cast::<u64>().read() }
+}
+
+fn remember(action: &libc::sigaction) {
+    MASK.store(mask_bits(&action.sa_mask), Ordering::Relaxed);
+    FLAGS.store(action.sa_flags, Ordering::Relaxed);
+    RESTORER.store(action.sa_restorer.map_or(0, |f| f as usize), Ordering::Relaxed);
+    // ORDERING: the handler last, so that a fault in between finds the old one or all of the new one.
+    HANDLER.store(action.sa_sigaction, Ordering::Release);
+}
+
+fn remembered() -> libc::sigaction {
+    // SAFETY: all zeros is a sigaction: SIG_DFL, no flags, empty mask.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = HANDLER.load(Ordering::Acquire);
+    action.sa_flags = FLAGS.load(Ordering::Relaxed);
+    // SAFETY: sigset_t is at least 8 bytes of plain bits.
+    unsafe { ptr::from_mut(&mut action.sa_mask).cast::<u64>().write(MASK.load(Ordering::Relaxed)) };
+    action
+}
+
+/// Makes our handler the kernel's, and the one that was there the layer above.
+pub fn install() {
+    if INSTALLED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let Some(real) = real() else { return };
+    // SAFETY: as in `remembered`.
+    let mut ours: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    ours.sa_sigaction = handler as *const () as usize;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+    ours.sa_mask = full_mask();
+    let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: both are valid actions; `old` is written where the call succeeds and zero (SIG_DFL) otherwise.
+    unsafe {
+        real(libc::SIGSEGV, &raw const ours, old.as_mut_ptr());
+        remember(old.assume_init_ref());
+    }
+}
+
+/// `sigaction` for the layer above: SIGSEGV is remembered, everything else goes to libc.
+///
+/// # Safety
+/// As `sigaction(2)`.
+pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
+    let Some(real) = real() else {
+        sys::set_errno(libc::ENOSYS);
+        return -1;
+    };
+    if signal != libc::SIGSEGV || !INSTALLED.load(Ordering::Acquire) {
+        // SAFETY: the caller's contract.
+        return unsafe { real(signal, new, old) };
+    }
+    let before = remembered();
+    // SAFETY: the caller says that each is null or valid.
+    unsafe {
+        if let Some(new) = new.as_ref() {
+            remember(new);
+        }
+        if let Some(old) = old.as_mut() {
+            *old = before;
+        }
+    }
+    0
+}
+
+/// The kernel's SIGSEGV handler. Async-signal-safe and re-entrant.
+extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let saved = sys::errno();
+    // SAFETY: the kernel's arguments of a running handler.
+    let ours = unsafe { (*info).si_code > 0 && doorbell_access((*info).si_addr() as u64, context) };
+    if !ours {
+        forward(signal, info, context);
+    }
+    sys::set_errno(saved);
+}
+
+/// Carries out an access to a doorbell page. `false`: not one, or not one that the program may make.
+fn doorbell_access(address: u64, context: *mut c_void) -> bool {
+    let Some(page) = doorbell::find(address) else { return false };
+    // SAFETY: `context` is the third argument of the running handler, used by nobody else meanwhile.
+    let Some(mut registers) = (unsafe { Context::from_handler(context) }) else { return false };
+    let mut code = [0u8; trap::MAX_INSTRUCTION];
+    let len = sys::read_self(registers.rip(), &mut code);
+    let Some(access) = decode(&code[..len]) else { return false };
+    match access.kind {
+        Kind::Store => {
+            if page.prot & libc::PROT_WRITE == 0 {
+                return false;
+            }
+            let Some(value) = store_value(&access, &registers) else { return false };
+            if page.offset == doorbell::DOORBELL {
+                page.bell.ring(value as u32);
+            }
+        }
+        Kind::Load => {
+            // Writable pages are readable on x86, whatever was asked for.
+            if page.prot & (libc::PROT_READ | libc::PROT_WRITE) == 0 {
+                return false;
+            }
+            if load_into(&access, &mut registers, doorbell::register_bytes(page.offset)).is_none() {
+                return false;
+            }
+        }
+    }
+    advance(&access, &mut registers);
+    true
+}
+
+/// What the kernel would do had we not been there.
+fn forward(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let handler = HANDLER.load(Ordering::Acquire);
+    let flags = FLAGS.load(Ordering::Relaxed);
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // A fault that is ignored kills all the same: let it happen again without us.
+        if let Some(real) = real() {
+            // SAFETY: all zeros is SIG_DFL.
+            unsafe {
+                let default: libc::sigaction = MaybeUninit::zeroed().assume_init();
+                real(signal, &raw const default, ptr::null_mut());
+                // One that was sent does not happen again by itself; it is delivered when this handler returns.
+                if (*info).si_code <= 0 {
+                    libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::syscall(libc::SYS_gettid), signal);
+                }
+            }
+        }
+        return;
+    }
+    if flags & libc::SA_RESETHAND != 0 {
+        HANDLER.store(libc::SIG_DFL, Ordering::Release);
+    }
+    // The mask that the handler would have: the interrupted thread's and its own, never SIGSEGV.
+    let segv = 1u64 << (libc::SIGSEGV - 1);
+    // SAFETY: the kernel's context of the running handler; sigset_t is at least 8 bytes of plain bits; the raw call takes
+    // the size of the kernel's set.
+    let previous = unsafe {
+        let interrupted = mask_bits(&(*context.cast::<libc::ucontext_t>()).uc_sigmask);
+        let mask = (interrupted | MASK.load(Ordering::Relaxed)) & !segv;
+        let mut previous = 0u64;
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut previous, 8usize);
+        previous
+    };
+    // SAFETY: a handler that was registered with these flags, called with the kernel's arguments.
+    unsafe {
+        if flags & libc::SA_SIGINFO != 0 {
+            transmute::<usize, extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void)>(handler)(signal, info, context);
+        } else {
+            transmute::<usize, extern "C" fn(i32)>(handler)(signal);
+        }
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const previous, ptr::null_mut::<u64>(), 8usize);
+    }
+}
