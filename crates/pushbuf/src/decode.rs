@@ -211,7 +211,7 @@ impl Decoder {
             self.piece(buffer.get(..filled).unwrap_or_default(), start, &mut sink);
             start = start.wrapping_add(filled as u32);
         }
-        if bytes.len() % 4 != 0 {
+        if !bytes.len().is_multiple_of(4) {
             sink(Item::Partial { word_index: start, bytes: (bytes.len() % 4) as u8 });
         }
     }

@@ -301,7 +301,7 @@ fn check(kind: Kind, subch: u8, address: u16, count: usize) -> Result<(), Error>
     };
     if subch > 7 {
         Err(Error::NoSubchannel(subch))
-    } else if address >= limit || address % 4 != 0 {
+    } else if address >= limit || !address.is_multiple_of(4) {
         Err(Error::NoMethod(address))
     } else if count > usize::from(kind.max_count()) {
         Err(Error::TooMany { kind, count })

@@ -11,6 +11,7 @@ pub mod decode;
 pub mod encode;
 pub mod gpfifo;
 pub mod header;
+pub mod ops;
 pub mod qmd;
 pub mod semaphore;
 pub mod text;

@@ -1,0 +1,399 @@
+//! The state machine: writes in, operations out.
+
+use alloc::vec::Vec;
+
+use super::inline::{self, Active, Recent};
+use super::{At, How, Launch, Op, Origin, Purpose, Semaphore, What, address, copy, family};
+use crate::class::Family;
+use crate::decode::{Decoder, Item, Run, Target, Write};
+use crate::qmd::{MAX_WORDS, Qmd};
+use crate::semaphore::{Execute, Operation, Reduction, method};
+
+/// Operations that wait for the launch that may use an inline copy before them.
+const HELD: usize = 64;
+
+const REPORT_PAYLOAD_LOWER: u16 = 0x158;
+const REPORT_ADDRESS_UPPER: u16 = 0x164;
+const REPORT_EXECUTE: u16 = 0x168;
+const SEND_PCAS_A: u16 = 0x2b4;
+const SEND_SIGNALING_PCAS_B: u16 = 0x2bc;
+const SEND_SIGNALING_PCAS2_B: u16 = 0x2c0;
+const INLINE_QMD_ADDRESS_A: u16 = 0x318;
+const INLINE_QMD_ADDRESS_B: u16 = 0x31c;
+const LOAD_INLINE_QMD_DATA: u16 = 0x320;
+const LOAD_INLINE_QMD_LAST: u16 = LOAD_INLINE_QMD_DATA + 4 * (MAX_WORDS as u16 - 1);
+const REPORT_A: u16 = 0x1b00;
+const REPORT_D: u16 = 0x1b0c;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Host {
+    old: [u32; 3],
+    /// SEM_ADDR_LO, SEM_ADDR_HI, SEM_PAYLOAD_LO, SEM_PAYLOAD_HI.
+    new: [u32; 4],
+}
+
+/// What one subchannel's engine has been told.
+#[derive(Debug, Clone)]
+struct Registers {
+    copy: copy::Registers,
+    inline: inline::Registers,
+    active: Option<Active>,
+    /// SET_REPORT_SEMAPHORE_PAYLOAD_LOWER, _UPPER, ADDRESS_LOWER, _UPPER.
+    report: [u32; 4],
+    report_old: [u32; 3],
+    pcas: u32,
+    qmd_address: [u32; 2],
+    qmd: [u32; MAX_WORDS],
+}
+
+impl Registers {
+    fn new() -> Registers {
+        Registers {
+            copy: copy::Registers::default(),
+            inline: inline::Registers::default(),
+            active: None,
+            report: [0; 4],
+            report_old: [0; 3],
+            pcas: 0,
+            qmd_address: [0; 2],
+            qmd: [0; MAX_WORDS],
+        }
+    }
+}
+
+/// From the writes of one channel to operations.
+///
+/// Operations come in the order of the stream. An inline copy is held back (and what follows it) until a launch in the same segment shows what it was
+/// for, until the segment ends, or until 64 operations are held. What is allocated is allocated by [`Engine::new`].
+#[derive(Debug, Clone)]
+pub struct Engine {
+    segment: u64,
+    host: Host,
+    subchannels: [Registers; 8],
+    recent: Recent,
+    held: Vec<Op>,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Engine::new()
+    }
+}
+
+impl Engine {
+    pub fn new() -> Engine {
+        Engine {
+            segment: 0,
+            host: Host::default(),
+            subchannels: core::array::from_fn(|_| Registers::new()),
+            recent: Recent::new(),
+            held: Vec::with_capacity(HELD),
+        }
+    }
+
+    /// Decodes the words of one GPFIFO entry and emits its operations.
+    pub fn segment(&mut self, decoder: &mut Decoder, words: &[u32], mut sink: impl FnMut(&Op)) {
+        decoder.segment(words, |item| self.item(&item, &mut sink));
+        self.end_segment(&mut sink);
+    }
+
+    /// Takes one item of the stream.
+    pub fn item(&mut self, item: &Item<'_>, sink: &mut impl FnMut(&Op)) {
+        match item {
+            Item::Write(write) => self.write(write, sink),
+            Item::Run(run) => self.run(run, sink),
+            _ => {}
+        }
+    }
+
+    /// The segment is over: everything that was held is emitted. An inline copy whose data goes on in the next segment is not.
+    pub fn end_segment(&mut self, sink: &mut impl FnMut(&Op)) {
+        self.release_held(sink);
+        self.segment += 1;
+    }
+
+    /// Segments that have ended.
+    pub fn segments(&self) -> u64 {
+        self.segment
+    }
+
+    fn at(&self, word: u32) -> At {
+        At { segment: self.segment, word }
+    }
+
+    fn run(&mut self, run: &Run<'_>, sink: &mut impl FnMut(&Op)) {
+        let Target { subch, class_id, .. } = run.target;
+        let inline_data = !run.host
+            && run.address == inline::LOAD_INLINE_DATA
+            && matches!(family(subch, class_id), Some(Family::Compute | Family::InlineToMemory));
+        if inline_data {
+            self.inline_data(subch, run.word_index, run.words, sink);
+        } else {
+            run.writes().for_each(|write| self.write(&write, sink));
+        }
+    }
+
+    fn write(&mut self, write: &Write, sink: &mut impl FnMut(&Op)) {
+        let Target { subch, class_id, .. } = write.target;
+        let what = if write.host {
+            self.host(write.address, write.value)
+        } else {
+            match family(subch, class_id) {
+                Some(Family::Copy) => self.registers(subch).copy.write(write.address, write.value),
+                Some(Family::Compute | Family::InlineToMemory) => return self.compute(write, sink),
+                Some(Family::Host) | None => None,
+            }
+        };
+        if let Some(what) = what {
+            self.emit(Op { at: self.at(write.word_index), subch, class_id, what }, sink);
+        }
+    }
+
+    fn registers(&mut self, subch: u8) -> &mut Registers {
+        &mut self.subchannels[usize::from(subch & 7)]
+    }
+
+    fn host(&mut self, offset: u16, value: u32) -> Option<What> {
+        match offset {
+            method::SEMAPHORE_A..=method::SEMAPHORE_C => {
+                *self.host.old.get_mut(usize::from((offset - method::SEMAPHORE_A) / 4))? = value;
+                None
+            }
+            method::SEM_ADDR_LO..=method::SEM_PAYLOAD_HI => {
+                *self.host.new.get_mut(usize::from((offset - method::SEM_ADDR_LO) / 4))? = value;
+                None
+            }
+            method::SEMAPHORE_D => {
+                let [upper, lower, payload] = self.host.old;
+                let operation = match value & 0x1f {
+                    1 => Operation::Acquire,
+                    2 => Operation::Release,
+                    // The class reference does not say how ACQ_GEQ compares; taken as the circular comparison.
+                    4 => Operation::AcquireCircGeq,
+                    8 => Operation::AcquireAnd,
+                    16 => Operation::Reduction { op: Reduction::host(value >> 27 & 15), signed: value >> 31 == 0 },
+                    other => Operation::Reserved(other as u8),
+                };
+                Some(What::Semaphore(Semaphore {
+                    origin: Origin::HostOld,
+                    operation,
+                    address: address(upper & 0xff, lower & !3),
+                    payload: u64::from(payload),
+                    wide: false,
+                    // RELEASE_SIZE: 16BYTE is 0.
+                    timestamp: !operation.is_acquire() && value >> 24 & 1 == 0,
+                    // RELEASE_WFI: EN is 0.
+                    wfi: !operation.is_acquire() && value >> 20 & 1 == 0,
+                }))
+            }
+            method::SEM_EXECUTE => {
+                let [lower, upper, payload, payload_upper] = self.host.new;
+                let Execute { operation, wfi, wide, timestamp, .. } = Execute::parse(value);
+                let releases = !operation.is_acquire();
+                Some(What::Semaphore(Semaphore {
+                    origin: Origin::Host,
+                    operation,
+                    address: address(upper, lower & !3),
+                    payload: if wide { u64::from(payload_upper) << 32 } else { 0 } | u64::from(payload),
+                    wide,
+                    timestamp: releases && timestamp,
+                    wfi: releases && wfi,
+                }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Compute and inline-to-memory classes, which agree on the methods that both have.
+    fn compute(&mut self, write: &Write, sink: &mut impl FnMut(&Op)) {
+        let Write { word_index, address: offset, value, target: Target { subch, class_id, .. }, .. } = *write;
+        let at = self.at(word_index);
+        let registers = self.registers(subch);
+        let what = match offset {
+            inline::LOAD_INLINE_DATA => return self.inline_data(subch, word_index, &[value], sink),
+            inline::LAUNCH_DMA => {
+                self.end_inline(subch, sink);
+                let registers = self.registers(subch);
+                let inline = registers.inline.launch(value);
+                let active = Active { at, class_id, inline };
+                registers.active = Some(active);
+                self.recent.begin(at, &inline);
+                if active.is_full() {
+                    self.end_inline(subch, sink);
+                }
+                return;
+            }
+            0x180..=0x190 | 0x1dc..=0x1e4 => {
+                registers.inline.write(offset, value);
+                return;
+            }
+            _ if family(subch, class_id) == Some(Family::InlineToMemory) => return,
+            REPORT_PAYLOAD_LOWER..=REPORT_ADDRESS_UPPER => {
+                if let Some(slot) = registers.report.get_mut(usize::from((offset - REPORT_PAYLOAD_LOWER) / 4)) {
+                    *slot = value;
+                }
+                return;
+            }
+            REPORT_EXECUTE => report(registers.report, value),
+            REPORT_A..REPORT_D => {
+                if let Some(slot) = registers.report_old.get_mut(usize::from((offset - REPORT_A) / 4)) {
+                    *slot = value;
+                }
+                return;
+            }
+            REPORT_D => report_old(registers.report_old, value),
+            SEND_PCAS_A => {
+                registers.pcas = value;
+                return;
+            }
+            SEND_SIGNALING_PCAS_B if value >> 1 & 1 != 0 => {
+                return self.pcas(write, How::Pcas { invalidate: value & 1 != 0 }, sink);
+            }
+            // SCHEDULE, INVALIDATE_COPY_SCHEDULE, PREFETCH_SCHEDULE, INVALIDATE_PREFETCH_COPY_SCHEDULE; the other actions launch nothing.
+            SEND_SIGNALING_PCAS2_B if matches!(value & 15, 2 | 3 | 9 | 10) => {
+                return self.pcas(write, How::Pcas2 { action: (value & 15) as u8 }, sink);
+            }
+            INLINE_QMD_ADDRESS_A => {
+                registers.qmd_address[0] = value;
+                return;
+            }
+            INLINE_QMD_ADDRESS_B => {
+                registers.qmd_address[1] = value;
+                return;
+            }
+            LOAD_INLINE_QMD_DATA..=LOAD_INLINE_QMD_LAST => {
+                let index = usize::from((offset - LOAD_INLINE_QMD_DATA) / 4);
+                if let Some(slot) = registers.qmd.get_mut(index) {
+                    *slot = value;
+                }
+                let [upper, lower] = registers.qmd_address;
+                // INLINE_SIZE, from class 0xCBC0 on: 384 bytes instead of 256. The last word launches.
+                let words = if class_id >= 0xcbc0 && upper >> 30 & 1 != 0 { MAX_WORDS } else { 64 };
+                if index + 1 != words {
+                    return;
+                }
+                let qmd = registers.qmd.get(..words).and_then(|w| Qmd::parse_for(class_id, w));
+                let qmd_address = address(upper & 0x1ff, lower) << 8;
+                Some(What::Launch(Launch { how: How::InlineQmd, qmd_address, qmd, written_at: None }))
+            }
+            _ => return,
+        };
+        if let Some(what) = what {
+            self.emit(Op { at, subch, class_id, what }, sink);
+        }
+    }
+
+    fn inline_data(&mut self, subch: u8, word_index: u32, words: &[u32], sink: &mut impl FnMut(&Op)) {
+        let at = self.at(word_index);
+        let Some(active) = self.registers(subch).active.as_mut() else { return };
+        let taken = active.take(at, u32::try_from(words.len()).unwrap_or(u32::MAX));
+        let (begun, full) = (active.at, active.is_full());
+        self.recent.append(begun, words.get(..taken as usize).unwrap_or(words));
+        if full {
+            self.end_inline(subch, sink);
+        }
+    }
+
+    fn end_inline(&mut self, subch: u8, sink: &mut impl FnMut(&Op)) {
+        if let Some(active) = self.registers(subch).active.take() {
+            let (at, class_id, inline) = active.finish();
+            self.emit(Op { at, subch, class_id, what: What::Inline(inline) }, sink);
+        }
+    }
+
+    /// A launch of the QMD that SEND_PCAS_A named.
+    fn pcas(&mut self, write: &Write, how: How, sink: &mut impl FnMut(&Op)) {
+        let Target { subch, class_id, .. } = write.target;
+        self.end_inline(subch, sink);
+        let qmd_address = u64::from(self.registers(subch).pcas) << 8;
+        let mut words = [0; MAX_WORDS];
+        let (known, newest) = self.recent.read(qmd_address, &mut words);
+        let qmd = words.get(..known).and_then(|w| Qmd::parse_for(class_id, w));
+        if let Some(qmd) = &qmd {
+            self.give_purpose(qmd_address, qmd);
+        }
+        let written_at = newest.filter(|_| qmd.is_some());
+        let what = What::Launch(Launch { how, qmd_address, qmd, written_at });
+        self.emit(Op { at: self.at(write.word_index), subch, class_id, what }, sink);
+        if self.held.iter().all(|op| !unresolved(op)) {
+            self.release_held(sink);
+        }
+    }
+
+    /// Says of the inline copies that are held what this launch shows.
+    fn give_purpose(&mut self, qmd_address: u64, qmd: &Qmd) {
+        let qmd_end = qmd_address.saturating_add(4 * qmd.words().len() as u64);
+        let constants = qmd.constant_buffer(0);
+        for op in &mut self.held {
+            let What::Inline(inline) = &mut op.what else { continue };
+            let end = inline.dst.saturating_add(inline.bytes());
+            let overlaps = |from: u64, to: u64| inline.dst < to && from < end;
+            if overlaps(qmd_address, qmd_end) {
+                inline.purpose = Purpose::Qmd;
+            } else if inline.purpose == Purpose::Data
+                && constants.is_some_and(|c| overlaps(c.address, c.address.saturating_add(u64::from(c.bytes))))
+            {
+                inline.purpose = Purpose::Constants;
+            }
+        }
+    }
+
+    fn emit(&mut self, op: Op, sink: &mut impl FnMut(&Op)) {
+        if self.held.is_empty() && !unresolved(&op) {
+            return sink(&op);
+        }
+        if self.held.len() >= HELD {
+            self.release_held(sink);
+        }
+        self.held.push(op);
+    }
+
+    fn release_held(&mut self, sink: &mut impl FnMut(&Op)) {
+        self.held.iter().for_each(&mut *sink);
+        self.held.clear();
+    }
+}
+
+fn unresolved(op: &Op) -> bool {
+    matches!(op.what, What::Inline(inline) if inline.purpose == Purpose::Data)
+}
+
+/// REPORT_SEMAPHORE_EXECUTE, +0x168, from class 0xC7C0 on.
+fn report([payload, payload_upper, lower, upper]: [u32; 4], value: u32) -> Option<What> {
+    let reduction = Operation::Reduction { op: Reduction::graphics(value >> 7 & 7), signed: value >> 10 & 3 == 1 };
+    let operation = match value & 3 {
+        0 if value >> 6 & 1 != 0 => reduction,
+        0 => Operation::Release,
+        1 => Operation::Acquire,
+        // REPORT_ONLY and TRAP move no semaphore.
+        _ => return None,
+    };
+    let wide = value >> 12 & 1 != 0;
+    Some(What::Semaphore(Semaphore {
+        origin: Origin::Report,
+        operation,
+        address: address(upper, lower),
+        payload: if wide { u64::from(payload_upper) << 32 } else { 0 } | u64::from(payload),
+        wide,
+        // STRUCTURE_SIZE=SEMAPHORE_FOUR_WORDS.
+        timestamp: !operation.is_acquire() && value >> 3 & 3 == 0,
+        wfi: !operation.is_acquire(),
+    }))
+}
+
+/// SET_REPORT_SEMAPHORE_D, +0x1B0C.
+fn report_old([upper, lower, payload]: [u32; 3], value: u32) -> Option<What> {
+    if value & 3 != 0 {
+        return None;
+    }
+    let reduction = Operation::Reduction { op: Reduction::graphics(value >> 9 & 7), signed: value >> 17 & 3 == 1 };
+    Some(What::Semaphore(Semaphore {
+        origin: Origin::ReportOld,
+        operation: if value >> 3 & 1 != 0 { reduction } else { Operation::Release },
+        address: address(upper, lower),
+        payload: u64::from(payload),
+        wide: false,
+        timestamp: value >> 28 & 1 == 0,
+        wfi: true,
+    }))
+}

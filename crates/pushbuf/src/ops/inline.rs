@@ -1,0 +1,207 @@
+//! Inline copies: the registers of the compute and inline-to-memory classes, and the data of recent inline copies.
+//!
+//! The CUDA driver writes a launch's QMD by an inline copy and then names its address. So the words of recent copies are remembered, in buffers of
+//! fixed size: the newest [`RECORDS`] copies, the first [`WORDS_EACH`] words of each, [`WORDS`] words in all.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use super::{At, Inline, Layout, Origin, Purpose, Semaphore, Span, address};
+use crate::qmd::MAX_WORDS;
+use crate::semaphore::{Operation, Reduction};
+
+pub(super) const RECORDS: usize = 64;
+pub(super) const WORDS_EACH: u32 = 4096;
+pub(super) const WORDS: usize = 16384;
+
+pub(super) const LAUNCH_DMA: u16 = 0x1b0;
+pub(super) const LOAD_INLINE_DATA: u16 = 0x1b4;
+const LINE_LENGTH_IN: u16 = 0x180;
+const LINE_COUNT: u16 = 0x184;
+const OFFSET_OUT_UPPER: u16 = 0x188;
+const OFFSET_OUT: u16 = 0x18c;
+const PITCH_OUT: u16 = 0x190;
+const SET_I2M_SEMAPHORE_A: u16 = 0x1dc;
+const SET_I2M_SEMAPHORE_B: u16 = 0x1e0;
+const SET_I2M_SEMAPHORE_C: u16 = 0x1e4;
+
+/// An inline copy whose data is coming.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Active {
+    pub(super) at: At,
+    pub(super) class_id: u32,
+    pub(super) inline: Inline,
+}
+
+impl Active {
+    /// Words after which it is over: each line starts with a new word. (With one line, which is all that the CUDA driver was seen to write, this
+    /// is certain; with several the class reference does not say whether lines are packed.)
+    fn most_words(&self) -> u64 {
+        u64::from(self.inline.line_length.div_ceil(4)) * u64::from(self.inline.line_count)
+    }
+
+    fn words(&self) -> u64 {
+        self.inline.data.map_or(0, |d| u64::from(d.words))
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.words() >= self.most_words()
+    }
+
+    /// Notes where data lies, and says how many of the words belong to the copy.
+    pub(super) fn take(&mut self, at: At, words: u32) -> u32 {
+        let words = self.most_words().saturating_sub(self.words()).min(u64::from(words)) as u32;
+        if words > 0 {
+            let last = At { word: at.word.wrapping_add(words - 1), ..at };
+            let span = self.inline.data.get_or_insert(Span { first: at, last, words: 0 });
+            span.last = last;
+            span.words += words;
+        }
+        words
+    }
+
+    pub(super) fn finish(mut self) -> (At, u32, Inline) {
+        self.inline.complete = self.words() >= self.inline.bytes().div_ceil(4);
+        (self.at, self.class_id, self.inline)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Registers {
+    line_length: u32,
+    line_count: u32,
+    upper: u32,
+    lower: u32,
+    pitch: u32,
+    semaphore: [u32; 3],
+}
+
+impl Registers {
+    pub(super) fn write(&mut self, offset: u16, value: u32) {
+        let [a, b, c] = &mut self.semaphore;
+        let slot = match offset {
+            LINE_LENGTH_IN => &mut self.line_length,
+            LINE_COUNT => &mut self.line_count,
+            OFFSET_OUT_UPPER => &mut self.upper,
+            OFFSET_OUT => &mut self.lower,
+            PITCH_OUT => &mut self.pitch,
+            SET_I2M_SEMAPHORE_A => a,
+            SET_I2M_SEMAPHORE_B => b,
+            SET_I2M_SEMAPHORE_C => c,
+            _ => return,
+        };
+        *slot = value;
+    }
+
+    /// LAUNCH_DMA, +0x1B0.
+    pub(super) fn launch(&self, launch: u32) -> Inline {
+        let [upper, lower, payload] = self.semaphore;
+        let reduction = Operation::Reduction {
+            op: Reduction::graphics(launch >> 13 & 7),
+            // REDUCTION_FORMAT: UNSIGNED_32, SIGNED_32.
+            signed: launch >> 2 & 3 == 1,
+        };
+        let semaphore = (launch >> 4 & 3 == 2).then_some(Semaphore {
+            origin: Origin::Inline,
+            operation: if launch >> 1 & 1 != 0 { reduction } else { Operation::Release },
+            address: address(upper, lower),
+            payload: u64::from(payload),
+            wide: false,
+            timestamp: launch >> 12 & 1 == 0,
+            wfi: true,
+        });
+        Inline {
+            dst: address(self.upper, self.lower),
+            line_length: self.line_length,
+            line_count: self.line_count,
+            dst_pitch: self.pitch,
+            dst_layout: if launch & 1 != 0 { Layout::Pitch } else { Layout::BlockLinear },
+            data: None,
+            complete: false,
+            semaphore,
+            purpose: Purpose::Data,
+            launch,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    at: At,
+    dst: u64,
+    /// Of the first word, counted from the first word ever remembered.
+    start: u64,
+    words: u32,
+}
+
+/// The data of recent inline copies.
+#[derive(Debug, Clone)]
+pub(super) struct Recent {
+    records: Box<[Option<Record>]>,
+    next: usize,
+    words: Box<[u32]>,
+    /// Words ever remembered.
+    head: u64,
+}
+
+impl Recent {
+    pub(super) fn new() -> Recent {
+        Recent { records: vec![None; RECORDS].into(), next: 0, words: vec![0; WORDS].into(), head: 0 }
+    }
+
+    /// A copy begins. Only one line in pitch layout lies in memory as it lies in the stream.
+    pub(super) fn begin(&mut self, at: At, inline: &Inline) {
+        if inline.dst_layout == Layout::Pitch && inline.line_count <= 1 {
+            self.next = (self.next + 1) % RECORDS;
+            if let Some(slot) = self.records.get_mut(self.next) {
+                *slot = Some(Record { at, dst: inline.dst, start: self.head, words: 0 });
+            }
+        }
+    }
+
+    /// Data of the copy that was begun at `at`. Copies on two subchannels that take turns word by word are not remembered.
+    pub(super) fn append(&mut self, at: At, words: &[u32]) {
+        let Some(Some(record)) = self.records.get_mut(self.next) else { return };
+        if record.at != at || record.start + u64::from(record.words) != self.head {
+            return;
+        }
+        let room = (WORDS_EACH - record.words.min(WORDS_EACH)) as usize;
+        let words = words.get(..room).unwrap_or(words);
+        for &word in words {
+            if let Some(slot) = self.words.get_mut(self.head as usize % WORDS) {
+                *slot = word;
+            }
+            self.head += 1;
+        }
+        record.words += words.len() as u32;
+    }
+
+    /// The words of memory from `address` on as far as recent copies wrote them, newest first, and the newest copy among them.
+    pub(super) fn read(&self, address: u64, into: &mut [u32; MAX_WORDS]) -> (usize, Option<At>) {
+        let mut known = [false; MAX_WORDS];
+        let mut newest = None;
+        let newest_first = (0..RECORDS).map(|i| (self.next + RECORDS - i) % RECORDS);
+        for record in newest_first.filter_map(|i| self.records.get(i).copied().flatten()) {
+            let end = record.dst.saturating_add(4 * u64::from(record.words));
+            let overwritten = self.head - record.start > WORDS as u64;
+            let apart = record.dst >= address.saturating_add(4 * MAX_WORDS as u64) || end <= address;
+            if overwritten || apart || !record.dst.abs_diff(address).is_multiple_of(4) {
+                continue;
+            }
+            for (i, (word, known)) in into.iter_mut().zip(&mut known).enumerate() {
+                let here = address.saturating_add(4 * i as u64);
+                if *known || here < record.dst || here >= end {
+                    continue;
+                }
+                let position = record.start + (here - record.dst) / 4;
+                *word = self.words.get(position as usize % WORDS).copied().unwrap_or(0);
+                *known = true;
+                newest = newest.or(Some(record.at));
+            }
+            if known.iter().all(|k| *k) {
+                break;
+            }
+        }
+        (known.iter().take_while(|k| **k).count(), newest)
+    }
+}
