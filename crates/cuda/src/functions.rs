@@ -6,6 +6,7 @@
 use crate::error::{Error, Unavailable};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
 
 /// `CUresult`.
 pub(crate) type Status = c_int;
@@ -30,11 +31,19 @@ macro_rules! functions {
         }
 
         impl Table {
-            fn find(library: &Library) -> std::result::Result<Table, libloading::Error> {
+            /// # Safety
+            /// Each name that is found stands for a function of its signature here, for ever.
+            unsafe fn find<E>(mut find: impl FnMut(&CStr) -> std::result::Result<NonNull<c_void>, E>) -> std::result::Result<Table, E> {
                 Ok(Table {
-                    // SAFETY: the name stands for a function of this signature (CUDA driver API reference), and the
-                    // library is never closed.
-                    $($name: unsafe { *library.get(concat!(stringify!($name), "\0").as_bytes())? },)*
+                    $($name: {
+                        const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                            Ok(name) => name,
+                            Err(_) => c"",
+                        };
+                        let address = find(NAME)?.as_ptr();
+                        // SAFETY: the caller says that there is such a function.
+                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($kind),*) -> Status>(address) }
+                    },)*
                 })
             }
         }
@@ -143,9 +152,37 @@ impl Cuda {
     }
 
     fn start(library: Library, place: &str) -> std::result::Result<Cuda, Unavailable> {
-        let table = Table::find(&library)
+        let find = |name: &CStr| {
+            // SAFETY: only the address is taken.
+            let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) };
+            let address = *symbol.map_err(|error| error.to_string())?;
+            NonNull::new(address).ok_or_else(|| format!("{} is null", name.to_string_lossy()))
+        };
+        // SAFETY: the signatures are those of the CUDA driver API reference, and the library is never closed.
+        let table = unsafe { Table::find(find) }
             .map_err(|error| Unavailable { reason: format!("{place} lacks a function that is needed: {error}") })?;
         std::mem::forget(library);
+        Cuda::init(table)
+    }
+
+    /// A driver whose functions the caller provides, as a stand-in for libcuda in tests.
+    ///
+    /// # Safety
+    /// For every name that `find` answers, it gives a function with the signature and behaviour that the CUDA driver API
+    /// reference states, which is never unloaded.
+    pub unsafe fn from_symbols(
+        mut find: impl FnMut(&CStr) -> Option<NonNull<c_void>>,
+    ) -> std::result::Result<Cuda, Unavailable> {
+        // SAFETY: passed on to the caller.
+        let table = unsafe {
+            Table::find(|name| {
+                find(name).ok_or_else(|| Unavailable { reason: format!("no {}", name.to_string_lossy()) })
+            })
+        }?;
+        Cuda::init(table)
+    }
+
+    fn init(table: Table) -> std::result::Result<Cuda, Unavailable> {
         let cuda = Cuda { table: Box::leak(Box::new(table)) };
         // SAFETY: may be called at any time, any number of times.
         unsafe { cuda.cuInit(0) }.map_err(|error| Unavailable { reason: error.to_string() })?;

@@ -94,7 +94,7 @@ CELLS_STORE:
     ret;
 }
 
-// Waits until the word at `flag` is not zero.
+// Waits until the word at `flag` is not zero, then copies it to the word behind it.
 .visible .entry spin(.param .u64 spin_flag)
 {
     .reg .pred %p<2>;
@@ -106,6 +106,7 @@ SPIN_AGAIN:
     ld.volatile.global.u32 %r1, [%rd2];
     setp.eq.u32 %p1, %r1, 0;
     @%p1 bra SPIN_AGAIN;
+    st.volatile.global.u32 [%rd2+4], %r1;
     ret;
 }
 ";

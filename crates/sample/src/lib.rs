@@ -42,7 +42,20 @@ impl Default for Options {
     }
 }
 
+/// More would only be a slip of the pen, and the results to compare with would not fit into memory.
+const COUNT_MAX: u64 = 100_000_000;
+
 impl Options {
+    fn check(&self, sample: &Sample) -> Result<()> {
+        self.deadline(Instant::now())?;
+        match self.count {
+            Some(count) if count > COUNT_MAX && sample.name != "storm" => {
+                Err(Error::Option { what: "count", value: count.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn count_or(&self, default: u64) -> u64 {
         self.count.unwrap_or(default)
     }
@@ -159,7 +172,7 @@ fn find(name: &str) -> Result<&'static Sample> {
 /// Runs the sample called `name` and reports what it did. Prints nothing itself.
 pub fn run(name: &str, options: &Options) -> Result<Report> {
     let sample = find(name)?;
-    options.deadline(Instant::now())?;
+    options.check(sample)?;
     match options.gpu {
         Gpu::Cuda => run_with(&cuda::Cuda::load()?, sample, options),
         Gpu::Soft => soft::run(sample.name, options),
@@ -168,7 +181,9 @@ pub fn run(name: &str, options: &Options) -> Result<Report> {
 
 /// As [`run`], with a driver that the caller has loaded.
 pub fn run_on(cuda: &cuda::Cuda, name: &str, options: &Options) -> Result<Report> {
-    run_with(cuda, find(name)?, options)
+    let sample = find(name)?;
+    options.check(sample)?;
+    run_with(cuda, sample, options)
 }
 
 fn run_with(cuda: &cuda::Cuda, sample: &Sample, options: &Options) -> Result<Report> {
@@ -232,6 +247,12 @@ mod tests {
             let options = Options { seconds: Some(seconds), ..Options::default() };
             assert!(matches!(run("copies", &options), Err(Error::Option { what: "seconds", .. })), "{seconds}");
         }
+    }
+
+    #[test]
+    fn a_count_that_fits_no_memory_is_refused() {
+        let options = Options { count: Some(u64::MAX), ..Options::default() };
+        assert!(matches!(run("spin", &options), Err(Error::Option { what: "count", .. })));
     }
 
     #[test]

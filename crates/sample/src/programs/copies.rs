@@ -1,7 +1,7 @@
 //! Every size on every path: host to device, device to device, device to host, from pinned and from pageable memory, and
 //! fills of bytes and words.
 
-use crate::data::{Random, check, to_bytes};
+use crate::data::{Random, check};
 use crate::{Options, Report, Result};
 use cuda::{Context, DeviceBuffer, DeviceSlice, PinnedBuffer, Stream};
 
@@ -84,7 +84,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
             let word = random.next32();
             stream.fill32(all.slice(0, size)?, word)?;
             download(&stream, &mut pinned_back, all.slice(0, size)?, size)?;
-            let expected = to_bytes(&vec![word; size / 4]);
+            let expected = word.to_le_bytes().repeat(size / 4);
             check(|| format!("{size} B filled with {word:#010x}"), &expected, &pinned_back.bytes()[..size])?;
             report.add(&pinned_back.bytes()[..size]);
         }

@@ -34,19 +34,23 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     // SAFETY: the flag outlives the kernel: the stream is synchronised before `flag` is dropped, or CUDA waits there.
     let launch_spin =
         || unsafe { spin.launch([1, 1, 1], [1, 1, 1], 0, &stream, &[Argument::U64(flag.device_address()?)]) };
-    set(&flag, 1);
+    word(&flag, 0).store(1, Ordering::Release);
     launch_spin()?;
     stream.synchronize()?;
-    set(&flag, 0);
+    word(&flag, 0).store(0, Ordering::Release);
+    word(&flag, 1).store(0, Ordering::Release);
     cells.write(&to_bytes(&expected))?;
 
     let count = options.count_or(5_000);
     let (mut last_fill, mut waited) = (0, 0);
+    let go = random.next32() | 1;
     let values: Vec<u32> = random.words(count as usize);
     std::thread::scope(|scope| {
         let setter = scope.spawn(|| {
             std::thread::sleep(DELAY);
-            set(&flag, 1);
+            let early = word(&flag, 1).load(Ordering::Acquire);
+            word(&flag, 0).store(go, Ordering::Release);
+            early
         });
         let submitted = (|| {
             launch_spin()?;
@@ -62,9 +66,12 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
             }
             stream.synchronize()
         })();
-        setter.join().map_err(|_| Error::Panicked)?;
-        Ok::<_, Error>(submitted?)
+        let early = setter.join().map_err(|_| Error::Panicked)?;
+        submitted?;
+        check(|| "the spinning kernel before its flag was set".into(), &[0; 4], &early.to_le_bytes())
     })?;
+    let seen = word(&flag, 1).load(Ordering::Acquire);
+    check(|| "the flag as the spinning kernel saw it".into(), &go.to_le_bytes(), &seen.to_le_bytes())?;
 
     for (n, value) in (0u64..).zip(&values) {
         if n % FILL_EVERY != FILL_EVERY - 1 {
@@ -82,7 +89,10 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     Ok(())
 }
 
-fn set(flag: &PinnedBuffer<'_>, value: u32) {
-    // SAFETY: the first word of a page-aligned pinned buffer; both sides use it as one word, the GPU with volatile loads.
-    unsafe { AtomicU32::from_ptr(flag.as_ptr().cast()) }.store(value, Ordering::Release);
+/// Word 0 is what the kernel waits for, word 1 where it says what it saw.
+fn word<'b>(flag: &'b PinnedBuffer<'_>, n: usize) -> &'b AtomicU32 {
+    assert!(n * 4 < flag.len());
+    // SAFETY: inside a page-aligned pinned buffer that lives as long as the reference; both sides use it as whole words,
+    // the GPU with volatile accesses.
+    unsafe { AtomicU32::from_ptr(flag.as_ptr().cast::<u32>().add(n)) }
 }

@@ -1,0 +1,138 @@
+//! Every sample against a stand-in for libcuda: results, checksums, nothing left behind; and mistakes of the GPU, which
+//! must be noticed. What a real GPU does with the PTX is not shown here.
+
+mod fake;
+
+use cuda::Cuda;
+use sample::{Error, Options, SAMPLES, run_on};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
+
+/// The stand-in is one for the process, and so are its mistakes.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn start() -> (MutexGuard<'static, ()>, Cuda) {
+    let guard = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    fake::LOSE_LAUNCH.store(0, Ordering::SeqCst);
+    fake::SPOIL_COPY.store(0, Ordering::SeqCst);
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    (guard, unsafe { Cuda::from_symbols(fake::find) }.unwrap())
+}
+
+/// Few of everything: debug builds copy slowly.
+fn few(name: &str) -> Options {
+    let count = match name {
+        "copies" => 1,
+        "storm" => 500,
+        "bench" => 20,
+        _ => 3,
+    };
+    Options { count: Some(count), seed: 42, ..Options::default() }
+}
+
+#[test]
+fn every_sample_passes_repeats_its_checksum_and_leaves_nothing() {
+    let (_one, cuda) = start();
+    let mut sums = Vec::new();
+    for sample in SAMPLES {
+        let first = run_on(&cuda, sample.name, &few(sample.name)).unwrap();
+        assert_eq!(fake::alive(), [""; 0], "{} left objects behind", sample.name);
+        let line = first.to_string().lines().last().unwrap().to_owned();
+        assert_eq!(line, format!("checksum {} seed 42: {:016x}", sample.name, first.checksum()));
+        if sample.name != "copies" {
+            let second = run_on(&cuda, sample.name, &few(sample.name)).unwrap();
+            assert_eq!(first.checksum(), second.checksum(), "{}", sample.name);
+            let other = run_on(&cuda, sample.name, &Options { seed: 43, ..few(sample.name) }).unwrap();
+            assert_ne!(first.checksum(), other.checksum(), "{}: the seed changes nothing", sample.name);
+        }
+        sums.push(first.checksum());
+    }
+    sums.sort_unstable();
+    sums.dedup();
+    assert_eq!(sums.len(), SAMPLES.len(), "two samples with one checksum");
+}
+
+#[test]
+fn a_lost_launch_is_noticed() {
+    let (_one, cuda) = start();
+    for (name, lost) in [("launches", 5), ("graphs", 7), ("threads", 11), ("spin", 3), ("channels", 2), ("bench", 30)] {
+        fake::LOSE_LAUNCH.store(lost, Ordering::SeqCst);
+        let error = run_on(&cuda, name, &Options { count: Some(20), ..few(name) }).unwrap_err();
+        assert!(matches!(error, Error::Wrong { .. }), "{name}: {error}");
+        assert_eq!(fake::LOSE_LAUNCH.load(Ordering::SeqCst), 0);
+        assert_eq!(fake::alive(), [""; 0], "{name} left objects behind");
+    }
+}
+
+#[test]
+fn a_wrong_bit_is_noticed_with_its_place() {
+    let (_one, cuda) = start();
+    // The sixth copy: device to host, pageable, of the first size.
+    fake::SPOIL_COPY.store(6, Ordering::SeqCst);
+    let Error::Wrong { what, difference } = run_on(&cuda, "copies", &few("copies")).unwrap_err() else { panic!() };
+    assert_eq!(what, "4 B from pageable memory and back");
+    assert_eq!((difference.first, difference.count, difference.len), (3, 1, 4));
+    assert_eq!(difference.got ^ difference.expected, 0x10);
+    for name in ["threads", "channels"] {
+        fake::SPOIL_COPY.store(2, Ordering::SeqCst);
+        assert!(matches!(run_on(&cuda, name, &few(name)), Err(Error::Wrong { .. })), "{name}");
+    }
+}
+
+#[test]
+fn launches_are_as_many_as_reported() {
+    let (_one, cuda) = start();
+    for (name, fact) in [("launches", "launches"), ("storm", "launches"), ("graphs", "kernels in them")] {
+        fake::LAUNCHES.store(0, Ordering::SeqCst);
+        let report = run_on(&cuda, name, &few(name)).unwrap();
+        let said = report.facts.iter().find(|(what, _)| *what == fact).unwrap().1;
+        assert_eq!(said, fake::LAUNCHES.load(Ordering::SeqCst), "{name}");
+    }
+}
+
+#[test]
+fn storm_ends_when_its_time_is_over() {
+    let (_one, cuda) = start();
+    let options = Options { count: None, seconds: Some(0.05), ..few("storm") };
+    let timed = run_on(&cuda, "storm", &options).unwrap();
+    let counted = run_on(&cuda, "storm", &few("storm")).unwrap();
+    assert_eq!(timed.checksum(), counted.checksum(), "the result depends on how many launches there were");
+}
+
+#[test]
+fn seconds_repeat_a_sample() {
+    let (_one, cuda) = start();
+    let report = run_on(&cuda, "channels", &Options { seconds: Some(0.05), ..few("channels") }).unwrap();
+    let repetitions = report.facts.iter().find(|(what, _)| *what == "repetitions").unwrap().1;
+    assert!(repetitions > 1);
+}
+
+#[test]
+fn bench_reports_each_loop() {
+    let (_one, cuda) = start();
+    let report = run_on(&cuda, "bench", &few("bench")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    for (name, n) in [("launch", 20), ("graph", 4), ("copy_sync", 20)] {
+        assert_eq!(json["loops"][name]["n"], n, "{name}");
+    }
+}
+
+#[test]
+fn errors_name_call_and_status() {
+    let (_one, cuda) = start();
+    let context = cuda.device(0).unwrap().primary_context().unwrap();
+    let error = cuda::Module::from_ptx(&context, "nothing").unwrap_err().to_string();
+    assert_eq!(error, "cuModuleLoadData: CUDA_ERROR_INVALID_VALUE (1): of the stand-in");
+    let error = cuda.device(7).unwrap_err().to_string();
+    assert!(error.starts_with("cuDeviceGet: unknown error (101)"), "{error}");
+    let buffer = cuda::DeviceBuffer::new(&context, 16).unwrap();
+    assert!(buffer.slice(8, 9).is_err() && buffer.write(&[0; 17]).is_err());
+}
+
+#[test]
+fn without_libcuda_the_reason_is_given() {
+    if let Err(error) = sample::run("launches", &Options { count: Some(1), ..Options::default() }) {
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains("CUDA"), "{error}");
+    }
+}
