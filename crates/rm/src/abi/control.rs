@@ -39,7 +39,8 @@ plain_struct! {
         pub token: u32,
     }
 
-    /// NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS, for channels and groups.
+    /// NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS, for channels and groups. Branch 570 ends before `skip_enable`: pass
+    /// [`super::Abi::schedule_size`] bytes.
     pub struct Schedule = 3 {
         pub enable: u8,
         pub skip_submit: u8,

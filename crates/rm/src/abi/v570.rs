@@ -30,6 +30,12 @@ plain_struct! {
         pub va_base: u64,
     }
 
+    /// NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS: a byte shorter than in 580.
+    pub struct Schedule = 2 {
+        pub enable: u8,
+        pub skip_submit: u8,
+    }
+
     /// NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS
     pub struct ClassListV2 = 404 {
         pub count: u32,

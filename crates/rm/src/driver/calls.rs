@@ -142,10 +142,11 @@ pub fn work_submit_token(driver: &dyn Driver, fd: RawFd, client: u32, channel: u
 }
 
 /// Lets a channel group's channels run.
-pub fn schedule_group(driver: &dyn Driver, fd: RawFd, client: u32, group: u32) -> Result<(), RmError> {
+pub fn schedule_group(driver: &dyn Driver, abi: &Abi, fd: RawFd, client: u32, group: u32) -> Result<(), RmError> {
     let mut p = abi::control::Schedule { enable: 1, ..Default::default() };
+    let params = &mut p.as_bytes_mut()[..abi.schedule_size()];
     // SAFETY: the parameters hold no pointers.
-    unsafe { control(driver, fd, client, group, abi::control::GROUP_SCHEDULE, &mut p) }
+    unsafe { control_bytes(driver, fd, client, group, abi::control::GROUP_SCHEDULE, params) }
 }
 
 /// The GPU's 16-byte UUID, from its subdevice.

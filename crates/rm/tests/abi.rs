@@ -1,0 +1,679 @@
+//! The structs and numbers of `rm::abi` against what the driver's own headers say (`abi.tsv`).
+//!
+//! Every row of the table must be looked at by some check here, so a row that nobody compares fails the test.
+
+use rm::abi::{self, Abi, Plain, control, nr, rm_request, uvm};
+use rm::call::{Call, FileKind, HeapOp};
+use std::cell::Cell;
+use std::mem::{offset_of, size_of};
+
+struct Row {
+    branches: Vec<&'static str>,
+    kind: &'static str,
+    name: &'static str,
+    member: &'static str,
+    value: u64,
+    size: u64,
+    seen: Cell<bool>,
+}
+
+struct Table(Vec<Row>);
+
+impl Table {
+    fn load() -> Table {
+        let number = |s: &str| match s.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
+            None => s.parse().unwrap(),
+        };
+        let lines = include_str!("abi.tsv").lines().filter(|l| !l.starts_with('#'));
+        Table(
+            lines
+                .map(|line| {
+                    let c: Vec<&'static str> = line.split('\t').collect();
+                    Row {
+                        branches: c[0].split(' ').collect(),
+                        kind: c[1],
+                        name: c[2],
+                        member: c[3],
+                        value: number(c[4]),
+                        size: number(c[5]),
+                        seen: Cell::new(false),
+                    }
+                })
+                .collect(),
+        )
+    }
+
+    /// The row for a branch, marked as looked at.
+    fn row(&self, branch: &str, kind: &str, name: &str, member: &str) -> &Row {
+        let row = self
+            .0
+            .iter()
+            .find(|r| r.branches.contains(&branch) && (r.kind, r.name, r.member) == (kind, name, member))
+            .unwrap_or_else(|| panic!("abi.tsv has no {kind} {name} {member} for {branch}"));
+        row.seen.set(true);
+        row
+    }
+
+    fn layout(&self, branches: &[&str], name: &str, size: usize, fields: &[(&str, usize, usize)]) {
+        for b in branches {
+            assert_eq!(self.row(b, "struct", name, "-").size, size as u64, "{b} {name}");
+            for (member, offset, size) in fields {
+                let r = self.row(b, "field", name, member);
+                assert_eq!((r.value, r.size), (*offset as u64, *size as u64), "{b} {name}.{member}");
+            }
+        }
+    }
+
+    fn finish(&self, kinds: &[&str]) {
+        for r in self.0.iter().filter(|r| kinds.contains(&r.kind) && r.name != "NVOS32_PARAMETERS") {
+            assert!(r.seen.get(), "nobody compares {:?} {} {}", r.branches, r.name, r.member);
+        }
+    }
+}
+
+/// A struct with the members that the header has and the fields that we call them.
+macro_rules! layout {
+    ($t:expr, $branches:expr, $name:literal, $ty:path { $($member:literal => $($field:ident).+,)* }) => {{
+        let v = <$ty as Plain>::zeroed();
+        $t.layout(
+            $branches,
+            $name,
+            size_of::<$ty>(),
+            &[$(($member, offset_of!($ty, $($field).+), size_of_val(&v.$($field).+))),*],
+        );
+    }};
+}
+macro_rules! both {
+    ($t:expr, $($rest:tt)*) => { layout!($t, &["570", "580"], $($rest)*) };
+}
+macro_rules! v570 {
+    ($t:expr, $($rest:tt)*) => { layout!($t, &["570"], $($rest)*) };
+}
+macro_rules! v580 {
+    ($t:expr, $($rest:tt)*) => { layout!($t, &["580"], $($rest)*) };
+}
+
+#[test]
+fn structs_lie_as_in_the_headers() {
+    let t = Table::load();
+    assert!(t.0.len() > 400);
+    both!(t, "NVOS00_PARAMETERS", abi::Nvos00 {
+        "hRoot" => root,
+        "hObjectParent" => parent,
+        "hObjectOld" => old,
+        "status" => status,
+    });
+    both!(t, "nv_ioctl_nvos02_parameters_with_fd", abi::Nvos02Fd {
+        "params.hRoot" => root,
+        "params.hObjectParent" => parent,
+        "params.hObjectNew" => new,
+        "params.hClass" => class,
+        "params.flags" => flags,
+        "params.pMemory" => memory,
+        "params.limit" => limit,
+        "params.status" => status,
+        "fd" => fd,
+    });
+    both!(t, "NVOS21_PARAMETERS", abi::Nvos21 {
+        "hRoot" => root,
+        "hObjectParent" => parent,
+        "hObjectNew" => new,
+        "hClass" => class,
+        "pAllocParms" => params,
+        "paramsSize" => params_size,
+        "status" => status,
+    });
+    both!(t, "NVOS64_PARAMETERS", abi::Nvos64 {
+        "hRoot" => root,
+        "hObjectParent" => parent,
+        "hObjectNew" => new,
+        "hClass" => class,
+        "pAllocParms" => params,
+        "pRightsRequested" => rights,
+        "paramsSize" => params_size,
+        "flags" => flags,
+        "status" => status,
+    });
+    both!(t, "nv_ioctl_nvos33_parameters_with_fd", abi::Nvos33Fd {
+        "params.hClient" => client,
+        "params.hDevice" => device,
+        "params.hMemory" => memory,
+        "params.offset" => offset,
+        "params.length" => length,
+        "params.pLinearAddress" => linear,
+        "params.status" => status,
+        "params.flags" => flags,
+        "fd" => fd,
+    });
+    both!(t, "NVOS34_PARAMETERS", abi::Nvos34 {
+        "hClient" => client,
+        "hDevice" => device,
+        "hMemory" => memory,
+        "pLinearAddress" => linear,
+        "status" => status,
+        "flags" => flags,
+    });
+    both!(t, "NVOS47_PARAMETERS", abi::Nvos47 {
+        "hClient" => client,
+        "hDevice" => device,
+        "hDma" => dma,
+        "hMemory" => memory,
+        "flags" => flags,
+        "dmaOffset" => dma_offset,
+        "size" => size,
+        "status" => status,
+    });
+    both!(t, "NVOS54_PARAMETERS", abi::Nvos54 {
+        "hClient" => client,
+        "hObject" => object,
+        "cmd" => cmd,
+        "flags" => flags,
+        "params" => params,
+        "paramsSize" => params_size,
+        "status" => status,
+    });
+    both!(t, "NVOS55_PARAMETERS", abi::Nvos55 {
+        "hClient" => client,
+        "hParent" => parent,
+        "hObject" => object,
+        "hClientSrc" => client_src,
+        "hObjectSrc" => object_src,
+        "flags" => flags,
+        "status" => status,
+    });
+    both!(t, "nv_ioctl_register_fd_t", abi::RegisterFd {
+        "ctl_fd" => ctl_fd,
+    });
+    both!(t, "nv_ioctl_card_info_t", abi::CardInfo {
+        "valid" => valid,
+        "pci_info.domain" => domain,
+        "pci_info.bus" => bus,
+        "pci_info.slot" => slot,
+        "pci_info.function" => function,
+        "pci_info.vendor_id" => vendor_id,
+        "pci_info.device_id" => device_id,
+        "gpu_id" => gpu_id,
+        "interrupt_line" => interrupt_line,
+        "reg_address" => reg_address,
+        "reg_size" => reg_size,
+        "fb_address" => fb_address,
+        "fb_size" => fb_size,
+        "minor_number" => minor,
+        "dev_name" => dev_name,
+    });
+    both!(t, "nv_ioctl_rm_api_version_t", abi::CheckVersion {
+        "cmd" => cmd,
+        "reply" => reply,
+        "versionString" => version,
+    });
+    both!(t, "NV0080_ALLOC_PARAMETERS", abi::DeviceAlloc {
+        "deviceId" => device_id,
+        "hClientShare" => client_share,
+        "hTargetClient" => target_client,
+        "hTargetDevice" => target_device,
+        "flags" => flags,
+        "vaSpaceSize" => va_space_size,
+        "vaStartInternal" => va_start_internal,
+        "vaLimitInternal" => va_limit_internal,
+        "vaMode" => va_mode,
+    });
+    both!(t, "NV2080_ALLOC_PARAMETERS", abi::SubdeviceAlloc {
+        "subDeviceId" => subdevice_id,
+    });
+    both!(t, "NV_MEMORY_ALLOCATION_PARAMS", abi::MemoryAlloc {
+        "owner" => owner,
+        "type" => kind,
+        "flags" => flags,
+        "width" => width,
+        "height" => height,
+        "pitch" => pitch,
+        "attr" => attr,
+        "attr2" => attr2,
+        "format" => format,
+        "comprCovg" => compression_coverage,
+        "zcullCovg" => zcull_coverage,
+        "rangeLo" => range_lo,
+        "rangeHi" => range_hi,
+        "size" => size,
+        "alignment" => alignment,
+        "offset" => offset,
+        "limit" => limit,
+        "address" => address,
+        "ctagOffset" => ctag_offset,
+        "hVASpace" => va_space,
+        "internalflags" => internal_flags,
+        "tag" => tag,
+        "numaNode" => numa_node,
+    });
+    both!(t, "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS", abi::ChannelGroupAlloc {
+        "hObjectError" => error_object,
+        "hObjectEccError" => ecc_error_object,
+        "hVASpace" => va_space,
+        "engineType" => engine_type,
+        "bIsCallingContextVgpuPlugin" => vgpu_plugin,
+    });
+    both!(t, "NV_CTXSHARE_ALLOCATION_PARAMETERS", abi::ContextShareAlloc {
+        "hVASpace" => va_space,
+        "flags" => flags,
+        "subctxId" => subcontext,
+    });
+    both!(t, "NV_MEMORY_DESC_PARAMS", abi::MemoryDesc {
+        "base" => base,
+        "size" => size,
+        "addressSpace" => address_space,
+        "cacheAttrib" => cache_attrib,
+    });
+    both!(t, "NV_CHANNEL_ALLOC_PARAMS", abi::ChannelAllocFull {
+        "hObjectError" => client.error_object,
+        "hObjectBuffer" => client.buffer_object,
+        "gpFifoOffset" => client.gpfifo,
+        "gpFifoEntries" => client.entries,
+        "flags" => client.flags,
+        "hContextShare" => client.context_share,
+        "hVASpace" => client.va_space,
+        "hUserdMemory" => client.userd_memory,
+        "userdOffset" => client.userd_offset,
+        "engineType" => client.engine_type,
+        "cid" => client.cid,
+        "subDeviceId" => subdevice_mask,
+        "hObjectEccError" => ecc_error_object,
+        "instanceMem" => instance,
+        "userdMem" => userd,
+        "ramfcMem" => ramfc,
+        "mthdbufMem" => method_buffer,
+        "hPhysChannelGroup" => phys_channel_group,
+        "internalFlags" => internal_flags,
+        "errorNotifierMem" => error_notifier,
+        "eccErrorNotifierMem" => ecc_error_notifier,
+        "ProcessID" => process_id,
+        "SubProcessID" => sub_process_id,
+        "encryptIv" => encrypt_iv,
+        "decryptIv" => decrypt_iv,
+        "hmacNonce" => hmac_nonce,
+        "tpcConfigID" => tpc_config_id,
+    });
+    both!(t, "NVB0B5_ALLOCATION_PARAMETERS", abi::CopyAlloc {
+        "version" => version,
+        "engineType" => engine_type,
+    });
+    both!(t, "NV_HOPPER_USERMODE_A_PARAMS", abi::UsermodeAlloc {
+        "bBar1Mapping" => bar1,
+        "bPriv" => privileged,
+    });
+    both!(t, "NvNotification", abi::Notification {
+        "timeStamp" => time,
+        "info32" => info32,
+        "info16" => info16,
+        "status" => status,
+    });
+    both!(t, "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS", control::WorkSubmitToken {
+        "workSubmitToken" => token,
+    });
+    both!(t, "NVA06F_CTRL_BIND_PARAMS", control::Bind {
+        "engineType" => engine_type,
+    });
+    both!(t, "NV0000_CTRL_GPU_GET_ATTACHED_IDS_PARAMS", control::AttachedIds {
+        "gpuIds" => gpu_ids,
+    });
+    both!(t, "NV0000_CTRL_GPU_ATTACH_IDS_PARAMS", control::AttachIds {
+        "gpuIds" => gpu_ids,
+        "failedId" => failed_id,
+    });
+    both!(t, "NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS", control::GpuIdInfo {
+        "gpuId" => gpu_id,
+        "gpuFlags" => gpu_flags,
+        "deviceInstance" => device_instance,
+        "subDeviceInstance" => subdevice_instance,
+        "sliStatus" => sli_status,
+        "boardId" => board_id,
+        "gpuInstance" => gpu_instance,
+        "numaId" => numa_id,
+    });
+    both!(t, "NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_V2_PARAMS", control::BuildVersion {
+        "driverVersionBuffer" => driver_version,
+        "versionBuffer" => version,
+        "driverBranch" => branch,
+        "titleBuffer" => title,
+        "changelistNumber" => changelist,
+        "officialChangelistNumber" => official_changelist,
+    });
+    both!(t, "NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS", control::ClassList {
+        "numClasses" => count,
+        "classList" => list,
+    });
+    both!(t, "NV2080_CTRL_GPU_GET_GID_INFO_PARAMS", control::GidInfo {
+        "index" => index,
+        "flags" => flags,
+        "length" => length,
+        "data" => data,
+    });
+    both!(t, "NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS", control::CeAllCaps {
+        "capsTbl" => caps,
+        "present" => present,
+    });
+    both!(t, "UVM_INITIALIZE_PARAMS", uvm::Initialize {
+        "flags" => flags,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_MM_INITIALIZE_PARAMS", uvm::MmInitialize {
+        "uvmFd" => uvm_fd,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_REGISTER_GPU_PARAMS", uvm::RegisterGpu {
+        "gpu_uuid" => uuid,
+        "numaEnabled" => numa_enabled,
+        "numaNodeId" => numa_node,
+        "rmCtrlFd" => ctl_fd,
+        "hClient" => client,
+        "hSmcPartRef" => partition,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_UNREGISTER_GPU_PARAMS", uvm::UnregisterGpu {
+        "gpu_uuid" => uuid,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_UNREGISTER_GPU_VASPACE_PARAMS", uvm::UnregisterGpu {
+        "gpuUuid" => uuid,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_REGISTER_GPU_VASPACE_PARAMS", uvm::RegisterGpuVaspace {
+        "gpuUuid" => uuid,
+        "rmCtrlFd" => ctl_fd,
+        "hClient" => client,
+        "hVaSpace" => va_space,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_REGISTER_CHANNEL_PARAMS", uvm::RegisterChannel {
+        "gpuUuid" => uuid,
+        "rmCtrlFd" => ctl_fd,
+        "hClient" => client,
+        "hChannel" => channel,
+        "base" => base,
+        "length" => length,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_UNREGISTER_CHANNEL_PARAMS", uvm::UnregisterChannel {
+        "gpuUuid" => uuid,
+        "hClient" => client,
+        "hChannel" => channel,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_CREATE_EXTERNAL_RANGE_PARAMS", uvm::Range {
+        "base" => base,
+        "length" => length,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_FREE_PARAMS", uvm::Range {
+        "base" => base,
+        "length" => length,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_UNMAP_EXTERNAL_PARAMS", uvm::GpuRange {
+        "base" => base,
+        "length" => length,
+        "gpuUuid" => uuid,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_MAP_EXTERNAL_SPARSE_PARAMS", uvm::GpuRange {
+        "base" => base,
+        "length" => length,
+        "gpuUuid" => uuid,
+        "rmStatus" => status,
+    });
+    both!(t, "UVM_MAP_DYNAMIC_PARALLELISM_REGION_PARAMS", uvm::GpuRange {
+        "base" => base,
+        "length" => length,
+        "gpuUuid" => uuid,
+        "rmStatus" => status,
+    });
+    both!(t, "UvmGpuMappingAttributes", uvm::GpuMapping {
+        "gpuUuid" => uuid,
+        "gpuMappingType" => mapping,
+        "gpuCachingType" => caching,
+        "gpuFormatType" => format,
+        "gpuElementBits" => element_bits,
+        "gpuCompressionType" => compression,
+    });
+    both!(t, "UVM_MAP_EXTERNAL_ALLOCATION_PARAMS", uvm::MapExternal {
+        "base" => base,
+        "length" => length,
+        "offset" => offset,
+        "perGpuAttributes" => gpus,
+        "gpuAttributesCount" => gpu_count,
+        "rmCtrlFd" => ctl_fd,
+        "hClient" => client,
+        "hMemory" => memory,
+        "rmStatus" => status,
+    });
+    v570!(t, "NVOS46_PARAMETERS", abi::v570::Nvos46 {
+        "hClient" => client,
+        "hDevice" => device,
+        "hDma" => dma,
+        "hMemory" => memory,
+        "offset" => offset,
+        "length" => length,
+        "flags" => flags,
+        "dmaOffset" => dma_offset,
+        "status" => status,
+    });
+    v580!(t, "NVOS46_PARAMETERS", abi::v580::Nvos46 {
+        "hClient" => client,
+        "hDevice" => device,
+        "hDma" => dma,
+        "hMemory" => memory,
+        "offset" => offset,
+        "length" => length,
+        "flags" => flags,
+        "flags2" => flags2,
+        "kindOverride" => kind_override,
+        "dmaOffset" => dma_offset,
+        "status" => status,
+    });
+    v570!(t, "NV_VASPACE_ALLOCATION_PARAMETERS", abi::v570::VaspaceAlloc {
+        "index" => index,
+        "flags" => flags,
+        "vaSize" => va_size,
+        "vaStartInternal" => va_start_internal,
+        "vaLimitInternal" => va_limit_internal,
+        "bigPageSize" => big_page_size,
+        "vaBase" => va_base,
+    });
+    v580!(t, "NV_VASPACE_ALLOCATION_PARAMETERS", abi::v580::VaspaceAlloc {
+        "index" => index,
+        "flags" => flags,
+        "vaSize" => va_size,
+        "vaStartInternal" => va_start_internal,
+        "vaLimitInternal" => va_limit_internal,
+        "bigPageSize" => big_page_size,
+        "vaBase" => va_base,
+        "pasid" => pasid,
+    });
+    v570!(t, "NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS", abi::v570::Schedule {
+        "bEnable" => enable,
+        "bSkipSubmit" => skip_submit,
+    });
+    v580!(t, "NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS", control::Schedule {
+        "bEnable" => enable,
+        "bSkipSubmit" => skip_submit,
+        "bSkipEnable" => skip_enable,
+    });
+    v570!(t, "NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS", abi::v570::ProbedIds {
+        "gpuIds" => gpu_ids,
+        "excludedGpuIds" => excluded,
+    });
+    v580!(t, "NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS", abi::v580::ProbedIds {
+        "gpuIds" => gpu_ids,
+        "excludedGpuIds" => excluded,
+        "gpuFlags" => gpu_flags,
+    });
+    v570!(t, "NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS", abi::v570::ClassListV2 {
+        "numClasses" => count,
+        "classList" => classes,
+    });
+    v580!(t, "NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS", abi::v580::ClassListV2 {
+        "numClasses" => count,
+        "classList" => classes,
+    });
+
+    // Of the semaphore pool only the range is read.
+    for b in ["570", "580"] {
+        let name = "UVM_ALLOC_SEMAPHORE_POOL_PARAMS";
+        assert_eq!(t.row(b, "struct", name, "-").size, 9248);
+        assert_eq!(t.row(b, "field", name, "base").value, 0);
+        assert_eq!(t.row(b, "field", name, "length").value, 8);
+    }
+    // The part of the channel's parameters that every client sets is the start of the whole.
+    assert_eq!(offset_of!(abi::ChannelAllocFull, client), 0);
+    t.finish(&["struct", "field"]);
+}
+
+#[test]
+fn heap_calls_are_read_where_the_headers_put_their_fields() {
+    let t = Table::load();
+    let name = "NVOS32_PARAMETERS";
+    for b in ["570", "580"] {
+        let at = |member: &str| t.row(b, "field", name, member);
+        assert_eq!(t.row(b, "struct", name, "-").size, size_of::<abi::Nvos32>() as u64);
+        for (member, offset) in [
+            ("hRoot", offset_of!(abi::Nvos32, root)),
+            ("hObjectParent", offset_of!(abi::Nvos32, parent)),
+            ("function", offset_of!(abi::Nvos32, function)),
+            ("hVASpace", offset_of!(abi::Nvos32, va_space)),
+            ("ivcHeapNumber", offset_of!(abi::Nvos32, ivc_heap)),
+            ("status", offset_of!(abi::Nvos32, status)),
+            ("total", offset_of!(abi::Nvos32, total)),
+            ("free", offset_of!(abi::Nvos32, free)),
+            ("data", offset_of!(abi::Nvos32, data)),
+        ] {
+            assert_eq!(at(member).value, offset as u64, "{member}");
+        }
+        let data = offset_of!(abi::Nvos32, data);
+        for (member, offset) in [
+            ("AllocSize.owner", offset_of!(abi::HeapAlloc, owner)),
+            ("AllocSize.alignment", offset_of!(abi::HeapAlloc, alignment)),
+            ("AllocSize.offset", offset_of!(abi::HeapAlloc, offset)),
+            ("AllocSize.limit", offset_of!(abi::HeapAlloc, limit)),
+            ("AllocSize.address", offset_of!(abi::HeapAlloc, address)),
+            ("AllocSize.attr2", offset_of!(abi::HeapAlloc, attr2)),
+            ("AllocSize.numaNode", offset_of!(abi::HeapAlloc, numa_node)),
+            ("AllocOsDesc.type", offset_of!(abi::HeapOsDescriptor, kind)),
+            ("AllocOsDesc.flags", offset_of!(abi::HeapOsDescriptor, flags)),
+            ("AllocOsDesc.attr", offset_of!(abi::HeapOsDescriptor, attr)),
+            ("AllocOsDesc.attr2", offset_of!(abi::HeapOsDescriptor, attr2)),
+            ("AllocOsDesc.descriptorType", offset_of!(abi::HeapOsDescriptor, descriptor_type)),
+            ("Free.owner", offset_of!(abi::HeapFree, owner)),
+            ("Free.flags", offset_of!(abi::HeapFree, flags)),
+        ] {
+            assert_eq!(at(&format!("data.{member}")).value, (data + offset) as u64, "{member}");
+        }
+
+        // Bytes written where the table says, read back through Call.
+        let parse = |function: u32, fields: &[(&str, u64)]| {
+            let mut bytes = abi::Nvos32 { function, ..Default::default() }.as_bytes().to_vec();
+            for (member, value) in fields {
+                let r = at(&format!("data.{member}"));
+                let (from, n) = (r.value as usize, r.size as usize);
+                bytes[from..from + n].copy_from_slice(&value.to_le_bytes()[..n]);
+            }
+            match Call::parse(FileKind::Ctl, rm_request(nr::VID_HEAP_CONTROL, 184), &bytes, &[]) {
+                Call::VidHeapControl(h) => h.op,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (function, op) in [
+            (abi::heap::ALLOC_SIZE, "AllocSize"),
+            (abi::heap::ALLOC_SIZE_RANGE, "AllocSizeRange"),
+            (abi::heap::ALLOC_TILED_PITCH_HEIGHT, "AllocTiledPitchHeight"),
+        ] {
+            let f = |m: &str| format!("{op}.{m}");
+            let got = parse(
+                function,
+                &[(&f("hMemory"), 1), (&f("type"), 2), (&f("flags"), 3), (&f("attr"), 4), (&f("size"), 5 << 32)],
+            );
+            assert_eq!(got, HeapOp::Alloc { memory: 1, kind: 2, flags: 3, attr: 4, size: 5 << 32 }, "{op}");
+        }
+        assert_eq!(
+            parse(
+                abi::heap::ALLOC_OS_DESCRIPTOR,
+                &[("AllocOsDesc.hMemory", 1), ("AllocOsDesc.descriptor", 2), ("AllocOsDesc.limit", 0xfff)]
+            ),
+            HeapOp::OsDescriptor { memory: 1, descriptor: 2, size: 0x1000 }
+        );
+        assert_eq!(parse(abi::heap::FREE, &[("Free.hMemory", 9)]), HeapOp::Free { memory: 9 });
+    }
+    for r in t.0.iter().filter(|r| r.name == name && r.kind != "ioctl") {
+        assert!(r.seen.get(), "nobody compares {}", r.member);
+    }
+}
+
+#[test]
+fn requests_are_those_of_the_headers() {
+    let t = Table::load();
+    let both = |name: &str, member: &str, nr: u32, size: usize| {
+        for b in ["570", "580"] {
+            assert_eq!(t.row(b, "ioctl", name, member).value, rm_request(nr, size), "{b} {name}");
+        }
+    };
+    both("NV_ESC_RM_ALLOC_MEMORY", "nv_ioctl_nvos02_parameters_with_fd", nr::ALLOC_MEMORY, size_of::<abi::Nvos02Fd>());
+    both("NV_ESC_RM_FREE", "NVOS00_PARAMETERS", nr::FREE, size_of::<abi::Nvos00>());
+    both("NV_ESC_RM_CONTROL", "NVOS54_PARAMETERS", nr::CONTROL, size_of::<abi::Nvos54>());
+    both("NV_ESC_RM_ALLOC", "NVOS21_PARAMETERS", nr::ALLOC, size_of::<abi::Nvos21>());
+    both("NV_ESC_RM_ALLOC", "NVOS64_PARAMETERS", nr::ALLOC, size_of::<abi::Nvos64>());
+    both("NV_ESC_RM_DUP_OBJECT", "NVOS55_PARAMETERS", nr::DUP_OBJECT, size_of::<abi::Nvos55>());
+    both("NV_ESC_RM_VID_HEAP_CONTROL", "NVOS32_PARAMETERS", nr::VID_HEAP_CONTROL, size_of::<abi::Nvos32>());
+    both("NV_ESC_RM_MAP_MEMORY", "nv_ioctl_nvos33_parameters_with_fd", nr::MAP_MEMORY, size_of::<abi::Nvos33Fd>());
+    both("NV_ESC_RM_UNMAP_MEMORY", "NVOS34_PARAMETERS", nr::UNMAP_MEMORY, size_of::<abi::Nvos34>());
+    both("NV_ESC_RM_UNMAP_MEMORY_DMA", "NVOS47_PARAMETERS", nr::UNMAP_MEMORY_DMA, size_of::<abi::Nvos47>());
+    both("NV_ESC_REGISTER_FD", "nv_ioctl_register_fd_t", nr::REGISTER_FD, size_of::<abi::RegisterFd>());
+    both("NV_ESC_CARD_INFO", "nv_ioctl_card_info_t", nr::CARD_INFO, size_of::<abi::CardInfo>());
+    both(
+        "NV_ESC_CHECK_VERSION_STR",
+        "nv_ioctl_rm_api_version_t",
+        nr::CHECK_VERSION_STR,
+        size_of::<abi::CheckVersion>(),
+    );
+    for b in ["570", "580"] {
+        let size = Abi::insist(b).unwrap().nvos46_size();
+        let r = t.row(b, "ioctl", "NV_ESC_RM_MAP_MEMORY_DMA", "NVOS46_PARAMETERS");
+        assert_eq!(r.value, rm_request(nr::MAP_MEMORY_DMA, size), "{b}");
+    }
+    t.finish(&["ioctl"]);
+}
+
+#[test]
+fn numbers_and_names_are_those_of_the_headers() {
+    let t = Table::load();
+    for b in ["570", "580"] {
+        for r in t.0.iter().filter(|r| r.branches.contains(&b)) {
+            match r.kind {
+                "uvm" => assert_eq!(uvm::name(r.value), Some(r.name)),
+                "control" => assert_eq!(rm::control::name(r.value as u32), Some(r.name)),
+                _ => continue,
+            }
+        }
+        let control = |name: &str, number: u32| assert_eq!(t.row(b, "control", name, "-").value, u64::from(number));
+        control("NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN", control::CTRL_WORK_SUBMIT_TOKEN);
+        control("NVC36F_CTRL_CMD_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX", control::SET_TOKEN_NOTIF_INDEX);
+        control("NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2", control::BUILD_VERSION_V2);
+        control("NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS", control::GPU_ATTACHED_IDS);
+        control("NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2", control::GPU_ID_INFO_V2);
+        control("NV0000_CTRL_CMD_GPU_GET_PROBED_IDS", control::GPU_PROBED_IDS);
+        control("NV0000_CTRL_CMD_GPU_ATTACH_IDS", control::GPU_ATTACH_IDS);
+        control("NV0080_CTRL_CMD_GPU_GET_CLASSLIST", control::CLASS_LIST);
+        control("NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2", control::CLASS_LIST_V2);
+        control("NV2080_CTRL_CMD_GPU_GET_GID_INFO", control::GID_INFO);
+        control("NV2080_CTRL_CMD_CE_GET_ALL_CAPS", control::CE_ALL_CAPS);
+        control("NVA06C_CTRL_CMD_GPFIFO_SCHEDULE", control::GROUP_SCHEDULE);
+        control("NVA06F_CTRL_CMD_GPFIFO_SCHEDULE", control::CHANNEL_SCHEDULE);
+        control("NVA06F_CTRL_CMD_BIND", control::CHANNEL_BIND);
+        let abi = Abi::insist(b).unwrap();
+        let size = |name: &str| t.row(b, "struct", name, "-").size as usize;
+        assert_eq!(abi.vaspace_alloc_size(), size("NV_VASPACE_ALLOCATION_PARAMETERS"));
+        assert_eq!(abi.schedule_size(), size("NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS"));
+        assert_eq!(abi.probed_ids_size(), size("NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS"));
+        assert_eq!(abi.class_list_v2_size(), size("NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS"));
+        assert_eq!(uvm::MAP_EXTERNAL_SIZE, size("UVM_MAP_EXTERNAL_ALLOCATION_PARAMS"));
+    }
+    t.finish(&["control"]);
+}
