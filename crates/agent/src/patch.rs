@@ -158,30 +158,47 @@ fn room(stubs: &mut Stubs, rip: u64) -> Option<usize> {
     if stubs.at != 0 && stubs.at + shape::STUB_MAX <= stubs.end && near(stubs.at) {
         return Some(stubs.at);
     }
-    let here = (rip & !(PAGE as u64 - 1)) as i64;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    for k in 1..110i64 {
-        for side in [-k, k] {
-            let at = here + side * (16 << 20);
-            if at < 0x10000 {
-                continue;
-            }
-            // SAFETY: NOREPLACE: nothing that is mapped is touched.
-            let got = unsafe { sys::mmap(at as usize, PAGE, libc::PROT_READ | libc::PROT_EXEC, flags, -1, 0) };
-            if let Some(a) = got {
-                if a as i64 != at {
-                    // A kernel before 4.17 takes the address as a hint.
-                    // SAFETY: the page that we just mapped.
-                    unsafe { sys::munmap(a, PAGE) };
-                    return None;
-                }
+    // Most gaps are found at once; one that another thread takes meanwhile is passed over.
+    for _ in 0..4 {
+        let at = gap(&mut stubs.maps, rip)?;
+        // SAFETY: NOREPLACE: nothing that is mapped is touched.
+        let got = unsafe { sys::mmap(at as usize, PAGE, libc::PROT_READ | libc::PROT_EXEC, flags, -1, 0) };
+        match got {
+            Some(a) if a as u64 == at => {
                 stubs.at = a;
                 stubs.end = a + PAGE;
                 return Some(a);
             }
+            // A kernel before 4.17 takes the address as a hint.
+            // SAFETY: the page that we just mapped.
+            Some(a) => unsafe { sys::munmap(a, PAGE) },
+            None => {}
         }
     }
     None
+}
+
+/// The free page closest to `rip`, within reach of a jump: CUDA reserves gigabytes around its libraries, but loaders leave
+/// gaps.
+fn gap(buf: &mut [u8; 4096], rip: u64) -> Option<u64> {
+    const REACH: u64 = 0x7000_0000;
+    let mut best = None;
+    let mut last_end = 0x10000u64;
+    each_line(buf, |line| {
+        let Some((start, end)) = range(line) else { return false };
+        if start >= last_end + PAGE as u64 {
+            // The page of this gap that lies closest to rip.
+            let at = if rip < start { start - PAGE as u64 } else { last_end };
+            let away = at.abs_diff(rip);
+            if away < REACH && best.is_none_or(|(b, _)| away < b) {
+                best = Some((away, at));
+            }
+        }
+        last_end = last_end.max(end);
+        false
+    });
+    best.map(|(_, at)| at)
 }
 
 /// A SIGTRAP: true if a thread ran into the breakpoint of a site that is being rewritten.
@@ -212,15 +229,27 @@ fn tell(stubs: &mut Stubs, rip: u64, code: &[u8], why: u32) {
 
 /// Path of the module that holds `ip`, and the offset in its file, from /proc/self/maps. 0 bytes if not found.
 fn module(buf: &mut [u8; 4096], ip: u64, path: &mut [u8; 256]) -> (usize, u64) {
+    let mut found = (0, 0);
+    each_line(buf, |line| match parse_line(line, ip, path) {
+        Some(hit) => {
+            found = hit;
+            true
+        }
+        None => false,
+    });
+    found
+}
+
+/// Calls `f` with each line of /proc/self/maps until it says that it has enough.
+fn each_line(buf: &mut [u8; 4096], mut f: impl FnMut(&[u8]) -> bool) {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     // SAFETY: a NUL-terminated path.
     let fd = unsafe { sys::syscall6(libc::SYS_open, c"/proc/self/maps".as_ptr() as usize, flags, 0, 0, 0, 0) };
     if fd < 0 {
-        return (0, 0);
+        return;
     }
     let mut line = [0u8; 320];
     let mut len = 0;
-    let mut found = (0, 0);
     'read: loop {
         // SAFETY: a buffer with its length.
         let n = unsafe { sys::syscall6(libc::SYS_read, fd as usize, buf.as_mut_ptr() as usize, buf.len(), 0, 0, 0) };
@@ -235,8 +264,7 @@ fn module(buf: &mut [u8; 4096], ip: u64, path: &mut [u8; 256]) -> (usize, u64) {
                 }
                 continue;
             }
-            if let Some(hit) = parse_line(line.get(..len).unwrap_or(&[]), ip, path) {
-                found = hit;
+            if f(line.get(..len).unwrap_or(&[])) {
                 break 'read;
             }
             len = 0;
@@ -244,7 +272,13 @@ fn module(buf: &mut [u8; 4096], ip: u64, path: &mut [u8; 256]) -> (usize, u64) {
     }
     // SAFETY: our own descriptor.
     unsafe { sys::syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
-    found
+}
+
+/// `start-end ...`
+fn range(line: &[u8]) -> Option<(u64, u64)> {
+    let (start, rest) = hex(line)?;
+    let (end, _) = hex(rest.get(1..)?)?;
+    Some((start, end))
 }
 
 /// `start-end perms offset dev inode path`
@@ -268,4 +302,29 @@ fn hex(b: &[u8]) -> Option<(u64, &[u8])> {
         v = v << 4 | u64::from(char::from(c).to_digit(16)?);
     }
     (n > 0).then_some((v, b.get(n..)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stub_finds_room_within_reach() {
+        let mut stubs = Stubs { at: 0, end: 0, maps: [0; 4096] };
+        let here = a_stub_finds_room_within_reach as *const () as u64;
+        let at = room(&mut stubs, here).expect("room near our own code");
+        assert!((at as i64 - here as i64).unsigned_abs() < 0x7000_0000);
+        assert_eq!(room(&mut stubs, here), Some(at), "the same page serves the next stub");
+    }
+
+    #[test]
+    fn a_line_of_maps_gives_module_and_offset() {
+        let line = b"7f2774bab000-7f2775400000 r-xp 00020000 00:2a 12 /usr/lib/libcuda.so.580";
+        let mut path = [0; 256];
+        let (n, offset) = parse_line(line, 0x7f27_7500_bd1f, &mut path).expect("the address is inside");
+        assert_eq!(&path[..n], b"/usr/lib/libcuda.so.580");
+        assert_eq!(offset, 0x7f27_7500_bd1f - 0x7f27_74ba_b000 + 0x20000);
+        assert!(parse_line(line, 0x1000, &mut path).is_none());
+        assert!(parse_line(b"nonsense", 0, &mut path).is_none());
+    }
 }

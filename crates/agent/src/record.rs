@@ -11,6 +11,10 @@ use tape::event::{EntryBody, GapBody, NoteBody, Plain, kind};
 use tape::region::{self, Control, PAGE, RINGS, RingHead, SLOTS, Slot};
 use tape::ring::Writer;
 
+/// Where our large mappings go if that is free (a hint): away from the program's libraries, whose neighbourhood is kept
+/// for stubs, and from the low addresses that CUDA likes.
+const AWAY: usize = 0x5d00_0000_0000;
+
 static REGION: AtomicUsize = AtomicUsize::new(0);
 /// A page that fork wipes in the child (MADV_WIPEONFORK): its first word is 1 while we may record.
 static LIVE: AtomicPtr<u32> = AtomicPtr::new(core::ptr::null_mut());
@@ -79,7 +83,7 @@ fn map_region(fd: i32) -> Option<usize> {
         if !good || !ring.is_power_of_two() || ring < 2 * tape::ring::MAX_EVENT {
             return None;
         }
-        sys::mmap(0, region::region_bytes(ring), rw, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0)
+        sys::mmap(AWAY, region::region_bytes(ring), rw, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0)
     }
 }
 
@@ -201,7 +205,7 @@ fn map_ring(at: usize, bytes: usize) -> Option<usize> {
     let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: an address range of our own, then replaced piece by piece by pieces of the region.
     unsafe {
-        let a = sys::mmap(0, PAGE + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
+        let a = sys::mmap(AWAY, PAGE + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
         let ok = sys::map_again(at, PAGE + bytes, a) && sys::map_again(at + PAGE, bytes, a + PAGE + bytes);
         if !ok {
             return None;

@@ -230,6 +230,7 @@ fn end_of(shared: &Shared, drain: &Drain, status: ExitStatus, took: Duration) ->
     let (gap_events, gap_entries, gap_bytes) = drain.gaps();
     let channels = shared.slots().iter().enumerate().filter(|(_, s)| s.state.load(Ordering::Acquire) == 1);
     End {
+        pid: 0,
         how,
         exit_code: status.code(),
         signal: status.signal(),
