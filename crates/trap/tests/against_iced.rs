@@ -5,6 +5,7 @@ use iced_x86::{
     OpAccess, OpKind, Register,
 };
 use proptest::prelude::*;
+use trap::shape::STUB_MAX;
 use trap::{Access, Kind, Operand, decode};
 
 const IP: u64 = 0x5555_0000_1000;
@@ -108,10 +109,38 @@ fn code_has_w(code: &[u8]) -> bool {
 
 fn check(code: &[u8]) {
     match decode(code) {
-        Some(access) => compare(code, &access),
+        Some(access) => {
+            compare(code, &access);
+            stub(code, &access);
+        }
         None => assert!(!promised(code), "refused {code:x?}: {:?}", iced(code)),
     }
     let _ = trap::shape::plan(code, IP);
+}
+
+/// A stub is made for every store that it can do, and is a row of whole instructions that fits its room.
+fn stub(code: &[u8], access: &Access) {
+    let mut room = [0; STUB_MAX];
+    let far = IP ^ 1 << 45;
+    let rsp = Operand::Reg { index: 4, high8: false };
+    let possible = access.kind == Kind::Store
+        && access.width <= 8
+        && access.operand != rsp
+        && access.memory.base != Some(4)
+        && !access.memory.rip_relative;
+    let length = trap::shape::stub(access, &mut room, IP, far, far);
+    assert_eq!(length.is_some(), possible, "{code:x?}");
+    let Some(length) = length else { return };
+    // The far jump at the end keeps its target behind it.
+    let text = &room[..length - 8];
+    assert_eq!(room[length - 8..length], far.to_le_bytes());
+    let mut decoder = Decoder::with_ip(64, text, IP, DecoderOptions::NONE);
+    let mut last = decoder.decode();
+    while decoder.can_decode() {
+        last = decoder.decode();
+        assert!(!last.is_invalid(), "{code:x?}: {text:x?}");
+    }
+    assert_eq!((last.mnemonic(), last.next_ip()), (Mnemonic::Jmp, IP + text.len() as u64), "{code:x?}");
 }
 
 /// Bytes that begin like a move, so that most cases are one.
