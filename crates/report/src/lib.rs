@@ -1,1 +1,25 @@
-//! (being built)
+//! Tables for people and JSON for programs, of what `insight` found.
+//!
+//! Nothing is computed here but how a number is written. Text goes to any [`std::io::Write`], so that tests and files see
+//! what a terminal sees; a reader that stops reading (a closed pipe) is no error.
+
+pub mod channels;
+pub mod checks;
+pub mod copies;
+pub mod export;
+pub mod json;
+pub mod launches;
+pub mod number;
+pub mod objects;
+pub mod submissions;
+pub mod summary;
+pub mod table;
+
+/// Why nothing, or not all, was written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error(transparent)]
+    Insight(#[from] insight::InsightError),
+    #[error("writing: {0}")]
+    Write(#[from] std::io::Error),
+}

@@ -1,0 +1,271 @@
+//! All threads of a tape as one sequence in the order of time.
+//!
+//! Each thread's chunks hold its events in order, so a merge by time stamp needs one chunk of each thread at a time. A
+//! ring and the entries that it brought leave as one [`Submission`]; every other event leaves as it is.
+//!
+//! Invariant: events of one thread never overtake each other, whatever their time stamps claim.
+
+use crate::recording::{ChunkAt, InsightError, Recording};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::ops::Range;
+use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, lack, ring_flags};
+
+/// The time at which an event takes its place among those of other threads: a call that makes something counts from its
+/// return, one that takes something away from its beginning, so that a handle used again by another thread is always
+/// freed first.
+pub(crate) fn order_key(e: &Event<'_>) -> u64 {
+    match &e.body {
+        Body::Ioctl(i, ..) if !takes_away(i.request) => i.tsc_end.max(e.head.tsc),
+        _ => e.head.tsc,
+    }
+}
+
+fn takes_away(request: u64) -> bool {
+    // RM_FREE 0x29, RM_UNMAP_MEMORY 0x4f, RM_UNMAP_MEMORY_DMA 0x58 of type 'F'; UVM_UNREGISTER_CHANNEL 28, UVM_FREE 34,
+    // UVM_UNMAP_EXTERNAL 66.
+    if (request >> 8) & 0xff == b'F' as u64 {
+        matches!(request & 0xff, 0x29 | 0x4f | 0x58)
+    } else {
+        matches!(request, 28 | 34 | 66)
+    }
+}
+
+/// One GPFIFO entry of a submission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The eight bytes in the GPFIFO.
+    pub gp: u64,
+    /// Counts the entries of the channel, from 0.
+    pub seq: u64,
+    /// Index in the GPFIFO.
+    pub index: u32,
+    /// Why words are missing: one of [`tape::event::lack`].
+    pub lack: u32,
+    /// [`tape::event::entry_flags`] of its first event.
+    pub flags: u16,
+    /// Its words in [`Submission::words`].
+    pub range: Range<usize>,
+}
+
+/// A ring of a doorbell with the entries it brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Submission {
+    pub tsc: u64,
+    /// `None` if the ring itself is not on the tape (it fell into a gap) and only entries are.
+    pub ring: Option<RingBody>,
+    /// [`ring_flags`]
+    pub flags: u16,
+    /// The agent's channel slot.
+    pub slot: u32,
+    /// Thread that rang.
+    pub tid: i32,
+    pub entries: Vec<Entry>,
+    words: Vec<u32>,
+}
+
+impl Submission {
+    /// The words of one entry's pushbuffer segment, as many as were recorded.
+    pub fn words(&self, e: &Entry) -> &[u32] {
+        self.words.get(e.range.clone()).unwrap_or(&[])
+    }
+
+    /// Words recorded with all entries.
+    pub fn word_count(&self) -> usize {
+        self.words.len()
+    }
+
+    pub fn handed_over(&self) -> bool {
+        self.flags & ring_flags::HANDED_OVER != 0
+    }
+
+    /// True if it was seen by a trap, false if by a rewritten site.
+    pub fn trapped(&self) -> bool {
+        self.flags & ring_flags::TRAPPED != 0
+    }
+
+    fn clear(&mut self) {
+        self.ring = None;
+        self.flags = 0;
+        self.entries.clear();
+        self.words.clear();
+    }
+
+    fn begin(&mut self, tsc: u64, flags: u16, tid: i32, ring: RingBody) {
+        self.clear();
+        (self.tsc, self.flags, self.slot) = (tsc, flags, ring.slot);
+        self.tid = if ring.tid == 0 { tid } else { ring.tid as i32 };
+        self.ring = Some(ring);
+    }
+
+    /// Adds an ENTRY event: a new entry, or more words of the one before.
+    fn add(&mut self, flags: u16, body: &EntryBody, bytes: &[u8]) {
+        let from = self.words.len();
+        self.words.extend(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+        let to = self.words.len();
+        if flags & entry_flags::CONTINUED != 0 {
+            if let Some(last) = self.entries.last_mut().filter(|l| l.seq == body.seq) {
+                last.range.end = to;
+                // The last piece says whether the entry is complete.
+                last.lack = body.lack;
+                last.flags = (last.flags & !entry_flags::MORE) | (flags & entry_flags::MORE);
+                return;
+            }
+            // Its beginning is not on the tape: what is left cannot be decoded.
+            self.words.truncate(from);
+        }
+        let lack = if flags & entry_flags::CONTINUED != 0 { lack::RING_FULL } else { body.lack };
+        let range = from..self.words.len();
+        self.entries.push(Entry { gp: body.gp, seq: body.seq, index: body.index, lack, flags, range });
+    }
+
+    /// An entry that promised more and did not get it lacks words.
+    fn finish(&mut self) {
+        for e in &mut self.entries {
+            if e.flags & entry_flags::MORE != 0 && e.lack == lack::NONE {
+                e.lack = lack::RING_FULL;
+            }
+        }
+    }
+}
+
+/// What comes next on the tape.
+#[derive(Debug)]
+pub enum Step<'a> {
+    Submission(Box<Submission>),
+    /// Anything but RING and ENTRY, with the thread it happened in.
+    Event(i32, Event<'a>),
+}
+
+/// Reads all threads side by side.
+pub struct Merge<'r> {
+    recording: &'r Recording,
+    threads: Vec<Thread>,
+    /// Key and index of every thread that is not at its end, but for the current one.
+    heap: BinaryHeap<Reverse<(u64, usize)>>,
+    current: Option<usize>,
+    spare: Vec<Box<Submission>>,
+    stray: usize,
+}
+
+struct Thread {
+    tid: i32,
+    chunks: VecDeque<ChunkAt>,
+    bytes: Vec<u8>,
+    at: usize,
+    key: u64,
+}
+
+impl Thread {
+    /// Makes sure that an event is at hand and returns its key; `None` at the end of the thread.
+    fn ready(&mut self, r: &Recording, stray: &mut usize) -> Result<Option<u64>, InsightError> {
+        loop {
+            if let Some((e, _)) = Event::parse(self.bytes.get(self.at..).unwrap_or(&[])) {
+                self.key = self.key.max(order_key(&e));
+                return Ok(Some(self.key));
+            }
+            *stray += self.bytes.len().saturating_sub(self.at);
+            self.at = 0;
+            let Some(c) = self.chunks.pop_front() else {
+                self.bytes = Vec::new();
+                return Ok(None);
+            };
+            r.load(&c, &mut self.bytes)?;
+        }
+    }
+
+    /// When this thread goes on, without loading its next chunk.
+    fn peek(&self) -> Option<u64> {
+        match Event::parse(self.bytes.get(self.at..).unwrap_or(&[])) {
+            Some((e, _)) => Some(self.key.max(order_key(&e))),
+            None => self.chunks.front().map(|c| self.key.max(c.first)),
+        }
+    }
+}
+
+impl<'r> Merge<'r> {
+    pub(crate) fn new(recording: &'r Recording) -> Merge<'r> {
+        let mut by_tid: BTreeMap<i32, VecDeque<ChunkAt>> = BTreeMap::new();
+        for c in &recording.chunks {
+            by_tid.entry(c.tid).or_default().push_back(*c);
+        }
+        let threads: Vec<Thread> =
+            by_tid.into_iter().map(|(tid, chunks)| Thread { tid, chunks, bytes: Vec::new(), at: 0, key: 0 }).collect();
+        let heap = threads.iter().enumerate().filter_map(|(i, t)| Some(Reverse((t.peek()?, i)))).collect();
+        Merge { recording, threads, heap, current: None, spare: Vec::new(), stray: 0 }
+    }
+
+    /// Bytes inside checked chunks that were no events.
+    pub fn stray_bytes(&self) -> usize {
+        self.stray
+    }
+
+    /// Takes a submission back so that its memory is used again.
+    pub fn recycle(&mut self, s: Box<Submission>) {
+        // A few large ones would otherwise be kept for ever.
+        if self.spare.len() < 64 && s.words.capacity() < 1 << 20 {
+            self.spare.push(s);
+        }
+    }
+
+    /// The next step in time; `None` at the end of the tape.
+    pub fn next_step(&mut self) -> Result<Option<Step<'_>>, InsightError> {
+        let i = loop {
+            let Some(i) = self.pick() else { return Ok(None) };
+            if self.threads[i].ready(self.recording, &mut self.stray)?.is_some() {
+                break i;
+            }
+            self.current = None;
+        };
+        let t = &self.threads[i];
+        let is_group =
+            matches!(Event::parse(&t.bytes[t.at..]), Some((Event { body: Body::Ring(_) | Body::Entry(..), .. }, _)));
+        if is_group {
+            return Ok(Some(Step::Submission(self.group(i)?)));
+        }
+        let t = &mut self.threads[i];
+        let Some((e, n)) = Event::parse(&t.bytes[t.at..]) else { return Ok(None) };
+        t.at += n;
+        Ok(Some(Step::Event(t.tid, e)))
+    }
+
+    /// The thread whose next event is the earliest.
+    fn pick(&mut self) -> Option<usize> {
+        if let Some(i) = self.current {
+            match (self.threads[i].peek(), self.heap.peek()) {
+                (Some(k), Some(Reverse((other, _)))) if k > *other => self.heap.push(Reverse((k, i))),
+                (Some(_), _) => return Some(i),
+                (None, _) => self.threads[i].bytes = Vec::new(),
+            }
+        }
+        self.current = self.heap.pop().map(|Reverse((_, i))| i);
+        self.current
+    }
+
+    /// Collects a ring and the entries after it.
+    fn group(&mut self, i: usize) -> Result<Box<Submission>, InsightError> {
+        let mut s = self.spare.pop().unwrap_or_default();
+        s.clear();
+        let mut begun = false;
+        let t = &mut self.threads[i];
+        while t.ready(self.recording, &mut self.stray)?.is_some() {
+            let Some((e, n)) = Event::parse(&t.bytes[t.at..]) else { break };
+            match e.body {
+                Body::Ring(r) if !begun => s.begin(e.head.tsc, e.head.flags, t.tid, r),
+                Body::Entry(b, words) => {
+                    if !begun {
+                        (s.tsc, s.slot, s.tid) = (e.head.tsc, b.slot, t.tid);
+                    } else if b.slot != s.slot {
+                        break;
+                    }
+                    s.add(e.head.flags, &b, words);
+                }
+                _ => break,
+            }
+            begun = true;
+            t.at += n;
+        }
+        s.finish();
+        Ok(s)
+    }
+}

@@ -1,0 +1,164 @@
+//! A tape on disk: what its header and last chunk say, and where its chunks of events lie.
+//!
+//! [`Recording::open`] reads the whole file once, checks every chunk and keeps an index of a few words a chunk, so that
+//! [`crate::merge`] can afterwards read all threads side by side with one chunk of each in memory. Damage is no error
+//! here: everything before it is served, and [`Recording::damage`] says where it begins.
+
+use crate::merge::{Merge, order_key};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use tape::event::Event;
+use tape::file::{Clock, End, Header, Item, Reader, TapeError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum InsightError {
+    #[error(transparent)]
+    Tape(#[from] TapeError),
+    #[error("{path}: reading {len} bytes at offset {offset} again: {source}")]
+    Reread { path: PathBuf, offset: u64, len: usize, source: std::io::Error },
+}
+
+/// Where the events of one chunk lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkAt {
+    pub tid: i32,
+    pub offset: u64,
+    pub len: usize,
+    /// [`order_key`] of the first event.
+    pub first: u64,
+}
+
+/// An opened tape.
+#[derive(Debug)]
+pub struct Recording {
+    path: PathBuf,
+    file: File,
+    header: Header,
+    clocks: Vec<Clock>,
+    notes: Vec<String>,
+    end: Option<End>,
+    pub(crate) chunks: Vec<ChunkAt>,
+    damage: Option<TapeError>,
+    bytes: u64,
+}
+
+impl Recording {
+    /// Reads and checks the file. An error only if not even the header can be read; later damage is kept in
+    /// [`Recording::damage`].
+    pub fn open(path: &Path) -> Result<Recording, InsightError> {
+        let mut reader = Reader::open(path)?;
+        let io_err = |source| TapeError::Io { path: path.into(), source };
+        let file = File::open(path).map_err(io_err)?;
+        let mut at = PREFIX;
+        at += chunk_size(&file, at).map_err(io_err)?.1;
+        let mut r = Recording {
+            path: path.into(),
+            header: reader.header().clone(),
+            clocks: Vec::new(),
+            notes: Vec::new(),
+            end: None,
+            chunks: Vec::new(),
+            damage: None,
+            bytes: 0,
+            file,
+        };
+        loop {
+            let item = match reader.item() {
+                Ok(Some(item)) => item,
+                Ok(None) => break,
+                Err(e) => {
+                    r.damage = Some(e);
+                    break;
+                }
+            };
+            let (len, whole) = match chunk_size(&r.file, at) {
+                Ok(x) => x,
+                // The file became shorter while it was read.
+                Err(source) => {
+                    r.damage = Some(io_err(source));
+                    break;
+                }
+            };
+            match item {
+                Item::Events { tid, bytes } => {
+                    if let Some((first, _)) = Event::parse(&bytes) {
+                        let offset = at + HEAD;
+                        r.chunks.push(ChunkAt { tid, offset, len, first: order_key(&first) });
+                    }
+                }
+                Item::Clock(c) => r.clocks.push(c),
+                Item::Note(n) => r.notes.push(n),
+                Item::End(e) => r.end = Some(*e),
+                Item::Unknown(kind) => r.notes.push(format!("a chunk of unknown kind {kind} was left out")),
+            }
+            at += whole;
+        }
+        r.bytes = at;
+        Ok(r)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub fn clocks(&self) -> &[Clock] {
+        &self.clocks
+    }
+
+    /// Notes that the recorder wrote beside the events.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Absent if the recording did not end as it should.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// Why reading stopped before the end of the file.
+    pub fn damage(&self) -> Option<&TapeError> {
+        self.damage.as_ref()
+    }
+
+    /// Bytes of the file that were read and checked.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Time of the earliest event.
+    pub fn first_tsc(&self) -> Option<u64> {
+        self.chunks.iter().map(|c| c.first).min()
+    }
+
+    /// All threads' events in the order of their time.
+    pub fn merge(&self) -> Merge<'_> {
+        Merge::new(self)
+    }
+
+    pub(crate) fn load(&self, chunk: &ChunkAt, into: &mut Vec<u8>) -> Result<(), InsightError> {
+        into.resize(chunk.len, 0);
+        self.file.read_exact_at(into, chunk.offset).map_err(|source| InsightError::Reread {
+            path: self.path.clone(),
+            offset: chunk.offset,
+            len: chunk.len,
+            source,
+        })
+    }
+}
+
+/// Bytes before the first chunk and bytes of a chunk's head, see [`tape::file`].
+const PREFIX: u64 = 16;
+const HEAD: u64 = 40;
+
+/// Payload length of the chunk at `at` and bytes from it to the next. Only asked of chunks that the reader has checked.
+fn chunk_size(file: &File, at: u64) -> std::io::Result<(usize, u64)> {
+    let mut b = [0; 4];
+    file.read_exact_at(&mut b, at + 8)?;
+    let len = u32::from_le_bytes(b) as usize;
+    Ok((len, HEAD + len.next_multiple_of(8) as u64))
+}

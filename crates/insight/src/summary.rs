@@ -1,0 +1,576 @@
+//! The tally of a recording.
+
+use crate::channels::Channel;
+use crate::place::Place;
+use crate::recording::{InsightError, Recording};
+use crate::tally::{Bucket, Commonest, Sizes};
+use crate::walk::{At, Call, Outcome, Segment, Sink, walk};
+use pushbuf::decode::Item;
+use pushbuf::ops::{How, Inline, Launch, Op, Purpose, Semaphore, What};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use tape::event::{PageBody, SiteBody, lack, site_why};
+use tape::file::End;
+
+/// Everything that `show` says of a recording at a glance.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    pub program: Program,
+    pub driver: String,
+    pub gpu: String,
+    pub cuda: Option<String>,
+    pub tap: Tap,
+    /// From the first clock reading to the last, or what the recorder said at the end.
+    pub seconds: Option<f64>,
+    /// Rings that brought GPFIFO entries (on a channel whose ring cannot be seen: all its rings).
+    pub submissions: u64,
+    /// Stores to a doorbell.
+    pub doorbells: u64,
+    /// GPFIFO entries on the tape.
+    pub entries: u64,
+    /// Entries that were rung but are not on the tape; see [`crate::channels`] for how each is counted once.
+    pub lost: u64,
+    pub lost_detail: Lost,
+    /// Bytes of all segments that the entries name.
+    pub command_bytes: u64,
+    /// Those of them that are on the tape.
+    pub command_bytes_recorded: u64,
+    pub copies: Copies,
+    /// Fills by the copy engine.
+    pub fills: u64,
+    pub fill_bytes: u64,
+    pub semaphores: Semaphores,
+    pub launches: u64,
+    pub launch_detail: Launches,
+    /// The commonest shapes of launches.
+    pub launch_shapes: Vec<LaunchShape>,
+    pub channels: u64,
+    pub channel_list: Vec<Channel>,
+    pub problems: Problems,
+    /// Instructions that ring doorbells.
+    pub sites: Vec<Site>,
+    /// Doorbell pages.
+    pub pages: Vec<Page>,
+    pub notes: Vec<String>,
+    pub trouble: Vec<String>,
+    pub end: Option<HowEnded>,
+    pub driver_calls: u64,
+    /// Why reading stopped before the end of the file.
+    pub damage: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Program {
+    pub exe: String,
+    pub args: Option<Vec<String>>,
+    pub pid: i32,
+    pub started: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Tap {
+    /// As asked for.
+    pub asked: String,
+    /// Doorbells on the tape that a trap saw, and that a rewritten site saw.
+    pub trapped: u64,
+    pub rewritten: u64,
+    /// Rung by a thread that found the channel's tap busy.
+    pub handed_over: u64,
+    pub sites_patched: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Lost {
+    /// What the channels' final GP_PUTs account for and the tape lacks.
+    pub by_channels: u64,
+    /// Entries in gaps that were counted.
+    pub by_gaps: u64,
+    pub gap_events: u64,
+    pub gap_bytes: u64,
+    /// Channels of which only a lower bound is known (no final GP_PUT on the tape).
+    pub channels_unaccounted: u64,
+    /// Rings that never came, by the channels' ring counters.
+    pub rings_missing: u64,
+    /// Entries written but not rung when the program died: not lost.
+    pub unrung: u64,
+    /// Doorbells with a token of no known channel: their entries are not on the tape and not counted.
+    pub strangers: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Copies {
+    /// Copies by a copy engine.
+    pub copy_engine: u64,
+    pub copy_engine_detail: Transfers,
+    /// Writes whose bytes came in the command stream, those of launches left out.
+    pub inline: u64,
+    pub inline_detail: Transfers,
+    /// Inline writes that carried a launch's QMD or constants.
+    pub inline_for_launches: u64,
+    pub inline_for_launches_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Transfers {
+    pub bytes: u64,
+    /// By where source and destination lie.
+    pub by_place: Vec<Direction>,
+    pub sizes: Vec<Bucket>,
+    /// Exact sizes with their counts, the commonest first.
+    pub commonest_sizes: Vec<SizeCount>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeCount {
+    pub bytes: u64,
+    pub count: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Direction {
+    /// `None` for inline data.
+    pub from: Option<Place>,
+    pub to: Place,
+    pub count: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Semaphores {
+    pub released: u64,
+    pub acquired: u64,
+    /// Releases that write the GPU's time as well.
+    pub timestamps: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Launches {
+    /// By SEND_PCAS_A, and with the QMD in methods.
+    pub by_pcas: u64,
+    pub by_inline_qmd: u64,
+    /// Launches whose QMD lies in memory and is not in the stream.
+    pub without_qmd: u64,
+    /// Distinct program addresses.
+    pub programs: u64,
+    pub shapes: u64,
+}
+
+/// What a kernel is launched with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Shape {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub cluster: Option<[u32; 3]>,
+    pub registers: u32,
+    /// Bytes a block.
+    pub shared_memory: u32,
+    pub program: u64,
+}
+
+impl Shape {
+    /// `None` if the QMD is not in the stream.
+    pub fn of(l: &Launch) -> Option<Shape> {
+        let q = l.qmd.as_ref()?;
+        Some(Shape {
+            grid: q.grid(),
+            block: q.block(),
+            cluster: q.cluster(),
+            registers: q.registers(),
+            shared_memory: q.shared_memory(),
+            program: q.program_address(),
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LaunchShape {
+    #[serde(flatten)]
+    pub shape: Shape,
+    pub count: u64,
+}
+
+/// What could not be decoded.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Problems {
+    /// Methods of no name, by class and offset.
+    pub unknown_methods: Vec<UnknownMethod>,
+    /// Words that are no header where one must stand.
+    pub bad_headers: u64,
+    /// Words behind an END_PB_SEGMENT.
+    pub skipped_words: u64,
+    /// Segments whose address has no CPU mapping: only the address is on the tape.
+    pub unmapped_segments: u64,
+    pub unmapped_bytes: u64,
+    /// Segments longer than is recorded.
+    pub cut_segments: u64,
+    /// Entries behind a hole in their channel's counter.
+    pub holes: u64,
+    pub unknown_events: u64,
+    pub stray_bytes: u64,
+    pub late_rings: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnknownMethod {
+    pub class: u32,
+    pub offset: u16,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Site {
+    pub address: u64,
+    pub module: String,
+    pub offset: u64,
+    pub patched: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<&'static str>,
+    /// Hexadecimal bytes of the code.
+    pub code: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Page {
+    pub address: u64,
+    pub class: u32,
+    pub handle: u32,
+    pub tapped: bool,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct HowEnded {
+    pub how: String,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+}
+
+/// Shapes and sizes listed, at most.
+const LISTED: usize = 12;
+/// Inline writes remembered a channel, to be taken back when a launch turns out to use them.
+const REMEMBERED: usize = 256;
+
+impl Summary {
+    /// Goes through the whole tape.
+    pub fn of(recording: &Recording) -> Result<Summary, InsightError> {
+        let mut tally = Tally::default();
+        let outcome = walk(recording, &mut tally)?;
+        Ok(tally.close(recording, outcome))
+    }
+}
+
+/// Counts as the walk goes.
+#[derive(Default)]
+struct Tally {
+    trapped: u64,
+    rewritten: u64,
+    handed_over: u64,
+    recorded: u64,
+    copy_engine: Kind,
+    inline: Kind,
+    own: (u64, u64),
+    fills: (u64, u64),
+    semaphores: Semaphores,
+    launches: Launches,
+    shapes: Commonest<Shape>,
+    programs: Commonest<u64>,
+    /// Inline writes that counted as copies, by channel: where, place, bytes.
+    recent: HashMap<usize, VecDeque<(pushbuf::ops::At, Place, u64)>>,
+    methods: Commonest<(u32, u16)>,
+    problems: Problems,
+    sites: BTreeMap<u64, Site>,
+    pages: Vec<Page>,
+    notes: Vec<String>,
+    calls: u64,
+}
+
+#[derive(Default)]
+struct Kind {
+    sizes: Sizes,
+    directions: BTreeMap<(Option<Place>, Place), (u64, u64)>,
+}
+
+impl Kind {
+    fn add(&mut self, from: Option<Place>, to: Place, bytes: u64) {
+        self.sizes.add(bytes);
+        let d = self.directions.entry((from, to)).or_default();
+        (d.0, d.1) = (d.0 + 1, d.1.saturating_add(bytes));
+    }
+
+    fn take_back(&mut self, from: Option<Place>, to: Place, bytes: u64) {
+        self.sizes.remove(bytes);
+        if let Some(d) = self.directions.get_mut(&(from, to)) {
+            (d.0, d.1) = (d.0.saturating_sub(1), d.1.saturating_sub(bytes));
+        }
+    }
+
+    fn close(&self) -> Transfers {
+        let commonest = self.sizes.commonest(LISTED).into_iter();
+        Transfers {
+            bytes: self.sizes.bytes,
+            by_place: self
+                .directions
+                .iter()
+                .filter(|(_, d)| d.0 > 0)
+                .map(|(&(from, to), &(count, bytes))| Direction { from, to, count, bytes })
+                .collect(),
+            sizes: self.sizes.buckets(),
+            commonest_sizes: commonest.map(|(bytes, count)| SizeCount { bytes, count }).collect(),
+        }
+    }
+}
+
+impl Sink for Tally {
+    fn call(&mut self, _: i32, _: u64, _: &Call<'_>) {
+        self.calls += 1;
+    }
+
+    fn page(&mut self, p: &PageBody) {
+        self.pages.push(Page { address: p.addr, class: p.class, handle: p.handle, tapped: p.tapped != 0 });
+    }
+
+    fn site(&mut self, s: &SiteBody, path: &[u8]) {
+        let patched = s.patched != 0;
+        let site = Site {
+            address: s.ip,
+            module: String::from_utf8_lossy(path).into_owned(),
+            offset: s.offset,
+            patched,
+            why: (!patched).then(|| site_text(s.why)),
+            code: s.code.iter().map(|b| format!("{b:02x}")).collect(),
+        };
+        // A site is told of again when its state changes.
+        self.sites.insert(s.ip, site);
+    }
+
+    fn note(&mut self, text: &[u8]) {
+        if self.notes.len() < 1000 {
+            self.notes.push(String::from_utf8_lossy(text).into_owned());
+        }
+    }
+
+    fn submission(&mut self, at: &At<'_>) {
+        let s = at.submission;
+        if s.ring.is_some() {
+            let by = if s.trapped() { &mut self.trapped } else { &mut self.rewritten };
+            *by += 1;
+            self.handed_over += u64::from(s.handed_over());
+        }
+        self.recorded += s.word_count() as u64 * 4;
+    }
+
+    fn segment(&mut self, _: &At<'_>, s: &Segment<'_>) {
+        let p = &mut self.problems;
+        p.holes += u64::from(s.after_gap);
+        match s.entry.lack {
+            lack::UNMAPPED => {
+                p.unmapped_segments += 1;
+                p.unmapped_bytes += u64::from(s.dwords) * 4;
+            }
+            lack::TOO_LONG => p.cut_segments += 1,
+            _ => {}
+        }
+    }
+
+    fn item(&mut self, _: &At<'_>, item: &Item<'_>) {
+        let (target, address) = match item {
+            Item::Write(w) => (w.target, w.address),
+            Item::Run(r) => (r.target, r.address),
+            Item::Unknown { .. } => {
+                self.problems.bad_headers += 1;
+                return;
+            }
+            Item::Skipped { words, .. } => {
+                self.problems.skipped_words += words.len() as u64;
+                return;
+            }
+            _ => return,
+        };
+        if target.method(address).is_none() {
+            self.methods.add((target.class_id, address));
+        }
+    }
+
+    fn op(&mut self, at: &At<'_>, op: &Op) {
+        if let Some(s) = op.semaphore() {
+            self.semaphore(s);
+        }
+        match &op.what {
+            What::Copy(c) => self.copy_engine.add(Some(at.place(c.src)), at.place(c.dst), c.bytes()),
+            What::Fill(f) => self.fills = (self.fills.0 + 1, self.fills.1.saturating_add(f.bytes())),
+            What::Inline(i) => self.inline(at, op.at, i),
+            What::Launch(l) => self.launch(at, l),
+            What::Semaphore(_) => {}
+        }
+    }
+}
+
+impl Tally {
+    fn semaphore(&mut self, s: &Semaphore) {
+        if s.operation.is_acquire() {
+            self.semaphores.acquired += 1;
+        } else {
+            self.semaphores.released += 1;
+            self.semaphores.timestamps += u64::from(s.timestamp);
+        }
+    }
+
+    fn inline(&mut self, at: &At<'_>, where_: pushbuf::ops::At, i: &Inline) {
+        if i.purpose != Purpose::Data {
+            self.own = (self.own.0 + 1, self.own.1.saturating_add(i.bytes()));
+            return;
+        }
+        let place = at.place(i.dst);
+        self.inline.add(None, place, i.bytes());
+        let recent = self.recent.entry(at.channel.number).or_default();
+        if recent.len() == REMEMBERED {
+            recent.pop_front();
+        }
+        recent.push_back((where_, place, i.bytes()));
+    }
+
+    fn launch(&mut self, at: &At<'_>, l: &Launch) {
+        match l.how {
+            How::InlineQmd => self.launches.by_inline_qmd += 1,
+            How::Pcas { .. } | How::Pcas2 { .. } => self.launches.by_pcas += 1,
+        }
+        match Shape::of(l) {
+            Some(s) => {
+                self.programs.add(s.program);
+                self.shapes.add(s);
+            }
+            None => self.launches.without_qmd += 1,
+        }
+        // A write in an earlier segment that has counted as a copy turns out to be this launch's own.
+        let Some(written) = l.written_at else { return };
+        let Some(recent) = self.recent.get_mut(&at.channel.number) else { return };
+        if let Some(i) = recent.iter().rposition(|(w, ..)| *w == written)
+            && let Some((_, place, bytes)) = recent.remove(i)
+        {
+            self.inline.take_back(None, place, bytes);
+            self.own = (self.own.0 + 1, self.own.1.saturating_add(bytes));
+        }
+    }
+
+    fn close(self, r: &Recording, out: Outcome) -> Summary {
+        let h = r.header();
+        let end = r.end();
+        let lost = lost(&out, end);
+        let sum = |f: fn(&Channel) -> u64| out.channels.iter().map(f).sum::<u64>();
+        let mut problems = self.problems;
+        problems.unknown_methods = self
+            .methods
+            .top(64)
+            .into_iter()
+            .map(|((class, offset), count)| UnknownMethod { class, offset, count })
+            .collect();
+        (problems.unknown_events, problems.stray_bytes, problems.late_rings) =
+            (out.unknown_events, out.stray_bytes, out.late);
+        let mut trouble = end.map_or(Vec::new(), |e| e.trouble.clone());
+        trouble.extend(out.channels.iter().filter(|c| c.surplus > 0).map(|c| {
+            format!("channel {}: {} entries on the tape, its GP_PUT accounts for {}", c.label(), c.entries, c.accounted)
+        }));
+        let mut launches = self.launches;
+        launches.programs = self.programs.distinct() as u64;
+        launches.shapes = self.shapes.distinct() as u64;
+        let sites: Vec<Site> = self.sites.into_values().collect();
+        Summary {
+            program: Program {
+                exe: h.exe.clone(),
+                args: h.args.clone(),
+                pid: end.map_or(0, |e| e.pid),
+                started: h.started.clone(),
+            },
+            driver: h.driver.clone(),
+            gpu: h.gpu.clone(),
+            cuda: h.cuda.clone(),
+            tap: Tap {
+                asked: h.tap.clone(),
+                trapped: self.trapped,
+                rewritten: self.rewritten,
+                handed_over: self.handed_over,
+                sites_patched: sites.iter().filter(|s| s.patched).count() as u64,
+            },
+            seconds: seconds(r, &out),
+            submissions: sum(|c| c.submissions),
+            doorbells: out.doorbells,
+            entries: sum(|c| c.entries),
+            lost: lost.by_channels.max(lost.by_gaps),
+            lost_detail: lost,
+            command_bytes: sum(|c| c.command_bytes),
+            command_bytes_recorded: self.recorded,
+            copies: Copies {
+                copy_engine: self.copy_engine.sizes.count,
+                copy_engine_detail: self.copy_engine.close(),
+                inline: self.inline.sizes.count,
+                inline_detail: self.inline.close(),
+                inline_for_launches: self.own.0,
+                inline_for_launches_bytes: self.own.1,
+            },
+            fills: self.fills.0,
+            fill_bytes: self.fills.1,
+            semaphores: self.semaphores,
+            launches: launches.by_pcas + launches.by_inline_qmd,
+            launch_detail: launches,
+            launch_shapes: self
+                .shapes
+                .top(LISTED)
+                .into_iter()
+                .map(|(shape, count)| LaunchShape { shape, count })
+                .collect(),
+            channels: out.channels.len() as u64,
+            channel_list: out.channels,
+            problems,
+            sites,
+            pages: self.pages,
+            notes: r.notes().iter().cloned().chain(self.notes).collect(),
+            trouble,
+            end: end.map(|e| HowEnded { how: e.how.clone(), exit_code: e.exit_code, signal: e.signal }),
+            driver_calls: self.calls,
+            damage: r.damage().map(ToString::to_string),
+        }
+    }
+}
+
+fn lost(out: &Outcome, end: Option<&End>) -> Lost {
+    let sum = |f: fn(&Channel) -> u64| out.channels.iter().map(f).sum::<u64>();
+    // The recorder's totals hold what the GAP events say, and more: a gap at the very end has no event after it.
+    let or_end = |events: u64, end_total: Option<u64>| events.max(end_total.unwrap_or(0));
+    Lost {
+        by_channels: sum(|c| c.lost),
+        by_gaps: or_end(out.gap_entries, end.map(|e| e.gap_entries)),
+        gap_events: or_end(out.gap_events, end.map(|e| e.gap_events)),
+        gap_bytes: or_end(out.gap_bytes, end.map(|e| e.gap_bytes)),
+        channels_unaccounted: sum(|c| u64::from(c.accounted_by == crate::channels::Accounted::Seen)),
+        rings_missing: sum(|c| c.rings_missing),
+        unrung: sum(|c| c.unrung),
+        strangers: or_end(out.strangers, end.map(|e| e.strangers)),
+    }
+}
+
+fn seconds(r: &Recording, out: &Outcome) -> Option<f64> {
+    if let Some(e) = r.end()
+        && e.seconds > 0.0
+    {
+        return Some(e.seconds);
+    }
+    if let (Some(a), Some(b)) = (r.clocks().first(), r.clocks().last())
+        && b.monotonic_ns > a.monotonic_ns
+    {
+        return Some((b.monotonic_ns - a.monotonic_ns) as f64 / 1e9);
+    }
+    let hz = r.header().tsc_hz;
+    let ticks = out.last_ring?.saturating_sub(r.first_tsc()?);
+    (hz.is_finite() && hz > 0.0).then(|| ticks as f64 / hz)
+}
+
+fn site_text(why: u32) -> &'static str {
+    match why {
+        site_why::TAP_IS_TRAP => "the tap is `trap`",
+        site_why::SHAPE => "neither dead padding after it nor a long enough instruction",
+        site_why::NO_STUB => "no room for a stub within 2 GiB",
+        site_why::REFUSED => "mprotect or membarrier refused",
+        site_why::FULL => "out of slots for sites",
+        site_why::NOT_A_DOORBELL => "a load, or a store of another width",
+        _ => "no reason given",
+    }
+}

@@ -1,0 +1,527 @@
+//! The way through a tape: driver calls into the object graph, submissions through their channel's decoder, in order.
+//!
+//! [`walk`] hands everything to a [`Sink`] as it is understood; nothing is kept but the graph, the channels and, for each
+//! channel, its decoder and the few submissions that wait for their turn. What a sink sees of one channel is in the order
+//! of its rings; channels among each other are in the order of time, but for submissions that waited.
+
+use crate::channels::{Accounted, Channel, Watch};
+use crate::merge::{Entry, Merge, Step, Submission};
+use crate::order::Reorder;
+use crate::place::{Place, Places, class_name};
+use crate::recording::{InsightError, Recording};
+use pushbuf::class::Family;
+use pushbuf::decode::{Decoder, Item};
+use pushbuf::gpfifo;
+use pushbuf::ops::{Engine, Op};
+use rm::call::FileKind;
+use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
+use std::collections::HashMap;
+use tape::event::{Body, Event, IoctlBody, MmapBody, NO_SLOT, PageBody, SiteBody, lack};
+
+/// Which submissions a reader wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Slot, and generation if only one use of the slot is wanted.
+    pub channel: Option<(u32, Option<u32>)>,
+    /// At most so many of whatever is listed.
+    pub limit: Option<u64>,
+}
+
+impl Filter {
+    pub fn wants(&self, c: &Channel) -> bool {
+        self.channel.is_none_or(|(slot, generation)| c.slot == slot && generation.is_none_or(|g| c.generation == g))
+    }
+}
+
+/// Where in the tape a sink is.
+pub struct At<'a> {
+    pub channel: &'a Channel,
+    pub submission: &'a Submission,
+    /// Counts the doorbells of known channels, from 0, in the order in which sinks see them.
+    pub number: u64,
+    pub graph: &'a ObjectGraph,
+    places: &'a Places,
+}
+
+impl At<'_> {
+    /// Where a GPU virtual address lies at this moment.
+    pub fn place(&self, va: u64) -> Place {
+        self.places.at(va)
+    }
+}
+
+/// A GPFIFO entry as decoded.
+pub struct Segment<'a> {
+    pub entry: &'a Entry,
+    pub gp: gpfifo::Entry,
+    /// GPU virtual address of its words with all bits; 0 for a control entry.
+    pub va: u64,
+    /// Words that the entry says it has.
+    pub dwords: u32,
+    pub words: &'a [u32],
+    /// Entries are missing between the one before and this.
+    pub after_gap: bool,
+}
+
+/// A driver call that is not an ioctl, or one that is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Call<'a> {
+    Ioctl { body: &'a IoctlBody, arg: &'a [u8], nested: &'a [u8] },
+    Mmap(&'a MmapBody),
+    Munmap { addr: u64, len: u64 },
+    Mremap { old: u64, old_len: u64, new: u64, new_len: u64 },
+    Open { fd: i32, file: FileKind, path: &'a [u8] },
+    Close { fd: i32, file: FileKind },
+    Dup { fd: i32, new: i32, file: FileKind },
+}
+
+/// What a reader of a tape takes. Every method does nothing unless it is written.
+pub trait Sink {
+    /// True to go no further.
+    fn done(&self) -> bool {
+        false
+    }
+    fn call(&mut self, _tid: i32, _tsc: u64, _call: &Call<'_>) {}
+    fn page(&mut self, _page: &PageBody) {}
+    fn site(&mut self, _site: &SiteBody, _path: &[u8]) {}
+    fn note(&mut self, _text: &[u8]) {}
+    fn channel(&mut self, _tsc: u64, _channel: &Channel) {}
+    /// A doorbell; what it brought follows.
+    fn submission(&mut self, _at: &At<'_>) {}
+    fn segment(&mut self, _at: &At<'_>, _segment: &Segment<'_>) {}
+    fn item(&mut self, _at: &At<'_>, _item: &Item<'_>) {}
+    /// What the commands do. Comes after the items of its segment or among them.
+    fn op(&mut self, _at: &At<'_>, _op: &Op) {}
+    fn submission_end(&mut self, _at: &At<'_>) {}
+}
+
+/// What is known at the end of a walk.
+pub struct Outcome {
+    /// All channels in the order in which they began, their accounts settled.
+    pub channels: Vec<Channel>,
+    pub graph: ObjectGraph,
+    /// What did not fit into rings, by the GAP events on the tape.
+    pub gap_events: u64,
+    pub gap_entries: u64,
+    pub gap_bytes: u64,
+    /// Rings whose token belongs to no channel that the agent knew.
+    pub strangers: u64,
+    /// Doorbells on the tape.
+    pub doorbells: u64,
+    /// Events of a kind that this version does not know.
+    pub unknown_events: u64,
+    /// Bytes in checked chunks that are no events.
+    pub stray_bytes: u64,
+    /// Rings that came after their turn had been given up.
+    pub late: u64,
+    /// First and last time stamp of a doorbell.
+    pub first_ring: Option<u64>,
+    pub last_ring: Option<u64>,
+}
+
+/// One channel's stream.
+struct Stream {
+    decoder: Decoder,
+    engine: Engine,
+    reorder: Reorder,
+    /// Engine objects that the decoder has been told of.
+    engines: usize,
+    resolved: bool,
+    /// How many calls the graph knew of then.
+    resolved_at: u64,
+}
+
+impl Stream {
+    fn new(class: u32) -> Stream {
+        let decoder = Decoder::new(if class == 0 { HOPPER_CHANNEL } else { class });
+        Stream {
+            decoder,
+            engine: Engine::new(),
+            reorder: Reorder::default(),
+            engines: 0,
+            resolved: false,
+            resolved_at: 0,
+        }
+    }
+}
+
+/// The host class whose methods are assumed on a channel whose class is not on the tape.
+const HOPPER_CHANNEL: u32 = 0xc86f;
+
+struct Walk<'r> {
+    recording: &'r Recording,
+    out: Outcome,
+    streams: Vec<Stream>,
+    /// Slot to channel.
+    live: HashMap<u32, usize>,
+    /// Ticks to wait for a ring that is missing in its channel's order.
+    patience: u64,
+    ready: Vec<Box<Submission>>,
+    /// Driver calls that the graph was told of.
+    calls: u64,
+    /// GAP totals by thread: events, entries, bytes.
+    gaps: HashMap<i32, [u64; 3]>,
+    /// Submissions given to the sink.
+    given: u64,
+    places: Places,
+}
+
+/// Goes through the whole tape.
+pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, InsightError> {
+    let hz = recording.header().tsc_hz;
+    let mut w = Walk {
+        recording,
+        out: Outcome {
+            channels: Vec::new(),
+            graph: ObjectGraph::new(),
+            gap_events: 0,
+            gap_entries: 0,
+            gap_bytes: 0,
+            strangers: 0,
+            doorbells: 0,
+            unknown_events: 0,
+            stray_bytes: 0,
+            late: 0,
+            first_ring: None,
+            last_ring: None,
+        },
+        streams: Vec::new(),
+        live: HashMap::new(),
+        patience: if hz.is_finite() && hz > 1.0 { hz as u64 } else { 3_000_000_000 },
+        ready: Vec::new(),
+        calls: 0,
+        gaps: HashMap::new(),
+        given: 0,
+        places: Places::default(),
+    };
+    let mut merge = recording.merge();
+    while !sink.done() {
+        match merge.next_step()? {
+            None => break,
+            Some(Step::Event(tid, e)) => {
+                w.event(tid, &e, sink);
+                w.recycle(&mut merge);
+            }
+            Some(Step::Submission(s)) => {
+                w.take(s, sink);
+                w.recycle(&mut merge);
+            }
+        }
+    }
+    w.finish(&merge, sink);
+    Ok(w.out)
+}
+
+impl Walk<'_> {
+    fn recycle(&mut self, merge: &mut Merge<'_>) {
+        self.ready.drain(..).for_each(|s| merge.recycle(s));
+    }
+
+    fn event(&mut self, tid: i32, e: &Event<'_>, sink: &mut impl Sink) {
+        let tsc = e.head.tsc;
+        let call = match &e.body {
+            Body::Ioctl(body, arg, nested) => Call::Ioctl { body, arg, nested },
+            Body::Mmap(m) => Call::Mmap(m),
+            Body::Munmap(m) => Call::Munmap { addr: m.addr, len: m.len },
+            Body::Mremap(m) => Call::Mremap { old: m.old, old_len: m.old_len, new: m.new, new_len: m.new_len },
+            Body::Open(f, path) => Call::Open { fd: f.fd, file: FileKind::from_raw(f.file), path },
+            Body::Close(f) => Call::Close { fd: f.fd, file: FileKind::from_raw(f.file) },
+            Body::Dup(f) => Call::Dup { fd: f.fd, new: f.other, file: FileKind::from_raw(f.file) },
+            Body::Channel(b) => {
+                self.end_of(b.slot, sink);
+                let generation = self.next_generation(b.slot);
+                let channel = Channel::announced(self.out.channels.len(), generation, tsc, b);
+                self.begin(channel);
+                return;
+            }
+            Body::Token(t) => {
+                if let Some(&i) = self.live.get(&t.slot) {
+                    self.out.channels[i].set_token(t.token);
+                }
+                return;
+            }
+            Body::ChannelEnd(b) => {
+                let i = self.channel_of(b.slot, tsc);
+                self.flush(i, sink);
+                self.resolve(i);
+                let c = &mut self.out.channels[i];
+                c.freed = true;
+                (c.accounted, c.accounted_by) = (b.entries, Accounted::Freed);
+                return;
+            }
+            Body::Page(p) => return sink.page(p),
+            Body::Site(s, path) => return sink.site(s, path),
+            Body::Note(text) => return sink.note(text),
+            Body::Gap(g) => {
+                // Totals of the thread's ring so far: they only rise.
+                let t = self.gaps.entry(tid).or_default();
+                *t = [t[0].max(g.events), t[1].max(g.entries), t[2].max(g.bytes)];
+                return;
+            }
+            Body::Ring(_) | Body::Entry(..) => return,
+            Body::Unknown => {
+                self.out.unknown_events += 1;
+                return;
+            }
+        };
+        self.learn(&call);
+        sink.call(tid, tsc, &call);
+    }
+
+    /// Tells the graph of a call.
+    fn learn(&mut self, call: &Call<'_>) {
+        self.calls += 1;
+        self.places.stale = true;
+        let g = &mut self.out.graph;
+        match *call {
+            Call::Ioctl { body, arg, nested } => g.ioctl(IoctlRecord {
+                fd: body.fd,
+                file: FileKind::from_raw(body.file),
+                request: body.request,
+                ret: body.ret,
+                arg,
+                nested,
+            }),
+            Call::Mmap(m) => g.mmap(MmapRecord {
+                addr: m.addr,
+                len: m.len,
+                offset: m.offset,
+                fd: m.fd,
+                prot: m.prot,
+                flags: m.flags,
+            }),
+            Call::Munmap { addr, len } => g.munmap(addr, len),
+            Call::Mremap { old, old_len, new, new_len } => g.mremap(old, old_len, new, new_len),
+            Call::Open { fd, file, .. } => g.open(fd, file),
+            Call::Close { fd, .. } => g.close(fd),
+            Call::Dup { fd, new, .. } => g.dup(fd, new),
+        }
+    }
+
+    fn next_generation(&self, slot: u32) -> u32 {
+        self.live.get(&slot).map_or(0, |&i| self.out.channels[i].generation + 1)
+    }
+
+    fn begin(&mut self, channel: Channel) -> usize {
+        let i = self.out.channels.len();
+        self.live.insert(channel.slot, i);
+        self.streams.push(Stream::new(channel.class));
+        self.out.channels.push(channel);
+        i
+    }
+
+    /// The channel in a slot; one that was never announced begins here.
+    fn channel_of(&mut self, slot: u32, tsc: u64) -> usize {
+        match self.live.get(&slot) {
+            Some(&i) => i,
+            None => self.begin(Channel::implied(self.out.channels.len(), slot, 0, tsc)),
+        }
+    }
+
+    fn end_of(&mut self, slot: u32, sink: &mut impl Sink) {
+        if let Some(&i) = self.live.get(&slot) {
+            self.flush(i, sink);
+            self.resolve(i);
+        }
+    }
+
+    /// Takes a submission as the merge gives it.
+    fn take(&mut self, s: Box<Submission>, sink: &mut impl Sink) {
+        if s.ring.is_some() {
+            self.out.doorbells += 1;
+            self.out.first_ring.get_or_insert(s.tsc);
+            self.out.last_ring = Some(self.out.last_ring.map_or(s.tsc, |l| l.max(s.tsc)));
+        }
+        if s.slot == NO_SLOT {
+            self.out.strangers += 1;
+            self.ready.push(s);
+            return;
+        }
+        let i = self.channel_of(s.slot, s.tsc);
+        let from = self.ready.len();
+        self.streams[i].reorder.push(s, self.patience, &mut self.ready);
+        self.decode_ready(i, from, sink);
+    }
+
+    fn flush(&mut self, i: usize, sink: &mut impl Sink) {
+        let from = self.ready.len();
+        self.streams[i].reorder.flush(&mut self.ready);
+        self.decode_ready(i, from, sink);
+    }
+
+    fn decode_ready(&mut self, i: usize, from: usize, sink: &mut impl Sink) {
+        let ready = std::mem::take(&mut self.ready);
+        for s in &ready[from..] {
+            self.decode(i, s, sink);
+        }
+        self.ready = ready;
+    }
+
+    /// Learns from the graph what the channel's own events do not say, and tells its decoder of new engine objects.
+    fn resolve(&mut self, i: usize) {
+        let (c, s) = (&mut self.out.channels[i], &mut self.streams[i]);
+        let graph = &self.out.graph;
+        let found = match (c.announced, c.token) {
+            (true, _) => graph.channel(c.client, c.handle),
+            (false, Some(token)) => graph.channel_by_token(token),
+            (false, None) => None,
+        };
+        if let Some(g) = found {
+            if c.class == 0 {
+                c.class = g.class;
+                (c.client, c.handle, c.gpfifo, c.ring_entries) = (g.client, g.handle, g.gpfifo, g.entries);
+                s.decoder = Decoder::new(g.class);
+            }
+            c.engine = g.engine_name().unwrap_or_default().into();
+            if let (None, Some(t)) = (c.token, g.token) {
+                c.set_token(t);
+            }
+            if let Some(at) = g.gpfifo_at {
+                c.gpfifo_place = at.place.into();
+            }
+            if let Some(u) = g.userd {
+                c.userd_place = u.place.into();
+            }
+            for &(_, class) in g.engines.iter().skip(s.engines) {
+                bind(&mut s.decoder, class, c.engine.starts_with("COPY"));
+            }
+            s.engines = g.engines.len();
+        }
+        if c.gpfifo_place == Place::Unknown && c.gpfifo != 0 {
+            c.gpfifo_place = Place::of(graph, c.gpfifo);
+        }
+        c.class_name = class_name(c.class);
+        (s.resolved, s.resolved_at) = (true, self.calls);
+    }
+
+    fn decode(&mut self, i: usize, s: &Submission, sink: &mut impl Sink) {
+        if let Some(r) = s.ring
+            && self.out.channels[i].token.is_none()
+        {
+            self.out.channels[i].set_token(r.token);
+        }
+        if !self.streams[i].resolved || self.unbound(i) {
+            let first = !self.streams[i].resolved;
+            self.resolve(i);
+            if first {
+                sink.channel(s.tsc, &self.out.channels[i]);
+            }
+        }
+        self.count(i, s);
+        let number = self.given;
+        self.given += 1;
+        let channel = &self.out.channels[i];
+        let at = At { channel, submission: s, number, graph: &self.out.graph, places: &self.places };
+        sink.submission(&at);
+        let stream = &mut self.streams[i];
+        let mut expected = channel.next_entry;
+        for e in &s.entries {
+            let after_gap = e.seq != expected;
+            expected = e.seq.saturating_add(1);
+            stream.entry(&at, s, e, after_gap, sink);
+        }
+        sink.submission_end(&at);
+        self.after(i, s);
+    }
+
+    /// True while engine objects may still appear on the channel: the graph has more than the decoder knows.
+    fn unbound(&self, i: usize) -> bool {
+        let c = &self.out.channels[i];
+        self.calls != self.streams[i].resolved_at
+            && self.out.graph.channel(c.client, c.handle).is_some_and(|g| g.engines.len() > self.streams[i].engines)
+    }
+
+    fn count(&mut self, i: usize, s: &Submission) {
+        self.places.refresh(&self.out.graph);
+        let c = &mut self.out.channels[i];
+        if s.ring.is_some() {
+            c.rings += 1;
+        }
+        if !s.entries.is_empty() && c.watch == Watch::Blind {
+            // Its memory was mapped after the channel was made.
+            c.watch = Watch::Unknown;
+        }
+        let blind = c.watch == Watch::Blind;
+        if !s.entries.is_empty() || (blind && s.ring.is_some()) {
+            c.submissions += 1;
+        }
+        c.entries += s.entries.len() as u64;
+        c.cut += s.entries.iter().filter(|e| e.lack == lack::RING_FULL).count() as u64;
+        for e in &s.entries {
+            if let gpfifo::Entry::Segment(g) = gpfifo::Entry::parse(e.gp) {
+                c.command_bytes += u64::from(g.dwords) * 4;
+                if c.pushbuffer_place == Place::Unknown {
+                    c.pushbuffer_place = self.places.at(g.va);
+                }
+            }
+        }
+    }
+
+    fn after(&mut self, i: usize, s: &Submission) {
+        let c = &mut self.out.channels[i];
+        for e in &s.entries {
+            c.next_entry = c.next_entry.max(e.seq.saturating_add(1));
+        }
+    }
+
+    fn finish(&mut self, merge: &Merge<'_>, sink: &mut impl Sink) {
+        for i in 0..self.streams.len() {
+            if !sink.done() {
+                self.flush(i, sink);
+            }
+            self.resolve(i);
+        }
+        for g in self.gaps.values() {
+            self.out.gap_events = self.out.gap_events.saturating_add(g[0]);
+            self.out.gap_entries = self.out.gap_entries.saturating_add(g[1]);
+            self.out.gap_bytes = self.out.gap_bytes.saturating_add(g[2]);
+        }
+        self.out.stray_bytes = merge.stray_bytes() as u64;
+        let ends = self.recording.end().map_or(&[][..], |e| &e.channels);
+        for (i, c) in self.out.channels.iter_mut().enumerate() {
+            c.rings_missing = self.streams[i].reorder.missing;
+            self.out.late += self.streams[i].reorder.late;
+            let last_of_slot = self.live.get(&c.slot) == Some(&i);
+            let end = ends.iter().find(|e| last_of_slot && e.slot == c.slot && (c.handle == 0 || e.handle == c.handle));
+            c.settle(end);
+        }
+    }
+}
+
+/// Binds an engine class where its methods are sent: all subchannels of a copy channel (its runlist ignores them), else
+/// the fixed subchannels of a graphics runlist.
+fn bind(decoder: &mut Decoder, class: u32, copy_channel: bool) {
+    match Family::of(class) {
+        Some(Family::Copy) if copy_channel => decoder.bind_all(class),
+        Some(Family::Copy) => decoder.bind(4, class),
+        Some(Family::Compute) => decoder.bind(1, class),
+        Some(Family::InlineToMemory) => decoder.bind(2, class),
+        _ => {}
+    }
+}
+
+impl Stream {
+    fn entry(&mut self, at: &At<'_>, s: &Submission, e: &Entry, after_gap: bool, sink: &mut impl Sink) {
+        if after_gap {
+            self.decoder.resynchronise();
+        }
+        let gp = gpfifo::Entry::parse(e.gp);
+        let place = self.decoder.entry(&gp);
+        let words = s.words(e);
+        let (va, dwords) = place.map_or((0, 0), |p| (p.va, p.dwords));
+        sink.segment(at, &Segment { entry: e, gp, va, dwords, words, after_gap });
+        if place.is_none() {
+            return;
+        }
+        let (decoder, engine) = (&mut self.decoder, &mut self.engine);
+        decoder.segment(words, |item| {
+            sink.item(at, &item);
+            engine.item(&item, &mut |op| sink.op(at, op));
+        });
+        engine.end_segment(&mut |op| sink.op(at, op));
+        if (words.len() as u64) < u64::from(dwords) {
+            // The rest of a sequence was in words that are not on the tape.
+            self.decoder.resynchronise();
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What was tried on a machine, one line each.
+
+use crate::ReportError;
+use crate::table::{Style, to_stdout};
+use serde::Serialize;
+use std::io::{self, Write};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Yes,
+    No,
+    /// Neither good nor bad.
+    Info,
+}
+
+/// One thing that was tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    pub name: String,
+    pub verdict: Verdict,
+    /// What was found.
+    pub detail: String,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Recording a CUDA program is impossible without it.
+    pub required: bool,
+}
+
+impl Check {
+    fn new(name: &str, verdict: Verdict, detail: String, reason: &str) -> Check {
+        let reason = (!reason.is_empty()).then(|| reason.to_string());
+        Check { name: name.into(), verdict, detail, reason, required: false }
+    }
+
+    pub fn yes(name: &str, detail: impl Into<String>) -> Check {
+        Check::new(name, Verdict::Yes, detail.into(), "")
+    }
+
+    pub fn no(name: &str, detail: impl Into<String>, reason: &str) -> Check {
+        Check::new(name, Verdict::No, detail.into(), reason)
+    }
+
+    pub fn info(name: &str, detail: impl Into<String>, reason: &str) -> Check {
+        Check::new(name, Verdict::Info, detail.into(), reason)
+    }
+
+    pub fn required(mut self) -> Check {
+        self.required = true;
+        self
+    }
+
+    pub fn because(mut self, reason: &str) -> Check {
+        self.reason = Some(reason.into());
+        self
+    }
+}
+
+/// Writes the lines, and whether recording is possible.
+pub fn write(out: &mut dyn Write, style: &Style, checks: &[Check], possible: bool) -> io::Result<()> {
+    let width = checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
+    for c in checks {
+        let mark = match c.verdict {
+            Verdict::Yes => style.good("yes"),
+            Verdict::No => style.bad("no "),
+            Verdict::Info => "-  ".into(),
+        };
+        write!(out, "{mark}  {:width$}  {}", c.name, c.detail)?;
+        match &c.reason {
+            Some(r) => writeln!(out, ": {r}")?,
+            None => writeln!(out)?,
+        }
+    }
+    writeln!(out)?;
+    if possible {
+        writeln!(out, "{}", style.bold("A CUDA program can be recorded here: doorbell record -- PROGRAM"))
+    } else {
+        let missing: Vec<&str> =
+            checks.iter().filter(|c| c.required && c.verdict != Verdict::Yes).map(|c| c.name.as_str()).collect();
+        writeln!(out, "{}", style.bold("A CUDA program cannot be recorded here."))?;
+        writeln!(out, "missing: {}", missing.join(", "))?;
+        writeln!(out, "hint: `doorbell demo` records a sample against the software GPU")
+    }
+}
+
+pub fn print(checks: &[Check], possible: bool) -> Result<(), ReportError> {
+    to_stdout(|out| Ok(write(out, &Style::of_stdout(), checks, possible)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_no_has_its_reason() {
+        let checks = [
+            Check::yes("driver", "NVIDIA 580.1").required(),
+            Check::no("/dev/nvidia0", "does not open", "permission denied").required(),
+            Check::info("watch", "not used", ""),
+        ];
+        let mut out = Vec::new();
+        write(&mut out, &Style::default(), &checks, false).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        insta::assert_snapshot!(text, @r"
+        yes  driver        NVIDIA 580.1
+        no   /dev/nvidia0  does not open: permission denied
+        -    watch         not used
+
+        A CUDA program cannot be recorded here.
+        missing: /dev/nvidia0
+        hint: `doorbell demo` records a sample against the software GPU
+        ");
+    }
+}

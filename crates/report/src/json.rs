@@ -1,0 +1,59 @@
+//! JSON: one value, or one object a line.
+
+use crate::ReportError;
+use crate::table::to_stdout;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Writes a value with indentation and a line end to standard output.
+pub fn print<T: Serialize>(value: &T) -> Result<(), ReportError> {
+    to_stdout(|out| {
+        serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
+        Ok(writeln!(out)?)
+    })
+}
+
+/// Writes a value as one line.
+pub fn line<T: Serialize>(out: &mut dyn Write, value: &T) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    writeln!(out)
+}
+
+/// A JSON array whose elements come one after the other.
+pub struct Array<'a> {
+    out: &'a mut dyn Write,
+    any: bool,
+}
+
+impl<'a> Array<'a> {
+    pub fn begin(out: &'a mut dyn Write) -> io::Result<Array<'a>> {
+        write!(out, "[")?;
+        Ok(Array { out, any: false })
+    }
+
+    pub fn push<T: Serialize>(&mut self, value: &T) -> io::Result<()> {
+        write!(self.out, "{}", if self.any { ",\n " } else { "\n " })?;
+        self.any = true;
+        Ok(serde_json::to_writer(&mut *self.out, value)?)
+    }
+
+    pub fn end(self) -> io::Result<()> {
+        writeln!(self.out, "{}]", if self.any { "\n" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_in_pieces_is_json() {
+        for n in 0..3u64 {
+            let mut out = Vec::new();
+            let mut a = Array::begin(&mut out).unwrap();
+            (0..n).for_each(|i| a.push(&i).unwrap());
+            a.end().unwrap();
+            assert_eq!(serde_json::from_slice::<Vec<u64>>(&out).unwrap(), (0..n).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Every kernel launch.
+
+use crate::copies::{slot, time};
+use crate::number::bytes;
+use crate::table::{Style, to_stdout};
+use crate::{ReportError, json};
+use insight::Recording;
+use insight::rows::{Clock, LaunchRow};
+use insight::walk::{At, Filter, Sink, walk};
+use pushbuf::ops::Op;
+use std::io::{self, Write};
+
+/// Shows launches on standard output.
+pub fn print(r: &Recording, filter: Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
+    to_stdout(|out| {
+        if as_json {
+            let mut array = json::Array::begin(out)?;
+            each(r, filter, |row| array.push(&row))?;
+            Ok(array.end()?)
+        } else {
+            write(r, filter, style, out)
+        }
+    })
+}
+
+/// Writes launches as lines of fixed columns, as they come.
+pub fn write(r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+    let head = format!(
+        "{:>11}  {:>7}  {:<6}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  QMD",
+        "seconds", "thread", "slot", "grid", "block", "cluster", "registers", "shared", "program"
+    );
+    writeln!(out, "{}", style.bold(&head))?;
+    each(r, filter, |row| line(out, &row))
+}
+
+/// `64 x 2 x 1`
+pub fn extent(e: [u32; 3]) -> String {
+    format!("{} x {} x {}", e[0], e[1], e[2])
+}
+
+fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
+    let begin = format!("{:>11}  {:>7}  {:<6}", time(l.when.seconds), l.when.tid, slot(l.when.slot, l.when.generation));
+    match &l.shape {
+        Some(s) => writeln!(
+            out,
+            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({})",
+            extent(s.grid),
+            extent(s.block),
+            s.cluster.map_or("-".into(), extent),
+            s.registers,
+            bytes(s.shared_memory.into()),
+            format!("{:#x}", s.program),
+            l.qmd,
+            l.how
+        ),
+        None => writeln!(out, "{begin}  the QMD at {:#x} lies in memory and is not in the stream ({})", l.qmd, l.how),
+    }
+}
+
+/// Calls `f` with each row that the filter wants.
+pub fn each(r: &Recording, filter: Filter, f: impl FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {
+    let mut rows = Rows { filter, clock: Clock::of(r), left: filter.limit.unwrap_or(u64::MAX), f, error: None };
+    walk(r, &mut rows)?;
+    rows.error.map_or(Ok(()), |e| Err(e.into()))
+}
+
+struct Rows<F> {
+    filter: Filter,
+    clock: Clock,
+    left: u64,
+    f: F,
+    error: Option<io::Error>,
+}
+
+impl<F: FnMut(LaunchRow) -> io::Result<()>> Sink for Rows<F> {
+    fn done(&self) -> bool {
+        self.left == 0 || self.error.is_some()
+    }
+
+    fn op(&mut self, at: &At<'_>, op: &Op) {
+        if self.done() || !self.filter.wants(at.channel) {
+            return;
+        }
+        if let Some(row) = LaunchRow::of(at, op, &self.clock) {
+            self.left -= 1;
+            self.error = (self.f)(row).err();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! How numbers are written.
+
+/// With a comma every three digits.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Bytes with a binary unit; exact where the unit divides them, else three digits.
+pub fn bytes(n: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut shift = 0;
+    while shift + 1 < units.len() && n >> (10 * (shift + 1)) != 0 {
+        shift += 1;
+    }
+    let unit = units[shift];
+    if n & ((1 << (10 * shift)) - 1) == 0 {
+        return format!("{} {unit}", n >> (10 * shift));
+    }
+    let v = n as f64 / (1u64 << (10 * shift)) as f64;
+    match v {
+        v if v < 10.0 => format!("{v:.2} {unit}"),
+        v if v < 100.0 => format!("{v:.1} {unit}"),
+        _ => format!("{v:.0} {unit}"),
+    }
+}
+
+/// Seconds with a unit that leaves one to three digits before the point.
+pub fn seconds(s: f64) -> String {
+    match s {
+        s if s >= 100.0 => format!("{s:.0} s"),
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
+        s => format!("{:.1} us", s * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_commas() {
+        let cases = [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")];
+        assert!(cases.iter().all(|(n, t)| count(*n) == *t));
+        assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
+    }
+
+    #[test]
+    fn bytes_are_exact_where_a_unit_divides_them() {
+        let cases = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (4096, "4 KiB"),
+            (64 << 20, "64 MiB"),
+            (1536, "1.50 KiB"),
+            (1 << 60, "1 EiB"),
+        ];
+        for (n, t) in cases {
+            assert_eq!(bytes(n), t);
+        }
+        assert_eq!(bytes(123 * 1024 + 1), "123 KiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+}

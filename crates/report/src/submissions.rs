@@ -1,0 +1,336 @@
+//! Every submission with its decoded commands.
+
+use crate::number::seconds;
+use crate::table::{Style, to_stdout};
+use crate::{ReportError, json};
+use insight::rows::Clock;
+use insight::walk::{At, Filter, Segment, Sink, walk};
+use insight::{Place, Recording};
+use pushbuf::decode::{Item, Target};
+use pushbuf::text::{ClassName, MethodName};
+use serde::Serialize;
+use std::io::{self, Write};
+use tape::event::lack;
+
+/// Shows submissions on standard output.
+pub fn print(r: &Recording, filter: Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
+    to_stdout(|out| if as_json { write_json(r, filter, out) } else { write(r, filter, style, out) })
+}
+
+/// Writes submissions as text, one line for each method.
+pub fn write(r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+    let mut t = Text { out, style, filter, clock: Clock::of(r), shown: 0, targets: [None; 8], error: None };
+    walk(r, &mut t)?;
+    t.error.map_or(Ok(()), |e| Err(e.into()))
+}
+
+/// Why words are missing.
+pub fn lack_text(code: u32) -> Option<&'static str> {
+    Some(match code {
+        lack::NONE => return None,
+        lack::UNMAPPED => "its address has no CPU mapping",
+        lack::TOO_LONG => "longer than is recorded",
+        lack::RING_FULL => "the tap's ring was full",
+        _ => "words missing",
+    })
+}
+
+struct Text<'a> {
+    out: &'a mut dyn Write,
+    style: Style,
+    filter: Filter,
+    clock: Clock,
+    shown: u64,
+    /// Class last named on each subchannel of the submission at hand.
+    targets: [Option<u32>; 8],
+    error: Option<io::Error>,
+}
+
+impl Text<'_> {
+    fn keep(&mut self, r: io::Result<()>) {
+        if let Err(e) = r {
+            self.error.get_or_insert(e);
+        }
+    }
+
+    fn skips(&self, at: &At<'_>) -> bool {
+        self.done() || !self.filter.wants(at.channel)
+    }
+
+    /// Names the class of a subchannel where it is not the one named last.
+    fn target(&mut self, t: Target) -> io::Result<()> {
+        let named = &mut self.targets[usize::from(t.subch & 7)];
+        if *named != Some(t.class_id) {
+            *named = Some(t.class_id);
+            writeln!(self.out, "    subchannel {}: {}", t.subch, ClassName(t))?;
+        }
+        Ok(())
+    }
+
+    fn head(&mut self, at: &At<'_>) -> io::Result<()> {
+        let (s, c) = (at.submission, at.channel);
+        let mut line = format!("#{}", at.number);
+        if let Some(t) = self.clock.seconds(s.tsc) {
+            line.push_str(&format!("  {}", if t < 0.0 { format!("-{}", seconds(-t)) } else { seconds(t) }));
+        }
+        line.push_str(&format!("  thread {}  channel {}", s.tid, c.label()));
+        if !c.engine.is_empty() {
+            line.push_str(&format!(" ({})", c.engine));
+        }
+        match s.ring {
+            Some(r) => line.push_str(&format!("  token {:#x}  GP_PUT {} -> {}", r.token, r.put_from, r.put_to)),
+            None => line.push_str("  (the ring itself fell into a gap)"),
+        }
+        if s.handed_over() {
+            line.push_str("  handed over");
+        }
+        if s.trapped() {
+            line.push_str("  trapped");
+        }
+        writeln!(self.out, "{}", self.style.bold(&line))
+    }
+
+    fn entry(&mut self, at: &At<'_>, s: &Segment<'_>) -> io::Result<()> {
+        if s.after_gap {
+            writeln!(self.out, "  {}", self.style.bad("entries are missing here"))?;
+        }
+        write!(self.out, "  [{}] {}", s.entry.index, s.gp)?;
+        if s.dwords > 0 && at.place(s.va) != Place::Unknown {
+            write!(self.out, " ({} memory)", at.place(s.va).name())?;
+        }
+        match lack_text(s.entry.lack) {
+            Some(why) => writeln!(self.out, ": {} of {} words recorded: {why}", s.words.len(), s.dwords),
+            None => writeln!(self.out),
+        }
+    }
+}
+
+impl Sink for Text<'_> {
+    fn done(&self) -> bool {
+        self.error.is_some() || self.filter.limit.is_some_and(|n| self.shown >= n)
+    }
+
+    fn submission(&mut self, at: &At<'_>) {
+        if !self.skips(at) {
+            self.targets = [None; 8];
+            let r = self.head(at);
+            self.keep(r);
+        }
+    }
+
+    fn segment(&mut self, at: &At<'_>, s: &Segment<'_>) {
+        if !self.skips(at) {
+            let r = self.entry(at, s);
+            self.keep(r);
+        }
+    }
+
+    fn item(&mut self, at: &At<'_>, item: &Item<'_>) {
+        if self.skips(at) {
+            return;
+        }
+        let target = match item {
+            Item::Write(w) if !w.host => Some(w.target),
+            Item::Run(r) if !r.host => Some(r.target),
+            _ => None,
+        };
+        let r = target.map_or(Ok(()), |t| self.target(t)).and_then(|()| writeln!(self.out, "      {item}"));
+        self.keep(r);
+    }
+
+    fn submission_end(&mut self, at: &At<'_>) {
+        if !self.skips(at) {
+            self.shown += 1;
+        }
+    }
+}
+
+/// A submission for JSON.
+#[derive(Debug, Default, Serialize)]
+pub struct SubmissionRow {
+    pub number: u64,
+    pub tsc: u64,
+    pub seconds: Option<f64>,
+    pub tid: i32,
+    pub slot: u32,
+    pub generation: u32,
+    pub engine: String,
+    pub token: Option<u32>,
+    pub seq: Option<u64>,
+    pub put_from: Option<u32>,
+    pub put_to: Option<u32>,
+    pub trapped: bool,
+    pub handed_over: bool,
+    pub entries: Vec<EntryRow>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct EntryRow {
+    pub index: u32,
+    pub seq: u64,
+    pub gp: u64,
+    pub va: u64,
+    pub place: Place,
+    /// Words that the entry says it has.
+    pub dwords: u32,
+    /// Words on the tape.
+    pub recorded: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lack: Option<&'static str>,
+    pub after_gap: bool,
+    pub commands: Vec<CommandRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct CommandRow {
+    /// Where in the segment.
+    pub word: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<u32>,
+    /// Words of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub words: Option<usize>,
+    pub text: String,
+}
+
+impl CommandRow {
+    fn of(item: &Item<'_>) -> CommandRow {
+        let plain = |word| CommandRow {
+            word,
+            class: None,
+            offset: None,
+            method: None,
+            value: None,
+            words: None,
+            text: item.to_string(),
+        };
+        match item {
+            Item::Write(w) => CommandRow {
+                class: Some(w.target.class_id),
+                offset: Some(w.address),
+                method: Some(MethodName(w.target, w.address).to_string()),
+                value: Some(w.value),
+                ..plain(w.word_index)
+            },
+            Item::Run(r) => CommandRow {
+                class: Some(r.target.class_id),
+                offset: Some(r.address),
+                method: Some(MethodName(r.target, r.address).to_string()),
+                words: Some(r.words.len()),
+                ..plain(r.word_index)
+            },
+            Item::Nop { word_index, .. }
+            | Item::SubdeviceMask { word_index, .. }
+            | Item::EndSegment { word_index, .. }
+            | Item::Unknown { word_index, .. }
+            | Item::Partial { word_index, .. } => plain(*word_index),
+            Item::Skipped { word_index, words } => CommandRow { words: Some(words.len()), ..plain(*word_index) },
+        }
+    }
+}
+
+/// Collects one submission at a time.
+#[derive(Debug, Default)]
+pub struct Collector {
+    pub row: SubmissionRow,
+}
+
+impl Collector {
+    pub fn begin(&mut self, at: &At<'_>, clock: &Clock) {
+        let (s, c) = (at.submission, at.channel);
+        self.row = SubmissionRow {
+            number: at.number,
+            tsc: s.tsc,
+            seconds: clock.seconds(s.tsc),
+            tid: s.tid,
+            slot: c.slot,
+            generation: c.generation,
+            engine: c.engine.clone(),
+            token: s.ring.map(|r| r.token),
+            seq: s.ring.map(|r| r.seq),
+            put_from: s.ring.map(|r| r.put_from),
+            put_to: s.ring.map(|r| r.put_to),
+            trapped: s.trapped(),
+            handed_over: s.handed_over(),
+            entries: Vec::new(),
+        };
+    }
+
+    pub fn segment(&mut self, at: &At<'_>, s: &Segment<'_>) {
+        self.row.entries.push(EntryRow {
+            index: s.entry.index,
+            seq: s.entry.seq,
+            gp: s.entry.gp,
+            va: s.va,
+            place: if s.dwords > 0 { at.place(s.va) } else { Place::Unknown },
+            dwords: s.dwords,
+            recorded: s.words.len(),
+            lack: lack_text(s.entry.lack),
+            after_gap: s.after_gap,
+            commands: Vec::new(),
+        });
+    }
+
+    pub fn item(&mut self, item: &Item<'_>) {
+        if let Some(e) = self.row.entries.last_mut() {
+            e.commands.push(CommandRow::of(item));
+        }
+    }
+}
+
+struct Json<'a, 'b> {
+    array: json::Array<'a>,
+    filter: Filter,
+    clock: &'b Clock,
+    collector: Collector,
+    shown: u64,
+    error: Option<io::Error>,
+}
+
+impl Sink for Json<'_, '_> {
+    fn done(&self) -> bool {
+        self.error.is_some() || self.filter.limit.is_some_and(|n| self.shown >= n)
+    }
+
+    fn submission(&mut self, at: &At<'_>) {
+        self.collector.begin(at, self.clock);
+    }
+
+    fn segment(&mut self, at: &At<'_>, s: &Segment<'_>) {
+        if self.filter.wants(at.channel) {
+            self.collector.segment(at, s);
+        }
+    }
+
+    fn item(&mut self, at: &At<'_>, item: &Item<'_>) {
+        if self.filter.wants(at.channel) {
+            self.collector.item(item);
+        }
+    }
+
+    fn submission_end(&mut self, at: &At<'_>) {
+        if !self.done() && self.filter.wants(at.channel) {
+            self.shown += 1;
+            if let Err(e) = self.array.push(&self.collector.row) {
+                self.error = Some(e);
+            }
+        }
+    }
+}
+
+fn write_json(r: &Recording, filter: Filter, out: &mut dyn Write) -> Result<(), ReportError> {
+    let clock = Clock::of(r);
+    let array = json::Array::begin(out)?;
+    let mut j = Json { array, filter, clock: &clock, collector: Collector::default(), shown: 0, error: None };
+    walk(r, &mut j)?;
+    match j.error {
+        Some(e) => Err(e.into()),
+        None => Ok(j.array.end()?),
+    }
+}

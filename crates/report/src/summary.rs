@@ -1,0 +1,252 @@
+//! A recording at a glance.
+
+use crate::launches::extent;
+use crate::number::{bytes, count, seconds};
+use crate::table::{Style, to_stdout, write as write_table};
+use crate::{ReportError, channels, json};
+use insight::summary::{Problems, Site, Transfers};
+use insight::{Recording, Summary};
+use std::io::{self, Write};
+
+/// Shows the summary on standard output.
+pub fn print(r: &Recording, style: Style, as_json: bool) -> Result<(), ReportError> {
+    let s = Summary::of(r)?;
+    if as_json { json::print(&s) } else { to_stdout(|out| Ok(write(out, &style, &s)?)) }
+}
+
+/// Writes the summary as text.
+pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> {
+    let mut row = |name: &str, text: String| -> io::Result<()> {
+        // Blanks first, escapes after: widths count letters.
+        let name = if name.is_empty() { " ".repeat(13) } else { style.bold(&format!("{name:<13}")) };
+        writeln!(out, "{name}{text}")
+    };
+    row("program", program(s))?;
+    row("driver", driver(s))?;
+    row("tap", tap(s))?;
+    row(
+        "submissions",
+        format!(
+            "{} ({} doorbells, {} entries, {} of commands)",
+            count(s.submissions),
+            count(s.doorbells),
+            count(s.entries),
+            bytes(s.command_bytes)
+        ),
+    )?;
+    let lost = lost(s);
+    row("lost", if s.lost == 0 { lost } else { style.bad(&lost) })?;
+    let (ce, inline) = (&s.copies.copy_engine_detail, &s.copies.inline_detail);
+    row("copies", format!("copy engine {} ({})", count(s.copies.copy_engine), bytes(ce.bytes)))?;
+    for line in directions(ce) {
+        row("", format!("  {line}"))?;
+    }
+    row("", format!("inline {} ({})", count(s.copies.inline), bytes(inline.bytes)))?;
+    for line in directions(inline) {
+        row("", format!("  {line}"))?;
+    }
+    if s.copies.inline_for_launches > 0 {
+        let (n, b) = (s.copies.inline_for_launches, s.copies.inline_for_launches_bytes);
+        row("", format!("not counted: {} inline writes of launches' own ({})", count(n), bytes(b)))?;
+    }
+    row("fills", format!("{} ({})", count(s.fills), bytes(s.fill_bytes)))?;
+    row(
+        "semaphores",
+        format!(
+            "{} released ({} with time), {} acquired",
+            count(s.semaphores.released),
+            count(s.semaphores.timestamps),
+            count(s.semaphores.acquired)
+        ),
+    )?;
+    row("launches", launches(s))?;
+    row("driver calls", count(s.driver_calls))?;
+    if let Some(e) = &s.end {
+        row("end", e.how.clone())?;
+    } else {
+        row("end", style.bad("not on the tape: the recording did not end as it should"))?;
+    }
+    sizes(out, style, "Copy engine, by size", ce)?;
+    sizes(out, style, "Inline, by size", inline)?;
+    shapes(out, style, s)?;
+    heading(out, style, "Channels")?;
+    channels::write(out, style, &s.channel_list, 2)?;
+    sites(out, style, &s.sites)?;
+    problems(out, style, &s.problems)?;
+    list(out, style, "Notes", &s.notes)?;
+    list(out, style, "Trouble", &s.trouble)?;
+    if let Some(d) = &s.damage {
+        list(out, style, "Damage", std::slice::from_ref(d))?;
+    }
+    Ok(())
+}
+
+fn heading(out: &mut dyn Write, style: &Style, text: &str) -> io::Result<()> {
+    writeln!(out, "\n{}", style.bold(text))
+}
+
+fn program(s: &Summary) -> String {
+    let name = match &s.program.args {
+        Some(a) if !a.is_empty() => a.join(" "),
+        _ => s.program.exe.clone(),
+    };
+    let mut rest = Vec::new();
+    if s.program.pid != 0 {
+        rest.push(format!("process {}", s.program.pid));
+    }
+    if !s.program.started.is_empty() {
+        rest.push(s.program.started.clone());
+    }
+    rest.extend(s.seconds.map(seconds));
+    if rest.is_empty() { name } else { format!("{name} ({})", rest.join(", ")) }
+}
+
+fn driver(s: &Summary) -> String {
+    let cuda = s.cuda.as_ref().map(|c| format!("CUDA {c}"));
+    let parts = [Some(s.driver.clone()), Some(s.gpu.clone()), cuda];
+    parts.into_iter().flatten().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+fn tap(s: &Summary) -> String {
+    let asked = if s.tap.asked.is_empty() { "not said" } else { &s.tap.asked };
+    let mut text = format!(
+        "{asked}: {} doorbells by trap, {} by {} rewritten site{}",
+        count(s.tap.trapped),
+        count(s.tap.rewritten),
+        s.tap.sites_patched,
+        if s.tap.sites_patched == 1 { "" } else { "s" }
+    );
+    if s.tap.handed_over > 0 {
+        text.push_str(&format!(", {} handed over", count(s.tap.handed_over)));
+    }
+    text
+}
+
+fn lost(s: &Summary) -> String {
+    let l = &s.lost_detail;
+    let mut why = Vec::new();
+    if s.lost > 0 {
+        why.push(format!("{} missing by GP_PUT", count(l.by_channels)));
+        why.push(format!("{} in counted gaps", count(l.by_gaps)));
+    }
+    if l.strangers > 0 {
+        why.push(format!("{} doorbells of unknown channels", count(l.strangers)));
+    }
+    if l.channels_unaccounted > 0 {
+        why.push(format!("{} channels without a final GP_PUT: at least", count(l.channels_unaccounted)));
+    }
+    if l.unrung > 0 {
+        why.push(format!("{} entries written but never rung", count(l.unrung)));
+    }
+    if why.is_empty() { count(s.lost) } else { format!("{} ({})", count(s.lost), why.join("; ")) }
+}
+
+fn directions(t: &Transfers) -> Vec<String> {
+    let line = |d: &insight::summary::Direction| {
+        let from = d.from.map_or("stream", |p| p.name());
+        format!("{from} -> {}: {} ({})", d.to.name(), count(d.count), bytes(d.bytes))
+    };
+    t.by_place.iter().map(line).collect()
+}
+
+fn launches(s: &Summary) -> String {
+    let d = &s.launch_detail;
+    let mut rest = Vec::new();
+    if d.programs > 0 {
+        rest.push(format!("{} programs", count(d.programs)));
+    }
+    if d.without_qmd > 0 {
+        rest.push(format!("{} whose QMD lies in memory", count(d.without_qmd)));
+    }
+    if rest.is_empty() { count(s.launches) } else { format!("{} ({})", count(s.launches), rest.join(", ")) }
+}
+
+fn sizes(out: &mut dyn Write, style: &Style, title: &str, t: &Transfers) -> io::Result<()> {
+    if t.sizes.is_empty() {
+        return Ok(());
+    }
+    heading(out, style, title)?;
+    let mut table = style.table(&[">from", ">to", ">count", ">bytes"]);
+    for b in &t.sizes {
+        // The upper end as a round number: 'below'.
+        let below = b.to.checked_add(1).map_or("-".into(), bytes);
+        table.add_row([bytes(b.from), format!("< {below}"), count(b.count), bytes(b.bytes)]);
+    }
+    write_table(out, &table, 2)?;
+    let common: Vec<String> =
+        t.commonest_sizes.iter().take(6).map(|c| format!("{} ({})", bytes(c.bytes), count(c.count))).collect();
+    writeln!(out, "  commonest: {}", common.join(", "))
+}
+
+fn shapes(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> {
+    if s.launch_shapes.is_empty() {
+        return Ok(());
+    }
+    heading(out, style, "Launches, the commonest")?;
+    let mut t = style.table(&[">count", "grid", "block", "cluster", ">registers", ">shared", "program"]);
+    for l in &s.launch_shapes {
+        t.add_row([
+            count(l.count),
+            extent(l.shape.grid),
+            extent(l.shape.block),
+            l.shape.cluster.map_or("-".into(), extent),
+            l.shape.registers.to_string(),
+            bytes(l.shape.shared_memory.into()),
+            format!("{:#x}", l.shape.program),
+        ]);
+    }
+    write_table(out, &t, 2)
+}
+
+fn sites(out: &mut dyn Write, style: &Style, sites: &[Site]) -> io::Result<()> {
+    if sites.is_empty() {
+        return Ok(());
+    }
+    heading(out, style, "Doorbell sites")?;
+    let mut t = style.table(&[">address", "module", "code", "tapped by"]);
+    for s in sites {
+        let module = if s.module.is_empty() { "no file".into() } else { format!("{} + {:#x}", s.module, s.offset) };
+        let by = if s.patched { "rewritten".into() } else { format!("trap: {}", s.why.unwrap_or("no reason given")) };
+        t.add_row([format!("{:#x}", s.address), module, s.code.clone(), by]);
+    }
+    write_table(out, &t, 2)
+}
+
+fn problems(out: &mut dyn Write, style: &Style, p: &Problems) -> io::Result<()> {
+    let lines = [
+        (
+            p.unmapped_segments,
+            format!("segments without a CPU mapping ({}): only their address is known", bytes(p.unmapped_bytes)),
+        ),
+        (p.cut_segments, "segments longer than is recorded".into()),
+        (p.holes, "places where entries are missing".into()),
+        (p.bad_headers, "words that are no method header".into()),
+        (p.skipped_words, "words behind an END_PB_SEGMENT".into()),
+        (p.unknown_events, "events of a kind that this version does not know".into()),
+        (p.stray_bytes, "bytes in whole chunks that are no events".into()),
+        (p.late_rings, "rings out of their channel's order".into()),
+    ];
+    let unknown: u64 = p.unknown_methods.iter().map(|m| m.count).sum();
+    if unknown == 0 && lines.iter().all(|(n, _)| *n == 0) {
+        return Ok(());
+    }
+    heading(out, style, "Not understood")?;
+    for (n, text) in lines.iter().filter(|(n, _)| *n > 0) {
+        writeln!(out, "  {} {text}", count(*n))?;
+    }
+    if unknown > 0 {
+        writeln!(out, "  {} methods without a name:", count(unknown))?;
+        for m in p.unknown_methods.iter().take(20) {
+            writeln!(out, "    class {:#06x} +{:#06x}: {}", m.class, m.offset, count(m.count))?;
+        }
+    }
+    Ok(())
+}
+
+fn list(out: &mut dyn Write, style: &Style, title: &str, lines: &[String]) -> io::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    heading(out, style, title)?;
+    lines.iter().try_for_each(|l| writeln!(out, "  {l}"))
+}
