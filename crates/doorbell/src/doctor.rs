@@ -1,0 +1,42 @@
+//! `doorbell doctor`: what works on this machine, found by trying it.
+
+mod machine;
+mod nvidia;
+mod taps;
+
+use report::checks::{Check, Verdict};
+use std::process::ExitCode;
+
+/// What works on this machine and, for each thing that does not, why.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  doorbell doctor            one line for each thing that was tried
+  doorbell doctor --json     the same for a program; `possible` says whether recording is
+
+Exit status: 0 if a CUDA program can be recorded here, 77 if not.")]
+pub struct Args {
+    /// JSON instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let checks = examine();
+        let possible = checks.iter().all(|c| !c.required || c.verdict == Verdict::Yes);
+        if self.json {
+            report::json::print(&serde_json::json!({ "possible": possible, "checks": checks }))?;
+        } else {
+            report::checks::print(&checks, possible)?;
+        }
+        Ok(ExitCode::from(if possible { 0 } else { crate::IMPOSSIBLE }))
+    }
+}
+
+fn examine() -> Vec<Check> {
+    let mut all = machine::checks();
+    all.extend(nvidia::checks());
+    all.extend(taps::checks());
+    all
+}

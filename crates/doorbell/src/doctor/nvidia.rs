@@ -1,0 +1,267 @@
+//! NVIDIA's driver and what it drives.
+
+use report::checks::Check;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+pub fn checks() -> Vec<Check> {
+    let mut all = Vec::new();
+    let version = driver_version();
+    all.push(driver(&version));
+    all.push(abi(version.as_ref().ok().map(|(v, _)| v.as_str())));
+    let gpu_node = first_gpu_node();
+    for node in [Path::new("/dev/nvidiactl"), &gpu_node, Path::new("/dev/nvidia-uvm")] {
+        all.push(opens(node));
+    }
+    all.extend(gpus());
+    all.push(confidential_computing());
+    all.push(mig());
+    all.push(libcuda());
+    all
+}
+
+/// `/dev/nvidiaN` of the lowest N; a container may hide `/dev/nvidia0`.
+fn first_gpu_node() -> PathBuf {
+    let mut numbers: Vec<u32> = fs::read_dir("/dev")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.strip_prefix("nvidia")?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    PathBuf::from(format!("/dev/nvidia{}", numbers.first().copied().unwrap_or(0)))
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).open(path)
+}
+
+fn why(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::NotFound => {
+            "there is no such file: is the driver loaded, and the node passed into this container?".into()
+        }
+        io::ErrorKind::PermissionDenied => "permission denied: this user may not open it".into(),
+        _ => e.to_string(),
+    }
+}
+
+fn opens(path: &Path) -> Check {
+    let name = path.display().to_string();
+    match open(path) {
+        Ok(_) => Check::yes(&name, "opens for reading and writing").required(),
+        Err(e) => Check::no(&name, "does not open", &why(&e)).required(),
+    }
+}
+
+/// The driver's version and where it was read.
+fn driver_version() -> Result<(String, &'static str), String> {
+    let proc = "/proc/driver/nvidia/version";
+    if let Ok(text) = fs::read_to_string(proc)
+        && let Some(v) = version_in(&text)
+    {
+        return Ok((v, proc));
+    }
+    let ctl = open(Path::new("/dev/nvidiactl")).map_err(|e| format!("no {proc}, and /dev/nvidiactl: {}", why(&e)))?;
+    // nv_ioctl_rm_api_version_t: cmd, reply, 64 bytes of text. Command '2' asks without claiming a version.
+    let mut arg = [0u8; 72];
+    arg[0] = b'2';
+    let request = rm::abi::rm_request(rm::abi::nr::CHECK_VERSION_STR, arg.len());
+    // SAFETY: the request carries the size of `arg`; the driver writes no more than that.
+    let ret = unsafe { libc::ioctl(ctl.as_raw_fd(), request, arg.as_mut_ptr()) };
+    if ret != 0 {
+        return Err(format!("no {proc}, and CHECK_VERSION_STR: {}", io::Error::last_os_error()));
+    }
+    let text = arg[8..].split(|b| *b == 0).next().unwrap_or(&[]);
+    Ok((String::from_utf8_lossy(text).into_owned(), "CHECK_VERSION_STR"))
+}
+
+/// The first word that looks like a driver version: `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04 ...`
+fn version_in(text: &str) -> Option<String> {
+    let looks = |w: &&str| {
+        w.split('.').count() >= 2 && w.split('.').all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
+    };
+    text.lines().next()?.split_whitespace().find(looks).map(str::to_string)
+}
+
+fn driver(version: &Result<(String, &'static str), String>) -> Check {
+    match version {
+        Ok((v, from)) => Check::yes("driver", format!("NVIDIA {v} (from {from})")).required(),
+        Err(e) => Check::no("driver", "no NVIDIA driver answers", e).required(),
+    }
+}
+
+fn abi(version: Option<&str>) -> Check {
+    let name = "driver layouts";
+    let Some(v) = version else { return Check::no(name, "not looked up", "there is no driver").required() };
+    match rm::abi::Abi::for_version(v) {
+        Ok(a) => Check::yes(name, format!("known, branch {:?}", a.branch())).required(),
+        Err(e) => Check::no(name, "unknown", &format!("{e}; --driver-abi insists on one")).required(),
+    }
+}
+
+fn gpus() -> Vec<Check> {
+    let mut all = Vec::new();
+    let devices = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
+    for d in devices {
+        let read = |f: &str| fs::read_to_string(d.path().join(f)).unwrap_or_default().trim().to_string();
+        // Vendor 10de, class 03xxxx: a display controller (VGA, or 3D without a display).
+        if read("vendor") != "0x10de" || !read("class").starts_with("0x03") {
+            continue;
+        }
+        let address = d.file_name().to_string_lossy().into_owned();
+        let name = gpu_name(&address)
+            .unwrap_or_else(|| format!("PCI device 10de:{}", read("device").trim_start_matches("0x")));
+        let name_line = format!("{name} at {address}");
+        all.push(match bar1(&read("resource")) {
+            Some(bytes) => Check::yes("GPU", format!("{name_line}, BAR1 {} MiB", bytes >> 20)),
+            None => Check::no("GPU", name_line, "BAR1 has no size in sysfs"),
+        });
+    }
+    if all.is_empty() {
+        all.push(Check::no("GPU", "none", "no PCI display controller of vendor 10de in /sys/bus/pci/devices"));
+    }
+    all
+}
+
+fn gpu_name(address: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/driver/nvidia/gpus/{address}/information")).ok()?;
+    text.lines().find_map(|l| l.strip_prefix("Model:")).map(|m| m.trim().to_string())
+}
+
+/// Bytes of BAR1: the second line of a PCI device's resource file, `start end flags`.
+fn bar1(resource: &str) -> Option<u64> {
+    let hex = |w: &str| u64::from_str_radix(w.trim_start_matches("0x"), 16).ok();
+    let mut words = resource.lines().nth(1)?.split_whitespace();
+    let (start, end) = (hex(words.next()?)?, hex(words.next()?)?);
+    (end > start).then(|| end - start + 1)
+}
+
+fn mig() -> Check {
+    let name = "MIG";
+    let instances: Vec<String> = fs::read_dir("/proc/driver/nvidia/capabilities")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|gpu| {
+            let made = fs::read_dir(gpu.path().join("mig")).ok()?.flatten();
+            let n = made.filter(|e| e.file_name().to_string_lossy().starts_with("gi")).count();
+            (n > 0).then(|| format!("{} has {n} instances", gpu.file_name().to_string_lossy()))
+        })
+        .collect();
+    if instances.is_empty() {
+        Check::yes(name, "no GPU instances in /proc/driver/nvidia/capabilities")
+    } else {
+        Check::no(name, instances.join(", "), "engines are numbered within an instance: not supported").required()
+    }
+}
+
+/// Asks RM for its confidential-computing state: a client, an NV_CONFIDENTIAL_COMPUTE (0xCB33) object, one control call.
+fn confidential_computing() -> Check {
+    let name = "confidential computing";
+    match cc_state() {
+        Ok(0) => Check::yes(name, "off"),
+        Ok(f) => {
+            Check::no(name, format!("on (feature {f})"), "protected memory cannot be read and rings are encrypted")
+                .required()
+        }
+        Err(e) => Check::info(name, "not known", &e),
+    }
+}
+
+fn cc_state() -> Result<u8, String> {
+    use rm::abi::{Nvos00, Nvos54, Nvos64, nr, rm_request};
+    const NV_CONFIDENTIAL_COMPUTE: u32 = 0xcb33;
+    const SYSTEM_GET_CAPABILITIES: u32 = 0xcb33_0101;
+    let ctl = open(Path::new("/dev/nvidiactl")).map_err(|e| why(&e))?;
+    fn call<T>(ctl: &File, nr: u32, arg: &mut T) -> Result<(), String> {
+        // SAFETY: the request carries the size of `arg`, which the callers below pair with its struct; pointers inside
+        // it name locals of theirs that outlive the call.
+        let ret = unsafe { libc::ioctl(ctl.as_raw_fd(), rm_request(nr, size_of::<T>()), arg as *mut T) };
+        if ret == 0 { Ok(()) } else { Err(io::Error::last_os_error().to_string()) }
+    }
+    let status = |what: &str, s: u32| {
+        if s == 0 { Ok(()) } else { Err(format!("{what}: {} ({s:#x})", rm::status::name(s).unwrap_or("NV_ERR"))) }
+    };
+    let mut root = Nvos64 { class: 0x41, ..Default::default() };
+    call(&ctl, nr::ALLOC, &mut root)?;
+    status("RM_ALLOC NV01_ROOT_CLIENT", root.status)?;
+    let client = root.new;
+    let result = (|| {
+        let params = client;
+        let mut object = Nvos64 {
+            root: client,
+            parent: client,
+            class: NV_CONFIDENTIAL_COMPUTE,
+            params: &raw const params as u64,
+            params_size: 4,
+            ..Default::default()
+        };
+        call(&ctl, nr::ALLOC, &mut object)?;
+        status("RM_ALLOC NV_CONFIDENTIAL_COMPUTE", object.status)?;
+        // cpuCapability, gpusCapability, environment, ccFeature, devToolsMode, multiGpuMode
+        let mut caps = [0u8; 6];
+        let mut control = Nvos54 {
+            client,
+            object: object.new,
+            cmd: SYSTEM_GET_CAPABILITIES,
+            params: caps.as_mut_ptr() as u64,
+            params_size: caps.len() as u32,
+            ..Default::default()
+        };
+        call(&ctl, nr::CONTROL, &mut control)?;
+        status("SYSTEM_GET_CAPABILITIES", control.status)?;
+        Ok(caps[3])
+    })();
+    let mut free = Nvos00 { root: client, parent: client, old: client, status: 0 };
+    // Closing the file frees the client as well.
+    let _ = call(&ctl, nr::FREE, &mut free);
+    result
+}
+
+fn libcuda() -> Check {
+    let name = "libcuda";
+    // SAFETY: loading libcuda runs its initialisers, which is what every CUDA program does.
+    let lib = match unsafe { libloading::Library::new("libcuda.so.1") } {
+        Ok(l) => l,
+        Err(e) => return Check::no(name, "libcuda.so.1 does not load", &e.to_string()).required(),
+    };
+    // SAFETY: cuDriverGetVersion has had this signature since CUDA 2.2 and needs no cuInit.
+    let version = unsafe {
+        lib.get::<unsafe extern "C" fn(*mut i32) -> i32>(b"cuDriverGetVersion\0").ok().and_then(|f| {
+            let mut v = 0;
+            (f(&mut v) == 0).then_some(v)
+        })
+    };
+    let check = match version {
+        Some(v) => Check::yes(name, format!("libcuda.so.1 loads, CUDA {}.{}", v / 1000, v % 1000 / 10)),
+        None => Check::no(name, "libcuda.so.1 loads", "cuDriverGetVersion does not answer"),
+    };
+    // Its initialisers may have left threads and handlers behind: it stays loaded.
+    std::mem::forget(lib);
+    check.required()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_found_in_both_flavours_of_the_module() {
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version:  gcc version 14.2.0";
+        assert_eq!(version_in(open).as_deref(), Some("580.159.04"));
+        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 30 01:07:19 UTC 2025\n";
+        assert_eq!(version_in(closed).as_deref(), Some("570.133.20"));
+        assert_eq!(version_in("GCC version: 14\n"), None);
+    }
+
+    #[test]
+    fn bar1_is_the_second_line_of_resources() {
+        let text = "0x00000000f0000000 0x00000000f0ffffff 0x0000000000040200\n0x0000100000000000 0x0000101fffffffff 0x000000000014220c\n";
+        assert_eq!(bar1(text), Some(128 << 30));
+        assert_eq!(bar1("0x0 0x0 0x0\n0x0 0x0 0x0\n"), None);
+        assert_eq!(bar1(""), None);
+    }
+}

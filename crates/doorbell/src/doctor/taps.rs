@@ -1,0 +1,187 @@
+//! The tap's strategies: each is tried on memory of our own.
+
+use report::checks::Check;
+use std::io;
+
+pub fn checks() -> Vec<Check> {
+    vec![trap(), patch(), watch()]
+}
+
+/// Bytes of the page that the trials use.
+const PAGE: usize = 4096;
+
+/// A store to a page without access rights must arrive in a SIGSEGV handler that knows its address. In a child: a handler
+/// that fails ends it.
+fn trap() -> Check {
+    let name = "tap: trap";
+    match in_child(trap_in_child) {
+        Ok(0) => Check::yes(name, "a store to a page without access rights reached a SIGSEGV handler").required(),
+        Ok(code) => Check::no(name, "does not work", &format!("the trial ended with {code}")).required(),
+        Err(e) => Check::no(name, "could not be tried", &e.to_string()).required(),
+    }
+}
+
+static TRAP_PAGE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+extern "C" fn on_segv(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler; _exit is safe in one.
+    unsafe {
+        let at = (*info).si_addr() as usize;
+        let page = TRAP_PAGE.load(std::sync::atomic::Ordering::Relaxed);
+        libc::_exit(if at == page + 0x90 { 0 } else { 3 });
+    }
+}
+
+fn trap_in_child() -> i32 {
+    // SAFETY: a fresh private page, a handler of the right signature, and one store that must fault.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let p = libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0);
+        if p == libc::MAP_FAILED {
+            return 1;
+        }
+        TRAP_PAGE.store(p as usize, std::sync::atomic::Ordering::Relaxed);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_segv as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        if libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()) != 0 {
+            return 2;
+        }
+        p.cast::<u8>().add(0x90).cast::<u32>().write_volatile(1);
+    }
+    // The store did not fault.
+    4
+}
+
+/// Rewriting a site needs: private code pages that may become writable, and a barrier that makes every thread see new code.
+fn patch() -> Check {
+    let name = "tap: patch";
+    match in_child(patch_in_child) {
+        Ok(0) => Check::yes(
+            name,
+            "a private code page was rewritten; membarrier SYNC_CORE registered; a page moved with mremap",
+        ),
+        Ok(1) => Check::no(name, "sites go on trapping", "membarrier has no PRIVATE_EXPEDITED_SYNC_CORE here"),
+        Ok(2) => Check::no(name, "sites go on trapping", "membarrier PRIVATE_EXPEDITED_SYNC_CORE was refused"),
+        Ok(3) => Check::no(name, "sites go on trapping", "our own executable could not be mapped"),
+        Ok(4) => Check::no(
+            name,
+            "sites go on trapping",
+            "mprotect refused a page that is writable and executable (SELinux execmod?)",
+        ),
+        Ok(5) => Check::no(name, "sites go on trapping", "mremap refused to move a page over another"),
+        Ok(code) => Check::no(name, "sites go on trapping", &format!("the trial ended with {code}")),
+        Err(e) => Check::no(name, "could not be tried", &e.to_string()),
+    }
+}
+
+fn patch_in_child() -> i32 {
+    // linux/membarrier.h
+    const CMD_QUERY: i32 = 0;
+    const CMD_SYNC_CORE: i32 = 1 << 5;
+    const CMD_REGISTER_SYNC_CORE: i32 = 1 << 6;
+    // SAFETY: membarrier takes no memory; the pages are mappings of our own that nobody else uses.
+    unsafe {
+        let membarrier = |cmd: i32| libc::syscall(libc::SYS_membarrier, cmd, 0, 0);
+        let offered = membarrier(CMD_QUERY);
+        let needed = (CMD_SYNC_CORE | CMD_REGISTER_SYNC_CORE) as i64;
+        if offered < 0 || offered & needed != needed {
+            return 1;
+        }
+        if membarrier(CMD_REGISTER_SYNC_CORE) != 0 || membarrier(CMD_SYNC_CORE) != 0 {
+            return 2;
+        }
+        let Ok(exe) = std::fs::File::open("/proc/self/exe") else { return 3 };
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&exe);
+        let rx = libc::PROT_READ | libc::PROT_EXEC;
+        let code = libc::mmap(std::ptr::null_mut(), PAGE, rx, libc::MAP_PRIVATE, fd, 0);
+        if code == libc::MAP_FAILED {
+            return 3;
+        }
+        if libc::mprotect(code, PAGE, rx | libc::PROT_WRITE) != 0 {
+            return 4;
+        }
+        let byte = code.cast::<u8>();
+        byte.write_volatile(!byte.read_volatile());
+        if libc::mprotect(code, PAGE, rx) != 0 {
+            return 4;
+        }
+        let rw = libc::PROT_READ | libc::PROT_WRITE;
+        let anon = |prot| libc::mmap(std::ptr::null_mut(), PAGE, prot, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0);
+        let (from, to) = (anon(rw), anon(libc::PROT_NONE));
+        if from == libc::MAP_FAILED || to == libc::MAP_FAILED {
+            return 5;
+        }
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        if libc::mremap(from, PAGE, PAGE, flags, to) != to {
+            return 5;
+        }
+        0
+    }
+}
+
+/// A hardware write breakpoint that signals its own thread. Not used by `record` yet.
+fn watch() -> Check {
+    let name = "tap: hardware watchpoint";
+    let word = 0u32;
+    // struct perf_event_attr, 128 bytes (PERF_ATTR_SIZE_VER7): type @0, size @4, sample_period @16, flags @40, bp_type @52,
+    // bp_addr @56, bp_len @64.
+    let mut attr = [0u64; 16];
+    const PERF_TYPE_BREAKPOINT: u64 = 5;
+    attr[0] = PERF_TYPE_BREAKPOINT | 128 << 32;
+    attr[2] = 1;
+    // disabled 0, exclude_kernel 5, exclude_hv 6, remove_on_exec 36, sigtrap 37
+    attr[5] = 1 | 1 << 5 | 1 << 6 | 1 << 36 | 1 << 37;
+    // HW_BREAKPOINT_W
+    attr[6] = 2 << 32;
+    attr[7] = &raw const word as u64;
+    attr[8] = 4;
+    // SAFETY: the attribute is as long as it says; the event stays disabled and is closed at once.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 8u64) };
+    if fd < 0 {
+        let e = io::Error::last_os_error();
+        return Check::info(name, "not available (not used yet)", &format!("perf_event_open: {e}"));
+    }
+    // SAFETY: a descriptor of ours.
+    unsafe { libc::close(fd as i32) };
+    Check::info(name, "available (not used yet)", "")
+}
+
+/// Runs `f` in a child and returns its exit status; a child that a signal ends is an error.
+fn in_child(f: fn() -> i32) -> io::Result<i32> {
+    // SAFETY: doctor has one thread, so the child may go on as a whole program; it leaves by _exit.
+    unsafe {
+        let pid = libc::fork();
+        match pid {
+            -1 => Err(io::Error::last_os_error()),
+            0 => libc::_exit(f()),
+            _ => {
+                let mut status = 0;
+                while libc::waitpid(pid, &mut status, 0) < 0 {
+                    let e = io::Error::last_os_error();
+                    if e.kind() != io::ErrorKind::Interrupted {
+                        return Err(e);
+                    }
+                }
+                if libc::WIFEXITED(status) {
+                    Ok(libc::WEXITSTATUS(status))
+                } else {
+                    Err(io::Error::other(format!("killed by signal {}", libc::WTERMSIG(status))))
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_reports_its_status_and_its_death() {
+        assert_eq!(in_child(|| 7).unwrap(), 7);
+        // SAFETY: ends the child.
+        let e = in_child(|| unsafe { libc::raise(libc::SIGKILL) }).unwrap_err();
+        assert_eq!(e.to_string(), "killed by signal 9");
+    }
+}

@@ -1,0 +1,45 @@
+//! `doorbell export`: a recording for other programs.
+
+use anyhow::Context;
+use insight::Recording;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Writes a recording in a form that other programs read.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  doorbell export --jsonl app.doorbell | jq -c 'select(.type == \"copy\")'
+  doorbell export --jsonl app.doorbell -o app.jsonl
+
+One JSON object a line; its `type` is `header`, `call`, `submission`, `copy`, `launch`, `channel` or `end`.")]
+pub struct Args {
+    /// JSON Lines: one object for each driver call, submission, copy and launch.
+    #[arg(long, required = true)]
+    jsonl: bool,
+    /// The recording.
+    file: PathBuf,
+    /// Write here instead of standard output (mode 0600).
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let recording = Recording::open(&self.file)?;
+        match &self.output {
+            None => report::table::to_stdout(|out| report::export::jsonl(&recording, out))?,
+            Some(path) => {
+                let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+                let mut out = BufWriter::new(file.with_context(|| format!("creating {}", path.display()))?);
+                report::export::jsonl(&recording, &mut out)
+                    .and_then(|()| Ok(out.flush()?))
+                    .with_context(|| format!("writing {}", path.display()))?;
+            }
+        }
+        crate::show::damage_of(&recording)
+    }
+}
