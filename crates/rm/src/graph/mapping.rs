@@ -26,10 +26,10 @@ impl ObjectGraph {
     /// A descriptor was duplicated; `new` is closed first if it was open.
     pub fn dup(&mut self, old: i32, new: i32) {
         self.now += 1;
-        let Some(&file) = self.fds.get(&old) else { return };
         if old == new || new < 0 {
             return;
         }
+        let Some(&file) = self.fds.get(&old) else { return self.drop_fd(new) };
         // Counted before the old meaning of `new` goes: both may be the same file.
         self.files[file].fds += 1;
         self.drop_fd(new);
