@@ -195,10 +195,11 @@ pub enum Call<'a> {
     UvmMapExternal(MapExternal),
     UvmUnmapExternal(uvm::GpuRange),
     UvmFree(uvm::Range),
-    /// UVM_ALLOC_SEMAPHORE_POOL: its range only.
+    /// UVM_ALLOC_SEMAPHORE_POOL: its range, and its status if the recording goes that far.
     UvmSemaphorePool {
         base: u64,
         length: u64,
+        status: Option<u32>,
     },
     /// Another UVM call, or one whose bytes were cut short.
     UvmOther {
@@ -267,10 +268,10 @@ impl<'a> Call<'a> {
             Call::UvmCreateExternalRange(c) | Call::UvmFree(c) => c.status,
             Call::UvmMapExternal(c) => c.status,
             Call::UvmUnmapExternal(c) => c.status,
+            Call::UvmSemaphorePool { status, .. } => return *status,
             Call::RegisterFd(_)
             | Call::CardInfo(_)
             | Call::CheckVersion(_)
-            | Call::UvmSemaphorePool { .. }
             | Call::UvmOther { .. }
             | Call::Other { .. }
             | Call::Foreign { .. } => return None,
@@ -430,9 +431,12 @@ fn parse_uvm(request: u64, arg: &[u8]) -> Option<Call<'_>> {
                 status: tail.status,
             })
         }
-        uvm::ALLOC_SEMAPHORE_POOL => {
-            Call::UvmSemaphorePool { base: u64::read(arg)?, length: u64::read(arg.get(8..)?)? }
-        }
+        // base@0, length@8, perGpuAttributes[256]@16, gpuAttributesCount@9232, rmStatus@9240
+        uvm::ALLOC_SEMAPHORE_POOL => Call::UvmSemaphorePool {
+            base: u64::read(arg)?,
+            length: u64::read(arg.get(8..)?)?,
+            status: arg.get(9240..).and_then(u32::read),
+        },
         _ => return None,
     })
 }
@@ -443,4 +447,115 @@ pub fn work_submit_token(c: &Control<'_>) -> Option<u32> {
         return None;
     }
     c.params::<control::WorkSubmitToken>().map(|t| t.token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::rm_request;
+    use crate::class;
+
+    fn bytes<T: Plain>(v: &T) -> Vec<u8> {
+        v.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn paths_name_their_files() {
+        for (path, kind) in [
+            ("/dev/nvidiactl", FileKind::Ctl),
+            ("/dev/nvidia-uvm", FileKind::Uvm),
+            ("/dev/nvidia-uvm-tools", FileKind::Node),
+            ("/dev/nvidia0", FileKind::Gpu(0)),
+            ("/dev/nvidia15", FileKind::Gpu(15)),
+            ("/dev/nvidia", FileKind::Node),
+            ("/dev/nvidia-modeset", FileKind::Node),
+            ("/dev/null", FileKind::Other),
+        ] {
+            assert_eq!(FileKind::of_path(path.as_bytes()), kind, "{path}");
+            assert_eq!(FileKind::from_raw(kind.to_raw()), kind);
+        }
+    }
+
+    #[test]
+    fn both_forms_of_alloc_mean_the_same() {
+        let p = abi::UsermodeAlloc { bar1: 1, privileged: 0 };
+        let (root, parent, new, class) = (1, 2, 3, class::HOPPER_USERMODE_A);
+        let short = bytes(&abi::Nvos21 { root, parent, new, class, params_size: 2, ..Default::default() });
+        let long = bytes(&abi::Nvos64 { root, parent, new, class, params_size: 2, ..Default::default() });
+        for (arg, is_long) in [(&short, false), (&long, true)] {
+            match Call::parse(FileKind::Ctl, rm_request(nr::ALLOC, arg.len()), arg, p.as_bytes()) {
+                Call::Alloc(a) => {
+                    assert_eq!((a.root, a.parent, a.new, a.class, a.params_size), (1, 2, 3, class, 2));
+                    assert_eq!((a.params::<abi::UsermodeAlloc>(), a.long), (Some(p), is_long));
+                    assert_eq!(a.params::<abi::DeviceAlloc>(), None);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn external_mappings_come_whole_or_short() {
+        let mut m = uvm::MapExternal {
+            base: 1 << 33,
+            length: 2 << 20,
+            offset: 0x1000,
+            gpu_count: 1,
+            ctl_fd: 3,
+            client: 4,
+            memory: 5,
+            ..Default::default()
+        };
+        m.gpus[0].uuid = [8; 16];
+        let whole = bytes(&m);
+        let mut short = whole[..60].to_vec();
+        short.extend_from_slice(&whole[9240..]);
+        assert_eq!(short.len(), uvm::MAP_EXTERNAL_SHORT_SIZE);
+        let parse = |arg| Call::parse(FileKind::Uvm, uvm::MAP_EXTERNAL_ALLOCATION, arg, &[]);
+        match parse(&whole) {
+            Call::UvmMapExternal(x) => {
+                assert_eq!((x.base, x.length, x.offset, x.memory), (1 << 33, 2 << 20, 0x1000, 5));
+                assert_eq!(x.gpu.uuid, [8; 16]);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(format!("{:?}", parse(&short)), format!("{:?}", parse(&whole)));
+        assert_eq!(parse(&short[..83]), Call::UvmOther { request: uvm::MAP_EXTERNAL_ALLOCATION });
+        assert_eq!(parse(&whole[..9263]), Call::UvmOther { request: uvm::MAP_EXTERNAL_ALLOCATION });
+    }
+
+    #[test]
+    fn calls_cut_short_keep_their_number() {
+        let arg = bytes(&abi::Nvos54::default());
+        let request = rm_request(nr::CONTROL, 32);
+        assert!(matches!(Call::parse(FileKind::Gpu(0), request, &arg, &[]), Call::Control(_)));
+        assert_eq!(Call::parse(FileKind::Gpu(0), request, &arg[..31], &[]), Call::Other { nr: nr::CONTROL, size: 32 });
+        assert_eq!(Call::parse(FileKind::Other, request, &arg, &[]), Call::Foreign { request });
+        assert_eq!(Call::parse(FileKind::Ctl, 0x5401, &arg, &[]), Call::Foreign { request: 0x5401 });
+    }
+
+    #[test]
+    fn success_needs_both_the_return_and_the_status() {
+        let mut f = abi::Nvos00::default();
+        for (ret, status, ok) in [(0, 0, true), (-1, 0, false), (0, 0x1b, false)] {
+            f.status = status;
+            let arg = bytes(&f);
+            assert_eq!(Call::parse(FileKind::Ctl, rm_request(nr::FREE, 16), &arg, &[]).succeeded(ret), ok);
+        }
+        let mut pool = vec![0; 9248];
+        assert!(Call::parse(FileKind::Uvm, uvm::ALLOC_SEMAPHORE_POOL, &pool, &[]).succeeded(0));
+        pool[9240] = 0x1f;
+        assert!(!Call::parse(FileKind::Uvm, uvm::ALLOC_SEMAPHORE_POOL, &pool, &[]).succeeded(0));
+        assert!(Call::parse(FileKind::Uvm, uvm::ALLOC_SEMAPHORE_POOL, &pool[..64], &[]).succeeded(0));
+    }
+
+    #[test]
+    fn only_cards_that_are_there_are_listed() {
+        let cards = [abi::CardInfo { valid: 1, gpu_id: 7, ..Default::default() }, abi::CardInfo::default()];
+        let arg = bytes(&cards);
+        match Call::parse(FileKind::Ctl, rm_request(nr::CARD_INFO, arg.len()), &arg[..100], &[]) {
+            Call::CardInfo(c) => assert_eq!(c.iter().map(|c| c.gpu_id).collect::<Vec<_>>(), [7]),
+            other => panic!("{other:?}"),
+        }
+    }
 }

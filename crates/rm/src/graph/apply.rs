@@ -87,7 +87,7 @@ impl ObjectGraph {
             Call::UvmCreateExternalRange(r) => {
                 self.ranges.insert(r.base, r.length);
             }
-            Call::UvmSemaphorePool { base, length } => {
+            Call::UvmSemaphorePool { base, length, .. } => {
                 self.ranges.insert(base, length);
                 let pool = External { backing: Backing::SemaphorePool, offset: 0, gpus: Vec::new() };
                 self.external.insert(base, length, pool);
