@@ -11,6 +11,9 @@ use crate::header::{Header, Kind, MaskOp};
 /// Methods below this byte offset are executed by the host itself, whatever the subchannel.
 pub const HOST_METHODS: u16 = 0x100;
 
+/// Bytes of method space: 12 bits of words. A sequence that reaches its end goes on at 0.
+const METHOD_SPACE: usize = 0x4000;
+
 /// Where writes go: a subchannel, and the class that answers there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
@@ -221,35 +224,61 @@ impl Decoder {
     fn piece<'a>(&mut self, words: &'a [u32], start: u32, sink: &mut impl FnMut(Item<'a>)) {
         let mut rest = words;
         let mut at = start;
-        loop {
-            if self.ended {
-                if !rest.is_empty() {
-                    sink(Item::Skipped { word_index: at, words: rest });
-                }
-                return;
-            }
-            if let Some(pending) = self.pending {
-                let (now, later) = rest.split_at(rest.len().min(usize::from(pending.count)));
-                self.data(pending, now, at, sink);
+        let mut pending = self.pending;
+        while !self.ended {
+            if let Some(sequence) = pending {
+                let (now, later) = rest.split_at(rest.len().min(usize::from(sequence.count)));
+                pending = self.data(sequence, now, at, sink);
                 rest = later;
                 at = at.wrapping_add(now.len() as u32);
-                if self.pending.is_some() {
-                    return;
-                }
             }
-            let Some((&word, later)) = rest.split_first() else { return };
+            let Some((&word, later)) = rest.split_first() else { break };
             rest = later;
-            self.header(word, at, sink);
+            let header_at = at;
             at = at.wrapping_add(1);
+            // Most words of most streams: an incrementing sequence of one engine's methods that ends in this segment. The general way gives the same.
+            if let Header::Methods { kind: Kind::Inc, subch, address, count } = Header::parse(word)
+                && let Some((now, later)) = rest.split_at_checked(usize::from(count))
+                && address >= HOST_METHODS
+                && usize::from(address) + 4 * now.len() <= METHOD_SPACE
+                && count > 0
+            {
+                self.increments(Kind::Inc, subch, address, now, at, sink);
+                rest = later;
+                at = at.wrapping_add(u32::from(count));
+                continue;
+            }
+            pending = self.header(word, header_at, sink);
+        }
+        self.pending = pending;
+        if !rest.is_empty() {
+            sink(Item::Skipped { word_index: at, words: rest });
+        }
+    }
+
+    /// Writes to the methods of one engine from `address` on.
+    #[inline]
+    fn increments<'a>(
+        &self,
+        kind: Kind,
+        subch: u8,
+        address: u16,
+        words: &[u32],
+        start: u32,
+        sink: &mut impl FnMut(Item<'a>),
+    ) {
+        let (target, host) = self.target(subch, address);
+        for ((&value, word_index), address) in words.iter().zip(start..).zip((address..).step_by(4)) {
+            sink(Item::Write(Write { word_index, target, address, value, kind, host }));
         }
     }
 
     #[inline]
-    fn header<'a>(&mut self, word: u32, word_index: u32, sink: &mut impl FnMut(Item<'a>)) {
+    fn header<'a>(&mut self, word: u32, word_index: u32, sink: &mut impl FnMut(Item<'a>)) -> Option<Pending> {
         match Header::parse(word) {
             Header::Methods { count: 0, .. } | Header::Nop => sink(Item::Nop { word_index, word }),
             Header::Methods { kind, subch, address, count } => {
-                self.pending = Some(Pending { kind, subch, address, count, first: true });
+                return Some(Pending { kind, subch, address, count, first: true });
             }
             Header::Immediate { subch, address, value } => {
                 let value = u32::from(value);
@@ -264,14 +293,21 @@ impl Decoder {
             }
             Header::Unknown(_) => sink(Item::Unknown { word_index, word }),
         }
+        None
     }
 
-    /// `words`: data of `pending`, not more than it wants.
+    /// `words`: data of `pending`, not more than it wants. Returns what is left of it.
     #[inline]
-    fn data<'a>(&mut self, pending: Pending, words: &'a [u32], start: u32, sink: &mut impl FnMut(Item<'a>)) {
+    fn data<'a>(
+        &mut self,
+        pending: Pending,
+        words: &'a [u32],
+        start: u32,
+        sink: &mut impl FnMut(Item<'a>),
+    ) -> Option<Pending> {
         let Pending { kind, subch, mut address, count, first } = pending;
         if words.is_empty() {
-            return;
+            return Some(pending);
         }
         let left = count.saturating_sub(words.len() as u16);
         let mut word_index = start;
@@ -281,20 +317,26 @@ impl Decoder {
             Kind::NonInc | Kind::OldNonInc | Kind::Immediate => 0,
         };
         let (single, run) = words.split_at(spread);
-        for &value in single {
-            self.set_object(subch, address, value);
-            let (target, host) = self.target(subch, address);
-            sink(Item::Write(Write { word_index, target, address, value, kind, host }));
-            word_index = word_index.wrapping_add(1);
-            // Method space is 16 KiB: 12 bits of words.
-            address = address.wrapping_add(4) & 0x3ffc;
+        if address >= HOST_METHODS && usize::from(address) + 4 * spread <= METHOD_SPACE {
+            // Nearly always: one engine's methods, one target.
+            self.increments(kind, subch, address, single, word_index, sink);
+            word_index = word_index.wrapping_add(spread as u32);
+            address = (usize::from(address) + 4 * spread) as u16 & (METHOD_SPACE as u16 - 4);
+        } else {
+            for &value in single {
+                self.set_object(subch, address, value);
+                let (target, host) = self.target(subch, address);
+                sink(Item::Write(Write { word_index, target, address, value, kind, host }));
+                word_index = word_index.wrapping_add(1);
+                address = address.wrapping_add(4) & (METHOD_SPACE as u16 - 4);
+            }
         }
         if let Some(&last) = run.last() {
             self.set_object(subch, address, last);
             let (target, host) = self.target(subch, address);
             sink(Item::Run(Run { word_index, target, address, words: run, kind, host }));
         }
-        self.pending = (left > 0).then_some(Pending { kind, subch, address, count: left, first: false });
+        (left > 0).then_some(Pending { kind, subch, address, count: left, first: false })
     }
 
     /// SET_OBJECT (offset 0, NVCLASS 15:0) says what is bound.

@@ -1,5 +1,6 @@
 //! Streams as the CUDA driver writes them, and what they mean.
 
+use proptest::prelude::*;
 use pushbuf::decode::Decoder;
 use pushbuf::encode::{Lines, Words, inline_dma, launch_dma};
 use pushbuf::ops::{
@@ -429,4 +430,68 @@ fn unbound_subchannels_are_taken_by_their_fixed_use_and_unknown_classes_of_a_fam
     let mut next = Channel { decoder: Decoder::new(0xc86f), engine: Engine::new() };
     next.decoder.bind_all(0xd0b5);
     assert_eq!(copies(&next.ops(&stream)).len(), 2);
+}
+
+proptest! {
+    /// What is encoded is what comes out: copies.
+    #[test]
+    fn copies_come_back(src in 0u64..1 << 57, dst in 0u64..1 << 57, bytes: u32, pipelined: bool, flush: bool, lines in prop::option::of(0u32..99), pitches: (u32, u32)) {
+        let kind = if pipelined { launch_dma::PIPELINED } else { launch_dma::NON_PIPELINED };
+        let launch = kind | launch_dma::PITCH | if flush { launch_dma::FLUSH } else { 0 };
+        let (src_pitch, dst_pitch) = pitches;
+        let got = ops(|w| match lines {
+            None => w.copy(4, src, dst, bytes, launch).unwrap(),
+            Some(lines) => w.copy_lines(4, Lines { src, dst, src_pitch, dst_pitch, bytes, lines }, launch).unwrap(),
+        });
+        let [copy] = copies(&got)[..] else { panic!("{got:?}") };
+        prop_assert_eq!((copy.src, copy.dst, copy.line_length, copy.flush), (src, dst, bytes, flush));
+        prop_assert_eq!(copy.transfer == Transfer::Pipelined, pipelined);
+        prop_assert_eq!((copy.line_count, copy.multi_line), (lines.unwrap_or(1), lines.is_some()));
+        if lines.is_some() {
+            prop_assert_eq!((copy.src_pitch, copy.dst_pitch), pitches);
+        }
+    }
+
+    /// Inline copies, with their data where the span says.
+    #[test]
+    fn inline_copies_come_back(dst in 0u64..1 << 57, data in prop::collection::vec(any::<u8>(), 1..300), nops in 0usize..5) {
+        let stream = words(|w| {
+            (0..nops).for_each(|_| w.nop().unwrap());
+            w.inline(1, dst, &data, inline_dma::PITCH).unwrap();
+        });
+        let got = Channel::new().ops(&stream);
+        let [inline] = inlines(&got)[..] else { panic!("{got:?}") };
+        prop_assert_eq!((inline.dst, inline.bytes(), inline.complete), (dst, data.len() as u64, true));
+        let span = inline.data.unwrap();
+        let bytes: Vec<u8> = stream[span.first.word as usize..=span.last.word as usize].iter().flat_map(|w| w.to_le_bytes()).collect();
+        prop_assert_eq!(&bytes[..data.len()], &data[..]);
+    }
+
+    /// Host semaphores of every operation.
+    #[test]
+    fn host_semaphores_come_back(address in 0u64..1 << 55, payload: u64, word: u32) {
+        let execute = Execute::parse(word);
+        let got = ops(|w| w.host_semaphore(0, address * 4, payload, execute).unwrap());
+        let [semaphore] = semaphores(&got)[..] else { panic!("{got:?}") };
+        prop_assert_eq!((semaphore.address, semaphore.operation, semaphore.wide), (address * 4, execute.operation, execute.wide));
+        prop_assert_eq!(semaphore.payload, if execute.wide { payload } else { payload & 0xffff_ffff });
+    }
+
+    /// QMDs that an inline copy carries, wherever in it they lie.
+    #[test]
+    fn launches_come_back(fields in prop::array::uniform32(any::<u32>()), before in 0usize..4, after in 0usize..200) {
+        let mut qmd = Qmd::new(QmdLayout::of(4, 0).unwrap());
+        qmd.set("GRID_WIDTH", fields[0].into()).unwrap();
+        qmd.set("PROGRAM_ADDRESS_LOWER", fields[1].into()).unwrap();
+        qmd.set("CORRELATION_ID", fields[2].into()).unwrap();
+        let mut bytes = vec![0xee; 256 * before];
+        bytes.extend(qmd.words().iter().flat_map(|w| w.to_le_bytes()));
+        bytes.extend(vec![0xdd; after]);
+        let got = ops(|w| {
+            w.inline(1, 0x4000, &bytes, 0x41).unwrap();
+            w.launch(1, 0x4000 + 256 * before as u64).unwrap();
+        });
+        prop_assert_eq!(launches(&got)[0].qmd, Some(qmd));
+        prop_assert_eq!(inlines(&got)[0].purpose, Purpose::Qmd);
+    }
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::inline::{self, Active, Recent};
-use super::{At, How, Launch, Op, Origin, Purpose, Semaphore, What, address, copy, family};
+use super::{At, How, Inline, Launch, Op, Origin, Purpose, Semaphore, What, address, copy, family};
 use crate::class::Family;
 use crate::decode::{Decoder, Item, Run, Target, Write};
 use crate::qmd::{MAX_WORDS, Qmd};
@@ -323,15 +323,17 @@ impl Engine {
     /// Says of the inline copies that are held what this launch shows.
     fn give_purpose(&mut self, qmd_address: u64, qmd: &Qmd) {
         let qmd_end = qmd_address.saturating_add(4 * qmd.words().len() as u64);
-        let constants = qmd.constant_buffer(0);
+        let touches =
+            |inline: &Inline, from: u64, to: u64| inline.dst < to && from < inline.dst.saturating_add(inline.bytes());
+        // Looked up only if there is another inline copy to tell.
+        let mut constants = None;
         for op in &mut self.held {
             let What::Inline(inline) = &mut op.what else { continue };
-            let end = inline.dst.saturating_add(inline.bytes());
-            let overlaps = |from: u64, to: u64| inline.dst < to && from < end;
-            if overlaps(qmd_address, qmd_end) {
+            if touches(inline, qmd_address, qmd_end) {
                 inline.purpose = Purpose::Qmd;
             } else if inline.purpose == Purpose::Data
-                && constants.is_some_and(|c| overlaps(c.address, c.address.saturating_add(u64::from(c.bytes))))
+                && let Some(c) = constants.get_or_insert_with(|| qmd.constant_buffer(0))
+                && touches(inline, c.address, c.address.saturating_add(u64::from(c.bytes)))
             {
                 inline.purpose = Purpose::Constants;
             }
