@@ -27,7 +27,7 @@ pub const CREATE_EXTERNAL_RANGE: u64 = 73;
 pub const MAP_EXTERNAL_SPARSE: u64 = 74;
 pub const MM_INITIALIZE: u64 = 75;
 
-/// Bytes of UVM_MAP_EXTERNAL_ALLOCATION_PARAMS: base@0, length@8, offset@16, perGpuAttributes[256] of 36 bytes@24,
+/// Bytes of UVM_MAP_EXTERNAL_ALLOCATION_PARAMS: base@0, length@8, offset@16, 256 perGpuAttributes of 36 bytes@24,
 /// gpuAttributesCount@9240, rmCtrlFd@9248, hClient@9252, hMemory@9256, rmStatus@9260.
 pub const MAP_EXTERNAL_SIZE: usize = 9264;
 /// In a recording: bytes 0..60 (one GPU's attributes) and 9240..9264 of it.

@@ -8,7 +8,10 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::RawFd;
 
-/// Issues an RM ioctl with `arg` as its struct; repeats it when a signal or a lock interrupts.
+/// How often a call is repeated that the driver answers with EAGAIN (it is busy), before that is an error.
+const BUSY_TRIES: u32 = 10_000;
+
+/// Issues an RM ioctl with `arg` as its struct; repeats it when a signal interrupts or the driver is busy.
 ///
 /// # Safety
 /// The pointers inside `arg` are what call `nr` takes, and live until it returns.
@@ -21,11 +24,13 @@ unsafe fn rm<T: Plain>(
     subject: Subject,
 ) -> Result<(), RmError> {
     let request = abi::rm_request(nr, size_of::<T>());
+    let mut busy = 0;
     loop {
         // SAFETY: `arg` has the size that the request declares; its inner pointers are the caller's promise.
         match unsafe { driver.ioctl(fd, request, (arg as *mut T).cast::<c_void>()) } {
             Ok(()) => return Ok(()),
-            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && busy < BUSY_TRIES => busy += 1,
             Err(source) => return Err(RmError::Io { operation, subject, source }),
         }
     }
@@ -36,6 +41,7 @@ fn check(status: u32, operation: &'static str, subject: Subject) -> Result<(), R
 }
 
 /// RM_ALLOC with parameters as bytes (none: empty). `new` 0 lets the driver choose the handle. Returns the handle.
+/// Class 0x71 is refused: its parameters name pages of the program, so it is [`alloc_user_pages`]'s, which is unsafe.
 pub fn alloc_bytes(
     driver: &dyn Driver,
     fd: RawFd,
@@ -46,6 +52,9 @@ pub fn alloc_bytes(
     params: &mut [u8],
 ) -> Result<u32, RmError> {
     let (operation, subject) = ("RM_ALLOC", Subject::Class(class));
+    if class == class::NV01_MEMORY_SYSTEM_OS_DESCRIPTOR {
+        return Err(RmError::Io { operation, subject, source: io::ErrorKind::InvalidInput.into() });
+    }
     let address = if params.is_empty() { 0 } else { params.as_mut_ptr() as u64 };
     let mut a = abi::Nvos64 {
         root: client,

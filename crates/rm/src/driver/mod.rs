@@ -2,7 +2,7 @@
 //!
 //! [`Driver`] is the five system calls that the driver needs. [`Libc`] makes them through libc's exported functions, so
 //! that libraries preloaded into the process see them; a software GPU implements the trait in the same process.
-//! The functions in [`calls`] look at both the ioctl's return and the status inside, and name what failed.
+//! The functions [`alloc`] to [`uvm_call`] look at both the ioctl's return and the status inside, and name what failed.
 
 mod calls;
 mod error;

@@ -74,19 +74,21 @@ impl ObjectGraph {
             return;
         }
         let pieces = self.cpu.cut(old, old_len);
-        self.cut_cpu(new, new_len);
-        for (start, len, m) in pieces {
+        let covered = self.cpu.cut(new, new_len);
+        for (start, len, m) in &pieces {
             let at = start - old;
             if at >= new_len {
-                self.release_if_gone(m.file);
                 continue;
             }
             // The last piece grows with the mapping, and all are cut at its new end.
-            let len = if at + len == old_len { new_len - at } else { len.min(new_len - at) };
-            match new.checked_add(at) {
-                Some(start) => self.insert_cpu(start, len, m),
-                None => self.release_if_gone(m.file),
+            let len = if at + len == old_len { new_len - at } else { (*len).min(new_len - at) };
+            if let Some(start) = new.checked_add(at) {
+                self.insert_cpu(start, len, *m);
             }
+        }
+        // Only now: a file whose mapping is on its way has not lost it.
+        for (_, _, m) in pieces.into_iter().chain(covered) {
+            self.release_if_gone(m.file);
         }
     }
 

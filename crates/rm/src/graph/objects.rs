@@ -176,7 +176,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Runlist of its doorbell: bits 22:16 of the token (Ampere, Ada, Hopper).
+    /// Runlist of its doorbell: bits 22:16 of the token, from Ampere on; Volta and Turing leave them 0.
     pub fn runlist(&self) -> Option<u32> {
         self.token.map(|t| (t >> 16) & 0x7f)
     }

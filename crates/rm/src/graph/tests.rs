@@ -385,6 +385,22 @@ fn the_last_close_of_a_file_frees_its_clients() {
 }
 
 #[test]
+fn a_mapping_that_moves_keeps_its_file_open() {
+    let mut p = cuda_context();
+    let m = abi::Nvos33Fd { client: CLIENT, memory: PUSH, fd: CTL, length: 0x1000, ..Default::default() };
+    p.rm(nr::MAP_MEMORY, &m, &[]);
+    for addr in [0x3333_0000, 0x3334_0000] {
+        p.g.mmap(MmapRecord { addr, len: 0x1000, fd: CTL, ..Default::default() });
+    }
+    p.g.close(CTL);
+    // Onto the other mapping of the same file: for a moment neither is listed.
+    p.g.mremap(0x3333_0000, 0x1000, 0x3334_0000, 0x1000);
+    assert!(p.g.object(CLIENT, DEVICE).is_some());
+    p.g.munmap(0x3334_0000, 0x1000);
+    assert!(p.g.object(CLIENT, DEVICE).is_none());
+}
+
+#[test]
 fn failed_calls_change_nothing() {
     let mut p = cuda_context();
     let before =
