@@ -86,7 +86,9 @@ mod tests {
     use tape::event::RingBody;
 
     fn sub(seq: u64, tsc: u64) -> Box<Submission> {
-        Box::new(Submission { tsc, ring: Some(RingBody { seq, ..Default::default() }), ..Default::default() })
+        let mut s = Box::new(Submission::default());
+        (s.tsc, s.ring) = (tsc, Some(RingBody { seq, ..Default::default() }));
+        s
     }
 
     fn seqs(out: &[Box<Submission>]) -> Vec<u64> {
