@@ -1,0 +1,308 @@
+//! A device: files, client, device and sub-device objects, usermode pages, UVM.
+
+use crate::error::Error;
+use rm::abi::{Abi, CardInfo, DeviceAlloc, SubdeviceAlloc, UsermodeAlloc, uvm};
+use rm::class;
+use rm::driver::{self, Driver};
+use std::ffi::CString;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What the software GPU puts into CARD_INFO's `dev_name`, where real drivers have nothing.
+pub const SOFTGPU_MARKER: &[u8] = b"softgpu";
+
+/// Length of a usermode mapping.
+const USERMODE_SIZE: usize = 0x10000;
+/// TIME_0 and TIME_1 of a usermode page (class 0xC361 and later).
+const TIME_0: usize = 0x80;
+const TIME_1: usize = 0x84;
+
+/// Which of the two usermode mappings a channel rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bar {
+    /// Class 0xC661 without parameters.
+    #[default]
+    Bar0,
+    /// With `bBar1Mapping`: what libcuda rings on Hopper.
+    Bar1,
+}
+
+/// How a device is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceOptions {
+    allow_real: bool,
+}
+
+impl DeviceOptions {
+    /// Real hardware is refused unless this says otherwise: a GPU belongs to somebody.
+    pub fn allow_real(mut self, allow: bool) -> Self {
+        self.allow_real = allow;
+        self
+    }
+
+    pub fn open(self, driver: Arc<dyn Driver>, index: usize) -> Result<Arc<Device>, Error> {
+        Device::open_with(driver, index, self)
+    }
+}
+
+/// A usermode object and its mapping.
+#[derive(Debug)]
+struct Usermode {
+    page: *mut u8,
+    fd: RawFd,
+}
+
+/// One GPU, opened. Address spaces and channels keep it open.
+pub struct Device {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) abi: Abi,
+    version: String,
+    pub(crate) ctl: RawFd,
+    pub(crate) uvm: RawFd,
+    pub(crate) client: u32,
+    pub(crate) device: u32,
+    subdevice: u32,
+    pub(crate) uuid: [u8; 16],
+    card: CardInfo,
+    usermode: [Usermode; 2],
+    classes: Vec<u32>,
+    soft: bool,
+    /// Files to close, last opened first.
+    files: Vec<RawFd>,
+}
+
+// SAFETY: the raw pointers are usermode pages that live as long as the device and are only touched by volatile accesses,
+// which the hardware takes from any thread.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("gpu_id", &self.card.gpu_id).field("soft", &self.soft).finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// Opens GPU `index`; a real one is refused.
+    pub fn open(driver: Arc<dyn Driver>, index: usize) -> Result<Arc<Device>, Error> {
+        DeviceOptions::default().open(driver, index)
+    }
+
+    fn open_with(driver: Arc<dyn Driver>, index: usize, options: DeviceOptions) -> Result<Arc<Device>, Error> {
+        let mut files = Files { driver: driver.clone(), open: Vec::new() };
+        let ctl = files.open("/dev/nvidiactl")?;
+        let version = driver::driver_version(&*driver, ctl)?;
+        let abi = Abi::for_version(&version)?;
+        let cards = driver::card_info(&*driver, ctl)?;
+        let card = *cards.get(index).ok_or(Error::NoDevice { index, count: cards.len() })?;
+        let soft = card.dev_name.starts_with(SOFTGPU_MARKER);
+        if !soft && !options.allow_real {
+            return Err(Error::RealHardware { index });
+        }
+        let node = format!("/dev/nvidia{}", card.minor);
+        let gpu = files.open(&node)?;
+        driver::register_fd(&*driver, gpu, ctl)?;
+        let client = driver::alloc_client(&*driver, ctl)?;
+        // From here on closing the control file frees the client and all that is in it.
+        let mut id = rm::abi::control::GpuIdInfo { gpu_id: card.gpu_id, ..Default::default() };
+        // SAFETY: the parameters hold no pointers.
+        unsafe { driver::control(&*driver, ctl, client, client, rm::abi::control::GPU_ID_INFO_V2, &mut id)? };
+        let mut params = DeviceAlloc { device_id: id.device_instance, client_share: client, ..Default::default() };
+        let device = driver::alloc(&*driver, ctl, client, client, 0, class::NV01_DEVICE_0, &mut params)?;
+        let mut params = SubdeviceAlloc::default();
+        let subdevice = driver::alloc(&*driver, ctl, client, device, 0, class::NV20_SUBDEVICE_0, &mut params)?;
+        let classes = driver::class_list(&*driver, ctl, client, device)?;
+        if !classes.contains(&class::HOPPER_USERMODE_A) {
+            return Err(Error::NoClass(class::HOPPER_USERMODE_A));
+        }
+        let uuid = driver::gpu_uuid(&*driver, ctl, client, subdevice)?;
+        let uvm = files.open("/dev/nvidia-uvm")?;
+        register_with_uvm(&*driver, &abi, uvm, uuid)?;
+        let usermode = [
+            map_usermode(&mut files, &node, ctl, client, subdevice, Bar::Bar0)?,
+            map_usermode(&mut files, &node, ctl, client, subdevice, Bar::Bar1)?,
+        ];
+        let files = std::mem::take(&mut files.open);
+        Ok(Arc::new(Device {
+            driver,
+            abi,
+            version,
+            ctl,
+            uvm,
+            client,
+            device,
+            subdevice,
+            uuid,
+            card,
+            usermode,
+            classes,
+            soft,
+            files,
+        }))
+    }
+
+    /// True for the software GPU.
+    pub fn is_soft(&self) -> bool {
+        self.soft
+    }
+
+    pub fn card(&self) -> &CardInfo {
+        &self.card
+    }
+
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    pub fn driver_version(&self) -> &str {
+        &self.version
+    }
+
+    pub fn has_class(&self, class: u32) -> bool {
+        self.classes.contains(&class)
+    }
+
+    /// The GPU's own clock.
+    pub fn clock(self: &Arc<Self>) -> Clock {
+        Clock { device: self.clone() }
+    }
+
+    /// The usermode page of a BAR; its doorbell is at +0x90.
+    pub(crate) fn usermode(&self, bar: Bar) -> *mut u8 {
+        self.usermode[bar as usize].page
+    }
+
+    /// Opens one of the device's nodes afresh: one file, one mapping.
+    pub(crate) fn open_node(&self, video: bool) -> Result<RawFd, Error> {
+        let path = if video { format!("/dev/nvidia{}", self.card.minor) } else { "/dev/nvidiactl".into() };
+        let fd = open(&*self.driver, &path)?;
+        if video && let Err(error) = driver::register_fd(&*self.driver, fd, self.ctl) {
+            let _ = self.driver.close(fd);
+            return Err(error.into());
+        }
+        Ok(fd)
+    }
+
+    pub(crate) fn alloc<T: rm::abi::Plain>(&self, parent: u32, class: u32, params: &mut T) -> Result<u32, Error> {
+        Ok(driver::alloc(&*self.driver, self.ctl, self.client, parent, 0, class, params)?)
+    }
+
+    /// Frees an object; the rest of the tree stays whatever the answer.
+    pub(crate) fn free(&self, parent: u32, object: u32) {
+        let _ = driver::free(&*self.driver, self.ctl, self.client, parent, object);
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        for usermode in &self.usermode {
+            // SAFETY: our own mapping; channels that ring it keep the device alive.
+            let _ = unsafe { self.driver.munmap(usermode.page.cast(), USERMODE_SIZE) };
+            let _ = self.driver.close(usermode.fd);
+        }
+        self.free(self.device, self.subdevice);
+        self.free(self.client, self.client);
+        for fd in self.files.drain(..).rev() {
+            let _ = self.driver.close(fd);
+        }
+    }
+}
+
+/// Files that are closed unless a device takes them over.
+struct Files {
+    driver: Arc<dyn Driver>,
+    open: Vec<RawFd>,
+}
+
+impl Files {
+    fn open(&mut self, path: &str) -> Result<RawFd, Error> {
+        let fd = open(&*self.driver, path)?;
+        self.open.push(fd);
+        Ok(fd)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for fd in self.open.drain(..).rev() {
+            let _ = self.driver.close(fd);
+        }
+    }
+}
+
+fn open(driver: &dyn Driver, path: &str) -> Result<RawFd, Error> {
+    let c = CString::new(path).map_err(|e| Error::Open { path: path.into(), source: e.into() })?;
+    driver.open(&c).map_err(|source| Error::Open { path: path.into(), source })
+}
+
+fn register_with_uvm(driver: &dyn Driver, abi: &Abi, fd: RawFd, uuid: [u8; 16]) -> Result<(), Error> {
+    // SAFETY: each struct is its request's.
+    unsafe {
+        driver::uvm_call(driver, abi, fd, uvm::INITIALIZE, &mut uvm::Initialize::default())?;
+        let mut gpu = uvm::RegisterGpu { uuid, ctl_fd: -1, ..Default::default() };
+        driver::uvm_call(driver, abi, fd, uvm::REGISTER_GPU, &mut gpu)?;
+    }
+    Ok(())
+}
+
+fn map_usermode(
+    files: &mut Files,
+    node: &str,
+    ctl: RawFd,
+    client: u32,
+    subdevice: u32,
+    bar: Bar,
+) -> Result<Usermode, Error> {
+    let driver = files.driver.clone();
+    let class = class::HOPPER_USERMODE_A;
+    let object = match bar {
+        Bar::Bar0 => driver::alloc_bytes(&*driver, ctl, client, subdevice, 0, class, &mut [])?,
+        Bar::Bar1 => {
+            let mut params = UsermodeAlloc { bar1: 1, privileged: 0 };
+            driver::alloc(&*driver, ctl, client, subdevice, 0, class, &mut params)?
+        }
+    };
+    let fd = open(&*driver, node)?;
+    let map = || -> Result<*mut u8, Error> {
+        driver::register_fd(&*driver, fd, ctl)?;
+        driver::map_memory(&*driver, ctl, client, subdevice, object, 0, USERMODE_SIZE as u64, 0, fd)?;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let page = unsafe { driver.mmap(std::ptr::null_mut(), USERMODE_SIZE, prot, libc::MAP_SHARED, fd, 0) };
+        page.map(|page| page.cast()).map_err(|source| Error::Map {
+            what: "a usermode page",
+            length: USERMODE_SIZE as u64,
+            source,
+        })
+    };
+    match map() {
+        Ok(page) => Ok(Usermode { page, fd }),
+        Err(error) => {
+            let _ = driver.close(fd);
+            Err(error)
+        }
+    }
+}
+
+/// The GPU's nanosecond clock, read through the usermode page. Documented steps: 32 ns.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    device: Arc<Device>,
+}
+
+impl Clock {
+    /// Nanoseconds. Three loads from the device: TIME_1, TIME_0, TIME_1 again.
+    pub fn now(&self) -> u64 {
+        let page = self.device.usermode(Bar::Bar0);
+        // SAFETY: the page is mapped as long as the device lives, and both registers lie within it.
+        let read = |offset: usize| unsafe { (*page.add(offset).cast::<AtomicU32>()).load(Ordering::Relaxed) };
+        loop {
+            let (hi, lo, again) = (read(TIME_1), read(TIME_0), read(TIME_1));
+            if hi == again {
+                return u64::from(hi) << 32 | u64::from(lo);
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The one instruction that tells the GPU.
+//!
+//! Two sites, each alone in a function of its own, in the shapes that a tap meets: libcuda's (`mov %ecx,(%rax)`, two bytes,
+//! then `jmp rel32` and a nine-byte nop up to the next 16-byte boundary, 580.159.04), and a store with a 32-bit
+//! displacement, long enough to be replaced by itself.
+
+use std::arch::naked_asm;
+
+/// Which store instruction rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Site {
+    /// `mov %ecx,(%rax)`, as libcuda has it.
+    #[default]
+    Libcuda,
+    /// `mov %esi,0x90(%rdi)` with a 32-bit displacement, six bytes.
+    Displacement,
+}
+
+/// Byte offset of the doorbell in a usermode page (class 0xC361 and later +0x90).
+pub const DOORBELL: usize = 0x90;
+
+/// Rings: stores `token` at +0x90 of the usermode page.
+///
+/// # Safety
+/// `page` is a mapped usermode page.
+#[inline]
+pub unsafe fn ring(site: Site, page: *mut u8, token: u32) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match site {
+            Site::Libcuda => store_libcuda(page.add(DOORBELL), token),
+            Site::Displacement => store_displacement(page, token),
+        }
+    }
+}
+
+/// Stores `token` (esi) at `address` (rdi).
+#[unsafe(naked)]
+unsafe extern "sysv64" fn store_libcuda(address: *mut u8, token: u32) {
+    naked_asm!(
+        "mov rax, rdi",
+        "mov ecx, esi",
+        ".p2align 4",
+        // The store, seven bytes with the jump, and the padding to the boundary.
+        "mov dword ptr [rax], ecx",
+        ".byte 0xe9",
+        ".long 2f - . - 4",
+        ".byte 0x66, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00",
+        "2:",
+        "ret",
+    )
+}
+
+/// Stores `token` (esi) at +0x90 of `page` (rdi).
+#[unsafe(naked)]
+unsafe extern "sysv64" fn store_displacement(page: *mut u8, token: u32) {
+    naked_asm!(
+        ".p2align 4",
+        // mov dword ptr [rdi + 0x90], esi with a disp32
+        ".byte 0x89, 0xb7, 0x90, 0x00, 0x00, 0x00",
+        "ret",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sites_store_the_token_at_0x90() {
+        for site in [Site::Libcuda, Site::Displacement] {
+            let mut page = [0u8; 0x100];
+            // SAFETY: 0x90 + 4 bytes lie within the array.
+            unsafe { ring(site, page.as_mut_ptr(), 0x0003_0016) };
+            assert_eq!(&page[0x90..0x94], &[0x16, 0, 3, 0]);
+            assert!(page[..0x90].iter().chain(&page[0x94..]).all(|&b| b == 0));
+        }
+    }
+
+    #[test]
+    fn the_first_site_has_libcudas_shape() {
+        // SAFETY: 64 bytes of our own code.
+        let code = unsafe { std::slice::from_raw_parts(store_libcuda as *const u8, 64) };
+        let at = code.windows(3).position(|w| w == [0x89, 0x08, 0xe9]).expect("the store and the jump");
+        assert_eq!((store_libcuda as *const () as usize + at) % 16, 0);
+        assert_eq!(&code[at + 7..at + 16], &[0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]);
+        let jump = i32::from_le_bytes(code[at + 3..at + 7].try_into().unwrap());
+        assert_eq!(code[at + 7 + jump as usize], 0xc3, "the jump leads to the ret");
+    }
+}

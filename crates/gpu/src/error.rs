@@ -1,0 +1,46 @@
+//! What can go wrong, by name.
+
+use crate::validate::Invalid;
+use rm::driver::RmError;
+use std::io;
+use std::time::Duration;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Driver(#[from] RmError),
+    #[error("{path}: {source}")]
+    Open { path: String, source: io::Error },
+    #[error("mmap of {what}, {length:#x} bytes: {source}")]
+    Map { what: &'static str, length: u64, source: io::Error },
+    #[error("there is no GPU {index}; the driver counts {count}")]
+    NoDevice { index: usize, count: usize },
+    #[error("GPU {index} is real hardware, which this session may not use; DeviceOptions::allow_real insists")]
+    RealHardware { index: usize },
+    #[error(transparent)]
+    UnknownDriver(#[from] rm::abi::UnknownDriver),
+    #[error("the GPU has no class {0:#06x}")]
+    NoClass(u32),
+    #[error("no free range of {length:#x} bytes in the address space")]
+    NoAddresses { length: u64 },
+    #[error("a length of {0:#x} bytes is no length for memory")]
+    Length(u64),
+    #[error("no room for another ring: {0} channels of this address space live")]
+    TooManyChannels(usize),
+    #[error("a ring of {0} entries: 2 to 1024 fit, a power of two")]
+    Entries(u32),
+    #[error(transparent)]
+    Encode(#[from] pushbuf::encode::Error),
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    #[error("something that the pushbuffer names was unmapped since it was validated")]
+    Stale,
+    #[error("the pushbuffer was validated for another channel")]
+    OtherChannel,
+    #[error("the ring is full: {0} entries are in flight")]
+    RingFull(u32),
+    #[error("semaphore did not reach {wanted} within {after:?}; it holds {found}")]
+    Timeout { wanted: u32, found: u32, after: Duration },
+    #[error("the channel was killed by error {0} (Xid)")]
+    ChannelKilled(u32),
+}

@@ -1,0 +1,218 @@
+//! Pushbuffers: words in GPU memory, written by typed calls, validated, then submitted as often as one likes.
+//!
+//! The type says what state it is in: [`Pushbuffer`] can be written, [`Validated`] can be submitted, and nothing is both.
+
+use crate::channel::{Channel, Engine};
+use crate::error::Error;
+use crate::memory::{AddressSpace, Memory};
+use crate::semaphore::Semaphore;
+use crate::validate;
+use pushbuf::encode::{Lines, Words, inline_dma, launch_dma};
+use pushbuf::gpfifo::Entry;
+use pushbuf::semaphore::{Execute, Operation};
+use std::sync::Arc;
+
+/// Subchannels: fixed on the graphics engine, free on copy engines.
+const COMPUTE: u8 = 1;
+const COPY: u8 = 4;
+
+/// The memory of one pushbuffer.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    memory: Arc<Memory>,
+}
+
+/// A pushbuffer that is being written.
+#[derive(Debug)]
+pub struct Pushbuffer {
+    segment: Arc<Segment>,
+    capacity: usize,
+    len: usize,
+}
+
+/// A pushbuffer that a channel takes.
+#[derive(Debug)]
+pub struct Validated {
+    segment: Arc<Segment>,
+    capacity: usize,
+    len: usize,
+    engine: Engine,
+    generation: u64,
+}
+
+impl Pushbuffer {
+    /// Room for `dwords` words, in host memory.
+    pub fn new(space: &Arc<AddressSpace>, dwords: usize) -> Result<Pushbuffer, Error> {
+        let memory = space.alloc_host(dwords as u64 * 4)?;
+        Ok(Pushbuffer { segment: Arc::new(Segment { memory }), capacity: dwords, len: 0 })
+    }
+
+    /// Words written.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Forgets what was written.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    fn write<T>(
+        &mut self,
+        write: impl FnOnce(&mut Words<'_>) -> Result<T, pushbuf::encode::Error>,
+    ) -> Result<&mut Self, Error> {
+        // SAFETY: the segment's memory is mapped, at least `capacity` words long, and no channel reads it: a segment in
+        // flight belongs to a `Validated`, never to a `Pushbuffer`.
+        let buffer =
+            unsafe { std::slice::from_raw_parts_mut(self.segment.memory.as_ptr().cast::<u32>(), self.capacity) };
+        let mut words = Words::new(&mut buffer[self.len..]);
+        write(&mut words)?;
+        self.len += words.len();
+        Ok(self)
+    }
+
+    /// Anything: the validator decides.
+    pub fn raw(&mut self, words: &[u32]) -> Result<&mut Self, Error> {
+        self.write(|w| w.raw(words))
+    }
+
+    /// SET_OBJECT.
+    pub fn set_object(&mut self, subch: u8, class: u32) -> Result<&mut Self, Error> {
+        self.write(|w| w.set_object(subch, class))
+    }
+
+    /// A copy by the copy engine, after those before it (NON_PIPELINED).
+    pub fn copy(&mut self, dst: u64, src: u64, bytes: u32) -> Result<&mut Self, Error> {
+        self.write(|w| w.copy(COPY, src, dst, bytes, launch_dma::NON_PIPELINED | launch_dma::PITCH))
+    }
+
+    /// A copy that may overlap those before it.
+    pub fn copy_pipelined(&mut self, dst: u64, src: u64, bytes: u32) -> Result<&mut Self, Error> {
+        self.write(|w| w.copy(COPY, src, dst, bytes, launch_dma::PIPELINED | launch_dma::PITCH))
+    }
+
+    /// Lines of a pitched image.
+    pub fn copy_lines(&mut self, lines: Lines) -> Result<&mut Self, Error> {
+        self.write(|w| w.copy_lines(COPY, lines, launch_dma::NON_PIPELINED | launch_dma::PITCH))
+    }
+
+    /// `elements` words of `value`.
+    pub fn fill(&mut self, dst: u64, value: u32, elements: u32) -> Result<&mut Self, Error> {
+        self.write(|w| w.fill(COPY, dst, value, elements, launch_dma::NON_PIPELINED | launch_dma::PITCH))
+    }
+
+    /// A release by the copy engine with a timestamp, when the copies before are done.
+    pub fn copy_release(&mut self, semaphore: &Semaphore, payload: u32) -> Result<&mut Self, Error> {
+        self.write(|w| w.copy_release(COPY, semaphore.va(), payload, true))
+    }
+
+    /// Data in the command stream itself, by the compute class.
+    pub fn inline(&mut self, dst: u64, data: &[u8]) -> Result<&mut Self, Error> {
+        self.write(|w| w.inline(COMPUTE, dst, data, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR))
+    }
+
+    /// A release by the host with a timestamp, when the engine is idle.
+    pub fn host_release(&mut self, semaphore: &Semaphore, payload: u32) -> Result<&mut Self, Error> {
+        self.write(|w| w.host_release(0, semaphore.va(), payload, true))
+    }
+
+    /// The channel waits until the semaphore holds `payload`.
+    pub fn host_acquire(&mut self, semaphore: &Semaphore, payload: u32) -> Result<&mut Self, Error> {
+        let acquire = Execute { operation: Operation::Acquire, switch_tsg: true, ..Execute::RELEASE };
+        self.write(|w| w.host_semaphore(0, semaphore.va(), payload.into(), acquire))
+    }
+
+    /// Launches the QMD at `qmd`: on the software GPU only, for what a kernel touches cannot be validated.
+    pub fn launch(&mut self, qmd: u64) -> Result<&mut Self, Error> {
+        self.write(|w| w.launch(COMPUTE, qmd))
+    }
+
+    /// The words, for who wants to look.
+    pub fn words(&self) -> Vec<u32> {
+        self.segment.words(self.len)
+    }
+
+    /// Checks every word against what `channel` may do. Nothing is submitted without.
+    pub fn validate(self, channel: &Channel) -> Result<Validated, Error> {
+        // Before the check: what is unmapped meanwhile makes the result stale.
+        let generation = channel.space().generation();
+        if !Arc::ptr_eq(self.segment.memory.space(), channel.space()) {
+            return Err(Error::OtherChannel);
+        }
+        validate::check(&self.words(), &channel.rules())?;
+        let Pushbuffer { segment, capacity, len } = self;
+        Ok(Validated { segment, capacity, len, engine: channel.engine(), generation })
+    }
+}
+
+impl Segment {
+    fn words(&self, len: usize) -> Vec<u32> {
+        // SAFETY: mapped, and at least `len` words were written.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast::<u32>(), len) }.to_vec()
+    }
+}
+
+impl Validated {
+    /// Words.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// GPU address of the first word.
+    pub fn va(&self) -> u64 {
+        self.segment.memory.va()
+    }
+
+    pub fn words(&self) -> Vec<u32> {
+        self.segment.words(self.len)
+    }
+
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    pub(crate) fn entry(&self) -> Entry {
+        // The address lies below 2^40 and the length was bounded when the segment was made.
+        Entry::segment(self.va(), self.len as u32).unwrap_or(Entry::parse(0))
+    }
+
+    /// What a submission has to check: the channel's kind, and that nothing was unmapped.
+    pub(crate) fn check(&self, channel: &Channel) -> Result<(), Error> {
+        let same_kind = matches!(
+            (self.engine, channel.engine()),
+            (Engine::Graphics, Engine::Graphics) | (Engine::Copy(_), Engine::Copy(_))
+        );
+        if !same_kind || !Arc::ptr_eq(self.segment.memory.space(), channel.space()) {
+            return Err(Error::OtherChannel);
+        }
+        if self.generation != channel.space().generation() {
+            return Err(Error::Stale);
+        }
+        Ok(())
+    }
+
+    /// Checks again after something was unmapped.
+    pub fn revalidate(&mut self, channel: &Channel) -> Result<(), Error> {
+        let generation = channel.space().generation();
+        validate::check(&self.words(), &channel.rules())?;
+        self.generation = generation;
+        self.engine = channel.engine();
+        Ok(())
+    }
+
+    /// The memory, to be written anew; `Err` with itself while a channel may still read it.
+    pub fn reuse(mut self) -> Result<Pushbuffer, Validated> {
+        if Arc::get_mut(&mut self.segment).is_none() {
+            return Err(self);
+        }
+        Ok(Pushbuffer { segment: self.segment, capacity: self.capacity, len: 0 })
+    }
+}
