@@ -13,6 +13,11 @@ pub fn count(n: u64) -> String {
     out
 }
 
+/// A count with its noun: `1 program`, `2,000 programs`.
+pub fn of(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
 /// Bytes with a binary unit; exact where the unit divides them, else three digits.
 pub fn bytes(n: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

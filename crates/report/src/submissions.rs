@@ -1,12 +1,15 @@
 //! Every submission with its decoded commands.
 
-use crate::number::seconds;
+use crate::launches::extent;
+use crate::number::{bytes, seconds};
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json};
 use insight::rows::Clock;
+use insight::summary::Shape;
 use insight::walk::{At, Filter, Segment, Sink, walk};
 use insight::{Place, Recording};
 use pushbuf::decode::{Item, Target};
+use pushbuf::ops::{Op, Purpose, What};
 use pushbuf::text::{ClassName, MethodName};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -138,11 +141,43 @@ impl Sink for Text<'_> {
         self.keep(r);
     }
 
+    fn op(&mut self, at: &At<'_>, op: &Op) {
+        if self.skips(at) {
+            return;
+        }
+        if let Some(text) = meaning(at, op) {
+            let r = writeln!(self.out, "    {}", self.style.bold(&format!("= {text}")));
+            self.keep(r);
+        }
+    }
+
     fn submission_end(&mut self, at: &At<'_>) {
         if !self.skips(at) {
             self.shown += 1;
         }
     }
+}
+
+/// What an operation does, in a line. Semaphores speak for themselves.
+fn meaning(at: &At<'_>, op: &Op) -> Option<String> {
+    let place = |va: u64| format!("{} {va:#x}", at.place(va).name());
+    Some(match &op.what {
+        What::Copy(c) => format!("copy {}, {} -> {}", bytes(c.bytes()), place(c.src), place(c.dst)),
+        What::Fill(f) => format!("fill {}, {}", bytes(f.bytes()), place(f.dst)),
+        What::Inline(i) => {
+            let own = match i.purpose {
+                Purpose::Data => "",
+                Purpose::Qmd => ", the launch's QMD",
+                Purpose::Constants => ", the launch's constants",
+            };
+            format!("inline {}, stream -> {}{own}", bytes(i.bytes()), place(i.dst))
+        }
+        What::Launch(l) => match Shape::of(l) {
+            Some(s) => format!("launch grid {}, block {}, program {:#x}", extent(s.grid), extent(s.block), s.program),
+            None => format!("launch, its QMD at {:#x} is not in the stream", l.qmd_address),
+        },
+        What::Semaphore(_) => return None,
+    })
 }
 
 /// A submission for JSON.

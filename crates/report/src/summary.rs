@@ -1,7 +1,7 @@
 //! A recording at a glance.
 
 use crate::launches::extent;
-use crate::number::{bytes, count, seconds};
+use crate::number::{bytes, count, of, seconds};
 use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, channels, json};
 use insight::summary::{Problems, Site, Transfers};
@@ -27,9 +27,9 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     row(
         "submissions",
         format!(
-            "{} ({} doorbells, {} entries, {} of commands)",
+            "{} ({}, {} GPFIFO entries, {} of commands)",
             count(s.submissions),
-            count(s.doorbells),
+            of(s.doorbells, "doorbell"),
             count(s.entries),
             bytes(s.command_bytes)
         ),
@@ -47,7 +47,7 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     }
     if s.copies.inline_for_launches > 0 {
         let (n, b) = (s.copies.inline_for_launches, s.copies.inline_for_launches_bytes);
-        row("", format!("not counted: {} inline writes of launches' own ({})", count(n), bytes(b)))?;
+        row("", format!("not counted: {} of launches' own ({})", of(n, "inline write"), bytes(b)))?;
     }
     row("fills", format!("{} ({})", count(s.fills), bytes(s.fill_bytes)))?;
     row(
@@ -110,11 +110,10 @@ fn driver(s: &Summary) -> String {
 fn tap(s: &Summary) -> String {
     let asked = if s.tap.asked.is_empty() { "not said" } else { &s.tap.asked };
     let mut text = format!(
-        "{asked}: {} doorbells by trap, {} by {} rewritten site{}",
-        count(s.tap.trapped),
+        "{asked}: {} by trap, {} by {}",
+        of(s.tap.trapped, "doorbell"),
         count(s.tap.rewritten),
-        s.tap.sites_patched,
-        if s.tap.sites_patched == 1 { "" } else { "s" }
+        of(s.tap.sites_patched, "rewritten site")
     );
     if s.tap.handed_over > 0 {
         text.push_str(&format!(", {} handed over", count(s.tap.handed_over)));
@@ -130,10 +129,10 @@ fn lost(s: &Summary) -> String {
         why.push(format!("{} in counted gaps", count(l.by_gaps)));
     }
     if l.strangers > 0 {
-        why.push(format!("{} doorbells of unknown channels", count(l.strangers)));
+        why.push(format!("{} of unknown channels", of(l.strangers, "doorbell")));
     }
     if l.channels_unaccounted > 0 {
-        why.push(format!("{} channels without a final GP_PUT: at least", count(l.channels_unaccounted)));
+        why.push(format!("at least: {} without a final GP_PUT", of(l.channels_unaccounted, "channel")));
     }
     if l.unrung > 0 {
         why.push(format!("{} entries written but never rung", count(l.unrung)));
@@ -153,7 +152,7 @@ fn launches(s: &Summary) -> String {
     let d = &s.launch_detail;
     let mut rest = Vec::new();
     if d.programs > 0 {
-        rest.push(format!("{} programs", count(d.programs)));
+        rest.push(of(d.programs, "program"));
     }
     if d.without_qmd > 0 {
         rest.push(format!("{} whose QMD lies in memory", count(d.without_qmd)));
@@ -214,28 +213,25 @@ fn sites(out: &mut dyn Write, style: &Style, sites: &[Site]) -> io::Result<()> {
 
 fn problems(out: &mut dyn Write, style: &Style, p: &Problems) -> io::Result<()> {
     let lines = [
-        (
-            p.unmapped_segments,
-            format!("segments without a CPU mapping ({}): only their address is known", bytes(p.unmapped_bytes)),
-        ),
-        (p.cut_segments, "segments longer than is recorded".into()),
-        (p.holes, "places where entries are missing".into()),
-        (p.bad_headers, "words that are no method header".into()),
-        (p.skipped_words, "words behind an END_PB_SEGMENT".into()),
-        (p.unknown_events, "events of a kind that this version does not know".into()),
-        (p.stray_bytes, "bytes in whole chunks that are no events".into()),
-        (p.late_rings, "rings out of their channel's order".into()),
+        (p.unmapped_segments, "segment", format!(" without a CPU mapping ({})", bytes(p.unmapped_bytes))),
+        (p.cut_segments, "segment", " longer than is recorded".into()),
+        (p.holes, "place", " where entries are missing".into()),
+        (p.bad_headers, "word", " where a method header must stand".into()),
+        (p.skipped_words, "word", " behind an END_PB_SEGMENT".into()),
+        (p.unknown_events, "event", " of a kind that this version does not know".into()),
+        (p.stray_bytes, "byte", " in whole chunks outside any event".into()),
+        (p.late_rings, "ring", " out of the channel's order".into()),
     ];
     let unknown: u64 = p.unknown_methods.iter().map(|m| m.count).sum();
-    if unknown == 0 && lines.iter().all(|(n, _)| *n == 0) {
+    if unknown == 0 && lines.iter().all(|(n, ..)| *n == 0) {
         return Ok(());
     }
     heading(out, style, "Not understood")?;
-    for (n, text) in lines.iter().filter(|(n, _)| *n > 0) {
-        writeln!(out, "  {} {text}", count(*n))?;
+    for (n, noun, rest) in lines.iter().filter(|(n, ..)| *n > 0) {
+        writeln!(out, "  {}{rest}", of(*n, noun))?;
     }
     if unknown > 0 {
-        writeln!(out, "  {} methods without a name:", count(unknown))?;
+        writeln!(out, "  {} without a name:", of(unknown, "method"))?;
         for m in p.unknown_methods.iter().take(20) {
             writeln!(out, "    class {:#06x} +{:#06x}: {}", m.class, m.offset, count(m.count))?;
         }

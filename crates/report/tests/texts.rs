@@ -1,0 +1,112 @@
+//! What people read, word for word, of a small tape with one of everything.
+
+#[path = "../../insight/tests/synthetic/mod.rs"]
+mod synthetic;
+
+use insight::walk::Filter;
+use insight::{Recording, Summary};
+use report::table::Style;
+use report::{ReportError, channels, copies, export, launches, objects, submissions, summary};
+use std::io::Write;
+
+fn tape() -> (tempfile::TempDir, Recording) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.doorbell");
+    synthetic::one_of_everything().write(&path);
+    let r = Recording::open(&path).unwrap();
+    (dir, r)
+}
+
+fn text(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> String {
+    let mut out = Vec::new();
+    f(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+const PLAIN: Style = Style { colour: false, width: None };
+
+#[test]
+fn the_summary() {
+    let (_dir, r) = tape();
+    let s = Summary::of(&r).unwrap();
+    insta::assert_snapshot!(text(|out| Ok(summary::write(out, &PLAIN, &s)?)));
+}
+
+#[test]
+fn the_submissions() {
+    let (_dir, r) = tape();
+    insta::assert_snapshot!(text(|out| submissions::write(&r, Filter::default(), PLAIN, out)));
+}
+
+#[test]
+fn the_copies_and_launches() {
+    let (_dir, r) = tape();
+    insta::assert_snapshot!("copies", text(|out| copies::write(&r, Filter::default(), PLAIN, out)));
+    insta::assert_snapshot!("launches", text(|out| launches::write(&r, Filter::default(), PLAIN, out)));
+}
+
+#[test]
+fn the_objects() {
+    let (_dir, r) = tape();
+    struct Nothing;
+    impl insight::walk::Sink for Nothing {}
+    let graph = insight::walk::walk(&r, &mut Nothing).unwrap().graph;
+    insta::assert_snapshot!(text(|out| Ok(objects::write(out, &PLAIN, &graph, 100)?)));
+}
+
+#[test]
+fn a_filter_shows_one_channel_and_no_more_than_the_limit() {
+    let (_dir, r) = tape();
+    let only = |slot, generation| Filter { channel: Some((slot, generation)), limit: None };
+    let all = text(|out| submissions::write(&r, Filter::default(), PLAIN, out));
+    let heads = |t: &str| t.lines().filter(|l| l.starts_with('#')).count();
+    assert_eq!(heads(&all), 7);
+    assert_eq!(heads(&text(|out| submissions::write(&r, only(0, None), PLAIN, out))), 2);
+    assert_eq!(heads(&text(|out| submissions::write(&r, only(1, Some(0)), PLAIN, out))), 5);
+    assert_eq!(heads(&text(|out| submissions::write(&r, only(1, Some(1)), PLAIN, out))), 0);
+    let two = Filter { channel: Some((1, None)), limit: Some(2) };
+    let t = text(|out| submissions::write(&r, two, PLAIN, out));
+    assert_eq!(heads(&t), 2);
+    assert!(all.contains(&t[..t.len() / 2]));
+    let none = Filter { channel: None, limit: Some(0) };
+    assert_eq!(text(|out| submissions::write(&r, none, PLAIN, out)), "");
+    assert_eq!(text(|out| copies::write(&r, two, PLAIN, out)).lines().count(), 3);
+}
+
+#[test]
+fn colour_adds_escapes_and_nothing_else() {
+    let (_dir, r) = tape();
+    let s = Summary::of(&r).unwrap();
+    let coloured = text(|out| Ok(summary::write(out, &Style { colour: true, width: None }, &s)?));
+    let plain = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+    assert!(coloured.contains("\x1b[1m"));
+    let stripped =
+        coloured.replace("\x1b[1m", "").replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[0m", "");
+    assert_eq!(stripped, plain);
+}
+
+#[test]
+fn a_narrow_terminal_gets_no_line_longer_than_it_is() {
+    let (_dir, r) = tape();
+    let s = Summary::of(&r).unwrap();
+    let t = text(|out| Ok(channels::write(out, &Style { colour: false, width: Some(100) }, &s.channel_list, 0)?));
+    assert!(t.lines().all(|l| l.chars().count() <= 100), "{t}");
+}
+
+#[test]
+fn the_export_is_one_json_object_a_line() {
+    let (_dir, r) = tape();
+    let t = text(|out| export::jsonl(&r, out));
+    let rows: Vec<serde_json::Value> = t.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let count = |kind: &str| rows.iter().filter(|r| r["type"] == kind).count();
+    assert_eq!((count("header"), count("end"), count("channel")), (1, 1, 2));
+    assert_eq!((count("submission"), count("copy"), count("launch"), count("note")), (7, 4, 1, 1));
+    assert_eq!(rows[0]["type"], "header");
+    let copy = rows.iter().find(|r| r["type"] == "copy" && r["mode"] == "copy_engine").unwrap();
+    assert_eq!((copy["bytes"].as_u64(), copy["src_place"].as_str()), (Some(64 << 20), Some("host")));
+    let alloc = rows.iter().find(|r| r["what"] == "RM_ALLOC HOPPER_CHANNEL_GPFIFO_A").unwrap();
+    assert_eq!((alloc["call"].as_str(), alloc["status_name"].as_str()), (Some("ioctl"), Some("NV_OK")));
+    let launch = rows.iter().position(|r| r["type"] == "launch").unwrap();
+    assert_eq!(rows[launch]["shape"]["grid"], serde_json::json!([64, 2, 1]));
+    assert_eq!(rows[launch - 1]["type"], "submission", "a launch follows its submission");
+}
