@@ -132,7 +132,7 @@ impl Submission {
 /// What comes next on the tape.
 #[derive(Debug)]
 pub enum Step<'a> {
-    Submission(Box<Submission>),
+    Submission(Submission),
     /// Anything but RING and ENTRY, with the thread it happened in.
     Event(i32, Event<'a>),
 }
@@ -144,7 +144,7 @@ pub struct Merge<'r> {
     /// Key and index of every thread that is not at its end, but for the current one.
     heap: BinaryHeap<Reverse<(u64, usize)>>,
     current: Option<usize>,
-    spare: Vec<Box<Submission>>,
+    spare: Vec<Submission>,
     stray: usize,
 }
 
@@ -201,7 +201,7 @@ impl<'r> Merge<'r> {
     }
 
     /// Takes a submission back so that its memory is used again.
-    pub fn recycle(&mut self, s: Box<Submission>) {
+    pub fn recycle(&mut self, s: Submission) {
         // A few large ones would otherwise be kept for ever.
         if self.spare.len() < 64 && s.words.capacity() < 1 << 20 {
             self.spare.push(s);
@@ -243,7 +243,7 @@ impl<'r> Merge<'r> {
     }
 
     /// Collects a ring and the entries after it.
-    fn group(&mut self, i: usize) -> Result<Box<Submission>, InsightError> {
+    fn group(&mut self, i: usize) -> Result<Submission, InsightError> {
         let mut s = self.spare.pop().unwrap_or_default();
         s.clear();
         let mut begun = false;

@@ -15,7 +15,7 @@ const HELD_WORDS: usize = 16 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Reorder {
     next: u64,
-    held: BTreeMap<u64, Box<Submission>>,
+    held: BTreeMap<u64, Submission>,
     words: usize,
     /// Rings that never came.
     pub missing: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Reorder {
 
 impl Reorder {
     /// Takes a submission; whatever is now in order is appended to `out`. `patience`: ticks to wait for a missing ring.
-    pub fn push(&mut self, s: Box<Submission>, patience: u64, out: &mut Vec<Box<Submission>>) {
+    pub fn push(&mut self, s: Submission, patience: u64, out: &mut Vec<Submission>) {
         let now = s.tsc;
         let Some(seq) = s.ring.map(|r| r.seq) else {
             // Entries without their ring: they come where they come.
@@ -54,7 +54,7 @@ impl Reorder {
     }
 
     /// Gives everything that is held, at the end of the channel.
-    pub fn flush(&mut self, out: &mut Vec<Box<Submission>>) {
+    pub fn flush(&mut self, out: &mut Vec<Submission>) {
         while !self.held.is_empty() {
             self.skip();
             self.release(out);
@@ -68,7 +68,7 @@ impl Reorder {
         }
     }
 
-    fn release(&mut self, out: &mut Vec<Box<Submission>>) {
+    fn release(&mut self, out: &mut Vec<Submission>) {
         while let Some(e) = self.held.first_entry()
             && *e.key() == self.next
         {
@@ -85,13 +85,13 @@ mod tests {
     use super::*;
     use tape::event::RingBody;
 
-    fn sub(seq: u64, tsc: u64) -> Box<Submission> {
-        let mut s = Box::new(Submission::default());
+    fn sub(seq: u64, tsc: u64) -> Submission {
+        let mut s = Submission::default();
         (s.tsc, s.ring) = (tsc, Some(RingBody { seq, ..Default::default() }));
         s
     }
 
-    fn seqs(out: &[Box<Submission>]) -> Vec<u64> {
+    fn seqs(out: &[Submission]) -> Vec<u64> {
         out.iter().filter_map(|s| s.ring.map(|r| r.seq)).collect()
     }
 

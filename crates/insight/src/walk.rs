@@ -156,7 +156,7 @@ struct Walk<'r> {
     live: HashMap<u32, usize>,
     /// Ticks to wait for a ring that is missing in its channel's order.
     patience: u64,
-    ready: Vec<Box<Submission>>,
+    ready: Vec<Submission>,
     /// Driver calls that the graph was told of.
     calls: u64,
     /// GAP totals by thread: events, entries, bytes.
@@ -326,7 +326,7 @@ impl Walk<'_> {
     }
 
     /// Takes a submission as the merge gives it.
-    fn take(&mut self, s: Box<Submission>, sink: &mut impl Sink) {
+    fn take(&mut self, s: Submission, sink: &mut impl Sink) {
         if s.ring.is_some() {
             self.out.doorbells += 1;
             self.out.first_ring.get_or_insert(s.tsc);

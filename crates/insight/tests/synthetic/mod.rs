@@ -102,6 +102,11 @@ impl Tape {
         }
     }
 
+    /// Bytes of events so far.
+    pub fn bytes(&self) -> usize {
+        self.chunks.iter().map(|c| c.1.len()).chain(self.open.values().map(Vec::len)).sum()
+    }
+
     /// Ends a thread's chunk: what follows comes in another.
     pub fn cut(&mut self, tid: i32) {
         if let Some(b) = self.open.remove(&tid) {
