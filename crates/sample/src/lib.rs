@@ -12,6 +12,7 @@ mod soft;
 pub use report::{Loop, Report};
 
 use data::Difference;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Which GPU answers.
@@ -82,6 +83,8 @@ pub enum Error {
     Option { what: &'static str, value: String },
     #[error(transparent)]
     Cuda(#[from] cuda::Error),
+    #[error(transparent)]
+    Gpu(#[from] gpu::Error),
     #[error("{what}: {difference}")]
     Wrong { what: String, difference: Difference },
     #[error("{what}: repetition {repetition} gave checksum {got:016x}, the first {expected:016x}")]
@@ -175,7 +178,7 @@ pub fn run(name: &str, options: &Options) -> Result<Report> {
     options.check(sample)?;
     match options.gpu {
         Gpu::Cuda => run_with(&cuda::Cuda::load()?, sample, options),
-        Gpu::Soft => soft::run(sample.name, options),
+        Gpu::Soft => soft::run(Arc::new(rm::driver::Libc), sample.name, options),
     }
 }
 
@@ -184,6 +187,13 @@ pub fn run_on(cuda: &cuda::Cuda, name: &str, options: &Options) -> Result<Report
     let sample = find(name)?;
     options.check(sample)?;
     run_with(cuda, sample, options)
+}
+
+/// The variant without libcuda, over a kernel driver that the caller has.
+pub fn run_soft(driver: Arc<dyn rm::driver::Driver>, name: &str, options: &Options) -> Result<Report> {
+    let sample = find(name)?;
+    options.check(sample)?;
+    soft::run(driver, sample.name, options)
 }
 
 fn run_with(cuda: &cuda::Cuda, sample: &Sample, options: &Options) -> Result<Report> {
