@@ -86,6 +86,7 @@ pub enum Header {
 const ADDRESS_WORDS: u32 = 0xfff;
 
 impl Header {
+    #[inline]
     pub const fn parse(word: u32) -> Header {
         if word == 0 {
             return Header::Nop;

@@ -15,7 +15,7 @@ pub(super) struct Registers {
 
 const SET_SEMAPHORE_A: u16 = 0x240;
 const SET_SEMAPHORE_PAYLOAD_UPPER: u16 = 0x24c;
-const LAUNCH_DMA: u16 = 0x300;
+pub(super) const LAUNCH_DMA: u16 = 0x300;
 const OFFSET_IN_UPPER: u16 = 0x400;
 const LINE_COUNT: u16 = 0x41c;
 const SET_REMAP_CONST_A: u16 = 0x700;
@@ -31,7 +31,7 @@ fn space(physical: bool) -> Space {
 }
 
 impl Registers {
-    pub(super) fn write(&mut self, offset: u16, value: u32) -> Option<What> {
+    pub(super) fn write(&mut self, offset: u16, value: u32) {
         let slot = match offset {
             SET_SEMAPHORE_A..=SET_SEMAPHORE_PAYLOAD_UPPER => {
                 self.semaphore.get_mut(usize::from((offset - SET_SEMAPHORE_A) / 4))
@@ -40,16 +40,15 @@ impl Registers {
             SET_REMAP_CONST_A => Some(&mut self.const_a),
             SET_REMAP_CONST_B => Some(&mut self.const_b),
             SET_REMAP_COMPONENTS => Some(&mut self.components),
-            LAUNCH_DMA => return self.launch(value),
             _ => None,
         };
         if let Some(slot) = slot {
             *slot = value;
         }
-        None
     }
 
-    fn launch(&self, launch: u32) -> Option<What> {
+    /// LAUNCH_DMA, +0x300. `None` if it neither moves data nor releases.
+    pub(super) fn launch(&self, launch: u32) -> Option<What> {
         let bit = |i: u32| launch >> i & 1 != 0;
         let semaphore = self.release(launch);
         let transfer = match launch & 3 {

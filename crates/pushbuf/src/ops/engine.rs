@@ -32,6 +32,64 @@ struct Host {
     new: [u32; 4],
 }
 
+impl Host {
+    fn write(&mut self, offset: u16, value: u32) {
+        let slot = match offset {
+            method::SEMAPHORE_A..=method::SEMAPHORE_C => {
+                self.old.get_mut(usize::from((offset - method::SEMAPHORE_A) / 4))
+            }
+            method::SEM_ADDR_LO..=method::SEM_PAYLOAD_HI => {
+                self.new.get_mut(usize::from((offset - method::SEM_ADDR_LO) / 4))
+            }
+            _ => None,
+        };
+        if let Some(slot) = slot {
+            *slot = value;
+        }
+    }
+
+    /// SEM_EXECUTE, +0x6C.
+    fn execute(&self, value: u32) -> Semaphore {
+        let [lower, upper, payload, payload_upper] = self.new;
+        let Execute { operation, wfi, wide, timestamp, .. } = Execute::parse(value);
+        let releases = !operation.is_acquire();
+        Semaphore {
+            origin: Origin::Host,
+            operation,
+            address: address(upper, lower & !3),
+            payload: if wide { u64::from(payload_upper) << 32 } else { 0 } | u64::from(payload),
+            wide,
+            timestamp: releases && timestamp,
+            wfi: releases && wfi,
+        }
+    }
+
+    /// SEMAPHORED, +0x1C.
+    fn execute_old(&self, value: u32) -> Semaphore {
+        let [upper, lower, payload] = self.old;
+        let operation = match value & 0x1f {
+            1 => Operation::Acquire,
+            2 => Operation::Release,
+            // The class reference does not say how ACQ_GEQ compares; taken as the circular comparison.
+            4 => Operation::AcquireCircGeq,
+            8 => Operation::AcquireAnd,
+            16 => Operation::Reduction { op: Reduction::host(value >> 27 & 15), signed: value >> 31 == 0 },
+            other => Operation::Reserved(other as u8),
+        };
+        let releases = !operation.is_acquire();
+        Semaphore {
+            origin: Origin::HostOld,
+            operation,
+            address: address(upper & 0xff, lower & !3),
+            payload: u64::from(payload),
+            wide: false,
+            // RELEASE_SIZE: 16BYTE is 0. RELEASE_WFI: EN is 0.
+            timestamp: releases && value >> 24 & 1 == 0,
+            wfi: releases && value >> 20 & 1 == 0,
+        }
+    }
+}
+
 /// What one subchannel's engine has been told.
 #[derive(Debug, Clone)]
 struct Registers {
@@ -98,6 +156,7 @@ impl Engine {
     }
 
     /// Takes one item of the stream.
+    #[inline]
     pub fn item(&mut self, item: &Item<'_>, sink: &mut impl FnMut(&Op)) {
         match item {
             Item::Write(write) => self.write(write, sink),
@@ -133,78 +192,50 @@ impl Engine {
         }
     }
 
+    /// Most writes only fill a register: what sets something off lives in functions of its own, whose frames hold whole operations.
+    #[inline]
     fn write(&mut self, write: &Write, sink: &mut impl FnMut(&Op)) {
         let Target { subch, class_id, .. } = write.target;
-        let what = if write.host {
-            self.host(write.address, write.value)
-        } else {
-            match family(subch, class_id) {
-                Some(Family::Copy) => self.registers(subch).copy.write(write.address, write.value),
-                Some(Family::Compute | Family::InlineToMemory) => return self.compute(write, sink),
-                Some(Family::Host) | None => None,
-            }
-        };
-        if let Some(what) = what {
-            self.emit(Op { at: self.at(write.word_index), subch, class_id, what }, sink);
+        match (write.address, write.host) {
+            (method::SEMAPHORE_D | method::SEM_EXECUTE, true) => self.host_semaphore(write, sink),
+            (offset, true) => self.host.write(offset, write.value),
+            (offset, false) => match family(subch, class_id) {
+                Some(Family::Copy) if offset == copy::LAUNCH_DMA => self.copy(write, sink),
+                Some(Family::Copy) => self.registers(subch).copy.write(offset, write.value),
+                Some(Family::Compute | Family::InlineToMemory) if has_meaning(offset) => self.compute(write, sink),
+                Some(_) | None => {}
+            },
         }
+    }
+
+    #[inline(never)]
+    fn copy(&mut self, write: &Write, sink: &mut impl FnMut(&Op)) {
+        if let Some(what) = self.registers(write.target.subch).copy.launch(write.value) {
+            self.emit_at(write, what, sink);
+        }
+    }
+
+    #[inline(never)]
+    fn host_semaphore(&mut self, write: &Write, sink: &mut impl FnMut(&Op)) {
+        let semaphore = if write.address == method::SEM_EXECUTE {
+            self.host.execute(write.value)
+        } else {
+            self.host.execute_old(write.value)
+        };
+        self.emit_at(write, What::Semaphore(semaphore), sink);
+    }
+
+    fn emit_at(&mut self, write: &Write, what: What, sink: &mut impl FnMut(&Op)) {
+        let Target { subch, class_id, .. } = write.target;
+        self.emit(Op { at: self.at(write.word_index), subch, class_id, what }, sink);
     }
 
     fn registers(&mut self, subch: u8) -> &mut Registers {
         &mut self.subchannels[usize::from(subch & 7)]
     }
 
-    fn host(&mut self, offset: u16, value: u32) -> Option<What> {
-        match offset {
-            method::SEMAPHORE_A..=method::SEMAPHORE_C => {
-                *self.host.old.get_mut(usize::from((offset - method::SEMAPHORE_A) / 4))? = value;
-                None
-            }
-            method::SEM_ADDR_LO..=method::SEM_PAYLOAD_HI => {
-                *self.host.new.get_mut(usize::from((offset - method::SEM_ADDR_LO) / 4))? = value;
-                None
-            }
-            method::SEMAPHORE_D => {
-                let [upper, lower, payload] = self.host.old;
-                let operation = match value & 0x1f {
-                    1 => Operation::Acquire,
-                    2 => Operation::Release,
-                    // The class reference does not say how ACQ_GEQ compares; taken as the circular comparison.
-                    4 => Operation::AcquireCircGeq,
-                    8 => Operation::AcquireAnd,
-                    16 => Operation::Reduction { op: Reduction::host(value >> 27 & 15), signed: value >> 31 == 0 },
-                    other => Operation::Reserved(other as u8),
-                };
-                Some(What::Semaphore(Semaphore {
-                    origin: Origin::HostOld,
-                    operation,
-                    address: address(upper & 0xff, lower & !3),
-                    payload: u64::from(payload),
-                    wide: false,
-                    // RELEASE_SIZE: 16BYTE is 0.
-                    timestamp: !operation.is_acquire() && value >> 24 & 1 == 0,
-                    // RELEASE_WFI: EN is 0.
-                    wfi: !operation.is_acquire() && value >> 20 & 1 == 0,
-                }))
-            }
-            method::SEM_EXECUTE => {
-                let [lower, upper, payload, payload_upper] = self.host.new;
-                let Execute { operation, wfi, wide, timestamp, .. } = Execute::parse(value);
-                let releases = !operation.is_acquire();
-                Some(What::Semaphore(Semaphore {
-                    origin: Origin::Host,
-                    operation,
-                    address: address(upper, lower & !3),
-                    payload: if wide { u64::from(payload_upper) << 32 } else { 0 } | u64::from(payload),
-                    wide,
-                    timestamp: releases && timestamp,
-                    wfi: releases && wfi,
-                }))
-            }
-            _ => None,
-        }
-    }
-
     /// Compute and inline-to-memory classes, which agree on the methods that both have.
+    #[inline(never)]
     fn compute(&mut self, write: &Write, sink: &mut impl FnMut(&Op)) {
         let Write { word_index, address: offset, value, target: Target { subch, class_id, .. }, .. } = *write;
         let at = self.at(word_index);
@@ -354,6 +385,17 @@ impl Engine {
         self.held.iter().for_each(&mut *sink);
         self.held.clear();
     }
+}
+
+/// Whether [`Engine::compute`] has a use for the method: for most it has none.
+fn has_meaning(offset: u16) -> bool {
+    matches!(
+        offset,
+        REPORT_PAYLOAD_LOWER..=inline::SET_I2M_SEMAPHORE_C
+            | SEND_PCAS_A..=SEND_SIGNALING_PCAS2_B
+            | INLINE_QMD_ADDRESS_A..=LOAD_INLINE_QMD_LAST
+            | REPORT_A..=REPORT_D
+    )
 }
 
 fn unresolved(op: &Op) -> bool {

@@ -23,7 +23,7 @@ const OFFSET_OUT: u16 = 0x18c;
 const PITCH_OUT: u16 = 0x190;
 const SET_I2M_SEMAPHORE_A: u16 = 0x1dc;
 const SET_I2M_SEMAPHORE_B: u16 = 0x1e0;
-const SET_I2M_SEMAPHORE_C: u16 = 0x1e4;
+pub(super) const SET_I2M_SEMAPHORE_C: u16 = 0x1e4;
 
 /// An inline copy whose data is coming.
 #[derive(Debug, Clone, Copy)]
