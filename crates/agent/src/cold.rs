@@ -347,7 +347,7 @@ fn new_channel(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
         ..Channel::NONE
     };
     slot.claim.store(1, Ordering::Relaxed);
-    for zero in [&slot.entries_total, &slot.rings_total, &slot.lost, &slot.shadow_userd] {
+    for zero in [&slot.entries_total, &slot.rings_total, &slot.trapped_total, &slot.lost, &slot.shadow_userd] {
         zero.store(0, Ordering::Relaxed);
     }
     slot.put.store(0, Ordering::Relaxed);
@@ -497,6 +497,11 @@ fn end_channel(i: usize, still_mapped: bool) {
         rings: slot.rings_total.load(Ordering::Relaxed),
     };
     record::event(kind::CHANNEL_END, 0, sys::tsc(), &body, &[], &[]);
+    if let Some(c) = record::control() {
+        let trapped = slot.trapped_total.load(Ordering::Relaxed);
+        c.trapped.fetch_add(trapped, Ordering::Relaxed);
+        c.tapped.fetch_add(body.rings - trapped, Ordering::Relaxed);
+    }
     slot.state.store(2, Ordering::Release);
     tap::settle(i);
 }

@@ -26,11 +26,18 @@ static WRITERS: Writers = Writers(UnsafeCell::new([const { MaybeUninit::uninit()
 /// Where ring i's head page is mapped here (its data, twice, behind it); 0 until first claimed.
 static MAPPED: [AtomicUsize; RINGS] = [const { AtomicUsize::new(0) }; RINGS];
 
+/// What a thread keeps: its ring's writer, whether it is writing, its id.
+struct Thread {
+    writer: Cell<*mut Writer>,
+    busy: Cell<bool>,
+    tid: Cell<i32>,
+}
+
 std::thread_local! {
-    /// This thread's writer. Const-initialised and without destructor: plain TLS.
-    static MINE: Cell<*mut Writer> = const { Cell::new(core::ptr::null_mut()) };
-    static BUSY: Cell<bool> = const { Cell::new(false) };
-    static TID: Cell<i32> = const { Cell::new(0) };
+    /// Const-initialised and without destructor: plain TLS.
+    static THREAD: Thread = const {
+        Thread { writer: Cell::new(core::ptr::null_mut()), busy: Cell::new(false), tid: Cell::new(0) }
+    };
 }
 
 /// Maps the recorder's region. Called once, from the constructor. `None`: nothing is recorded.
@@ -137,41 +144,47 @@ pub fn trouble(bit: u32) {
 /// This thread's id, asked for once.
 #[inline]
 pub fn tid() -> i32 {
-    TID.with(|t| {
-        if t.get() == 0 {
-            t.set(sys::gettid());
+    THREAD.with(|t| {
+        if t.tid.get() == 0 {
+            t.tid.set(sys::gettid());
         }
-        t.get()
+        t.tid.get()
     })
 }
 
-/// Runs `f` with this thread's writer. `None` if there is none to be had, or if a signal handler of the program came in
-/// while this thread was writing.
+/// Runs `f` with this thread's writer and id. `None` if there is none to be had, or if a signal handler of the program
+/// came in while this thread was writing.
 #[inline]
-pub fn with<R>(f: impl FnOnce(&mut Writer) -> R) -> Option<R> {
-    if !active() || BUSY.with(|b| b.replace(true)) {
+pub fn with<R>(f: impl FnOnce(&mut Writer, i32) -> R) -> Option<R> {
+    if !active() {
         return None;
     }
-    let mut w = MINE.with(Cell::get);
-    if w.is_null() {
-        w = claim();
-        MINE.with(|m| m.set(w));
-    }
-    let r = if w.is_null() {
-        if let Some(c) = control() {
-            c.ringless.fetch_add(1, Ordering::Relaxed);
+    THREAD.with(|t| {
+        if t.busy.replace(true) {
+            return None;
         }
-        None
-    } else {
-        // SAFETY: this thread's own writer, and BUSY keeps a second reference from being made.
-        Some(f(unsafe { &mut *w }))
-    };
-    BUSY.with(|b| b.set(false));
-    r
+        let mut w = t.writer.get();
+        if w.is_null() {
+            t.tid.set(sys::gettid());
+            w = claim(t.tid.get());
+            t.writer.set(w);
+        }
+        let r = if w.is_null() {
+            if let Some(c) = control() {
+                c.ringless.fetch_add(1, Ordering::Relaxed);
+            }
+            None
+        } else {
+            // SAFETY: this thread's own writer, and `busy` keeps a second reference from being made.
+            Some(f(unsafe { &mut *w }, t.tid.get()))
+        };
+        t.busy.set(false);
+        r
+    })
 }
 
 #[cold]
-fn claim() -> *mut Writer {
+fn claim(tid: i32) -> *mut Writer {
     let Some(c) = control() else { return core::ptr::null_mut() };
     let bytes = c.ring_bytes as usize;
     for (i, mapped) in MAPPED.iter().enumerate() {
@@ -182,7 +195,7 @@ fn claim() -> *mut Writer {
         if head.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             continue;
         }
-        head.tid.store(tid(), Ordering::Relaxed);
+        head.tid.store(tid, Ordering::Relaxed);
         head.generation.fetch_add(1, Ordering::Relaxed);
         c.rings.fetch_max(i as u32 + 1, Ordering::AcqRel);
         let mut here = mapped.load(Ordering::Relaxed);
@@ -214,6 +227,25 @@ fn map_ring(at: usize, bytes: usize) -> Option<usize> {
         sys::syscall6(libc::SYS_madvise, a, PAGE + 2 * bytes, 23 /* MADV_POPULATE_WRITE */, 0, 0, 0);
         Some(a)
     }
+}
+
+/// Publishes what this thread has pushed; says how many bytes that was.
+#[inline]
+pub fn publish() -> usize {
+    with(|w, _| {
+        let len = w.unpublished();
+        if len != 0 {
+            w.publish();
+        }
+        len
+    })
+    .unwrap_or(0)
+}
+
+/// Asks for the next `len` bytes of this thread's ring.
+#[inline]
+pub fn warm(len: usize) {
+    with(|w, _| w.warm(len));
 }
 
 /// Waits for the recorder to make room, if the user asked for that. True: try again.
@@ -290,7 +322,7 @@ pub fn event<B: Plain>(k: u16, flags: u16, tsc: u64, body: &B, a: &[u8], b: &[u8
     if stopped() {
         return;
     }
-    with(|w| {
+    with(|w, _| {
         push(w, k, flags, tsc, body, a, b);
         w.publish();
     });

@@ -228,6 +228,9 @@ fn end_of(shared: &Shared, drain: &Drain, status: ExitStatus, took: Duration) ->
         _ => "ended".into(),
     };
     let (gap_events, gap_entries, gap_bytes) = drain.gaps();
+    let live = || shared.slots().iter().filter(|s| s.state.load(Ordering::Acquire) == 1);
+    let trapped: u64 = live().map(|s| s.trapped_total.load(Ordering::Relaxed)).sum();
+    let rings: u64 = live().map(|s| s.rings_total.load(Ordering::Relaxed)).sum();
     let channels = shared.slots().iter().enumerate().filter(|(_, s)| s.state.load(Ordering::Acquire) == 1);
     End {
         pid: 0,
@@ -235,8 +238,8 @@ fn end_of(shared: &Shared, drain: &Drain, status: ExitStatus, took: Duration) ->
         exit_code: status.code(),
         signal: status.signal(),
         seconds: took.as_secs_f64(),
-        trapped: c.trapped.load(Ordering::Relaxed),
-        tapped: c.tapped.load(Ordering::Relaxed),
+        trapped: c.trapped.load(Ordering::Relaxed) + trapped,
+        tapped: c.tapped.load(Ordering::Relaxed) + rings.saturating_sub(trapped),
         strangers: c.strangers.load(Ordering::Relaxed),
         sites_patched: c.patched.load(Ordering::Relaxed),
         gap_events: gap_events + c.ringless.load(Ordering::Relaxed),

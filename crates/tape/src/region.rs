@@ -44,7 +44,7 @@ pub mod on_full {
     pub const WAIT: u32 = 1;
 }
 
-/// Page 0.
+/// Page 0. Three groups on cache lines of their own: what the tap reads, what the agent counts, the recorder's heartbeat.
 #[repr(C)]
 pub struct Control {
     pub magic: u64,
@@ -55,30 +55,33 @@ pub struct Control {
     pub on_full: u32,
     /// Power of two; set by the recorder.
     pub ring_bytes: u32,
-    /// Process that may record. Written once by the recorder between fork and exec; 0 lets the first agent in.
+    /// Process that may record: 0 lets the first agent in, which writes its own. Agent.
     pub pid: AtomicI32,
-    /// 1 once an agent is at work, 2 when it has finished (its last events are in the rings). Agent.
-    pub state: AtomicU32,
-    /// The recorder's heartbeat: goes up while it drains. A waiter that sees it stand still for a second goes on. Recorder.
-    pub beat: AtomicU64,
     /// 1 when the recorder has stopped taking events (disk full, limit reached): taps record nothing more. Recorder.
     pub stopped: AtomicU32,
+    _pad0: [u64; 12],
+    /// 1 once an agent is at work, 2 when it has finished (its last events are in the rings). Agent.
+    pub state: AtomicU32,
     /// Rings claimed so far (highest index + 1). Agent.
     pub rings: AtomicU32,
-    /// Rings whose memory the recorder has made resident ahead of use. Recorder.
-    pub ready: AtomicU32,
     /// Sites rewritten. Agent.
     pub patched: AtomicU32,
-    /// Doorbells seen by traps / by rewritten sites / whose token no known channel has. Agent.
+    /// Why the agent gave up a strategy: bits of [`trouble`]. Agent.
+    pub trouble: AtomicU32,
+    /// Doorbells seen by traps, and by rewritten sites, for channels that have ended (live ones count in their slot). Agent.
     pub trapped: AtomicU64,
     pub tapped: AtomicU64,
+    /// Doorbells whose token no known channel has. Agent.
     pub strangers: AtomicU64,
     /// Events lost because no ring was free. Agent.
     pub ringless: AtomicU64,
-    /// Why the agent gave up a strategy: bits of [`trouble`]. Agent.
-    pub trouble: AtomicU32,
     /// An agent of another layout found this region and left it alone: its version. Agent.
     pub refused: AtomicU32,
+    _pad1: [u32; 19],
+    /// The recorder's heartbeat: goes up while it drains. A waiter that sees it stand still for a second goes on. Recorder.
+    pub beat: AtomicU64,
+    /// Rings whose memory the recorder has made resident ahead of use. Recorder.
+    pub ready: AtomicU32,
 }
 
 pub mod trouble {
@@ -97,7 +100,7 @@ pub mod trouble {
 }
 
 /// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub struct Slot {
     /// 0 free, 1 in use, 2 ended and not yet used again.
     pub state: AtomicU32,
@@ -110,6 +113,8 @@ pub struct Slot {
     pub put: AtomicU32,
     pub entries_total: AtomicU64,
     pub rings_total: AtomicU64,
+    /// Those of them that trapped.
+    pub trapped_total: AtomicU64,
     /// Entries that were seen but not recorded (gaps).
     pub lost: AtomicU64,
     /// Offset of this channel's shadow USERD page in the region, 0 if it has none: GP_PUT lies there at +0x8C.

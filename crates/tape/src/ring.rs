@@ -11,6 +11,9 @@ use core::sync::atomic::Ordering;
 /// The longest event, bytes. Longer payloads are split by whoever writes them.
 pub const MAX_EVENT: usize = 64 << 10;
 
+/// [`Writer::warm`] asks for this many bytes at most: more than the line fill buffers take would hold the thread up.
+const MAX_WARM: usize = 6 << 10;
+
 /// Says how large an event with this body and payload becomes.
 pub const fn event_len(body: usize, payload: usize) -> usize {
     (size_of::<Head>() + body + payload).next_multiple_of(8)
@@ -123,6 +126,25 @@ impl Writer {
     pub fn publish(&mut self) {
         // ORDERING: Release: the events' bytes before the head that covers them.
         self.shared().head.store(self.at, Ordering::Release);
+    }
+
+    /// Asks for the ring's next lines, so that writing them does not have to wait: the reader's core has had them last, and
+    /// a fence behind the next event would wait for every one to come back.
+    #[inline]
+    pub fn warm(&self, len: usize) {
+        let from = self.data.wrapping_add((self.at & (self.bytes - 1)) as usize);
+        for line in (0..len.min(MAX_WARM)).step_by(64) {
+            // SAFETY: a prefetch touches no memory as far as the program is concerned; the address lies in the ring.
+            unsafe {
+                core::arch::asm!("prefetchw [{}]", in(reg) from.wrapping_add(line), options(nostack, preserves_flags))
+            };
+        }
+    }
+
+    /// Bytes pushed since the head was last published.
+    #[inline]
+    pub fn unpublished(&self) -> usize {
+        (self.at - self.shared().head.load(Ordering::Relaxed)) as usize
     }
 
     /// Events, entries and bytes counted as gaps so far.
