@@ -98,6 +98,12 @@ impl Submission {
         self.ring = Some(ring);
     }
 
+    /// True if an ENTRY event can belong to this ring: GP_PUT moved over it. Another's, whose ring fell into a gap, does not.
+    fn takes(&self, flags: u16, body: &EntryBody) -> bool {
+        let beyond = flags & entry_flags::CONTINUED == 0 && self.ring.is_some_and(|r| r.put_to == body.index);
+        body.slot == self.slot && !beyond
+    }
+
     /// Adds an ENTRY event: a new entry, or more words of the one before.
     fn add(&mut self, flags: u16, body: &EntryBody, bytes: &[u8]) {
         let from = self.words.len();
@@ -145,6 +151,8 @@ pub struct Merge<'r> {
     heap: BinaryHeap<Reverse<(u64, usize)>>,
     current: Option<usize>,
     spare: Vec<Submission>,
+    /// GAP events met between a ring and its entries: they leave after the submission.
+    gaps: VecDeque<(i32, Event<'static>)>,
     stray: usize,
 }
 
@@ -192,7 +200,7 @@ impl<'r> Merge<'r> {
         let threads: Vec<Thread> =
             by_tid.into_iter().map(|(tid, chunks)| Thread { tid, chunks, bytes: Vec::new(), at: 0, key: 0 }).collect();
         let heap = threads.iter().enumerate().filter_map(|(i, t)| Some(Reverse((t.peek()?, i)))).collect();
-        Merge { recording, threads, heap, current: None, spare: Vec::new(), stray: 0 }
+        Merge { recording, threads, heap, current: None, spare: Vec::new(), gaps: VecDeque::new(), stray: 0 }
     }
 
     /// Bytes inside checked chunks that were no events.
@@ -210,6 +218,9 @@ impl<'r> Merge<'r> {
 
     /// The next step in time; `None` at the end of the tape.
     pub fn next_step(&mut self) -> Result<Option<Step<'_>>, InsightError> {
+        if let Some((tid, gap)) = self.gaps.pop_front() {
+            return Ok(Some(Step::Event(tid, gap)));
+        }
         let i = loop {
             let Some(i) = self.pick() else { return Ok(None) };
             if self.threads[i].ready(self.recording, &mut self.stray)?.is_some() {
@@ -252,10 +263,12 @@ impl<'r> Merge<'r> {
             let Some((e, n)) = Event::parse(&t.bytes[t.at..]) else { break };
             match e.body {
                 Body::Ring(r) if !begun => s.begin(e.head.tsc, e.head.flags, t.tid, r),
+                // A gap is noted behind the first event that fits again: a ring, perhaps, whose entries follow.
+                Body::Gap(g) => self.gaps.push_back((t.tid, Event { head: e.head, body: Body::Gap(g) })),
                 Body::Entry(b, words) => {
                     if !begun {
                         (s.tsc, s.slot, s.tid) = (e.head.tsc, b.slot, t.tid);
-                    } else if b.slot != s.slot {
+                    } else if !s.takes(e.head.flags, &b) {
                         break;
                     }
                     s.add(e.head.flags, &b, words);

@@ -214,6 +214,40 @@ fn what_the_final_put_accounts_for_and_the_tape_lacks_is_lost_once() {
 }
 
 #[test]
+fn entries_find_their_ring_around_a_gap() {
+    let words = copy(HOST_AT, DEVICE_AT, 8);
+    let mut t = Tape::new();
+    t.context(1);
+    t.channel(1, 0, 0x5c00_1001, 9, 32);
+    t.submit(2, 0, &[&words]);
+    // The next ring is lost, its entry is not; of the ring after it all fits, and the gap is noted behind its ring.
+    t.recording(0, false);
+    t.submit(2, 0, &[&words]);
+    t.recording(0, true);
+    t.entry(2, 0, 1, 1, &words);
+    t.gap(2, 1, 0, 48);
+    t.ring_only(2, 0, 2);
+    t.gap(2, 1, 0, 48);
+    t.entry(2, 0, 2, 2, &words);
+    t.entry(2, 0, 3, 3, &words);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t");
+    t.write(&path);
+    let r = Recording::open(&path).unwrap();
+    let mut m = r.merge();
+    let mut got = Vec::new();
+    while let Some(step) = m.next_step().unwrap() {
+        if let insight::merge::Step::Submission(s) = step {
+            got.push((s.ring.map(|r| r.seq), s.entries.iter().map(|e| e.seq).collect::<Vec<_>>()));
+        }
+    }
+    assert_eq!(got, [(Some(0), vec![0]), (None, vec![1]), (Some(2), vec![2, 3])]);
+    let s = Summary::of(&r).unwrap();
+    assert_eq!((s.copies.copy_engine, s.entries, s.lost, s.doorbells), (4, 4, 0, 2));
+    assert_eq!((s.lost_detail.gap_events, s.lost_detail.rings_missing, s.problems.holes), (1, 1, 0));
+}
+
+#[test]
 fn gaps_count_where_no_final_put_is_known() {
     let mut t = Tape::new();
     t.bare_channel(0, 1, 7, 32);

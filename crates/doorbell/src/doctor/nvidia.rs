@@ -131,16 +131,21 @@ fn gpu_name(address: &str) -> Option<String> {
     text.lines().find_map(|l| l.strip_prefix("Model:")).map(|m| m.trim().to_string())
 }
 
-/// Bytes of BAR1: the second line of a PCI device's resource file, `start end flags`.
+/// Bytes of BAR1: the second memory BAR in a PCI device's resource file (`start end flags` a line). BAR0 takes one line or
+/// two, as it has 32 or 64 address bits.
 fn bar1(resource: &str) -> Option<u64> {
+    const IORESOURCE_MEM: u64 = 0x200;
     let hex = |w: &str| u64::from_str_radix(w.trim_start_matches("0x"), 16).ok();
-    let mut words = resource.lines().nth(1)?.split_whitespace();
-    let (start, end) = (hex(words.next()?)?, hex(words.next()?)?);
-    (end > start).then(|| end - start + 1)
+    let memory = |l: &str| {
+        let mut words = l.split_whitespace().map(hex);
+        let (start, end, flags) = (words.next()??, words.next()??, words.next()??);
+        (end > start && flags & IORESOURCE_MEM != 0).then(|| end - start + 1)
+    };
+    resource.lines().take(6).filter_map(memory).nth(1)
 }
 
 fn mig() -> Check {
-    let name = "MIG";
+    let name = "MIG off";
     let instances: Vec<String> = fs::read_dir("/proc/driver/nvidia/capabilities")
         .into_iter()
         .flatten()
@@ -160,9 +165,9 @@ fn mig() -> Check {
 
 /// Asks RM for its confidential-computing state: a client, an NV_CONFIDENTIAL_COMPUTE (0xCB33) object, one control call.
 fn confidential_computing() -> Check {
-    let name = "confidential computing";
+    let name = "confidential computing off";
     match cc_state() {
-        Ok(0) => Check::yes(name, "off"),
+        Ok(0) => Check::yes(name, "RM says that it is disabled"),
         Ok(f) => {
             Check::no(name, format!("on (feature {f})"), "protected memory cannot be read and rings are encrypted")
                 .required()
@@ -258,9 +263,11 @@ mod tests {
     }
 
     #[test]
-    fn bar1_is_the_second_line_of_resources() {
+    fn bar1_is_the_second_memory_bar() {
         let text = "0x00000000f0000000 0x00000000f0ffffff 0x0000000000040200\n0x0000100000000000 0x0000101fffffffff 0x000000000014220c\n";
         assert_eq!(bar1(text), Some(128 << 30));
+        let wide = "0x0000000040000000 0x0000000040ffffff 0x0000000000140204\n0x0 0x0 0x0\n0x0000100000000000 0x0000103fffffffff 0x000000000014220c\n";
+        assert_eq!(bar1(wide), Some(256 << 30));
         assert_eq!(bar1("0x0 0x0 0x0\n0x0 0x0 0x0\n"), None);
         assert_eq!(bar1(""), None);
     }

@@ -261,13 +261,32 @@ impl Tape {
 
     /// One entry of any kind as its own ring: `gp` as given, no words.
     pub fn submit_raw(&mut self, tid: i32, slot: u32, gp: u64, lack: u32) {
-        self.submit(tid, slot, &[]);
-        let c = self.live.get_mut(&slot).unwrap();
-        let (seq, index) = (c.entries, c.put);
-        c.entries += 1;
-        c.put = (c.put + 1) % c.ring;
+        self.ring_only(tid, slot, 1);
+        let c = &self.live[&slot];
+        let (seq, index) = (c.entries - 1, (c.put + c.ring - 1) % c.ring);
         let body = EntryBody { gp, seq, slot, index, words: 0, lack };
         self.event_at(tid, self.tsc, kind::ENTRY, 0, &body, &[], &[]);
+    }
+
+    /// A ring that brings `n` entries which the caller writes, or loses.
+    pub fn ring_only(&mut self, tid: i32, slot: u32, n: u32) {
+        self.tsc += 100;
+        let c = self.live.get_mut(&slot).unwrap();
+        let (from, token) = (c.put, c.token);
+        c.put = (c.put + n) % c.ring;
+        c.entries += u64::from(n);
+        c.rings += 1;
+        let body = RingBody { token, slot, seq: c.rings - 1, put_from: from, put_to: c.put, tid: tid as u32, page: 0 };
+        self.event_at(tid, self.tsc, kind::RING, 0, &body, &[], &[]);
+    }
+
+    /// An ENTRY event of one segment.
+    pub fn entry(&mut self, tid: i32, slot: u32, seq: u64, index: u32, words: &[u32]) {
+        let va = PUSH_AT + 0x1000 * u64::from(slot);
+        let gp = gpfifo::Entry::segment(va, words.len() as u32).unwrap().encode();
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let body = EntryBody { gp, seq, slot, index, words: words.len() as u32, lack: lack::NONE };
+        self.event_at(tid, self.tsc, kind::ENTRY, 0, &body, &bytes, &[]);
     }
 
     /// Frees a channel: its account is closed.
