@@ -21,7 +21,6 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// Codes of the robust channel's error notifier (`nverror.h`), the same numbers that a kernel log calls Xid.
 pub mod code {
@@ -176,7 +175,7 @@ impl Runlists {
             match () {
                 () if ready => {}
                 () if blocked => self.bell.sleep(seen, ACQUIRE_POLL_NS),
-                () if self.poll => std::thread::sleep(Duration::from_micros(1)),
+                () if self.poll => std::thread::yield_now(),
                 () => self.bell.sleep(seen, IDLE_NS),
             }
         }
