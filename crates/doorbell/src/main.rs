@@ -1,11 +1,13 @@
 //! The command line: arguments, exit codes, wiring. One file a subcommand.
 
 mod completions;
+mod demo;
 mod doctor;
 mod export;
 mod failure;
 mod preload;
 mod record;
+mod selfbench;
 mod show;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -25,6 +27,7 @@ pub const IMPOSSIBLE: u8 = 77;
     arg_required_else_help = true,
     after_help = "\
 Examples:
+  doorbell demo                      a recording and what it shows, on any machine
   doorbell doctor                    what works on this machine
   doorbell record -- ./app           record a program
   doorbell show app.doorbell         what a recording holds
@@ -42,6 +45,7 @@ enum Command {
     Show(show::Args),
     Export(export::Args),
     Doctor(doctor::Args),
+    Selfbench(selfbench::Args),
     Completions(completions::Args),
 }
 
@@ -59,6 +63,9 @@ fn main() -> ExitCode {
         Command::Show(a) => a.run(),
         Command::Export(a) => a.run(),
         Command::Doctor(a) => a.run(),
+        Command::Demo(a) => a.run(),
+        Command::Sample(a) => a.run(),
+        Command::Selfbench(a) => a.run(),
         Command::Completions(a) => a.run(&mut Cli::command()),
     };
     done.unwrap_or_else(|e| {

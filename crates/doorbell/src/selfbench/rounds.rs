@@ -1,0 +1,277 @@
+//! Programs run bare, under rewritten sites and under traps, taking turns; the loops that they report, side by side.
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    Bare,
+    Patch,
+    Trap,
+}
+
+impl Mode {
+    const ALL: [Mode; 3] = [Mode::Bare, Mode::Patch, Mode::Trap];
+
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Bare => "bare",
+            Mode::Patch => "patch",
+            Mode::Trap => "trap",
+        }
+    }
+}
+
+/// One loop of one run, as the program reported it.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    n: u64,
+    p50: u64,
+    p99: u64,
+    max: u64,
+}
+
+/// All runs: loop name, mode, one sample a round.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    loops: BTreeMap<String, BTreeMap<Mode, Vec<Sample>>>,
+    why: BTreeMap<Mode, String>,
+}
+
+pub struct Runner {
+    me: PathBuf,
+    soft: File,
+    cpu: Option<usize>,
+    pub with_trap: bool,
+    tape: PathBuf,
+}
+
+impl Runner {
+    pub fn new(me: PathBuf, soft: &[u8], cpu: Option<usize>) -> anyhow::Result<Runner> {
+        // SAFETY: a NUL-terminated name; the descriptor is ours.
+        let mut file = unsafe {
+            let fd = libc::memfd_create(c"doorbell-softgpu.so".as_ptr(), libc::MFD_CLOEXEC);
+            if fd < 0 {
+                return Err(std::io::Error::last_os_error()).context("memory for the software GPU");
+            }
+            File::from_raw_fd(fd)
+        };
+        file.write_all(soft)?;
+        file.rewind()?;
+        let tape = std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()));
+        Ok(Runner { me, soft: file, cpu, with_trap: true, tape })
+    }
+
+    /// Runs `command` `rounds` times in each mode. The order of the modes moves on by one each round.
+    pub fn rounds(&self, rounds: u32, command: &[OsString], soft: bool) -> anyhow::Result<Rounds> {
+        let modes: Vec<Mode> = Mode::ALL.into_iter().filter(|m| self.with_trap || *m != Mode::Trap).collect();
+        let mut out = Rounds::default();
+        for round in 0..rounds as usize {
+            for k in 0..modes.len() {
+                let mode = modes[(round + k) % modes.len()];
+                if out.why.contains_key(&mode) {
+                    continue;
+                }
+                match self.once(mode, command, soft) {
+                    Ok(loops) => {
+                        for (name, s) in loops {
+                            out.loops.entry(name).or_default().entry(mode).or_default().push(s);
+                        }
+                    }
+                    Err(e) if mode == Mode::Bare => return Err(e),
+                    Err(e) => {
+                        out.why.insert(mode, format!("{}: {e:#}", mode.name()));
+                    }
+                }
+            }
+        }
+        let _ = std::fs::remove_file(&self.tape);
+        Ok(out)
+    }
+
+    fn once(&self, mode: Mode, command: &[OsString], soft: bool) -> anyhow::Result<Vec<(String, Sample)>> {
+        let mut words: Vec<OsString> = Vec::new();
+        if mode != Mode::Bare {
+            words.push(self.me.clone().into());
+            let options =
+                ["record", "--quiet", "--tap", mode.name(), "--gpu", if soft { "soft" } else { "real" }, "-o"];
+            words.extend(options.iter().map(OsString::from));
+            words.push(self.tape.clone().into());
+            words.push("--".into());
+        }
+        words.extend(command.iter().cloned());
+        // Only our own programs know the option.
+        if let (Some(cpu), true) = (self.cpu, command.first().is_some_and(|c| *c == *self.me.as_os_str())) {
+            words.push("--cpu".into());
+            words.push(cpu.to_string().into());
+        }
+        let Some((program, arguments)) = words.split_first() else { bail!("no program") };
+        let mut c = Command::new(program);
+        c.args(arguments).stdin(Stdio::null()).stderr(Stdio::piped()).stdout(Stdio::piped());
+        if soft {
+            c.env("DOORBELL_SOFTGPU", "poll");
+            if mode == Mode::Bare {
+                c.env("LD_PRELOAD", format!("/proc/{}/fd/{}", std::process::id(), self.soft.as_raw_fd()));
+            }
+        }
+        let out = c.output().with_context(|| format!("{}", program.display()))?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        if !out.status.success() {
+            let err = String::from_utf8_lossy(&out.stderr);
+            bail!("{} ended with {}: {}", command[0].display(), out.status, err.trim());
+        }
+        loops(&text).with_context(|| format!("{} printed no line of JSON with \"loops\"", command[0].display()))
+    }
+}
+
+/// The last line of `text` that is an object with `loops`.
+fn loops(text: &str) -> Option<Vec<(String, Sample)>> {
+    let v = text.lines().rev().find_map(|l| {
+        let v: Value = serde_json::from_str(l.trim()).ok()?;
+        v.get("loops").cloned()
+    })?;
+    let found: Vec<_> = v
+        .as_object()?
+        .iter()
+        .filter_map(|(name, l)| {
+            let at = |k: &str| l.get(k).and_then(Value::as_u64);
+            let p50 = at("p50_ns")?;
+            let p99 = at("p99_ns").unwrap_or(p50);
+            Some((name.clone(), Sample { n: at("n").unwrap_or(1), p50, p99, max: at("max_ns").unwrap_or(p99) }))
+        })
+        .collect();
+    (!found.is_empty()).then_some(found)
+}
+
+fn median(mut v: Vec<f64>) -> Option<f64> {
+    v.sort_unstable_by(f64::total_cmp);
+    let n = v.len();
+    match n {
+        0 => None,
+        n if n % 2 == 1 => v.get(n / 2).copied(),
+        n => Some((v[n / 2 - 1] + v[n / 2]) / 2.0),
+    }
+}
+
+impl Rounds {
+    fn samples(&self, name: &str, mode: Mode) -> &[Sample] {
+        self.loops.get(name).and_then(|m| m.get(&mode)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Median over the rounds of each round's median, ns.
+    pub fn p50(&self, name: &str, mode: Mode) -> Option<u64> {
+        median(self.samples(name, mode).iter().map(|s| s.p50 as f64).collect()).map(|v| v.round() as u64)
+    }
+
+    /// What `mode` adds to bare, ns: median over the rounds of the difference of the two medians of one round.
+    fn added(&self, name: &str, mode: Mode) -> Option<f64> {
+        let pairs = self.samples(name, Mode::Bare).iter().zip(self.samples(name, mode));
+        median(pairs.map(|(b, m)| m.p50 as f64 - b.p50 as f64).collect())
+    }
+
+    pub fn whys(&self) -> Vec<String> {
+        self.why.values().cloned().collect()
+    }
+
+    fn row(&self, name: &str, mode: Mode) -> Option<Value> {
+        let s = self.samples(name, mode);
+        let bare = self.p50(name, Mode::Bare)?;
+        let p50 = self.p50(name, mode)?;
+        let added = self.added(name, mode)?;
+        Some(json!({
+            "p50_ns": p50,
+            "p50_least_ns": s.iter().map(|s| s.p50).min(),
+            "p99_ns": median(s.iter().map(|s| s.p99 as f64).collect()),
+            "max_ns": s.iter().map(|s| s.max).max(),
+            "samples": s.iter().map(|s| s.n).sum::<u64>(),
+            "rounds": s.len(),
+            "added_ns": added,
+            "added_percent": 100.0 * added / bare as f64,
+        }))
+    }
+
+    pub fn as_json(&self) -> Value {
+        let mut out = serde_json::Map::new();
+        for name in self.loops.keys() {
+            let modes: serde_json::Map<String, Value> =
+                Mode::ALL.into_iter().map(|m| (m.name().into(), self.row(name, m).unwrap_or(Value::Null))).collect();
+            out.insert(name.clone(), Value::Object(modes));
+        }
+        Value::Object(out)
+    }
+
+    pub fn table(&self, title: &str) -> String {
+        let mut t = format!("{title}\n");
+        let head = ["loop", "tap", "p50 ns", "least p50", "p99 ns", "max ns", "samples", "added ns", "added %"];
+        let mut rows: Vec<Vec<String>> = vec![head.iter().map(|s| s.to_string()).collect()];
+        for name in self.loops.keys() {
+            for mode in Mode::ALL {
+                let Some(r) = self.row(name, mode) else { continue };
+                let whole = |k: &str| r[k].as_f64().map_or(String::new(), |v| format!("{v:.0}"));
+                let first = if mode == Mode::Bare { name.clone() } else { String::new() };
+                let (added, percent) = match mode {
+                    Mode::Bare => (String::new(), String::new()),
+                    _ => (whole("added_ns"), r["added_percent"].as_f64().map_or(String::new(), |v| format!("{v:.1}"))),
+                };
+                rows.push(vec![
+                    first,
+                    mode.name().into(),
+                    whole("p50_ns"),
+                    whole("p50_least_ns"),
+                    whole("p99_ns"),
+                    whole("max_ns"),
+                    whole("samples"),
+                    added,
+                    percent,
+                ]);
+            }
+        }
+        let width = |c: usize| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+        for r in &rows {
+            t.push(' ');
+            for (c, (cell, w)) in r.iter().zip(&widths).enumerate() {
+                t += &if c < 2 { format!(" {cell:<w$}") } else { format!("  {cell:>w$}") };
+            }
+            t.truncate(t.trim_end().len());
+            t.push('\n');
+        }
+        for w in self.why.values() {
+            t += &format!("  {w}\n");
+        }
+        t
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_with_loops_counts() {
+        let text = "noise\n{\"loops\":{\"a\":{\"p50_ns\":1}}}\n{\"loops\":{\"a\":{\"p50_ns\":7,\"n\":3,\"p99_ns\":9,\"max_ns\":20}}}\nchecksum\n";
+        let l = loops(text).expect("loops");
+        assert_eq!((l[0].0.as_str(), l[0].1.p50, l[0].1.n, l[0].1.max), ("a", 7, 3, 20));
+        assert!(loops("nothing here\n{}\n").is_none());
+    }
+
+    #[test]
+    fn what_is_added_is_the_median_of_the_rounds_differences() {
+        let mut r = Rounds::default();
+        let s = |p50| Sample { n: 10, p50, p99: p50, max: p50 };
+        let modes = r.loops.entry("x".into()).or_default();
+        // The machine gets twice as slow after the first round: the difference within a round stays.
+        modes.insert(Mode::Bare, vec![s(100), s(200), s(200)]);
+        modes.insert(Mode::Patch, vec![s(110), s(215), s(210)]);
+        assert_eq!(r.added("x", Mode::Patch), Some(10.0));
+        assert_eq!(r.p50("x", Mode::Bare), Some(200));
+        assert_eq!(r.added("x", Mode::Trap), None);
+    }
+}
