@@ -10,6 +10,7 @@ pub mod channels;
 pub mod merge;
 mod order;
 mod place;
+pub mod qmds;
 mod recording;
 pub mod rows;
 pub mod summary;

@@ -1,8 +1,8 @@
 //! One row for each copy and each launch, with when and where.
 
 use crate::place::Place;
+use crate::qmds::Shape;
 use crate::recording::Recording;
-use crate::summary::Shape;
 use crate::walk::At;
 use pushbuf::ops::{How, Layout, Op, Purpose, Semaphore, Space, Transfer, What};
 use serde::Serialize;
@@ -154,8 +154,12 @@ pub struct LaunchRow {
     /// `pcas` or `inline_qmd`.
     pub how: &'static str,
     pub qmd: u64,
-    /// `None` if the QMD lies in memory and is not in the stream.
+    /// `None` if the QMD was never in the stream.
     pub shape: Option<Shape>,
+    /// A QMD without blocks: it only orders or starts others.
+    pub empty: bool,
+    /// Launched before and not written since.
+    pub again: bool,
 }
 
 impl LaunchRow {
@@ -165,6 +169,14 @@ impl LaunchRow {
             How::InlineQmd => "inline_qmd",
             How::Pcas { .. } | How::Pcas2 { .. } => "pcas",
         };
-        Some(LaunchRow { when: When::of(at, clock), how, qmd: l.qmd_address, shape: Shape::of(l) })
+        let started = at.started(l);
+        Some(LaunchRow {
+            when: When::of(at, clock),
+            how,
+            qmd: l.qmd_address,
+            shape: started.shape,
+            empty: started.shape.is_some_and(|s| s.is_empty()),
+            again: started.again,
+        })
     }
 }

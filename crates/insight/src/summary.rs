@@ -2,6 +2,7 @@
 
 use crate::channels::Channel;
 use crate::place::Place;
+use crate::qmds::Shape;
 use crate::recording::{InsightError, Recording};
 use crate::tally::{Bucket, Commonest, Sizes};
 use crate::walk::{At, Call, Outcome, Segment, Sink, walk};
@@ -40,6 +41,7 @@ pub struct Summary {
     pub fills: u64,
     pub fill_bytes: u64,
     pub semaphores: Semaphores,
+    /// Launches of a grid. What a graph starts from QMDs that lie in memory is not among them, see `launch_detail`.
     pub launches: u64,
     pub launch_detail: Launches,
     /// The commonest shapes of launches.
@@ -145,41 +147,20 @@ pub struct Semaphores {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Launches {
-    /// By SEND_PCAS_A, and with the QMD in methods.
+    /// QMDs sent to the compute engine: by SEND_PCAS_A, and in methods.
     pub by_pcas: u64,
     pub by_inline_qmd: u64,
-    /// Launches whose QMD lies in memory and is not in the stream.
+    /// QMDs without blocks: they only order or start others (the driver sends one before many a kernel, and as a graph's
+    /// root). Not launches.
+    pub empty: u64,
+    /// QMDs sent again without being written in between, as when a graph is launched again: the kernels that they start
+    /// from memory are not in the stream.
+    pub again: u64,
+    /// Launches whose QMD was never in the stream.
     pub without_qmd: u64,
     /// Distinct program addresses.
     pub programs: u64,
     pub shapes: u64,
-}
-
-/// What a kernel is launched with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Shape {
-    pub grid: [u32; 3],
-    pub block: [u32; 3],
-    pub cluster: Option<[u32; 3]>,
-    pub registers: u32,
-    /// Bytes a block.
-    pub shared_memory: u32,
-    pub program: u64,
-}
-
-impl Shape {
-    /// `None` if the QMD is not in the stream.
-    pub fn of(l: &Launch) -> Option<Shape> {
-        let q = l.qmd.as_ref()?;
-        Some(Shape {
-            grid: q.grid(),
-            block: q.block(),
-            cluster: q.cluster(),
-            registers: q.registers(),
-            shared_memory: q.shared_memory(),
-            program: q.program_address(),
-        })
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -433,7 +414,10 @@ impl Tally {
             How::InlineQmd => self.launches.by_inline_qmd += 1,
             How::Pcas { .. } | How::Pcas2 { .. } => self.launches.by_pcas += 1,
         }
-        match Shape::of(l) {
+        let started = at.started(l);
+        self.launches.again += u64::from(started.again);
+        match started.shape {
+            Some(s) if s.is_empty() => self.launches.empty += 1,
             Some(s) => {
                 self.programs.add(s.program);
                 self.shapes.add(s);
@@ -509,7 +493,7 @@ impl Tally {
             fills: self.fills.0,
             fill_bytes: self.fills.1,
             semaphores: self.semaphores,
-            launches: launches.by_pcas + launches.by_inline_qmd,
+            launches: launches.by_pcas + launches.by_inline_qmd - launches.empty,
             launch_detail: launches,
             launch_shapes: self
                 .shapes

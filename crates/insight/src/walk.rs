@@ -8,13 +8,15 @@ use crate::channels::{Accounted, Channel, Watch};
 use crate::merge::{Entry, Merge, Step, Submission};
 use crate::order::Reorder;
 use crate::place::{Place, Places, class_name};
+use crate::qmds::{Qmds, Started};
 use crate::recording::{InsightError, Recording};
 use pushbuf::class::Family;
 use pushbuf::decode::{Decoder, Item};
 use pushbuf::gpfifo;
-use pushbuf::ops::{Engine, Op};
+use pushbuf::ops::{Engine, Launch, Op};
 use rm::call::FileKind;
 use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use tape::event::{Body, Event, IoctlBody, MmapBody, NO_SLOT, PageBody, SiteBody, lack};
 
@@ -41,12 +43,18 @@ pub struct At<'a> {
     pub number: u64,
     pub graph: &'a ObjectGraph,
     places: &'a Places,
+    qmds: &'a RefCell<Qmds>,
 }
 
 impl At<'_> {
     /// Where a GPU virtual address lies at this moment.
     pub fn place(&self, va: u64) -> Place {
         self.places.at(va)
+    }
+
+    /// What a launch starts, from the stream or from memory.
+    pub fn started(&self, l: &Launch) -> Started {
+        self.qmds.borrow().started(self.channel.number, l)
     }
 }
 
@@ -164,6 +172,7 @@ struct Walk<'r> {
     /// Submissions given to the sink.
     given: u64,
     places: Places,
+    qmds: RefCell<Qmds>,
 }
 
 /// Goes through the whole tape.
@@ -193,6 +202,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         gaps: HashMap::new(),
         given: 0,
         places: Places::default(),
+        qmds: RefCell::default(),
     };
     let mut merge = recording.merge();
     while !sink.done() {
@@ -411,7 +421,7 @@ impl Walk<'_> {
         let number = self.given;
         self.given += 1;
         let channel = &self.out.channels[i];
-        let at = At { channel, submission: s, number, graph: &self.out.graph, places: &self.places };
+        let at = At { channel, submission: s, number, graph: &self.out.graph, places: &self.places, qmds: &self.qmds };
         sink.submission(&at);
         let stream = &mut self.streams[i];
         let mut expected = channel.next_entry;
@@ -488,6 +498,11 @@ impl Walk<'_> {
     }
 }
 
+fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
+    sink.op(at, op);
+    at.qmds.borrow_mut().learn(at.channel.number, op);
+}
+
 /// Binds an engine class where its methods are sent: all subchannels of a copy channel (its runlist ignores them), else
 /// the fixed subchannels of a graphics runlist.
 fn bind(decoder: &mut Decoder, class: u32, copy_channel: bool) {
@@ -516,9 +531,9 @@ impl Stream {
         let (decoder, engine) = (&mut self.decoder, &mut self.engine);
         decoder.segment(words, |item| {
             sink.item(at, &item);
-            engine.item(&item, &mut |op| sink.op(at, op));
+            engine.item(&item, &mut |op| give(sink, at, op));
         });
-        engine.end_segment(&mut |op| sink.op(at, op));
+        engine.end_segment(&mut |op| give(sink, at, op));
         if (words.len() as u64) < u64::from(dwords) {
             // The rest of a sequence was in words that are not on the tape.
             self.decoder.resynchronise();

@@ -56,6 +56,33 @@ fn a_qmd_written_in_an_earlier_submission_is_not_a_copy_after_all() {
 }
 
 #[test]
+fn a_graph_launched_again_is_known_by_its_root_and_an_empty_qmd_is_no_launch() {
+    let mut t = Tape::new();
+    t.context(1);
+    t.channel(1, 0, 0x5c00_1000, 1, 1024);
+    let (root, kernel) = (launch(QMD_AT, [0, 0, 0]), launch(QMD_AT + 0x1000, [8, 1, 1]));
+    t.submit(1, 0, &[&root, &kernel]);
+    // So many other writes that the engine has long forgotten the root's.
+    for i in 0..2000 {
+        t.submit(1, 0, &[&inline(DEVICE_AT + 4096 * i, &[0; 64])]);
+    }
+    let again = &root[root.len() - 3..];
+    t.submit(1, 0, &[again]);
+    t.submit(1, 0, &[again]);
+    t.submit(1, 0, &[&kernel[kernel.len() - 3..]]);
+    t.submit(1, 0, &[&launch(QMD_AT, [5, 1, 1])]);
+    let mut never = launch(QMD_AT + 0x5000, [1, 1, 1]);
+    never.drain(..never.len() - 3);
+    t.submit(1, 0, &[&never]);
+    let s = summary(&mut t);
+    let d = s.launch_detail;
+    assert_eq!((d.by_pcas, d.empty, d.again, d.without_qmd), (7, 3, 3, 1));
+    assert_eq!(s.launches, 4);
+    let shapes: Vec<_> = s.launch_shapes.iter().map(|l| (l.shape.grid[0], l.count)).collect();
+    assert_eq!(shapes, [(8, 2), (5, 1)]);
+}
+
+#[test]
 fn channels_know_their_engine_place_and_token() {
     let s = summary(&mut one_of_everything());
     let c = &s.channel_list[1];

@@ -40,10 +40,14 @@ pub fn extent(e: [u32; 3]) -> String {
 
 fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
     let begin = format!("{:>11}  {:>7}  {:<6}", time(l.when.seconds), l.when.tid, slot(l.when.slot, l.when.generation));
+    let again = if l.again { ", again" } else { "" };
     match &l.shape {
+        Some(_) if l.empty => {
+            writeln!(out, "{begin}  an empty QMD at {:#x}, only orders or starts others ({}{again})", l.qmd, l.how)
+        }
         Some(s) => writeln!(
             out,
-            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({})",
+            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({}{again})",
             extent(s.grid),
             extent(s.block),
             s.cluster.map_or("-".into(), extent),
@@ -53,7 +57,7 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
             l.qmd,
             l.how
         ),
-        None => writeln!(out, "{begin}  the QMD at {:#x} lies in memory and is not in the stream ({})", l.qmd, l.how),
+        None => writeln!(out, "{begin}  the QMD at {:#x} was never in the stream ({})", l.qmd, l.how),
     }
 }
 

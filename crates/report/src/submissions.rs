@@ -5,7 +5,6 @@ use crate::number::{bytes, seconds};
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json};
 use insight::rows::Clock;
-use insight::summary::Shape;
 use insight::walk::{At, Filter, Segment, Sink, walk};
 use insight::{Place, Recording};
 use pushbuf::decode::{Item, Target};
@@ -172,7 +171,8 @@ fn meaning(at: &At<'_>, op: &Op) -> Option<String> {
             };
             format!("inline {}, stream -> {}{own}", bytes(i.bytes()), place(i.dst))
         }
-        What::Launch(l) => match Shape::of(l) {
+        What::Launch(l) => match at.started(l).shape {
+            Some(s) if s.is_empty() => format!("empty QMD {:#x}: only orders or starts others", l.qmd_address),
             Some(s) => format!("launch grid {}, block {}, program {:#x}", extent(s.grid), extent(s.block), s.program),
             None => format!("launch, its QMD at {:#x} is not in the stream", l.qmd_address),
         },

@@ -155,7 +155,13 @@ fn launches(s: &Summary) -> String {
         rest.push(of(d.programs, "program"));
     }
     if d.without_qmd > 0 {
-        rest.push(format!("{} whose QMD lies in memory", count(d.without_qmd)));
+        rest.push(format!("{} whose QMD was never in the stream", count(d.without_qmd)));
+    }
+    if d.empty > 0 {
+        rest.push(format!("besides {} that only order or start others", of(d.empty, "empty QMD")));
+    }
+    if d.again > 0 {
+        rest.push(format!("{} sent again from memory, as by graphs", of(d.again, "QMD")));
     }
     if rest.is_empty() { count(s.launches) } else { format!("{} ({})", count(s.launches), rest.join(", ")) }
 }

@@ -1,0 +1,79 @@
+//! What launches start, and what is remembered of QMDs that stay in memory.
+//!
+//! A kernel launched for itself has its QMD written right before it. A graph's QMDs are written once; later launches of
+//! the graph send only the address of its root, often an empty QMD that does nothing but start others. So the last QMD
+//! launched at an address is remembered and taken for what lies there until the stream writes another.
+
+use pushbuf::ops::{At, How, Launch, Op, What};
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// What a kernel is launched with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Shape {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub cluster: Option<[u32; 3]>,
+    pub registers: u32,
+    /// Bytes a block.
+    pub shared_memory: u32,
+    pub program: u64,
+}
+
+impl Shape {
+    fn of(l: &Launch) -> Option<Shape> {
+        let q = l.qmd.as_ref()?;
+        Some(Shape {
+            grid: q.grid(),
+            block: q.block(),
+            cluster: q.cluster(),
+            registers: q.registers(),
+            shared_memory: q.shared_memory(),
+            program: q.program_address(),
+        })
+    }
+
+    /// True for a QMD without blocks: it runs nothing and only orders or starts others.
+    pub fn is_empty(&self) -> bool {
+        self.grid.contains(&0)
+    }
+}
+
+/// One launch, with what is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// `None` if the QMD was never in the stream.
+    pub shape: Option<Shape>,
+    /// The QMD was launched before and has not been written since.
+    pub again: bool,
+}
+
+/// QMDs remembered, at most.
+const REMEMBERED: usize = 1 << 18;
+
+/// The QMDs last launched at each address.
+#[derive(Debug, Default)]
+pub(crate) struct Qmds {
+    known: HashMap<u64, (Shape, usize, Option<At>)>,
+}
+
+impl Qmds {
+    pub fn started(&self, channel: usize, l: &Launch) -> Started {
+        let known = self.known.get(&l.qmd_address);
+        let same = |(_, c, written): &(Shape, usize, Option<At>)| {
+            // An inline QMD comes with its launch; one in memory was written where the engine says, or longer ago.
+            l.how != How::InlineQmd && (l.qmd.is_none() || (*c == channel && *written == l.written_at))
+        };
+        Started { shape: Shape::of(l).or(known.map(|k| k.0)), again: known.is_some_and(same) }
+    }
+
+    /// After a launch has been handed on.
+    pub fn learn(&mut self, channel: usize, op: &Op) {
+        if let What::Launch(l) = &op.what
+            && let Some(shape) = Shape::of(l)
+            && (self.known.len() < REMEMBERED || self.known.contains_key(&l.qmd_address))
+        {
+            self.known.insert(l.qmd_address, (shape, channel, l.written_at));
+        }
+    }
+}
