@@ -88,10 +88,7 @@ impl Ring {
             block.used[index] = true;
             return Ok(Ring { memory, index });
         }
-        let memory = match place {
-            Place::Video => space.alloc_video(BLOCK)?,
-            Place::Host => space.alloc_host(BLOCK)?,
-        };
+        let memory = space.alloc_own(place, BLOCK)?;
         let mut used = vec![false; RINGS];
         used[0] = true;
         blocks.push(RingBlock { place, memory: Arc::downgrade(&memory), used });
@@ -186,7 +183,7 @@ impl Channel {
         }
         let device = space.device().clone();
         let ring = Ring::take(space, options.ring)?;
-        let page = space.alloc_host(0x1000)?;
+        let page = space.alloc_own(Place::Host, 0x1000)?;
         for word in 0..u64::from(RING_STRIDE as u32) / 8 {
             ring.memory.word64(ring.offset() + 8 * word).store(0, Ordering::Relaxed);
         }

@@ -23,4 +23,4 @@ pub use error::Error;
 pub use memory::{AddressSpace, Memory, Place};
 pub use pushbuffer::{Pushbuffer, Validated};
 pub use semaphore::{Semaphore, Semaphores};
-pub use validate::{Invalid, Rules, check};
+pub use validate::{Invalid, Ranges, Rules, check};

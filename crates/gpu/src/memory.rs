@@ -93,12 +93,17 @@ impl AddressSpace {
 
     /// Video memory that the CPU sees through BAR1: loads are slow there, stores are posted.
     pub fn alloc_video(self: &Arc<Self>, length: u64) -> Result<Arc<Memory>, Error> {
-        Memory::new(self, Place::Video, length)
+        Memory::new(self, Place::Video, length, true)
     }
 
     /// Host memory.
     pub fn alloc_host(self: &Arc<Self>, length: u64) -> Result<Arc<Memory>, Error> {
-        Memory::new(self, Place::Host, length)
+        Memory::new(self, Place::Host, length, true)
+    }
+
+    /// Memory of the crate's own, rings and pushbuffers: no pushbuffer may name it, and its end makes none stale.
+    pub(crate) fn alloc_own(self: &Arc<Self>, place: Place, length: u64) -> Result<Arc<Memory>, Error> {
+        Memory::new(self, place, length, false)
     }
 
     /// True if the whole range may be named in a pushbuffer.
@@ -165,10 +170,12 @@ pub struct Memory {
     va: u64,
     length: u64,
     place: Place,
+    /// Pushbuffers may name it.
+    named: bool,
 }
 
 impl Memory {
-    fn new(space: &Arc<AddressSpace>, place: Place, length: u64) -> Result<Arc<Memory>, Error> {
+    fn new(space: &Arc<AddressSpace>, place: Place, length: u64, named: bool) -> Result<Arc<Memory>, Error> {
         if length == 0 || length > MAX_LENGTH {
             return Err(Error::Length(length));
         }
@@ -228,8 +235,10 @@ impl Memory {
             driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::MAP_EXTERNAL_ALLOCATION, &mut map)?;
         }
         undo.keep();
-        lock(&space.mapped).insert(va, length);
-        Ok(Arc::new(Memory { space: space.clone(), handle, fd, va, length, place }))
+        if named {
+            lock(&space.mapped).insert(va, length);
+        }
+        Ok(Arc::new(Memory { space: space.clone(), handle, fd, va, length, place, named }))
     }
 
     /// Address, for GPU and CPU.
@@ -311,9 +320,11 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        lock(&self.space.mapped).remove(&self.va);
-        // ORDERING: whoever checks the generation after this sees that the range is gone.
-        self.space.generation.fetch_add(1, Ordering::AcqRel);
+        if self.named {
+            lock(&self.space.mapped).remove(&self.va);
+            // ORDERING: whoever checks the generation after this sees that the range is gone.
+            self.space.generation.fetch_add(1, Ordering::AcqRel);
+        }
         drop(Undo {
             space: &self.space,
             handle: Some(self.handle),

@@ -4,7 +4,7 @@
 
 use crate::channel::{Channel, Engine};
 use crate::error::Error;
-use crate::memory::{AddressSpace, Memory};
+use crate::memory::{AddressSpace, Memory, Place};
 use crate::semaphore::Semaphore;
 use crate::validate;
 use pushbuf::encode::{Lines, Words, inline_dma, launch_dma};
@@ -43,7 +43,7 @@ pub struct Validated {
 impl Pushbuffer {
     /// Room for `dwords` words, in host memory.
     pub fn new(space: &Arc<AddressSpace>, dwords: usize) -> Result<Pushbuffer, Error> {
-        let memory = space.alloc_host(dwords as u64 * 4)?;
+        let memory = space.alloc_own(Place::Host, dwords as u64 * 4)?;
         Ok(Pushbuffer { segment: Arc::new(Segment { memory }), capacity: dwords, len: 0 })
     }
 

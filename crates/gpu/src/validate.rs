@@ -328,7 +328,7 @@ impl State {
 }
 
 fn within(space: &dyn Ranges, va: u64, length: u64, alignment: u64) -> Verdict {
-    if va % alignment != 0 {
+    if !va.is_multiple_of(alignment) {
         return Err(("an address that is not aligned", va));
     }
     if space.contains(va, length) { Ok(()) } else { Err(("an address that is not in this address space's memory", va)) }

@@ -130,7 +130,7 @@ impl Counters {
     /// Counters that nobody else sees, for the life of the process.
     pub fn private() -> &'static Counters {
         // SAFETY: every field is an atomic integer, for which zero is a value.
-        let counters: &'static Counters = Box::leak(unsafe { Box::<Counters>::new_zeroed().assume_init() });
+        let counters: &'static Counters = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
         counters.magic.store(MAGIC, Ordering::Relaxed);
         counters
     }

@@ -266,6 +266,58 @@ pub fn forget(address: usize, len: usize) {
     }
 }
 
+/// Calls that are changing the program's mappings of doorbell pages right now.
+static CHANGING: AtomicU32 = AtomicU32::new(0);
+
+/// While this lives, the table may lag behind the kernel's mappings, and [`find_settled`] waits for it.
+#[derive(Debug)]
+pub struct Changing(());
+
+impl Changing {
+    /// Nothing, where the process has no doorbell page.
+    pub fn begin() -> Option<Changing> {
+        if USED.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        CHANGING.fetch_add(1, Ordering::SeqCst);
+        Some(Changing(()))
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        CHANGING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// As [`find`], but not fooled by another thread that is just moving the page. Bounded: the change may be the interrupted
+/// thread's own. Async-signal-safe.
+pub fn find_settled(address: u64) -> Option<Found> {
+    for _ in 0..10_000_000 {
+        let changing = CHANGING.load(Ordering::SeqCst) != 0;
+        if let Some(found) = find(address) {
+            return Some(found);
+        }
+        if !changing {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    find(address)
+}
+
+/// A range was mapped a second time (`mremap` with an old length of 0).
+pub fn doubled(old: usize, len: usize, new: usize) {
+    for page in used() {
+        let at = page.address.load(Ordering::Acquire);
+        if at > 1 && at >= old && at < old + len {
+            // SAFETY: pages are registered with bells that live for the process.
+            let Some(bell) = (unsafe { page.bell.load(Ordering::Acquire).as_ref() }) else { continue };
+            enter(at - old + new, page.offset.load(Ordering::Acquire), page.prot.load(Ordering::Acquire), bell);
+        }
+    }
+}
+
 /// The program moved a range (`mremap`): its pages are found at the new place.
 pub fn moved(old: usize, len: usize, new: usize) {
     for page in used() {

@@ -7,7 +7,7 @@
 //! Passing on means the system call itself, not the next library's function: no symbol lookup, so nothing can recurse at
 //! start-up, in an allocator or in a constructor. The exception is `sigaction`, whose kernel form needs libc's trampoline.
 
-use crate::doorbell;
+use crate::doorbell::{self, Changing};
 use crate::kernel::{Machine, Node};
 use crate::{signal, sys};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -184,9 +184,13 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: u64, arg: *mut c_void) -> c_i
 /// As `mmap(2)`.
 unsafe fn map(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void {
     // What MAP_FIXED replaces is no doorbell any more, and must be forgotten before it is something else.
-    if flags & libc::MAP_FIXED != 0 {
+    let _changing = if flags & libc::MAP_FIXED != 0 {
+        let changing = Changing::begin();
         doorbell::forget(addr as usize, len);
-    }
+        changing
+    } else {
+        None
+    };
     if flags & libc::MAP_ANONYMOUS != 0 || !is_ours(fd) {
         // SAFETY: the caller's contract.
         return unsafe { sys::mmap(addr as usize, len, prot, flags, fd, offset) };
@@ -250,13 +254,18 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
+    let _changing = Changing::begin();
     // SAFETY: the caller's contract.
     let at = unsafe { libc::syscall(libc::SYS_mremap, old, old_len, len, flags, new) as *mut c_void };
     if at != libc::MAP_FAILED {
         if flags & libc::MREMAP_FIXED != 0 {
             doorbell::forget(new as usize, len);
         }
-        doorbell::moved(old as usize, old_len, at as usize);
+        if old_len == 0 {
+            doorbell::doubled(old as usize, len, at as usize);
+        } else {
+            doorbell::moved(old as usize, old_len, at as usize);
+        }
     }
     at
 }
@@ -271,7 +280,7 @@ pub unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, prot: c_int) ->
         // SAFETY: the caller's contract.
         return unsafe { sys::mprotect(start, len, prot) };
     }
-    if start % PAGE != 0 {
+    if !start.is_multiple_of(PAGE) {
         return fail(libc::EINVAL);
     }
     // A trapped page stays without rights; what the program asked for decides who answers its faults.

@@ -107,7 +107,7 @@ impl Memory {
         self.bounds(offset, 4)?;
         match self.backing {
             // SAFETY: in bounds, aligned (pages are), alive as long as self.
-            Backing::File { at, .. } if offset % 4 == 0 => unsafe { Some(&*at.add(offset as usize).cast()) },
+            Backing::File { at, .. } if offset.is_multiple_of(4) => unsafe { Some(&*at.add(offset as usize).cast()) },
             _ => None,
         }
     }
@@ -117,7 +117,7 @@ impl Memory {
         self.bounds(offset, 8)?;
         match self.backing {
             // SAFETY: in bounds, aligned (pages are), alive as long as self.
-            Backing::File { at, .. } if offset % 8 == 0 => unsafe { Some(&*at.add(offset as usize).cast()) },
+            Backing::File { at, .. } if offset.is_multiple_of(8) => unsafe { Some(&*at.add(offset as usize).cast()) },
             _ => None,
         }
     }

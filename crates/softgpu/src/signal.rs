@@ -136,7 +136,7 @@ extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
 
 /// Carries out an access to a doorbell page. `false`: not one, or not one that the program may make.
 fn doorbell_access(address: u64, context: *mut c_void) -> bool {
-    let Some(page) = doorbell::find(address) else { return false };
+    let Some(page) = doorbell::find_settled(address) else { return false };
     // SAFETY: `context` is the third argument of the running handler, used by nobody else meanwhile.
     let Some(mut registers) = (unsafe { Context::from_handler(context) }) else { return false };
     let mut code = [0u8; trap::MAX_INSTRUCTION];

@@ -97,7 +97,7 @@ impl Host {
             7 => return Err(Fault::pbdma("SEM_EXECUTE operation", data.into())),
             _ => {}
         }
-        if self.address % if wide { 8 } else { 4 } != 0 {
+        if !self.address.is_multiple_of(if wide { 8 } else { 4 }) {
             return Err(Fault::pbdma("semaphore address not aligned", self.address));
         }
         let (value, payload, ones) = if wide {

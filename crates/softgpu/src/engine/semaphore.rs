@@ -31,7 +31,7 @@ impl Shape {
 
 /// Writes a semaphore. The time goes first: who sees the payload sees the time.
 pub fn release(space: &AddressSpace, va: u64, payload: u64, shape: Shape) -> Result<(), Fault> {
-    if va % shape.alignment() != 0 {
+    if !va.is_multiple_of(shape.alignment()) {
         return Err(Fault::pbdma("semaphore address not aligned", va));
     }
     if let Shape::FourWords { .. } = shape {
@@ -56,7 +56,7 @@ pub fn reduce(
     op: Reduction,
     signed: bool,
 ) -> Result<(), Fault> {
-    if va % shape.alignment() != 0 {
+    if !va.is_multiple_of(shape.alignment()) {
         return Err(Fault::pbdma("semaphore address not aligned", va));
     }
     let old = if shape.payload64() { space.read_u64(va)? } else { space.read_u32(va)?.into() };

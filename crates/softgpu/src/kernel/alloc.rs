@@ -223,7 +223,7 @@ impl Machine {
         let userd = objects.memory(request.root, params.userd_memory[0]).map_err(|_| status::INVALID_OBJECT_HANDLE)?;
         let userd_offset = params.userd_offset[0];
         let fits = userd_offset.checked_add(USERD_SIZE).is_some_and(|end| end <= userd.size);
-        if !fits || userd_offset % USERD_SIZE != 0 || userd.place == Place::User || params.entries < 2 {
+        if !fits || !userd_offset.is_multiple_of(USERD_SIZE) || userd.place == Place::User || params.entries < 2 {
             return Err(status::INVALID_ARGUMENT);
         }
         let notifier = match params.error_object {
@@ -257,7 +257,7 @@ impl Machine {
                 return Err(status::INVALID_ARGUMENT);
             }
             let size = call.limit.checked_add(1).ok_or(status::INVALID_LIMIT)?;
-            if call.memory % PAGE != 0 || call.memory == 0 {
+            if !call.memory.is_multiple_of(PAGE) || call.memory == 0 {
                 return Err(status::INVALID_ADDRESS);
             }
             let mut objects = lock(&self.objects);

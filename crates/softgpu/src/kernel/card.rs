@@ -18,7 +18,7 @@ impl Machine {
     /// `arg` points to `size` bytes.
     pub(super) unsafe fn card_info(&self, arg: *mut u8, size: usize) -> i32 {
         const ONE: usize = size_of::<CardInfo>();
-        if size < ONE || size % ONE != 0 {
+        if size < ONE || !size.is_multiple_of(ONE) {
             return libc::EINVAL;
         }
         let mut card = CardInfo::zeroed();

@@ -39,7 +39,7 @@ impl Machine {
                 if target.node != node || memory.place == Place::User {
                     return Err(status::INVALID_ARGUMENT);
                 }
-                if call.offset % PAGE != 0 || call.length == 0 || end > memory.size {
+                if !call.offset.is_multiple_of(PAGE) || call.length == 0 || end > memory.size {
                     return Err(status::INVALID_LIMIT);
                 }
                 Window::Memory { memory, offset: call.offset, length: call.length }

@@ -195,11 +195,11 @@ impl Machine {
         }
         let Some(nr) = rm_nr(request) else { return libc::ENOTTY };
         let size = request_size(request);
-        // SAFETY (each): the request declares the size that was checked, and the caller says that arg is that long.
+        // SAFETY: every call checks the size that the request declares, and the caller says that arg is that long.
         unsafe {
             match nr {
                 nr::CARD_INFO => self.card_info(arg, size),
-                nr::CHECK_VERSION_STR => with(arg, size, |call| card::check_version(call)),
+                nr::CHECK_VERSION_STR => with(arg, size, card::check_version),
                 nr::REGISTER_FD => with(arg, size, |call| self.register_fd(&file, call)),
                 nr::ALLOC if size == size_of::<rm::abi::Nvos21>() => with(arg, size, |call| self.alloc21(&file, call)),
                 nr::ALLOC => with(arg, size, |call| self.alloc64(&file, call)),

@@ -46,7 +46,7 @@ impl Uvm {
 
     fn create(&mut self, base: u64, length: u64) -> Outcome {
         let end = base.checked_add(length).ok_or(status::OUT_OF_RANGE)?;
-        if base % PAGE != 0 || length % PAGE != 0 || length == 0 || base == 0 {
+        if !base.is_multiple_of(PAGE) || !length.is_multiple_of(PAGE) || length == 0 || base == 0 {
             return Err(status::INVALID_ADDRESS);
         }
         if self.ranges.range(..end).next_back().is_some_and(|(start, len)| start + len > base) {
@@ -86,7 +86,7 @@ impl Machine {
             // The status of a call that UVM does not even look at stays as it is; the ioctl itself fails.
             return libc::EBADFD;
         }
-        // SAFETY (each): the caller says that arg points to the request's struct.
+        // SAFETY: the caller says that arg points to the request's struct, which is what each arm takes it for.
         unsafe {
             match request {
                 uvm::INITIALIZE => with(arg, |p: &mut Initialize| {
@@ -159,7 +159,7 @@ impl Machine {
         if call.gpu_count == 0 || call.gpu_count > call.gpus.len() as u64 {
             return Err(status::INVALID_ARGUMENT);
         }
-        if [call.base, call.length, call.offset].iter().any(|v| v % PAGE != 0) || call.length == 0 {
+        if [call.base, call.length, call.offset].iter().any(|v| !v.is_multiple_of(PAGE)) || call.length == 0 {
             return Err(status::INVALID_ADDRESS);
         }
         let gpu = &call.gpus[0];

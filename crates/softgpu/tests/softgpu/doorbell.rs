@@ -180,16 +180,65 @@ fn a_moved_doorbell_goes_on_ringing() {
 }
 
 #[test]
+fn a_doorbell_mapped_twice_by_mremap_rings_at_both_places() {
+    let _alone = alone();
+    let rig = Rig::new();
+    let channel = rig.copy_channel();
+    let page = Page::new(&rig, RW);
+    let second = unsafe { libc::mremap(page.at.cast(), 0, 0x10000, libc::MREMAP_MAYMOVE) };
+    assert_ne!(second, libc::MAP_FAILED);
+    for (n, at) in [(1, page.at), (2, second.cast())] {
+        channel.push(&host_sem(SRC, n, 1));
+        store(at, 0x90, channel.token);
+        assert_eq!(channel.finish(), None);
+    }
+}
+
+#[test]
+fn doorbells_that_move_while_threads_ring_lose_nothing() {
+    let _alone = alone();
+    let rig = Rig::new();
+    let page = Page::new(&rig, RW);
+    let second = unsafe { libc::mremap(page.at.cast(), 0, 0x10000, libc::MREMAP_MAYMOVE) };
+    let before = doorbells(&rig);
+    let (at, stop) = (page.at as usize, AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        let ringer = scope.spawn(move || {
+            let mut rung = 0;
+            while stop.load(Ordering::Relaxed) == 0 {
+                store(at as *mut u8, 0x90, 0x7777);
+                rung += 1;
+            }
+            rung
+        });
+        let mut spare = second;
+        for _ in 0..300 {
+            // Another mapping moves over the one that is being rung.
+            let more = unsafe { libc::mremap(page.at.cast(), 0, 0x10000, libc::MREMAP_MAYMOVE) };
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            let moved = unsafe { libc::mremap(spare, 0x10000, 0x10000, flags, page.at.cast::<c_void>()) };
+            assert_eq!(moved, page.at.cast());
+            spare = more;
+        }
+        stop.store(1, Ordering::Relaxed);
+        let rung = ringer.join().unwrap();
+        assert_eq!(doorbells(&rig) - before, rung);
+    });
+}
+
+#[test]
 fn ring_pages_may_be_moved_and_shadowed() {
     let rig = Rig::new();
     let channel = rig.copy_channel();
-    // As a tap does it: the real ring elsewhere, ordinary memory in its place.
+    // As a tap does it: the real ring a second time elsewhere, ordinary memory moved over the first.
+    let elsewhere = unsafe { libc::mremap(channel.ring.cpu.cast(), 0, 0x3000, libc::MREMAP_MAYMOVE) };
+    assert_ne!(elsewhere, libc::MAP_FAILED);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let elsewhere = unsafe { libc::mmap(std::ptr::null_mut(), 0x3000, libc::PROT_NONE, flags, -1, 0) };
+    let shadow = unsafe { libc::mmap(std::ptr::null_mut(), 0x3000, RW, flags, -1, 0) };
     let move_flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    assert_eq!(unsafe { libc::mremap(channel.ring.cpu.cast(), 0x3000, 0x3000, move_flags, elsewhere) }, elsewhere);
-    let shadow = unsafe { libc::mmap(channel.ring.cpu.cast(), 0x3000, RW, flags | libc::MAP_FIXED, -1, 0) };
-    assert_eq!(shadow, channel.ring.cpu.cast());
+    let place: *mut c_void = channel.ring.cpu.cast();
+    assert_eq!(unsafe { libc::mremap(shadow, 0x3000, 0x3000, move_flags, place) }, place);
     let real = Mem { va: channel.ring.va, handle: 0, cpu: elsewhere.cast() };
     channel.ring.write(0x2088, &real.read(0x2088, 8));
     channel.push(&host_sem(SRC, 1, 1));

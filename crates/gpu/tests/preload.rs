@@ -1,0 +1,86 @@
+//! The example program under the preloaded software GPU, as a stranger would run it.
+
+use doorbell_softgpu::Counters;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+/// Builds the library and the example, once, in a target directory of their own: the outer cargo may hold its lock.
+fn built() -> &'static (PathBuf, PathBuf) {
+    static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
+        for arguments in [&["build", "-p", "softgpu"][..], &["build", "-p", "gpu", "--example", "copy"]] {
+            let status = Command::new(env!("CARGO"))
+                .args(arguments)
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .env("CARGO_TARGET_DIR", &target)
+                .env_remove("LD_PRELOAD")
+                .status()
+                .unwrap();
+            assert!(status.success(), "cargo {arguments:?}");
+        }
+        (target.join("debug/libdoorbell_softgpu.so"), target.join("debug/examples/copy"))
+    })
+}
+
+fn run(mode: &str, counters: Option<&Path>, arguments: &[&str]) -> Output {
+    let (library, program) = built();
+    let mut command = Command::new(program);
+    command.args(arguments).env("LD_PRELOAD", library).env("DOORBELL_SOFTGPU", mode);
+    if let Some(counters) = counters {
+        command.env("DOORBELL_SOFTGPU_COUNTERS", counters);
+    }
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn strict_copies_are_right_and_counted_to_the_last_doorbell() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("counters-{}", std::process::id()));
+    let output = run("strict", Some(&file), &["200", "4"]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).contains("every byte right"));
+    let counters = Counters::shared(&file).unwrap();
+    let load = |c: &std::sync::atomic::AtomicU64| c.load(Ordering::Relaxed);
+    // 200 rounds and the first SET_OBJECT on each of four channels.
+    assert_eq!(load(&counters.doorbells), 4 * 201);
+    assert_eq!((load(&counters.unknown_tokens), load(&counters.empty_doorbells), load(&counters.faults)), (0, 0, 0));
+    assert_eq!((load(&counters.copies), load(&counters.inline_copies)), (2 * 2 * 200, 2 * 200));
+    assert_eq!(counters.used().count(), 4);
+    for channel in counters.used() {
+        assert_eq!(channel.doorbells.load(Ordering::Relaxed), 201);
+        assert_eq!(channel.progress().entries % 1024, u64::from(channel.rung_put.load(Ordering::Relaxed)));
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn poll_copies_are_right() {
+    let output = run("poll", None, &["50", "2"]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
+fn without_the_library_there_is_no_gpu_or_it_is_refused() {
+    let (_, program) = built();
+    let output = Command::new(program).args(["1", "1"]).output().unwrap();
+    assert!(!output.status.success());
+    let error = text(&output.stderr);
+    assert!(error.contains("nvidia") || error.contains("RealHardware"), "{error}");
+}
+
+#[test]
+fn strangers_programs_run_as_if_nothing_were_there() {
+    let (library, _) = built();
+    for command in
+        ["echo hello | cat", "ls / > /dev/null && echo hello", "cat /proc/self/maps | tail -1 > /dev/null; echo hello"]
+    {
+        let output = Command::new("sh").args(["-c", command]).env("LD_PRELOAD", library).output().unwrap();
+        assert_eq!(text(&output.stdout), "hello\n", "{command}: {}", text(&output.stderr));
+    }
+}
