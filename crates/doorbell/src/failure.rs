@@ -53,8 +53,22 @@ fn hint(e: &anyhow::Error) -> Option<String> {
             Some(insight::InsightError::Tape(t)) => Some(t),
             _ => c.downcast_ref::<TapeError>(),
         };
-        tape.and_then(tape_hint)
+        match c.downcast_ref::<std::io::Error>() {
+            Some(e) => Some(io_hint(e).into()),
+            None => tape.and_then(tape_hint),
+        }
     })
+}
+
+fn io_hint(e: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind::*;
+    match e.kind() {
+        NotFound => "the folder must exist",
+        PermissionDenied => "this user may not read or write there",
+        IsADirectory => "give a file, not a folder",
+        StorageFull | QuotaExceeded => "free some space, or write elsewhere",
+        _ => "look at the file and at the disk it lies on",
+    }
 }
 
 /// What helps against an unreadable tape.
@@ -67,7 +81,7 @@ pub fn tape_hint(e: &TapeError) -> Option<String> {
             TapeError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
                 "recordings are readable by their owner only (mode 0600)"
             }
-            TapeError::Io { .. } => return None,
+            TapeError::Io { source, .. } => io_hint(source),
             TapeError::NotATape { .. } => "give a file that `doorbell record` wrote",
             TapeError::Version { .. } => "read it with the doorbell that recorded it, or record again",
             TapeError::Damaged { .. } => {

@@ -101,6 +101,7 @@ fn errors_have_a_hint_and_status_2() {
         .assert()
         .code(2)
         .stderr(contains("not a doorbell recording").and(contains("hint:")));
+    doorbell().arg("show").arg(dir.path()).assert().code(2).stderr(contains("hint: give a file, not a folder"));
     let mut newer = b"DOORBELL".to_vec();
     newer.extend([99, 0, 0, 0, 0, 0, 0, 0]);
     std::fs::write(&other, newer).unwrap();
@@ -154,7 +155,7 @@ fn the_export_goes_to_a_private_file_or_to_the_pipe() {
         .arg(&nowhere)
         .assert()
         .code(2)
-        .stderr(contains("creating"));
+        .stderr(contains("creating").and(contains("hint:")));
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         t.submit(6, 8, &[&copy]);
         steps += 1;
-        if steps % 50 == 0 {
+        if steps.is_multiple_of(50) {
             (2..7).for_each(|tid| t.cut(tid));
         }
     }

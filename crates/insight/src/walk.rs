@@ -281,7 +281,10 @@ impl Walk<'_> {
     /// Tells the graph of a call.
     fn learn(&mut self, call: &Call<'_>) {
         self.calls += 1;
-        self.places.stale = true;
+        // RM_CONTROL, the commonest of all, maps nothing.
+        let control =
+            matches!(call, Call::Ioctl { body, .. } if rm::abi::rm_nr(body.request) == Some(rm::abi::nr::CONTROL));
+        self.places.stale |= !control;
         let g = &mut self.out.graph;
         match *call {
             Call::Ioctl { body, arg, nested } => g.ioctl(IoctlRecord {
@@ -434,11 +437,14 @@ impl Walk<'_> {
         self.after(i, s);
     }
 
-    /// True while engine objects may still appear on the channel: the graph has more than the decoder knows.
-    fn unbound(&self, i: usize) -> bool {
-        let c = &self.out.channels[i];
-        self.calls != self.streams[i].resolved_at
-            && self.out.graph.channel(c.client, c.handle).is_some_and(|g| g.engines.len() > self.streams[i].engines)
+    /// True if the graph knows of more engine objects on the channel than its decoder. Asked again only after a call.
+    fn unbound(&mut self, i: usize) -> bool {
+        let (c, s) = (&self.out.channels[i], &mut self.streams[i]);
+        if s.resolved_at == self.calls {
+            return false;
+        }
+        s.resolved_at = self.calls;
+        self.out.graph.channel(c.client, c.handle).is_some_and(|g| g.engines.len() > s.engines)
     }
 
     fn count(&mut self, i: usize, s: &Submission) {
