@@ -7,6 +7,7 @@ mod export;
 mod failure;
 mod preload;
 mod record;
+mod sample;
 mod selfbench;
 mod show;
 
@@ -45,6 +46,8 @@ enum Command {
     Show(show::Args),
     Export(export::Args),
     Doctor(doctor::Args),
+    Demo(demo::Args),
+    Sample(sample::Args),
     Selfbench(selfbench::Args),
     Completions(completions::Args),
 }

@@ -1,0 +1,206 @@
+//! `doorbell demo`: records a few small programs and shows what came of it, on any machine.
+
+use crate::failure::Failure;
+use crate::record::{self, Gpu, OnFull, TapArg};
+use crate::show;
+use anyhow::Context;
+use clap::ValueEnum;
+use insight::Recording;
+use insight::walk::{At, Filter, Sink, walk};
+use pushbuf::ops::{Op, What};
+use recorder::Outcome;
+use report::table::Style;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Records a few small programs and shows what came of it: on the real GPU if there is one, else on the software GPU.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  doorbell demo
+  doorbell demo --gpu soft --tap trap -o /tmp/demo.doorbell
+
+Exit status: 0 done, 2 an error, 77 not possible on this machine (`--gpu real` without a GPU).")]
+pub struct Args {
+    /// Tape to write.
+    #[arg(short, long, value_name = "FILE", default_value = "doorbell-demo.doorbell")]
+    out: PathBuf,
+    /// How doorbells are seen.
+    #[arg(long, value_enum, default_value_t = TapArg::Auto)]
+    tap: TapArg,
+    /// Which GPU.
+    #[arg(long, value_enum, default_value_t = Which::Auto)]
+    gpu: Which,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// The real one if there is one, else the software GPU
+    Auto,
+    /// This machine's
+    Real,
+    /// doorbell's own, in software
+    Soft,
+}
+
+/// Between them: copies by the copy engine and inline, fills, launches, semaphores.
+const SAMPLES: [&str; 2] = ["copies", "launches"];
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let (gpu, why) = self.which()?;
+        let mut gpu = gpu;
+        say(&[&format!("{why}.")])?;
+        let mut outcome = self.record(gpu)?;
+        let impossible = |o: &Outcome| o.status.code() == Some(crate::IMPOSSIBLE.into());
+        if gpu == Gpu::Real && self.gpu == Which::Auto && impossible(&outcome) {
+            say(&["", "The GPU cannot be used (the reason is above): the software GPU instead."])?;
+            gpu = Gpu::Soft;
+            outcome = self.record(gpu)?;
+        }
+        if impossible(&outcome) {
+            let why = "the recorded program found no GPU that it can use (its reason is above)";
+            return Err(Failure::impossible(why, "`doorbell demo --gpu soft` needs none").into());
+        }
+        if !outcome.status.success() {
+            anyhow::bail!("the recorded program failed ({}); the tape is {}", outcome.status, self.out.display());
+        }
+        for trouble in &outcome.end.trouble {
+            eprintln!("doorbell: {trouble}");
+        }
+        self.show(gpu)
+    }
+
+    /// The GPU to take and the reason.
+    fn which(&self) -> anyhow::Result<(Gpu, String)> {
+        let version = recorder::driver_version();
+        let known = version.as_deref().map(rm::abi::Abi::for_version);
+        Ok(match (self.gpu, version, known) {
+            (Which::Soft, ..) => (Gpu::Soft, "On the software GPU, as asked".into()),
+            (_, Some(v), Some(Ok(_))) => (Gpu::Real, format!("On this machine's GPU, driver {v}")),
+            (Which::Real, _, Some(Err(e))) => return Err(e).context("--gpu real"),
+            (Which::Real, ..) => {
+                let why = "no NVIDIA driver on this machine (/proc/driver/nvidia/version is not there)";
+                return Err(Failure::impossible(why, "`--gpu soft` needs none").into());
+            }
+            (Which::Auto, _, Some(Err(e))) => (Gpu::Soft, format!("On the software GPU: {e}")),
+            (Which::Auto, ..) => (Gpu::Soft, "On the software GPU: this machine has no NVIDIA driver".into()),
+        })
+    }
+
+    fn record(&self, gpu: Gpu) -> anyhow::Result<Outcome> {
+        let program = std::env::current_exe().context("where this program lies")?;
+        let mut command = vec![program.into_os_string(), "sample".into()];
+        command.extend(SAMPLES.map(Into::into));
+        let name = match gpu {
+            Gpu::Real => "real",
+            Gpu::Soft => "soft",
+        };
+        command.extend(["--gpu".into(), name.into()]);
+        let samples = SAMPLES.join(" ");
+        let tap = self.tap.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
+        let out = self.out.display();
+        say(&[
+            "",
+            &format!("$ doorbell record --tap {tap} --gpu {name} -o {out} -- doorbell sample {samples} --gpu {name}"),
+        ])?;
+        let args = record::Args {
+            out: Some(self.out.clone()),
+            tap: self.tap,
+            on_full: OnFull::Gap,
+            ring: 8,
+            no_data: false,
+            no_args: false,
+            limit: None,
+            gpu,
+            driver_abi: None,
+            quiet: true,
+            command,
+        };
+        args.record(&self.out)
+    }
+
+    fn show(&self, gpu: Gpu) -> anyhow::Result<ExitCode> {
+        let out = self.out.display();
+        let style = Style::of_stdout();
+        let recording = Recording::open(&self.out)?;
+        say(&["", &format!("$ doorbell show {out}")])?;
+        report::summary::print(&recording, style, false)?;
+        if let Some((number, slot, generation)) = example(&recording)? {
+            say(&["", &format!("$ doorbell show {out} --submissions --channel {slot}.{generation}"), "..."])?;
+            let mut text = Vec::new();
+            // Nothing behind the example, of whatever channel, is wanted.
+            let filter = Filter { channel: Some((slot, Some(generation))), limit: Some(number + 1) };
+            report::submissions::write(&recording, filter, style, &mut text)?;
+            let text = String::from_utf8_lossy(&text);
+            std::io::stdout().write_all(submission(&text, number).as_bytes())?;
+            say(&["..."])?;
+        }
+        if gpu == Gpu::Soft {
+            say(&["", "The software GPU shows what is sent, not how fast: the times above mean nothing."])?;
+        }
+        say(&[
+            "",
+            &format!("The tape is {out}. What to try next:"),
+            "  doorbell doctor              what can be recorded on this machine",
+            "  doorbell record -- ./app     your own program, nothing rebuilt",
+            &format!("  doorbell show {out} --copies     every copy; also --launches, --channels, --objects"),
+        ])?;
+        show::damage_of(&recording)
+    }
+}
+
+/// Lines on standard output; a reader that stopped reading ends the demo.
+fn say(lines: &[&str]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// The largest copy by a copy engine: number of its submission, and its channel.
+fn example(r: &Recording) -> anyhow::Result<Option<(u64, u32, u32)>> {
+    #[derive(Default)]
+    struct Largest {
+        bytes: u64,
+        found: Option<(u64, u32, u32)>,
+    }
+    impl Sink for Largest {
+        fn op(&mut self, at: &At<'_>, op: &Op) {
+            if let What::Copy(copy) = &op.what
+                && copy.bytes() > self.bytes
+            {
+                self.bytes = copy.bytes();
+                self.found = Some((at.number, at.channel.slot, at.channel.generation));
+            }
+        }
+    }
+    let mut largest = Largest::default();
+    walk(r, &mut largest)?;
+    Ok(largest.found)
+}
+
+/// The lines of one submission: from its head up to the next head. Heads are the lines that are not indented.
+fn submission(text: &str, number: u64) -> String {
+    let head = format!("#{number} ");
+    let mut lines = text.split_inclusive('\n').skip_while(|line| !line.contains(&head) || line.starts_with(' '));
+    let first = lines.next().unwrap_or_default();
+    lines.take_while(|line| line.starts_with(' ')).fold(first.to_owned(), |text, line| text + line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_submission_is_cut_out_with_or_without_bold_heads() {
+        let plain = "#1  a\n  x\n#12  b\n  y #2 \n    z\n#2  c\n  w\n";
+        assert_eq!(submission(plain, 12), "#12  b\n  y #2 \n    z\n");
+        assert_eq!(submission(plain, 2), "#2  c\n  w\n");
+        assert_eq!(submission(plain, 7), "");
+        let bold = "\x1b[1m#1  a\x1b[0m\n  x\n\x1b[1m#2  c\x1b[0m\n  w\n";
+        assert_eq!(submission(bold, 1), "\x1b[1m#1  a\x1b[0m\n  x\n");
+    }
+}

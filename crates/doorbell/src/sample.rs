@@ -1,0 +1,188 @@
+//! `doorbell sample`: small GPU programs to be recorded.
+//!
+//! An ordinary program, recorded or not. With `--gpu soft` it needs the software GPU preloaded: `doorbell record --gpu soft`
+//! does that; otherwise it starts itself once more with the library that the binary carries.
+
+use crate::failure::Failure;
+use crate::preload;
+use crate::record::Gpu;
+use anyhow::Context;
+use std::ffi::{CStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+/// Small GPU programs to be recorded; the last line of each is a checksum of all its results.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  doorbell sample --list
+  doorbell sample copies                                         on this machine's GPU, through libcuda
+  doorbell record -- doorbell sample copies launches             the same, recorded
+  doorbell record --gpu soft -- doorbell sample spin --gpu soft  on the software GPU
+
+Exit status: 0 done, 2 a wrong result or an error, 77 not possible on this machine (no CUDA, no GPU).")]
+pub struct Args {
+    /// Which samples, one after the other.
+    #[arg(value_name = "NAME", required_unless_present = "list")]
+    names: Vec<String>,
+    /// Which GPU answers.
+    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    gpu: Gpu,
+    /// Rounds, launches or iterations: --list says which.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Repeat each for this long; every repetition must give the same checksum.
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Random data from this seed.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// One JSON object a line.
+    #[arg(long)]
+    json: bool,
+    /// What there is.
+    #[arg(long)]
+    list: bool,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.list {
+            return list(self.json);
+        }
+        // A wrong name is an error before anything runs.
+        if let Some(name) = self.names.iter().find(|name| !sample::names().contains(&name.as_str())) {
+            let unknown = sample::Error::Unknown { name: name.clone() };
+            return Err(Failure::new(unknown.to_string(), "`doorbell sample --list` says what each does").into());
+        }
+        if self.gpu == Gpu::Soft && !loaded("softgpu.so")? {
+            return Err(restart_with_softgpu());
+        }
+        for name in &self.names {
+            let report = sample::run(name, &self.options()).map_err(|e| self.explain(name, e))?;
+            print(&report, self.json)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn options(&self) -> sample::Options {
+        sample::Options {
+            gpu: match self.gpu {
+                Gpu::Real => sample::Gpu::Cuda,
+                Gpu::Soft => sample::Gpu::Soft,
+            },
+            seconds: self.seconds,
+            count: self.count,
+            seed: self.seed,
+            progress: |line| eprintln!("{line}"),
+        }
+    }
+
+    fn explain(&self, name: &str, e: sample::Error) -> anyhow::Error {
+        match (&e, self.gpu) {
+            (sample::Error::Unavailable { reason }, Gpu::Real) => {
+                Failure::impossible(format!("{name}: {reason}"), "`--gpu soft` runs it on the software GPU").into()
+            }
+            (sample::Error::Unavailable { reason }, Gpu::Soft) => {
+                Failure::impossible(format!("{name}: {reason}"), "`doorbell doctor` says what works here").into()
+            }
+            _ => anyhow::Error::new(e).context(format!("sample {name}")),
+        }
+    }
+}
+
+fn list(json: bool) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let width = sample::SAMPLES.iter().map(|s| s.name.len()).max().unwrap_or(0);
+    for s in sample::SAMPLES {
+        if json {
+            writeln!(out, "{}", serde_json::json!({ "name": s.name, "about": s.about, "count": s.count }))?;
+        } else {
+            writeln!(out, "{:width$}  {}; --count: {}", s.name, s.about, s.count)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(report: &sample::Report, json: bool) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if !json {
+        return Ok(writeln!(out, "{report}")?);
+    }
+    let facts: serde_json::Map<_, _> = report.facts.iter().map(|(k, v)| ((*k).to_owned(), (*v).into())).collect();
+    let loops: serde_json::Map<_, _> =
+        report.loops.iter().map(|(k, v)| ((*k).to_owned(), serde_json::json!(v))).collect();
+    let object = serde_json::json!({
+        "sample": report.name,
+        "gpu": report.gpu,
+        "seed": report.seed,
+        "facts": facts,
+        "loops": loops,
+        // A number of 64 bits is more than most readers of JSON keep.
+        "checksum": format!("{:016x}", report.checksum()),
+    });
+    Ok(writeln!(out, "{object}")?)
+}
+
+/// Whether a library whose name ends so is mapped into this process.
+fn loaded(name: &str) -> anyhow::Result<bool> {
+    let maps = std::fs::read_to_string("/proc/self/maps").context("reading /proc/self/maps")?;
+    Ok(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(name)))
+}
+
+/// Set in the second start, so that a preload that does not work ends in an error and not in a third one.
+const AGAIN: &str = "DOORBELL_SAMPLE_AGAIN";
+
+/// Becomes the same command with the software GPU preloaded. Comes back only with the reason why not.
+fn restart_with_softgpu() -> anyhow::Error {
+    if matches!(loaded("doorbell-agent.so"), Ok(true)) {
+        return Failure::new(
+            "this recording has no software GPU, and starting again with it would end the recording",
+            "`doorbell record --gpu soft -- doorbell sample NAME --gpu soft`",
+        )
+        .into();
+    }
+    if std::env::var_os(AGAIN).is_some() {
+        return anyhow::anyhow!("the software GPU was preloaded, but the loader ignored it");
+    }
+    match softgpu() {
+        Err(e) => anyhow::Error::new(e).context("a memory file for the software GPU"),
+        Ok(file) => {
+            // "The kernel" stands behind every other preloaded library.
+            let mut preload = std::env::var_os("LD_PRELOAD").filter(|was| !was.is_empty()).unwrap_or_default();
+            if !preload.is_empty() {
+                preload.push(":");
+            }
+            preload.push(OsString::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
+            let mut arguments = std::env::args_os();
+            let mut command = Command::new("/proc/self/exe");
+            command.arg0(arguments.next().unwrap_or_else(|| "doorbell".into())).args(arguments);
+            let e = command.env("LD_PRELOAD", preload).env(AGAIN, "1").exec();
+            anyhow::Error::new(e).context("starting again with the software GPU")
+        }
+    }
+}
+
+/// The library in a memory file that an exec leaves open.
+fn softgpu() -> std::io::Result<File> {
+    const NAME: &CStr = c"doorbell-softgpu.so";
+    // Kernels before 6.3 know no MFD_EXEC (0x10) and make every memory file executable.
+    const MFD_EXEC: libc::c_uint = 0x10;
+    // SAFETY: a name that ends in NUL; without MFD_CLOEXEC.
+    let fd = unsafe {
+        match libc::memfd_create(NAME.as_ptr(), MFD_EXEC) {
+            -1 => libc::memfd_create(NAME.as_ptr(), 0),
+            fd => fd,
+        }
+    };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else has.
+    let mut file = unsafe { File::from_raw_fd(fd) };
+    file.write_all(preload::SOFTGPU)?;
+    Ok(file)
+}
