@@ -4,7 +4,7 @@
 //! the graph send only the address of its root, often an empty QMD that does nothing but start others. So the last QMD
 //! launched at an address is remembered and taken for what lies there until the stream writes another.
 
-use pushbuf::ops::{At, How, Launch, Op, What};
+use pushbuf::ops::{At, How, Launch};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -58,22 +58,21 @@ pub(crate) struct Qmds {
 }
 
 impl Qmds {
-    pub fn started(&self, channel: usize, l: &Launch) -> Started {
+    /// What a launch starts; remembers it.
+    pub fn start(&mut self, channel: usize, l: &Launch) -> Started {
         let known = self.known.get(&l.qmd_address);
         let same = |(_, c, written): &(Shape, usize, Option<At>)| {
             // An inline QMD comes with its launch; one in memory was written where the engine says, or longer ago.
             l.how != How::InlineQmd && (l.qmd.is_none() || (*c == channel && *written == l.written_at))
         };
-        Started { shape: Shape::of(l).or(known.map(|k| k.0)), again: known.is_some_and(same) }
-    }
-
-    /// After a launch has been handed on.
-    pub fn learn(&mut self, channel: usize, op: &Op) {
-        if let What::Launch(l) = &op.what
-            && let Some(shape) = Shape::of(l)
+        let again = known.is_some_and(same);
+        // What has not been written since needs no second look.
+        let shape = if again { known.map(|k| k.0) } else { Shape::of(l).or(known.map(|k| k.0)) };
+        if let (Some(shape), false) = (shape, again)
             && (self.known.len() < REMEMBERED || self.known.contains_key(&l.qmd_address))
         {
             self.known.insert(l.qmd_address, (shape, channel, l.written_at));
         }
+        Started { shape, again }
     }
 }

@@ -169,14 +169,15 @@ impl LaunchRow {
             How::InlineQmd => "inline_qmd",
             How::Pcas { .. } | How::Pcas2 { .. } => "pcas",
         };
-        let started = at.started(l);
+        let started = at.started();
+        let shape = started.and_then(|s| s.shape);
         Some(LaunchRow {
             when: When::of(at, clock),
             how,
             qmd: l.qmd_address,
-            shape: started.shape,
-            empty: started.shape.is_some_and(|s| s.is_empty()),
-            again: started.again,
+            shape,
+            empty: shape.is_some_and(|s| s.is_empty()),
+            again: started.is_some_and(|s| s.again),
         })
     }
 }

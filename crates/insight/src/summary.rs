@@ -414,9 +414,9 @@ impl Tally {
             How::InlineQmd => self.launches.by_inline_qmd += 1,
             How::Pcas { .. } | How::Pcas2 { .. } => self.launches.by_pcas += 1,
         }
-        let started = at.started(l);
-        self.launches.again += u64::from(started.again);
-        match started.shape {
+        let started = at.started();
+        self.launches.again += u64::from(started.is_some_and(|s| s.again));
+        match started.and_then(|s| s.shape) {
             Some(s) if s.is_empty() => self.launches.empty += 1,
             Some(s) => {
                 self.programs.add(s.program);

@@ -13,10 +13,10 @@ use crate::recording::{InsightError, Recording};
 use pushbuf::class::Family;
 use pushbuf::decode::{Decoder, Item};
 use pushbuf::gpfifo;
-use pushbuf::ops::{Engine, Launch, Op};
+use pushbuf::ops::{Engine, Op, What};
 use rm::call::FileKind;
 use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use tape::event::{Body, Event, IoctlBody, MmapBody, NO_SLOT, PageBody, SiteBody, lack};
 
@@ -44,6 +44,8 @@ pub struct At<'a> {
     pub graph: &'a ObjectGraph,
     places: &'a Places,
     qmds: &'a RefCell<Qmds>,
+    /// Of the launch at hand.
+    started: Cell<Option<Started>>,
 }
 
 impl At<'_> {
@@ -52,9 +54,9 @@ impl At<'_> {
         self.places.at(va)
     }
 
-    /// What a launch starts, from the stream or from memory.
-    pub fn started(&self, l: &Launch) -> Started {
-        self.qmds.borrow().started(self.channel.number, l)
+    /// What the launch that a sink was just given starts, from the stream or from memory.
+    pub fn started(&self) -> Option<Started> {
+        self.started.get()
     }
 }
 
@@ -424,7 +426,15 @@ impl Walk<'_> {
         let number = self.given;
         self.given += 1;
         let channel = &self.out.channels[i];
-        let at = At { channel, submission: s, number, graph: &self.out.graph, places: &self.places, qmds: &self.qmds };
+        let at = At {
+            channel,
+            submission: s,
+            number,
+            graph: &self.out.graph,
+            places: &self.places,
+            qmds: &self.qmds,
+            started: Cell::new(None),
+        };
         sink.submission(&at);
         let stream = &mut self.streams[i];
         let mut expected = channel.next_entry;
@@ -505,8 +515,10 @@ impl Walk<'_> {
 }
 
 fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
+    let What::Launch(l) = &op.what else { return sink.op(at, op) };
+    at.started.set(Some(at.qmds.borrow_mut().start(at.channel.number, l)));
     sink.op(at, op);
-    at.qmds.borrow_mut().learn(at.channel.number, op);
+    at.started.set(None);
 }
 
 /// Binds an engine class where its methods are sent: all subchannels of a copy channel (its runlist ignores them), else

@@ -171,7 +171,7 @@ fn meaning(at: &At<'_>, op: &Op) -> Option<String> {
             };
             format!("inline {}, stream -> {}{own}", bytes(i.bytes()), place(i.dst))
         }
-        What::Launch(l) => match at.started(l).shape {
+        What::Launch(l) => match at.started().and_then(|s| s.shape) {
             Some(s) if s.is_empty() => format!("empty QMD {:#x}: only orders or starts others", l.qmd_address),
             Some(s) => format!("launch grid {}, block {}, program {:#x}", extent(s.grid), extent(s.block), s.program),
             None => format!("launch, its QMD at {:#x} is not in the stream", l.qmd_address),
