@@ -118,6 +118,8 @@ pub mod entry_flags {
     pub const SCRUBBED: u16 = 4;
     /// The segment lies in video memory and was read through BAR1.
     pub const FROM_VIDEO: u16 = 8;
+    /// The words were read long after the doorbell (the thread was held up): another thread may have written over them.
+    pub const LATE: u16 = 16;
 }
 
 /// A driver call: `arg` bytes follow (as they were when the call returned), then, on the next multiple of eight,
