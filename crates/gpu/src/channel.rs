@@ -51,7 +51,8 @@ const RING_STRIDE: u64 = 0x3000;
 const USERD_OFFSET: u64 = 0x2000;
 const BLOCK: u64 = 2 << 20;
 const RINGS: usize = (BLOCK / RING_STRIDE) as usize;
-/// GPU addresses for the context buffers of a graphics channel.
+/// GPU addresses for the context buffers of a graphics channel, well above the memory.
+const CONTEXTS: u64 = 0x40_0000_0000;
 const CONTEXT_WINDOW: u64 = 64 << 20;
 /// Parts of a ring, each ended by a marker.
 const QUARTERS: u32 = 4;
@@ -226,7 +227,7 @@ impl Channel {
         };
         let token = driver::work_submit_token(&*device.driver, device.ctl, device.client, handle)?;
         let window = match engine {
-            Engine::Graphics => Some(Window { space: space.clone(), at: space.reserve(CONTEXT_WINDOW, 0)? }),
+            Engine::Graphics => Some(Window { space: space.clone(), at: space.reserve(CONTEXT_WINDOW, CONTEXTS)? }),
             Engine::Copy(_) => None,
         };
         let mut register = uvm::RegisterChannel {
@@ -285,6 +286,11 @@ impl Channel {
     /// What a ring stores: runlist << 16 | channel number.
     pub fn token(&self) -> u32 {
         self.token
+    }
+
+    /// GPU address of the first GPFIFO entry; USERD is 0x2000 above.
+    pub fn gpfifo_va(&self) -> u64 {
+        self.ring.memory.va() + self.ring.offset()
     }
 
     /// RM handle of the channel.

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where CUDA has its block of rings.
-const FIRST: u64 = 0x2_0060_0000;
+const RINGS: u64 = 0x2_0060_0000;
+/// Where CUDA's pushbuffers begin; everything else is found above.
+const FIRST: u64 = 0x2_0080_0000;
 const LAST: u64 = 1 << 40;
 /// Ranges begin and end on 2 MiB, as the driver's big mappings do.
 const GRAIN: u64 = 2 << 20;
@@ -125,7 +127,7 @@ impl AddressSpace {
     pub(crate) fn reserve(&self, length: u64, above: u64) -> Result<u64, Error> {
         let length = length.next_multiple_of(GRAIN);
         let mut taken = lock(&self.taken);
-        let mut at = above.max(FIRST);
+        let mut at = above.max(RINGS);
         for (&start, &len) in taken.iter() {
             if start >= at + length {
                 break;
@@ -193,7 +195,7 @@ impl Memory {
         let fd = device.open_node(place == Place::Video)?;
         undo.fd = Some(fd);
         driver::map_memory(&*device.driver, device.ctl, device.client, device.device, handle, 0, length, 0, fd)?;
-        let mut above = FIRST;
+        let mut above = if named || place == Place::Host { FIRST } else { RINGS };
         let va = loop {
             let va = space.reserve(length, above)?;
             undo.reserved = Some(va);

@@ -11,6 +11,7 @@ use pushbuf::encode::{Lines, Words, inline_dma, launch_dma};
 use pushbuf::gpfifo::Entry;
 use pushbuf::semaphore::{Execute, Operation};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Subchannels: fixed on the graphics engine, free on copy engines.
 const COMPUTE: u8 = 1;
@@ -37,7 +38,8 @@ pub struct Validated {
     capacity: usize,
     len: usize,
     engine: Engine,
-    generation: u64,
+    /// Of the address space, when all was last checked.
+    generation: AtomicU64,
 }
 
 impl Pushbuffer {
@@ -145,7 +147,7 @@ impl Pushbuffer {
         }
         validate::check(&self.words(), &channel.rules())?;
         let Pushbuffer { segment, capacity, len } = self;
-        Ok(Validated { segment, capacity, len, engine: channel.engine(), generation })
+        Ok(Validated { segment, capacity, len, engine: channel.engine(), generation: AtomicU64::new(generation) })
     }
 }
 
@@ -184,7 +186,9 @@ impl Validated {
         Entry::segment(self.va(), self.len as u32).unwrap_or(Entry::parse(0))
     }
 
-    /// What a submission has to check: the channel's kind, and that nothing was unmapped.
+    /// What a submission has to check: the channel's kind, and that nothing that it names was unmapped. One comparison
+    /// where nothing was unmapped at all; otherwise all is checked again.
+    #[inline]
     pub(crate) fn check(&self, channel: &Channel) -> Result<(), Error> {
         let same_kind = matches!(
             (self.engine, channel.engine()),
@@ -193,18 +197,12 @@ impl Validated {
         if !same_kind || !Arc::ptr_eq(self.segment.memory.space(), channel.space()) {
             return Err(Error::OtherChannel);
         }
-        if self.generation != channel.space().generation() {
-            return Err(Error::Stale);
-        }
-        Ok(())
-    }
-
-    /// Checks again after something was unmapped.
-    pub fn revalidate(&mut self, channel: &Channel) -> Result<(), Error> {
         let generation = channel.space().generation();
-        validate::check(&self.words(), &channel.rules())?;
-        self.generation = generation;
-        self.engine = channel.engine();
+        if self.generation.load(Ordering::Relaxed) == generation {
+            return Ok(());
+        }
+        validate::check(&self.words(), &channel.rules()).map_err(Error::Stale)?;
+        self.generation.store(generation, Ordering::Relaxed);
         Ok(())
     }
 

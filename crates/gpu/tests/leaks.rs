@@ -25,6 +25,8 @@ fn channels_come_and_go_and_nothing_is_left() {
     let device = Device::open(Arc::new(driver), 0).unwrap();
     let space = AddressSpace::new(&device).unwrap();
     let semaphores = Semaphores::new(&space).unwrap();
+    let ring = || Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap().gpfifo_va();
+    assert_eq!(ring(), 0x2_0060_0000, "where CUDA has its rings");
     let life = || {
         for engine in [Engine::Copy(4), Engine::Graphics] {
             let mut channel = Channel::new(&space, engine, ChannelOptions::default()).unwrap();
@@ -43,7 +45,7 @@ fn channels_come_and_go_and_nothing_is_left() {
         assert_eq!(space.alloc_host(0x1000).unwrap().va(), first, "addresses are used again");
     }
     assert_eq!((files(), mappings()), before);
-    assert_eq!(driver.counters().channels_created.load(Ordering::Relaxed), 602);
+    assert_eq!(driver.counters().channels_created.load(Ordering::Relaxed), 603);
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
     drop((semaphores, space, device));
     let after = (files(), mappings());

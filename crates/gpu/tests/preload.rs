@@ -60,6 +60,39 @@ fn strict_copies_are_right_and_counted_to_the_last_doorbell() {
 }
 
 #[test]
+fn counters_outlive_a_killed_program() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("killed-{}", std::process::id()));
+    let (library, program) = built();
+    let mut child = Command::new(program)
+        .args(["1000000000", "2"])
+        .env("LD_PRELOAD", library)
+        .env("DOORBELL_SOFTGPU_COUNTERS", &file)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = std::time::Instant::now();
+    let counters = loop {
+        assert!(start.elapsed().as_secs() < 30, "the program does not get going");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        let Ok(counters) = Counters::shared(&file) else { continue };
+        if counters.entries.load(Ordering::Relaxed) > 100 {
+            break counters;
+        }
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let channel = counters.channel(0).unwrap();
+    let (progress, rung) = (channel.progress(), channel.doorbells.load(Ordering::Relaxed));
+    assert!(progress.entries > 100 && progress.dwords > progress.entries && progress.hash != 0);
+    // Each submission waits for the one before: at most the last was rung and not consumed, besides the markers.
+    assert!(
+        progress.entries + 1 >= rung && progress.entries <= rung + rung / 255 + 1,
+        "{progress:?}, {rung} doorbells"
+    );
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
 fn poll_copies_are_right() {
     let output = run("poll", None, &["50", "2"]);
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));

@@ -10,6 +10,9 @@
 //! - [`engine`]: one thread that is the GPU: runlists, PBDMA, host methods, copy engine, inline-to-memory, compute.
 //! - [`counters`]: what was consumed, in a file that outlives the process.
 //!
+//! Environment of the preloaded library: `DOORBELL_SOFTGPU=strict|poll`, `DOORBELL_SOFTGPU_COUNTERS=path`, and
+//! `DOORBELL_SOFTGPU_LOG=1` to say on standard error which channel was killed and why.
+//!
 //! The one invariant: nothing is executed that a doorbell did not announce (strict), and nothing that goes wrong on one
 //! channel is felt by another.
 

@@ -167,7 +167,7 @@ impl Channel {
             counters.fault.store(fault.code, Ordering::Relaxed);
             counters.state.store(state::FAULTED, Ordering::Release);
         }
-        if std::env::var_os("DOORBELL_SOFTGPU_LOG").is_some() {
+        if gpu.log {
             eprintln!("softgpu: channel {:#x} killed: {fault}", self.token);
         }
         let Some(notifier) = &self.notifier else { return };

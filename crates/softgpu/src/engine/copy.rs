@@ -76,12 +76,14 @@ impl Copy {
         let (source, target) =
             (self.address(OFFSET_IN_UPPER, OFFSET_IN_LOWER), self.address(OFFSET_OUT_UPPER, OFFSET_OUT_LOWER));
         let count = if lines { self.get(LINE_COUNT) } else { 1 };
+        // Lines without bytes touch nothing, however many they are.
+        let count = if self.get(LINE_LENGTH_IN) == 0 { 0 } else { count };
         let (pitch_in, pitch_out) = (self.get(PITCH_IN) as i32 as i64, self.get(PITCH_OUT) as i32 as i64);
         let length = u64::from(self.get(LINE_LENGTH_IN));
         let mut moved = 0;
         for line in 0..i64::from(count) {
-            let from = source.wrapping_add_signed(line * pitch_in);
-            let to = target.wrapping_add_signed(line * pitch_out);
+            let from = source.wrapping_add_signed(line.wrapping_mul(pitch_in));
+            let to = target.wrapping_add_signed(line.wrapping_mul(pitch_out));
             moved += if remap {
                 self.remap_line(from, to, length, fill, ch)?
             } else {
@@ -102,8 +104,8 @@ impl Copy {
         while done < length {
             let part = CHUNK.min(length - done);
             self.buffer.resize(part as usize, 0);
-            channel.space.read(from + done, &mut self.buffer)?;
-            channel.space.write(to + done, &self.buffer)?;
+            channel.space.read(from.wrapping_add(done), &mut self.buffer)?;
+            channel.space.write(to.wrapping_add(done), &self.buffer)?;
             done += part;
         }
         Ok(length)
@@ -136,11 +138,11 @@ impl Copy {
             let part = step.min(length - done);
             target.resize((part * target_bytes) as usize, 0);
             if keeps {
-                channel.space.read(to + done * target_bytes, &mut target)?;
+                channel.space.read(to.wrapping_add(done * target_bytes), &mut target)?;
             }
             if !fill {
                 source.resize((part * source_bytes) as usize, 0);
-                channel.space.read(from + done * source_bytes, &mut source)?;
+                channel.space.read(from.wrapping_add(done * source_bytes), &mut source)?;
             }
             for element in 0..part as usize {
                 for (component, &chosen) in select[..targets].iter().enumerate() {
@@ -155,7 +157,7 @@ impl Copy {
                     }
                 }
             }
-            channel.space.write(to + done * target_bytes, &target)?;
+            channel.space.write(to.wrapping_add(done * target_bytes), &target)?;
             done += part;
         }
         Ok(length * target_bytes)

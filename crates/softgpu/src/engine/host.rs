@@ -6,7 +6,6 @@ use super::{Fault, Flow, Runlists};
 use crate::counters::add;
 use crate::doorbell::USERD_REFERENCE;
 
-const ILLEGAL: u16 = 0x04;
 const NOP: u16 = 0x08;
 const SEMAPHOREA: u16 = 0x10;
 const SEMAPHOREB: u16 = 0x14;
@@ -46,7 +45,6 @@ fn set_lo(value: u64, lo: u32) -> u64 {
 impl Host {
     pub(super) fn method(&mut self, address: u16, data: u32, channel: &Channel, gpu: &Runlists) -> Result<Flow, Fault> {
         match address {
-            ILLEGAL => return Err(Fault::pbdma("ILLEGAL method", data.into())),
             // Everything before is complete when a method is executed here, so there is nothing to wait for or flush.
             NOP | NON_STALL_INTERRUPT | FB_FLUSH | WFI | YIELD | CLEAR_FAULTED | MEM_OP_A..MEM_OP_D => {}
             MEM_OP_D => match data >> 27 {
@@ -67,6 +65,7 @@ impl Host {
             SEM_PAYLOAD_LO => self.payload = set_lo(self.payload, data),
             SEM_PAYLOAD_HI => self.payload = set_hi(self.payload, data),
             SEM_EXECUTE => return self.execute(data, channel, gpu),
+            // ILLEGAL (+0x4) among them.
             _ => return Err(Fault::pbdma("unknown host method", address.into())),
         }
         Ok(Flow::Next)

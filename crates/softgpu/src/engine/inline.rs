@@ -31,6 +31,8 @@ pub struct Inline {
 #[derive(Debug)]
 struct Load {
     launch: u32,
+    /// Bytes of a line, as they were at the launch.
+    line: usize,
     data: Vec<u8>,
     /// Bytes, each line rounded up to words.
     expected: usize,
@@ -65,7 +67,7 @@ impl Inline {
         }
         let line = (self.line_length as usize).next_multiple_of(4);
         let expected = line.saturating_mul(self.line_count as usize);
-        self.load = Some(Load { launch: data, data: Vec::new(), expected });
+        self.load = Some(Load { launch: data, line: self.line_length as usize, data: Vec::new(), expected });
         if expected == 0 { self.complete(channel, gpu) } else { Ok(()) }
     }
 
@@ -77,14 +79,16 @@ impl Inline {
 
     fn complete(&mut self, channel: &Channel, gpu: &Runlists) -> Result<(), Fault> {
         let Some(load) = self.load.take() else { return Ok(()) };
-        let length = self.line_length as usize;
+        let length = load.line;
         let mut to = self.target;
-        for line in load.data.chunks(length.next_multiple_of(4).max(1)) {
+        let mut bytes = 0;
+        for line in load.data.chunks_exact(length.next_multiple_of(4).max(4)) {
             channel.space.write(to, &line[..length])?;
+            bytes += length as u64;
             to = to.wrapping_add(self.pitch.into());
         }
         add(&gpu.counters.inline_copies, 1);
-        add(&gpu.counters.inline_bytes, u64::from(self.line_length) * u64::from(self.line_count));
+        add(&gpu.counters.inline_bytes, bytes);
         if load.launch >> 4 & 3 != 2 {
             return Ok(());
         }

@@ -94,6 +94,8 @@ pub struct Runlists {
     pub counters: &'static Counters,
     /// Run up to USERD's GP_PUT without waiting for a ring.
     pub poll: bool,
+    /// Say on standard error which channel was killed and why.
+    pub log: bool,
     /// Polling: the usermode page whose clock this thread keeps going.
     clock: Mutex<Option<Arc<Memory>>>,
 }
@@ -112,6 +114,7 @@ impl Runlists {
             bell,
             counters,
             poll,
+            log: std::env::var_os("DOORBELL_SOFTGPU_LOG").is_some(),
             clock: Mutex::new(None),
         })
     }

@@ -95,7 +95,7 @@ impl Pbdma {
     }
 
     fn fetch(&mut self, channel: &Channel) -> Result<(), Fault> {
-        let raw = channel.space.read_u64(channel.gpfifo + 8 * u64::from(self.get))?;
+        let raw = channel.space.read_u64(channel.gpfifo.wrapping_add(8 * u64::from(self.get)))?;
         self.words.clear();
         self.at = 0;
         match Entry::parse(raw) {

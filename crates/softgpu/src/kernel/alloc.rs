@@ -257,7 +257,7 @@ impl Machine {
                 return Err(status::INVALID_ARGUMENT);
             }
             let size = call.limit.checked_add(1).ok_or(status::INVALID_LIMIT)?;
-            if !call.memory.is_multiple_of(PAGE) || call.memory == 0 {
+            if !call.memory.is_multiple_of(PAGE) || call.memory == 0 || call.memory.checked_add(size).is_none() {
                 return Err(status::INVALID_ADDRESS);
             }
             let mut objects = lock(&self.objects);

@@ -96,7 +96,7 @@ impl Machine {
         }
         match window {
             Window::Memory { memory, offset, length } => {
-                let whole = (len as u64).next_multiple_of(PAGE) == length.next_multiple_of(PAGE);
+                let whole = (len as u64).div_ceil(PAGE) == length.div_ceil(PAGE);
                 // BAR mappings take the exact length; system memory may be mapped in part.
                 if !whole && (memory.place == Place::Video || len as u64 > length) {
                     return Err(libc::EINVAL);

@@ -265,3 +265,50 @@ fn a_killed_channel_leaves_its_reason_in_the_counters() {
     assert_eq!(counters.state.load(std::sync::atomic::Ordering::Acquire), state::FAULTED);
     assert_eq!(counters.fault.load(std::sync::atomic::Ordering::Relaxed), 32);
 }
+
+/// Random streams, most of them made of methods that exist: whatever they do to their own channel, the GPU lives on.
+#[test]
+fn no_stream_stops_the_gpu() {
+    let rig = Rig::new();
+    let mut random = noise(4_000_000, 99).into_iter().cycle();
+    let mut next = move || u32::from_le_bytes([(); 4].map(|()| random.next().unwrap()));
+    let methods = [
+        0x0u32, 0x4, 0x8, 0x10, 0x14, 0x18, 0x1c, 0x34, 0x50, 0x5c, 0x60, 0x64, 0x68, 0x6c, 0x158, 0x160, 0x164, 0x168,
+        0x180, 0x184, 0x188, 0x18c, 0x190, 0x1b0, 0x1b4, 0x1b4, 0x1dc, 0x1e0, 0x240, 0x244, 0x2b4, 0x2c0, 0x300, 0x300,
+        0x318, 0x320, 0x400, 0x404, 0x408, 0x40c, 0x410, 0x414, 0x418, 0x41c, 0x700, 0x708, 0x1b0c,
+    ];
+    for round in 0..600 {
+        let channel = if round % 2 == 0 { rig.copy_channel() } else { rig.compute_channel() };
+        let subch = if round % 2 == 0 { 4 } else { 1 };
+        let mut words = Vec::new();
+        for _ in 0..60 {
+            let value = match next() % 8 {
+                0 => next(),
+                1 => lo(SRC) + (next() & 0xfff0),
+                2 => lo(DST) + (next() & 0xfff0),
+                3 => hi(SRC),
+                4 => hi(DST),
+                5 => 0x182 | next() & 0x0fff_ffff & next() & next(),
+                _ => next() % 64,
+            };
+            match next() % 40 {
+                0 => words.push(next()),
+                1 => words.extend([7 << 29]),
+                _ => words.extend(header(
+                    [1, 3, 5][next() as usize % 3],
+                    subch,
+                    methods[next() as usize % methods.len()],
+                    &vec![value; 1 + next() as usize % 3],
+                )),
+            }
+        }
+        channel.push(&words);
+        channel.bell();
+        if round % 8 < 2 {
+            settle();
+        }
+        // Blocked, killed or done: it goes away.
+        rm::driver::free(&rig.driver, rig.ctl, rig.client, rig.device, channel.group).unwrap();
+    }
+    rig.copy_channel().alive();
+}
