@@ -33,8 +33,8 @@ pub enum Error {
     Encode(#[from] pushbuf::encode::Error),
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    #[error("something that the pushbuffer names was unmapped since it was validated: {0}")]
-    Stale(Invalid),
+    #[error("something that the pushbuffer names was unmapped since it was validated")]
+    Stale,
     #[error("the pushbuffer was validated for another channel")]
     OtherChannel,
     #[error("the ring is full: {0} entries are in flight")]

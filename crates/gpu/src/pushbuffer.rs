@@ -201,8 +201,17 @@ impl Validated {
         if self.generation.load(Ordering::Relaxed) == generation {
             return Ok(());
         }
-        validate::check(&self.words(), &channel.rules()).map_err(Error::Stale)?;
+        validate::check(&self.words(), &channel.rules()).map_err(|_| Error::Stale)?;
         self.generation.store(generation, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What makes it stale, if something does; otherwise it is fresh again.
+    pub fn revalidate(&mut self, channel: &Channel) -> Result<(), Error> {
+        let generation = channel.space().generation();
+        validate::check(&self.words(), &channel.rules())?;
+        *self.generation.get_mut() = generation;
+        self.engine = channel.engine();
         Ok(())
     }
 

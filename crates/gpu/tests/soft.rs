@@ -302,7 +302,7 @@ fn what_is_unmapped_makes_a_pushbuffer_stale() {
     let (a, b) = (rig.space.alloc_host(0x1000).unwrap(), rig.space.alloc_video(0x1000).unwrap());
     let mut pushbuffer = Pushbuffer::new(&rig.space, 64).unwrap();
     pushbuffer.copy(b.va(), a.va(), 64).unwrap();
-    let pushbuffer = pushbuffer.validate(&channel).unwrap();
+    let mut pushbuffer = pushbuffer.validate(&channel).unwrap();
     channel.submit(&pushbuffer).unwrap();
     let done = rig.semaphores.alloc().unwrap();
     let mut last = Pushbuffer::new(&rig.space, 64).unwrap();
@@ -310,7 +310,8 @@ fn what_is_unmapped_makes_a_pushbuffer_stale() {
     channel.submit(&last.validate(&channel).unwrap()).unwrap();
     done.wait(1, TIMEOUT).unwrap();
     drop(b);
-    assert!(matches!(channel.submit(&pushbuffer), Err(Error::Stale(_))));
+    assert!(matches!(channel.submit(&pushbuffer), Err(Error::Stale)));
+    assert!(matches!(pushbuffer.revalidate(&channel), Err(Error::Invalid(_))));
     assert_eq!(channel.error(), None);
 }
 

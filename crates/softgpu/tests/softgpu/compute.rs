@@ -99,6 +99,10 @@ fn inline_qmd_data_lands_at_its_address() {
     assert_eq!((rig.dst.u32(0x1000), rig.dst.u32(0x1004), rig.dst.u32(0x1008)), (11, 22, 33));
     channel.ok(&inc(1, 0x320 + 95 * 4, &[96]));
     assert_eq!(rig.dst.u32(0x1000 + 95 * 4), 96);
+    let high = rig.memory(0x1ab_4000_0000, 0x1000, HOST);
+    channel.ok(&inc(1, 0x318, &[hi(high.va >> 8), lo(high.va >> 8)]));
+    channel.ok(&inc(1, 0x320, &[44]));
+    assert_eq!(high.u32(0), 44);
 }
 
 #[test]

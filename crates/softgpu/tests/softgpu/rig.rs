@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 pub const VIDEO: bool = true;
 pub const HOST: bool = false;
 
-/// Data that the tests copy: 1 MiB each.
-pub const SRC: u64 = 0x3_0000_0000;
-pub const DST: u64 = 0x4_0000_0000;
+/// Data that the tests copy: 1 MiB each. Both halves of the addresses matter.
+pub const SRC: u64 = 0x3_2340_0000;
+pub const DST: u64 = 0x4_5670_0000;
 pub const DATA: u64 = 1 << 20;
 /// Nothing is mapped here.
-pub const NOWHERE: u64 = 0x7_0000_0000;
+pub const NOWHERE: u64 = 0x7_8900_0000;
 
 pub struct Mem {
     pub va: u64,
