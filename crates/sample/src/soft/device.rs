@@ -206,7 +206,6 @@ impl Channel for Ring {
         let start = Instant::now();
         loop {
             match self.channel.submit(prepared) {
-                Err(gpu::Error::Stale) => prepared.revalidate(&self.channel)?,
                 Err(gpu::Error::RingFull(_)) if start.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_micros(20));
                 }
