@@ -1,5 +1,6 @@
 //! The command line: arguments, exit codes, wiring. One file a subcommand.
 
+mod affinity;
 mod completions;
 mod demo;
 mod doctor;

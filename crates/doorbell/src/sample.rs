@@ -40,6 +40,9 @@ pub struct Args {
     /// Random data from this seed.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Stay on this CPU.
+    #[arg(long)]
+    cpu: Option<usize>,
     /// One JSON object a line.
     #[arg(long)]
     json: bool,
@@ -60,6 +63,9 @@ impl Args {
         }
         if self.gpu == Gpu::Soft && !loaded("softgpu.so")? {
             return Err(restart_with_softgpu());
+        }
+        if let Some(cpu) = self.cpu {
+            crate::affinity::stay_on(cpu)?;
         }
         for name in &self.names {
             let report = sample::run(name, &self.options()).map_err(|e| self.explain(name, e))?;

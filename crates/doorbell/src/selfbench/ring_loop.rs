@@ -1,5 +1,6 @@
 //! The loop that is measured: a channel of our own on the software GPU, one prepared segment, one doorbell an iteration.
 
+use crate::affinity;
 use anyhow::Context;
 use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Pushbuffer};
 use rm::driver::Libc;
@@ -25,7 +26,7 @@ pub struct Args {
 impl Args {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         if let Some(cpu) = self.cpu {
-            stay_on(cpu)?;
+            affinity::stay_on(cpu)?;
         }
         let device = Device::open(Arc::new(Libc), 0).context("the software GPU")?;
         let space = AddressSpace::new(&device)?;
@@ -60,18 +61,4 @@ impl Args {
         println!("{}", json!({ "loops": { "ring": l } }));
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Keeps this process on one CPU.
-pub fn stay_on(cpu: usize) -> anyhow::Result<()> {
-    // SAFETY: a zeroed set is an empty set; cpu is checked against its size.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        anyhow::ensure!(cpu < libc::CPU_SETSIZE as usize, "CPU {cpu} is out of range");
-        libc::CPU_SET(cpu, &mut set);
-        if libc::sched_setaffinity(0, size_of_val(&set), &set) != 0 {
-            return Err(std::io::Error::last_os_error()).with_context(|| format!("CPU {cpu}"));
-        }
-    }
-    Ok(())
 }

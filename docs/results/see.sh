@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Rebuilds the figures of see.md on a machine with an NVIDIA GPU: docs/results/see.sh OUT
+# Needs python3 with PyTorch for the transformer. DOORBELL names the binary (default: cargo's release build).
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+out=${1:?usage: see.sh OUT}
+d=${DOORBELL:-$here/../../target/release/doorbell}
+rounds=${ROUNDS:-20}
+mkdir -p "$out"
+tape=$(mktemp -d)
+trap 'rm -rf "$tape"' EXIT
+
+field() { python3 -c 'import json,sys
+d=json.load(open(sys.argv[1]))
+for k in sys.argv[2:]:
+    v=d
+    for p in k.split("."): v=v[p] if isinstance(v,dict) and p in v else "?"
+    print(v,end=" ")' "$@"; }
+
+echo "## Machine"
+"$d" doctor --json > "$out/doctor.json"
+"$d" doctor | sed 's/^/    /'
+
+# one program: bare, under trap, under patch; the same last line, and nothing lost
+thrice() {
+  name=$1; shift
+  want=
+  for tap in bare trap patch; do
+    if [ $tap = bare ]; then
+      "$@" > "$out/$name-$tap.txt" 2>"$out/$name-$tap.err"; rc=$?
+      said="- - - - - -"
+    else
+      "$d" record -q --tap $tap -o "$tape/$name-$tap.doorbell" -- "$@" > "$out/$name-$tap.txt" 2>"$out/$name-$tap.err"; rc=$?
+      "$d" show --summary --json "$tape/$name-$tap.doorbell" > "$out/$name-$tap.json"
+      said=$(field "$out/$name-$tap.json" submissions entries lost launches copies.copy_engine copies.inline)
+    fi
+    last=$(tail -n 1 "$out/$name-$tap.txt")
+    [ $tap = bare ] && want=$last
+    same=no; [ "$last" = "$want" ] && [ $rc = 0 ] && same=yes
+    # shellcheck disable=SC2086
+    printf '| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$name" $tap $said "$same"
+  done
+}
+
+echo; echo "## The same results bare, under trap and under patch"
+echo "| program | tap | submissions | entries | lost | launches | copy engine | inline | same result |"
+echo "|---|---|--:|--:|--:|--:|--:|--:|---|"
+for s in copies launches graphs threads spin channels; do
+  thrice $s timeout 120 "$d" sample $s --gpu real
+done
+thrice transformer timeout 200 python3 "$here/transformer.py"
+thrice transformer-graph timeout 200 python3 "$here/transformer.py" --graph
+
+echo; echo "## Launches: the tape against PyTorch's profiler (a run of its own)"
+for g in "" --graph; do
+  name=transformer${g:+-graph}
+  # shellcheck disable=SC2086
+  timeout 200 python3 "$here/transformer.py" --profile $g 2>/dev/null | head -n 1 > "$out/$name-profiler.json"
+  echo "- $name: profiler $(cat "$out/$name-profiler.json")"
+  echo "  tape (patch): launches $(field "$out/$name-patch.json" launches) $(field "$out/$name-patch.json" launch_detail), fills $(field "$out/$name-patch.json" fills.count)"
+done
+
+echo; echo "## A 64 MiB copy, decoded"
+"$d" show --copies --json "$tape/copies-patch.doorbell" > "$out/copies.json" 2>/dev/null
+"$d" show --submissions "$tape/copies-patch.doorbell" 2>/dev/null | grep -B 12 -A 8 'LINE_LENGTH_IN.*4000000' | head -n 24 | sed 's/^/    /'
+
+echo; echo "## kill -9 in a launch storm"
+echo "| tap | doorbells | entries | lost | end |"
+echo "|---|--:|--:|--:|---|"
+for tap in trap patch; do
+  "$d" record -q --tap $tap -o "$tape/storm.doorbell" -- "$d" sample storm --gpu real > "$out/storm.txt" 2>&1 &
+  pid=$!
+  for _ in $(seq 100); do grep -q launching "$out/storm.txt" && break; sleep 0.1; done
+  sleep 1; pkill -9 -f 'sample storm' ; wait $pid
+  "$d" show --summary --json "$tape/storm.doorbell" > "$out/storm-$tap.json"
+  echo "| $tap | $(field "$out/storm-$tap.json" submissions) | $(field "$out/storm-$tap.json" entries) | $(field "$out/storm-$tap.json" lost) | $(field "$out/storm-$tap.json" end.how) |"
+done
+
+echo; echo "## What a doorbell costs"
+"$d" selfbench tap --json --rounds "$rounds" --cpu 5 > "$out/selfbench.json"
+"$d" selfbench tap --rounds "$rounds" --cpu 5 | sed 's/^/    /'
+"$d" selfbench tap --no-trap --rounds 6 -- python3 "$here/transformer.py" --steps 300 --cpu 5 | sed 's/^/    /'
+"$d" selfbench tap --no-trap --rounds 6 -- python3 "$here/transformer.py" --steps 300 --graph --cpu 5 | sed 's/^/    /'
+echo; echo "Xid in the kernel log: $(dmesg 2>/dev/null | grep -ci 'xid')"
+if [ -n "${FIXTURES:-}" ]; then
+  "$d" record -q --no-data --no-args -o "$out/copies.doorbell" -- "$d" sample copies --gpu real >/dev/null 2>&1
+  "$d" record -q --no-data --no-args -o "$out/transformer.doorbell" -- python3 "$here/transformer.py" --steps 2 >/dev/null 2>&1
+  ls -l "$out"/*.doorbell
+fi
