@@ -1,0 +1,562 @@
+//! Programs with signal handlers, masks, forks and execs of their own: they must not notice that they are recorded.
+//!
+//! The programs are the ignored tests below: this file's binary is started again as the program to be recorded. It has no
+//! software GPU linked into it, so it finds the preloaded one as any program would.
+
+use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Memory, Pushbuffer, Semaphore, Semaphores, Site};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Begins the lines that a program here says to its test.
+const SAYS: &str = "program: ";
+
+// ---- the tests
+
+fn doorbell() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("doorbell"))
+}
+
+/// One of the programs below, recorded, and the summary of its tape.
+struct Recorded {
+    out: Output,
+    summary: Value,
+    /// The lines of the export that are driver calls.
+    calls: Vec<Value>,
+}
+
+impl Recorded {
+    fn text(&self) -> String {
+        format!("{}{}", String::from_utf8_lossy(&self.out.stdout), String::from_utf8_lossy(&self.out.stderr))
+    }
+
+    fn said(&self, what: &str) -> u64 {
+        let text = self.text();
+        let line = text.lines().find_map(|l| l.split_once(SAYS)?.1.strip_prefix(what));
+        line.and_then(|l| l.trim().parse().ok()).unwrap_or_else(|| panic!("it did not say {what}: {text}"))
+    }
+
+    fn number(&self, pointer: &str) -> u64 {
+        let n = self.summary.pointer(pointer).and_then(Value::as_u64);
+        n.unwrap_or_else(|| panic!("{pointer} is no number in {}", self.summary))
+    }
+
+    /// Everything that the program submitted is on the tape.
+    fn whole(&self, what: &str) {
+        assert_eq!(self.number("/lost"), 0, "{what}: {}", self.summary["lost_detail"]);
+        assert_eq!(self.number("/entries"), self.said("entries"), "{what}");
+        assert_eq!(self.number("/lost_detail/strangers"), 0, "{what}");
+    }
+}
+
+fn finished(command: &mut Command, what: &str) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let id = child.id();
+    let (done, out) = mpsc::channel();
+    std::thread::spawn(move || done.send(child.wait_with_output()));
+    match out.recv_timeout(PATIENCE) {
+        Ok(out) => out.unwrap(),
+        Err(_) => {
+            let programs = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+            for pid in programs.split_whitespace().chain([id.to_string().as_str()]).filter_map(|p| p.parse().ok()) {
+                // SAFETY: a process that this test started and that still runs.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+            panic!("{what}: still running after {PATIENCE:?}");
+        }
+    }
+}
+
+fn record(dir: &Path, tap: &str, program: &str, set: &[(&str, &str)]) -> Recorded {
+    let tape = dir.join(format!("{program}.{tap}.doorbell"));
+    let mut command = doorbell();
+    command.args(["record", "--gpu", "soft", "--tap", tap, "-o"]).arg(&tape).arg("--");
+    command.arg(std::env::current_exe().unwrap()).args([program, "--exact", "--ignored", "--nocapture"]);
+    let out = finished(command.envs(set.iter().copied()), &format!("{program} under {tap}"));
+    let shown = finished(doorbell().args(["show", "--summary", "--json"]).arg(&tape), "show");
+    let summary = serde_json::from_slice(&shown.stdout).unwrap_or_default();
+    let exported = finished(doorbell().args(["export", "--jsonl"]).arg(&tape), "export");
+    let lines = String::from_utf8_lossy(&exported.stdout).into_owned();
+    let rows = lines.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
+    Recorded { out, summary, calls: rows.filter(|r| r["type"] == "call").collect() }
+}
+
+fn under_each_tap(program: &str, check: impl Fn(&Recorded, &str)) {
+    let dir = tempfile::tempdir().unwrap();
+    for tap in ["trap", "patch"] {
+        let what = format!("{program} under {tap}");
+        check(&record(dir.path(), tap, program, &[]), &what);
+    }
+}
+
+fn succeeds(program: &str) {
+    under_each_tap(program, |r, what| {
+        assert_eq!(r.out.status.code(), Some(0), "{what}: {}", r.text());
+        assert!(r.text().contains("test result: ok. 1 passed"), "{what}: the program did not run: {}", r.text());
+        r.whole(what);
+    });
+}
+
+#[test]
+fn handlers_that_were_there_before_the_gpu_go_on_working() {
+    succeeds("handlers_before");
+}
+
+#[test]
+fn handlers_that_come_later_are_called_and_told_of() {
+    succeeds("handlers_later");
+}
+
+#[test]
+fn doorbells_are_seen_while_every_signal_is_blocked() {
+    succeeds("all_blocked");
+}
+
+#[test]
+fn a_signal_that_the_program_blocks_waits_until_it_does_not() {
+    succeeds("blocked_signal_waits");
+}
+
+#[test]
+fn a_handler_may_ring() {
+    succeeds("handler_rings");
+}
+
+#[test]
+fn signals_that_arrive_between_doorbells_disturb_nothing() {
+    succeeds("timer_and_doorbells");
+}
+
+#[test]
+fn a_fault_of_the_programs_own_kills_it_as_ever() {
+    under_each_tap("dies_of_its_own_fault", |r, what| {
+        assert_eq!(r.out.status.code(), Some(139), "{what}: {}", r.text());
+        r.whole(what);
+        assert_eq!(r.number("/end/signal"), 11, "{what}");
+    });
+}
+
+#[test]
+fn an_exit_without_clean_up_leaves_a_whole_tape() {
+    under_each_tap("exits_at_once", |r, what| {
+        assert_eq!(r.out.status.code(), Some(3), "{what}: {}", r.text());
+        r.whole(what);
+    });
+}
+
+#[test]
+fn a_forked_child_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for tap in ["trap", "patch"] {
+        let what = format!("fork under {tap}");
+        let quiet = record(dir.path(), tap, "forks", &[("CHILD_CALLS", "0")]);
+        let busy = record(dir.path(), tap, "forks", &[("CHILD_CALLS", "500")]);
+        for r in [&quiet, &busy] {
+            assert_eq!(r.out.status.code(), Some(0), "{what}: {}", r.text());
+            r.whole(&what);
+            let child = r.said("child");
+            assert!(!r.calls.is_empty());
+            assert!(r.calls.iter().all(|c| c["tid"] != child), "{what}: the child's calls are on the tape");
+        }
+        assert_eq!(quiet.number("/driver_calls"), busy.number("/driver_calls"), "{what}");
+    }
+}
+
+#[test]
+fn programs_that_it_starts_are_not_recorded() {
+    succeeds("starts_a_program");
+}
+
+#[test]
+fn an_exec_ends_the_recording_cleanly() {
+    under_each_tap("execs", |r, what| {
+        assert_eq!(r.out.status.code(), Some(7), "{what}: {}", r.text());
+        r.whole(what);
+        assert_eq!(r.number("/end/exit_code"), 7, "{what}");
+    });
+}
+
+// ---- the programs
+
+fn say(what: &str, n: u64) {
+    println!("{SAYS}{what} {n}");
+}
+
+/// A channel and something to do on it.
+struct Work {
+    channel: Channel,
+    source: Arc<Memory>,
+    target: Arc<Memory>,
+    done: Semaphore,
+    round: u32,
+}
+
+impl Work {
+    fn new() -> Work {
+        Work::with(Site::Libcuda)
+    }
+
+    fn with(site: Site) -> Work {
+        let device = Device::open(Arc::new(rm::driver::Libc), 0).expect("the software GPU");
+        let space = AddressSpace::new(&device).unwrap();
+        let options = ChannelOptions { entries: 1024, site, ..ChannelOptions::default() };
+        let channel = Channel::new(&space, Engine::Copy(0), options).unwrap();
+        let (source, target) = (space.alloc_host(4096).unwrap(), space.alloc_host(4096).unwrap());
+        let done = Semaphores::new(&space).unwrap().alloc().unwrap();
+        Work { channel, source, target, done, round: 0 }
+    }
+
+    /// A copy, the wait for it, and a look at what came.
+    fn rounds(&mut self, n: u32) {
+        for _ in 0..n {
+            self.round += 1;
+            let data = [self.round.wrapping_mul(0x9e37_79b9); 16].map(u32::to_le_bytes).concat();
+            self.source.write(0, &data);
+            let mut pushbuffer = Pushbuffer::new(self.channel.space(), 64).unwrap();
+            pushbuffer.copy(self.target.va(), self.source.va(), data.len() as u32).unwrap();
+            pushbuffer.copy_release(&self.done, self.round).unwrap();
+            let pushbuffer = pushbuffer.validate(&self.channel).unwrap();
+            self.channel.submit(&pushbuffer).unwrap();
+            self.done.wait(self.round, Duration::from_secs(20)).unwrap();
+            let mut back = vec![0; data.len()];
+            self.target.read(0, &mut back);
+            assert_eq!(back, data, "round {}", self.round);
+        }
+    }
+
+    fn say_entries(&self) {
+        say("entries", self.channel.entries_written());
+    }
+}
+
+/// A page that faults, and how often whose handler was called.
+static PAGE: AtomicUsize = AtomicUsize::new(0);
+static FIRST: AtomicU32 = AtomicU32::new(0);
+static SECOND: AtomicU32 = AtomicU32::new(0);
+static TRAPS: AtomicU32 = AtomicU32::new(0);
+
+fn count(c: &AtomicU32) -> u32 {
+    c.load(Ordering::SeqCst)
+}
+
+/// Makes the page writable, as a garbage collector does.
+fn open_page(info: *mut libc::siginfo_t, counter: &AtomicU32) {
+    // SAFETY: the kernel's siginfo of a fault; the page is ours; both calls may be made in a handler.
+    unsafe {
+        if (*info).si_addr() as usize != PAGE.load(Ordering::SeqCst) {
+            libc::_exit(99);
+        }
+        libc::mprotect((*info).si_addr(), 4096, libc::PROT_READ | libc::PROT_WRITE);
+    }
+    counter.fetch_add(1, Ordering::SeqCst);
+}
+
+extern "C" fn first(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    open_page(info, &FIRST);
+}
+
+extern "C" fn second(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    open_page(info, &SECOND);
+}
+
+extern "C" fn trapped(_: i32) {
+    TRAPS.fetch_add(1, Ordering::SeqCst);
+}
+
+type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Installs a handler and gives back what was there.
+fn install(signal: i32, handler: usize, flags: i32) -> libc::sigaction {
+    // SAFETY: plain structs; the handlers fit their flags.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let mut old: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        libc::sigaddset(&mut action.sa_mask, libc::SIGUSR2);
+        assert_eq!(libc::sigaction(signal, &action, &mut old), 0);
+        old
+    }
+}
+
+fn installed(signal: i32) -> libc::sigaction {
+    // SAFETY: plain structs.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        assert_eq!(libc::sigaction(signal, ptr::null(), &mut old), 0);
+        old
+    }
+}
+
+/// Stores to a page without rights; comes back only if somebody's handler gives it some.
+fn fault() {
+    // SAFETY: a fresh page that is never unmapped.
+    unsafe {
+        let page = libc::mmap(ptr::null_mut(), 4096, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+        assert_ne!(page, libc::MAP_FAILED);
+        PAGE.store(page as usize, Ordering::SeqCst);
+        ptr::write_volatile(page.cast::<u32>(), 77);
+        assert_eq!(ptr::read_volatile(page.cast::<u32>()), 77);
+    }
+}
+
+fn breakpoint() {
+    // SAFETY: every program here that does this has a handler for SIGTRAP.
+    unsafe { std::arch::asm!("int3") };
+}
+
+fn full_set() -> libc::sigset_t {
+    // SAFETY: sigfillset initialises it.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigfillset(&mut set);
+        set
+    }
+}
+
+fn mask(how: i32, set: &libc::sigset_t) -> libc::sigset_t {
+    // SAFETY: plain sets.
+    unsafe {
+        let mut old = std::mem::zeroed();
+        assert_eq!(libc::pthread_sigmask(how, set, &mut old), 0);
+        old
+    }
+}
+
+fn blocked(signal: i32) -> bool {
+    // SAFETY: plain sets; a null set only asks.
+    unsafe {
+        let mut now = std::mem::zeroed();
+        assert_eq!(libc::sigprocmask(libc::SIG_BLOCK, ptr::null(), &mut now), 0);
+        libc::sigismember(&now, signal) == 1
+    }
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn handlers_before() {
+    install(libc::SIGSEGV, first as Handler as usize, libc::SA_SIGINFO);
+    install(libc::SIGTRAP, trapped as *const () as usize, 0);
+    let mut work = Work::new();
+    for n in 1..=20 {
+        work.rounds(2);
+        fault();
+        breakpoint();
+        assert_eq!((count(&FIRST), count(&TRAPS)), (n, n));
+    }
+    work.say_entries();
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn handlers_later() {
+    let mut work = Work::with(Site::Displacement);
+    work.rounds(3);
+    let rusts = install(libc::SIGSEGV, first as Handler as usize, libc::SA_SIGINFO | libc::SA_ONSTACK);
+    assert_ne!(rusts.sa_sigaction, first as Handler as usize);
+    fault();
+    work.rounds(3);
+    let seen = installed(libc::SIGSEGV);
+    assert_eq!(seen.sa_sigaction, first as Handler as usize);
+    assert_eq!(seen.sa_flags & (libc::SA_SIGINFO | libc::SA_ONSTACK), libc::SA_SIGINFO | libc::SA_ONSTACK);
+    // SAFETY: an initialised set.
+    assert_eq!(unsafe { libc::sigismember(&seen.sa_mask, libc::SIGUSR2) }, 1);
+    let old = install(libc::SIGSEGV, second as Handler as usize, libc::SA_SIGINFO);
+    assert_eq!(old.sa_sigaction, first as Handler as usize);
+    fault();
+    work.rounds(3);
+    assert_eq!((count(&FIRST), count(&SECOND)), (1, 1));
+    // SAFETY: the handler takes a signal number.
+    let old = unsafe { libc::signal(libc::SIGTRAP, trapped as *const () as usize) };
+    assert_eq!(old, libc::SIG_DFL);
+    breakpoint();
+    // SAFETY: raises a signal that has a handler.
+    unsafe { libc::raise(libc::SIGTRAP) };
+    assert_eq!(count(&TRAPS), 2);
+    // Once only, then the default again.
+    install(libc::SIGTRAP, trapped as *const () as usize, libc::SA_RESETHAND);
+    breakpoint();
+    assert_eq!(count(&TRAPS), 3);
+    assert_eq!(installed(libc::SIGTRAP).sa_sigaction, libc::SIG_DFL);
+    work.rounds(3);
+    work.say_entries();
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn all_blocked() {
+    install(libc::SIGSEGV, first as Handler as usize, libc::SA_SIGINFO);
+    let before = mask(libc::SIG_SETMASK, &full_set());
+    let mut work = Work::new();
+    work.rounds(10);
+    assert!(blocked(libc::SIGSEGV) && blocked(libc::SIGTRAP) && blocked(libc::SIGUSR1));
+    // A thread that begins with everything blocked.
+    let mut work = std::thread::spawn(move || {
+        work.rounds(10);
+        work
+    })
+    .join()
+    .unwrap();
+    let told = mask(libc::SIG_SETMASK, &before);
+    // SAFETY: an initialised set.
+    unsafe { assert!(libc::sigismember(&told, libc::SIGSEGV) == 1 && libc::sigismember(&told, libc::SIGTRAP) == 1) };
+    assert!(!blocked(libc::SIGSEGV) && !blocked(libc::SIGTRAP) && !blocked(libc::SIGUSR1));
+    work.rounds(10);
+    fault();
+    assert_eq!(count(&FIRST), 1);
+    work.say_entries();
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn blocked_signal_waits() {
+    install(libc::SIGTRAP, trapped as *const () as usize, 0);
+    let mut work = Work::new();
+    work.rounds(3);
+    // SAFETY: an initialised set of one.
+    let set = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGTRAP);
+        set
+    };
+    mask(libc::SIG_BLOCK, &set);
+    // SAFETY: the signal has a handler.
+    unsafe { libc::raise(libc::SIGTRAP) };
+    assert_eq!(count(&TRAPS), 0, "blocked, and yet delivered");
+    work.rounds(3);
+    assert_eq!(count(&TRAPS), 0, "blocked, and yet delivered");
+    mask(libc::SIG_UNBLOCK, &set);
+    assert_eq!(count(&TRAPS), 1, "delivered once it may be");
+    work.rounds(3);
+    work.say_entries();
+}
+
+/// The work of `handler_rings`, while nobody else touches it.
+static MINE: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn rings(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    open_page(info, &FIRST);
+    // SAFETY: points to the program's work, which waits for this handler to come back. What it interrupted is a store in
+    // `fault`, no allocator.
+    unsafe { (*(MINE.load(Ordering::SeqCst) as *mut Work)).rounds(2) };
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn handler_rings() {
+    install(libc::SIGSEGV, rings as Handler as usize, libc::SA_SIGINFO);
+    let mut work = Box::new(Work::new());
+    work.rounds(1);
+    MINE.store(&raw mut *work as usize, Ordering::SeqCst);
+    for n in 1..=5 {
+        fault();
+        assert_eq!(count(&FIRST), n);
+    }
+    work.rounds(1);
+    assert_eq!(work.round, 12);
+    work.say_entries();
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn timer_and_doorbells() {
+    install(libc::SIGSEGV, first as Handler as usize, libc::SA_SIGINFO);
+    install(libc::SIGALRM, trapped as *const () as usize, libc::SA_RESTART);
+    let mut work = Work::new();
+    let every = libc::timeval { tv_sec: 0, tv_usec: 200 };
+    let timer = libc::itimerval { it_interval: every, it_value: every };
+    // SAFETY: plain structs; SIGALRM has a handler.
+    assert_eq!(unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, ptr::null_mut()) }, 0);
+    let begun = Instant::now();
+    while count(&TRAPS) < 50 || work.round < 400 {
+        work.rounds(20);
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} signals, {} rounds", count(&TRAPS), work.round);
+    }
+    let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let timer = libc::itimerval { it_interval: none, it_value: none };
+    // SAFETY: as above.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, ptr::null_mut()) };
+    assert_eq!(count(&FIRST), 0);
+    work.say_entries();
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn dies_of_its_own_fault() {
+    let mut work = Work::new();
+    work.rounds(5);
+    work.say_entries();
+    // SAFETY: none. This is the fault.
+    unsafe { ptr::write_volatile(ptr::without_provenance_mut::<u32>(8), 1) };
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn exits_at_once() {
+    let mut work = Work::new();
+    work.rounds(5);
+    work.say_entries();
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(3) };
+}
+
+/// Looks at the driver's files so often, in the child.
+fn child_calls(n: u64) {
+    for _ in 0..n {
+        // SAFETY: a name that ends in NUL; the descriptor is the call's.
+        unsafe { libc::close(libc::open(c"/dev/nvidiactl".as_ptr(), libc::O_RDWR)) };
+    }
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn forks() {
+    let calls = std::env::var("CHILD_CALLS").unwrap().parse().unwrap();
+    let mut work = Work::new();
+    work.rounds(5);
+    // SAFETY: the child makes system calls and leaves.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        child_calls(calls);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(5) };
+    }
+    assert!(child > 0);
+    work.rounds(5);
+    let mut status = 0;
+    // SAFETY: our child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 5, "the child: {status:#x}");
+    work.rounds(5);
+    say("child", child as u64);
+    work.say_entries();
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn starts_a_program() {
+    let mut work = Work::new();
+    work.rounds(3);
+    let out = Command::new("env").output().unwrap();
+    let env = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && !env.contains("LD_PRELOAD") && !env.contains("DOORBELL_"), "{env}");
+    work.rounds(3);
+    work.say_entries();
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn execs() {
+    use std::os::unix::process::CommandExt;
+    let mut work = Work::new();
+    work.rounds(5);
+    work.say_entries();
+    panic!("{}", Command::new("sh").args(["-c", "exit 7"]).exec());
+}
