@@ -1,0 +1,80 @@
+//! `doorbell demo` as a user meets it.
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::Value;
+use std::path::Path;
+
+fn doorbell() -> Command {
+    let mut c = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    c.timeout(std::time::Duration::from_secs(120));
+    c
+}
+
+fn summary(tape: &Path) -> Value {
+    let out = doorbell().args(["show", "--summary", "--json"]).arg(tape).assert().success();
+    serde_json::from_slice(&out.get_output().stdout).unwrap()
+}
+
+#[test]
+fn it_shows_a_recording_with_something_of_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    for tap in ["trap", "auto"] {
+        let tape = dir.path().join(format!("{tap}.doorbell"));
+        let out = doorbell().args(["demo", "--gpu", "soft", "--tap", tap, "--out"]).arg(&tape).assert().success();
+        let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
+        let v = summary(&tape);
+        for p in ["/copies/copy_engine", "/copies/inline", "/fills", "/launches", "/semaphores/released", "/channels"] {
+            assert!(v.pointer(p).and_then(Value::as_u64).is_some_and(|n| n > 0), "{tap}: {p} in {v}");
+        }
+        assert_eq!(v["lost"], 0);
+        for part in [
+            "On the software GPU",
+            "checksum copies seed 1: ",
+            "checksum launches seed 1: ",
+            "\nlost         0\n",
+            "LAUNCH_DMA DATA_TRANSFER_TYPE=NON_PIPELINED",
+            "= copy 64 MiB, host 0x",
+            "the times above mean nothing",
+            "What to try next",
+        ] {
+            assert!(text.contains(part), "{tap}: {part:?} is not in\n{text}");
+        }
+        assert_eq!(text.matches("\n#").count(), 1, "one submission, decoded\n{text}");
+        assert!(text.contains(&*tape.to_string_lossy()));
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&tape).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn without_arguments_it_takes_what_is_there_and_writes_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = doorbell().arg("demo").current_dir(&dir).assert().success();
+    if recorder::driver_version().is_none() {
+        out.stdout(contains("On the software GPU: this machine has no NVIDIA driver"));
+    }
+    assert_eq!(summary(&dir.path().join("doorbell-demo.doorbell"))["lost"], 0);
+}
+
+#[test]
+fn the_real_gpu_or_the_reason() {
+    if recorder::driver_version().is_some() {
+        eprintln!("skipped: there is a driver");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = doorbell().args(["demo", "--gpu", "real"]).current_dir(&dir).assert().code(77).stdout("");
+    out.stderr(contains("no NVIDIA driver").and(contains("hint: `--gpu soft`")));
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_an_error() {
+    doorbell()
+        .args(["demo", "--gpu", "soft", "-o", "/no/such/dir/t"])
+        .assert()
+        .code(2)
+        .stderr(contains("/no/such/dir"));
+}
