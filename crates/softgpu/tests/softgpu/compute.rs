@@ -160,6 +160,20 @@ fn report_semaphore_acquire_blocks() {
 }
 
 #[test]
+fn report_semaphore_acquire_of_64_bits_compares_all_of_them() {
+    let rig = Rig::new();
+    let channel = rig.compute_channel();
+    rig.src.set(0, 5);
+    let get = channel.get();
+    channel.push(&report(SRC, 5 | 1 << 32, 1 | 1 << 12));
+    channel.bell();
+    settle();
+    assert_eq!(channel.get(), get);
+    rig.src.set(4, 1);
+    assert_eq!(channel.finish(), None);
+}
+
+#[test]
 fn old_report_semaphore_releases() {
     let rig = Rig::new();
     let channel = rig.compute_channel();

@@ -290,6 +290,8 @@ fn handle(handler: usize, flags: i32) -> libc::sigaction {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;
         action.sa_flags = flags;
+        // Everything blocked, SIGSEGV too: a nested fault must get through all the same.
+        libc::sigfillset(&mut action.sa_mask);
         let mut old: libc::sigaction = std::mem::zeroed();
         assert_eq!(doorbell_softgpu::signal::sigaction(libc::SIGSEGV, &action, &mut old), 0);
         old

@@ -200,7 +200,9 @@ fn header_subdevice_mask_switches_methods_off_and_on() {
     let rig = Rig::new();
     let channel = rig.copy_channel();
     let set = |mask: u32| vec![1 << 16 | mask << 4];
-    channel.ok(&[set(2), release(1), set(1), release(2)].concat());
+    channel.ok(&[set(2), release(1), set(1)].concat());
+    assert_eq!(rig.src.u32(0), 0);
+    channel.ok(&release(2));
     assert_eq!(rig.src.u32(0), 2);
     // Stored for later use: nothing changes until USE.
     channel.ok(&[vec![2 << 16 | 2 << 4], release(3), vec![3 << 16], release(4)].concat());

@@ -310,6 +310,10 @@ fn channels_are_checked() {
     let space = rig.space;
     refused(attempt(copy, &|c| c.va_space = space), status::INVALID_ARGUMENT);
     refused(attempt(graphics, &|c| (c.va_space, c.context_share) = (space, share)), status::INVALID_ARGUMENT);
+    refused(
+        attempt(rig.device, &|c| (c.va_space, c.context_share, c.engine_type) = (space, share, engine::GRAPHICS)),
+        status::INVALID_ARGUMENT,
+    );
     refused(attempt(copy, &|c| c.userd_memory[0] = 0), status::INVALID_OBJECT_HANDLE);
     refused(attempt(copy, &|c| c.userd_offset[0] = 0x2f00), status::INVALID_ARGUMENT);
     refused(attempt(copy, &|c| c.userd_offset[0] = 0x3000), status::INVALID_ARGUMENT);
