@@ -66,9 +66,6 @@ impl Args {
         if !outcome.status.success() {
             anyhow::bail!("the recorded program failed ({}); the tape is {}", outcome.status, self.out.display());
         }
-        for trouble in &outcome.end.trouble {
-            eprintln!("doorbell: {trouble}");
-        }
         self.show(gpu)
     }
 
@@ -140,12 +137,13 @@ impl Args {
         if gpu == Gpu::Soft {
             say(&["", "The software GPU shows what is sent, not how fast: the times above mean nothing."])?;
         }
+        let me = std::env::args().next().unwrap_or_else(|| "doorbell".into());
         say(&[
             "",
             &format!("The tape is {out}. What to try next:"),
-            "  doorbell doctor              what can be recorded on this machine",
-            "  doorbell record -- ./app     your own program, nothing rebuilt",
-            &format!("  doorbell show {out} --copies     every copy; also --launches, --channels, --objects"),
+            &format!("  {me} doctor              what can be recorded on this machine"),
+            &format!("  {me} record -- ./app     your own program, nothing rebuilt"),
+            &format!("  {me} show {out} --copies     every copy; also --launches, --channels, --objects"),
         ])?;
         show::damage_of(&recording)
     }

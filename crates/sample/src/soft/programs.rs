@@ -23,8 +23,9 @@ pub(super) const SIZES: [u32; 14] = [
     16 << 20,
     64 << 20,
 ];
-/// Entries of a ring that is never meant to be full, and of one as long as CUDA's.
+/// Entries of a ring that shares its page with others, of one that fills a page, and of one as long as CUDA's.
 const SHORT_RING: u32 = 64;
+const PAGE_RING: u32 = 512;
 const RING: u32 = 1024;
 /// Above this, data does not travel in the pushbuffer.
 const INLINE_MAX: u32 = 4 << 10;
@@ -40,8 +41,8 @@ pub(super) fn copies(machine: &impl Machine, sizes: &[u32], options: &Options, r
     let largest = sizes.iter().max().map_or(4, |bytes| *bytes as usize);
     let (host, back) = (machine.host_memory(largest)?, machine.host_memory(largest)?);
     let (there, beside) = (machine.video_memory(largest)?, machine.video_memory(largest)?);
-    let mut channel = machine.channel(Engine::Copy, SHORT_RING)?;
-    let mut inline = machine.channel(Engine::Graphics, SHORT_RING)?;
+    let mut channel = machine.channel(Engine::Copy, PAGE_RING)?;
+    let mut inline = machine.channel(Engine::Graphics, PAGE_RING)?;
     let mut random = Random::new(options.seed);
     let mut copies = 0;
     for _ in 0..options.count_or(1) {
@@ -99,7 +100,7 @@ const SHAPES: [([u32; 3], [u32; 3], u32); 5] = [
 
 /// QMDs of several shapes, each with a release of a word of its own.
 pub(super) fn launches(machine: &impl Machine, options: &Options, report: &mut Report) -> Result<()> {
-    let mut channel = machine.channel(Engine::Graphics, SHORT_RING)?;
+    let mut channel = machine.channel(Engine::Graphics, PAGE_RING)?;
     let out = machine.host_memory(4 * SHAPES.len())?;
     let mut random = Random::new(options.seed);
     let each = options.count_or(10);
@@ -126,7 +127,7 @@ const ROW: u32 = 4096;
 pub(super) fn threads<M: Machine>(machine: &M, options: &Options, report: &mut Report) -> Result<()> {
     let rounds = options.count_or(200);
     let channels =
-        (0..THREADS).map(|_| machine.channel(Engine::Copy, SHORT_RING).map(Mutex::new)).collect::<Result<Vec<_>>>()?;
+        (0..THREADS).map(|_| machine.channel(Engine::Copy, PAGE_RING).map(Mutex::new)).collect::<Result<Vec<_>>>()?;
     for (what, count, used) in [("channels of their own", THREADS, THREADS), ("one channel", SHARING, 1)] {
         let results = std::thread::scope(|scope| {
             let threads: Vec<_> = channels
