@@ -138,13 +138,16 @@ impl Args {
             say(&["", "The software GPU shows what is sent, not how fast: the times above mean nothing."])?;
         }
         let me = std::env::args().next().unwrap_or_else(|| "doorbell".into());
-        say(&[
-            "",
-            &format!("The tape is {out}. What to try next:"),
-            &format!("  {me} doctor              what can be recorded on this machine"),
-            &format!("  {me} record -- ./app     your own program, nothing rebuilt"),
-            &format!("  {me} show {out} --copies     every copy; also --launches, --channels, --objects"),
-        ])?;
+        let next = [
+            (format!("{me} doctor"), "what can be recorded on this machine"),
+            (format!("{me} record -- ./app"), "your own program, nothing rebuilt"),
+            (format!("{me} show {out} --copies"), "every copy; also --launches, --channels, --objects"),
+        ];
+        let width = next.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+        say(&["", &format!("The tape is {out}. What to try next:")])?;
+        for (command, what) in next {
+            say(&[&format!("  {command:width$}   {what}")])?;
+        }
         show::damage_of(&recording)
     }
 }
