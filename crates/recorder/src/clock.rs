@@ -1,5 +1,6 @@
 //! Clocks read together.
 
+use std::time::Duration;
 use tape::file::Clock;
 
 fn tsc() -> u64 {
@@ -14,29 +15,49 @@ fn ns(clock: libc::clockid_t) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// The tightest of a few readings: tsc around the two clocks.
-pub fn read(tsc_hz: f64) -> Clock {
-    let mut best: Option<(u64, Clock)> = None;
+/// The tightest of a few readings, tsc around the two clocks, and how many ticks lie between its two tsc.
+fn pair() -> (Clock, u64) {
+    let mut best = (Clock::default(), u64::MAX);
     for _ in 0..16 {
         let a = tsc();
         let monotonic_ns = ns(libc::CLOCK_MONOTONIC);
         let b = tsc();
         let realtime_ns = ns(libc::CLOCK_REALTIME);
         let width = b.saturating_sub(a);
-        let error_ns = (width as f64 / 2.0 / tsc_hz * 1e9).ceil() as u64;
-        if best.is_none_or(|(w, _)| width < w) {
-            best = Some((width, Clock { tsc: a + width / 2, monotonic_ns, realtime_ns, error_ns }));
+        if width < best.1 {
+            best = (Clock { tsc: a + width / 2, monotonic_ns, realtime_ns, error_ns: 0 }, width);
         }
     }
-    best.map_or_else(Clock::default, |(_, c)| c)
+    best
 }
 
-/// Time stamp counter ticks a second, from 20 ms of CLOCK_MONOTONIC.
+/// Both clocks at one moment, as nearly as they can be read.
+pub fn read(tsc_hz: f64) -> Clock {
+    let (clock, width) = pair();
+    Clock { error_ns: (width as f64 / 2.0 / tsc_hz * 1e9).ceil() as u64, ..clock }
+}
+
+/// Time stamp counter ticks a second, from 20 ms of CLOCK_MONOTONIC between two tight readings.
 pub fn tsc_hz() -> f64 {
-    let (a, t) = (tsc(), ns(libc::CLOCK_MONOTONIC));
-    while ns(libc::CLOCK_MONOTONIC) - t < 20_000_000 {
-        std::hint::spin_loop();
+    let (a, _) = pair();
+    std::thread::sleep(Duration::from_millis(20));
+    let (b, _) = pair();
+    b.tsc.saturating_sub(a.tsc) as f64 * 1e9 / b.monotonic_ns.saturating_sub(a.monotonic_ns).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_maps_ticks_to_nanoseconds() {
+        let hz = tsc_hz();
+        assert!((1e8..1e11).contains(&hz), "{hz}");
+        let a = read(hz);
+        std::thread::sleep(Duration::from_millis(50));
+        let b = read(hz);
+        let by_tsc = (b.tsc - a.tsc) as f64 / hz * 1e9;
+        let by_clock = (b.monotonic_ns - a.monotonic_ns) as f64;
+        assert!((by_tsc / by_clock - 1.0).abs() < 0.01, "{by_tsc} {by_clock}");
     }
-    let (b, u) = (tsc(), ns(libc::CLOCK_MONOTONIC));
-    (b - a) as f64 * 1e9 / (u - t) as f64
 }

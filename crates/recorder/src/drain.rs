@@ -1,16 +1,27 @@
 //! Takes events out of the rings and writes them to the tape.
+//!
+//! What the program shares with us it may also overwrite, by a stray pointer, at any moment: events are copied out before
+//! they are looked at, and no number in the shared memory is trusted further than its own ring. A ring that holds no
+//! events costs what it held and a note, never the recording.
 
 use crate::scrub::Scrubber;
 use crate::shared::{Ring, Shared};
+use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::Ordering;
+use tape::event::{Body, Events, entry_flags};
 use tape::file::Writer;
-use tape::ring::whole_events;
+use tape::region::RINGS;
+use tape::ring::{MAX_EVENT, whole_events};
 
 /// Bytes of one chunk at most.
 const CHUNK: usize = 1 << 20;
+/// Bytes that a chunk takes in the file beside its events, at most.
+const CHUNK_COST: u64 = 48;
 /// Rings kept resident ahead of use.
 const AHEAD: usize = 2;
+/// Notes of damaged rings on one tape, at most.
+const NOTES: u32 = 64;
 
 pub struct Drain<'a> {
     shared: &'a Shared,
@@ -19,14 +30,29 @@ pub struct Drain<'a> {
     scrub: Option<Scrubber>,
     limit: Option<u64>,
     pid: i32,
+    /// The chunk in hand, out of the program's reach.
+    chunk: Vec<u8>,
+    notes: u32,
+    /// Events, entries and bytes that came after the recording had stopped.
+    dropped: (u64, u64, u64),
     /// Why nothing more is written.
     pub stopped: Option<String>,
 }
 
 impl<'a> Drain<'a> {
     pub fn new(shared: &'a Shared, writer: Writer, no_data: bool, limit: Option<u64>) -> Drain<'a> {
-        let scrub = no_data.then(Scrubber::default);
-        Drain { shared, writer, rings: Vec::new(), scrub, limit, pid: 0, stopped: None }
+        Drain {
+            shared,
+            writer,
+            rings: Vec::new(),
+            scrub: no_data.then(Scrubber::default),
+            limit,
+            pid: 0,
+            chunk: Vec::with_capacity(CHUNK + MAX_EVENT),
+            notes: 0,
+            dropped: (0, 0, 0),
+            stopped: None,
+        }
     }
 
     pub fn program(&mut self, pid: i32) {
@@ -38,96 +64,145 @@ impl<'a> Drain<'a> {
         let c = self.shared.control();
         c.beat.fetch_add(1, Ordering::Relaxed);
         // ORDERING: Acquire pairs with the agent's claim: the ring head is set up before the count covers it.
-        let claimed = c.rings.load(Ordering::Acquire) as usize;
+        let claimed = (c.rings.load(Ordering::Acquire) as usize).min(RINGS);
         while self.rings.len() < claimed {
             match self.shared.ring(self.rings.len()) {
                 Ok(r) => self.rings.push(r),
                 Err(e) => {
-                    self.stop(&format!("cannot map ring {}: {e}", self.rings.len()));
+                    self.stop(&format!("ring {} could not be mapped: {e}", self.rings.len()));
                     break;
                 }
             }
-            let ahead = self.rings.len() + AHEAD;
+            let ahead = (self.rings.len() + AHEAD).min(RINGS);
             if ahead > c.ready.load(Ordering::Relaxed) as usize {
                 // Failure costs the program page faults, nothing else.
                 let _ = self.shared.make_ring_ready(ahead - 1);
                 c.ready.store(ahead as u32, Ordering::Relaxed);
             }
         }
-        let mut taken = 0;
-        for i in 0..self.rings.len() {
-            taken += self.ring(i);
-        }
-        taken
+        (0..self.rings.len()).map(|i| self.ring(i)).sum()
     }
 
+    /// Takes a few chunks, so that a busy thread does not starve the others.
     fn ring(&mut self, i: usize) -> usize {
         let mut taken = 0;
-        // A few chunks, then the next ring: a busy thread must not starve the others.
         for _ in 0..8 {
-            let ring = &self.rings[i];
+            let Some(ring) = self.rings.get_mut(i) else { break };
             let bytes = ring.reader.available();
             if bytes.is_empty() {
+                let damaged = ring.reader.is_damaged();
+                if damaged && !ring.head_noted {
+                    self.note(&format!("ring {i}: its head was overwritten; events may be missing"));
+                }
+                if let Some(ring) = self.rings.get_mut(i) {
+                    ring.head_noted = damaged;
+                }
                 break;
             }
-            let n = whole_events(bytes, CHUNK);
+            self.chunk.clear();
+            self.chunk.extend_from_slice(bytes.get(..CHUNK + MAX_EVENT).unwrap_or(bytes));
+            let n = whole_events(&self.chunk, CHUNK);
             if n == 0 {
-                // Not our agent's bytes: the program wrote over its ring. Skip what is there and say so.
+                // Not our agent's bytes: the program wrote over its ring. Go on where the next event will be.
                 let lost = bytes.len();
                 ring.reader.take(lost);
-                let _ = self.writer.note(&format!("ring {i}: {lost} bytes are no events, skipped"));
+                self.note(&format!("ring {i}: {lost} bytes are no events, skipped"));
                 taken += lost;
                 break;
             }
             let tid = ring.reader.shared().tid.load(Ordering::Relaxed);
-            let tsc = u64::from_ne_bytes(bytes.get(8..16).and_then(|b| b.try_into().ok()).unwrap_or_default());
-            let chunk = &bytes[..n];
-            let written = if self.stopped.is_some() {
-                Ok(())
-            } else if let Some(s) = &mut self.scrub {
-                let clean = s.clean(chunk);
-                self.writer.events(tid, tsc, clean)
-            } else {
-                self.writer.events(tid, tsc, chunk)
-            };
-            self.rings[i].reader.take(n);
+            // Before it is written: a slow disk must not keep the ring full.
+            ring.reader.take(n);
+            self.chunk.truncate(n);
             taken += n;
-            if let Err(e) = written {
-                self.stop(&describe(&e));
-            } else if self.limit.is_some_and(|l| self.writer.bytes() >= l) {
-                self.stop("the size limit was reached");
-            }
+            self.write(tid);
         }
         taken
     }
 
+    /// Writes the chunk in hand, as much of it as the limit allows.
+    fn write(&mut self, tid: i32) {
+        let chunk = std::mem::take(&mut self.chunk);
+        let n = match (&self.stopped, self.limit) {
+            (Some(_), _) => 0,
+            (None, None) => chunk.len(),
+            (None, Some(limit)) => {
+                let room = limit.saturating_sub(self.writer.bytes() + CHUNK_COST);
+                whole_events(&chunk, usize::try_from(room).unwrap_or(usize::MAX))
+            }
+        };
+        let (kept, rest) = chunk.split_at(n);
+        if !kept.is_empty() {
+            let tsc = u64::from_ne_bytes(kept.get(8..16).and_then(|b| b.try_into().ok()).unwrap_or_default());
+            let clean = self.scrub.as_mut().map_or(kept, |s| s.clean(kept));
+            if let Err(e) = self.writer.events(tid, tsc, clean) {
+                self.stop(&describe(&e));
+                self.drop(kept);
+            }
+        }
+        if !rest.is_empty() {
+            self.stop("the size limit was reached");
+            self.drop(rest);
+        }
+        self.chunk = chunk;
+    }
+
+    /// Counts events that are not written.
+    fn drop(&mut self, events: &[u8]) {
+        for e in Events::new(events) {
+            let first = matches!(e.body, Body::Entry(..)) && e.head.flags & entry_flags::CONTINUED == 0;
+            self.dropped.0 += 1;
+            self.dropped.1 += u64::from(first);
+        }
+        self.dropped.2 += events.len() as u64;
+    }
+
+    /// Threads come and go faster than their rings are freed.
+    pub fn is_short_of_rings(&self) -> bool {
+        self.rings.len() > RINGS / 4
+    }
+
     /// Frees rings whose thread has died and which are empty.
     pub fn free_dead(&mut self) {
-        for r in &self.rings {
+        // In a pid namespace of its own the program has other thread ids than we see.
+        if self.shared.control().pid.load(Ordering::Relaxed) != self.pid {
+            return;
+        }
+        let idle = |r: &Ring| {
             let h = r.reader.shared();
-            if h.state.load(Ordering::Relaxed) != 1 || !r.reader.available().is_empty() {
-                continue;
-            }
             let tid = h.tid.load(Ordering::Relaxed);
-            if tid > 0 && !std::path::Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists() {
-                // The thread may have published between the look and its death.
-                if r.reader.available().is_empty() {
-                    h.tid.store(0, Ordering::Relaxed);
-                    // ORDERING: Release pairs with the agent's claim.
-                    h.state.store(0, Ordering::Release);
+            (h.state.load(Ordering::Relaxed) == 1 && tid > 0 && r.reader.available().is_empty()).then_some(tid)
+        };
+        let candidates: Vec<(usize, i32)> =
+            self.rings.iter().enumerate().filter_map(|(i, r)| Some((i, idle(r)?))).collect();
+        if candidates.is_empty() {
+            return;
+        }
+        // After the rings: a thread that claims one now is not taken for a dead one.
+        let Some(alive) = threads(self.pid) else { return };
+        for (i, tid) in candidates {
+            let Some(r) = self.rings.get(i).filter(|_| !alive.contains(&tid)) else { continue };
+            // The thread may have published between the look and its death.
+            if idle(r) == Some(tid) {
+                if r.reader.is_damaged() {
+                    r.reader.skip_to_head();
                 }
+                let h = r.reader.shared();
+                h.tid.store(0, Ordering::Relaxed);
+                // ORDERING: Release pairs with the agent's claim.
+                h.state.store(0, Ordering::Release);
             }
         }
     }
 
-    /// Events, entries and bytes that did not fit into the rings.
+    /// Events, entries and bytes that did not fit into the rings or came after the recording had stopped.
     pub fn gaps(&self) -> (u64, u64, u64) {
-        self.rings.iter().fold((0, 0, 0), |(a, b, c), r| {
+        self.rings.iter().fold(self.dropped, |(a, b, c), r| {
             let h = r.reader.shared();
             (
-                a + h.gap_events.load(Ordering::Relaxed),
-                b + h.gap_entries.load(Ordering::Relaxed),
-                c + h.gap_bytes.load(Ordering::Relaxed),
+                a.saturating_add(h.gap_events.load(Ordering::Relaxed)),
+                b.saturating_add(h.gap_entries.load(Ordering::Relaxed)),
+                c.saturating_add(h.gap_bytes.load(Ordering::Relaxed)),
             )
         })
     }
@@ -139,6 +214,15 @@ impl<'a> Drain<'a> {
         }
     }
 
+    fn note(&mut self, text: &str) {
+        if self.notes < NOTES && self.stopped.is_none() {
+            self.notes += 1;
+            if let Err(e) = self.writer.note(text) {
+                self.stop(&describe(&e));
+            }
+        }
+    }
+
     pub fn clock(&mut self, c: &tape::file::Clock) {
         if self.stopped.is_none()
             && let Err(e) = self.writer.clock(c)
@@ -147,17 +231,28 @@ impl<'a> Drain<'a> {
         }
     }
 
-    /// Closes the tape. On a full disk the last events make room for the end.
-    pub fn end(mut self, end: &tape::file::End) -> io::Result<u64> {
+    /// Closes the tape. On a full disk the last chunks make room for the end, which then says so.
+    pub fn end(mut self, end: &mut tape::file::End) -> io::Result<u64> {
         if let Err(e) = self.writer.end(end) {
-            // The end is some hundred bytes and a line a channel.
-            if !self.writer.give_up(64 << 10)? {
-                return Err(e);
+            if self.stopped.is_none() {
+                end.how = format!("recording stopped early: {}", describe(&e));
             }
+            // The end is some hundred bytes and a line a channel.
+            self.writer.give_up(64 << 10)?;
             self.writer.end(end)?;
         }
         Ok(self.writer.bytes())
     }
+}
+
+/// Ids of a process's threads; `None` if they cannot be read.
+fn threads(pid: i32) -> Option<HashSet<i32>> {
+    let dir = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut out = HashSet::new();
+    for entry in dir {
+        out.insert(entry.ok()?.file_name().to_str()?.parse().ok()?);
+    }
+    Some(out)
 }
 
 fn describe(e: &io::Error) -> String {

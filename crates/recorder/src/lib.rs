@@ -11,6 +11,7 @@ mod program;
 mod scrub;
 mod session;
 mod shared;
+mod signals;
 
 pub use machine::{Machine, driver_version, machine};
 pub use program::{Program, ProgramError};

@@ -1,37 +1,46 @@
 //! Can this program be recorded at all? Found out before it is started: a preload needs a dynamic 64-bit program.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     #[error("{0}: no such program")]
     NotFound(PathBuf),
+    #[error("{0}: a directory")]
+    Directory(PathBuf),
     #[error("{0}: not executable")]
     NotExecutable(PathBuf),
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
     #[error("{0}: statically linked, so nothing can be preloaded into it")]
     Static(PathBuf),
+    #[error("{0}: linked against musl, into which a library for glibc cannot be preloaded")]
+    Musl(PathBuf),
     #[error("{0}: a 32-bit program; only x86-64 programs can be recorded")]
     ThirtyTwoBit(PathBuf),
     #[error("{0}: a program for another processor; only x86-64 programs can be recorded")]
     Foreign(PathBuf),
     #[error("{0}: neither an ELF program nor a script")]
     NotAProgram(PathBuf),
-    #[error("{0}: set-user-ID, so the loader ignores preloads")]
+    #[error("{0}: set-user-ID, set-group-ID or with capabilities of its own, so the loader ignores preloads")]
     SetUid(PathBuf),
 }
 
 /// A program that can be recorded.
 #[derive(Debug)]
 pub struct Program {
-    /// Where it was found.
+    /// What is started: the program where it was found; for a script that asks `env` for its interpreter, the interpreter
+    /// (`env` itself would be recorded, and what it execs would not).
     pub path: PathBuf,
+    /// Its argument 0, where that is not the name it was asked for by.
+    pub arg0: Option<OsString>,
+    /// Arguments before those of the command line.
+    pub first_args: Vec<OsString>,
 }
 
 impl Program {
@@ -40,50 +49,84 @@ impl Program {
         let path = if name.as_bytes().contains(&b'/') {
             PathBuf::from(name)
         } else {
-            let dirs = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&dirs)
-                .map(|d| d.join(name))
-                .find(|p| is_executable(p))
-                .ok_or_else(|| ProgramError::NotFound(name.into()))?
+            in_path(name).ok_or_else(|| ProgramError::NotFound(name.into()))?
         };
-        examine(&path, 0)?;
-        Ok(Program { path })
+        examine(&path, 0)
     }
 }
 
-fn is_executable(p: &Path) -> bool {
-    p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+fn in_path(name: &OsStr) -> Option<PathBuf> {
+    let dirs = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&dirs).map(|d| d.join(name)).find(|p| is_executable(p))
 }
 
-fn examine(path: &Path, depth: u32) -> Result<(), ProgramError> {
+/// A file that we may execute.
+fn is_executable(p: &Path) -> bool {
+    let Ok(name) = CString::new(p.as_os_str().as_bytes()) else { return false };
+    // SAFETY: a NUL-terminated path.
+    let may = unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) } == 0;
+    may && p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+fn examine(path: &Path, depth: u32) -> Result<Program, ProgramError> {
     let io_err = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => ProgramError::NotFound(path.into()),
         _ => ProgramError::Io { path: path.into(), source },
     };
     let meta = path.metadata().map_err(io_err)?;
+    if meta.is_dir() {
+        return Err(ProgramError::Directory(path.into()));
+    }
     if !is_executable(path) {
         return Err(ProgramError::NotExecutable(path.into()));
     }
-    // SAFETY: no arguments.
-    let root = unsafe { libc::geteuid() } == 0;
-    if meta.permissions().mode() & 0o4000 != 0 && !(root && meta.uid() == 0) {
-        return Err(ProgramError::SetUid(path.into()));
-    }
+    let file = File::open(path).map_err(io_err)?;
     let mut head = Vec::new();
-    File::open(path).and_then(|f| f.take(64 << 10).read_to_end(&mut head)).map_err(io_err)?;
-    if head.starts_with(b"#!") {
-        let line = head.get(2..).unwrap_or(&[]).split(|&b| b == b'\n').next().unwrap_or(&[]);
-        let word = line.split(|&b| b == b' ' || b == b'\t').find(|w| !w.is_empty()).unwrap_or(&[]);
-        if depth > 4 || word.is_empty() {
-            return Err(ProgramError::NotAProgram(path.into()));
+    (&file).take(4096).read_to_end(&mut head).map_err(io_err)?;
+    let plain = || Program { path: path.into(), arg0: None, first_args: Vec::new() };
+    if !head.starts_with(b"#!") {
+        if raises_privileges(path, &meta) {
+            return Err(ProgramError::SetUid(path.into()));
         }
-        return examine(Path::new(OsStr::from_bytes(word)), depth + 1);
+        return elf(path, &file, &head).map(|()| plain());
     }
-    elf(path, &head)
+    // A script's own set-user-ID bit means nothing to Linux.
+    let line = head.get(2..).unwrap_or(&[]).split(|&b| b == b'\n').next().unwrap_or(&[]).trim_ascii();
+    let (word, rest) = line.split_at(line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len()));
+    if depth > 4 || word.is_empty() {
+        return Err(ProgramError::NotAProgram(path.into()));
+    }
+    let interpreter = Path::new(OsStr::from_bytes(word));
+    let asked = OsStr::from_bytes(rest.trim_ascii());
+    let plain_name =
+        !asked.is_empty() && !asked.as_bytes().iter().any(|b| b.is_ascii_whitespace() || b"-=/".contains(b));
+    if depth == 0 && interpreter.file_name() == Some(OsStr::new("env")) && plain_name {
+        let path_of_it = in_path(asked).ok_or_else(|| ProgramError::NotFound(asked.into()))?;
+        let found = examine(&path_of_it, depth + 1)?;
+        return Ok(Program { path: found.path, arg0: Some(asked.into()), first_args: vec![path.into()] });
+    }
+    examine(interpreter, depth + 1)?;
+    Ok(plain())
+}
+
+/// Executing it would change who we are: then the loader takes no preload from a path.
+fn raises_privileges(path: &Path, meta: &std::fs::Metadata) -> bool {
+    // SAFETY: no arguments.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let mode = meta.permissions().mode();
+    let capabilities = || {
+        let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return false };
+        let attribute = c"security.capability".as_ptr();
+        // SAFETY: NUL-terminated names; asks for the size only.
+        unsafe { libc::getxattr(name.as_ptr(), attribute, std::ptr::null_mut(), 0) > 0 }
+    };
+    (mode & 0o4000 != 0 && meta.uid() != user)
+        || (mode & 0o2010 == 0o2010 && meta.gid() != group)
+        || (user != 0 && capabilities())
 }
 
 /// ELF header and program headers (System V ABI, chapter 4 and 5).
-fn elf(path: &Path, b: &[u8]) -> Result<(), ProgramError> {
+fn elf(path: &Path, file: &File, b: &[u8]) -> Result<(), ProgramError> {
     let none = || ProgramError::NotAProgram(path.into());
     if !b.starts_with(b"\x7fELF") {
         return Err(none());
@@ -93,18 +136,29 @@ fn elf(path: &Path, b: &[u8]) -> Result<(), ProgramError> {
         return Err(ProgramError::ThirtyTwoBit(path.into()));
     }
     let u16_at = |i: usize| b.get(i..i + 2).map(|s| u16::from_le_bytes([s[0], s[1]]));
+    let u64_at = |b: &[u8], i: usize| b.get(i..i + 8).and_then(|s| s.try_into().ok()).map(u64::from_le_bytes);
     // e_machine: 62 is EM_X86_64.
     if u16_at(18) != Some(62) {
         return Err(ProgramError::Foreign(path.into()));
     }
-    let off = b.get(32..40).and_then(|s| s.try_into().ok()).map(u64::from_le_bytes).ok_or_else(none)? as usize;
-    let (size, n) = (u16_at(54).ok_or_else(none)? as usize, u16_at(56).ok_or_else(none)? as usize);
-    for i in 0..n {
-        let at = off.saturating_add(i * size);
-        // p_type 3 is PT_INTERP: a dynamic loader is asked for.
-        if b.get(at..at.saturating_add(4)) == Some(&[3, 0, 0, 0]) {
-            return Ok(());
+    let off = u64_at(b, 32).ok_or_else(none)?;
+    let (size, n) = (u16_at(54).ok_or_else(none)?, u16_at(56).ok_or_else(none)?);
+    // They may lie anywhere in the file: tools that change the interpreter move them to its end.
+    let mut header = [0; 56];
+    for i in 0..u64::from(n) {
+        let at = off.saturating_add(i * u64::from(size));
+        if file.read_exact_at(&mut header, at).is_err() {
+            break;
         }
+        // p_type 3 is PT_INTERP: a dynamic loader is asked for; p_offset and p_filesz say where its path is.
+        if header[..4] != [3, 0, 0, 0] {
+            continue;
+        }
+        let (at, len) = (u64_at(&header, 8).unwrap_or(0), u64_at(&header, 32).unwrap_or(0));
+        let mut loader = vec![0; len.min(4096) as usize];
+        let read = file.read_at(&mut loader, at).unwrap_or(0);
+        let musl = loader.get(..read).unwrap_or(&[]).windows(7).any(|w| w == b"ld-musl");
+        return if musl { Err(ProgramError::Musl(path.into())) } else { Ok(()) };
     }
     Err(ProgramError::Static(path.into()))
 }

@@ -1,12 +1,154 @@
-//! `--no-data`.
-#[derive(Default)]
+//! `--no-data`: methods, launches and their QMDs stay on the tape, what the program sent through them does not.
+//!
+//! Zeroed are: data of inline copies (but for the words that a launch in the same segment names as its QMD), constants of
+//! fills, arguments of macros and of methods without effect, values of methods that no class table has, the low bits of
+//! words that the host does not look at, and bytes between events. Headers stay (of an immediate one, its method).
+//! Addresses, sizes, semaphores with their payloads, LOAD_INLINE_QMD_DATA and driver calls stay.
+//!
+//! Invariant: a word stays only if it is known what it is. Where the stream of a channel is out of step (an entry is
+//! missing, or threads that share the channel are drained in another order) every word is zeroed up to the next segment
+//! that is a whole run of known methods. An entry that is split over several events keeps no QMD: its words are not seen
+//! together.
+
+mod kept;
+mod stream;
+
+use stream::Stream;
+use tape::event::{Body, EntryBody, Event, entry_flags};
+use tape::region::SLOTS;
+
+/// Bytes of an event's head, and of an ENTRY event's head and body.
+const HEAD: usize = 16;
+const ENTRY_WORDS_AT: usize = HEAD + 32;
+/// The host class whose methods are assumed on a channel that was not announced; host classes agree on theirs.
+const HOPPER_CHANNEL: u32 = 0xc86f;
+
+/// What it needs to know of each channel.
 pub struct Scrubber {
     out: Vec<u8>,
+    words: Vec<u32>,
+    kept: kept::Tables,
+    pass: stream::Found,
+    /// By channel slot.
+    streams: Vec<Option<Box<Stream>>>,
 }
+
+impl Default for Scrubber {
+    fn default() -> Self {
+        Scrubber {
+            out: Vec::new(),
+            words: Vec::new(),
+            kept: kept::Tables::new(),
+            pass: stream::Found::default(),
+            streams: std::iter::repeat_with(|| None).take(SLOTS).collect(),
+        }
+    }
+}
+
 impl Scrubber {
+    /// A copy of `chunk`, whole events of one thread's ring, without payloads. The same length, event by event.
     pub fn clean(&mut self, chunk: &[u8]) -> &[u8] {
         self.out.clear();
         self.out.extend_from_slice(chunk);
+        let mut at = 0;
+        while at < chunk.len() {
+            let rest = chunk.get(at..).unwrap_or_default();
+            let Some((event, len)) = Event::parse(rest) else {
+                // An event of impossible contents keeps its head; bytes that are no event keep nothing.
+                let len = whole_event(rest);
+                zero(&mut self.out, at + HEAD.min(len.unwrap_or(0)), at + len.unwrap_or(rest.len()));
+                at += len.unwrap_or(rest.len());
+                continue;
+            };
+            match &event.body {
+                Body::Entry(body, bytes) => self.entry(&event, body, bytes, at),
+                Body::Channel(c) => {
+                    if let Some(slot) = self.streams.get_mut(c.slot as usize) {
+                        *slot = Some(Box::new(Stream::new(c.class)));
+                    }
+                }
+                _ => {}
+            }
+            self.slack(&event.body, at, at + len);
+            at += len;
+        }
         &self.out
     }
+
+    /// Zeroes what lies in the event behind and between its parts: bytes that were in the ring before it.
+    fn slack(&mut self, body: &Body<'_>, at: usize, end: usize) {
+        let used = match body {
+            Body::Entry(_, words) => 32 + words.len(),
+            Body::Ioctl(_, arg, nested) => {
+                let from = 40 + arg.len().next_multiple_of(8);
+                zero(&mut self.out, at + HEAD + 40 + arg.len(), at + HEAD + from);
+                from + nested.len()
+            }
+            Body::Open(_, path) => 16 + path.len(),
+            Body::Site(_, path) => 48 + path.len(),
+            Body::Note(text) => 8 + text.len(),
+            Body::Mmap(_) => 40,
+            Body::Ring(_) | Body::Mremap(_) | Body::Channel(_) | Body::Page(_) => 32,
+            Body::ChannelEnd(_) | Body::Gap(_) => 24,
+            Body::Munmap(_) | Body::Close(_) | Body::Dup(_) => 16,
+            Body::Token(_) => 8,
+            Body::Unknown => 0,
+        };
+        zero(&mut self.out, at + HEAD + used, end);
+    }
+
+    /// An ENTRY event that begins at `at`.
+    fn entry(&mut self, event: &Event<'_>, body: &EntryBody, bytes: &[u8], at: usize) {
+        let words_at = at + ENTRY_WORDS_AT;
+        let words_end = words_at + bytes.len();
+        self.words.clear();
+        self.words.extend(pushbuf::decode::words_of(bytes));
+        // A slot that the agent's table does not have: not the agent's event.
+        let known = self.streams.get_mut(body.slot as usize).is_some_and(|s| {
+            let stream = s.get_or_insert_with(|| Box::new(Stream::new(HOPPER_CHANNEL)));
+            stream.entry(body, event.head.flags, &self.words, &self.kept, &mut self.pass)
+        });
+        let to = self.out.get_mut(words_at..words_end).unwrap_or_default();
+        let dropped = if known {
+            self.pass.drops.iter().for_each(|d| d.apply(&self.words, to));
+            self.pass.qmd_words.iter().for_each(|&i| put(to, i, word(&self.words, i)));
+            !self.pass.drops.is_empty()
+        } else {
+            to.fill(0);
+            !bytes.is_empty()
+        };
+        if dropped {
+            let flags = event.head.flags | entry_flags::SCRUBBED;
+            if let Some(to) = self.out.get_mut(at + 2..at + 4) {
+                to.copy_from_slice(&flags.to_ne_bytes());
+            }
+        }
+    }
 }
+
+/// Length of the event whose head says so, if there is room for it.
+fn whole_event(b: &[u8]) -> Option<usize> {
+    let len = u32::from_ne_bytes(b.get(4..8)?.try_into().ok()?) as usize;
+    (len >= HEAD && len.is_multiple_of(8) && len <= b.len()).then_some(len)
+}
+
+fn zero(b: &mut [u8], from: usize, to: usize) {
+    if let Some(b) = b.get_mut(from..to) {
+        b.fill(0);
+    }
+}
+
+fn word(words: &[u32], i: u32) -> u32 {
+    words.get(i as usize).copied().unwrap_or(0)
+}
+
+/// Writes word `i` of an entry.
+fn put(bytes: &mut [u8], i: u32, value: u32) {
+    let at = 4 * i as usize;
+    if let Some(to) = bytes.get_mut(at..at + 4) {
+        to.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,14 +3,16 @@
 use crate::drain::Drain;
 use crate::program::{Program, ProgramError};
 use crate::shared::{Shared, memfd, path_of};
+use crate::signals::Signals;
 use crate::{clock, machine};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tape::file::{End, EndChannel, Header, TapeError, Writer};
 use tape::region;
@@ -87,43 +89,28 @@ pub enum RecordError {
     Region(io::Error),
     #[error("{path}: could not be started: {source}")]
     Start { path: PathBuf, source: io::Error },
+    #[error("{0}: is the program itself, which the tape would replace")]
+    IsProgram(PathBuf),
     #[error("{path}: the tape could not be closed: {source}")]
     Close { path: PathBuf, source: io::Error },
-}
-
-static CHILD: AtomicI32 = AtomicI32::new(0);
-
-/// SIGTERM and SIGHUP to us are meant for the program; SIGINT and SIGQUIT reach it from the terminal by themselves.
-extern "C" fn pass_on(signal: libc::c_int) {
-    let pid = CHILD.load(Ordering::Relaxed);
-    if pid > 0 && (signal == libc::SIGTERM || signal == libc::SIGHUP) {
-        // SAFETY: kill may be called in a handler.
-        unsafe { libc::kill(pid, signal) };
-    }
-}
-
-fn stay_alive() {
-    for s in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: a plain handler; a handler (not SIG_IGN) is reset by exec, so the program starts with its own.
-        unsafe { libc::signal(s, pass_on as *const () as libc::sighandler_t) };
-    }
-    // A tape on a pipe that closed, or over the size limit, is an error to be told, not a death.
-    // SAFETY: as above.
-    unsafe { libc::signal(libc::SIGXFSZ, pass_on as *const () as libc::sighandler_t) };
 }
 
 /// Records one program from its start to its end.
 pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let name = o.command.first().cloned().unwrap_or_default();
     let program = Program::find(&name)?;
+    if same_file(&o.out, &program.path) {
+        return Err(RecordError::IsProgram(o.out.clone()));
+    }
     let tsc_hz = clock::tsc_hz();
-    let ring_bytes = o.ring_bytes.max(256 << 10).next_power_of_two();
+    let ring_bytes = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
     let on_full = if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP };
     let shared = Shared::new(ring_bytes, o.tap.code(), on_full).map_err(RecordError::Region)?;
     shared.make_ready(1).map_err(RecordError::Region)?;
     let agent = memfd(c"doorbell-agent.so", o.agent).map_err(RecordError::Region)?;
     let soft = o.soft.map(|b| memfd(c"doorbell-softgpu.so", b)).transpose().map_err(RecordError::Region)?;
 
+    let signals = Signals::handle();
     let writer = Writer::create(&o.out, &header(o, &program.path, tsc_hz))?;
     let mut drain = Drain::new(&shared, writer, o.no_data, o.limit);
     drain.clock(&clock::read(tsc_hz));
@@ -139,27 +126,58 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         preload.push(&was);
     }
     let mut command = Command::new(&program.path);
-    command.arg0(&name).args(o.command.get(1..).unwrap_or(&[]));
+    command.arg0(program.arg0.as_ref().unwrap_or(&name)).args(&program.first_args);
+    command.args(o.command.get(1..).unwrap_or(&[]));
     command.env("LD_PRELOAD", &preload).env("DOORBELL_REGION", shared.path()).env("DOORBELL_PRELOAD_WAS", &was);
-    stay_alive();
+    signals.prepare(&mut command);
     let begun = Instant::now();
-    let child = command.spawn();
-    let child = match child {
+    let child = match command.spawn() {
         Ok(c) => c,
         Err(source) => {
-            let _ = std::fs::remove_file(&o.out);
+            // Not a device or a pipe: those are not ours.
+            if o.out.symlink_metadata().is_ok_and(|m| m.is_file()) {
+                let _ = std::fs::remove_file(&o.out);
+            }
             return Err(RecordError::Start { path: program.path, source });
         }
     };
     let pid = child.id() as i32;
-    CHILD.store(pid, Ordering::Relaxed);
     drain.program(pid);
-    let status = follow(&mut drain, pid, tsc_hz);
-    CHILD.store(0, Ordering::Relaxed);
+    signals.program(Some(pid));
+    let status = beating(&shared, || follow(&mut drain, pid, &signals, tsc_hz, ring_bytes));
     drain.clock(&clock::read(tsc_hz));
-    let end = End { pid, ..end_of(&shared, &drain, status, begun.elapsed()) };
-    let bytes = drain.end(&end).map_err(|source| RecordError::Close { path: o.out.clone(), source })?;
+    let mut end = End { pid, ..end_of(&shared, &drain, status, begun.elapsed()) };
+    let bytes = drain.end(&mut end).map_err(|source| RecordError::Close { path: o.out.clone(), source })?;
     Ok(Outcome { status, end, bytes })
+}
+
+/// Bytes of a ring: what the longest events need, and what a mapping of a thousand rings leaves of the address space.
+const RING_BYTES: (usize, usize) = (256 << 10, 256 << 20);
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    match (a.metadata(), b.metadata()) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
+}
+
+/// Runs `work` while the heartbeat goes on: a program that waits for room (`--on-full wait`) gives up on a recorder that
+/// stands still, and a disk may make it wait longer than that.
+fn beating<R>(shared: &Shared, work: impl FnOnce() -> R) -> R {
+    let beat = &shared.control().beat;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let ticker = s.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                beat.fetch_add(1, Ordering::Relaxed);
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+        });
+        let r = work();
+        done.store(true, Ordering::Release);
+        ticker.thread().unpark();
+        r
+    })
 }
 
 /// A round that took more than this is followed by the next at once.
@@ -168,15 +186,23 @@ const BUSY: usize = 512 << 10;
 /// prefetcher the ones after them (seen on an H200: 0.5 us a 4 KiB copy). A ring of 8 MiB fills in 16 ms at 500 MB/s.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// Nothing came for so many rounds: the pause may be longer.
+const IDLE: u32 = 1000;
+/// A ring is looked at before so many bytes a second can fill it.
+const FASTEST: u64 = 2 << 30;
+
 /// Drains until the program has ended and the rings are empty.
-fn follow(drain: &mut Drain, pid: i32, tsc_hz: f64) -> ExitStatus {
+fn follow(drain: &mut Drain, pid: i32, signals: &Signals, tsc_hz: f64, ring_bytes: usize) -> ExitStatus {
+    let fills_in = Duration::from_nanos(ring_bytes as u64 * 1_000_000_000 / FASTEST);
     let mut looked = Instant::now();
     let mut clocked = Instant::now();
+    let mut idle = 0u32;
     loop {
-        if drain.round() > BUSY {
-            continue;
-        }
-        if looked.elapsed() > Duration::from_millis(50) {
+        let taken = drain.round();
+        idle = if taken > 0 { 0 } else { idle.saturating_add(1) };
+        // By time, not by leisure: one busy thread must not keep the others' rings from being freed.
+        let often = if drain.is_short_of_rings() { 2 } else { 50 };
+        if looked.elapsed() > Duration::from_millis(often) {
             looked = Instant::now();
             drain.free_dead();
         }
@@ -184,20 +210,41 @@ fn follow(drain: &mut Drain, pid: i32, tsc_hz: f64) -> ExitStatus {
             clocked = Instant::now();
             drain.clock(&clock::read(tsc_hz));
         }
-        if let Some(status) = ended(pid) {
+        if taken > BUSY {
+            continue;
+        }
+        if has_ended(pid) {
+            // From here on the number may be another process's.
+            signals.program(None);
+            let status = reap(pid);
             while drain.round() > 0 {}
             return status;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(if idle > IDLE { fills_in } else { PAUSE.min(fills_in) });
     }
 }
 
-fn ended(pid: i32) -> Option<ExitStatus> {
+/// True when the child has ended. It is not waited for yet: its number stays its own.
+fn has_ended(pid: i32) -> bool {
+    // SAFETY: zeroed is a siginfo; our own child.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        match libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) {
+            0 => info.si_pid() == pid,
+            // No such child: somebody else has waited for it.
+            _ => io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD),
+        }
+    }
+}
+
+fn reap(pid: i32) -> ExitStatus {
     let mut raw = 0;
-    // SAFETY: our own child.
-    let r = unsafe { libc::waitpid(pid, &mut raw, libc::WNOHANG) };
-    (r == pid || (r < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)))
-        .then(|| ExitStatus::from_raw(raw))
+    // SAFETY: our own child, which has ended.
+    while unsafe { libc::waitpid(pid, &mut raw, 0) } < 0
+        && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+    {}
+    ExitStatus::from_raw(raw)
 }
 
 fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {
@@ -230,8 +277,11 @@ fn end_of(shared: &Shared, drain: &Drain, status: ExitStatus, took: Duration) ->
     };
     let (gap_events, gap_entries, gap_bytes) = drain.gaps();
     let live = || shared.slots().iter().filter(|s| s.state.load(Ordering::Acquire) == 1);
-    let trapped: u64 = live().map(|s| s.trapped_total.load(Ordering::Relaxed)).sum();
-    let rings: u64 = live().map(|s| s.rings_total.load(Ordering::Relaxed)).sum();
+    // (Saturating: the program may have written anything over its counters.)
+    let sum = |of: fn(&region::Slot) -> &std::sync::atomic::AtomicU64| {
+        live().fold(0u64, |n, s| n.saturating_add(of(s).load(Ordering::Relaxed)))
+    };
+    let (trapped, rings) = (sum(|s| &s.trapped_total), sum(|s| &s.rings_total));
     let channels = shared.slots().iter().enumerate().filter(|(_, s)| s.state.load(Ordering::Acquire) == 1);
     End {
         pid: 0,
@@ -239,11 +289,11 @@ fn end_of(shared: &Shared, drain: &Drain, status: ExitStatus, took: Duration) ->
         exit_code: status.code(),
         signal: status.signal(),
         seconds: took.as_secs_f64(),
-        trapped: c.trapped.load(Ordering::Relaxed) + trapped,
-        tapped: c.tapped.load(Ordering::Relaxed) + rings.saturating_sub(trapped),
+        trapped: c.trapped.load(Ordering::Relaxed).saturating_add(trapped),
+        tapped: c.tapped.load(Ordering::Relaxed).saturating_add(rings.saturating_sub(trapped)),
         strangers: c.strangers.load(Ordering::Relaxed),
         sites_patched: c.patched.load(Ordering::Relaxed),
-        gap_events: gap_events + c.ringless.load(Ordering::Relaxed),
+        gap_events: gap_events.saturating_add(c.ringless.load(Ordering::Relaxed)),
         gap_entries,
         gap_bytes,
         trouble: trouble(shared),
@@ -265,7 +315,7 @@ fn end_channel(shared: &Shared, i: usize, s: &region::Slot) -> EndChannel {
         rings: s.rings_total.load(Ordering::Relaxed),
         lost: s.lost.load(Ordering::Relaxed),
         // GP_PUT in USERD, +0x8C.
-        final_put: (userd != 0).then(|| shared.word(userd + 0x8c)).flatten(),
+        final_put: (userd != 0).then(|| shared.word(userd.checked_add(0x8c)?)).flatten(),
     }
 }
 

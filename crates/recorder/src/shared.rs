@@ -112,11 +112,13 @@ impl Shared {
                 let flags = libc::MAP_SHARED | libc::MAP_FIXED;
                 let off = (at + PAGE) as libc::off_t;
                 if libc::mmap(to, n, libc::PROT_READ, flags, self.file.as_raw_fd(), off) == libc::MAP_FAILED {
-                    return Err(io::Error::last_os_error());
+                    let e = io::Error::last_os_error();
+                    libc::munmap(area, 2 * n);
+                    return Err(e);
                 }
             }
             let head = self.base.add(at).cast::<RingHead>();
-            Ok(Ring { reader: Reader::new(head, area.cast(), n as u64) })
+            Ok(Ring { reader: Reader::new(head, area.cast(), n as u64), area, len: 2 * n, head_noted: false })
         }
     }
 
@@ -147,8 +149,20 @@ impl Drop for Shared {
     }
 }
 
+/// A ring as this side sees it.
 pub struct Ring {
     pub reader: Reader,
+    area: *mut libc::c_void,
+    len: usize,
+    /// It was said on the tape that the ring's head is none.
+    pub head_noted: bool,
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which only `reader` reads.
+        unsafe { libc::munmap(self.area, self.len) };
+    }
 }
 
 /// `/proc/<pid>/fd/<n>` of one of our descriptors.

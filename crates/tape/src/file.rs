@@ -188,7 +188,7 @@ pub struct Writer {
     path: PathBuf,
     seq: u64,
     bytes: u64,
-    /// Where the last chunks of events began, with their numbers: what can be given up to make room for the end.
+    /// Where the last chunks began, with their numbers (never the header): what can be given up to make room for the end.
     recent: std::collections::VecDeque<(u64, u64)>,
 }
 
@@ -233,17 +233,11 @@ impl Writer {
 
     /// Appends a chunk of whole events of thread `tid`. On an error (a full disk) the file is cut back to the last whole chunk.
     pub fn events(&mut self, tid: i32, tsc: u64, events: &[u8]) -> io::Result<()> {
-        let at = (self.bytes, self.seq);
-        self.chunk(Chunk::Events, tid, tsc, events)?;
-        if self.recent.len() == RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(at);
-        Ok(())
+        self.chunk(Chunk::Events, tid, tsc, events)
     }
 
-    /// On a full disk: cuts off the last chunks of events until `bytes` are free for what must still be written. False if
-    /// there were not enough of them. Call it only when nothing but events was written since.
+    /// On a full disk: cuts off the last chunks until `bytes` are free for what must still be written. False if there were
+    /// not enough of them; then as many as there were are cut off.
     pub fn give_up(&mut self, bytes: u64) -> io::Result<bool> {
         use std::io::Seek;
         let full = self.bytes;
@@ -271,7 +265,6 @@ impl Writer {
     }
 
     fn json<T: Serialize>(&mut self, kind: Chunk, v: &T) -> io::Result<()> {
-        self.recent.clear();
         let b = serde_json::to_vec(v)?;
         self.chunk(kind, 0, 0, &b)
     }
@@ -301,6 +294,12 @@ impl Writer {
             let _ = self.file.set_len(self.bytes);
             let _ = self.file.seek(io::SeekFrom::Start(self.bytes));
             return Err(e);
+        }
+        if !matches!(kind, Chunk::Header) {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back((self.bytes, self.seq));
         }
         self.seq += 1;
         self.bytes += (ChunkHead::SIZE + payload.len() + pad.len()) as u64;

@@ -54,12 +54,18 @@ impl Writer {
     /// True if `len` more bytes fit, looking at the reader's progress only when they did not before.
     #[inline]
     pub fn fits(&mut self, len: usize) -> bool {
-        if self.bytes - (self.at - self.tail) >= len as u64 {
+        if self.room() >= len as u64 {
             return true;
         }
         // ORDERING: Acquire pairs with the reader's Release: it has finished reading what it gave back.
         self.tail = self.shared().tail.load(Ordering::Acquire);
-        self.bytes - (self.at - self.tail) >= len as u64
+        self.room() >= len as u64
+    }
+
+    /// A tail that cannot be (a program that wrote over it) is no room, until the reader puts it right.
+    #[inline]
+    fn room(&self) -> u64 {
+        self.bytes.saturating_sub(self.at.wrapping_sub(self.tail))
     }
 
     /// Reserves `len` bytes (a multiple of 8) and returns where to write them. Call only after [`Writer::fits`].
@@ -160,24 +166,28 @@ impl Writer {
     pub fn count_gap(&mut self, events: u64, entries: u64, bytes: u64) {
         let h = self.shared();
         // ORDERING: Relaxed: counters with one writer, read for a report.
-        h.gap_events.store(h.gap_events.load(Ordering::Relaxed) + events, Ordering::Relaxed);
-        h.gap_entries.store(h.gap_entries.load(Ordering::Relaxed) + entries, Ordering::Relaxed);
-        h.gap_bytes.store(h.gap_bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+        for (to, more) in [(&h.gap_events, events), (&h.gap_entries, entries), (&h.gap_bytes, bytes)] {
+            to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        }
     }
 }
 
-/// The reading side: the recorder's.
+/// The reading side: the recorder's. It keeps its own place: what the program does to the shared tail does not move it.
 pub struct Reader {
     head: *const RingHead,
     data: *const u8,
     bytes: u64,
+    /// Bytes ever taken.
+    tail: core::cell::Cell<u64>,
 }
 
 impl Reader {
     /// # Safety
     /// As for [`Writer::new`]; nobody else reads this ring.
     pub unsafe fn new(head: *const RingHead, data: *const u8, bytes: u64) -> Reader {
-        Reader { head, data, bytes }
+        // SAFETY: mapped, by the caller's promise.
+        let tail = unsafe { &*head }.tail.load(Ordering::Relaxed);
+        Reader { head, data, bytes, tail: tail.into() }
     }
 
     pub fn shared(&self) -> &RingHead {
@@ -185,34 +195,56 @@ impl Reader {
         unsafe { &*self.head }
     }
 
-    /// What is published and not yet taken, at most `limit` bytes. Cuts in the middle of an event are the caller's to
-    /// avoid: pass a limit only with [`whole_events`]. An impossible head (more than the ring holds: a program that wrote
-    /// over it) gives the ring's size at most.
-    pub fn available(&self) -> &[u8] {
-        let h = self.shared();
+    fn published(&self) -> u64 {
         // ORDERING: Acquire pairs with the writer's Release in `publish`.
-        let head = h.head.load(Ordering::Acquire);
-        let tail = h.tail.load(Ordering::Relaxed);
-        let n = head.wrapping_sub(tail).min(self.bytes) as usize;
+        self.shared().head.load(Ordering::Acquire).wrapping_sub(self.tail.get())
+    }
+
+    /// What is published and not yet taken. Nothing where the head is one that cannot be ([`Reader::is_damaged`]).
+    pub fn available(&self) -> &[u8] {
+        if self.shared().tail.load(Ordering::Relaxed) != self.tail.get() {
+            // Somebody wrote over it: without this the writer would wait for room for ever.
+            self.give_back();
+        }
+        let n = match self.published() {
+            n if n <= self.bytes => n as usize,
+            _ => 0,
+        };
         // SAFETY: tail % bytes + n <= 2 * bytes, mapped; the writer does not touch it before `take`.
-        unsafe { core::slice::from_raw_parts(self.data.add((tail & (self.bytes - 1)) as usize), n) }
+        unsafe { core::slice::from_raw_parts(self.data.add((self.tail.get() & (self.bytes - 1)) as usize), n) }
+    }
+
+    /// The head lies behind what was taken, or ahead of it by more than the ring holds: the program wrote over it. It
+    /// comes right by itself when the writer publishes again.
+    pub fn is_damaged(&self) -> bool {
+        self.published() > self.bytes
     }
 
     /// Gives `n` bytes back to the writer.
     pub fn take(&self, n: usize) {
-        let h = self.shared();
-        let tail = h.tail.load(Ordering::Relaxed);
+        self.tail.set(self.tail.get().wrapping_add(n as u64));
+        self.give_back();
+    }
+
+    fn give_back(&self) {
         // ORDERING: Release: our reads of these bytes before the writer overwrites them.
-        h.tail.store(tail + n as u64, Ordering::Release);
+        self.shared().tail.store(self.tail.get(), Ordering::Release);
+    }
+
+    /// Goes on at the head, whatever it is: for a ring that nobody writes to any more.
+    pub fn skip_to_head(&self) {
+        self.tail.set(self.shared().head.load(Ordering::Acquire));
+        self.give_back();
     }
 }
 
-/// Length of the longest run of whole events at the start of `b` that is not longer than `limit`.
+/// Length of the longest run of whole events at the start of `b` that is not longer than `limit`. Judged by their lengths
+/// alone: a length that no event has ends it.
 pub fn whole_events(b: &[u8], limit: usize) -> usize {
     let mut at = 0;
     while let Some(len) = b.get(at + 4..at + 8) {
         let len = u32::from_ne_bytes([len[0], len[1], len[2], len[3]]) as usize;
-        if len < 16 || !len.is_multiple_of(8) || at + len > b.len() || at + len > limit {
+        if !(16..=MAX_EVENT).contains(&len) || !len.is_multiple_of(8) || len > b.len() - at || len > limit - at {
             break;
         }
         at += len;

@@ -1,0 +1,398 @@
+//! One channel's stream, as far as it must be known to tell data from everything else.
+
+use super::kept::{Kept, Tables, family};
+use super::{HOPPER_CHANNEL, put, word};
+use pushbuf::class::Family;
+use pushbuf::decode::{Decoder, Item, Run, Target, Write};
+use pushbuf::header::Kind;
+use pushbuf::qmd::{MAX_WORDS, Qmd};
+use tape::event::{EntryBody, entry_flags, lack};
+
+// Compute classes and A140, which agree where both have a method.
+const LINE_LENGTH_IN: u16 = 0x180;
+const LINE_COUNT: u16 = 0x184;
+const OFFSET_OUT_UPPER: u16 = 0x188;
+const OFFSET_OUT: u16 = 0x18c;
+const LAUNCH_DMA: u16 = 0x1b0;
+const LOAD_INLINE_DATA: u16 = 0x1b4;
+const SEND_PCAS_A: u16 = 0x2b4;
+const SEND_SIGNALING_PCAS_B: u16 = 0x2bc;
+const SEND_SIGNALING_PCAS2_B: u16 = 0x2c0;
+
+/// Words of the smallest QMD (V03): what a launch names is a QMD at least so far.
+const QMD_WORDS: usize = 64;
+/// Inline copies that a launch's QMD is looked for in: the newest.
+const LOOK_BACK: usize = 64;
+/// A segment that is to end a doubt has so many words at least: fewer fit a header by chance too easily.
+const ENOUGH: usize = 4;
+
+/// What is to be zeroed in an entry.
+#[derive(Clone, Copy, Debug)]
+pub enum Drop {
+    Words {
+        first: u32,
+        words: u32,
+    },
+    /// The 13 bits of data in an immediate header (28:16).
+    Immediate {
+        at: u32,
+    },
+    /// The low 29 bits of END_PB_SEGMENT, which the host ignores.
+    Ignored {
+        at: u32,
+    },
+}
+
+impl Drop {
+    pub fn apply(self, words: &[u32], bytes: &mut [u8]) {
+        match self {
+            Drop::Words { first, words } => {
+                let from = 4 * first as usize;
+                if let Some(b) = bytes.get_mut(from..from.saturating_add(4 * words as usize)) {
+                    b.fill(0);
+                }
+            }
+            Drop::Immediate { at } => put(bytes, at, word(words, at) & !(0x1fff << 16)),
+            Drop::Ignored { at } => put(bytes, at, word(words, at) & 0xe000_0000),
+        }
+    }
+}
+
+/// What was found in one entry.
+#[derive(Default)]
+pub struct Found {
+    pub drops: Vec<Drop>,
+    /// Words of QMDs among them, which stay.
+    pub qmd_words: Vec<u32>,
+    /// Inline data that lies in memory as it lies here.
+    data: Vec<Data>,
+}
+
+#[derive(Clone, Copy)]
+struct Data {
+    dst: u64,
+    first: u32,
+    words: u32,
+}
+
+/// What one subchannel's engine has been told.
+#[derive(Clone, Copy, Default)]
+struct Registers {
+    line_length: u32,
+    line_count: u32,
+    upper: u32,
+    lower: u32,
+    pcas: u32,
+    /// Where the next word of a one-line inline copy goes, and how many are still to come.
+    next: u64,
+    left: u32,
+}
+
+pub struct Stream {
+    decoder: Decoder,
+    registers: [Registers; 8],
+    class: u32,
+    /// Counter of the next entry.
+    next: u64,
+    /// It is not known whether the next word is a header.
+    doubt: bool,
+    /// The entry that goes on in the next event, and how many of its words have come.
+    split: Option<(u64, u64)>,
+    /// Its segment has ended already (END_PB_SEGMENT).
+    ended: bool,
+}
+
+impl Stream {
+    pub fn new(class: u32) -> Stream {
+        let class = if class == 0 { HOPPER_CHANNEL } else { class };
+        Stream {
+            decoder: Decoder::new(class),
+            registers: [Registers::default(); 8],
+            class,
+            next: 0,
+            doubt: false,
+            split: None,
+            ended: false,
+        }
+    }
+
+    /// Takes the next event of an entry. True: `found` says what is to be zeroed; false: all of its words.
+    pub fn entry(&mut self, body: &EntryBody, flags: u16, words: &[u32], kept: &Tables, found: &mut Found) -> bool {
+        found.drops.clear();
+        found.qmd_words.clear();
+        found.data.clear();
+        let continued = flags & entry_flags::CONTINUED != 0;
+        let more = flags & entry_flags::MORE != 0;
+        let before = match (continued, self.split.take()) {
+            (true, Some((seq, before))) if seq == body.seq => before,
+            (true, _) => {
+                self.lose();
+                return false;
+            }
+            (false, unfinished) => {
+                if unfinished.is_some() {
+                    self.lose();
+                }
+                if body.seq == 0 && self.next != 0 {
+                    // The slot's next channel, whose announcement lies in another thread's ring.
+                    *self = Stream::new(self.class);
+                }
+                if body.seq != self.next {
+                    self.lose();
+                }
+                self.next = body.seq.wrapping_add(1);
+                self.ended = false;
+                0
+            }
+        };
+        if flags & entry_flags::LATE != 0 {
+            // These may be another entry's words.
+            self.lose();
+        }
+        let seen = before.saturating_add(words.len() as u64);
+        // GP_ENTRY1_LENGTH, bits 62:42 of the entry.
+        let wanted = body.gp >> 42 & 0x1f_ffff;
+        if more {
+            self.split = Some((body.seq, seen));
+        }
+        if self.ended || words.is_empty() {
+            if seen < wanted && !more && !self.ended {
+                self.lose();
+            }
+            return false;
+        }
+        // (A large segment comes as an event without words and one with all of them.)
+        let whole = before == 0 && !more;
+        let known = self.pass(words, whole, kept, found);
+        if !more && (seen < wanted || seen > wanted || body.lack != lack::NONE) && !self.ended {
+            self.lose();
+        }
+        known
+    }
+
+    /// The stream is out of step.
+    fn lose(&mut self) {
+        self.decoder.resynchronise();
+        self.registers = [Registers::default(); 8];
+        self.doubt = true;
+    }
+
+    fn pass(&mut self, words: &[u32], whole: bool, kept: &Tables, found: &mut Found) -> bool {
+        // A split entry cannot be looked at as a whole.
+        if self.doubt && (!whole || words.len() < ENOUGH) {
+            return false;
+        }
+        let bound = self.decoder.clone();
+        let mut pass = Pass {
+            registers: &mut self.registers,
+            kept,
+            found,
+            words,
+            whole,
+            last: None,
+            out_of_step: None,
+            unknown: false,
+            ended: false,
+        };
+        self.decoder.segment(words, |item| pass.item(&item));
+        let Pass { out_of_step, unknown, ended, .. } = pass;
+        self.ended = ended;
+        if self.doubt {
+            if unknown || out_of_step.is_some() || self.decoder.pending().is_some() {
+                self.decoder = bound;
+                self.lose();
+                return false;
+            }
+            self.doubt = false;
+        }
+        if let Some(at) = out_of_step {
+            found.drops.push(Drop::Words { first: at, words: (words.len() as u32).saturating_sub(at) });
+            found.qmd_words.retain(|&w| w < at);
+            self.decoder = bound;
+            self.lose();
+        }
+        true
+    }
+}
+
+/// One way through the words of an entry.
+struct Pass<'a> {
+    registers: &'a mut [Registers; 8],
+    kept: &'a Tables,
+    found: &'a mut Found,
+    words: &'a [u32],
+    /// All words of the entry are here.
+    whole: bool,
+    /// The methods last looked up, for which target.
+    last: Option<(u32, u8, bool, Kept<'a>)>,
+    /// The first word that is no header where one must stand.
+    out_of_step: Option<u32>,
+    /// A method that no table has.
+    unknown: bool,
+    ended: bool,
+}
+
+impl<'a> Pass<'a> {
+    fn item(&mut self, item: &Item<'_>) {
+        if self.out_of_step.is_some() {
+            return;
+        }
+        match item {
+            Item::Write(w) => self.write(w),
+            Item::Run(r) => self.run(r),
+            // A header for no words still has 16 bits that say nothing.
+            Item::Nop { word: 0, .. } | Item::SubdeviceMask { .. } => {}
+            Item::Nop { word_index, .. } => self.drop(*word_index, 1),
+            Item::EndSegment { word_index, word } => {
+                self.ended = true;
+                if word & 0x1fff_ffff != 0 {
+                    self.found.drops.push(Drop::Ignored { at: *word_index });
+                }
+            }
+            Item::Skipped { word_index, words } => self.drop(*word_index, words.len() as u32),
+            Item::Unknown { word_index, .. } | Item::Partial { word_index, .. } => {
+                self.out_of_step = Some(*word_index);
+            }
+        }
+    }
+
+    fn drop(&mut self, first: u32, words: u32) {
+        if words > 0 {
+            self.found.drops.push(Drop::Words { first, words });
+        }
+    }
+
+    #[inline]
+    fn kept(&mut self, target: &Target, host: bool) -> Kept<'a> {
+        match self.last {
+            Some((class, subch, h, kept)) if (class, subch, h) == (target.class_id, target.subch, host) => kept,
+            _ => {
+                let kept = self.kept.of(target, host);
+                self.last = Some((target.class_id, target.subch, host, kept));
+                kept
+            }
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, w: &Write) {
+        if !self.kept(&w.target, w.host).keeps(w.address) {
+            self.payload(w);
+        } else if !w.host && (LINE_LENGTH_IN..=SEND_SIGNALING_PCAS2_B).contains(&w.address) {
+            self.remember(w);
+        }
+    }
+
+    #[inline(never)]
+    fn payload(&mut self, w: &Write) {
+        if w.kind == Kind::Immediate {
+            self.found.drops.push(Drop::Immediate { at: w.word_index });
+        } else {
+            self.drop(w.word_index, 1);
+        }
+        if is_inline_data(&w.target, w.address, w.host) {
+            // (The data of an immediate is its 13 bits, not this word: no part of a QMD comes so.)
+            let words = u32::from(w.kind != Kind::Immediate);
+            self.inline(w.target.subch, w.word_index, words.max(1), words > 0);
+        } else {
+            self.unknown |= !known(&w.target, w.address, w.host);
+        }
+    }
+
+    fn run(&mut self, r: &Run<'_>) {
+        if self.kept(&r.target, r.host).keeps(r.address) {
+            if !r.host && (LINE_LENGTH_IN..=SEND_SIGNALING_PCAS2_B).contains(&r.address) {
+                r.writes().for_each(|w| self.remember(&w));
+            }
+            return;
+        }
+        let words = r.words.len() as u32;
+        self.drop(r.word_index, words);
+        if is_inline_data(&r.target, r.address, r.host) {
+            self.inline(r.target.subch, r.word_index, words, true);
+        } else {
+            self.unknown |= !known(&r.target, r.address, r.host);
+        }
+    }
+
+    /// Data of the inline copy that is under way.
+    fn inline(&mut self, subch: u8, first: u32, words: u32, whole_words: bool) {
+        let r = &mut self.registers[usize::from(subch & 7)];
+        let words = words.min(r.left);
+        if words > 0 && whole_words {
+            self.found.data.push(Data { dst: r.next, first, words });
+        }
+        r.next = r.next.wrapping_add(4 * u64::from(words));
+        r.left -= words;
+    }
+
+    /// Registers of inline copies and launches.
+    #[inline(never)]
+    fn remember(&mut self, w: &Write) {
+        let Target { subch, class_id, .. } = w.target;
+        if !matches!(family(subch, class_id), Some(Family::Compute | Family::InlineToMemory)) {
+            return;
+        }
+        let r = &mut self.registers[usize::from(subch & 7)];
+        match w.address {
+            LINE_LENGTH_IN => r.line_length = w.value,
+            LINE_COUNT => r.line_count = w.value,
+            OFFSET_OUT_UPPER => r.upper = w.value,
+            OFFSET_OUT => r.lower = w.value,
+            LAUNCH_DMA => {
+                // DST_MEMORY_LAYOUT=PITCH and one line: words lie in memory as they lie in the stream.
+                let flat = w.value & 1 != 0 && r.line_count <= 1;
+                r.next = u64::from(r.upper & 0x01ff_ffff) << 32 | u64::from(r.lower);
+                r.left = if flat { r.line_length.div_ceil(4) } else { 0 };
+            }
+            SEND_PCAS_A => r.pcas = w.value,
+            SEND_SIGNALING_PCAS_B if w.value >> 1 & 1 != 0 => self.launch(subch, class_id),
+            // The actions that schedule.
+            SEND_SIGNALING_PCAS2_B if matches!(w.value & 15, 2 | 3 | 9 | 10) => self.launch(subch, class_id),
+            _ => {}
+        }
+    }
+
+    /// A launch of the QMD that SEND_PCAS_A named: its words stay, as far as they were written in this segment.
+    fn launch(&mut self, subch: u8, class_id: u32) {
+        if !self.whole {
+            return;
+        }
+        let qmd = u64::from(self.registers[usize::from(subch & 7)].pcas) << 8;
+        let mut words = [0u32; MAX_WORDS];
+        let mut places = [None; MAX_WORDS];
+        for d in self.found.data.iter().rev().take(LOOK_BACK) {
+            let end = d.dst.saturating_add(4 * u64::from(d.words));
+            let (from, to) = (d.dst.max(qmd), end.min(qmd.saturating_add(4 * MAX_WORDS as u64)));
+            if from >= to || d.dst % 4 != 0 {
+                continue;
+            }
+            for address in (from..to).step_by(4) {
+                let i = ((address - qmd) / 4) as usize;
+                let place = d.first.saturating_add(((address - d.dst) / 4) as u32);
+                if let (Some(slot @ None), Some(to)) = (places.get_mut(i), words.get_mut(i)) {
+                    *slot = Some(place);
+                    *to = word(self.words, place);
+                }
+            }
+        }
+        // How long it is, its version says.
+        let len = Qmd::parse_for(class_id, &words).map_or(QMD_WORDS, |q| q.words().len().max(QMD_WORDS));
+        self.found.qmd_words.extend(places.iter().take(len).flatten());
+    }
+}
+
+fn is_inline_data(target: &Target, address: u16, host: bool) -> bool {
+    !host
+        && address == LOAD_INLINE_DATA
+        && matches!(family(target.subch, target.class_id), Some(Family::Compute | Family::InlineToMemory))
+}
+
+/// A class table has the method (then it was dropped for its payload).
+fn known(target: &Target, address: u16, host: bool) -> bool {
+    if target.class.is_some() {
+        return target.method(address).is_some();
+    }
+    let wanted = if host { Some(Family::Host) } else { family(target.subch, target.class_id) };
+    wanted.is_some() && pushbuf::class::ALL.iter().any(|c| c.family() == wanted && c.method(address).is_some())
+}

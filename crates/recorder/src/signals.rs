@@ -1,0 +1,116 @@
+//! What signals to the recorder mean while a program runs.
+//!
+//! It outlives what is meant for the program: SIGINT and SIGQUIT reach the program from the terminal by themselves, SIGTERM,
+//! SIGHUP, SIGUSR1 and SIGUSR2 are passed on. A signal that was ignored when we started stays ignored, by us and by the
+//! program (`nohup`); the program's own dispositions are those it would have without us.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// Signals that came before there was a program to take them: a bit each.
+static EARLY: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn pass_on(signal: libc::c_int) {
+    let bit = 1u64 << (signal & 63);
+    EARLY.fetch_or(bit, Ordering::SeqCst);
+    let pid = PROGRAM.load(Ordering::SeqCst);
+    if pid > 0 && EARLY.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+        // SAFETY: kill may be called in a handler.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+extern "C" fn stay(_: libc::c_int) {}
+
+/// While it lives, signals are handled as the head of this module says.
+pub struct Signals {
+    before: Vec<(libc::c_int, libc::sigaction)>,
+    child_ignored: bool,
+}
+
+impl Signals {
+    pub fn handle() -> Signals {
+        let mut s = Signals { before: Vec::new(), child_ignored: false };
+        EARLY.store(0, Ordering::SeqCst);
+        for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
+            s.set(signal, pass_on as *const () as libc::sighandler_t);
+        }
+        // SIGXFSZ: a tape over the file size limit is an error to be told, not a death.
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGXFSZ] {
+            s.set(signal, stay as *const () as libc::sighandler_t);
+        }
+        // An ignored SIGCHLD would take the program's exit status from us.
+        if disposition(libc::SIGCHLD).is_some_and(|d| d.sa_sigaction == libc::SIG_IGN) {
+            s.child_ignored = true;
+            s.install(libc::SIGCHLD, libc::SIG_DFL);
+        }
+        s
+    }
+
+    /// Handlers (unlike ignored signals) are reset by exec, so the program starts with its own.
+    fn set(&mut self, signal: libc::c_int, handler: libc::sighandler_t) {
+        if disposition(signal).is_some_and(|d| d.sa_sigaction != libc::SIG_IGN) {
+            self.install(signal, handler);
+        }
+    }
+
+    fn install(&mut self, signal: libc::c_int, handler: libc::sighandler_t) {
+        // SAFETY: zeroed is a sigaction without flags and with an empty mask; both handlers may run at any time.
+        unsafe {
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = handler;
+            new.sa_flags = libc::SA_RESTART;
+            let mut old: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, &new, &mut old) == 0 {
+                self.before.push((signal, old));
+            }
+        }
+    }
+
+    /// Has the program start with the dispositions that we were started with.
+    pub fn prepare(&self, command: &mut Command) {
+        if self.child_ignored {
+            // SAFETY: signal may be called between fork and exec.
+            unsafe {
+                command.pre_exec(|| {
+                    libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+                    Ok(())
+                })
+            };
+        }
+    }
+
+    /// The program runs: signals go to it, those that came before it too. `None`: it has ended.
+    pub fn program(&self, pid: Option<i32>) {
+        let Some(pid) = pid else {
+            PROGRAM.store(0, Ordering::SeqCst);
+            return;
+        };
+        PROGRAM.store(pid, Ordering::SeqCst);
+        let early = EARLY.swap(0, Ordering::SeqCst);
+        for signal in (1..64).filter(|s| early >> s & 1 != 0) {
+            // SAFETY: our own child, not yet waited for.
+            unsafe { libc::kill(pid, signal) };
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        PROGRAM.store(0, Ordering::SeqCst);
+        for (signal, before) in &self.before {
+            // SAFETY: what was in force before us.
+            unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
+        }
+    }
+}
+
+fn disposition(signal: libc::c_int) -> Option<libc::sigaction> {
+    // SAFETY: asks only.
+    unsafe {
+        let mut d: libc::sigaction = std::mem::zeroed();
+        (libc::sigaction(signal, std::ptr::null(), &mut d) == 0).then_some(d)
+    }
+}

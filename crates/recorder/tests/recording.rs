@@ -1,0 +1,447 @@
+//! The recorder with a program whose agent is played by a test: what it loses and what it does not.
+
+mod fake;
+
+use fake::{Region, options, program, read, recorder, wait_for, wait_for_file};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The program: does what its arguments say, then exits with a status of its own.
+#[test]
+#[ignore = "a role of the other tests"]
+fn plays_the_program() {
+    let told = fake::told();
+    let told: Vec<&str> = told.iter().map(String::as_str).collect();
+    let region = Region::attach();
+    let status = match told[..] {
+        ["notes", n, status] => {
+            let mut ring = region.claim().unwrap();
+            (0..n.parse().unwrap()).for_each(|i: u32| assert!(ring.note(&format!("note {i}"))));
+            status.parse().unwrap()
+        }
+        ["killed", n] => {
+            let mut ring = region.claim().unwrap();
+            (0..n.parse().unwrap()).for_each(|i: u32| assert!(ring.note(&format!("note {i}"))));
+            // Not published: never was.
+            assert!(ring.writer.push(tape::event::kind::NOTE, 0, 1, &tape::event::NoteBody::default(), &[], &[]));
+            // SAFETY: ourselves.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+            unreachable!()
+        }
+        ["threads", n, at_a_time] => threads(&region, n.parse().unwrap(), at_a_time.parse().unwrap()),
+        ["storm", entries, words] => storm(&region, entries.parse().unwrap(), words.parse().unwrap(), false),
+        ["patient storm", entries, words] => storm(&region, entries.parse().unwrap(), words.parse().unwrap(), true),
+        ["stray"] => stray(&region),
+        ["wild"] => wild(&region),
+        ["until", go, done] => {
+            let mut ring = region.claim().unwrap();
+            assert!(ring.note("before"));
+            wait_for_file(go);
+            ring.note("after");
+            std::fs::write(done, "").unwrap();
+            0
+        }
+        ["storm at", go, entries, words] => {
+            wait_for_file(go);
+            storm(&region, entries.parse().unwrap(), words.parse().unwrap(), true)
+        }
+        _ => panic!("{told:?}"),
+    };
+    std::process::exit(status);
+}
+
+#[test]
+#[ignore = "a role of the other tests"]
+fn plays_the_recorder() {
+    let told = fake::told();
+    let command = match told[1..].iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["sh", text] => ["/bin/sh", "-c", text].iter().map(Into::into).collect(),
+        ref arguments => program(arguments),
+    };
+    let o = recorder::record(&options(command, Path::new(&told[0]))).unwrap();
+    std::process::exit(o.status.code().unwrap_or(99));
+}
+
+/// Short threads, each with one event.
+fn threads(region: &Region, n: usize, at_a_time: usize) -> i32 {
+    for first in (0..n).step_by(at_a_time) {
+        std::thread::scope(|s| {
+            for i in first..(first + at_a_time).min(n) {
+                s.spawn(move || assert!(region.claim_patiently().note(&format!("thread {i}"))));
+            }
+        });
+    }
+    0
+}
+
+/// Entries as fast as they go; what does not fit is counted as the agent counts it, or waited for.
+fn storm(region: &Region, entries: u64, words: usize, patient: bool) -> i32 {
+    let mut ring = region.claim().unwrap();
+    let mut lost = false;
+    for i in 0..entries {
+        while !ring.entry(i, words) {
+            if !patient {
+                ring.writer.count_gap(1, 1, 4 * words as u64);
+                lost = true;
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+    // 3: something was lost.
+    if lost { 3 } else { 0 }
+}
+
+/// Writes over its own ring: data, tail, head; then goes on.
+fn stray(region: &Region) -> i32 {
+    let c = region.control();
+    let mut ring = region.claim().unwrap();
+    let n = c.ring_bytes as usize;
+    let taken = |head: &tape::region::RingHead| head.tail.load(Ordering::Acquire) == head.head.load(Ordering::Acquire);
+    assert!(ring.note("first"));
+    wait_for("the first note to be taken", || taken(ring.head));
+    // Data: an event of a length that no event has.
+    let at = ring.head.head.load(Ordering::Relaxed) as usize % n;
+    assert!(ring.writer.push(tape::event::kind::NOTE, 0, 1, &tape::event::NoteBody::default(), &[], &[]));
+    // SAFETY: inside the ring.
+    unsafe { std::ptr::write_bytes(ring.data.add(at), 0xff, 24) };
+    ring.writer.publish();
+    wait_for("the garbage to be taken", || taken(ring.head));
+    assert!(ring.note("second"));
+    wait_for("the second note to be taken", || taken(ring.head));
+    for tail in [u64::MAX, 0, 12345] {
+        ring.head.tail.store(tail, Ordering::Relaxed);
+        wait_for("the tail to be put right", || taken(ring.head));
+    }
+    assert!(ring.note("third"));
+    wait_for("the third note to be taken", || taken(ring.head));
+    ring.head.head.store(u64::MAX - 4, Ordering::Release);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(ring.note("fourth"), "publishing puts the head right");
+    // And leaves it wrong.
+    wait_for("the fourth note to be taken", || taken(ring.head));
+    ring.head.head.store(1 << 60, Ordering::Release);
+    5
+}
+
+/// Writes garbage over everything that it shares, all the time.
+fn wild(region: &Region) -> i32 {
+    let mut ring = region.claim().unwrap();
+    let other = std::thread::scope(|s| s.spawn(|| region.claim().unwrap()).join().unwrap());
+    let n = region.control().ring_bytes as usize;
+    let mut x = 0x1234_5678_9abc_def1u64;
+    for i in 0..2000u64 {
+        assert!(ring.note(&format!("note {i}")));
+        for _ in 0..64 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            // SAFETY: inside the ring's data, to which only we write.
+            unsafe { other.data.add((x % (n as u64 - 8)) as usize).cast::<u64>().write_unaligned(x) };
+        }
+        other.head.head.store(if i % 3 == 0 { x } else { i * 4096 + x % 64 }, Ordering::Release);
+        other.head.gap_events.store(x, Ordering::Relaxed);
+        if i % 100 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let c = region.control();
+    c.trapped.store(u64::MAX, Ordering::Relaxed);
+    c.rings.store(u32::MAX, Ordering::Relaxed);
+    c.ringless.store(u64::MAX, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(100));
+    6
+}
+
+#[test]
+fn a_program_runs_and_its_events_are_on_the_tape() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t");
+    let o = recorder::record(&options(program(&["notes", "500", "7"]), &out)).unwrap();
+    assert_eq!(o.status.code(), Some(7));
+    assert_eq!((o.end.how.as_str(), o.end.exit_code, o.end.agent), ("exited 7", Some(7), true));
+    let t = read(&out);
+    assert_eq!(t.notes, (0..500).map(|i| format!("note {i}")).collect::<Vec<_>>());
+    assert_eq!(t.end, Some(o.end));
+    assert_eq!(out.metadata().unwrap().len(), o.bytes);
+}
+
+#[test]
+fn what_was_published_before_a_kill_is_on_the_tape() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t");
+    let o = recorder::record(&options(program(&["killed", "2000"]), &out)).unwrap();
+    assert_eq!(o.status.signal(), Some(libc::SIGKILL));
+    let t = read(&out);
+    assert_eq!(t.notes.len(), 2000);
+    assert_eq!(t.end.unwrap().how, "killed by signal 9");
+}
+
+#[test]
+fn a_thousand_short_threads_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t");
+    let mut o = options(program(&["threads", "1200", "8"]), &out);
+    o.ring_bytes = 256 << 10;
+    let o = recorder::record(&o).unwrap();
+    assert_eq!(o.status.code(), Some(0));
+    let t = read(&out);
+    let mut notes: Vec<u32> = t.notes.iter().map(|n| n["thread ".len()..].parse().unwrap()).collect();
+    notes.sort_unstable();
+    assert_eq!(notes, (0..1200).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_ring_that_fills_is_a_counted_gap_and_nothing_is_torn() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t");
+    let mut o = options(program(&["storm", "20000", "4000"]), &out);
+    o.ring_bytes = 256 << 10;
+    let o = recorder::record(&o).unwrap();
+    assert_eq!(o.status.code(), Some(3), "320 MB through 256 KiB: some did not fit");
+    let t = read(&out);
+    assert!(t.error.is_none() && t.stray == 0);
+    assert!(t.entries.iter().all(|(seq, words, _)| words.len() == 4000 && words.iter().all(|w| *w == *seq as u32)));
+    assert!(t.entries.windows(2).all(|w| w[0].0 < w[1].0));
+    assert_eq!(t.entries.len() as u64 + o.end.gap_entries, 20000);
+    assert_eq!(o.end.gap_bytes, o.end.gap_entries * 16000);
+}
+
+#[test]
+fn a_writer_that_waits_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t");
+    let mut o = options(program(&["patient storm", "5000", "4000"]), &out);
+    (o.ring_bytes, o.wait_on_full) = (256 << 10, true);
+    let o = recorder::record(&o).unwrap();
+    assert_eq!((o.status.code(), o.end.gap_entries), (Some(0), 0));
+    let t = read(&out);
+    assert!(t.entries.iter().map(|e| e.0).eq(0..5000));
+}
+
+#[test]
+fn a_program_that_writes_over_its_ring_is_recorded_further() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t");
+    let o = recorder::record(&options(program(&["stray"]), &out)).unwrap();
+    assert_eq!(o.status.code(), Some(5));
+    let t = read(&out);
+    assert_eq!(t.notes, ["first", "second", "third", "fourth"]);
+    assert!(t.remarks.iter().any(|r| r.contains("are no events, skipped")), "{:?}", t.remarks);
+    assert!(t.remarks.iter().any(|r| r.contains("its head was overwritten")), "{:?}", t.remarks);
+}
+
+#[test]
+fn garbage_everywhere_spoils_only_its_own_ring() {
+    let dir = tempfile::tempdir().unwrap();
+    for no_data in [false, true] {
+        let out = dir.path().join(format!("{no_data}"));
+        let mut o = options(program(&["wild"]), &out);
+        (o.no_data, o.ring_bytes) = (no_data, 256 << 10);
+        let o = recorder::record(&o).unwrap();
+        assert_eq!(o.status.code(), Some(6));
+        let t = read(&out);
+        assert!(t.error.is_none(), "{:?}", t.error);
+        let ours: Vec<_> = t.notes.iter().filter(|n| n.starts_with("note ")).collect();
+        assert_eq!(ours.len(), 2000);
+        assert!(t.remarks.len() <= 64);
+    }
+}
+
+#[test]
+fn without_data_words_of_no_known_method_are_zero() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t");
+    let mut o = options(program(&["storm", "10", "100"]), &out);
+    o.no_data = true;
+    recorder::record(&o).unwrap();
+    let t = read(&out);
+    assert_eq!(t.entries.len(), 10);
+    assert!(t.entries.iter().all(|(_, words, _)| words.iter().all(|w| *w == 0)));
+    // 1, 2, 3 are no headers: dropped, and said so. (Entry 0 is all NOPs.)
+    assert!(t.entries[1..].iter().all(|e| e.2 != 0));
+}
+
+#[test]
+fn at_its_limit_the_recording_stops_and_not_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t");
+    let mut o = options(program(&["patient storm", "2000", "4000"]), &out);
+    o.limit = Some(3 << 20);
+    let o = recorder::record(&o).unwrap();
+    assert_eq!(o.status.code(), Some(0));
+    assert_eq!(o.end.how, "recording stopped early: the size limit was reached");
+    let t = read(&out);
+    assert!(t.entries.iter().map(|e| e.0).eq(0..t.entries.len() as u64));
+    assert_eq!(t.entries.len() as u64 + o.end.gap_entries, 2000, "what came later is counted");
+    assert!((2 << 20..(3 << 20) + 8192).contains(&o.bytes), "{}", o.bytes);
+}
+
+/// A file system of one MiB, unmounted at the end; `None` with the reason told where we may not.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    fn mount(at: &Path) -> Option<Small> {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(at).stderr(Stdio::null());
+        let mounted = mount.status().is_ok_and(|s| s.success());
+        if !mounted {
+            println!("skipped: a tmpfs of one MiB could not be mounted (needs root)");
+        }
+        mounted.then(|| Small(at.into()))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn on_a_full_disk_the_recording_ends_and_the_program_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(small) = Small::mount(dir.path()) else { return };
+    let out = small.0.join("t");
+    let o = recorder::record(&options(program(&["patient storm", "3000", "4000"]), &out)).unwrap();
+    assert_eq!(o.status.code(), Some(0));
+    assert_eq!(o.end.how, "recording stopped early: the disk is full");
+    let t = read(&out);
+    assert!(t.error.is_none());
+    assert!(!t.entries.is_empty() && t.entries.iter().map(|e| e.0).eq(0..t.entries.len() as u64));
+    assert_eq!(t.end, Some(o.end));
+}
+
+/// No byte is left when the end is to be written: the last chunks make room for it.
+#[test]
+fn a_disk_without_room_for_the_end_still_gets_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(small) = Small::mount(dir.path()) else { return };
+    let (out, go) = (small.0.join("t"), dir.path().with_extension("go"));
+    let mut c = recorder(&out, &["until", go.to_str().unwrap(), small.0.join("done").to_str().unwrap()])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("the first note on the tape", || out.exists() && read(&out).notes.len() == 1);
+    let _ = std::fs::write(small.0.join("rest"), vec![1; 2 << 20]);
+    std::fs::write(&go, "").unwrap();
+    let status = c.wait().unwrap();
+    let _ = std::fs::remove_file(&go);
+    assert!(status.success(), "the tape was closed: {status:?}");
+    let t = read(&out);
+    assert!(t.error.is_none());
+    assert_eq!(t.end.unwrap().how, "recording stopped early: the disk is full");
+}
+
+#[test]
+fn a_file_size_limit_stops_the_recording_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, go) = (dir.path().join("t"), dir.path().join("go"));
+    let mut c =
+        recorder(&out, &["storm at", go.to_str().unwrap(), "1000", "4000"]).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("the tape to begin", || out.metadata().is_ok_and(|m| m.len() > 16));
+    let limit = libc::rlimit { rlim_cur: 2 << 20, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: our own child; the limits are ours.
+    unsafe { libc::prlimit(c.id() as i32, libc::RLIMIT_FSIZE, &limit, std::ptr::null_mut()) };
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(c.wait().unwrap().code(), Some(0));
+    let t = read(&out);
+    assert!(t.error.is_none() && !t.entries.is_empty());
+    assert_eq!(t.end.unwrap().how, "recording stopped early: the file size limit was reached");
+}
+
+#[test]
+fn a_program_goes_on_without_its_recorder() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, go, done) = (dir.path().join("t"), dir.path().join("go"), dir.path().join("done"));
+    let mut c =
+        recorder(&out, &["until", go.to_str().unwrap(), done.to_str().unwrap()]).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("the first note on the tape", || out.exists() && read(&out).notes == ["before"]);
+    c.kill().unwrap();
+    c.wait().unwrap();
+    std::fs::write(&go, "").unwrap();
+    wait_for_file(done.to_str().unwrap());
+    let t = read(&out);
+    assert_eq!((t.notes.len(), t.end.is_none(), t.error.is_none()), (1, true, true));
+}
+
+/// A shell program under a recorder in its own process, once the recorder has its program.
+fn shell(out: &Path, text: &str, prepare: impl FnOnce(&mut Command)) -> std::process::Child {
+    let mut c = recorder(out, &["sh", text]);
+    c.stderr(Stdio::null());
+    prepare(&mut c);
+    c.spawn().unwrap()
+}
+
+#[test]
+fn sigterm_is_the_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, up) = (dir.path().join("t"), dir.path().join("up"));
+    for (signal, name) in [(libc::SIGTERM, "TERM"), (libc::SIGUSR1, "USR1"), (libc::SIGHUP, "HUP")] {
+        let _ = std::fs::remove_file(&up);
+        let text = format!("trap 'exit 3' {name}; : > {}; while :; do sleep 0.05; done", up.display());
+        let mut c = shell(&out, &text, |_| {});
+        wait_for_file(up.to_str().unwrap());
+        // SAFETY: our own child.
+        unsafe { libc::kill(c.id() as i32, signal) };
+        assert_eq!(c.wait().unwrap().code(), Some(3), "{name}");
+        assert_eq!(read(&out).end.unwrap().exit_code, Some(3));
+    }
+}
+
+#[test]
+fn sigint_to_the_recorder_alone_ends_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, up, go) = (dir.path().join("t"), dir.path().join("up"), dir.path().join("go"));
+    let text = format!(": > {}; while [ ! -e {} ]; do sleep 0.05; done; exit 4", up.display(), go.display());
+    let mut c = shell(&out, &text, |_| {});
+    wait_for_file(up.to_str().unwrap());
+    // SAFETY: our own child.
+    unsafe { libc::kill(c.id() as i32, libc::SIGINT) };
+    std::thread::sleep(Duration::from_millis(100));
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(c.wait().unwrap().code(), Some(4));
+}
+
+#[test]
+fn ignored_signals_stay_ignored_and_the_status_is_the_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t");
+    // SAFETY: signal may be called between fork and exec.
+    let ignore = |c: &mut Command| unsafe {
+        c.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            Ok(())
+        });
+    };
+    // Ignored signals by number in SigIgn of /proc/self/status: 1 is bit 0, 17 is bit 16.
+    let text = "kill -HUP $$; m=$(grep SigIgn /proc/$$/status); case $m in *1000[13579bdf]*) exit 9;; esac; exit 8";
+    let c = shell(&out, text, ignore).wait().unwrap();
+    let end = read(&out).end.unwrap();
+    assert_eq!((c.code(), end.exit_code), (end.exit_code, Some(9)), "{end:?}");
+}
+
+/// Idle, it costs next to nothing: CPU time of the recorder while its program sleeps.
+#[test]
+fn an_idle_recorder_leaves_the_cpu_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t");
+    let begun = Instant::now();
+    let mut c = shell(&out, "sleep 3", |_| {});
+    let mut ticks = 0;
+    while c.try_wait().unwrap().is_none() {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", c.id())).unwrap_or_default();
+        let after = stat.rsplit(')').next().unwrap_or_default();
+        ticks = after.split_whitespace().skip(11).take(2).filter_map(|v| v.parse::<u64>().ok()).sum::<u64>().max(ticks);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // SAFETY: asks only.
+    let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    let share = ticks as f64 / hz / begun.elapsed().as_secs_f64();
+    println!("{:.1} % of a CPU", share * 100.0);
+    assert!(share < 0.1, "{share}");
+}
