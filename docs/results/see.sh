@@ -27,10 +27,10 @@ thrice() {
   want=
   for tap in bare trap patch; do
     if [ $tap = bare ]; then
-      "$@" > "$out/$name-$tap.txt" 2>"$out/$name-$tap.err"; rc=$?
+      timeout 200 "$@" > "$out/$name-$tap.txt" 2>"$out/$name-$tap.err"; rc=$?
       said="- - - - - -"
     else
-      "$d" record -q --tap $tap -o "$tape/$name-$tap.doorbell" -- "$@" > "$out/$name-$tap.txt" 2>"$out/$name-$tap.err"; rc=$?
+      timeout 200 "$d" record -q --tap $tap -o "$tape/$name-$tap.doorbell" -- "$@" > "$out/$name-$tap.txt" 2>"$out/$name-$tap.err"; rc=$?
       "$d" show --summary --json "$tape/$name-$tap.doorbell" > "$out/$name-$tap.json"
       said=$(field "$out/$name-$tap.json" submissions entries lost launches copies.copy_engine copies.inline)
     fi
@@ -46,10 +46,10 @@ echo; echo "## The same results bare, under trap and under patch"
 echo "| program | tap | submissions | entries | lost | launches | copy engine | inline | same result |"
 echo "|---|---|--:|--:|--:|--:|--:|--:|---|"
 for s in copies launches graphs threads spin channels; do
-  thrice $s timeout 120 "$d" sample $s --gpu real
+  thrice $s "$d" sample $s --gpu real
 done
-thrice transformer timeout 200 python3 "$here/transformer.py"
-thrice transformer-graph timeout 200 python3 "$here/transformer.py" --graph
+thrice transformer python3 "$here/transformer.py"
+thrice transformer-graph python3 "$here/transformer.py" --graph
 
 echo; echo "## Launches: the tape against PyTorch's profiler (a run of its own)"
 for g in "" --graph; do
@@ -57,7 +57,7 @@ for g in "" --graph; do
   # shellcheck disable=SC2086
   timeout 200 python3 "$here/transformer.py" --profile $g 2>/dev/null | head -n 1 > "$out/$name-profiler.json"
   echo "- $name: profiler $(cat "$out/$name-profiler.json")"
-  echo "  tape (patch): launches $(field "$out/$name-patch.json" launches) $(field "$out/$name-patch.json" launch_detail), fills $(field "$out/$name-patch.json" fills.count)"
+  echo "  tape (patch): launches $(field "$out/$name-patch.json" launches) $(field "$out/$name-patch.json" launch_detail), fills $(field "$out/$name-patch.json" fills)"
 done
 
 echo; echo "## A 64 MiB copy, decoded"
@@ -71,19 +71,18 @@ for tap in trap patch; do
   "$d" record -q --tap $tap -o "$tape/storm.doorbell" -- "$d" sample storm --gpu real > "$out/storm.txt" 2>&1 &
   pid=$!
   for _ in $(seq 100); do grep -q launching "$out/storm.txt" && break; sleep 0.1; done
-  sleep 1; pkill -9 -f 'sample storm' ; wait $pid
+  sleep 1; pkill -9 -P $pid; wait $pid
   "$d" show --summary --json "$tape/storm.doorbell" > "$out/storm-$tap.json"
   echo "| $tap | $(field "$out/storm-$tap.json" submissions) | $(field "$out/storm-$tap.json" entries) | $(field "$out/storm-$tap.json" lost) | $(field "$out/storm-$tap.json" end.how) |"
 done
 
 echo; echo "## What a doorbell costs"
-"$d" selfbench tap --json --rounds "$rounds" --cpu 5 > "$out/selfbench.json"
-"$d" selfbench tap --rounds "$rounds" --cpu 5 | sed 's/^/    /'
-"$d" selfbench tap --no-trap --rounds 6 -- python3 "$here/transformer.py" --steps 300 --cpu 5 | sed 's/^/    /'
-"$d" selfbench tap --no-trap --rounds 6 -- python3 "$here/transformer.py" --steps 300 --graph --cpu 5 | sed 's/^/    /'
+"$d" selfbench tap --rounds "$rounds" --cpu 5 --json-file "$out/selfbench.json" | sed 's/^/    /'
+"$d" selfbench tap --no-trap --rounds 6 -- python3 "$here/transformer.py" --steps 100 | sed 's/^/    /'
+"$d" selfbench tap --no-trap --rounds 6 -- python3 "$here/transformer.py" --steps 300 --graph | sed 's/^/    /'
 echo; echo "Xid in the kernel log: $(dmesg 2>/dev/null | grep -ci 'xid')"
 if [ -n "${FIXTURES:-}" ]; then
   "$d" record -q --no-data --no-args -o "$out/copies.doorbell" -- "$d" sample copies --gpu real >/dev/null 2>&1
-  "$d" record -q --no-data --no-args -o "$out/transformer.doorbell" -- python3 "$here/transformer.py" --steps 2 >/dev/null 2>&1
+  "$d" record -q --no-data --no-args -o "$out/transformer.doorbell" -- python3 "$here/transformer.py" --layers 1 --warmup 0 --steps 1 >/dev/null 2>&1
   ls -l "$out"/*.doorbell
 fi

@@ -19,6 +19,8 @@ import torch  # noqa: E402  (the variable must be set before)
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("--steps", type=int, default=50)
+    a.add_argument("--layers", type=int, default=2)
+    a.add_argument("--warmup", type=int, default=3, help="steps before the first that counts")
     a.add_argument("--graph", action="store_true", help="capture the step once, replay it")
     a.add_argument("--profile", action="store_true")
     a.add_argument("--cpu", type=int, help="stay on this CPU")
@@ -48,7 +50,7 @@ def main():
 
 def train(args):
     layer = torch.nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
-    model = torch.nn.TransformerEncoder(layer, 2).cuda()
+    model = torch.nn.TransformerEncoder(layer, args.layers).cuda()
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-2)
     g = torch.Generator().manual_seed(2)
     batches = [torch.randn(8, 32, 128, generator=g) for _ in range(8)]
@@ -66,7 +68,7 @@ def train(args):
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):
+        for _ in range(args.warmup):
             step()
     torch.cuda.current_stream().wait_stream(side)
     if args.graph:

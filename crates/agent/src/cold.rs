@@ -101,6 +101,9 @@ static STATE: Cold<State> = Cold::new(State {
     externals: Table::new(External { client: 0, memory: 0, offset: 0, va: 0, len: 0 }),
 });
 
+/// Held while channels come, go or change what they lie on: threads create contexts at the same time.
+static CHANNELS: Cold<()> = Cold::new(());
+
 /// Longest parameter block of RM_ALLOC or RM_CONTROL that is kept.
 const NESTED_MAX: u32 = 4096;
 
@@ -331,6 +334,7 @@ fn device_of(s: &State, client: u32, mut handle: u32) -> u32 {
 
 fn new_channel(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
     let tsc = sys::tsc();
+    let Some(_one) = CHANNELS.lock() else { return };
     let free = (0..SLOTS).find(|&i| record::slot(i).is_some_and(|s| s.state.load(Ordering::Relaxed) != 1));
     let Some(i) = free else {
         record::trouble(trouble::TABLE_FULL);
@@ -406,6 +410,7 @@ fn token(client: u32, object: u32, token: u32) {
     };
     let Some(i) = (0..SLOTS).find(|&i| is_it(i)) else { return };
     let device = STATE.lock().map_or(0, |s| device_of(&s, client, object));
+    let Some(_one) = CHANNELS.lock() else { return };
     if !channel::set_token(i, token, device) {
         record::trouble(trouble::TABLE_FULL);
     }
@@ -453,6 +458,7 @@ unsafe fn before_free(request: c_ulong, arg: *mut c_void, going: &mut [u16; SLOT
 
 /// Takes entries into account that were written but never rung.
 fn last_put(i: usize) {
+    let Some(_one) = CHANNELS.lock() else { return };
     if !channel::claim(i) {
         return;
     }
@@ -477,6 +483,7 @@ fn last_put(i: usize) {
 /// A channel is gone.
 fn end_channel(i: usize, still_mapped: bool) {
     let Some(slot) = record::slot(i) else { return };
+    let Some(_one) = CHANNELS.lock() else { return };
     channel::forget_token(i);
     if !channel::claim(i) {
         return;
@@ -578,6 +585,7 @@ fn mapped(m: Mapped) {
     }
     drop(s);
     // Channels that were allocated before their ring was mapped.
+    let Some(_one) = CHANNELS.lock() else { return };
     for i in 0..SLOTS {
         let Some(slot) = record::slot(i) else { break };
         if slot.state.load(Ordering::Relaxed) == 1 && slot.rings_total.load(Ordering::Relaxed) == 0 && channel::claim(i)
@@ -713,6 +721,7 @@ pub fn unmap(addr: u64, len: u64) -> bool {
     if (!pages && !lookup::overlaps(addr, len)) || !record::active_here() {
         return false;
     }
+    let Some(_one) = CHANNELS.lock() else { return true };
     for i in 0..SLOTS {
         let Some(slot) = record::slot(i) else { break };
         if slot.state.load(Ordering::Relaxed) != 1 || !channel::claim(i) {

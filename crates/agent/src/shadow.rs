@@ -69,6 +69,9 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
         };
         copy_words(c.ring, alias as u64, bytes);
         copy_words(c.userd, (alias + bytes) as u64, PAGE);
+        // Between the move and the shadow the addresses are unmapped for some microseconds. Nobody takes them: the kernel
+        // hands out addresses from the top, and CUDA's rings lie below 16 GiB. (Doubling the mapping instead would leave no
+        // hole, but a doubled BAR mapping has no pages: the driver fills it in at mmap only.)
         if !move_pages(c.ring as usize, bytes, aside) {
             sys::munmap(aside, pages * PAGE);
             release(at, pages);

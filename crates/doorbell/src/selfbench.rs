@@ -39,6 +39,9 @@ struct TapArgs {
     /// Numbers instead of a table
     #[arg(long)]
     json: bool,
+    /// Write the numbers to this file as well
+    #[arg(long, value_name = "FILE")]
+    json_file: Option<std::path::PathBuf>,
     /// How often bare, rewritten and trapped take turns
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -94,6 +97,10 @@ impl TapArgs {
         }
         let ring = &tables[0].1;
         let p50 = |m: Mode| ring.p50("ring", m);
+        if let Some(f) = &self.json_file {
+            let text = format!("{:#}\n", self.as_json(&tables, &whys));
+            std::fs::write(f, text).with_context(|| f.display().to_string())?;
+        }
         if self.json {
             println!("{}", self.as_json(&tables, &whys));
         } else {

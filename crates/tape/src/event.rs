@@ -287,7 +287,7 @@ pub struct NoteBody {
     pub pad: u32,
 }
 
-/// Events that did not fit into the ring since the last one that did.
+/// Events that did not fit into this ring so far: where the totals rise there is a gap.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GapBody {
