@@ -233,13 +233,16 @@ impl<'a> Drain<'a> {
 
     /// Closes the tape. On a full disk the last chunks make room for the end, which then says so.
     pub fn end(mut self, end: &mut tape::file::End) -> io::Result<u64> {
-        if let Err(e) = self.writer.end(end) {
+        while let Err(e) = self.writer.end(end) {
             if self.stopped.is_none() {
+                self.stopped = Some(describe(&e));
                 end.how = format!("recording stopped early: {}", describe(&e));
             }
             // The end is some hundred bytes and a line a channel.
-            self.writer.give_up(64 << 10)?;
-            self.writer.end(end)?;
+            if !self.writer.give_up(64 << 10)? {
+                self.writer.end(end)?;
+                break;
+            }
         }
         Ok(self.writer.bytes())
     }

@@ -46,13 +46,16 @@ pub struct Program {
 impl Program {
     /// Finds `name` as the shell would and looks at what it is. A script is judged by its interpreter.
     pub fn find(name: &OsStr) -> Result<Program, ProgramError> {
-        let path = if name.as_bytes().contains(&b'/') {
-            PathBuf::from(name)
-        } else {
-            in_path(name).ok_or_else(|| ProgramError::NotFound(name.into()))?
-        };
-        examine(&path, 0)
+        examine(&named(name)?, 0)
     }
+}
+
+/// Where the file of this name is: in the PATH, if it is no path itself.
+fn named(name: &OsStr) -> Result<PathBuf, ProgramError> {
+    if name.as_bytes().contains(&b'/') {
+        return Ok(name.into());
+    }
+    in_path(name).ok_or_else(|| ProgramError::NotFound(name.into()))
 }
 
 fn in_path(name: &OsStr) -> Option<PathBuf> {
@@ -98,11 +101,11 @@ fn examine(path: &Path, depth: u32) -> Result<Program, ProgramError> {
     }
     let interpreter = Path::new(OsStr::from_bytes(word));
     let asked = OsStr::from_bytes(rest.trim_ascii());
-    let plain_name =
-        !asked.is_empty() && !asked.as_bytes().iter().any(|b| b.is_ascii_whitespace() || b"-=/".contains(b));
-    if depth == 0 && interpreter.file_name() == Some(OsStr::new("env")) && plain_name {
-        let path_of_it = in_path(asked).ok_or_else(|| ProgramError::NotFound(asked.into()))?;
-        let found = examine(&path_of_it, depth + 1)?;
+    let name_only = !asked.is_empty()
+        && !asked.as_bytes().starts_with(b"-")
+        && !asked.as_bytes().iter().any(|&b| b.is_ascii_whitespace() || b == b'=');
+    if depth == 0 && interpreter.file_name() == Some(OsStr::new("env")) && name_only {
+        let found = examine(&named(asked)?, depth + 1)?;
         return Ok(Program { path: found.path, arg0: Some(asked.into()), first_args: vec![path.into()] });
     }
     examine(interpreter, depth + 1)?;

@@ -44,6 +44,23 @@ fn plays_the_program() {
             std::fs::write(done, "").unwrap();
             0
         }
+        ["many channels", go] => {
+            region.slots().iter().for_each(|s| s.state.store(1, Ordering::Release));
+            let mut ring = region.claim().unwrap();
+            for i in 0..20 {
+                assert!(ring.entry(i, 4000));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            wait_for_file(go);
+            0
+        }
+        ["ignored", mask, status] => {
+            let text = std::fs::read_to_string("/proc/self/status").unwrap();
+            let ignored = text.lines().find_map(|l| l.strip_prefix("SigIgn:")).unwrap().trim();
+            let mask: u64 = mask.parse().unwrap();
+            assert_eq!(u64::from_str_radix(ignored, 16).unwrap(), mask);
+            status.parse().unwrap()
+        }
         ["storm at", go, entries, words] => {
             wait_for_file(go);
             storm(&region, entries.parse().unwrap(), words.parse().unwrap(), true)
@@ -321,11 +338,9 @@ fn a_disk_without_room_for_the_end_still_gets_one() {
     let dir = tempfile::tempdir().unwrap();
     let Some(small) = Small::mount(dir.path()) else { return };
     let (out, go) = (small.0.join("t"), dir.path().with_extension("go"));
-    let mut c = recorder(&out, &["until", go.to_str().unwrap(), small.0.join("done").to_str().unwrap()])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    wait_for("the first note on the tape", || out.exists() && read(&out).notes.len() == 1);
+    // A line for each of 512 channels: more than what is left of a page.
+    let mut c = recorder(&out, &["many channels", go.to_str().unwrap()]).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("the entries on the tape", || out.exists() && read(&out).entries.len() == 20);
     let _ = std::fs::write(small.0.join("rest"), vec![1; 2 << 20]);
     std::fs::write(&go, "").unwrap();
     let status = c.wait().unwrap();
@@ -333,7 +348,10 @@ fn a_disk_without_room_for_the_end_still_gets_one() {
     assert!(status.success(), "the tape was closed: {status:?}");
     let t = read(&out);
     assert!(t.error.is_none());
-    assert_eq!(t.end.unwrap().how, "recording stopped early: the disk is full");
+    let end = t.end.unwrap();
+    assert_eq!((end.how.as_str(), end.channels.len()), ("recording stopped early: the disk is full", 512));
+    assert!((5..20).contains(&t.entries.len()), "the last ones made room: {}", t.entries.len());
+    assert!(t.entries.iter().map(|e| e.0).eq(0..t.entries.len() as u64));
 }
 
 #[test]
@@ -410,19 +428,20 @@ fn sigint_to_the_recorder_alone_ends_nothing() {
 fn ignored_signals_stay_ignored_and_the_status_is_the_programs() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("t");
+    // HUP is bit 0, CHLD bit 16; PIPE, which Rust's runtime ignores in the program itself, bit 12.
+    let mut c = recorder(&out, &["ignored", "69633", "9"]);
     // SAFETY: signal may be called between fork and exec.
-    let ignore = |c: &mut Command| unsafe {
+    unsafe {
         c.pre_exec(|| {
             libc::signal(libc::SIGHUP, libc::SIG_IGN);
             libc::signal(libc::SIGCHLD, libc::SIG_IGN);
             Ok(())
-        });
+        })
     };
-    // Ignored signals by number in SigIgn of /proc/self/status: 1 is bit 0, 17 is bit 16.
-    let text = "kill -HUP $$; m=$(grep SigIgn /proc/$$/status); case $m in *1000[13579bdf]*) exit 9;; esac; exit 8";
-    let c = shell(&out, text, ignore).wait().unwrap();
-    let end = read(&out).end.unwrap();
-    assert_eq!((c.code(), end.exit_code), (end.exit_code, Some(9)), "{end:?}");
+    let status = c.stderr(Stdio::null()).status().unwrap();
+    assert_eq!((status.code(), read(&out).end.unwrap().exit_code), (Some(9), Some(9)));
+    let status = recorder(&out, &["ignored", "4096", "9"]).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(9), "nothing is ignored that was not");
 }
 
 /// Idle, it costs next to nothing: CPU time of the recorder while its program sleeps.

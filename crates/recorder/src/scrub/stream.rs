@@ -164,7 +164,7 @@ impl Stream {
         // (A large segment comes as an event without words and one with all of them.)
         let whole = before == 0 && !more;
         let known = self.pass(words, whole, kept, found);
-        if !more && (seen < wanted || seen > wanted || body.lack != lack::NONE) && !self.ended {
+        if !more && (seen != wanted || body.lack != lack::NONE) && !self.ended {
             self.lose();
         }
         known

@@ -63,6 +63,11 @@ impl Region {
         unsafe { &*self.base.cast::<Control>() }
     }
 
+    pub fn slots(&self) -> &'static [region::Slot] {
+        // SAFETY: inside the region; atomics only.
+        unsafe { std::slice::from_raw_parts(self.base.add(region::SLOTS_AT).cast(), region::SLOTS) }
+    }
+
     /// Claims a ring for this thread. `None`: all are taken.
     pub fn claim(&self) -> Option<Claimed> {
         for i in 0..RINGS {

@@ -1,0 +1,165 @@
+//! One writer, one reader, and what a program that writes over the ring does to them.
+
+use std::sync::atomic::Ordering;
+use tape::event::{Body, Events, NoteBody, kind};
+use tape::region::RingHead;
+use tape::ring::{MAX_EVENT, Reader, Writer, event_len, whole_events};
+
+const BYTES: usize = 2 * MAX_EVENT;
+
+/// A ring's head, and its data mapped twice in a row.
+struct Ring {
+    head: Box<RingHead>,
+    data: *mut u8,
+}
+
+impl Ring {
+    fn new() -> Ring {
+        // SAFETY: a memfd of our own, mapped twice over address space of our own.
+        unsafe {
+            let fd = libc::memfd_create(c"ring".as_ptr(), 0);
+            assert!(fd >= 0 && libc::ftruncate(fd, BYTES as i64) == 0);
+            let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let area = libc::mmap(std::ptr::null_mut(), 2 * BYTES, libc::PROT_NONE, none, -1, 0).cast::<u8>();
+            for half in 0..2 {
+                let prot = libc::PROT_READ | libc::PROT_WRITE;
+                let at = area.add(half * BYTES).cast();
+                assert_ne!(libc::mmap(at, BYTES, prot, libc::MAP_SHARED | libc::MAP_FIXED, fd, 0), libc::MAP_FAILED);
+            }
+            libc::close(fd);
+            // SAFETY of the zeroed head: atomics and integers.
+            Ring { head: Box::new(std::mem::zeroed()), data: area }
+        }
+    }
+
+    fn ends(&self) -> (Writer, Reader) {
+        // SAFETY: mapped as both ask for; one of each.
+        unsafe {
+            (Writer::new(&*self.head, self.data, BYTES as u64), Reader::new(&*self.head, self.data, BYTES as u64))
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping.
+        unsafe { libc::munmap(self.data.cast(), 2 * BYTES) };
+    }
+}
+
+fn note(w: &mut Writer, text: &[u8]) -> bool {
+    let pushed = w.push(kind::NOTE, 0, 5, &NoteBody { text: text.len() as u32, pad: 0 }, text, &[]);
+    w.publish();
+    pushed
+}
+
+fn take(r: &Reader) -> Vec<Vec<u8>> {
+    let bytes = r.available();
+    assert_eq!(whole_events(bytes, usize::MAX), bytes.len());
+    let notes = Events::new(bytes).map(|e| match e.body {
+        Body::Note(t) => t.to_vec(),
+        b => panic!("{b:?}"),
+    });
+    let notes = notes.collect();
+    r.take(bytes.len());
+    notes
+}
+
+#[test]
+fn events_come_out_as_they_went_in_many_times_round() {
+    let ring = Ring::new();
+    let (mut w, r) = ring.ends();
+    let mut x = 1u32;
+    for round in 0..500 {
+        let mut texts = Vec::new();
+        loop {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let text = vec![x as u8; (x >> 8) as usize % 9000];
+            if !note(&mut w, &text) {
+                break;
+            }
+            texts.push(text);
+        }
+        assert!(texts.len() > 10);
+        assert_eq!(take(&r), texts, "round {round}");
+    }
+}
+
+#[test]
+fn an_event_that_does_not_fit_is_not_begun() {
+    let ring = Ring::new();
+    let (mut w, r) = ring.ends();
+    assert!(!note(&mut w, &vec![0; MAX_EVENT]));
+    let most = MAX_EVENT - event_len(8, 0);
+    assert!(note(&mut w, &vec![1; most]) && note(&mut w, &vec![2; most]) && !note(&mut w, &[3]));
+    assert_eq!(take(&r), [vec![1; most], vec![2; most]]);
+    assert!(note(&mut w, &[3]));
+    assert_eq!(take(&r), [[3]]);
+}
+
+#[test]
+fn what_was_not_published_is_not_there() {
+    let ring = Ring::new();
+    let (mut w, r) = ring.ends();
+    assert!(w.push(kind::NOTE, 0, 5, &NoteBody::default(), &[], &[]));
+    assert!(r.available().is_empty());
+    // Its thread died; the next one begins where the head is.
+    let (mut w, _) = ring.ends();
+    assert!(note(&mut w, b"next"));
+    assert_eq!(take(&r), [b"next"]);
+}
+
+#[test]
+fn an_impossible_head_is_said_and_comes_right_by_itself() {
+    let ring = Ring::new();
+    let (mut w, r) = ring.ends();
+    assert!(note(&mut w, b"one"));
+    take(&r);
+    for head in [u64::MAX, 1 << 60, 0] {
+        ring.head.head.store(head, Ordering::Relaxed);
+        assert!(r.is_damaged() && r.available().is_empty());
+    }
+    assert!(note(&mut w, b"two"));
+    assert!(!r.is_damaged());
+    assert_eq!(take(&r), [b"two"]);
+    ring.head.head.store(1 << 60, Ordering::Relaxed);
+    r.skip_to_head();
+    let (mut w, _) = ring.ends();
+    assert!(!r.is_damaged() && note(&mut w, b"three"));
+    assert_eq!(take(&r), [b"three"]);
+}
+
+#[test]
+fn an_impossible_tail_is_put_right() {
+    let ring = Ring::new();
+    let (mut w, r) = ring.ends();
+    for tail in [u64::MAX, 1 << 63, 7] {
+        while note(&mut w, &[0; 5000]) {}
+        while note(&mut w, &[0]) {}
+        ring.head.tail.store(tail, Ordering::Relaxed);
+        assert!(!note(&mut w, b"would overwrite what was not taken"));
+        assert!(take(&r).iter().all(|t| t.iter().all(|b| *b == 0)));
+        assert!(note(&mut w, b"on"));
+        assert_eq!(take(&r), [b"on"]);
+    }
+}
+
+#[test]
+fn lengths_that_no_event_has_end_a_run() {
+    let head = |len: u32| {
+        let mut b = vec![0; 16];
+        b[4..8].copy_from_slice(&len.to_ne_bytes());
+        b
+    };
+    for len in [0, 8, 15, 17, 20, MAX_EVENT as u32 + 8, u32::MAX, 0x8000_0000] {
+        let mut b = head(16);
+        b.extend(head(len));
+        b.resize(1 << 20, 0);
+        assert_eq!(whole_events(&b, usize::MAX), 16, "{len}");
+    }
+    let b = [head(24), vec![0; 8], head(16)].concat();
+    assert_eq!([0, 23, 24, 39, 40].map(|limit| whole_events(&b, limit)), [0, 0, 24, 24, 40]);
+    for cut in 0..b.len() {
+        assert!(whole_events(&b[..cut], usize::MAX) <= cut);
+    }
+}
