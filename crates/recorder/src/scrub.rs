@@ -112,7 +112,7 @@ impl Scrubber {
         let dropped = if known {
             self.pass.drops.iter().for_each(|d| d.apply(&self.words, to));
             self.pass.qmd_words.iter().for_each(|&i| put(to, i, word(&self.words, i)));
-            !self.pass.drops.is_empty()
+            self.pass.changes()
         } else {
             to.fill(0);
             !bytes.is_empty()

@@ -68,6 +68,17 @@ pub struct Found {
     data: Vec<Data>,
 }
 
+impl Found {
+    /// Something is zeroed, or would be if it were not zero already: more than the words that stay after all.
+    pub fn changes(&mut self) -> bool {
+        self.qmd_words.sort_unstable();
+        self.qmd_words.dedup();
+        let dropped: u64 =
+            self.drops.iter().map(|d| if let Drop::Words { words, .. } = d { u64::from(*words) } else { 1 }).sum();
+        dropped > self.qmd_words.len() as u64
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Data {
     dst: u64,

@@ -205,6 +205,16 @@ fn a_qmd_in_methods_stays() {
         w.inc(1, 0x320, qmd.words()).unwrap();
     });
     assert_eq!(clean_one(&before), (before.clone(), false));
+    // Nor is an entry marked that lost nothing but got its QMD by an inline copy.
+    let before = words(|w| {
+        w.set_object(1, 0xcbc0).unwrap();
+        for _ in 0..2 {
+            w.inline(1, 0x2_0010_0000, &bytes(qmd.words()), inline_dma::PITCH).unwrap();
+            w.launch(1, 0x2_0010_0000).unwrap();
+            w.launch(1, 0x2_0010_0000).unwrap();
+        }
+    });
+    assert_eq!(clean_one(&before), (before.clone(), false));
 }
 
 #[test]
