@@ -255,6 +255,47 @@ fn a_killed_program_leaves_everything_that_it_rang_under_patch() {
     killed_in_the_middle_under("patch");
 }
 
+/// The recorder stands still while the program goes on: what did not fit into the ring is counted, entry by entry.
+#[test]
+fn a_ring_that_fills_loses_what_it_says_and_nothing_else() {
+    for tap in ["trap", "patch"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (tape, counted) = (dir.path().join("gap.doorbell"), dir.path().join("gap.counters"));
+        let mut recorder = doorbell()
+            .env("DOORBELL_SOFTGPU_COUNTERS", &counted)
+            .args(["record", "--gpu", "soft", "--tap", tap, "--ring", "1", "-o"])
+            .arg(&tape)
+            .arg("--")
+            .args(sample("storm", Some(20_000)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(recorder.stderr.take().unwrap()).lines();
+        assert!(lines.by_ref().map_while(Result::ok).any(|line| line.contains("storm: submitting")));
+        kill(recorder.id() as i32, libc::SIGSTOP);
+        let program = children(recorder.id());
+        let begun = std::time::Instant::now();
+        // Ended, and not yet waited for.
+        while !std::fs::read_to_string(format!("/proc/{}/stat", program[0])).unwrap().contains(") Z ") {
+            assert!(begun.elapsed() < PATIENCE, "the program waits for a recorder that stands still");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill(recorder.id() as i32, libc::SIGCONT);
+        let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>().join("\n"));
+        let out = ended(recorder, "the recorder that stood still");
+        let said = rest.join().unwrap();
+        assert!(out.status.success(), "{said}");
+        let v = summary(&tape);
+        let counters = Counters::shared(&counted).unwrap();
+        let (entries, lost) = (number(&v, "/entries"), number(&v, "/lost"));
+        assert!(lost > 1_000 && entries > 1_000, "{tap}: {entries} entries, {lost} lost");
+        assert_eq!(entries + lost, get(&counters.entries), "{tap}: {}", v["lost_detail"]);
+        assert!(said.contains("did not fit into the rings") && said.contains("--on-full wait"), "{tap}: {said}");
+    }
+}
+
 fn record(dir: &Path, options: &[&str], program: &[&str]) -> (Output, PathBuf) {
     let tape = dir.join("t.doorbell");
     let mut command = doorbell();
