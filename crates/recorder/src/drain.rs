@@ -33,6 +33,8 @@ pub struct Drain<'a> {
     /// The chunk in hand, out of the program's reach.
     chunk: Vec<u8>,
     notes: u32,
+    /// Rings made resident.
+    ready: usize,
     /// Events, entries and bytes that came after the recording had stopped.
     dropped: (u64, u64, u64),
     /// Why nothing more is written.
@@ -50,6 +52,7 @@ impl<'a> Drain<'a> {
             pid: 0,
             chunk: Vec::with_capacity(CHUNK + MAX_EVENT),
             notes: 0,
+            ready: 0,
             dropped: (0, 0, 0),
             stopped: None,
         }
@@ -73,12 +76,15 @@ impl<'a> Drain<'a> {
                     break;
                 }
             }
-            let ahead = (self.rings.len() + AHEAD).min(RINGS);
-            if ahead > c.ready.load(Ordering::Relaxed) as usize {
-                // Failure costs the program page faults, nothing else.
-                let _ = self.shared.make_ring_ready(ahead - 1);
-                c.ready.store(ahead as u32, Ordering::Relaxed);
-            }
+        }
+        // (By the rings that are in use, not by what the program says of their number: they are memory.)
+        let in_use = self.rings.iter().rposition(|r| r.reader.shared().state.load(Ordering::Relaxed) == 1);
+        let ahead = (in_use.map_or(0, |i| i + 1) + AHEAD).min(RINGS);
+        while self.ready < ahead {
+            // Failure costs the program page faults, nothing else.
+            let _ = self.shared.make_ring_ready(self.ready);
+            self.ready += 1;
+            c.ready.store(self.ready as u32, Ordering::Relaxed);
         }
         (0..self.rings.len()).map(|i| self.ring(i)).sum()
     }

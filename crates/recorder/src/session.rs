@@ -91,8 +91,9 @@ pub enum RecordError {
     Start { path: PathBuf, source: io::Error },
     #[error("{0}: is the program itself, which the tape would replace")]
     IsProgram(PathBuf),
-    #[error("{path}: the tape could not be closed: {source}")]
-    Close { path: PathBuf, source: io::Error },
+    /// `how`: what became of the program.
+    #[error("{path}: the tape could not be closed: {source} ({how})")]
+    Close { path: PathBuf, source: io::Error, how: String },
 }
 
 /// Records one program from its start to its end.
@@ -106,11 +107,11 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let ring_bytes = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
     let on_full = if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP };
     let shared = Shared::new(ring_bytes, o.tap.code(), on_full).map_err(RecordError::Region)?;
-    shared.make_ready(1).map_err(RecordError::Region)?;
+    // The rest while the program starts.
+    shared.make_ring_ready(0).map_err(RecordError::Region)?;
     let agent = memfd(c"doorbell-agent.so", o.agent).map_err(RecordError::Region)?;
     let soft = o.soft.map(|b| memfd(c"doorbell-softgpu.so", b)).transpose().map_err(RecordError::Region)?;
 
-    let signals = Signals::handle();
     let writer = Writer::create(&o.out, &header(o, &program.path, tsc_hz))?;
     let mut drain = Drain::new(&shared, writer, o.no_data, o.limit);
     drain.clock(&clock::read(tsc_hz));
@@ -129,6 +130,8 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     command.arg0(program.arg0.as_ref().unwrap_or(&name)).args(&program.first_args);
     command.args(o.command.get(1..).unwrap_or(&[]));
     command.env("LD_PRELOAD", &preload).env("DOORBELL_REGION", shared.path()).env("DOORBELL_PRELOAD_WAS", &was);
+    // Not earlier: a tape on a pipe that nobody reads must not outlive a SIGINT.
+    let signals = Signals::handle();
     signals.prepare(&mut command);
     let begun = Instant::now();
     let child = match command.spawn() {
@@ -147,7 +150,10 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let status = beating(&shared, || follow(&mut drain, pid, &signals, tsc_hz, ring_bytes));
     drain.clock(&clock::read(tsc_hz));
     let mut end = End { pid, ..end_of(&shared, &drain, status, begun.elapsed()) };
-    let bytes = drain.end(&mut end).map_err(|source| RecordError::Close { path: o.out.clone(), source })?;
+    let bytes = drain.end(&mut end).map_err(|source| {
+        let how = format!("the program itself: {}", how_it_ended(status));
+        RecordError::Close { path: o.out.clone(), source, how }
+    })?;
     Ok(Outcome { status, end, bytes })
 }
 
@@ -269,11 +275,9 @@ fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {
 
 fn end_of(shared: &Shared, drain: &Drain, status: ExitStatus, took: Duration) -> End {
     let c = shared.control();
-    let how = match (&drain.stopped, status.code(), status.signal()) {
-        (Some(why), _, _) => format!("recording stopped early: {why}"),
-        (_, Some(code), _) => format!("exited {code}"),
-        (_, _, Some(s)) => format!("killed by signal {s}"),
-        _ => "ended".into(),
+    let how = match &drain.stopped {
+        Some(why) => format!("recording stopped early: {why}"),
+        None => how_it_ended(status),
     };
     let (gap_events, gap_entries, gap_bytes) = drain.gaps();
     let live = || shared.slots().iter().filter(|s| s.state.load(Ordering::Acquire) == 1);
@@ -299,6 +303,14 @@ fn end_of(shared: &Shared, drain: &Drain, status: ExitStatus, took: Duration) ->
         trouble: trouble(shared),
         channels: channels.map(|(i, s)| end_channel(shared, i, s)).collect(),
         agent: c.state.load(Ordering::Relaxed) != 0,
+    }
+}
+
+fn how_it_ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited {code}"),
+        (_, Some(s)) => format!("killed by signal {s}"),
+        _ => "ended".into(),
     }
 }
 

@@ -122,14 +122,7 @@ impl Shared {
         }
     }
 
-    /// Memory for the first rings, so that the program's first touch finds it there.
-    pub fn make_ready(&self, rings: usize) -> io::Result<()> {
-        for i in 0..rings.min(RINGS) {
-            self.make_resident(region::ring_at(i, self.ring_bytes), PAGE + self.ring_bytes)?;
-        }
-        Ok(())
-    }
-
+    /// Memory for a ring, so that the program's first touch finds it there.
     pub fn make_ring_ready(&self, i: usize) -> io::Result<()> {
         self.make_resident(region::ring_at(i, self.ring_bytes), PAGE + self.ring_bytes)
     }

@@ -44,6 +44,27 @@ fn plays_the_program() {
             std::fs::write(done, "").unwrap();
             0
         }
+        ["beats", go] => {
+            let mut ring = region.claim().unwrap();
+            let mut seq = 0;
+            // Nothing was taken for a while: the recorder stands at its disk.
+            let mut full = Instant::now();
+            while full.elapsed() < Duration::from_millis(300) {
+                if ring.entry(seq, 4000) {
+                    (seq, full) = (seq + 1, Instant::now());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let beat = || region.control().beat.load(Ordering::Relaxed);
+            let (before, begun) = (beat(), Instant::now());
+            while beat() < before + 5 && begun.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let beats = beat() - before;
+            std::fs::write(go, "").unwrap();
+            // The entries, or nothing if the heart stood still.
+            if beats >= 5 { (seq % 100) as i32 + 1 } else { 0 }
+        }
         ["many channels", go] => {
             region.slots().iter().for_each(|s| s.state.store(1, Ordering::Release));
             let mut ring = region.claim().unwrap();
@@ -296,6 +317,28 @@ fn at_its_limit_the_recording_stops_and_not_the_program() {
     assert!(t.entries.iter().map(|e| e.0).eq(0..t.entries.len() as u64));
     assert_eq!(t.entries.len() as u64 + o.end.gap_entries, 2000, "what came later is counted");
     assert!((2 << 20..(3 << 20) + 8192).contains(&o.bytes), "{}", o.bytes);
+}
+
+/// A tape on a pipe that is not read stands for a disk that stalls.
+#[test]
+fn a_disk_that_stalls_does_not_stop_the_heartbeat() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fifo, go) = (dir.path().join("t"), dir.path().join("go"));
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let (from, wait, copy) = (fifo.clone(), go.clone(), dir.path().join("copy"));
+    let reader = std::thread::spawn(move || {
+        let mut f = std::fs::File::open(from).unwrap();
+        wait_for_file(wait.to_str().unwrap());
+        std::io::copy(&mut f, &mut std::fs::File::create(copy).unwrap()).unwrap();
+    });
+    let mut o = options(program(&["beats", go.to_str().unwrap()]), &fifo);
+    o.ring_bytes = 256 << 10;
+    let o = recorder::record(&o).unwrap();
+    reader.join().unwrap();
+    let t = read(&dir.path().join("copy"));
+    assert_eq!(o.status.code(), Some((t.entries.len() % 100) as i32 + 1));
+    assert_eq!(t.end, Some(o.end));
 }
 
 /// A file system of one MiB, unmounted at the end; `None` with the reason told where we may not.

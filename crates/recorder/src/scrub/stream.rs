@@ -28,7 +28,7 @@ const ENOUGH: usize = 4;
 
 /// What is to be zeroed in an entry.
 #[derive(Clone, Copy, Debug)]
-pub enum Drop {
+pub enum Dropped {
     Words {
         first: u32,
         words: u32,
@@ -43,17 +43,17 @@ pub enum Drop {
     },
 }
 
-impl Drop {
+impl Dropped {
     pub fn apply(self, words: &[u32], bytes: &mut [u8]) {
         match self {
-            Drop::Words { first, words } => {
+            Dropped::Words { first, words } => {
                 let from = 4 * first as usize;
                 if let Some(b) = bytes.get_mut(from..from.saturating_add(4 * words as usize)) {
                     b.fill(0);
                 }
             }
-            Drop::Immediate { at } => put(bytes, at, word(words, at) & !(0x1fff << 16)),
-            Drop::Ignored { at } => put(bytes, at, word(words, at) & 0xe000_0000),
+            Dropped::Immediate { at } => put(bytes, at, word(words, at) & !(0x1fff << 16)),
+            Dropped::Ignored { at } => put(bytes, at, word(words, at) & 0xe000_0000),
         }
     }
 }
@@ -61,7 +61,7 @@ impl Drop {
 /// What was found in one entry.
 #[derive(Default)]
 pub struct Found {
-    pub drops: Vec<Drop>,
+    pub drops: Vec<Dropped>,
     /// Words of QMDs among them, which stay.
     pub qmd_words: Vec<u32>,
     /// Inline data that lies in memory as it lies here.
@@ -74,7 +74,7 @@ impl Found {
         self.qmd_words.sort_unstable();
         self.qmd_words.dedup();
         let dropped: u64 =
-            self.drops.iter().map(|d| if let Drop::Words { words, .. } = d { u64::from(*words) } else { 1 }).sum();
+            self.drops.iter().map(|d| if let Dropped::Words { words, .. } = d { u64::from(*words) } else { 1 }).sum();
         dropped > self.qmd_words.len() as u64
     }
 }
@@ -217,7 +217,7 @@ impl Stream {
             self.doubt = false;
         }
         if let Some(at) = out_of_step {
-            found.drops.push(Drop::Words { first: at, words: (words.len() as u32).saturating_sub(at) });
+            found.drops.push(Dropped::Words { first: at, words: (words.len() as u32).saturating_sub(at) });
             found.qmd_words.retain(|&w| w < at);
             self.decoder = bound;
             self.lose();
@@ -257,7 +257,7 @@ impl<'a> Pass<'a> {
             Item::EndSegment { word_index, word } => {
                 self.ended = true;
                 if word & 0x1fff_ffff != 0 {
-                    self.found.drops.push(Drop::Ignored { at: *word_index });
+                    self.found.drops.push(Dropped::Ignored { at: *word_index });
                 }
             }
             Item::Skipped { word_index, words } => self.drop(*word_index, words.len() as u32),
@@ -269,7 +269,7 @@ impl<'a> Pass<'a> {
 
     fn drop(&mut self, first: u32, words: u32) {
         if words > 0 {
-            self.found.drops.push(Drop::Words { first, words });
+            self.found.drops.push(Dropped::Words { first, words });
         }
     }
 
@@ -297,7 +297,7 @@ impl<'a> Pass<'a> {
     #[inline(never)]
     fn payload(&mut self, w: &Write) {
         if w.kind == Kind::Immediate {
-            self.found.drops.push(Drop::Immediate { at: w.word_index });
+            self.found.drops.push(Dropped::Immediate { at: w.word_index });
         } else {
             self.drop(w.word_index, 1);
         }
