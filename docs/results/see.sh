@@ -76,10 +76,12 @@ for tap in trap patch; do
   echo "| $tap | $(field "$out/storm-$tap.json" submissions) | $(field "$out/storm-$tap.json" entries) | $(field "$out/storm-$tap.json" lost) | $(field "$out/storm-$tap.json" end.how) |"
 done
 
+if [ "$rounds" -gt 0 ]; then
 echo; echo "## What a doorbell costs"
 "$d" selfbench tap --rounds "$rounds" --cpu 5 --json-file "$out/selfbench.json" | sed 's/^/    /'
 "$d" selfbench tap --no-trap --rounds 6 -- python3 "$here/transformer.py" --steps 100 | sed 's/^/    /'
 "$d" selfbench tap --no-trap --rounds 6 -- python3 "$here/transformer.py" --steps 300 --graph | sed 's/^/    /'
+fi
 echo; echo "Xid in the kernel log: $(dmesg 2>/dev/null | grep -ci 'xid')"
 if [ -n "${FIXTURES:-}" ]; then
   "$d" record -q --no-data --no-args -o "$out/copies.doorbell" -- "$d" sample copies --gpu real >/dev/null 2>&1

@@ -1,6 +1,6 @@
 //! The names that the program finds instead of libc's. Each passes straight through unless a driver file is meant.
 
-use crate::{cold, files, real, record, signals, sys};
+use crate::{cold, files, patch, real, record, signals, sys};
 use core::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use tape::event::{MremapBody, MunmapBody, file, kind};
 
@@ -29,6 +29,7 @@ unsafe fn opened(fd: c_int, path: *const c_char) -> c_int {
         if f != file::OTHER {
             if record::active_here() {
                 files::set(fd, f);
+                patch::reserve();
                 cold::file_event(kind::OPEN, fd, -1, f, p.get(..256).unwrap_or(p));
             }
         } else {

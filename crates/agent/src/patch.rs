@@ -152,6 +152,30 @@ unsafe fn write(at: u64, bytes: &[u8]) {
     }
 }
 
+/// The driver library is about to be used for the first time: takes a page for stubs near it, while there is one. CUDA
+/// reserves gigabytes around its library soon after, and then now and then no page is left within reach of a jump.
+pub fn reserve() {
+    let wanted = record::control().is_some_and(|c| matches!(c.tap, region::tap::AUTO | region::tap::PATCH));
+    if !wanted {
+        return;
+    }
+    let Some(mut stubs) = STUBS.try_lock() else { return };
+    if stubs.at != 0 {
+        return;
+    }
+    let mut code = None;
+    each_line(&mut stubs.maps, |line| {
+        let executable = line.windows(6).any(|w| w == b" r-xp ");
+        if executable && line.windows(12).any(|w| w == b"/libcuda.so.") {
+            code = range(line).map(|(start, end)| start + (end - start) / 2);
+        }
+        code.is_some()
+    });
+    if let Some(at) = code {
+        let _ = room(&mut stubs, at);
+    }
+}
+
 /// Room for one stub within reach of a jump from `rip`.
 fn room(stubs: &mut Stubs, rip: u64) -> Option<usize> {
     let near = |a: usize| (a as i64 - rip as i64).unsigned_abs() < 0x7000_0000;
