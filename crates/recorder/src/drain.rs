@@ -163,16 +163,16 @@ impl<'a> Drain<'a> {
         self.dropped.2 += events.len() as u64;
     }
 
-    /// Threads come and go faster than their rings are freed.
+    /// Many rings are in use, or were.
     pub fn is_short_of_rings(&self) -> bool {
         self.rings.len() > RINGS / 4
     }
 
-    /// Frees rings whose thread has died and which are empty.
-    pub fn free_dead(&mut self) {
+    /// Frees rings whose thread has died and which are empty; says how many.
+    pub fn free_dead(&mut self) -> usize {
         // In a pid namespace of its own the program has other thread ids than we see.
         if self.shared.control().pid.load(Ordering::Relaxed) != self.pid {
-            return;
+            return 0;
         }
         let idle = |r: &Ring| {
             let h = r.reader.shared();
@@ -182,10 +182,11 @@ impl<'a> Drain<'a> {
         let candidates: Vec<(usize, i32)> =
             self.rings.iter().enumerate().filter_map(|(i, r)| Some((i, idle(r)?))).collect();
         if candidates.is_empty() {
-            return;
+            return 0;
         }
         // After the rings: a thread that claims one now is not taken for a dead one.
-        let Some(alive) = threads(self.pid) else { return };
+        let Some(alive) = threads(self.pid) else { return 0 };
+        let mut freed = 0;
         for (i, tid) in candidates {
             let Some(r) = self.rings.get(i).filter(|_| !alive.contains(&tid)) else { continue };
             // The thread may have published between the look and its death.
@@ -197,8 +198,10 @@ impl<'a> Drain<'a> {
                 h.tid.store(0, Ordering::Relaxed);
                 // ORDERING: Release pairs with the agent's claim.
                 h.state.store(0, Ordering::Release);
+                freed += 1;
             }
         }
+        freed
     }
 
     /// Events, entries and bytes that did not fit into the rings or came after the recording had stopped.

@@ -203,14 +203,16 @@ fn follow(drain: &mut Drain, pid: i32, signals: &Signals, tsc_hz: f64, ring_byte
     let mut looked = Instant::now();
     let mut clocked = Instant::now();
     let mut idle = 0u32;
+    let mut freed = 0;
     loop {
         let taken = drain.round();
         idle = if taken > 0 { 0 } else { idle.saturating_add(1) };
         // By time, not by leisure: one busy thread must not keep the others' rings from being freed.
-        let often = if drain.is_short_of_rings() { 2 } else { 50 };
+        // More often while threads come and go faster than that.
+        let often = if drain.is_short_of_rings() && freed > 0 { 2 } else { 50 };
         if looked.elapsed() > Duration::from_millis(often) {
             looked = Instant::now();
-            drain.free_dead();
+            freed = drain.free_dead();
         }
         if clocked.elapsed() > Duration::from_secs(60) {
             clocked = Instant::now();
