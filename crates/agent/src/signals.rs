@@ -31,6 +31,44 @@ static THEIRS_SEQ: AtomicU32 = AtomicU32::new(0);
 std::thread_local! {
     /// Which of our signals the program believes to be blocked in this thread (bit 0 SIGSEGV, bit 1 SIGTRAP).
     static BLOCKED: core::cell::Cell<u8> = const { core::cell::Cell::new(0) };
+    /// What was sent while the program believed so: it gets them when it unblocks them. Bits as above, and the signals.
+    static PENDING: core::cell::Cell<u8> = const { core::cell::Cell::new(0) };
+    static SENT: core::cell::UnsafeCell<[Sent; 2]> = const { core::cell::UnsafeCell::new([[0; 16]; 2]) };
+}
+
+/// A `siginfo_t` as words: 128 bytes.
+type Sent = [u64; 16];
+const _: () = assert!(size_of::<libc::siginfo_t>() == size_of::<Sent>());
+
+/// Keeps a signal that came while it is blocked. As the kernel does, only the first of several.
+unsafe fn keep(i: usize, info: *const libc::siginfo_t) {
+    let bit = 1 << i;
+    PENDING.with(|p| {
+        if p.get() & bit == 0 {
+            // SAFETY: this thread's own; `info` is the kernel's.
+            SENT.with(|s| unsafe { (s.get() as *mut Sent).add(i).write(info.cast::<Sent>().read()) });
+            p.set(p.get() | bit);
+        }
+    });
+}
+
+/// Sends this thread again what it has unblocked.
+fn deliver() {
+    let due = PENDING.with(|p| {
+        let due = p.get() & !BLOCKED.with(core::cell::Cell::get);
+        p.set(p.get() & !due);
+        due
+    });
+    for (i, &signal) in OURS.iter().enumerate() {
+        if due >> i & 1 != 0 {
+            // SAFETY: this thread's own copy of a siginfo; a process may send itself any.
+            SENT.with(|s| unsafe {
+                let info = (s.get() as *mut Sent).add(i);
+                let (pid, tid) = (sys::getpid() as usize, sys::gettid() as usize);
+                sys::syscall6(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal as usize, info as usize, 0, 0);
+            });
+        }
+    }
 }
 
 fn index(signal: c_int) -> Option<usize> {
@@ -251,6 +289,11 @@ unsafe fn hand_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
     if a.sa_sigaction == libc::SIG_IGN && !forced {
         return;
     }
+    if blocked && !forced {
+        // SAFETY: the kernel's siginfo.
+        unsafe { keep(i, info) };
+        return;
+    }
     if a.sa_sigaction == libc::SIG_DFL || a.sa_sigaction == libc::SIG_IGN || (blocked && forced) {
         // A fault that is ignored, blocked or has no handler kills: put the default back and let it happen again. One
         // that was sent does not happen again by itself.
@@ -362,6 +405,7 @@ pub unsafe fn mask(f: Mask, how: c_int, set: *const libc::sigset_t, old: *mut li
                     _ => asked,
                 };
                 BLOCKED.with(|b| b.set(now));
+                deliver();
             }
             r
         };
