@@ -17,7 +17,7 @@ for k in sys.argv[2:]:
     for p in k.split("."): v=v[p] if isinstance(v,dict) and p in v else "?"
     print(v,end=" ")' "$@"; }
 
-echo "## Machine"
+echo "## Machine"; "$d" --version
 "$d" doctor --json > "$out/doctor.json"
 "$d" doctor | sed 's/^/    /'
 
@@ -56,13 +56,19 @@ for g in "" --graph; do
   name=transformer${g:+-graph}
   # shellcheck disable=SC2086
   timeout 200 python3 "$here/transformer.py" --profile $g 2>/dev/null | head -n 1 > "$out/$name-profiler.json"
-  echo "- $name: profiler $(cat "$out/$name-profiler.json")"
-  echo "  tape (patch): launches $(field "$out/$name-patch.json" launches) $(field "$out/$name-patch.json" launch_detail), fills $(field "$out/$name-patch.json" fills)"
+  python3 - "$out/$name-profiler.json" "$out/$name-patch.json" "$name" <<'P'
+import json, sys
+p, t, name = json.load(open(sys.argv[1])), json.load(open(sys.argv[2])), sys.argv[3]
+calls = {k: v for k, v in p["calls"].items() if "Graph" not in k}
+print(f"- {name}: profiler: {sum(calls.values())} launch calls {calls}, {p['calls'].get('cudaGraphLaunch', 0)} graph launches; on the device {p['device']}")
+print(f"  tape: {t['launches']} launches, {t['launch_detail']['again']} graph roots launched again; "
+      f"launch calls + device-to-device copies = {sum(calls.values()) + p['device'].get('memcpy DtoD', 0)}")
+P
 done
 
 echo; echo "## A 64 MiB copy, decoded"
 "$d" show --copies --json "$tape/copies-patch.doorbell" > "$out/copies.json" 2>/dev/null
-"$d" show --submissions "$tape/copies-patch.doorbell" 2>/dev/null | grep -B 12 -A 8 'LINE_LENGTH_IN.*4000000' | head -n 24 | sed 's/^/    /'
+"$d" show --submissions "$tape/copies-patch.doorbell" 2>/dev/null | grep -B 7 -A 6 'LINE_LENGTH_IN.*4000000' | head -n 14 | sed 's/^/    /'
 
 echo; echo "## kill -9 in a launch storm"
 echo "| tap | doorbells | entries | lost | end |"
@@ -85,6 +91,6 @@ fi
 echo; echo "Xid in the kernel log: $(dmesg 2>/dev/null | grep -ci 'xid')"
 if [ -n "${FIXTURES:-}" ]; then
   "$d" record -q --no-data --no-args -o "$out/copies.doorbell" -- "$d" sample copies --gpu real >/dev/null 2>&1
-  "$d" record -q --no-data --no-args -o "$out/transformer.doorbell" -- python3 "$here/transformer.py" --layers 1 --warmup 0 --steps 1 >/dev/null 2>&1
+  "$d" record -q --no-data --no-args -o "$out/launches.doorbell" -- "$d" sample launches graphs >/dev/null 2>&1
   ls -l "$out"/*.doorbell
 fi

@@ -98,9 +98,10 @@ def counts(p):
     device, calls = {}, {}
     for e in p.events():
         if e.device_type == torch.autograd.DeviceType.CUDA:
-            kind = "memcpy " + e.name.split()[1] if e.name.startswith("Memcpy") else (
-                "memset" if e.name.startswith("Memset") else "kernel"
-            )
+            if e.name.startswith(("Optimizer.", "ProfilerStep")):
+                continue  # an annotation, not work
+            first = e.name.split()
+            kind = f"memcpy {first[1]}" if first[0] == "Memcpy" else "memset" if first[0] == "Memset" else "kernel"
             device[kind] = device.get(kind, 0) + 1
         elif "Launch" in e.name:
             calls[e.name] = calls.get(e.name, 0) + 1

@@ -264,7 +264,11 @@ fn wait_for_room(w: &mut Writer) -> bool {
         // About a second without a sign of life: the recorder is gone.
         still = if b == beat { still + 1 } else { 0 };
         beat = b;
-        if still > 10_000 || c.stopped.load(Ordering::Relaxed) != 0 {
+        if still > 10_000 {
+            // Nobody will read any more; the program must not wait a second time.
+            c.stopped.store(1, Ordering::Relaxed);
+        }
+        if c.stopped.load(Ordering::Relaxed) != 0 {
             return false;
         }
     }
