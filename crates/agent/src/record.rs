@@ -229,25 +229,6 @@ fn map_ring(at: usize, bytes: usize) -> Option<usize> {
     }
 }
 
-/// Publishes what this thread has pushed; says how many bytes that was.
-#[inline]
-pub fn publish() -> usize {
-    with(|w, _| {
-        let len = w.unpublished();
-        if len != 0 {
-            w.publish();
-        }
-        len
-    })
-    .unwrap_or(0)
-}
-
-/// Asks for the next `len` bytes of this thread's ring.
-#[inline]
-pub fn warm(len: usize) {
-    with(|w, _| w.warm(len));
-}
-
 /// Waits for the recorder to make room, if the user asked for that. True: try again.
 #[cold]
 fn wait_for_room(w: &mut Writer) -> bool {

@@ -48,14 +48,25 @@ pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
     loop {
         // SAFETY: we own the claim of slot i.
         let later = unsafe { channel::get(i) }.and_then(|c| submit(c, slot, i, p, value, flags));
+        let ring = || {
+            // SAFETY: inside the usermode page that the program mapped for this very store.
+            unsafe { ((real + offset) as *mut u32).write_volatile(value) }
+        };
         // ORDERING: events before the doorbell, so that a program killed now leaves everything that was rung on its ring.
         // Both are plain stores, which x86 makes visible in order; a fence here would wait for the line of the ring's head
         // to come back from the recorder's core.
-        let len = record::publish();
-        // SAFETY: inside the usermode page that the program mapped for this very store.
-        unsafe { ((real + offset) as *mut u32).write_volatile(value) };
-        let len = len + later.map_or(0, |l| l.copy());
-        record::warm(len + len / 4);
+        let published = record::with(|w, _| {
+            let len = w.unpublished();
+            w.publish();
+            ring();
+            w.warm(len + len / 4);
+        });
+        if published.is_none() {
+            ring();
+        }
+        if let Some(l) = later {
+            l.copy();
+        }
         // ORDERING: AcqRel: hands our changes to the next owner, and takes over what the waiting thread wrote.
         if slot.claim.fetch_sub(1, Ordering::AcqRel) <= 1 {
             break;
@@ -117,16 +128,15 @@ const LATE: u64 = 50_000;
 
 impl Later {
     /// Copies the words now that the doorbell has been rung. The driver holds its channel until the store returns, so
-    /// nobody reuses the segment; if this thread was held up for long the words are marked all the same. Returns the bytes
-    /// published.
-    fn copy(mut self) -> usize {
+    /// nobody reuses the segment; if this thread was held up for long the words are marked all the same.
+    fn copy(mut self) {
         record::with(|w, _| {
             let mut done = 0;
             while done < self.words {
                 let n = (self.words - done).min(CHUNK);
                 let more = if done + n < self.words { entry_flags::MORE } else { 0 };
                 self.body.words = n as u32;
-                // The words must be there before it is known whether they came in time, so the flag is for the last piece.
+                // The words must be there before it is known whether they came in time, so the flag is set behind them.
                 let Some(to) = record::entry(w, self.flags | entry_flags::CONTINUED | more, self.tsc, &self.body)
                 else {
                     break;
@@ -144,8 +154,10 @@ impl Later {
                 }
                 done += n;
             }
+            let len = w.unpublished();
+            w.publish();
+            w.warm(len + len / 4);
         });
-        record::publish()
     }
 }
 
