@@ -6,6 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: see.sh OUT}
 d=${DOORBELL:-$here/../../target/release/doorbell}
 rounds=${ROUNDS:-20}
+torch_rounds=${TORCH_ROUNDS:-6}
 mkdir -p "$out"
 tape=$(mktemp -d)
 trap 'rm -rf "$tape"' EXIT
@@ -85,8 +86,8 @@ done
 if [ "$rounds" -gt 0 ]; then
 echo; echo "## What a doorbell costs"
 "$d" selfbench tap --rounds "$rounds" --cpu 5 --json-file "$out/selfbench.json" | sed 's/^/    /'
-"$d" selfbench tap --no-trap --rounds 6 -- python3 "$here/transformer.py" --steps 100 | sed 's/^/    /'
-"$d" selfbench tap --no-trap --rounds 6 -- python3 "$here/transformer.py" --steps 300 --graph | sed 's/^/    /'
+"$d" selfbench tap --no-trap --rounds "$torch_rounds" -- python3 "$here/transformer.py" --steps 100 | sed 's/^/    /'
+"$d" selfbench tap --no-trap --rounds "$torch_rounds" -- python3 "$here/transformer.py" --steps 300 --graph | sed 's/^/    /'
 fi
 echo; echo "Xid in the kernel log: $(dmesg 2>/dev/null | grep -ci 'xid')"
 if [ -n "${FIXTURES:-}" ]; then
