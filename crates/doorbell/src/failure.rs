@@ -75,13 +75,13 @@ fn io_hint(e: &std::io::Error) -> &'static str {
 pub fn tape_hint(e: &TapeError) -> Option<String> {
     Some(
         match e {
-            TapeError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            TapeError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
                 "`doorbell record -o FILE -- PROGRAM` writes a recording"
             }
-            TapeError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            TapeError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::PermissionDenied => {
                 "recordings are readable by their owner only (mode 0600)"
             }
-            TapeError::Io { source, .. } => io_hint(source),
+            TapeError::Io { cause, .. } => io_hint(cause),
             TapeError::NotATape { .. } => "give a file that `doorbell record` wrote",
             TapeError::Version { .. } => "read it with the doorbell that recorded it, or record again",
             TapeError::Damaged { .. } => {

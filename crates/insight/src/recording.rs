@@ -15,8 +15,8 @@ use tape::file::{Clock, End, Header, Item, Reader, TapeError};
 pub enum InsightError {
     #[error(transparent)]
     Tape(#[from] TapeError),
-    #[error("{path}: reading {len} bytes at offset {offset} again: {source}")]
-    Reread { path: PathBuf, offset: u64, len: usize, source: std::io::Error },
+    #[error("{path}: reading {len} bytes at offset {offset} again: {cause}")]
+    Reread { path: PathBuf, offset: u64, len: usize, cause: std::io::Error },
 }
 
 /// Where the events of one chunk lie.
@@ -48,7 +48,7 @@ impl Recording {
     /// [`Recording::damage`].
     pub fn open(path: &Path) -> Result<Recording, InsightError> {
         let mut reader = Reader::open(path)?;
-        let io_err = |source| TapeError::Io { path: path.into(), source };
+        let io_err = |cause| TapeError::Io { path: path.into(), cause };
         let file = File::open(path).map_err(io_err)?;
         let mut at = PREFIX;
         at += chunk_size(&file, at).map_err(io_err)?.1;
@@ -75,8 +75,8 @@ impl Recording {
             let (len, whole) = match chunk_size(&r.file, at) {
                 Ok(x) => x,
                 // The file became shorter while it was read.
-                Err(source) => {
-                    r.damage = Some(io_err(source));
+                Err(cause) => {
+                    r.damage = Some(io_err(cause));
                     break;
                 }
             };
@@ -142,11 +142,11 @@ impl Recording {
 
     pub(crate) fn load(&self, chunk: &ChunkAt, into: &mut Vec<u8>) -> Result<(), InsightError> {
         into.resize(chunk.len, 0);
-        self.file.read_exact_at(into, chunk.offset).map_err(|source| InsightError::Reread {
+        self.file.read_exact_at(into, chunk.offset).map_err(|cause| InsightError::Reread {
             path: self.path.clone(),
             offset: chunk.offset,
             len: chunk.len,
-            source,
+            cause,
         })
     }
 }

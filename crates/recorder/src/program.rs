@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// Why a program cannot be recorded. As with [`tape::file::TapeError`], each text says all.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     #[error("{0}: no such program")]
@@ -15,8 +16,8 @@ pub enum ProgramError {
     Directory(PathBuf),
     #[error("{0}: not executable")]
     NotExecutable(PathBuf),
-    #[error("{path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
+    #[error("{path}: {cause}")]
+    Io { path: PathBuf, cause: io::Error },
     #[error("{0}: statically linked, so nothing can be preloaded into it")]
     Static(PathBuf),
     #[error("{0}: linked against musl, into which a library for glibc cannot be preloaded")]
@@ -72,9 +73,9 @@ fn is_executable(p: &Path) -> bool {
 }
 
 fn examine(path: &Path, depth: u32) -> Result<Program, ProgramError> {
-    let io_err = |source: io::Error| match source.kind() {
+    let io_err = |cause: io::Error| match cause.kind() {
         io::ErrorKind::NotFound => ProgramError::NotFound(path.into()),
-        _ => ProgramError::Io { path: path.into(), source },
+        _ => ProgramError::Io { path: path.into(), cause },
     };
     let meta = path.metadata().map_err(io_err)?;
     if meta.is_dir() {

@@ -79,6 +79,7 @@ pub struct Outcome {
     pub bytes: u64,
 }
 
+/// Why nothing was recorded. As with [`TapeError`], each text says all.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     #[error(transparent)]
@@ -87,13 +88,13 @@ pub enum RecordError {
     Tape(#[from] TapeError),
     #[error("shared memory for the rings: {0}")]
     Region(io::Error),
-    #[error("{path}: could not be started: {source}")]
-    Start { path: PathBuf, source: io::Error },
+    #[error("{path}: could not be started: {cause}")]
+    Start { path: PathBuf, cause: io::Error },
     #[error("{0}: is the program itself, which the tape would replace")]
     IsProgram(PathBuf),
     /// `how`: what became of the program.
-    #[error("{path}: the tape could not be closed: {source} ({how})")]
-    Close { path: PathBuf, source: io::Error, how: String },
+    #[error("{path}: the tape could not be closed: {cause} ({how})")]
+    Close { path: PathBuf, cause: io::Error, how: String },
 }
 
 /// Records one program from its start to its end.
@@ -136,12 +137,12 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let begun = Instant::now();
     let child = match command.spawn() {
         Ok(c) => c,
-        Err(source) => {
+        Err(cause) => {
             // Not a device or a pipe: those are not ours.
             if o.out.symlink_metadata().is_ok_and(|m| m.is_file()) {
                 let _ = std::fs::remove_file(&o.out);
             }
-            return Err(RecordError::Start { path: program.path, source });
+            return Err(RecordError::Start { path: program.path, cause });
         }
     };
     let pid = child.id() as i32;
@@ -150,9 +151,9 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let status = beating(&shared, || follow(&mut drain, pid, &signals, tsc_hz, ring_bytes));
     drain.clock(&clock::read(tsc_hz));
     let mut end = End { pid, ..end_of(&shared, &drain, status, begun.elapsed()) };
-    let bytes = drain.end(&mut end).map_err(|source| {
+    let bytes = drain.end(&mut end).map_err(|cause| {
         let how = format!("the program itself: {}", how_it_ended(status));
-        RecordError::Close { path: o.out.clone(), source, how }
+        RecordError::Close { path: o.out.clone(), cause, how }
     })?;
     Ok(Outcome { status, end, bytes })
 }

@@ -158,6 +158,9 @@ fn without_a_tape_the_program_is_not_started() {
         let e = record(&options(marking(&c), &out)).unwrap_err();
         assert!(matches!(e, RecordError::Tape(_)), "{e}");
         assert!(e.to_string().contains(out.to_str().unwrap()));
+        let chain = std::iter::successors(Some(&e as &dyn std::error::Error), |e| e.source());
+        let said: Vec<String> = chain.map(ToString::to_string).collect();
+        assert_eq!(said.join(": ").matches("(os error ").count(), 1, "{said:?}");
         assert!(!c.path("mark").exists());
     }
     assert!(Path::new("/dev/full").metadata().unwrap().file_type().is_char_device());

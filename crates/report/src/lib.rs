@@ -20,6 +20,6 @@ pub mod table;
 pub enum ReportError {
     #[error(transparent)]
     Insight(#[from] insight::InsightError),
-    #[error("writing: {0}")]
+    #[error("the output could not be written")]
     Write(#[from] std::io::Error),
 }

@@ -119,10 +119,11 @@ pub struct EndChannel {
     pub final_put: Option<u32>,
 }
 
+/// Why a tape cannot be written or read. Each text says all: a cause in it is not a `source` too, or it would be said twice.
 #[derive(Debug, thiserror::Error)]
 pub enum TapeError {
-    #[error("{path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
+    #[error("{path}: {cause}")]
+    Io { path: PathBuf, cause: io::Error },
     #[error("{path}: not a doorbell recording (it does not begin with DOORBELL)")]
     NotATape { path: PathBuf },
     #[error("{path}: recorded with layout version {found}, this doorbell reads version {VERSION}")]
@@ -198,7 +199,7 @@ const RECENT: usize = 64;
 impl Writer {
     /// Creates the file (an existing one is replaced) and writes its header.
     pub fn create(path: &Path, header: &Header) -> Result<Writer, TapeError> {
-        let err = |source| TapeError::Io { path: path.into(), source };
+        let err = |cause| TapeError::Io { path: path.into(), cause };
         let file = File::options()
             .write(true)
             .create(true)
@@ -334,7 +335,7 @@ pub struct Reader {
 
 impl Reader {
     pub fn open(path: &Path) -> Result<Reader, TapeError> {
-        let io_err = |source| TapeError::Io { path: path.into(), source };
+        let io_err = |cause| TapeError::Io { path: path.into(), cause };
         let file = File::open(path).map_err(io_err)?;
         let mut file = io::BufReader::with_capacity(1 << 20, file);
         let mut start = [0; 16];
@@ -388,7 +389,7 @@ impl Reader {
     fn chunk(&mut self) -> Result<Option<(u32, i32, Vec<u8>)>, TapeError> {
         let path = self.path.clone();
         let offset = self.at;
-        let io_err = |source| TapeError::Io { path: path.clone(), source };
+        let io_err = |cause| TapeError::Io { path: path.clone(), cause };
         let damaged = |what: String| TapeError::Damaged { path: path.clone(), offset, what };
         let mut head = [0; ChunkHead::SIZE];
         let n = read_up_to(&mut self.file, &mut head).map_err(io_err)?;
