@@ -1,6 +1,8 @@
 //! How an error ends the program: its text, a hint and an exit status.
 
+use recorder::{ProgramError, RecordError};
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 use tape::file::TapeError;
 
@@ -18,9 +20,18 @@ impl Failure {
     }
 
     /// Not possible on this machine: exit status 77.
-    #[allow(dead_code)] // for `record`, which is wired in beside this file
     pub fn impossible(what: impl Into<String>, hint: impl Into<String>) -> Failure {
         Failure { what: what.into(), hint: hint.into(), status: crate::IMPOSSIBLE }
+    }
+
+    #[cfg(test)]
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
+
+    #[cfg(test)]
+    pub fn status(&self) -> u8 {
+        self.status
     }
 }
 
@@ -49,19 +60,22 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(f) = c.downcast_ref::<Failure>() {
             return Some(f.hint.clone());
         }
+        if let Some(e) = c.downcast_ref::<RecordError>() {
+            return Some(record_hint(e).into());
+        }
         let tape = match c.downcast_ref::<insight::InsightError>() {
             Some(insight::InsightError::Tape(t)) => Some(t),
             _ => c.downcast_ref::<TapeError>(),
         };
-        match c.downcast_ref::<std::io::Error>() {
+        match c.downcast_ref::<io::Error>() {
             Some(e) => Some(io_hint(e).into()),
             None => tape.and_then(tape_hint),
         }
     })
 }
 
-fn io_hint(e: &std::io::Error) -> &'static str {
-    use std::io::ErrorKind::*;
+fn io_hint(e: &io::Error) -> &'static str {
+    use io::ErrorKind::*;
     match e.kind() {
         NotFound => "the folder must exist",
         PermissionDenied => "this user may not read or write there",
@@ -71,14 +85,84 @@ fn io_hint(e: &std::io::Error) -> &'static str {
     }
 }
 
+/// What helps where nothing could be recorded.
+fn record_hint(e: &RecordError) -> &'static str {
+    match e {
+        RecordError::Program(p) => program_hint(p),
+        RecordError::Tape(TapeError::Io { cause, .. }) | RecordError::Close { cause, .. } => out_hint(cause),
+        RecordError::Tape(_) => "-o FILE writes the tape elsewhere",
+        RecordError::Region(cause) => region_hint(cause),
+        RecordError::FileSizeLimit { .. } => {
+            "raise it (`ulimit -f unlimited`), or take smaller rings (`--ring 1`); `--limit MIB` bounds the tape alone"
+        }
+        RecordError::Start { cause, .. } => start_hint(cause),
+        RecordError::IsProgram(_) => "-o FILE writes the tape elsewhere",
+    }
+}
+
+fn program_hint(e: &ProgramError) -> &'static str {
+    match e {
+        ProgramError::NotFound(_) => "give its path (`./app`), or a name that is in the PATH",
+        ProgramError::Directory(_) => "give the program that lies in it",
+        ProgramError::NotExecutable(_) => {
+            "`chmod +x` makes it executable; a script can be given to its interpreter (`-- python3 app.py`)"
+        }
+        ProgramError::Io { cause, .. } => match cause.kind() {
+            io::ErrorKind::PermissionDenied => "this user must be able to read the program",
+            _ => "look at the file and at the disk it lies on",
+        },
+        ProgramError::Static(_) => "link it dynamically; if it only starts another program, record that one",
+        ProgramError::Musl(_) => "build it for glibc, as NVIDIA's libraries are",
+        ProgramError::ThirtyTwoBit(_) | ProgramError::Foreign(_) => "build it for x86-64",
+        ProgramError::NotAProgram(_) => "give a program, or an interpreter and the file (`-- sh FILE`)",
+        ProgramError::SetUid(_) => "record a copy of it: `cp` leaves these bits and capabilities out",
+    }
+}
+
+/// What helps against a tape that cannot be written.
+fn out_hint(e: &io::Error) -> &'static str {
+    use io::ErrorKind::*;
+    match e.kind() {
+        NotFound => "the folder must exist; -o FILE writes the tape elsewhere",
+        PermissionDenied | ReadOnlyFilesystem => "this user may not write there; -o FILE writes the tape elsewhere",
+        IsADirectory => "give a file, not a folder: -o FILE",
+        StorageFull | QuotaExceeded => "free some space, or write the tape elsewhere with -o FILE",
+        _ => "-o FILE writes the tape elsewhere",
+    }
+}
+
+/// What helps against a failing memfd_create, ftruncate, fallocate or mmap.
+fn region_hint(e: &io::Error) -> &'static str {
+    use io::ErrorKind::*;
+    match e.kind() {
+        OutOfMemory | StorageFull => "`--ring 1` needs the least; `ulimit -v` or a container may limit the memory",
+        FileTooLarge => "raise the file size limit (`ulimit -f unlimited`)",
+        PermissionDenied | Unsupported => "the kernel or a sandbox forbids memfd_create: record outside of the sandbox",
+        _ if e.raw_os_error() == Some(libc::EMFILE) => "raise the limit of open files (`ulimit -n`)",
+        _ => "`--ring 1` needs the least memory",
+    }
+}
+
+/// What helps against a failing fork or exec of a program that looked right.
+fn start_hint(e: &io::Error) -> &'static str {
+    use io::ErrorKind::*;
+    match e.kind() {
+        NotFound => "its dynamic loader or its interpreter is missing: `file` and `ldd` name it",
+        PermissionDenied => "its file system may be mounted noexec",
+        ArgumentListTooLong => "its arguments and environment are longer than the kernel takes",
+        WouldBlock | OutOfMemory => "the limit of processes (`ulimit -u`) or of memory is reached",
+        _ => "see whether it starts without doorbell",
+    }
+}
+
 /// What helps against an unreadable tape.
 pub fn tape_hint(e: &TapeError) -> Option<String> {
     Some(
         match e {
-            TapeError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
+            TapeError::Io { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
                 "`doorbell record -o FILE -- PROGRAM` writes a recording"
             }
-            TapeError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::PermissionDenied => {
+            TapeError::Io { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
                 "recordings are readable by their owner only (mode 0600)"
             }
             TapeError::Io { cause, .. } => io_hint(cause),

@@ -1,7 +1,7 @@
 //! `doorbell record`: run a program and put every submission that it makes on a tape.
 
-use crate::{IMPOSSIBLE, preload};
-use anyhow::{Context, bail};
+use crate::failure::Failure;
+use crate::preload;
 use clap::ValueEnum;
 use recorder::{Options, Outcome, Tap};
 use std::ffi::OsString;
@@ -87,8 +87,8 @@ pub enum Gpu {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if self.gpu == Gpu::Real && !known_driver(self.driver_abi.as_deref())? {
-            return Ok(ExitCode::from(IMPOSSIBLE));
+        if self.gpu == Gpu::Real {
+            known_driver(recorder::driver_version().as_deref(), self.driver_abi.as_deref())?;
         }
         let out = self.out.clone().unwrap_or_else(|| default_name(&self.command));
         let outcome = self.record(&out)?;
@@ -123,30 +123,24 @@ impl Args {
     }
 }
 
-/// False, with the reason on standard error, where there is no driver; an error where there is one that we do not know.
-fn known_driver(insist: Option<&str>) -> anyhow::Result<bool> {
-    let Some(version) = recorder::driver_version() else {
-        if insist.is_none() {
-            eprintln!("error: no NVIDIA driver on this machine (/proc/driver/nvidia/version is not there)");
-            eprintln!(
-                "hint: `--gpu soft` records a program on doorbell's software GPU; `doorbell demo` shows it at work"
-            );
-        }
-        return Ok(insist.is_some());
-    };
-    match insist {
-        Some(branch) => {
-            rm::abi::Abi::insist(branch).with_context(|| format!("--driver-abi {branch}"))?;
-        }
-        None => {
-            if let Err(e) = rm::abi::Abi::for_version(&version) {
-                bail!(
-                    "{e}\nhint: `--driver-abi 580` records all the same, if you know that its channel layout is that of 580"
-                );
-            }
-        }
+/// Whether a program can be recorded on the driver of this `version`, or on one whose branch the user insists on.
+fn known_driver(version: Option<&str>, insist: Option<&str>) -> Result<(), Failure> {
+    match (version, insist) {
+        (_, Some(branch)) => rm::abi::Abi::insist(branch).map(|_| ()).map_err(|e| {
+            Failure::new(
+                format!("--driver-abi {branch}: {e}"),
+                "give the branch whose channel layout the driver has: 570 or 580",
+            )
+        }),
+        (Some(version), None) => rm::abi::Abi::for_version(version).map(|_| ()).map_err(|e| {
+            let hint = "`--driver-abi 580` records all the same, if you know that its channel layout is that of 580";
+            Failure::new(e.to_string(), hint)
+        }),
+        (None, None) => Err(Failure::impossible(
+            "no NVIDIA driver on this machine (/proc/driver/nvidia/version is not there)",
+            "`--gpu soft` records a program on doorbell's software GPU; `doorbell demo` shows it at work",
+        )),
     }
-    Ok(true)
 }
 
 fn default_name(command: &[OsString]) -> PathBuf {
@@ -195,5 +189,28 @@ fn size(bytes: u64) -> String {
         0..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
         _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_is_known_or_insisted_on_or_refused_with_a_hint() {
+        let refused = |version, insist| known_driver(version, insist).unwrap_err();
+        assert!(known_driver(Some("580.65.06"), None).is_ok());
+        assert!(known_driver(Some("999.1"), Some("580")).is_ok());
+        // A program may bring a driver of its own, as one with the software GPU linked into it does.
+        assert!(known_driver(None, Some("570")).is_ok());
+        let e = refused(Some("999.1"), None);
+        assert!(e.to_string().contains("\"999.1\"") && e.to_string().contains("580.65.06"), "{e}");
+        assert!(e.hint().contains("--driver-abi 580"));
+        assert_eq!(e.status(), crate::ERROR);
+        let e = refused(Some("580.65.06"), Some("47"));
+        assert!(e.to_string().starts_with("--driver-abi 47: ") && e.hint().contains("570 or 580"), "{e}");
+        let e = refused(None, None);
+        assert!(e.to_string().contains("no NVIDIA driver") && e.hint().contains("--gpu soft"), "{e}");
+        assert_eq!(e.status(), crate::IMPOSSIBLE);
     }
 }

@@ -88,6 +88,11 @@ pub enum RecordError {
     Tape(#[from] TapeError),
     #[error("shared memory for the rings: {0}")]
     Region(io::Error),
+    /// Told before it is made: SIGXFSZ would end us.
+    #[error(
+        "shared memory for the rings: {needed} bytes of address space are above the file size limit of {limit} bytes"
+    )]
+    FileSizeLimit { needed: u64, limit: u64 },
     #[error("{path}: could not be started: {cause}")]
     Start { path: PathBuf, cause: io::Error },
     #[error("{0}: is the program itself, which the tape would replace")]
@@ -107,6 +112,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let tsc_hz = clock::tsc_hz();
     let ring_bytes = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
     let on_full = if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP };
+    within_file_size_limit(region::region_bytes(ring_bytes) as u64)?;
     let shared = Shared::new(ring_bytes, o.tap.code(), on_full).map_err(RecordError::Region)?;
     // The rest while the program starts.
     shared.make_ring_ready(0).map_err(RecordError::Region)?;
@@ -160,6 +166,13 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
 
 /// Bytes of a ring: what the longest events need, and what a mapping of a thousand rings leaves of the address space.
 const RING_BYTES: (usize, usize) = (256 << 10, 256 << 20);
+
+fn within_file_size_limit(needed: u64) -> Result<(), RecordError> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: writes the struct it is given.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    if limit.rlim_cur < needed { Err(RecordError::FileSizeLimit { needed, limit: limit.rlim_cur }) } else { Ok(()) }
+}
 
 fn same_file(a: &Path, b: &Path) -> bool {
     match (a.metadata(), b.metadata()) {
