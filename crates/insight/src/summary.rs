@@ -11,12 +11,17 @@ use pushbuf::ops::{How, Inline, Launch, Op, Purpose, Semaphore, What};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tape::event::{PageBody, SiteBody, lack, site_why};
-use tape::file::End;
+use tape::file::{End, Header};
 
 /// Everything that `show` says of a recording at a glance.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     pub program: Program,
+    /// What is known of the program's children and of programs that it execs: that they are never on the tape.
+    pub children: &'static str,
+    /// Where there is no submission: what that usually means.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nothing: Option<&'static str>,
     pub driver: String,
     pub gpu: String,
     pub cuda: Option<String>,
@@ -464,6 +469,8 @@ impl Tally {
                 pid: end.map_or(0, |e| e.pid),
                 started: h.started.clone(),
             },
+            children: "not recorded",
+            nothing: nothing(&out, h, end).filter(|_| r.damage().is_none() && lost.gap_events == 0),
             driver: h.driver.clone(),
             gpu: h.gpu.clone(),
             cuda: h.cuda.clone(),
@@ -513,6 +520,20 @@ impl Tally {
             damage: r.damage().map(ToString::to_string),
         }
     }
+}
+
+/// What it usually means that no doorbell is on the tape.
+fn nothing(out: &Outcome, h: &Header, end: Option<&End>) -> Option<&'static str> {
+    if out.doorbells > 0 || out.channels.iter().any(|c| c.entries > 0) {
+        return None;
+    }
+    Some(match end {
+        _ if h.tap == "off" => "the tap was off: driver calls only",
+        Some(e) if !e.agent => {
+            "the agent never reported in: the program did not load it, or ended before; nothing of it was seen"
+        }
+        _ => "the program rang no doorbell itself: its children or a program that it execed did, or it used no GPU",
+    })
 }
 
 fn lost(out: &Outcome, end: Option<&End>) -> Lost {

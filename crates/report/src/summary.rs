@@ -22,6 +22,7 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
         writeln!(out, "{name}{text}")
     };
     row("program", program(s))?;
+    row("children", format!("{}, nor what this program execs", s.children))?;
     row("driver", driver(s))?;
     row("tap", tap(s))?;
     row(
@@ -34,6 +35,9 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
             bytes(s.command_bytes)
         ),
     )?;
+    if let Some(why) = s.nothing {
+        row("", style.bad(why))?;
+    }
     let lost = lost(s);
     row("lost", if s.lost == 0 { lost } else { style.bad(&lost) })?;
     let (ce, inline) = (&s.copies.copy_engine_detail, &s.copies.inline_detail);

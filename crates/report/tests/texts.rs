@@ -33,6 +33,35 @@ fn the_summary() {
 }
 
 #[test]
+fn a_tape_without_submissions_says_what_that_usually_means() {
+    let said = |change: fn(&mut synthetic::Tape)| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut t = synthetic::Tape::new();
+        t.context(1);
+        change(&mut t);
+        t.write(&dir.path().join("t"));
+        let s = Summary::of(&Recording::open(&dir.path().join("t")).unwrap()).unwrap();
+        assert_eq!(serde_json::to_value(&s).unwrap()["children"], "not recorded");
+        (text(|out| Ok(summary::write(out, &PLAIN, &s)?)), s.nothing)
+    };
+    let (t, why) = said(|_| ());
+    assert!(why.unwrap().contains("rang no doorbell itself") && t.contains(why.unwrap()), "{t}");
+    let (t, why) = said(|t| t.end.as_mut().unwrap().agent = false);
+    assert!(why.unwrap().contains("agent never reported in") && t.contains(why.unwrap()), "{t}");
+    assert!(said(|t| t.header.tap = "off".into()).1.unwrap().contains("tap was off"));
+    // Recorded and lost, or perhaps behind the damage, is not nothing.
+    assert_eq!(said(|t| t.gap(1, 3, 2, 100)).1, None);
+    assert_eq!(
+        said(|t| {
+            t.channel(1, 0, 0x5c00_1000, 1, 64);
+            t.submit(1, 0, &[&synthetic::copy_64_mib()]);
+        })
+        .1,
+        None
+    );
+}
+
+#[test]
 fn the_submissions() {
     let (_dir, r) = tape();
     insta::assert_snapshot!(text(|out| submissions::write(&r, Filter::default(), PLAIN, out)));
