@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Rebuilds the figures of see.md on a machine with an NVIDIA GPU: docs/results/see.sh OUT
+# Rebuilds the figures of see.md on a machine with an NVIDIA GPU: docs/results/see.sh OUT [same|kill|cost|fixtures ...]
 # Needs python3 with PyTorch for the transformer. DOORBELL names the binary (default: cargo's release build).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-out=${1:?usage: see.sh OUT}
+out=${1:?usage: see.sh OUT [same|kill|cost|fixtures ...]}
+shift
+parts=${*:-same kill cost}
+want() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac; }
 d=${DOORBELL:-$here/../../target/release/doorbell}
 rounds=${ROUNDS:-20}
 torch_rounds=${TORCH_ROUNDS:-6}
@@ -43,6 +46,7 @@ thrice() {
   done
 }
 
+if want same; then
 echo; echo "## The same results bare, under trap and under patch"
 echo "| program | tap | submissions | entries | lost | launches | copy engine | inline | same result |"
 echo "|---|---|--:|--:|--:|--:|--:|--:|---|"
@@ -71,6 +75,8 @@ echo; echo "## A 64 MiB copy, decoded"
 "$d" show --copies --json "$tape/copies-patch.doorbell" > "$out/copies.json" 2>/dev/null
 "$d" show --submissions "$tape/copies-patch.doorbell" 2>/dev/null | grep -B 7 -A 6 'LINE_LENGTH_IN.*4000000' | head -n 14 | sed 's/^/    /'
 
+fi
+if want kill; then
 echo; echo "## kill -9 in a launch storm"
 echo "| tap | doorbells | entries | lost | end |"
 echo "|---|--:|--:|--:|---|"
@@ -83,14 +89,15 @@ for tap in trap patch; do
   echo "| $tap | $(field "$out/storm-$tap.json" submissions) | $(field "$out/storm-$tap.json" entries) | $(field "$out/storm-$tap.json" lost) | $(field "$out/storm-$tap.json" end.how) |"
 done
 
-if [ "$rounds" -gt 0 ]; then
+fi
+if want cost; then
 echo; echo "## What a doorbell costs"
 "$d" selfbench tap --rounds "$rounds" --cpu 5 --json-file "$out/selfbench.json" | sed 's/^/    /'
 "$d" selfbench tap --no-trap --rounds "$torch_rounds" -- python3 "$here/transformer.py" --steps 100 | sed 's/^/    /'
 "$d" selfbench tap --no-trap --rounds "$torch_rounds" -- python3 "$here/transformer.py" --steps 300 --graph | sed 's/^/    /'
 fi
 echo; echo "Xid in the kernel log: $(dmesg 2>/dev/null | grep -ci 'xid')"
-if [ -n "${FIXTURES:-}" ]; then
+if want fixtures; then
   "$d" record -q --no-data --no-args -o "$out/copies.doorbell" -- "$d" sample copies --gpu real >/dev/null 2>&1
   "$d" record -q --no-data --no-args -o "$out/launches.doorbell" -- "$d" sample launches graphs >/dev/null 2>&1
   ls -l "$out"/*.doorbell
