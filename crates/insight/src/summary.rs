@@ -334,6 +334,10 @@ impl Sink for Tally {
         }
     }
 
+    fn channel_end(&mut self, c: &Channel) {
+        self.recent.remove(&c.number);
+    }
+
     fn submission(&mut self, at: &At<'_>) {
         let s = at.submission;
         if s.ring.is_some() {

@@ -96,6 +96,8 @@ pub trait Sink {
     fn site(&mut self, _site: &SiteBody, _path: &[u8]) {}
     fn note(&mut self, _text: &[u8]) {}
     fn channel(&mut self, _tsc: u64, _channel: &Channel) {}
+    /// The channel was freed, or its slot is another's now: nothing more comes of it but what was held up.
+    fn channel_end(&mut self, _channel: &Channel) {}
     /// A doorbell; what it brought follows.
     fn submission(&mut self, _at: &At<'_>) {}
     fn segment(&mut self, _at: &At<'_>, _segment: &Segment<'_>) {}
@@ -129,11 +131,12 @@ pub struct Outcome {
     pub last_ring: Option<u64>,
 }
 
-/// One channel's stream.
+/// One channel's stream. What decodes it is nearly 100 KiB, so it is there from the first submission to the channel's end.
 struct Stream {
-    decoder: Decoder,
-    engine: Engine,
+    decoding: Option<Box<Decoding>>,
     reorder: Reorder,
+    /// The channel is no more, and what could be learnt of it is.
+    ended: bool,
     /// Engine objects that the decoder has been told of.
     engines: usize,
     resolved: bool,
@@ -141,17 +144,36 @@ struct Stream {
     resolved_at: u64,
 }
 
+struct Decoding {
+    decoder: Decoder,
+    engine: Engine,
+}
+
 impl Stream {
-    fn new(class: u32) -> Stream {
-        let decoder = Decoder::new(if class == 0 { HOPPER_CHANNEL } else { class });
+    fn new() -> Stream {
         Stream {
-            decoder,
-            engine: Engine::new(),
+            decoding: None,
             reorder: Reorder::default(),
+            ended: false,
             engines: 0,
             resolved: false,
             resolved_at: 0,
         }
+    }
+
+    /// The channel is no more: gives back what decoded it.
+    fn end(&mut self) {
+        self.ended = true;
+        self.decoding = None;
+        // A submission that comes all the same begins anew.
+        (self.engines, self.resolved_at) = (0, 0);
+    }
+}
+
+impl Decoding {
+    fn new(class: u32) -> Box<Decoding> {
+        let decoder = Decoder::new(if class == 0 { HOPPER_CHANNEL } else { class });
+        Box::new(Decoding { decoder, engine: Engine::new() })
     }
 }
 
@@ -259,6 +281,8 @@ impl Walk<'_> {
                 let c = &mut self.out.channels[i];
                 c.freed = true;
                 (c.accounted, c.accounted_by) = (b.entries, Accounted::Freed);
+                self.streams[i].end();
+                sink.channel_end(c);
                 return;
             }
             Body::Page(p) => return sink.page(p),
@@ -320,7 +344,7 @@ impl Walk<'_> {
     fn begin(&mut self, channel: Channel) -> usize {
         let i = self.out.channels.len();
         self.live.insert(channel.slot, i);
-        self.streams.push(Stream::new(channel.class));
+        self.streams.push(Stream::new());
         self.out.channels.push(channel);
         i
     }
@@ -336,7 +360,11 @@ impl Walk<'_> {
     fn end_of(&mut self, slot: u32, sink: &mut impl Sink) {
         if let Some(&i) = self.live.get(&slot) {
             self.flush(i, sink);
-            self.resolve(i);
+            if !self.streams[i].ended {
+                self.resolve(i);
+            }
+            self.streams[i].end();
+            sink.channel_end(&self.out.channels[i]);
         }
     }
 
@@ -385,7 +413,9 @@ impl Walk<'_> {
             if c.class == 0 {
                 c.class = g.class;
                 (c.client, c.handle, c.gpfifo, c.ring_entries) = (g.client, g.handle, g.gpfifo, g.entries);
-                s.decoder = Decoder::new(g.class);
+                if let Some(d) = &mut s.decoding {
+                    d.decoder = Decoder::new(g.class);
+                }
             }
             c.engine = g.engine_name().unwrap_or_default().into();
             if let (None, Some(t)) = (c.token, g.token) {
@@ -397,10 +427,12 @@ impl Walk<'_> {
             if let Some(u) = g.userd {
                 c.userd_place = u.place.into();
             }
-            for &(_, class) in g.engines.iter().skip(s.engines) {
-                bind(&mut s.decoder, class, c.engine.starts_with("COPY"));
+            if let Some(d) = &mut s.decoding {
+                for &(_, class) in g.engines.iter().skip(s.engines) {
+                    bind(&mut d.decoder, class, c.engine.starts_with("COPY"));
+                }
+                s.engines = g.engines.len();
             }
-            s.engines = g.engines.len();
         }
         if c.gpfifo_place == Place::Unknown && c.gpfifo != 0 {
             c.gpfifo_place = Place::of(graph, c.gpfifo);
@@ -415,6 +447,8 @@ impl Walk<'_> {
         {
             self.out.channels[i].set_token(r.token);
         }
+        let class = self.out.channels[i].class;
+        self.streams[i].decoding.get_or_insert_with(|| Decoding::new(class));
         if !self.streams[i].resolved || self.unbound(i) {
             let first = !self.streams[i].resolved;
             self.resolve(i);
@@ -436,12 +470,14 @@ impl Walk<'_> {
             started: Cell::new(None),
         };
         sink.submission(&at);
-        let stream = &mut self.streams[i];
+        let mut decoding = self.streams[i].decoding.as_deref_mut();
         let mut expected = channel.next_entry;
         for e in &s.entries {
             let after_gap = e.seq != expected;
             expected = e.seq.saturating_add(1);
-            stream.entry(&at, s, e, after_gap, sink);
+            if let Some(d) = &mut decoding {
+                d.entry(&at, s, e, after_gap, sink);
+            }
         }
         sink.submission_end(&at);
         self.after(i, s);
@@ -495,7 +531,10 @@ impl Walk<'_> {
             if !sink.done() {
                 self.flush(i, sink);
             }
-            self.resolve(i);
+            // (By now the handle of one that ended may be another's.)
+            if !self.streams[i].ended {
+                self.resolve(i);
+            }
         }
         for g in self.gaps.values() {
             self.out.gap_events = self.out.gap_events.saturating_add(g[0]);
@@ -533,7 +572,7 @@ fn bind(decoder: &mut Decoder, class: u32, copy_channel: bool) {
     }
 }
 
-impl Stream {
+impl Decoding {
     fn entry(&mut self, at: &At<'_>, s: &Submission, e: &Entry, after_gap: bool, sink: &mut impl Sink) {
         if after_gap {
             self.decoder.resynchronise();

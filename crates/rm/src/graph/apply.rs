@@ -274,6 +274,8 @@ impl ObjectGraph {
             born: self.now,
             freed: None,
         });
+        self.alive.insert(id);
+        self.latest.insert((a.root, a.new), id);
     }
 
     fn locate_userd(&self, client: u32, handle: u32, offset: u64) -> Userd {
@@ -403,10 +405,8 @@ impl ObjectGraph {
         let offset = e.offset;
         self.external.insert(base, length, e);
         // Channels that were made before their memory was mapped.
-        for i in 0..self.channels.len() {
-            if self.channels[i].freed.is_some() {
-                continue;
-            }
+        let alive = std::mem::take(&mut self.alive);
+        for &ChannelId(i) in &alive {
             let gpfifo = self.channels[i].gpfifo;
             if gpfifo >= base && gpfifo - base < length && self.channels[i].entries != 0 {
                 self.channels[i].gpfifo_at = self.place_of(gpfifo);
@@ -418,6 +418,7 @@ impl ObjectGraph {
                 u.gpu = base.checked_add(by);
             }
         }
+        self.alive = alive;
     }
 
     fn control(&mut self, c: &Control<'_>) {
@@ -445,8 +446,9 @@ impl ObjectGraph {
                 }
             }
             control::GROUP_SCHEDULE => {
-                for ch in &mut self.channels {
-                    if ch.freed.is_none() && ch.client == c.client && ch.group == Some(c.object) {
+                for id in &self.alive {
+                    let Some(ch) = self.channels.get_mut(id.0) else { continue };
+                    if ch.client == c.client && ch.group == Some(c.object) {
                         ch.scheduled = true;
                     }
                 }
@@ -482,6 +484,7 @@ impl ObjectGraph {
                     }
                 }
                 ObjectKind::Channel(c) => {
+                    self.alive.remove(&c);
                     if let Some(c) = self.channels.get_mut(c.0) {
                         c.freed = Some(self.now);
                     }

@@ -143,7 +143,8 @@ impl ObjectGraph {
 
     /// A memory became visible: channels whose USERD lies there learn its address.
     fn userd_mapped(&mut self, memory: MemoryId, addr: u64, len: u64, offset: u64) {
-        for c in self.channels.iter_mut().filter(|c| c.freed.is_none()) {
+        for id in &self.alive {
+            let Some(c) = self.channels.get_mut(id.0) else { continue };
             if let Some(u) = c.userd.as_mut().filter(|u| u.memory == Some(memory))
                 && let Some(by) = u.offset.checked_sub(offset).filter(|by| *by < len)
             {

@@ -23,7 +23,7 @@ pub use crate::call::FileKind;
 
 use intervals::Intervals;
 use objects::External;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// An ioctl, as it was when it returned.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +70,10 @@ pub struct ObjectGraph {
     live: HashMap<(u32, u32), ObjectId>,
     memories: Vec<Memory>,
     channels: Vec<Channel>,
+    /// Those of them that are alive: what a call may change.
+    alive: BTreeSet<ChannelId>,
+    /// The latest channel of each client and handle.
+    latest: HashMap<(u32, u32), ChannelId>,
     tokens: HashMap<u32, Vec<ChannelId>>,
     pages: Vec<UsermodePage>,
     files: Vec<File>,

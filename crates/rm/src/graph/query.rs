@@ -138,10 +138,8 @@ impl ObjectGraph {
 
     /// The channel of a handle: the one alive, else the latest that had it.
     pub fn channel(&self, client: u32, handle: u32) -> Option<&Channel> {
-        match self.live_channel(client, handle) {
-            Some(id) => self.channels.get(id.0),
-            None => self.channels.iter().rev().find(|c| c.client == client && c.handle == handle),
-        }
+        let id = self.live_channel(client, handle).or_else(|| self.latest.get(&(client, handle)).copied())?;
+        self.channels.get(id.0)
     }
 
     /// All memories that there ever were.
