@@ -36,8 +36,12 @@ pub struct Channel {
     /// Region offset of the shadow's pages, and how many ring bytes and pages it has.
     pub shadow_at: usize,
     pub ring_bytes: usize,
-    /// The program's USERD page is inaccessible because the ring is nearly full.
+    /// The program's USERD page is inaccessible: its accesses are answered by the fault handler.
     pub guarded: bool,
+    /// The program reads GP_GET: its USERD page stays guarded for good.
+    pub reads_get: bool,
+    /// Submissions until the first guard is lifted, if GP_GET was not read.
+    pub learning: u32,
 }
 
 impl Channel {
@@ -59,6 +63,8 @@ impl Channel {
         shadow_at: 0,
         ring_bytes: 0,
         guarded: false,
+        reads_get: false,
+        learning: 0,
     };
 }
 

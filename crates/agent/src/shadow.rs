@@ -4,9 +4,10 @@
 //! before anything can be in flight, the real pages are moved aside and pages of the shared region take their place; the
 //! tap then reads entries and GP_PUT from memory and forwards them with posted stores.
 //!
-//! GP_GET in the shadow is only as fresh as the last look. That errs on the safe side (the ring looks fuller than it is)
-//! until the ring is nearly full: then the program's USERD page is made inaccessible, so that whoever waits for room
-//! faults and gets the real GP_GET, until there is room again.
+//! GP_GET in the shadow is only as fresh as the last look. CUDA 13 does not read it. Whether a program does is found out by
+//! guarding its USERD page, so that each access faults and is answered with the real GP_GET: during a channel's first
+//! submissions, and whenever the ring is nearly full (a stale GP_GET makes it look fuller than it is). A program that has
+//! read GP_GET once keeps the guard for good: slower, and right.
 
 use crate::channel::{Channel, GUARDED, GUARDS};
 use crate::tap::{GP_GET, GP_PUT};
@@ -16,6 +17,9 @@ use tape::region::{PAGE, SHADOW_AT, SHADOW_BYTES};
 
 /// Entries free below which GP_GET is asked for, and below which the USERD page is guarded.
 const NEARLY_FULL: u32 = 16;
+
+/// Submissions of a channel that are watched for reads of GP_GET.
+const LEARNING: u32 = 16;
 
 /// One bit a page of the shadow area.
 const WORDS: usize = SHADOW_BYTES / PAGE / 64;
@@ -100,7 +104,25 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
     if let Some(s) = record::slot(slot) {
         s.shadow_userd.store((at + bytes) as u64, Ordering::Relaxed);
     }
+    c.learning = LEARNING;
+    guard(c, slot);
     true
+}
+
+fn guard(c: &mut Channel, slot: usize) {
+    let Some(g) = GUARDS.get(slot).filter(|_| !c.guarded) else { return };
+    g.store(c.userd, Ordering::Release);
+    GUARDED.fetch_add(1, Ordering::AcqRel);
+    c.guarded = true;
+    // SAFETY: the shadow USERD page; accesses to it are answered by the fault handler from now on.
+    unsafe { sys::mprotect(c.userd as usize, PAGE, libc::PROT_NONE) };
+}
+
+/// Lifts the guard if nothing speaks for it: the ring has room, and the program was not seen to read GP_GET.
+fn relax(c: &mut Channel, slot: usize) {
+    if !c.reads_get && c.learning == 0 {
+        unguard(c, slot);
+    }
 }
 
 /// Puts the real pages back, or forgets them if the program has unmapped that memory. The caller holds the claim.
@@ -157,6 +179,10 @@ fn refresh(c: &Channel) -> u32 {
 /// After a submission up to `put`: keeps GP_GET fresh enough, and guards USERD when the ring is nearly full.
 #[inline]
 pub fn look_for_room(c: &mut Channel, slot: usize, put: u32) {
+    if c.learning > 0 {
+        c.learning -= 1;
+        relax(c, slot);
+    }
     // SAFETY: mapped while the channel has a shadow.
     let get = unsafe { ((c.alias_userd + GP_GET) as *const u32).read_volatile() };
     if free_entries(c, put, get) >= NEARLY_FULL {
@@ -169,15 +195,9 @@ pub fn look_for_room(c: &mut Channel, slot: usize, put: u32) {
 fn nearly_full(c: &mut Channel, slot: usize, put: u32) {
     let get = refresh(c);
     if free_entries(c, put, get) >= NEARLY_FULL {
-        unguard(c, slot);
-    } else if !c.guarded
-        && let Some(g) = GUARDS.get(slot)
-    {
-        g.store(c.userd, Ordering::Release);
-        GUARDED.fetch_add(1, Ordering::AcqRel);
-        c.guarded = true;
-        // SAFETY: the shadow USERD page; accesses to it are answered by the fault handler from now on.
-        unsafe { sys::mprotect(c.userd as usize, PAGE, libc::PROT_NONE) };
+        relax(c, slot);
+    } else {
+        guard(c, slot);
     }
 }
 
@@ -212,12 +232,13 @@ pub fn guarded(addr: u64) -> Option<usize> {
 
 /// For the fault handler: answers an access to a guarded page. Brings GP_GET up to date and says where the access can be
 /// made instead; lifts the guard when there is room again. The caller holds the claim of `slot`.
-pub fn answer(c: &mut Channel, slot: usize, addr: u64) -> u64 {
+pub fn answer(c: &mut Channel, slot: usize, addr: u64, load: bool) -> u64 {
+    c.reads_get |= load && addr - c.userd == GP_GET;
     let get = refresh(c);
     // SAFETY: mapped while the channel has a shadow.
     let put = unsafe { ((c.alias_userd + GP_PUT) as *const u32).read_volatile() };
     if free_entries(c, put, get) >= 4 * NEARLY_FULL {
-        unguard(c, slot);
+        relax(c, slot);
     }
     c.alias_userd + (addr - c.userd)
 }

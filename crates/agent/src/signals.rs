@@ -197,12 +197,14 @@ fn userd(c: &mut Context, slot: usize, addr: u64) -> bool {
         // SAFETY: we hold the claim.
         && let Some(ch) = unsafe { channel::get(slot) }
     {
-        let at = shadow::answer(ch, slot, addr);
         let rip = c.rip();
-        done = match trap::decode(&code_at(rip)) {
-            Some(a) if a.kind == Kind::Load => {
+        let access = trap::decode(&code_at(rip));
+        let load = access.as_ref().is_some_and(|a| a.kind == Kind::Load);
+        let at = shadow::answer(ch, slot, addr, load);
+        done = match access {
+            Some(a) if load => {
                 // SAFETY: the second mapping of the same page, at the same offset.
-                let v = unsafe { load(at, a.width) };
+                let v = unsafe { self::load(at, a.width) };
                 trap::load_into(&a, c, v).map(|()| c.set_rip(rip + u64::from(a.length))).is_some()
             }
             Some(a) => match trap::store_value(&a, c) {

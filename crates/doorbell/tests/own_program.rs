@@ -124,6 +124,11 @@ fn a_signal_that_the_program_blocks_waits_until_it_does_not() {
 }
 
 #[test]
+fn whoever_waits_for_room_in_a_full_ring_sees_the_gpu_take_entries() {
+    succeeds("full_ring");
+}
+
+#[test]
 fn a_handler_may_ring() {
     succeeds("handler_rings");
 }
@@ -559,4 +564,48 @@ fn execs() {
     work.rounds(5);
     work.say_entries();
     panic!("{}", Command::new("sh").args(["-c", "exit 7"]).exec());
+}
+
+/// Reads GP_GET to find out when there is room, as a driver may that keeps no count of its own. Under `patch` GP_GET lies in
+/// a shadow that nobody but the agent keeps up to date.
+#[test]
+#[ignore = "a program for the tests above"]
+fn full_ring() {
+    let mut work = Work::new();
+    work.rounds(3);
+    let gate = Semaphores::new(work.channel.space()).unwrap().alloc().unwrap();
+    let behind = |work: &Work| {
+        let mut words = Pushbuffer::new(work.channel.space(), 64).unwrap();
+        words.copy(work.target.va(), work.source.va(), 64).unwrap();
+        words.validate(&work.channel).unwrap()
+    };
+    for round in 1..=3 {
+        let mut wait = Pushbuffer::new(work.channel.space(), 64).unwrap();
+        wait.host_acquire(&gate, round).unwrap();
+        let wait = wait.validate(&work.channel).unwrap();
+        work.channel.submit(&wait).unwrap();
+        let copy = behind(&work);
+        let mut queued = 0;
+        loop {
+            match work.channel.submit(&copy) {
+                Ok(()) => queued += 1,
+                Err(gpu::Error::RingFull(_)) => break,
+                Err(e) => panic!("{e}"),
+            }
+        }
+        assert!(queued > 300, "only {queued} entries behind the gate");
+        // Nothing moves while the gate is shut, and everything when it opens.
+        let stuck = work.channel.gp_get();
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(work.channel.gp_get(), stuck, "GP_GET moved behind a shut gate");
+        gate.set(round);
+        let begun = std::time::Instant::now();
+        let put = (work.channel.entries_written() % 1024) as u32;
+        while work.channel.gp_get() != put {
+            assert!(begun.elapsed() < Duration::from_secs(20), "GP_GET stands at {}", work.channel.gp_get());
+            std::thread::yield_now();
+        }
+        work.rounds(20);
+    }
+    work.say_entries();
 }
