@@ -225,16 +225,21 @@ fn gap(buf: &mut [u8; 4096], rip: u64) -> Option<u64> {
     best.map(|(_, at)| at)
 }
 
+/// The stub of the site at `rip`, if it has one. From then on the code there may be changing.
+pub fn stub_of(rip: u64) -> Option<u64> {
+    let i = SEEN.iter().position(|s| s.load(Ordering::Acquire) == rip)?;
+    Some(STUB[i].load(Ordering::Acquire)).filter(|&s| s != 0)
+}
+
 /// A SIGTRAP: true if a thread ran into the breakpoint of a site that is being rewritten.
 pub fn breakpoint(c: &mut Context) -> bool {
     let at = c.rip().wrapping_sub(1);
-    let Some(i) = SEEN.iter().position(|s| s.load(Ordering::Acquire) == at) else { return false };
-    match STUB[i].load(Ordering::Acquire) {
-        0 => false,
-        stub => {
+    match stub_of(at) {
+        Some(stub) => {
             c.set_rip(stub);
             true
         }
+        None => false,
     }
 }
 

@@ -151,6 +151,13 @@ fn code_at(rip: u64) -> [u8; 64] {
 fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
     let rip = c.rip();
     let code = code_at(rip);
+    // ORDERING: Acquire: a stub is made known before the first byte of its site changes. If there is none now, what was
+    // read is the program's code; else another thread is rewriting this very site, and the stub makes the store.
+    core::sync::atomic::fence(Ordering::Acquire);
+    if let Some(stub) = patch::stub_of(rip) {
+        c.set_rip(stub);
+        return true;
+    }
     let Some(real) = page::real(p) else { return false };
     let Some(access) = trap::decode(&code) else {
         // Never stop the program for this: open the page, and say that submissions go by unseen from now on.
