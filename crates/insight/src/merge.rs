@@ -31,6 +31,14 @@ fn takes_away(request: u64) -> bool {
     }
 }
 
+/// Why words are missing, as far as the tape as a whole says it: codes beside those of [`tape::event::lack`].
+pub mod missing {
+    /// A large segment's entry goes on the ring with its doorbell, its words are copied after it: the program died between.
+    pub const NEVER_COPIED: u32 = 0x100;
+    /// The recording stopped, or the file is damaged, before the words.
+    pub const TAPE_ENDS: u32 = 0x101;
+}
+
 /// One GPFIFO entry of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -40,12 +48,19 @@ pub struct Entry {
     pub seq: u64,
     /// Index in the GPFIFO.
     pub index: u32,
-    /// Why words are missing: one of [`tape::event::lack`].
+    /// Why words are missing: one of [`tape::event::lack`] or of [`missing`].
     pub lack: u32,
-    /// [`tape::event::entry_flags`] of its first event.
+    /// [`tape::event::entry_flags`] of its first event; LATE if any part of its words was read late.
     pub flags: u16,
     /// Its words in [`Submission::words`].
     pub range: Range<usize>,
+}
+
+impl Entry {
+    /// Its words were read long after the doorbell: another thread may have written over them.
+    pub fn is_late(&self) -> bool {
+        self.flags & entry_flags::LATE != 0
+    }
 }
 
 /// A ring of a doorbell with the entries it brought.
@@ -114,7 +129,8 @@ impl Submission {
                 last.range.end = to;
                 // The last piece says whether the entry is complete.
                 last.lack = body.lack;
-                last.flags = (last.flags & !entry_flags::MORE) | (flags & entry_flags::MORE);
+                let of_piece = entry_flags::MORE | entry_flags::LATE;
+                last.flags = (last.flags & !entry_flags::MORE) | (flags & of_piece);
                 return;
             }
             // Its beginning is not on the tape: what is left cannot be decoded.
@@ -125,11 +141,16 @@ impl Submission {
         self.entries.push(Entry { gp: body.gp, seq: body.seq, index: body.index, lack, flags, range });
     }
 
-    /// An entry that promised more and did not get it lacks words.
-    fn finish(&mut self) {
+    /// An entry that promised more and did not get it lacks words. `whole`: nothing of the thread comes after it, and the
+    /// tape is whole; `None` if something comes, a gap perhaps.
+    fn finish(&mut self, whole: Option<bool>) {
         for e in &mut self.entries {
             if e.flags & entry_flags::MORE != 0 && e.lack == lack::NONE {
-                e.lack = lack::RING_FULL;
+                e.lack = match whole {
+                    Some(true) if e.range.is_empty() => missing::NEVER_COPIED,
+                    Some(false) => missing::TAPE_ENDS,
+                    _ => lack::RING_FULL,
+                };
             }
         }
     }
@@ -258,8 +279,11 @@ impl<'r> Merge<'r> {
         let mut s = self.spare.pop().unwrap_or_default();
         s.clear();
         let mut begun = false;
+        let mut nothing_after = false;
         let t = &mut self.threads[i];
         while t.ready(self.recording, &mut self.stray)?.is_some() {
+            // Whatever ends the submission, or a gap, comes after its entries.
+            nothing_after = false;
             let Some((e, n)) = Event::parse(&t.bytes[t.at..]) else { break };
             match e.body {
                 Body::Ring(r) if !begun => s.begin(e.head.tsc, e.head.flags, t.tid, r),
@@ -272,13 +296,14 @@ impl<'r> Merge<'r> {
                         break;
                     }
                     s.add(e.head.flags, &b, words);
+                    nothing_after = true;
                 }
                 _ => break,
             }
             begun = true;
             t.at += n;
         }
-        s.finish();
+        s.finish(nothing_after.then(|| self.recording.is_whole()));
         Ok(s)
     }
 }

@@ -1,6 +1,7 @@
 //! The tally of a recording.
 
 use crate::channels::Channel;
+use crate::merge::missing;
 use crate::place::Place;
 use crate::qmds::Shape;
 use crate::recording::{InsightError, Recording};
@@ -189,6 +190,10 @@ pub struct Problems {
     pub unmapped_bytes: u64,
     /// Segments longer than is recorded.
     pub cut_segments: u64,
+    /// Segments whose words were read long after the doorbell: another thread may have written over them.
+    pub late_segments: u64,
+    /// Segments whose words were still to be copied when the program died. Their entries are not lost.
+    pub uncopied_segments: u64,
     /// Entries behind a hole in their channel's counter.
     pub holes: u64,
     pub unknown_events: u64,
@@ -357,8 +362,10 @@ impl Sink for Tally {
                 p.unmapped_bytes += u64::from(s.dwords) * 4;
             }
             lack::TOO_LONG => p.cut_segments += 1,
+            missing::NEVER_COPIED => p.uncopied_segments += 1,
             _ => {}
         }
+        p.late_segments += u64::from(s.entry.is_late());
     }
 
     fn item(&mut self, _: &At<'_>, item: &Item<'_>) {

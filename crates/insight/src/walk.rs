@@ -5,7 +5,7 @@
 //! of its rings; channels among each other are in the order of time, but for submissions that waited.
 
 use crate::channels::{Accounted, Channel, Watch};
-use crate::merge::{Entry, Merge, Step, Submission};
+use crate::merge::{Entry, Merge, Step, Submission, missing};
 use crate::order::Reorder;
 use crate::place::{Place, Places, class_name};
 use crate::qmds::{Qmds, Started};
@@ -508,7 +508,8 @@ impl Walk<'_> {
             c.submissions += 1;
         }
         c.entries += s.entries.len() as u64;
-        c.cut += s.entries.iter().filter(|e| e.lack == lack::RING_FULL).count() as u64;
+        let cut = |e: &&Entry| matches!(e.lack, lack::RING_FULL | missing::TAPE_ENDS);
+        c.cut += s.entries.iter().filter(cut).count() as u64;
         for e in &s.entries {
             if let gpfifo::Entry::Segment(g) = gpfifo::Entry::parse(e.gp) {
                 c.command_bytes += u64::from(g.dwords) * 4;

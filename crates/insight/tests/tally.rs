@@ -5,7 +5,7 @@ mod synthetic;
 use insight::channels::Accounted;
 use insight::{Place, Recording, Summary};
 use synthetic::*;
-use tape::event::{Body, Event, RingBody, kind, lack, ring_flags};
+use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, kind, lack, ring_flags};
 use tape::file::EndChannel;
 
 fn summary(t: &mut Tape) -> Summary {
@@ -354,4 +354,71 @@ fn a_copy_is_placed_by_the_mappings_of_its_time() {
     let s = summary(&mut t);
     let to: Vec<Place> = s.copies.copy_engine_detail.by_place.iter().map(|d| d.to).collect();
     assert_eq!(to, [Place::Video, Place::Host]);
+}
+
+/// A ring whose large segment is copied after it, as the agent does; the copy is for the caller to write.
+fn large(t: &mut Tape, tid: i32, words: u32) -> EntryBody {
+    t.ring_only(tid, 0, 1);
+    let gp = pushbuf::gpfifo::Entry::segment(PUSH_AT, words).unwrap().encode();
+    let body = EntryBody { gp, seq: 1, slot: 0, index: 1, words: 0, lack: lack::NONE };
+    t.event(tid, kind::ENTRY, entry_flags::MORE, &body, &[], &[]);
+    body
+}
+
+fn with_one_copy() -> Tape {
+    let mut t = Tape::new();
+    t.context(1);
+    t.channel(1, 0, 0x5c00_1001, 9, 32);
+    t.submit(2, 0, &[&copy_64_mib()]);
+    t
+}
+
+#[test]
+fn words_that_were_not_copied_when_the_program_died_lose_no_entry() {
+    let counts = |mut t: Tape| {
+        let s = summary(&mut t);
+        assert_eq!((s.submissions, s.entries, s.copies.copy_engine), (2, 2, 1));
+        (s.lost, s.problems.uncopied_segments)
+    };
+    let died = || {
+        let mut t = with_one_copy();
+        large(&mut t, 2, 600);
+        t
+    };
+    assert_eq!(counts(died()), (0, 1));
+    // Another thread lived on for a while.
+    let mut t = died();
+    t.note(1, "still here");
+    assert_eq!(counts(t), (0, 1));
+    // The same thread lived on, so that its words fell into a gap, or there is one behind them.
+    let mut t = died();
+    t.note(2, "still here");
+    assert_eq!(counts(t), (1, 0));
+    let mut t = died();
+    t.gap(2, 1, 0, 2400);
+    assert_eq!(counts(t), (1, 0));
+    // The recording stopped: nobody knows what became of the words.
+    let mut t = died();
+    t.end.as_mut().unwrap().how = "recording stopped early: the disk is full".into();
+    assert_eq!(counts(t), (1, 0));
+    let mut t = died();
+    t.end = None;
+    assert_eq!(counts(t), (1, 0));
+}
+
+#[test]
+fn words_that_were_read_late_are_counted_and_decoded() {
+    for (first, second) in [(0, entry_flags::LATE), (entry_flags::LATE, 0)] {
+        let mut t = with_one_copy();
+        let words = copy_64_mib();
+        let body = large(&mut t, 2, words.len() as u32);
+        for (words, flags) in [(&words[..8], first | entry_flags::MORE), (&words[8..], second)] {
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let body = EntryBody { words: words.len() as u32, ..body };
+            t.event(2, kind::ENTRY, flags | entry_flags::CONTINUED, &body, &bytes, &[]);
+        }
+        let s = summary(&mut t);
+        assert_eq!((s.lost, s.entries, s.copies.copy_engine), (0, 2, 2));
+        assert_eq!((s.problems.late_segments, s.problems.uncopied_segments), (1, 0));
+    }
 }

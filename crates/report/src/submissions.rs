@@ -4,6 +4,7 @@ use crate::launches::extent;
 use crate::number::{bytes, seconds};
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json};
+use insight::merge::missing;
 use insight::rows::Clock;
 use insight::walk::{At, Filter, Segment, Sink, walk};
 use insight::{Place, Recording};
@@ -33,7 +34,9 @@ pub fn lack_text(code: u32) -> Option<&'static str> {
         lack::UNMAPPED => "its address has no CPU mapping",
         lack::TOO_LONG => "longer than is recorded",
         lack::RING_FULL => "the tap's ring was full",
-        _ => "words missing",
+        missing::NEVER_COPIED => "the program died before they were copied",
+        missing::TAPE_ENDS => "the recording ends before them",
+        _ => "for no known reason",
     })
 }
 
@@ -100,7 +103,11 @@ impl Text<'_> {
         if s.dwords > 0 && at.place(s.va) != Place::Unknown {
             write!(self.out, " ({} memory)", at.place(s.va).name())?;
         }
+        if s.entry.is_late() {
+            write!(self.out, ", {}", self.style.bad("read late: its words may be of a later submission"))?;
+        }
         match lack_text(s.entry.lack) {
+            Some(why) if s.entry.lack == missing::NEVER_COPIED => writeln!(self.out, ": words missing: {why}"),
             Some(why) => writeln!(self.out, ": {} of {} words recorded: {why}", s.words.len(), s.dwords),
             None => writeln!(self.out),
         }
@@ -212,6 +219,8 @@ pub struct EntryRow {
     pub recorded: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lack: Option<&'static str>,
+    /// The words were read long after the doorbell: another thread may have written over them.
+    pub late: bool,
     pub after_gap: bool,
     pub commands: Vec<CommandRow>,
 }
@@ -307,6 +316,7 @@ impl Collector {
             dwords: s.dwords,
             recorded: s.words.len(),
             lack: lack_text(s.entry.lack),
+            late: s.entry.is_late(),
             after_gap: s.after_gap,
             commands: Vec::new(),
         });

@@ -225,6 +225,8 @@ fn problems(out: &mut dyn Write, style: &Style, p: &Problems) -> io::Result<()> 
     let lines = [
         (p.unmapped_segments, "segment", format!(" without a CPU mapping ({})", bytes(p.unmapped_bytes))),
         (p.cut_segments, "segment", " longer than is recorded".into()),
+        (p.late_segments, "segment", " read late: its words may be of a later submission".into()),
+        (p.uncopied_segments, "segment", " not copied yet when the program died".into()),
         (p.holes, "place", " where entries are missing".into()),
         (p.bad_headers, "word", " where a method header must stand".into()),
         (p.skipped_words, "word", " behind an END_PB_SEGMENT".into()),

@@ -68,6 +68,36 @@ fn the_submissions() {
 }
 
 #[test]
+fn segments_without_their_words_and_with_late_ones_say_so() {
+    use tape::event::{EntryBody, entry_flags, kind, lack};
+    let dir = tempfile::tempdir().unwrap();
+    let mut t = synthetic::Tape::new();
+    t.context(1);
+    t.channel(1, 0, 0x5c00_1000, 1, 64);
+    let gp = pushbuf::gpfifo::Entry::segment(synthetic::PUSH_AT, 600).unwrap().encode();
+    for (seq, flags) in [(0, entry_flags::LATE), (1, entry_flags::MORE)] {
+        t.ring_only(1, 0, 1);
+        let words = if seq == 0 { 600 } else { 0 };
+        let body = EntryBody { gp, seq, slot: 0, index: seq as u32, words, lack: lack::NONE };
+        t.event(1, kind::ENTRY, flags, &body, &vec![0; words as usize * 4], &[]);
+    }
+    t.write(&dir.path().join("t"));
+    let r = Recording::open(&dir.path().join("t")).unwrap();
+    let shown = text(|out| submissions::write(&r, Filter::default(), PLAIN, out));
+    let entries: Vec<&str> = shown.lines().filter(|l| l.starts_with("  [")).collect();
+    assert!(entries[0].ends_with(", read late: its words may be of a later submission"), "{shown}");
+    assert!(entries[1].ends_with(": words missing: the program died before they were copied"), "{shown}");
+    let s = Summary::of(&r).unwrap();
+    let summary = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+    assert!(summary.contains("1 segment read late") && summary.contains("1 segment not copied yet"), "{summary}");
+    let rows: Vec<serde_json::Value> =
+        text(|out| export::jsonl(&r, out)).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let entry = |n: usize| rows.iter().filter(|r| r["type"] == "submission").nth(n).unwrap()["entries"][0].clone();
+    assert_eq!((entry(0)["late"].as_bool(), entry(0)["lack"].as_str()), (Some(true), None));
+    assert_eq!(entry(1)["lack"].as_str(), Some("the program died before they were copied"));
+}
+
+#[test]
 fn the_copies_and_launches() {
     let (_dir, r) = tape();
     insta::assert_snapshot!("copies", text(|out| copies::write(&r, Filter::default(), PLAIN, out)));
