@@ -390,7 +390,11 @@ fn locate(c: &mut Channel, slot: usize) {
     c.ring = ring.cpu + (c.gpfifo_va - ring.va);
     c.userd = userd;
     c.watch = watch::DIRECT;
-    let wanted = record::control().is_some_and(|c| matches!(c.tap, region::tap::AUTO | region::tap::PATCH));
+    // Not once a doorbell page had to be given back: nobody would forward what is written to a shadow.
+    let wanted = record::control().is_some_and(|c| {
+        matches!(c.tap, region::tap::AUTO | region::tap::PATCH)
+            && c.trouble.load(Ordering::Relaxed) & (trouble::UNDECODED | trouble::NO_SECOND_MAPPING) == 0
+    });
     if wanted && (ring.video || video) {
         if shadow::put_under(c, slot) {
             c.watch = watch::SHADOW;

@@ -160,16 +160,13 @@ fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
     }
     let Some(real) = page::real(p) else { return false };
     let Some(access) = trap::decode(&code) else {
-        // Never stop the program for this: open the page, and say that submissions go by unseen from now on.
-        record::trouble(trouble::UNDECODED);
-        return page::open(p);
+        return give_up(p);
     };
     let at = real + offset;
     match access.kind {
         Kind::Store => {
             let Some(value) = trap::store_value(&access, c) else {
-                record::trouble(trouble::UNDECODED);
-                return page::open(p);
+                return give_up(p);
             };
             if access.width == 4 {
                 tap::store(p, offset, value as u32, true);
@@ -184,13 +181,21 @@ fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
             // SAFETY: inside the doorbell page; the load that the program made.
             let v = unsafe { load(at, access.width) };
             if trap::load_into(&access, c, v).is_none() {
-                record::trouble(trouble::UNDECODED);
-                return page::open(p);
+                return give_up(p);
             }
             c.set_rip(rip + u64::from(access.length));
         }
     }
     true
+}
+
+/// An instruction that we do not understand. Never stop the program for it: its rings and its page are its own again, and
+/// the tape says that submissions go by unseen from now on.
+#[cold]
+fn give_up(p: usize) -> bool {
+    record::trouble(trouble::UNDECODED);
+    tap::give_rings_back();
+    page::open(p)
 }
 
 /// An access to a USERD page that is guarded because its GPFIFO is nearly full.

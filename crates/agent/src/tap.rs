@@ -90,6 +90,34 @@ pub fn settle(slot: usize) {
     }
 }
 
+/// Doorbells will go by unseen from now on: every channel that has a shadow gets its own ring back, with all that the
+/// program has written so far, or the GPU would wait for entries for ever.
+#[cold]
+pub fn give_rings_back() {
+    for i in 0..tape::region::SLOTS {
+        let Some(slot) = record::slot(i) else { break };
+        if slot.state.load(Ordering::Relaxed) != 1 || !channel::claim(i) {
+            continue;
+        }
+        // SAFETY: we hold the claim.
+        if let Some(c) = unsafe { channel::get(i) }.filter(|c| c.watch == watch::SHADOW) {
+            // SAFETY: mapped while the channel has a shadow.
+            let put = unsafe { ((c.alias_userd + GP_PUT) as *const u32).read_volatile() };
+            let from = slot.put.load(Ordering::Relaxed);
+            if put < c.entries {
+                let n = if put >= from { put - from } else { put + c.entries - from };
+                forward(c, from, put, n);
+                slot.put.store(put, Ordering::Relaxed);
+                slot.entries_total.fetch_add(u64::from(n), Ordering::Relaxed);
+                slot.lost.fetch_add(u64::from(n), Ordering::Relaxed);
+            }
+            shadow::take_away(c, i, true);
+            c.watch = watch::DIRECT;
+        }
+        settle(i);
+    }
+}
+
 /// Makes a store that is not tapped, behind a fence.
 #[inline]
 fn ring_doorbell(at: u64, value: u32) {

@@ -129,6 +129,18 @@ fn whoever_waits_for_room_in_a_full_ring_sees_the_gpu_take_entries() {
 }
 
 #[test]
+fn an_instruction_that_no_tap_understands_rings_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    for tap in ["trap", "patch"] {
+        // The strict software GPU would not understand it either.
+        let r = record(dir.path(), tap, "exchange", &[("DOORBELL_SOFTGPU", "poll")]);
+        assert_eq!(r.out.status.code(), Some(0), "{tap}: {}", r.text());
+        assert!(r.text().contains("test result: ok. 1 passed"), "{tap}: the program did not run: {}", r.text());
+        assert!(r.summary["trouble"].to_string().contains("could not be decoded"), "{tap}: {}", r.summary["trouble"]);
+    }
+}
+
+#[test]
 fn a_handler_may_ring() {
     succeeds("handler_rings");
 }
@@ -607,5 +619,13 @@ fn full_ring() {
         }
         work.rounds(20);
     }
+    work.say_entries();
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn exchange() {
+    let mut work = Work::with(Site::Exchange);
+    work.rounds(50);
     work.say_entries();
 }

@@ -1,8 +1,8 @@
 //! The one instruction that tells the GPU.
 //!
-//! Two sites, each alone in a function of its own, in the shapes that a tap meets: libcuda's (`mov %ecx,(%rax)`, two bytes,
+//! Three sites, each alone in a function of its own, in the shapes that a tap meets: libcuda's (`mov %ecx,(%rax)`, two bytes,
 //! then `jmp rel32` and a nine-byte nop up to the next 16-byte boundary, 580.159.04), and a store with a 32-bit
-//! displacement, long enough to be replaced by itself.
+//! displacement, long enough to be replaced by itself; and an exchange, which no tap understands.
 
 use std::arch::naked_asm;
 
@@ -14,6 +14,8 @@ pub enum Site {
     Libcuda,
     /// `mov %esi,0x90(%rdi)` with a 32-bit displacement, six bytes.
     Displacement,
+    /// `xchg %esi,0x90(%rdi)`: a load and a store in one. For tests of what a tap does not know.
+    Exchange,
 }
 
 /// Byte offset of the doorbell in a usermode page (class 0xC361 and later +0x90).
@@ -30,6 +32,7 @@ pub unsafe fn ring(site: Site, page: *mut u8, token: u32) {
         match site {
             Site::Libcuda => store_libcuda(page.add(DOORBELL), token),
             Site::Displacement => store_displacement(page, token),
+            Site::Exchange => exchange(page, token),
         }
     }
 }
@@ -62,13 +65,19 @@ unsafe extern "sysv64" fn store_displacement(page: *mut u8, token: u32) {
     )
 }
 
+/// Exchanges `token` (esi) with what is at +0x90 of `page` (rdi).
+#[unsafe(naked)]
+unsafe extern "sysv64" fn exchange(page: *mut u8, token: u32) {
+    naked_asm!("xchg dword ptr [rdi + 0x90], esi", "ret")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn both_sites_store_the_token_at_0x90() {
-        for site in [Site::Libcuda, Site::Displacement] {
+    fn every_site_stores_the_token_at_0x90() {
+        for site in [Site::Libcuda, Site::Displacement, Site::Exchange] {
             let mut page = [0u8; 0x100];
             // SAFETY: 0x90 + 4 bytes lie within the array.
             unsafe { ring(site, page.as_mut_ptr(), 0x0003_0016) };
