@@ -390,9 +390,10 @@ fn locate(c: &mut Channel, slot: usize) {
     c.ring = ring.cpu + (c.gpfifo_va - ring.va);
     c.userd = userd;
     c.watch = watch::DIRECT;
-    // Not once a doorbell page had to be given back: nobody would forward what is written to a shadow.
+    // Only where doorbells are seen, or nobody would forward what is written to a shadow.
     let wanted = record::control().is_some_and(|c| {
         matches!(c.tap, region::tap::AUTO | region::tap::PATCH)
+            && page::any()
             && c.trouble.load(Ordering::Relaxed) & (trouble::UNDECODED | trouble::NO_SECOND_MAPPING) == 0
     });
     if wanted && (ring.video || video) {
@@ -707,6 +708,9 @@ unsafe fn doorbell_page(
         } else {
             record::trouble(trouble::TABLE_FULL);
         }
+    }
+    if !tapped {
+        tap::give_rings_back();
     }
     let body = PageBody { page: p, class, addr: at, len: len as u64, tapped: u32::from(tapped), handle: b.memory };
     record::event(kind::PAGE, 0, sys::tsc(), &body, &[], &[]);

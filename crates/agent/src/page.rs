@@ -71,6 +71,11 @@ pub fn open(p: usize) -> bool {
     addr != 0 && unsafe { crate::real::mprotect(addr as *mut _, len as usize, rw) } == 0
 }
 
+/// True if there is a doorbell page that we tap.
+pub fn any() -> bool {
+    TABLE.iter().any(|p| p.addr.load(Ordering::Relaxed) != 0)
+}
+
 /// True if a page lies in `from..from+len`.
 pub fn overlaps(from: u64, len: u64) -> bool {
     TABLE.iter().any(|p| {
