@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -138,6 +138,16 @@ fn an_instruction_that_no_tap_understands_rings_all_the_same() {
         assert!(r.text().contains("test result: ok. 1 passed"), "{tap}: the program did not run: {}", r.text());
         assert!(r.summary["trouble"].to_string().contains("could not be decoded"), "{tap}: {}", r.summary["trouble"]);
     }
+}
+
+#[test]
+fn a_doorbell_makes_no_system_call() {
+    let dir = tempfile::tempdir().unwrap();
+    // The strict software GPU traps: its signals are system calls.
+    let r = record(dir.path(), "patch", "quiet", &[("DOORBELL_SOFTGPU", "poll")]);
+    assert_eq!(r.out.status.code(), Some(0), "{}", r.text());
+    assert!(r.text().contains("test result: ok. 1 passed"), "the program did not run: {}", r.text());
+    r.whole("quiet");
 }
 
 #[test]
@@ -627,5 +637,54 @@ fn full_ring() {
 fn exchange() {
     let mut work = Work::with(Site::Exchange);
     work.rounds(50);
+    work.say_entries();
+}
+
+/// Whether a system call of this thread goes to SIGSYS instead of the kernel (syscall user dispatch).
+static GATE: AtomicU8 = AtomicU8::new(0);
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn called(_: i32) {
+    // Let this one's return and everything after it pass.
+    GATE.store(0, Ordering::SeqCst);
+    CALLS.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn quiet() {
+    const DISPATCH: i32 = 59; // PR_SET_SYSCALL_USER_DISPATCH, Linux 5.11
+    let mut work = Work::new();
+    work.rounds(40);
+    let mut words = Pushbuffer::new(work.channel.space(), 64).unwrap();
+    words.copy(work.target.va(), work.source.va(), 64).unwrap();
+    let words = words.validate(&work.channel).unwrap();
+    // Once round the ring: what the rounds left in it is given back, and that takes system calls.
+    for n in 0..1200 {
+        work.channel.submit(&words).unwrap();
+        if n % 100 == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    install(libc::SIGSYS, called as *const () as usize, 0);
+    // SAFETY: the gate lives as long as the process; no range is exempt.
+    if unsafe { libc::prctl(DISPATCH, 1u64, 0u64, 0u64, GATE.as_ptr()) } != 0 {
+        println!("skipped: this kernel has no syscall user dispatch");
+        return work.say_entries();
+    }
+    for batch in 0..20 {
+        GATE.store(1, Ordering::SeqCst);
+        let done = (0..100).all(|_| work.channel.submit(&words).is_ok());
+        GATE.store(0, Ordering::SeqCst);
+        assert_eq!(count(&CALLS), 0, "a system call in batch {batch}");
+        assert!(done, "the ring filled up in batch {batch}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The gate works: this one is seen.
+    GATE.store(1, Ordering::SeqCst);
+    // SAFETY: no arguments.
+    unsafe { libc::getppid() };
+    GATE.store(0, Ordering::SeqCst);
+    assert_eq!(count(&CALLS), 1);
     work.say_entries();
 }
