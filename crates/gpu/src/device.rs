@@ -233,8 +233,8 @@ impl Drop for Files {
 }
 
 fn open(driver: &dyn Driver, path: &str) -> Result<RawFd, Error> {
-    let c = CString::new(path).map_err(|e| Error::Open { path: path.into(), source: e.into() })?;
-    driver.open(&c).map_err(|source| Error::Open { path: path.into(), source })
+    let c = CString::new(path).map_err(|e| Error::Open { path: path.into(), cause: e.into() })?;
+    driver.open(&c).map_err(|cause| Error::Open { path: path.into(), cause })
 }
 
 fn register_with_uvm(driver: &dyn Driver, abi: &Abi, fd: RawFd, uuid: [u8; 16]) -> Result<(), Error> {
@@ -271,10 +271,10 @@ fn map_usermode(
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let page = unsafe { driver.mmap(std::ptr::null_mut(), USERMODE_SIZE, prot, libc::MAP_SHARED, fd, 0) };
-        page.map(|page| page.cast()).map_err(|source| Error::Map {
+        page.map(|page| page.cast()).map_err(|cause| Error::Map {
             what: "a usermode page",
             length: USERMODE_SIZE as u64,
-            source,
+            cause,
         })
     };
     match map() {

@@ -9,10 +9,10 @@ use std::time::Duration;
 pub enum Error {
     #[error(transparent)]
     Driver(#[from] RmError),
-    #[error("{path}: {source}")]
-    Open { path: String, source: io::Error },
-    #[error("mmap of {what}, {length:#x} bytes: {source}")]
-    Map { what: &'static str, length: u64, source: io::Error },
+    #[error("{path}: {cause}")]
+    Open { path: String, cause: io::Error },
+    #[error("mmap of {what}, {length:#x} bytes: {cause}")]
+    Map { what: &'static str, length: u64, cause: io::Error },
     #[error("there is no GPU {index}; the driver counts {count}")]
     NoDevice { index: usize, count: usize },
     #[error("GPU {index} is real hardware, which this session may not use; DeviceOptions::allow_real insists")]

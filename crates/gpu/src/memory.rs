@@ -210,7 +210,7 @@ impl Memory {
                     let _ = unsafe { device.driver.munmap(at, length as usize) };
                 }
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
-                Err(source) => return Err(Error::Map { what: "GPU memory", length, source }),
+                Err(cause) => return Err(Error::Map { what: "GPU memory", length, cause }),
             }
             // Somebody else's: the range is given back, and the next one tried.
             space.unreserve(va);

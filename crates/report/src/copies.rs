@@ -2,11 +2,10 @@
 
 use crate::number::bytes;
 use crate::table::{Style, to_stdout};
-use crate::{ReportError, json};
+use crate::{ReportError, json, rows};
 use insight::Recording;
-use insight::rows::{Clock, CopyRow};
-use insight::walk::{At, Filter, Sink, walk};
-use pushbuf::ops::Op;
+use insight::rows::CopyRow;
+use insight::walk::Filter;
 use std::io::{self, Write};
 
 /// Shows copies on standard output.
@@ -73,31 +72,5 @@ pub(crate) fn slot(slot: u32, generation: u32) -> String {
 
 /// Calls `f` with each row that the filter wants.
 pub fn each(r: &Recording, filter: Filter, f: impl FnMut(CopyRow) -> io::Result<()>) -> Result<(), ReportError> {
-    let mut rows = Rows { filter, clock: Clock::of(r), left: filter.limit.unwrap_or(u64::MAX), f, error: None };
-    walk(r, &mut rows)?;
-    rows.error.map_or(Ok(()), |e| Err(e.into()))
-}
-
-struct Rows<F> {
-    filter: Filter,
-    clock: Clock,
-    left: u64,
-    f: F,
-    error: Option<io::Error>,
-}
-
-impl<F: FnMut(CopyRow) -> io::Result<()>> Sink for Rows<F> {
-    fn done(&self) -> bool {
-        self.left == 0 || self.error.is_some()
-    }
-
-    fn op(&mut self, at: &At<'_>, op: &Op) {
-        if self.done() || !self.filter.wants(at.channel) {
-            return;
-        }
-        if let Some(row) = CopyRow::of(at, op, &self.clock) {
-            self.left -= 1;
-            self.error = (self.f)(row).err();
-        }
-    }
+    rows::each(r, filter, CopyRow::of, f)
 }

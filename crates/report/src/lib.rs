@@ -11,6 +11,7 @@ pub mod json;
 pub mod launches;
 pub mod number;
 pub mod objects;
+mod rows;
 pub mod submissions;
 pub mod summary;
 pub mod table;

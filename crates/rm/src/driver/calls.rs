@@ -31,7 +31,7 @@ unsafe fn rm<T: Plain>(
             Ok(()) => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock && busy < BUSY_TRIES => busy += 1,
-            Err(source) => return Err(RmError::Io { operation, subject, source }),
+            Err(cause) => return Err(RmError::Io { operation, subject, cause }),
         }
     }
 }
@@ -53,7 +53,7 @@ pub fn alloc_bytes(
 ) -> Result<u32, RmError> {
     let (operation, subject) = ("RM_ALLOC", Subject::Class(class));
     if class == class::NV01_MEMORY_SYSTEM_OS_DESCRIPTOR {
-        return Err(RmError::Io { operation, subject, source: io::ErrorKind::InvalidInput.into() });
+        return Err(RmError::Io { operation, subject, cause: io::ErrorKind::InvalidInput.into() });
     }
     let address = if params.is_empty() { 0 } else { params.as_mut_ptr() as u64 };
     let mut a = abi::Nvos64 {
@@ -348,7 +348,7 @@ pub unsafe fn uvm_call<T: UvmParams>(
         match unsafe { driver.ioctl(fd, request, (params as *mut T).cast::<c_void>()) } {
             Ok(()) => return check(params.status(), operation, Subject::None),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(source) => return Err(RmError::Io { operation, subject: Subject::None, source }),
+            Err(cause) => return Err(RmError::Io { operation, subject: Subject::None, cause }),
         }
     }
 }

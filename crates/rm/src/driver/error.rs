@@ -39,8 +39,8 @@ pub enum RmError {
     #[error("{operation}{subject}: {} ({status:#x}){}", Name(*.status), Hint(*.status))]
     Status { operation: &'static str, subject: Subject, status: u32 },
     /// The kernel refused the ioctl itself.
-    #[error("{operation}{subject}: {source}")]
-    Io { operation: &'static str, subject: Subject, source: io::Error },
+    #[error("{operation}{subject}: {cause}")]
+    Io { operation: &'static str, subject: Subject, cause: io::Error },
     /// UVM calls carry no size, so they are made only to drivers whose version is known.
     #[error("{operation}: not issued: this driver's version is not known, and UVM calls carry no size to protect them")]
     UvmRefused { operation: &'static str },
