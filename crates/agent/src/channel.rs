@@ -3,9 +3,11 @@
 //! Filled and emptied in the cold zone. The tap reads an entry only under the slot's claim, and the cold zone changes one
 //! only after it has taken the claim too, so a channel cannot vanish under a tap.
 
+use crate::tap::GP_PUT;
 use crate::{lookup, record};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use tape::event::watch;
 use tape::region::SLOTS;
 
 /// What the tap needs of one channel.
@@ -68,6 +70,57 @@ impl Channel {
     };
 }
 
+impl Channel {
+    /// What the program has written since GP_PUT was `from`: GP_PUT now, and how many entries that is. Nothing where the
+    /// ring cannot be seen, or for a GP_PUT that the hardware would not take either.
+    #[inline]
+    pub fn written(&self, from: u32) -> (u32, u32) {
+        let userd = match self.watch {
+            watch::BLIND => return (from, 0),
+            watch::SHADOW => self.alias_userd,
+            _ => self.userd,
+        };
+        // SAFETY: USERD is mapped as long as the channel is followed.
+        let put = unsafe { ((userd + GP_PUT) as *const u32).read_volatile() };
+        if put >= self.entries {
+            return (from, 0);
+        }
+        (put, if put >= from { put - from } else { put + self.entries - from })
+    }
+
+    /// The GPFIFO entry at `index`, which is below `entries`.
+    #[inline]
+    pub fn entry(&self, index: u32) -> Gp {
+        // SAFETY: the ring has that many entries and is mapped as long as the channel is followed and not blind.
+        Gp(unsafe { ((self.ring + 8 * u64::from(index)) as *const u64).read_volatile() })
+    }
+}
+
+/// A GPFIFO entry (class 0xC56F, GP_ENTRY0 and GP_ENTRY1).
+#[derive(Clone, Copy)]
+pub struct Gp(pub u64);
+
+impl Gp {
+    /// Words of the segment, bits 62:42; 0 is a control entry.
+    #[inline]
+    pub fn words(self) -> usize {
+        ((self.0 >> 42) & 0x1f_ffff) as usize
+    }
+
+    /// Address of the segment, bits 39:2, above `base`.
+    #[inline]
+    pub fn address(self, base: u64) -> u64 {
+        base | (self.0 & 0xff_ffff_fffc)
+    }
+
+    /// What a control entry sets the base to: opcode 4 (bits 39:32) is SET_PB_SEGMENT_EXTENDED_BASE (Hopper), operand
+    /// bits 24:8 = address >> 40.
+    #[inline]
+    pub fn base(self) -> Option<u64> {
+        ((self.0 >> 32) & 0xff == 4).then_some(((self.0 >> 8) & 0x1_ffff) << 40)
+    }
+}
+
 struct Table(UnsafeCell<[Channel; SLOTS]>);
 // SAFETY: element i is touched under slot i's claim only.
 unsafe impl Sync for Table {}
@@ -87,10 +140,10 @@ pub unsafe fn get(i: usize) -> Option<&'static mut Channel> {
     Some(unsafe { &mut *(TABLE.0.get() as *mut Channel).add(i) })
 }
 
-/// Guarded USERD pages, for the fault handler: program's page address by slot, 0 if not guarded.
-pub static GUARDS: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
-/// How many are guarded, so that the handler need not look.
-pub static GUARDED: AtomicU32 = AtomicU32::new(0);
+/// USERD pages that are shadows, for the fault handler: the program's page address by slot, 0 if there is none.
+pub static USERDS: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+/// How many there are, so that the handler need not look.
+pub static SHADOWS: AtomicU32 = AtomicU32::new(0);
 
 const HASH: usize = 2048;
 /// Token to slot: open addressing, `token << 32 | slot + 1`; 0 is empty, [`DEAD`] was removed.

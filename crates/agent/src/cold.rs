@@ -127,7 +127,7 @@ pub unsafe fn ioctl(fd: c_int, file: u32, request: c_ulong, arg: *mut c_void) ->
         write_down(tsc, body, arg);
         if ret == 0 && !arg.is_null() {
             match (abi::rm_nr(request), file) {
-                (Some(n), _) => rm_call(fd, n, abi::request_size(request), arg, going.get(..freed).unwrap_or(&[])),
+                (Some(n), _) => rm_call(n, abi::request_size(request), arg, going.get(..freed).unwrap_or(&[])),
                 (None, file::UVM) => uvm_call(request, arg),
                 _ => {}
             }
@@ -239,7 +239,7 @@ fn status_of(n: u32, a: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-unsafe fn rm_call(fd: c_int, n: u32, size: usize, arg: *mut c_void, going: &[u16]) {
+unsafe fn rm_call(n: u32, size: usize, arg: *mut c_void, going: &[u16]) {
     // SAFETY: the request declares this size and the call succeeded.
     let a = unsafe { core::slice::from_raw_parts(arg as *const u8, size) };
     if status_of(n, a).is_none_or(|s| s != 0) {
@@ -279,14 +279,12 @@ unsafe fn rm_call(fd: c_int, n: u32, size: usize, arg: *mut c_void, going: &[u16
             nr::FREE => {
                 let p = &*(arg as *const Nvos00);
                 for &slot in going {
-                    end_channel(slot as usize, true);
+                    end_channel(slot as usize);
                 }
                 let Some(mut s) = STATE.lock() else { return };
                 let (root, old) = (p.root, p.old);
                 s.objects.retain(|o| o.client != root || (o.handle != old && old != root));
                 s.externals.retain(|e| e.client != root || e.memory != old);
-                drop(s);
-                let _ = fd;
             }
             _ => {}
         }
@@ -468,25 +466,14 @@ fn last_put(i: usize) {
         return;
     }
     // SAFETY: we hold the claim.
-    if let (Some(c), Some(slot)) = (unsafe { channel::get(i) }, record::slot(i))
-        && c.watch != watch::BLIND
-    {
-        let userd = if c.watch == watch::SHADOW { c.alias_userd } else { c.userd };
-        // SAFETY: mapped while the channel is followed.
-        let put = unsafe { ((userd + tap::GP_PUT) as *const u32).read_volatile() };
-        let from = slot.put.load(Ordering::Relaxed);
-        if put < c.entries && put != from {
-            let n = if put >= from { put - from } else { put + c.entries - from };
-            slot.put.store(put, Ordering::Relaxed);
-            slot.entries_total.fetch_add(u64::from(n), Ordering::Relaxed);
-            slot.lost.fetch_add(u64::from(n), Ordering::Relaxed);
-        }
+    if let (Some(c), Some(slot)) = (unsafe { channel::get(i) }, record::slot(i)) {
+        tap::unseen(c, slot);
     }
     tap::settle(i);
 }
 
 /// A channel is gone.
-fn end_channel(i: usize, still_mapped: bool) {
+fn end_channel(i: usize) {
     let Some(slot) = record::slot(i) else { return };
     let Some(_one) = CHANNELS.lock() else { return };
     channel::forget_token(i);
@@ -497,7 +484,7 @@ fn end_channel(i: usize, still_mapped: bool) {
     if let Some(c) = unsafe { channel::get(i) } {
         if c.watch == watch::SHADOW {
             let there = lookup::find(c.ring, 8).is_some();
-            shadow::take_away(c, i, still_mapped && there);
+            shadow::take_away(c, i, there);
         }
         *c = Channel::NONE;
         c.watch = watch::BLIND;

@@ -6,7 +6,7 @@
 //! that hits the breakpoint is sent to the stub.
 
 use crate::lock::Cold;
-use crate::{page, record, sys, tap};
+use crate::{page, record, signals, sys, tap};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tape::event::{SiteBody, kind, site_why};
 use tape::region::{self, trouble};
@@ -49,20 +49,13 @@ extern "C" fn on_store(value: u64, address: u64, width: u64) {
         _ => {
             // The site also stores elsewhere (a page that we do not tap): the store as it was meant.
             // SAFETY: the program's own store, to its own memory, at its own width.
-            unsafe {
-                match width {
-                    1 => (address as *mut u8).write_volatile(value as u8),
-                    2 => (address as *mut u16).write_volatile(value as u16),
-                    4 => (address as *mut u32).write_volatile(value as u32),
-                    _ => (address as *mut u64).write_volatile(value),
-                }
-            }
+            unsafe { signals::store(address, value, width as u8) };
         }
     }
 }
 
 /// A store at `rip` has just trapped: rewrites its site if that was not tried before.
-pub fn learn(_c: &Context, access: &Access, rip: u64, code: &[u8], offset: u64) {
+pub fn learn(access: &Access, rip: u64, code: &[u8], offset: u64) {
     if SEEN.iter().any(|s| s.load(Ordering::Acquire) == rip) {
         return;
     }

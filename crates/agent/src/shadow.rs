@@ -9,7 +9,7 @@
 //! submissions, and whenever the ring is nearly full (a stale GP_GET makes it look fuller than it is). A program that has
 //! read GP_GET once keeps the guard for good: slower, and right.
 
-use crate::channel::{Channel, GUARDED, GUARDS};
+use crate::channel::{Channel, SHADOWS, USERDS};
 use crate::tap::{GP_GET, GP_PUT};
 use crate::{record, sys};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -104,31 +104,47 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
     if let Some(s) = record::slot(slot) {
         s.shadow_userd.store((at + bytes) as u64, Ordering::Relaxed);
     }
+    if let Some(u) = USERDS.get(slot) {
+        u.store(c.userd, Ordering::Release);
+        SHADOWS.fetch_add(1, Ordering::AcqRel);
+    }
     c.learning = LEARNING;
-    guard(c, slot);
+    guard(c);
     true
 }
 
-fn guard(c: &mut Channel, slot: usize) {
-    let Some(g) = GUARDS.get(slot).filter(|_| !c.guarded) else { return };
-    g.store(c.userd, Ordering::Release);
-    GUARDED.fetch_add(1, Ordering::AcqRel);
-    c.guarded = true;
-    // SAFETY: the shadow USERD page; accesses to it are answered by the fault handler from now on.
-    unsafe { sys::mprotect(c.userd as usize, PAGE, libc::PROT_NONE) };
+fn guard(c: &mut Channel) {
+    if !c.guarded {
+        c.guarded = true;
+        // SAFETY: the shadow USERD page; accesses to it are answered by the fault handler from now on.
+        unsafe { sys::mprotect(c.userd as usize, PAGE, libc::PROT_NONE) };
+    }
+}
+
+/// Gives a guarded page back to the program. The caller holds the claim.
+pub fn unguard(c: &mut Channel) {
+    if c.guarded {
+        c.guarded = false;
+        // SAFETY: the shadow USERD page.
+        unsafe { sys::mprotect(c.userd as usize, PAGE, libc::PROT_READ | libc::PROT_WRITE) };
+    }
 }
 
 /// Lifts the guard if nothing speaks for it: the ring has room, and the program was not seen to read GP_GET.
-fn relax(c: &mut Channel, slot: usize) {
+fn relax(c: &mut Channel) {
     if !c.reads_get && c.learning == 0 {
-        unguard(c, slot);
+        unguard(c);
     }
 }
 
 /// Puts the real pages back, or forgets them if the program has unmapped that memory. The caller holds the claim.
 pub fn take_away(c: &mut Channel, slot: usize, still_mapped: bool) {
     let (bytes, pages) = (c.ring_bytes, c.ring_bytes / PAGE + 1);
-    unguard(c, slot);
+    unguard(c);
+    if let Some(u) = USERDS.get(slot) {
+        u.store(0, Ordering::Release);
+        SHADOWS.fetch_sub(1, Ordering::AcqRel);
+    }
     // SAFETY: the aside pages are ours since `put_under`; the program's addresses hold our shadow unless it unmapped them.
     unsafe {
         if still_mapped {
@@ -178,67 +194,50 @@ fn refresh(c: &Channel) -> u32 {
 
 /// After a submission up to `put`: keeps GP_GET fresh enough, and guards USERD when the ring is nearly full.
 #[inline]
-pub fn look_for_room(c: &mut Channel, slot: usize, put: u32) {
+pub fn look_for_room(c: &mut Channel, put: u32) {
     if c.learning > 0 {
         c.learning -= 1;
-        relax(c, slot);
+        relax(c);
     }
     // SAFETY: mapped while the channel has a shadow.
     let get = unsafe { ((c.alias_userd + GP_GET) as *const u32).read_volatile() };
     if free_entries(c, put, get) >= NEARLY_FULL {
         return;
     }
-    nearly_full(c, slot, put);
+    nearly_full(c, put);
 }
 
 #[cold]
-fn nearly_full(c: &mut Channel, slot: usize, put: u32) {
+fn nearly_full(c: &mut Channel, put: u32) {
     let get = refresh(c);
     if free_entries(c, put, get) >= NEARLY_FULL {
-        relax(c, slot);
+        relax(c);
     } else {
-        guard(c, slot);
+        guard(c);
     }
 }
 
-fn unguard(c: &mut Channel, slot: usize) {
-    if !c.guarded {
-        return;
-    }
-    c.guarded = false;
-    // SAFETY: the shadow USERD page, given back to the program.
-    unsafe { sys::mprotect(c.userd as usize, PAGE, libc::PROT_READ | libc::PROT_WRITE) };
-    if let Some(g) = GUARDS.get(slot) {
-        g.store(0, Ordering::Release);
-        GUARDED.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// For the fault handler: gives a guarded page back to the program. The caller holds the claim.
-pub fn lift(c: &mut Channel, slot: usize) {
-    unguard(c, slot);
-}
-
-/// For the fault handler: the slot whose guarded USERD page holds `addr`.
-pub fn guarded(addr: u64) -> Option<usize> {
-    if GUARDED.load(Ordering::Acquire) == 0 {
+/// For the fault handler: the slot whose shadow USERD page holds `addr`. Guarded or not: a thread may come here after the
+/// guard that it ran into was lifted.
+pub fn userd_of(addr: u64) -> Option<usize> {
+    if SHADOWS.load(Ordering::Acquire) == 0 {
         return None;
     }
-    GUARDS.iter().position(|g| {
-        let a = g.load(Ordering::Acquire);
+    USERDS.iter().position(|u| {
+        let a = u.load(Ordering::Acquire);
         a != 0 && addr >= a && addr - a < PAGE as u64
     })
 }
 
 /// For the fault handler: answers an access to a guarded page. Brings GP_GET up to date and says where the access can be
-/// made instead; lifts the guard when there is room again. The caller holds the claim of `slot`.
-pub fn answer(c: &mut Channel, slot: usize, addr: u64, load: bool) -> u64 {
+/// made instead; lifts the guard when there is room again. The caller holds the claim.
+pub fn answer(c: &mut Channel, addr: u64, load: bool) -> u64 {
     c.reads_get |= load && addr - c.userd == GP_GET;
     let get = refresh(c);
     // SAFETY: mapped while the channel has a shadow.
     let put = unsafe { ((c.alias_userd + GP_PUT) as *const u32).read_volatile() };
     if free_entries(c, put, get) >= 4 * NEARLY_FULL {
-        relax(c, slot);
+        relax(c);
     }
     c.alias_userd + (addr - c.userd)
 }

@@ -121,7 +121,7 @@ fn fault(c: &mut Context) -> bool {
     if let Some((p, offset)) = page::find(addr) {
         return doorbell(c, p, offset);
     }
-    if let Some(slot) = shadow::guarded(addr) {
+    if let Some(slot) = shadow::userd_of(addr) {
         return userd(c, slot, addr);
     }
     false
@@ -131,7 +131,7 @@ fn code_at(rip: u64) -> [u8; 64] {
     let mut code = [0u8; 64];
     // The page of the instruction is mapped (it was just executed); the next may not be.
     let whole = (4096 - (rip & 4095)) as usize;
-    let n = if whole >= 64 { 64 } else { whole.max(15.min(whole)) };
+    let n = whole.min(64);
     // SAFETY: bytes of the page being executed. Code is readable wherever it can be executed on x86-64 without
     // protection keys.
     unsafe { core::ptr::copy_nonoverlapping(rip as *const u8, code.as_mut_ptr(), n) };
@@ -174,8 +174,8 @@ fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
                 // SAFETY: inside the doorbell page; the store that the program made, at the width it made it.
                 unsafe { store(at, value, access.width) };
             }
-            c.set_rip(rip + u64::from(access.length));
-            patch::learn(c, &access, rip, &code, offset);
+            trap::advance(&access, c);
+            patch::learn(&access, rip, &code, offset);
         }
         Kind::Load => {
             // SAFETY: inside the doorbell page; the load that the program made.
@@ -183,7 +183,7 @@ fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
             if trap::load_into(&access, c, v).is_none() {
                 return give_up(p);
             }
-            c.set_rip(rip + u64::from(access.length));
+            trap::advance(&access, c);
         }
     }
     true
@@ -198,32 +198,28 @@ fn give_up(p: usize) -> bool {
     page::open(p)
 }
 
-/// An access to a USERD page that is guarded because its GPFIFO is nearly full.
+/// An access to the shadow of a USERD page: it is guarded, or was when the access was made.
 fn userd(c: &mut Context, slot: usize, addr: u64) -> bool {
     if !channel::claim(slot) {
         return false;
     }
-    // The guard may have been lifted while we waited: then the access simply goes again.
-    let mut done = true;
-    if shadow::guarded(addr) == Some(slot)
-        // SAFETY: we hold the claim.
-        && let Some(ch) = unsafe { channel::get(slot) }
-    {
-        let rip = c.rip();
-        let access = trap::decode(&code_at(rip));
+    // The guard may have been lifted before we came here: then the access simply goes again.
+    // SAFETY: we hold the claim.
+    if let Some(ch) = unsafe { channel::get(slot) }.filter(|ch| ch.guarded && shadow::userd_of(addr) == Some(slot)) {
+        let access = trap::decode(&code_at(c.rip()));
         let load = access.as_ref().is_some_and(|a| a.kind == Kind::Load);
-        let at = shadow::answer(ch, slot, addr, load);
-        done = match access {
+        let at = shadow::answer(ch, addr, load);
+        let done = match access {
             Some(a) if load => {
                 // SAFETY: the second mapping of the same page, at the same offset.
                 let v = unsafe { self::load(at, a.width) };
-                trap::load_into(&a, c, v).map(|()| c.set_rip(rip + u64::from(a.length))).is_some()
+                trap::load_into(&a, c, v).map(|()| trap::advance(&a, c)).is_some()
             }
             Some(a) => match trap::store_value(&a, c) {
                 Some(v) => {
                     // SAFETY: as above.
                     unsafe { store(at, v, a.width) };
-                    c.set_rip(rip + u64::from(a.length));
+                    trap::advance(&a, c);
                     true
                 }
                 None => false,
@@ -232,15 +228,18 @@ fn userd(c: &mut Context, slot: usize, addr: u64) -> bool {
         };
         if !done {
             // Let the instruction run on the page itself, with GP_GET as fresh as it just became.
-            shadow::lift(ch, slot);
-            done = true;
+            shadow::unguard(ch);
         }
     }
     tap::settle(slot);
-    done
+    true
 }
 
-unsafe fn store(at: u64, value: u64, width: u8) {
+/// Stores the low `width` bytes of `value`.
+///
+/// # Safety
+/// `at` may be written.
+pub unsafe fn store(at: u64, value: u64, width: u8) {
     // SAFETY: the caller's.
     unsafe {
         match width {

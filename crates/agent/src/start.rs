@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char};
 /// What the recorder puts into the environment; taken out again before the program sees it.
 const REGION: &[u8] = b"DOORBELL_REGION=";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// Marks our own part of LD_PRELOAD: everything up to and with this separator-free word is ours.
+/// What LD_PRELOAD was before the recorder put us in front.
 const WAS: &[u8] = b"DOORBELL_PRELOAD_WAS=";
 
 unsafe extern "C" {
@@ -33,7 +33,8 @@ extern "C" fn start() {
     }
     let Some(region) = region else { return };
     // The value of an environment entry is NUL-terminated where it ends.
-    let attached = record::attach(region.as_ptr().cast());
+    // Not attached: nothing is recorded, and the environment is put right all the same.
+    let _ = record::attach(region.as_ptr().cast());
     // Children and what the program prints of its environment are as without us.
     // SAFETY: as above; entries are moved within the array, and LD_PRELOAD is shortened in place.
     unsafe {
@@ -56,7 +57,6 @@ extern "C" fn start() {
         }
         *to = core::ptr::null_mut();
     }
-    let _ = attached;
 }
 
 extern "C" fn finish() {

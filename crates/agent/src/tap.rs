@@ -101,21 +101,23 @@ pub fn give_rings_back() {
         }
         // SAFETY: we hold the claim.
         if let Some(c) = unsafe { channel::get(i) }.filter(|c| c.watch == watch::SHADOW) {
-            // SAFETY: mapped while the channel has a shadow.
-            let put = unsafe { ((c.alias_userd + GP_PUT) as *const u32).read_volatile() };
             let from = slot.put.load(Ordering::Relaxed);
-            if put < c.entries {
-                let n = if put >= from { put - from } else { put + c.entries - from };
-                forward(c, from, put, n);
-                slot.put.store(put, Ordering::Relaxed);
-                slot.entries_total.fetch_add(u64::from(n), Ordering::Relaxed);
-                slot.lost.fetch_add(u64::from(n), Ordering::Relaxed);
-            }
+            let (put, n) = unseen(c, slot);
+            forward(c, from, put, n);
             shadow::take_away(c, i, true);
             c.watch = watch::DIRECT;
         }
         settle(i);
     }
+}
+
+/// Takes entries into account that were written and not recorded: GP_PUT now, and how many. The caller holds the claim.
+pub fn unseen(c: &Channel, slot: &Slot) -> (u32, u32) {
+    let (put, n) = c.written(slot.put.load(Ordering::Relaxed));
+    slot.put.store(put, Ordering::Relaxed);
+    slot.entries_total.fetch_add(u64::from(n), Ordering::Relaxed);
+    slot.lost.fetch_add(u64::from(n), Ordering::Relaxed);
+    (put, n)
 }
 
 /// Makes a store that is not tapped, behind a fence.
@@ -144,7 +146,6 @@ struct Later {
     body: EntryBody,
     from: *const u8,
     words: usize,
-    flags: u16,
     tsc: u64,
 }
 
@@ -165,8 +166,7 @@ impl Later {
                 let more = if done + n < self.words { entry_flags::MORE } else { 0 };
                 self.body.words = n as u32;
                 // The words must be there before it is known whether they came in time, so the flag is set behind them.
-                let Some(to) = record::entry(w, self.flags | entry_flags::CONTINUED | more, self.tsc, &self.body)
-                else {
+                let Some(to) = record::entry(w, entry_flags::CONTINUED | more, self.tsc, &self.body) else {
                     break;
                 };
                 // SAFETY: the segment is mapped and this long; `to` has room for n words.
@@ -197,17 +197,7 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u
     if flags & ring_flags::TRAPPED != 0 {
         slot.trapped_total.store(slot.trapped_total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
-    let mut put = from;
-    if c.watch != watch::BLIND {
-        let userd = if c.watch == watch::SHADOW { c.alias_userd } else { c.userd };
-        // SAFETY: USERD is mapped as long as the channel is followed.
-        put = unsafe { ((userd + GP_PUT) as *const u32).read_volatile() };
-        if put >= c.entries {
-            // Not a value the hardware would take either; leave it to the hardware.
-            put = from;
-        }
-    }
-    let n = if put >= from { put - from } else { put + c.entries - from };
+    let (put, n) = c.written(from);
     let first = slot.entries_total.load(Ordering::Relaxed);
     ask_for_words(c, from, n);
     if c.watch == watch::SHADOW {
@@ -243,7 +233,7 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u
         slot.lost.fetch_add(lost, Ordering::Relaxed);
     }
     if c.watch == watch::SHADOW {
-        shadow::look_for_room(c, i, put);
+        shadow::look_for_room(c, put);
     }
     slot.put.store(put, Ordering::Relaxed);
     slot.entries_total.store(first + n as u64, Ordering::Relaxed);
@@ -253,22 +243,21 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u
 /// If this entry's segment is large: puts the entry without its words on the ring and says where they are.
 #[inline]
 fn large(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u64) -> Option<Later> {
-    // SAFETY: index < entries, and the ring is mapped while the channel is followed.
-    let gp = unsafe { ((c.ring + 8 * index as u64) as *const u64).read_volatile() };
-    let words = ((gp >> 42) & 0x1f_ffff) as usize;
+    let gp = c.entry(index);
+    let words = gp.words();
     if words <= LARGE {
         return None;
     }
-    let va = c.base | (gp & 0xff_ffff_fffc);
+    let va = gp.address(c.base);
     let range = locate(c, va, words as u64 * 4).filter(|r| !r.video)?;
     let pieces = words.div_ceil(CHUNK);
     if !w.fits(words * 4 + (pieces + 1) * 64) {
         return None;
     }
-    let body = EntryBody { gp, seq, slot: i as u32, index, words: 0, lack: lack::NONE };
+    let body = EntryBody { gp: gp.0, seq, slot: i as u32, index, words: 0, lack: lack::NONE };
     record::entry(w, entry_flags::MORE, tsc, &body)?;
     let from = (range.cpu + (va - range.va)) as *const u8;
-    Some(Later { body, from, words, flags: 0, tsc })
+    Some(Later { body, from, words, tsc })
 }
 
 #[inline]
@@ -289,11 +278,10 @@ fn ask_for_words(c: &mut Channel, from: u32, n: u32) {
     let mut at = from;
     let mut left = AHEAD;
     for _ in 0..n.min(4) {
-        // SAFETY: at < entries, and the ring is mapped while the channel is followed.
-        let gp = unsafe { ((c.ring + 8 * at as u64) as *const u64).read_volatile() };
+        let gp = c.entry(at);
         at = next(at, c.entries);
-        let words = ((gp >> 42) & 0x1f_ffff) as usize;
-        let va = c.base | (gp & 0xff_ffff_fffc);
+        let words = gp.words();
+        let va = gp.address(c.base);
         if words == 0 || words > left {
             continue;
         }
@@ -314,11 +302,8 @@ fn ask_for_words(c: &mut Channel, from: u32, n: u32) {
 fn forward(c: &Channel, from: u32, put: u32, n: u32) {
     let mut at = from;
     for _ in 0..n {
-        // SAFETY: both rings have `entries` entries and stay mapped while the channel is followed; at < entries.
-        unsafe {
-            let gp = ((c.ring + 8 * at as u64) as *const u64).read_volatile();
-            ((c.real_ring + 8 * at as u64) as *mut u64).write_volatile(gp);
-        }
+        // SAFETY: the real ring has as many entries and stays mapped while the channel has a shadow; at < entries.
+        unsafe { ((c.real_ring + 8 * at as u64) as *mut u64).write_volatile(c.entry(at).0) };
         at = next(at, c.entries);
     }
     // ORDERING: entries before GP_PUT: the real ring is write-combined and drains in any order without a fence.
@@ -334,19 +319,14 @@ fn forward(c: &Channel, from: u32, put: u32, n: u32) {
 /// Puts one entry and its words on the ring. False if it was lost.
 #[inline]
 fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u64) -> bool {
-    // SAFETY: index < entries, and the ring is mapped while the channel is followed.
-    let gp = unsafe { ((c.ring + 8 * index as u64) as *const u64).read_volatile() };
-    let mut body = EntryBody { gp, seq, slot: i as u32, index, words: 0, lack: lack::NONE };
-    // GP_ENTRY1_LENGTH, bits 62:42 of the entry, in words; 0 is a control entry (class 0xC56F).
-    let words = ((gp >> 42) & 0x1f_ffff) as usize;
+    let gp = c.entry(index);
+    let mut body = EntryBody { gp: gp.0, seq, slot: i as u32, index, words: 0, lack: lack::NONE };
+    let words = gp.words();
     if words == 0 {
-        // Opcode in 39:32; 4 is SET_PB_SEGMENT_EXTENDED_BASE (Hopper), operand bits 24:8 = address >> 40.
-        if (gp >> 32) & 0xff == 4 {
-            c.base = ((gp >> 8) & 0x1_ffff) << 40;
-        }
+        c.base = gp.base().unwrap_or(c.base);
         return record::entry(w, 0, tsc, &body).is_some();
     }
-    let va = c.base | (gp & 0xff_ffff_fffc);
+    let va = gp.address(c.base);
     let Some(range) = locate(c, va, words as u64 * 4) else {
         body.lack = lack::UNMAPPED;
         return record::entry(w, 0, tsc, &body).is_some();
@@ -366,7 +346,7 @@ fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
             return false;
         };
         // SAFETY: `range` is mapped and holds the whole segment; `to` has room for n words.
-        unsafe { copy((from + 4 * done as u64) as *const u8, to, n * 4) };
+        unsafe { core::ptr::copy_nonoverlapping((from + 4 * done as u64) as *const u8, to, n * 4) };
         done += n;
         if !more {
             return true;
@@ -385,15 +365,4 @@ fn locate(c: &mut Channel, va: u64, len: u64) -> Option<lookup::Range> {
     c.last = r;
     c.last_generation = generation;
     Some(r)
-}
-
-/// Copies a pushbuffer segment. Streaming loads where the alignment allows: they are ordinary loads on cached memory and
-/// a whole line at a time on write-combined memory, which is what some drivers use for pushbuffers.
-///
-/// # Safety
-/// As `copy_nonoverlapping`.
-#[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's.
-    unsafe { core::ptr::copy_nonoverlapping(from, to, len) }
 }

@@ -311,13 +311,13 @@ fn check(kind: Kind, subch: u8, address: u16, count: usize) -> Result<(), Error>
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::decode::{Decoder, Item};
     use proptest::prelude::*;
 
     /// The 64 MiB copy to the GPU as the CUDA driver writes it.
-    const COPY: [u32; 15] = [
+    pub(crate) const COPY: [u32; 15] = [
         0x2004_8100,
         0x2,
         0x0440_0000,

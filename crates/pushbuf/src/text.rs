@@ -170,23 +170,7 @@ mod tests {
     /// 15 words, seen on an H100 with CUDA 13.0.
     #[test]
     fn a_64_mib_copy() {
-        let words = [
-            0x2004_8100,
-            0x2,
-            0x0440_0000,
-            0x7fff,
-            0x2000_0000,
-            0x2001_8106,
-            0x0400_0000,
-            0x2001_80c0,
-            0x182,
-            0x2003_8090,
-            0x2,
-            0x60_0010,
-            0x17,
-            0x2001_80c0,
-            0x14,
-        ];
+        let words = crate::encode::tests::COPY;
         let mut d = Decoder::new(0xc86f);
         d.bind(4, 0xc8b5);
         let expected = "\
