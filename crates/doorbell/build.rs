@@ -5,7 +5,7 @@
 //! called once more, into a target directory of its own.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Package, file.
@@ -13,7 +13,8 @@ const LIBRARIES: [(&str, &str); 2] = [("agent", "libdoorbell_agent.so"), ("softg
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Asked for when it runs: a checkout may have moved, target folder and all, since this program was compiled.
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
     for c in ["agent", "softgpu", "tape", "rm", "trap", "pushbuf"] {
         println!("cargo::rerun-if-changed={}", root.join("crates").join(c).join("src").display());
         println!("cargo::rerun-if-changed={}", root.join("crates").join(c).join("Cargo.toml").display());
