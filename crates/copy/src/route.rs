@@ -1,0 +1,40 @@
+//! The two traits of a way to move bytes.
+
+use crate::error::Error;
+use std::time::Duration;
+
+/// A way between two memories, opened: its buffers are allocated and its channel exists.
+pub trait Route {
+    /// As it was asked for: `host->ce0->gpu0`.
+    fn name(&self) -> &str;
+
+    /// The largest transfer that its buffers hold, bytes.
+    fn capacity(&self) -> u64;
+
+    /// Readies a transfer of `bytes` from the start of the source to the start of the destination.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where this way cannot move that many bytes, with the reason.
+    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error>;
+
+    /// Writes `data` to the start of the source, untimed and by a way that is not this one where there is another.
+    fn fill(&mut self, data: &[u8]) -> Result<(), Error>;
+
+    /// Reads the start of the destination back into `into`, untimed and by a way that is not this one where there is another.
+    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error>;
+}
+
+/// One transfer that is ready to go, as often as one likes.
+pub trait Transfer {
+    /// Hands it to whoever executes it. For ways that are the CPU's own (stores through BAR1) all the work is here.
+    fn submit(&mut self) -> Result<(), Error>;
+
+    /// True when the last submitted transfer's bytes are all there.
+    fn poll(&mut self) -> Result<bool, Error>;
+
+    /// Spins until the last submitted transfer's bytes are all there.
+    ///
+    /// # Errors
+    /// [`Error::Late`] after `timeout`; the transfer may still be under way.
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error>;
+}

@@ -1,0 +1,1 @@
+//! Experiments: what to run in, samples out. Knows no route from another.
