@@ -136,24 +136,6 @@ pub unsafe fn ioctl(fd: c_int, file: u32, request: c_ulong, arg: *mut c_void) ->
     ret
 }
 
-/// Sizes of allocation parameters where the caller may leave them 0 and the driver knows them by class.
-fn params_size(class: u32, declared: u32) -> u32 {
-    if declared != 0 {
-        return declared;
-    }
-    match class {
-        0x0 | 0x1 | 0x41 => 4,
-        0x80 => 56,
-        0x2080 => 4,
-        0x90f1 => 48,
-        0x40 | 0x3e => 128,
-        abi::CLASS_CHANNEL_GROUP => 32,
-        c if abi::is_channel_class(c) => 168,
-        0xc661 | 0xc761 => 2,
-        _ => 0,
-    }
-}
-
 unsafe fn write_down(tsc: u64, mut body: IoctlBody, arg: *mut c_void) {
     let mut flags = 0;
     let mut short = [0u8; 84];
@@ -170,12 +152,12 @@ unsafe fn write_down(tsc: u64, mut body: IoctlBody, arg: *mut c_void) {
                     (nr::ALLOC, 32) => {
                         // SAFETY: the size says that it is an NVOS21.
                         let p = unsafe { &*(arg as *const Nvos21) };
-                        (p.params, params_size(p.class, p.params_size))
+                        (p.params, abi::alloc_params_size(p.class, p.params_size))
                     }
                     (nr::ALLOC, 48) => {
                         // SAFETY: the size says that it is an NVOS64.
                         let p = unsafe { &*(arg as *const Nvos64) };
-                        (p.params, params_size(p.class, p.params_size))
+                        (p.params, abi::alloc_params_size(p.class, p.params_size))
                     }
                     (nr::CONTROL, 32) => {
                         // SAFETY: the size says that it is an NVOS54.
@@ -198,30 +180,14 @@ unsafe fn write_down(tsc: u64, mut body: IoctlBody, arg: *mut c_void) {
                 a = &short;
                 flags |= ioctl_flags::UVM_MAP_SHORT;
             }
-            None if body.file == file::UVM => a = view(arg as u64, uvm_size(body.request)),
+            // Of a semaphore pool only where it lies: the rest is attributes.
+            None if body.file == file::UVM => a = view(arg as u64, uvm::size(body.request).min(64)),
             None => {}
         }
     }
     body.arg = a.len() as u32;
     body.nested = b.len() as u32;
     record::event(kind::IOCTL, flags, tsc, &body, a, b);
-}
-
-/// Bytes of the UVM calls that are kept (their ioctl numbers carry no size).
-fn uvm_size(request: u64) -> usize {
-    match request {
-        uvm::INITIALIZE => 16,
-        uvm::REGISTER_GPU_VASPACE => 32,
-        uvm::REGISTER_CHANNEL => 56,
-        uvm::UNREGISTER_CHANNEL => 28,
-        uvm::FREE => 24,
-        uvm::REGISTER_GPU => 40,
-        uvm::UNREGISTER_GPU => 20,
-        uvm::UNMAP_EXTERNAL => 40,
-        uvm::CREATE_EXTERNAL_RANGE => 24,
-        uvm::MM_INITIALIZE => 8,
-        _ => 0,
-    }
 }
 
 /// `.status` of an RM call, if it is one whose status we know to find.

@@ -9,6 +9,8 @@ use crate::doorbell::{self, Site};
 use crate::error::Error;
 use crate::memory::{AddressSpace, Memory, Place};
 use crate::pushbuffer::{Pushbuffer, Segment, Validated};
+use crate::ring::{RING_STRIDE, Ring, USERD_OFFSET};
+use crate::tracker::{Ticket, Tracker};
 use crate::validate::Rules;
 use pushbuf::encode::Words;
 use pushbuf::gpfifo::{Control, Entry, Opcode};
@@ -17,8 +19,9 @@ use pushbuf::userd;
 use rm::abi::{ChannelAlloc, ChannelAllocFull, ChannelGroupAlloc, ContextShareAlloc, CopyAlloc, channel_flags, uvm};
 use rm::class::{self, engine};
 use rm::driver;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// What executes the methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,28 +32,47 @@ pub enum Engine {
     Graphics,
 }
 
-/// How a channel is made. The default is what CUDA does.
+/// Whose channel group a graphics channel joins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Group {
+    /// One of its own: it shares the engine with CUDA by time slices.
+    #[default]
+    Own,
+    /// CUDA's, beside its kernels, without a change of context. Needs [`crate::Entry::CudasClient`]; a fault takes CUDA along.
+    Cudas,
+}
+
+/// How a channel is made, and where what it needs lies. The default is what CUDA does.
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelOptions {
     /// GPFIFO entries: a power of two from 8 to 1024.
     pub entries: u32,
-    /// Where GPFIFO and USERD lie.
-    pub ring: Place,
+    pub gpfifo: Place,
+    pub userd: Place,
+    /// The words of prepared transfers.
+    pub pushbuffer: Place,
+    /// The semaphore that prepared transfers release: polled by the CPU.
+    pub tracker: Place,
+    pub group: Group,
     pub bar: Bar,
     pub site: Site,
 }
 
 impl Default for ChannelOptions {
     fn default() -> Self {
-        ChannelOptions { entries: 1024, ring: Place::Video, bar: Bar::default(), site: Site::default() }
+        ChannelOptions {
+            entries: 1024,
+            gpfifo: Place::Video,
+            userd: Place::Video,
+            pushbuffer: Place::Host,
+            tracker: Place::Host,
+            group: Group::default(),
+            bar: Bar::default(),
+            site: Site::default(),
+        }
     }
 }
 
-/// Bytes between rings: 1024 entries, then a page with USERD.
-const RING_STRIDE: u64 = 0x3000;
-const USERD_OFFSET: u64 = 0x2000;
-const BLOCK: u64 = 2 << 20;
-const RINGS: usize = (BLOCK / RING_STRIDE) as usize;
 /// GPU addresses for the context buffers of a graphics channel, well above the memory.
 const CONTEXTS: u64 = 0x40_0000_0000;
 const CONTEXT_WINDOW: u64 = 64 << 20;
@@ -61,55 +83,10 @@ const MARKER_WORDS: u32 = 6;
 const MARKER_STRIDE: u64 = 64;
 /// In the channel's own page: error notifier @0, marker semaphore, marker segments.
 const MARKER_SEMAPHORE: u64 = 0x100;
+const TRACKER_SEMAPHORE: u64 = 0x140;
 const MARKER_SEGMENTS: u64 = 0x200;
-
-/// 2 MiB of video or host memory that holds the rings of many channels; it lives as long as one of them.
-#[derive(Debug)]
-pub(crate) struct RingBlock {
-    place: Place,
-    memory: Weak<Memory>,
-    used: Vec<bool>,
-}
-
-/// A ring's place in its block.
-#[derive(Debug)]
-struct Ring {
-    memory: Arc<Memory>,
-    index: usize,
-}
-
-impl Ring {
-    fn take(space: &Arc<AddressSpace>, place: Place) -> Result<Ring, Error> {
-        let mut blocks = space.rings();
-        blocks.retain(|block| block.memory.strong_count() > 0);
-        if let Some(block) = blocks.iter_mut().find(|block| block.place == place)
-            && let Some(memory) = block.memory.upgrade()
-        {
-            let index = block.used.iter().position(|used| !used).ok_or(Error::TooManyChannels(RINGS))?;
-            block.used[index] = true;
-            return Ok(Ring { memory, index });
-        }
-        let memory = space.alloc_own(place, BLOCK)?;
-        let mut used = vec![false; RINGS];
-        used[0] = true;
-        blocks.push(RingBlock { place, memory: Arc::downgrade(&memory), used });
-        Ok(Ring { memory, index: 0 })
-    }
-
-    fn offset(&self) -> u64 {
-        self.index as u64 * RING_STRIDE
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        let mut blocks = self.memory.space().rings();
-        let ours = |block: &&mut RingBlock| block.memory.as_ptr() == Arc::as_ptr(&self.memory);
-        if let Some(block) = blocks.iter_mut().find(ours) {
-            block.used[self.index] = false;
-        }
-    }
-}
+/// What channels are told apart by.
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 /// RM objects of a channel, freed last made first.
 #[derive(Debug)]
@@ -143,14 +120,54 @@ impl Drop for Objects {
 
 /// A reserved range of addresses without memory.
 #[derive(Debug)]
-struct Window {
+struct Contexts {
     space: Arc<AddressSpace>,
     at: u64,
 }
 
-impl Drop for Window {
+impl Contexts {
+    /// Taken from the CPU too: CUDA asks the kernel's memory map which addresses are free.
+    fn reserve(space: &Arc<AddressSpace>) -> Result<Contexts, Error> {
+        let mut above = CONTEXTS;
+        loop {
+            let at = space.reserve(CONTEXT_WINDOW, above)?;
+            let range = Contexts { space: space.clone(), at };
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+            // SAFETY: NOREPLACE: nothing that is mapped already is touched.
+            let got = unsafe { libc::mmap(at as *mut _, CONTEXT_WINDOW as usize, libc::PROT_NONE, flags, -1, 0) };
+            if got as u64 == at {
+                return Ok(range);
+            }
+            if got != libc::MAP_FAILED {
+                // SAFETY: the mapping that was just made, elsewhere.
+                unsafe { libc::munmap(got, CONTEXT_WINDOW as usize) };
+            }
+            above = at + CONTEXT_WINDOW;
+            std::mem::forget(range);
+            space.unreserve(at);
+        }
+    }
+}
+
+impl Drop for Contexts {
     fn drop(&mut self) {
+        // SAFETY: our own reservation, with nothing in it.
+        unsafe { libc::munmap(self.at as *mut _, CONTEXT_WINDOW as usize) };
         self.space.unreserve(self.at);
+    }
+}
+
+/// Segments of prepared transfers that were dropped while the channel might still read them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Grave(Arc<Mutex<Vec<(Arc<Memory>, Ticket)>>>);
+
+impl Grave {
+    pub fn put(&self, memory: Arc<Memory>, last: Ticket) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((memory, last));
+    }
+
+    fn bury(&self, tracker: &Tracker) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, last)| !tracker.done(*last));
     }
 }
 
@@ -161,8 +178,18 @@ pub struct Channel {
     objects: Objects,
     in_flight: Vec<Option<Arc<Segment>>>,
     ring: Ring,
+    /// Where USERD lies, if not in the ring's own memory.
+    userd: Option<Ring>,
     page: Arc<Memory>,
-    _window: Option<Window>,
+    _contexts: Option<Contexts>,
+    tracker: Arc<Tracker>,
+    grave: Grave,
+    id: u64,
+    gpfifo_at: *const AtomicU64,
+    put_at: *const AtomicU32,
+    /// GP_PUT in host memory may overtake what is posted to the GPU.
+    read_back: bool,
+    pushbuffers: Place,
     space: Arc<AddressSpace>,
     engine: Engine,
     handle: u32,
@@ -177,35 +204,60 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel of its own group, as CUDA makes them.
+    /// # Errors
+    /// What the driver refuses, by name; [`Error::Group`] where CUDA's group cannot be joined.
     pub fn new(space: &Arc<AddressSpace>, engine: Engine, options: ChannelOptions) -> Result<Channel, Error> {
         if !(8..=1024).contains(&options.entries) || !options.entries.is_power_of_two() {
             return Err(Error::Entries(options.entries));
         }
         let device = space.device().clone();
-        let ring = Ring::take(space, options.ring)?;
+        if device.forked() {
+            return Err(Error::Forked);
+        }
+        let ring = Ring::take(space, options.gpfifo)?;
+        let userd = if options.userd == options.gpfifo { None } else { Some(Ring::take(space, options.userd)?) };
         let page = space.alloc_own(Place::Host, 0x1000)?;
-        for word in 0..u64::from(RING_STRIDE as u32) / 8 {
-            ring.memory.word64(ring.offset() + 8 * word).store(0, Ordering::Relaxed);
+        let tracker = match options.tracker {
+            Place::Host => Tracker::new(page.clone(), TRACKER_SEMAPHORE),
+            Place::Video => Tracker::new(space.alloc_own(Place::Video, 0x1000)?, 0),
+        };
+        for part in std::iter::once(&ring).chain(&userd) {
+            for word in 0..RING_STRIDE / 8 {
+                part.memory.word64(part.offset() + 8 * word).store(0, Ordering::Relaxed);
+            }
         }
         let engine_type = match engine {
             Engine::Graphics => engine::GRAPHICS,
             Engine::Copy(n) => engine::copy(n).ok_or(Error::NoClass(class::HOPPER_DMA_COPY_A))?,
         };
         let mut objects = Objects { device: device.clone(), made: Vec::new() };
-        let mut group = ChannelGroupAlloc { va_space: space.handle, engine_type, ..Default::default() };
-        let group = objects.alloc(device.device, class::KEPLER_CHANNEL_GROUP_A, &mut group)?;
+        let joined = match (options.group, engine) {
+            (Group::Own, _) => None,
+            (Group::Cudas, Engine::Graphics) => Some(space.cudas_group()?),
+            (Group::Cudas, Engine::Copy(_)) => return Err(Error::Group("copy channels have groups of their own")),
+        };
+        // Graphics channels name their VA space in the context share, as CUDA's do.
+        let va_space = if engine == Engine::Graphics { 0 } else { space.handle };
+        let group = match joined {
+            Some(cudas) => cudas.group,
+            None => {
+                let mut group = ChannelGroupAlloc { va_space, engine_type, ..Default::default() };
+                objects.alloc(device.device, class::KEPLER_CHANNEL_GROUP_A, &mut group)?
+            }
+        };
         // Runqueue 1 for graphics: a channel on runqueue 0 beside CUDA's first has been seen to make it miss a doorbell.
         let deny = channel_flags::DENY_PHYSICAL_MODE_CE | channel_flags::DENY_AUTH_LEVEL_PRIV;
-        let (share, flags) = match engine {
-            Engine::Graphics => {
+        let (share, flags) = match (engine, joined) {
+            (Engine::Copy(_), _) => (0, deny),
+            (Engine::Graphics, Some(cudas)) => (cudas.share, deny | channel_flags::RUNQUEUE_ONE),
+            (Engine::Graphics, None) => {
                 let mut share =
                     ContextShareAlloc { va_space: space.handle, flags: ContextShareAlloc::ASYNC, subcontext: 0 };
                 let share = objects.alloc(group, class::FERMI_CONTEXT_SHARE_A, &mut share)?;
                 (share, deny | channel_flags::RUNQUEUE_ONE)
             }
-            Engine::Copy(_) => (0, deny),
         };
+        let userd_ring = userd.as_ref().unwrap_or(&ring);
         let mut client = ChannelAlloc {
             error_object: page.handle(),
             gpfifo: ring.memory.va() + ring.offset(),
@@ -215,8 +267,8 @@ impl Channel {
             engine_type,
             ..Default::default()
         };
-        client.userd_memory[0] = ring.memory.handle();
-        client.userd_offset[0] = ring.offset() + USERD_OFFSET;
+        client.userd_memory[0] = userd_ring.memory.handle();
+        client.userd_offset[0] = userd_ring.offset() + USERD_OFFSET;
         let mut params = ChannelAllocFull { client, ..Default::default() };
         let handle = objects.alloc(group, class::HOPPER_CHANNEL_GPFIFO_A, &mut params)?;
         match engine {
@@ -226,17 +278,23 @@ impl Channel {
             }
         };
         let token = driver::work_submit_token(&*device.driver, device.ctl, device.client, handle)?;
-        let window = match engine {
-            Engine::Graphics => Some(Window { space: space.clone(), at: space.reserve(CONTEXT_WINDOW, CONTEXTS)? }),
-            Engine::Copy(_) => None,
+        let contexts = match (engine, joined) {
+            (Engine::Graphics, None) => Some(Contexts::reserve(space)?),
+            _ => None,
+        };
+        // In CUDA's group the context buffers are the group's, where CUDA has put them.
+        let (base, length) = match (&contexts, joined) {
+            (Some(contexts), _) => (contexts.at, CONTEXT_WINDOW),
+            (None, Some(cudas)) => cudas.contexts,
+            (None, None) => (0, 0),
         };
         let mut register = uvm::RegisterChannel {
             uuid: device.uuid,
             ctl_fd: device.ctl,
             client: device.client,
             channel: handle,
-            base: window.as_ref().map_or(0, |w| w.at),
-            length: if window.is_some() { CONTEXT_WINDOW } else { 0 },
+            base,
+            length,
             ..Default::default()
         };
         // SAFETY: the struct is the request's.
@@ -244,12 +302,28 @@ impl Channel {
             driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::REGISTER_CHANNEL, &mut register)?;
         }
         driver::schedule_group(&*device.driver, &device.abi, device.ctl, device.client, group)?;
+        let gpfifo_at = (ring.memory.va() + ring.offset()) as *const AtomicU64;
+        let put_at =
+            (userd_ring.memory.va() + userd_ring.offset() + USERD_OFFSET + userd::GP_PUT as u64) as *const AtomicU32;
+        let tracker = Arc::new(tracker);
+        if let Some(pins) = &space.pins {
+            pins.watched.track(&tracker);
+        }
+        let posted = [options.gpfifo, options.pushbuffer].contains(&Place::Video);
         let mut channel = Channel {
             objects,
             in_flight: vec![None; options.entries as usize],
             ring,
+            userd,
             page,
-            _window: window,
+            _contexts: contexts,
+            tracker,
+            grave: Grave::default(),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            gpfifo_at,
+            put_at,
+            read_back: posted && options.userd == Place::Host,
+            pushbuffers: options.pushbuffer,
             space: space.clone(),
             engine,
             handle,
@@ -326,6 +400,9 @@ impl Channel {
 
     /// Several, with one doorbell.
     pub fn submit_all(&mut self, pushbuffers: &[&Validated]) -> Result<(), Error> {
+        if self.space.device().forked() {
+            return Err(Error::Forked);
+        }
         for pushbuffer in pushbuffers {
             pushbuffer.check(self)?;
         }
@@ -341,10 +418,8 @@ impl Channel {
             }
         }
         for pushbuffer in pushbuffers {
-            self.push(pushbuffer.entry(), Some(pushbuffer.segment()));
-            if self.sequence % u64::from(self.quarter()) == u64::from(self.quarter()) - 1 {
-                self.mark();
-            }
+            self.push(pushbuffer.entry().encode(), Some(pushbuffer.segment()));
+            self.mark_quarter();
         }
         self.ring();
         Ok(())
@@ -352,6 +427,9 @@ impl Channel {
 
     /// An entry without a pushbuffer (control opcode NOP) and a ring: costs the GPU one fetch.
     pub fn submit_nop(&mut self) -> Result<(), Error> {
+        if self.space.device().forked() {
+            return Err(Error::Forked);
+        }
         if self.free_entries() < 2 {
             self.learn();
             if self.free_entries() < 2 {
@@ -359,10 +437,8 @@ impl Channel {
             }
         }
         let nop = Control { opcode: Opcode::Nop, operand: 0, sync_wait: false, reserved: 0 };
-        self.push(Entry::Control(nop), None);
-        if self.sequence % u64::from(self.quarter()) == u64::from(self.quarter()) - 1 {
-            self.mark();
-        }
+        self.push(Entry::Control(nop).encode(), None);
+        self.mark_quarter();
         self.ring();
         Ok(())
     }
@@ -376,11 +452,104 @@ impl Channel {
         u64::from(self.entries) - 1 - (self.sequence - self.consumed)
     }
 
-    fn push(&mut self, entry: Entry, segment: Option<&Arc<Segment>>) {
+    #[inline]
+    fn push(&mut self, entry: u64, segment: Option<&Arc<Segment>>) {
         let slot = self.sequence % u64::from(self.entries);
-        self.ring.memory.word64(self.ring.offset() + 8 * slot).store(entry.encode(), Ordering::Relaxed);
+        // SAFETY: within the ring, which lives as long as self; the entry is free.
+        unsafe { (*self.gpfifo_at.add(slot as usize)).store(entry, Ordering::Relaxed) };
         self.in_flight[slot as usize] = segment.cloned();
         self.sequence += 1;
+    }
+
+    #[inline]
+    fn mark_quarter(&mut self) {
+        if self.sequence % u64::from(self.quarter()) == u64::from(self.quarter()) - 1 {
+            self.mark();
+        }
+    }
+
+    /// What tells this channel from all others of the process.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn tracker(&self) -> &Tracker {
+        &self.tracker
+    }
+
+    pub(crate) fn pushbuffers(&self) -> Place {
+        self.pushbuffers
+    }
+
+    pub(crate) fn grave(&self) -> Grave {
+        self.grave.clone()
+    }
+
+    /// Frees the segments of prepared transfers that are gone and done.
+    pub(crate) fn bury(&self) {
+        self.grave.bury(&self.tracker);
+    }
+
+    /// Alive, with room for one prepared transfer and a marker.
+    #[inline]
+    pub(crate) fn ready(&mut self) -> Result<(), Error> {
+        if self.space.device().forked() {
+            return Err(Error::Forked);
+        }
+        if let Some(code) = self.error() {
+            return Err(Error::ChannelKilled(code));
+        }
+        if self.free_entries() < 2 {
+            self.learn();
+            if self.free_entries() < 2 {
+                return Err(Error::RingFull((self.sequence - self.consumed) as u32));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next number, announced to who might free memory meanwhile.
+    #[inline]
+    pub(crate) fn take_ticket(&mut self) -> Ticket {
+        let number = self.tracker.submitted.load(Ordering::Relaxed).wrapping_add(1);
+        // ORDERING: sequentially consistent, see Watched::took_away; only beside CUDA is there somebody to see it.
+        let order = if self.space.pins.is_some() { Ordering::SeqCst } else { Ordering::Relaxed };
+        self.tracker.submitted.store(number, order);
+        Ticket(number)
+    }
+
+    /// A number that will not be submitted after all.
+    pub(crate) fn give_back(&mut self, ticket: Ticket) {
+        self.tracker.submitted.store(ticket.0.wrapping_sub(1), Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn push_prepared(&mut self, entry: u64) {
+        self.push(entry, None);
+        self.mark_quarter();
+        self.ring();
+    }
+
+    /// True when the submission is done, and all before it on this channel.
+    #[inline]
+    pub fn done(&self, ticket: Ticket) -> bool {
+        !self.space.device().forked() && self.tracker.done(ticket)
+    }
+
+    /// Spins until the submission is done.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after `limit`, [`Error::ChannelKilled`], [`Error::Forked`].
+    pub fn wait(&self, ticket: Ticket, limit: Duration) -> Result<(), Error> {
+        if self.space.device().forked() {
+            return Err(Error::Forked);
+        }
+        self.tracker.wait(ticket, limit, || self.error())
+    }
+
+    /// The GPU's nanoseconds when the last prepared transfer was done.
+    pub fn timestamp(&self) -> u64 {
+        self.tracker.timestamp()
     }
 
     /// The last entry of a quarter: a host release of the number of quarters done.
@@ -398,7 +567,7 @@ impl Channel {
             self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
         }
         if let Some(entry) = Entry::segment(self.page.va() + offset, MARKER_WORDS) {
-            self.push(entry, None);
+            self.push(entry.encode(), None);
         }
     }
 
@@ -415,12 +584,18 @@ impl Channel {
         self.consumed = consumed.max(self.consumed);
     }
 
+    #[inline]
     fn ring(&self) {
         let put = (self.sequence % u64::from(self.entries)) as u32;
         // ORDERING: entries and pushbuffers, maybe through write-combining buffers, before GP_PUT; GP_PUT before the ring.
         store_fence();
-        let at = self.ring.offset() + USERD_OFFSET + userd::GP_PUT as u64;
-        self.ring.memory.word(at).store(put, Ordering::Relaxed);
+        if self.read_back {
+            // ORDERING: a load from BAR1 comes back after the stores posted before it; GP_PUT goes another way.
+            // SAFETY: the ring's first entry.
+            let _ = unsafe { (*self.gpfifo_at).load(Ordering::Acquire) };
+        }
+        // SAFETY: the channel's USERD, which lives as long as self.
+        unsafe { (*self.put_at).store(put, Ordering::Relaxed) };
         store_fence();
         // SAFETY: the page is mapped as long as the device lives, which the address space keeps.
         unsafe { doorbell::ring(self.site, self.space.device().usermode(self.bar), self.token) };
@@ -428,14 +603,23 @@ impl Channel {
 
     /// GP_GET as the GPU last wrote it; slow behind BAR1, and not kept up to date under every tap.
     pub fn gp_get(&self) -> u32 {
-        let word: &AtomicU32 = self.ring.memory.word(self.ring.offset() + USERD_OFFSET + userd::GP_GET as u64);
+        let ring = self.userd.as_ref().unwrap_or(&self.ring);
+        let word: &AtomicU32 = ring.memory.word(ring.offset() + USERD_OFFSET + userd::GP_GET as u64);
         word.load(Ordering::Acquire)
     }
 }
 
+// SAFETY: the raw pointers lead into rings that the channel holds, and are only used through `&mut self` or atomically.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
 impl Drop for Channel {
     fn drop(&mut self) {
         let device = self.space.device();
+        if device.forked() {
+            return;
+        }
         let mut call =
             uvm::UnregisterChannel { uuid: device.uuid, client: device.client, channel: self.handle, status: 0 };
         // SAFETY: the struct is the request's. What fails here is freed with the channel.

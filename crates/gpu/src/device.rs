@@ -1,6 +1,7 @@
 //! A device: files, client, device and sub-device objects, usermode pages, UVM.
 
 use crate::error::Error;
+use crate::fork;
 use rm::abi::{Abi, CardInfo, DeviceAlloc, SubdeviceAlloc, UsermodeAlloc, uvm};
 use rm::class;
 use rm::driver::{self, Driver};
@@ -12,6 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// What the software GPU puts into CARD_INFO's `dev_name`, where real drivers have nothing.
 pub const SOFTGPU_MARKER: &[u8] = b"softgpu";
 
+/// `va_mode` of a device whose channels are in several VA spaces, as CUDA's device is.
+const MULTIPLE_VASPACES: u32 = 2;
 /// Length of a usermode mapping.
 const USERMODE_SIZE: usize = 0x10000;
 /// TIME_0 and TIME_1 of a usermode page (class 0xC361 and later).
@@ -70,6 +73,10 @@ pub struct Device {
     soft: bool,
     /// Files to close, last opened first.
     files: Vec<RawFd>,
+    /// Client, device and sub-device are CUDA's: not ours to free.
+    pub(crate) borrowed: bool,
+    /// The process that opened it.
+    opener: u32,
 }
 
 // SAFETY: the raw pointers are usermode pages that live as long as the device and are only touched by volatile accesses,
@@ -91,61 +98,48 @@ impl Device {
     }
 
     fn open_with(driver: Arc<dyn Driver>, index: usize, options: DeviceOptions) -> Result<Arc<Device>, Error> {
-        let mut files = Files { driver: driver.clone(), open: Vec::new() };
-        let ctl = files.open("/dev/nvidiactl")?;
-        let version = driver::driver_version(&*driver, ctl)?;
-        let abi = Abi::for_version(&version)?;
-        let cards = driver::card_info(&*driver, ctl)?;
-        let card = *cards.get(index).ok_or(Error::NoDevice { index, count: cards.len() })?;
-        let soft = card.dev_name.starts_with(SOFTGPU_MARKER);
-        if !soft && !options.allow_real {
+        let mut own = Own::open(driver, |cards, _| match cards.get(index) {
+            Some(&card) => Ok(card),
+            None => Err(Error::NoDevice { index, count: cards.len() }),
+        })?;
+        if !own.soft() && !options.allow_real {
             return Err(Error::RealHardware { index });
         }
-        let node = format!("/dev/nvidia{}", card.minor);
-        let gpu = files.open(&node)?;
-        driver::register_fd(&*driver, gpu, ctl)?;
-        let client = driver::alloc_client(&*driver, ctl)?;
-        // From here on closing the control file frees the client and all that is in it.
-        let mut id = rm::abi::control::GpuIdInfo { gpu_id: card.gpu_id, ..Default::default() };
-        // SAFETY: the parameters hold no pointers.
-        unsafe { driver::control(&*driver, ctl, client, client, rm::abi::control::GPU_ID_INFO_V2, &mut id)? };
-        let mut params = DeviceAlloc { device_id: id.device_instance, client_share: client, ..Default::default() };
-        let device = driver::alloc(&*driver, ctl, client, client, 0, class::NV01_DEVICE_0, &mut params)?;
-        let mut params = SubdeviceAlloc::default();
-        let subdevice = driver::alloc(&*driver, ctl, client, device, 0, class::NV20_SUBDEVICE_0, &mut params)?;
-        let classes = driver::class_list(&*driver, ctl, client, device)?;
-        if !classes.contains(&class::HOPPER_USERMODE_A) {
-            return Err(Error::NoClass(class::HOPPER_USERMODE_A));
+        let uvm = own.files.open("/dev/nvidia-uvm")?;
+        let uuid = own.add_device()?;
+        register_with_uvm(&*own.files.driver, &own.abi, uvm, uuid)?;
+        own.finish(uvm, uuid, None)
+    }
+
+    /// The GPU that `theirs` is on. With a client of our own everything of ours is freed with our own file; with CUDA's,
+    /// our objects hang in CUDA's tree.
+    pub(crate) fn beside(driver: Arc<dyn Driver>, theirs: &Theirs, entry: Entry) -> Result<Arc<Device>, Error> {
+        let mut own = Own::open(driver, |cards, instance| {
+            for card in cards {
+                if instance(card.gpu_id)? == theirs.instance {
+                    return Ok(*card);
+                }
+            }
+            Err(Error::NoDevice { index: theirs.instance as usize, count: cards.len() })
+        })?;
+        match entry {
+            Entry::OwnClient => {
+                let uuid = own.add_device()?;
+                own.finish(theirs.uvm, uuid, None)
+            }
+            Entry::CudasClient => own.finish(theirs.uvm, theirs.uuid, Some(theirs)),
         }
-        let uuid = driver::gpu_uuid(&*driver, ctl, client, subdevice)?;
-        let uvm = files.open("/dev/nvidia-uvm")?;
-        register_with_uvm(&*driver, &abi, uvm, uuid)?;
-        let usermode = [
-            map_usermode(&mut files, &node, ctl, client, subdevice, Bar::Bar0)?,
-            map_usermode(&mut files, &node, ctl, client, subdevice, Bar::Bar1)?,
-        ];
-        let files = std::mem::take(&mut files.open);
-        Ok(Arc::new(Device {
-            driver,
-            abi,
-            version,
-            ctl,
-            uvm,
-            client,
-            device,
-            subdevice,
-            uuid,
-            card,
-            usermode,
-            classes,
-            soft,
-            files,
-        }))
     }
 
     /// True for the software GPU.
     pub fn is_soft(&self) -> bool {
         self.soft
+    }
+
+    /// True in a fork's child of the process that opened it: nothing of it may be used there.
+    #[inline]
+    pub fn forked(&self) -> bool {
+        fork::forked(self.opener)
     }
 
     pub fn card(&self) -> &CardInfo {
@@ -191,23 +185,153 @@ impl Device {
 
     /// Frees an object; the rest of the tree stays whatever the answer.
     pub(crate) fn free(&self, parent: u32, object: u32) {
+        if self.forked() {
+            return;
+        }
         let _ = driver::free(&*self.driver, self.ctl, self.client, parent, object);
     }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
+        if self.forked() {
+            return;
+        }
         for usermode in &self.usermode {
             // SAFETY: our own mapping; channels that ring it keep the device alive.
             let _ = unsafe { self.driver.munmap(usermode.page.cast(), USERMODE_SIZE) };
             let _ = self.driver.close(usermode.fd);
         }
-        self.free(self.device, self.subdevice);
-        self.free(self.client, self.client);
+        if !self.borrowed {
+            self.free(self.device, self.subdevice);
+            self.free(self.client, self.client);
+        }
         for fd in self.files.drain(..).rev() {
             let _ = self.driver.close(fd);
         }
     }
+}
+
+/// How our objects come into CUDA's address space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Entry {
+    /// A client of our own with a duplicate of CUDA's VA space: what we free or lose is ours alone.
+    #[default]
+    OwnClient,
+    /// Under CUDA's own client, which a channel in CUDA's own channel group needs.
+    CudasClient,
+}
+
+/// CUDA's own handles and descriptors, as its driver calls told them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Theirs {
+    pub ctl: RawFd,
+    pub uvm: RawFd,
+    pub client: u32,
+    pub device: u32,
+    pub subdevice: u32,
+    pub va_space: u32,
+    pub uuid: [u8; 16],
+    /// The device instance by which RM knows the GPU.
+    pub instance: u32,
+}
+
+/// A device on its way: everything that is made so far goes again unless [`Own::finish`] is reached.
+struct Own {
+    files: Files,
+    abi: Abi,
+    version: String,
+    card: CardInfo,
+    ctl: RawFd,
+    client: u32,
+    device: u32,
+    subdevice: u32,
+    opener: u32,
+}
+
+impl Own {
+    fn open(
+        driver: Arc<dyn Driver>,
+        choose: impl FnOnce(&[CardInfo], &dyn Fn(u32) -> Result<u32, Error>) -> Result<CardInfo, Error>,
+    ) -> Result<Own, Error> {
+        let opener = fork::watch();
+        let mut files = Files { driver: driver.clone(), open: Vec::new() };
+        let ctl = files.open("/dev/nvidiactl")?;
+        let version = driver::driver_version(&*driver, ctl)?;
+        let abi = Abi::for_version(&version)?;
+        // From here on closing the control file frees the client and all that is in it.
+        let client = driver::alloc_client(&*driver, ctl)?;
+        let cards = driver::card_info(&*driver, ctl)?;
+        let card = choose(&cards, &|gpu_id| instance(&*driver, ctl, client, gpu_id))?;
+        let gpu = files.open(&node(&card))?;
+        driver::register_fd(&*driver, gpu, ctl)?;
+        Ok(Own { files, abi, version, card, ctl, client, device: 0, subdevice: 0, opener })
+    }
+
+    fn soft(&self) -> bool {
+        self.card.dev_name.starts_with(SOFTGPU_MARKER)
+    }
+
+    /// Device and sub-device of our own; the GPU's UUID.
+    fn add_device(&mut self) -> Result<[u8; 16], Error> {
+        let (driver, ctl, client) = (&*self.files.driver, self.ctl, self.client);
+        let device_id = instance(driver, ctl, client, self.card.gpu_id)?;
+        let mut params =
+            DeviceAlloc { device_id, client_share: client, va_mode: MULTIPLE_VASPACES, ..Default::default() };
+        self.device = driver::alloc(driver, ctl, client, client, 0, class::NV01_DEVICE_0, &mut params)?;
+        let mut params = SubdeviceAlloc::default();
+        self.subdevice = driver::alloc(driver, ctl, client, self.device, 0, class::NV20_SUBDEVICE_0, &mut params)?;
+        Ok(driver::gpu_uuid(driver, ctl, client, self.subdevice)?)
+    }
+
+    /// With `theirs`, objects are made through CUDA's file in CUDA's client.
+    fn finish(mut self, uvm: RawFd, uuid: [u8; 16], theirs: Option<&Theirs>) -> Result<Arc<Device>, Error> {
+        let driver = self.files.driver.clone();
+        let (ctl, client, device, subdevice) = match theirs {
+            Some(t) => (t.ctl, t.client, t.device, t.subdevice),
+            None => (self.ctl, self.client, self.device, self.subdevice),
+        };
+        let classes = driver::class_list(&*driver, ctl, client, device)?;
+        if !classes.contains(&class::HOPPER_USERMODE_A) {
+            return Err(Error::NoClass(class::HOPPER_USERMODE_A));
+        }
+        let node = node(&self.card);
+        let usermode = [
+            map_usermode(&mut self.files, &node, ctl, client, subdevice, Bar::Bar0)?,
+            map_usermode(&mut self.files, &node, ctl, client, subdevice, Bar::Bar1)?,
+        ];
+        let soft = self.soft();
+        Ok(Arc::new(Device {
+            driver,
+            abi: self.abi,
+            version: self.version,
+            ctl,
+            uvm,
+            client,
+            device,
+            subdevice,
+            uuid,
+            card: self.card,
+            usermode,
+            classes,
+            soft,
+            files: std::mem::take(&mut self.files.open),
+            borrowed: theirs.is_some(),
+            opener: self.opener,
+        }))
+    }
+}
+
+fn node(card: &CardInfo) -> String {
+    format!("/dev/nvidia{}", card.minor)
+}
+
+/// The device instance by which RM knows a GPU.
+fn instance(driver: &dyn Driver, ctl: RawFd, client: u32, gpu_id: u32) -> Result<u32, Error> {
+    let mut id = rm::abi::control::GpuIdInfo { gpu_id, ..Default::default() };
+    // SAFETY: the parameters hold no pointers.
+    unsafe { driver::control(driver, ctl, client, client, rm::abi::control::GPU_ID_INFO_V2, &mut id)? };
+    Ok(id.device_instance)
 }
 
 /// Files that are closed unless a device takes them over.

@@ -41,6 +41,16 @@ pub enum Error {
     RingFull(u32),
     #[error("semaphore did not reach {wanted} within {after:?}; it holds {found}")]
     Timeout { wanted: u32, found: u32, after: Duration },
+    #[error("CUDA's channel group: {0}")]
+    Group(&'static str),
+    #[error("this is a fork's child: the GPU's channels and memory are its parent's; open the device again here")]
+    Forked,
+    #[error("libcuda: {0}")]
+    Libcuda(String),
+    #[error("{length:#x} bytes at {va:#x}: {why}")]
+    NotPinnable { va: u64, length: u64, why: &'static str },
+    #[error("{va:#x}, {length:#x} bytes: not within what this transfer was prepared for")]
+    OutsideWindow { va: u64, length: u64 },
     #[error("the channel was killed by error {0} (Xid)")]
     ChannelKilled(u32),
 }

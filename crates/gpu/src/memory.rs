@@ -5,9 +5,11 @@
 
 use crate::device::Device;
 use crate::error::Error;
-use rm::abi::{MemoryAlloc, attr, uvm, va_flags};
+use crate::libcuda::{CudasGroup, Watched};
+use crate::pin::Pins;
+use rm::abi::{MemoryAlloc, alloc_flags, attr, uvm, va_flags};
 use rm::class;
-use rm::driver;
+use rm::driver::{self, RmError};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +19,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const RINGS: u64 = 0x2_0060_0000;
 /// Where CUDA's pushbuffers begin; everything else is found above.
 const FIRST: u64 = 0x2_0080_0000;
+/// Beside CUDA: far from what CUDA reserves for itself.
+const BESIDE: u64 = 0x80_0000_0000;
 const LAST: u64 = 1 << 40;
 /// Ranges begin and end on 2 MiB, as the driver's big mappings do.
 const GRAIN: u64 = 2 << 20;
 const PAGE: u64 = 0x1000;
+/// NV_ERR_UVM_ADDRESS_IN_USE.
+const ADDRESS_IN_USE: u32 = 0x68;
 /// The largest memory object that is given out.
 const MAX_LENGTH: u64 = 16 << 30;
+/// Size of a new VA space: what CUDA asks for (580).
+const SPACE_SIZE: u64 = 0x1fff_ffff_f000;
+/// As CUDA asks for it (580): no bank preference, a handle of its own, mapped only when asked.
+const ALLOC_FLAGS: u32 =
+    alloc_flags::IGNORE_BANK_PLACEMENT | alloc_flags::MEMORY_HANDLE_PROVIDED | alloc_flags::MAP_NOT_REQUIRED;
 
 /// Which memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +55,9 @@ pub struct AddressSpace {
     mapped: Mutex<BTreeMap<u64, u64>>,
     /// Grows whenever something is unmapped.
     generation: AtomicU64,
-    rings: Mutex<Vec<crate::channel::RingBlock>>,
+    rings: Mutex<Vec<crate::ring::RingBlock>>,
+    /// Where one of CUDA's: what CUDA maps and unmaps there, and what is pinned of it.
+    pub(crate) pins: Option<Pins>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -54,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl AddressSpace {
     pub fn new(device: &Arc<Device>) -> Result<Arc<AddressSpace>, Error> {
         let flags = va_flags::IS_EXTERNALLY_OWNED | va_flags::ENABLE_PAGE_FAULTING;
-        let (mut params, size) = device.abi.vaspace_alloc(flags, PAGE, 0);
+        let (mut params, size) = device.abi.vaspace_alloc(flags, PAGE, SPACE_SIZE);
         let handle = driver::alloc_bytes(
             &*device.driver,
             device.ctl,
@@ -86,7 +99,21 @@ impl AddressSpace {
             mapped: Mutex::default(),
             generation: AtomicU64::new(0),
             rings: Mutex::default(),
+            pins: None,
         }))
+    }
+
+    /// CUDA's own address space; `handle` names it in the client that `device` uses.
+    pub(crate) fn beside(device: &Arc<Device>, handle: u32, watched: &'static Watched) -> Arc<AddressSpace> {
+        Arc::new(AddressSpace {
+            device: device.clone(),
+            handle,
+            taken: Mutex::default(),
+            mapped: Mutex::default(),
+            generation: AtomicU64::new(0),
+            rings: Mutex::default(),
+            pins: Some(Pins::new(watched)),
+        })
     }
 
     pub fn device(&self) -> &Arc<Device> {
@@ -112,14 +139,33 @@ impl AddressSpace {
     pub fn contains(&self, va: u64, length: u64) -> bool {
         let Some(end) = va.checked_add(length) else { return false };
         lock(&self.mapped).range(..=va).next_back().is_some_and(|(start, len)| end <= start + len)
+            || self.pins.as_ref().is_some_and(|pins| pins.contain(va, length))
     }
 
     /// A number that changes when something is unmapped: what was validated before is stale.
+    #[inline]
     pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+        // Both only grow, so the sum changes when one does.
+        self.generation.load(Ordering::Acquire) + self.pins.as_ref().map_or(0, Pins::generation)
     }
 
-    pub(crate) fn rings(&self) -> MutexGuard<'_, Vec<crate::channel::RingBlock>> {
+    /// What a channel needs to be one of CUDA's graphics channels.
+    pub(crate) fn cudas_group(&self) -> Result<CudasGroup, Error> {
+        let Some(pins) = &self.pins else { return Err(Error::Group("this address space is not CUDA's")) };
+        if !self.device.borrowed {
+            return Err(Error::Group("enter the address space with Entry::CudasClient"));
+        }
+        let found = pins.watched.group(self.device.client, self.device.device);
+        found.ok_or(Error::Group("no graphics channel of CUDA's was seen"))
+    }
+
+    /// Something that pushbuffers may have named is gone.
+    pub(crate) fn unmapped(&self) {
+        // ORDERING: whoever checks the generation after this sees that the range is gone.
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn rings(&self) -> MutexGuard<'_, Vec<crate::ring::RingBlock>> {
         lock(&self.rings)
     }
 
@@ -127,7 +173,7 @@ impl AddressSpace {
     pub(crate) fn reserve(&self, length: u64, above: u64) -> Result<u64, Error> {
         let length = length.next_multiple_of(GRAIN);
         let mut taken = lock(&self.taken);
-        let mut at = above.max(RINGS);
+        let mut at = above.max(if self.pins.is_some() { BESIDE } else { RINGS });
         for (&start, &len) in taken.iter() {
             if start >= at + length {
                 break;
@@ -148,6 +194,16 @@ impl AddressSpace {
 
 impl Drop for AddressSpace {
     fn drop(&mut self) {
+        if self.device.forked() {
+            return;
+        }
+        if self.pins.is_some() {
+            // Our duplicate of CUDA's; CUDA's own handle is not ours to free.
+            if !self.device.borrowed {
+                self.device.free(self.device.device, self.handle);
+            }
+            return;
+        }
         let mut call = uvm::UnregisterGpu { uuid: self.device.uuid, status: 0 };
         // SAFETY: the struct is the request's. An error leaves it to the closing of the UVM file.
         let _ = unsafe {
@@ -183,12 +239,26 @@ impl Memory {
         }
         let device = &space.device;
         let length = length.next_multiple_of(PAGE);
-        let (class, attr, kind) = match place {
-            Place::Video => (class::NV01_MEMORY_LOCAL_USER, attr::LOCATION_VIDMEM | attr::PHYSICALITY_CONTIGUOUS, 0),
-            Place::Host => (class::NV01_MEMORY_SYSTEM, attr::LOCATION_PCI | attr::PHYSICALITY_NONCONTIGUOUS, 0),
+        // Host memory is cached: the GPU's writes to it snoop, and polling it costs a cache hit.
+        let (class, attr) = match place {
+            Place::Video => {
+                (class::NV01_MEMORY_LOCAL_USER, attr::LOCATION_VIDMEM | attr::PHYSICALITY_ALLOW_NONCONTIGUOUS)
+            }
+            Place::Host => (
+                class::NV01_MEMORY_SYSTEM,
+                attr::LOCATION_PCI | attr::PHYSICALITY_NONCONTIGUOUS | attr::PAGE_SIZE_4K | attr::COHERENCY_CACHED,
+            ),
         };
-        let mut params =
-            MemoryAlloc { owner: device.client, kind, attr, size: length, alignment: PAGE, ..Default::default() };
+        // 2 MiB pages where they fit, as CUDA has them.
+        let huge = place == Place::Video && length.is_multiple_of(GRAIN);
+        let mut params = MemoryAlloc {
+            owner: device.client,
+            flags: ALLOC_FLAGS,
+            attr: attr | if huge { attr::PAGE_SIZE_HUGE } else { 0 },
+            size: length,
+            alignment: if huge { GRAIN } else { PAGE },
+            ..Default::default()
+        };
         let handle = device.alloc(device.device, class, &mut params)?;
         let mut undo = Undo::new(space);
         undo.handle = Some(handle);
@@ -196,6 +266,7 @@ impl Memory {
         undo.fd = Some(fd);
         driver::map_memory(&*device.driver, device.ctl, device.client, device.device, handle, 0, length, 0, fd)?;
         let mut above = if named || place == Place::Host { FIRST } else { RINGS };
+        let mut range = uvm::Range { length, ..Default::default() };
         let va = loop {
             let va = space.reserve(length, above)?;
             undo.reserved = Some(va);
@@ -203,7 +274,32 @@ impl Memory {
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             // SAFETY: NOREPLACE: nothing that is mapped already is touched.
             match unsafe { device.driver.mmap(va as *mut _, length as usize, prot, flags, fd, 0) } {
-                Ok(at) if at as u64 == va => break va,
+                Ok(at) if at as u64 == va => {
+                    undo.mapped = Some((va, length));
+                    (range.base, range.status) = (va, 0);
+                    // SAFETY: the struct is the request's.
+                    let made = unsafe {
+                        driver::uvm_call(
+                            &*device.driver,
+                            &device.abi,
+                            device.uvm,
+                            uvm::CREATE_EXTERNAL_RANGE,
+                            &mut range,
+                        )
+                    };
+                    match made {
+                        Ok(()) => break va,
+                        // The address is free for the CPU and taken for the GPU: CUDA's.
+                        Err(error) if !matches!(&error, RmError::Status { status: ADDRESS_IN_USE, .. }) => {
+                            return Err(error.into());
+                        }
+                        Err(_) => {
+                            undo.mapped = None;
+                            // SAFETY: the mapping that was just made.
+                            let _ = unsafe { device.driver.munmap(at, length as usize) };
+                        }
+                    }
+                }
                 // A kernel that does not know NOREPLACE put it elsewhere.
                 Ok(at) => {
                     // SAFETY: the mapping that was just made.
@@ -217,8 +313,7 @@ impl Memory {
             undo.reserved = None;
             above = va + GRAIN;
         };
-        undo.mapped = Some((va, length));
-        let mut range = uvm::Range { base: va, length, ..Default::default() };
+        undo.external = Some((va, length));
         let mut map = uvm::MapExternal {
             base: va,
             length,
@@ -230,10 +325,8 @@ impl Memory {
         };
         map.gpus[0] =
             uvm::GpuMapping { uuid: device.uuid, mapping: uvm::GpuMapping::READ_WRITE_ATOMIC, ..Default::default() };
-        // SAFETY: each struct is its request's.
+        // SAFETY: the struct is the request's.
         unsafe {
-            driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::CREATE_EXTERNAL_RANGE, &mut range)?;
-            undo.external = Some((va, length));
             driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::MAP_EXTERNAL_ALLOCATION, &mut map)?;
         }
         undo.keep();
@@ -270,6 +363,7 @@ impl Memory {
     }
 
     fn check(&self, offset: u64, length: usize) {
+        assert!(!self.space.device.forked(), "memory of the GPU in a fork's child: open the device again there");
         assert!(
             offset.checked_add(length as u64).is_some_and(|end| end <= self.length),
             "{length:#x} bytes at {offset:#x} of a memory of {:#x}",
@@ -324,8 +418,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         if self.named {
             lock(&self.space.mapped).remove(&self.va);
-            // ORDERING: whoever checks the generation after this sees that the range is gone.
-            self.space.generation.fetch_add(1, Ordering::AcqRel);
+            self.space.unmapped();
         }
         drop(Undo {
             space: &self.space,
@@ -361,6 +454,9 @@ impl<'a> Undo<'a> {
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
         let device = &self.space.device;
+        if device.forked() {
+            return;
+        }
         if let Some((base, length)) = self.external {
             let mut range = uvm::Range { base, length, ..Default::default() };
             // SAFETY: the struct is the request's.

@@ -41,10 +41,11 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 
 fn every_option() -> Vec<ChannelOptions> {
     let mut all = Vec::new();
-    for ring in [Place::Video, Place::Host] {
+    let places = [Place::Video, Place::Host];
+    for (gpfifo, userd) in places.into_iter().flat_map(|a| places.map(|b| (a, b))) {
         for bar in [Bar::Bar0, Bar::Bar1] {
             for site in [Site::Libcuda, Site::Displacement] {
-                all.push(ChannelOptions { ring, bar, site, entries: 16 });
+                all.push(ChannelOptions { gpfifo, userd, bar, site, entries: 16, ..Default::default() });
             }
         }
     }

@@ -226,21 +226,30 @@ impl<'a> Words<'a> {
         if data.is_empty() || data.len() > MAX_INLINE {
             return Err(Error::NoInline { dst, bytes: data.len(), max: MAX_INLINE });
         }
-        let count = data.len().div_ceil(4);
+        self.inline_long(subch, dst, data, launch)
+    }
+
+    /// As [`Words::inline`], of any length that the buffer holds: one LAUNCH_DMA, then as many data headers as are needed.
+    pub fn inline_long(&mut self, subch: u8, dst: u64, data: &[u8], launch: u32) -> Result<(), Error> {
+        let length = u32::try_from(data.len()).ok().filter(|&length| length > 0);
+        let length = length.ok_or(Error::NoInline { dst, bytes: data.len(), max: u32::MAX as usize })?;
         self.whole(|w| {
             w.inc(subch, offset::INLINE_OFFSET_OUT_UPPER, &[hi(dst), lo(dst)])?;
-            w.inc(subch, offset::INLINE_LINE_LENGTH_IN, &[data.len() as u32, 1])?;
+            w.inc(subch, offset::INLINE_LINE_LENGTH_IN, &[length, 1])?;
             w.inc(subch, offset::INLINE_LAUNCH_DMA, &[launch])?;
-            check(Kind::NonInc, subch, offset::INLINE_LOAD_DATA, count)?;
-            w.room(1 + count)?;
-            let (kind, address) = (Kind::NonInc, offset::INLINE_LOAD_DATA);
-            w.raw(&[Header::Methods { kind, subch, address, count: count as u16 }.encode()])?;
-            for (slot, chunk) in w.buffer.iter_mut().skip(w.len).zip(data.chunks(4)) {
-                let mut bytes = [0; 4];
-                bytes.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-                *slot = u32::from_le_bytes(bytes);
+            for block in data.chunks(MAX_INLINE) {
+                let count = block.len().div_ceil(4);
+                check(Kind::NonInc, subch, offset::INLINE_LOAD_DATA, count)?;
+                w.room(1 + count)?;
+                let (kind, address) = (Kind::NonInc, offset::INLINE_LOAD_DATA);
+                w.raw(&[Header::Methods { kind, subch, address, count: count as u16 }.encode()])?;
+                for (slot, chunk) in w.buffer.iter_mut().skip(w.len).zip(block.chunks(4)) {
+                    let mut bytes = [0; 4];
+                    bytes.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
+                    *slot = u32::from_le_bytes(bytes);
+                }
+                w.len += count;
             }
-            w.len += count;
             Ok(())
         })
     }

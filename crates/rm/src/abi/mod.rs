@@ -33,6 +33,25 @@ pub const fn request_size(request: u64) -> usize {
     ((request >> 16) & 0x3fff) as usize
 }
 
+/// Bytes of allocation parameters: as declared, or, where the caller left that 0 (libcuda does), as the driver knows
+/// them by class.
+pub const fn alloc_params_size(class: u32, declared: u32) -> u32 {
+    if declared != 0 {
+        return declared;
+    }
+    match class {
+        0x0 | 0x1 | 0x41 => 4,
+        0x80 => 56,
+        0x2080 => 4,
+        0x90f1 => 48,
+        0x40 | 0x3e => 128,
+        CLASS_CHANNEL_GROUP => 32,
+        c if is_channel_class(c) => 168,
+        0xc661 | 0xc761 => 2,
+        _ => 0,
+    }
+}
+
 /// RM ioctl numbers (`nv_escape.h`, `nv-ioctl-numbers.h`).
 pub mod nr {
     pub const ALLOC_MEMORY: u32 = 0x27;

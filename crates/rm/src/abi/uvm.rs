@@ -61,6 +61,35 @@ pub const fn name(request: u64) -> Option<&'static str> {
     })
 }
 
+/// Where a request's struct has its status, for those that take something away.
+pub const fn status_offset(request: u64) -> Option<usize> {
+    match request {
+        FREE => Some(16),
+        UNMAP_EXTERNAL => Some(32),
+        UNREGISTER_GPU_VASPACE => Some(16),
+        _ => None,
+    }
+}
+
+/// Bytes of a request's struct, which its number does not carry; 0 for requests whose arguments are not looked at.
+pub const fn size(request: u64) -> usize {
+    match request {
+        INITIALIZE => size_of::<Initialize>(),
+        MM_INITIALIZE => size_of::<MmInitialize>(),
+        REGISTER_GPU => size_of::<RegisterGpu>(),
+        UNREGISTER_GPU | UNREGISTER_GPU_VASPACE => size_of::<UnregisterGpu>(),
+        REGISTER_GPU_VASPACE => size_of::<RegisterGpuVaspace>(),
+        REGISTER_CHANNEL => size_of::<RegisterChannel>(),
+        UNREGISTER_CHANNEL => size_of::<UnregisterChannel>(),
+        FREE | CREATE_EXTERNAL_RANGE => size_of::<Range>(),
+        UNMAP_EXTERNAL => size_of::<GpuRange>(),
+        MAP_EXTERNAL_ALLOCATION => MAP_EXTERNAL_SIZE,
+        // UVM_ALLOC_SEMAPHORE_POOL_PARAMS: base, length, 256 attributes of 36 bytes, count, status.
+        ALLOC_SEMAPHORE_POOL => 9248,
+        _ => 0,
+    }
+}
+
 /// The call's name, or `UVM call` where it has none here.
 pub const fn full_name(request: u64) -> &'static str {
     match name(request) {

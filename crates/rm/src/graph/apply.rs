@@ -72,6 +72,7 @@ impl ObjectGraph {
             Call::UvmRegisterGpuVaspace(v) => {
                 self.va_spaces.retain(|(_, _, u)| *u != v.uuid);
                 self.va_spaces.push((v.client, v.va_space, v.uuid));
+                self.spaces = Some(file);
             }
             Call::UvmUnregisterGpuVaspace(v) => self.va_spaces.retain(|(_, _, u)| *u != v.uuid),
             Call::UvmRegisterChannel(c) => {

@@ -86,5 +86,7 @@ pub struct ObjectGraph {
     gpus: Vec<[u8; 16]>,
     /// VA spaces registered with UVM: client, handle, GPU.
     va_spaces: Vec<(u32, u32, [u8; 16])>,
+    /// The UVM file that they were registered through.
+    spaces: Option<usize>,
     driver_version: Option<String>,
 }

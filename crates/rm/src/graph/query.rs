@@ -197,6 +197,11 @@ impl ObjectGraph {
         self.fds.get(&fd).map(|f| self.files[*f].kind)
     }
 
+    /// An open descriptor of the UVM file that VA spaces were registered through.
+    pub fn uvm_fd(&self) -> Option<i32> {
+        self.fds.iter().filter(|(_, f)| self.spaces == Some(**f)).map(|(fd, _)| *fd).min()
+    }
+
     /// Descriptors of the file that a client was made through.
     pub fn client_fds(&self, client: u32) -> Vec<i32> {
         let mut fds: Vec<i32> =

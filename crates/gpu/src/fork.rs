@@ -1,0 +1,34 @@
+//! Whether this process is a fork's child: its copies of our handles are the parent's, and nothing may be done with them.
+//!
+//! A page that the kernel empties in every child (MADV_WIPEONFORK, Linux 4.14) answers with one load; no system call.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const PAGE: usize = 4096;
+
+static MARK: OnceLock<&'static AtomicU32> = OnceLock::new();
+
+/// The number of this process, which a device keeps. Without the kernel's help no child is ever told.
+pub(crate) fn watch() -> u32 {
+    let mark = MARK.get_or_init(|| {
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping of our own, never unmapped, and zero, which is a valid AtomicU32.
+        unsafe {
+            let page = libc::mmap(std::ptr::null_mut(), PAGE, prot, flags, -1, 0);
+            if page == libc::MAP_FAILED || libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
+                return Box::leak(Box::new(AtomicU32::new(0)));
+            }
+            &*page.cast()
+        }
+    });
+    let process = std::process::id();
+    mark.store(process, Ordering::Relaxed);
+    process
+}
+
+/// True where `opener`, which [`watch`] gave, is not this process.
+#[inline]
+pub(crate) fn forked(opener: u32) -> bool {
+    MARK.get().is_some_and(|mark| mark.load(Ordering::Relaxed) != opener)
+}

@@ -1,0 +1,194 @@
+//! Prepared transfers on the software GPU: validated once, submitted often.
+
+use doorbell_softgpu::{Mode, SoftDriver};
+use gpu::{
+    AddressSpace, Channel, ChannelOptions, CopyMode, Device, Engine, Error, InlineMode, Place, Prepared, Window,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+fn space() -> (SoftDriver, Arc<AddressSpace>) {
+    let driver = SoftDriver::new(Mode::Strict);
+    let device = Device::open(Arc::new(driver), 0).unwrap();
+    (driver, AddressSpace::new(&device).unwrap())
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut step = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..len).map(|_| step()).collect()
+}
+
+fn everywhere() -> Vec<ChannelOptions> {
+    let places = [Place::Video, Place::Host];
+    let mut all = Vec::new();
+    for (pushbuffer, tracker) in places.into_iter().flat_map(|a| places.map(|b| (a, b))) {
+        for (gpfifo, userd) in places.into_iter().flat_map(|a| places.map(|b| (a, b))) {
+            all.push(ChannelOptions { entries: 16, gpfifo, userd, pushbuffer, tracker, ..Default::default() });
+        }
+    }
+    all
+}
+
+#[test]
+fn copies_again_and_again_wherever_everything_lies() {
+    let (driver, space) = space();
+    let (source, target) = (space.alloc_host(1 << 16).unwrap(), space.alloc_video(1 << 16).unwrap());
+    let (from, to) = (Window { base: source.va(), length: 1 << 16 }, Window { base: target.va(), length: 1 << 16 });
+    for options in everywhere() {
+        for mode in [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded] {
+            let mut channel = Channel::new(&space, Engine::Copy(2), options).unwrap();
+            let mut copy = Prepared::copy(&mut channel, to, from, 777, mode).unwrap();
+            for n in 0..100u64 {
+                let data = noise(777, n);
+                let (at, into) = (n * 131 % 60000, n * 517 % 60000);
+                source.write(at, &data);
+                let ticket = copy.submit_at(&mut channel, target.va() + into, source.va() + at).unwrap();
+                channel.wait(ticket, TIMEOUT).unwrap();
+                let mut back = vec![0; 777];
+                target.read(into, &mut back);
+                assert!(back == data, "{options:?} {mode:?} round {n}");
+            }
+        }
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn inline_copies_of_every_length_with_new_data_each_time() {
+    let (driver, space) = space();
+    let target = space.alloc_video(1 << 20).unwrap();
+    let to = Window { base: target.va(), length: 1 << 20 };
+    for pushbuffer in [Place::Host, Place::Video] {
+        let options = ChannelOptions { pushbuffer, ..Default::default() };
+        let mut channel = Channel::new(&space, Engine::Graphics, options).unwrap();
+        for bytes in [1u32, 3, 4, 8, 4095, 32764, 32765, 65535, 300_000] {
+            for mode in [InlineMode::Headers, InlineMode::Launches] {
+                let mut inline = Prepared::inline(&mut channel, to, bytes, mode).unwrap();
+                for n in 0..5 {
+                    let data = noise(bytes as usize, n + u64::from(bytes));
+                    target.write(u64::from(bytes), &[0x5a; 8]);
+                    let ticket = inline.submit_data(&mut channel, &data).unwrap();
+                    channel.wait(ticket, TIMEOUT).unwrap();
+                    let mut back = vec![0; bytes as usize + 8];
+                    target.read(0, &mut back);
+                    assert!(back[..bytes as usize] == data, "{bytes} {mode:?}");
+                    assert_eq!(back[bytes as usize..], [0x5a; 8], "{bytes} {mode:?}: not a byte too many");
+                }
+                assert!(matches!(inline.submit_data(&mut channel, &[]), Err(Error::Length(0))));
+            }
+        }
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn many_under_way_on_one_ring() {
+    let (_, space) = space();
+    let (source, target) = (space.alloc_host(1 << 16).unwrap(), space.alloc_host(1 << 16).unwrap());
+    let data = noise(1 << 16, 9);
+    source.write(0, &data);
+    let whole = |m: &gpu::Memory| Window { base: m.va(), length: m.length() };
+    let mut channel = Channel::new(&space, Engine::Copy(3), ChannelOptions::default()).unwrap();
+    let mut copy = Prepared::copy(&mut channel, whole(&target), whole(&source), 64, CopyMode::Pipelined).unwrap();
+    let mut full = 0;
+    let mut last = None;
+    for n in 0..(1u64 << 16) / 64 {
+        last = loop {
+            match copy.submit_at(&mut channel, target.va() + 64 * n, source.va() + 64 * n) {
+                Ok(ticket) => break Some(ticket),
+                Err(Error::RingFull(_)) => full += 1,
+                Err(error) => panic!("{error}"),
+            }
+        };
+    }
+    channel.wait(last.unwrap(), TIMEOUT).unwrap();
+    let mut back = vec![0; 1 << 16];
+    target.read(0, &mut back);
+    assert!(back == data, "{full} times full");
+}
+
+#[test]
+fn addresses_outside_and_memory_that_is_gone_are_errors_before_anything_is_rung() {
+    let (driver, space) = space();
+    let (source, target) = (space.alloc_host(0x1000).unwrap(), space.alloc_video(0x1000).unwrap());
+    let whole = |m: &gpu::Memory| Window { base: m.va(), length: m.length() };
+    let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    let (to, from) = (whole(&target), whole(&source));
+    let mut copy = Prepared::copy(&mut channel, to, from, 0x800, CopyMode::Plain).unwrap();
+    for (to, from) in [
+        (target.va() + 0x801, source.va()),
+        (target.va(), source.va() + 0x801),
+        (target.va() - 1, source.va()),
+        (u64::MAX - 4, source.va()),
+    ] {
+        let error = copy.submit_at(&mut channel, to, from).unwrap_err();
+        assert!(matches!(error, Error::OutsideWindow { .. }), "{error}");
+    }
+    // Longer than its memory: the validator's word.
+    let error = Prepared::copy(&mut channel, to, from, 0x1001, CopyMode::Plain).unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error}");
+    let mut other = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    assert!(matches!(copy.submit(&mut other), Err(Error::OtherChannel)));
+    let rung = driver.counters().doorbells.load(Ordering::Relaxed);
+    drop(source);
+    assert!(matches!(copy.submit(&mut channel), Err(Error::Stale)));
+    assert_eq!(driver.counters().doorbells.load(Ordering::Relaxed), rung);
+    // Something else that goes makes it look again, and nothing more.
+    let source = space.alloc_host(0x1000).unwrap();
+    let mut copy = Prepared::copy(&mut channel, to, whole(&source), 0x800, CopyMode::Plain).unwrap();
+    drop(space.alloc_host(0x1000).unwrap());
+    let ticket = copy.submit(&mut channel).unwrap();
+    channel.wait(ticket, TIMEOUT).unwrap();
+}
+
+#[test]
+fn dropped_while_under_way() {
+    let (driver, space) = space();
+    let (source, target) = (space.alloc_host(1 << 20).unwrap(), space.alloc_video(1 << 20).unwrap());
+    let whole = |m: &gpu::Memory| Window { base: m.va(), length: m.length() };
+    let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    let mut last = None;
+    for _ in 0..200 {
+        let mut copy = Prepared::copy(&mut channel, whole(&target), whole(&source), 1 << 20, CopyMode::Plain).unwrap();
+        last = Some(copy.submit(&mut channel).unwrap());
+    }
+    channel.wait(last.unwrap(), TIMEOUT).unwrap();
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_childs_use_is_an_error() {
+    let (_, space) = space();
+    let (source, target) = (space.alloc_host(0x1000).unwrap(), space.alloc_host(0x1000).unwrap());
+    let whole = |m: &gpu::Memory| Window { base: m.va(), length: m.length() };
+    let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    let mut copy = Prepared::copy(&mut channel, whole(&target), whole(&source), 64, CopyMode::Plain).unwrap();
+    let ticket = copy.submit(&mut channel).unwrap();
+    channel.wait(ticket, TIMEOUT).unwrap();
+    // SAFETY: the child makes only calls that answer without a lock, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let submit = matches!(copy.submit(&mut channel), Err(Error::Forked));
+        let wait = matches!(channel.wait(ticket, TIMEOUT), Err(Error::Forked));
+        let done = !channel.done(ticket);
+        // Frees nothing of the parent's.
+        drop((copy, channel, source, target, space));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!(submit && wait && done))) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "the child's calls were errors");
+    let ticket = copy.submit(&mut channel).unwrap();
+    channel.wait(ticket, TIMEOUT).unwrap();
+}
