@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_void};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -255,12 +255,14 @@ struct Troubled {
     fail: AtomicU32,
     /// A control that clients have no permission for.
     denied: u32,
+    /// All video memory stands in BAR1, in physical order.
+    scattered: AtomicBool,
 }
 
 impl Troubled {
     fn open(denied: u32) -> (Arc<Troubled>, Arc<Device>) {
         let inner = SoftDriver::new(Mode::Strict);
-        let driver = Arc::new(Troubled { inner, fail: AtomicU32::new(0), denied });
+        let driver = Arc::new(Troubled { inner, fail: AtomicU32::new(0), denied, scattered: AtomicBool::new(false) });
         let device = Device::open(Arc::new(Handle(driver.clone())), 0).unwrap();
         (driver, device)
     }
@@ -291,7 +293,14 @@ impl Driver for Handle {
                 return Ok(());
             }
         }
-        unsafe { self.0.inner.ioctl(fd, request, arg) }
+        unsafe { self.0.inner.ioctl(fd, request, arg)? };
+        if rm::abi::rm_nr(request) == Some(rm::abi::nr::CONTROL) && self.0.scattered.load(Ordering::Relaxed) {
+            let call = unsafe { &*arg.cast::<rm::abi::Nvos54>() };
+            if call.cmd == rm::abi::control::STATIC_BAR1_INFO {
+                unsafe { (*(call.params as *mut rm::abi::control::StaticBar1Info)).enabled = 1 };
+            }
+        }
+        Ok(())
     }
 
     unsafe fn mmap(
@@ -343,6 +352,17 @@ fn whatever_fails_half_way_is_taken_back() {
     driver.fail.store(0, Ordering::Relaxed);
     aperture.move_to(0x5000).unwrap();
     assert_eq!(aperture.moves(), 2);
+}
+
+#[test]
+fn bus_addresses_are_promised_only_as_far_as_they_go_on() {
+    let (driver, device) = Troubled::open(0);
+    let space = AddressSpace::new(&device).unwrap();
+    let memory = space.alloc_video(0x8000).unwrap();
+    let maps = [(0u64, 0x8000u64), (0x1ff0, 0x1000), (0x10, 0x20)].map(|(at, n)| Bar1Map::of(&memory, at, n).unwrap());
+    assert_eq!(maps.each_ref().map(|map| map.bus_range().unwrap().length), [0x8000, 0x1000, 0x20]);
+    driver.scattered.store(true, Ordering::Relaxed);
+    assert_eq!(maps.each_ref().map(|map| map.bus_range().unwrap().length), [0x1000, 0x10, 0x20]);
 }
 
 fn monotonic() -> u64 {
