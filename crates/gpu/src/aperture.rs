@@ -4,10 +4,10 @@
 //! RM_MAP_MEMORY and mmap, then munmap, RM_UNMAP_MEMORY and close for the old one. The new window is there before the old
 //! one goes, so a move that fails leaves the window where it was.
 
-use crate::bar1::{Bar1Map, Duplicate, Object, check};
-use crate::device::Device;
+use crate::bar1::{Bar1Map, Duplicate, check};
 use crate::error::Error;
 use crate::memory::Memory;
+use crate::pin::Pin;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -46,18 +46,24 @@ impl Aperture {
     /// # Errors
     /// [`Error::NotVideo`] for host memory, [`Error::Length`] for a window of nothing.
     pub fn with_window(memory: &Arc<Memory>, length: u64) -> Result<Aperture, Error> {
-        let (device, object) = Object::of(memory)?;
-        Aperture::of_object(&device, object, length)
+        Aperture::new(Duplicate::of(memory)?, length)
     }
 
-    /// Over whatever video-memory object of this process.
-    pub(crate) fn of_object(device: &Arc<Device>, object: Object, length: u64) -> Result<Aperture, Error> {
-        let whole = object.size;
+    /// As [`Aperture::with_window`], over a pinned range of CUDA's.
+    ///
+    /// # Errors
+    /// As there, and as [`Bar1Map::of_pin`].
+    pub fn of_pin(pin: &Arc<Pin>, length: u64) -> Result<Aperture, Error> {
+        Aperture::new(Duplicate::of_pin(pin)?, length)
+    }
+
+    fn new(object: Arc<Duplicate>, length: u64) -> Result<Aperture, Error> {
         let length = length.checked_next_multiple_of(PAGE).filter(|&n| n != 0).ok_or(Error::Length(length))?;
-        Ok(Aperture { object: Duplicate::new(device, object)?, length: length.min(whole), window: None, moves: 0 })
+        let length = length.min(object.size());
+        Ok(Aperture { object, length, window: None, moves: 0 })
     }
 
-    /// Bytes of the object.
+    /// Bytes of what it is moved over.
     pub fn size(&self) -> u64 {
         self.object.size()
     }

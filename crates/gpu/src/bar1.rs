@@ -8,9 +8,9 @@
 use crate::device::Device;
 use crate::error::Error;
 use crate::memory::{Memory, Place};
+use crate::pin::Pin;
 use crate::stores::{self, Level};
 use rm::driver;
-use std::any::Any;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,57 +19,101 @@ const PAGE: u64 = 0x1000;
 /// The largest range that is mapped at once.
 const MAX_LENGTH: u64 = 1 << 40;
 
-/// Something that must outlive a mapping of the memory that it stands for.
-pub type Owner = Arc<dyn Any + Send + Sync>;
-
-/// A video-memory object as the driver names it.
-#[derive(Clone)]
-pub(crate) struct Object {
-    /// Whose handle it is; a client of this process.
-    pub client: u32,
-    pub handle: u32,
-    /// Bytes of the object.
-    pub size: u64,
-    /// Kept alive; what the handle stands for need not be freed before.
-    pub owner: Option<Owner>,
+/// Whose memory is mapped.
+enum Owner {
+    /// Ours: it is there as long as this.
+    Memory(#[allow(dead_code, reason = "kept alive")] Arc<Memory>),
+    /// CUDA's, and the generation of its address space at which the pin was last seen to hold.
+    Pin(Arc<Pin>, AtomicU64),
 }
 
-impl Object {
-    /// Memory of our own.
-    pub(crate) fn of(memory: &Arc<Memory>) -> Result<(Arc<Device>, Object), Error> {
-        if memory.place() != Place::Video {
-            return Err(Error::NotVideo);
-        }
-        let device = memory.space().device().clone();
-        let (client, handle, size) = (device.client, memory.handle(), memory.length());
-        Ok((device, Object { client, handle, size, owner: Some(memory.clone()) }))
-    }
-}
-
-/// A handle of our own for a video-memory object.
+/// A range of a video-memory object, by a handle of our own.
 pub(crate) struct Duplicate {
-    pub device: Arc<Device>,
+    device: Arc<Device>,
     handle: u32,
+    /// Where the range begins in the object.
+    base: u64,
     size: u64,
-    _owner: Option<Owner>,
+    owner: Owner,
 }
 
 impl Duplicate {
-    pub(crate) fn new(device: &Arc<Device>, object: Object) -> Result<Arc<Duplicate>, Error> {
-        let handle = driver::dup_object(
-            &*device.driver,
-            device.ctl,
-            device.client,
-            device.device,
-            object.client,
-            object.handle,
-        )?;
-        Ok(Arc::new(Duplicate { device: device.clone(), handle, size: object.size, _owner: object.owner }))
+    /// Of memory of our own.
+    pub(crate) fn of(memory: &Arc<Memory>) -> Result<Arc<Duplicate>, Error> {
+        if memory.place() != Place::Video {
+            return Err(Error::NotVideo);
+        }
+        let device = memory.space().device();
+        let owner = Owner::Memory(memory.clone());
+        Duplicate::new(device, (device.client, memory.handle()), 0, memory.length(), owner)
+    }
+
+    /// Of memory of CUDA's that was pinned.
+    pub(crate) fn of_pin(pin: &Arc<Pin>) -> Result<Arc<Duplicate>, Error> {
+        let space = pin.space();
+        let refuse = |why| Error::NotPinnable { va: pin.va(), length: pin.length(), why };
+        let generation = space.generation();
+        let found = match &space.pins {
+            Some(pins) => pins.watched.graph().place_of(pin.va()),
+            None => None,
+        };
+        let found = found.ok_or(Error::Stale)?;
+        if found.place != rm::graph::Place::Video {
+            return Err(Error::NotVideo);
+        }
+        if found.rest < pin.length() {
+            return Err(refuse("it lies in several allocations: pin and map each by itself"));
+        }
+        let owner = Owner::Pin(pin.clone(), AtomicU64::new(generation));
+        let theirs = (found.client, found.handle);
+        let duplicate = Duplicate::new(space.device(), theirs, found.offset, pin.length(), owner)?;
+        // The handle named this memory when it was duplicated if the pin holds now.
+        if !space.contains(pin.va(), pin.length()) {
+            return Err(Error::Stale);
+        }
+        Ok(duplicate)
+    }
+
+    fn new(
+        device: &Arc<Device>,
+        theirs: (u32, u32),
+        base: u64,
+        size: u64,
+        owner: Owner,
+    ) -> Result<Arc<Duplicate>, Error> {
+        if device.forked() {
+            return Err(Error::Forked);
+        }
+        let handle = driver::dup_object(&*device.driver, device.ctl, device.client, device.device, theirs.0, theirs.1)?;
+        Ok(Arc::new(Duplicate { device: device.clone(), handle, base, size, owner }))
     }
 
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
+
+    /// The memory is still what was mapped, and this is still the process that mapped it.
+    #[inline]
+    fn usable(&self) -> Result<(), Error> {
+        if self.device.forked() {
+            return Err(Error::Forked);
+        }
+        match &self.owner {
+            Owner::Pin(pin, seen) if pin.space().generation() != seen.load(Ordering::Relaxed) => look_again(pin, seen),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Something of CUDA's was unmapped: perhaps this.
+#[cold]
+fn look_again(pin: &Pin, seen: &AtomicU64) -> Result<(), Error> {
+    let generation = pin.space().generation();
+    if !pin.space().contains(pin.va(), pin.length()) {
+        return Err(Error::Stale);
+    }
+    seen.store(generation, Ordering::Relaxed);
+    Ok(())
 }
 
 impl Drop for Duplicate {
@@ -117,14 +161,18 @@ impl Bar1Map {
     /// [`Error::NotVideo`] for host memory, [`Error::Outside`] where the range is not within it, [`Error::Length`] where it
     /// is empty; the driver's where BAR1 has no room.
     pub fn of(memory: &Arc<Memory>, offset: u64, length: u64) -> Result<Bar1Map, Error> {
-        let (device, object) = Object::of(memory)?;
-        Bar1Map::of_object(&device, object, offset, length)
+        check(offset, length, memory.length())?;
+        Bar1Map::new(&Duplicate::of(memory)?, offset, length)
     }
 
-    /// Maps a range of whatever video-memory object of this process.
-    pub(crate) fn of_object(device: &Arc<Device>, object: Object, offset: u64, length: u64) -> Result<Bar1Map, Error> {
-        check(offset, length, object.size)?;
-        Bar1Map::new(&Duplicate::new(device, object)?, offset, length)
+    /// Maps `length` bytes at `offset` of a pinned range of CUDA's. The map keeps the pin, and holds the memory itself: when
+    /// CUDA has freed it, calls here are [`Error::Stale`].
+    ///
+    /// # Errors
+    /// As [`Bar1Map::of`], and [`Error::NotPinnable`] where the range lies in several of CUDA's allocations.
+    pub fn of_pin(pin: &Arc<Pin>, offset: u64, length: u64) -> Result<Bar1Map, Error> {
+        check(offset, length, pin.length())?;
+        Bar1Map::new(&Duplicate::of_pin(pin)?, offset, length)
     }
 
     pub(crate) fn new(object: &Arc<Duplicate>, offset: u64, length: u64) -> Result<Bar1Map, Error> {
@@ -132,6 +180,8 @@ impl Bar1Map {
         if length == 0 || length > MAX_LENGTH {
             return Err(Error::Length(length));
         }
+        object.usable()?;
+        let offset = object.base + offset;
         // Whole pages, as the driver maps; the range begins somewhere in the first.
         let first = offset & !(PAGE - 1);
         let skip = offset - first;
@@ -177,13 +227,16 @@ impl Bar1Map {
     }
 
     /// Stores bytes with streaming stores, and a fence behind them: when this returns they are on their way, in front of
-    /// every later store to the device. No lock, allocation or system call.
+    /// every later store to the device. No allocation or system call, and no lock but once after each time that CUDA
+    /// unmapped something.
     ///
     /// # Errors
-    /// [`Error::Outside`]: the range is not within the map, and nothing was written.
+    /// [`Error::Outside`]: the range is not within the map; [`Error::Stale`]: CUDA has freed the memory; [`Error::Forked`] in
+    /// a fork's child. Nothing was written.
     #[inline]
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         check(offset, bytes.len() as u64, self.length)?;
+        self.mapping.object.usable()?;
         // SAFETY: in bounds (just checked) of a mapping that lives as long as self; `bytes` is memory of the program's own
         // and the level is this CPU's.
         unsafe { stores::store(self.level, self.at.add(offset as usize), bytes.as_ptr(), bytes.len()) };
@@ -192,14 +245,15 @@ impl Bar1Map {
         Ok(())
     }
 
-    /// Loads bytes with streaming loads: what the memory holds now, this thread's earlier stores included. No lock,
-    /// allocation or system call. Of a line that the range holds a part of, the rest is fetched too and left out.
+    /// Loads bytes with streaming loads: what the memory holds now, this thread's earlier stores included. Asks nobody, as
+    /// [`Bar1Map::write`]. Of a line that the range holds a part of, the rest is fetched too and left out.
     ///
     /// # Errors
-    /// [`Error::Outside`]: the range is not within the map.
+    /// As [`Bar1Map::write`].
     #[inline]
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         check(offset, into.len() as u64, self.length)?;
+        self.mapping.object.usable()?;
         // ORDERING: earlier stores leave the write-combining buffers, and no line that a streaming load fetched before
         // is taken for the memory's present contents.
         stores::mfence();
@@ -214,7 +268,7 @@ impl Bar1Map {
     /// Stores four bytes in one piece, with a fence behind.
     ///
     /// # Errors
-    /// [`Error::Outside`] where the word is not within the map, [`Error::Misaligned`] where its address is no multiple of 4.
+    /// As [`Bar1Map::write`], and [`Error::Misaligned`] where the word's address is no multiple of 4.
     #[inline]
     pub fn store32(&self, offset: u64, value: u32) -> Result<(), Error> {
         // ORDERING: behind everything that this thread wrote here and fenced; the fence sends it.
@@ -258,6 +312,7 @@ impl Bar1Map {
 
     fn place(&self, offset: u64, size: u64) -> Result<*mut u8, Error> {
         check(offset, size, self.length)?;
+        self.mapping.object.usable()?;
         let at = self.at.wrapping_add(offset as usize);
         if !(at.addr() as u64).is_multiple_of(size) {
             return Err(Error::Misaligned { offset, size });
@@ -324,6 +379,9 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let device = &self.object.device;
+        if device.forked() {
+            return;
+        }
         if !self.at.is_null() {
             // SAFETY: our own mapping; whoever used it is gone with its owner.
             let _ = unsafe { device.driver.munmap(self.at.cast(), self.length) };

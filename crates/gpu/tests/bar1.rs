@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_void};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -255,12 +255,14 @@ struct Troubled {
     fail: AtomicU32,
     /// A control that clients have no permission for.
     denied: u32,
+    /// All video memory stands in BAR1, in physical order.
+    scattered: AtomicBool,
 }
 
 impl Troubled {
     fn open(denied: u32) -> (Arc<Troubled>, Arc<Device>) {
         let inner = SoftDriver::new(Mode::Strict);
-        let driver = Arc::new(Troubled { inner, fail: AtomicU32::new(0), denied });
+        let driver = Arc::new(Troubled { inner, fail: AtomicU32::new(0), denied, scattered: AtomicBool::new(false) });
         let device = Device::open(Arc::new(Handle(driver.clone())), 0).unwrap();
         (driver, device)
     }
@@ -291,7 +293,14 @@ impl Driver for Handle {
                 return Ok(());
             }
         }
-        unsafe { self.0.inner.ioctl(fd, request, arg) }
+        unsafe { self.0.inner.ioctl(fd, request, arg)? };
+        if rm::abi::rm_nr(request) == Some(rm::abi::nr::CONTROL) && self.0.scattered.load(Ordering::Relaxed) {
+            let call = unsafe { &*arg.cast::<rm::abi::Nvos54>() };
+            if call.cmd == rm::abi::control::STATIC_BAR1_INFO {
+                unsafe { (*(call.params as *mut rm::abi::control::StaticBar1Info)).enabled = 1 };
+            }
+        }
+        Ok(())
     }
 
     unsafe fn mmap(
@@ -343,6 +352,17 @@ fn whatever_fails_half_way_is_taken_back() {
     driver.fail.store(0, Ordering::Relaxed);
     aperture.move_to(0x5000).unwrap();
     assert_eq!(aperture.moves(), 2);
+}
+
+#[test]
+fn bus_addresses_are_promised_only_as_far_as_they_go_on() {
+    let (driver, device) = Troubled::open(0);
+    let space = AddressSpace::new(&device).unwrap();
+    let memory = space.alloc_video(0x8000).unwrap();
+    let maps = [(0u64, 0x8000u64), (0x1ff0, 0x1000), (0x10, 0x20)].map(|(at, n)| Bar1Map::of(&memory, at, n).unwrap());
+    assert_eq!(maps.each_ref().map(|map| map.bus_range().unwrap().length), [0x8000, 0x1000, 0x20]);
+    driver.scattered.store(true, Ordering::Relaxed);
+    assert_eq!(maps.each_ref().map(|map| map.bus_range().unwrap().length), [0x1000, 0x10, 0x20]);
 }
 
 fn monotonic() -> u64 {
@@ -413,4 +433,132 @@ fn what_the_driver_does_not_tell_is_an_error_by_name() {
     let memory = space.alloc_video(0x1000).unwrap();
     let error = Bar1Map::of(&memory, 0, 64).unwrap().bus_range().unwrap_err().to_string();
     assert!(error.contains("NV2080_CTRL_CMD_FB_GET_STATIC_BAR1_INFO"), "{error}");
+}
+
+/// The software GPU's driver under the eyes of what watches CUDA's calls.
+struct Watching(SoftDriver, &'static gpu::Watched);
+
+impl Driver for Watching {
+    fn open(&self, path: &CStr) -> io::Result<RawFd> {
+        let fd = self.0.open(path)?;
+        self.1.opened(fd, path.to_bytes());
+        Ok(fd)
+    }
+
+    unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void) -> io::Result<()> {
+        let mut answer = Ok(());
+        let make = || {
+            answer = unsafe { self.0.ioctl(fd, request, arg) };
+            if answer.is_ok() { 0 } else { -1 }
+        };
+        unsafe { self.1.ioctl(fd, request, arg, make) };
+        answer
+    }
+
+    unsafe fn mmap(
+        &self,
+        addr: *mut c_void,
+        len: usize,
+        prot: i32,
+        flags: i32,
+        fd: RawFd,
+        offset: i64,
+    ) -> io::Result<*mut c_void> {
+        let at = unsafe { self.0.mmap(addr, len, prot, flags, fd, offset)? };
+        let (addr, len, offset) = (at as u64, len as u64, offset as u64);
+        self.1.mapped(rm::graph::MmapRecord { addr, len, offset, fd, prot: prot as u32, flags: flags as u32 });
+        Ok(at)
+    }
+
+    unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
+        self.1.unmapped(addr as u64, len as u64);
+        unsafe { self.0.munmap(addr, len) }
+    }
+
+    fn close(&self, fd: RawFd) -> io::Result<()> {
+        self.1.closed(fd);
+        self.0.close(fd)
+    }
+}
+
+#[test]
+fn memory_of_another_client_is_mapped_until_it_is_freed() {
+    let driver = SoftDriver::new(Mode::Strict);
+    let watched: &'static gpu::Watched = Box::leak(Box::default());
+    let theirs = Device::open(Arc::new(Watching(driver, watched)), 0).unwrap();
+    let theirs = AddressSpace::new(&theirs).unwrap();
+    let (memory, other) = (theirs.alloc_video(0x10000).unwrap(), theirs.alloc_video(0x1000).unwrap());
+    let host = theirs.alloc_host(0x1000).unwrap();
+    memory.write(0, &noise(0x10000, 20));
+    for entry in [gpu::Entry::OwnClient, gpu::Entry::CudasClient] {
+        let ours = watched.address_space(Arc::new(driver), theirs.device().uuid(), entry).unwrap();
+        let standing = driver.machine.bar1_mappings();
+        let pin = Arc::new(ours.pin(memory.va() + 0x1200, 0x8000).unwrap());
+        let map = Bar1Map::of_pin(&pin, 0x34, 0x2000).unwrap();
+        let mut seen = vec![0; 0x2000];
+        map.read(0, &mut seen).unwrap();
+        assert!(seen == noise(0x10000, 20)[0x1234..0x3234], "{entry:?}");
+        let mut aperture = Aperture::of_pin(&pin, 0x3000).unwrap();
+        let data = noise(0x8000, 21);
+        aperture.write(0, &data).unwrap();
+        assert_eq!(aperture.moves(), 3);
+        let mut back = vec![0; 0x8000];
+        memory.read(0x1200, &mut back);
+        assert!(back == data);
+        assert!(matches!(aperture.write(0x7fff, b"12"), Err(Error::Outside { .. })));
+        assert!(matches!(Bar1Map::of_pin(&pin, 0x7000, 0x1001), Err(Error::Outside { .. })));
+        let pinned = Arc::new(ours.pin(host.va(), 64).unwrap());
+        assert!(matches!(Bar1Map::of_pin(&pinned, 0, 64), Err(Error::NotVideo)));
+        drop((map, aperture));
+        assert_eq!(driver.machine.bar1_mappings(), standing);
+        memory.write(0, &noise(0x10000, 20));
+    }
+    let ours = watched.address_space(Arc::new(driver), theirs.device().uuid(), gpu::Entry::OwnClient).unwrap();
+    let pin = Arc::new(ours.pin(memory.va(), 0x10000).unwrap());
+    let map = Bar1Map::of_pin(&pin, 0, 0x10000).unwrap();
+    let mut aperture = Aperture::of_pin(&pin, 0x1000).unwrap();
+    // What else goes is nothing to it.
+    drop(other);
+    map.store32(0, 1).unwrap();
+    aperture.write(0x5000, b"still").unwrap();
+    let at = memory.va();
+    drop(memory);
+    let again = theirs.alloc_video(0x10000).unwrap();
+    assert_eq!(again.va(), at, "other memory under the same address");
+    assert!(matches!(map.write(0, b"lost"), Err(Error::Stale)));
+    assert!(matches!(map.read(0, &mut [0]), Err(Error::Stale)));
+    assert!(matches!((map.load32(0), map.store64(0, 1)), (Err(Error::Stale), Err(Error::Stale))));
+    assert!(matches!(aperture.read(0, &mut [0]), Err(Error::Stale)));
+    assert!(matches!(aperture.move_to(0x9000), Err(Error::Stale)));
+    assert!(matches!(Bar1Map::of_pin(&pin, 0, 4), Err(Error::Stale)));
+    assert!(contents(&again).iter().all(|&byte| byte == 0));
+    let fresh = Arc::new(ours.pin(at, 0x10000).unwrap());
+    Bar1Map::of_pin(&fresh, 0, 0x10000).unwrap().write(0, b"new").unwrap();
+    assert_eq!(&contents(&again)[..3], b"new");
+}
+
+/// In a fork's child every call is an error, and nothing of the parent's goes when the child drops it.
+#[test]
+fn a_forks_child_has_no_map() {
+    let (driver, space) = machine();
+    let memory = space.alloc_video(0x2000).unwrap();
+    let map = Bar1Map::of(&memory, 0, 0x2000).unwrap();
+    let mut aperture = Aperture::of(&memory).unwrap();
+    let standing = driver.machine.bar1_mappings();
+    // SAFETY: the child makes no call that another thread's lock could block, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = matches!(map.write(0, b"child"), Err(Error::Forked))
+            && matches!(map.load32(0), Err(Error::Forked))
+            && matches!(aperture.move_to(0), Err(Error::Forked));
+        drop((map, aperture));
+        unsafe { libc::_exit(if refused { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+    assert_eq!(driver.machine.bar1_mappings(), standing);
+    map.write(0, b"parent").unwrap();
+    aperture.write(0x1ffa, b"parent").unwrap();
+    assert_eq!((&contents(&memory)[..6], &contents(&memory)[0x1ffa..]), (&b"parent"[..], &b"parent"[..]));
 }
