@@ -167,6 +167,14 @@ impl<'c> Registration<'c> {
         unsafe { context.cuda.cuMemHostRegister_v2(pointer.cast(), len, PORTABLE_MAPPED) }?;
         Ok(Registration { context, pointer })
     }
+
+    /// The address under which the GPU sees it.
+    pub fn device_address(&self) -> Result<u64> {
+        let mut address = 0;
+        // SAFETY: writes one address; the pointer is registered.
+        unsafe { self.context.cuda.cuMemHostGetDevicePointer_v2(&mut address, self.pointer.cast(), 0) }?;
+        Ok(address)
+    }
 }
 
 impl Drop for Registration<'_> {
