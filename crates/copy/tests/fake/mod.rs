@@ -3,6 +3,7 @@
 
 #![allow(dead_code)]
 
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
@@ -33,9 +34,15 @@ pub enum Kind {
 struct Block {
     kind: Kind,
     bytes: usize,
-    /// Empty for memory that is the caller's.
-    _words: Vec<u64>,
+    /// What it is made of; nothing for memory that is the caller's.
+    _keep: Keep,
 }
+
+/// Memory goes when this is dropped.
+pub type Keep = Box<dyn Any + Send>;
+type Source = Box<dyn FnMut(Kind, usize) -> (u64, Keep) + Send>;
+/// Where device and pinned memory come from, if not from the heap.
+pub static SOURCE: Mutex<Option<Source>> = Mutex::new(None);
 
 enum Op {
     Copy { to: u64, from: u64, len: usize },
@@ -93,9 +100,15 @@ pub fn take_back(address: u64) {
 
 impl Fake {
     fn allocate(&mut self, kind: Kind, bytes: usize) -> u64 {
-        let words = vec![0xa5a5_a5a5_a5a5_a5a5; bytes.div_ceil(8)];
-        let address = words.as_ptr() as u64;
-        self.memory.insert(address, Block { kind, bytes, _words: words });
+        let mut source = SOURCE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (address, keep) = match source.as_mut() {
+            Some(source) => source(kind, bytes),
+            None => {
+                let words = vec![0xa5a5_a5a5_a5a5_a5a5_u64; bytes.div_ceil(8)];
+                (words.as_ptr() as u64, Box::new(words) as Keep)
+            }
+        };
+        self.memory.insert(address, Block { kind, bytes, _keep: keep });
         address
     }
 
@@ -269,7 +282,7 @@ driver! {
     }
     cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) {
         if flags != 3 { return INVALID_VALUE; }
-        let block = Block { kind: Kind::Registered, bytes, _words: Vec::new() };
+        let block = Block { kind: Kind::Registered, bytes, _keep: Box::new(()) };
         with(|fake| fake.memory.insert(pointer as u64, block)).map_or(SUCCESS, |_| INVALID_VALUE)
     }
     cuMemHostUnregister(pointer: *mut c_void) {
