@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Unavailable};
 use cuda::{Context, Cuda};
-use gpu::{AddressSpace, Device, DeviceOptions, Entry, Libcuda};
+use gpu::{AddressSpace, CopyEngine, Device, DeviceOptions, Entry, Libcuda};
 use rm::driver::{Driver, Libc};
 use std::sync::{Arc, OnceLock};
 
@@ -24,7 +24,7 @@ pub struct Machine {
     cuda: Result<Context, Unavailable>,
     index: u32,
     /// Asked for once.
-    engines: OnceLock<Option<Vec<u32>>>,
+    engines: OnceLock<Option<Vec<CopyEngine>>>,
 }
 
 impl Machine {
@@ -35,27 +35,34 @@ impl Machine {
     /// other are [`Unavailable`], with the reason.
     pub fn open(place: Where) -> Result<Machine, Error> {
         match place {
-            Where::Soft => Machine::of_driver(Arc::new(Libc), false),
-            Where::Real => Machine::real(),
+            Where::Soft => Machine::of_driver(Arc::new(Libc), false).map_err(|error| match error {
+                Error::Gpu(error @ gpu::Error::Open { .. }) => {
+                    Unavailable::new(format!("{error}; the software GPU has to be preloaded")).into()
+                }
+                other => other,
+            }),
+            Where::Real => Machine::real(Entry::OwnClient),
         }
     }
 
-    fn real() -> Result<Machine, Error> {
+    /// As [`Machine::open`] of a real GPU, with our channels hanging in the one client or the other.
+    pub fn real(entry: Entry) -> Result<Machine, Error> {
         // Before libcuda is initialised: from then on its calls to the kernel driver are seen.
         let watched = Libcuda::open();
-        let cuda = match cuda::Cuda::load().map_err(|reason| reason.to_string()).and_then(|cuda| {
+        let cuda = cuda::Cuda::load().map_err(|reason| reason.to_string()).and_then(|cuda| {
             let context = cuda.device(0).and_then(|device| device.primary_context());
             context.map_err(|error| format!("CUDA has no context: {error}"))
-        }) {
+        });
+        let context = match cuda {
             Ok(context) => context,
             Err(reason) => return Machine::without_cuda(reason),
         };
         let own = match watched {
-            Ok(libcuda) => libcuda.address_space(cuda.device().uuid()?, Entry::OwnClient),
+            Ok(libcuda) => libcuda.address_space(context.device().uuid()?, entry),
             Err(error) => Err(error),
         };
         let own = own.map_err(|error| Unavailable::new(format!("no channel of our own beside CUDA: {error}")));
-        Ok(Machine { own, cuda: Ok(cuda), index: 0, engines: OnceLock::new() })
+        Ok(Machine { own, cuda: Ok(context), index: 0, engines: OnceLock::new() })
     }
 
     fn without_cuda(reason: String) -> Result<Machine, Error> {
@@ -89,12 +96,9 @@ impl Machine {
         Machine { own: Ok(space), cuda: Ok(context), index: 0, engines: OnceLock::new() }
     }
 
-    /// Numbers of the copy engines that there are; `None` where there is no way to them, or the driver does not tell.
-    pub(crate) fn copy_engines(&self) -> Option<&[u32]> {
-        let ask = || {
-            let engines = self.own.as_ref().ok()?.device().engines().ok()?;
-            Some(engines.iter().map(|engine| engine.number).collect())
-        };
+    /// The copy engines that there are; `None` where there is no way to them, or the driver does not tell.
+    pub(crate) fn copy_engines(&self) -> Option<&[CopyEngine]> {
+        let ask = || self.own.as_ref().ok()?.device().engines().ok();
         self.engines.get_or_init(ask).as_deref()
     }
 

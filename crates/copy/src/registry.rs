@@ -12,7 +12,7 @@ pub(crate) struct Entry {
     /// How it is written.
     pub(crate) word: Word,
     /// One line for people.
-    pub(crate) about: &'static str,
+    pub(crate) about: fn(&Machine, &Spec) -> String,
     /// The routes worth listing, whether they can be opened or not.
     pub(crate) list: fn(&Machine) -> Vec<String>,
     /// Why there is no such route on this machine, as far as that is known without trying.
@@ -39,7 +39,7 @@ const ENTRIES: &[Entry] = &[
 pub struct Listed {
     pub name: String,
     /// What moves the bytes, in one line.
-    pub about: &'static str,
+    pub about: String,
     /// Why it cannot be opened on this machine, as far as that is known without trying.
     pub unavailable: Option<Unavailable>,
 }
@@ -49,11 +49,10 @@ pub fn names(machine: &Machine) -> Vec<Listed> {
     let mut listed = Vec::new();
     for entry in ENTRIES {
         for name in (entry.list)(machine) {
-            let unavailable = match parse(&name) {
-                Ok(spec) => (entry.check)(machine, &spec).err(),
-                Err(error) => Some(Unavailable::new(error.to_string())),
-            };
-            listed.push(Listed { name, about: entry.about, unavailable });
+            // Every listed text parses: a test holds each entry to it.
+            let Ok(spec) = parse(&name) else { continue };
+            let (about, unavailable) = ((entry.about)(machine, &spec), (entry.check)(machine, &spec).err());
+            listed.push(Listed { name, about, unavailable });
         }
     }
     listed
@@ -71,14 +70,23 @@ pub fn parse(text: &str) -> Result<Spec, SyntaxError> {
 /// Opens a route by its text, with buffers for transfers of up to `capacity` bytes.
 ///
 /// # Errors
-/// [`Error::Syntax`] for a text that is no route, [`Error::Unavailable`] where this machine has no such route, and what
-/// the allocation of buffers and channels says.
+/// [`Error::Syntax`] for a text that is no route, [`Error::Unavailable`] where this machine has no such route or its driver
+/// refuses one, and what the allocation of buffers says.
 pub fn open<'m>(machine: &'m Machine, name: &str, capacity: u64) -> Opened<'m> {
     let spec = parse(name)?;
     let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
     let entry = entry.ok_or_else(|| Unavailable::new(format!("no executor is called {}", spec.executor.name)))?;
     (entry.check)(machine, &spec)?;
-    (entry.open)(machine, &spec, capacity)
+    (entry.open)(machine, &spec, capacity).map_err(|error| match error {
+        Error::Gpu(refused) if is_refusal(&refused) => Unavailable::new(refused.to_string()).into(),
+        other => other,
+    })
+}
+
+/// The kernel driver, or what it is known to hold, does not give what the route needs.
+fn is_refusal(error: &gpu::Error) -> bool {
+    use gpu::Error::{Driver, Group, Map, NoClass, NotPinnable, TooManyChannels};
+    matches!(error, Driver(_) | Group(_) | Map { .. } | NoClass(_) | NotPinnable { .. } | TooManyChannels(_))
 }
 
 #[cfg(test)]
@@ -91,6 +99,5 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), ENTRIES.len());
-        assert!(ENTRIES.iter().all(|entry| entry.about.len() > 10));
     }
 }

@@ -132,7 +132,9 @@ fn what_is_listed_is_there() {
             (None, Ok(mut route)) => assert_eq!(verify(&mut *route, 99, 1).unwrap(), None, "{}", listed.name),
             (Some(why), Err(Error::Unavailable(found))) => assert_eq!(why, found),
             // The stand-in's registered memory is none that the software GPU knows of.
-            (None, Err(Error::Gpu(gpu::Error::NotPinnable { .. }))) if listed.name.contains("registered") => {}
+            (None, Err(Error::Unavailable(why))) if listed.name.contains("registered") => {
+                assert!(why.reason.contains("not mapped for the GPU"), "{why}");
+            }
             (listed, opened) => panic!("{listed:?}, {:?}", opened.err()),
         }
     }
@@ -153,5 +155,15 @@ fn pins_end_where_the_allocation_ends_and_not_where_its_pages_do() {
         assert!(!space.contains(memory + 10, 4990), "freed under the pin");
         let freed = pin(&rig.machine, memory, 1).unwrap_err();
         assert!(matches!(freed, Error::Pin(PinError::Freed { .. })), "{freed}");
+    }
+}
+
+#[test]
+fn inline_copies_in_cudas_channel_group_need_its_client() {
+    // The watched client of this stand-in has no channel, hence no group.
+    for entry in [Entry::OwnClient, Entry::CudasClient] {
+        let rig = rig(entry);
+        let refused = open(&rig.machine, "host->inline[group=cuda]->gpu0", 100).err().unwrap();
+        assert!(matches!(&refused, Error::Unavailable(why) if why.reason.contains("group")), "{refused}");
     }
 }

@@ -219,11 +219,12 @@ fn what_does_not_exist_says_why() {
 fn what_is_listed_opens_or_says_why() {
     let (_driver, machine) = soft();
     let listed = names(&machine);
-    for executor in ["cuda", "ce0", "inline", "bar1", "aperture"] {
-        assert!(listed.iter().any(|listed| listed.name.contains(executor)), "{executor}");
+    for (executor, routes) in [("cuda", 12), ("ce0", 6), ("inline", 4), ("bar1", 4), ("aperture", 2)] {
+        assert_eq!(listed.iter().filter(|listed| listed.name.contains(executor)).count(), routes, "{executor}");
     }
     for listed in listed {
         assert_eq!(parse(&listed.name).unwrap().to_string(), listed.name);
+        assert!(listed.about.len() > 10);
         match listed.unavailable {
             Some(unavailable) => assert_eq!(opening(&machine, &listed.name, 4096), unavailable.reason),
             None => moves(&machine, &listed.name, 4096),
@@ -317,4 +318,23 @@ fn a_byte_too_few_and_a_byte_too_many_are_seen() {
             assert!(matches!(many, Some(Difference { first: 777, count: 1, .. })), "{name}: {many:?}");
         }
     }
+}
+
+#[test]
+fn machines_are_shared_by_threads() {
+    fn shared<T: Sync + Send>() {}
+    shared::<Machine>();
+}
+
+#[test]
+fn a_machine_without_a_gpu_says_what_it_lacks() {
+    if std::path::Path::new("/dev/nvidiactl").exists() {
+        eprintln!("skipped: this machine has a GPU");
+        return;
+    }
+    let soft = Machine::open(copy::Where::Soft).map(drop);
+    let real = Machine::open(copy::Where::Real).map(drop);
+    assert!(reason(soft.unwrap_err()).contains("has to be preloaded"));
+    let real = reason(real.unwrap_err());
+    assert!(real.contains("CUDA") && real.contains("/dev/nvidiactl"), "{real}");
 }

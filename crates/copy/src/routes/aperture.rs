@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub(crate) const ENTRY: Entry = Entry {
     word: Word { name: "aperture", numbered: false, options: &[] },
-    about: "stores and loads of the CPU through a 4 MiB window of BAR1, moved for each transfer",
+    about: |_, _| "stores and loads of the CPU through a 4 MiB window of BAR1, moved for each transfer".into(),
     list,
     check,
     open,

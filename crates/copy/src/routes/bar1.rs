@@ -16,7 +16,7 @@ const FLUSH: &str = "flush";
 
 pub(crate) const ENTRY: Entry = Entry {
     word: Word { name: "bar1", numbered: false, options: &[FLUSH] },
-    about: "stores and loads of the CPU through BAR1; flush: a load waits until the stores have arrived",
+    about: |_, _| "stores and loads of the CPU through BAR1; flush: a load waits until the stores have arrived".into(),
     list,
     check,
     open,

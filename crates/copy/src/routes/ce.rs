@@ -24,16 +24,32 @@ pub(crate) const ENTRY: Entry = Entry {
         numbered: true,
         options: &[PIPELINED, FOLDED, GPFIFO_HOST, USERD_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, DOORBELL_BAR1],
     },
-    about: "copy engine N, on a channel of our own; pipelined: copies may overlap",
+    about,
     list,
     check,
     open,
 };
 
+fn about(machine: &Machine, spec: &Spec) -> String {
+    let engine = machine.copy_engines().unwrap_or_default().iter().find(|e| Some(e.number) == spec.executor.index);
+    let kind = match engine {
+        Some(engine) if engine.is_graphics() => ", which runs on graphics' runlist",
+        Some(_) => ", which runs beside kernels",
+        None => "",
+    };
+    let mode = match spec.executor.options.as_slice() {
+        [PIPELINED] => "; copies may overlap",
+        [FOLDED] => "; copy and release in one launch",
+        _ => "",
+    };
+    format!("copy engine {}{kind}, on a channel of our own{mode}", spec.executor.index.unwrap_or(0))
+}
+
 fn list(machine: &Machine) -> Vec<String> {
     let gpu = machine.index();
     let mut names = Vec::new();
-    for engine in machine.copy_engines().unwrap_or(&[0]) {
+    let known = machine.copy_engines().map(|engines| engines.iter().map(|engine| engine.number).collect());
+    for engine in known.unwrap_or(vec![0]) {
         for option in ["", "[pipelined]", "[folded]"] {
             names.push(format!("host->ce{engine}{option}->gpu{gpu}"));
             names.push(format!("gpu{gpu}->ce{engine}{option}->host"));
@@ -46,8 +62,8 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     Direction::of(machine, spec)?;
     channel::check(machine, spec)?;
     match (spec.executor.index, machine.copy_engines()) {
-        (Some(n), Some(engines)) if !engines.contains(&n) => {
-            let there: Vec<String> = engines.iter().map(|n| format!("ce{n}")).collect();
+        (Some(n), Some(engines)) if !engines.iter().any(|engine| engine.number == n) => {
+            let there: Vec<String> = engines.iter().map(|engine| format!("ce{}", engine.number)).collect();
             Err(Unavailable::new(format!("this GPU has no ce{n}; it has {}", there.join(", "))))
         }
         _ if spec.executor.has(PIPELINED) && spec.executor.has(FOLDED) => {

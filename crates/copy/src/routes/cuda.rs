@@ -21,7 +21,7 @@ const SYNC: &str = "sync";
 
 pub(crate) const ENTRY: Entry = Entry {
     word: Word { name: "cuda", numbered: false, options: &[SYNC] },
-    about: "libcuda's own copies, on a stream or (sync) by the one call that also waits",
+    about: |_, _| "libcuda's own copies, on a stream or (sync) by the one call that also waits".into(),
     list,
     check,
     open,

@@ -2,7 +2,8 @@
 //!
 //! A data header counts to 8,191 words (13 bits), 32,764 bytes. Beyond that, `inline` puts several data headers behind one
 //! LAUNCH_DMA, whose LINE_LENGTH_IN has 32 bits; `inline[split]` puts a LAUNCH_DMA before each. Each submission copies the
-//! source into the stream, so that is part of what it costs.
+//! source into the stream, so that is part of what it costs. `inline[group=cuda]` is a channel in CUDA's own channel group,
+//! which needs a machine opened with [`gpu::Entry::CudasClient`].
 
 use super::channel::{self, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, USERD_HOST};
 use super::{Direction, Ends};
@@ -11,10 +12,12 @@ use crate::machine::Machine;
 use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
-use gpu::{Channel, Engine, InlineMode, Prepared, Ticket, Window};
+use gpu::{Channel, Engine, Group, InlineMode, Prepared, Ticket, Window};
 use std::time::Duration;
 
 const SPLIT: &str = "split";
+/// In CUDA's channel group, beside its kernels and without a change of context, instead of one of our own.
+const CUDAS_GROUP: &str = "group=cuda";
 /// A GPFIFO entry counts to 2^21 words; two of the largest stay well below.
 const MAX_BYTES: u64 = 4 << 20;
 
@@ -22,9 +25,9 @@ pub(crate) const ENTRY: Entry = Entry {
     word: Word {
         name: "inline",
         numbered: false,
-        options: &[SPLIT, GPFIFO_HOST, USERD_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, DOORBELL_BAR1],
+        options: &[SPLIT, CUDAS_GROUP, GPFIFO_HOST, USERD_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, DOORBELL_BAR1],
     },
-    about: "data in the command stream of a graphics channel of our own; split: a launch for each 31 KiB",
+    about: |_, _| "data in the command stream of a graphics channel of our own; split: a launch for each 31 KiB".into(),
     list,
     check,
     open,
@@ -52,7 +55,11 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
 fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
     let mut ends = Ends::new(machine, spec, capacity)?;
     ends.destination.pin(machine)?;
-    let channel = Channel::new(machine.space()?, Engine::Graphics, channel::options(&spec.executor))?;
+    let mut options = channel::options(&spec.executor);
+    if spec.executor.has(CUDAS_GROUP) {
+        options.group = Group::Cudas;
+    }
+    let channel = Channel::new(machine.space()?, Engine::Graphics, options)?;
     let mode = if spec.executor.has(SPLIT) { InlineMode::Launches } else { InlineMode::Headers };
     Ok(Box::new(InlineRoute { channel, ends, mode }))
 }
