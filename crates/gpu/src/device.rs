@@ -8,7 +8,6 @@ use rm::driver::{self, Driver};
 use std::ffi::CString;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What the software GPU puts into CARD_INFO's `dev_name`, where real drivers have nothing.
 pub const SOFTGPU_MARKER: &[u8] = b"softgpu";
@@ -17,9 +16,6 @@ pub const SOFTGPU_MARKER: &[u8] = b"softgpu";
 const MULTIPLE_VASPACES: u32 = 2;
 /// Length of a usermode mapping.
 const USERMODE_SIZE: usize = 0x10000;
-/// TIME_0 and TIME_1 of a usermode page (class 0xC361 and later).
-const TIME_0: usize = 0x80;
-const TIME_1: usize = 0x84;
 
 /// Which of the two usermode mappings a channel rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +61,7 @@ pub struct Device {
     pub(crate) uvm: RawFd,
     pub(crate) client: u32,
     pub(crate) device: u32,
-    subdevice: u32,
+    pub(crate) subdevice: u32,
     pub(crate) uuid: [u8; 16],
     card: CardInfo,
     usermode: [Usermode; 2],
@@ -156,11 +152,6 @@ impl Device {
 
     pub fn has_class(&self, class: u32) -> bool {
         self.classes.contains(&class)
-    }
-
-    /// The GPU's own clock.
-    pub fn clock(self: &Arc<Self>) -> Clock {
-        Clock { device: self.clone() }
     }
 
     /// The usermode page of a BAR; its doorbell is at +0x90.
@@ -406,27 +397,6 @@ fn map_usermode(
         Err(error) => {
             let _ = driver.close(fd);
             Err(error)
-        }
-    }
-}
-
-/// The GPU's nanosecond clock, read through the usermode page. Documented steps: 32 ns.
-#[derive(Clone, Debug)]
-pub struct Clock {
-    device: Arc<Device>,
-}
-
-impl Clock {
-    /// Nanoseconds. Three loads from the device: TIME_1, TIME_0, TIME_1 again.
-    pub fn now(&self) -> u64 {
-        let page = self.device.usermode(Bar::Bar0);
-        // SAFETY: the page is mapped as long as the device lives, and both registers lie within it.
-        let read = |offset: usize| unsafe { (*page.add(offset).cast::<AtomicU32>()).load(Ordering::Relaxed) };
-        loop {
-            let (hi, lo, again) = (read(TIME_1), read(TIME_0), read(TIME_1));
-            if hi == again {
-                return u64::from(hi) << 32 | u64::from(lo);
-            }
         }
     }
 }

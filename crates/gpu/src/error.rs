@@ -25,6 +25,14 @@ pub enum Error {
     NoAddresses { length: u64 },
     #[error("a length of {0:#x} bytes is no length for memory")]
     Length(u64),
+    #[error("host memory has no place in BAR1: only video memory is mapped there")]
+    NotVideo,
+    #[error("{length:#x} bytes at {offset:#x} do not lie within {size:#x} bytes")]
+    Outside { offset: u64, length: u64, size: u64 },
+    #[error(
+        "{size} bytes at offset {offset:#x}: their address is not a multiple of {size}, as one store or load needs"
+    )]
+    Misaligned { offset: u64, size: u64 },
     #[error("no room for another ring: {0} channels of this address space live")]
     TooManyChannels(usize),
     #[error("a ring of {0} entries: 2 to 1024 fit, a power of two")]

@@ -7,9 +7,13 @@
 //! this address space, every length is bounded, no physical address is named, and only methods on a short list are used.
 //! A bad request is an error before submission, never a fault on the GPU. Everything is freed on drop.
 
+mod aperture;
+mod bar1;
 mod channel;
+mod clock;
 mod device;
 mod doorbell;
+mod engines;
 mod error;
 mod fork;
 mod libcuda;
@@ -20,12 +24,17 @@ mod pushbuffer;
 mod ring;
 mod semaphore;
 mod slots;
+pub mod stores;
 mod tracker;
 mod validate;
 
+pub use aperture::Aperture;
+pub use bar1::{Bar1Map, BusRange};
 pub use channel::{Channel, ChannelOptions, Engine, Group};
-pub use device::{Bar, Clock, Device, DeviceOptions, Entry, SOFTGPU_MARKER};
+pub use clock::{Clock, Correlation, Drift};
+pub use device::{Bar, Device, DeviceOptions, Entry, SOFTGPU_MARKER};
 pub use doorbell::Site;
+pub use engines::{CopyCaps, CopyEngine};
 pub use error::Error;
 pub use libcuda::{Libcuda, Watched};
 pub use memory::{AddressSpace, Memory, Place};

@@ -1,7 +1,7 @@
 //! Channels made and freed in a loop leave nothing behind. Alone in its process: it counts the process's files and mappings.
 
 use doorbell_softgpu::{Mode, SoftDriver};
-use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Pushbuffer, Semaphores};
+use gpu::{AddressSpace, Aperture, Bar1Map, Channel, ChannelOptions, Device, Engine, Pushbuffer, Semaphores};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -37,14 +37,25 @@ fn channels_come_and_go_and_nothing_is_left() {
             done.wait(1, Duration::from_secs(10)).unwrap();
         }
     };
+    let touch = || {
+        let memory = space.alloc_video(0x4000).unwrap();
+        let map = Bar1Map::of(&memory, 0x10, 0x2000).unwrap();
+        let mut aperture = Aperture::with_window(&memory, 0x1000).unwrap();
+        aperture.write(0, &[7; 0x4000]).unwrap();
+        assert_eq!(map.load32(0).unwrap(), 0x0707_0707);
+    };
     life();
+    touch();
+    let standing = driver.machine.bar1_mappings();
     let before = (files(), mappings());
     let first = space.alloc_host(0x1000).unwrap().va();
     for _ in 0..300 {
         life();
+        touch();
         assert_eq!(space.alloc_host(0x1000).unwrap().va(), first, "addresses are used again");
     }
     assert_eq!((files(), mappings()), before);
+    assert_eq!(driver.machine.bar1_mappings(), standing);
     assert_eq!(driver.counters().channels_created.load(Ordering::Relaxed), 603);
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
     drop((semaphores, space, device));

@@ -352,6 +352,18 @@ fn structs_lie_as_in_the_headers() {
         "capsTbl" => caps,
         "present" => present,
     });
+    both!(t, "NV2080_CTRL_CE_GET_CE_PCE_MASK_PARAMS", control::CePceMask {
+        "ceEngineType" => engine_type,
+        "pceMask" => mask,
+    });
+    both!(t, "NV2080_CTRL_FB_GET_STATIC_BAR1_INFO_PARAMS", control::StaticBar1Info {
+        "bStaticBar1Enabled" => enabled,
+        "staticBar1StartOffset" => start,
+        "staticBar1Size" => size,
+    });
+    v580!(t, "NV2080_CTRL_FB_GET_STATIC_BAR1_INFO_PARAMS", control::StaticBar1Info {
+        "bStaticBar1WriteCombined" => write_combined,
+    });
     both!(t, "UVM_INITIALIZE_PARAMS", uvm::Initialize {
         "flags" => flags,
         "rmStatus" => status,
@@ -528,6 +540,28 @@ fn structs_lie_as_in_the_headers() {
     t.finish(&["struct", "field"]);
 }
 
+/// `NV2080_CTRL_CE_CAPS_CE_*` as the headers of 570.133.20 and 580.105.08 write them: byte and bit.
+#[test]
+fn capabilities_of_copy_engines_are_those_of_the_headers() {
+    let header = [
+        ("GRCE", 0, 0x01),
+        ("SHARED", 0, 0x02),
+        ("SYSMEM_READ", 0, 0x04),
+        ("SYSMEM_WRITE", 0, 0x08),
+        ("NVLINK_P2P", 0, 0x10),
+        ("SYSMEM", 0, 0x20),
+        ("P2P", 0, 0x40),
+        ("BL_SIZE_GT_64K_SUPPORTED", 0, 0x80),
+        ("SUPPORTS_NONPIPELINED_BL", 1, 0x01),
+        ("SUPPORTS_PIPELINED_BL", 1, 0x02),
+        ("CC_SECURE", 1, 0x04),
+        ("DECOMP_SUPPORTED", 1, 0x08),
+    ];
+    let ours: Vec<_> = control::ce_caps::NAMES.iter().map(|(bit, name)| (*bit, *name)).collect();
+    let theirs: Vec<_> = header.iter().map(|(name, byte, bit)| ((*bit as u16) << (8 * byte), *name)).collect();
+    assert_eq!(ours, theirs);
+}
+
 #[test]
 fn heap_calls_are_read_where_the_headers_put_their_fields() {
     let t = Table::load();
@@ -663,6 +697,8 @@ fn numbers_and_names_are_those_of_the_headers() {
         control("NV0080_CTRL_CMD_GPU_GET_CLASSLIST", control::CLASS_LIST);
         control("NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2", control::CLASS_LIST_V2);
         control("NV2080_CTRL_CMD_GPU_GET_GID_INFO", control::GID_INFO);
+        control("NV2080_CTRL_CMD_FB_GET_STATIC_BAR1_INFO", control::STATIC_BAR1_INFO);
+        control("NV2080_CTRL_CMD_CE_GET_CE_PCE_MASK", control::CE_PCE_MASK);
         control("NV2080_CTRL_CMD_CE_GET_ALL_CAPS", control::CE_ALL_CAPS);
         control("NVA06C_CTRL_CMD_GPFIFO_SCHEDULE", control::GROUP_SCHEDULE);
         control("NVA06F_CTRL_CMD_GPFIFO_SCHEDULE", control::CHANNEL_SCHEDULE);

@@ -1,6 +1,6 @@
 //! RM_CONTROL commands and what their `params` point to.
 //!
-//! Source: `ctrl0000*.h`, `ctrl0080gpu.h`, `ctrl2080gpu.h`, `ctrl2080ce.h`, `ctrla06c.h`, `ctrla06fgpfifo.h`, `ctrlc36f.h`.
+//! Source: `ctrl0000*.h`, `ctrl0080gpu.h`, `ctrl2080gpu.h`, `ctrl2080fb.h`, `ctrl2080ce.h`, `ctrla06c.h`, `ctrla06fgpfifo.h`, `ctrlc36f.h`.
 
 use super::plain_struct;
 
@@ -24,6 +24,10 @@ pub const CLASS_LIST: u32 = 0x80_0201;
 pub const CLASS_LIST_V2: u32 = 0x80_0292;
 /// NV2080_CTRL_CMD_GPU_GET_GID_INFO
 pub const GID_INFO: u32 = 0x2080_014a;
+/// NV2080_CTRL_CMD_FB_GET_STATIC_BAR1_INFO
+pub const STATIC_BAR1_INFO: u32 = 0x2080_1354;
+/// NV2080_CTRL_CMD_CE_GET_CE_PCE_MASK
+pub const CE_PCE_MASK: u32 = 0x2080_2a02;
 /// NV2080_CTRL_CMD_CE_GET_ALL_CAPS
 pub const CE_ALL_CAPS: u32 = 0x2080_2a0a;
 /// NVA06C_CTRL_CMD_GPFIFO_SCHEDULE: a channel group.
@@ -105,11 +109,68 @@ plain_struct! {
 
     /// NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS
     pub struct CeAllCaps = 136 {
-        /// Two bytes a copy engine; byte 0 bit 0: it belongs to graphics (GRCE).
+        /// Two bytes a copy engine: [`ce_caps`], the first byte in the low bits.
         pub caps: [[u8; 2]; 64],
         /// Bit n: engine n is there.
         pub present: u64,
     }
+
+    /// NV2080_CTRL_CE_GET_CE_PCE_MASK_PARAMS
+    pub struct CePceMask = 8 {
+        /// In: NV2080_ENGINE_TYPE_COPYn.
+        pub engine_type: u32,
+        /// The physical copy engines behind it, counted within its shim.
+        pub mask: u32,
+    }
+
+    /// NV2080_CTRL_FB_GET_STATIC_BAR1_INFO_PARAMS
+    pub struct StaticBar1Info = 24 {
+        /// All client-visible video memory stands in BAR1 for good, in physical order.
+        pub enabled: u8,
+        /// Branch 580 and later.
+        pub write_combined: u8,
+        pub pad: [u8; 6],
+        pub start: u64,
+        pub size: u64,
+    }
+}
+
+/// Capabilities of a copy engine (NV2080_CTRL_CE_CAPS_CE_*), byte 1 shifted by eight.
+pub mod ce_caps {
+    /// It runs with graphics, on its runlist.
+    pub const GRCE: u16 = 0x0001;
+    /// It shares physical engines with another copy engine.
+    pub const SHARED: u16 = 0x0002;
+    /// Reads system memory better than others do.
+    pub const SYSMEM_READ: u16 = 0x0004;
+    /// Writes system memory better than others do.
+    pub const SYSMEM_WRITE: u16 = 0x0008;
+    pub const NVLINK_P2P: u16 = 0x0010;
+    pub const SYSMEM: u16 = 0x0020;
+    pub const P2P: u16 = 0x0040;
+    pub const BL_SIZE_GT_64K_SUPPORTED: u16 = 0x0080;
+    pub const SUPPORTS_NONPIPELINED_BL: u16 = 0x0100;
+    pub const SUPPORTS_PIPELINED_BL: u16 = 0x0200;
+    /// It encrypts (confidential computing).
+    pub const CC_SECURE: u16 = 0x0400;
+    /// It decompresses; then it is not for asynchronous copies.
+    pub const DECOMP_SUPPORTED: u16 = 0x0800;
+
+    /// Every bit by its name in `ctrl2080ce.h`, without NV2080_CTRL_CE_CAPS_CE_.
+    pub const NAMES: [(u16, &str); 12] = [
+        (GRCE, "GRCE"),
+        (SHARED, "SHARED"),
+        (SYSMEM_READ, "SYSMEM_READ"),
+        (SYSMEM_WRITE, "SYSMEM_WRITE"),
+        (NVLINK_P2P, "NVLINK_P2P"),
+        (SYSMEM, "SYSMEM"),
+        (P2P, "P2P"),
+        (BL_SIZE_GT_64K_SUPPORTED, "BL_SIZE_GT_64K_SUPPORTED"),
+        (SUPPORTS_NONPIPELINED_BL, "SUPPORTS_NONPIPELINED_BL"),
+        (SUPPORTS_PIPELINED_BL, "SUPPORTS_PIPELINED_BL"),
+        (CC_SECURE, "CC_SECURE"),
+        (DECOMP_SUPPORTED, "DECOMP_SUPPORTED"),
+    ];
 }
 
 impl GidInfo {

@@ -304,6 +304,7 @@ impl Machine {
         if handle == client {
             let gone = objects.clients.remove(&client);
             drop(objects);
+            lock(&self.bar1).forget_client(client);
             gone.iter().flat_map(|client| client.objects.values()).for_each(|object| self.release(&object.kind));
             return Ok(());
         }
@@ -311,8 +312,10 @@ impl Machine {
         for handle in objects.subtree(client, handle) {
             let gone = objects.client(client, caller)?.objects.remove(&handle);
             if let Some(object) = gone {
+                lock(&self.bar1).forget(client, handle);
                 if let Kind::Memory(memory) = &object.kind
                     && memory.place == Place::Video
+                    && !objects.names(memory)
                 {
                     objects.video_used = objects.video_used.saturating_sub(memory.size);
                 }
@@ -326,6 +329,8 @@ impl Machine {
         let gone: Vec<Client> = {
             let mut objects = lock(&self.objects);
             let handles: Vec<u32> = objects.clients.iter().filter(|(_, c)| c.owner == file).map(|(h, _)| *h).collect();
+            let mut bar1 = lock(&self.bar1);
+            handles.iter().for_each(|&client| bar1.forget_client(client));
             handles.iter().filter_map(|handle| objects.clients.remove(handle)).collect()
         };
         gone.iter().flat_map(|client| client.objects.values()).for_each(|object| self.release(&object.kind));

@@ -1,6 +1,6 @@
 //! What the driver says about itself and its card before there is a client.
 
-use super::Machine;
+use super::{Machine, bar1};
 use crate::{DRIVER_VERSION, MARKER};
 use rm::abi::{CardInfo, CheckVersion, Plain};
 
@@ -8,6 +8,8 @@ use rm::abi::{CardInfo, CheckVersion, Plain};
 pub const GPU_ID: u32 = 0x100;
 /// GPU-... as the driver prints it: recognisable, and no real card's.
 pub const UUID: [u8; 16] = *b"doorbell-softgpu";
+/// Bus address of the registers.
+pub const REGISTERS: u64 = 0xf000_0000;
 /// H100 SXM5 80 GB.
 const DEVICE_ID: u16 = 0x2330;
 
@@ -27,10 +29,10 @@ impl Machine {
         card.vendor_id = 0x10de;
         card.device_id = DEVICE_ID;
         card.gpu_id = GPU_ID;
-        card.reg_address = 0xf000_0000;
+        card.reg_address = REGISTERS;
         card.reg_size = 16 << 20;
-        card.fb_address = 0x1000_0000_0000;
-        card.fb_size = 128 << 30;
+        card.fb_address = bar1::ADDRESS;
+        card.fb_size = bar1::SIZE;
         card.dev_name[..MARKER.len()].copy_from_slice(MARKER);
         // SAFETY: `size` bytes, of which the first struct is written and the rest cleared.
         unsafe {

@@ -5,9 +5,10 @@ use super::objects::{Kind, Object};
 use super::{File, Machine, lock};
 use crate::status::{self, Outcome};
 use rm::abi::control::{
-    AttachIds, AttachedIds, Bind, BuildVersion, CE_ALL_CAPS, CHANNEL_BIND, CHANNEL_SCHEDULE, CLASS_LIST, CLASS_LIST_V2,
-    CTRL_WORK_SUBMIT_TOKEN, CeAllCaps, ClassList, GID_INFO, GPU_ATTACH_IDS, GPU_ATTACHED_IDS, GPU_ID_INFO_V2,
-    GPU_PROBED_IDS, GROUP_SCHEDULE, GidInfo, GpuIdInfo, Schedule, WorkSubmitToken,
+    AttachIds, AttachedIds, Bind, BuildVersion, CE_ALL_CAPS, CE_PCE_MASK, CHANNEL_BIND, CHANNEL_SCHEDULE, CLASS_LIST,
+    CLASS_LIST_V2, CTRL_WORK_SUBMIT_TOKEN, CeAllCaps, CePceMask, ClassList, GID_INFO, GPU_ATTACH_IDS, GPU_ATTACHED_IDS,
+    GPU_ID_INFO_V2, GPU_PROBED_IDS, GROUP_SCHEDULE, GidInfo, GpuIdInfo, STATIC_BAR1_INFO, Schedule, StaticBar1Info,
+    WorkSubmitToken, ce_caps,
 };
 use rm::abi::{Nvos54, Plain, control, v580};
 use rm::class;
@@ -28,7 +29,9 @@ pub const CLASSES: [u32; 11] = [
 ];
 
 /// Copy engines of an H100.
-const COPY_ENGINES: usize = 10;
+const COPY_ENGINES: u32 = 10;
+/// The first of them that belong to graphics.
+const GRAPHICS_COPY_ENGINES: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 
 /// NVC36F_CTRL_CMD_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX takes an index; NV0080 number of sub-devices.
@@ -114,9 +117,20 @@ impl Machine {
             (CE_ALL_CAPS, Some(Kind::Subdevice)) => params.with(|p: &mut CeAllCaps| {
                 *p = CeAllCaps::zeroed();
                 p.present = (1 << COPY_ENGINES) - 1;
-                // Engine 0 and 1 belong to graphics (GRCE).
-                p.caps[0][0] = 1;
-                p.caps[1][0] = 1;
+                for number in 0..COPY_ENGINES {
+                    p.caps[number as usize] = copy_caps(number).to_le_bytes();
+                }
+                Ok(())
+            }),
+            (CE_PCE_MASK, Some(Kind::Subdevice)) => params.with(|p: &mut CePceMask| {
+                match crate::engine::Engine::of_type(p.engine_type) {
+                    Some(crate::engine::Engine::Copy(number)) => p.mask = physical(number),
+                    _ => return Err(status::NOT_SUPPORTED),
+                }
+                Ok(())
+            }),
+            (STATIC_BAR1_INFO, Some(Kind::Subdevice)) => params.with(|p: &mut StaticBar1Info| {
+                *p = StaticBar1Info::zeroed();
                 Ok(())
             }),
             (CTRL_WORK_SUBMIT_TOKEN, Some(Kind::Channel { channel, .. })) => params.with(|p: &mut WorkSubmitToken| {
@@ -151,6 +165,26 @@ impl Machine {
             _ => Err(status::NOT_SUPPORTED),
         }
     }
+}
+
+/// The physical engines behind a copy engine. Those of graphics have none of their own: they use the next two engines'.
+fn physical(number: u32) -> u32 {
+    if number < GRAPHICS_COPY_ENGINES { 1 << (number + GRAPHICS_COPY_ENGINES) } else { 1 << number }
+}
+
+fn copy_caps(number: u32) -> u16 {
+    let mut caps = ce_caps::SYSMEM
+        | ce_caps::P2P
+        | ce_caps::BL_SIZE_GT_64K_SUPPORTED
+        | ce_caps::SUPPORTS_NONPIPELINED_BL
+        | ce_caps::SUPPORTS_PIPELINED_BL;
+    if number < GRAPHICS_COPY_ENGINES {
+        caps |= ce_caps::GRCE;
+    }
+    if (0..COPY_ENGINES).any(|other| other != number && physical(other) & physical(number) != 0) {
+        caps |= ce_caps::SHARED;
+    }
+    caps
 }
 
 /// Without a list it tells how many there are; with one it fills `count` of them.

@@ -1,5 +1,6 @@
 //! RM_MAP_MEMORY and the `mmap` that follows it.
 
+use super::card::REGISTERS;
 use super::objects::Kind;
 use super::{File, FileState, Machine, Mode, Node, Window, lock};
 use crate::doorbell::{self, USERMODE_SIZE};
@@ -10,8 +11,8 @@ use rm::abi::{Nvos33Fd, Nvos34};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Bus address of the BAR1 window, for `pLinearAddress`.
-const BAR1: u64 = 0x1000_0000_0000;
+/// Where `pLinearAddress` counts host memory from: no address of any BAR.
+const HOST: u64 = 0x4000_0000;
 
 impl Machine {
     /// RM_MAP_MEMORY: the file named in it stands for the range until it is closed.
@@ -56,7 +57,13 @@ impl Machine {
         if state.mapping.is_some() {
             return Err(status::STATE_IN_USE);
         }
-        call.linear = BAR1 + call.offset;
+        call.linear = match &window {
+            Window::Memory { memory, offset, length } if memory.place == Place::Video => {
+                lock(&self.bar1).map(call.client, call.memory, memory, *offset, *length)?
+            }
+            Window::Memory { offset, .. } => HOST + offset,
+            Window::Usermode => REGISTERS,
+        };
         state.mapping = Some(window);
         Ok(())
     }
@@ -66,8 +73,12 @@ impl Machine {
         let check = || -> Outcome {
             let mut objects = lock(&self.objects);
             objects.client(call.client, Self::control_of(file))?;
-            objects.object(call.client, call.memory)?;
-            Ok(())
+            match &objects.object(call.client, call.memory)?.kind {
+                Kind::Memory(memory) if memory.place == Place::Video => {
+                    lock(&self.bar1).unmap(call.client, call.memory, call.linear)
+                }
+                _ => Ok(()),
+            }
         };
         call.status = status::of(check());
         0

@@ -4,6 +4,7 @@
 //! Status codes for misuse are those of the real driver where they are known (open-gpu-kernel-modules 580.105.08).
 
 mod alloc;
+mod bar1;
 mod card;
 mod control;
 mod map;
@@ -90,6 +91,7 @@ pub struct Machine {
     files: Mutex<HashMap<RawFd, Arc<File>>>,
     next_file: AtomicU64,
     objects: Mutex<Objects>,
+    bar1: Mutex<bar1::Bar1>,
     /// What a usermode page is made of where it is not trapped.
     usermode: Mutex<Option<Arc<Memory>>>,
 }
@@ -106,6 +108,7 @@ impl Machine {
             files: Mutex::default(),
             next_file: AtomicU64::new(1),
             objects: Mutex::default(),
+            bar1: Mutex::default(),
             usermode: Mutex::default(),
         }))
     }

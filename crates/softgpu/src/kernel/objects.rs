@@ -70,6 +70,12 @@ impl Objects {
         self.clients.get(&client).and_then(|c| c.objects.get(&handle)).ok_or(status::OBJECT_NOT_FOUND)
     }
 
+    /// True while some handle stands for this memory: duplicates do.
+    pub fn names(&self, memory: &Arc<Memory>) -> bool {
+        let all = self.clients.values().flat_map(|client| client.objects.values());
+        all.into_iter().any(|object| matches!(&object.kind, Kind::Memory(other) if Arc::ptr_eq(other, memory)))
+    }
+
     pub fn new_client_handle(&mut self, wanted: u32) -> Outcome<u32> {
         if wanted != 0 {
             return if self.clients.contains_key(&wanted) { Err(status::INSERT_DUPLICATE_NAME) } else { Ok(wanted) };

@@ -378,3 +378,70 @@ fn unknown_paths_files_and_requests_are_no_crash() {
         assert!(unsafe { rig.driver.ioctl(fd, 0, std::ptr::null_mut()) }.is_err());
     }
 }
+
+#[test]
+fn bus_addresses_belong_to_one_mapping_until_it_is_undone() {
+    let rig = Rig::new();
+    let map = |memory, offset, length| {
+        let fd = rig.fresh(VIDEO);
+        let at = driver::map_memory(&rig.driver, rig.ctl, rig.client, rig.device, memory, offset, length, 0, fd);
+        rig.driver.close(fd).unwrap();
+        at
+    };
+    let unmap = |memory, at| driver::unmap_memory(&rig.driver, rig.ctl, rig.client, rig.device, memory, at);
+    let machine = rig.driver.machine;
+    let standing = machine.bar1_mappings();
+    let other = rig.alloc_memory(0x3000, VIDEO).unwrap();
+    let (a, b) = (map(rig.dst.handle, 0x1000, 0x2000).unwrap(), map(other, 0, 0x3000).unwrap());
+    assert_eq!(machine.bar1_mappings(), (standing.0 + 2, standing.1 + 0x5000));
+    assert!(a + 0x2000 <= b || b + 0x3000 <= a, "{a:#x} {b:#x}");
+    machine.bus_write(a + 5, b"through the bus").unwrap();
+    assert_eq!(rig.dst.read(0x1005, 15), b"through the bus");
+    let mut bytes = [0; 16];
+    assert_eq!(machine.bus_read(a + 0x1ff1, &mut bytes), None, "past the end");
+    refused(unmap(rig.dst.handle, b), status::OBJECT_NOT_FOUND);
+    refused(unmap(rig.dst.handle, a + 0x1000), status::OBJECT_NOT_FOUND);
+    unmap(rig.dst.handle, a).unwrap();
+    refused(unmap(rig.dst.handle, a), status::OBJECT_NOT_FOUND);
+    assert_eq!(machine.bus_read(a, &mut bytes), None);
+    // A handle takes its own mappings along, not its duplicate's.
+    let copy = driver::dup_object(&rig.driver, rig.ctl, rig.client, rig.device, rig.client, other).unwrap();
+    let c = map(copy, 0, 0x1000).unwrap();
+    driver::free(&rig.driver, rig.ctl, rig.client, rig.device, other).unwrap();
+    assert_eq!(machine.bus_read(b, &mut bytes), None);
+    machine.bus_write(c, b"still there").unwrap();
+    driver::free(&rig.driver, rig.ctl, rig.client, rig.device, copy).unwrap();
+    assert_eq!(machine.bar1_mappings(), standing);
+    rig.driver.close(rig.ctl).unwrap();
+    assert_eq!(machine.bar1_mappings(), (0, 0));
+}
+
+#[test]
+fn duplicates_are_counted_once() {
+    let rig = bare(Mode::Strict);
+    let large = rig.alloc_memory(50 << 30, VIDEO).unwrap();
+    let copy = driver::dup_object(&rig.driver, rig.ctl, rig.client, rig.device, rig.client, large).unwrap();
+    driver::free(&rig.driver, rig.ctl, rig.client, rig.device, large).unwrap();
+    refused(rig.alloc_memory(50 << 30, VIDEO), status::NO_MEMORY);
+    driver::free(&rig.driver, rig.ctl, rig.client, rig.device, copy).unwrap();
+    rig.alloc_memory(50 << 30, VIDEO).unwrap();
+}
+
+#[test]
+fn copy_engines_tell_what_is_behind_them() {
+    use rm::abi::control::{CE_PCE_MASK, CePceMask, STATIC_BAR1_INFO, StaticBar1Info};
+    let rig = bare(Mode::Strict);
+    let mask = |engine_type| {
+        let mut params = CePceMask { engine_type, mask: 0 };
+        let (client, subdevice) = (rig.client, rig.subdevice);
+        unsafe { driver::control(&rig.driver, rig.ctl, client, subdevice, CE_PCE_MASK, &mut params) }?;
+        Ok(params.mask)
+    };
+    let masks: Vec<u32> = (0..10).map(|n| mask(engine::copy(n).unwrap()).unwrap()).collect();
+    assert_eq!(masks, [4, 8, 4, 8, 16, 32, 64, 128, 256, 512]);
+    refused(mask(engine::copy(10).unwrap()), status::NOT_SUPPORTED);
+    refused(mask(engine::GRAPHICS), status::NOT_SUPPORTED);
+    let mut info = StaticBar1Info { enabled: 9, ..Default::default() };
+    unsafe { driver::control(&rig.driver, rig.ctl, rig.client, rig.subdevice, STATIC_BAR1_INFO, &mut info) }.unwrap();
+    assert_eq!(info, StaticBar1Info::default());
+}

@@ -1,0 +1,161 @@
+//! A window of BAR1 that is moved over a larger video-memory object: what the BAR0 window of older GPUs is today.
+//!
+//! A move costs what making a mapping costs: a file for it (the driver gives a file one mapping in its life), REGISTER_FD,
+//! RM_MAP_MEMORY and mmap, then munmap, RM_UNMAP_MEMORY and close for the old one. The new window is there before the old
+//! one goes, so a move that fails leaves the window where it was.
+
+use crate::bar1::{Bar1Map, Duplicate, check};
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::pin::Pin;
+use std::ops::Range;
+use std::sync::Arc;
+
+const PAGE: u64 = 0x1000;
+
+/// A window over a video-memory object, moved where it is needed.
+pub struct Aperture {
+    object: Arc<Duplicate>,
+    /// Bytes of a window, a multiple of the page.
+    length: u64,
+    /// Offset in the object that the window begins at, and the window.
+    window: Option<(u64, Bar1Map)>,
+    moves: u64,
+}
+
+impl std::fmt::Debug for Aperture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Aperture").field("window", &self.window()).field("moves", &self.moves).finish_non_exhaustive()
+    }
+}
+
+impl Aperture {
+    /// Bytes of a window unless asked for otherwise.
+    pub const WINDOW: u64 = 4 << 20;
+
+    /// A window of [`Aperture::WINDOW`] over memory of our own. Nothing is mapped before the first move.
+    ///
+    /// # Errors
+    /// As [`Aperture::with_window`].
+    pub fn of(memory: &Arc<Memory>) -> Result<Aperture, Error> {
+        Aperture::with_window(memory, Aperture::WINDOW)
+    }
+
+    /// A window of `length` bytes, rounded up to pages, or of the whole memory where that is less.
+    ///
+    /// # Errors
+    /// [`Error::NotVideo`] for host memory, [`Error::Length`] for a window of nothing.
+    pub fn with_window(memory: &Arc<Memory>, length: u64) -> Result<Aperture, Error> {
+        Aperture::new(Duplicate::of(memory)?, length)
+    }
+
+    /// As [`Aperture::with_window`], over a pinned range of CUDA's.
+    ///
+    /// # Errors
+    /// As there, and as [`Bar1Map::of_pin`].
+    pub fn of_pin(pin: &Arc<Pin>, length: u64) -> Result<Aperture, Error> {
+        Aperture::new(Duplicate::of_pin(pin)?, length)
+    }
+
+    fn new(object: Arc<Duplicate>, length: u64) -> Result<Aperture, Error> {
+        let length = length.checked_next_multiple_of(PAGE).filter(|&n| n != 0).ok_or(Error::Length(length))?;
+        let length = length.min(object.size());
+        Ok(Aperture { object, length, window: None, moves: 0 })
+    }
+
+    /// Bytes of what it is moved over.
+    pub fn size(&self) -> u64 {
+        self.object.size()
+    }
+
+    /// What the window shows now, as offsets in the object.
+    pub fn window(&self) -> Option<Range<u64>> {
+        self.window.as_ref().map(|(start, map)| *start..*start + map.length())
+    }
+
+    /// How often the window was moved, its first place included.
+    pub fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// Moves the window so that it begins in the page of `offset`, or ends with the object where that comes first. Where it
+    /// stands there already nothing is done.
+    ///
+    /// # Errors
+    /// [`Error::Outside`] where the object has no byte `offset`; the driver's. The window stays where it was.
+    pub fn move_to(&mut self, offset: u64) -> Result<(), Error> {
+        check(offset, 1, self.size())?;
+        self.place(self.start_of(offset)).map(drop)
+    }
+
+    /// Windows begin on pages; the last one is as long as the others.
+    fn start_of(&self, offset: u64) -> u64 {
+        let last = (self.size() - self.length).next_multiple_of(PAGE);
+        (offset & !(PAGE - 1)).min(last)
+    }
+
+    /// The window that begins at `start`: a new one unless it stands there.
+    fn place(&mut self, start: u64) -> Result<&(u64, Bar1Map), Error> {
+        let window = match self.window.take() {
+            Some(window) if window.0 == start => window,
+            old => match Bar1Map::new(&self.object, start, self.length.min(self.size() - start)) {
+                Ok(map) => {
+                    self.moves += 1;
+                    (start, map)
+                }
+                Err(error) => {
+                    self.window = old;
+                    return Err(error);
+                }
+            },
+        };
+        Ok(self.window.insert(window))
+    }
+
+    /// A window that shows `offset`: the one that there is, or moved to begin there.
+    fn holding(&mut self, offset: u64) -> Result<&(u64, Bar1Map), Error> {
+        let start = match self.window() {
+            Some(window) if window.contains(&offset) => window.start,
+            _ => self.start_of(offset),
+        };
+        self.place(start)
+    }
+
+    /// Stores bytes at an offset in the object; the window follows them.
+    ///
+    /// # Errors
+    /// [`Error::Outside`] where the range is not within the object: nothing was written. The driver's where a move fails:
+    /// what lies before the new window was written.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        check(offset, bytes.len() as u64, self.size())?;
+        self.each(offset, bytes.len(), |map, at, part| map.write(at, &bytes[part]))
+    }
+
+    /// As [`Aperture::write`], the other way.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        check(offset, into.len() as u64, self.size())?;
+        self.each(offset, into.len(), |map, at, part| map.read(at, &mut into[part]))
+    }
+
+    /// Calls `copy` with each window that a range goes through, the offset in it, and the part of the range.
+    fn each(
+        &mut self,
+        offset: u64,
+        length: usize,
+        mut copy: impl FnMut(&Bar1Map, u64, Range<usize>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut done = 0;
+        while done < length {
+            let at = offset + done as u64;
+            let (start, map) = self.holding(at)?;
+            let within = at - start;
+            let step = (length - done).min((map.length() - within) as usize);
+            copy(map, within, done..done + step)?;
+            done += step;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! The copy engines of a device: which there are, what each can do, and the physical engines behind it.
+
+use crate::device::Device;
+use rm::abi::Plain;
+use rm::abi::control::{CE_ALL_CAPS, CE_PCE_MASK, CeAllCaps, CePceMask, STATIC_BAR1_INFO, StaticBar1Info, ce_caps};
+use rm::class::engine;
+use rm::driver::{self, RmError};
+use std::fmt;
+
+/// What a copy engine can do: bits of [`ce_caps`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct CopyCaps(pub u16);
+
+impl CopyCaps {
+    /// True if all of `bits` are set.
+    pub fn has(self, bits: u16) -> bool {
+        self.0 & bits == bits
+    }
+
+    /// Names of the bits that are set, as the driver's headers have them; bits without a name are in `unnamed`.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        ce_caps::NAMES.into_iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| name)
+    }
+
+    /// Bits that no header that we know names.
+    pub fn unnamed(self) -> u16 {
+        ce_caps::NAMES.iter().fold(self.0, |rest, (bit, _)| rest & !bit)
+    }
+}
+
+impl fmt::Display for CopyCaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for name in self.names() {
+            write!(f, "{between}{name}")?;
+            between = " | ";
+        }
+        match self.unnamed() {
+            0 if between.is_empty() => f.write_str("none"),
+            0 => Ok(()),
+            rest => write!(f, "{between}{rest:#06x}"),
+        }
+    }
+}
+
+impl fmt::Debug for CopyCaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CopyCaps({self})")
+    }
+}
+
+/// A copy engine that this client may use.
+#[derive(Debug)]
+pub struct CopyEngine {
+    /// n of `ceN`: the logical copy engine, [`crate::Engine::Copy`].
+    pub number: u32,
+    pub caps: CopyCaps,
+    /// Mask of the physical engines behind it, counted within their shim (one shim up to Hopper). The error is the
+    /// driver's, where it does not tell.
+    pub physical: Result<u32, RmError>,
+}
+
+impl CopyEngine {
+    /// It runs on graphics' runlist, in step with kernels and graphics.
+    pub fn is_graphics(&self) -> bool {
+        self.caps.has(ce_caps::GRCE)
+    }
+
+    /// It runs by itself, beside kernels.
+    pub fn is_asynchronous(&self) -> bool {
+        !self.is_graphics()
+    }
+
+    /// True if both use a physical engine in common; `None` where the driver does not tell.
+    pub fn shares_with(&self, other: &CopyEngine) -> Option<bool> {
+        match (&self.physical, &other.physical) {
+            (Ok(ours), Ok(theirs)) => Some(ours & theirs != 0),
+            _ => None,
+        }
+    }
+}
+
+impl Device {
+    /// The copy engines that are there, by number: what the driver's NV2080_CTRL_CMD_CE_GET_ALL_CAPS and
+    /// NV2080_CTRL_CMD_CE_GET_CE_PCE_MASK answer to any client.
+    ///
+    /// # Errors
+    /// The control and its status, where the driver does not say which engines there are.
+    pub fn engines(&self) -> Result<Vec<CopyEngine>, RmError> {
+        let mut all = CeAllCaps::default();
+        self.control(CE_ALL_CAPS, &mut all)?;
+        Ok(present(&all)
+            .map(|(number, caps)| CopyEngine { number, caps, physical: self.physical_engines(number) })
+            .collect())
+    }
+
+    fn physical_engines(&self, number: u32) -> Result<u32, RmError> {
+        let engine_type = engine::copy(number).ok_or(RmError::Answer {
+            operation: "NV2080_CTRL_CMD_CE_GET_ALL_CAPS",
+            what: "a copy engine beyond those that NV2080_ENGINE_TYPE numbers",
+        })?;
+        let mut params = CePceMask { engine_type, mask: 0 };
+        self.control(CE_PCE_MASK, &mut params)?;
+        Ok(params.mask)
+    }
+
+    /// True if all video memory stands in BAR1 in physical order. Drivers that do not know the question have no such mode.
+    pub(crate) fn static_bar1(&self) -> Result<bool, RmError> {
+        let mut params = StaticBar1Info::default();
+        self.control(STATIC_BAR1_INFO, &mut params)?;
+        Ok(params.enabled != 0)
+    }
+
+    /// A control of the subdevice whose parameters hold no pointers: the commands of this file.
+    fn control<T: Plain>(&self, command: u32, params: &mut T) -> Result<(), RmError> {
+        // SAFETY: the parameters hold no pointers.
+        unsafe { driver::control(&*self.driver, self.ctl, self.client, self.subdevice, command, params) }
+    }
+}
+
+/// Number and capabilities of each engine that is marked present.
+fn present(all: &CeAllCaps) -> impl Iterator<Item = (u32, CopyCaps)> {
+    let present = all.present;
+    let caps = all.caps.iter().map(|bytes| CopyCaps(u16::from_le_bytes(*bytes)));
+    (0u32..).zip(caps).filter(move |(number, _)| present >> number & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn capabilities_are_named_as_in_the_headers() {
+        assert_eq!(CopyCaps(0).to_string(), "none");
+        assert_eq!(CopyCaps(0x0223).to_string(), "GRCE | SHARED | SYSMEM | SUPPORTS_PIPELINED_BL");
+        assert_eq!(CopyCaps(0x9001).to_string(), "GRCE | 0x9000");
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_gives_the_engines_that_it_marks(bytes in proptest::collection::vec(any::<u8>(), 136)) {
+            let all = CeAllCaps::read(&bytes).unwrap();
+            let engines: Vec<_> = present(&all).collect();
+            prop_assert_eq!(engines.len(), all.present.count_ones() as usize);
+            for (number, caps) in engines {
+                prop_assert_eq!(all.present >> number & 1, 1);
+                prop_assert_eq!(caps.0.to_le_bytes(), [bytes[number as usize * 2], bytes[number as usize * 2 + 1]]);
+                let named = ce_caps::NAMES.iter().filter(|(bit, _)| caps.has(*bit)).fold(0, |all, (bit, _)| all | bit);
+                prop_assert_eq!(named | caps.unnamed(), caps.0);
+                prop_assert_eq!(caps.to_string().is_empty(), false);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! BAR1: the bus addresses at which video memory stands while it is mapped for the CPU.
+//!
+//! An address belongs to one mapping from RM_MAP_MEMORY until RM_UNMAP_MEMORY, or until its memory or client is freed. Other
+//! devices on the bus reach the memory there, and nothing anywhere else.
+
+use super::{Machine, lock};
+use crate::memory::{Memory, PAGE};
+use crate::status::{self, Outcome};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bus address and size of the window, as in CARD_INFO.
+pub const ADDRESS: u64 = 0x1000_0000_0000;
+pub const SIZE: u64 = 128 << 30;
+
+/// What stands at an address.
+#[derive(Debug)]
+struct Mapping {
+    client: u32,
+    handle: u32,
+    memory: Arc<Memory>,
+    offset: u64,
+    length: u64,
+}
+
+/// The mappings by bus address; their lengths are whole pages.
+#[derive(Debug, Default)]
+pub struct Bar1(BTreeMap<u64, Mapping>);
+
+impl Bar1 {
+    /// Gives a range of memory a bus address: the first gap that holds it.
+    pub fn map(&mut self, client: u32, handle: u32, memory: &Arc<Memory>, offset: u64, length: u64) -> Outcome<u64> {
+        let length = length.checked_next_multiple_of(PAGE).ok_or(status::INVALID_LIMIT)?;
+        let mut at = ADDRESS;
+        for (&start, mapping) in &self.0 {
+            if start - at >= length {
+                break;
+            }
+            at = start + mapping.length;
+        }
+        if length > ADDRESS + SIZE - at {
+            return Err(status::INSUFFICIENT_RESOURCES);
+        }
+        self.0.insert(at, Mapping { client, handle, memory: memory.clone(), offset, length });
+        Ok(at)
+    }
+
+    /// RM_UNMAP_MEMORY of what was mapped at `address` through this handle.
+    pub fn unmap(&mut self, client: u32, handle: u32, address: u64) -> Outcome {
+        match self.0.get(&address) {
+            Some(mapping) if (mapping.client, mapping.handle) == (client, handle) => {
+                self.0.remove(&address);
+                Ok(())
+            }
+            _ => Err(status::OBJECT_NOT_FOUND),
+        }
+    }
+
+    /// The memory's handle is gone, and its mappings with it.
+    pub fn forget(&mut self, client: u32, handle: u32) {
+        self.0.retain(|_, mapping| (mapping.client, mapping.handle) != (client, handle));
+    }
+
+    pub fn forget_client(&mut self, client: u32) {
+        self.0.retain(|_, mapping| mapping.client != client);
+    }
+
+    /// The memory at an address and its offset there, if all `length` bytes stand in one mapping.
+    fn find(&self, address: u64, length: usize) -> Option<(&Memory, u64)> {
+        let (start, mapping) = self.0.range(..=address).next_back()?;
+        let within = address - start;
+        let end = within.checked_add(length as u64)?;
+        (end <= mapping.length).then_some((&mapping.memory, mapping.offset + within))
+    }
+}
+
+impl Machine {
+    /// Another device on the bus reads video memory through BAR1. `None`: nothing stands there.
+    pub fn bus_read(&self, address: u64, into: &mut [u8]) -> Option<()> {
+        let bar1 = lock(&self.bar1);
+        let (memory, offset) = bar1.find(address, into.len())?;
+        memory.read(offset, into)
+    }
+
+    /// As [`Machine::bus_read`], the other way.
+    pub fn bus_write(&self, address: u64, from: &[u8]) -> Option<()> {
+        let bar1 = lock(&self.bar1);
+        let (memory, offset) = bar1.find(address, from.len())?;
+        memory.write(offset, from)
+    }
+
+    /// Mappings that stand in BAR1 now: how many, and their bytes.
+    pub fn bar1_mappings(&self) -> (usize, u64) {
+        let bar1 = lock(&self.bar1);
+        (bar1.0.len(), bar1.0.values().map(|mapping| mapping.length).sum())
+    }
+}
