@@ -1,11 +1,28 @@
 //! Every way to move bytes: [`Route`] opens a way, [`Transfer`] is one movement that is ready to go.
 //!
-//! A route is written `source -> executor -> destination`: `host->ce0->gpu0`, `gpu0->inline->host`, `host[pageable]->cuda->gpu0`.
+//! A route is written `source -> executor -> destination`: `host->ce0->gpu0`, `gpu0->ce2[pipelined]->host`,
+//! `host[pageable]->cuda->gpu0` ([`spec`]). [`Machine`] is what there is to move bytes with, [`names`] the routes on it, and
+//! [`open`] opens one. What does not exist is [`Unavailable`], with the reason.
+//!
 //! The invariant: between [`Route::prepare`] and the drop of what it returns, [`Transfer::submit`] and [`Transfer::poll`] of
-//! our own routes take no lock, allocate nothing and make no system call. Nothing here is timed; that is `lab`'s.
+//! our own routes take no lock, allocate nothing and make no system call (`aperture`, which moves a mapping, says so). Nothing
+//! here is timed; that is `lab`'s.
 
+mod buffer;
 mod error;
+mod machine;
+mod pin;
+mod registry;
 mod route;
+mod routes;
+pub mod spec;
+mod verify;
 
 pub use error::{Error, Unavailable};
+pub use machine::{Machine, Where};
+pub use pin::{PinError, Pinned, pin};
+pub use registry::{Listed, Opened, names, open, parse};
 pub use route::{Route, Transfer};
+pub use routes::cuda::GatedCopies;
+pub use spec::Spec;
+pub use verify::{Difference, difference, random, verify};

@@ -63,6 +63,19 @@ impl Device {
         Ok(value)
     }
 
+    /// By which the kernel driver knows it too.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
+        let mut uuid = [0; 16];
+        // SAFETY: writes a CUuuid, 16 bytes.
+        unsafe { self.cuda.cuDeviceGetUuid_v2(&mut uuid, self.raw) }?;
+        Ok(uuid)
+    }
+
+    /// CUDA's number of it.
+    pub fn ordinal(&self) -> i32 {
+        self.raw
+    }
+
     /// Domain, bus, device as Linux writes them: `0000:41:00.0`.
     pub fn pci_address(&self) -> Result<String> {
         let [domain, bus, device] = [

@@ -1,7 +1,8 @@
 //! The driver functions that we call, found by name in libcuda.
 //!
 //! Signatures are those of the CUDA driver API reference; the versioned names (`_v2`) are the ones that `cuda.h` maps the
-//! plain names to since CUDA 4.0 (memory, contexts) and 10.1 (stream capture), so any driver that runs CUDA 11.4 has them.
+//! plain names to since CUDA 4.0 (memory, contexts), 10.1 (stream capture) and 11.4 (UUID), so any driver that runs CUDA 11.4
+//! has them.
 
 use crate::error::{Error, Unavailable};
 use libloading::Library;
@@ -18,7 +19,9 @@ pub(crate) type RawFunction = *mut c_void;
 pub(crate) type RawGraph = *mut c_void;
 pub(crate) type RawGraphExec = *mut c_void;
 
-const SUCCESS: Status = 0;
+pub(crate) const SUCCESS: Status = 0;
+/// `CUDA_ERROR_NOT_READY`: what a query answers while work is under way.
+pub(crate) const NOT_READY: Status = 600;
 
 /// Where libcuda is looked for; the first is found through LD_LIBRARY_PATH and the linker's cache.
 const PLACES: [&str; 3] = ["libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
@@ -52,8 +55,9 @@ macro_rules! functions {
             $(
                 /// # Safety
                 /// As the CUDA driver API reference says of this function.
-                // The two that name errors are called through the table.
+                // The two that name errors, and the query, are called through the table.
                 #[allow(non_snake_case, clippy::too_many_arguments, dead_code)]
+                #[inline]
                 pub(crate) unsafe fn $name(&self, $($argument: $kind),*) -> crate::Result<()> {
                     // SAFETY: passed on to the caller.
                     self.check(stringify!($name), unsafe { (self.table.$name)($($argument),*) })
@@ -72,6 +76,7 @@ functions! {
     fn cuDeviceGet(device: *mut c_int, ordinal: c_int);
     fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int);
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
+    fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int);
     fn cuDevicePrimaryCtxRetain(context: *mut RawContext, device: c_int);
     fn cuDevicePrimaryCtxRelease_v2(device: c_int);
     fn cuCtxCreate_v2(context: *mut RawContext, flags: c_uint, device: c_int);
@@ -83,6 +88,10 @@ functions! {
     fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
     fn cuMemFreeHost(pointer: *mut c_void);
     fn cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, flags: c_uint);
+    fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint);
+    fn cuMemHostUnregister(pointer: *mut c_void);
+    fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64);
+    fn cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: u64);
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize);
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize);
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: RawStream);
@@ -93,11 +102,13 @@ functions! {
     fn cuStreamCreate(stream: *mut RawStream, flags: c_uint);
     fn cuStreamDestroy_v2(stream: RawStream);
     fn cuStreamSynchronize(stream: RawStream);
+    fn cuStreamQuery(stream: RawStream);
     fn cuStreamBeginCapture_v2(stream: RawStream, mode: c_int);
     fn cuStreamEndCapture(stream: RawStream, graph: *mut RawGraph);
     fn cuEventCreate(event: *mut RawEvent, flags: c_uint);
     fn cuEventRecord(event: RawEvent, stream: RawStream);
     fn cuEventSynchronize(event: RawEvent);
+    fn cuEventElapsedTime(milliseconds: *mut f32, start: RawEvent, end: RawEvent);
     fn cuEventDestroy_v2(event: RawEvent);
     fn cuModuleLoadData(module: *mut RawModule, image: *const c_void);
     fn cuModuleUnload(module: RawModule);
@@ -197,16 +208,29 @@ impl Cuda {
         Ok(version)
     }
 
-    fn check(&self, call: &'static str, status: Status) -> crate::Result<()> {
-        if status == SUCCESS {
-            return Ok(());
+    /// Without a text for [`NOT_READY`], which polling loops get again and again.
+    #[inline]
+    pub(crate) fn stream_is_done(&self, stream: RawStream) -> crate::Result<bool> {
+        // SAFETY: the caller's stream lives.
+        match unsafe { (self.table.cuStreamQuery)(stream) } {
+            NOT_READY => Ok(false),
+            status => self.check("cuStreamQuery", status).map(|()| true),
         }
-        Err(Error::Call {
+    }
+
+    #[inline]
+    fn check(&self, call: &'static str, status: Status) -> crate::Result<()> {
+        if status == SUCCESS { Ok(()) } else { Err(self.error(call, status)) }
+    }
+
+    #[cold]
+    fn error(&self, call: &'static str, status: Status) -> Error {
+        Error::Call {
             call,
             name: self.text(self.table.cuGetErrorName, status),
             code: status,
             text: self.text(self.table.cuGetErrorString, status),
-        })
+        }
     }
 
     fn text(&self, ask: unsafe extern "C" fn(Status, *mut *const c_char) -> Status, status: Status) -> String {

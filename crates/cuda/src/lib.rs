@@ -12,6 +12,7 @@ mod functions;
 mod graph;
 mod kernel;
 mod memory;
+mod pointer;
 mod stream;
 
 pub use context::{Attribute, Context, Device};
@@ -19,7 +20,8 @@ pub use error::{Error, Unavailable};
 pub use functions::Cuda;
 pub use graph::{Graph, GraphExec};
 pub use kernel::{Argument, Function, Module};
-pub use memory::{DeviceBuffer, DeviceSlice, PinnedBuffer};
-pub use stream::{Event, Stream};
+pub use memory::{DeviceBuffer, DeviceSlice, PinnedBuffer, Registration};
+pub use pointer::{MemoryType, Pointer};
+pub use stream::{Event, Order, Stream};
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -146,6 +146,78 @@ impl Drop for PinnedBuffer<'_> {
     }
 }
 
+/// Pageable memory of the caller that CUDA has pinned (`cuMemHostRegister`); pageable again when dropped.
+#[derive(Debug)]
+pub struct Registration<'c> {
+    context: &'c Context,
+    pointer: *mut u8,
+}
+
+// SAFETY: only a mark on memory, which may be taken off by any thread.
+unsafe impl Send for Registration<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Registration<'_> {}
+
+impl<'c> Registration<'c> {
+    /// # Safety
+    /// `len` bytes at `pointer` stay allocated until this is dropped.
+    pub unsafe fn new(context: &'c Context, pointer: *mut u8, len: usize) -> Result<Self> {
+        // CU_MEMHOSTREGISTER_PORTABLE and _DEVICEMAP have the values of the flags of an allocation.
+        // SAFETY: the caller's memory.
+        unsafe { context.cuda.cuMemHostRegister_v2(pointer.cast(), len, PORTABLE_MAPPED) }?;
+        Ok(Registration { context, pointer })
+    }
+
+    /// The address under which the GPU sees it.
+    pub fn device_address(&self) -> Result<u64> {
+        let mut address = 0;
+        // SAFETY: writes one address; the pointer is registered.
+        unsafe { self.context.cuda.cuMemHostGetDevicePointer_v2(&mut address, self.pointer.cast(), 0) }?;
+        Ok(address)
+    }
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        // SAFETY: registered by `new`.
+        let _ = unsafe { self.context.cuda.cuMemHostUnregister(self.pointer.cast()) };
+    }
+}
+
+/// Copies that return when they are done as far as CUDA promises it, of any host memory.
+impl DeviceSlice<'_> {
+    /// `cuMemcpyHtoD`: returns when the source may be changed. From pageable memory the last part may still be on its way
+    /// to the device then.
+    ///
+    /// # Safety
+    /// `len` bytes at `from`, this slice's length, can be read.
+    pub unsafe fn upload_now(&self, context: &Context, from: *const u8) -> Result<()> {
+        // SAFETY: both sides have that many bytes.
+        unsafe { context.cuda.cuMemcpyHtoD_v2(self.address, from.cast(), self.len) }
+    }
+
+    /// `cuMemcpyDtoH`: returns when the bytes are there.
+    ///
+    /// # Safety
+    /// `len` bytes at `to`, this slice's length, can be written.
+    pub unsafe fn download_now(&self, context: &Context, to: *mut u8) -> Result<()> {
+        // SAFETY: both sides have that many bytes.
+        unsafe { context.cuda.cuMemcpyDtoH_v2(to.cast(), self.address, self.len) }
+    }
+
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
 fn same_length(what: &'static str, to: usize, from: usize) -> Result<()> {
     if to == from { Ok(()) } else { Err(Error::Length { what, to, from }) }
 }

@@ -4,8 +4,19 @@ use crate::Result;
 use crate::context::Context;
 use crate::functions::{RawEvent, RawStream};
 
-/// `CU_STREAM_NON_BLOCKING`: not ordered with the default stream.
-const NON_BLOCKING: u32 = 1;
+/// How a stream stands to the default stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Order {
+    /// `CU_STREAM_DEFAULT`: work in the default stream waits for it, and it for that.
+    WithDefault = 0,
+    /// `CU_STREAM_NON_BLOCKING`.
+    #[default]
+    Independent = 1,
+}
+
+/// `CU_EVENT_DEFAULT`.
+const TIMING: u32 = 0;
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
 
@@ -21,10 +32,15 @@ unsafe impl Send for Stream<'_> {}
 unsafe impl Sync for Stream<'_> {}
 
 impl<'c> Stream<'c> {
+    /// Independent of the default stream.
     pub fn new(context: &'c Context) -> Result<Self> {
+        Stream::with_order(context, Order::Independent)
+    }
+
+    pub fn with_order(context: &'c Context, order: Order) -> Result<Self> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle.
-        unsafe { context.cuda.cuStreamCreate(&mut raw, NON_BLOCKING) }?;
+        unsafe { context.cuda.cuStreamCreate(&mut raw, order as u32) }?;
         Ok(Stream { context, raw })
     }
 
@@ -32,6 +48,12 @@ impl<'c> Stream<'c> {
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream lives until this is dropped.
         unsafe { self.context.cuda.cuStreamSynchronize(self.raw) }
+    }
+
+    /// True when everything in the stream is done.
+    #[inline]
+    pub fn is_done(&self) -> Result<bool> {
+        self.context.cuda.stream_is_done(self.raw)
     }
 }
 
@@ -43,7 +65,7 @@ impl Drop for Stream<'_> {
     }
 }
 
-/// An event without timing.
+/// A point in a stream.
 #[derive(Debug)]
 pub struct Event<'c> {
     context: &'c Context,
@@ -56,11 +78,30 @@ unsafe impl Send for Event<'_> {}
 unsafe impl Sync for Event<'_> {}
 
 impl<'c> Event<'c> {
+    /// Without a time.
     pub fn new(context: &'c Context) -> Result<Self> {
+        Event::create(context, NO_TIMING)
+    }
+
+    /// With the GPU's time at which the stream came to it.
+    pub fn timed(context: &'c Context) -> Result<Self> {
+        Event::create(context, TIMING)
+    }
+
+    fn create(context: &'c Context, flags: u32) -> Result<Self> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle.
-        unsafe { context.cuda.cuEventCreate(&mut raw, NO_TIMING) }?;
+        unsafe { context.cuda.cuEventCreate(&mut raw, flags) }?;
         Ok(Event { context, raw })
+    }
+
+    /// Nanoseconds of the GPU from `start` to this one; both are timed and have been reached. CUDA says half a
+    /// microsecond of resolution.
+    pub fn nanoseconds_since(&self, start: &Event<'_>) -> Result<f64> {
+        let mut milliseconds = 0.0;
+        // SAFETY: writes one float; both events live.
+        unsafe { self.context.cuda.cuEventElapsedTime(&mut milliseconds, start.raw, self.raw) }?;
+        Ok(f64::from(milliseconds) * 1e6)
     }
 
     pub fn record(&self, stream: &Stream<'_>) -> Result<()> {

@@ -78,6 +78,11 @@ impl Aperture {
         self.moves
     }
 
+    /// Takes the window away: whatever is touched next, it has to be moved there.
+    pub fn close(&mut self) {
+        self.window = None;
+    }
+
     /// Moves the window so that it begins in the page of `offset`, or ends with the object where that comes first. Where it
     /// stands there already nothing is done.
     ///

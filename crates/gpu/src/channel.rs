@@ -184,6 +184,8 @@ pub struct Channel {
     _contexts: Option<Contexts>,
     tracker: Arc<Tracker>,
     grave: Grave,
+    /// Segments that were consumed and are not freed yet: a prepared submission frees nothing.
+    spent: Vec<Arc<Segment>>,
     id: u64,
     gpfifo_at: *const AtomicU64,
     put_at: *const AtomicU32,
@@ -325,6 +327,7 @@ impl Channel {
             _contexts: contexts,
             tracker,
             grave: Grave::default(),
+            spent: Vec::with_capacity(options.entries as usize),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             gpfifo_at,
             put_at,
@@ -409,6 +412,7 @@ impl Channel {
         if self.space.device().forked() {
             return Err(Error::Forked);
         }
+        self.spent.clear();
         for pushbuffer in pushbuffers {
             pushbuffer.check(self)?;
         }
@@ -492,8 +496,9 @@ impl Channel {
     }
 
     /// Frees the segments of prepared transfers that are gone and done.
-    pub(crate) fn bury(&self) {
+    pub(crate) fn bury(&mut self) {
         self.grave.bury(&self.tracker);
+        self.spent.clear();
     }
 
     /// Alive, with room for one prepared transfer and a marker.
@@ -577,7 +582,8 @@ impl Channel {
         }
     }
 
-    /// Reads the marker semaphore, and lets go of segments that have been consumed.
+    /// Reads the marker semaphore, and puts aside the segments that have been consumed. Whoever may free calls `bury` or clears
+    /// them.
     fn learn(&mut self) {
         let low = self.page.word(MARKER_SEMAPHORE).load(Ordering::Acquire);
         let quarter = u64::from(self.quarter());
@@ -585,7 +591,8 @@ impl Channel {
         let quarters = known + u64::from(low.wrapping_sub(known as u32));
         let consumed = (quarters * quarter).min(self.sequence);
         for sequence in self.consumed..consumed {
-            self.in_flight[(sequence % u64::from(self.entries)) as usize] = None;
+            let slot = (sequence % u64::from(self.entries)) as usize;
+            self.spent.extend(self.in_flight[slot].take());
         }
         self.consumed = consumed.max(self.consumed);
     }

@@ -13,6 +13,7 @@ const INVALID_VALUE: Status = 1;
 const INVALID_CONTEXT: Status = 201;
 const INVALID_HANDLE: Status = 400;
 const NOT_FOUND: Status = 500;
+const NOT_SUPPORTED: Status = 801;
 const ILLEGAL_ADDRESS: Status = 700;
 
 #[derive(Clone)]
@@ -291,6 +292,14 @@ driver! {
         SUCCESS
     }
     cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) { give(value, attribute) }
+    // Not called by any sample.
+    cuDeviceGetUuid_v2(_uuid: *mut [u8; 16], _device: c_int) { NOT_SUPPORTED }
+    cuMemHostRegister_v2(_pointer: *mut c_void, _bytes: usize, _flags: c_uint) { NOT_SUPPORTED }
+    cuMemHostUnregister(_pointer: *mut c_void) { NOT_SUPPORTED }
+    cuMemGetAddressRange_v2(_base: *mut u64, _bytes: *mut usize, _address: u64) { NOT_SUPPORTED }
+    cuPointerGetAttribute(_value: *mut c_void, _attribute: c_int, _address: u64) { NOT_SUPPORTED }
+    cuStreamQuery(_stream: *mut c_void) { NOT_SUPPORTED }
+    cuEventElapsedTime(_milliseconds: *mut f32, _start: *mut c_void, _end: *mut c_void) { NOT_SUPPORTED }
     cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) { give(context, PRIMARY as *mut c_void) }
     cuDevicePrimaryCtxRelease_v2(_device: c_int) { SUCCESS }
     cuCtxCreate_v2(context: *mut *mut c_void, _flags: c_uint, _device: c_int) {

@@ -1,0 +1,216 @@
+//! The memory at the two ends of a route: CUDA's where there is CUDA, so that all routes move the same bytes, else our own.
+
+use crate::error::{Error, Unavailable};
+use crate::machine::Machine;
+use crate::pin::{self, Pinned};
+use crate::spec::{End, Host, Memory};
+use cuda::{DeviceBuffer, DeviceSlice, PinnedBuffer, Registration};
+use gpu::{Aperture, Bar1Map};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Larger buffers would only be a slip of the pen.
+const MAX_BYTES: u64 = 16 << 30;
+/// Why only the CPU takes part in routes from or to pageable memory.
+pub(crate) const PAGEABLE: &str = "engines cannot reach pageable memory: use host (pinned) or host[registered]";
+const NOT_THE_GPUS: &str = "only pinned memory of the GPU has a place in BAR1";
+const PAGE: usize = 0x1000;
+
+/// Pageable memory: zeroed, on whole pages, freed when dropped.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pointer: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: plain memory with one owner.
+unsafe impl Send for Pages {}
+// SAFETY: as above; shared use goes through raw pointers, which are the user's.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    pub(crate) fn new(bytes: u64) -> Result<Pages, Error> {
+        let none = Error::Memory { bytes };
+        let layout = usize::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+        let layout = layout.and_then(|bytes| Layout::from_size_align(bytes.next_multiple_of(PAGE), PAGE).ok());
+        let Some(layout) = layout else { return Err(none) };
+        // SAFETY: the layout is not empty.
+        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
+        Ok(Pages { pointer, layout })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.pointer.as_ptr()
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout.
+        unsafe { dealloc(self.pointer.as_ptr(), self.layout) };
+    }
+}
+
+enum Kind<'m> {
+    Pinned(PinnedBuffer<'m>),
+    Registered {
+        // Before the pages that it marks.
+        registration: Registration<'m>,
+        pages: Pages,
+    },
+    Pageable(Pages),
+    Device(DeviceBuffer<'m>),
+    Own(Arc<gpu::Memory>),
+}
+
+/// One end of a route.
+pub(crate) struct Buffer<'m> {
+    /// Goes before the memory does.
+    pinned: Option<Pinned>,
+    kind: Kind<'m>,
+    offset: u64,
+    capacity: u64,
+}
+
+impl<'m> Buffer<'m> {
+    /// Allocates `capacity` bytes behind the end's offset.
+    pub(crate) fn new(machine: &'m Machine, end: End, capacity: u64) -> Result<Buffer<'m>, Error> {
+        let bytes = capacity
+            .checked_add(end.offset)
+            .filter(|bytes| capacity > 0 && *bytes <= MAX_BYTES)
+            .ok_or_else(|| Unavailable::new(format!("a buffer of {capacity} bytes: 1 byte to 16 GiB are possible")))?;
+        let len = bytes as usize;
+        let context = machine.context();
+        let kind = match (end.memory, context) {
+            (Memory::Host(Host::Pageable), _) => Kind::Pageable(Pages::new(bytes)?),
+            (Memory::Host(Host::Pinned), Ok(context)) => Kind::Pinned(PinnedBuffer::new(context, len)?),
+            (Memory::Host(Host::Registered), context) => {
+                let (context, pages) = (context?, Pages::new(bytes)?);
+                // SAFETY: the pages live as long as the registration.
+                let registration = unsafe { Registration::new(context, pages.as_ptr(), len) }?;
+                Kind::Registered { registration, pages }
+            }
+            (Memory::Gpu(_), Ok(context)) => Kind::Device(DeviceBuffer::new(context, len)?),
+            (Memory::Host(Host::Pinned), Err(_)) => Kind::Own(machine.space()?.alloc_host(bytes)?),
+            (Memory::Gpu(_), Err(_)) => Kind::Own(machine.space()?.alloc_video(bytes)?),
+        };
+        Ok(Buffer { pinned: None, kind, offset: end.offset, capacity })
+    }
+
+    /// Makes it nameable in our own pushbuffers.
+    pub(crate) fn pin(&mut self, machine: &Machine) -> Result<(), Error> {
+        let base = match &self.kind {
+            Kind::Own(_) => return Ok(()),
+            Kind::Pinned(buffer) => buffer.device_address()?,
+            Kind::Device(buffer) => buffer.address(),
+            Kind::Registered { registration, .. } => registration.device_address()?,
+            Kind::Pageable(_) => return Err(Unavailable::new(PAGEABLE).into()),
+        };
+        self.pinned = Some(pin::pin(machine, base + self.offset, self.capacity)?);
+        Ok(())
+    }
+
+    /// Bytes behind the offset.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The address under which the GPU sees it.
+    pub(crate) fn va(&self) -> u64 {
+        if let Some(pinned) = &self.pinned {
+            return pinned.va();
+        }
+        let base = match &self.kind {
+            Kind::Own(memory) => memory.va(),
+            Kind::Device(buffer) => buffer.address(),
+            Kind::Pinned(buffer) => buffer.as_ptr() as u64,
+            Kind::Registered { pages, .. } | Kind::Pageable(pages) => pages.as_ptr() as u64,
+        };
+        base + self.offset
+    }
+
+    /// Where the CPU reads and writes host memory; `None` for memory of the GPU.
+    pub(crate) fn host_pointer(&self) -> Option<*mut u8> {
+        let base = match &self.kind {
+            Kind::Pinned(buffer) => buffer.as_ptr(),
+            Kind::Registered { pages, .. } | Kind::Pageable(pages) => pages.as_ptr(),
+            Kind::Own(memory) if memory.place() == gpu::Place::Host => memory.as_ptr(),
+            Kind::Own(_) | Kind::Device(_) => return None,
+        };
+        // SAFETY: the buffer was allocated with the offset in it.
+        Some(unsafe { base.add(self.offset as usize) })
+    }
+
+    /// The first `bytes` bytes of CUDA's device memory; `None` for any other.
+    pub(crate) fn device_slice(&self, bytes: u64) -> Result<Option<DeviceSlice<'_>>, Error> {
+        match &self.kind {
+            Kind::Device(buffer) => Ok(Some(buffer.slice(self.offset as usize, bytes as usize)?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Memory of the GPU, pinned, through BAR1: from the offset on.
+    pub(crate) fn bar1(&self) -> Result<Bar1Map, Error> {
+        Ok(match (&self.kind, &self.pinned) {
+            (Kind::Own(memory), _) => Bar1Map::of(memory, self.offset, self.capacity)?,
+            (_, Some(pinned)) => Bar1Map::of_pin(pinned.pin(), 0, self.capacity)?,
+            _ => return Err(Unavailable::new(NOT_THE_GPUS).into()),
+        })
+    }
+
+    /// A window of BAR1 over memory of the GPU, pinned, and where in what it moves over the buffer begins.
+    pub(crate) fn aperture(&self) -> Result<(Aperture, u64), Error> {
+        Ok(match (&self.kind, &self.pinned) {
+            (Kind::Own(memory), _) => (Aperture::of(memory)?, self.offset),
+            (_, Some(pinned)) => (Aperture::of_pin(pinned.pin(), Aperture::WINDOW)?, 0),
+            _ => return Err(Unavailable::new(NOT_THE_GPUS).into()),
+        })
+    }
+
+    fn fits(&self, bytes: usize) -> Result<(), Error> {
+        let bytes = bytes as u64;
+        if bytes > self.capacity { Err(Error::Capacity { bytes, capacity: self.capacity }) } else { Ok(()) }
+    }
+
+    /// Writes the start: host memory by the CPU, memory of the GPU by CUDA if it is CUDA's, else through its CPU mapping.
+    pub(crate) fn write(&mut self, machine: &Machine, data: &[u8]) -> Result<(), Error> {
+        self.fits(data.len())?;
+        if let Some(pointer) = self.host_pointer() {
+            // SAFETY: as many bytes are there, and no transfer is under way: one that is borrows the route.
+            unsafe { pointer.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        } else if let Some(slice) = self.device_slice(data.len() as u64)? {
+            // SAFETY: the slice is as long as the data.
+            unsafe { slice.upload_now(machine.context()?, data.as_ptr()) }?;
+            // From pageable memory the call may come back before the last bytes have arrived.
+            machine.context()?.synchronize()?;
+        } else if let Kind::Own(memory) = &self.kind {
+            memory.write(self.offset, data);
+        }
+        Ok(())
+    }
+
+    /// Reads the start back, as [`Buffer::write`] writes it.
+    pub(crate) fn read(&self, machine: &Machine, into: &mut [u8]) -> Result<(), Error> {
+        self.fits(into.len())?;
+        if let Some(pointer) = self.host_pointer() {
+            // SAFETY: as many bytes are there, and no transfer is under way: one that is borrows the route.
+            unsafe { pointer.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+        } else if let Some(slice) = self.device_slice(into.len() as u64)? {
+            // SAFETY: the slice is as long as the buffer.
+            unsafe { slice.download_now(machine.context()?, into.as_mut_ptr()) }?;
+        } else if let Kind::Own(memory) = &self.kind {
+            memory.read(self.offset, into);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Buffer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffer")
+            .field("va", &format_args!("{:#x}", self.va()))
+            .field("capacity", &self.capacity)
+            .finish()
+    }
+}

@@ -1,0 +1,136 @@
+//! CUDA's memory, made nameable in our own pushbuffers: exactly what CUDA says is allocated there, no byte more.
+//!
+//! The kernel driver maps more than was asked for (2 MiB at a time), so it is CUDA's own range query that says where an
+//! allocation ends.
+
+use crate::error::Error;
+use crate::machine::Machine;
+use cuda::{Context, MemoryType};
+use std::sync::Arc;
+
+/// Why a range cannot be pinned, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PinError {
+    #[error("a null pointer cannot be pinned; pass what cudaMalloc or cudaHostAlloc returned")]
+    Null,
+    #[error("0 bytes at {pointer:#x} cannot be pinned; pass the number of bytes that will be moved")]
+    Empty { pointer: u64 },
+    #[error(
+        "nothing is allocated at {pointer:#x}: it was freed, or never allocated; pin what cudaMalloc or cudaHostAlloc \
+         returned, and unpin it before it is freed"
+    )]
+    Freed { pointer: u64 },
+    #[error(
+        "{length} bytes at {pointer:#x} go past the end of the allocation, which has {left} bytes from there; pin \
+         {left} bytes at most, or allocate more"
+    )]
+    PastEnd { pointer: u64, length: u64, left: u64 },
+    #[error(
+        "{pointer:#x} is managed memory (cudaMallocManaged), which moves between host and GPU; copy from or to memory of \
+         cudaMalloc or cudaHostAlloc"
+    )]
+    Managed { pointer: u64 },
+    #[error("{pointer:#x} is memory of GPU {found}; open the machine with that GPU, or allocate on GPU {wanted}")]
+    OtherGpu { pointer: u64, found: i32, wanted: i32 },
+    #[error(
+        "{pointer:#x} is pageable host memory, which may be anywhere by the time the GPU reads it; register it \
+         (cudaHostRegister) or allocate it with cudaHostAlloc"
+    )]
+    Pageable { pointer: u64 },
+    #[error("{pointer:#x} is of CUDA's memory type {memory}, which is neither host nor device memory; use cudaMalloc")]
+    Unknown { pointer: u64, memory: u32 },
+}
+
+/// A range of CUDA's memory that our own channels may name, until it is dropped. Drop it before the memory is freed.
+#[derive(Debug)]
+pub struct Pinned {
+    pin: Arc<gpu::Pin>,
+}
+
+impl Pinned {
+    /// The address under which the GPU sees it.
+    pub fn va(&self) -> u64 {
+        self.pin.va()
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        self.pin.length()
+    }
+
+    /// As `gpu` has it, for BAR1 maps and transfers of one's own.
+    pub fn pin(&self) -> &Arc<gpu::Pin> {
+        &self.pin
+    }
+}
+
+/// Pins `length` bytes at `pointer`, which is CUDA's: device memory of this machine's GPU, or host memory that CUDA
+/// allocated or registered.
+///
+/// # Errors
+/// [`PinError`] for each way in which the range is not that; [`Error::Unavailable`] where there is no CUDA or no way beside
+/// it; [`Error::Gpu`] where the kernel driver's objects behind the range are not known.
+pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error> {
+    let context = machine.context()?;
+    check(context, pointer, length)?;
+    let pin = machine.space()?.pin(pointer, length)?;
+    Ok(Pinned { pin: Arc::new(pin) })
+}
+
+/// That CUDA has the whole range, of a kind that the GPU reads where it is.
+fn check(context: &Context, pointer: u64, length: u64) -> Result<(), Error> {
+    if pointer == 0 {
+        return Err(PinError::Null.into());
+    }
+    if length == 0 {
+        return Err(PinError::Empty { pointer }.into());
+    }
+    let Some(known) = context.pointer(pointer)? else {
+        // CUDA says the same of freed memory and of memory that was never its own.
+        let error = if is_mapped(pointer) { PinError::Pageable { pointer } } else { PinError::Freed { pointer } };
+        return Err(error.into());
+    };
+    if known.managed {
+        return Err(PinError::Managed { pointer }.into());
+    }
+    let wanted = context.device().ordinal();
+    match known.memory {
+        MemoryType::Device if known.ordinal != wanted => {
+            return Err(PinError::OtherGpu { pointer, found: known.ordinal, wanted }.into());
+        }
+        MemoryType::Device | MemoryType::Host => {}
+        MemoryType::Other(memory) => return Err(PinError::Unknown { pointer, memory }.into()),
+    }
+    let left = known.base.saturating_add(known.bytes).saturating_sub(pointer);
+    if pointer < known.base || left == 0 {
+        return Err(PinError::Freed { pointer }.into());
+    }
+    if length > left { Err(PinError::PastEnd { pointer, length, left }.into()) } else { Ok(()) }
+}
+
+/// Whether the process can read ordinary memory there. CUDA keeps what it has freed reserved, unreadable or as a mapping of
+/// its own files.
+fn is_mapped(pointer: u64) -> bool {
+    // Without the file nothing is known, and the other answer is the more careful one.
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
+    maps.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let range = fields.next().and_then(|range| range.split_once('-'));
+        let bound = |text: &str| u64::from_str_radix(text, 16).ok();
+        let inside = range.and_then(|(start, end)| Some((bound(start)?..bound(end)?).contains(&pointer)));
+        let readable = fields.next().is_some_and(|rights| rights.starts_with('r'));
+        inside == Some(true) && readable && !line.contains("/dev/nvidia")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heap_is_mapped_and_the_first_page_is_not() {
+        let heap = Box::new(1u64);
+        assert!(is_mapped(std::ptr::from_ref(&*heap) as u64));
+        assert!(!is_mapped(8) && !is_mapped(u64::MAX));
+    }
+}

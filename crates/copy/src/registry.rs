@@ -1,0 +1,96 @@
+//! Which routes there are.
+
+use crate::error::{Error, Unavailable};
+use crate::machine::Machine;
+use crate::route::Route;
+use crate::routes;
+use crate::spec::{Spec, SyntaxError, Word};
+
+/// One kind of route.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    /// How it is written.
+    pub(crate) word: Word,
+    /// One line for people.
+    pub(crate) about: &'static str,
+    /// The routes worth listing, whether they can be opened or not.
+    pub(crate) list: fn(&Machine) -> Vec<String>,
+    /// Why there is no such route on this machine, as far as that is known without trying.
+    pub(crate) check: fn(&Machine, &Spec) -> Result<(), Unavailable>,
+    /// Opens one that `check` has passed.
+    pub(crate) open: Open,
+}
+
+/// What opening a route gives: it borrows the machine.
+pub type Opened<'m> = Result<Box<dyn Route + 'm>, Error>;
+type Open = for<'m> fn(&'m Machine, &Spec, u64) -> Opened<'m>;
+
+#[rustfmt::skip]
+const ENTRIES: &[Entry] = &[
+    routes::cuda::ENTRY,
+    routes::ce::ENTRY,
+    routes::inline::ENTRY,
+    routes::bar1::ENTRY,
+    routes::aperture::ENTRY,
+];
+
+/// A route that may be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub name: String,
+    /// What moves the bytes, in one line.
+    pub about: &'static str,
+    /// Why it cannot be opened on this machine, as far as that is known without trying.
+    pub unavailable: Option<Unavailable>,
+}
+
+/// The routes worth knowing on this machine, those that it lacks too.
+pub fn names(machine: &Machine) -> Vec<Listed> {
+    let mut listed = Vec::new();
+    for entry in ENTRIES {
+        for name in (entry.list)(machine) {
+            let unavailable = match parse(&name) {
+                Ok(spec) => (entry.check)(machine, &spec).err(),
+                Err(error) => Some(Unavailable::new(error.to_string())),
+            };
+            listed.push(Listed { name, about: entry.about, unavailable });
+        }
+    }
+    listed
+}
+
+/// Reads the text of a route.
+///
+/// # Errors
+/// What is wrong with it, where, and what is allowed there.
+pub fn parse(text: &str) -> Result<Spec, SyntaxError> {
+    let words: Vec<Word> = ENTRIES.iter().map(|entry| entry.word).collect();
+    Spec::parse(text, &words)
+}
+
+/// Opens a route by its text, with buffers for transfers of up to `capacity` bytes.
+///
+/// # Errors
+/// [`Error::Syntax`] for a text that is no route, [`Error::Unavailable`] where this machine has no such route, and what
+/// the allocation of buffers and channels says.
+pub fn open<'m>(machine: &'m Machine, name: &str, capacity: u64) -> Opened<'m> {
+    let spec = parse(name)?;
+    let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
+    let entry = entry.ok_or_else(|| Unavailable::new(format!("no executor is called {}", spec.executor.name)))?;
+    (entry.check)(machine, &spec)?;
+    (entry.open)(machine, &spec, capacity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_executor_is_registered_once() {
+        let mut names: Vec<_> = ENTRIES.iter().map(|entry| entry.word.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ENTRIES.len());
+        assert!(ENTRIES.iter().all(|entry| entry.about.len() > 10));
+    }
+}

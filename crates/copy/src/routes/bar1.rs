@@ -1,0 +1,147 @@
+//! Stores and loads of the CPU through BAR1: all the work is in the submission.
+//!
+//! Stores are posted: when the submission returns they are on their way, in front of whatever the CPU sends to the GPU next.
+//! `bar1[flush]` also waits for them: a load of the last byte comes back only after all stores before it have arrived.
+
+use super::{Direction, Ends};
+use crate::error::{Error, Unavailable};
+use crate::machine::Machine;
+use crate::registry::{Entry, Opened};
+use crate::route::{Route, Transfer};
+use crate::spec::{Spec, Word};
+use gpu::Bar1Map;
+use std::time::Duration;
+
+const FLUSH: &str = "flush";
+
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word { name: "bar1", numbered: false, options: &[FLUSH] },
+    about: "stores and loads of the CPU through BAR1; flush: a load waits until the stores have arrived",
+    list,
+    check,
+    open,
+};
+
+fn list(machine: &Machine) -> Vec<String> {
+    let gpu = machine.index();
+    vec![
+        format!("host->bar1->gpu{gpu}"),
+        format!("host->bar1[flush]->gpu{gpu}"),
+        format!("host[pageable]->bar1->gpu{gpu}"),
+        format!("gpu{gpu}->bar1->host"),
+    ]
+}
+
+fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    let direction = Direction::of(machine, spec)?;
+    if direction == Direction::FromGpu && spec.executor.has(FLUSH) {
+        return Err(Unavailable::new("loads are there when they come back: there is nothing to flush from the GPU"));
+    }
+    machine.space().map(drop)
+}
+
+fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
+    let direction = Direction::of(machine, spec)?;
+    let mut ends = Ends::new(machine, spec, capacity)?;
+    let gpu = ends.gpu_end(direction);
+    gpu.pin(machine)?;
+    let map = gpu.bar1()?;
+    Ok(Box::new(Bar1Route { map, ends, direction, flush: spec.executor.has(FLUSH) }))
+}
+
+struct Bar1Route<'m> {
+    map: Bar1Map,
+    ends: Ends<'m>,
+    direction: Direction,
+    flush: bool,
+}
+
+impl Route for Bar1Route<'_> {
+    fn name(&self) -> &str {
+        &self.ends.name
+    }
+
+    fn capacity(&self) -> u64 {
+        self.ends.capacity()
+    }
+
+    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
+        self.ends.check(bytes)?;
+        let (map, host) = (&self.map, self.ends.host_bytes(self.direction, bytes)?);
+        Ok(match self.direction {
+            Direction::ToGpu => Box::new(Stores { map, from: host, flush: self.flush, stored: false }),
+            Direction::FromGpu => Box::new(Loads { map, to: host, loaded: false }),
+        })
+    }
+
+    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.ends.fill(data)
+    }
+
+    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        self.ends.read_back(into)
+    }
+}
+
+struct Stores<'r> {
+    map: &'r Bar1Map,
+    from: &'r [u8],
+    flush: bool,
+    stored: bool,
+}
+
+impl Stores<'_> {
+    #[inline]
+    fn arrived(&self) -> Result<(), Error> {
+        if self.flush {
+            self.map.read(self.from.len() as u64 - 1, &mut [0])?;
+        }
+        Ok(())
+    }
+}
+
+impl Transfer for Stores<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        self.map.write(0, self.from)?;
+        self.stored = true;
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        if self.stored {
+            self.arrived()?;
+        }
+        Ok(self.stored)
+    }
+
+    #[inline]
+    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
+        if self.stored { self.arrived() } else { Err(Error::Idle) }
+    }
+}
+
+struct Loads<'r> {
+    map: &'r Bar1Map,
+    to: &'r mut [u8],
+    loaded: bool,
+}
+
+impl Transfer for Loads<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        self.map.read(0, self.to)?;
+        self.loaded = true;
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<bool, Error> {
+        Ok(self.loaded)
+    }
+
+    #[inline]
+    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
+        if self.loaded { Ok(()) } else { Err(Error::Idle) }
+    }
+}

@@ -1,0 +1,87 @@
+//! What the routes over a channel of our own have in common: where the channel lies, and how its end is waited for.
+
+use crate::buffer::PAGEABLE;
+use crate::error::{Error, Unavailable};
+use crate::machine::Machine;
+use crate::spec::{Executor, Host, Memory, Spec};
+use gpu::{Bar, Channel, ChannelOptions, Place, Ticket};
+use std::time::Duration;
+
+/// The ring in host memory instead of video memory.
+pub(crate) const GPFIFO_HOST: &str = "gpfifo=host";
+/// USERD (GP_PUT) in host memory instead of video memory.
+pub(crate) const USERD_HOST: &str = "userd=host";
+/// The words of the transfer in video memory instead of host memory.
+pub(crate) const PUSHBUFFER_VIDEO: &str = "pushbuffer=video";
+/// The semaphore that is polled in video memory instead of host memory.
+pub(crate) const TRACKER_VIDEO: &str = "tracker=video";
+/// The doorbell through the other usermode mapping: the one that libcuda rings on Hopper.
+pub(crate) const DOORBELL_BAR1: &str = "doorbell=bar1";
+
+/// Where the options of an executor put its channel.
+pub(crate) fn options(executor: &Executor) -> ChannelOptions {
+    let mut options = ChannelOptions::default();
+    if executor.has(GPFIFO_HOST) {
+        options.gpfifo = Place::Host;
+    }
+    if executor.has(USERD_HOST) {
+        options.userd = Place::Host;
+    }
+    if executor.has(PUSHBUFFER_VIDEO) {
+        options.pushbuffer = Place::Video;
+    }
+    if executor.has(TRACKER_VIDEO) {
+        options.tracker = Place::Video;
+    }
+    if executor.has(DOORBELL_BAR1) {
+        options.bar = Bar::Bar1;
+    }
+    options
+}
+
+/// That there can be a channel, and that an engine reaches both ends.
+pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    machine.space()?;
+    for end in [spec.source, spec.destination] {
+        match end.memory {
+            Memory::Host(Host::Pageable) => return Err(Unavailable::new(PAGEABLE)),
+            // Whoever registers is CUDA.
+            Memory::Host(Host::Registered) => drop(machine.context()?),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether the last submission is done; false before the first.
+#[inline]
+pub(crate) fn poll(channel: &Channel, last: Option<Ticket>) -> Result<bool, Error> {
+    let Some(last) = last else { return Ok(false) };
+    if channel.done(last) {
+        return Ok(true);
+    }
+    match channel.error() {
+        None => Ok(false),
+        Some(code) => Err(gpu::Error::ChannelKilled(code).into()),
+    }
+}
+
+#[inline]
+pub(crate) fn wait(channel: &Channel, last: Option<Ticket>, bytes: u64, timeout: Duration) -> Result<(), Error> {
+    let last = last.ok_or(Error::Idle)?;
+    channel.wait(last, timeout).map_err(|error| match error {
+        gpu::Error::Timeout { after, .. } => Error::Late { bytes, after },
+        other => other.into(),
+    })
+}
+
+/// Longer than any transfer takes that will ever end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Before a transfer gives the buffers back: what is under way is let come to its end. One that does not is left to the
+/// channel, which takes it along when it goes.
+pub(crate) fn settle(channel: &Channel, last: Option<Ticket>) {
+    if let Some(last) = last {
+        let _ = channel.wait(last, PATIENCE);
+    }
+}

@@ -1,0 +1,126 @@
+//! Bytes that travel in the command stream: `inline`, on a graphics channel of our own, to GPU memory only.
+//!
+//! A data header counts to 8,191 words (13 bits), 32,764 bytes. Beyond that, `inline` puts several data headers behind one
+//! LAUNCH_DMA, whose LINE_LENGTH_IN has 32 bits; `inline[split]` puts a LAUNCH_DMA before each. Each submission copies the
+//! source into the stream, so that is part of what it costs.
+
+use super::channel::{self, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, USERD_HOST};
+use super::{Direction, Ends};
+use crate::error::{Error, Unavailable};
+use crate::machine::Machine;
+use crate::registry::{Entry, Opened};
+use crate::route::{Route, Transfer};
+use crate::spec::{Spec, Word};
+use gpu::{Channel, Engine, InlineMode, Prepared, Ticket, Window};
+use std::time::Duration;
+
+const SPLIT: &str = "split";
+/// A GPFIFO entry counts to 2^21 words; two of the largest stay well below.
+const MAX_BYTES: u64 = 4 << 20;
+
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word {
+        name: "inline",
+        numbered: false,
+        options: &[SPLIT, GPFIFO_HOST, USERD_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, DOORBELL_BAR1],
+    },
+    about: "data in the command stream of a graphics channel of our own; split: a launch for each 31 KiB",
+    list,
+    check,
+    open,
+};
+
+fn list(machine: &Machine) -> Vec<String> {
+    let gpu = machine.index();
+    vec![
+        format!("host->inline->gpu{gpu}"),
+        format!("host->inline[split]->gpu{gpu}"),
+        format!("host[pageable]->inline->gpu{gpu}"),
+        format!("gpu{gpu}->inline->host"),
+    ]
+}
+
+fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    match Direction::of(machine, spec)? {
+        Direction::ToGpu => machine.space().map(drop),
+        Direction::FromGpu => {
+            Err(Unavailable::new("the inline copy's data travels in the command stream, there is none from GPU memory"))
+        }
+    }
+}
+
+fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
+    let mut ends = Ends::new(machine, spec, capacity)?;
+    ends.destination.pin(machine)?;
+    let channel = Channel::new(machine.space()?, Engine::Graphics, channel::options(&spec.executor))?;
+    let mode = if spec.executor.has(SPLIT) { InlineMode::Launches } else { InlineMode::Headers };
+    Ok(Box::new(InlineRoute { channel, ends, mode }))
+}
+
+struct InlineRoute<'m> {
+    // Before the memory that its work may name.
+    channel: Channel,
+    ends: Ends<'m>,
+    mode: InlineMode,
+}
+
+impl Route for InlineRoute<'_> {
+    fn name(&self) -> &str {
+        &self.ends.name
+    }
+
+    fn capacity(&self) -> u64 {
+        self.ends.capacity()
+    }
+
+    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
+        self.ends.check(bytes)?;
+        if bytes > MAX_BYTES {
+            let reason = format!("{bytes} bytes in the command stream: 4 MiB at most go in one submission");
+            return Err(Unavailable::new(reason).into());
+        }
+        let source: &[u8] = self.ends.host_bytes(Direction::ToGpu, bytes)?;
+        let destination = Window { base: self.ends.destination.va(), length: bytes };
+        let prepared = Prepared::inline(&mut self.channel, destination, bytes as u32, self.mode)?;
+        Ok(Box::new(Inline { channel: &mut self.channel, source, prepared, last: None }))
+    }
+
+    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.ends.fill(data)
+    }
+
+    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        self.ends.read_back(into)
+    }
+}
+
+struct Inline<'r> {
+    channel: &'r mut Channel,
+    source: &'r [u8],
+    prepared: Prepared,
+    last: Option<Ticket>,
+}
+
+impl Transfer for Inline<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        self.last = Some(self.prepared.submit_data(self.channel, self.source)?);
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        channel::poll(self.channel, self.last)
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        channel::wait(self.channel, self.last, self.prepared.bytes(), timeout)
+    }
+}
+
+impl Drop for Inline<'_> {
+    fn drop(&mut self) {
+        channel::settle(self.channel, self.last);
+    }
+}

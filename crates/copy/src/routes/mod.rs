@@ -1,0 +1,101 @@
+//! One file a route. Each says what it is called and how it is opened ([`Entry`]), and the registry lists it.
+//!
+//! [`Entry`]: crate::registry::Entry
+
+pub(crate) mod aperture;
+pub(crate) mod bar1;
+pub(crate) mod ce;
+mod channel;
+pub(crate) mod cuda;
+pub(crate) mod inline;
+
+use crate::buffer::Buffer;
+use crate::error::{Error, Unavailable};
+use crate::machine::Machine;
+use crate::spec::{Memory, Spec};
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    ToGpu,
+    FromGpu,
+}
+
+impl Direction {
+    /// That of a way between the host and this machine's GPU; no route leads elsewhere yet.
+    pub(crate) fn of(machine: &Machine, spec: &Spec) -> Result<Direction, Unavailable> {
+        for end in [spec.source, spec.destination] {
+            if let Memory::Gpu(n) = end.memory
+                && n != machine.index()
+            {
+                let index = machine.index();
+                return Err(Unavailable::new(format!("gpu{n} is not open; this machine was opened with gpu{index}")));
+            }
+        }
+        match (spec.source.memory, spec.destination.memory) {
+            (Memory::Host(_), Memory::Gpu(_)) => Ok(Direction::ToGpu),
+            (Memory::Gpu(_), Memory::Host(_)) => Ok(Direction::FromGpu),
+            (Memory::Host(_), Memory::Host(_)) => Err(Unavailable::new("a route needs a GPU at one of its ends")),
+            (Memory::Gpu(_), Memory::Gpu(_)) => Err(Unavailable::new("a route needs the host at one of its ends")),
+        }
+    }
+}
+
+/// The two ends of a route, and what they are filled and read with.
+pub(crate) struct Ends<'m> {
+    pub(crate) name: String,
+    pub(crate) machine: &'m Machine,
+    pub(crate) source: Buffer<'m>,
+    pub(crate) destination: Buffer<'m>,
+}
+
+impl<'m> Ends<'m> {
+    pub(crate) fn new(machine: &'m Machine, spec: &Spec, capacity: u64) -> Result<Ends<'m>, Error> {
+        let source = Buffer::new(machine, spec.source, capacity)?;
+        let destination = Buffer::new(machine, spec.destination, capacity)?;
+        Ok(Ends { name: spec.to_string(), machine, source, destination })
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.source.capacity()
+    }
+
+    /// What every route refuses: no bytes, and more than there are.
+    pub(crate) fn check(&self, bytes: u64) -> Result<(), Error> {
+        if bytes == 0 {
+            return Err(Unavailable::new("a transfer of 0 bytes moves nothing").into());
+        }
+        let capacity = self.capacity();
+        if bytes > capacity { Err(Error::Capacity { bytes, capacity }) } else { Ok(()) }
+    }
+
+    /// The end that is the GPU's.
+    pub(crate) fn gpu_end(&mut self, direction: Direction) -> &mut Buffer<'m> {
+        match direction {
+            Direction::ToGpu => &mut self.destination,
+            Direction::FromGpu => &mut self.source,
+        }
+    }
+
+    /// The start of the end that is the host's, for the CPU to read or write as long as the route is borrowed.
+    #[expect(clippy::mut_from_ref, reason = "the memory is not part of self: see SAFETY")]
+    pub(crate) fn host_bytes(&self, direction: Direction, bytes: u64) -> Result<&mut [u8], Error> {
+        let host = match direction {
+            Direction::ToGpu => &self.source,
+            Direction::FromGpu => &self.destination,
+        };
+        self.check(bytes)?;
+        let pointer = host.host_pointer().ok_or_else(|| Unavailable::new("neither end is the host's"))?;
+        // SAFETY: the buffer has that many bytes (just checked) and lives as long as self; whoever else touches it borrows
+        // the route mutably, as the transfer that this slice goes into does.
+        Ok(unsafe { std::slice::from_raw_parts_mut(pointer, bytes as usize) })
+    }
+
+    pub(crate) fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.source.write(self.machine, data)
+    }
+
+    pub(crate) fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        self.destination.read(self.machine, into)
+    }
+}

@@ -1,0 +1,418 @@
+//! How a way is written: `source -> executor -> destination`, each with options in brackets.
+//!
+//! `host->ce0->gpu0`, `gpu0->ce2[pipelined]->host`, `host[pageable]->cuda[sync]->gpu0`, `host[offset=1]->inline->gpu0`.
+//! Which executors there are, and which options each takes, is the registry's to say ([`Word`]): the grammar knows none by
+//! name. Two texts mean the same way exactly if they parse to the same [`Spec`]; printed, it is the shortest text.
+
+use std::fmt;
+
+/// One end of a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct End {
+    pub memory: Memory,
+    /// Bytes from the start of the buffer, which is aligned to a page.
+    pub offset: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Memory {
+    Host(Host),
+    /// GPU n.
+    Gpu(u32),
+}
+
+/// Kinds of host memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// Allocated pinned. The default: not written.
+    #[default]
+    Pinned,
+    Pageable,
+    /// Pageable memory that was pinned afterwards.
+    Registered,
+}
+
+/// What moves the bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Executor {
+    /// As the registry has it: `ce`.
+    pub name: &'static str,
+    /// The 2 of `ce2`.
+    pub index: Option<u32>,
+    /// Sorted, each once.
+    pub options: Vec<&'static str>,
+}
+
+impl Executor {
+    pub fn has(&self, option: &str) -> bool {
+        self.options.contains(&option)
+    }
+
+    /// Without its options.
+    pub fn word(&self) -> String {
+        self.index.map_or_else(|| self.name.into(), |index| format!("{}{index}", self.name))
+    }
+}
+
+impl fmt::Display for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        if let Some(index) = self.index {
+            write!(f, "{index}")?;
+        }
+        match self.options.as_slice() {
+            [] => Ok(()),
+            options => write!(f, "[{}]", options.join(",")),
+        }
+    }
+}
+
+/// A way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Spec {
+    pub source: End,
+    pub executor: Executor,
+    pub destination: End,
+}
+
+/// An executor that may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    pub name: &'static str,
+    /// A number follows the name.
+    pub numbered: bool,
+    pub options: &'static [&'static str],
+}
+
+/// Why a text is no way, and at which byte of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("route `{text}`: {what} at byte {at}; {allowed}")]
+pub struct SyntaxError {
+    pub text: String,
+    pub at: usize,
+    /// What is wrong.
+    pub what: String,
+    /// What would be right there.
+    pub allowed: String,
+}
+
+/// Larger offsets would only be a slip of the pen.
+const MAX_OFFSET: u64 = 1 << 40;
+const SHAPE: &str = "a route is `source->executor->destination`, such as `host->ce0->gpu0`";
+
+impl Spec {
+    /// Parses a text against the executors that there are.
+    pub fn parse(text: &str, words: &[Word]) -> Result<Spec, SyntaxError> {
+        let error = |at, what: String, allowed: String| SyntaxError { text: text.into(), at, what, allowed };
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for part in text.split("->") {
+            parts.push(Part::parse(part, at).map_err(|e| error(e.at, e.what, e.allowed))?);
+            at += part.len() + 2;
+        }
+        let Ok([source, executor, destination]) = <[Part<'_>; 3]>::try_from(parts) else {
+            let arrows = text.matches("->").count();
+            return Err(error(text.len(), format!("{arrows} `->` up to the end"), SHAPE.into()));
+        };
+        let end = |part| end(part).map_err(|e| error(e.at, e.what, e.allowed));
+        Ok(Spec {
+            source: end(&source)?,
+            executor: self::executor(&executor, words).map_err(|e| error(e.at, e.what, e.allowed))?,
+            destination: end(&destination)?,
+        })
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}->{}->{}", self.source, self.executor, self.destination)
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Host::Pinned => "pinned",
+            Host::Pageable => "pageable",
+            Host::Registered => "registered",
+        })
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.memory {
+            Memory::Host(kind) => {
+                f.write_str("host")?;
+                (kind != Host::Pinned).then_some(kind)
+            }
+            Memory::Gpu(n) => {
+                write!(f, "gpu{n}")?;
+                None
+            }
+        };
+        match (kind, self.offset) {
+            (None, 0) => Ok(()),
+            (Some(kind), 0) => write!(f, "[{kind}]"),
+            (None, offset) => write!(f, "[offset={offset}]"),
+            (Some(kind), offset) => write!(f, "[{kind},offset={offset}]"),
+        }
+    }
+}
+
+/// What is wrong, where in the whole text, and what is allowed.
+struct Wrong {
+    at: usize,
+    what: String,
+    allowed: String,
+}
+
+/// `name`, `number`, `[option,option=value]`, each with its place.
+struct Part<'a> {
+    at: usize,
+    name: &'a str,
+    number: Option<(usize, &'a str)>,
+    options: Vec<(usize, &'a str)>,
+}
+
+/// `text` without the blanks around it, and where that begins.
+fn trimmed(text: &str, at: usize) -> (usize, &str) {
+    let start = text.trim_start();
+    (at + text.len() - start.len(), start.trim_end())
+}
+
+impl<'a> Part<'a> {
+    fn parse(text: &'a str, at: usize) -> Result<Part<'a>, Wrong> {
+        let (at, text) = trimmed(text, at);
+        let (word, options) = match text.split_once('[') {
+            None => (text, Vec::new()),
+            Some((word, rest)) => {
+                let open = at + word.len();
+                let inner = rest.strip_suffix(']').ok_or_else(|| Wrong {
+                    at: at + text.len(),
+                    what: "no closing bracket".into(),
+                    allowed: format!("`]` ends the options that began at byte {open}"),
+                })?;
+                let mut options = Vec::new();
+                let mut option_at = open + 1;
+                for option in inner.split(',') {
+                    options.push(trimmed(option, option_at));
+                    option_at += option.len() + 1;
+                }
+                (word, options)
+            }
+        };
+        let word = word.trim_end();
+        let name = word.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number = (name.len() < word.len()).then(|| (at + name.len(), &word[name.len()..]));
+        Ok(Part { at, name, number, options })
+    }
+
+    fn word(&self) -> String {
+        match self.number {
+            Some((_, digits)) => format!("{}{digits}", self.name),
+            None => self.name.into(),
+        }
+    }
+
+    fn number(&self) -> Result<Option<u32>, Wrong> {
+        let Some((at, digits)) = self.number else { return Ok(None) };
+        let canonical = digits.len() == 1 || !digits.starts_with('0');
+        match digits.parse() {
+            Ok(number) if canonical => Ok(Some(number)),
+            _ => Err(Wrong {
+                at,
+                what: format!("the number {digits}"),
+                allowed: format!("a number is 0 to {}, without zeros before it", u32::MAX),
+            }),
+        }
+    }
+}
+
+fn or_nothing(word: &str) -> String {
+    if word.is_empty() { "nothing".into() } else { format!("`{word}`") }
+}
+
+fn end(part: &Part<'_>) -> Result<End, Wrong> {
+    const ENDS: &str = "a source or destination is host, host[pageable], host[registered] or gpu0, gpu1, ...";
+    let memory = match (part.name, part.number()?) {
+        ("host", None) => Memory::Host(Host::default()),
+        ("gpu", Some(n)) => Memory::Gpu(n),
+        _ => return Err(Wrong { at: part.at, what: or_nothing(&part.word()), allowed: ENDS.into() }),
+    };
+    let (mut kind, mut offset) = (None, None);
+    for &(at, option) in &part.options {
+        let wrong = |what: String, allowed: &str| Wrong { at, what, allowed: allowed.into() };
+        let twice = || wrong(format!("`{option}` after another of its kind"), "each kind of option is given once");
+        if let Some(value) = option.strip_prefix("offset=") {
+            let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+            let value = value.parse().ok().filter(|value| digits && *value <= MAX_OFFSET);
+            let value =
+                value.ok_or_else(|| wrong(format!("`{option}`"), "an offset is a number of bytes up to 2^40"))?;
+            if offset.replace(value).is_some() {
+                return Err(twice());
+            }
+            continue;
+        }
+        let found = match (option, memory) {
+            ("pinned", Memory::Host(_)) => Host::Pinned,
+            ("pageable", Memory::Host(_)) => Host::Pageable,
+            ("registered", Memory::Host(_)) => Host::Registered,
+            (_, Memory::Host(_)) => {
+                let allowed = "options of host are pinned, pageable, registered, offset=BYTES";
+                return Err(wrong(or_nothing(option), allowed));
+            }
+            (_, Memory::Gpu(_)) => return Err(wrong(or_nothing(option), "the option of a GPU is offset=BYTES")),
+        };
+        if kind.replace(found).is_some() {
+            return Err(twice());
+        }
+    }
+    let memory = match kind {
+        Some(kind) => Memory::Host(kind),
+        None => memory,
+    };
+    Ok(End { memory, offset: offset.unwrap_or(0) })
+}
+
+fn executor(part: &Part<'_>, words: &[Word]) -> Result<Executor, Wrong> {
+    let named: Vec<String> =
+        words.iter().map(|word| if word.numbered { format!("{}N", word.name) } else { word.name.into() }).collect();
+    let allowed = format!("executors are {}, N a number", named.join(", "));
+    // `bar1` is a name as a whole; `ce1` is a name and a number.
+    let whole = part.word();
+    let word = words
+        .iter()
+        .find(|word| if word.numbered { word.name == part.name && part.number.is_some() } else { word.name == whole })
+        .ok_or_else(|| Wrong { at: part.at, what: or_nothing(&whole), allowed })?;
+    let index = if word.numbered { part.number()? } else { None };
+    let mut options = Vec::new();
+    for &(at, option) in &part.options {
+        let Some(&known) = word.options.iter().find(|known| **known == option) else {
+            let allowed = match word.options {
+                [] => format!("{} takes no options", word.name),
+                options => format!("options of {} are {}", word.name, options.join(", ")),
+            };
+            return Err(Wrong { at, what: or_nothing(option), allowed });
+        };
+        if options.contains(&known) {
+            let what = format!("`{known}` for the second time");
+            return Err(Wrong { at, what, allowed: "each option is given once".into() });
+        }
+        options.push(known);
+    }
+    options.sort_unstable();
+    Ok(Executor { name: word.name, index, options })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WORDS: [Word; 3] = [
+        Word { name: "ce", numbered: true, options: &["pipelined"] },
+        Word { name: "cuda", numbered: false, options: &["sync", "other"] },
+        Word { name: "bar1", numbered: false, options: &[] },
+    ];
+
+    fn parse(text: &str) -> Result<Spec, SyntaxError> {
+        Spec::parse(text, &WORDS)
+    }
+
+    #[test]
+    fn ways_are_read() {
+        let spec = parse("host->ce0->gpu0").unwrap();
+        assert_eq!(spec.source, End { memory: Memory::Host(Host::Pinned), offset: 0 });
+        assert_eq!(spec.executor, Executor { name: "ce", index: Some(0), options: vec![] });
+        assert_eq!(spec.destination, End { memory: Memory::Gpu(0), offset: 0 });
+        let spec = parse(" gpu1 [ offset=7 ] -> ce12[pipelined] -> host [registered , offset=3] ").unwrap();
+        assert_eq!(spec.to_string(), "gpu1[offset=7]->ce12[pipelined]->host[registered,offset=3]");
+        assert!(spec.executor.has("pipelined") && !spec.executor.has("sync"));
+        assert_eq!(parse("host[pinned]->cuda[sync,other]->gpu0").unwrap().to_string(), "host->cuda[other,sync]->gpu0");
+    }
+
+    #[test]
+    fn a_name_may_end_in_a_digit() {
+        assert_eq!(
+            parse("host->bar1->gpu0").unwrap().executor,
+            Executor { name: "bar1", index: None, options: vec![] }
+        );
+        assert_eq!(parse("host->bar2->gpu0").unwrap_err().what, "`bar2`");
+        assert_eq!(parse("host->bar01->gpu0").unwrap_err().what, "`bar01`");
+    }
+
+    #[test]
+    fn errors_say_what_where_and_what_is_allowed() {
+        for (text, at, what, allowed) in [
+            ("", 0, "0 `->`", "source->executor->destination"),
+            ("host->ce0", 9, "1 `->`", "source->executor->destination"),
+            ("host->ce0->gpu0->host", 21, "3 `->`", "source->executor->destination"),
+            ("hots->ce0->gpu0", 0, "`hots`", "host[pageable]"),
+            ("->ce0->gpu0", 0, "nothing", "gpu0"),
+            ("host->ce0->gpu", 11, "`gpu`", "gpu0, gpu1"),
+            ("host->ce0->gpu01", 14, "number 01", "without zeros"),
+            ("host->ce4294967296->gpu0", 8, "number 4294967296", "0 to 4294967295"),
+            ("host->dma0->gpu0", 6, "`dma0`", "ceN, cuda"),
+            ("host->cuda1->gpu0", 6, "`cuda1`", "cuda"),
+            ("host->ce0[pipelined->gpu0", 19, "no closing bracket", "began at byte 9"),
+            ("host->ce0[fast]->gpu0", 10, "`fast`", "options of ce are pipelined"),
+            ("host->ce0[]->gpu0", 10, "nothing", "options of ce are pipelined"),
+            ("host->ce0[pipelined, pipelined]->gpu0", 21, "second time", "once"),
+            ("host->ce->gpu0", 6, "`ce`", "ceN"),
+            ("host->ce0->gpu0[pageable]", 16, "`pageable`", "offset=BYTES"),
+            ("host[pageable,pinned]->ce0->gpu0", 14, "`pinned` after another", "once"),
+            ("host[offset=1,offset=1]->ce0->gpu0", 14, "after another", "once"),
+            ("host[offset=+1]->ce0->gpu0", 5, "`offset=+1`", "bytes"),
+            ("host[offset=99999999999999]->ce0->gpu0", 5, "`offset=99999999999999`", "2^40"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert_eq!((error.at, error.text.as_str()), (at, text), "{error}");
+            assert!(error.what.contains(what), "{error}");
+            assert!(error.allowed.contains(allowed), "{error}");
+        }
+    }
+
+    fn end() -> impl Strategy<Value = End> {
+        let host = prop_oneof![Just(Host::Pinned), Just(Host::Pageable), Just(Host::Registered)];
+        let memory = prop_oneof![host.prop_map(Memory::Host), any::<u32>().prop_map(Memory::Gpu)];
+        (memory, prop_oneof![Just(0), 0..=MAX_OFFSET]).prop_map(|(memory, offset)| End { memory, offset })
+    }
+
+    fn executor() -> impl Strategy<Value = Executor> {
+        (0..WORDS.len(), any::<u32>()).prop_flat_map(|(n, index)| {
+            let word = WORDS[n];
+            prop::sample::subsequence(word.options, 0..=word.options.len()).prop_map(move |mut options| {
+                options.sort_unstable();
+                Executor { name: word.name, index: word.numbered.then_some(index), options }
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_again(source in end(), executor in executor(), destination in end()) {
+            let spec = Spec { source, executor, destination };
+            prop_assert_eq!(parse(&spec.to_string()), Ok(spec));
+        }
+
+        #[test]
+        fn any_text_is_answered(text in "\\PC*") {
+            if let Err(error) = parse(&text) {
+                prop_assert!(error.at <= text.len() && text.is_char_boundary(error.at), "{}", error);
+            }
+        }
+
+        /// Texts that are nearly right: the parts of ways, in any order.
+        #[test]
+        fn nearly_right_texts_are_answered(parts in prop::collection::vec(prop::sample::select(vec![
+            "host", "gpu0", "ce", "0", "->", "[", "]", ",", "pipelined", "offset=", "7", " ", "é", "cuda", "sync", "-", ">",
+        ]), 0..14)) {
+            let text = parts.concat();
+            match parse(&text) {
+                Ok(spec) => prop_assert_eq!(parse(&spec.to_string()), Ok(spec)),
+                Err(error) => prop_assert!(error.at <= text.len() && text.is_char_boundary(error.at), "{}", error),
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! CUDA's own routes against a stand-in for libcuda. What a real GPU does is not shown here.
+
+mod fake;
+
+use copy::{Error, GatedCopies, Machine, PinError, Spec, names, open, parse, pin, verify};
+use cuda::Cuda;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+/// The stand-in is one for the process, and so are its mistakes.
+static ONE: Mutex<()> = Mutex::new(());
+const TIMEOUT: Duration = Duration::from_secs(10);
+const CAPACITY: u64 = 100_000;
+
+fn start() -> (MutexGuard<'static, ()>, Machine) {
+    let guard = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    fake::SPOIL_COPY.store(0, Ordering::SeqCst);
+    fake::GATE_EXPIRES.store(0, Ordering::SeqCst);
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
+    (guard, Machine::of_cuda(&cuda).unwrap())
+}
+
+fn every_route() -> Vec<String> {
+    let mut all = Vec::new();
+    for host in ["host", "host[pageable]", "host[registered]", "host[offset=13]", "host[pageable,offset=4095]"] {
+        for cuda in ["cuda", "cuda[sync]"] {
+            all.push(format!("{host}->{cuda}->gpu0"));
+            all.push(format!("gpu0[offset=7]->{cuda}->{host}"));
+        }
+    }
+    all
+}
+
+fn reason(error: Error) -> String {
+    match error {
+        Error::Unavailable(unavailable) => unavailable.reason,
+        other => panic!("{other}"),
+    }
+}
+
+fn opening(machine: &Machine, name: &str) -> String {
+    match open(machine, name, CAPACITY) {
+        Ok(_) => panic!("{name} opens"),
+        Err(error) => reason(error),
+    }
+}
+
+#[test]
+fn every_route_moves_every_size_and_leaves_nothing() {
+    let (_one, machine) = start();
+    for name in every_route() {
+        let mut route = open(&machine, &name, CAPACITY).unwrap();
+        assert_eq!((route.name(), route.capacity()), (name.as_str(), CAPACITY));
+        for bytes in [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 4095, 4096, 4097, 65_537, CAPACITY - 1, CAPACITY] {
+            assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{name}, {bytes} bytes");
+        }
+        drop(route);
+        assert_eq!(fake::alive(), [""; 0], "{name} left objects behind");
+    }
+}
+
+#[test]
+fn one_call_submits_and_one_waits() {
+    let (_one, machine) = start();
+    for (name, submitting, waiting) in
+        [("host->cuda->gpu0", 1, 1), ("gpu0->cuda->host", 1, 1), ("host->cuda[sync]->gpu0", 1, 0)]
+    {
+        let mut route = open(&machine, name, 4096).unwrap();
+        let mut transfer = route.prepare(4096).unwrap();
+        let calls = || fake::CALLS.load(Ordering::SeqCst);
+        for _ in 0..10 {
+            let before = calls();
+            transfer.submit().unwrap();
+            let submitted = calls();
+            transfer.wait(TIMEOUT).unwrap();
+            assert_eq!((submitted - before, calls() - submitted), (submitting, waiting), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_works_is_not_done() {
+    let (_one, machine) = start();
+    let mut route = open(&machine, "host->cuda->gpu0", 4096).unwrap();
+    route.fill(&[7; 4096]).unwrap();
+    let mut transfer = route.prepare(4096).unwrap();
+    transfer.submit().unwrap();
+    assert!(!transfer.poll().unwrap());
+    assert!(transfer.poll().unwrap());
+    drop(transfer);
+    let mut sync = open(&machine, "host->cuda[sync]->gpu0", 4096).unwrap();
+    let mut transfer = sync.prepare(1).unwrap();
+    assert!(!transfer.poll().unwrap());
+    assert!(matches!(transfer.wait(TIMEOUT), Err(Error::Idle)));
+    transfer.submit().unwrap();
+    assert!(transfer.poll().unwrap());
+}
+
+#[test]
+fn a_wrong_bit_is_found_with_its_place() {
+    let (_one, machine) = start();
+    for name in every_route() {
+        let mut route = open(&machine, &name, CAPACITY).unwrap();
+        // The first is a fill of the GPU's memory, or the first look at it.
+        fake::SPOIL_COPY.store(2, Ordering::SeqCst);
+        let found = verify(&mut *route, 5000, 3).unwrap().expect(&name);
+        assert_eq!((found.first, found.count, found.expected ^ found.found), (4999, 1, 0x10), "{name}");
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_refused() {
+    let (_one, machine) = start();
+    let mut route = open(&machine, "host->cuda->gpu0", 100).unwrap();
+    assert!(reason(route.prepare(0).err().unwrap()).contains("0 bytes"));
+    for bytes in [101, u64::MAX] {
+        assert!(matches!(route.prepare(bytes).err(), Some(Error::Capacity { capacity: 100, .. })));
+        assert!(matches!(verify(&mut *route, bytes, 1), Err(Error::Capacity { .. })));
+    }
+    assert!(matches!(route.fill(&[0; 101]), Err(Error::Capacity { bytes: 101, capacity: 100 })));
+    assert!(matches!(route.read_back(&mut [0; 101]), Err(Error::Capacity { bytes: 101, capacity: 100 })));
+    drop(route);
+    for capacity in [0, 1 << 50, u64::MAX] {
+        let error = open(&machine, "host[offset=1]->cuda->gpu0", capacity).err().unwrap();
+        assert!(reason(error).contains("1 byte to 16 GiB"));
+    }
+}
+
+#[test]
+fn what_does_not_exist_says_why() {
+    let (_one, machine) = start();
+    assert!(opening(&machine, "host->cuda->host").contains("a GPU at one of its ends"));
+    assert!(opening(&machine, "gpu0->cuda->gpu0").contains("the host at one of its ends"));
+    assert!(opening(&machine, "host->cuda->gpu1").contains("gpu1 is not open"));
+    let error = open(&machine, "host->cudo->gpu0", 1).err().unwrap();
+    assert!(matches!(&error, Error::Syntax(_)) && error.to_string().contains("executors are "), "{error}");
+    let listed = names(&machine);
+    assert!(listed.iter().filter(|listed| listed.name.contains("cuda")).all(|listed| listed.unavailable.is_none()));
+    for listed in listed {
+        assert_eq!(parse(&listed.name).unwrap().to_string(), listed.name);
+    }
+}
+
+fn gated(machine: &Machine, name: &str) -> Result<f64, Error> {
+    let mut copies = GatedCopies::new(machine, &parse(name)?, 4096)?;
+    let data = [0x5a; 4096];
+    copies.fill(&data)?;
+    let nanoseconds = copies.run(4096, 20)?;
+    let mut back = [0; 4096];
+    copies.read_back(&mut back)?;
+    assert_eq!(back, data, "{name}");
+    Ok(nanoseconds)
+}
+
+#[test]
+fn gated_copies_are_timed_without_the_gate() {
+    let (_one, machine) = start();
+    for name in ["host->cuda->gpu0", "gpu0->cuda->host", "host[registered]->cuda->gpu0"] {
+        let nanoseconds = gated(&machine, name).unwrap();
+        assert!((nanoseconds - fake::COPY_NS as f64).abs() < 1e-3, "{name}: {nanoseconds}");
+    }
+    assert!(reason(gated(&machine, "host[pageable]->cuda->gpu0").unwrap_err()).contains("pageable"));
+    assert!(reason(gated(&machine, "host->cuda[sync]->gpu0").unwrap_err()).contains("cuda[sync]"));
+    let spec: Spec = parse("host->cuda->gpu0").unwrap();
+    let mut copies = GatedCopies::new(&machine, &spec, 4096).unwrap();
+    for count in [0, 257, u32::MAX] {
+        assert!(reason(copies.run(1, count).unwrap_err()).contains("1 to 256"));
+    }
+    fake::GATE_EXPIRES.store(1, Ordering::SeqCst);
+    assert!(matches!(copies.run(1, 1), Err(Error::Late { bytes: 1, .. })));
+    drop(copies);
+    assert_eq!(fake::alive(), [""; 0]);
+}
+
+fn pin_error(machine: &Machine, pointer: u64, length: u64) -> PinError {
+    match pin(machine, pointer, length) {
+        Err(Error::Pin(error)) => error,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("{length} bytes at {pointer:#x} were pinned"),
+    }
+}
+
+#[test]
+fn what_cannot_be_pinned_says_why_and_what_to_do() {
+    let (_one, machine) = start();
+    assert_eq!(pin_error(&machine, 0, 8), PinError::Null);
+    let device = fake::plant(fake::Kind::Device { ordinal: 0 }, 4096);
+    assert_eq!(pin_error(&machine, device, 0), PinError::Empty { pointer: device });
+    let past = PinError::PastEnd { pointer: device + 4000, length: 97, left: 96 };
+    assert_eq!(pin_error(&machine, device + 4000, 97), past);
+    assert!(past.to_string().contains("96 bytes at most"));
+    assert!(matches!(pin_error(&machine, device, u64::MAX), PinError::PastEnd { left: 4096, .. }));
+    let host = fake::plant(fake::Kind::Pinned, 4096);
+    assert!(matches!(pin_error(&machine, host + 1, 4096), PinError::PastEnd { left: 4095, .. }));
+    let managed = fake::plant(fake::Kind::Managed, 4096);
+    assert_eq!(pin_error(&machine, managed, 8), PinError::Managed { pointer: managed });
+    let other = fake::plant(fake::Kind::Device { ordinal: 3 }, 4096);
+    assert_eq!(pin_error(&machine, other, 8), PinError::OtherGpu { pointer: other, found: 3, wanted: 0 });
+    let pageable = Box::new(7u64);
+    let pointer = std::ptr::from_ref(&*pageable) as u64;
+    assert_eq!(pin_error(&machine, pointer, 8), PinError::Pageable { pointer });
+    // An address that nothing is mapped at, as CUDA's freed memory: the page at 0 is never mapped.
+    assert_eq!(pin_error(&machine, 16, 8), PinError::Freed { pointer: 16 });
+    // What is right gets as far as the address space, which this machine does not have.
+    for (pointer, length) in [(device, 4096), (device + 4095, 1), (host, 4096)] {
+        assert!(reason(pin(&machine, pointer, length).unwrap_err()).contains("address space"));
+    }
+    [device, host, managed, other].into_iter().for_each(fake::take_back);
+}

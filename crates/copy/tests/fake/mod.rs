@@ -1,0 +1,377 @@
+//! A stand-in for libcuda that copies: its memory is the heap, and a stream does one piece of work whenever it is asked
+//! whether it is done, all of it when it is waited for. Its clock goes by the work: a copy takes 1,000 ns.
+
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+type Status = c_int;
+const SUCCESS: Status = 0;
+const INVALID_VALUE: Status = 1;
+const INVALID_CONTEXT: Status = 201;
+const INVALID_HANDLE: Status = 400;
+const NOT_FOUND: Status = 500;
+const NOT_READY: Status = 600;
+const NOT_SUPPORTED: Status = 801;
+
+pub const COPY_NS: u64 = 1_000;
+const PRIMARY: usize = 0x10;
+const GATE_NS: u64 = 1_000_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Device { ordinal: i32 },
+    Managed,
+    Pinned,
+    Registered,
+}
+
+struct Block {
+    kind: Kind,
+    bytes: usize,
+    /// Empty for memory that is the caller's.
+    _words: Vec<u64>,
+}
+
+enum Op {
+    Copy { to: u64, from: u64, len: usize },
+    Gate { flag: u64 },
+    Record { event: u64 },
+}
+
+#[derive(Default)]
+struct Fake {
+    next: u64,
+    clock: u64,
+    memory: BTreeMap<u64, Block>,
+    objects: BTreeMap<u64, &'static str>,
+    streams: BTreeMap<u64, VecDeque<Op>>,
+    events: BTreeMap<u64, u64>,
+}
+
+static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
+/// Counts down to the copy whose last byte gets a wrong bit; 0: none.
+pub static SPOIL_COPY: AtomicU64 = AtomicU64::new(0);
+/// Not 0: the gate opens by itself.
+pub static GATE_EXPIRES: AtomicU64 = AtomicU64::new(0);
+/// Calls of any function of the driver.
+pub static CALLS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static CURRENT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+fn lock() -> MutexGuard<'static, Option<Fake>> {
+    FAKE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn with<T>(f: impl FnOnce(&mut Fake) -> T) -> T {
+    f(lock().get_or_insert_with(|| Fake { next: 0x1000, ..Fake::default() }))
+}
+
+/// What is still alive, by kind.
+pub fn alive() -> Vec<String> {
+    with(|fake| {
+        let mut alive: Vec<_> = fake.objects.values().map(|kind| (*kind).to_owned()).collect();
+        alive.extend(fake.memory.values().map(|block| format!("{:?}", block.kind)));
+        alive
+    })
+}
+
+/// Memory of a kind that the crate itself never allocates.
+pub fn plant(kind: Kind, bytes: usize) -> u64 {
+    with(|fake| fake.allocate(kind, bytes))
+}
+
+pub fn take_back(address: u64) {
+    with(|fake| fake.memory.remove(&address));
+}
+
+impl Fake {
+    fn allocate(&mut self, kind: Kind, bytes: usize) -> u64 {
+        let words = vec![0xa5a5_a5a5_a5a5_a5a5; bytes.div_ceil(8)];
+        let address = words.as_ptr() as u64;
+        self.memory.insert(address, Block { kind, bytes, _words: words });
+        address
+    }
+
+    fn block(&self, address: u64) -> Option<(u64, &Block)> {
+        let (base, block) = self.memory.range(..=address).next_back()?;
+        (address - base < block.bytes as u64).then_some((*base, block))
+    }
+
+    fn holds(&self, address: u64, len: usize) -> bool {
+        self.block(address).is_some_and(|(base, block)| address - base + len as u64 <= block.bytes as u64)
+    }
+
+    fn create(&mut self, kind: &'static str) -> u64 {
+        self.next += 8;
+        self.objects.insert(self.next, kind);
+        self.next
+    }
+
+    fn destroy(&mut self, handle: *mut c_void, kind: &'static str) -> Status {
+        match self.objects.get(&(handle as u64)) {
+            Some(found) if *found == kind => {
+                self.objects.remove(&(handle as u64));
+                SUCCESS
+            }
+            _ => INVALID_HANDLE,
+        }
+    }
+
+    fn enqueue(&mut self, stream: *mut c_void, op: Op) -> Status {
+        match self.streams.get_mut(&(stream as u64)) {
+            Some(queue) => {
+                queue.push_back(op);
+                SUCCESS
+            }
+            None => INVALID_HANDLE,
+        }
+    }
+
+    /// Does the stream's next piece of work; false when there is none.
+    fn step(&mut self, stream: u64) -> bool {
+        let Some(op) = self.streams.get_mut(&stream).and_then(VecDeque::pop_front) else { return false };
+        match op {
+            Op::Copy { to, from, len } => {
+                copy_now(to, from, len);
+                self.clock += COPY_NS;
+            }
+            Op::Gate { flag } => {
+                // SAFETY: two words of pinned memory of the caller's, which outlives the kernel.
+                let [flag, seen] = unsafe { [0, 4].map(|at| AtomicU32::from_ptr((flag + at) as *mut u32)) };
+                let open = flag.load(Ordering::Acquire) != 0 && GATE_EXPIRES.load(Ordering::SeqCst) == 0;
+                seen.store(if open { 1 } else { 2 }, Ordering::Release);
+                self.clock += GATE_NS;
+            }
+            Op::Record { event } => {
+                self.events.insert(event, self.clock);
+            }
+        }
+        true
+    }
+}
+
+fn copy_now(to: u64, from: u64, len: usize) {
+    // SAFETY: one side is a live allocation of the stand-in's, checked by the call; the other is the caller's.
+    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len) };
+    if SPOIL_COPY.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)) == Ok(1) {
+        // SAFETY: the last byte of the target.
+        unsafe { *((to as *mut u8).add(len - 1)) ^= 0x10 };
+    }
+}
+
+fn in_context() -> bool {
+    CURRENT.get() != 0
+}
+
+fn give<T>(to: *mut T, value: T) -> Status {
+    // SAFETY: the callers pass a pointer to a variable of their own.
+    unsafe { to.write(value) };
+    SUCCESS
+}
+
+fn handle(to: *mut *mut c_void, kind: &'static str) -> Status {
+    if !in_context() {
+        return INVALID_CONTEXT;
+    }
+    give(to, with(|fake| fake.create(kind)) as *mut c_void)
+}
+
+fn copy(device: u64, to: u64, from: u64, len: usize, stream: Option<*mut c_void>) -> Status {
+    if !in_context() {
+        return INVALID_CONTEXT;
+    }
+    with(|fake| {
+        let Some((_, Block { kind: Kind::Device { .. }, .. })) = fake.block(device) else { return INVALID_VALUE };
+        if !fake.holds(device, len) {
+            return INVALID_VALUE;
+        }
+        match stream {
+            Some(stream) => fake.enqueue(stream, Op::Copy { to, from, len }),
+            None => {
+                copy_now(to, from, len);
+                SUCCESS
+            }
+        }
+    })
+}
+
+macro_rules! driver {
+    ($($name:ident($($argument:ident: $kind:ty),*) $body:block)*) => {
+        /// The driver's functions by name.
+        pub fn find(name: &CStr) -> Option<NonNull<c_void>> {
+            $({
+                #[allow(non_snake_case)]
+                extern "C" fn $name($($argument: $kind),*) -> Status {
+                    CALLS.fetch_add(1, Ordering::SeqCst);
+                    $body
+                }
+                if name.to_bytes() == stringify!($name).as_bytes() {
+                    return NonNull::new($name as *mut c_void);
+                }
+            })*
+            None
+        }
+    };
+}
+
+driver! {
+    cuInit(_flags: c_uint) { SUCCESS }
+    cuDriverGetVersion(version: *mut c_int) { give(version, 13_000) }
+    cuGetErrorName(_status: Status, name: *mut *const c_char) { give(name, c"CUDA_ERROR_OF_THE_STAND_IN".as_ptr()) }
+    cuGetErrorString(_status: Status, text: *mut *const c_char) { give(text, c"of the stand-in".as_ptr()) }
+    cuDeviceGetCount(count: *mut c_int) { give(count, 1) }
+    cuDeviceGet(device: *mut c_int, ordinal: c_int) { if ordinal == 0 { give(device, 0) } else { 101 } }
+    cuDeviceGetName(_name: *mut c_char, _length: c_int, _device: c_int) { NOT_SUPPORTED }
+    cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) { give(value, attribute) }
+    cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) { give(uuid, *b"GPU-of-no-moment") }
+    cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) { give(context, std::ptr::without_provenance_mut(PRIMARY)) }
+    cuDevicePrimaryCtxRelease_v2(_device: c_int) { SUCCESS }
+    cuCtxCreate_v2(_context: *mut *mut c_void, _flags: c_uint, _device: c_int) { NOT_SUPPORTED }
+    cuCtxDestroy_v2(_context: *mut c_void) { NOT_SUPPORTED }
+    cuCtxSetCurrent(context: *mut c_void) {
+        CURRENT.set(context as u64);
+        SUCCESS
+    }
+    cuCtxSynchronize() {
+        if !in_context() { return INVALID_CONTEXT; }
+        with(|fake| {
+            let streams: Vec<u64> = fake.streams.keys().copied().collect();
+            for stream in streams {
+                while fake.step(stream) {}
+            }
+        });
+        SUCCESS
+    }
+    cuMemAlloc_v2(address: *mut u64, bytes: usize) {
+        if !in_context() { return INVALID_CONTEXT; }
+        give(address, with(|fake| fake.allocate(Kind::Device { ordinal: 0 }, bytes)))
+    }
+    cuMemFree_v2(address: u64) { with(|fake| fake.memory.remove(&address)).map_or(INVALID_VALUE, |_| SUCCESS) }
+    cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        if flags != 3 { return INVALID_VALUE; }
+        give(pointer, with(|fake| fake.allocate(Kind::Pinned, bytes)) as *mut c_void)
+    }
+    cuMemFreeHost(pointer: *mut c_void) {
+        with(|fake| fake.memory.remove(&(pointer as u64))).map_or(INVALID_VALUE, |_| SUCCESS)
+    }
+    cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, _flags: c_uint) {
+        match with(|fake| fake.block(pointer as u64).map(|(_, block)| block.kind)) {
+            Some(Kind::Pinned | Kind::Registered) => give(address, pointer as u64),
+            _ => INVALID_VALUE,
+        }
+    }
+    cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) {
+        if flags != 3 { return INVALID_VALUE; }
+        let block = Block { kind: Kind::Registered, bytes, _words: Vec::new() };
+        with(|fake| fake.memory.insert(pointer as u64, block)).map_or(SUCCESS, |_| INVALID_VALUE)
+    }
+    cuMemHostUnregister(pointer: *mut c_void) {
+        with(|fake| match fake.memory.remove(&(pointer as u64)) {
+            Some(Block { kind: Kind::Registered, .. }) => SUCCESS,
+            _ => INVALID_VALUE,
+        })
+    }
+    cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64) {
+        with(|fake| match fake.block(address) {
+            Some((start, block)) if matches!(block.kind, Kind::Device { .. } | Kind::Managed) => {
+                give(bytes, block.bytes);
+                give(base, start)
+            }
+            _ => NOT_FOUND,
+        })
+    }
+    cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: u64) {
+        with(|fake| {
+            let Some((base, block)) = fake.block(address) else { return INVALID_VALUE };
+            let device = matches!(block.kind, Kind::Device { .. } | Kind::Managed);
+            match attribute {
+                2 => give(value.cast::<u32>(), if device { 2 } else { 1 }),
+                8 => give(value.cast::<u32>(), u32::from(block.kind == Kind::Managed)),
+                9 => give(value.cast::<i32>(), if let Kind::Device { ordinal } = block.kind { ordinal } else { 0 }),
+                11 => give(value.cast::<u64>(), base),
+                12 => give(value.cast::<usize>(), block.bytes),
+                _ => INVALID_VALUE,
+            }
+        })
+    }
+    cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) { copy(to, to, from as u64, bytes, None) }
+    cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) { copy(from, to as u64, from, bytes, None) }
+    cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
+        copy(to, to, from as u64, bytes, Some(stream))
+    }
+    cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) {
+        copy(from, to as u64, from, bytes, Some(stream))
+    }
+    cuMemcpyDtoDAsync_v2(_to: u64, _from: u64, _bytes: usize, _stream: *mut c_void) { NOT_SUPPORTED }
+    cuMemsetD8Async(_to: u64, _value: u8, _count: usize, _stream: *mut c_void) { NOT_SUPPORTED }
+    cuMemsetD32Async(_to: u64, _value: c_uint, _count: usize, _stream: *mut c_void) { NOT_SUPPORTED }
+    cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) {
+        if !in_context() { return INVALID_CONTEXT; }
+        if flags != 1 { return INVALID_VALUE; }
+        give(stream, with(|fake| {
+            let new = fake.create("stream");
+            fake.streams.insert(new, VecDeque::new());
+            new
+        }) as *mut c_void)
+    }
+    cuStreamDestroy_v2(stream: *mut c_void) {
+        with(|fake| {
+            fake.streams.remove(&(stream as u64));
+            fake.destroy(stream, "stream")
+        })
+    }
+    cuStreamSynchronize(stream: *mut c_void) {
+        with(|fake| {
+            if !fake.streams.contains_key(&(stream as u64)) { return INVALID_HANDLE; }
+            while fake.step(stream as u64) {}
+            SUCCESS
+        })
+    }
+    cuStreamQuery(stream: *mut c_void) { with(|fake| if fake.step(stream as u64) { NOT_READY } else { SUCCESS }) }
+    cuStreamBeginCapture_v2(_stream: *mut c_void, _mode: c_int) { NOT_SUPPORTED }
+    cuStreamEndCapture(_stream: *mut c_void, _graph: *mut *mut c_void) { NOT_SUPPORTED }
+    cuEventCreate(event: *mut *mut c_void, _flags: c_uint) { handle(event, "event") }
+    cuEventRecord(event: *mut c_void, stream: *mut c_void) {
+        with(|fake| fake.enqueue(stream, Op::Record { event: event as u64 }))
+    }
+    cuEventSynchronize(_event: *mut c_void) { NOT_SUPPORTED }
+    cuEventElapsedTime(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) {
+        with(|fake| match [start, end].map(|event| fake.events.get(&(event as u64)).copied()) {
+            [Some(start), Some(end)] => give(milliseconds, (end - start) as f32 / 1e6),
+            _ => NOT_READY,
+        })
+    }
+    cuEventDestroy_v2(event: *mut c_void) { with(|fake| fake.destroy(event, "event")) }
+    cuModuleLoadData(module: *mut *mut c_void, _image: *const c_void) { handle(module, "module") }
+    cuModuleUnload(module: *mut c_void) { with(|fake| fake.destroy(module, "module")) }
+    cuModuleGetFunction(function: *mut *mut c_void, _module: *mut c_void, name: *const c_char) {
+        // SAFETY: zero-terminated text.
+        match unsafe { CStr::from_ptr(name) }.to_bytes() {
+            b"gate" => give(function, 0x101 as *mut c_void),
+            _ => NOT_FOUND,
+        }
+    }
+    cuLaunchKernel(
+        function: *mut c_void,
+        _gx: c_uint, _gy: c_uint, _gz: c_uint,
+        _bx: c_uint, _by: c_uint, _bz: c_uint,
+        _shared: c_uint, stream: *mut c_void,
+        arguments: *mut *mut c_void, _extra: *mut *mut c_void
+    ) {
+        if function as u64 != 0x101 { return INVALID_HANDLE; }
+        // SAFETY: the first argument of the gate is an address.
+        let flag = unsafe { (*arguments).cast::<u64>().read() };
+        with(|fake| fake.enqueue(stream, Op::Gate { flag }))
+    }
+    cuGraphInstantiateWithFlags(_exec: *mut *mut c_void, _graph: *mut c_void, _flags: u64) { NOT_SUPPORTED }
+    cuGraphLaunch(_exec: *mut c_void, _stream: *mut c_void) { NOT_SUPPORTED }
+    cuGraphExecDestroy(_exec: *mut c_void) { NOT_SUPPORTED }
+    cuGraphDestroy(_graph: *mut c_void) { NOT_SUPPORTED }
+}

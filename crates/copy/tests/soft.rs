@@ -1,0 +1,320 @@
+//! Our own routes on the software GPU: what they move, what they refuse, and that a check sees what goes wrong. Nothing of
+//! their speed is shown here.
+
+use copy::{Difference, Error, Machine, Route, Transfer, names, open, parse, verify};
+use doorbell_softgpu::{Mode, SoftDriver};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const KIB: u64 = 1 << 10;
+
+fn soft() -> (SoftDriver, Machine) {
+    let driver = SoftDriver::new(Mode::Strict);
+    (driver, Machine::of_driver(Arc::new(driver), false).unwrap())
+}
+
+fn reason(error: Error) -> String {
+    match error {
+        Error::Unavailable(unavailable) => unavailable.reason,
+        other => panic!("{other}"),
+    }
+}
+
+fn opening(machine: &Machine, name: &str, capacity: u64) -> String {
+    match open(machine, name, capacity) {
+        Ok(_) => panic!("{name} opens"),
+        Err(error) => reason(error),
+    }
+}
+
+/// Sizes about the borders of words, lines, pages, data headers and windows.
+fn sizes(capacity: u64) -> Vec<u64> {
+    let borders = [1, 4, 8, 64, 512, 4 * KIB, 32_764, 64 * KIB, 4 << 20];
+    let mut sizes: Vec<u64> = borders.iter().flat_map(|border| border - 1..border + 4).collect();
+    sizes.push(capacity);
+    sizes.retain(|bytes| (1..=capacity).contains(bytes));
+    sizes.dedup();
+    sizes
+}
+
+fn moves(machine: &Machine, name: &str, capacity: u64) {
+    let mut route = open(machine, name, capacity).unwrap();
+    assert_eq!((route.name(), route.capacity()), (name, capacity));
+    for bytes in sizes(capacity) {
+        assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{name}, {bytes} bytes");
+    }
+}
+
+#[test]
+fn copy_engines_move_every_size_both_ways() {
+    let (driver, machine) = soft();
+    for name in [
+        "host->ce0->gpu0",
+        "gpu0->ce0->host",
+        "host->ce2[pipelined]->gpu0",
+        "gpu0->ce3[pipelined]->host",
+        "host[offset=1]->ce1->gpu0[offset=4095]",
+        "gpu0[offset=3]->ce1[pipelined]->host[offset=13]",
+    ] {
+        moves(&machine, name, 200 * KIB);
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn inline_moves_every_size_beyond_one_header_too() {
+    let (driver, machine) = soft();
+    for name in ["host->inline->gpu0", "host->inline[split]->gpu0", "host[pageable,offset=3]->inline->gpu0[offset=5]"] {
+        moves(&machine, name, 200 * KIB);
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn stores_and_loads_through_bar1_move_every_size_both_ways() {
+    let (_driver, machine) = soft();
+    for name in [
+        "host->bar1->gpu0",
+        "host[pageable,offset=3]->bar1[flush]->gpu0[offset=61]",
+        "gpu0->bar1->host",
+        "gpu0[offset=4095]->bar1->host[pageable,offset=1]",
+        "host->aperture->gpu0",
+        "gpu0->aperture->host",
+    ] {
+        moves(&machine, name, 200 * KIB);
+    }
+}
+
+#[test]
+fn the_aperture_moves_over_what_is_larger_than_it() {
+    let (_driver, machine) = soft();
+    let capacity = (9 << 20) + 77;
+    for name in ["host->aperture->gpu0[offset=5]", "gpu0[offset=4095]->aperture->host"] {
+        let mut route = open(&machine, name, capacity).unwrap();
+        for bytes in [(4 << 20) - 5, 4 << 20, (8 << 20) + 1, capacity] {
+            assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{name}, {bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn one_launch_with_several_headers_or_several_launches() {
+    let (driver, machine) = soft();
+    for (name, launches) in [("host->inline->gpu0", 1), ("host->inline[split]->gpu0", 4)] {
+        let mut route = open(&machine, name, 128 * KIB).unwrap();
+        let mut transfer = route.prepare(100_000).unwrap();
+        let copies = || driver.counters().inline_copies.load(Ordering::Relaxed);
+        let before = copies();
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+        assert_eq!(copies() - before, launches, "{name}");
+    }
+}
+
+#[test]
+fn transfers_are_submitted_again_and_again() {
+    let (driver, machine) = soft();
+    // More than a ring's worth; and of what takes long here, more than there are slots for.
+    for (name, bytes, rounds) in [
+        ("host->ce0->gpu0", 5001, 1200),
+        ("gpu0->ce0[pipelined]->host", 5001, 1200),
+        ("host->ce1[folded]->gpu0", 5001, 100),
+        ("host->inline->gpu0", 101, 1200),
+        ("host->bar1->gpu0", 101, 100),
+        ("host->bar1[flush]->gpu0", 101, 100),
+        ("gpu0->aperture->host", 101, 20),
+        ("host->inline->gpu0", 40_001, 20),
+        ("host->inline[split]->gpu0", 40_001, 20),
+    ] {
+        let mut route = open(&machine, name, 64 * KIB).unwrap();
+        let mut transfer = route.prepare(bytes).unwrap();
+        assert!(!transfer.poll().unwrap(), "nothing was submitted");
+        assert!(matches!(transfer.wait(TIMEOUT), Err(Error::Idle)));
+        for _ in 0..rounds {
+            transfer.submit().unwrap();
+            transfer.wait(TIMEOUT).unwrap();
+            assert!(transfer.poll().unwrap());
+        }
+        drop(transfer);
+        assert_eq!(verify(&mut *route, bytes, 9).unwrap(), None, "{name}");
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_channel_lies_where_the_options_put_it() {
+    let (driver, machine) = soft();
+    for name in [
+        "host->ce0[gpfifo=host,userd=host]->gpu0",
+        "gpu0->ce1[pushbuffer=video,tracker=video]->host",
+        "host->inline[doorbell=bar1,gpfifo=host,pushbuffer=video,tracker=video,userd=host]->gpu0",
+    ] {
+        moves(&machine, name, 5000);
+    }
+    assert!(opening(&machine, "host->ce0[folded,pipelined]->gpu0", 1).contains("choose one"));
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn an_inline_transfer_takes_what_the_source_holds_when_it_is_submitted() {
+    let (_driver, machine) = soft();
+    let mut route = open(&machine, "host->inline->gpu0", 4 * KIB).unwrap();
+    let mut last = Vec::new();
+    for round in 0..50u8 {
+        last = vec![round; 1000];
+        route.fill(&last).unwrap();
+        let mut transfer = route.prepare(1000).unwrap();
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+    }
+    let mut back = vec![0; 1000];
+    route.read_back(&mut back).unwrap();
+    assert_eq!(back, last);
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_refused() {
+    let (_driver, machine) = soft();
+    for name in ["host->ce0->gpu0", "host->inline->gpu0", "gpu0->bar1->host", "host->aperture->gpu0"] {
+        let mut route = open(&machine, name, 5000).unwrap();
+        assert!(reason(route.prepare(0).err().unwrap()).contains("0 bytes"), "{name}");
+        for bytes in [5001, u64::MAX] {
+            let refused = route.prepare(bytes).err();
+            assert!(matches!(refused, Some(Error::Capacity { capacity: 5000, .. })), "{name}");
+        }
+        assert!(matches!(route.fill(&[0; 5001]), Err(Error::Capacity { bytes: 5001, capacity: 5000 })));
+        assert!(matches!(route.read_back(&mut [0; 5001]), Err(Error::Capacity { .. })));
+        drop(route);
+        for capacity in [0, 1 << 50, u64::MAX] {
+            assert!(opening(&machine, name, capacity).contains("1 byte to 16 GiB"), "{name}");
+        }
+    }
+    let mut inline = open(&machine, "host->inline->gpu0", 8 << 20).unwrap();
+    assert!(reason(inline.prepare(5 << 20).err().unwrap()).contains("4 MiB"));
+}
+
+#[test]
+fn what_does_not_exist_says_why() {
+    let (_driver, machine) = soft();
+    for (name, why) in [
+        ("gpu0->inline->host", "travels in the command stream"),
+        ("gpu0->bar1[flush]->host", "nothing to flush"),
+        ("host->ce0->host", "a GPU at one of its ends"),
+        ("gpu0->ce0->gpu0", "the host at one of its ends"),
+        ("gpu0->ce0->gpu7", "gpu7 is not open"),
+        ("host->ce99->gpu0", "no ce99; it has ce0"),
+        ("host[pageable]->ce0->gpu0", "pageable"),
+        ("gpu0->ce0->host[pageable]", "pageable"),
+        ("host[registered]->ce0->gpu0", "software GPU has no CUDA"),
+        ("host->cuda->gpu0", "software GPU has no CUDA"),
+    ] {
+        let found = opening(&machine, name, 4096);
+        assert!(found.contains(why), "{name}: {found}");
+    }
+}
+
+#[test]
+fn what_is_listed_opens_or_says_why() {
+    let (_driver, machine) = soft();
+    let listed = names(&machine);
+    for executor in ["cuda", "ce0", "inline", "bar1", "aperture"] {
+        assert!(listed.iter().any(|listed| listed.name.contains(executor)), "{executor}");
+    }
+    for listed in listed {
+        assert_eq!(parse(&listed.name).unwrap().to_string(), listed.name);
+        match listed.unavailable {
+            Some(unavailable) => assert_eq!(opening(&machine, &listed.name, 4096), unavailable.reason),
+            None => moves(&machine, &listed.name, 4096),
+        }
+    }
+}
+
+/// A route that drops, adds or moves bytes of the one inside it.
+struct Planted<'r> {
+    inner: Box<dyn Route + 'r>,
+    fault: fn(&mut [u8]),
+}
+
+impl Route for Planted<'_> {
+    fn name(&self) -> &str {
+        "planted"
+    }
+
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
+        self.inner.prepare(bytes)
+    }
+
+    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.inner.fill(data)
+    }
+
+    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        self.inner.read_back(into)?;
+        (self.fault)(into);
+        Ok(())
+    }
+}
+
+#[test]
+fn planted_differences_are_seen() {
+    let (_driver, machine) = soft();
+    let planted = |fault: fn(&mut [u8])| {
+        let mut route = Planted { inner: open(&machine, "host->ce0->gpu0", 4096).unwrap(), fault };
+        verify(&mut route, 1000, 5).unwrap()
+    };
+    assert_eq!(planted(|_| {}), None);
+    let last = planted(|bytes| bytes[999] ^= 1).unwrap();
+    assert_eq!((last.first, last.count, last.expected ^ last.found), (999, 1, 1));
+    let several = planted(|bytes| bytes[10..20].iter_mut().for_each(|byte| *byte = !*byte)).unwrap();
+    assert_eq!((several.first, several.count), (10, 10));
+}
+
+/// A route whose transfers do nothing, one byte too few, or one byte too many.
+struct Wrong<'r> {
+    inner: Box<dyn Route + 'r>,
+    bytes: fn(u64) -> u64,
+}
+
+impl Route for Wrong<'_> {
+    fn name(&self) -> &str {
+        "wrong"
+    }
+
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
+        self.inner.prepare((self.bytes)(bytes))
+    }
+
+    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.inner.fill(data)
+    }
+
+    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        self.inner.read_back(into)
+    }
+}
+
+#[test]
+fn a_byte_too_few_and_a_byte_too_many_are_seen() {
+    let (_driver, machine) = soft();
+    for name in ["host->ce0->gpu0", "gpu0->ce0->host", "host->inline->gpu0", "host->bar1->gpu0", "gpu0->aperture->host"]
+    {
+        for seed in 0..20 {
+            let inner = open(&machine, name, 4096).unwrap();
+            let few = verify(&mut Wrong { inner, bytes: |bytes| bytes - 1 }, 777, seed).unwrap();
+            assert!(matches!(few, Some(Difference { first: 776, count: 1, .. })), "{name}: {few:?}");
+            let inner = open(&machine, name, 4096).unwrap();
+            let many = verify(&mut Wrong { inner, bytes: |bytes| bytes + 1 }, 777, seed).unwrap();
+            assert!(matches!(many, Some(Difference { first: 777, count: 1, .. })), "{name}: {many:?}");
+        }
+    }
+}
