@@ -134,7 +134,7 @@ fn print(report: &sample::Report, json: bool) -> anyhow::Result<()> {
 }
 
 /// Whether a library whose name ends so is mapped into this process.
-fn loaded(name: &str) -> anyhow::Result<bool> {
+pub(crate) fn loaded(name: &str) -> anyhow::Result<bool> {
     let maps = std::fs::read_to_string("/proc/self/maps").context("reading /proc/self/maps")?;
     Ok(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(name)))
 }
@@ -143,7 +143,7 @@ fn loaded(name: &str) -> anyhow::Result<bool> {
 const AGAIN: &str = "DOORBELL_SAMPLE_AGAIN";
 
 /// Becomes the same command with the software GPU preloaded. Comes back only with the reason why not.
-fn restart_with_softgpu() -> anyhow::Error {
+pub(crate) fn restart_with_softgpu() -> anyhow::Error {
     if matches!(loaded("doorbell-agent.so"), Ok(true)) {
         return Failure::new(
             "this recording has no software GPU, and starting again with it would end the recording",
