@@ -120,11 +120,11 @@ impl Rig {
     }
 
     /// Tries again while the ring is full, as long as there is patience.
-    pub fn patiently(
+    pub fn patiently<T>(
         &self,
         channel: &mut Channel,
-        mut attempt: impl FnMut(&mut Channel) -> Result<(), Error>,
-    ) -> Result<(), Stop> {
+        mut attempt: impl FnMut(&mut Channel) -> Result<T, Error>,
+    ) -> Result<T, Stop> {
         let start = Instant::now();
         loop {
             match attempt(channel) {

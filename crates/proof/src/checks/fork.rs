@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::ground::{Ground, Stop, ensure};
-use gpu::{Engine, Pushbuffer};
+use gpu::{CopyMode, Engine, Prepared, Pushbuffer, Window};
 use std::time::{Duration, Instant};
 
 /// What the child says with its exit status.
@@ -20,10 +20,19 @@ pub(super) fn fork(ground: &Ground) -> Outcome {
     let pushbuffer = pushbuffer.validate(&channel)?;
     channel.submit(&pushbuffer)?;
     rig.wait(&channel, &done, 1)?;
-    // SAFETY: the child makes one attempt, which takes no lock, and ends without any destructor.
+    let memory = rig.memory(false, 0x1000)?;
+    let window = Window { base: memory.va(), length: 64 };
+    let mut prepared =
+        Prepared::copy(&mut channel, Window { base: memory.va() + 64, length: 64 }, window, 64, CopyMode::Plain)?;
+    let ticket = prepared.submit(&mut channel)?;
+    channel.wait(ticket, ground.patience)?;
+    // SAFETY: the child makes a few attempts, frees one channel, and ends without any other destructor.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let refused = channel.submit(&pushbuffer).is_err();
+        let refused = channel.submit(&pushbuffer).is_err()
+            && prepared.submit(&mut channel).is_err()
+            && channel.wait(ticket, Duration::from_millis(1)).is_err();
+        drop((prepared, channel));
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(if refused { REFUSED } else { LET_THROUGH }) };
     }
@@ -40,6 +49,8 @@ pub(super) fn fork(ground: &Ground) -> Outcome {
     done.set(0);
     channel.submit(&pushbuffer)?;
     rig.wait(&channel, &done, 1)?;
+    let ticket = prepared.submit(&mut channel)?;
+    channel.wait(ticket, ground.patience)?;
     Ok("the child got an error, the parent goes on".into())
 }
 

@@ -4,6 +4,7 @@ mod bad;
 mod fork;
 mod leaks;
 mod moves;
+mod prepared;
 mod pushbuffers;
 mod ring;
 mod time;
@@ -27,7 +28,22 @@ pub const CHECKS: &[Check] = &[
     Check { name: "channels", about: "several channels at once, each with data of its own", run: ring::channels },
     Check { name: "wrap", about: "more submissions than the ring has entries", run: ring::wrap },
     Check { name: "full", about: "a full ring is an error, and room comes back", run: ring::full },
-    Check { name: "prepared", about: "one validated transfer, submitted 10,000 times", run: ring::prepared },
+    Check {
+        name: "prepared",
+        about: "copies validated once, 10,000 submissions to moving addresses",
+        run: prepared::copies,
+    },
+    Check {
+        name: "prepared-inline",
+        about: "inline copies validated once, each submission with new data",
+        run: prepared::inline,
+    },
+    Check {
+        name: "prepared-refusals",
+        about: "a prepared copy stays in its windows, on its channel, off freed memory",
+        run: prepared::refusals,
+    },
+    Check { name: "long-inline", about: "more inline data than one header counts", run: prepared::long_inline },
     Check { name: "payload-wrap", about: "payloads go from 2^32 - 1 to 0", run: ring::payload_wrap },
     Check { name: "acquire", about: "a channel waits for another's release", run: ring::acquire },
     Check {

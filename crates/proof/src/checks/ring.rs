@@ -4,7 +4,7 @@ use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, nothing};
 use crate::random::Random;
 use crate::{Outcome, ground};
-use gpu::{AddressSpace, Channel, Engine, Error, Memory, Semaphore};
+use gpu::{AddressSpace, Channel, CopyMode, Engine, Error, Memory, Prepared, Semaphore, Window};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,32 +136,6 @@ pub(super) fn full(ground: &Ground) -> Outcome {
     Ok(format!("{taken} taken, then: {error}"))
 }
 
-pub(super) fn prepared(ground: &Ground) -> Outcome {
-    const COUNT: u32 = 10_000;
-    let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
-    let mut channel = rig.channel(Engine::Copy(0))?;
-    let (src, dst) = (rig.memory(false, 0x1000)?, rig.memory(true, 0x1000)?);
-    let done = rig.semaphore()?;
-    let mut pushbuffer = gpu::Pushbuffer::new(&rig.space, WORDS)?;
-    pushbuffer.copy(dst.va(), src.va(), 0x1000)?.copy_release(&done, 1)?;
-    let pushbuffer = pushbuffer.validate(&channel)?;
-    for n in 0..COUNT {
-        // New data often enough to see a submission that did nothing.
-        let data = n.is_multiple_of(100).then(|| random.bytes(0x1000));
-        if let Some(data) = &data {
-            src.write(0, data);
-        }
-        done.set(0);
-        rig.patiently(&mut channel, |channel| channel.submit(&pushbuffer))?;
-        rig.wait(&channel, &done, 1)?;
-        if let Some(data) = &data {
-            nothing(compare::difference(data, &rig.read(&dst, 0, 0x1000)), || format!("submission {}", n + 1))?;
-        }
-    }
-    Ok(format!("{COUNT} submissions"))
-}
-
 pub(super) fn payload_wrap(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
     let mut channel = rig.channel(Engine::Copy(0))?;
@@ -230,7 +204,28 @@ pub(super) fn bounded(ground: &Ground) -> Outcome {
     rig.wait(&lane.channel, &done, 1)?;
     lane.send(&rig, &mut random)?;
     lane.check(&rig)?;
+    bounded_ticket(&rig, &mut lane)?;
+    lane.send(&rig, &mut random)?;
+    lane.check(&rig)?;
     Ok(text)
+}
+
+/// The same for a prepared transfer and its ticket.
+fn bounded_ticket(rig: &Rig, lane: &mut Lane) -> Result<(), Stop> {
+    let gate = rig.semaphore()?;
+    rig.submit(&mut lane.channel, WORDS, |pushbuffer| pushbuffer.host_acquire(&gate, 1).map(drop))?;
+    let window = |memory: &Memory| Window { base: memory.va(), length: memory.length() };
+    let prepared = Prepared::copy(&mut lane.channel, window(&lane.dst), window(&lane.src), 64, CopyMode::Plain);
+    let waited = prepared.and_then(|mut prepared| {
+        let ticket = prepared.submit(&mut lane.channel)?;
+        Ok((ticket, lane.channel.wait(ticket, SHORT), prepared))
+    });
+    gate.set(1);
+    let (ticket, waited, _prepared) = waited?;
+    ensure(matches!(waited, Err(Error::Timeout { .. })), || {
+        format!("a prepared transfer behind an acquire that does not hold: {waited:?}")
+    })?;
+    Ok(lane.channel.wait(ticket, rig.ground.patience)?)
 }
 
 /// A second address space, of a second opening of the device.
