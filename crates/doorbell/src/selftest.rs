@@ -49,8 +49,8 @@ impl Args {
             return list(self.json);
         }
         let checks = self.checks()?;
-        if self.gpu == Gpu::Soft && !crate::sample::loaded("softgpu.so")? {
-            return Err(crate::sample::restart_with_softgpu());
+        if self.gpu == Gpu::Soft {
+            crate::sample::with_softgpu()?;
         }
         let ground = self.ground()?;
         let mut out = std::io::stdout().lock();

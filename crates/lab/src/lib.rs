@@ -9,6 +9,7 @@ pub mod clock;
 pub mod environment;
 pub mod noise;
 pub mod placement;
+pub mod raw;
 pub mod samples;
 pub mod sizes;
 pub mod statistics;
