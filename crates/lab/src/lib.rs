@@ -9,10 +9,7 @@ pub mod clock;
 pub mod environment;
 pub mod noise;
 pub mod placement;
-<<<<<<< HEAD
 pub mod raw;
-=======
->>>>>>> lab
 pub mod samples;
 pub mod sizes;
 pub mod statistics;
