@@ -7,6 +7,7 @@
 //! ([`Context::make_current`]); CUDA answers `CUDA_ERROR_INVALID_CONTEXT` where it is not.
 
 mod context;
+pub mod cupti;
 mod error;
 mod functions;
 mod graph;

@@ -10,6 +10,7 @@ mod preload;
 mod record;
 mod sample;
 mod selfbench;
+mod selftest;
 mod show;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -50,6 +51,7 @@ enum Command {
     Demo(demo::Args),
     Sample(sample::Args),
     Selfbench(selfbench::Args),
+    Selftest(selftest::Args),
     Completions(completions::Args),
 }
 
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Demo(a) => a.run(),
         Command::Sample(a) => a.run(),
         Command::Selfbench(a) => a.run(),
+        Command::Selftest(a) => a.run(),
         Command::Completions(a) => a.run(&mut Cli::command()),
     };
     done.unwrap_or_else(|e| {

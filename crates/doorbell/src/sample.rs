@@ -61,8 +61,8 @@ impl Args {
             let unknown = sample::Error::Unknown { name: name.clone() };
             return Err(Failure::new(unknown.to_string(), "`doorbell sample --list` says what each does").into());
         }
-        if self.gpu == Gpu::Soft && !loaded("softgpu.so")? {
-            return Err(restart_with_softgpu());
+        if self.gpu == Gpu::Soft {
+            with_softgpu()?;
         }
         if let Some(cpu) = self.cpu {
             crate::affinity::stay_on(cpu)?;
@@ -139,6 +139,11 @@ fn loaded(name: &str) -> anyhow::Result<bool> {
     Ok(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(name)))
 }
 
+/// Comes back where the software GPU stands behind the driver's files, and otherwise becomes the same command with it.
+pub fn with_softgpu() -> anyhow::Result<()> {
+    if loaded("softgpu.so")? { Ok(()) } else { Err(restart_with_softgpu()) }
+}
+
 /// Set in the second start, so that a preload that does not work ends in an error and not in a third one.
 const AGAIN: &str = "DOORBELL_SAMPLE_AGAIN";
 
@@ -147,7 +152,7 @@ fn restart_with_softgpu() -> anyhow::Error {
     if matches!(loaded("doorbell-agent.so"), Ok(true)) {
         return Failure::new(
             "this recording has no software GPU, and starting again with it would end the recording",
-            "`doorbell record --gpu soft -- doorbell sample NAME --gpu soft`",
+            "record it with `doorbell record --gpu soft -- doorbell ...`",
         )
         .into();
     }

@@ -1,8 +1,8 @@
 //! Copies random data to video memory and back, by the copy engine and inline, and checks every byte.
 //!
-//! `copy [rounds] [channels]`, for the software GPU: preload it, or the driver refuses.
+//! `copy [rounds] [channels] [real]`: for the software GPU (preload it), or with `real` for a GPU of flesh and blood.
 
-use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Pushbuffer, Semaphores, Site};
+use gpu::{AddressSpace, Channel, ChannelOptions, DeviceOptions, Engine, Pushbuffer, Semaphores, Site};
 use rm::driver::Libc;
 use std::error::Error;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rounds: u64 = arguments.next().map_or(Ok(100), |a| a.parse())?;
     let channels: u64 = arguments.next().map_or(Ok(2), |a| a.parse())?;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let device = Device::open(Arc::new(Libc), 0)?;
+    let real = arguments.next().is_some_and(|a| a == "real");
+    let device = DeviceOptions::default().allow_real(real).open(Arc::new(Libc), 0)?;
     println!("driver {}, software GPU: {}", device.driver_version(), device.is_soft());
     let space = AddressSpace::new(&device)?;
     let semaphores = Semaphores::new(&space)?;

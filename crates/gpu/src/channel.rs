@@ -131,19 +131,17 @@ impl Contexts {
         let mut above = CONTEXTS;
         loop {
             let at = space.reserve(CONTEXT_WINDOW, above)?;
-            let range = Contexts { space: space.clone(), at };
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
             // SAFETY: NOREPLACE: nothing that is mapped already is touched.
             let got = unsafe { libc::mmap(at as *mut _, CONTEXT_WINDOW as usize, libc::PROT_NONE, flags, -1, 0) };
             if got as u64 == at {
-                return Ok(range);
+                return Ok(Contexts { space: space.clone(), at });
             }
             if got != libc::MAP_FAILED {
                 // SAFETY: the mapping that was just made, elsewhere.
                 unsafe { libc::munmap(got, CONTEXT_WINDOW as usize) };
             }
             above = at + CONTEXT_WINDOW;
-            std::mem::forget(range);
             space.unreserve(at);
         }
     }
@@ -159,7 +157,9 @@ impl Drop for Contexts {
 
 /// Segments of prepared transfers that were dropped while the channel might still read them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Grave(Arc<Mutex<Vec<(Arc<Memory>, Ticket)>>>);
+pub(crate) struct Grave(Arc<Mutex<Vec<Buried>>>);
+
+type Buried = (Arc<Memory>, Ticket);
 
 impl Grave {
     pub fn put(&self, memory: Arc<Memory>, last: Ticket) {
@@ -232,27 +232,33 @@ impl Channel {
             Engine::Graphics => engine::GRAPHICS,
             Engine::Copy(n) => engine::copy(n).ok_or(Error::NoClass(class::HOPPER_DMA_COPY_A))?,
         };
-        let mut objects = Objects { device: device.clone(), made: Vec::new() };
-        let joined = match (options.group, engine) {
-            (Group::Own, _) => None,
-            (Group::Cudas, Engine::Graphics) => Some(space.cudas_group()?),
-            (Group::Cudas, Engine::Copy(_)) => return Err(Error::Group("copy channels have groups of their own")),
+        // A copy engine that is part of the graphics engine is reached by a graphics channel: its own runlist has no other.
+        let graphics = match engine {
+            Engine::Graphics => true,
+            Engine::Copy(n) => device.engines()?.iter().any(|e| e.number == n && e.is_graphics()),
         };
+        let mut objects = Objects { device: device.clone(), made: Vec::new() };
+        let joined = match (options.group, graphics) {
+            (Group::Own, _) => None,
+            (Group::Cudas, true) => Some(space.cudas_group()?),
+            (Group::Cudas, false) => return Err(Error::Group("asynchronous copy engines have groups of their own")),
+        };
+        let runs_on = if graphics { engine::GRAPHICS } else { engine_type };
         // Graphics channels name their VA space in the context share, as CUDA's do.
-        let va_space = if engine == Engine::Graphics { 0 } else { space.handle };
+        let va_space = if graphics { 0 } else { space.handle };
         let group = match joined {
             Some(cudas) => cudas.group,
             None => {
-                let mut group = ChannelGroupAlloc { va_space, engine_type, ..Default::default() };
+                let mut group = ChannelGroupAlloc { va_space, engine_type: runs_on, ..Default::default() };
                 objects.alloc(device.device, class::KEPLER_CHANNEL_GROUP_A, &mut group)?
             }
         };
         // Runqueue 1 for graphics: a channel on runqueue 0 beside CUDA's first has been seen to make it miss a doorbell.
         let deny = channel_flags::DENY_PHYSICAL_MODE_CE | channel_flags::DENY_AUTH_LEVEL_PRIV;
-        let (share, flags) = match (engine, joined) {
-            (Engine::Copy(_), _) => (0, deny),
-            (Engine::Graphics, Some(cudas)) => (cudas.share, deny | channel_flags::RUNQUEUE_ONE),
-            (Engine::Graphics, None) => {
+        let (share, flags) = match (graphics, joined) {
+            (false, _) => (0, deny),
+            (true, Some(cudas)) => (cudas.share, deny | channel_flags::RUNQUEUE_ONE),
+            (true, None) => {
                 let mut share =
                     ContextShareAlloc { va_space: space.handle, flags: ContextShareAlloc::ASYNC, subcontext: 0 };
                 let share = objects.alloc(group, class::FERMI_CONTEXT_SHARE_A, &mut share)?;
@@ -266,7 +272,7 @@ impl Channel {
             entries: options.entries,
             flags,
             context_share: share,
-            engine_type,
+            engine_type: runs_on,
             ..Default::default()
         };
         client.userd_memory[0] = userd_ring.memory.handle();
@@ -280,8 +286,8 @@ impl Channel {
             }
         };
         let token = driver::work_submit_token(&*device.driver, device.ctl, device.client, handle)?;
-        let contexts = match (engine, joined) {
-            (Engine::Graphics, None) => Some(Contexts::reserve(space)?),
+        let contexts = match (graphics, joined) {
+            (true, None) => Some(Contexts::reserve(space)?),
             _ => None,
         };
         // In CUDA's group the context buffers are the group's, where CUDA has put them.

@@ -39,7 +39,7 @@ pub use error::Error;
 pub use libcuda::{Libcuda, Watched};
 pub use memory::{AddressSpace, Memory, Place};
 pub use pin::Pin;
-pub use prepared::{CopyMode, InlineMode, Prepared, Window};
+pub use prepared::{CopyMode, InlineMode, InlineRelease, Prepared, Window};
 pub use pushbuffer::{Pushbuffer, Validated};
 pub use semaphore::{Semaphore, Semaphores};
 pub use tracker::Ticket;

@@ -29,8 +29,8 @@ const PAGE: u64 = 0x1000;
 const ADDRESS_IN_USE: u32 = 0x68;
 /// The largest memory object that is given out.
 const MAX_LENGTH: u64 = 16 << 30;
-/// Size of a new VA space: what CUDA asks for (580).
-const SPACE_SIZE: u64 = 0x1fff_ffff_f000;
+/// Size of a new VA space: what CUDA asks for on Hopper, with 57 address bits (580).
+const SPACE_SIZE: u64 = 0x1ff_ffff_ffff_f000;
 /// As CUDA asks for it (580): no bank preference, a handle of its own, mapped only when asked.
 const ALLOC_FLAGS: u32 =
     alloc_flags::IGNORE_BANK_PLACEMENT | alloc_flags::MEMORY_HANDLE_PROVIDED | alloc_flags::MAP_NOT_REQUIRED;

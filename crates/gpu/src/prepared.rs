@@ -59,6 +59,16 @@ pub enum InlineMode {
     Launches,
 }
 
+/// Who says that an inline copy is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InlineRelease {
+    /// The host, when the engine is idle (SEM_EXECUTE with RELEASE_WFI).
+    #[default]
+    Host,
+    /// The copy itself (LAUNCH_DMA with COMPLETION_TYPE=RELEASE_SEMAPHORE).
+    Engine,
+}
+
 /// A transfer that is ready to go, on one channel.
 #[derive(Debug)]
 pub struct Prepared {
@@ -125,22 +135,51 @@ impl Prepared {
     /// # Errors
     /// What the validator has against it, or no memory.
     pub fn inline(ch: &mut Channel, to: Window, bytes: u32, mode: InlineMode) -> Result<Prepared, Error> {
+        Prepared::inline_with(ch, to, bytes, mode, InlineRelease::default())
+    }
+
+    /// As [`Prepared::inline`], with a choice of who says that it is done.
+    ///
+    /// # Errors
+    /// As [`Prepared::inline`].
+    pub fn inline_with(
+        ch: &mut Channel,
+        to: Window,
+        bytes: u32,
+        mode: InlineMode,
+        release: InlineRelease,
+    ) -> Result<Prepared, Error> {
         if ch.engine() != Engine::Graphics {
             return Err(Error::OtherChannel);
+        }
+        if bytes == 0 {
+            return Err(Error::Length(0));
         }
         let data = vec![0u8; bytes as usize];
         let mut words = vec![0u32; data.len().div_ceil(4) + 64 + 9 * (data.len() / MAX_INLINE)];
         let mut w = Words::new(&mut words);
-        let launch = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
+        let tracker = ch.tracker().va();
+        let plain = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
+        let last = match release {
+            InlineRelease::Host => plain,
+            InlineRelease::Engine => {
+                w.inline_semaphore(COMPUTE, tracker, PAYLOAD)?;
+                plain | inline_dma::RELEASE_TIMED
+            }
+        };
         match mode {
-            InlineMode::Headers => w.inline_long(COMPUTE, to.base, &data, launch)?,
+            InlineMode::Headers => w.inline_long(COMPUTE, to.base, &data, last)?,
             InlineMode::Launches => {
+                let count = data.len().div_ceil(MAX_INLINE);
                 for (i, block) in data.chunks(MAX_INLINE).enumerate() {
+                    let launch = if i + 1 == count { last } else { plain };
                     w.inline(COMPUTE, to.base + (i * MAX_INLINE) as u64, block, launch)?;
                 }
             }
         }
-        w.host_release(0, ch.tracker().va(), PAYLOAD, true)?;
+        if release == InlineRelease::Host {
+            w.host_release(0, tracker, PAYLOAD, true)?;
+        }
         let words = w.as_slice().to_vec();
         Prepared::new(ch, words, u64::from(bytes), None, to)
     }
@@ -246,10 +285,11 @@ impl Prepared {
         for &(at, words) in &self.layout.data {
             let (block, after) = rest.split_at(rest.len().min(4 * words));
             rest = after;
-            for (i, four) in block.chunks(4).enumerate() {
-                let mut bytes = [0; 4];
-                bytes[..four.len()].copy_from_slice(four);
-                store(&self.memory, slot * self.stride + at + i, u32::from_le_bytes(bytes));
+            debug_assert!(((slot * self.stride + at) * 4 + block.len()) as u64 <= self.memory.length());
+            // SAFETY: within the slot, which is not under way. What is left of the last word is not written to memory.
+            unsafe {
+                let to = self.memory.as_ptr().add(4 * (slot * self.stride + at));
+                to.copy_from_nonoverlapping(block.as_ptr(), block.len());
             }
         }
         self.ring(ch, slot)
@@ -314,8 +354,8 @@ impl Layout {
                         // inline: OFFSET_OUT_UPPER
                         0x188 if layout.destination == 0 => layout.destination = at + 1,
                         0x1b4 => layout.data.push((at + 1, count.into())),
-                        // SET_SEMAPHORE_A, B, PAYLOAD
-                        0x240 => layout.payload = at + 3,
+                        // SET_SEMAPHORE_A, B, PAYLOAD; SET_I2M_SEMAPHORE_A, B, C
+                        0x240 | 0x1dc => layout.payload = at + 3,
                         // SEM_ADDR_LO, HI, PAYLOAD_LO
                         0x5c => layout.payload = at + 3,
                         _ => {}

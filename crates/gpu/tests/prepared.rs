@@ -2,7 +2,8 @@
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
-    AddressSpace, Channel, ChannelOptions, CopyMode, Device, Engine, Error, InlineMode, Place, Prepared, Window,
+    AddressSpace, Channel, ChannelOptions, CopyMode, Device, Engine, Error, InlineMode, InlineRelease, Place, Prepared,
+    Window,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,8 +72,13 @@ fn inline_copies_of_every_length_with_new_data_each_time() {
         let options = ChannelOptions { pushbuffer, ..Default::default() };
         let mut channel = Channel::new(&space, Engine::Graphics, options).unwrap();
         for bytes in [1u32, 3, 4, 8, 4095, 32764, 32765, 65535, 300_000] {
-            for mode in [InlineMode::Headers, InlineMode::Launches] {
-                let mut inline = Prepared::inline(&mut channel, to, bytes, mode).unwrap();
+            for (mode, release) in [
+                (InlineMode::Headers, InlineRelease::Host),
+                (InlineMode::Launches, InlineRelease::Host),
+                (InlineMode::Headers, InlineRelease::Engine),
+                (InlineMode::Launches, InlineRelease::Engine),
+            ] {
+                let mut inline = Prepared::inline_with(&mut channel, to, bytes, mode, release).unwrap();
                 for n in 0..5 {
                     let data = noise(bytes as usize, n + u64::from(bytes));
                     target.write(u64::from(bytes), &[0x5a; 8]);

@@ -1,1 +1,16 @@
-//! Experiments: what to run in, samples out. Knows no route from another.
+//! Experiments: what to run in, samples out.
+//!
+//! Every transfer is one sample, nothing is averaged before it is kept, and a percentile that needs more samples than there
+//! are is left out. What is compared takes turns in the same run. Knows no route from another: a route is a name and the
+//! trait [`copy::Route`].
+
+pub mod cells;
+pub mod clock;
+pub mod environment;
+pub mod noise;
+pub mod placement;
+pub mod raw;
+pub mod samples;
+pub mod sizes;
+pub mod statistics;
+pub mod verify;

@@ -1,8 +1,9 @@
-//! Tables for people and JSON for programs, of what `insight` found.
+//! Tables for people and JSON for programs, of what `insight` found and `lab` measured.
 //!
 //! Nothing is computed here but how a number is written. Text goes to any [`std::io::Write`], so that tests and files see
 //! what a terminal sees; a reader that stops reading (a closed pipe) is no error.
 
+pub mod bench;
 pub mod channels;
 pub mod checks;
 pub mod copies;

@@ -47,6 +47,21 @@ pub fn seconds(s: f64) -> String {
     }
 }
 
+/// Nanoseconds with a unit that leaves one to three digits before the point; whole below a microsecond, else three digits.
+pub fn nanoseconds(ns: u64) -> String {
+    let (v, unit) = match ns {
+        0..1_000 => return format!("{ns} ns"),
+        1_000..999_500 => (ns as f64 / 1e3, "us"),
+        999_500..999_500_000 => (ns as f64 / 1e6, "ms"),
+        _ => (ns as f64 / 1e9, "s"),
+    };
+    match v {
+        v if v < 9.995 => format!("{v:.2} {unit}"),
+        v if v < 99.95 => format!("{v:.1} {unit}"),
+        _ => format!("{v:.0} {unit}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +71,26 @@ mod tests {
         let cases = [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")];
         assert!(cases.iter().all(|(n, t)| count(*n) == *t));
         assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
+    }
+
+    #[test]
+    fn nanoseconds_keep_three_digits() {
+        let cases = [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 us"),
+            (9_994, "9.99 us"),
+            (9_996, "10.0 us"),
+            (99_960, "100 us"),
+            (999_499, "999 us"),
+            (999_500, "1.00 ms"),
+            (1_221_000, "1.22 ms"),
+            (999_500_000, "1.00 s"),
+            (3_600_000_000_000, "3600 s"),
+        ];
+        for (n, t) in cases {
+            assert_eq!(nanoseconds(n), t);
+        }
     }
 
     #[test]

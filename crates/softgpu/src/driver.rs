@@ -4,6 +4,7 @@
 
 use crate::counters::Counters;
 use crate::kernel::{Machine, Mode, Node};
+use crate::planted::Planted;
 use crate::{doorbell, sys};
 use rm::driver::Driver;
 use std::ffi::{CStr, c_void};
@@ -20,6 +21,13 @@ impl SoftDriver {
     /// A new machine with counters of its own.
     pub fn new(mode: Mode) -> SoftDriver {
         SoftDriver { machine: Machine::new(mode, Counters::private()) }
+    }
+
+    /// A new machine whose GPU is broken in one way.
+    pub fn broken(mode: Mode, fault: Planted) -> SoftDriver {
+        let driver = SoftDriver::new(mode);
+        driver.machine.plant(Some(fault));
+        driver
     }
 
     pub fn counters(&self) -> &'static Counters {

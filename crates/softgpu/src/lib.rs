@@ -9,9 +9,10 @@
 //!   work undone, for ever, where a test sees it.
 //! - [`engine`]: one thread that is the GPU: runlists, PBDMA, host methods, copy engine, inline-to-memory, compute.
 //! - [`counters`]: what was consumed, in a file that outlives the process.
+//! - [`planted`]: faults that a test asks for, to see that its checks find them.
 //!
-//! Environment of the preloaded library: `DOORBELL_SOFTGPU=strict|poll`, `DOORBELL_SOFTGPU_COUNTERS=path`, and
-//! `DOORBELL_SOFTGPU_LOG=1` to say on standard error which channel was killed and why.
+//! Environment of the preloaded library: `DOORBELL_SOFTGPU=strict|poll`, `DOORBELL_SOFTGPU_COUNTERS=path`,
+//! `DOORBELL_SOFTGPU_LOG=1` to say on standard error which channel was killed and why, and `DOORBELL_SOFTGPU_FAULT=NAME`.
 //!
 //! The one invariant: nothing is executed that a doorbell did not announce (strict), and nothing that goes wrong on one
 //! channel is felt by another.
@@ -23,6 +24,7 @@ pub mod engine;
 pub mod interpose;
 pub mod kernel;
 pub mod memory;
+pub mod planted;
 pub mod signal;
 pub mod space;
 pub mod status;
@@ -31,6 +33,7 @@ mod sys;
 pub use counters::Counters;
 pub use driver::SoftDriver;
 pub use kernel::{Machine, Mode};
+pub use planted::Planted;
 
 /// What CHECK_VERSION_STR answers.
 pub const DRIVER_VERSION: &str = "580.159.04";

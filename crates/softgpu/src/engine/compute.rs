@@ -87,11 +87,11 @@ impl Compute {
         match data & 3 {
             0 if data >> 6 & 1 != 0 => {
                 let op = Reduction::of_engine(data >> 7 & 7).ok_or(Fault::engine("REDUCTION_OP", data.into()))?;
-                semaphore::reduce(space, self.report, self.payload, shape, op, data >> 10 & 3 == 1)?;
+                semaphore::reduce(gpu, space, self.report, self.payload, shape, op, data >> 10 & 3 == 1)?;
                 add(&gpu.counters.releases, 1);
             }
             0 => {
-                semaphore::release(space, self.report, self.payload, shape)?;
+                semaphore::release(gpu, space, self.report, self.payload, shape)?;
                 add(&gpu.counters.releases, 1);
             }
             1 if payload64 => return Ok(acquired(space.read_u64(self.report)? == self.payload, gpu)),
@@ -112,6 +112,7 @@ impl Compute {
         if data >> 3 & 1 != 0 {
             let op = Reduction::of_engine(data >> 9 & 7).ok_or(Fault::engine("REDUCTION_OP", data.into()))?;
             semaphore::reduce(
+                gpu,
                 &channel.space,
                 self.old_report,
                 self.old_payload.into(),
@@ -120,7 +121,7 @@ impl Compute {
                 data >> 17 & 3 == 1,
             )?;
         } else {
-            semaphore::release(&channel.space, self.old_report, self.old_payload.into(), shape)?;
+            semaphore::release(gpu, &channel.space, self.old_report, self.old_payload.into(), shape)?;
         }
         add(&gpu.counters.releases, 1);
         Ok(())
@@ -147,7 +148,7 @@ impl Compute {
             let payload = bits(&words, at.payload, 32) | bits(&words, at.payload + 32, 32) << 32;
             let shape = shape(bits(&words, at.size, 2) as u32, bits(&words, at.payload64, 1) != 0)
                 .ok_or(Fault::engine("QMD release structure size", self.qmd))?;
-            semaphore::release(&channel.space, va, payload, shape)?;
+            semaphore::release(gpu, &channel.space, va, payload, shape)?;
             add(&gpu.counters.releases, 1);
         }
         add(&gpu.counters.launches, 1);

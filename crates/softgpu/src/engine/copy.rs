@@ -87,7 +87,7 @@ impl Copy {
             moved += if remap {
                 self.remap_line(from, to, length, fill, ch)?
             } else {
-                self.copy_line(from, to, length, ch)?
+                self.copy_line(from, to, length, ch, gpu)?
             };
         }
         if fill {
@@ -99,14 +99,23 @@ impl Copy {
         Ok(())
     }
 
-    fn copy_line(&mut self, from: u64, to: u64, length: u64, channel: &Channel) -> Result<u64, Fault> {
+    fn copy_line(&mut self, from: u64, to: u64, length: u64, ch: &Channel, gpu: &Runlists) -> Result<u64, Fault> {
+        let written = gpu.plot.line(length);
         let mut done = 0;
         while done < length {
             let part = CHUNK.min(length - done);
             self.buffer.resize(part as usize, 0);
-            channel.space.read(from.wrapping_add(done), &mut self.buffer)?;
-            channel.space.write(to.wrapping_add(done), &self.buffer)?;
+            ch.space.read(from.wrapping_add(done), &mut self.buffer)?;
+            self.buffer.truncate((written.max(done) - done) as usize);
+            ch.space.write(to.wrapping_add(done), &self.buffer)?;
             done += part;
+        }
+        if written > length {
+            let past = to.wrapping_add(length);
+            let mut byte = [0];
+            if ch.space.read(past, &mut byte).is_ok() {
+                ch.space.write(past, &[!byte[0]])?;
+            }
         }
         Ok(length)
     }
@@ -177,9 +186,9 @@ impl Copy {
             u64::from(self.get(SET_SEMAPHORE_PAYLOAD_UPPER)) << 32 | u64::from(self.get(SET_SEMAPHORE_PAYLOAD));
         if data >> 19 & 1 != 0 {
             let op = Reduction::of_host(data >> 14 & 15).ok_or(Fault::engine("SEMAPHORE_REDUCTION", data.into()))?;
-            semaphore::reduce(&channel.space, va, payload, shape, op, data >> 18 & 1 == 0)?;
+            semaphore::reduce(gpu, &channel.space, va, payload, shape, op, data >> 18 & 1 == 0)?;
         } else {
-            semaphore::release(&channel.space, va, payload, shape)?;
+            semaphore::release(gpu, &channel.space, va, payload, shape)?;
         }
         add(&gpu.counters.releases, 1);
         Ok(())

@@ -83,13 +83,13 @@ impl Host {
         let operation = data & 7;
         match operation {
             1 => {
-                semaphore::release(space, self.address, self.payload, shape)?;
+                semaphore::release(gpu, space, self.address, self.payload, shape)?;
                 add(&gpu.counters.releases, 1);
                 return Ok(Flow::Next);
             }
             6 => {
                 let op = Reduction::of_host(data >> 27 & 15).ok_or(Fault::pbdma("reduction", data.into()))?;
-                semaphore::reduce(space, self.address, self.payload, shape, op, data >> 31 == 0)?;
+                semaphore::reduce(gpu, space, self.address, self.payload, shape, op, data >> 31 == 0)?;
                 add(&gpu.counters.releases, 1);
                 return Ok(Flow::Next);
             }
@@ -130,13 +130,13 @@ impl Host {
             0x02 => {
                 let one = data >> 24 & 1 != 0;
                 let shape = if one { Shape::OneWord } else { Shape::FourWords { payload64: false } };
-                semaphore::release(space, self.old_address, payload.into(), shape)?;
+                semaphore::release(gpu, space, self.old_address, payload.into(), shape)?;
                 add(&gpu.counters.releases, 1);
                 return Ok(Flow::Next);
             }
             0x10 => {
                 let op = Reduction::of_host(data >> 27 & 15).ok_or(Fault::pbdma("reduction", data.into()))?;
-                semaphore::reduce(space, self.old_address, payload.into(), Shape::OneWord, op, data >> 31 == 0)?;
+                semaphore::reduce(gpu, space, self.old_address, payload.into(), Shape::OneWord, op, data >> 31 == 0)?;
                 add(&gpu.counters.releases, 1);
                 return Ok(Flow::Next);
             }

@@ -98,9 +98,9 @@ impl Inline {
         if load.launch >> 1 & 1 != 0 {
             let op =
                 Reduction::of_engine(load.launch >> 13 & 7).ok_or(Fault::engine("REDUCTION_OP", load.launch.into()))?;
-            semaphore::reduce(&channel.space, self.semaphore, payload, shape, op, load.launch >> 2 & 3 == 1)?;
+            semaphore::reduce(gpu, &channel.space, self.semaphore, payload, shape, op, load.launch >> 2 & 3 == 1)?;
         } else {
-            semaphore::release(&channel.space, self.semaphore, payload, shape)?;
+            semaphore::release(gpu, &channel.space, self.semaphore, payload, shape)?;
         }
         add(&gpu.counters.releases, 1);
         Ok(())

@@ -16,6 +16,7 @@ pub use channel::{Channel, Engine, Setup};
 use crate::counters::Counters;
 use crate::doorbell::{Bell, TIME_0};
 use crate::memory::Memory;
+use crate::planted::Plot;
 use crate::sys;
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -98,6 +99,8 @@ pub struct Runlists {
     pub log: bool,
     /// Polling: the usermode page whose clock this thread keeps going.
     clock: Mutex<Option<Arc<Memory>>>,
+    /// What is wrong with this GPU on purpose.
+    pub(crate) plot: Plot,
 }
 
 /// A blocked acquire is tried again at least this often: the CPU may release it with a plain store.
@@ -116,6 +119,7 @@ impl Runlists {
             poll,
             log: std::env::var_os("DOORBELL_SOFTGPU_LOG").is_some(),
             clock: Mutex::new(None),
+            plot: Plot::default(),
         })
     }
 

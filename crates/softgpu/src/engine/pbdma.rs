@@ -82,6 +82,9 @@ impl Pbdma {
                     return Ok(Turn::Idle);
                 }
                 self.fetch(channel)?;
+                if let Some(fault) = gpu.plot.kills(self.progress.entries + 1) {
+                    return Err(fault);
+                }
             }
             while self.at < self.words.len() {
                 if self.word(self.words[self.at], channel, gpu)? == Flow::Blocked {

@@ -1,6 +1,6 @@
 //! Semaphores: how each engine writes one, and the arithmetic of reductions.
 
-use super::Fault;
+use super::{Fault, Runlists};
 use crate::space::AddressSpace;
 use crate::sys;
 
@@ -30,12 +30,15 @@ impl Shape {
 }
 
 /// Writes a semaphore. The time goes first: who sees the payload sees the time.
-pub fn release(space: &AddressSpace, va: u64, payload: u64, shape: Shape) -> Result<(), Fault> {
+pub fn release(gpu: &Runlists, space: &AddressSpace, va: u64, payload: u64, shape: Shape) -> Result<(), Fault> {
     if !va.is_multiple_of(shape.alignment()) {
         return Err(Fault::pbdma("semaphore address not aligned", va));
     }
+    if !gpu.plot.releases() {
+        return Ok(());
+    }
     if let Shape::FourWords { .. } = shape {
-        space.write_u64(va + 8, sys::gpu_clock())?;
+        space.write_u64(va + 8, gpu.plot.timestamp(sys::gpu_clock()))?;
     }
     match shape {
         Shape::OneWord => space.write_u32(va, payload as u32),
@@ -49,6 +52,7 @@ pub fn release(space: &AddressSpace, va: u64, payload: u64, shape: Shape) -> Res
 
 /// Reads, combines, writes back.
 pub fn reduce(
+    gpu: &Runlists,
     space: &AddressSpace,
     va: u64,
     payload: u64,
@@ -59,10 +63,13 @@ pub fn reduce(
     if !va.is_multiple_of(shape.alignment()) {
         return Err(Fault::pbdma("semaphore address not aligned", va));
     }
+    if !gpu.plot.releases() {
+        return Ok(());
+    }
     let old = if shape.payload64() { space.read_u64(va)? } else { space.read_u32(va)?.into() };
     let bits = if shape.payload64() { 64 } else { 32 };
     if let Shape::FourWords { .. } = shape {
-        space.write_u64(va + 8, sys::gpu_clock())?;
+        space.write_u64(va + 8, gpu.plot.timestamp(sys::gpu_clock()))?;
     }
     let new = op.apply(old, payload, signed, bits);
     if shape.payload64() { space.write_u64(va, new) } else { space.write_u32(va, new as u32) }

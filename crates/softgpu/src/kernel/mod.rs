@@ -15,6 +15,7 @@ use crate::counters::Counters;
 use crate::doorbell::Bell;
 use crate::engine::Runlists;
 use crate::memory::Memory;
+use crate::planted::Planted;
 use crate::sys;
 use objects::Objects;
 use rm::abi::{Plain, nr, request_size, rm_nr};
@@ -113,7 +114,7 @@ impl Machine {
         }))
     }
 
-    /// As the environment says: `DOORBELL_SOFTGPU` (`strict` or `poll`) and `DOORBELL_SOFTGPU_COUNTERS`.
+    /// As the environment says: `DOORBELL_SOFTGPU` (`strict` or `poll`), `DOORBELL_SOFTGPU_COUNTERS` and `DOORBELL_SOFTGPU_FAULT`.
     pub fn from_environment() -> &'static Machine {
         let mode = match std::env::var("DOORBELL_SOFTGPU").as_deref() {
             Ok("poll") => Mode::Poll,
@@ -122,7 +123,19 @@ impl Machine {
         let counters = std::env::var_os("DOORBELL_SOFTGPU_COUNTERS").map(PathBuf::from).and_then(|path| {
             Counters::shared(&path).map_err(|error| eprintln!("softgpu: counters {}: {error}", path.display())).ok()
         });
-        Machine::new(mode, counters.unwrap_or_else(Counters::private))
+        let machine = Machine::new(mode, counters.unwrap_or_else(Counters::private));
+        if let Ok(name) = std::env::var("DOORBELL_SOFTGPU_FAULT") {
+            match Planted::parse(&name) {
+                Ok(fault) => machine.plant(Some(fault)),
+                Err(error) => eprintln!("softgpu: DOORBELL_SOFTGPU_FAULT: {error}"),
+            }
+        }
+        machine
+    }
+
+    /// Breaks the GPU in one way, or mends it.
+    pub fn plant(&self, fault: Option<Planted>) {
+        self.runlists.plot.set(fault);
     }
 
     /// Rings a doorbell without a store: for tests that have no doorbell page.

@@ -9,4 +9,5 @@ mod fifo;
 mod host;
 mod inline;
 mod kernel;
+mod planted;
 mod rig;

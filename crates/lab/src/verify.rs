@@ -1,0 +1,116 @@
+//! Whether a route moved what it should, and nothing else.
+
+use copy::Route;
+use std::fmt;
+use std::time::Duration;
+
+/// How the destination differs from what was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    pub bytes: u64,
+    /// How many bytes differ.
+    pub differing: u64,
+    /// Offset of the first one.
+    pub first: u64,
+    pub expected: u8,
+    pub found: u8,
+    /// The destination is what it was before the transfer.
+    pub nothing_moved: bool,
+}
+
+impl Difference {
+    /// Where `found` differs from `sent`; `before` is what was there.
+    pub fn between(sent: &[u8], found: &[u8], before: Option<&[u8]>) -> Option<Difference> {
+        let differing = sent.iter().zip(found).filter(|(a, b)| a != b).count() as u64;
+        let first = sent.iter().zip(found).position(|(a, b)| a != b)?;
+        Some(Difference {
+            bytes: sent.len() as u64,
+            differing,
+            first: first as u64,
+            expected: sent[first],
+            found: found[first],
+            nothing_moved: before.is_some_and(|b| b == found),
+        })
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { bytes, differing, first, expected, found, .. } = self;
+        if self.nothing_moved {
+            write!(f, "nothing was moved: the destination is what it was before; ")?;
+        }
+        let verb = if *differing == 1 { "differs" } else { "differ" };
+        write!(
+            f,
+            "{differing} of {bytes} bytes {verb}, the first at offset {first}: {found:#04x} instead of {expected:#04x}"
+        )
+    }
+}
+
+/// Why a transfer is not right.
+#[derive(Debug, thiserror::Error)]
+pub enum Wrong {
+    #[error(transparent)]
+    Route(#[from] copy::Error),
+    #[error("{0}")]
+    Data(Difference),
+    #[error("{touched} bytes past the end of the transfer were written, the first at {first} bytes behind it")]
+    PastTheEnd { touched: u64, first: u64 },
+}
+
+/// How many bytes behind the transfer are looked at, where the route's buffers are so long.
+const BEHIND: u64 = 64;
+
+/// Two transfers of random bytes, the second of the complement of the first: no byte that the route leaves as it was can be
+/// right both times. Leaves `into`-sized memory in `data`: what the destination holds.
+///
+/// # Errors
+/// [`Wrong`], at the first transfer that is not right.
+pub fn verify(route: &mut dyn Route, bytes: u64, random: &mut fastrand::Rng, timeout: Duration) -> Result<(), Wrong> {
+    let behind = BEHIND.min(route.capacity().saturating_sub(bytes)) as usize;
+    let length = bytes as usize;
+    let mut sent = vec![0; length + behind];
+    random.fill(&mut sent);
+    let mut before = vec![0; length + behind];
+    let mut found = vec![0; length + behind];
+    for _ in 0..2 {
+        route.read_back(&mut before)?;
+        // What lies behind the source must differ from what lies behind the destination, or a write past the end hides.
+        for (s, b) in sent[length..].iter_mut().zip(&before[length..]) {
+            *s = !b;
+        }
+        route.fill(&sent)?;
+        one_transfer(route, bytes, timeout)?;
+        route.read_back(&mut found)?;
+        if let Some(d) = Difference::between(&sent[..length], &found[..length], Some(&before[..length])) {
+            return Err(Wrong::Data(d));
+        }
+        if let Some(d) = Difference::between(&before[length..], &found[length..], None) {
+            return Err(Wrong::PastTheEnd { touched: d.differing, first: d.first });
+        }
+        sent[..length].iter_mut().for_each(|b| *b = !*b);
+    }
+    Ok(())
+}
+
+fn one_transfer(route: &mut dyn Route, bytes: u64, timeout: Duration) -> Result<(), copy::Error> {
+    let mut transfer = route.prepare(bytes)?;
+    transfer.submit()?;
+    transfer.wait(timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_says_where_how_many_and_whether_nothing_moved() {
+        let d = Difference::between(&[1, 2, 3, 4], &[1, 9, 3, 8], None).unwrap();
+        assert_eq!((d.first, d.differing, d.expected, d.found), (1, 2, 2, 9));
+        assert_eq!(d.to_string(), "2 of 4 bytes differ, the first at offset 1: 0x09 instead of 0x02");
+        let d = Difference::between(&[1, 2], &[0, 2], Some(&[0, 2])).unwrap();
+        assert!(d.to_string().starts_with("nothing was moved") && d.to_string().contains("1 of 2 bytes differs"));
+        assert_eq!(Difference::between(&[5; 9], &[5; 9], None), None);
+    }
+}

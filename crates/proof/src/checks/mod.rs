@@ -1,0 +1,69 @@
+//! The list. Order matters on real hardware: from what only opens files to what moves most.
+
+mod bad;
+mod fork;
+mod leaks;
+mod moves;
+mod prepared;
+mod pushbuffers;
+mod ring;
+mod time;
+
+use crate::Check;
+
+/// All checks, in the order in which they are run.
+pub const CHECKS: &[Check] = &[
+    Check { name: "open", about: "a device and an address space open and close", run: ring::open },
+    Check { name: "tiny", about: "one copy of 8 bytes on each copy engine", run: moves::tiny },
+    Check { name: "inline", about: "8 bytes in the command stream itself", run: moves::inline },
+    Check { name: "timestamps", about: "semaphores' times never go backwards", run: time::timestamps },
+    Check { name: "clock", about: "the GPU's clock keeps step with the CPU's", run: time::clock },
+    Check {
+        name: "guards",
+        about: "not a byte is written beside a destination, by copy engine or inline",
+        run: moves::guards,
+    },
+    Check { name: "sizes", about: "sizes and alignments, to, from and within video memory", run: moves::sizes },
+    Check { name: "pipelined", about: "a release comes after all pipelined copies before it", run: moves::pipelined },
+    Check { name: "channels", about: "several channels at once, each with data of its own", run: ring::channels },
+    Check { name: "wrap", about: "more submissions than the ring has entries", run: ring::wrap },
+    Check { name: "full", about: "a full ring is an error, and room comes back", run: ring::full },
+    Check {
+        name: "prepared",
+        about: "copies validated once, 10,000 submissions to moving addresses",
+        run: prepared::copies,
+    },
+    Check {
+        name: "prepared-inline",
+        about: "inline copies validated once, each submission with new data",
+        run: prepared::inline,
+    },
+    Check {
+        name: "prepared-refusals",
+        about: "a prepared copy stays in its windows, on its channel, off freed memory",
+        run: prepared::refusals,
+    },
+    Check { name: "long-inline", about: "more inline data than one header counts", run: prepared::long_inline },
+    Check { name: "payload-wrap", about: "payloads go from 2^32 - 1 to 0", run: ring::payload_wrap },
+    Check { name: "acquire", about: "a channel waits for another's release", run: ring::acquire },
+    Check {
+        name: "bounded-wait",
+        about: "a wait that runs out is an error, and the channel goes on",
+        run: ring::bounded,
+    },
+    Check { name: "stale", about: "freed memory is refused before submission", run: bad::stale },
+    Check {
+        name: "wrong-channel",
+        about: "another space's or engine's pushbuffer is refused",
+        run: bad::wrong_channel,
+    },
+    Check { name: "bad-input", about: "bad addresses, lengths and sizes are refused in words", run: bad::input },
+    Check { name: "absent", about: "a GPU or driver that is not there is an error in words", run: bad::absent },
+    Check { name: "fork", about: "a child's use of its parent's channel is an error value", run: fork::fork },
+    Check {
+        name: "random-pushbuffers",
+        about: "100,000 random pushbuffers: none passes that names what it may not",
+        run: pushbuffers::random,
+    },
+    Check { name: "leaks", about: "channels come and go and leave nothing", run: leaks::leaks },
+];

@@ -1,0 +1,182 @@
+//! What is moved arrives, all of it, there, and nowhere else.
+
+use crate::compare;
+use crate::ground::{Ground, Rig, Stop, absent, nothing};
+use crate::random::Random;
+use crate::{Outcome, ground};
+use gpu::{Channel, ChannelOptions, Engine, Memory};
+
+/// Bytes on each side of a destination that must stay.
+const GUARD: usize = 64;
+/// Copy engines that are looked for: no GPU has more.
+const ENGINES: u32 = 20;
+/// A release with a timestamp and a copy need fewer words.
+const WORDS: usize = 64;
+
+/// A channel on every copy engine that has one; at least one.
+fn copy_channels(rig: &Rig) -> Result<Vec<Channel>, Stop> {
+    let mut channels = Vec::new();
+    for n in 0..ENGINES {
+        match Channel::new(&rig.space, Engine::Copy(n), ChannelOptions::default()) {
+            Ok(channel) => channels.push(channel),
+            Err(error) if absent(&error) => {}
+            Err(error) => return Err(Stop::Failed(format!("copy engine {n}: {error}"))),
+        }
+    }
+    ground::ensure(!channels.is_empty(), || "no copy engine takes a channel".into())?;
+    Ok(channels)
+}
+
+/// Where one transfer comes from and goes to.
+struct Move<'a> {
+    src: &'a Memory,
+    src_offset: u64,
+    dst: &'a Memory,
+    dst_offset: u64,
+    length: usize,
+}
+
+/// How a transfer is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Plain,
+    Pipelined,
+    Inline,
+}
+
+/// Makes one transfer of random data and looks at every byte of it and at the guards around it.
+fn transfer(rig: &Rig, channel: &mut Channel, random: &mut Random, how: How, this: &Move<'_>) -> Result<(), Stop> {
+    let Move { src, src_offset, dst, dst_offset, length } = *this;
+    let what = || format!("{how:?} copy of {length} bytes, offsets {src_offset} and {dst_offset}");
+    let data = random.bytes(length);
+    let around = random.bytes(length + 2 * GUARD);
+    let around_at = dst_offset - GUARD as u64;
+    dst.write(around_at, &around);
+    src.write(src_offset, &data);
+    let done = rig.semaphore()?;
+    let (from, to) = (src.va() + src_offset, dst.va() + dst_offset);
+    rig.submit(channel, WORDS + length.div_ceil(4), |pushbuffer| {
+        match how {
+            How::Plain => pushbuffer.copy(to, from, length as u32)?.copy_release(&done, 1)?,
+            How::Pipelined => pushbuffer.copy_pipelined(to, from, length as u32)?.copy_release(&done, 1)?,
+            How::Inline => pushbuffer.inline(to, &data)?.host_release(&done, 1)?,
+        };
+        Ok(())
+    })?;
+    rig.wait(channel, &done, 1)?;
+    let after = rig.read(dst, around_at, around.len());
+    nothing(compare::difference(&data, &after[GUARD..GUARD + length]), what)?;
+    nothing(compare::guards(&around, &after, GUARD), what)
+}
+
+pub(super) fn tiny(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let (src, dst) = (rig.memory(false, 0x1000)?, rig.memory(true, 0x1000)?);
+    let mut random = Random::new(ground.seed);
+    let this = Move { src: &src, src_offset: 0, dst: &dst, dst_offset: GUARD as u64, length: 8 };
+    let mut engines = Vec::new();
+    // The first engine has made its copy before a second one is touched.
+    for n in 0..ENGINES {
+        let mut channel = match Channel::new(&rig.space, Engine::Copy(n), ChannelOptions::default()) {
+            Ok(channel) => channel,
+            Err(error) if absent(&error) => continue,
+            Err(error) => return Err(Stop::Failed(format!("copy engine {n}: {error}"))),
+        };
+        transfer(&rig, &mut channel, &mut random, How::Plain, &this)
+            .map_err(|stop| named(&format!("copy engine {n}"), stop))?;
+        engines.push(n.to_string());
+    }
+    ground::ensure(!engines.is_empty(), || "no copy engine takes a channel".into())?;
+    Ok(format!("copy engines {}", engines.join(", ")))
+}
+
+fn named(what: &str, stop: Stop) -> Stop {
+    match stop {
+        Stop::Failed(why) => Stop::Failed(format!("{what}: {why}")),
+        skipped => skipped,
+    }
+}
+
+pub(super) fn inline(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let mut channel = rig.channel(Engine::Graphics)?;
+    let (src, dst) = (rig.memory(false, 0x1000)?, rig.memory(true, 0x1000)?);
+    let mut random = Random::new(ground.seed);
+    let this = Move { src: &src, src_offset: 0, dst: &dst, dst_offset: 256, length: 8 };
+    transfer(&rig, &mut channel, &mut random, How::Inline, &this)?;
+    Ok("8 bytes".into())
+}
+
+pub(super) fn guards(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let mut copy = copy_channels(&rig)?.swap_remove(0);
+    let mut graphics = rig.channel(Engine::Graphics)?;
+    let (src, dst) = (rig.memory(false, 0x4000)?, rig.memory(true, 0x4000)?);
+    let mut random = Random::new(ground.seed);
+    let mut count = 0;
+    for length in [1, 2, 3, 4, 5, 7, 8, 31, 32, 33, 64, 100, 255, 256, 1000, 4096] {
+        for dst_offset in [64, 65, 67, 80, 127] {
+            let this = Move { src: &src, src_offset: random.below(16), dst: &dst, dst_offset, length };
+            transfer(&rig, &mut copy, &mut random, How::Plain, &this)?;
+            transfer(&rig, &mut graphics, &mut random, How::Inline, &this)?;
+            count += 2;
+        }
+    }
+    Ok(format!("{count} transfers"))
+}
+
+pub(super) fn sizes(ground: &Ground) -> Outcome {
+    const ROOM: u64 = 2 << 20;
+    let rig = ground.open()?;
+    let mut copy = copy_channels(&rig)?.swap_remove(0);
+    let host = [rig.memory(false, ROOM)?, rig.memory(false, ROOM)?];
+    let video = [rig.memory(true, ROOM)?, rig.memory(true, ROOM)?];
+    let ways = [
+        ("host to video", &host[0], &video[0]),
+        ("video to host", &video[0], &host[0]),
+        ("video to video", &video[0], &video[1]),
+        ("host to host", &host[0], &host[1]),
+    ];
+    let powers = (0..=16).map(|n| 1usize << n).flat_map(|n| [n.saturating_sub(1).max(1), n, n + 1]);
+    let mut sizes: Vec<usize> = powers.chain([200_001, (1 << 20) + 3]).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut random = Random::new(ground.seed);
+    for &length in &sizes {
+        for (way, src, dst) in ways {
+            let dst_offset = GUARD as u64 + random.below(64);
+            let this = Move { src, src_offset: random.below(64), dst, dst_offset, length };
+            let how = if random.percent(50) { How::Plain } else { How::Pipelined };
+            transfer(&rig, &mut copy, &mut random, how, &this).map_err(|stop| named(way, stop))?;
+        }
+    }
+    Ok(format!("{} sizes from 1 byte to 1 MiB, 4 directions", sizes.len()))
+}
+
+pub(super) fn pipelined(ground: &Ground) -> Outcome {
+    const PIECE: usize = 1021;
+    const PIECES: usize = 200;
+    let rig = ground.open()?;
+    let mut channel = copy_channels(&rig)?.swap_remove(0);
+    let room = (PIECE * PIECES) as u64;
+    let (src, dst) = (rig.memory(false, room)?, rig.memory(true, room)?);
+    let mut random = Random::new(ground.seed);
+    let done = rig.semaphore()?;
+    for round in 1..=10 {
+        let data = random.bytes(PIECE * PIECES);
+        src.write(0, &data);
+        rig.submit(&mut channel, WORDS + 16 * PIECES, |pushbuffer| {
+            // The last pieces first: nothing is in order but the release.
+            for piece in (0..PIECES).rev() {
+                let at = (piece * PIECE) as u64;
+                pushbuffer.copy_pipelined(dst.va() + at, src.va() + at, PIECE as u32)?;
+            }
+            pushbuffer.copy_release(&done, round)?;
+            Ok(())
+        })?;
+        rig.wait(&channel, &done, round)?;
+        let after = rig.read(&dst, 0, data.len());
+        nothing(compare::difference(&data, &after), || format!("round {round} of {PIECES} pipelined copies"))?;
+    }
+    Ok(format!("10 rounds of {PIECES} copies of {PIECE} bytes"))
+}

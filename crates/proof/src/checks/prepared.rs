@@ -1,0 +1,123 @@
+//! Transfers that are validated once and submitted often.
+
+use crate::Outcome;
+use crate::compare;
+use crate::ground::{Ground, Rig, Stop, ensure, nothing};
+use crate::random::Random;
+use gpu::{Channel, CopyMode, Engine, Error, InlineMode, Memory, Prepared, Ticket, Window};
+
+const BYTES: u32 = 1000;
+const ROOM: u64 = 0x4000;
+
+fn window(memory: &Memory) -> Window {
+    Window { base: memory.va(), length: memory.length() }
+}
+
+/// Waits; a time-out or a dead channel is what the check says then.
+fn wait(rig: &Rig, channel: &Channel, ticket: Ticket) -> Result<(), Stop> {
+    Ok(channel.wait(ticket, rig.ground.patience)?)
+}
+
+pub(super) fn copies(ground: &Ground) -> Outcome {
+    const COUNT: u64 = 10_000;
+    /// How often data is looked at, and new.
+    const LOOK: u64 = 50;
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let mut channel = rig.channel(Engine::Copy(0))?;
+    let (src, dst) = (rig.memory(false, ROOM)?, rig.memory(true, ROOM)?);
+    let modes = [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded];
+    let mut prepared = Vec::new();
+    for mode in modes {
+        prepared.push(Prepared::copy(&mut channel, window(&dst), window(&src), BYTES, mode)?);
+    }
+    let places = ROOM - u64::from(BYTES);
+    for n in 0..COUNT {
+        let which = (n % 3) as usize;
+        let (from, to) = (random.below(places), random.below(places));
+        let data = n.is_multiple_of(LOOK).then(|| random.bytes(BYTES as usize));
+        if let Some(data) = &data {
+            // What is still under way may write there too.
+            let last = rig.patiently(&mut channel, |channel| prepared[which].submit(channel))?;
+            wait(&rig, &channel, last)?;
+            src.write(from, data);
+        }
+        let submit = |channel: &mut Channel| prepared[which].submit_at(channel, dst.va() + to, src.va() + from);
+        let ticket = rig.patiently(&mut channel, submit)?;
+        if let Some(data) = &data {
+            wait(&rig, &channel, ticket)?;
+            ensure(channel.done(ticket), || "a ticket was waited for and is not done".into())?;
+            nothing(compare::difference(data, &rig.read(&dst, to, data.len())), || {
+                format!("submission {} ({:?})", n + 1, modes[which])
+            })?;
+        }
+    }
+    Ok(format!("{COUNT} submissions, {} of them looked at", COUNT / LOOK))
+}
+
+pub(super) fn inline(ground: &Ground) -> Outcome {
+    const COUNT: u64 = 1000;
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let mut channel = rig.channel(Engine::Graphics)?;
+    let dst = rig.memory(true, ROOM)?;
+    let mut prepared = Prepared::inline(&mut channel, window(&dst), 101, InlineMode::Headers)?;
+    for n in 0..COUNT {
+        let data = random.bytes(101);
+        let ticket = rig.patiently(&mut channel, |channel| prepared.submit_data(channel, &data))?;
+        wait(&rig, &channel, ticket)?;
+        nothing(compare::difference(&data, &rig.read(&dst, 0, 101)), || format!("submission {}", n + 1))?;
+    }
+    Ok(format!("{COUNT} submissions, each with data of its own"))
+}
+
+/// More inline data than one header counts.
+pub(super) fn long_inline(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let dst = rig.memory(true, 0x2_0000)?;
+    for mode in [InlineMode::Launches, InlineMode::Headers] {
+        // A channel of its own: if the engine refuses one way, the other has been tried.
+        let mut channel = rig.channel(Engine::Graphics)?;
+        for bytes in [32_764, 32_765, 65_536, 100_001] {
+            let mut prepared = Prepared::inline(&mut channel, window(&dst), bytes, mode)?;
+            let data = random.bytes(bytes as usize);
+            let what = || format!("{bytes} bytes, {mode:?}");
+            let ticket = prepared.submit_data(&mut channel, &data)?;
+            wait(&rig, &channel, ticket).map_err(|stop| match stop {
+                Stop::Failed(why) => Stop::Failed(format!("{}: {why}", what())),
+                skipped => skipped,
+            })?;
+            nothing(compare::difference(&data, &rig.read(&dst, 0, data.len())), what)?;
+        }
+    }
+    Ok("up to 100,001 bytes, by several launches and by several headers after one".into())
+}
+
+/// What a prepared transfer refuses.
+pub(super) fn refusals(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let (mut channel, mut other) = (rig.channel(Engine::Copy(0))?, rig.channel(Engine::Copy(0))?);
+    let (src, dst) = (rig.memory(false, ROOM)?, rig.memory(true, ROOM)?);
+    let mut prepared = Prepared::copy(&mut channel, window(&dst), window(&src), BYTES, CopyMode::Plain)?;
+    let end = dst.va() + ROOM - u64::from(BYTES);
+    for (to, from) in [(end + 1, src.va()), (dst.va() - 1, src.va()), (end, src.va() - 1), (u64::MAX, 0)] {
+        let error = prepared.submit_at(&mut channel, to, from);
+        ensure(matches!(error, Err(Error::OutsideWindow { .. })), || format!("outside of its window: {error:?}"))?;
+    }
+    let error = prepared.submit(&mut other);
+    ensure(matches!(error, Err(Error::OtherChannel)), || format!("on another channel: {error:?}"))?;
+    let past = Window { base: dst.va() + 8, length: ROOM };
+    let error = Prepared::copy(&mut channel, past, window(&src), ROOM as u32, CopyMode::Plain);
+    let text = match error {
+        Err(error) => error.to_string(),
+        Ok(_) => return Err(Stop::Failed("a copy past the end of its memory was prepared".into())),
+    };
+    let ticket = prepared.submit_at(&mut channel, end, src.va())?;
+    wait(&rig, &channel, ticket)?;
+    drop(dst);
+    let error = prepared.submit(&mut channel);
+    ensure(matches!(error, Err(Error::Stale)), || format!("after its memory was freed: {error:?}"))?;
+    ensure(channel.error().is_none(), || "the channel was killed by what was refused".into())?;
+    Ok(text)
+}

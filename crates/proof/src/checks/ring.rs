@@ -1,0 +1,234 @@
+//! Channels, their rings, and who waits for whom.
+
+use crate::compare;
+use crate::ground::{Ground, Rig, Stop, ensure, nothing};
+use crate::random::Random;
+use crate::{Outcome, ground};
+use gpu::{AddressSpace, Channel, CopyMode, Engine, Error, Memory, Prepared, Semaphore, Window};
+use std::sync::Arc;
+use std::time::Duration;
+
+const WORDS: usize = 64;
+/// Longer than anything here needs, shorter than a person's patience.
+const SHORT: Duration = Duration::from_millis(20);
+
+pub(super) fn open(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let kind = if rig.is_soft() { "software GPU" } else { "GPU" };
+    let text = format!("{kind}, driver {}", rig.device.driver_version());
+    let ledger = rig.ledger.clone();
+    drop(rig);
+    let left = ledger.balance();
+    ensure((left.descriptors, left.mapped_bytes, left.ranges) == (0, 0, 0), || format!("closing has left {left}"))?;
+    // A second life of the same device's files.
+    drop(ground.open()?);
+    Ok(text)
+}
+
+/// A copy from host to video memory with data of its own each time.
+struct Lane {
+    channel: Channel,
+    src: Arc<Memory>,
+    dst: Arc<Memory>,
+    done: Semaphore,
+    sent: u32,
+    data: Vec<u8>,
+}
+
+impl Lane {
+    fn new(rig: &Rig, channel: Channel) -> Result<Lane, Stop> {
+        let (src, dst) = (rig.memory(false, 0x1000)?, rig.memory(true, 0x1000)?);
+        Ok(Lane { channel, src, dst, done: rig.semaphore()?, sent: 0, data: Vec::new() })
+    }
+
+    fn send(&mut self, rig: &Rig, random: &mut Random) -> Result<(), Stop> {
+        let length = 1 + random.below(1000) as usize;
+        self.data = random.bytes(length);
+        self.sent += 1;
+        let Lane { channel, src, dst, done, sent, data } = self;
+        let inline = channel.engine() == Engine::Graphics;
+        if !inline {
+            src.write(0, data);
+        }
+        rig.submit(channel, WORDS + length.div_ceil(4), |pushbuffer| {
+            if inline {
+                pushbuffer.inline(dst.va(), data)?.host_release(done, *sent)?;
+            } else {
+                pushbuffer.copy(dst.va(), src.va(), length as u32)?.copy_release(done, *sent)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn check(&self, rig: &Rig) -> Result<(), Stop> {
+        rig.wait(&self.channel, &self.done, self.sent)?;
+        let after = rig.read(&self.dst, 0, self.data.len());
+        nothing(compare::difference(&self.data, &after), || {
+            format!("submission {} on {:?}", self.sent, self.channel.engine())
+        })
+    }
+}
+
+pub(super) fn channels(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let mut lanes = Vec::new();
+    for engine in [Engine::Copy(0), Engine::Copy(1), Engine::Graphics, Engine::Copy(2), Engine::Copy(0)] {
+        match Channel::new(&rig.space, engine, Default::default()) {
+            Ok(channel) => lanes.push(Lane::new(&rig, channel)?),
+            Err(error) if ground::absent(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    ensure(lanes.len() > 1, || format!("{} channels could be made", lanes.len()))?;
+    const ROUNDS: usize = 50;
+    for _ in 0..ROUNDS {
+        for lane in &mut lanes {
+            lane.send(&rig, &mut random)?;
+        }
+        lanes.iter().try_for_each(|lane| lane.check(&rig))?;
+    }
+    Ok(format!("{} channels, {ROUNDS} rounds", lanes.len()))
+}
+
+pub(super) fn wrap(ground: &Ground) -> Outcome {
+    const ENTRIES: u32 = 16;
+    const COUNT: u32 = 500;
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let mut lane = Lane::new(&rig, rig.small_channel(Engine::Copy(0), ENTRIES)?)?;
+    for _ in 0..COUNT {
+        lane.send(&rig, &mut random)?;
+        lane.check(&rig)?;
+    }
+    let written = lane.channel.entries_written();
+    ensure(written > u64::from(COUNT), || format!("only {written} entries were written"))?;
+    Ok(format!("{COUNT} submissions through {ENTRIES} entries"))
+}
+
+pub(super) fn full(ground: &Ground) -> Outcome {
+    const ENTRIES: u32 = 16;
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let mut lane = Lane::new(&rig, rig.small_channel(Engine::Copy(0), ENTRIES)?)?;
+    let (gate, last) = (rig.semaphore()?, rig.semaphore()?);
+    rig.submit(&mut lane.channel, WORDS, |pushbuffer| pushbuffer.host_acquire(&gate, 1).map(drop))?;
+    let mut pushbuffer = gpu::Pushbuffer::new(&rig.space, WORDS)?;
+    pushbuffer.host_release(&last, 5)?;
+    let pushbuffer = pushbuffer.validate(&lane.channel)?;
+    let mut taken = 0;
+    let error = loop {
+        match lane.channel.submit(&pushbuffer) {
+            Ok(()) if taken < ENTRIES => taken += 1,
+            Ok(()) => return Err(Stop::Failed(format!("a blocked ring of {ENTRIES} entries took {}", taken + 1))),
+            Err(error) => break error,
+        }
+    };
+    let came = last.value();
+    // Whatever is wrong, the channel is let go.
+    gate.set(1);
+    ensure(matches!(error, Error::RingFull(_)), || format!("instead of a full ring: {error}"))?;
+    ensure(came == 0, || "the channel went on while its acquire did not hold".into())?;
+    rig.wait(&lane.channel, &last, 5)?;
+    rig.patiently(&mut lane.channel, |channel| channel.submit(&pushbuffer))?;
+    lane.send(&rig, &mut random)?;
+    lane.check(&rig)?;
+    Ok(format!("{taken} taken, then: {error}"))
+}
+
+pub(super) fn payload_wrap(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let mut channel = rig.channel(Engine::Copy(0))?;
+    let done = rig.semaphore()?;
+    let mut payload = u32::MAX - 4;
+    done.set(payload);
+    for n in 0..10 {
+        payload = payload.wrapping_add(1);
+        rig.submit(&mut channel, WORDS, |pushbuffer| {
+            if n % 2 == 0 {
+                pushbuffer.copy_release(&done, payload)?;
+            } else {
+                pushbuffer.host_release(&done, payload)?;
+            }
+            Ok(())
+        })?;
+        rig.wait(&channel, &done, payload)?;
+    }
+    Ok(format!("from {:#x} to {payload:#x}", u32::MAX - 4))
+}
+
+pub(super) fn acquire(ground: &Ground) -> Outcome {
+    const ROUNDS: u32 = 50;
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let (mut first, mut second) = (rig.channel(Engine::Copy(0))?, rig.channel(Engine::Copy(0))?);
+    let (src, dst) = (rig.memory(false, 0x1000)?, rig.memory(false, 0x1000)?);
+    let between = rig.memory(true, 0x1000)?;
+    let (passed, done) = (rig.semaphore()?, rig.semaphore()?);
+    for round in 1..=ROUNDS {
+        let data = random.bytes(0x1000);
+        src.write(0, &data);
+        rig.submit(&mut second, WORDS, |pushbuffer| {
+            pushbuffer.host_acquire(&passed, round)?.copy(dst.va(), between.va(), 0x1000)?;
+            pushbuffer.copy_release(&done, round).map(drop)
+        })?;
+        if round == 1 {
+            let early = done.wait(round, SHORT);
+            ensure(early.is_err(), || "the second channel did not wait for the first".into())?;
+        }
+        rig.submit(&mut first, WORDS, |pushbuffer| {
+            pushbuffer.copy(between.va(), src.va(), 0x1000)?.copy_release(&passed, round).map(drop)
+        })?;
+        rig.wait(&first, &passed, round)?;
+        rig.wait(&second, &done, round)?;
+        nothing(compare::difference(&data, &rig.read(&dst, 0, 0x1000)), || format!("round {round}"))?;
+    }
+    Ok(format!("{ROUNDS} rounds"))
+}
+
+pub(super) fn bounded(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let mut lane = Lane::new(&rig, rig.channel(Engine::Copy(0))?)?;
+    let (gate, done) = (rig.semaphore()?, rig.semaphore()?);
+    rig.submit(&mut lane.channel, WORDS, |pushbuffer| {
+        pushbuffer.host_acquire(&gate, 1)?.host_release(&done, 1).map(drop)
+    })?;
+    let waited = done.wait(1, SHORT);
+    gate.set(1);
+    let text = match waited {
+        Err(error @ Error::Timeout { wanted: 1, found: 0, .. }) => error.to_string(),
+        Err(error) => return Err(Stop::Failed(format!("instead of a time-out: {error}"))),
+        Ok(()) => return Err(Stop::Failed("a channel went on whose acquire did not hold".into())),
+    };
+    rig.wait(&lane.channel, &done, 1)?;
+    lane.send(&rig, &mut random)?;
+    lane.check(&rig)?;
+    bounded_ticket(&rig, &mut lane)?;
+    lane.send(&rig, &mut random)?;
+    lane.check(&rig)?;
+    Ok(text)
+}
+
+/// The same for a prepared transfer and its ticket.
+fn bounded_ticket(rig: &Rig, lane: &mut Lane) -> Result<(), Stop> {
+    let gate = rig.semaphore()?;
+    rig.submit(&mut lane.channel, WORDS, |pushbuffer| pushbuffer.host_acquire(&gate, 1).map(drop))?;
+    let window = |memory: &Memory| Window { base: memory.va(), length: memory.length() };
+    let prepared = Prepared::copy(&mut lane.channel, window(&lane.dst), window(&lane.src), 64, CopyMode::Plain);
+    let waited = prepared.and_then(|mut prepared| {
+        let ticket = prepared.submit(&mut lane.channel)?;
+        Ok((ticket, lane.channel.wait(ticket, SHORT), prepared))
+    });
+    gate.set(1);
+    let (ticket, waited, _prepared) = waited?;
+    ensure(matches!(waited, Err(Error::Timeout { .. })), || {
+        format!("a prepared transfer behind an acquire that does not hold: {waited:?}")
+    })?;
+    Ok(lane.channel.wait(ticket, rig.ground.patience)?)
+}
+
+/// A second address space, of a second opening of the device.
+pub(super) fn another_space(ground: &Ground) -> Result<Arc<AddressSpace>, Stop> {
+    Ok(AddressSpace::new(&ground.device_of(ground.driver.clone(), ground.index)?)?)
+}

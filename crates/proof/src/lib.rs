@@ -1,0 +1,70 @@
+//! Named checks of crate `gpu`, the same on the software GPU and on a real one: [`CHECKS`], run by [`run`].
+//!
+//! Each check opens the device anew, in an address space of its own without CUDA, and leaves nothing behind, so that one
+//! that kills its channel spoils no other. What moves is random data that is compared byte by byte, between guard bytes.
+//! A check says what it found: which byte differs, which semaphore did not come, which error killed the channel.
+//!
+//! The one invariant: on real hardware nothing is done that could hurt whoever else uses the GPU. The first thing that
+//! reaches it is one copy of 8 bytes, sizes and counts are small, and what no known code has written is validated only,
+//! never executed.
+
+mod checks;
+mod compare;
+mod ground;
+mod ledger;
+mod random;
+
+pub use checks::CHECKS;
+pub use compare::{difference, guards};
+pub use ground::{Ground, Rig, Stop};
+pub use ledger::{Balance, Ledger};
+pub use random::Random;
+
+use std::time::{Duration, Instant};
+
+/// What a check answers: what it did, or why it stopped.
+pub type Outcome = Result<String, Stop>;
+
+/// One check.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    pub name: &'static str,
+    /// What must hold.
+    pub about: &'static str,
+    run: fn(&Ground) -> Outcome,
+}
+
+/// How a check ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// With what was done.
+    Passed(String),
+    /// With what was wrong.
+    Failed(String),
+    /// With why it could not be tried.
+    Skipped(String),
+}
+
+/// A check that was run.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub name: &'static str,
+    pub verdict: Verdict,
+    pub took: Duration,
+}
+
+/// Runs one check.
+pub fn run(check: &Check, ground: &Ground) -> Record {
+    let start = Instant::now();
+    let verdict = match (check.run)(ground) {
+        Ok(what) => Verdict::Passed(what),
+        Err(Stop::Failed(why)) => Verdict::Failed(why),
+        Err(Stop::Skipped(why)) => Verdict::Skipped(why),
+    };
+    Record { name: check.name, verdict, took: start.elapsed() }
+}
+
+/// The check of this name.
+pub fn find(name: &str) -> Option<&'static Check> {
+    CHECKS.iter().find(|check| check.name == name)
+}

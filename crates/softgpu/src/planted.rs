@@ -1,0 +1,151 @@
+//! Planted faults: what a broken GPU would do, so that a test of its users can be seen to fail for the right reason.
+//!
+//! One at a time and none by default. In process through [`Machine::plant`](crate::Machine::plant); in the preloaded
+//! library through `DOORBELL_SOFTGPU_FAULT=NAME`, with the names of [`Planted::parse`].
+
+use crate::engine::Fault;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+/// The notifier's error where none is asked for: MMU fault, what a wrong address ends in on real hardware.
+const XID: u32 = 31;
+/// How far a timestamp that goes backwards goes.
+const BACK_NS: u64 = 1 << 20;
+
+/// What is wrong with the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// Copies leave out the last byte of every line.
+    ShortCopy,
+    /// Copies write one byte past every line, if something is mapped there: the complement of what was there.
+    LongCopy,
+    /// Semaphore releases and reductions of all engines do nothing.
+    LostRelease,
+    /// Each channel dies at its n-th GPFIFO entry, counted from 1, with this error in its notifier.
+    DeadChannel { entry: u64, xid: u32 },
+    /// Every second timestamp is about a millisecond before its time.
+    ClockBack,
+}
+
+impl Planted {
+    /// `short-copy`, `long-copy`, `lost-release`, `dead-channel:ENTRY[:XID]`, `clock-back`.
+    pub fn parse(text: &str) -> Result<Planted, NoFault> {
+        let mut parts = text.split(':');
+        let name = parts.next().unwrap_or_default();
+        let mut number = |default: u64| match parts.next() {
+            None => Ok(default),
+            Some(part) => part.parse::<u64>().ok().filter(|&n| n > 0).ok_or_else(|| NoFault(text.into())),
+        };
+        let fault = match name {
+            "short-copy" => Planted::ShortCopy,
+            "long-copy" => Planted::LongCopy,
+            "lost-release" => Planted::LostRelease,
+            "clock-back" => Planted::ClockBack,
+            "dead-channel" => {
+                let entry = number(2)?;
+                let xid = u32::try_from(number(XID.into())?).map_err(|_| NoFault(text.into()))?;
+                Planted::DeadChannel { entry, xid }
+            }
+            _ => return Err(NoFault(text.into())),
+        };
+        if parts.next().is_some() { Err(NoFault(text.into())) } else { Ok(fault) }
+    }
+}
+
+/// A name that stands for no fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoFault(String);
+
+impl fmt::Display for NoFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no fault is called {:?}: short-copy, long-copy, lost-release, dead-channel:ENTRY[:XID], clock-back",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for NoFault {}
+
+/// What is planted in a GPU now. Asked by its one thread, changed by any.
+#[derive(Debug, Default)]
+pub(crate) struct Plot {
+    planted: Mutex<(Option<Planted>, u64)>,
+}
+
+impl Plot {
+    pub(crate) fn set(&self, fault: Option<Planted>) {
+        *self.planted.lock().unwrap_or_else(PoisonError::into_inner) = (fault, 0);
+    }
+
+    fn now(&self) -> Option<Planted> {
+        self.planted.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Bytes of a copied line that are written, of `length`; one more than there are is one past.
+    pub(crate) fn line(&self, length: u64) -> u64 {
+        match self.now() {
+            Some(Planted::ShortCopy) => length.saturating_sub(1),
+            Some(Planted::LongCopy) if length > 0 => length + 1,
+            _ => length,
+        }
+    }
+
+    /// False where releases are lost.
+    pub(crate) fn releases(&self) -> bool {
+        self.now() != Some(Planted::LostRelease)
+    }
+
+    /// What a release writes as its time, which is `clock`.
+    pub(crate) fn timestamp(&self, clock: u64) -> u64 {
+        let mut planted = self.planted.lock().unwrap_or_else(PoisonError::into_inner);
+        if planted.0 != Some(Planted::ClockBack) {
+            return clock;
+        }
+        planted.1 += 1;
+        if planted.1.is_multiple_of(2) { clock.saturating_sub(BACK_NS) } else { clock }
+    }
+
+    /// The fault that kills a channel at its n-th entry, counted from 1.
+    pub(crate) fn kills(&self, entry: u64) -> Option<Fault> {
+        match self.now() {
+            Some(Planted::DeadChannel { entry: at, xid }) if entry >= at => {
+                Some(Fault { code: xid, what: "a planted fault at entry", detail: entry })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_wrong_ones_say_which_there_are() {
+        let good = [
+            ("short-copy", Planted::ShortCopy),
+            ("long-copy", Planted::LongCopy),
+            ("lost-release", Planted::LostRelease),
+            ("clock-back", Planted::ClockBack),
+            ("dead-channel", Planted::DeadChannel { entry: 2, xid: 31 }),
+            ("dead-channel:7", Planted::DeadChannel { entry: 7, xid: 31 }),
+            ("dead-channel:7:32", Planted::DeadChannel { entry: 7, xid: 32 }),
+        ];
+        for (text, fault) in good {
+            assert_eq!(Planted::parse(text), Ok(fault));
+        }
+        for text in ["", "short", "short-copy:1", "dead-channel:0", "dead-channel:x", "dead-channel:1:2:3"] {
+            let error = Planted::parse(text).unwrap_err().to_string();
+            assert!(error.contains("lost-release"), "{error}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_planted_by_default() {
+        let plot = Plot::default();
+        assert_eq!((plot.line(8), plot.releases(), plot.timestamp(5)), (8, true, 5));
+        assert_eq!(plot.kills(u64::MAX), None);
+    }
+}
