@@ -2,7 +2,7 @@
 //! their speed is shown here.
 
 use copy::{Difference, Error, Machine, Route, Transfer, names, open, parse, verify};
-use doorbell_softgpu::{Mode, SoftDriver};
+use doorbell_softgpu::{Mode, Planted as Fault, SoftDriver};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -192,6 +192,7 @@ fn sizes_that_do_not_fit_are_refused() {
         }
     }
     let mut inline = open(&machine, "host->inline->gpu0", 8 << 20).unwrap();
+    assert_eq!(verify(&mut *inline, 4 << 20, 2).unwrap(), None);
     assert!(reason(inline.prepare(5 << 20).err().unwrap()).contains("4 MiB"));
 }
 
@@ -318,6 +319,50 @@ fn a_byte_too_few_and_a_byte_too_many_are_seen() {
             assert!(matches!(many, Some(Difference { first: 777, count: 1, .. })), "{name}: {many:?}");
         }
     }
+}
+
+fn broken(fault: Fault) -> Machine {
+    Machine::of_driver(Arc::new(SoftDriver::broken(Mode::Strict, fault)), false).unwrap()
+}
+
+#[test]
+fn a_gpu_that_copies_too_little_or_too_much_is_found_out() {
+    for (fault, first) in [(Fault::ShortCopy, 776), (Fault::LongCopy, 777)] {
+        let machine = broken(fault);
+        for name in ["host->ce0->gpu0", "gpu0->ce0[pipelined]->host", "host->ce0[folded]->gpu0"] {
+            let mut route = open(&machine, name, 4096).unwrap();
+            let found = verify(&mut *route, 777, 4).unwrap().expect(name);
+            assert_eq!((found.first, found.count), (first, 1), "{fault:?}, {name}");
+        }
+    }
+}
+
+#[test]
+fn a_semaphore_that_never_comes_is_late() {
+    let machine = broken(Fault::LostRelease);
+    let mut route = open(&machine, "host->ce0->gpu0", 4096).unwrap();
+    let mut transfer = route.prepare(4096).unwrap();
+    transfer.submit().unwrap();
+    let late = transfer.wait(Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(late, Error::Late { bytes: 4096, after } if after >= Duration::from_millis(50)), "{late}");
+    assert!(!transfer.poll().unwrap());
+}
+
+#[test]
+fn a_channel_that_dies_is_an_error_with_its_number() {
+    // The first entry binds the class; the second is the transfer.
+    let machine = broken(Fault::DeadChannel { entry: 2, xid: 43 });
+    for name in ["host->ce0->gpu0", "host->inline->gpu0"] {
+        let mut route = open(&machine, name, 4096).unwrap();
+        let mut transfer = route.prepare(100).unwrap();
+        transfer.submit().unwrap();
+        let dead = transfer.wait(TIMEOUT).unwrap_err();
+        assert!(matches!(dead, Error::Gpu(gpu::Error::ChannelKilled(43))), "{name}: {dead}");
+        assert!(matches!(transfer.poll(), Err(Error::Gpu(gpu::Error::ChannelKilled(43)))));
+        assert!(matches!(transfer.submit(), Err(Error::Gpu(gpu::Error::ChannelKilled(43)))));
+    }
+    // The CPU's own ways go on.
+    moves(&machine, "host->bar1->gpu0", 4096);
 }
 
 #[test]
