@@ -277,6 +277,10 @@ impl<'m> GatedCopies<'m> {
         }
         let side = side(&self.ends, self.direction, bytes)?;
         let gate = self.module.function("gate")?;
+        // One before the gate: what CUDA sets up for the first copy of its kind may wait for the GPU.
+        // SAFETY: the ends live as long as self, and the stream is waited for.
+        unsafe { side.enqueue(&self.stream) }?;
+        self.stream.synchronize()?;
         let [open, seen] = self.flag_words();
         open.store(0, Ordering::Relaxed);
         seen.store(0, Ordering::Relaxed);
