@@ -7,6 +7,8 @@
 //! Each way is verified at each size: the destination is set to the complement of what must come, with random bytes beside
 //! it, and the very pushbuffer that was timed runs once more. On the software GPU nothing is a time.
 
+pub mod profiler;
+
 use crate::statistics::Summary;
 use crate::verify::Difference;
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Memory, Pushbuffer, Semaphore, Semaphores, Validated};

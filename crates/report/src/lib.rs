@@ -12,6 +12,7 @@ pub mod json;
 pub mod launches;
 pub mod number;
 pub mod objects;
+pub mod raw;
 mod rows;
 pub mod submissions;
 pub mod summary;
