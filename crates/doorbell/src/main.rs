@@ -1,6 +1,7 @@
 //! The command line: arguments, exit codes, wiring. One file a subcommand.
 
 mod affinity;
+mod bench;
 mod completions;
 mod demo;
 mod doctor;
@@ -34,6 +35,7 @@ Examples:
   doorbell doctor                    what works on this machine
   doorbell record -- ./app           record a program
   doorbell show app.doorbell         what a recording holds
+  doorbell bench --sizes 8B,4KiB     how long transfers take
 
 Exit status: 0 done, 1 a threshold was missed, 2 an error, 77 not possible on this machine."
 )]
@@ -50,6 +52,7 @@ enum Command {
     Doctor(doctor::Args),
     Demo(demo::Args),
     Sample(sample::Args),
+    Bench(bench::Args),
     Selfbench(selfbench::Args),
     Selftest(selftest::Args),
     Completions(completions::Args),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Doctor(a) => a.run(),
         Command::Demo(a) => a.run(),
         Command::Sample(a) => a.run(),
+        Command::Bench(a) => a.run(),
         Command::Selfbench(a) => a.run(),
         Command::Selftest(a) => a.run(),
         Command::Completions(a) => a.run(&mut Cli::command()),

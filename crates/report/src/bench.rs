@@ -263,7 +263,7 @@ pub fn write_noise(out: &mut dyn Write, style: &Style, n: &Noise) -> Result<(), 
         count(g.readings),
     ]);
     table::write(out, &t, 2)?;
-    writeln!(out, "  {} gaps above 1 us, {:.1} millionths of the time", count(g.interruptions), g.lost_ppm)?;
+    writeln!(out, "  {} gaps above 1 us, {:.3} % of the time", count(g.interruptions), g.lost_ppm / 1e4)?;
     for note in &n.notes {
         writeln!(out, "  note: {note}")?;
     }

@@ -1,0 +1,96 @@
+//! `doorbell bench`: how long transfers take, every one of them a sample.
+
+mod closed_loop;
+mod noise;
+mod result_file;
+mod routes;
+
+use std::process::ExitCode;
+
+/// Measure transfers: every route and size, each transfer a sample
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  doorbell bench --list-routes                                 the routes of this machine
+  doorbell bench --routes 'host->cuda->gpu0,host->ce0->gpu0'   two routes, 4 B to 64 MiB
+  doorbell bench --sizes 8B,4KiB --samples 10000 --cpu 4 --fifo --json small.json
+  doorbell bench --sizes 1KiB..31KiB/1KiB --compare 'host->cuda->gpu0'
+  doorbell bench --gpu soft --samples 20                       what works; never how fast
+  doorbell bench noise --cpu 4 --fifo                          what the machine adds by itself
+
+Routes take turns in rounds, in an order drawn anew for each, so that a machine that changes
+its speed changes it for all. Each is verified with random bytes before, and what the timed
+transfers moved is compared after. A route that does not exist here is listed with the reason,
+and the others go on.
+
+Exit status: 0 done, 2 an error or a cell that failed, 77 nothing can be measured on this machine."
+)]
+pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    closed_loop: closed_loop::Args,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Noise(noise::Args),
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.what {
+            None => self.closed_loop.run(),
+            Some(What::Noise(n)) => n.run(),
+        }
+    }
+}
+
+// Where the measuring thread is to run. (As a doc comment it would become the text of the command it is part of.)
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Where {
+    /// Measure on this CPU
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+    /// Measure under SCHED_FIFO, with this priority (80 if none is given)
+    #[arg(
+        long,
+        value_name = "PRIORITY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "80",
+        value_parser = clap::value_parser!(i32).range(1..=99)
+    )]
+    fifo: Option<i32>,
+}
+
+impl Where {
+    fn wish(&self) -> lab::placement::Wish {
+        lab::placement::Wish { cpu: self.cpu, fifo: self.fifo }
+    }
+
+    /// A CPU that does not exist is a slip of the pen; SCHED_FIFO that is not permitted is only said.
+    fn check(&self) -> anyhow::Result<()> {
+        let Some(cpu) = self.cpu else { return Ok(()) };
+        let placed = lab::placement::Placement::take(lab::placement::Wish { cpu: Some(cpu), fifo: None });
+        match placed.notes.first() {
+            None => Ok(()),
+            Some(note) => {
+                Err(crate::failure::Failure::new(note, "`lscpu` lists the CPUs; leave --cpu out for any").into())
+            }
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let s: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    if s.is_nan() || s <= 0.0 {
+        return Err("more than 0 seconds are needed".into());
+    }
+    if s > 86_400.0 {
+        return Err("at most a day (86400) fits".into());
+    }
+    Ok(std::time::Duration::from_secs_f64(s))
+}

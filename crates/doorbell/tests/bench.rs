@@ -1,0 +1,120 @@
+//! `doorbell bench` as a user meets it, on the software GPU: what works, what is said, what is written. Never how fast.
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::Value;
+use std::path::Path;
+
+fn bench() -> Command {
+    let mut c = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    c.arg("bench");
+    c
+}
+
+fn soft(args: &[&str]) -> Command {
+    let mut c = bench();
+    c.args(["--gpu", "soft"]).args(args);
+    c
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn routes_of_our_own_are_measured_on_the_software_gpu() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let routes = "host->ce0->gpu0, gpu0->ce0->host,host->inline->gpu0,host->cuda->gpu0";
+    let out = soft(&["--routes", routes, "--sizes", "4B,1KiB,64KiB", "--samples", "120", "--seed", "7", "--json"])
+        .arg(&path)
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+    assert!(text.contains("software GPU") && text.contains("right") && !text.contains("GB/s"), "{text}");
+    assert!(text.contains("unavailable\n  host->cuda->gpu0, every size: ") && !text.contains('\x1b'), "{text}");
+
+    let v = read(&path);
+    assert_eq!((v["functional"].as_bool(), v["environment"]["seed"].as_u64()), (Some(true), Some(7)));
+    assert_eq!(v["environment"]["gpu"], "software GPU");
+    let cells = v["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 12);
+    for c in cells {
+        let own = !c["route"].as_str().unwrap().contains("cuda");
+        assert_eq!(own, c["unavailable"].is_null(), "{c}");
+        if own {
+            assert_eq!((c["verified"].as_bool(), c["samples"].as_u64()), (Some(true), Some(120)), "{c}");
+            let ns = |k: &str| c[k].as_u64().unwrap_or_else(|| panic!("{k}: {c}"));
+            assert!(ns("p50_ns") <= ns("p99_ns") && ns("p99_ns") <= ns("max_ns"), "{c}");
+            assert!(ns("submit_p50_ns") <= ns("submit_p99_ns") && ns("submit_p50_ns") <= ns("p50_ns"), "{c}");
+            let worst = c["worst"].as_array().unwrap();
+            assert_eq!((worst.len(), worst[0]["total_ns"].as_u64()), (100, Some(ns("max_ns"))));
+        }
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the result is left");
+}
+
+#[test]
+fn json_on_standard_output_is_nothing_else() {
+    let out =
+        soft(&["--routes", "host->ce0->gpu0", "--sizes", "8B", "--samples", "5", "--json", "-"]).assert().success();
+    let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    let c = &v["cells"][0];
+    assert!(c["p99_ns"].is_null() && c["samples"] == 5 && c["verified"] == true, "{c}");
+}
+
+#[test]
+fn the_routes_are_listed_with_what_they_lack() {
+    let out = soft(&["--list-routes"]).assert().success();
+    let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+    let line = |r: &str| text.lines().find(|l| l.starts_with(r)).unwrap_or_else(|| panic!("{r}: {text}"));
+    assert!(line("host->cuda->gpu0 ").contains("no: "));
+    assert!(line("host->ce0->gpu0 ").ends_with("yes"));
+}
+
+#[test]
+fn where_nothing_can_be_measured_the_status_is_77_and_the_reasons_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    soft(&["--routes", "host->cuda->gpu0", "--sizes", "8B", "--json"]).arg(&path).assert().code(77);
+    assert!(read(&path)["cells"][0]["unavailable"].as_str().is_some_and(|r| r.contains("CUDA")));
+}
+
+#[test]
+fn wrong_arguments_are_told_apart_before_anything_is_measured() {
+    let says = |args: &[&str], word: &str| {
+        soft(args).assert().code(2).stderr(contains(word).and(contains("hint: "))).stdout("");
+    };
+    says(&["--sizes", "4KB"], "\"KB\"");
+    says(&["--sizes", "8B..4B"], "ends before it begins");
+    says(&["--routes", "host->warp9->gpu0"], "warp9");
+    says(&["--routes", "host->ce0->gpu0,"], "route");
+    says(&["--routes", "host->ce0->gpu0", "--compare", "gpu0->ce0->host"], "not among");
+    says(&["--cpu", "100000"], "CPU 100000");
+    says(&["--json", "/no/such/folder/r.json"], "/no/such/folder/r.json");
+    says(&["--json", "/dev/full"], "/dev/full");
+    says(&["--json", "/tmp"], "/tmp");
+    for (option, value) in [("--samples", "0"), ("--samples", "many"), ("--seconds-per-cell", "0"), ("--fifo=100", "")]
+    {
+        let args = [option, value];
+        soft(&args[..if value.is_empty() { 1 } else { 2 }]).assert().code(2).stderr(contains(&option[..6]));
+    }
+}
+
+#[test]
+fn the_noise_of_the_machine_has_both_probes() {
+    let out = bench().args(["noise", "--seconds", "0.2", "--json", "-"]).assert().success();
+    let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    for probe in ["wakeups", "gaps"] {
+        let ns = |k: &str| v[probe][k].as_u64().unwrap_or_else(|| panic!("{k}: {v}"));
+        assert!(ns("p50_ns") <= ns("max_ns") && ns("samples") > 0);
+    }
+    bench().args(["noise", "--seconds", "0.1", "--fifo"]).assert().success().stdout(contains("noise of the machine"));
+}
+
+#[test]
+fn help_has_examples() {
+    bench().arg("--help").assert().success().stdout(contains("Examples:").and(contains("--list-routes")));
+    bench().args(["noise", "--help"]).assert().success().stdout(contains("Examples:"));
+}
