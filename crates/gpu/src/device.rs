@@ -103,7 +103,10 @@ impl Device {
         }
         let uvm = own.files.open("/dev/nvidia-uvm")?;
         let uuid = own.add_device()?;
-        register_with_uvm(&*own.files.driver, &own.abi, uvm, uuid)?;
+        // Without a second file that stands for the process's memory no VA space can be registered
+        // (NV_ERR_PAGE_TABLE_NOT_AVAIL).
+        let memory = own.files.open("/dev/nvidia-uvm")?;
+        register_with_uvm(&*own.files.driver, &own.abi, uvm, memory, uuid)?;
         own.finish(uvm, uuid, None)
     }
 
@@ -352,10 +355,12 @@ fn open(driver: &dyn Driver, path: &str) -> Result<RawFd, Error> {
     driver.open(&c).map_err(|cause| Error::Open { path: path.into(), cause })
 }
 
-fn register_with_uvm(driver: &dyn Driver, abi: &Abi, fd: RawFd, uuid: [u8; 16]) -> Result<(), Error> {
+fn register_with_uvm(driver: &dyn Driver, abi: &Abi, fd: RawFd, memory: RawFd, uuid: [u8; 16]) -> Result<(), Error> {
     // SAFETY: each struct is its request's.
     unsafe {
         driver::uvm_call(driver, abi, fd, uvm::INITIALIZE, &mut uvm::Initialize::default())?;
+        let mut mm = uvm::MmInitialize { uvm_fd: fd, ..Default::default() };
+        driver::uvm_call(driver, abi, memory, uvm::MM_INITIALIZE, &mut mm)?;
         let mut gpu = uvm::RegisterGpu { uuid, ctl_fd: -1, ..Default::default() };
         driver::uvm_call(driver, abi, fd, uvm::REGISTER_GPU, &mut gpu)?;
     }

@@ -65,7 +65,7 @@ pub enum InlineRelease {
     /// The host, when the engine is idle (SEM_EXECUTE with RELEASE_WFI).
     #[default]
     Host,
-    /// The copy itself (LAUNCH_DMA with COMPLETION_TYPE=RELEASE_SEMAPHORE).
+    /// The compute class (SET_REPORT_SEMAPHORE_A to D), as CUDA does it.
     Engine,
 }
 
@@ -159,26 +159,18 @@ impl Prepared {
         let mut words = vec![0u32; data.len().div_ceil(4) + 64 + 9 * (data.len() / MAX_INLINE)];
         let mut w = Words::new(&mut words);
         let tracker = ch.tracker().va();
-        let plain = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
-        let last = match release {
-            InlineRelease::Host => plain,
-            InlineRelease::Engine => {
-                w.inline_semaphore(COMPUTE, tracker, PAYLOAD)?;
-                plain | inline_dma::RELEASE_TIMED
-            }
-        };
+        let launch = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
         match mode {
-            InlineMode::Headers => w.inline_long(COMPUTE, to.base, &data, last)?,
+            InlineMode::Headers => w.inline_long(COMPUTE, to.base, &data, launch)?,
             InlineMode::Launches => {
-                let count = data.len().div_ceil(MAX_INLINE);
                 for (i, block) in data.chunks(MAX_INLINE).enumerate() {
-                    let launch = if i + 1 == count { last } else { plain };
                     w.inline(COMPUTE, to.base + (i * MAX_INLINE) as u64, block, launch)?;
                 }
             }
         }
-        if release == InlineRelease::Host {
-            w.host_release(0, tracker, PAYLOAD, true)?;
+        match release {
+            InlineRelease::Host => w.host_release(0, tracker, PAYLOAD, true)?,
+            InlineRelease::Engine => w.report_release(COMPUTE, tracker, PAYLOAD)?,
         }
         let words = w.as_slice().to_vec();
         Prepared::new(ch, words, u64::from(bytes), None, to)
@@ -354,8 +346,8 @@ impl Layout {
                         // inline: OFFSET_OUT_UPPER
                         0x188 if layout.destination == 0 => layout.destination = at + 1,
                         0x1b4 => layout.data.push((at + 1, count.into())),
-                        // SET_SEMAPHORE_A, B, PAYLOAD; SET_I2M_SEMAPHORE_A, B, C
-                        0x240 | 0x1dc => layout.payload = at + 3,
+                        // SET_SEMAPHORE_A, B, PAYLOAD; SET_REPORT_SEMAPHORE_A, B, C
+                        0x240 | 0x1b00 => layout.payload = at + 3,
                         // SEM_ADDR_LO, HI, PAYLOAD_LO
                         0x5c => layout.payload = at + 3,
                         _ => {}

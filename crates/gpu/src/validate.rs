@@ -264,7 +264,7 @@ impl State {
         match address {
             // NO_OPERATION, WAIT_FOR_IDLE
             0x100 | 0x110 => Ok(()),
-            0x158 | 0x15c | 0x160 | 0x164 | 0x180..=0x190 | 0x1dc | 0x1e0 | 0x1e4 => {
+            0x158 | 0x15c | 0x160 | 0x164 | 0x180..=0x190 | 0x1b00 | 0x1b04 | 0x1b08 => {
                 registers.set(address, value);
                 Ok(())
             }
@@ -284,6 +284,15 @@ impl State {
                 };
                 within(rules.space, va, length, length)
             }
+            // SET_REPORT_SEMAPHORE_D: RELEASE of four words or (28) one, FLUSH_DISABLE (2) or not.
+            0x1b0c => {
+                if value & !0x1000_0004 != 0 {
+                    return Err(("SET_REPORT_SEMAPHORE_D bits that are not allowed", value.into()));
+                }
+                registers.get(0x1b08)?;
+                let length = if value >> 28 == 0 { 16 } else { 4 };
+                within(rules.space, registers.address(0x1b00, 0x1b04)?, length, length)
+            }
             0x1b0 => self.launch_inline(value, rules.space),
             0x1b4 => {
                 self.inline = self.inline.checked_sub(1).ok_or(("inline data without LAUNCH_DMA", value.into()))?;
@@ -301,10 +310,11 @@ impl State {
         }
     }
 
-    /// LAUNCH_DMA (+0x1B0): pitch 0, completion 5:4, no sysmembar 6, one word 12; no reductions, no interrupts.
+    /// LAUNCH_DMA (+0x1B0): pitch 0, no sysmembar 6; no reductions, no interrupts, and no completion type (5:4): a GH100
+    /// killed the channel for RELEASE_SEMAPHORE without sysmembar (Xid 69, class error 4), and CUDA never asks for one.
     fn launch_inline(&mut self, value: u32, space: &dyn Ranges) -> Verdict {
         let registers = &self.compute;
-        if value & !0x1071 != 0 || value & 1 == 0 || value >> 4 & 3 == 3 {
+        if value & !0x41 != 0 || value & 1 == 0 {
             return Err(("inline LAUNCH_DMA bits that are not allowed", value.into()));
         }
         let (length, lines) = (u64::from(registers.get(0x180)?), registers.get(0x184)?);
@@ -316,11 +326,6 @@ impl State {
         for line in 0..u64::from(lines) {
             let at = va.checked_add(line * pitch).ok_or(("an address that overflows", va))?;
             within(space, at, length, 1)?;
-        }
-        if value >> 4 & 3 == 2 {
-            registers.get(0x1e4)?;
-            let size = if value >> 12 & 1 != 0 { 4 } else { 16 };
-            within(space, registers.address(0x1dc, 0x1e0)?, size, size)?;
         }
         self.inline = length.div_ceil(4) * u64::from(lines);
         Ok(())

@@ -38,7 +38,7 @@ pub mod offset {
     pub const INLINE_OFFSET_OUT_UPPER: u16 = 0x188;
     pub const INLINE_LAUNCH_DMA: u16 = 0x1b0;
     pub const INLINE_LOAD_DATA: u16 = 0x1b4;
-    pub const INLINE_SEMAPHORE_A: u16 = 0x1dc;
+    pub const REPORT_SEMAPHORE_A: u16 = 0x1b00;
     pub const SEND_PCAS_A: u16 = 0x2b4;
     pub const SEND_SIGNALING_PCAS2_B: u16 = 0x2c0;
 }
@@ -221,9 +221,10 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Where the next inline LAUNCH_DMA with a completion type of RELEASE_SEMAPHORE releases, and what: SET_I2M_SEMAPHORE_A to C.
-    pub fn inline_semaphore(&mut self, subch: u8, address: u64, payload: u32) -> Result<(), Error> {
-        self.inc(subch, offset::INLINE_SEMAPHORE_A, &[hi(address), lo(address), payload])
+    /// A release by the compute class when what it was given before is done, with a flush and the time: SET_REPORT_SEMAPHORE_A to D,
+    /// as libcuda writes it (D 0: RELEASE, FOUR_WORDS).
+    pub fn report_release(&mut self, subch: u8, address: u64, payload: u32) -> Result<(), Error> {
+        self.inc(subch, offset::REPORT_SEMAPHORE_A, &[hi(address), lo(address), payload, 0])
     }
 
     /// Writes `data` to `dst` through the command stream (compute or inline-to-memory class). `launch`: a word of [`inline_dma`].

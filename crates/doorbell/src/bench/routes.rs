@@ -123,7 +123,7 @@ mod tests {
     fn the_plain_routes_are_one_of_each_executor_and_direction() {
         let listed = |(name, here): (&str, bool)| Listed {
             name: name.into(),
-            about: "",
+            about: String::new(),
             unavailable: (!here).then(|| copy::Unavailable::new("no")),
         };
         let all = [
