@@ -88,6 +88,8 @@ fn wrong_arguments_are_told_apart_before_anything_is_measured() {
     };
     says(&["--sizes", "4KB"], "\"KB\"");
     says(&["--sizes", "8B..4B"], "ends before it begins");
+    says(&["--sizes", "8EiB"], "\"EiB\"");
+    says(&["--sizes", "1000000GiB"], "take smaller sizes");
     says(&["--routes", "host->warp9->gpu0"], "warp9");
     says(&["--routes", "host->ce0->gpu0,"], "route");
     says(&["--routes", "host->ce0->gpu0", "--compare", "gpu0->ce0->host"], "not among");

@@ -51,10 +51,12 @@ impl Plan {
         }
     }
 
-    /// Whether the samples of one size fit into memory.
+    /// Whether the samples of one size, and transfers of the largest, fit into memory.
     pub fn fits(&self) -> Result<(), NoMemory> {
-        let largest = self.sizes.iter().map(|s| self.samples_of(*s)).max().unwrap_or(0);
-        Samples::fit(largest, self.routes.len() as u64)
+        let routes = self.routes.len() as u64;
+        let most = self.sizes.iter().map(|s| self.samples_of(*s)).max().unwrap_or(0);
+        Samples::fit(most, routes)?;
+        NoMemory::data(self.sizes.iter().copied().max().unwrap_or(0), routes)
     }
 }
 
@@ -180,6 +182,10 @@ fn one_size(
 
     let mut outcomes: Vec<Option<Outcome>> =
         opened.iter_mut().map(|o| verified(o, bytes, random, plan.timeout)).collect();
+
+    if outcomes.iter().all(Option::is_some) {
+        return outcomes.into_iter().flatten().collect();
+    }
 
     // What the timed transfers move is new to the destination, so that it shows afterwards whether they moved it.
     let mut sent = vec![0; bytes as usize];

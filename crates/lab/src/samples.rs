@@ -13,13 +13,24 @@ pub struct Sample {
     pub total_ns: u64,
 }
 
-/// There is not enough memory for so many samples.
+/// There is not enough memory; all numbers but `count` are bytes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{count} samples need {} MiB of memory, and {} MiB are free: take fewer samples", .needs >> 20, .free >> 20)]
-pub struct NoMemory {
-    pub count: u64,
-    pub needs: u64,
-    pub free: u64,
+pub enum NoMemory {
+    #[error("{count} samples need {} MiB of memory, and {} MiB are free: take fewer samples", .needs >> 20, .free >> 20)]
+    Samples { count: u64, needs: u64, free: u64 },
+    #[error("transfers of {bytes} bytes need {} MiB of memory, and {} MiB are free: take smaller sizes", .needs >> 20, .free >> 20)]
+    Data { bytes: u64, needs: u64, free: u64 },
+}
+
+impl NoMemory {
+    /// Whether transfers of `bytes` fit: `routes` times a source and a destination, and what they are compared with.
+    pub fn data(bytes: u64, routes: u64) -> Result<(), NoMemory> {
+        let needs = bytes.saturating_mul(routes.saturating_mul(2).saturating_add(4));
+        match free_memory() {
+            Some(free) if needs > free => Err(NoMemory::Data { bytes, needs, free }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Samples of one cell, in the order in which they were taken, and where each round begins.
@@ -42,7 +53,9 @@ impl Samples {
     pub fn fit(count: u64, cells: u64) -> Result<(), NoMemory> {
         let needs = count.saturating_mul(cells).saturating_mul(size_of::<Sample>() as u64);
         match free_memory() {
-            Some(free) if needs > free / 4 * 3 => Err(NoMemory { count: count.saturating_mul(cells), needs, free }),
+            Some(free) if needs > free / 4 * 3 => {
+                Err(NoMemory::Samples { count: count.saturating_mul(cells), needs, free })
+            }
             _ => Ok(()),
         }
     }
@@ -124,8 +137,10 @@ mod tests {
     #[test]
     fn a_count_that_no_machine_holds_is_refused_with_figures() {
         let e = Samples::fit(1 << 50, 1 << 20).unwrap_err();
-        assert_eq!(e.needs, u64::MAX);
+        assert!(matches!(e, NoMemory::Samples { needs: u64::MAX, .. }));
         assert!(e.to_string().contains("take fewer samples"));
         assert_eq!(Samples::fit(100, 10), Ok(()));
+        assert!(NoMemory::data(1 << 50, 1).unwrap_err().to_string().contains("take smaller sizes"));
+        assert_eq!(NoMemory::data(4096, 10), Ok(()));
     }
 }

@@ -9,7 +9,7 @@ use comfy_table::Table;
 use lab::cells::{Cell, Measured, Outcome, Plan};
 use lab::environment::Environment;
 use lab::noise::Noise;
-use lab::statistics::{Ratio, Summary};
+use lab::statistics::{Interval, Ratio, Summary};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -109,29 +109,32 @@ fn rows<'a>(b: &'a Bench<'_>, t: &mut Table, mut row: impl FnMut(&'a Cell, &'a M
     }
 }
 
+/// Columns of a terminal below which the interval is left to JSON; the rest stands in about a hundred.
+const WIDE: u16 = 125;
+
 fn times_table(style: &Style, b: &Bench<'_>) -> Table {
     let ratios = b.cells.iter().any(|c| matches!(&c.outcome, Outcome::Measured(m) if m.ratio.is_some()));
-    let mut heads =
-        vec![">size", "route", ">p50", ">95 % of p50", ">p99", ">max", ">submit p50", ">p99", ">GB/s", ">samples"];
-    if ratios {
-        heads.push(">ratio");
-    }
+    let intervals = style.width.is_none_or(|w| w >= WIDE);
+    let mut heads = vec![">size", "route", ">p50"];
+    heads.extend(intervals.then_some(">95 % of p50"));
+    heads.extend([">p99", ">max", ">submit p50", ">p99", ">GB/s", ">samples"]);
+    heads.extend(ratios.then_some(">ratio"));
     let mut t = style.table(&heads);
     let maybe = |v: Option<u64>| v.map_or("-".into(), nanoseconds);
     rows(b, &mut t, |c, m| {
-        let interval =
-            m.total.median.map_or("-".into(), |i| format!("{} .. {}", nanoseconds(i.low), nanoseconds(i.high)));
-        let mut row = vec![
-            c.route.clone(),
-            nanoseconds(m.total.p50),
-            interval,
+        let mut row = vec![c.route.clone(), nanoseconds(m.total.p50)];
+        if intervals {
+            let both = |i: Interval<u64>| format!("{} .. {}", nanoseconds(i.low), nanoseconds(i.high));
+            row.push(m.total.median.map_or("-".into(), both));
+        }
+        row.extend([
             maybe(m.total.p99),
             nanoseconds(m.total.max),
             nanoseconds(m.submit.p50),
             maybe(m.submit.p99),
             gb_per_s(c.bytes, m.total.p50).map_or("-".into(), three_digits),
             count(m.total.count),
-        ];
+        ]);
         if ratios {
             row.push(m.ratio.map_or("-".into(), |(_, r)| ratio(&r)));
         }

@@ -69,10 +69,14 @@ fn environment() -> Environment {
 }
 
 fn text(functional: bool) -> String {
+    text_on(Style::default(), functional)
+}
+
+fn text_on(style: Style, functional: bool) -> String {
     let (plan, environment, cells) = (plan(), environment(), cells());
     let b = Bench { plan: &plan, environment: &environment, functional, noise: None, cells: &cells };
     let mut out = Vec::new();
-    write(&mut out, &Style::default(), &b).unwrap();
+    write(&mut out, &style, &b).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -88,6 +92,14 @@ fn json(functional: bool) -> Value {
 #[test]
 fn the_table() {
     insta::assert_snapshot!(text(false));
+}
+
+#[test]
+fn a_narrow_terminal_keeps_a_row_in_one_line() {
+    let t = text_on(Style { colour: false, width: Some(110) }, false);
+    let rows = t.lines().filter(|l| l.contains("host->") && l.contains("ms")).count();
+    assert_eq!(rows, 2, "{t}");
+    assert!(t.lines().any(|l| l.trim_start().starts_with("64 MiB  host->cuda->gpu0  1.22 ms")), "{t}");
 }
 
 #[test]

@@ -136,7 +136,10 @@ impl Args {
         };
         match plan.fits() {
             Ok(()) => Ok(plan),
-            Err(e) => Err(Failure::new(format!("--samples: {e}"), "every transfer is kept, 24 bytes each").into()),
+            Err(e) => {
+                let hint = "every transfer is kept, 24 bytes each, and every route has its own source and destination";
+                Err(Failure::new(e.to_string(), hint).into())
+            }
         }
     }
 }
