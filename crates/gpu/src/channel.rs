@@ -279,12 +279,13 @@ impl Channel {
         client.userd_offset[0] = userd_ring.offset() + USERD_OFFSET;
         let mut params = ChannelAllocFull { client, ..Default::default() };
         let handle = objects.alloc(group, class::HOPPER_CHANNEL_GPFIFO_A, &mut params)?;
-        match engine {
-            Engine::Graphics => objects.alloc_plain(handle, class::HOPPER_COMPUTE_A)?,
-            Engine::Copy(_) => {
-                objects.alloc(handle, class::HOPPER_DMA_COPY_A, &mut CopyAlloc { version: 1, engine_type })?
-            }
-        };
+        if graphics {
+            // Also where only copies are wanted: without it the channel has no context for UVM to register.
+            objects.alloc_plain(handle, class::HOPPER_COMPUTE_A)?;
+        }
+        if let Engine::Copy(_) = engine {
+            objects.alloc(handle, class::HOPPER_DMA_COPY_A, &mut CopyAlloc { version: 1, engine_type })?;
+        }
         let token = driver::work_submit_token(&*device.driver, device.ctl, device.client, handle)?;
         let contexts = match (graphics, joined) {
             (true, None) => Some(Contexts::reserve(space)?),
