@@ -39,7 +39,7 @@ pub(super) fn random(ground: &Ground) -> Outcome {
     let memories = [rig.memory(true, MEMORY)?, rig.memory(false, MEMORY)?];
     let mut random = Random::new(ground.seed);
     let mut text = String::new();
-    for engine in [Engine::Copy(0), Engine::Graphics] {
+    for engine in [rig.copy_engine()?, Engine::Graphics] {
         let channel = rig.small_channel(engine, 64)?;
         let mut field = Field {
             graphics: engine == Engine::Graphics,
