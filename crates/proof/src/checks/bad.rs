@@ -3,7 +3,7 @@
 use super::ring::another_space;
 use crate::Outcome;
 use crate::ground::{Ground, Rig, Stop, ensure};
-use gpu::{Channel, ChannelOptions, Engine, Error, Pushbuffer};
+use gpu::{Channel, ChannelOptions, Engine, Error, Pushbuffer, Semaphores};
 use rm::driver::Driver;
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -46,6 +46,15 @@ pub(super) fn stale(ground: &Ground) -> Outcome {
     ensure(matches!(error, Err(Error::Stale)), || format!("freed memory at submission: {error:?}"))?;
     let text = refused("a pushbuffer that names freed memory", error)?;
     refused("freed memory at validation", late.validate(&channel))?;
+    // A page of semaphores that was closed.
+    let closed = Semaphores::new(&rig.space)?;
+    let semaphore = closed.alloc().ok_or_else(|| Stop::Failed("a new page has no free semaphore".into()))?;
+    let mut pushbuffer = Pushbuffer::new(&rig.space, WORDS)?;
+    pushbuffer.host_release(&semaphore, 1)?;
+    let release = pushbuffer.validate(&channel)?;
+    drop((semaphore, closed));
+    let error = channel.submit(&release);
+    ensure(matches!(error, Err(Error::Stale)), || format!("a closed semaphore at submission: {error:?}"))?;
     // What names nothing that went is not touched by it.
     channel.submit(&other)?;
     works(&rig, &mut channel)?;
