@@ -2,6 +2,7 @@
 
 mod closed_loop;
 mod noise;
+mod raw;
 mod result_file;
 mod routes;
 
@@ -18,6 +19,7 @@ Examples:
   doorbell bench --sizes 8B,4KiB --samples 10000 --cpu 4 --fifo --json small.json
   doorbell bench --sizes 1KiB..31KiB/1KiB --compare 'host->cuda->gpu0'
   doorbell bench --gpu soft --samples 20                       what works; never how fast
+  doorbell bench raw                                           the engines' own time, without the driver
   doorbell bench noise --cpu 4 --fifo                          what the machine adds by itself
 
 Routes take turns in rounds, in an order drawn anew for each, so that a machine that changes
@@ -36,6 +38,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    Raw(Box<raw::Args>),
     Noise(noise::Args),
 }
 
@@ -43,6 +46,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.what {
             None => self.closed_loop.run(),
+            Some(What::Raw(r)) => r.run(),
             Some(What::Noise(n)) => n.run(),
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::ledger::Ledger;
 use gpu::{
-    AddressSpace, Channel, ChannelOptions, Device, DeviceOptions, Engine, Error, Memory, Pushbuffer, Semaphore,
-    Semaphores,
+    AddressSpace, Channel, ChannelOptions, CopyEngine, Device, DeviceOptions, Engine, Error, Memory, Pushbuffer,
+    Semaphore, Semaphores,
 };
 use rm::driver::Driver;
 use std::sync::Arc;
@@ -44,7 +44,11 @@ impl Ground {
         let device = self.device_of(ledger.clone(), self.index)?;
         let space = AddressSpace::new(&device)?;
         let semaphores = Semaphores::new(&space)?;
-        Ok(Rig { ground: self.clone(), semaphores, space, device, ledger })
+        // Those that run by themselves first: a graphics engine's are in step with other programs' kernels.
+        let (mut copy_engines, graphics): (Vec<_>, Vec<_>) =
+            device.engines().map_err(Error::from)?.into_iter().partition(CopyEngine::is_asynchronous);
+        copy_engines.extend(graphics);
+        Ok(Rig { ground: self.clone(), semaphores, space, device, copy_engines, ledger })
     }
 }
 
@@ -81,12 +85,22 @@ pub struct Rig {
     pub semaphores: Semaphores,
     pub space: Arc<AddressSpace>,
     pub device: Arc<Device>,
+    /// Asynchronous ones first.
+    pub copy_engines: Vec<CopyEngine>,
     pub ledger: Arc<Ledger>,
 }
 
 impl Rig {
     pub fn is_soft(&self) -> bool {
         self.device.is_soft()
+    }
+
+    /// The first asynchronous copy engine.
+    pub fn copy_engine(&self) -> Result<Engine, Stop> {
+        let first = self.copy_engines.first().filter(|engine| engine.is_asynchronous());
+        first
+            .map(|engine| Engine::Copy(engine.number))
+            .ok_or_else(|| Stop::Skipped("no asynchronous copy engine".into()))
     }
 
     pub fn semaphore(&self) -> Result<Semaphore, Stop> {
@@ -166,9 +180,4 @@ impl Rig {
         memory.read(offset, &mut bytes);
         bytes
     }
-}
-
-/// What a channel answers when the engine is not there: as opposed to one that does not work.
-pub(crate) fn absent(error: &Error) -> bool {
-    matches!(error, Error::Driver(_) | Error::NoClass(_))
 }

@@ -3,7 +3,7 @@
 use super::ring::another_space;
 use crate::Outcome;
 use crate::ground::{Ground, Rig, Stop, ensure};
-use gpu::{Channel, ChannelOptions, Engine, Error, Pushbuffer};
+use gpu::{Channel, ChannelOptions, Engine, Error, Pushbuffer, Semaphores};
 use rm::driver::Driver;
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -29,7 +29,7 @@ fn refused<T>(what: &str, result: Result<T, Error>) -> Result<String, Stop> {
 
 pub(super) fn stale(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut channel = rig.channel(Engine::Copy(0))?;
+    let mut channel = rig.channel(rig.copy_engine()?)?;
     let src = rig.memory(false, 0x1000)?;
     let (dst, kept) = (rig.memory(true, 0x1000)?, rig.memory(true, 0x1000)?);
     let ready = |to: u64| -> Result<_, Stop> {
@@ -46,6 +46,15 @@ pub(super) fn stale(ground: &Ground) -> Outcome {
     ensure(matches!(error, Err(Error::Stale)), || format!("freed memory at submission: {error:?}"))?;
     let text = refused("a pushbuffer that names freed memory", error)?;
     refused("freed memory at validation", late.validate(&channel))?;
+    // A page of semaphores that was closed.
+    let closed = Semaphores::new(&rig.space)?;
+    let semaphore = closed.alloc().ok_or_else(|| Stop::Failed("a new page has no free semaphore".into()))?;
+    let mut pushbuffer = Pushbuffer::new(&rig.space, WORDS)?;
+    pushbuffer.host_release(&semaphore, 1)?;
+    let release = pushbuffer.validate(&channel)?;
+    drop((semaphore, closed));
+    let error = channel.submit(&release);
+    ensure(matches!(error, Err(Error::Stale)), || format!("a closed semaphore at submission: {error:?}"))?;
     // What names nothing that went is not touched by it.
     channel.submit(&other)?;
     works(&rig, &mut channel)?;
@@ -54,7 +63,7 @@ pub(super) fn stale(ground: &Ground) -> Outcome {
 
 pub(super) fn wrong_channel(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let (mut copy, mut graphics) = (rig.channel(Engine::Copy(0))?, rig.channel(Engine::Graphics)?);
+    let (mut copy, mut graphics) = (rig.channel(rig.copy_engine()?)?, rig.channel(Engine::Graphics)?);
     let target = rig.memory(true, 0x1000)?;
     let mut inline = Pushbuffer::new(&rig.space, WORDS)?;
     inline.inline(target.va(), b"data")?;
@@ -75,7 +84,7 @@ pub(super) fn wrong_channel(ground: &Ground) -> Outcome {
 
 pub(super) fn input(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut channel = rig.channel(Engine::Copy(0))?;
+    let mut channel = rig.channel(rig.copy_engine()?)?;
     let memory = rig.memory(true, 0x1000)?;
     let (start, end) = (memory.va(), memory.va() + memory.length());
     let mut count = 0;
@@ -103,7 +112,7 @@ pub(super) fn input(ground: &Ground) -> Outcome {
     bad("a physical copy", &|p| p.raw(&[0x2001_80c0, 0x1182]).map(drop))?;
     for entries in [0, 7, 12, 4096] {
         let options = ChannelOptions { entries, ..Default::default() };
-        refused("a ring of a wrong size", Channel::new(&rig.space, Engine::Copy(0), options))?;
+        refused("a ring of a wrong size", Channel::new(&rig.space, rig.copy_engine()?, options))?;
     }
     refused("copy engine 999", Channel::new(&rig.space, Engine::Copy(999), ChannelOptions::default()))?;
     refused("memory of 0 bytes", rig.space.alloc_host(0))?;

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::ground::{Ground, Stop, ensure};
-use gpu::{CopyMode, Engine, Prepared, Pushbuffer, Window};
+use gpu::{CopyMode, Prepared, Pushbuffer, Window};
 use std::time::{Duration, Instant};
 
 /// What the child says with its exit status.
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn fork(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut channel = rig.channel(Engine::Copy(0))?;
+    let mut channel = rig.channel(rig.copy_engine()?)?;
     let done = rig.semaphore()?;
     let mut pushbuffer = Pushbuffer::new(&rig.space, 64)?;
     pushbuffer.host_release(&done, 1)?;

@@ -9,8 +9,9 @@ pub(super) fn leaks(ground: &Ground) -> Outcome {
     // A real channel takes the kernel driver milliseconds.
     let cycles = if rig.is_soft() { 10_000 } else { 200 };
     let done = rig.semaphore()?;
+    let copy = rig.copy_engine()?;
     let life = |n: u32| {
-        let engine = if n.is_multiple_of(2) { Engine::Copy(0) } else { Engine::Graphics };
+        let engine = if n.is_multiple_of(2) { copy } else { Engine::Graphics };
         let mut channel = rig.channel(engine)?;
         rig.submit(&mut channel, 16, |pushbuffer| pushbuffer.host_release(&done, n).map(drop))?;
         rig.wait(&channel, &done, n)

@@ -1,6 +1,7 @@
 //! The list. Order matters on real hardware: from what only opens files to what moves most.
 
 mod bad;
+mod bar1;
 mod fork;
 mod leaks;
 mod moves;
@@ -24,6 +25,11 @@ pub const CHECKS: &[Check] = &[
         run: moves::guards,
     },
     Check { name: "sizes", about: "sizes and alignments, to, from and within video memory", run: moves::sizes },
+    Check {
+        name: "bar1",
+        about: "the CPU's stores and loads through BAR1 against the copy engine's view",
+        run: bar1::views,
+    },
     Check { name: "pipelined", about: "a release comes after all pipelined copies before it", run: moves::pipelined },
     Check { name: "channels", about: "several channels at once, each with data of its own", run: ring::channels },
     Check { name: "wrap", about: "more submissions than the ring has entries", run: ring::wrap },

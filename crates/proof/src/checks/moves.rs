@@ -1,31 +1,15 @@
 //! What is moved arrives, all of it, there, and nowhere else.
 
 use crate::compare;
-use crate::ground::{Ground, Rig, Stop, absent, nothing};
+use crate::ground::{Ground, Rig, Stop, nothing};
 use crate::random::Random;
 use crate::{Outcome, ground};
-use gpu::{Channel, ChannelOptions, Engine, Memory};
+use gpu::{Channel, Engine, Memory};
 
 /// Bytes on each side of a destination that must stay.
 const GUARD: usize = 64;
-/// Copy engines that are looked for: no GPU has more.
-const ENGINES: u32 = 20;
 /// A release with a timestamp and a copy need fewer words.
 const WORDS: usize = 64;
-
-/// A channel on every copy engine that has one; at least one.
-fn copy_channels(rig: &Rig) -> Result<Vec<Channel>, Stop> {
-    let mut channels = Vec::new();
-    for n in 0..ENGINES {
-        match Channel::new(&rig.space, Engine::Copy(n), ChannelOptions::default()) {
-            Ok(channel) => channels.push(channel),
-            Err(error) if absent(&error) => {}
-            Err(error) => return Err(Stop::Failed(format!("copy engine {n}: {error}"))),
-        }
-    }
-    ground::ensure(!channels.is_empty(), || "no copy engine takes a channel".into())?;
-    Ok(channels)
-}
 
 /// Where one transfer comes from and goes to.
 struct Move<'a> {
@@ -76,17 +60,15 @@ pub(super) fn tiny(ground: &Ground) -> Outcome {
     let this = Move { src: &src, src_offset: 0, dst: &dst, dst_offset: GUARD as u64, length: 8 };
     let mut engines = Vec::new();
     // The first engine has made its copy before a second one is touched.
-    for n in 0..ENGINES {
-        let mut channel = match Channel::new(&rig.space, Engine::Copy(n), ChannelOptions::default()) {
-            Ok(channel) => channel,
-            Err(error) if absent(&error) => continue,
-            Err(error) => return Err(Stop::Failed(format!("copy engine {n}: {error}"))),
-        };
-        transfer(&rig, &mut channel, &mut random, How::Plain, &this)
-            .map_err(|stop| named(&format!("copy engine {n}"), stop))?;
-        engines.push(n.to_string());
+    for engine in &rig.copy_engines {
+        let what = format!("copy engine {}", engine.number);
+        rig.channel(Engine::Copy(engine.number))
+            .and_then(|mut channel| transfer(&rig, &mut channel, &mut random, How::Plain, &this))
+            .map_err(|stop| named(&what, stop))?;
+        let kind = if engine.is_graphics() { " (graphics)" } else { "" };
+        engines.push(format!("{}{kind}", engine.number));
     }
-    ground::ensure(!engines.is_empty(), || "no copy engine takes a channel".into())?;
+    ground::ensure(!engines.is_empty(), || "the driver names no copy engine".into())?;
     Ok(format!("copy engines {}", engines.join(", ")))
 }
 
@@ -109,7 +91,7 @@ pub(super) fn inline(ground: &Ground) -> Outcome {
 
 pub(super) fn guards(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut copy = copy_channels(&rig)?.swap_remove(0);
+    let mut copy = rig.channel(rig.copy_engine()?)?;
     let mut graphics = rig.channel(Engine::Graphics)?;
     let (src, dst) = (rig.memory(false, 0x4000)?, rig.memory(true, 0x4000)?);
     let mut random = Random::new(ground.seed);
@@ -128,7 +110,7 @@ pub(super) fn guards(ground: &Ground) -> Outcome {
 pub(super) fn sizes(ground: &Ground) -> Outcome {
     const ROOM: u64 = 2 << 20;
     let rig = ground.open()?;
-    let mut copy = copy_channels(&rig)?.swap_remove(0);
+    let mut copy = rig.channel(rig.copy_engine()?)?;
     let host = [rig.memory(false, ROOM)?, rig.memory(false, ROOM)?];
     let video = [rig.memory(true, ROOM)?, rig.memory(true, ROOM)?];
     let ways = [
@@ -157,7 +139,7 @@ pub(super) fn pipelined(ground: &Ground) -> Outcome {
     const PIECE: usize = 1021;
     const PIECES: usize = 200;
     let rig = ground.open()?;
-    let mut channel = copy_channels(&rig)?.swap_remove(0);
+    let mut channel = rig.channel(rig.copy_engine()?)?;
     let room = (PIECE * PIECES) as u64;
     let (src, dst) = (rig.memory(false, room)?, rig.memory(true, room)?);
     let mut random = Random::new(ground.seed);

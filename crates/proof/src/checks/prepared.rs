@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, nothing};
 use crate::random::Random;
-use gpu::{Channel, CopyMode, Engine, Error, InlineMode, Memory, Prepared, Ticket, Window};
+use gpu::{Channel, CopyMode, Engine, Error, InlineMode, InlineRelease, Memory, Prepared, Ticket, Window};
 
 const BYTES: u32 = 1000;
 const ROOM: u64 = 0x4000;
@@ -24,7 +24,7 @@ pub(super) fn copies(ground: &Ground) -> Outcome {
     const LOOK: u64 = 50;
     let rig = ground.open()?;
     let mut random = Random::new(ground.seed);
-    let mut channel = rig.channel(Engine::Copy(0))?;
+    let mut channel = rig.channel(rig.copy_engine()?)?;
     let (src, dst) = (rig.memory(false, ROOM)?, rig.memory(true, ROOM)?);
     let modes = [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded];
     let mut prepared = Vec::new();
@@ -61,12 +61,19 @@ pub(super) fn inline(ground: &Ground) -> Outcome {
     let mut random = Random::new(ground.seed);
     let mut channel = rig.channel(Engine::Graphics)?;
     let dst = rig.memory(true, ROOM)?;
-    let mut prepared = Prepared::inline(&mut channel, window(&dst), 101, InlineMode::Headers)?;
+    let releases = [InlineRelease::Host, InlineRelease::Engine];
+    let mut prepared = Vec::new();
+    for release in releases {
+        prepared.push(Prepared::inline_with(&mut channel, window(&dst), 101, InlineMode::Headers, release)?);
+    }
     for n in 0..COUNT {
+        let which = (n % 2) as usize;
         let data = random.bytes(101);
-        let ticket = rig.patiently(&mut channel, |channel| prepared.submit_data(channel, &data))?;
+        let ticket = rig.patiently(&mut channel, |channel| prepared[which].submit_data(channel, &data))?;
         wait(&rig, &channel, ticket)?;
-        nothing(compare::difference(&data, &rig.read(&dst, 0, 101)), || format!("submission {}", n + 1))?;
+        nothing(compare::difference(&data, &rig.read(&dst, 0, 101)), || {
+            format!("submission {} ({:?} says that it is done)", n + 1, releases[which])
+        })?;
     }
     Ok(format!("{COUNT} submissions, each with data of its own"))
 }
@@ -97,7 +104,7 @@ pub(super) fn long_inline(ground: &Ground) -> Outcome {
 /// What a prepared transfer refuses.
 pub(super) fn refusals(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let (mut channel, mut other) = (rig.channel(Engine::Copy(0))?, rig.channel(Engine::Copy(0))?);
+    let (mut channel, mut other) = (rig.channel(rig.copy_engine()?)?, rig.channel(rig.copy_engine()?)?);
     let (src, dst) = (rig.memory(false, ROOM)?, rig.memory(true, ROOM)?);
     let mut prepared = Prepared::copy(&mut channel, window(&dst), window(&src), BYTES, CopyMode::Plain)?;
     let end = dst.va() + ROOM - u64::from(BYTES);

@@ -39,7 +39,7 @@ pub(super) fn random(ground: &Ground) -> Outcome {
     let memories = [rig.memory(true, MEMORY)?, rig.memory(false, MEMORY)?];
     let mut random = Random::new(ground.seed);
     let mut text = String::new();
-    for engine in [Engine::Copy(0), Engine::Graphics] {
+    for engine in [rig.copy_engine()?, Engine::Graphics] {
         let channel = rig.small_channel(engine, 64)?;
         let mut field = Field {
             graphics: engine == Engine::Graphics,
@@ -235,6 +235,11 @@ impl Field {
             }
             (3 | 4, true) => {
                 words.inline(1, dst, &random.bytes(length as usize), inline_dma::PITCH | inline_dma::NO_SYSMEMBAR)
+            }
+            // SET_REPORT_SEMAPHORE_A to D, of four words or one, or something else.
+            (5, true) if random.percent(50) => {
+                let operation = random.pick(&[0, 4, 1 << 28, 1 << 28 | 4, 2, 1 << 27]);
+                words.inc(1, 0x1b00, &[(semaphore >> 32) as u32, semaphore as u32, random.word(), operation])
             }
             // REPORT_SEMAPHORE_EXECUTE with one of the three sizes.
             (5, true) => {

@@ -1,9 +1,9 @@
 //! Channels, their rings, and who waits for whom.
 
+use crate::Outcome;
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, nothing};
 use crate::random::Random;
-use crate::{Outcome, ground};
 use gpu::{AddressSpace, Channel, CopyMode, Engine, Error, Memory, Prepared, Semaphore, Window};
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,12 +73,12 @@ pub(super) fn channels(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
     let mut random = Random::new(ground.seed);
     let mut lanes = Vec::new();
-    for engine in [Engine::Copy(0), Engine::Copy(1), Engine::Graphics, Engine::Copy(2), Engine::Copy(0)] {
-        match Channel::new(&rig.space, engine, Default::default()) {
-            Ok(channel) => lanes.push(Lane::new(&rig, channel)?),
-            Err(error) if ground::absent(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
+    // A graphics copy engine would share the graphics channel's runlist.
+    let copies = rig.copy_engines.iter().filter(|engine| engine.is_asynchronous()).take(3);
+    let mut engines: Vec<Engine> = copies.map(|engine| Engine::Copy(engine.number)).collect();
+    engines.extend([Engine::Graphics, rig.copy_engine()?]);
+    for engine in engines {
+        lanes.push(Lane::new(&rig, rig.channel(engine)?)?);
     }
     ensure(lanes.len() > 1, || format!("{} channels could be made", lanes.len()))?;
     const ROUNDS: usize = 50;
@@ -96,7 +96,7 @@ pub(super) fn wrap(ground: &Ground) -> Outcome {
     const COUNT: u32 = 500;
     let rig = ground.open()?;
     let mut random = Random::new(ground.seed);
-    let mut lane = Lane::new(&rig, rig.small_channel(Engine::Copy(0), ENTRIES)?)?;
+    let mut lane = Lane::new(&rig, rig.small_channel(rig.copy_engine()?, ENTRIES)?)?;
     for _ in 0..COUNT {
         lane.send(&rig, &mut random)?;
         lane.check(&rig)?;
@@ -110,7 +110,7 @@ pub(super) fn full(ground: &Ground) -> Outcome {
     const ENTRIES: u32 = 16;
     let rig = ground.open()?;
     let mut random = Random::new(ground.seed);
-    let mut lane = Lane::new(&rig, rig.small_channel(Engine::Copy(0), ENTRIES)?)?;
+    let mut lane = Lane::new(&rig, rig.small_channel(rig.copy_engine()?, ENTRIES)?)?;
     let (gate, last) = (rig.semaphore()?, rig.semaphore()?);
     rig.submit(&mut lane.channel, WORDS, |pushbuffer| pushbuffer.host_acquire(&gate, 1).map(drop))?;
     let mut pushbuffer = gpu::Pushbuffer::new(&rig.space, WORDS)?;
@@ -138,7 +138,7 @@ pub(super) fn full(ground: &Ground) -> Outcome {
 
 pub(super) fn payload_wrap(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut channel = rig.channel(Engine::Copy(0))?;
+    let mut channel = rig.channel(rig.copy_engine()?)?;
     let done = rig.semaphore()?;
     let mut payload = u32::MAX - 4;
     done.set(payload);
@@ -161,7 +161,7 @@ pub(super) fn acquire(ground: &Ground) -> Outcome {
     const ROUNDS: u32 = 50;
     let rig = ground.open()?;
     let mut random = Random::new(ground.seed);
-    let (mut first, mut second) = (rig.channel(Engine::Copy(0))?, rig.channel(Engine::Copy(0))?);
+    let (mut first, mut second) = (rig.channel(rig.copy_engine()?)?, rig.channel(rig.copy_engine()?)?);
     let (src, dst) = (rig.memory(false, 0x1000)?, rig.memory(false, 0x1000)?);
     let between = rig.memory(true, 0x1000)?;
     let (passed, done) = (rig.semaphore()?, rig.semaphore()?);
@@ -189,7 +189,7 @@ pub(super) fn acquire(ground: &Ground) -> Outcome {
 pub(super) fn bounded(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
     let mut random = Random::new(ground.seed);
-    let mut lane = Lane::new(&rig, rig.channel(Engine::Copy(0))?)?;
+    let mut lane = Lane::new(&rig, rig.channel(rig.copy_engine()?)?)?;
     let (gate, done) = (rig.semaphore()?, rig.semaphore()?);
     rig.submit(&mut lane.channel, WORDS, |pushbuffer| {
         pushbuffer.host_acquire(&gate, 1)?.host_release(&done, 1).map(drop)

@@ -1,0 +1,197 @@
+//! `doorbell bench raw`: the engines' own time, without the driver.
+
+use super::{Where, result_file, seconds};
+use crate::failure::Failure;
+use crate::record::Gpu;
+use anyhow::Context;
+use cuda::cupti::Cupti;
+use gpu::{AddressSpace, Device, DeviceOptions};
+use lab::clock::Clock;
+use lab::environment::{self, Environment};
+use lab::placement::Placement;
+use lab::raw::profiler::{self, Reported};
+use lab::raw::{self, Budget, Plan};
+use report::number;
+use report::raw::Raw;
+use report::table::{Style, to_stdout};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The engines' own time, without the driver: many copies between two timestamps of one submission
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  doorbell bench raw                          inline and copy engine, 4 B to 64 MiB and 1 to 31 KiB
+  doorbell bench raw --sizes 8B,4KiB --repeats 100 --json raw.json
+  doorbell bench raw --profiler               the profiler's times (CUPTI) of CUDA's copies beside them
+  doorbell bench raw --gpu soft               what works; never how fast
+
+One pushbuffer holds a warm-up, a release with the GPU's time, many equal copies, and another
+release; it is submitted once. The time of a copy is the distance of the two over the count.
+Every way is verified at every size. It runs in an address space of its own, without CUDA; with
+--profiler CUDA's copies come afterwards, in a run of their own.
+
+Exit status: 0 done, 2 an error or a cell that failed, 77 nothing can be measured on this machine.")]
+pub struct Args {
+    /// Which GPU
+    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    gpu: Gpu,
+    /// Sizes: `4B..64MiB` doubling, `1KiB..31KiB/1KiB` in steps, lists of both [default: these two; with --profiler those
+    /// of the paper's Table 2]
+    #[arg(long, value_name = "LIST")]
+    sizes: Option<String>,
+    /// Submissions of each cell [default: 20; on the software GPU 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    repeats: Option<u32>,
+    /// Number of the copy engine [default: the first that runs beside kernels]
+    #[arg(long, value_name = "N")]
+    ce: Option<u32>,
+    /// Also ask the profiler (CUPTI) what CUDA's copies of these sizes take
+    #[arg(long)]
+    profiler: bool,
+    /// Take this libcupti
+    #[arg(long, value_name = "FILE", requires = "profiler")]
+    cupti: Option<PathBuf>,
+    /// CUDA's copies of each size and direction under the profiler
+    #[arg(long, value_name = "N", default_value_t = 100, requires = "profiler",
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    profiled: u32,
+    /// Write the result to this file, whole or not at all (`-`: standard output, and no table)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    place: Where,
+    /// Draws the data
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Give a submission up after this time
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    timeout: Duration,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let all = if self.profiler { raw::TABLE_2 } else { raw::SIZES };
+        let sizes = lab::sizes::parse(self.sizes.as_deref().unwrap_or(all))
+            .map_err(|e| Failure::new(format!("--sizes: {e}"), "`doorbell bench raw --help` has examples"))?;
+        // One transfer of the copy engine counts its bytes in 32 bits, and the validator lets 1 GiB through.
+        if let Some(&largest) = sizes.iter().find(|size| **size > 1 << 30) {
+            let what = format!("--sizes: {} is more than one copy moves", number::bytes(largest));
+            return Err(Failure::new(what, "1 GiB is the most").into());
+        }
+        self.place.check()?;
+        if self.gpu == Gpu::Soft {
+            crate::sample::with_softgpu()?;
+        }
+        let json =
+            self.json.as_deref().map(|p| result_file::open(p, (1 << 14) + ((sizes.len() as u64) << 12))).transpose()?;
+        let device = self.device()?;
+        let plan = self.plan(sizes, &device)?;
+        let space = AddressSpace::new(&device).context("an address space without CUDA")?;
+        let clock = Clock::new();
+        let placed = Placement::take(self.place.wish());
+        let gpu = match self.gpu {
+            Gpu::Soft => environment::Gpu::Soft,
+            Gpu::Real => environment::Gpu::Real { pci: None },
+        };
+        let environment = Environment::gather(gpu, &clock, plan.seed, placed.notes.clone());
+        let functional = device.is_soft();
+        let progress = Progress { terminal: std::io::stderr().is_terminal() };
+        let cells = raw::run(&space, &plan, |bytes| progress.show(bytes)).context("the raw study")?;
+        progress.clear();
+        // Nothing of ours is left on the GPU when CUDA's turn comes.
+        drop((space, device));
+        let profiler = self.profiler.then(|| self.profile(&plan.sizes));
+        drop(placed);
+        let result =
+            Raw { plan: &plan, environment: &environment, functional, cells: &cells, profiler: profiler.as_ref() };
+        let table = json.as_ref().is_none_or(|j| !j.is_stdout());
+        if let Some(j) = json {
+            j.write(|out| report::raw::write_json(out, &result))?;
+        }
+        if table {
+            let style = Style::of_stdout();
+            to_stdout(|out| report::raw::write(out, &style, &result))?;
+        }
+        let failed = cells.iter().filter(|cell| cell.failed.is_some()).count();
+        if failed > 0 {
+            let what = format!("{failed} of {} failed", number::of(cells.len() as u64, "cell"));
+            return Err(Failure::new(what, "the result says which and why").into());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn device(&self) -> anyhow::Result<Arc<Device>> {
+        let driver = Arc::new(rm::driver::Libc);
+        let options = DeviceOptions::default().allow_real(self.gpu == Gpu::Real);
+        options.open(driver, 0).map_err(|e| {
+            let hint = match self.gpu {
+                Gpu::Real => "`doorbell doctor` says what is missing; `--gpu soft` shows on any machine what works",
+                Gpu::Soft => "`doorbell doctor` says what works here",
+            };
+            Failure::impossible(format!("no GPU to measure: {e}"), hint).into()
+        })
+    }
+
+    fn plan(&self, sizes: Vec<u64>, device: &Device) -> anyhow::Result<Plan> {
+        let engines = device.engines().context("which copy engines there are")?;
+        let copy_engine =
+            match self.ce {
+                Some(n) if engines.iter().any(|engine| engine.number == n) => n,
+                Some(n) => {
+                    let there: Vec<String> = engines.iter().map(|engine| engine.number.to_string()).collect();
+                    let hint = format!("there are {}", there.join(", "));
+                    return Err(Failure::new(format!("--ce: this GPU has no copy engine {n}"), hint).into());
+                }
+                None => engines.iter().find(|engine| engine.is_asynchronous()).map(|engine| engine.number).ok_or_else(
+                    || Failure::impossible("no copy engine runs beside kernels here", "--ce N takes one of graphics'"),
+                )?,
+            };
+        let soft = device.is_soft();
+        Ok(Plan {
+            sizes,
+            repeats: self.repeats.unwrap_or(if soft { 2 } else { 20 }),
+            seed: self.seed,
+            copy_engine,
+            budget: if soft { Budget::SOFT } else { Budget::REAL },
+            timeout: self.timeout,
+        })
+    }
+
+    /// What the profiler says, or why it says nothing.
+    fn profile(&self, sizes: &[u64]) -> Result<Vec<Reported>, String> {
+        if self.gpu == Gpu::Soft {
+            return Err("the software GPU has no CUDA, and nothing of it is a time".into());
+        }
+        let cupti = match &self.cupti {
+            Some(file) => Cupti::load_file(file),
+            None => Cupti::load(),
+        };
+        let cupti = cupti.map_err(|e| e.reason)?;
+        let cuda = cuda::Cuda::load().map_err(|e| e.to_string())?;
+        let context = cuda.device(0).and_then(|device| device.primary_context()).map_err(|e| e.to_string())?;
+        profiler::run(&cupti, &context, sizes, self.profiled, self.seed).map_err(|e| e.to_string())
+    }
+}
+
+/// One line on standard error, where that is a terminal.
+struct Progress {
+    terminal: bool,
+}
+
+impl Progress {
+    fn show(&self, bytes: u64) {
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", number::bytes(bytes));
+        }
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
