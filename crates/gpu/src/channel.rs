@@ -16,7 +16,9 @@ use pushbuf::encode::Words;
 use pushbuf::gpfifo::{Control, Entry, Opcode};
 use pushbuf::semaphore::Execute;
 use pushbuf::userd;
-use rm::abi::{ChannelAlloc, ChannelAllocFull, ChannelGroupAlloc, ContextShareAlloc, CopyAlloc, channel_flags, uvm};
+use rm::abi::{
+    ChannelAlloc, ChannelAllocFull, ChannelGroupAlloc, ContextShareAlloc, CopyAlloc, Plain, channel_flags, uvm,
+};
 use rm::class::{self, engine};
 use rm::driver;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -102,11 +104,11 @@ impl Objects {
         Ok(handle)
     }
 
-    fn alloc_plain(&mut self, parent: u32, class: u32) -> Result<u32, Error> {
+    /// An engine's object on a channel; it goes with the channel, which must be stopped first.
+    fn alloc_engine(&self, channel: u32, class: u32, params: &mut [u8]) -> Result<(), Error> {
         let device = &self.device;
-        let handle = driver::alloc_bytes(&*device.driver, device.ctl, device.client, parent, 0, class, &mut [])?;
-        self.made.push((parent, handle));
-        Ok(handle)
+        driver::alloc_bytes(&*device.driver, device.ctl, device.client, channel, 0, class, params)?;
+        Ok(())
     }
 }
 
@@ -281,10 +283,11 @@ impl Channel {
         let handle = objects.alloc(group, class::HOPPER_CHANNEL_GPFIFO_A, &mut params)?;
         if graphics {
             // Also where only copies are wanted: without it the channel has no context for UVM to register.
-            objects.alloc_plain(handle, class::HOPPER_COMPUTE_A)?;
+            objects.alloc_engine(handle, class::HOPPER_COMPUTE_A, &mut [])?;
         }
         if let Engine::Copy(_) = engine {
-            objects.alloc(handle, class::HOPPER_DMA_COPY_A, &mut CopyAlloc { version: 1, engine_type })?;
+            let mut params = CopyAlloc { version: 1, engine_type };
+            objects.alloc_engine(handle, class::HOPPER_DMA_COPY_A, params.as_bytes_mut())?;
         }
         let token = driver::work_submit_token(&*device.driver, device.ctl, device.client, handle)?;
         let contexts = match (graphics, joined) {
