@@ -339,7 +339,7 @@ fn a_gpu_that_copies_too_little_or_too_much_is_found_out() {
 
 #[test]
 fn a_semaphore_that_never_comes_is_late() {
-    let machine = broken(Fault::LostRelease);
+    let machine = broken(Fault::LostRelease { from: 2 });
     let mut route = open(&machine, "host->ce0->gpu0", 4096).unwrap();
     let mut transfer = route.prepare(4096).unwrap();
     transfer.submit().unwrap();

@@ -8,6 +8,7 @@ use crate::device::{Bar, Device};
 use crate::doorbell::{self, Site};
 use crate::error::Error;
 use crate::memory::{AddressSpace, Memory, Place};
+use crate::prepared;
 use crate::pushbuffer::{Pushbuffer, Segment, Validated};
 use crate::ring::{RING_STRIDE, Ring, USERD_OFFSET};
 use crate::tracker::{Ticket, Tracker};
@@ -78,6 +79,9 @@ impl Default for ChannelOptions {
 /// GPU addresses for the context buffers of a graphics channel, well above the memory.
 const CONTEXTS: u64 = 0x40_0000_0000;
 const CONTEXT_WINDOW: u64 = 64 << 20;
+/// How long a new channel may take for its first submission, and a dropped one for what is under way.
+const START: Duration = Duration::from_secs(2);
+const STOP: Duration = Duration::from_millis(500);
 /// Parts of a ring, each ended by a marker.
 const QUARTERS: u32 = 4;
 /// Words of a marker: a host semaphore release.
@@ -351,15 +355,26 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The first submission: the class on its subchannel.
+    /// The first submission: the class on its subchannel. It is waited for, so that a channel that is given out works.
     fn bind(&mut self) -> Result<(), Error> {
-        let mut first = Pushbuffer::new(&self.space, 16)?;
+        let ticket = self.take_ticket();
+        let mut words = [0; 16];
+        let mut w = Words::new(&mut words);
         match self.engine {
-            Engine::Graphics => first.set_object(1, class::HOPPER_COMPUTE_A)?,
-            Engine::Copy(_) => first.set_object(4, class::HOPPER_DMA_COPY_A)?,
+            Engine::Graphics => {
+                w.set_object(1, class::HOPPER_COMPUTE_A)?;
+                w.host_release(0, self.tracker.va(), ticket.0, true)?;
+            }
+            Engine::Copy(_) => {
+                w.set_object(4, class::HOPPER_DMA_COPY_A)?;
+                w.copy_release(4, self.tracker.va(), ticket.0, true)?;
+            }
         };
-        let first = first.validate(self)?;
-        self.submit(&first)
+        let mut first = Pushbuffer::new(&self.space, 16)?;
+        first.raw(w.as_slice())?;
+        let first = first.validate_with(self, &prepared::AndTracker(self))?;
+        self.submit(&first)?;
+        self.wait(ticket, START)
     }
 
     pub fn engine(&self) -> Engine {
@@ -639,6 +654,9 @@ impl Drop for Channel {
         }
         let mut call =
             uvm::UnregisterChannel { uuid: device.uuid, client: device.client, channel: self.handle, status: 0 };
+        if self.error().is_none() {
+            self.tracker.drain(STOP);
+        }
         // SAFETY: the struct is the request's. What fails here is freed with the channel.
         let _ =
             unsafe { driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::UNREGISTER_CHANNEL, &mut call) };

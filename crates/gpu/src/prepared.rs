@@ -369,16 +369,17 @@ impl Layout {
     }
 }
 
-/// The validator, which for a prepared transfer also lets the tracker be released.
-fn check(words: &[u32], ch: &Channel) -> Result<(), Error> {
-    struct AndTracker<'a>(&'a Channel);
-    impl Ranges for AndTracker<'_> {
-        fn contains(&self, va: u64, length: u64) -> bool {
-            va == self.0.tracker().va() && length <= 16 || self.0.space().contains(va, length)
-        }
+/// The address space and the channel's own tracker, which its own releases name.
+pub(crate) struct AndTracker<'a>(pub &'a Channel);
+
+impl Ranges for AndTracker<'_> {
+    fn contains(&self, va: u64, length: u64) -> bool {
+        va == self.0.tracker().va() && length <= 16 || self.0.space().contains(va, length)
     }
-    let space = AndTracker(ch);
-    validate::check(words, &Rules { space: &space, ..ch.rules() })?;
+}
+
+fn check(words: &[u32], ch: &Channel) -> Result<(), Error> {
+    validate::check(words, &Rules { space: &AndTracker(ch), ..ch.rules() })?;
     Ok(())
 }
 

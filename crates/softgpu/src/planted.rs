@@ -19,8 +19,8 @@ pub enum Planted {
     ShortCopy,
     /// Copies write one byte past every line, if something is mapped there: the complement of what was there.
     LongCopy,
-    /// Semaphore releases and reductions of all engines do nothing.
-    LostRelease,
+    /// From the n-th on, counted from 1, semaphore releases and reductions of all engines do nothing.
+    LostRelease { from: u64 },
     /// Each channel dies at its n-th GPFIFO entry, counted from 1, with this error in its notifier.
     DeadChannel { entry: u64, xid: u32 },
     /// Every second timestamp is about a millisecond before its time.
@@ -28,7 +28,7 @@ pub enum Planted {
 }
 
 impl Planted {
-    /// `short-copy`, `long-copy`, `lost-release`, `dead-channel:ENTRY[:XID]`, `clock-back`.
+    /// `short-copy`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`.
     pub fn parse(text: &str) -> Result<Planted, NoFault> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
@@ -39,7 +39,8 @@ impl Planted {
         let fault = match name {
             "short-copy" => Planted::ShortCopy,
             "long-copy" => Planted::LongCopy,
-            "lost-release" => Planted::LostRelease,
+            // The first is the answer of a new channel.
+            "lost-release" => Planted::LostRelease { from: number(2)? },
             "clock-back" => Planted::ClockBack,
             "dead-channel" => {
                 let entry = number(2)?;
@@ -60,7 +61,7 @@ impl fmt::Display for NoFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no fault is called {:?}: short-copy, long-copy, lost-release, dead-channel:ENTRY[:XID], clock-back",
+            "no fault is called {:?}: short-copy, long-copy, lost-release[:FROM], dead-channel:ENTRY[:XID], clock-back",
             self.0
         )
     }
@@ -94,7 +95,10 @@ impl Plot {
 
     /// False where releases are lost.
     pub(crate) fn releases(&self) -> bool {
-        self.now() != Some(Planted::LostRelease)
+        let mut planted = self.planted.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Planted::LostRelease { from }) = planted.0 else { return true };
+        planted.1 += 1;
+        planted.1 < from
     }
 
     /// What a release writes as its time, which is `clock`.
@@ -127,7 +131,7 @@ mod tests {
         let good = [
             ("short-copy", Planted::ShortCopy),
             ("long-copy", Planted::LongCopy),
-            ("lost-release", Planted::LostRelease),
+            ("lost-release", Planted::LostRelease { from: 2 }),
             ("clock-back", Planted::ClockBack),
             ("dead-channel", Planted::DeadChannel { entry: 2, xid: 31 }),
             ("dead-channel:7", Planted::DeadChannel { entry: 7, xid: 31 }),

@@ -39,7 +39,7 @@ fn a_lost_release_leaves_the_word_and_goes_on() {
     let rig = Rig::new();
     let channel = rig.copy_channel();
     rig.src.set(0x8000, 5);
-    rig.driver.machine.plant(Some(Planted::LostRelease));
+    rig.driver.machine.plant(Some(Planted::LostRelease { from: 1 }));
     channel.ok(&host_sem(SEMAPHORE, 6, RELEASE_TIMED));
     assert_eq!(rig.src.u32(0x8000), 5);
     rig.driver.machine.plant(None);
