@@ -147,6 +147,13 @@ impl Held {
         Some((mode(hold), hold / ONE))
     }
 
+    /// When its thread has ended.
+    pub fn clear(&self) {
+        self.len.store(0, Ordering::Release);
+        self.uncounted.store(0, Ordering::Relaxed);
+        self.slots.iter().for_each(|slot| slot.lock.store(0, Ordering::Relaxed));
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len.load(Ordering::Relaxed) == 0 && self.uncounted.load(Ordering::Relaxed) == 0
     }
