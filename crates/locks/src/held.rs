@@ -78,40 +78,49 @@ impl Held {
         }
     }
 
+    /// The innermost first: locks are mostly released in reverse order.
     #[inline]
-    fn find(&self, lock: usize) -> Option<(usize, usize)> {
-        let len = self.len.load(Ordering::Relaxed) as usize;
-        // The innermost first: locks are mostly released in reverse order.
-        let index = self.slots.iter().take(len).rposition(|slot| slot.lock.load(Ordering::Relaxed) == lock)?;
-        Some((index, len))
+    fn find(&self, lock: usize, len: usize) -> Option<usize> {
+        let mut index = len.min(CAPACITY);
+        while index != 0 {
+            index -= 1;
+            if self.slots[index].lock.load(Ordering::Relaxed) == lock {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed) as usize
     }
 
     /// For the table's own thread, before it tries for the lock: who waits must see who is about to hold.
     #[inline]
     pub fn enter(&self, lock: usize, as_mode: Mode) -> Entry {
-        if let Some((index, _)) = self.find(lock) {
+        let len = self.len();
+        if let Some(index) = self.find(lock, len) {
             let hold = &self.slots[index].hold;
             hold.store(hold.load(Ordering::Relaxed) + ONE, Ordering::Relaxed);
             return Entry::Again;
         }
         let uncounted = self.uncounted.load(Ordering::Relaxed);
-        let len = self.len.load(Ordering::Relaxed);
-        if uncounted != 0 || len as usize == CAPACITY {
+        let Some(slot) = self.slots.get(len).filter(|_| uncounted == 0) else {
             self.uncounted.store(uncounted + 1, Ordering::Relaxed);
             return Entry::Full;
-        }
-        if let Some(slot) = self.slots.get(len as usize) {
-            slot.hold.store(pack(as_mode), Ordering::Relaxed);
-            slot.lock.store(lock, Ordering::Relaxed);
-        }
-        self.len.store(len + 1, Ordering::Release);
+        };
+        slot.hold.store(pack(as_mode), Ordering::Relaxed);
+        slot.lock.store(lock, Ordering::Relaxed);
+        self.len.store(len as u32 + 1, Ordering::Release);
         Entry::First
     }
 
     /// For the table's own thread: one hold less.
     #[inline]
     pub fn leave(&self, lock: usize) -> Exit {
-        let Some((index, len)) = self.find(lock) else {
+        let len = self.len();
+        let Some(index) = self.find(lock, len) else {
             let uncounted = self.uncounted.load(Ordering::Relaxed);
             self.uncounted.store(uncounted.saturating_sub(1), Ordering::Relaxed);
             return Exit::Unknown;
@@ -122,18 +131,22 @@ impl Held {
             slot.hold.store(hold - ONE, Ordering::Relaxed);
             return Exit::Inner;
         }
-        let last = &self.slots[len - 1];
-        slot.hold.store(last.hold.load(Ordering::Relaxed), Ordering::Relaxed);
-        slot.lock.store(last.lock.load(Ordering::Relaxed), Ordering::Relaxed);
-        // ORDERING: whoever no longer finds it at the end finds the copy.
-        last.lock.store(0, Ordering::Release);
+        if index + 1 == len {
+            slot.lock.store(0, Ordering::Relaxed);
+        } else {
+            let last = &self.slots[len - 1];
+            slot.hold.store(last.hold.load(Ordering::Relaxed), Ordering::Relaxed);
+            slot.lock.store(last.lock.load(Ordering::Relaxed), Ordering::Relaxed);
+            // ORDERING: whoever no longer finds it at the end finds the copy.
+            last.lock.store(0, Ordering::Release);
+        }
         self.len.store(len as u32 - 1, Ordering::Release);
         Exit::Last(mode(hold))
     }
 
     /// For the table's own thread: the hold goes on, but without the gate (the lock came back from a wait for a condition).
     pub fn set_round(&self, lock: usize) {
-        if let Some((index, _)) = self.find(lock) {
+        if let Some(index) = self.find(lock, self.len()) {
             let hold = &self.slots[index].hold;
             hold.store((hold.load(Ordering::Relaxed) & !(ONE - 1)) | (pack(Mode::Round) - ONE), Ordering::Relaxed);
         }
@@ -142,7 +155,7 @@ impl Held {
     /// For the table's own thread: how it holds this lock, and how many times.
     #[inline]
     pub fn holds(&self, lock: usize) -> Option<(Mode, u32)> {
-        let (index, _) = self.find(lock)?;
+        let index = self.find(lock, self.len())?;
         let hold = self.slots[index].hold.load(Ordering::Relaxed);
         Some((mode(hold), hold / ONE))
     }

@@ -4,6 +4,7 @@
 mod hands;
 
 use std::cell::UnsafeCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -102,10 +103,10 @@ impl Shim {
     }
 
     fn lock_until(&self, deadline: &Deadline) -> i32 {
-        if self.converted() {
-            if let Call::Done { code, .. } = self.view().lock_until(me(), deadline) {
-                return code;
-            }
+        if self.converted()
+            && let Call::Done { code, .. } = self.view().lock_until(me(), deadline)
+        {
+            return code;
         }
         // SAFETY: an initialised mutex and a timespec.
         unsafe { pthread_mutex_clocklock(self.raw.get(), deadline.clock.id(), &deadline.at) }
@@ -149,15 +150,16 @@ fn probe_refuses_a_libc_that_behaves_otherwise() {
 fn codes_are_those_of_the_original_protocol() {
     let table = |kind: i32, pi: bool| {
         let mutex = Shim::of_kind(kind, pi);
-        let mut codes = Vec::new();
-        codes.push(mutex.lock());
-        codes.push(mutex.try_lock());
-        codes.push(elsewhere(|| mutex.try_lock()));
-        codes.push(elsewhere(|| mutex.lock_until(&within(5))));
-        codes.push(elsewhere(|| mutex.lock_until(&within_real(5))));
-        codes.push(elsewhere(|| mutex.lock_until(&invalid())));
-        codes.push(elsewhere(|| mutex.lock_until(&long_past())));
-        codes.push(mutex.lock_until(&within(5)));
+        let mut codes = vec![
+            mutex.lock(),
+            mutex.try_lock(),
+            elsewhere(|| mutex.try_lock()),
+            elsewhere(|| mutex.lock_until(&within(5))),
+            elsewhere(|| mutex.lock_until(&within_real(5))),
+            elsewhere(|| mutex.lock_until(&invalid())),
+            elsewhere(|| mutex.lock_until(&long_past())),
+            mutex.lock_until(&within(5)),
+        ];
         if kind != NORMAL && kind != layout::ADAPTIVE {
             codes.push(mutex.lock());
             codes.push(elsewhere(|| mutex.unlock()));
@@ -203,11 +205,13 @@ fn static_initialisers_are_converted() {
 
 #[test]
 fn what_cannot_be_converted_is_refused_with_the_reason() {
-    // SAFETY: attributes of ours, here and below.
-    let shared = attributes(|each| unsafe { assert_eq!(libc::pthread_mutexattr_setpshared(each, 1), 0) });
-    let robust = attributes(|each| unsafe { assert_eq!(libc::pthread_mutexattr_setrobust(each, 1), 0) });
-    let pi = attributes(|each| unsafe { assert_eq!(libc::pthread_mutexattr_setprotocol(each, 1), 0) });
-    let ceiling = attributes(|each| unsafe { assert_eq!(libc::pthread_mutexattr_setprotocol(each, 2), 0) });
+    type Set = unsafe extern "C" fn(*mut libc::pthread_mutexattr_t, i32) -> i32;
+    // SAFETY: an attribute of ours.
+    let with = |set: Set, value| attributes(|each| assert_eq!(unsafe { set(each, value) }, 0));
+    let shared = with(libc::pthread_mutexattr_setpshared, libc::PTHREAD_PROCESS_SHARED);
+    let robust = with(libc::pthread_mutexattr_setrobust, libc::PTHREAD_MUTEX_ROBUST);
+    let pi = with(libc::pthread_mutexattr_setprotocol, libc::PTHREAD_PRIO_INHERIT);
+    let ceiling = with(libc::pthread_mutexattr_setprotocol, libc::PTHREAD_PRIO_PROTECT);
     for (mutex, why) in [
         (shared, Refusal::Shared),
         (robust, Refusal::Robust),
@@ -321,7 +325,7 @@ fn foreign_unlock_lets_those_in_who_sleep_in_the_kernel() {
     let data = Data::default();
     thread::scope(|scope| {
         for _ in 0..4 {
-            let tid = std::sync::Arc::new(AtomicU64::new(0));
+            let tid = Arc::new(AtomicU64::new(0));
             let known = tid.clone();
             let (mutex, data) = (&mutex, &data);
             scope.spawn(move || {
@@ -443,4 +447,48 @@ fn a_child_unlocks_what_its_parent_locked() {
     assert_eq!(status, 0);
     assert_eq!(mutex.unlock(), 0);
     assert!(mutex.converted());
+}
+
+/// Who holds a converted mutex runs at the priority of who waits for it, through a nested one too.
+#[test]
+fn the_holder_inherits() {
+    let priority = |tid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().split(' ').nth(15).unwrap().parse::<i32>().unwrap()
+    };
+    let (outer, inner) = (&Shim::of_kind(NORMAL, true), &Shim::of_kind(RECURSIVE, true));
+    assert_eq!(inner.lock(), 0);
+    let before = priority(me().raw());
+    thread::scope(|scope| {
+        let between = Arc::new(AtomicU64::new(0));
+        let known = between.clone();
+        scope.spawn(move || {
+            assert_eq!(outer.lock(), 0);
+            known.store(me().raw().into(), Ordering::Relaxed);
+            assert_eq!((inner.lock(), inner.unlock(), outer.unlock()), (0, 0, 0));
+        });
+        until("asleep", || {
+            let tid = between.load(Ordering::Relaxed) as u32;
+            tid != 0 && sleeps(tid)
+        });
+        let (allowed, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (yes, no) = (allowed.clone(), refused.clone());
+        scope.spawn(move || {
+            let parameter = libc::sched_param { sched_priority: 33 };
+            // SAFETY: a live parameter; 0 is the calling thread.
+            match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) } {
+                0 => yes.store(true, Ordering::Relaxed),
+                _ => return no.store(true, Ordering::Relaxed),
+            }
+            assert_eq!((outer.lock(), outer.unlock()), (0, 0));
+        });
+        until("set", || allowed.load(Ordering::Relaxed) || refused.load(Ordering::Relaxed));
+        if allowed.load(Ordering::Relaxed) {
+            until("raised to 33 through two mutexes", || priority(me().raw()) == -34);
+        } else {
+            eprintln!("skipped: SCHED_FIFO is not allowed here");
+        }
+        assert_eq!(inner.unlock(), 0);
+        assert_eq!(priority(me().raw()), before);
+    });
 }

@@ -94,7 +94,7 @@ fn boosts_nest_and_end() {
             };
             let low = waiter(20, "outer", 60_000);
             until("raised to 20", || rank(my) == 20);
-            let high = waiter(40, "inner", 300);
+            let high = waiter(40, "inner", 1_000);
             until("raised to 40", || rank(my) == 40);
             assert_eq!(seats.own_policy(seat, my).unwrap().rank(), 5);
             assert!(!high.join().unwrap());
@@ -233,7 +233,7 @@ fn a_holder_that_leaves_is_restored_and_its_seat_used_again() {
                 assert!(fifo(30));
                 let seat = seats.sit(me()).unwrap();
                 assert!(seats.sit(me()).is_none());
-                assert!(!lock.lock(seats, seat, 300));
+                assert!(!lock.lock(seats, seat, 1_000));
                 seats.leave(seat, me());
             });
             until("raised", || rank(my) == 30);
