@@ -118,19 +118,19 @@ fn ticket_two_lock() {
 
 #[test]
 fn ticket_three_lock() {
-    model(2, || ticket_is_free(&together(ticket(), &[locked, locked, locked])));
+    model(3, || ticket_is_free(&together(ticket(), &[locked, locked, locked])));
 }
 
 #[test]
 fn ticket_withdrawal_against_grant() {
     model(4, || ticket_is_free(&together(ticket(), &[timed, locked])));
-    model(2, || ticket_is_free(&together(ticket(), &[timed, timed, locked])));
-    model(2, || ticket_is_free(&together(ticket(), &[timed, locked, locked])));
+    model(3, || ticket_is_free(&together(ticket(), &[timed, timed, locked])));
+    model(3, || ticket_is_free(&together(ticket(), &[timed, locked, locked])));
 }
 
 #[test]
 fn ticket_try_against_hand_over() {
-    model(2, || ticket_is_free(&together(ticket(), &[tried, locked, locked])));
+    model(3, || ticket_is_free(&together(ticket(), &[tried, locked, locked])));
 }
 
 fn writes(shared: &Guarded<PhaseFair>, me: u32) -> u32 {
@@ -187,27 +187,27 @@ fn gate_pairs() {
 
 #[test]
 fn gate_readers_against_a_writer() {
-    model(2, || gate_is_free(&together(gate(), &[reads, reads, writes])));
+    model(3, || gate_is_free(&together(gate(), &[reads, reads, writes])));
 }
 
 #[test]
 fn gate_writers_against_a_reader() {
-    model(2, || gate_is_free(&together(gate(), &[writes, writes, reads])));
+    model(3, || gate_is_free(&together(gate(), &[writes, writes, reads])));
 }
 
 /// The writer that others wait behind gives up: the readers behind it must get in.
 #[test]
 fn gate_withdrawal_of_a_writer() {
     model(4, || gate_is_free(&together(gate(), &[writes_in_time, reads])));
-    model(2, || gate_is_free(&together(gate(), &[writes_in_time, reads, reads])));
-    model(2, || gate_is_free(&together(gate(), &[writes_in_time, writes, reads])));
+    model(3, || gate_is_free(&together(gate(), &[writes_in_time, reads, reads])));
+    model(3, || gate_is_free(&together(gate(), &[writes_in_time, writes, reads])));
 }
 
 #[test]
 fn gate_withdrawal_of_a_reader() {
     model(4, || gate_is_free(&together(gate(), &[reads_in_time, writes])));
-    model(2, || gate_is_free(&together(gate(), &[reads_in_time, reads, writes])));
-    model(2, || gate_is_free(&together(gate(), &[reads_in_time, writes_in_time, writes])));
+    model(3, || gate_is_free(&together(gate(), &[reads_in_time, reads, writes])));
+    model(3, || gate_is_free(&together(gate(), &[reads_in_time, writes_in_time, writes])));
 }
 
 /// A gate in front of a real lock that one thread takes without the gate: what is guarded stays whole.
@@ -217,7 +217,7 @@ fn gate_in_front_and_one_goes_round() {
         gate: PhaseFair,
         real: loom::sync::RwLock<u32>,
     }
-    model(2, || {
+    model(3, || {
         let shared = Arc::new(Fronted { gate: PhaseFair::new(), real: loom::sync::RwLock::new(0) });
         let through = |me: u32| {
             let shared = shared.clone();
