@@ -14,6 +14,7 @@ mod real {
 
     use super::Tid;
     use crate::deadline::{Clock, Deadline};
+    use crate::fork::forks;
     use crate::futex::{self, PiError};
 
     /// Free is zero.
@@ -40,6 +41,7 @@ mod real {
         #[cold]
         fn wait(&self, me: Tid) {
             loop {
+                self.drop_stale_holder();
                 match futex::lock_pi(&self.0, None) {
                     Ok(()) => return,
                     Err(PiError::Again | PiError::Interrupted) => {}
@@ -59,6 +61,40 @@ mod real {
             }
         }
 
+        #[cold]
+        fn wake(&self) {
+            loop {
+                match futex::unlock_pi(&self.0) {
+                    Ok(()) => return,
+                    Err(PiError::Again | PiError::Interrupted) => {}
+                    // Only where `wait` fell back on pauses: nobody sleeps in the kernel as a PI waiter.
+                    Err(_) => return self.0.store(0, Ordering::Release),
+                }
+            }
+        }
+
+        /// In a forked child the latch may be held by a thread of the parent. To the kernel that is a thread to wait for.
+        fn drop_stale_holder(&self) {
+            let word = self.0.load(Ordering::Relaxed);
+            let holder = word & futex::TID_MASK;
+            if forks() == 0 || holder == 0 {
+                return;
+            }
+            // SAFETY: errno is the thread's own; signal 0 asks only whether this process has that thread.
+            let ours = unsafe {
+                let errno = libc::__errno_location();
+                let saved = *errno;
+                let result = libc::syscall(libc::SYS_tgkill, libc::getpid(), holder, 0);
+                let ours = result == 0 || *errno != libc::ESRCH;
+                *errno = saved;
+                ours
+            };
+            if !ours {
+                // Fails if another thread was faster, or the holder was one of ours and has ended its work.
+                let _ = self.0.compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed);
+            }
+        }
+
         /// In a forked child, where whoever held it does not exist.
         pub fn reset(&self) {
             self.0.store(0, Ordering::Relaxed);
@@ -69,11 +105,8 @@ mod real {
         #[inline]
         fn drop(&mut self) {
             let word = &self.latch.0;
-            if word.compare_exchange(self.me.raw(), 0, Ordering::Release, Ordering::Relaxed).is_err()
-                && futex::unlock_pi(word).is_err()
-            {
-                // Only after the fallback in `wait`: nobody sleeps in the kernel as a PI waiter.
-                word.store(0, Ordering::Release);
+            if word.compare_exchange(self.me.raw(), 0, Ordering::Release, Ordering::Relaxed).is_err() {
+                self.latch.wake();
             }
         }
     }

@@ -12,6 +12,7 @@
 #![cfg_attr(not(loom), no_std)]
 
 pub mod deadline;
+pub mod fork;
 mod latch;
 pub mod outcome;
 pub mod phase_fair;

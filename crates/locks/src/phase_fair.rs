@@ -298,17 +298,6 @@ impl PhaseFair {
         let state = self.state.load(Ordering::Relaxed);
         (state & READERS, state & WRITER != 0)
     }
-
-    /// In a forked child: whoever waited or sorted the queue does not exist there. A hold stays a hold.
-    ///
-    /// # Safety
-    /// The process has one thread, just forked.
-    #[cfg(not(loom))]
-    pub unsafe fn after_fork_in_child(&self) {
-        self.latch.reset();
-        self.queue.reset();
-        self.state.fetch_and(!QUEUED, Ordering::Relaxed);
-    }
 }
 
 impl Default for PhaseFair {

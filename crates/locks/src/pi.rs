@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use crate::deadline::{Clock, Deadline};
+use crate::fork::forks;
 use crate::futex::{self, OWNER_DIED, PiError, TID_MASK, WAITERS};
 use crate::layout::{
     ELISION, ERRORCHECK, KIND_MASK, Layout, Mutex, NO_ELISION, PRIO_INHERIT, PRIO_PROTECT, RECURSIVE, ROBUST, SHARED,
@@ -123,18 +124,15 @@ const NOBODY: u32 = TID_MASK;
 const PLAIN_LOCKED: u32 = 2;
 
 /// Forks of this process modulo 16, in place: sleepers counted before a fork do not exist in the child.
-static FORKED: AtomicU32 = AtomicU32::new(0);
-
-/// To be called in a forked child before anything else here.
-pub fn after_fork_in_child() {
-    FORKED.store((FORKED.load(Ordering::Relaxed) + 0x100) & FORKS, Ordering::Relaxed);
+fn forked() -> u32 {
+    (forks() << 8) & FORKS
 }
 
 /// Threads inside waits for conditions, below the forks.
 const CONDITIONS: u32 = (1 << 28) - 1;
 
 fn forks_above() -> u32 {
-    FORKED.load(Ordering::Relaxed) << 20
+    forked() << 20
 }
 
 fn refused(refusal: Refusal) -> u32 {
@@ -265,8 +263,12 @@ impl Mutex {
     /// `pthread_mutex_trylock`.
     #[inline]
     pub fn try_lock(&self, me: Tid) -> Call {
-        if self.state() == REFUSED {
-            return Call::Original;
+        let decision = self.decision.load(Ordering::Acquire);
+        if decision & STATE != CONVERTED {
+            self.try_settle(decision);
+            if self.state() == REFUSED {
+                return Call::Original;
+            }
         }
         let kind = self.kind();
         if self.state() == CONVERTED && self.take(me) {
@@ -363,7 +365,7 @@ impl Mutex {
 
     /// Counts the caller among those who sleep in the kernel, if the mutex is still converted.
     fn count_in(&self) -> bool {
-        let forked = FORKED.load(Ordering::Relaxed);
+        let forked = forked();
         let count = |decision: u32| {
             (decision & STATE == CONVERTED).then(|| match decision & FORKS == forked {
                 true => decision + SLEEPER,
@@ -380,7 +382,7 @@ impl Mutex {
 
     /// Whether anybody may be in the kernel for it.
     fn has_sleepers(&self, decision: u32) -> bool {
-        let counted = decision & FORKS == FORKED.load(Ordering::Relaxed) && decision >= SLEEPER;
+        let counted = decision & FORKS == forked() && decision >= SLEEPER;
         // Who comes back from waiting for a condition sleeps there uncounted.
         let conditions = self.conditions.load(Ordering::Acquire);
         counted

@@ -10,6 +10,7 @@
 use core::ptr::null;
 
 use crate::deadline::Deadline;
+use crate::fork::forks;
 use crate::sync::{Guarded, Ordering, SPINS, Word, spin};
 
 const WAITING: u32 = 0;
@@ -126,6 +127,14 @@ impl Taken {
     }
 }
 
+/// The first node. No user address of x86-64 or AArch64 has these bits (five-level paging included): they hold the forks at
+/// the time of the last change. Nodes from before a fork have nobody behind them, and their memory may be in other use.
+const TAG: usize = 0x7f << 57;
+
+fn tag() -> usize {
+    (forks() as usize) << 57
+}
+
 pub struct Queue(Guarded<*const Node>);
 
 impl Queue {
@@ -141,10 +150,18 @@ impl Queue {
 
     /// # Safety
     /// As all of these: the caller holds the latch.
+    unsafe fn first(&self) -> *const Node {
+        // SAFETY: under the latch.
+        let first = unsafe { self.0.get() };
+        if first.addr() & TAG == tag() { first.map_addr(|address| address & !TAG) } else { null() }
+    }
+
+    /// # Safety
+    /// The caller holds the latch.
     unsafe fn lists(&self) -> Lists {
         // SAFETY: under the latch; the first node is queued, hence there.
         unsafe {
-            let first = self.0.get();
+            let first = self.first();
             if first.is_null() { Lists { writers: EMPTY, readers: EMPTY } } else { (*first).lists.get() }
         }
     }
@@ -158,7 +175,7 @@ impl Queue {
             if !first.is_null() {
                 (*first).lists.set(lists);
             }
-            self.0.set(first);
+            self.0.set(if first.is_null() { first } else { first.map_addr(|address| address | tag()) });
         }
     }
 
@@ -166,7 +183,7 @@ impl Queue {
     /// The caller holds the latch.
     pub unsafe fn is_empty(&self) -> bool {
         // SAFETY: under the latch.
-        unsafe { self.0.get() }.is_null()
+        unsafe { self.first() }.is_null()
     }
 
     /// # Safety
@@ -262,12 +279,5 @@ impl Queue {
             self.set_lists(lists);
             Taken { first, count }
         }
-    }
-
-    /// In a forked child, where the waiters do not exist.
-    #[cfg(not(loom))]
-    pub fn reset(&self) {
-        // SAFETY: the child has one thread.
-        unsafe { self.0.set(null()) }
     }
 }

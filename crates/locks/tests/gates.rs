@@ -416,3 +416,41 @@ fn old_rule_prefers_writers_after_a_writer_and_readers_after_a_reader() {
         old.unlock(me()).unwrap();
     });
 }
+
+/// A fork while others wait: in the child they do not exist, and a hold of the forking thread can be given back.
+#[test]
+fn a_fork_leaves_the_waiters_behind() {
+    let (lock, gate) = (Ticket::new(), PhaseFair::new());
+    assert!(lock.lock(me()).is_acquired() && gate.read(me()).is_acquired());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            asleep(scope, || {
+                assert!(lock.lock(me()).is_acquired());
+                lock.unlock(me()).unwrap();
+            });
+            asleep(scope, || {
+                assert!(gate.write(me()).is_acquired());
+                gate.leave_write(me()).unwrap();
+            });
+        }
+        // SAFETY: the child touches its copies of the gates only, and makes system calls.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            locks::fork::after_fork_in_child();
+            let now = Tid::current();
+            let free = lock.unlock(now) == Ok(()) && gate.leave_read(now) == Ok(());
+            let again = lock.lock(now) == Outcome::Acquired { waited: false } && gate.write(now).is_acquired();
+            let queued = gate.read_until(now, &within(1)) == Outcome::TimedOut && gate.leave_write(now) == Ok(());
+            // SAFETY: no handlers, no buffers.
+            unsafe { libc::_exit(if free && again && queued { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: our child.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        lock.unlock(me()).unwrap();
+        gate.leave_read(me()).unwrap();
+    });
+    assert!(!lock.is_locked());
+    assert_eq!(gate.occupants(), (0, false));
+}

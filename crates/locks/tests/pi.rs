@@ -432,7 +432,7 @@ fn a_child_unlocks_what_its_parent_locked() {
     // SAFETY: the child makes system calls and touches its copy of the mutex only.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        locks::pi::after_fork_in_child();
+        locks::fork::after_fork_in_child();
         let now = Tid::current();
         let unlocked = mutex.view().unlock(now);
         let freed = unlocked.call == Call::Done { code: 0, waited: false } && unlocked.foreign.is_some();
@@ -491,4 +491,28 @@ fn the_holder_inherits() {
         assert_eq!(inner.unlock(), 0);
         assert_eq!(priority(me().raw()), before);
     });
+}
+
+/// The kernel would hand the lock of an ended owner to who sleeps for it; the original protocol leaves it locked.
+#[test]
+fn an_owner_that_ends_while_others_wait_leaves_it_locked() {
+    let mutex = Shim::of_kind(NORMAL, true);
+    let (waiter_tid, both) = (AtomicU64::new(0), std::sync::Barrier::new(2));
+    thread::scope(|scope| {
+        let (mutex, waiter_tid, both) = (&mutex, &waiter_tid, &both);
+        scope.spawn(move || {
+            assert_eq!(mutex.lock(), 0);
+            both.wait();
+            until("asleep", || {
+                let tid = waiter_tid.load(Ordering::Relaxed) as u32;
+                tid != 0 && sleeps(tid)
+            });
+        });
+        both.wait();
+        waiter_tid.store(me().raw().into(), Ordering::Relaxed);
+        assert_eq!(mutex.lock_until(&within(1_000)), libc::ETIMEDOUT);
+    });
+    assert_eq!(mutex.try_lock(), libc::EBUSY);
+    assert_eq!(mutex.unlock(), 0);
+    assert_eq!((mutex.lock(), mutex.unlock()), (0, 0));
 }
