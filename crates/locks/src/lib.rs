@@ -2,13 +2,14 @@
 //!
 //! * [`ticket`]: a FIFO mutex; [`phase_fair`]: a phase-fair reader-writer gate. Both are 16 bytes, all zero when free, and
 //!   meant as gates before the real lock: whoever goes round them loses fairness, never exclusion.
+//! * [`room`]: where a gate fits into the lock that it stands before.
 //! * [`held`]: which gates a thread holds, so that recursion passes.
 //! * [`pi`]: glibc mutexes turned to priority inheritance while they are free, and back at a foreign unlock.
 //! * [`boost`]: holders raised to their waiters' priority, under contention only; [`guard`]: one real-time mutex.
 //! * [`old_rwlock`]: the unlock rule of glibc 2.4 to 2.24, to show what it starves.
 //!
-//! Invariants: nothing here allocates, takes a lock of std, calls a pthread function (but for the probe of [`layout`],
-//! through pointers that the caller gives), reads the environment or changes `errno`.
+//! Invariants: nothing here allocates, takes a lock of std, calls a pthread function (but for the
+//! probes of [`layout`] and [`room`], through pointers that the caller gives), reads the environment or changes `errno`.
 #![cfg_attr(not(loom), no_std)]
 
 pub mod deadline;
@@ -35,6 +36,8 @@ pub mod layout;
 pub mod old_rwlock;
 #[cfg(not(loom))]
 pub mod pi;
+#[cfg(not(loom))]
+pub mod room;
 
 pub use deadline::{Clock, Deadline};
 pub use outcome::{NotHeld, Outcome};

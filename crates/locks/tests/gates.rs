@@ -12,6 +12,7 @@ use hands::{Data, Dice, invalid, long_past, me, sleeps, until, within, within_re
 use locks::held::{CAPACITY, Entry, Exit, Held, Mode};
 use locks::old_rwlock::OldRwLock;
 use locks::phase_fair::PhaseFair;
+use locks::room::{RealRwlock, RwLayout};
 use locks::ticket::Ticket;
 use locks::{NotHeld, Outcome, Tid};
 
@@ -268,6 +269,48 @@ fn held_when_full() {
     assert_eq!(held.leave(7), Exit::Unknown);
     assert_eq!(held.leave(7), Exit::Unknown);
     assert_eq!(held.enter(7, Mode::Read), Entry::First);
+}
+
+const REAL_RWLOCK: RealRwlock = RealRwlock {
+    init: libc::pthread_rwlock_init,
+    rdlock: libc::pthread_rwlock_rdlock,
+    wrlock: libc::pthread_rwlock_wrlock,
+    unlock: libc::pthread_rwlock_unlock,
+    destroy: libc::pthread_rwlock_destroy,
+    attr_init: libc::pthread_rwlockattr_init,
+    attr_setpshared: libc::pthread_rwlockattr_setpshared,
+};
+
+#[test]
+fn a_rwlock_has_room_for_its_gate() {
+    let layout = RwLayout::probe(&REAL_RWLOCK, me()).unwrap();
+    unsafe extern "C" fn idle(_: *mut libc::pthread_rwlock_t) -> i32 {
+        0
+    }
+    let mismatch = RwLayout::probe(&RealRwlock { rdlock: idle, ..REAL_RWLOCK }, me()).unwrap_err();
+    assert_eq!(mismatch.what, "whether a read rwlock has readers");
+    // SAFETY: a rwlock and an attribute of ours, here and below.
+    let shared = unsafe {
+        let (mut attribute, mut rwlock) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::pthread_rwlockattr_init(&mut attribute);
+        libc::pthread_rwlockattr_setpshared(&mut attribute, libc::PTHREAD_PROCESS_SHARED);
+        libc::pthread_rwlock_init(&mut rwlock, &attribute);
+        rwlock
+    };
+    // SAFETY: initialised and alive.
+    assert!(unsafe { layout.gate(&shared) }.is_none());
+    let rwlock = std::cell::UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER);
+    // SAFETY: initialised and alive.
+    unsafe {
+        let gate = layout.gate(rwlock.get()).unwrap();
+        assert!(gate.write(me()).is_acquired());
+        assert_eq!(libc::pthread_rwlock_wrlock(rwlock.get()), 0);
+        assert!(layout.is_writer(rwlock.get(), me()));
+        assert_eq!(gate.try_read(), Outcome::Busy);
+        assert_eq!(libc::pthread_rwlock_unlock(rwlock.get()), 0);
+        gate.leave_write(me()).unwrap();
+        assert_eq!(libc::pthread_rwlock_destroy(rwlock.get()), 0);
+    }
 }
 
 /// As the gate is to be used: in front of the real rwlock, with a thread that goes round it and readers that read again.

@@ -135,6 +135,24 @@ fn layout_is_as_written() {
     Layout::probe(&REAL, me()).unwrap();
 }
 
+/// A ticket fits into a mutex, where libc does not touch it.
+#[test]
+fn a_mutex_has_room_for_its_ticket() {
+    let mutex = Shim::with(libc::PTHREAD_MUTEX_INITIALIZER, false);
+    // SAFETY: initialised and alive, here and below.
+    let ticket = unsafe { mutex.layout.ticket(mutex.raw.get()) }.unwrap();
+    for _ in 0..3 {
+        assert!(ticket.lock(me()).is_acquired());
+        assert_eq!((mutex.lock(), mutex.unlock()), (0, 0));
+        assert!(ticket.is_locked());
+        ticket.unlock(me()).unwrap();
+    }
+    // SAFETY: an attribute of ours.
+    let robust = attributes(|each| assert_eq!(unsafe { libc::pthread_mutexattr_setrobust(each, 1) }, 0));
+    // SAFETY: initialised and alive.
+    assert!(unsafe { mutex.layout.ticket(&robust) }.is_none());
+}
+
 /// A libc whose lock does nothing is refused with what was found.
 #[test]
 fn probe_refuses_a_libc_that_behaves_otherwise() {
