@@ -1,1 +1,44 @@
-//! Lock protocols on futexes. Allocates nothing, uses no lock of std, reads no environment.
+//! Lock protocols on futexes, to be put in front of or under the pthread locks of other people's programs.
+//!
+//! * [`ticket`]: a FIFO mutex; [`phase_fair`]: a phase-fair reader-writer gate. Both are 16 bytes, all zero when free, and
+//!   meant as gates before the real lock: whoever goes round them loses fairness, never exclusion.
+//! * [`room`]: where a gate fits into the lock that it stands before.
+//! * [`held`]: which gates a thread holds, so that recursion passes.
+//! * [`pi`]: glibc mutexes turned to priority inheritance while they are free, and back at a foreign unlock.
+//! * [`boost`]: holders raised to their waiters' priority, under contention only; [`guard`]: one real-time mutex.
+//! * [`old_rwlock`]: the unlock rule of glibc 2.4 to 2.24, to show what it starves.
+//!
+//! Invariants: nothing here allocates, takes a lock of std, calls a pthread function (but for the
+//! probes of [`layout`] and [`room`], through pointers that the caller gives), reads the environment or changes `errno`.
+#![cfg_attr(not(loom), no_std)]
+
+pub mod deadline;
+pub mod fork;
+mod latch;
+pub mod outcome;
+pub mod phase_fair;
+mod queue;
+mod sync;
+pub mod ticket;
+pub mod tid;
+
+#[cfg(not(loom))]
+pub mod boost;
+#[cfg(not(loom))]
+pub mod futex;
+#[cfg(not(loom))]
+pub mod guard;
+#[cfg(not(loom))]
+pub mod held;
+#[cfg(not(loom))]
+pub mod layout;
+#[cfg(not(loom))]
+pub mod old_rwlock;
+#[cfg(not(loom))]
+pub mod pi;
+#[cfg(not(loom))]
+pub mod room;
+
+pub use deadline::{Clock, Deadline};
+pub use outcome::{NotHeld, Outcome};
+pub use tid::Tid;

@@ -1,0 +1,362 @@
+//! Lock holders raised to the priority of who waits for them; nothing is paid while nobody waits.
+//!
+//! What a thread's priority should be is a function of facts, not of a history of changes: the highest of its own and those
+//! of all threads that wait for a lock it holds. Each thread has a [`Seat`] where the facts stand (what it holds, what it
+//! waits for, at which priority); whoever changes a fact under contention has the threads concerned reckoned anew. So
+//! boosts nest, end in any order, and end when the waiter gives up, gets in, or the holder unlocks or leaves.
+//!
+//! Invariants: a thread's policy is changed under its seat's latch only, and only while its seat is taken, so never by its
+//! number after it ended; a policy that is not what we set was set by the program, and stays.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+
+use crate::held::Held;
+use crate::latch::Latch;
+use crate::sync::Guarded;
+use crate::tid::Tid;
+
+/// `struct sched_attr`, version 0 (Linux 3.14).
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    size: u32,
+    pub policy: u32,
+    flags: u64,
+    pub nice: i32,
+    /// 1 to 99 under SCHED_FIFO and SCHED_RR, else 0.
+    pub priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+const ZERO: Policy = Policy { size: 48, policy: 0, flags: 0, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 };
+
+/// A system call that leaves `errno` alone.
+fn sched(number: libc::c_long, tid: u32, policy: *mut Policy, size: u32) -> Result<(), c_int> {
+    // SAFETY: errno is the thread's own; `policy` is a Policy that the caller owns, of the size that it states.
+    unsafe {
+        let errno = libc::__errno_location();
+        let saved = *errno;
+        let result = libc::syscall(number, tid, policy, size, 0u32);
+        let result = if result < 0 { Err(*errno) } else { Ok(()) };
+        *errno = saved;
+        result
+    }
+}
+
+impl Policy {
+    /// # Errors
+    /// ESRCH: no such thread.
+    pub fn of(tid: Tid) -> Result<Policy, c_int> {
+        let mut policy = ZERO;
+        sched(libc::SYS_sched_getattr, tid.raw(), &mut policy, policy.size)?;
+        Ok(policy)
+    }
+
+    /// # Errors
+    /// EPERM: not allowed (RLIMIT_RTPRIO, CAP_SYS_NICE); ESRCH: no such thread.
+    pub fn set(mut self, tid: Tid) -> Result<(), c_int> {
+        self.size = ZERO.size;
+        // For sched_setattr the third argument is the flags.
+        sched(libc::SYS_sched_setattr, tid.raw(), &mut self, 0)
+    }
+
+    /// As SCHED_FIFO would have it: 0 for the policies that are not real-time, 100 for SCHED_DEADLINE.
+    pub fn rank(&self) -> u32 {
+        match self.policy as c_int {
+            libc::SCHED_FIFO | libc::SCHED_RR => self.priority,
+            libc::SCHED_DEADLINE => 100,
+            _ => 0,
+        }
+    }
+
+    fn raised(&self, rank: u32) -> Policy {
+        let policy = if self.policy as c_int == libc::SCHED_RR { libc::SCHED_RR } else { libc::SCHED_FIFO };
+        Policy { policy: policy as u32, flags: self.flags, priority: rank.min(99), ..ZERO }
+    }
+
+    fn same(&self, other: &Policy) -> bool {
+        self.policy == other.policy && self.priority == other.priority
+    }
+}
+
+/// What is known of one thread. Zero when free.
+pub struct Seat {
+    latch: Latch,
+    tid: AtomicU32,
+    /// Nonzero while we raised the thread: to what.
+    raised: AtomicU32,
+    waiting_for: AtomicUsize,
+    waiting_rank: AtomicU32,
+    /// The thread's own policy while it is raised. Under the latch.
+    base: Guarded<Policy>,
+    pub held: Held,
+}
+
+// SAFETY: `base` is touched under the latch only; all else is atomic.
+unsafe impl Sync for Seat {}
+
+impl Seat {
+    const fn new() -> Seat {
+        Seat {
+            latch: Latch::new(),
+            tid: AtomicU32::new(0),
+            raised: AtomicU32::new(0),
+            waiting_for: AtomicUsize::new(0),
+            waiting_rank: AtomicU32::new(0),
+            base: Guarded::new(ZERO),
+            held: Held::new(),
+        }
+    }
+
+    /// To what the thread is raised at this moment, or 0.
+    pub fn raised_to(&self) -> u32 {
+        self.raised.load(Ordering::Relaxed)
+    }
+}
+
+/// What happened to boosts, for the report.
+#[derive(Default)]
+pub struct Counts {
+    pub raised: AtomicU32,
+    pub restored: AtomicU32,
+    /// The kernel did not allow it.
+    pub refused: AtomicU32,
+    /// The program had set a policy while we had raised the thread: left as it is.
+    pub left_to_program: AtomicU32,
+}
+
+/// The seats of a process. All functions take the seat of the calling thread as `me`.
+pub struct Seats<const N: usize> {
+    seats: [Seat; N],
+    /// No seat at or above it was ever taken.
+    high: AtomicUsize,
+    pub counts: Counts,
+}
+
+/// How far a boost goes along a chain of holders that wait themselves.
+const CHAIN: u32 = 8;
+
+impl<const N: usize> Seats<N> {
+    pub const fn new() -> Self {
+        Seats {
+            seats: [const { Seat::new() }; N],
+            high: AtomicUsize::new(0),
+            counts: Counts {
+                raised: AtomicU32::new(0),
+                restored: AtomicU32::new(0),
+                refused: AtomicU32::new(0),
+                left_to_program: AtomicU32::new(0),
+            },
+        }
+    }
+
+    /// A seat for the calling thread, or `None` if all are taken: then it boosts nobody and nobody boosts it.
+    pub fn sit(&self, me: Tid) -> Option<&Seat> {
+        for (index, seat) in self.seats.iter().enumerate() {
+            let free = seat.tid.load(Ordering::Relaxed) == 0;
+            if free && seat.tid.compare_exchange(0, me.raw(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.high.fetch_max(index + 1, Ordering::AcqRel);
+                return Some(seat);
+            }
+        }
+        None
+    }
+
+    fn taken(&self) -> impl Iterator<Item = &Seat> {
+        let high = self.high.load(Ordering::Acquire);
+        self.seats.iter().take(high).filter(|seat| seat.tid.load(Ordering::Relaxed) != 0)
+    }
+
+    /// The calling thread is about to wait for `lock`, which its seat's `held` shows already ("or about to hold").
+    pub fn begin_wait(&self, me: &Seat, my: Tid, lock: usize) {
+        me.waiting_rank.store(0, Ordering::Relaxed);
+        // ORDERING: either the holder's unlock sees that we wait (it is raised), or we see that it holds no more.
+        me.waiting_for.store(lock, Ordering::SeqCst);
+        // Finds our rank, and takes it to the holders if there is any.
+        self.reckon(me, my, CHAIN);
+    }
+
+    /// The calling thread waits no longer: it has the lock, or gave up.
+    pub fn end_wait(&self, me: &Seat, my: Tid) {
+        let lock = me.waiting_for.swap(0, Ordering::SeqCst);
+        let rank = me.waiting_rank.swap(0, Ordering::SeqCst);
+        if lock != 0 && rank != 0 {
+            self.reckon_holders(lock, my, CHAIN);
+        }
+        // Those who wait behind wait for this thread now, if it got the lock.
+        self.reckon(me, my, CHAIN);
+    }
+
+    /// After an unlock, and after `held.leave`: takes back what the lock had brought. One fence and a load if nothing had.
+    #[inline]
+    pub fn after_unlock(&self, me: &Seat, my: Tid) {
+        // ORDERING: pairs with the fence in `begin_wait`.
+        fence(Ordering::SeqCst);
+        if me.raised.load(Ordering::Relaxed) != 0 {
+            self.reckon(me, my, CHAIN);
+        }
+    }
+
+    /// The calling thread ends, or wants no boosts any more.
+    pub fn leave(&self, me: &Seat, my: Tid) {
+        me.waiting_for.store(0, Ordering::SeqCst);
+        me.waiting_rank.store(0, Ordering::SeqCst);
+        let _latched = me.latch.hold(my);
+        if me.raised.load(Ordering::Relaxed) != 0 {
+            self.restore(me, my);
+        }
+        me.held.clear();
+        me.tid.store(0, Ordering::Release);
+    }
+
+    /// The program asks to set the policy of the thread in `seat`. While that is raised, the wish becomes its base (it takes
+    /// effect when the boost ends) and the answer is true: do not make the system call.
+    pub fn policy_wanted(&self, seat: &Seat, my: Tid, wanted: Policy) -> bool {
+        let _latched = seat.latch.hold(my);
+        let raised = seat.raised.load(Ordering::Relaxed);
+        if raised == 0 || wanted.rank() >= raised {
+            // Its own will be high enough.
+            seat.raised.store(0, Ordering::Relaxed);
+            return false;
+        }
+        // SAFETY: under the latch.
+        unsafe { seat.base.set(wanted) };
+        true
+    }
+
+    /// The program's own policy of the thread in `seat`: what it is to be told, and what its new threads inherit.
+    pub fn own_policy(&self, seat: &Seat, my: Tid) -> Option<Policy> {
+        let _latched = seat.latch.hold(my);
+        let tid = seat.tid.load(Ordering::Relaxed);
+        if tid == 0 {
+            return None;
+        }
+        if seat.raised.load(Ordering::Relaxed) != 0 {
+            // SAFETY: under the latch.
+            return Some(unsafe { seat.base.get() });
+        }
+        Policy::of(Tid::from_raw(tid)).ok()
+    }
+
+    /// In a forked child, which inherited a raised policy and nobody who waits.
+    ///
+    /// # Safety
+    /// The process has one thread, just forked, whose seat is `me` and whose new number is `my`.
+    pub unsafe fn after_fork_in_child(&self, me: Option<&Seat>, my: Tid) {
+        for seat in &self.seats {
+            seat.latch.reset();
+            if me.is_some_and(|me| core::ptr::eq(me, seat)) {
+                seat.tid.store(my.raw(), Ordering::Relaxed);
+                if seat.raised.load(Ordering::Relaxed) != 0 {
+                    self.restore(seat, my);
+                }
+            } else {
+                seat.tid.store(0, Ordering::Relaxed);
+                seat.raised.store(0, Ordering::Relaxed);
+                seat.held.clear();
+            }
+            seat.waiting_for.store(0, Ordering::Relaxed);
+            seat.waiting_rank.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Those who hold `lock` or wait for it: in a FIFO queue the highest waits for all before it, and whoever is let in has
+    /// to run before it can say that it waits no longer.
+    #[cold]
+    fn reckon_holders(&self, lock: usize, my: Tid, chain: u32) {
+        for seat in self.taken() {
+            if seat.held.shows(lock) {
+                self.reckon(seat, my, chain);
+            }
+        }
+    }
+
+    /// The highest rank of those who wait for a lock that `seat` holds or waits for, but for the lock `except`.
+    fn highest_behind(&self, seat: &Seat, except: usize) -> u32 {
+        let others = self.taken().filter(|other| !core::ptr::eq(*other, seat));
+        let behind = others.filter_map(|other| {
+            let lock = other.waiting_for.load(Ordering::Relaxed);
+            let waits_behind = lock != 0 && lock != except && seat.held.shows(lock);
+            waits_behind.then(|| other.waiting_rank.load(Ordering::Relaxed))
+        });
+        behind.max().unwrap_or(0)
+    }
+
+    /// Brings one thread to where the facts want it.
+    #[cold]
+    fn reckon(&self, seat: &Seat, my: Tid, chain: u32) {
+        let latched = seat.latch.hold(my);
+        let tid = seat.tid.load(Ordering::Acquire);
+        let wanted = self.highest_behind(seat, 0);
+        let raised = seat.raised.load(Ordering::Relaxed);
+        let lock = seat.waiting_for.load(Ordering::Relaxed);
+        if tid == 0 || wanted == 0 && raised == 0 && lock == 0 {
+            return;
+        }
+        let tid = Tid::from_raw(tid);
+        let Ok(now) = Policy::of(tid) else { return };
+        // SAFETY: under the latch.
+        let mut base = if raised == 0 { now } else { unsafe { seat.base.get() } };
+        if raised != 0 && !now.same(&base.raised(raised)) {
+            self.counts.left_to_program.fetch_add(1, Ordering::Relaxed);
+            seat.raised.store(0, Ordering::Relaxed);
+            base = now;
+        } else if wanted <= base.rank() {
+            if raised != 0 {
+                self.restore(seat, tid);
+            }
+        } else if wanted != raised {
+            self.raise(seat, tid, &base, wanted);
+        }
+        // What it brings to the lock that it waits for itself is its own rank and what it got from the locks that it holds;
+        // not what it got from others in the same queue, or two of them would keep each other up.
+        let rank = base.rank().min(99).max(self.highest_behind(seat, lock));
+        let next = lock != 0 && seat.waiting_rank.swap(rank, Ordering::SeqCst) != rank;
+        drop(latched);
+        if next && chain != 0 {
+            self.reckon_holders(lock, my, chain - 1);
+        }
+    }
+
+    /// Under the seat's latch.
+    fn raise(&self, seat: &Seat, tid: Tid, base: &Policy, to: u32) {
+        if base.raised(to).set(tid).is_err() {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        // SAFETY: under the latch.
+        unsafe { seat.base.set(*base) };
+        seat.raised.store(to, Ordering::Relaxed);
+        self.counts.raised.fetch_add(1, Ordering::Relaxed);
+        // ORDERING: with the holder's fence after its unlock: it sees that it was raised, or we see that it holds no more.
+        fence(Ordering::SeqCst);
+        if self.highest_behind(seat, 0) == 0 {
+            self.restore(seat, tid);
+        }
+    }
+
+    /// Under the seat's latch: back to its own policy, unless the program has set another meanwhile.
+    fn restore(&self, seat: &Seat, tid: Tid) {
+        let raised = seat.raised.swap(0, Ordering::Relaxed);
+        // SAFETY: under the latch.
+        let base = unsafe { seat.base.get() };
+        if Policy::of(tid).is_ok_and(|now| now.same(&base.raised(raised))) {
+            if base.set(tid).is_ok() {
+                self.counts.restored.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        } else {
+            self.counts.left_to_program.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<const N: usize> Default for Seats<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

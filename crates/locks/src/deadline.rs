@@ -1,0 +1,54 @@
+//! Absolute deadlines on the two clocks that pthread locks know.
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Clock {
+    Monotonic,
+    Realtime,
+}
+
+impl Clock {
+    pub fn id(self) -> libc::clockid_t {
+        match self {
+            Clock::Monotonic => libc::CLOCK_MONOTONIC,
+            Clock::Realtime => libc::CLOCK_REALTIME,
+        }
+    }
+
+    pub fn now(self) -> libc::timespec {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `now` is a timespec of our own; both clocks exist on every Linux, so errno stays as it was.
+        unsafe { libc::clock_gettime(self.id(), &mut now) };
+        now
+    }
+}
+
+/// A point in time, kept as the caller gave it: whether it is valid matters only to who would block.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    pub clock: Clock,
+    pub at: libc::timespec,
+}
+
+impl Deadline {
+    pub const fn new(clock: Clock, at: libc::timespec) -> Deadline {
+        Deadline { clock, at }
+    }
+
+    pub fn after(clock: Clock, from_now: core::time::Duration) -> Deadline {
+        let now = clock.now();
+        let nanoseconds = now.tv_nsec + i64::from(from_now.subsec_nanos());
+        let seconds = i64::try_from(from_now.as_secs()).unwrap_or(i64::MAX);
+        let tv_sec = now.tv_sec.saturating_add(seconds).saturating_add(nanoseconds / 1_000_000_000);
+        Deadline { clock, at: libc::timespec { tv_sec, tv_nsec: nanoseconds % 1_000_000_000 } }
+    }
+
+    /// POSIX asks for `tv_nsec` in 0..1,000,000,000; `tv_sec` may be negative, which is long past.
+    pub fn is_valid(&self) -> bool {
+        (0..1_000_000_000).contains(&self.at.tv_nsec)
+    }
+
+    pub fn is_past(&self) -> bool {
+        let now = self.clock.now();
+        (now.tv_sec, now.tv_nsec) >= (self.at.tv_sec, self.at.tv_nsec)
+    }
+}

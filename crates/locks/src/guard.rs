@@ -1,0 +1,122 @@
+//! One real-time mutex round a class of calls: priority-inheriting, so who is inside runs at the priority of who waits.
+//!
+//! The caller's nested calls pass (its count is in the guard). A holder that ended inside does not keep it for ever.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::futex::{self, OWNER_DIED, PiError, TID_MASK};
+use crate::outcome::NotHeld;
+use crate::tid::Tid;
+
+/// Zero when free.
+pub struct Guard {
+    word: AtomicU32,
+    /// Entries of the holder beyond the first; written by the holder only.
+    nested: AtomicU32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Entered {
+    AtOnce,
+    AfterWait,
+    /// The caller is inside already.
+    Nested,
+    /// Its last holder ended inside. What the guard protects may be half done.
+    Recovered,
+    /// The kernel refused: the caller goes on without the guard and does not leave it.
+    Refused(PiError),
+}
+
+impl Guard {
+    pub const fn new() -> Guard {
+        Guard { word: AtomicU32::new(0), nested: AtomicU32::new(0) }
+    }
+
+    #[inline]
+    pub fn enter(&self, me: Tid) -> Entered {
+        if self.word.compare_exchange(0, me.raw(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return Entered::AtOnce;
+        }
+        self.enter_held(me)
+    }
+
+    #[cold]
+    fn enter_held(&self, me: Tid) -> Entered {
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            if word & TID_MASK == me.raw() {
+                self.nested.store(self.nested.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                return Entered::Nested;
+            }
+            match futex::lock_pi(&self.word, None) {
+                Ok(()) => {
+                    if self.word.load(Ordering::Relaxed) & OWNER_DIED == 0 {
+                        return Entered::AfterWait;
+                    }
+                    self.word.fetch_and(!OWNER_DIED, Ordering::Relaxed);
+                    self.nested.store(0, Ordering::Relaxed);
+                    return Entered::Recovered;
+                }
+                Err(PiError::Again | PiError::Interrupted) => {}
+                // It ended before anybody waited, so the kernel kept no record: take it, if nobody else did.
+                Err(PiError::NoOwner) => {
+                    if self.word.compare_exchange(word, me.raw(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                        self.nested.store(0, Ordering::Relaxed);
+                        return Entered::Recovered;
+                    }
+                }
+                Err(error) => return Entered::Refused(error),
+            }
+        }
+    }
+
+    /// # Errors
+    /// [`NotHeld`]: the caller is not inside; nothing was changed.
+    #[inline]
+    pub fn leave(&self, me: Tid) -> Result<(), NotHeld> {
+        if self.word.load(Ordering::Relaxed) & TID_MASK != me.raw() {
+            return Err(NotHeld);
+        }
+        let nested = self.nested.load(Ordering::Relaxed);
+        if nested != 0 {
+            self.nested.store(nested - 1, Ordering::Relaxed);
+            return Ok(());
+        }
+        if self.word.compare_exchange(me.raw(), 0, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return Ok(());
+        }
+        loop {
+            match futex::unlock_pi(&self.word) {
+                Ok(()) => return Ok(()),
+                Err(PiError::Again | PiError::Interrupted) => {}
+                Err(_) => return Err(NotHeld),
+            }
+        }
+    }
+
+    pub fn holder(&self) -> Option<Tid> {
+        match self.word.load(Ordering::Relaxed) & TID_MASK {
+            0 => None,
+            raw => Some(Tid::from_raw(raw)),
+        }
+    }
+
+    /// In a forked child: its one thread has a new number; what other threads held is free.
+    ///
+    /// # Safety
+    /// The process has one thread, just forked, and its number was `before` in the parent.
+    pub unsafe fn after_fork_in_child(&self, before: Tid, me: Tid) {
+        let mine = self.word.load(Ordering::Relaxed) & TID_MASK == before.raw();
+        self.word.store(if mine { me.raw() } else { 0 }, Ordering::Relaxed);
+        if !mine {
+            self.nested.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self::new()
+    }
+}

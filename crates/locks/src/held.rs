@@ -1,0 +1,186 @@
+//! Which locks a thread holds, as far as it took them through us: it answers "does this thread hold it already?" before a
+//! gate is entered, and lets others see whom they wait for.
+//!
+//! Written by its thread only, read by all. A full table never blocks or forgets: what does not fit is counted, and while
+//! anything is uncounted the thread goes round every gate that it is not known to hold, which costs fairness only.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+pub const CAPACITY: usize = 32;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Through the gate, shared.
+    Read,
+    /// Through the gate, alone.
+    Write,
+    /// The real lock is held but not the gate: taken by a `try` or by the end of a wait for a condition.
+    Round,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Not held so far; noted now. The caller enters the gate, then the real lock, and calls [`Held::leave`] if that fails.
+    First,
+    /// Held already: go round the gate. Noted; if the real lock refuses, call [`Held::leave`].
+    Again,
+    /// No room to note it: go round the gate. Counted; if the real lock refuses, call [`Held::leave`].
+    Full,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// The last hold of this lock, noted when it was taken in this mode: leave the gate too, unless `Round`.
+    Last(Mode),
+    /// Held further on.
+    Inner,
+    /// Not noted: it did not fit, or another thread locked it.
+    Unknown,
+}
+
+struct Slot {
+    lock: AtomicUsize,
+    /// Mode in the low two bits, count above.
+    hold: AtomicU32,
+}
+
+/// Zero when empty, never dropped, fit for a thread-local of the initial-exec model or a shared table.
+pub struct Held {
+    len: AtomicU32,
+    uncounted: AtomicU32,
+    slots: [Slot; CAPACITY],
+}
+
+const ONE: u32 = 4;
+
+fn pack(mode: Mode) -> u32 {
+    ONE | match mode {
+        Mode::Read => 0,
+        Mode::Write => 1,
+        Mode::Round => 2,
+    }
+}
+
+fn mode(hold: u32) -> Mode {
+    match hold % ONE {
+        0 => Mode::Read,
+        1 => Mode::Write,
+        _ => Mode::Round,
+    }
+}
+
+impl Held {
+    pub const fn new() -> Held {
+        Held {
+            len: AtomicU32::new(0),
+            uncounted: AtomicU32::new(0),
+            slots: [const { Slot { lock: AtomicUsize::new(0), hold: AtomicU32::new(0) } }; CAPACITY],
+        }
+    }
+
+    /// The innermost first: locks are mostly released in reverse order.
+    #[inline]
+    fn find(&self, lock: usize, len: usize) -> Option<usize> {
+        let mut index = len.min(CAPACITY);
+        while index != 0 {
+            index -= 1;
+            if self.slots[index].lock.load(Ordering::Relaxed) == lock {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed) as usize
+    }
+
+    /// For the table's own thread, before it tries for the lock: who waits must see who is about to hold.
+    #[inline]
+    pub fn enter(&self, lock: usize, as_mode: Mode) -> Entry {
+        let len = self.len();
+        if let Some(index) = self.find(lock, len) {
+            let hold = &self.slots[index].hold;
+            hold.store(hold.load(Ordering::Relaxed) + ONE, Ordering::Relaxed);
+            return Entry::Again;
+        }
+        let uncounted = self.uncounted.load(Ordering::Relaxed);
+        let Some(slot) = self.slots.get(len).filter(|_| uncounted == 0) else {
+            self.uncounted.store(uncounted + 1, Ordering::Relaxed);
+            return Entry::Full;
+        };
+        slot.hold.store(pack(as_mode), Ordering::Relaxed);
+        slot.lock.store(lock, Ordering::Relaxed);
+        self.len.store(len as u32 + 1, Ordering::Release);
+        Entry::First
+    }
+
+    /// For the table's own thread: one hold less.
+    #[inline]
+    pub fn leave(&self, lock: usize) -> Exit {
+        let len = self.len();
+        let Some(index) = self.find(lock, len) else {
+            let uncounted = self.uncounted.load(Ordering::Relaxed);
+            self.uncounted.store(uncounted.saturating_sub(1), Ordering::Relaxed);
+            return Exit::Unknown;
+        };
+        let slot = &self.slots[index];
+        let hold = slot.hold.load(Ordering::Relaxed);
+        if hold >= 2 * ONE {
+            slot.hold.store(hold - ONE, Ordering::Relaxed);
+            return Exit::Inner;
+        }
+        if index + 1 == len {
+            slot.lock.store(0, Ordering::Relaxed);
+        } else {
+            let last = &self.slots[len - 1];
+            slot.hold.store(last.hold.load(Ordering::Relaxed), Ordering::Relaxed);
+            slot.lock.store(last.lock.load(Ordering::Relaxed), Ordering::Relaxed);
+            // ORDERING: whoever no longer finds it at the end finds the copy.
+            last.lock.store(0, Ordering::Release);
+        }
+        self.len.store(len as u32 - 1, Ordering::Release);
+        Exit::Last(mode(hold))
+    }
+
+    /// For the table's own thread: the hold goes on, but without the gate (the lock came back from a wait for a condition).
+    pub fn set_round(&self, lock: usize) {
+        if let Some(index) = self.find(lock, self.len()) {
+            let hold = &self.slots[index].hold;
+            hold.store((hold.load(Ordering::Relaxed) & !(ONE - 1)) | (pack(Mode::Round) - ONE), Ordering::Relaxed);
+        }
+    }
+
+    /// For the table's own thread: how it holds this lock, and how many times.
+    #[inline]
+    pub fn holds(&self, lock: usize) -> Option<(Mode, u32)> {
+        let index = self.find(lock, self.len())?;
+        let hold = self.slots[index].hold.load(Ordering::Relaxed);
+        Some((mode(hold), hold / ONE))
+    }
+
+    /// When its thread has ended.
+    pub fn clear(&self) {
+        self.len.store(0, Ordering::Release);
+        self.uncounted.store(0, Ordering::Relaxed);
+        self.slots.iter().for_each(|slot| slot.lock.store(0, Ordering::Relaxed));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0 && self.uncounted.load(Ordering::Relaxed) == 0
+    }
+
+    /// For other threads: whether the lock is held or about to be, at some time during the call. An entry that is being
+    /// moved within the table is still seen: it is looked for from the end, and moves towards the beginning.
+    pub fn shows(&self, lock: usize) -> bool {
+        let len = self.len.load(Ordering::Acquire) as usize;
+        self.slots.iter().take(len).rev().any(|slot| slot.lock.load(Ordering::Acquire) == lock)
+    }
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self::new()
+    }
+}

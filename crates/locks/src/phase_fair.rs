@@ -1,0 +1,307 @@
+//! A phase-fair reader-writer gate (Brandenburg and Anderson): reader and writer phases take turns while both wait. A
+//! reader waits for at most one writer; a writer for the writers before it and one reader phase each.
+//!
+//! Writers are FIFO. When a writer leaves, all readers that wait enter together; when the last reader leaves, the oldest
+//! writer enters; readers that come while a writer waits, wait. The place in the queue is the ticket, so a waiter whose time
+//! is up gives it back exactly. 16 bytes, zero when free.
+//!
+//! A reader that already reads must not pass here again (it would wait for a writer that waits for it): callers keep a
+//! [`Held`](crate::held::Held) and skip the gate. Meant **in front of** a real rwlock: who goes round the gate loses
+//! fairness, never exclusion.
+//!
+//! Invariants: `QUEUED` is set exactly while somebody waits, and then the gate is held; in a reader phase with `QUEUED` the
+//! queue holds a writer. The release is the last access to the gate: whoever is let in may destroy it.
+
+use crate::deadline::Deadline;
+use crate::latch::Latch;
+use crate::outcome::{NotHeld, Outcome};
+use crate::queue::{Kind, Node, Queue, Taken};
+use crate::sync::{AtomicU32, Ordering};
+use crate::tid::Tid;
+
+/// A writer is in.
+const WRITER: u32 = 1 << 31;
+/// Somebody waits. Changed under the latch only.
+const QUEUED: u32 = 1 << 30;
+/// How many readers are in.
+const READERS: u32 = QUEUED - 1;
+
+#[repr(C)]
+pub struct PhaseFair {
+    state: AtomicU32,
+    latch: Latch,
+    queue: Queue,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<PhaseFair>() == 16);
+
+// SAFETY: the queue's pointers are touched under the latch only, and what they name waits for as long.
+unsafe impl Sync for PhaseFair {}
+// SAFETY: a gate that nobody waits at holds no pointers; one that somebody waits at is borrowed, hence not sent.
+unsafe impl Send for PhaseFair {}
+
+/// The state after `kind` enters, or `None` if it has to wait.
+fn entered(state: u32, kind: Kind) -> Option<u32> {
+    match kind {
+        Kind::Writer => (state == 0).then_some(WRITER),
+        Kind::Reader => (state & (WRITER | QUEUED) == 0).then_some(state + 1),
+    }
+}
+
+impl PhaseFair {
+    #[cfg(not(loom))]
+    pub const fn new() -> PhaseFair {
+        PhaseFair { state: AtomicU32::new(0), latch: Latch::new(), queue: Queue::new() }
+    }
+
+    #[cfg(loom)]
+    pub fn new() -> PhaseFair {
+        PhaseFair { state: AtomicU32::new(0), latch: Latch::new(), queue: Queue::new() }
+    }
+
+    #[inline]
+    pub fn read(&self, me: Tid) -> Outcome {
+        if self.enter_reader() { Outcome::Acquired { waited: false } } else { self.wait(me, Kind::Reader, None) }
+    }
+
+    #[inline]
+    pub fn write(&self, me: Tid) -> Outcome {
+        if self.enter_writer() { Outcome::Acquired { waited: false } } else { self.wait(me, Kind::Writer, None) }
+    }
+
+    /// The deadline is looked at only if the caller would have to wait.
+    #[inline]
+    pub fn read_until(&self, me: Tid, deadline: &Deadline) -> Outcome {
+        if self.enter_reader() {
+            Outcome::Acquired { waited: false }
+        } else {
+            self.wait(me, Kind::Reader, Some(deadline))
+        }
+    }
+
+    #[inline]
+    pub fn write_until(&self, me: Tid, deadline: &Deadline) -> Outcome {
+        if self.enter_writer() {
+            Outcome::Acquired { waited: false }
+        } else {
+            self.wait(me, Kind::Writer, Some(deadline))
+        }
+    }
+
+    /// `Busy` also while readers are in and a writer waits, where a plain rwlock lets a `tryrdlock` in. Who wants that answer
+    /// asks the real lock, without the gate.
+    #[inline]
+    pub fn try_read(&self) -> Outcome {
+        if self.enter_reader() { Outcome::Acquired { waited: false } } else { Outcome::Busy }
+    }
+
+    #[inline]
+    pub fn try_write(&self) -> Outcome {
+        if self.enter_writer() { Outcome::Acquired { waited: false } } else { Outcome::Busy }
+    }
+
+    #[inline]
+    fn enter_writer(&self) -> bool {
+        self.state.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline]
+    fn enter_reader(&self) -> bool {
+        let mut state = self.state.load(Ordering::Relaxed);
+        while let Some(next) = entered(state, Kind::Reader) {
+            match self.state.compare_exchange_weak(state, next, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => state = seen,
+            }
+        }
+        false
+    }
+
+    #[cold]
+    fn wait(&self, me: Tid, kind: Kind, deadline: Option<&Deadline>) -> Outcome {
+        if deadline.is_some_and(|deadline| !deadline.is_valid()) {
+            return Outcome::InvalidDeadline;
+        }
+        let node = Node::new(kind);
+        {
+            let _latched = self.latch.hold(me);
+            let mut state = self.state.load(Ordering::Relaxed);
+            loop {
+                let next = entered(state, kind);
+                let enters = next.is_some();
+                let next = next.unwrap_or(state | QUEUED);
+                match self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(_) if enters => return Outcome::Acquired { waited: true },
+                    Ok(_) => break,
+                    Err(seen) => state = seen,
+                }
+            }
+            // SAFETY: under the latch; this function does not return before the node was removed or granted.
+            unsafe { self.queue.push(&node) };
+        }
+        if node.wait(deadline) {
+            return Outcome::Acquired { waited: true };
+        }
+        let admitted = {
+            let _latched = self.latch.hold(me);
+            // SAFETY: under the latch.
+            if unsafe { node.is_queued() } {
+                // SAFETY: under the latch, and queued.
+                unsafe { self.queue.remove(&node) };
+                Some(self.after_withdrawal())
+            } else {
+                None
+            }
+        };
+        match admitted {
+            Some(readers) => {
+                // SAFETY: the latch is released; taken just now.
+                unsafe { readers.grant() };
+                Outcome::TimedOut
+            }
+            None => {
+                // Taken at the last moment: the grant is on its way.
+                node.wait(None);
+                Outcome::Acquired { waited: true }
+            }
+        }
+    }
+
+    /// Under the latch. The last writer that waited may have gone: then the readers behind it wait for nobody.
+    fn after_withdrawal(&self) -> Taken {
+        // SAFETY: under the latch. While `QUEUED` is set nobody enters, readers that are not the last leave, and all else
+        // happens under the latch.
+        unsafe {
+            if self.queue.is_empty() {
+                self.state.fetch_and(!QUEUED, Ordering::Relaxed);
+            } else if self.state.load(Ordering::Relaxed) & WRITER == 0 && !self.queue.has(Kind::Writer) {
+                let readers = self.queue.take_readers();
+                // One step, or the gate could look free, or be left, in between: QUEUED is set, so this takes it away.
+                // ORDERING: acquire, for the readers that are let in here on behalf of the phase that is on.
+                self.state.fetch_add(readers.count.wrapping_sub(QUEUED), Ordering::Acquire);
+                return readers;
+            }
+            Taken::NONE
+        }
+    }
+
+    /// Not bound to the thread that entered.
+    ///
+    /// # Errors
+    /// [`NotHeld`]: no reader was in; nothing was changed.
+    #[inline]
+    pub fn leave_read(&self, me: Tid) -> Result<(), NotHeld> {
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            if state & READERS == 0 {
+                return Err(NotHeld);
+            }
+            if state == QUEUED | 1 {
+                return self.last_reader(me);
+            }
+            match self.state.compare_exchange_weak(state, state - 1, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(seen) => state = seen,
+            }
+        }
+    }
+
+    #[cold]
+    fn last_reader(&self, me: Tid) -> Result<(), NotHeld> {
+        loop {
+            let taken = {
+                let _latched = self.latch.hold(me);
+                let state = self.state.load(Ordering::Relaxed);
+                if state == QUEUED | 1 {
+                    // SAFETY: under the latch.
+                    unsafe {
+                        let writer = self.queue.take_writer();
+                        let queued = if self.queue.is_empty() { 0 } else { QUEUED };
+                        // ORDERING: acquire what earlier readers released; the grant hands it on.
+                        let entered = if writer.count != 0 { WRITER } else { 1 };
+                        self.state.swap(entered | queued, Ordering::AcqRel);
+                        writer
+                    }
+                } else {
+                    Taken::NONE
+                }
+            };
+            if taken.count != 0 {
+                // SAFETY: the latch is released; taken just now.
+                unsafe { taken.grant() };
+                return Ok(());
+            }
+            // The writers gave up. The latch must not be touched after the gate is free, so it is left in a second step.
+            let mut state = self.state.load(Ordering::Relaxed);
+            while state != QUEUED | 1 {
+                if state & READERS == 0 {
+                    return Err(NotHeld);
+                }
+                match self.state.compare_exchange_weak(state, state - 1, Ordering::Release, Ordering::Relaxed) {
+                    Ok(_) => return Ok(()),
+                    Err(seen) => state = seen,
+                }
+            }
+        }
+    }
+
+    /// Not bound to the thread that entered.
+    ///
+    /// # Errors
+    /// [`NotHeld`]: no writer was in; nothing was changed.
+    #[inline]
+    pub fn leave_write(&self, me: Tid) -> Result<(), NotHeld> {
+        match self.state.compare_exchange(WRITER, 0, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(state) if state & WRITER == 0 => Err(NotHeld),
+            Err(_) => self.end_of_write(me),
+        }
+    }
+
+    #[cold]
+    fn end_of_write(&self, me: Tid) -> Result<(), NotHeld> {
+        loop {
+            let taken = {
+                let _latched = self.latch.hold(me);
+                if self.state.load(Ordering::Relaxed) & WRITER == 0 {
+                    return Err(NotHeld);
+                }
+                // SAFETY: under the latch. With WRITER and QUEUED set only the holder of the latch changes the state, and
+                // with WRITER alone only its writer, which is the caller.
+                unsafe {
+                    let readers = self.queue.take_readers();
+                    let (taken, entered) = match readers.count {
+                        0 => (self.queue.take_writer(), WRITER),
+                        count => (readers, count),
+                    };
+                    let queued = if self.queue.is_empty() { 0 } else { QUEUED };
+                    self.state.store(entered | queued, Ordering::Release);
+                    taken
+                }
+            };
+            if taken.count != 0 {
+                // SAFETY: the latch is released; taken just now.
+                unsafe { taken.grant() };
+                return Ok(());
+            }
+            match self.state.compare_exchange(WRITER, 0, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(state) if state & WRITER == 0 => return Err(NotHeld),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Readers in the gate at this moment, and whether a writer is.
+    pub fn occupants(&self) -> (u32, bool) {
+        let state = self.state.load(Ordering::Relaxed);
+        (state & READERS, state & WRITER != 0)
+    }
+}
+
+impl Default for PhaseFair {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,283 @@
+//! Who waits at a gate, in order of arrival. The nodes lie on the waiters' stacks; all links belong to the holder of the
+//! gate's latch.
+//!
+//! A gate spares one pointer for its queue, so the ends of the two lists lie in the first node (the oldest writer, else the
+//! oldest reader) and move on when it leaves. Everything is O(1) but for taking all readers.
+//!
+//! Invariant: a node is in a list or was taken by exactly one thread, which will grant it. A taken node stays valid until
+//! its word says `GRANTED`; after that nobody may touch it.
+
+use core::ptr::null;
+
+use crate::deadline::Deadline;
+use crate::fork::forks;
+use crate::sync::{Guarded, Ordering, SPINS, Word, spin};
+
+const WAITING: u32 = 0;
+const ASLEEP: u32 = 1;
+const GRANTED: u32 = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Writer,
+    Reader,
+}
+
+#[derive(Clone, Copy)]
+struct List {
+    first: *const Node,
+    last: *const Node,
+}
+
+#[derive(Clone, Copy)]
+struct Lists {
+    writers: List,
+    readers: List,
+}
+
+#[derive(Clone, Copy)]
+struct Links {
+    previous: *const Node,
+    next: *const Node,
+    queued: bool,
+}
+
+const EMPTY: List = List { first: null(), last: null() };
+
+pub struct Node {
+    word: Word,
+    kind: Kind,
+    links: Guarded<Links>,
+    /// Of the first node only.
+    lists: Guarded<Lists>,
+}
+
+impl Node {
+    pub fn new(kind: Kind) -> Node {
+        Node {
+            word: Word::new(WAITING),
+            kind,
+            links: Guarded::new(Links { previous: null(), next: null(), queued: false }),
+            lists: Guarded::new(Lists { writers: EMPTY, readers: EMPTY }),
+        }
+    }
+
+    /// # Safety
+    /// The caller holds the latch.
+    pub unsafe fn is_queued(&self) -> bool {
+        // SAFETY: under the latch.
+        unsafe { self.links.get() }.queued
+    }
+
+    /// Spins, then sleeps. Returns false when the deadline came first; the node may have been taken even so.
+    pub fn wait(&self, deadline: Option<&Deadline>) -> bool {
+        let word = self.word.value();
+        for _ in 0..SPINS {
+            // ORDERING: acquire pairs with the release in `grant`.
+            if word.load(Ordering::Acquire) == GRANTED {
+                return true;
+            }
+            spin();
+        }
+        // A waiter that timed out and was taken sleeps for a second time, so the word may say `ASLEEP` already.
+        if word.compare_exchange(WAITING, ASLEEP, Ordering::Acquire, Ordering::Acquire) == Err(GRANTED) {
+            return true;
+        }
+        loop {
+            let in_time = self.word.sleep(ASLEEP, deadline);
+            if word.load(Ordering::Acquire) == GRANTED {
+                return true;
+            }
+            if !in_time {
+                return false;
+            }
+        }
+    }
+}
+
+/// Nodes that were taken out and are to be granted after the latch is released.
+#[must_use]
+pub struct Taken {
+    first: *const Node,
+    pub count: u32,
+}
+
+impl Taken {
+    pub const NONE: Taken = Taken { first: null(), count: 0 };
+
+    /// Lets the waiters in. The gate may be gone when this begins, its waiters may be gone one after the other.
+    ///
+    /// # Safety
+    /// The latch was released after these nodes were taken, and they are granted once.
+    pub unsafe fn grant(self) {
+        let mut node = self.first;
+        for _ in 0..self.count {
+            // SAFETY: taken and not yet granted, so the waiter still waits and its node is there. The links of a taken node
+            // belong to who took it, and are read before the grant.
+            unsafe {
+                let next = (*node).links.get().next;
+                let address = (*node).word.address();
+                // ORDERING: release hands on what happened under the gate.
+                if address.swap(GRANTED, Ordering::Release) == ASLEEP {
+                    address.wake();
+                }
+                node = next;
+            }
+        }
+    }
+}
+
+/// The first node. No user address of x86-64 or AArch64 has these bits (five-level paging included): they hold the forks at
+/// the time of the last change. Nodes from before a fork have nobody behind them, and their memory may be in other use.
+const TAG: usize = 0x7f << 57;
+
+fn tag() -> usize {
+    (forks() as usize) << 57
+}
+
+pub struct Queue(Guarded<*const Node>);
+
+impl Queue {
+    #[cfg(not(loom))]
+    pub const fn new() -> Queue {
+        Queue(Guarded::new(null()))
+    }
+
+    #[cfg(loom)]
+    pub fn new() -> Queue {
+        Queue(Guarded::new(null()))
+    }
+
+    /// # Safety
+    /// As all of these: the caller holds the latch.
+    unsafe fn first(&self) -> *const Node {
+        // SAFETY: under the latch.
+        let first = unsafe { self.0.get() };
+        if first.addr() & TAG == tag() { first.map_addr(|address| address & !TAG) } else { null() }
+    }
+
+    /// # Safety
+    /// The caller holds the latch.
+    unsafe fn lists(&self) -> Lists {
+        // SAFETY: under the latch; the first node is queued, hence there.
+        unsafe {
+            let first = self.first();
+            if first.is_null() { Lists { writers: EMPTY, readers: EMPTY } } else { (*first).lists.get() }
+        }
+    }
+
+    /// # Safety
+    /// The caller holds the latch.
+    unsafe fn set_lists(&self, lists: Lists) {
+        let first = if lists.writers.first.is_null() { lists.readers.first } else { lists.writers.first };
+        // SAFETY: under the latch; what the lists name is queued.
+        unsafe {
+            if !first.is_null() {
+                (*first).lists.set(lists);
+            }
+            self.0.set(if first.is_null() { first } else { first.map_addr(|address| address | tag()) });
+        }
+    }
+
+    /// # Safety
+    /// The caller holds the latch.
+    pub unsafe fn is_empty(&self) -> bool {
+        // SAFETY: under the latch.
+        unsafe { self.first() }.is_null()
+    }
+
+    /// # Safety
+    /// The caller holds the latch.
+    pub unsafe fn has(&self, kind: Kind) -> bool {
+        // SAFETY: under the latch.
+        let lists = unsafe { self.lists() };
+        !match kind {
+            Kind::Writer => lists.writers.first,
+            Kind::Reader => lists.readers.first,
+        }
+        .is_null()
+    }
+
+    /// # Safety
+    /// The caller holds the latch; the node is in no queue and stays where it is until it was removed or granted.
+    pub unsafe fn push(&self, node: &Node) {
+        // SAFETY: under the latch; what the lists name is queued.
+        unsafe {
+            let mut lists = self.lists();
+            let list = if node.kind == Kind::Writer { &mut lists.writers } else { &mut lists.readers };
+            node.links.set(Links { previous: list.last, next: null(), queued: true });
+            if list.last.is_null() {
+                list.first = node;
+            } else {
+                let last = &(*list.last).links;
+                last.set(Links { next: node, ..last.get() });
+            }
+            list.last = node;
+            self.set_lists(lists);
+        }
+    }
+
+    /// # Safety
+    /// The caller holds the latch; the node is queued here.
+    pub unsafe fn remove(&self, node: &Node) {
+        // SAFETY: under the latch; the neighbours of a queued node are queued.
+        unsafe {
+            let mut lists = self.lists();
+            let list = if node.kind == Kind::Writer { &mut lists.writers } else { &mut lists.readers };
+            let Links { previous, next, .. } = node.links.get();
+            if previous.is_null() {
+                list.first = next;
+            } else {
+                let links = &(*previous).links;
+                links.set(Links { next, ..links.get() });
+            }
+            if next.is_null() {
+                list.last = previous;
+            } else {
+                let links = &(*next).links;
+                links.set(Links { previous, ..links.get() });
+            }
+            node.links.set(Links { previous: null(), next: null(), queued: false });
+            self.set_lists(lists);
+        }
+    }
+
+    /// The oldest writer.
+    ///
+    /// # Safety
+    /// The caller holds the latch.
+    pub unsafe fn take_writer(&self) -> Taken {
+        // SAFETY: under the latch.
+        unsafe {
+            let first = self.lists().writers.first;
+            if first.is_null() {
+                return Taken::NONE;
+            }
+            self.remove(&*first);
+            Taken { first, count: 1 }
+        }
+    }
+
+    /// All readers.
+    ///
+    /// # Safety
+    /// The caller holds the latch.
+    pub unsafe fn take_readers(&self) -> Taken {
+        // SAFETY: under the latch; what the lists name is queued.
+        unsafe {
+            let mut lists = self.lists();
+            let first = lists.readers.first;
+            let mut count = 0;
+            let mut node = first;
+            while !node.is_null() {
+                let links = (*node).links.get();
+                (*node).links.set(Links { queued: false, ..links });
+                count += 1;
+                node = links.next;
+            }
+            lists.readers = EMPTY;
+            self.set_lists(lists);
+            Taken { first, count }
+        }
+    }
+}

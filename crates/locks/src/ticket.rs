@@ -1,0 +1,158 @@
+//! A fair mutex: strictly first come, first served, handed over directly (the queue lock of the FMLP).
+//!
+//! The ticket is the place in the queue, not a number: a numbered ticket could not be given back when its holder's time is
+//! up, a place can. 16 bytes, zero when free.
+//!
+//! Invariant: while `QUEUED` is set the lock is never free, so nobody overtakes. The release of the lock is the last access
+//! to it: whoever is let in may destroy it.
+
+use crate::deadline::Deadline;
+use crate::latch::Latch;
+use crate::outcome::{NotHeld, Outcome};
+use crate::queue::{Kind, Node, Queue};
+use crate::sync::{AtomicU32, Ordering};
+use crate::tid::Tid;
+
+const HELD: u32 = 1;
+/// Somebody waits. Changed under the latch only.
+const QUEUED: u32 = 2;
+
+#[repr(C)]
+pub struct Ticket {
+    state: AtomicU32,
+    latch: Latch,
+    queue: Queue,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Ticket>() == 16);
+
+// SAFETY: the queue's pointers are touched under the latch only, and what they name waits for as long.
+unsafe impl Sync for Ticket {}
+// SAFETY: a ticket that nobody waits at holds no pointers; one that somebody waits at is borrowed, hence not sent.
+unsafe impl Send for Ticket {}
+
+impl Ticket {
+    #[cfg(not(loom))]
+    pub const fn new() -> Ticket {
+        Ticket { state: AtomicU32::new(0), latch: Latch::new(), queue: Queue::new() }
+    }
+
+    #[cfg(loom)]
+    pub fn new() -> Ticket {
+        Ticket { state: AtomicU32::new(0), latch: Latch::new(), queue: Queue::new() }
+    }
+
+    #[inline]
+    pub fn lock(&self, me: Tid) -> Outcome {
+        if self.enter() { Outcome::Acquired { waited: false } } else { self.wait(me, None) }
+    }
+
+    /// The deadline is looked at only if the lock is taken.
+    #[inline]
+    pub fn lock_until(&self, me: Tid, deadline: &Deadline) -> Outcome {
+        if self.enter() { Outcome::Acquired { waited: false } } else { self.wait(me, Some(deadline)) }
+    }
+
+    #[inline]
+    pub fn try_lock(&self) -> Outcome {
+        if self.enter() { Outcome::Acquired { waited: false } } else { Outcome::Busy }
+    }
+
+    #[inline]
+    fn enter(&self) -> bool {
+        self.state.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn wait(&self, me: Tid, deadline: Option<&Deadline>) -> Outcome {
+        if deadline.is_some_and(|deadline| !deadline.is_valid()) {
+            return Outcome::InvalidDeadline;
+        }
+        let node = Node::new(Kind::Writer);
+        {
+            let _latched = self.latch.hold(me);
+            let mut state = self.state.load(Ordering::Relaxed);
+            loop {
+                let next = if state == 0 { HELD } else { state | QUEUED };
+                match self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(0) => return Outcome::Acquired { waited: true },
+                    Ok(_) => break,
+                    Err(seen) => state = seen,
+                }
+            }
+            // SAFETY: under the latch; this function does not return before the node was removed or granted.
+            unsafe { self.queue.push(&node) };
+        }
+        if node.wait(deadline) {
+            return Outcome::Acquired { waited: true };
+        }
+        {
+            let _latched = self.latch.hold(me);
+            // SAFETY: under the latch.
+            unsafe {
+                if node.is_queued() {
+                    self.queue.remove(&node);
+                    if self.queue.is_empty() {
+                        self.state.fetch_and(!QUEUED, Ordering::Relaxed);
+                    }
+                    return Outcome::TimedOut;
+                }
+            }
+        }
+        // Taken at the last moment: the grant is on its way.
+        node.wait(None);
+        Outcome::Acquired { waited: true }
+    }
+
+    /// Not bound to the thread that locked.
+    ///
+    /// # Errors
+    /// [`NotHeld`]: it was free; nothing was changed.
+    #[inline]
+    pub fn unlock(&self, me: Tid) -> Result<(), NotHeld> {
+        match self.state.compare_exchange(HELD, 0, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(0) => Err(NotHeld),
+            Err(_) => self.hand_over(me),
+        }
+    }
+
+    #[cold]
+    fn hand_over(&self, me: Tid) -> Result<(), NotHeld> {
+        loop {
+            let taken = {
+                let _latched = self.latch.hold(me);
+                // SAFETY: under the latch.
+                unsafe {
+                    let taken = self.queue.take_writer();
+                    if self.queue.is_empty() {
+                        self.state.fetch_and(!QUEUED, Ordering::Relaxed);
+                    }
+                    taken
+                }
+            };
+            if taken.count != 0 {
+                // SAFETY: the latch is released; taken just now.
+                unsafe { taken.grant() };
+                return Ok(());
+            }
+            // All of them gave up. The latch must not be touched after the lock is free, so it is freed in a second step.
+            match self.state.compare_exchange(HELD, 0, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(0) => return Err(NotHeld),
+                Err(_) => {}
+            }
+        }
+    }
+
+    pub fn is_locked(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != 0
+    }
+}
+
+impl Default for Ticket {
+    fn default() -> Self {
+        Self::new()
+    }
+}
