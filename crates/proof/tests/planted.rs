@@ -5,12 +5,15 @@ use proof::{Ground, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// From the second on: the first is a new channel's answer.
+const LOST: Planted = Planted::LostRelease { from: 2 };
+
 /// Runs a check on a GPU with this fault: its complaint.
 #[track_caller]
 fn complaint(check: &str, fault: Planted) -> String {
     let mut ground = Ground::soft(Arc::new(SoftDriver::broken(Mode::Strict, fault)));
     // What never comes is not waited for as long as what may be late.
-    if fault == Planted::LostRelease {
+    if matches!(fault, Planted::LostRelease { .. }) {
         ground.patience = Duration::from_millis(300);
     }
     match proof::run(proof::find(check).unwrap(), &ground).verdict {
@@ -44,9 +47,9 @@ fn a_copy_that_writes_one_byte_past() {
 #[test]
 fn a_semaphore_that_never_comes() {
     for check in ["tiny", "inline", "timestamps", "full", "acquire", "bounded-wait", "prepared", "prepared-inline"] {
-        says(&complaint(check, Planted::LostRelease), "semaphore did not reach");
+        says(&complaint(check, LOST), "semaphore did not reach");
     }
-    says(&complaint("tiny", Planted::LostRelease), "semaphore did not reach 1 within 3");
+    says(&complaint("tiny", LOST), "semaphore did not reach 1 within 3");
 }
 
 #[test]
