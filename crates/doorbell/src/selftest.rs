@@ -71,9 +71,9 @@ impl Args {
             let all = json!({
                 "gpu": gpu, "seed": self.seed, "passed": passed, "failed": failed, "skipped": skipped, "checks": checks,
             });
-            writeln!(out, "{all:#}")?;
+            told(writeln!(out, "{all:#}"))?;
         } else {
-            writeln!(out, "\n{passed} passed, {failed} failed, {skipped} skipped")?;
+            told(writeln!(out, "\n{passed} passed, {failed} failed, {skipped} skipped"))?;
         }
         Ok(ExitCode::from(u8::from(failed > 0)))
     }
@@ -116,9 +116,9 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     for check in CHECKS {
         if json {
-            writeln!(out, "{}", json!({ "name": check.name, "about": check.about }))?;
+            told(writeln!(out, "{}", json!({ "name": check.name, "about": check.about })))?;
         } else {
-            writeln!(out, "{:width$}  {}", check.name, check.about, width = width())?;
+            told(writeln!(out, "{:width$}  {}", check.name, check.about, width = width()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -140,8 +140,16 @@ fn parts(verdict: &Verdict) -> (&'static str, &str) {
 fn line(out: &mut impl Write, record: &Record) -> anyhow::Result<()> {
     let (verdict, detail) = parts(&record.verdict);
     let took = report::number::seconds(record.took.as_secs_f64());
-    writeln!(out, "{verdict:7}  {:width$}  {took:>8}  {detail}", record.name, width = width())?;
-    out.flush().context("standard output")
+    let line = writeln!(out, "{verdict:7}  {:width$}  {took:>8}  {detail}", record.name, width = width());
+    told(line.and_then(|()| out.flush()))
+}
+
+/// A reader that stops reading is no error: the exit status still says how it went.
+fn told(written: std::io::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("standard output"),
+    }
 }
 
 fn as_json(record: &Record) -> serde_json::Value {

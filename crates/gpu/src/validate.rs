@@ -224,7 +224,8 @@ impl State {
             let field = |shift: u32| u64::from(components >> shift & 3) + 1;
             let select = |i: u64| components >> (4 * i) & 7;
             let constants: Vec<u32> = (0..field(24)).map(select).collect();
-            if constants.contains(&7) {
+            // 7 is reserved; 0 to 3 name a component of the source, which has to be there.
+            if constants.iter().any(|&c| c == 7 || c < 4 && u64::from(c) >= field(20)) {
                 return Err(("SET_REMAP_COMPONENTS", components.into()));
             }
             if constants.contains(&4) {

@@ -92,6 +92,15 @@ fn layouts_types_and_pitches() {
     let backwards = Lines { src: BASE, dst: END - 8, src_pitch: 8, dst_pitch: -8i32 as u32, bytes: 8, lines: 4 };
     refused(false, "backwards", |w| w.copy_lines(4, backwards, LAUNCH).unwrap());
     refused(true, "inline LAUNCH_DMA", |w| w.inline(1, BASE, b"data", 0x40).unwrap());
+    // DST_X=SRC_X of one component; then of a component that the source has not, and the reserved selection.
+    let remapped = |w: &mut Words<'_>, components: u32| {
+        w.inc(4, 0x708, &[components]).unwrap();
+        w.copy(4, BASE, BASE, 8, LAUNCH | 1 << 10).unwrap();
+    };
+    verdict(false, |w| remapped(w, 0x0003_6660)).unwrap();
+    for components in [0x2, 0x4e65_b66b, 0x0003_6661, 0x0003_6667] {
+        refused(false, "SET_REMAP_COMPONENTS", |w| remapped(w, components));
+    }
 }
 
 #[test]

@@ -5,19 +5,20 @@
 
 use rm::abi::{self, nr, uvm};
 use rm::driver::{Driver, UvmParams};
+use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is out at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
     pub descriptors: i64,
     pub mapped_bytes: i64,
-    /// RM objects, by RM_ALLOC and RM_FREE. What goes with its parent, without a call of its own, stays counted.
+    /// RM objects, by RM_ALLOC and RM_FREE; what lies below a freed one goes with it.
     pub objects: i64,
     pub ranges: i64,
     pub channels: i64,
@@ -34,12 +35,37 @@ impl fmt::Display for Balance {
     }
 }
 
+/// Objects of all clients: client and handle, and the handle of the parent.
+#[derive(Debug, Default)]
+struct Tree {
+    parents: HashMap<(u32, u32), u32>,
+}
+
+impl Tree {
+    fn made(&mut self, client: u32, parent: u32, object: u32) {
+        self.parents.insert((client, object), parent);
+    }
+
+    /// Takes an object away with all that is below it; a client with all that it has.
+    fn freed(&mut self, client: u32, object: u32) {
+        if client == object {
+            return self.parents.retain(|(owner, _), _| *owner != client);
+        }
+        let mut gone = vec![object];
+        while let Some(object) = gone.pop() {
+            self.parents.remove(&(client, object));
+            let below = self.parents.iter().filter(|((owner, _), parent)| *owner == client && **parent == object);
+            gone.extend(below.map(|((_, handle), _)| *handle));
+        }
+    }
+}
+
 /// A driver whose calls are counted.
 pub struct Ledger {
     driver: Arc<dyn Driver>,
     descriptors: AtomicI64,
     mapped_bytes: AtomicI64,
-    objects: AtomicI64,
+    objects: Mutex<Tree>,
     ranges: AtomicI64,
     channels: AtomicI64,
 }
@@ -53,7 +79,14 @@ impl fmt::Debug for Ledger {
 impl Ledger {
     pub fn new(driver: Arc<dyn Driver>) -> Ledger {
         let zero = || AtomicI64::new(0);
-        Ledger { driver, descriptors: zero(), mapped_bytes: zero(), objects: zero(), ranges: zero(), channels: zero() }
+        Ledger {
+            driver,
+            descriptors: zero(),
+            mapped_bytes: zero(),
+            objects: Mutex::default(),
+            ranges: zero(),
+            channels: zero(),
+        }
     }
 
     pub fn balance(&self) -> Balance {
@@ -61,37 +94,63 @@ impl Ledger {
         Balance {
             descriptors: read(&self.descriptors),
             mapped_bytes: read(&self.mapped_bytes),
-            objects: read(&self.objects),
+            objects: self.objects().parents.len() as i64,
             ranges: read(&self.ranges),
             channels: read(&self.channels),
         }
     }
 
+    fn objects(&self) -> MutexGuard<'_, Tree> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// # Safety
     /// `arg` is what `request` takes, as the driver has left it.
     unsafe fn count(&self, request: u64, arg: *const c_void) {
-        /// The status of a UVM call's struct.
-        unsafe fn status<T: UvmParams>(arg: *const c_void) -> u32 {
+        /// A call's struct.
+        unsafe fn read<T: abi::Plain>(arg: *const c_void) -> T {
             // SAFETY: the caller's contract: the struct is the request's.
-            unsafe { arg.cast::<T>().read_unaligned() }.status()
+            unsafe { arg.cast::<T>().read_unaligned() }
         }
         // SAFETY: the caller's contract, for every struct below.
         let (counter, step, status) = unsafe {
             match (abi::rm_nr(request), request) {
                 (Some(nr::ALLOC), _) if abi::request_size(request) == size_of::<abi::Nvos21>() => {
-                    (&self.objects, 1, arg.cast::<abi::Nvos21>().read_unaligned().status)
+                    let call: abi::Nvos21 = read(arg);
+                    return self.allocated(call.root, call.parent, call.new, call.status);
                 }
-                (Some(nr::ALLOC), _) => (&self.objects, 1, arg.cast::<abi::Nvos64>().read_unaligned().status),
-                (Some(nr::FREE), _) => (&self.objects, -1, arg.cast::<abi::Nvos00>().read_unaligned().status),
-                (_, uvm::CREATE_EXTERNAL_RANGE) => (&self.ranges, 1, status::<uvm::Range>(arg)),
-                (_, uvm::FREE) => (&self.ranges, -1, status::<uvm::Range>(arg)),
-                (_, uvm::REGISTER_CHANNEL) => (&self.channels, 1, status::<uvm::RegisterChannel>(arg)),
-                (_, uvm::UNREGISTER_CHANNEL) => (&self.channels, -1, status::<uvm::UnregisterChannel>(arg)),
+                (Some(nr::ALLOC), _) => {
+                    let call: abi::Nvos64 = read(arg);
+                    return self.allocated(call.root, call.parent, call.new, call.status);
+                }
+                (Some(nr::DUP_OBJECT), _) => {
+                    let call: abi::Nvos55 = read(arg);
+                    return self.allocated(call.client, call.parent, call.object, call.status);
+                }
+                (Some(nr::FREE), _) => {
+                    let call: abi::Nvos00 = read(arg);
+                    if call.status == 0 {
+                        self.objects().freed(call.root, call.old);
+                    }
+                    return;
+                }
+                (_, uvm::CREATE_EXTERNAL_RANGE) => (&self.ranges, 1, read::<uvm::Range>(arg).status()),
+                (_, uvm::FREE) => (&self.ranges, -1, read::<uvm::Range>(arg).status()),
+                (_, uvm::REGISTER_CHANNEL) => (&self.channels, 1, read::<uvm::RegisterChannel>(arg).status()),
+                (_, uvm::UNREGISTER_CHANNEL) => (&self.channels, -1, read::<uvm::UnregisterChannel>(arg).status()),
                 _ => return,
             }
         };
         if status == 0 {
             counter.fetch_add(step, Ordering::Relaxed);
+        }
+    }
+
+    fn allocated(&self, client: u32, parent: u32, object: u32, status: u32) {
+        if status == 0 {
+            // A client is its own root, whatever the call says.
+            let client = if parent == 0 || client == 0 { object } else { client };
+            self.objects().made(client, parent, object);
         }
     }
 }
@@ -138,5 +197,26 @@ impl Driver for Ledger {
         self.driver.close(fd)?;
         self.descriptors.fetch_sub(1, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_a_freed_object_goes_with_it() {
+        let mut tree = Tree::default();
+        for (client, parent, object) in
+            [(1, 0, 1), (1, 1, 10), (1, 10, 11), (1, 11, 12), (1, 1, 20), (2, 0, 2), (2, 2, 11)]
+        {
+            tree.made(client, parent, object);
+        }
+        tree.freed(1, 10);
+        let mut left: Vec<_> = tree.parents.keys().copied().collect();
+        left.sort_unstable();
+        assert_eq!(left, [(1, 1), (1, 20), (2, 2), (2, 11)]);
+        tree.freed(2, 2);
+        assert_eq!(tree.parents.len(), 2);
     }
 }

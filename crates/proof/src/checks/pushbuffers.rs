@@ -359,7 +359,7 @@ impl Executor {
     fn execute(&mut self, rig: &Rig, words: &[u32]) -> Result<(), Stop> {
         self.batch.push(words.to_vec());
         let sent = self.submit(rig, words);
-        sent.map_err(|stop| self.blame(stop))?;
+        sent.map_err(|stop| self.blame(rig, stop))?;
         if self.batch.len() < BATCH { Ok(()) } else { self.settle(rig) }
     }
 
@@ -372,15 +372,26 @@ impl Executor {
         written.map_err(|error| Stop::Failed(error.to_string()))?;
         let release = writer.as_slice().to_vec();
         let done = self.submit(rig, &release).and_then(|()| rig.wait(&self.channel, &self.done, self.sent));
-        done.map_err(|stop| self.blame(stop))?;
+        done.map_err(|stop| self.blame(rig, stop))?;
         self.batch.clear();
         Ok(())
     }
 
-    fn blame(&self, stop: Stop) -> Stop {
+    /// Names the one of the batch that did it: each again, by itself, on a channel of its own.
+    fn blame(&self, rig: &Rig, stop: Stop) -> Stop {
         let Stop::Failed(why) = stop else { return stop };
-        let batch: Vec<String> = self.batch.iter().map(|words| hex(words)).collect();
-        Stop::Failed(format!("{why}, after one of: {}", batch.join(" | ")))
+        let alone = |words: &&Vec<u32>| {
+            let mut other = Executor::new(rig, rig.small_channel(self.channel.engine(), 64)?)?;
+            other.submit(rig, words)?;
+            other.settle(rig)
+        };
+        match self.batch.iter().find(|words| alone(words).is_err()) {
+            Some(words) => Stop::Failed(format!("{why}; it was let through: {}", hex(words))),
+            None => {
+                let batch: Vec<String> = self.batch.iter().map(|words| hex(words)).collect();
+                Stop::Failed(format!("{why}, and none does it alone of: {}", batch.join(" | ")))
+            }
+        }
     }
 }
 

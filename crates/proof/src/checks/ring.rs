@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, nothing};
+use crate::ledger::Balance;
 use crate::random::Random;
 use gpu::{AddressSpace, Channel, CopyMode, Engine, Error, Memory, Prepared, Semaphore, Window};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub(super) fn open(ground: &Ground) -> Outcome {
     let ledger = rig.ledger.clone();
     drop(rig);
     let left = ledger.balance();
-    ensure((left.descriptors, left.mapped_bytes, left.ranges) == (0, 0, 0), || format!("closing has left {left}"))?;
+    ensure(left == Balance::default(), || format!("closing has left {left}"))?;
     // A second life of the same device's files.
     drop(ground.open()?);
     Ok(text)
