@@ -64,5 +64,5 @@ fn a_channel_that_dies() {
 #[test]
 fn a_timestamp_that_goes_backwards() {
     let text = complaint("timestamps", Planted::ClockBack);
-    says(&text, "timestamp 1 of round 1 goes backwards");
+    says(&text, "of round 1 goes backwards");
 }
