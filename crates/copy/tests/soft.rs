@@ -350,8 +350,8 @@ fn a_semaphore_that_never_comes_is_late() {
 
 #[test]
 fn a_channel_that_dies_is_an_error_with_its_number() {
-    // The first entry binds the class; the second is the transfer.
-    let machine = broken(Fault::DeadChannel { entry: 2, xid: 43 });
+    // The first two entries bind the class and answer; the third is the transfer.
+    let machine = broken(Fault::DeadChannel { entry: 3, xid: 43 });
     for name in ["host->ce0->gpu0", "host->inline->gpu0"] {
         let mut route = open(&machine, name, 4096).unwrap();
         let mut transfer = route.prepare(100).unwrap();

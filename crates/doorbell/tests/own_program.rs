@@ -610,7 +610,7 @@ fn full_ring() {
         let mut queued = 0;
         loop {
             match work.channel.submit(&copy) {
-                Ok(()) => queued += 1,
+                Ok(_) => queued += 1,
                 Err(gpu::Error::RingFull(_)) => break,
                 Err(e) => panic!("{e}"),
             }

@@ -28,7 +28,7 @@ fn submit(channel: &mut Channel, pushbuffer: &Validated) -> Result<(), Error> {
     loop {
         match channel.submit(pushbuffer) {
             Err(Error::RingFull(_)) if start.elapsed() < TIMEOUT => std::thread::yield_now(),
-            result => return result,
+            result => return result.map(drop),
         }
     }
 }

@@ -91,6 +91,10 @@ const MARKER_STRIDE: u64 = 64;
 const MARKER_SEMAPHORE: u64 = 0x100;
 const TRACKER_SEMAPHORE: u64 = 0x140;
 const MARKER_SEGMENTS: u64 = 0x200;
+/// Behind it, one for each GPFIFO entry: the release that ends a submission.
+const RELEASES: u64 = 0x1000;
+const RELEASE_STRIDE: u64 = 32;
+const RELEASE_WORDS: usize = 6;
 /// What channels are told apart by.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
@@ -224,7 +228,7 @@ impl Channel {
         }
         let ring = Ring::take(space, options.gpfifo)?;
         let userd = if options.userd == options.gpfifo { None } else { Some(Ring::take(space, options.userd)?) };
-        let page = space.alloc_own(Place::Host, 0x1000)?;
+        let page = space.alloc_own(Place::Host, RELEASES + RELEASE_STRIDE * u64::from(options.entries))?;
         let tracker = match options.tracker {
             Place::Host => Tracker::new(page.clone(), TRACKER_SEMAPHORE),
             Place::Video => Tracker::new(space.alloc_own(Place::Video, 0x1000)?, 0),
@@ -322,9 +326,7 @@ impl Channel {
         let put_at =
             (userd_ring.memory.va() + userd_ring.offset() + USERD_OFFSET + userd::GP_PUT as u64) as *const AtomicU32;
         let tracker = Arc::new(tracker);
-        if let Some(pins) = &space.pins {
-            pins.watched.track(&tracker);
-        }
+        space.track(&tracker);
         let posted = [options.gpfifo, options.pushbuffer].contains(&Place::Video);
         let mut channel = Channel {
             objects,
@@ -357,23 +359,16 @@ impl Channel {
 
     /// The first submission: the class on its subchannel. It is waited for, so that a channel that is given out works.
     fn bind(&mut self) -> Result<(), Error> {
-        let ticket = self.take_ticket();
-        let mut words = [0; 16];
-        let mut w = Words::new(&mut words);
-        match self.engine {
-            Engine::Graphics => {
-                w.set_object(1, class::HOPPER_COMPUTE_A)?;
-                w.host_release(0, self.tracker.va(), ticket.0, true)?;
-            }
-            Engine::Copy(_) => {
-                w.set_object(4, class::HOPPER_DMA_COPY_A)?;
-                w.copy_release(4, self.tracker.va(), ticket.0, true)?;
-            }
-        };
+        let mut words = [0; RELEASE_WORDS];
+        release(&mut words, self.engine, self.tracker.va(), Ticket(0))?;
+        prepared::check(&words, self)?;
         let mut first = Pushbuffer::new(&self.space, 16)?;
-        first.raw(w.as_slice())?;
-        let first = first.validate_with(self, &prepared::AndTracker(self))?;
-        self.submit(&first)?;
+        match self.engine {
+            Engine::Graphics => first.set_object(1, class::HOPPER_COMPUTE_A)?,
+            Engine::Copy(_) => first.set_object(4, class::HOPPER_DMA_COPY_A)?,
+        };
+        let first = first.validate(self)?;
+        let ticket = self.submit(&first)?;
         self.wait(ticket, START)
     }
 
@@ -422,36 +417,65 @@ impl Channel {
     }
 
     /// Puts a validated pushbuffer into the ring and rings the doorbell.
-    pub fn submit(&mut self, pushbuffer: &Validated) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::RingFull`], [`Error::Stale`], [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::Forked`]: nothing
+    /// was submitted then.
+    pub fn submit(&mut self, pushbuffer: &Validated) -> Result<Ticket, Error> {
         self.submit_all(&[pushbuffer])
     }
 
     /// Several, with one doorbell.
-    pub fn submit_all(&mut self, pushbuffers: &[&Validated]) -> Result<(), Error> {
+    pub fn submit_all(&mut self, pushbuffers: &[&Validated]) -> Result<Ticket, Error> {
         if self.space.device().forked() {
             return Err(Error::Forked);
         }
         self.spent.clear();
-        for pushbuffer in pushbuffers {
-            pushbuffer.check(self)?;
-        }
-        // One marker may come between any two.
-        let needed = pushbuffers.len() as u64 + 1 + pushbuffers.len() as u64 / u64::from(self.quarter());
-        if self.free_entries() < needed {
-            self.learn();
-            if self.free_entries() < needed {
-                return match self.error() {
-                    Some(code) => Err(Error::ChannelKilled(code)),
-                    None => Err(Error::RingFull((self.sequence - self.consumed) as u32)),
-                };
-            }
+        // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
+        let ticket = self.take_ticket();
+        let ready = pushbuffers.iter().try_for_each(|pushbuffer| pushbuffer.check(self));
+        if let Err(error) = ready.and_then(|()| self.room(pushbuffers.len() as u64 + 1)) {
+            self.give_back(ticket);
+            return Err(error);
         }
         for pushbuffer in pushbuffers {
             self.push(pushbuffer.entry().encode(), Some(pushbuffer.segment()));
             self.mark_quarter();
         }
+        self.push_release(ticket);
+        self.mark_quarter();
         self.ring();
+        Ok(ticket)
+    }
+
+    /// Room for so many entries and the markers among them.
+    fn room(&mut self, entries: u64) -> Result<(), Error> {
+        let needed = entries + 1 + entries / u64::from(self.quarter());
+        if self.free_entries() < needed {
+            self.learn();
+            if self.free_entries() < needed {
+                return Err(match self.error() {
+                    Some(code) => Error::ChannelKilled(code),
+                    None => Error::RingFull((self.sequence - self.consumed) as u32),
+                });
+            }
+        }
         Ok(())
+    }
+
+    /// The entry that releases the tracker when what was submitted before is done.
+    fn push_release(&mut self, ticket: Ticket) {
+        let offset = RELEASES + RELEASE_STRIDE * (self.sequence % u64::from(self.entries));
+        let mut words = [0; RELEASE_WORDS];
+        let written = release(&mut words, self.engine, self.tracker.va(), ticket);
+        debug_assert_eq!(written.ok(), Some(RELEASE_WORDS));
+        // The segment's last use was a whole ring ago, and the ring has room: it has been consumed.
+        for (i, word) in words.iter().enumerate() {
+            self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
+        }
+        if let Some(entry) = Entry::segment(self.page.va() + offset, RELEASE_WORDS as u32) {
+            self.push(entry.encode(), None);
+        }
     }
 
     /// An entry without a pushbuffer (control opcode NOP) and a ring: costs the GPU one fetch.
@@ -542,9 +566,8 @@ impl Channel {
     #[inline]
     pub(crate) fn take_ticket(&mut self) -> Ticket {
         let number = self.tracker.submitted.load(Ordering::Relaxed).wrapping_add(1);
-        // ORDERING: sequentially consistent, see Watched::took_away; only beside CUDA is there somebody to see it.
-        let order = if self.space.pins.is_some() { Ordering::SeqCst } else { Ordering::Relaxed };
-        self.tracker.submitted.store(number, order);
+        // ORDERING: sequentially consistent, see AddressSpace::unmapped.
+        self.tracker.submitted.store(number, Ordering::SeqCst);
         Ticket(number)
     }
 
@@ -663,6 +686,16 @@ impl Drop for Channel {
         // `objects` goes first: see the order of the fields.
         debug_assert!(!self.objects.made.is_empty());
     }
+}
+
+/// The words that release the tracker: how many there are.
+fn release(words: &mut [u32], engine: Engine, tracker: u64, ticket: Ticket) -> Result<usize, Error> {
+    let mut w = Words::new(words);
+    match engine {
+        Engine::Graphics => w.host_release(0, tracker, ticket.0, true)?,
+        Engine::Copy(_) => w.copy_release(4, tracker, ticket.0, true)?,
+    }
+    Ok(w.len())
 }
 
 fn store_fence() {

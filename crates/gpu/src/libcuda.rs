@@ -107,8 +107,7 @@ impl Watched {
     }
 
     fn took_away(&self) {
-        // ORDERING: sequentially consistent with a submission's `submitted` store and its load of the generation: either the
-        // submission sees this and gives up, or the wait below sees the submission.
+        // ORDERING: see AddressSpace::unmapped.
         self.unmaps.fetch_add(1, Ordering::SeqCst);
         let trackers: Vec<_> = {
             let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);

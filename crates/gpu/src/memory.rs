@@ -7,13 +7,15 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::libcuda::{CudasGroup, Watched};
 use crate::pin::Pins;
+use crate::tracker::Tracker;
 use rm::abi::{MemoryAlloc, alloc_flags, attr, uvm, va_flags};
 use rm::class;
 use rm::driver::{self, RmError};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// Where CUDA has its block of rings.
 const RINGS: u64 = 0x2_0060_0000;
@@ -25,6 +27,8 @@ const LAST: u64 = 1 << 40;
 /// Ranges begin and end on 2 MiB, as the driver's big mappings do.
 const GRAIN: u64 = 2 << 20;
 const PAGE: u64 = 0x1000;
+/// How long the freeing of memory waits for copies that are under way.
+const DRAIN: Duration = Duration::from_secs(1);
 /// NV_ERR_UVM_ADDRESS_IN_USE.
 const ADDRESS_IN_USE: u32 = 0x68;
 /// The largest memory object that is given out.
@@ -56,6 +60,7 @@ pub struct AddressSpace {
     /// Grows whenever something is unmapped.
     generation: AtomicU64,
     rings: Mutex<Vec<crate::ring::RingBlock>>,
+    trackers: Mutex<Vec<Weak<Tracker>>>,
     /// Where one of CUDA's: what CUDA maps and unmaps there, and what is pinned of it.
     pub(crate) pins: Option<Pins>,
 }
@@ -99,6 +104,7 @@ impl AddressSpace {
             mapped: Mutex::default(),
             generation: AtomicU64::new(0),
             rings: Mutex::default(),
+            trackers: Mutex::default(),
             pins: None,
         }))
     }
@@ -112,6 +118,7 @@ impl AddressSpace {
             mapped: Mutex::default(),
             generation: AtomicU64::new(0),
             rings: Mutex::default(),
+            trackers: Mutex::default(),
             pins: Some(Pins::new(watched)),
         })
     }
@@ -146,7 +153,7 @@ impl AddressSpace {
     #[inline]
     pub fn generation(&self) -> u64 {
         // Both only grow, so the sum changes when one does.
-        self.generation.load(Ordering::Acquire) + self.pins.as_ref().map_or(0, Pins::generation)
+        self.generation.load(Ordering::SeqCst) + self.pins.as_ref().map_or(0, Pins::generation)
     }
 
     /// What a channel needs to be one of CUDA's graphics channels.
@@ -159,10 +166,27 @@ impl AddressSpace {
         found.ok_or(Error::Group("no graphics channel of CUDA's was seen"))
     }
 
-    /// Something that pushbuffers may have named is gone.
+    /// Whoever frees memory here waits for what this channel has in flight.
+    pub(crate) fn track(&self, tracker: &Arc<Tracker>) {
+        let mut trackers = lock(&self.trackers);
+        trackers.retain(|t| t.strong_count() > 0);
+        trackers.push(Arc::downgrade(tracker));
+        if let Some(pins) = &self.pins {
+            pins.watched.track(tracker);
+        }
+    }
+
+    /// Something that pushbuffers may have named is about to go: nothing is submitted to it any more.
     pub(crate) fn unmapped(&self) {
-        // ORDERING: whoever checks the generation after this sees that the range is gone.
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        // ORDERING: sequentially consistent with a submission's `submitted` store and its load of the generation: either the
+        // submission sees this and gives up, or `drain` sees the submission.
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Waits for what all channels have in flight; false if some of it does not come to an end.
+    fn drain(&self) -> bool {
+        let trackers: Vec<_> = lock(&self.trackers).iter().filter_map(Weak::upgrade).collect();
+        trackers.iter().fold(true, |all, tracker| tracker.drain(DRAIN) && all)
     }
 
     pub(crate) fn rings(&self) -> MutexGuard<'_, Vec<crate::ring::RingBlock>> {
@@ -419,6 +443,10 @@ impl Drop for Memory {
         if self.named {
             lock(&self.space.mapped).remove(&self.va);
             self.space.unmapped();
+            if !self.space.device.forked() && !self.space.drain() {
+                // A channel may still come to it, and the GPU would fault: it stays until the client goes.
+                return;
+            }
         }
         drop(Undo {
             space: &self.space,

@@ -48,7 +48,7 @@ impl Pins {
 
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
-        self.watched.unmaps.load(Ordering::Acquire)
+        self.watched.unmaps.load(Ordering::SeqCst)
     }
 
     /// True if the range is pinned, and what was pinned still lies there.

@@ -305,7 +305,7 @@ impl Prepared {
 
     #[inline]
     fn ring(&mut self, ch: &mut Channel, slot: usize) -> Result<Ticket, Error> {
-        // ORDERING: taken before the generation is read, see Watched::took_away.
+        // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
         let ticket = ch.take_ticket();
         if ch.space().generation() != self.generation {
             let generation = ch.space().generation();
@@ -370,7 +370,7 @@ impl Layout {
 }
 
 /// The address space and the channel's own tracker, which its own releases name.
-pub(crate) struct AndTracker<'a>(pub &'a Channel);
+struct AndTracker<'a>(&'a Channel);
 
 impl Ranges for AndTracker<'_> {
     fn contains(&self, va: u64, length: u64) -> bool {
@@ -378,7 +378,7 @@ impl Ranges for AndTracker<'_> {
     }
 }
 
-fn check(words: &[u32], ch: &Channel) -> Result<(), Error> {
+pub(crate) fn check(words: &[u32], ch: &Channel) -> Result<(), Error> {
     validate::check(words, &Rules { space: &AndTracker(ch), ..ch.rules() })?;
     Ok(())
 }

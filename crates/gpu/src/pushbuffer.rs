@@ -6,7 +6,7 @@ use crate::channel::{Channel, Engine};
 use crate::error::Error;
 use crate::memory::{AddressSpace, Memory, Place};
 use crate::semaphore::Semaphore;
-use crate::validate::{self, Ranges, Rules};
+use crate::validate;
 use pushbuf::encode::{Lines, Words, inline_dma, launch_dma};
 use pushbuf::gpfifo::Entry;
 use pushbuf::semaphore::{Execute, Operation};
@@ -140,18 +140,12 @@ impl Pushbuffer {
 
     /// Checks every word against what `channel` may do. Nothing is submitted without.
     pub fn validate(self, channel: &Channel) -> Result<Validated, Error> {
-        let space = channel.space().clone();
-        self.validate_with(channel, &*space)
-    }
-
-    /// As [`Pushbuffer::validate`], with `ranges` for the addresses.
-    pub(crate) fn validate_with(self, channel: &Channel, ranges: &dyn Ranges) -> Result<Validated, Error> {
         // Before the check: what is unmapped meanwhile makes the result stale.
         let generation = channel.space().generation();
         if !Arc::ptr_eq(self.segment.memory.space(), channel.space()) {
             return Err(Error::OtherChannel);
         }
-        validate::check(&self.words(), &Rules { space: ranges, ..channel.rules() })?;
+        validate::check(&self.words(), &channel.rules())?;
         let Pushbuffer { segment, capacity, len } = self;
         Ok(Validated { segment, capacity, len, engine: channel.engine(), generation: AtomicU64::new(generation) })
     }

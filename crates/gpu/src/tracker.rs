@@ -52,12 +52,18 @@ impl Tracker {
         self.memory.word64(self.offset + 8).load(Ordering::Acquire)
     }
 
-    /// Waits for all that is submitted by now.
-    pub fn drain(&self, limit: Duration) {
-        // ORDERING: see Watched::took_away.
+    /// Waits for all that is submitted by now; false if it does not come to an end, or once did not.
+    pub fn drain(&self, limit: Duration) -> bool {
+        // ORDERING: see AddressSpace::unmapped.
         let last = Ticket(self.submitted.load(Ordering::SeqCst));
         let start = Instant::now();
-        while !self.lost.load(Ordering::Relaxed) && !self.done(last) {
+        loop {
+            if self.done(last) {
+                return true;
+            }
+            if self.lost.load(Ordering::Relaxed) {
+                return false;
+            }
             if start.elapsed() > limit {
                 self.lost.store(true, Ordering::Relaxed);
             }

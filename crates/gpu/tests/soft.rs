@@ -167,7 +167,7 @@ fn a_prepared_pushbuffer_is_submitted_thousands_of_times() {
     let mut submitted = 0;
     while submitted < 5000 {
         match channel.submit(&pushbuffer) {
-            Ok(()) => submitted += 1,
+            Ok(_) => submitted += 1,
             Err(Error::RingFull(_)) => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }

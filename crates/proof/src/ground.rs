@@ -130,7 +130,7 @@ impl Rig {
         let mut pushbuffer = Pushbuffer::new(&self.space, words)?;
         write(&mut pushbuffer)?;
         let validated = pushbuffer.validate(channel)?;
-        self.patiently(channel, |channel| channel.submit(&validated))
+        self.patiently(channel, |channel| channel.submit(&validated)).map(drop)
     }
 
     /// Tries again while the ring is full, as long as there is patience.

@@ -120,8 +120,8 @@ pub(super) fn full(ground: &Ground) -> Outcome {
     let mut taken = 0;
     let error = loop {
         match lane.channel.submit(&pushbuffer) {
-            Ok(()) if taken < ENTRIES => taken += 1,
-            Ok(()) => return Err(Stop::Failed(format!("a blocked ring of {ENTRIES} entries took {}", taken + 1))),
+            Ok(_) if taken < ENTRIES => taken += 1,
+            Ok(_) => return Err(Stop::Failed(format!("a blocked ring of {ENTRIES} entries took {}", taken + 1))),
             Err(error) => break error,
         }
     };

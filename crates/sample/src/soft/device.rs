@@ -209,7 +209,7 @@ impl Channel for Ring {
                 Err(gpu::Error::RingFull(_)) if start.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_micros(20));
                 }
-                result => return Ok(result?),
+                result => return Ok(result.map(drop)?),
             }
         }
     }
