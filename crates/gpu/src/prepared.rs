@@ -78,6 +78,9 @@ pub struct Prepared {
     entries: Vec<u64>,
     /// Each slot's last submission.
     tickets: Vec<Option<Ticket>>,
+    /// How often the addresses have moved, and at which of these moves each slot was written.
+    moves: u64,
+    written: Vec<u64>,
     /// Dwords between slots.
     stride: usize,
     next: usize,
@@ -208,6 +211,8 @@ impl Prepared {
             template,
             entries,
             tickets: vec![None; slots],
+            moves: 0,
+            written: vec![0; slots],
             stride,
             next: 0,
             layout,
@@ -260,6 +265,7 @@ impl Prepared {
             self.template[at] = (value >> 32) as u32;
             self.template[at + 1] = value as u32;
         }
+        self.moves += 1;
         self.ring(ch, slot)
     }
 
@@ -316,9 +322,12 @@ impl Prepared {
             self.generation = generation;
         }
         let base = slot * self.stride;
-        for at in [self.layout.destination, self.layout.source] {
-            store(&self.memory, base + at, self.template[at]);
-            store(&self.memory, base + at + 1, self.template[at + 1]);
+        if self.written[slot] != self.moves {
+            self.written[slot] = self.moves;
+            for at in [self.layout.destination, self.layout.source] {
+                store(&self.memory, base + at, self.template[at]);
+                store(&self.memory, base + at + 1, self.template[at + 1]);
+            }
         }
         store(&self.memory, base + self.layout.payload, ticket.0);
         ch.push_prepared(self.entries[slot]);
