@@ -9,11 +9,11 @@ use std::time::Duration;
 pub enum Error {
     #[error(transparent)]
     Driver(#[from] RmError),
-    #[error("{path}: {cause}")]
+    #[error("{path}: {cause}; is NVIDIA's driver loaded, and the node passed into this container?")]
     Open { path: String, cause: io::Error },
     #[error("mmap of {what}, {length:#x} bytes: {cause}")]
     Map { what: &'static str, length: u64, cause: io::Error },
-    #[error("there is no GPU {index}; the driver counts {count}")]
+    #[error("there is no GPU {index}; the driver counts {count}, from 0")]
     NoDevice { index: usize, count: usize },
     #[error("GPU {index} is real hardware, which this session may not use; DeviceOptions::allow_real insists")]
     RealHardware { index: usize },
@@ -41,11 +41,13 @@ pub enum Error {
     Encode(#[from] pushbuf::encode::Error),
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    #[error("something that the pushbuffer names was unmapped since it was validated")]
+    #[error(
+        "something that the pushbuffer names was unmapped since it was validated: prepare it again with memory that is there"
+    )]
     Stale,
-    #[error("the pushbuffer was validated for another channel")]
+    #[error("the pushbuffer was validated for another channel: validate it for this one")]
     OtherChannel,
-    #[error("the ring is full: {0} entries are in flight")]
+    #[error("the ring is full: {0} entries are in flight; wait for one of them first")]
     RingFull(u32),
     #[error("semaphore did not reach {wanted} within {after:?}; it holds {found}")]
     Timeout { wanted: u32, found: u32, after: Duration },
@@ -59,6 +61,6 @@ pub enum Error {
     NotPinnable { va: u64, length: u64, why: &'static str },
     #[error("{va:#x}, {length:#x} bytes: not within what this transfer was prepared for")]
     OutsideWindow { va: u64, length: u64 },
-    #[error("the channel was killed by error {0} (Xid)")]
+    #[error("the channel was killed by error {0} (Xid): the kernel log says why; it has to be made anew")]
     ChannelKilled(u32),
 }

@@ -1,7 +1,7 @@
-//! Semaphores: 16 bytes of host memory that an engine releases and the CPU polls.
+//! Semaphores: 16 bytes that an engine releases and the CPU polls.
 
 use crate::error::Error;
-use crate::memory::{AddressSpace, Memory};
+use crate::memory::{AddressSpace, Memory, Place};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,8 +25,17 @@ struct Page {
 }
 
 impl Semaphores {
+    /// In host memory, where polling costs least.
     pub fn new(space: &Arc<AddressSpace>) -> Result<Semaphores, Error> {
-        let memory = space.alloc_host(COUNT * SIZE)?;
+        Semaphores::new_in(space, Place::Host)
+    }
+
+    /// In video memory each poll is a read over PCIe (about 1 us), and a release stays on the card.
+    pub fn new_in(space: &Arc<AddressSpace>, place: Place) -> Result<Semaphores, Error> {
+        let memory = match place {
+            Place::Host => space.alloc_host(COUNT * SIZE)?,
+            Place::Video => space.alloc_video(COUNT * SIZE)?,
+        };
         Ok(Semaphores { page: Arc::new(Page { memory, used: Mutex::default(), created: AtomicU64::new(0) }) })
     }
 

@@ -337,5 +337,9 @@ fn within(space: &dyn Ranges, va: u64, length: u64, alignment: u64) -> Verdict {
     if !va.is_multiple_of(alignment) {
         return Err(("an address that is not aligned", va));
     }
-    if space.contains(va, length) { Ok(()) } else { Err(("an address that is not in this address space's memory", va)) }
+    if space.contains(va, length) {
+        Ok(())
+    } else {
+        Err(("an address that is neither in memory of this address space nor pinned", va))
+    }
 }

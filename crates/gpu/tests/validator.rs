@@ -54,7 +54,7 @@ fn good_ones_pass() {
 
 #[test]
 fn addresses_outside_are_refused() {
-    let outside = "not in this address space";
+    let outside = "neither in memory of this address space";
     refused(false, outside, |w| w.copy(4, BASE, END - 7, 8, LAUNCH).unwrap());
     refused(false, outside, |w| w.copy(4, BASE - 1, BASE, 8, LAUNCH).unwrap());
     refused(false, outside, |w| w.copy(4, u64::MAX - 3, BASE, 8, LAUNCH).unwrap());
