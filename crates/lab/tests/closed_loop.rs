@@ -230,7 +230,7 @@ fn what_is_missing_or_breaks_at_one_size_is_measured_at_the_others() {
         good(&cells, "breaks", bytes);
     }
     assert!(matches!(at(&cells, "missing", 8), Outcome::Unavailable { reason } if reason.contains("not for this way")));
-    assert_eq!(error(&cells, "breaks", 8), "the channel was killed by error 31 (Xid)");
+    assert!(error(&cells, "breaks", 8).starts_with("the channel was killed by error 31 (Xid)"));
 }
 
 #[test]
