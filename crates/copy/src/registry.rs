@@ -28,6 +28,7 @@ type Open = for<'m> fn(&'m Machine, &Spec, u64) -> Opened<'m>;
 #[rustfmt::skip]
 const ENTRIES: &[Entry] = &[
     routes::cuda::ENTRY,
+    routes::cudart::ENTRY,
     routes::ce::ENTRY,
     routes::inline::ENTRY,
     routes::bar1::ENTRY,

@@ -4,6 +4,7 @@ mod fake;
 
 use copy::{Error, GatedCopies, Machine, PinError, Spec, names, open, parse, pin, verify};
 use cuda::Cuda;
+use cuda::runtime::Runtime;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -17,15 +18,18 @@ fn start() -> (MutexGuard<'static, ()>, Machine) {
     let guard = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     fake::SPOIL_COPY.store(0, Ordering::SeqCst);
     fake::GATE_EXPIRES.store(0, Ordering::SeqCst);
+    fake::RUNTIME_STARTS.store(0, Ordering::SeqCst);
     // SAFETY: the stand-in's functions have the signatures of the real ones.
     let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
-    (guard, Machine::of_cuda(&cuda).unwrap())
+    // SAFETY: as above.
+    let runtime = unsafe { Runtime::from_symbols(fake::find_runtime) }.unwrap();
+    (guard, Machine::of_cuda(&cuda).unwrap().with_runtime(runtime))
 }
 
 fn every_route() -> Vec<String> {
     let mut all = Vec::new();
     for host in ["host", "host[pageable]", "host[registered]", "host[offset=13]", "host[pageable,offset=4095]"] {
-        for cuda in ["cuda", "cuda[sync]"] {
+        for cuda in ["cuda", "cuda[sync]", "cudart", "cudart[sync]"] {
             all.push(format!("{host}->{cuda}->gpu0"));
             all.push(format!("gpu0[offset=7]->{cuda}->{host}"));
         }
@@ -64,9 +68,14 @@ fn every_route_moves_every_size_and_leaves_nothing() {
 #[test]
 fn one_call_submits_and_one_waits() {
     let (_one, machine) = start();
-    for (name, submitting, waiting) in
-        [("host->cuda->gpu0", 1, 1), ("gpu0->cuda->host", 1, 1), ("host->cuda[sync]->gpu0", 1, 0)]
-    {
+    for (name, submitting, waiting) in [
+        ("host->cuda->gpu0", 1, 1),
+        ("gpu0->cuda->host", 1, 1),
+        ("host->cuda[sync]->gpu0", 1, 0),
+        ("host->cudart->gpu0", 1, 1),
+        ("gpu0->cudart->host", 1, 1),
+        ("gpu0->cudart[sync]->host", 1, 0),
+    ] {
         let mut route = open(&machine, name, 4096).unwrap();
         let mut transfer = route.prepare(4096).unwrap();
         let calls = || fake::CALLS.load(Ordering::SeqCst);
@@ -83,19 +92,34 @@ fn one_call_submits_and_one_waits() {
 #[test]
 fn a_stream_that_works_is_not_done() {
     let (_one, machine) = start();
-    let mut route = open(&machine, "host->cuda->gpu0", 4096).unwrap();
-    route.fill(&[7; 4096]).unwrap();
-    let mut transfer = route.prepare(4096).unwrap();
-    transfer.submit().unwrap();
-    assert!(!transfer.poll().unwrap());
-    assert!(transfer.poll().unwrap());
-    drop(transfer);
-    let mut sync = open(&machine, "host->cuda[sync]->gpu0", 4096).unwrap();
-    let mut transfer = sync.prepare(1).unwrap();
-    assert!(!transfer.poll().unwrap());
-    assert!(matches!(transfer.wait(TIMEOUT), Err(Error::Idle)));
-    transfer.submit().unwrap();
-    assert!(transfer.poll().unwrap());
+    for cuda in ["cuda", "cudart"] {
+        let mut route = open(&machine, &format!("host->{cuda}->gpu0"), 4096).unwrap();
+        route.fill(&[7; 4096]).unwrap();
+        let mut transfer = route.prepare(4096).unwrap();
+        transfer.submit().unwrap();
+        assert!(!transfer.poll().unwrap());
+        assert!(transfer.poll().unwrap());
+        drop(transfer);
+        let mut sync = open(&machine, &format!("host->{cuda}[sync]->gpu0"), 4096).unwrap();
+        let mut transfer = sync.prepare(1).unwrap();
+        assert!(!transfer.poll().unwrap());
+        assert!(matches!(transfer.wait(TIMEOUT), Err(Error::Idle)));
+        transfer.submit().unwrap();
+        assert!(transfer.poll().unwrap());
+    }
+}
+
+#[test]
+fn a_runtime_that_is_missing_or_does_not_start_is_unavailable() {
+    let (_one, machine) = start();
+    fake::RUNTIME_STARTS.store(35, Ordering::SeqCst);
+    let why = opening(&machine, "host->cudart->gpu0");
+    assert!(why.contains("does not start") && why.contains("cudaSetDevice: cudaErrorOfTheStandIn (35)"), "{why}");
+    assert_eq!(fake::alive(), [""; 0]);
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
+    let without = Machine::of_cuda(&cuda).unwrap();
+    assert!(opening(&without, "host->cudart->gpu0").contains("runtime was not asked for"));
 }
 
 #[test]
@@ -137,7 +161,7 @@ fn what_does_not_exist_says_why() {
     let error = open(&machine, "host->cudo->gpu0", 1).err().unwrap();
     assert!(matches!(&error, Error::Syntax(_)) && error.to_string().contains("executors are "), "{error}");
     let listed = names(&machine);
-    assert!(listed.iter().filter(|listed| listed.name.contains("cuda")).all(|listed| listed.unavailable.is_none()));
+    assert!(listed.iter().filter(|listed| listed.name.contains("->cuda")).all(|listed| listed.unavailable.is_none()));
     for listed in listed {
         assert_eq!(parse(&listed.name).unwrap().to_string(), listed.name);
     }

@@ -210,6 +210,12 @@ fn what_does_not_exist_says_why() {
         ("gpu0->ce0->host[pageable]", "pageable"),
         ("host[registered]->ce0->gpu0", "software GPU has no CUDA"),
         ("host->cuda->gpu0", "software GPU has no CUDA"),
+        ("host->cudart->gpu0", "software GPU has no CUDA"),
+        ("host->bar1[answered]->gpu0", "launched by CUDA: the software GPU has no CUDA"),
+        ("gpu0->bar1[answered]->host", "nothing to answer"),
+        ("host->bar1[answered,flush]->gpu0", "choose one"),
+        ("host->inline[group=cuda]->gpu0", "software GPU has no CUDA"),
+        ("host->ce0[group=cuda]->gpu0", "software GPU has no CUDA"),
     ] {
         let found = opening(&machine, name, 4096);
         assert!(found.contains(why), "{name}: {found}");
@@ -220,8 +226,11 @@ fn what_does_not_exist_says_why() {
 fn what_is_listed_opens_or_says_why() {
     let (_driver, machine) = soft();
     let listed = names(&machine);
-    for (executor, routes) in [("cuda", 12), ("ce0", 6), ("inline", 4), ("bar1", 4), ("aperture", 2)] {
-        assert_eq!(listed.iter().filter(|listed| listed.name.contains(executor)).count(), routes, "{executor}");
+    for (executor, routes) in
+        [("cuda", 12), ("cudart", 8), ("ce0", 8), ("ce2", 6), ("inline", 5), ("bar1", 5), ("aperture", 2)]
+    {
+        let is = |listed: &&copy::Listed| parse(&listed.name).unwrap().executor.word() == executor;
+        assert_eq!(listed.iter().filter(is).count(), routes, "{executor}");
     }
     for listed in listed {
         assert_eq!(parse(&listed.name).unwrap().to_string(), listed.name);

@@ -91,13 +91,13 @@ impl Route for CudaRoute<'_> {
 
 /// The two memories of a transfer, equally long.
 #[derive(Clone, Copy)]
-struct Side<'r> {
-    host: *mut u8,
-    device: DeviceSlice<'r>,
-    direction: Direction,
+pub(super) struct Side<'r> {
+    pub(super) host: *mut u8,
+    pub(super) device: DeviceSlice<'r>,
+    pub(super) direction: Direction,
 }
 
-fn side<'r>(ends: &'r Ends<'_>, direction: Direction, bytes: u64) -> Result<Side<'r>, Error> {
+pub(super) fn side<'r>(ends: &'r Ends<'_>, direction: Direction, bytes: u64) -> Result<Side<'r>, Error> {
     let (host, device) = match direction {
         Direction::ToGpu => (&ends.source, &ends.destination),
         Direction::FromGpu => (&ends.destination, &ends.source),
