@@ -25,4 +25,4 @@ pub use registry::{Listed, Opened, names, open, parse};
 pub use route::{Route, Transfer};
 pub use routes::cuda::GatedCopies;
 pub use spec::Spec;
-pub use verify::{Difference, difference, random, verify};
+pub use verify::{Difference, Wrong, verify};

@@ -129,7 +129,11 @@ fn every_route_moves_cudas_memory() {
         ] {
             let mut route = open(&rig.machine, name, 70_001).unwrap();
             for bytes in [1, 2, 3, 7, 8, 4095, 4097, 40_000, 70_001] {
-                assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{entry:?}, {name}, {bytes} bytes");
+                assert_eq!(
+                    verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(),
+                    None,
+                    "{entry:?}, {name}, {bytes} bytes"
+                );
             }
             drop(route);
             assert_eq!(fake::alive(), [""; 0], "{name} left objects behind");
@@ -144,7 +148,7 @@ fn what_is_listed_is_there() {
     for listed in names(&rig.machine) {
         let opened = open(&rig.machine, &listed.name, 100);
         match (listed.unavailable, opened) {
-            (None, Ok(mut route)) => assert_eq!(verify(&mut *route, 99, 1).unwrap(), None, "{}", listed.name),
+            (None, Ok(mut route)) => assert_eq!(verify(&mut *route, 99, 1, TIMEOUT).unwrap(), None, "{}", listed.name),
             (Some(why), Err(Error::Unavailable(found))) => assert_eq!(why, found),
             // The stand-in's registered memory is none that the software GPU knows of.
             (None, Err(Error::Unavailable(why))) if listed.name.contains("registered") => {
@@ -200,14 +204,14 @@ fn both_entries_serve_one_machine() {
     let mut routes: Vec<_> = names.iter().map(|name| open(&rig.machine, name, 70_001).unwrap()).collect();
     for bytes in [1, 8, 4097, 70_001] {
         for route in &mut routes {
-            assert_eq!(verify(&mut **route, bytes, bytes).unwrap(), None, "{}, {bytes} bytes", route.name());
+            assert_eq!(verify(&mut **route, bytes, bytes, TIMEOUT).unwrap(), None, "{}, {bytes} bytes", route.name());
         }
     }
     let engines = rig.machine.copy_engines().unwrap();
     for engine in engines.iter().filter(|engine| engine.is_graphics()) {
         let name = format!("gpu0->ce{}[group=cuda]->host", engine.number);
         let mut route = open(&rig.machine, &name, 5000).unwrap();
-        assert_eq!(verify(&mut *route, 5000, 1).unwrap(), None, "{name}");
+        assert_eq!(verify(&mut *route, 5000, 1, TIMEOUT).unwrap(), None, "{name}");
     }
     let (own, group) = (rig.machine.space().unwrap(), rig.machine.group_space().unwrap());
     assert!(!Arc::ptr_eq(own, group));
@@ -233,7 +237,7 @@ fn the_kernel_that_answers_runs_from_prepare_to_rest_or_drop_and_keeps_nobody_wa
         assert!(transfer.poll().unwrap());
         if round % 10 == 0 {
             for route in &mut others {
-                assert_eq!(verify(&mut **route, 4096, round).unwrap(), None, "{}", route.name());
+                assert_eq!(verify(&mut **route, 4096, round, TIMEOUT).unwrap(), None, "{}", route.name());
             }
         }
     }

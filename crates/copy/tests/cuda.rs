@@ -2,7 +2,7 @@
 
 mod fake;
 
-use copy::{Error, GatedCopies, Machine, PinError, Spec, names, open, parse, pin, verify};
+use copy::{Error, GatedCopies, Machine, PinError, Spec, Wrong, names, open, parse, pin, verify};
 use cuda::Cuda;
 use cuda::runtime::Runtime;
 use std::sync::atomic::Ordering;
@@ -58,7 +58,7 @@ fn every_route_moves_every_size_and_leaves_nothing() {
         let mut route = open(&machine, &name, CAPACITY).unwrap();
         assert_eq!((route.name(), route.capacity()), (name.as_str(), CAPACITY));
         for bytes in [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 4095, 4096, 4097, 65_537, CAPACITY - 1, CAPACITY] {
-            assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{name}, {bytes} bytes");
+            assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
         drop(route);
         assert_eq!(fake::alive(), [""; 0], "{name} left objects behind");
@@ -129,8 +129,9 @@ fn a_wrong_bit_is_found_with_its_place() {
         let mut route = open(&machine, &name, CAPACITY).unwrap();
         // The first is a fill of the GPU's memory, or the first look at it.
         fake::SPOIL_COPY.store(2, Ordering::SeqCst);
-        let found = verify(&mut *route, 5000, 3).unwrap().expect(&name);
-        assert_eq!((found.first, found.count, found.expected ^ found.found), (4999, 1, 0x10), "{name}");
+        let found = verify(&mut *route, 5000, 3, TIMEOUT).unwrap().expect(&name);
+        let Wrong::Data(found) = found else { panic!("{name}: {found}") };
+        assert_eq!((found.first, found.differing, found.expected ^ found.found), (4999, 1, 0x10), "{name}");
     }
 }
 
@@ -141,7 +142,7 @@ fn sizes_that_do_not_fit_are_refused() {
     assert!(reason(route.prepare(0).err().unwrap()).contains("0 bytes"));
     for bytes in [101, u64::MAX] {
         assert!(matches!(route.prepare(bytes).err(), Some(Error::Capacity { capacity: 100, .. })));
-        assert!(matches!(verify(&mut *route, bytes, 1), Err(Error::Capacity { .. })));
+        assert!(matches!(verify(&mut *route, bytes, 1, TIMEOUT), Err(Error::Capacity { .. })));
     }
     assert!(matches!(route.fill(&[0; 101]), Err(Error::Capacity { bytes: 101, capacity: 100 })));
     assert!(matches!(route.read_back(&mut [0; 101]), Err(Error::Capacity { bytes: 101, capacity: 100 })));

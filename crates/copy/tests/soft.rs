@@ -1,7 +1,7 @@
 //! Our own routes on the software GPU: what they move, what they refuse, and that a check sees what goes wrong. Nothing of
 //! their speed is shown here.
 
-use copy::{Difference, Error, Machine, Route, Transfer, names, open, parse, verify};
+use copy::{Difference, Error, Machine, Route, Transfer, Wrong, names, open, parse, verify};
 use doorbell_softgpu::{Mode, Planted as Fault, SoftDriver};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ fn moves(machine: &Machine, name: &str, capacity: u64) {
     let mut route = open(machine, name, capacity).unwrap();
     assert_eq!((route.name(), route.capacity()), (name, capacity));
     for bytes in sizes(capacity) {
-        assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{name}, {bytes} bytes");
+        assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
     }
 }
 
@@ -94,7 +94,7 @@ fn the_aperture_moves_over_what_is_larger_than_it() {
     for name in ["host->aperture->gpu0[offset=5]", "gpu0[offset=4095]->aperture->host"] {
         let mut route = open(&machine, name, capacity).unwrap();
         for bytes in [(4 << 20) - 5, 4 << 20, (8 << 20) + 1, capacity] {
-            assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{name}, {bytes} bytes");
+            assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
     }
 }
@@ -138,7 +138,7 @@ fn transfers_are_submitted_again_and_again() {
             assert!(transfer.poll().unwrap());
         }
         drop(transfer);
-        assert_eq!(verify(&mut *route, bytes, 9).unwrap(), None, "{name}");
+        assert_eq!(verify(&mut *route, bytes, 9, TIMEOUT).unwrap(), None, "{name}");
     }
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
@@ -192,7 +192,7 @@ fn sizes_that_do_not_fit_are_refused() {
         }
     }
     let mut inline = open(&machine, "host->inline->gpu0", 8 << 20).unwrap();
-    assert_eq!(verify(&mut *inline, 4 << 20, 2).unwrap(), None);
+    assert_eq!(verify(&mut *inline, 4 << 20, 2, TIMEOUT).unwrap(), None);
     assert!(reason(inline.prepare(5 << 20).err().unwrap()).contains("4 MiB"));
 }
 
@@ -277,22 +277,22 @@ fn planted_differences_are_seen() {
     let (_driver, machine) = soft();
     let planted = |fault: fn(&mut [u8])| {
         let mut route = Planted { inner: open(&machine, "host->ce0->gpu0", 4096).unwrap(), fault };
-        verify(&mut route, 1000, 5).unwrap()
+        verify(&mut route, 1000, 5, TIMEOUT).unwrap()
     };
     assert_eq!(planted(|_| {}), None);
-    let last = planted(|bytes| bytes[999] ^= 1).unwrap();
-    assert_eq!((last.first, last.count, last.expected ^ last.found), (999, 1, 1));
-    let several = planted(|bytes| bytes[10..20].iter_mut().for_each(|byte| *byte = !*byte)).unwrap();
-    assert_eq!((several.first, several.count), (10, 10));
+    let Some(Wrong::Data(last)) = planted(|bytes| bytes[999] ^= 1) else { panic!("not seen") };
+    assert_eq!((last.first, last.differing, last.expected ^ last.found), (999, 1, 1));
+    let several = planted(|bytes| bytes[10..20].iter_mut().for_each(|byte| *byte = !*byte));
+    assert!(matches!(several, Some(Wrong::Data(Difference { first: 10, differing: 10, .. }))), "{several:?}");
 }
 
 /// A route whose transfers do nothing, one byte too few, or one byte too many.
-struct Wrong<'r> {
+struct Miscounted<'r> {
     inner: Box<dyn Route + 'r>,
     bytes: fn(u64) -> u64,
 }
 
-impl Route for Wrong<'_> {
+impl Route for Miscounted<'_> {
     fn name(&self) -> &str {
         "wrong"
     }
@@ -321,11 +321,11 @@ fn a_byte_too_few_and_a_byte_too_many_are_seen() {
     {
         for seed in 0..20 {
             let inner = open(&machine, name, 4096).unwrap();
-            let few = verify(&mut Wrong { inner, bytes: |bytes| bytes - 1 }, 777, seed).unwrap();
-            assert!(matches!(few, Some(Difference { first: 776, count: 1, .. })), "{name}: {few:?}");
+            let few = verify(&mut Miscounted { inner, bytes: |bytes| bytes - 1 }, 777, seed, TIMEOUT).unwrap();
+            assert!(matches!(few, Some(Wrong::Data(Difference { first: 776, differing: 1, .. }))), "{name}: {few:?}");
             let inner = open(&machine, name, 4096).unwrap();
-            let many = verify(&mut Wrong { inner, bytes: |bytes| bytes + 1 }, 777, seed).unwrap();
-            assert!(matches!(many, Some(Difference { first: 777, count: 1, .. })), "{name}: {many:?}");
+            let many = verify(&mut Miscounted { inner, bytes: |bytes| bytes + 1 }, 777, seed, TIMEOUT).unwrap();
+            assert!(matches!(many, Some(Wrong::PastTheEnd { touched: 1, first: 0 })), "{name}: {many:?}");
         }
     }
 }
@@ -336,12 +336,15 @@ fn broken(fault: Fault) -> Machine {
 
 #[test]
 fn a_gpu_that_copies_too_little_or_too_much_is_found_out() {
-    for (fault, first) in [(Fault::ShortCopy, 776), (Fault::LongCopy, 777)] {
+    for (fault, says) in [
+        (Fault::ShortCopy, "1 of 777 bytes differs, the first at offset 776"),
+        (Fault::LongCopy, "1 bytes past the end of the transfer were written, the first at 0 bytes behind it"),
+    ] {
         let machine = broken(fault);
         for name in ["host->ce0->gpu0", "gpu0->ce0[pipelined]->host", "host->ce0[folded]->gpu0"] {
             let mut route = open(&machine, name, 4096).unwrap();
-            let found = verify(&mut *route, 777, 4).unwrap().expect(name);
-            assert_eq!((found.first, found.count), (first, 1), "{fault:?}, {name}");
+            let found = verify(&mut *route, 777, 4, TIMEOUT).unwrap().expect(name);
+            assert!(found.to_string().contains(says), "{fault:?}, {name}: {found}");
         }
     }
 }

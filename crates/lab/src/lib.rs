@@ -13,4 +13,5 @@ pub mod raw;
 pub mod samples;
 pub mod sizes;
 pub mod statistics;
-pub mod verify;
+
+pub use copy::Difference;
