@@ -2,7 +2,7 @@
 
 mod fake;
 
-use copy::{Error, GatedCopies, Machine, PinError, Spec, Wrong, names, open, parse, pin, verify};
+use copy::{BackToBack, Error, GatedCopies, Machine, PinError, Spec, Wrong, names, open, parse, pin, verify};
 use cuda::Cuda;
 use cuda::runtime::Runtime;
 use std::sync::atomic::Ordering;
@@ -172,7 +172,10 @@ fn gated(machine: &Machine, name: &str) -> Result<f64, Error> {
     let mut copies = GatedCopies::new(machine, &parse(name)?, 4096)?;
     let data = [0x5a; 4096];
     copies.fill(&data)?;
-    let nanoseconds = copies.run(4096, 20)?;
+    assert!(matches!(copies.go(), Err(Error::Idle)));
+    copies.ready(4096, 20)?;
+    copies.go()?;
+    let nanoseconds = copies.finish(TIMEOUT)? / 20.0;
     let mut back = [0; 4096];
     copies.read_back(&mut back)?;
     assert_eq!(back, data, "{name}");
@@ -191,10 +194,14 @@ fn gated_copies_are_timed_without_the_gate() {
     let spec: Spec = parse("host->cuda->gpu0").unwrap();
     let mut copies = GatedCopies::new(&machine, &spec, 4096).unwrap();
     for count in [0, 257, u32::MAX] {
-        assert!(reason(copies.run(1, count).unwrap_err()).contains("1 to 256"));
+        assert!(reason(copies.ready(1, count).unwrap_err()).contains("1 to 256"));
     }
     fake::GATE_EXPIRES.store(1, Ordering::SeqCst);
-    assert!(matches!(copies.run(1, 1), Err(Error::Late { bytes: 1, .. })));
+    copies.ready(1, 1).unwrap();
+    copies.go().unwrap();
+    assert!(matches!(copies.finish(TIMEOUT), Err(Error::Late { bytes: 1, .. })));
+    // What is ready and never goes is not left behind a shut gate.
+    copies.ready(1, 3).unwrap();
     drop(copies);
     assert_eq!(fake::alive(), [""; 0]);
 }

@@ -1,7 +1,7 @@
 //! Our own routes on the software GPU: what they move, what they refuse, and that a check sees what goes wrong. Nothing of
 //! their speed is shown here.
 
-use copy::{Difference, Error, Machine, Route, Transfer, Wrong, names, open, parse, verify};
+use copy::{Difference, Error, Machine, Route, Transfer, Wrong, back_to_back, names, open, parse, verify};
 use doorbell_softgpu::{Mode, Planted as Fault, SoftDriver};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -394,4 +394,56 @@ fn a_machine_without_a_gpu_says_what_it_lacks() {
     assert!(reason(soft.unwrap_err()).contains("has to be preloaded"));
     let real = reason(real.unwrap_err());
     assert!(real.contains("CUDA") && real.contains("/dev/nvidiactl"), "{real}");
+}
+
+#[test]
+fn copies_of_a_channel_run_back_to_back() {
+    let (driver, machine) = soft();
+    for name in
+        ["host->ce0->gpu0", "gpu0->ce2->host", "host[offset=3]->ce2[pipelined]->gpu0", "gpu0->ce3[folded]->host"]
+    {
+        let mut copies = back_to_back::open(&machine, name, 9000).unwrap();
+        assert_eq!(copies.name(), name);
+        assert!(matches!(copies.go(), Err(Error::Idle)), "{name}");
+        // More than a prepared copy has slots, and another size in between.
+        for (bytes, count, byte) in [(9000, 100, 1), (4096, 3, 2), (9000, 1, 3)] {
+            copies.fill(&vec![byte; bytes]).unwrap();
+            let copied = || driver.counters().copies.load(Ordering::Relaxed);
+            let before = copied();
+            copies.ready(bytes as u64, count).unwrap();
+            copies.go().unwrap();
+            assert!(copies.finish(TIMEOUT).unwrap() > 0.0, "{name}");
+            assert_eq!(copied() - before, u64::from(count) + 1, "{name}: these and the one that warms up");
+            let mut back = vec![0; bytes];
+            copies.read_back(&mut back).unwrap();
+            assert_eq!(back, vec![byte; bytes], "{name}");
+        }
+        assert!(reason(copies.ready(1, 0).unwrap_err()).contains("1 is the least"));
+        assert!(matches!(copies.ready(9001, 1), Err(Error::Capacity { .. })));
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_does_not_run_back_to_back_says_why() {
+    let (_driver, machine) = soft();
+    for (name, why) in [
+        ("host->inline->gpu0", "do not run back to back"),
+        ("host->bar1->gpu0", "do not run back to back"),
+        ("host->cuda->gpu0", "software GPU has no CUDA"),
+        ("host->ce99->gpu0", "no ce99"),
+        ("host[pageable]->ce0->gpu0", "pageable"),
+    ] {
+        let found = reason(back_to_back::open(&machine, name, 4096).err().unwrap());
+        assert!(found.contains(why), "{name}: {found}");
+    }
+}
+
+#[test]
+fn copies_that_die_back_to_back_are_an_error() {
+    let machine = broken(Fault::DeadChannel { entry: 6, xid: 31 });
+    let mut copies = back_to_back::open(&machine, "host->ce0->gpu0", 4096).unwrap();
+    copies.ready(4096, 20).unwrap();
+    let died = copies.go().and_then(|()| copies.finish(TIMEOUT).map(drop)).unwrap_err();
+    assert!(matches!(died, Error::Gpu(gpu::Error::ChannelKilled(31))), "{died}");
 }

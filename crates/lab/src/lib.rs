@@ -4,6 +4,7 @@
 //! are is left out. What is compared takes turns in the same run. Knows no route from another: a route is a name and the
 //! trait [`copy::Route`].
 
+pub mod bandwidth;
 pub mod cells;
 pub mod clock;
 pub mod environment;

@@ -10,7 +10,7 @@ use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
-use crate::spec::{Spec, Word};
+use crate::spec::{Executor, Spec, Word};
 use gpu::{Channel, CopyMode, Engine, Prepared, Ticket, Window};
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn list(machine: &Machine) -> Vec<String> {
     names
 }
 
-fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     Direction::of(machine, spec)?;
     channel::check(machine, spec)?;
     match (spec.executor.index, machine.copy_engines()) {
@@ -99,12 +99,31 @@ fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
     ends.source.pin_in(machine, space)?;
     ends.destination.pin_in(machine, space)?;
     let channel = Channel::new(space, engine, channel::options(&spec.executor))?;
-    let mode = match (spec.executor.has(PIPELINED), spec.executor.has(FOLDED)) {
+    Ok(Box::new(CopyEngine { channel, ends, mode: mode(&spec.executor) }))
+}
+
+pub(crate) fn mode(executor: &Executor) -> CopyMode {
+    match (executor.has(PIPELINED), executor.has(FOLDED)) {
         (true, _) => CopyMode::Pipelined,
         (_, true) => CopyMode::Folded,
         _ => CopyMode::Plain,
-    };
-    Ok(Box::new(CopyEngine { channel, ends, mode }))
+    }
+}
+
+/// A copy of `bytes` between two addresses that are pinned.
+pub(crate) fn prepare(
+    channel: &mut Channel,
+    to: u64,
+    from: u64,
+    bytes: u64,
+    mode: CopyMode,
+) -> Result<Prepared, Error> {
+    if bytes > MAX_BYTES {
+        let reason = format!("{bytes} bytes by the copy engine: 1 GiB at most go in one copy");
+        return Err(Unavailable::new(reason).into());
+    }
+    let (to, from) = (Window { base: to, length: bytes }, Window { base: from, length: bytes });
+    Ok(Prepared::copy(channel, to, from, bytes as u32, mode)?)
 }
 
 struct CopyEngine<'m> {
@@ -125,14 +144,8 @@ impl Route for CopyEngine<'_> {
 
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
-        if bytes > MAX_BYTES {
-            return Err(
-                Unavailable::new(format!("{bytes} bytes by the copy engine: 1 GiB at most go in one copy")).into()
-            );
-        }
-        let destination = Window { base: self.ends.destination.va(), length: bytes };
-        let source = Window { base: self.ends.source.va(), length: bytes };
-        let prepared = Prepared::copy(&mut self.channel, destination, source, bytes as u32, self.mode)?;
+        let (to, from) = (self.ends.destination.va(), self.ends.source.va());
+        let prepared = prepare(&mut self.channel, to, from, bytes, self.mode)?;
         Ok(Box::new(Copy { channel: &mut self.channel, prepared, last: None }))
     }
 

@@ -6,7 +6,7 @@ mod answered;
 pub(crate) mod aperture;
 pub(crate) mod bar1;
 pub(crate) mod ce;
-mod channel;
+pub(crate) mod channel;
 pub(crate) mod cuda;
 pub(crate) mod cudart;
 pub(crate) mod inline;
