@@ -5,7 +5,7 @@ use crate::machine::Machine;
 use crate::pin::{self, Pinned};
 use crate::spec::{End, Host, Memory};
 use cuda::{DeviceBuffer, DeviceSlice, PinnedBuffer, Registration};
-use gpu::{Aperture, Bar1Map};
+use gpu::{AddressSpace, Aperture, Bar1Map};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -98,8 +98,13 @@ impl<'m> Buffer<'m> {
         Ok(Buffer { pinned: None, kind, offset: end.offset, capacity })
     }
 
-    /// Makes it nameable in our own pushbuffers.
+    /// Makes it nameable in pushbuffers of our own address space.
     pub(crate) fn pin(&mut self, machine: &Machine) -> Result<(), Error> {
+        self.pin_in(machine, machine.space()?)
+    }
+
+    /// As [`Buffer::pin`], of one of the machine's address spaces.
+    pub(crate) fn pin_in(&mut self, machine: &Machine, space: &Arc<AddressSpace>) -> Result<(), Error> {
         let base = match &self.kind {
             Kind::Own(_) => return Ok(()),
             Kind::Pinned(buffer) => buffer.device_address()?,
@@ -107,7 +112,7 @@ impl<'m> Buffer<'m> {
             Kind::Registered { registration, .. } => registration.device_address()?,
             Kind::Pageable(_) => return Err(Unavailable::new(PAGEABLE).into()),
         };
-        self.pinned = Some(pin::pin(machine, base + self.offset, self.capacity)?);
+        self.pinned = Some(pin::pin_in(machine, space, base + self.offset, self.capacity)?);
         Ok(())
     }
 
@@ -182,8 +187,9 @@ impl<'m> Buffer<'m> {
         } else if let Some(slice) = self.device_slice(data.len() as u64)? {
             // SAFETY: the slice is as long as the data.
             unsafe { slice.upload_now(machine.context()?, data.as_ptr()) }?;
-            // From pageable memory the call may come back before the last bytes have arrived.
-            machine.context()?.synchronize()?;
+            // From pageable memory the call may come back before the last bytes have arrived. Other streams are not waited
+            // for: a kernel of another route may be spinning in one.
+            machine.context()?.synchronize_default_stream()?;
         } else if let Kind::Own(memory) = &self.kind {
             memory.write(self.offset, data);
         }

@@ -1,6 +1,7 @@
 //! What there is to move bytes with: CUDA, our own channels beside it, or our own alone.
 
 use crate::error::{Error, Unavailable};
+use cuda::runtime::Runtime;
 use cuda::{Context, Cuda};
 use gpu::{AddressSpace, CopyEngine, Device, DeviceOptions, Entry, Libcuda};
 use rm::driver::{Driver, Libc};
@@ -16,15 +17,28 @@ pub enum Where {
     Soft,
 }
 
-/// One GPU and the two ways to it. Routes borrow it.
-#[derive(Debug)]
+/// Opens CUDA's address space a second time, with CUDA's own client.
+type OpenGroup = Box<dyn Fn() -> Result<Arc<AddressSpace>, gpu::Error> + Send + Sync>;
+
+/// One GPU and the ways to it. Routes borrow it.
 pub struct Machine {
     // Our own side goes first: it stands in CUDA's address space.
     own: Result<Arc<AddressSpace>, Unavailable>,
+    /// The same address space entered with CUDA's client, opened when a route first asks for CUDA's channel group.
+    group: OnceLock<Result<Arc<AddressSpace>, Unavailable>>,
+    open_group: Result<OpenGroup, Unavailable>,
+    runtime: OnceLock<Result<Runtime, Unavailable>>,
     cuda: Result<Context, Unavailable>,
     index: u32,
     /// Asked for once.
     engines: OnceLock<Option<Vec<CopyEngine>>>,
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut all = f.debug_struct("Machine");
+        all.field("own", &self.own).field("cuda", &self.cuda).field("index", &self.index).finish_non_exhaustive()
+    }
 }
 
 impl Machine {
@@ -41,12 +55,29 @@ impl Machine {
                 }
                 other => other,
             }),
-            Where::Real => Machine::real(Entry::OwnClient),
+            Where::Real => Machine::real(),
         }
     }
 
-    /// As [`Machine::open`] of a real GPU, with our channels hanging in the one client or the other.
-    pub fn real(entry: Entry) -> Result<Machine, Error> {
+    fn new(own: Result<Arc<AddressSpace>, Unavailable>, cuda: Result<Context, Unavailable>) -> Machine {
+        let (no_group, no_runtime) = match &cuda {
+            Ok(_) => ("CUDA's client was not asked for", "the CUDA runtime was not asked for"),
+            Err(why) => (why.reason.as_str(), why.reason.as_str()),
+        };
+        Machine {
+            own,
+            open_group: Err(Unavailable::new(no_group)),
+            group: OnceLock::new(),
+            runtime: Err(Unavailable::new(no_runtime)).into(),
+            cuda,
+            index: 0,
+            engines: OnceLock::new(),
+        }
+    }
+
+    /// Our channels hang in a client of our own; those in CUDA's channel group need CUDA's client, which is entered when one
+    /// is first asked for.
+    fn real() -> Result<Machine, Error> {
         // Before libcuda is initialised: from then on its calls to the kernel driver are seen.
         let watched = Libcuda::open();
         let cuda = cuda::Cuda::load().map_err(|reason| reason.to_string()).and_then(|cuda| {
@@ -57,17 +88,19 @@ impl Machine {
             Ok(context) => context,
             Err(reason) => return Machine::without_cuda(reason),
         };
-        let own = match watched {
-            Ok(libcuda) => libcuda.address_space(context.device().uuid()?, entry),
-            Err(error) => Err(error),
-        };
-        let own = own.map_err(|error| Unavailable::new(format!("no channel of our own beside CUDA: {error}")));
-        Ok(Machine { own, cuda: Ok(context), index: 0, engines: OnceLock::new() })
+        let uuid = context.device().uuid()?;
+        let beside = |error: gpu::Error| Unavailable::new(format!("no channel of our own beside CUDA: {error}"));
+        let watched = watched.map_err(beside);
+        let own = watched.clone().and_then(|libcuda| libcuda.address_space(uuid, Entry::OwnClient).map_err(beside));
+        let mut machine = Machine { runtime: OnceLock::new(), ..Machine::new(own, Ok(context)) };
+        machine.open_group =
+            watched.map(|libcuda| -> OpenGroup { Box::new(move || libcuda.address_space(uuid, Entry::CudasClient)) });
+        Ok(machine)
     }
 
     fn without_cuda(reason: String) -> Result<Machine, Error> {
         match Machine::of_driver(Arc::new(Libc), true) {
-            Ok(machine) => Ok(Machine { cuda: Err(Unavailable::new(reason)), ..machine }),
+            Ok(machine) => Ok(Machine::new(machine.own, Err(Unavailable::new(reason)))),
             Err(error) => Err(Unavailable::new(format!("{reason}; and without CUDA: {error}")).into()),
         }
     }
@@ -76,28 +109,42 @@ impl Machine {
     pub fn of_driver(driver: Arc<dyn Driver>, allow_real: bool) -> Result<Machine, Error> {
         let device: Arc<Device> = DeviceOptions::default().allow_real(allow_real).open(driver, 0)?;
         let reason = if device.is_soft() { "the software GPU has no CUDA" } else { "CUDA was not asked for" };
-        Ok(Machine {
-            own: Ok(AddressSpace::new(&device)?),
-            cuda: Err(Unavailable::new(reason)),
-            index: 0,
-            engines: OnceLock::new(),
-        })
+        Ok(Machine::new(Ok(AddressSpace::new(&device)?), Err(Unavailable::new(reason))))
     }
 
     /// CUDA alone, loaded by the caller.
     pub fn of_cuda(cuda: &Cuda) -> Result<Machine, Error> {
         let reason = "CUDA's own calls to the kernel driver were not seen, so its address space cannot be entered";
         let context = cuda.device(0)?.primary_context()?;
-        Ok(Machine { own: Err(Unavailable::new(reason)), cuda: Ok(context), index: 0, engines: OnceLock::new() })
+        Ok(Machine::new(Err(Unavailable::new(reason)), Ok(context)))
     }
 
     /// CUDA and our own channels in its address space, both opened by the caller.
     pub fn beside(context: Context, space: Arc<AddressSpace>) -> Machine {
-        Machine { own: Ok(space), cuda: Ok(context), index: 0, engines: OnceLock::new() }
+        Machine::new(Ok(space), Ok(context))
+    }
+
+    /// Gives a machine with CUDA the way into CUDA's channel group: what opens its address space with [`Entry::CudasClient`],
+    /// called when a route first needs it.
+    #[must_use]
+    pub fn with_group(
+        mut self,
+        open: impl Fn() -> Result<Arc<AddressSpace>, gpu::Error> + Send + Sync + 'static,
+    ) -> Machine {
+        self.open_group = Ok(Box::new(open));
+        self.group = OnceLock::new();
+        self
+    }
+
+    /// Gives a machine with CUDA its runtime library, loaded by the caller.
+    #[must_use]
+    pub fn with_runtime(mut self, runtime: Runtime) -> Machine {
+        self.runtime = Ok(runtime).into();
+        self
     }
 
     /// The copy engines that there are; `None` where there is no way to them, or the driver does not tell.
-    pub(crate) fn copy_engines(&self) -> Option<&[CopyEngine]> {
+    pub fn copy_engines(&self) -> Option<&[CopyEngine]> {
         let ask = || self.own.as_ref().ok()?.device().engines().ok();
         self.engines.get_or_init(ask).as_deref()
     }
@@ -123,5 +170,20 @@ impl Machine {
     /// The address space of our own channels, or why there is none: CUDA's where there is CUDA.
     pub fn space(&self) -> Result<&Arc<AddressSpace>, Unavailable> {
         self.own.as_ref().map_err(Unavailable::clone)
+    }
+
+    /// CUDA's address space entered with CUDA's own client, as channels in its group need it; opened by the first call.
+    pub fn group_space(&self) -> Result<&Arc<AddressSpace>, Unavailable> {
+        let opened = self.group.get_or_init(|| {
+            let open = self.open_group.as_ref().map_err(Unavailable::clone)?;
+            open().map_err(|error| Unavailable::new(format!("CUDA's client could not be entered: {error}")))
+        });
+        opened.as_ref().map_err(Unavailable::clone)
+    }
+
+    /// The CUDA runtime library, looked for by the first call, or why there is none.
+    pub fn runtime(&self) -> Result<Runtime, Unavailable> {
+        let load = || Runtime::load().map_err(|unavailable| Unavailable::new(unavailable.reason));
+        self.runtime.get_or_init(load).clone()
     }
 }

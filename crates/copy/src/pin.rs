@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::machine::Machine;
 use cuda::{Context, MemoryType};
+use gpu::AddressSpace;
 use std::sync::Arc;
 
 /// Why a range cannot be pinned, and what to do about it.
@@ -73,8 +74,17 @@ impl Pinned {
 pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error> {
     let context = machine.context()?;
     check(context, pointer, length)?;
-    let pin = machine.space()?.pin(pointer, length)?;
-    Ok(Pinned { pin: Arc::new(pin) })
+    pinned(machine.space()?, pointer, length)
+}
+
+/// As [`pin`], for the pushbuffers of one of the machine's address spaces.
+pub(crate) fn pin_in(machine: &Machine, space: &Arc<AddressSpace>, pointer: u64, length: u64) -> Result<Pinned, Error> {
+    check(machine.context()?, pointer, length)?;
+    pinned(space, pointer, length)
+}
+
+fn pinned(space: &Arc<AddressSpace>, pointer: u64, length: u64) -> Result<Pinned, Error> {
+    Ok(Pinned { pin: Arc::new(space.pin(pointer, length)?) })
 }
 
 /// That CUDA has the whole range, of a kind that the GPU reads where it is.

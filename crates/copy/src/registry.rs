@@ -28,6 +28,7 @@ type Open = for<'m> fn(&'m Machine, &Spec, u64) -> Opened<'m>;
 #[rustfmt::skip]
 const ENTRIES: &[Entry] = &[
     routes::cuda::ENTRY,
+    routes::cudart::ENTRY,
     routes::ce::ENTRY,
     routes::inline::ENTRY,
     routes::bar1::ENTRY,
@@ -77,10 +78,15 @@ pub fn open<'m>(machine: &'m Machine, name: &str, capacity: u64) -> Opened<'m> {
     let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
     let entry = entry.ok_or_else(|| Unavailable::new(format!("no executor is called {}", spec.executor.name)))?;
     (entry.check)(machine, &spec)?;
-    (entry.open)(machine, &spec, capacity).map_err(|error| match error {
+    (entry.open)(machine, &spec, capacity).map_err(refused)
+}
+
+/// What the driver refuses while a way is opened does not exist here.
+pub(crate) fn refused(error: Error) -> Error {
+    match error {
         Error::Gpu(refused) if is_refusal(&refused) => Unavailable::new(refused.to_string()).into(),
         other => other,
-    })
+    }
 }
 
 /// The kernel driver, or what it is known to hold, does not give what the route needs.

@@ -37,4 +37,10 @@ pub trait Transfer {
     /// # Errors
     /// [`Error::Late`] after `timeout`; the transfer may still be under way.
     fn wait(&mut self, timeout: Duration) -> Result<(), Error>;
+
+    /// To be called when no submission will come for a while: lets go of what is kept busy on the GPU meanwhile, such as a
+    /// kernel that spins. The next submission readies it again, and takes longer for it. Most ways have nothing to do here.
+    fn rest(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 }

@@ -1,50 +1,84 @@
-//! Whether the bytes that arrived are those that were sent.
+//! Whether a route moved what it should, and nothing else.
 
 use crate::error::Error;
 use crate::route::Route;
 use std::fmt;
 use std::time::Duration;
 
-/// Where what arrived differs from what was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the destination differs from what was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Offset of the first byte that differs.
-    pub first: u64,
+    pub bytes: u64,
     /// How many bytes differ.
-    pub count: u64,
-    /// The first one, as it was sent.
+    pub differing: u64,
+    /// Offset of the first one.
+    pub first: u64,
     pub expected: u8,
-    /// The first one, as it arrived.
     pub found: u8,
+    /// The destination is what it was before the transfer.
+    pub nothing_moved: bool,
+}
+
+impl Difference {
+    /// Where `found` differs from `sent`; `before` is what was there.
+    pub fn between(sent: &[u8], found: &[u8], before: Option<&[u8]>) -> Option<Difference> {
+        // Right nearly always, and long: one comparison of memory before any byte is counted.
+        if sent == found {
+            return None;
+        }
+        let differing = sent.iter().zip(found).filter(|(a, b)| a != b).count() as u64;
+        let first = sent.iter().zip(found).position(|(a, b)| a != b)?;
+        Some(Difference {
+            bytes: sent.len() as u64,
+            differing,
+            first: first as u64,
+            expected: sent[first],
+            found: found[first],
+            nothing_moved: before.is_some_and(|b| b == found),
+        })
+    }
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Difference { first, count, expected, found } = self;
-        let verb = if *count == 1 { "byte is" } else { "bytes are" };
-        write!(f, "{count} {verb} wrong, the first at offset {first}: {found:#04x} instead of {expected:#04x}")
+        let Difference { bytes, differing, first, expected, found, .. } = self;
+        if self.nothing_moved {
+            write!(f, "nothing was moved: the destination is what it was before; ")?;
+        }
+        let verb = if *differing == 1 { "differs" } else { "differ" };
+        write!(
+            f,
+            "{differing} of {bytes} bytes {verb}, the first at offset {first}: {found:#04x} instead of {expected:#04x}"
+        )
     }
 }
 
-/// `None` where both are the same. Of two lengths, only the shorter one is compared.
-pub fn difference(expected: &[u8], found: &[u8]) -> Option<Difference> {
-    let len = expected.len().min(found.len());
-    let (expected, found) = (&expected[..len], &found[..len]);
-    if expected == found {
-        return None;
-    }
-    let mut wrong = (0..len).filter(|&n| expected[n] != found[n]);
-    let first = wrong.next()?;
-    Some(Difference {
-        first: first as u64,
-        count: 1 + wrong.count() as u64,
-        expected: expected[first],
-        found: found[first],
-    })
+/// What is not right with what a transfer left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// Bytes that it should have moved.
+    Data(Difference),
+    /// Bytes that it should have left alone; `first` counts from the end of the transfer.
+    PastTheEnd { touched: u64, first: u64 },
 }
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Data(difference) => difference.fmt(f),
+            Wrong::PastTheEnd { touched, first } => write!(
+                f,
+                "{touched} bytes past the end of the transfer were written, the first at {first} bytes behind it"
+            ),
+        }
+    }
+}
+
+/// How many bytes behind the transfer are looked at, where the route's buffers are so long.
+const BEHIND: u64 = 64;
 
 /// Fills with random bytes: SplitMix64 (Steele, Lea, Flood 2014), the same for the same seed.
-pub fn random(into: &mut [u8], seed: u64) {
+fn random(into: &mut [u8], seed: u64) {
     let mut state = seed;
     for word in into.chunks_mut(8) {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -54,38 +88,45 @@ pub fn random(into: &mut [u8], seed: u64) {
     }
 }
 
-/// Bytes behind the destination that have to stay as they are.
-const GUARD: u64 = 64;
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Moves `bytes` random bytes once and compares what arrives, and that up to 64 bytes behind it stay as they were: an
-/// offset from `bytes` on says that too much was written.
+/// Two transfers of random bytes, the second of the complement of the first: no byte that the route leaves as it was can be
+/// right both times. What lies behind the destination, up to 64 bytes, has to stay as it was.
 ///
 /// # Errors
-/// What the route says. A difference is no error, but the answer.
-pub fn verify(route: &mut dyn Route, bytes: u64, seed: u64) -> Result<Option<Difference>, Error> {
-    let guarded = bytes.saturating_add(GUARD).min(route.capacity()).max(bytes);
+/// What the route says. A difference is no error, but the answer: that of the first transfer that is not right.
+pub fn verify(route: &mut dyn Route, bytes: u64, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
     if bytes > route.capacity() {
         return Err(Error::Capacity { bytes, capacity: route.capacity() });
     }
-    let (len, all) = (bytes as usize, guarded as usize);
-    let (mut sent, mut arrived) = (vec![0; all], vec![0; all]);
-    route.read_back(&mut arrived)?;
+    let behind = BEHIND.min(route.capacity() - bytes) as usize;
+    let length = bytes as usize;
+    let mut sent = vec![0; length + behind];
     random(&mut sent, seed);
-    // A byte that is at the destination by chance already would hide that it did not come, or that it should not have.
-    for (to, there) in sent.iter_mut().zip(&arrived) {
-        if to == there {
-            *to = !*to;
+    let mut before = vec![0; length + behind];
+    let mut found = vec![0; length + behind];
+    for _ in 0..2 {
+        route.read_back(&mut before)?;
+        // What lies behind the source must differ from what lies behind the destination, or a write past the end hides.
+        for (s, b) in sent[length..].iter_mut().zip(&before[length..]) {
+            *s = !b;
         }
+        route.fill(&sent)?;
+        one_transfer(route, bytes, timeout)?;
+        route.read_back(&mut found)?;
+        if let Some(d) = Difference::between(&sent[..length], &found[..length], Some(&before[..length])) {
+            return Ok(Some(Wrong::Data(d)));
+        }
+        if let Some(d) = Difference::between(&before[length..], &found[length..], None) {
+            return Ok(Some(Wrong::PastTheEnd { touched: d.differing, first: d.first }));
+        }
+        sent[..length].iter_mut().for_each(|b| *b = !*b);
     }
-    route.fill(&sent)?;
-    sent[len..].copy_from_slice(&arrived[len..]);
+    Ok(None)
+}
+
+fn one_transfer(route: &mut dyn Route, bytes: u64, timeout: Duration) -> Result<(), Error> {
     let mut transfer = route.prepare(bytes)?;
     transfer.submit()?;
-    transfer.wait(TIMEOUT)?;
-    drop(transfer);
-    route.read_back(&mut arrived)?;
-    Ok(difference(&sent, &arrived))
+    transfer.wait(timeout)
 }
 
 #[cfg(test)]
@@ -93,12 +134,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_say_first_and_count() {
-        assert_eq!(difference(b"same", b"same"), None);
-        assert_eq!(difference(b"same and more", b"same"), None);
-        let found = difference(b"abcdef", b"abXdeY").unwrap();
-        assert_eq!(found, Difference { first: 2, count: 2, expected: b'c', found: b'X' });
-        assert_eq!(found.to_string(), "2 bytes are wrong, the first at offset 2: 0x58 instead of 0x63");
+    fn a_difference_says_where_how_many_and_whether_nothing_moved() {
+        let d = Difference::between(&[1, 2, 3, 4], &[1, 9, 3, 8], None).unwrap();
+        assert_eq!((d.first, d.differing, d.expected, d.found), (1, 2, 2, 9));
+        assert_eq!(d.to_string(), "2 of 4 bytes differ, the first at offset 1: 0x09 instead of 0x02");
+        let d = Difference::between(&[1, 2], &[0, 2], Some(&[0, 2])).unwrap();
+        assert!(d.to_string().starts_with("nothing was moved") && d.to_string().contains("1 of 2 bytes differs"));
+        assert_eq!(Difference::between(&[5; 9], &[5; 9], None), None);
     }
 
     #[test]

@@ -5,15 +5,18 @@ mod fake;
 
 use copy::{Error, Machine, PinError, names, open, pin, verify};
 use cuda::Cuda;
+use cuda::runtime::Runtime;
 use doorbell_softgpu::{Mode, SoftDriver};
-use gpu::{AddressSpace, Device, Entry, Watched};
+use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Entry, Watched};
 use rm::driver::Driver;
 use std::ffi::{CStr, c_void};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The stand-in is one for the process.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -74,8 +77,12 @@ struct Rig {
     _one: MutexGuard<'static, ()>,
 }
 
+/// A machine with both entries, the runtime and the kernel that answers.
 fn rig(entry: Entry) -> Rig {
     let one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    for counter in [&fake::ANSWER_LIMIT, &fake::ANSWER_DEAF, &fake::ANSWER_LAUNCHES] {
+        counter.store(0, Ordering::SeqCst);
+    }
     let driver = SoftDriver::new(Mode::Strict);
     let watched: &'static Watched = Box::leak(Box::default());
     let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
@@ -92,7 +99,12 @@ fn rig(entry: Entry) -> Rig {
     let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
     let context = cuda.device(0).unwrap().primary_context().unwrap();
     let ours = watched.address_space(Arc::new(driver), theirs.device().uuid(), entry).unwrap();
-    Rig { machine: Machine::beside(context, ours), driver, _theirs: theirs, _one: one }
+    // SAFETY: as above.
+    let runtime = unsafe { Runtime::from_symbols(fake::find_runtime) }.unwrap();
+    let uuid = theirs.device().uuid();
+    let group = move || watched.address_space(Arc::new(driver), uuid, Entry::CudasClient);
+    let machine = Machine::beside(context, ours).with_runtime(runtime).with_group(group);
+    Rig { machine, driver, _theirs: theirs, _one: one }
 }
 
 #[test]
@@ -108,13 +120,20 @@ fn every_route_moves_cudas_memory() {
             "host->inline->gpu0[offset=1]",
             "host[pageable]->inline[split]->gpu0",
             "host[pageable]->bar1->gpu0[offset=4097]",
+            "host[pageable,offset=9]->bar1[answered]->gpu0[offset=61]",
             "gpu0->bar1->host",
+            "host->cudart->gpu0[offset=2]",
+            "gpu0->cudart[sync]->host[pageable]",
             "host->aperture->gpu0[offset=11]",
             "gpu0->aperture->host[registered]",
         ] {
             let mut route = open(&rig.machine, name, 70_001).unwrap();
             for bytes in [1, 2, 3, 7, 8, 4095, 4097, 40_000, 70_001] {
-                assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{entry:?}, {name}, {bytes} bytes");
+                assert_eq!(
+                    verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(),
+                    None,
+                    "{entry:?}, {name}, {bytes} bytes"
+                );
             }
             drop(route);
             assert_eq!(fake::alive(), [""; 0], "{name} left objects behind");
@@ -125,11 +144,11 @@ fn every_route_moves_cudas_memory() {
 
 #[test]
 fn what_is_listed_is_there() {
-    let rig = rig(Entry::OwnClient);
+    let (rig, _theirs) = rig_with_group();
     for listed in names(&rig.machine) {
         let opened = open(&rig.machine, &listed.name, 100);
         match (listed.unavailable, opened) {
-            (None, Ok(mut route)) => assert_eq!(verify(&mut *route, 99, 1).unwrap(), None, "{}", listed.name),
+            (None, Ok(mut route)) => assert_eq!(verify(&mut *route, 99, 1, TIMEOUT).unwrap(), None, "{}", listed.name),
             (Some(why), Err(Error::Unavailable(found))) => assert_eq!(why, found),
             // The stand-in's registered memory is none that the software GPU knows of.
             (None, Err(Error::Unavailable(why))) if listed.name.contains("registered") => {
@@ -159,11 +178,111 @@ fn pins_end_where_the_allocation_ends_and_not_where_its_pages_do() {
 }
 
 #[test]
-fn inline_copies_in_cudas_channel_group_need_its_client() {
+fn channels_in_cudas_group_say_what_is_missing() {
     // The watched client of this stand-in has no channel, hence no group.
-    for entry in [Entry::OwnClient, Entry::CudasClient] {
-        let rig = rig(entry);
-        let refused = open(&rig.machine, "host->inline[group=cuda]->gpu0", 100).err().unwrap();
-        assert!(matches!(&refused, Error::Unavailable(why) if why.reason.contains("group")), "{refused}");
+    let rig = rig(Entry::OwnClient);
+    for (name, missing) in [
+        ("host->inline[group=cuda]->gpu0", "no graphics channel of CUDA's was seen"),
+        ("gpu0->ce2[group=cuda]->host", "groups of its own"),
+    ] {
+        let refused = open(&rig.machine, name, 100).err().unwrap();
+        assert!(matches!(&refused, Error::Unavailable(why) if why.reason.contains(missing)), "{refused}");
     }
+}
+
+/// As `rig`, with a graphics channel of the watched client.
+fn rig_with_group() -> (Rig, Channel) {
+    let rig = rig(Entry::OwnClient);
+    let theirs = Channel::new(&rig._theirs, Engine::Graphics, ChannelOptions::default()).unwrap();
+    (rig, theirs)
+}
+
+#[test]
+fn both_entries_serve_one_machine() {
+    let (rig, _theirs) = rig_with_group();
+    let names = ["host->inline[group=cuda]->gpu0", "host->inline->gpu0", "host->ce2->gpu0", "host->cuda->gpu0"];
+    let mut routes: Vec<_> = names.iter().map(|name| open(&rig.machine, name, 70_001).unwrap()).collect();
+    for bytes in [1, 8, 4097, 70_001] {
+        for route in &mut routes {
+            assert_eq!(verify(&mut **route, bytes, bytes, TIMEOUT).unwrap(), None, "{}, {bytes} bytes", route.name());
+        }
+    }
+    let engines = rig.machine.copy_engines().unwrap();
+    for engine in engines.iter().filter(|engine| engine.is_graphics()) {
+        let name = format!("gpu0->ce{}[group=cuda]->host", engine.number);
+        let mut route = open(&rig.machine, &name, 5000).unwrap();
+        assert_eq!(verify(&mut *route, 5000, 1, TIMEOUT).unwrap(), None, "{name}");
+    }
+    let (own, group) = (rig.machine.space().unwrap(), rig.machine.group_space().unwrap());
+    assert!(!Arc::ptr_eq(own, group));
+    assert_eq!(rig.driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn the_kernel_that_answers_runs_from_prepare_to_rest_or_drop_and_keeps_nobody_waiting() {
+    let rig = rig(Entry::OwnClient);
+    let launches = || fake::ANSWER_LAUNCHES.load(Ordering::SeqCst);
+    let runs = || fake::ANSWER_RUNS.load(Ordering::SeqCst);
+    let mut answered = open(&rig.machine, "host->bar1[answered]->gpu0", 4096).unwrap();
+    assert_eq!((launches(), runs()), (1, 0), "tried out when it is opened");
+    let mut others: Vec<_> = ["gpu0->cuda->host[pageable]", "host->ce1->gpu0", "gpu0->cudart[sync]->host"]
+        .map(|name| open(&rig.machine, name, 4096).unwrap())
+        .into_iter()
+        .collect();
+    let mut transfer = answered.prepare(8).unwrap();
+    assert!(matches!(transfer.wait(TIMEOUT), Err(Error::Idle)) && !transfer.poll().unwrap());
+    for round in 0..50 {
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+        assert!(transfer.poll().unwrap());
+        if round % 10 == 0 {
+            for route in &mut others {
+                assert_eq!(verify(&mut **route, 4096, round, TIMEOUT).unwrap(), None, "{}", route.name());
+            }
+        }
+    }
+    assert_eq!((launches(), runs()), (2, 1), "one kernel for all, which nobody waited for");
+    transfer.rest().unwrap();
+    assert_eq!((launches(), runs()), (2, 0));
+    transfer.submit().unwrap();
+    transfer.wait(TIMEOUT).unwrap();
+    assert_eq!((launches(), runs()), (3, 1), "woken by the next submission");
+    drop(transfer);
+    assert_eq!((launches(), runs()), (3, 0));
+    // A new transfer's first number is not answered by what the last one left.
+    let transfer = answered.prepare(8).unwrap();
+    assert_eq!(runs(), 1);
+    drop(transfer);
+    drop((answered, others));
+    assert_eq!((runs(), fake::alive()), (0, Vec::new()));
+}
+
+#[test]
+fn a_kernel_that_ended_by_itself_is_launched_again() {
+    let rig = rig(Entry::OwnClient);
+    let mut answered = open(&rig.machine, "host->bar1[answered]->gpu0", 4096).unwrap();
+    fake::ANSWER_LIMIT.store(1, Ordering::SeqCst);
+    let mut transfer = answered.prepare(4096).unwrap();
+    while fake::ANSWER_RUNS.load(Ordering::SeqCst) > 0 {
+        std::thread::yield_now();
+    }
+    fake::ANSWER_LIMIT.store(0, Ordering::SeqCst);
+    // Its last store may still come.
+    std::thread::sleep(Duration::from_millis(20));
+    transfer.submit().unwrap();
+    transfer.wait(TIMEOUT).unwrap();
+}
+
+#[test]
+fn a_store_that_no_kernel_answers_is_late() {
+    let rig = rig(Entry::OwnClient);
+    let mut answered = open(&rig.machine, "host->bar1[answered]->gpu0", 4096).unwrap();
+    let mut transfer = answered.prepare(64).unwrap();
+    fake::ANSWER_DEAF.store(1, Ordering::SeqCst);
+    transfer.submit().unwrap();
+    let late = transfer.wait(Duration::from_millis(30));
+    assert!(!transfer.poll().unwrap());
+    fake::ANSWER_DEAF.store(0, Ordering::SeqCst);
+    assert!(matches!(late, Err(Error::Late { bytes: 64, .. })), "{late:?}");
+    transfer.wait(TIMEOUT).unwrap();
 }

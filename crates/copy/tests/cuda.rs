@@ -2,8 +2,9 @@
 
 mod fake;
 
-use copy::{Error, GatedCopies, Machine, PinError, Spec, names, open, parse, pin, verify};
+use copy::{BackToBack, Error, GatedCopies, Machine, PinError, Spec, Wrong, names, open, parse, pin, verify};
 use cuda::Cuda;
+use cuda::runtime::Runtime;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -17,15 +18,18 @@ fn start() -> (MutexGuard<'static, ()>, Machine) {
     let guard = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     fake::SPOIL_COPY.store(0, Ordering::SeqCst);
     fake::GATE_EXPIRES.store(0, Ordering::SeqCst);
+    fake::RUNTIME_STARTS.store(0, Ordering::SeqCst);
     // SAFETY: the stand-in's functions have the signatures of the real ones.
     let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
-    (guard, Machine::of_cuda(&cuda).unwrap())
+    // SAFETY: as above.
+    let runtime = unsafe { Runtime::from_symbols(fake::find_runtime) }.unwrap();
+    (guard, Machine::of_cuda(&cuda).unwrap().with_runtime(runtime))
 }
 
 fn every_route() -> Vec<String> {
     let mut all = Vec::new();
     for host in ["host", "host[pageable]", "host[registered]", "host[offset=13]", "host[pageable,offset=4095]"] {
-        for cuda in ["cuda", "cuda[sync]"] {
+        for cuda in ["cuda", "cuda[sync]", "cudart", "cudart[sync]"] {
             all.push(format!("{host}->{cuda}->gpu0"));
             all.push(format!("gpu0[offset=7]->{cuda}->{host}"));
         }
@@ -54,7 +58,7 @@ fn every_route_moves_every_size_and_leaves_nothing() {
         let mut route = open(&machine, &name, CAPACITY).unwrap();
         assert_eq!((route.name(), route.capacity()), (name.as_str(), CAPACITY));
         for bytes in [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 4095, 4096, 4097, 65_537, CAPACITY - 1, CAPACITY] {
-            assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{name}, {bytes} bytes");
+            assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
         drop(route);
         assert_eq!(fake::alive(), [""; 0], "{name} left objects behind");
@@ -64,9 +68,14 @@ fn every_route_moves_every_size_and_leaves_nothing() {
 #[test]
 fn one_call_submits_and_one_waits() {
     let (_one, machine) = start();
-    for (name, submitting, waiting) in
-        [("host->cuda->gpu0", 1, 1), ("gpu0->cuda->host", 1, 1), ("host->cuda[sync]->gpu0", 1, 0)]
-    {
+    for (name, submitting, waiting) in [
+        ("host->cuda->gpu0", 1, 1),
+        ("gpu0->cuda->host", 1, 1),
+        ("host->cuda[sync]->gpu0", 1, 0),
+        ("host->cudart->gpu0", 1, 1),
+        ("gpu0->cudart->host", 1, 1),
+        ("gpu0->cudart[sync]->host", 1, 0),
+    ] {
         let mut route = open(&machine, name, 4096).unwrap();
         let mut transfer = route.prepare(4096).unwrap();
         let calls = || fake::CALLS.load(Ordering::SeqCst);
@@ -83,19 +92,34 @@ fn one_call_submits_and_one_waits() {
 #[test]
 fn a_stream_that_works_is_not_done() {
     let (_one, machine) = start();
-    let mut route = open(&machine, "host->cuda->gpu0", 4096).unwrap();
-    route.fill(&[7; 4096]).unwrap();
-    let mut transfer = route.prepare(4096).unwrap();
-    transfer.submit().unwrap();
-    assert!(!transfer.poll().unwrap());
-    assert!(transfer.poll().unwrap());
-    drop(transfer);
-    let mut sync = open(&machine, "host->cuda[sync]->gpu0", 4096).unwrap();
-    let mut transfer = sync.prepare(1).unwrap();
-    assert!(!transfer.poll().unwrap());
-    assert!(matches!(transfer.wait(TIMEOUT), Err(Error::Idle)));
-    transfer.submit().unwrap();
-    assert!(transfer.poll().unwrap());
+    for cuda in ["cuda", "cudart"] {
+        let mut route = open(&machine, &format!("host->{cuda}->gpu0"), 4096).unwrap();
+        route.fill(&[7; 4096]).unwrap();
+        let mut transfer = route.prepare(4096).unwrap();
+        transfer.submit().unwrap();
+        assert!(!transfer.poll().unwrap());
+        assert!(transfer.poll().unwrap());
+        drop(transfer);
+        let mut sync = open(&machine, &format!("host->{cuda}[sync]->gpu0"), 4096).unwrap();
+        let mut transfer = sync.prepare(1).unwrap();
+        assert!(!transfer.poll().unwrap());
+        assert!(matches!(transfer.wait(TIMEOUT), Err(Error::Idle)));
+        transfer.submit().unwrap();
+        assert!(transfer.poll().unwrap());
+    }
+}
+
+#[test]
+fn a_runtime_that_is_missing_or_does_not_start_is_unavailable() {
+    let (_one, machine) = start();
+    fake::RUNTIME_STARTS.store(35, Ordering::SeqCst);
+    let why = opening(&machine, "host->cudart->gpu0");
+    assert!(why.contains("does not start") && why.contains("cudaSetDevice: cudaErrorOfTheStandIn (35)"), "{why}");
+    assert_eq!(fake::alive(), [""; 0]);
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
+    let without = Machine::of_cuda(&cuda).unwrap();
+    assert!(opening(&without, "host->cudart->gpu0").contains("runtime was not asked for"));
 }
 
 #[test]
@@ -105,8 +129,9 @@ fn a_wrong_bit_is_found_with_its_place() {
         let mut route = open(&machine, &name, CAPACITY).unwrap();
         // The first is a fill of the GPU's memory, or the first look at it.
         fake::SPOIL_COPY.store(2, Ordering::SeqCst);
-        let found = verify(&mut *route, 5000, 3).unwrap().expect(&name);
-        assert_eq!((found.first, found.count, found.expected ^ found.found), (4999, 1, 0x10), "{name}");
+        let found = verify(&mut *route, 5000, 3, TIMEOUT).unwrap().expect(&name);
+        let Wrong::Data(found) = found else { panic!("{name}: {found}") };
+        assert_eq!((found.first, found.differing, found.expected ^ found.found), (4999, 1, 0x10), "{name}");
     }
 }
 
@@ -117,7 +142,7 @@ fn sizes_that_do_not_fit_are_refused() {
     assert!(reason(route.prepare(0).err().unwrap()).contains("0 bytes"));
     for bytes in [101, u64::MAX] {
         assert!(matches!(route.prepare(bytes).err(), Some(Error::Capacity { capacity: 100, .. })));
-        assert!(matches!(verify(&mut *route, bytes, 1), Err(Error::Capacity { .. })));
+        assert!(matches!(verify(&mut *route, bytes, 1, TIMEOUT), Err(Error::Capacity { .. })));
     }
     assert!(matches!(route.fill(&[0; 101]), Err(Error::Capacity { bytes: 101, capacity: 100 })));
     assert!(matches!(route.read_back(&mut [0; 101]), Err(Error::Capacity { bytes: 101, capacity: 100 })));
@@ -137,7 +162,7 @@ fn what_does_not_exist_says_why() {
     let error = open(&machine, "host->cudo->gpu0", 1).err().unwrap();
     assert!(matches!(&error, Error::Syntax(_)) && error.to_string().contains("executors are "), "{error}");
     let listed = names(&machine);
-    assert!(listed.iter().filter(|listed| listed.name.contains("cuda")).all(|listed| listed.unavailable.is_none()));
+    assert!(listed.iter().filter(|listed| listed.name.contains("->cuda")).all(|listed| listed.unavailable.is_none()));
     for listed in listed {
         assert_eq!(parse(&listed.name).unwrap().to_string(), listed.name);
     }
@@ -147,7 +172,10 @@ fn gated(machine: &Machine, name: &str) -> Result<f64, Error> {
     let mut copies = GatedCopies::new(machine, &parse(name)?, 4096)?;
     let data = [0x5a; 4096];
     copies.fill(&data)?;
-    let nanoseconds = copies.run(4096, 20)?;
+    assert!(matches!(copies.go(), Err(Error::Idle)));
+    copies.ready(4096, 20)?;
+    copies.go()?;
+    let nanoseconds = copies.finish(TIMEOUT)? / 20.0;
     let mut back = [0; 4096];
     copies.read_back(&mut back)?;
     assert_eq!(back, data, "{name}");
@@ -166,10 +194,14 @@ fn gated_copies_are_timed_without_the_gate() {
     let spec: Spec = parse("host->cuda->gpu0").unwrap();
     let mut copies = GatedCopies::new(&machine, &spec, 4096).unwrap();
     for count in [0, 257, u32::MAX] {
-        assert!(reason(copies.run(1, count).unwrap_err()).contains("1 to 256"));
+        assert!(reason(copies.ready(1, count).unwrap_err()).contains("1 to 256"));
     }
     fake::GATE_EXPIRES.store(1, Ordering::SeqCst);
-    assert!(matches!(copies.run(1, 1), Err(Error::Late { bytes: 1, .. })));
+    copies.ready(1, 1).unwrap();
+    copies.go().unwrap();
+    assert!(matches!(copies.finish(TIMEOUT), Err(Error::Late { bytes: 1, .. })));
+    // What is ready and never goes is not left behind a shut gate.
+    copies.ready(1, 3).unwrap();
     drop(copies);
     assert_eq!(fake::alive(), [""; 0]);
 }

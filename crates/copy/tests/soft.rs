@@ -1,7 +1,7 @@
 //! Our own routes on the software GPU: what they move, what they refuse, and that a check sees what goes wrong. Nothing of
 //! their speed is shown here.
 
-use copy::{Difference, Error, Machine, Route, Transfer, names, open, parse, verify};
+use copy::{Difference, Error, Machine, Route, Transfer, Wrong, back_to_back, names, open, parse, verify};
 use doorbell_softgpu::{Mode, Planted as Fault, SoftDriver};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ fn moves(machine: &Machine, name: &str, capacity: u64) {
     let mut route = open(machine, name, capacity).unwrap();
     assert_eq!((route.name(), route.capacity()), (name, capacity));
     for bytes in sizes(capacity) {
-        assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{name}, {bytes} bytes");
+        assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
     }
 }
 
@@ -94,7 +94,7 @@ fn the_aperture_moves_over_what_is_larger_than_it() {
     for name in ["host->aperture->gpu0[offset=5]", "gpu0[offset=4095]->aperture->host"] {
         let mut route = open(&machine, name, capacity).unwrap();
         for bytes in [(4 << 20) - 5, 4 << 20, (8 << 20) + 1, capacity] {
-            assert_eq!(verify(&mut *route, bytes, bytes).unwrap(), None, "{name}, {bytes} bytes");
+            assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
     }
 }
@@ -138,7 +138,7 @@ fn transfers_are_submitted_again_and_again() {
             assert!(transfer.poll().unwrap());
         }
         drop(transfer);
-        assert_eq!(verify(&mut *route, bytes, 9).unwrap(), None, "{name}");
+        assert_eq!(verify(&mut *route, bytes, 9, TIMEOUT).unwrap(), None, "{name}");
     }
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
@@ -192,7 +192,7 @@ fn sizes_that_do_not_fit_are_refused() {
         }
     }
     let mut inline = open(&machine, "host->inline->gpu0", 8 << 20).unwrap();
-    assert_eq!(verify(&mut *inline, 4 << 20, 2).unwrap(), None);
+    assert_eq!(verify(&mut *inline, 4 << 20, 2, TIMEOUT).unwrap(), None);
     assert!(reason(inline.prepare(5 << 20).err().unwrap()).contains("4 MiB"));
 }
 
@@ -210,6 +210,12 @@ fn what_does_not_exist_says_why() {
         ("gpu0->ce0->host[pageable]", "pageable"),
         ("host[registered]->ce0->gpu0", "software GPU has no CUDA"),
         ("host->cuda->gpu0", "software GPU has no CUDA"),
+        ("host->cudart->gpu0", "software GPU has no CUDA"),
+        ("host->bar1[answered]->gpu0", "launched by CUDA: the software GPU has no CUDA"),
+        ("gpu0->bar1[answered]->host", "nothing to answer"),
+        ("host->bar1[answered,flush]->gpu0", "choose one"),
+        ("host->inline[group=cuda]->gpu0", "software GPU has no CUDA"),
+        ("host->ce0[group=cuda]->gpu0", "software GPU has no CUDA"),
     ] {
         let found = opening(&machine, name, 4096);
         assert!(found.contains(why), "{name}: {found}");
@@ -220,8 +226,11 @@ fn what_does_not_exist_says_why() {
 fn what_is_listed_opens_or_says_why() {
     let (_driver, machine) = soft();
     let listed = names(&machine);
-    for (executor, routes) in [("cuda", 12), ("ce0", 6), ("inline", 4), ("bar1", 4), ("aperture", 2)] {
-        assert_eq!(listed.iter().filter(|listed| listed.name.contains(executor)).count(), routes, "{executor}");
+    for (executor, routes) in
+        [("cuda", 12), ("cudart", 8), ("ce0", 8), ("ce2", 6), ("inline", 5), ("bar1", 5), ("aperture", 2)]
+    {
+        let is = |listed: &&copy::Listed| parse(&listed.name).unwrap().executor.word() == executor;
+        assert_eq!(listed.iter().filter(is).count(), routes, "{executor}");
     }
     for listed in listed {
         assert_eq!(parse(&listed.name).unwrap().to_string(), listed.name);
@@ -268,22 +277,22 @@ fn planted_differences_are_seen() {
     let (_driver, machine) = soft();
     let planted = |fault: fn(&mut [u8])| {
         let mut route = Planted { inner: open(&machine, "host->ce0->gpu0", 4096).unwrap(), fault };
-        verify(&mut route, 1000, 5).unwrap()
+        verify(&mut route, 1000, 5, TIMEOUT).unwrap()
     };
     assert_eq!(planted(|_| {}), None);
-    let last = planted(|bytes| bytes[999] ^= 1).unwrap();
-    assert_eq!((last.first, last.count, last.expected ^ last.found), (999, 1, 1));
-    let several = planted(|bytes| bytes[10..20].iter_mut().for_each(|byte| *byte = !*byte)).unwrap();
-    assert_eq!((several.first, several.count), (10, 10));
+    let Some(Wrong::Data(last)) = planted(|bytes| bytes[999] ^= 1) else { panic!("not seen") };
+    assert_eq!((last.first, last.differing, last.expected ^ last.found), (999, 1, 1));
+    let several = planted(|bytes| bytes[10..20].iter_mut().for_each(|byte| *byte = !*byte));
+    assert!(matches!(several, Some(Wrong::Data(Difference { first: 10, differing: 10, .. }))), "{several:?}");
 }
 
 /// A route whose transfers do nothing, one byte too few, or one byte too many.
-struct Wrong<'r> {
+struct Miscounted<'r> {
     inner: Box<dyn Route + 'r>,
     bytes: fn(u64) -> u64,
 }
 
-impl Route for Wrong<'_> {
+impl Route for Miscounted<'_> {
     fn name(&self) -> &str {
         "wrong"
     }
@@ -312,11 +321,11 @@ fn a_byte_too_few_and_a_byte_too_many_are_seen() {
     {
         for seed in 0..20 {
             let inner = open(&machine, name, 4096).unwrap();
-            let few = verify(&mut Wrong { inner, bytes: |bytes| bytes - 1 }, 777, seed).unwrap();
-            assert!(matches!(few, Some(Difference { first: 776, count: 1, .. })), "{name}: {few:?}");
+            let few = verify(&mut Miscounted { inner, bytes: |bytes| bytes - 1 }, 777, seed, TIMEOUT).unwrap();
+            assert!(matches!(few, Some(Wrong::Data(Difference { first: 776, differing: 1, .. }))), "{name}: {few:?}");
             let inner = open(&machine, name, 4096).unwrap();
-            let many = verify(&mut Wrong { inner, bytes: |bytes| bytes + 1 }, 777, seed).unwrap();
-            assert!(matches!(many, Some(Difference { first: 777, count: 1, .. })), "{name}: {many:?}");
+            let many = verify(&mut Miscounted { inner, bytes: |bytes| bytes + 1 }, 777, seed, TIMEOUT).unwrap();
+            assert!(matches!(many, Some(Wrong::PastTheEnd { touched: 1, first: 0 })), "{name}: {many:?}");
         }
     }
 }
@@ -327,12 +336,15 @@ fn broken(fault: Fault) -> Machine {
 
 #[test]
 fn a_gpu_that_copies_too_little_or_too_much_is_found_out() {
-    for (fault, first) in [(Fault::ShortCopy, 776), (Fault::LongCopy, 777)] {
+    for (fault, says) in [
+        (Fault::ShortCopy, "1 of 777 bytes differs, the first at offset 776"),
+        (Fault::LongCopy, "1 bytes past the end of the transfer were written, the first at 0 bytes behind it"),
+    ] {
         let machine = broken(fault);
         for name in ["host->ce0->gpu0", "gpu0->ce0[pipelined]->host", "host->ce0[folded]->gpu0"] {
             let mut route = open(&machine, name, 4096).unwrap();
-            let found = verify(&mut *route, 777, 4).unwrap().expect(name);
-            assert_eq!((found.first, found.count), (first, 1), "{fault:?}, {name}");
+            let found = verify(&mut *route, 777, 4, TIMEOUT).unwrap().expect(name);
+            assert!(found.to_string().contains(says), "{fault:?}, {name}: {found}");
         }
     }
 }
@@ -382,4 +394,56 @@ fn a_machine_without_a_gpu_says_what_it_lacks() {
     assert!(reason(soft.unwrap_err()).contains("has to be preloaded"));
     let real = reason(real.unwrap_err());
     assert!(real.contains("CUDA") && real.contains("/dev/nvidiactl"), "{real}");
+}
+
+#[test]
+fn copies_of_a_channel_run_back_to_back() {
+    let (driver, machine) = soft();
+    for name in
+        ["host->ce0->gpu0", "gpu0->ce2->host", "host[offset=3]->ce2[pipelined]->gpu0", "gpu0->ce3[folded]->host"]
+    {
+        let mut copies = back_to_back::open(&machine, name, 9000).unwrap();
+        assert_eq!(copies.name(), name);
+        assert!(matches!(copies.go(), Err(Error::Idle)), "{name}");
+        // More than a prepared copy has slots, and another size in between.
+        for (bytes, count, byte) in [(9000, 100, 1), (4096, 3, 2), (9000, 1, 3)] {
+            copies.fill(&vec![byte; bytes]).unwrap();
+            let copied = || driver.counters().copies.load(Ordering::Relaxed);
+            let before = copied();
+            copies.ready(bytes as u64, count).unwrap();
+            copies.go().unwrap();
+            assert!(copies.finish(TIMEOUT).unwrap() > 0.0, "{name}");
+            assert_eq!(copied() - before, u64::from(count) + 1, "{name}: these and the one that warms up");
+            let mut back = vec![0; bytes];
+            copies.read_back(&mut back).unwrap();
+            assert_eq!(back, vec![byte; bytes], "{name}");
+        }
+        assert!(reason(copies.ready(1, 0).unwrap_err()).contains("1 is the least"));
+        assert!(matches!(copies.ready(9001, 1), Err(Error::Capacity { .. })));
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_does_not_run_back_to_back_says_why() {
+    let (_driver, machine) = soft();
+    for (name, why) in [
+        ("host->inline->gpu0", "do not run back to back"),
+        ("host->bar1->gpu0", "do not run back to back"),
+        ("host->cuda->gpu0", "software GPU has no CUDA"),
+        ("host->ce99->gpu0", "no ce99"),
+        ("host[pageable]->ce0->gpu0", "pageable"),
+    ] {
+        let found = reason(back_to_back::open(&machine, name, 4096).err().unwrap());
+        assert!(found.contains(why), "{name}: {found}");
+    }
+}
+
+#[test]
+fn copies_that_die_back_to_back_are_an_error() {
+    let machine = broken(Fault::DeadChannel { entry: 6, xid: 31 });
+    let mut copies = back_to_back::open(&machine, "host->ce0->gpu0", 4096).unwrap();
+    copies.ready(4096, 20).unwrap();
+    let died = copies.go().and_then(|()| copies.finish(TIMEOUT).map(drop)).unwrap_err();
+    assert!(matches!(died, Error::Gpu(gpu::Error::ChannelKilled(31))), "{died}");
 }

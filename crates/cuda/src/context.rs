@@ -130,6 +130,12 @@ impl Context {
         unsafe { self.cuda.cuCtxSetCurrent(self.raw) }
     }
 
+    /// Waits for what was submitted without a stream: copies that return before their last bytes have arrived.
+    pub fn synchronize_default_stream(&self) -> Result<()> {
+        // SAFETY: null is the default stream (`CU_STREAM_LEGACY` in this build of the API).
+        unsafe { self.cuda.cuStreamSynchronize(std::ptr::null_mut()) }
+    }
+
     /// Waits for everything that was submitted in the current context.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: takes nothing.

@@ -1,4 +1,5 @@
-//! libcuda as seen from outside: opened at run time, only the functions that we call, thin typed wrappers around them.
+//! libcuda and libcudart as seen from outside: opened at run time, only the functions that we call, thin typed wrappers
+//! around them.
 //!
 //! Nothing links against CUDA, so the same program starts on a machine without it and says [`Unavailable`] with the reason.
 //! This room decides nothing: which calls to make, and when, is for its callers to say.
@@ -14,6 +15,7 @@ mod graph;
 mod kernel;
 mod memory;
 mod pointer;
+pub mod runtime;
 mod stream;
 
 pub use context::{Attribute, Context, Device};

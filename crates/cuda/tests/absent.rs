@@ -1,5 +1,6 @@
 //! Without libcuda the answer is a reason, and no panic.
 
+use cuda::runtime::Runtime;
 use cuda::{Cuda, Unavailable};
 
 #[test]
@@ -29,4 +30,13 @@ fn loading_answers_on_any_machine() {
             assert!(!reason.is_empty());
         }
     }
+}
+
+#[test]
+fn a_missing_runtime_is_named_and_so_is_what_a_wrong_one_lacks() {
+    let Unavailable { reason } = Runtime::load_from(&["/nonexistent/libcudart.so.13"]).unwrap_err();
+    assert!(reason.contains("not installed") && reason.contains("/nonexistent/libcudart.so.13"), "{reason}");
+    let Unavailable { reason } = Runtime::load_from(&["libc.so.6"]).unwrap_err();
+    assert!(reason.contains("libc.so.6 lacks") && reason.contains("cudaMemcpy"), "{reason}");
+    assert!(Runtime::load_from(&[]).unwrap_err().reason.contains("no place"));
 }

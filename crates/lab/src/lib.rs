@@ -4,6 +4,7 @@
 //! are is left out. What is compared takes turns in the same run. Knows no route from another: a route is a name and the
 //! trait [`copy::Route`].
 
+pub mod bandwidth;
 pub mod cells;
 pub mod clock;
 pub mod environment;
@@ -13,4 +14,5 @@ pub mod raw;
 pub mod samples;
 pub mod sizes;
 pub mod statistics;
-pub mod verify;
+
+pub use copy::Difference;

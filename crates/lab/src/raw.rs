@@ -10,7 +10,7 @@
 pub mod profiler;
 
 use crate::statistics::Summary;
-use crate::verify::Difference;
+use copy::Difference;
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Memory, Pushbuffer, Semaphore, Semaphores, Validated};
 use pushbuf::encode::MAX_INLINE;
 use serde::Serialize;

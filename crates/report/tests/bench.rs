@@ -1,11 +1,11 @@
 //! What people and programs read of a measurement.
 
+use lab::Difference;
 use lab::cells::{Cell, Count, Failed, Measured, Outcome, Plan};
 use lab::clock::Clock;
 use lab::environment::{Environment, Gpu};
 use lab::samples::Sample;
 use lab::statistics::{Interval, Ratio, Summary};
-use lab::verify::Difference;
 use report::bench::{Bench, write, write_json};
 use report::table::Style;
 use serde_json::Value;

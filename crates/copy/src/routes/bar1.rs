@@ -2,8 +2,9 @@
 //!
 //! Stores are posted: when the submission returns they are on their way, in front of whatever the CPU sends to the GPU next.
 //! `bar1[flush]` also waits for them: a load of the last byte comes back only after all stores before it have arrived.
+//! `bar1[answered]` waits until a kernel has seen them (`answered`).
 
-use super::{Direction, Ends};
+use super::{Direction, Ends, answered};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::registry::{Entry, Opened};
@@ -13,20 +14,26 @@ use gpu::Bar1Map;
 use std::time::Duration;
 
 const FLUSH: &str = "flush";
+const ANSWERED: &str = "answered";
 
-pub(crate) const ENTRY: Entry = Entry {
-    word: Word { name: "bar1", numbered: false, options: &[FLUSH] },
-    about: |_, _| "stores and loads of the CPU through BAR1; flush: a load waits until the stores have arrived".into(),
-    list,
-    check,
-    open,
-};
+pub(crate) const ENTRY: Entry =
+    Entry { word: Word { name: "bar1", numbered: false, options: &[FLUSH, ANSWERED] }, about, list, check, open };
+
+fn about(_: &Machine, spec: &Spec) -> String {
+    let way = if spec.executor.has(ANSWERED) {
+        "stores of the CPU through BAR1, seen by a kernel that spins and answers in host memory"
+    } else {
+        "stores and loads of the CPU through BAR1; flush: a load waits until the stores have arrived"
+    };
+    way.into()
+}
 
 fn list(machine: &Machine) -> Vec<String> {
     let gpu = machine.index();
     vec![
         format!("host->bar1->gpu{gpu}"),
         format!("host->bar1[flush]->gpu{gpu}"),
+        format!("host->bar1[answered]->gpu{gpu}"),
         format!("host[pageable]->bar1->gpu{gpu}"),
         format!("gpu{gpu}->bar1->host"),
     ]
@@ -37,6 +44,19 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     if direction == Direction::FromGpu && spec.executor.has(FLUSH) {
         return Err(Unavailable::new("loads are there when they come back: there is nothing to flush from the GPU"));
     }
+    if spec.executor.has(ANSWERED) {
+        if direction == Direction::FromGpu {
+            return Err(Unavailable::new(
+                "loads are there when they come back: there is nothing to answer from the GPU",
+            ));
+        }
+        if spec.executor.has(FLUSH) {
+            return Err(Unavailable::new(
+                "flush and answered are two ways to know that stores have arrived: choose one",
+            ));
+        }
+        answered::check(machine)?;
+    }
     machine.space().map(drop)
 }
 
@@ -46,6 +66,9 @@ fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
     let gpu = ends.gpu_end(direction);
     gpu.pin(machine)?;
     let map = gpu.bar1()?;
+    if spec.executor.has(ANSWERED) {
+        return answered::open(machine, map, ends);
+    }
     Ok(Box::new(Bar1Route { map, ends, direction, flush: spec.executor.has(FLUSH) }))
 }
 

@@ -2,14 +2,15 @@
 //! copies that may overlap those before them, `ce0[folded]` with the release in the same LAUNCH_DMA as the copy.
 //!
 //! Which engines run beside kernels and which on graphics' runlist, `gpu` says by their capabilities; both are `ceN` here.
+//! Those on graphics' runlist can also be reached from CUDA's own channel group (`ce0[group=cuda]`).
 
-use super::channel::{self, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, USERD_HOST};
+use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, USERD_HOST};
 use super::{Direction, Ends};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
-use crate::spec::{Spec, Word};
+use crate::spec::{Executor, Spec, Word};
 use gpu::{Channel, CopyMode, Engine, Prepared, Ticket, Window};
 use std::time::Duration;
 
@@ -22,7 +23,16 @@ pub(crate) const ENTRY: Entry = Entry {
     word: Word {
         name: "ce",
         numbered: true,
-        options: &[PIPELINED, FOLDED, GPFIFO_HOST, USERD_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, DOORBELL_BAR1],
+        options: &[
+            PIPELINED,
+            FOLDED,
+            CUDAS_GROUP,
+            GPFIFO_HOST,
+            USERD_HOST,
+            PUSHBUFFER_VIDEO,
+            TRACKER_VIDEO,
+            DOORBELL_BAR1,
+        ],
     },
     about,
     list,
@@ -40,6 +50,7 @@ fn about(machine: &Machine, spec: &Spec) -> String {
     let mode = match spec.executor.options.as_slice() {
         [PIPELINED] => "; copies may overlap",
         [FOLDED] => "; copy and release in one launch",
+        [CUDAS_GROUP] => "; in CUDA's channel group",
         _ => "",
     };
     format!("copy engine {}{kind}, on a channel of our own{mode}", spec.executor.index.unwrap_or(0))
@@ -48,9 +59,10 @@ fn about(machine: &Machine, spec: &Spec) -> String {
 fn list(machine: &Machine) -> Vec<String> {
     let gpu = machine.index();
     let mut names = Vec::new();
-    let known = machine.copy_engines().map(|engines| engines.iter().map(|engine| engine.number).collect());
-    for engine in known.unwrap_or(vec![0]) {
-        for option in ["", "[pipelined]", "[folded]"] {
+    let known = machine.copy_engines().map(|all| all.iter().map(|e| (e.number, e.is_graphics())).collect());
+    for (engine, is_graphics) in known.unwrap_or(vec![(0, false)]) {
+        let group: &[&str] = if is_graphics { &["[group=cuda]"] } else { &[] };
+        for option in ["", "[pipelined]", "[folded]"].iter().chain(group) {
             names.push(format!("host->ce{engine}{option}->gpu{gpu}"));
             names.push(format!("gpu{gpu}->ce{engine}{option}->host"));
         }
@@ -58,13 +70,20 @@ fn list(machine: &Machine) -> Vec<String> {
     names
 }
 
-fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     Direction::of(machine, spec)?;
     channel::check(machine, spec)?;
     match (spec.executor.index, machine.copy_engines()) {
         (Some(n), Some(engines)) if !engines.iter().any(|engine| engine.number == n) => {
             let there: Vec<String> = engines.iter().map(|engine| format!("ce{}", engine.number)).collect();
             Err(Unavailable::new(format!("this GPU has no ce{n}; it has {}", there.join(", "))))
+        }
+        (Some(n), Some(engines))
+            if spec.executor.has(CUDAS_GROUP) && !engines.iter().any(|e| e.number == n && e.is_graphics()) =>
+        {
+            Err(Unavailable::new(format!(
+                "ce{n} runs beside kernels, in groups of its own: CUDA's group has none of it"
+            )))
         }
         _ if spec.executor.has(PIPELINED) && spec.executor.has(FOLDED) => {
             Err(Unavailable::new("pipelined and folded are two ways to say when a copy is done: choose one"))
@@ -74,18 +93,37 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
 }
 
 fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
-    let space = machine.space()?;
+    let space = channel::space(machine, &spec.executor)?;
     let engine = Engine::Copy(spec.executor.index.unwrap_or(0));
     let mut ends = Ends::new(machine, spec, capacity)?;
-    ends.source.pin(machine)?;
-    ends.destination.pin(machine)?;
+    ends.source.pin_in(machine, space)?;
+    ends.destination.pin_in(machine, space)?;
     let channel = Channel::new(space, engine, channel::options(&spec.executor))?;
-    let mode = match (spec.executor.has(PIPELINED), spec.executor.has(FOLDED)) {
+    Ok(Box::new(CopyEngine { channel, ends, mode: mode(&spec.executor) }))
+}
+
+pub(crate) fn mode(executor: &Executor) -> CopyMode {
+    match (executor.has(PIPELINED), executor.has(FOLDED)) {
         (true, _) => CopyMode::Pipelined,
         (_, true) => CopyMode::Folded,
         _ => CopyMode::Plain,
-    };
-    Ok(Box::new(CopyEngine { channel, ends, mode }))
+    }
+}
+
+/// A copy of `bytes` between two addresses that are pinned.
+pub(crate) fn prepare(
+    channel: &mut Channel,
+    to: u64,
+    from: u64,
+    bytes: u64,
+    mode: CopyMode,
+) -> Result<Prepared, Error> {
+    if bytes > MAX_BYTES {
+        let reason = format!("{bytes} bytes by the copy engine: 1 GiB at most go in one copy");
+        return Err(Unavailable::new(reason).into());
+    }
+    let (to, from) = (Window { base: to, length: bytes }, Window { base: from, length: bytes });
+    Ok(Prepared::copy(channel, to, from, bytes as u32, mode)?)
 }
 
 struct CopyEngine<'m> {
@@ -106,14 +144,8 @@ impl Route for CopyEngine<'_> {
 
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
-        if bytes > MAX_BYTES {
-            return Err(
-                Unavailable::new(format!("{bytes} bytes by the copy engine: 1 GiB at most go in one copy")).into()
-            );
-        }
-        let destination = Window { base: self.ends.destination.va(), length: bytes };
-        let source = Window { base: self.ends.source.va(), length: bytes };
-        let prepared = Prepared::copy(&mut self.channel, destination, source, bytes as u32, self.mode)?;
+        let (to, from) = (self.ends.destination.va(), self.ends.source.va());
+        let prepared = prepare(&mut self.channel, to, from, bytes, self.mode)?;
         Ok(Box::new(Copy { channel: &mut self.channel, prepared, last: None }))
     }
 

@@ -4,7 +4,8 @@ use crate::buffer::PAGEABLE;
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::spec::{Executor, Host, Memory, Spec};
-use gpu::{Bar, Channel, ChannelOptions, Place, Ticket};
+use gpu::{AddressSpace, Bar, Channel, ChannelOptions, Group, Place, Ticket};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The ring in host memory instead of video memory.
@@ -17,6 +18,15 @@ pub(crate) const PUSHBUFFER_VIDEO: &str = "pushbuffer=video";
 pub(crate) const TRACKER_VIDEO: &str = "tracker=video";
 /// The doorbell through the other usermode mapping: the one that libcuda rings on Hopper.
 pub(crate) const DOORBELL_BAR1: &str = "doorbell=bar1";
+
+/// In CUDA's channel group, beside its kernels and without a change of context, instead of one of our own. CUDA's client is
+/// entered for it when it is first asked for.
+pub(crate) const CUDAS_GROUP: &str = "group=cuda";
+
+/// The address space that the channel of an executor stands in: entered with CUDA's client only for CUDA's group.
+pub(crate) fn space<'m>(machine: &'m Machine, executor: &Executor) -> Result<&'m Arc<AddressSpace>, Unavailable> {
+    if executor.has(CUDAS_GROUP) { machine.group_space() } else { machine.space() }
+}
 
 /// Where the options of an executor put its channel.
 pub(crate) fn options(executor: &Executor) -> ChannelOptions {
@@ -36,12 +46,15 @@ pub(crate) fn options(executor: &Executor) -> ChannelOptions {
     if executor.has(DOORBELL_BAR1) {
         options.bar = Bar::Bar1;
     }
+    if executor.has(CUDAS_GROUP) {
+        options.group = Group::Cudas;
+    }
     options
 }
 
 /// That there can be a channel, and that an engine reaches both ends.
 pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
-    machine.space()?;
+    space(machine, &spec.executor)?;
     for end in [spec.source, spec.destination] {
         match end.memory {
             Memory::Host(Host::Pageable) => return Err(Unavailable::new(PAGEABLE)),

@@ -2,22 +2,19 @@
 //!
 //! A data header counts to 8,191 words (13 bits), 32,764 bytes. Beyond that, `inline` puts several data headers behind one
 //! LAUNCH_DMA, whose LINE_LENGTH_IN has 32 bits; `inline[split]` puts a LAUNCH_DMA before each. Each submission copies the
-//! source into the stream, so that is part of what it costs. `inline[group=cuda]` is a channel in CUDA's own channel group,
-//! which needs a machine opened with [`gpu::Entry::CudasClient`].
+//! source into the stream, so that is part of what it costs. `inline[group=cuda]` is a channel in CUDA's own channel group.
 
-use super::channel::{self, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, USERD_HOST};
+use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, USERD_HOST};
 use super::{Direction, Ends};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
-use gpu::{Channel, Engine, Group, InlineMode, Prepared, Ticket, Window};
+use gpu::{Channel, Engine, InlineMode, Prepared, Ticket, Window};
 use std::time::Duration;
 
 const SPLIT: &str = "split";
-/// In CUDA's channel group, beside its kernels and without a change of context, instead of one of our own.
-const CUDAS_GROUP: &str = "group=cuda";
 /// A GPFIFO entry counts to 2^21 words; two of the largest stay well below.
 const MAX_BYTES: u64 = 4 << 20;
 
@@ -27,17 +24,23 @@ pub(crate) const ENTRY: Entry = Entry {
         numbered: false,
         options: &[SPLIT, CUDAS_GROUP, GPFIFO_HOST, USERD_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, DOORBELL_BAR1],
     },
-    about: |_, _| "data in the command stream of a graphics channel of our own; split: a launch for each 31 KiB".into(),
+    about,
     list,
     check,
     open,
 };
+
+fn about(_: &Machine, spec: &Spec) -> String {
+    let place = if spec.executor.has(CUDAS_GROUP) { " in CUDA's channel group" } else { "" };
+    format!("data in the command stream of a graphics channel of our own{place}; split: a launch for each 31 KiB")
+}
 
 fn list(machine: &Machine) -> Vec<String> {
     let gpu = machine.index();
     vec![
         format!("host->inline->gpu{gpu}"),
         format!("host->inline[split]->gpu{gpu}"),
+        format!("host->inline[group=cuda]->gpu{gpu}"),
         format!("host[pageable]->inline->gpu{gpu}"),
         format!("gpu{gpu}->inline->host"),
     ]
@@ -45,7 +48,7 @@ fn list(machine: &Machine) -> Vec<String> {
 
 fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     match Direction::of(machine, spec)? {
-        Direction::ToGpu => machine.space().map(drop),
+        Direction::ToGpu => channel::space(machine, &spec.executor).map(drop),
         Direction::FromGpu => {
             Err(Unavailable::new("the inline copy's data travels in the command stream, there is none from GPU memory"))
         }
@@ -53,13 +56,10 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
 }
 
 fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
+    let space = channel::space(machine, &spec.executor)?;
     let mut ends = Ends::new(machine, spec, capacity)?;
-    ends.destination.pin(machine)?;
-    let mut options = channel::options(&spec.executor);
-    if spec.executor.has(CUDAS_GROUP) {
-        options.group = Group::Cudas;
-    }
-    let channel = Channel::new(machine.space()?, Engine::Graphics, options)?;
+    ends.destination.pin_in(machine, space)?;
+    let channel = Channel::new(space, Engine::Graphics, channel::options(&spec.executor))?;
     let mode = if spec.executor.has(SPLIT) { InlineMode::Launches } else { InlineMode::Headers };
     Ok(Box::new(InlineRoute { channel, ends, mode }))
 }

@@ -2,11 +2,13 @@
 //!
 //! [`Entry`]: crate::registry::Entry
 
+mod answered;
 pub(crate) mod aperture;
 pub(crate) mod bar1;
 pub(crate) mod ce;
-mod channel;
+pub(crate) mod channel;
 pub(crate) mod cuda;
+pub(crate) mod cudart;
 pub(crate) mod inline;
 
 use crate::buffer::Buffer;

@@ -45,9 +45,19 @@ type Source = Box<dyn FnMut(Kind, usize) -> (u64, Keep) + Send>;
 pub static SOURCE: Mutex<Option<Source>> = Mutex::new(None);
 
 enum Op {
-    Copy { to: u64, from: u64, len: usize },
-    Gate { flag: u64 },
-    Record { event: u64 },
+    Copy {
+        to: u64,
+        from: u64,
+        len: usize,
+    },
+    Gate {
+        flag: u64,
+    },
+    /// A kernel that runs already, and is waited for.
+    Answer(std::thread::JoinHandle<()>),
+    Record {
+        event: u64,
+    },
 }
 
 #[derive(Default)]
@@ -65,6 +75,13 @@ static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
 pub static SPOIL_COPY: AtomicU64 = AtomicU64::new(0);
 /// Not 0: the gate opens by itself.
 pub static GATE_EXPIRES: AtomicU64 = AtomicU64::new(0);
+/// Launches of the kernel that answers, and those that are running.
+pub static ANSWER_LAUNCHES: AtomicU64 = AtomicU64::new(0);
+pub static ANSWER_RUNS: AtomicU64 = AtomicU64::new(0);
+/// Not 0: the kernel that answers ends by itself after so many nanoseconds, whatever its limit.
+pub static ANSWER_LIMIT: AtomicU64 = AtomicU64::new(0);
+/// Not 0: the kernel that answers sees nothing.
+pub static ANSWER_DEAF: AtomicU64 = AtomicU64::new(0);
 /// Calls of any function of the driver.
 pub static CALLS: AtomicU64 = AtomicU64::new(0);
 
@@ -162,6 +179,7 @@ impl Fake {
                 seen.store(if open { 1 } else { 2 }, Ordering::Release);
                 self.clock += GATE_NS;
             }
+            Op::Answer(kernel) => drop(kernel.join()),
             Op::Record { event } => {
                 self.events.insert(event, self.clock);
             }
@@ -177,6 +195,26 @@ fn copy_now(to: u64, from: u64, len: usize) {
         // SAFETY: the last byte of the target.
         unsafe { *((to as *mut u8).add(len - 1)) ^= 0x10 };
     }
+}
+
+/// What the kernel that answers does, on a thread.
+fn answer(flag: u64, to: u64, mut seen: u32, limit: u64) {
+    // SAFETY: words of memory of the caller's, which outlives the kernel.
+    let [flag, answered, ended] = unsafe { [flag, to, to + 4].map(|at| AtomicU32::from_ptr(at as *mut u32)) };
+    let mut since = std::time::Instant::now();
+    while (since.elapsed().as_nanos() as u64) < limit {
+        let value = flag.load(Ordering::Acquire);
+        if value == u32::MAX {
+            break;
+        }
+        if value != seen && ANSWER_DEAF.load(Ordering::SeqCst) == 0 {
+            answered.store(value, Ordering::Release);
+            (seen, since) = (value, std::time::Instant::now());
+        }
+        std::thread::yield_now();
+    }
+    ANSWER_RUNS.fetch_sub(1, Ordering::SeqCst);
+    ended.store(1, Ordering::Release);
 }
 
 fn in_context() -> bool {
@@ -216,9 +254,9 @@ fn copy(device: u64, to: u64, from: u64, len: usize, stream: Option<*mut c_void>
 }
 
 macro_rules! driver {
-    ($($name:ident($($argument:ident: $kind:ty),*) $body:block)*) => {
-        /// The driver's functions by name.
-        pub fn find(name: &CStr) -> Option<NonNull<c_void>> {
+    ($find:ident; $($name:ident($($argument:ident: $kind:ty),*) $body:block)*) => {
+        /// The library's functions by name.
+        pub fn $find(name: &CStr) -> Option<NonNull<c_void>> {
             $({
                 #[allow(non_snake_case)]
                 extern "C" fn $name($($argument: $kind),*) -> Status {
@@ -234,7 +272,92 @@ macro_rules! driver {
     };
 }
 
+/// `cudaGetErrorName`: the one function of the runtime that answers with something else than a status.
+extern "C" fn runtime_error_name(_status: Status) -> *const c_char {
+    c"cudaErrorOfTheStandIn".as_ptr()
+}
+
+/// Not 0: what `cudaSetDevice` answers.
+pub static RUNTIME_STARTS: AtomicU32 = AtomicU32::new(0);
+
+/// The runtime's functions by name.
+pub fn find_runtime(name: &CStr) -> Option<NonNull<c_void>> {
+    if name == c"cudaGetErrorName" {
+        return NonNull::new(runtime_error_name as *mut c_void);
+    }
+    find_runtime_call(name)
+}
+
+fn runtime_copy(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    kind: c_int,
+    stream: Option<*mut c_void>,
+) -> Status {
+    let (to, from) = (to as u64, from as u64);
+    match kind {
+        1 => copy(to, to, from, bytes, stream),
+        2 => copy(from, to, from, bytes, stream),
+        _ => 21,
+    }
+}
+
 driver! {
+    find_runtime_call;
+    cudaSetDevice(device: c_int) {
+        if device == 0 { RUNTIME_STARTS.load(Ordering::SeqCst) as Status } else { 101 }
+    }
+    cudaMemcpy(to: *mut c_void, from: *const c_void, bytes: usize, kind: c_int) {
+        runtime_copy(to, from, bytes, kind, None)
+    }
+    cudaMemcpyAsync(to: *mut c_void, from: *const c_void, bytes: usize, kind: c_int, stream: *mut c_void) {
+        runtime_copy(to, from, bytes, kind, Some(stream))
+    }
+    cudaStreamCreateWithFlags(stream: *mut *mut c_void, flags: c_uint) { create_stream(stream, flags) }
+    cudaStreamSynchronize(stream: *mut c_void) { synchronize_stream(stream) }
+    cudaStreamQuery(stream: *mut c_void) { with(|fake| if fake.step(stream as u64) { NOT_READY } else { SUCCESS }) }
+    cudaStreamDestroy(stream: *mut c_void) { destroy_stream(stream) }
+}
+
+fn create_stream(stream: *mut *mut c_void, flags: c_uint) -> Status {
+    if !in_context() {
+        return INVALID_CONTEXT;
+    }
+    if flags != 1 {
+        return INVALID_VALUE;
+    }
+    let new = with(|fake| {
+        let new = fake.create("stream");
+        fake.streams.insert(new, VecDeque::new());
+        new
+    });
+    give(stream, new as *mut c_void)
+}
+
+fn synchronize_stream(stream: *mut c_void) -> Status {
+    // The default stream's copies are done when they return.
+    if stream.is_null() {
+        return SUCCESS;
+    }
+    with(|fake| {
+        if !fake.streams.contains_key(&(stream as u64)) {
+            return INVALID_HANDLE;
+        }
+        while fake.step(stream as u64) {}
+        SUCCESS
+    })
+}
+
+fn destroy_stream(stream: *mut c_void) -> Status {
+    with(|fake| {
+        fake.streams.remove(&(stream as u64));
+        fake.destroy(stream, "stream")
+    })
+}
+
+driver! {
+    find;
     cuInit(_flags: c_uint) { SUCCESS }
     cuDriverGetVersion(version: *mut c_int) { give(version, 13_000) }
     cuGetErrorName(_status: Status, name: *mut *const c_char) { give(name, c"CUDA_ERROR_OF_THE_STAND_IN".as_ptr()) }
@@ -325,28 +448,9 @@ driver! {
     cuMemcpyDtoDAsync_v2(_to: u64, _from: u64, _bytes: usize, _stream: *mut c_void) { NOT_SUPPORTED }
     cuMemsetD8Async(_to: u64, _value: u8, _count: usize, _stream: *mut c_void) { NOT_SUPPORTED }
     cuMemsetD32Async(_to: u64, _value: c_uint, _count: usize, _stream: *mut c_void) { NOT_SUPPORTED }
-    cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) {
-        if !in_context() { return INVALID_CONTEXT; }
-        if flags != 1 { return INVALID_VALUE; }
-        give(stream, with(|fake| {
-            let new = fake.create("stream");
-            fake.streams.insert(new, VecDeque::new());
-            new
-        }) as *mut c_void)
-    }
-    cuStreamDestroy_v2(stream: *mut c_void) {
-        with(|fake| {
-            fake.streams.remove(&(stream as u64));
-            fake.destroy(stream, "stream")
-        })
-    }
-    cuStreamSynchronize(stream: *mut c_void) {
-        with(|fake| {
-            if !fake.streams.contains_key(&(stream as u64)) { return INVALID_HANDLE; }
-            while fake.step(stream as u64) {}
-            SUCCESS
-        })
-    }
+    cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) { create_stream(stream, flags) }
+    cuStreamDestroy_v2(stream: *mut c_void) { destroy_stream(stream) }
+    cuStreamSynchronize(stream: *mut c_void) { synchronize_stream(stream) }
     cuStreamQuery(stream: *mut c_void) { with(|fake| if fake.step(stream as u64) { NOT_READY } else { SUCCESS }) }
     cuStreamBeginCapture_v2(_stream: *mut c_void, _mode: c_int) { NOT_SUPPORTED }
     cuStreamEndCapture(_stream: *mut c_void, _graph: *mut *mut c_void) { NOT_SUPPORTED }
@@ -368,6 +472,7 @@ driver! {
         // SAFETY: zero-terminated text.
         match unsafe { CStr::from_ptr(name) }.to_bytes() {
             b"gate" => give(function, 0x101 as *mut c_void),
+            b"answer" => give(function, 0x102 as *mut c_void),
             _ => NOT_FOUND,
         }
     }
@@ -378,10 +483,27 @@ driver! {
         _shared: c_uint, stream: *mut c_void,
         arguments: *mut *mut c_void, _extra: *mut *mut c_void
     ) {
-        if function as u64 != 0x101 { return INVALID_HANDLE; }
-        // SAFETY: the first argument of the gate is an address.
+        // SAFETY: the first argument of both kernels is an address.
         let flag = unsafe { (*arguments).cast::<u64>().read() };
-        with(|fake| fake.enqueue(stream, Op::Gate { flag }))
+        match function as u64 {
+            0x101 => with(|fake| fake.enqueue(stream, Op::Gate { flag })),
+            0x102 => {
+                // SAFETY: the other arguments of the kernel that answers: an address, a word, nanoseconds.
+                let (to, seen, limit) = unsafe {
+                    let argument = |n: usize| *arguments.add(n);
+                    (argument(1).cast::<u64>().read(), argument(2).cast::<u32>().read(), argument(3).cast::<u64>().read())
+                };
+                let limit = match ANSWER_LIMIT.load(Ordering::SeqCst) {
+                    0 => limit,
+                    sooner => sooner,
+                };
+                ANSWER_LAUNCHES.fetch_add(1, Ordering::SeqCst);
+                ANSWER_RUNS.fetch_add(1, Ordering::SeqCst);
+                let kernel = std::thread::spawn(move || answer(flag, to, seen, limit));
+                with(|fake| fake.enqueue(stream, Op::Answer(kernel)))
+            }
+            _ => INVALID_HANDLE,
+        }
     }
     cuGraphInstantiateWithFlags(_exec: *mut *mut c_void, _graph: *mut c_void, _flags: u64) { NOT_SUPPORTED }
     cuGraphLaunch(_exec: *mut c_void, _stream: *mut c_void) { NOT_SUPPORTED }

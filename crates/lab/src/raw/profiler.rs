@@ -4,7 +4,7 @@
 
 use super::Direction;
 use crate::statistics::Summary;
-use crate::verify::Difference;
+use copy::Difference;
 use cuda::cupti::{CopyKind, Cupti, Memcpy};
 use cuda::{Context, DeviceBuffer, PinnedBuffer, Stream, Unavailable};
 use serde::Serialize;

@@ -1,0 +1,130 @@
+//! Copies of a channel of our own back to back: a release with the GPU's time, then prepared copies, each with a release of
+//! its own behind it, as CUDA writes them. A submission takes a fraction of the shortest copy's time, so no gate is needed.
+
+use super::BackToBack;
+use crate::error::{Error, Unavailable};
+use crate::machine::Machine;
+use crate::routes::Ends;
+use crate::routes::{ce, channel};
+use crate::spec::Spec;
+use gpu::{Channel, CopyMode, Engine, Prepared, Pushbuffer, Semaphore, Semaphores, Ticket, Validated};
+use std::time::{Duration, Instant};
+
+/// Of the release before the first copy.
+const BEGUN: u32 = 1;
+/// Longer than any room in the ring takes to come that will ever come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) struct Copies<'m> {
+    // Before the memory that its work may name.
+    channel: Channel,
+    prepared: Option<Prepared>,
+    begin: Validated,
+    begun: Semaphore,
+    ends: Ends<'m>,
+    mode: CopyMode,
+    /// How many are ready to go.
+    count: u32,
+    last: Option<Ticket>,
+}
+
+impl<'m> Copies<'m> {
+    pub(super) fn new(machine: &'m Machine, spec: &Spec, capacity: u64) -> Result<Copies<'m>, Error> {
+        ce::check(machine, spec)?;
+        let space = channel::space(machine, &spec.executor)?;
+        let mut ends = Ends::new(machine, spec, capacity)?;
+        ends.source.pin_in(machine, space)?;
+        ends.destination.pin_in(machine, space)?;
+        let engine = Engine::Copy(spec.executor.index.unwrap_or(0));
+        let channel = Channel::new(space, engine, channel::options(&spec.executor))?;
+        let none = || Unavailable::new("all semaphores are in use");
+        let begun = Semaphores::new(space)?.alloc().ok_or_else(none)?;
+        let mut begin = Pushbuffer::new(space, 16)?;
+        begin.copy_release(&begun, BEGUN)?;
+        let begin = begin.validate(&channel)?;
+        let mode = ce::mode(&spec.executor);
+        Ok(Copies { channel, prepared: None, begin, begun, ends, mode, count: 0, last: None })
+    }
+
+    /// Submits one, waiting for room where all slots are in use.
+    fn submit(&mut self) -> Result<(), Error> {
+        let prepared = self.prepared.as_mut().ok_or(Error::Idle)?;
+        let start = Instant::now();
+        loop {
+            match prepared.submit(&mut self.channel) {
+                Ok(ticket) => {
+                    self.last = Some(ticket);
+                    return Ok(());
+                }
+                Err(gpu::Error::RingFull(_)) if start.elapsed() < PATIENCE => std::hint::spin_loop(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<(), Error> {
+        channel::wait(&self.channel, self.last, self.prepared.as_ref().map_or(0, Prepared::bytes), timeout)
+    }
+}
+
+impl BackToBack for Copies<'_> {
+    fn name(&self) -> &str {
+        &self.ends.name
+    }
+
+    fn ready(&mut self, bytes: u64, count: u32) -> Result<(), Error> {
+        self.ends.check(bytes)?;
+        if count == 0 {
+            return Err(Unavailable::new("no copies do not run back to back: 1 is the least").into());
+        }
+        channel::settle(&self.channel, self.last);
+        if self.prepared.as_ref().is_none_or(|prepared| prepared.bytes() != bytes) {
+            let (to, from) = (self.ends.destination.va(), self.ends.source.va());
+            self.prepared = Some(ce::prepare(&mut self.channel, to, from, bytes, self.mode)?);
+        }
+        // What CUDA has unmapped since says nothing about the semaphore; it only has to be looked at again.
+        self.begin.revalidate(&self.channel)?;
+        self.begun.set(0);
+        self.submit()?;
+        self.wait(PATIENCE)?;
+        self.count = count;
+        Ok(())
+    }
+
+    fn go(&mut self) -> Result<(), Error> {
+        let count = std::mem::take(&mut self.count);
+        if count == 0 {
+            return Err(Error::Idle);
+        }
+        self.channel.submit(&self.begin)?;
+        for _ in 0..count {
+            self.submit()?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, timeout: Duration) -> Result<f64, Error> {
+        self.wait(timeout)?;
+        let after = timeout;
+        if !self.begun.poll(BEGUN) {
+            return Err(Error::Late { bytes: self.prepared.as_ref().map_or(0, Prepared::bytes), after });
+        }
+        let (start, end) = (self.begun.timestamp(), self.channel.timestamp());
+        let backwards = || Unavailable::new(format!("the GPU's clock went back from {start} to {end} ns"));
+        Ok(end.checked_sub(start).ok_or_else(backwards)? as f64)
+    }
+
+    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.ends.fill(data)
+    }
+
+    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        self.ends.read_back(into)
+    }
+}
+
+impl Drop for Copies<'_> {
+    fn drop(&mut self) {
+        channel::settle(&self.channel, self.last);
+    }
+}

@@ -1,0 +1,64 @@
+//! Equal copies one behind the other, without the CPU between them: how much a way moves in a second.
+//!
+//! The GPU's own clock says how long they take together. What the CPU does for them beforehand is not part of it, so that
+//! CUDA's copies ([`GatedCopies`]) and those of our own channels compare by what the engine moves.
+
+mod channel;
+mod gated;
+
+pub use gated::GatedCopies;
+
+use crate::error::{Error, Unavailable};
+use crate::machine::Machine;
+use crate::registry::{self, parse};
+use crate::routes;
+use std::time::Duration;
+
+/// Copies of one way that run back to back: first [`BackToBack::ready`], then [`BackToBack::go`], then
+/// [`BackToBack::finish`], as often as one likes.
+pub trait BackToBack {
+    /// The route's.
+    fn name(&self) -> &str;
+
+    /// Readies `count` copies of `bytes`, after one that warms up.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for a count or size that this way cannot run back to back.
+    fn ready(&mut self, bytes: u64, count: u32) -> Result<(), Error>;
+
+    /// Lets them run.
+    ///
+    /// # Errors
+    /// [`Error::Idle`] where nothing is ready.
+    fn go(&mut self) -> Result<(), Error>;
+
+    /// Waits for the last one. Nanoseconds of the GPU from before the first to the end of the last.
+    ///
+    /// # Errors
+    /// [`Error::Late`] where they did not end in time, or did not run back to back.
+    fn finish(&mut self, timeout: Duration) -> Result<f64, Error>;
+
+    /// Writes the source, as [`crate::Route::fill`].
+    fn fill(&mut self, data: &[u8]) -> Result<(), Error>;
+
+    /// Reads the destination, as [`crate::Route::read_back`].
+    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error>;
+}
+
+/// Opens the copies of a route back to back: those of `cuda` and of `ceN`.
+///
+/// # Errors
+/// As [`crate::open`]; [`Error::Unavailable`] for routes whose copies nothing lets run without the CPU.
+pub fn open<'m>(machine: &'m Machine, name: &str, capacity: u64) -> Result<Box<dyn BackToBack + 'm>, Error> {
+    let spec = parse(name)?;
+    let opened: Result<Box<dyn BackToBack + 'm>, Error> = match spec.executor.name {
+        name if name == routes::cuda::ENTRY.word.name => {
+            GatedCopies::new(machine, &spec, capacity).map(|copies| Box::new(copies) as _)
+        }
+        name if name == routes::ce::ENTRY.word.name => {
+            channel::Copies::new(machine, &spec, capacity).map(|copies| Box::new(copies) as _)
+        }
+        other => Err(Unavailable::new(format!("copies of {other} do not run back to back: cuda and ceN can")).into()),
+    };
+    opened.map_err(registry::refused)
+}

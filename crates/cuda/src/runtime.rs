@@ -1,0 +1,262 @@
+//! The CUDA runtime, libcudart, as programs call it: opened at run time, the few functions that copy.
+//!
+//! Signatures and values are those of the CUDA Runtime API reference (`driver_types.h`, `cuda_runtime_api.h`). The runtime
+//! works in the device's primary context, the one of [`crate::Device::primary_context`], so memory of either API is the
+//! other's too.
+
+use crate::error::{Error, Unavailable};
+use crate::{DeviceSlice, Result};
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
+
+/// `cudaError_t`.
+type Status = c_int;
+type RawStream = *mut c_void;
+
+const SUCCESS: Status = 0;
+/// `cudaErrorNotReady`.
+const NOT_READY: Status = 600;
+/// `cudaStreamNonBlocking`.
+const NON_BLOCKING: c_uint = 1;
+/// `cudaMemcpyKind`.
+const HOST_TO_DEVICE: c_int = 1;
+const DEVICE_TO_HOST: c_int = 2;
+
+/// Where libcudart is looked for: the first two through LD_LIBRARY_PATH and the linker's cache, then where the toolkit puts
+/// it. Copies that other packages bring along are theirs.
+const PLACES: [&str; 6] = [
+    "libcudart.so.13",
+    "libcudart.so.12",
+    "/usr/local/cuda/lib64/libcudart.so.13",
+    "/usr/local/cuda/lib64/libcudart.so.12",
+    "/usr/local/cuda/targets/x86_64-linux/lib/libcudart.so.13",
+    "/usr/local/cuda/targets/x86_64-linux/lib/libcudart.so.12",
+];
+
+struct Table {
+    copy: unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_int) -> Status,
+    copy_async: unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_int, RawStream) -> Status,
+    create: unsafe extern "C" fn(*mut RawStream, c_uint) -> Status,
+    synchronize: unsafe extern "C" fn(RawStream) -> Status,
+    query: unsafe extern "C" fn(RawStream) -> Status,
+    destroy: unsafe extern "C" fn(RawStream) -> Status,
+    set_device: unsafe extern "C" fn(c_int) -> Status,
+    name: unsafe extern "C" fn(Status) -> *const c_char,
+}
+
+impl Table {
+    /// # Safety
+    /// Each name that is found stands for the function of the runtime's reference, for ever.
+    unsafe fn find<E>(
+        mut find: impl FnMut(&CStr) -> std::result::Result<NonNull<c_void>, E>,
+    ) -> std::result::Result<Table, E> {
+        macro_rules! function {
+            ($name:literal, fn($($argument:ty),*) -> $answer:ty) => {{
+                let address = find($name)?.as_ptr();
+                // SAFETY: the caller says that there is such a function, with the signature of the reference.
+                unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> $answer>(address) }
+            }};
+        }
+        Ok(Table {
+            copy: function!(c"cudaMemcpy", fn(*mut c_void, *const c_void, usize, c_int) -> Status),
+            copy_async: function!(
+                c"cudaMemcpyAsync",
+                fn(*mut c_void, *const c_void, usize, c_int, RawStream) -> Status
+            ),
+            create: function!(c"cudaStreamCreateWithFlags", fn(*mut RawStream, c_uint) -> Status),
+            synchronize: function!(c"cudaStreamSynchronize", fn(RawStream) -> Status),
+            query: function!(c"cudaStreamQuery", fn(RawStream) -> Status),
+            destroy: function!(c"cudaStreamDestroy", fn(RawStream) -> Status),
+            set_device: function!(c"cudaSetDevice", fn(c_int) -> Status),
+            name: function!(c"cudaGetErrorName", fn(Status) -> *const c_char),
+        })
+    }
+}
+
+/// The loaded runtime. It stays loaded for the life of the process.
+#[derive(Clone, Copy)]
+pub struct Runtime {
+    table: &'static Table,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Runtime")
+    }
+}
+
+impl Runtime {
+    /// Opens libcudart of CUDA 13 or 12.
+    pub fn load() -> std::result::Result<Runtime, Unavailable> {
+        Runtime::load_from(&PLACES)
+    }
+
+    /// As [`Runtime::load`], from the first of these libraries that opens.
+    pub fn load_from(places: &[&str]) -> std::result::Result<Runtime, Unavailable> {
+        let mut reasons = Vec::new();
+        for place in places {
+            // SAFETY: libcudart's initialisers are meant to be run by whoever opens it.
+            match unsafe { Library::new(place) } {
+                Ok(library) => return Runtime::start(library, place),
+                Err(error) => reasons.push(error.to_string()),
+            }
+        }
+        let reason = if reasons.is_empty() { "no place to look for libcudart".into() } else { reasons.join("; ") };
+        Err(Unavailable { reason: format!("the CUDA runtime is not installed: {reason}") })
+    }
+
+    fn start(library: Library, place: &str) -> std::result::Result<Runtime, Unavailable> {
+        let find = |name: &CStr| {
+            // SAFETY: only the address is taken.
+            let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) };
+            let address = *symbol.map_err(|error| error.to_string())?;
+            NonNull::new(address).ok_or_else(|| format!("{} is null", name.to_string_lossy()))
+        };
+        // SAFETY: the signatures are those of the reference, and the library is never closed.
+        let table = unsafe { Table::find(find) }
+            .map_err(|error| Unavailable { reason: format!("{place} lacks a function that is needed: {error}") })?;
+        std::mem::forget(library);
+        Ok(Runtime { table: Box::leak(Box::new(table)) })
+    }
+
+    /// A runtime whose functions the caller provides, as a stand-in for libcudart in tests.
+    ///
+    /// # Safety
+    /// For every name that `find` answers, it gives a function with the signature and behaviour that the CUDA Runtime API
+    /// reference states, which is never unloaded.
+    pub unsafe fn from_symbols(
+        mut find: impl FnMut(&CStr) -> Option<NonNull<c_void>>,
+    ) -> std::result::Result<Runtime, Unavailable> {
+        // SAFETY: passed on to the caller.
+        let table = unsafe {
+            Table::find(|name| {
+                find(name).ok_or_else(|| Unavailable { reason: format!("no {}", name.to_string_lossy()) })
+            })
+        }?;
+        Ok(Runtime { table: Box::leak(Box::new(table)) })
+    }
+
+    /// Makes the device that of the calling thread (`cudaSetDevice`), by CUDA's ordinal.
+    ///
+    /// # Errors
+    /// `cudaErrorInsufficientDriver` where the runtime is newer than the driver, and whatever else keeps it from starting.
+    pub fn set_device(&self, ordinal: i32) -> Result<()> {
+        // SAFETY: takes a number.
+        self.check("cudaSetDevice", unsafe { (self.table.set_device)(ordinal) })
+    }
+
+    #[inline]
+    fn check(&self, call: &'static str, status: Status) -> Result<()> {
+        if status == SUCCESS { Ok(()) } else { Err(self.error(call, status)) }
+    }
+
+    #[cold]
+    fn error(&self, call: &'static str, status: Status) -> Error {
+        // SAFETY: takes a number, and answers with a static string or null.
+        let name = unsafe { (self.table.name)(status) };
+        let name = if name.is_null() {
+            "unknown error".into()
+        } else {
+            // SAFETY: as above, zero-terminated.
+            unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+        };
+        Error::Call { call, name, code: status, text: "from the CUDA runtime".into() }
+    }
+
+    /// Copies to the device and waits (`cudaMemcpy`). From pageable memory the last part may still be on its way when it
+    /// returns.
+    ///
+    /// # Safety
+    /// As many bytes as the slice has can be read at `from`, and the slice's device is the calling thread's.
+    pub unsafe fn upload_now(&self, to: DeviceSlice<'_>, from: *const u8) -> Result<()> {
+        // SAFETY: both sides have that many bytes.
+        let status = unsafe { (self.table.copy)(address(to), from.cast(), to.len(), HOST_TO_DEVICE) };
+        self.check("cudaMemcpy", status)
+    }
+
+    /// Copies from the device and waits (`cudaMemcpy`).
+    ///
+    /// # Safety
+    /// As many bytes as the slice has can be written at `to`, and the slice's device is the calling thread's.
+    pub unsafe fn download_now(&self, to: *mut u8, from: DeviceSlice<'_>) -> Result<()> {
+        // SAFETY: both sides have that many bytes.
+        let status = unsafe { (self.table.copy)(to.cast(), address(from), from.len(), DEVICE_TO_HOST) };
+        self.check("cudaMemcpy", status)
+    }
+}
+
+fn address(slice: DeviceSlice<'_>) -> *mut c_void {
+    slice.address() as *mut c_void
+}
+
+/// A stream of the runtime's, independent of the default stream.
+#[derive(Debug)]
+pub struct Stream {
+    runtime: Runtime,
+    raw: RawStream,
+}
+
+// SAFETY: the runtime's streams may be used from any thread, by several at a time.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// On the calling thread's device.
+    pub fn new(runtime: Runtime) -> Result<Stream> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        runtime.check("cudaStreamCreateWithFlags", unsafe { (runtime.table.create)(&mut raw, NON_BLOCKING) })?;
+        Ok(Stream { runtime, raw })
+    }
+
+    /// Host to device (`cudaMemcpyAsync`).
+    ///
+    /// # Safety
+    /// As many bytes as the slice has stay readable and unchanged at `from` until the stream has been synchronised.
+    #[inline]
+    pub unsafe fn upload(&self, to: DeviceSlice<'_>, from: *const u8) -> Result<()> {
+        let copy = self.runtime.table.copy_async;
+        // SAFETY: both sides have that many bytes; the caller keeps the source.
+        let status = unsafe { copy(address(to), from.cast(), to.len(), HOST_TO_DEVICE, self.raw) };
+        self.runtime.check("cudaMemcpyAsync", status)
+    }
+
+    /// Device to host (`cudaMemcpyAsync`).
+    ///
+    /// # Safety
+    /// As many bytes as the slice has stay allocated and unused at `to` until the stream has been synchronised.
+    #[inline]
+    pub unsafe fn download(&self, to: *mut u8, from: DeviceSlice<'_>) -> Result<()> {
+        let copy = self.runtime.table.copy_async;
+        // SAFETY: both sides have that many bytes; the caller keeps the target.
+        let status = unsafe { copy(to.cast(), address(from), from.len(), DEVICE_TO_HOST, self.raw) };
+        self.runtime.check("cudaMemcpyAsync", status)
+    }
+
+    /// Waits until everything in the stream is done.
+    #[inline]
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream lives until this is dropped.
+        self.runtime.check("cudaStreamSynchronize", unsafe { (self.runtime.table.synchronize)(self.raw) })
+    }
+
+    /// True when everything in the stream is done.
+    #[inline]
+    pub fn is_done(&self) -> Result<bool> {
+        // SAFETY: the stream lives until this is dropped.
+        match unsafe { (self.runtime.table.query)(self.raw) } {
+            NOT_READY => Ok(false),
+            status => self.runtime.check("cudaStreamQuery", status).map(|()| true),
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // The runtime lets work that is still queued finish.
+        // SAFETY: created by `new`.
+        let _ = unsafe { (self.runtime.table.destroy)(self.raw) };
+    }
+}
