@@ -148,8 +148,8 @@ fn a_channel_lies_where_the_options_put_it() {
     let (driver, machine) = soft();
     for name in [
         "host->ce0[gpfifo=host,userd=host]->gpu0",
-        "gpu0->ce1[pushbuffer=video,tracker=video]->host",
-        "host->inline[doorbell=bar1,gpfifo=host,pushbuffer=video,tracker=video,userd=host]->gpu0",
+        "gpu0->ce1[pushbuffer=host,tracker=video]->host",
+        "host->inline[doorbell=bar1,gpfifo=host,pushbuffer=host,tracker=video,userd=host]->gpu0",
     ] {
         moves(&machine, name, 5000);
     }

@@ -4,7 +4,7 @@
 //! Which engines run beside kernels and which on graphics' runlist, `gpu` says by their capabilities; both are `ceN` here.
 //! Those on graphics' runlist can also be reached from CUDA's own channel group (`ce0[group=cuda]`).
 
-use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, USERD_HOST};
+use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST};
 use super::{Direction, Ends};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
@@ -29,7 +29,7 @@ pub(crate) const ENTRY: Entry = Entry {
             CUDAS_GROUP,
             GPFIFO_HOST,
             USERD_HOST,
-            PUSHBUFFER_VIDEO,
+            PUSHBUFFER_HOST,
             TRACKER_VIDEO,
             DOORBELL_BAR1,
         ],

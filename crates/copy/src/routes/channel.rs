@@ -12,8 +12,8 @@ use std::time::Duration;
 pub(crate) const GPFIFO_HOST: &str = "gpfifo=host";
 /// USERD (GP_PUT) in host memory instead of video memory.
 pub(crate) const USERD_HOST: &str = "userd=host";
-/// The words of the transfer in video memory instead of host memory.
-pub(crate) const PUSHBUFFER_VIDEO: &str = "pushbuffer=video";
+/// The words of the transfer in host memory instead of video memory.
+pub(crate) const PUSHBUFFER_HOST: &str = "pushbuffer=host";
 /// The semaphore that is polled in video memory instead of host memory.
 pub(crate) const TRACKER_VIDEO: &str = "tracker=video";
 /// The doorbell through the other usermode mapping: the one that libcuda rings on Hopper.
@@ -37,8 +37,8 @@ pub(crate) fn options(executor: &Executor) -> ChannelOptions {
     if executor.has(USERD_HOST) {
         options.userd = Place::Host;
     }
-    if executor.has(PUSHBUFFER_VIDEO) {
-        options.pushbuffer = Place::Video;
+    if executor.has(PUSHBUFFER_HOST) {
+        options.pushbuffer = Place::Host;
     }
     if executor.has(TRACKER_VIDEO) {
         options.tracker = Place::Video;

@@ -4,7 +4,7 @@
 //! LAUNCH_DMA, whose LINE_LENGTH_IN has 32 bits; `inline[split]` puts a LAUNCH_DMA before each. Each submission copies the
 //! source into the stream, so that is part of what it costs. `inline[group=cuda]` is a channel in CUDA's own channel group.
 
-use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, USERD_HOST};
+use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST};
 use super::{Direction, Ends};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
@@ -22,7 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     word: Word {
         name: "inline",
         numbered: false,
-        options: &[SPLIT, CUDAS_GROUP, GPFIFO_HOST, USERD_HOST, PUSHBUFFER_VIDEO, TRACKER_VIDEO, DOORBELL_BAR1],
+        options: &[SPLIT, CUDAS_GROUP, GPFIFO_HOST, USERD_HOST, PUSHBUFFER_HOST, TRACKER_VIDEO, DOORBELL_BAR1],
     },
     about,
     list,
