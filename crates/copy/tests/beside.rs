@@ -286,3 +286,13 @@ fn a_store_that_no_kernel_answers_is_late() {
     assert!(matches!(late, Err(Error::Late { bytes: 64, .. })), "{late:?}");
     transfer.wait(TIMEOUT).unwrap();
 }
+
+#[test]
+fn a_kernel_that_does_not_see_the_stores_is_found_when_the_route_is_opened() {
+    let rig = rig(Entry::OwnClient);
+    fake::ANSWER_DEAF.store(1, Ordering::SeqCst);
+    fake::ANSWER_LIMIT.store(1_000_000, Ordering::SeqCst);
+    let refused = open(&rig.machine, "host->bar1[answered]->gpu0", 4096).err().unwrap();
+    assert!(matches!(&refused, Error::Unavailable(why) if why.reason.contains("did not see")), "{refused}");
+    assert_eq!(fake::alive(), [""; 0]);
+}

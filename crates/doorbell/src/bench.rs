@@ -1,5 +1,6 @@
 //! `doorbell bench`: how long transfers take, every one of them a sample.
 
+mod bandwidth;
 mod closed_loop;
 mod noise;
 mod raw;
@@ -20,6 +21,7 @@ Examples:
   doorbell bench --sizes 1KiB..31KiB/1KiB --compare 'host->cuda->gpu0'
   doorbell bench --gpu soft --samples 20                       what works; never how fast
   doorbell bench raw                                           the engines' own time, without the driver
+  doorbell bench bandwidth                                     copies back to back, CUDA's and ours
   doorbell bench noise --cpu 4 --fifo                          what the machine adds by itself
 
 Routes take turns in rounds, in an order drawn anew for each, so that a machine that changes
@@ -39,6 +41,7 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Raw(Box<raw::Args>),
+    Bandwidth(Box<bandwidth::Args>),
     Noise(noise::Args),
 }
 
@@ -47,6 +50,7 @@ impl Args {
         match self.what {
             None => self.closed_loop.run(),
             Some(What::Raw(r)) => r.run(),
+            Some(What::Bandwidth(b)) => b.run(),
             Some(What::Noise(n)) => n.run(),
         }
     }

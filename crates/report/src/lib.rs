@@ -3,6 +3,7 @@
 //! Nothing is computed here but how a number is written. Text goes to any [`std::io::Write`], so that tests and files see
 //! what a terminal sees; a reader that stops reading (a closed pipe) is no error.
 
+pub mod bandwidth;
 pub mod bench;
 pub mod channels;
 pub mod checks;

@@ -201,20 +201,21 @@ fn copy_now(to: u64, from: u64, len: usize) {
 fn answer(flag: u64, to: u64, mut seen: u32, limit: u64) {
     // SAFETY: words of memory of the caller's, which outlives the kernel.
     let [flag, answered, ended] = unsafe { [flag, to, to + 4].map(|at| AtomicU32::from_ptr(at as *mut u32)) };
-    let mut since = std::time::Instant::now();
+    let (mut since, mut why) = (std::time::Instant::now(), 2);
     while (since.elapsed().as_nanos() as u64) < limit {
-        let value = flag.load(Ordering::Acquire);
+        let value = if ANSWER_DEAF.load(Ordering::SeqCst) == 0 { flag.load(Ordering::Acquire) } else { seen };
         if value == u32::MAX {
+            why = 1;
             break;
         }
-        if value != seen && ANSWER_DEAF.load(Ordering::SeqCst) == 0 {
+        if value != seen {
             answered.store(value, Ordering::Release);
             (seen, since) = (value, std::time::Instant::now());
         }
         std::thread::yield_now();
     }
     ANSWER_RUNS.fetch_sub(1, Ordering::SeqCst);
-    ended.store(1, Ordering::Release);
+    ended.store(why, Ordering::Release);
 }
 
 fn in_context() -> bool {

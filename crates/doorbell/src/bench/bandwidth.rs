@@ -1,0 +1,170 @@
+//! `doorbell bench bandwidth`: copies back to back, CUDA's and our own, in turns.
+
+use super::{Where, result_file, routes, seconds};
+use crate::failure::Failure;
+use crate::record::Gpu;
+use copy::{Machine, back_to_back};
+use lab::bandwidth::{self, Cell, Plan};
+use lab::clock::Clock;
+use lab::environment::{self, Environment};
+use lab::placement::Placement;
+use lab::samples::NoMemory;
+use report::bandwidth::Bandwidth;
+use report::number;
+use report::table::{Style, to_stdout};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How much CUDA and each copy engine move in a second: copies back to back, in turns
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  doorbell bench bandwidth                           20 copies of 64 MiB, 30 rounds, both ways
+  doorbell bench bandwidth --bytes 1MiB --copies 200 --json bandwidth.json
+  doorbell bench bandwidth --gpu soft                what works; never how fast
+
+CUDA's copies wait behind a kernel until all of them are enqueued; those of our own channels, on
+each copy engine that runs beside kernels, are submitted faster than they run. Both are timed by
+the GPU's clock, from before the first copy to the end of the last. In each round every way has
+its turn, and ratios are taken within rounds. What was moved is compared.
+
+Exit status: 0 done, 2 an error or a way that failed, 77 nothing can be measured on this machine.")]
+pub struct Args {
+    /// Bytes of one copy: `64MiB` [default: 64MiB; on the software GPU 1MiB]
+    #[arg(long, value_name = "SIZE")]
+    bytes: Option<String>,
+    /// Copies back to back, 1 to 256 [default: 20; on the software GPU 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    copies: Option<u32>,
+    /// How often the ways take turns [default: 30; on the software GPU 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rounds: Option<u32>,
+    /// Which GPU
+    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    gpu: Gpu,
+    /// Write the result to this file, whole or not at all (`-`: standard output, and no table)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    place: Where,
+    /// Draws data and order
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Give the copies of a round up after this time
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    timeout: Duration,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let bytes = self.bytes()?;
+        self.place.check()?;
+        if self.gpu == Gpu::Soft {
+            crate::sample::with_softgpu()?;
+        }
+        let machine = routes::open_machine(self.gpu)?;
+        let plan = self.plan(bytes, ways(&machine))?;
+        let room = (1 << 14) + ((plan.routes.len() as u64) << 12);
+        let json = self.json.as_deref().map(|p| result_file::open(p, room)).transpose()?;
+        let clock = Clock::new();
+        let placed = Placement::take(self.place.wish());
+        let pci = machine.context().ok().and_then(|c| c.device().pci_address().ok());
+        let gpu = match self.gpu {
+            Gpu::Soft => environment::Gpu::Soft,
+            Gpu::Real => environment::Gpu::Real { pci: pci.as_deref() },
+        };
+        let environment = Environment::gather(gpu, &clock, plan.seed, placed.notes.clone());
+        let progress = Progress { terminal: std::io::stderr().is_terminal(), rounds: plan.rounds };
+        let open = |name: &str, capacity| back_to_back::open(&machine, name, capacity);
+        let cells = bandwidth::run(&plan, &clock, open, |round| progress.show(round));
+        progress.clear();
+        drop(placed);
+        let result = Bandwidth { plan: &plan, environment: &environment, cells: &cells };
+        let table = json.as_ref().is_none_or(|j| !j.is_stdout());
+        if let Some(j) = json {
+            j.write(|out| report::bandwidth::write_json(out, &result))?;
+        }
+        if table {
+            let style = Style::of_stdout();
+            to_stdout(|out| report::bandwidth::write(out, &style, &result))?;
+        }
+        verdict(&cells)
+    }
+
+    fn bytes(&self) -> anyhow::Result<u64> {
+        let text = self.bytes.as_deref().unwrap_or(if self.gpu == Gpu::Soft { "1MiB" } else { "64MiB" });
+        let wrong = |what: String| Failure::new(format!("--bytes: {what}"), "one size, `64MiB`");
+        let sizes = lab::sizes::parse(text).map_err(|e| wrong(e.to_string()))?;
+        match sizes.as_slice() {
+            [one] if *one <= 1 << 30 => Ok(*one),
+            [one] => {
+                Err(wrong(format!("{} is more than one copy moves: 1 GiB is the most", number::bytes(*one))).into())
+            }
+            more => Err(wrong(format!("{} sizes", more.len())).into()),
+        }
+    }
+
+    fn plan(&self, bytes: u64, routes: Vec<String>) -> anyhow::Result<Plan> {
+        let soft = self.gpu == Gpu::Soft;
+        NoMemory::data(bytes, routes.len() as u64).map_err(|e| {
+            Failure::new(e.to_string(), "every way has its own source and destination; take fewer --bytes")
+        })?;
+        Ok(Plan {
+            compare: routes::compare(&routes, None),
+            routes,
+            bytes,
+            copies: self.copies.unwrap_or(if soft { 4 } else { 20 }),
+            rounds: self.rounds.unwrap_or(if soft { 2 } else { 30 }),
+            seed: self.seed,
+            timeout: self.timeout,
+            functional: soft,
+        })
+    }
+}
+
+/// Both ways CUDA's copies first, which the others are compared with, then each copy engine that runs beside kernels.
+fn ways(machine: &Machine) -> Vec<String> {
+    let engines = machine.copy_engines().unwrap_or_default().iter().filter(|engine| engine.is_asynchronous());
+    let mut executors = vec!["cuda".to_owned()];
+    executors.extend(engines.flat_map(|e| [format!("ce{}", e.number), format!("ce{}[pipelined]", e.number)]));
+    let gpu = machine.index();
+    let to_gpu = executors.iter().map(|executor| format!("host->{executor}->gpu{gpu}"));
+    let to_host = executors.iter().map(|executor| format!("gpu{gpu}->{executor}->host"));
+    to_gpu.chain(to_host).collect()
+}
+
+/// What the cells say as an exit status.
+fn verdict(cells: &[Cell]) -> anyhow::Result<ExitCode> {
+    let failed = cells.iter().filter(|cell| cell.failed.is_some()).count();
+    if failed > 0 {
+        let what = format!("{failed} of {} failed", number::of(cells.len() as u64, "way"));
+        return Err(Failure::new(what, "the result says which and why").into());
+    }
+    if cells.iter().all(|cell| cell.unavailable.is_some()) {
+        let hint = "the result has the reason of each; `doorbell doctor` says what works here";
+        return Err(Failure::impossible("none of these ways can be measured here", hint).into());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line on standard error, where that is a terminal.
+struct Progress {
+    terminal: bool,
+    rounds: u32,
+}
+
+impl Progress {
+    fn show(&self, round: u32) {
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[Kround {} of {}", round + 1, self.rounds);
+        }
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
