@@ -1,10 +1,12 @@
 //! `doorbell bench`: how long transfers take, every one of them a sample.
 
+mod beside;
 mod closed_loop;
 mod noise;
 mod raw;
 mod result_file;
 mod routes;
+mod worst;
 
 use std::process::ExitCode;
 
@@ -21,6 +23,8 @@ Examples:
   doorbell bench --gpu soft --samples 20                       what works; never how fast
   doorbell bench raw                                           the engines' own time, without the driver
   doorbell bench noise --cpu 4 --fifo                          what the machine adds by itself
+  doorbell bench worst                                         the worst small copy, under load
+  doorbell bench beside                                        CUDA and our channels at once, data compared
 
 Routes take turns in rounds, in an order drawn anew for each, so that a machine that changes
 its speed changes it for all. Each is verified with random bytes before, and what the timed
@@ -40,6 +44,8 @@ pub struct Args {
 enum What {
     Raw(Box<raw::Args>),
     Noise(noise::Args),
+    Worst(Box<worst::Args>),
+    Beside(beside::Args),
 }
 
 impl Args {
@@ -48,6 +54,8 @@ impl Args {
             None => self.closed_loop.run(),
             Some(What::Raw(r)) => r.run(),
             Some(What::Noise(n)) => n.run(),
+            Some(What::Worst(w)) => w.run(),
+            Some(What::Beside(b)) => b.run(),
         }
     }
 }

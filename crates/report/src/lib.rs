@@ -4,6 +4,7 @@
 //! what a terminal sees; a reader that stops reading (a closed pipe) is no error.
 
 pub mod bench;
+pub mod beside;
 pub mod channels;
 pub mod checks;
 pub mod copies;
@@ -17,6 +18,7 @@ mod rows;
 pub mod submissions;
 pub mod summary;
 pub mod table;
+pub mod worst;
 
 /// Why nothing, or not all, was written.
 #[derive(Debug, thiserror::Error)]

@@ -102,7 +102,7 @@ pub fn list(machine: &Machine) -> anyhow::Result<()> {
     let style = Style::of_stdout();
     let mut t = style.table(&["route", "what moves the bytes", "here"]);
     for l in copy::names(machine) {
-        t.add_row([l.name, l.about.into(), l.unavailable.map_or("yes".into(), |u| format!("no: {}", u.reason))]);
+        t.add_row([l.name, l.about, l.unavailable.map_or("yes".into(), |u| format!("no: {}", u.reason))]);
     }
     Ok(to_stdout(|out| Ok(table::write(out, &t, 0)?))?)
 }
