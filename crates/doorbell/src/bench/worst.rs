@@ -211,7 +211,7 @@ impl Args {
             stages().flat_map(|s| &s.phase.rows).filter(|r| matches!(r.missing, Some(Missing::Failed(_)))).count();
         let load_failed = run.ended.map_or(0, |e| e.failed.len());
         if failed + load_failed > 0 {
-            let what = format!("{} failed", number::of((failed + load_failed) as u64, "route or thread"));
+            let what = format!("{failed} of what is measured and {load_failed} of the load failed");
             return Err(Failure::new(what, "the result says which and why").into());
         }
         let Some(within) = self.within else { return Ok(ExitCode::SUCCESS) };
