@@ -43,4 +43,10 @@ pub trait Transfer {
     fn rest(&mut self) -> Result<(), Error> {
         Ok(())
     }
+
+    /// When the last transfer that is done was, in nanoseconds of the GPU's clock ([`gpu::Clock`]): the timestamp that the
+    /// engine wrote with its release. `None` where no engine of ours releases anything.
+    fn released_gpu_ns(&self) -> Option<u64> {
+        None
+    }
 }

@@ -1,11 +1,13 @@
 //! `doorbell bench`: how long transfers take, every one of them a sample.
 
 mod bandwidth;
+mod beside;
 mod closed_loop;
 mod noise;
 mod raw;
 mod result_file;
 mod routes;
+mod worst;
 
 use std::process::ExitCode;
 
@@ -23,6 +25,8 @@ Examples:
   doorbell bench raw                                           the engines' own time, without the driver
   doorbell bench bandwidth                                     copies back to back, CUDA's and ours
   doorbell bench noise --cpu 4 --fifo                          what the machine adds by itself
+  doorbell bench worst                                         the worst small copy, under load
+  doorbell bench beside                                        CUDA and our channels at once, data compared
 
 Routes take turns in rounds, in an order drawn anew for each, so that a machine that changes
 its speed changes it for all. Each is verified with random bytes before, and what the timed
@@ -43,6 +47,8 @@ enum What {
     Raw(Box<raw::Args>),
     Bandwidth(Box<bandwidth::Args>),
     Noise(noise::Args),
+    Worst(Box<worst::Args>),
+    Beside(beside::Args),
 }
 
 impl Args {
@@ -52,6 +58,8 @@ impl Args {
             Some(What::Raw(r)) => r.run(),
             Some(What::Bandwidth(b)) => b.run(),
             Some(What::Noise(n)) => n.run(),
+            Some(What::Worst(w)) => w.run(),
+            Some(What::Beside(b)) => b.run(),
         }
     }
 }

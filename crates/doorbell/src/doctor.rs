@@ -2,6 +2,7 @@
 
 mod machine;
 mod nvidia;
+mod own;
 mod taps;
 
 use report::checks::{Check, Verdict};
@@ -13,17 +14,21 @@ use std::process::ExitCode;
 Examples:
   doorbell doctor            one line for each thing that was tried
   doorbell doctor --json     the same for a program; `possible` says whether recording is
+  doorbell doctor --no-try   without a channel and a copy of 8 bytes of our own on the GPU
 
 Exit status: 0 if a CUDA program can be recorded here, 77 if not.")]
 pub struct Args {
     /// JSON instead of lines.
     #[arg(long)]
     json: bool,
+    /// Make no channel of our own to see whether it is possible.
+    #[arg(long)]
+    no_try: bool,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let checks = examine();
+        let checks = examine(!self.no_try);
         let possible = checks.iter().all(|c| !c.required || c.verdict == Verdict::Yes);
         if self.json {
             report::json::print(&serde_json::json!({ "possible": possible, "checks": checks }))?;
@@ -34,9 +39,10 @@ impl Args {
     }
 }
 
-fn examine() -> Vec<Check> {
+fn examine(attempt: bool) -> Vec<Check> {
     let mut all = machine::checks();
     all.extend(nvidia::checks());
+    all.extend(own::checks(&all, attempt));
     all.extend(taps::checks());
     all
 }

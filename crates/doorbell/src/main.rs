@@ -52,7 +52,7 @@ enum Command {
     Doctor(doctor::Args),
     Demo(demo::Args),
     Sample(sample::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     Selfbench(selfbench::Args),
     Selftest(selftest::Args),
     Completions(completions::Args),

@@ -115,8 +115,101 @@ fn the_noise_of_the_machine_has_both_probes() {
     bench().args(["noise", "--seconds", "0.1", "--fifo"]).assert().success().stdout(contains("noise of the machine"));
 }
 
+/// As little time as shows that each stage was reached.
+const SHORT: [&str; 6] = ["--quiet", "0.1", "--noise", "0.02", "--seconds", "0.2"];
+
+#[test]
+fn the_worst_is_measured_without_and_under_a_load_that_is_counted() {
+    let mut args = vec!["worst", "--gpu", "soft", "--threads", "2", "--bytes", "3000B", "--json", "-"];
+    args.extend(SHORT);
+    let out = bench().args(&args).assert().success();
+    let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert_eq!((v["functional"].as_bool(), v["load"]["threads"].as_u64()), (Some(true), Some(2)));
+    assert_eq!(v["load"]["ended"]["right"].as_u64(), Some(2), "{}", v["load"]);
+    assert!(v["loaded"]["load"]["transfers"].as_u64() > Some(0) && v["quiet"]["load"].is_null());
+    for stage in ["quiet", "loaded"] {
+        let rows = v[stage]["rows"].as_array().unwrap();
+        let own = |r: &&Value| r["unavailable"].is_null();
+        assert!(rows.iter().filter(own).count() >= 6 && rows.iter().any(|r| !r["unavailable"].is_null()));
+        for row in rows.iter().filter(own) {
+            assert_eq!(row["verified"], true, "{row}");
+            assert_eq!(row["worst"][0]["total_ns"], row["max_ns"], "{row}");
+        }
+        assert!(v[stage]["noise_floor_ns"].as_u64() > Some(0));
+    }
+    let text = |args: &[&str]| {
+        let out = bench().args(["worst", "--gpu", "soft", "--threads", "0"]).args(args).args(SHORT).assert();
+        String::from_utf8_lossy(&out.success().get_output().stdout).into_owned()
+    };
+    let shown = text(&["--routes", "host->ce2->gpu0@4KiB,launch"]);
+    assert!(shown.contains("without load") && !shown.contains("under load"), "{shown}");
+    assert!(
+        shown.contains("4 KiB") && shown.contains("unavailable: launch 4 B: ") && !shown.contains(" us"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_worst_that_is_wrong_or_cannot_be_says_so() {
+    let worst = |args: &[&str]| {
+        let mut c = bench();
+        c.args(["worst", "--gpu", "soft", "--threads", "1", "--bytes", "64B"]).args(args).args(SHORT);
+        c
+    };
+    worst(&["--routes", "host->ce2->gpu0@8B,host->bar1->gpu0"])
+        .env("DOORBELL_SOFTGPU_FAULT", "short-copy")
+        .assert()
+        .code(2)
+        .stdout(contains("FAILED: host->ce2->gpu0 8 B: 1 of 8 bytes differs").and(contains("wrong data")))
+        .stderr(contains("of what is measured and 1 of the load failed"));
+    worst(&["--routes", "launch,host->cuda->gpu0"]).assert().code(77).stderr(contains("no CUDA"));
+    for (wrong, word) in [
+        (&["--routes", "host->warp9->gpu0@8B"][..], "warp9"),
+        (&["--routes", "host->ce0->gpu0@8..9B"], "size"),
+        (&["--cpu", "100000"], "CPU 100000"),
+        (&["--json", "/no/such/folder/r.json"], "/no/such/folder"),
+    ] {
+        worst(wrong).assert().code(2).stderr(contains(word).and(contains("hint: ")));
+    }
+}
+
+#[test]
+fn our_own_part_runs_beside_itself_and_a_hang_ends_it() {
+    let beside = |fault: &str, seconds: &str, patience: &str| {
+        let mut c = bench();
+        c.args(["beside", "--gpu", "soft", "--bytes", "4KiB", "--json", "-"]);
+        c.args(["--seconds", seconds, "--patience", patience]);
+        if !fault.is_empty() {
+            c.env("DOORBELL_SOFTGPU_FAULT", fault);
+        }
+        c.timeout(std::time::Duration::from_secs(100));
+        c.output().unwrap()
+    };
+    let json = |out: &std::process::Output| serde_json::from_slice::<Value>(&out.stdout).unwrap();
+    let good = beside("", "0.5", "30");
+    let v = json(&good);
+    assert_eq!((good.status.code(), v["wrong"].as_u64(), v["hangs"].as_bool()), (Some(0), Some(0), Some(false)), "{v}");
+    let right = v["workers"].as_array().unwrap().iter().filter(|w| w["end"] == "right").count();
+    assert!(right >= 12 && v["given_back_s"].is_number(), "{v}");
+
+    let lost = beside("lost-release", "60", "1");
+    let v = json(&lost);
+    assert_eq!(
+        (lost.status.code(), v["hangs"].as_bool(), v["given_back_s"].is_null()),
+        (Some(2), Some(true), true),
+        "{v}"
+    );
+    assert!(v["seconds"].as_f64() < Some(50.0), "{v}");
+    let short = beside("short-copy", "1", "30");
+    let v = json(&short);
+    assert!(short.status.code() == Some(2) && v["wrong"].as_u64() >= Some(10), "{v}");
+}
+
 #[test]
 fn help_has_examples() {
     bench().arg("--help").assert().success().stdout(contains("Examples:").and(contains("--list-routes")));
+    for what in ["worst", "beside"] {
+        bench().args([what, "--help"]).assert().success().stdout(contains("Examples:").and(contains("Exit status:")));
+    }
     bench().args(["noise", "--help"]).assert().success().stdout(contains("Examples:"));
 }

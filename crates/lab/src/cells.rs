@@ -313,6 +313,8 @@ fn block(
         if taken > 0 && l.samples.busy_ns() >= end_of_time {
             break;
         }
+        // ORDERING: the last sample's own stores are drained, or the submission's fence would wait for them.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let before = clock.now();
         l.transfer.submit()?;
         let submitted = clock.now();

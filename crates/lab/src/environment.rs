@@ -64,6 +64,23 @@ pub struct Environment {
     pub unknown: BTreeMap<&'static str, String>,
 }
 
+/// Whose a GPU is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Virtualization {
+    None,
+    /// A virtual machine's, as a whole.
+    PassedThrough,
+    /// A virtual machine's, in part: a vGPU.
+    Guest,
+    /// It is shared out to virtual machines.
+    Host,
+}
+
+/// Whose GPU 0 is, or why that is not known.
+pub fn virtualization() -> Result<Virtualization, String> {
+    gpu::virtualization()
+}
+
 /// A field's value, or why there is none.
 type Known<T> = Result<T, String>;
 

@@ -5,9 +5,11 @@
 //! trait [`copy::Route`].
 
 pub mod bandwidth;
+pub mod beside;
 pub mod cells;
 pub mod clock;
 pub mod environment;
+pub mod interference;
 pub mod noise;
 pub mod placement;
 pub mod raw;
@@ -16,3 +18,5 @@ pub mod sizes;
 pub mod statistics;
 
 pub use copy::Difference;
+pub mod verify;
+pub mod worst;

@@ -43,7 +43,16 @@ pub fn write(out: &mut dyn Write, style: &Style, b: &Bench<'_>) -> Result<(), Re
 }
 
 fn head(out: &mut dyn Write, style: &Style, b: &Bench<'_>) -> Result<(), ReportError> {
-    let e = b.environment;
+    head_of(out, style, b.environment, b.functional)
+}
+
+/// What a run ran on, in a few lines.
+pub(crate) fn head_of(
+    out: &mut dyn Write,
+    style: &Style,
+    e: &Environment,
+    functional: bool,
+) -> Result<(), ReportError> {
     let or = |v: &Option<String>, otherwise: &str| v.clone().unwrap_or_else(|| otherwise.into());
     let mut gpu = or(&e.gpu, "GPU unknown");
     for (what, v) in [("driver", &e.driver), ("CUDA", &e.cuda)] {
@@ -68,7 +77,7 @@ fn head(out: &mut dyn Write, style: &Style, b: &Bench<'_>) -> Result<(), ReportE
     for n in &e.notes {
         writeln!(out, "note: {n}")?;
     }
-    if b.functional {
+    if functional {
         writeln!(out, "note: the software GPU shows what works, never how fast; times are left out")?;
     }
     Ok(())

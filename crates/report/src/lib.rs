@@ -5,6 +5,7 @@
 
 pub mod bandwidth;
 pub mod bench;
+pub mod beside;
 pub mod channels;
 pub mod checks;
 pub mod copies;
@@ -18,6 +19,7 @@ mod rows;
 pub mod submissions;
 pub mod summary;
 pub mod table;
+pub mod worst;
 
 /// Why nothing, or not all, was written.
 #[derive(Debug, thiserror::Error)]

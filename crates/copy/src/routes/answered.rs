@@ -35,8 +35,9 @@ const STOPPED: u32 = 1;
 const TRY_OUT: Duration = Duration::from_secs(1);
 
 /// Stores each number that comes after `seen` in the word at `flag` into the word at `to`, until it is 2^32 - 1 or `limit`
-/// nanoseconds have passed without one; then 1 or 2, which it was, into the next word. PTX 7.0 for sm_70: the driver compiles it for whatever GPU
-/// there is.
+/// nanoseconds have passed without one; then 1 or 2, which it was, into the next word. It answers the number alone: a kernel
+/// that also reads the data puts an acquire fence between. PTX 7.0 for sm_70: the driver compiles it for whatever GPU there
+/// is.
 const ANSWER: &str = r"
 .version 7.0
 .target sm_70
@@ -55,12 +56,12 @@ const ANSWER: &str = r"
     mov.u64 %rd6, %globaltimer;
     mov.u32 %r3, 0;
 ANSWER_AGAIN:
-    ld.acquire.sys.global.u32 %r2, [%rd4];
+    ld.relaxed.sys.global.u32 %r2, [%rd4];
     setp.eq.u32 %p1, %r2, %r1;
     @%p1 bra ANSWER_IDLE;
     setp.eq.u32 %p2, %r2, 0xffffffff;
     @%p2 bra ANSWER_STOPPED;
-    st.release.sys.global.u32 [%rd5], %r2;
+    st.relaxed.sys.global.u32 [%rd5], %r2;
     mov.u32 %r1, %r2;
     mov.u64 %rd6, %globaltimer;
     bra ANSWER_AGAIN;

@@ -124,6 +124,11 @@ impl Transfer for Inline<'_> {
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         channel::wait(self.channel, self.last, self.prepared.bytes(), timeout)
     }
+
+    #[inline]
+    fn released_gpu_ns(&self) -> Option<u64> {
+        self.last.map(|_| self.channel.timestamp())
+    }
 }
 
 impl Drop for Inline<'_> {

@@ -61,6 +61,20 @@ impl Facts {
     }
 }
 
+/// Whose GPU 0 is, as NVML tells it.
+pub fn virtualization() -> Known<super::Virtualization> {
+    use super::Virtualization;
+    use nvml_wrapper::enum_wrappers::device::GpuVirtualizationMode as Mode;
+    let nvml = open()?;
+    let device = nvml.device_by_index(0).map_err(why)?;
+    Ok(match device.virtualization_mode().map_err(why)? {
+        Mode::Bare => Virtualization::None,
+        Mode::PassThrough => Virtualization::PassedThrough,
+        Mode::Vgpu => Virtualization::Guest,
+        Mode::HostVgpu | Mode::HostVsga => Virtualization::Host,
+    })
+}
+
 fn why(e: impl std::fmt::Display) -> String {
     format!("NVML: {e}")
 }

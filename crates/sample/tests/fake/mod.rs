@@ -44,6 +44,8 @@ const PRIMARY: u64 = 1;
 const STEP: u64 = 0x101;
 const CELLS: u64 = 0x102;
 const SPIN: u64 = 0x103;
+/// One word from one address to another: the launch that `bench worst` times.
+const WORD: u64 = 0x104;
 
 thread_local! {
     static CURRENT: std::cell::RefCell<Vec<u64>> = const { std::cell::RefCell::new(Vec::new()) };
@@ -160,6 +162,14 @@ fn execute(op: &Op) -> Status {
                         std::thread::yield_now();
                     }
                     seen.store(flag.load(Ordering::Acquire), Ordering::Release);
+                    SUCCESS
+                }
+                (WORD, [to, from]) => {
+                    if !with(|fake| fake.holds(*to, 4) && fake.holds(*from, 4)) {
+                        return ILLEGAL_ADDRESS;
+                    }
+                    // SAFETY: inside the allocations, aligned.
+                    unsafe { *(*to as *mut u32) = *(*from as *const u32) };
                     SUCCESS
                 }
                 _ => INVALID_HANDLE,
@@ -384,6 +394,7 @@ driver! {
             b"step" => STEP,
             b"cells" => CELLS,
             b"spin" => SPIN,
+            b"word" => WORD,
             _ => return NOT_FOUND,
         };
         give(function, found as *mut c_void)
@@ -399,6 +410,7 @@ driver! {
         let widths: &[usize] = match function as u64 {
             STEP | CELLS => &[8, 4, 4],
             SPIN => &[8],
+            WORD => &[8, 8],
             _ => return INVALID_HANDLE,
         };
         let arguments = widths.iter().enumerate().map(|(n, width)| {

@@ -1,0 +1,179 @@
+//! `doorbell bench beside`: CUDA and every kind of channel of ours at the same time, every byte compared.
+
+use super::{result_file, routes, seconds};
+use crate::failure::Failure;
+use crate::record::Gpu;
+use copy::Machine;
+use lab::beside::{self, Outcome, Plan, Ways, kernel_log};
+use lab::clock::Clock;
+use lab::environment::{self, Environment};
+use report::beside::Run;
+use report::number;
+use report::table::{Style, to_stdout};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// CUDA and every kind of channel of ours beside one another, all data compared
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  doorbell bench beside --json beside.json        five minutes
+  doorbell bench beside --seconds 20
+  doorbell bench beside --gpu soft --seconds 2    our own part, on the software GPU
+
+Each worker is a thread: CUDA kernels, memsets, copies and graphs on streams of their own, with
+results that are compared with the CPU's; every copy engine plain, pipelined and folded, both ways;
+inline copies in a group of our own and in CUDA's; stores and loads through BAR1. Two more make and
+drop channels, and pin, unpin and free memory of CUDA's while copies of ours are under way: what is
+in flight is waited for, and what is submitted later is refused.
+
+A worker that does nothing for --patience hangs: the run ends then, without it. The kernel's log
+is looked at for new Xid before and after, where that is permitted.
+
+Exit status: 0 all that is possible here was right and everything was given back, 2 wrong data, an
+error, a hang or an Xid, 77 nothing of it is possible on this machine.")]
+pub struct Args {
+    /// How long
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
+    seconds: Duration,
+    /// A worker that does nothing for so long hangs
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    patience: Duration,
+    /// The largest transfer [default: 4MiB; on the software GPU 64KiB]
+    #[arg(long, value_name = "SIZE")]
+    bytes: Option<String>,
+    /// Which GPU
+    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    gpu: Gpu,
+    /// Write the result to this file, whole or not at all (`-`: standard output, and no table)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draws data, sizes and order
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// The largest transfer that every route can make: what an inline copy carries in one submission.
+const MOST: u64 = 4 << 20;
+/// After this the process ends by a signal, whatever holds it up in giving things back.
+const GIVE_BACK_S: u32 = 120;
+/// The same, where a thread hangs.
+const LEAVE_S: u32 = 15;
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let capacity = self.capacity()?;
+        if self.gpu == Gpu::Soft {
+            crate::sample::with_softgpu()?;
+        }
+        let json = self.json.as_deref().map(|p| result_file::open(p, 1 << 16)).transpose()?;
+        let plan = Plan { duration: self.seconds, patience: self.patience, capacity, seed: self.seed };
+        let before = self.reports();
+        let plain = Arc::new(routes::open_machine(self.gpu)?);
+        let within_cuda = match self.gpu {
+            Gpu::Soft => Err("the software GPU has no CUDA".to_string()),
+            Gpu::Real => Machine::real(gpu::Entry::CudasClient).map(Arc::new).map_err(|e| e.to_string()),
+        };
+        let ways = Ways { plain, within_cuda };
+        let terminal = std::io::stderr().is_terminal();
+        let outcome = beside::run(beside::jobs(&ways, &plan), &plan, |p| {
+            if terminal {
+                let beside::Progress { elapsed, workers, rounds, bytes, wrong } = p;
+                let text = format!(
+                    "{} of {} s, {workers} workers, {} rounds, {} compared, {wrong} wrong",
+                    elapsed.as_secs(),
+                    plan.duration.as_secs_f64(),
+                    number::count(rounds),
+                    number::bytes(bytes)
+                );
+                let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+            }
+        });
+        if terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+        let pci = ways.plain.context().ok().and_then(|c| c.device().pci_address().ok());
+        let gpu = match self.gpu {
+            Gpu::Soft => environment::Gpu::Soft,
+            Gpu::Real => environment::Gpu::Real { pci: pci.as_deref() },
+        };
+        let environment = Environment::gather(gpu, &Clock::new(), self.seed, Vec::new());
+        let given_back = give_back(ways, &outcome);
+        let reports = kernel_log::new(&before, &self.reports());
+
+        let functional = self.gpu == Gpu::Soft;
+        let run = Run { environment: &environment, functional, outcome: &outcome, reports: &reports, given_back };
+        let table = json.as_ref().is_none_or(|j| !j.is_stdout());
+        if let Some(j) = json {
+            j.write(|out| report::beside::write_json(out, &run))?;
+        }
+        if table {
+            to_stdout(|out| report::beside::write(out, &Style::of_stdout(), &run))?;
+        }
+        verdict(&run)
+    }
+
+    fn capacity(&self) -> anyhow::Result<u64> {
+        let Some(text) = &self.bytes else {
+            return Ok(if self.gpu == Gpu::Soft { 64 << 10 } else { MOST });
+        };
+        let wrong = |what: String| Failure::new(format!("--bytes: {what}"), "give one size up to 4MiB").into();
+        match lab::sizes::parse(text).as_deref() {
+            Ok([one]) if *one <= MOST => Ok(*one),
+            Ok([one]) => Err(wrong(format!("{} are more than every route can move at once", number::bytes(*one)))),
+            Ok(_) => Err(wrong(format!("{text:?} is more than one size"))),
+            Err(e) => Err(wrong(e.to_string())),
+        }
+    }
+
+    /// The software GPU reports nothing to the kernel.
+    fn reports(&self) -> kernel_log::Reports {
+        match self.gpu {
+            Gpu::Soft => Err("the software GPU reports nothing to the kernel's log".into()),
+            Gpu::Real => kernel_log::reports(),
+        }
+    }
+}
+
+/// Drops everything in order, and says how long it took; not where a thread hangs, which holds what it has.
+fn give_back(ways: Ways, outcome: &Outcome) -> Option<f64> {
+    // SAFETY: alarm takes a number of seconds; its signal ends the process, as no handler is set for it.
+    let limit = |seconds| unsafe { libc::alarm(seconds) };
+    if outcome.hangs() {
+        limit(LEAVE_S);
+        std::mem::forget(ways);
+        return None;
+    }
+    limit(GIVE_BACK_S);
+    let began = Instant::now();
+    let Ways { plain, within_cuda } = ways;
+    // The workers have ended, and what they held of it with them.
+    let held = within_cuda.is_ok_and(|machine| Arc::into_inner(machine).is_none());
+    let given = Arc::into_inner(plain).is_some() && !held;
+    limit(0);
+    given.then(|| began.elapsed().as_secs_f64())
+}
+
+fn verdict(run: &Run<'_>) -> anyhow::Result<ExitCode> {
+    let wrong = run.outcome.wrong() as u64;
+    let xids = run.reports.as_ref().map_or(0, |r| r.len() as u64);
+    if run.outcome.hangs() {
+        return Err(Failure::new("a worker hangs", "the result says which; the process ends without it").into());
+    }
+    if run.given_back.is_none() {
+        return Err(Failure::new("not everything was given back", "a worker that ended still holds the GPU").into());
+    }
+    if wrong + xids > 0 {
+        let what =
+            format!("{} went wrong, {} in the kernel's log", number::of(wrong, "worker"), number::of(xids, "Xid"));
+        return Err(Failure::new(what, "the result says which and why").into());
+    }
+    if run.outcome.accounts.iter().all(|a| a.rounds == 0) {
+        let hint = "the result has the reason of each; `doorbell doctor` says what works here";
+        return Err(Failure::impossible("nothing of this is possible here", hint).into());
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,192 @@
+//! Channels of our own: tried, where nothing that is known speaks against it.
+//!
+//! What is tried has an address space of its own, beside whatever else uses the GPU: one channel of one copy engine, and
+//! eight bytes to video memory and back. All of it is given back.
+
+use gpu::{AddressSpace, Channel, ChannelOptions, CopyEngine, CopyMode, DeviceOptions, Engine, Prepared, Window};
+use lab::environment::Virtualization;
+use report::checks::{Check, Verdict};
+use rm::driver::Driver;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+const CHANNELS: &str = "own channels";
+const BYTES: usize = 8;
+/// Of one copy.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// With what was found before: where one of those says that it is not possible, the GPU is left alone.
+pub fn checks(found: &[Check], attempt: bool) -> Vec<Check> {
+    let mut all = vec![vgpu(&lab::environment::virtualization())];
+    let against: Vec<String> = found
+        .iter()
+        .chain(&all)
+        .filter(|c| c.verdict == Verdict::No && speaks_against(&c.name))
+        .map(|c| format!("{}: {}", c.name, c.reason.as_deref().unwrap_or(&c.detail)))
+        .collect();
+    if !against.is_empty() {
+        all.push(Check::no(CHANNELS, "not tried", &against.join("; ")));
+    } else if !attempt {
+        all.push(Check::info(CHANNELS, "not tried", "--no-try"));
+    } else {
+        all.extend(trial(Arc::new(rm::driver::Libc), true));
+    }
+    all
+}
+
+/// What the channels of our own need of the things that are looked at before.
+fn speaks_against(name: &str) -> bool {
+    const NEEDED: [&str; 7] =
+        ["processor", "not sandboxed", "driver", "driver layouts", "confidential computing off", "MIG off", "no vGPU"];
+    NEEDED.contains(&name) || name.starts_with("/dev/")
+}
+
+fn vgpu(known: &Result<Virtualization, String>) -> Check {
+    let name = "no vGPU";
+    match known {
+        Ok(Virtualization::Guest) => {
+            let why = "the hypervisor's driver owns the engines and their channels: not supported";
+            Check::no(name, "the GPU is a vGPU of a virtual machine", why)
+        }
+        Ok(Virtualization::Host) => Check::info(name, "the GPU is shared out to virtual machines as vGPUs", ""),
+        Ok(Virtualization::PassedThrough) => Check::yes(name, "the GPU is passed through to this virtual machine"),
+        Ok(Virtualization::None) => Check::yes(name, "the GPU is this machine's own"),
+        Err(reason) => Check::info(name, "not known", reason),
+    }
+}
+
+/// One device, channel and copy of our own, each with what was found, until one of them is refused.
+pub fn trial(driver: Arc<dyn Driver>, allow_real: bool) -> Vec<Check> {
+    let mut all = Vec::new();
+    if let Err((name, detail, reason)) = steps(driver, allow_real, &mut all) {
+        all.push(Check::no(name, detail, &reason));
+    }
+    all
+}
+
+type Refused = (&'static str, String, String);
+
+fn steps(driver: Arc<dyn Driver>, allow_real: bool, all: &mut Vec<Check>) -> Result<(), Refused> {
+    fn refused<E: std::fmt::Display>(name: &'static str, what: &str) -> impl FnOnce(E) -> Refused {
+        let what = what.to_string();
+        move |error| (name, what, error.to_string())
+    }
+    let name = "own device";
+    let device =
+        DeviceOptions::default().allow_real(allow_real).open(driver, 0).map_err(refused(name, "does not open"))?;
+    let whose = if device.is_soft() { "the software GPU" } else { "a GPU" };
+    all.push(Check::yes(name, format!("a client of our own on {whose}, driver {}", device.driver_version())));
+
+    let name = "copy engines";
+    let engines = device.engines().map_err(refused(name, "the driver does not tell which there are"))?;
+    let Some(chosen) = engines.iter().find(|e| e.is_asynchronous()).or(engines.first()) else {
+        return Err((name, "none".into(), "the driver lists no copy engine for this client".into()));
+    };
+    all.push(Check::yes(name, listed(&engines)).because("which of them CUDA uses is seen only beside it"));
+
+    let space = AddressSpace::new(&device).map_err(refused(CHANNELS, "no address space of our own"))?;
+    let what = format!("no channel of ce{}", chosen.number);
+    let options = ChannelOptions::default();
+    let mut channel = Channel::new(&space, Engine::Copy(chosen.number), options).map_err(refused(CHANNELS, &what))?;
+    let (token, group) = (channel.token(), if chosen.is_asynchronous() { "asynchronous" } else { "graphics" });
+    let runlist = token >> 16 & 0x7f;
+    let detail = format!("a channel of ce{} ({group}), runlist {runlist}, token {token:#x}", chosen.number);
+    all.push(Check::yes(CHANNELS, detail));
+
+    let name = "own copy";
+    let (sent, arrived) = copied(&space, &mut channel).map_err(refused(name, "8 bytes to video memory and back"))?;
+    match copy::difference(&sent, &arrived) {
+        None => {
+            all.push(Check::yes(name, "8 random bytes to video memory and back, compared"));
+            Ok(())
+        }
+        Some(d) => Err((name, "8 bytes to video memory and back".into(), d.to_string())),
+    }
+}
+
+fn copied(space: &Arc<AddressSpace>, channel: &mut Channel) -> Result<([u8; BYTES], [u8; BYTES]), gpu::Error> {
+    let (host, video) = (space.alloc_host(0x1000)?, space.alloc_video(0x1000)?);
+    let (mut sent, mut arrived) = ([0; BYTES], [0; BYTES]);
+    let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
+    copy::random(&mut sent, seed);
+    let back = BYTES as u64 * 2;
+    host.write(0, &sent);
+    // What is there already would look like what has come.
+    host.write(back, &sent.map(|byte| !byte));
+    video.write(0, &sent.map(|byte| !byte));
+    for (to, from) in [(video.va(), host.va()), (host.va() + back, video.va())] {
+        let window = |base| Window { base, length: BYTES as u64 };
+        let mut prepared = Prepared::copy(channel, window(to), window(from), BYTES as u32, CopyMode::Plain)?;
+        let ticket = prepared.submit(channel)?;
+        channel.wait(ticket, LIMIT)?;
+    }
+    host.read(back, &mut arrived);
+    Ok((sent, arrived))
+}
+
+/// `ce0 graphics (GRCE | ..., physical 0x1), ...`, like ones together.
+fn listed(engines: &[CopyEngine]) -> String {
+    let one = |e: &CopyEngine| {
+        let kind = if e.is_asynchronous() { "asynchronous" } else { "graphics" };
+        let physical = match &e.physical {
+            Ok(mask) => format!("physical engines {mask:#x}"),
+            Err(_) => "physical engines not told".into(),
+        };
+        format!("ce{} {kind} ({}; {physical})", e.number, e.caps)
+    };
+    engines.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doorbell_softgpu::{Mode, Planted, SoftDriver};
+
+    fn on(driver: SoftDriver) -> Vec<Check> {
+        trial(Arc::new(driver), false)
+    }
+
+    #[test]
+    fn the_software_gpu_has_channels_of_our_own() {
+        let found = on(SoftDriver::new(Mode::Strict));
+        let names: Vec<&str> = found.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["own device", "copy engines", CHANNELS, "own copy"]);
+        assert!(found.iter().all(|c| c.verdict == Verdict::Yes && !c.required), "{found:?}");
+        assert!(found[1].detail.contains("ce2 asynchronous") && found[1].detail.contains("ce0 graphics"), "{found:?}");
+        assert!(found[2].detail.contains("ce2 (asynchronous), runlist"), "{found:?}");
+    }
+
+    #[test]
+    fn a_broken_gpu_is_said_to_be_broken() {
+        for (fault, word) in [
+            (Planted::ShortCopy, "1 byte is wrong"),
+            (Planted::LostRelease, "did not reach"),
+            (Planted::DeadChannel { entry: 1, xid: 31 }, "killed by error 31"),
+        ] {
+            let found = on(SoftDriver::broken(Mode::Strict, fault));
+            let last = found.last().unwrap();
+            assert_eq!((last.name.as_str(), last.verdict), ("own copy", Verdict::No), "{fault:?}");
+            assert!(last.reason.as_deref().is_some_and(|r| r.contains(word)), "{fault:?}: {last:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_tried_where_something_speaks_against_it() {
+        let sandboxed = Check::no("not sandboxed", "gVisor", "gVisor passes only what it knows").required();
+        let found = checks(&[sandboxed, Check::no("tap: trap", "does not work", "no matter")], true);
+        let last = found.last().unwrap();
+        assert_eq!((last.name.as_str(), last.verdict, last.detail.as_str()), (CHANNELS, Verdict::No, "not tried"));
+        let reason = last.reason.as_deref().unwrap();
+        assert!(reason.starts_with("not sandboxed: gVisor passes") && !reason.contains("no matter"), "{reason}");
+        let found = checks(&[], false);
+        assert_eq!(found.last().unwrap().verdict, Verdict::Info);
+    }
+
+    #[test]
+    fn a_vgpu_speaks_against_it_and_a_gpu_passed_through_does_not() {
+        assert_eq!(vgpu(&Ok(Virtualization::Guest)).verdict, Verdict::No);
+        assert_eq!(vgpu(&Ok(Virtualization::PassedThrough)).verdict, Verdict::Yes);
+        assert_eq!(vgpu(&Err("NVML: no".into())).verdict, Verdict::Info);
+        assert!(speaks_against("no vGPU") && speaks_against("/dev/nvidia-uvm") && !speaks_against("libcuda"));
+    }
+}

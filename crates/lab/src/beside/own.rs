@@ -1,0 +1,117 @@
+//! Our own channels: one worker for each engine and each of the CPU's ways, all of whose routes it uses in turns.
+
+use super::{Beat, Job, Plan, Trouble, Ways, any_size};
+use crate::verify::Difference;
+use copy::{Machine, Route};
+use std::sync::Arc;
+
+/// Bytes behind a transfer that have to stay as they are.
+const BEHIND: u64 = 64;
+/// Submissions of one transfer that are under way at a time, at most.
+const UNDER_WAY: u32 = 4;
+
+/// A worker, and what it needs of which machine.
+pub(super) struct Kind {
+    pub(super) name: String,
+    pub(super) machine: Result<Arc<Machine>, String>,
+    pub(super) routes: Vec<String>,
+}
+
+/// Every kind of channel of ours that there is.
+pub(super) fn kinds(ways: &Ways) -> Vec<Kind> {
+    let plain = &ways.plain;
+    let gpu = format!("gpu{}", plain.index());
+    let mut all = Vec::new();
+    let mut add = |name: String, machine: Result<Arc<Machine>, String>, routes: &[String]| {
+        all.push(Kind { name, machine, routes: routes.to_vec() });
+    };
+    let engines = plain.space().ok().and_then(|space| space.device().engines().ok()).unwrap_or_default();
+    for engine in &engines {
+        let n = engine.number;
+        let modes = ["", "[pipelined]", "[folded]"];
+        let both = modes.iter().flat_map(|m| [format!("host->ce{n}{m}->{gpu}"), format!("{gpu}->ce{n}{m}->host")]);
+        let kind = if engine.is_graphics() { "graphics" } else { "asynchronous" };
+        add(format!("ce{n} ({kind})"), Ok(plain.clone()), &both.collect::<Vec<_>>());
+    }
+    if engines.is_empty() {
+        add("ce0".into(), Ok(plain.clone()), &[format!("host->ce0->{gpu}"), format!("{gpu}->ce0->host")]);
+    }
+    let inline = |options: [&str; 2]| options.map(|o| format!("host->inline{o}->{gpu}"));
+    add("inline".into(), Ok(plain.clone()), &inline(["", "[split]"]));
+    let within = ways.within_cuda.clone();
+    add("inline in CUDA's group".into(), within, &inline(["[group=cuda]", "[group=cuda,split]"]));
+    let bar1 = ["host->bar1->", "host->bar1[flush]->"].map(|r| format!("{r}{gpu}"));
+    add("bar1".into(), Ok(plain.clone()), &[bar1.as_slice(), &[format!("{gpu}->bar1->host")]].concat());
+    let aperture = [format!("host->aperture->{gpu}"), format!("{gpu}->aperture->host")];
+    add("aperture".into(), Ok(plain.clone()), &aperture);
+    all
+}
+
+pub(super) fn jobs(ways: &Ways, plan: &Plan) -> Vec<Job> {
+    let (seed, capacity) = (plan.seed, plan.capacity);
+    let job = |(n, kind): (usize, Kind)| {
+        let seed = seed ^ (n as u64) << 16;
+        Job::new(kind.name.clone(), move |beat: &Beat| worker(&kind, capacity, seed, beat))
+    };
+    kinds(ways).into_iter().enumerate().map(job).collect()
+}
+
+fn worker(kind: &Kind, capacity: u64, seed: u64, beat: &Beat) -> Result<(), Trouble> {
+    let machine = kind.machine.as_ref().map_err(|reason| Trouble::Unavailable(reason.clone()))?;
+    machine.enter()?;
+    let mut routes = Vec::new();
+    for name in &kind.routes {
+        match copy::open(machine, name, capacity) {
+            Ok(route) => routes.push(route),
+            // Some engines cannot do all of it; what is left is worth doing.
+            Err(copy::Error::Unavailable(u)) => beat.note(format!("{name} is unavailable: {}", u.reason)),
+            Err(error) => return Err(Trouble::Error(format!("{name}: {error}"))),
+        }
+        beat.alive();
+    }
+    if routes.is_empty() {
+        return Err(Trouble::Unavailable("none of its routes can be opened".into()));
+    }
+    let mut random = fastrand::Rng::with_seed(seed);
+    while !beat.stopped() {
+        for route in &mut routes {
+            exchange(route.as_mut(), &mut random, beat)?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves random bytes of a random length once or a few times over, and compares them, and what lies behind them.
+pub(super) fn exchange(route: &mut dyn Route, random: &mut fastrand::Rng, beat: &Beat) -> Result<(), Trouble> {
+    let bytes = any_size(random, route.capacity());
+    let all = bytes.saturating_add(BEHIND).min(route.capacity()) as usize;
+    let (mut sent, mut found) = (vec![0; all], vec![0; all]);
+    let failed = |route: &dyn Route, error: copy::Error| match Trouble::from(error) {
+        Trouble::Unavailable(reason) => Trouble::Unavailable(reason),
+        Trouble::Data(what) | Trouble::Error(what) => {
+            Trouble::Error(format!("{}, {bytes} bytes: {what}", route.name()))
+        }
+    };
+    let mut step = |route: &mut dyn Route| -> Result<(), copy::Error> {
+        route.read_back(&mut found)?;
+        // No byte is at its place already, and none behind may come there unseen.
+        sent.iter_mut().zip(&found).for_each(|(to, there)| *to = there ^ random.u8(1..));
+        route.fill(&sent)?;
+        sent[bytes as usize..].copy_from_slice(&found[bytes as usize..]);
+        let mut transfer = route.prepare(bytes)?;
+        for _ in 0..random.u32(1..=UNDER_WAY) {
+            transfer.submit()?;
+        }
+        transfer.wait(beat.timeout)?;
+        drop(transfer);
+        route.read_back(&mut found)
+    };
+    step(route).map_err(|error| failed(route, error))?;
+    match Difference::between(&sent, &found, None) {
+        None => {
+            beat.round(bytes);
+            Ok(())
+        }
+        Some(d) => Err(Trouble::Data(format!("{}, {bytes} bytes: {d}", route.name()))),
+    }
+}

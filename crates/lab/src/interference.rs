@@ -1,0 +1,245 @@
+//! Load beside a measurement: threads that move bytes without a pause, on every CPU but the measuring one.
+//!
+//! Load is only what it achieved: each thread counts its transfers, and its data is compared at the end.
+
+use crate::verify::Difference;
+use copy::Machine;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What every thread does, each with a route, stream or channel, and buffers of its own.
+#[derive(Clone, Debug)]
+pub struct Load {
+    pub route: String,
+    /// None: nothing runs beside the measurement.
+    pub threads: usize,
+    /// Of each transfer.
+    pub bytes: u64,
+    /// The CPUs that the threads may use; empty leaves them where they are.
+    pub cpus: Vec<usize>,
+    pub seed: u64,
+    /// A transfer that takes longer ends its thread.
+    pub timeout: Duration,
+}
+
+/// How much the load did in a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    pub transfers: u64,
+    pub bytes: u64,
+    pub seconds: f64,
+}
+
+impl Rate {
+    pub fn per_second(&self) -> f64 {
+        self.transfers as f64 / self.seconds
+    }
+
+    /// 10^9 bytes a second.
+    pub fn gigabytes_per_second(&self) -> f64 {
+        self.bytes as f64 / self.seconds / 1e9
+    }
+}
+
+/// What became of the load's threads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Threads that moved bytes until they were told to stop.
+    pub threads: usize,
+    /// Transfers of the least and the most busy of them.
+    pub least: u64,
+    pub most: u64,
+    /// Threads whose last data was compared and right.
+    pub right: usize,
+    /// Why the others did not start, stopped early or were wrong; each reason once, with how many threads it stopped.
+    pub failed: Vec<(String, usize)>,
+}
+
+/// A count in a cache line of its own: the threads share none.
+#[repr(align(128))]
+#[derive(Default)]
+struct Count(AtomicU64);
+
+/// The load while it runs.
+pub struct Running<'l> {
+    load: &'l Load,
+    counts: Vec<Count>,
+    started: AtomicUsize,
+    stop: AtomicBool,
+    ended: Mutex<Ended>,
+}
+
+/// A moment of the load.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    at: Instant,
+    transfers: u64,
+}
+
+impl Running<'_> {
+    pub fn mark(&self) -> Mark {
+        let transfers = self.counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
+        Mark { at: Instant::now(), transfers }
+    }
+
+    /// What was achieved since a moment.
+    pub fn since(&self, mark: &Mark) -> Rate {
+        let now = self.mark();
+        let transfers = now.transfers - mark.transfers;
+        let seconds = now.at.duration_since(mark.at).as_secs_f64().max(1e-9);
+        Rate { transfers, bytes: transfers.saturating_mul(self.load.bytes), seconds }
+    }
+
+    fn failed(&self, reason: String) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        match ended.failed.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, threads)) => *threads += 1,
+            None => ended.failed.push((reason, 1)),
+        }
+    }
+
+    /// One thread, from its route's opening to the comparison of its data.
+    fn thread(&self, machine: &Machine, n: usize) {
+        let mut starting = Starting { running: self, told: false };
+        match self.transfers(machine, n, &mut starting) {
+            Ok(None) => {
+                let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+                ended.right += 1;
+            }
+            Ok(Some(difference)) => self.failed(format!("wrong data: {difference}")),
+            Err(reason) => self.failed(reason),
+        }
+    }
+
+    fn transfers(
+        &self,
+        machine: &Machine,
+        n: usize,
+        starting: &mut Starting<'_, '_>,
+    ) -> Result<Option<Difference>, String> {
+        let load = self.load;
+        if !load.cpus.is_empty() {
+            confine(0, &load.cpus).map_err(|e| format!("the load's CPUs were not given: {e}"))?;
+        }
+        let text = |e: copy::Error| e.to_string();
+        machine.enter().map_err(text)?;
+        let mut route = copy::open(machine, &load.route, load.bytes).map_err(text)?;
+        let mut sent = vec![0; load.bytes as usize];
+        let mut random = fastrand::Rng::with_seed(load.seed ^ n as u64);
+        random.fill(&mut sent);
+        route.fill(&sent).map_err(text)?;
+        let mut transfer = route.prepare(load.bytes).map_err(text)?;
+        let count = &self.counts[n].0;
+        while !self.stop.load(Ordering::Relaxed) {
+            transfer.submit().map_err(text)?;
+            transfer.wait(load.timeout).map_err(text)?;
+            count.fetch_add(1, Ordering::Relaxed);
+            starting.tell();
+        }
+        drop(transfer);
+        let transfers = count.load(Ordering::Relaxed);
+        {
+            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.least = if ended.threads == 0 { transfers } else { ended.least.min(transfers) };
+            ended.most = ended.most.max(transfers);
+            ended.threads += 1;
+        }
+        let mut found = vec![0; sent.len()];
+        route.read_back(&mut found).map_err(text)?;
+        Ok(Difference::between(&sent, &found, None))
+    }
+}
+
+/// Counts its thread once: at its first transfer, or when it ends without one.
+struct Starting<'r, 'l> {
+    running: &'r Running<'l>,
+    told: bool,
+}
+
+impl Starting<'_, '_> {
+    fn tell(&mut self) {
+        if !self.told {
+            self.told = true;
+            self.running.started.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Starting<'_, '_> {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+/// Runs `measure` on the calling thread while the load runs: begun when every thread has moved its bytes once or has
+/// failed. The threads are told to stop afterwards and waited for.
+pub fn under<T>(machine: &Machine, load: &Load, measure: impl FnOnce(&Running<'_>) -> T) -> (T, Ended) {
+    let running = Running {
+        load,
+        counts: (0..load.threads).map(|_| Count::default()).collect(),
+        started: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+        ended: Mutex::default(),
+    };
+    let measured = std::thread::scope(|scope| {
+        let running = &running;
+        // Whatever `measure` does, the threads end.
+        let _stop = Stop(&running.stop);
+        for n in 0..load.threads {
+            let thread = std::thread::Builder::new().name(format!("load {n}"));
+            if let Err(e) = thread.spawn_scoped(scope, move || running.thread(machine, n)) {
+                running.failed(format!("the system starts no more threads: {e}"));
+                running.started.fetch_add(1, Ordering::Release);
+            }
+        }
+        while running.started.load(Ordering::Acquire) < load.threads {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        measure(running)
+    });
+    (measured, running.ended.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+struct Stop<'s>(&'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Lets a thread of this process (0: the calling one) run on these CPUs only.
+pub fn confine(thread: i32, cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: an empty set is all zeros; every index is below its size; the call reads the set.
+    let done = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize) {
+            libc::CPU_SET(*cpu, &mut set);
+        }
+        libc::sched_setaffinity(thread, size_of_val(&set), &set)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Takes every other thread of this process off a CPU, to `others`; how many there were, and how many stayed.
+pub fn clear(others: &[usize]) -> io::Result<(usize, usize)> {
+    // SAFETY: asks for the calling thread's number.
+    let own = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+    let (mut threads, mut stayed) = (0, 0);
+    for entry in std::fs::read_dir("/proc/self/task")?.flatten() {
+        let Some(thread) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        if thread == own {
+            continue;
+        }
+        threads += 1;
+        match confine(thread, others) {
+            Ok(()) => {}
+            // It has ended meanwhile.
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => threads -= 1,
+            Err(_) => stayed += 1,
+        }
+    }
+    Ok((threads, stayed))
+}

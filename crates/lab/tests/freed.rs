@@ -1,0 +1,114 @@
+//! Memory of CUDA's that goes away under our own transfers, and a channel in CUDA's group: a stand-in for libcuda whose memory
+//! is the software GPU's, allocated by another client whose driver calls are watched.
+
+#[path = "../../copy/tests/fake/mod.rs"]
+mod fake;
+
+use copy::Machine;
+use cuda::Cuda;
+use doorbell_softgpu::{Mode, SoftDriver};
+use gpu::{AddressSpace, Device, Entry, Watched};
+use lab::beside::{self, Account, End, Plan, Ways};
+use rm::driver::Driver;
+use std::ffi::{CStr, c_void};
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The software GPU's driver under the eyes of what watches CUDA's calls.
+struct Watching(SoftDriver, &'static Watched);
+
+impl Driver for Watching {
+    fn open(&self, path: &CStr) -> io::Result<RawFd> {
+        let fd = self.0.open(path)?;
+        self.1.opened(fd, path.to_bytes());
+        Ok(fd)
+    }
+
+    unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void) -> io::Result<()> {
+        let mut answer = Ok(());
+        let make = || {
+            // SAFETY: the caller's contract.
+            answer = unsafe { self.0.ioctl(fd, request, arg) };
+            if answer.is_ok() { 0 } else { -1 }
+        };
+        // SAFETY: the caller's contract.
+        unsafe { self.1.ioctl(fd, request, arg, make) };
+        answer
+    }
+
+    unsafe fn mmap(
+        &self,
+        addr: *mut c_void,
+        len: usize,
+        prot: i32,
+        flags: i32,
+        fd: RawFd,
+        offset: i64,
+    ) -> io::Result<*mut c_void> {
+        // SAFETY: the caller's contract.
+        let at = unsafe { self.0.mmap(addr, len, prot, flags, fd, offset)? };
+        let (addr, len, offset) = (at as u64, len as u64, offset as u64);
+        self.1.mapped(rm::graph::MmapRecord { addr, len, offset, fd, prot: prot as u32, flags: flags as u32 });
+        Ok(at)
+    }
+
+    unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
+        self.1.unmapped(addr as u64, len as u64);
+        // SAFETY: the caller's contract.
+        unsafe { self.0.munmap(addr, len) }
+    }
+
+    fn close(&self, fd: RawFd) -> io::Result<()> {
+        self.1.closed(fd);
+        self.0.close(fd)
+    }
+}
+
+fn machine(driver: SoftDriver, watched: &'static Watched, uuid: [u8; 16], entry: Entry) -> Arc<Machine> {
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
+    let context = cuda.device(0).unwrap().primary_context().unwrap();
+    let ours = watched.address_space(Arc::new(driver), uuid, entry).unwrap();
+    Arc::new(Machine::beside(context, ours))
+}
+
+#[test]
+fn what_goes_away_in_flight_is_waited_for_and_then_refused() {
+    let driver = SoftDriver::new(Mode::Strict);
+    let watched: &'static Watched = Box::leak(Box::default());
+    let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
+    let (from, uuid) = (theirs.clone(), theirs.device().uuid());
+    *fake::SOURCE.lock().unwrap() = Some(Box::new(move |kind, bytes| {
+        let memory = match kind {
+            fake::Kind::Device { .. } => from.alloc_video(bytes as u64),
+            _ => from.alloc_host(bytes as u64),
+        };
+        let memory = memory.unwrap();
+        (memory.va(), Box::new(memory) as fake::Keep)
+    }));
+    let ways = Ways {
+        plain: machine(driver, watched, uuid, Entry::OwnClient),
+        within_cuda: Ok(machine(driver, watched, uuid, Entry::CudasClient)),
+    };
+    let plan = Plan { duration: Duration::from_secs(4), patience: Duration::from_secs(20), capacity: 5000, seed: 3 };
+    let names = ["ce2 (asynchronous)", "inline", "bar1", "channels made and gone", "memory freed in flight"];
+    let jobs = beside::jobs(&ways, &plan).into_iter().filter(|job| names.contains(&job.name.as_str())).collect();
+    let outcome = beside::run(jobs, &plan, |_| {});
+    let account = |name: &str| -> &Account { outcome.accounts.iter().find(|a| a.name == name).unwrap() };
+    for name in names {
+        let account = account(name);
+        assert!(account.end == End::Done && account.rounds > 0, "{account:?}");
+    }
+    // Each allocation is refused once it is no longer pinned, and before that already where CUDA has freed it.
+    let freed = account("memory freed in flight");
+    assert!(freed.stale >= freed.rounds, "{freed:?}");
+    assert!(freed.notes.iter().any(|n| n.ends_with("CUDA kept 0 mapped")), "{freed:?}");
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+    drop(ways);
+    assert_eq!(fake::alive(), [""; 0]);
+    drop(fake::SOURCE.lock().unwrap().take());
+    drop(theirs);
+}
