@@ -18,5 +18,4 @@ pub mod sizes;
 pub mod statistics;
 
 pub use copy::Difference;
-pub mod verify;
 pub mod worst;

@@ -17,7 +17,7 @@ use crate::interference::Rate;
 use crate::noise::Gaps;
 use crate::samples::{NoMemory, Samples};
 use crate::statistics::{Summary, WORST};
-use crate::verify::{Wrong, verify};
+use copy::verify;
 use copy::{Route, Transfer};
 use counters::{Counters, Spent};
 use gpu::Correlation;
@@ -157,11 +157,10 @@ pub fn verified(contenders: &mut [Contender<'_>], seed: u64, timeout: Duration) 
     let mut random = fastrand::Rng::with_seed(seed);
     for contender in contenders {
         let Ok(route) = &mut contender.route else { continue };
-        if let Err(wrong) = verify(&mut **route, contender.bytes, &mut random, timeout) {
-            contender.route = Err(match wrong {
-                Wrong::Route(error) => error.into(),
-                wrong => Missing::Failed(wrong.to_string()),
-            });
+        match verify(&mut **route, contender.bytes, random.u64(..), timeout) {
+            Ok(None) => {}
+            Ok(Some(wrong)) => contender.route = Err(Missing::Failed(wrong.to_string())),
+            Err(error) => contender.route = Err(error.into()),
         }
     }
 }
@@ -416,7 +415,7 @@ fn compare(contenders: &mut [Contender<'_>], data: &[Vec<u8>], rows: &mut [Row])
         let wrong = match route.read_back(&mut found) {
             Err(error) => Some(error.to_string()),
             Ok(()) if row.measured.is_none() => None,
-            Ok(()) => copy::difference(data, &found).map(|d| format!("after its transfers: {d}")),
+            Ok(()) => copy::Difference::between(data, &found, None).map(|d| format!("after its transfers: {d}")),
         };
         if let Some(wrong) = wrong {
             row.missing = Some(Missing::Failed(wrong));

@@ -151,7 +151,7 @@ fn broken_transfers_are_no_samples() {
     let (missing, _) = reason(Planted::DeadChannel { entry: 60, xid: 31 }, &[("host->ce2->gpu0", 8)]);
     assert!(matches!(&missing, Some(Missing::Failed(r)) if r.contains("error 31")), "{missing:?}");
     // A machine whose load would never come to an end is not asked for one.
-    let machine = soft(SoftDriver::broken(Mode::Strict, Planted::LostRelease));
+    let machine = soft(SoftDriver::broken(Mode::Strict, Planted::LostRelease { from: 2 }));
     let mut contenders = vec![contender(&machine, "host->ce2->gpu0", 8)];
     worst::verified(&mut contenders, 1, Duration::from_millis(100));
     let missing = contenders[0].route.as_ref().err();
@@ -218,7 +218,7 @@ fn planted_faults_are_seen_by_those_they_strike_and_by_no_other() {
     for name in ["ce1", "inline"] {
         assert!(matches!(end_of(&dead, name), End::Trouble(Trouble::Error(e)) if e.contains("error 13")), "{dead:?}");
     }
-    let lost = run(Planted::LostRelease, Duration::from_millis(600));
+    let lost = run(Planted::LostRelease { from: 2 }, Duration::from_millis(600));
     assert!(lost.hangs() && end_of(&lost, "ce1") == &End::Hangs, "{lost:?}");
 }
 

@@ -75,7 +75,7 @@ impl Args {
         let plain = Arc::new(routes::open_machine(self.gpu)?);
         let within_cuda = match self.gpu {
             Gpu::Soft => Err("the software GPU has no CUDA".to_string()),
-            Gpu::Real => Machine::real(gpu::Entry::CudasClient).map(Arc::new).map_err(|e| e.to_string()),
+            Gpu::Real => Machine::open(copy::Where::Real).map(Arc::new).map_err(|e| e.to_string()),
         };
         let ways = Ways { plain, within_cuda };
         let terminal = std::io::stderr().is_terminal();

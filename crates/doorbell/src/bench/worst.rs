@@ -111,7 +111,7 @@ impl Args {
         // A channel in CUDA's own group hangs in CUDA's own client.
         let within_cuda = match self.gpu {
             Gpu::Soft => Err("the software GPU has no CUDA".to_string()),
-            Gpu::Real => Machine::real(gpu::Entry::CudasClient).map_err(|e| e.to_string()),
+            Gpu::Real => Machine::open(copy::Where::Real).map_err(|e| e.to_string()),
         };
         let machines = Machines { plain: &machine, within_cuda: within_cuda.as_ref().map_err(String::clone) };
         let wanted = wanted.unwrap_or_else(|| machines.usual());

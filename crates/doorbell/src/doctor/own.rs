@@ -8,7 +8,7 @@ use lab::environment::Virtualization;
 use report::checks::{Check, Verdict};
 use rm::driver::Driver;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 const CHANNELS: &str = "own channels";
 const BYTES: usize = 8;
@@ -95,7 +95,7 @@ fn steps(driver: Arc<dyn Driver>, allow_real: bool, all: &mut Vec<Check>) -> Res
 
     let name = "own copy";
     let (sent, arrived) = copied(&space, &mut channel).map_err(refused(name, "8 bytes to video memory and back"))?;
-    match copy::difference(&sent, &arrived) {
+    match copy::Difference::between(&sent, &arrived, None) {
         None => {
             all.push(Check::yes(name, "8 random bytes to video memory and back, compared"));
             Ok(())
@@ -107,8 +107,7 @@ fn steps(driver: Arc<dyn Driver>, allow_real: bool, all: &mut Vec<Check>) -> Res
 fn copied(space: &Arc<AddressSpace>, channel: &mut Channel) -> Result<([u8; BYTES], [u8; BYTES]), gpu::Error> {
     let (host, video) = (space.alloc_host(0x1000)?, space.alloc_video(0x1000)?);
     let (mut sent, mut arrived) = ([0; BYTES], [0; BYTES]);
-    let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
-    copy::random(&mut sent, seed);
+    fastrand::fill(&mut sent);
     let back = BYTES as u64 * 2;
     host.write(0, &sent);
     // What is there already would look like what has come.
@@ -160,7 +159,7 @@ mod tests {
     fn a_broken_gpu_is_said_to_be_broken() {
         for (fault, word) in [
             (Planted::ShortCopy, "1 byte is wrong"),
-            (Planted::LostRelease, "did not reach"),
+            (Planted::LostRelease { from: 2 }, "did not reach"),
             (Planted::DeadChannel { entry: 1, xid: 31 }, "killed by error 31"),
         ] {
             let found = on(SoftDriver::broken(Mode::Strict, fault));

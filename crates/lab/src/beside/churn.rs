@@ -3,7 +3,7 @@
 
 use super::own::{exchange, kinds};
 use super::{Beat, Job, Plan, Trouble, Ways};
-use crate::verify::Difference;
+use copy::Difference;
 use copy::Machine;
 use cuda::DeviceBuffer;
 use gpu::{Channel, ChannelOptions, CopyMode, Engine, Error, Prepared, Ticket, Window};

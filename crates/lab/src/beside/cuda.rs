@@ -1,7 +1,7 @@
 //! CUDA's part: kernels, memsets, copies and graphs on streams of their own, each against the same arithmetic on the CPU.
 
 use super::{Beat, Job, Plan, Trouble, Ways, any_size};
-use crate::verify::Difference;
+use copy::Difference;
 use copy::Machine;
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, Module, PinnedBuffer, Stream};
 use std::sync::Arc;

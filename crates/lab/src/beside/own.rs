@@ -1,7 +1,7 @@
 //! Our own channels: one worker for each engine and each of the CPU's ways, all of whose routes it uses in turns.
 
 use super::{Beat, Job, Plan, Trouble, Ways, any_size};
-use crate::verify::Difference;
+use copy::Difference;
 use copy::{Machine, Route};
 use std::sync::Arc;
 
