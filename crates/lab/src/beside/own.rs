@@ -100,7 +100,14 @@ pub(super) fn exchange(route: &mut dyn Route, random: &mut fastrand::Rng, beat: 
         sent[bytes as usize..].copy_from_slice(&found[bytes as usize..]);
         let mut transfer = route.prepare(bytes)?;
         for _ in 0..random.u32(1..=UNDER_WAY) {
-            transfer.submit()?;
+            match transfer.submit() {
+                // Of large transfers only few can be under way.
+                Err(copy::Error::Gpu(gpu::Error::RingFull(_))) => {
+                    transfer.wait(beat.timeout)?;
+                    transfer.submit()?;
+                }
+                other => other?,
+            }
         }
         transfer.wait(beat.timeout)?;
         drop(transfer);
