@@ -192,7 +192,7 @@ fn our_own_part_runs_beside_itself_and_a_hang_ends_it() {
     let right = v["workers"].as_array().unwrap().iter().filter(|w| w["end"] == "right").count();
     assert!(right >= 12 && v["given_back_s"].is_number(), "{v}");
 
-    let lost = beside("lost-release", "60", "1");
+    let lost = beside("lost-release:400", "60", "1");
     let v = json(&lost);
     assert_eq!(
         (lost.status.code(), v["hangs"].as_bool(), v["given_back_s"].is_null()),

@@ -26,13 +26,6 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// The two ways into CUDA's address space: our own client, and CUDA's, in whose channel group an inline channel may be.
-#[derive(Clone, Debug)]
-pub struct Ways {
-    pub plain: Arc<Machine>,
-    pub within_cuda: Result<Arc<Machine>, String>,
-}
-
 /// Why a worker ended before it was told to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -187,10 +180,10 @@ impl Outcome {
 }
 
 /// All that there is to do beside one another: CUDA's part, every kind of channel of ours, and what makes and frees things.
-pub fn jobs(ways: &Ways, plan: &Plan) -> Vec<Job> {
-    let mut all = cuda::jobs(ways, plan);
-    all.extend(own::jobs(ways, plan));
-    all.extend(churn::jobs(ways, plan));
+pub fn jobs(machine: &Arc<Machine>, plan: &Plan) -> Vec<Job> {
+    let mut all = cuda::jobs(machine, plan);
+    all.extend(own::jobs(machine, plan));
+    all.extend(churn::jobs(machine, plan));
     all
 }
 

@@ -1,8 +1,7 @@
 //! CUDA's part: kernels, memsets, copies and graphs on streams of their own, each against the same arithmetic on the CPU.
 
-use super::{Beat, Job, Plan, Trouble, Ways, any_size};
-use copy::Difference;
-use copy::Machine;
+use super::{Beat, Job, Plan, Trouble, any_size};
+use copy::{Difference, Machine};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, Module, PinnedBuffer, Stream};
 use std::sync::Arc;
 
@@ -48,12 +47,12 @@ type Worker = fn(&Context, u64, u64, &Beat) -> Result<(), Trouble>;
 const WORKERS: [(&str, Worker); 4] =
     [("cuda kernels", kernels), ("cuda memsets", memsets), ("cuda copies", copies), ("cuda graphs", graphs)];
 
-pub(super) fn jobs(ways: &Ways, plan: &Plan) -> Vec<Job> {
+pub(super) fn jobs(machine: &Arc<Machine>, plan: &Plan) -> Vec<Job> {
     let (seed, capacity) = (plan.seed, plan.capacity);
     let mut all = Vec::new();
     for n in 0..OF_EACH {
         for (name, worker) in WORKERS {
-            let machine: Arc<Machine> = ways.plain.clone();
+            let machine = machine.clone();
             let seed = seed ^ (all.len() as u64 + 1) << 32;
             all.push(Job::new(format!("{name} {}", n + 1), move |beat: &Beat| {
                 machine.enter()?;
