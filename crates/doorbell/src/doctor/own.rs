@@ -7,7 +7,6 @@ use gpu::{AddressSpace, Channel, ChannelOptions, CopyEngine, CopyMode, DeviceOpt
 use lab::environment::Virtualization;
 use report::checks::{Check, Verdict};
 use rm::driver::Driver;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,7 +107,7 @@ fn steps(driver: Arc<dyn Driver>, allow_real: bool, all: &mut Vec<Check>) -> Res
 fn copied(space: &Arc<AddressSpace>, channel: &mut Channel) -> Result<([u8; BYTES], [u8; BYTES]), gpu::Error> {
     let (host, video) = (space.alloc_host(0x1000)?, space.alloc_video(0x1000)?);
     let (mut sent, mut arrived) = ([0; BYTES], [0; BYTES]);
-    sent.copy_from_slice(&std::hash::RandomState::new().hash_one(BYTES).to_le_bytes());
+    fastrand::fill(&mut sent);
     let back = BYTES as u64 * 2;
     host.write(0, &sent);
     // What is there already would look like what has come.
