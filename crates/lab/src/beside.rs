@@ -11,7 +11,7 @@ mod own;
 
 use copy::Machine;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -287,6 +287,19 @@ impl Watched {
             end: self.end.unwrap_or(End::Hangs),
         }
     }
+}
+
+/// CUDA's rule: a context with a stream in capture must not be waited for as a whole. Who captures writes, who waits reads.
+static CAPTURE: RwLock<()> = RwLock::new(());
+
+/// No stream is in capture while this is held.
+fn outside_capture() -> RwLockReadGuard<'static, ()> {
+    CAPTURE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Nobody waits for the whole context while this is held.
+fn capturing() -> RwLockWriteGuard<'static, ()> {
+    CAPTURE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A size between 1 and `most`, small ones as often as large ones.

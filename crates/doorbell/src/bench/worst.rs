@@ -86,6 +86,8 @@ pub struct Args {
 
 /// What is shown as within where nothing is asked for.
 const WITHIN_US: u64 = 100;
+/// What opening and closing may take beyond the time of the measurement.
+const HANGS_S: u32 = 180;
 /// A turn of one route; see [`Plan::turn`].
 const TURN: Duration = Duration::from_millis(1);
 const MOST_PER_TURN: u32 = 100;
@@ -109,6 +111,10 @@ impl Args {
             crate::sample::with_softgpu()?;
         }
         let json = self.json.as_deref().map(|p| result_file::open(p, 1 << 20)).transpose()?;
+        // CUDA's waits have no end of their own: whatever hangs, the process ends by a signal.
+        let all = self.seconds + self.quiet + self.noise * 4 + self.timeout * 4;
+        // SAFETY: alarm takes a number of seconds; no handler is set for its signal.
+        unsafe { libc::alarm(all.as_secs() as u32 + HANGS_S) };
         let machine = routes::open_machine(self.gpu)?;
         let engines = Engines { machine: &machine };
         let wanted = wanted.unwrap_or_else(|| engines.usual());

@@ -2,7 +2,7 @@
 //! transfers of ours.
 
 use super::own::{exchange, kinds};
-use super::{Beat, Job, Plan, Trouble};
+use super::{Beat, Job, Plan, Trouble, outside_capture};
 use copy::{Difference, Machine};
 use cuda::DeviceBuffer;
 use gpu::{Channel, ChannelOptions, CopyMode, Engine, Error, Prepared, Ticket, Window};
@@ -78,7 +78,9 @@ fn memory(machine: &Machine, seed: u64, beat: &Beat) -> Result<(), Trouble> {
         let buffer = DeviceBuffer::new(context, LARGE)?;
         random.fill(&mut data);
         buffer.write(&data)?;
+        let outside = outside_capture();
         context.synchronize()?;
+        drop(outside);
         beat.alive();
         let pinned = copy::pin(machine, buffer.address(), LARGE as u64)?;
         let window = |base| Window { base, length: LARGE as u64 };

@@ -1,6 +1,6 @@
 //! CUDA's part: kernels, memsets, copies and graphs on streams of their own, each against the same arithmetic on the CPU.
 
-use super::{Beat, Job, Plan, Trouble, any_size};
+use super::{Beat, Job, Plan, Trouble, any_size, capturing, outside_capture};
 use copy::{Difference, Machine};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, Module, PinnedBuffer, Stream};
 use std::sync::Arc;
@@ -63,6 +63,12 @@ pub(super) fn jobs(machine: &Arc<Machine>, plan: &Plan) -> Vec<Job> {
     all
 }
 
+/// What was written from pageable memory has arrived.
+fn settled(context: &Context) -> cuda::Result<()> {
+    let _outside = outside_capture();
+    context.synchronize()
+}
+
 /// `step` on the CPU.
 fn step(cells: &mut [u32], value: u32) {
     for (n, cell) in (0u32..).zip(cells) {
@@ -107,7 +113,7 @@ fn kernels(context: &Context, seed: u64, _capacity: u64, beat: &Beat) -> Result<
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model: Vec<u32> = (0..WORDS).map(|_| random.u32(..)).collect();
     device.write(&bytes_of(&model))?;
-    context.synchronize()?;
+    settled(context)?;
     while !beat.stopped() {
         for _ in 0..random.u32(1..=32) {
             let value = random.u32(..);
@@ -177,15 +183,17 @@ fn graphs(context: &Context, seed: u64, _capacity: u64, beat: &Beat) -> Result<(
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model: Vec<u32> = (0..WORDS).map(|_| random.u32(..)).collect();
     cells.write(&bytes_of(&model))?;
-    context.synchronize()?;
+    settled(context)?;
     while !beat.stopped() {
         let values: Vec<u32> = (0..random.usize(1..=8)).map(|_| random.u32(..)).collect();
         let byte = random.u8(..);
+        let alone = capturing();
         let graph = Graph::capture(&stream, || {
             values.iter().try_for_each(|value| launch(&function, &cells, *value, &stream))?;
             stream.copy(set.slice(0, HALF)?, cells.slice(0, HALF)?)?;
             stream.fill8(set.slice(HALF, HALF)?, byte)
         })?;
+        drop(alone);
         let executable = graph.instantiate()?;
         for _ in 0..random.u32(1..=8) {
             // SAFETY: its buffers live until after the stream has been synchronised.

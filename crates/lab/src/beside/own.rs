@@ -1,6 +1,6 @@
 //! Our own channels: one worker for each engine and each of the CPU's ways, all of whose routes it uses in turns.
 
-use super::{Beat, Job, Plan, Trouble, any_size};
+use super::{Beat, Job, Plan, Trouble, any_size, outside_capture};
 use copy::{Difference, Machine, Route};
 use std::sync::Arc;
 
@@ -89,7 +89,10 @@ pub(super) fn exchange(route: &mut dyn Route, random: &mut fastrand::Rng, beat: 
         route.read_back(&mut found)?;
         // No byte is at its place already, and none behind may come there unseen.
         sent.iter_mut().zip(&found).for_each(|(to, there)| *to = there ^ random.u8(1..));
+        // Memory of CUDA's is filled with a wait for the whole context.
+        let outside = outside_capture();
         route.fill(&sent)?;
+        drop(outside);
         sent[bytes as usize..].copy_from_slice(&found[bytes as usize..]);
         let mut transfer = route.prepare(bytes)?;
         for _ in 0..random.u32(1..=UNDER_WAY) {
