@@ -144,7 +144,7 @@ fn the_worst_is_measured_without_and_under_a_load_that_is_counted() {
     let shown = text(&["--routes", "host->ce2->gpu0@4KiB,launch"]);
     assert!(shown.contains("without load") && !shown.contains("under load"), "{shown}");
     assert!(
-        shown.contains("4 KiB") && shown.contains("unavailable: launch 4 B: ") && !shown.contains(" us"),
+        shown.contains("4 KiB") && shown.contains("unavailable: launch 4 B: ") && !shown.contains("p99"),
         "{shown}"
     );
 }
@@ -192,7 +192,7 @@ fn our_own_part_runs_beside_itself_and_a_hang_ends_it() {
     let right = v["workers"].as_array().unwrap().iter().filter(|w| w["end"] == "right").count();
     assert!(right >= 12 && v["given_back_s"].is_number(), "{v}");
 
-    let lost = beside("lost-release", "60", "1");
+    let lost = beside("lost-release:400", "60", "1");
     let v = json(&lost);
     assert_eq!(
         (lost.status.code(), v["hangs"].as_bool(), v["given_back_s"].is_null()),

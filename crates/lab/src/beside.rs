@@ -11,7 +11,7 @@ mod own;
 
 use copy::Machine;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,13 +24,6 @@ pub struct Plan {
     /// The largest transfer of our own, bytes.
     pub capacity: u64,
     pub seed: u64,
-}
-
-/// The two ways into CUDA's address space: our own client, and CUDA's, in whose channel group an inline channel may be.
-#[derive(Clone, Debug)]
-pub struct Ways {
-    pub plain: Arc<Machine>,
-    pub within_cuda: Result<Arc<Machine>, String>,
 }
 
 /// Why a worker ended before it was told to.
@@ -187,10 +180,10 @@ impl Outcome {
 }
 
 /// All that there is to do beside one another: CUDA's part, every kind of channel of ours, and what makes and frees things.
-pub fn jobs(ways: &Ways, plan: &Plan) -> Vec<Job> {
-    let mut all = cuda::jobs(ways, plan);
-    all.extend(own::jobs(ways, plan));
-    all.extend(churn::jobs(ways, plan));
+pub fn jobs(machine: &Arc<Machine>, plan: &Plan) -> Vec<Job> {
+    let mut all = cuda::jobs(machine, plan);
+    all.extend(own::jobs(machine, plan));
+    all.extend(churn::jobs(machine, plan));
     all
 }
 
@@ -294,6 +287,19 @@ impl Watched {
             end: self.end.unwrap_or(End::Hangs),
         }
     }
+}
+
+/// CUDA's rule: a context with a stream in capture must not be waited for as a whole. Who captures writes, who waits reads.
+static CAPTURE: RwLock<()> = RwLock::new(());
+
+/// No stream is in capture while this is held.
+fn outside_capture() -> RwLockReadGuard<'static, ()> {
+    CAPTURE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Nobody waits for the whole context while this is held.
+fn capturing() -> RwLockWriteGuard<'static, ()> {
+    CAPTURE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A size between 1 and `most`, small ones as often as large ones.

@@ -2,8 +2,7 @@
 //!
 //! Load is only what it achieved: each thread counts its transfers, and its data is compared at the end.
 
-use copy::Difference;
-use copy::Machine;
+use copy::{Difference, Machine};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -16,6 +16,6 @@ pub mod raw;
 pub mod samples;
 pub mod sizes;
 pub mod statistics;
+pub mod worst;
 
 pub use copy::Difference;
-pub mod worst;

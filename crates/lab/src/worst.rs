@@ -17,8 +17,7 @@ use crate::interference::Rate;
 use crate::noise::Gaps;
 use crate::samples::{NoMemory, Samples};
 use crate::statistics::{Summary, WORST};
-use copy::verify;
-use copy::{Route, Transfer};
+use copy::{Difference, Route, Transfer, verify};
 use counters::{Counters, Spent};
 use gpu::Correlation;
 use split::Moments;
@@ -40,6 +39,9 @@ pub struct Contender<'m> {
     pub about: String,
     pub kind: Kind,
     pub bytes: u64,
+    /// Between its turns it lets go of the GPU ([`Transfer::rest`]): the first transfer of a turn readies it, and is none of
+    /// its samples.
+    pub rests: bool,
     /// Why it was not opened, or not opened right.
     pub route: Result<Box<dyn Route + 'm>, Missing>,
 }
@@ -172,6 +174,7 @@ const CORRELATE: Duration = Duration::from_secs(1);
 struct Live<'r> {
     index: usize,
     kind: Kind,
+    rests: bool,
     transfer: Box<dyn Transfer + 'r>,
     totals: Vec<u64>,
     submits: Vec<u64>,
@@ -247,7 +250,13 @@ pub fn run(
     while elapsed() < plan.duration && live.iter().any(|l| l.failed.is_none() && l.totals.len() < room) {
         random.shuffle(&mut order);
         for &n in &order {
-            turn(plan, &mut live[n], clock, room);
+            let live = &mut live[n];
+            if live.failed.is_some() || live.totals.len() == room {
+                continue;
+            }
+            if let Err(error) = turn(plan, live, clock, room) {
+                live.failed = Some(error);
+            }
         }
         turns += 1;
         let now = elapsed();
@@ -293,40 +302,40 @@ fn prepared<'r>(plan: &Plan, contenders: &'r mut [Contender<'_>]) -> Vec<Live<'r
     let room = plan.room() as usize;
     let mut live = Vec::new();
     for (index, contender) in contenders.iter_mut().enumerate() {
-        let (bytes, kind) = (contender.bytes, contender.kind);
+        let (bytes, kind, rests) = (contender.bytes, contender.kind, contender.rests);
         let Ok(route) = &mut contender.route else { continue };
         // What cannot be prepared was not verified either.
         let Ok(transfer) = route.prepare(bytes) else { continue };
         let (totals, submits, kept) = (touched(room), touched(room), Kept::new());
-        live.push(Live { index, kind, transfer, totals, submits, kept, failed: None });
+        live.push(Live { index, kind, rests, transfer, totals, submits, kept, failed: None });
     }
     live
 }
 
-/// One turn; none where there is no room for another sample.
-fn turn(plan: &Plan, live: &mut Live<'_>, clock: &Clock, room: usize) {
+/// One turn.
+fn turn(plan: &Plan, live: &mut Live<'_>, clock: &Clock, room: usize) -> Result<(), copy::Error> {
+    if live.rests {
+        live.transfer.submit()?;
+        live.transfer.wait(plan.timeout)?;
+    }
     let begun = clock.now();
     for _ in 0..plan.most.max(1) {
-        if live.failed.is_some() || live.totals.len() == room {
-            return;
+        if live.totals.len() == room {
+            break;
         }
-        let taken = match live.kind {
-            Kind::Own => own(&mut *live.transfer, clock, plan.timeout),
-            Kind::Cuda => cudas(&mut *live.transfer, clock, plan.timeout),
+        let moments = match live.kind {
+            Kind::Own => own(&mut *live.transfer, clock, plan.timeout)?,
+            Kind::Cuda => cudas(&mut *live.transfer, clock, plan.timeout)?,
         };
-        match taken {
-            Ok(moments) => {
-                let total = moments.done.saturating_sub(moments.before);
-                live.totals.push(total);
-                live.submits.push(moments.submitted.saturating_sub(moments.before));
-                live.kept.offer(total, || moments);
-            }
-            Err(error) => live.failed = Some(error),
-        }
+        let total = moments.done.saturating_sub(moments.before);
+        live.totals.push(total);
+        live.submits.push(moments.submitted.saturating_sub(moments.before));
+        live.kept.offer(total, || moments);
         if clock.ns(clock.now().saturating_sub(begun)) > plan.turn.as_nanos() as u64 {
             break;
         }
     }
+    if live.rests { live.transfer.rest() } else { Ok(()) }
 }
 
 /// A transfer of our own: no system call from the submission to the end. Two looks that lie far apart say that the thread
@@ -415,7 +424,7 @@ fn compare(contenders: &mut [Contender<'_>], data: &[Vec<u8>], rows: &mut [Row])
         let wrong = match route.read_back(&mut found) {
             Err(error) => Some(error.to_string()),
             Ok(()) if row.measured.is_none() => None,
-            Ok(()) => copy::Difference::between(data, &found, None).map(|d| format!("after its transfers: {d}")),
+            Ok(()) => Difference::between(data, &found, None).map(|d| format!("after its transfers: {d}")),
         };
         if let Some(wrong) = wrong {
             row.missing = Some(Missing::Failed(wrong));

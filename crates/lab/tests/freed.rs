@@ -8,7 +8,7 @@ use copy::Machine;
 use cuda::Cuda;
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device, Entry, Watched};
-use lab::beside::{self, Account, End, Plan, Ways};
+use lab::beside::{self, Account, End, Plan};
 use rm::driver::Driver;
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -67,14 +67,6 @@ impl Driver for Watching {
     }
 }
 
-fn machine(driver: SoftDriver, watched: &'static Watched, uuid: [u8; 16], entry: Entry) -> Arc<Machine> {
-    // SAFETY: the stand-in's functions have the signatures of the real ones.
-    let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
-    let context = cuda.device(0).unwrap().primary_context().unwrap();
-    let ours = watched.address_space(Arc::new(driver), uuid, entry).unwrap();
-    Arc::new(Machine::beside(context, ours))
-}
-
 #[test]
 fn what_goes_away_in_flight_is_waited_for_and_then_refused() {
     let driver = SoftDriver::new(Mode::Strict);
@@ -89,13 +81,15 @@ fn what_goes_away_in_flight_is_waited_for_and_then_refused() {
         let memory = memory.unwrap();
         (memory.va(), Box::new(memory) as fake::Keep)
     }));
-    let ways = Ways {
-        plain: machine(driver, watched, uuid, Entry::OwnClient),
-        within_cuda: Ok(machine(driver, watched, uuid, Entry::CudasClient)),
-    };
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
+    let context = cuda.device(0).unwrap().primary_context().unwrap();
+    let ours = watched.address_space(Arc::new(driver), uuid, Entry::OwnClient).unwrap();
+    let group = move || watched.address_space(Arc::new(driver), uuid, Entry::CudasClient);
+    let machine = Arc::new(Machine::beside(context, ours).with_group(group));
     let plan = Plan { duration: Duration::from_secs(4), patience: Duration::from_secs(20), capacity: 5000, seed: 3 };
     let names = ["ce2 (asynchronous)", "inline", "bar1", "channels made and gone", "memory freed in flight"];
-    let jobs = beside::jobs(&ways, &plan).into_iter().filter(|job| names.contains(&job.name.as_str())).collect();
+    let jobs = beside::jobs(&machine, &plan).into_iter().filter(|job| names.contains(&job.name.as_str())).collect();
     let outcome = beside::run(jobs, &plan, |_| {});
     let account = |name: &str| -> &Account { outcome.accounts.iter().find(|a| a.name == name).unwrap() };
     for name in names {
@@ -107,7 +101,7 @@ fn what_goes_away_in_flight_is_waited_for_and_then_refused() {
     assert!(freed.stale >= freed.rounds, "{freed:?}");
     assert!(freed.notes.iter().any(|n| n.ends_with("CUDA kept 0 mapped")), "{freed:?}");
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
-    drop(ways);
+    drop(machine);
     assert_eq!(fake::alive(), [""; 0]);
     drop(fake::SOURCE.lock().unwrap().take());
     drop(theirs);

@@ -4,7 +4,7 @@ use super::{result_file, routes, seconds};
 use crate::failure::Failure;
 use crate::record::Gpu;
 use copy::Machine;
-use lab::beside::{self, Outcome, Plan, Ways, kernel_log};
+use lab::beside::{self, Outcome, Plan, kernel_log};
 use lab::clock::Clock;
 use lab::environment::{self, Environment};
 use report::beside::Run;
@@ -72,14 +72,9 @@ impl Args {
         let json = self.json.as_deref().map(|p| result_file::open(p, 1 << 16)).transpose()?;
         let plan = Plan { duration: self.seconds, patience: self.patience, capacity, seed: self.seed };
         let before = self.reports();
-        let plain = Arc::new(routes::open_machine(self.gpu)?);
-        let within_cuda = match self.gpu {
-            Gpu::Soft => Err("the software GPU has no CUDA".to_string()),
-            Gpu::Real => Machine::open(copy::Where::Real).map(Arc::new).map_err(|e| e.to_string()),
-        };
-        let ways = Ways { plain, within_cuda };
+        let machine = Arc::new(routes::open_machine(self.gpu)?);
         let terminal = std::io::stderr().is_terminal();
-        let outcome = beside::run(beside::jobs(&ways, &plan), &plan, |p| {
+        let outcome = beside::run(beside::jobs(&machine, &plan), &plan, |p| {
             if terminal {
                 let beside::Progress { elapsed, workers, rounds, bytes, wrong } = p;
                 let text = format!(
@@ -95,13 +90,13 @@ impl Args {
         if terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
-        let pci = ways.plain.context().ok().and_then(|c| c.device().pci_address().ok());
+        let pci = machine.context().ok().and_then(|c| c.device().pci_address().ok());
         let gpu = match self.gpu {
             Gpu::Soft => environment::Gpu::Soft,
             Gpu::Real => environment::Gpu::Real { pci: pci.as_deref() },
         };
         let environment = Environment::gather(gpu, &Clock::new(), self.seed, Vec::new());
-        let given_back = give_back(ways, &outcome);
+        let given_back = give_back(machine, &outcome);
         let reports = kernel_log::new(&before, &self.reports());
 
         let functional = self.gpu == Gpu::Soft;
@@ -139,20 +134,18 @@ impl Args {
 }
 
 /// Drops everything in order, and says how long it took; not where a thread hangs, which holds what it has.
-fn give_back(ways: Ways, outcome: &Outcome) -> Option<f64> {
+fn give_back(machine: Arc<Machine>, outcome: &Outcome) -> Option<f64> {
     // SAFETY: alarm takes a number of seconds; its signal ends the process, as no handler is set for it.
     let limit = |seconds| unsafe { libc::alarm(seconds) };
     if outcome.hangs() {
         limit(LEAVE_S);
-        std::mem::forget(ways);
+        std::mem::forget(machine);
         return None;
     }
     limit(GIVE_BACK_S);
     let began = Instant::now();
-    let Ways { plain, within_cuda } = ways;
     // The workers have ended, and what they held of it with them.
-    let held = within_cuda.is_ok_and(|machine| Arc::into_inner(machine).is_none());
-    let given = Arc::into_inner(plain).is_some() && !held;
+    let given = Arc::into_inner(machine).is_some();
     limit(0);
     given.then(|| began.elapsed().as_secs_f64())
 }

@@ -86,12 +86,16 @@ pub struct Args {
 
 /// What is shown as within where nothing is asked for.
 const WITHIN_US: u64 = 100;
+/// What opening and closing may take beyond the time of the measurement.
+const HANGS_S: u32 = 180;
 /// A turn of one route; see [`Plan::turn`].
 const TURN: Duration = Duration::from_millis(1);
 const MOST_PER_TURN: u32 = 100;
 /// Asynchronous copy engines that are tried unless routes are given.
 const ENGINES: usize = 4;
 const GROUP: &str = "group=cuda";
+/// A kernel answers, which spins meanwhile.
+const ANSWERED: &str = "answered";
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
@@ -107,15 +111,14 @@ impl Args {
             crate::sample::with_softgpu()?;
         }
         let json = self.json.as_deref().map(|p| result_file::open(p, 1 << 20)).transpose()?;
+        // CUDA's waits have no end of their own: whatever hangs, the process ends by a signal.
+        let all = self.seconds + self.quiet + self.noise * 4 + self.timeout * 4;
+        // SAFETY: alarm takes a number of seconds; no handler is set for its signal.
+        unsafe { libc::alarm(all.as_secs() as u32 + HANGS_S) };
         let machine = routes::open_machine(self.gpu)?;
-        // A channel in CUDA's own group hangs in CUDA's own client.
-        let within_cuda = match self.gpu {
-            Gpu::Soft => Err("the software GPU has no CUDA".to_string()),
-            Gpu::Real => Machine::open(copy::Where::Real).map_err(|e| e.to_string()),
-        };
-        let machines = Machines { plain: &machine, within_cuda: within_cuda.as_ref().map_err(String::clone) };
-        let wanted = wanted.unwrap_or_else(|| machines.usual());
-        let mut contenders: Vec<Contender<'_>> = wanted.iter().map(|w| machines.open(w)).collect();
+        let engines = Engines { machine: &machine };
+        let wanted = wanted.unwrap_or_else(|| engines.usual());
+        let mut contenders: Vec<Contender<'_>> = wanted.iter().map(|w| engines.open(w)).collect();
         let clock = Clock::new();
         worst::verified(&mut contenders, self.seed, self.timeout);
         if contenders.iter().all(|c| c.route.is_err()) {
@@ -285,45 +288,38 @@ fn alone(cpu: Option<usize>, others: &[usize]) -> Vec<String> {
     }
 }
 
-/// The two ways into CUDA's address space.
-struct Machines<'m> {
-    plain: &'m Machine,
-    within_cuda: Result<&'m Machine, String>,
+/// What the copy engines of a machine are good for.
+struct Engines<'m> {
+    machine: &'m Machine,
 }
 
-impl<'m> Machines<'m> {
+impl<'m> Engines<'m> {
     fn open(&self, wanted: &Wanted) -> Contender<'m> {
         let Wanted { name, bytes } = wanted.clone();
         if name == worst::launch::NAME {
-            let route = worst::launch::open(self.plain).map_err(Missing::from);
+            let route = worst::launch::open(self.machine).map_err(Missing::from);
             let about = "the launch of a kernel of one thread, and the wait for it".into();
-            return Contender { name, about, kind: Kind::Cuda, bytes, route };
+            return Contender { name, about, kind: Kind::Cuda, bytes, rests: false, route };
         }
         let spec = copy::parse(&name).ok();
         let executor = spec.as_ref().map_or("", |s| s.executor.name);
-        let kind = if executor == "cuda" { Kind::Cuda } else { Kind::Own };
-        let in_group = spec.as_ref().is_some_and(|s| s.executor.has(GROUP));
-        let route = match (&self.within_cuda, in_group) {
-            (Err(reason), true) => Err(Missing::Unavailable(reason.clone())),
-            (Ok(machine), true) => copy::open(machine, &name, bytes).map_err(Missing::from),
-            (_, false) => copy::open(self.plain, &name, bytes).map_err(Missing::from),
-        };
+        let kind = if executor.starts_with("cuda") { Kind::Cuda } else { Kind::Own };
+        let route = copy::open(self.machine, &name, bytes).map_err(Missing::from);
         let engine = spec.as_ref().filter(|s| s.executor.name == "ce").and_then(|s| s.executor.index);
         let about = match engine {
-            Some(number) => {
-                self.engines().into_iter().find(|e| e.number == number).map(|e| e.about()).unwrap_or_default()
-            }
+            Some(number) => self.list().into_iter().find(|e| e.number == number).map(|e| e.about()).unwrap_or_default(),
             None => String::new(),
         };
-        Contender { name, about, kind, bytes, route }
+        let rests = spec.as_ref().is_some_and(|s| s.executor.has(ANSWERED));
+        Contender { name, about, kind, bytes, rests, route }
     }
 
     /// Each way of ours and each of CUDA's.
     fn usual(&self) -> Vec<Wanted> {
-        let gpu = self.plain.index();
+        let gpu = self.machine.index();
         let mut all = Vec::new();
         let mut add = |name: String, bytes| all.push(Wanted { name, bytes });
-        let mut engines: Vec<Engine> = self.engines().into_iter().filter(|e| e.asynchronous).collect();
+        let mut engines: Vec<Engine> = self.list().into_iter().filter(|e| e.asynchronous).collect();
         // First those on which CUDA has no channels and that share nothing with those where it has.
         engines.sort_by_key(|e| (e.cudas_channels.unwrap_or(0) > 0, e.shares, e.number));
         engines.truncate(ENGINES);
@@ -345,8 +341,8 @@ impl<'m> Machines<'m> {
         all
     }
 
-    fn engines(&self) -> Vec<Engine> {
-        let Ok(found) = self.plain.space().map_err(drop).and_then(|s| s.device().engines().map_err(drop)) else {
+    fn list(&self) -> Vec<Engine> {
+        let Ok(found) = self.machine.space().map_err(drop).and_then(|s| s.device().engines().map_err(drop)) else {
             return Vec::new();
         };
         let channels = self.cudas_channels();
@@ -365,7 +361,7 @@ impl<'m> Machines<'m> {
 
     /// Engine types of the channels that CUDA has; `None` where its calls were not seen.
     fn cudas_channels(&self) -> Option<Vec<u32>> {
-        self.plain.context().ok()?;
+        self.machine.context().ok()?;
         let libcuda = gpu::Libcuda::open().ok()?;
         let graph = libcuda.watched().graph();
         Some(graph.channels().iter().filter(|c| c.alive()).map(|c| c.engine).collect())

@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn a_broken_gpu_is_said_to_be_broken() {
         for (fault, word) in [
-            (Planted::ShortCopy, "1 byte is wrong"),
+            (Planted::ShortCopy, "1 of 8 bytes differs"),
             (Planted::LostRelease { from: 2 }, "did not reach"),
-            (Planted::DeadChannel { entry: 1, xid: 31 }, "killed by error 31"),
+            (Planted::DeadChannel { entry: 3, xid: 31 }, "killed by error 31"),
         ] {
             let found = on(SoftDriver::broken(Mode::Strict, fault));
             let last = found.last().unwrap();

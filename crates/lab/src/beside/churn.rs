@@ -2,9 +2,8 @@
 //! transfers of ours.
 
 use super::own::{exchange, kinds};
-use super::{Beat, Job, Plan, Trouble, Ways};
-use copy::Difference;
-use copy::Machine;
+use super::{Beat, Job, Plan, Trouble, outside_capture};
+use copy::{Difference, Machine};
 use cuda::DeviceBuffer;
 use gpu::{Channel, ChannelOptions, CopyMode, Engine, Error, Prepared, Ticket, Window};
 use std::sync::Arc;
@@ -14,9 +13,9 @@ const SMALL: u64 = 64 << 10;
 /// Allocations so large are the driver's, each by itself: smaller ones CUDA cuts out of what it keeps.
 const LARGE: usize = 4 << 20;
 
-pub(super) fn jobs(ways: &Ways, plan: &Plan) -> Vec<Job> {
+pub(super) fn jobs(machine: &Arc<Machine>, plan: &Plan) -> Vec<Job> {
     let seed = plan.seed;
-    let (opened, freed) = (ways.clone(), ways.plain.clone());
+    let (opened, freed) = (machine.clone(), machine.clone());
     let capacity = plan.capacity.min(SMALL);
     vec![
         Job::new("channels made and gone", move |beat: &Beat| channels(&opened, capacity, seed, beat)),
@@ -25,17 +24,13 @@ pub(super) fn jobs(ways: &Ways, plan: &Plan) -> Vec<Job> {
 }
 
 /// Opens a route of any kind, uses it, and gives it back, with its channel and its buffers.
-fn channels(ways: &Ways, capacity: u64, seed: u64, beat: &Beat) -> Result<(), Trouble> {
-    ways.plain.enter()?;
+fn channels(machine: &Machine, capacity: u64, seed: u64, beat: &Beat) -> Result<(), Trouble> {
+    machine.enter()?;
     let mut random = fastrand::Rng::with_seed(seed ^ 0xc0de);
-    let all: Vec<(Arc<Machine>, String)> = kinds(ways)
-        .into_iter()
-        .filter_map(|kind| kind.machine.ok().map(|machine| (machine, kind.routes)))
-        .flat_map(|(machine, routes)| routes.into_iter().map(move |name| (machine.clone(), name)))
-        .collect();
+    let all: Vec<String> = kinds(machine).into_iter().flat_map(|kind| kind.routes).collect();
     let (mut opened, mut missing) = (0u64, 0u64);
     while !beat.stopped() {
-        let (machine, name) = &all[random.usize(0..all.len())];
+        let name = &all[random.usize(0..all.len())];
         match copy::open(machine, name, capacity) {
             Ok(mut route) => {
                 opened += 1;
@@ -83,7 +78,9 @@ fn memory(machine: &Machine, seed: u64, beat: &Beat) -> Result<(), Trouble> {
         let buffer = DeviceBuffer::new(context, LARGE)?;
         random.fill(&mut data);
         buffer.write(&data)?;
+        let outside = outside_capture();
         context.synchronize()?;
+        drop(outside);
         beat.alive();
         let pinned = copy::pin(machine, buffer.address(), LARGE as u64)?;
         let window = |base| Window { base, length: LARGE as u64 };

@@ -1,8 +1,7 @@
 //! CUDA's part: kernels, memsets, copies and graphs on streams of their own, each against the same arithmetic on the CPU.
 
-use super::{Beat, Job, Plan, Trouble, Ways, any_size};
-use copy::Difference;
-use copy::Machine;
+use super::{Beat, Job, Plan, Trouble, any_size, capturing, outside_capture};
+use copy::{Difference, Machine};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, Module, PinnedBuffer, Stream};
 use std::sync::Arc;
 
@@ -48,12 +47,12 @@ type Worker = fn(&Context, u64, u64, &Beat) -> Result<(), Trouble>;
 const WORKERS: [(&str, Worker); 4] =
     [("cuda kernels", kernels), ("cuda memsets", memsets), ("cuda copies", copies), ("cuda graphs", graphs)];
 
-pub(super) fn jobs(ways: &Ways, plan: &Plan) -> Vec<Job> {
+pub(super) fn jobs(machine: &Arc<Machine>, plan: &Plan) -> Vec<Job> {
     let (seed, capacity) = (plan.seed, plan.capacity);
     let mut all = Vec::new();
     for n in 0..OF_EACH {
         for (name, worker) in WORKERS {
-            let machine: Arc<Machine> = ways.plain.clone();
+            let machine = machine.clone();
             let seed = seed ^ (all.len() as u64 + 1) << 32;
             all.push(Job::new(format!("{name} {}", n + 1), move |beat: &Beat| {
                 machine.enter()?;
@@ -62,6 +61,12 @@ pub(super) fn jobs(ways: &Ways, plan: &Plan) -> Vec<Job> {
         }
     }
     all
+}
+
+/// What was written from pageable memory has arrived.
+fn settled(context: &Context) -> cuda::Result<()> {
+    let _outside = outside_capture();
+    context.synchronize()
 }
 
 /// `step` on the CPU.
@@ -108,7 +113,7 @@ fn kernels(context: &Context, seed: u64, _capacity: u64, beat: &Beat) -> Result<
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model: Vec<u32> = (0..WORDS).map(|_| random.u32(..)).collect();
     device.write(&bytes_of(&model))?;
-    context.synchronize()?;
+    settled(context)?;
     while !beat.stopped() {
         for _ in 0..random.u32(1..=32) {
             let value = random.u32(..);
@@ -178,15 +183,17 @@ fn graphs(context: &Context, seed: u64, _capacity: u64, beat: &Beat) -> Result<(
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model: Vec<u32> = (0..WORDS).map(|_| random.u32(..)).collect();
     cells.write(&bytes_of(&model))?;
-    context.synchronize()?;
+    settled(context)?;
     while !beat.stopped() {
         let values: Vec<u32> = (0..random.usize(1..=8)).map(|_| random.u32(..)).collect();
         let byte = random.u8(..);
+        let alone = capturing();
         let graph = Graph::capture(&stream, || {
             values.iter().try_for_each(|value| launch(&function, &cells, *value, &stream))?;
             stream.copy(set.slice(0, HALF)?, cells.slice(0, HALF)?)?;
             stream.fill8(set.slice(HALF, HALF)?, byte)
         })?;
+        drop(alone);
         let executable = graph.instantiate()?;
         for _ in 0..random.u32(1..=8) {
             // SAFETY: its buffers live until after the stream has been synchronised.

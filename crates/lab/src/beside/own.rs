@@ -1,8 +1,7 @@
 //! Our own channels: one worker for each engine and each of the CPU's ways, all of whose routes it uses in turns.
 
-use super::{Beat, Job, Plan, Trouble, Ways, any_size};
-use copy::Difference;
-use copy::{Machine, Route};
+use super::{Beat, Job, Plan, Trouble, any_size, outside_capture};
+use copy::{Difference, Machine, Route};
 use std::sync::Arc;
 
 /// Bytes behind a transfer that have to stay as they are.
@@ -10,54 +9,48 @@ const BEHIND: u64 = 64;
 /// Submissions of one transfer that are under way at a time, at most.
 const UNDER_WAY: u32 = 4;
 
-/// A worker, and what it needs of which machine.
+/// A worker, and the routes that it uses.
 pub(super) struct Kind {
     pub(super) name: String,
-    pub(super) machine: Result<Arc<Machine>, String>,
     pub(super) routes: Vec<String>,
 }
 
 /// Every kind of channel of ours that there is.
-pub(super) fn kinds(ways: &Ways) -> Vec<Kind> {
-    let plain = &ways.plain;
-    let gpu = format!("gpu{}", plain.index());
+pub(super) fn kinds(machine: &Machine) -> Vec<Kind> {
+    let gpu = format!("gpu{}", machine.index());
     let mut all = Vec::new();
-    let mut add = |name: String, machine: Result<Arc<Machine>, String>, routes: &[String]| {
-        all.push(Kind { name, machine, routes: routes.to_vec() });
-    };
-    let engines = plain.space().ok().and_then(|space| space.device().engines().ok()).unwrap_or_default();
+    let mut add = |name: String, routes: &[String]| all.push(Kind { name, routes: routes.to_vec() });
+    let engines = machine.space().ok().and_then(|space| space.device().engines().ok()).unwrap_or_default();
     for engine in &engines {
         let n = engine.number;
         let modes = ["", "[pipelined]", "[folded]"];
         let both = modes.iter().flat_map(|m| [format!("host->ce{n}{m}->{gpu}"), format!("{gpu}->ce{n}{m}->host")]);
         let kind = if engine.is_graphics() { "graphics" } else { "asynchronous" };
-        add(format!("ce{n} ({kind})"), Ok(plain.clone()), &both.collect::<Vec<_>>());
+        add(format!("ce{n} ({kind})"), &both.collect::<Vec<_>>());
     }
     if engines.is_empty() {
-        add("ce0".into(), Ok(plain.clone()), &[format!("host->ce0->{gpu}"), format!("{gpu}->ce0->host")]);
+        add("ce0".into(), &[format!("host->ce0->{gpu}"), format!("{gpu}->ce0->host")]);
     }
     let inline = |options: [&str; 2]| options.map(|o| format!("host->inline{o}->{gpu}"));
-    add("inline".into(), Ok(plain.clone()), &inline(["", "[split]"]));
-    let within = ways.within_cuda.clone();
-    add("inline in CUDA's group".into(), within, &inline(["[group=cuda]", "[group=cuda,split]"]));
+    add("inline".into(), &inline(["", "[split]"]));
+    add("inline in CUDA's group".into(), &inline(["[group=cuda]", "[group=cuda,split]"]));
     let bar1 = ["host->bar1->", "host->bar1[flush]->"].map(|r| format!("{r}{gpu}"));
-    add("bar1".into(), Ok(plain.clone()), &[bar1.as_slice(), &[format!("{gpu}->bar1->host")]].concat());
+    add("bar1".into(), &[bar1.as_slice(), &[format!("{gpu}->bar1->host")]].concat());
     let aperture = [format!("host->aperture->{gpu}"), format!("{gpu}->aperture->host")];
-    add("aperture".into(), Ok(plain.clone()), &aperture);
+    add("aperture".into(), &aperture);
     all
 }
 
-pub(super) fn jobs(ways: &Ways, plan: &Plan) -> Vec<Job> {
+pub(super) fn jobs(machine: &Arc<Machine>, plan: &Plan) -> Vec<Job> {
     let (seed, capacity) = (plan.seed, plan.capacity);
     let job = |(n, kind): (usize, Kind)| {
-        let seed = seed ^ (n as u64) << 16;
-        Job::new(kind.name.clone(), move |beat: &Beat| worker(&kind, capacity, seed, beat))
+        let (machine, seed) = (machine.clone(), seed ^ (n as u64) << 16);
+        Job::new(kind.name.clone(), move |beat: &Beat| worker(&machine, &kind, capacity, seed, beat))
     };
-    kinds(ways).into_iter().enumerate().map(job).collect()
+    kinds(machine).into_iter().enumerate().map(job).collect()
 }
 
-fn worker(kind: &Kind, capacity: u64, seed: u64, beat: &Beat) -> Result<(), Trouble> {
-    let machine = kind.machine.as_ref().map_err(|reason| Trouble::Unavailable(reason.clone()))?;
+fn worker(machine: &Machine, kind: &Kind, capacity: u64, seed: u64, beat: &Beat) -> Result<(), Trouble> {
     machine.enter()?;
     let mut routes = Vec::new();
     for name in &kind.routes {
@@ -96,7 +89,10 @@ pub(super) fn exchange(route: &mut dyn Route, random: &mut fastrand::Rng, beat: 
         route.read_back(&mut found)?;
         // No byte is at its place already, and none behind may come there unseen.
         sent.iter_mut().zip(&found).for_each(|(to, there)| *to = there ^ random.u8(1..));
+        // Memory of CUDA's is filled with a wait for the whole context.
+        let outside = outside_capture();
         route.fill(&sent)?;
+        drop(outside);
         sent[bytes as usize..].copy_from_slice(&found[bytes as usize..]);
         let mut transfer = route.prepare(bytes)?;
         for _ in 0..random.u32(1..=UNDER_WAY) {
