@@ -3,6 +3,7 @@
 mod bandwidth;
 mod beside;
 mod closed_loop;
+mod locks;
 mod noise;
 mod raw;
 mod result_file;
@@ -27,6 +28,7 @@ Examples:
   doorbell bench noise --cpu 4 --fifo                          what the machine adds by itself
   doorbell bench worst                                         the worst small copy, under load
   doorbell bench beside                                        CUDA and our channels at once, data compared
+  doorbell bench locks                                         what pthread locks cost, and who starves
 
 Routes take turns in rounds, in an order drawn anew for each, so that a machine that changes
 its speed changes it for all. Each is verified with random bytes before, and what the timed
@@ -49,6 +51,7 @@ enum What {
     Noise(noise::Args),
     Worst(Box<worst::Args>),
     Beside(beside::Args),
+    Locks(Box<locks::Args>),
 }
 
 impl Args {
@@ -60,6 +63,7 @@ impl Args {
             Some(What::Noise(n)) => n.run(),
             Some(What::Worst(w)) => w.run(),
             Some(What::Beside(b)) => b.run(),
+            Some(What::Locks(l)) => l.run(),
         }
     }
 }

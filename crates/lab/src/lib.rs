@@ -10,6 +10,7 @@ pub mod cells;
 pub mod clock;
 pub mod environment;
 pub mod interference;
+pub mod locks;
 pub mod noise;
 pub mod placement;
 pub mod raw;
