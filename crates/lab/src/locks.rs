@@ -121,6 +121,8 @@ pub struct Plan {
     pub samples: u32,
     /// How many threads contend.
     pub threads: Vec<u32>,
+    /// How long each of those stays inside, busy.
+    pub inside: Duration,
     /// How long each contended policy runs in each round.
     pub contended: Duration,
 }
@@ -139,6 +141,7 @@ impl Default for Plan {
             rounds: 10,
             samples: 1000,
             threads: vec![2, 4, 8],
+            inside: Duration::from_micros(1),
             contended: Duration::from_millis(30),
         }
     }

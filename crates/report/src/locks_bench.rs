@@ -59,7 +59,7 @@ pub fn write(out: &mut dyn Write, style: &Style, r: &Locks<'_>) -> Result<(), Re
         }
     }
     if let Some(all) = r.costs {
-        costs(out, style, all)?;
+        costs(out, style, r, all)?;
     }
     Ok(())
 }
@@ -126,7 +126,7 @@ fn not_measured<'a>(
     Ok(())
 }
 
-fn costs(out: &mut dyn Write, style: &Style, all: &[Cost]) -> Result<(), ReportError> {
+fn costs(out: &mut dyn Write, style: &Style, r: &Locks<'_>, all: &[Cost]) -> Result<(), ReportError> {
     let alone = |cost: &&Cost| cost.threads == 1;
     if all.iter().any(|cost| alone(&cost)) {
         let title = style.bold("a lock and an unlock that nobody contends");
@@ -148,7 +148,12 @@ fn costs(out: &mut dyn Write, style: &Style, all: &[Cost]) -> Result<(), ReportE
     }
     if all.iter().any(|cost| cost.threads > 1) {
         let title = style.bold("a lock and an unlock that others want");
-        writeln!(out, "\n{title}, time of a pair with its wait")?;
+        let (inside, reading) = (nanoseconds(nanos(r.plan.inside)), r.environment.clock_reading_ns);
+        writeln!(
+            out,
+            "\n{title}, time of both with the wait, two readings of the clock included ({reading:.0} ns each);"
+        )?;
+        writeln!(out, "each thread is inside for {inside} and comes back at once")?;
         let heads = ["threads", "pair", "policy", ">p50", ">p99", ">max observed", ">samples", ">pairs/s"];
         let mut t = style.table(&heads);
         let contended = all.iter().filter(|cost| cost.threads > 1);
@@ -299,6 +304,7 @@ fn plan(p: &Plan) -> Value {
         "rounds": p.rounds,
         "samples": p.samples,
         "threads": p.threads,
+        "inside_us": p.inside.as_secs_f64() * 1e6,
         "contended_ms": p.contended.as_secs_f64() * 1e3,
         "pairs": Pairs::ALL.map(Pairs::name),
     })

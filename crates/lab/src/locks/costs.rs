@@ -56,7 +56,8 @@ pub struct Cost {
 /// Over all rounds, ns a pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Each is the mean of [`BATCH`] pairs where nobody contends, and one pair, with its wait, where somebody does.
+    /// Each is the mean of [`BATCH`] pairs where nobody contends; where somebody does, one lock with its wait and one
+    /// unlock, without what is between them, and with two readings of the clock.
     pub samples: u64,
     pub p50_ns: f64,
     pub p99_ns: Option<f64>,
@@ -272,12 +273,23 @@ impl Hammer<'_> {
         let hand = lock.hand();
         let mut mine = Hand { samples: vec![1; KEPT], ..Hand::default() };
         mine.samples.clear();
-        let mut step = 1u64;
+        let (mut step, section) = (1u64, self.plan.inside.as_nanos() as u64);
         begin.wait();
         while !stop.load(Ordering::Relaxed) {
-            let from = self.clock.now();
-            mine.trouble |= self.pair(lock, &hand, data);
-            let ticks = self.clock.now().saturating_sub(from);
+            let asked = self.clock.now();
+            let taken = lock.take(&hand, self.access);
+            if taken != 0 {
+                mine.trouble = taken;
+                break;
+            }
+            let inside = self.clock.now();
+            data.touch(self.access);
+            let mut done = self.clock.now();
+            while self.clock.ns(done.saturating_sub(inside)) < section {
+                done = self.clock.now();
+            }
+            mine.trouble = lock.release(&hand, self.access);
+            let ticks = inside.saturating_sub(asked) + self.clock.now().saturating_sub(done);
             mine.max = mine.max.max(ticks);
             if mine.pairs.is_multiple_of(step) {
                 if mine.samples.len() == KEPT {

@@ -1,0 +1,79 @@
+//! `doorbell bench locks` as a user meets it, in short.
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::Value;
+
+fn locks(args: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    command.args(["bench", "locks"]).args(args).timeout(std::time::Duration::from_secs(120));
+    command
+}
+
+#[test]
+fn starvation_has_a_figure_for_every_policy() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("locks.json");
+    let args = ["--only", "starvation", "--seconds", "0.3", "--repeats", "2", "--section", "10", "--seed", "5"];
+    let out = locks(&args).arg("--json").arg(&path).assert().success();
+    let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("wait of a writer") && text.contains("wait of a reader"), "{text}");
+    assert!(!text.contains("SCHED_FIFO") && !text.contains('\x1b'), "{text}");
+    let v: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    for waits in ["starvation_ms", "reader_starvation_ms"] {
+        for policy in ["stock", "stock-prefer-writer", "phase-fair", "old", "guard"] {
+            assert!(v[waits][policy].as_f64().is_some_and(|ms| ms > 0.0), "{waits} {policy}: {v}");
+        }
+    }
+    let of = |policy: &str| v["starvation_ms"][policy].as_f64().unwrap();
+    assert!(of("phase-fair") < 100.0, "ten sections: {v}");
+    assert!(of("stock") > of("phase-fair"), "{v}");
+    assert_eq!(v["starvation"]["stock"]["capped"].as_bool(), Some(of("stock") >= 300.0));
+    assert!(v["inversion_ms"].is_null());
+    assert_eq!((v["environment"]["seed"].as_u64(), v["plan"]["cap_ms"].as_f64()), (Some(5), Some(300.0)));
+    assert!(v["libc"].as_str().unwrap().starts_with("glibc 2."));
+}
+
+/// One run of everything else, and nothing but JSON on standard output.
+#[test]
+fn inversion_is_measured_or_says_why_not() {
+    let args = ["--only", "inversion,costs", "--repeats", "1", "--rounds", "1", "--threads", "2", "--json", "-"];
+    let out = locks(&args).assert().success();
+    let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    let ms = |policy: &str| v["inversion_ms"][policy].as_f64();
+    match v["inversion_unavailable"].as_str() {
+        Some(reason) => {
+            assert!(!reason.is_empty() && ms("stock").is_none());
+            eprintln!("skipped: {reason}");
+        }
+        None => {
+            let stock = ms("stock").unwrap();
+            assert!(stock >= 300.0, "{v}");
+            for policy in ["boost", "guard"] {
+                assert!(ms(policy).unwrap() < stock / 2.0, "{policy}: {v}");
+            }
+            match ms("pi") {
+                Some(pi) => assert!(pi < stock / 2.0, "{v}"),
+                None => assert!(v["inversion"]["pi"]["unavailable"].is_string(), "{v}"),
+            }
+        }
+    }
+    assert!(v["starvation_ms"].is_null());
+    let cells = v["costs"].as_array().unwrap();
+    for threads in [1, 2] {
+        for pair in ["mutex", "read", "write"] {
+            let of = |c: &&Value| c["threads"] == threads && c["pair"] == pair && c["policy"] == "stock";
+            assert!(cells.iter().find(of).unwrap()["p50_ns"].as_f64().unwrap() > 0.0);
+        }
+    }
+}
+
+#[test]
+fn what_is_asked_wrongly_is_said_before_anything_runs() {
+    locks(&["--only", "deadlock"]).assert().code(2).stderr(contains("starvation").and(contains("inversion")));
+    locks(&["--seconds", "0"]).assert().code(2).stderr(contains("more than 0 seconds"));
+    locks(&["--crowd", "1"]).assert().code(2).stderr(contains("2..=64"));
+    locks(&["--threads", "1000"]).assert().code(2).stderr(contains("128"));
+    locks(&["--json", "/no/such/folder/x.json"]).assert().code(2).stderr(contains("cannot be written"));
+}
