@@ -210,6 +210,7 @@ pub struct Channel {
     entries: u32,
     bar: Bar,
     site: Site,
+    rung_again: AtomicU32,
     /// Entries ever written.
     sequence: u64,
     /// Entries known to be consumed.
@@ -351,6 +352,7 @@ impl Channel {
             entries: options.entries,
             bar: options.bar,
             site: options.site,
+            rung_again: AtomicU32::new(0),
             sequence: 0,
             consumed: 0,
         };
@@ -598,7 +600,20 @@ impl Channel {
         if self.space.device().forked() {
             return Err(Error::Forked);
         }
-        self.tracker.wait(ticket, limit, || self.error())
+        self.tracker.wait(ticket, limit, || {
+            let killed = self.error();
+            if killed.is_none() {
+                // A doorbell may be missed (seen with channels of two runqueues beside one another); one too many does no harm.
+                self.rung_again.fetch_add(1, Ordering::Relaxed);
+                self.ring();
+            }
+            killed
+        })
+    }
+
+    /// How often a wait without progress has rung the doorbell again.
+    pub fn rung_again(&self) -> u32 {
+        self.rung_again.load(Ordering::Relaxed)
     }
 
     /// The GPU's nanoseconds when the last prepared transfer was done.

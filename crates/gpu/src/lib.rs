@@ -36,7 +36,7 @@ pub use device::{Bar, Device, DeviceOptions, Entry, SOFTGPU_MARKER};
 pub use doorbell::Site;
 pub use engines::{CopyCaps, CopyEngine};
 pub use error::Error;
-pub use libcuda::{Libcuda, Watched};
+pub use libcuda::{Libcuda, Unconsumed, Watched};
 pub use memory::{AddressSpace, Memory, Place};
 pub use pin::Pin;
 pub use prepared::{CopyMode, InlineMode, InlineRelease, Prepared, Window};

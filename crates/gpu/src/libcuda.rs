@@ -136,6 +136,20 @@ impl Watched {
         self.graph().munmap(addr, len);
     }
 
+    /// CUDA's channels whose GPFIFO is not consumed up to GP_PUT, as their USERD says now: still at work, or stuck.
+    pub fn unconsumed(&self) -> Vec<Unconsumed> {
+        let graph = self.graph();
+        let of = |channel: &rm::graph::Channel| {
+            let userd = channel.userd.as_ref()?.cpu?;
+            // SAFETY: the graph saw USERD mapped there and not unmapped since, and it is held.
+            let word = |offset: usize| unsafe { ((userd + offset as u64) as *const u32).read_volatile() };
+            let (get, put) = (word(pushbuf::userd::GP_GET), word(pushbuf::userd::GP_PUT));
+            let engine = channel.engine_name().unwrap_or("unknown");
+            (get != put).then_some(Unconsumed { handle: channel.handle, token: channel.token, engine, get, put })
+        };
+        graph.channels().iter().filter(|channel| channel.alive()).filter_map(of).collect()
+    }
+
     /// UUIDs of the GPUs that have a VA space registered with UVM.
     pub fn gpus(&self) -> Vec<[u8; 16]> {
         let mut gpus: Vec<_> = self.graph().va_spaces().iter().map(|(_, _, uuid)| *uuid).collect();
@@ -211,6 +225,16 @@ impl Watched {
         let uvm = graph.uvm_fd().ok_or_else(|| missing("CUDA's UVM file was not seen"))?;
         Ok(Theirs { ctl, uvm, client, device: device.handle, subdevice: subdevice.handle, va_space, uuid, instance })
     }
+}
+
+/// A channel of CUDA's with entries that the GPU has not come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unconsumed {
+    pub handle: u32,
+    pub token: Option<u32>,
+    pub engine: &'static str,
+    pub get: u32,
+    pub put: u32,
 }
 
 /// What a channel needs to be one of CUDA's graphics channels.

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(pub(crate) u32);
 
+/// How long a wait goes on before it looks whether something is wrong.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// Shared with who frees memory under the channel's feet.
 #[derive(Debug)]
 pub(crate) struct Tracker {
@@ -71,9 +74,10 @@ impl Tracker {
         }
     }
 
-    /// Spins until `ticket` is done; asks `dead` now and then whether it ever will be.
-    pub fn wait(&self, ticket: Ticket, limit: Duration, dead: impl Fn() -> Option<u32>) -> Result<(), Error> {
+    /// Spins until `ticket` is done; calls `stuck` after each [`AGAIN`] without it, which may say that it never will be.
+    pub fn wait(&self, ticket: Ticket, limit: Duration, mut stuck: impl FnMut() -> Option<u32>) -> Result<(), Error> {
         let start = Instant::now();
+        let mut next = AGAIN;
         loop {
             for _ in 0..64 {
                 if self.done(ticket) {
@@ -81,10 +85,14 @@ impl Tracker {
                 }
                 std::hint::spin_loop();
             }
-            if let Some(code) = dead() {
+            let after = start.elapsed();
+            if after < next && after <= limit {
+                continue;
+            }
+            next = after + AGAIN;
+            if let Some(code) = stuck() {
                 return Err(Error::ChannelKilled(code));
             }
-            let after = start.elapsed();
             if after > limit {
                 return Err(Error::Timeout { wanted: ticket.0, found: self.reached(), after });
             }

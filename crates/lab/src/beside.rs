@@ -72,6 +72,8 @@ pub struct Beat {
     bytes: AtomicU64,
     stale: AtomicU64,
     notes: Mutex<Vec<String>>,
+    /// What it is about to do, for whoever finds that it hangs.
+    step: Mutex<&'static str>,
     /// A wait within a round may take so long: longer than the watchdog waits, so that it is the watchdog that tells.
     pub(self) timeout: Duration,
 }
@@ -79,7 +81,16 @@ pub struct Beat {
 impl Beat {
     fn new(stop: Arc<AtomicBool>, patience: Duration) -> Beat {
         let [beats, rounds, bytes, stale] = [const { AtomicU64::new(0) }; 4];
-        Beat { stop, beats, rounds, bytes, stale, notes: Mutex::default(), timeout: patience * 2 }
+        Beat {
+            stop,
+            beats,
+            rounds,
+            bytes,
+            stale,
+            notes: Mutex::default(),
+            step: Mutex::default(),
+            timeout: patience * 2,
+        }
     }
 
     fn stopped(&self) -> bool {
@@ -89,6 +100,10 @@ impl Beat {
     /// Alive, between rounds.
     fn alive(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn step(&self, what: &'static str) {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = what;
     }
 
     /// A round is done, and so many bytes were compared and right.
@@ -224,6 +239,13 @@ pub fn run(jobs: Vec<Job>, plan: &Plan, mut tell: impl FnMut(Progress)) -> Outco
         std::thread::sleep(LOOK);
         watched.iter_mut().for_each(|w| w.look(plan.patience));
     }
+    let stopped = Instant::now();
+    while stopped.elapsed() < plan.patience * 3 && watched.iter().any(|w| w.end == Some(End::Hangs)) {
+        if watched.iter().any(|w| w.comes_back(stopped)) {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
     let elapsed = began.elapsed();
     Outcome { accounts: watched.into_iter().map(Watched::account).collect(), elapsed }
 }
@@ -273,7 +295,18 @@ impl Watched {
             (self.seen, self.at) = (beats, Instant::now());
         } else if self.at.elapsed() > patience {
             self.end = Some(End::Hangs);
+            let step = *self.beat.step.lock().unwrap_or_else(PoisonError::into_inner);
+            self.beat.note(format!("silent for {:.1?}, the last it said: {step:?}", self.at.elapsed()));
         }
+    }
+
+    /// Whether a worker that was given up says something after all.
+    fn comes_back(&self, began: Instant) -> bool {
+        let back = self.end == Some(End::Hangs) && self.beat.beats.load(Ordering::Relaxed) != self.seen;
+        if back {
+            self.beat.note(format!("it came back {:.1?} after the others were stopped", began.elapsed()));
+        }
+        back
     }
 
     fn account(self) -> Account {

@@ -90,6 +90,9 @@ impl Args {
         if terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
+        if outcome.hangs() && self.gpu == Gpu::Real {
+            unconsumed();
+        }
         let pci = machine.context().ok().and_then(|c| c.device().pci_address().ok());
         let gpu = match self.gpu {
             Gpu::Soft => environment::Gpu::Soft,
@@ -169,4 +172,16 @@ fn verdict(run: &Run<'_>) -> anyhow::Result<ExitCode> {
         return Err(Failure::impossible("nothing of this is possible here", hint).into());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a worker hangs: which of CUDA's channels has entries that the GPU has not come to, though nobody submits any more.
+fn unconsumed() {
+    let Ok(libcuda) = gpu::Libcuda::open() else { return };
+    for c in libcuda.watched().unconsumed() {
+        let token = c.token.map_or("unknown".into(), |token| format!("{token:#x}"));
+        eprintln!(
+            "CUDA's channel {:#x} ({}, token {token}) stands at entry {} of {}",
+            c.handle, c.engine, c.get, c.put
+        );
+    }
 }

@@ -75,13 +75,18 @@ fn memory(machine: &Machine, seed: u64, beat: &Beat) -> Result<(), Trouble> {
     let (mut rounds, mut freed, mut mapped) = (0u64, 0u64, 0u64);
     while !beat.stopped() {
         let going = [Going::Unpinned, Going::Freed, Going::InOrder][random.usize(0..3)];
+        beat.step("cuMemAlloc");
         let buffer = DeviceBuffer::new(context, LARGE)?;
         random.fill(&mut data);
+        beat.step("cuMemcpyHtoD");
         buffer.write(&data)?;
+        beat.step("waits until no stream is in capture");
         let outside = outside_capture();
+        beat.step("cuCtxSynchronize");
         context.synchronize()?;
         drop(outside);
         beat.alive();
+        beat.step("pins, prepares and submits");
         let pinned = copy::pin(machine, buffer.address(), LARGE as u64)?;
         let window = |base| Window { base, length: LARGE as u64 };
         let mode = [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded][random.usize(0..3)];
@@ -96,12 +101,16 @@ fn memory(machine: &Machine, seed: u64, beat: &Beat) -> Result<(), Trouble> {
         match going {
             Going::Unpinned => pinned = None,
             Going::Freed => {
+                beat.step("cuMemFree under transfers of ours");
                 buffer = None;
                 freed += 1;
             }
             Going::InOrder => {}
         }
-        channel.wait(last, beat.timeout)?;
+        beat.step("waits for its transfers");
+        if let Err(error) = channel.wait(last, beat.timeout) {
+            return Err(Trouble::Error(format!("{error}; doorbell rung again {} times", channel.rung_again())));
+        }
         host.read(0, &mut found);
         if let Some(d) = Difference::between(&data, &found, None) {
             return Err(Trouble::Data(format!("{going:?} under a {mode:?} copy: {d}")));
@@ -118,6 +127,7 @@ fn memory(machine: &Machine, seed: u64, beat: &Beat) -> Result<(), Trouble> {
                 Err(error) => return Err(error.into()),
             }
         }
+        beat.step("unpins, cuMemFree");
         drop((pinned, buffer));
         match prepared.submit(&mut channel) {
             Err(Error::Stale) => beat.refused(),
@@ -131,5 +141,8 @@ fn memory(machine: &Machine, seed: u64, beat: &Beat) -> Result<(), Trouble> {
         beat.round(LARGE as u64);
     }
     beat.note(format!("{rounds} allocations, {freed} freed in flight, of which CUDA kept {mapped} mapped"));
+    if channel.rung_again() > 0 {
+        beat.note(format!("doorbell rung again {} times", channel.rung_again()));
+    }
     Ok(())
 }
