@@ -16,6 +16,7 @@ use std::process::ExitCode;
 Examples:
   doorbell record -- ./app --its-own-options
   doorbell record -o run.doorbell --tap trap -- python3 train.py
+  doorbell record --locks -- ./app                 its locks as well; `doorbell show --locks` explains them
   doorbell record --no-data --no-args -- ./app     nothing of its data or arguments on the tape
   doorbell record --gpu soft -- doorbell sample copies --gpu soft
 
@@ -28,6 +29,9 @@ pub struct Args {
     /// How doorbells are seen
     #[arg(long, value_enum, default_value_t = TapArg::Auto)]
     pub tap: TapArg,
+    /// Record every lock operation as well: mutexes, rwlocks, conditions, semaphores (any program, GPU or not)
+    #[arg(long)]
+    pub locks: bool,
     /// What to do when a thread's ring is full
     #[arg(long, value_enum, default_value_t = OnFull::Gap)]
     pub on_full: OnFull,
@@ -87,8 +91,11 @@ pub enum Gpu {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if self.gpu == Gpu::Real {
-            known_driver(recorder::driver_version().as_deref(), self.driver_abi.as_deref())?;
+        let driver = recorder::driver_version();
+        // Locks are there without a GPU.
+        let no_gpu = self.locks && driver.is_none() && self.driver_abi.is_none();
+        if self.gpu == Gpu::Real && !no_gpu {
+            known_driver(driver.as_deref(), self.driver_abi.as_deref())?;
         }
         let out = self.out.clone().unwrap_or_else(|| default_name(&self.command));
         let outcome = self.record(&out)?;
@@ -112,6 +119,7 @@ impl Args {
                 TapArg::Off => Tap::Off,
             },
             wait_on_full: self.on_full == OnFull::Wait,
+            locks: self.locks,
             ring_bytes: (self.ring as usize) << 20,
             no_data: self.no_data,
             no_args: self.no_args,

@@ -14,6 +14,9 @@ pub const MAX_EVENT: usize = 64 << 10;
 /// [`Writer::warm`] asks for this many bytes at most: more than the line fill buffers take would hold the thread up.
 const MAX_WARM: usize = 6 << 10;
 
+/// How far ahead [`Writer::push_short`] asks for lines: what comes in the time that one takes to arrive.
+const AHEAD: usize = 512;
+
 /// Says how large an event with this body and payload becomes.
 pub const fn event_len(body: usize, payload: usize) -> usize {
     (size_of::<Head>() + body + payload).next_multiple_of(8)
@@ -97,6 +100,28 @@ impl Writer {
             core::ptr::copy_nonoverlapping(a.as_ptr(), p.add(first), a.len());
             core::ptr::copy_nonoverlapping(b.as_ptr(), p.add(second), b.len());
         }
+        true
+    }
+
+    /// Appends an event that is only a body, for those that come every few nanoseconds: [`Writer::push`] without its
+    /// lengths, and the line that an event behind this one will need is asked for. A locked instruction waits for all
+    /// stores before it, and the reader's core has had the ring's lines last.
+    #[inline(always)]
+    pub fn push_short<B: Plain>(&mut self, kind: u16, flags: u16, tsc: u64, body: B) -> bool {
+        const { assert!((size_of::<Head>() + size_of::<B>()).is_multiple_of(8)) };
+        let len = size_of::<Head>() + size_of::<B>();
+        if !self.fits(len) {
+            return false;
+        }
+        let p = self.reserve(len);
+        // SAFETY: `reserve` gave len bytes that nobody reads before they are published.
+        unsafe {
+            p.cast::<Head>().write_unaligned(Head { kind, flags, len: len as u32, tsc });
+            p.add(size_of::<Head>()).cast::<B>().write_unaligned(body);
+        }
+        let ahead = p.wrapping_add(AHEAD);
+        // SAFETY: a prefetch touches no memory as far as the program is concerned.
+        unsafe { core::arch::asm!("prefetchw [{}]", in(reg) ahead, options(nostack, preserves_flags)) };
         true
     }
 
