@@ -269,24 +269,6 @@ pub fn push<B: Plain>(w: &mut Writer, k: u16, flags: u16, tsc: u64, body: &B, a:
     false
 }
 
-/// As [`push`], of an event that is only a body.
-#[inline(always)]
-pub fn push_short<B: Plain>(w: &mut Writer, k: u16, flags: u16, tsc: u64, body: B) {
-    if w.push_short(k, flags, tsc, body) {
-        if GAPS.load(Ordering::Relaxed) != 0 {
-            note_gap(w, tsc);
-        }
-    } else {
-        push_when_full(w, k, flags, tsc, body);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn push_when_full<B: Plain>(w: &mut Writer, k: u16, flags: u16, tsc: u64, body: B) {
-    push(w, k, flags, tsc, &body, &[], &[]);
-}
-
 /// Reserves an ENTRY event and returns where its words go. A full ring is waited for or counted.
 #[inline]
 pub fn entry(w: &mut Writer, flags: u16, tsc: u64, body: &EntryBody) -> Option<*mut u8> {

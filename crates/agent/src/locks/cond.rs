@@ -27,34 +27,34 @@ tap! {
 unsafe fn any_wait(c: Cond, m: Mutex, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
     let Some(t) = enter(site) else { return f() };
     // SAFETY: the caller's: a mutex.
-    let mutex = Call { addr: m as usize, site, op, attr: unsafe { attributes(m) } };
-    let cond = Call { addr: c as usize, site, op, attr: 0 };
+    let mutex = Call::new(m as usize, site, op, unsafe { attributes(m) });
+    let cond = Call::new(c as usize, site, op, 0);
     held::suspended(t, &mutex);
     let (r, now, wait) = held::waiting(t, &cond, f);
     held::resumed(t, &mutex, now, r);
-    held::op(t, &cond, wait, m as u64, r);
+    held::op(t, cond, wait, m as u64, r);
     r
 }
 
 unsafe extern "C" fn wait(c: Cond, m: Mutex, site: usize) -> c_int {
     // SAFETY: the caller's.
-    unsafe { any_wait(c, m, site, op::COND_WAIT, || real::pthread_cond_wait(c, m)) }
+    unsafe { any_wait(c, m, site, op::COND_WAIT, move || real::pthread_cond_wait(c, m)) }
 }
 
 unsafe extern "C" fn timedwait(c: Cond, m: Mutex, until: Time, site: usize) -> c_int {
     // SAFETY: the caller's.
-    unsafe { any_wait(c, m, site, op::COND_TIMEDWAIT, || real::pthread_cond_timedwait(c, m, until)) }
+    unsafe { any_wait(c, m, site, op::COND_TIMEDWAIT, move || real::pthread_cond_timedwait(c, m, until)) }
 }
 
 unsafe extern "C" fn clockwait(c: Cond, m: Mutex, clock: Clock, until: Time, site: usize) -> c_int {
     // SAFETY: the caller's.
-    unsafe { any_wait(c, m, site, op::COND_CLOCKWAIT, || real::pthread_cond_clockwait(c, m, clock, until)) }
+    unsafe { any_wait(c, m, site, op::COND_CLOCKWAIT, move || real::pthread_cond_clockwait(c, m, clock, until)) }
 }
 
 #[inline(always)]
 fn told(c: Cond, site: usize, op: u8, r: c_int) -> c_int {
     if let Some(t) = enter(site) {
-        held::op(t, &Call { addr: c as usize, site, op, attr: 0 }, 0, 0, r);
+        held::op(t, Call::new(c as usize, site, op, 0), 0, 0, r);
     }
     r
 }

@@ -18,16 +18,14 @@ pub struct Call {
     pub addr: usize,
     /// Return address of the call.
     pub site: usize,
-    /// One of [`op`].
-    pub op: u8,
-    /// See [`attr`].
-    pub attr: u8,
+    /// One of [`op`] and, below it, [`attr`].
+    pub flags: u16,
 }
 
 impl Call {
     #[inline(always)]
-    fn flags(&self) -> u16 {
-        u16::from(self.op) << 8 | u16::from(self.attr)
+    pub fn new(addr: usize, site: usize, op: u8, attr: u8) -> Call {
+        Call { addr, site, flags: u16::from(op) << 8 | u16::from(attr) }
     }
 }
 
@@ -37,7 +35,7 @@ pub fn put<B: Plain>(t: &Thread, k: u16, flags: u16, body: B) {
     put_at(t, k, flags, sys::tsc(), body);
 }
 
-#[inline(always)]
+#[inline(never)]
 fn put_at<B: Plain>(t: &Thread, k: u16, flags: u16, tsc: u64, body: B) {
     if t.busy.replace(true) {
         return lost();
@@ -47,10 +45,40 @@ fn put_at<B: Plain>(t: &Thread, k: u16, flags: u16, tsc: u64, body: B) {
     // SAFETY: `enter` has made sure that there is a writer; it is this thread's, and `busy` keeps a signal handler from
     // making a second reference.
     let w = unsafe { &mut *t.writer.get() };
-    record::push_short(w, k, flags, tsc, body);
+    record::push(w, k, flags, tsc, &body, &[], &[]);
     w.publish();
     compiler_fence(Ordering::SeqCst);
     t.busy.set(false);
+}
+
+/// As [`put_at`], of the commonest event. (Words, not bodies, go to what is not inlined: a body that has an address is
+/// stored and loaded again, which costs as much as all the rest.)
+#[inline(always)]
+fn put_pair(t: &Thread, flags: u16, tsc: u64, addr: u64, site: u64, hold: u32, release: i32) {
+    if t.busy.replace(true) {
+        return lost();
+    }
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: as in `put_at`.
+    let w = unsafe { &mut *t.writer.get() };
+    if w.push_short(kind::PAIR, flags, tsc, PairBody { addr, site, hold, release }) {
+        w.publish();
+    } else {
+        pair_with_gap(t, flags, tsc, addr, site, u64::from(hold) | (release as u64) << 32);
+    }
+    compiler_fence(Ordering::SeqCst);
+    t.busy.set(false);
+}
+
+/// A pair that does not fit: waits for room or counts a gap. The thread is busy.
+#[cold]
+#[inline(never)]
+fn pair_with_gap(t: &Thread, flags: u16, tsc: u64, addr: u64, site: u64, rest: u64) {
+    // SAFETY: as in `put_at`.
+    let w = unsafe { &mut *t.writer.get() };
+    let body = PairBody { addr, site, hold: rest as u32, release: (rest >> 32) as i32 };
+    record::push(w, kind::PAIR, flags, tsc, &body, &[], &[]);
+    w.publish();
 }
 
 #[cold]
@@ -82,8 +110,8 @@ pub fn took(t: &Thread, c: &Call, tsc: u64) {
 
 /// The call has taken its lock at `tsc`, having waited for `wait` ticks, or with a result that is not 0.
 #[inline(never)]
-pub fn took_late(t: &Thread, c: &Call, tsc: u64, wait: u64, result: c_int) {
-    if let Some(row) = new_row(t, c, HeldLock::LONG) {
+pub fn took_late(t: &Thread, c: Call, tsc: u64, wait: u64, result: c_int) {
+    if let Some(row) = new_row(t, &c, HeldLock::LONG) {
         row.since.store(tsc, Ordering::Relaxed);
         row.wait.store(wait, Ordering::Relaxed);
         row.result.store(result, Ordering::Relaxed);
@@ -94,9 +122,9 @@ pub fn took_late(t: &Thread, c: &Call, tsc: u64, wait: u64, result: c_int) {
 fn new_row<'t>(t: &'t Thread, c: &Call, long: u32) -> Option<&'t HeldLock> {
     let table = table(t);
     let mut n = table.n.load(Ordering::Relaxed) as usize;
-    let mut flags = u32::from(c.flags()) | long;
+    let mut flags = u32::from(c.flags) | long;
     if n != 0 {
-        n = make_room(t, table, *c);
+        n = make_room(t, table, c.addr, c.site, c.flags);
         flags |= (n.min(3) as u32) << attr::DEPTH_SHIFT;
     }
     let row = table.held.get(n)?;
@@ -111,9 +139,10 @@ fn new_row<'t>(t: &'t Thread, c: &Call, long: u32) -> Option<&'t HeldLock> {
 /// Locks are held already: this one among them is no longer, if it can only be held once; and the oldest leaves a full
 /// table. Returns the rows in use.
 #[inline(never)]
-fn make_room(t: &Thread, table: &LockTable, c: Call) -> usize {
-    let recursive = match c.op {
-        op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK => c.attr & attr::KIND == 1,
+fn make_room(t: &Thread, table: &LockTable, addr: usize, site: usize, flags: u16) -> usize {
+    let c = Call { addr, site, flags };
+    let recursive = match (c.flags >> 8) as u8 {
+        op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK => c.flags as u8 & attr::KIND == 1,
         op::RWLOCK_RDLOCK..=op::RWLOCK_CLOCKRDLOCK => true,
         _ => false,
     };
@@ -180,7 +209,9 @@ pub fn released(t: &Thread, c: &Call, tsc: u64) {
     let table = table(t);
     let n = table.n.load(Ordering::Relaxed) as usize;
     // The usual case: the latest lock, taken without waiting, not long ago, by code that is near.
-    let Some(row) = table.held.get(n.wrapping_sub(1)) else { return released_otherwise(t, *c, tsc) };
+    let Some(row) = table.held.get(n.wrapping_sub(1)) else {
+        return released_otherwise(t, c.addr, c.site, c.flags, tsc);
+    };
     let (site, flags) = (row.site.load(Ordering::Relaxed), row.flags.load(Ordering::Relaxed));
     let hold = tsc.wrapping_sub(row.since.load(Ordering::Relaxed));
     let release = (c.site as u64).wrapping_sub(site) as i64;
@@ -189,20 +220,20 @@ pub fn released(t: &Thread, c: &Call, tsc: u64) {
         && hold >> 32 == 0
         && i64::from(release as i32) == release;
     if !usual {
-        return released_otherwise(t, *c, tsc);
+        return released_otherwise(t, c.addr, c.site, c.flags, tsc);
     }
     compiler_fence(Ordering::SeqCst);
     table.n.store(n as u32 - 1, Ordering::Relaxed);
-    let body = PairBody { addr: c.addr as u64, site, hold: hold as u32, release: release as i32 };
-    put_at(t, kind::PAIR, flags as u16, tsc, body);
+    put_pair(t, flags as u16, tsc, c.addr as u64, site, hold as u32, release as i32);
 }
 
 #[inline(never)]
-fn released_otherwise(t: &Thread, c: Call, tsc: u64) {
+fn released_otherwise(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64) {
+    let c = Call { addr, site, flags };
     let table = table(t);
     let Some(i) = find(table, c.addr) else {
         // Taken by another thread, or before the taps began.
-        return op(t, &c, 0, 0, 0);
+        return op(t, c, 0, 0, 0);
     };
     let h = read(&table.held[i]);
     remove(table, i);
@@ -226,9 +257,9 @@ fn put_hold(t: &Thread, h: &Held, tsc: u64, release_site: u64, ended: u32) {
 
 /// Anything that is no pair.
 #[inline(never)]
-pub fn op(t: &Thread, c: &Call, wait: u64, other: u64, result: c_int) {
+pub fn op(t: &Thread, c: Call, wait: u64, other: u64, result: c_int) {
     let body = OpBody { addr: c.addr as u64, site: c.site as u64, wait, other, result, pad: 0 };
-    put(t, kind::OP, c.flags(), body);
+    put(t, kind::OP, c.flags, body);
 }
 
 /// Runs a call that may wait, with what it waits for where the recorder finds it. Returns what it returned, when it
@@ -241,7 +272,7 @@ pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, 
     row.addr.store(c.addr as u64, Ordering::Relaxed);
     row.site.store(c.site as u64, Ordering::Relaxed);
     row.since.store(from, Ordering::Relaxed);
-    row.flags.store(u32::from(c.flags()), Ordering::Relaxed);
+    row.flags.store(u32::from(c.flags), Ordering::Relaxed);
     // ORDERING: Release: the row before the word that makes it count, for the recorder.
     table.waits.store(1, Ordering::Release);
     let r = f();
@@ -262,7 +293,7 @@ pub fn suspended(t: &Thread, c: &Call) {
     row.since.store(0, Ordering::Relaxed);
     row.site.store(c.site as u64, Ordering::Relaxed);
     let depth = h.flags & u16::from(attr::DEPTH);
-    row.flags.store(u32::from(c.flags() | depth), Ordering::Relaxed);
+    row.flags.store(u32::from(c.flags | depth), Ordering::Relaxed);
     let how = if h.since == 0 { ended::CANCELLED_WAIT } else { ended::COND_WAIT };
     put_hold(t, &h, tsc, c.site as u64, how);
 }

@@ -37,7 +37,7 @@ pub unsafe fn attributes(m: Mutex) -> u8 {
 #[inline(always)]
 unsafe fn call(m: Mutex, site: usize, op: u8) -> Call {
     // SAFETY: the caller's: a mutex.
-    Call { addr: m as usize, site, op, attr: unsafe { attributes(m) } }
+    Call::new(m as usize, site, op, unsafe { attributes(m) })
 }
 
 /// True if the call has the lock.
@@ -63,9 +63,9 @@ unsafe fn take(t: &'static Thread, m: Mutex, site: usize, op: u8, f: impl FnOnce
 fn wait(t: &'static Thread, c: Call, f: impl FnOnce() -> c_int) -> c_int {
     let (r, now, wait) = held::waiting(t, &c, f);
     if has(r) {
-        held::took_late(t, &c, now, wait, r);
+        held::took_late(t, c, now, wait, r);
     } else {
-        held::op(t, &c, wait, 0, r);
+        held::op(t, c, wait, 0, r);
     }
     r
 }
@@ -73,9 +73,9 @@ fn wait(t: &'static Thread, c: Call, f: impl FnOnce() -> c_int) -> c_int {
 #[inline(never)]
 fn refused(t: &'static Thread, c: Call, r: c_int) -> c_int {
     if has(r) {
-        held::took_late(t, &c, sys::tsc(), 0, r);
+        held::took_late(t, c, sys::tsc(), 0, r);
     } else {
-        held::op(t, &c, 0, 0, r);
+        held::op(t, c, 0, 0, r);
     }
     r
 }
@@ -86,7 +86,7 @@ unsafe extern "C" fn lock(m: Mutex, site: usize) -> c_int {
         return unsafe { real::pthread_mutex_lock(m) };
     };
     // SAFETY: the caller's: a mutex.
-    unsafe { take(t, m, site, op::MUTEX_LOCK, || real::pthread_mutex_lock(m)) }
+    unsafe { take(t, m, site, op::MUTEX_LOCK, move || real::pthread_mutex_lock(m)) }
 }
 
 unsafe extern "C" fn trylock(m: Mutex, site: usize) -> c_int {
@@ -110,7 +110,7 @@ unsafe extern "C" fn timedlock(m: Mutex, until: Time, site: usize) -> c_int {
     };
     // (glibc looks at the time only when it has to wait.)
     // SAFETY: the caller's: a mutex.
-    unsafe { take(t, m, site, op::MUTEX_TIMEDLOCK, || real::pthread_mutex_timedlock(m, until)) }
+    unsafe { take(t, m, site, op::MUTEX_TIMEDLOCK, move || real::pthread_mutex_timedlock(m, until)) }
 }
 
 unsafe extern "C" fn clocklock(m: Mutex, clock: Clock, until: Time, site: usize) -> c_int {
@@ -121,9 +121,9 @@ unsafe extern "C" fn clocklock(m: Mutex, clock: Clock, until: Time, site: usize)
     // SAFETY: the caller's: a mutex.
     let c = unsafe { call(m, site, op::MUTEX_CLOCKLOCK) };
     // SAFETY: as above.
-    let f = || unsafe { real::pthread_mutex_clocklock(m, clock, until) };
+    let f = move || unsafe { real::pthread_mutex_clocklock(m, clock, until) };
     // It looks at the clock first, and may know fewer of them for a mutex with priority inheritance.
-    if clock == libc::CLOCK_REALTIME || (clock == libc::CLOCK_MONOTONIC && c.attr & attr::INHERIT == 0) {
+    if clock == libc::CLOCK_REALTIME || (clock == libc::CLOCK_MONOTONIC && c.flags as u8 & attr::INHERIT == 0) {
         // SAFETY: as above.
         unsafe { take(t, m, site, op::MUTEX_CLOCKLOCK, f) }
     } else {
@@ -139,11 +139,11 @@ unsafe extern "C" fn unlock(m: Mutex, site: usize) -> c_int {
     let tsc = sys::tsc();
     // SAFETY: the caller's: a mutex. Behind the unlock another thread may destroy it.
     let r = unsafe { real::pthread_mutex_unlock(m) };
-    let c = Call { addr: m as usize, site, op: op::MUTEX_UNLOCK, attr: 0 };
+    let c = Call::new(m as usize, site, op::MUTEX_UNLOCK, 0);
     if r == 0 {
         held::released(t, &c, tsc);
     } else {
-        held::op(t, &c, 0, 0, r);
+        held::op(t, c, 0, 0, r);
     }
     r
 }
@@ -154,7 +154,7 @@ unsafe extern "C" fn init(m: Mutex, with: *const c_void, site: usize) -> c_int {
     if let Some(t) = enter(site) {
         // SAFETY: made just now, if that worked.
         let attr = if r == 0 { unsafe { attributes(m) } } else { 0 };
-        held::op(t, &Call { addr: m as usize, site, op: op::MUTEX_INIT, attr }, 0, 0, r);
+        held::op(t, Call::new(m as usize, site, op::MUTEX_INIT, attr), 0, 0, r);
     }
     r
 }
@@ -168,6 +168,6 @@ unsafe extern "C" fn destroy(m: Mutex, site: usize) -> c_int {
     let c = unsafe { call(m, site, op::MUTEX_DESTROY) };
     // SAFETY: as above.
     let r = unsafe { real::pthread_mutex_destroy(m) };
-    held::op(t, &c, 0, 0, r);
+    held::op(t, c, 0, 0, r);
     r
 }

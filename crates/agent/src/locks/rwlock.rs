@@ -43,7 +43,7 @@ unsafe fn attributes(l: Rwlock) -> u8 {
 #[inline(always)]
 unsafe fn call(l: Rwlock, site: usize, op: u8) -> Call {
     // SAFETY: the caller's: a rwlock.
-    Call { addr: l as usize, site, op, attr: unsafe { attributes(l) } }
+    Call::new(l as usize, site, op, unsafe { attributes(l) })
 }
 
 type Try = unsafe fn(Rwlock) -> c_int;
@@ -60,7 +60,7 @@ unsafe fn take(t: &'static Thread, l: Rwlock, c: Call, first: Try, f: impl FnOnc
     if r == libc::EBUSY {
         return wait(t, c, f);
     }
-    held::op(t, &c, 0, 0, r);
+    held::op(t, c, 0, 0, r);
     r
 }
 
@@ -68,9 +68,9 @@ unsafe fn take(t: &'static Thread, l: Rwlock, c: Call, first: Try, f: impl FnOnc
 fn wait(t: &'static Thread, c: Call, f: impl FnOnce() -> c_int) -> c_int {
     let (r, now, wait) = held::waiting(t, &c, f);
     if r == 0 {
-        held::took_late(t, &c, now, wait, r);
+        held::took_late(t, c, now, wait, r);
     } else {
-        held::op(t, &c, wait, 0, r);
+        held::op(t, c, wait, 0, r);
     }
     r
 }
@@ -93,7 +93,7 @@ macro_rules! plain {
                 return unsafe { real::$real(l) };
             };
             // SAFETY: the caller's: a rwlock.
-            unsafe { take(t, l, call(l, site, op::$op), real::$try, || real::$real(l)) }
+            unsafe { take(t, l, call(l, site, op::$op), real::$try, move || real::$real(l)) }
         }
     )*};
 }
@@ -113,7 +113,7 @@ macro_rules! tries {
             if r == 0 {
                 held::took(t, &c, sys::tsc());
             } else {
-                held::op(t, &c, 0, 0, r);
+                held::op(t, c, 0, 0, r);
             }
             r
         }
@@ -129,7 +129,7 @@ macro_rules! timed {
     ($($name:ident($($clock:ident)?): $op:ident, $try:ident, $real:ident;)*) => {$(
         unsafe extern "C" fn $name(l: Rwlock, $($clock: Clock,)? until: Time, site: usize) -> c_int {
             // SAFETY: the caller's.
-            let f = || unsafe { real::$real(l, $($clock,)? until) };
+            let f = move || unsafe { real::$real(l, $($clock,)? until) };
             let Some(t) = enter(site) else { return f() };
             let clock = libc::CLOCK_REALTIME;
             $( let clock = { let _ = clock; $clock }; )?
@@ -157,11 +157,11 @@ unsafe extern "C" fn unlock(l: Rwlock, site: usize) -> c_int {
     let tsc = sys::tsc();
     // SAFETY: the caller's: a rwlock. Behind the unlock another thread may destroy it.
     let r = unsafe { real::pthread_rwlock_unlock(l) };
-    let c = Call { addr: l as usize, site, op: op::RWLOCK_UNLOCK, attr: 0 };
+    let c = Call::new(l as usize, site, op::RWLOCK_UNLOCK, 0);
     if r == 0 {
         held::released(t, &c, tsc);
     } else {
-        held::op(t, &c, 0, 0, r);
+        held::op(t, c, 0, 0, r);
     }
     r
 }
@@ -172,7 +172,7 @@ unsafe extern "C" fn init(l: Rwlock, with: *const c_void, site: usize) -> c_int 
     if let Some(t) = enter(site) {
         // SAFETY: made just now, if that worked.
         let attr = if r == 0 { unsafe { attributes(l) } } else { 0 };
-        held::op(t, &Call { addr: l as usize, site, op: op::RWLOCK_INIT, attr }, 0, 0, r);
+        held::op(t, Call::new(l as usize, site, op::RWLOCK_INIT, attr), 0, 0, r);
     }
     r
 }
@@ -184,6 +184,6 @@ unsafe extern "C" fn destroy(l: Rwlock, site: usize) -> c_int {
     };
     // SAFETY: the caller's: a rwlock until it is destroyed.
     let (c, r) = unsafe { (call(l, site, op::RWLOCK_DESTROY), real::pthread_rwlock_destroy(l)) };
-    held::op(t, &c, 0, 0, r);
+    held::op(t, c, 0, 0, r);
     r
 }

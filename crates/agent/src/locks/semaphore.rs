@@ -31,11 +31,11 @@ fn errno() -> &'static mut c_int {
 unsafe fn call(s: Sem, site: usize, op: u8) -> Call {
     // SAFETY: the caller's: a semaphore.
     let shared = unsafe { s.cast::<u32>().add(2).read_volatile() } != 0;
-    Call { addr: s as usize, site, op, attr: if shared { attr::SHARED } else { 0 } }
+    Call::new(s as usize, site, op, if shared { attr::SHARED } else { 0 })
 }
 
 /// Notes a result that comes with errno, and leaves both.
-fn told(t: &Thread, c: &Call, wait: u64, r: c_int) -> c_int {
+fn told(t: &Thread, c: Call, wait: u64, r: c_int) -> c_int {
     let e = *errno();
     held::op(t, c, wait, 0, if r == 0 { 0 } else { e });
     *errno() = e;
@@ -50,11 +50,11 @@ unsafe fn take(t: &Thread, s: Sem, c: Call, f: impl FnOnce() -> c_int) -> c_int 
     unsafe { pthread_testcancel() };
     // SAFETY: the caller's: a semaphore.
     if unsafe { real::sem_trywait(s) } == 0 {
-        return told(t, &c, 0, 0);
+        return told(t, c, 0, 0);
     }
     *errno() = e;
     let (r, _, wait) = held::waiting(t, &c, f);
-    told(t, &c, wait, r)
+    told(t, c, wait, r)
 }
 
 unsafe extern "C" fn wait(s: Sem, site: usize) -> c_int {
@@ -63,7 +63,7 @@ unsafe extern "C" fn wait(s: Sem, site: usize) -> c_int {
         return unsafe { real::sem_wait(s) };
     };
     // SAFETY: the caller's: a semaphore.
-    unsafe { take(t, s, call(s, site, op::SEM_WAIT), || real::sem_wait(s)) }
+    unsafe { take(t, s, call(s, site, op::SEM_WAIT), move || real::sem_wait(s)) }
 }
 
 unsafe extern "C" fn trywait(s: Sem, site: usize) -> c_int {
@@ -73,7 +73,7 @@ unsafe extern "C" fn trywait(s: Sem, site: usize) -> c_int {
     };
     // SAFETY: the caller's: a semaphore.
     let (c, r) = unsafe { (call(s, site, op::SEM_TRYWAIT), real::sem_trywait(s)) };
-    told(t, &c, 0, r)
+    told(t, c, 0, r)
 }
 
 unsafe fn until_then(s: Sem, clock: Clock, until: Time, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
@@ -85,12 +85,12 @@ unsafe fn until_then(s: Sem, clock: Clock, until: Time, site: usize, op: u8, f: 
             return take(t, s, c, f);
         }
         let (r, _, wait) = held::waiting(t, &c, f);
-        told(t, &c, wait, r)
+        told(t, c, wait, r)
     }
 }
 
 unsafe extern "C" fn timedwait(s: Sem, until: Time, site: usize) -> c_int {
-    let f = || {
+    let f = move || {
         // SAFETY: the caller's.
         unsafe { real::sem_timedwait(s, until) }
     };
@@ -99,7 +99,7 @@ unsafe extern "C" fn timedwait(s: Sem, until: Time, site: usize) -> c_int {
 }
 
 unsafe extern "C" fn clockwait(s: Sem, clock: Clock, until: Time, site: usize) -> c_int {
-    let f = || {
+    let f = move || {
         // SAFETY: the caller's.
         unsafe { real::sem_clockwait(s, clock, until) }
     };
@@ -115,7 +115,7 @@ unsafe extern "C" fn post(s: Sem, site: usize) -> c_int {
     // Behind the post another thread may destroy it.
     // SAFETY: the caller's: a semaphore.
     let (c, r) = unsafe { (call(s, site, op::SEM_POST), real::sem_post(s)) };
-    told(t, &c, 0, r)
+    told(t, c, 0, r)
 }
 
 unsafe extern "C" fn init(s: Sem, shared: c_int, value: c_uint, site: usize) -> c_int {
@@ -124,7 +124,7 @@ unsafe extern "C" fn init(s: Sem, shared: c_int, value: c_uint, site: usize) -> 
     let e = *errno();
     if let Some(t) = enter(site) {
         let attr = if shared != 0 { attr::SHARED } else { 0 };
-        held::op(t, &Call { addr: s as usize, site, op: op::SEM_INIT, attr }, 0, 0, if r == 0 { 0 } else { e });
+        held::op(t, Call::new(s as usize, site, op::SEM_INIT, attr), 0, 0, if r == 0 { 0 } else { e });
     }
     *errno() = e;
     r
@@ -137,5 +137,5 @@ unsafe extern "C" fn destroy(s: Sem, site: usize) -> c_int {
     };
     // SAFETY: the caller's: a semaphore until it is destroyed.
     let (c, r) = unsafe { (call(s, site, op::SEM_DESTROY), real::sem_destroy(s)) };
-    told(t, &c, 0, r)
+    told(t, c, 0, r)
 }
