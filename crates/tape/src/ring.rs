@@ -30,9 +30,18 @@ pub struct Writer {
     bytes: u64,
     /// Where the next event goes; runs ahead of the published head.
     at: u64,
-    /// The reader's tail as last read.
-    tail: u64,
+    /// Up to here events fit, as far as is known: the reader's tail as last read, and what is prepared.
+    end: u64,
+    /// Up to here the memory is there without page faults; all of it if at the end of all numbers.
+    prepared: u64,
+    prepare: Option<Prepare>,
 }
+
+/// Makes memory of the ring's data area resident: address and length, both multiples of [`PIECE`].
+pub type Prepare = fn(*mut u8, usize);
+
+/// Bytes that are prepared at a time.
+pub const PIECE: usize = 256 << 10;
 
 impl Writer {
     /// A writer over a ring that this thread has claimed.
@@ -45,8 +54,16 @@ impl Writer {
         // SAFETY: mapped, by the caller's promise.
         let h = unsafe { &*head };
         let at = h.head.load(Ordering::Relaxed);
-        let tail = h.tail.load(Ordering::Acquire);
-        Writer { head, data, bytes, at, tail }
+        Writer { head, data, bytes, at, end: at, prepared: u64::MAX, prepare: None }
+    }
+
+    /// Has the memory made resident piece by piece on the way round it for the first time, instead of all at once before.
+    pub fn prepare_with(&mut self, f: Prepare) {
+        // What was written before is there.
+        if self.at < self.bytes {
+            self.prepared = self.at.next_multiple_of(PIECE as u64);
+            self.prepare = Some(f);
+        }
     }
 
     fn shared(&self) -> &RingHead {
@@ -55,20 +72,37 @@ impl Writer {
     }
 
     /// True if `len` more bytes fit, looking at the reader's progress only when they did not before.
-    #[inline]
+    #[inline(always)]
     pub fn fits(&mut self, len: usize) -> bool {
-        if self.room() >= len as u64 {
-            return true;
-        }
-        // ORDERING: Acquire pairs with the reader's Release: it has finished reading what it gave back.
-        self.tail = self.shared().tail.load(Ordering::Acquire);
-        self.room() >= len as u64
+        self.end - self.at >= len as u64 || self.look(len)
     }
 
-    /// A tail that cannot be (a program that wrote over it) is no room, until the reader puts it right.
-    #[inline]
-    fn room(&self) -> u64 {
-        self.bytes.saturating_sub(self.at.wrapping_sub(self.tail))
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, len: usize) -> bool {
+        // ORDERING: Acquire pairs with the reader's Release: it has finished reading what it gave back.
+        let tail = self.shared().tail.load(Ordering::Acquire);
+        // A tail that cannot be (a program that wrote over it) is no room, until the reader puts it right.
+        let room = self.bytes.saturating_sub(self.at.wrapping_sub(tail));
+        while self.prepared < self.at + room.min(len as u64) {
+            self.prepare_piece();
+        }
+        self.end = (self.at + room).min(self.prepared);
+        self.end - self.at >= len as u64
+    }
+
+    fn prepare_piece(&mut self) {
+        let Some(f) = self.prepare else {
+            self.prepared = u64::MAX;
+            return;
+        };
+        f(self.data.wrapping_add(self.prepared as usize), PIECE);
+        self.prepared += PIECE as u64;
+        if self.prepared >= self.bytes {
+            // An event that wraps goes on in the second mapping, at most so far.
+            f(self.data.wrapping_add(self.bytes as usize), PIECE);
+            self.prepared = u64::MAX;
+        }
     }
 
     /// Reserves `len` bytes (a multiple of 8) and returns where to write them. Call only after [`Writer::fits`].

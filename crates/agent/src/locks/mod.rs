@@ -57,7 +57,7 @@ pub fn begin(c: &Control, live: *mut u32) {
 
 /// True while locks are recorded in this process.
 #[inline(always)]
-fn live() -> bool {
+pub fn live() -> bool {
     let p = LIVE.load(Ordering::Relaxed);
     // SAFETY: null or a page that is never unmapped.
     !p.is_null() && unsafe { p.read_volatile() } == 1
