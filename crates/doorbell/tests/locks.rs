@@ -164,6 +164,10 @@ fn a_storm_of_threads_loses_nothing() {
     let waits = r.rows("waits");
     let known = waits.iter().filter(|w| !w["holders"].as_array().unwrap().is_empty()).count();
     assert!(known * 10 >= waits.len() * 9, "{known} of {}", waits.len());
+    for w in waits {
+        let shares = w["holders"].as_array().unwrap().iter().filter_map(|h| h["of_wait_ns"].as_u64());
+        assert!(shares.max().unwrap_or(0) <= w["wait_ns"].as_u64().unwrap(), "{w}");
+    }
 }
 
 #[test]

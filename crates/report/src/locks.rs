@@ -130,7 +130,13 @@ fn wait(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
         None => writeln!(out, "  {head} for {}; who held it is not on the tape", w.lock),
         Some((first, rest)) => {
             writeln!(out, "  {head}; {}", held(first, &w.lock))?;
-            rest.iter().try_for_each(|h| writeln!(out, "{:16}{}", "", held(h, "it")))
+            rest.iter().try_for_each(|h| writeln!(out, "{:16}{}", "", held(h, "it")))?;
+            // Not worth a line if it is the time that a wake-up takes.
+            if w.free_ns > 20_000 && w.free_ns * 10 > w.wait_ns {
+                let free = nanoseconds(w.free_ns);
+                writeln!(out, "{:16}nobody held it for {free} of the wait: off CPU, by whom unknown", "")?;
+            }
+            Ok(())
         }
     }
 }
@@ -247,6 +253,7 @@ mod tests {
             wait_ns: 1_900_000,
             result: 110,
             unfinished: false,
+            free_ns: 0,
             holders: vec![holder],
         };
         let text = |w: &WaitRow| {

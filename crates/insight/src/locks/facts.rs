@@ -90,6 +90,18 @@ impl Addresses {
     }
 }
 
+/// A lock is used.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    addr: u64,
+    class: Class,
+    op: u8,
+    attr: u8,
+    result: i32,
+    when: u64,
+    site: u64,
+}
+
 /// A hold as the tape tells it.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
@@ -198,7 +210,8 @@ impl Facts {
         }
     }
 
-    fn lock(&mut self, addr: u64, class: Class, op: u8, result: i32, when: u64, site: u64, attr: u8) -> usize {
+    fn lock(&mut self, u: Use) -> usize {
+        let Use { addr, class, op, attr, result, when, site } = u;
         let (i, new) = self.addresses.lock(addr, class, op, result);
         if new {
             self.locks.push(Lock {
@@ -236,7 +249,8 @@ impl Facts {
         // Suspended in a wait for a condition: it does not hold it.
         let suspended = h.ended == AT_THE_END && h.taken == 0;
         let when = if h.taken == 0 { h.released } else { h.taken };
-        let i = self.lock(h.addr, class, h.op, 0, when, h.site, h.attr);
+        let Held { addr, op, attr, site, .. } = *h;
+        let i = self.lock(Use { addr, class, op, attr, result: 0, when, site });
         let Some(l) = self.locks.get_mut(i) else { return };
         l.attr |= h.attr & !attr::DEPTH;
         if suspended {
@@ -284,7 +298,8 @@ impl Facts {
             return;
         };
         let tsc = e.head.tsc;
-        let i = self.lock(o.addr, class, op, o.result, tsc, o.site, attr);
+        let (addr, result, site) = (o.addr, o.result, o.site);
+        let i = self.lock(Use { addr, class, op, attr, result, when: tsc, site });
         let Some(l) = self.locks.get_mut(i) else { return };
         if let Some(n) = l.ops.get_mut(op as usize) {
             *n += 1;
@@ -311,7 +326,8 @@ impl Facts {
     /// A wait that had not ended.
     fn waiting(&mut self, tid: i32, op: u8, now: u64, h: &tape::lock::HeldBody) {
         let Some(class) = Class::of(op) else { return };
-        let i = self.lock(h.addr, class, op, 0, h.since, h.site, 0);
+        let (addr, when, site) = (h.addr, h.since, h.site);
+        let i = self.lock(Use { addr, class, op, attr: 0, result: 0, when, site });
         self.left.push((tid, i, h.since, h.site, true));
         if ops::takes(op) {
             let held = self.at_end.get(&tid).map_or(&[][..], Vec::as_slice);

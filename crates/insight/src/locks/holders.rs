@@ -8,6 +8,17 @@ use tape::lock::ended;
 
 /// Holders that are kept of each wait, those that took the most of it.
 const KEPT: usize = 3;
+/// Ticks before the beginning of a wait in which a hold may have ended that made it one: the lock was tried, then the
+/// clock read. About a microsecond.
+const BEFORE: u64 = 3000;
+
+/// Who was in a wait's way.
+#[derive(Clone, Debug, Default)]
+pub struct InTheWay {
+    pub holders: Vec<Holder>,
+    /// Ticks of the wait in which somebody held the lock (those of readers that held it together added up).
+    pub held: u64,
+}
 
 /// A hold that lies, in part, in a wait.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +43,7 @@ pub struct Holders<'a> {
     /// Of each lock: its waits by the time they began, and the longest of them.
     of_lock: HashMap<usize, (Vec<usize>, u64)>,
     /// Of each wait.
-    pub found: Vec<Vec<Holder>>,
+    pub found: Vec<InTheWay>,
 }
 
 impl<'a> Holders<'a> {
@@ -46,7 +57,7 @@ impl<'a> Holders<'a> {
         for (rows, _) in of_lock.values_mut() {
             rows.sort_by_key(|&i| waits[i].from);
         }
-        let found = vec![Vec::new(); waits.len()];
+        let found = vec![InTheWay::default(); waits.len()];
         Holders { waits, locks, addresses: Addresses::default(), of_lock, found }
     }
 
@@ -83,7 +94,7 @@ impl<'a> Holders<'a> {
         let first = rows.partition_point(|&w| self.waits[w].from.saturating_add(*longest) <= h.taken);
         for &w in rows.get(first..).unwrap_or_default() {
             let wait = &self.waits[w];
-            if wait.from >= released {
+            if wait.from >= released.saturating_add(BEFORE) {
                 break;
             }
             // Readers do not wait for readers.
@@ -91,14 +102,15 @@ impl<'a> Holders<'a> {
             if wait.tid == tid || beside || wait.to() <= h.taken {
                 continue;
             }
-            let share = wait.to().min(released) - wait.from.max(h.taken);
+            let share = wait.to().min(released).saturating_sub(wait.from.max(h.taken));
             let unfinished = h.ended == AT_THE_END && released == h.released;
             let holder = Holder { tid, site: h.site, taken: h.taken, released, share, unfinished };
             let found = &mut self.found[w];
-            let at = found.partition_point(|f| f.share >= share);
-            if at < KEPT {
-                found.insert(at, holder);
-                found.truncate(KEPT);
+            found.held = found.held.saturating_add(share);
+            let at = found.holders.partition_point(|f| f.share >= share);
+            if at < KEPT && (share > 0 || found.holders.is_empty()) {
+                found.holders.insert(at, holder);
+                found.holders.truncate(KEPT);
             }
         }
     }

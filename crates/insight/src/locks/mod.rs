@@ -14,7 +14,7 @@ mod threads;
 use crate::merge::Step;
 use crate::{InsightError, Recording};
 use facts::{Facts, Lock, Wait};
-use holders::{Holder, Holders};
+use holders::{Holder, Holders, InTheWay};
 pub use ops::Class;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -92,6 +92,8 @@ pub struct WaitRow {
     pub result: i32,
     /// It still waited when the recording ended.
     pub unfinished: bool,
+    /// How much of it nobody held the lock: the thread was woken and not run, or others were faster.
+    pub free_ns: u64,
     /// The threads that held it the longest part of the wait, the longest first. Empty: nobody whose hold is on the tape.
     pub holders: Vec<HolderRow>,
 }
@@ -240,7 +242,7 @@ impl<'a> Telling<'a> {
         }
     }
 
-    fn all(&self, kept: &[Wait], found: &[Vec<Holder>], waits: usize) -> Locks {
+    fn all(&self, kept: &[Wait], found: &[InTheWay], waits: usize) -> Locks {
         let f = self.facts;
         let mut operations: BTreeMap<&'static str, u64> = BTreeMap::new();
         for l in &f.locks {
@@ -257,7 +259,7 @@ impl<'a> Telling<'a> {
             waits_seen: f.waits_seen,
             cycles: f.graph.cycles().iter().map(|c| self.cycle(c)).collect(),
             order: self.order(),
-            inversions: pairs().filter_map(|(w, h)| self.inversion(w, h)).take(waits).collect(),
+            inversions: pairs().filter_map(|(w, way)| self.inversion(w, &way.holders)).take(waits).collect(),
             real_time: f.threads.any_real_time(),
             left: f.left.iter().map(|l| self.left(l)).collect(),
             threads: f.threads.rows(|tsc| self.seconds(tsc)),
@@ -302,7 +304,7 @@ impl<'a> Telling<'a> {
         self.facts.threads.name(tid).to_owned()
     }
 
-    fn wait(&self, w: &Wait, holders: &[Holder]) -> WaitRow {
+    fn wait(&self, w: &Wait, way: &InTheWay) -> WaitRow {
         WaitRow {
             at: self.seconds(w.from),
             tid: w.tid,
@@ -313,7 +315,8 @@ impl<'a> Telling<'a> {
             wait_ns: self.ns(w.ticks),
             result: w.result,
             unfinished: w.unfinished,
-            holders: holders.iter().map(|h| self.holder(h)).collect(),
+            free_ns: self.ns(w.ticks.saturating_sub(way.held)),
+            holders: way.holders.iter().map(|h| self.holder(h)).collect(),
         }
     }
 
