@@ -100,7 +100,7 @@ impl Args {
         let out = self.out.clone().unwrap_or_else(|| default_name(&self.command));
         let outcome = self.record(&out)?;
         if !self.quiet {
-            tell(&out, &outcome);
+            tell(&out, &outcome, self.locks);
         }
         Ok(match outcome.status.code() {
             Some(c) => ExitCode::from(c as u8),
@@ -158,7 +158,7 @@ fn default_name(command: &[OsString]) -> PathBuf {
     PathBuf::from(f)
 }
 
-fn tell(out: &std::path::Path, o: &Outcome) {
+fn tell(out: &std::path::Path, o: &Outcome, locks: bool) {
     let e = &o.end;
     let mut err = std::io::stderr().lock();
     let bold =
@@ -189,7 +189,8 @@ fn tell(out: &std::path::Path, o: &Outcome) {
     for t in &e.trouble {
         let _ = writeln!(err, "doorbell: {t}");
     }
-    let _ = writeln!(err, "doorbell: `doorbell show {}` explains it", out.display());
+    let view = if locks { " --locks" } else { "" };
+    let _ = writeln!(err, "doorbell: `doorbell show{view} {}` explains it", out.display());
 }
 
 fn size(bytes: u64) -> String {

@@ -37,7 +37,7 @@ pub struct Writer {
     prepare: Option<Prepare>,
 }
 
-/// Makes memory of the ring's data area resident: address and length, both multiples of [`PIECE`].
+/// Makes memory of the ring's data area resident: address and length.
 pub type Prepare = fn(*mut u8, usize);
 
 /// Bytes that are prepared at a time.
@@ -58,10 +58,11 @@ impl Writer {
     }
 
     /// Has the memory made resident piece by piece on the way round it for the first time, instead of all at once before.
+    /// To be called before anything is pushed.
     pub fn prepare_with(&mut self, f: Prepare) {
         // What was written before is there.
         if self.at < self.bytes {
-            self.prepared = self.at.next_multiple_of(PIECE as u64);
+            self.prepared = self.at.next_multiple_of(self.piece());
             self.prepare = Some(f);
         }
     }
@@ -91,16 +92,24 @@ impl Writer {
         self.end - self.at >= len as u64
     }
 
+    /// Both are powers of two, so pieces make up the ring.
+    fn piece(&self) -> u64 {
+        self.bytes.min(PIECE as u64)
+    }
+
     fn prepare_piece(&mut self) {
         let Some(f) = self.prepare else {
             self.prepared = u64::MAX;
             return;
         };
-        f(self.data.wrapping_add(self.prepared as usize), PIECE);
-        self.prepared += PIECE as u64;
+        let piece = self.piece();
+        if self.prepared < self.bytes {
+            f(self.data.wrapping_add(self.prepared as usize), piece as usize);
+        }
+        self.prepared += piece;
         if self.prepared >= self.bytes {
             // An event that wraps goes on in the second mapping, at most so far.
-            f(self.data.wrapping_add(self.bytes as usize), PIECE);
+            f(self.data.wrapping_add(self.bytes as usize), MAX_EVENT);
             self.prepared = u64::MAX;
         }
     }

@@ -268,7 +268,7 @@ impl Facts {
         let hold = h.released.saturating_sub(h.taken);
         // Of those that another thread ended it is not known when.
         if !cancelled && h.ended != ended::BY_ANOTHER {
-            l.hold += hold;
+            l.hold = l.hold.saturating_add(hold);
             if hold > l.longest_hold {
                 l.longest_hold = hold;
                 l.longest_hold_at = (h.site, tid);
@@ -318,7 +318,7 @@ impl Facts {
             self.waited(Wait { ticks, lock: i, from, tid, site, op, result, unfinished: false });
         } else if o.wait > 0 {
             // For a condition or a semaphore: for something to happen, not for a lock.
-            l.wait += o.wait;
+            l.wait = l.wait.saturating_add(o.wait);
             l.longest_wait = l.longest_wait.max(o.wait);
         }
     }
@@ -341,7 +341,7 @@ impl Facts {
     fn waited(&mut self, w: Wait) {
         if let Some(l) = self.locks.get_mut(w.lock) {
             l.contended += 1;
-            l.wait += w.ticks;
+            l.wait = l.wait.saturating_add(w.ticks);
             l.longest_wait = l.longest_wait.max(w.ticks);
         }
         self.waits_seen += 1;
@@ -361,6 +361,6 @@ impl Facts {
     }
 
     pub fn gap_events(&self) -> u64 {
-        self.gaps.values().sum()
+        self.gaps.values().fold(0, |n, g| n.saturating_add(*g))
     }
 }

@@ -281,9 +281,9 @@ impl<'a> Telling<'a> {
             row.failed += l.failed;
             row.reacquired += l.reacquired;
             row.contended += l.contended;
-            row.wait_ns += self.ns(l.wait);
+            row.wait_ns = row.wait_ns.saturating_add(self.ns(l.wait));
             row.longest_wait_ns = row.longest_wait_ns.max(self.ns(l.longest_wait));
-            row.hold_ns += self.ns(l.hold);
+            row.hold_ns = row.hold_ns.saturating_add(self.ns(l.hold));
             row.foreign_unlocks += l.foreign_unlocks;
             let hold = self.ns(l.longest_hold);
             if l.longest_hold > 0 && hold >= row.longest_hold_ns {

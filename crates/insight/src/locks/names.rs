@@ -92,8 +92,10 @@ impl Names {
     /// `libcuda+0x3f21c0`; an address outside all modules as a number.
     pub fn site(&self, addr: u64) -> String {
         match self.at(addr) {
-            Some(Mapping { module: Some(i), base, .. }) => format!("{}+{:#x}", self.modules[*i], addr - base),
-            Some(m) if m.rights & EXECUTE != 0 => format!("generated+{:#x}", addr - m.base),
+            Some(Mapping { module: Some(i), base, .. }) => {
+                format!("{}+{:#x}", self.modules[*i], addr.wrapping_sub(*base))
+            }
+            Some(m) if m.rights & EXECUTE != 0 => format!("generated+{:#x}", addr.wrapping_sub(m.base)),
             _ => format!("{addr:#x}"),
         }
     }
@@ -101,7 +103,9 @@ impl Names {
     /// The module and offset of a lock that is part of one; `None` for those on a heap or stack.
     pub fn of_static(&self, addr: u64) -> Option<String> {
         match self.at(addr) {
-            Some(Mapping { module: Some(i), base, .. }) => Some(format!("{}+{:#x}", self.modules[*i], addr - base)),
+            Some(Mapping { module: Some(i), base, .. }) => {
+                Some(format!("{}+{:#x}", self.modules[*i], addr.wrapping_sub(*base)))
+            }
             _ => None,
         }
     }
