@@ -67,7 +67,7 @@ fn shown(tape: &Path) -> Value {
 }
 
 struct Run {
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     bare: Output,
     out: Output,
     locks: Value,
@@ -81,7 +81,7 @@ impl Run {
         let tape = dir.path().join("tape.doorbell");
         let bare = finished(&mut Command::new(&program), name);
         let out = recorded(&tape, &[program.to_str().unwrap()]);
-        Some(Run { bare, out, locks: shown(&tape), _dir: dir })
+        Some(Run { bare, out, locks: shown(&tape), dir })
     }
 
     fn said(&self, what: &str) -> i64 {
@@ -189,6 +189,16 @@ fn a_wait_names_its_holder() {
         assert!(h["of_wait_ns"].as_u64() <= w["wait_ns"].as_u64());
     }
     assert_eq!(r.locks["contended"], 2);
+    let out = finished(doorbell().args(["export", "--jsonl"]).arg(r.dir.path().join("tape.doorbell")), "export");
+    let rows: Vec<Value> = text(&out).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let of = |tid: i64, op: &str| {
+        let is = |l: &&Value| l["type"] == "lock" && l["tid"].as_i64() == Some(tid) && l["operation"] == op;
+        rows.iter().find(is).unwrap_or_else(|| panic!("no {op} of {tid}")).clone()
+    };
+    let (kept, waited) = (of(holder, "mutex_lock"), of(waiter, "mutex_lock"));
+    assert_eq!((kept["lock"].as_str(), kept["wait_ns"].as_u64()), (waited["lock"].as_str(), Some(0)));
+    assert!(kept["hold_ns"].as_u64() > waited["hold_ns"].as_u64() && waited["wait_ns"].as_u64() > Some(1_000_000));
+    assert!(kept["release_site"].as_str().unwrap().starts_with("holder+0x") && kept["ended"] == "unlock", "{kept}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod holders;
 mod names;
 mod ops;
 mod threads;
+mod uses;
 
 use crate::merge::Step;
 use crate::{InsightError, Recording};
@@ -20,6 +21,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use tape::lock::{LAYOUT, attr};
 pub use threads::ThreadRow;
+pub use uses::{UseRow, each_use};
 
 /// All that `show --locks` tells. Times in nanoseconds, times of day in seconds since the tape's first event.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -179,18 +181,26 @@ fn walk(r: &Recording, mut f: impl FnMut(i32, &tape::event::Event<'_>)) -> Resul
 impl Locks {
     /// Walks the tape. `waits`: how many of the longest waits are told of.
     pub fn of(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
-        let mut facts = Facts::default();
-        walk(r, |tid, e| facts.event(tid, e))?;
-        let Some(layout) = facts.layout else { return Ok(Locks::default()) };
-        if layout != LAYOUT {
-            return Err(InsightError::LockLayout { path: r.path().into(), found: layout, known: LAYOUT });
-        }
-        facts.names.finish();
+        let Some(mut facts) = Facts::of(r)? else { return Ok(Locks::default()) };
         let kept = facts.take_waits();
         let mut holders = Holders::new(&kept, &facts.locks);
         walk(r, |tid, e| holders.event(tid, e))?;
         let found = holders.found;
         Ok(Telling::new(r, &facts).all(&kept, &found, waits))
+    }
+}
+
+impl Facts {
+    /// The facts of a tape; `None` if it has no locks.
+    fn of(r: &Recording) -> Result<Option<Facts>, InsightError> {
+        let mut facts = Facts::default();
+        walk(r, |tid, e| facts.event(tid, e))?;
+        let Some(layout) = facts.layout else { return Ok(None) };
+        if layout != LAYOUT {
+            return Err(InsightError::LockLayout { path: r.path().into(), found: layout, known: LAYOUT });
+        }
+        facts.names.finish();
+        Ok(Some(facts))
     }
 }
 
