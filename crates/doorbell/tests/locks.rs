@@ -365,10 +365,68 @@ for (let i = 0; i < 4; i++) {
 
 #[test]
 fn java_survives() {
-    survives("java", &["--version"]);
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("Storm.java");
+    let text = "
+import java.util.*; import java.util.concurrent.*; import java.util.stream.*;
+class Storm {
+  public static void main(String[] a) throws Exception {
+    ExecutorService pool = Executors.newFixedThreadPool(16);
+    Map<Integer, Long> m = new ConcurrentHashMap<>();
+    List<Future<?>> f = new ArrayList<>();
+    for (int i = 0; i < 64; i++) { int k = i; f.add(pool.submit(() -> {
+      byte[][] garbage = new byte[100][];
+      for (int n = 0; n < 20000; n++) { garbage[n % 100] = new byte[1000]; synchronized (m) { m.merge(n % 10, (long) k, Long::sum); } } })); }
+    for (Future<?> x : f) x.get();
+    pool.shutdown(); pool.awaitTermination(60, TimeUnit.SECONDS); System.gc();
+    System.out.println(m.values().stream().mapToLong(x -> x).sum());
+  }
+}";
+    std::fs::write(&source, text).unwrap();
+    // A runtime without the compiler in it runs no source.
+    let compiler = Command::new("java").args(["--list-modules"]).output();
+    if !compiler.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("jdk.compiler")) {
+        eprintln!("skipped: no Java with its compiler on this machine");
+        return;
+    }
+    survives("java", &["-Xmx256m", source.to_str().unwrap()]);
+}
+
+/// What redis's own benchmark needs.
+fn redis(port: u16) -> Option<[Command; 2]> {
+    let mut benchmark = Command::new("redis-benchmark");
+    benchmark.args(["-p", &port.to_string(), "-n", "5000", "-c", "20", "-q", "-t", "set,get,lpush,sadd"]);
+    let mut end = Command::new("redis-cli");
+    end.args(["-p", &port.to_string(), "shutdown", "nosave"]);
+    let there = |name: &str| Command::new(name).arg("--version").output().is_ok();
+    ["redis-server", "redis-benchmark", "redis-cli"].iter().all(|n| there(n)).then_some([benchmark, end])
 }
 
 #[test]
-fn redis_survives() {
-    survives("redis-server", &["--version"]);
+fn redis_survives_its_benchmark() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let Some([mut benchmark, mut end]) = redis(port) else {
+        eprintln!("skipped: redis is not on this machine");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let tape = dir.path().join("t.doorbell");
+    let mut server = doorbell();
+    server.current_dir(dir.path()).args(["record", "--locks", "--tap", "off", "--on-full", "wait", "-o"]).arg(&tape);
+    let threads = ["--save", "", "--io-threads", "4", "--appendonly", "yes", "--appendfsync", "always"];
+    server.args(["--", "redis-server", "--port", &port.to_string()]).args(threads);
+    let server = std::thread::spawn(move || finished(&mut server, "redis-server"));
+    for _ in 0..600 {
+        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let out = finished(&mut benchmark, "redis-benchmark");
+    finished(&mut end, "redis-cli");
+    let server = server.join().unwrap();
+    assert!(out.status.success() && text(&out).contains("LPUSH"), "{}", text(&out));
+    assert_eq!(server.status.code(), Some(0), "{}", text(&server));
+    let locks = shown(&tape);
+    assert!(locks["operations"]["mutex_lock"].as_u64() > Some(100), "{}", locks["operations"]);
 }

@@ -14,6 +14,8 @@ use tape::lock::{MappingBody, kind};
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 const EXECUTE: u32 = 4;
+/// Not shared: a library is mapped so. (Not for the tape.)
+const PRIVATE: u32 = 8;
 
 /// A mapping that is on the tape.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,7 +97,7 @@ impl State {
             let got = unsafe { syscall6(libc::SYS_readlink, c"/proc/self/exe".as_ptr() as usize, to, n, 0, 0, 0) };
             self.exe_len = got.max(0) as usize;
         }
-        let mut walk = Walk { old: 0, new: 0, file_end: 0 };
+        let mut walk = Walk { old: 0, new: 0, data_end: 0 };
         let mut have = 0;
         loop {
             let Some(room) = self.text.get_mut(have..) else { break };
@@ -122,17 +124,19 @@ impl State {
     /// One line of the maps, in `text`.
     fn line(&mut self, t: &Thread, from: usize, to: usize, walk: &mut Walk) {
         let Some((mut r, path)) = self.text.get(from..to).and_then(parse) else { return };
-        let file = path.first() == Some(&b'/');
-        // What follows a library without a file is its zeroed data.
-        let zeroed = path.is_empty() && r.start == walk.file_end && r.rights & WRITE != 0;
-        if file {
-            walk.file_end = r.end;
-        }
-        if !file && !zeroed && r.rights & EXECUTE == 0 {
+        // Our own rings are no part of the program.
+        if path.starts_with(b"/memfd:doorbell-rings") {
             return;
         }
-        if zeroed {
-            r.rights |= READ;
+        let file = path.first() == Some(&b'/');
+        // What follows a library's data without a file is its zeroed data.
+        let zeroed = path.is_empty() && r.start == walk.data_end && r.rights & WRITE != 0;
+        if file && r.rights & (WRITE | PRIVATE) == WRITE | PRIVATE {
+            walk.data_end = r.end;
+        }
+        r.rights &= !PRIVATE;
+        if !file && !zeroed && r.rights & EXECUTE == 0 {
+            return;
         }
         while self.known.get(walk.old).is_some_and(|k| walk.old < self.n && k.start < r.start) {
             walk.old += 1;
@@ -154,8 +158,8 @@ struct Walk {
     /// Row of the known mappings.
     old: usize,
     new: usize,
-    /// Where the last mapping of a file ended.
-    file_end: usize,
+    /// Where the last writable mapping of a library ended.
+    data_end: usize,
 }
 
 fn tell(t: &Thread, r: &Range, path: &[u8]) {
@@ -182,7 +186,7 @@ fn parse(line: &[u8]) -> Option<(Range, &[u8])> {
     let (end, rest) = number(rest.strip_prefix(b"-")?, 16)?;
     let rights = rest.get(1..5)?;
     let bit = |i: usize, c: u8, bit: u32| if rights.get(i) == Some(&c) { bit } else { 0 };
-    let rights = bit(0, b'r', READ) | bit(1, b'w', WRITE) | bit(2, b'x', EXECUTE);
+    let rights = bit(0, b'r', READ) | bit(1, b'w', WRITE) | bit(2, b'x', EXECUTE) | bit(3, b'p', PRIVATE);
     let (offset, rest) = number(rest.get(6..)?, 16)?;
     let device = rest.get(1..)?;
     let rest = device.get(device.iter().position(|&b| b == b' ')? + 1..)?;
@@ -211,9 +215,9 @@ mod tests {
     fn lines_of_the_maps_are_understood() {
         let (r, path) = parse(b"7f12a000-7f12b000 r-xp 0001f000 fd:01 1049  /usr/lib/lib c.so.6").unwrap();
         assert_eq!((r.start, r.end, r.offset, r.inode), (0x7f12_a000, 0x7f12_b000, 0x1f000, 1049));
-        assert_eq!((r.rights, path), (READ | EXECUTE, &b"/usr/lib/lib c.so.6"[..]));
+        assert_eq!((r.rights, path), (READ | EXECUTE | PRIVATE, &b"/usr/lib/lib c.so.6"[..]));
         let (r, path) = parse(b"7ffd1000-7ffd2000 rw-p 00000000 00:00 0 ").unwrap();
-        assert_eq!((r.rights, path.len()), (READ | WRITE, 0));
+        assert_eq!((r.rights, path.len()), (READ | WRITE | PRIVATE, 0));
         for bad in [&b""[..], b"zz", b"1-2", b"1-2 r-xp", b"1-2 r-xp 0 fd"] {
             assert!(parse(bad).is_none(), "{bad:?}");
         }
