@@ -171,7 +171,8 @@ pub fn first(t: &Thread) -> *mut Writer {
     // (Locks first: whoever finds a writer finds them, too.)
     t.locks.set((at + region::LOCKS_AT) as *const region::LockTable);
     t.writer.set(w);
-    crate::locks::thread_begins(t, w);
+    // SAFETY: this thread's own writer, and the thread is busy: there is no second reference.
+    crate::locks::thread_begins(t, unsafe { &mut *w });
     w
 }
 

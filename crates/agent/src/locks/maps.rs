@@ -99,8 +99,7 @@ impl State {
         }
         let mut walk = Walk { old: 0, new: 0, data_end: 0 };
         let mut have = 0;
-        loop {
-            let Some(room) = self.text.get_mut(have..) else { break };
+        while let Some(room) = self.text.get_mut(have..) {
             // SAFETY: a buffer with its length.
             let got = unsafe { syscall6(libc::SYS_read, fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0) };
             if got <= 0 {

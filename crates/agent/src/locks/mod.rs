@@ -99,11 +99,9 @@ fn ready(t: &Thread) -> bool {
 }
 
 /// A thread has got its ring: says who it is.
-pub fn thread_begins(t: &Thread, w: *mut Writer) {
+pub fn thread_begins(t: &Thread, w: &mut Writer) {
     if live() {
         let body = sched::of_this_thread(t.id());
-        // SAFETY: the thread's new writer; it is busy, so nobody else in it writes.
-        let w = unsafe { &mut *w };
         record::push(w, kind::SCHED, 0, crate::sys::tsc(), &body, &[], &[]);
         w.publish();
     }

@@ -61,7 +61,7 @@ pub fn next(name: &CStr) -> usize {
     // libraries that a program started with, which are at the front, stay.
     unsafe {
         let mut m = (&raw const _r_debug.map).read_volatile();
-        while !m.is_null() && (*m).dynamic as usize != &raw const _DYNAMIC as usize {
+        while !m.is_null() && !core::ptr::addr_eq((*m).dynamic, &raw const _DYNAMIC) {
             m = (*m).next;
         }
         while !m.is_null() {
