@@ -6,7 +6,7 @@
 //! function. Policies have their place between tap and real function.
 //!
 //! Invariant: the program gets the result that the real function gives for this call, and errno as that leaves it; where
-//! nothing is recorded (no `--locks`, a forked child) a tap is a jump. Nothing here allocates, takes a lock of its own
+//! nothing is recorded (no `--locks`, a forked child) a tap passes on. Nothing here allocates, takes a lock of its own
 //! or makes a system call, but for a thread's first event, new code of callers, and a full ring that is waited for.
 
 /// Makes the names that a program finds. `$register` is that of the argument after the last: the caller's address goes
