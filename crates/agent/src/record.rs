@@ -4,7 +4,8 @@
 //! After a fork the child finds [`active`] false and records nothing: the rings belong to the parent.
 
 use crate::sys;
-use core::cell::{Cell, UnsafeCell};
+use crate::thread::{self, Thread};
+use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tape::event::{EntryBody, GapBody, NoteBody, Plain, kind};
@@ -25,20 +26,6 @@ unsafe impl Sync for Writers {}
 static WRITERS: Writers = Writers(UnsafeCell::new([const { MaybeUninit::uninit() }; RINGS]));
 /// Where ring i's head page is mapped here (its data, twice, behind it); 0 until first claimed.
 static MAPPED: [AtomicUsize; RINGS] = [const { AtomicUsize::new(0) }; RINGS];
-
-/// What a thread keeps: its ring's writer, whether it is writing, its id.
-struct Thread {
-    writer: Cell<*mut Writer>,
-    busy: Cell<bool>,
-    tid: Cell<i32>,
-}
-
-std::thread_local! {
-    /// Const-initialised and without destructor: plain TLS.
-    static THREAD: Thread = const {
-        Thread { writer: Cell::new(core::ptr::null_mut()), busy: Cell::new(false), tid: Cell::new(0) }
-    };
-}
 
 /// Maps the recorder's region. Called once, from the constructor. `None`: nothing is recorded.
 pub fn attach(path: *const core::ffi::c_char) -> Option<()> {
@@ -72,6 +59,7 @@ pub fn attach(path: *const core::ffi::c_char) -> Option<()> {
     REGION.store(base, Ordering::Release);
     LIVE.store(live as *mut u32, Ordering::Release);
     c.state.store(1, Ordering::Release);
+    crate::locks::begin(c, live as *mut u32);
     Some(())
 }
 
@@ -144,12 +132,7 @@ pub fn trouble(bit: u32) {
 /// This thread's id, asked for once.
 #[inline]
 pub fn tid() -> i32 {
-    THREAD.with(|t| {
-        if t.tid.get() == 0 {
-            t.tid.set(sys::gettid());
-        }
-        t.tid.get()
-    })
+    thread::here().id()
 }
 
 /// Runs `f` with this thread's writer and id. `None` if there is none to be had, or if a signal handler of the program
@@ -159,33 +142,44 @@ pub fn with<R>(f: impl FnOnce(&mut Writer, i32) -> R) -> Option<R> {
     if !active() {
         return None;
     }
-    THREAD.with(|t| {
-        if t.busy.replace(true) {
-            return None;
-        }
-        let mut w = t.writer.get();
-        if w.is_null() {
-            t.tid.set(sys::gettid());
-            w = claim(t.tid.get());
-            t.writer.set(w);
-        }
-        let r = if w.is_null() {
-            if let Some(c) = control() {
-                c.ringless.fetch_add(1, Ordering::Relaxed);
-            }
-            None
-        } else {
-            // SAFETY: this thread's own writer, and `busy` keeps a second reference from being made.
-            Some(f(unsafe { &mut *w }, t.tid.get()))
-        };
-        t.busy.set(false);
-        r
-    })
+    let t = thread::here();
+    if t.busy.replace(true) {
+        return None;
+    }
+    let w = if t.writer.get().is_null() { first(t) } else { t.writer.get() };
+    // SAFETY: this thread's own writer, and `busy` keeps a second reference from being made.
+    let r = if w.is_null() { None } else { Some(f(unsafe { &mut *w }, t.tid.get())) };
+    t.busy.set(false);
+    r
+}
+
+/// Attempts of a thread without a ring to get one: one in so many events.
+const PATIENCE: u32 = 256;
+
+/// A ring for a thread that has none; null, and the event counted as lost, if there is none to be had. The caller has
+/// made the thread busy.
+#[cold]
+pub fn first(t: &Thread) -> *mut Writer {
+    let Some(c) = control() else { return core::ptr::null_mut() };
+    let patience = t.patience.get();
+    let claimed = if patience == 0 { claim(t.id()) } else { None };
+    let Some((w, at)) = claimed else {
+        t.patience.set(if patience == 0 { PATIENCE } else { patience - 1 });
+        c.ringless.fetch_add(1, Ordering::Relaxed);
+        return core::ptr::null_mut();
+    };
+    // (Locks first: whoever finds a writer finds them, too.)
+    t.locks.set((at + region::LOCKS_AT) as *const region::LockTable);
+    t.writer.set(w);
+    // SAFETY: this thread's own writer, and the thread is busy: there is no second reference.
+    crate::locks::thread_begins(t, unsafe { &mut *w });
+    w
 }
 
 #[cold]
-fn claim(tid: i32) -> *mut Writer {
-    let Some(c) = control() else { return core::ptr::null_mut() };
+/// A ring's writer, and where its first page is mapped here.
+fn claim(tid: i32) -> Option<(*mut Writer, usize)> {
+    let c = control()?;
     let bytes = c.ring_bytes as usize;
     for (i, mapped) in MAPPED.iter().enumerate() {
         let at = region_addr(region::ring_at(i, bytes));
@@ -196,21 +190,33 @@ fn claim(tid: i32) -> *mut Writer {
             continue;
         }
         head.tid.store(tid, Ordering::Relaxed);
+        // SAFETY: the ring's first page, where its last owner may have left locks.
+        let locks = unsafe { &*((at + region::LOCKS_AT) as *const region::LockTable) };
+        locks.n.store(0, Ordering::Relaxed);
+        locks.waits.store(0, Ordering::Relaxed);
         head.generation.fetch_add(1, Ordering::Relaxed);
         c.rings.fetch_max(i as u32 + 1, Ordering::AcqRel);
         let mut here = mapped.load(Ordering::Relaxed);
         if here == 0 {
-            let Some(a) = map_ring(at, bytes) else { return core::ptr::null_mut() };
+            let a = map_ring(at, bytes)?;
             mapped.store(a, Ordering::Relaxed);
             here = a;
+            if !crate::locks::live() {
+                make_resident(here as *mut u8, PAGE + 2 * bytes);
+            }
         }
         // SAFETY: element i is ours by the claim; the ring is mapped for good.
         return unsafe {
             let w = (WRITERS.0.get() as *mut MaybeUninit<Writer>).add(i);
-            (*w).write(Writer::new(here as *const RingHead, (here + PAGE) as *mut u8, bytes as u64))
+            let w = (*w).write(Writer::new(here as *const RingHead, (here + PAGE) as *mut u8, bytes as u64));
+            if crate::locks::live() {
+                // Every thread of the program comes here, in the middle of something, and 8 MiB take 8 to 15 ms.
+                w.prepare_with(make_resident);
+            }
+            Some((w, here))
         };
     }
-    core::ptr::null_mut()
+    None
 }
 
 /// Maps a ring's head page and its data twice in a row.
@@ -223,10 +229,16 @@ fn map_ring(at: usize, bytes: usize) -> Option<usize> {
         if !ok {
             return None;
         }
-        // Page faults now, not in the tap. The recorder has made the first rings resident.
-        sys::syscall6(libc::SYS_madvise, a, PAGE + 2 * bytes, 23 /* MADV_POPULATE_WRITE */, 0, 0, 0);
         Some(a)
     }
+}
+
+/// Page faults now, not in the tap. The recorder has made the first rings resident.
+fn make_resident(at: *mut u8, len: usize) {
+    // SAFETY: a range of our own mapping; an older kernel refuses and the faults come later.
+    unsafe {
+        sys::syscall6(libc::SYS_madvise, at as usize, len, 23 /* MADV_POPULATE_WRITE */, 0, 0, 0)
+    };
 }
 
 /// Waits for the recorder to make room, if the user asked for that. True: try again.

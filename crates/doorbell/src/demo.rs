@@ -105,6 +105,7 @@ impl Args {
         let args = record::Args {
             out: Some(self.out.clone()),
             tap: self.tap,
+            locks: false,
             on_full: OnFull::Gap,
             ring: 8,
             no_data: false,

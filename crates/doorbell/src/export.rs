@@ -15,9 +15,9 @@ Examples:
   doorbell export --jsonl app.doorbell | jq -c 'select(.type == \"copy\")'
   doorbell export --jsonl app.doorbell -o app.jsonl
 
-One JSON object a line; its `type` is `header`, `call`, `submission`, `copy`, `launch`, `channel` or `end`.")]
+One JSON object a line; its `type` is `header`, `call`, `submission`, `copy`, `launch`, `lock`, `channel` or `end`.")]
 pub struct Args {
-    /// JSON Lines: one object for each driver call, submission, copy and launch.
+    /// JSON Lines: one object for each driver call, submission, copy, launch and operation of a lock.
     #[arg(long, required = true)]
     jsonl: bool,
     /// The recording.

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 Examples:
   doorbell record -- ./app --its-own-options
   doorbell record -o run.doorbell --tap trap -- python3 train.py
+  doorbell record --locks -- ./app                 its locks as well; `doorbell show --locks` explains them
   doorbell record --no-data --no-args -- ./app     nothing of its data or arguments on the tape
   doorbell record --gpu soft -- doorbell sample copies --gpu soft
 
@@ -28,6 +29,9 @@ pub struct Args {
     /// How doorbells are seen
     #[arg(long, value_enum, default_value_t = TapArg::Auto)]
     pub tap: TapArg,
+    /// Record every lock operation as well: mutexes, rwlocks, conditions, semaphores (any program, GPU or not)
+    #[arg(long)]
+    pub locks: bool,
     /// What to do when a thread's ring is full
     #[arg(long, value_enum, default_value_t = OnFull::Gap)]
     pub on_full: OnFull,
@@ -87,13 +91,16 @@ pub enum Gpu {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if self.gpu == Gpu::Real {
-            known_driver(recorder::driver_version().as_deref(), self.driver_abi.as_deref())?;
+        let driver = recorder::driver_version();
+        // Locks are there without a GPU.
+        let no_gpu = self.locks && driver.is_none() && self.driver_abi.is_none();
+        if self.gpu == Gpu::Real && !no_gpu {
+            known_driver(driver.as_deref(), self.driver_abi.as_deref())?;
         }
         let out = self.out.clone().unwrap_or_else(|| default_name(&self.command));
         let outcome = self.record(&out)?;
         if !self.quiet {
-            tell(&out, &outcome);
+            tell(&out, &outcome, self.locks);
         }
         Ok(match outcome.status.code() {
             Some(c) => ExitCode::from(c as u8),
@@ -112,6 +119,7 @@ impl Args {
                 TapArg::Off => Tap::Off,
             },
             wait_on_full: self.on_full == OnFull::Wait,
+            locks: self.locks,
             ring_bytes: (self.ring as usize) << 20,
             no_data: self.no_data,
             no_args: self.no_args,
@@ -150,7 +158,7 @@ fn default_name(command: &[OsString]) -> PathBuf {
     PathBuf::from(f)
 }
 
-fn tell(out: &std::path::Path, o: &Outcome) {
+fn tell(out: &std::path::Path, o: &Outcome, locks: bool) {
     let e = &o.end;
     let mut err = std::io::stderr().lock();
     let bold =
@@ -181,7 +189,8 @@ fn tell(out: &std::path::Path, o: &Outcome) {
     for t in &e.trouble {
         let _ = writeln!(err, "doorbell: {t}");
     }
-    let _ = writeln!(err, "doorbell: `doorbell show {}` explains it", out.display());
+    let view = if locks { " --locks" } else { "" };
+    let _ = writeln!(err, "doorbell: `doorbell show{view} {}` explains it", out.display());
 }
 
 fn size(bytes: u64) -> String {

@@ -15,6 +15,7 @@ Examples:
   doorbell show app.doorbell --submissions --limit 20       the first 20 submissions, decoded
   doorbell show app.doorbell --submissions --channel 3      those of one channel
   doorbell show app.doorbell --copies --json | jq '.[].bytes'
+  doorbell show app.doorbell --locks                        who held a lock while another waited
   doorbell show app.doorbell --summary --json | jq .lost
 
 A recording that was cut or damaged is shown up to the damage; the exit status is then 2.")]
@@ -26,7 +27,7 @@ pub struct Args {
     /// JSON, numbers as numbers.
     #[arg(long)]
     json: bool,
-    /// At most this many submissions, copies, launches or objects.
+    /// At most this many submissions, copies, launches, objects, or rows and waits of locks.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Only this channel (its number in the first column of --channels, `SLOT` or `SLOT.GENERATION`).
@@ -55,6 +56,9 @@ struct View {
     /// The driver's objects as they stood at the end.
     #[arg(long)]
     objects: bool,
+    /// Locks: waits and their holders, orders, priority inversions (recorded with `record --locks`).
+    #[arg(long)]
+    locks: bool,
 }
 
 fn channel(text: &str) -> Result<(u32, Option<u32>), String> {
@@ -76,6 +80,7 @@ impl Args {
             v if v.copies => report::copies::print(r, filter, style, json)?,
             v if v.launches => report::launches::print(r, filter, style, json)?,
             v if v.channels => report::channels::print(r, filter, style, json)?,
+            v if v.locks => report::locks::print(r, self.limit, style, json)?,
             v if v.objects => report::objects::print(r, filter, style, json)?,
             _ => report::summary::print(r, style, json)?,
         }

@@ -7,6 +7,7 @@
 //! Invariant: no tape makes this panic, whatever its bytes; what is damaged or missing is counted and named.
 
 pub mod channels;
+pub mod locks;
 pub mod merge;
 mod order;
 mod place;

@@ -295,6 +295,14 @@ impl Walk<'_> {
                 return;
             }
             Body::Ring(_) | Body::Entry(..) => return,
+            // Of locks: crate::locks.
+            Body::Locks(_)
+            | Body::Pair(_)
+            | Body::Hold(_)
+            | Body::Op(_)
+            | Body::Held(_)
+            | Body::Sched(_)
+            | Body::Mapping(..) => return,
             Body::Unknown => {
                 self.out.unknown_events += 1;
                 return;

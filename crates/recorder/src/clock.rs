@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tape::file::Clock;
 
-fn tsc() -> u64 {
+pub fn tsc() -> u64 {
     // SAFETY: rdtsc is there on every x86-64.
     unsafe { core::arch::x86_64::_rdtsc() }
 }

@@ -9,9 +9,10 @@ use crate::shared::{Ring, Shared};
 use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::Ordering;
-use tape::event::{Body, Events, entry_flags};
+use tape::event::{Body, Events, Head, bytes_of, entry_flags};
 use tape::file::Writer;
-use tape::region::RINGS;
+use tape::lock::{self, HeldBody};
+use tape::region::{HeldLock, RINGS};
 use tape::ring::{MAX_EVENT, whole_events};
 
 /// Bytes of one chunk at most.
@@ -195,13 +196,34 @@ impl<'a> Drain<'a> {
                     r.reader.skip_to_head();
                 }
                 let h = r.reader.shared();
+                let held = held(self.shared, i);
                 h.tid.store(0, Ordering::Relaxed);
                 // ORDERING: Release pairs with the agent's claim.
                 h.state.store(0, Ordering::Release);
                 freed += 1;
+                self.tell(tid, held);
             }
         }
         freed
+    }
+
+    /// Puts on the tape what the threads held and waited for when the program ended.
+    pub fn held_at_the_end(&mut self) {
+        for i in 0..self.rings.len() {
+            let h = self.rings[i].reader.shared();
+            if h.state.load(Ordering::Relaxed) == 1 {
+                let (tid, held) = (h.tid.load(Ordering::Relaxed), held(self.shared, i));
+                self.tell(tid, held);
+            }
+        }
+    }
+
+    /// Writes events of our own making.
+    fn tell(&mut self, tid: i32, events: Vec<u8>) {
+        if !events.is_empty() {
+            self.chunk = events;
+            self.write(tid);
+        }
     }
 
     /// Events, entries and bytes that did not fit into the rings or came after the recording had stopped.
@@ -255,6 +277,36 @@ impl<'a> Drain<'a> {
         }
         Ok(self.writer.bytes())
     }
+}
+
+/// What the thread of ring `i` holds and waits for, as events.
+fn held(shared: &Shared, i: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let Some(t) = shared.locks(i) else { return out };
+    let tsc = crate::clock::tsc();
+    let mut add = |h: &HeldLock, waiting: u32| {
+        let flags = h.flags.load(Ordering::Relaxed);
+        let long = flags & HeldLock::LONG != 0;
+        let flags = flags as u16;
+        let body = HeldBody {
+            addr: h.addr.load(Ordering::Relaxed),
+            site: h.site.load(Ordering::Relaxed),
+            since: h.since.load(Ordering::Relaxed),
+            wait: if long { h.wait.load(Ordering::Relaxed) } else { 0 },
+            result: if long { h.result.load(Ordering::Relaxed) } else { 0 },
+            waiting,
+        };
+        let head = Head { kind: lock::kind::HELD, flags, len: 16 + size_of::<HeldBody>() as u32, tsc };
+        out.extend_from_slice(bytes_of(&head));
+        out.extend_from_slice(bytes_of(&body));
+    };
+    let n = t.n.load(Ordering::Relaxed) as usize;
+    t.held.iter().take(n).for_each(|h| add(h, 0));
+    // ORDERING: Acquire pairs with the agent's Release: the row is there when the word says so.
+    if t.waits.load(Ordering::Acquire) == 1 {
+        add(&t.waiting, 1);
+    }
+    out
 }
 
 /// Ids of a process's threads; `None` if they cannot be read.

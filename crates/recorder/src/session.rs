@@ -56,6 +56,8 @@ pub struct Options<'a> {
     pub tap: Tap,
     /// Wait for the recorder when a ring is full, instead of counting a gap.
     pub wait_on_full: bool,
+    /// Record every operation of locks.
+    pub locks: bool,
     /// Bytes of each thread's ring; rounded up to a power of two.
     pub ring_bytes: usize,
     pub no_data: bool,
@@ -113,7 +115,12 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let ring_bytes = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
     let on_full = if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP };
     within_file_size_limit(region::region_bytes(ring_bytes) as u64)?;
-    let shared = Shared::new(ring_bytes, o.tap.code(), on_full).map_err(RecordError::Region)?;
+    let locks = match (o.locks, o.no_args) {
+        (false, _) => 0,
+        (true, false) => region::locks::RECORD,
+        (true, true) => region::locks::RECORD | region::locks::NO_NAMES,
+    };
+    let shared = Shared::new(ring_bytes, o.tap.code(), on_full, locks).map_err(RecordError::Region)?;
     // The rest while the program starts.
     shared.make_ring_ready(0).map_err(RecordError::Region)?;
     let agent = memfd(c"doorbell-agent.so", o.agent).map_err(RecordError::Region)?;
@@ -240,6 +247,7 @@ fn follow(drain: &mut Drain, pid: i32, signals: &Signals, tsc_hz: f64, ring_byte
             signals.program(None);
             let status = reap(pid);
             while drain.round() > 0 {}
+            drain.held_at_the_end();
             return status;
         }
         std::thread::sleep(if idle > IDLE { fills_in } else { PAUSE.min(fills_in) });
@@ -285,6 +293,7 @@ fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {
         tsc_hz,
         tap: o.tap.name().into(),
         no_data: o.no_data,
+        locks: o.locks,
         extra: Default::default(),
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
-use tape::region::{self, Control, PAGE, RINGS, RingHead, SLOTS, Slot};
+use tape::region::{self, Control, LockTable, PAGE, RINGS, RingHead, SLOTS, Slot};
 use tape::ring::Reader;
 
 /// A memfd with `bytes` in it, executable if the kernel lets us say so.
@@ -37,7 +37,7 @@ pub struct Shared {
 unsafe impl Send for Shared {}
 
 impl Shared {
-    pub fn new(ring_bytes: usize, tap: u32, on_full: u32) -> io::Result<Shared> {
+    pub fn new(ring_bytes: usize, tap: u32, on_full: u32, locks: u32) -> io::Result<Shared> {
         let file = memfd(c"doorbell-rings", &[])?;
         let bytes = region::region_bytes(ring_bytes);
         file.set_len(bytes as u64)?;
@@ -63,6 +63,7 @@ impl Shared {
             (&raw mut (*c).version).write(region::VERSION);
             (&raw mut (*c).tap).write(tap);
             (&raw mut (*c).on_full).write(on_full);
+            (&raw mut (*c).locks).write(locks);
             (&raw mut (*c).ring_bytes).write(ring_bytes as u32);
         }
         let s = Shared { file, base, bytes, ring_bytes };
@@ -83,6 +84,13 @@ impl Shared {
     pub fn slots(&self) -> &[Slot] {
         // SAFETY: inside the region; atomics only.
         unsafe { std::slice::from_raw_parts(self.base.add(region::SLOTS_AT).cast(), SLOTS) }
+    }
+
+    /// What the thread of ring `i` holds; `None` past the last ring.
+    pub fn locks(&self, i: usize) -> Option<&LockTable> {
+        let at = region::ring_at(i, self.ring_bytes) + region::LOCKS_AT;
+        // SAFETY: inside the ring's first page; atomics only.
+        (i < RINGS).then(|| unsafe { &*self.base.add(at).cast() })
     }
 
     /// The word at a byte offset of the region (a shadow USERD's GP_PUT); `None` outside.

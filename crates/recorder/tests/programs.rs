@@ -64,6 +64,7 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         out: out.into(),
         tap: Tap::Auto,
         wait_on_full: false,
+        locks: false,
         ring_bytes: 1 << 20,
         no_data: false,
         no_args: false,

@@ -1,4 +1,5 @@
-//! A recording as JSON Lines: one object for each driver call, submission, copy and launch.
+//! A recording as JSON Lines: one object for each driver call, submission, copy and launch, and behind those for each
+//! operation of a lock.
 
 use crate::submissions::Collector;
 use crate::{ReportError, json};
@@ -23,6 +24,7 @@ pub fn jsonl(r: &Recording, out: &mut dyn Write) -> Result<(), ReportError> {
     for c in &outcome.channels {
         json::line(out, &Line::Channel(c))?;
     }
+    insight::locks::each_use(r, |u| Ok::<(), ReportError>(json::line(out, &Line::Lock(&u))?))?;
     if let Some(end) = r.end() {
         json::line(out, &Line::End(end))?;
     }
@@ -37,6 +39,7 @@ enum Line<'a> {
     Submission(&'a crate::submissions::SubmissionRow),
     Copy(&'a CopyRow),
     Launch(&'a LaunchRow),
+    Lock(&'a insight::locks::UseRow),
     Note { text: std::borrow::Cow<'a, str> },
     Channel(&'a Channel),
     End(&'a tape::file::End),

@@ -12,6 +12,7 @@ pub mod copies;
 pub mod export;
 pub mod json;
 pub mod launches;
+pub mod locks;
 pub mod locks_bench;
 pub mod number;
 pub mod objects;

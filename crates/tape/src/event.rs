@@ -5,6 +5,8 @@
 //! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
 //! nobody's business here: the agent writes facts, `insight` explains them.
 
+use crate::lock;
+
 /// Starts every event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -314,7 +316,8 @@ macro_rules! plain {
 plain! {
     Head = 16, RingBody = 32, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
     FileBody = 16, ChannelBody = 32, TokenBody = 8, ChannelEndBody = 24, PageBody = 32, SiteBody = 48, NoteBody = 8,
-    GapBody = 24,
+    GapBody = 24, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
+    lock::SchedBody = 64, lock::MappingBody = 32,
 }
 
 /// Bytes of a value, for writing it.
@@ -350,6 +353,14 @@ pub enum Body<'a> {
     Site(SiteBody, &'a [u8]),
     Note(&'a [u8]),
     Gap(GapBody),
+    Locks(lock::LocksBody),
+    Pair(lock::PairBody),
+    Hold(lock::HoldBody),
+    Op(lock::OpBody),
+    Held(lock::HeldBody),
+    Sched(lock::SchedBody),
+    /// path bytes
+    Mapping(lock::MappingBody, &'a [u8]),
     /// A kind that this version does not know; kept so that it can be counted.
     Unknown,
 }
@@ -405,6 +416,16 @@ impl<'a> Event<'a> {
                 Body::Note(tail(8, n.text)?)
             }
             kind::GAP => Body::Gap(read(b, 16)?),
+            lock::kind::LOCKS => Body::Locks(read(b, 16)?),
+            lock::kind::PAIR => Body::Pair(read(b, 16)?),
+            lock::kind::HOLD => Body::Hold(read(b, 16)?),
+            lock::kind::OP => Body::Op(read(b, 16)?),
+            lock::kind::HELD => Body::Held(read(b, 16)?),
+            lock::kind::SCHED => Body::Sched(read(b, 16)?),
+            lock::kind::MAPPING => {
+                let m: lock::MappingBody = read(b, 16)?;
+                Body::Mapping(m, tail(32, m.path)?)
+            }
             _ => Body::Unknown,
         };
         Some((Event { head, body }, len))

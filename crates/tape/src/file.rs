@@ -56,6 +56,8 @@ pub struct Header {
     pub tap: String,
     /// Payloads were dropped (`--no-data`).
     pub no_data: bool,
+    /// Locks were recorded (`--locks`).
+    pub locks: bool,
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
 

@@ -1,4 +1,4 @@
-//! The recording: what an event looks like ([`event`]), the rings in shared memory through which the agent hands events
+//! The recording: what an event looks like ([`event`], those of locks in [`lock`]), the rings in shared memory through which the agent hands events
 //! to the recorder ([`region`], [`ring`]), and the file of chunks ([`file`]).
 //!
 //! Invariant: bytes that were published in a ring are whole events; a file is a sequence of checked chunks of whole
@@ -8,5 +8,6 @@
 pub mod event;
 #[cfg(feature = "file")]
 pub mod file;
+pub mod lock;
 pub mod region;
 pub mod ring;

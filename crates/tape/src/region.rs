@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 pub const PAGE: usize = 4096;
 /// Rings at most: threads that are alive and have recorded something.
@@ -34,6 +34,14 @@ pub mod tap {
     pub const PATCH: u32 = 2;
     /// Driver calls only.
     pub const OFF: u32 = 3;
+}
+
+/// What is done about locks: bits.
+pub mod locks {
+    /// Every operation is recorded.
+    pub const RECORD: u32 = 1;
+    /// The program's and its threads' names stay off the tape (`--no-args`).
+    pub const NO_NAMES: u32 = 2;
 }
 
 /// What happens when a ring is full.
@@ -59,7 +67,9 @@ pub struct Control {
     pub pid: AtomicI32,
     /// 1 when the recorder has stopped taking events (disk full, limit reached): taps record nothing more. Recorder.
     pub stopped: AtomicU32,
-    _pad0: [u64; 12],
+    /// [`locks`]; set by the recorder before the program starts.
+    pub locks: u32,
+    _pad0: [u32; 23],
     /// 1 once an agent is at work, 2 when it has finished (its last events are in the rings). Agent.
     pub state: AtomicU32,
     /// Rings claimed so far (highest index + 1). Agent.
@@ -145,7 +155,46 @@ pub struct RingHead {
     pub generation: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Control>() <= PAGE && size_of::<RingHead>() <= PAGE);
+/// Where in a ring's first page its [`LockTable`] lies.
+pub const LOCKS_AT: usize = 1024;
+/// Locks that a thread can hold at a time and still have each of them written as one event.
+pub const HELD: usize = 32;
+
+/// What a thread holds and waits for. It lies in shared memory, so that it outlives a killed program. Agent.
+#[repr(C)]
+pub struct LockTable {
+    /// Rows of `held` that are in use, the latest last.
+    pub n: AtomicU32,
+    /// 1 while `waiting` is what the thread waits for.
+    pub waits: AtomicU32,
+    pub waiting: HeldLock,
+    pub held: [HeldLock; HELD],
+}
+
+/// A lock that is held, or waited for.
+#[repr(C)]
+#[derive(Default)]
+pub struct HeldLock {
+    pub addr: AtomicU64,
+    /// Return address of the call.
+    pub site: AtomicU64,
+    /// When it was taken, or the wait began; 0 while the thread waits for a condition with this mutex.
+    pub since: AtomicU64,
+    /// Ticks that it took to get it, if `flags` says so.
+    pub wait: AtomicU64,
+    /// Flags of the event, see [`crate::lock`], and [`HeldLock::LONG`].
+    pub flags: AtomicU32,
+    /// What the call returned, if `flags` says so.
+    pub result: AtomicI32,
+}
+
+impl HeldLock {
+    /// `wait` and `result` are not both 0.
+    pub const LONG: u32 = 1 << 16;
+}
+
+const _: () = assert!(size_of::<Control>() <= PAGE && size_of::<RingHead>() <= LOCKS_AT);
+const _: () = assert!(LOCKS_AT + size_of::<LockTable>() <= PAGE);
 const _: () = assert!(SHADOW_AT.is_multiple_of(PAGE) && RINGS_AT.is_multiple_of(PAGE));
 
 /// Offset of ring `i`'s head page.

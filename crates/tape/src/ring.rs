@@ -14,6 +14,9 @@ pub const MAX_EVENT: usize = 64 << 10;
 /// [`Writer::warm`] asks for this many bytes at most: more than the line fill buffers take would hold the thread up.
 const MAX_WARM: usize = 6 << 10;
 
+/// How far ahead [`Writer::push_short`] asks for lines: what comes in the time that one takes to arrive.
+const AHEAD: usize = 512;
+
 /// Says how large an event with this body and payload becomes.
 pub const fn event_len(body: usize, payload: usize) -> usize {
     (size_of::<Head>() + body + payload).next_multiple_of(8)
@@ -27,9 +30,18 @@ pub struct Writer {
     bytes: u64,
     /// Where the next event goes; runs ahead of the published head.
     at: u64,
-    /// The reader's tail as last read.
-    tail: u64,
+    /// Up to here events fit, as far as is known: the reader's tail as last read, and what is prepared.
+    end: u64,
+    /// Up to here the memory is there without page faults; all of it if at the end of all numbers.
+    prepared: u64,
+    prepare: Option<Prepare>,
 }
+
+/// Makes memory of the ring's data area resident: address and length.
+pub type Prepare = fn(*mut u8, usize);
+
+/// Bytes that are prepared at a time.
+pub const PIECE: usize = 256 << 10;
 
 impl Writer {
     /// A writer over a ring that this thread has claimed.
@@ -42,8 +54,17 @@ impl Writer {
         // SAFETY: mapped, by the caller's promise.
         let h = unsafe { &*head };
         let at = h.head.load(Ordering::Relaxed);
-        let tail = h.tail.load(Ordering::Acquire);
-        Writer { head, data, bytes, at, tail }
+        Writer { head, data, bytes, at, end: at, prepared: u64::MAX, prepare: None }
+    }
+
+    /// Has the memory made resident piece by piece on the way round it for the first time, instead of all at once before.
+    /// To be called before anything is pushed.
+    pub fn prepare_with(&mut self, f: Prepare) {
+        // What was written before is there.
+        if self.at < self.bytes {
+            self.prepared = self.at.next_multiple_of(self.piece());
+            self.prepare = Some(f);
+        }
     }
 
     fn shared(&self) -> &RingHead {
@@ -52,20 +73,45 @@ impl Writer {
     }
 
     /// True if `len` more bytes fit, looking at the reader's progress only when they did not before.
-    #[inline]
+    #[inline(always)]
     pub fn fits(&mut self, len: usize) -> bool {
-        if self.room() >= len as u64 {
-            return true;
-        }
-        // ORDERING: Acquire pairs with the reader's Release: it has finished reading what it gave back.
-        self.tail = self.shared().tail.load(Ordering::Acquire);
-        self.room() >= len as u64
+        self.end - self.at >= len as u64 || self.look(len)
     }
 
-    /// A tail that cannot be (a program that wrote over it) is no room, until the reader puts it right.
-    #[inline]
-    fn room(&self) -> u64 {
-        self.bytes.saturating_sub(self.at.wrapping_sub(self.tail))
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, len: usize) -> bool {
+        // ORDERING: Acquire pairs with the reader's Release: it has finished reading what it gave back.
+        let tail = self.shared().tail.load(Ordering::Acquire);
+        // A tail that cannot be (a program that wrote over it) is no room, until the reader puts it right.
+        let room = self.bytes.saturating_sub(self.at.wrapping_sub(tail));
+        while self.prepared < self.at + room.min(len as u64) {
+            self.prepare_piece();
+        }
+        self.end = (self.at + room).min(self.prepared);
+        self.end - self.at >= len as u64
+    }
+
+    /// Both are powers of two, so pieces make up the ring.
+    fn piece(&self) -> u64 {
+        self.bytes.min(PIECE as u64)
+    }
+
+    fn prepare_piece(&mut self) {
+        let Some(f) = self.prepare else {
+            self.prepared = u64::MAX;
+            return;
+        };
+        let piece = self.piece();
+        if self.prepared < self.bytes {
+            f(self.data.wrapping_add(self.prepared as usize), piece as usize);
+        }
+        self.prepared += piece;
+        if self.prepared >= self.bytes {
+            // An event that wraps goes on in the second mapping, at most so far.
+            f(self.data.wrapping_add(self.bytes as usize), MAX_EVENT);
+            self.prepared = u64::MAX;
+        }
     }
 
     /// Reserves `len` bytes (a multiple of 8) and returns where to write them. Call only after [`Writer::fits`].
@@ -97,6 +143,28 @@ impl Writer {
             core::ptr::copy_nonoverlapping(a.as_ptr(), p.add(first), a.len());
             core::ptr::copy_nonoverlapping(b.as_ptr(), p.add(second), b.len());
         }
+        true
+    }
+
+    /// Appends an event that is only a body, for those that come every few nanoseconds: [`Writer::push`] without its
+    /// lengths, and the line that an event behind this one will need is asked for. A locked instruction waits for all
+    /// stores before it, and the reader's core has had the ring's lines last.
+    #[inline(always)]
+    pub fn push_short<B: Plain>(&mut self, kind: u16, flags: u16, tsc: u64, body: B) -> bool {
+        const { assert!((size_of::<Head>() + size_of::<B>()).is_multiple_of(8)) };
+        let len = size_of::<Head>() + size_of::<B>();
+        if !self.fits(len) {
+            return false;
+        }
+        let p = self.reserve(len);
+        // SAFETY: `reserve` gave len bytes that nobody reads before they are published.
+        unsafe {
+            p.cast::<Head>().write_unaligned(Head { kind, flags, len: len as u32, tsc });
+            p.add(size_of::<Head>()).cast::<B>().write_unaligned(body);
+        }
+        let ahead = p.wrapping_add(AHEAD);
+        // SAFETY: a prefetch touches no memory as far as the program is concerned.
+        unsafe { core::arch::asm!("prefetchw [{}]", in(reg) ahead, options(nostack, preserves_flags)) };
         true
     }
 

@@ -1,7 +1,9 @@
 //! One writer, one reader, and what a program that writes over the ring does to them.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use tape::event::{Body, Events, NoteBody, kind};
+use tape::lock::{self, PairBody};
 use tape::region::RingHead;
 use tape::ring::{MAX_EVENT, Reader, Writer, event_len, whole_events};
 
@@ -162,4 +164,51 @@ fn lengths_that_no_event_has_end_a_run() {
     for cut in 0..b.len() {
         assert!(whole_events(&b[..cut], usize::MAX) <= cut);
     }
+}
+
+#[test]
+fn short_events_are_events_like_any_other() {
+    let ring = Ring::new();
+    let (mut w, r) = ring.ends();
+    let body = |i: u64| PairBody { addr: i, site: !i, hold: i as u32, release: -1 };
+    let mut n = 0;
+    while w.push_short(lock::kind::PAIR, n as u16, n, body(n)) {
+        n += 1;
+    }
+    assert_eq!(n as usize, BYTES / 40);
+    w.publish();
+    let events: Vec<_> = Events::new(r.available()).collect();
+    assert_eq!(events.len() as u64, n);
+    for (i, e) in (0..).zip(&events) {
+        assert_eq!((e.head.tsc, e.head.flags, e.body), (i, i as u16, Body::Pair(body(i))));
+    }
+    r.take(r.available().len());
+    assert!(w.push_short(lock::kind::PAIR, 0, 0, body(0)), "room was given back");
+}
+
+static PREPARED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+#[test]
+fn a_ring_is_prepared_once_and_before_it_is_written() {
+    let ring = Ring::new();
+    let (mut w, r) = ring.ends();
+    w.prepare_with(|at, len| PREPARED.lock().unwrap().push((at as usize, len)));
+    assert!(PREPARED.lock().unwrap().is_empty());
+    for round in 0..5 {
+        while w.push_short(lock::kind::PAIR, 0, round, PairBody::default()) {}
+        w.publish();
+        assert!(!take_bytes(&r).is_empty());
+    }
+    let start = ring.data as usize;
+    assert_eq!(*PREPARED.lock().unwrap(), [(start, BYTES), (start + BYTES, MAX_EVENT)]);
+    // Whoever takes the ring over finds it prepared.
+    let (mut w, _) = ring.ends();
+    w.prepare_with(|_, _| panic!("once is enough"));
+    assert!(w.push_short(lock::kind::PAIR, 0, 0, PairBody::default()));
+}
+
+fn take_bytes(r: &Reader) -> Vec<u8> {
+    let bytes = r.available().to_vec();
+    r.take(bytes.len());
+    bytes
 }

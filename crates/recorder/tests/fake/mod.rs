@@ -158,6 +158,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         out: out.into(),
         tap: recorder::Tap::Auto,
         wait_on_full: false,
+        locks: false,
         ring_bytes: 1 << 20,
         no_data: false,
         no_args: false,

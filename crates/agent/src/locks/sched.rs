@@ -1,0 +1,172 @@
+//! Policy and priority of threads: at a thread's first event, and when a call changes them.
+
+use super::real;
+use super::{enter, held, names};
+use crate::sys::{Errno, gettid, syscall6};
+use crate::thread::Thread;
+use core::ffi::{c_int, c_uint, c_void};
+use tape::lock::{SchedBody, kind, sched_why};
+
+tap! {
+    pthread_setschedparam, "rcx" => pthread_param;
+    pthread_setschedprio, "rdx" => pthread_priority;
+    sched_setscheduler, "rcx" => scheduler;
+    __sched_setscheduler, "rcx" => scheduler;
+    sched_setparam, "rdx" => param;
+    sched_setattr, "rcx" => set_attributes;
+    sched_setaffinity, "rcx" => affinity;
+    pthread_setaffinity_np, "rcx" => pthread_affinity;
+}
+
+fn me() -> u64 {
+    let p: u64;
+    // SAFETY: the thread's base, which is its pthread_t, at fs:0x10 (glibc's tcbhead_t.self, x86-64).
+    unsafe { core::arch::asm!("mov {p}, qword ptr fs:[0x10]", p = out(reg) p, options(pure, readonly, nostack)) };
+    p
+}
+
+/// What the kernel says of a thread, 0 being the calling one.
+fn ask(tid: i32, body: &mut SchedBody) {
+    let tid = tid as usize;
+    let mut mask = [0u64; 128];
+    // SAFETY: plain questions; the kernel writes no more than the lengths that it is given.
+    unsafe {
+        body.policy = syscall6(libc::SYS_sched_getscheduler, tid, 0, 0, 0, 0, 0) as i32;
+        let mut p = 0i32;
+        syscall6(libc::SYS_sched_getparam, tid, &raw mut p as usize, 0, 0, 0, 0);
+        body.priority = p;
+        // The system call gives 20 - nice.
+        let nice = syscall6(libc::SYS_getpriority, libc::PRIO_PROCESS as usize, tid, 0, 0, 0, 0);
+        body.nice = if nice > 0 { 20 - nice as i32 } else { 0 };
+        let n = size_of_val(&mask);
+        let got = syscall6(libc::SYS_sched_getaffinity, tid, n, mask.as_mut_ptr() as usize, 0, 0, 0);
+        if got > 0 {
+            body.cpus = mask.iter().map(|w| w.count_ones()).sum();
+            body.mask = [mask[0], mask[1]];
+        }
+    }
+    // SCHED_RESET_ON_FORK is no policy.
+    body.policy &= 0xfff;
+}
+
+/// The calling thread, at its first event.
+#[cold]
+pub fn of_this_thread(tid: i32) -> SchedBody {
+    let mut body = SchedBody { pthread: me(), tid, why: sched_why::FIRST_EVENT, ..SchedBody::default() };
+    ask(0, &mut body);
+    if names() {
+        // SAFETY: PR_GET_NAME writes sixteen bytes.
+        unsafe { syscall6(libc::SYS_prctl, libc::PR_GET_NAME as usize, body.name.as_mut_ptr() as usize, 0, 0, 0, 0) };
+    }
+    body
+}
+
+/// A call has changed the thread with this id, 0 being the calling one.
+#[cold]
+fn changed(t: &Thread, tid: i32, why: u32) {
+    let tid = if tid == 0 { gettid() } else { tid };
+    let pthread = if tid == t.id() { me() } else { 0 };
+    let mut body = SchedBody { pthread, tid, why, ..SchedBody::default() };
+    ask(tid, &mut body);
+    held::put(t, kind::SCHED, 0, body);
+}
+
+/// As [`changed`], for a thread of which only its pthread_t is known: what was asked for.
+#[cold]
+fn changed_other(t: &Thread, pthread: u64, policy: c_int, priority: c_int, why: u32) {
+    held::put(t, kind::SCHED, 0, SchedBody { pthread, policy, priority, why, ..SchedBody::default() });
+}
+
+unsafe extern "C" fn pthread_param(
+    p: libc::pthread_t,
+    policy: c_int,
+    with: *const libc::sched_param,
+    site: usize,
+) -> c_int {
+    // SAFETY: the caller's.
+    let r = unsafe { real::pthread_setschedparam(p, policy, with) };
+    if r == 0
+        && let Some(t) = enter(site)
+    {
+        if p == me() {
+            changed(t, 0, sched_why::PTHREAD);
+        } else {
+            // SAFETY: the call has read it.
+            changed_other(t, p, policy, unsafe { (*with).sched_priority }, sched_why::PTHREAD);
+        }
+    }
+    r
+}
+
+unsafe extern "C" fn pthread_priority(p: libc::pthread_t, priority: c_int, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    let r = unsafe { real::pthread_setschedprio(p, priority) };
+    if r == 0
+        && let Some(t) = enter(site)
+    {
+        if p == me() {
+            changed(t, 0, sched_why::PTHREAD);
+        } else {
+            // The policy stays what it was.
+            changed_other(t, p, -1, priority, sched_why::PTHREAD);
+        }
+    }
+    r
+}
+
+/// After a call that changed the thread with this id.
+fn after(r: c_int, tid: c_int, why: u32, site: usize) -> c_int {
+    if r == 0
+        && let Some(t) = enter(site)
+    {
+        let _keep = Errno::keep();
+        changed(t, tid, why);
+    }
+    r
+}
+
+unsafe extern "C" fn scheduler(tid: c_int, policy: c_int, with: *const libc::sched_param, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    after(unsafe { real::sched_setscheduler(tid, policy, with) }, tid, sched_why::SCHED, site)
+}
+
+unsafe extern "C" fn param(tid: c_int, with: *const libc::sched_param, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    after(unsafe { real::sched_setparam(tid, with) }, tid, sched_why::SCHED, site)
+}
+
+/// glibc has it since 2.41. A program that looks for it where libc has none finds ours, so it works there, too.
+unsafe extern "C" fn set_attributes(tid: c_int, with: *const c_void, flags: c_uint, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    let mut r = unsafe { real::sched_setattr(tid, with, flags) };
+    if r == libc::ENOSYS {
+        // SAFETY: the system call that the function stands for; errno is the thread's own.
+        r = unsafe {
+            match syscall6(libc::SYS_sched_setattr, tid as usize, with as usize, flags as usize, 0, 0, 0) {
+                0 => 0,
+                e => {
+                    *libc::__errno_location() = -e as c_int;
+                    -1
+                }
+            }
+        };
+    }
+    after(r, tid, sched_why::SCHED, site)
+}
+
+unsafe extern "C" fn affinity(tid: c_int, n: usize, set: *const c_void, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    after(unsafe { real::sched_setaffinity(tid, n, set) }, tid, sched_why::AFFINITY, site)
+}
+
+unsafe extern "C" fn pthread_affinity(p: libc::pthread_t, n: usize, set: *const c_void, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    let r = unsafe { real::pthread_setaffinity_np(p, n, set) };
+    if r == 0
+        && p == me()
+        && let Some(t) = enter(site)
+    {
+        changed(t, 0, sched_why::AFFINITY);
+    }
+    r
+}

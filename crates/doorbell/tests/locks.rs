@@ -1,0 +1,432 @@
+//! Programs whose locks are recorded: they compute what they compute without, and the tape has what they did.
+//!
+//! The programs are the C files in `locks/`, compiled here. Each prints what came of its calls and how many it made.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn finished(command: &mut Command, what: &str) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let id = child.id() as i32;
+    let (done, out) = mpsc::channel();
+    std::thread::spawn(move || done.send(child.wait_with_output()));
+    match out.recv_timeout(PATIENCE) {
+        Ok(out) => out.unwrap(),
+        Err(_) => {
+            let programs = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+            for pid in programs.split_whitespace().filter_map(|p| p.parse().ok()).chain([id]) {
+                // SAFETY: a process that this test started and that still runs.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+            panic!("{what}: still running after {PATIENCE:?}");
+        }
+    }
+}
+
+fn text(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// The program of this name, compiled. `None`, with a reason said, without a C compiler.
+fn program(dir: &Path, name: &str) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks").join(format!("{name}.c"));
+    let to = dir.join(name);
+    let out = Command::new("cc").args(["-O1", "-w", "-pthread", "-o"]).arg(&to).arg(&source).output();
+    let Ok(out) = out else {
+        eprintln!("skipped: no C compiler (cc) on this machine");
+        return None;
+    };
+    assert!(out.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&out.stderr));
+    Some(to)
+}
+
+fn doorbell() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("doorbell"))
+}
+
+fn recorded(tape: &Path, command: &[&str]) -> Output {
+    let mut c = doorbell();
+    c.args(["record", "--locks", "--tap", "off", "--on-full", "wait", "--ring", "1", "-o"])
+        .arg(tape)
+        .arg("--")
+        .args(command);
+    finished(&mut c, command[0])
+}
+
+fn shown(tape: &Path) -> Value {
+    let out = finished(doorbell().args(["show", "--locks", "--json"]).arg(tape), "show");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+struct Run {
+    dir: tempfile::TempDir,
+    bare: Output,
+    out: Output,
+    locks: Value,
+}
+
+impl Run {
+    /// Runs a program bare and recorded.
+    fn of(name: &str) -> Option<Run> {
+        let dir = tempfile::tempdir().unwrap();
+        let program = program(dir.path(), name)?;
+        let tape = dir.path().join("tape.doorbell");
+        let bare = finished(&mut Command::new(&program), name);
+        let out = recorded(&tape, &[program.to_str().unwrap()]);
+        Some(Run { bare, out, locks: shown(&tape), dir })
+    }
+
+    fn said(&self, what: &str) -> i64 {
+        let text = text(&self.out);
+        let number = text.lines().find_map(|l| l.strip_prefix(what)?.trim().parse().ok());
+        number.unwrap_or_else(|| panic!("it did not say {what}: {text}"))
+    }
+
+    fn same_output(&self) {
+        assert_eq!(self.bare.status.code(), self.out.status.code());
+        let (bare, out) = (text(&self.bare), text(&self.out));
+        for (a, b) in bare.lines().zip(out.lines()) {
+            assert_eq!(a, b, "bare, and recorded");
+        }
+        assert_eq!(bare.lines().count(), out.lines().count());
+    }
+
+    /// What the program counted is on the tape.
+    fn same_counts(&self) {
+        self.counts_but(&[]);
+    }
+
+    fn counts_but(&self, not: &[&str]) {
+        assert_eq!(self.locks["lost_events"], 0);
+        let text = text(&self.out);
+        let counted: BTreeMap<&str, u64> = text
+            .lines()
+            .filter_map(|l| l.strip_prefix("count ")?.split_once(' '))
+            .map(|(name, n)| (name, n.parse().unwrap()))
+            .filter(|(name, n)| *n > 0 && !not.contains(name))
+            .collect();
+        assert!(!counted.is_empty(), "{text}");
+        let operations = self.locks["operations"].as_object().unwrap();
+        let on_tape: BTreeMap<&str, u64> = operations
+            .iter()
+            .map(|(name, n)| (name.as_str(), n.as_u64().unwrap()))
+            .filter(|(name, _)| !not.contains(name))
+            .collect();
+        assert_eq!(on_tape, counted);
+    }
+
+    fn rows(&self, of: &str) -> &[Value] {
+        self.locks[of].as_array().map_or(&[], Vec::as_slice)
+    }
+}
+
+#[test]
+fn every_function_gives_what_it_gives_and_is_counted() {
+    let Some(r) = Run::of("functions") else { return };
+    assert_eq!(r.out.status.code(), Some(3), "{}", text(&r.out));
+    // How often a wait is woken for nothing is nobody's promise.
+    let counts = |l: &str| l.starts_with("count ") && !l.contains(" cond_wait ");
+    let lines =
+        |o: &Output| text(o).lines().filter(|l| !counts(l) && !l.contains("cond_wait")).map(str::to_owned).collect();
+    let (bare, out): (Vec<String>, Vec<String>) = (lines(&r.bare), lines(&r.out));
+    for (a, b) in bare.iter().zip(&out) {
+        assert_eq!(a, b, "bare, and recorded");
+    }
+    assert_eq!(bare.len(), out.len());
+    r.same_counts();
+    let attributes: Vec<&str> =
+        r.rows("locks").iter().flat_map(|l| l["attributes"].as_array().unwrap()).filter_map(Value::as_str).collect();
+    for a in
+        ["recursive", "errorcheck", "adaptive", "robust", "priority inheritance", "priority ceiling", "process-shared"]
+    {
+        assert!(attributes.contains(&a), "{a} is not among {attributes:?}");
+    }
+}
+
+#[test]
+fn a_storm_of_threads_loses_nothing() {
+    let Some(r) = Run::of("storm") else { return };
+    assert_eq!(r.out.status.code(), Some(0));
+    assert_eq!(text(&r.bare).lines().next(), text(&r.out).lines().next(), "what the locks guard");
+    r.same_counts();
+    assert_eq!(r.rows("cycles"), [] as [Value; 0]);
+    let ordered: u64 = r.rows("order").iter().filter_map(|o| o["count"].as_u64()).sum();
+    assert!(ordered > 0);
+    // Who waited did so for somebody, who may have been gone before the clock was read.
+    let waits = r.rows("waits");
+    let known = waits.iter().filter(|w| !w["holders"].as_array().unwrap().is_empty()).count();
+    assert!(known * 10 + 20 >= waits.len() * 9, "{known} of {}", waits.len());
+    for w in waits {
+        let shares = w["holders"].as_array().unwrap().iter().filter_map(|h| h["of_wait_ns"].as_u64());
+        assert!(shares.max().unwrap_or(0) <= w["wait_ns"].as_u64().unwrap(), "{w}");
+    }
+}
+
+#[test]
+fn a_wait_names_its_holder() {
+    let Some(r) = Run::of("holder") else { return };
+    r.same_counts();
+    let (holder, waiter) = (r.said("holder "), r.said("waiter "));
+    let waits = r.rows("waits");
+    for (what, class) in [("mutex_lock", "/mutex"), ("rwlock_rdlock", "/rwlock")] {
+        let w = waits.iter().find(|w| w["operation"] == what && w["tid"] == waiter);
+        let w = w.unwrap_or_else(|| panic!("no wait of {what} in {waits:?}"));
+        assert!(w["wait_ns"].as_u64().unwrap() > 1_000_000, "{w}");
+        let lock = w["lock"].as_str().unwrap();
+        assert!(lock.starts_with("holder+0x") && lock.ends_with(class), "{w}");
+        assert!(w["site"].as_str().unwrap().starts_with("holder+0x"), "{w}");
+        let h = &w["holders"][0];
+        assert_eq!((h["tid"].as_i64(), h["thread"].as_str()), (Some(holder), Some("keeper")), "{w}");
+        assert!(h["site"].as_str().unwrap().starts_with("holder+0x"), "{w}");
+        assert!(h["of_wait_ns"].as_u64() <= w["wait_ns"].as_u64());
+    }
+    assert_eq!(r.locks["contended"], 2);
+    let out = finished(doorbell().args(["export", "--jsonl"]).arg(r.dir.path().join("tape.doorbell")), "export");
+    let rows: Vec<Value> = text(&out).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let of = |tid: i64, op: &str| {
+        let is = |l: &&Value| l["type"] == "lock" && l["tid"].as_i64() == Some(tid) && l["operation"] == op;
+        rows.iter().find(is).unwrap_or_else(|| panic!("no {op} of {tid}")).clone()
+    };
+    let (kept, waited) = (of(holder, "mutex_lock"), of(waiter, "mutex_lock"));
+    assert_eq!((kept["lock"].as_str(), kept["wait_ns"].as_u64()), (waited["lock"].as_str(), Some(0)));
+    assert!(kept["hold_ns"].as_u64() > waited["hold_ns"].as_u64() && waited["wait_ns"].as_u64() > Some(1_000_000));
+    assert!(kept["release_site"].as_str().unwrap().starts_with("holder+0x") && kept["ended"] == "unlock", "{kept}");
+}
+
+#[test]
+fn names_are_the_same_in_every_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), "storm") else { return };
+    let names = |n: u32| -> Vec<String> {
+        let tape = dir.path().join(format!("{n}.doorbell"));
+        recorded(&tape, &[program.to_str().unwrap()]);
+        let mut names: Vec<String> =
+            shown(&tape)["locks"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap().into()).collect();
+        names.sort();
+        names
+    };
+    let first = names(1);
+    assert!(first.iter().all(|n| n.starts_with("storm+0x")), "{first:?}");
+    assert_eq!(first, names(2));
+}
+
+#[test]
+fn threads_that_end_late_and_forked_children_do_no_harm() {
+    let Some(r) = Run::of("ends") else { return };
+    r.same_output();
+    // Three waits were cancelled: what called them never came back to be counted.
+    r.counts_but(&[]);
+    let foreign: u64 = r.rows("locks").iter().filter_map(|l| l["foreign_unlocks"].as_u64()).sum();
+    assert_eq!(foreign, 0, "an unlock behind a cancelled wait is the thread's own");
+}
+
+#[test]
+fn a_deadlock_is_on_the_tape_of_a_killed_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), "stuck") else { return };
+    let tape = dir.path().join("stuck.doorbell");
+    let out = recorded(&tape, &[program.to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(128 + 9));
+    let locks = shown(&tape);
+    let left = locks["left"].as_array().unwrap();
+    let count = |waiting: bool| left.iter().filter(|l| l["waiting"] == waiting).count();
+    assert_eq!((count(false), count(true)), (2, 2), "{left:?}");
+    let cycles = locks["cycles"].as_array().unwrap();
+    assert_eq!(cycles.len(), 1);
+    assert_eq!((cycles[0]["edges"].as_array().unwrap().len(), &cycles[0]["one_thread"]), (2, &Value::Bool(false)));
+    let waits = locks["waits"].as_array().unwrap();
+    assert_eq!(waits.len(), 2);
+    for w in waits {
+        assert!(w["unfinished"] == true && w["holders"][0]["unfinished"] == true, "{w}");
+    }
+    assert_ne!(waits[0]["tid"], waits[1]["tid"]);
+    assert_eq!(waits[0]["holders"][0]["tid"], waits[1]["tid"]);
+}
+
+#[test]
+fn an_inversion_is_seen_by_real_priorities() {
+    let Some(r) = Run::of("inversion") else { return };
+    if r.bare.status.code() == Some(77) {
+        eprintln!("skipped: SCHED_FIFO is refused here");
+        return;
+    }
+    assert_eq!(r.out.status.code(), Some(0), "{}", text(&r.out));
+    r.same_counts();
+    let found = r.rows("inversions");
+    assert_eq!(found.len(), 1, "{found:?}");
+    let i = &found[0];
+    assert_eq!((i["tid"].as_i64(), i["sched"].as_str()), (Some(r.said("high ")), Some("SCHED_RR 20")));
+    assert_eq!(
+        (i["holder"]["tid"].as_i64(), i["holder_sched"].as_str()),
+        (Some(r.said("low ")), Some("SCHED_FIFO 10"))
+    );
+    assert_eq!(i["inheritance_helps"], true);
+}
+
+#[test]
+fn a_handler_may_post_at_any_moment() {
+    let Some(r) = Run::of("signals") else { return };
+    assert_eq!(r.said("posts "), 1, "{}", text(&r.out));
+    let count = |what: &str| r.locks["operations"][what].as_u64().unwrap_or(0);
+    // What came in while the thread wrote an event is counted as lost.
+    let lost = r.locks["lost_events"].as_u64().unwrap();
+    assert_eq!(count("mutex_lock"), r.said("count mutex_lock ") as u64);
+    assert_eq!(count("sem_post") + lost, r.said("count sem_post ") as u64);
+}
+
+#[test]
+fn a_tape_without_locks_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let tape = dir.path().join("plain.doorbell");
+    let out = finished(doorbell().args(["record", "--gpu", "soft", "-o"]).arg(&tape).args(["--", "true"]), "true");
+    assert!(out.status.success());
+    let out = finished(doorbell().args(["show", "--locks"]).arg(&tape), "show");
+    assert!(text(&out).contains("record --locks"), "{}", text(&out));
+    assert_eq!(shown(&tape)["recorded"], false);
+}
+
+#[test]
+fn with_no_args_the_programs_name_is_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), "holder") else { return };
+    let tape = dir.path().join("t.doorbell");
+    let mut c = doorbell();
+    c.args(["record", "--locks", "--no-args", "-o"]).arg(&tape).arg("--").arg(&program);
+    finished(&mut c, "holder");
+    let bytes = std::fs::read(&tape).unwrap();
+    for secret in [&b"holder"[..], b"keeper"] {
+        assert!(!bytes.windows(secret.len()).any(|w| w == secret), "{}", String::from_utf8_lossy(secret));
+    }
+    assert!(shown(&tape)["locks"][0]["name"].as_str().unwrap().starts_with("program+0x"));
+}
+
+/// A large program, bare and recorded; skipped where it is not installed.
+fn survives(name: &str, arguments: &[&str]) {
+    if Command::new(name).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        eprintln!("skipped: {name} is not on this machine");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let tape = dir.path().join("t.doorbell");
+    let bare = finished(Command::new(name).args(arguments), name);
+    assert!(bare.status.success(), "{name} itself: {}", String::from_utf8_lossy(&bare.stderr));
+    let command: Vec<&str> = std::iter::once(name).chain(arguments.iter().copied()).collect();
+    let out = recorded(&tape, &command);
+    assert_eq!(out.status.code(), bare.status.code(), "{name}: {}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(text(&out), text(&bare), "{name}");
+    let operations: u64 = shown(&tape)["operations"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert!(operations > 100, "{name}: {operations}");
+}
+
+#[test]
+fn python_survives() {
+    // What lies in the path may be a script that starts another one.
+    let Ok(out) = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output() else {
+        eprintln!("skipped: python3 is not on this machine");
+        return;
+    };
+    let script = "
+import threading, queue, hashlib
+from concurrent.futures import ThreadPoolExecutor
+q = queue.Queue()
+def work(k):
+    for i in range(500):
+        q.put(k * i)
+    return hashlib.sha256(bytes(100000)).hexdigest()
+with ThreadPoolExecutor(16) as pool:
+    digests = set(pool.map(work, range(32)))
+print(sum(q.get() for _ in range(32 * 500)), digests)
+";
+    survives(text(&out).trim(), &["-c", script]);
+}
+
+#[test]
+fn node_survives() {
+    let script = "
+const { Worker, isMainThread, parentPort } = require('worker_threads');
+const zlib = require('zlib');
+let n = 0, sum = 0;
+for (let i = 0; i < 4; i++) {
+  const w = new Worker(`const { parentPort } = require('worker_threads'); let s = 0;
+    for (let i = 0; i < 1e6; i++) s += i % 7; parentPort.postMessage(s);`, { eval: true });
+  w.on('message', s => { sum += s; });
+  w.on('exit', () => { if (++n === 4) zlib.gzip(Buffer.alloc(1e6), (e, b) => console.log(sum, b.length)); });
+}";
+    survives("node", &["-e", script]);
+}
+
+#[test]
+fn java_survives() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("Storm.java");
+    let text = "
+import java.util.*; import java.util.concurrent.*; import java.util.stream.*;
+class Storm {
+  public static void main(String[] a) throws Exception {
+    ExecutorService pool = Executors.newFixedThreadPool(16);
+    Map<Integer, Long> m = new ConcurrentHashMap<>();
+    List<Future<?>> f = new ArrayList<>();
+    for (int i = 0; i < 64; i++) { int k = i; f.add(pool.submit(() -> {
+      byte[][] garbage = new byte[100][];
+      for (int n = 0; n < 20000; n++) { garbage[n % 100] = new byte[1000]; synchronized (m) { m.merge(n % 10, (long) k, Long::sum); } } })); }
+    for (Future<?> x : f) x.get();
+    pool.shutdown(); pool.awaitTermination(60, TimeUnit.SECONDS); System.gc();
+    System.out.println(m.values().stream().mapToLong(x -> x).sum());
+  }
+}";
+    std::fs::write(&source, text).unwrap();
+    // A runtime without the compiler in it runs no source.
+    let compiler = Command::new("java").args(["--list-modules"]).output();
+    if !compiler.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("jdk.compiler")) {
+        eprintln!("skipped: no Java with its compiler on this machine");
+        return;
+    }
+    survives("java", &["-Xmx256m", source.to_str().unwrap()]);
+}
+
+/// What redis's own benchmark needs.
+fn redis(port: u16) -> Option<[Command; 2]> {
+    let mut benchmark = Command::new("redis-benchmark");
+    benchmark.args(["-p", &port.to_string(), "-n", "5000", "-c", "20", "-q", "-t", "set,get,lpush,sadd"]);
+    let mut end = Command::new("redis-cli");
+    end.args(["-p", &port.to_string(), "shutdown", "nosave"]);
+    let there = |name: &str| Command::new(name).arg("--version").output().is_ok();
+    ["redis-server", "redis-benchmark", "redis-cli"].iter().all(|n| there(n)).then_some([benchmark, end])
+}
+
+#[test]
+fn redis_survives_its_benchmark() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let Some([mut benchmark, mut end]) = redis(port) else {
+        eprintln!("skipped: redis is not on this machine");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let tape = dir.path().join("t.doorbell");
+    let mut server = doorbell();
+    server.current_dir(dir.path()).args(["record", "--locks", "--tap", "off", "--on-full", "wait", "-o"]).arg(&tape);
+    let threads = ["--save", "", "--io-threads", "4", "--appendonly", "yes", "--appendfsync", "always"];
+    server.args(["--", "redis-server", "--port", &port.to_string()]).args(threads);
+    let server = std::thread::spawn(move || finished(&mut server, "redis-server"));
+    for _ in 0..600 {
+        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let out = finished(&mut benchmark, "redis-benchmark");
+    finished(&mut end, "redis-cli");
+    let server = server.join().unwrap();
+    assert!(out.status.success() && text(&out).contains("LPUSH"), "{}", text(&out));
+    assert_eq!(server.status.code(), Some(0), "{}", text(&server));
+    let locks = shown(&tape);
+    assert!(locks["operations"]["mutex_lock"].as_u64() > Some(100), "{}", locks["operations"]);
+}

@@ -1,0 +1,366 @@
+//! The first walk over a tape's locks: which there are, what was done with them, and the waits that were worth a look.
+
+use super::graph::{Graph, Hold};
+use super::names::Names;
+use super::ops::{self, Class};
+use super::threads::Threads;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use tape::event::{Body, Event};
+use tape::lock::{attr, ended, op};
+
+/// Waits that are kept, the longest ones.
+pub const WAITS: usize = 50_000;
+/// Unlocks by threads that had not taken the lock, kept of each lock.
+const FOREIGN: usize = 10_000;
+
+/// A lock from its making, or first use, to its end.
+#[derive(Clone, Debug)]
+pub struct Lock {
+    pub addr: u64,
+    pub class: Class,
+    pub attr: u8,
+    /// When and where it was made, if that is on the tape.
+    pub made: Option<(u64, u64)>,
+    /// When and where it was used first.
+    pub used: (u64, u64),
+    pub ops: [u64; op::COUNT],
+    /// Operations that did not return 0.
+    pub failed: u64,
+    /// Taken again by the return from a wait for a condition.
+    pub reacquired: u64,
+    /// Had to wait for it, and how long, ticks.
+    pub contended: u64,
+    pub wait: u64,
+    pub longest_wait: u64,
+    pub hold: u64,
+    pub longest_hold: u64,
+    /// Where the longest hold began, and in which thread.
+    pub longest_hold_at: (u64, i32),
+    pub foreign_unlocks: u64,
+    /// When foreign unlocks were, in order.
+    pub foreign: Vec<u64>,
+}
+
+/// A wait for a mutex or rwlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wait {
+    pub ticks: u64,
+    pub lock: usize,
+    pub from: u64,
+    pub tid: i32,
+    pub site: u64,
+    pub op: u8,
+    /// 0 if it got the lock.
+    pub result: i32,
+    /// It still waited when the recording ended.
+    pub unfinished: bool,
+}
+
+impl Wait {
+    pub fn to(&self) -> u64 {
+        self.from.saturating_add(self.ticks)
+    }
+}
+
+/// Which lock an address is at a time.
+#[derive(Debug, Default)]
+pub struct Addresses {
+    live: HashMap<u64, (usize, Class)>,
+    count: usize,
+}
+
+impl Addresses {
+    /// The lock that an operation is of, and whether it is a new one. To be called with all events, in order.
+    pub fn lock(&mut self, addr: u64, class: Class, op: u8, result: i32) -> (usize, bool) {
+        let known = self.live.get(&addr).filter(|(_, c)| *c == class).map(|(i, _)| *i);
+        let (i, new) = match known {
+            // Made anew where another was: the other was given up without being destroyed.
+            Some(i) if !(ops::makes(op) && result == 0) => (i, false),
+            _ => {
+                self.count += 1;
+                self.live.insert(addr, (self.count - 1, class));
+                (self.count - 1, true)
+            }
+        };
+        if ops::destroys(op) && result == 0 {
+            self.live.remove(&addr);
+        }
+        (i, new)
+    }
+}
+
+/// A lock is used.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    addr: u64,
+    class: Class,
+    op: u8,
+    attr: u8,
+    result: i32,
+    when: u64,
+    site: u64,
+}
+
+/// A hold as the tape tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    pub addr: u64,
+    pub site: u64,
+    pub op: u8,
+    pub attr: u8,
+    pub taken: u64,
+    pub released: u64,
+    pub wait: u64,
+    /// One of [`ended`], or [`AT_THE_END`].
+    pub ended: u32,
+}
+
+/// Held when the thread or the recording ended.
+pub const AT_THE_END: u32 = 100;
+
+impl Held {
+    pub fn of(e: &Event<'_>) -> Option<Held> {
+        let (op, attr) = ((e.head.flags >> 8) as u8, e.head.flags as u8);
+        let tsc = e.head.tsc;
+        Some(match &e.body {
+            Body::Pair(p) => Held {
+                addr: p.addr,
+                site: p.site,
+                op,
+                attr,
+                taken: tsc.saturating_sub(p.hold.into()),
+                released: tsc,
+                wait: 0,
+                ended: ended::UNLOCK,
+            },
+            Body::Hold(h) => Held {
+                addr: h.addr,
+                site: h.site,
+                op,
+                attr,
+                taken: tsc.saturating_sub(h.hold),
+                released: tsc,
+                wait: h.wait,
+                ended: h.ended,
+            },
+            Body::Held(h) if h.waiting == 0 => Held {
+                addr: h.addr,
+                site: h.site,
+                op,
+                attr,
+                taken: h.since,
+                released: tsc,
+                wait: h.wait,
+                ended: AT_THE_END,
+            },
+            // Taken, and its release was not seen by this thread.
+            Body::Op(o) if ops::takes(op) && o.result == 0 && o.other != 0 => Held {
+                addr: o.addr,
+                site: o.site,
+                op,
+                attr,
+                taken: o.other,
+                released: tsc,
+                wait: o.wait,
+                ended: ended::BY_ANOTHER,
+            },
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Facts {
+    pub layout: Option<u32>,
+    pub locks: Vec<Lock>,
+    addresses: Addresses,
+    pub names: Names,
+    pub threads: Threads,
+    pub graph: Graph,
+    waits: BinaryHeap<Reverse<Wait>>,
+    pub waits_seen: u64,
+    /// Of each thread, what it holds at the end: lock and where it was taken.
+    at_end: HashMap<i32, Vec<(usize, u64)>>,
+    /// Held and waited for at the end: thread, lock, since, site, waited for.
+    pub left: Vec<(i32, usize, u64, u64, bool)>,
+    /// Totals of the gaps of each thread's ring.
+    gaps: BTreeMap<i32, u64>,
+    pub unknown: u64,
+}
+
+impl Facts {
+    pub fn event(&mut self, tid: i32, e: &Event<'_>) {
+        match &e.body {
+            Body::Locks(l) => self.layout = Some(l.layout),
+            Body::Sched(s) => self.threads.add(tid, e.head.tsc, s),
+            Body::Mapping(m, path) => self.names.add(e.head.tsc, m, path),
+            Body::Gap(g) => {
+                let n = self.gaps.entry(tid).or_default();
+                *n = (*n).max(g.events);
+            }
+            _ => {}
+        }
+        if let Some(h) = Held::of(e) {
+            self.held(tid, &h);
+        } else if let Body::Op(o) = &e.body {
+            self.op(tid, e, o);
+        } else if let Body::Held(h) = &e.body {
+            self.waiting(tid, (e.head.flags >> 8) as u8, e.head.tsc, h);
+        }
+    }
+
+    fn lock(&mut self, u: Use) -> usize {
+        let Use { addr, class, op, attr, result, when, site } = u;
+        let (i, new) = self.addresses.lock(addr, class, op, result);
+        if new {
+            self.locks.push(Lock {
+                addr,
+                class,
+                attr: attr & !attr::DEPTH,
+                made: (ops::makes(op) && result == 0).then_some((when, site)),
+                used: (when, site),
+                ops: [0; op::COUNT],
+                failed: 0,
+                reacquired: 0,
+                contended: 0,
+                wait: 0,
+                longest_wait: 0,
+                hold: 0,
+                longest_hold: 0,
+                longest_hold_at: (0, 0),
+                foreign_unlocks: 0,
+                foreign: Vec::new(),
+            });
+        } else if let Some(l) = self.locks.get_mut(i) {
+            // Events come in the order of releases; the first to take it may come later.
+            if when < l.used.0 && l.made.is_none() {
+                l.used = (when, site);
+            }
+        }
+        i
+    }
+
+    fn held(&mut self, tid: i32, h: &Held) {
+        let Some(class) = Class::of_hold(h.op) else {
+            self.unknown += 1;
+            return;
+        };
+        // Suspended in a wait for a condition: it does not hold it.
+        let suspended = h.ended == AT_THE_END && h.taken == 0;
+        let when = if h.taken == 0 { h.released } else { h.taken };
+        let Held { addr, op, attr, site, .. } = *h;
+        let i = self.lock(Use { addr, class, op, attr, result: 0, when, site });
+        let Some(l) = self.locks.get_mut(i) else { return };
+        l.attr |= h.attr & !attr::DEPTH;
+        if suspended {
+            return;
+        }
+        if ops::is_wait_for_condition(h.op) {
+            l.reacquired += 1;
+        } else if let Some(n) = l.ops.get_mut(h.op as usize) {
+            *n += 1;
+        }
+        if matches!(h.ended, ended::UNLOCK | ended::CANCELLED_WAIT) {
+            l.ops[class.unlock() as usize] += 1;
+        }
+        let cancelled = h.ended == ended::CANCELLED_WAIT;
+        let hold = h.released.saturating_sub(h.taken);
+        // Of those that another thread ended it is not known when.
+        if !cancelled && h.ended != ended::BY_ANOTHER {
+            l.hold = l.hold.saturating_add(hold);
+            if hold > l.longest_hold {
+                l.longest_hold = hold;
+                l.longest_hold_at = (h.site, tid);
+            }
+        }
+        if h.wait > 0 {
+            let from = h.taken.saturating_sub(h.wait);
+            let (ticks, site, op, result) = (h.wait, h.site, h.op, 0);
+            self.waited(Wait { ticks, lock: i, from, tid, site, op, result, unfinished: false });
+        }
+        if h.ended == AT_THE_END {
+            self.at_end.entry(tid).or_default().push((i, h.site));
+            self.left.push((tid, i, h.taken, h.site, false));
+        }
+        if !cancelled && h.ended != ended::BY_ANOTHER {
+            let depth = (h.attr & attr::DEPTH) >> attr::DEPTH_SHIFT;
+            let tried = ops::tries(h.op);
+            let hold = Hold { lock: i, taken: h.taken, released: h.released, site: h.site, depth, tried };
+            self.graph.held(tid, hold);
+        }
+    }
+
+    fn op(&mut self, tid: i32, e: &Event<'_>, o: &tape::lock::OpBody) {
+        let (op, attr) = ((e.head.flags >> 8) as u8, e.head.flags as u8);
+        let Some(class) = Class::of(op) else {
+            self.unknown += 1;
+            return;
+        };
+        let tsc = e.head.tsc;
+        let (addr, result, site) = (o.addr, o.result, o.site);
+        let i = self.lock(Use { addr, class, op, attr, result, when: tsc, site });
+        let Some(l) = self.locks.get_mut(i) else { return };
+        if let Some(n) = l.ops.get_mut(op as usize) {
+            *n += 1;
+        }
+        if o.result != 0 {
+            l.failed += 1;
+        } else if ops::unlocks(op) {
+            l.foreign_unlocks += 1;
+            if l.foreign.len() < FOREIGN {
+                l.foreign.push(tsc);
+            }
+        }
+        if o.wait > 0 && ops::takes(op) {
+            let from = tsc.saturating_sub(o.wait);
+            let (ticks, site, result) = (o.wait, o.site, o.result);
+            self.waited(Wait { ticks, lock: i, from, tid, site, op, result, unfinished: false });
+        } else if o.wait > 0 {
+            // For a condition or a semaphore: for something to happen, not for a lock.
+            l.wait = l.wait.saturating_add(o.wait);
+            l.longest_wait = l.longest_wait.max(o.wait);
+        }
+    }
+
+    /// A wait that had not ended.
+    fn waiting(&mut self, tid: i32, op: u8, now: u64, h: &tape::lock::HeldBody) {
+        let Some(class) = Class::of(op) else { return };
+        let (addr, when, site) = (h.addr, h.since, h.site);
+        let i = self.lock(Use { addr, class, op, attr: 0, result: 0, when, site });
+        self.left.push((tid, i, h.since, h.site, true));
+        if ops::takes(op) {
+            let held = self.at_end.get(&tid).map_or(&[][..], Vec::as_slice);
+            self.graph.waits(tid, held, i, h.site);
+            let ticks = now.saturating_sub(h.since);
+            let (from, site) = (h.since, h.site);
+            self.waited(Wait { ticks, lock: i, from, tid, site, op, result: 0, unfinished: true });
+        }
+    }
+
+    fn waited(&mut self, w: Wait) {
+        if let Some(l) = self.locks.get_mut(w.lock) {
+            l.contended += 1;
+            l.wait = l.wait.saturating_add(w.ticks);
+            l.longest_wait = l.longest_wait.max(w.ticks);
+        }
+        self.waits_seen += 1;
+        if self.waits.len() < WAITS {
+            self.waits.push(Reverse(w));
+        } else if self.waits.peek().is_some_and(|Reverse(least)| *least < w) {
+            self.waits.pop();
+            self.waits.push(Reverse(w));
+        }
+    }
+
+    /// The longest waits, out of the facts, the longest first.
+    pub fn take_waits(&mut self) -> Vec<Wait> {
+        let mut out: Vec<Wait> = std::mem::take(&mut self.waits).into_iter().map(|Reverse(w)| w).collect();
+        out.sort_unstable_by_key(|w| Reverse(*w));
+        out
+    }
+
+    pub fn gap_events(&self) -> u64 {
+        self.gaps.values().fold(0, |n, g| n.saturating_add(*g))
+    }
+}

@@ -1,0 +1,437 @@
+//! What a tape says of locks: which there are, what they cost, who held them while others waited, in which order they
+//! are taken, and where a low priority stood in the way of a high one.
+//!
+//! The tape is walked twice: once for the facts and the longest waits, once for who held a lock during those. Memory
+//! grows with the locks and the waits that are kept, not with the operations.
+
+mod facts;
+mod graph;
+mod holders;
+mod names;
+mod ops;
+mod threads;
+mod uses;
+
+use crate::merge::Step;
+use crate::{InsightError, Recording};
+use facts::{Facts, Lock, Wait};
+use holders::{Holder, Holders, InTheWay};
+pub use ops::Class;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use tape::lock::{LAYOUT, attr};
+pub use threads::ThreadRow;
+pub use uses::{UseRow, each_use};
+
+/// All that `show --locks` tells. Times in nanoseconds, times of day in seconds since the tape's first event.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Locks {
+    /// False if the tape was recorded without `--locks`: then all else is empty.
+    pub recorded: bool,
+    /// Operations by function, over all locks.
+    pub operations: BTreeMap<&'static str, u64>,
+    /// Operations that took a mutex or rwlock that was not free.
+    pub contended: u64,
+    /// Events that did not fit into the rings; counts and times lack them.
+    pub lost_events: u64,
+    /// By name, the one that was waited for longest first.
+    pub locks: Vec<LockRow>,
+    /// Waits for mutexes and rwlocks, the longest first.
+    pub waits: Vec<WaitRow>,
+    /// All such waits; more than `waits` has if not all were kept.
+    pub waits_seen: u64,
+    pub cycles: Vec<Cycle>,
+    /// Locks that were taken while another was held, by name.
+    pub order: Vec<OrderRow>,
+    pub inversions: Vec<Inversion>,
+    /// A thread had a real-time policy at some time.
+    pub real_time: bool,
+    /// Held or waited for when their thread, or the recording, ended.
+    pub left: Vec<LeftRow>,
+    pub threads: Vec<ThreadRow>,
+}
+
+/// The locks of one name: made at one place, or one that lies in a module.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LockRow {
+    /// `libcuda+0x3f21c0/mutex`: where it lies if it is part of a module, else where it was made, else where it was used
+    /// first; and what it is.
+    pub name: String,
+    /// How `name` was found: `static`, `made` or `first_use`.
+    pub named_by: &'static str,
+    /// Locks of this name.
+    pub instances: u64,
+    /// Kind, protocol and whether processes share it; empty for the usual.
+    pub attributes: Vec<&'static str>,
+    pub operations: BTreeMap<&'static str, u64>,
+    pub failed: u64,
+    /// Taken again by the return from a wait for a condition.
+    pub reacquired: u64,
+    pub contended: u64,
+    pub wait_ns: u64,
+    pub longest_wait_ns: u64,
+    pub hold_ns: u64,
+    pub longest_hold_ns: u64,
+    /// Where the longest hold began, and its thread.
+    pub longest_hold_site: Option<String>,
+    pub longest_hold_tid: Option<i32>,
+    /// Unlocks by a thread that had not taken it.
+    pub foreign_unlocks: u64,
+}
+
+/// A wait and who was in its way.
+#[derive(Clone, Debug, Serialize)]
+pub struct WaitRow {
+    pub at: f64,
+    pub tid: i32,
+    pub thread: String,
+    pub lock: String,
+    pub operation: &'static str,
+    /// Where the thread called.
+    pub site: String,
+    pub wait_ns: u64,
+    /// What the call returned.
+    pub result: i32,
+    /// It still waited when the recording ended.
+    pub unfinished: bool,
+    /// How much of it nobody held the lock: the thread was woken and not run, or others were faster.
+    pub free_ns: u64,
+    /// The threads that held it the longest part of the wait, the longest first. Empty: nobody whose hold is on the tape.
+    pub holders: Vec<HolderRow>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct HolderRow {
+    pub tid: i32,
+    pub thread: String,
+    /// Where it took the lock.
+    pub site: String,
+    /// When, in seconds since the first event.
+    pub since: f64,
+    pub hold_ns: u64,
+    /// How much of the wait it held the lock.
+    pub of_wait_ns: u64,
+    pub unfinished: bool,
+}
+
+/// Locks that were taken in a circle of orders.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cycle {
+    pub edges: Vec<OrderRow>,
+    /// All of it was done by one thread: it cannot stop itself this way.
+    pub one_thread: bool,
+}
+
+/// A lock was taken while another was held.
+#[derive(Clone, Debug, Serialize)]
+pub struct OrderRow {
+    pub held: String,
+    pub taken: String,
+    pub count: u64,
+    pub held_site: String,
+    pub taken_site: String,
+    /// Some of the threads that did.
+    pub tids: Vec<i32>,
+}
+
+/// A thread waited for one of lower priority.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inversion {
+    pub at: f64,
+    pub lock: String,
+    pub wait_ns: u64,
+    pub tid: i32,
+    pub thread: String,
+    pub sched: String,
+    pub site: String,
+    pub holder: HolderRow,
+    pub holder_sched: String,
+    /// Priority inheritance could have shortened it.
+    pub inheritance_helps: bool,
+    pub why: &'static str,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftRow {
+    pub tid: i32,
+    pub thread: String,
+    pub lock: String,
+    pub site: String,
+    pub since: f64,
+    /// It waited for it; else it held it.
+    pub waiting: bool,
+}
+
+/// Goes over all events.
+fn walk(r: &Recording, mut f: impl FnMut(i32, &tape::event::Event<'_>)) -> Result<(), InsightError> {
+    let mut merge = r.merge();
+    loop {
+        let submission = match merge.next_step()? {
+            None => return Ok(()),
+            Some(Step::Event(tid, e)) => {
+                f(tid, &e);
+                continue;
+            }
+            Some(Step::Submission(s)) => s,
+        };
+        merge.recycle(submission);
+    }
+}
+
+impl Locks {
+    /// Walks the tape. `waits`: how many of the longest waits are told of.
+    pub fn of(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
+        let Some(mut facts) = Facts::of(r)? else { return Ok(Locks::default()) };
+        let kept = facts.take_waits();
+        let mut holders = Holders::new(&kept, &facts.locks);
+        walk(r, |tid, e| holders.event(tid, e))?;
+        let found = holders.found;
+        Ok(Telling::new(r, &facts).all(&kept, &found, waits))
+    }
+}
+
+impl Facts {
+    /// The facts of a tape; `None` if it has no locks.
+    fn of(r: &Recording) -> Result<Option<Facts>, InsightError> {
+        let mut facts = Facts::default();
+        walk(r, |tid, e| facts.event(tid, e))?;
+        let Some(layout) = facts.layout else { return Ok(None) };
+        if layout != LAYOUT {
+            return Err(InsightError::LockLayout { path: r.path().into(), found: layout, known: LAYOUT });
+        }
+        facts.names.finish();
+        Ok(Some(facts))
+    }
+}
+
+/// Turns facts into rows.
+struct Telling<'a> {
+    facts: &'a Facts,
+    first: u64,
+    hz: f64,
+    /// Of each lock: its name without number, and how it was found.
+    names: Vec<(String, &'static str)>,
+    /// Its number among those of its name, from 1; 0 if it is the only one.
+    numbers: Vec<usize>,
+    lost: u64,
+}
+
+impl<'a> Telling<'a> {
+    fn new(r: &Recording, facts: &'a Facts) -> Telling<'a> {
+        let hz = r.header().tsc_hz;
+        let names: Vec<_> = facts.locks.iter().map(|l| name(facts, l)).collect();
+        let mut count: HashMap<&str, usize> = HashMap::new();
+        names.iter().for_each(|(n, _)| *count.entry(n).or_default() += 1);
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        let numbers = names
+            .iter()
+            .map(|(n, _)| {
+                let k = seen.entry(n).or_default();
+                *k += 1;
+                if count.get(n.as_str()) == Some(&1) { 0 } else { *k }
+            })
+            .collect();
+        let lost = r.end().map_or_else(|| facts.gap_events(), |e| e.gap_events);
+        let hz = if hz > 0.0 { hz } else { 1e9 };
+        Telling { facts, first: r.first_tsc().unwrap_or(0), hz, names, numbers, lost }
+    }
+
+    fn ns(&self, ticks: u64) -> u64 {
+        (ticks as f64 / self.hz * 1e9).round() as u64
+    }
+
+    fn seconds(&self, tsc: u64) -> f64 {
+        tsc.saturating_sub(self.first) as f64 / self.hz
+    }
+
+    fn name(&self, lock: usize) -> String {
+        match (self.names.get(lock), self.numbers.get(lock)) {
+            (Some((n, _)), Some(0)) => n.clone(),
+            (Some((n, _)), Some(k)) => format!("{n}#{k}"),
+            _ => String::new(),
+        }
+    }
+
+    fn all(&self, kept: &[Wait], found: &[InTheWay], waits: usize) -> Locks {
+        let f = self.facts;
+        let mut operations: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for l in &f.locks {
+            add_operations(&mut operations, l);
+        }
+        let pairs = || kept.iter().zip(found);
+        Locks {
+            recorded: true,
+            operations,
+            contended: f.locks.iter().map(|l| l.contended).sum(),
+            lost_events: self.lost,
+            locks: self.rows(),
+            waits: pairs().take(waits).map(|(w, h)| self.wait(w, h)).collect(),
+            waits_seen: f.waits_seen,
+            cycles: f.graph.cycles().iter().map(|c| self.cycle(c)).collect(),
+            order: self.order(),
+            inversions: pairs().filter_map(|(w, way)| self.inversion(w, &way.holders)).take(waits).collect(),
+            real_time: f.threads.any_real_time(),
+            left: f.left.iter().map(|l| self.left(l)).collect(),
+            threads: f.threads.rows(|tsc| self.seconds(tsc)),
+        }
+    }
+
+    fn rows(&self) -> Vec<LockRow> {
+        let mut rows: BTreeMap<&str, LockRow> = BTreeMap::new();
+        for (l, (name, by)) in self.facts.locks.iter().zip(&self.names) {
+            let row =
+                rows.entry(name).or_insert_with(|| LockRow { name: name.clone(), named_by: by, ..LockRow::default() });
+            row.instances += 1;
+            for a in ops::attributes(l.class, l.attr) {
+                if !row.attributes.contains(&a) {
+                    row.attributes.push(a);
+                }
+            }
+            add_operations(&mut row.operations, l);
+            row.failed += l.failed;
+            row.reacquired += l.reacquired;
+            row.contended += l.contended;
+            row.wait_ns = row.wait_ns.saturating_add(self.ns(l.wait));
+            row.longest_wait_ns = row.longest_wait_ns.max(self.ns(l.longest_wait));
+            row.hold_ns = row.hold_ns.saturating_add(self.ns(l.hold));
+            row.foreign_unlocks += l.foreign_unlocks;
+            let hold = self.ns(l.longest_hold);
+            if l.longest_hold > 0 && hold >= row.longest_hold_ns {
+                row.longest_hold_ns = hold;
+                row.longest_hold_site = Some(self.facts.names.site(l.longest_hold_at.0));
+                row.longest_hold_tid = Some(l.longest_hold_at.1);
+            }
+        }
+        let mut rows: Vec<LockRow> = rows.into_values().collect();
+        let uses = |r: &LockRow| r.operations.values().sum::<u64>();
+        // (What was waited for in a condition or semaphore is no lock that was not free.)
+        let contention = |r: &LockRow| if r.contended > 0 { r.longest_wait_ns } else { 0 };
+        rows.sort_by(|a, b| (contention(b), uses(b), &a.name).cmp(&(contention(a), uses(a), &b.name)));
+        rows
+    }
+
+    fn thread(&self, tid: i32) -> String {
+        self.facts.threads.name(tid).to_owned()
+    }
+
+    fn wait(&self, w: &Wait, way: &InTheWay) -> WaitRow {
+        WaitRow {
+            at: self.seconds(w.from),
+            tid: w.tid,
+            thread: self.thread(w.tid),
+            lock: self.name(w.lock),
+            operation: ops::name(w.op),
+            site: self.facts.names.site(w.site),
+            wait_ns: self.ns(w.ticks),
+            result: w.result,
+            unfinished: w.unfinished,
+            free_ns: self.ns(w.ticks.saturating_sub(way.held)),
+            holders: way.holders.iter().map(|h| self.holder(h)).collect(),
+        }
+    }
+
+    fn holder(&self, h: &Holder) -> HolderRow {
+        HolderRow {
+            tid: h.tid,
+            thread: self.thread(h.tid),
+            site: self.facts.names.site(h.site),
+            since: self.seconds(h.taken),
+            hold_ns: self.ns(h.released.saturating_sub(h.taken)),
+            of_wait_ns: self.ns(h.share),
+            unfinished: h.unfinished,
+        }
+    }
+
+    fn edge(&self, from: usize, to: usize) -> OrderRow {
+        let e = self.facts.graph.edges.get(&(from, to)).cloned().unwrap_or_default();
+        OrderRow {
+            held: self.name(from),
+            taken: self.name(to),
+            count: e.count,
+            held_site: self.facts.names.site(e.sites.0),
+            taken_site: self.facts.names.site(e.sites.1),
+            tids: e.tids,
+        }
+    }
+
+    fn cycle(&self, locks: &[usize]) -> Cycle {
+        let next = locks.iter().cycle().skip(1);
+        let edges: Vec<OrderRow> = locks.iter().zip(next).map(|(&a, &b)| self.edge(a, b)).collect();
+        let first = edges.first().and_then(|e| e.tids.first());
+        let one_thread = edges.iter().all(|e| e.tids.len() == 1 && e.tids.first() == first);
+        Cycle { edges, one_thread }
+    }
+
+    /// The edges of the graph, those between the same two names as one.
+    fn order(&self) -> Vec<OrderRow> {
+        let mut rows: BTreeMap<(&str, &str), OrderRow> = BTreeMap::new();
+        for (&(a, b), e) in &self.facts.graph.edges {
+            let (Some((from, _)), Some((to, _))) = (self.names.get(a), self.names.get(b)) else { continue };
+            let row = rows.entry((from, to)).or_insert_with(|| OrderRow {
+                held: from.clone(),
+                taken: to.clone(),
+                count: 0,
+                ..self.edge(a, b)
+            });
+            row.count += e.count;
+            row.tids.extend(e.tids.iter().filter(|t| !row.tids.contains(t)).copied().collect::<Vec<_>>());
+        }
+        let mut rows: Vec<OrderRow> = rows.into_values().collect();
+        rows.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.held.cmp(&b.held)));
+        rows
+    }
+
+    fn inversion(&self, w: &Wait, holders: &[Holder]) -> Option<Inversion> {
+        let waiter = self.facts.threads.at(w.tid, w.from)?;
+        let lock = self.facts.locks.get(w.lock)?;
+        let (h, holder) = holders.iter().find_map(|h| {
+            let s = self.facts.threads.at(h.tid, w.from.max(h.taken))?;
+            (s.rank() < waiter.rank()).then_some((h, s))
+        })?;
+        let (inheritance_helps, why) = match () {
+            () if lock.class == Class::Rwlock => (false, "no: a rwlock has no priority inheritance"),
+            () if lock.attr & attr::INHERIT != 0 => (false, "the mutex has it"),
+            () if waiter.apart(&holder) => (false, "no: they run on different CPUs (partitioned)"),
+            () => (true, "yes: the holder would have run at the waiter's priority"),
+        };
+        Some(Inversion {
+            at: self.seconds(w.from),
+            lock: self.name(w.lock),
+            wait_ns: self.ns(w.ticks),
+            tid: w.tid,
+            thread: self.thread(w.tid),
+            sched: waiter.name(),
+            site: self.facts.names.site(w.site),
+            holder: self.holder(h),
+            holder_sched: holder.name(),
+            inheritance_helps,
+            why,
+        })
+    }
+
+    fn left(&self, &(tid, lock, since, site, waiting): &(i32, usize, u64, u64, bool)) -> LeftRow {
+        LeftRow {
+            tid,
+            thread: self.thread(tid),
+            lock: self.name(lock),
+            site: self.facts.names.site(site),
+            since: self.seconds(since),
+            waiting,
+        }
+    }
+}
+
+fn add_operations(to: &mut BTreeMap<&'static str, u64>, l: &Lock) {
+    for (op, n) in l.ops.iter().enumerate().filter(|(_, n)| **n > 0) {
+        *to.entry(ops::name(op as u8)).or_default() += n;
+    }
+}
+
+fn name(f: &Facts, l: &Lock) -> (String, &'static str) {
+    let (place, by) = match (f.names.of_static(l.addr), l.made) {
+        (Some(place), _) => (place, "static"),
+        (None, Some((_, site))) => (f.names.site(site), "made"),
+        (None, None) => (f.names.site(l.used.1), "first_use"),
+    };
+    (format!("{place}/{}", l.class.name()), by)
+}

@@ -1,0 +1,154 @@
+//! What an address is called: the module that it lies in, and how far into it.
+//!
+//! Modules move from run to run, offsets in them do not.
+
+use std::collections::HashMap;
+use tape::lock::MappingBody;
+
+const EXECUTE: u32 = 4;
+
+#[derive(Clone, Debug)]
+struct Mapping {
+    tsc: u64,
+    start: u64,
+    end: u64,
+    /// Where the module of this mapping begins.
+    base: u64,
+    /// Index of the path; `None` for memory without a file.
+    module: Option<usize>,
+    rights: u32,
+}
+
+/// The mappings of a tape.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Each file's name up to `.so`.
+    modules: Vec<String>,
+    by_path: HashMap<String, usize>,
+    mappings: Vec<Mapping>,
+    /// Of the last file mapping: where it ended, its module and base. What follows without a file is its zeroed data.
+    last: (u64, Option<(usize, u64)>),
+    sorted: bool,
+}
+
+impl Names {
+    /// Mappings come in the order of their addresses, a whole reading of the maps or what was new in it.
+    pub fn add(&mut self, tsc: u64, m: &MappingBody, path: &[u8]) {
+        self.sorted = false;
+        let (module, base) = if path.first() == Some(&b'/') {
+            let module = self.module(&String::from_utf8_lossy(path));
+            let base = match self.last.1 {
+                Some((last, base)) if last == module && m.offset != 0 && base <= m.start => base,
+                _ if m.offset == 0 => m.start,
+                // Its beginning was on the tape before.
+                _ => self.base_of(module, m.start).unwrap_or(m.start.wrapping_sub(m.offset)),
+            };
+            self.last = (m.end, Some((module, base)));
+            (Some(module), base)
+        } else {
+            match self.last {
+                (end, Some((module, base))) if end == m.start && m.rights & EXECUTE == 0 => (Some(module), base),
+                _ => (None, m.start),
+            }
+        };
+        self.mappings.push(Mapping { tsc, start: m.start, end: m.end, base, module, rights: m.rights });
+    }
+
+    fn module(&mut self, path: &str) -> usize {
+        if let Some(&i) = self.by_path.get(path) {
+            return i;
+        }
+        let file = path.strip_suffix(" (deleted)").unwrap_or(path);
+        let file = file.rsplit('/').next().unwrap_or(file);
+        let file = file.strip_prefix("memfd:").unwrap_or(file);
+        let name = match file.find(".so") {
+            Some(n) if n > 0 => &file[..n],
+            _ => file,
+        };
+        self.modules.push(name.into());
+        self.by_path.insert(path.into(), self.modules.len() - 1);
+        self.modules.len() - 1
+    }
+
+    fn base_of(&self, module: usize, below: u64) -> Option<u64> {
+        let of = |m: &&Mapping| m.module == Some(module) && m.start <= below;
+        self.mappings.iter().rev().find(of).map(|m| m.base)
+    }
+
+    /// To be called once, when all mappings are in.
+    pub fn finish(&mut self) {
+        // Of two that begin alike the later one comes last.
+        self.mappings.sort_by_key(|m| (m.start, m.tsc));
+        self.sorted = true;
+    }
+
+    fn at(&self, addr: u64) -> Option<&Mapping> {
+        debug_assert!(self.sorted);
+        let i = self.mappings.partition_point(|m| m.start <= addr);
+        // A few back: mappings of another time may begin between.
+        self.mappings[..i].iter().rev().take(16).filter(|m| addr < m.end).max_by_key(|m| m.tsc)
+    }
+
+    /// `libcuda+0x3f21c0`; an address outside all modules as a number.
+    pub fn site(&self, addr: u64) -> String {
+        match self.at(addr) {
+            Some(Mapping { module: Some(i), base, .. }) => {
+                format!("{}+{:#x}", self.modules[*i], addr.wrapping_sub(*base))
+            }
+            Some(m) if m.rights & EXECUTE != 0 => format!("generated+{:#x}", addr.wrapping_sub(m.base)),
+            _ => format!("{addr:#x}"),
+        }
+    }
+
+    /// The module and offset of a lock that is part of one; `None` for those on a heap or stack.
+    pub fn of_static(&self, addr: u64) -> Option<String> {
+        match self.at(addr) {
+            Some(Mapping { module: Some(i), base, .. }) => {
+                Some(format!("{}+{:#x}", self.modules[*i], addr.wrapping_sub(*base)))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(start: u64, end: u64, offset: u64, rights: u32) -> MappingBody {
+        MappingBody { start, end, offset, rights, path: 0 }
+    }
+
+    #[test]
+    fn an_address_is_its_module_and_offset_wherever_the_module_lies() {
+        for base in [0x7000_0000, 0x1_2345_6000] {
+            let mut n = Names::default();
+            let path = b"/usr/lib/libcuda.so.580.159";
+            n.add(1, &map(base, base + 0x1000, 0, 1), path);
+            n.add(1, &map(base + 0x1000, base + 0x9000, 0x1000, 5), path);
+            n.add(1, &map(base + 0x9000, base + 0xa000, 0x8000, 3), path);
+            n.add(1, &map(base + 0xa000, base + 0xc000, 0, 3), b"");
+            n.add(1, &map(base + 0xd000, base + 0xe000, 0, 7), b"");
+            // A later reading tells of one mapping only.
+            n.add(9, &map(base + 0xf000, base + 0x10000, 0xf000, 5), path);
+            n.finish();
+            assert_eq!(n.site(base + 0x1234), "libcuda+0x1234");
+            assert_eq!(n.of_static(base + 0x9010).as_deref(), Some("libcuda+0x9010"));
+            assert_eq!(n.of_static(base + 0xb000).as_deref(), Some("libcuda+0xb000"), "zeroed data");
+            assert_eq!(n.site(base + 0xd00d), "generated+0xd");
+            assert_eq!(n.site(base + 0xf001), "libcuda+0xf001");
+            assert_eq!(n.site(5), "0x5");
+            assert_eq!(n.of_static(5), None);
+        }
+    }
+
+    #[test]
+    fn what_was_mapped_last_counts() {
+        let mut n = Names::default();
+        n.add(1, &map(0x1000, 0x3000, 0, 5), b"/lib/liba.so");
+        n.add(7, &map(0x1000, 0x2000, 0, 5), b"/lib/libb.so.1");
+        n.finish();
+        assert_eq!(n.site(0x1800), "libb+0x800");
+        assert_eq!(n.site(0x2800), "liba+0x1800");
+    }
+}

@@ -1,0 +1,278 @@
+//! Locks: which there are, who held them while others waited, in which orders they are taken.
+
+use crate::number::{count, nanoseconds, of};
+use crate::table::{self, Style, to_stdout};
+use crate::{ReportError, json};
+use insight::Recording;
+use insight::locks::{Cycle, HolderRow, Inversion, LockRow, Locks, OrderRow, WaitRow};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Rows of each kind where the reader has not said how many.
+const ROWS: u64 = 20;
+/// Waits in JSON where the reader has not said how many.
+const JSON_WAITS: u64 = 1000;
+
+/// Shows the locks on standard output: all of them as JSON, `limit` rows of each kind as text.
+pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
+    let limit = limit.unwrap_or(if as_json { JSON_WAITS } else { ROWS });
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let locks = Locks::of(r, limit)?;
+    if as_json { json::print(&locks) } else { to_stdout(|out| write(&locks, limit, style, out)) }
+}
+
+/// Writes the text.
+pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+    if !l.recorded {
+        writeln!(out, "no locks on this tape: `doorbell record --locks -- PROGRAM` records them")?;
+        return Ok(());
+    }
+    let operations: u64 = l.operations.values().sum();
+    let instances: u64 = l.locks.iter().map(|r| r.instances).sum();
+    writeln!(
+        out,
+        "{} {}, {}, {} contended, {}",
+        style.bold("locks"),
+        of(instances, "lock"),
+        of(operations, "operation"),
+        count(l.contended),
+        of(l.threads.len() as u64, "thread")
+    )?;
+    for line in wrapped(&l.operations, 100) {
+        writeln!(out, "  {line}")?;
+    }
+    if l.lost_events > 0 {
+        let text = format!("{} did not fit into the rings: counts and times lack them", of(l.lost_events, "event"));
+        writeln!(out, "  {} (--ring 64 or --on-full wait keeps them)", style.bad(&text))?;
+    }
+    rows(&l.locks, limit, style, out)?;
+    if !l.waits.is_empty() {
+        writeln!(out, "\n{} of {}, the longest first", style.bold("waits"), count(l.waits_seen))?;
+        for w in l.waits.iter().take(limit) {
+            wait(w, out)?;
+        }
+    }
+    left(l, limit, style, out)?;
+    if !l.cycles.is_empty() {
+        writeln!(out, "\n{} in the order of locks: threads that meet in them stop for ever", style.bad("cycles"))?;
+        l.cycles.iter().take(limit).try_for_each(|c| cycle(c, out))?;
+    }
+    if !l.order.is_empty() {
+        order(&l.order, limit, style, out)?;
+    }
+    inversions(l, limit, style, out)
+}
+
+/// `name n` one after the other, in lines of at most so many characters.
+fn wrapped(operations: &BTreeMap<&'static str, u64>, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (name, n) in operations {
+        let word = format!("{name} {}", count(*n));
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() + 3 <= width => *line += &format!("   {word}"),
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
+fn rows(locks: &[LockRow], limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    let heads =
+        ["lock", ">n", ">operations", ">contended", ">longest wait", ">waited", ">longest hold", "held from", "kind"];
+    let mut t = style.table(&heads);
+    for r in locks.iter().take(limit) {
+        let ns = |n: u64| if n == 0 { "-".into() } else { nanoseconds(n) };
+        let mut kind = r.attributes.join(", ");
+        if r.foreign_unlocks > 0 {
+            kind = [kind, of(r.foreign_unlocks, "unlock by another thread").replace("threads", "thread")]
+                .into_iter()
+                .filter(|s| !s.is_empty())
+                .collect::<Vec<_>>()
+                .join(", ");
+        }
+        t.add_row([
+            r.name.clone(),
+            count(r.instances),
+            count(r.operations.values().sum()),
+            count(r.contended),
+            ns(r.longest_wait_ns),
+            ns(r.wait_ns),
+            ns(r.longest_hold_ns),
+            r.longest_hold_site.clone().unwrap_or_else(|| "-".into()),
+            kind,
+        ]);
+    }
+    table::write(out, &t, 2)?;
+    more(locks.len(), limit, out)
+}
+
+fn more(n: usize, limit: usize, out: &mut dyn Write) -> io::Result<()> {
+    if n > limit {
+        writeln!(out, "  and {} more (--limit)", count((n - limit) as u64))?;
+    }
+    Ok(())
+}
+
+fn who(tid: i32, name: &str) -> String {
+    if name.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({name})") }
+}
+
+fn wait(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
+    let end = match (w.unfinished, w.result) {
+        (true, _) => " and did not get it".to_owned(),
+        (_, 0) => String::new(),
+        (_, r) => format!(" and got {}", error(r)),
+    };
+    let (thread, time) = (who(w.tid, &w.thread), nanoseconds(w.wait_ns));
+    let head = format!("{:>11.6} s  {thread} waited {time} at {} ({}){end}", w.at, w.site, w.operation);
+    match w.holders.split_first() {
+        None => writeln!(out, "  {head} for {}; who held it is not on the tape", w.lock),
+        Some((first, rest)) => {
+            writeln!(out, "  {head}; {}", held(first, &w.lock))?;
+            rest.iter().try_for_each(|h| writeln!(out, "{:16}{}", "", held(h, "it")))?;
+            // Not worth a line if it is the time that a wake-up takes.
+            if w.free_ns > 20_000 && w.free_ns * 10 > w.wait_ns {
+                let free = nanoseconds(w.free_ns);
+                writeln!(out, "{:16}nobody held it for {free} of the wait: off CPU, by whom unknown", "")?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn held(h: &HolderRow, lock: &str) -> String {
+    let (part, hold) = (nanoseconds(h.of_wait_ns), nanoseconds(h.hold_ns));
+    let end = if h.unfinished { "never released" } else { &format!("held for {hold}") };
+    format!("{} held {lock} from {} since {:.6} s ({part} of the wait, {end})", who(h.tid, &h.thread), h.site, h.since)
+}
+
+/// Those that lock functions return.
+fn error(r: i32) -> String {
+    let known = [
+        (1, "EPERM"),
+        (4, "EINTR"),
+        (11, "EAGAIN"),
+        (16, "EBUSY"),
+        (22, "EINVAL"),
+        (35, "EDEADLK"),
+        (110, "ETIMEDOUT"),
+        (130, "EOWNERDEAD"),
+        (131, "ENOTRECOVERABLE"),
+    ];
+    known.iter().find(|(n, _)| *n == r).map_or_else(|| format!("error {r}"), |(_, name)| (*name).to_owned())
+}
+
+fn left(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    if l.left.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{} when its thread, or the recording, ended", style.bold("held or waited for"))?;
+    for r in l.left.iter().take(limit) {
+        let what = if r.waiting { "waited for" } else { "held" };
+        writeln!(out, "  {} {what} {} from {} since {:.6} s", who(r.tid, &r.thread), r.lock, r.site, r.since)?;
+    }
+    more(l.left.len(), limit, out)
+}
+
+fn cycle(c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
+    let mut names: Vec<&str> = c.edges.iter().map(|e| e.held.as_str()).collect();
+    names.extend(names.first().copied());
+    let one = if c.one_thread { " (one thread only: it cannot stop itself)" } else { "" };
+    writeln!(out, "  {}{one}", names.join(" -> "))?;
+    for e in &c.edges {
+        let threads = e.tids.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
+        writeln!(
+            out,
+            "    {} at {}, holding {} from {} (thread {threads})",
+            e.taken, e.taken_site, e.held, e.held_site
+        )?;
+    }
+    Ok(())
+}
+
+fn order(rows: &[OrderRow], limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{}", style.bold("order"))?;
+    let mut t = style.table(&["held", "then taken", ">times", "held from", "taken at"]);
+    for r in rows.iter().take(limit) {
+        t.add_row([&r.held, &r.taken, &count(r.count), &r.held_site, &r.taken_site]);
+    }
+    table::write(out, &t, 2)?;
+    more(rows.len(), limit, out)
+}
+
+fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+    if !l.real_time {
+        writeln!(out, "\nno thread has a real-time priority: no inversions, and priority inheritance changes nothing")?;
+        return Ok(());
+    }
+    if l.inversions.is_empty() {
+        writeln!(out, "\nno thread waited for one of lower priority")?;
+        return Ok(());
+    }
+    writeln!(out, "\n{}", style.bad("priority inversions"))?;
+    for i in l.inversions.iter().take(limit) {
+        inversion(i, out)?;
+    }
+    Ok(more(l.inversions.len(), limit, out)?)
+}
+
+fn inversion(i: &Inversion, out: &mut dyn Write) -> io::Result<()> {
+    let (waiter, holder) = (who(i.tid, &i.thread), who(i.holder.tid, &i.holder.thread));
+    let time = nanoseconds(i.wait_ns);
+    writeln!(
+        out,
+        "  {:>11.6} s  {waiter}, {}, waited {time} at {}; {holder}, {}, held {} from {}",
+        i.at, i.sched, i.site, i.holder_sched, i.lock, i.holder.site
+    )?;
+    writeln!(out, "{:16}priority inheritance? {}", "", i.why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_says_who_held_the_lock() {
+        let holder = HolderRow {
+            tid: 17,
+            thread: String::new(),
+            site: "app+0x20".into(),
+            since: 0.25,
+            hold_ns: 2_000_000,
+            of_wait_ns: 1_900_000,
+            unfinished: false,
+        };
+        let mut w = WaitRow {
+            at: 0.5,
+            tid: 12,
+            thread: "main".into(),
+            lock: "libx+0x3f21c0/mutex".into(),
+            operation: "mutex_lock",
+            site: "app+0x10".into(),
+            wait_ns: 1_900_000,
+            result: 110,
+            unfinished: false,
+            free_ns: 0,
+            holders: vec![holder],
+        };
+        let text = |w: &WaitRow| {
+            let mut out = Vec::new();
+            wait(w, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            text(&w),
+            "     0.500000 s  thread 12 (main) waited 1.90 ms at app+0x10 (mutex_lock) and got ETIMEDOUT; thread 17 held \
+             libx+0x3f21c0/mutex from app+0x20 since 0.250000 s (1.90 ms of the wait, held for 2.00 ms)\n"
+        );
+        w.holders.clear();
+        assert!(text(&w).ends_with("for libx+0x3f21c0/mutex; who held it is not on the tape\n"));
+    }
+
+    #[test]
+    fn operations_fill_lines() {
+        let operations = BTreeMap::from([("a", 1000), ("bb", 2), ("ccc", 3)]);
+        assert_eq!(wrapped(&operations, 16), ["a 1,000   bb 2", "ccc 3"]);
+    }
+}

@@ -1,0 +1,206 @@
+//! Events of locks: what `record --locks` adds to a tape.
+//!
+//! A lock and its unlock by the same thread are one event, written at the unlock ([`PairBody`], or [`HoldBody`] where
+//! the short form has no room); everything else is an [`OpBody`]. The head's time stamp is that of the end of what the
+//! event tells, so that one thread's events are in order; it is read before the lock is released and after it was
+//! taken, so that what two threads held exclusively never overlaps. The head's flags are an operation ([`op`]) in the
+//! high byte and the lock's attributes ([`attr`]) in the low byte.
+//!
+//! A [`LocksBody`] with the layout comes before all others; tapes without locks have none of these.
+
+/// Layout of the bodies here; said by the first event. Changes whenever one of them does.
+pub const LAYOUT: u32 = 1;
+
+/// Event kinds, beside those of [`crate::event::kind`].
+pub mod kind {
+    pub const LOCKS: u16 = 32;
+    pub const PAIR: u16 = 33;
+    pub const HOLD: u16 = 34;
+    pub const OP: u16 = 35;
+    pub const HELD: u16 = 36;
+    pub const SCHED: u16 = 37;
+    pub const MAPPING: u16 = 38;
+}
+
+/// What was called, or what ended a hold.
+pub mod op {
+    pub const MUTEX_LOCK: u8 = 1;
+    pub const MUTEX_TRYLOCK: u8 = 2;
+    pub const MUTEX_TIMEDLOCK: u8 = 3;
+    pub const MUTEX_CLOCKLOCK: u8 = 4;
+    pub const MUTEX_UNLOCK: u8 = 5;
+    pub const MUTEX_INIT: u8 = 6;
+    pub const MUTEX_DESTROY: u8 = 7;
+    pub const RWLOCK_RDLOCK: u8 = 8;
+    pub const RWLOCK_TRYRDLOCK: u8 = 9;
+    pub const RWLOCK_TIMEDRDLOCK: u8 = 10;
+    pub const RWLOCK_CLOCKRDLOCK: u8 = 11;
+    pub const RWLOCK_WRLOCK: u8 = 12;
+    pub const RWLOCK_TRYWRLOCK: u8 = 13;
+    pub const RWLOCK_TIMEDWRLOCK: u8 = 14;
+    pub const RWLOCK_CLOCKWRLOCK: u8 = 15;
+    pub const RWLOCK_UNLOCK: u8 = 16;
+    pub const RWLOCK_INIT: u8 = 17;
+    pub const RWLOCK_DESTROY: u8 = 18;
+    /// As the way in which a mutex was taken: by the return from the wait.
+    pub const COND_WAIT: u8 = 19;
+    pub const COND_TIMEDWAIT: u8 = 20;
+    pub const COND_CLOCKWAIT: u8 = 21;
+    pub const COND_SIGNAL: u8 = 22;
+    pub const COND_BROADCAST: u8 = 23;
+    pub const COND_INIT: u8 = 24;
+    pub const COND_DESTROY: u8 = 25;
+    pub const SEM_WAIT: u8 = 26;
+    pub const SEM_TRYWAIT: u8 = 27;
+    pub const SEM_TIMEDWAIT: u8 = 28;
+    pub const SEM_CLOCKWAIT: u8 = 29;
+    pub const SEM_POST: u8 = 30;
+    pub const SEM_INIT: u8 = 31;
+    pub const SEM_DESTROY: u8 = 32;
+    /// One more than the last.
+    pub const COUNT: usize = 33;
+}
+
+/// The low byte of an event's flags: the low byte of glibc's `__kind` of a mutex (for a rwlock its `__flags` and, where
+/// a mutex has it, whether it is shared), with two bits that glibc leaves free.
+pub mod attr {
+    /// Mutex: 0 normal, 1 recursive, 2 errorcheck, 3 adaptive. Rwlock: 0 prefers readers, 1 writers, 2 writers without
+    /// recursive readers.
+    pub const KIND: u8 = 3;
+    /// How many locks the thread held already when it took this one: 0, 1, 2, or 3 for more.
+    pub const DEPTH: u8 = 12;
+    pub const DEPTH_SHIFT: u32 = 2;
+    pub const ROBUST: u8 = 16;
+    /// Priority inheritance.
+    pub const INHERIT: u8 = 32;
+    /// Priority ceiling.
+    pub const PROTECT: u8 = 64;
+    pub const SHARED: u8 = 128;
+}
+
+/// The taps of locks are at work. Before any other event here.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LocksBody {
+    /// [`LAYOUT`]
+    pub layout: u32,
+    pub pid: u32,
+}
+
+/// Taken without waiting and released by the same thread: the usual case. Head: the time of the release, the operation
+/// that took it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairBody {
+    pub addr: u64,
+    /// Return address of the call that took it.
+    pub site: u64,
+    /// Ticks from taking to release.
+    pub hold: u32,
+    /// Return address of the call that released it, minus `site`.
+    pub release: i32,
+}
+
+/// Taken and released by the same thread, with all there is to say.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HoldBody {
+    pub addr: u64,
+    pub site: u64,
+    pub release_site: u64,
+    /// Ticks from the call to having it; 0 if it was free.
+    pub wait: u64,
+    /// Ticks from taking to release.
+    pub hold: u64,
+    /// What the call that took it returned: 0 or EOWNERDEAD.
+    pub result: i32,
+    /// How the hold ended: one of [`ended`].
+    pub ended: u32,
+}
+
+pub mod ended {
+    pub const UNLOCK: u32 = 0;
+    /// By waiting for a condition.
+    pub const COND_WAIT: u32 = 1;
+    /// By an unlock behind a wait for a condition that did not return (cancellation): when the mutex was taken again is
+    /// not known, `hold` is 0.
+    pub const CANCELLED_WAIT: u32 = 2;
+    /// Not by this thread as far as it saw: it took the lock again although it held it.
+    pub const BY_ANOTHER: u32 = 3;
+}
+
+/// One operation that is no pair: one that failed, that makes or destroys, of a condition or a semaphore; a lock whose
+/// unlock came from another thread, and that unlock.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpBody {
+    pub addr: u64,
+    pub site: u64,
+    /// Ticks that the call took; 0 where nothing was waited for.
+    pub wait: u64,
+    /// Of a wait for a condition: its mutex. Of a lock that was taken and left the thread's table: when it was taken.
+    pub other: u64,
+    /// What the call returned; errno where it returns -1.
+    pub result: i32,
+    pub pad: u32,
+}
+
+/// Held, or waited for, by a thread when it ended or the recording did. Written by the recorder.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldBody {
+    pub addr: u64,
+    pub site: u64,
+    /// When it was taken, or when the wait began.
+    pub since: u64,
+    pub wait: u64,
+    pub result: i32,
+    /// 1: waited for, not held.
+    pub waiting: u32,
+}
+
+/// A thread's scheduling: at its first event, and when something changes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedBody {
+    /// `pthread_t` of the thread that is meant.
+    pub pthread: u64,
+    /// Its id; 0 if only `pthread` is known.
+    pub tid: i32,
+    /// SCHED_OTHER 0, SCHED_FIFO 1, SCHED_RR 2, SCHED_BATCH 3, SCHED_IDLE 5, SCHED_DEADLINE 6.
+    pub policy: i32,
+    pub priority: i32,
+    pub nice: i32,
+    /// One of [`sched_why`].
+    pub why: u32,
+    /// CPUs that it may run on; 0 if not asked.
+    pub cpus: u32,
+    /// The first 128 of them.
+    pub mask: [u64; 2],
+    /// Its name, zeros behind it.
+    pub name: [u8; 16],
+}
+
+pub mod sched_why {
+    pub const FIRST_EVENT: u32 = 0;
+    /// pthread_setschedparam, pthread_setschedprio
+    pub const PTHREAD: u32 = 1;
+    /// sched_setscheduler, sched_setparam, sched_setattr
+    pub const SCHED: u32 = 2;
+    /// sched_setaffinity, pthread_setaffinity_np
+    pub const AFFINITY: u32 = 3;
+}
+
+/// A range of the program's address space, as /proc/self/maps has it. The path follows (`path` bytes).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MappingBody {
+    pub start: u64,
+    pub end: u64,
+    /// Where in the file.
+    pub offset: u64,
+    /// Readable 1, writable 2, executable 4.
+    pub rights: u32,
+    /// Bytes of path that follow; 0 for memory without a file.
+    pub path: u32,
+}
