@@ -1,8 +1,8 @@
 //! Stores through BAR1 that a spinning kernel sees and answers: `bar1[answered]`, from the CPU into a running kernel and back.
 //!
 //! A submission stores the transfer's bytes, then a number into a word of video memory of its own, behind them (posted writes
-//! of one CPU arrive in their order). A kernel of one thread spins on that word (`ld.acquire.sys`) and stores each number that
-//! it sees into pinned host memory (`st.release.sys`), which is what the wait spins on. So a transfer of 8 bytes is those and
+//! of one CPU arrive in their order). A kernel of a few warps spins on that word (`ld.relaxed.sys`) and stores each number that
+//! it sees into pinned host memory (`st.relaxed.sys`), which is what the wait spins on. So a transfer of 8 bytes is those and
 //! the four of the number.
 //!
 //! The kernel is launched with the transfer and ends with it. It also ends when the transfer rests ([`Transfer::rest`]), for
@@ -21,6 +21,8 @@ use gpu::Bar1Map;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+/// Warps that look at the flag.
+const WARPS: u32 = 4;
 /// Ends the kernel; no transfer has this number.
 const STOP: u32 = u32::MAX;
 /// The kernel ends so long after the last number that it saw.
@@ -35,7 +37,8 @@ const STOPPED: u32 = 1;
 const TRY_OUT: Duration = Duration::from_secs(1);
 
 /// Stores each number that comes after `seen` in the word at `flag` into the word at `to`, until it is 2^32 - 1 or `limit`
-/// nanoseconds have passed without one; then 1 or 2, which it was, into the next word. It answers the number alone: a kernel
+/// nanoseconds have passed without one; then 1 or 2, which it was, into the next word. One thread of each warp does so: the more
+/// look, the sooner one sees; a slow one's older answer is followed by its newer one. They end together. It answers the number alone: a kernel
 /// that also reads the data puts an acquire fence between. PTX 7.0 for sm_70: the driver compiles it for whatever GPU there
 /// is.
 const ANSWER: &str = r"
@@ -45,8 +48,12 @@ const ANSWER: &str = r"
 .visible .entry answer(.param .u64 answer_flag, .param .u64 answer_to, .param .u32 answer_seen, .param .u64 answer_limit)
 {
     .reg .pred %p<4>;
-    .reg .b32 %r<6>;
+    .reg .b32 %r<8>;
     .reg .b64 %rd<9>;
+    mov.u32 %r6, %tid.x;
+    and.b32 %r7, %r6, 31;
+    setp.ne.u32 %p1, %r7, 0;
+    @%p1 bra ANSWER_OUT;
     ld.param.u64 %rd1, [answer_flag];
     ld.param.u64 %rd2, [answer_to];
     ld.param.u32 %r1, [answer_seen];
@@ -79,7 +86,9 @@ ANSWER_IDLE:
 ANSWER_STOPPED:
     mov.u32 %r5, 1;
 ANSWER_END:
+    bar.sync 0;
     st.release.sys.global.u32 [%rd5+4], %r5;
+ANSWER_OUT:
     ret;
 }
 ";
@@ -167,7 +176,7 @@ impl Kernel<'_> {
         let arguments =
             [Argument::U64(self.flag), Argument::U64(self.answer), Argument::U32(seen), Argument::U64(limit)];
         // SAFETY: the arguments are the kernel's; the route keeps both memories, and the stream is waited for before it goes.
-        Ok(unsafe { self.function.launch([1, 1, 1], [1, 1, 1], 0, self.stream, &arguments) }?)
+        Ok(unsafe { self.function.launch([1, 1, 1], [32 * WARPS, 1, 1], 0, self.stream, &arguments) }?)
     }
 
     #[inline]

@@ -1,0 +1,68 @@
+//! What must be refused beside CUDA, each with an error that says what to do, and CUDA alive afterwards. Needs a GPU.
+
+use copy::{Machine, Where};
+use cuda::{DeviceBuffer, PinnedBuffer};
+use gpu::{Channel, ChannelOptions, CopyMode, Engine, Prepared, Window};
+use std::error::Error;
+use std::time::Duration;
+
+const BYTES: usize = 4 << 20;
+
+fn refused<T, E: Error>(what: &str, result: Result<T, E>) -> Result<(), Box<dyn Error>> {
+    match result {
+        Ok(_) => Err(format!("{what} was let through").into()),
+        Err(error) => {
+            println!("{what}: {error}");
+            Ok(())
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let machine = Machine::open(Where::Real)?;
+    machine.enter()?;
+    let (context, space) = (machine.context()?, machine.space()?);
+    let engine = space.device().engines()?.iter().find(|e| e.is_asynchronous()).map_or(2, |e| e.number);
+    let device = DeviceBuffer::new(context, BYTES)?;
+    let mut host = PinnedBuffer::new(context, BYTES)?;
+    let pageable = vec![0u8; BYTES];
+    let (to, from) = (device.address(), host.as_ptr() as u64);
+
+    refused("null", copy::pin(&machine, 0, 8))?;
+    refused("an address of nothing", copy::pin(&machine, 0x1234_5000, 8))?;
+    refused("pageable host memory", copy::pin(&machine, pageable.as_ptr() as u64, 8))?;
+    refused("one byte past the end", copy::pin(&machine, to, BYTES as u64 + 1))?;
+    refused("from the last byte on", copy::pin(&machine, to + BYTES as u64 - 1, 2))?;
+    refused("no bytes", copy::pin(&machine, to, 0))?;
+    let freed = DeviceBuffer::new(context, BYTES)?.address();
+    refused("freed memory", copy::pin(&machine, freed, 8))?;
+
+    let pins = [copy::pin(&machine, to, BYTES as u64)?, copy::pin(&machine, from, BYTES as u64)?];
+    let mut channel = Channel::new(space, Engine::Copy(engine), ChannelOptions::default())?;
+    let window = |base| Window { base, length: BYTES as u64 };
+    let copy = |channel: &mut Channel, bytes| Prepared::copy(channel, window(to), window(from), bytes, CopyMode::Plain);
+    refused("a copy longer than its memory", copy(&mut channel, BYTES as u32 + 1))?;
+    refused("an engine that is not there", Channel::new(space, Engine::Copy(9), ChannelOptions::default()))?;
+    let mut prepared = copy(&mut channel, 4096)?;
+    refused("an address outside", prepared.submit_at(&mut channel, to + BYTES as u64, from))?;
+    let mut other = Channel::new(space, Engine::Copy(engine), ChannelOptions::default())?;
+    refused("another channel", prepared.submit(&mut other))?;
+    drop(pins);
+    refused("memory that is not pinned any more", prepared.submit(&mut channel))?;
+
+    // CUDA and ours go on.
+    let _pins = [copy::pin(&machine, to, BYTES as u64)?, copy::pin(&machine, from, BYTES as u64)?];
+    let sent: Vec<u8> = (0..BYTES).map(|i| (i * 2_654_435_761 >> 13) as u8).collect();
+    host.bytes_mut().copy_from_slice(&sent);
+    let mut prepared = copy(&mut channel, BYTES as u32)?;
+    let ticket = prepared.submit(&mut channel)?;
+    channel.wait(ticket, Duration::from_secs(2))?;
+    let mut back = vec![0; BYTES];
+    device.read(&mut back)?;
+    context.synchronize()?;
+    if back != sent {
+        return Err("4 MiB by our channel and back by CUDA are not what was sent".into());
+    }
+    println!("4 MiB by our channel, read back by CUDA: right");
+    Ok(())
+}
