@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // CUDA and ours go on.
     let _pins = [copy::pin(&machine, to, BYTES as u64)?, copy::pin(&machine, from, BYTES as u64)?];
-    let sent: Vec<u8> = (0..BYTES).map(|i| (i * 2_654_435_761 >> 13) as u8).collect();
+    let sent: Vec<u8> = (0..BYTES).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
     host.bytes_mut().copy_from_slice(&sent);
     let mut prepared = copy(&mut channel, BYTES as u32)?;
     let ticket = prepared.submit(&mut channel)?;

@@ -88,7 +88,7 @@ impl Machine for Opened {
             if n.is_multiple_of(2) { (Bar::Bar0, Site::Libcuda) } else { (Bar::Bar1, Site::Displacement) };
         let options = ChannelOptions { entries, bar, site, ..ChannelOptions::default() };
         let on = match engine {
-            Engine::Copy => gpu::Engine::Copy(n % 4),
+            Engine::Copy => gpu::Engine::Copy(2 + n % 4),
             Engine::Graphics => gpu::Engine::Graphics,
         };
         let channel = gpu::Channel::new(&self.space, on, options)?;
