@@ -126,3 +126,81 @@ unsafe fn put(at: u64, exchange: &Exchange) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::path::Path;
+    use std::process::Command;
+
+    static THEIRS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+    extern "C" fn ours() -> libc::pid_t {
+        let theirs = THEIRS.load(Ordering::Acquire);
+        // SAFETY: getpid, which the slot held.
+        let theirs = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> libc::pid_t>(theirs) };
+        -theirs()
+    }
+
+    /// A library that calls getpid through a slot, linked with these flags; dlopen's handle.
+    fn library(name: &str, flags: &[&str]) -> *mut c_void {
+        // CARGO_TARGET_TMPDIR is not there for unit tests.
+        let folder = std::env::temp_dir().join(format!("doorbell-slots-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (source, built) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
+        std::fs::write(&source, "#include <unistd.h>\nint call(void) { return getpid(); }\n").unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-O1"]).args(flags).arg("-o").arg(&built).arg(&source);
+        assert!(cc.status().unwrap().success(), "{cc:?}");
+        let handle = open(&built);
+        std::fs::remove_dir_all(&folder).unwrap();
+        handle
+    }
+
+    fn open(path: &Path) -> *mut c_void {
+        let path = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: a library without initialisers.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) };
+        assert!(!handle.is_null());
+        handle
+    }
+
+    fn call(handle: *mut c_void) -> i32 {
+        // SAFETY: `call` of the library above.
+        unsafe {
+            let call = libc::dlsym(handle, c"call".as_ptr());
+            std::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(call)()
+        }
+    }
+
+    #[test]
+    fn calls_of_the_library_come_to_us_and_go_on() {
+        let process = std::process::id() as i32;
+        for (name, flags) in [
+            ("lazy", ["-Wl,-z,lazy", "-Wl,-z,norelro"]),
+            ("now", ["-Wl,-z,now", "-Wl,-z,relro"]),
+            ("without-plt", ["-fno-plt", "-Wl,-z,relro"]),
+        ] {
+            let handle = library(name, &flags);
+            // A lazy slot is exchanged before it was ever bound.
+            if name != "lazy" {
+                assert_eq!(call(handle), process, "{name}");
+            }
+            let exchanges = || {
+                [
+                    Exchange { name: c"getpid", ours: ours as *mut c_void, theirs: &THEIRS },
+                    Exchange { name: c"not_imported", ours: ours as *mut c_void, theirs: &THEIRS },
+                ]
+            };
+            for _ in 0..2 {
+                // SAFETY: never closed, nobody runs its code, and the signatures agree.
+                let found = unsafe { exchange(handle, &exchanges()) }.unwrap();
+                assert!(found[0] >= 1 && found[1] == 0, "{name}: {found:?}");
+                assert_eq!(call(handle), -process, "{name}: ours, which calls the real one, even when exchanged twice");
+            }
+            // SAFETY: getpid of this test itself does not go through the library.
+            assert_eq!(unsafe { libc::getpid() }, process);
+        }
+    }
+}
