@@ -27,6 +27,7 @@ mod slots;
 pub mod stores;
 mod tracker;
 mod validate;
+mod watching;
 
 pub use aperture::Aperture;
 pub use bar1::{Bar1Map, BusRange};
@@ -44,3 +45,4 @@ pub use pushbuffer::{Pushbuffer, Validated};
 pub use semaphore::{Semaphore, Semaphores};
 pub use tracker::Ticket;
 pub use validate::{Invalid, Ranges, Rules, check};
+pub use watching::Watching;

@@ -435,57 +435,11 @@ fn what_the_driver_does_not_tell_is_an_error_by_name() {
     assert!(error.contains("NV2080_CTRL_CMD_FB_GET_STATIC_BAR1_INFO"), "{error}");
 }
 
-/// The software GPU's driver under the eyes of what watches CUDA's calls.
-struct Watching(SoftDriver, &'static gpu::Watched);
-
-impl Driver for Watching {
-    fn open(&self, path: &CStr) -> io::Result<RawFd> {
-        let fd = self.0.open(path)?;
-        self.1.opened(fd, path.to_bytes());
-        Ok(fd)
-    }
-
-    unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void) -> io::Result<()> {
-        let mut answer = Ok(());
-        let make = || {
-            answer = unsafe { self.0.ioctl(fd, request, arg) };
-            if answer.is_ok() { 0 } else { -1 }
-        };
-        unsafe { self.1.ioctl(fd, request, arg, make) };
-        answer
-    }
-
-    unsafe fn mmap(
-        &self,
-        addr: *mut c_void,
-        len: usize,
-        prot: i32,
-        flags: i32,
-        fd: RawFd,
-        offset: i64,
-    ) -> io::Result<*mut c_void> {
-        let at = unsafe { self.0.mmap(addr, len, prot, flags, fd, offset)? };
-        let (addr, len, offset) = (at as u64, len as u64, offset as u64);
-        self.1.mapped(rm::graph::MmapRecord { addr, len, offset, fd, prot: prot as u32, flags: flags as u32 });
-        Ok(at)
-    }
-
-    unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
-        self.1.unmapped(addr as u64, len as u64);
-        unsafe { self.0.munmap(addr, len) }
-    }
-
-    fn close(&self, fd: RawFd) -> io::Result<()> {
-        self.1.closed(fd);
-        self.0.close(fd)
-    }
-}
-
 #[test]
 fn memory_of_another_client_is_mapped_until_it_is_freed() {
     let driver = SoftDriver::new(Mode::Strict);
     let watched: &'static gpu::Watched = Box::leak(Box::default());
-    let theirs = Device::open(Arc::new(Watching(driver, watched)), 0).unwrap();
+    let theirs = Device::open(Arc::new(gpu::Watching(driver, watched)), 0).unwrap();
     let theirs = AddressSpace::new(&theirs).unwrap();
     let (memory, other) = (theirs.alloc_video(0x10000).unwrap(), theirs.alloc_video(0x1000).unwrap());
     let host = theirs.alloc_host(0x1000).unwrap();

@@ -4,72 +4,13 @@
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
     AddressSpace, Channel, ChannelOptions, CopyMode, Device, Engine, Entry, Error, Group, InlineMode, Prepared,
-    Watched, Window,
+    Watched, Watching, Window,
 };
-use rm::driver::Driver;
-use rm::graph::MmapRecord;
-use std::ffi::{CStr, c_void};
-use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What libcuda's import slots do, as a driver.
-#[derive(Clone, Copy)]
-struct Slots {
-    real: SoftDriver,
-    watched: &'static Watched,
-}
-
-impl Driver for Slots {
-    fn open(&self, path: &CStr) -> io::Result<RawFd> {
-        let fd = self.real.open(path)?;
-        self.watched.opened(fd, path.to_bytes());
-        Ok(fd)
-    }
-
-    unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void) -> io::Result<()> {
-        let mut result = Ok(());
-        // SAFETY: the caller's.
-        unsafe {
-            self.watched.ioctl(fd, request, arg, || {
-                result = self.real.ioctl(fd, request, arg);
-                if result.is_ok() { 0 } else { -1 }
-            });
-        }
-        result
-    }
-
-    unsafe fn mmap(
-        &self,
-        addr: *mut c_void,
-        len: usize,
-        prot: i32,
-        flags: i32,
-        fd: RawFd,
-        offset: i64,
-    ) -> io::Result<*mut c_void> {
-        // SAFETY: the caller's.
-        let at = unsafe { self.real.mmap(addr, len, prot, flags, fd, offset) }?;
-        let (prot, flags) = (prot as u32, flags as u32);
-        self.watched.mapped(MmapRecord { addr: at as u64, len: len as u64, offset: offset as u64, fd, prot, flags });
-        Ok(at)
-    }
-
-    unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
-        self.watched.unmapped(addr as u64, len as u64);
-        // SAFETY: the caller's.
-        unsafe { self.real.munmap(addr, len) }
-    }
-
-    fn close(&self, fd: RawFd) -> io::Result<()> {
-        self.watched.closed(fd);
-        self.real.close(fd)
-    }
-}
 
 struct Rig {
     driver: SoftDriver,
@@ -83,7 +24,7 @@ struct Rig {
 fn rig() -> Rig {
     let driver = SoftDriver::new(Mode::Strict);
     let watched: &'static Watched = Box::leak(Box::default());
-    let device = Device::open(Arc::new(Slots { real: driver, watched }), 0).unwrap();
+    let device = Device::open(Arc::new(Watching(driver, watched)), 0).unwrap();
     let cuda = AddressSpace::new(&device).unwrap();
     let graphics = Channel::new(&cuda, Engine::Graphics, ChannelOptions::default()).unwrap();
     Rig { driver, watched, cuda, _graphics: graphics }

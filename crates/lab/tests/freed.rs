@@ -7,65 +7,11 @@ mod fake;
 use copy::Machine;
 use cuda::Cuda;
 use doorbell_softgpu::{Mode, SoftDriver};
-use gpu::{AddressSpace, Device, Entry, Watched};
+use gpu::{AddressSpace, Device, Entry, Watched, Watching};
 use lab::beside::{self, Account, End, Plan};
-use rm::driver::Driver;
-use std::ffi::{CStr, c_void};
-use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// The software GPU's driver under the eyes of what watches CUDA's calls.
-struct Watching(SoftDriver, &'static Watched);
-
-impl Driver for Watching {
-    fn open(&self, path: &CStr) -> io::Result<RawFd> {
-        let fd = self.0.open(path)?;
-        self.1.opened(fd, path.to_bytes());
-        Ok(fd)
-    }
-
-    unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void) -> io::Result<()> {
-        let mut answer = Ok(());
-        let make = || {
-            // SAFETY: the caller's contract.
-            answer = unsafe { self.0.ioctl(fd, request, arg) };
-            if answer.is_ok() { 0 } else { -1 }
-        };
-        // SAFETY: the caller's contract.
-        unsafe { self.1.ioctl(fd, request, arg, make) };
-        answer
-    }
-
-    unsafe fn mmap(
-        &self,
-        addr: *mut c_void,
-        len: usize,
-        prot: i32,
-        flags: i32,
-        fd: RawFd,
-        offset: i64,
-    ) -> io::Result<*mut c_void> {
-        // SAFETY: the caller's contract.
-        let at = unsafe { self.0.mmap(addr, len, prot, flags, fd, offset)? };
-        let (addr, len, offset) = (at as u64, len as u64, offset as u64);
-        self.1.mapped(rm::graph::MmapRecord { addr, len, offset, fd, prot: prot as u32, flags: flags as u32 });
-        Ok(at)
-    }
-
-    unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
-        self.1.unmapped(addr as u64, len as u64);
-        // SAFETY: the caller's contract.
-        unsafe { self.0.munmap(addr, len) }
-    }
-
-    fn close(&self, fd: RawFd) -> io::Result<()> {
-        self.1.closed(fd);
-        self.0.close(fd)
-    }
-}
 
 #[test]
 fn what_goes_away_in_flight_is_waited_for_and_then_refused() {
