@@ -108,3 +108,112 @@ fn the_switch_in_the_environment_leaves_locks_alone() {
     assert_eq!((out.status.code(), text(&out.stdout)), (Some(3), "\n".into()));
     assert_eq!(report, "doorbell: no lock was changed: DOORBELL_LOCK_POLICY=off\n");
 }
+
+#[test]
+fn a_plan_goes_by_the_names_that_show_gives() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "effects") else { return };
+    let program = program.to_str().unwrap();
+    // The name, from a tape.
+    let tape = dir.path().join("tape");
+    let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    record.args(["record", "--locks", "--gpu", "soft", "-q", "-o"]).arg(&tape).args(["--", program, "pi"]);
+    assert_eq!(finished(&mut record, "record").status.code(), Some(0));
+    let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let shown = finished(show.args(["show", "--locks", "--json"]).arg(&tape), "show");
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let names: Vec<&str> = shown["locks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|l| l["name"].as_str())
+        .filter(|n| n.starts_with("effects+"))
+        .collect();
+    let [name] = names[..] else { panic!("one lock of its own: {names:?}") };
+    let plan = dir.path().join("plan.toml");
+    let word = |rules: &str| {
+        std::fs::write(&plan, rules).unwrap();
+        let (out, report) = reported(dir.path(), plan.to_str().unwrap(), &[program, "pi"], &[]);
+        assert_eq!(out.status.code(), Some(0), "{}{report}", text_of(&out));
+        (text(&out.stdout), number(&report, "locks under pi"))
+    };
+    let owner = ("the word is the owner\n".to_owned(), 1);
+    let state = ("the word is a state\n".to_owned(), 0);
+    assert_eq!(word(&format!("[[lock]]\nname = \"{name}\"\npolicy = \"pi\"\n")), owner);
+    assert_eq!(word("[[lock]]\nmodule = \"effects\"\npolicy = \"pi\"\n"), owner);
+    assert_eq!(word("[[lock]]\nmodule = \"libeffects\"\npolicy = \"pi\"\n"), state);
+    assert_eq!(word("[[lock]]\nname = \"effects+0x8/mutex\"\npolicy = \"pi\"\n"), state);
+    // The lock's own rule comes before its module's.
+    let both =
+        format!("[[lock]]\nmodule = \"effects\"\npolicy = \"pi\"\n[[lock]]\nname = \"{name}\"\npolicy = \"stock\"\n");
+    assert_eq!(word(&both), state);
+}
+
+fn text_of(out: &Output) -> String {
+    format!("{}{}", text(&out.stdout), text(&out.stderr))
+}
+
+#[test]
+fn a_wrong_plan_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = dir.path().join("plan.toml");
+    std::fs::write(&plan, "# mine\nmutexes = \"pi\"\n[[lock]]\nname = \"app\"\npolicy = \"pi\"\n").unwrap();
+    let refused = |policy: &str| {
+        let out = finished(run(policy).args(["--", "echo", "started"]), policy);
+        assert_eq!((out.status.code(), text(&out.stdout)), (Some(2), String::new()));
+        text(&out.stderr)
+    };
+    let e = refused(plan.to_str().unwrap());
+    assert!(e.contains("plan.toml:4: `app` is no lock's name") && e.contains("hint: name = "), "{e}");
+    assert!(refused("./no.toml").contains("./no.toml: No such file"));
+    let e = refused("pi,fast");
+    assert!(e.contains("`fast` is no policy") && e.contains("hint: policies: pi, ticket"), "{e}");
+}
+
+#[test]
+fn each_policy_does_what_it_is_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "effects") else { return };
+    let said = |policy: &str, what: &str| {
+        let out = finished(run(policy).arg("--").arg(&program).arg(what), &format!("{what} under {policy}"));
+        assert_eq!(out.status.code(), Some(0), "{policy}, {what}: {}", text_of(&out));
+        text(&out.stdout)
+    };
+    assert_eq!(said("ticket", "ticket"), "in turn 20 of 20\n");
+    assert_eq!(said("stock", "pi"), "the word is a state\n");
+    assert_eq!(said("pi", "pi"), "the word is the owner\n");
+    assert_eq!(said("stock", "phases"), "the writer starved\n");
+    assert_eq!(said("phase-fair", "phases"), "the writer wrote\n");
+    for (policy, expected) in [("stock", "not"), ("ticket", "not"), ("pi", "to its waiter"), ("boost", "to its waiter")]
+    {
+        let said = said(policy, "raised");
+        if said.starts_with("skipped") {
+            print!("{policy}: {said}");
+        } else {
+            assert_eq!(said, format!("raised {expected}, after that as before\n"), "{policy}");
+        }
+    }
+}
+
+#[test]
+fn many_threads_and_every_operation_leave_the_data_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "stress") else { return };
+    for policy in POLICIES {
+        let out =
+            finished(run(policy).arg("--").arg(&program).args(["64", "100000"]), &format!("stress under {policy}"));
+        assert_eq!(text_of(&out), "whole, enough changes\n", "{policy}: {}", out.status);
+    }
+}
+
+#[test]
+#[ignore = "10 million operations of 1,000 threads under each policy: half a minute"]
+fn a_thousand_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "stress") else { return };
+    for policy in POLICIES {
+        let out =
+            finished(run(policy).arg("--").arg(&program).args(["1000", "10000"]), &format!("stress under {policy}"));
+        assert_eq!(text_of(&out), "whole, enough changes\n", "{policy}: {}", out.status);
+    }
+}
