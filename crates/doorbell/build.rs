@@ -15,7 +15,7 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     // Asked for when it runs: a checkout may have moved, target folder and all, since this program was compiled.
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
-    for c in ["agent", "softgpu", "tape", "rm", "trap", "pushbuf"] {
+    for c in ["agent", "locks", "softgpu", "tape", "rm", "trap", "pushbuf"] {
         println!("cargo::rerun-if-changed={}", root.join("crates").join(c).join("src").display());
         println!("cargo::rerun-if-changed={}", root.join("crates").join(c).join("Cargo.toml").display());
     }

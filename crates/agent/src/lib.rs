@@ -5,7 +5,10 @@
 //! program computes, its signals, its errno or its exit status; where something is in doubt it passes the call through
 //! and says why on the tape.
 //!
-//! Invariant: without a recorder's region in the environment, and in every forked child, it does nothing at all.
+//! Locks may be made to follow another protocol ([`policy`]), without a recorder.
+//!
+//! Invariant: without a recorder's region or a board of policies in the environment it does nothing at all; a forked
+//! child records nothing.
 
 mod channel;
 mod cold;
@@ -16,6 +19,7 @@ pub mod locks;
 mod lookup;
 mod page;
 mod patch;
+mod policy;
 mod real;
 mod record;
 mod shadow;

@@ -1,10 +1,14 @@
 //! The constructor and destructor of the preloaded library.
 
-use crate::{cold, record};
+use crate::{cold, policy, record};
 use core::ffi::{CStr, c_char};
 
 /// What the recorder puts into the environment; taken out again before the program sees it.
 const REGION: &[u8] = b"DOORBELL_REGION=";
+/// The same of `run`: which locks follow which policy.
+const BOARD: &[u8] = b"DOORBELL_POLICY_BOARD=";
+/// The user's: `off` leaves all locks alone.
+const SWITCH: &[u8] = b"DOORBELL_LOCK_POLICY=";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// What LD_PRELOAD was before the recorder put us in front.
 const WAS: &[u8] = b"DOORBELL_PRELOAD_WAS=";
@@ -21,20 +25,31 @@ fn variable(entry: *const c_char, name: &[u8]) -> Option<&'static [u8]> {
 
 extern "C" fn start() {
     let mut region = None;
+    let mut board = None;
+    let mut off = false;
     let mut was = None;
     // SAFETY: constructors run before other threads; environ is a null-terminated array.
     unsafe {
         let mut p = environ;
         while !p.is_null() && !(*p).is_null() {
             region = region.or(variable(*p, REGION));
+            board = board.or(variable(*p, BOARD));
+            off |= variable(*p, SWITCH) == Some(b"off");
             was = was.or(variable(*p, WAS));
             p = p.add(1);
         }
     }
-    let Some(region) = region else { return };
     // The value of an environment entry is NUL-terminated where it ends.
-    // Not attached: nothing is recorded, and the environment is put right all the same.
-    let _ = record::attach(region.as_ptr().cast());
+    // Not attached: nothing is recorded or changed, and the environment is put right all the same.
+    match (region, board) {
+        (Some(region), _) => {
+            let _ = record::attach(region.as_ptr().cast());
+        }
+        (None, Some(board)) => {
+            let _ = policy::attach(board.as_ptr().cast(), off);
+        }
+        (None, None) => return,
+    }
     // Children and what the program prints of its environment are as without us.
     // SAFETY: as above; entries are moved within the array, and LD_PRELOAD is shortened in place.
     unsafe {
@@ -43,7 +58,7 @@ extern "C" fn start() {
         while !(*from).is_null() {
             let e = *from;
             from = from.add(1);
-            if variable(e, REGION).is_some() || variable(e, WAS).is_some() {
+            if variable(e, REGION).is_some() || variable(e, BOARD).is_some() || variable(e, WAS).is_some() {
                 continue;
             }
             if let Some(value) = variable(e, PRELOAD) {

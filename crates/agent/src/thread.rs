@@ -9,6 +9,7 @@
 use crate::sys;
 use core::arch::{asm, global_asm};
 use core::cell::Cell;
+use locks::held::Held;
 use tape::region::LockTable;
 use tape::ring::Writer;
 
@@ -25,9 +26,13 @@ pub struct Thread {
     pub tid: Cell<i32>,
     /// Events until the next attempt to get a ring, after there was none.
     pub patience: Cell<u32>,
+    /// Under a policy: the rwlocks that it holds, and by which way.
+    pub held: Held,
+    /// Under `boost`: its seat, null before it needs one.
+    pub seat: Cell<usize>,
 }
 
-const BYTES: usize = 72;
+const BYTES: usize = 640;
 const _: () = assert!(size_of::<Thread>() <= BYTES && align_of::<Thread>() <= 16);
 
 global_asm!(

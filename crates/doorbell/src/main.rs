@@ -9,6 +9,7 @@ mod export;
 mod failure;
 mod preload;
 mod record;
+mod run;
 mod sample;
 mod selfbench;
 mod selftest;
@@ -47,6 +48,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Record(record::Args),
+    Run(run::Args),
     Show(show::Args),
     Export(export::Args),
     Doctor(doctor::Args),
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Record(a) => a.run(),
+        Command::Run(a) => a.run(),
         Command::Show(a) => a.run(),
         Command::Export(a) => a.run(),
         Command::Doctor(a) => a.run(),

@@ -7,6 +7,7 @@
 mod clock;
 mod drain;
 mod machine;
+mod policies;
 mod program;
 mod scrub;
 mod session;
@@ -14,5 +15,6 @@ mod shared;
 mod signals;
 
 pub use machine::{Machine, driver_version, machine};
+pub use policies::{PolicyOptions, run_with_policies};
 pub use program::{Program, ProgramError};
 pub use session::{Options, Outcome, RecordError, Tap, record};

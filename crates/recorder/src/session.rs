@@ -242,7 +242,7 @@ fn follow(drain: &mut Drain, pid: i32, signals: &Signals, tsc_hz: f64, ring_byte
         if taken > BUSY {
             continue;
         }
-        if has_ended(pid) {
+        if has_ended(pid, false) {
             // From here on the number may be another process's.
             signals.program(None);
             let status = reap(pid);
@@ -254,12 +254,12 @@ fn follow(drain: &mut Drain, pid: i32, signals: &Signals, tsc_hz: f64, ring_byte
     }
 }
 
-/// True when the child has ended. It is not waited for yet: its number stays its own.
-fn has_ended(pid: i32) -> bool {
+/// True when the child has ended; `wait`: waits for that, or a signal. It is not reaped yet: its number stays its own.
+pub fn has_ended(pid: i32, wait: bool) -> bool {
     // SAFETY: zeroed is a siginfo; our own child.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
-        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        let flags = libc::WEXITED | libc::WNOWAIT | if wait { 0 } else { libc::WNOHANG };
         match libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) {
             0 => info.si_pid() == pid,
             // No such child: somebody else has waited for it.
@@ -268,7 +268,7 @@ fn has_ended(pid: i32) -> bool {
     }
 }
 
-fn reap(pid: i32) -> ExitStatus {
+pub fn reap(pid: i32) -> ExitStatus {
     let mut raw = 0;
     // SAFETY: our own child, which has ended.
     while unsafe { libc::waitpid(pid, &mut raw, 0) } < 0

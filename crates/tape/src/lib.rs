@@ -9,5 +9,6 @@ pub mod event;
 #[cfg(feature = "file")]
 pub mod file;
 pub mod lock;
+pub mod policy;
 pub mod region;
 pub mod ring;

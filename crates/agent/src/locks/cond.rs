@@ -8,6 +8,7 @@ use super::enter;
 use super::held::{self, Call};
 use super::mutex::attributes;
 use super::real::{self, Clock, Cond, Mutex, Time};
+use crate::policy;
 use core::ffi::{c_int, c_void};
 use tape::lock::op;
 
@@ -25,7 +26,10 @@ tap! {
 /// A condition and a mutex; `f` waits for them.
 #[inline(always)]
 unsafe fn any_wait(c: Cond, m: Mutex, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
-    let Some(t) = enter(site) else { return f() };
+    let Some(t) = enter(site) else {
+        // SAFETY: the caller's.
+        return unsafe { policy::cond::wait(m, site, f) };
+    };
     // SAFETY: the caller's: a mutex.
     let mutex = Call::new(m as usize, site, op, unsafe { attributes(m) });
     let cond = Call::new(c as usize, site, op, 0);

@@ -25,11 +25,11 @@ mod cond;
 mod held;
 mod maps;
 mod mutex;
-mod real;
+pub mod real;
 mod rwlock;
 mod sched;
 mod semaphore;
-mod symbol;
+pub mod symbol;
 
 use crate::record;
 use crate::thread::{self, Thread};

@@ -3,8 +3,8 @@
 use super::enter;
 use super::held::{self, Call};
 use super::real::{self, Clock, Mutex, Time};
-use crate::sys;
 use crate::thread::Thread;
+use crate::{policy, sys};
 use core::ffi::{c_int, c_void};
 use tape::lock::{attr, op};
 
@@ -83,7 +83,7 @@ fn refused(t: &'static Thread, c: Call, r: c_int) -> c_int {
 unsafe extern "C" fn lock(m: Mutex, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
-        return unsafe { real::pthread_mutex_lock(m) };
+        return unsafe { policy::mutex::lock(m, site) };
     };
     // SAFETY: the caller's: a mutex.
     unsafe { take(t, m, site, op::MUTEX_LOCK, move || real::pthread_mutex_lock(m)) }
@@ -92,7 +92,7 @@ unsafe extern "C" fn lock(m: Mutex, site: usize) -> c_int {
 unsafe extern "C" fn trylock(m: Mutex, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
-        return unsafe { real::pthread_mutex_trylock(m) };
+        return unsafe { policy::mutex::trylock(m, site) };
     };
     // SAFETY: the caller's: a mutex.
     let (c, r) = unsafe { (call(m, site, op::MUTEX_TRYLOCK), real::pthread_mutex_trylock(m)) };
@@ -106,7 +106,7 @@ unsafe extern "C" fn trylock(m: Mutex, site: usize) -> c_int {
 unsafe extern "C" fn timedlock(m: Mutex, until: Time, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
-        return unsafe { real::pthread_mutex_timedlock(m, until) };
+        return unsafe { policy::mutex::timedlock(m, until, site) };
     };
     // (glibc looks at the time only when it has to wait.)
     // SAFETY: the caller's: a mutex.
@@ -116,7 +116,7 @@ unsafe extern "C" fn timedlock(m: Mutex, until: Time, site: usize) -> c_int {
 unsafe extern "C" fn clocklock(m: Mutex, clock: Clock, until: Time, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
-        return unsafe { real::pthread_mutex_clocklock(m, clock, until) };
+        return unsafe { policy::mutex::clocklock(m, clock, until, site) };
     };
     // SAFETY: the caller's: a mutex.
     let c = unsafe { call(m, site, op::MUTEX_CLOCKLOCK) };
@@ -134,7 +134,7 @@ unsafe extern "C" fn clocklock(m: Mutex, clock: Clock, until: Time, site: usize)
 unsafe extern "C" fn unlock(m: Mutex, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
-        return unsafe { real::pthread_mutex_unlock(m) };
+        return unsafe { policy::mutex::unlock(m, site) };
     };
     let tsc = sys::tsc();
     // SAFETY: the caller's: a mutex. Behind the unlock another thread may destroy it.
@@ -150,7 +150,7 @@ unsafe extern "C" fn unlock(m: Mutex, site: usize) -> c_int {
 
 unsafe extern "C" fn init(m: Mutex, with: *const c_void, site: usize) -> c_int {
     // SAFETY: the caller's.
-    let r = unsafe { real::pthread_mutex_init(m, with) };
+    let r = unsafe { policy::mutex::init(m, with, site) };
     if let Some(t) = enter(site) {
         // SAFETY: made just now, if that worked.
         let attr = if r == 0 { unsafe { attributes(m) } } else { 0 };

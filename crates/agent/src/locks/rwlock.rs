@@ -3,8 +3,8 @@
 use super::enter;
 use super::held::{self, Call};
 use super::real::{self, Clock, Rwlock, Time};
-use crate::sys;
 use crate::thread::Thread;
+use crate::{policy, sys};
 use core::ffi::{c_int, c_void};
 use tape::lock::{attr, op};
 
@@ -90,7 +90,7 @@ macro_rules! plain {
         unsafe extern "C" fn $name(l: Rwlock, site: usize) -> c_int {
             let Some(t) = enter(site) else {
                 // SAFETY: the caller's.
-                return unsafe { real::$real(l) };
+                return unsafe { policy::rwlock::$name(l, site) };
             };
             // SAFETY: the caller's: a rwlock.
             unsafe { take(t, l, call(l, site, op::$op), real::$try, move || real::$real(l)) }
@@ -107,7 +107,7 @@ macro_rules! tries {
     ($($name:ident: $op:ident, $real:ident;)*) => {$(
         unsafe extern "C" fn $name(l: Rwlock, site: usize) -> c_int {
             // SAFETY: the caller's.
-            let Some(t) = enter(site) else { return unsafe { real::$real(l) } };
+            let Some(t) = enter(site) else { return unsafe { policy::rwlock::$name(l, site) } };
             // SAFETY: the caller's: a rwlock.
             let (c, r) = unsafe { (call(l, site, op::$op), real::$real(l)) };
             if r == 0 {
@@ -130,7 +130,10 @@ macro_rules! timed {
         unsafe extern "C" fn $name(l: Rwlock, $($clock: Clock,)? until: Time, site: usize) -> c_int {
             // SAFETY: the caller's.
             let f = move || unsafe { real::$real(l, $($clock,)? until) };
-            let Some(t) = enter(site) else { return f() };
+            let Some(t) = enter(site) else {
+                // SAFETY: the caller's.
+                return unsafe { policy::rwlock::$name(l, $($clock,)? until, site) };
+            };
             let clock = libc::CLOCK_REALTIME;
             $( let clock = { let _ = clock; $clock }; )?
             // SAFETY: the caller's: a rwlock and a timespec.
@@ -152,7 +155,7 @@ timed! {
 unsafe extern "C" fn unlock(l: Rwlock, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
-        return unsafe { real::pthread_rwlock_unlock(l) };
+        return unsafe { policy::rwlock::unlock(l, site) };
     };
     let tsc = sys::tsc();
     // SAFETY: the caller's: a rwlock. Behind the unlock another thread may destroy it.
@@ -168,7 +171,7 @@ unsafe extern "C" fn unlock(l: Rwlock, site: usize) -> c_int {
 
 unsafe extern "C" fn init(l: Rwlock, with: *const c_void, site: usize) -> c_int {
     // SAFETY: the caller's.
-    let r = unsafe { real::pthread_rwlock_init(l, with) };
+    let r = unsafe { policy::rwlock::init(l, with, site) };
     if let Some(t) = enter(site) {
         // SAFETY: made just now, if that worked.
         let attr = if r == 0 { unsafe { attributes(l) } } else { 0 };

@@ -1,0 +1,143 @@
+//! Holders raised to the priority of who waits for them, and brought back ([`locks::boost`]).
+
+use super::{Me, board};
+use crate::thread::Thread;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
+use locks::Tid;
+use locks::boost::{Seat, Seats};
+use locks::held::Mode;
+
+/// Threads that can be raised at a time.
+const SEATS: usize = 1024;
+static ALL: Seats<SEATS> = Seats::new();
+
+/// The key whose destructor tells that a thread ends, plus 1.
+static KEY: AtomicU32 = AtomicU32::new(0);
+/// Keys below it have their place in the thread itself; for others libc allocates.
+const INLINE_KEYS: u32 = 32;
+const NO_SEAT: usize = 1;
+
+/// From the constructor, where a lock may be boosted.
+pub fn begin() {
+    let mut key: libc::pthread_key_t = 0;
+    // SAFETY: a key of our own; creating one allocates nothing.
+    if unsafe { libc::pthread_key_create(&mut key, Some(ends)) } == 0 {
+        KEY.store(key + 1, Ordering::Relaxed);
+    }
+}
+
+unsafe extern "C" fn ends(_: *mut c_void) {
+    if let Some(me) = super::on()
+        && let Some(seat) = taken(me.t)
+    {
+        ALL.leave(seat, me.tid);
+        // Destructors that run after this one may lock again.
+        me.t.seat.set(0);
+    }
+}
+
+fn taken(t: &Thread) -> Option<&'static Seat> {
+    let seat = t.seat.get() as *const Seat;
+    // SAFETY: none, or a seat of ALL.
+    if t.seat.get() <= NO_SEAT { None } else { Some(unsafe { &*seat }) }
+}
+
+#[inline(always)]
+fn seat(me: Me) -> Option<&'static Seat> {
+    match me.t.seat.get() {
+        0 => sit(me),
+        _ => taken(me.t),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn sit(me: Me) -> Option<&'static Seat> {
+    // Meanwhile, in a function that we call, a lock is not boosted.
+    me.t.seat.set(NO_SEAT);
+    let key = KEY.load(Ordering::Relaxed);
+    let seat = if key == 0 || key > INLINE_KEYS { None } else { ALL.sit(me.tid) }?;
+    // SAFETY: our key, whose value lies in the thread itself.
+    unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(seat).cast()) };
+    me.t.seat.set(core::ptr::from_ref(seat) as usize);
+    Some(seat)
+}
+
+/// What the seats have counted, where `run` finds it.
+#[cold]
+fn publish() {
+    let Some(b) = board() else { return };
+    let c = &ALL.counts;
+    for (to, from) in [(&b.raised, &c.raised), (&b.restored, &c.restored), (&b.raise_refused, &c.refused)] {
+        to.store(u64::from(from.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
+}
+
+/// Takes a lock that `first` tries and `f` waits for.
+#[inline(always)]
+pub fn take(me: Me, lock: usize, first: impl FnOnce() -> c_int, f: impl FnOnce() -> c_int) -> c_int {
+    let Some(seat) = seat(me) else { return f() };
+    // Before the attempt: who waits must find who is about to hold.
+    seat.held.enter(lock, Mode::Round);
+    let r = match first() {
+        libc::EBUSY => wait(seat, me.tid, lock, f),
+        r => r,
+    };
+    if r != 0 {
+        seat.held.leave(lock);
+    }
+    r
+}
+
+#[inline(never)]
+fn wait(seat: &Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
+    ALL.begin_wait(seat, my, lock);
+    let r = f();
+    ALL.end_wait(seat, my);
+    publish();
+    r
+}
+
+pub fn attempt(me: Me, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
+    let Some(seat) = seat(me) else { return f() };
+    seat.held.enter(lock, Mode::Round);
+    let r = f();
+    if r != 0 {
+        seat.held.leave(lock);
+    }
+    r
+}
+
+/// Unlocks with `f`.
+#[inline(always)]
+pub fn give(me: Me, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
+    let r = f();
+    if r == 0
+        && let Some(seat) = seat(me)
+    {
+        seat.held.leave(lock);
+        ALL.after_unlock(seat, me.tid);
+    }
+    r
+}
+
+/// A wait for a condition is about to release a mutex.
+pub fn lets_go(me: Me, lock: usize) {
+    if let Some(seat) = seat(me) {
+        seat.held.leave(lock);
+        ALL.after_unlock(seat, me.tid);
+    }
+}
+
+/// The wait is over.
+pub fn has_again(me: Me, lock: usize) {
+    if let Some(seat) = seat(me) {
+        seat.held.enter(lock, Mode::Round);
+    }
+}
+
+pub fn after_fork_in_child(t: &Thread, my: Tid) {
+    // SAFETY: the process has one thread, just forked, whose seat this is.
+    unsafe { ALL.after_fork_in_child(taken(t), my) };
+}

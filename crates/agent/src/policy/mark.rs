@@ -1,0 +1,207 @@
+//! Where a lock's decision is marked: bytes of glibc's locks that are zero in every new lock and that libc does not use.
+//!
+//! Mutex: the counter of lock elision (`__elision`, +22), used only where that is on: one byte says which policy, one
+//! whether the present hold came through the gate. Rwlock: `__pad3` (+16).
+//!
+//! Invariant: nothing is marked on a libc that [`prove_mutexes`] or [`prove_rwlocks`] found to be different.
+
+use crate::locks::real::{Mutex, Rwlock};
+use crate::locks::symbol;
+use core::ffi::{CStr, c_int};
+use core::mem::{MaybeUninit, transmute};
+use core::sync::atomic::{AtomicU8, Ordering};
+use locks::Tid;
+use locks::layout::{ELISION, Layout, ROBUST, Real, SHARED};
+use locks::room::{RealRwlock, RwLayout};
+
+const MUTEX_POLICY: usize = 22;
+const MUTEX_GATED: usize = 23;
+const RWLOCK_POLICY: usize = 16;
+const RWLOCK_SHARED: usize = 28;
+const RWLOCK_WRITER: usize = 24;
+
+/// What an operation has to know of a mutex before it goes on.
+#[derive(Clone, Copy)]
+pub struct State {
+    word: u64,
+}
+
+impl State {
+    /// `__kind`.
+    #[inline(always)]
+    pub fn kind(self) -> i32 {
+        self.word as i32
+    }
+
+    /// One of [`tape::policy::protocol`], 0 if not decided.
+    #[inline(always)]
+    pub fn policy(self) -> u8 {
+        (self.word >> 48) as u8
+    }
+
+    #[inline(always)]
+    pub fn is_gated(self) -> bool {
+        self.word >> 56 != 0
+    }
+
+    /// Marks may be put on it: other processes do not see it, and it is not destroyed.
+    #[inline(always)]
+    pub fn is_ours(self) -> bool {
+        self.kind() & (ROBUST | SHARED) == 0
+    }
+}
+
+/// # Safety
+/// `m` is a mutex.
+#[inline(always)]
+pub unsafe fn of_mutex(m: Mutex) -> State {
+    // `__kind`, `__spins`, `__elision`: +16 to +24.
+    // SAFETY: the caller's; 8-byte aligned.
+    State { word: unsafe { m.cast::<u64>().add(2).read_volatile() } }
+}
+
+/// # Safety
+/// `l` is a lock that lives for `'a`, of a libc that was proven.
+#[inline(always)]
+unsafe fn byte<'a, L>(l: *mut L, at: usize) -> &'a AtomicU8 {
+    // SAFETY: the caller's; within the lock, and nobody else's.
+    unsafe { &*l.cast::<AtomicU8>().add(at) }
+}
+
+/// Decides for all. Returns whether this call did.
+///
+/// # Safety
+/// `m` is a mutex of this process alone.
+pub unsafe fn set_mutex(m: Mutex, policy: u8) -> bool {
+    // SAFETY: the caller's.
+    unsafe { byte(m, MUTEX_POLICY) }.compare_exchange(0, policy, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// # Safety
+/// The calling thread holds the mutex `m`.
+#[inline(always)]
+pub unsafe fn set_gated(m: Mutex, gated: bool) {
+    // SAFETY: the caller's.
+    unsafe { byte(m, MUTEX_GATED) }.store(gated.into(), Ordering::Relaxed);
+}
+
+/// `__owner` and `__count`.
+///
+/// # Safety
+/// `m` is a mutex.
+#[inline(always)]
+pub unsafe fn owner(m: Mutex) -> u32 {
+    // SAFETY: the caller's.
+    unsafe { m.cast::<u32>().add(2).read_volatile() }
+}
+
+/// # Safety
+/// `m` is a mutex.
+#[inline(always)]
+pub unsafe fn count(m: Mutex) -> u32 {
+    // SAFETY: the caller's.
+    unsafe { m.cast::<u32>().add(1).read_volatile() }
+}
+
+/// The policy of a rwlock, 0 if not decided; `None` if other processes share it.
+///
+/// # Safety
+/// `l` is a rwlock.
+#[inline(always)]
+pub unsafe fn of_rwlock(l: Rwlock) -> Option<u8> {
+    // SAFETY: the caller's.
+    unsafe {
+        (l.cast::<u8>().add(RWLOCK_SHARED).cast::<u32>().read_volatile() == 0)
+            .then(|| byte(l, RWLOCK_POLICY).load(Ordering::Acquire))
+    }
+}
+
+/// # Safety
+/// `l` is a rwlock of this process alone.
+pub unsafe fn set_rwlock(l: Rwlock, policy: u8) -> bool {
+    // SAFETY: the caller's.
+    unsafe { byte(l, RWLOCK_POLICY) }.compare_exchange(0, policy, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// The thread that holds it as its writer, 0 if none does.
+///
+/// # Safety
+/// `l` is a rwlock.
+pub unsafe fn writer(l: Rwlock) -> u32 {
+    // SAFETY: the caller's.
+    unsafe { l.cast::<u8>().add(RWLOCK_WRITER).cast::<u32>().read_volatile() }
+}
+
+fn find(name: &CStr) -> Option<usize> {
+    Some(symbol::next(name)).filter(|&at| at != 0)
+}
+
+macro_rules! found {
+    ($name:literal) => {{
+        let at = find($name)?;
+        // SAFETY: the C function of that name has the type of the field that it becomes.
+        unsafe { transmute::<usize, _>(at) }
+    }};
+}
+
+#[allow(clippy::missing_transmute_annotations, reason = "the type is that of the field")]
+/// Looks at mutexes of our own; `None` if anything is not as the protocols need it.
+pub fn prove_mutexes(me: Tid) -> Option<Layout> {
+    let real = Real {
+        init: found!(c"pthread_mutex_init"),
+        lock: found!(c"pthread_mutex_lock"),
+        trylock: found!(c"pthread_mutex_trylock"),
+        unlock: found!(c"pthread_mutex_unlock"),
+        destroy: found!(c"pthread_mutex_destroy"),
+        attr_init: found!(c"pthread_mutexattr_init"),
+        attr_settype: found!(c"pthread_mutexattr_settype"),
+        attr_setprotocol: found!(c"pthread_mutexattr_setprotocol"),
+        attr_setpshared: found!(c"pthread_mutexattr_setpshared"),
+        attr_setrobust: found!(c"pthread_mutexattr_setrobust"),
+    };
+    let layout = Layout::probe(&real, me).ok()?;
+    let mut m = MaybeUninit::<libc::pthread_mutex_t>::uninit();
+    let p = m.as_mut_ptr();
+    // SAFETY: a mutex of our own. The filling shows whatever init leaves out.
+    let proven = unsafe {
+        core::ptr::write_bytes(p, 0xa5, 1);
+        let step =
+            |r: c_int, marks: u64| r == 0 && of_mutex(p).word >> 48 == marks && of_mutex(p).kind() & ELISION == 0;
+        let mut good = step((real.init)(p, core::ptr::null()), 0);
+        good &= step((real.lock)(p), 0) && step((real.unlock)(p), 0);
+        byte(p, MUTEX_POLICY).store(3, Ordering::Relaxed);
+        byte(p, MUTEX_GATED).store(1, Ordering::Relaxed);
+        good &= step((real.lock)(p), 0x103) && step((real.unlock)(p), 0x103) && step((real.trylock)(p), 0x103);
+        good &= step((real.unlock)(p), 0x103);
+        good && (real.destroy)(p) == 0
+    };
+    proven.then_some(layout)
+}
+
+#[allow(clippy::missing_transmute_annotations, reason = "the type is that of the field")]
+/// As [`prove_mutexes`].
+pub fn prove_rwlocks(me: Tid) -> Option<RwLayout> {
+    let real = RealRwlock {
+        init: found!(c"pthread_rwlock_init"),
+        rdlock: found!(c"pthread_rwlock_rdlock"),
+        wrlock: found!(c"pthread_rwlock_wrlock"),
+        unlock: found!(c"pthread_rwlock_unlock"),
+        destroy: found!(c"pthread_rwlock_destroy"),
+        attr_init: found!(c"pthread_rwlockattr_init"),
+        attr_setpshared: found!(c"pthread_rwlockattr_setpshared"),
+    };
+    let layout = RwLayout::probe(&real, me).ok()?;
+    let mut l = MaybeUninit::<libc::pthread_rwlock_t>::uninit();
+    let p = l.as_mut_ptr();
+    // SAFETY: a rwlock of our own.
+    let proven = unsafe {
+        core::ptr::write_bytes(p, 0xa5, 1);
+        let mut good = (real.init)(p, core::ptr::null()) == 0 && of_rwlock(p) == Some(0);
+        byte(p, RWLOCK_POLICY).store(4, Ordering::Relaxed);
+        for take in [real.rdlock, real.wrlock, real.rdlock] {
+            good &= take(p) == 0 && of_rwlock(p) == Some(4) && (real.unlock)(p) == 0 && of_rwlock(p) == Some(4);
+        }
+        good && (real.destroy)(p) == 0
+    };
+    proven.then_some(layout)
+}

@@ -1,0 +1,347 @@
+//! Mutexes: each operation under the policy of its mutex.
+
+use super::mark::{self, State};
+use super::{Me, boost, deadline, foreign, given, mutexes, on, refused, wanted};
+use crate::locks::real::{self, Clock, Mutex, Time};
+use core::ffi::{c_int, c_void};
+use locks::layout::{ELISION, ERRORCHECK, KIND_MASK, Mutex as Inside, PRIO_INHERIT, PRIO_PROTECT, RECURSIVE, SHARED};
+use locks::pi::{Call, Decision, Foreign, Refusal};
+use locks::{Deadline, Outcome};
+use tape::policy::{class, protocol, why};
+
+/// How often the one whom the gate has let in looks at the real lock, which is about to be unlocked, before it sleeps.
+const LOOKS: u32 = 128;
+
+/// The policy of a mutex; the first who asks decides.
+///
+/// # Safety
+/// `m` is a mutex.
+#[inline(always)]
+unsafe fn of(me: Me, m: Mutex, s: State, site: usize) -> u8 {
+    if !s.is_ours() {
+        return protocol::STOCK;
+    }
+    // SAFETY: the caller's.
+    if s.policy() != 0 { s.policy() } else { unsafe { decide(me, m, s, site) } }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn decide(me: Me, m: Mutex, s: State, site: usize) -> u8 {
+    let Some(layout) = mutexes() else { return protocol::STOCK };
+    let want = wanted(class::MUTEX, m as usize, site);
+    let no = match want {
+        protocol::STOCK | protocol::PI => None,
+        _ if s.kind() & PRIO_INHERIT != 0 => Some(why::ALREADY_INHERITS),
+        _ if s.kind() & PRIO_PROTECT != 0 => Some(why::CEILING),
+        _ if s.kind() & ELISION != 0 => Some(why::ELIDED),
+        _ => None,
+    };
+    let becomes = if no.is_some() { protocol::STOCK } else { want };
+    // SAFETY: the caller's, and of this process alone.
+    if !unsafe { mark::set_mutex(m, becomes) } {
+        // Another thread was faster.
+        // SAFETY: the caller's.
+        return unsafe { mark::of_mutex(m) }.policy();
+    }
+    if let Some(reason) = no {
+        refused(reason, want, class::MUTEX, me.tid, m as usize, site);
+    } else if want == protocol::PI
+        // SAFETY: the caller's: a mutex, of a libc that was proven.
+        && let Decision::Refused(reason) = unsafe { Inside::of(m) }.decide(&layout)
+    {
+        refused(number(reason), want, class::MUTEX, me.tid, m as usize, site);
+    } else {
+        given(becomes);
+    }
+    becomes
+}
+
+fn number(r: Refusal) -> u8 {
+    match r {
+        Refusal::Shared => why::SHARED,
+        Refusal::Robust => why::ROBUST,
+        Refusal::AlreadyInherits => why::ALREADY_INHERITS,
+        Refusal::Ceiling => why::CEILING,
+        Refusal::Elided => why::ELIDED,
+        Refusal::ForeignUnlock => why::FOREIGN_UNLOCK,
+        Refusal::Locked => why::LOCKED,
+        Refusal::Bypassed => why::BYPASSED,
+        Refusal::UnknownKind => why::UNKNOWN_KIND,
+        Refusal::Init => why::INIT,
+        Refusal::Planned => why::PLANNED,
+    }
+}
+
+/// Under `pi`: what is inside the mutex, if it is converted.
+///
+/// # Safety
+/// `m` is a mutex that was decided to be under `pi`.
+#[inline(always)]
+unsafe fn converted<'a>(m: Mutex) -> Option<&'a Inside> {
+    let layout = mutexes()?;
+    // SAFETY: the caller's.
+    let inside = unsafe { Inside::of(m) };
+    (inside.decide(&layout) == Decision::Converted).then_some(inside)
+}
+
+fn code(c: Call, original: impl FnOnce() -> c_int) -> c_int {
+    match c {
+        Call::Done { code, .. } => code,
+        Call::Original => original(),
+    }
+}
+
+/// Locks it: with `f` if nothing but the real function is to be asked, which has the same deadline.
+///
+/// # Safety
+/// `m` is a mutex, `f` locks it.
+#[inline(always)]
+unsafe fn take(m: Mutex, until: Option<Deadline>, site: usize, f: impl FnOnce() -> c_int) -> c_int {
+    let Some(me) = on() else { return f() };
+    // SAFETY: the caller's.
+    unsafe {
+        let s = mark::of_mutex(m);
+        match of(me, m, s, site) {
+            protocol::TICKET => behind_ticket(me, m, s, until, f),
+            protocol::PI => match (converted(m), until) {
+                (None, _) => f(),
+                (Some(inside), None) => code(inside.lock(me.tid), f),
+                (Some(inside), Some(until)) => code(inside.lock_until(me.tid, &until), f),
+            },
+            protocol::BOOST => boost::take(me, m as usize, || real::pthread_mutex_trylock(m), f),
+            _ => f(),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn behind_ticket(me: Me, m: Mutex, s: State, until: Option<Deadline>, f: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        // Its own already: the real function counts or refuses, and nobody is waited for.
+        if matches!(s.kind() & KIND_MASK, RECURSIVE | ERRORCHECK) && mark::owner(m) == me.tid.raw() {
+            return f();
+        }
+        let Some(gate) = mutexes().and_then(|layout| layout.ticket(m)) else { return f() };
+        let in_gate = match &until {
+            None => gate.lock(me.tid),
+            Some(until) => gate.lock_until(me.tid, until),
+        };
+        let r = match in_gate {
+            Outcome::Acquired { waited: false } => f(),
+            Outcome::Acquired { waited: true } => soon(m, f),
+            other => return other.code(),
+        };
+        if r == 0 {
+            mark::set_gated(m, true);
+        } else {
+            let _ = gate.unlock(me.tid);
+        }
+        r
+    }
+}
+
+/// Who was before us in the gate has left it and is about to unlock.
+#[cold]
+unsafe fn soon(m: Mutex, f: impl FnOnce() -> c_int) -> c_int {
+    for _ in 0..LOOKS {
+        // SAFETY: the caller's.
+        if unsafe { real::pthread_mutex_trylock(m) } == 0 {
+            return 0;
+        }
+        core::hint::spin_loop();
+    }
+    f()
+}
+
+/// # Safety
+/// As pthread_mutex_lock.
+#[inline(always)]
+pub unsafe fn lock(m: Mutex, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { take(m, None, site, || real::pthread_mutex_lock(m)) }
+}
+
+/// # Safety
+/// As pthread_mutex_timedlock.
+pub unsafe fn timedlock(m: Mutex, until: Time, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        let f = || real::pthread_mutex_timedlock(m, until);
+        take(m, deadline(libc::CLOCK_REALTIME, until), site, f)
+    }
+}
+
+/// # Safety
+/// As pthread_mutex_clocklock.
+pub unsafe fn clocklock(m: Mutex, clock: Clock, until: Time, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        let f = || real::pthread_mutex_clocklock(m, clock, until);
+        match deadline(clock, until) {
+            None => f(),
+            until => take(m, until, site, f),
+        }
+    }
+}
+
+/// # Safety
+/// As pthread_mutex_trylock.
+pub unsafe fn trylock(m: Mutex, site: usize) -> c_int {
+    let f = || {
+        // SAFETY: the caller's.
+        unsafe { real::pthread_mutex_trylock(m) }
+    };
+    let Some(me) = on() else { return f() };
+    // SAFETY: the caller's.
+    unsafe {
+        let s = mark::of_mutex(m);
+        match of(me, m, s, site) {
+            // Round the gate: what is free is to be had, whoever waits to be let in.
+            protocol::PI => converted(m).map_or_else(f, |inside| code(inside.try_lock(me.tid), f)),
+            protocol::BOOST => boost::attempt(me, m as usize, f),
+            _ => f(),
+        }
+    }
+}
+
+/// # Safety
+/// As pthread_mutex_unlock.
+#[inline(always)]
+pub unsafe fn unlock(m: Mutex, site: usize) -> c_int {
+    let f = || {
+        // SAFETY: the caller's.
+        unsafe { real::pthread_mutex_unlock(m) }
+    };
+    let Some(me) = on() else { return f() };
+    // SAFETY: the caller's.
+    unsafe {
+        let s = mark::of_mutex(m);
+        match of(me, m, s, site) {
+            protocol::TICKET => {
+                if gives_up(me, m, s, site) {
+                    leave_gate(me, m);
+                }
+                f()
+            }
+            protocol::PI => converted(m).map_or_else(f, |inside| {
+                let done = inside.unlock(me.tid);
+                if let Some(what) = done.foreign {
+                    went_back(me, m, what, site);
+                }
+                code(done.call, f)
+            }),
+            protocol::BOOST => boost::give(me, m as usize, f),
+            _ => f(),
+        }
+    }
+}
+
+/// Whether an unlock will release the gate with the mutex: it is let go for good, and was taken through the gate.
+#[inline(always)]
+unsafe fn gives_up(me: Me, m: Mutex, s: State, site: usize) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        let mine = mark::owner(m) == me.tid.raw();
+        match s.kind() & KIND_MASK {
+            RECURSIVE if mark::count(m) > 1 => return false,
+            RECURSIVE | ERRORCHECK if !mine => return false,
+            _ if !mine => foreign(me, protocol::TICKET, m as usize, site),
+            _ => {}
+        }
+    }
+    s.is_gated()
+}
+
+/// Before the real unlock: behind it the mutex may be gone. Who is let in waits for the real lock a little.
+unsafe fn leave_gate(me: Me, m: Mutex) {
+    // SAFETY: the caller's: a mutex that the calling thread holds.
+    unsafe {
+        mark::set_gated(m, false);
+        if let Some(gate) = mutexes().and_then(|layout| layout.ticket(m)) {
+            let _ = gate.unlock(me.tid);
+        }
+    }
+}
+
+#[cold]
+fn went_back(me: Me, m: Mutex, what: Foreign, site: usize) {
+    foreign(me, protocol::PI, m as usize, site);
+    if what != Foreign::WasFree
+        && let Some(b) = super::board()
+    {
+        b.refused[usize::from(why::FOREIGN_UNLOCK)].fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// As pthread_mutex_init.
+pub unsafe fn init(m: Mutex, with: *const c_void, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    let r = unsafe { real::pthread_mutex_init(m, with) };
+    if r == 0
+        && let Some(me) = on()
+    {
+        // SAFETY: made just now.
+        let s = unsafe { mark::of_mutex(m) };
+        if s.is_ours() {
+            // SAFETY: as above.
+            unsafe { decide(me, m, s, site) };
+        } else {
+            let want = wanted(class::MUTEX, m as usize, site);
+            if want != protocol::STOCK {
+                let reason = if s.kind() & SHARED != 0 && s.kind() & locks::layout::ROBUST == 0 {
+                    why::SHARED
+                } else {
+                    why::ROBUST
+                };
+                refused(reason, want, class::MUTEX, me.tid, m as usize, site);
+            }
+        }
+    }
+    r
+}
+
+/// What was done for a wait for a condition, to be undone when the thread has the mutex again.
+pub enum Waits {
+    Plain,
+    Converted,
+    Boosted,
+}
+
+/// Before the mutex is released in a wait for a condition.
+///
+/// # Safety
+/// As pthread_cond_wait.
+pub unsafe fn before_wait(me: Me, m: Mutex, site: usize) -> Waits {
+    // SAFETY: the caller's.
+    unsafe {
+        let s = mark::of_mutex(m);
+        match of(me, m, s, site) {
+            protocol::TICKET => {
+                // It comes back round the gate.
+                if s.is_gated() && mark::owner(m) == me.tid.raw() {
+                    leave_gate(me, m);
+                }
+                Waits::Plain
+            }
+            protocol::PI => converted(m).map_or(Waits::Plain, |inside| {
+                inside.before_condition();
+                Waits::Converted
+            }),
+            protocol::BOOST => {
+                boost::lets_go(me, m as usize);
+                Waits::Boosted
+            }
+            _ => Waits::Plain,
+        }
+    }
+}
+
+/// # Safety
+/// `m` is a mutex for which [`before_wait`] said `Converted`.
+pub unsafe fn after_converted_wait(m: Mutex) {
+    // SAFETY: the caller's.
+    unsafe { Inside::of(m) }.after_condition();
+}

@@ -1,0 +1,247 @@
+//! Readers-writer locks behind a phase-fair gate.
+//!
+//! A thread that holds the lock already passes round the gate ([`locks::held`]), whatever it asks for: the real lock
+//! knows what to answer. A `try` that the gate refuses asks the real lock, too, so it gets the stock answer.
+
+use super::{Me, boost, deadline, given, mark, on, refused, rwlocks, wanted};
+use crate::locks::real::{self, Clock, Rwlock, Time};
+use core::ffi::{c_int, c_void};
+use locks::held::{Entry, Exit, Mode};
+use locks::phase_fair::PhaseFair;
+use locks::{Deadline, Outcome};
+use tape::policy::{class, protocol, why};
+
+#[inline(always)]
+unsafe fn of(me: Me, l: Rwlock, site: usize) -> u8 {
+    // SAFETY: the caller's: a rwlock.
+    match unsafe { mark::of_rwlock(l) } {
+        None => protocol::STOCK,
+        // SAFETY: as above.
+        Some(0) => unsafe { decide(me, l, site) },
+        Some(policy) => policy,
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn decide(me: Me, l: Rwlock, site: usize) -> u8 {
+    if rwlocks().is_none() {
+        return protocol::STOCK;
+    }
+    let want = wanted(class::RWLOCK, l as usize, site);
+    // SAFETY: the caller's, and of this process alone.
+    unsafe {
+        if !mark::set_rwlock(l, want) {
+            return mark::of_rwlock(l).unwrap_or(protocol::STOCK);
+        }
+    }
+    let _ = me;
+    given(want);
+    want
+}
+
+unsafe fn gate<'a>(l: Rwlock) -> Option<&'a PhaseFair> {
+    // SAFETY: the caller's: a rwlock.
+    rwlocks().and_then(|layout| unsafe { layout.gate(l) })
+}
+
+/// Takes it with `f`, behind the gate; `first` is the real try.
+#[inline(always)]
+unsafe fn take(
+    l: Rwlock,
+    mode: Mode,
+    until: Option<Deadline>,
+    site: usize,
+    first: unsafe fn(Rwlock) -> c_int,
+    f: impl FnOnce() -> c_int,
+) -> c_int {
+    let Some(me) = on() else { return f() };
+    // SAFETY: the caller's: a rwlock.
+    unsafe {
+        match of(me, l, site) {
+            protocol::PHASE_FAIR => behind_gate(me, l, mode, until, f),
+            protocol::BOOST => boost::take(me, l as usize, || first(l), f),
+            _ => f(),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn behind_gate(me: Me, l: Rwlock, mode: Mode, until: Option<Deadline>, f: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the caller's: a rwlock.
+    let Some(gate) = (unsafe { gate(l) }) else { return f() };
+    let held = &me.t.held;
+    if held.enter(l as usize, mode) != Entry::First {
+        let r = f();
+        if r != 0 {
+            held.leave(l as usize);
+        }
+        return r;
+    }
+    let in_gate = match (mode, &until) {
+        (Mode::Write, None) => gate.write(me.tid),
+        (Mode::Write, Some(until)) => gate.write_until(me.tid, until),
+        (_, None) => gate.read(me.tid),
+        (_, Some(until)) => gate.read_until(me.tid, until),
+    };
+    if !in_gate.is_acquired() {
+        held.leave(l as usize);
+        return in_gate.code();
+    }
+    let r = f();
+    if r != 0 {
+        held.leave(l as usize);
+        leave(gate, me, mode);
+    }
+    r
+}
+
+fn leave(gate: &PhaseFair, me: Me, mode: Mode) {
+    let _ = match mode {
+        Mode::Read => gate.leave_read(me.tid),
+        Mode::Write => gate.leave_write(me.tid),
+        Mode::Round => Ok(()),
+    };
+}
+
+unsafe fn attempt(l: Rwlock, mode: Mode, site: usize, f: impl Fn() -> c_int) -> c_int {
+    let Some(me) = on() else { return f() };
+    // SAFETY: the caller's: a rwlock.
+    let gate = match unsafe { of(me, l, site) } {
+        // SAFETY: as above.
+        protocol::PHASE_FAIR => unsafe { gate(l) },
+        protocol::BOOST => return boost::attempt(me, l as usize, f),
+        _ => None,
+    };
+    let Some(gate) = gate else { return f() };
+    let held = &me.t.held;
+    let through = held.holds(l as usize).is_none()
+        && match mode {
+            Mode::Write => gate.try_write(),
+            _ => gate.try_read(),
+        } != Outcome::Busy;
+    let mode = if through { mode } else { Mode::Round };
+    let r = f();
+    if r != 0 {
+        leave(gate, me, mode);
+    } else if held.enter(l as usize, mode) == Entry::Full {
+        // Its unlock will not know of the gate.
+        leave(gate, me, mode);
+    }
+    r
+}
+
+macro_rules! waits {
+    ($($name:ident: $mode:ident, $real:ident, $try:ident;)*) => {$(
+        /// # Safety
+        /// As the C function of that name.
+        #[inline(always)]
+        pub unsafe fn $name(l: Rwlock, site: usize) -> c_int {
+            // SAFETY: the caller's.
+            unsafe { take(l, Mode::$mode, None, site, real::$try, || real::$real(l)) }
+        }
+    )*};
+}
+
+waits! {
+    rdlock: Read, pthread_rwlock_rdlock, pthread_rwlock_tryrdlock;
+    wrlock: Write, pthread_rwlock_wrlock, pthread_rwlock_trywrlock;
+}
+
+macro_rules! tries {
+    ($($name:ident: $mode:ident, $real:ident;)*) => {$(
+        /// # Safety
+        /// As the C function of that name.
+        pub unsafe fn $name(l: Rwlock, site: usize) -> c_int {
+            // SAFETY: the caller's.
+            unsafe { attempt(l, Mode::$mode, site, || real::$real(l)) }
+        }
+    )*};
+}
+
+tries! {
+    tryrdlock: Read, pthread_rwlock_tryrdlock;
+    trywrlock: Write, pthread_rwlock_trywrlock;
+}
+
+macro_rules! timed {
+    ($($name:ident($($clock:ident)?): $mode:ident, $real:ident, $try:ident;)*) => {$(
+        /// # Safety
+        /// As the C function of that name.
+        pub unsafe fn $name(l: Rwlock, $($clock: Clock,)? until: Time, site: usize) -> c_int {
+            // SAFETY: the caller's.
+            let f = || unsafe { real::$real(l, $($clock,)? until) };
+            let clock = libc::CLOCK_REALTIME;
+            $( let clock = { let _ = clock; $clock }; )?
+            // The real function looks at clock and time before anything else.
+            // SAFETY: the caller's: a rwlock and a timespec.
+            unsafe {
+                match deadline(clock, until).filter(Deadline::is_valid) {
+                    None => f(),
+                    until => take(l, Mode::$mode, until, site, real::$try, f),
+                }
+            }
+        }
+    )*};
+}
+
+timed! {
+    timedrdlock(): Read, pthread_rwlock_timedrdlock, pthread_rwlock_tryrdlock;
+    clockrdlock(k): Read, pthread_rwlock_clockrdlock, pthread_rwlock_tryrdlock;
+    timedwrlock(): Write, pthread_rwlock_timedwrlock, pthread_rwlock_trywrlock;
+    clockwrlock(k): Write, pthread_rwlock_clockwrlock, pthread_rwlock_trywrlock;
+}
+
+/// # Safety
+/// As pthread_rwlock_unlock.
+#[inline(always)]
+pub unsafe fn unlock(l: Rwlock, site: usize) -> c_int {
+    let f = || {
+        // SAFETY: the caller's.
+        unsafe { real::pthread_rwlock_unlock(l) }
+    };
+    let Some(me) = on() else { return f() };
+    // SAFETY: the caller's: a rwlock.
+    unsafe {
+        match of(me, l, site) {
+            protocol::PHASE_FAIR => {
+                // Before the real unlock: behind it the lock may be gone.
+                if let Some(gate) = gate(l) {
+                    match me.t.held.leave(l as usize) {
+                        Exit::Last(mode) => leave(gate, me, mode),
+                        Exit::Inner => {}
+                        // Taken by another thread, or while the table was full. Who leaves too often costs fairness; who
+                        // never leaves would shut the gate for good.
+                        Exit::Unknown if mark::writer(l) != 0 => leave(gate, me, Mode::Write),
+                        Exit::Unknown => leave(gate, me, Mode::Read),
+                    }
+                }
+                f()
+            }
+            protocol::BOOST => boost::give(me, l as usize, f),
+            _ => f(),
+        }
+    }
+}
+
+/// # Safety
+/// As pthread_rwlock_init.
+pub unsafe fn init(l: Rwlock, with: *const c_void, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    let r = unsafe { real::pthread_rwlock_init(l, with) };
+    if r == 0
+        && let Some(me) = on()
+    {
+        // SAFETY: made just now.
+        if unsafe { mark::of_rwlock(l) }.is_some() {
+            // SAFETY: as above.
+            unsafe { decide(me, l, site) };
+        } else {
+            let want = wanted(class::RWLOCK, l as usize, site);
+            if want != protocol::STOCK {
+                refused(why::SHARED, want, class::RWLOCK, me.tid, l as usize, site);
+            }
+        }
+    }
+    r
+}

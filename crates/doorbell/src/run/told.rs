@@ -1,0 +1,67 @@
+//! What came of a run, from the board.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU8, Ordering};
+use tape::policy::{Board, EVENTS, class, protocol, why};
+
+/// The report: lines of text.
+pub fn text(b: &Board) -> String {
+    let mut out = String::new();
+    let _ = match b.state.load(Ordering::Acquire) {
+        0 => writeln!(out, "doorbell: no lock was changed: the program did not load the agent"),
+        2 => writeln!(out, "doorbell: no lock was changed: DOORBELL_LOCK_POLICY=off"),
+        _ => Ok(()),
+    };
+    for (name, n) in protocol::NAMES.iter().zip(&b.given).skip(1) {
+        let n = n.load(Ordering::Relaxed);
+        if n != 0 {
+            let _ = writeln!(out, "doorbell: {n} locks under {name}");
+        }
+    }
+    for (reason, n) in b.refused.iter().enumerate() {
+        let n = n.load(Ordering::Relaxed);
+        if n == 0 {
+            continue;
+        }
+        let text = why::TEXT[reason];
+        let verb = if reason == usize::from(why::FOREIGN_UNLOCK) { "went back to" } else { "kept" };
+        let _ = writeln!(out, "doorbell: {n} {verb} their own protocol: {text}");
+    }
+    let foreign = b.foreign.load(Ordering::Relaxed);
+    if foreign != 0 {
+        let _ = writeln!(out, "doorbell: {foreign} unlocks by threads that did not own the mutex");
+    }
+    let (raised, restored, no) = (&b.raised, &b.restored, &b.raise_refused);
+    let (raised, restored, no) =
+        (raised.load(Ordering::Relaxed), restored.load(Ordering::Relaxed), no.load(Ordering::Relaxed));
+    if raised + no != 0 {
+        let _ = writeln!(
+            out,
+            "doorbell: holders raised {raised} times, restored {restored} times, refused by the kernel {no} times"
+        );
+    }
+    events(b, &mut out);
+    out
+}
+
+fn events(b: &Board, out: &mut String) {
+    for e in &b.events {
+        let what = e.what.load(Ordering::Acquire);
+        let Some(text) = usize::from(what).checked_sub(1).and_then(|i| why::TEXT.get(i)) else { continue };
+        let lock = if e.class.load(Ordering::Relaxed) == class::MUTEX { "mutex" } else { "rwlock" };
+        let module = name(&e.module);
+        let (offset, addr) = (e.offset.load(Ordering::Relaxed), e.addr.load(Ordering::Relaxed));
+        let place = if module.is_empty() { format!("{offset:#x}") } else { format!("{module}+{offset:#x}") };
+        let tid = e.tid.load(Ordering::Relaxed);
+        let wanted = protocol::NAMES.get(usize::from(e.policy.load(Ordering::Relaxed))).unwrap_or(&"?");
+        let _ = writeln!(out, "doorbell: {place}/{lock} at {addr:#x}, {wanted}, thread {tid}: {text}");
+    }
+    if b.told.load(Ordering::Relaxed) as usize > EVENTS {
+        let _ = writeln!(out, "doorbell: the first {EVENTS} of these were kept");
+    }
+}
+
+fn name(bytes: &[AtomicU8]) -> String {
+    let bytes: Vec<u8> = bytes.iter().map(|b| b.load(Ordering::Relaxed)).take_while(|&b| b != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

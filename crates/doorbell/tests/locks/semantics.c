@@ -1,0 +1,563 @@
+/* Every lock function, with each kind of lock, and what it returned. The lines must be the same whatever is preloaded. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *name_of(int r) {
+    switch (r) {
+    case 0: return "0";
+    case EBUSY: return "EBUSY";
+    case EDEADLK: return "EDEADLK";
+    case EPERM: return "EPERM";
+    case EINVAL: return "EINVAL";
+    case EAGAIN: return "EAGAIN";
+    case ETIMEDOUT: return "ETIMEDOUT";
+    case EOWNERDEAD: return "EOWNERDEAD";
+    case ENOTRECOVERABLE: return "ENOTRECOVERABLE";
+    default: return strerror(r);
+    }
+}
+
+static void say(const char *what, int r) { printf("%s: %s\n", what, name_of(r)); }
+#define SAY(call) say(#call, call)
+
+static struct timespec in(clockid_t clock, long ms) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    t.tv_nsec += ms % 1000 * 1000000;
+    t.tv_sec += ms / 1000;
+    if (t.tv_nsec >= 1000000000) { t.tv_nsec -= 1000000000; t.tv_sec++; }
+    return t;
+}
+
+/* Runs f in a thread and waits for it. */
+static void *value(void *(*f)(void *), void *with) {
+    pthread_t t;
+    void *r;
+    if (pthread_create(&t, NULL, f, with) || pthread_join(t, &r)) abort();
+    return r;
+}
+
+static void *try_other(void *m) { return (void *)(long)pthread_mutex_trylock(m); }
+static void *unlock_other(void *m) { return (void *)(long)pthread_mutex_unlock(m); }
+static void *timed_other(void *m) {
+    struct timespec t = in(CLOCK_REALTIME, 30);
+    return (void *)(long)pthread_mutex_timedlock(m, &t);
+}
+static void *clock_other(void *m) {
+    struct timespec t = in(CLOCK_MONOTONIC, 30);
+    return (void *)(long)pthread_mutex_clocklock(m, CLOCK_MONOTONIC, &t);
+}
+static void *past_other(void *m) {
+    struct timespec t = {1, 0};
+    return (void *)(long)pthread_mutex_timedlock(m, &t);
+}
+static void *invalid_other(void *m) {
+    struct timespec t = {1, 1000000000};
+    return (void *)(long)pthread_mutex_timedlock(m, &t);
+}
+static void *lock_other(void *m) {
+    long r = pthread_mutex_lock(m);
+    if (!r) r = pthread_mutex_unlock(m);
+    return (void *)r;
+}
+#define OTHER(what, m) say(#what " by another", (int)(long)value(what, m))
+
+static void of_mutex(const char *kind, pthread_mutex_t *m, int type) {
+    struct timespec t, bad = {1, 1000000000}, past = {1, 0};
+    printf("-- %s\n", kind);
+    for (int round = 0; round < 2; round++) {
+        SAY(pthread_mutex_trylock(m));
+        SAY(pthread_mutex_unlock(m));
+        SAY(pthread_mutex_lock(m));
+        SAY(pthread_mutex_trylock(m));
+        if (type == PTHREAD_MUTEX_RECURSIVE) SAY(pthread_mutex_unlock(m));
+        if (type == PTHREAD_MUTEX_RECURSIVE || type == PTHREAD_MUTEX_ERRORCHECK) {
+            SAY(pthread_mutex_lock(m));
+            if (type == PTHREAD_MUTEX_RECURSIVE) SAY(pthread_mutex_unlock(m));
+            OTHER(unlock_other, m);
+        }
+        t = in(CLOCK_REALTIME, 30);
+        SAY(pthread_mutex_timedlock(m, &t));
+        if (type == PTHREAD_MUTEX_RECURSIVE) SAY(pthread_mutex_unlock(m));
+        t = in(CLOCK_MONOTONIC, 30);
+        SAY(pthread_mutex_clocklock(m, CLOCK_MONOTONIC, &t));
+        if (type == PTHREAD_MUTEX_RECURSIVE) SAY(pthread_mutex_unlock(m));
+        SAY(pthread_mutex_clocklock(m, CLOCK_PROCESS_CPUTIME_ID, &t));
+        OTHER(try_other, m);
+        OTHER(timed_other, m);
+        OTHER(clock_other, m);
+        OTHER(past_other, m);
+        OTHER(invalid_other, m);
+        SAY(pthread_mutex_destroy(m));
+        SAY(pthread_mutex_unlock(m));
+        if (type == PTHREAD_MUTEX_ERRORCHECK || type == PTHREAD_MUTEX_RECURSIVE) SAY(pthread_mutex_unlock(m));
+        OTHER(lock_other, m);
+        SAY(pthread_mutex_timedlock(m, &bad));
+        SAY(pthread_mutex_unlock(m));
+        SAY(pthread_mutex_timedlock(m, &past));
+        SAY(pthread_mutex_unlock(m));
+    }
+    if (type == PTHREAD_MUTEX_RECURSIVE) {
+        int i, r = 0, n = 0;
+        for (i = 0; i < 1000; i++) r |= pthread_mutex_lock(m);
+        for (i = 0; i < 999; i++) r |= pthread_mutex_unlock(m);
+        say("a thousand times", r);
+        OTHER(try_other, m);
+        SAY(pthread_mutex_unlock(m));
+        OTHER(lock_other, m);
+        (void)n;
+        /* __count, +4: as if locked so many times. */
+        SAY(pthread_mutex_lock(m));
+        ((unsigned *)m)[1] = ~0u;
+        SAY(pthread_mutex_lock(m));
+        SAY(pthread_mutex_trylock(m));
+        ((unsigned *)m)[1] = 1;
+        SAY(pthread_mutex_unlock(m));
+    }
+    SAY(pthread_mutex_destroy(m));
+}
+
+/* ---- a plain mutex that another thread unlocks, and one that is locked twice */
+static pthread_mutex_t handed = PTHREAD_MUTEX_INITIALIZER;
+static volatile int stage;
+static void *twice(void *m) {
+    int r = pthread_mutex_lock(m);
+    stage = 1;
+    r |= pthread_mutex_lock(m);
+    stage = 2;
+    r |= pthread_mutex_unlock(m);
+    return (void *)(long)r;
+}
+static void foreign(void) {
+    printf("-- foreign unlock\n");
+    for (int i = 0; i < 3; i++) {
+        SAY(pthread_mutex_lock(&handed));
+        OTHER(unlock_other, &handed);
+        OTHER(lock_other, &handed);
+        SAY(pthread_mutex_trylock(&handed));
+        SAY(pthread_mutex_unlock(&handed));
+    }
+    static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t t;
+    void *r;
+    pthread_create(&t, NULL, twice, &m);
+    while (stage != 1) usleep(1000);
+    usleep(30000);
+    say("stage while it waits for itself", stage == 1 ? 0 : EINVAL);
+    SAY(pthread_mutex_unlock(&m));
+    pthread_join(t, &r);
+    say("locked twice", (int)(long)r);
+    SAY(pthread_mutex_trylock(&m));
+    SAY(pthread_mutex_unlock(&m));
+}
+
+/* ---- conditions */
+static pthread_mutex_t cm = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t cc = PTHREAD_COND_INITIALIZER;
+static int ready, woken, waiting;
+static pthread_mutex_t *with;
+static void *waits(void *p) {
+    int r = pthread_mutex_lock(with);
+    waiting++;
+    while (!ready) r |= pthread_cond_wait(&cc, with);
+    woken++;
+    r |= pthread_mutex_unlock(with);
+    return (void *)(long)(r + (long)p * 0);
+}
+static void unlocks(void *m) { say("unlock in a cleanup handler", pthread_mutex_unlock(m)); }
+static void *is_cancelled(void *p) {
+    (void)p;
+    pthread_mutex_lock(with);
+    waiting++;
+    pthread_cleanup_push(unlocks, with);
+    for (;;) pthread_cond_wait(&cc, with);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+static void of_cond(const char *kind, pthread_mutex_t *m, int type) {
+    pthread_t t[8];
+    void *r;
+    int sum = 0;
+    printf("-- conditions, %s\n", kind);
+    with = m;
+    for (int all = 0; all < 2; all++) {
+        ready = woken = waiting = 0;
+        for (int i = 0; i < 8; i++) pthread_create(&t[i], NULL, waits, NULL);
+        for (;;) {
+            pthread_mutex_lock(m);
+            int n = waiting;
+            pthread_mutex_unlock(m);
+            if (n == 8) break;
+            usleep(1000);
+        }
+        SAY(pthread_mutex_lock(m));
+        ready = 1;
+        if (all) SAY(pthread_cond_broadcast(&cc));
+        else for (int i = 0; i < 8; i++) sum |= pthread_cond_signal(&cc);
+        SAY(pthread_mutex_unlock(m));
+        for (int i = 0; i < 8; i++) pthread_join(t[i], &r), sum |= (int)(long)r;
+        say("eight woken", woken == 8 ? sum : EINVAL);
+    }
+    struct timespec at = in(CLOCK_REALTIME, 30), bad = {1, -1};
+    SAY(pthread_mutex_lock(m));
+    SAY(pthread_cond_timedwait(&cc, m, &at));
+    OTHER(try_other, m);
+    SAY(pthread_cond_timedwait(&cc, m, &bad));
+    OTHER(try_other, m);
+    at = in(CLOCK_MONOTONIC, 30);
+    SAY(pthread_cond_clockwait(&cc, m, CLOCK_MONOTONIC, &at));
+    OTHER(try_other, m);
+    SAY(pthread_mutex_destroy(m));
+    SAY(pthread_mutex_unlock(m));
+    OTHER(lock_other, m);
+    if (type == PTHREAD_MUTEX_ERRORCHECK) SAY(pthread_cond_timedwait(&cc, m, &at));
+    waiting = 0;
+    pthread_create(&t[0], NULL, is_cancelled, NULL);
+    for (;;) {
+        pthread_mutex_lock(m);
+        int n = waiting;
+        pthread_mutex_unlock(m);
+        if (n) break;
+        usleep(1000);
+    }
+    int cancelled = pthread_cancel(t[0]);
+    pthread_join(t[0], &r);
+    say("pthread_cancel", cancelled);
+    say("cancelled", r == PTHREAD_CANCELED ? 0 : EINVAL);
+    OTHER(lock_other, m);
+    SAY(pthread_mutex_lock(m));
+    OTHER(timed_other, m);
+    SAY(pthread_mutex_unlock(m));
+}
+
+/* ---- rwlocks */
+static void *r_try(void *l) { int r = pthread_rwlock_tryrdlock(l); if (!r) pthread_rwlock_unlock(l); return (void *)(long)r; }
+static void *w_try(void *l) { int r = pthread_rwlock_trywrlock(l); if (!r) pthread_rwlock_unlock(l); return (void *)(long)r; }
+static void *r_timed(void *l) {
+    struct timespec t = in(CLOCK_REALTIME, 30);
+    int r = pthread_rwlock_timedrdlock(l, &t);
+    if (!r) pthread_rwlock_unlock(l);
+    return (void *)(long)r;
+}
+static void *w_timed(void *l) {
+    struct timespec t = in(CLOCK_REALTIME, 30);
+    int r = pthread_rwlock_timedwrlock(l, &t);
+    if (!r) pthread_rwlock_unlock(l);
+    return (void *)(long)r;
+}
+static void *r_clock(void *l) {
+    struct timespec t = in(CLOCK_MONOTONIC, 30);
+    int r = pthread_rwlock_clockrdlock(l, CLOCK_MONOTONIC, &t);
+    if (!r) pthread_rwlock_unlock(l);
+    return (void *)(long)r;
+}
+static void *w_clock(void *l) {
+    struct timespec t = in(CLOCK_MONOTONIC, 30);
+    int r = pthread_rwlock_clockwrlock(l, CLOCK_MONOTONIC, &t);
+    if (!r) pthread_rwlock_unlock(l);
+    return (void *)(long)r;
+}
+static void *rw_unlock(void *l) { return (void *)(long)pthread_rwlock_unlock(l); }
+static volatile int writes;
+static void *writer(void *l) { writes = 1; int r = pthread_rwlock_wrlock(l); writes = 2; return (void *)(long)(r | pthread_rwlock_unlock(l)); }
+static void others(pthread_rwlock_t *l) {
+    OTHER(r_try, l); OTHER(w_try, l); OTHER(r_timed, l); OTHER(w_timed, l); OTHER(r_clock, l); OTHER(w_clock, l);
+}
+static void of_rwlock(const char *kind, pthread_rwlock_t *l) {
+    struct timespec t, bad = {1, 1000000000}, past = {1, 0};
+    printf("-- rwlock, %s\n", kind);
+    for (int round = 0; round < 2; round++) {
+        SAY(pthread_rwlock_rdlock(l));
+        SAY(pthread_rwlock_rdlock(l));
+        SAY(pthread_rwlock_tryrdlock(l));
+        SAY(pthread_rwlock_trywrlock(l));
+        t = in(CLOCK_REALTIME, 20);
+        SAY(pthread_rwlock_timedwrlock(l, &t));
+        others(l);
+        SAY(pthread_rwlock_unlock(l));
+        SAY(pthread_rwlock_unlock(l));
+        others(l);
+        SAY(pthread_rwlock_unlock(l));
+        others(l);
+        SAY(pthread_rwlock_wrlock(l));
+        SAY(pthread_rwlock_wrlock(l));
+        SAY(pthread_rwlock_rdlock(l));
+        SAY(pthread_rwlock_tryrdlock(l));
+        SAY(pthread_rwlock_trywrlock(l));
+        t = in(CLOCK_REALTIME, 20);
+        SAY(pthread_rwlock_timedrdlock(l, &t));
+        SAY(pthread_rwlock_timedwrlock(l, &t));
+        others(l);
+        SAY(pthread_rwlock_unlock(l));
+        SAY(pthread_rwlock_timedrdlock(l, &bad));
+        SAY(pthread_rwlock_timedwrlock(l, &bad));
+        SAY(pthread_rwlock_clockrdlock(l, CLOCK_PROCESS_CPUTIME_ID, &past));
+        SAY(pthread_rwlock_clockwrlock(l, 77, &past));
+        SAY(pthread_rwlock_timedrdlock(l, &past));
+        SAY(pthread_rwlock_timedwrlock(l, &past));
+        SAY(pthread_rwlock_unlock(l));
+        SAY(pthread_rwlock_trywrlock(l));
+        others(l);
+        SAY(pthread_rwlock_unlock(l));
+        /* Unlocked by another thread, as glibc allows. */
+        SAY(pthread_rwlock_rdlock(l));
+        OTHER(rw_unlock, l);
+        others(l);
+        SAY(pthread_rwlock_rdlock(l));
+        SAY(pthread_rwlock_unlock(l));
+        others(l);
+    }
+    /* A reader reads again while a writer waits. */
+    pthread_t w;
+    void *r;
+    SAY(pthread_rwlock_rdlock(l));
+    writes = 0;
+    pthread_create(&w, NULL, writer, l);
+    while (!writes) usleep(1000);
+    usleep(20000);
+    SAY(pthread_rwlock_rdlock(l));
+    SAY(pthread_rwlock_tryrdlock(l));
+    SAY(pthread_rwlock_unlock(l));
+    SAY(pthread_rwlock_unlock(l));
+    say("the writer waits", writes == 1 ? 0 : EINVAL);
+    SAY(pthread_rwlock_unlock(l));
+    pthread_join(w, &r);
+    say("the writer wrote", (int)(long)r);
+    others(l);
+    SAY(pthread_rwlock_destroy(l));
+}
+
+/* ---- fork with locks held */
+static pthread_mutex_t fm = PTHREAD_MUTEX_INITIALIZER, fo = PTHREAD_MUTEX_INITIALIZER;
+static pthread_rwlock_t fl = PTHREAD_RWLOCK_INITIALIZER, fw = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_mutex_t fr = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static volatile int holds;
+static void *holder(void *p) {
+    (void)p;
+    pthread_mutex_lock(&fo);
+    pthread_rwlock_rdlock(&fw);
+    holds = 1;
+    while (holds == 1) usleep(1000);
+    pthread_rwlock_unlock(&fw);
+    pthread_mutex_unlock(&fo);
+    return NULL;
+}
+static void prepare(void) { pthread_mutex_lock(&fm); pthread_mutex_lock(&fr); pthread_rwlock_wrlock(&fl); }
+static void parent(void) { pthread_rwlock_unlock(&fl); pthread_mutex_unlock(&fr); pthread_mutex_unlock(&fm); }
+static void child(void) {
+    SAY(pthread_rwlock_unlock(&fl));
+    SAY(pthread_mutex_unlock(&fr));
+    SAY(pthread_mutex_init(&fr, NULL));
+    SAY(pthread_mutex_unlock(&fm));
+}
+static void forks(void) {
+    printf("-- fork\n");
+    pthread_t t;
+    pthread_atfork(prepare, parent, child);
+    pthread_create(&t, NULL, holder, NULL);
+    while (!holds) usleep(1000);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        SAY(pthread_mutex_lock(&fm));
+        OTHER(try_other, &fm);
+        SAY(pthread_mutex_unlock(&fm));
+        OTHER(lock_other, &fm);
+        OTHER(lock_other, &fr);
+        SAY(pthread_mutex_trylock(&fo));
+        OTHER(timed_other, &fo);
+        others(&fl);
+        others(&fw);
+        SAY(pthread_mutex_init(&fo, NULL));
+        OTHER(lock_other, &fo);
+        fflush(stdout);
+        _exit(7);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    printf("the child: %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    holds = 2;
+    pthread_join(t, NULL);
+    OTHER(lock_other, &fo);
+    OTHER(lock_other, &fm);
+    others(&fl);
+    others(&fw);
+}
+
+/* ---- destroyed by whoever gets it last, the memory reused at once */
+struct job { pthread_mutex_t m; pthread_cond_t c; int done; };
+static void *finishes(void *p) {
+    struct job *j = p;
+    pthread_mutex_lock(&j->m);
+    j->done = 1;
+    pthread_cond_signal(&j->c);
+    pthread_mutex_unlock(&j->m);
+    return NULL;
+}
+static void jobs(void) {
+    int bad = 0;
+    for (int i = 0; i < 2000; i++) {
+        struct job *j = malloc(sizeof *j);
+        pthread_t t;
+        pthread_mutex_init(&j->m, NULL);
+        pthread_cond_init(&j->c, NULL);
+        j->done = 0;
+        pthread_create(&t, NULL, finishes, j);
+        pthread_mutex_lock(&j->m);
+        while (!j->done) pthread_cond_wait(&j->c, &j->m);
+        pthread_mutex_unlock(&j->m);
+        bad |= pthread_mutex_destroy(&j->m);
+        pthread_cond_destroy(&j->c);
+        memset(j, 0x5a, sizeof *j);
+        for (int k = 0; k < 50; k++) __asm__ volatile("pause");
+        for (unsigned k = 0; k < sizeof *j; k++) bad |= ((unsigned char *)j)[k] != 0x5a;
+        pthread_join(t, NULL);
+        for (unsigned k = 0; k < sizeof *j; k++) bad |= ((unsigned char *)j)[k] != 0x5a;
+        free(j);
+    }
+    say("locks freed at once", bad);
+}
+
+/* ---- shared between processes, robust, ceilings */
+static void *dies(void *m) { return (void *)(long)pthread_mutex_lock(m); }
+static void special(void) {
+    pthread_mutexattr_t a;
+    pthread_rwlockattr_t ra;
+    struct { pthread_mutex_t m; pthread_rwlock_t l; } *s =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    printf("-- shared, robust, ceiling\n");
+    pthread_mutexattr_init(&a);
+    SAY(pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED));
+    SAY(pthread_mutex_init(&s->m, &a));
+    pthread_rwlockattr_init(&ra);
+    SAY(pthread_rwlockattr_setpshared(&ra, PTHREAD_PROCESS_SHARED));
+    SAY(pthread_rwlock_init(&s->l, &ra));
+    SAY(pthread_mutex_lock(&s->m));
+    SAY(pthread_rwlock_wrlock(&s->l));
+    fflush(stdout);
+    if (fork() == 0) {
+        SAY(pthread_mutex_trylock(&s->m));
+        OTHER(timed_other, &s->m);
+        SAY(pthread_rwlock_tryrdlock(&s->l));
+        fflush(stdout);
+        _exit(0);
+    }
+    wait(NULL);
+    SAY(pthread_mutex_unlock(&s->m));
+    SAY(pthread_rwlock_unlock(&s->l));
+    fflush(stdout);
+    if (fork() == 0) {
+        SAY(pthread_mutex_lock(&s->m));
+        SAY(pthread_rwlock_rdlock(&s->l));
+        fflush(stdout);
+        _exit(0);
+    }
+    wait(NULL);
+    SAY(pthread_mutex_trylock(&s->m));
+    SAY(pthread_rwlock_trywrlock(&s->l));
+    pthread_mutex_t m;
+    pthread_mutexattr_init(&a);
+    SAY(pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST));
+    SAY(pthread_mutex_init(&m, &a));
+    OTHER(dies, &m);
+    SAY(pthread_mutex_lock(&m));
+    SAY(pthread_mutex_consistent(&m));
+    SAY(pthread_mutex_unlock(&m));
+    OTHER(dies, &m);
+    SAY(pthread_mutex_trylock(&m));
+    SAY(pthread_mutex_unlock(&m));
+    SAY(pthread_mutex_lock(&m));
+    SAY(pthread_mutex_destroy(&m));
+    pthread_mutexattr_init(&a);
+    SAY(pthread_mutexattr_setprotocol(&a, PTHREAD_PRIO_INHERIT));
+    SAY(pthread_mutex_init(&m, &a));
+    SAY(pthread_mutex_lock(&m));
+    OTHER(unlock_other, &m);
+    OTHER(timed_other, &m);
+    SAY(pthread_mutex_unlock(&m));
+    SAY(pthread_mutex_destroy(&m));
+    SAY(pthread_mutex_lock(&m));
+    /* A thread that ends with a plain mutex leaves it locked. */
+    static pthread_mutex_t left = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_rwlock_t left_rw = PTHREAD_RWLOCK_INITIALIZER;
+    OTHER(dies, &left);
+    SAY(pthread_mutex_trylock(&left));
+    OTHER(timed_other, &left);
+    SAY(pthread_mutex_unlock(&left));
+    OTHER(lock_other, &left);
+    value((void *(*)(void *))pthread_rwlock_rdlock, &left_rw);
+    others(&left_rw);
+    SAY(pthread_rwlock_unlock(&left_rw));
+    others(&left_rw);
+}
+
+/* ---- a key's destructor locks when its thread has ended */
+static pthread_mutex_t late = PTHREAD_MUTEX_INITIALIZER;
+static pthread_rwlock_t late_rw = PTHREAD_RWLOCK_INITIALIZER;
+static void destructor(void *p) {
+    (void)p;
+    SAY(pthread_mutex_lock(&late));
+    SAY(pthread_rwlock_rdlock(&late_rw));
+    SAY(pthread_rwlock_unlock(&late_rw));
+    SAY(pthread_mutex_unlock(&late));
+}
+static pthread_key_t key;
+static void *ends(void *p) { pthread_setspecific(key, p); return NULL; }
+
+int main(void) {
+    static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_mutex_t recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    static pthread_mutex_t check = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+    static pthread_mutex_t adaptive = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+    alarm(40);
+    setvbuf(stdout, NULL, _IOLBF, 1 << 12);
+    of_mutex("static", &plain, PTHREAD_MUTEX_NORMAL);
+    of_mutex("static recursive", &recursive, PTHREAD_MUTEX_RECURSIVE);
+    of_mutex("static errorcheck", &check, PTHREAD_MUTEX_ERRORCHECK);
+    of_mutex("static adaptive", &adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
+    int types[] = {PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_RECURSIVE, PTHREAD_MUTEX_ERRORCHECK, PTHREAD_MUTEX_ADAPTIVE_NP};
+    const char *names[] = {"normal", "recursive", "errorcheck", "adaptive"};
+    for (int i = 0; i < 4; i++) {
+        pthread_mutexattr_t a;
+        pthread_mutex_t *m = malloc(sizeof *m);
+        memset(m, 0xa5, sizeof *m);
+        pthread_mutexattr_init(&a);
+        pthread_mutexattr_settype(&a, types[i]);
+        SAY(pthread_mutex_init(m, &a));
+        of_mutex(names[i], m, types[i]);
+        SAY(pthread_mutex_init(m, &a));
+        of_cond(names[i], m, types[i]);
+        SAY(pthread_mutex_destroy(m));
+        free(m);
+    }
+    of_cond("static", &cm, PTHREAD_MUTEX_NORMAL);
+    foreign();
+    static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
+    of_rwlock("static", &rw);
+    int kinds[] = {PTHREAD_RWLOCK_PREFER_READER_NP, PTHREAD_RWLOCK_PREFER_WRITER_NP};
+    for (int i = 0; i < 2; i++) {
+        pthread_rwlockattr_t a;
+        pthread_rwlock_t l;
+        memset(&l, 0xa5, sizeof l);
+        pthread_rwlockattr_init(&a);
+        pthread_rwlockattr_setkind_np(&a, kinds[i]);
+        SAY(pthread_rwlock_init(&l, &a));
+        of_rwlock(i ? "prefers writers" : "prefers readers", &l);
+    }
+    forks();
+    jobs();
+    special();
+    pthread_key_create(&key, destructor);
+    value(ends, &key);
+    printf("done\n");
+    return 0;
+}

@@ -1,0 +1,219 @@
+//! Programs whose locks follow other policies: they must get what they would get without.
+//!
+//! The programs are C, compiled here, as other people's are; where there is no C compiler the tests say so and pass.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+const POLICIES: [&str; 6] = ["stock", "ticket", "pi", "phase-fair", "boost", "pi,phase-fair"];
+
+fn compiled(dir: &Path, name: &str) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks").join(name).with_extension("c");
+    let program = dir.join(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall", "-pthread", "-o"]).arg(&program).arg(source);
+    match cc.output() {
+        Ok(out) => {
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            Some(program)
+        }
+        Err(e) => {
+            println!("skipped: no C compiler ({e})");
+            None
+        }
+    }
+}
+
+fn finished(command: &mut Command, what: &str) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let id = child.id();
+    let (done, out) = mpsc::channel();
+    std::thread::spawn(move || done.send(child.wait_with_output()));
+    match out.recv_timeout(PATIENCE) {
+        Ok(out) => out.unwrap(),
+        Err(_) => {
+            let programs = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+            for pid in programs.split_whitespace().chain([id.to_string().as_str()]).filter_map(|p| p.parse().ok()) {
+                // SAFETY: a process that this test started and that still runs.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+            panic!("{what}: still running after {PATIENCE:?}");
+        }
+    }
+}
+
+fn run(policy: &str) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    command.args(["run", "--lock-policy", policy]).env_remove("DOORBELL_LOCK_POLICY");
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a run said it did.
+fn reported(dir: &Path, policy: &str, program: &[&str], envs: &[(&str, &str)]) -> (Output, String) {
+    let report = dir.join("report");
+    let mut command = run(policy);
+    command.arg("--report").arg(&report).arg("--").args(program).envs(envs.iter().copied());
+    let out = finished(&mut command, &format!("{program:?} under {policy}"));
+    (out, std::fs::read_to_string(report).unwrap_or_default())
+}
+
+/// The number before `what` in a report.
+fn number(report: &str, what: &str) -> u64 {
+    let line = report.lines().find(|l| l.contains(what));
+    line.and_then(|l| l.strip_prefix("doorbell: ")?.split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn every_function_returns_what_it_returns_without_policies() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "semantics") else { return };
+    let plain = finished(&mut Command::new(&program), "the program itself");
+    let plain = text(&plain.stdout);
+    assert!(plain.ends_with("done\n"), "{plain}");
+    for policy in POLICIES {
+        let (out, report) = reported(dir.path(), policy, &[program.to_str().unwrap()], &[]);
+        let (said, complained) = (text(&out.stdout), text(&out.stderr));
+        assert_eq!(out.status.code(), Some(0), "{policy}: {said}{complained}");
+        assert_eq!(complained, "", "{policy}");
+        for (i, (a, b)) in plain.lines().zip(said.lines()).enumerate() {
+            assert_eq!(a, b, "{policy}, line {}", i + 1);
+        }
+        assert_eq!(plain.lines().count(), said.lines().count(), "{policy}");
+        for one in policy.split(',') {
+            assert!(number(&report, &format!("locks under {one}")) > 5, "{policy}: {report}");
+        }
+        if matches!(policy, "pi" | "ticket") {
+            assert!(report.contains("1 kept their own protocol: shared between processes"), "{policy}: {report}");
+            assert!(report.contains("1 kept their own protocol: robust"), "{policy}: {report}");
+            assert!(number(&report, "unlocks by threads that did not own the mutex") >= 3, "{policy}: {report}");
+        }
+    }
+}
+
+#[test]
+fn the_switch_in_the_environment_leaves_locks_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let envs = [("DOORBELL_LOCK_POLICY", "off")];
+    let (out, report) =
+        reported(dir.path(), "pi", &["sh", "-c", "echo $LD_PRELOAD$DOORBELL_POLICY_BOARD; exit 3"], &envs);
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(3), "\n".into()));
+    assert_eq!(report, "doorbell: no lock was changed: DOORBELL_LOCK_POLICY=off\n");
+}
+
+#[test]
+fn a_plan_goes_by_the_names_that_show_gives() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "effects") else { return };
+    let program = program.to_str().unwrap();
+    // The name, from a tape.
+    let tape = dir.path().join("tape");
+    let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    record.args(["record", "--locks", "--gpu", "soft", "-q", "-o"]).arg(&tape).args(["--", program, "pi"]);
+    assert_eq!(finished(&mut record, "record").status.code(), Some(0));
+    let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let shown = finished(show.args(["show", "--locks", "--json"]).arg(&tape), "show");
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let names: Vec<&str> = shown["locks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|l| l["name"].as_str())
+        .filter(|n| n.starts_with("effects+"))
+        .collect();
+    let [name] = names[..] else { panic!("one lock of its own: {names:?}") };
+    let plan = dir.path().join("plan.toml");
+    let word = |rules: &str| {
+        std::fs::write(&plan, rules).unwrap();
+        let (out, report) = reported(dir.path(), plan.to_str().unwrap(), &[program, "pi"], &[]);
+        assert_eq!(out.status.code(), Some(0), "{}{report}", text_of(&out));
+        (text(&out.stdout), number(&report, "locks under pi"))
+    };
+    let owner = ("the word is the owner\n".to_owned(), 1);
+    let state = ("the word is a state\n".to_owned(), 0);
+    assert_eq!(word(&format!("[[lock]]\nname = \"{name}\"\npolicy = \"pi\"\n")), owner);
+    assert_eq!(word("[[lock]]\nmodule = \"effects\"\npolicy = \"pi\"\n"), owner);
+    assert_eq!(word("[[lock]]\nmodule = \"libeffects\"\npolicy = \"pi\"\n"), state);
+    assert_eq!(word("[[lock]]\nname = \"effects+0x8/mutex\"\npolicy = \"pi\"\n"), state);
+    // The lock's own rule comes before its module's.
+    let both =
+        format!("[[lock]]\nmodule = \"effects\"\npolicy = \"pi\"\n[[lock]]\nname = \"{name}\"\npolicy = \"stock\"\n");
+    assert_eq!(word(&both), state);
+}
+
+fn text_of(out: &Output) -> String {
+    format!("{}{}", text(&out.stdout), text(&out.stderr))
+}
+
+#[test]
+fn a_wrong_plan_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = dir.path().join("plan.toml");
+    std::fs::write(&plan, "# mine\nmutexes = \"pi\"\n[[lock]]\nname = \"app\"\npolicy = \"pi\"\n").unwrap();
+    let refused = |policy: &str| {
+        let out = finished(run(policy).args(["--", "echo", "started"]), policy);
+        assert_eq!((out.status.code(), text(&out.stdout)), (Some(2), String::new()));
+        text(&out.stderr)
+    };
+    let e = refused(plan.to_str().unwrap());
+    assert!(e.contains("plan.toml:4: `app` is no lock's name") && e.contains("hint: name = "), "{e}");
+    assert!(refused("./no.toml").contains("./no.toml: No such file"));
+    let e = refused("pi,fast");
+    assert!(e.contains("`fast` is no policy") && e.contains("hint: policies: pi, ticket"), "{e}");
+}
+
+#[test]
+fn each_policy_does_what_it_is_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "effects") else { return };
+    let said = |policy: &str, what: &str| {
+        let out = finished(run(policy).arg("--").arg(&program).arg(what), &format!("{what} under {policy}"));
+        assert_eq!(out.status.code(), Some(0), "{policy}, {what}: {}", text_of(&out));
+        text(&out.stdout)
+    };
+    assert_eq!(said("ticket", "ticket"), "in turn 20 of 20\n");
+    assert_eq!(said("stock", "pi"), "the word is a state\n");
+    assert_eq!(said("pi", "pi"), "the word is the owner\n");
+    assert_eq!(said("stock", "phases"), "the writer starved\n");
+    assert_eq!(said("phase-fair", "phases"), "the writer wrote\n");
+    for (policy, expected) in [("stock", "not"), ("ticket", "not"), ("pi", "to its waiter"), ("boost", "to its waiter")]
+    {
+        let said = said(policy, "raised");
+        if said.starts_with("skipped") {
+            print!("{policy}: {said}");
+        } else {
+            assert_eq!(said, format!("raised {expected}, after that as before\n"), "{policy}");
+        }
+    }
+}
+
+#[test]
+fn many_threads_and_every_operation_leave_the_data_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "stress") else { return };
+    for policy in POLICIES {
+        let out =
+            finished(run(policy).arg("--").arg(&program).args(["64", "100000"]), &format!("stress under {policy}"));
+        assert_eq!(text_of(&out), "whole, enough changes\n", "{policy}: {}", out.status);
+    }
+}
+
+#[test]
+#[ignore = "10 million operations of 1,000 threads under each policy: half a minute"]
+fn a_thousand_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "stress") else { return };
+    for policy in POLICIES {
+        let out =
+            finished(run(policy).arg("--").arg(&program).args(["1000", "10000"]), &format!("stress under {policy}"));
+        assert_eq!(text_of(&out), "whole, enough changes\n", "{policy}: {}", out.status);
+    }
+}

@@ -1,0 +1,121 @@
+//! Large programs under each policy, as far as they are installed: what they print is what they print without.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(240);
+const POLICIES: [&str; 4] = ["ticket", "pi", "boost", "pi,phase-fair"];
+
+fn output(mut command: Command, what: &str) -> String {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let id = child.id();
+    let (done, out) = mpsc::channel();
+    std::thread::spawn(move || done.send(child.wait_with_output()));
+    let Ok(out) = out.recv_timeout(PATIENCE) else {
+        let programs = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+        for pid in programs.split_whitespace().chain([id.to_string().as_str()]).filter_map(|p| p.parse().ok()) {
+            // SAFETY: a process that this test started and that still runs.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        panic!("{what}: still running after {PATIENCE:?}");
+    };
+    let out = out.unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{what}: {}: {said}{}", out.status, String::from_utf8_lossy(&out.stderr));
+    said
+}
+
+fn runs(program: &str, file: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks").join(file);
+    let mut plain = Command::new(program);
+    plain.arg(&file);
+    let plain = output(plain, program);
+    assert!(plain.len() > 5, "{program}: {plain}");
+    for policy in POLICIES {
+        let report = tempfile::NamedTempFile::new().unwrap();
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        command.args(["run", "--lock-policy", policy, "--report"]).arg(report.path()).args(["--", program]).arg(&file);
+        assert_eq!(output(command, &format!("{program} under {policy}")), plain, "{program} under {policy}");
+        let report = std::fs::read_to_string(report.path()).unwrap();
+        for one in policy.split(',') {
+            let given = report.contains(&format!("locks under {one}\n"));
+            // (Not every one of them has both kinds.)
+            assert!(given || one == "phase-fair", "{program} under {policy}: {report}");
+        }
+    }
+}
+
+/// True if `program` can be started; says so if not.
+fn is_there(program: &str, version: &str) -> bool {
+    let there = Command::new(program).arg(version).stdin(Stdio::null()).output().is_ok_and(|o| o.status.success());
+    if !there {
+        println!("skipped: {program} is not installed");
+    }
+    there
+}
+
+#[test]
+fn python() {
+    if is_there("python3", "--version") {
+        // What is called python3 may be a script that starts it, which would be run under the policy alone.
+        let mut which = Command::new("python3");
+        which.args(["-c", "import sys; print(sys.executable)"]);
+        runs(output(which, "python3").trim(), "threads.py");
+    }
+}
+
+#[test]
+fn node() {
+    if is_there("node", "--version") {
+        runs("node", "threads.js");
+    }
+}
+
+#[test]
+fn java() {
+    if is_there("java", "-version") {
+        runs("java", "Threads.java");
+    }
+}
+
+#[test]
+fn redis() {
+    if !is_there("redis-server", "--version") || !is_there("redis-benchmark", "--version") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    for policy in POLICIES {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        command.args([
+            "run",
+            "--lock-policy",
+            policy,
+            "--",
+            "redis-server",
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--io-threads",
+            "4",
+        ]);
+        let mut server = command.arg("--unixsocket").arg(&socket).stdout(Stdio::null()).spawn().unwrap();
+        for _ in 0..200 {
+            if socket.exists() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let mut load = Command::new("redis-benchmark");
+        load.arg("-s").arg(&socket).args(["-n", "20000", "-c", "20", "-t", "set,get,lpush", "-q"]);
+        let said = output(load, &format!("redis-benchmark under {policy}"));
+        assert!(said.contains("LPUSH"), "{said}");
+        let mut end = Command::new("redis-cli");
+        end.arg("-s").arg(&socket).arg("shutdown");
+        output(end, "redis-cli");
+        assert!(server.wait().unwrap().success(), "redis under {policy}");
+    }
+}
