@@ -83,9 +83,11 @@ pub fn settle(slot: usize) {
     }
     let token = record::slot(slot).map_or(0, |s| s.token.load(Ordering::Relaxed));
     let device = channel::DEVICES.get(slot).map_or(0, |d| d.load(Ordering::Relaxed));
+    // How it came is not kept for a doorbell that was left to the claim; where nothing is rewritten there is only one way.
+    let trapped = record::control().is_some_and(|c| c.tap == tape::region::tap::TRAP);
     if let Some(p) = page::of_device(device) {
         for _ in 0..waiting {
-            store(p, DOORBELL, token, false);
+            store(p, DOORBELL, token, trapped);
         }
     }
 }
