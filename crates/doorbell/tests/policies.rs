@@ -191,6 +191,12 @@ fn each_policy_does_what_it_is_for() {
             print!("{policy}: {said}");
         } else {
             assert_eq!(said, format!("raised {expected}, after that as before\n"), "{policy}");
+            let own = "a thread is born as its maker was\nits own will counts\n";
+            assert_eq!(
+                self::text(&finished(run(policy).arg("--").arg(&program).arg("own"), "own").stdout),
+                own,
+                "{policy}"
+            );
         }
     }
 }
