@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod export;
 mod failure;
+mod plan;
 mod preload;
 mod record;
 mod run;
@@ -48,6 +49,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Record(record::Args),
+    Plan(plan::Args),
     Run(run::Args),
     Show(show::Args),
     Export(export::Args),
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Record(a) => a.run(),
+        Command::Plan(a) => a.run(),
         Command::Run(a) => a.run(),
         Command::Show(a) => a.run(),
         Command::Export(a) => a.run(),

@@ -1,6 +1,6 @@
 //! `doorbell run`: a program whose locks follow other protocols.
 
-mod plan;
+pub mod plan;
 mod told;
 
 use crate::failure::Failure;

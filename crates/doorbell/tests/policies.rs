@@ -149,6 +149,23 @@ fn a_plan_goes_by_the_names_that_show_gives() {
     assert_eq!(word(&both), state);
 }
 
+#[test]
+fn a_plan_from_a_tape_ends_the_starvation_that_the_tape_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "effects") else { return };
+    let (tape, plan) = (dir.path().join("tape"), dir.path().join("plan.toml"));
+    let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    record.args(["record", "--locks", "--gpu", "soft", "-q", "-o"]).arg(&tape).arg("--").arg(&program).arg("phases");
+    assert_eq!(text(&finished(&mut record, "record").stdout), "the writer starved\n");
+    let mut planner = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = finished(planner.arg("plan").arg(&tape), "plan");
+    let rules = text(&out.stdout);
+    assert!(out.status.success() && rules.contains("policy = \"phase-fair\""), "{}", text_of(&out));
+    std::fs::write(&plan, &rules).unwrap();
+    let out = finished(run(plan.to_str().unwrap()).arg("--").arg(&program).arg("phases"), "phases under the plan");
+    assert_eq!(text(&out.stdout), "the writer wrote\n", "{rules}");
+}
+
 fn text_of(out: &Output) -> String {
     format!("{}{}", text(&out.stdout), text(&out.stderr))
 }
@@ -191,6 +208,12 @@ fn each_policy_does_what_it_is_for() {
             print!("{policy}: {said}");
         } else {
             assert_eq!(said, format!("raised {expected}, after that as before\n"), "{policy}");
+            let own = "a thread is born as its maker was\nits own will counts\n";
+            assert_eq!(
+                self::text(&finished(run(policy).arg("--").arg(&program).arg("own"), "own").stdout),
+                own,
+                "{policy}"
+            );
         }
     }
 }

@@ -170,6 +170,11 @@ impl<const N: usize> Seats<N> {
         self.seats.iter().take(high).filter(|seat| seat.tid.load(Ordering::Relaxed) != 0)
     }
 
+    /// The seat of the thread with this number.
+    pub fn seat_of(&self, tid: Tid) -> Option<&Seat> {
+        self.taken().find(|seat| seat.tid.load(Ordering::Relaxed) == tid.raw())
+    }
+
     /// The calling thread is about to wait for `lock`, which its seat's `held` shows already ("or about to hold").
     pub fn begin_wait(&self, me: &Seat, my: Tid, lock: usize) {
         me.waiting_rank.store(0, Ordering::Relaxed);

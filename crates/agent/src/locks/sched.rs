@@ -2,6 +2,7 @@
 
 use super::real;
 use super::{enter, held, names};
+use crate::policy;
 use crate::sys::{Errno, gettid, syscall6};
 use crate::thread::Thread;
 use core::ffi::{c_int, c_uint, c_void};
@@ -77,6 +78,20 @@ fn changed_other(t: &Thread, pthread: u64, policy: c_int, priority: c_int, why: 
     held::put(t, kind::SCHED, 0, SchedBody { pthread, policy, priority, why, ..SchedBody::default() });
 }
 
+/// The kernel's number of a thread: `struct pthread`, `tid`, +0x2d0 (glibc 2.3x, x86-64), as far as it is there for our own;
+/// 0 is the calling one, -1 not known.
+fn number(p: libc::pthread_t) -> i32 {
+    const TID: usize = 0x2d0;
+    if p == me() {
+        return 0;
+    }
+    // SAFETY: both are threads that have not been joined, so their descriptors are there.
+    unsafe {
+        let known = (me() as usize + TID) as *const i32;
+        if known.read_volatile() == gettid() { ((p as usize + TID) as *const i32).read_volatile() } else { -1 }
+    }
+}
+
 unsafe extern "C" fn pthread_param(
     p: libc::pthread_t,
     policy: c_int,
@@ -85,6 +100,9 @@ unsafe extern "C" fn pthread_param(
 ) -> c_int {
     // SAFETY: the caller's.
     let r = unsafe { real::pthread_setschedparam(p, policy, with) };
+    if r == 0 {
+        crate::policy::sched::was_set(number(p));
+    }
     if r == 0
         && let Some(t) = enter(site)
     {
@@ -101,6 +119,9 @@ unsafe extern "C" fn pthread_param(
 unsafe extern "C" fn pthread_priority(p: libc::pthread_t, priority: c_int, site: usize) -> c_int {
     // SAFETY: the caller's.
     let r = unsafe { real::pthread_setschedprio(p, priority) };
+    if r == 0 {
+        policy::sched::was_set(number(p));
+    }
     if r == 0
         && let Some(t) = enter(site)
     {
@@ -116,6 +137,9 @@ unsafe extern "C" fn pthread_priority(p: libc::pthread_t, priority: c_int, site:
 
 /// After a call that changed the thread with this id.
 fn after(r: c_int, tid: c_int, why: u32, site: usize) -> c_int {
+    if r == 0 && why == sched_why::SCHED {
+        policy::sched::was_set(tid);
+    }
     if r == 0
         && let Some(t) = enter(site)
     {

@@ -10,7 +10,7 @@ use locks::held::Mode;
 
 /// Threads that can be raised at a time.
 const SEATS: usize = 1024;
-static ALL: Seats<SEATS> = Seats::new();
+pub static ALL: Seats<SEATS> = Seats::new();
 
 /// The key whose destructor tells that a thread ends, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -37,7 +37,7 @@ unsafe extern "C" fn ends(_: *mut c_void) {
     }
 }
 
-fn taken(t: &Thread) -> Option<&'static Seat> {
+pub fn taken(t: &Thread) -> Option<&'static Seat> {
     let seat = t.seat.get() as *const Seat;
     // SAFETY: none, or a seat of ALL.
     if t.seat.get() <= NO_SEAT { None } else { Some(unsafe { &*seat }) }
@@ -62,6 +62,10 @@ fn sit(me: Me) -> Option<&'static Seat> {
     unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(seat).cast()) };
     me.t.seat.set(core::ptr::from_ref(seat) as usize);
     Some(seat)
+}
+
+pub fn seat_of(tid: Tid) -> Option<&'static Seat> {
+    ALL.seat_of(tid)
 }
 
 /// What the seats have counted, where `run` finds it.

@@ -16,6 +16,7 @@ mod mark;
 pub mod mutex;
 mod place;
 pub mod rwlock;
+pub mod sched;
 
 use crate::sys;
 use crate::thread::{self, Thread};

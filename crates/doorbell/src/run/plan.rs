@@ -79,7 +79,7 @@ impl Plan {
     }
 
     /// Reads a plan's text. An error is `LINE: what is wrong`, and what helps.
-    fn parse(text: &str) -> Result<Plan, (String, &'static str)> {
+    pub fn parse(text: &str) -> Result<Plan, (String, &'static str)> {
         let line = |at: usize| text.get(..at).unwrap_or(text).matches('\n').count() + 1;
         let file: PlanFile = toml::from_str(text).map_err(|e| {
             let at = e.span().map_or(0, |s| s.start);

@@ -94,6 +94,26 @@ static void raised(void) {
     printf("raised %s, after that %s\n", at == -31 ? "to its waiter" : "not", after == before ? "as before" : "not as before");
 }
 
+/* ---- while it is raised it makes a thread, and says itself what it wants to run at */
+static void *born(void *p) { *(long *)p = effective(); return NULL; }
+static void own(void) {
+    pthread_t t, u;
+    long before = effective(), child = 0;
+    waits = 0;
+    pthread_mutex_lock(&m);
+    pthread_create(&t, NULL, urgent, NULL);
+    while (!waits) nap(100);
+    for (int i = 0; i < 100 && effective() >= 0; i++) nap(1000);
+    pthread_create(&u, NULL, born, &child);
+    pthread_join(u, NULL);
+    printf("a thread is born %s\n", child == before ? "as its maker was" : "higher");
+    struct sched_param s = {.sched_priority = 30};
+    pthread_setschedparam(pthread_self(), SCHED_FIFO, &s);
+    pthread_mutex_unlock(&m);
+    pthread_join(t, NULL);
+    printf("its own will %s\n", effective() == -31 ? "counts" : "is undone");
+}
+
 /* ---- phase-fair: overlapping readers do not keep a writer out */
 static pthread_rwlock_t l = PTHREAD_RWLOCK_INITIALIZER;
 static atomic_int reads[2], over;
@@ -138,6 +158,7 @@ int main(int n, char **a) {
     if (!strcmp(what, "ticket")) ticket();
     if (!strcmp(what, "pi")) pi();
     if (!strcmp(what, "raised")) raised();
+    if (!strcmp(what, "own")) own();
     if (!strcmp(what, "phases")) phases();
     return 0;
 }

@@ -1,0 +1,48 @@
+//! What a program does to priorities while we have raised a thread: its own will counts, and no new thread is born high.
+
+use super::{Me, boost, on};
+use crate::locks::real;
+use crate::sys;
+use core::ffi::{c_int, c_void};
+use locks::Tid;
+use locks::boost::Policy;
+
+/// The thread with this number (0: the calling one; negative: not known) has been given a policy by the program. It is the program's from
+/// here on, also where it is the one that we had raised the thread to.
+#[cold]
+pub fn was_set(tid: i32) {
+    let Some(me) = on() else { return };
+    let Some(tid) = (if tid == 0 { Some(me.tid) } else { u32::try_from(tid).ok().map(Tid::from_raw) }) else { return };
+    if let (Some(seat), Ok(now)) = (boost::seat_of(tid), Policy::of(tid)) {
+        // (Made already: whether it should have waited is no question any more.)
+        let _ = boost::ALL.policy_wanted(seat, me.tid, now);
+    }
+}
+
+/// A thread that we have raised puts that down before it makes another, which would inherit it.
+#[cold]
+fn put_down(me: Me) {
+    let _keep = sys::Errno::keep();
+    if let Some(seat) = boost::taken(me.t)
+        && seat.raised_to() != 0
+        && let Some(own) = boost::ALL.own_policy(seat, me.tid)
+    {
+        let _ = own.set(me.tid);
+    }
+}
+
+/// # Safety
+/// As pthread_create.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut c_void,
+    attributes: *const c_void,
+    start: *const c_void,
+    with: *mut c_void,
+) -> c_int {
+    if let Some(me) = on() {
+        put_down(me);
+    }
+    // SAFETY: the caller's.
+    unsafe { real::pthread_create(thread, attributes, start, with) }
+}
