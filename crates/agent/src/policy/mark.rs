@@ -1,7 +1,7 @@
 //! Where a lock's decision is marked: bytes of glibc's locks that are zero in every new lock and that libc does not use.
 //!
 //! Mutex: the counter of lock elision (`__elision`, +22), used only where that is on: one byte says which policy, one
-//! whether the present hold came through the gate. Rwlock: `__pad3` (+16).
+//! whether the present hold came through the gate. Rwlock: `__pad3` and `__pad4` (+16, +20).
 //!
 //! Invariant: nothing is marked on a libc that [`prove_mutexes`] or [`prove_rwlocks`] found to be different.
 
@@ -9,7 +9,7 @@ use crate::locks::real::{Mutex, Rwlock};
 use crate::locks::symbol;
 use core::ffi::{CStr, c_int};
 use core::mem::{MaybeUninit, transmute};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use locks::Tid;
 use locks::layout::{ELISION, Layout, ROBUST, Real, SHARED};
 use locks::room::{RealRwlock, RwLayout};
@@ -123,6 +123,15 @@ pub unsafe fn set_rwlock(l: Rwlock, policy: u8) -> bool {
     unsafe { byte(l, RWLOCK_POLICY) }.compare_exchange(0, policy, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
+/// Writers that wait (low half) and the highest real-time priority of those since there was none (high half): `__pad4`.
+///
+/// # Safety
+/// `l` is a rwlock of this process alone that lives for `'a`.
+pub unsafe fn waiting_writers<'a>(l: Rwlock) -> &'a AtomicU32 {
+    // SAFETY: the caller's.
+    unsafe { &*l.cast::<u8>().add(20).cast::<AtomicU32>() }
+}
+
 /// The thread that holds it as its writer, 0 if none does.
 ///
 /// # Safety
@@ -197,11 +206,12 @@ pub fn prove_rwlocks(me: Tid) -> Option<RwLayout> {
     let proven = unsafe {
         core::ptr::write_bytes(p, 0xa5, 1);
         let mut good = (real.init)(p, core::ptr::null()) == 0 && of_rwlock(p) == Some(0);
+        good &= waiting_writers(p).swap(0x0007_0001, Ordering::Relaxed) == 0;
         byte(p, RWLOCK_POLICY).store(4, Ordering::Relaxed);
         for take in [real.rdlock, real.wrlock, real.rdlock] {
             good &= take(p) == 0 && of_rwlock(p) == Some(4) && (real.unlock)(p) == 0 && of_rwlock(p) == Some(4);
         }
-        good && (real.destroy)(p) == 0
+        good && waiting_writers(p).load(Ordering::Relaxed) == 0x0007_0001 && (real.destroy)(p) == 0
     };
     proven.then_some(layout)
 }

@@ -6,6 +6,8 @@
 use super::{Me, boost, deadline, given, mark, on, refused, rwlocks, wanted};
 use crate::locks::real::{self, Clock, Rwlock, Time};
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+use locks::boost::Policy;
 use locks::held::{Entry, Exit, Mode};
 use locks::phase_fair::PhaseFair;
 use locks::{Deadline, Outcome};
@@ -39,6 +41,10 @@ unsafe fn decide(me: Me, l: Rwlock, site: usize) -> u8 {
     given(want);
     want
 }
+
+/// Parts of [`mark::waiting_writers`].
+const WRITERS: u32 = 0xffff;
+const RANK: u32 = 16;
 
 unsafe fn gate<'a>(l: Rwlock) -> Option<&'a PhaseFair> {
     // SAFETY: the caller's: a rwlock.
@@ -78,12 +84,61 @@ unsafe fn behind_gate(me: Me, l: Rwlock, mode: Mode, until: Option<Deadline>, f:
         }
         return r;
     }
+    let at_once = match mode {
+        Mode::Write => gate.try_write(),
+        _ => gate.try_read(),
+    };
+    if at_once.is_acquired() {
+        let r = f();
+        if r != 0 {
+            held.leave(l as usize);
+            leave(gate, me, mode);
+        }
+        return r;
+    }
+    // SAFETY: the caller's: a rwlock.
+    unsafe { wait_at_gate(me, l, gate, mode, until, f) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn wait_at_gate(
+    me: Me,
+    l: Rwlock,
+    gate: &PhaseFair,
+    mode: Mode,
+    until: Option<Deadline>,
+    f: impl FnOnce() -> c_int,
+) -> c_int {
+    let held = &me.t.held;
+    let rank = Policy::of(me.tid).map_or(0, |p| p.rank());
+    // SAFETY: the caller's: a rwlock.
+    let writers = unsafe { mark::waiting_writers(l) };
+    let waiting = writers.load(Ordering::Relaxed);
+    if mode == Mode::Read && waiting & WRITERS != 0 && waiting >> RANK != 0 && rank > waiting >> RANK {
+        // POSIX, Thread Execution Scheduling: among real-time threads a reader waits only for writers of its own priority
+        // or a higher one.
+        held.set_round(l as usize);
+        let r = f();
+        if r != 0 {
+            held.leave(l as usize);
+        }
+        return r;
+    }
+    if mode == Mode::Write {
+        let more = |w: u32| Some((w & WRITERS).wrapping_add(1) & WRITERS | (w >> RANK).max(rank) << RANK);
+        let _ = writers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
     let in_gate = match (mode, &until) {
         (Mode::Write, None) => gate.write(me.tid),
         (Mode::Write, Some(until)) => gate.write_until(me.tid, until),
         (_, None) => gate.read(me.tid),
         (_, Some(until)) => gate.read_until(me.tid, until),
     };
+    if mode == Mode::Write {
+        let fewer = |w: u32| Some(if w & WRITERS <= 1 { 0 } else { w - 1 });
+        let _ = writers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+    }
     if !in_gate.is_acquired() {
         held.leave(l as usize);
         return in_gate.code();
