@@ -9,7 +9,7 @@ use crate::doorbell::{self, Site};
 use crate::error::Error;
 use crate::memory::{AddressSpace, Memory, Place};
 use crate::prepared;
-use crate::pushbuffer::{Pushbuffer, Segment, Validated};
+use crate::pushbuffer::{COMPUTE, COPY, Pushbuffer, Segment, Validated};
 use crate::ring::{RING_STRIDE, Ring, USERD_OFFSET};
 use crate::tracker::{Ticket, Tracker};
 use crate::validate::Rules;
@@ -367,8 +367,8 @@ impl Channel {
         prepared::check(&words, self)?;
         let mut first = Pushbuffer::new(&self.space, 16)?;
         match self.engine {
-            Engine::Graphics => first.set_object(1, class::HOPPER_COMPUTE_A)?,
-            Engine::Copy(_) => first.set_object(4, class::HOPPER_DMA_COPY_A)?,
+            Engine::Graphics => first.set_object(COMPUTE, class::HOPPER_COMPUTE_A)?,
+            Engine::Copy(_) => first.set_object(COPY, class::HOPPER_DMA_COPY_A)?,
         };
         let first = first.validate(self)?;
         let ticket = self.submit(&first)?;
@@ -453,7 +453,7 @@ impl Channel {
 
     /// Room for so many entries and the markers among them.
     fn room(&mut self, entries: u64) -> Result<(), Error> {
-        let needed = entries + 1 + entries / u64::from(self.quarter());
+        let needed = entries + 1 + (entries >> self.quarter().trailing_zeros());
         if self.free_entries() < needed {
             self.learn();
             if self.free_entries() < needed {
@@ -468,7 +468,7 @@ impl Channel {
 
     /// The entry that releases the tracker when what was submitted before is done.
     fn push_release(&mut self, ticket: Ticket) {
-        let offset = RELEASES + RELEASE_STRIDE * (self.sequence % u64::from(self.entries));
+        let offset = RELEASES + RELEASE_STRIDE * self.slot();
         let mut words = [0; RELEASE_WORDS];
         let written = release(&mut words, self.engine, self.tracker.va(), ticket);
         debug_assert_eq!(written.ok(), Some(RELEASE_WORDS));
@@ -499,6 +499,14 @@ impl Channel {
         Ok(())
     }
 
+    /// Where the next entry goes. Rings are powers of two, and so are their quarters: nothing is divided on the way of a
+    /// submission.
+    #[inline]
+    fn slot(&self) -> u64 {
+        self.sequence & u64::from(self.entries - 1)
+    }
+
+    #[inline]
     fn quarter(&self) -> u32 {
         self.entries / QUARTERS
     }
@@ -510,7 +518,7 @@ impl Channel {
 
     #[inline]
     fn push(&mut self, entry: u64, segment: Option<&Arc<Segment>>) {
-        let slot = self.sequence % u64::from(self.entries);
+        let slot = self.slot();
         // SAFETY: within the ring, which lives as long as self; the entry is free.
         unsafe { (*self.gpfifo_at.add(slot as usize)).store(entry, Ordering::Relaxed) };
         self.in_flight[slot as usize] = segment.cloned();
@@ -519,7 +527,8 @@ impl Channel {
 
     #[inline]
     fn mark_quarter(&mut self) {
-        if self.sequence % u64::from(self.quarter()) == u64::from(self.quarter()) - 1 {
+        let last = u64::from(self.quarter()) - 1;
+        if self.sequence & last == last {
             self.mark();
         }
     }
@@ -657,7 +666,7 @@ impl Channel {
 
     #[inline]
     fn ring(&self) {
-        let put = (self.sequence % u64::from(self.entries)) as u32;
+        let put = self.slot() as u32;
         // ORDERING: entries and pushbuffers, maybe through write-combining buffers, before GP_PUT; GP_PUT before the ring.
         store_fence();
         if self.read_back {
@@ -709,7 +718,7 @@ fn release(words: &mut [u32], engine: Engine, tracker: u64, ticket: Ticket) -> R
     let mut w = Words::new(words);
     match engine {
         Engine::Graphics => w.host_release(0, tracker, ticket.0, true)?,
-        Engine::Copy(_) => w.copy_release(4, tracker, ticket.0, true)?,
+        Engine::Copy(_) => w.copy_release(COPY, tracker, ticket.0, true)?,
     }
     Ok(w.len())
 }

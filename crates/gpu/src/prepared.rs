@@ -8,15 +8,13 @@
 use crate::channel::{Channel, Engine};
 use crate::error::Error;
 use crate::memory::{Memory, Place};
+use crate::pushbuffer::{COMPUTE, COPY};
 use crate::tracker::Ticket;
 use crate::validate::{self, Invalid, Ranges, Rules};
 use pushbuf::encode::{MAX_INLINE, Words, inline_dma, launch_dma};
 use pushbuf::gpfifo::Entry;
 use std::sync::Arc;
 
-/// Subchannels: fixed on the graphics engine, free on copy engines.
-const COMPUTE: u8 = 1;
-const COPY: u8 = 4;
 /// Slots of one prepared transfer, where they all fit.
 const SLOTS: usize = 32;
 /// Bytes that the slots of one transfer may take.
@@ -404,8 +402,8 @@ fn store(memory: &Memory, dword: usize, value: u32) {
 impl Drop for Prepared {
     fn drop(&mut self) {
         // The channel may still read it: it is freed when the channel has come past, or has gone.
-        let last = self.tickets.iter().flatten().copied().max_by(|a, b| (a.0.wrapping_sub(b.0) as i32).cmp(&0));
-        if let Some(last) = last {
+        let before = self.next.checked_sub(1).unwrap_or(self.tickets.len() - 1);
+        if let Some(last) = self.tickets[before] {
             self.grave.put(self.memory.clone(), last);
         }
     }

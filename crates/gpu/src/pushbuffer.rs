@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Subchannels: fixed on the graphics engine, free on copy engines.
-const COMPUTE: u8 = 1;
-const COPY: u8 = 4;
+pub(crate) const COMPUTE: u8 = 1;
+pub(crate) const COPY: u8 = 4;
 
 /// The memory of one pushbuffer.
 #[derive(Debug)]
