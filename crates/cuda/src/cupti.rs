@@ -7,7 +7,7 @@
 //! records is kept in one place.
 
 use crate::error::Unavailable;
-use libloading::Library;
+use crate::library::Loaded;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
@@ -223,29 +223,10 @@ impl Cupti {
 
     /// Opens the first of these libraries that there is. It stays loaded for the life of the process.
     pub fn load_from(places: &[&str]) -> Result<Cupti, Unavailable> {
-        let mut reasons = Vec::new();
-        for place in places {
-            // SAFETY: libcupti's initialisers are meant to be run by whoever opens it.
-            let library = match unsafe { Library::new(place) } {
-                Ok(library) => library,
-                Err(error) => {
-                    reasons.push(error.to_string());
-                    continue;
-                }
-            };
-            let find = |name: &CStr| {
-                // SAFETY: only the address is taken.
-                let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) };
-                let address = *symbol.map_err(|error| error.to_string())?;
-                NonNull::new(address).ok_or_else(|| format!("{} is null", name.to_string_lossy()))
-            };
-            // SAFETY: the signatures are those of CUPTI's reference, and the library is never closed.
-            let table = unsafe { Table::find(find) }
-                .map_err(|error| Unavailable { reason: format!("{place} lacks a function that is needed: {error}") });
-            std::mem::forget(library);
-            return Cupti::start(table?);
-        }
-        Err(Unavailable { reason: format!("no libcupti: {}", reasons.join("; ")) })
+        let library = Loaded::first(places, "libcupti")
+            .map_err(|reason| Unavailable { reason: format!("no libcupti: {reason}") })?;
+        // SAFETY: the signatures are those of CUPTI's reference, and the library is never closed.
+        Cupti::start(library.functions(|find| unsafe { Table::find(find) })?)
     }
 
     /// A profiler whose functions the caller provides, as a stand-in for libcupti in tests.

@@ -5,7 +5,7 @@
 //! has them.
 
 use crate::error::{Error, Unavailable};
-use libloading::Library;
+use crate::library::Loaded;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 
@@ -148,32 +148,9 @@ impl Cuda {
 
     /// As [`Cuda::load`], from the first of these libraries that opens.
     pub fn load_from(places: &[&str]) -> std::result::Result<Cuda, Unavailable> {
-        let mut reasons = Vec::new();
-        for place in places {
-            // SAFETY: libcuda's initialisers are meant to be run by whoever opens it.
-            match unsafe { Library::new(place) } {
-                Ok(library) => return Cuda::start(library, place),
-                Err(error) => reasons.push(error.to_string()),
-            }
-        }
-        // dlopen says which file it wanted; the reasons differ only in that.
-        Err(Unavailable {
-            reason: if reasons.is_empty() { "no place to look for libcuda".into() } else { reasons.join("; ") },
-        })
-    }
-
-    fn start(library: Library, place: &str) -> std::result::Result<Cuda, Unavailable> {
-        let find = |name: &CStr| {
-            // SAFETY: only the address is taken.
-            let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) };
-            let address = *symbol.map_err(|error| error.to_string())?;
-            NonNull::new(address).ok_or_else(|| format!("{} is null", name.to_string_lossy()))
-        };
+        let library = Loaded::first(places, "libcuda").map_err(|reason| Unavailable { reason })?;
         // SAFETY: the signatures are those of the CUDA driver API reference, and the library is never closed.
-        let table = unsafe { Table::find(find) }
-            .map_err(|error| Unavailable { reason: format!("{place} lacks a function that is needed: {error}") })?;
-        std::mem::forget(library);
-        Cuda::init(table)
+        Cuda::init(library.functions(|find| unsafe { Table::find(find) })?)
     }
 
     /// A driver whose functions the caller provides, as a stand-in for libcuda in tests.

@@ -13,6 +13,7 @@ mod error;
 mod functions;
 mod graph;
 mod kernel;
+mod library;
 mod memory;
 mod pointer;
 pub mod runtime;

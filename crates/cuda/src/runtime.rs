@@ -5,8 +5,8 @@
 //! other's too.
 
 use crate::error::{Error, Unavailable};
+use crate::library::Loaded;
 use crate::{DeviceSlice, Result};
-use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 
@@ -94,29 +94,10 @@ impl Runtime {
 
     /// As [`Runtime::load`], from the first of these libraries that opens.
     pub fn load_from(places: &[&str]) -> std::result::Result<Runtime, Unavailable> {
-        let mut reasons = Vec::new();
-        for place in places {
-            // SAFETY: libcudart's initialisers are meant to be run by whoever opens it.
-            match unsafe { Library::new(place) } {
-                Ok(library) => return Runtime::start(library, place),
-                Err(error) => reasons.push(error.to_string()),
-            }
-        }
-        let reason = if reasons.is_empty() { "no place to look for libcudart".into() } else { reasons.join("; ") };
-        Err(Unavailable { reason: format!("the CUDA runtime is not installed: {reason}") })
-    }
-
-    fn start(library: Library, place: &str) -> std::result::Result<Runtime, Unavailable> {
-        let find = |name: &CStr| {
-            // SAFETY: only the address is taken.
-            let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) };
-            let address = *symbol.map_err(|error| error.to_string())?;
-            NonNull::new(address).ok_or_else(|| format!("{} is null", name.to_string_lossy()))
-        };
+        let library = Loaded::first(places, "libcudart")
+            .map_err(|reason| Unavailable { reason: format!("the CUDA runtime is not installed: {reason}") })?;
         // SAFETY: the signatures are those of the reference, and the library is never closed.
-        let table = unsafe { Table::find(find) }
-            .map_err(|error| Unavailable { reason: format!("{place} lacks a function that is needed: {error}") })?;
-        std::mem::forget(library);
+        let table = library.functions(|find| unsafe { Table::find(find) })?;
         Ok(Runtime { table: Box::leak(Box::new(table)) })
     }
 

@@ -1,0 +1,45 @@
+//! A library that is opened at run time and stays loaded for the life of the process: its threads do.
+
+use crate::error::Unavailable;
+use libloading::Library;
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+pub(crate) struct Loaded<'p> {
+    library: Library,
+    place: &'p str,
+}
+
+impl<'p> Loaded<'p> {
+    /// The first of these that opens; `name` is what they are called together.
+    ///
+    /// # Errors
+    /// What dlopen says of each: it names the file that it wanted.
+    pub(crate) fn first(places: &[&'p str], name: &str) -> Result<Loaded<'p>, String> {
+        let mut reasons = Vec::new();
+        for &place in places {
+            // SAFETY: the initialisers of CUDA's libraries are meant to be run by whoever opens them.
+            match unsafe { Library::new(place) } {
+                Ok(library) => return Ok(Loaded { library, place }),
+                Err(error) => reasons.push(error.to_string()),
+            }
+        }
+        Err(if reasons.is_empty() { format!("no place to look for {name}") } else { reasons.join("; ") })
+    }
+
+    /// What `take` makes of the functions that it asks for by name.
+    pub(crate) fn functions<T>(
+        self,
+        take: impl FnOnce(&dyn Fn(&CStr) -> Result<NonNull<c_void>, String>) -> Result<T, String>,
+    ) -> Result<T, Unavailable> {
+        let found = take(&|name| {
+            // SAFETY: only the address is taken.
+            let symbol = unsafe { self.library.get::<*mut c_void>(name.to_bytes_with_nul()) };
+            let address = *symbol.map_err(|error| error.to_string())?;
+            NonNull::new(address).ok_or_else(|| format!("{} is null", name.to_string_lossy()))
+        });
+        let place = self.place;
+        std::mem::forget(self.library);
+        found.map_err(|error| Unavailable { reason: format!("{place} lacks a function that is needed: {error}") })
+    }
+}
