@@ -4,15 +4,14 @@
 //! Which engines run beside kernels and which on graphics' runlist, `gpu` says by their capabilities; both are `ceN` here.
 //! Those on graphics' runlist can also be reached from CUDA's own channel group (`ce0[group=cuda]`).
 
-use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST};
+use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST};
 use super::{Direction, Ends};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
 use crate::spec::{Executor, Spec, Word};
-use gpu::{Channel, CopyMode, Engine, Prepared, Ticket, Window};
-use std::time::Duration;
+use gpu::{Channel, CopyMode, Engine, Prepared, Window};
 
 const PIPELINED: &str = "pipelined";
 const FOLDED: &str = "folded";
@@ -146,7 +145,7 @@ impl Route for CopyEngine<'_> {
         self.ends.check(bytes)?;
         let (to, from) = (self.ends.destination.va(), self.ends.source.va());
         let prepared = prepare(&mut self.channel, to, from, bytes, self.mode)?;
-        Ok(Box::new(Copy { channel: &mut self.channel, prepared, last: None }))
+        Ok(Box::new(Own::new(&mut self.channel, prepared, None)))
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
@@ -155,40 +154,5 @@ impl Route for CopyEngine<'_> {
 
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.ends.read_back(into)
-    }
-}
-
-struct Copy<'r> {
-    channel: &'r mut Channel,
-    prepared: Prepared,
-    last: Option<Ticket>,
-}
-
-impl Transfer for Copy<'_> {
-    #[inline]
-    fn submit(&mut self) -> Result<(), Error> {
-        self.last = Some(self.prepared.submit(self.channel)?);
-        Ok(())
-    }
-
-    #[inline]
-    fn poll(&mut self) -> Result<bool, Error> {
-        channel::poll(self.channel, self.last)
-    }
-
-    #[inline]
-    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        channel::wait(self.channel, self.last, self.prepared.bytes(), timeout)
-    }
-
-    #[inline]
-    fn released_gpu_ns(&self) -> Option<u64> {
-        self.last.map(|_| self.channel.timestamp())
-    }
-}
-
-impl Drop for Copy<'_> {
-    fn drop(&mut self) {
-        channel::settle(self.channel, self.last);
     }
 }

@@ -3,8 +3,9 @@
 use crate::buffer::PAGEABLE;
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
+use crate::route::Transfer;
 use crate::spec::{Executor, Host, Memory, Spec};
-use gpu::{AddressSpace, Bar, Channel, ChannelOptions, Group, Place, Ticket};
+use gpu::{AddressSpace, Bar, Channel, ChannelOptions, Group, Place, Prepared, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,19 +67,6 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Whether the last submission is done; false before the first.
-#[inline]
-pub(crate) fn poll(channel: &Channel, last: Option<Ticket>) -> Result<bool, Error> {
-    let Some(last) = last else { return Ok(false) };
-    if channel.done(last) {
-        return Ok(true);
-    }
-    match channel.error() {
-        None => Ok(false),
-        Some(code) => Err(gpu::Error::ChannelKilled(code).into()),
-    }
-}
-
 #[inline]
 pub(crate) fn wait(channel: &Channel, last: Option<Ticket>, bytes: u64, timeout: Duration) -> Result<(), Error> {
     let last = last.ok_or(Error::Idle)?;
@@ -96,5 +84,59 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) fn settle(channel: &Channel, last: Option<Ticket>) {
     if let Some(last) = last {
         let _ = channel.wait(last, PATIENCE);
+    }
+}
+
+/// A prepared transfer of a route over a channel of our own.
+pub(crate) struct Own<'r> {
+    channel: &'r mut Channel,
+    prepared: Prepared,
+    /// What travels in the command stream; a copy engine reads its source itself.
+    data: Option<&'r [u8]>,
+    last: Option<Ticket>,
+}
+
+impl<'r> Own<'r> {
+    pub(crate) fn new(channel: &'r mut Channel, prepared: Prepared, data: Option<&'r [u8]>) -> Own<'r> {
+        Own { channel, prepared, data, last: None }
+    }
+}
+
+impl Transfer for Own<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        self.last = Some(match self.data {
+            Some(data) => self.prepared.submit_data(self.channel, data)?,
+            None => self.prepared.submit(self.channel)?,
+        });
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        let Some(last) = self.last else { return Ok(false) };
+        if self.channel.done(last) {
+            return Ok(true);
+        }
+        match self.channel.error() {
+            None => Ok(false),
+            Some(code) => Err(gpu::Error::ChannelKilled(code).into()),
+        }
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        wait(self.channel, self.last, self.prepared.bytes(), timeout)
+    }
+
+    #[inline]
+    fn released_gpu_ns(&self) -> Option<u64> {
+        self.last.map(|_| self.channel.timestamp())
+    }
+}
+
+impl Drop for Own<'_> {
+    fn drop(&mut self) {
+        settle(self.channel, self.last);
     }
 }

@@ -4,15 +4,14 @@
 //! LAUNCH_DMA, whose LINE_LENGTH_IN has 32 bits; `inline[split]` puts a LAUNCH_DMA before each. Each submission copies the
 //! source into the stream, so that is part of what it costs. `inline[group=cuda]` is a channel in CUDA's own channel group.
 
-use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST};
+use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST};
 use super::{Direction, Ends};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
-use gpu::{Channel, Engine, InlineMode, Prepared, Ticket, Window};
-use std::time::Duration;
+use gpu::{Channel, Engine, InlineMode, Prepared, Window};
 
 const SPLIT: &str = "split";
 /// A GPFIFO entry counts to 2^21 words; two of the largest stay well below.
@@ -89,7 +88,7 @@ impl Route for InlineRoute<'_> {
         let source: &[u8] = self.ends.host_bytes(Direction::ToGpu, bytes)?;
         let destination = Window { base: self.ends.destination.va(), length: bytes };
         let prepared = Prepared::inline(&mut self.channel, destination, bytes as u32, self.mode)?;
-        Ok(Box::new(Inline { channel: &mut self.channel, source, prepared, last: None }))
+        Ok(Box::new(Own::new(&mut self.channel, prepared, Some(source))))
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
@@ -98,41 +97,5 @@ impl Route for InlineRoute<'_> {
 
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.ends.read_back(into)
-    }
-}
-
-struct Inline<'r> {
-    channel: &'r mut Channel,
-    source: &'r [u8],
-    prepared: Prepared,
-    last: Option<Ticket>,
-}
-
-impl Transfer for Inline<'_> {
-    #[inline]
-    fn submit(&mut self) -> Result<(), Error> {
-        self.last = Some(self.prepared.submit_data(self.channel, self.source)?);
-        Ok(())
-    }
-
-    #[inline]
-    fn poll(&mut self) -> Result<bool, Error> {
-        channel::poll(self.channel, self.last)
-    }
-
-    #[inline]
-    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        channel::wait(self.channel, self.last, self.prepared.bytes(), timeout)
-    }
-
-    #[inline]
-    fn released_gpu_ns(&self) -> Option<u64> {
-        self.last.map(|_| self.channel.timestamp())
-    }
-}
-
-impl Drop for Inline<'_> {
-    fn drop(&mut self) {
-        channel::settle(self.channel, self.last);
     }
 }
