@@ -106,6 +106,7 @@ impl Args {
             out: Some(self.out.clone()),
             tap: self.tap,
             locks: false,
+            no_switches: false,
             on_full: OnFull::Gap,
             ring: 8,
             no_data: false,

@@ -32,6 +32,9 @@ pub struct Args {
     /// Record every lock operation as well: mutexes, rwlocks, conditions, semaphores (any program, GPU or not)
     #[arg(long)]
     pub locks: bool,
+    /// With --locks: leave context switches out, so that nobody learns who kept a holder off its CPU
+    #[arg(long, requires = "locks")]
+    pub no_switches: bool,
     /// What to do when a thread's ring is full
     #[arg(long, value_enum, default_value_t = OnFull::Gap)]
     pub on_full: OnFull,
@@ -120,6 +123,7 @@ impl Args {
             },
             wait_on_full: self.on_full == OnFull::Wait,
             locks: self.locks,
+            switches: !self.no_switches,
             ring_bytes: (self.ring as usize) << 20,
             no_data: self.no_data,
             no_args: self.no_args,

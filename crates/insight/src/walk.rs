@@ -302,7 +302,12 @@ impl Walk<'_> {
             | Body::Op(_)
             | Body::Held(_)
             | Body::Sched(_)
-            | Body::Mapping(..) => return,
+            | Body::Mapping(..)
+            | Body::Switches(..)
+            | Body::Switch(_)
+            | Body::SwitchesLost(_)
+            | Body::Task(_)
+            | Body::Deadline(_) => return,
             Body::Unknown => {
                 self.out.unknown_events += 1;
                 return;

@@ -6,6 +6,7 @@
 
 use crate::scrub::Scrubber;
 use crate::shared::{Ring, Shared};
+use crate::switches::Switches;
 use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -14,6 +15,7 @@ use tape::file::Writer;
 use tape::lock::{self, HeldBody};
 use tape::region::{HeldLock, RINGS};
 use tape::ring::{MAX_EVENT, whole_events};
+use tape::switch::WRITER;
 
 /// Bytes of one chunk at most.
 const CHUNK: usize = 1 << 20;
@@ -38,6 +40,7 @@ pub struct Drain<'a> {
     ready: usize,
     /// Events, entries and bytes that came after the recording had stopped.
     dropped: (u64, u64, u64),
+    switches: Option<Switches>,
     /// Why nothing more is written.
     pub stopped: Option<String>,
 }
@@ -55,12 +58,42 @@ impl<'a> Drain<'a> {
             notes: 0,
             ready: 0,
             dropped: (0, 0, 0),
+            switches: None,
             stopped: None,
         }
     }
 
     pub fn program(&mut self, pid: i32) {
         self.pid = pid;
+        if let Some(s) = &mut self.switches {
+            s.program(pid);
+        }
+    }
+
+    /// Context switches are to be on the tape, or why they are not (`first`).
+    pub fn add_switches(&mut self, switches: Switches, first: Vec<u8>) {
+        self.switches = Some(switches);
+        self.tell(WRITER, first);
+    }
+
+    /// Takes what the kernel says of the program's threads. `end`: all there is.
+    pub fn switches(&mut self, end: bool) {
+        if self.stopped.is_some() {
+            return;
+        }
+        let Some(mut s) = self.switches.take() else { return };
+        let events = s.events(end);
+        self.tell(WRITER, events);
+        // In a pid namespace of its own the program's numbers name other threads here.
+        if self.shared.control().pid.load(Ordering::Relaxed) == self.pid {
+            let tid = |r: &Ring| {
+                let h = r.reader.shared();
+                (h.state.load(Ordering::Relaxed) == 1).then(|| h.tid.load(Ordering::Relaxed))
+            };
+            let events = s.policies(|| self.rings.iter().filter_map(tid).filter(|t| *t > 0).collect());
+            self.tell(WRITER, events);
+        }
+        self.switches = Some(s);
     }
 
     /// One round over all rings; says how many bytes it took.
@@ -220,9 +253,14 @@ impl<'a> Drain<'a> {
 
     /// Writes events of our own making.
     fn tell(&mut self, tid: i32, events: Vec<u8>) {
-        if !events.is_empty() {
-            self.chunk = events;
+        let mut rest = &events[..];
+        while !rest.is_empty() {
+            let n = whole_events(rest, CHUNK);
+            let (part, later) = rest.split_at(if n == 0 { rest.len() } else { n });
+            self.chunk.clear();
+            self.chunk.extend_from_slice(part);
             self.write(tid);
+            rest = later;
         }
     }
 

@@ -7,12 +7,15 @@
 mod clock;
 mod drain;
 mod machine;
+mod perf;
 mod policies;
 mod program;
+mod sched;
 mod scrub;
 mod session;
 mod shared;
 mod signals;
+mod switches;
 
 pub use machine::{Machine, driver_version, machine};
 pub use policies::{PolicyOptions, run_with_policies};

@@ -88,13 +88,14 @@ impl Scrubber {
             Body::Site(_, path) => 48 + path.len(),
             Body::Note(text) => 8 + text.len(),
             Body::Mapping(_, path) => 32 + path.len(),
+            Body::Switches(_, text) => 16 + text.len(),
             Body::Sched(_) => 64,
             Body::Hold(_) => 48,
-            Body::Mmap(_) | Body::Op(_) | Body::Held(_) => 40,
-            Body::Ring(_) | Body::Mremap(_) | Body::Channel(_) | Body::Page(_) => 32,
+            Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
+            Body::Ring(_) | Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
             Body::ChannelEnd(_) | Body::Gap(_) | Body::Pair(_) => 24,
-            Body::Munmap(_) | Body::Close(_) | Body::Dup(_) => 16,
-            Body::Token(_) | Body::Locks(_) => 8,
+            Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
+            Body::Token(_) | Body::Locks(_) | Body::SwitchesLost(_) => 8,
             Body::Unknown => 0,
         };
         zero(&mut self.out, at + HEAD + used, end);

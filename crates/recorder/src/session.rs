@@ -4,6 +4,7 @@ use crate::drain::Drain;
 use crate::program::{Program, ProgramError};
 use crate::shared::{Shared, memfd, path_of};
 use crate::signals::Signals;
+use crate::switches::Switches;
 use crate::{clock, machine};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -58,6 +59,8 @@ pub struct Options<'a> {
     pub wait_on_full: bool,
     /// Record every operation of locks.
     pub locks: bool,
+    /// With the locks: when its threads were taken off their CPUs, and by whom.
+    pub switches: bool,
     /// Bytes of each thread's ring; rounded up to a power of two.
     pub ring_bytes: usize,
     pub no_data: bool,
@@ -129,6 +132,10 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let writer = Writer::create(&o.out, &header(o, &program.path, tsc_hz))?;
     let mut drain = Drain::new(&shared, writer, o.no_data, o.limit);
     drain.clock(&clock::read(tsc_hz));
+    if o.locks {
+        let (switches, first) = Switches::open(o.switches, !o.no_args);
+        drain.add_switches(switches, first);
+    }
 
     let mut preload = OsString::from(path_of(&agent));
     if let Some(s) = &soft {
@@ -227,6 +234,7 @@ fn follow(drain: &mut Drain, pid: i32, signals: &Signals, tsc_hz: f64, ring_byte
     let mut freed = 0;
     loop {
         let taken = drain.round();
+        drain.switches(false);
         idle = if taken > 0 { 0 } else { idle.saturating_add(1) };
         // By time, not by leisure: one busy thread must not keep the others' rings from being freed.
         // More often while threads come and go faster than that.
@@ -247,6 +255,7 @@ fn follow(drain: &mut Drain, pid: i32, signals: &Signals, tsc_hz: f64, ring_byte
             signals.program(None);
             let status = reap(pid);
             while drain.round() > 0 {}
+            drain.switches(true);
             drain.held_at_the_end();
             return status;
         }

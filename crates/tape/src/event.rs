@@ -5,7 +5,7 @@
 //! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
 //! nobody's business here: the agent writes facts, `insight` explains them.
 
-use crate::lock;
+use crate::{lock, switch};
 
 /// Starts every event.
 #[repr(C)]
@@ -317,7 +317,8 @@ plain! {
     Head = 16, RingBody = 32, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
     FileBody = 16, ChannelBody = 32, TokenBody = 8, ChannelEndBody = 24, PageBody = 32, SiteBody = 48, NoteBody = 8,
     GapBody = 24, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
-    lock::SchedBody = 64, lock::MappingBody = 32,
+    lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
+    switch::TaskBody = 40, switch::DeadlineBody = 32,
 }
 
 /// Bytes of a value, for writing it.
@@ -361,6 +362,12 @@ pub enum Body<'a> {
     Sched(lock::SchedBody),
     /// path bytes
     Mapping(lock::MappingBody, &'a [u8]),
+    /// text bytes
+    Switches(switch::SwitchesBody, &'a [u8]),
+    Switch(switch::SwitchBody),
+    SwitchesLost(switch::LostBody),
+    Task(switch::TaskBody),
+    Deadline(switch::DeadlineBody),
     /// A kind that this version does not know; kept so that it can be counted.
     Unknown,
 }
@@ -426,6 +433,14 @@ impl<'a> Event<'a> {
                 let m: lock::MappingBody = read(b, 16)?;
                 Body::Mapping(m, tail(32, m.path)?)
             }
+            switch::kind::SWITCHES => {
+                let s: switch::SwitchesBody = read(b, 16)?;
+                Body::Switches(s, tail(16, s.text)?)
+            }
+            switch::kind::SWITCH => Body::Switch(read(b, 16)?),
+            switch::kind::LOST => Body::SwitchesLost(read(b, 16)?),
+            switch::kind::TASK => Body::Task(read(b, 16)?),
+            switch::kind::DEADLINE => Body::Deadline(read(b, 16)?),
             _ => Body::Unknown,
         };
         Some((Event { head, body }, len))

@@ -12,3 +12,4 @@ pub mod lock;
 pub mod policy;
 pub mod region;
 pub mod ring;
+pub mod switch;

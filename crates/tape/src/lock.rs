@@ -189,6 +189,8 @@ pub mod sched_why {
     pub const SCHED: u32 = 2;
     /// sched_setaffinity, pthread_setaffinity_np
     pub const AFFINITY: u32 = 3;
+    /// Nothing that was seen: the recorder asked the kernel.
+    pub const ASKED: u32 = 4;
 }
 
 /// A range of the program's address space, as /proc/self/maps has it. The path follows (`path` bytes).

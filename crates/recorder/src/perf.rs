@@ -1,0 +1,294 @@
+//! The kernel's records of context switches: one event and one buffer a CPU (perf_event_open(2)).
+//!
+//! Every switch of a CPU where that is allowed, with both threads; else those of what this thread starts, without the
+//! thread on the other side. Times are CLOCK_MONOTONIC: in a virtual machine the kernel offers no way to turn its own
+//! perf clock into the time stamp counter.
+
+use perf_event_open_sys as sys;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use sys::bindings as abi;
+
+/// Bytes of a buffer: what the kernel lets a user without privileges lock for each CPU, but for the page of the head
+/// (perf_event_mlock_kb, 516), or as much of it as it gives.
+const BUFFER: std::ops::RangeInclusive<usize> = 32 << 10..=512 << 10;
+const PAGE: usize = 4096;
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    Switch(Switch),
+    /// So many records were lost before this one.
+    Lost {
+        time: u64,
+        records: u64,
+    },
+}
+
+/// A thread left a CPU or came onto one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// CLOCK_MONOTONIC, ns.
+    pub time: u64,
+    pub pid: i32,
+    pub tid: i32,
+    pub cpu: u32,
+    pub out: bool,
+    pub preempted: bool,
+    /// Process and thread that comes after it, or was there before; `None` where only the program is looked at.
+    pub other: Option<(i32, i32)>,
+}
+
+impl Record {
+    pub fn time(&self) -> u64 {
+        match self {
+            Record::Switch(s) => s.time,
+            Record::Lost { time, .. } => *time,
+        }
+    }
+
+    /// The record at the start of `b`, `None` if it is of no interest, and its length. Outer `None`: no record.
+    fn parse(b: &[u8]) -> Option<(Option<Record>, usize)> {
+        let u32_at = |i: usize| b.get(i..i + 4).and_then(|b| b.try_into().ok()).map(u32::from_ne_bytes);
+        let u64_at = |i: usize| b.get(i..i + 8).and_then(|b| b.try_into().ok()).map(u64::from_ne_bytes);
+        // perf_event_header: type u32, misc u16, size u16.
+        let (kind, sizes) = (u32_at(0)?, u32_at(4)?);
+        let (misc, len) = (sizes & 0xffff, (sizes >> 16) as usize);
+        if len < 8 || len > b.len() {
+            return None;
+        }
+        // PERF_SAMPLE_TID, _TIME, _CPU, at the end of every record (sample_id_all).
+        const ID: usize = 24;
+        let record = || {
+            let id = len.checked_sub(ID)?;
+            let (pid, tid, time, cpu) = (u32_at(id)? as i32, u32_at(id + 4)? as i32, u64_at(id + 8)?, u32_at(id + 16)?);
+            let switch = |other| {
+                let out = misc & abi::PERF_RECORD_MISC_SWITCH_OUT != 0;
+                let preempted = out && misc & abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0;
+                Record::Switch(Switch { time, pid, tid, cpu, out, preempted, other })
+            };
+            match kind {
+                abi::PERF_RECORD_SWITCH => Some(switch(None)),
+                abi::PERF_RECORD_SWITCH_CPU_WIDE if id >= 16 => {
+                    Some(switch(Some((u32_at(8)? as i32, u32_at(12)? as i32))))
+                }
+                abi::PERF_RECORD_LOST if id >= 24 => Some(Record::Lost { time, records: u64_at(16)? }),
+                _ => None,
+            }
+        };
+        Some((record(), len))
+    }
+}
+
+/// The buffers of all CPUs.
+pub struct Buffers {
+    cpus: Vec<Buffer>,
+    /// Every thread of the machine is seen, not only the program's.
+    pub whole_machine: bool,
+}
+
+/// Why there are none.
+#[derive(Debug, thiserror::Error)]
+#[error("perf_event_open: {cause} (kernel.perf_event_paranoid is {paranoid}; CAP_PERFMON, or 0 there, allows it)")]
+pub struct Refused {
+    cause: io::Error,
+    paranoid: String,
+}
+
+impl Buffers {
+    /// Opens them. Where only the program may be looked at, that is what this thread starts from now on.
+    pub fn open() -> Result<Buffers, Refused> {
+        Buffers::of(true).or_else(|_| Buffers::of(false)).map_err(|cause| {
+            let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+            Refused { cause, paranoid: paranoid.map_or_else(|_| "not known".into(), |s| s.trim().to_owned()) }
+        })
+    }
+
+    fn of(whole_machine: bool) -> io::Result<Buffers> {
+        // SAFETY: asks only.
+        let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.clamp(1, 4096);
+        let mut cpus = Vec::new();
+        for cpu in 0..n as i32 {
+            match Buffer::open(cpu, whole_machine) {
+                Ok(b) => cpus.push(b),
+                // Not on line.
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if cpus.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(Buffers { cpus, whole_machine }) }
+    }
+
+    /// Takes all records.
+    pub fn take(&mut self, mut f: impl FnMut(Record)) {
+        self.cpus.iter_mut().for_each(|b| b.take(&mut f));
+    }
+}
+
+struct Buffer {
+    _event: OwnedFd,
+    base: *mut u8,
+    /// Bytes of records, a power of two; they begin one page behind `base`.
+    bytes: usize,
+    /// A copy of what is read.
+    copy: Vec<u8>,
+}
+
+impl Buffer {
+    fn open(cpu: i32, whole_machine: bool) -> io::Result<Buffer> {
+        let mut a = abi::perf_event_attr {
+            type_: abi::PERF_TYPE_SOFTWARE,
+            size: size_of::<abi::perf_event_attr>() as u32,
+            config: abi::PERF_COUNT_SW_DUMMY.into(),
+            sample_type: u64::from(abi::PERF_SAMPLE_TID | abi::PERF_SAMPLE_TIME | abi::PERF_SAMPLE_CPU),
+            clockid: libc::CLOCK_MONOTONIC,
+            ..Default::default()
+        };
+        a.set_use_clockid(1);
+        a.set_sample_id_all(1);
+        a.set_context_switch(1);
+        let pid = if whole_machine {
+            -1
+        } else {
+            // What one may ask of oneself without privileges; children and their threads inherit it.
+            a.set_exclude_kernel(1);
+            a.set_exclude_hv(1);
+            a.set_inherit(1);
+            0
+        };
+        // SAFETY: a filled attribute; the descriptor that comes back is ours.
+        let event = unsafe {
+            match sys::perf_event_open(&mut a, pid, cpu, -1, abi::PERF_FLAG_FD_CLOEXEC.into()) {
+                -1 => return Err(io::Error::last_os_error()),
+                fd => OwnedFd::from_raw_fd(fd),
+            }
+        };
+        let mut bytes = *BUFFER.end();
+        loop {
+            // SAFETY: a fresh mapping of our own descriptor.
+            let base = unsafe {
+                let rights = libc::PROT_READ | libc::PROT_WRITE;
+                libc::mmap(std::ptr::null_mut(), PAGE + bytes, rights, libc::MAP_SHARED, event.as_raw_fd(), 0)
+            };
+            if base != libc::MAP_FAILED {
+                return Ok(Buffer { _event: event, base: base.cast(), bytes, copy: Vec::new() });
+            }
+            let e = io::Error::last_os_error();
+            if bytes <= *BUFFER.start() {
+                return Err(e);
+            }
+            bytes /= 2;
+        }
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: an aligned word of the first page, which lives as long as `self` and which the kernel writes to.
+        unsafe { &*self.base.add(offset).cast() }
+    }
+
+    fn take(&mut self, f: &mut impl FnMut(Record)) {
+        let (head, tail) = (
+            self.word(std::mem::offset_of!(abi::perf_event_mmap_page, data_head)),
+            self.word(std::mem::offset_of!(abi::perf_event_mmap_page, data_tail)),
+        );
+        // ORDERING: Acquire pairs with the kernel's barrier before it moves the head: the records are there.
+        let (to, from) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
+        let n = to.wrapping_sub(from).min(self.bytes as u64) as usize;
+        let at = (from % self.bytes as u64) as usize;
+        let mut copy = std::mem::take(&mut self.copy);
+        copy.clear();
+        // SAFETY: both pieces lie in the mapped buffer, and the kernel does not write there before the tail moves.
+        unsafe {
+            let data = self.base.add(PAGE);
+            let first = n.min(self.bytes - at);
+            copy.extend_from_slice(std::slice::from_raw_parts(data.add(at), first));
+            copy.extend_from_slice(std::slice::from_raw_parts(data, n - first));
+        }
+        // ORDERING: Release: the copy is made before the kernel may write there again.
+        self.word(std::mem::offset_of!(abi::perf_event_mmap_page, data_tail)).store(to, Ordering::Release);
+        each(&copy, f);
+        self.copy = copy;
+    }
+}
+
+/// The records in `bytes`, up to what is none.
+fn each(mut bytes: &[u8], f: &mut impl FnMut(Record)) {
+    while let Some((record, len)) = Record::parse(bytes) {
+        record.into_iter().for_each(&mut *f);
+        bytes = bytes.get(len..).unwrap_or_default();
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which nothing refers to any more.
+        unsafe { libc::munmap(self.base.cast(), PAGE + self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, misc: u32, body: &[u32], id: (i32, i32, u64, u32)) -> Vec<u8> {
+        let len = 8 + 4 * body.len() as u32 + 24;
+        let mut words = vec![kind, misc | len << 16];
+        words.extend(body);
+        words.extend([id.0 as u32, id.1 as u32, id.2 as u32, (id.2 >> 32) as u32, id.3, 0]);
+        words.iter().flat_map(|w| w.to_ne_bytes()).collect()
+    }
+
+    fn all() -> Vec<u8> {
+        let mut b = record(15, 0x6000, &[70, 71], (7, 8, 1 << 40, 3));
+        b.extend(record(2, 0, &[1, 0, 500, 0], (0, 0, 5, 0)));
+        b.extend(record(3, 0, &[9, 9, 9], (0, 0, 6, 0)));
+        b.extend(record(14, 0, &[], (7, 9, 7, 1)));
+        b
+    }
+
+    #[test]
+    fn records_are_read_as_the_kernel_writes_them() {
+        let mut found = Vec::new();
+        each(&all(), &mut |r| found.push(r));
+        let out = Switch { time: 1 << 40, pid: 7, tid: 8, cpu: 3, out: true, preempted: true, other: Some((70, 71)) };
+        let back = Switch { time: 7, tid: 9, cpu: 1, out: false, preempted: false, other: None, ..out };
+        assert_eq!(found, [Record::Switch(out), Record::Lost { time: 5, records: 500 }, Record::Switch(back)]);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic_or_go_round() {
+        let whole = all();
+        for n in 0..whole.len() {
+            each(&whole[..n], &mut |_| {});
+        }
+        for at in 0..whole.len() * 8 {
+            let mut b = whole.clone();
+            b[at / 8] ^= 1 << (at % 8);
+            let mut n = 0;
+            each(&b, &mut |_| n += 1);
+            assert!(n <= b.len() / 8);
+        }
+    }
+
+    #[test]
+    fn own_switches_are_seen_where_that_is_allowed() {
+        let mut buffers = match Buffers::open() {
+            Ok(b) => b,
+            Err(e) => return eprintln!("skipped: {e}"),
+        };
+        // SAFETY: no arguments.
+        let me = unsafe { libc::gettid() };
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let mut found = Vec::new();
+        buffers.take(|r| found.push(r));
+        let mine: Vec<bool> = found
+            .iter()
+            .filter_map(|r| match r {
+                Record::Switch(s) if s.tid == me && !s.preempted => Some(s.out),
+                _ => None,
+            })
+            .collect();
+        assert!(mine.contains(&true) && mine.contains(&false), "{found:?}");
+    }
+}

@@ -1,0 +1,259 @@
+//! Context switches of the program's threads, and how its threads are scheduled, as events for the tape.
+//!
+//! The kernel's records are turned into events in batches: only what both clocks have passed, in the order of time over
+//! all CPUs, so that a thread that leaves one CPU and comes onto another does so in this order. A record's time becomes
+//! a time stamp by the two clock readings around its batch.
+//!
+//! The kernel is asked for policies as well: a change by a raw system call, or by another process, passes no tap.
+
+use crate::clock;
+use crate::perf::{Buffers, Record};
+use crate::sched;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+use tape::event::{Head, Plain, bytes_of};
+use tape::file::Clock;
+use tape::lock::{self, SchedBody, sched_why};
+use tape::switch::{DeadlineBody, LAYOUT, LostBody, SwitchBody, SwitchesBody, TaskBody, kind, scope, switch_flags};
+
+/// Records are taken so often. A buffer of 512 KiB holds 13,000.
+const EVERY: Duration = Duration::from_millis(10);
+/// Younger records wait for the next batch: another CPU may still be writing an older one.
+const YOUNG_NS: u64 = 50_000;
+/// Strangers that are named, at most.
+const TASKS: usize = 4096;
+/// Threads are asked for their policy so often, and so many at a time.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+const ASKED: usize = 64;
+
+pub struct Switches {
+    buffers: Option<Buffers>,
+    pid: i32,
+    /// Names of threads may be told.
+    names: bool,
+    last: Clock,
+    /// Records that are too young for the last batch.
+    waiting: Vec<Record>,
+    taken: Instant,
+    known_tasks: HashSet<i32>,
+    asked: Instant,
+    /// Where in the list of threads to go on asking.
+    next: usize,
+    told: HashMap<i32, SchedBody>,
+}
+
+impl Switches {
+    /// To be called before the program starts. Second: what the tape is to begin with.
+    pub fn open(wanted: bool, names: bool) -> (Switches, Vec<u8>) {
+        let (buffers, scope, text) = match wanted.then(Buffers::open) {
+            None => (None, scope::REFUSED, "not asked for (--no-switches)".into()),
+            Some(Err(e)) => (None, scope::REFUSED, e.to_string()),
+            Some(Ok(b)) if b.whole_machine => (Some(b), scope::ALL_CPUS, String::new()),
+            Some(Ok(b)) => (Some(b), scope::PROGRAM, String::new()),
+        };
+        let now = Instant::now();
+        let s = Switches {
+            buffers,
+            pid: 0,
+            names,
+            last: clock::near(),
+            waiting: Vec::new(),
+            taken: now,
+            known_tasks: HashSet::new(),
+            asked: now,
+            next: 0,
+            told: HashMap::new(),
+        };
+        let mut out = Vec::new();
+        let body = SwitchesBody { layout: LAYOUT, scope, text: text.len() as u32, pad: 0 };
+        add(&mut out, kind::SWITCHES, 0, s.last.tsc, &body, text.as_bytes());
+        (s, out)
+    }
+
+    pub fn program(&mut self, pid: i32) {
+        self.pid = pid;
+    }
+
+    /// What has happened since, if it is time to look. `end`: all there is.
+    pub fn events(&mut self, end: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.buffers.is_none() || (!end && self.taken.elapsed() < EVERY) {
+            return out;
+        }
+        self.taken = Instant::now();
+        let before = clock::near();
+        let mut records = std::mem::take(&mut self.waiting);
+        if let Some(b) = &mut self.buffers {
+            let pid = self.pid;
+            b.take(|r| {
+                if !matches!(r, Record::Switch(s) if s.pid != pid) {
+                    records.push(r);
+                }
+            });
+        }
+        records.sort_by_key(Record::time);
+        let old = if end { u64::MAX } else { before.monotonic_ns.saturating_sub(YOUNG_NS) };
+        let n = records.partition_point(|r| r.time() < old);
+        self.waiting = records.split_off(n);
+        let to = Between(self.last, before);
+        for r in &records {
+            let tsc = to.tsc(r.time());
+            match *r {
+                Record::Lost { records, .. } => add(&mut out, kind::LOST, 0, tsc, &LostBody { records }, &[]),
+                Record::Switch(s) => {
+                    let mut flags = if s.out { switch_flags::OUT } else { 0 };
+                    flags |= if s.preempted { switch_flags::PREEMPTED } else { 0 };
+                    let (other_pid, other) = s.other.unwrap_or((-1, -1));
+                    let body = SwitchBody { tid: s.tid, other, other_pid, cpu: s.cpu };
+                    if s.preempted {
+                        self.task(&mut out, tsc, other_pid, other);
+                    }
+                    add(&mut out, kind::SWITCH, flags, tsc, &body, &[]);
+                }
+            }
+        }
+        self.last = before;
+        out
+    }
+
+    /// A thread that took a CPU from the program: says once who it is.
+    fn task(&mut self, out: &mut Vec<u8>, tsc: u64, pid: i32, tid: i32) {
+        let stranger = tid > 0 && pid != self.pid;
+        if !stranger || self.known_tasks.len() >= TASKS || !self.known_tasks.insert(tid) {
+            return;
+        }
+        let a = sched::of(tid);
+        let (policy, priority, nice) = a.map_or((-1, 0, 0), |a| (a.policy, a.priority, a.nice));
+        let name = if self.names { sched::name(tid, tid) } else { [0; 16] };
+        add(out, kind::TASK, 0, tsc, &TaskBody { tid, pid, policy, priority, nice, pad: 0, name }, &[]);
+    }
+
+    /// How the threads are scheduled where that has changed, if it is time to ask.
+    pub fn policies(&mut self, tids: impl FnOnce() -> Vec<i32>) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.asked.elapsed() < ASK_EVERY {
+            return out;
+        }
+        self.asked = Instant::now();
+        let tids = tids();
+        let from = if self.next < tids.len() { self.next } else { 0 };
+        let some = tids.get(from..).unwrap_or_default();
+        self.next = from + some.len().min(ASKED);
+        for &tid in some.iter().take(ASKED) {
+            let Some(a) = sched::of(tid) else {
+                self.told.remove(&tid);
+                continue;
+            };
+            let (cpus, mask) = sched::cpus(tid);
+            let name = if self.names { sched::name(self.pid, tid) } else { [0; 16] };
+            let (policy, priority, nice) = (a.policy, a.priority, a.nice);
+            let why = sched_why::ASKED;
+            let body = SchedBody { pthread: 0, tid, policy, priority, nice, why, cpus, mask, name };
+            if self.told.insert(tid, body) == Some(body) {
+                continue;
+            }
+            let tsc = clock::tsc();
+            add(&mut out, lock::kind::SCHED, 0, tsc, &body, &[]);
+            if policy == sched::DEADLINE {
+                let body = DeadlineBody { tid, pad: 0, runtime: a.runtime, deadline: a.deadline, period: a.period };
+                add(&mut out, kind::DEADLINE, 0, tsc, &body, &[]);
+            }
+        }
+        out
+    }
+}
+
+/// Two readings of both clocks.
+struct Between(Clock, Clock);
+
+impl Between {
+    /// The time stamp counter at a time of CLOCK_MONOTONIC, which may lie a little outside.
+    fn tsc(&self, ns: u64) -> u64 {
+        let (a, b) = (&self.0, &self.1);
+        let ticks = b.tsc.saturating_sub(a.tsc) as f64;
+        let span = b.monotonic_ns.saturating_sub(a.monotonic_ns).max(1) as f64;
+        let from_end = (ns as f64 - b.monotonic_ns as f64).clamp(-1e15, 1e15);
+        b.tsc.saturating_add_signed((from_end * (ticks / span)) as i64)
+    }
+}
+
+fn add<B: Plain>(out: &mut Vec<u8>, kind: u16, flags: u16, tsc: u64, body: &B, tail: &[u8]) {
+    let len = (size_of::<Head>() + size_of::<B>() + tail.len()).next_multiple_of(8);
+    out.extend_from_slice(bytes_of(&Head { kind, flags, len: len as u32, tsc }));
+    out.extend_from_slice(bytes_of(body));
+    out.extend_from_slice(tail);
+    out.resize(out.len().next_multiple_of(8), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tape::event::{Body, Events};
+
+    #[test]
+    fn a_time_becomes_a_time_stamp() {
+        let at = |tsc, monotonic_ns| Clock { tsc, monotonic_ns, ..Clock::default() };
+        let m = 1u64 << 60;
+        let b = Between(at(5_000_000, m), at(5_030_000, m + 10_000));
+        assert_eq!(b.tsc(m + 10_000), 5_030_000);
+        // (A float of this size counts in 256.)
+        assert!(b.tsc(m + 5_120).abs_diff(5_015_360) < 1000);
+        assert!(Between(at(7, 3), at(7, 3)).tsc(0) <= 7);
+        assert_eq!(Between(at(0, 0), at(9, u64::MAX)).tsc(0), 9);
+    }
+
+    #[test]
+    fn a_refusal_is_on_the_tape() {
+        let (mut s, first) = Switches::open(false, true);
+        let events: Vec<_> = Events::new(&first).collect();
+        assert!(matches!(events[..], [tape::event::Event { body: Body::Switches(b, t), .. }]
+            if b.scope == scope::REFUSED && t.starts_with(b"not asked for")));
+        assert!(s.events(true).is_empty());
+    }
+
+    #[test]
+    fn own_switches_become_events_with_times_of_this_machine() {
+        let from = clock::tsc();
+        let (mut s, first) = Switches::open(true, true);
+        let scope = match Events::new(&first).next().map(|e| e.body) {
+            Some(Body::Switches(b, text)) if b.scope == scope::REFUSED => {
+                return eprintln!("skipped: {}", String::from_utf8_lossy(text));
+            }
+            Some(Body::Switches(b, _)) => b.scope,
+            other => panic!("{other:?}"),
+        };
+        s.program(std::process::id() as i32);
+        // SAFETY: no arguments.
+        let me = unsafe { libc::gettid() };
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let to = clock::tsc();
+        let bytes = s.events(true);
+        let mine: Vec<_> = Events::new(&bytes)
+            .filter_map(|e| match e.body {
+                Body::Switch(b) if b.tid == me => Some((e.head.tsc, e.head.flags & switch_flags::OUT != 0, b.other)),
+                _ => None,
+            })
+            .collect();
+        assert!(mine.len() >= 10, "{mine:?}");
+        assert!(mine.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].1 != w[1].1), "out and in take turns: {mine:?}");
+        let slack = (to - from) / 10;
+        assert!(mine.iter().all(|m| m.0 + slack > from && m.0 < to + slack), "{from} {to} {mine:?}");
+        assert!(scope == scope::PROGRAM || mine.iter().all(|m| m.2 >= 0));
+    }
+
+    #[test]
+    fn a_threads_policy_is_told_once() {
+        let (mut s, _) = Switches::open(false, false);
+        // SAFETY: no arguments.
+        let me = unsafe { libc::gettid() };
+        s.asked -= ASK_EVERY * 2;
+        let bytes = s.policies(|| vec![me, i32::MAX]);
+        let all: Vec<_> = Events::new(&bytes).map(|e| e.body).collect();
+        let [Body::Sched(b)] = all[..] else { panic!("{all:?}") };
+        assert!(b.tid == me && b.cpus > 0 && b.mask != [0; 2] && b.name == [0; 16], "{b:?}");
+        s.asked -= ASK_EVERY * 2;
+        assert!(s.policies(|| vec![me]).is_empty());
+    }
+}
