@@ -89,12 +89,12 @@ impl Scrubber {
             Body::Note(text) => 8 + text.len(),
             Body::Mapping(_, path) => 32 + path.len(),
             Body::Sched(_) => 64,
-            Body::Hold(_) => 48,
+            Body::Hold(_) | Body::Call(_) | Body::InCall(_) => 48,
             Body::Mmap(_) | Body::Op(_) | Body::Held(_) => 40,
             Body::Ring(_) | Body::Mremap(_) | Body::Channel(_) | Body::Page(_) => 32,
             Body::ChannelEnd(_) | Body::Gap(_) | Body::Pair(_) => 24,
             Body::Munmap(_) | Body::Close(_) | Body::Dup(_) => 16,
-            Body::Token(_) | Body::Locks(_) => 8,
+            Body::Token(_) | Body::Locks(_) | Body::Calls(_) => 8,
             Body::Unknown => 0,
         };
         zero(&mut self.out, at + HEAD + used, end);

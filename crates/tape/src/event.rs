@@ -5,7 +5,7 @@
 //! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
 //! nobody's business here: the agent writes facts, `insight` explains them.
 
-use crate::lock;
+use crate::{call, lock};
 
 /// Starts every event.
 #[repr(C)]
@@ -317,7 +317,7 @@ plain! {
     Head = 16, RingBody = 32, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
     FileBody = 16, ChannelBody = 32, TokenBody = 8, ChannelEndBody = 24, PageBody = 32, SiteBody = 48, NoteBody = 8,
     GapBody = 24, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
-    lock::SchedBody = 64, lock::MappingBody = 32,
+    lock::SchedBody = 64, lock::MappingBody = 32, call::CallsBody = 8, call::CallBody = 48,
 }
 
 /// Bytes of a value, for writing it.
@@ -361,6 +361,9 @@ pub enum Body<'a> {
     Sched(lock::SchedBody),
     /// path bytes
     Mapping(lock::MappingBody, &'a [u8]),
+    Calls(call::CallsBody),
+    Call(call::CallBody),
+    InCall(call::CallBody),
     /// A kind that this version does not know; kept so that it can be counted.
     Unknown,
 }
@@ -426,6 +429,9 @@ impl<'a> Event<'a> {
                 let m: lock::MappingBody = read(b, 16)?;
                 Body::Mapping(m, tail(32, m.path)?)
             }
+            call::kind::CALLS => Body::Calls(read(b, 16)?),
+            call::kind::CALL => Body::Call(read(b, 16)?),
+            call::kind::IN_CALL => Body::InCall(read(b, 16)?),
             _ => Body::Unknown,
         };
         Some((Event { head, body }, len))
