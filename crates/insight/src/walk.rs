@@ -295,8 +295,11 @@ impl Walk<'_> {
                 return;
             }
             Body::Ring(_) | Body::Entry(..) => return,
-            // Of locks: crate::locks.
-            Body::Locks(_)
+            // Of locks and calls: crate::locks.
+            Body::Calls(_)
+            | Body::Call(_)
+            | Body::InCall(_)
+            | Body::Locks(_)
             | Body::Pair(_)
             | Body::Hold(_)
             | Body::Op(_)

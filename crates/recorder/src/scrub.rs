@@ -90,12 +90,12 @@ impl Scrubber {
             Body::Mapping(_, path) => 32 + path.len(),
             Body::Switches(_, text) => 16 + text.len(),
             Body::Sched(_) => 64,
-            Body::Hold(_) => 48,
+            Body::Hold(_) | Body::Call(_) | Body::InCall(_) => 48,
             Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
             Body::Ring(_) | Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
             Body::ChannelEnd(_) | Body::Gap(_) | Body::Pair(_) => 24,
             Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
-            Body::Token(_) | Body::Locks(_) | Body::SwitchesLost(_) => 8,
+            Body::Token(_) | Body::Locks(_) | Body::Calls(_) | Body::SwitchesLost(_) => 8,
             Body::Unknown => 0,
         };
         zero(&mut self.out, at + HEAD + used, end);

@@ -5,7 +5,7 @@
 //! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
 //! nobody's business here: the agent writes facts, `insight` explains them.
 
-use crate::{lock, switch};
+use crate::{call, lock, switch};
 
 /// Starts every event.
 #[repr(C)]
@@ -319,6 +319,7 @@ plain! {
     GapBody = 24, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
     lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
     switch::TaskBody = 40, switch::DeadlineBody = 32,
+    call::CallsBody = 8, call::CallBody = 48,
 }
 
 /// Bytes of a value, for writing it.
@@ -368,6 +369,9 @@ pub enum Body<'a> {
     SwitchesLost(switch::LostBody),
     Task(switch::TaskBody),
     Deadline(switch::DeadlineBody),
+    Calls(call::CallsBody),
+    Call(call::CallBody),
+    InCall(call::CallBody),
     /// A kind that this version does not know; kept so that it can be counted.
     Unknown,
 }
@@ -441,6 +445,9 @@ impl<'a> Event<'a> {
             switch::kind::LOST => Body::SwitchesLost(read(b, 16)?),
             switch::kind::TASK => Body::Task(read(b, 16)?),
             switch::kind::DEADLINE => Body::Deadline(read(b, 16)?),
+            call::kind::CALLS => Body::Calls(read(b, 16)?),
+            call::kind::CALL => Body::Call(read(b, 16)?),
+            call::kind::IN_CALL => Body::InCall(read(b, 16)?),
             _ => Body::Unknown,
         };
         Some((Event { head, body }, len))

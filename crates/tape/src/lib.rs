@@ -1,10 +1,11 @@
-//! The recording: what an event looks like ([`event`], those of locks in [`lock`]), the rings in shared memory through which the agent hands events
-//! to the recorder ([`region`], [`ring`]), and the file of chunks ([`file`]).
+//! The recording: what an event looks like ([`event`], those of locks in [`lock`], of CUDA's calls in [`call`]), the rings
+//! in shared memory through which the agent hands events to the recorder ([`region`], [`ring`]), and the file of chunks ([`file`]).
 //!
 //! Invariant: bytes that were published in a ring are whole events; a file is a sequence of checked chunks of whole
 //! events, so everything before a truncation can be read.
 #![cfg_attr(not(feature = "file"), no_std)]
 
+pub mod call;
 pub mod event;
 #[cfg(feature = "file")]
 pub mod file;

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 pub const PAGE: usize = 4096;
 /// Rings at most: threads that are alive and have recorded something.
@@ -42,6 +42,8 @@ pub mod locks {
     pub const RECORD: u32 = 1;
     /// The program's and its threads' names stay off the tape (`--no-args`).
     pub const NO_NAMES: u32 = 2;
+    /// CUDA's calls are recorded.
+    pub const CALLS: u32 = 4;
 }
 
 /// What happens when a ring is full.
@@ -193,6 +195,25 @@ impl HeldLock {
     pub const LONG: u32 = 1 << 16;
 }
 
+/// Where in a ring's first page its [`CallRow`] lies.
+pub const CALL_AT: usize = 3072;
+
+/// The call of CUDA's that a thread is in. It lies in shared memory, so that it outlives a killed program. Agent.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct CallRow {
+    /// The function's number; 0 while the thread is in none.
+    pub function: AtomicU32,
+    /// [`crate::call::flag`]
+    pub flags: AtomicU32,
+    pub began: AtomicU64,
+    pub site: AtomicU64,
+    pub stream: AtomicU64,
+    pub object: AtomicU64,
+    pub size: AtomicU64,
+}
+
+const _: () = assert!(LOCKS_AT + size_of::<LockTable>() <= CALL_AT && CALL_AT + size_of::<CallRow>() <= PAGE);
 const _: () = assert!(size_of::<Control>() <= PAGE && size_of::<RingHead>() <= LOCKS_AT);
 const _: () = assert!(LOCKS_AT + size_of::<LockTable>() <= PAGE);
 const _: () = assert!(SHADOW_AT.is_multiple_of(PAGE) && RINGS_AT.is_multiple_of(PAGE));

@@ -1,0 +1,253 @@
+//! Events of CUDA's calls: what `record --calls` adds to a tape, and the calls by number.
+//!
+//! One event for each outermost call of a thread, written when it returns: what a call makes of other tapped calls
+//! inside (`cudaLaunchKernel` of `cuLaunchKernel`) is counted, not told. The head's time stamp is that of the return, so
+//! that one thread's events are in order, and the head's flags are the function's [`Function::number`]. Which thread it
+//! was, the ring says, as for locks. A lock event of the same thread whose time of taking lies within
+//! `began..head.tsc` was taken inside the call.
+//!
+//! A [`CallsBody`] comes before all others; tapes without calls have none of these.
+
+mod table;
+
+pub use table::FUNCTIONS;
+
+/// Layout of the bodies here; said by the first event. Changes whenever one of them does. (A function more in the table
+/// is no change: numbers are never used again.)
+pub const LAYOUT: u32 = 1;
+
+/// Event kinds, beside those of [`crate::event::kind`].
+pub mod kind {
+    /// The taps of calls are at work: [`CallsBody`](super::CallsBody).
+    pub const CALLS: u16 = 48;
+    /// A call that has returned: [`CallBody`](super::CallBody).
+    pub const CALL: u16 = 49;
+    /// A call in which its thread ended, or was when the recording did: [`CallBody`](super::CallBody) without result.
+    /// Written by the recorder; the head's time stamp is when it saw that, the flags are the function.
+    pub const IN_CALL: u16 = 50;
+}
+
+/// The taps of calls are at work. Before any other event here.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallsBody {
+    /// [`LAYOUT`]
+    pub layout: u32,
+    pub pid: u32,
+}
+
+/// One call. Head: the time of its return; its flags are the function's number ([`Function::number`]).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallBody {
+    /// Time stamp counter at its begin.
+    pub began: u64,
+    /// Return address of the call.
+    pub site: u64,
+    /// The stream handle that the caller passed: 0 default (see [`flag::PER_THREAD`]), 1 legacy, 2 per-thread; else a
+    /// pointer. 0 where the function takes none.
+    pub stream: u64,
+    /// What it was about, as [`Function::object`] says: a kernel function, a graph, an event, an address.
+    pub object: u64,
+    /// Bytes that were copied, set or allocated; blocks of the grid for a launch of a kernel; else 0.
+    pub size: u64,
+    /// What it returned: `CUresult`, for the runtime `cudaError_t`. 0 is success, 600 'not ready' (a query).
+    pub result: i32,
+    /// Bits of [`flag`].
+    pub flags: u16,
+    /// Tapped calls that it made itself, 65535 for more.
+    pub inner: u16,
+}
+
+/// [`CallBody::flags`].
+pub mod flag {
+    /// The variant for which stream 0 is the thread's own (`_ptds`, `_ptsz`).
+    pub const PER_THREAD: u16 = 1;
+    /// It came through the guard ([`Class::is_guarded`]).
+    pub const GUARDED: u16 = 2;
+    /// The direction of a copy as the caller of the runtime said it, plus 1: 0 not said, 1 host to host, 2 host to
+    /// device, 3 device to host, 4 device to device, 5 by the addresses.
+    pub const DIRECTION: u16 = 7 << 8;
+    pub const DIRECTION_SHIFT: u32 = 8;
+}
+
+/// What kind of call it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Starts a kernel.
+    Launch,
+    /// Starts a graph.
+    GraphLaunch,
+    /// A copy that waits for its end (or may).
+    Copy,
+    /// A copy in a stream.
+    CopyAsync,
+    Memset,
+    EventRecord,
+    /// Asks whether an event or a stream is done; does not wait.
+    Query,
+    /// Makes a stream wait; does not wait itself.
+    StreamWait,
+    /// Waits for an event, a stream, a context or a device.
+    Synchronize,
+    Alloc,
+    Free,
+    /// A function of the host's in a stream.
+    HostFunction,
+}
+
+impl Class {
+    /// Launches, copies and settings go through the guard; what is called to wait for the GPU, or does not touch its queues,
+    /// does not.
+    pub const fn is_guarded(self) -> bool {
+        matches!(self, Class::Launch | Class::GraphLaunch | Class::Copy | Class::CopyAsync | Class::Memset)
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Launch => "launch",
+            Class::GraphLaunch => "graph launch",
+            Class::Copy => "copy",
+            Class::CopyAsync => "async copy",
+            Class::Memset => "memset",
+            Class::EventRecord => "event record",
+            Class::Query => "query",
+            Class::StreamWait => "stream wait",
+            Class::Synchronize => "synchronize",
+            Class::Alloc => "alloc",
+            Class::Free => "free",
+            Class::HostFunction => "host function",
+        }
+    }
+}
+
+/// Whose function it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Api {
+    /// libcuda
+    Driver,
+    /// libcudart
+    Runtime,
+}
+
+/// What [`CallBody::object`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Object {
+    None,
+    /// `CUfunction` or `CUkernel`; for the runtime the host's address of the kernel.
+    Kernel,
+    /// `CUgraphExec`
+    Graph,
+    /// `CUevent`
+    Event,
+    /// Destination of a copy, or what is set or freed.
+    Address,
+    /// The host function's address.
+    Code,
+}
+
+/// Where [`CallBody::size`] comes from. Arguments are counted in words of 8 bytes as the x86-64 psABI passes them, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    None,
+    Word(u8),
+    /// A word times so many bytes.
+    Times(u8, u8),
+    /// Two words, times so many bytes.
+    Product(u8, u8, u8),
+    /// Width and height: a pointer to two words, at this offset.
+    At2(u8, u8),
+    /// Width, height and depth: a pointer to three words, at this offset.
+    At3(u8, u8),
+    /// Three words that are 32 bits wide: a grid.
+    Grid(u8),
+    /// Two words that hold three of 32 bits: a `dim3`.
+    Dim3(u8),
+    /// A pointer to three of 32 bits: a launch configuration's grid.
+    Config(u8),
+}
+
+/// Where [`CallBody::stream`] comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    None,
+    Word(u8),
+    /// In the launch configuration that this word points to, `CUlaunchConfig` and `cudaLaunchConfig_t` +32.
+    Config(u8),
+}
+
+/// A function that is tapped.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    /// Stands for it on tapes. Never changes and is never used again.
+    pub number: u16,
+    /// As programs write it, without version and variant.
+    pub name: &'static str,
+    pub class: Class,
+    /// Ends of its symbol's name, after `name`: each is an entry of its own with the same arguments.
+    pub suffixes: &'static [&'static str],
+    /// Words of arguments.
+    pub words: u8,
+    pub size: Size,
+    pub stream: Stream,
+    pub object: Object,
+    /// The word that is the object.
+    pub object_at: u8,
+    /// The word that is a `cudaMemcpyKind`; [`Function::NOT_SAID`] if none is.
+    pub direction_at: u8,
+}
+
+impl Function {
+    pub const NOT_SAID: u8 = u8::MAX;
+
+    pub fn api(&self) -> Api {
+        if self.name.starts_with("cuda") { Api::Runtime } else { Api::Driver }
+    }
+}
+
+/// The function with this number; `None` for one of a newer doorbell.
+pub fn function(number: u16) -> Option<&'static Function> {
+    // The table is in the order of its numbers, see the test.
+    FUNCTIONS.binary_search_by_key(&number, |f| f.number).ok().and_then(|i| FUNCTIONS.get(i))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_rise_and_names_are_there_once() {
+        for pair in FUNCTIONS.windows(2) {
+            let [a, b] = pair else { continue };
+            assert!(a.number < b.number, "{} {}", a.name, b.name);
+        }
+        for (i, f) in FUNCTIONS.iter().enumerate() {
+            assert_eq!(function(f.number).map(|g| g.name), Some(f.name));
+            assert!(FUNCTIONS.iter().skip(i + 1).all(|g| g.name != f.name), "{}", f.name);
+            assert_eq!(f.api() == Api::Runtime, f.number >= 256, "{}", f.name);
+            assert!(!f.suffixes.is_empty() && f.words <= 11, "{}", f.name);
+        }
+        assert!(function(0).is_none() && function(u16::MAX).is_none());
+    }
+
+    #[test]
+    fn words_that_are_kept_are_words_that_are_passed() {
+        for f in FUNCTIONS {
+            let last = match f.size {
+                Size::None => 0,
+                Size::Word(a) | Size::Times(a, _) | Size::At2(a, _) | Size::At3(a, _) | Size::Config(a) => a,
+                Size::Product(a, b, _) => a.max(b),
+                Size::Grid(a) => a + 2,
+                Size::Dim3(a) => a + 1,
+            };
+            let stream = match f.stream {
+                Stream::None => 0,
+                Stream::Word(a) | Stream::Config(a) => a,
+            };
+            let direction = if f.direction_at == Function::NOT_SAID { 0 } else { f.direction_at };
+            for word in [last, stream, f.object_at, direction] {
+                assert!(word < f.words.max(1), "{}: word {word} of {}", f.name, f.words);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The calls, one a line.
+
+use super::Class::*;
+use super::{Class, Function, Object, Size, Stream};
+use Object::{Address, Code, Event, Graph, Kernel};
+use Size::{At2, At3, Config, Dim3, Grid, Product, Times, Word};
+
+const PLAIN: &[&str] = &[""];
+/// Stream 0 may be the thread's own: functions of streams, and functions without one.
+const SZ: &[&str] = &["", "_ptsz"];
+const DS: &[&str] = &["", "_ptds"];
+/// The first version had addresses and sizes of 32 bits.
+const V2: &[&str] = &["_v2"];
+const V2_SZ: &[&str] = &["_v2", "_v2_ptsz"];
+const V2_DS: &[&str] = &["_v2", "_v2_ptds"];
+
+const fn f(number: u16, name: &'static str, suffixes: &'static [&'static str], class: Class, words: u8) -> Function {
+    Function {
+        number,
+        name,
+        class,
+        suffixes,
+        words,
+        size: Size::None,
+        stream: Stream::None,
+        object: Object::None,
+        object_at: 0,
+        direction_at: Function::NOT_SAID,
+    }
+}
+
+impl Function {
+    const fn size(mut self, size: Size) -> Function {
+        self.size = size;
+        self
+    }
+
+    const fn stream(mut self, word: u8) -> Function {
+        self.stream = Stream::Word(word);
+        self
+    }
+
+    const fn config(mut self, word: u8) -> Function {
+        self.stream = Stream::Config(word);
+        self.size = Config(word);
+        self
+    }
+
+    const fn of(mut self, object: Object, word: u8) -> Function {
+        self.object = object;
+        self.object_at = word;
+        self
+    }
+
+    const fn direction(mut self, word: u8) -> Function {
+        self.direction_at = word;
+        self
+    }
+}
+
+/// In the order of their numbers. The driver's are below 256, the runtime's above.
+#[rustfmt::skip]
+pub const FUNCTIONS: &[Function] = &[
+    f(1, "cuLaunchKernel", SZ, Launch, 11).size(Grid(1)).stream(8).of(Kernel, 0),
+    f(2, "cuLaunchKernelEx", SZ, Launch, 4).config(0).of(Kernel, 1),
+    f(3, "cuLaunchCooperativeKernel", SZ, Launch, 10).size(Grid(1)).stream(8).of(Kernel, 0),
+    f(4, "cuGraphLaunch", SZ, GraphLaunch, 2).stream(1).of(Graph, 0),
+    f(5, "cuLaunchHostFunc", SZ, HostFunction, 3).stream(0).of(Code, 1),
+    f(10, "cuMemcpy", DS, Copy, 3).size(Word(2)).of(Address, 0),
+    f(11, "cuMemcpyAsync", SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0),
+    f(12, "cuMemcpyHtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0),
+    f(13, "cuMemcpyHtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0),
+    f(14, "cuMemcpyDtoH", V2_DS, Copy, 3).size(Word(2)).of(Address, 0),
+    f(15, "cuMemcpyDtoHAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0),
+    f(16, "cuMemcpyDtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0),
+    f(17, "cuMemcpyDtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0),
+    f(18, "cuMemcpyPeer", DS, Copy, 5).size(Word(4)).of(Address, 0),
+    f(19, "cuMemcpyPeerAsync", SZ, CopyAsync, 6).size(Word(4)).stream(5).of(Address, 0),
+    f(20, "cuMemcpy2D", V2_DS, Copy, 1).size(At2(0, 112)),
+    f(21, "cuMemcpy2DUnaligned", V2_DS, Copy, 1).size(At2(0, 112)),
+    f(22, "cuMemcpy2DAsync", V2_SZ, CopyAsync, 2).size(At2(0, 112)).stream(1),
+    f(23, "cuMemcpy3D", V2_DS, Copy, 1).size(At3(0, 176)),
+    f(24, "cuMemcpy3DAsync", V2_SZ, CopyAsync, 2).size(At3(0, 176)).stream(1),
+    f(30, "cuMemsetD8", V2_DS, Memset, 3).size(Word(2)).of(Address, 0),
+    f(31, "cuMemsetD8Async", SZ, Memset, 4).size(Word(2)).stream(3).of(Address, 0),
+    f(32, "cuMemsetD16", V2_DS, Memset, 3).size(Times(2, 2)).of(Address, 0),
+    f(33, "cuMemsetD16Async", SZ, Memset, 4).size(Times(2, 2)).stream(3).of(Address, 0),
+    f(34, "cuMemsetD32", V2_DS, Memset, 3).size(Times(2, 4)).of(Address, 0),
+    f(35, "cuMemsetD32Async", SZ, Memset, 4).size(Times(2, 4)).stream(3).of(Address, 0),
+    f(36, "cuMemsetD2D8", V2_DS, Memset, 5).size(Product(3, 4, 1)).of(Address, 0),
+    f(37, "cuMemsetD2D8Async", SZ, Memset, 6).size(Product(3, 4, 1)).stream(5).of(Address, 0),
+    f(38, "cuMemsetD2D32", V2_DS, Memset, 5).size(Product(3, 4, 4)).of(Address, 0),
+    f(39, "cuMemsetD2D32Async", SZ, Memset, 6).size(Product(3, 4, 4)).stream(5).of(Address, 0),
+    f(50, "cuEventRecord", SZ, EventRecord, 2).stream(1).of(Event, 0),
+    f(51, "cuEventRecordWithFlags", SZ, EventRecord, 3).stream(1).of(Event, 0),
+    f(52, "cuEventQuery", PLAIN, Query, 1).of(Event, 0),
+    f(53, "cuStreamQuery", SZ, Query, 1).stream(0),
+    f(54, "cuStreamWaitEvent", SZ, StreamWait, 3).stream(0).of(Event, 1),
+    f(60, "cuEventSynchronize", PLAIN, Synchronize, 1).of(Event, 0),
+    f(61, "cuStreamSynchronize", SZ, Synchronize, 1).stream(0),
+    f(62, "cuCtxSynchronize", &["", "_v2"], Synchronize, 1),
+    f(70, "cuMemAlloc", V2, Alloc, 2).size(Word(1)),
+    f(71, "cuMemFree", V2, Free, 1).of(Address, 0),
+    f(72, "cuMemAllocAsync", SZ, Alloc, 3).size(Word(1)).stream(2),
+    f(73, "cuMemFreeAsync", SZ, Free, 2).stream(1).of(Address, 0),
+    f(74, "cuMemAllocHost", V2, Alloc, 2).size(Word(1)),
+    f(75, "cuMemHostAlloc", PLAIN, Alloc, 3).size(Word(1)),
+    f(76, "cuMemFreeHost", PLAIN, Free, 1).of(Address, 0),
+
+    f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
+    f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),
+    f(259, "cudaLaunchCooperativeKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
+    f(260, "cudaGraphLaunch", SZ, GraphLaunch, 2).stream(1).of(Graph, 0),
+    f(261, "cudaLaunchHostFunc", SZ, HostFunction, 3).stream(0).of(Code, 1),
+    f(266, "cudaMemcpy", DS, Copy, 4).size(Word(2)).of(Address, 0).direction(3),
+    f(267, "cudaMemcpyAsync", SZ, CopyAsync, 5).size(Word(2)).stream(4).of(Address, 0).direction(3),
+    f(268, "cudaMemcpyPeer", PLAIN, Copy, 5).size(Word(4)).of(Address, 0),
+    f(269, "cudaMemcpyPeerAsync", PLAIN, CopyAsync, 6).size(Word(4)).stream(5).of(Address, 0),
+    f(270, "cudaMemcpy2D", DS, Copy, 7).size(Product(4, 5, 1)).of(Address, 0).direction(6),
+    f(271, "cudaMemcpy2DAsync", SZ, CopyAsync, 8).size(Product(4, 5, 1)).stream(7).of(Address, 0).direction(6),
+    f(272, "cudaMemcpy3D", DS, Copy, 1).size(At3(0, 128)),
+    f(273, "cudaMemcpy3DAsync", SZ, CopyAsync, 2).size(At3(0, 128)).stream(1),
+    f(274, "cudaMemcpyToSymbol", DS, Copy, 5).size(Word(2)).of(Address, 0).direction(4),
+    f(275, "cudaMemcpyToSymbolAsync", SZ, CopyAsync, 6).size(Word(2)).stream(5).of(Address, 0).direction(4),
+    f(276, "cudaMemcpyFromSymbol", DS, Copy, 5).size(Word(2)).of(Address, 0).direction(4),
+    f(277, "cudaMemcpyFromSymbolAsync", SZ, CopyAsync, 6).size(Word(2)).stream(5).of(Address, 0).direction(4),
+    f(286, "cudaMemset", DS, Memset, 3).size(Word(2)).of(Address, 0),
+    f(287, "cudaMemsetAsync", SZ, Memset, 4).size(Word(2)).stream(3).of(Address, 0),
+    f(288, "cudaMemset2D", DS, Memset, 5).size(Product(3, 4, 1)).of(Address, 0),
+    f(289, "cudaMemset2DAsync", SZ, Memset, 6).size(Product(3, 4, 1)).stream(5).of(Address, 0),
+    f(306, "cudaEventRecord", SZ, EventRecord, 2).stream(1).of(Event, 0),
+    f(307, "cudaEventRecordWithFlags", SZ, EventRecord, 3).stream(1).of(Event, 0),
+    f(308, "cudaEventQuery", PLAIN, Query, 1).of(Event, 0),
+    f(309, "cudaStreamQuery", SZ, Query, 1).stream(0),
+    f(310, "cudaStreamWaitEvent", SZ, StreamWait, 3).stream(0).of(Event, 1),
+    f(316, "cudaEventSynchronize", PLAIN, Synchronize, 1).of(Event, 0),
+    f(317, "cudaStreamSynchronize", SZ, Synchronize, 1).stream(0),
+    f(318, "cudaDeviceSynchronize", PLAIN, Synchronize, 0),
+    f(326, "cudaMalloc", PLAIN, Alloc, 2).size(Word(1)),
+    f(327, "cudaFree", PLAIN, Free, 1).of(Address, 0),
+    f(328, "cudaMallocAsync", SZ, Alloc, 3).size(Word(1)).stream(2),
+    f(329, "cudaFreeAsync", SZ, Free, 2).stream(1).of(Address, 0),
+    f(330, "cudaMallocHost", PLAIN, Alloc, 2).size(Word(1)),
+    f(331, "cudaHostAlloc", PLAIN, Alloc, 3).size(Word(1)),
+    f(332, "cudaFreeHost", PLAIN, Free, 1).of(Address, 0),
+];
