@@ -6,7 +6,7 @@ mod closed_loop;
 mod locks;
 mod noise;
 mod raw;
-mod result_file;
+pub(crate) mod result_file;
 mod routes;
 mod worst;
 
