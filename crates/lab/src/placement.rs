@@ -18,7 +18,7 @@ pub struct Wish {
 }
 
 /// Before whom the calling thread runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(tag = "policy", rename_all = "snake_case")]
 pub enum Class {
     /// SCHED_FIFO: before every ordinary thread, always.
@@ -221,7 +221,7 @@ fn set_affinity(set: &libc::cpu_set_t) -> io::Result<()> {
 }
 
 /// Gives the calling thread another nice value; what it was.
-fn renice(nice: i32) -> io::Result<i32> {
+pub(crate) fn renice(nice: i32) -> io::Result<i32> {
     // SAFETY: the calls take numbers; -1 is an answer of the first too, which is why errno is cleared before it.
     unsafe {
         let thread = libc::syscall(libc::SYS_gettid) as libc::id_t;

@@ -37,7 +37,7 @@ const SHARES: [u64; 3] = [95, 90, 80];
 const REST_AT: u64 = 80;
 
 /// What was granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Budget {
     pub runtime_ns: u64,
     pub period_ns: u64,
