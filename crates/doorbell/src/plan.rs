@@ -114,15 +114,7 @@ mod tests {
     }
 
     fn inversion(lock: &str) -> Inversion {
-        let holder = HolderRow {
-            tid: 2,
-            thread: String::new(),
-            site: String::new(),
-            since: 0.0,
-            hold_ns: 1,
-            of_wait_ns: 1,
-            unfinished: false,
-        };
+        let holder = HolderRow { tid: 2, hold_ns: 1, of_wait_ns: 1, ..HolderRow::default() };
         Inversion {
             at: 0.0,
             lock: lock.into(),
@@ -133,6 +125,7 @@ mod tests {
             site: String::new(),
             holder,
             holder_sched: String::new(),
+            by_sched: None,
             inheritance_helps: true,
             why: "",
         }

@@ -268,7 +268,40 @@ fn an_inversion_is_seen_by_real_priorities() {
         (i["holder"]["tid"].as_i64(), i["holder_sched"].as_str()),
         (Some(r.said("low ")), Some("SCHED_FIFO 10"))
     );
-    assert_eq!(i["inheritance_helps"], true);
+    // The holder sleeps.
+    let seen = r.locks["switches"]["scope"] != "none";
+    assert_eq!((&i["inheritance_helps"], i["why"].as_str().unwrap().contains("slept")), (&(!seen).into(), seen), "{i}");
+}
+
+#[test]
+fn who_kept_a_holder_from_its_cpu_is_named() {
+    let Some(r) = Run::of("preempted") else { return };
+    if r.bare.status.code() == Some(77) {
+        eprintln!("skipped: SCHED_FIFO is refused here");
+        return;
+    }
+    if r.locks["switches"]["scope"] != "all_cpus" {
+        let (low, why) = (r.said("low "), &r.locks["switches"]["reason"]);
+        assert!(low > 0 && why.as_str().is_some_and(|w| !w.is_empty()), "{}", r.locks["switches"]);
+        eprintln!("skipped: {why}");
+        return;
+    }
+    assert_eq!(r.locks["switches"]["lost"], 0);
+    r.same_counts();
+    let (low, middle, high) = (r.said("low "), r.said("middle "), r.said("high "));
+    let wait = r.rows("waits").iter().find(|w| w["tid"] == high).expect("the wait");
+    let holder = &wait["holders"][0];
+    let off = &holder["off_cpu"];
+    assert_eq!((&holder["tid"], &off["by_tid"], &off["by"]), (&low.into(), &middle.into(), &"hog".into()), "{wait}");
+    assert!(off["preempted_ns"].as_u64() > Some(50_000_000) && off["off_ns"].as_u64() >= off["preempted_ns"].as_u64());
+    assert!(wait["off_cpu"]["off_ns"].as_u64() > Some(50_000_000) && wait["ready_ns"].as_u64() < Some(50_000_000));
+    let i = &r.rows("inversions")[0];
+    assert_eq!(
+        (&i["tid"], &i["by_sched"], &i["inheritance_helps"]),
+        (&high.into(), &"SCHED_FIFO 15".into(), &true.into())
+    );
+    let out = finished(doorbell().args(["show", "--locks"]).arg(r.dir.path().join("tape.doorbell")), "show");
+    assert!(text(&out).contains(&format!("preempted by thread {middle} (hog)")), "{}", text(&out));
 }
 
 #[test]

@@ -2,11 +2,14 @@
 
 use insight::Recording;
 use insight::locks::Locks;
+use tape::call::{self, CallBody, CallsBody};
 use tape::event::{Head, Plain, bytes_of};
 use tape::file::{End, Header, Writer};
 use tape::lock::{
     HeldBody, HoldBody, LAYOUT, LocksBody, MappingBody, OpBody, PairBody, SchedBody, attr, ended, kind, op,
 };
+
+use tape::switch::{self, DeadlineBody, LostBody, SwitchBody, SwitchesBody, TaskBody, scope, switch_flags};
 
 /// One tick is a nanosecond.
 const HZ: f64 = 1e9;
@@ -43,6 +46,25 @@ impl Thread {
 
     fn op(self, op: u8, attr: u8, addr: u64, site: u64, tsc: u64) -> Thread {
         self.add(kind::OP, flags(op, attr), tsc, &OpBody { addr, site, ..Default::default() }, &[])
+    }
+
+    fn switches(self, scope: u32) -> Thread {
+        let body = SwitchesBody { layout: switch::LAYOUT, scope, ..Default::default() };
+        self.add(switch::kind::SWITCHES, 0, 1, &body, &[])
+    }
+
+    fn switch(self, flags: u16, tid: i32, other: i32, tsc: u64) -> Thread {
+        let body = SwitchBody { tid, other, other_pid: 7, cpu: 0 };
+        self.add(switch::kind::SWITCH, flags, tsc, &body, &[])
+    }
+
+    fn calls(self) -> Thread {
+        self.add(call::kind::CALLS, 0, 1, &CallsBody { layout: call::LAYOUT, pid: 7 }, &[])
+    }
+
+    fn call(self, function: u16, size: u64, began: u64, tsc: u64) -> Thread {
+        let body = CallBody { began, size, site: 0x2800, ..Default::default() };
+        self.add(call::kind::CALL, function, tsc, &body, &[])
     }
 
     fn sched(self, tid: i32, tsc: u64, policy: i32, priority: i32, cpus: u64) -> Thread {
@@ -154,6 +176,107 @@ fn whether_inheritance_helps_depends_on_policy_lock_and_cpus() {
     assert!(!l.real_time && l.inversions.is_empty());
 }
 
+const OUT: u16 = switch_flags::OUT;
+const PREEMPTED: u16 = OUT | switch_flags::PREEMPTED;
+
+#[test]
+fn who_was_off_cpu_and_who_had_it_instead() {
+    let task =
+        TaskBody { tid: 9, pid: 9, policy: 1, priority: 30, name: *b"stranger\0\0\0\0\0\0\0\0", ..Default::default() };
+    let kernel = Thread::default()
+        .switches(scope::ALL_CPUS)
+        .switch(OUT, 2, 0, 520)
+        .add(switch::kind::TASK, 0, 600, &task, &[])
+        .switch(PREEMPTED, 1, 9, 600)
+        .switch(0, 1, 9, 1600)
+        .switch(0, 2, 1, 2090);
+    let of = |high: i32| {
+        let low = Thread::default().begins().sched(1, 2, 1, 10, 1);
+        told(vec![
+            (switch::WRITER, Thread(kernel.0.clone())),
+            (1, low.pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 2000)),
+            (2, Thread::default().sched(2, 2, 1, high, 1).hold(op::MUTEX_LOCK, HEAP, 0x2300, 500, 2100, 2200)),
+        ])
+    };
+    let l = of(50);
+    assert_eq!((l.switches.scope, l.switches.count, l.switches.lost), ("all_cpus", 4, 0));
+    let w = &l.waits[0];
+    let h = w.holders[0].off_cpu.as_ref().unwrap();
+    assert_eq!((h.off_ns, h.preempted_ns, h.by_tid, h.by.as_str(), h.by_ns), (1000, 1000, Some(9), "stranger", 1000));
+    // Asleep from 520 to 2090; free from 2000.
+    assert_eq!((w.off_cpu.as_ref().unwrap().off_ns, w.ready_ns), (1570, Some(90)));
+    let i = &l.inversions[0];
+    assert!(i.inheritance_helps && i.by_sched.as_deref() == Some("SCHED_FIFO 30"), "{i:?}");
+    // The stranger goes before the waiter, too.
+    let l = of(20);
+    assert!(!l.inversions[0].inheritance_helps && l.inversions[0].why.contains("who took"), "{}", l.inversions[0].why);
+}
+
+#[test]
+fn a_holder_that_slept_or_ran_is_no_case_for_inheritance() {
+    let of = |kernel: Thread| {
+        let low = Thread::default().begins().sched(1, 2, 0, 0, 1);
+        let l = told(vec![
+            (switch::WRITER, kernel),
+            (1, low.pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 2000)),
+            (2, Thread::default().sched(2, 2, 1, 50, 1).hold(op::MUTEX_LOCK, HEAP, 0x2300, 500, 2100, 2200)),
+        ]);
+        let i = &l.inversions[0];
+        (i.inheritance_helps, i.why)
+    };
+    let begin = || Thread::default().switches(scope::ALL_CPUS);
+    assert!(of(begin()).1.contains("was on a CPU"));
+    assert!(of(begin().switch(OUT, 1, 0, 600).switch(0, 1, 0, 1800)).1.contains("slept"));
+    assert!(of(begin().switch(PREEMPTED, 1, 9, 600).switch(0, 1, 9, 1800)).0);
+    // Not known.
+    assert!(of(Thread::default().switches(scope::REFUSED)).0);
+    assert!(of(begin().switch(PREEMPTED, 1, -1, 600).switch(0, 1, -1, 1800)).0);
+}
+
+#[test]
+fn deadlines_go_before_priorities_and_short_ones_before_long_ones() {
+    let of = |waiter: (i32, i32, u64), holder: (i32, i32, u64)| {
+        let sched = |tid: i32, s: (i32, i32, u64)| {
+            let d = DeadlineBody { tid, deadline: s.2, ..Default::default() };
+            let t = Thread::default().sched(tid, 2, s.0, s.1, 1);
+            if s.2 == 0 { t } else { t.add(switch::kind::DEADLINE, 0, 2, &d, &[]) }
+        };
+        let begin = Thread::default().begins().0;
+        let low = Thread([begin, sched(1, holder).0].concat());
+        let high = sched(2, waiter);
+        told(vec![
+            (1, low.pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 2000)),
+            (2, high.hold(op::MUTEX_LOCK, HEAP, 0x2100, 500, 2100, 2200)),
+        ])
+    };
+    let l = of((6, 0, 5_000_000), (1, 99, 0));
+    assert!(l.real_time && l.inversions[0].inheritance_helps);
+    assert_eq!(l.inversions[0].sched, "SCHED_DEADLINE 5000 us");
+    assert_eq!(of((6, 0, 5_000_000), (6, 0, 9_000_000)).inversions.len(), 1);
+    assert!(of((6, 0, 9_000_000), (6, 0, 5_000_000)).inversions.is_empty());
+    assert!(of((1, 99, 0), (6, 0, 5_000_000)).inversions.is_empty());
+}
+
+#[test]
+fn a_wait_is_told_with_the_calls_around_it() {
+    let (launch, copy) = (257, 267);
+    let l = told(vec![
+        (
+            1,
+            Thread::default()
+                .begins()
+                .calls()
+                .pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 2000)
+                .call(copy, 4096, 90, 2010),
+        ),
+        (2, Thread::default().hold(op::MUTEX_LOCK, HEAP, 0x2300, 500, 2100, 2200).call(launch, 1, 400, 2300)),
+    ]);
+    let w = &l.waits[0];
+    assert_eq!(w.inside.as_deref(), Some("cudaLaunchKernel"));
+    assert_eq!(w.holders[0].inside.as_deref(), Some("cudaMemcpyAsync"));
+    assert!(w.off_cpu.is_none() && w.ready_ns.is_none());
+}
+
 #[test]
 fn another_layout_is_refused_in_words() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,11 +306,12 @@ fn no_numbers_make_it_panic() {
     for _ in 0..300 {
         let threads = (1..4)
             .map(|tid| {
-                let mut t = Thread::default().begins();
+                let scope = [scope::REFUSED, scope::ALL_CPUS, scope::PROGRAM, 77][next() as usize % 4];
+                let mut t = Thread::default().begins().switches(scope).calls();
                 for _ in 0..60 {
                     let (flags, tsc) = ((next() % 40) as u16 * 256 + next() as u8 as u16, next());
                     let mut w = || next();
-                    t = match w() % 6 {
+                    t = match w() % 12 {
                         0 => {
                             let b = PairBody { addr: w(), site: w(), hold: w() as u32, release: w() as i32 };
                             t.add(kind::PAIR, flags, tsc, &b, &[])
@@ -212,6 +336,29 @@ fn no_numbers_make_it_panic() {
                             let b = MappingBody { start: w(), end: w(), offset: w(), rights: w() as u32, path: 0 };
                             let tail: &[u8] = if w() % 2 == 0 { b"/a/b.so" } else { b"" };
                             t.add(kind::MAPPING, flags, tsc, &MappingBody { path: tail.len() as u32, ..b }, tail)
+                        }
+                        5 => {
+                            let (tid, other, other_pid) = (w() as i32 % 4, w() as i32, w() as i32);
+                            let b = SwitchBody { tid, other, other_pid, cpu: w() as u32 };
+                            t.add(switch::kind::SWITCH, flags % 5, tsc, &b, &[])
+                        }
+                        6 => t.add(switch::kind::LOST, flags, tsc, &LostBody { records: w() }, &[]),
+                        7 => {
+                            let (tid, pid, policy, priority) = (w() as i32 % 4, w() as i32, w() as i32, w() as i32);
+                            let b = TaskBody { tid, pid, policy, priority, nice: w() as i32, name: [200; 16], pad: 0 };
+                            t.add(switch::kind::TASK, flags, tsc, &b, &[])
+                        }
+                        8 => {
+                            let (tid, runtime, deadline, period) = (w() as i32 % 4, w(), w(), w());
+                            let b = DeadlineBody { tid, pad: 0, runtime, deadline, period };
+                            t.add(switch::kind::DEADLINE, flags, tsc, &b, &[])
+                        }
+                        9 | 10 => {
+                            let (began, site, stream, object, size) = (w(), w(), w(), w(), w());
+                            let (result, flags_, inner) = (w() as i32, w() as u16, w() as u16);
+                            let b = CallBody { began, site, stream, object, size, result, flags: flags_, inner };
+                            let k = if w() % 4 == 0 { call::kind::IN_CALL } else { call::kind::CALL };
+                            t.add(k, [257, 267, 1, 13, flags][w() as usize % 5], tsc, &b, &[])
                         }
                         _ => {
                             let (pthread, tid, policy) = (w(), w() as i32, w() as i32);

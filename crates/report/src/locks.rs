@@ -4,7 +4,7 @@ use crate::number::{count, nanoseconds, of};
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
 use insight::Recording;
-use insight::locks::{Cycle, HolderRow, Inversion, LockRow, Locks, OrderRow, WaitRow};
+use insight::locks::{Cycle, HolderRow, Inversion, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, WaitRow};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -45,6 +45,7 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
         let text = format!("{} did not fit into the rings: counts and times lack them", of(l.lost_events, "event"));
         writeln!(out, "  {} (--ring 64 or --on-full wait keeps them)", style.bad(&text))?;
     }
+    switches(&l.switches, style, out)?;
     rows(&l.locks, limit, style, out)?;
     if !l.waits.is_empty() {
         writeln!(out, "\n{} of {}, the longest first", style.bold("waits"), count(l.waits_seen))?;
@@ -118,6 +119,23 @@ fn who(tid: i32, name: &str) -> String {
     if name.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({name})") }
 }
 
+fn switches(s: &SwitchesRow, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    match s.scope {
+        "none" => writeln!(out, "  no context switches on the tape, so not who was off CPU: {}", s.reason)?,
+        "program" => writeln!(
+            out,
+            "  {}, without who took the CPU",
+            of(s.count, "context switch").replace("switchs", "switches")
+        )?,
+        _ => writeln!(out, "  {}", of(s.count, "context switch").replace("switchs", "switches"))?,
+    }
+    if s.lost > 0 {
+        let text = format!("{} of context switches were lost: times off CPU lack them", of(s.lost, "record"));
+        writeln!(out, "  {}", style.bad(&text))?;
+    }
+    Ok(())
+}
+
 fn wait(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
     let end = match (w.unfinished, w.result) {
         (true, _) => " and did not get it".to_owned(),
@@ -125,26 +143,85 @@ fn wait(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
         (_, r) => format!(" and got {}", error(r)),
     };
     let (thread, time) = (who(w.tid, &w.thread), nanoseconds(w.wait_ns));
-    let head = format!("{:>11.6} s  {thread} waited {time} at {} ({}){end}", w.at, w.site, w.operation);
+    let inside = inside(&w.inside);
+    let head = format!("{:>11.6} s  {thread} waited {time} at {} ({}){inside}{end}", w.at, w.site, w.operation);
     match w.holders.split_first() {
         None => writeln!(out, "  {head} for {}; who held it is not on the tape", w.lock),
         Some((first, rest)) => {
             writeln!(out, "  {head}; {}", held(first, &w.lock))?;
-            rest.iter().try_for_each(|h| writeln!(out, "{:16}{}", "", held(h, "it")))?;
-            // Not worth a line if it is the time that a wake-up takes.
-            if w.free_ns > 20_000 && w.free_ns * 10 > w.wait_ns {
-                let free = nanoseconds(w.free_ns);
-                writeln!(out, "{:16}nobody held it for {free} of the wait: off CPU, by whom unknown", "")?;
+            off_cpu(first, out)?;
+            for h in rest {
+                writeln!(out, "{:16}{}", "", held(h, "it"))?;
+                off_cpu(h, out)?;
             }
-            Ok(())
+            not_run(w, out)
         }
     }
+}
+
+/// Not worth a line if it is the time that a wake-up takes, or little of the whole.
+fn matters(ns: u64, of: u64) -> bool {
+    ns > 20_000 && ns.saturating_mul(10) > of
+}
+
+/// Why a holder took so long.
+fn off_cpu(h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
+    let Some(o) = h.off_cpu.as_ref().filter(|o| matters(o.off_ns, h.of_wait_ns)) else { return Ok(()) };
+    let blocked = o.off_ns.saturating_sub(o.preempted_ns);
+    let how = match (matters(o.preempted_ns, o.off_ns), matters(blocked, o.off_ns)) {
+        (true, true) => {
+            let (p, b) = (nanoseconds(o.preempted_ns), nanoseconds(blocked));
+            format!("off CPU, {p} {}, {b} blocked (it slept, or waited itself)", preempted(o))
+        }
+        (true, false) => format!("off CPU, {}", preempted(o)),
+        _ => "off CPU, blocked: it slept, or waited itself".to_owned(),
+    };
+    writeln!(out, "{:18}of this {} {how}", "", nanoseconds(o.off_ns))
+}
+
+fn preempted(o: &OffCpu) -> String {
+    match o.by_tid {
+        None => "preempted, by whom is not known".to_owned(),
+        Some(0) => "preempted, its CPU idle".to_owned(),
+        Some(tid) => {
+            let most = if matters(o.preempted_ns.saturating_sub(o.by_ns), o.preempted_ns) {
+                format!(" for {} and by others", nanoseconds(o.by_ns))
+            } else {
+                String::new()
+            };
+            format!("preempted by {}{most}", who(tid, &o.by))
+        }
+    }
+}
+
+/// Why a waiter went on waiting when it could have had the lock.
+fn not_run(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
+    let free = nanoseconds(w.free_ns);
+    let Some(o) = &w.off_cpu else {
+        if matters(w.free_ns, w.wait_ns) {
+            writeln!(out, "{:16}nobody held it for {free} of the wait: off CPU, by whom unknown", "")?;
+        }
+        return Ok(());
+    };
+    let ready = w.ready_ns.unwrap_or(0);
+    if matters(ready, w.wait_ns) {
+        let by = if matters(o.preempted_ns, ready) { format!(", {}", preempted(o)) } else { String::new() };
+        writeln!(out, "{:16}for {} of the wait it could have gone on but was on no CPU{by}", "", nanoseconds(ready))?;
+    } else if matters(w.free_ns, w.wait_ns) {
+        writeln!(out, "{:16}nobody held it for {free} of the wait", "")?;
+    }
+    Ok(())
+}
+
+fn inside(call: &Option<String>) -> String {
+    call.as_ref().map_or_else(String::new, |c| format!(" inside {c}"))
 }
 
 fn held(h: &HolderRow, lock: &str) -> String {
     let (part, hold) = (nanoseconds(h.of_wait_ns), nanoseconds(h.hold_ns));
     let end = if h.unfinished { "never released" } else { &format!("held for {hold}") };
-    format!("{} held {lock} from {} since {:.6} s ({part} of the wait, {end})", who(h.tid, &h.thread), h.site, h.since)
+    let (thread, inside) = (who(h.tid, &h.thread), inside(&h.inside));
+    format!("{thread} held {lock} from {}{inside} since {:.6} s ({part} of the wait, {end})", h.site, h.since)
 }
 
 /// Those that lock functions return.
@@ -225,6 +302,11 @@ fn inversion(i: &Inversion, out: &mut dyn Write) -> io::Result<()> {
         "  {:>11.6} s  {waiter}, {}, waited {time} at {}; {holder}, {}, held {} from {}",
         i.at, i.sched, i.site, i.holder_sched, i.lock, i.holder.site
     )?;
+    if let Some(o) = i.holder.off_cpu.as_ref().filter(|o| matters(o.preempted_ns, i.holder.of_wait_ns)) {
+        let sched = i.by_sched.as_ref().map_or_else(String::new, |s| format!(", {s}"));
+        let time = nanoseconds(o.preempted_ns);
+        writeln!(out, "{:16}which was off CPU for {time} of this, {}{sched}", "", preempted(o))?;
+    }
     writeln!(out, "{:16}priority inheritance? {}", "", i.why)
 }
 
@@ -236,12 +318,11 @@ mod tests {
     fn a_wait_says_who_held_the_lock() {
         let holder = HolderRow {
             tid: 17,
-            thread: String::new(),
             site: "app+0x20".into(),
             since: 0.25,
             hold_ns: 2_000_000,
             of_wait_ns: 1_900_000,
-            unfinished: false,
+            ..HolderRow::default()
         };
         let mut w = WaitRow {
             at: 0.5,
@@ -254,6 +335,9 @@ mod tests {
             result: 110,
             unfinished: false,
             free_ns: 0,
+            off_cpu: None,
+            ready_ns: None,
+            inside: None,
             holders: vec![holder],
         };
         let text = |w: &WaitRow| {
@@ -266,6 +350,26 @@ mod tests {
             "     0.500000 s  thread 12 (main) waited 1.90 ms at app+0x10 (mutex_lock) and got ETIMEDOUT; thread 17 held \
              libx+0x3f21c0/mutex from app+0x20 since 0.250000 s (1.90 ms of the wait, held for 2.00 ms)\n"
         );
+        let off = |off_ns, preempted_ns, by_tid| {
+            Some(OffCpu { off_ns, preempted_ns, by_tid, by: "hog".into(), by_ns: preempted_ns })
+        };
+        let cases = [
+            (off(1_200_000, 1_200_000, Some(9)), "of this 1.20 ms off CPU, preempted by thread 9 (hog)"),
+            (off(1_200_000, 1_200_000, None), "of this 1.20 ms off CPU, preempted, by whom is not known"),
+            (off(1_200_000, 0, None), "of this 1.20 ms off CPU, blocked: it slept, or waited itself"),
+            (off(1_200_000, 1_000_000, Some(9)), "1.00 ms preempted by thread 9 (hog), 200 us blocked (it"),
+        ];
+        for (o, line) in cases {
+            w.holders[0].off_cpu = o;
+            w.holders[0].inside = Some("cudaMemcpyAsync".into());
+            let text = text(&w);
+            assert!(text.contains(line) && text.contains("from app+0x20 inside cudaMemcpyAsync since"), "{text}");
+        }
+        w.holders[0].off_cpu = off(1_000, 0, None);
+        assert_eq!(text(&w).lines().count(), 1);
+        (w.off_cpu, w.ready_ns, w.inside) = (off(1_900_000, 0, None), Some(400_000), Some("cudaLaunchKernel".into()));
+        assert!(text(&w).contains("for 400 us of the wait it could have gone on but was on no CPU\n"), "{}", text(&w));
+        assert!(text(&w).contains("(mutex_lock) inside cudaLaunchKernel and got"));
         w.holders.clear();
         assert!(text(&w).ends_with("for libx+0x3f21c0/mutex; who held it is not on the tape\n"));
     }

@@ -170,9 +170,21 @@ impl Held {
     }
 }
 
+/// What there is of context switches.
+#[derive(Debug, Default)]
+pub struct Switches {
+    /// One of [`tape::switch::scope`], and why if it is nothing.
+    pub scope: Option<(u32, String)>,
+    pub count: u64,
+    pub lost: u64,
+}
+
 #[derive(Debug, Default)]
 pub struct Facts {
     pub layout: Option<u32>,
+    /// Layout of the calls, if there are any.
+    pub calls: Option<u32>,
+    pub switches: Switches,
     pub locks: Vec<Lock>,
     addresses: Addresses,
     pub names: Names,
@@ -195,6 +207,14 @@ impl Facts {
             Body::Locks(l) => self.layout = Some(l.layout),
             Body::Sched(s) => self.threads.add(tid, e.head.tsc, s),
             Body::Mapping(m, path) => self.names.add(e.head.tsc, m, path),
+            Body::Switches(s, text) => {
+                self.switches.scope = Some((s.scope, String::from_utf8_lossy(text).into_owned()));
+            }
+            Body::Switch(_) => self.switches.count += 1,
+            Body::SwitchesLost(l) => self.switches.lost = self.switches.lost.saturating_add(l.records),
+            Body::Task(t) => self.threads.task(e.head.tsc, t),
+            Body::Deadline(d) => self.threads.deadline(d),
+            Body::Calls(c) => self.calls = Some(c.layout),
             Body::Gap(g) => {
                 let n = self.gaps.entry(tid).or_default();
                 *n = (*n).max(g.events);

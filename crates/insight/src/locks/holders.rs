@@ -18,6 +18,8 @@ pub struct InTheWay {
     pub holders: Vec<Holder>,
     /// Ticks of the wait in which somebody held the lock (those of readers that held it together added up).
     pub held: u64,
+    /// When the last of them released it, if that is known.
+    pub released: Option<u64>,
 }
 
 /// A hold that lies, in part, in a wait.
@@ -107,6 +109,9 @@ impl<'a> Holders<'a> {
             let holder = Holder { tid, site: h.site, taken: h.taken, released, share, unfinished };
             let found = &mut self.found[w];
             found.held = found.held.saturating_add(share);
+            if !unfinished {
+                found.released = found.released.max(Some(released.min(wait.to())));
+            }
             let at = found.holders.partition_point(|f| f.share >= share);
             if at < KEPT && (share > 0 || found.holders.is_empty()) {
                 found.holders.insert(at, holder);

@@ -1,7 +1,8 @@
 //! What a tape says of locks: which there are, what they cost, who held them while others waited, in which order they
 //! are taken, and where a low priority stood in the way of a high one.
 //!
-//! The tape is walked twice: once for the facts and the longest waits, once for who held a lock during those. Memory
+//! The tape is walked for the facts and the longest waits, for who held a lock during those, and, if it has context
+//! switches or calls, for what those threads did meanwhile. Memory
 //! grows with the locks and the waits that are kept, not with the operations.
 
 mod facts;
@@ -9,6 +10,7 @@ mod graph;
 mod holders;
 mod names;
 mod ops;
+mod spans;
 mod threads;
 mod uses;
 
@@ -18,8 +20,10 @@ use facts::{Facts, Lock, Wait};
 use holders::{Holder, Holders, InTheWay};
 pub use ops::Class;
 use serde::Serialize;
+use spans::{Seen, Span, Spans};
 use std::collections::{BTreeMap, HashMap};
 use tape::lock::{LAYOUT, attr};
+use tape::switch::scope;
 pub use threads::ThreadRow;
 pub use uses::{UseRow, each_use};
 
@@ -34,6 +38,8 @@ pub struct Locks {
     pub contended: u64,
     /// Events that did not fit into the rings; counts and times lack them.
     pub lost_events: u64,
+    /// Whether context switches are on the tape: without them it is not known who was on a CPU.
+    pub switches: SwitchesRow,
     /// By name, the one that was waited for longest first.
     pub locks: Vec<LockRow>,
     /// Waits for mutexes and rwlocks, the longest first.
@@ -49,6 +55,31 @@ pub struct Locks {
     /// Held or waited for when their thread, or the recording, ended.
     pub left: Vec<LeftRow>,
     pub threads: Vec<ThreadRow>,
+}
+
+/// What there is of context switches.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SwitchesRow {
+    /// `all_cpus`: with who came and went; `program`: without; `none`.
+    pub scope: &'static str,
+    /// Why there are none.
+    pub reason: String,
+    /// Of the program's threads.
+    pub count: u64,
+    /// Records, of any thread, that did not fit into the kernel's buffers.
+    pub lost: u64,
+}
+
+/// How long a thread was off CPU in a time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OffCpu {
+    pub off_ns: u64,
+    /// Of this: it could have run on. The rest: it slept, or waited for something.
+    pub preempted_ns: u64,
+    /// Who had its CPU the longest while it was preempted; absent if that is not known.
+    pub by_tid: Option<i32>,
+    pub by: String,
+    pub by_ns: u64,
 }
 
 /// The locks of one name: made at one place, or one that lies in a module.
@@ -96,11 +127,17 @@ pub struct WaitRow {
     pub unfinished: bool,
     /// How much of it nobody held the lock: the thread was woken and not run, or others were faster.
     pub free_ns: u64,
+    /// The waiter's time off CPU; absent without context switches.
+    pub off_cpu: Option<OffCpu>,
+    /// Of that, at least: it was preempted, or nobody held the lock (it was not woken, or woken and not run).
+    pub ready_ns: Option<u64>,
+    /// The call of CUDA's in which it waited.
+    pub inside: Option<String>,
     /// The threads that held it the longest part of the wait, the longest first. Empty: nobody whose hold is on the tape.
     pub holders: Vec<HolderRow>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct HolderRow {
     pub tid: i32,
     pub thread: String,
@@ -112,6 +149,10 @@ pub struct HolderRow {
     /// How much of the wait it held the lock.
     pub of_wait_ns: u64,
     pub unfinished: bool,
+    /// Of `of_wait_ns`: its time off CPU; absent without context switches.
+    pub off_cpu: Option<OffCpu>,
+    /// The call of CUDA's in which it took it.
+    pub inside: Option<String>,
 }
 
 /// Locks that were taken in a circle of orders.
@@ -146,6 +187,8 @@ pub struct Inversion {
     pub site: String,
     pub holder: HolderRow,
     pub holder_sched: String,
+    /// Of the thread that had the holder's CPU.
+    pub by_sched: Option<String>,
     /// Priority inheritance could have shortened it.
     pub inheritance_helps: bool,
     pub why: &'static str,
@@ -186,7 +229,47 @@ impl Locks {
         let mut holders = Holders::new(&kept, &facts.locks);
         walk(r, |tid, e| holders.event(tid, e))?;
         let found = holders.found;
-        Ok(Telling::new(r, &facts).all(&kept, &found, waits))
+        let seen = Looked::of(r, &facts, &kept, &found)?;
+        Ok(Telling::new(r, &facts).all(&kept, &found, &seen, waits))
+    }
+}
+
+/// What was seen of the waits' threads: for each wait one of the waiter, and one of each holder.
+#[derive(Default)]
+struct Looked {
+    seen: Vec<Seen>,
+    /// Of each wait: where its own begin.
+    first: Vec<usize>,
+}
+
+impl Looked {
+    fn of(r: &Recording, facts: &Facts, kept: &[Wait], found: &[InTheWay]) -> Result<Looked, InsightError> {
+        if !facts.has_switches() && facts.calls.is_none() {
+            return Ok(Looked::default());
+        }
+        let (mut spans, mut first) = (Vec::new(), Vec::new());
+        for (w, way) in kept.iter().zip(found) {
+            first.push(spans.len());
+            let free_from = way.released.unwrap_or(u64::MAX);
+            spans.push(Span { tid: w.tid, from: w.from, to: w.to(), at: w.from, free_from });
+            spans.extend(way.holders.iter().map(|h| {
+                let (from, to) = (w.from.max(h.taken), w.to().min(h.released));
+                Span { tid: h.tid, from, to, at: h.taken, free_from: u64::MAX }
+            }));
+        }
+        let mut spans = Spans::new(spans);
+        walk(r, |tid, e| spans.event(tid, e))?;
+        spans.finish();
+        Ok(Looked { seen: spans.seen, first })
+    }
+
+    /// Of the waiter.
+    fn waiter(&self, wait: usize) -> Option<&Seen> {
+        self.seen.get(*self.first.get(wait)?)
+    }
+
+    fn holder(&self, wait: usize, holder: usize) -> Option<&Seen> {
+        self.seen.get(*self.first.get(wait)? + 1 + holder)
     }
 }
 
@@ -201,6 +284,10 @@ impl Facts {
         }
         facts.names.finish();
         Ok(Some(facts))
+    }
+
+    fn has_switches(&self) -> bool {
+        self.switches.scope.as_ref().is_some_and(|(s, _)| *s != scope::REFUSED)
     }
 }
 
@@ -252,24 +339,28 @@ impl<'a> Telling<'a> {
         }
     }
 
-    fn all(&self, kept: &[Wait], found: &[InTheWay], waits: usize) -> Locks {
+    fn all(&self, kept: &[Wait], found: &[InTheWay], seen: &Looked, waits: usize) -> Locks {
         let f = self.facts;
         let mut operations: BTreeMap<&'static str, u64> = BTreeMap::new();
         for l in &f.locks {
             add_operations(&mut operations, l);
         }
-        let pairs = || kept.iter().zip(found);
+        let pairs = || kept.iter().zip(found).enumerate();
         Locks {
             recorded: true,
             operations,
             contended: f.locks.iter().map(|l| l.contended).sum(),
             lost_events: self.lost,
             locks: self.rows(),
-            waits: pairs().take(waits).map(|(w, h)| self.wait(w, h)).collect(),
+            switches: self.switches(),
+            waits: pairs().take(waits).map(|(i, (w, h))| self.wait(i, w, h, seen)).collect(),
             waits_seen: f.waits_seen,
             cycles: f.graph.cycles().iter().map(|c| self.cycle(c)).collect(),
             order: self.order(),
-            inversions: pairs().filter_map(|(w, way)| self.inversion(w, &way.holders)).take(waits).collect(),
+            inversions: pairs()
+                .filter_map(|(i, (w, way))| self.inversion(i, w, &way.holders, seen))
+                .take(waits)
+                .collect(),
             real_time: f.threads.any_real_time(),
             left: f.left.iter().map(|l| self.left(l)).collect(),
             threads: f.threads.rows(|tsc| self.seconds(tsc)),
@@ -314,7 +405,32 @@ impl<'a> Telling<'a> {
         self.facts.threads.name(tid).to_owned()
     }
 
-    fn wait(&self, w: &Wait, way: &InTheWay) -> WaitRow {
+    fn switches(&self) -> SwitchesRow {
+        let s = &self.facts.switches;
+        let (scope, reason) = match &s.scope {
+            Some((scope::ALL_CPUS, _)) => ("all_cpus", String::new()),
+            Some((scope::PROGRAM, _)) => ("program", String::new()),
+            Some((_, why)) => ("none", why.clone()),
+            None => ("none", "recorded by a version without them".into()),
+        };
+        SwitchesRow { scope, reason, count: s.count, lost: s.lost }
+    }
+
+    fn off_cpu(&self, seen: Option<&Seen>) -> Option<OffCpu> {
+        let seen = seen.filter(|_| self.facts.has_switches())?;
+        let (tid, ticks) = seen.by().unwrap_or((-1, 0));
+        Some(OffCpu {
+            off_ns: self.ns(seen.off),
+            preempted_ns: self.ns(seen.preempted),
+            by_tid: (tid >= 0).then_some(tid),
+            by: self.thread(tid),
+            by_ns: self.ns(ticks),
+        })
+    }
+
+    fn wait(&self, i: usize, w: &Wait, way: &InTheWay, seen: &Looked) -> WaitRow {
+        let waiter = seen.waiter(i);
+        let holders = way.holders.iter().enumerate();
         WaitRow {
             at: self.seconds(w.from),
             tid: w.tid,
@@ -326,11 +442,17 @@ impl<'a> Telling<'a> {
             result: w.result,
             unfinished: w.unfinished,
             free_ns: self.ns(w.ticks.saturating_sub(way.held)),
-            holders: way.holders.iter().map(|h| self.holder(h)).collect(),
+            off_cpu: self.off_cpu(waiter),
+            // (Off CPU, and not only while somebody held it: at least so much.)
+            ready_ns: waiter
+                .filter(|_| self.facts.has_switches())
+                .map(|s| self.ns(s.ready.max(s.off.saturating_sub(way.held)))),
+            inside: inside(waiter),
+            holders: holders.map(|(k, h)| self.holder(h, seen.holder(i, k))).collect(),
         }
     }
 
-    fn holder(&self, h: &Holder) -> HolderRow {
+    fn holder(&self, h: &Holder, seen: Option<&Seen>) -> HolderRow {
         HolderRow {
             tid: h.tid,
             thread: self.thread(h.tid),
@@ -339,6 +461,8 @@ impl<'a> Telling<'a> {
             hold_ns: self.ns(h.released.saturating_sub(h.taken)),
             of_wait_ns: self.ns(h.share),
             unfinished: h.unfinished,
+            off_cpu: self.off_cpu(seen),
+            inside: inside(seen),
         }
     }
 
@@ -381,18 +505,29 @@ impl<'a> Telling<'a> {
         rows
     }
 
-    fn inversion(&self, w: &Wait, holders: &[Holder]) -> Option<Inversion> {
-        let waiter = self.facts.threads.at(w.tid, w.from)?;
+    fn inversion(&self, i: usize, w: &Wait, holders: &[Holder], seen: &Looked) -> Option<Inversion> {
+        let threads = &self.facts.threads;
+        let waiter = threads.at(w.tid, w.from)?;
         let lock = self.facts.locks.get(w.lock)?;
-        let (h, holder) = holders.iter().find_map(|h| {
-            let s = self.facts.threads.at(h.tid, w.from.max(h.taken))?;
-            (s.rank() < waiter.rank()).then_some((h, s))
+        let (k, h, holder) = holders.iter().enumerate().find_map(|(k, h)| {
+            let s = threads.at(h.tid, w.from.max(h.taken))?;
+            waiter.is_above(&s).then_some((k, h, s))
         })?;
-        let (inheritance_helps, why) = match () {
-            () if lock.class == Class::Rwlock => (false, "no: a rwlock has no priority inheritance"),
-            () if lock.attr & attr::INHERIT != 0 => (false, "the mutex has it"),
-            () if waiter.apart(&holder) => (false, "no: they run on different CPUs (partitioned)"),
-            () => (true, "yes: the holder would have run at the waiter's priority"),
+        let seen = seen.holder(i, k);
+        let off = seen.filter(|_| self.facts.has_switches());
+        // What is short beside the hold made no difference.
+        let little = |ticks: u64| ticks.saturating_mul(20) < h.share;
+        let by = off.and_then(Seen::by).and_then(|(tid, _)| threads.at(tid, w.from));
+        let (inheritance_helps, why) = match off {
+            _ if lock.class == Class::Rwlock => (false, "no: a rwlock has no priority inheritance"),
+            _ if lock.attr & attr::INHERIT != 0 => (false, "the mutex has it"),
+            _ if waiter.apart(&holder) => (false, "no: they run on different CPUs (partitioned)"),
+            Some(s) if little(s.off) => (false, "no: the holder was on a CPU all the time"),
+            Some(s) if little(s.preempted) => (false, "no: the holder slept or waited, it was not kept from a CPU"),
+            Some(_) if by.is_some_and(|by| !waiter.is_above(&by)) => {
+                (false, "no: who took the holder's CPU goes before the waiter, too")
+            }
+            _ => (true, "yes: the holder would have run at the waiter's priority"),
         };
         Some(Inversion {
             at: self.seconds(w.from),
@@ -402,8 +537,9 @@ impl<'a> Telling<'a> {
             thread: self.thread(w.tid),
             sched: waiter.name(),
             site: self.facts.names.site(w.site),
-            holder: self.holder(h),
+            holder: self.holder(h, seen),
             holder_sched: holder.name(),
+            by_sched: by.map(|b| b.name()),
             inheritance_helps,
             why,
         })
@@ -419,6 +555,15 @@ impl<'a> Telling<'a> {
             waiting,
         }
     }
+}
+
+/// The call that a thread was in: `cudaMemcpyAsync`.
+fn inside(seen: Option<&Seen>) -> Option<String> {
+    let call = seen?.call?;
+    Some(match tape::call::function(call.function) {
+        Some(f) => f.name.into(),
+        None => format!("call {}", call.function),
+    })
 }
 
 fn add_operations(to: &mut BTreeMap<&'static str, u64>, l: &Lock) {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use tape::lock::SchedBody;
+use tape::switch::{DeadlineBody, TaskBody};
 
 /// How a thread is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,17 +11,34 @@ pub struct Sched {
     pub policy: i32,
     pub priority: i32,
     pub nice: i32,
+    /// SCHED_DEADLINE: from the begin of a period to the deadline, ns; 0 if not known.
+    pub deadline: u64,
     /// CPUs that it may run on, the first 128; all zero if not known.
     pub mask: [u64; 2],
 }
 
 impl Sched {
-    /// Comparable: every SCHED_DEADLINE above every SCHED_FIFO and SCHED_RR, those above all others (0).
-    pub fn rank(&self) -> i32 {
+    /// It goes before all threads of the usual policies.
+    pub fn is_real_time(&self) -> bool {
+        self.rank() > 0
+    }
+
+    /// Every SCHED_DEADLINE above every SCHED_FIFO and SCHED_RR, those above all others (0).
+    fn rank(&self) -> i32 {
         match self.policy {
             libc_policy::DEADLINE => 100,
             libc_policy::FIFO | libc_policy::RR => self.priority,
             _ => 0,
+        }
+    }
+
+    /// The kernel would run it and not the other. Of two under SCHED_DEADLINE the one with the shorter relative deadline:
+    /// which one's time comes first at a moment is not on the tape.
+    pub fn is_above(&self, other: &Sched) -> bool {
+        let deadlines = self.policy == libc_policy::DEADLINE && other.policy == libc_policy::DEADLINE;
+        match deadlines {
+            true => self.deadline != 0 && self.deadline < other.deadline,
+            false => self.rank() > other.rank(),
         }
     }
 
@@ -35,7 +53,8 @@ impl Sched {
         match self.policy {
             libc_policy::FIFO => format!("SCHED_FIFO {}", self.priority),
             libc_policy::RR => format!("SCHED_RR {}", self.priority),
-            libc_policy::DEADLINE => "SCHED_DEADLINE".into(),
+            libc_policy::DEADLINE if self.deadline == 0 => "SCHED_DEADLINE".into(),
+            libc_policy::DEADLINE => format!("SCHED_DEADLINE {} us", self.deadline / 1000),
             0 if self.nice == 0 => "SCHED_OTHER".into(),
             0 => format!("SCHED_OTHER nice {}", self.nice),
             3 => "SCHED_BATCH".into(),
@@ -47,6 +66,8 @@ impl Sched {
 
 /// Numbers of the kernel's ABI.
 mod libc_policy {
+    pub const OTHER: i32 = 0;
+    pub const BATCH: i32 = 3;
     pub const FIFO: i32 = 1;
     pub const RR: i32 = 2;
     pub const DEADLINE: i32 = 6;
@@ -56,6 +77,8 @@ mod libc_policy {
 pub struct Threads {
     known: BTreeMap<i32, Thread>,
     by_pthread: HashMap<u64, i32>,
+    /// Threads of other programs that took CPUs from this one.
+    others: HashMap<i32, Thread>,
 }
 
 #[derive(Debug, Default)]
@@ -95,10 +118,14 @@ impl Threads {
             t.name = String::from_utf8_lossy(&s.name[..end]).into_owned();
         }
         let before = t.history.last().map(|(_, s)| *s);
+        let policy = if s.policy < 0 { before.map_or(0, |b| b.policy) } else { s.policy };
+        let nice = if s.cpus == 0 { before.map_or(0, |b| b.nice) } else { s.nice };
         let now = Sched {
-            policy: if s.policy < 0 { before.map_or(0, |b| b.policy) } else { s.policy },
+            policy,
             priority: s.priority,
-            nice: if s.cpus == 0 { before.map_or(0, |b| b.nice) } else { s.nice },
+            // (Two system calls disagree on that of others.)
+            nice: if policy == libc_policy::OTHER || policy == libc_policy::BATCH { nice } else { 0 },
+            deadline: before.filter(|b| b.policy == policy).map_or(0, |b| b.deadline),
             mask: if s.cpus == 0 { before.map_or([0; 2], |b| b.mask) } else { s.mask },
         };
         if before != Some(now) {
@@ -106,18 +133,36 @@ impl Threads {
         }
     }
 
+    /// What the last [`Threads::add`] of this thread did not say.
+    pub fn deadline(&mut self, d: &DeadlineBody) {
+        let last = self.known.get_mut(&d.tid).and_then(|t| t.history.last_mut());
+        if let Some((_, s)) = last.filter(|(_, s)| s.policy == libc_policy::DEADLINE) {
+            s.deadline = d.deadline;
+        }
+    }
+
+    /// A thread of another program.
+    pub fn task(&mut self, tsc: u64, t: &TaskBody) {
+        let end = t.name.iter().position(|b| *b == 0).unwrap_or(t.name.len());
+        let name = String::from_utf8_lossy(&t.name[..end]).into_owned();
+        let (policy, priority, nice) = (t.policy, t.priority, t.nice);
+        let sched = Sched { policy, priority, nice, deadline: 0, mask: [0; 2] };
+        let history = if policy < 0 { Vec::new() } else { vec![(tsc, sched)] };
+        self.others.insert(t.tid, Thread { name, history });
+    }
+
     /// How it was scheduled at a time: what was last said before, or first said after.
     pub fn at(&self, tid: i32, tsc: u64) -> Option<Sched> {
-        let h = &self.known.get(&tid)?.history;
+        let h = &self.known.get(&tid).or_else(|| self.others.get(&tid))?.history;
         h.iter().rev().find(|(t, _)| *t <= tsc).or(h.first()).map(|(_, s)| *s)
     }
 
     pub fn name(&self, tid: i32) -> &str {
-        self.known.get(&tid).map_or("", |t| t.name.as_str())
+        self.known.get(&tid).or_else(|| self.others.get(&tid)).map_or("", |t| t.name.as_str())
     }
 
     pub fn any_real_time(&self) -> bool {
-        self.known.values().any(|t| t.history.iter().any(|(_, s)| s.rank() > 0))
+        self.known.values().any(|t| t.history.iter().any(|(_, s)| s.is_real_time()))
     }
 
     pub fn rows(&self, seconds: impl Fn(u64) -> f64) -> Vec<ThreadRow> {

@@ -1,0 +1,232 @@
+//! The third walk: what threads did while others waited for them. Were they on a CPU, who had it instead, and which call
+//! of CUDA's were they in.
+//!
+//! Context switches come in the order of time, over all CPUs; between a thread's leaving and its coming back it was off
+//! CPU. Where records were lost nothing is assumed until the thread's next switch.
+
+use std::collections::HashMap;
+use tape::event::{Body, Event};
+use tape::switch::{SwitchBody, switch_flags};
+
+/// A time in which a thread is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    pub tid: i32,
+    pub from: u64,
+    pub to: u64,
+    /// The call that is asked for is the one in which the thread was at this time.
+    pub at: u64,
+    /// From here on nothing but a CPU was missing.
+    pub free_from: u64,
+}
+
+/// What was found of it. Times in ticks.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub off: u64,
+    /// Of `off`: it could have run on.
+    pub preempted: u64,
+    /// Of `off`: preempted, or not yet run although nothing else was missing.
+    pub ready: u64,
+    /// Who had the CPU while it was preempted, and how long; -1 not known.
+    by: Vec<(i32, u64)>,
+    pub call: Option<InCall>,
+}
+
+/// A call around a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InCall {
+    pub function: u16,
+    pub size: u64,
+}
+
+impl Seen {
+    /// Who preempted it the longest, and how long.
+    pub fn by(&self) -> Option<(i32, u64)> {
+        self.by.iter().copied().max_by_key(|(tid, ticks)| (*ticks, -tid))
+    }
+}
+
+/// Threads that preempted one span and are told apart.
+const BY: usize = 16;
+
+#[derive(Debug)]
+pub struct Spans {
+    spans: Vec<Span>,
+    /// Of each thread: its spans by their begin and the longest of them, and by `at`.
+    of_thread: HashMap<i32, Order>,
+    /// Of each span.
+    pub seen: Vec<Seen>,
+    /// Threads that are off CPU.
+    out: HashMap<i32, Out>,
+    /// When each thread last came onto a CPU.
+    came: HashMap<i32, u64>,
+    last: u64,
+}
+
+#[derive(Debug, Default)]
+struct Order {
+    by_begin: Vec<usize>,
+    longest: u64,
+    by_at: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Out {
+    since: u64,
+    preempted: bool,
+    by: i32,
+}
+
+impl Spans {
+    pub fn new(spans: Vec<Span>) -> Spans {
+        let mut of_thread: HashMap<i32, Order> = HashMap::new();
+        for (i, s) in spans.iter().enumerate() {
+            let row = of_thread.entry(s.tid).or_default();
+            row.by_begin.push(i);
+            row.by_at.push(i);
+            row.longest = row.longest.max(s.to.saturating_sub(s.from));
+        }
+        for row in of_thread.values_mut() {
+            row.by_begin.sort_by_key(|&i| spans[i].from);
+            row.by_at.sort_by_key(|&i| spans[i].at);
+        }
+        let seen = vec![Seen::default(); spans.len()];
+        Spans { spans, of_thread, seen, out: HashMap::new(), came: HashMap::new(), last: 0 }
+    }
+
+    /// To be called with all events, in order.
+    pub fn event(&mut self, tid: i32, e: &Event<'_>) {
+        self.last = self.last.max(e.head.tsc);
+        match &e.body {
+            Body::Switch(s) => self.switch(e.head.flags, e.head.tsc, s),
+            Body::SwitchesLost(_) => self.out.clear(),
+            Body::Call(c) => self.call(tid, c.began, e.head.tsc, InCall { function: e.head.flags, size: c.size }),
+            Body::InCall(c) => self.call(tid, c.began, u64::MAX, InCall { function: e.head.flags, size: c.size }),
+            _ => {}
+        }
+    }
+
+    /// To be called behind the last event: who is off CPU stays so.
+    pub fn finish(&mut self) {
+        for (tid, out) in std::mem::take(&mut self.out) {
+            self.off(tid, out, self.last);
+        }
+    }
+
+    fn switch(&mut self, flags: u16, tsc: u64, s: &SwitchBody) {
+        if !self.of_thread.contains_key(&s.tid) {
+            return;
+        }
+        if flags & switch_flags::OUT != 0 {
+            if self.came.get(&s.tid).is_none_or(|came| *came <= tsc) {
+                let preempted = flags & switch_flags::PREEMPTED != 0;
+                self.out.insert(s.tid, Out { since: tsc, preempted, by: s.other });
+            }
+        } else {
+            self.came.insert(s.tid, tsc);
+            if let Some(out) = self.out.remove(&s.tid) {
+                self.off(s.tid, out, tsc);
+            }
+        }
+    }
+
+    fn off(&mut self, tid: i32, out: Out, to: u64) {
+        let Some(order) = self.of_thread.get(&tid) else { return };
+        let first = order.by_begin.partition_point(|&i| self.spans[i].from.saturating_add(order.longest) <= out.since);
+        for &i in order.by_begin.get(first..).unwrap_or_default() {
+            let span = &self.spans[i];
+            if span.from >= to {
+                break;
+            }
+            let both = |from: u64| span.to.min(to).saturating_sub(from.max(out.since));
+            let ticks = both(span.from);
+            let seen = &mut self.seen[i];
+            seen.off = seen.off.saturating_add(ticks);
+            if !out.preempted {
+                seen.ready = seen.ready.saturating_add(both(span.free_from.max(span.from)));
+                continue;
+            }
+            seen.ready = seen.ready.saturating_add(ticks);
+            seen.preempted = seen.preempted.saturating_add(ticks);
+            if ticks > 0 {
+                match seen.by.iter().position(|b| b.0 == out.by) {
+                    Some(k) => seen.by[k].1 = seen.by[k].1.saturating_add(ticks),
+                    None if seen.by.len() < BY => seen.by.push((out.by, ticks)),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, tid: i32, began: u64, ended: u64, call: InCall) {
+        let Some(order) = self.of_thread.get(&tid) else { return };
+        let first = order.by_at.partition_point(|&i| self.spans[i].at < began);
+        for &i in order.by_at.get(first..).unwrap_or_default() {
+            if self.spans[i].at > ended {
+                break;
+            }
+            self.seen[i].call = Some(call);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tape::event::Head;
+    use tape::switch::{LostBody, kind};
+
+    fn switch(s: &mut Spans, tid: i32, tsc: u64, flags: u16, other: i32) {
+        let head = Head { kind: kind::SWITCH, flags, len: 32, tsc };
+        s.event(-1, &Event { head, body: Body::Switch(SwitchBody { tid, other, ..Default::default() }) });
+    }
+
+    fn span(tid: i32, from: u64, to: u64) -> Span {
+        Span { tid, from, to, at: from, free_from: u64::MAX }
+    }
+
+    const OUT: u16 = switch_flags::OUT;
+    const PREEMPTED: u16 = OUT | switch_flags::PREEMPTED;
+
+    #[test]
+    fn time_off_cpu_counts_where_it_lies_in_a_span() {
+        let mut s = Spans::new(vec![span(1, 100, 200), Span { free_from: 180, ..span(1, 150, 300) }, span(2, 0, 999)]);
+        switch(&mut s, 1, 120, PREEMPTED, 9);
+        switch(&mut s, 1, 160, 0, 9);
+        switch(&mut s, 1, 170, OUT, 0);
+        switch(&mut s, 1, 190, 0, 0);
+        s.finish();
+        let of = |i: usize| (s.seen[i].off, s.seen[i].preempted, s.seen[i].ready, s.seen[i].by());
+        assert_eq!(of(0), (60, 40, 40, Some((9, 40))));
+        assert_eq!(of(1), (30, 10, 20, Some((9, 10))));
+        assert_eq!(of(2), (0, 0, 0, None));
+    }
+
+    #[test]
+    fn lost_records_leave_no_time_off_cpu_behind() {
+        let mut s = Spans::new(vec![span(1, 100, 200)]);
+        switch(&mut s, 1, 110, OUT, 0);
+        let head = Head { kind: kind::LOST, flags: 0, len: 24, tsc: 120 };
+        s.event(-1, &Event { head, body: Body::SwitchesLost(LostBody { records: 3 }) });
+        switch(&mut s, 1, 150, 0, 0);
+        assert_eq!(s.seen[0].off, 0);
+        // Older than its coming back: out of order.
+        switch(&mut s, 1, 140, OUT, 0);
+        s.finish();
+        assert_eq!(s.seen[0].off, 0);
+        switch(&mut s, 1, 180, OUT, 0);
+        switch(&mut s, 1, 1000, OUT, 0);
+        switch(&mut s, 1, 1001, 0, 0);
+        assert_eq!(s.seen[0].off, 0, "what came between is not known");
+    }
+
+    #[test]
+    fn who_never_comes_back_is_off_until_the_end() {
+        let mut s = Spans::new(vec![span(1, 100, 200)]);
+        switch(&mut s, 1, 150, OUT, 0);
+        switch(&mut s, 3, 180, OUT, 0);
+        s.finish();
+        assert_eq!(s.seen[0].off, 30);
+    }
+}
