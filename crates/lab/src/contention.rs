@@ -8,6 +8,7 @@
 //! The invariant: cells know nothing of lock policies. Those are the process's, and a process runs cells under one.
 
 pub mod cell;
+pub mod comparison;
 mod crowd;
 mod graph;
 pub mod measure;
@@ -15,5 +16,7 @@ mod routes;
 pub mod series;
 
 pub use cell::{Cell, Set};
+pub use comparison::{Against, Comparison, Effect, Row, STOCK, Tail};
+pub use crowd::Loaded;
 pub use measure::{Outcome, Plan, run};
 pub use series::{Parts, Series, Slow, Times};
