@@ -3,6 +3,7 @@
 //! The call is a function of this program with the arguments of cuLaunchKernel, called by its address and through an
 //! entry of the agent's: what is measured is the entry, the same on every machine, with or without a GPU.
 
+use super::locks::median;
 use crate::affinity;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -156,15 +157,6 @@ impl Args {
             bail!("{n} calls are on the tape and {lost} counted as lost, {} were made", self.count);
         }
         Ok(lost)
-    }
-}
-
-fn median(mut v: Vec<f64>) -> f64 {
-    v.sort_unstable_by(f64::total_cmp);
-    match v.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => v[n / 2],
-        n => (v[n / 2 - 1] + v[n / 2]) / 2.0,
     }
 }
 
