@@ -43,6 +43,8 @@ fn built() -> Option<&'static Path> {
             ("-DDRIVER -no-pie -fno-pie libcuda.so.1 -o fixed".into(), &["app.c"]),
             ("-DRUNTIME libcudart.so.13 -o dynamic".into(), &["app.c"]),
             ("-DRUNTIME -DHIDDEN -o static".into(), &["app.c", "libcudart.c"]),
+            ("-shared -fPIC -Wl,-z,now libcudart.so.13 -o plugin-now.so".into(), &["plugin.c"]),
+            ("-shared -fPIC -Wl,-z,lazy libcudart.so.13 -o plugin-lazy.so".into(), &["plugin.c"]),
             // Segments as older linkers make them (symbols beside code), and the older hash table.
             (format!("{library}libcuda.so.1 -Wl,-z,noseparate-code -Wl,--hash-style=sysv -o old.so"), &["libcuda.c"]),
         ];
@@ -61,7 +63,7 @@ fn start(dir: &Path, before: &[&str], program: &str, how: &str) -> Output {
             c
         }
     };
-    command.arg(how).env("LD_LIBRARY_PATH", dir).stdin(Stdio::null());
+    command.current_dir(dir).arg(how).env("LD_LIBRARY_PATH", dir).stdin(Stdio::null());
     command.output().unwrap()
 }
 
@@ -197,6 +199,22 @@ fn the_runtimes_calls_are_seen_once_where_it_is_a_library_and_the_drivers_where_
         ("cuStreamSynchronize", 0, 0, 0, 0x51, 0, 0),
     ];
     assert_eq!(rows(&calls), expected);
+}
+
+#[test]
+fn libraries_that_come_later_are_seen_and_may_go() {
+    let Some(calls) = recorded("plain", "plugins", &["--calls"]) else { return };
+    let sizes: Vec<_> = calls.iter().map(|c| (c.f.name, c.body.size)).collect();
+    let expected: Vec<_> = [1, 7, 7, 7, 2, 3, 4]
+        .into_iter()
+        .flat_map(|n| [("cudaLaunchKernel", n), ("cudaDeviceSynchronize", 0)])
+        .collect();
+    assert_eq!(sizes, expected);
+    // Four threads that load, look up, call and unload at the same time.
+    let Some(calls) = recorded("plain", "churn", &["--calls"]) else { return };
+    let launches = calls.iter().filter(|c| c.f.name == "cudaLaunchKernel").count();
+    assert_eq!((launches, calls.len()), (400, 800));
+    assert!(calls.iter().all(|c| c.done && c.body.result == c.body.size as i32 % 1000));
 }
 
 #[test]
