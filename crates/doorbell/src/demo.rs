@@ -106,6 +106,8 @@ impl Args {
             out: Some(self.out.clone()),
             tap: self.tap,
             locks: false,
+            calls: false,
+            no_calls: false,
             on_full: OnFull::Gap,
             ring: 8,
             no_data: false,

@@ -65,6 +65,7 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         tap: Tap::Auto,
         wait_on_full: false,
         locks: false,
+        calls: false,
         ring_bytes: 1 << 20,
         no_data: false,
         no_args: false,
