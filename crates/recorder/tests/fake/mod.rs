@@ -159,6 +159,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         tap: recorder::Tap::Auto,
         wait_on_full: false,
         locks: false,
+        calls: false,
         ring_bytes: 1 << 20,
         no_data: false,
         no_args: false,
