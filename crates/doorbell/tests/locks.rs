@@ -219,6 +219,33 @@ fn names_are_the_same_in_every_run() {
 }
 
 #[test]
+fn two_runs_are_alike_and_two_programs_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let tape = |n: &str| dir.path().join(n);
+    let Some(storm) = program(dir.path(), "storm") else { return };
+    recorded(&tape("a"), &[storm.to_str().unwrap()]);
+    recorded(&tape("b"), &[storm.to_str().unwrap()]);
+    let holder = program(dir.path(), "holder").unwrap();
+    recorded(&tape("c"), &[holder.to_str().unwrap()]);
+    let diff = |a: &str, b: &str, more: &[&str]| {
+        let out = finished(doorbell().arg("diff").arg(tape(a)).arg(tape(b)).args(more), "diff");
+        (out.status.code(), text(&out), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    // How often a lock that is only tried is had differs from run to run.
+    let (status, said, _) = diff("a", "b", &["--tolerance", "25"]);
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said, _) = diff("a", "c", &["--json"]);
+    assert_eq!(status, Some(1), "{said}");
+    let d: Value = serde_json::from_str(&said).unwrap();
+    let of = |change: &str| d["locks"].as_array().unwrap().iter().filter(|l| l["change"] == change).count();
+    assert!(d["equal"] == false && of("gone") > 5 && of("changed") == 0, "{d}");
+    let (status, said, _) = diff("a", "c", &["--top", "2"]);
+    assert!(status == Some(1) && said.contains("gone") && said.contains("more (--top)"), "{said}");
+    let (status, _, said) = diff("a", "nowhere", &[]);
+    assert!(status == Some(2) && said.contains("nowhere"), "{said}");
+}
+
+#[test]
 fn threads_that_end_late_and_forked_children_do_no_harm() {
     let Some(r) = Run::of("ends") else { return };
     r.same_output();

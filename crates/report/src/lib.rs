@@ -9,6 +9,7 @@ pub mod beside;
 pub mod channels;
 pub mod checks;
 pub mod copies;
+pub mod diff;
 pub mod export;
 pub mod json;
 pub mod launches;

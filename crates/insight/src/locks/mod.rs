@@ -5,6 +5,7 @@
 //! switches or calls, for what those threads did meanwhile. Memory
 //! grows with the locks and the waits that are kept, not with the operations.
 
+pub mod diff;
 mod facts;
 mod graph;
 mod holders;
