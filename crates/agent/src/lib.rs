@@ -5,11 +5,14 @@
 //! program computes, its signals, its errno or its exit status; where something is in doubt it passes the call through
 //! and says why on the tape.
 //!
+//! CUDA's calls ([`calls`]) are tapped without a name of theirs being exported.
+//!
 //! Locks may be made to follow another protocol ([`policy`]), without a recorder.
 //!
 //! Invariant: without a recorder's region or a board of policies in the environment it does nothing at all; a forked
 //! child records nothing.
 
+pub mod calls;
 mod channel;
 mod cold;
 pub mod exports;

@@ -60,6 +60,7 @@ pub fn attach(path: *const core::ffi::c_char) -> Option<()> {
     LIVE.store(live as *mut u32, Ordering::Release);
     c.state.store(1, Ordering::Release);
     crate::locks::begin(c, live as *mut u32);
+    crate::calls::begin(c, live as *mut u32);
     Some(())
 }
 
@@ -170,10 +171,16 @@ pub fn first(t: &Thread) -> *mut Writer {
     };
     // (Locks first: whoever finds a writer finds them, too.)
     t.locks.set((at + region::LOCKS_AT) as *const region::LockTable);
+    t.call.set((at + region::CALL_AT) as *const region::CallRow);
     t.writer.set(w);
     // SAFETY: this thread's own writer, and the thread is busy: there is no second reference.
     crate::locks::thread_begins(t, unsafe { &mut *w });
     w
+}
+
+/// True if threads get their rings in calls that are measured.
+fn in_the_middle() -> bool {
+    crate::locks::live() || crate::calls::live()
 }
 
 #[cold]
@@ -194,6 +201,9 @@ fn claim(tid: i32) -> Option<(*mut Writer, usize)> {
         let locks = unsafe { &*((at + region::LOCKS_AT) as *const region::LockTable) };
         locks.n.store(0, Ordering::Relaxed);
         locks.waits.store(0, Ordering::Relaxed);
+        // SAFETY: as above.
+        let call = unsafe { &*((at + region::CALL_AT) as *const region::CallRow) };
+        call.function.store(0, Ordering::Relaxed);
         head.generation.fetch_add(1, Ordering::Relaxed);
         c.rings.fetch_max(i as u32 + 1, Ordering::AcqRel);
         let mut here = mapped.load(Ordering::Relaxed);
@@ -201,7 +211,7 @@ fn claim(tid: i32) -> Option<(*mut Writer, usize)> {
             let a = map_ring(at, bytes)?;
             mapped.store(a, Ordering::Relaxed);
             here = a;
-            if !crate::locks::live() {
+            if !in_the_middle() {
                 make_resident(here as *mut u8, PAGE + 2 * bytes);
             }
         }
@@ -209,7 +219,7 @@ fn claim(tid: i32) -> Option<(*mut Writer, usize)> {
         return unsafe {
             let w = (WRITERS.0.get() as *mut MaybeUninit<Writer>).add(i);
             let w = (*w).write(Writer::new(here as *const RingHead, (here + PAGE) as *mut u8, bytes as u64));
-            if crate::locks::live() {
+            if in_the_middle() {
                 // Every thread of the program comes here, in the middle of something, and 8 MiB take 8 to 15 ms.
                 w.prepare_with(make_resident);
             }

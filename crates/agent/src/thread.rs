@@ -10,7 +10,7 @@ use crate::sys;
 use core::arch::{asm, global_asm};
 use core::cell::Cell;
 use locks::held::Held;
-use tape::region::LockTable;
+use tape::region::{CallRow, LockTable};
 use tape::ring::Writer;
 
 #[repr(C)]
@@ -21,6 +21,14 @@ pub struct Thread {
     pub locks: Cell<*const LockTable>,
     /// Code in which a caller of a lock was last seen, twice: start and length. Its mapping is on the tape.
     pub code: [Cell<(usize, usize)>; 2],
+    /// Where the call of CUDA's that it is in is written down: in its ring's first page.
+    pub call: Cell<*const CallRow>,
+    /// Where the stack stood at the begin of the outermost call of CUDA's; 0 outside of any.
+    pub call_stack: Cell<usize>,
+    /// Code in which a caller of CUDA was last seen, as `code`.
+    pub call_code: Cell<(usize, usize)>,
+    /// Tapped calls in the call that it is in.
+    pub calls_inside: Cell<u16>,
     /// While it writes: a signal handler that comes in then must not.
     pub busy: Cell<bool>,
     pub tid: Cell<i32>,

@@ -107,6 +107,8 @@ impl Args {
             tap: self.tap,
             locks: false,
             no_switches: false,
+            calls: false,
+            no_calls: false,
             on_full: OnFull::Gap,
             ring: 8,
             no_data: false,

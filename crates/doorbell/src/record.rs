@@ -17,6 +17,7 @@ Examples:
   doorbell record -- ./app --its-own-options
   doorbell record -o run.doorbell --tap trap -- python3 train.py
   doorbell record --locks -- ./app                 its locks as well; `doorbell show --locks` explains them
+  doorbell record --calls --tap off -- ./app       CUDA's calls alone: launches, copies, graphs, events, waits
   doorbell record --no-data --no-args -- ./app     nothing of its data or arguments on the tape
   doorbell record --gpu soft -- doorbell sample copies --gpu soft
 
@@ -32,9 +33,15 @@ pub struct Args {
     /// Record every lock operation as well: mutexes, rwlocks, conditions, semaphores (any program, GPU or not)
     #[arg(long)]
     pub locks: bool,
-    /// With --locks: leave context switches out, so that nobody learns who kept a holder off its CPU
-    #[arg(long, requires = "locks")]
+    /// With --locks or --calls: leave context switches out, so that nobody learns who kept a holder off its CPU
+    #[arg(long)]
     pub no_switches: bool,
+    /// Record CUDA's calls as well, each with its time, result, stream and bytes; `--locks` does that, too
+    #[arg(long)]
+    pub calls: bool,
+    /// With --locks: leave CUDA's calls alone
+    #[arg(long, conflicts_with = "calls")]
+    pub no_calls: bool,
     /// What to do when a thread's ring is full
     #[arg(long, value_enum, default_value_t = OnFull::Gap)]
     pub on_full: OnFull,
@@ -95,8 +102,8 @@ pub enum Gpu {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let driver = recorder::driver_version();
-        // Locks are there without a GPU.
-        let no_gpu = self.locks && driver.is_none() && self.driver_abi.is_none();
+        // Locks are there without a GPU, and calls where a library brings its own.
+        let no_gpu = (self.locks || self.calls) && driver.is_none() && self.driver_abi.is_none();
         if self.gpu == Gpu::Real && !no_gpu {
             known_driver(driver.as_deref(), self.driver_abi.as_deref())?;
         }
@@ -124,6 +131,7 @@ impl Args {
             wait_on_full: self.on_full == OnFull::Wait,
             locks: self.locks,
             switches: !self.no_switches,
+            calls: self.calls || self.locks && !self.no_calls,
             ring_bytes: (self.ring as usize) << 20,
             no_data: self.no_data,
             no_args: self.no_args,

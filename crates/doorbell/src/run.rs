@@ -19,6 +19,7 @@ use std::process::ExitCode;
 Examples:
   doorbell run --lock-policy pi,phase-fair -- ./app     every lock that these suit
   doorbell run --lock-policy plan.toml -- ./app         lock by lock
+  doorbell run --lock-policy guard -- ./app             one mutex round CUDA's launches and copies
   doorbell run --lock-policy ticket --report - -- ./app what was done, on standard error at the end
 
 Policies:
@@ -26,10 +27,13 @@ Policies:
   ticket      mutexes: first come, first served
   phase-fair  rwlocks: readers and writers take turns, writers first come, first served
   boost       mutexes, rwlocks: holders raised to their waiters' real-time priority while they wait (CAP_SYS_NICE)
+  guard       CUDA's launches, copies and memsets: one at a time, under one mutex with priority inheritance; calls that
+              wait for a stream, an event or a device are left alone, and nobody waits for the mutex over a second
   stock       the lock's own protocol
 
 A plan is TOML; what no rule names follows `mutexes` and `rwlocks` (stock where they are left out):
   mutexes = \"pi\"
+  calls = \"guard\"
   [[lock]]
   name = \"libcuda+0x3f21c0/mutex\"    # as `doorbell show --locks` names it
   policy = \"ticket\"

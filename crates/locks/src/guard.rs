@@ -3,7 +3,9 @@
 //! The caller's nested calls pass (its count is in the guard). A holder that ended inside does not keep it for ever.
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
 
+use crate::deadline::{Clock, Deadline};
 use crate::futex::{self, OWNER_DIED, PiError, TID_MASK};
 use crate::outcome::NotHeld;
 use crate::tid::Tid;
@@ -24,7 +26,9 @@ pub enum Entered {
     Nested,
     /// Its last holder ended inside. What the guard protects may be half done.
     Recovered,
-    /// The kernel refused: the caller goes on without the guard and does not leave it.
+    /// Not in time: the caller goes on without the guard and does not leave it.
+    TimedOut,
+    /// The kernel refused: as above.
     Refused(PiError),
 }
 
@@ -38,18 +42,55 @@ impl Guard {
         if self.word.compare_exchange(0, me.raw(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return Entered::AtOnce;
         }
-        self.enter_held(me)
+        self.enter_held(me, None)
+    }
+
+    /// As [`Guard::enter`], waiting so long at most.
+    #[inline]
+    pub fn enter_within(&self, me: Tid, patience: Duration) -> Entered {
+        if self.word.compare_exchange(0, me.raw(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return Entered::AtOnce;
+        }
+        self.enter_held(me, Some(patience))
+    }
+
+    /// Enters if that takes no waiting.
+    #[inline]
+    pub fn try_enter(&self, me: Tid) -> Option<Entered> {
+        match self.word.compare_exchange(0, me.raw(), Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Some(Entered::AtOnce),
+            Err(word) => self.nest(word, me),
+        }
+    }
+
+    fn nest(&self, word: u32, me: Tid) -> Option<Entered> {
+        (word & TID_MASK == me.raw()).then(|| {
+            self.nested.store(self.nested.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            Entered::Nested
+        })
+    }
+
+    /// Waits until the deadline, on the clock that the kernel has for it.
+    fn wait(&self, monotonic: &mut Option<Deadline>, realtime: &mut Option<Deadline>) -> Result<(), PiError> {
+        if let Some(deadline) = monotonic {
+            match futex::lock_pi2(&self.word, Some(deadline)) {
+                Err(PiError::NotSupported) => *monotonic = None,
+                done => return done,
+            }
+        }
+        futex::lock_pi(&self.word, realtime.as_ref())
     }
 
     #[cold]
-    fn enter_held(&self, me: Tid) -> Entered {
+    fn enter_held(&self, me: Tid, patience: Option<Duration>) -> Entered {
+        let mut monotonic = patience.map(|p| Deadline::after(Clock::Monotonic, p));
+        let mut realtime = patience.map(|p| Deadline::after(Clock::Realtime, p));
         loop {
             let word = self.word.load(Ordering::Relaxed);
-            if word & TID_MASK == me.raw() {
-                self.nested.store(self.nested.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                return Entered::Nested;
+            if let Some(nested) = self.nest(word, me) {
+                return nested;
             }
-            match futex::lock_pi(&self.word, None) {
+            match self.wait(&mut monotonic, &mut realtime) {
                 Ok(()) => {
                     if self.word.load(Ordering::Relaxed) & OWNER_DIED == 0 {
                         return Entered::AfterWait;
@@ -59,6 +100,7 @@ impl Guard {
                     return Entered::Recovered;
                 }
                 Err(PiError::Again | PiError::Interrupted) => {}
+                Err(PiError::TimedOut) => return Entered::TimedOut,
                 // It ended before anybody waited, so the kernel kept no record: take it, if nobody else did.
                 Err(PiError::NoOwner) => {
                     if self.word.compare_exchange(word, me.raw(), Ordering::Acquire, Ordering::Relaxed).is_ok() {

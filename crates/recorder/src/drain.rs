@@ -10,10 +10,11 @@ use crate::switches::Switches;
 use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::Ordering;
+use tape::call::{self, CallBody};
 use tape::event::{Body, Events, Head, bytes_of, entry_flags};
 use tape::file::Writer;
 use tape::lock::{self, HeldBody};
-use tape::region::{HeldLock, RINGS};
+use tape::region::{CallRow, HeldLock, RINGS};
 use tape::ring::{MAX_EVENT, whole_events};
 use tape::switch::WRITER;
 
@@ -317,7 +318,7 @@ impl<'a> Drain<'a> {
     }
 }
 
-/// What the thread of ring `i` holds and waits for, as events.
+/// What the thread of ring `i` holds, waits for and is in, as events.
 fn held(shared: &Shared, i: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let Some(t) = shared.locks(i) else { return out };
@@ -344,7 +345,27 @@ fn held(shared: &Shared, i: usize) -> Vec<u8> {
     if t.waits.load(Ordering::Acquire) == 1 {
         add(&t.waiting, 1);
     }
+    if let Some(event) = shared.call(i).and_then(|row| in_call(row, tsc)) {
+        out.extend_from_slice(&event);
+    }
     out
+}
+
+/// The call that a thread is in, as an event; `None` if it is in none.
+fn in_call(row: &CallRow, tsc: u64) -> Option<Vec<u8>> {
+    let flags = u16::try_from(row.function.load(Ordering::Relaxed)).ok().filter(|f| *f != 0)?;
+    let body = CallBody {
+        began: row.began.load(Ordering::Relaxed),
+        site: row.site.load(Ordering::Relaxed),
+        stream: row.stream.load(Ordering::Relaxed),
+        object: row.object.load(Ordering::Relaxed),
+        size: row.size.load(Ordering::Relaxed),
+        result: 0,
+        flags: row.flags.load(Ordering::Relaxed) as u16,
+        inner: 0,
+    };
+    let head = Head { kind: call::kind::IN_CALL, flags, len: 16 + size_of::<CallBody>() as u32, tsc };
+    Some([bytes_of(&head), bytes_of(&body)].concat())
 }
 
 /// Ids of a process's threads; `None` if they cannot be read.

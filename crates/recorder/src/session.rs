@@ -59,8 +59,10 @@ pub struct Options<'a> {
     pub wait_on_full: bool,
     /// Record every operation of locks.
     pub locks: bool,
-    /// With the locks: when its threads were taken off their CPUs, and by whom.
+    /// With locks or calls: when its threads were taken off their CPUs, and by whom.
     pub switches: bool,
+    /// Record CUDA's calls.
+    pub calls: bool,
     /// Bytes of each thread's ring; rounded up to a power of two.
     pub ring_bytes: usize,
     pub no_data: bool,
@@ -118,11 +120,10 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let ring_bytes = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
     let on_full = if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP };
     within_file_size_limit(region::region_bytes(ring_bytes) as u64)?;
-    let locks = match (o.locks, o.no_args) {
-        (false, _) => 0,
-        (true, false) => region::locks::RECORD,
-        (true, true) => region::locks::RECORD | region::locks::NO_NAMES,
-    };
+    let wish = |on: bool, bit: u32| if on { bit } else { 0 };
+    let locks = wish(o.locks, region::locks::RECORD)
+        | wish(o.calls, region::locks::CALLS)
+        | wish(o.no_args, region::locks::NO_NAMES);
     let shared = Shared::new(ring_bytes, o.tap.code(), on_full, locks).map_err(RecordError::Region)?;
     // The rest while the program starts.
     shared.make_ring_ready(0).map_err(RecordError::Region)?;
@@ -132,7 +133,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let writer = Writer::create(&o.out, &header(o, &program.path, tsc_hz))?;
     let mut drain = Drain::new(&shared, writer, o.no_data, o.limit);
     drain.clock(&clock::read(tsc_hz));
-    if o.locks {
+    if o.locks || o.calls {
         let (switches, first) = Switches::open(o.switches, !o.no_args);
         drain.add_switches(switches, first);
     }
@@ -380,6 +381,7 @@ fn trouble(shared: &Shared) -> Vec<String> {
         ),
         (region::trouble::TABLE_FULL, "a table of the agent was full: some mappings or channels are not followed"),
         (region::trouble::NO_PATCH, "the kernel refused to have code rewritten: doorbells go on trapping"),
+        (region::trouble::NO_CALLS, "a page of a library could not be written: calls of CUDA are missing"),
         (region::trouble::UNKNOWN_DRIVER, "the driver is none that we know: nothing was tapped"),
     ];
     let mut out: Vec<String> = known.iter().filter(|(b, _)| bits & b != 0).map(|(_, t)| (*t).to_owned()).collect();

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
-use tape::region::{self, Control, LockTable, PAGE, RINGS, RingHead, SLOTS, Slot};
+use tape::region::{self, CallRow, Control, LockTable, PAGE, RINGS, RingHead, SLOTS, Slot};
 use tape::ring::Reader;
 
 /// A memfd with `bytes` in it, executable if the kernel lets us say so.
@@ -89,6 +89,13 @@ impl Shared {
     /// What the thread of ring `i` holds; `None` past the last ring.
     pub fn locks(&self, i: usize) -> Option<&LockTable> {
         let at = region::ring_at(i, self.ring_bytes) + region::LOCKS_AT;
+        // SAFETY: inside the ring's first page; atomics only.
+        (i < RINGS).then(|| unsafe { &*self.base.add(at).cast() })
+    }
+
+    /// The call of CUDA's that the thread of ring `i` is in; `None` past the last ring.
+    pub fn call(&self, i: usize) -> Option<&CallRow> {
+        let at = region::ring_at(i, self.ring_bytes) + region::CALL_AT;
         // SAFETY: inside the ring's first page; atomics only.
         (i < RINGS).then(|| unsafe { &*self.base.add(at).cast() })
     }

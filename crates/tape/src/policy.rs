@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dbpolicy");
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Rules of a plan, at most.
 pub const RULES: usize = 1024;
 /// Events that are told one by one, at most; all are counted.
@@ -125,6 +125,11 @@ pub struct Board {
     /// Calls that entered the guard, and of those the ones that waited.
     pub guarded: AtomicU64,
     pub guard_waited: AtomicU64,
+    /// Of those, the ones that went on without it in the end.
+    pub guard_gave_up: AtomicU64,
+    /// What they waited together, and the longest of them, nanoseconds.
+    pub guard_wait_ns: AtomicU64,
+    pub guard_longest_ns: AtomicU64,
     /// Of `events`, those begun; may be more than there is room for.
     pub told: AtomicU32,
     pub pad2: u32,

@@ -109,6 +109,8 @@ pub mod trouble {
     pub const NO_PATCH: u32 = 16;
     /// The driver is none that we know: channel layout not trusted, nothing tapped.
     pub const UNKNOWN_DRIVER: u32 = 32;
+    /// A page of a library could not be written: calls of CUDA are missing.
+    pub const NO_CALLS: u32 = 64;
 }
 
 /// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.

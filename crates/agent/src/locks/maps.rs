@@ -56,23 +56,30 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 /// Makes sure that the code at `site` is on the tape, and remembers it for this thread.
 #[cold]
 pub fn look(t: &Thread, site: usize) {
-    // Another thread that reads them does it for us; this one comes again with its next call.
-    let Some(mut s) = STATE.try_lock() else { return };
+    if let Some(code) = code_at(t, site) {
+        t.code[1].set(t.code[0].get());
+        t.code[0].set(code);
+    }
+}
+
+/// Makes sure that the code at `site` is on the tape: where it begins, and its length. `None` if that is another thread's
+/// work just now, or was done a moment ago in vain: the caller comes again with its next call.
+#[cold]
+pub fn code_at(t: &Thread, site: usize) -> Option<(usize, usize)> {
+    let mut s = STATE.try_lock()?;
     let s = &mut *s;
     let mut found = s.code(site);
     if found.is_none() {
         let now = sys::tsc();
         if now.wrapping_sub(LAST.load(Ordering::Relaxed)) < PAUSE {
-            return;
+            return None;
         }
         LAST.store(now, Ordering::Relaxed);
         s.read(t);
         found = s.code(site);
     }
     // Code that was mapped a moment ago and is on no map: its page, so that this is not done again at each call.
-    let (start, len) = found.map_or((site & !4095, 4096), |r| (r.start, r.end - r.start));
-    t.code[1].set(t.code[0].get());
-    t.code[0].set((start, len));
+    Some(found.map_or((site & !4095, 4096), |r| (r.start, r.end - r.start)))
 }
 
 impl State {

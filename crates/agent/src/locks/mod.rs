@@ -85,9 +85,14 @@ fn arrive(t: &'static Thread, site: usize) -> Option<&'static Thread> {
     Some(t)
 }
 
+/// Makes sure that the code at `site` is on the tape, and says where it begins and how long it is. `None`: not now.
+pub fn code_at(t: &Thread, site: usize) -> Option<(usize, usize)> {
+    maps::code_at(t, site)
+}
+
 /// Gets a thread its ring. False if it goes on without.
 #[cold]
-fn ready(t: &Thread) -> bool {
+pub fn ready(t: &Thread) -> bool {
     if t.busy.replace(true) {
         // A signal handler, while the thread was writing or getting its ring.
         record::count(|c| &c.ringless);
@@ -100,7 +105,7 @@ fn ready(t: &Thread) -> bool {
 
 /// A thread has got its ring: says who it is.
 pub fn thread_begins(t: &Thread, w: &mut Writer) {
-    if live() {
+    if live() || crate::calls::live() {
         let body = sched::of_this_thread(t.id());
         record::push(w, kind::SCHED, 0, crate::sys::tsc(), &body, &[], &[]);
         w.publish();

@@ -24,19 +24,20 @@ struct Debug {
 }
 
 #[repr(C)]
-struct Dyn {
+pub struct Dyn {
     tag: i64,
     value: usize,
 }
 
 /// Elf64_Sym
 #[repr(C)]
-struct Sym {
+pub struct Sym {
     name: u32,
     info: u8,
     other: u8,
     shndx: u16,
-    value: usize,
+    /// Address, from where the library lies.
+    pub value: usize,
     size: u64,
 }
 
@@ -47,13 +48,37 @@ unsafe extern "C" {
     static _DYNAMIC: [u8; 0];
 }
 
+const DT_PLTRELSZ: i64 = 2;
+const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_PLTREL: i64 = 20;
+const DT_JMPREL: i64 = 23;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 /// A version that only old programs ask for by name.
 const HIDDEN: u16 = 0x8000;
 const STT_FUNC: u8 = 2;
+
+/// Changes when a library is loaded or unloaded.
+///
+/// # Safety
+/// Nobody loads or unloads a library meanwhile.
+pub unsafe fn loaded() -> (usize, usize) {
+    let (mut n, mut mix) = (0usize, 0usize);
+    // SAFETY: the caller's; the list ends with null.
+    unsafe {
+        let mut m = (&raw const _r_debug.map).read_volatile();
+        while !m.is_null() {
+            n += 1;
+            mix = mix.rotate_left(5) ^ m as usize ^ (*m).dynamic as usize;
+            m = (*m).next;
+        }
+    }
+    (n, mix)
+}
 
 /// Address of the first definition of `name` in a library that comes after ours; 0 if there is none.
 pub fn next(name: &CStr) -> usize {
@@ -80,60 +105,143 @@ pub fn next(name: &CStr) -> usize {
 /// # Safety
 /// `m` is a library that is loaded and relocated.
 unsafe fn defined(m: &LinkMap, name: &[u8]) -> Option<usize> {
-    let (mut strings, mut symbols, mut hash, mut versions) = (0usize, 0usize, 0usize, 0usize);
-    let mut d = m.dynamic;
-    // SAFETY: the dynamic section ends with a tag of 0.
+    // SAFETY: the caller's.
     unsafe {
-        while (*d).tag != 0 {
-            // The loader has made addresses of these, but for read-only sections (the vDSO's).
-            let at = if (*d).value < m.addr { (*d).value + m.addr } else { (*d).value };
-            match (*d).tag {
-                DT_STRTAB => strings = at,
-                DT_SYMTAB => symbols = at,
-                DT_GNU_HASH => hash = at,
-                DT_VERSYM => versions = at,
-                _ => {}
-            }
-            d = d.add(1);
-        }
+        let at = Tables::of(m.addr, m.dynamic)?.function(name)?;
+        Some(m.addr.wrapping_add((*at).value))
     }
-    if strings == 0 || symbols == 0 || hash == 0 {
-        return None;
-    }
-    // SAFETY: a table of the layout that DT_GNU_HASH says: four words, the filter, buckets, chains.
-    unsafe {
-        let words = hash as *const u32;
-        let (buckets_n, first, filter_n, shift) = (*words, *words.add(1), *words.add(2), *words.add(3));
-        let filter = words.add(4) as *const u64;
-        let buckets = filter.add(filter_n as usize) as *const u32;
-        let chains = buckets.add(buckets_n as usize);
-        let h = name.iter().fold(5381u32, |h, &b| h.wrapping_mul(33).wrapping_add(u32::from(b)));
-        if buckets_n == 0 || filter_n == 0 {
-            return None;
-        }
-        let word = *filter.add((h / 64 % filter_n) as usize);
-        if word >> (h % 64) & word >> ((h >> shift) % 64) & 1 == 0 {
-            return None;
-        }
-        let mut i = *buckets.add((h % buckets_n) as usize);
-        if i < first {
-            return None;
-        }
-        loop {
-            let c = *chains.add((i - first) as usize);
-            if c | 1 == h | 1 {
-                let s = &*(symbols as *const Sym).add(i as usize);
-                let hidden = versions != 0 && *(versions as *const u16).add(i as usize) & HIDDEN != 0;
-                let is = s.shndx != 0 && s.info & 15 == STT_FUNC && !hidden;
-                if is && CStr::from_ptr((strings + s.name as usize) as *const c_char).to_bytes() == name {
-                    return Some(m.addr + s.value);
+}
+
+/// Where the tables of a loaded library lie; 0 for those that it does not have.
+#[derive(Clone, Copy, Default)]
+pub struct Tables {
+    strings: usize,
+    symbols: usize,
+    gnu_hash: usize,
+    hash: usize,
+    versions: usize,
+    /// Relocations (Elf64_Rela), those of calls and the others: address and bytes.
+    pub relocations: [(usize, usize); 2],
+}
+
+impl Tables {
+    /// # Safety
+    /// A library that is loaded and relocated at `base`, and its dynamic section.
+    pub unsafe fn of(base: usize, dynamic: *const Dyn) -> Option<Tables> {
+        let mut t = Tables::default();
+        let mut calls_have_addends = true;
+        let mut d = dynamic;
+        // SAFETY: the dynamic section ends with a tag of 0.
+        unsafe {
+            while (*d).tag != 0 {
+                let value = (*d).value;
+                // The loader has made addresses of these, but for read-only sections (the vDSO's).
+                let at = if value < base { value + base } else { value };
+                match (*d).tag {
+                    DT_STRTAB => t.strings = at,
+                    DT_SYMTAB => t.symbols = at,
+                    DT_HASH => t.hash = at,
+                    DT_GNU_HASH => t.gnu_hash = at,
+                    DT_VERSYM => t.versions = at,
+                    DT_JMPREL => t.relocations[0].0 = at,
+                    DT_PLTRELSZ => t.relocations[0].1 = value,
+                    DT_RELA => t.relocations[1].0 = at,
+                    DT_RELASZ => t.relocations[1].1 = value,
+                    DT_PLTREL => calls_have_addends = value as i64 == DT_RELA,
+                    _ => {}
                 }
+                d = d.add(1);
             }
-            if c & 1 != 0 {
+        }
+        if !calls_have_addends {
+            t.relocations[0] = (0, 0);
+        }
+        (t.strings != 0 && t.symbols != 0).then_some(t)
+    }
+
+    /// The symbol of a function that the library defines in the version that programs get today.
+    ///
+    /// # Safety
+    /// The library is still loaded.
+    pub unsafe fn function(&self, name: &[u8]) -> Option<*mut Sym> {
+        // SAFETY: the caller's.
+        unsafe { if self.gnu_hash != 0 { self.by_gnu_hash(name) } else { self.by_hash(name) } }
+    }
+
+    unsafe fn is(&self, i: u32, name: &[u8]) -> Option<*mut Sym> {
+        // SAFETY: i comes from the library's own hash table.
+        unsafe {
+            let at = (self.symbols as *mut Sym).add(i as usize);
+            let s = &*at;
+            let hidden = self.versions != 0 && *(self.versions as *const u16).add(i as usize) & HIDDEN != 0;
+            let is = s.shndx != 0 && s.info & 15 == STT_FUNC && !hidden;
+            let is = is && CStr::from_ptr((self.strings + s.name as usize) as *const c_char).to_bytes() == name;
+            is.then_some(at)
+        }
+    }
+
+    unsafe fn by_gnu_hash(&self, name: &[u8]) -> Option<*mut Sym> {
+        // SAFETY: a table of the layout that DT_GNU_HASH says: four words, the filter, buckets, chains.
+        unsafe {
+            let words = self.gnu_hash as *const u32;
+            let (buckets_n, first, filter_n, shift) = (*words, *words.add(1), *words.add(2), *words.add(3));
+            let filter = words.add(4) as *const u64;
+            let buckets = filter.add(filter_n as usize) as *const u32;
+            let chains = buckets.add(buckets_n as usize);
+            let h = name.iter().fold(5381u32, |h, &b| h.wrapping_mul(33).wrapping_add(u32::from(b)));
+            if buckets_n == 0 || filter_n == 0 {
                 return None;
             }
-            i += 1;
+            let word = *filter.add((h / 64 % filter_n) as usize);
+            if word >> (h % 64) & word >> ((h >> shift) % 64) & 1 == 0 {
+                return None;
+            }
+            let mut i = *buckets.add((h % buckets_n) as usize);
+            if i < first {
+                return None;
+            }
+            loop {
+                let c = *chains.add((i - first) as usize);
+                if c | 1 == h | 1
+                    && let Some(found) = self.is(i, name)
+                {
+                    return Some(found);
+                }
+                if c & 1 != 0 {
+                    return None;
+                }
+                i += 1;
+            }
         }
+    }
+
+    /// In libraries that were linked with `--hash-style=sysv` only.
+    unsafe fn by_hash(&self, name: &[u8]) -> Option<*mut Sym> {
+        if self.hash == 0 {
+            return None;
+        }
+        let h = name.iter().fold(0u32, |h, &b| {
+            let h = (h << 4).wrapping_add(u32::from(b));
+            let high = h & 0xf000_0000;
+            (h ^ high >> 24) & !high
+        });
+        // SAFETY: a table of the layout that DT_HASH says: two counts, buckets, chains.
+        unsafe {
+            let words = self.hash as *const u32;
+            let (buckets_n, chains_n) = (*words, *words.add(1));
+            if buckets_n == 0 {
+                return None;
+            }
+            let chains = words.add(2 + buckets_n as usize);
+            let mut i = *words.add(2 + (h % buckets_n) as usize);
+            while i != 0 && i < chains_n {
+                if let Some(found) = self.is(i, name) {
+                    return Some(found);
+                }
+                i = *chains.add(i as usize);
+            }
+        }
+        None
     }
 }
 

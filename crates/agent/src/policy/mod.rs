@@ -66,14 +66,16 @@ pub fn on() -> Option<Me> {
 #[inline(never)]
 fn forked(t: &Thread, live: *mut u32) {
     locks::fork::after_fork_in_child();
+    let before = Tid::from_raw(t.id() as u32);
     t.tid.set(0);
     let my = Tid::from_raw(t.id() as u32);
+    crate::calls::guard::after_fork_in_child(before, my);
     boost::after_fork_in_child(t, my);
     // SAFETY: as in `on`; there is one thread.
     unsafe { live.write_volatile(1) };
 }
 
-fn board() -> Option<&'static Board> {
+pub fn board() -> Option<&'static Board> {
     let b = BOARD.load(Ordering::Relaxed);
     // SAFETY: null or the board, which is never unmapped.
     if b.is_null() { None } else { Some(unsafe { &*b }) }
@@ -140,6 +142,9 @@ pub fn attach(path: *const c_char, off: bool) -> Option<()> {
     }
     // ORDERING: Release: all of the above before policies are seen to be on.
     LIVE.store(live as *mut u32, Ordering::Release);
+    if b.guard != 0 {
+        crate::calls::guard::begin();
+    }
     Some(())
 }
 

@@ -12,10 +12,15 @@ pub struct Plan {
     pub mutex: u8,
     pub rwlock: u8,
     pub rules: Vec<(String, Option<u64>, u8, u8)>,
+    /// CUDA's launches and copies go through one real-time mutex.
+    pub guard: bool,
 }
 
-const HINT: &str = "policies: pi, ticket, boost (mutexes), phase-fair, boost (rwlocks), stock; several with commas, \
-                    such as `pi,phase-fair`; or a plan: a file that ends in .toml";
+const HINT: &str = "policies: pi, ticket, boost (mutexes), phase-fair, boost (rwlocks), stock, guard (CUDA's calls); \
+                    several with commas, such as `pi,phase-fair`; or a plan: a file that ends in .toml";
+
+/// The policy of CUDA's calls.
+const GUARD: &str = "guard";
 
 fn number(name: &str) -> Option<u8> {
     protocol::NAMES.iter().position(|n| !n.is_empty() && *n == name).map(|n| n as u8)
@@ -51,11 +56,15 @@ impl Plan {
 
     fn of_names(list: &str) -> Result<Plan, Failure> {
         let wrong = |what: String| Failure::new(format!("--lock-policy {list}: {what}"), HINT);
-        let mut plan = Plan { mutex: 0, rwlock: 0, rules: Vec::new() };
+        let mut plan = Plan { mutex: 0, rwlock: 0, rules: Vec::new(), guard: false };
         let mut names: Vec<&str> = list.split(',').map(str::trim).collect();
         // What is for both takes what the others leave.
         names.sort_by_key(|n| matches!(*n, "boost" | "stock"));
         for name in names {
+            if name == GUARD {
+                plan.guard = true;
+                continue;
+            }
             let Some(p) = number(name) else { return Err(wrong(format!("`{name}` is no policy"))) };
             let both = suits(p, class::MUTEX) && suits(p, class::RWLOCK);
             let mut taken = Vec::new();
@@ -101,6 +110,17 @@ impl Plan {
             mutex: fallback(&file.mutexes, class::MUTEX)?,
             rwlock: fallback(&file.rwlocks, class::RWLOCK)?,
             rules: Vec::new(),
+            guard: match &file.calls {
+                None => false,
+                Some(s) => match s.get_ref().as_str() {
+                    GUARD => true,
+                    "stock" => false,
+                    other => {
+                        let hint = "calls = \"guard\" or \"stock\"";
+                        return Err(wrong(s, format!("`{other}` is no policy for CUDA's calls"), hint));
+                    }
+                },
+            },
         };
         for rule in &file.lock {
             const NAMED: &str = "name = \"libcuda+0x3f21c0/mutex\" (as `doorbell show --locks` has it) or \
@@ -155,6 +175,7 @@ impl Plan {
         b.version = tape::policy::VERSION;
         b.mutex = self.mutex;
         b.rwlock = self.rwlock;
+        b.guard = u8::from(self.guard);
         b.rules = self.rules.len() as u32;
         for (to, (module, offset, policy, class)) in b.rule.iter_mut().zip(&self.rules) {
             let mut name = [0; NAME];
@@ -182,6 +203,7 @@ fn split(name: &str) -> Option<(&str, u64, u8)> {
 struct PlanFile {
     mutexes: Option<Spanned<String>>,
     rwlocks: Option<Spanned<String>>,
+    calls: Option<Spanned<String>>,
     #[serde(default)]
     lock: Vec<RuleText>,
 }
@@ -207,6 +229,10 @@ mod tests {
         assert_eq!(of("boost"), Ok((protocol::BOOST, protocol::BOOST)));
         assert_eq!(of("boost, phase-fair"), Ok((protocol::BOOST, protocol::PHASE_FAIR)));
         assert_eq!(of("stock"), Ok((protocol::STOCK, protocol::STOCK)));
+        let guard = |s: &str| Plan::of_names(s).map(|p| (p.mutex, p.rwlock, p.guard)).map_err(|e| e.to_string());
+        assert_eq!(guard("guard"), Ok((protocol::STOCK, protocol::STOCK, true)));
+        assert_eq!(guard("pi,guard"), Ok((protocol::PI, protocol::STOCK, true)));
+        assert_eq!(guard("pi"), Ok((protocol::PI, protocol::STOCK, false)));
         assert!(of("pi,ticket").unwrap_err().contains("no lock is left for `ticket`: mutexes follow pi already"));
         assert!(of("boost,pi,phase-fair").unwrap_err().contains("no lock is left for `boost`"));
         assert!(of("fair").unwrap_err().contains("`fair` is no policy"));
@@ -227,6 +253,8 @@ mod tests {
             ("app".to_owned(), None, protocol::STOCK, 0),
         ];
         assert_eq!(plan.rules, rules);
+        assert!(!plan.guard && Plan::parse("calls = \"guard\"\n").unwrap().guard);
+        assert!(!Plan::parse("calls = \"stock\"\n").unwrap().guard);
     }
 
     #[test]
@@ -236,6 +264,7 @@ mod tests {
             ("mutex = \"pi\"\n", "3: unknown field `mutex`"),
             ("rwlocks = \"pi\"\n", "3: `pi` is not for rwlocks"),
             ("rwlocks = \"fast\"\n", "3: `fast` is no policy"),
+            ("calls = \"pi\"\n", "3: `pi` is no policy for CUDA's calls"),
             ("rwlocks = 3\n", "3: invalid type: integer `3`, expected a string"),
             ("rwlocks = \n", "3: "),
             ("[[lock]]\npolicy = \"pi\"\n", "4: a rule needs a name or a module"),

@@ -40,8 +40,27 @@ pub fn text(b: &Board) -> String {
             "doorbell: holders raised {raised} times, restored {restored} times, refused by the kernel {no} times"
         );
     }
+    guard(b, &mut out);
     events(b, &mut out);
     out
+}
+
+fn guard(b: &Board, out: &mut String) {
+    if b.guard == 0 {
+        return;
+    }
+    let [calls, waited, gave_up, sum, longest] =
+        [&b.guarded, &b.guard_waited, &b.guard_gave_up, &b.guard_wait_ns, &b.guard_longest_ns]
+            .map(|n| n.load(Ordering::Relaxed));
+    let _ = write!(out, "doorbell: {calls} calls of CUDA through the guard, {waited} waited for it");
+    if waited != 0 {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let _ = write!(out, ": {:.1} us on average, {:.1} us at most", us(sum) / waited as f64, us(longest));
+    }
+    let _ = match gave_up {
+        0 => writeln!(out),
+        n => writeln!(out, "; {n} went on without it after a second"),
+    };
 }
 
 fn events(b: &Board, out: &mut String) {

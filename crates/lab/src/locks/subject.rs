@@ -319,6 +319,7 @@ fn entered(entered: Entered) -> Code {
         Entered::AtOnce | Entered::AfterWait => 0,
         Entered::Nested => libc::EDEADLK,
         Entered::Recovered => libc::EOWNERDEAD,
+        Entered::TimedOut => libc::ETIMEDOUT,
         Entered::Refused(_) => libc::ENOTSUP,
     }
 }

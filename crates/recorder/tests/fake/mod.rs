@@ -160,6 +160,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         wait_on_full: false,
         locks: false,
         switches: false,
+        calls: false,
         ring_bytes: 1 << 20,
         no_data: false,
         no_args: false,

@@ -1,0 +1,58 @@
+//! Taps of CUDA's calls: launches, copies, graphs, events, waits, allocations.
+//!
+//! No name of CUDA's is exported, or a program that asks whether CUDA is there would be told that it is. Instead the
+//! libraries that define the calls are found when they are there ([`find`]), and their symbol tables are made to name
+//! *entries* of ours ([`entry`]): whatever is bound or looked up from then on, in whichever way and scope, gets those,
+//! and what was bound before is bound anew. `cuGetProcAddress` has an entry that puts entries into its answers
+//! ([`proc_address`]). The moments to look are the program's start and its own calls of dlsym ([`lookups`]), without
+//! which nobody reaches a library that came later.
+//!
+//! An entry calls the real function with the caller's arguments and writes down one event when it returns ([`tap`]).
+//! Only a thread's outermost call counts. Under `run` it goes through the guard ([`guard`]) instead.
+//!
+//! Invariant: the program gets the real function's result, and errno as that leaves it. Where calls are not recorded and
+//! not guarded nothing is changed in any library. Nothing here allocates; the hot path takes no lock and makes no system
+//! call, but for a thread's first event and new code of callers.
+
+mod entry;
+mod find;
+pub mod guard;
+mod lookups;
+mod proc_address;
+mod tap;
+
+use crate::record;
+use crate::thread;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use tape::call::{CallsBody, LAYOUT, kind};
+use tape::region::{Control, locks as wish};
+
+/// The page that fork wipes ([`record::active`]), if calls are recorded; null if not.
+static LIVE: AtomicPtr<u32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Begins, if the recorder asked for it. From the constructor, once recording is on.
+pub fn begin(c: &Control, live: *mut u32) {
+    if c.locks & wish::CALLS == 0 {
+        return;
+    }
+    LIVE.store(live, Ordering::Release);
+    let t = thread::here();
+    if crate::locks::ready(t) {
+        let body = CallsBody { layout: LAYOUT, pid: crate::sys::getpid() as u32 };
+        record::event(kind::CALLS, 0, crate::sys::tsc(), &body, &[], &[]);
+    }
+    look_for_cuda();
+}
+
+/// True while calls are recorded in this process.
+#[inline(always)]
+pub fn live() -> bool {
+    let p = LIVE.load(Ordering::Relaxed);
+    // SAFETY: null or a page that is never unmapped.
+    !p.is_null() && unsafe { p.read_volatile() } == 1
+}
+
+/// From now on, libraries of CUDA's are looked for. From the constructor.
+fn look_for_cuda() {
+    lookups::begin();
+}

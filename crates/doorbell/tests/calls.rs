@@ -1,0 +1,327 @@
+//! CUDA's calls on the tape, and under the guard, with libraries of CUDA's names that check what they get.
+//!
+//! Libraries and programs are C, compiled here; where there is no C compiler the tests say so and pass.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use tape::call::{CallBody, Function, flag, function};
+use tape::event::{Body, Events};
+use tape::file::{Item, Reader};
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls").join(name)
+}
+
+/// Where the libraries and programs lie; `None` without a C compiler.
+fn built() -> Option<&'static Path> {
+    static DIR: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
+    let dir = DIR.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().to_str().unwrap();
+        let cc = |args: &str, sources: &[&str]| {
+            let mut cc = Command::new("cc");
+            cc.current_dir(dir.path()).args(["-O2", "-pthread"]).args(sources.iter().map(|s| source(s)));
+            cc.args(args.split(' ')).arg(format!("-Wl,-rpath,{at}"));
+            let out = match cc.output() {
+                Ok(out) => out,
+                Err(e) => {
+                    println!("skipped: no C compiler ({e})");
+                    return false;
+                }
+            };
+            assert!(out.status.success(), "{args}: {}", String::from_utf8_lossy(&out.stderr));
+            true
+        };
+        let library = "-shared -fPIC -Wl,-soname,";
+        let all = [
+            (format!("{library}libcuda.so.1 -o libcuda.so.1"), &["libcuda.c"][..]),
+            (format!("{library}libcudart.so.13 -Wl,-z,now -o libcudart.so.13"), &["libcudart.c"]),
+            ("-rdynamic -o plain".into(), &["app.c"]),
+            ("-DDRIVER -rdynamic -Wl,-z,lazy libcuda.so.1 -o lazy".into(), &["app.c"]),
+            ("-DDRIVER -Wl,-z,now -Wl,-z,relro libcuda.so.1 -o now".into(), &["app.c"]),
+            ("-DDRIVER -no-pie -fno-pie libcuda.so.1 -o fixed".into(), &["app.c"]),
+            ("-DRUNTIME libcudart.so.13 -o dynamic".into(), &["app.c"]),
+            ("-DRUNTIME -DHIDDEN -o static".into(), &["app.c", "libcudart.c"]),
+            // Segments as older linkers make them (symbols beside code), and the older hash table.
+            (format!("{library}libcuda.so.1 -Wl,-z,noseparate-code -Wl,--hash-style=sysv -o old.so"), &["libcuda.c"]),
+        ];
+        all.iter().all(|(args, sources)| cc(args, sources)).then_some(dir)
+    });
+    dir.as_ref().map(|d| d.path())
+}
+
+/// A program of those, with or without doorbell before it.
+fn start(dir: &Path, before: &[&str], program: &str, how: &str) -> Output {
+    let mut command = match before {
+        [] => Command::new(dir.join(program)),
+        _ => {
+            let mut c = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+            c.args(before).arg("--").arg(dir.join(program));
+            c
+        }
+    };
+    command.arg(how).env("LD_LIBRARY_PATH", dir).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+struct Call {
+    tid: i32,
+    f: &'static Function,
+    ended: u64,
+    body: CallBody,
+    /// It has returned.
+    done: bool,
+}
+
+/// Runs a program plain and recorded: the same output and status, and these calls.
+fn recorded(program: &str, how: &str, options: &[&str]) -> Option<Vec<Call>> {
+    let dir = built()?;
+    let plain = start(dir, &[], program, how);
+    let tape = dir.join(format!("{program}-{how}{}.doorbell", options.concat()));
+    let before = [&["record", "--quiet", "--out", tape.to_str().unwrap()][..], options].concat();
+    let out = start(dir, &before, program, how);
+    let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+    assert_eq!(text(&out.stdout), text(&plain.stdout), "{program} {how}: {}", text(&out.stderr));
+    assert_eq!(text(&out.stderr), text(&plain.stderr), "{program} {how}");
+    if how != "killed" {
+        assert_eq!(out.status.code(), plain.status.code(), "{program} {how}");
+        assert_eq!(plain.status.code(), Some(0), "{program} {how}");
+    }
+    Some(calls(&tape))
+}
+
+fn calls(tape: &Path) -> Vec<Call> {
+    let mut reader = Reader::open(tape).unwrap();
+    let mut out = Vec::new();
+    let mut begun = false;
+    while let Some(item) = reader.item().unwrap() {
+        let Item::Events { tid, bytes } = item else { continue };
+        for e in Events::new(&bytes) {
+            let (body, done) = match e.body {
+                Body::Calls(c) => {
+                    assert_eq!(c.layout, tape::call::LAYOUT);
+                    begun = true;
+                    continue;
+                }
+                Body::Call(b) => (b, true),
+                Body::InCall(b) => (b, false),
+                _ => continue,
+            };
+            assert!(begun, "the first event comes first");
+            assert!(body.began <= e.head.tsc && body.site != 0);
+            let f = function(e.head.flags).unwrap_or_else(|| panic!("function {}", e.head.flags));
+            out.push(Call { tid, f, ended: e.head.tsc, body, done });
+        }
+    }
+    out
+}
+
+/// Name, variant, result, size, stream, object, calls inside.
+type Row = (&'static str, u16, i32, u64, u64, u64, u16);
+
+fn rows(calls: &[Call]) -> Vec<Row> {
+    let row = |c: &Call| {
+        let b = &c.body;
+        (c.f.name, b.flags, b.result, b.size, b.stream, b.object, b.inner)
+    };
+    calls.iter().map(row).collect()
+}
+
+const PT: u16 = flag::PER_THREAD;
+
+#[test]
+fn a_program_that_links_the_driver_is_seen_with_all_its_arguments() {
+    for program in ["lazy", "now", "fixed"] {
+        let Some(calls) = recorded(program, "linked", &["--calls"]) else { return };
+        let expected = [
+            ("cuLaunchKernel", 0, 6, 6 * 7 * 8, 0x51, 0xf1, 0),
+            ("cuLaunchKernel", PT, 9, 9, 0, 0xf2, 0),
+            ("cuLaunchKernel", 0, 3, 3, 0x53, 0xf3, 0),
+            ("cuEventQuery", 0, 600, 0, 0, 0xe1, 0),
+            ("cuMemcpyHtoD", 0, 201, 5, 0, 0xd000, 0),
+            ("cuMemcpy2D", 0, 0, 2000, 0, 0, 0),
+            ("cuLaunchKernelEx", 0, 5, 60, 0x55, 0xf4, 0),
+            ("cuLaunchKernelEx", 0, 1, 0, 0, 0xf4, 0),
+        ];
+        assert_eq!(rows(&calls), expected, "{program}");
+        assert!(calls.windows(2).all(|w| w[0].ended <= w[1].body.began && w[0].tid == w[1].tid), "{program}");
+    }
+}
+
+#[test]
+fn what_dlsym_and_cu_get_proc_address_give_is_seen() {
+    let expected = [
+        ("cuLaunchKernel", 0, 6, 6 * 7 * 8, 0x51, 0xf1, 0),
+        ("cuMemcpyHtoDAsync", PT, 0, 4096, 0x52, 0xd000, 0),
+        ("cuLaunchKernel", PT, 2, 8, 0, 0xf5, 0),
+    ];
+    let Some(calls) = recorded("plain", "found", &["--calls"]) else { return };
+    assert_eq!(rows(&calls), expected);
+    // Loaded, unloaded, and loaded again.
+    let Some(calls) = recorded("plain", "found-local", &["--calls"]) else { return };
+    assert_eq!(rows(&calls), [expected, expected].concat());
+}
+
+#[test]
+fn an_older_library_is_seen_too() {
+    let Some(dir) = built() else { return };
+    let old = tempfile::tempdir().unwrap();
+    std::fs::copy(dir.join("old.so"), old.path().join("libcuda.so.1")).unwrap();
+    let tape = old.path().join("t.doorbell");
+    let run = |command: &mut Command| {
+        let out = command.arg("found").env("LD_LIBRARY_PATH", old.path()).output().unwrap();
+        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let plain = run(&mut Command::new(dir.join("plain")));
+    let mut doorbell = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    doorbell.args(["record", "--quiet", "--calls", "--out"]).arg(&tape).arg("--").arg(dir.join("plain"));
+    assert_eq!(run(&mut doorbell), plain);
+    assert_eq!(calls(&tape).len(), 3);
+}
+
+#[test]
+fn the_runtimes_calls_are_seen_once_where_it_is_a_library_and_the_drivers_where_it_is_not() {
+    let h2d = 2 << flag::DIRECTION_SHIFT;
+    let Some(calls) = recorded("dynamic", "runtime", &["--calls"]) else { return };
+    let expected = [
+        ("cudaLaunchKernel", 0, 6, 6 * 7 * 8, 0x51, 0xf1, 1),
+        ("cudaMemcpyAsync", h2d, 0, 1 << 20, 0x52, 0xd000, 1),
+        ("cudaStreamSynchronize", 0, 0, 0, 0x51, 0, 1),
+    ];
+    assert_eq!(rows(&calls), expected);
+    let Some(calls) = recorded("static", "runtime", &["--calls"]) else { return };
+    let expected = [
+        ("cuLaunchKernel", 0, 6, 6 * 7 * 8, 0x51, 0xf1, 0),
+        ("cuMemcpyHtoDAsync", 0, 0, 1 << 20, 0x52, 0xd000, 0),
+        ("cuStreamSynchronize", 0, 0, 0, 0x51, 0, 0),
+    ];
+    assert_eq!(rows(&calls), expected);
+}
+
+#[test]
+fn locks_bring_calls_along_and_fall_within_them() {
+    let Some(found) = recorded("dynamic", "runtime", &["--locks"]) else { return };
+    assert_eq!(found.len(), 3);
+    let tape = built().unwrap().join("dynamic-runtime--locks.doorbell");
+    let mut reader = Reader::open(&tape).unwrap();
+    let mut inside = 0;
+    while let Some(item) = reader.item().unwrap() {
+        let Item::Events { bytes, .. } = item else { continue };
+        for e in Events::new(&bytes) {
+            if let Body::Pair(p) = e.body {
+                let taken = e.head.tsc - u64::from(p.hold);
+                inside += usize::from(found.iter().any(|c| c.body.began <= taken && e.head.tsc <= c.ended));
+            }
+        }
+    }
+    // The stub takes its mutex 12 times in a launch by cuGetProcAddress and 4 times in a copy.
+    assert_eq!(inside, 16);
+    let Some(calls) = recorded("dynamic", "runtime", &["--locks", "--no-calls"]) else { return };
+    assert!(calls.is_empty());
+}
+
+#[test]
+fn threads_that_end_and_their_last_destructors_are_seen() {
+    let Some(calls) = recorded("dynamic", "threads", &["--calls"]) else { return };
+    let count = |name| calls.iter().filter(|c| c.f.name == name).count();
+    assert_eq!((count("cudaMemcpyAsync"), count("cudaLaunchKernel")), (3 * 20 * 100, 3 * 20 * 4));
+    assert!(calls.iter().all(|c| c.body.inner == 1));
+    // Each thread's copies are there, in order.
+    for thread in 0..20u64 {
+        let sizes: Vec<u64> = calls
+            .iter()
+            .filter(|c| c.f.name == "cudaMemcpyAsync" && c.body.object == 1000 + thread)
+            .map(|c| c.body.size)
+            .collect();
+        assert_eq!(sizes.len(), 300);
+        assert_eq!(sizes.iter().sum::<u64>(), 3 * (0..100).sum::<u64>());
+    }
+}
+
+#[test]
+fn a_forked_child_calls_and_records_nothing() {
+    let Some(calls) = recorded("dynamic", "forked", &["--calls"]) else { return };
+    let names: Vec<&str> = calls.iter().map(|c| c.f.name).collect();
+    assert_eq!(names, ["cudaDeviceSynchronize", "cudaLaunchKernel"]);
+    assert_eq!(calls[1].body.size, 4);
+}
+
+#[test]
+fn the_call_in_which_a_program_was_killed_is_seen() {
+    let Some(calls) = recorded("dynamic", "killed", &["--calls"]) else { return };
+    let [c] = &calls[..] else { panic!("{} calls", calls.len()) };
+    assert_eq!((c.f.name, c.done, c.body.stream), ("cudaStreamSynchronize", false, 0xdead));
+}
+
+#[test]
+fn a_thread_that_is_cancelled_in_a_call_is_unwound_through_it() {
+    let Some(calls) = recorded("dynamic", "cancelled", &["--calls"]) else { return };
+    let rows: Vec<_> = calls.iter().map(|c| (c.f.name, c.done)).collect();
+    assert!(rows.contains(&("cudaStreamSynchronize", false)) && rows.contains(&("cudaLaunchKernel", true)), "{rows:?}");
+    assert_eq!(rows.len(), 2, "{rows:?}");
+}
+
+#[test]
+fn a_program_without_cuda_finds_nothing_of_it_and_looks_up_as_ever() {
+    let Some(calls) = recorded("plain", "without", &["--calls"]) else { return };
+    assert!(calls.is_empty());
+    let Some(calls) = recorded("plain", "without", &["--locks", "--no-calls"]) else { return };
+    assert!(calls.is_empty());
+    let Some(dir) = built() else { return };
+    let plain = start(dir, &[], "plain", "without");
+    let guarded = start(dir, &["run", "--lock-policy", "guard"], "plain", "without");
+    assert_eq!((guarded.stdout, guarded.status.code()), (plain.stdout, Some(0)));
+}
+
+fn guarded(how: &str, policy: &str) -> Option<(Output, String)> {
+    let dir = built()?;
+    let report = dir.join(format!("report-{how}-{}", policy.len()));
+    let before = ["run", "--lock-policy", policy, "--report", report.to_str().unwrap()];
+    let out = start(dir, &before, "lazy", how);
+    assert_eq!(out.status.code(), Some(0), "{how} under {policy}: {}", String::from_utf8_lossy(&out.stderr));
+    Some((out, std::fs::read_to_string(report).unwrap()))
+}
+
+#[test]
+fn the_guard_lets_one_copy_in_at_a_time() {
+    for policy in ["guard", "pi,guard"] {
+        let Some((out, report)) = guarded("guarded", policy) else { return };
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "most at a time: 1, child 0\n");
+        // 80 copies, a launch with a copy inside, which does not count, and the child's launch.
+        assert!(report.contains("doorbell: 82 calls of CUDA through the guard"), "{report}");
+        assert!(!report.contains("went on without"), "{report}");
+        // Eight threads with copies of 2 ms: some have waited.
+        assert!(!report.contains(", 0 waited") && report.contains("us at most"), "{report}");
+    }
+    let Some((out, report)) = guarded("guarded", "stock") else { return };
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "most at a time: more, child 0\n");
+    assert!(!report.contains("guard"), "{report}");
+}
+
+#[test]
+fn a_plan_asks_for_the_guard() {
+    let Some(dir) = built() else { return };
+    let plan = dir.join("plan.toml");
+    std::fs::write(&plan, "mutexes = \"ticket\"\ncalls = \"guard\"\n").unwrap();
+    let Some((_, report)) = guarded("guarded", plan.to_str().unwrap()) else { return };
+    assert!(report.contains("82 calls of CUDA through the guard") && report.contains("under ticket"), "{report}");
+}
+
+#[test]
+fn a_call_that_waits_for_another_threads_call_does_not_wait_for_ever() {
+    let Some((out, report)) = guarded("dependent", "guard") else { return };
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "both returned\n");
+    assert!(report.contains("1 went on without it after a second"), "{report}");
+}
+
+#[test]
+fn the_guard_changes_no_result() {
+    let Some(dir) = built() else { return };
+    for (program, how) in [("lazy", "linked"), ("now", "linked"), ("plain", "found"), ("static", "runtime")] {
+        let plain = start(dir, &[], program, how);
+        let out = start(dir, &["run", "--lock-policy", "guard"], program, how);
+        let text = |o: &Output| (String::from_utf8_lossy(&o.stdout).into_owned(), o.status.code());
+        assert_eq!(text(&out), text(&plain), "{program} {how}");
+    }
+}

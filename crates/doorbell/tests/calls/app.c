@@ -1,0 +1,247 @@
+/* Calls of CUDA, reached as the first argument says. Prints what it got: the same with and without doorbell. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef uint64_t u64;
+typedef uint32_t u32;
+typedef struct { u32 x, y, z; } dim3;
+typedef int launch_t(void *, u32, u32, u32, u32, u32, u32, u32, void *, void **, void **);
+
+#ifdef RUNTIME
+int cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **args, u64 shared, void *stream);
+int cudaMemcpyAsync(void *to, const void *from, u64 n, int kind, void *stream);
+int cudaStreamSynchronize(void *stream);
+int cudaDeviceSynchronize(void);
+#endif
+#ifdef DRIVER
+launch_t cuLaunchKernel, cuLaunchKernel_ptsz;
+int cuMemcpyHtoD_v2(u64 to, const void *from, u64 n);
+int cuMemcpy2D_v2(const u64 *c);
+int cuLaunchKernelEx(const u32 *config, void *f, void **params, void **extra);
+int cuEventQuery(void *e);
+int cuStreamSynchronize(void *stream);
+u64 cuStubSum(void);
+int cuStubMost(void);
+extern void (*volatile cuStubWithin)(void);
+/* A table of functions, as a program may have it: relocations of data. */
+static launch_t *const table[] = {cuLaunchKernel, cuLaunchKernel_ptsz};
+#endif
+
+static u64 value = 0x1234567890;
+static void *params[] = {&value};
+#define P(n) ((void *)(u64)(n))
+
+static void *need(void *lib, const char *name) {
+    void *f = dlsym(lib, name);
+    if (!f) printf("no %s\n", name), exit(3);
+    return f;
+}
+
+#ifdef DRIVER
+static void linked(void) {
+    int r[8], i = 0;
+    r[i++] = cuLaunchKernel(P(0xf1), 6, 7, 8, 32, 2, 3, 48, P(0x51), params, P(11));
+    r[i++] = cuLaunchKernel_ptsz(P(0xf2), 9, 1, 1, 32, 2, 3, 48, 0, params, P(11));
+    r[i++] = table[0](P(0xf3), 3, 1, 1, 1, 1, 1, 0, P(0x53), 0, 0);
+    errno = 33;
+    r[i++] = cuEventQuery(P(0xe1));
+    int kept = errno;
+    r[i++] = cuMemcpyHtoD_v2(0xd000, P(0xabc), 5);
+    int set = errno;
+    u64 c[16] = {0};
+    c[14] = 100, c[15] = 20;
+    r[i++] = cuMemcpy2D_v2(c);
+    struct { u32 w[8]; void *stream; void *attributes; u32 n; } config = {{5, 4, 3, 2, 1, 1, 64}, P(0x55), 0, 0};
+    r[i++] = cuLaunchKernelEx(config.w, P(0xf4), params, 0);
+    r[i++] = cuLaunchKernelEx(0, P(0xf4), params, 0);
+    for (int k = 0; k < i; k++) printf("%d ", r[k]);
+    printf("errno %d %d sum %lx\n", kept, set, (long)cuStubSum());
+}
+#endif
+
+static void found(int local) {
+    if (dlsym(RTLD_DEFAULT, "cuLaunchKernel")) puts("there before it is loaded");
+    void *lib = dlopen("libcuda.so.1", local ? RTLD_LAZY | RTLD_LOCAL : RTLD_NOW | RTLD_GLOBAL);
+    launch_t *launch = need(lib, "cuLaunchKernel");
+    int (*copy)(u64, const void *, u64, void *) = need(lib, "cuMemcpyHtoDAsync_v2_ptsz");
+    int (*old)(u32, const void *, u32) = need(lib, "cuMemcpyHtoD");
+    u64 (*sum)(void) = need(lib, "cuStubSum");
+    int (*get)(const char *, void **, int, u64) = need(lib, "cuGetProcAddress");
+    printf("%d ", launch(P(0xf1), 6, 7, 8, 32, 2, 3, 48, P(0x51), params, P(11)));
+    printf("%d %d ", copy(0xd000, P(0xabc), 4096, P(0x52)), old(1, 0, 2));
+    launch_t *again;
+    int (*first)(u32, const void *, u32);
+    printf("%d ", get("cuLaunchKernel", (void **)&again, 12000, 2));
+    printf("%d ", again(P(0xf5), 2, 2, 2, 1, 1, 1, 0, 0, 0, 0));
+    printf("%d ", get("cuMemcpyHtoD", (void **)&first, 2000, 0));
+    printf("%d ", first(1, 0, 2));
+    printf("default %d sum %lx\n", !!dlsym(RTLD_DEFAULT, "cuLaunchKernel"), (long)sum());
+    if (local && dlclose(lib)) puts("not closed");
+}
+
+#ifdef RUNTIME
+static void runtime(void) {
+    int r[3];
+    r[0] = cudaLaunchKernel(P(0xf1), (dim3){6, 7, 8}, (dim3){32, 2, 3}, params, 48, P(0x51));
+    r[1] = cudaMemcpyAsync(P(0xd000), P(0xabc), 1 << 20, 1, P(0x52));
+    r[2] = cudaStreamSynchronize(P(0x51));
+    printf("%d %d %d\n", r[0], r[1], r[2]);
+}
+
+static pthread_key_t key;
+/* Runs when the thread's own variables are gone. */
+static void last(void *v) {
+    static _Thread_local int round;
+    if (round++ < 3) pthread_setspecific(key, v);
+    cudaLaunchKernel(v, (dim3){1, 1, 1}, (dim3){1, 1, 1}, params, 0, 0);
+}
+static void *thread(void *v) {
+    pthread_setspecific(key, v);
+    for (int i = 0; i < 100; i++) cudaMemcpyAsync(v, P(0xabc), i, 4, 0);
+    return 0;
+}
+static void threads(void) {
+    pthread_key_create(&key, last);
+    pthread_t t[20];
+    for (int round = 0; round < 3; round++) {
+        for (long i = 0; i < 20; i++) pthread_create(t + i, 0, thread, P(1000 + i));
+        for (long i = 0; i < 20; i++) pthread_join(t[i], 0);
+    }
+    puts("done");
+}
+
+static void forked(void) {
+    cudaDeviceSynchronize();
+    for (int i = 0; i < 3; i++) {
+        pid_t child = fork();
+        if (!child) {
+            int r = cudaLaunchKernel(P(0xf1), (dim3){6, 7, 8}, (dim3){1, 1, 1}, params, 0, 0);
+            _exit(r == 6 ? 0 : 1);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        printf("child %d\n", status);
+    }
+    printf("%d\n", cudaLaunchKernel(P(0xf1), (dim3){4, 1, 1}, (dim3){1, 1, 1}, params, 0, 0));
+}
+
+static void *waits(void *v) {
+    cudaStreamSynchronize(P(0xdead));
+    return v;
+}
+static void killed(void) {
+    pthread_t t;
+    pthread_create(&t, 0, waits, 0);
+    sleep(1);
+    kill(getpid(), SIGKILL);
+}
+
+/* Cancelled in a call: it is unwound. */
+static void cancelled(void) {
+    pthread_t t;
+    pthread_create(&t, 0, waits, 0);
+    usleep(300000);
+    pthread_cancel(t);
+    void *r;
+    pthread_join(t, &r);
+    printf("cancelled %d\n", r == PTHREAD_CANCELED);
+    printf("%d\n", cudaLaunchKernel(P(0xf1), (dim3){4, 1, 1}, (dim3){1, 1, 1}, params, 0, 0));
+}
+#endif
+
+#ifdef DRIVER
+static void *copies(void *v) {
+    for (int i = 0; i < 10; i++) cuMemcpyHtoD_v2((u64)v, P(0xabc), 77);
+    return v;
+}
+/* A function of the stub's calls back into this program, which calls again. */
+static void within(void) {
+    cuStubWithin = 0;
+    cuMemcpyHtoD_v2(1, P(0xabc), 1);
+}
+static void guarded(void) {
+    pthread_t t[8];
+    for (long i = 0; i < 8; i++) pthread_create(t + i, 0, copies, P(i));
+    for (long i = 0; i < 8; i++) pthread_join(t[i], 0);
+    cuStubWithin = within;
+    cuLaunchKernel(P(0xf1), 6, 7, 8, 32, 2, 3, 48, P(0x51), params, P(11));
+    pid_t child = fork();
+    if (!child) _exit(cuLaunchKernel(P(0xf1), 6, 7, 8, 32, 2, 3, 48, 0, params, 0) == 6 ? 0 : 1);
+    int status;
+    waitpid(child, &status, 0);
+    printf("most at a time: %s, child %d\n", cuStubMost() == 1 ? "1" : "more", status);
+}
+/* The GPU of one copy waits for the launch of another thread. */
+static volatile int launched;
+static void until_launched(void) {
+    while (!launched) usleep(1000);
+}
+static void *blocks(void *v) {
+    cuStubWithin = until_launched;
+    cuLaunchKernel(P(0xf1), 1, 1, 1, 1, 1, 1, 0, 0, params, 0);
+    return v;
+}
+static void dependent(void) {
+    pthread_t t;
+    pthread_create(&t, 0, blocks, 0);
+    while (!cuStubWithin) usleep(100);
+    usleep(50000);
+    cuStubWithin = 0;
+    cuMemcpyHtoD_v2(1, P(0xabc), 1);
+    launched = 1;
+    pthread_join(t, 0);
+    puts("both returned");
+}
+#endif
+
+#pragma weak cuLaunchCooperativeKernel
+extern int cuLaunchCooperativeKernel(void);
+
+/* A program without CUDA: nothing of it is there, and lookups mean what they did. */
+static void without(void) {
+    const char *names[] = {"cuLaunchKernel", "cudaLaunchKernel", "cuGetProcAddress", "cudaMemcpy", "cuInit"};
+    for (int i = 0; i < 5; i++) {
+        if (dlsym(RTLD_DEFAULT, names[i]) || dlsym(RTLD_NEXT, names[i])) printf("%s is there\n", names[i]);
+    }
+    const char *e = dlerror();
+    printf("%s weak %d\n", e ? strrchr(e, ':') : "no error", cuLaunchCooperativeKernel != 0);
+    void *own = dlsym(RTLD_DEFAULT, "own_function"), *next = dlsym(RTLD_NEXT, "own_function");
+    printf("own %d next %d ", own != 0, next != 0);
+    void *a = dlvsym(RTLD_NEXT, "pthread_cond_wait", "GLIBC_2.2.5"), *b = dlsym(RTLD_NEXT, "pthread_cond_signal");
+    Dl_info i;
+    void *write = dlsym(RTLD_NEXT, "write");
+    printf("%d %d %s\n", a != 0, b != 0, write && dladdr(write, &i) ? strrchr(i.dli_fname, '/') : "?");
+    errno = 12;
+    dlsym(RTLD_DEFAULT, "write");
+    printf("errno %d\n", errno);
+}
+int own_function(void) { return 1; }
+
+int main(int n, char **v) {
+    const char *how = n > 1 ? v[1] : "";
+    if (!strcmp(how, "found")) found(0);
+    if (!strcmp(how, "found-local")) found(1), found(1);
+    if (!strcmp(how, "without")) without();
+#ifdef DRIVER
+    if (!strcmp(how, "linked")) linked();
+    if (!strcmp(how, "guarded")) guarded();
+    if (!strcmp(how, "dependent")) dependent();
+#endif
+#ifdef RUNTIME
+    if (!strcmp(how, "runtime")) runtime();
+    if (!strcmp(how, "threads")) threads();
+    if (!strcmp(how, "forked")) forked();
+    if (!strcmp(how, "killed")) killed();
+    if (!strcmp(how, "cancelled")) cancelled();
+#endif
+    return 0;
+}
