@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Rebuilds the figures of act.md on a machine with an NVIDIA GPU: docs/results/act.sh OUT [selftest|small|submit|places|sizes|bandwidth|raw|worst|beside ...]
+# Rebuilds the figures of act.md on a machine with an NVIDIA GPU: docs/results/act.sh OUT [selftest|small|eight|submit|places|sizes|bandwidth|raw|worst|beside ...]
 # DOORBELL names the binary (default: cargo's release build), CPU the one to measure on, BESIDE the seconds of `beside`.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-out=${1:?usage: act.sh OUT [selftest|small|submit|places|sizes|bandwidth|raw|worst|beside ...]}
+out=${1:?usage: act.sh OUT [selftest|small|eight|submit|places|sizes|bandwidth|raw|worst|beside ...]}
 shift
-parts=${*:-selftest small submit places sizes bandwidth raw worst beside}
+parts=${*:-selftest small eight submit places sizes bandwidth raw worst beside}
 d=${DOORBELL:-$here/../../target/release/doorbell}
 last=$(($(nproc) - 1))
 cpu=${CPU:-$last}
@@ -30,6 +30,25 @@ echo "## Machine"; "$d" --version; "$d" doctor --no-try
 part selftest selftest --gpu real
 part small bench --routes 'host->cuda->gpu0,host->cudart->gpu0,host->inline->gpu0,host->inline[group=cuda]->gpu0,host->ce2->gpu0,host->ce3->gpu0,host->ce4->gpu0,host->bar1[answered]->gpu0,host->bar1[flush]->gpu0,gpu0->cuda->host,gpu0->cudart->host,gpu0->ce2->host,gpu0->ce3->host,gpu0->ce4->host' \
   --sizes 8B --samples 10000 --cpu "$cpu" --fifo --json "$out/small.json"
+# Eight bytes in every way that there is to say that they are there.
+eight='host->cuda->gpu0,host->cudart->gpu0'
+for o in '' '[release=host]' '[release=word]' '[release=execute]' '[release=flag]' '[armed]' '[armed,release=word]' '[armed,release=flag]' \
+  '[group=cuda]' '[group=cuda,release=word]' '[armed,group=cuda]' '[armed,group=cuda,release=word]'; do
+  eight="$eight,host->inline$o->gpu0"
+done
+for o in '' '[folded]' '[release=word]' '[release=local]' '[folded,release=word]' '[folded,release=local]' '[armed]' '[armed,release=word]' \
+  '[armed,folded,release=word]' '[armed,folded,release=local]'; do
+  eight="$eight,host->ce3$o->gpu0"
+done
+eight="$eight,host->bar1[flush]->gpu0"
+for o in '' ',warps=1' ',warps=16' ',line' ',line,warps=1' ',line,warps=16' ',line,store=avx512' ',line,store=fenced' ',mail'; do
+  eight="$eight,host->bar1[answered$o]->gpu0"
+done
+eight="$eight,gpu0->cuda->host,gpu0->cudart->host"
+for o in '' '[folded]' '[release=word]' '[folded,release=word]' '[armed]' '[armed,folded,release=word]'; do
+  eight="$eight,gpu0->ce3$o->host"
+done
+part eight bench --routes "$eight" --sizes 8B --samples 10000 --cpu "$cpu" --fifo --json "$out/eight.json"
 part submit bench --routes 'host->cudart->gpu0,host->cuda->gpu0,host->ce2->gpu0,host->ce3->gpu0' --sizes 4KiB --samples 10000 --rounds 5 \
   --cpu "$cpu" --fifo --json "$out/submit.json"
 routes='host->cuda->gpu0,gpu0->cuda->host'

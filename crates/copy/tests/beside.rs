@@ -67,6 +67,12 @@ fn every_route_moves_cudas_memory() {
             "host[pageable]->inline[split]->gpu0",
             "host[pageable]->bar1->gpu0[offset=4097]",
             "host[pageable,offset=9]->bar1[answered]->gpu0[offset=61]",
+            "host->ce1[armed]->gpu0",
+            "gpu0[offset=5]->ce2[armed,folded,release=word]->host",
+            "host[pageable]->inline[armed,release=flag]->gpu0",
+            "host[offset=1]->inline[armed]->gpu0",
+            "host->ce3[folded,release=local]->gpu0",
+            "host->inline[release=execute]->gpu0[offset=4]",
             "gpu0->bar1->host",
             "host->cudart->gpu0[offset=2]",
             "gpu0->cudart[sync]->host[pageable]",
@@ -201,6 +207,48 @@ fn the_kernel_that_answers_runs_from_prepare_to_rest_or_drop_and_keeps_nobody_wa
     drop(transfer);
     drop((answered, others));
     assert_eq!((runs(), fake::alive()), (0, Vec::new()));
+}
+
+#[test]
+fn bytes_and_number_travel_in_one_line() {
+    let rig = rig(Entry::OwnClient);
+    for (name, sizes) in [
+        ("host->bar1[answered,line]->gpu0", &[1, 5, 8][..]),
+        ("host[pageable,offset=3]->bar1[answered,line,store=fenced,warps=1]->gpu0", &[8]),
+        ("host->bar1[answered,mail]->gpu0", &[8]),
+    ] {
+        let mut route = open(&rig.machine, name, 64).unwrap();
+        for &bytes in sizes {
+            assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+        }
+        let too_long = verify(&mut *route, 9, 1, TIMEOUT).err().map(|error| error.to_string());
+        assert!(too_long.is_some_and(|error| error.contains("8 bytes")), "{name}");
+        // Bytes that change from one transfer to the next are each there when it has been answered.
+        let mut transfers = 0;
+        for round in 0..20_u8 {
+            let data = [round, 1, 2, 3, 4, 5, 6, !round];
+            route.fill(&data).unwrap();
+            let mut transfer = route.prepare(8).unwrap();
+            for _ in 0..3 {
+                transfer.submit().unwrap();
+                transfer.wait(TIMEOUT).unwrap();
+                transfers += 1;
+            }
+            drop(transfer);
+            let mut found = [0; 8];
+            route.read_back(&mut found).unwrap();
+            assert_eq!(found, data, "{name}, after {transfers} transfers");
+        }
+    }
+    for (name, why) in [
+        ("host->bar1[answered,line,mail]->gpu0", "choose one"),
+        ("host->bar1[line]->gpu0", "beside answered"),
+        ("host->bar1[answered,mail,warps=16]->gpu0", "one warp"),
+    ] {
+        let refused = open(&rig.machine, name, 64).err().unwrap();
+        assert!(matches!(&refused, Error::Unavailable(u) if u.reason.contains(why)), "{name}: {refused}");
+    }
+    assert_eq!(fake::alive(), [""; 0]);
 }
 
 #[test]

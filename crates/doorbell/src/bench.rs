@@ -3,10 +3,11 @@
 mod bandwidth;
 mod beside;
 mod closed_loop;
+mod contention;
 mod locks;
 mod noise;
 mod raw;
-mod result_file;
+pub(crate) mod result_file;
 mod routes;
 mod worst;
 
@@ -29,6 +30,7 @@ Examples:
   doorbell bench worst                                         the worst small copy, under load
   doorbell bench beside                                        CUDA and our channels at once, data compared
   doorbell bench locks                                         what pthread locks cost, and who starves
+  doorbell bench contention                                    what CUDA's locks do to launches
 
 Routes take turns in rounds, in an order drawn anew for each, so that a machine that changes
 its speed changes it for all. Each is verified with random bytes before, and what the timed
@@ -52,6 +54,7 @@ enum What {
     Worst(Box<worst::Args>),
     Beside(beside::Args),
     Locks(Box<locks::Args>),
+    Contention(Box<contention::Args>),
 }
 
 impl Args {
@@ -64,6 +67,7 @@ impl Args {
             Some(What::Worst(w)) => w.run(),
             Some(What::Beside(b)) => b.run(),
             Some(What::Locks(l)) => l.run(),
+            Some(What::Contention(c)) => c.run(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `doorbell selfbench`: what doorbell itself costs, against the bare thing in the same run.
 
 mod locks;
+mod pairs;
 mod ring_loop;
 mod rounds;
 
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 Examples:
   doorbell selfbench tap                         one doorbell bare, rewritten and trapped; on a GPU CUDA's loops too
   doorbell selfbench tap --json --rounds 20
-  doorbell selfbench locks --at-most 30          what `record --locks` adds to a lock and its unlock
+  doorbell selfbench locks --at-most 30          what `record --locks`, and each policy, adds to a lock and its unlock
   doorbell selfbench tap -- python3 train.py     any program that prints {\"loops\":{\"step\":{\"p50_ns\":N,...}}}
 
 Bare, rewritten and trapped runs take turns, round by round, so that a machine that changes its speed changes it for all.
@@ -31,11 +32,11 @@ pub struct Args {
 enum What {
     /// The doorbell tap: one new entry of 64 dwords
     Tap(TapArgs),
-    /// Recording of locks: an uncontended lock and its unlock
+    /// Locks: what recording, and each policy, adds to an uncontended lock and its unlock
     Locks(locks::Args),
     /// (The loops that `locks` measures, as a program of their own.)
     #[command(hide = true)]
-    Pairs(locks::PairArgs),
+    Pairs(pairs::Args),
     /// (The loop that `tap` measures, as a program of its own.)
     #[command(hide = true)]
     Ring(ring_loop::Args),

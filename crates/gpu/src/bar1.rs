@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::memory::{Memory, Place};
 use crate::pin::Pin;
-use crate::stores::{self, Level};
+use crate::stores::{self, LINE, Level, Line, LineStore};
 use rm::driver;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -137,6 +137,7 @@ pub struct Bar1Map {
     length: u64,
     bus: u64,
     level: Level,
+    line: LineStore,
     mapping: Mapping,
 }
 
@@ -188,7 +189,7 @@ impl Bar1Map {
         let mapping = Mapping::new(object, first, (skip + length).next_multiple_of(PAGE))?;
         let at = mapping.at.wrapping_add(skip as usize);
         let bus = mapping.linear + skip;
-        Ok(Bar1Map { at, length, bus, level: Level::best(), mapping })
+        Ok(Bar1Map { at, length, bus, level: Level::best(), line: LineStore::best(), mapping })
     }
 
     /// Bytes of the range.
@@ -219,6 +220,20 @@ impl Bar1Map {
     /// Which instructions copy here.
     pub fn level(&self) -> Level {
         self.level
+    }
+
+    /// How [`Bar1Map::store_line`] stores: the best that this CPU has, if nothing else is set.
+    pub fn line_store(&self) -> LineStore {
+        self.line
+    }
+
+    /// True if it will be so; false, and nothing changes, where this CPU cannot.
+    pub fn set_line_store(&mut self, how: LineStore) -> bool {
+        let can = how.is_available();
+        if can {
+            self.line = how;
+        }
+        can
     }
 
     /// The mapped bytes, for what is not here. Stores are write-combined: fence them with SFENCE.
@@ -283,6 +298,18 @@ impl Bar1Map {
         // ORDERING: as in store32.
         self.word64(offset)?.store(value, Ordering::Release);
         stores::sfence();
+        Ok(())
+    }
+
+    /// Stores a whole line in one piece, and sends it. What was stored before and not fenced may be overtaken.
+    ///
+    /// # Errors
+    /// As [`Bar1Map::write`], and [`Error::Misaligned`] where it would lie in two lines.
+    #[inline]
+    pub fn store_line(&self, offset: u64, line: &Line) -> Result<(), Error> {
+        let at = self.place(offset, LINE as u64)?;
+        // SAFETY: a line of the map (checked there), which lives as long as self; this CPU can (`set_line_store`).
+        unsafe { stores::store_line(self.line, at, line) };
         Ok(())
     }
 

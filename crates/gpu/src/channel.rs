@@ -8,10 +8,10 @@ use crate::device::{Bar, Device};
 use crate::doorbell::{self, Site};
 use crate::error::Error;
 use crate::memory::{AddressSpace, Memory, Place};
-use crate::prepared;
 use crate::pushbuffer::{COMPUTE, COPY, Pushbuffer, Segment, Validated};
 use crate::ring::{RING_STRIDE, Ring, USERD_OFFSET};
 use crate::tracker::{Ticket, Tracker};
+use crate::transfer;
 use crate::validate::Rules;
 use pushbuf::encode::Words;
 use pushbuf::gpfifo::{Control, Entry, Opcode};
@@ -364,7 +364,7 @@ impl Channel {
     fn bind(&mut self) -> Result<(), Error> {
         let mut words = [0; RELEASE_WORDS];
         release(&mut words, self.engine, self.tracker.va(), Ticket(0))?;
-        prepared::check(&words, self)?;
+        transfer::check(&words, self)?;
         let mut first = Pushbuffer::new(&self.space, 16)?;
         match self.engine {
             Engine::Graphics => first.set_object(COMPUTE, class::HOPPER_COMPUTE_A)?,
@@ -559,12 +559,7 @@ impl Channel {
     /// Alive, with room for one prepared transfer and a marker.
     #[inline]
     pub(crate) fn ready(&mut self) -> Result<(), Error> {
-        if self.space.device().forked() {
-            return Err(Error::Forked);
-        }
-        if let Some(code) = self.error() {
-            return Err(Error::ChannelKilled(code));
-        }
+        self.usable()?;
         if self.free_entries() < 2 {
             self.learn();
             if self.free_entries() < 2 {
@@ -586,6 +581,48 @@ impl Channel {
     /// A number that will not be submitted after all.
     pub(crate) fn give_back(&mut self, ticket: Ticket) {
         self.tracker.submitted.store(ticket.0.wrapping_sub(1), Ordering::SeqCst);
+    }
+
+    /// Alive, and this is the process that opened it.
+    #[inline]
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        if self.space.device().forked() {
+            return Err(Error::Forked);
+        }
+        self.error().map_or(Ok(()), |code| Err(Error::ChannelKilled(code)))
+    }
+
+    /// The number of the last submission.
+    pub(crate) fn last_ticket(&self) -> Ticket {
+        Ticket(self.tracker.submitted.load(Ordering::Relaxed))
+    }
+
+    /// Announces a number that was promised before.
+    #[inline]
+    pub(crate) fn announce(&mut self, ticket: Ticket) {
+        // ORDERING: sequentially consistent, see AddressSpace::unmapped.
+        self.tracker.submitted.store(ticket.0, Ordering::SeqCst);
+    }
+
+    /// A gate and what lies behind it.
+    pub(crate) fn push_armed(&mut self, gate: u64, body: u64) -> Result<(), Error> {
+        self.room(2)?;
+        for entry in [gate, body] {
+            self.push(entry, None);
+            self.mark_quarter();
+        }
+        self.ring();
+        Ok(())
+    }
+
+    /// Waits until everything in the ring has been consumed.
+    pub(crate) fn settle(&mut self, limit: Duration) -> Result<(), Error> {
+        self.room(1)?;
+        let ticket = self.take_ticket();
+        self.push_release(ticket);
+        self.mark_quarter();
+        self.ring();
+        self.wait(ticket, limit)
     }
 
     #[inline]

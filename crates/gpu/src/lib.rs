@@ -8,6 +8,7 @@
 //! A bad request is an error before submission, never a fault on the GPU. Everything is freed on drop.
 
 mod aperture;
+mod armed;
 mod bar1;
 mod channel;
 mod clock;
@@ -26,10 +27,12 @@ mod semaphore;
 mod slots;
 pub mod stores;
 mod tracker;
+mod transfer;
 mod validate;
 mod watching;
 
 pub use aperture::Aperture;
+pub use armed::Armed;
 pub use bar1::{Bar1Map, BusRange};
 pub use channel::{Channel, ChannelOptions, Engine, Group};
 pub use clock::{Clock, Correlation, Drift};
@@ -40,9 +43,10 @@ pub use error::Error;
 pub use libcuda::{Libcuda, Unconsumed, Watched};
 pub use memory::{AddressSpace, Memory, Place};
 pub use pin::Pin;
-pub use prepared::{CopyMode, InlineMode, InlineRelease, Prepared, Window};
+pub use prepared::Prepared;
 pub use pushbuffer::{Pushbuffer, Validated};
 pub use semaphore::{Semaphore, Semaphores};
 pub use tracker::Ticket;
+pub use transfer::{CopyMode, CopyRelease, InlineMode, InlineRelease, Window};
 pub use validate::{Invalid, Ranges, Rules, check};
 pub use watching::Watching;

@@ -5,13 +5,11 @@
 //! the start, and rings. It takes no lock, allocates nothing and makes no system call, unless something was unmapped since:
 //! then all is validated again.
 
-use crate::channel::{Channel, Engine};
+use crate::channel::Channel;
 use crate::error::Error;
 use crate::memory::{Memory, Place};
-use crate::pushbuffer::{COMPUTE, COPY};
 use crate::tracker::Ticket;
-use crate::validate::{self, Invalid, Ranges, Rules};
-use pushbuf::encode::{MAX_INLINE, Words, inline_dma, launch_dma};
+use crate::transfer::{self, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout, Window, check};
 use pushbuf::gpfifo::Entry;
 use std::sync::Arc;
 
@@ -19,53 +17,6 @@ use std::sync::Arc;
 const SLOTS: usize = 32;
 /// Bytes that the slots of one transfer may take.
 const SEGMENT: usize = 1 << 20;
-
-/// A range of memory that a transfer may move within.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// GPU address.
-    pub base: u64,
-    /// Bytes.
-    pub length: u64,
-}
-
-impl Window {
-    fn holds(&self, va: u64, bytes: u64) -> bool {
-        va >= self.base && va.checked_add(bytes).is_some_and(|end| end <= self.base + self.length)
-    }
-}
-
-/// How the copy engine is told that a copy is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CopyMode {
-    /// The copy after those before it (NON_PIPELINED), then a release of its own, as CUDA writes them.
-    #[default]
-    Plain,
-    /// It may overlap those before it (PIPELINED); then a release of its own.
-    Pipelined,
-    /// The release in the same LAUNCH_DMA as the copy.
-    Folded,
-}
-
-/// How more inline data than one header counts (13 bits, 32,764 bytes) is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InlineMode {
-    /// One LAUNCH_DMA, then several data headers.
-    #[default]
-    Headers,
-    /// A LAUNCH_DMA for each header's worth.
-    Launches,
-}
-
-/// Who says that an inline copy is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InlineRelease {
-    /// The host, when the engine is idle (SEM_EXECUTE with RELEASE_WFI).
-    Host,
-    /// The compute class (SET_REPORT_SEMAPHORE_A to D), as CUDA does it; on an H100 8 bytes take 3.7 us instead of 4.1.
-    #[default]
-    Engine,
-}
 
 /// A transfer that is ready to go, on one channel.
 #[derive(Debug)]
@@ -84,22 +35,13 @@ pub struct Prepared {
     next: usize,
     layout: Layout,
     bytes: u64,
+    /// Its release writes the time, too.
+    timed: bool,
     source: Option<Window>,
     destination: Window,
     generation: u64,
     channel: u64,
     grave: crate::channel::Grave,
-}
-
-/// Where in the words lies what is patched.
-#[derive(Clone, Debug, Default)]
-struct Layout {
-    payload: usize,
-    /// Upper word of the source address; the lower one follows.
-    source: usize,
-    destination: usize,
-    /// Blocks of inline data: first word, words.
-    data: Vec<(usize, usize)>,
 }
 
 impl Prepared {
@@ -108,26 +50,25 @@ impl Prepared {
     /// # Errors
     /// What the validator has against it, or no memory.
     pub fn copy(ch: &mut Channel, to: Window, from: Window, bytes: u32, mode: CopyMode) -> Result<Prepared, Error> {
-        if !matches!(ch.engine(), Engine::Copy(_)) {
-            return Err(Error::OtherChannel);
-        }
-        let mut words = [0u32; 32];
-        let mut w = Words::new(&mut words);
-        let (tracker, pitch) = (ch.tracker().va(), launch_dma::PITCH);
-        match mode {
-            CopyMode::Plain => w.copy(COPY, from.base, to.base, bytes, launch_dma::NON_PIPELINED | pitch)?,
-            CopyMode::Pipelined => w.copy(COPY, from.base, to.base, bytes, launch_dma::PIPELINED | pitch)?,
-            CopyMode::Folded => {
-                w.copy_semaphore(COPY, tracker, PAYLOAD)?;
-                let release = launch_dma::RELEASE_TIMED | launch_dma::FLUSH;
-                w.copy(COPY, from.base, to.base, bytes, launch_dma::NON_PIPELINED | pitch | release)?
-            }
-        };
-        if mode != CopyMode::Folded {
-            w.copy_release(COPY, tracker, PAYLOAD, true)?;
-        }
-        let words = w.as_slice().to_vec();
-        Prepared::new(ch, words, u64::from(bytes), Some(from), to)
+        Prepared::copy_with(ch, to, from, bytes, mode, CopyRelease::default())
+    }
+
+    /// As [`Prepared::copy`], with a choice of what the release writes and flushes.
+    ///
+    /// # Errors
+    /// As [`Prepared::copy`].
+    pub fn copy_with(
+        ch: &mut Channel,
+        to: Window,
+        from: Window,
+        bytes: u32,
+        mode: CopyMode,
+        release: CopyRelease,
+    ) -> Result<Prepared, Error> {
+        let words = transfer::copy(ch, to, from, bytes, mode, release)?;
+        let mut prepared = Prepared::new(ch, words, u64::from(bytes), Some(from), to)?;
+        prepared.timed = release.is_timed();
+        Ok(prepared)
     }
 
     /// `bytes` that travel in the command stream to the start of a window, by the graphics engine. They are given at each
@@ -150,31 +91,10 @@ impl Prepared {
         mode: InlineMode,
         release: InlineRelease,
     ) -> Result<Prepared, Error> {
-        if ch.engine() != Engine::Graphics {
-            return Err(Error::OtherChannel);
-        }
-        if bytes == 0 {
-            return Err(Error::Length(0));
-        }
-        let data = vec![0u8; bytes as usize];
-        let mut words = vec![0u32; data.len().div_ceil(4) + 64 + 9 * (data.len() / MAX_INLINE)];
-        let mut w = Words::new(&mut words);
-        let tracker = ch.tracker().va();
-        let launch = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
-        match mode {
-            InlineMode::Headers => w.inline_long(COMPUTE, to.base, &data, launch)?,
-            InlineMode::Launches => {
-                for (i, block) in data.chunks(MAX_INLINE).enumerate() {
-                    w.inline(COMPUTE, to.base + (i * MAX_INLINE) as u64, block, launch)?;
-                }
-            }
-        }
-        match release {
-            InlineRelease::Host => w.host_release(0, tracker, PAYLOAD, true)?,
-            InlineRelease::Engine => w.report_release(COMPUTE, tracker, PAYLOAD)?,
-        }
-        let words = w.as_slice().to_vec();
-        Prepared::new(ch, words, u64::from(bytes), None, to)
+        let words = transfer::inline(ch, to, bytes, mode, release)?;
+        let mut prepared = Prepared::new(ch, words, u64::from(bytes), None, to)?;
+        prepared.timed = release.is_timed();
+        Ok(prepared)
     }
 
     fn new(
@@ -215,6 +135,7 @@ impl Prepared {
             next: 0,
             layout,
             bytes,
+            timed: true,
             source,
             destination,
             generation,
@@ -226,6 +147,11 @@ impl Prepared {
     /// Bytes that one submission moves.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// True where [`Channel::timestamp`] is the time at which a submission of this was done.
+    pub fn is_timed(&self) -> bool {
+        self.timed
     }
 
     /// Submissions that may be under way at a time.
@@ -335,64 +261,9 @@ impl Prepared {
     }
 }
 
-/// What stands for the ticket's number until one is taken: no address or length looks like it.
-const PAYLOAD: u32 = 0xd00b_e11a;
-
-impl Layout {
-    /// Finds the words of what is patched by walking the methods.
-    fn find(words: &[u32]) -> Result<Layout, Error> {
-        use pushbuf::header::Header;
-        let mut layout = Layout::default();
-        let mut at = 0;
-        while at < words.len() {
-            let count = match Header::parse(words[at]) {
-                Header::Methods { address, count, .. } => {
-                    match address {
-                        // OFFSET_IN_UPPER, then OFFSET_OUT_UPPER
-                        0x400 => (layout.source, layout.destination) = (at + 1, at + 3),
-                        // inline: OFFSET_OUT_UPPER
-                        0x188 if layout.destination == 0 => layout.destination = at + 1,
-                        0x1b4 => layout.data.push((at + 1, count.into())),
-                        // SET_SEMAPHORE_A, B, PAYLOAD; SET_REPORT_SEMAPHORE_A, B, C
-                        0x240 | 0x1b00 => layout.payload = at + 3,
-                        // SEM_ADDR_LO, HI, PAYLOAD_LO
-                        0x5c => layout.payload = at + 3,
-                        _ => {}
-                    }
-                    usize::from(count)
-                }
-                _ => 0,
-            };
-            at += 1 + count;
-        }
-        // An inline copy has no source address: the same word is patched twice.
-        if layout.source == 0 {
-            layout.source = layout.destination;
-        }
-        if layout.destination == 0 || words.get(layout.payload) != Some(&PAYLOAD) {
-            return Err(Invalid { at: 0, why: "no transfer with a release at its end", detail: 0 }.into());
-        }
-        Ok(layout)
-    }
-}
-
-/// The address space and the channel's own tracker, which its own releases name.
-struct AndTracker<'a>(&'a Channel);
-
-impl Ranges for AndTracker<'_> {
-    fn contains(&self, va: u64, length: u64) -> bool {
-        va == self.0.tracker().va() && length <= 16 || self.0.space().contains(va, length)
-    }
-}
-
-pub(crate) fn check(words: &[u32], ch: &Channel) -> Result<(), Error> {
-    validate::check(words, &Rules { space: &AndTracker(ch), ..ch.rules() })?;
-    Ok(())
-}
-
 /// Posted through write-combining where the memory is the GPU's.
 #[inline]
-fn store(memory: &Memory, dword: usize, value: u32) {
+pub(crate) fn store(memory: &Memory, dword: usize, value: u32) {
     debug_assert!((dword as u64 + 1) * 4 <= memory.length());
     debug_assert!(memory.place() == Place::Host || memory.place() == Place::Video);
     // SAFETY: within the segment, which was made for all slots; the slot is not under way.

@@ -6,9 +6,9 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m128i, __m256i, _mm_lfence, _mm_load_si128, _mm_loadu_si128, _mm_mfence, _mm_sfence, _mm_storeu_si128,
-    _mm_stream_load_si128, _mm_stream_si32, _mm_stream_si64, _mm_stream_si128, _mm256_loadu_si256, _mm256_storeu_si256,
-    _mm256_stream_load_si256, _mm256_stream_si256,
+    __cpuid, __cpuid_count, __m128i, __m256i, _mm_lfence, _mm_load_si128, _mm_loadu_si128, _mm_mfence, _mm_sfence,
+    _mm_storeu_si128, _mm_stream_load_si128, _mm_stream_si32, _mm_stream_si64, _mm_stream_si128, _mm256_loadu_si256,
+    _mm256_storeu_si256, _mm256_stream_load_si256, _mm256_stream_si256,
 };
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -44,6 +44,63 @@ impl Level {
     /// The widest that this CPU has.
     pub fn best() -> Level {
         Level::ALL.into_iter().rev().find(|level| level.is_available()).unwrap_or(Level::Sse2)
+    }
+}
+
+/// How one whole line is stored in one piece: one write on the bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineStore {
+    /// MOVDIR64B: past the write-combining buffers, and at once.
+    Direct,
+    /// One AVX-512 store: a write-combining buffer that is full goes by itself.
+    Full,
+    /// The widest streaming stores and an SFENCE, which sends what is in the buffers.
+    Fenced,
+}
+
+impl LineStore {
+    pub const ALL: [LineStore; 3] = [LineStore::Direct, LineStore::Full, LineStore::Fenced];
+
+    /// True if this CPU can.
+    pub fn is_available(self) -> bool {
+        match self {
+            // CPUID leaf 7: MOVDIR64B is bit 28 of ECX.
+            LineStore::Direct => __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ecx >> 28 & 1 != 0,
+            LineStore::Full => Level::Avx512.is_available(),
+            LineStore::Fenced => true,
+        }
+    }
+
+    /// The first of [`LineStore::ALL`] that this CPU has.
+    pub fn best() -> LineStore {
+        LineStore::ALL.into_iter().find(|how| how.is_available()).unwrap_or(LineStore::Fenced)
+    }
+}
+
+/// A whole line of bytes, aligned as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(64))]
+pub struct Line(pub [u8; LINE]);
+
+/// Stores one line to write-combined memory and sends it on its way. Stores before it may be overtaken unless fenced.
+///
+/// # Safety
+/// `how` is available. `to` begins a line that may be written.
+#[inline]
+pub unsafe fn store_line(how: LineStore, to: *mut u8, line: &Line) {
+    let from = line.0.as_ptr();
+    // SAFETY: one line each, by the caller's promise and by its type.
+    unsafe {
+        match how {
+            LineStore::Direct => {
+                asm!("movdir64b {to}, zmmword ptr [{from}]", to = in(reg) to, from = in(reg) from, options(nostack));
+            }
+            LineStore::Full => store_lines_avx512(to, from, 1),
+            LineStore::Fenced => {
+                store(Level::best(), to, from, LINE);
+                sfence();
+            }
+        }
     }
 }
 
@@ -208,9 +265,6 @@ unsafe fn load_one(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-#[repr(align(64))]
-struct Line([u8; LINE]);
-
 /// A part of one line: the line is fetched whole, which costs one round trip where its pieces would cost several.
 ///
 /// # Safety
@@ -360,6 +414,26 @@ mod tests {
             // SAFETY: the ranges are the arrays' own, and the level is available.
             everywhere(level, |to, from, length| unsafe { store(level, to, from, length) });
         }
+    }
+
+    #[test]
+    fn a_line_is_written_and_nothing_else() {
+        let from = noise(4);
+        for how in LineStore::ALL {
+            if !how.is_available() {
+                eprintln!("{how:?}: not on this CPU");
+                continue;
+            }
+            let before = noise(5);
+            let mut to = Aligned(before.0);
+            let line = Line(std::array::from_fn(|i| from.0[i]));
+            // SAFETY: the third line of an array of twelve.
+            unsafe { store_line(how, to.0.as_mut_ptr().add(2 * LINE), &line) };
+            sfence();
+            assert_eq!(to.0[2 * LINE..3 * LINE], line.0, "{how:?}");
+            assert!(to.0[..2 * LINE] == before.0[..2 * LINE] && to.0[3 * LINE..] == before.0[3 * LINE..], "{how:?}");
+        }
+        assert!(LineStore::best().is_available());
     }
 
     #[test]

@@ -181,10 +181,10 @@ impl State {
         }
     }
 
-    /// LAUNCH_DMA (+0x300): transfer type 1:0, flush 2, semaphore type 4:3, pitch 7 and 8, lines 9, remap 10, and the
-    /// payload size 27. Everything else, physical addresses (12, 13) above all, must be 0.
+    /// LAUNCH_DMA (+0x300): transfer type 1:0, flush 2, semaphore type 4:3, pitch 7 and 8, lines 9, remap 10, flush type 25,
+    /// and the payload size 27. Everything else, physical addresses (12, 13) above all, must be 0.
     fn launch_copy(&self, value: u32, space: &dyn Ranges) -> Verdict {
-        const ALLOWED: u32 = 0x0800_079f;
+        const ALLOWED: u32 = 0x0a00_079f;
         if value & !ALLOWED != 0 {
             return Err(("LAUNCH_DMA bits that are not allowed", value.into()));
         }

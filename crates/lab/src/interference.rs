@@ -1,7 +1,9 @@
-//! Load beside a measurement: threads that move bytes without a pause, on every CPU but the measuring one.
+//! Load beside a measurement: threads that move bytes or launch kernels without a pause, on every CPU but the measuring one.
 //!
 //! Load is only what it achieved: each thread counts its transfers, and its data is compared at the end.
 
+use crate::placement::renice;
+use crate::worst::launch;
 use copy::{Difference, Machine};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 /// What every thread does, each with a route, stream or channel, and buffers of its own.
 #[derive(Clone, Debug)]
 pub struct Load {
+    /// A route's name, or [`launch::NAME`]: launches of a kernel instead of copies.
     pub route: String,
     /// None: nothing runs beside the measurement.
     pub threads: usize,
@@ -18,6 +21,8 @@ pub struct Load {
     pub bytes: u64,
     /// The CPUs that the threads may use; empty leaves them where they are.
     pub cpus: Vec<usize>,
+    /// Nice value of the threads; 0 leaves them as they are.
+    pub nice: i32,
     pub seed: u64,
     /// A transfer that takes longer ends its thread.
     pub timeout: Duration,
@@ -122,9 +127,16 @@ impl Running<'_> {
         if !load.cpus.is_empty() {
             confine(0, &load.cpus).map_err(|e| format!("the load's CPUs were not given: {e}"))?;
         }
+        if load.nice != 0 {
+            renice(load.nice).map_err(|e| format!("nice {} was not given: {e}", load.nice))?;
+        }
         let text = |e: copy::Error| e.to_string();
         machine.enter().map_err(text)?;
-        let mut route = copy::open(machine, &load.route, load.bytes).map_err(text)?;
+        let mut route = match load.route.as_str() {
+            launch::NAME => launch::open(machine),
+            name => copy::open(machine, name, load.bytes),
+        }
+        .map_err(text)?;
         let mut sent = vec![0; load.bytes as usize];
         let mut random = fastrand::Rng::with_seed(load.seed ^ n as u64);
         random.fill(&mut sent);
@@ -185,7 +197,7 @@ pub fn under<T>(machine: &Machine, load: &Load, measure: impl FnOnce(&Running<'_
     let measured = std::thread::scope(|scope| {
         let running = &running;
         // Whatever `measure` does, the threads end.
-        let _stop = Stop(&running.stop);
+        let _stop = Stop::of(&running.stop);
         for n in 0..load.threads {
             let thread = std::thread::Builder::new().name(format!("load {n}"));
             if let Err(e) = thread.spawn_scoped(scope, move || running.thread(machine, n)) {
@@ -201,7 +213,13 @@ pub fn under<T>(machine: &Machine, load: &Load, measure: impl FnOnce(&Running<'_
     (measured, running.ended.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-struct Stop<'s>(&'s AtomicBool);
+pub(crate) struct Stop<'s>(&'s AtomicBool);
+
+impl<'s> Stop<'s> {
+    pub(crate) fn of(stop: &'s AtomicBool) -> Stop<'s> {
+        Stop(stop)
+    }
+}
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {

@@ -8,6 +8,7 @@ pub mod bandwidth;
 pub mod beside;
 pub mod cells;
 pub mod clock;
+pub mod contention;
 pub mod environment;
 pub mod interference;
 pub mod locks;

@@ -1,5 +1,11 @@
-//! Where the measuring thread runs, and before whom: a CPU and SCHED_FIFO, where this process may have them.
+//! Where the measuring thread runs, and before whom: a CPU and SCHED_FIFO, where this process may have them, else what comes
+//! nearest to it.
 
+pub mod deadline;
+
+pub use deadline::rest_if_due;
+
+use deadline::{Budget, Deadline};
 use std::io;
 
 /// What is asked for. The default leaves the thread as it is.
@@ -11,17 +17,54 @@ pub struct Wish {
     pub fifo: Option<i32>,
 }
 
+/// Before whom the calling thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(tag = "policy", rename_all = "snake_case")]
+pub enum Class {
+    /// SCHED_FIFO: before every ordinary thread, always.
+    Fifo { priority: i32 },
+    /// SCHED_DEADLINE: before every other thread while it has a budget.
+    Deadline(Budget),
+    /// SCHED_OTHER: it gets more of its CPU than others, and no more than that.
+    Nice { nice: i32 },
+}
+
+impl Class {
+    /// No ordinary thread runs before it.
+    pub fn is_real_time(&self) -> bool {
+        !matches!(self, Class::Nice { .. })
+    }
+}
+
+impl std::fmt::Display for Class {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Class::Fifo { priority } => write!(f, "SCHED_FIFO {priority}"),
+            Class::Deadline(b) => {
+                let ms = |ns: u64| ns as f64 / 1e6;
+                write!(f, "SCHED_DEADLINE, {} of every {} ms", ms(b.runtime_ns), ms(b.period_ns))
+            }
+            Class::Nice { nice } => write!(f, "SCHED_OTHER, nice {nice}"),
+        }
+    }
+}
+
 /// What the calling thread got. Dropped, the thread is again what it was.
 #[derive(Debug)]
 pub struct Placement {
-    /// The CPU that it was put on.
+    /// The CPU that it was put on. Under SCHED_DEADLINE it is the CPU that it was on: it may not be pinned, and stays where
+    /// nothing pushes it away.
     pub cpu: Option<usize>,
     /// The SCHED_FIFO priority that it was given.
     pub fifo: Option<i32>,
+    /// What it was given; `None` where nothing was asked for, or nothing given.
+    pub class: Option<Class>,
     /// What was asked for and not given, and what this may mean for a measurement.
     pub notes: Vec<String>,
     affinity: Option<libc::cpu_set_t>,
     scheduler: Option<(i32, libc::sched_param)>,
+    deadline: Option<Deadline>,
+    nice: Option<i32>,
     /// It restores the thread that made it.
     _of_one_thread: std::marker::PhantomData<*const ()>,
 }
@@ -29,14 +72,7 @@ pub struct Placement {
 impl Placement {
     /// Places the calling thread. Threads that it starts from now on do not inherit SCHED_FIFO, but they do inherit its CPU.
     pub fn take(wish: Wish) -> Placement {
-        let mut p = Placement {
-            cpu: None,
-            fifo: None,
-            notes: Vec::new(),
-            affinity: None,
-            scheduler: None,
-            _of_one_thread: std::marker::PhantomData,
-        };
+        let mut p = Placement::unchanged();
         if let Some(cpu) = wish.cpu {
             match pin(cpu) {
                 Ok(was) => (p.cpu, p.affinity) = (Some(cpu), Some(was)),
@@ -45,33 +81,115 @@ impl Placement {
         }
         if let Some(priority) = wish.fifo {
             match fifo(priority) {
-                Ok(was) => {
-                    (p.fifo, p.scheduler) = (Some(priority), Some(was));
-                    p.notes.extend(throttling());
-                }
-                Err(e) => {
-                    let hint = match e.kind() {
-                        io::ErrorKind::PermissionDenied => " (needs CAP_SYS_NICE or a limit: `ulimit -r 99`)",
-                        _ => "",
-                    };
-                    p.notes.push(format!("SCHED_FIFO {priority} was not given: {e}{hint}"));
-                }
+                Ok(was) => p.is_fifo(priority, was),
+                Err(e) => p.notes.push(no_fifo(priority, &e)),
             }
         }
         p
+    }
+
+    /// Puts the calling thread on a CPU and before all others there: SCHED_FIFO with this priority, or where that is refused
+    /// SCHED_DEADLINE, or where that is refused too nice -20. The notes say what was refused and why.
+    ///
+    /// Under SCHED_DEADLINE it is to call [`rest_if_due`] between its samples, or the kernel takes it off its CPU within
+    /// them; [`Placement::throttled`] counts that. It is also to keep others off its CPU ([`crate::interference::clear`]):
+    /// it may not be pinned itself.
+    pub fn real_time(cpu: Option<usize>, priority: i32) -> Placement {
+        let mut p = Placement::take(Wish { cpu, fifo: Some(priority) });
+        if p.class.is_some() {
+            return p;
+        }
+        match p.deadline() {
+            Ok(()) => return p,
+            Err(e) => p.notes.push(format!("SCHED_DEADLINE was not given: {e}{}", hint(&e))),
+        }
+        match renice(-20) {
+            Ok(was) => {
+                (p.nice, p.class) = (Some(was), Some(Class::Nice { nice: -20 }));
+                p.notes.push(
+                    "the measuring thread is an ordinary one: what has its CPU is part of what is measured".into(),
+                );
+            }
+            Err(e) => p.notes.push(format!("nice -20 was not given: {e}{}", hint(&e))),
+        }
+        p
+    }
+
+    /// Periods in which the kernel took a SCHED_DEADLINE thread off its CPU because its budget was used up.
+    pub fn throttled(&self) -> u64 {
+        self.deadline.as_ref().map_or(0, Deadline::throttled)
+    }
+
+    fn unchanged() -> Placement {
+        Placement {
+            cpu: None,
+            fifo: None,
+            class: None,
+            notes: Vec::new(),
+            affinity: None,
+            scheduler: None,
+            deadline: None,
+            nice: None,
+            _of_one_thread: std::marker::PhantomData,
+        }
+    }
+
+    fn is_fifo(&mut self, priority: i32, was: (i32, libc::sched_param)) {
+        (self.fifo, self.scheduler, self.class) = (Some(priority), Some(was), Some(Class::Fifo { priority }));
+        self.notes.extend(throttling());
+    }
+
+    /// The kernel gives SCHED_DEADLINE only to a thread that may run on every CPU: it is moved to its own first, where it
+    /// stays when it may run on all again.
+    fn deadline(&mut self) -> io::Result<()> {
+        let pinned = self.affinity.as_ref().map(|was| (*was, affinity_set()));
+        if let Some(was) = &self.affinity {
+            set_affinity(was)?;
+        }
+        match Deadline::take() {
+            Ok(deadline) => {
+                self.class = Some(Class::Deadline(deadline.budget));
+                self.deadline = Some(deadline);
+                Ok(())
+            }
+            Err(e) => {
+                if let Some((_, Ok(pinned))) = pinned {
+                    set_affinity(&pinned)?;
+                }
+                Err(e)
+            }
+        }
+    }
+}
+
+fn no_fifo(priority: i32, e: &io::Error) -> String {
+    format!("SCHED_FIFO {priority} was not given: {e}{}", hint(e))
+}
+
+fn hint(e: &io::Error) -> &'static str {
+    match e.kind() {
+        io::ErrorKind::PermissionDenied => {
+            " (needs CAP_SYS_NICE or a limit, `ulimit -r 99`; a control group without real-time budget refuses it too)"
+        }
+        _ => "",
     }
 }
 
 impl Drop for Placement {
     fn drop(&mut self) {
-        // SAFETY: both take what the kernel gave us, for the calling thread, which is the one that made this (not Send).
+        // First: while it holds, the kernel lets nothing be pinned.
+        self.deadline = None;
+        if let Some(nice) = self.nice {
+            let _ = renice(nice);
+        }
+        // SAFETY: takes what the kernel gave us, for the calling thread, which is the one that made this (not Send).
         unsafe {
             if let Some((policy, param)) = &self.scheduler {
                 libc::sched_setscheduler(0, *policy, param);
             }
-            if let Some(set) = &self.affinity {
-                libc::sched_setaffinity(0, size_of_val(set), set);
-            }
+        }
+        if let Some(set) = &self.affinity {
+            let _ = set_affinity(set);
         }
     }
 }
@@ -91,6 +209,28 @@ fn affinity_set() -> io::Result<libc::cpu_set_t> {
             return Err(io::Error::last_os_error());
         }
         Ok(set)
+    }
+}
+
+fn set_affinity(set: &libc::cpu_set_t) -> io::Result<()> {
+    // SAFETY: reads one set.
+    match unsafe { libc::sched_setaffinity(0, size_of_val(set), set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Gives the calling thread another nice value; what it was.
+pub(crate) fn renice(nice: i32) -> io::Result<i32> {
+    // SAFETY: the calls take numbers; -1 is an answer of the first too, which is why errno is cleared before it.
+    unsafe {
+        let thread = libc::syscall(libc::SYS_gettid) as libc::id_t;
+        *libc::__errno_location() = 0;
+        let was = libc::getpriority(libc::PRIO_PROCESS, thread);
+        if was == -1 && *libc::__errno_location() != 0 || libc::setpriority(libc::PRIO_PROCESS, thread, nice) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(was)
     }
 }
 
@@ -199,5 +339,40 @@ mod tests {
         }
         let nothing = Placement::take(Wish::default());
         assert!(nothing.notes.is_empty());
+    }
+
+    #[test]
+    fn whatever_is_given_is_said_and_taken_back() {
+        let (cpus, class) = (affinity().unwrap(), scheduler().unwrap());
+        {
+            let p = Placement::real_time(cpus.last().copied(), 1);
+            match p.class {
+                Some(Class::Fifo { priority }) => assert_eq!((priority, p.fifo), (1, Some(1))),
+                Some(given) => assert!(!p.notes.is_empty(), "{given}: why not better is not said"),
+                None => assert!(p.notes.len() >= 3, "{:?}", p.notes),
+            }
+        }
+        assert_eq!((affinity().unwrap(), scheduler().unwrap()), (cpus, class));
+    }
+
+    #[test]
+    fn a_deadline_is_given_to_a_thread_that_may_run_anywhere_and_leaves_it_where_it_was() {
+        let (cpus, class) = (affinity().unwrap(), scheduler().unwrap());
+        let last = *cpus.last().unwrap();
+        {
+            let mut p = Placement::take(Wish { cpu: Some(last), fifo: None });
+            match p.deadline() {
+                Ok(()) => {
+                    assert_eq!(scheduler().unwrap().0, "SCHED_DEADLINE");
+                    assert_eq!(affinity().unwrap(), cpus);
+                    assert!(p.class.is_some_and(|c| c.is_real_time() && c.to_string().contains("100 ms")));
+                }
+                Err(e) => {
+                    eprintln!("skipped: SCHED_DEADLINE is not given here: {e}");
+                    assert_eq!(affinity().unwrap(), [last]);
+                }
+            }
+        }
+        assert_eq!((affinity().unwrap(), scheduler().unwrap()), (cpus, class));
     }
 }

@@ -24,12 +24,13 @@ impl Percentile {
     /// The nearest rank: the least sample that at least this part of all samples does not exceed. `None` with fewer
     /// samples than [`Percentile::needs`].
     pub fn of(self, sorted: &[u64]) -> Option<u64> {
-        let n = sorted.len() as u64;
-        if n < self.needs() {
-            return None;
-        }
-        let rank = (u128::from(n) * u128::from(self.of)).div_ceil(u128::from(self.out_of));
-        sorted.get(rank as usize - 1).copied()
+        sorted.get(self.rank(sorted.len() as u64)? as usize - 1).copied()
+    }
+
+    /// Which of `count` samples, the least of them the first, it is. `None` as [`Percentile::of`].
+    pub fn rank(self, count: u64) -> Option<u64> {
+        (count >= self.needs())
+            .then(|| (u128::from(count) * u128::from(self.of)).div_ceil(u128::from(self.out_of)) as u64)
     }
 }
 

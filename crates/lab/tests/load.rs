@@ -59,7 +59,15 @@ fn contender<'m>(machine: &'m Machine, name: &str, bytes: u64) -> Contender<'m> 
 }
 
 fn load(route: &str, threads: usize) -> Load {
-    Load { route: route.into(), threads, bytes: 3000, cpus: Vec::new(), seed: 9, timeout: Duration::from_secs(5) }
+    Load {
+        route: route.into(),
+        threads,
+        bytes: 3000,
+        cpus: Vec::new(),
+        nice: 0,
+        seed: 9,
+        timeout: Duration::from_secs(5),
+    }
 }
 
 /// A phase under load.

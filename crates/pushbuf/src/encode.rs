@@ -38,6 +38,7 @@ pub mod offset {
     pub const INLINE_OFFSET_OUT_UPPER: u16 = 0x188;
     pub const INLINE_LAUNCH_DMA: u16 = 0x1b0;
     pub const INLINE_LOAD_DATA: u16 = 0x1b4;
+    pub const REPORT_SEMAPHORE_PAYLOAD_LOWER: u16 = 0x158;
     pub const REPORT_SEMAPHORE_A: u16 = 0x1b00;
     pub const SEND_PCAS_A: u16 = 0x2b4;
     pub const SEND_SIGNALING_PCAS2_B: u16 = 0x2c0;
@@ -58,6 +59,8 @@ pub mod launch_dma {
     pub const PITCH: u32 = 1 << 7 | 1 << 8;
     pub const MULTI_LINE: u32 = 1 << 9;
     pub const REMAP: u32 = 1 << 10;
+    /// FLUSH_TYPE=GL: what FLUSH flushes is seen by who looks through this GPU; without it, by all.
+    pub const FLUSH_LOCAL: u32 = 1 << 25;
 }
 
 /// Words of LAUNCH_DMA of the compute and inline-to-memory classes, +0x1B0.

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod beside;
 pub mod channels;
 pub mod checks;
+pub mod contention;
 pub mod copies;
 pub mod diff;
 pub mod export;

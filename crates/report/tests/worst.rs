@@ -32,6 +32,7 @@ fn with(f: impl FnOnce(&Run<'_>)) {
         threads: 64,
         bytes: 4 << 20,
         cpus: Vec::new(),
+        nice: 0,
         seed: 1,
         timeout: Duration::from_secs(1),
     };

@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::routes::Ends;
 use crate::routes::{ce, channel};
 use crate::spec::Spec;
-use gpu::{Channel, CopyMode, Engine, Prepared, Pushbuffer, Semaphore, Semaphores, Ticket, Validated};
+use gpu::{Channel, CopyMode, CopyRelease, Engine, Prepared, Pushbuffer, Semaphore, Semaphores, Ticket, Validated};
 use std::time::{Duration, Instant};
 
 /// Of the release before the first copy.
@@ -23,6 +23,7 @@ pub(super) struct Copies<'m> {
     begun: Semaphore,
     ends: Ends<'m>,
     mode: CopyMode,
+    release: CopyRelease,
     /// How many are ready to go.
     count: u32,
     last: Option<Ticket>,
@@ -42,8 +43,8 @@ impl<'m> Copies<'m> {
         let mut begin = Pushbuffer::new(space, 16)?;
         begin.copy_release(&begun, BEGUN)?;
         let begin = begin.validate(&channel)?;
-        let mode = ce::mode(&spec.executor);
-        Ok(Copies { channel, prepared: None, begin, begun, ends, mode, count: 0, last: None })
+        let (mode, release) = (ce::mode(&spec.executor), ce::release(&spec.executor));
+        Ok(Copies { channel, prepared: None, begin, begun, ends, mode, release, count: 0, last: None })
     }
 
     /// Submits one, waiting for room where all slots are in use.
@@ -80,7 +81,7 @@ impl BackToBack for Copies<'_> {
         channel::settle(&self.channel, self.last);
         if self.prepared.as_ref().is_none_or(|prepared| prepared.bytes() != bytes) {
             let (to, from) = (self.ends.destination.va(), self.ends.source.va());
-            self.prepared = Some(ce::prepare(&mut self.channel, to, from, bytes, self.mode)?);
+            self.prepared = Some(ce::prepare(&mut self.channel, to, from, bytes, self.mode, self.release)?);
         }
         // What CUDA has unmapped since says nothing about the semaphore; it only has to be looked at again.
         self.begin.revalidate(&self.channel)?;

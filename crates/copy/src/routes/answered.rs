@@ -1,9 +1,15 @@
 //! Stores through BAR1 that a spinning kernel sees and answers: `bar1[answered]`, from the CPU into a running kernel and back.
 //!
-//! A submission stores the transfer's bytes, then a number into a word of video memory of its own, behind them (posted writes
-//! of one CPU arrive in their order). A kernel of a few warps spins on that word (`ld.relaxed.sys`) and stores each number that
-//! it sees into pinned host memory (`st.relaxed.sys`), which is what the wait spins on. So a transfer of 8 bytes is those and
-//! the four of the number.
+//! A submission stores the transfer's bytes and a number; a kernel of a few warps spins on the number (`ld.relaxed.sys`) and
+//! stores each that it sees into pinned host memory (`st.relaxed.sys`), which is what the wait spins on. Where the number lies
+//! is the [`Form`]:
+//!
+//! - plain: the bytes, of any length, and then the number, in a word of video memory of its own: posted writes of one CPU
+//!   arrive in their order;
+//! - `line`: up to 8 bytes and the number behind them in one line, at the destination itself, which one store sends as one
+//!   write. One load of the kernel's returns both, and its answer carries the bytes back;
+//! - `mail`: 8 bytes and the number, twice, in a line elsewhere. The kernel stores the bytes to the destination and answers
+//!   behind a fence: what is written is CUDA's to choose, at the price of the fence.
 //!
 //! The kernel is launched with the transfer and ends with it. It also ends when the transfer rests ([`Transfer::rest`]), for
 //! beside it CUDA's context never leaves the GPU's compute engine to channels of other groups; and by itself 20 s after the
@@ -16,10 +22,22 @@ use crate::machine::Machine;
 use crate::pin::{self, Pinned};
 use crate::registry::Opened;
 use crate::route::{Route, Transfer};
+use crate::spec::Executor;
 use cuda::{Argument, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
 use gpu::Bar1Map;
+use gpu::stores::{Line, LineStore};
+use std::arch::x86_64::__m128i;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+pub(super) const LINE: &str = "line";
+pub(super) const MAIL: &str = "mail";
+/// How many warps look, if not [`WARPS`].
+pub(super) const WARPS_1: &str = "warps=1";
+pub(super) const WARPS_16: &str = "warps=16";
+/// How a line is stored, if not in the best way that the CPU has.
+pub(super) const STORE_AVX512: &str = "store=avx512";
+pub(super) const STORE_FENCED: &str = "store=fenced";
 
 /// Warps that look at the flag.
 const WARPS: u32 = 4;
@@ -27,92 +45,188 @@ const WARPS: u32 = 4;
 const STOP: u32 = u32::MAX;
 /// The kernel ends so long after the last number that it saw.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Bytes of the flag's memory, of which the first four are used.
-const FLAG_BYTES: usize = 64;
-/// Word 0: the number answered last. Word 1: 0 while the kernel runs, then why it ended.
-const ANSWER_BYTES: usize = 8;
+/// Bytes of a line, of the flag's memory, and of the answer's.
+const LINE_BYTES: usize = 64;
+/// In the answer's memory: why the kernel ended, 0 while it runs. What it answers lies before it.
+const ENDED: usize = 16;
 /// It saw that it was to end.
 const STOPPED: u32 = 1;
 /// The limit of the one that is tried out.
 const TRY_OUT: Duration = Duration::from_secs(1);
+/// Polls that follow one another at once; a pause between them would be part of the transfer's time.
+const EAGER: u32 = 4096;
 
-/// Stores each number that comes after `seen` in the word at `flag` into the word at `to`, until it is 2^32 - 1 or `limit`
-/// nanoseconds have passed without one; then 1 or 2, which it was, into the next word. One thread of each warp does so: the more
-/// look, the sooner one sees; a slow one's older answer is followed by its newer one. They end together. It answers the number alone: a kernel
-/// that also reads the data puts an acquire fence between. PTX 7.0 for sm_70: the driver compiles it for whatever GPU there
-/// is.
+/// Where the number lies, and what the kernel does about the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Plain,
+    Line,
+    Mail,
+}
+
+impl Form {
+    fn of(executor: &Executor) -> Form {
+        if executor.has(LINE) {
+            Form::Line
+        } else if executor.has(MAIL) {
+            Form::Mail
+        } else {
+            Form::Plain
+        }
+    }
+
+    fn kernel(self) -> &'static str {
+        match self {
+            Form::Plain => "answer",
+            Form::Line => "answer_line",
+            Form::Mail => "answer_mail",
+        }
+    }
+
+    /// Loads the number into %r2 (and the bytes into %r10 and %r11), or goes back to spinning.
+    fn load(self) -> &'static str {
+        match self {
+            Form::Plain => "ld.relaxed.sys.global.u32 %r2, [%rd4];",
+            Form::Line => "ld.relaxed.sys.global.v4.u32 {%r10, %r11, %r2, %r12}, [%rd4];",
+            // A number beside each four bytes: no more of it needs to come in one piece than eight bytes do.
+            Form::Mail => {
+                "ld.relaxed.sys.global.v4.u32 {%r10, %r2, %r11, %r12}, [%rd4];
+    setp.ne.u32 %p1, %r2, %r12;
+    @%p1 bra NAME_IDLE;"
+            }
+        }
+    }
+
+    fn answer(self) -> &'static str {
+        match self {
+            Form::Plain => "st.relaxed.sys.global.u32 [%rd5], %r2;",
+            Form::Line => "st.relaxed.sys.global.v4.u32 [%rd5], {%r10, %r11, %r2, %r2};",
+            Form::Mail => {
+                "st.relaxed.sys.global.v2.u32 [%rd9], {%r10, %r11};
+    fence.acq_rel.sys;
+    st.relaxed.sys.global.u32 [%rd5], %r2;"
+            }
+        }
+    }
+}
+
+/// Answers each number that comes after `seen` at `flag` at `to`, until it is 2^32 - 1 or `limit` nanoseconds have passed
+/// without one; then stores 1 or 2, which it was, at `ended`. One thread of each warp does so: the more look, the sooner one
+/// sees; a slow one's older answer is followed by its newer one. They end together. PTX 7.0 for sm_70: the driver compiles it
+/// for whatever GPU there is.
 const ANSWER: &str = r"
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry answer(.param .u64 answer_flag, .param .u64 answer_to, .param .u32 answer_seen, .param .u64 answer_limit)
+.visible .entry NAME(.param .u64 NAME_flag, .param .u64 NAME_to, .param .u64 NAME_ended, .param .u32 NAME_seen, .param .u64 NAME_limit, .param .u64 NAME_data)
 {
     .reg .pred %p<4>;
-    .reg .b32 %r<8>;
-    .reg .b64 %rd<9>;
+    .reg .b32 %r<13>;
+    .reg .b64 %rd<12>;
     mov.u32 %r6, %tid.x;
     and.b32 %r7, %r6, 31;
     setp.ne.u32 %p1, %r7, 0;
-    @%p1 bra ANSWER_OUT;
-    ld.param.u64 %rd1, [answer_flag];
-    ld.param.u64 %rd2, [answer_to];
-    ld.param.u32 %r1, [answer_seen];
-    ld.param.u64 %rd3, [answer_limit];
+    @%p1 bra NAME_OUT;
+    ld.param.u64 %rd1, [NAME_flag];
+    ld.param.u64 %rd2, [NAME_to];
+    ld.param.u64 %rd10, [NAME_ended];
+    ld.param.u32 %r1, [NAME_seen];
+    ld.param.u64 %rd3, [NAME_limit];
+    ld.param.u64 %rd8, [NAME_data];
     cvta.to.global.u64 %rd4, %rd1;
     cvta.to.global.u64 %rd5, %rd2;
+    cvta.to.global.u64 %rd9, %rd8;
+    cvta.to.global.u64 %rd11, %rd10;
     mov.u64 %rd6, %globaltimer;
     mov.u32 %r3, 0;
-ANSWER_AGAIN:
-    ld.relaxed.sys.global.u32 %r2, [%rd4];
+NAME_AGAIN:
+    LOAD
     setp.eq.u32 %p1, %r2, %r1;
-    @%p1 bra ANSWER_IDLE;
+    @%p1 bra NAME_IDLE;
     setp.eq.u32 %p2, %r2, 0xffffffff;
-    @%p2 bra ANSWER_STOPPED;
-    st.relaxed.sys.global.u32 [%rd5], %r2;
+    @%p2 bra NAME_STOPPED;
+    STORE
     mov.u32 %r1, %r2;
     mov.u64 %rd6, %globaltimer;
-    bra ANSWER_AGAIN;
-ANSWER_IDLE:
+    bra NAME_AGAIN;
+NAME_IDLE:
     add.u32 %r3, %r3, 1;
     and.b32 %r4, %r3, 63;
     setp.ne.u32 %p3, %r4, 0;
-    @%p3 bra ANSWER_AGAIN;
+    @%p3 bra NAME_AGAIN;
     mov.u64 %rd7, %globaltimer;
     sub.u64 %rd8, %rd7, %rd6;
     setp.lt.u64 %p3, %rd8, %rd3;
-    @%p3 bra ANSWER_AGAIN;
+    @%p3 bra NAME_AGAIN;
     mov.u32 %r5, 2;
-    bra ANSWER_END;
-ANSWER_STOPPED:
+    bra NAME_END;
+NAME_STOPPED:
     mov.u32 %r5, 1;
-ANSWER_END:
+NAME_END:
     bar.sync 0;
-    st.release.sys.global.u32 [%rd5+4], %r5;
-ANSWER_OUT:
+    st.release.sys.global.u32 [%rd11], %r5;
+NAME_OUT:
     ret;
 }
 ";
 
-/// Why there is none, beyond what every route through BAR1 needs.
-pub(super) fn check(machine: &Machine) -> Result<(), Unavailable> {
-    let no_kernel = |why: Unavailable| Unavailable::new(format!("the kernel that answers is launched by CUDA: {why}"));
-    machine.context().map(drop).map_err(no_kernel)
+fn source(form: Form) -> String {
+    let kernel = ANSWER.replace("LOAD", form.load()).replace("STORE", form.answer()).replace("NAME", form.kernel());
+    format!("\n.version 7.0\n.target sm_70\n.address_size 64\n{kernel}")
 }
 
-pub(super) fn open<'m>(machine: &'m Machine, map: Bar1Map, ends: Ends<'m>) -> Opened<'m> {
+/// Why there is none, beyond what every route through BAR1 needs.
+pub(super) fn check(machine: &Machine, executor: &Executor) -> Result<(), Unavailable> {
+    let no_kernel = |why: Unavailable| Unavailable::new(format!("the kernel that answers is launched by CUDA: {why}"));
+    machine.context().map(drop).map_err(no_kernel)?;
+    for two in [[LINE, MAIL], [WARPS_1, WARPS_16], [STORE_AVX512, STORE_FENCED]] {
+        if two.iter().all(|one| executor.has(one)) {
+            return Err(Unavailable::new(format!("{} and {} exclude one another: choose one", two[0], two[1])));
+        }
+    }
+    if Form::of(executor) == Form::Mail && [WARPS_1, WARPS_16].iter().any(|warps| executor.has(warps)) {
+        return Err(Unavailable::new("mail is carried by one warp: a second one could carry older bytes later"));
+    }
+    Ok(())
+}
+
+/// The bytes that both ends have room for. A line is the destination's own.
+pub(super) fn room(executor: &Executor, capacity: u64) -> u64 {
+    if Form::of(executor) == Form::Plain { capacity } else { capacity.max(LINE_BYTES as u64) }
+}
+
+pub(super) fn open<'m>(
+    machine: &'m Machine,
+    mut map: Bar1Map,
+    ends: Ends<'m>,
+    executor: &Executor,
+    capacity: u64,
+) -> Opened<'m> {
     let context = machine.context()?;
-    let flag = DeviceBuffer::new(context, FLAG_BYTES)?;
-    let pinned = pin::pin(machine, flag.address(), FLAG_BYTES as u64)?;
-    let flag_map = Bar1Map::of_pin(pinned.pin(), 0, FLAG_BYTES as u64)?;
+    let form = Form::of(executor);
+    let flag = DeviceBuffer::new(context, LINE_BYTES)?;
+    let pinned = pin::pin(machine, flag.address(), LINE_BYTES as u64)?;
+    let mut flag_map = Bar1Map::of_pin(pinned.pin(), 0, LINE_BYTES as u64)?;
+    for (option, how) in [(STORE_AVX512, LineStore::Full), (STORE_FENCED, LineStore::Fenced)] {
+        if executor.has(option) && !(map.set_line_store(how) && flag_map.set_line_store(how)) {
+            return Err(Unavailable::new(format!("this CPU cannot: {option}")).into());
+        }
+    }
+    let warps = match form {
+        Form::Mail => 1,
+        _ if executor.has(WARPS_1) => 1,
+        _ if executor.has(WARPS_16) => 16,
+        _ => WARPS,
+    };
     let route = AnsweredRoute {
         stream: Stream::new(context)?,
-        module: Module::from_ptx(context, ANSWER)?,
+        module: Module::from_ptx(context, &source(form))?,
         map,
         flag_map,
         _pinned: pinned,
         flag,
-        answer: PinnedBuffer::new(context, ANSWER_BYTES)?,
+        answer: PinnedBuffer::new(context, LINE_BYTES)?,
         ends,
+        form,
+        warps,
+        capacity,
     };
     route.try_out()?;
     Ok(Box::new(route))
@@ -128,6 +242,10 @@ struct AnsweredRoute<'m> {
     flag: DeviceBuffer<'m>,
     answer: PinnedBuffer<'m>,
     ends: Ends<'m>,
+    form: Form,
+    warps: u32,
+    /// Bytes that were asked for; the ends may have more.
+    capacity: u64,
 }
 
 impl AnsweredRoute<'_> {
@@ -135,48 +253,156 @@ impl AnsweredRoute<'_> {
     /// context then, which is not to happen beside a kernel that spins.
     fn try_out(&self) -> Result<(), Error> {
         let kernel = self.kernel()?;
-        self.flag_map.store32(0, STOP)?;
-        self.flag_map.load32(0)?;
+        let line = self.line();
+        line.send(&[], STOP)?;
+        line.arrived()?;
         kernel.launch(0, TRY_OUT)?;
         self.stream.synchronize()?;
         let lost = || Unavailable::new("the kernel that answers did not see what was stored through BAR1");
         if kernel.ended.load(Ordering::Acquire) == STOPPED { Ok(()) } else { Err(lost().into()) }
     }
 
+    /// What carries the number.
+    fn line(&self) -> Numbered<'_> {
+        let map = if self.form == Form::Line { &self.map } else { &self.flag_map };
+        Numbered { form: self.form, map, bytes: if self.form == Form::Plain { Some(&self.map) } else { None } }
+    }
+
     fn kernel(&self) -> Result<Kernel<'_>, Error> {
         let word = self.answer.as_ptr().cast::<u32>();
-        // SAFETY: two aligned words of pinned memory that lives as long as self, touched by atomic accesses alone.
-        let [answered, ended] = unsafe { [AtomicU32::from_ptr(word), AtomicU32::from_ptr(word.add(1))] };
+        // SAFETY: an aligned word of pinned memory that lives as long as self, touched by atomic accesses alone.
+        let ended = unsafe { AtomicU32::from_ptr(word.add(ENDED / 4)) };
+        let data = self.ends.destination.va();
         Ok(Kernel {
             stream: &self.stream,
-            function: self.module.function("answer")?,
-            flag: self.flag.address(),
+            function: self.module.function(self.form.kernel())?,
+            flag: if self.form == Form::Line { data } else { self.flag.address() },
+            data,
             answer: self.answer.device_address()?,
-            answered,
+            answered: Answer { at: word, form: self.form },
             ended,
+            warps: self.warps,
         })
     }
 }
 
-/// The kernel and the two words that it writes.
+/// How a number, and the bytes that belong to it, reach the GPU.
+struct Numbered<'r> {
+    form: Form,
+    /// Of the line in which the number lies.
+    map: &'r Bar1Map,
+    /// Where the bytes go first, if elsewhere.
+    bytes: Option<&'r Bar1Map>,
+}
+
+impl Numbered<'_> {
+    /// On its way when this returns. Of a line's `from` there are at most eight bytes.
+    #[inline]
+    fn send(&self, from: &[u8], number: u32) -> Result<(), Error> {
+        let mut line = Line([0; LINE_BYTES]);
+        let n = number.to_le_bytes();
+        match self.form {
+            Form::Plain => {
+                if let Some(map) = self.bytes
+                    && !from.is_empty()
+                {
+                    map.write(0, from)?;
+                }
+                // ORDERING: behind the bytes, which `write` has fenced.
+                return Ok(self.map.store32(0, number)?);
+            }
+            Form::Line => {
+                line.0[..from.len()].copy_from_slice(from);
+                line.0[8..12].copy_from_slice(&n);
+            }
+            Form::Mail => {
+                let mut eight = [0; 8];
+                eight[..from.len()].copy_from_slice(from);
+                line.0[..4].copy_from_slice(&eight[..4]);
+                line.0[4..8].copy_from_slice(&n);
+                line.0[8..12].copy_from_slice(&eight[4..]);
+                line.0[12..16].copy_from_slice(&n);
+            }
+        }
+        // ORDERING: bytes and number are one write.
+        Ok(self.map.store_line(0, &line)?)
+    }
+
+    /// Comes back when what was sent has arrived.
+    fn arrived(&self) -> Result<(), Error> {
+        self.map.load32(0)?;
+        Ok(())
+    }
+}
+
+/// Sixteen bytes of pinned memory that the kernel writes in one piece.
+#[derive(Clone, Copy)]
+struct Answer {
+    at: *mut u32,
+    form: Form,
+}
+
+impl Answer {
+    /// What is there when the kernel has answered `number`: with a line, its bytes before it.
+    fn expected(self, from: &[u8], number: u32) -> [u32; 4] {
+        match self.form {
+            Form::Line => {
+                let mut eight = [0; 8];
+                eight[..from.len()].copy_from_slice(from);
+                let bytes = u64::from_le_bytes(eight);
+                [bytes as u32, (bytes >> 32) as u32, number, number]
+            }
+            Form::Plain | Form::Mail => [number, 0, 0, 0],
+        }
+    }
+
+    #[inline]
+    fn is(self, expected: &[u32; 4]) -> bool {
+        if self.form == Form::Line {
+            // SAFETY: aligned pinned memory that its route keeps; one load of sixteen bytes, as the kernel's store is one.
+            let found: [u32; 4] = unsafe { std::mem::transmute(self.at.cast::<__m128i>().read_volatile()) };
+            return found == *expected;
+        }
+        // SAFETY: as above, a word.
+        // ORDERING: what the kernel saw before it answered was there.
+        unsafe { AtomicU32::from_ptr(self.at) }.load(Ordering::Acquire) == expected[0]
+    }
+
+    /// While no kernel runs.
+    fn reset(self, to: [u32; 4]) {
+        for (i, word) in to.into_iter().enumerate() {
+            // SAFETY: as above; nobody else writes there now.
+            unsafe { AtomicU32::from_ptr(self.at.add(i)) }.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The kernel and what it writes.
 struct Kernel<'r> {
     stream: &'r Stream<'r>,
     function: Function<'r>,
     flag: u64,
+    data: u64,
     answer: u64,
-    answered: &'r AtomicU32,
+    answered: Answer,
     ended: &'r AtomicU32,
+    warps: u32,
 }
 
 impl Kernel<'_> {
     /// The flag holds `seen`, or what is to be seen next.
     fn launch(&self, seen: u32, limit: Duration) -> Result<(), Error> {
         self.ended.store(0, Ordering::Release);
-        let limit = limit.as_nanos() as u64;
-        let arguments =
-            [Argument::U64(self.flag), Argument::U64(self.answer), Argument::U32(seen), Argument::U64(limit)];
-        // SAFETY: the arguments are the kernel's; the route keeps both memories, and the stream is waited for before it goes.
-        Ok(unsafe { self.function.launch([1, 1, 1], [32 * WARPS, 1, 1], 0, self.stream, &arguments) }?)
+        let arguments = [
+            Argument::U64(self.flag),
+            Argument::U64(self.answer),
+            Argument::U64(self.answer + ENDED as u64),
+            Argument::U32(seen),
+            Argument::U64(limit.as_nanos() as u64),
+            Argument::U64(self.data),
+        ];
+        // SAFETY: the arguments are the kernel's; the route keeps all memories, and the stream is waited for before it goes.
+        Ok(unsafe { self.function.launch([1, 1, 1], [32 * self.warps, 1, 1], 0, self.stream, &arguments) }?)
     }
 
     #[inline]
@@ -191,22 +417,20 @@ impl Route for AnsweredRoute<'_> {
     }
 
     fn capacity(&self) -> u64 {
-        self.ends.capacity()
+        self.capacity
     }
 
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
+        match self.form {
+            Form::Line if bytes > 8 => return Err(Unavailable::new("a line carries 8 bytes at most").into()),
+            Form::Mail if bytes != 8 => return Err(Unavailable::new("mail is 8 bytes").into()),
+            _ => {}
+        }
         let from: &[u8] = self.ends.host_bytes(super::Direction::ToGpu, bytes)?;
         let kernel = self.kernel()?;
-        let mut answered = Answered {
-            map: &self.map,
-            flag: &self.flag_map,
-            kernel,
-            from,
-            number: 0,
-            running: false,
-            submitted: false,
-        };
+        let mut answered =
+            Answered { line: self.line(), kernel, from, number: 0, expected: [0; 4], running: false, submitted: false };
         answered.wake()?;
         Ok(Box::new(answered))
     }
@@ -221,12 +445,13 @@ impl Route for AnsweredRoute<'_> {
 }
 
 struct Answered<'r> {
-    map: &'r Bar1Map,
-    flag: &'r Bar1Map,
+    line: Numbered<'r>,
     kernel: Kernel<'r>,
     from: &'r [u8],
     /// Of the last transfer.
     number: u32,
+    /// The answer to it.
+    expected: [u32; 4],
     running: bool,
     submitted: bool,
 }
@@ -240,10 +465,14 @@ impl Answered<'_> {
             self.kernel.stream.synchronize()?;
         }
         // What an earlier transfer left there is no answer to this one's next number.
-        self.kernel.answered.store(self.number, Ordering::Relaxed);
-        self.flag.store32(0, self.number)?;
-        // The load comes back after the store has arrived.
-        self.flag.load32(0)?;
+        self.kernel.answered.reset([self.number, 0, 0, 0]);
+        match self.line.form {
+            // The bytes that lie before the number are the destination's: they stay what they are.
+            Form::Line => self.line.map.store32(8, self.number)?,
+            Form::Plain => self.line.send(&[], self.number)?,
+            Form::Mail => self.line.send(&[0; 8], self.number)?,
+        }
+        self.line.arrived()?;
         self.kernel.launch(self.number, LIMIT)?;
         self.running = true;
         Ok(())
@@ -251,8 +480,7 @@ impl Answered<'_> {
 
     #[inline]
     fn is_answered(&self) -> bool {
-        // ORDERING: what the kernel saw before it answered was there.
-        self.kernel.answered.load(Ordering::Acquire) == self.number
+        self.kernel.answered.is(&self.expected)
     }
 }
 
@@ -262,11 +490,10 @@ impl Transfer for Answered<'_> {
         if !self.running || self.kernel.has_ended() {
             self.wake()?;
         }
-        self.map.write(0, self.from)?;
         // 0 is what the flag holds at first.
         self.number = if self.number >= STOP - 1 { 1 } else { self.number + 1 };
-        // ORDERING: behind the bytes, which `write` has fenced.
-        self.flag.store32(0, self.number)?;
+        self.line.send(self.from, self.number)?;
+        self.expected = self.kernel.answered.expected(self.from, self.number);
         self.submitted = true;
         Ok(())
     }
@@ -280,6 +507,11 @@ impl Transfer for Answered<'_> {
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         if !self.submitted {
             return Err(Error::Idle);
+        }
+        for _ in 0..EAGER {
+            if self.is_answered() {
+                return Ok(());
+            }
         }
         let start = Instant::now();
         loop {
@@ -299,7 +531,11 @@ impl Transfer for Answered<'_> {
 
     fn rest(&mut self) -> Result<(), Error> {
         if self.running {
-            self.flag.store32(0, STOP)?;
+            match self.line.form {
+                Form::Line => self.line.map.store32(8, STOP)?,
+                Form::Plain => self.line.send(&[], STOP)?,
+                Form::Mail => self.line.send(&[0; 8], STOP)?,
+            }
             self.kernel.stream.synchronize()?;
             self.running = false;
         }

@@ -4,6 +4,7 @@
 //! `bar1[flush]` also waits for them: a load of the last byte comes back only after all stores before it have arrived.
 //! `bar1[answered]` waits until a kernel has seen them (`answered`).
 
+use super::answered::{LINE, MAIL, STORE_AVX512, STORE_FENCED, WARPS_1, WARPS_16};
 use super::{Direction, Ends, answered};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
@@ -16,8 +17,20 @@ use std::time::Duration;
 const FLUSH: &str = "flush";
 const ANSWERED: &str = "answered";
 
-pub(crate) const ENTRY: Entry =
-    Entry { word: Word { name: "bar1", numbered: false, options: &[FLUSH, ANSWERED] }, about, list, check, open };
+/// What says more about how a kernel answers.
+const OF_ANSWERED: [&str; 6] = [LINE, MAIL, WARPS_1, WARPS_16, STORE_AVX512, STORE_FENCED];
+
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word {
+        name: "bar1",
+        numbered: false,
+        options: &[FLUSH, ANSWERED, LINE, MAIL, WARPS_1, WARPS_16, STORE_AVX512, STORE_FENCED],
+    },
+    about,
+    list,
+    check,
+    open,
+};
 
 fn about(_: &Machine, spec: &Spec) -> String {
     let way = if spec.executor.has(ANSWERED) {
@@ -55,19 +68,23 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
                 "flush and answered are two ways to know that stores have arrived: choose one",
             ));
         }
-        answered::check(machine)?;
+        answered::check(machine, &spec.executor)?;
+    } else if let Some(option) = OF_ANSWERED.iter().find(|option| spec.executor.has(option)) {
+        return Err(Unavailable::new(format!("{option} says how a kernel answers: write it beside answered")));
     }
     machine.space().map(drop)
 }
 
 fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
     let direction = Direction::of(machine, spec)?;
-    let mut ends = Ends::new(machine, spec, capacity)?;
+    let answered = spec.executor.has(ANSWERED);
+    let room = if answered { answered::room(&spec.executor, capacity) } else { capacity };
+    let mut ends = Ends::new(machine, spec, room)?;
     let gpu = ends.gpu_end(direction);
     gpu.pin(machine)?;
     let map = gpu.bar1()?;
-    if spec.executor.has(ANSWERED) {
-        return answered::open(machine, map, ends);
+    if answered {
+        return answered::open(machine, map, ends, &spec.executor, capacity);
     }
     Ok(Box::new(Bar1Route { map, ends, direction, flush: spec.executor.has(FLUSH) }))
 }

@@ -4,17 +4,23 @@
 //! Which engines run beside kernels and which on graphics' runlist, `gpu` says by their capabilities; both are `ceN` here.
 //! Those on graphics' runlist can also be reached from CUDA's own channel group (`ce0[group=cuda]`).
 
-use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST};
+use super::channel::{
+    self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST,
+};
 use super::{Direction, Ends};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
 use crate::spec::{Executor, Spec, Word};
-use gpu::{Channel, CopyMode, Engine, Prepared, Window};
+use gpu::{Armed, Channel, CopyMode, CopyRelease, Engine, Prepared, Window};
 
 const PIPELINED: &str = "pipelined";
 const FOLDED: &str = "folded";
+/// The number alone is released, without the time.
+const WORD: &str = "release=word";
+/// The same, and flushed for who looks through the GPU only.
+const LOCAL: &str = "release=local";
 /// The most that the validator lets one copy move.
 const MAX_BYTES: u64 = 1 << 30;
 
@@ -25,6 +31,9 @@ pub(crate) const ENTRY: Entry = Entry {
         options: &[
             PIPELINED,
             FOLDED,
+            ARMED,
+            WORD,
+            LOCAL,
             CUDAS_GROUP,
             GPFIFO_HOST,
             USERD_HOST,
@@ -70,7 +79,15 @@ fn list(machine: &Machine) -> Vec<String> {
 }
 
 pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
-    Direction::of(machine, spec)?;
+    let direction = Direction::of(machine, spec)?;
+    if spec.executor.has(LOCAL) && direction == Direction::FromGpu {
+        return Err(Unavailable::new(
+            "release=local says nothing about what is written to the host: choose release=word",
+        ));
+    }
+    if spec.executor.has(WORD) && spec.executor.has(LOCAL) {
+        return Err(Unavailable::new("there is one release at the end of a transfer: choose one"));
+    }
     channel::check(machine, spec)?;
     match (spec.executor.index, machine.copy_engines()) {
         (Some(n), Some(engines)) if !engines.iter().any(|engine| engine.number == n) => {
@@ -98,7 +115,8 @@ fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
     ends.source.pin_in(machine, space)?;
     ends.destination.pin_in(machine, space)?;
     let channel = Channel::new(space, engine, channel::options(&spec.executor))?;
-    Ok(Box::new(CopyEngine { channel, ends, mode: mode(&spec.executor) }))
+    let (mode, release) = (mode(&spec.executor), release(&spec.executor));
+    Ok(Box::new(CopyEngine { channel, ends, mode, release, armed: spec.executor.has(ARMED) }))
 }
 
 pub(crate) fn mode(executor: &Executor) -> CopyMode {
@@ -109,6 +127,23 @@ pub(crate) fn mode(executor: &Executor) -> CopyMode {
     }
 }
 
+pub(crate) fn release(executor: &Executor) -> CopyRelease {
+    match (executor.has(WORD), executor.has(LOCAL)) {
+        (true, _) => CopyRelease::Word,
+        (_, true) => CopyRelease::LocalWord,
+        _ => CopyRelease::Timed,
+    }
+}
+
+/// Two addresses that are pinned, as a copy of `bytes` names them.
+fn windows(to: u64, from: u64, bytes: u64) -> Result<(Window, Window, u32), Error> {
+    if bytes > MAX_BYTES {
+        let reason = format!("{bytes} bytes by the copy engine: 1 GiB at most go in one copy");
+        return Err(Unavailable::new(reason).into());
+    }
+    Ok((Window { base: to, length: bytes }, Window { base: from, length: bytes }, bytes as u32))
+}
+
 /// A copy of `bytes` between two addresses that are pinned.
 pub(crate) fn prepare(
     channel: &mut Channel,
@@ -116,13 +151,10 @@ pub(crate) fn prepare(
     from: u64,
     bytes: u64,
     mode: CopyMode,
+    release: CopyRelease,
 ) -> Result<Prepared, Error> {
-    if bytes > MAX_BYTES {
-        let reason = format!("{bytes} bytes by the copy engine: 1 GiB at most go in one copy");
-        return Err(Unavailable::new(reason).into());
-    }
-    let (to, from) = (Window { base: to, length: bytes }, Window { base: from, length: bytes });
-    Ok(Prepared::copy(channel, to, from, bytes as u32, mode)?)
+    let (to, from, bytes) = windows(to, from, bytes)?;
+    Ok(Prepared::copy_with(channel, to, from, bytes, mode, release)?)
 }
 
 struct CopyEngine<'m> {
@@ -130,6 +162,8 @@ struct CopyEngine<'m> {
     channel: Channel,
     ends: Ends<'m>,
     mode: CopyMode,
+    release: CopyRelease,
+    armed: bool,
 }
 
 impl Route for CopyEngine<'_> {
@@ -144,8 +178,14 @@ impl Route for CopyEngine<'_> {
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
         let (to, from) = (self.ends.destination.va(), self.ends.source.va());
-        let prepared = prepare(&mut self.channel, to, from, bytes, self.mode)?;
-        Ok(Box::new(Own::new(&mut self.channel, prepared, None)))
+        let channel = &mut self.channel;
+        if self.armed {
+            let (to, from, bytes) = windows(to, from, bytes)?;
+            let armed = Armed::copy(channel, to, from, bytes, self.mode, self.release)?;
+            return Ok(Box::new(Own::armed(armed, None)));
+        }
+        let prepared = prepare(channel, to, from, bytes, self.mode, self.release)?;
+        Ok(Box::new(Own::new(channel, prepared, None)))
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {

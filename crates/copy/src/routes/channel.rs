@@ -5,7 +5,7 @@ use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::route::Transfer;
 use crate::spec::{Executor, Host, Memory, Spec};
-use gpu::{AddressSpace, Bar, Channel, ChannelOptions, Group, Place, Prepared, Ticket};
+use gpu::{AddressSpace, Armed, Bar, Channel, ChannelOptions, Group, Place, Prepared, Ticket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ pub(crate) const PUSHBUFFER_HOST: &str = "pushbuffer=host";
 pub(crate) const TRACKER_VIDEO: &str = "tracker=video";
 /// The doorbell through the other usermode mapping: the one that libcuda rings on Hopper.
 pub(crate) const DOORBELL_BAR1: &str = "doorbell=bar1";
+
+/// The transfer waits in the channel, and a submission opens its gate ([`gpu::Armed`]).
+pub(crate) const ARMED: &str = "armed";
 
 /// In CUDA's channel group, beside its kernels and without a change of context, instead of one of our own. CUDA's client is
 /// entered for it when it is first asked for.
@@ -87,10 +90,15 @@ pub(crate) fn settle(channel: &Channel, last: Option<Ticket>) {
     }
 }
 
-/// A prepared transfer of a route over a channel of our own.
+/// What is ready to go on a channel of our own.
+enum Ready<'r> {
+    Prepared(&'r mut Channel, Prepared),
+    Armed(Armed<'r>),
+}
+
+/// A transfer of a route over a channel of our own.
 pub(crate) struct Own<'r> {
-    channel: &'r mut Channel,
-    prepared: Prepared,
+    ready: Ready<'r>,
     /// What travels in the command stream; a copy engine reads its source itself.
     data: Option<&'r [u8]>,
     last: Option<Ticket>,
@@ -98,16 +106,30 @@ pub(crate) struct Own<'r> {
 
 impl<'r> Own<'r> {
     pub(crate) fn new(channel: &'r mut Channel, prepared: Prepared, data: Option<&'r [u8]>) -> Own<'r> {
-        Own { channel, prepared, data, last: None }
+        Own { ready: Ready::Prepared(channel, prepared), data, last: None }
+    }
+
+    pub(crate) fn armed(armed: Armed<'r>, data: Option<&'r [u8]>) -> Own<'r> {
+        Own { ready: Ready::Armed(armed), data, last: None }
+    }
+
+    #[inline]
+    fn channel(&self) -> &Channel {
+        match &self.ready {
+            Ready::Prepared(channel, _) => channel,
+            Ready::Armed(armed) => armed.channel(),
+        }
     }
 }
 
 impl Transfer for Own<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
-        self.last = Some(match self.data {
-            Some(data) => self.prepared.submit_data(self.channel, data)?,
-            None => self.prepared.submit(self.channel)?,
+        self.last = Some(match (&mut self.ready, self.data) {
+            (Ready::Prepared(channel, prepared), Some(data)) => prepared.submit_data(channel, data)?,
+            (Ready::Prepared(channel, prepared), None) => prepared.submit(channel)?,
+            (Ready::Armed(armed), Some(data)) => armed.submit_data(data)?,
+            (Ready::Armed(armed), None) => armed.submit()?,
         });
         Ok(())
     }
@@ -115,10 +137,10 @@ impl Transfer for Own<'_> {
     #[inline]
     fn poll(&mut self) -> Result<bool, Error> {
         let Some(last) = self.last else { return Ok(false) };
-        if self.channel.done(last) {
+        if self.channel().done(last) {
             return Ok(true);
         }
-        match self.channel.error() {
+        match self.channel().error() {
             None => Ok(false),
             Some(code) => Err(gpu::Error::ChannelKilled(code).into()),
         }
@@ -126,17 +148,32 @@ impl Transfer for Own<'_> {
 
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        wait(self.channel, self.last, self.prepared.bytes(), timeout)
+        let bytes = match &self.ready {
+            Ready::Prepared(_, prepared) => prepared.bytes(),
+            Ready::Armed(armed) => armed.bytes(),
+        };
+        wait(self.channel(), self.last, bytes, timeout)
+    }
+
+    fn rest(&mut self) -> Result<(), Error> {
+        match &mut self.ready {
+            Ready::Prepared(..) => Ok(()),
+            Ready::Armed(armed) => Ok(armed.rest()?),
+        }
     }
 
     #[inline]
     fn released_gpu_ns(&self) -> Option<u64> {
-        self.last.map(|_| self.channel.timestamp())
+        let timed = match &self.ready {
+            Ready::Prepared(_, prepared) => prepared.is_timed(),
+            Ready::Armed(armed) => armed.is_timed(),
+        };
+        self.last.filter(|_| timed).map(|_| self.channel().timestamp())
     }
 }
 
 impl Drop for Own<'_> {
     fn drop(&mut self) {
-        settle(self.channel, self.last);
+        settle(self.channel(), self.last);
     }
 }

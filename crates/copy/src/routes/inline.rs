@@ -4,16 +4,25 @@
 //! LAUNCH_DMA, whose LINE_LENGTH_IN has 32 bits; `inline[split]` puts a LAUNCH_DMA before each. Each submission copies the
 //! source into the stream, so that is part of what it costs. `inline[group=cuda]` is a channel in CUDA's own channel group.
 
-use super::channel::{self, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST};
+use super::channel::{
+    self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST,
+};
 use super::{Direction, Ends};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
-use crate::spec::{Spec, Word};
-use gpu::{Channel, Engine, InlineMode, Prepared, Window};
+use crate::spec::{Executor, Spec, Word};
+use gpu::{Armed, Channel, Engine, InlineMode, InlineRelease, Prepared, Window};
 
 const SPLIT: &str = "split";
+/// Who says that the bytes are there, if not the engine with the time.
+const RELEASES: [(&str, InlineRelease); 4] = [
+    ("release=host", InlineRelease::Host),
+    ("release=word", InlineRelease::EngineWord),
+    ("release=execute", InlineRelease::Execute),
+    ("release=flag", InlineRelease::Flag),
+];
 /// A GPFIFO entry counts to 2^21 words; two of the largest stay well below.
 const MAX_BYTES: u64 = 4 << 20;
 
@@ -21,7 +30,20 @@ pub(crate) const ENTRY: Entry = Entry {
     word: Word {
         name: "inline",
         numbered: false,
-        options: &[SPLIT, CUDAS_GROUP, GPFIFO_HOST, USERD_HOST, PUSHBUFFER_HOST, TRACKER_VIDEO, DOORBELL_BAR1],
+        options: &[
+            SPLIT,
+            ARMED,
+            RELEASES[0].0,
+            RELEASES[1].0,
+            RELEASES[2].0,
+            RELEASES[3].0,
+            CUDAS_GROUP,
+            GPFIFO_HOST,
+            USERD_HOST,
+            PUSHBUFFER_HOST,
+            TRACKER_VIDEO,
+            DOORBELL_BAR1,
+        ],
     },
     about,
     list,
@@ -45,7 +67,15 @@ fn list(machine: &Machine) -> Vec<String> {
     ]
 }
 
+fn release(executor: &Executor) -> InlineRelease {
+    let chosen = RELEASES.iter().find(|(option, _)| executor.has(option));
+    chosen.map_or_else(InlineRelease::default, |(_, release)| *release)
+}
+
 fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    if RELEASES.iter().filter(|(option, _)| spec.executor.has(option)).count() > 1 {
+        return Err(Unavailable::new("there is one release at the end of a transfer: choose one"));
+    }
     match Direction::of(machine, spec)? {
         Direction::ToGpu => channel::space(machine, &spec.executor).map(drop),
         Direction::FromGpu => {
@@ -60,7 +90,8 @@ fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
     ends.destination.pin_in(machine, space)?;
     let channel = Channel::new(space, Engine::Graphics, channel::options(&spec.executor))?;
     let mode = if spec.executor.has(SPLIT) { InlineMode::Launches } else { InlineMode::Headers };
-    Ok(Box::new(InlineRoute { channel, ends, mode }))
+    let (release, armed) = (release(&spec.executor), spec.executor.has(ARMED));
+    Ok(Box::new(InlineRoute { channel, ends, mode, release, armed }))
 }
 
 struct InlineRoute<'m> {
@@ -68,6 +99,8 @@ struct InlineRoute<'m> {
     channel: Channel,
     ends: Ends<'m>,
     mode: InlineMode,
+    release: InlineRelease,
+    armed: bool,
 }
 
 impl Route for InlineRoute<'_> {
@@ -87,8 +120,13 @@ impl Route for InlineRoute<'_> {
         }
         let source: &[u8] = self.ends.host_bytes(Direction::ToGpu, bytes)?;
         let destination = Window { base: self.ends.destination.va(), length: bytes };
-        let prepared = Prepared::inline(&mut self.channel, destination, bytes as u32, self.mode)?;
-        Ok(Box::new(Own::new(&mut self.channel, prepared, Some(source))))
+        let (channel, bytes) = (&mut self.channel, bytes as u32);
+        if self.armed {
+            let armed = Armed::inline(channel, destination, bytes, self.mode, self.release)?;
+            return Ok(Box::new(Own::armed(armed, Some(source))));
+        }
+        let prepared = Prepared::inline_with(channel, destination, bytes, self.mode, self.release)?;
+        Ok(Box::new(Own::new(channel, prepared, Some(source))))
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {

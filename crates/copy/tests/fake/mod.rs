@@ -197,25 +197,44 @@ fn copy_now(to: u64, from: u64, len: usize) {
     }
 }
 
-/// What the kernel that answers does, on a thread.
-fn answer(flag: u64, to: u64, mut seen: u32, limit: u64) {
+/// What the kernel that answers does, on a thread: `kind` 0 the number alone, 1 the line, 2 the mail.
+fn answer(kind: u64, [flag, to, ended, data]: [u64; 4], mut seen: u32, limit: u64) {
     // SAFETY: words of memory of the caller's, which outlives the kernel.
-    let [flag, answered, ended] = unsafe { [flag, to, to + 4].map(|at| AtomicU32::from_ptr(at as *mut u32)) };
+    let word = |at: u64| unsafe { AtomicU32::from_ptr(at as *mut u32) };
+    let (number, low, high) = match kind {
+        0 => (flag, flag, flag),
+        1 => (flag + 8, flag, flag + 4),
+        _ => (flag + 4, flag, flag + 8),
+    };
     let (mut since, mut why) = (std::time::Instant::now(), 2);
     while (since.elapsed().as_nanos() as u64) < limit {
-        let value = if ANSWER_DEAF.load(Ordering::SeqCst) == 0 { flag.load(Ordering::Acquire) } else { seen };
+        let value = if ANSWER_DEAF.load(Ordering::SeqCst) == 0 { word(number).load(Ordering::Acquire) } else { seen };
         if value == u32::MAX {
             why = 1;
             break;
         }
-        if value != seen {
-            answered.store(value, Ordering::Release);
+        // A store of a line is not one here: the second number says that all of it has come.
+        if value != seen && (kind != 2 || word(flag + 12).load(Ordering::Acquire) == value) {
+            let bytes = [low, high].map(|at| word(at).load(Ordering::Acquire));
+            match kind {
+                0 => word(to).store(value, Ordering::Release),
+                1 => {
+                    for (i, part) in [bytes[0], bytes[1], value, value].into_iter().enumerate() {
+                        word(to + 4 * i as u64).store(part, Ordering::Release);
+                    }
+                }
+                _ => {
+                    word(data).store(bytes[0], Ordering::Release);
+                    word(data + 4).store(bytes[1], Ordering::Release);
+                    word(to).store(value, Ordering::Release);
+                }
+            }
             (seen, since) = (value, std::time::Instant::now());
         }
         std::thread::yield_now();
     }
     ANSWER_RUNS.fetch_sub(1, Ordering::SeqCst);
-    ended.store(why, Ordering::Release);
+    word(ended).store(why, Ordering::Release);
 }
 
 fn in_context() -> bool {
@@ -474,6 +493,8 @@ driver! {
         match unsafe { CStr::from_ptr(name) }.to_bytes() {
             b"gate" => give(function, 0x101 as *mut c_void),
             b"answer" => give(function, 0x102 as *mut c_void),
+            b"answer_line" => give(function, 0x103 as *mut c_void),
+            b"answer_mail" => give(function, 0x104 as *mut c_void),
             _ => NOT_FOUND,
         }
     }
@@ -488,11 +509,11 @@ driver! {
         let flag = unsafe { (*arguments).cast::<u64>().read() };
         match function as u64 {
             0x101 => with(|fake| fake.enqueue(stream, Op::Gate { flag })),
-            0x102 => {
-                // SAFETY: the other arguments of the kernel that answers: an address, a word, nanoseconds.
-                let (to, seen, limit) = unsafe {
-                    let argument = |n: usize| *arguments.add(n);
-                    (argument(1).cast::<u64>().read(), argument(2).cast::<u32>().read(), argument(3).cast::<u64>().read())
+            kind @ 0x102..=0x104 => {
+                // SAFETY: the other arguments of the kernel that answers: two addresses, a word, nanoseconds, an address.
+                let (to, ended, seen, limit, data) = unsafe {
+                    let long = |n: usize| (*arguments.add(n)).cast::<u64>().read();
+                    (long(1), long(2), (*arguments.add(3)).cast::<u32>().read(), long(4), long(5))
                 };
                 let limit = match ANSWER_LIMIT.load(Ordering::SeqCst) {
                     0 => limit,
@@ -500,7 +521,7 @@ driver! {
                 };
                 ANSWER_LAUNCHES.fetch_add(1, Ordering::SeqCst);
                 ANSWER_RUNS.fetch_add(1, Ordering::SeqCst);
-                let kernel = std::thread::spawn(move || answer(flag, to, seen, limit));
+                let kernel = std::thread::spawn(move || answer(kind - 0x102, [flag, to, ended, data], seen, limit));
                 with(|fake| fake.enqueue(stream, Op::Answer(kernel)))
             }
             _ => INVALID_HANDLE,

@@ -130,6 +130,7 @@ impl Args {
             threads: self.threads.into(),
             bytes,
             cpus: others.clone(),
+            nice: 0,
             seed: self.seed,
             timeout: self.timeout,
         };

@@ -1,152 +1,295 @@
-//! `selfbench locks`: what recording adds to a lock and its unlock.
+//! `selfbench locks`: what recording, and each policy, adds to a lock and its unlock.
 
-use crate::affinity;
+use crate::bench::result_file;
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
-use std::cell::UnsafeCell;
-use std::path::PathBuf;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+All ways take turns, round by round, each in a process of its own: the program itself, under `record --locks`, and under
+`run --lock-policy` with each policy. `stock` has the agent in the program and every lock its own protocol.
+`two clock readings` is what the CPU's clock costs alone, `pair, clock read twice` a pair with these inside: what a
+recording that knows how long a lock was held cannot go below.")]
 pub struct Args {
-    /// Numbers instead of a table
-    #[arg(long)]
-    json: bool,
-    /// How often bare and traced runs take turns
+    /// Numbers to this file, whole or not at all (`-`, or nothing: standard output, and no table)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    /// How often the ways take turns
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Pairs of each run
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1000..=100_000_000))]
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(4000..=100_000_000))]
     count: u32,
     /// Run the measured loops on this CPU
     #[arg(long)]
     cpu: Option<usize>,
-    /// Exit with 1 if tracing adds more to a pair, ns
+    /// Exit with 1 if tracing adds more to a mutex's pair, ns
     #[arg(long, value_name = "NS")]
     at_most: Option<f64>,
+    /// Exit with 1 if a policy adds more to a pair, ns (pi: twice as much)
+    #[arg(long, value_name = "NS")]
+    policies_at_most: Option<f64>,
 }
 
-/// The loops, as a program of their own.
-#[derive(Debug, clap::Args)]
-pub struct PairArgs {
-    #[arg(long, default_value_t = 200_000)]
-    count: u32,
-    #[arg(long)]
-    cpu: Option<usize>,
+/// What is put under the loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Bare,
+    Traced,
+    Policy(&'static str),
 }
 
-/// Pairs that are timed together.
-const BATCH: u32 = 1000;
-/// Batches between pauses in which the recorder empties the ring.
-const A_WAIT: u32 = 16;
-/// How long two threads hammer one lock.
-const HAMMER: Duration = Duration::from_millis(20);
+const WAYS: [Way; 7] = [
+    Way::Bare,
+    Way::Traced,
+    Way::Policy("stock"),
+    Way::Policy("ticket"),
+    Way::Policy("pi"),
+    Way::Policy("phase-fair"),
+    Way::Policy("boost"),
+];
 
-/// One run of the loops.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    /// ns, median over the batches.
-    pair: f64,
-    rwlock: f64,
-    /// Pairs a second of two threads at one mutex.
-    contended: f64,
+/// Pairs of which there are figures, as the loops, the table and the keys have them.
+const PAIRS: [(&str, &str, &str); 3] = [
+    ("mutex", "mutex lock + unlock", "pair_ns"),
+    ("read", "rwlock rdlock + unlock", "read_pair_ns"),
+    ("write", "rwlock wrlock + unlock", "write_pair_ns"),
+];
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Bare => "bare",
+            Way::Traced => "traced",
+            Way::Policy(p) => p,
+        }
+    }
+
+    /// As part of a key.
+    fn key(self) -> String {
+        self.name().replace('-', "_")
+    }
+
+    /// Whether it has anything to do with this kind of pair.
+    fn is_about(self, pair: &str) -> bool {
+        match self {
+            Way::Policy("ticket" | "pi") => pair == "mutex",
+            Way::Policy("phase-fair") => pair != "mutex",
+            _ => true,
+        }
+    }
+}
+
+type Sample = BTreeMap<String, f64>;
+
+/// All rounds.
+#[derive(Default)]
+struct Rounds {
+    of: BTreeMap<Way, Vec<Sample>>,
+    lost: u64,
+}
+
+/// One figure: medians over the rounds.
+#[derive(Clone, Copy)]
+struct Figure {
+    value: f64,
+    /// Median of the rounds' differences to bare.
+    added: f64,
+    /// The least of this way less the least of bare: what a machine says that others load.
+    added_least: f64,
+}
+
+impl Rounds {
+    fn all(&self, way: Way, what: &str) -> Vec<f64> {
+        self.of.get(&way).into_iter().flatten().filter_map(|s| s.get(what).copied()).collect()
+    }
+
+    fn figure(&self, way: Way, what: &str, bare: &str) -> Figure {
+        let (mine, bare) = (self.all(way, what), self.all(Way::Bare, bare));
+        let least = |v: &[f64]| v.iter().copied().fold(f64::INFINITY, f64::min);
+        Figure {
+            added: median(mine.iter().zip(&bare).map(|(m, b)| m - b).collect()),
+            added_least: least(&mine) - least(&bare),
+            value: median(mine),
+        }
+    }
 }
 
 impl Args {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let (mut bare, mut traced, mut gaps) = (Vec::new(), Vec::new(), 0);
-        for round in 0..self.rounds {
-            // Who goes first changes: what a machine does to the first of two it does to both.
-            for first in [round % 2 == 0, round % 2 != 0] {
-                if first {
-                    bare.push(self.once(None)?.0);
-                } else {
-                    let (sample, lost) = self.traced()?;
-                    traced.push(sample);
-                    gaps += lost;
+        let out = self.json.as_deref().map(|p| result_file::open(p, 1 << 14)).transpose()?;
+        let mut rounds = Rounds::default();
+        for round in 0..self.rounds as usize {
+            // Who goes first changes: what a machine does to the first it does to all.
+            for k in 0..WAYS.len() {
+                let way = WAYS[(round + k) % WAYS.len()];
+                let sample = self.once(way, &mut rounds.lost).with_context(|| way.name())?;
+                rounds.of.entry(way).or_default().push(sample);
+            }
+        }
+        if out.as_ref().is_none_or(|o| !o.is_stdout()) {
+            print!("{}", self.table(&rounds));
+        }
+        if let Some(out) = out {
+            out.write(|to| Ok(writeln!(to, "{}", self.as_json(&rounds))?))?;
+        }
+        Ok(ExitCode::from(u8::from(self.misses(&rounds))))
+    }
+
+    fn misses(&self, rounds: &Rounds) -> bool {
+        let mut missed = false;
+        for way in WAYS.into_iter().skip(1) {
+            for (what, name, _) in PAIRS.into_iter().filter(|p| way.is_about(p.0)) {
+                let most = match way {
+                    Way::Traced if what != "mutex" => None,
+                    Way::Traced => self.at_most,
+                    Way::Policy("pi") => self.policies_at_most.map(|most| 2.0 * most),
+                    _ => self.policies_at_most,
+                };
+                let added = rounds.figure(way, what, what).added;
+                if let Some(most) = most.filter(|most| added > *most) {
+                    eprintln!("{}: {name} takes {added:.1} ns more, the limit is {most}", way.name());
+                    missed = true;
                 }
             }
         }
-        let of = |f: fn(&Sample) -> f64| -> (f64, f64, f64) {
-            let added = bare.iter().zip(&traced).map(|(b, t)| f(t) - f(b)).collect();
-            (median(bare.iter().map(f).collect()), median(traced.iter().map(f).collect()), median(added))
+        missed
+    }
+
+    fn table(&self, rounds: &Rounds) -> String {
+        let mut t = format!("{:<36}{:>8}{:>9}{:>15}\n", "uncontended pair, ns", "ns", "added", "least added");
+        for (what, name, _) in PAIRS {
+            t += &format!("  {name}\n");
+            for way in WAYS.into_iter().filter(|w| w.is_about(what)) {
+                let f = rounds.figure(way, what, what);
+                t += &match way {
+                    Way::Bare => format!("    {:<32}{:>8.1}\n", way.name(), f.value),
+                    _ => format!("    {:<32}{:>8.1}{:>9.1}{:>15.1}\n", way.name(), f.value, f.added, f.added_least),
+                };
+            }
+        }
+        let floor = rounds.figure(Way::Bare, "clocked", "mutex");
+        t += &format!("  {:<34}{:>8.1}\n", "two clock readings", rounds.figure(Way::Bare, "clocks", "clocks").value);
+        t += &format!(
+            "  {:<34}{:>8.1}{:>9.1}{:>15.1}\n",
+            "mutex pair, clock read twice", floor.value, floor.added, floor.added_least
+        );
+        t += "two threads at one mutex, million pairs a second\n";
+        for way in WAYS.into_iter().filter(|w| w.is_about("mutex")) {
+            t += &format!(
+                "    {:<32}{:>8.2}\n",
+                way.name(),
+                rounds.figure(way, "contended", "contended").value / 1e6
+            );
+        }
+        t += &format!(
+            "medians of {} rounds; added: median of the rounds' differences to bare; least added: between the least of\nboth\n",
+            self.rounds
+        );
+        if rounds.lost > 0 {
+            t += &format!(
+                "{} events did not fit into the rings and cost less: give --cpu or a smaller --count\n",
+                rounds.lost
+            );
+        }
+        t
+    }
+
+    fn as_json(&self, rounds: &Rounds) -> Value {
+        let tenth = |v: f64| json!((v * 100.0).round() / 100.0);
+        let mut out = Map::new();
+        out.insert("bench".into(), json!("locks"));
+        out.insert("rounds".into(), json!(self.rounds));
+        out.insert("count".into(), json!(self.count));
+        for (what, _, key) in PAIRS {
+            for way in WAYS.into_iter().filter(|w| w.is_about(what)) {
+                let f = rounds.figure(way, what, what);
+                out.insert(format!("{}_{key}", way.key()), tenth(f.value));
+                if way != Way::Bare {
+                    out.insert(format!("{}_added_{key}", way.key()), tenth(f.added));
+                    out.insert(format!("{}_least_added_{key}", way.key()), tenth(f.added_least));
+                }
+            }
+        }
+        let floor = rounds.figure(Way::Bare, "clocked", "mutex");
+        out.insert("two_clock_reads_ns".into(), tenth(rounds.figure(Way::Bare, "clocks", "clocks").value));
+        out.insert("clocked_pair_ns".into(), tenth(floor.value));
+        out.insert("clocked_added_pair_ns".into(), tenth(floor.added));
+        for way in WAYS.into_iter().filter(|w| w.is_about("mutex")) {
+            let f = rounds.figure(way, "contended", "contended");
+            out.insert(format!("{}_contended_pairs_per_s", way.key()), json!(f.value.round()));
+        }
+        // Events that did not fit: what is not written costs less, so this says how far to trust the figures.
+        out.insert("lost_events".into(), json!(rounds.lost));
+        let m = recorder::machine();
+        let machine = json!({ "cpu": m.cpu, "kernel": m.kernel, "doorbell": env!("CARGO_PKG_VERSION") });
+        out.insert("machine".into(), machine);
+        Value::Object(out)
+    }
+
+    fn once(&self, way: Way, lost: &mut u64) -> anyhow::Result<Sample> {
+        let file = |what: &str| std::env::temp_dir().join(format!("doorbell-selfbench-{}.{what}", std::process::id()));
+        let (tape, report) = (file("doorbell"), file("report"));
+        let words = |w: &[&str], path: &Path| -> Vec<OsString> {
+            let mut all: Vec<OsString> = w.iter().map(OsString::from).collect();
+            all.extend([path.into(), "--".into()]);
+            all
         };
-        let (pair, rwlock, contended) = (of(|s| s.pair), of(|s| s.rwlock), of(|s| s.contended));
-        if self.json {
-            let m = recorder::machine();
-            let out = json!({
-                "bench": "locks",
-                "rounds": self.rounds,
-                "count": self.count,
-                "bare_pair_ns": pair.0,
-                "traced_pair_ns": pair.1,
-                "added_pair_ns": pair.2,
-                "bare_rdlock_pair_ns": rwlock.0,
-                "traced_rdlock_pair_ns": rwlock.1,
-                "added_rdlock_pair_ns": rwlock.2,
-                "bare_contended_pairs_per_s": contended.0,
-                "traced_contended_pairs_per_s": contended.1,
-                // Events that did not fit: what is not written costs less, so this says how far to trust the figures.
-                "lost_events": gaps,
-                "machine": { "cpu": m.cpu, "kernel": m.kernel, "doorbell": env!("CARGO_PKG_VERSION") },
-            });
-            println!("{out}");
-        } else {
-            println!("{:<34}{:>10}{:>10}{:>10}", "uncontended pair, ns", "bare", "traced", "added");
-            for (name, (b, t, a)) in [("mutex lock + unlock", pair), ("rwlock rdlock + unlock", rwlock)] {
-                println!("  {name:<32}{b:>10.1}{t:>10.1}{a:>10.1}");
+        let checked = match way {
+            Way::Bare => self.loops(&[]),
+            Way::Traced => {
+                let before = words(&["record", "--locks", "--quiet", "--tap", "off", "--ring", "32", "-o"], &tape);
+                self.loops(&before).and_then(|sample| {
+                    *lost += self.lost_of(&tape)?;
+                    Ok(sample)
+                })
             }
-            println!("two threads at one mutex, million pairs a second");
-            println!("  {:<32}{:>10.2}{:>10.2}", "mutex lock + unlock", contended.0 / 1e6, contended.1 / 1e6);
-            println!("medians of {} rounds; added: median of the rounds' differences", self.rounds);
-            if gaps > 0 {
-                println!("{gaps} events did not fit into the rings and cost less: give --cpu or a smaller --count");
+            Way::Policy(p) => {
+                self.loops(&words(&["run", "--lock-policy", p, "--report"], &report)).and_then(|sample| {
+                    // A policy that no lock follows would be cheap.
+                    let said = std::fs::read_to_string(&report)?;
+                    if !said.contains(&format!("locks under {p}\n")) {
+                        bail!("no lock followed it: {}", said.trim());
+                    }
+                    Ok(sample)
+                })
             }
+        };
+        for file in [tape, report] {
+            let _ = std::fs::remove_file(file);
         }
-        let missed = self.at_most.is_some_and(|most| pair.2 > most);
-        if let Some(most) = self.at_most.filter(|_| missed) {
-            eprintln!("tracing adds {:.1} ns to a pair, more than {most} ns", pair.2);
-        }
-        Ok(ExitCode::from(u8::from(missed)))
-    }
-
-    /// A run of the loops, with these words before their command.
-    fn once(&self, before: Option<&[std::ffi::OsString]>) -> anyhow::Result<(Sample, String)> {
-        let me = std::env::current_exe().context("where doorbell itself lies")?;
-        let mut words: Vec<std::ffi::OsString> = before.unwrap_or_default().to_vec();
-        words.push(me.into());
-        words.extend(["selfbench", "pairs", "--count"].map(Into::into));
-        words.push(self.count.to_string().into());
-        if let Some(cpu) = self.cpu {
-            words.extend(["--cpu".into(), cpu.to_string().into()]);
-        }
-        let out = Command::new(&words[0]).args(&words[1..]).stdin(Stdio::null()).output()?;
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        if !out.status.success() {
-            bail!("the loops ended with {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
-        }
-        let v =
-            text.lines().find_map(|l| serde_json::from_str::<Value>(l).ok()).context("the loops printed no JSON")?;
-        let at = |k: &str| v[k].as_f64().with_context(|| format!("the loops said no {k}"));
-        Ok((Sample { pair: at("pair_ns")?, rwlock: at("rdlock_ns")?, contended: at("contended_per_s")? }, text))
-    }
-
-    fn traced(&self) -> anyhow::Result<(Sample, u64)> {
-        let me = std::env::current_exe()?;
-        let tape: PathBuf = std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()));
-        let mut before: Vec<std::ffi::OsString> = vec![me.into()];
-        before.extend(["record", "--locks", "--quiet", "--tap", "off", "--ring", "32", "-o"].map(Into::into));
-        before.extend([tape.clone().into(), "--".into()]);
-        let run = self.once(Some(&before));
-        let checked = run.and_then(|(sample, _)| Ok((sample, self.check(&tape)?)));
-        let _ = std::fs::remove_file(&tape);
         checked
     }
 
+    /// A run of the loops, behind these words of doorbell's.
+    fn loops(&self, before: &[OsString]) -> anyhow::Result<Sample> {
+        let me = std::env::current_exe().context("where doorbell itself lies")?;
+        let mut command = Command::new(&me);
+        if !before.is_empty() {
+            command.args(before).arg(&me);
+        }
+        command.args(["selfbench", "pairs", "--count"]).arg(self.count.to_string());
+        if let Some(cpu) = self.cpu {
+            command.arg("--cpu").arg(cpu.to_string());
+        }
+        let out = command.stdin(Stdio::null()).output()?;
+        if !out.status.success() {
+            bail!("the loops ended with {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
+        }
+        let text = String::from_utf8_lossy(&out.stdout);
+        let sample = text.lines().find_map(|l| serde_json::from_str::<Sample>(l).ok()).context("no figures came")?;
+        if let Some((what, ..)) = PAIRS.into_iter().find(|p| !sample.contains_key(p.0)) {
+            bail!("the loops said nothing of {what}");
+        }
+        Ok(sample)
+    }
+
     /// Every pair is on the tape or counted as lost: a tap that did not record would be cheap.
-    fn check(&self, tape: &std::path::Path) -> anyhow::Result<u64> {
+    fn lost_of(&self, tape: &Path) -> anyhow::Result<u64> {
         let recording = insight::Recording::open(tape)?;
         let locks = insight::locks::Locks::of(&recording, 0)?;
         let n = locks.operations.get("mutex_lock").copied().unwrap_or(0) + locks.lost_events;
@@ -157,7 +300,7 @@ impl Args {
     }
 }
 
-fn median(mut v: Vec<f64>) -> f64 {
+pub fn median(mut v: Vec<f64>) -> f64 {
     v.sort_unstable_by(f64::total_cmp);
     match v.len() {
         0 => 0.0,
@@ -166,85 +309,26 @@ fn median(mut v: Vec<f64>) -> f64 {
     }
 }
 
-struct Locks {
-    mutex: UnsafeCell<libc::pthread_mutex_t>,
-    rwlock: UnsafeCell<libc::pthread_rwlock_t>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-// SAFETY: locks are for use by several threads.
-unsafe impl Sync for Locks {}
-
-static LOCKS: Locks = Locks {
-    mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
-    rwlock: UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER),
-};
-
-fn mutex_pair() {
-    // SAFETY: a static, initialised mutex; this thread unlocks what it has locked.
-    unsafe {
-        libc::pthread_mutex_lock(LOCKS.mutex.get());
-        libc::pthread_mutex_unlock(LOCKS.mutex.get());
+    #[test]
+    fn a_figure_is_of_the_same_rounds() {
+        let mut rounds = Rounds::default();
+        let round = |mutex: f64| Sample::from([("mutex".to_owned(), mutex)]);
+        // The machine is slower in the second round: what is added stays.
+        rounds.of.insert(Way::Bare, vec![round(10.0), round(30.0), round(11.0)]);
+        rounds.of.insert(Way::Traced, vec![round(25.0), round(45.0), round(24.0)]);
+        let f = rounds.figure(Way::Traced, "mutex", "mutex");
+        assert_eq!((f.value, f.added, f.added_least), (25.0, 15.0, 14.0));
     }
-}
 
-fn read_pair() {
-    // SAFETY: as above.
-    unsafe {
-        libc::pthread_rwlock_rdlock(LOCKS.rwlock.get());
-        libc::pthread_rwlock_unlock(LOCKS.rwlock.get());
-    }
-}
-
-/// Nanoseconds of one pair, median over the batches.
-fn timed(count: u32, pair: fn()) -> f64 {
-    let batches = count.div_ceil(BATCH);
-    let mut times = Vec::with_capacity(batches as usize);
-    for i in 0..batches {
-        let from = Instant::now();
-        for _ in 0..BATCH {
-            pair();
-        }
-        times.push(from.elapsed().as_nanos() as f64 / f64::from(BATCH));
-        if i % A_WAIT == 0 {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-    median(times)
-}
-
-/// Pairs a second of two threads at one mutex.
-fn contended() -> f64 {
-    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    let from = Instant::now();
-    std::thread::scope(|s| {
-        for _ in 0..2 {
-            s.spawn(|| {
-                let mut n = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    mutex_pair();
-                    n += 1;
-                }
-                done.fetch_add(n, Ordering::Relaxed);
-            });
-        }
-        std::thread::sleep(HAMMER);
-        stop.store(true, Ordering::Relaxed);
-    });
-    done.load(Ordering::Relaxed) as f64 / from.elapsed().as_secs_f64()
-}
-
-impl PairArgs {
-    pub fn run(&self) -> anyhow::Result<ExitCode> {
-        // Before the loops are pinned: they are two threads.
-        let contended = contended();
-        if let Some(cpu) = self.cpu {
-            affinity::stay_on(cpu)?;
-        }
-        // The first time maps the ring.
-        timed(BATCH, mutex_pair);
-        timed(BATCH, read_pair);
-        let (pair, rdlock) = (timed(self.count, mutex_pair), timed(self.count / 4, read_pair));
-        println!("{}", json!({ "pair_ns": pair, "rdlock_ns": rdlock, "contended_per_s": contended }));
-        Ok(ExitCode::SUCCESS)
+    #[test]
+    fn a_policy_is_measured_where_it_has_something_to_do() {
+        let about = |p| PAIRS.map(|pair| Way::Policy(p).is_about(pair.0));
+        assert_eq!(about("pi"), [true, false, false]);
+        assert_eq!(about("phase-fair"), [false, true, true]);
+        assert_eq!(about("boost"), [true, true, true]);
     }
 }

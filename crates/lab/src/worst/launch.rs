@@ -10,7 +10,7 @@ pub const NAME: &str = "launch";
 pub const BYTES: u64 = 4;
 
 /// PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is.
-const WORD: &str = r"
+pub(crate) const WORD: &str = r"
 .version 7.0
 .target sm_70
 .address_size 64

@@ -1,5 +1,6 @@
 //! The list. Order matters on real hardware: from what only opens files to what moves most.
 
+mod armed;
 mod bad;
 mod bar1;
 mod fork;
@@ -48,6 +49,16 @@ pub const CHECKS: &[Check] = &[
         name: "prepared-refusals",
         about: "a prepared copy stays in its windows, on its channel, off freed memory",
         run: prepared::refusals,
+    },
+    Check {
+        name: "releases",
+        about: "8 bytes behind every kind of release, looked at when it is seen",
+        run: armed::releases,
+    },
+    Check {
+        name: "armed",
+        about: "8 bytes that wait before a gate: carried out when it opens, and not otherwise",
+        run: armed::armed,
     },
     Check { name: "long-inline", about: "more inline data than one header counts", run: prepared::long_inline },
     Check { name: "payload-wrap", about: "payloads go from 2^32 - 1 to 0", run: ring::payload_wrap },

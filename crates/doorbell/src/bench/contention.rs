@@ -1,0 +1,239 @@
+//! `doorbell bench contention`: what CUDA's launches suffer from other threads, under each lock policy, beside copies of
+//! ours that take no lock.
+
+mod child;
+mod policy;
+
+use super::{result_file, seconds};
+use crate::failure::Failure;
+use crate::record::Gpu;
+use lab::clock::Clock;
+use lab::contention::{Cell, Comparison, Set};
+use lab::environment::{self, Environment};
+use lab::placement;
+use policy::Policy;
+use report::contention::Contention;
+use report::table::{Style, to_stdout};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What other threads' copies and launches do to a real-time thread's launches, under each lock policy
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  doorbell bench contention --json contention.json            the policies on six cells, about four minutes
+  doorbell bench contention --cells alone,sizes --policies stock --seconds 10
+  doorbell bench contention --cells matrix --policies stock   threads, sizes, pinned and pageable: 27 cells
+  doorbell bench contention --cells worst --seconds 60        64 threads that copy 4 MiB
+  doorbell bench contention --cells inversion                 a copying thread that hogs keep from its CPU
+  doorbell bench contention --quick                           a minute
+  doorbell bench contention --cells 'copy=8x64KiB[pageable]+launch=32' --policies stock,pi+phase-fair
+
+Cells: alone; sizes (CUDA's copies, 4 KiB to 64 MiB); copy=THREADSxSIZE, [pageable] behind it, and
+launch=THREADS, either or both; inversion=SIZE+hogs=N@NICE. Sets: matrix, full, policies, worst, inversion.
+
+Policies: stock (no agent), agent (with the agent and no policy), traced (recorded with --locks; see
+--tapes), and what `doorbell run --lock-policy` takes, several with a + between them. Each is a process of
+its own; they take turns in rounds, in an order drawn anew for each.
+
+One thread is measured, real time on a CPU that all others leave to it (SCHED_FIFO, else SCHED_DEADLINE,
+else nice -20; the result says which). It takes turns: a launch, the launch of a graph of 20 kernels, and
+prepared copies of 4 KiB of ours by a copy engine and inline. The kernel's counters round each call tell
+asleep (locks) from ready without a CPU and on a CPU.
+
+Exit status: 0 done, 2 an error, 77 nothing can be measured on this machine.")]
+pub struct Args {
+    /// Cells and sets of them, separated by commas
+    #[arg(long, value_name = "LIST", default_value = "policies")]
+    cells: String,
+    /// Policies, separated by commas
+    #[arg(long, value_name = "LIST", default_value = "stock,pi,ticket,phase-fair,boost,guard")]
+    policies: String,
+    /// How long each cell is measured under each policy, all rounds together
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    seconds: Duration,
+    /// How often the policies take turns
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Two cells and half a second of each, in two rounds
+    #[arg(long, conflicts_with_all = ["cells", "seconds", "rounds"])]
+    quick: bool,
+    /// Measure on this CPU, and keep everything else off it [default: the last one]
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+    /// SCHED_FIFO priority of the measuring thread
+    #[arg(long, value_name = "PRIORITY", default_value_t = 80, value_parser = clap::value_parser!(i32).range(1..=99))]
+    fifo: i32,
+    /// Where the tapes of `traced` go
+    #[arg(long, value_name = "FOLDER")]
+    tapes: Option<PathBuf>,
+    /// Which GPU
+    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    gpu: Gpu,
+    /// Write the result to this file after every cell, whole each time (`-`: standard output at the end, and no table)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draws data and orders
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Give a transfer of ours up after this time
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    timeout: Duration,
+    /// One process: measures every cell and writes one line of JSON for each
+    #[arg(long, hide = true)]
+    child: bool,
+}
+
+impl Args {
+    pub fn run(mut self) -> anyhow::Result<ExitCode> {
+        if self.quick {
+            let cells = [Cell::Alone, Cell::WORST];
+            self.cells = cells.map(|c| c.to_string()).join(",");
+            (self.seconds, self.rounds) = (Duration::from_secs(1), 2);
+        }
+        let cells = Set::read(&self.cells).map_err(|e| {
+            let names: Vec<_> = Set::NAMES.iter().map(|(name, _)| *name).collect();
+            Failure::new(format!("--cells: {e}"), format!("sets of cells: {}", names.join(", ")))
+        })?;
+        let (cpu, others) = self.cpus()?;
+        if self.child {
+            return child::run(&self, &cells, cpu, &others);
+        }
+        self.all(&cells)
+    }
+
+    fn all(&self, cells: &[Cell]) -> anyhow::Result<ExitCode> {
+        let mut policies = Policy::read(&self.policies, self.tapes.as_deref())?;
+        let room = 1 << 20;
+        let to_stdout_only = self.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
+        // Whether it can be written is known before anything is measured.
+        if let Some(path) = &self.json {
+            drop(result_file::open(path, room)?);
+        }
+        let clock = Clock::new();
+        let gpu = match self.gpu {
+            Gpu::Soft => environment::Gpu::Soft,
+            Gpu::Real => environment::Gpu::Real { pci: None },
+        };
+        let environment = Environment::gather(gpu, &clock, self.seed, Vec::new());
+        let progress = Progress { terminal: std::io::stderr().is_terminal() };
+        if !to_stdout_only && self.gpu == Gpu::Real {
+            let all = self.seconds.as_secs_f64();
+            eprintln!("{}", report::contention::estimate(cells.len(), policies.len(), self.rounds, all));
+        }
+        let mut comparison = Comparison::default();
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        let mut impossible = None;
+        'rounds: for round in 0..self.rounds {
+            let mut order: Vec<usize> = (0..policies.len()).collect();
+            random.shuffle(&mut order);
+            for n in order {
+                let policy = &mut policies[n];
+                if policy.told.missing.is_some() {
+                    continue;
+                }
+                let name = policy.told.name.clone();
+                progress.show(&format!("round {} of {}: {name}", round + 1, self.rounds));
+                let seed = random.u64(..);
+                let ended = policy.measure(self, cells, seed, round, |outcome| {
+                    progress.show(&format!("round {} of {}: {name}: {}", round + 1, self.rounds, outcome.cell));
+                    comparison.add(&name, outcome);
+                });
+                if let Err(why) = ended {
+                    if why.impossible && comparison.rows.is_empty() {
+                        impossible = Some(why.text);
+                        break 'rounds;
+                    }
+                    policies[n].told.missing = Some(why.text);
+                }
+                let told: Vec<_> = policies.iter().map(|p| p.told.clone()).collect();
+                let partial = self.result(&environment, cells, &told, &comparison, true);
+                if let Some(path) = self.json.as_ref().filter(|_| !to_stdout_only) {
+                    result_file::open(path, room)?.write(|out| report::contention::write_json(out, &partial))?;
+                }
+            }
+        }
+        progress.clear();
+        if let Some(why) = impossible {
+            return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
+        }
+        let told: Vec<_> = policies.into_iter().map(|p| p.told).collect();
+        let result = self.result(&environment, cells, &told, &comparison, false);
+        if let Some(path) = &self.json {
+            result_file::open(path, room)?.write(|out| report::contention::write_json(out, &result))?;
+        }
+        if !to_stdout_only {
+            to_stdout(|out| report::contention::write(out, &Style::of_stdout(), &result))?;
+        }
+        verdict(&result)
+    }
+
+    fn result<'a>(
+        &self,
+        environment: &'a Environment,
+        cells: &'a [Cell],
+        policies: &'a [report::contention::Policy],
+        comparison: &'a Comparison,
+        partial: bool,
+    ) -> Contention<'a> {
+        Contention {
+            environment,
+            functional: self.gpu == Gpu::Soft,
+            policies,
+            cells,
+            comparison,
+            seconds: self.seconds.as_secs_f64(),
+            rounds: self.rounds,
+            partial,
+        }
+    }
+
+    /// The measuring CPU and those of everything else.
+    fn cpus(&self) -> anyhow::Result<(Option<usize>, Vec<usize>)> {
+        let all = placement::affinity()?;
+        let cpu = self.cpu.or(all.last().copied());
+        if let Some(wrong) = self.cpu.filter(|cpu| !all.contains(cpu)) {
+            let what = format!("--cpu: this process may not run on CPU {wrong}");
+            return Err(Failure::new(what, "`taskset -p $$` shows the CPUs; leave --cpu out for the last").into());
+        }
+        let others: Vec<usize> = all.iter().copied().filter(|c| Some(*c) != cpu).collect();
+        // One CPU is all that there is: the load shares it.
+        Ok((cpu, if others.is_empty() { all } else { others }))
+    }
+}
+
+fn verdict(result: &Contention<'_>) -> anyhow::Result<ExitCode> {
+    let rows = &result.comparison.rows;
+    let series = rows.iter().flat_map(|r| &r.outcome.series).filter(|s| s.failed.is_some()).count();
+    let loads = rows.iter().flat_map(|r| &r.outcome.load).filter(|l| !l.failed.is_empty()).count();
+    if series + loads > 0 {
+        let what = format!("{series} of what is measured and {loads} of the loads failed");
+        return Err(Failure::new(what, "the result says which and why").into());
+    }
+    if rows.is_empty() {
+        let why = result.policies.iter().find_map(|p| p.missing.clone()).unwrap_or_default();
+        return Err(
+            Failure::new(format!("nothing was measured: {why}"), "`doorbell doctor` says what works here").into()
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line on standard error, where that is a terminal.
+struct Progress {
+    terminal: bool,
+}
+
+impl Progress {
+    fn show(&self, text: &str) {
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+
+    fn clear(&self) {
+        self.show("");
+    }
+}

@@ -1,0 +1,44 @@
+//! One process under one policy: measures every cell, a line of JSON for each on standard output.
+
+use super::Args;
+use crate::bench::routes;
+use crate::record::Gpu;
+use lab::clock::Clock;
+use lab::contention::{self, Cell, Plan};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// What opening and closing a cell's threads may take beyond its time.
+pub const CELL_HANGS_S: u64 = 60;
+/// What starting may take.
+pub const START_HANGS_S: u64 = 90;
+
+pub fn run(args: &Args, cells: &[Cell], cpu: Option<usize>, others: &[usize]) -> anyhow::Result<ExitCode> {
+    if args.gpu == Gpu::Soft {
+        crate::sample::with_softgpu()?;
+    }
+    let all = START_HANGS_S + cells.len() as u64 * (args.seconds.as_secs() + CELL_HANGS_S);
+    // CUDA's waits have no end of their own: whatever hangs, the process ends by a signal, and never later than its parent.
+    // SAFETY: both take numbers; no handler is set for the first one's signal.
+    unsafe {
+        libc::alarm(all.min(u32::MAX.into()) as u32);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+    }
+    let machine = routes::open_machine(args.gpu)?;
+    let clock = Clock::new();
+    for (n, cell) in cells.iter().enumerate() {
+        let plan = Plan {
+            duration: args.seconds,
+            cpu,
+            others: others.to_vec(),
+            priority: args.fifo,
+            seed: args.seed.wrapping_add(n as u64),
+            timeout: args.timeout,
+        };
+        let outcome = contention::run(&machine, cell, &plan, &clock);
+        let mut out = std::io::stdout().lock();
+        report::json::line(&mut out, &outcome)?;
+        out.flush()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

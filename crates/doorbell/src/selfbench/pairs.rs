@@ -1,0 +1,142 @@
+//! The loops that `selfbench locks` measures, as a program of their own: what is put under them comes from outside.
+
+use crate::affinity;
+use serde_json::json;
+use std::cell::UnsafeCell;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[arg(long, default_value_t = 200_000)]
+    count: u32,
+    #[arg(long)]
+    cpu: Option<usize>,
+}
+
+/// Pairs that are timed together.
+const BATCH: u32 = 1000;
+/// Batches between pauses in which the recorder empties the ring.
+const A_WAIT: u32 = 16;
+/// How long two threads hammer one lock.
+const HAMMER: Duration = Duration::from_millis(20);
+
+/// On lines of their own, as far as one program lets them be: a policy keeps its state in them.
+#[repr(align(128))]
+struct Alone<T>(UnsafeCell<T>);
+
+// SAFETY: locks are for use by several threads.
+unsafe impl<T> Sync for Alone<T> {}
+
+static MUTEX: Alone<libc::pthread_mutex_t> = Alone(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+static RWLOCK: Alone<libc::pthread_rwlock_t> = Alone(UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER));
+
+fn mutex_pair() {
+    // SAFETY: a static, initialised mutex; this thread unlocks what it has locked.
+    unsafe {
+        libc::pthread_mutex_lock(MUTEX.0.get());
+        libc::pthread_mutex_unlock(MUTEX.0.get());
+    }
+}
+
+fn read_pair() {
+    // SAFETY: as above.
+    unsafe {
+        libc::pthread_rwlock_rdlock(RWLOCK.0.get());
+        libc::pthread_rwlock_unlock(RWLOCK.0.get());
+    }
+}
+
+fn write_pair() {
+    // SAFETY: as above.
+    unsafe {
+        libc::pthread_rwlock_wrlock(RWLOCK.0.get());
+        libc::pthread_rwlock_unlock(RWLOCK.0.get());
+    }
+}
+
+fn clock() -> u64 {
+    // SAFETY: rdtsc is there on every x86-64.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+fn two_clock_reads() {
+    black_box(clock());
+    black_box(clock());
+}
+
+/// What nobody can do without who wants to know how long a lock was held.
+fn clocked_pair() {
+    // SAFETY: as above.
+    unsafe {
+        libc::pthread_mutex_lock(MUTEX.0.get());
+        black_box(clock());
+        black_box(clock());
+        libc::pthread_mutex_unlock(MUTEX.0.get());
+    }
+}
+
+/// Nanoseconds of one pair, median over the batches.
+fn timed(count: u32, pair: impl Fn()) -> f64 {
+    let batches = count.div_ceil(BATCH);
+    let mut times = Vec::with_capacity(batches as usize);
+    for i in 0..batches {
+        let from = Instant::now();
+        for _ in 0..BATCH {
+            pair();
+        }
+        times.push(from.elapsed().as_nanos() as f64 / f64::from(BATCH));
+        if i % A_WAIT == 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    super::locks::median(times)
+}
+
+/// Pairs a second of two threads at one mutex.
+fn contended() -> f64 {
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let from = Instant::now();
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                let mut n = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    mutex_pair();
+                    n += 1;
+                }
+                done.fetch_add(n, Ordering::Relaxed);
+            });
+        }
+        std::thread::sleep(HAMMER);
+        stop.store(true, Ordering::Relaxed);
+    });
+    done.load(Ordering::Relaxed) as f64 / from.elapsed().as_secs_f64()
+}
+
+impl Args {
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        // Before the loops are pinned: they are two threads. (And libc's locks need no locked instruction in a program
+        // that never had a second thread.)
+        let contended = contended();
+        if let Some(cpu) = self.cpu {
+            affinity::stay_on(cpu)?;
+        }
+        // The first time maps the ring.
+        timed(BATCH, mutex_pair);
+        timed(BATCH, read_pair);
+        let quarter = self.count / 4;
+        let out = json!({
+            "mutex": timed(self.count, mutex_pair),
+            "read": timed(quarter, read_pair),
+            "write": timed(quarter, write_pair),
+            "clocked": timed(quarter, clocked_pair),
+            "clocks": timed(quarter, two_clock_reads),
+            "contended": contended,
+        });
+        println!("{out}");
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,352 @@
+//! Transfers that wait in the channel: the engine has them already and stands before a gate, and a submission is one store
+//! that opens it.
+//!
+//! Each transfer has two GPFIFO entries: a gate (the host's SEM_EXECUTE, ACQUIRE of a word of the transfer's own in video
+//! memory) and a body with SYNC_WAIT, whose words are fetched only when the gate is behind. Data, number and the gate's word
+//! lie in one line, so that one write of the CPU brings them all. What a doorbell costs (it wakes the channel, which reads
+//! GP_PUT and the entry) is paid before, when the transfer is armed.
+//!
+//! The price: a channel that stands before a gate holds its runlist. Others there get it by time slices only, CUDA's kernels
+//! and a graphics channel's gate above all: [`Armed::rest`] lets go. And the channel is this transfer's alone as long as it
+//! lives: what is submitted to a ring goes behind the gates.
+//!
+//! A number is promised to a transfer when it is armed and announced when its gate is opened; what frees memory waits for what
+//! is announced. What is armed when the memory goes is never opened: its words are replaced by NOPs first.
+
+use crate::bar1;
+use crate::channel::Channel;
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::prepared::store;
+use crate::stores::{self, LINE, Line, LineStore};
+use crate::tracker::Ticket;
+use crate::transfer::{self, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout, Window};
+use crate::validate::{self, Ranges, Rules};
+use pushbuf::encode::Words;
+use pushbuf::gpfifo::Entry;
+use pushbuf::semaphore::{Execute, Operation};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Transfers that have a place of their own; one less stands before its gate at most.
+const PLACES: usize = 4;
+/// Words of a line.
+const LINE_WORDS: usize = LINE / 4;
+/// Words of a gate: SEM_ADDR_LO to SEM_EXECUTE.
+const GATE_WORDS: usize = 6;
+/// How long a channel may take for what is let go.
+const LET_GO: Duration = Duration::from_secs(2);
+
+/// A transfer that waits in the channel, several times over.
+#[derive(Debug)]
+pub struct Armed<'c> {
+    channel: &'c mut Channel,
+    /// For each place a line with the gate's words, then the lines of the body, the last word of which is the gate.
+    memory: Arc<Memory>,
+    /// The body's words as they were validated.
+    template: Vec<u32>,
+    layout: Layout,
+    /// Words from one place to the next.
+    stride: usize,
+    bytes: u64,
+    timed: bool,
+    /// Data is given with each submission.
+    inline: bool,
+    how: LineStore,
+    generation: u64,
+    /// What was promised to each place last.
+    tickets: [Ticket; PLACES],
+    /// The place whose gate is opened next, and how many from there on stand before theirs.
+    next: usize,
+    waiting: usize,
+    last: Option<Ticket>,
+}
+
+impl<'c> Armed<'c> {
+    /// A copy of `bytes` from the start of one window to the start of another by the channel's copy engine.
+    ///
+    /// # Errors
+    /// What the validator has against it, or no memory.
+    pub fn copy(
+        channel: &'c mut Channel,
+        to: Window,
+        from: Window,
+        bytes: u32,
+        mode: CopyMode,
+        release: CopyRelease,
+    ) -> Result<Armed<'c>, Error> {
+        let words = transfer::copy(channel, to, from, bytes, mode, release)?;
+        Armed::new(channel, words, bytes.into(), release.is_timed(), false)
+    }
+
+    /// `bytes` that travel in the command stream to the start of a window, given at each submission.
+    ///
+    /// # Errors
+    /// As [`Armed::copy`].
+    pub fn inline(
+        channel: &'c mut Channel,
+        to: Window,
+        bytes: u32,
+        mode: InlineMode,
+        release: InlineRelease,
+    ) -> Result<Armed<'c>, Error> {
+        let words = transfer::inline(channel, to, bytes, mode, release)?;
+        Armed::new(channel, words, bytes.into(), release.is_timed(), true)
+    }
+
+    fn new(
+        channel: &'c mut Channel,
+        template: Vec<u32>,
+        bytes: u64,
+        timed: bool,
+        inline: bool,
+    ) -> Result<Armed<'c>, Error> {
+        channel.usable()?;
+        channel.bury();
+        let layout = Layout::find(&template)?;
+        let generation = channel.space().generation();
+        transfer::check(&template, channel)?;
+        let stride = LINE_WORDS + (template.len() + 1).next_multiple_of(LINE_WORDS);
+        let memory = channel.space().alloc_own(channel.pushbuffers(), (PLACES * stride * 4) as u64)?;
+        let tickets = [Ticket(0); PLACES];
+        let how = LineStore::best();
+        let mut armed = Armed {
+            channel,
+            memory,
+            template,
+            layout,
+            stride,
+            bytes,
+            timed,
+            inline,
+            how,
+            generation,
+            tickets,
+            next: 0,
+            waiting: 0,
+            last: None,
+        };
+        for place in 0..PLACES {
+            for (i, word) in armed.template.iter().enumerate() {
+                store(&armed.memory, armed.body(place) + i, *word);
+            }
+        }
+        armed.fill()?;
+        Ok(armed)
+    }
+
+    /// Bytes that one submission moves.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// True where [`Channel::timestamp`] is the time at which a submission of this was done.
+    pub fn is_timed(&self) -> bool {
+        self.timed
+    }
+
+    /// The channel, to be waited on.
+    pub fn channel(&self) -> &Channel {
+        self.channel
+    }
+
+    /// First word of a place's body.
+    fn body(&self, place: usize) -> usize {
+        place * self.stride + LINE_WORDS
+    }
+
+    /// The word that opens a place's gate: the last of its body's last line.
+    fn gate(&self, place: usize) -> usize {
+        (place + 1) * self.stride - 1
+    }
+
+    /// Lets as many transfers wait as there are places for.
+    fn fill(&mut self) -> Result<(), Error> {
+        while self.waiting < PLACES - 1 {
+            let place = (self.next + self.waiting) % PLACES;
+            // The number before it is the last promise, or the last that was announced.
+            let before = match self.waiting {
+                0 => self.channel.last_ticket(),
+                _ => self.tickets[(place + PLACES - 1) % PLACES],
+            };
+            if self.last.is_some() && !self.channel.done(self.tickets[place]) && !self.is_new(place) {
+                // It is under way still.
+                return Ok(());
+            }
+            self.arm(place, Ticket(before.0.wrapping_add(1)))?;
+            self.waiting += 1;
+        }
+        Ok(())
+    }
+
+    /// Never used.
+    fn is_new(&self, place: usize) -> bool {
+        self.tickets[place] == Ticket(0)
+    }
+
+    fn arm(&mut self, place: usize, ticket: Ticket) -> Result<(), Error> {
+        let (at, body, gate) = (place * self.stride, self.body(place), self.gate(place));
+        let gate_va = self.memory.va() + 4 * gate as u64;
+        let mut words = [0; GATE_WORDS];
+        let acquire = Execute { operation: Operation::Acquire, switch_tsg: false, ..Execute::RELEASE };
+        Words::new(&mut words).host_semaphore(0, gate_va, ticket.0.into(), acquire)?;
+        validate::check(&words, &Rules { space: &Gate(gate_va), ..self.channel.rules() })?;
+        // Whatever the gate holds is not what opens it now.
+        store(&self.memory, gate, !ticket.0);
+        store(&self.memory, body + self.layout.payload, ticket.0);
+        for (i, word) in words.into_iter().enumerate() {
+            store(&self.memory, at + i, word);
+        }
+        let length = |words: usize| Error::Length(words as u64);
+        let first = Entry::segment(self.memory.va() + 4 * at as u64, GATE_WORDS as u32).ok_or(length(GATE_WORDS))?;
+        let second = Entry::segment(self.memory.va() + 4 * body as u64, self.template.len() as u32);
+        let Some(Entry::Segment(second)) = second else { return Err(length(self.template.len())) };
+        let second = Entry::Segment(pushbuf::gpfifo::Segment { sync_wait: true, ..second });
+        self.channel.push_armed(first.encode(), second.encode())?;
+        self.tickets[place] = ticket;
+        Ok(())
+    }
+
+    /// Opens the next gate, with the data of the last time.
+    ///
+    /// # Errors
+    /// [`Error::RingFull`] while all places are under way, [`Error::Stale`] where something that it names was unmapped,
+    /// [`Error::ChannelKilled`], [`Error::Forked`]: nothing was submitted then.
+    #[inline]
+    pub fn submit(&mut self) -> Result<Ticket, Error> {
+        self.open(None)
+    }
+
+    /// Opens the next gate for an inline copy of `data`, which is as long as was prepared.
+    ///
+    /// # Errors
+    /// As [`Armed::submit`], and [`Error::Length`] for data of another length.
+    #[inline]
+    pub fn submit_data(&mut self, data: &[u8]) -> Result<Ticket, Error> {
+        if !self.inline || data.len() as u64 != self.bytes {
+            return Err(Error::Length(data.len() as u64));
+        }
+        self.open(Some(data))
+    }
+
+    #[inline]
+    fn open(&mut self, data: Option<&[u8]>) -> Result<Ticket, Error> {
+        self.channel.usable()?;
+        if self.waiting == 0 {
+            self.fill()?;
+            if self.waiting == 0 {
+                return Err(Error::RingFull(PLACES as u32));
+            }
+        }
+        let place = self.next;
+        let ticket = self.tickets[place];
+        // ORDERING: announced before the generation is read, see AddressSpace::unmapped.
+        self.channel.announce(ticket);
+        if self.channel.space().generation() != self.generation {
+            let generation = self.channel.space().generation();
+            if transfer::check(&self.template, self.channel).is_err() {
+                self.channel.give_back(ticket);
+                return Err(Error::Stale);
+            }
+            self.generation = generation;
+        }
+        if let Some(mut rest) = data {
+            let words = self.layout.data.iter().flat_map(|&(at, words)| at..at + words);
+            for at in words {
+                let (word, after) = rest.split_at(rest.len().min(4));
+                rest = after;
+                let mut bytes = [0; 4];
+                bytes[..word.len()].copy_from_slice(word);
+                self.template[at] = u32::from_le_bytes(bytes);
+            }
+        }
+        self.store(place, ticket);
+        self.next = (place + 1) % PLACES;
+        self.waiting -= 1;
+        self.last = Some(ticket);
+        // The next ones, while this is under way.
+        self.fill()?;
+        Ok(ticket)
+    }
+
+    /// The body with its data; its last line, which holds the gate, in one piece and last.
+    #[inline]
+    fn store(&mut self, place: usize, ticket: Ticket) {
+        let body = self.body(place);
+        let last = self.gate(place) + 1 - LINE_WORDS - body;
+        let mut line = Line([0; LINE]);
+        let mut put = |at: usize, word: u32| line.0[4 * at..4 * at + 4].copy_from_slice(&word.to_le_bytes());
+        for (i, word) in self.template[last.min(self.template.len())..].iter().enumerate() {
+            put(i, *word);
+        }
+        if self.layout.payload >= last {
+            put(self.layout.payload - last, ticket.0);
+        }
+        put(LINE_WORDS - 1, ticket.0);
+        let mut before = false;
+        for at in self.layout.data.iter().flat_map(|&(at, words)| at..at + words).take_while(|at| *at < last) {
+            store(&self.memory, body + at, self.template[at]);
+            before = true;
+        }
+        if before {
+            // ORDERING: the gate opens behind all words of the body.
+            stores::sfence();
+        }
+        debug_assert!(bar1::check(4 * (body + last) as u64, LINE as u64, self.memory.length()).is_ok());
+        // SAFETY: a line of the memory, which is mapped as long as self; this CPU can.
+        unsafe { stores::store_line(self.how, self.memory.as_ptr().add(4 * (body + last)), &line) };
+    }
+
+    /// Lets go of the engine: nothing stands before a gate any more. The next submission arms again, and takes longer.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] where the channel does not come to its end, [`Error::ChannelKilled`], [`Error::Forked`].
+    pub fn rest(&mut self) -> Result<(), Error> {
+        self.channel.usable()?;
+        if self.waiting == 0 {
+            return Ok(());
+        }
+        let places = (0..self.waiting).map(|i| (self.next + i) % PLACES).collect::<Vec<_>>();
+        for &place in &places {
+            // NOPs: nothing has fetched them yet, for the gate is shut.
+            for i in 0..self.template.len() {
+                store(&self.memory, self.body(place) + i, 0);
+            }
+        }
+        // ORDERING: the gates open behind them.
+        stores::sfence();
+        for &place in &places {
+            store(&self.memory, self.gate(place), self.tickets[place].0);
+        }
+        stores::sfence();
+        self.channel.settle(LET_GO)?;
+        self.waiting = 0;
+        for place in places {
+            self.tickets[place] = Ticket(0);
+            for (i, word) in self.template.iter().enumerate() {
+                store(&self.memory, self.body(place) + i, *word);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The word of one gate, which is no memory that anything else may name.
+struct Gate(u64);
+
+impl Ranges for Gate {
+    fn contains(&self, va: u64, length: u64) -> bool {
+        va == self.0 && length == 4
+    }
+}
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        // A channel that does not let go keeps the words until it goes itself.
+        let _ = self.rest();
+        // Whatever is submitted next is behind it in the ring.
+        let next = Ticket(self.channel.last_ticket().0.wrapping_add(1));
+        let done = self.waiting == 0 && self.last.is_none_or(|last| self.channel.done(last));
+        self.channel.grave().put(self.memory.clone(), if done { self.channel.last_ticket() } else { next });
+    }
+}

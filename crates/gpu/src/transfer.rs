@@ -1,0 +1,243 @@
+//! The words of one transfer with the release at its end, as they are prepared: what engines are told, and where in it lies
+//! what a submission changes.
+
+use crate::channel::{Channel, Engine};
+use crate::error::Error;
+use crate::pushbuffer::{COMPUTE, COPY};
+use crate::validate::{self, Invalid, Ranges, Rules};
+use pushbuf::encode::{MAX_INLINE, Words, inline_dma, launch_dma, offset};
+
+/// A range of memory that a transfer may move within.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// GPU address.
+    pub base: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+impl Window {
+    pub(crate) fn holds(&self, va: u64, bytes: u64) -> bool {
+        va >= self.base && va.checked_add(bytes).is_some_and(|end| end <= self.base + self.length)
+    }
+}
+
+/// How the copy engine is told that a copy is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyMode {
+    /// The copy after those before it (NON_PIPELINED), then a release of its own, as CUDA writes them.
+    #[default]
+    Plain,
+    /// It may overlap those before it (PIPELINED); then a release of its own.
+    Pipelined,
+    /// The release in the same LAUNCH_DMA as the copy.
+    Folded,
+}
+
+/// How more inline data than one header counts (13 bits, 32,764 bytes) is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InlineMode {
+    /// One LAUNCH_DMA, then several data headers.
+    #[default]
+    Headers,
+    /// A LAUNCH_DMA for each header's worth.
+    Launches,
+}
+
+/// Who says that an inline copy is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InlineRelease {
+    /// The host, when the engine is idle (SEM_EXECUTE with RELEASE_WFI).
+    Host,
+    /// The compute class (SET_REPORT_SEMAPHORE_A to D), as CUDA does it; on an H100 8 bytes take 3.7 us instead of 4.1.
+    #[default]
+    Engine,
+    /// The same, one word without the time.
+    EngineWord,
+    /// The compute class by REPORT_SEMAPHORE_EXECUTE, one word without the time.
+    Execute,
+    /// A second inline copy, of the number to the tracker, behind the first one's system memory barrier.
+    Flag,
+}
+
+impl InlineRelease {
+    /// Whether the GPU's time is written with it.
+    pub(crate) fn is_timed(self) -> bool {
+        matches!(self, InlineRelease::Host | InlineRelease::Engine)
+    }
+}
+
+/// What a copy engine's release writes, and what it flushes before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyRelease {
+    /// Number and time, after a flush for all who look (FLUSH_TYPE=SYS).
+    #[default]
+    Timed,
+    /// The number alone.
+    Word,
+    /// The number alone, after a flush for who looks through the GPU (FLUSH_TYPE=GL): for what is written to video memory.
+    LocalWord,
+}
+
+impl CopyRelease {
+    pub(crate) fn is_timed(self) -> bool {
+        self == CopyRelease::Timed
+    }
+
+    fn launch(self) -> u32 {
+        match self {
+            CopyRelease::Timed => launch_dma::FLUSH | launch_dma::RELEASE_TIMED,
+            CopyRelease::Word => launch_dma::FLUSH | launch_dma::RELEASE,
+            CopyRelease::LocalWord => launch_dma::FLUSH | launch_dma::FLUSH_LOCAL | launch_dma::RELEASE,
+        }
+    }
+}
+
+/// A copy from the start of one window to the start of another by the channel's copy engine.
+pub(crate) fn copy(
+    ch: &Channel,
+    to: Window,
+    from: Window,
+    bytes: u32,
+    mode: CopyMode,
+    release: CopyRelease,
+) -> Result<Vec<u32>, Error> {
+    if !matches!(ch.engine(), Engine::Copy(_)) {
+        return Err(Error::OtherChannel);
+    }
+    let mut words = [0u32; 32];
+    let mut w = Words::new(&mut words);
+    let (tracker, pitch) = (ch.tracker().va(), launch_dma::PITCH);
+    match mode {
+        CopyMode::Plain => w.copy(COPY, from.base, to.base, bytes, launch_dma::NON_PIPELINED | pitch)?,
+        CopyMode::Pipelined => w.copy(COPY, from.base, to.base, bytes, launch_dma::PIPELINED | pitch)?,
+        CopyMode::Folded => {
+            w.copy_semaphore(COPY, tracker, PAYLOAD)?;
+            w.copy(COPY, from.base, to.base, bytes, launch_dma::NON_PIPELINED | pitch | release.launch())?
+        }
+    }
+    if mode != CopyMode::Folded {
+        w.copy_semaphore(COPY, tracker, PAYLOAD)?;
+        w.inc(COPY, offset::COPY_LAUNCH_DMA, &[release.launch()])?;
+    }
+    Ok(w.as_slice().to_vec())
+}
+
+/// `bytes` that travel in the command stream to the start of a window, by the graphics engine.
+pub(crate) fn inline(
+    ch: &Channel,
+    to: Window,
+    bytes: u32,
+    mode: InlineMode,
+    release: InlineRelease,
+) -> Result<Vec<u32>, Error> {
+    if ch.engine() != Engine::Graphics {
+        return Err(Error::OtherChannel);
+    }
+    if bytes == 0 {
+        return Err(Error::Length(0));
+    }
+    let data = vec![0u8; bytes as usize];
+    let mut words = vec![0u32; data.len().div_ceil(4) + 64 + 9 * (data.len() / MAX_INLINE)];
+    let mut w = Words::new(&mut words);
+    let tracker = ch.tracker().va();
+    let (upper, lower) = ((tracker >> 32) as u32, tracker as u32);
+    // The second copy of a flag is ordered behind the barrier of the first.
+    let barrier = if release == InlineRelease::Flag { 0 } else { inline_dma::NO_SYSMEMBAR };
+    let launch = inline_dma::PITCH | barrier;
+    match mode {
+        InlineMode::Headers => w.inline_long(COMPUTE, to.base, &data, launch)?,
+        InlineMode::Launches => {
+            for (i, block) in data.chunks(MAX_INLINE).enumerate() {
+                w.inline(COMPUTE, to.base + (i * MAX_INLINE) as u64, block, launch)?;
+            }
+        }
+    }
+    match release {
+        InlineRelease::Host => w.host_release(0, tracker, PAYLOAD, true)?,
+        InlineRelease::Engine => w.report_release(COMPUTE, tracker, PAYLOAD)?,
+        // SET_REPORT_SEMAPHORE_D: RELEASE, STRUCTURE_SIZE (28) ONE_WORD.
+        InlineRelease::EngineWord => {
+            w.inc(COMPUTE, offset::REPORT_SEMAPHORE_A, &[upper, lower, PAYLOAD, 1 << 28])?;
+        }
+        // SET_REPORT_SEMAPHORE_PAYLOAD_LOWER, _UPPER, ADDRESS_LOWER, _UPPER, REPORT_SEMAPHORE_EXECUTE: RELEASE,
+        // STRUCTURE_SIZE (4:3) ONE_WORD.
+        InlineRelease::Execute => {
+            w.inc(COMPUTE, offset::REPORT_SEMAPHORE_PAYLOAD_LOWER, &[PAYLOAD, 0, lower, upper, 1 << 3])?;
+        }
+        InlineRelease::Flag => {
+            w.inline(COMPUTE, tracker, &PAYLOAD.to_le_bytes(), inline_dma::PITCH | inline_dma::NO_SYSMEMBAR)?;
+        }
+    }
+    Ok(w.as_slice().to_vec())
+}
+
+/// Where in the words lies what is patched.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layout {
+    pub payload: usize,
+    /// Upper word of the source address; the lower one follows.
+    pub source: usize,
+    pub destination: usize,
+    /// Blocks of inline data: first word, words.
+    pub data: Vec<(usize, usize)>,
+}
+
+/// What stands for the ticket's number until one is taken: no address or length looks like it.
+pub(crate) const PAYLOAD: u32 = 0xd00b_e11a;
+
+impl Layout {
+    /// Finds the words of what is patched by walking the methods.
+    pub fn find(words: &[u32]) -> Result<Layout, Error> {
+        use pushbuf::header::Header;
+        let mut layout = Layout::default();
+        let mut at = 0;
+        while at < words.len() {
+            let count = match Header::parse(words[at]) {
+                Header::Methods { address, count, .. } => {
+                    match address {
+                        // OFFSET_IN_UPPER, then OFFSET_OUT_UPPER
+                        0x400 => (layout.source, layout.destination) = (at + 1, at + 3),
+                        // inline: OFFSET_OUT_UPPER
+                        0x188 if layout.destination == 0 => layout.destination = at + 1,
+                        // A number that travels inline itself.
+                        0x1b4 if count == 1 && words.get(at + 1) == Some(&PAYLOAD) => layout.payload = at + 1,
+                        0x1b4 => layout.data.push((at + 1, count.into())),
+                        // SET_SEMAPHORE_A, B, PAYLOAD; SET_REPORT_SEMAPHORE_A, B, C
+                        0x240 | 0x1b00 => layout.payload = at + 3,
+                        // SET_REPORT_SEMAPHORE_PAYLOAD_LOWER
+                        0x158 => layout.payload = at + 1,
+                        // SEM_ADDR_LO, HI, PAYLOAD_LO
+                        0x5c => layout.payload = at + 3,
+                        _ => {}
+                    }
+                    usize::from(count)
+                }
+                _ => 0,
+            };
+            at += 1 + count;
+        }
+        // An inline copy has no source address: the same word is patched twice.
+        if layout.source == 0 {
+            layout.source = layout.destination;
+        }
+        if layout.destination == 0 || words.get(layout.payload) != Some(&PAYLOAD) {
+            return Err(Invalid { at: 0, why: "no transfer with a release at its end", detail: 0 }.into());
+        }
+        Ok(layout)
+    }
+}
+
+/// The address space and the channel's own tracker, which its own releases name.
+struct AndTracker<'a>(&'a Channel);
+
+impl Ranges for AndTracker<'_> {
+    fn contains(&self, va: u64, length: u64) -> bool {
+        va == self.0.tracker().va() && length <= 16 || self.0.space().contains(va, length)
+    }
+}
+
+pub(crate) fn check(words: &[u32], ch: &Channel) -> Result<(), Error> {
+    validate::check(words, &Rules { space: &AndTracker(ch), ..ch.rules() })?;
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! SCHED_DEADLINE, for where SCHED_FIFO is refused: the kernel runs such a thread before every other until its budget is
+//! used up, and keeps it from its CPU for the rest of the period then.
+//!
+//! The invariant: a thread that calls [`rest_if_due`] between its samples gives the rest of its period back itself, before
+//! its budget ends, so that no sample shorter than the margin holds the kernel's throttling. What was throttled nevertheless
+//! is counted.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `struct sched_attr` as of Linux 4.13 (SCHED_ATTR_SIZE_VER0, 48 bytes).
+#[repr(C)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// SCHED_FLAG_RESET_ON_FORK: without it the thread may start no other.
+const RESET_ON_FORK: u64 = 0x01;
+/// SCHED_FLAG_DL_OVERRUN: SIGXCPU for each period in which the budget did not do.
+const TELL_OVERRUN: u64 = 0x04;
+
+/// Long, so that the thread rests rarely; the kernel's limit is about four seconds.
+const PERIOD_NS: u64 = 100_000_000;
+/// Parts of the period, in per cent, that are asked for, one after the other: each CPU's bandwidth is 95 %, of which the
+/// kernel keeps a part for ordinary threads since 6.8.
+const SHARES: [u64; 3] = [95, 90, 80];
+/// The thread rests when so much of its budget may be used up, in per cent.
+const REST_AT: u64 = 80;
+
+/// What was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Budget {
+    pub runtime_ns: u64,
+    pub period_ns: u64,
+}
+
+/// While it lives the calling thread is under SCHED_DEADLINE. From the first on SIGXCPU is counted in this process, and does
+/// not end it.
+#[derive(Debug)]
+pub struct Deadline {
+    pub budget: Budget,
+    overruns_before: u64,
+}
+
+static OVERRUNS: AtomicU64 = AtomicU64::new(0);
+static COUNTING: Once = Once::new();
+
+extern "C" fn count(_signal: libc::c_int) {
+    OVERRUNS.fetch_add(1, Ordering::Relaxed);
+}
+
+thread_local! {
+    /// The budget of the calling thread, and when its current part of it began (CLOCK_MONOTONIC, ns).
+    static RUNNING: Cell<Option<(Budget, u64)>> = const { Cell::new(None) };
+}
+
+impl Deadline {
+    /// # Errors
+    /// The kernel's: EPERM without the right to it or where the thread may not run on all CPUs of its domain, EBUSY where
+    /// the bandwidth is given away.
+    pub fn take() -> io::Result<Deadline> {
+        COUNTING.call_once(counting);
+        let mut refused = io::Error::from_raw_os_error(libc::EBUSY);
+        for share in SHARES {
+            let budget = Budget { runtime_ns: PERIOD_NS / 100 * share, period_ns: PERIOD_NS };
+            match set(&of(budget)) {
+                Ok(()) => {
+                    RUNNING.set(Some((budget, now())));
+                    return Ok(Deadline { budget, overruns_before: OVERRUNS.load(Ordering::Relaxed) });
+                }
+                Err(e) => refused = e,
+            }
+            if refused.raw_os_error() != Some(libc::EBUSY) {
+                break;
+            }
+        }
+        Err(refused)
+    }
+
+    /// Periods in which the kernel took the thread off its CPU because its budget was used up.
+    pub fn throttled(&self) -> u64 {
+        OVERRUNS.load(Ordering::Relaxed) - self.overruns_before
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        RUNNING.set(None);
+        let _ = set(&ORDINARY);
+    }
+}
+
+/// Gives the rest of the period back where most of the budget may be used up; says whether it did. Costs a reading of the
+/// clock where the calling thread has a budget, and less where it has none.
+#[inline]
+pub fn rest_if_due() -> bool {
+    let Some((budget, since)) = RUNNING.get() else { return false };
+    if now().saturating_sub(since) < budget.runtime_ns / 100 * REST_AT {
+        return false;
+    }
+    // SAFETY: takes nothing; a SCHED_DEADLINE thread sleeps until its next period begins.
+    unsafe { libc::sched_yield() };
+    RUNNING.set(Some((budget, now())));
+    true
+}
+
+const ORDINARY: Attributes = Attributes {
+    size: size_of::<Attributes>() as u32,
+    policy: libc::SCHED_OTHER as u32,
+    flags: 0,
+    nice: 0,
+    priority: 0,
+    runtime: 0,
+    deadline: 0,
+    period: 0,
+};
+
+fn of(budget: Budget) -> Attributes {
+    Attributes {
+        policy: libc::SCHED_DEADLINE as u32,
+        flags: RESET_ON_FORK | TELL_OVERRUN,
+        runtime: budget.runtime_ns,
+        deadline: budget.period_ns,
+        period: budget.period_ns,
+        ..ORDINARY
+    }
+}
+
+fn set(attributes: &Attributes) -> io::Result<()> {
+    let flags: libc::c_uint = 0;
+    // SAFETY: reads `size` bytes of the structure, for the calling thread.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(attributes), flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Counts SIGXCPU from now on, for ever: threads may come and go, and one that is late finds its handler.
+fn counting() {
+    // SAFETY: all zeros are a set without signals and no flags; the handler does one atomic addition.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGXCPU, &action, std::ptr::null_mut());
+    }
+}
+
+fn now() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_without_a_budget_does_not_rest() {
+        assert!(!rest_if_due());
+    }
+
+    #[test]
+    fn a_thread_with_one_rests_before_its_budget_ends() {
+        let Ok(deadline) = Deadline::take() else {
+            eprintln!("skipped: SCHED_DEADLINE is not given here");
+            return;
+        };
+        assert!(deadline.budget.runtime_ns * 100 >= PERIOD_NS * 80, "{:?}", deadline.budget);
+        let (from, mut rests) = (now(), 0);
+        while now() - from < 300_000_000 {
+            rests += u64::from(rest_if_due());
+        }
+        // 300 ms are at least two budgets of at most 95 ms.
+        assert!(rests >= 2, "{rests}");
+        drop(deadline);
+        assert!(!rest_if_due(), "an ordinary thread again");
+    }
+}

@@ -1,0 +1,176 @@
+//! Eight bytes that are looked at the moment that the release is seen: every kind of release, and transfers that wait before a
+//! gate.
+
+use super::ring::another_space;
+use crate::Outcome;
+use crate::ground::{Ground, Rig, Stop, ensure};
+use crate::random::Random;
+use gpu::{
+    Armed, Bar1Map, Channel, CopyMode, CopyRelease, Engine, Error, InlineMode, InlineRelease, Memory, Prepared, Ticket,
+    Window,
+};
+use std::time::Duration;
+
+const BYTES: u32 = 8;
+const ROOM: u64 = 0x1000;
+const INLINE: [InlineRelease; 5] = [
+    InlineRelease::Host,
+    InlineRelease::Engine,
+    InlineRelease::EngineWord,
+    InlineRelease::Execute,
+    InlineRelease::Flag,
+];
+const COPY: [(CopyMode, CopyRelease); 6] = [
+    (CopyMode::Plain, CopyRelease::Timed),
+    (CopyMode::Plain, CopyRelease::Word),
+    (CopyMode::Plain, CopyRelease::LocalWord),
+    (CopyMode::Folded, CopyRelease::Timed),
+    (CopyMode::Folded, CopyRelease::Word),
+    (CopyMode::Folded, CopyRelease::LocalWord),
+];
+
+fn window(memory: &Memory) -> Window {
+    Window { base: memory.va(), length: memory.length() }
+}
+
+fn rounds(rig: &Rig) -> u64 {
+    if rig.is_soft() { 100 } else { 2_000 }
+}
+
+/// Runs `transfer` with new bytes each time, and loads the destination as soon as it says that they are there.
+fn look(
+    rig: &Rig,
+    random: &mut Random,
+    seen: &Bar1Map,
+    what: &str,
+    mut transfer: impl FnMut(u64) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    for round in 1..=rounds(rig) {
+        let sent = random.below(u64::MAX);
+        transfer(sent)?;
+        let found = seen.load64(0)?;
+        ensure(found == sent, || format!("{what}, round {round}: {found:#018x} instead of {sent:#018x}"))?;
+    }
+    Ok(())
+}
+
+fn wait(rig: &Rig, channel: &Channel, ticket: Ticket) -> Result<(), Stop> {
+    Ok(channel.wait(ticket, rig.ground.patience)?)
+}
+
+pub(super) fn releases(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let (src, dst) = (rig.memory(false, ROOM)?, rig.memory(true, ROOM)?);
+    let seen = Bar1Map::of(&dst, 0, ROOM)?;
+    let mut graphics = rig.channel(Engine::Graphics)?;
+    for release in INLINE {
+        let mut inline = Prepared::inline_with(&mut graphics, window(&dst), BYTES, InlineMode::Headers, release)?;
+        look(&rig, &mut random, &seen, &format!("inline, {release:?}"), |sent| {
+            let ticket = inline.submit_data(&mut graphics, &sent.to_le_bytes())?;
+            wait(&rig, &graphics, ticket)
+        })?;
+    }
+    let mut engine = rig.channel(rig.copy_engine()?)?;
+    for (mode, release) in COPY {
+        let mut copy = Prepared::copy_with(&mut engine, window(&dst), window(&src), BYTES, mode, release)?;
+        look(&rig, &mut random, &seen, &format!("{mode:?} copy, {release:?}"), |sent| {
+            src.write(0, &sent.to_le_bytes());
+            let ticket = copy.submit(&mut engine)?;
+            wait(&rig, &engine, ticket)
+        })?;
+    }
+    Ok(format!("{} kinds, {} transfers each", INLINE.len() + COPY.len(), rounds(&rig)))
+}
+
+pub(super) fn armed(ground: &Ground) -> Outcome {
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let (src, dst) = (rig.memory(false, ROOM)?, rig.memory(true, ROOM)?);
+    let seen = Bar1Map::of(&dst, 0, ROOM)?;
+    let mut engine = rig.channel(rig.copy_engine()?)?;
+    for (mode, release) in [(CopyMode::Plain, CopyRelease::Timed), (CopyMode::Folded, CopyRelease::Word)] {
+        let mut copy = Armed::copy(&mut engine, window(&dst), window(&src), BYTES, mode, release)?;
+        let mut rested = 0;
+        look(&rig, &mut random, &seen, &format!("armed {mode:?} copy, {release:?}"), |sent| {
+            src.write(0, &sent.to_le_bytes());
+            let ticket = copy.submit()?;
+            wait(&rig, copy.channel(), ticket)?;
+            rested += 1;
+            if rested % 64 == 0 {
+                copy.rest()?;
+            }
+            Ok(())
+        })?;
+    }
+    let mut graphics = rig.channel(Engine::Graphics)?;
+    for release in [InlineRelease::Engine, InlineRelease::EngineWord] {
+        let mut inline = Armed::inline(&mut graphics, window(&dst), BYTES, InlineMode::Headers, release)?;
+        look(&rig, &mut random, &seen, &format!("armed inline, {release:?}"), |sent| {
+            let ticket = inline.submit_data(&sent.to_le_bytes())?;
+            wait(&rig, inline.channel(), ticket)
+        })?;
+    }
+    nothing_moves_at_rest(&rig, &mut random, &mut graphics, &dst, &seen)?;
+    after_it_the_channel_is_as_before(&rig, &mut random, &mut engine, &src, &dst, &seen)?;
+    Ok(format!("4 kinds, {} transfers each", rounds(&rig)))
+}
+
+/// What waits is let go without being carried out, when it rests and when it is dropped.
+fn nothing_moves_at_rest(
+    rig: &Rig,
+    random: &mut Random,
+    channel: &mut Channel,
+    dst: &Memory,
+    seen: &Bar1Map,
+) -> Result<(), Stop> {
+    let mut inline = Armed::inline(channel, window(dst), BYTES, InlineMode::Headers, InlineRelease::Engine)?;
+    for dropped in [false, true] {
+        let ticket = inline.submit_data(&random.below(u64::MAX).to_le_bytes())?;
+        wait(rig, inline.channel(), ticket)?;
+        let kept = random.below(u64::MAX);
+        seen.store64(0, kept)?;
+        if dropped {
+            drop(inline);
+            ensure(seen.load64(0)? == kept, || "a transfer that was dropped before its gate was carried out".into())?;
+            break;
+        }
+        inline.rest()?;
+        // Longer than a transfer takes.
+        std::thread::sleep(Duration::from_millis(1));
+        ensure(seen.load64(0)? == kept, || "a transfer at rest was carried out".into())?;
+    }
+    Ok(())
+}
+
+/// Ordinary submissions follow, and freed memory is refused before its gate opens.
+fn after_it_the_channel_is_as_before(
+    rig: &Rig,
+    random: &mut Random,
+    channel: &mut Channel,
+    src: &Memory,
+    dst: &Memory,
+    seen: &Bar1Map,
+) -> Result<(), Stop> {
+    let mut copy = Prepared::copy(channel, window(dst), window(src), BYTES, CopyMode::Plain)?;
+    let sent = random.below(u64::MAX);
+    src.write(0, &sent.to_le_bytes());
+    let ticket = copy.submit(channel)?;
+    wait(rig, channel, ticket)?;
+    ensure(seen.load64(0)? == sent, || "a copy after armed ones moved other bytes".into())?;
+    let gone = rig.memory(false, ROOM)?;
+    let mut stale = Armed::copy(channel, window(dst), window(&gone), BYTES, CopyMode::Plain, CopyRelease::Timed)?;
+    let ticket = stale.submit()?;
+    wait(rig, stale.channel(), ticket)?;
+    drop(gone);
+    let refused = stale.submit();
+    ensure(matches!(refused, Err(Error::Stale)), || format!("a gate before freed memory: {refused:?}"))?;
+    drop(stale);
+    let ticket = copy.submit(channel)?;
+    wait(rig, channel, ticket)?;
+    // A channel of another address space cannot name this one's memory, armed or not.
+    let other = another_space(&rig.ground)?;
+    let mut theirs = Channel::new(&other, channel.engine(), gpu::ChannelOptions::default())?;
+    let refused = Armed::copy(&mut theirs, window(dst), window(src), BYTES, CopyMode::Plain, CopyRelease::Timed);
+    ensure(refused.is_err(), || "another address space's memory was armed".into())
+}

@@ -1,0 +1,411 @@
+//! What `bench contention` measured: one table of all cells, what the policies changed, the histogram of launches alone, the
+//! call times of copies by size, and JSON.
+//!
+//! Times of the software GPU are those of an emulation. The tables leave them out; JSON keeps them, marked `functional`.
+
+use crate::ReportError;
+use crate::bench;
+use crate::number::{bytes, count, nanoseconds, of, seconds};
+use crate::table::{self, Style};
+use lab::contention::{Against, Cell, Comparison, Effect, Loaded, Parts, Row, STOCK, Series, Tail, Times};
+use lab::environment::Environment;
+use serde_json::{Map, Value, json};
+use std::io::Write;
+
+/// One policy that cells were run under, or why they were not.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Policy {
+    pub name: String,
+    /// How a program is run under it.
+    pub how: String,
+    /// Why it has no figures, or not all.
+    pub missing: Option<String>,
+    /// What the agent says that it did, of the last process.
+    pub report: Vec<String>,
+}
+
+/// A run and what it ran on.
+#[derive(Clone, Copy, Debug)]
+pub struct Contention<'a> {
+    pub environment: &'a Environment,
+    pub functional: bool,
+    pub policies: &'a [Policy],
+    pub cells: &'a [Cell],
+    pub comparison: &'a Comparison,
+    /// Asked for, of each cell under each policy.
+    pub seconds: f64,
+    pub rounds: u32,
+    /// Cells and policies are still to come, or the run was given up.
+    pub partial: bool,
+}
+
+pub fn write(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result<(), ReportError> {
+    bench::head_of(out, style, run.environment, run.functional)?;
+    let rows = &run.comparison.rows;
+    let mut classes: Vec<String> = rows.iter().filter_map(|r| r.outcome.class).map(|c| c.to_string()).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    if !classes.is_empty() {
+        writeln!(out, "measuring thread: {}", classes.join("; "))?;
+    }
+    let mut notes: Vec<&String> = rows.iter().flat_map(|r| &r.outcome.notes).collect();
+    notes.sort_unstable();
+    notes.dedup();
+    notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
+    let (throttled, moved) = rows.iter().fold((0, 0), |(t, m), r| (t + r.outcome.throttled, m + r.outcome.moved));
+    if throttled + moved > 0 {
+        writeln!(out, "note: throttled in {}, on another CPU {moved} times", of(throttled, "period"))?;
+    }
+    writeln!(out)?;
+    table::write(out, &cells_table(style, run), 0)?;
+    writeln!(out)?;
+    legend(out, run)?;
+    if !run.functional {
+        rows.iter().filter(|r| r.cell == Cell::Sizes).try_for_each(|row| sizes(out, style, row))?;
+        rows.iter().filter(|r| r.cell == Cell::Alone).try_for_each(|row| histogram(out, style, row))?;
+        slowest(out, style, rows)?;
+        verdicts(out, style, run)?;
+    }
+    loads(out, style, rows, run.functional)?;
+    policies(out, style, run)?;
+    missing(out, rows)?;
+    if run.partial {
+        writeln!(out, "\nnot all of it: the run was given up or is still going")?;
+    }
+    Ok(())
+}
+
+fn cells_table(style: &Style, run: &Contention<'_>) -> comfy_table::Table {
+    let heads: &[&str] = if run.functional {
+        &["cell", "policy", "what", ">samples"]
+    } else {
+        &["cell", "policy", "what", ">samples", ">p50", ">p99", ">p99.9", ">max", ">asleep", ">run queue", ">on CPU"]
+    };
+    let mut t = style.table(heads);
+    let mut last = (String::new(), String::new());
+    for row in run.comparison.rows.iter().filter(|r| r.cell != Cell::Sizes || run.functional) {
+        for series in row.outcome.series.iter().filter(|s| s.judged().count > 0) {
+            let (cell, policy) = (row.cell.to_string(), row.policy.clone());
+            let same_cell = cell == last.0;
+            let same_policy = same_cell && policy == last.1;
+            let shown = |text: &str, hide: bool| if hide { String::new() } else { text.to_owned() };
+            let mut line = vec![shown(&cell, same_cell), shown(&policy, same_policy), series.name.clone()];
+            line.push(count(series.judged().count));
+            if !run.functional {
+                line.extend(figures(series.judged()));
+                line.extend(shares(series.parts.as_ref()));
+            }
+            t.add_row(line);
+            last = (cell, policy);
+        }
+    }
+    t
+}
+
+fn figures(times: &Times) -> [String; 4] {
+    let Some(tail) = Tail::of(times) else { return [const { String::new() }; 4] };
+    let or = |ns: Option<u64>| ns.map_or("too few".into(), nanoseconds);
+    [nanoseconds(tail.p50), or(tail.p99), or(tail.p999), nanoseconds(tail.max)]
+}
+
+/// Parts of all calls' time, per cent.
+fn shares(parts: Option<&Parts>) -> [String; 3] {
+    let Some(p) = parts.filter(|p| p.wall_ns > 0) else { return [const { String::new() }; 3] };
+    let share = |ns: u64| format!("{:.1} %", ns as f64 / p.wall_ns as f64 * 100.0);
+    let known = |ns: u64| if p.unknown == 0 { share(ns) } else { "unknown".into() };
+    [known(p.asleep_ns), known(p.run_queue_ns), share(p.on_cpu_ns)]
+}
+
+fn legend(out: &mut dyn Write, run: &Contention<'_>) -> Result<(), ReportError> {
+    if run.functional {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "launch, graph: the call alone (it is asynchronous: the engine is not in it), and where all calls' time went:"
+    )?;
+    writeln!(
+        out,
+        "asleep in a lock or the kernel, ready without a CPU, on a CPU. Copies of ours: until the bytes are there."
+    )?;
+    writeln!(out, "max is the largest observed in so many samples; it bounds nothing.")?;
+    Ok(())
+}
+
+/// What the paper has as its Fig. 6b, beside it.
+const PAPER_ALONE_NS: u64 = 30_000;
+/// Lines of the histogram: 1 us each up to here, then powers of two.
+const FINE: u64 = 16_000;
+const BAR: usize = 50;
+
+fn histogram(out: &mut dyn Write, style: &Style, row: &Row) -> Result<(), ReportError> {
+    for series in row.outcome.series.iter().filter(|s| !s.own && s.call.count > 0) {
+        let times = &series.call;
+        let within = times.count - times.above(PAPER_ALONE_NS);
+        let share = within as f64 / times.count as f64 * 100.0;
+        let head = format!("{}, alone, {}: {} calls", series.name, row.policy, count(times.count));
+        writeln!(out, "\n{}; {share:.4} % within 30 us (the paper: most)", style.bold(&head))?;
+        let lines = bars(times);
+        let most = lines.iter().map(|l| l.1).max().unwrap_or(1);
+        for (from, n) in lines {
+            // A logarithm shows the one slow call beside the million fast ones.
+            let length = (n as f64).ln_1p() / (most as f64).ln_1p() * BAR as f64;
+            writeln!(out, "{:>8} {:>12} {}", nanoseconds(from), count(n), "#".repeat(length.ceil() as usize))?;
+        }
+    }
+    Ok(())
+}
+
+/// From when on, and how many.
+fn bars(times: &Times) -> Vec<(u64, u64)> {
+    let from = |ns: u64| if ns < FINE { ns / 1_000 * 1_000 } else { FINE << (ns / FINE).ilog2() };
+    let mut lines: Vec<(u64, u64)> = Vec::new();
+    for (top, n) in &times.buckets {
+        let at = from(*top);
+        match lines.last_mut() {
+            Some(last) if last.0 == at => last.1 += n,
+            _ => lines.push((at, *n)),
+        }
+    }
+    lines
+}
+
+fn sizes(out: &mut dyn Write, style: &Style, row: &Row) -> Result<(), ReportError> {
+    writeln!(out, "\n{}", style.bold(&format!("copies of CUDA's to the GPU by size, {}", row.policy)))?;
+    let heads = ["copy", ">samples", ">call p50", ">call p99", ">call max", ">done p50", ">done max", ">asleep"];
+    let mut t = style.table(&heads);
+    for s in row.outcome.series.iter().filter(|s| s.call.count > 0) {
+        let [call50, call99, _, call_max] = figures(&s.call);
+        let [done50, _, _, done_max] = figures(&s.done);
+        let [asleep, ..] = shares(s.parts.as_ref());
+        t.add_row([s.name.clone(), count(s.call.count), call50, call99, call_max, done50, done_max, asleep]);
+    }
+    Ok(table::write(out, &t, 0)?)
+}
+
+/// Of the slowest calls of each row this many are shown.
+const SHOWN: usize = 1;
+
+fn slowest(out: &mut dyn Write, style: &Style, rows: &[Row]) -> Result<(), ReportError> {
+    let mut t = style.table(&["slowest call", "policy", "what", ">call", ">asleep", ">run queue", ">on CPU", ">done"]);
+    for row in rows.iter().filter(|r| r.cell != Cell::Sizes) {
+        for series in row.outcome.series.iter().filter(|s| !s.own) {
+            for slow in series.slowest.iter().take(SHOWN) {
+                let or = |ns: Option<u64>| ns.map_or("unknown".into(), nanoseconds);
+                t.add_row([
+                    row.cell.to_string(),
+                    row.policy.clone(),
+                    series.name.clone(),
+                    nanoseconds(slow.call_ns),
+                    or(slow.asleep_ns),
+                    or(slow.run_queue_ns),
+                    or(slow.on_cpu_ns),
+                    nanoseconds(slow.done_ns),
+                ]);
+            }
+        }
+    }
+    if t.row_count() > 0 {
+        writeln!(out)?;
+        table::write(out, &t, 0)?;
+    }
+    Ok(())
+}
+
+/// Which policy helps, and which does not, in words.
+fn verdicts(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result<(), ReportError> {
+    let against = run.comparison.against();
+    if against.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", style.bold("policies against stock"))?;
+    for policy in run.policies.iter().filter(|p| p.name != STOCK) {
+        for series in ["launch", "graph"] {
+            let of: Vec<&Against> = against.iter().filter(|a| a.policy == policy.name && a.series == series).collect();
+            if !of.is_empty() {
+                writeln!(out, "{}", verdict(&policy.name, series, &of))?;
+            }
+        }
+    }
+    writeln!(
+        out,
+        "helps, harms: in every round better, or worse, than stock in any, and by a tenth at least over all"
+    )?;
+    Ok(())
+}
+
+fn verdict(policy: &str, series: &str, all: &[&Against]) -> String {
+    let with = |effect: Effect| all.iter().filter(move |a| a.effect == effect);
+    let cells = |effect: Effect| -> Vec<String> {
+        let one = |a: &&&Against| {
+            let (from, to) = (nanoseconds(a.stock_ns), nanoseconds(a.policy_ns));
+            let factor = if a.stock_ns > a.policy_ns { a.factor() } else { 1.0 / a.factor() };
+            let less = if a.stock_ns > a.policy_ns { "less" } else { "more" };
+            format!("{} {} {from} to {to}, {factor:.1} times {less}", a.cell, a.figure)
+        };
+        with(effect).map(|a| one(&a)).collect()
+    };
+    let mut parts = Vec::new();
+    for (effect, word) in [(Effect::Helps, "helps"), (Effect::Harms, "harms")] {
+        let list = cells(effect);
+        if !list.is_empty() {
+            parts.push(format!("{word} in {}: {}", of(list.len() as u64, "cell"), list.join("; ")));
+        }
+    }
+    let none = with(Effect::None).count() as u64;
+    if none > 0 {
+        parts.push(format!("no difference in {}", of(none, "cell")));
+    }
+    let few = with(Effect::TooFew).count() as u64;
+    if few > 0 {
+        parts.push(format!("too few rounds to say in {}", of(few, "cell")));
+    }
+    format!("{policy}, {series}: {}", parts.join(". "))
+}
+
+fn loads(out: &mut dyn Write, style: &Style, rows: &[Row], functional: bool) -> Result<(), ReportError> {
+    let heads: &[&str] = &["beside", "policy", "what", ">threads", ">right", ">a second", ">GB/s"];
+    let mut t = style.table(if functional { &heads[..5] } else { heads });
+    for row in rows {
+        for load in &row.outcome.load {
+            let Loaded { what, threads, bytes: size, transfers, seconds, right, .. } = load;
+            let (per_second, gigabytes) = (*transfers as f64 / seconds, (*transfers * size) as f64 / seconds / 1e9);
+            let what = if *size > 0 { format!("{what} {}", bytes(*size)) } else { what.clone() };
+            let gigabytes = if *size > 0 { format!("{gigabytes:.2}") } else { String::new() };
+            let (threads, right) = (threads.to_string(), right.to_string());
+            let mut line = vec![row.cell.to_string(), row.policy.clone(), what, threads, right];
+            if !functional {
+                line.extend([count(per_second as u64), gigabytes]);
+            }
+            t.add_row(line);
+        }
+    }
+    if t.row_count() > 0 {
+        writeln!(out)?;
+        table::write(out, &t, 0)?;
+    }
+    for row in rows {
+        for (why, n) in row.outcome.load.iter().flat_map(|l| &l.failed) {
+            writeln!(out, "FAILED: {}, {}: {n} threads of the load: {why}", row.cell, row.policy)?;
+        }
+    }
+    Ok(())
+}
+
+fn policies(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result<(), ReportError> {
+    if run.policies.iter().all(|p| p.missing.is_none() && p.report.is_empty()) {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", style.bold("what the agent did"))?;
+    for p in run.policies {
+        for line in &p.report {
+            writeln!(out, "{}: {line}", p.name)?;
+        }
+        if let Some(why) = &p.missing {
+            writeln!(out, "unavailable: {} ({}): {why}", p.name, p.how)?;
+        }
+    }
+    Ok(())
+}
+
+fn missing(out: &mut dyn Write, rows: &[Row]) -> Result<(), ReportError> {
+    let mut lines: Vec<String> = Vec::new();
+    for row in rows {
+        for s in &row.outcome.series {
+            lines.extend(s.unavailable.as_ref().map(|why| format!("unavailable: {}: {why}", s.name)));
+            lines.extend(
+                s.failed.as_ref().map(|why| format!("FAILED: {}, {}, {}: {why}", row.cell, row.policy, s.name)),
+            );
+        }
+    }
+    lines.sort_unstable();
+    lines.dedup();
+    if !lines.is_empty() {
+        writeln!(out)?;
+    }
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    Ok(())
+}
+
+pub fn write_json(out: &mut dyn Write, run: &Contention<'_>) -> Result<(), ReportError> {
+    let mut environment = serde_json::to_value(run.environment).map_err(std::io::Error::from)?;
+    if let Some(fields) = environment.as_object_mut() {
+        fields.retain(|_, v| !v.is_null());
+    }
+    let cells: Vec<Value> = run.comparison.rows.iter().map(row_json).collect();
+    let against = run.comparison.against();
+    let against: Vec<Value> = against.iter().map(against_json).collect();
+    let all = json!({
+        "functional": run.functional,
+        "partial": run.partial,
+        "environment": environment,
+        "plan": {
+            "seconds": run.seconds,
+            "rounds": run.rounds,
+            "cells": run.cells,
+            "policies": run.policies,
+        },
+        "cells": cells,
+        "against_stock": against,
+    });
+    Ok(writeln!(out, "{all:#}")?)
+}
+
+fn against_json(a: &Against) -> Value {
+    let mut v = serde_json::to_value(a).unwrap_or_default();
+    v["factor"] = json!(a.factor());
+    v
+}
+
+fn row_json(row: &Row) -> Value {
+    let o = &row.outcome;
+    let series: Vec<Value> = o.series.iter().map(|s| series_json(row, s)).collect();
+    json!({
+        "cell": row.cell,
+        "policy": row.policy,
+        "rounds": row.rounds(),
+        "seconds": o.seconds,
+        "cpu": o.cpu,
+        "class": o.class,
+        "throttled_periods": o.throttled,
+        "moved": o.moved,
+        "notes": o.notes,
+        "load": o.load,
+        "series": series,
+    })
+}
+
+fn series_json(row: &Row, s: &Series) -> Value {
+    let rounds: Vec<Tail> = row.tails(&s.name).collect();
+    let mut v = Map::new();
+    let mut put = |key: &str, value: Value| v.insert(key.into(), value);
+    put("name", json!(s.name));
+    put("about", json!(s.about));
+    put("own", json!(s.own));
+    put("unavailable", json!(s.unavailable));
+    put("failed", json!(s.failed));
+    put("samples", json!(s.judged().count));
+    put("call", times_json(&s.call));
+    put("done", times_json(&s.done));
+    put("call_parts", json!(s.parts));
+    put("rounds", json!(rounds));
+    put("slowest", json!(s.slowest));
+    Value::Object(v)
+}
+
+fn times_json(times: &Times) -> Value {
+    let Some(t) = Tail::of(times) else { return Value::Null };
+    json!({
+        "samples": times.count, "min_ns": times.min, "mean_ns": times.mean(),
+        "p50_ns": t.p50, "p99_ns": t.p99, "p999_ns": t.p999, "max_ns": t.max,
+        "histogram": times.buckets,
+    })
+}
+
+/// How long all of it takes, about.
+pub fn estimate(cells: usize, policies: usize, rounds: u32, seconds_each: f64) -> String {
+    // Starting threads and buffers takes about half a second a cell, starting CUDA three a process.
+    let all = cells as f64 * policies as f64 * (seconds_each + 0.5 * f64::from(rounds))
+        + policies as f64 * f64::from(rounds) * 3.0;
+    format!("about {}", seconds(all))
+}
