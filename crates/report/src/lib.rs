@@ -6,6 +6,7 @@
 pub mod bandwidth;
 pub mod bench;
 pub mod beside;
+pub mod calls;
 pub mod channels;
 pub mod checks;
 pub mod contention;
