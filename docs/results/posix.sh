@@ -38,7 +38,7 @@ export BIN=$bin
 
 # One program one way: writes the exit status. A program gets a directory of its own, and is stopped after LIMIT seconds.
 verdict() {
-  mode=$1; name=$2; to=$3
+  local mode=$1 name=$2 to=$3 dir status
   dir=$(mktemp -d); cd "$dir" || exit 2
   case $mode in
     plain) set -- ;;
