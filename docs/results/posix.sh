@@ -13,7 +13,7 @@ export DOORBELL=${DOORBELL:-$here/../../target/release/doorbell}
 modes=${MODES:-record stock ticket pi phase-fair boost pi,phase-fair}
 jobs=${JOBS:-6}
 tries=${TRIES:-3}
-export LIMIT=${LIMIT:-60}
+export LIMIT=${LIMIT:-120}
 mkdir -p "$out/bin" "$out/verdicts"
 out=$(cd "$out" && pwd)
 export OUT=$out
@@ -47,8 +47,8 @@ verdict() {
   esac
   timeout -k 2 "$LIMIT" "$@" "$BIN/$name.run" > "$dir/said" 2>&1 < /dev/null
   status=$?
-  if [ "$mode" = record ] && [ -f "$dir/tape" ] && ! "$DOORBELL" show --locks --summary "$dir/tape" > "$dir/shown" 2>&1; then
-    status="$status, tape unreadable"
+  if [ "$mode" = record ] && [ -f "$dir/tape" ] && ! "$DOORBELL" show --locks "$dir/tape" > "$dir/shown" 2>&1; then
+    status=$status-and-no-tape
   fi
   echo "$status" > "$to"
   [ "$status" = 0 ] || tail -c 600 "$dir/said" > "$to.said"
