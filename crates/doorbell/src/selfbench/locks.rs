@@ -180,11 +180,7 @@ impl Args {
         );
         t += "two threads at one mutex, million pairs a second\n";
         for way in WAYS.into_iter().filter(|w| w.is_about("mutex")) {
-            t += &format!(
-                "    {:<32}{:>8.2}\n",
-                way.name(),
-                rounds.figure(way, "contended", "contended").value / 1e6
-            );
+            t += &format!("    {:<32}{:>8.2}\n", way.name(), rounds.figure(way, "contended", "contended").value / 1e6);
         }
         t += &format!(
             "medians of {} rounds; added: median of the rounds' differences to bare; least added: between the least of\nboth\n",
