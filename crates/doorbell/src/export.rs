@@ -15,9 +15,10 @@ Examples:
   doorbell export --jsonl app.doorbell | jq -c 'select(.type == \"copy\")'
   doorbell export --jsonl app.doorbell -o app.jsonl
 
-One JSON object a line; its `type` is `header`, `call`, `submission`, `copy`, `launch`, `lock`, `channel` or `end`.")]
+One JSON object a line; its `type` is `header`, `call`, `submission`, `copy`, `launch`, `lock`, `cuda_call`, `switch`,
+`channel` or `end`.")]
 pub struct Args {
-    /// JSON Lines: one object for each driver call, submission, copy, launch and operation of a lock.
+    /// JSON Lines: one object for each driver call, submission, copy, launch, operation of a lock, call of CUDA's and context switch.
     #[arg(long, required = true)]
     jsonl: bool,
     /// The recording.

@@ -4,6 +4,7 @@ mod affinity;
 mod bench;
 mod completions;
 mod demo;
+mod diff;
 mod doctor;
 mod export;
 mod failure;
@@ -49,6 +50,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Record(record::Args),
+    Diff(diff::Args),
     Plan(plan::Args),
     Run(run::Args),
     Show(show::Args),
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Record(a) => a.run(),
+        Command::Diff(a) => a.run(),
         Command::Plan(a) => a.run(),
         Command::Run(a) => a.run(),
         Command::Show(a) => a.run(),

@@ -33,8 +33,8 @@ pub struct Args {
     /// Record every lock operation as well: mutexes, rwlocks, conditions, semaphores (any program, GPU or not)
     #[arg(long)]
     pub locks: bool,
-    /// With --locks: leave context switches out, so that nobody learns who kept a holder off its CPU
-    #[arg(long, requires = "locks")]
+    /// With --locks or --calls: leave context switches out, so that nobody learns who kept a holder off its CPU
+    #[arg(long)]
     pub no_switches: bool,
     /// Record CUDA's calls as well, each with its time, result, stream and bytes; `--locks` does that, too
     #[arg(long)]

@@ -15,7 +15,9 @@ Examples:
   doorbell show app.doorbell --submissions --limit 20       the first 20 submissions, decoded
   doorbell show app.doorbell --submissions --channel 3      those of one channel
   doorbell show app.doorbell --copies --json | jq '.[].bytes'
-  doorbell show app.doorbell --locks                        who held a lock while another waited
+  doorbell show app.doorbell --locks                        who held a lock while another waited, and why so long
+  doorbell show app.doorbell --calls --top 3                CUDA's calls, which locks they take and share
+  doorbell show app.doorbell --calls --json | jq '.totals.launch.mean_ns'
   doorbell show app.doorbell --summary --json | jq .lost
 
 A recording that was cut or damaged is shown up to the damage; the exit status is then 2.")]
@@ -27,8 +29,8 @@ pub struct Args {
     /// JSON, numbers as numbers.
     #[arg(long)]
     json: bool,
-    /// At most this many submissions, copies, launches, objects, or rows and waits of locks.
-    #[arg(long, value_name = "N")]
+    /// At most this many submissions, copies, launches, objects, or rows and waits of locks and calls.
+    #[arg(long, visible_alias = "top", value_name = "N")]
     limit: Option<u64>,
     /// Only this channel (its number in the first column of --channels, `SLOT` or `SLOT.GENERATION`).
     #[arg(long, value_name = "SLOT", value_parser = channel)]
@@ -59,6 +61,9 @@ struct View {
     /// Locks: waits and their holders, orders, priority inversions (recorded with `record --locks`).
     #[arg(long)]
     locks: bool,
+    /// CUDA's calls: latency, what they waited for, the locks of each in their order (recorded with `record --locks`).
+    #[arg(long)]
+    calls: bool,
 }
 
 fn channel(text: &str) -> Result<(u32, Option<u32>), String> {
@@ -81,6 +86,7 @@ impl Args {
             v if v.launches => report::launches::print(r, filter, style, json)?,
             v if v.channels => report::channels::print(r, filter, style, json)?,
             v if v.locks => report::locks::print(r, self.limit, style, json)?,
+            v if v.calls => report::calls::print(r, self.limit, style, json)?,
             v if v.objects => report::objects::print(r, filter, style, json)?,
             _ => report::summary::print(r, style, json)?,
         }

@@ -219,6 +219,109 @@ fn names_are_the_same_in_every_run() {
 }
 
 #[test]
+fn two_runs_are_alike_and_two_programs_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let tape = |n: &str| dir.path().join(n);
+    let Some(storm) = program(dir.path(), "storm") else { return };
+    recorded(&tape("a"), &[storm.to_str().unwrap()]);
+    recorded(&tape("b"), &[storm.to_str().unwrap()]);
+    let holder = program(dir.path(), "holder").unwrap();
+    recorded(&tape("c"), &[holder.to_str().unwrap()]);
+    let diff = |a: &str, b: &str, more: &[&str]| {
+        let out = finished(doorbell().arg("diff").arg(tape(a)).arg(tape(b)).args(more), "diff");
+        (out.status.code(), text(&out), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    // How often a lock that is only tried is had differs from run to run.
+    let (status, said, _) = diff("a", "b", &["--tolerance", "25"]);
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said, _) = diff("a", "c", &["--json"]);
+    assert_eq!(status, Some(1), "{said}");
+    let d: Value = serde_json::from_str(&said).unwrap();
+    let of = |change: &str| d["locks"].as_array().unwrap().iter().filter(|l| l["change"] == change).count();
+    assert!(d["equal"] == false && of("gone") > 5 && of("changed") == 0, "{d}");
+    let (status, said, _) = diff("a", "c", &["--top", "2"]);
+    assert!(status == Some(1) && said.contains("gone") && said.contains("more (--top)"), "{said}");
+    let (status, _, said) = diff("a", "nowhere", &[]);
+    assert!(status == Some(2) && said.contains("nowhere"), "{said}");
+}
+
+#[test]
+fn calls_are_told_with_their_locks_and_what_they_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = |n: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks").join(n);
+    let cc = |args: &[&str]| Command::new("cc").current_dir(dir.path()).args(["-O1", "-pthread"]).args(args).output();
+    let (library, app) = (source("cuda.c"), source("calls.c"));
+    let library = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so.1", library.to_str().unwrap()];
+    let app = ["-o", "calls", app.to_str().unwrap(), "libcuda.so.1", "-Wl,-rpath,$ORIGIN"];
+    for args in [&library[..], &app] {
+        let Ok(out) = cc(args) else { return eprintln!("skipped: no C compiler (cc) on this machine") };
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+    let tape = dir.path().join("t.doorbell");
+    let out = recorded(&tape, &[dir.path().join("calls").to_str().unwrap()]);
+    let large: u64 = text(&out).trim().strip_prefix("large ").unwrap().parse().unwrap();
+    let l = shown(&tape);
+    let calls = &l["calls"];
+    let of = |kind: &str, what: &str| calls["totals"][kind][what].as_u64().unwrap();
+    assert_eq!((of("launch", "calls"), of("launch", "read_locks"), of("launch", "mutex_locks")), (300, 300, 300));
+    assert_eq!((of("async copy", "calls"), of("async copy", "write_locks")), (100 + large, 100 + large));
+    assert_eq!(
+        (of("async copy", "mutex_locks"), of("async copy", "bytes")),
+        (100 + 17 * large, 409_600 + (large << 20))
+    );
+    let row = |call: &str, size: Value| {
+        let rows = calls["calls"].as_array().unwrap();
+        rows.iter()
+            .find(|r| r["call"] == call && r["size"] == size)
+            .unwrap_or_else(|| panic!("{call} in {calls}"))
+            .clone()
+    };
+    let pattern = |r: &Value| -> Vec<(String, u64, f64)> {
+        let locks = r["patterns"][0]["locks"].as_array().unwrap();
+        let one = |e: &Value| {
+            (e["mode"].as_str().unwrap().into(), e["depth"].as_u64().unwrap(), e["times"].as_f64().unwrap())
+        };
+        locks.iter().map(one).collect()
+    };
+    let launch = row("cuLaunchKernel", Value::Null);
+    assert_eq!(launch["patterns"][0]["calls"], 300);
+    assert_eq!(pattern(&launch), [("read".into(), 0, 1.0), ("mutex".into(), 1, 1.0)]);
+    assert_eq!(
+        pattern(&row("cuMemcpyHtoDAsync", "to 1 MiB".into())),
+        [("mutex".into(), 0, 17.0), ("write".into(), 0, 1.0)]
+    );
+    row("cuMemcpyHtoDAsync", "to 4 KiB".into());
+    let shared = calls["shared"].as_array().unwrap();
+    assert_eq!(shared.len(), 1, "{shared:?}");
+    assert!(
+        shared[0]["lock"].as_str().unwrap().starts_with("libcuda+0x") && shared[0]["by"].as_array().unwrap().len() == 2
+    );
+    // A launch waited for a copy that slept with the lock.
+    let launched = |w: &&Value| w["inside"] == "cuLaunchKernel" && w["wait_ns"].as_u64() > Some(5_000_000);
+    let w = l["waits"].as_array().unwrap().iter().find(launched).unwrap_or_else(|| panic!("{}", l["waits"]));
+    let h = &w["holders"][0];
+    assert_eq!(h["inside"], "cuMemcpyHtoDAsync", "{w}");
+    let longest = launch["max_ns"].as_u64().unwrap();
+    assert!(longest >= w["wait_ns"].as_u64().unwrap() && launch["p50_ns"].as_u64() < Some(longest));
+    if l["switches"]["scope"] != "none" {
+        assert!(h["off_cpu"]["off_ns"].as_u64() > h["off_cpu"]["preempted_ns"].as_u64(), "it slept: {w}");
+        // The waits are told as waits; asleep with the lock is off CPU in the copy.
+        let copy = row("cuMemcpyHtoDAsync", "to 1 MiB".into());
+        assert!(copy["off_cpu_ns"].as_u64() > Some(large * 20_000_000), "{copy}");
+    }
+    let said = text(&finished(doorbell().args(["show", "--calls"]).arg(&tape), "show"));
+    assert!(
+        said.contains("cuLaunchKernel: 300 of 300 calls") && said.contains("that more than one of the calls takes"),
+        "{said}"
+    );
+    let out = finished(doorbell().args(["export", "--jsonl"]).arg(&tape), "export");
+    let count =
+        |kind: &str| text(&out).lines().filter(|l| l.starts_with(&format!("{{\"type\":\"{kind}\""))).count() as u64;
+    assert_eq!(count("cuda_call"), 400 + large);
+    assert_eq!(count("switch"), l["switches"]["count"].as_u64().unwrap());
+}
+
+#[test]
 fn threads_that_end_late_and_forked_children_do_no_harm() {
     let Some(r) = Run::of("ends") else { return };
     r.same_output();

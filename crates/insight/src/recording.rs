@@ -16,10 +16,10 @@ pub enum InsightError {
     #[error(transparent)]
     Tape(#[from] TapeError),
     #[error(
-        "{path}: its locks were recorded with layout {found}, this doorbell reads layout {known}; the doorbell that \
+        "{path}: its {what} were recorded with layout {found}, this doorbell reads layout {known}; the doorbell that \
          recorded it can show them"
     )]
-    LockLayout { path: PathBuf, found: u32, known: u32 },
+    Layout { path: PathBuf, what: &'static str, found: u32, known: u32 },
     #[error("{path}: reading {len} bytes at offset {offset} again: {cause}")]
     Reread { path: PathBuf, offset: u64, len: usize, cause: std::io::Error },
 }

@@ -59,7 +59,7 @@ pub struct Options<'a> {
     pub wait_on_full: bool,
     /// Record every operation of locks.
     pub locks: bool,
-    /// With the locks: when its threads were taken off their CPUs, and by whom.
+    /// With locks or calls: when its threads were taken off their CPUs, and by whom.
     pub switches: bool,
     /// Record CUDA's calls.
     pub calls: bool,
@@ -133,7 +133,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let writer = Writer::create(&o.out, &header(o, &program.path, tsc_hz))?;
     let mut drain = Drain::new(&shared, writer, o.no_data, o.limit);
     drain.clock(&clock::read(tsc_hz));
-    if o.locks {
+    if o.locks || o.calls {
         let (switches, first) = Switches::open(o.switches, !o.no_args);
         drain.add_switches(switches, first);
     }

@@ -1,5 +1,5 @@
 //! A recording as JSON Lines: one object for each driver call, submission, copy and launch, and behind those for each
-//! operation of a lock.
+//! operation of a lock, then for each of CUDA's calls and each context switch.
 
 use crate::submissions::Collector;
 use crate::{ReportError, json};
@@ -25,6 +25,13 @@ pub fn jsonl(r: &Recording, out: &mut dyn Write) -> Result<(), ReportError> {
         json::line(out, &Line::Channel(c))?;
     }
     insight::locks::each_use(r, |u| Ok::<(), ReportError>(json::line(out, &Line::Lock(&u))?))?;
+    insight::locks::each_call(r, |c| {
+        let line = match &c {
+            insight::locks::Happened::Call(c) => Line::CudaCall(c),
+            insight::locks::Happened::Switch(s) => Line::Switch(s),
+        };
+        Ok::<(), ReportError>(json::line(out, &line)?)
+    })?;
     if let Some(end) = r.end() {
         json::line(out, &Line::End(end))?;
     }
@@ -40,6 +47,8 @@ enum Line<'a> {
     Copy(&'a CopyRow),
     Launch(&'a LaunchRow),
     Lock(&'a insight::locks::UseRow),
+    CudaCall(&'a insight::locks::OneCall),
+    Switch(&'a insight::locks::OneSwitch),
     Note { text: std::borrow::Cow<'a, str> },
     Channel(&'a Channel),
     End(&'a tape::file::End),

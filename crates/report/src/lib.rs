@@ -6,10 +6,12 @@
 pub mod bandwidth;
 pub mod bench;
 pub mod beside;
+pub mod calls;
 pub mod channels;
 pub mod checks;
 pub mod contention;
 pub mod copies;
+pub mod diff;
 pub mod export;
 pub mod json;
 pub mod launches;

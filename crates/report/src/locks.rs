@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Rows of each kind where the reader has not said how many.
-const ROWS: u64 = 20;
+const ROWS: u64 = 10;
+/// Rows of CUDA's calls, which have a view of their own.
+const CALLS: usize = 5;
 /// Waits in JSON where the reader has not said how many.
 const JSON_WAITS: u64 = 1000;
 
@@ -52,6 +54,12 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
         for w in l.waits.iter().take(limit) {
             wait(w, out)?;
         }
+    }
+    if let Some(c) = &l.calls {
+        writeln!(out)?;
+        crate::calls::table(c, limit.min(CALLS), style, out)?;
+        crate::calls::shared(c, limit.min(CALLS), style, out)?;
+        writeln!(out, "  (`show --calls` has the locks of each call in their order)")?;
     }
     left(l, limit, style, out)?;
     if !l.cycles.is_empty() {
@@ -110,7 +118,7 @@ fn rows(locks: &[LockRow], limit: usize, style: Style, out: &mut dyn Write) -> i
 
 fn more(n: usize, limit: usize, out: &mut dyn Write) -> io::Result<()> {
     if n > limit {
-        writeln!(out, "  and {} more (--limit)", count((n - limit) as u64))?;
+        writeln!(out, "  and {} more (--top)", count((n - limit) as u64))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::names::Names;
 use super::ops::{self, Class};
 use super::threads::Threads;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use tape::event::{Body, Event};
 use tape::lock::{attr, ended, op};
 
@@ -184,6 +184,8 @@ pub struct Facts {
     pub layout: Option<u32>,
     /// Layout of the calls, if there are any.
     pub calls: Option<u32>,
+    /// Threads that made some.
+    pub callers: HashSet<i32>,
     pub switches: Switches,
     pub locks: Vec<Lock>,
     addresses: Addresses,
@@ -215,6 +217,9 @@ impl Facts {
             Body::Task(t) => self.threads.task(e.head.tsc, t),
             Body::Deadline(d) => self.threads.deadline(d),
             Body::Calls(c) => self.calls = Some(c.layout),
+            Body::Call(_) => {
+                self.callers.insert(tid);
+            }
             Body::Gap(g) => {
                 let n = self.gaps.entry(tid).or_default();
                 *n = (*n).max(g.events);

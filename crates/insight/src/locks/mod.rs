@@ -5,18 +5,24 @@
 //! switches or calls, for what those threads did meanwhile. Memory
 //! grows with the locks and the waits that are kept, not with the operations.
 
+pub mod calls;
+pub mod diff;
 mod facts;
 mod graph;
+mod happened;
 mod holders;
 mod names;
 mod ops;
+mod pattern;
 mod spans;
 mod threads;
 mod uses;
 
 use crate::merge::Step;
 use crate::{InsightError, Recording};
+use calls::{Calls, Gather};
 use facts::{Facts, Lock, Wait};
+pub use happened::{Happened, OneCall, OneSwitch, each_call};
 use holders::{Holder, Holders, InTheWay};
 pub use ops::Class;
 use serde::Serialize;
@@ -55,6 +61,8 @@ pub struct Locks {
     /// Held or waited for when their thread, or the recording, ended.
     pub left: Vec<LeftRow>,
     pub threads: Vec<ThreadRow>,
+    /// CUDA's calls, if they are on the tape.
+    pub calls: Option<Calls>,
 }
 
 /// What there is of context switches.
@@ -229,8 +237,9 @@ impl Locks {
         let mut holders = Holders::new(&kept, &facts.locks);
         walk(r, |tid, e| holders.event(tid, e))?;
         let found = holders.found;
-        let seen = Looked::of(r, &facts, &kept, &found)?;
-        Ok(Telling::new(r, &facts).all(&kept, &found, &seen, waits))
+        let telling = Telling::new(r, &facts);
+        let (seen, calls) = Looked::of(r, &telling, &kept, &found)?;
+        Ok(Locks { calls, ..telling.all(&kept, &found, &seen, waits) })
     }
 }
 
@@ -243,9 +252,16 @@ struct Looked {
 }
 
 impl Looked {
-    fn of(r: &Recording, facts: &Facts, kept: &[Wait], found: &[InTheWay]) -> Result<Looked, InsightError> {
+    /// With the calls, if there are any.
+    fn of(
+        r: &Recording,
+        telling: &Telling<'_>,
+        kept: &[Wait],
+        found: &[InTheWay],
+    ) -> Result<(Looked, Option<Calls>), InsightError> {
+        let facts = telling.facts;
         if !facts.has_switches() && facts.calls.is_none() {
-            return Ok(Looked::default());
+            return Ok((Looked::default(), None));
         }
         let (mut spans, mut first) = (Vec::new(), Vec::new());
         for (w, way) in kept.iter().zip(found) {
@@ -258,9 +274,15 @@ impl Looked {
             }));
         }
         let mut spans = Spans::new(spans);
-        walk(r, |tid, e| spans.event(tid, e))?;
+        let mut calls = facts.calls.is_some().then(|| Gather::new(telling, &facts.callers));
+        walk(r, |tid, e| {
+            spans.event(tid, e);
+            if let Some(c) = &mut calls {
+                c.event(tid, e);
+            }
+        })?;
         spans.finish();
-        Ok(Looked { seen: spans.seen, first })
+        Ok((Looked { seen: spans.seen, first }, calls.map(Gather::finish)))
     }
 
     /// Of the waiter.
@@ -274,13 +296,17 @@ impl Looked {
 }
 
 impl Facts {
-    /// The facts of a tape; `None` if it has no locks.
+    /// The facts of a tape; `None` if it has neither locks nor calls.
     fn of(r: &Recording) -> Result<Option<Facts>, InsightError> {
         let mut facts = Facts::default();
         walk(r, |tid, e| facts.event(tid, e))?;
-        let Some(layout) = facts.layout else { return Ok(None) };
-        if layout != LAYOUT {
-            return Err(InsightError::LockLayout { path: r.path().into(), found: layout, known: LAYOUT });
+        if facts.layout.is_none() && facts.calls.is_none() {
+            return Ok(None);
+        }
+        for (what, found, known) in [("locks", facts.layout, LAYOUT), ("calls", facts.calls, tape::call::LAYOUT)] {
+            if let Some(found) = found.filter(|f| *f != known) {
+                return Err(InsightError::Layout { path: r.path().into(), what, found, known });
+            }
         }
         facts.names.finish();
         Ok(Some(facts))
@@ -347,7 +373,7 @@ impl<'a> Telling<'a> {
         }
         let pairs = || kept.iter().zip(found).enumerate();
         Locks {
-            recorded: true,
+            recorded: f.layout.is_some(),
             operations,
             contended: f.locks.iter().map(|l| l.contended).sum(),
             lost_events: self.lost,
@@ -364,6 +390,7 @@ impl<'a> Telling<'a> {
             real_time: f.threads.any_real_time(),
             left: f.left.iter().map(|l| self.left(l)).collect(),
             threads: f.threads.rows(|tsc| self.seconds(tsc)),
+            calls: None,
         }
     }
 
@@ -559,11 +586,7 @@ impl<'a> Telling<'a> {
 
 /// The call that a thread was in: `cudaMemcpyAsync`.
 fn inside(seen: Option<&Seen>) -> Option<String> {
-    let call = seen?.call?;
-    Some(match tape::call::function(call.function) {
-        Some(f) => f.name.into(),
-        None => format!("call {}", call.function),
-    })
+    Some(calls::function_name(seen?.call?.function))
 }
 
 fn add_operations(to: &mut BTreeMap<&'static str, u64>, l: &Lock) {

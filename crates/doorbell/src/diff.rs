@@ -1,0 +1,80 @@
+//! `doorbell diff`: what one program does with its locks on two recordings.
+
+use crate::failure::Failure;
+use insight::Recording;
+use insight::locks::Locks;
+use insight::locks::diff::{Diff, Tolerance};
+use report::table::Style;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Compare the lock patterns of two recordings
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  doorbell diff driver-570.doorbell driver-580.doorbell        which locks are new, gone, used otherwise
+  doorbell diff stock.doorbell ticket.doorbell --top 5         the five that changed most
+  doorbell diff a.doorbell b.doorbell --tolerance 0 --floor 0  every count
+  doorbell diff a.doorbell b.doorbell --json | jq .equal
+
+Locks are compared by name (module, place and kind). Where a library is of another version, a lock that is not there any
+more and one that is used in the same way are taken for the same. Times are shown and never judged.
+
+Exit status: 0 alike, 1 different, 2 an error.")]
+pub struct Args {
+    /// The first recording (of `record --locks`)
+    first: PathBuf,
+    /// The second
+    second: PathBuf,
+    /// Counts that differ by at most this many percent are alike
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    tolerance: f64,
+    /// Counts that differ by at most this are alike, too
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    floor: u64,
+    /// Rows of each kind
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: usize,
+    /// JSON, numbers as numbers
+    #[arg(long)]
+    json: bool,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(p) if (0.0..=100.0).contains(&p) => Ok(p),
+        _ => Err(format!("{text:?} is no number from 0 to 100")),
+    }
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let (a, first) = locks(&self.first)?;
+        let (b, second) = locks(&self.second)?;
+        let tolerance = Tolerance { percent: self.tolerance, floor: self.floor };
+        let diff = Diff::of(&a, &b, tolerance);
+        report::diff::print(&diff, self.top, Style::of_stdout(), self.json)?;
+        for (path, locks) in [(&self.first, &a), (&self.second, &b)] {
+            if locks.lost_events > 0 {
+                eprintln!(
+                    "doorbell: {}: {} events are missing: its counts are too low",
+                    path.display(),
+                    locks.lost_events
+                );
+            }
+        }
+        crate::show::damage_of(&first)?;
+        crate::show::damage_of(&second)?;
+        Ok(ExitCode::from(u8::from(!diff.equal)))
+    }
+}
+
+fn locks(path: &Path) -> anyhow::Result<(Locks, Recording)> {
+    let recording = Recording::open(path)?;
+    let locks = Locks::of(&recording, 1)?;
+    if !locks.recorded {
+        let what = format!("{}: has no locks on it", path.display());
+        return Err(Failure::new(what, "record it with `doorbell record --locks`").into());
+    }
+    Ok((locks, recording))
+}

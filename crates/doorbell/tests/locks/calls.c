@@ -1,0 +1,27 @@
+/* Launches and copies of CUDA's, by two threads. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+int cuMemcpyHtoDAsync_v2(unsigned long long, const void *, size_t, void *);
+static atomic_int copied, launched;
+static void *launches(void *p) {
+    while (!copied) { }
+    for (int i = 0; i < 300; i++) cuLaunchKernel(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
+    launched = 1;
+    return p;
+}
+int main(void) {
+    pthread_t t;
+    pthread_create(&t, 0, launches, 0);
+    for (int i = 0; i < 100; i++) cuMemcpyHtoDAsync_v2(0, 0, 4096, 0);
+    copied = 1;
+    /* At least one of these is under way when a launch begins. */
+    int large = 0;
+    while (!launched || large < 3) cuMemcpyHtoDAsync_v2(0, 0, 1 << 20, 0), large++;
+    pthread_join(t, 0);
+    printf("large %d\n", large);
+    return 0;
+}

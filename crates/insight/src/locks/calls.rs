@@ -1,0 +1,557 @@
+//! CUDA's calls: how long they took, what of it was waiting, which locks they took, and which of those they share.
+//!
+//! A thread's holds reach the tape before the call around them returns, so each call is settled when its event comes;
+//! memory grows with the kinds of calls and the locks that they take, not with the calls.
+
+use super::Telling;
+use super::facts::{Addresses, Held};
+use super::ops::{self, Class};
+use super::pattern::{Mode, Patterns, Taken};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use tape::call::{self, CallBody, flag};
+use tape::event::{Body, Event};
+use tape::switch::switch_flags;
+
+/// Uses of locks by a thread since its last call that are remembered.
+const PENDING: usize = 1 << 18;
+/// CUDA's `not ready`: an answer, no error.
+const NOT_READY: i32 = 600;
+
+/// What a tape says of CUDA's calls.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Calls {
+    /// By kind: launches, copies and so on.
+    pub totals: BTreeMap<&'static str, Total>,
+    /// By function, direction and size, what took the most time in all first.
+    pub calls: Vec<CallRow>,
+    /// Locks that more than one function takes, what was waited for the longest first.
+    pub shared: Vec<SharedRow>,
+    /// Calls in which their thread was when it, or the recording, ended.
+    pub unfinished: u64,
+    /// Calls that took more locks than were remembered: counts of those lack some.
+    pub cut: u64,
+}
+
+/// Sums over calls. Locks are counted by takings: a lock and its unlock are one.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Total {
+    pub calls: u64,
+    /// They returned an error (`not ready` is none).
+    pub failed: u64,
+    pub ns: u64,
+    pub mean_ns: u64,
+    pub bytes: u64,
+    pub mutex_locks: u64,
+    pub read_locks: u64,
+    pub write_locks: u64,
+    /// Operations that took no mutex or rwlock: tries that failed, conditions, semaphores, making and destroying.
+    pub other_operations: u64,
+    /// Takings that had to wait, and how long.
+    pub contended: u64,
+    pub wait_ns: u64,
+    /// Off CPU while it waited for no mutex or rwlock; absent without context switches.
+    pub off_cpu_ns: Option<u64>,
+    /// At least one lock was held.
+    pub held_ns: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CallRow {
+    pub call: String,
+    /// `launch`, `async copy`, ...
+    pub kind: &'static str,
+    /// Of a copy, if the caller said it.
+    pub direction: Option<&'static str>,
+    /// Of copies and settings: `to 4 KiB`, ...
+    pub size: Option<&'static str>,
+    #[serde(flatten)]
+    pub total: Total,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+    /// When the longest began, and its thread.
+    pub max_at: f64,
+    pub max_tid: i32,
+    /// What most calls follow first.
+    pub patterns: Vec<PatternRow>,
+    /// Calls that follow none of them.
+    pub other_patterns: u64,
+}
+
+/// The locks of a call in the order of their taking.
+#[derive(Clone, Debug, Serialize)]
+pub struct PatternRow {
+    pub calls: u64,
+    pub mean_ns: u64,
+    pub locks: Vec<ElementRow>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ElementRow {
+    pub lock: String,
+    /// `mutex`, `read` or `write`.
+    pub mode: &'static str,
+    /// Locks of the call's that are held then: 0 is sequential, more is nested.
+    pub depth: u8,
+    /// It was tried or timed, and not got.
+    pub failed: bool,
+    /// Taken again by the return from a wait for a condition.
+    pub again: bool,
+    /// How often a call does, on average; times below are of one taking.
+    pub times: f64,
+    /// From the call's begin to the first.
+    pub at_ns: u64,
+    pub wait_ns: u64,
+    pub hold_ns: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct SharedRow {
+    pub lock: String,
+    pub wait_ns: u64,
+    pub by: Vec<ShareRow>,
+}
+
+/// What one function does with a lock that others take, too.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShareRow {
+    pub call: String,
+    pub mutex_locks: u64,
+    pub read_locks: u64,
+    pub write_locks: u64,
+    pub wait_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    function: u16,
+    direction: u8,
+    size: u8,
+}
+
+/// Sizes of copies that are told apart.
+const SIZES: [(u64, &str); 5] = [
+    (4 << 10, "to 4 KiB"),
+    (64 << 10, "to 64 KiB"),
+    (1 << 20, "to 1 MiB"),
+    (16 << 20, "to 16 MiB"),
+    (u64::MAX, "above 16 MiB"),
+];
+const DIRECTIONS: [&str; 5] = ["host to host", "host to device", "device to host", "device to device", "by address"];
+
+impl Key {
+    fn of(function: u16, c: &CallBody) -> Key {
+        let moves = call::function(function)
+            .is_some_and(|f| matches!(f.class, call::Class::Copy | call::Class::CopyAsync | call::Class::Memset));
+        let class = SIZES.iter().position(|(most, _)| c.size <= *most).unwrap_or(0) as u8;
+        let direction = ((c.flags & flag::DIRECTION) >> flag::DIRECTION_SHIFT) as u8;
+        Key { function, direction, size: if moves { class + 1 } else { 0 } }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    total: Total,
+    /// Ticks: `total` has them as nanoseconds in the end only.
+    ticks: u64,
+    wait: u64,
+    off: u64,
+    held: u64,
+    latency: Histogram,
+    max: (u64, u64, i32),
+    patterns: Patterns,
+}
+
+/// Counts by logarithm, 64 steps to the power of two: a value read from it is at most 1/64 too small.
+#[derive(Debug, Default)]
+struct Histogram(Vec<u64>);
+
+impl Histogram {
+    fn slot(v: u64) -> usize {
+        if v < 64 {
+            return v as usize;
+        }
+        let power = 63 - v.leading_zeros() as usize;
+        (power - 5) * 64 + ((v >> (power - 6)) & 63) as usize
+    }
+
+    fn value(slot: usize) -> u64 {
+        if slot < 64 {
+            return slot as u64;
+        }
+        let power = slot / 64 + 5;
+        (64 + (slot % 64) as u64) << (power - 6)
+    }
+
+    fn add(&mut self, v: u64) {
+        let slot = Histogram::slot(v);
+        if self.0.len() <= slot {
+            self.0.resize(slot + 1, 0);
+        }
+        self.0[slot] += 1;
+    }
+
+    /// The value that so many per cent do not exceed.
+    fn percentile(&self, percent: f64) -> u64 {
+        let all: u64 = self.0.iter().sum();
+        let wanted = ((all as f64 * percent / 100.0).ceil() as u64).clamp(1, all.max(1));
+        let mut seen = 0;
+        let slot = self.0.iter().position(|n| {
+            seen += n;
+            seen >= wanted
+        });
+        slot.map_or(0, Histogram::value)
+    }
+}
+
+/// What a thread did since its last call.
+#[derive(Debug, Default)]
+struct Pending {
+    taken: VecDeque<Taken>,
+    /// Other operations: when.
+    others: VecDeque<u64>,
+    /// Off CPU, from and to.
+    off: VecDeque<(u64, u64)>,
+    out: Option<u64>,
+    /// End of the last that was forgotten.
+    cut: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    takings: [u64; 3],
+    wait: u64,
+}
+
+/// Goes over all events with the thread, once the locks are known.
+pub struct Gather<'a> {
+    telling: &'a Telling<'a>,
+    /// Threads that make calls.
+    callers: &'a HashSet<i32>,
+    /// Of each lock the number of its name, and the names.
+    name_of: Vec<u32>,
+    names: Vec<&'a str>,
+    addresses: Addresses,
+    threads: HashMap<i32, Pending>,
+    groups: BTreeMap<Key, Group>,
+    shares: BTreeMap<(usize, u16), Share>,
+    unfinished: u64,
+    cut: u64,
+}
+
+impl<'a> Gather<'a> {
+    pub(super) fn new(telling: &'a Telling<'a>, callers: &'a HashSet<i32>) -> Gather<'a> {
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut names = Vec::new();
+        let name_of = telling
+            .names
+            .iter()
+            .map(|(n, _)| {
+                *numbers.entry(n.as_str()).or_insert_with(|| {
+                    names.push(n.as_str());
+                    names.len() as u32 - 1
+                })
+            })
+            .collect();
+        Gather {
+            telling,
+            callers,
+            name_of,
+            names,
+            addresses: Addresses::default(),
+            threads: HashMap::new(),
+            groups: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            unfinished: 0,
+            cut: 0,
+        }
+    }
+
+    /// To be called with all events, in order.
+    pub fn event(&mut self, tid: i32, e: &Event<'_>) {
+        let op = (e.head.flags >> 8) as u8;
+        match &e.body {
+            Body::Call(c) => self.call(tid, e.head.flags, e.head.tsc, c),
+            Body::InCall(_) => self.unfinished += 1,
+            Body::Switch(s) if self.callers.contains(&s.tid) => {
+                let p = self.threads.entry(s.tid).or_default();
+                if e.head.flags & switch_flags::OUT != 0 {
+                    p.out = Some(e.head.tsc);
+                } else if let Some(since) = p.out.take() {
+                    push(&mut p.off, (since, e.head.tsc));
+                }
+            }
+            Body::SwitchesLost(_) => self.threads.values_mut().for_each(|p| p.out = None),
+            _ => {
+                if let Some(h) = Held::of(e) {
+                    self.held(tid, &h);
+                } else if let Body::Op(o) = &e.body
+                    && let Some(class) = Class::of(op)
+                {
+                    let (lock, _) = self.addresses.lock(o.addr, class, op, o.result);
+                    self.op(tid, lock, op, e.head.tsc, o.wait);
+                } else if let Body::Held(h) = &e.body
+                    && let Some(class) = Class::of(op)
+                {
+                    self.addresses.lock(h.addr, class, op, 0);
+                }
+            }
+        }
+    }
+
+    fn held(&mut self, tid: i32, h: &Held) {
+        let Some(class) = Class::of_hold(h.op) else { return };
+        let (lock, _) = self.addresses.lock(h.addr, class, h.op, 0);
+        let name = self.name_of.get(lock).copied().unwrap_or(0);
+        let (taken, released) = if h.taken == 0 { (h.released, h.released) } else { (h.taken, h.released) };
+        self.remember(tid, Taken { lock, name, op: h.op, taken, released, wait: h.wait, failed: false });
+    }
+
+    fn op(&mut self, tid: i32, lock: usize, op: u8, tsc: u64, wait: u64) {
+        if !self.callers.contains(&tid) {
+            return;
+        }
+        push(&mut self.threads.entry(tid).or_default().others, tsc);
+        if ops::takes(op) {
+            let name = self.name_of.get(lock).copied().unwrap_or(0);
+            self.remember(tid, Taken { lock, name, op, taken: tsc, released: tsc, wait, failed: true });
+        }
+    }
+
+    fn remember(&mut self, tid: i32, t: Taken) {
+        if !self.callers.contains(&tid) {
+            return;
+        }
+        let p = self.threads.entry(tid).or_default();
+        if let Some(old) = push(&mut p.taken, t) {
+            p.cut = p.cut.max(old.released);
+        }
+    }
+
+    fn call(&mut self, tid: i32, function: u16, ended: u64, c: &CallBody) {
+        let p = self.threads.entry(tid).or_default();
+        let mut taken: Vec<Taken> = p.taken.drain(..).filter(|t| t.taken >= c.began && t.taken <= ended).collect();
+        let others = p.others.drain(..).filter(|t| *t >= c.began && *t <= ended).count() as u64;
+        let off: Vec<(u64, u64)> = p.off.drain(..).collect();
+        self.cut += u64::from(std::mem::take(&mut p.cut) > c.began);
+        taken.sort_by_key(|t| (t.taken, std::cmp::Reverse(t.released)));
+        let ticks = ended.saturating_sub(c.began);
+        let g = self.groups.entry(Key::of(function, c)).or_default();
+        g.total.calls += 1;
+        g.total.failed += u64::from(c.result != 0 && c.result != NOT_READY);
+        g.total.bytes = g.total.bytes.saturating_add(c.size);
+        g.total.other_operations += others;
+        g.ticks = g.ticks.saturating_add(ticks);
+        g.latency.add(ticks);
+        if g.total.calls == 1 || ticks > g.max.0 {
+            g.max = (ticks, c.began, tid);
+        }
+        let mut held_until = 0;
+        let mut waits: Vec<(u64, u64)> = Vec::new();
+        for t in &taken {
+            if t.wait > 0 {
+                g.total.contended += 1;
+                waits.push((t.taken.saturating_sub(t.wait), t.taken));
+                g.wait = g.wait.saturating_add(t.wait.min(ticks));
+            }
+            // (What another thread released, or nobody, is not held for longer than the call.)
+            let released = t.released.min(ended);
+            g.held = g.held.saturating_add(released.saturating_sub(t.taken.max(held_until)));
+            held_until = held_until.max(released);
+            if t.failed {
+                continue;
+            }
+            let mode = Mode::of(t.op);
+            *match mode {
+                Mode::Mutex => &mut g.total.mutex_locks,
+                Mode::Read => &mut g.total.read_locks,
+                Mode::Write => &mut g.total.write_locks,
+            } += 1;
+            let share = self.shares.entry((t.lock, function)).or_default();
+            share.takings[mode as usize] += 1;
+            share.wait = share.wait.saturating_add(t.wait);
+        }
+        g.off = g.off.saturating_add(outside(&off, &waits, c.began, ended));
+        g.patterns.add(c.began, ticks, &taken);
+    }
+
+    pub fn finish(self) -> Calls {
+        let t = self.telling;
+        let mut totals: BTreeMap<&'static str, Total> = BTreeMap::new();
+        let switches = t.facts.has_switches();
+        let mut calls: Vec<CallRow> = Vec::new();
+        for (key, g) in self.groups {
+            let total = Total {
+                ns: t.ns(g.ticks),
+                mean_ns: t.ns(g.ticks / g.total.calls.max(1)),
+                wait_ns: t.ns(g.wait),
+                off_cpu_ns: switches.then(|| t.ns(g.off)),
+                held_ns: t.ns(g.held),
+                ..g.total
+            };
+            let kind = call::function(key.function).map_or("other", |f| f.class.name());
+            totals.entry(kind).or_default().add(&total);
+            let mut patterns: Vec<PatternRow> = Vec::new();
+            for (elements, s) in g.patterns.known {
+                let locks = elements.iter().zip(&s.elements).map(|(e, sum)| ElementRow {
+                    lock: self.names.get(e.name as usize).copied().unwrap_or_default().into(),
+                    mode: e.mode.name(),
+                    depth: e.depth,
+                    failed: e.failed,
+                    again: e.again,
+                    times: sum.times as f64 / s.calls.max(1) as f64,
+                    at_ns: t.ns(sum.at / s.calls.max(1)),
+                    wait_ns: t.ns(sum.wait / sum.times.max(1)),
+                    hold_ns: t.ns(sum.hold / sum.times.max(1)),
+                });
+                patterns.push(PatternRow {
+                    calls: s.calls,
+                    mean_ns: t.ns(s.ticks / s.calls.max(1)),
+                    locks: locks.collect(),
+                });
+            }
+            let text = |p: &PatternRow| p.locks.iter().map(|l| (l.lock.clone(), l.mode, l.depth)).collect::<Vec<_>>();
+            patterns.sort_by_cached_key(|p| (std::cmp::Reverse(p.calls), text(p)));
+            calls.push(CallRow {
+                call: function_name(key.function),
+                kind,
+                direction: usize::from(key.direction).checked_sub(1).and_then(|d| DIRECTIONS.get(d)).copied(),
+                size: usize::from(key.size).checked_sub(1).and_then(|s| SIZES.get(s)).map(|(_, name)| *name),
+                total,
+                p50_ns: t.ns(g.latency.percentile(50.0)),
+                p99_ns: t.ns(g.latency.percentile(99.0)),
+                max_ns: t.ns(g.max.0),
+                max_at: t.seconds(g.max.1),
+                max_tid: g.max.2,
+                patterns,
+                other_patterns: g.patterns.others,
+            });
+        }
+        calls.sort_by_key(|c| std::cmp::Reverse(c.total.ns));
+        for total in totals.values_mut() {
+            total.mean_ns = total.ns / total.calls.max(1);
+        }
+        let shared = shared(t, &self.shares, &self.names, &self.name_of);
+        Calls { totals, calls, shared, unfinished: self.unfinished, cut: self.cut }
+    }
+}
+
+impl Total {
+    fn add(&mut self, o: &Total) {
+        for (to, from) in [
+            (&mut self.calls, o.calls),
+            (&mut self.failed, o.failed),
+            (&mut self.ns, o.ns),
+            (&mut self.bytes, o.bytes),
+            (&mut self.mutex_locks, o.mutex_locks),
+            (&mut self.read_locks, o.read_locks),
+            (&mut self.write_locks, o.write_locks),
+            (&mut self.other_operations, o.other_operations),
+            (&mut self.contended, o.contended),
+            (&mut self.wait_ns, o.wait_ns),
+            (&mut self.held_ns, o.held_ns),
+        ] {
+            *to = to.saturating_add(from);
+        }
+        if let Some(off) = o.off_cpu_ns {
+            self.off_cpu_ns = Some(self.off_cpu_ns.unwrap_or(0).saturating_add(off));
+        }
+    }
+}
+
+/// Keeps no more than so many; returns what had to go.
+fn push<T>(to: &mut VecDeque<T>, what: T) -> Option<T> {
+    let old = if to.len() >= PENDING { to.pop_front() } else { None };
+    to.push_back(what);
+    old
+}
+
+/// Ticks off CPU between two times and in none of the waits. Both lists are in the order of time, each without overlap.
+fn outside(off: &[(u64, u64)], waits: &[(u64, u64)], from: u64, to: u64) -> u64 {
+    let both = |a: (u64, u64), b: (u64, u64)| a.1.min(b.1).saturating_sub(a.0.max(b.0));
+    let (mut sum, mut first) = (0u64, 0);
+    for &o in off {
+        let o = (o.0.max(from), o.1.min(to));
+        if o.0 >= o.1 {
+            continue;
+        }
+        while waits.get(first).is_some_and(|w| w.1 <= o.0) {
+            first += 1;
+        }
+        let waited =
+            waits.iter().skip(first).take_while(|w| w.0 < o.1).fold(0u64, |n, w| n.saturating_add(both(*w, o)));
+        sum = sum.saturating_add((o.1 - o.0).saturating_sub(waited));
+    }
+    sum
+}
+
+pub(super) fn function_name(number: u16) -> String {
+    call::function(number).map_or_else(|| format!("call {number}"), |f| f.name.into())
+}
+
+fn shared(t: &Telling<'_>, shares: &BTreeMap<(usize, u16), Share>, names: &[&str], name_of: &[u32]) -> Vec<SharedRow> {
+    let mut functions: HashMap<usize, usize> = HashMap::new();
+    shares.keys().for_each(|(lock, _)| *functions.entry(*lock).or_default() += 1);
+    let mut rows: BTreeMap<u32, BTreeMap<u16, Share>> = BTreeMap::new();
+    for ((lock, function), share) in shares.iter().filter(|((lock, _), _)| functions.get(lock) > Some(&1)) {
+        let name = name_of.get(*lock).copied().unwrap_or(0);
+        let to = rows.entry(name).or_default().entry(*function).or_default();
+        to.takings.iter_mut().zip(share.takings).for_each(|(to, n)| *to += n);
+        to.wait = to.wait.saturating_add(share.wait);
+    }
+    let mut out: Vec<SharedRow> = rows
+        .into_iter()
+        .map(|(name, by)| {
+            let mut by: Vec<ShareRow> = by
+                .into_iter()
+                .map(|(function, s)| ShareRow {
+                    call: function_name(function),
+                    mutex_locks: s.takings[Mode::Mutex as usize],
+                    read_locks: s.takings[Mode::Read as usize],
+                    write_locks: s.takings[Mode::Write as usize],
+                    wait_ns: t.ns(s.wait),
+                })
+                .collect();
+            by.sort_by_key(|s| std::cmp::Reverse(s.wait_ns));
+            SharedRow {
+                lock: names.get(name as usize).copied().unwrap_or_default().into(),
+                wait_ns: by.iter().fold(0, |n, s| n.saturating_add(s.wait_ns)),
+                by,
+            }
+        })
+        .collect();
+    let takings = |r: &SharedRow| r.by.iter().map(|s| s.mutex_locks + s.read_locks + s.write_locks).sum::<u64>();
+    out.sort_by_cached_key(|r| std::cmp::Reverse((r.wait_ns, takings(r))));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_within_a_64th() {
+        let mut h = Histogram::default();
+        (1..=100_000u64).for_each(|v| h.add(v));
+        for (percent, v) in [(50.0, 50_000.0), (99.0, 99_000.0), (100.0, 100_000.0)] {
+            let got = h.percentile(percent) as f64;
+            assert!(got <= v && got >= v * 63.0 / 64.0, "{percent} {got}");
+        }
+        for v in [0, 1, 63, 64, 65, 1 << 40, u64::MAX] {
+            let low = Histogram::value(Histogram::slot(v));
+            assert!(low <= v && v - low <= v / 64, "{v} {low}");
+        }
+        assert_eq!(Histogram::default().percentile(50.0), 0);
+    }
+
+    #[test]
+    fn off_cpu_counts_where_no_lock_was_waited_for() {
+        let off = [(10, 20), (30, 60), (90, 120)];
+        assert_eq!(outside(&off, &[], 0, 100), 50);
+        assert_eq!(outside(&off, &[(35, 40), (50, 70), (95, 96)], 0, 100), 10 + 30 - 15 + 9);
+        assert_eq!(outside(&off, &[(0, 1000)], 0, 100), 0);
+        assert_eq!(outside(&off, &[], 15, 16), 1);
+        assert_eq!(outside(&[(9, 3)], &[], 0, 100), 0);
+    }
+}

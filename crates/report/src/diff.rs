@@ -1,0 +1,113 @@
+//! Two tapes' locks side by side.
+
+use crate::number::{count, nanoseconds};
+use crate::table::{self, Style, to_stdout};
+use crate::{ReportError, json};
+use insight::locks::diff::{Both, Change, Diff, LockDiff};
+use std::io::{self, Write};
+
+/// Shows a comparison on standard output: all of it as JSON, `top` rows of each kind as text.
+pub fn print(d: &Diff, top: usize, style: Style, as_json: bool) -> Result<(), ReportError> {
+    if as_json { json::print(d) } else { to_stdout(|out| Ok(write(d, top, style, out)?)) }
+}
+
+/// Writes the text.
+pub fn write(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let mut t = style.table(&["", ">first", ">second"]);
+    for (name, (a, b)) in [("operations", d.operations), ("contended", d.contended)] {
+        t.add_row([name.to_owned(), count(a), count(b)]);
+    }
+    for (name, (a, b)) in [("waited", d.wait_ns), ("longest wait", d.longest_wait_ns)] {
+        t.add_row([name.to_owned(), ns(a), ns(b)]);
+    }
+    table::write(out, &t, 0)?;
+    let of = |c: Change| d.locks.iter().filter(|l| l.change == c).count() as u64;
+    let changed = of(Change::Changed) + of(Change::New) + of(Change::Gone);
+    let orders = d.order.iter().filter(|o| o.change != Change::Same).count() as u64;
+    if d.equal {
+        let text = format!("{} locks and {} orders alike", count(of(Change::Same)), count(d.order.len() as u64));
+        writeln!(out, "\n{}", style.good(&text))?;
+    } else {
+        writeln!(
+            out,
+            "\n{} locks new, {} gone, {} changed, {} alike; {} of {} orders differ",
+            count(of(Change::New)),
+            count(of(Change::Gone)),
+            count(of(Change::Changed)),
+            count(of(Change::Same)),
+            count(orders),
+            count(d.order.len() as u64)
+        )?;
+    }
+    let (percent, floor) = (d.tolerance.percent, d.tolerance.floor);
+    writeln!(
+        out,
+        "(counts that differ by at most {floor}, or by at most {percent} %, are alike; times are not judged)"
+    )?;
+    if changed > 0 {
+        locks(d, top, style, out)?;
+    }
+    let moved: Vec<&LockDiff> = d.locks.iter().filter(|l| l.moved_to.is_some()).collect();
+    if !moved.is_empty() {
+        writeln!(out, "\n{} recognised by what is done with them", style.bold("moved"))?;
+        for l in moved.iter().take(top) {
+            writeln!(out, "  {} -> {}", l.name, l.moved_to.as_deref().unwrap_or_default())?;
+        }
+        more(moved.len(), top, out)?;
+    }
+    if orders > 0 {
+        writeln!(out, "\n{}", style.bold("order"))?;
+        let mut t = style.table(&["", "held", "then taken", ">first", ">second"]);
+        for o in d.order.iter().filter(|o| o.change != Change::Same).take(top) {
+            t.add_row([word(o.change).to_owned(), o.held.clone(), o.taken.clone(), count(o.count.0), count(o.count.1)]);
+        }
+        table::write(out, &t, 2)?;
+        more(orders as usize, top, out)?;
+    }
+    Ok(())
+}
+
+fn locks(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{}", style.bold("locks"))?;
+    let mut t = style.table(&["", "lock", "operations", ">contended", ">longest wait", ">waited"]);
+    let changed: Vec<&LockDiff> = d.locks.iter().filter(|l| l.change != Change::Same).collect();
+    for l in changed.iter().take(top) {
+        let mut what: Vec<String> =
+            l.operations.iter().map(|(op, (a, b))| format!("{op} {} -> {}", count(*a), count(*b))).collect();
+        if l.change == Change::Changed && l.attributes.0 != l.attributes.1 {
+            let name = |a: &[&str]| if a.is_empty() { "usual".to_owned() } else { a.join(", ") };
+            what.push(format!("{} -> {}", name(&l.attributes.0), name(&l.attributes.1)));
+        }
+        let both = |(a, b): Both, f: fn(u64) -> String| format!("{} -> {}", f(a), f(b));
+        t.add_row([
+            word(l.change).to_owned(),
+            l.name.clone(),
+            what.join("\n"),
+            both(l.contended, count),
+            both(l.longest_wait_ns, ns),
+            both(l.wait_ns, ns),
+        ]);
+    }
+    table::write(out, &t, 2)?;
+    more(changed.len(), top, out)
+}
+
+fn ns(n: u64) -> String {
+    if n == 0 { "-".into() } else { nanoseconds(n) }
+}
+
+fn word(c: Change) -> &'static str {
+    match c {
+        Change::Same => "",
+        Change::Changed => "changed",
+        Change::New => "new",
+        Change::Gone => "gone",
+    }
+}
+
+fn more(n: usize, top: usize, out: &mut dyn Write) -> io::Result<()> {
+    if n > top {
+        writeln!(out, "  and {} more (--top)", count((n - top) as u64))?;
+    }
+    Ok(())
+}
