@@ -59,6 +59,15 @@ pub struct CallBody {
     pub inner: u16,
 }
 
+impl CallBody {
+    /// Its bytes, as words of a little-endian machine.
+    #[inline(always)]
+    pub const fn words(self) -> [u64; 6] {
+        let last = self.result as u32 as u64 | (self.flags as u64) << 32 | (self.inner as u64) << 48;
+        [self.began, self.site, self.stream, self.object, self.size, last]
+    }
+}
+
 /// [`CallBody::flags`].
 pub mod flag {
     /// The variant for which stream 0 is the thread's own (`_ptds`, `_ptsz`).
@@ -214,6 +223,14 @@ pub fn function(number: u16) -> Option<&'static Function> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_the_bodys_bytes() {
+        let body = CallBody { began: 1, site: 2, stream: 3, object: 4, size: 5, result: -6, flags: 7, inner: 8 };
+        let words = body.words();
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        assert_eq!(bytes, crate::event::bytes_of(&body));
+    }
 
     #[test]
     fn numbers_rise_and_names_are_there_once() {
