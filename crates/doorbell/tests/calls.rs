@@ -302,6 +302,22 @@ fn guarded(how: &str, policy: &str) -> Option<(Output, String)> {
 }
 
 #[test]
+fn the_cost_of_a_call_is_measured() {
+    let mut doorbell = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = doorbell.args(["selfbench", "calls", "--json", "--rounds", "1", "--count", "5000"]).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let v: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    for key in ["bare_call_ns", "tapped_call_ns", "guarded_call_ns"] {
+        assert!(v[key].as_f64().is_some_and(|ns| ns > 0.0), "{key}: {v}");
+    }
+    assert!(v["added_call_ns"].is_number() && v["lost_events"].is_number(), "{v}");
+    // The loop is nothing without the agent.
+    let mut doorbell = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = doorbell.args(["selfbench", "call-loop"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+}
+
+#[test]
 fn the_guard_lets_one_copy_in_at_a_time() {
     for policy in ["guard", "pi,guard"] {
         let Some((out, report)) = guarded("guarded", policy) else { return };
