@@ -110,7 +110,17 @@ impl Args {
         let out = self.out.clone().unwrap_or_else(|| default_name(&self.command));
         let outcome = self.record(&out)?;
         if !self.quiet {
-            tell(&out, &outcome, self.locks);
+            tell(
+                &out,
+                &outcome,
+                if self.locks {
+                    " --locks"
+                } else if self.calls {
+                    " --calls"
+                } else {
+                    ""
+                },
+            );
         }
         Ok(match outcome.status.code() {
             Some(c) => ExitCode::from(c as u8),
@@ -170,7 +180,7 @@ fn default_name(command: &[OsString]) -> PathBuf {
     PathBuf::from(f)
 }
 
-fn tell(out: &std::path::Path, o: &Outcome, locks: bool) {
+fn tell(out: &std::path::Path, o: &Outcome, view: &str) {
     let e = &o.end;
     let mut err = std::io::stderr().lock();
     let bold =
@@ -201,7 +211,6 @@ fn tell(out: &std::path::Path, o: &Outcome, locks: bool) {
     for t in &e.trouble {
         let _ = writeln!(err, "doorbell: {t}");
     }
-    let view = if locks { " --locks" } else { "" };
     let _ = writeln!(err, "doorbell: `doorbell show{view} {}` explains it", out.display());
 }
 

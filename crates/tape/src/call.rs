@@ -210,7 +210,7 @@ impl Function {
     pub const NOT_SAID: u8 = u8::MAX;
 
     pub fn api(&self) -> Api {
-        if self.name.starts_with("cuda") { Api::Runtime } else { Api::Driver }
+        if self.name.trim_start_matches('_').starts_with("cuda") { Api::Runtime } else { Api::Driver }
     }
 }
 

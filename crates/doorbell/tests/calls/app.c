@@ -18,6 +18,7 @@ typedef int launch_t(void *, u32, u32, u32, u32, u32, u32, u32, void *, void **,
 
 #ifdef RUNTIME
 int cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **args, u64 shared, void *stream);
+int __cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **args, u64 shared, void *stream);
 int cudaMemcpyAsync(void *to, const void *from, u64 n, int kind, void *stream);
 int cudaStreamSynchronize(void *stream);
 int cudaDeviceSynchronize(void);
@@ -117,11 +118,12 @@ static void churn(void) {
 
 #ifdef RUNTIME
 static void runtime(void) {
-    int r[3];
+    int r[4];
     r[0] = cudaLaunchKernel(P(0xf1), (dim3){6, 7, 8}, (dim3){32, 2, 3}, params, 48, P(0x51));
     r[1] = cudaMemcpyAsync(P(0xd000), P(0xabc), 1 << 20, 1, P(0x52));
     r[2] = cudaStreamSynchronize(P(0x51));
-    printf("%d %d %d\n", r[0], r[1], r[2]);
+    r[3] = __cudaLaunchKernel(P(0xf6), (dim3){5, 1, 1}, (dim3){32, 1, 1}, params, 0, P(0x56));
+    printf("%d %d %d %d\n", r[0], r[1], r[2], r[3]);
 }
 
 static pthread_key_t key;

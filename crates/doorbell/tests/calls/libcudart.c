@@ -40,6 +40,9 @@ OPEN int cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **args, u64 shared
     pthread_once(&once, start);
     return launch((void *)f, g.x, g.y, g.z, b.x, b.y, b.z, (u32)shared, stream, args, 0);
 }
+OPEN int __cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **args, u64 shared, void *stream) {
+    return cudaLaunchKernel(f, g, b, args, shared, stream);
+}
 OPEN int cudaMemcpyAsync(void *to, const void *from, u64 n, int kind, void *stream) {
     pthread_once(&once, start);
     return copy((u64)to, from, n, stream);

@@ -112,6 +112,8 @@ pub const FUNCTIONS: &[Function] = &[
     f(259, "cudaLaunchCooperativeKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(260, "cudaGraphLaunch", SZ, GraphLaunch, 2).stream(1).of(Graph, 0),
     f(261, "cudaLaunchHostFunc", SZ, HostFunction, 3).stream(0).of(Code, 1),
+    // What kernels are launched by in programs that CUDA 13 compiled.
+    f(262, "__cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(266, "cudaMemcpy", DS, Copy, 4).size(Word(2)).of(Address, 0).direction(3),
     f(267, "cudaMemcpyAsync", SZ, CopyAsync, 5).size(Word(2)).stream(4).of(Address, 0).direction(3),
     f(268, "cudaMemcpyPeer", PLAIN, Copy, 5).size(Word(4)).of(Address, 0),
