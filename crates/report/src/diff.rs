@@ -25,7 +25,9 @@ pub fn write(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Res
     let changed = of(Change::Changed) + of(Change::New) + of(Change::Gone);
     let orders = d.order.iter().filter(|o| o.change != Change::Same).count() as u64;
     if d.equal {
-        let text = format!("{} locks and {} orders alike", count(of(Change::Same)), count(d.order.len() as u64));
+        let (locks, orders) =
+            (crate::number::of(of(Change::Same), "lock"), crate::number::of(d.order.len() as u64, "order"));
+        let text = format!("{locks} and {orders} alike");
         writeln!(out, "\n{}", style.good(&text))?;
     } else {
         writeln!(
