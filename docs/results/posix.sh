@@ -13,7 +13,7 @@ export DOORBELL=${DOORBELL:-$here/../../target/release/doorbell}
 modes=${MODES:-record stock ticket pi phase-fair boost pi,phase-fair}
 jobs=${JOBS:-6}
 tries=${TRIES:-3}
-export LIMIT=${LIMIT:-60}
+export LIMIT=${LIMIT:-120}
 mkdir -p "$out/bin" "$out/verdicts"
 out=$(cd "$out" && pwd)
 export OUT=$out
@@ -38,7 +38,7 @@ export BIN=$bin
 
 # One program one way: writes the exit status. A program gets a directory of its own, and is stopped after LIMIT seconds.
 verdict() {
-  mode=$1; name=$2; to=$3
+  local mode=$1 name=$2 to=$3 dir status
   dir=$(mktemp -d); cd "$dir" || exit 2
   case $mode in
     plain) set -- ;;
@@ -47,8 +47,8 @@ verdict() {
   esac
   timeout -k 2 "$LIMIT" "$@" "$BIN/$name.run" > "$dir/said" 2>&1 < /dev/null
   status=$?
-  if [ "$mode" = record ] && [ -f "$dir/tape" ] && ! "$DOORBELL" show --locks --summary "$dir/tape" > "$dir/shown" 2>&1; then
-    status="$status, tape unreadable"
+  if [ "$mode" = record ] && [ -f "$dir/tape" ] && ! "$DOORBELL" show --locks "$dir/tape" > "$dir/shown" 2>&1; then
+    status=$status-and-no-tape
   fi
   echo "$status" > "$to"
   [ "$status" = 0 ] || tail -c 600 "$dir/said" > "$to.said"

@@ -66,45 +66,67 @@ fn reported(dir: &Path, policy: &str, program: &[&str], envs: &[(&str, &str)]) -
     (out, std::fs::read_to_string(report).unwrap_or_default())
 }
 
-/// The number before `what` in a report.
+/// The numbers before `what` in reports, added up.
 fn number(report: &str, what: &str) -> u64 {
-    let line = report.lines().find(|l| l.contains(what));
-    line.and_then(|l| l.strip_prefix("doorbell: ")?.split(' ').next()?.parse().ok()).unwrap_or(0)
+    let lines = report.lines().filter(|l| l.contains(what));
+    lines.filter_map(|l| l.strip_prefix("doorbell: ")?.split(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 #[test]
 fn every_function_returns_what_it_returns_without_policies() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), "semantics") else { return };
-    let plain = finished(&mut Command::new(&program), "the program itself");
-    let plain = text(&plain.stdout);
-    assert!(plain.ends_with("done\n"), "{plain}");
-    // Side by side: most of the time they wait for what is to run out.
+    let program = program.to_str().unwrap();
+    // All side by side: most of the time they wait for what is to run out.
     std::thread::scope(|scope| {
-        for policy in POLICIES {
-            let (plain, program) = (&plain, &program);
-            scope.spawn(move || says_the_same(plain, program.to_str().unwrap(), policy));
+        let plain = ["1", "2"].map(|part| scope.spawn(move || said_by_itself(program, part)));
+        let runs = POLICIES.map(|policy| {
+            let parts = ["1", "2"].map(|part| scope.spawn(move || said_under(program, part, policy)));
+            (policy, parts)
+        });
+        let plain = plain.map(|run| run.join().unwrap());
+        for (policy, parts) in runs {
+            let mut report = String::new();
+            for (part, plain) in parts.into_iter().zip(&plain) {
+                let (said, about) = part.join().unwrap();
+                says_the_same(plain, &said, policy);
+                report += &about;
+            }
+            did_what_it_should(&report, policy);
         }
     });
 }
 
-fn says_the_same(plain: &str, program: &str, policy: &str) {
+fn said_by_itself(program: &str, part: &str) -> String {
+    let said = text(&finished(Command::new(program).arg(part), "the program itself").stdout);
+    assert!(said.ends_with("done\n"), "{said}");
+    said
+}
+
+fn said_under(program: &str, part: &str, policy: &str) -> (String, String) {
     let dir = tempfile::tempdir().unwrap();
-    let (out, report) = reported(dir.path(), policy, &[program], &[]);
+    let (out, report) = reported(dir.path(), policy, &[program, part], &[]);
     let (said, complained) = (text(&out.stdout), text(&out.stderr));
     assert_eq!(out.status.code(), Some(0), "{policy}: {said}{complained}");
     assert_eq!(complained, "", "{policy}");
+    (said, report)
+}
+
+fn says_the_same(plain: &str, said: &str, policy: &str) {
     for (i, (a, b)) in plain.lines().zip(said.lines()).enumerate() {
         assert_eq!(a, b, "{policy}, line {}", i + 1);
     }
     assert_eq!(plain.lines().count(), said.lines().count(), "{policy}");
+}
+
+fn did_what_it_should(report: &str, policy: &str) {
     for one in policy.split(',') {
-        assert!(number(&report, &format!("locks under {one}")) > 5, "{policy}: {report}");
+        assert!(number(report, &format!("locks under {one}")) > 5, "{policy}: {report}");
     }
     if matches!(policy, "pi" | "ticket") {
-        assert!(report.contains("1 kept their own protocol: shared between processes"), "{policy}: {report}");
-        assert!(report.contains("1 kept their own protocol: robust"), "{policy}: {report}");
-        assert!(number(&report, "unlocks by threads that did not own the mutex") >= 3, "{policy}: {report}");
+        assert!(number(report, "kept their own protocol: shared between processes") >= 2, "{policy}: {report}");
+        assert!(number(report, "kept their own protocol: robust") >= 2, "{policy}: {report}");
+        assert!(number(report, "unlocks by threads that did not own the mutex") >= 3, "{policy}: {report}");
     }
 }
 
@@ -239,7 +261,7 @@ fn many_threads_and_every_operation_leave_the_data_whole() {
 }
 
 #[test]
-#[ignore = "10 million operations of 1,000 threads under each policy: half a minute"]
+#[ignore = "10 million operations of 1,000 threads under each policy: half a minute; cargo test -p doorbell --test policies -- --ignored"]
 fn a_thousand_threads() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), "stress") else { return };

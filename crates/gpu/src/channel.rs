@@ -24,7 +24,7 @@ use rm::class::{self, engine};
 use rm::driver;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What executes the methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -327,6 +327,8 @@ impl Channel {
         let gpfifo_at = (ring.memory.va() + ring.offset()) as *const AtomicU64;
         let put_at =
             (userd_ring.memory.va() + userd_ring.offset() + USERD_OFFSET + userd::GP_PUT as u64) as *const AtomicU32;
+        let userd_va = userd_ring.memory.va() + userd_ring.offset() + USERD_OFFSET;
+        tracker.of_channel(token, userd_va, userd_ring.memory.clone());
         let tracker = Arc::new(tracker);
         space.track(&tracker);
         let posted = [options.gpfifo, options.pushbuffer].contains(&Place::Video);
@@ -740,7 +742,7 @@ impl Drop for Channel {
         let mut call =
             uvm::UnregisterChannel { uuid: device.uuid, client: device.client, channel: self.handle, status: 0 };
         if self.error().is_none() {
-            self.tracker.drain(STOP);
+            self.tracker.drain(Instant::now() + STOP);
         }
         // SAFETY: the struct is the request's. What fails here is freed with the channel.
         let _ =

@@ -46,7 +46,7 @@ pub use pin::Pin;
 pub use prepared::Prepared;
 pub use pushbuffer::{Pushbuffer, Validated};
 pub use semaphore::{Semaphore, Semaphores};
-pub use tracker::Ticket;
+pub use tracker::{InFlight, Ticket};
 pub use transfer::{CopyMode, CopyRelease, InlineMode, InlineRelease, Window};
 pub use validate::{Invalid, Ranges, Rules, check};
 pub use watching::Watching;

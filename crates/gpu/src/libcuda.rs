@@ -8,7 +8,7 @@ use crate::device::{Device, Entry, Theirs};
 use crate::error::Error;
 use crate::memory::AddressSpace;
 use crate::slots::{Exchange, exchange};
-use crate::tracker::Tracker;
+use crate::tracker::{InFlight, Tracker};
 use rm::abi::{self, Nvos21, Nvos54, Nvos64, Plain, nr, uvm};
 use rm::call::Call;
 use rm::driver::{Driver, Libc};
@@ -17,7 +17,7 @@ use std::ffi::{CStr, c_int, c_long, c_ulong, c_void};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where libcuda is looked for; the first is found through LD_LIBRARY_PATH and the linker's cache.
 const PLACES: [&CStr; 3] = [c"libcuda.so.1", c"/usr/local/nvidia/lib64/libcuda.so.1", c"/usr/lib/wsl/lib/libcuda.so.1"];
@@ -45,6 +45,15 @@ impl Watched {
         let mut trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
         trackers.retain(|t| t.strong_count() > 0);
         trackers.push(Arc::downgrade(tracker));
+    }
+
+    /// How far each of our channels beside this CUDA is.
+    pub fn in_flight(&self) -> Vec<InFlight> {
+        let trackers: Vec<_> = {
+            let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
+            trackers.iter().filter_map(Weak::upgrade).collect()
+        };
+        trackers.iter().map(|tracker| tracker.in_flight()).collect()
     }
 
     fn file(&self, fd: RawFd) -> FileKind {
@@ -113,8 +122,9 @@ impl Watched {
             let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
             trackers.iter().filter_map(Weak::upgrade).collect()
         };
+        let deadline = Instant::now() + DRAIN;
         for tracker in trackers {
-            tracker.drain(DRAIN);
+            tracker.drain(deadline);
         }
     }
 

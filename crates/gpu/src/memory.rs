@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::libcuda::{CudasGroup, Watched};
 use crate::pin::Pins;
-use crate::tracker::Tracker;
+use crate::tracker::{InFlight, Tracker};
 use rm::abi::{MemoryAlloc, alloc_flags, attr, uvm, va_flags};
 use rm::class;
 use rm::driver::{self, RmError};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where CUDA has its block of rings.
 const RINGS: u64 = 0x2_0060_0000;
@@ -186,9 +186,19 @@ impl AddressSpace {
     /// Waits for what all channels have in flight; false if some of it does not come to an end.
     fn drain(&self) -> bool {
         let trackers: Vec<_> = lock(&self.trackers).iter().filter_map(Weak::upgrade).collect();
-        // All are waited for, whatever one of them says.
-        let stuck = trackers.iter().filter(|tracker| !tracker.drain(DRAIN)).count();
+        // All are waited for, whatever one of them says, and all of them together no longer than one.
+        let deadline = Instant::now() + DRAIN;
+        let stuck = trackers.iter().filter(|tracker| !tracker.drain(deadline)).count();
         stuck == 0
+    }
+
+    /// How far each channel here is: for whoever finds that something hangs.
+    pub fn in_flight(&self) -> Vec<InFlight> {
+        if self.device.forked() {
+            return Vec::new();
+        }
+        let trackers: Vec<_> = lock(&self.trackers).iter().filter_map(Weak::upgrade).collect();
+        trackers.iter().map(|tracker| tracker.in_flight()).collect()
     }
 
     pub(crate) fn rings(&self) -> MutexGuard<'_, Vec<crate::ring::RingBlock>> {

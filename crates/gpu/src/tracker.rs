@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 use crate::memory::Memory;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A submission of a prepared transfer. Numbers wrap; a ticket is good for 2^31 submissions.
@@ -23,14 +23,59 @@ pub(crate) struct Tracker {
     offset: u64,
     /// The last number that a submission took.
     pub submitted: AtomicU32,
-    /// Waited for in vain once: never again.
-    lost: AtomicBool,
+    /// Waited for in vain, and what was reached then: not again before it has moved. [`NOT_LOST`] otherwise.
+    lost: AtomicU64,
+    /// GPU address of the channel's USERD, mapped at the same address for the CPU, and what keeps it there.
+    userd: OnceLock<(u64, Arc<Memory>)>,
+    token: AtomicU32,
+}
+
+const NOT_LOST: u64 = u64::MAX;
+
+/// How far a channel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// Runlist << 16 | channel number.
+    pub token: u32,
+    /// Numbers of the last submission, and of the last that is done.
+    pub submitted: u32,
+    pub reached: u32,
+    /// Whoever frees memory has given it up.
+    pub lost: bool,
+    /// GP_GET and GP_PUT, as USERD says.
+    pub get: u32,
+    pub put: u32,
 }
 
 impl Tracker {
     pub fn new(memory: Arc<Memory>, offset: u64) -> Tracker {
         memory.word64(offset).store(0, Ordering::Relaxed);
-        Tracker { memory, offset, submitted: AtomicU32::new(0), lost: AtomicBool::new(false) }
+        let (submitted, token) = (AtomicU32::new(0), AtomicU32::new(0));
+        Tracker { memory, offset, submitted, lost: AtomicU64::new(NOT_LOST), userd: OnceLock::new(), token }
+    }
+
+    /// Of which channel, and where its USERD lies.
+    pub fn of_channel(&self, token: u32, userd: u64, memory: Arc<Memory>) {
+        self.token.store(token, Ordering::Relaxed);
+        let _ = self.userd.set((userd, memory));
+    }
+
+    /// How far the channel is now; reads video memory.
+    pub fn in_flight(&self) -> InFlight {
+        let word = |offset: usize| {
+            self.userd.get().map_or(0, |(at, _memory)| {
+                // SAFETY: a word of USERD, whose memory is kept; a ring that is another channel's by now is read, not written.
+                unsafe { &*((at + offset as u64) as *const AtomicU32) }.load(Ordering::Acquire)
+            })
+        };
+        InFlight {
+            token: self.token.load(Ordering::Relaxed),
+            submitted: self.submitted.load(Ordering::SeqCst),
+            reached: self.reached(),
+            lost: self.lost.load(Ordering::Relaxed) != NOT_LOST,
+            get: word(pushbuf::userd::GP_GET),
+            put: word(pushbuf::userd::GP_PUT),
+        }
     }
 
     /// GPU address of the semaphore.
@@ -57,20 +102,27 @@ impl Tracker {
         self.memory.word64(self.offset + 8).load(Ordering::Acquire)
     }
 
-    /// Waits for all that is submitted by now; false if it does not come to an end, or once did not.
-    pub fn drain(&self, limit: Duration) -> bool {
+    /// Waits for all that is submitted by now; false if it does not come to an end in time, or did not before and has not
+    /// moved since.
+    pub fn drain(&self, deadline: Instant) -> bool {
         // ORDERING: see AddressSpace::unmapped.
-        let last = Ticket(self.submitted.load(Ordering::SeqCst));
-        let start = Instant::now();
+        let mut last = self.submitted.load(Ordering::SeqCst);
         loop {
-            if self.done(last) {
+            // A number may be given back: nobody releases it then.
+            let now = self.submitted.load(Ordering::SeqCst);
+            if (now.wrapping_sub(last) as i32) < 0 {
+                last = now;
+            }
+            if self.done(Ticket(last)) {
+                self.lost.store(NOT_LOST, Ordering::Relaxed);
                 return true;
             }
-            if self.lost.load(Ordering::Relaxed) {
+            let reached = u64::from(self.reached());
+            if self.lost.load(Ordering::Relaxed) == reached {
                 return false;
             }
-            if start.elapsed() > limit {
-                self.lost.store(true, Ordering::Relaxed);
+            if Instant::now() > deadline {
+                self.lost.store(reached, Ordering::Relaxed);
             }
             std::hint::spin_loop();
         }
@@ -104,5 +156,58 @@ impl Tracker {
                 return Err(Error::Timeout { wanted: ticket.0, found: self.reached(), after });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AddressSpace, Device, Place};
+    use doorbell_softgpu::{Mode, SoftDriver};
+
+    fn tracker() -> Arc<Tracker> {
+        let device = Device::open(Arc::new(SoftDriver::new(Mode::Strict)), 0).unwrap();
+        let memory = AddressSpace::new(&device).unwrap().alloc_own(Place::Host, 0x1000).unwrap();
+        Arc::new(Tracker::new(memory, 0))
+    }
+
+    fn soon(milliseconds: u64) -> Instant {
+        Instant::now() + Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn a_number_that_is_given_back_keeps_nobody_waiting() {
+        let tracker = tracker();
+        tracker.submitted.store(1, Ordering::SeqCst);
+        let given = tracker.clone();
+        let (about_to, started) = std::sync::mpsc::channel();
+        let waits = std::thread::spawn(move || {
+            about_to.send(()).unwrap();
+            // Minutes: it ends before, or not at all.
+            given.drain(soon(600_000))
+        });
+        started.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        tracker.submitted.store(0, Ordering::SeqCst);
+        assert!(waits.join().unwrap());
+    }
+
+    #[test]
+    fn a_channel_that_was_given_up_is_waited_for_again_when_it_has_moved() {
+        let tracker = tracker();
+        tracker.submitted.store(2, Ordering::SeqCst);
+        assert!(!tracker.drain(soon(1)) && tracker.in_flight().lost);
+        // At once: nothing has moved.
+        assert!(!tracker.drain(soon(600_000)));
+        tracker.memory.word(0).store(1, Ordering::Release);
+        assert!(!tracker.drain(soon(1)) && tracker.in_flight().lost, "waited for, in vain again");
+        tracker.memory.word(0).store(2, Ordering::Release);
+        assert!(tracker.drain(soon(600_000)) && !tracker.in_flight().lost);
+        tracker.submitted.store(3, Ordering::SeqCst);
+        let other = tracker.clone();
+        let waits = std::thread::spawn(move || other.drain(soon(600_000)));
+        std::thread::sleep(Duration::from_millis(5));
+        tracker.memory.word(0).store(3, Ordering::Release);
+        assert!(waits.join().unwrap());
     }
 }

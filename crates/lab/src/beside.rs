@@ -8,9 +8,10 @@ mod churn;
 mod cuda;
 pub mod kernel_log;
 mod own;
+mod whereabouts;
 
 use copy::Machine;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -74,6 +75,8 @@ pub struct Beat {
     notes: Mutex<Vec<String>>,
     /// What it is about to do, for whoever finds that it hangs.
     step: Mutex<&'static str>,
+    /// The kernel's number of its thread; 0 before it has begun.
+    thread: AtomicI32,
     /// A wait within a round may take so long: longer than the watchdog waits, so that it is the watchdog that tells.
     pub(self) timeout: Duration,
 }
@@ -89,6 +92,7 @@ impl Beat {
             stale,
             notes: Mutex::default(),
             step: Mutex::default(),
+            thread: AtomicI32::new(0),
             timeout: patience * 2,
         }
     }
@@ -215,8 +219,9 @@ struct Watched {
 const LOOK: Duration = Duration::from_millis(20);
 const TELL: Duration = Duration::from_secs(1);
 
-/// Runs the jobs, each on its thread, until the time is over or one of them hangs.
-pub fn run(jobs: Vec<Job>, plan: &Plan, mut tell: impl FnMut(Progress)) -> Outcome {
+/// Runs the jobs, each on its thread, until the time is over or one of them hangs: `hangs` is called then, before the others
+/// are stopped.
+pub fn run(jobs: Vec<Job>, plan: &Plan, mut tell: impl FnMut(Progress), mut hangs: impl FnMut()) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
     let began = Instant::now();
     let mut watched: Vec<Watched> = jobs.into_iter().map(|job| start(job, &stop, plan)).collect();
@@ -225,6 +230,10 @@ pub fn run(jobs: Vec<Job>, plan: &Plan, mut tell: impl FnMut(Progress)) -> Outco
         std::thread::sleep(LOOK.min(plan.duration));
         watched.iter_mut().for_each(|w| w.look(plan.patience));
         if watched.iter().any(|w| w.end == Some(End::Hangs)) {
+            // Before anything is stopped: who else has been long at what it does may hold what the silent one waits for.
+            let long = |w: &&Watched| w.end.is_none() && w.at.elapsed() > plan.patience / 10;
+            watched.iter().filter(long).for_each(|w| w.tells_where(plan.patience));
+            hangs();
             break;
         }
         if told.elapsed() >= TELL {
@@ -255,7 +264,10 @@ fn start(job: Job, stop: &Arc<AtomicBool>, plan: &Plan) -> Watched {
     let (own, body) = (beat.clone(), job.body);
     // 15 characters are what the kernel keeps.
     let thread = std::thread::Builder::new().name(job.name.chars().take(15).collect());
-    let started = thread.spawn(move || body(&own));
+    let started = thread.spawn(move || {
+        own.thread.store(whereabouts::own(), Ordering::Relaxed);
+        body(&own)
+    });
     let (thread, end) = match started {
         Ok(thread) => (Some(thread), None),
         Err(e) => (None, Some(End::Trouble(Trouble::Error(format!("no thread was started: {e}"))))),
@@ -295,9 +307,17 @@ impl Watched {
             (self.seen, self.at) = (beats, Instant::now());
         } else if self.at.elapsed() > patience {
             self.end = Some(End::Hangs);
-            let step = *self.beat.step.lock().unwrap_or_else(PoisonError::into_inner);
-            self.beat.note(format!("silent for {:.1?}, the last it said: {step:?}", self.at.elapsed()));
+            self.tells_where(patience);
         }
+    }
+
+    /// What it said last, and where the kernel has it.
+    fn tells_where(&self, patience: Duration) {
+        let step = *self.beat.step.lock().unwrap_or_else(PoisonError::into_inner);
+        let silent = self.at.elapsed();
+        let thread = whereabouts::of(self.beat.thread.load(Ordering::Relaxed));
+        let what = if silent > patience { "silent" } else { "at its work" };
+        self.beat.note(format!("{what} for {silent:.1?}, the last it said: {step:?}; {thread}"));
     }
 
     /// Whether a worker that was given up says something after all.
@@ -371,7 +391,7 @@ mod tests {
             let _ = shut.recv();
             Ok(())
         });
-        let outcome = run(vec![Job::new("busy", busy), stuck], &plan(60_000), |_| {});
+        let outcome = run(vec![Job::new("busy", busy), stuck], &plan(60_000), |_| {}, || {});
         assert!(outcome.hangs() && outcome.elapsed < Duration::from_secs(50), "{outcome:?}");
         assert_eq!((&outcome.accounts[0].end, &outcome.accounts[1].end), (&End::Done, &End::Hangs));
         assert_eq!((outcome.wrong(), outcome.accounts[1].rounds), (1, 1));
@@ -384,7 +404,7 @@ mod tests {
         let wrong = Job::new("wrong", |_: &Beat| Err(Trouble::Data("7 of 8 bytes".into())));
         let missing = Job::new("missing", |_: &Beat| Err(Trouble::Unavailable("no such engine".into())));
         let panics = Job::new("panics", |_: &Beat| panic!("as it was told to"));
-        let outcome = run(vec![Job::new("busy", busy), wrong, missing, panics], &plan(200), |_| {});
+        let outcome = run(vec![Job::new("busy", busy), wrong, missing, panics], &plan(200), |_| {}, || {});
         assert!(!outcome.hangs() && outcome.wrong() == 2, "{outcome:?}");
         assert!(outcome.accounts[0].end == End::Done && outcome.accounts[0].rounds > 0);
         assert!(outcome.elapsed >= Duration::from_millis(200));

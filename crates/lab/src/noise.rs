@@ -4,8 +4,12 @@
 //! deadline of a period. *Gaps* (as osnoise has them): how long a thread that never sleeps is off its CPU, seen as the time
 //! between two readings of the clock.
 
+pub mod taken;
+
+pub use taken::Taken;
+
 use crate::clock::Clock;
-use crate::placement::{Placement, Wish};
+use crate::placement::{Placement, Wish, rest_if_due};
 use crate::statistics::Summary;
 use std::time::Duration;
 
@@ -30,6 +34,11 @@ pub struct Gaps {
     pub interruptions: u64,
     /// Their sum, parts per million of the time.
     pub lost_ppm: f64,
+    /// Of gaps longer than 20 us: those in which the kernel gave the CPU to another thread, and the longest of them.
+    pub switched: u64,
+    pub switched_max_ns: u64,
+    /// The longest in which it did not: interrupts, or the host.
+    pub unswitched_max_ns: u64,
 }
 
 /// Both probes and where they ran.
@@ -114,48 +123,145 @@ const COUNTED: usize = 1 << 14;
 /// Longer gaps that are kept; more are only counted, with their sum and the longest.
 const LONG: usize = 1 << 20;
 
+/// Longer gaps are looked into, ns.
+const LOOKED_INTO: u64 = 20_000;
+
 /// Reads the clock without a pause for `duration`.
 pub fn gaps(clock: &Clock, duration: Duration) -> Gaps {
-    let mut counted = vec![0u64; COUNTED];
-    let mut long: Vec<u64> = vec![1; LONG];
-    long.clear();
-    let (mut readings, mut max, mut interruptions, mut lost) = (0u64, 0u64, 0u64, 0u64);
-    let begin = clock.now();
-    let (mut last, mut now) = (begin, begin);
-    while clock.ns(now - begin) < duration.as_nanos() as u64 || readings == 0 {
-        now = clock.now();
-        let gap = now.saturating_sub(last);
-        last = now;
-        readings += 1;
-        max = max.max(gap);
-        match counted.get_mut(gap as usize) {
-            Some(n) => *n += 1,
-            None if long.len() < LONG => long.push(gap),
-            None => {}
-        }
-        let ns = clock.ns(gap);
-        if ns > 1000 {
-            interruptions += 1;
-            lost += ns;
+    let mut looking = Looking::new();
+    looking.look(clock, duration);
+    looking.gaps(clock)
+}
+
+/// The same in several looks, between which the thread may do something else.
+#[derive(Debug)]
+pub struct Looking {
+    counted: Vec<u64>,
+    long: Vec<u64>,
+    readings: u64,
+    max: u64,
+    interruptions: u64,
+    lost_ns: u64,
+    /// Ticks looked at.
+    looked: u64,
+    switched: u64,
+    switched_max_ns: u64,
+    unswitched_max_ns: u64,
+}
+
+impl Default for Looking {
+    fn default() -> Looking {
+        Looking::new()
+    }
+}
+
+impl Looking {
+    pub fn new() -> Looking {
+        // Touched: no page fault falls into a look.
+        let (counted, mut long) = (vec![0u64; COUNTED], vec![1; LONG]);
+        long.clear();
+        let [readings, max, interruptions, lost_ns, looked, switched, switched_max_ns, unswitched_max_ns] = [0; 8];
+        Looking {
+            counted,
+            long,
+            readings,
+            max,
+            interruptions,
+            lost_ns,
+            looked,
+            switched,
+            switched_max_ns,
+            unswitched_max_ns,
         }
     }
-    long.sort_unstable();
-    let rank = |of: u64, out_of: u64| (u128::from(readings) * u128::from(of)).div_ceil(u128::from(out_of)) as u64;
-    let at = |rank: u64| {
-        let mut below = 0;
-        let short = counted.iter().position(|n| {
-            below += n;
-            below >= rank
-        });
-        short.map_or_else(|| long.get((rank - below) as usize - 1).copied().unwrap_or(max), |t| t as u64)
-    };
-    Gaps {
-        readings,
-        p50_ns: clock.ns(at(rank(1, 2))),
-        p99_ns: clock.ns(at(rank(99, 100))),
-        max_ns: clock.ns(max),
-        interruptions,
-        lost_ppm: lost as f64 / clock.ns(now - begin).max(1) as f64 * 1e6,
+
+    /// Reads the clock without a pause for `duration`, once at least. A thread with a budget rests when it is due, which is
+    /// no gap.
+    pub fn look(&mut self, clock: &Clock, duration: Duration) {
+        let mut switches = involuntary();
+        let begin = clock.now();
+        let (mut last, mut first) = (begin, true);
+        let mut rested = 0;
+        while first || clock.ns(last.saturating_sub(begin)) < duration.as_nanos() as u64 {
+            first = false;
+            let now = clock.now();
+            let gap = now.saturating_sub(last);
+            last = now;
+            self.readings += 1;
+            self.max = self.max.max(gap);
+            match self.counted.get_mut(gap as usize) {
+                Some(n) => *n += 1,
+                None if self.long.len() < LONG => self.long.push(gap),
+                None => {}
+            }
+            let ns = clock.ns(gap);
+            if ns > 1000 {
+                self.interruptions += 1;
+                self.lost_ns += ns;
+                if ns > LOOKED_INTO {
+                    self.look_into(ns, &mut switches);
+                    last = clock.now();
+                }
+            }
+            if self.readings.is_multiple_of(REST_EVERY) && rest_if_due() {
+                let after = clock.now();
+                rested += after.saturating_sub(last);
+                (last, switches) = (after, involuntary());
+            }
+        }
+        self.looked += last.saturating_sub(begin).saturating_sub(rested);
+    }
+
+    #[cold]
+    fn look_into(&mut self, ns: u64, switches: &mut u64) {
+        let now = involuntary();
+        if now > *switches {
+            self.switched += 1;
+            self.switched_max_ns = self.switched_max_ns.max(ns);
+        } else {
+            self.unswitched_max_ns = self.unswitched_max_ns.max(ns);
+        }
+        *switches = now;
+    }
+
+    /// Of all looks.
+    pub fn gaps(mut self, clock: &Clock) -> Gaps {
+        self.long.sort_unstable();
+        let rank =
+            |of: u64, out_of: u64| (u128::from(self.readings) * u128::from(of)).div_ceil(u128::from(out_of)) as u64;
+        let at = |rank: u64| {
+            let mut below = 0;
+            let short = self.counted.iter().position(|n| {
+                below += n;
+                below >= rank
+            });
+            let long = || self.long.get((rank.saturating_sub(below) as usize).saturating_sub(1)).copied();
+            short.map_or_else(|| long().unwrap_or(self.max), |t| t as u64)
+        };
+        Gaps {
+            readings: self.readings,
+            p50_ns: clock.ns(at(rank(1, 2))),
+            p99_ns: clock.ns(at(rank(99, 100))),
+            max_ns: clock.ns(self.max),
+            interruptions: self.interruptions,
+            lost_ppm: self.lost_ns as f64 / clock.ns(self.looked).max(1) as f64 * 1e6,
+            switched: self.switched,
+            switched_max_ns: self.switched_max_ns,
+            unswitched_max_ns: self.unswitched_max_ns,
+        }
+    }
+}
+
+/// Readings between two looks at whether a rest is due, which costs a reading of the system's clock.
+const REST_EVERY: u64 = 1024;
+
+/// How often another was given the calling thread's CPU (getrusage, ru_nivcsw).
+fn involuntary() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: writes one rusage, of which all zeros are a value too.
+    unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init().ru_nivcsw as u64
     }
 }
 
@@ -183,6 +289,7 @@ mod tests {
         });
         assert!(gaps.max_ns > 100_000 && gaps.interruptions > 0 && gaps.lost_ppm > 10_000.0, "{gaps:?}");
         assert!(gaps.p50_ns <= gaps.p99_ns && gaps.p99_ns <= gaps.max_ns);
+        assert!(gaps.switched > 0 && gaps.switched_max_ns > 100_000, "another thread had the CPU: {gaps:?}");
         assert!(gaps.p50_ns < 100_000, "most readings follow one another: {gaps:?}");
     }
 

@@ -196,16 +196,25 @@ impl Drop for Placement {
 
 /// The CPUs on which the calling thread may run.
 pub fn affinity() -> io::Result<Vec<usize>> {
-    let set = affinity_set()?;
+    affinity_of(0)
+}
+
+/// The CPUs on which a thread (0: the calling one) may run.
+pub(crate) fn affinity_of(thread: i32) -> io::Result<Vec<usize>> {
+    let set = set_of(thread)?;
     // SAFETY: every index is below the size of the set.
     Ok((0..libc::CPU_SETSIZE as usize).filter(|c| unsafe { libc::CPU_ISSET(*c, &set) }).collect())
 }
 
 fn affinity_set() -> io::Result<libc::cpu_set_t> {
+    set_of(0)
+}
+
+fn set_of(thread: i32) -> io::Result<libc::cpu_set_t> {
     // SAFETY: an empty set is all zeros; the kernel writes no more than its size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(0, size_of_val(&set), &mut set) != 0 {
+        if libc::sched_getaffinity(thread, size_of_val(&set), &mut set) != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(set)

@@ -14,7 +14,8 @@ pub use split::{Cause, Split};
 
 use crate::clock::{Clock, Source};
 use crate::interference::Rate;
-use crate::noise::Gaps;
+use crate::noise::{Gaps, Looking, Taken};
+use crate::placement::rest_if_due;
 use crate::samples::{NoMemory, Samples};
 use crate::statistics::{Summary, WORST};
 use copy::{Difference, Route, Transfer, verify};
@@ -130,6 +131,8 @@ pub struct Phase {
     pub clock: Option<(usize, u64)>,
     /// The room for the samples of one was used up before the time was: it had no more turns then.
     pub full: bool,
+    /// The machine's own noise, in turns among those of the contenders.
+    pub noise: Gaps,
 }
 
 /// A phase and the machine's own noise on the same CPU, before it and after it, under the same load.
@@ -139,12 +142,16 @@ pub struct Stage {
     pub load: Option<Rate>,
     pub noise: [Gaps; 2],
     pub phase: Phase,
+    /// What the measuring CPU was taken for meanwhile, from the first look at the noise to the last.
+    pub taken: Option<Taken>,
+    /// Periods in which the measuring thread's budget did not do, where it has one.
+    pub throttled: u64,
 }
 
 impl Stage {
     /// The longest time that a busy thread was kept off the CPU, ns: no transfer can be expected to be steadier.
     pub fn floor_ns(&self) -> u64 {
-        self.noise.iter().map(|gaps| gaps.max_ns).max().unwrap_or(0)
+        self.noise.iter().chain([&self.phase.noise]).map(|gaps| gaps.max_ns).max().unwrap_or(0)
     }
 
     /// Whether the worst of a contender's samples lies at most `within_ns` above the floor.
@@ -246,7 +253,7 @@ pub fn run(
 
     let (mut order, began): (Vec<usize>, u64) = ((0..live.len()).collect(), clock.now());
     let elapsed = || Duration::from_nanos(clock.ns(clock.now().saturating_sub(began)));
-    let (mut turns, mut told) = (0, Duration::ZERO);
+    let (mut turns, mut told, mut noise) = (0, Duration::ZERO, Looking::new());
     while elapsed() < plan.duration && live.iter().any(|l| l.failed.is_none() && l.totals.len() < room) {
         random.shuffle(&mut order);
         for &n in &order {
@@ -259,6 +266,7 @@ pub fn run(
             }
         }
         turns += 1;
+        noise.look(clock, plan.turn);
         let now = elapsed();
         if now.saturating_sub(told) >= CORRELATE {
             told = now;
@@ -278,7 +286,7 @@ pub fn run(
     }
     compare(contenders, &data, &mut rows);
     let error = correlations.iter().map(|c| c.error_ns).max();
-    Phase { rows, turns, seconds, clock: error.map(|e| (correlations.len(), e)), full }
+    Phase { rows, turns, seconds, clock: error.map(|e| (correlations.len(), e)), full, noise: noise.gaps(clock) }
 }
 
 /// Gives every source new random bytes, of which none is at its place at the destination already.
@@ -318,10 +326,13 @@ fn turn(plan: &Plan, live: &mut Live<'_>, clock: &Clock, room: usize) -> Result<
         live.transfer.submit()?;
         live.transfer.wait(plan.timeout)?;
     }
-    let begun = clock.now();
+    let mut begun = clock.now();
     for _ in 0..plan.most.max(1) {
         if live.totals.len() == room {
             break;
+        }
+        if rest_if_due() {
+            begun = clock.now();
         }
         let moments = match live.kind {
             Kind::Own => own(&mut *live.transfer, clock, plan.timeout)?,

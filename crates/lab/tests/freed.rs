@@ -36,7 +36,7 @@ fn what_goes_away_in_flight_is_waited_for_and_then_refused() {
     let plan = Plan { duration: Duration::from_secs(4), patience: Duration::from_secs(20), capacity: 5000, seed: 3 };
     let names = ["ce2 (asynchronous)", "inline", "bar1", "channels made and gone", "memory freed in flight"];
     let jobs = beside::jobs(&machine, &plan).into_iter().filter(|job| names.contains(&job.name.as_str())).collect();
-    let outcome = beside::run(jobs, &plan, |_| {});
+    let outcome = beside::run(jobs, &plan, |_| {}, || {});
     let account = |name: &str| -> &Account { outcome.accounts.iter().find(|a| a.name == name).unwrap() };
     for name in names {
         let account = account(name);

@@ -196,7 +196,7 @@ fn every_kind_of_channel_runs_beside_the_others() {
     let driver = SoftDriver::new(Mode::Strict);
     let machine = Arc::new(soft(driver));
     let plan = beside_plan(700);
-    let outcome = beside::run(beside::jobs(&machine, &plan), &plan, |_| {});
+    let outcome = beside::run(beside::jobs(&machine, &plan), &plan, |_| {}, || {});
     assert_eq!(outcome.wrong(), 0, "{outcome:?}");
     for name in ["ce0 (graphics)", "ce2 (asynchronous)", "inline", "bar1", "aperture", "channels made and gone"] {
         let account = outcome.accounts.iter().find(|a| a.name == name).unwrap();
@@ -216,7 +216,7 @@ fn planted_faults_are_seen_by_those_they_strike_and_by_no_other() {
         let machine = Arc::new(soft(SoftDriver::broken(Mode::Strict, fault)));
         let plan = beside::Plan { patience, ..beside_plan(2_000) };
         let jobs = named(&machine, &plan, names);
-        let outcome = beside::run(jobs, &plan, |_| {});
+        let outcome = beside::run(jobs, &plan, |_| {}, || {});
         // Memory goes only when what is in flight has ended: who gives it back waits with those whose work is lost.
         if !outcome.hangs() {
             assert_eq!(end_of(&outcome, "bar1"), &End::Done, "{fault:?}: {outcome:?}");
@@ -243,18 +243,18 @@ fn cudas_work_is_compared() {
     let machine = Arc::new(stand_in());
     let plan = beside_plan(500);
     let kinds = ["cuda kernels 1", "cuda memsets 1", "cuda copies 1", "cuda graphs 1"];
-    let outcome = beside::run(named(&machine, &plan, &kinds), &plan, |_| {});
+    let outcome = beside::run(named(&machine, &plan, &kinds), &plan, |_| {}, || {});
     assert_eq!(outcome.accounts.len(), 4);
     assert!(outcome.accounts.iter().all(|a| a.end == End::Done && a.rounds > 0), "{outcome:?}");
 
     for (name, fault) in [("cuda kernels 1", &fake::LOSE_LAUNCH), ("cuda graphs 1", &fake::LOSE_LAUNCH)] {
         fault.store(40, Ordering::SeqCst);
-        let outcome = beside::run(named(&machine, &plan, &[name]), &beside_plan(20_000), |_| {});
+        let outcome = beside::run(named(&machine, &plan, &[name]), &beside_plan(20_000), |_| {}, || {});
         let end = end_of(&outcome, name);
         assert!(matches!(end, End::Trouble(Trouble::Data(d)) if d.contains("differ")), "{name}: {end:?}");
     }
     fake::SPOIL_COPY.store(40, Ordering::SeqCst);
-    let outcome = beside::run(named(&machine, &plan, &["cuda copies 1"]), &beside_plan(20_000), |_| {});
+    let outcome = beside::run(named(&machine, &plan, &["cuda copies 1"]), &beside_plan(20_000), |_| {}, || {});
     let end = end_of(&outcome, "cuda copies 1");
     assert!(matches!(end, End::Trouble(Trouble::Data(d)) if d.contains("1 of ")), "{end:?}");
     drop(machine);

@@ -33,6 +33,20 @@ pub struct Policy {
 
 const ZERO: Policy = Policy { size: 48, policy: 0, flags: 0, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 };
 
+/// A sequentially consistent fence, as a locked instruction on a line that is the thread's own: half of what mfence costs.
+#[inline(always)]
+fn full_fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a word of the stack that stays as it is. (No `nomem`: the compiler moves no access over it.)
+    unsafe {
+        // ORDERING: a locked instruction waits for all stores before it and holds all loads behind it back, as mfence does
+        // for memory of the usual kind (Intel SDM 3A 9.2.5, AMD APM 2 7.4.2).
+        core::arch::asm!("lock or dword ptr [rsp], 0", options(nostack));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    fence(Ordering::SeqCst);
+}
+
 /// A system call that leaves `errno` alone.
 fn sched(number: libc::c_long, tid: u32, policy: *mut Policy, size: u32) -> Result<(), c_int> {
     // SAFETY: errno is the thread's own; `policy` is a Policy that the caller owns, of the size that it states.
@@ -199,7 +213,7 @@ impl<const N: usize> Seats<N> {
     #[inline]
     pub fn after_unlock(&self, me: &Seat, my: Tid) {
         // ORDERING: pairs with the fence in `begin_wait`.
-        fence(Ordering::SeqCst);
+        full_fence();
         if me.raised.load(Ordering::Relaxed) != 0 {
             self.reckon(me, my, CHAIN);
         }

@@ -207,15 +207,22 @@ impl Mutex {
         self.decide(layout)
     }
 
+    #[inline(always)]
     fn kind(&self) -> i32 {
         let kind = self.kind.load(Ordering::Relaxed);
         // The thread that decided may have been preempted before it set the bit, and a wait for a condition must see it.
         if kind & PRIO_INHERIT == 0 && self.state() == CONVERTED {
-            self.kind.fetch_or(PRIO_INHERIT, Ordering::Relaxed);
+            self.set_bit();
         }
         kind & KIND_MASK
     }
 
+    #[cold]
+    fn set_bit(&self) {
+        self.kind.fetch_or(PRIO_INHERIT, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
     fn state(&self) -> u32 {
         self.decision.load(Ordering::Acquire) & STATE
     }
@@ -245,6 +252,37 @@ impl Mutex {
     #[inline]
     pub fn lock_until(&self, me: Tid, deadline: &Deadline) -> Call {
         self.lock_within(me, Some(deadline))
+    }
+
+    /// Locks it if it is converted and free. False: nothing was done, ask [`Mutex::lock`].
+    #[inline(always)]
+    pub fn lock_at_once(&self, me: Tid) -> bool {
+        if self.state() != CONVERTED {
+            return false;
+        }
+        let kind = self.kind();
+        let taken = self.take(me);
+        if taken {
+            self.own(me, kind);
+        }
+        taken
+    }
+
+    /// Unlocks what [`Mutex::lock_at_once`] locked if nobody waits for it. False: nothing was done, ask [`Mutex::unlock`].
+    #[inline(always)]
+    pub fn unlock_at_once(&self, me: Tid) -> bool {
+        let plain = self.state() == CONVERTED && self.lock.load(Ordering::Relaxed) == me.raw();
+        if !plain || self.kind() == RECURSIVE {
+            return false;
+        }
+        self.disown();
+        if self.lock.compare_exchange(me.raw(), 0, Ordering::Release, Ordering::Relaxed).is_err() {
+            // Somebody began to wait; it is still ours.
+            self.owner.store(me.raw(), Ordering::Relaxed);
+            self.users.store(self.users.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            return false;
+        }
+        true
     }
 
     #[inline]

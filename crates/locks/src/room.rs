@@ -136,4 +136,14 @@ impl Layout {
             (kind & (ROBUST | SHARED) == 0).then(|| &*mutex.byte_add(IN_MUTEX).cast::<Ticket>())
         }
     }
+
+    /// As [`Layout::ticket`], of a mutex that is known to be private and not robust.
+    ///
+    /// # Safety
+    /// `mutex` is an initialised mutex that lives for `'a`, private and not robust.
+    #[inline(always)]
+    pub unsafe fn ticket_of_ours<'a>(&self, mutex: *const pthread_mutex_t) -> &'a Ticket {
+        // SAFETY: see above.
+        unsafe { &*mutex.byte_add(IN_MUTEX).cast::<Ticket>() }
+    }
 }

@@ -118,6 +118,12 @@ impl Ticket {
         }
     }
 
+    /// Unlocks what the caller has locked if nobody waits. False: nothing was done, ask [`Ticket::unlock`].
+    #[inline(always)]
+    pub fn unlock_at_once(&self) -> bool {
+        self.state.compare_exchange(HELD, 0, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
     #[cold]
     fn hand_over(&self, me: Tid) -> Result<(), NotHeld> {
         loop {

@@ -114,9 +114,11 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run<'_>, name: &str, stage: &
         let [before, after] = stage.noise.each_ref().map(|g| nanoseconds(g.max_ns));
         writeln!(
             out,
-            "noise floor {}: the longest gap of a busy thread, {before} before and {after} after",
-            nanoseconds(stage.floor_ns())
+            "noise floor {}: the longest gap of a busy thread, {before} before, {} in turns between, {after} after",
+            nanoseconds(stage.floor_ns()),
+            nanoseconds(phase.noise.max_ns)
         )?;
+        taken(out, stage)?;
         if let Some((times, error)) = phase.clock {
             writeln!(out, "the GPU's clock was compared {times} times, to {} either way", nanoseconds(error))?;
         }
@@ -149,6 +151,39 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run<'_>, name: &str, stage: &
         ]);
     }
     Ok(table::write(out, &t, 0)?)
+}
+
+/// Who had the CPU in the gaps: the guest's scheduler is told from interrupts and the host by the thread's own switches, and
+/// the host by its steal time.
+fn taken(out: &mut dyn Write, stage: &Stage) -> Result<(), ReportError> {
+    let all = || stage.noise.iter().chain([&stage.phase.noise]);
+    let most = |f: fn(&Gaps) -> u64| nanoseconds(all().map(f).max().unwrap_or(0));
+    writeln!(
+        out,
+        "in gaps over 20 us another thread had the CPU {} times, at most {}; without one the longest is {}",
+        all().map(|g| g.switched).sum::<u64>(),
+        most(|g| g.switched_max_ns),
+        most(|g| g.unswitched_max_ns)
+    )?;
+    if let Some(t) = stage.taken {
+        let interrupts = t.interrupts.map_or(String::new(), |n| format!(" ({} of them)", count(n)));
+        writeln!(
+            out,
+            "CPU {} meanwhile: the host took {}, interrupts {}{interrupts}, softirqs {}, each to 10 ms",
+            t.cpu,
+            seconds(t.steal.as_secs_f64()),
+            seconds(t.interrupts_time.as_secs_f64()),
+            seconds(t.softirq_time.as_secs_f64())
+        )?;
+    }
+    if stage.throttled > 0 {
+        writeln!(
+            out,
+            "the measuring thread's budget was used up {} times: it was kept off its CPU then",
+            stage.throttled
+        )?;
+    }
+    Ok(())
 }
 
 fn mostly(worst: &Worst) -> String {
@@ -229,6 +264,15 @@ fn stage_json(stage: &Stage, within_ns: u64) -> Value {
         "noise_floor_ns": stage.floor_ns(),
         "noise_before": gaps_json(&stage.noise[0]),
         "noise_after": gaps_json(&stage.noise[1]),
+        "noise_between": gaps_json(&phase.noise),
+        "cpu_taken": stage.taken.map(|t| json!({
+            "cpu": t.cpu,
+            "steal_ns": t.steal.as_nanos() as u64,
+            "interrupts_ns": t.interrupts_time.as_nanos() as u64,
+            "softirqs_ns": t.softirq_time.as_nanos() as u64,
+            "interrupts": t.interrupts,
+        })),
+        "throttled": stage.throttled,
         "gpu_clock": phase.clock.map(|(n, e)| json!({ "correlations": n, "error_ns": e })),
         "load": stage.load.map(|r| json!({
             "transfers": r.transfers, "bytes": r.bytes, "seconds": r.seconds,
@@ -242,6 +286,7 @@ fn gaps_json(g: &Gaps) -> Value {
     json!({
         "readings": g.readings, "p50_ns": g.p50_ns, "p99_ns": g.p99_ns, "max_ns": g.max_ns,
         "interruptions": g.interruptions, "lost_ppm": g.lost_ppm,
+        "switched": g.switched, "switched_max_ns": g.switched_max_ns, "unswitched_max_ns": g.unswitched_max_ns,
     })
 }
 

@@ -3,7 +3,7 @@
 use lab::clock::Clock;
 use lab::environment::{Environment, Gpu};
 use lab::interference::{Ended, Load, Rate};
-use lab::noise::Gaps;
+use lab::noise::{Gaps, Taken};
 use lab::statistics::Summary;
 use lab::worst::{Kind, Measured, Missing, Phase, Row, Split, Stage, Worst};
 use report::table::Style;
@@ -20,9 +20,21 @@ fn row(name: &str, kind: Kind, mut totals: Vec<u64>, split: Split) -> Row {
 }
 
 fn stage(load: Option<Rate>, rows: Vec<Row>) -> Stage {
-    let gaps = |max_ns| Gaps { readings: 9, p50_ns: 20, p99_ns: 21, max_ns, interruptions: 1, lost_ppm: 0.5 };
-    let phase = Phase { rows, turns: 7, seconds: 1.5, clock: Some((3, 700)), full: false };
-    Stage { load, noise: [gaps(12_000), gaps(30_000)], phase }
+    let gaps = |max_ns| Gaps {
+        readings: 9,
+        p50_ns: 20,
+        p99_ns: 21,
+        max_ns,
+        interruptions: 1,
+        lost_ppm: 0.5,
+        switched: 1,
+        switched_max_ns: 25_000,
+        unswitched_max_ns: max_ns,
+    };
+    let phase = Phase { rows, turns: 7, seconds: 1.5, clock: Some((3, 700)), full: false, noise: gaps(29_000) };
+    let (steal, interrupts_time) = (Duration::from_millis(40), Duration::from_millis(10));
+    let taken = Taken { cpu: 15, steal, interrupts_time, softirq_time: Duration::ZERO, interrupts: Some(1234) };
+    Stage { load, noise: [gaps(12_000), gaps(30_000)], phase, taken: Some(taken), throttled: 2 }
 }
 
 fn with(f: impl FnOnce(&Run<'_>)) {

@@ -59,6 +59,15 @@ pub struct CallBody {
     pub inner: u16,
 }
 
+impl CallBody {
+    /// Its bytes, as words of a little-endian machine.
+    #[inline(always)]
+    pub const fn words(self) -> [u64; 6] {
+        let last = self.result as u32 as u64 | (self.flags as u64) << 32 | (self.inner as u64) << 48;
+        [self.began, self.site, self.stream, self.object, self.size, last]
+    }
+}
+
 /// [`CallBody::flags`].
 pub mod flag {
     /// The variant for which stream 0 is the thread's own (`_ptds`, `_ptsz`).

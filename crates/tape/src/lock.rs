@@ -101,6 +101,14 @@ pub struct PairBody {
     pub release: i32,
 }
 
+impl PairBody {
+    /// Its bytes, as words of a little-endian machine.
+    #[inline(always)]
+    pub const fn words(self) -> [u64; 3] {
+        [self.addr, self.site, self.hold as u64 | (self.release as u32 as u64) << 32]
+    }
+}
+
 /// Taken and released by the same thread, with all there is to say.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

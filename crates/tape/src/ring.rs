@@ -14,7 +14,7 @@ pub const MAX_EVENT: usize = 64 << 10;
 /// [`Writer::warm`] asks for this many bytes at most: more than the line fill buffers take would hold the thread up.
 const MAX_WARM: usize = 6 << 10;
 
-/// How far ahead [`Writer::push_short`] asks for lines: what comes in the time that one takes to arrive.
+/// How far ahead [`Writer::push_words`] asks for lines: what comes in the time that one takes to arrive.
 const AHEAD: usize = 512;
 
 /// Says how large an event with this body and payload becomes.
@@ -146,23 +146,24 @@ impl Writer {
         true
     }
 
-    /// Appends an event that is only a body, for those that come every few nanoseconds: [`Writer::push`] without its
-    /// lengths, and the line that an event behind this one will need is asked for. A locked instruction waits for all
-    /// stores before it, and the reader's core has had the ring's lines last.
+    /// Appends an event whose body is `N` words, for those that come every few nanoseconds: [`Writer::push`] without its
+    /// lengths and with as few stores as there are words, and the line that an event behind this one will need is asked
+    /// for. A locked instruction waits for all stores before it, and the reader's core has had the ring's lines last.
     #[inline(always)]
-    pub fn push_short<B: Plain>(&mut self, kind: u16, flags: u16, tsc: u64, body: B) -> bool {
-        const { assert!((size_of::<Head>() + size_of::<B>()).is_multiple_of(8)) };
-        let len = size_of::<Head>() + size_of::<B>();
+    pub fn push_words<const N: usize>(&mut self, kind: u16, flags: u16, tsc: u64, body: [u64; N]) -> bool {
+        let len = size_of::<Head>() + size_of::<[u64; N]>();
         if !self.fits(len) {
             return false;
         }
-        let p = self.reserve(len);
+        let p = self.reserve(len).cast::<u64>();
+        let head = u64::from(kind) | u64::from(flags) << 16 | (len as u64) << 32;
         // SAFETY: `reserve` gave len bytes that nobody reads before they are published.
         unsafe {
-            p.cast::<Head>().write_unaligned(Head { kind, flags, len: len as u32, tsc });
-            p.add(size_of::<Head>()).cast::<B>().write_unaligned(body);
+            p.write_unaligned(head.to_le());
+            p.add(1).write_unaligned(tsc);
+            p.add(2).cast::<[u64; N]>().write_unaligned(body);
         }
-        let ahead = p.wrapping_add(AHEAD);
+        let ahead = p.wrapping_byte_add(AHEAD);
         // SAFETY: a prefetch touches no memory as far as the program is concerned.
         unsafe { core::arch::asm!("prefetchw [{}]", in(reg) ahead, options(nostack, preserves_flags)) };
         true

@@ -172,7 +172,7 @@ fn short_events_are_events_like_any_other() {
     let (mut w, r) = ring.ends();
     let body = |i: u64| PairBody { addr: i, site: !i, hold: i as u32, release: -1 };
     let mut n = 0;
-    while w.push_short(lock::kind::PAIR, n as u16, n, body(n)) {
+    while w.push_words(lock::kind::PAIR, n as u16, n, body(n).words()) {
         n += 1;
     }
     assert_eq!(n as usize, BYTES / 40);
@@ -183,7 +183,7 @@ fn short_events_are_events_like_any_other() {
         assert_eq!((e.head.tsc, e.head.flags, e.body), (i, i as u16, Body::Pair(body(i))));
     }
     r.take(r.available().len());
-    assert!(w.push_short(lock::kind::PAIR, 0, 0, body(0)), "room was given back");
+    assert!(w.push_words(lock::kind::PAIR, 0, 0, body(0).words()), "room was given back");
 }
 
 static PREPARED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
@@ -195,7 +195,7 @@ fn a_ring_is_prepared_once_and_before_it_is_written() {
     w.prepare_with(|at, len| PREPARED.lock().unwrap().push((at as usize, len)));
     assert!(PREPARED.lock().unwrap().is_empty());
     for round in 0..5 {
-        while w.push_short(lock::kind::PAIR, 0, round, PairBody::default()) {}
+        while w.push_words(lock::kind::PAIR, 0, round, PairBody::default().words()) {}
         w.publish();
         assert!(!take_bytes(&r).is_empty());
     }
@@ -204,7 +204,7 @@ fn a_ring_is_prepared_once_and_before_it_is_written() {
     // Whoever takes the ring over finds it prepared.
     let (mut w, _) = ring.ends();
     w.prepare_with(|_, _| panic!("once is enough"));
-    assert!(w.push_short(lock::kind::PAIR, 0, 0, PairBody::default()));
+    assert!(w.push_words(lock::kind::PAIR, 0, 0, PairBody::default().words()));
 }
 
 fn take_bytes(r: &Reader) -> Vec<u8> {

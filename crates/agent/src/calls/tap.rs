@@ -205,7 +205,7 @@ fn end(t: &Thread, row: &CallRow, function: u16, ended: u64, result: i32) {
     // SAFETY: `arrive` has made sure that there is a writer; it is this thread's, and `busy` keeps a signal handler from
     // making a second reference.
     let w = unsafe { &mut *t.writer.get() };
-    if w.push_short(kind::CALL, function, ended, body) {
+    if w.push_words(kind::CALL, function, ended, body.words()) {
         w.publish();
     } else {
         end_with_gap(t, row, function, ended, result);

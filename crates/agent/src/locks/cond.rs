@@ -40,12 +40,12 @@ unsafe fn any_wait(c: Cond, m: Mutex, site: usize, op: u8, f: impl FnOnce() -> c
     r
 }
 
-unsafe extern "C" fn wait(c: Cond, m: Mutex, site: usize) -> c_int {
+pub unsafe extern "C" fn wait(c: Cond, m: Mutex, site: usize) -> c_int {
     // SAFETY: the caller's.
     unsafe { any_wait(c, m, site, op::COND_WAIT, move || real::pthread_cond_wait(c, m)) }
 }
 
-unsafe extern "C" fn timedwait(c: Cond, m: Mutex, until: Time, site: usize) -> c_int {
+pub unsafe extern "C" fn timedwait(c: Cond, m: Mutex, until: Time, site: usize) -> c_int {
     // SAFETY: the caller's.
     unsafe { any_wait(c, m, site, op::COND_TIMEDWAIT, move || real::pthread_cond_timedwait(c, m, until)) }
 }
@@ -63,22 +63,22 @@ fn told(c: Cond, site: usize, op: u8, r: c_int) -> c_int {
     r
 }
 
-unsafe extern "C" fn signal(c: Cond, site: usize) -> c_int {
+pub unsafe extern "C" fn signal(c: Cond, site: usize) -> c_int {
     // SAFETY: the caller's.
     told(c, site, op::COND_SIGNAL, unsafe { real::pthread_cond_signal(c) })
 }
 
-unsafe extern "C" fn broadcast(c: Cond, site: usize) -> c_int {
+pub unsafe extern "C" fn broadcast(c: Cond, site: usize) -> c_int {
     // SAFETY: the caller's.
     told(c, site, op::COND_BROADCAST, unsafe { real::pthread_cond_broadcast(c) })
 }
 
-unsafe extern "C" fn init(c: Cond, with: *const c_void, site: usize) -> c_int {
+pub unsafe extern "C" fn init(c: Cond, with: *const c_void, site: usize) -> c_int {
     // SAFETY: the caller's.
     told(c, site, op::COND_INIT, unsafe { real::pthread_cond_init(c, with) })
 }
 
-unsafe extern "C" fn destroy(c: Cond, site: usize) -> c_int {
+pub unsafe extern "C" fn destroy(c: Cond, site: usize) -> c_int {
     // SAFETY: the caller's.
     told(c, site, op::COND_DESTROY, unsafe { real::pthread_cond_destroy(c) })
 }

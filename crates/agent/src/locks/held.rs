@@ -51,34 +51,45 @@ fn put_at<B: Plain>(t: &Thread, k: u16, flags: u16, tsc: u64, body: B) {
     t.busy.set(false);
 }
 
-/// As [`put_at`], of the commonest event. (Words, not bodies, go to what is not inlined: a body that has an address is
-/// stored and loaded again, which costs as much as all the rest.)
+/// As [`put_at`], of the commonest event; returns 0. (Words, not bodies, go to what is not inlined: a body that has an
+/// address is stored and loaded again, which costs as much as all the rest.)
 #[inline(always)]
-fn put_pair(t: &Thread, flags: u16, tsc: u64, addr: u64, site: u64, hold: u32, release: i32) {
+fn put_pair(t: &Thread, flags: u16, tsc: u64, addr: u64, site: u64, hold: u32, release: i32) -> c_int {
     if t.busy.replace(true) {
-        return lost();
+        return lost_pair();
     }
     compiler_fence(Ordering::SeqCst);
     // SAFETY: as in `put_at`.
     let w = unsafe { &mut *t.writer.get() };
-    if w.push_short(kind::PAIR, flags, tsc, PairBody { addr, site, hold, release }) {
-        w.publish();
-    } else {
-        pair_with_gap(t, flags, tsc, addr, site, u64::from(hold) | (release as u64) << 32);
+    let body = PairBody { addr, site, hold, release }.words();
+    if !w.push_words(kind::PAIR, flags, tsc, body) {
+        return pair_with_gap(t, flags, tsc, addr, site, body[2]);
     }
+    w.publish();
     compiler_fence(Ordering::SeqCst);
     t.busy.set(false);
+    0
 }
 
 /// A pair that does not fit: waits for room or counts a gap. The thread is busy.
 #[cold]
 #[inline(never)]
-fn pair_with_gap(t: &Thread, flags: u16, tsc: u64, addr: u64, site: u64, rest: u64) {
+fn pair_with_gap(t: &Thread, flags: u16, tsc: u64, addr: u64, site: u64, rest: u64) -> c_int {
     // SAFETY: as in `put_at`.
     let w = unsafe { &mut *t.writer.get() };
     let body = PairBody { addr, site, hold: rest as u32, release: (rest >> 32) as i32 };
     record::push(w, kind::PAIR, flags, tsc, &body, &[], &[]);
     w.publish();
+    compiler_fence(Ordering::SeqCst);
+    t.busy.set(false);
+    done()
+}
+
+#[cold]
+#[inline(never)]
+fn lost_pair() -> c_int {
+    lost();
+    done()
 }
 
 #[cold]
@@ -100,12 +111,40 @@ fn rows(table: &LockTable) -> &[HeldLock] {
     table.held.get(..n).unwrap_or(&table.held)
 }
 
-/// The call has taken a lock that was free, at `tsc`.
+/// The call has taken a lock that was free, at `tsc`. Returns 0, what its caller returns: the way on that a thread goes
+/// that holds other locks is then a jump, and this one saves no registers for it.
 #[inline(always)]
-pub fn took(t: &Thread, c: &Call, tsc: u64) {
-    if let Some(row) = new_row(t, c, 0) {
+pub fn took(t: &Thread, c: &Call, tsc: u64) -> c_int {
+    let table = table(t);
+    if table.n.load(Ordering::Relaxed) != 0 {
+        return took_inside(t, c.addr, c.site, c.flags, tsc);
+    }
+    let row = &table.held[0];
+    table.n.store(1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    row.addr.store(c.addr as u64, Ordering::Relaxed);
+    row.site.store(c.site as u64, Ordering::Relaxed);
+    row.flags.store(u32::from(c.flags), Ordering::Relaxed);
+    row.since.store(tsc, Ordering::Relaxed);
+    0
+}
+
+/// As [`took`], by a thread that holds locks already.
+#[inline(never)]
+fn took_inside(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64) -> c_int {
+    if let Some(row) = new_row(t, &Call { addr, site, flags }, 0) {
         row.since.store(tsc, Ordering::Relaxed);
     }
+    done()
+}
+
+/// 0, of which the compiler does not know it: a caller that knew would not jump to who returns it.
+#[inline(always)]
+fn done() -> c_int {
+    let mut zero = 0;
+    // SAFETY: nothing is done.
+    unsafe { core::arch::asm!("/* {0:e} */", inout(reg) zero, options(pure, nomem, nostack, preserves_flags)) };
+    zero
 }
 
 /// The call has taken its lock at `tsc`, having waited for `wait` ticks, or with a result that is not 0.
@@ -118,7 +157,7 @@ pub fn took_late(t: &Thread, c: Call, tsc: u64, wait: u64, result: c_int) {
     }
 }
 
-#[inline(always)]
+#[inline]
 fn new_row<'t>(t: &'t Thread, c: &Call, long: u32) -> Option<&'t HeldLock> {
     let table = table(t);
     let mut n = table.n.load(Ordering::Relaxed) as usize;
@@ -203,9 +242,9 @@ fn remove(table: &LockTable, i: usize) {
     table.n.store(rows.len() as u32 - 1, Ordering::Relaxed);
 }
 
-/// The call has released its lock; `tsc` was read before.
+/// The call has released its lock; `tsc` was read before. Returns 0, as [`took`].
 #[inline(always)]
-pub fn released(t: &Thread, c: &Call, tsc: u64) {
+pub fn released(t: &Thread, c: &Call, tsc: u64) -> c_int {
     let table = table(t);
     let n = table.n.load(Ordering::Relaxed) as usize;
     // The usual case: the latest lock, taken without waiting, not long ago, by code that is near.
@@ -224,16 +263,17 @@ pub fn released(t: &Thread, c: &Call, tsc: u64) {
     }
     compiler_fence(Ordering::SeqCst);
     table.n.store(n as u32 - 1, Ordering::Relaxed);
-    put_pair(t, flags as u16, tsc, c.addr as u64, site, hold as u32, release as i32);
+    put_pair(t, flags as u16, tsc, c.addr as u64, site, hold as u32, release as i32)
 }
 
 #[inline(never)]
-fn released_otherwise(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64) {
+fn released_otherwise(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64) -> c_int {
     let c = Call { addr, site, flags };
     let table = table(t);
     let Some(i) = find(table, c.addr) else {
         // Taken by another thread, or before the taps began.
-        return op(t, c, 0, 0, 0);
+        op(t, c, 0, 0, 0);
+        return 0;
     };
     let h = read(&table.held[i]);
     remove(table, i);
@@ -246,6 +286,7 @@ fn released_otherwise(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64
         let how = if h.since == 0 { ended::CANCELLED_WAIT } else { ended::UNLOCK };
         put_hold(t, &h, tsc, c.site as u64, how);
     }
+    done()
 }
 
 #[inline(never)]

@@ -1,6 +1,6 @@
 //! Taps of locks: every operation of mutexes, rwlocks, conditions and semaphores on the thread's ring.
 //!
-//! The names that a program finds instead of libc's stand in [`mutex`], [`rwlock`], [`cond`] and [`semaphore`]; each
+//! The names that a program finds instead of libc's stand in [`mutex`], [`rwlock`], [`cond`], [`semaphore`] and [`c11`]; each
 //! hands its caller's address to a function that calls the real one ([`real`]) and writes down what came of it
 //! ([`held`]). A lock is tried first: what was free costs one clock read, what was not is waited for in the real
 //! function. Policies have their place between tap and real function.
@@ -21,6 +21,7 @@ macro_rules! tap {
         }
     )*};
 }
+mod c11;
 mod cond;
 mod held;
 mod maps;
@@ -69,9 +70,15 @@ fn enter(site: usize) -> Option<&'static Thread> {
     if !live() {
         return None;
     }
+    at_home(site).or_else(|| arrive(thread::here(), site))
+}
+
+/// This thread, if it has called from around `site` before. ([`live`] is the caller's question.)
+#[inline(always)]
+fn at_home(site: usize) -> Option<&'static Thread> {
     let t = thread::here();
     // (A thread without a ring knows no code.)
-    if t.code.iter().any(|c| site.wrapping_sub(c.get().0) < c.get().1) { Some(t) } else { arrive(t, site) }
+    t.code.iter().any(|c| site.wrapping_sub(c.get().0) < c.get().1).then_some(t)
 }
 
 /// A thread's first call, or the first from this code.

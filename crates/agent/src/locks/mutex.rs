@@ -1,9 +1,9 @@
 //! Mutexes.
 
-use super::enter;
 use super::held::{self, Call};
 use super::real::{self, Clock, Mutex, Time};
-use crate::thread::Thread;
+use super::{at_home, enter, live};
+use crate::thread::{self, Thread};
 use crate::{policy, sys};
 use core::ffi::{c_int, c_void};
 use tape::lock::{attr, op};
@@ -80,7 +80,54 @@ fn refused(t: &'static Thread, c: Call, r: c_int) -> c_int {
     r
 }
 
-unsafe extern "C" fn lock(m: Mutex, site: usize) -> c_int {
+// What is called most often goes by ways of its own, each of which ends in a jump: code with calls in its middle has
+// registers to save for the whole of it, and a dozen stores are a third of what a tap costs.
+pub unsafe extern "C" fn lock(m: Mutex, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { if live() { recorded_lock(m, site) } else { policy::mutex::lock(m, site) } }
+}
+
+#[inline(never)]
+unsafe extern "C" fn recorded_lock(m: Mutex, site: usize) -> c_int {
+    if at_home(site).is_none() {
+        // SAFETY: the caller's.
+        return unsafe { lock_otherwise(m, site) };
+    }
+    // SAFETY: the caller's: a mutex.
+    let r = unsafe { real::known::pthread_mutex_trylock(m) };
+    if r != 0 {
+        // SAFETY: as above.
+        return unsafe { not_free(m, site, r) };
+    }
+    // ORDERING: read behind the locked instruction that took the mutex, and in front of the one that will release it: on
+    // x86-64 both are full barriers, and rdtsc, which is not ordered by itself, has nothing to pass but the former's
+    // completion. A core may read the clock while that instruction still waits for its line, so a hold may begin on the
+    // tape by such a wait too early, some 100 ns at the utmost; it is not longer for all that a thread may be preempted,
+    // as a reading in front of the one or behind the other would be.
+    let tsc = sys::tsc();
+    // SAFETY: as above.
+    held::took(thread::here(), &unsafe { call(m, site, op::MUTEX_LOCK) }, tsc)
+}
+
+/// A mutex that could not be had at once.
+#[cold]
+#[inline(never)]
+unsafe fn not_free(m: Mutex, site: usize, r: c_int) -> c_int {
+    let t = thread::here();
+    // SAFETY: the caller's: a mutex.
+    let c = unsafe { call(m, site, op::MUTEX_LOCK) };
+    if r == libc::EBUSY {
+        // SAFETY: as above.
+        wait(t, c, move || unsafe { real::pthread_mutex_lock(m) })
+    } else {
+        refused(t, c, r)
+    }
+}
+
+/// A lock by a thread that is new here, or new in this code.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn lock_otherwise(m: Mutex, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
         return unsafe { policy::mutex::lock(m, site) };
@@ -89,7 +136,7 @@ unsafe extern "C" fn lock(m: Mutex, site: usize) -> c_int {
     unsafe { take(t, m, site, op::MUTEX_LOCK, move || real::pthread_mutex_lock(m)) }
 }
 
-unsafe extern "C" fn trylock(m: Mutex, site: usize) -> c_int {
+pub unsafe extern "C" fn trylock(m: Mutex, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
         return unsafe { policy::mutex::trylock(m, site) };
@@ -103,7 +150,7 @@ unsafe extern "C" fn trylock(m: Mutex, site: usize) -> c_int {
     refused(t, c, r)
 }
 
-unsafe extern "C" fn timedlock(m: Mutex, until: Time, site: usize) -> c_int {
+pub unsafe extern "C" fn timedlock(m: Mutex, until: Time, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
         return unsafe { policy::mutex::timedlock(m, until, site) };
@@ -131,13 +178,46 @@ unsafe extern "C" fn clocklock(m: Mutex, clock: Clock, until: Time, site: usize)
     }
 }
 
-unsafe extern "C" fn unlock(m: Mutex, site: usize) -> c_int {
+pub unsafe extern "C" fn unlock(m: Mutex, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { if live() { recorded_unlock(m, site) } else { policy::mutex::unlock(m, site) } }
+}
+
+#[inline(never)]
+unsafe extern "C" fn recorded_unlock(m: Mutex, site: usize) -> c_int {
+    if at_home(site).is_none() {
+        // SAFETY: the caller's.
+        return unsafe { unlock_otherwise(m, site) };
+    }
+    // ORDERING: as in `recorded_lock`; the locked instruction that releases waits for the reading in front of it.
+    let tsc = sys::tsc();
+    // SAFETY: the caller's: a mutex. Behind the unlock another thread may destroy it.
+    let r = unsafe { real::known::pthread_mutex_unlock(m) };
+    let c = Call::new(m as usize, site, op::MUTEX_UNLOCK, 0);
+    if r != 0 {
+        return not_released(c.addr, site, c.flags, r);
+    }
+    held::released(thread::here(), &c, tsc)
+}
+
+/// An unlock that was refused, of any kind of lock. Returns its result.
+#[cold]
+#[inline(never)]
+pub fn not_released(addr: usize, site: usize, flags: u16, r: c_int) -> c_int {
+    held::op(thread::here(), Call { addr, site, flags }, 0, 0, r);
+    r
+}
+
+/// An unlock by a thread that is new here, or new in this code.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn unlock_otherwise(m: Mutex, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
         return unsafe { policy::mutex::unlock(m, site) };
     };
     let tsc = sys::tsc();
-    // SAFETY: the caller's: a mutex. Behind the unlock another thread may destroy it.
+    // SAFETY: the caller's: a mutex.
     let r = unsafe { real::pthread_mutex_unlock(m) };
     let c = Call::new(m as usize, site, op::MUTEX_UNLOCK, 0);
     if r == 0 {
@@ -151,15 +231,24 @@ unsafe extern "C" fn unlock(m: Mutex, site: usize) -> c_int {
 unsafe extern "C" fn init(m: Mutex, with: *const c_void, site: usize) -> c_int {
     // SAFETY: the caller's.
     let r = unsafe { policy::mutex::init(m, with, site) };
-    if let Some(t) = enter(site) {
-        // SAFETY: made just now, if that worked.
-        let attr = if r == 0 { unsafe { attributes(m) } } else { 0 };
-        held::op(t, Call::new(m as usize, site, op::MUTEX_INIT, attr), 0, 0, r);
-    }
+    // SAFETY: made just now, if that worked.
+    unsafe { was_made(m, site, r) };
     r
 }
 
-unsafe extern "C" fn destroy(m: Mutex, site: usize) -> c_int {
+/// Notes an initialisation and its result.
+///
+/// # Safety
+/// `m` is a mutex if `r` is 0.
+pub unsafe fn was_made(m: Mutex, site: usize, r: c_int) {
+    if let Some(t) = enter(site) {
+        // SAFETY: the caller's.
+        let attr = if r == 0 { unsafe { attributes(m) } } else { 0 };
+        held::op(t, Call::new(m as usize, site, op::MUTEX_INIT, attr), 0, 0, r);
+    }
+}
+
+pub unsafe extern "C" fn destroy(m: Mutex, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
         return unsafe { real::pthread_mutex_destroy(m) };

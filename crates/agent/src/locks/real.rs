@@ -28,6 +28,7 @@ impl Real {
     }
 
     #[cold]
+    #[inline(never)]
     fn look(&self) -> usize {
         let at = symbol::next(self.name);
         self.at.store(at, Ordering::Relaxed);
@@ -71,6 +72,24 @@ macro_rules! real {
                 unsafe { f($($a),*) }
             }
         )*
+        /// The same, for where [`look_up`] has been and found what every libc has: no call but the one that is asked for, so
+        /// that it can be a jump.
+        pub mod known {
+            use super::*;
+            $(
+                /// # Safety
+                /// As the C function of that name; it was looked up and is there.
+                #[allow(dead_code, reason = "few are called so often")]
+                #[inline(always)]
+                pub unsafe fn $name($($a: $t),*) -> c_int {
+                    // SAFETY: the caller's: not 0, and the symbol has this C type.
+                    let f: unsafe extern "C" fn($($t),*) -> c_int =
+                        unsafe { core::mem::transmute(table::$name.at.load(Ordering::Relaxed)) };
+                    // SAFETY: the caller's.
+                    unsafe { f($($a),*) }
+                }
+            )*
+        }
         /// Looks all of them up.
         pub fn look_up() {
             $( table::$name.addr(); )*
@@ -86,6 +105,7 @@ real! {
     pthread_mutex_unlock(m: Mutex);
     pthread_mutex_init(m: Mutex, a: *const c_void);
     pthread_mutex_destroy(m: Mutex);
+    mtx_init(m: Mutex, kind: c_int);
     pthread_rwlock_rdlock(l: Rwlock);
     pthread_rwlock_tryrdlock(l: Rwlock);
     pthread_rwlock_timedrdlock(l: Rwlock, t: Time);

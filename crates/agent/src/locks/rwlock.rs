@@ -1,9 +1,10 @@
 //! Readers-writer locks.
 
-use super::enter;
 use super::held::{self, Call};
+use super::mutex::not_released;
 use super::real::{self, Clock, Rwlock, Time};
-use crate::thread::Thread;
+use super::{at_home, enter, live};
+use crate::thread::{self, Thread};
 use crate::{policy, sys};
 use core::ffi::{c_int, c_void};
 use tape::lock::{attr, op};
@@ -85,9 +86,35 @@ pub unsafe fn is_plain(clock: Clock, until: Time) -> bool {
     matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC) && (0..1_000_000_000).contains(&ns())
 }
 
+// As in [`super::mutex`]: the short way ends in jumps.
 macro_rules! plain {
-    ($($name:ident: $op:ident, $try:ident, $real:ident;)*) => {$(
+    ($($name:ident $recorded:ident $otherwise:ident: $op:ident, $try:ident, $real:ident;)*) => {$(
         unsafe extern "C" fn $name(l: Rwlock, site: usize) -> c_int {
+            // SAFETY: the caller's.
+            unsafe { if live() { $recorded(l, site) } else { policy::rwlock::$name(l, site) } }
+        }
+
+        #[inline(never)]
+        unsafe extern "C" fn $recorded(l: Rwlock, site: usize) -> c_int {
+            if at_home(site).is_some() {
+                // SAFETY: the caller's: a rwlock.
+                let r = unsafe { real::known::$try(l) };
+                if r == 0 {
+                    // ORDERING: as for mutexes.
+                    let tsc = sys::tsc();
+                    // SAFETY: as above.
+                    return held::took(thread::here(), &unsafe { call(l, site, op::$op) }, tsc);
+                }
+            }
+            // (Tried again: it may be free by now.)
+            // SAFETY: the caller's.
+            unsafe { $otherwise(l, site) }
+        }
+
+        /// One that is not free, or taken by a thread that is new here, or new in this code.
+        #[cold]
+        #[inline(never)]
+        unsafe extern "C" fn $otherwise(l: Rwlock, site: usize) -> c_int {
             let Some(t) = enter(site) else {
                 // SAFETY: the caller's.
                 return unsafe { policy::rwlock::$name(l, site) };
@@ -99,8 +126,8 @@ macro_rules! plain {
 }
 
 plain! {
-    rdlock: RWLOCK_RDLOCK, pthread_rwlock_tryrdlock, pthread_rwlock_rdlock;
-    wrlock: RWLOCK_WRLOCK, pthread_rwlock_trywrlock, pthread_rwlock_wrlock;
+    rdlock recorded_rdlock rdlock_otherwise: RWLOCK_RDLOCK, pthread_rwlock_tryrdlock, pthread_rwlock_rdlock;
+    wrlock recorded_wrlock wrlock_otherwise: RWLOCK_WRLOCK, pthread_rwlock_trywrlock, pthread_rwlock_wrlock;
 }
 
 macro_rules! tries {
@@ -153,12 +180,36 @@ timed! {
 }
 
 unsafe extern "C" fn unlock(l: Rwlock, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { if live() { recorded_unlock(l, site) } else { policy::rwlock::unlock(l, site) } }
+}
+
+#[inline(never)]
+unsafe extern "C" fn recorded_unlock(l: Rwlock, site: usize) -> c_int {
+    if at_home(site).is_none() {
+        // SAFETY: the caller's.
+        return unsafe { unlock_otherwise(l, site) };
+    }
+    let tsc = sys::tsc();
+    // SAFETY: the caller's: a rwlock. Behind the unlock another thread may destroy it.
+    let r = unsafe { real::known::pthread_rwlock_unlock(l) };
+    let c = Call::new(l as usize, site, op::RWLOCK_UNLOCK, 0);
+    if r != 0 {
+        return not_released(c.addr, site, c.flags, r);
+    }
+    held::released(thread::here(), &c, tsc)
+}
+
+/// An unlock by a thread that is new here, or new in this code.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn unlock_otherwise(l: Rwlock, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
         return unsafe { policy::rwlock::unlock(l, site) };
     };
     let tsc = sys::tsc();
-    // SAFETY: the caller's: a rwlock. Behind the unlock another thread may destroy it.
+    // SAFETY: the caller's: a rwlock.
     let r = unsafe { real::pthread_rwlock_unlock(l) };
     let c = Call::new(l as usize, site, op::RWLOCK_UNLOCK, 0);
     if r == 0 {

@@ -61,6 +61,29 @@ pub fn on() -> Option<Me> {
     Some(Me { t, tid: Tid::from_raw(t.id() as u32) })
 }
 
+/// As [`on`], for who has another way to go where something has to be done first.
+pub enum Now {
+    Off,
+    On(Me),
+    /// [`on`] has something to do: a forked child, a thread that does not know its number.
+    First,
+}
+
+#[inline(always)]
+pub fn now() -> Now {
+    let live = LIVE.load(Ordering::Acquire);
+    if live.is_null() {
+        return Now::Off;
+    }
+    let t = thread::here();
+    let tid = t.tid.get();
+    // SAFETY: a page that is never unmapped.
+    if unsafe { live.read_volatile() } != 1 || tid == 0 {
+        return Now::First;
+    }
+    Now::On(Me { t, tid: Tid::from_raw(tid as u32) })
+}
+
 /// In a forked child, in its one thread, before anything else here.
 #[cold]
 #[inline(never)]

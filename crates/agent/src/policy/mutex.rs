@@ -1,12 +1,13 @@
 //! Mutexes: each operation under the policy of its mutex.
 
 use super::mark::{self, State};
-use super::{Me, boost, deadline, foreign, given, mutexes, on, refused, wanted};
+use super::{Me, Now, boost, deadline, foreign, given, mutexes, now, on, refused, wanted};
 use crate::locks::real::{self, Clock, Mutex, Time};
+use crate::thread::Thread;
 use core::ffi::{c_int, c_void};
 use locks::layout::{ELISION, ERRORCHECK, KIND_MASK, Mutex as Inside, PRIO_INHERIT, PRIO_PROTECT, RECURSIVE, SHARED};
 use locks::pi::{Call, Decision, Foreign, Refusal};
-use locks::{Deadline, Outcome};
+use locks::{Deadline, Outcome, Tid};
 use tape::policy::{class, protocol, why};
 
 /// How often the one whom the gate has let in looks at the real lock, which is about to be unlocked, before it sleeps.
@@ -155,10 +156,90 @@ unsafe fn soon(m: Mutex, f: impl FnOnce() -> c_int) -> c_int {
     f()
 }
 
+/// The policy of a mutex, 0 where that is not as plain as it usually is.
+#[inline(always)]
+fn settled(s: State) -> u8 {
+    if s.is_ours() { s.policy() } else { protocol::STOCK }
+}
+
+/// Neither recursive nor errorcheck: what its owner may do with it is what anybody may do.
+#[inline(always)]
+fn is_plain(s: State) -> bool {
+    !matches!(s.kind() & KIND_MASK, RECURSIVE | ERRORCHECK)
+}
+
+/// What is usual goes ways that end in jumps, as in `locks::mutex`: a plain mutex that is free.
+///
 /// # Safety
 /// As pthread_mutex_lock.
 #[inline(always)]
 pub unsafe fn lock(m: Mutex, site: usize) -> c_int {
+    // SAFETY: the caller's. A mutex is marked with a policy only where its layout was proven.
+    unsafe {
+        match now() {
+            Now::Off => real::pthread_mutex_lock(m),
+            Now::First => lock_otherwise(m, site),
+            Now::On(me) => {
+                let s = mark::of_mutex(m);
+                match settled(s) {
+                    protocol::STOCK => real::known::pthread_mutex_lock(m),
+                    protocol::PI if Inside::of(m).lock_at_once(me.tid) => 0,
+                    protocol::TICKET if is_plain(s) && enters(m) => lock_in_gate(m, site),
+                    protocol::BOOST => lock_boosted(me.t, m, me.tid),
+                    _ => lock_otherwise(m, site),
+                }
+            }
+        }
+    }
+}
+
+/// Goes through the gate if nobody is in it.
+#[inline(always)]
+unsafe fn enters(m: Mutex) -> bool {
+    // SAFETY: the caller's: a mutex that is marked with a policy and shared with no process.
+    mutexes().is_some_and(|layout| unsafe { layout.ticket_of_ours(m) }.try_lock().is_acquired())
+}
+
+#[inline(never)]
+unsafe extern "C" fn lock_in_gate(m: Mutex, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        let r = real::known::pthread_mutex_lock(m);
+        if r != 0 {
+            return refused_in_gate(m, site, r);
+        }
+        mark::set_gated(m, true);
+        0
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn refused_in_gate(m: Mutex, _site: usize, r: c_int) -> c_int {
+    // SAFETY: the caller's.
+    if let (Some(me), Some(gate)) = (on(), mutexes().and_then(|layout| unsafe { layout.ticket(m) })) {
+        let _ = gate.unlock(me.tid);
+    }
+    r
+}
+
+#[inline(never)]
+unsafe fn lock_boosted(t: &'static Thread, m: Mutex, tid: Tid) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        let wait = || real::pthread_mutex_lock(m);
+        boost::take(Me { t, tid }, m as usize, || real::known::pthread_mutex_trylock(m), wait)
+    }
+}
+
+#[inline(never)]
+unsafe fn unlock_boosted(t: &'static Thread, m: Mutex, tid: Tid) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { boost::give(Me { t, tid }, m as usize, || real::known::pthread_mutex_unlock(m)) }
+}
+
+#[inline(never)]
+unsafe extern "C" fn lock_otherwise(m: Mutex, site: usize) -> c_int {
     // SAFETY: the caller's.
     unsafe { take(m, None, site, || real::pthread_mutex_lock(m)) }
 }
@@ -206,10 +287,46 @@ pub unsafe fn trylock(m: Mutex, site: usize) -> c_int {
     }
 }
 
+/// As [`lock`]: usually, nobody waits.
+///
 /// # Safety
 /// As pthread_mutex_unlock.
 #[inline(always)]
 pub unsafe fn unlock(m: Mutex, site: usize) -> c_int {
+    // SAFETY: the caller's. A mutex is marked with a policy only where its layout was proven.
+    unsafe {
+        match now() {
+            Now::Off => real::pthread_mutex_unlock(m),
+            Now::First => unlock_otherwise(m, site),
+            Now::On(me) => {
+                let s = mark::of_mutex(m);
+                match settled(s) {
+                    protocol::STOCK => real::known::pthread_mutex_unlock(m),
+                    protocol::PI if Inside::of(m).unlock_at_once(me.tid) => 0,
+                    protocol::TICKET
+                        if is_plain(s) && mark::is_gated(m) && mark::owner(m) == me.tid.raw() && leaves(m) =>
+                    {
+                        // (The thread still holds the real lock, which is what this byte goes by.)
+                        mark::set_gated(m, false);
+                        real::known::pthread_mutex_unlock(m)
+                    }
+                    protocol::BOOST => unlock_boosted(me.t, m, me.tid),
+                    _ => unlock_otherwise(m, site),
+                }
+            }
+        }
+    }
+}
+
+/// Leaves the gate if nobody waits in front of it.
+#[inline(always)]
+unsafe fn leaves(m: Mutex) -> bool {
+    // SAFETY: as in `enters`.
+    mutexes().is_some_and(|layout| unsafe { layout.ticket_of_ours(m) }.unlock_at_once())
+}
+
+#[inline(never)]
+unsafe extern "C" fn unlock_otherwise(m: Mutex, site: usize) -> c_int {
     let f = || {
         // SAFETY: the caller's.
         unsafe { real::pthread_mutex_unlock(m) }
@@ -251,7 +368,8 @@ unsafe fn gives_up(me: Me, m: Mutex, s: State, site: usize) -> bool {
             _ => {}
         }
     }
-    s.is_gated()
+    // SAFETY: the caller's.
+    unsafe { mark::is_gated(m) }
 }
 
 /// Before the real unlock: behind it the mutex may be gone. Who is let in waits for the real lock a little.
@@ -280,9 +398,19 @@ fn went_back(me: Me, m: Mutex, what: Foreign, site: usize) {
 pub unsafe fn init(m: Mutex, with: *const c_void, site: usize) -> c_int {
     // SAFETY: the caller's.
     let r = unsafe { real::pthread_mutex_init(m, with) };
-    if r == 0
-        && let Some(me) = on()
-    {
+    if r == 0 {
+        // SAFETY: made just now.
+        unsafe { was_made(m, site) };
+    }
+    r
+}
+
+/// A mutex was initialised: decides what it follows.
+///
+/// # Safety
+/// `m` is a mutex that nobody has used.
+pub unsafe fn was_made(m: Mutex, site: usize) {
+    if let Some(me) = on() {
         // SAFETY: made just now.
         let s = unsafe { mark::of_mutex(m) };
         if s.is_ours() {
@@ -300,7 +428,6 @@ pub unsafe fn init(m: Mutex, with: *const c_void, site: usize) -> c_int {
             }
         }
     }
-    r
 }
 
 /// What was done for a wait for a condition, to be undone when the thread has the mutex again.
@@ -321,7 +448,7 @@ pub unsafe fn before_wait(me: Me, m: Mutex, site: usize) -> Waits {
         match of(me, m, s, site) {
             protocol::TICKET => {
                 // It comes back round the gate.
-                if s.is_gated() && mark::owner(m) == me.tid.raw() {
+                if mark::is_gated(m) && mark::owner(m) == me.tid.raw() {
                     leave_gate(me, m);
                 }
                 Waits::Plain

@@ -3,14 +3,15 @@
 //! A thread that holds the lock already passes round the gate ([`locks::held`]), whatever it asks for: the real lock
 //! knows what to answer. A `try` that the gate refuses asks the real lock, too, so it gets the stock answer.
 
-use super::{Me, boost, deadline, given, mark, on, refused, rwlocks, wanted};
+use super::{Me, Now, boost, deadline, given, mark, now, on, refused, rwlocks, wanted};
 use crate::locks::real::{self, Clock, Rwlock, Time};
+use crate::thread::Thread;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use locks::boost::Policy;
 use locks::held::{Entry, Exit, Mode};
 use locks::phase_fair::PhaseFair;
-use locks::{Deadline, Outcome};
+use locks::{Deadline, Outcome, Tid};
 use tape::policy::{class, protocol, why};
 
 #[inline(always)]
@@ -186,12 +187,42 @@ unsafe fn attempt(l: Rwlock, mode: Mode, site: usize, f: impl Fn() -> c_int) -> 
     r
 }
 
+// What is usual ends in jumps, as for mutexes.
 macro_rules! waits {
-    ($($name:ident: $mode:ident, $real:ident, $try:ident;)*) => {$(
+    ($($name:ident $gated:ident $boosted:ident $otherwise:ident: $mode:ident, $real:ident, $try:ident;)*) => {$(
         /// # Safety
         /// As the C function of that name.
         #[inline(always)]
         pub unsafe fn $name(l: Rwlock, site: usize) -> c_int {
+            // SAFETY: the caller's.
+            unsafe {
+                match now() {
+                    Now::Off => real::$real(l),
+                    Now::First => $otherwise(l, site),
+                    Now::On(me) => match mark::of_rwlock(l) {
+                        None | Some(protocol::STOCK) => real::known::$real(l),
+                        Some(protocol::PHASE_FAIR) => $gated(me.t, l, me.tid),
+                        Some(protocol::BOOST) => $boosted(me.t, l, me.tid),
+                        _ => $otherwise(l, site),
+                    },
+                }
+            }
+        }
+
+        #[inline(never)]
+        unsafe fn $gated(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
+            // SAFETY: the caller's.
+            unsafe { behind_gate(Me { t, tid }, l, Mode::$mode, None, || real::$real(l)) }
+        }
+
+        #[inline(never)]
+        unsafe fn $boosted(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
+            // SAFETY: the caller's.
+            unsafe { boost::take(Me { t, tid }, l as usize, || real::known::$try(l), || real::$real(l)) }
+        }
+
+        #[inline(never)]
+        unsafe extern "C" fn $otherwise(l: Rwlock, site: usize) -> c_int {
             // SAFETY: the caller's.
             unsafe { take(l, Mode::$mode, None, site, real::$try, || real::$real(l)) }
         }
@@ -199,8 +230,8 @@ macro_rules! waits {
 }
 
 waits! {
-    rdlock: Read, pthread_rwlock_rdlock, pthread_rwlock_tryrdlock;
-    wrlock: Write, pthread_rwlock_wrlock, pthread_rwlock_trywrlock;
+    rdlock gated_rdlock boosted_rdlock rdlock_otherwise: Read, pthread_rwlock_rdlock, pthread_rwlock_tryrdlock;
+    wrlock gated_wrlock boosted_wrlock wrlock_otherwise: Write, pthread_rwlock_wrlock, pthread_rwlock_trywrlock;
 }
 
 macro_rules! tries {
@@ -251,6 +282,49 @@ timed! {
 /// As pthread_rwlock_unlock.
 #[inline(always)]
 pub unsafe fn unlock(l: Rwlock, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        match now() {
+            Now::Off => real::pthread_rwlock_unlock(l),
+            Now::First => unlock_otherwise(l, site),
+            Now::On(me) => match mark::of_rwlock(l) {
+                None | Some(protocol::STOCK) => real::known::pthread_rwlock_unlock(l),
+                Some(protocol::PHASE_FAIR) => gated_unlock(me.t, l, me.tid),
+                Some(protocol::BOOST) => boosted_unlock(me.t, l, me.tid),
+                _ => unlock_otherwise(l, site),
+            },
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn gated_unlock(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
+    let me = Me { t, tid };
+    // SAFETY: the caller's: a rwlock.
+    unsafe {
+        // Before the real unlock: behind it the lock may be gone.
+        if let Some(gate) = gate(l) {
+            match t.held.leave(l as usize) {
+                Exit::Last(mode) => leave(gate, me, mode),
+                Exit::Inner => {}
+                // Taken by another thread, or while the table was full. Who leaves too often costs fairness; who
+                // never leaves would shut the gate for good.
+                Exit::Unknown if mark::writer(l) != 0 => leave(gate, me, Mode::Write),
+                Exit::Unknown => leave(gate, me, Mode::Read),
+            }
+        }
+        real::known::pthread_rwlock_unlock(l)
+    }
+}
+
+#[inline(never)]
+unsafe fn boosted_unlock(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { boost::give(Me { t, tid }, l as usize, || real::known::pthread_rwlock_unlock(l)) }
+}
+
+#[inline(never)]
+unsafe extern "C" fn unlock_otherwise(l: Rwlock, site: usize) -> c_int {
     let f = || {
         // SAFETY: the caller's.
         unsafe { real::pthread_rwlock_unlock(l) }
@@ -259,20 +333,7 @@ pub unsafe fn unlock(l: Rwlock, site: usize) -> c_int {
     // SAFETY: the caller's: a rwlock.
     unsafe {
         match of(me, l, site) {
-            protocol::PHASE_FAIR => {
-                // Before the real unlock: behind it the lock may be gone.
-                if let Some(gate) = gate(l) {
-                    match me.t.held.leave(l as usize) {
-                        Exit::Last(mode) => leave(gate, me, mode),
-                        Exit::Inner => {}
-                        // Taken by another thread, or while the table was full. Who leaves too often costs fairness; who
-                        // never leaves would shut the gate for good.
-                        Exit::Unknown if mark::writer(l) != 0 => leave(gate, me, Mode::Write),
-                        Exit::Unknown => leave(gate, me, Mode::Read),
-                    }
-                }
-                f()
-            }
+            protocol::PHASE_FAIR => gated_unlock(me.t, l, me.tid),
             protocol::BOOST => boost::give(me, l as usize, f),
             _ => f(),
         }

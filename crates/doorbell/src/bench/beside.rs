@@ -74,7 +74,7 @@ impl Args {
         let before = self.reports();
         let machine = Arc::new(routes::open_machine(self.gpu)?);
         let terminal = std::io::stderr().is_terminal();
-        let outcome = beside::run(beside::jobs(&machine, &plan), &plan, |p| {
+        let tell = |p: beside::Progress| {
             if terminal {
                 let beside::Progress { elapsed, workers, rounds, bytes, wrong } = p;
                 let text = format!(
@@ -86,12 +86,11 @@ impl Args {
                 );
                 let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
             }
-        });
+        };
+        let hangs = || channels(&machine, self.gpu);
+        let outcome = beside::run(beside::jobs(&machine, &plan), &plan, tell, hangs);
         if terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-        if outcome.hangs() && self.gpu == Gpu::Real {
-            unconsumed();
         }
         let pci = machine.context().ok().and_then(|c| c.device().pci_address().ok());
         let gpu = match self.gpu {
@@ -174,14 +173,37 @@ fn verdict(run: &Run<'_>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a worker hangs: which of CUDA's channels has entries that the GPU has not come to, though nobody submits any more.
-fn unconsumed() {
-    let Ok(libcuda) = gpu::Libcuda::open() else { return };
-    for c in libcuda.watched().unconsumed() {
-        let token = c.token.map_or("unknown".into(), |token| format!("{token:#x}"));
-        eprintln!(
-            "CUDA's channel {:#x} ({}, token {token}) stands at entry {} of {}",
-            c.handle, c.engine, c.get, c.put
-        );
+/// Locks that are asked for here may be what the silent worker waits for.
+const LOCKS: Duration = Duration::from_secs(2);
+
+/// Where a worker hangs, before the others are stopped: how far every channel is, ours and CUDA's.
+fn channels(machine: &Arc<Machine>, gpu: Gpu) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let machine = machine.clone();
+    let asks = move || {
+        let libcuda = if gpu == Gpu::Real { gpu::Libcuda::open().ok() } else { None };
+        let ours = match &libcuda {
+            Some(libcuda) => libcuda.watched().in_flight(),
+            None => machine.space().map(|space| space.in_flight()).unwrap_or_default(),
+        };
+        for c in ours {
+            let lost = if c.lost { ", given up by who frees memory" } else { "" };
+            eprintln!(
+                "our channel, token {:#x}: {} of {} submissions done{lost}; GP_GET {} of GP_PUT {}",
+                c.token, c.reached, c.submitted, c.get, c.put
+            );
+        }
+        for c in libcuda.map(|libcuda| libcuda.watched().unconsumed()).unwrap_or_default() {
+            let token = c.token.map_or("unknown".into(), |token| format!("{token:#x}"));
+            eprintln!(
+                "CUDA's channel {:#x} ({}, token {token}) stands at entry {} of {}",
+                c.handle, c.engine, c.get, c.put
+            );
+        }
+        let _ = tell.send(());
+    };
+    let asking = std::thread::Builder::new().name("how far".into()).spawn(asks);
+    if asking.is_ok() && told.recv_timeout(LOCKS).is_err() {
+        eprintln!("how far the channels are cannot be asked: a lock of the channels' is held");
     }
 }

@@ -8,8 +8,8 @@ use gpu::Correlation;
 use lab::clock::Clock;
 use lab::environment::{self, Environment};
 use lab::interference::{self, Load, Running};
-use lab::noise::{Gaps, gaps};
-use lab::placement::{self, Placement, Wish};
+use lab::noise::{Gaps, Taken, gaps};
+use lab::placement::{self, Placement};
 use lab::worst::{self, Contender, Kind, Missing, Plan, Stage};
 use report::number;
 use report::table::{Style, to_stdout};
@@ -28,10 +28,10 @@ Examples:
   doorbell bench worst --routes 'host->ce2->gpu0@8B,host->cuda->gpu0@4KiB,launch'
   doorbell bench worst --gpu soft --threads 2 --bytes 64KiB --seconds 1
 
-What is measured takes turns on one thread, under SCHED_FIFO on a CPU that the load leaves to it:
-first without load, then with it. A route has its size behind an @ (8B if none is given); `launch`
-is the launch of a CUDA kernel. Before and after each stage a busy thread on the same CPU sees
-how long the machine keeps it away: the noise floor.
+What is measured takes turns on one thread, under SCHED_FIFO (where that is refused SCHED_DEADLINE,
+else nice -20) on a CPU that the load leaves to it: first without load, then with it. A route has its size behind an @ (8B if none is given); `launch`
+is the launch of a CUDA kernel. Before, between and after the turns of each stage the same thread only
+reads the clock, and sees how long the machine keeps it away: the noise floor.
 
 Of the worst hundred of each the parts are kept: of ours the submission, from doorbell to the
 engine's release by its own clock, and from there until it was seen; of CUDA's how long the thread
@@ -138,14 +138,16 @@ impl Args {
             |duration| Plan { duration, turn: TURN, most: MOST_PER_TURN, seed: self.seed, timeout: self.timeout };
         plan(self.seconds).fits(contenders.len()).map_err(|e| Failure::new(e.to_string(), "measure for less time"))?;
         let progress = Progress { terminal: std::io::stderr().is_terminal() };
-        let placed = Placement::take(Wish { cpu, fifo: Some(self.fifo) });
+        let placed = Placement::real_time(cpu, self.fifo);
         let mut notes = placed.notes.clone();
+        notes.extend(placed.class.map(|class| format!("the measuring thread: {class}")));
         notes.extend(alone(cpu, &others));
         let stage = |contenders: &mut [Contender<'_>], name: &str, duration, running: Option<&Running<'_>>| {
             let gpu_clock = machine.space().ok().map(|space| space.device().clock());
             let correlate = gpu_clock.as_ref().map(|c| move || -> Correlation { c.correlate() });
             let correlate = correlate.as_ref().map(|c| c as &dyn Fn() -> Correlation);
             progress.show(&format!("{name}: noise"));
+            let (throttled, taken) = (placed.throttled(), cpu.and_then(Taken::now));
             let before = noise(&clock, self.noise);
             let mark = running.map(Running::mark);
             let tell =
@@ -154,7 +156,8 @@ impl Args {
             let rate = running.zip(mark).map(|(running, mark)| running.since(&mark));
             progress.show(&format!("{name}: noise"));
             let after = noise(&clock, self.noise);
-            Stage { load: rate, noise: [before, after], phase }
+            let taken = cpu.and_then(Taken::now).zip(taken).map(|(now, then)| now.since(&then));
+            Stage { load: rate, noise: [before, after], phase, taken, throttled: placed.throttled() - throttled }
         };
         let quiet = stage(&mut contenders, "without load", self.quiet, None);
         let (loaded, ended) = if load.threads == 0 {

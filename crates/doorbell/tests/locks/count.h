@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,6 +28,8 @@ FUNCTIONS(COUNTER)
 /* A pthread function, and one that is not. */
 #define P(f, ...) (atomic_fetch_add(&n_##f, 1), pthread_##f(__VA_ARGS__))
 #define S(f, ...) (atomic_fetch_add(&n_##f, 1), f(__VA_ARGS__))
+/* One of threads.h, which is the pthread function `f` under another name. */
+#define C11(f, name, ...) (atomic_fetch_add(&n_##f, 1), name(__VA_ARGS__))
 
 static void print_counts(void) {
 #define PRINT(f) printf("count " #f " %ld\n", atomic_load(&n_##f));

@@ -247,11 +247,128 @@ static void semaphores(void) {
     R("post full", S(sem_post, &s));
 }
 
+static mtx_t mtx;
+static cnd_t cnd;
+
+static int mtx_of_another(void *p) {
+    struct timespec soon = in_ms(CLOCK_REALTIME, 5);
+    R("other mtx_trylock", C11(mutex_trylock, mtx_trylock, &mtx));
+    R("other mtx_timedlock", C11(mutex_timedlock, mtx_timedlock, &mtx, &soon));
+    (void)p;
+    return 5;
+}
+
+static int mtx_answers(void *p) {
+    for (int i = 0; i < 100; i++) {
+        C11(mutex_lock, mtx_lock, &mtx);
+        while (turn % 2 == 0) C11(cond_wait, cnd_wait, &cnd, &mtx);
+        turn++;
+        C11(cond_broadcast, cnd_broadcast, &cnd);
+        C11(mutex_unlock, mtx_unlock, &mtx);
+    }
+    (void)p;
+    return 6;
+}
+
+static int mtx_dies(void *p) { (void)p; return C11(mutex_lock, mtx_lock, &mtx); }
+
+static void c11(void) {
+    int kinds[] = {mtx_plain, mtx_timed, mtx_plain | mtx_recursive, mtx_timed | mtx_recursive};
+    thrd_t t;
+    int r;
+    for (int k = 0; k < 4; k++) {
+        printf("mtx %d\n", k);
+        R("mtx_init", C11(mutex_init, mtx_init, &mtx, kinds[k]));
+        R("mtx_lock", C11(mutex_lock, mtx_lock, &mtx));
+        R("mtx_trylock own", C11(mutex_trylock, mtx_trylock, &mtx));
+        if (k >= 2) R("mtx_unlock again", C11(mutex_unlock, mtx_unlock, &mtx));
+        thrd_create(&t, mtx_of_another, 0);
+        thrd_join(t, &r);
+        R("joined", r);
+        R("mtx_unlock", C11(mutex_unlock, mtx_unlock, &mtx));
+        struct timespec soon = in_ms(CLOCK_REALTIME, 5), bad = {0, -1};
+        R("mtx_timedlock free", C11(mutex_timedlock, mtx_timedlock, &mtx, &soon));
+        R("cnd_init", C11(cond_init, cnd_init, &cnd));
+        R("cnd_timedwait", C11(cond_timedwait, cnd_timedwait, &cnd, &mtx, &soon));
+        R("cnd_timedwait bad", C11(cond_timedwait, cnd_timedwait, &cnd, &mtx, &bad));
+        R("cnd_signal", C11(cond_signal, cnd_signal, &cnd));
+        R("mtx_unlock", C11(mutex_unlock, mtx_unlock, &mtx));
+        turn = 0;
+        thrd_create(&t, mtx_answers, 0);
+        for (int i = 0; i < 100; i++) {
+            C11(mutex_lock, mtx_lock, &mtx);
+            while (turn % 2 == 1) C11(cond_wait, cnd_wait, &cnd, &mtx);
+            turn++;
+            C11(cond_signal, cnd_signal, &cnd);
+            C11(mutex_unlock, mtx_unlock, &mtx);
+        }
+        thrd_join(t, &r);
+        R("turns", turn);
+        thrd_create(&t, mtx_dies, 0);
+        thrd_join(t, &r);
+        R("mtx_trylock of the dead", C11(mutex_trylock, mtx_trylock, &mtx));
+        C11(cond_destroy, cnd_destroy, &cnd);
+        C11(mutex_destroy, mtx_destroy, &mtx);
+    }
+    R("mtx_init of no kind", C11(mutex_init, mtx_init, &mtx, 77));
+}
+
+/* A mutex, a condition and a semaphore that a child process uses, too. What the child does is not counted. */
+static void across_processes(void) {
+    struct shared { pthread_mutex_t m; pthread_cond_t c; sem_t s; int turn; } *x =
+        mmap(0, sizeof *x, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_mutexattr_t a;
+    pthread_condattr_t ca;
+    pthread_mutexattr_init(&a);
+    pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    pthread_condattr_init(&ca);
+    pthread_condattr_setpshared(&ca, PTHREAD_PROCESS_SHARED);
+    pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
+    R("shared mutex", P(mutex_init, &x->m, &a));
+    R("shared condition", P(cond_init, &x->c, &ca));
+    R("shared semaphore", S(sem_init, &x->s, 1, 0));
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 100; i++) {
+            pthread_mutex_lock(&x->m);
+            while (x->turn % 2 == 0) pthread_cond_wait(&x->c, &x->m);
+            x->turn++;
+            pthread_cond_signal(&x->c);
+            pthread_mutex_unlock(&x->m);
+        }
+        sem_post(&x->s);
+        _exit(7);
+    }
+    for (int i = 0; i < 100; i++) {
+        struct timespec late = in_ms(CLOCK_MONOTONIC, 20000);
+        P(mutex_lock, &x->m);
+        while (x->turn % 2 == 1) {
+            if (i % 2) P(cond_timedwait, &x->c, &x->m, &late);
+            else P(cond_clockwait, &x->c, &x->m, CLOCK_MONOTONIC, &late);
+        }
+        x->turn++;
+        P(cond_broadcast, &x->c);
+        P(mutex_unlock, &x->m);
+    }
+    R("its semaphore", S(sem_wait, &x->s));
+    int status;
+    waitpid(child, &status, 0);
+    R("the child", WEXITSTATUS(status));
+    R("turns", x->turn);
+    R("destroy", P(cond_destroy, &x->c));
+    R("destroy", P(mutex_destroy, &x->m));
+    S(sem_destroy, &x->s);
+    munmap(x, sizeof *x);
+}
+
 int main(void) {
     mutexes();
     rwlocks();
     conditions();
     semaphores();
+    c11();
+    across_processes();
     print_counts();
     return 3;
 }

@@ -2,12 +2,14 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -500,6 +502,153 @@ static void special(void) {
     others(&left_rw);
 }
 
+/* ---- a condition, a mutex and semaphores that a child process uses, too */
+static void across_processes(void) {
+    struct { pthread_mutex_t m; pthread_cond_t c; sem_t s; int turn; } *x =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_mutexattr_t a;
+    pthread_condattr_t ca;
+    printf("-- across processes\n");
+    for (int robust = 0; robust < 2; robust++) {
+        x->turn = 0;
+        pthread_mutexattr_init(&a);
+        pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+        pthread_mutexattr_setrobust(&a, robust);
+        SAY(pthread_mutex_init(&x->m, &a));
+        pthread_condattr_init(&ca);
+        SAY(pthread_condattr_setpshared(&ca, PTHREAD_PROCESS_SHARED));
+        SAY(pthread_condattr_setclock(&ca, CLOCK_MONOTONIC));
+        SAY(pthread_cond_init(&x->c, &ca));
+        SAY(sem_init(&x->s, 1, 0));
+        fflush(stdout);
+        pid_t other = fork();
+        for (int i = 0; i < 100; i++) {
+            struct timespec late = in(CLOCK_MONOTONIC, 30000);
+            int r = pthread_mutex_lock(&x->m);
+            while (!r && x->turn % 2 == (other != 0))
+                r = i % 3 == 0 ? pthread_cond_wait(&x->c, &x->m)
+                  : i % 3 == 1 ? pthread_cond_timedwait(&x->c, &x->m, &late)
+                               : pthread_cond_clockwait(&x->c, &x->m, CLOCK_MONOTONIC, &late);
+            if (r) say("a turn", r);
+            x->turn++;
+            pthread_cond_broadcast(&x->c);
+            pthread_mutex_unlock(&x->m);
+        }
+        if (other == 0) {
+            sem_post(&x->s);
+            if (robust) pthread_mutex_lock(&x->m);
+            _exit(0);
+        }
+        SAY(sem_wait(&x->s));
+        wait(NULL);
+        printf("turns %d\n", x->turn);
+        struct timespec soon = in(CLOCK_MONOTONIC, 20);
+        int r = pthread_mutex_lock(&x->m);
+        say("after its end", r);
+        if (r == EOWNERDEAD) SAY(pthread_mutex_consistent(&x->m));
+        SAY(pthread_cond_timedwait(&x->c, &x->m, &soon));
+        SAY(pthread_mutex_unlock(&x->m));
+        SAY(pthread_cond_destroy(&x->c));
+        SAY(pthread_mutex_destroy(&x->m));
+        SAY(sem_destroy(&x->s));
+    }
+    munmap(x, 4096);
+}
+
+/* ---- semaphores */
+static sem_t sem;
+static int result(int r) { return r ? errno : 0; }
+#define SEM(call) say(#call, result(call))
+static void *sem_later(void *p) { usleep(30000); sem_post(&sem); return p; }
+static void *sem_cancelled(void *p) { sem_wait(&sem); return p; }
+static void interrupt(int s) { (void)s; }
+static void *sem_interrupted(void *p) { (void)p; return (void *)(long)result(sem_wait(&sem)); }
+static void semaphores(void) {
+    pthread_t t;
+    void *r;
+    printf("-- semaphores\n");
+    SEM(sem_init(&sem, 0, 1));
+    SEM(sem_wait(&sem));
+    SEM(sem_trywait(&sem));
+    struct timespec soon = in(CLOCK_REALTIME, 20), mono = in(CLOCK_MONOTONIC, 20), bad = {0, 1000000000};
+    SEM(sem_timedwait(&sem, &soon));
+    SEM(sem_clockwait(&sem, CLOCK_MONOTONIC, &mono));
+    SEM(sem_timedwait(&sem, &bad));
+    SEM(sem_clockwait(&sem, CLOCK_PROCESS_CPUTIME_ID, &mono));
+    SEM(sem_post(&sem));
+    SEM(sem_clockwait(&sem, CLOCK_REALTIME, &soon));
+    pthread_create(&t, NULL, sem_later, NULL);
+    SEM(sem_wait(&sem));
+    pthread_join(t, NULL);
+    pthread_create(&t, NULL, sem_cancelled, NULL);
+    usleep(20000);
+    pthread_cancel(t);
+    pthread_join(t, &r);
+    printf("cancelled in sem_wait: %d\n", r == PTHREAD_CANCELED);
+    struct sigaction sa = {.sa_handler = interrupt};
+    sigaction(SIGUSR2, &sa, NULL);
+    pthread_create(&t, NULL, sem_interrupted, NULL);
+    usleep(50000);
+    pthread_kill(t, SIGUSR2);
+    usleep(50000);
+    sem_post(&sem);
+    pthread_join(t, &r);
+    say("sem_wait with a signal", (int)(long)r);
+    SEM(sem_destroy(&sem));
+}
+
+/* ---- the names of C11 */
+static mtx_t mtx;
+static cnd_t cnd;
+static int ready_;
+static int c11_other(void *p) {
+    struct timespec t = in(CLOCK_REALTIME, 20);
+    (void)p;
+    return mtx_trylock(&mtx) * 10 + mtx_timedlock(&mtx, &t);
+}
+static int c11_waits(void *p) {
+    (void)p;
+    int r = mtx_lock(&mtx);
+    while (!ready_) r |= cnd_wait(&cnd, &mtx);
+    ready_ = 2;
+    r |= cnd_signal(&cnd);
+    return r | mtx_unlock(&mtx);
+}
+#define THRD(call) printf(#call ": %d\n", call)
+static void c11(void) {
+    int kinds[] = {mtx_plain, mtx_timed, mtx_plain | mtx_recursive, mtx_timed | mtx_recursive};
+    printf("-- C11\n");
+    for (int k = 0; k < 4; k++) {
+        thrd_t t;
+        int r;
+        memset(&mtx, 0xa5, sizeof mtx);
+        THRD(mtx_init(&mtx, kinds[k]));
+        THRD(cnd_init(&cnd));
+        THRD(mtx_lock(&mtx));
+        THRD(mtx_trylock(&mtx));
+        if (k >= 2) THRD(mtx_unlock(&mtx));
+        thrd_create(&t, c11_other, NULL);
+        thrd_join(t, &r);
+        printf("by another: %d\n", r);
+        struct timespec soon = in(CLOCK_REALTIME, 20), bad = {0, -1};
+        THRD(cnd_timedwait(&cnd, &mtx, &soon));
+        THRD(cnd_timedwait(&cnd, &mtx, &bad));
+        ready_ = 0;
+        thrd_create(&t, c11_waits, NULL);
+        ready_ = 1;
+        THRD(cnd_broadcast(&cnd));
+        while (ready_ != 2) cnd_wait(&cnd, &mtx);
+        THRD(mtx_unlock(&mtx));
+        thrd_join(t, &r);
+        printf("who waited: %d\n", r);
+        THRD(mtx_timedlock(&mtx, &soon));
+        THRD(mtx_unlock(&mtx));
+        cnd_destroy(&cnd);
+        mtx_destroy(&mtx);
+    }
+    THRD(mtx_init(&mtx, 77));
+}
+
 /* ---- a key's destructor locks when its thread has ended */
 static pthread_mutex_t late = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t late_rw = PTHREAD_RWLOCK_INITIALIZER;
@@ -513,51 +662,64 @@ static void destructor(void *p) {
 static pthread_key_t key;
 static void *ends(void *p) { pthread_setspecific(key, p); return NULL; }
 
-int main(void) {
+/* Everything, or with an argument half of it: 1 or 2. Most of the time is waiting. */
+int main(int n, char **arguments) {
+    int part = n > 1 ? atoi(arguments[1]) : 0;
     static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER;
     static pthread_mutex_t recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     static pthread_mutex_t check = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
     static pthread_mutex_t adaptive = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
     alarm(40);
     setvbuf(stdout, NULL, _IOLBF, 1 << 12);
-    of_mutex("static", &plain, PTHREAD_MUTEX_NORMAL);
-    of_mutex("static recursive", &recursive, PTHREAD_MUTEX_RECURSIVE);
-    of_mutex("static errorcheck", &check, PTHREAD_MUTEX_ERRORCHECK);
-    of_mutex("static adaptive", &adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
-    int types[] = {PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_RECURSIVE, PTHREAD_MUTEX_ERRORCHECK, PTHREAD_MUTEX_ADAPTIVE_NP};
-    const char *names[] = {"normal", "recursive", "errorcheck", "adaptive"};
-    for (int i = 0; i < 4; i++) {
-        pthread_mutexattr_t a;
-        pthread_mutex_t *m = malloc(sizeof *m);
-        memset(m, 0xa5, sizeof *m);
-        pthread_mutexattr_init(&a);
-        pthread_mutexattr_settype(&a, types[i]);
-        SAY(pthread_mutex_init(m, &a));
-        of_mutex(names[i], m, types[i]);
-        SAY(pthread_mutex_init(m, &a));
-        of_cond(names[i], m, types[i]);
-        SAY(pthread_mutex_destroy(m));
-        free(m);
+    if (part != 2) {
+        of_mutex("static", &plain, PTHREAD_MUTEX_NORMAL);
+        of_mutex("static recursive", &recursive, PTHREAD_MUTEX_RECURSIVE);
+        of_mutex("static errorcheck", &check, PTHREAD_MUTEX_ERRORCHECK);
+        of_mutex("static adaptive", &adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
+        int types[] = {PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_RECURSIVE, PTHREAD_MUTEX_ERRORCHECK, PTHREAD_MUTEX_ADAPTIVE_NP};
+        const char *names[] = {"normal", "recursive", "errorcheck", "adaptive"};
+        for (int i = 0; i < 4; i++) {
+            pthread_mutexattr_t a;
+            pthread_mutex_t *m = malloc(sizeof *m);
+            memset(m, 0xa5, sizeof *m);
+            pthread_mutexattr_init(&a);
+            pthread_mutexattr_settype(&a, types[i]);
+            SAY(pthread_mutex_init(m, &a));
+            of_mutex(names[i], m, types[i]);
+            SAY(pthread_mutex_init(m, &a));
+            of_cond(names[i], m, types[i]);
+            SAY(pthread_mutex_destroy(m));
+            free(m);
+        }
+        of_cond("static", &cm, PTHREAD_MUTEX_NORMAL);
+        foreign();
     }
-    of_cond("static", &cm, PTHREAD_MUTEX_NORMAL);
-    foreign();
-    static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
-    of_rwlock("static", &rw);
-    int kinds[] = {PTHREAD_RWLOCK_PREFER_READER_NP, PTHREAD_RWLOCK_PREFER_WRITER_NP};
-    for (int i = 0; i < 2; i++) {
-        pthread_rwlockattr_t a;
-        pthread_rwlock_t l;
-        memset(&l, 0xa5, sizeof l);
-        pthread_rwlockattr_init(&a);
-        pthread_rwlockattr_setkind_np(&a, kinds[i]);
-        SAY(pthread_rwlock_init(&l, &a));
-        of_rwlock(i ? "prefers writers" : "prefers readers", &l);
+    if (part != 1) {
+        static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
+        of_rwlock("static", &rw);
+        int kinds[] = {PTHREAD_RWLOCK_PREFER_READER_NP, PTHREAD_RWLOCK_PREFER_WRITER_NP};
+        for (int i = 0; i < 2; i++) {
+            pthread_rwlockattr_t a;
+            pthread_rwlock_t l;
+            memset(&l, 0xa5, sizeof l);
+            pthread_rwlockattr_init(&a);
+            pthread_rwlockattr_setkind_np(&a, kinds[i]);
+            SAY(pthread_rwlock_init(&l, &a));
+            of_rwlock(i ? "prefers writers" : "prefers readers", &l);
+        }
     }
-    forks();
-    jobs();
-    special();
-    pthread_key_create(&key, destructor);
-    value(ends, &key);
+    if (part != 2) {
+        forks();
+        jobs();
+        special();
+        across_processes();
+    }
+    if (part != 1) {
+        semaphores();
+        c11();
+        pthread_key_create(&key, destructor);
+        value(ends, &key);
+    }
     printf("done\n");
     return 0;
 }

@@ -106,14 +106,31 @@ static void a_rwlock(uint64_t *s) {
     check(!pthread_rwlock_unlock(l), "rwlock unlock");
 }
 
+/* Two threads take turns, and wait without a limit: a wake-up that is lost is never made good. */
+enum { PAIRS = 1024, A_TURN = 64 };
+static struct { pthread_mutex_t m; pthread_cond_t c; long turn; } pairs[PAIRS];
+static long threads;
+static void a_turn(long me, uint64_t *s) {
+    long pair = me / 2;
+    if (pair >= PAIRS || (me | 1) >= threads) return;
+    check(!pthread_mutex_lock(&pairs[pair].m), "lock of two");
+    while (pairs[pair].turn % 2 != me % 2) check(!pthread_cond_wait(&pairs[pair].c, &pairs[pair].m), "wait");
+    pairs[pair].turn++;
+    check(!(roll(s) % 2 ? pthread_cond_signal(&pairs[pair].c) : pthread_cond_broadcast(&pairs[pair].c)), "signal");
+    check(!pthread_mutex_unlock(&pairs[pair].m), "unlock of two");
+}
+
 static void *works(void *p) {
     uint64_t s = (uintptr_t)p * 0x9e3779b97f4a7c15u | 1;
-    for (long i = 0; i < operations; i++) roll(&s) % 2 ? a_mutex(&s) : a_rwlock(&s);
+    for (long i = 0; i < operations; i++) {
+        if (i % A_TURN == 0) a_turn((long)p - 1, &s);
+        roll(&s) % 2 ? a_mutex(&s) : a_rwlock(&s);
+    }
     return NULL;
 }
 
 int main(int n, char **a) {
-    int threads = n > 1 ? atoi(a[1]) : 64;
+    threads = n > 1 ? atoi(a[1]) : 64;
     operations = n > 2 ? atol(a[2]) : 1000;
     int types[] = {PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_RECURSIVE, PTHREAD_MUTEX_ERRORCHECK, PTHREAD_MUTEX_ADAPTIVE_NP};
     for (int i = 0; i < MUTEXES; i++) {
@@ -124,12 +141,14 @@ int main(int n, char **a) {
         pthread_cond_init(&mutexes[i].c, NULL);
     }
     for (int i = 0; i < RWLOCKS; i++) pthread_rwlock_init(&rwlocks[i].l, NULL);
+    for (int i = 0; i < PAIRS; i++) { pthread_mutex_init(&pairs[i].m, NULL); pthread_cond_init(&pairs[i].c, NULL); }
     pthread_t *t = calloc((size_t)threads, sizeof *t);
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 128 << 10);
     for (long i = 0; i < threads; i++) if (pthread_create(&t[i], &small, works, (void *)(i + 1))) abort();
     for (int i = 0; i < threads; i++) pthread_join(t[i], NULL);
+    for (long i = 0; i < threads / 2 && i < PAIRS; i++) check(pairs[i].turn == 2 * ((operations + A_TURN - 1) / A_TURN), "turns");
     long all = 0;
     for (int i = 0; i < MUTEXES; i++) { check(mutexes[i].words[0] == mutexes[i].done, "a change is lost"); all += mutexes[i].done; check(!pthread_mutex_destroy(&mutexes[i].m), "destroy"); }
     for (int i = 0; i < RWLOCKS; i++) { check(rwlocks[i].words[0] == rwlocks[i].done, "a write is lost"); all += rwlocks[i].done; check(!pthread_rwlock_destroy(&rwlocks[i].l), "destroy"); }

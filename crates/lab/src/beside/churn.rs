@@ -31,6 +31,7 @@ fn channels(machine: &Machine, capacity: u64, seed: u64, beat: &Beat) -> Result<
     let (mut opened, mut missing) = (0u64, 0u64);
     while !beat.stopped() {
         let name = &all[random.usize(0..all.len())];
+        beat.step("opens a route, or drops one");
         match copy::open(machine, name, capacity) {
             Ok(mut route) => {
                 opened += 1;

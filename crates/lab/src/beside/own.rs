@@ -86,14 +86,18 @@ pub(super) fn exchange(route: &mut dyn Route, random: &mut fastrand::Rng, beat: 
         }
     };
     let mut step = |route: &mut dyn Route| -> Result<(), copy::Error> {
+        beat.step("reads the destination back");
         route.read_back(&mut found)?;
         // No byte is at its place already, and none behind may come there unseen.
         sent.iter_mut().zip(&found).for_each(|(to, there)| *to = there ^ random.u8(1..));
         // Memory of CUDA's is filled with a wait for the whole context.
+        beat.step("waits until no stream is in capture");
         let outside = outside_capture();
+        beat.step("fills the source");
         route.fill(&sent)?;
         drop(outside);
         sent[bytes as usize..].copy_from_slice(&found[bytes as usize..]);
+        beat.step("prepares and submits");
         let mut transfer = route.prepare(bytes)?;
         for _ in 0..random.u32(1..=UNDER_WAY) {
             match transfer.submit() {
@@ -105,8 +109,10 @@ pub(super) fn exchange(route: &mut dyn Route, random: &mut fastrand::Rng, beat: 
                 other => other?,
             }
         }
+        beat.step("waits for its transfers");
         transfer.wait(beat.timeout)?;
         drop(transfer);
+        beat.step("reads the destination back");
         route.read_back(&mut found)
     };
     step(route).map_err(|error| failed(route, error))?;

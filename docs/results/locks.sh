@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Rebuilds the figures of locks.md: docs/results/locks.sh OUT [costs|protocols|histogram|matrix|policies|worst|inversion|traced|models ...]
+# costs and protocols need no GPU. models needs python3 with PyTorch, timm and transformers (PYTHON names it).
+# DOORBELL names the binary (default: cargo's release build), CPU the one to measure on, POLICIES those of CUDA's cells,
+# MODELS the models (DEVICE=cpu: that they run, no more), N the inferences whose operations are counted, JOBS how many recordings run at once where nothing is timed.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+out=${1:?usage: locks.sh OUT [costs|protocols|histogram|matrix|policies|worst|inversion|traced|models ...]}
+shift
+parts=${*:-costs protocols histogram matrix policies worst inversion traced models}
+d=${DOORBELL:-$here/../../target/release/doorbell}
+python=${PYTHON:-python3}
+cpu=${CPU:-$(($(nproc) - 1))}
+policies=${POLICIES:-stock,pi,ticket,phase-fair,boost,guard}
+n=${N:-50}
+jobs=${JOBS:-4}
+device=${DEVICE:-cuda}
+command -v "$d" >/dev/null || { echo "locks.sh: no doorbell at $d (cargo build --release, or DOORBELL=...)" >&2; exit 2; }
+mkdir -p "$out"
+
+want() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac; }
+xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }
+before=$(xids)
+# A part that brings an Xid ends the run: its cause comes first.
+part() {
+  name=$1; shift
+  echo; echo "## $name: doorbell $*"
+  timeout "${LIMIT:-590}" "$d" "$@"
+  echo "exit status $?"
+  if [ "$(xids)" != "$before" ]; then
+    echo "An Xid in the kernel log:"; dmesg | grep 'NVRM: Xid' | tail -n 3
+    exit 1
+  fi
+}
+
+echo "## Machine"; "$d" --version; "$d" doctor --no-try
+want costs && { "$d" selfbench locks --json > "$out/costs.json"; part costs selfbench locks; }
+want protocols && part protocols bench locks --json "$out/protocols.json"
+want histogram && part histogram bench contention --cells alone,sizes --policies stock --seconds 10 --rounds 1 --cpu "$cpu" \
+  --json "$out/histogram.json"
+want matrix && part matrix bench contention --cells matrix --policies stock --seconds 5 --rounds 1 --cpu "$cpu" --json "$out/matrix.json"
+want policies && part policies bench contention --cells policies --policies "$policies" --seconds 5 --cpu "$cpu" --json "$out/policies.json"
+want worst && part worst bench contention --cells worst --policies "$policies" --seconds 60 --cpu "$cpu" --json "$out/worst.json"
+want inversion && part inversion bench contention --cells inversion --policies "$policies" --seconds 5 --cpu "$cpu" --json "$out/inversion.json"
+
+if want traced; then
+  # Which locks a launch waited for, and who held them: the same cells, recorded.
+  for cell in copy=64x4MiB 'copy=64x4MiB[pageable]' launch=64 'inversion=4MiB[pageable]+hogs=3'; do
+    tape=$(mktemp -d)
+    part "traced $cell" bench contention --cells "$cell" --policies stock,traced --seconds 2 --rounds 1 --cpu "$cpu" --tapes "$tape" \
+      --json "$out/traced-$cell.json"
+    "$d" show --locks --limit 12 "$tape/contention-0.doorbell" > "$out/traced-$cell.txt" 2>&1
+    head -n 60 "$out/traced-$cell.txt"
+    ls -l "$tape"
+    rm -rf "$tape"
+  done
+fi
+
+if want models; then
+  models=${MODELS:-$("$python" "$here/locks/models.py" --list)} || exit 2
+  tape=$(mktemp -d)
+  trap 'rm -rf "$tape"' EXIT
+  m="$out/models"; mkdir -p "$m"
+  # One model that runs, before the others are waited for: what is missing is said at once.
+  echo; echo "## models: times, nothing recorded"
+  for model in $models; do
+    timeout 200 "$python" "$here/locks/models.py" "$model" --device "$device" -n "$((n * 4))" > "$m/$model-times.json" 2>"$m/$model-times.err"
+    rc=$?
+    echo "$model: exit status $rc"
+    if [ $rc != 0 ]; then
+      tail -n 3 "$m/$model-times.err"
+      [ $rc = 77 ] && exit 77
+    fi
+  done
+  ways="eager graph"; [ "$device" = cpu ] && ways=eager
+  # One recording: MODEL N WAY(eager|graph)
+  record() {
+    name="$1-$3-$2"
+    graph=; [ "$3" = graph ] && graph=--graph
+    # shellcheck disable=SC2086
+    timeout 250 "$d" record -q --locks --on-full wait --ring 64 -o "$tape/$name.doorbell" -- \
+      "$python" "$here/locks/models.py" "$1" --device "$device" --plain "$2" $graph > "$m/$name.out" 2>"$m/$name.err"
+    echo "$name: exit status $?, tape $(du -m "$tape/$name.doorbell" 2>/dev/null | cut -f1) MiB"
+    "$d" show --locks --json --limit 20 "$tape/$name.doorbell" > "$m/$name-locks.json" 2>>"$m/$name.err"
+    "$d" show --summary --json "$tape/$name.doorbell" > "$m/$name-summary.json" 2>>"$m/$name.err"
+    [ "${KEEP:-}" ] || rm -f "$tape/$name.doorbell"
+  }
+  echo; echo "## models: recorded, $n and $((2 * n)) inferences"
+  for model in $models; do
+    for way in $ways; do
+      # Counts do not depend on what runs beside them; the longer run's mean latencies do, and it is alone.
+      record "$model" "$n" "$way" &
+      while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+    done
+  done
+  wait
+  for model in $models; do
+    for way in $ways; do record "$model" $((2 * n)) "$way"; done
+  done
+  echo; "$python" "$here/locks/tables.py" "$m" "$n" | tee "$out/models.md"
+fi
+echo; echo "Xid in the kernel log: $(($(xids) - before)) new"
