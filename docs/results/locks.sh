@@ -45,7 +45,7 @@ want inversion && part inversion bench contention --cells inversion --policies "
 
 if want traced; then
   # Which locks a launch waited for, and who held them: the same cells, recorded.
-  for cell in copy=64x4MiB 'copy=64x4MiB[pageable]' launch=64 'inversion=4MiB[pageable]+hogs=3'; do
+  for cell in copy=64x4MiB 'copy=64x4MiB[pageable]' launch=64 'inversion=8x64KiB[pageable]+hogs=3'; do
     tape=$(mktemp -d)
     part "traced $cell" bench contention --cells "$cell" --policies stock,traced --seconds 2 --rounds 1 --cpu "$cpu" --tapes "$tape" \
       --json "$out/traced-$cell.json"
