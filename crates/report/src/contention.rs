@@ -135,14 +135,13 @@ fn legend(out: &mut dyn Write, run: &Contention<'_>) -> Result<(), ReportError> 
     if run.functional {
         return Ok(());
     }
-    writeln!(
-        out,
-        "launch, graph: the call alone (it is asynchronous: the engine is not in it), and where all calls' time went:"
-    )?;
-    writeln!(
-        out,
-        "asleep in a lock or the kernel, ready without a CPU, on a CPU. Copies of ours: until the bytes are there."
-    )?;
+    for text in [
+        "launch, graph: the call alone, which does not wait for the engine; with its wait: until the work is done.",
+        "Where that time went: asleep (in a lock, or in the kernel), ready without a CPU, on a CPU (the wait for the",
+        "engine spins). Copies of ours: until the bytes are there.",
+    ] {
+        writeln!(out, "{text}")?;
+    }
     writeln!(out, "max is the largest observed in so many samples; it bounds nothing.")?;
     Ok(())
 }
@@ -236,10 +235,16 @@ fn verdicts(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result<
     }
     writeln!(out, "\n{}", style.bold("policies against stock"))?;
     for policy in run.policies.iter().filter(|p| p.name != STOCK) {
-        for series in ["launch", "graph"] {
-            let of: Vec<&Against> = against.iter().filter(|a| a.policy == policy.name && a.series == series).collect();
+        for (series, what, text) in [
+            ("launch", What::Call, "launch"),
+            ("launch", What::Done, "launch + wait"),
+            ("graph", What::Call, "graph"),
+            ("graph", What::Done, "graph + wait"),
+        ] {
+            let is = |a: &&Against| a.policy == policy.name && a.series == series && a.what == what;
+            let of: Vec<&Against> = against.iter().filter(is).collect();
             if !of.is_empty() {
-                writeln!(out, "{}", verdict(&policy.name, series, &of))?;
+                writeln!(out, "{}", verdict(&policy.name, text, &of))?;
             }
         }
     }
