@@ -5,6 +5,7 @@
 
 use crate::ReportError;
 use crate::bench;
+use crate::json;
 use crate::number::{bytes, count, nanoseconds, of, seconds};
 use crate::table::{self, Style};
 use lab::contention::{
@@ -358,20 +359,31 @@ pub fn write_json(out: &mut dyn Write, run: &Contention<'_>) -> Result<(), Repor
     let cells: Vec<Value> = run.comparison.rows.iter().map(row_json).collect();
     let against = run.comparison.against();
     let against: Vec<Value> = against.iter().map(against_json).collect();
-    let all = json!({
-        "functional": run.functional,
-        "partial": run.partial,
-        "environment": environment,
-        "plan": {
-            "seconds": run.seconds,
-            "rounds": run.rounds,
-            "cells": run.cells,
-            "policies": run.policies,
-        },
-        "cells": cells,
-        "against_stock": against,
+    let plan = json!({
+        "seconds": run.seconds, "rounds": run.rounds, "cells": run.cells, "policies": run.policies,
     });
-    Ok(writeln!(out, "{all:#}")?)
+    let head = [
+        ("functional", json!(run.functional)),
+        ("partial", json!(run.partial)),
+        ("environment", environment),
+        ("plan", plan),
+    ];
+    // A cell is a line: its histograms have thousands of numbers.
+    writeln!(out, "{{")?;
+    for (key, value) in head {
+        writeln!(out, "\"{key}\": {value:#},")?;
+    }
+    write!(out, "\"cells\": ")?;
+    lines(out, &cells)?;
+    write!(out, ",\n\"against_stock\": ")?;
+    lines(out, &against)?;
+    Ok(writeln!(out, "\n}}")?)
+}
+
+fn lines(out: &mut dyn Write, values: &[Value]) -> std::io::Result<()> {
+    let mut array = json::Array::begin(out)?;
+    values.iter().try_for_each(|value| array.push(value))?;
+    array.end()
 }
 
 fn against_json(a: &Against) -> Value {
