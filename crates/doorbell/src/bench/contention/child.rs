@@ -9,7 +9,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 /// What opening and closing a cell's threads may take beyond its time; whoever takes longer hangs.
-pub const CELL_HANGS_S: u64 = 10;
+pub const CELL_HANGS_S: u64 = 20;
 /// What starting may take.
 pub const START_HANGS_S: u64 = 20;
 
