@@ -258,6 +258,41 @@ fn deadlines_go_before_priorities_and_short_ones_before_long_ones() {
 }
 
 #[test]
+fn a_holder_that_waits_itself_is_told_with_whom_it_waits_for() {
+    let other = HEAP + 64;
+    let l = told(vec![
+        (1, Thread::default().begins().pair(op::MUTEX_LOCK, 0, other, 0x2000, 100, 1500)),
+        // Holds what 3 wants, and waits for what 1 holds.
+        (2, {
+            let t = Thread::default().hold(op::MUTEX_LOCK, other, 0x2100, 600, 1600, 1700);
+            t.pair(op::MUTEX_LOCK, 0, HEAP, 0x2110, 300, 1800)
+        }),
+        (3, Thread::default().hold(op::MUTEX_LOCK, HEAP, 0x2200, 500, 1900, 1950)),
+    ]);
+    let w = l.waits.iter().find(|w| w.tid == 3).unwrap();
+    assert_eq!((w.holds, w.held_ns, w.holders[0].tid), (1, 1300, 2));
+    let behind: Vec<_> = w.holders[0].behind.iter().map(|b| (b.lock.as_str(), b.wait_ns, b.holder)).collect();
+    assert_eq!(behind, [("app+0x1000/mutex", 1000, Some(1))]);
+    assert!(l.waits.iter().find(|w| w.tid == 2).unwrap().holders[0].behind.is_empty());
+}
+
+#[test]
+fn a_circle_of_waits_has_an_end() {
+    let waiting = |tid: i32, has: u64, wants: u64, t: Thread| {
+        let held = HeldBody { addr: has, site: 0x2000, since: 100, ..Default::default() };
+        let waits = HeldBody { addr: wants, site: 0x2100, since: 200, waiting: 1, ..Default::default() };
+        let flags = flags(op::MUTEX_LOCK, 0);
+        (tid, t.add(kind::HELD, flags, 9000, &held, &[]).add(kind::HELD, flags, 9000, &waits, &[]))
+    };
+    let l = told(vec![
+        waiting(1, HEAP, HEAP + 64, Thread::default().begins()),
+        waiting(2, HEAP + 64, HEAP, Thread::default()),
+    ]);
+    assert_eq!((l.waits.len(), l.cycles.len()), (2, 1));
+    assert!(l.waits.iter().all(|w| w.unfinished && w.holders[0].behind.len() == 4), "{:?}", l.waits);
+}
+
+#[test]
 fn a_wait_is_told_with_the_calls_around_it() {
     let (launch, copy) = (257, 267);
     let l = told(vec![
@@ -275,6 +310,7 @@ fn a_wait_is_told_with_the_calls_around_it() {
     assert_eq!(w.inside.as_deref(), Some("cudaLaunchKernel"));
     assert_eq!(w.holders[0].inside.as_deref(), Some("cudaMemcpyAsync"));
     assert!(w.off_cpu.is_none() && w.ready_ns.is_none());
+    assert_eq!(l.locks[0].longest_hold_inside.as_deref(), Some("cudaMemcpyAsync"));
 }
 
 #[test]
@@ -287,6 +323,97 @@ fn another_layout_is_refused_in_words() {
     w.end(&End::default()).unwrap();
     let e = Locks::of(&Recording::open(&path).unwrap(), 1).unwrap_err().to_string();
     assert!(e.contains(&format!("layout {}", LAYOUT + 1)) && e.contains("t.doorbell"), "{e}");
+}
+
+/// A small tape with all kinds of events, as the bytes of its threads.
+fn everything() -> Vec<(i32, Vec<u8>)> {
+    let task = TaskBody { tid: 9, pid: 9, policy: 1, priority: 30, name: [b'x'; 16], ..Default::default() };
+    let deadline = DeadlineBody { tid: 2, deadline: 5_000_000, ..Default::default() };
+    let why = b"perf_event_open: EACCES";
+    let refused = SwitchesBody { layout: switch::LAYOUT, text: why.len() as u32, ..Default::default() };
+    let kernel = Thread::default()
+        .add(switch::kind::SWITCHES, 0, 1, &refused, why)
+        .switches(scope::ALL_CPUS)
+        .switch(OUT, 2, 0, 520)
+        .add(switch::kind::TASK, 0, 600, &task, &[])
+        .add(switch::kind::DEADLINE, 0, 600, &deadline, &[])
+        .switch(PREEMPTED, 1, 9, 600)
+        .add(switch::kind::LOST, 0, 700, &LostBody { records: 5 }, &[])
+        .switch(0, 1, 9, 1600)
+        .switch(0, 2, 1, 2090);
+    let one = Thread::default().begins().calls().sched(1, 2, 1, 10, 1);
+    let one = one.pair(op::MUTEX_LOCK, 1, HEAP + 64, 0x2010, 200, 300).pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 2000);
+    let two = Thread::default().sched(2, 2, 6, 0, 1).hold(op::MUTEX_LOCK, HEAP, 0x2300, 500, 2100, 2200);
+    let two = two.op(op::MUTEX_TRYLOCK, 0, HEAP, 0x2400, 2210).call(257, 1, 400, 2300);
+    let unfinished = CallBody { began: 2400, size: 7, ..Default::default() };
+    let two = two.add(call::kind::IN_CALL, 13, 2500, &unfinished, &[]);
+    vec![(switch::WRITER, kernel.0), (1, one.call(267, 4096, 90, 2010).0), (2, two.0)]
+}
+
+fn written(path: &std::path::Path, threads: &[(i32, Vec<u8>)]) {
+    let mut w = Writer::create(path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
+    threads.iter().filter(|t| !t.1.is_empty()).for_each(|(tid, b)| w.events(*tid, 1, b).unwrap());
+    w.end(&End::default()).unwrap();
+}
+
+/// Everything that reads such events.
+fn read_all(path: &std::path::Path) -> Option<Locks> {
+    let r = Recording::open(path).ok()?;
+    let l = Locks::of(&r, 100).ok()?;
+    let (mut uses, mut happened) = (0u64, 0u64);
+    let count = |n: &mut u64| -> Result<(), insight::InsightError> {
+        *n += 1;
+        Ok(())
+    };
+    insight::locks::each_use(&r, |_| count(&mut uses)).unwrap();
+    insight::locks::each_call(&r, |_| count(&mut happened)).unwrap();
+    insight::Summary::of(&r).unwrap();
+    let tolerance = insight::locks::diff::Tolerance { percent: 0.0, floor: 0 };
+    assert!(insight::locks::diff::Diff::of(&l, &l, tolerance).equal);
+    Some(l)
+}
+
+#[test]
+fn a_tape_with_calls_and_switches_cut_anywhere_gives_what_lies_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t");
+    written(&path, &everything());
+    let whole = read_all(&path).unwrap();
+    let calls = whole.calls.as_ref().unwrap();
+    assert_eq!((calls.totals["launch"].calls, calls.totals["async copy"].mutex_locks, calls.unfinished), (1, 2, 1));
+    assert_eq!((whole.switches.count, whole.switches.lost, whole.waits.len()), (4, 5, 1));
+    let bytes = std::fs::read(&path).unwrap();
+    for n in (0..bytes.len()).step_by(3) {
+        std::fs::write(&path, &bytes[..n]).unwrap();
+        if let Some(l) = read_all(&path) {
+            assert!(l.switches.count <= 4 && l.waits.len() <= 1 && l.calls.is_none_or(|c| c.calls.len() <= 2));
+        }
+    }
+    // The threads' bytes cut where no event ends: the checksums hold.
+    let threads = everything();
+    for (i, (_, b)) in threads.iter().enumerate() {
+        for n in (0..b.len()).step_by(5) {
+            let mut cut = threads.clone();
+            cut[i].1.truncate(n);
+            written(&path, &cut);
+            read_all(&path);
+        }
+    }
+}
+
+#[test]
+fn bits_that_are_flipped_make_no_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t");
+    let threads = everything();
+    for (i, (_, b)) in threads.iter().enumerate() {
+        for bit in (i..b.len() * 8).step_by(7) {
+            let mut flipped = threads.clone();
+            flipped[i].1[bit / 8] ^= 1 << (bit % 8);
+            written(&path, &flipped);
+            read_all(&path);
+        }
+    }
 }
 
 #[test]

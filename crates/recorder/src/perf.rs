@@ -10,9 +10,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::bindings as abi;
 
-/// Bytes of a buffer: what the kernel lets a user without privileges lock for each CPU, but for the page of the head
-/// (perf_event_mlock_kb, 516), or as much of it as it gives.
-const BUFFER: std::ops::RangeInclusive<usize> = 32 << 10..=512 << 10;
+/// Bytes of a buffer: enough for a tenth of a second in which we are not run (100,000 records in 4 MiB), or as much of it
+/// as the kernel gives: 512 KiB a CPU to users without privileges (perf_event_mlock_kb).
+const BUFFER: std::ops::RangeInclusive<usize> = 32 << 10..=4 << 20;
+/// Bytes of all buffers together.
+const ALL: usize = 64 << 20;
 const PAGE: usize = 4096;
 
 /// One record.
@@ -110,7 +112,8 @@ impl Buffers {
         let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.clamp(1, 4096);
         let mut cpus = Vec::new();
         for cpu in 0..n as i32 {
-            match Buffer::open(cpu, whole_machine) {
+            let most = (ALL / n as usize).clamp(*BUFFER.start(), *BUFFER.end());
+            match Buffer::open(cpu, whole_machine, (most + 1).next_power_of_two() / 2) {
                 Ok(b) => cpus.push(b),
                 // Not on line.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
@@ -136,7 +139,8 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn open(cpu: i32, whole_machine: bool) -> io::Result<Buffer> {
+    /// `bytes`: a power of two.
+    fn open(cpu: i32, whole_machine: bool, mut bytes: usize) -> io::Result<Buffer> {
         let mut a = abi::perf_event_attr {
             type_: abi::PERF_TYPE_SOFTWARE,
             size: size_of::<abi::perf_event_attr>() as u32,
@@ -164,7 +168,6 @@ impl Buffer {
                 fd => OwnedFd::from_raw_fd(fd),
             }
         };
-        let mut bytes = *BUFFER.end();
         loop {
             // SAFETY: a fresh mapping of our own descriptor.
             let base = unsafe {

@@ -16,7 +16,7 @@ use tape::file::Clock;
 use tape::lock::{self, SchedBody, sched_why};
 use tape::switch::{DeadlineBody, LAYOUT, LostBody, SwitchBody, SwitchesBody, TaskBody, kind, scope, switch_flags};
 
-/// Records are taken so often. A buffer of 512 KiB holds 13,000.
+/// Records are taken so often.
 const EVERY: Duration = Duration::from_millis(10);
 /// Younger records wait for the next batch: another CPU may still be writing an older one.
 const YOUNG_NS: u64 = 50_000;

@@ -3,7 +3,7 @@
 use crate::number::{count, nanoseconds};
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
-use insight::locks::diff::{Both, Change, Diff, LockDiff};
+use insight::locks::diff::{Both, CallDiff, Change, Diff, LockDiff};
 use std::io::{self, Write};
 
 /// Shows a comparison on standard output: all of it as JSON, `top` rows of each kind as text.
@@ -25,7 +25,9 @@ pub fn write(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Res
     let changed = of(Change::Changed) + of(Change::New) + of(Change::Gone);
     let orders = d.order.iter().filter(|o| o.change != Change::Same).count() as u64;
     if d.equal {
-        let text = format!("{} locks and {} orders alike", count(of(Change::Same)), count(d.order.len() as u64));
+        let (locks, orders) =
+            (crate::number::of(of(Change::Same), "lock"), crate::number::of(d.order.len() as u64, "order"));
+        let text = format!("{locks} and {orders} alike");
         writeln!(out, "\n{}", style.good(&text))?;
     } else {
         writeln!(
@@ -47,6 +49,7 @@ pub fn write(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Res
     if changed > 0 {
         locks(d, top, style, out)?;
     }
+    calls(d, top, style, out)?;
     let moved: Vec<&LockDiff> = d.locks.iter().filter(|l| l.moved_to.is_some()).collect();
     if !moved.is_empty() {
         writeln!(out, "\n{} recognised by what is done with them", style.bold("moved"))?;
@@ -65,6 +68,44 @@ pub fn write(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Res
         more(orders as usize, top, out)?;
     }
     Ok(())
+}
+
+/// All of them, for what changed in their times is why one looks.
+fn calls(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    if d.calls.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", style.bold("calls"))?;
+    let mut t = style.table(&["", "call", ">n", ">mean", ">max", ">waited"]);
+    for c in d.calls.iter().take(top) {
+        let both = |(a, b): Both, f: fn(u64) -> String| format!("{} -> {}", f(a), f(b));
+        t.add_row([
+            word(c.change).to_owned(),
+            name(c),
+            both(c.count, count),
+            both(c.mean_ns, ns),
+            both(c.max_ns, ns),
+            both(c.waited, |w| format!("{:.1} %", w as f64 / 10.0)),
+        ]);
+    }
+    table::write(out, &t, 2)?;
+    more(d.calls.len(), top, out)?;
+    for c in d.calls.iter().filter(|c| c.change != Change::Same).take(top) {
+        let Some((a, b)) = &c.pattern else { continue };
+        for (which, lines) in [("first", a), ("second", b)] {
+            writeln!(out, "  locks of {} on the {which} tape", name(c))?;
+            if lines.is_empty() {
+                writeln!(out, "    none")?;
+            }
+            lines.iter().try_for_each(|l| writeln!(out, "    {l}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn name(c: &CallDiff) -> String {
+    let about: Vec<&str> = c.direction.iter().chain(&c.size).copied().collect();
+    format!("{} {}", c.call, about.join(", ")).trim_end().to_owned()
 }
 
 fn locks(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {

@@ -108,7 +108,7 @@ fn rows(locks: &[LockRow], limit: usize, style: Style, out: &mut dyn Write) -> i
             ns(r.longest_wait_ns),
             ns(r.wait_ns),
             ns(r.longest_hold_ns),
-            r.longest_hold_site.clone().unwrap_or_else(|| "-".into()),
+            r.longest_hold_site.as_ref().map_or_else(|| "-".into(), |s| s.clone() + &inside(&r.longest_hold_inside)),
             kind,
         ]);
     }
@@ -158,9 +158,16 @@ fn wait(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
         Some((first, rest)) => {
             writeln!(out, "  {head}; {}", held(first, &w.lock))?;
             off_cpu(first, out)?;
+            behind(first, out)?;
             for h in rest {
                 writeln!(out, "{:16}{}", "", held(h, "it"))?;
                 off_cpu(h, out)?;
+                behind(h, out)?;
+            }
+            let told: u64 = w.holders.iter().map(|h| h.of_wait_ns).sum();
+            let (more, time) = (w.holds.saturating_sub(w.holders.len() as u64), w.held_ns.saturating_sub(told));
+            if more > 0 && matters(time, w.wait_ns) {
+                writeln!(out, "{:16}and in {} of it for {} in all", "", of(more, "other hold"), nanoseconds(time))?;
             }
             not_run(w, out)
         }
@@ -185,6 +192,19 @@ fn off_cpu(h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
         _ => "off CPU, blocked: it slept, or waited itself".to_owned(),
     };
     writeln!(out, "{:18}of this {} {how}", "", nanoseconds(o.off_ns))
+}
+
+/// The locks that a holder waited for itself.
+fn behind(h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
+    for (i, b) in h.behind.iter().enumerate() {
+        let by = match b.holder {
+            Some(tid) => format!("held by {}{}", who(tid, &b.holder_name), inside(&b.inside)),
+            None => "held by whom is not on the tape".to_owned(),
+        };
+        let whose = if i == 0 { "of this it waited" } else { "which waited" };
+        writeln!(out, "{:18}{whose} {} for {}, {by}", "", nanoseconds(b.wait_ns), b.lock)?;
+    }
+    Ok(())
 }
 
 fn preempted(o: &OffCpu) -> String {
@@ -321,6 +341,7 @@ fn inversion(i: &Inversion, out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use insight::locks::BehindRow;
 
     #[test]
     fn a_wait_says_who_held_the_lock() {
@@ -346,6 +367,8 @@ mod tests {
             off_cpu: None,
             ready_ns: None,
             inside: None,
+            holds: 1,
+            held_ns: 1_900_000,
             holders: vec![holder],
         };
         let text = |w: &WaitRow| {
@@ -373,6 +396,20 @@ mod tests {
             let text = text(&w);
             assert!(text.contains(line) && text.contains("from app+0x20 inside cudaMemcpyAsync since"), "{text}");
         }
+        let behind = |holder| BehindRow {
+            lock: "liby+0x1/mutex".into(),
+            wait_ns: 900_000,
+            holder,
+            holder_name: "io".into(),
+            inside: Some("cudaFree".into()),
+        };
+        w.holders[0].behind = vec![behind(Some(21)), behind(None)];
+        let lines = text(&w);
+        assert!(
+            lines.contains("of this it waited 900 us for liby+0x1/mutex, held by thread 21 (io) inside cudaFree\n")
+        );
+        assert!(lines.contains("which waited 900 us for liby+0x1/mutex, held by whom is not on the tape\n"), "{lines}");
+        w.holders[0].behind.clear();
         w.holders[0].off_cpu = off(1_000, 0, None);
         assert_eq!(text(&w).lines().count(), 1);
         (w.off_cpu, w.ready_ns, w.inside) = (off(1_900_000, 0, None), Some(400_000), Some("cudaLaunchKernel".into()));

@@ -3,6 +3,7 @@
 //! What is compared is the pattern: which locks there are, how often each function was called on them, in which order
 //! they nest. Counts within the [`Tolerance`] are equal. Times differ from run to run: they are told, never judged.
 
+use super::calls::{CallRow, PatternRow};
 use super::{LockRow, Locks, OrderRow};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +49,24 @@ pub struct Diff {
     /// What changed first; of those, what changed the most.
     pub locks: Vec<LockDiff>,
     pub order: Vec<OrderDiff>,
+    /// CUDA's calls, if both tapes have them.
+    pub calls: Vec<CallDiff>,
+}
+
+/// One kind of call.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallDiff {
+    pub change: Change,
+    pub call: String,
+    pub direction: Option<&'static str>,
+    pub size: Option<&'static str>,
+    pub count: Both,
+    pub mean_ns: Both,
+    pub max_ns: Both,
+    /// Of the time in them, per thousand: waited for locks.
+    pub waited: Both,
+    /// The pattern that most of them follow, where that is another one, locks under the names of the first tape.
+    pub pattern: Option<(Vec<String>, Vec<String>)>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -92,12 +111,15 @@ impl Diff {
         locks.extend(new.map(|row| lock(None, Some(row), None, tolerance)));
         locks.sort_by(|x, y| rank(x).cmp(&rank(y)).then_with(|| x.name.cmp(&y.name)));
         let order = order(a, b, &moved, tolerance);
+        let calls = calls(a, b, &moved, tolerance);
         let same = |c: Change| c == Change::Same;
         let sum = |l: &Locks, of: fn(&LockRow) -> u64| l.locks.iter().fold(0u64, |n, r| n.saturating_add(of(r)));
         let both = |of: fn(&LockRow) -> u64| (sum(a, of), sum(b, of));
         let longest = |l: &Locks| l.waits.first().map_or(0, |w| w.wait_ns);
         Diff {
-            equal: locks.iter().all(|l| same(l.change)) && order.iter().all(|o| same(o.change)),
+            equal: locks.iter().all(|l| same(l.change))
+                && order.iter().all(|o| same(o.change))
+                && calls.iter().all(|c| same(c.change)),
             tolerance,
             operations: both(|r| r.operations.values().sum()),
             contended: (a.contended, b.contended),
@@ -105,6 +127,7 @@ impl Diff {
             longest_wait_ns: (longest(a), longest(b)),
             locks,
             order,
+            calls,
         }
     }
 }
@@ -195,23 +218,83 @@ fn order(a: &Locks, b: &Locks, moved: &BTreeMap<&str, &str>, tolerance: Toleranc
     for o in &b.order {
         rows.entry(key(o, Some(&back))).or_default().1 += o.count;
     }
-    let change = |count: Both| match count {
-        (x, y) if tolerance.equal(x, y) => Change::Same,
-        (0, _) => Change::New,
-        (_, 0) => Change::Gone,
-        _ => Change::Changed,
-    };
     let mut out: Vec<OrderDiff> = rows
         .into_iter()
-        .map(|((held, taken), count)| OrderDiff { change: change(count), held, taken, count })
+        .map(|((held, taken), count)| OrderDiff { change: change(count, tolerance), held, taken, count })
         .collect();
     out.sort_by_key(|o| (o.change == Change::Same, std::cmp::Reverse(o.count.0.abs_diff(o.count.1))));
     out
 }
 
+fn change(count: Both, tolerance: Tolerance) -> Change {
+    match count {
+        (x, y) if tolerance.equal(x, y) => Change::Same,
+        (0, _) => Change::New,
+        (_, 0) => Change::Gone,
+        _ => Change::Changed,
+    }
+}
+
+fn calls(a: &Locks, b: &Locks, moved: &BTreeMap<&str, &str>, tolerance: Tolerance) -> Vec<CallDiff> {
+    let (Some(first), Some(second)) = (&a.calls, &b.calls) else { return Vec::new() };
+    let back: BTreeMap<&str, &str> = moved.iter().map(|(x, y)| (*y, *x)).collect();
+    let none = BTreeMap::new();
+    /// Of one kind on both tapes.
+    type Two<'a> = [Option<&'a CallRow>; 2];
+    let mut rows: BTreeMap<_, Two<'_>> = BTreeMap::new();
+    for (i, calls) in [first, second].into_iter().enumerate() {
+        for r in &calls.calls {
+            rows.entry((r.call.as_str(), r.direction, r.size)).or_default()[i] = Some(r);
+        }
+    }
+    let mut out: Vec<CallDiff> = rows
+        .into_values()
+        .filter_map(|[x, y]| {
+            let any = x.or(y)?;
+            let both = |of: fn(&CallRow) -> u64| (x.map_or(0, of), y.map_or(0, of));
+            let count = both(|r| r.total.calls);
+            let patterns = match (x, y) {
+                (Some(x), Some(y)) => Some((pattern(x, &none), pattern(y, &back))).filter(|(x, y)| x != y),
+                _ => None,
+            };
+            let change = match change(count, tolerance) {
+                Change::Same if patterns.is_some() && count.0.min(count.1) > tolerance.floor => Change::Changed,
+                c => c,
+            };
+            Some(CallDiff {
+                change,
+                call: any.call.clone(),
+                direction: any.direction,
+                size: any.size,
+                count,
+                mean_ns: both(|r| r.total.mean_ns),
+                max_ns: both(|r| r.max_ns),
+                waited: both(|r| (r.total.wait_ns as f64 * 1000.0 / r.total.ns.max(1) as f64) as u64),
+                pattern: patterns,
+            })
+        })
+        .collect();
+    out.sort_by_key(|c| (c.change == Change::Same, std::cmp::Reverse(c.count.0.max(c.count.1))));
+    out
+}
+
+/// What most of the calls do, a line a lock, nested ones indented.
+fn pattern(r: &CallRow, names: &BTreeMap<&str, &str>) -> Vec<String> {
+    let line = |p: &PatternRow| {
+        let lines = p.locks.iter().map(|l| {
+            let name = names.get(l.lock.as_str()).copied().unwrap_or(&l.lock);
+            let failed = if l.failed { ", not got" } else { "" };
+            format!("{}{name} {}{failed}", "  ".repeat(l.depth.into()), l.mode)
+        });
+        lines.collect()
+    };
+    r.patterns.first().map_or_else(Vec::new, line)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::locks::calls::{Calls, ElementRow, Total};
 
     const T: Tolerance = Tolerance { percent: 5.0, floor: 10 };
 
@@ -277,6 +360,54 @@ mod tests {
         b.locks[0].attributes = vec!["priority inheritance"];
         b.locks[0].name = "libx+0x1/mutex".into();
         assert_eq!(Diff::of(&a, &b, T).locks[0].change, Change::Changed, "another protocol");
+    }
+
+    #[test]
+    fn calls_are_compared_by_what_most_of_them_do() {
+        let call = |n: u64, locks: &[(&str, u8)]| {
+            let element = |(lock, depth): &(&str, u8)| ElementRow {
+                lock: (*lock).into(),
+                mode: "mutex",
+                depth: *depth,
+                failed: false,
+                again: false,
+                times: 1.0,
+                at_ns: 0,
+                wait_ns: 0,
+                hold_ns: 0,
+            };
+            let pattern = PatternRow { calls: n, mean_ns: 5, locks: locks.iter().map(element).collect() };
+            CallRow {
+                call: "cudaLaunchKernel".into(),
+                kind: "launch",
+                direction: None,
+                size: None,
+                total: Total { calls: n, ns: 5 * n, mean_ns: 5, wait_ns: n, ..Total::default() },
+                p50_ns: 5,
+                p99_ns: 5,
+                max_ns: 5,
+                max_at: 0.0,
+                max_tid: 1,
+                patterns: vec![pattern],
+                other_patterns: 0,
+            }
+        };
+        let tape = |name: &str, c: CallRow| {
+            let calls = Some(Calls { calls: vec![c], ..Calls::default() });
+            Locks { calls, ..locks(vec![row(name, 500)], vec![]) }
+        };
+        let a = tape("l+0x1/mutex", call(100, &[("l+0x1/mutex", 0), ("m/mutex", 1)]));
+        let moved = tape("l+0x9/mutex", call(103, &[("l+0x9/mutex", 0), ("m/mutex", 1)]));
+        assert!(Diff::of(&a, &moved, T).equal, "another place and otherwise the same");
+        let b = tape("l+0x1/mutex", call(100, &[("l+0x1/mutex", 0), ("m/mutex", 0)]));
+        let d = Diff::of(&a, &b, T);
+        let c = &d.calls[0];
+        assert_eq!((d.equal, c.change, c.count, c.waited), (false, Change::Changed, (100, 100), (200, 200)));
+        let (x, y) = c.pattern.as_ref().unwrap();
+        assert_eq!((x[1].as_str(), y[1].as_str()), ("  m/mutex mutex", "m/mutex mutex"));
+        assert_eq!(Diff::of(&a, &tape("l+0x1/mutex", call(300, &[])), T).calls[0].change, Change::Changed);
+        // Calls on one tape only are not judged.
+        assert!(Diff::of(&a, &Locks { calls: None, ..a.clone() }, T).equal);
     }
 
     #[test]

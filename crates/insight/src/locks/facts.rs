@@ -35,8 +35,8 @@ pub struct Lock {
     pub longest_wait: u64,
     pub hold: u64,
     pub longest_hold: u64,
-    /// Where the longest hold began, and in which thread.
-    pub longest_hold_at: (u64, i32),
+    /// Where and when the longest hold began, and in which thread.
+    pub longest_hold_at: (u64, u64, i32),
     pub foreign_unlocks: u64,
     /// When foreign unlocks were, in order.
     pub foreign: Vec<u64>,
@@ -253,7 +253,7 @@ impl Facts {
                 longest_wait: 0,
                 hold: 0,
                 longest_hold: 0,
-                longest_hold_at: (0, 0),
+                longest_hold_at: (0, 0, 0),
                 foreign_unlocks: 0,
                 foreign: Vec::new(),
             });
@@ -296,7 +296,7 @@ impl Facts {
             l.hold = l.hold.saturating_add(hold);
             if hold > l.longest_hold {
                 l.longest_hold = hold;
-                l.longest_hold_at = (h.site, tid);
+                l.longest_hold_at = (h.site, h.taken, tid);
             }
         }
         if h.wait > 0 {

@@ -18,6 +18,8 @@ pub struct InTheWay {
     pub holders: Vec<Holder>,
     /// Ticks of the wait in which somebody held the lock (those of readers that held it together added up).
     pub held: u64,
+    /// Holds in it.
+    pub holds: u64,
     /// When the last of them released it, if that is known.
     pub released: Option<u64>,
 }
@@ -109,6 +111,7 @@ impl<'a> Holders<'a> {
             let holder = Holder { tid, site: h.site, taken: h.taken, released, share, unfinished };
             let found = &mut self.found[w];
             found.held = found.held.saturating_add(share);
+            found.holds += u64::from(share > 0);
             if !unfinished {
                 found.released = found.released.max(Some(released.min(wait.to())));
             }

@@ -114,6 +114,9 @@ pub struct LockRow {
     /// Where the longest hold began, and its thread.
     pub longest_hold_site: Option<String>,
     pub longest_hold_tid: Option<i32>,
+    /// The call of CUDA's in which it began, and its time off CPU.
+    pub longest_hold_inside: Option<String>,
+    pub longest_hold_off_cpu: Option<OffCpu>,
     /// Unlocks by a thread that had not taken it.
     pub foreign_unlocks: u64,
 }
@@ -141,6 +144,9 @@ pub struct WaitRow {
     pub ready_ns: Option<u64>,
     /// The call of CUDA's in which it waited.
     pub inside: Option<String>,
+    /// Holds in the wait, all together, and how long they were (those of readers added up).
+    pub holds: u64,
+    pub held_ns: u64,
     /// The threads that held it the longest part of the wait, the longest first. Empty: nobody whose hold is on the tape.
     pub holders: Vec<HolderRow>,
 }
@@ -160,6 +166,21 @@ pub struct HolderRow {
     /// Of `of_wait_ns`: its time off CPU; absent without context switches.
     pub off_cpu: Option<OffCpu>,
     /// The call of CUDA's in which it took it.
+    pub inside: Option<String>,
+    /// What it waited for itself meanwhile, what the thread that held that waited for, and so on.
+    pub behind: Vec<BehindRow>,
+}
+
+/// A holder waited for another lock.
+#[derive(Clone, Debug, Serialize)]
+pub struct BehindRow {
+    pub lock: String,
+    /// How much of its hold, so far as that matters here.
+    pub wait_ns: u64,
+    /// Who held that lock the longest part of the wait; absent if that is not on the tape.
+    pub holder: Option<i32>,
+    pub holder_name: String,
+    /// The call of CUDA's in which that one took it.
     pub inside: Option<String>,
 }
 
@@ -239,7 +260,7 @@ impl Locks {
         let found = holders.found;
         let telling = Telling::new(r, &facts);
         let (seen, calls) = Looked::of(r, &telling, &kept, &found)?;
-        Ok(Locks { calls, ..telling.all(&kept, &found, &seen, waits) })
+        Ok(Locks { calls, ..telling.all(&Found::new(&kept, &found, &seen), waits) })
     }
 }
 
@@ -249,7 +270,14 @@ struct Looked {
     seen: Vec<Seen>,
     /// Of each wait: where its own begin.
     first: Vec<usize>,
+    /// Of a name: where the longest hold of its locks is.
+    holds: HashMap<String, usize>,
 }
+
+/// Names whose longest hold is looked at.
+const HOLDS: usize = 10_000;
+/// Locks behind each other that are told of.
+const BEHIND: usize = 4;
 
 impl Looked {
     /// With the calls, if there are any.
@@ -273,6 +301,18 @@ impl Looked {
                 Span { tid: h.tid, from, to, at: h.taken, free_from: u64::MAX }
             }));
         }
+        let mut holds: HashMap<String, usize> = HashMap::new();
+        let mut longest: Vec<usize> = (0..facts.locks.len()).filter(|i| facts.locks[*i].longest_hold > 0).collect();
+        longest.sort_by_key(|i| std::cmp::Reverse(facts.locks[*i].longest_hold));
+        for i in longest {
+            let (Some((name, _)), Some(l)) = (telling.names.get(i), facts.locks.get(i)) else { continue };
+            if holds.len() < HOLDS && !holds.contains_key(name) {
+                let (_, from, tid) = l.longest_hold_at;
+                holds.insert(name.clone(), spans.len());
+                let to = from.saturating_add(l.longest_hold);
+                spans.push(Span { tid, from, to, at: from, free_from: u64::MAX });
+            }
+        }
         let mut spans = Spans::new(spans);
         let mut calls = facts.calls.is_some().then(|| Gather::new(telling, &facts.callers));
         walk(r, |tid, e| {
@@ -282,7 +322,7 @@ impl Looked {
             }
         })?;
         spans.finish();
-        Ok((Looked { seen: spans.seen, first }, calls.map(Gather::finish)))
+        Ok((Looked { seen: spans.seen, first, holds }, calls.map(Gather::finish)))
     }
 
     /// Of the waiter.
@@ -292,6 +332,38 @@ impl Looked {
 
     fn holder(&self, wait: usize, holder: usize) -> Option<&Seen> {
         self.seen.get(*self.first.get(wait)? + 1 + holder)
+    }
+
+    fn longest_hold(&self, name: &str) -> Option<&Seen> {
+        self.seen.get(*self.holds.get(name)?)
+    }
+}
+
+/// The waits that are kept, with what was found of them.
+struct Found<'a> {
+    waits: &'a [Wait],
+    ways: &'a [InTheWay],
+    seen: &'a Looked,
+    /// Of each thread: its waits by the time they began. (A thread's waits do not overlap.)
+    of_thread: HashMap<i32, Vec<usize>>,
+}
+
+impl<'a> Found<'a> {
+    fn new(waits: &'a [Wait], ways: &'a [InTheWay], seen: &'a Looked) -> Found<'a> {
+        let mut of_thread: HashMap<i32, Vec<usize>> = HashMap::new();
+        waits.iter().enumerate().for_each(|(i, w)| of_thread.entry(w.tid).or_default().push(i));
+        of_thread.values_mut().for_each(|rows| rows.sort_by_key(|&i| waits[i].from));
+        Found { waits, ways, seen, of_thread }
+    }
+
+    /// The wait of a thread that takes the most of a time, if that is a tenth of it or more, and how much it takes.
+    fn longest(&self, tid: i32, from: u64, to: u64) -> Option<(usize, u64)> {
+        let rows = self.of_thread.get(&tid)?;
+        let first = rows.partition_point(|&i| self.waits[i].to() <= from);
+        let inside = rows.get(first..)?.iter().take_while(|&&i| self.waits[i].from < to);
+        let share = |i: usize| self.waits[i].to().min(to).saturating_sub(self.waits[i].from.max(from));
+        let longest = inside.map(|&i| (i, share(i))).max_by_key(|(_, share)| *share)?;
+        (longest.1 >= to.saturating_sub(from) / 10 && longest.1 > 0).then_some(longest)
     }
 }
 
@@ -365,28 +437,25 @@ impl<'a> Telling<'a> {
         }
     }
 
-    fn all(&self, kept: &[Wait], found: &[InTheWay], seen: &Looked, waits: usize) -> Locks {
+    fn all(&self, found: &Found<'_>, waits: usize) -> Locks {
         let f = self.facts;
         let mut operations: BTreeMap<&'static str, u64> = BTreeMap::new();
         for l in &f.locks {
             add_operations(&mut operations, l);
         }
-        let pairs = || kept.iter().zip(found).enumerate();
+        let kept = || 0..found.waits.len();
         Locks {
             recorded: f.layout.is_some(),
             operations,
             contended: f.locks.iter().map(|l| l.contended).sum(),
             lost_events: self.lost,
-            locks: self.rows(),
+            locks: self.rows(found.seen),
             switches: self.switches(),
-            waits: pairs().take(waits).map(|(i, (w, h))| self.wait(i, w, h, seen)).collect(),
+            waits: kept().take(waits).map(|i| self.wait(i, found)).collect(),
             waits_seen: f.waits_seen,
             cycles: f.graph.cycles().iter().map(|c| self.cycle(c)).collect(),
             order: self.order(),
-            inversions: pairs()
-                .filter_map(|(i, (w, way))| self.inversion(i, w, &way.holders, seen))
-                .take(waits)
-                .collect(),
+            inversions: kept().filter_map(|i| self.inversion(i, found)).take(waits).collect(),
             real_time: f.threads.any_real_time(),
             left: f.left.iter().map(|l| self.left(l)).collect(),
             threads: f.threads.rows(|tsc| self.seconds(tsc)),
@@ -394,7 +463,7 @@ impl<'a> Telling<'a> {
         }
     }
 
-    fn rows(&self) -> Vec<LockRow> {
+    fn rows(&self, seen: &Looked) -> Vec<LockRow> {
         let mut rows: BTreeMap<&str, LockRow> = BTreeMap::new();
         for (l, (name, by)) in self.facts.locks.iter().zip(&self.names) {
             let row =
@@ -417,10 +486,14 @@ impl<'a> Telling<'a> {
             if l.longest_hold > 0 && hold >= row.longest_hold_ns {
                 row.longest_hold_ns = hold;
                 row.longest_hold_site = Some(self.facts.names.site(l.longest_hold_at.0));
-                row.longest_hold_tid = Some(l.longest_hold_at.1);
+                row.longest_hold_tid = Some(l.longest_hold_at.2);
             }
         }
         let mut rows: Vec<LockRow> = rows.into_values().collect();
+        for row in &mut rows {
+            let hold = seen.longest_hold(&row.name);
+            (row.longest_hold_inside, row.longest_hold_off_cpu) = (inside(hold), self.off_cpu(hold));
+        }
         let uses = |r: &LockRow| r.operations.values().sum::<u64>();
         // (What was waited for in a condition or semaphore is no lock that was not free.)
         let contention = |r: &LockRow| if r.contended > 0 { r.longest_wait_ns } else { 0 };
@@ -455,9 +528,9 @@ impl<'a> Telling<'a> {
         })
     }
 
-    fn wait(&self, i: usize, w: &Wait, way: &InTheWay, seen: &Looked) -> WaitRow {
-        let waiter = seen.waiter(i);
-        let holders = way.holders.iter().enumerate();
+    fn wait(&self, i: usize, found: &Found<'_>) -> WaitRow {
+        let (w, way) = (&found.waits[i], &found.ways[i]);
+        let waiter = found.seen.waiter(i);
         WaitRow {
             at: self.seconds(w.from),
             tid: w.tid,
@@ -475,11 +548,15 @@ impl<'a> Telling<'a> {
                 .filter(|_| self.facts.has_switches())
                 .map(|s| self.ns(s.ready.max(s.off.saturating_sub(way.held)))),
             inside: inside(waiter),
-            holders: holders.map(|(k, h)| self.holder(h, seen.holder(i, k))).collect(),
+            holds: way.holds,
+            held_ns: self.ns(way.held),
+            holders: (0..way.holders.len()).map(|k| self.holder(i, k, found)).collect(),
         }
     }
 
-    fn holder(&self, h: &Holder, seen: Option<&Seen>) -> HolderRow {
+    /// Of a wait, by its place among the holders.
+    fn holder(&self, wait: usize, k: usize, found: &Found<'_>) -> HolderRow {
+        let (w, h, seen) = (&found.waits[wait], &found.ways[wait].holders[k], found.seen.holder(wait, k));
         HolderRow {
             tid: h.tid,
             thread: self.thread(h.tid),
@@ -490,7 +567,26 @@ impl<'a> Telling<'a> {
             unfinished: h.unfinished,
             off_cpu: self.off_cpu(seen),
             inside: inside(seen),
+            behind: self.behind(h, w.from.max(h.taken), w.to().min(h.released), found),
         }
+    }
+
+    /// What a holder waited for in a time, and those before it.
+    fn behind(&self, h: &Holder, mut from: u64, mut to: u64, found: &Found<'_>) -> Vec<BehindRow> {
+        let (mut tid, mut out) = (h.tid, Vec::new());
+        while let Some((i, share)) = found.longest(tid, from, to).filter(|_| out.len() < BEHIND) {
+            let (w, first) = (&found.waits[i], found.ways[i].holders.first());
+            out.push(BehindRow {
+                lock: self.name(w.lock),
+                wait_ns: self.ns(share),
+                holder: first.map(|h| h.tid),
+                holder_name: first.map_or_else(String::new, |h| self.thread(h.tid)),
+                inside: inside(found.seen.holder(i, 0)),
+            });
+            let Some(h) = first else { break };
+            (tid, from, to) = (h.tid, w.from.max(h.taken).max(from), w.to().min(h.released).min(to));
+        }
+        out
     }
 
     fn edge(&self, from: usize, to: usize) -> OrderRow {
@@ -532,7 +628,8 @@ impl<'a> Telling<'a> {
         rows
     }
 
-    fn inversion(&self, i: usize, w: &Wait, holders: &[Holder], seen: &Looked) -> Option<Inversion> {
+    fn inversion(&self, i: usize, found: &Found<'_>) -> Option<Inversion> {
+        let (w, holders) = (&found.waits[i], &found.ways[i].holders);
         let threads = &self.facts.threads;
         let waiter = threads.at(w.tid, w.from)?;
         let lock = self.facts.locks.get(w.lock)?;
@@ -540,8 +637,7 @@ impl<'a> Telling<'a> {
             let s = threads.at(h.tid, w.from.max(h.taken))?;
             waiter.is_above(&s).then_some((k, h, s))
         })?;
-        let seen = seen.holder(i, k);
-        let off = seen.filter(|_| self.facts.has_switches());
+        let off = found.seen.holder(i, k).filter(|_| self.facts.has_switches());
         // What is short beside the hold made no difference.
         let little = |ticks: u64| ticks.saturating_mul(20) < h.share;
         let by = off.and_then(Seen::by).and_then(|(tid, _)| threads.at(tid, w.from));
@@ -564,7 +660,7 @@ impl<'a> Telling<'a> {
             thread: self.thread(w.tid),
             sched: waiter.name(),
             site: self.facts.names.site(w.site),
-            holder: self.holder(h, seen),
+            holder: self.holder(i, k, found),
             holder_sched: holder.name(),
             by_sched: by.map(|b| b.name()),
             inheritance_helps,
