@@ -353,6 +353,33 @@ fn a_call_that_waits_for_another_threads_call_does_not_wait_for_ever() {
 }
 
 #[test]
+fn a_call_that_never_returns_keeps_the_guard_from_nobody() {
+    // By the end of its thread, and by a jump.
+    let Some((out, report)) = guarded("left", "guard") else { return };
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "5 6 6 6 0\n");
+    assert!(report.contains("doorbell: 6 calls of CUDA through the guard"), "{report}");
+    assert!(!report.contains("went on without"), "{report}");
+    // A thread that is still inside when the program ends.
+    let Some((out, report)) = guarded("ended", "guard") else { return };
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "inside\nat the end 0\n");
+    assert!(report.contains("2 calls of CUDA through the guard, 1 waited for it"), "{report}");
+    assert!(report.contains("1 went on without it after a second"), "{report}");
+}
+
+#[test]
+fn a_call_that_was_left_by_a_jump_does_not_hide_those_behind_it() {
+    let Some(calls) = recorded("now", "left", &["--calls"]) else { return };
+    let rows: Vec<_> = calls.iter().map(|c| (c.f.name, c.done, c.body.result)).collect();
+    let launch = ("cuLaunchKernel", true, 6);
+    let (ended, copy) = (("cuLaunchKernel", false, 0), ("cuMemcpyHtoD", true, 0));
+    let mut expected = vec![ended, launch, launch, launch, copy];
+    let mut found = rows.clone();
+    expected.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, expected, "{rows:?}");
+}
+
+#[test]
 fn the_guard_changes_no_result() {
     let Some(dir) = built() else { return };
     for (program, how) in [("lazy", "linked"), ("now", "linked"), ("plain", "found"), ("static", "runtime")] {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -232,6 +233,62 @@ static void dependent(void) {
 }
 #endif
 
+#ifdef DRIVER
+static int launch_one(void) { return cuLaunchKernel(P(0xf1), 6, 1, 1, 1, 1, 1, 0, 0, params, 0); }
+
+/* Calls that are left in other ways than by returning. */
+static void ends_here(void) {
+    cuStubWithin = 0;
+    pthread_exit(P(5));
+}
+static void *ends(void *v) {
+    cuStubWithin = ends_here;
+    launch_one();
+    return v;
+}
+static jmp_buf away;
+static void jumps(void) {
+    cuStubWithin = 0;
+    longjmp(away, 1);
+}
+static void *copies_once(void *v) { return P(cuMemcpyHtoD_v2(1, P(0xabc), 1)); }
+static void left(void) {
+    pthread_t t;
+    void *r;
+    pthread_create(&t, 0, ends, 0);
+    pthread_join(t, &r);
+    printf("%ld %d ", (long)r, launch_one());
+    cuStubWithin = jumps;
+    if (!setjmp(away)) launch_one();
+    printf("%d %d ", launch_one(), launch_one());
+    pthread_create(&t, 0, copies_once, 0);
+    pthread_join(t, &r);
+    printf("%ld\n", (long)r);
+}
+
+/* The program ends while a thread is in a call, and its last handler calls, too. */
+static void stays(void) {
+    puts("inside");
+    fflush(stdout);
+    for (;;) pause();
+}
+static void *stuck(void *v) {
+    cuStubWithin = stays;
+    launch_one();
+    return v;
+}
+static void at_the_end(void) {
+    cuStubWithin = 0;
+    printf("at the end %d\n", cuMemcpyHtoD_v2(1, P(0xabc), 1));
+}
+static void ended(void) {
+    pthread_t t;
+    atexit(at_the_end);
+    pthread_create(&t, 0, stuck, 0);
+    usleep(300000);
+}
+#endif
+
 #pragma weak cuLaunchCooperativeKernel
 extern int cuLaunchCooperativeKernel(void);
 
@@ -266,6 +323,8 @@ int main(int n, char **v) {
     if (!strcmp(how, "linked")) linked();
     if (!strcmp(how, "guarded")) guarded();
     if (!strcmp(how, "dependent")) dependent();
+    if (!strcmp(how, "left")) left();
+    if (!strcmp(how, "ended")) ended();
 #endif
 #ifdef RUNTIME
     if (!strcmp(how, "runtime")) runtime();
