@@ -353,6 +353,43 @@ fn guard_nests_and_recovers() {
     assert_eq!(guard.leave(me()), Ok(()));
 }
 
+/// Nobody has to wait longer than they said, and who gave up is not inside.
+#[test]
+fn guard_is_not_waited_for_for_ever() {
+    use std::time::{Duration, Instant};
+    let guard = Guard::new();
+    assert_eq!(guard.enter_within(me(), Duration::ZERO), Entered::AtOnce);
+    assert_eq!(guard.try_enter(me()), Some(Entered::Nested));
+    assert_eq!(guard.leave(me()), Ok(()));
+    let holder = me();
+    thread::scope(|scope| {
+        let other = || {
+            assert_eq!(guard.try_enter(me()), None);
+            for patience in [Duration::ZERO, Duration::from_millis(30)] {
+                let from = Instant::now();
+                assert_eq!(guard.enter_within(me(), patience), Entered::TimedOut);
+                assert!(from.elapsed() >= patience, "{:?}", from.elapsed());
+            }
+            assert_eq!(guard.leave(me()), Err(NotHeld));
+            assert_eq!(guard.holder(), Some(holder));
+        };
+        scope.spawn(other).join().unwrap();
+    });
+    assert_eq!(guard.leave(me()), Ok(()));
+    assert_eq!(guard.try_enter(me()), Some(Entered::AtOnce));
+    let after = thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let entered = guard.enter_within(me(), Duration::from_secs(60));
+            (entered, guard.leave(me()))
+        });
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(guard.leave(holder), Ok(()));
+        waits.join().unwrap()
+    });
+    assert!(matches!(after.0, Entered::AfterWait | Entered::AtOnce) && after.1 == Ok(()), "{after:?}");
+    assert_eq!(guard.holder(), None);
+}
+
 /// Who is inside runs at the priority of who waits.
 #[test]
 fn guard_inherits() {
