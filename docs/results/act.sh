@@ -28,12 +28,12 @@ part() {
 
 echo "## Machine"; "$d" --version; "$d" doctor --no-try
 part selftest selftest --gpu real
-part small bench --routes 'host->cuda->gpu0,host->cudart->gpu0,host->inline->gpu0,host->inline[group=cuda]->gpu0,host->ce2->gpu0,host->ce3->gpu0,host->ce4->gpu0,host->bar1[answered]->gpu0,host->bar1[flush]->gpu0,gpu0->cuda->host,gpu0->cudart->host,gpu0->ce2->host,gpu0->ce3->host,gpu0->ce4->host' \
+part small bench --routes 'host->cuda->gpu0,host->cudart->gpu0,host->inline->gpu0,host->inline[group=cuda]->gpu0,host->ce2->gpu0,host->ce3->gpu0,host->ce4->gpu0,host->bar1[answered]->gpu0,host->bar1[flush]->gpu0,host->inline[armed]->gpu0,host->ce3[armed]->gpu0,gpu0->cuda->host,gpu0->cudart->host,gpu0->ce2->host,gpu0->ce3->host,gpu0->ce4->host' \
   --sizes 8B --samples 10000 --cpu "$cpu" --fifo --json "$out/small.json"
 # Eight bytes in every way that there is to say that they are there.
 eight='host->cuda->gpu0,host->cudart->gpu0'
-for o in '' '[release=host]' '[release=word]' '[release=execute]' '[release=flag]' '[armed]' '[armed,release=word]' '[armed,release=flag]' \
-  '[group=cuda]' '[group=cuda,release=word]' '[armed,group=cuda]' '[armed,group=cuda,release=word]'; do
+for o in '' '[release=host]' '[release=engine]' '[release=word]' '[release=execute]' '[armed]' '[armed,release=engine]' '[armed,release=word]' \
+  '[group=cuda]' '[group=cuda,release=engine]'; do
   eight="$eight,host->inline$o->gpu0"
 done
 for o in '' '[folded]' '[release=word]' '[release=local]' '[folded,release=word]' '[folded,release=local]' '[armed]' '[armed,release=word]' \
@@ -41,7 +41,7 @@ for o in '' '[folded]' '[release=word]' '[release=local]' '[folded,release=word]
   eight="$eight,host->ce3$o->gpu0"
 done
 eight="$eight,host->bar1[flush]->gpu0"
-for o in '' ',warps=1' ',warps=16' ',line' ',line,warps=1' ',line,warps=16' ',line,store=avx512' ',line,store=fenced' ',mail'; do
+for o in '' ',warps=4' ',warps=16' ',store=avx512' ',store=fenced' ',plain' ',plain,warps=4' ',mail'; do
   eight="$eight,host->bar1[answered$o]->gpu0"
 done
 eight="$eight,gpu0->cuda->host,gpu0->cudart->host"

@@ -45,12 +45,13 @@ want inversion && part inversion bench contention --cells inversion --policies "
 
 if want traced; then
   # Which locks a launch waited for, and who held them: the same cells, recorded.
-  for cell in copy=64x4MiB 'copy=64x4MiB[pageable]' launch=64 'inversion=4MiB[pageable]+hogs=3'; do
+  for cell in copy=64x4MiB 'copy=64x4MiB[pageable]' launch=64 'inversion=8x64KiB[pageable]+hogs=3'; do
     tape=$(mktemp -d)
     part "traced $cell" bench contention --cells "$cell" --policies stock,traced --seconds 2 --rounds 1 --cpu "$cpu" --tapes "$tape" \
       --json "$out/traced-$cell.json"
     "$d" show --locks --limit 12 "$tape/contention-0.doorbell" > "$out/traced-$cell.txt" 2>&1
-    head -n 60 "$out/traced-$cell.txt"
+    "$d" show --calls --limit 6 "$tape/contention-0.doorbell" >> "$out/traced-$cell.txt" 2>&1
+    head -n 90 "$out/traced-$cell.txt"
     ls -l "$tape"
     rm -rf "$tape"
   done
@@ -82,6 +83,7 @@ if want models; then
       "$python" "$here/locks/models.py" "$1" --device "$device" --plain "$2" $graph > "$m/$name.out" 2>"$m/$name.err"
     echo "$name: exit status $?, tape $(du -m "$tape/$name.doorbell" 2>/dev/null | cut -f1) MiB"
     "$d" show --locks --json --limit 20 "$tape/$name.doorbell" > "$m/$name-locks.json" 2>>"$m/$name.err"
+    "$d" show --calls --json "$tape/$name.doorbell" > "$m/$name-calls.json" 2>>"$m/$name.err"
     "$d" show --summary --json "$tape/$name.doorbell" > "$m/$name-summary.json" 2>>"$m/$name.err"
     [ "${KEEP:-}" ] || rm -f "$tape/$name.doorbell"
   }

@@ -69,7 +69,7 @@ fn every_route_moves_cudas_memory() {
             "host[pageable,offset=9]->bar1[answered]->gpu0[offset=61]",
             "host->ce1[armed]->gpu0",
             "gpu0[offset=5]->ce2[armed,folded,release=word]->host",
-            "host[pageable]->inline[armed,release=flag]->gpu0",
+            "host[pageable]->inline[armed,release=engine]->gpu0",
             "host[offset=1]->inline[armed]->gpu0",
             "host->ce3[folded,release=local]->gpu0",
             "host->inline[release=execute]->gpu0[offset=4]",
@@ -213,16 +213,17 @@ fn the_kernel_that_answers_runs_from_prepare_to_rest_or_drop_and_keeps_nobody_wa
 fn bytes_and_number_travel_in_one_line() {
     let rig = rig(Entry::OwnClient);
     for (name, sizes) in [
-        ("host->bar1[answered,line]->gpu0", &[1, 5, 8][..]),
-        ("host[pageable,offset=3]->bar1[answered,line,store=fenced,warps=1]->gpu0", &[8]),
+        ("host->bar1[answered]->gpu0", &[1, 5, 8][..]),
+        ("host[pageable,offset=3]->bar1[answered,store=fenced,warps=4]->gpu0", &[8]),
         ("host->bar1[answered,mail]->gpu0", &[8]),
+        ("host->bar1[answered,plain]->gpu0", &[1, 8]),
     ] {
-        let mut route = open(&rig.machine, name, 64).unwrap();
+        let mut route = open(&rig.machine, name, 8).unwrap();
         for &bytes in sizes {
             assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
-        let too_long = verify(&mut *route, 9, 1, TIMEOUT).err().map(|error| error.to_string());
-        assert!(too_long.is_some_and(|error| error.contains("8 bytes")), "{name}");
+        let too_long = route.prepare(9).err();
+        assert!(matches!(too_long, Some(Error::Capacity { bytes: 9, capacity: 8 } | Error::Unavailable(_))), "{name}");
         // Bytes that change from one transfer to the next are each there when it has been answered.
         let mut transfers = 0;
         for round in 0..20_u8 {
@@ -241,8 +242,8 @@ fn bytes_and_number_travel_in_one_line() {
         }
     }
     for (name, why) in [
-        ("host->bar1[answered,line,mail]->gpu0", "choose one"),
-        ("host->bar1[line]->gpu0", "beside answered"),
+        ("host->bar1[answered,plain,mail]->gpu0", "choose one"),
+        ("host->bar1[plain]->gpu0", "beside answered"),
         ("host->bar1[answered,mail,warps=16]->gpu0", "one warp"),
     ] {
         let refused = open(&rig.machine, name, 64).err().unwrap();

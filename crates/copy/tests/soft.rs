@@ -102,7 +102,14 @@ fn the_aperture_moves_over_what_is_larger_than_it() {
 #[test]
 fn one_launch_with_several_headers_or_several_launches() {
     let (driver, machine) = soft();
-    for (name, launches) in [("host->inline->gpu0", 1), ("host->inline[split]->gpu0", 4)] {
+    // The number behind the data is one more.
+    let ways = [
+        ("host->inline->gpu0", 2),
+        ("host->inline[split]->gpu0", 5),
+        ("host->inline[release=engine]->gpu0", 1),
+        ("host->inline[split,release=engine]->gpu0", 4),
+    ];
+    for (name, launches) in ways {
         let mut route = open(&machine, name, 128 * KIB).unwrap();
         let mut transfer = route.prepare(100_000).unwrap();
         let copies = || driver.counters().inline_copies.load(Ordering::Relaxed);

@@ -130,6 +130,21 @@ impl Context {
         unsafe { self.cuda.cuCtxSetCurrent(self.raw) }
     }
 
+    /// Lets this context's GPU reach the memory of another's, what is there and what will be; this becomes the context of the
+    /// calling thread. False, and nothing changes, where the two GPUs cannot.
+    pub fn enable_peer(&self, peer: &Context) -> Result<bool> {
+        let mut can = 0;
+        // SAFETY: writes one int.
+        unsafe { self.cuda.cuDeviceCanAccessPeer(&mut can, self.device.raw, peer.device.raw) }?;
+        if can == 0 {
+            return Ok(false);
+        }
+        self.make_current()?;
+        // SAFETY: the other context lives; the flags have to be 0.
+        unsafe { self.cuda.cuCtxEnablePeerAccess(peer.raw, 0) }?;
+        Ok(true)
+    }
+
     /// Waits for what was submitted without a stream: copies that return before their last bytes have arrived.
     pub fn synchronize_default_stream(&self) -> Result<()> {
         // SAFETY: null is the default stream (`CU_STREAM_LEGACY` in this build of the API).

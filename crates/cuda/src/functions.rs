@@ -83,6 +83,8 @@ functions! {
     fn cuCtxDestroy_v2(context: RawContext);
     fn cuCtxSetCurrent(context: RawContext);
     fn cuCtxSynchronize();
+    fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int);
+    fn cuCtxEnablePeerAccess(peer: RawContext, flags: c_uint);
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize);
     fn cuMemFree_v2(address: u64);
     fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);

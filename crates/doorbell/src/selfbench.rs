@@ -1,5 +1,6 @@
 //! `doorbell selfbench`: what doorbell itself costs, against the bare thing in the same run.
 
+mod calls;
 mod locks;
 mod pairs;
 mod ring_loop;
@@ -19,6 +20,7 @@ Examples:
   doorbell selfbench tap                         one doorbell bare, rewritten and trapped; on a GPU CUDA's loops too
   doorbell selfbench tap --json --rounds 20
   doorbell selfbench locks --at-most 30          what `record --locks`, and each policy, adds to a lock and its unlock
+  doorbell selfbench calls --at-most 40          what `record --calls` and the guard add to a call of CUDA
   doorbell selfbench tap -- python3 train.py     any program that prints {\"loops\":{\"step\":{\"p50_ns\":N,...}}}
 
 Bare, rewritten and trapped runs take turns, round by round, so that a machine that changes its speed changes it for all.
@@ -34,6 +36,11 @@ enum What {
     Tap(TapArgs),
     /// Locks: what recording, and each policy, adds to an uncontended lock and its unlock
     Locks(locks::Args),
+    /// Recording of CUDA's calls, and the guard: a call that does nothing
+    Calls(calls::Args),
+    /// (The loop that `calls` measures, as a program of its own.)
+    #[command(hide = true)]
+    CallLoop(calls::LoopArgs),
     /// (The loops that `locks` measures, as a program of their own.)
     #[command(hide = true)]
     Pairs(pairs::Args),
@@ -76,6 +83,8 @@ impl Args {
             What::Tap(t) => t.run(),
             What::Locks(l) => l.run(),
             What::Pairs(p) => p.run(),
+            What::Calls(c) => c.run(),
+            What::CallLoop(l) => l.run(),
             What::Ring(r) => r.run(),
         }
     }

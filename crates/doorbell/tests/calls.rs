@@ -43,6 +43,8 @@ fn built() -> Option<&'static Path> {
             ("-DDRIVER -no-pie -fno-pie libcuda.so.1 -o fixed".into(), &["app.c"]),
             ("-DRUNTIME libcudart.so.13 -o dynamic".into(), &["app.c"]),
             ("-DRUNTIME -DHIDDEN -o static".into(), &["app.c", "libcudart.c"]),
+            ("-shared -fPIC -Wl,-z,now libcudart.so.13 -o plugin-now.so".into(), &["plugin.c"]),
+            ("-shared -fPIC -Wl,-z,lazy libcudart.so.13 -o plugin-lazy.so".into(), &["plugin.c"]),
             // Segments as older linkers make them (symbols beside code), and the older hash table.
             (format!("{library}libcuda.so.1 -Wl,-z,noseparate-code -Wl,--hash-style=sysv -o old.so"), &["libcuda.c"]),
         ];
@@ -61,7 +63,7 @@ fn start(dir: &Path, before: &[&str], program: &str, how: &str) -> Output {
             c
         }
     };
-    command.arg(how).env("LD_LIBRARY_PATH", dir).stdin(Stdio::null());
+    command.current_dir(dir).arg(how).env("LD_LIBRARY_PATH", dir).stdin(Stdio::null());
     command.output().unwrap()
 }
 
@@ -200,6 +202,22 @@ fn the_runtimes_calls_are_seen_once_where_it_is_a_library_and_the_drivers_where_
 }
 
 #[test]
+fn libraries_that_come_later_are_seen_and_may_go() {
+    let Some(calls) = recorded("plain", "plugins", &["--calls"]) else { return };
+    let sizes: Vec<_> = calls.iter().map(|c| (c.f.name, c.body.size)).collect();
+    let expected: Vec<_> = [1, 7, 7, 7, 2, 3, 4]
+        .into_iter()
+        .flat_map(|n| [("cudaLaunchKernel", n), ("cudaDeviceSynchronize", 0)])
+        .collect();
+    assert_eq!(sizes, expected);
+    // Four threads that load, look up, call and unload at the same time.
+    let Some(calls) = recorded("plain", "churn", &["--calls"]) else { return };
+    let launches = calls.iter().filter(|c| c.f.name == "cudaLaunchKernel").count();
+    assert_eq!((launches, calls.len()), (400, 800));
+    assert!(calls.iter().all(|c| c.done && c.body.result == c.body.size as i32 % 1000));
+}
+
+#[test]
 fn locks_bring_calls_along_and_fall_within_them() {
     let Some(found) = recorded("dynamic", "runtime", &["--locks"]) else { return };
     assert_eq!(found.len(), 3);
@@ -281,6 +299,22 @@ fn guarded(how: &str, policy: &str) -> Option<(Output, String)> {
     let out = start(dir, &before, "lazy", how);
     assert_eq!(out.status.code(), Some(0), "{how} under {policy}: {}", String::from_utf8_lossy(&out.stderr));
     Some((out, std::fs::read_to_string(report).unwrap()))
+}
+
+#[test]
+fn the_cost_of_a_call_is_measured() {
+    let mut doorbell = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = doorbell.args(["selfbench", "calls", "--json", "--rounds", "1", "--count", "5000"]).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let v: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    for key in ["bare_call_ns", "tapped_call_ns", "guarded_call_ns"] {
+        assert!(v[key].as_f64().is_some_and(|ns| ns > 0.0), "{key}: {v}");
+    }
+    assert!(v["added_call_ns"].is_number() && v["lost_events"].is_number(), "{v}");
+    // The loop is nothing without the agent.
+    let mut doorbell = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = doorbell.args(["selfbench", "call-loop"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
 }
 
 #[test]

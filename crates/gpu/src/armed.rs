@@ -14,16 +14,16 @@
 //! is announced. What is armed when the memory goes is never opened: its words are replaced by NOPs first.
 
 use crate::bar1;
-use crate::channel::Channel;
+use crate::channel::{Channel, Group};
 use crate::error::Error;
 use crate::memory::Memory;
-use crate::prepared::store;
-use crate::stores::{self, LINE, Line, LineStore};
+use crate::prepared::{line, store};
+use crate::stores::{self, LINE, LineStore};
 use crate::tracker::Ticket;
 use crate::transfer::{self, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout, Window};
 use crate::validate::{self, Ranges, Rules};
 use pushbuf::encode::Words;
-use pushbuf::gpfifo::Entry;
+use pushbuf::gpfifo::{Entry, Segment};
 use pushbuf::semaphore::{Execute, Operation};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub struct Armed<'c> {
     inline: bool,
     how: LineStore,
     generation: u64,
+    /// GPFIFO entries of each place.
+    entries: [[u64; 2]; PLACES],
     /// What was promised to each place last.
     tickets: [Ticket; PLACES],
     /// The place whose gate is opened next, and how many from there on stand before theirs.
@@ -102,6 +104,9 @@ impl<'c> Armed<'c> {
         inline: bool,
     ) -> Result<Armed<'c>, Error> {
         channel.usable()?;
+        if channel.group() == Group::Cudas {
+            return Err(Error::Group("a gate there keeps the whole group waiting, CUDA's channels too"));
+        }
         channel.bury();
         let layout = Layout::find(&template)?;
         let generation = channel.space().generation();
@@ -121,12 +126,14 @@ impl<'c> Armed<'c> {
             inline,
             how,
             generation,
+            entries: [[0; 2]; PLACES],
             tickets,
             next: 0,
             waiting: 0,
             last: None,
         };
         for place in 0..PLACES {
+            armed.entries[place] = armed.entries_of(place)?;
             for (i, word) in armed.template.iter().enumerate() {
                 store(&armed.memory, armed.body(place) + i, *word);
             }
@@ -184,25 +191,39 @@ impl<'c> Armed<'c> {
         self.tickets[place] == Ticket(0)
     }
 
-    fn arm(&mut self, place: usize, ticket: Ticket) -> Result<(), Error> {
-        let (at, body, gate) = (place * self.stride, self.body(place), self.gate(place));
-        let gate_va = self.memory.va() + 4 * gate as u64;
+    /// The words of a place's gate.
+    fn acquire(&self, place: usize, number: u32) -> Result<[u32; GATE_WORDS], Error> {
         let mut words = [0; GATE_WORDS];
         let acquire = Execute { operation: Operation::Acquire, switch_tsg: false, ..Execute::RELEASE };
-        Words::new(&mut words).host_semaphore(0, gate_va, ticket.0.into(), acquire)?;
-        validate::check(&words, &Rules { space: &Gate(gate_va), ..self.channel.rules() })?;
+        Words::new(&mut words).host_semaphore(0, self.gate_va(place), number.into(), acquire)?;
+        Ok(words)
+    }
+
+    fn gate_va(&self, place: usize) -> u64 {
+        self.memory.va() + 4 * self.gate(place) as u64
+    }
+
+    /// The GPFIFO entries of a place, its gate validated: numbers alone differ later.
+    fn entries_of(&self, place: usize) -> Result<[u64; 2], Error> {
+        let rules = Rules { space: &Gate(self.gate_va(place)), ..self.channel.rules() };
+        validate::check(&self.acquire(place, 0)?, &rules)?;
+        let segment = |word: usize, length: usize, sync_wait| {
+            let entry = Entry::segment(self.memory.va() + 4 * word as u64, length as u32);
+            let Some(Entry::Segment(segment)) = entry else { return Err(Error::Length(length as u64)) };
+            Ok(Entry::Segment(Segment { sync_wait, ..segment }).encode())
+        };
+        let gate = segment(place * self.stride, GATE_WORDS, false)?;
+        Ok([gate, segment(self.body(place), self.template.len(), true)?])
+    }
+
+    fn arm(&mut self, place: usize, ticket: Ticket) -> Result<(), Error> {
         // Whatever the gate holds is not what opens it now.
-        store(&self.memory, gate, !ticket.0);
-        store(&self.memory, body + self.layout.payload, ticket.0);
-        for (i, word) in words.into_iter().enumerate() {
-            store(&self.memory, at + i, word);
+        store(&self.memory, self.gate(place), !ticket.0);
+        store(&self.memory, self.body(place) + self.layout.payload, ticket.0);
+        for (i, word) in self.acquire(place, ticket.0)?.into_iter().enumerate() {
+            store(&self.memory, place * self.stride + i, word);
         }
-        let length = |words: usize| Error::Length(words as u64);
-        let first = Entry::segment(self.memory.va() + 4 * at as u64, GATE_WORDS as u32).ok_or(length(GATE_WORDS))?;
-        let second = Entry::segment(self.memory.va() + 4 * body as u64, self.template.len() as u32);
-        let Some(Entry::Segment(second)) = second else { return Err(length(self.template.len())) };
-        let second = Entry::Segment(pushbuf::gpfifo::Segment { sync_wait: true, ..second });
-        self.channel.push_armed(first.encode(), second.encode())?;
+        self.channel.push_armed(self.entries[place])?;
         self.tickets[place] = ticket;
         Ok(())
     }
@@ -250,15 +271,8 @@ impl<'c> Armed<'c> {
             }
             self.generation = generation;
         }
-        if let Some(mut rest) = data {
-            let words = self.layout.data.iter().flat_map(|&(at, words)| at..at + words);
-            for at in words {
-                let (word, after) = rest.split_at(rest.len().min(4));
-                rest = after;
-                let mut bytes = [0; 4];
-                bytes[..word.len()].copy_from_slice(word);
-                self.template[at] = u32::from_le_bytes(bytes);
-            }
+        if let Some(data) = data {
+            self.layout.put_data(&mut self.template, data);
         }
         self.store(place, ticket);
         self.next = (place + 1) % PLACES;
@@ -274,11 +288,8 @@ impl<'c> Armed<'c> {
     fn store(&mut self, place: usize, ticket: Ticket) {
         let body = self.body(place);
         let last = self.gate(place) + 1 - LINE_WORDS - body;
-        let mut line = Line([0; LINE]);
+        let mut line = line(&self.template[last.min(self.template.len())..]);
         let mut put = |at: usize, word: u32| line.0[4 * at..4 * at + 4].copy_from_slice(&word.to_le_bytes());
-        for (i, word) in self.template[last.min(self.template.len())..].iter().enumerate() {
-            put(i, *word);
-        }
         if self.layout.payload >= last {
             put(self.layout.payload - last, ticket.0);
         }

@@ -205,6 +205,7 @@ pub struct Channel {
     pushbuffers: Place,
     space: Arc<AddressSpace>,
     engine: Engine,
+    group: Group,
     handle: u32,
     token: u32,
     entries: u32,
@@ -349,6 +350,7 @@ impl Channel {
             pushbuffers: options.pushbuffer,
             space: space.clone(),
             engine,
+            group: options.group,
             handle,
             token,
             entries: options.entries,
@@ -379,6 +381,11 @@ impl Channel {
 
     pub fn engine(&self) -> Engine {
         self.engine
+    }
+
+    /// Whose channel group it is in.
+    pub fn group(&self) -> Group {
+        self.group
     }
 
     pub fn space(&self) -> &Arc<AddressSpace> {
@@ -607,9 +614,9 @@ impl Channel {
     }
 
     /// A gate and what lies behind it.
-    pub(crate) fn push_armed(&mut self, gate: u64, body: u64) -> Result<(), Error> {
+    pub(crate) fn push_armed(&mut self, entries: [u64; 2]) -> Result<(), Error> {
         self.room(2)?;
-        for entry in [gate, body] {
+        for entry in entries {
             self.push(entry, None);
             self.mark_quarter();
         }

@@ -8,6 +8,7 @@
 use crate::channel::Channel;
 use crate::error::Error;
 use crate::memory::{Memory, Place};
+use crate::stores::{LINE, Line, LineStore, store_line};
 use crate::tracker::Ticket;
 use crate::transfer::{self, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout, Window, check};
 use pushbuf::gpfifo::Entry;
@@ -15,6 +16,8 @@ use std::sync::Arc;
 
 /// Slots of one prepared transfer, where they all fit.
 const SLOTS: usize = 32;
+/// Lines of a slot that are all stored with each submission; longer slots are patched.
+const WHOLE: usize = 4;
 /// Bytes that the slots of one transfer may take.
 const SEGMENT: usize = 1 << 20;
 
@@ -40,6 +43,8 @@ pub struct Prepared {
     source: Option<Window>,
     destination: Window,
     generation: u64,
+    /// How a slot's lines are stored whole, where they are: a write-combining buffer with holes leaves in several writes.
+    lines: Option<LineStore>,
     channel: u64,
     grave: crate::channel::Grave,
 }
@@ -124,6 +129,7 @@ impl Prepared {
             let entry = Entry::segment(memory.va() + 4 * at as u64, template.len() as u32);
             entries.push(entry.ok_or(Error::Length(template.len() as u64))?.encode());
         }
+        let template_lines = template.len().div_ceil(LINE / 4);
         Ok(Prepared {
             memory,
             template,
@@ -139,6 +145,7 @@ impl Prepared {
             source,
             destination,
             generation,
+            lines: (template_lines <= WHOLE && ch.pushbuffers() == Place::Video).then(LineStore::best),
             channel: ch.id(),
             grave: ch.grave(),
         })
@@ -167,7 +174,7 @@ impl Prepared {
     #[inline]
     pub fn submit(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
         let slot = self.free_slot(ch)?;
-        self.ring(ch, slot)
+        self.ring(ch, slot, self.lines)
     }
 
     /// Submits it with other addresses, each within its window.
@@ -190,7 +197,7 @@ impl Prepared {
             self.template[at + 1] = value as u32;
         }
         self.moves += 1;
-        self.ring(ch, slot)
+        self.ring(ch, slot, self.lines)
     }
 
     /// Submits an inline copy of `data`, which is as long as was prepared.
@@ -203,6 +210,10 @@ impl Prepared {
             return Err(Error::Length(data.len() as u64));
         }
         let slot = self.free_slot(ch)?;
+        if let Some(how) = self.lines {
+            self.layout.put_data(&mut self.template, data);
+            return self.ring(ch, slot, Some(how));
+        }
         let mut rest = data;
         for &(at, words) in &self.layout.data {
             let (block, after) = rest.split_at(rest.len().min(4 * words));
@@ -214,7 +225,7 @@ impl Prepared {
                 to.copy_from_nonoverlapping(block.as_ptr(), block.len());
             }
         }
-        self.ring(ch, slot)
+        self.ring(ch, slot, None)
     }
 
     #[inline]
@@ -233,8 +244,9 @@ impl Prepared {
         }
     }
 
+    /// The slot's words, as whole lines where `lines` says how, and the doorbell.
     #[inline]
-    fn ring(&mut self, ch: &mut Channel, slot: usize) -> Result<Ticket, Error> {
+    fn ring(&mut self, ch: &mut Channel, slot: usize, lines: Option<LineStore>) -> Result<Ticket, Error> {
         // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
         let ticket = ch.take_ticket();
         if ch.space().generation() != self.generation {
@@ -246,19 +258,39 @@ impl Prepared {
             self.generation = generation;
         }
         let base = slot * self.stride;
-        if self.written[slot] != self.moves {
-            self.written[slot] = self.moves;
-            for at in [self.layout.destination, self.layout.source] {
-                store(&self.memory, base + at, self.template[at]);
-                store(&self.memory, base + at + 1, self.template[at + 1]);
+        if let Some(how) = lines {
+            self.template[self.layout.payload] = ticket.0;
+            for (i, words) in self.template.chunks(LINE / 4).enumerate() {
+                let at = 4 * base + LINE * i;
+                debug_assert!((at + LINE) as u64 <= self.memory.length());
+                // SAFETY: a line of the slot, which is not under way; `new` has asked whether this CPU can.
+                unsafe { store_line(how, self.memory.as_ptr().add(at), &line(words)) };
             }
+        } else {
+            if self.written[slot] != self.moves {
+                self.written[slot] = self.moves;
+                for at in [self.layout.destination, self.layout.source] {
+                    store(&self.memory, base + at, self.template[at]);
+                    store(&self.memory, base + at + 1, self.template[at + 1]);
+                }
+            }
+            store(&self.memory, base + self.layout.payload, ticket.0);
         }
-        store(&self.memory, base + self.layout.payload, ticket.0);
         ch.push_prepared(self.entries[slot]);
         self.tickets[slot] = Some(ticket);
         self.next = if slot + 1 == self.tickets.len() { 0 } else { slot + 1 };
         Ok(ticket)
     }
+}
+
+/// Words at the start of a line, NOPs behind them.
+#[inline]
+pub(crate) fn line(words: &[u32]) -> Line {
+    let mut line = Line([0; LINE]);
+    for (to, word) in line.0.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    line
 }
 
 /// Posted through write-combining where the memory is the GPU's.

@@ -47,16 +47,16 @@ pub enum InlineMode {
 /// Who says that an inline copy is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InlineRelease {
-    /// The host, when the engine is idle (SEM_EXECUTE with RELEASE_WFI).
+    /// The host, when the engine is idle (SEM_EXECUTE with RELEASE_WFI): 8 bytes in 3.80 us, on an H100.
     Host,
-    /// The compute class (SET_REPORT_SEMAPHORE_A to D), as CUDA does it; on an H100 8 bytes take 3.7 us instead of 4.1.
-    #[default]
+    /// The compute class (SET_REPORT_SEMAPHORE_A to D), as CUDA does it: 3.46 us.
     Engine,
-    /// The same, one word without the time.
+    /// The same, one word without the time: 3.30 us.
     EngineWord,
-    /// The compute class by REPORT_SEMAPHORE_EXECUTE, one word without the time.
+    /// The compute class by REPORT_SEMAPHORE_EXECUTE, one word without the time: 3.33 us.
     Execute,
-    /// A second inline copy, of the number to the tracker, behind the first one's system memory barrier.
+    /// A second inline copy, of the number to the tracker, behind the first one's system memory barrier: 2.73 us. No time.
+    #[default]
     Flag,
 }
 
@@ -187,6 +187,19 @@ pub(crate) struct Layout {
 pub(crate) const PAYLOAD: u32 = 0xd00b_e11a;
 
 impl Layout {
+    /// Puts inline data into the words; what is left of its last word stays.
+    #[inline]
+    pub fn put_data(&self, words: &mut [u32], data: &[u8]) {
+        let mut rest = data;
+        for at in self.data.iter().flat_map(|&(at, count)| at..at + count) {
+            let (word, after) = rest.split_at(rest.len().min(4));
+            rest = after;
+            let mut bytes = words[at].to_le_bytes();
+            bytes[..word.len()].copy_from_slice(word);
+            words[at] = u32::from_le_bytes(bytes);
+        }
+    }
+
     /// Finds the words of what is patched by walking the methods.
     pub fn find(words: &[u32]) -> Result<Layout, Error> {
         use pushbuf::header::Header;

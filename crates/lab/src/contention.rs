@@ -19,4 +19,4 @@ pub use cell::{Cell, Set};
 pub use comparison::{Against, Comparison, Effect, Row, STOCK, Tail};
 pub use crowd::Loaded;
 pub use measure::{Outcome, Plan, run};
-pub use series::{Parts, Series, Slow, Times};
+pub use series::{Parts, Series, Slow, Times, What};

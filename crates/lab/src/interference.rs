@@ -6,7 +6,7 @@ use crate::placement::{affinity_of, renice};
 use crate::worst::launch;
 use copy::{Difference, Machine};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -61,10 +61,10 @@ pub struct Ended {
     pub failed: Vec<(String, usize)>,
 }
 
-/// A count in a cache line of its own: the threads share none.
+/// A count, and whose it is, in a cache line of its own: the threads share none.
 #[repr(align(128))]
 #[derive(Default)]
-struct Count(AtomicU64);
+struct Count(AtomicU64, AtomicI32);
 
 /// The load while it runs.
 pub struct Running<'l> {
@@ -96,6 +96,11 @@ impl Running<'_> {
         Rate { transfers, bytes: transfers.saturating_mul(self.load.bytes), seconds }
     }
 
+    /// The kernel's numbers of the threads that have begun.
+    pub fn threads(&self) -> impl Iterator<Item = i32> + '_ {
+        self.counts.iter().map(|c| c.1.load(Ordering::Relaxed)).filter(|thread| *thread != 0)
+    }
+
     fn failed(&self, reason: String) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         match ended.failed.iter_mut().find(|(known, _)| *known == reason) {
@@ -107,6 +112,8 @@ impl Running<'_> {
     /// One thread, from its route's opening to the comparison of its data.
     fn thread(&self, machine: &Machine, n: usize) {
         let mut starting = Starting { running: self, told: false };
+        // SAFETY: asks for the calling thread's number.
+        self.counts[n].1.store(unsafe { libc::syscall(libc::SYS_gettid) } as i32, Ordering::Relaxed);
         match self.transfers(machine, n, &mut starting) {
             Ok(None) => {
                 let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);

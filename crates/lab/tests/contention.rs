@@ -60,7 +60,8 @@ fn launches_and_graphs_are_measured_beside_copies_and_launches() {
         assert!(s.call.max >= s.call.min && s.call.sum >= s.call.max, "{s:?}");
         let parts = s.parts.unwrap();
         assert!(parts.calls > 0 && parts.calls <= s.call.count, "{s:?}");
-        assert_eq!(s.slowest[0].call_ns, s.call.max);
+        assert_eq!((s.slowest[0].call_ns, s.slowest_done[0].done_ns), (s.call.max, s.done.max));
+        assert_eq!(s.done_parts.unwrap().calls, s.done.count);
     }
     for s in &outcome.series[2..] {
         assert!(
@@ -87,7 +88,7 @@ fn copies_of_every_size_are_measured_alone() {
 #[test]
 fn hogs_end_with_the_measurement() {
     let _one = one();
-    let outcome = of(&stand_in(), "inversion=64KiB+hogs=2");
+    let outcome = of(&stand_in(), "inversion=1x64KiB+hogs=2");
     assert_eq!(outcome.load.len(), 1);
     assert_eq!((outcome.load[0].threads, outcome.load[0].right), (1, 1), "{:?}", outcome.load);
     assert!(outcome.series[0].call.count > 0);

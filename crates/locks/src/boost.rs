@@ -10,7 +10,10 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use core::time::Duration;
 
+use crate::deadline::{Clock, Deadline};
+use crate::futex;
 use crate::held::Held;
 use crate::latch::Latch;
 use crate::sync::Guarded;
@@ -140,7 +143,14 @@ pub struct Counts {
     pub refused: AtomicU32,
     /// The program had set a policy while we had raised the thread: left as it is.
     pub left_to_program: AtomicU32,
+    /// Nonzero: this process has no right to raise anybody (EPERM), and tries no more.
+    pub forbidden: AtomicU32,
 }
+
+/// Attempts to raise a thread that the kernel has raised to SCHED_DEADLINE for the moment (it holds a latch that such a
+/// thread wants), and the pause between them: longer than anybody holds a latch.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// The seats of a process. All functions take the seat of the calling thread as `me`.
 pub struct Seats<const N: usize> {
@@ -163,6 +173,7 @@ impl<const N: usize> Seats<N> {
                 restored: AtomicU32::new(0),
                 refused: AtomicU32::new(0),
                 left_to_program: AtomicU32::new(0),
+                forbidden: AtomicU32::new(0),
             },
         }
     }
@@ -179,6 +190,11 @@ impl<const N: usize> Seats<N> {
         None
     }
 
+    /// Nobody can be raised, so nobody has to look whether somebody should be. Who is raised is still brought back.
+    fn is_forbidden(&self) -> bool {
+        self.counts.forbidden.load(Ordering::Relaxed) != 0
+    }
+
     fn taken(&self) -> impl Iterator<Item = &Seat> {
         let high = self.high.load(Ordering::Acquire);
         self.seats.iter().take(high).filter(|seat| seat.tid.load(Ordering::Relaxed) != 0)
@@ -191,6 +207,9 @@ impl<const N: usize> Seats<N> {
 
     /// The calling thread is about to wait for `lock`, which its seat's `held` shows already ("or about to hold").
     pub fn begin_wait(&self, me: &Seat, my: Tid, lock: usize) {
+        if self.is_forbidden() {
+            return;
+        }
         me.waiting_rank.store(0, Ordering::Relaxed);
         // ORDERING: either the holder's unlock sees that we wait (it is raised), or we see that it holds no more.
         me.waiting_for.store(lock, Ordering::SeqCst);
@@ -200,6 +219,9 @@ impl<const N: usize> Seats<N> {
 
     /// The calling thread waits no longer: it has the lock, or gave up.
     pub fn end_wait(&self, me: &Seat, my: Tid) {
+        if self.is_forbidden() && me.waiting_for.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         let lock = me.waiting_for.swap(0, Ordering::SeqCst);
         let rank = me.waiting_rank.swap(0, Ordering::SeqCst);
         if lock != 0 && rank != 0 {
@@ -223,12 +245,19 @@ impl<const N: usize> Seats<N> {
     pub fn leave(&self, me: &Seat, my: Tid) {
         me.waiting_for.store(0, Ordering::SeqCst);
         me.waiting_rank.store(0, Ordering::SeqCst);
-        let _latched = me.latch.hold(my);
-        if me.raised.load(Ordering::Relaxed) != 0 {
-            self.restore(me, my);
+        for attempt in 0..=ATTEMPTS {
+            let _latched = me.latch.hold(my);
+            if me.raised.load(Ordering::Relaxed) != 0 {
+                self.restore(me, my);
+            }
+            if me.raised.load(Ordering::Relaxed) == 0 || attempt == ATTEMPTS {
+                me.raised.store(0, Ordering::Relaxed);
+                me.held.clear();
+                me.tid.store(0, Ordering::Release);
+                return;
+            }
+            // Somebody under SCHED_DEADLINE waits for the latch: let it in.
         }
-        me.held.clear();
-        me.tid.store(0, Ordering::Release);
     }
 
     /// The program asks to set the policy of the thread in `seat`. While that is raised, the wish becomes its base (it takes
@@ -342,8 +371,11 @@ impl<const N: usize> Seats<N> {
 
     /// Under the seat's latch.
     fn raise(&self, seat: &Seat, tid: Tid, base: &Policy, to: u32) {
-        if base.raised(to).set(tid).is_err() {
+        if let Err(error) = set_raised(tid, &base.raised(to)) {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            if error == libc::EPERM {
+                self.counts.forbidden.store(1, Ordering::Relaxed);
+            }
             return;
         }
         // SAFETY: under the latch.
@@ -362,15 +394,29 @@ impl<const N: usize> Seats<N> {
         let raised = seat.raised.swap(0, Ordering::Relaxed);
         // SAFETY: under the latch.
         let base = unsafe { seat.base.get() };
-        if Policy::of(tid).is_ok_and(|now| now.same(&base.raised(raised))) {
-            if base.set(tid).is_ok() {
-                self.counts.restored.fetch_add(1, Ordering::Relaxed);
-            } else {
-                self.counts.refused.fetch_add(1, Ordering::Relaxed);
-            }
-        } else {
+        if !Policy::of(tid).is_ok_and(|now| now.same(&base.raised(raised))) {
             self.counts.left_to_program.fetch_add(1, Ordering::Relaxed);
+            return;
         }
+        match base.set(tid) {
+            Ok(()) => _ = self.counts.restored.fetch_add(1, Ordering::Relaxed),
+            // Somebody under SCHED_DEADLINE waits for this latch, whose holder the kernel has raised to that, and lets
+            // nobody set. Whoever it is comes to bring this thread back, too; so does its next unlock.
+            Err(libc::EBUSY) => seat.raised.store(raised, Ordering::Relaxed),
+            Err(_) => _ = self.counts.refused.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
+fn set_raised(tid: Tid, policy: &Policy) -> Result<(), c_int> {
+    let mut attempts = 0;
+    loop {
+        match policy.set(tid) {
+            Err(libc::EBUSY) if attempts < ATTEMPTS => attempts += 1,
+            done => return done,
+        }
+        let never = AtomicU32::new(0);
+        futex::wait(&never, 0, Some(&Deadline::after(Clock::Monotonic, PAUSE)));
     }
 }
 

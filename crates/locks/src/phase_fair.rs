@@ -62,12 +62,12 @@ impl PhaseFair {
 
     #[inline]
     pub fn read(&self, me: Tid) -> Outcome {
-        if self.enter_reader() { Outcome::Acquired { waited: false } } else { self.wait(me, Kind::Reader, None) }
+        if self.enter_reader() { Outcome::Acquired { waited: false } } else { self.wait(me, Kind::Reader, 0, None) }
     }
 
     #[inline]
     pub fn write(&self, me: Tid) -> Outcome {
-        if self.enter_writer() { Outcome::Acquired { waited: false } } else { self.wait(me, Kind::Writer, None) }
+        if self.enter_writer() { Outcome::Acquired { waited: false } } else { self.wait(me, Kind::Writer, 0, None) }
     }
 
     /// The deadline is looked at only if the caller would have to wait.
@@ -76,7 +76,7 @@ impl PhaseFair {
         if self.enter_reader() {
             Outcome::Acquired { waited: false }
         } else {
-            self.wait(me, Kind::Reader, Some(deadline))
+            self.wait(me, Kind::Reader, 0, Some(deadline))
         }
     }
 
@@ -85,7 +85,7 @@ impl PhaseFair {
         if self.enter_writer() {
             Outcome::Acquired { waited: false }
         } else {
-            self.wait(me, Kind::Writer, Some(deadline))
+            self.wait(me, Kind::Writer, 0, Some(deadline))
         }
     }
 
@@ -118,12 +118,17 @@ impl PhaseFair {
         false
     }
 
+    /// [`PhaseFair::write`] for who was not let in at once: as [`Ticket::wait`](crate::ticket::Ticket::wait), among writers.
+    pub fn wait_to_write(&self, me: Tid, rank: u32, deadline: Option<&Deadline>) -> Outcome {
+        self.wait(me, Kind::Writer, rank, deadline)
+    }
+
     #[cold]
-    fn wait(&self, me: Tid, kind: Kind, deadline: Option<&Deadline>) -> Outcome {
+    fn wait(&self, me: Tid, kind: Kind, rank: u32, deadline: Option<&Deadline>) -> Outcome {
         if deadline.is_some_and(|deadline| !deadline.is_valid()) {
             return Outcome::InvalidDeadline;
         }
-        let node = Node::new(kind);
+        let node = Node::new(kind, rank);
         {
             let _latched = self.latch.hold(me);
             let mut state = self.state.load(Ordering::Relaxed);

@@ -1,8 +1,9 @@
-//! Who waits at a gate, in order of arrival. The nodes lie on the waiters' stacks; all links belong to the holder of the
+//! Who waits at a gate, in order of arrival; who has a higher real-time priority, before those of lower ones. The nodes lie on the waiters' stacks; all links belong to the holder of the
 //! gate's latch.
 //!
 //! A gate spares one pointer for its queue, so the ends of the two lists lie in the first node (the oldest writer, else the
-//! oldest reader) and move on when it leaves. Everything is O(1) but for taking all readers.
+//! oldest reader) and move on when it leaves. Everything is O(1) but for taking all readers, and for a thread with a real-time
+//! priority, which passes those that have a lower one.
 //!
 //! Invariant: a node is in a list or was taken by exactly one thread, which will grant it. A taken node stays valid until
 //! its word says `GRANTED`; after that nobody may touch it.
@@ -47,16 +48,19 @@ const EMPTY: List = List { first: null(), last: null() };
 pub struct Node {
     word: Word,
     kind: Kind,
+    rank: u32,
     links: Guarded<Links>,
     /// Of the first node only.
     lists: Guarded<Lists>,
 }
 
 impl Node {
-    pub fn new(kind: Kind) -> Node {
+    /// `rank`: the thread's real-time priority, 0 if it has none.
+    pub fn new(kind: Kind, rank: u32) -> Node {
         Node {
             word: Word::new(WAITING),
             kind,
+            rank,
             links: Guarded::new(Links { previous: null(), next: null(), queued: false }),
             lists: Guarded::new(Lists { writers: EMPTY, readers: EMPTY }),
         }
@@ -205,14 +209,26 @@ impl Queue {
         unsafe {
             let mut lists = self.lists();
             let list = if node.kind == Kind::Writer { &mut lists.writers } else { &mut lists.readers };
-            node.links.set(Links { previous: list.last, next: null(), queued: true });
-            if list.last.is_null() {
-                list.first = node;
-            } else {
-                let last = &(*list.last).links;
-                last.set(Links { next: node, ..last.get() });
+            let mut previous = list.last;
+            while !previous.is_null() && (*previous).rank < node.rank {
+                previous = (*previous).links.get().previous;
             }
-            list.last = node;
+            let next = if previous.is_null() { list.first } else { (*previous).links.get().next };
+            node.links.set(Links { previous, next, queued: true });
+            match previous.is_null() {
+                true => list.first = node,
+                false => {
+                    let links = &(*previous).links;
+                    links.set(Links { next: node, ..links.get() });
+                }
+            }
+            match next.is_null() {
+                true => list.last = node,
+                false => {
+                    let links = &(*next).links;
+                    links.set(Links { previous: node, ..links.get() });
+                }
+            }
             self.set_lists(lists);
         }
     }
@@ -242,7 +258,7 @@ impl Queue {
         }
     }
 
-    /// The oldest writer.
+    /// The first writer.
     ///
     /// # Safety
     /// The caller holds the latch.

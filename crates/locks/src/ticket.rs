@@ -1,4 +1,4 @@
-//! A fair mutex: strictly first come, first served, handed over directly (the queue lock of the FMLP).
+//! A fair mutex: first come, first served among equals, handed over directly (the queue lock of the FMLP).
 //!
 //! The ticket is the place in the queue, not a number: a numbered ticket could not be given back when its holder's time is
 //! up, a place can. 16 bytes, zero when free.
@@ -45,13 +45,13 @@ impl Ticket {
 
     #[inline]
     pub fn lock(&self, me: Tid) -> Outcome {
-        if self.enter() { Outcome::Acquired { waited: false } } else { self.wait(me, None) }
+        if self.enter() { Outcome::Acquired { waited: false } } else { self.wait(me, 0, None) }
     }
 
     /// The deadline is looked at only if the lock is taken.
     #[inline]
     pub fn lock_until(&self, me: Tid, deadline: &Deadline) -> Outcome {
-        if self.enter() { Outcome::Acquired { waited: false } } else { self.wait(me, Some(deadline)) }
+        if self.enter() { Outcome::Acquired { waited: false } } else { self.wait(me, 0, Some(deadline)) }
     }
 
     #[inline]
@@ -64,12 +64,14 @@ impl Ticket {
         self.state.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// [`Ticket::lock`] for who was not let in at once: among those who wait, a thread with a real-time priority comes before
+    /// those with lower ones or none (`rank` 0), as POSIX has it for a mutex.
     #[cold]
-    fn wait(&self, me: Tid, deadline: Option<&Deadline>) -> Outcome {
+    pub fn wait(&self, me: Tid, rank: u32, deadline: Option<&Deadline>) -> Outcome {
         if deadline.is_some_and(|deadline| !deadline.is_valid()) {
             return Outcome::InvalidDeadline;
         }
-        let node = Node::new(Kind::Writer);
+        let node = Node::new(Kind::Writer, rank);
         {
             let _latched = self.latch.hold(me);
             let mut state = self.state.load(Ordering::Relaxed);

@@ -247,9 +247,33 @@ fn a_holder_that_leaves_is_restored_and_its_seat_used_again() {
     });
 }
 
+/// Runs the calling thread under SCHED_DEADLINE: 2 ms of every 10.
+fn deadline() -> bool {
+    let (runtime, period) = (2_000_000u64, 10_000_000u64);
+    // `struct sched_attr`: size, policy, flags, nice, priority, runtime, deadline, period.
+    let attributes: [u64; 6] = [48 | (libc::SCHED_DEADLINE as u64) << 32, 0, 0, runtime, period, period];
+    // SAFETY: a live struct of the size that it states; 0 is the calling thread.
+    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attributes, 0) } == 0;
+    if !set {
+        eprintln!("skipped: SCHED_DEADLINE is not allowed here");
+    }
+    set
+}
+
 /// Random locks, priorities, deadlines: at the end every thread has the policy it came with.
 #[test]
 fn nobody_is_left_high() {
+    at_the_end_everybody_is_as_before(false);
+}
+
+/// The kernel sets nobody's policy whom it has raised to SCHED_DEADLINE, as it does with who holds a latch that such a thread
+/// wants.
+#[test]
+fn nobody_is_left_high_beside_a_thread_with_a_deadline() {
+    at_the_end_everybody_is_as_before(true);
+}
+
+fn at_the_end_everybody_is_as_before(with_deadline: bool) {
     let seats: Seats<16> = Seats::new();
     let locks: [Boosted; 3] = std::array::from_fn(|_| Boosted::new());
     let counter = AtomicU32::new(0);
@@ -257,7 +281,8 @@ fn nobody_is_left_high() {
         for number in 0..8 {
             let (seats, locks, counter) = (&seats, &locks, &counter);
             scope.spawn(move || {
-                if number % 4 != 0 && !fifo(number) {
+                let real_time = if with_deadline && number % 4 == 1 { deadline } else { || true };
+                if number % 4 != 0 && (number % 4 != 1 || !with_deadline) && !fifo(number) || !real_time() {
                     return;
                 }
                 let before = Policy::of(me()).unwrap();

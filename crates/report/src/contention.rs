@@ -5,11 +5,14 @@
 
 use crate::ReportError;
 use crate::bench;
+use crate::json;
 use crate::number::{bytes, count, nanoseconds, of, seconds};
 use crate::table::{self, Style};
-use lab::contention::{Against, Cell, Comparison, Effect, Loaded, Parts, Row, STOCK, Series, Tail, Times};
+use lab::contention::{
+    Against, Cell, Comparison, Effect, Loaded, Outcome, Parts, Row, STOCK, Series, Tail, Times, What,
+};
 use lab::environment::Environment;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::io::Write;
 
 /// One policy that cells were run under, or why they were not.
@@ -84,22 +87,35 @@ fn cells_table(style: &Style, run: &Contention<'_>) -> comfy_table::Table {
     let mut t = style.table(heads);
     let mut last = (String::new(), String::new());
     for row in run.comparison.rows.iter().filter(|r| r.cell != Cell::Sizes || run.functional) {
-        for series in row.outcome.series.iter().filter(|s| s.judged().count > 0) {
+        let looked_at = |s: &'_ Series| s.looked_at().iter().map(|what| (s.clone(), *what)).collect::<Vec<_>>();
+        for (series, what) in row.outcome.series.iter().flat_map(looked_at) {
+            let times = series.times(what);
+            if times.count == 0 {
+                continue;
+            }
             let (cell, policy) = (row.cell.to_string(), row.policy.clone());
             let same_cell = cell == last.0;
             let same_policy = same_cell && policy == last.1;
             let shown = |text: &str, hide: bool| if hide { String::new() } else { text.to_owned() };
-            let mut line = vec![shown(&cell, same_cell), shown(&policy, same_policy), series.name.clone()];
-            line.push(count(series.judged().count));
+            let mut line = vec![shown(&cell, same_cell), shown(&policy, same_policy), title(&series, what)];
+            line.push(count(times.count));
             if !run.functional {
-                line.extend(figures(series.judged()));
-                line.extend(shares(series.parts.as_ref()));
+                line.extend(figures(times));
+                line.extend(shares(series.parts_of(what)));
             }
             t.add_row(line);
             last = (cell, policy);
         }
     }
     t
+}
+
+/// `launch`, or `launch and its wait`.
+fn title(series: &Series, what: What) -> String {
+    match (series.own, what) {
+        (false, What::Done) => format!("{} + wait", series.name),
+        _ => series.name.clone(),
+    }
 }
 
 fn figures(times: &Times) -> [String; 4] {
@@ -120,14 +136,13 @@ fn legend(out: &mut dyn Write, run: &Contention<'_>) -> Result<(), ReportError> 
     if run.functional {
         return Ok(());
     }
-    writeln!(
-        out,
-        "launch, graph: the call alone (it is asynchronous: the engine is not in it), and where all calls' time went:"
-    )?;
-    writeln!(
-        out,
-        "asleep in a lock or the kernel, ready without a CPU, on a CPU. Copies of ours: until the bytes are there."
-    )?;
+    for text in [
+        "launch, graph: the call alone, which does not wait for the engine; with its wait: until the work is done.",
+        "Where that time went: asleep (in a lock, or in the kernel), ready without a CPU, on a CPU (the wait for the",
+        "engine spins). Copies of ours: until the bytes are there.",
+    ] {
+        writeln!(out, "{text}")?;
+    }
     writeln!(out, "max is the largest observed in so many samples; it bounds nothing.")?;
     Ok(())
 }
@@ -183,24 +198,25 @@ fn sizes(out: &mut dyn Write, style: &Style, row: &Row) -> Result<(), ReportErro
     Ok(table::write(out, &t, 0)?)
 }
 
-/// Of the slowest calls of each row this many are shown.
-const SHOWN: usize = 1;
-
 fn slowest(out: &mut dyn Write, style: &Style, rows: &[Row]) -> Result<(), ReportError> {
-    let mut t = style.table(&["slowest call", "policy", "what", ">call", ">asleep", ">run queue", ">on CPU", ">done"]);
+    let mut t = style.table(&["the slowest", "policy", "what", ">time", ">asleep", ">run queue", ">on CPU", ">at"]);
     for row in rows.iter().filter(|r| r.cell != Cell::Sizes) {
         for series in row.outcome.series.iter().filter(|s| !s.own) {
-            for slow in series.slowest.iter().take(SHOWN) {
+            for (what, slow) in [
+                (What::Call, series.slowest.first().map(|s| (s, s.call_ns))),
+                (What::Done, series.slowest_done.first().map(|s| (s, s.done_ns))),
+            ] {
+                let Some((slow, time)) = slow else { continue };
                 let or = |ns: Option<u64>| ns.map_or("unknown".into(), nanoseconds);
                 t.add_row([
                     row.cell.to_string(),
                     row.policy.clone(),
-                    series.name.clone(),
-                    nanoseconds(slow.call_ns),
+                    title(series, what),
+                    nanoseconds(time),
                     or(slow.asleep_ns),
                     or(slow.run_queue_ns),
                     or(slow.on_cpu_ns),
-                    nanoseconds(slow.done_ns),
+                    seconds(slow.at_ns as f64 / 1e9),
                 ]);
             }
         }
@@ -220,10 +236,16 @@ fn verdicts(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result<
     }
     writeln!(out, "\n{}", style.bold("policies against stock"))?;
     for policy in run.policies.iter().filter(|p| p.name != STOCK) {
-        for series in ["launch", "graph"] {
-            let of: Vec<&Against> = against.iter().filter(|a| a.policy == policy.name && a.series == series).collect();
+        for (series, what, text) in [
+            ("launch", What::Call, "launch"),
+            ("launch", What::Done, "launch + wait"),
+            ("graph", What::Call, "graph"),
+            ("graph", What::Done, "graph + wait"),
+        ] {
+            let is = |a: &&Against| a.policy == policy.name && a.series == series && a.what == what;
+            let of: Vec<&Against> = against.iter().filter(is).collect();
             if !of.is_empty() {
-                writeln!(out, "{}", verdict(&policy.name, series, &of))?;
+                writeln!(out, "{}", verdict(&policy.name, text, &of))?;
             }
         }
     }
@@ -264,7 +286,8 @@ fn verdict(policy: &str, series: &str, all: &[&Against]) -> String {
 }
 
 fn loads(out: &mut dyn Write, style: &Style, rows: &[Row], functional: bool) -> Result<(), ReportError> {
-    let heads: &[&str] = &["beside", "policy", "what", ">threads", ">right", ">a second", ">GB/s"];
+    let heads: &[&str] =
+        &["beside", "policy", "what", ">threads", ">right", ">a second", ">GB/s", ">CPUs had", ">CPUs waited for"];
     let mut t = style.table(if functional { &heads[..5] } else { heads });
     for row in rows {
         for load in &row.outcome.load {
@@ -276,6 +299,7 @@ fn loads(out: &mut dyn Write, style: &Style, rows: &[Row], functional: bool) -> 
             let mut line = vec![row.cell.to_string(), row.policy.clone(), what, threads, right];
             if !functional {
                 line.extend([count(per_second as u64), gigabytes]);
+                line.extend([load.on_cpu, load.waiting].map(|cpus| format!("{cpus:.3}")));
             }
             t.add_row(line);
         }
@@ -335,20 +359,31 @@ pub fn write_json(out: &mut dyn Write, run: &Contention<'_>) -> Result<(), Repor
     let cells: Vec<Value> = run.comparison.rows.iter().map(row_json).collect();
     let against = run.comparison.against();
     let against: Vec<Value> = against.iter().map(against_json).collect();
-    let all = json!({
-        "functional": run.functional,
-        "partial": run.partial,
-        "environment": environment,
-        "plan": {
-            "seconds": run.seconds,
-            "rounds": run.rounds,
-            "cells": run.cells,
-            "policies": run.policies,
-        },
-        "cells": cells,
-        "against_stock": against,
+    let plan = json!({
+        "seconds": run.seconds, "rounds": run.rounds, "cells": run.cells, "policies": run.policies,
     });
-    Ok(writeln!(out, "{all:#}")?)
+    let head = [
+        ("functional", json!(run.functional)),
+        ("partial", json!(run.partial)),
+        ("environment", environment),
+        ("plan", plan),
+    ];
+    // A cell is a line: its histograms have thousands of numbers.
+    writeln!(out, "{{")?;
+    for (key, value) in head {
+        writeln!(out, "\"{key}\": {value:#},")?;
+    }
+    write!(out, "\"cells\": ")?;
+    lines(out, &cells)?;
+    write!(out, ",\n\"against_stock\": ")?;
+    lines(out, &against)?;
+    Ok(writeln!(out, "\n}}")?)
+}
+
+fn lines(out: &mut dyn Write, values: &[Value]) -> std::io::Result<()> {
+    let mut array = json::Array::begin(out)?;
+    values.iter().try_for_each(|value| array.push(value))?;
+    array.end()
 }
 
 fn against_json(a: &Against) -> Value {
@@ -376,21 +411,22 @@ fn row_json(row: &Row) -> Value {
 }
 
 fn series_json(row: &Row, s: &Series) -> Value {
-    let rounds: Vec<Tail> = row.tails(&s.name).collect();
-    let mut v = Map::new();
-    let mut put = |key: &str, value: Value| v.insert(key.into(), value);
-    put("name", json!(s.name));
-    put("about", json!(s.about));
-    put("own", json!(s.own));
-    put("unavailable", json!(s.unavailable));
-    put("failed", json!(s.failed));
-    put("samples", json!(s.judged().count));
-    put("call", times_json(&s.call));
-    put("done", times_json(&s.done));
-    put("call_parts", json!(s.parts));
-    put("rounds", json!(rounds));
-    put("slowest", json!(s.slowest));
-    Value::Object(v)
+    let rounds = |what| row.tails(&s.name, what).collect::<Vec<Tail>>();
+    json!({
+        "name": s.name,
+        "about": s.about,
+        "own": s.own,
+        "unavailable": s.unavailable,
+        "failed": s.failed,
+        "call": times_json(&s.call),
+        "done": times_json(&s.done),
+        "call_parts": s.parts,
+        "done_parts": s.done_parts,
+        "call_rounds": rounds(What::Call),
+        "done_rounds": rounds(What::Done),
+        "slowest": s.slowest,
+        "slowest_done": s.slowest_done,
+    })
 }
 
 fn times_json(times: &Times) -> Value {
@@ -400,6 +436,18 @@ fn times_json(times: &Times) -> Value {
         "p50_ns": t.p50, "p99_ns": t.p99, "p999_ns": t.p999, "max_ns": t.max,
         "histogram": times.buckets,
     })
+}
+
+/// One cell as it ends, in a line.
+pub fn line(policy: &str, outcome: &Outcome) -> String {
+    let of = |s: &Series| {
+        let what = *s.looked_at().first()?;
+        let tail = Tail::of(s.times(what))?;
+        let max = s.looked_at().iter().map(|w| nanoseconds(s.times(*w).max)).collect::<Vec<_>>().join(" and done ");
+        Some(format!("{} p50 {}, max {max}", s.name, nanoseconds(tail.p50)))
+    };
+    let series: Vec<String> = outcome.series.iter().filter_map(of).collect();
+    format!("{policy}, {}, {}: {}", outcome.cell, seconds(outcome.seconds), series.join("; "))
 }
 
 /// How long all of it takes, about.

@@ -225,6 +225,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn words_are_the_bodys_bytes() {
+        let body = CallBody { began: 1, site: 2, stream: 3, object: 4, size: 5, result: -6, flags: 7, inner: 8 };
+        let words = body.words();
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        assert_eq!(bytes, crate::event::bytes_of(&body));
+    }
+
+    #[test]
     fn numbers_rise_and_names_are_there_once() {
         for pair in FUNCTIONS.windows(2) {
             let [a, b] = pair else { continue };

@@ -65,24 +65,32 @@ def locks(tape):
         "rwlock": added(merged, RWLOCK),
         "unlock": merged.get("mutex_unlock", 0),
         "all": added(tape["operations"], MUTEX + RWLOCK),
-        "calls": calls(tape),
     }
 
 
 def calls(tape):
-    """Of each call its number and all its time, ns, where the tape has calls."""
-    rows = tape.get("calls") or []
-    if isinstance(rows, dict):
-        rows = rows.get("calls") or rows.get("functions") or []
-    found = {}
-    for row in rows:
-        name = row.get("name") or row.get("call")
-        count = row.get("count") or row.get("calls") or 0
-        total = row.get("total_ns") or (row.get("mean_ns") or 0) * count
-        if name:
-            was = found.get(name, (0, 0))
-            found[name] = (was[0] + count, was[1] + total)
-    return found
+    """Takings of locks within CUDA's calls; launches and copies with all their time, ns."""
+    if not tape or not tape.get("totals"):
+        return None
+    totals = tape["totals"]
+
+    def of(kinds, key):
+        return sum(totals[kind][key] for kind in kinds if kind in totals)
+
+    every = list(totals)
+    copies = [kind for kind in ("copy", "async copy")]
+    return {
+        "lost": tape.get("cut", 0),
+        "launch_calls": of(["launch"], "calls"),
+        "launch_ns": of(["launch"], "ns"),
+        "graph_calls": of(["graph launch"], "calls"),
+        "graph_ns": of(["graph launch"], "ns"),
+        "copy_calls": of(copies, "calls"),
+        "copy_ns": of(copies, "ns"),
+        "in_calls_mutex": of(every, "mutex_locks"),
+        "in_calls_read": of(every, "read_locks"),
+        "in_calls_write": of(every, "write_locks"),
+    }
 
 
 def summary(tape):
@@ -99,7 +107,7 @@ def summary(tape):
 def per_inference(folder, model, way, n):
     """Differences of the two recordings, and what makes them doubtful."""
     found, doubts = {}, []
-    for kind, of in (("locks", locks), ("summary", summary)):
+    for kind, of in (("locks", locks), ("summary", summary), ("calls", calls)):
         both = [of(load(os.path.join(folder, f"{model}-{way}-{count}-{kind}.json"))) for count in (n, 2 * n)]
         if None in both:
             doubts.append(f"{way}: no recording ({kind})")
@@ -107,17 +115,11 @@ def per_inference(folder, model, way, n):
         if any(b["lost"] for b in both):
             doubts.append(f"{way}: the tape lost something ({kind})")
         for key in both[0]:
-            if key == "calls":
-                continue
             found[key] = (both[1][key] - both[0][key]) / n
-        if kind == "locks":
-            names = set(both[0]["calls"]) | set(both[1]["calls"])
-            gone = (0, 0)
-            found["calls"] = {
-                c: tuple(b - a for a, b in zip(both[0]["calls"].get(c, gone), both[1]["calls"].get(c, gone))) for c in names
-            }
-            # The mean is that of the longer recording, which ran alone.
-            found["means"] = {c: t / k / 1e3 for c, (k, t) in both[1]["calls"].items() if k}
+        for what in ("launch", "graph", "copy"):
+            # Of all calls of the longer recording, which ran alone; the first ones are in it.
+            if both[1].get(f"{what}_calls"):
+                found[f"{what}_us"] = both[1][f"{what}_ns"] / both[1][f"{what}_calls"] / 1e3
     outs = [load(os.path.join(folder, f"{model}-{way}-{count}.out")) for count in (n, 2 * n)]
     if None not in outs and outs[0]["sum"] != outs[1]["sum"]:
         doubts.append(f"{way}: the two recordings' results differ ({outs[0]['sum']} and {outs[1]['sum']})")
@@ -138,18 +140,9 @@ def show(value, digits=0):
     return "" if value is None else f"{value:,.{digits}f}"
 
 
-def tape_calls(found, words, n):
-    """The same by the tape; outermost calls only are on it."""
-    rows = [(c, k / n) for c, (k, _) in found.get("calls", {}).items() if any(w in c for w in words) and k > 0]
-    count = sum(k for _, k in rows)
-    if not count:
-        return None, None
-    return count, sum(k * found["means"].get(c, 0) for c, k in rows) / count
-
-
 def main():
     folder, n = sys.argv[1], int(sys.argv[2])
-    doubts, table1, table2 = [], [], []
+    doubts, table1, table2, table3 = [], [], [], []
     for model, paper in PAPER.items():
         times = load(os.path.join(folder, f"{model}-times.json"))
         if not times:
@@ -169,8 +162,8 @@ def main():
                 doubts.append(f"{model}: its copies could not be captured; they stand beside the graph")
         eager, graph = runs[False], runs.get(True, {})
         found = both["eager"]
-        launches, launch_us = tape_calls(found, LAUNCH_CALLS, n)
-        copies, copy_us = tape_calls(found, ("Memcpy",), n)
+        launches, launch_us = found.get("launch_calls"), found.get("launch_us")
+        copies, copy_us = found.get("copy_calls"), found.get("copy_us")
         by_profiler = calls_of(eager.get("profiler"), LAUNCH_CALLS), calls_of(eager.get("profiler"), ("Memcpy",))
         table1.append(
             [times["title"], show(found.get("launches"), 1), show(launches, 1), show(by_profiler[0][0], 1)]
@@ -193,6 +186,8 @@ def main():
             + [f"{of(graph, 'launch')} / {of(eager, 'launch')}", f"{paper[7]} / {paper[8]}"]
             + [pair("mutex"), pair("rwlock"), pair("unlock"), f"{paper[9]:,} / {paper[10]:,}", pair("all")]
         )
+        modes = ("in_calls_mutex", "in_calls_read", "in_calls_write", "launch_calls", "graph_calls", "copy_calls")
+        table3.append([times["title"]] + [pair(key) for key in modes] + [show(both["graph"].get("graph_us"), 1)])
     print("### Table 1: calls of one inference, without a graph; times in us\n")
     rows(
         ["model", "launches (commands)", "launch calls", "(profiler)", "mean", "paper", "copies (commands)", "copy calls", "mean"]
@@ -204,6 +199,11 @@ def main():
         ["model", "end to end", "paper", "max", "GPU", "launch time", "paper", "CUDA's mutexes", "CUDA's rwlocks"]
         + ["CUDA's mutex unlocks", "paper's count", "all of the process"],
         table2,
+    )
+    print("\n### Within CUDA's calls: locks taken by one inference, with / without a CUDA graph\n")
+    rows(
+        ["model", "mutexes", "rwlocks, read", "rwlocks, write", "launch calls", "graph launches", "copy calls", "mean of a graph launch"],
+        table3,
     )
     print("\nOperations are locks and unlocks, those of locks that CUDA's libraries made and those of all. The paper's count")
     print("is of mutex unlocks. A launch's mean is of the tape's calls where the tape has calls, else the profiler's.")

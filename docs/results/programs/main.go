@@ -14,6 +14,7 @@ static void ping(int me) {
   turn++; pthread_cond_broadcast(&c);
   pthread_mutex_unlock(&m);
 }
+static long turns(void) { return turn; }
 static long get(void) { pthread_rwlock_rdlock(&l); long r = n; pthread_rwlock_unlock(&l); return r; }
 */
 import "C"
@@ -45,5 +46,5 @@ func main() {
 		}(g)
 	}
 	w.Wait()
-	fmt.Println(C.get(), C.turn)
+	fmt.Println(C.get(), C.turns())
 }

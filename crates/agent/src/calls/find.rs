@@ -5,7 +5,7 @@
 
 use super::entry::{self, LOOKUP};
 use crate::lock::Cold;
-use crate::locks::symbol::{self, Dyn, Tables};
+use crate::locks::symbol::{Dyn, Tables};
 use crate::record;
 use crate::sys;
 use core::ffi::{c_int, c_void};
@@ -21,14 +21,24 @@ const PAGE: usize = 4096;
 const KNOWN: usize = 1024;
 
 struct State {
-    /// Of the list of libraries, when it was last looked through.
-    seen: (usize, usize),
+    /// Libraries that had been loaded and unloaded when they were last looked through.
+    seen: Counts,
+    /// How many there were: since then others were added behind.
+    looked: usize,
+    /// A symbol table was changed.
+    changed: bool,
     /// Real function and its entry, in the order of the former.
     known: [(usize, usize); KNOWN],
     n: usize,
 }
 
-static STATE: Cold<State> = Cold::new(State { seen: (0, 0), known: [(0, 0); KNOWN], n: 0 });
+static STATE: Cold<State> = Cold::new(State {
+    seen: Counts { loaded: 0, unloaded: 0 },
+    looked: 0,
+    changed: false,
+    known: [(0, 0); KNOWN],
+    n: 0,
+});
 
 /// Looks through the libraries, if others are loaded than last time.
 ///
@@ -36,18 +46,36 @@ static STATE: Cold<State> = Cold::new(State { seen: (0, 0), known: [(0, 0); KNOW
 /// Nobody loads or unloads a library meanwhile.
 pub unsafe fn look() {
     let Some(mut s) = STATE.lock() else { return };
-    // SAFETY: the caller's.
-    let now = unsafe { symbol::loaded() };
+    let mut now = Counts::default();
+    each(&mut |l| {
+        now = l.counts;
+        false
+    });
     if now == s.seen {
         return;
     }
-    s.seen = now;
-    // Anew: where a library was, there may be another one now.
-    s.n = 0;
     let _keep = sys::Errno::keep();
-    each(&mut |l| s.define(l));
-    if s.n != 0 {
-        each(&mut |l| s.bind(l));
+    s.changed = false;
+    if now.unloaded != s.seen.unloaded {
+        // Anew: where a library was, there may be another one now.
+        (s.looked, s.n) = (0, 0);
+    }
+    s.seen = now;
+    let mut i = 0;
+    each(&mut |l| {
+        if i >= s.looked {
+            s.define(l);
+        }
+        i += 1;
+        true
+    });
+    s.looked = i;
+    // Whoever comes later is bound to the entries.
+    if s.changed {
+        each(&mut |l| {
+            s.bind(l);
+            true
+        });
     }
 }
 
@@ -61,6 +89,14 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
     // (One thread at a time.)
     let Some(_one) = STATE.lock() else { return real };
     entry::of(f, real, flags).unwrap_or(real)
+}
+
+/// An entry of the function with this number for a function of the program's own: for measuring what an entry costs.
+/// 0 if there is none.
+pub fn for_measuring(number: u16, real: usize) -> usize {
+    let Some(f) = FUNCTIONS.iter().position(|f| f.number == number) else { return 0 };
+    let Some(_one) = STATE.lock() else { return 0 };
+    entry::of(f, real, 0).unwrap_or(0)
 }
 
 /// Place in the table of what cuGetProcAddress calls by this name, and whether the name says that stream 0 is the
@@ -78,11 +114,19 @@ fn by_name(name: &[u8], version: c_int) -> Option<(usize, bool)> {
     })
 }
 
+/// How many libraries have ever been loaded and unloaded.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    loaded: u64,
+    unloaded: u64,
+}
+
 struct Library {
     base: usize,
     tables: Tables,
     headers: *const libc::Elf64_Phdr,
     headers_n: usize,
+    counts: Counts,
 }
 
 impl State {
@@ -121,7 +165,10 @@ impl State {
         let (real, at) = match entry::real(now) {
             Some(real) => (real, now),
             None => match entry::of(f, now, flags) {
-                Some(at) if l.store(value, at.wrapping_sub(l.base)) => (now, at),
+                Some(at) if l.store(value, at.wrapping_sub(l.base)) => {
+                    self.changed = true;
+                    (now, at)
+                }
                 Some(_) => return,
                 None => return record::trouble(trouble::TABLE_FULL),
             },
@@ -228,22 +275,22 @@ impl Library {
     }
 }
 
-/// Every library that is loaded.
-fn each(f: &mut dyn FnMut(&Library)) {
+/// Every library that is loaded, until `f` says false.
+fn each(f: &mut dyn FnMut(&Library) -> bool) {
     unsafe extern "C" fn one(info: *mut libc::dl_phdr_info, _: usize, f: *mut c_void) -> c_int {
         // SAFETY: the loader's description of a library, and the closure below.
         unsafe {
             let info = &*info;
-            let f = &mut *f.cast::<&mut dyn FnMut(&Library)>();
+            let f = &mut *f.cast::<&mut dyn FnMut(&Library) -> bool>();
             let headers = core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
             let base = info.dlpi_addr as usize;
-            let Some(dynamic) = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC) else { return 0 };
-            let dynamic = base.wrapping_add(dynamic.p_vaddr as usize) as *const Dyn;
-            if let Some(tables) = Tables::of(base, dynamic) {
-                f(&Library { base, tables, headers: info.dlpi_phdr, headers_n: headers.len() });
-            }
+            let dynamic = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC);
+            let dynamic = dynamic.map(|h| base.wrapping_add(h.p_vaddr as usize) as *const Dyn);
+            let tables = dynamic.and_then(|d| Tables::of(base, d)).unwrap_or_default();
+            let (headers, headers_n) = (info.dlpi_phdr, headers.len());
+            let counts = Counts { loaded: info.dlpi_adds, unloaded: info.dlpi_subs };
+            c_int::from(!f(&Library { base, tables, headers, headers_n, counts }))
         }
-        0
     }
     let mut f = f;
     // SAFETY: the callback has the type that it wants, and gets what it expects.

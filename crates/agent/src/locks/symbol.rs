@@ -62,24 +62,6 @@ const DT_VERSYM: i64 = 0x6fff_fff0;
 const HIDDEN: u16 = 0x8000;
 const STT_FUNC: u8 = 2;
 
-/// Changes when a library is loaded or unloaded.
-///
-/// # Safety
-/// Nobody loads or unloads a library meanwhile.
-pub unsafe fn loaded() -> (usize, usize) {
-    let (mut n, mut mix) = (0usize, 0usize);
-    // SAFETY: the caller's; the list ends with null.
-    unsafe {
-        let mut m = (&raw const _r_debug.map).read_volatile();
-        while !m.is_null() {
-            n += 1;
-            mix = mix.rotate_left(5) ^ m as usize ^ (*m).dynamic as usize;
-            m = (*m).next;
-        }
-    }
-    (n, mix)
-}
-
 /// Address of the first definition of `name` in a library that comes after ours; 0 if there is none.
 pub fn next(name: &CStr) -> usize {
     // SAFETY: the loader has filled the list before any code of a library runs; maps are only ever appended while the

@@ -5,6 +5,7 @@ use super::{Me, Now, boost, deadline, foreign, given, mutexes, now, on, refused,
 use crate::locks::real::{self, Clock, Mutex, Time};
 use crate::thread::Thread;
 use core::ffi::{c_int, c_void};
+use locks::boost::Policy;
 use locks::layout::{ELISION, ERRORCHECK, KIND_MASK, Mutex as Inside, PRIO_INHERIT, PRIO_PROTECT, RECURSIVE, SHARED};
 use locks::pi::{Call, Decision, Foreign, Refusal};
 use locks::{Deadline, Outcome, Tid};
@@ -125,9 +126,11 @@ unsafe fn behind_ticket(me: Me, m: Mutex, s: State, until: Option<Deadline>, f: 
             return f();
         }
         let Some(gate) = mutexes().and_then(|layout| layout.ticket(m)) else { return f() };
-        let in_gate = match &until {
-            None => gate.lock(me.tid),
-            Some(until) => gate.lock_until(me.tid, until),
+        let in_gate = if gate.try_lock().is_acquired() {
+            Outcome::Acquired { waited: false }
+        } else {
+            let rank = Policy::of(me.tid).map_or(0, |p| p.rank());
+            gate.wait(me.tid, rank, until.as_ref())
         };
         let r = match in_gate {
             Outcome::Acquired { waited: false } => f(),

@@ -131,8 +131,7 @@ unsafe fn wait_at_gate(
         let _ = writers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
     let in_gate = match (mode, &until) {
-        (Mode::Write, None) => gate.write(me.tid),
-        (Mode::Write, Some(until)) => gate.write_until(me.tid, until),
+        (Mode::Write, until) => gate.wait_to_write(me.tid, rank, until.as_ref()),
         (_, None) => gate.read(me.tid),
         (_, Some(until)) => gate.read_until(me.tid, until),
     };

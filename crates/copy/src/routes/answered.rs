@@ -4,10 +4,10 @@
 //! stores each that it sees into pinned host memory (`st.relaxed.sys`), which is what the wait spins on. Where the number lies
 //! is the [`Form`]:
 //!
-//! - plain: the bytes, of any length, and then the number, in a word of video memory of its own: posted writes of one CPU
-//!   arrive in their order;
-//! - `line`: up to 8 bytes and the number behind them in one line, at the destination itself, which one store sends as one
-//!   write. One load of the kernel's returns both, and its answer carries the bytes back;
+//! - line, where the route was opened for 8 bytes at most: they and the number behind them in one line, at the destination
+//!   itself, which one store sends as one write. One load of the kernel's returns both, and its answer carries the bytes back;
+//! - plain, for longer ones and where `plain` says so: the bytes, and then the number, in a word of video memory of its own:
+//!   posted writes of one CPU arrive in their order;
 //! - `mail`: 8 bytes and the number, twice, in a line elsewhere. The kernel stores the bytes to the destination and answers
 //!   behind a fence: what is written is CUDA's to choose, at the price of the fence.
 //!
@@ -30,17 +30,19 @@ use std::arch::x86_64::__m128i;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-pub(super) const LINE: &str = "line";
+pub(super) const PLAIN: &str = "plain";
 pub(super) const MAIL: &str = "mail";
 /// How many warps look, if not [`WARPS`].
-pub(super) const WARPS_1: &str = "warps=1";
+pub(super) const WARPS_4: &str = "warps=4";
 pub(super) const WARPS_16: &str = "warps=16";
 /// How a line is stored, if not in the best way that the CPU has.
 pub(super) const STORE_AVX512: &str = "store=avx512";
 pub(super) const STORE_FENCED: &str = "store=fenced";
 
-/// Warps that look at the flag.
-const WARPS: u32 = 4;
+/// Warps that look: more of them see no sooner (H100).
+const WARPS: u32 = 1;
+/// Bytes that travel beside their number.
+const BESIDE: u64 = 8;
 /// Ends the kernel; no transfer has this number.
 const STOP: u32 = u32::MAX;
 /// The kernel ends so long after the last number that it saw.
@@ -65,13 +67,14 @@ enum Form {
 }
 
 impl Form {
-    fn of(executor: &Executor) -> Form {
-        if executor.has(LINE) {
-            Form::Line
-        } else if executor.has(MAIL) {
+    /// Of a route that is opened for so many bytes.
+    fn of(executor: &Executor, capacity: u64) -> Form {
+        if executor.has(MAIL) {
             Form::Mail
-        } else {
+        } else if executor.has(PLAIN) || capacity > BESIDE {
             Form::Plain
+        } else {
+            Form::Line
         }
     }
 
@@ -111,7 +114,7 @@ impl Form {
 }
 
 /// Answers each number that comes after `seen` at `flag` at `to`, until it is 2^32 - 1 or `limit` nanoseconds have passed
-/// without one; then stores 1 or 2, which it was, at `ended`. One thread of each warp does so: the more look, the sooner one
+/// without one; then stores 1 or 2, which it was, at `ended`. 2^32 - 1 is answered too: nothing stands before an answer. One thread of each warp does so: the more look, the sooner one
 /// sees; a slow one's older answer is followed by its newer one. They end together. PTX 7.0 for sm_70: the driver compiles it
 /// for whatever GPU there is.
 const ANSWER: &str = r"
@@ -140,9 +143,9 @@ NAME_AGAIN:
     LOAD
     setp.eq.u32 %p1, %r2, %r1;
     @%p1 bra NAME_IDLE;
+    STORE
     setp.eq.u32 %p2, %r2, 0xffffffff;
     @%p2 bra NAME_STOPPED;
-    STORE
     mov.u32 %r1, %r2;
     mov.u64 %rd6, %globaltimer;
     bra NAME_AGAIN;
@@ -176,12 +179,12 @@ fn source(form: Form) -> String {
 pub(super) fn check(machine: &Machine, executor: &Executor) -> Result<(), Unavailable> {
     let no_kernel = |why: Unavailable| Unavailable::new(format!("the kernel that answers is launched by CUDA: {why}"));
     machine.context().map(drop).map_err(no_kernel)?;
-    for two in [[LINE, MAIL], [WARPS_1, WARPS_16], [STORE_AVX512, STORE_FENCED]] {
+    for two in [[PLAIN, MAIL], [WARPS_4, WARPS_16], [STORE_AVX512, STORE_FENCED]] {
         if two.iter().all(|one| executor.has(one)) {
             return Err(Unavailable::new(format!("{} and {} exclude one another: choose one", two[0], two[1])));
         }
     }
-    if Form::of(executor) == Form::Mail && [WARPS_1, WARPS_16].iter().any(|warps| executor.has(warps)) {
+    if executor.has(MAIL) && [WARPS_4, WARPS_16].iter().any(|warps| executor.has(warps)) {
         return Err(Unavailable::new("mail is carried by one warp: a second one could carry older bytes later"));
     }
     Ok(())
@@ -189,7 +192,7 @@ pub(super) fn check(machine: &Machine, executor: &Executor) -> Result<(), Unavai
 
 /// The bytes that both ends have room for. A line is the destination's own.
 pub(super) fn room(executor: &Executor, capacity: u64) -> u64 {
-    if Form::of(executor) == Form::Plain { capacity } else { capacity.max(LINE_BYTES as u64) }
+    if Form::of(executor, capacity) == Form::Plain { capacity } else { capacity.max(LINE_BYTES as u64) }
 }
 
 pub(super) fn open<'m>(
@@ -200,7 +203,7 @@ pub(super) fn open<'m>(
     capacity: u64,
 ) -> Opened<'m> {
     let context = machine.context()?;
-    let form = Form::of(executor);
+    let form = Form::of(executor, capacity);
     let flag = DeviceBuffer::new(context, LINE_BYTES)?;
     let pinned = pin::pin(machine, flag.address(), LINE_BYTES as u64)?;
     let mut flag_map = Bar1Map::of_pin(pinned.pin(), 0, LINE_BYTES as u64)?;
@@ -211,7 +214,7 @@ pub(super) fn open<'m>(
     }
     let warps = match form {
         Form::Mail => 1,
-        _ if executor.has(WARPS_1) => 1,
+        _ if executor.has(WARPS_4) => 4,
         _ if executor.has(WARPS_16) => 16,
         _ => WARPS,
     };
@@ -423,8 +426,11 @@ impl Route for AnsweredRoute<'_> {
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
         match self.form {
-            Form::Line if bytes > 8 => return Err(Unavailable::new("a line carries 8 bytes at most").into()),
-            Form::Mail if bytes != 8 => return Err(Unavailable::new("mail is 8 bytes").into()),
+            Form::Line if bytes > BESIDE => {
+                let capacity = self.capacity;
+                return Err(Error::Capacity { bytes, capacity });
+            }
+            Form::Mail if bytes != BESIDE => return Err(Unavailable::new("mail is 8 bytes").into()),
             _ => {}
         }
         let from: &[u8] = self.ends.host_bytes(super::Direction::ToGpu, bytes)?;

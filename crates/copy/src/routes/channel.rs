@@ -20,7 +20,8 @@ pub(crate) const TRACKER_VIDEO: &str = "tracker=video";
 /// The doorbell through the other usermode mapping: the one that libcuda rings on Hopper.
 pub(crate) const DOORBELL_BAR1: &str = "doorbell=bar1";
 
-/// The transfer waits in the channel, and a submission opens its gate ([`gpu::Armed`]).
+/// The transfer waits in the channel, and a submission opens its gate ([`gpu::Armed`]). The engine's runlist is held
+/// meanwhile: others on it, CUDA's channels among them, get it by time slices only.
 pub(crate) const ARMED: &str = "armed";
 
 /// In CUDA's channel group, beside its kernels and without a change of context, instead of one of our own. CUDA's client is
@@ -56,8 +57,19 @@ pub(crate) fn options(executor: &Executor) -> ChannelOptions {
     options
 }
 
+/// A gate in CUDA's channel group was seen to keep its channels from running at all.
+pub(crate) fn not_both(executor: &Executor) -> Result<(), Unavailable> {
+    if executor.has(ARMED) && executor.has(CUDAS_GROUP) {
+        return Err(Unavailable::new(
+            "a gate in CUDA's channel group keeps the whole group waiting, CUDA's channels too",
+        ));
+    }
+    Ok(())
+}
+
 /// That there can be a channel, and that an engine reaches both ends.
 pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    not_both(&spec.executor)?;
     space(machine, &spec.executor)?;
     for end in [spec.source, spec.destination] {
         match end.memory {

@@ -16,12 +16,12 @@ use crate::spec::{Executor, Spec, Word};
 use gpu::{Armed, Channel, Engine, InlineMode, InlineRelease, Prepared, Window};
 
 const SPLIT: &str = "split";
-/// Who says that the bytes are there, if not the engine with the time.
+/// Who says that the bytes are there, if not a second inline copy behind them.
 const RELEASES: [(&str, InlineRelease); 4] = [
+    ("release=engine", InlineRelease::Engine),
     ("release=host", InlineRelease::Host),
     ("release=word", InlineRelease::EngineWord),
     ("release=execute", InlineRelease::Execute),
-    ("release=flag", InlineRelease::Flag),
 ];
 /// A GPFIFO entry counts to 2^21 words; two of the largest stay well below.
 const MAX_BYTES: u64 = 4 << 20;
@@ -53,7 +53,10 @@ pub(crate) const ENTRY: Entry = Entry {
 
 fn about(_: &Machine, spec: &Spec) -> String {
     let place = if spec.executor.has(CUDAS_GROUP) { " in CUDA's channel group" } else { "" };
-    format!("data in the command stream of a graphics channel of our own{place}; split: a launch for each 31 KiB")
+    format!(
+        "data in the command stream of a graphics channel of our own{place}, and a number behind them to the host; split: a \
+         launch for each 31 KiB; release: who says that they are there; armed: waits in the channel, and holds the engine"
+    )
 }
 
 fn list(machine: &Machine) -> Vec<String> {
@@ -76,6 +79,7 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     if RELEASES.iter().filter(|(option, _)| spec.executor.has(option)).count() > 1 {
         return Err(Unavailable::new("there is one release at the end of a transfer: choose one"));
     }
+    channel::not_both(&spec.executor)?;
     match Direction::of(machine, spec)? {
         Direction::ToGpu => channel::space(machine, &spec.executor).map(drop),
         Direction::FromGpu => {

@@ -391,6 +391,8 @@ driver! {
     cuDevicePrimaryCtxRelease_v2(_device: c_int) { SUCCESS }
     cuCtxCreate_v2(_context: *mut *mut c_void, _flags: c_uint, _device: c_int) { NOT_SUPPORTED }
     cuCtxDestroy_v2(_context: *mut c_void) { NOT_SUPPORTED }
+    cuDeviceCanAccessPeer(can: *mut c_int, _device: c_int, _peer: c_int) { give(can, 0) }
+    cuCtxEnablePeerAccess(_peer: *mut c_void, _flags: c_uint) { NOT_SUPPORTED }
     cuCtxSetCurrent(context: *mut c_void) {
         CURRENT.set(context as u64);
         SUCCESS

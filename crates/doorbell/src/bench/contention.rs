@@ -3,6 +3,7 @@
 
 mod child;
 mod policy;
+mod stands;
 
 use super::{result_file, seconds};
 use crate::failure::Failure;
@@ -32,7 +33,7 @@ Examples:
   doorbell bench contention --cells 'copy=8x64KiB[pageable]+launch=32' --policies stock,pi+phase-fair
 
 Cells: alone; sizes (CUDA's copies, 4 KiB to 64 MiB); copy=THREADSxSIZE, [pageable] behind it, and
-launch=THREADS, either or both; inversion=SIZE+hogs=N@NICE. Sets: matrix, full, policies, worst, inversion.
+launch=THREADS, either or both; inversion=THREADSxSIZE+hogs=N@NICE. Sets: matrix, full, policies, worst, inversion.
 
 Policies: stock (no agent), agent (with the agent and no policy), traced (recorded with --locks; see
 --tapes), and what `doorbell run --lock-policy` takes, several with a + between them. Each is a process of
@@ -86,6 +87,9 @@ pub struct Args {
     child: bool,
 }
 
+/// Of a result, about.
+const ROOM: u64 = 1 << 20;
+
 impl Args {
     pub fn run(mut self) -> anyhow::Result<ExitCode> {
         if self.quick {
@@ -106,11 +110,10 @@ impl Args {
 
     fn all(&self, cells: &[Cell]) -> anyhow::Result<ExitCode> {
         let mut policies = Policy::read(&self.policies, self.tapes.as_deref())?;
-        let room = 1 << 20;
         let to_stdout_only = self.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
         // Whether it can be written is known before anything is measured.
         if let Some(path) = &self.json {
-            drop(result_file::open(path, room)?);
+            drop(result_file::open(path, ROOM)?);
         }
         let clock = Clock::new();
         let gpu = match self.gpu {
@@ -130,29 +133,35 @@ impl Args {
             let mut order: Vec<usize> = (0..policies.len()).collect();
             random.shuffle(&mut order);
             for n in order {
-                let policy = &mut policies[n];
-                if policy.told.missing.is_some() {
+                if policies[n].told.missing.is_some() {
                     continue;
                 }
-                let name = policy.told.name.clone();
+                let name = policies[n].told.name.clone();
                 progress.show(&format!("round {} of {}: {name}", round + 1, self.rounds));
                 let seed = random.u64(..);
-                let ended = policy.measure(self, cells, seed, round, |outcome| {
-                    progress.show(&format!("round {} of {}: {name}: {}", round + 1, self.rounds, outcome.cell));
+                let mut told: Vec<_> = policies.iter().map(|p| p.told.clone()).collect();
+                let mut unwritten = None;
+                let ended = policies[n].measure(self, cells, seed, round, |outcome| {
+                    if self.gpu == Gpu::Real {
+                        progress.ended(&report::contention::line(&name, &outcome));
+                    }
                     comparison.add(&name, outcome);
+                    let partial = self.result(&environment, cells, &told, &comparison, true);
+                    unwritten = self.write_partial(&partial).err();
                 });
+                if let Some(e) = unwritten {
+                    return Err(e);
+                }
                 if let Err(why) = ended {
                     if why.impossible && comparison.rows.is_empty() {
                         impossible = Some(why.text);
                         break 'rounds;
                     }
+                    progress.ended(&format!("{name}: {}", why.text));
                     policies[n].told.missing = Some(why.text);
                 }
-                let told: Vec<_> = policies.iter().map(|p| p.told.clone()).collect();
-                let partial = self.result(&environment, cells, &told, &comparison, true);
-                if let Some(path) = self.json.as_ref().filter(|_| !to_stdout_only) {
-                    result_file::open(path, room)?.write(|out| report::contention::write_json(out, &partial))?;
-                }
+                told = policies.iter().map(|p| p.told.clone()).collect();
+                self.write_partial(&self.result(&environment, cells, &told, &comparison, true))?;
             }
         }
         progress.clear();
@@ -162,12 +171,17 @@ impl Args {
         let told: Vec<_> = policies.into_iter().map(|p| p.told).collect();
         let result = self.result(&environment, cells, &told, &comparison, false);
         if let Some(path) = &self.json {
-            result_file::open(path, room)?.write(|out| report::contention::write_json(out, &result))?;
+            result_file::open(path, ROOM)?.write(|out| report::contention::write_json(out, &result))?;
         }
         if !to_stdout_only {
             to_stdout(|out| report::contention::write(out, &Style::of_stdout(), &result))?;
         }
         verdict(&result)
+    }
+
+    fn write_partial(&self, partial: &Contention<'_>) -> anyhow::Result<()> {
+        let Some(path) = self.json.as_ref().filter(|p| p.as_os_str() != "-") else { return Ok(()) };
+        result_file::open(path, ROOM)?.write(|out| report::contention::write_json(out, partial))
     }
 
     fn result<'a>(
@@ -231,6 +245,12 @@ impl Progress {
         if self.terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
         }
+    }
+
+    /// A line that stays.
+    fn ended(&self, text: &str) {
+        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        let _ = writeln!(std::io::stderr(), "{clear}{text}");
     }
 
     fn clear(&self) {

@@ -94,6 +94,7 @@ const MOST_PER_TURN: u32 = 100;
 /// Asynchronous copy engines that are tried unless routes are given.
 const ENGINES: usize = 4;
 const GROUP: &str = "group=cuda";
+const TIMED: &str = "release=engine";
 /// A kernel answers, which spins meanwhile.
 const ANSWERED: &str = "answered";
 
@@ -335,8 +336,10 @@ impl<'m> Engines<'m> {
             add(format!("host->ce0->gpu{gpu}"), 8);
         }
         add(format!("host->ce{first}->gpu{gpu}"), 4096);
+        // As it is, and with a release that says when the engine was done.
         add(format!("host->inline->gpu{gpu}"), 8);
-        add(format!("host->inline[{GROUP}]->gpu{gpu}"), 8);
+        add(format!("host->inline[{TIMED}]->gpu{gpu}"), 8);
+        add(format!("host->inline[{TIMED},{GROUP}]->gpu{gpu}"), 8);
         add(format!("host->bar1->gpu{gpu}"), 8);
         add(format!("host->bar1[flush]->gpu{gpu}"), 8);
         add(format!("host->cuda->gpu{gpu}"), 8);

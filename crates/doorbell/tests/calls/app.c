@@ -88,6 +88,33 @@ static void found(int local) {
     if (local && dlclose(lib)) puts("not closed");
 }
 
+/* Libraries that come and go, and bring the runtime. */
+static int plugin(const char *name, u32 n, int keep) {
+    void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    int r = lib ? ((int (*)(u32))need(lib, "work"))(n) : (puts(dlerror()), -1);
+    if (lib && !keep) dlclose(lib);
+    return r;
+}
+static void plugins(void) {
+    printf("%d ", plugin("./plugin-now.so", 1, 0));
+    for (u32 i = 0; i < 3; i++) plugin("./plugin-now.so", 7, 0);
+    printf("%d ", plugin("./plugin-lazy.so", 2, 1));
+    printf("%d ", plugin("./plugin-now.so", 3, 0));
+    printf("%d\n", plugin("./plugin-now.so", 4, 1));
+}
+static void *comes_and_goes(void *v) {
+    for (u32 i = 1; i <= 100; i++) {
+        if (plugin(i % 2 ? "./plugin-now.so" : "./plugin-lazy.so", i, 0) != (int)i) puts("wrong");
+    }
+    return v;
+}
+static void churn(void) {
+    pthread_t t[4];
+    for (int i = 0; i < 4; i++) pthread_create(t + i, 0, comes_and_goes, 0);
+    for (int i = 0; i < 4; i++) pthread_join(t[i], 0);
+    puts("done");
+}
+
 #ifdef RUNTIME
 static void runtime(void) {
     int r[3];
@@ -231,6 +258,8 @@ int main(int n, char **v) {
     if (!strcmp(how, "found")) found(0);
     if (!strcmp(how, "found-local")) found(1), found(1);
     if (!strcmp(how, "without")) without();
+    if (!strcmp(how, "plugins")) plugins();
+    if (!strcmp(how, "churn")) churn();
 #ifdef DRIVER
     if (!strcmp(how, "linked")) linked();
     if (!strcmp(how, "guarded")) guarded();

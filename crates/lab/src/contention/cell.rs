@@ -31,8 +31,8 @@ pub enum Cell {
     Sizes,
     /// Threads that copy and threads that launch, on the other CPUs.
     Crowd { copies: Option<Copies>, launches: u32 },
-    /// One thread that copies, at nice 19 on a CPU that it shares with threads that only burn it.
-    Inversion { bytes: u64, memory: Memory, hogs: u32, nice: i32 },
+    /// Threads that copy, at nice 19 on one CPU that they share with threads that only burn it.
+    Inversion { copies: Copies, hogs: u32, nice: i32 },
 }
 
 /// More threads than anybody has asked for.
@@ -56,7 +56,7 @@ impl Cell {
         match *self {
             Cell::Alone | Cell::Sizes => 0,
             Cell::Crowd { copies, launches } => copies.map_or(0, |c| c.threads) + launches,
-            Cell::Inversion { hogs, .. } => hogs + 1,
+            Cell::Inversion { copies, hogs, .. } => hogs + copies.threads,
         }
     }
 
@@ -65,8 +65,9 @@ impl Cell {
             return Err(format!("{self}: at most {MOST_THREADS} threads"));
         }
         let bytes = match self {
-            Cell::Crowd { copies: Some(c), .. } => u64::from(c.threads).saturating_mul(c.bytes),
-            Cell::Inversion { bytes, .. } => bytes,
+            Cell::Crowd { copies: Some(c), .. } | Cell::Inversion { copies: c, .. } => {
+                u64::from(c.threads).saturating_mul(c.bytes)
+            }
             _ => return Ok(self),
         };
         if bytes > MOST_BYTES {
@@ -105,8 +106,8 @@ impl fmt::Display for Cell {
                 }
                 Ok(())
             }
-            Cell::Inversion { bytes, memory, hogs, nice } => {
-                write!(f, "inversion={}{}+hogs={hogs}", size(bytes), options(memory))?;
+            Cell::Inversion { copies: c, hogs, nice } => {
+                write!(f, "inversion={}x{}{}+hogs={hogs}", c.threads, size(c.bytes), options(c.memory))?;
                 if nice != 0 { write!(f, "@{nice}") } else { Ok(()) }
             }
         }
@@ -128,7 +129,7 @@ impl TryFrom<String> for Cell {
 }
 
 const SYNTAX: &str = "cells are written alone, sizes, copy=64x4MiB, copy=64x4MiB[pageable], launch=32, \
-                      copy=8x64KiB+launch=8, inversion=4MiB+hogs=3, inversion=4MiB[pageable]+hogs=3@-20";
+                      copy=8x64KiB+launch=8, inversion=1x4MiB+hogs=3, inversion=8x64KiB[pageable]+hogs=3@-20";
 
 impl FromStr for Cell {
     type Err = String;
@@ -146,7 +147,7 @@ impl FromStr for Cell {
             let twice = match name {
                 "copy" => copies.replace(crowd(value).ok_or_else(wrong)?).is_some(),
                 "launch" => launches.replace(value.parse::<u32>().map_err(|_| wrong())?).is_some(),
-                "inversion" => inversion.replace(sized(value).ok_or_else(wrong)?).is_some(),
+                "inversion" => inversion.replace(crowd(value).ok_or_else(wrong)?).is_some(),
                 "hogs" => hogs.replace(burning(value).ok_or_else(wrong)?).is_some(),
                 _ => return Err(wrong()),
             };
@@ -155,9 +156,9 @@ impl FromStr for Cell {
             }
         }
         let cell = match (inversion, hogs, copies, launches) {
-            (Some((bytes, memory)), hogs, None, None) => {
+            (Some(copies), hogs, None, None) => {
                 let (hogs, nice) = hogs.unwrap_or((HOGS, 0));
-                Cell::Inversion { bytes, memory, hogs, nice }
+                Cell::Inversion { copies, hogs, nice }
             }
             (None, None, copies, launches) => Cell::Crowd { copies, launches: launches.unwrap_or(0) },
             _ => return Err(wrong()),
@@ -258,8 +259,14 @@ impl Set {
             }
             Set::Worst => cells.push(Cell::WORST),
             Set::Inversion => {
-                for memory in MEMORIES {
-                    cells.extend([0, -20].map(|nice| Cell::Inversion { bytes: MIB_4, memory, hogs: HOGS, nice }));
+                let copies = |threads, bytes, memory| Copies { threads, bytes, memory };
+                for (copies, nice) in [
+                    (copies(1, MIB_4, Memory::Pinned), 0),
+                    (copies(1, MIB_4, Memory::Pageable), 0),
+                    (copies(8, 64 << 10, Memory::Pageable), 0),
+                    (copies(8, 64 << 10, Memory::Pageable), -20),
+                ] {
+                    cells.push(Cell::Inversion { copies, hogs: HOGS, nice });
                 }
             }
         }
@@ -298,7 +305,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<Cell>(&json).unwrap(), cell, "{json}");
         }
         assert_eq!(Cell::WORST.to_string(), "copy=64x4MiB");
-        assert_eq!("inversion=4MiB".parse::<Cell>().unwrap().to_string(), "inversion=4MiB+hogs=3");
+        assert_eq!("inversion=1x4MiB".parse::<Cell>().unwrap().to_string(), "inversion=1x4MiB+hogs=3");
         assert_eq!("copy=2x6B[pinned]+launch=0".parse::<Cell>().unwrap().to_string(), "copy=2x6B");
     }
 
@@ -314,9 +321,10 @@ mod tests {
             "launch=x",
             "launch=0",
             "copy=1x1KiB+copy=1x1KiB",
-            "inversion=4MiB+launch=2",
+            "inversion=1x4MiB+launch=2",
+            "inversion=4MiB",
             "hogs=3",
-            "inversion=4MiB+hogs=3@40",
+            "inversion=1x4MiB+hogs=3@40",
             "copy=8x4..8KiB",
             "copy=513x1KiB",
             "launch=4294967295",

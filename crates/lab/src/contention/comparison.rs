@@ -2,7 +2,7 @@
 
 use super::cell::Cell;
 use super::measure::Outcome;
-use super::series::{Series, Times};
+use super::series::{Series, Times, What};
 use crate::statistics::Percentile;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct Row {
     /// All rounds together.
     pub outcome: Outcome,
     /// Of each round the series' names and tails.
-    rounds: Vec<Vec<(String, Tail)>>,
+    rounds: Vec<Vec<(String, What, Tail)>>,
 }
 
 /// The end of a distribution.
@@ -70,6 +70,7 @@ pub struct Against {
     pub policy: String,
     pub cell: Cell,
     pub series: String,
+    pub what: What,
     pub effect: Effect,
     /// Which figure was compared: the highest that both have samples for.
     pub figure: &'static str,
@@ -96,8 +97,8 @@ impl Row {
     }
 
     /// The tail of one kind of call in each round that has it.
-    pub fn tails<'r>(&'r self, name: &'r str) -> impl Iterator<Item = Tail> + 'r {
-        self.rounds.iter().flatten().filter(move |(n, _)| n == name).map(|(_, tail)| *tail)
+    pub fn tails<'r>(&'r self, name: &'r str, what: What) -> impl Iterator<Item = Tail> + 'r {
+        self.rounds.iter().flatten().filter(move |(n, w, _)| n == name && *w == what).map(|(_, _, tail)| *tail)
     }
 }
 
@@ -110,8 +111,9 @@ pub struct Comparison {
 impl Comparison {
     /// Adds what one process measured in one cell.
     pub fn add(&mut self, policy: &str, outcome: Outcome) {
-        let tail = |s: &Series| Some((s.name.clone(), Tail::of(s.judged())?));
-        let round: Vec<_> = outcome.series.iter().filter_map(tail).collect();
+        let tail = |s: &Series, what: What| Some((s.name.clone(), what, Tail::of(s.times(what))?));
+        let tails = |s| Series::looked_at(s).iter().filter_map(move |what| tail(s, *what));
+        let round: Vec<_> = outcome.series.iter().flat_map(tails).collect();
         match self.rows.iter_mut().find(|r| r.policy == policy && r.cell == outcome.cell) {
             Some(row) => {
                 row.outcome.merge(outcome);
@@ -136,15 +138,16 @@ impl Comparison {
         for row in self.rows.iter().filter(|r| r.policy != STOCK) {
             let Some(stock) = self.row(STOCK, &row.cell) else { continue };
             for series in row.outcome.series.iter().filter(|s| !s.own) {
-                all.extend(against(stock, row, &series.name));
+                all.extend(series.looked_at().iter().filter_map(|what| against(stock, row, &series.name, *what)));
             }
         }
         all
     }
 }
 
-fn against(stock: &Row, row: &Row, name: &str) -> Option<Against> {
-    let (before, after) = (Tail::of(stock.series(name)?.judged())?, Tail::of(row.series(name)?.judged())?);
+fn against(stock: &Row, row: &Row, name: &str, what: What) -> Option<Against> {
+    let tail = |r: &Row| Tail::of(r.series(name)?.times(what));
+    let (before, after) = (tail(stock)?, tail(row)?);
     // A figure that only one of them has samples for compares nothing.
     let both = |t: Tail| Tail { p999: t.p999.filter(|_| before.p999.is_some() && after.p999.is_some()), ..t };
     let both = |t: Tail| Tail { p99: t.p99.filter(|_| before.p99.is_some() && after.p99.is_some()), ..both(t) };
@@ -155,7 +158,7 @@ fn against(stock: &Row, row: &Row, name: &str) -> Option<Against> {
             "p99" => t.p99.unwrap_or(t.max),
             _ => t.max,
         };
-        r.tails(name).map(of).collect()
+        r.tails(name, what).map(of).collect()
     };
     let (these, those) = (of_rounds(row), of_rounds(stock));
     let effect = effect(&these, &those, policy_ns, stock_ns);
@@ -163,6 +166,7 @@ fn against(stock: &Row, row: &Row, name: &str) -> Option<Against> {
         policy: row.policy.clone(),
         cell: row.cell,
         series: name.into(),
+        what,
         effect,
         figure,
         stock_ns,
@@ -210,7 +214,10 @@ impl Outcome {
             match self.load.iter_mut().find(|l| (&l.what, l.bytes) == (&load.what, load.bytes)) {
                 Some(same) => {
                     same.transfers += load.transfers;
-                    same.seconds += load.seconds;
+                    let all = same.seconds + load.seconds;
+                    let mean = |a: f64, b: f64| (a * same.seconds + b * load.seconds) / all;
+                    (same.on_cpu, same.waiting) = (mean(same.on_cpu, load.on_cpu), mean(same.waiting, load.waiting));
+                    same.seconds = all;
                     // Of the same threads in every round: those of the worst.
                     same.threads = same.threads.min(load.threads);
                     same.right = same.right.min(load.right);
@@ -244,7 +251,9 @@ mod tests {
             call: call.done(),
             done: Times::default(),
             parts: None,
+            done_parts: None,
             slowest: Vec::new(),
+            slowest_done: Vec::new(),
         };
         let load = crate::contention::Loaded {
             what: "x".into(),
@@ -252,6 +261,8 @@ mod tests {
             bytes: 1,
             transfers: 10,
             seconds: 1.0,
+            on_cpu: 0.5,
+            waiting: 0.1,
             right: 2,
             failed: Vec::new(),
         };
@@ -320,7 +331,7 @@ mod tests {
         assert_eq!((row.rounds(), row.outcome.seconds, row.outcome.moved, row.outcome.notes.len()), (2, 2.0, 2, 1));
         let launch = row.series("launch").unwrap();
         assert_eq!((launch.call.count, launch.call.min, launch.call.max), (3, 5, 9));
-        assert_eq!(row.tails("launch").map(|t| t.max).collect::<Vec<_>>(), [5, 9]);
+        assert_eq!(row.tails("launch", What::Call).map(|t| t.max).collect::<Vec<_>>(), [5, 9]);
         let load = &row.outcome.load[0];
         assert_eq!((load.threads, load.right, load.transfers, load.seconds), (2, 2, 20, 2.0));
     }

@@ -20,6 +20,9 @@ pub struct Loaded {
     pub bytes: u64,
     pub transfers: u64,
     pub seconds: f64,
+    /// Of one CPU, what all its threads had together, and what they waited for one, ready: by the kernel's counters.
+    pub on_cpu: f64,
+    pub waiting: f64,
     /// Threads whose data was compared at the end, and right.
     pub right: u32,
     /// Why the others did not start, stopped early or were wrong, and how many threads it stopped.
@@ -44,9 +47,9 @@ pub(super) fn beside<T>(machine: &Machine, cell: &Cell, plan: &Plan, measure: im
             all.extend(copied);
             (measured, all)
         }
-        Cell::Inversion { bytes, memory, hogs, nice } => {
+        Cell::Inversion { copies: c, hogs, nice } => {
             let shared = plan.others.first().copied().into_iter().collect::<Vec<_>>();
-            let low = Load { nice: 19, cpus: shared.clone(), ..load(machine, plan, 1, bytes, memory) };
+            let low = Load { nice: 19, cpus: shared.clone(), ..load(machine, plan, c.threads, c.bytes, c.memory) };
             under(machine, Some(low), || burning(hogs, nice, &shared, plan.duration, measure))
         }
     }
@@ -69,10 +72,13 @@ fn load(machine: &Machine, plan: &Plan, threads: u32, bytes: u64, memory: Memory
 fn under<T>(machine: &Machine, load: Option<Load>, measure: impl FnOnce() -> T) -> (T, Vec<Loaded>) {
     let Some(load) = load else { return (measure(), Vec::new()) };
     let ((measured, rate), ended) = interference::under(machine, &load, |running: &Running<'_>| {
-        let mark = running.mark();
+        let (mark, from) = (running.mark(), scheduled(running));
         let measured = measure();
-        (measured, running.since(&mark))
+        let (rate, to) = (running.since(&mark), scheduled(running));
+        let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9 / rate.seconds;
+        (measured, (rate, share(from.0, to.0), share(from.1, to.1)))
     });
+    let (rate, on_cpu, waiting) = rate;
     let Ended { threads, right, failed, .. } = ended;
     let copies = load.route != launch::NAME;
     let loaded = Loaded {
@@ -81,10 +87,22 @@ fn under<T>(machine: &Machine, load: Option<Load>, measure: impl FnOnce() -> T) 
         bytes: if copies { load.bytes } else { 0 },
         transfers: rate.transfers,
         seconds: rate.seconds,
+        on_cpu,
+        waiting,
         right: right as u32,
         failed: failed.into_iter().map(|(why, n)| (why, n as u32)).collect(),
     };
     (measured, vec![loaded])
+}
+
+/// What all threads of a load had of CPUs, and what they waited for one, ns.
+fn scheduled(running: &Running<'_>) -> (u64, u64) {
+    let of = |thread: i32| {
+        let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
+        let mut fields = text.split_ascii_whitespace().map(|f| f.parse::<u64>().unwrap_or(0));
+        Some((fields.next()?, fields.next()?))
+    };
+    running.threads().filter_map(of).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
 /// Longer than the measurement the hogs burn their CPU in no case: who waits for a lock that is held there waits no longer.

@@ -48,12 +48,16 @@ pub struct Outcome {
 const SLOW_NS: u64 = 50_000;
 
 /// Runs a cell. What is missing on this machine is so in its series; nothing ends the cell but its time.
+///
+/// Everything is opened, filled and prepared before the load begins, and compared after it has ended.
 pub fn run(machine: &Machine, cell: &Cell, plan: &Plan, clock: &Clock) -> Outcome {
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let mut measured = routes::of(machine, cell);
     for m in &mut measured {
         verified(m, random.u64(..), plan.timeout);
     }
+    let data = fresh(&mut measured, &mut random);
+    let mut live = prepared(&mut measured);
     let mut outcome = Outcome {
         cell: *cell,
         seconds: 0.0,
@@ -65,21 +69,26 @@ pub fn run(machine: &Machine, cell: &Cell, plan: &Plan, clock: &Clock) -> Outcom
         series: Vec::new(),
         load: Vec::new(),
     };
-    let (series, load) = crowd::beside(machine, cell, plan, || {
+    let ((), load) = crowd::beside(machine, cell, plan, || {
         let placed = Placement::real_time(plan.cpu, plan.priority);
         // libcuda may have started threads of its own meanwhile.
         if let Ok((_, stayed @ 1..)) = interference::clear(&plan.others) {
             outcome.notes.push(format!("{stayed} other threads of this process stayed on the measuring CPU"));
         }
-        let turns = turns(&mut measured, plan, clock, &mut random);
-        (outcome.seconds, outcome.moved) = (turns.seconds, turns.moved);
+        (outcome.seconds, outcome.moved) = turns(&mut live, plan, clock, &mut random);
         (outcome.cpu, outcome.class, outcome.throttled) = (placed.cpu, placed.class, placed.throttled());
         outcome.notes.extend(placed.notes.iter().cloned());
-        turns.series
     });
-    (outcome.series, outcome.load) = (series, load);
+    let taken: Vec<(usize, Series)> = live.into_iter().map(series).collect();
+    let mut all: Vec<Series> = measured.iter().map(nothing).collect();
+    for (index, taken) in taken {
+        let Series { name, about, .. } = std::mem::replace(&mut all[index], taken);
+        (all[index].name, all[index].about) = (name, about);
+    }
+    compare(&mut measured, &data, &mut all);
+    (outcome.series, outcome.load) = (all, load);
     if outcome.throttled > 0 {
-        outcome.notes.push(format!("the measuring thread used its budget up in {} periods", outcome.throttled));
+        outcome.notes.push("the kernel took the measuring thread off its CPU where its budget was used up".into());
     }
     outcome
 }
@@ -94,12 +103,6 @@ fn verified(m: &mut Measured<'_>, seed: u64, timeout: Duration) {
     }
 }
 
-struct Turns {
-    series: Vec<Series>,
-    seconds: f64,
-    moved: u64,
-}
-
 struct Live<'r> {
     index: usize,
     own: bool,
@@ -107,17 +110,19 @@ struct Live<'r> {
     call: Counting,
     done: Counting,
     parts: Parts,
+    done_parts: Parts,
     slowest: Slowest,
+    slowest_done: Slowest,
     samples: u64,
     failed: Option<Error>,
 }
 
-fn turns(measured: &mut [Measured<'_>], plan: &Plan, clock: &Clock, random: &mut fastrand::Rng) -> Turns {
-    let data = fresh(measured, random);
-    let mut live = prepared(measured);
+/// Lets them take turns until the time is over; the seconds that it took, and after how many samples the thread was on
+/// another CPU than before.
+fn turns(live: &mut [Live<'_>], plan: &Plan, clock: &Clock, random: &mut fastrand::Rng) -> (f64, u64) {
     let mut order: Vec<usize> = (0..live.len()).collect();
     let (began, limit) = (clock.now(), plan.duration.as_nanos() as u64);
-    let over = |now: u64| clock.ns(now.saturating_sub(began)) >= limit;
+    let elapsed = || clock.ns(clock.now().saturating_sub(began));
     let (mut cpu, mut moved) = (current_cpu(), 0);
     'all: while live.iter().any(|l| l.failed.is_none()) {
         random.shuffle(&mut order);
@@ -131,21 +136,13 @@ fn turns(measured: &mut [Measured<'_>], plan: &Plan, clock: &Clock, random: &mut
             let now = current_cpu();
             moved += u64::from(now != cpu);
             cpu = now;
-            if over(clock.now()) {
+            if elapsed() >= limit {
                 break 'all;
             }
             rest_if_due();
         }
     }
-    let seconds = clock.ns(clock.now().saturating_sub(began)) as f64 / 1e9;
-    let taken: Vec<(usize, Series)> = live.into_iter().map(series).collect();
-    let mut all: Vec<Series> = measured.iter().map(nothing).collect();
-    for (index, taken) in taken {
-        let Series { name, about, .. } = std::mem::replace(&mut all[index], taken);
-        (all[index].name, all[index].about) = (name, about);
-    }
-    compare(measured, &data, &mut all);
-    Turns { series: all, seconds, moved }
+    (elapsed() as f64 / 1e9, moved)
 }
 
 /// New random bytes at every source, of which none is at its place at the destination already.
@@ -182,7 +179,9 @@ fn prepared<'r>(measured: &'r mut [Measured<'_>]) -> Vec<Live<'r>> {
             call: Counting::new(),
             done: Counting::new(),
             parts: Parts::default(),
-            slowest: Slowest::by(if own { |s| s.done_ns } else { |s| s.call_ns }),
+            done_parts: Parts::default(),
+            slowest: Slowest::by(|s| s.call_ns),
+            slowest_done: Slowest::by(|s| s.done_ns),
             samples: 0,
             failed: None,
         });
@@ -190,35 +189,40 @@ fn prepared<'r>(measured: &'r mut [Measured<'_>]) -> Vec<Live<'r>> {
     live
 }
 
-/// A call of CUDA's and the wait for its work. The kernel's counters are read before the call; behind it they are read in
-/// every other sample, and where it was slow. The others' wait is not delayed by that, and only theirs is counted.
+/// A call of CUDA's and the wait for its work. The kernel's counters are read before the call, and in turns behind the call
+/// or behind the wait: the one half of the samples says where the time of the calls went, the other that of the whole, whose
+/// wait no reading has delayed. Behind a slow call they are read in any case.
 #[inline]
 fn cudas(l: &mut Live<'_>, clock: &Clock, began: u64, timeout: Duration) -> Result<(), Error> {
-    let counted = l.samples.is_multiple_of(2);
+    let of_call = l.samples.is_multiple_of(2);
     l.samples += 1;
     let from = Counters::of_thread();
     let before = clock.now();
     l.transfer.submit()?;
     let submitted = clock.now();
     let call_ns = clock.ns(submitted.saturating_sub(before));
-    let spent = (counted || call_ns > SLOW_NS).then(|| Spent::between(&from, &Counters::of_thread()));
+    let behind_call = (of_call || call_ns > SLOW_NS).then(|| Spent::between(&from, &Counters::of_thread()));
     l.transfer.wait(timeout)?;
     let done_ns = clock.ns(clock.now().saturating_sub(before));
     l.call.add(call_ns);
-    if counted {
-        spent.iter().for_each(|spent| l.parts.add(spent));
-    } else {
-        l.done.add(done_ns);
-    }
-    l.slowest.offer(Slow {
+    let slow = |spent: Option<&Spent>| Slow {
         at_ns: clock.ns(before.saturating_sub(began)),
         call_ns,
         done_ns,
-        asleep_ns: spent.and_then(|s| s.asleep_ns()),
+        asleep_ns: spent.and_then(Spent::asleep_ns),
         run_queue_ns: spent.and_then(|s| s.run_queue_ns),
         on_cpu_ns: spent.map(|s| s.cpu_ns.min(s.wall_ns)),
         longest_gap_ns: None,
-    });
+    };
+    l.slowest.offer(slow(behind_call.as_ref()));
+    if of_call {
+        behind_call.iter().for_each(|spent| l.parts.add(spent));
+    } else {
+        let whole = Spent::between(&from, &Counters::of_thread());
+        l.done.add(done_ns);
+        l.done_parts.add(&whole);
+        l.slowest_done.offer(slow(Some(&whole)));
+    }
     Ok(())
 }
 
@@ -248,7 +252,7 @@ fn own(l: &mut Live<'_>, clock: &Clock, began: u64, timeout: Duration) -> Result
     let done_ns = clock.ns(last.saturating_sub(before));
     l.call.add(call_ns);
     l.done.add(done_ns);
-    l.slowest.offer(Slow {
+    l.slowest_done.offer(Slow {
         at_ns: clock.ns(before.saturating_sub(began)),
         call_ns,
         done_ns,
@@ -270,7 +274,9 @@ fn series(l: Live<'_>) -> (usize, Series) {
         call: l.call.done(),
         done: l.done.done(),
         parts: (!l.own).then_some(l.parts),
+        done_parts: (!l.own).then_some(l.done_parts),
         slowest: l.slowest.done(),
+        slowest_done: l.slowest_done.done(),
     };
     (l.index, series)
 }
@@ -291,7 +297,9 @@ fn nothing(m: &Measured<'_>) -> Series {
         call: Times::default(),
         done: Times::default(),
         parts: None,
+        done_parts: None,
         slowest: Vec::new(),
+        slowest_done: Vec::new(),
     }
 }
 

@@ -87,7 +87,9 @@ fn own_names(machine: &Machine) -> Vec<String> {
         machine.copy_engines().unwrap_or_default().iter().filter(|e| e.is_asynchronous()).map(|e| e.number).collect();
     engines.sort_unstable();
     let engine = engines.get(1).or(engines.first()).copied().unwrap_or(0);
-    vec![format!("host->ce{engine}->gpu{gpu}"), format!("host->inline->gpu{gpu}")]
+    // In a channel group of its own an inline copy waits for the end of the time slice of CUDA's.
+    let inline = if machine.context().is_ok() { "inline[group=cuda]" } else { "inline" };
+    vec![format!("host->ce{engine}->gpu{gpu}"), format!("host->{inline}->gpu{gpu}")]
 }
 
 fn size(bytes: u64) -> String {

@@ -168,7 +168,7 @@ pub struct Slow {
     /// Since the cell began.
     pub at_ns: u64,
     pub call_ns: u64,
-    /// Until the work was done.
+    /// Until the work was done. The parts are those of the call among the slowest calls, else those of all of it.
     pub done_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub asleep_ns: Option<u64>,
@@ -239,34 +239,68 @@ pub struct Series {
     /// Of the calls alone; CUDA's only.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub parts: Option<Parts>,
+    /// Of the calls and the waits for their work, in the other half of the samples.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub done_parts: Option<Parts>,
+    /// The slowest calls.
     pub slowest: Vec<Slow>,
+    /// Those whose work was done the latest.
+    pub slowest_done: Vec<Slow>,
+}
+
+/// What of a call is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// Until it came back.
+    Call,
+    /// Until its work was done and seen to be.
+    Done,
 }
 
 impl Series {
-    /// What it is compared by: of CUDA's calls the call, of our own copies, whose call is a store, the whole.
-    pub fn judged(&self) -> &Times {
-        if self.own { &self.done } else { &self.call }
+    pub fn times(&self, what: What) -> &Times {
+        match what {
+            What::Call => &self.call,
+            What::Done => &self.done,
+        }
+    }
+
+    pub fn parts_of(&self, what: What) -> Option<&Parts> {
+        match what {
+            What::Call => self.parts.as_ref(),
+            What::Done => self.done_parts.as_ref(),
+        }
+    }
+
+    /// What it is looked at for: of our own copies, whose call is a store, only the whole.
+    pub fn looked_at(&self) -> &'static [What] {
+        if self.own { &[What::Done] } else { &[What::Call, What::Done] }
     }
 
     /// Puts the same call's times from another process to these.
     pub fn merge(&mut self, other: &Series) {
         self.call.merge(&other.call);
         self.done.merge(&other.done);
-        match (&mut self.parts, &other.parts) {
-            (Some(these), Some(those)) => these.merge(those),
-            (these @ None, those) => *these = *those,
-            _ => {}
+        for (these, those) in [(&mut self.parts, &other.parts), (&mut self.done_parts, &other.done_parts)] {
+            match (these, those) {
+                (Some(these), Some(those)) => these.merge(those),
+                (these @ None, those) => *these = *those,
+                _ => {}
+            }
         }
         self.failed = self.failed.take().or_else(|| other.failed.clone());
         if self.call.count == other.call.count {
             // Nothing had been counted here: what was missing is not.
             self.unavailable = other.unavailable.clone();
         }
-        let own = self.own;
-        let key = |s: &Slow| if own { s.done_ns } else { s.call_ns };
-        self.slowest.extend(&other.slowest);
-        self.slowest.sort_by_key(|s| std::cmp::Reverse(key(s)));
-        self.slowest.truncate(SLOWEST);
+        let together = |these: &mut Vec<Slow>, those: &[Slow], key: fn(&Slow) -> u64| {
+            these.extend(those);
+            these.sort_by_key(|s| std::cmp::Reverse(key(s)));
+            these.truncate(SLOWEST);
+        };
+        together(&mut self.slowest, &other.slowest, |s| s.call_ns);
+        together(&mut self.slowest_done, &other.slowest_done, |s| s.done_ns);
     }
 }
 

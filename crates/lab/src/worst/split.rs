@@ -61,7 +61,7 @@ pub enum Cause {
 }
 
 const NO_CLOCK: &str = "engine and seeing: no clock of the GPU's to compare with";
-const NO_RELEASE: &str = "engine: nothing is released, stores are posted";
+const NO_RELEASE: &str = "engine: no release with a time (stores are posted, or the number alone is written)";
 const CUDAS_ENGINE: &str = "engine: within the time on the CPU, where libcuda's code, spinning locks and spinning for the \
                             engine are not told apart";
 const NO_SCHEDSTAT: &str = "run queue: this kernel does not count it; it is within what is asleep";

@@ -3,7 +3,8 @@
 
 use super::ring::another_space;
 use crate::Outcome;
-use crate::ground::{Ground, Rig, Stop, ensure};
+use crate::compare;
+use crate::ground::{Ground, Rig, Stop, ensure, nothing};
 use crate::random::Random;
 use gpu::{
     Armed, Bar1Map, Channel, CopyMode, CopyRelease, Engine, Error, InlineMode, InlineRelease, Memory, Prepared, Ticket,
@@ -81,6 +82,45 @@ pub(super) fn releases(ground: &Ground) -> Outcome {
         })?;
     }
     Ok(format!("{} kinds, {} transfers each", INLINE.len() + COPY.len(), rounds(&rig)))
+}
+
+/// A number that travels inline behind the data must not be seen before them: by the CPU, through BAR1, or by a copy engine.
+pub(super) fn flag_order(ground: &Ground) -> Outcome {
+    const FIELD: u64 = 2 << 20;
+    const SIZES: [u32; 7] = [4, 8, 12, 60, 256, 4096, 30_000];
+    let rig = ground.open()?;
+    let mut random = Random::new(ground.seed);
+    let rounds = if rig.is_soft() { 140 } else { 14_000 };
+    let (dst, back) = (rig.memory(true, FIELD)?, rig.memory(false, FIELD)?);
+    let seen = Bar1Map::of(&dst, 0, FIELD)?;
+    let (mut graphics, mut engine) = (rig.channel(Engine::Graphics)?, rig.channel(rig.copy_engine()?)?);
+    let release = InlineRelease::Flag;
+    for bytes in SIZES {
+        // One place after the other, so that every part of the memory's controllers has its turn.
+        let to = |at: u64| Window { base: dst.va() + at, length: bytes.into() };
+        for round in 0..rounds / SIZES.len() as u64 {
+            let at = random.below((FIELD - 32_768) / 4) * 4;
+            let mut inline = Prepared::inline_with(&mut graphics, to(at), bytes, InlineMode::Headers, release)?;
+            let from = Window { base: dst.va() + at, length: bytes.into() };
+            let mut copy = Prepared::copy(&mut engine, window(&back), from, bytes, CopyMode::Plain)?;
+            let data = random.bytes(bytes as usize);
+            let ticket = inline.submit_data(&mut graphics, &data)?;
+            wait(&rig, &graphics, ticket)?;
+            let mut found = vec![0; data.len()];
+            if round % 2 == 0 {
+                // The last bytes first: they were written last.
+                let last = found.len() - 4;
+                seen.read(at + last as u64, &mut found[last..])?;
+                seen.read(at, &mut found[..last])?;
+            } else {
+                let ticket = copy.submit(&mut engine)?;
+                wait(&rig, &engine, ticket)?;
+                back.read(0, &mut found);
+            }
+            nothing(compare::difference(&data, &found), || format!("{bytes} bytes at {at:#x}, round {round}"))?;
+        }
+    }
+    Ok(format!("{rounds} transfers of {} sizes, looked at through BAR1 and by a copy engine", SIZES.len()))
 }
 
 pub(super) fn armed(ground: &Ground) -> Outcome {

@@ -56,6 +56,11 @@ pub const CHECKS: &[Check] = &[
         run: armed::releases,
     },
     Check {
+        name: "flag-order",
+        about: "a number that travels inline behind its data is not seen before them",
+        run: armed::flag_order,
+    },
+    Check {
         name: "armed",
         about: "8 bytes that wait before a gate: carried out when it opens, and not otherwise",
         run: armed::armed,

@@ -321,6 +321,8 @@ driver! {
         CURRENT.with_borrow_mut(|stack| if stack.last() == Some(&(context as u64)) { stack.pop(); });
         gone(context, "context")
     }
+    cuDeviceCanAccessPeer(can: *mut c_int, _device: c_int, _peer: c_int) { give(can, 0) }
+    cuCtxEnablePeerAccess(_peer: *mut c_void, _flags: c_uint) { NOT_SUPPORTED }
     cuCtxSetCurrent(context: *mut c_void) {
         CURRENT.with_borrow_mut(|stack| { stack.pop(); stack.push(context as u64) });
         SUCCESS

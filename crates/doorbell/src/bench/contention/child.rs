@@ -8,16 +8,17 @@ use lab::contention::{self, Cell, Plan};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// What opening and closing a cell's threads may take beyond its time.
-pub const CELL_HANGS_S: u64 = 60;
+/// What opening and closing a cell's threads may take beyond its time; whoever takes longer hangs.
+pub const CELL_HANGS_S: u64 = 20;
 /// What starting may take.
-pub const START_HANGS_S: u64 = 90;
+pub const START_HANGS_S: u64 = 20;
 
 pub fn run(args: &Args, cells: &[Cell], cpu: Option<usize>, others: &[usize]) -> anyhow::Result<ExitCode> {
     if args.gpu == Gpu::Soft {
         crate::sample::with_softgpu()?;
     }
-    let all = START_HANGS_S + cells.len() as u64 * (args.seconds.as_secs() + CELL_HANGS_S);
+    // Later than its parent, which says where it hangs before it ends it.
+    let all = 2 * START_HANGS_S + cells.len() as u64 * (args.seconds.as_secs() + 1 + CELL_HANGS_S);
     // CUDA's waits have no end of their own: whatever hangs, the process ends by a signal, and never later than its parent.
     // SAFETY: both take numbers; no handler is set for the first one's signal.
     unsafe {

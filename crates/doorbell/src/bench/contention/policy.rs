@@ -1,7 +1,7 @@
 //! Processes under a policy: how each is started, and what it says line by line.
 
-use super::Args;
 use super::child::{CELL_HANGS_S, START_HANGS_S};
+use super::{Args, stands};
 use crate::failure::Failure;
 use crate::record::Gpu;
 use lab::contention::{Cell, Outcome, STOCK};
@@ -100,7 +100,10 @@ impl Policy {
             });
         }
         let mut process = command.spawn().map_err(|e| failed(format!("{}: {e}", whole[0].display())))?;
-        let heard = hear(&mut process, cells, seconds, &mut each);
+        let heard = hear(&mut process, cells, seconds, &mut each).map_err(|why| match why {
+            Quiet::Hung(what) => format!("{what}{}", stands::where_threads_are(process.id())),
+            Quiet::Wrong(what) => what,
+        });
         if heard.is_err() {
             let _ = process.kill();
         }
@@ -134,8 +137,9 @@ fn hear(
     cells: &[Cell],
     seconds: Duration,
     each: &mut impl FnMut(Outcome),
-) -> Result<usize, String> {
-    let out = process.stdout.take().ok_or("its output is not there")?;
+) -> Result<usize, Quiet> {
+    let wrong = |what: String| Quiet::Wrong(what);
+    let out = process.stdout.take().ok_or_else(|| wrong("its output is not there".into()))?;
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(out).lines() {
@@ -144,23 +148,35 @@ fn hear(
             }
         }
     });
-    let patience = seconds + Duration::from_secs(CELL_HANGS_S + START_HANGS_S);
+    let mut patience = seconds + Duration::from_secs(CELL_HANGS_S + START_HANGS_S);
     for measured in 0.. {
         match lines.recv_timeout(patience) {
             Ok(Ok(line)) => {
                 let outcome: Outcome =
-                    serde_json::from_str(&line).map_err(|e| format!("it wrote {line:.100?}: {e}"))?;
+                    serde_json::from_str(&line).map_err(|e| wrong(format!("it wrote {line:.100?}: {e}")))?;
                 if cells.get(measured) != Some(&outcome.cell) {
-                    return Err(format!("it measured {}, which was not next", outcome.cell));
+                    return Err(wrong(format!("it measured {}, which was not next", outcome.cell)));
                 }
                 each(outcome);
             }
-            Ok(Err(e)) => return Err(e.to_string()),
+            Ok(Err(e)) => return Err(wrong(e.to_string())),
             Err(RecvTimeoutError::Disconnected) => return Ok(measured),
-            Err(RecvTimeoutError::Timeout) => return Err(format!("it said nothing for {} s", patience.as_secs())),
+            Err(RecvTimeoutError::Timeout) => {
+                let at = cells.get(measured).map_or("its end".into(), Cell::to_string);
+                return Err(Quiet::Hung(format!("hung at {at}: nothing for {} s", patience.as_secs())));
+            }
         }
+        patience = seconds + Duration::from_secs(CELL_HANGS_S);
     }
     unreachable!("the loop has no end of its own")
+}
+
+/// Why nothing more was heard.
+#[derive(Debug, PartialEq, Eq)]
+enum Quiet {
+    /// It still runs.
+    Hung(String),
+    Wrong(String),
 }
 
 /// What the process under the policy is asked for.
@@ -234,7 +250,7 @@ mod tests {
         }
     }
 
-    fn said(text: &str, cells: &[Cell]) -> (Result<usize, String>, Vec<Cell>) {
+    fn said(text: &str, cells: &[Cell]) -> (Result<usize, Quiet>, Vec<Cell>) {
         let mut process = Command::new("printf").arg("%s").arg(text).stdout(Stdio::piped()).spawn().unwrap();
         let mut heard = Vec::new();
         let result = hear(&mut process, cells, Duration::from_secs(1), &mut |o| heard.push(o.cell));
@@ -253,8 +269,12 @@ mod tests {
         let both = format!("{}\n{}\n", line("alone"), line("copy=64x4MiB"));
         assert_eq!(said(&both, &cells), (Ok(2), cells.to_vec()));
         assert_eq!(said(&line("alone"), &cells), (Ok(1), vec![Cell::Alone]));
-        assert!(said(&line("copy=64x4MiB"), &cells).0.unwrap_err().contains("not next"));
-        assert!(said(&format!("{}\nSegmentation", line("alone")), &cells).0.unwrap_err().contains("it wrote"));
+        let wrong = |text: &str, says: &str| match said(text, &cells).0 {
+            Err(Quiet::Wrong(what)) => assert!(what.contains(says), "{what}"),
+            other => panic!("{text}: {other:?}"),
+        };
+        wrong(&line("copy=64x4MiB"), "not next");
+        wrong(&format!("{}\nSegmentation", line("alone")), "it wrote");
         let three = format!("{both}{}", line("alone"));
         assert!(said(&three, &cells).0.is_err(), "more than was asked for");
     }
