@@ -1,6 +1,7 @@
 //! Holders raised to the priority of who waits for them, and brought back ([`locks::boost`]).
 
 use super::{Me, board};
+use crate::locks::real;
 use crate::thread::Thread;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -22,8 +23,34 @@ const NO_SEAT: usize = 1;
 pub fn begin() {
     let mut key: libc::pthread_key_t = 0;
     // SAFETY: a key of our own; creating one allocates nothing.
-    if unsafe { libc::pthread_key_create(&mut key, Some(ends)) } == 0 {
-        KEY.store(key + 1, Ordering::Relaxed);
+    if unsafe { real::pthread_key_create(&mut key, ends as *const c_void) } == 0 {
+        if key < INLINE_KEYS {
+            KEY.store(key + 1, Ordering::Relaxed);
+        } else {
+            // SAFETY: created just now.
+            unsafe { libc::pthread_key_delete(key) };
+        }
+    }
+}
+
+/// The program gets all the keys that there are, ours among them when no other is left.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_key_create(key: *mut libc::pthread_key_t, destructor: *const c_void) -> c_int {
+    // SAFETY: the caller's.
+    let r = unsafe { real::pthread_key_create(key, destructor) };
+    if r != libc::EAGAIN {
+        return r;
+    }
+    match KEY.swap(0, Ordering::Relaxed) {
+        0 => r,
+        // SAFETY: our key; and the caller's.
+        ours => unsafe {
+            libc::pthread_key_delete(ours - 1);
+            real::pthread_key_create(key, destructor)
+        },
     }
 }
 
@@ -56,10 +83,13 @@ fn seat(me: Me) -> Option<&'static Seat> {
 fn sit(me: Me) -> Option<&'static Seat> {
     // Meanwhile, in a function that we call, a lock is not boosted.
     me.t.seat.set(NO_SEAT);
+    let seat = ALL.sit(me.tid)?;
     let key = KEY.load(Ordering::Relaxed);
-    let seat = if key == 0 || key > INLINE_KEYS { None } else { ALL.sit(me.tid) }?;
-    // SAFETY: our key, whose value lies in the thread itself.
-    unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(seat).cast()) };
+    // (Without the key nobody hears that the thread ends, and its seat is taken back when one is needed.)
+    if key != 0 {
+        // SAFETY: our key, whose value lies in the thread itself.
+        unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(seat).cast()) };
+    }
     me.t.seat.set(core::ptr::from_ref(seat) as usize);
     Some(seat)
 }
