@@ -17,6 +17,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
+use crate::cancel;
 use crate::deadline::{Clock, Deadline};
 use crate::fork::forks;
 use crate::futex::{self, OWNER_DIED, PiError, TID_MASK, WAITERS};
@@ -371,7 +372,10 @@ impl Mutex {
                 self.park(decision, deadline);
                 continue;
             }
+            // Whoever is counted has to be there to count itself out.
+            let cancelled = cancel::defer();
             if !self.count_in() {
+                cancelled.put_back();
                 continue;
             }
             let result = sleep_for_lock(&self.lock, deadline);
@@ -385,6 +389,7 @@ impl Mutex {
                 self.own(me, kind);
             }
             self.count_out();
+            cancelled.put_back();
             match result {
                 _ if owned => return Call::Done { code: 0, waited: true },
                 Err(PiError::TimedOut | PiError::Again | PiError::Interrupted) => {}

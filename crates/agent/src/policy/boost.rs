@@ -7,6 +7,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 use locks::Tid;
 use locks::boost::{Seat, Seats};
+use locks::cancel;
 use locks::held::Mode;
 
 /// Threads that can be raised at a time.
@@ -126,10 +127,15 @@ pub fn take(me: Me, lock: usize, first: impl FnOnce() -> c_int, f: impl FnOnce()
 
 #[inline(never)]
 fn wait(seat: &Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
+    // (A latch whose holder is cancelled is held for ever.)
+    let cancelled = cancel::defer();
     ALL.begin_wait(seat, my, lock);
+    cancelled.put_back();
     let r = f();
+    let cancelled = cancel::defer();
     ALL.end_wait(seat, my);
     publish();
+    cancelled.put_back();
     r
 }
 

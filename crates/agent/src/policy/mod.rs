@@ -21,7 +21,7 @@ pub mod sched;
 use crate::sys;
 use crate::thread::{self, Thread};
 use core::cell::UnsafeCell;
-use core::ffi::{c_char, c_int};
+use core::ffi::c_char;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use locks::layout::Layout;
 use locks::room::RwLayout;
@@ -98,25 +98,13 @@ fn forked(t: &Thread, live: *mut u32) {
     unsafe { live.write_volatile(1) };
 }
 
-unsafe extern "C" {
-    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
-}
-
 /// Whether the calling thread may be cancelled at any instruction. Such a thread does not wait at a gate: its place in the
 /// queue lies on its stack. It goes round, to the real lock. (If it is cancelled in here it is unwound like in libc.)
 #[cold]
 fn ends_anywhere() -> bool {
-    const DEFERRED: c_int = 0;
-    const ASYNCHRONOUS: c_int = 1;
-    let mut old = DEFERRED;
-    // SAFETY: the thread's own type of cancellation, put back at once.
-    unsafe {
-        pthread_setcanceltype(DEFERRED, &mut old);
-        if old == ASYNCHRONOUS {
-            pthread_setcanceltype(ASYNCHRONOUS, core::ptr::null_mut());
-        }
-    }
-    old == ASYNCHRONOUS
+    let cancelled = locks::cancel::defer();
+    cancelled.put_back();
+    cancelled.is_asynchronous()
 }
 
 pub fn board() -> Option<&'static Board> {
