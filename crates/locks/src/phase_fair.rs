@@ -298,12 +298,6 @@ impl PhaseFair {
         }
     }
 
-    /// Nobody is in or waits. (By the time that the caller knows, somebody may.)
-    #[inline(always)]
-    pub fn is_free(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == 0
-    }
-
     /// Readers in the gate at this moment, and whether a writer is.
     pub fn occupants(&self) -> (u32, bool) {
         let state = self.state.load(Ordering::Relaxed);

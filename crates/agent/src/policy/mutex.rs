@@ -132,6 +132,11 @@ unsafe fn behind_ticket(me: Me, m: Mutex, s: State, until: Option<Deadline>, f: 
             return f();
         } else {
             let rank = Policy::of(me.tid).map_or(0, |p| p.rank());
+            if rank != 0 && !mark::is_gated(m) {
+                // Who holds it came beside the gate, so who has the gate waits for the real lock. There the kernel lets in
+                // whoever has the higher real-time priority, as POSIX has it.
+                return f();
+            }
             gate.wait(me.tid, rank, until.as_ref())
         };
         let r = match in_gate {

@@ -152,19 +152,6 @@ unsafe fn wait_at_gate(
     r
 }
 
-/// Tries for the real lock while nobody is in the gate or waits in front of it: everybody who waits came later.
-#[inline(always)]
-unsafe fn beside_gate(t: &'static Thread, l: Rwlock, first: unsafe fn(Rwlock) -> c_int) -> bool {
-    // SAFETY: the caller's: a rwlock.
-    unsafe {
-        if !gate(l).is_some_and(PhaseFair::is_free) || t.held.holds(l as usize).is_some() || first(l) != 0 {
-            return false;
-        }
-    }
-    t.held.enter(l as usize, Mode::Round);
-    true
-}
-
 fn leave(gate: &PhaseFair, me: Me, mode: Mode) {
     let _ = match mode {
         Mode::Read => gate.leave_read(me.tid),
@@ -225,12 +212,7 @@ macro_rules! waits {
         #[inline(never)]
         unsafe fn $gated(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
             // SAFETY: the caller's.
-            unsafe {
-                if beside_gate(t, l, real::known::$try) {
-                    return 0;
-                }
-                behind_gate(Me { t, tid }, l, Mode::$mode, None, || real::known::$real(l))
-            }
+            unsafe { behind_gate(Me { t, tid }, l, Mode::$mode, None, || real::known::$real(l)) }
         }
 
         #[inline(never)]
