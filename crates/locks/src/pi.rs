@@ -29,6 +29,9 @@ use crate::tid::Tid;
 /// The longest sleep in the kernel before a waiter looks whether the mutex went back to its original protocol.
 pub const SLICE: Duration = Duration::from_millis(100);
 
+/// How often a locker looks at the word before it sleeps in the kernel.
+const LOOKS: u32 = 64;
+
 /// Why a mutex keeps its protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
@@ -332,6 +335,7 @@ impl Mutex {
 
     #[cold]
     fn lock_slowly(&self, me: Tid, deadline: Option<&Deadline>) -> Call {
+        let mut looked = false;
         loop {
             let decision = self.decision.load(Ordering::Acquire);
             if decision & STATE == REFUSED {
@@ -372,6 +376,13 @@ impl Mutex {
                 self.park(decision, deadline);
                 continue;
             }
+            // A short section is over before the kernel has put anybody to sleep, and once somebody sleeps every unlock hands
+            // over to who has to be woken first.
+            if !looked && word & WAITERS == 0 {
+                looked = true;
+                self.look();
+                continue;
+            }
             // Whoever is counted has to be there to count itself out.
             let cancelled = cancel::defer();
             if !self.count_in() {
@@ -395,6 +406,17 @@ impl Mutex {
                 Err(PiError::TimedOut | PiError::Again | PiError::Interrupted) => {}
                 // A cycle, an owner that ended, or another's broken word: as the original protocol, wait; it may change.
                 _ => self.park(self.decision.load(Ordering::Acquire), deadline),
+            }
+        }
+    }
+
+    /// Spins until it is free or somebody sleeps for it: 1 to 3 us at most.
+    fn look(&self) {
+        for _ in 0..LOOKS {
+            core::hint::spin_loop();
+            let word = self.lock.load(Ordering::Relaxed);
+            if word == 0 || word & WAITERS != 0 {
+                return;
             }
         }
     }

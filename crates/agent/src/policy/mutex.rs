@@ -172,13 +172,7 @@ fn settled(s: State) -> u8 {
     if s.is_ours() { s.policy() } else { protocol::STOCK }
 }
 
-/// Neither recursive nor errorcheck: what its owner may do with it is what anybody may do.
-#[inline(always)]
-fn is_plain(s: State) -> bool {
-    !matches!(s.kind() & KIND_MASK, RECURSIVE | ERRORCHECK)
-}
-
-/// What is usual goes ways that end in jumps, as in `locks::mutex`: a plain mutex that is free.
+/// What is usual goes ways that end in jumps, as in `locks::mutex`: a mutex that is free.
 ///
 /// # Safety
 /// As pthread_mutex_lock.
@@ -194,7 +188,7 @@ pub unsafe fn lock(m: Mutex, site: usize) -> c_int {
                 match settled(s) {
                     protocol::STOCK => real::known::pthread_mutex_lock(m),
                     protocol::PI if Inside::of(m).lock_at_once(me.tid) => 0,
-                    protocol::TICKET if is_plain(s) && nobody_waits(m) => lock_beside_gate(m, site),
+                    protocol::TICKET if nobody_waits(m) => lock_beside_gate(m, site),
                     protocol::BOOST => lock_boosted(me.t, m, me.tid),
                     _ => lock_otherwise(m, site),
                 }
@@ -297,7 +291,7 @@ pub unsafe fn unlock(m: Mutex, site: usize) -> c_int {
                 match settled(s) {
                     protocol::STOCK => real::known::pthread_mutex_unlock(m),
                     protocol::PI if Inside::of(m).unlock_at_once(me.tid) => 0,
-                    protocol::TICKET if is_plain(s) && !mark::is_gated(m) && mark::owner(m) == me.tid.raw() => {
+                    protocol::TICKET if !mark::is_gated(m) && mark::owner(m) == me.tid.raw() => {
                         real::known::pthread_mutex_unlock(m)
                     }
                     protocol::BOOST => unlock_boosted(me.t, m, me.tid),
