@@ -128,6 +128,17 @@ impl Seat {
         }
     }
 
+    /// Gives up the seat of a thread that has ended. (Another may have been faster, and the seat be somebody else's.)
+    fn stand(&self, whose: Tid) {
+        if self.tid.compare_exchange(whose.raw(), ENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.waiting_for.store(0, Ordering::SeqCst);
+            self.waiting_rank.store(0, Ordering::SeqCst);
+            self.raised.store(0, Ordering::Relaxed);
+            self.held.clear();
+            self.tid.store(0, Ordering::Release);
+        }
+    }
+
     /// To what the thread is raised at this moment, or 0.
     pub fn raised_to(&self) -> u32 {
         self.raised.load(Ordering::Relaxed)
@@ -146,6 +157,9 @@ pub struct Counts {
     /// Nonzero: this process has no right to raise anybody (EPERM), and tries no more.
     pub forbidden: AtomicU32,
 }
+
+/// No thread: a seat that is being given up. (Thread numbers have 30 bits.)
+const ENDED: u32 = u32::MAX;
 
 /// Attempts to raise a thread that the kernel has raised to SCHED_DEADLINE for the moment (it holds a latch that such a
 /// thread wants), and the pause between them: longer than anybody holds a latch.
@@ -180,6 +194,22 @@ impl<const N: usize> Seats<N> {
 
     /// A seat for the calling thread, or `None` if all are taken: then it boosts nobody and nobody boosts it.
     pub fn sit(&self, me: Tid) -> Option<&Seat> {
+        // One that a thread left without a word whose number this one has now.
+        if let Some(seat) = self.seat_of(me) {
+            seat.stand(me);
+        }
+        self.take_free(me).or_else(|| {
+            for seat in self.taken() {
+                let tid = seat.tid.load(Ordering::Relaxed);
+                if tid != 0 && Policy::of(Tid::from_raw(tid)) == Err(libc::ESRCH) {
+                    seat.stand(Tid::from_raw(tid));
+                }
+            }
+            self.take_free(me)
+        })
+    }
+
+    fn take_free(&self, me: Tid) -> Option<&Seat> {
         for (index, seat) in self.seats.iter().enumerate() {
             let free = seat.tid.load(Ordering::Relaxed) == 0;
             if free && seat.tid.compare_exchange(0, me.raw(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {

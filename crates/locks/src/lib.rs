@@ -24,6 +24,7 @@ pub mod tid;
 
 #[cfg(not(loom))]
 pub mod boost;
+pub mod cancel;
 #[cfg(not(loom))]
 pub mod futex;
 #[cfg(not(loom))]

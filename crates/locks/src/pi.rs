@@ -17,6 +17,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
+use crate::cancel;
 use crate::deadline::{Clock, Deadline};
 use crate::fork::forks;
 use crate::futex::{self, OWNER_DIED, PiError, TID_MASK, WAITERS};
@@ -27,6 +28,9 @@ use crate::tid::Tid;
 
 /// The longest sleep in the kernel before a waiter looks whether the mutex went back to its original protocol.
 pub const SLICE: Duration = Duration::from_millis(100);
+
+/// How often a locker looks at the word before it sleeps in the kernel.
+const LOOKS: u32 = 64;
 
 /// Why a mutex keeps its protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -331,6 +335,7 @@ impl Mutex {
 
     #[cold]
     fn lock_slowly(&self, me: Tid, deadline: Option<&Deadline>) -> Call {
+        let mut looked = false;
         loop {
             let decision = self.decision.load(Ordering::Acquire);
             if decision & STATE == REFUSED {
@@ -371,7 +376,17 @@ impl Mutex {
                 self.park(decision, deadline);
                 continue;
             }
+            // A short section is over before the kernel has put anybody to sleep, and once somebody sleeps every unlock hands
+            // over to who has to be woken first.
+            if !looked && word & WAITERS == 0 {
+                looked = true;
+                self.look();
+                continue;
+            }
+            // Whoever is counted has to be there to count itself out.
+            let cancelled = cancel::defer();
             if !self.count_in() {
+                cancelled.put_back();
                 continue;
             }
             let result = sleep_for_lock(&self.lock, deadline);
@@ -385,11 +400,23 @@ impl Mutex {
                 self.own(me, kind);
             }
             self.count_out();
+            cancelled.put_back();
             match result {
                 _ if owned => return Call::Done { code: 0, waited: true },
                 Err(PiError::TimedOut | PiError::Again | PiError::Interrupted) => {}
                 // A cycle, an owner that ended, or another's broken word: as the original protocol, wait; it may change.
                 _ => self.park(self.decision.load(Ordering::Acquire), deadline),
+            }
+        }
+    }
+
+    /// Spins until it is free or somebody sleeps for it: 1 to 3 us at most.
+    fn look(&self) {
+        for _ in 0..LOOKS {
+            core::hint::spin_loop();
+            let word = self.lock.load(Ordering::Relaxed);
+            if word == 0 || word & WAITERS != 0 {
+                return;
             }
         }
     }

@@ -120,12 +120,6 @@ impl Ticket {
         }
     }
 
-    /// Unlocks what the caller has locked if nobody waits. False: nothing was done, ask [`Ticket::unlock`].
-    #[inline(always)]
-    pub fn unlock_at_once(&self) -> bool {
-        self.state.compare_exchange(HELD, 0, Ordering::Release, Ordering::Relaxed).is_ok()
-    }
-
     #[cold]
     fn hand_over(&self, me: Tid) -> Result<(), NotHeld> {
         loop {
@@ -154,6 +148,7 @@ impl Ticket {
         }
     }
 
+    #[inline(always)]
     pub fn is_locked(&self) -> bool {
         self.state.load(Ordering::Relaxed) != 0
     }

@@ -132,6 +132,7 @@ real! {
     sem_init(s: Sem, shared: c_int, value: c_uint);
     sem_destroy(s: Sem);
     pthread_create(t: *mut c_void, a: *const c_void, f: *const c_void, with: *mut c_void);
+    pthread_key_create(k: *mut libc::pthread_key_t, d: *const c_void);
     pthread_setschedparam(t: libc::pthread_t, policy: c_int, p: *const libc::sched_param);
     pthread_setschedprio(t: libc::pthread_t, priority: c_int);
     sched_setscheduler(pid: c_int, policy: c_int, p: *const libc::sched_param);

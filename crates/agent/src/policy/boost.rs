@@ -1,11 +1,13 @@
 //! Holders raised to the priority of who waits for them, and brought back ([`locks::boost`]).
 
 use super::{Me, board};
+use crate::locks::real;
 use crate::thread::Thread;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 use locks::Tid;
 use locks::boost::{Seat, Seats};
+use locks::cancel;
 use locks::held::Mode;
 
 /// Threads that can be raised at a time.
@@ -22,8 +24,34 @@ const NO_SEAT: usize = 1;
 pub fn begin() {
     let mut key: libc::pthread_key_t = 0;
     // SAFETY: a key of our own; creating one allocates nothing.
-    if unsafe { libc::pthread_key_create(&mut key, Some(ends)) } == 0 {
-        KEY.store(key + 1, Ordering::Relaxed);
+    if unsafe { real::pthread_key_create(&mut key, ends as *const c_void) } == 0 {
+        if key < INLINE_KEYS {
+            KEY.store(key + 1, Ordering::Relaxed);
+        } else {
+            // SAFETY: created just now.
+            unsafe { libc::pthread_key_delete(key) };
+        }
+    }
+}
+
+/// The program gets all the keys that there are, ours among them when no other is left.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_key_create(key: *mut libc::pthread_key_t, destructor: *const c_void) -> c_int {
+    // SAFETY: the caller's.
+    let r = unsafe { real::pthread_key_create(key, destructor) };
+    if r != libc::EAGAIN {
+        return r;
+    }
+    match KEY.swap(0, Ordering::Relaxed) {
+        0 => r,
+        // SAFETY: our key; and the caller's.
+        ours => unsafe {
+            libc::pthread_key_delete(ours - 1);
+            real::pthread_key_create(key, destructor)
+        },
     }
 }
 
@@ -56,10 +84,13 @@ fn seat(me: Me) -> Option<&'static Seat> {
 fn sit(me: Me) -> Option<&'static Seat> {
     // Meanwhile, in a function that we call, a lock is not boosted.
     me.t.seat.set(NO_SEAT);
+    let seat = ALL.sit(me.tid)?;
     let key = KEY.load(Ordering::Relaxed);
-    let seat = if key == 0 || key > INLINE_KEYS { None } else { ALL.sit(me.tid) }?;
-    // SAFETY: our key, whose value lies in the thread itself.
-    unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(seat).cast()) };
+    // (Without the key nobody hears that the thread ends, and its seat is taken back when one is needed.)
+    if key != 0 {
+        // SAFETY: our key, whose value lies in the thread itself.
+        unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(seat).cast()) };
+    }
     me.t.seat.set(core::ptr::from_ref(seat) as usize);
     Some(seat)
 }
@@ -96,10 +127,15 @@ pub fn take(me: Me, lock: usize, first: impl FnOnce() -> c_int, f: impl FnOnce()
 
 #[inline(never)]
 fn wait(seat: &Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
+    // (A latch whose holder is cancelled is held for ever.)
+    let cancelled = cancel::defer();
     ALL.begin_wait(seat, my, lock);
+    cancelled.put_back();
     let r = f();
+    let cancelled = cancel::defer();
     ALL.end_wait(seat, my);
     publish();
+    cancelled.put_back();
     r
 }
 

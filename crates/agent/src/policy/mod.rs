@@ -98,6 +98,15 @@ fn forked(t: &Thread, live: *mut u32) {
     unsafe { live.write_volatile(1) };
 }
 
+/// Whether the calling thread may be cancelled at any instruction. Such a thread does not wait at a gate: its place in the
+/// queue lies on its stack. It goes round, to the real lock. (If it is cancelled in here it is unwound like in libc.)
+#[cold]
+fn ends_anywhere() -> bool {
+    let cancelled = locks::cancel::defer();
+    cancelled.put_back();
+    cancelled.is_asynchronous()
+}
+
 pub fn board() -> Option<&'static Board> {
     let b = BOARD.load(Ordering::Relaxed);
     // SAFETY: null or the board, which is never unmapped.

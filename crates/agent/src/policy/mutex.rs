@@ -1,7 +1,7 @@
 //! Mutexes: each operation under the policy of its mutex.
 
 use super::mark::{self, State};
-use super::{Me, Now, boost, deadline, foreign, given, mutexes, now, on, refused, wanted};
+use super::{Me, Now, boost, deadline, ends_anywhere, foreign, given, mutexes, now, on, refused, wanted};
 use crate::locks::real::{self, Clock, Mutex, Time};
 use crate::thread::Thread;
 use core::ffi::{c_int, c_void};
@@ -128,8 +128,15 @@ unsafe fn behind_ticket(me: Me, m: Mutex, s: State, until: Option<Deadline>, f: 
         let Some(gate) = mutexes().and_then(|layout| layout.ticket(m)) else { return f() };
         let in_gate = if gate.try_lock().is_acquired() {
             Outcome::Acquired { waited: false }
+        } else if ends_anywhere() {
+            return f();
         } else {
             let rank = Policy::of(me.tid).map_or(0, |p| p.rank());
+            if rank != 0 && !mark::is_gated(m) {
+                // Who holds it came beside the gate, so who has the gate waits for the real lock. There the kernel lets in
+                // whoever has the higher real-time priority, as POSIX has it.
+                return f();
+            }
             gate.wait(me.tid, rank, until.as_ref())
         };
         let r = match in_gate {
@@ -165,13 +172,7 @@ fn settled(s: State) -> u8 {
     if s.is_ours() { s.policy() } else { protocol::STOCK }
 }
 
-/// Neither recursive nor errorcheck: what its owner may do with it is what anybody may do.
-#[inline(always)]
-fn is_plain(s: State) -> bool {
-    !matches!(s.kind() & KIND_MASK, RECURSIVE | ERRORCHECK)
-}
-
-/// What is usual goes ways that end in jumps, as in `locks::mutex`: a plain mutex that is free.
+/// What is usual goes ways that end in jumps, as in `locks::mutex`: a mutex that is free.
 ///
 /// # Safety
 /// As pthread_mutex_lock.
@@ -187,7 +188,7 @@ pub unsafe fn lock(m: Mutex, site: usize) -> c_int {
                 match settled(s) {
                     protocol::STOCK => real::known::pthread_mutex_lock(m),
                     protocol::PI if Inside::of(m).lock_at_once(me.tid) => 0,
-                    protocol::TICKET if is_plain(s) && enters(m) => lock_in_gate(m, site),
+                    protocol::TICKET if nobody_waits(m) => lock_beside_gate(m, site),
                     protocol::BOOST => lock_boosted(me.t, m, me.tid),
                     _ => lock_otherwise(m, site),
                 }
@@ -196,34 +197,18 @@ pub unsafe fn lock(m: Mutex, site: usize) -> c_int {
     }
 }
 
-/// Goes through the gate if nobody is in it.
+/// Nobody is in the gate or waits in front of it. Who finds it so may try for the real lock beside it: everybody who waits
+/// came later, and finds the gate, or the lock, taken.
 #[inline(always)]
-unsafe fn enters(m: Mutex) -> bool {
+unsafe fn nobody_waits(m: Mutex) -> bool {
     // SAFETY: the caller's: a mutex that is marked with a policy and shared with no process.
-    mutexes().is_some_and(|layout| unsafe { layout.ticket_of_ours(m) }.try_lock().is_acquired())
+    mutexes().is_some_and(|layout| unsafe { !layout.ticket_of_ours(m).is_locked() })
 }
 
 #[inline(never)]
-unsafe extern "C" fn lock_in_gate(m: Mutex, site: usize) -> c_int {
+unsafe extern "C" fn lock_beside_gate(m: Mutex, site: usize) -> c_int {
     // SAFETY: the caller's.
-    unsafe {
-        let r = real::known::pthread_mutex_lock(m);
-        if r != 0 {
-            return refused_in_gate(m, site, r);
-        }
-        mark::set_gated(m, true);
-        0
-    }
-}
-
-#[cold]
-#[inline(never)]
-unsafe fn refused_in_gate(m: Mutex, _site: usize, r: c_int) -> c_int {
-    // SAFETY: the caller's.
-    if let (Some(me), Some(gate)) = (on(), mutexes().and_then(|layout| unsafe { layout.ticket(m) })) {
-        let _ = gate.unlock(me.tid);
-    }
-    r
+    unsafe { if real::known::pthread_mutex_trylock(m) == 0 { 0 } else { lock_otherwise(m, site) } }
 }
 
 #[inline(never)]
@@ -290,7 +275,7 @@ pub unsafe fn trylock(m: Mutex, site: usize) -> c_int {
     }
 }
 
-/// As [`lock`]: usually, nobody waits.
+/// As [`lock`]: usually, nobody waited, and nobody does.
 ///
 /// # Safety
 /// As pthread_mutex_unlock.
@@ -306,11 +291,7 @@ pub unsafe fn unlock(m: Mutex, site: usize) -> c_int {
                 match settled(s) {
                     protocol::STOCK => real::known::pthread_mutex_unlock(m),
                     protocol::PI if Inside::of(m).unlock_at_once(me.tid) => 0,
-                    protocol::TICKET
-                        if is_plain(s) && mark::is_gated(m) && mark::owner(m) == me.tid.raw() && leaves(m) =>
-                    {
-                        // (The thread still holds the real lock, which is what this byte goes by.)
-                        mark::set_gated(m, false);
+                    protocol::TICKET if !mark::is_gated(m) && mark::owner(m) == me.tid.raw() => {
                         real::known::pthread_mutex_unlock(m)
                     }
                     protocol::BOOST => unlock_boosted(me.t, m, me.tid),
@@ -319,13 +300,6 @@ pub unsafe fn unlock(m: Mutex, site: usize) -> c_int {
             }
         }
     }
-}
-
-/// Leaves the gate if nobody waits in front of it.
-#[inline(always)]
-unsafe fn leaves(m: Mutex) -> bool {
-    // SAFETY: as in `enters`.
-    mutexes().is_some_and(|layout| unsafe { layout.ticket_of_ours(m) }.unlock_at_once())
 }
 
 #[inline(never)]

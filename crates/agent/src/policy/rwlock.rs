@@ -3,7 +3,7 @@
 //! A thread that holds the lock already passes round the gate ([`locks::held`]), whatever it asks for: the real lock
 //! knows what to answer. A `try` that the gate refuses asks the real lock, too, so it gets the stock answer.
 
-use super::{Me, Now, boost, deadline, given, mark, now, on, refused, rwlocks, wanted};
+use super::{Me, Now, boost, deadline, ends_anywhere, given, mark, now, on, refused, rwlocks, wanted};
 use crate::locks::real::{self, Clock, Rwlock, Time};
 use crate::thread::Thread;
 use core::ffi::{c_int, c_void};
@@ -116,9 +116,10 @@ unsafe fn wait_at_gate(
     // SAFETY: the caller's: a rwlock.
     let writers = unsafe { mark::waiting_writers(l) };
     let waiting = writers.load(Ordering::Relaxed);
-    if mode == Mode::Read && waiting & WRITERS != 0 && waiting >> RANK != 0 && rank > waiting >> RANK {
-        // POSIX, Thread Execution Scheduling: among real-time threads a reader waits only for writers of its own priority
-        // or a higher one.
+    // POSIX, Thread Execution Scheduling: among real-time threads a reader waits only for writers of its own priority or a
+    // higher one.
+    let passes = mode == Mode::Read && waiting & WRITERS != 0 && waiting >> RANK != 0 && rank > waiting >> RANK;
+    if passes || ends_anywhere() {
         held.set_round(l as usize);
         let r = f();
         if r != 0 {
@@ -211,7 +212,7 @@ macro_rules! waits {
         #[inline(never)]
         unsafe fn $gated(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
             // SAFETY: the caller's.
-            unsafe { behind_gate(Me { t, tid }, l, Mode::$mode, None, || real::$real(l)) }
+            unsafe { behind_gate(Me { t, tid }, l, Mode::$mode, None, || real::known::$real(l)) }
         }
 
         #[inline(never)]

@@ -1,9 +1,11 @@
 /* Every lock function, with each kind of lock, and what it returned. The lines must be the same whatever is preloaded. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +41,8 @@ static struct timespec in(clockid_t clock, long ms) {
     if (t.tv_nsec >= 1000000000) { t.tv_nsec -= 1000000000; t.tv_sec++; }
     return t;
 }
+
+static pthread_mutex_t late = PTHREAD_MUTEX_INITIALIZER;
 
 /* Runs f in a thread and waits for it. */
 static void *value(void *(*f)(void *), void *with) {
@@ -555,6 +559,57 @@ static void across_processes(void) {
     munmap(x, 4096);
 }
 
+/* ---- a thread that may be cancelled at any moment is, while it waits for a lock */
+static void *(*waits_for)(void *);
+static atomic_int waiting_there;
+static void *locks_it(void *l) { return (void *)(long)pthread_mutex_lock(l); }
+static void *reads_it(void *l) { return (void *)(long)pthread_rwlock_rdlock(l); }
+static void *any_time(void *l) {
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    waiting_there = 1;
+    return waits_for(l);
+}
+static void cancelled_while_waiting(const char *what, void *(*f)(void *), void *l) {
+    pthread_t t;
+    void *r;
+    waits_for = f;
+    waiting_there = 0;
+    pthread_create(&t, NULL, any_time, l);
+    while (!waiting_there) usleep(1000);
+    usleep(30000);
+    pthread_cancel(t);
+    pthread_join(t, &r);
+    printf("%s: cancelled %d\n", what, r == PTHREAD_CANCELED);
+}
+static void at_any_moment(void) {
+    pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+    pthread_rwlock_t l = PTHREAD_RWLOCK_INITIALIZER;
+    printf("-- asynchronous cancellation\n");
+    SAY(pthread_mutex_lock(&m));
+    cancelled_while_waiting("mutex", locks_it, &m);
+    SAY(pthread_mutex_unlock(&m));
+    OTHER(try_other, &m);
+    SAY(pthread_mutex_unlock(&m));
+    SAY(pthread_mutex_lock(&m));
+    SAY(pthread_mutex_unlock(&m));
+    SAY(pthread_rwlock_wrlock(&l));
+    cancelled_while_waiting("reader", reads_it, &l);
+    SAY(pthread_rwlock_unlock(&l));
+}
+
+/* ---- every key that there is */
+static void keys(void) {
+    static pthread_key_t all[PTHREAD_KEYS_MAX + 1];
+    int n = 0, r;
+    printf("-- keys\n");
+    while (n <= PTHREAD_KEYS_MAX && !(r = pthread_key_create(&all[n], NULL))) n++;
+    printf("keys %d, then %s\n", n, name_of(r));
+    SAY(pthread_mutex_lock(&late));
+    SAY(pthread_mutex_unlock(&late));
+    value(lock_other, &late);
+    for (int i = 0; i < n; i++) pthread_key_delete(all[i]);
+}
+
 /* ---- semaphores */
 static sem_t sem;
 static int result(int r) { return r ? errno : 0; }
@@ -650,7 +705,6 @@ static void c11(void) {
 }
 
 /* ---- a key's destructor locks when its thread has ended */
-static pthread_mutex_t late = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t late_rw = PTHREAD_RWLOCK_INITIALIZER;
 static void destructor(void *p) {
     (void)p;
@@ -719,6 +773,10 @@ int main(int n, char **arguments) {
         c11();
         pthread_key_create(&key, destructor);
         value(ends, &key);
+    }
+    if (part != 2) {
+        at_any_moment();
+        keys();
     }
     printf("done\n");
     return 0;
