@@ -137,7 +137,7 @@ fn legend(out: &mut dyn Write, run: &Contention<'_>) -> Result<(), ReportError> 
         return Ok(());
     }
     for text in [
-        "launch, graph: the call alone, which does not wait for the engine; with its wait: until the work is done.",
+        "launch, graph, copy: the call alone, which does not wait for the engine; with its wait: until the work is done.",
         "Where that time went: asleep (in a lock, or in the kernel), ready without a CPU, on a CPU (the wait for the",
         "engine spins). Copies of ours: until the bytes are there.",
     ] {
@@ -241,6 +241,8 @@ fn verdicts(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result<
             ("launch", What::Done, "launch + wait"),
             ("graph", What::Call, "graph"),
             ("graph", What::Done, "graph + wait"),
+            ("copy", What::Call, "copy"),
+            ("copy", What::Done, "copy + wait"),
         ] {
             let is = |a: &&Against| a.policy == policy.name && a.series == series && a.what == what;
             let of: Vec<&Against> = against.iter().filter(is).collect();
