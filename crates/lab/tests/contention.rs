@@ -36,6 +36,7 @@ fn plan() -> Plan {
         priority: 1,
         seed: 5,
         timeout: Duration::from_secs(10),
+        tell: |_| {},
     }
 }
 
