@@ -282,7 +282,7 @@ fn verdict(policy: &str, series: &str, all: &[&Against]) -> String {
         }
     }
     let much = |a: &&&Against| a.factor() >= MUCH || a.factor() <= 1.0 / MUCH;
-    let (much, little): (Vec<&&Against>, Vec<&&Against>) = with(Effect::None).partition(|a| much(&a));
+    let (much, little): (Vec<&&Against>, Vec<&&Against>) = with(Effect::None).partition(|a| much(a));
     if !much.is_empty() {
         let list: Vec<String> = much.iter().map(|a| one(a)).collect();
         parts.push(format!("over all, not in every round: {}", list.join("; ")));
