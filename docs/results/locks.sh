@@ -2,18 +2,19 @@
 # Rebuilds the figures of locks.md: docs/results/locks.sh OUT [costs|protocols|histogram|matrix|policies|worst|inversion|traced|models ...]
 # costs and protocols need no GPU. models needs python3 with PyTorch, timm and transformers (PYTHON names it).
 # DOORBELL names the binary (default: cargo's release build), CPU the one to measure on, POLICIES those of CUDA's cells,
-# MODELS the models (DEVICE=cpu: that they run, no more), N the inferences whose operations are counted, JOBS how many recordings run at once where nothing is timed.
+# MODELS the models (DEVICE=cpu: that they run, no more), N the inferences whose operations are counted, JOBS how many of their
+# recordings run at once. SECONDS_OF_* and *_CELLS, *_POLICIES below make a part shorter.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: locks.sh OUT [costs|protocols|histogram|matrix|policies|worst|inversion|traced|models ...]}
 shift
-parts=${*:-costs protocols histogram matrix policies worst inversion traced models}
+parts=${*:-costs protocols histogram inversion matrix policies worst traced models}
 d=${DOORBELL:-$here/../../target/release/doorbell}
 python=${PYTHON:-python3}
 cpu=${CPU:-$(($(nproc) - 1))}
 policies=${POLICIES:-stock,pi,ticket,phase-fair,boost,guard}
 n=${N:-50}
-jobs=${JOBS:-4}
+jobs=${JOBS:-6}
 device=${DEVICE:-cuda}
 command -v "$d" >/dev/null || { echo "locks.sh: no doorbell at $d (cargo build --release, or DOORBELL=...)" >&2; exit 2; }
 mkdir -p "$out"
@@ -36,18 +37,19 @@ part() {
 echo "## Machine"; "$d" --version; "$d" doctor --no-try
 want costs && { "$d" selfbench locks --json > "$out/costs.json"; part costs selfbench locks; }
 want protocols && part protocols bench locks --json "$out/protocols.json"
-want histogram && part histogram bench contention --cells alone,sizes --policies stock --seconds 10 --rounds 1 --cpu "$cpu" \
-  --json "$out/histogram.json"
-want matrix && part matrix bench contention --cells matrix --policies stock --seconds 5 --rounds 1 --cpu "$cpu" --json "$out/matrix.json"
-want policies && part policies bench contention --cells policies --policies "$policies" --seconds 5 --cpu "$cpu" --json "$out/policies.json"
-want worst && part worst bench contention --cells worst --policies "$policies" --seconds 60 --cpu "$cpu" --json "$out/worst.json"
-want inversion && part inversion bench contention --cells inversion --policies "$policies" --seconds 5 --cpu "$cpu" --json "$out/inversion.json"
+contention() { name=$1; shift; part "$name" bench contention "$@" --cpu "$cpu" --json "$out/$name.json"; }
+want histogram && contention histogram --cells alone,sizes --policies stock --seconds "${SECONDS_OF_HISTOGRAM:-10}" --rounds 1
+want inversion && contention inversion --cells "${INVERSION_CELLS:-inversion}" --policies "$policies" --seconds "${SECONDS_OF_INVERSION:-9}"
+want matrix && contention matrix --cells "${MATRIX_CELLS:-matrix}" --policies stock --seconds "${SECONDS_OF_MATRIX:-5}" --rounds 1
+want policies && contention policies --cells policies --policies "$policies" --seconds "${SECONDS_OF_POLICIES:-5}"
+want worst && contention worst --cells worst --policies "${WORST_POLICIES:-$policies}" --seconds "${SECONDS_OF_WORST:-60}"
 
 if want traced; then
   # Which locks a launch waited for, and who held them: the same cells, recorded.
-  for cell in copy=64x4MiB 'copy=64x4MiB[pageable]' launch=64 'inversion=8x64KiB[pageable]+hogs=3'; do
+  # shellcheck disable=SC2086
+  for cell in ${TRACED_CELLS:-copy=64x4MiB copy=64x4MiB[pageable] launch=64 inversion=1x4MiB+hogs=3}; do
     tape=$(mktemp -d)
-    part "traced $cell" bench contention --cells "$cell" --policies stock,traced --seconds 2 --rounds 1 --cpu "$cpu" --tapes "$tape" \
+    part "traced $cell" bench contention --cells "$cell" --policies traced --seconds 2 --rounds 1 --cpu "$cpu" --tapes "$tape" \
       --json "$out/traced-$cell.json"
     "$d" show --locks --limit 12 "$tape/contention-0.doorbell" > "$out/traced-$cell.txt" 2>&1
     "$d" show --calls --limit 6 "$tape/contention-0.doorbell" >> "$out/traced-$cell.txt" 2>&1
@@ -88,17 +90,16 @@ if want models; then
     [ "${KEEP:-}" ] || rm -f "$tape/$name.doorbell"
   }
   echo; echo "## models: recorded, $n and $((2 * n)) inferences"
+  # Counts do not depend on what runs beside them; the mean latencies of calls do, and say so.
   for model in $models; do
     for way in $ways; do
-      # Counts do not depend on what runs beside them; the longer run's mean latencies do, and it is alone.
-      record "$model" "$n" "$way" &
-      while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+      for count in "$n" $((2 * n)); do
+        record "$model" "$count" "$way" &
+        while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+      done
     done
   done
   wait
-  for model in $models; do
-    for way in $ways; do record "$model" $((2 * n)) "$way"; done
-  done
   echo; "$python" "$here/locks/tables.py" "$m" "$n" | tee "$out/models.md"
 fi
 echo; echo "Xid in the kernel log: $(($(xids) - before)) new"

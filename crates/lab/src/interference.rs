@@ -70,7 +70,13 @@ struct Count(AtomicU64, AtomicI32);
 pub struct Running<'l> {
     load: &'l Load,
     counts: Vec<Count>,
+    /// One thread after the other opens what it needs, and gives it back: sixty at once would stand in each other's way for
+    /// longer than they copy.
+    one: Mutex<()>,
+    /// Threads that have all that they need, that have done their work once, and that do no more of it; or have failed.
+    ready: AtomicUsize,
     started: AtomicUsize,
+    left: AtomicUsize,
     stop: AtomicBool,
     ended: Mutex<Ended>,
 }
@@ -111,7 +117,7 @@ impl Running<'_> {
 
     /// One thread, from its route's opening to the comparison of its data.
     fn thread(&self, machine: &Machine, n: usize) {
-        let mut starting = Starting { running: self, told: false };
+        let mut starting = Starting { running: self, told: 0 };
         // SAFETY: asks for the calling thread's number.
         self.counts[n].1.store(unsafe { libc::syscall(libc::SYS_gettid) } as i32, Ordering::Relaxed);
         match self.transfers(machine, n, &mut starting) {
@@ -138,25 +144,32 @@ impl Running<'_> {
             renice(load.nice).map_err(|e| format!("nice {} was not given: {e}", load.nice))?;
         }
         let text = |e: copy::Error| e.to_string();
+        let mut sent = vec![0; load.bytes as usize];
+        let mut random = fastrand::Rng::with_seed(load.seed ^ n as u64);
+        random.fill(&mut sent);
+        let turn = || self.one.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = turn();
         machine.enter().map_err(text)?;
         let mut route = match load.route.as_str() {
             launch::NAME => launch::open(machine),
             name => copy::open(machine, name, load.bytes),
         }
         .map_err(text)?;
-        let mut sent = vec![0; load.bytes as usize];
-        let mut random = fastrand::Rng::with_seed(load.seed ^ n as u64);
-        random.fill(&mut sent);
         route.fill(&sent).map_err(text)?;
         let mut transfer = route.prepare(load.bytes).map_err(text)?;
+        drop(opened);
+        starting.tell(READY);
+        self.wait_for(&self.ready);
         let count = &self.counts[n].0;
         while !self.stop.load(Ordering::Relaxed) {
             transfer.submit().map_err(text)?;
             transfer.wait(load.timeout).map_err(text)?;
             count.fetch_add(1, Ordering::Relaxed);
-            starting.tell();
+            starting.tell(STARTED);
         }
         drop(transfer);
+        starting.tell(LEFT);
+        self.wait_for(&self.left);
         let transfers = count.load(Ordering::Relaxed);
         {
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,39 +178,72 @@ impl Running<'_> {
             ended.threads += 1;
         }
         let mut found = vec![0; sent.len()];
+        let _given_back = turn();
         route.read_back(&mut found).map_err(text)?;
-        Ok(Difference::between(&sent, &found, None))
+        let difference = Difference::between(&sent, &found, None);
+        drop(route);
+        Ok(difference)
+    }
+
+    /// Until every thread is there, or has failed.
+    fn wait_for(&self, threads: &AtomicUsize) {
+        while threads.load(Ordering::Acquire) < self.load.threads {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
-/// Counts its thread once: at its first transfer, or when it ends without one.
+/// What a thread has come to, in this order.
+const READY: u8 = 1;
+const STARTED: u8 = 2;
+const LEFT: u8 = 3;
+
+/// Counts its thread once for all that it comes to; when it ends, for what it has not come to.
 struct Starting<'r, 'l> {
     running: &'r Running<'l>,
-    told: bool,
+    told: u8,
 }
 
 impl Starting<'_, '_> {
-    fn tell(&mut self) {
-        if !self.told {
-            self.told = true;
-            self.running.started.fetch_add(1, Ordering::Release);
+    fn tell(&mut self, come_to: u8) {
+        while self.told < come_to {
+            self.told += 1;
+            let threads = match self.told {
+                READY => &self.running.ready,
+                STARTED => &self.running.started,
+                _ => &self.running.left,
+            };
+            threads.fetch_add(1, Ordering::Release);
         }
     }
 }
 
 impl Drop for Starting<'_, '_> {
     fn drop(&mut self) {
-        self.tell();
+        self.tell(LEFT);
     }
 }
 
 /// Runs `measure` on the calling thread while the load runs: begun when every thread has moved its bytes once or has
 /// failed. The threads are told to stop afterwards and waited for.
 pub fn under<T>(machine: &Machine, load: &Load, measure: impl FnOnce(&Running<'_>) -> T) -> (T, Ended) {
+    under_told(machine, load, &|_| {}, measure)
+}
+
+/// As [`under`]; `tell` hears, on the calling thread, how many threads are ready, each time that there are more.
+pub fn under_told<T>(
+    machine: &Machine,
+    load: &Load,
+    tell: &dyn Fn(usize),
+    measure: impl FnOnce(&Running<'_>) -> T,
+) -> (T, Ended) {
     let running = Running {
         load,
         counts: (0..load.threads).map(|_| Count::default()).collect(),
+        one: Mutex::new(()),
+        ready: AtomicUsize::new(0),
         started: AtomicUsize::new(0),
+        left: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
         ended: Mutex::default(),
     };
@@ -209,11 +255,17 @@ pub fn under<T>(machine: &Machine, load: &Load, measure: impl FnOnce(&Running<'_
             let thread = std::thread::Builder::new().name(format!("load {n}"));
             if let Err(e) = thread.spawn_scoped(scope, move || running.thread(machine, n)) {
                 running.failed(format!("the system starts no more threads: {e}"));
-                running.started.fetch_add(1, Ordering::Release);
+                drop(Starting { running, told: 0 });
             }
         }
+        let mut told = 0;
         while running.started.load(Ordering::Acquire) < load.threads {
             std::thread::sleep(Duration::from_millis(1));
+            let ready = running.ready.load(Ordering::Acquire);
+            if ready > told {
+                told = ready;
+                tell(ready);
+            }
         }
         measure(running)
     });

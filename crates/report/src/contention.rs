@@ -65,7 +65,8 @@ pub fn write(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result
     legend(out, run)?;
     if !run.functional {
         rows.iter().filter(|r| r.cell == Cell::Sizes).try_for_each(|row| sizes(out, style, row))?;
-        rows.iter().filter(|r| r.cell == Cell::Alone).try_for_each(|row| histogram(out, style, row))?;
+        let alone = |r: &&Row| r.cell == Cell::Alone && (r.policy == STOCK || run.policies.len() == 1);
+        rows.iter().filter(alone).try_for_each(|row| histogram(out, style, row))?;
         slowest(out, style, rows)?;
         verdicts(out, style, run)?;
     }
@@ -137,7 +138,7 @@ fn legend(out: &mut dyn Write, run: &Contention<'_>) -> Result<(), ReportError> 
         return Ok(());
     }
     for text in [
-        "launch, graph: the call alone, which does not wait for the engine; with its wait: until the work is done.",
+        "launch, graph, copy: the call alone, which does not wait for the engine; with its wait: until the work is done.",
         "Where that time went: asleep (in a lock, or in the kernel), ready without a CPU, on a CPU (the wait for the",
         "engine spins). Copies of ours: until the bytes are there.",
     ] {
@@ -241,11 +242,16 @@ fn verdicts(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result<
             ("launch", What::Done, "launch + wait"),
             ("graph", What::Call, "graph"),
             ("graph", What::Done, "graph + wait"),
+            ("copy", What::Call, "copy"),
+            ("copy", What::Done, "copy + wait"),
         ] {
             let is = |a: &&Against| a.policy == policy.name && a.series == series && a.what == what;
-            let of: Vec<&Against> = against.iter().filter(is).collect();
-            if !of.is_empty() {
-                writeln!(out, "{}", verdict(&policy.name, text, &of))?;
+            let (maxima, percentiles): (Vec<&Against>, Vec<&Against>) =
+                against.iter().filter(is).partition(|a| a.figure == "max");
+            for (figure, of) in [("p99.9", percentiles), ("max", maxima)] {
+                if !of.is_empty() {
+                    writeln!(out, "{}", verdict(&policy.name, &format!("{text}, {figure}"), &of))?;
+                }
             }
         }
     }
@@ -256,31 +262,37 @@ fn verdicts(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result<
     Ok(())
 }
 
+/// So many times longer or shorter is worth a word, although not every round says so.
+const MUCH: f64 = 3.0;
+
 fn verdict(policy: &str, series: &str, all: &[&Against]) -> String {
     let with = |effect: Effect| all.iter().filter(move |a| a.effect == effect);
-    let cells = |effect: Effect| -> Vec<String> {
-        let one = |a: &&&Against| {
-            let (from, to) = (nanoseconds(a.stock_ns), nanoseconds(a.policy_ns));
-            let factor = if a.stock_ns > a.policy_ns { a.factor() } else { 1.0 / a.factor() };
-            let less = if a.stock_ns > a.policy_ns { "less" } else { "more" };
-            format!("{} {} {from} to {to}, {factor:.1} times {less}", a.cell, a.figure)
-        };
-        with(effect).map(|a| one(&a)).collect()
+    let one = |a: &Against| {
+        let (from, to) = (nanoseconds(a.stock_ns), nanoseconds(a.policy_ns));
+        let less = a.stock_ns > a.policy_ns;
+        let factor = if less { a.factor() } else { 1.0 / a.factor() };
+        let figure = if series.ends_with(a.figure) { String::new() } else { format!("{} ", a.figure) };
+        format!("{} {figure}{from} to {to}, {factor:.1} times {}", a.cell, if less { "less" } else { "more" })
     };
     let mut parts = Vec::new();
     for (effect, word) in [(Effect::Helps, "helps"), (Effect::Harms, "harms")] {
-        let list = cells(effect);
+        let list: Vec<String> = with(effect).map(|a| one(a)).collect();
         if !list.is_empty() {
             parts.push(format!("{word} in {}: {}", of(list.len() as u64, "cell"), list.join("; ")));
         }
     }
-    let none = with(Effect::None).count() as u64;
-    if none > 0 {
-        parts.push(format!("no difference in {}", of(none, "cell")));
+    let much = |a: &&&Against| a.factor() >= MUCH || a.factor() <= 1.0 / MUCH;
+    let (much, little): (Vec<&&Against>, Vec<&&Against>) = with(Effect::None).partition(|a| much(a));
+    if !much.is_empty() {
+        let list: Vec<String> = much.iter().map(|a| one(a)).collect();
+        parts.push(format!("over all, not in every round: {}", list.join("; ")));
     }
-    let few = with(Effect::TooFew).count() as u64;
-    if few > 0 {
-        parts.push(format!("too few rounds to say in {}", of(few, "cell")));
+    if !little.is_empty() {
+        parts.push(format!("no difference in {}", of(little.len() as u64, "cell")));
+    }
+    let few: Vec<String> = with(Effect::TooFew).map(|a| one(a)).collect();
+    if !few.is_empty() {
+        parts.push(format!("too few rounds to say: {}", few.join("; ")));
     }
     format!("{policy}, {series}: {}", parts.join(". "))
 }

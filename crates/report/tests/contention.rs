@@ -116,8 +116,9 @@ fn the_text_says_which_policy_helps_and_where_the_time_went() {
     let text = text(false);
     let has = |what: &str| assert!(text.contains(what), "{what:?} is not in:\n{text}");
     has("measuring thread: SCHED_FIFO 80\n");
-    has("ticket, launch: helps in 1 cell: copy=64x4MiB p99.9 32.0 ms to 2.00 ms, 16.0 times less\n");
-    has("boost, launch: no difference in 1 cell\n");
+    has("ticket, launch, p99.9: helps in 1 cell: copy=64x4MiB 32.0 ms to 2.00 ms, 16.0 times less\n");
+    has("ticket, launch + wait, max: helps in 1 cell: copy=64x4MiB 32.0 ms to 2.00 ms, 16.0 times less\n");
+    has("boost, launch, p99.9: no difference in 1 cell\n");
     has("unavailable: guard (how): no such policy\n");
     has("ticket: 5 locks under ticket\n");
     has("launch, alone, stock: 1,800,200 calls; 99.9889 % within 30 us");

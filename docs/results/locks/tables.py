@@ -99,7 +99,9 @@ def summary(tape):
     copies = tape.get("copies", {})
     return {
         "launches": tape.get("launches", 0),
-        "copies": (copies.get("copy_engine") or 0) + (copies.get("inline") or 0),
+        # What stands inline in the command stream (parameters of launches, small copies) is another count.
+        "copies": copies.get("copy_engine") or 0,
+        "inline": copies.get("inline") or 0,
         "lost": tape.get("lost", 0),
     }
 
@@ -117,7 +119,7 @@ def per_inference(folder, model, way, n):
         for key in both[0]:
             found[key] = (both[1][key] - both[0][key]) / n
         for what in ("launch", "graph", "copy"):
-            # Of all calls of the longer recording, which ran alone; the first ones are in it.
+            # Of all calls of the longer recording; the first ones are in it.
             if both[1].get(f"{what}_calls"):
                 found[f"{what}_us"] = both[1][f"{what}_ns"] / both[1][f"{what}_calls"] / 1e3
     outs = [load(os.path.join(folder, f"{model}-{way}-{count}.out")) for count in (n, 2 * n)]
@@ -167,9 +169,9 @@ def main():
         by_profiler = calls_of(eager.get("profiler"), LAUNCH_CALLS), calls_of(eager.get("profiler"), ("Memcpy",))
         table1.append(
             [times["title"], show(found.get("launches"), 1), show(launches, 1), show(by_profiler[0][0], 1)]
-            + [show(launch_us if launch_us is not None else by_profiler[0][1], 1), f"{paper[0]} / {show(paper[1], 1)}"]
-            + [show(found.get("copies"), 1), show(copies if copies is not None else by_profiler[1][0], 1)]
-            + [show(copy_us if copy_us is not None else by_profiler[1][1], 1), f"{paper[2]} / {show(paper[3])}"]
+            + [f"{show(launch_us, 1)} ({show(by_profiler[0][1], 1)})", f"{paper[0]} / {show(paper[1], 1)}"]
+            + [show(found.get("copies"), 1), show(found.get("inline"), 1), show(copies if copies is not None else by_profiler[1][0], 1)]
+            + [f"{show(copy_us, 1)} ({show(by_profiler[1][1], 1)})", f"{paper[2]} / {show(paper[3])}"]
             + [show(eager["gpu"]["mean_us"] if eager.get("gpu") else None), show(paper[4])]
         )
 
@@ -190,7 +192,7 @@ def main():
         table3.append([times["title"]] + [pair(key) for key in modes] + [show(both["graph"].get("graph_us"), 1)])
     print("### Table 1: calls of one inference, without a graph; times in us\n")
     rows(
-        ["model", "launches (commands)", "launch calls", "(profiler)", "mean", "paper", "copies (commands)", "copy calls", "mean"]
+        ["model", "launches (commands)", "launch calls", "(profiler)", "mean, tape (profiler)", "paper", "copies (engine)", "inline writes", "copy calls", "mean, tape (profiler)"]
         + ["paper", "GPU time", "paper"],
         table1,
     )
@@ -206,7 +208,8 @@ def main():
         table3,
     )
     print("\nOperations are locks and unlocks, those of locks that CUDA's libraries made and those of all. The paper's count")
-    print("is of mutex unlocks. A launch's mean is of the tape's calls where the tape has calls, else the profiler's.")
+    print("is of mutex unlocks. A call's mean is the tape's (recordings ran beside one another) and, in brackets, the")
+    print("profiler's. Fractions: CUDA's and PyTorch's own threads take locks too, and not in step with the inferences.")
     for doubt in doubts:
         print(f"- {doubt}")
 

@@ -40,8 +40,8 @@ Policies: stock (no agent), agent (with the agent and no policy), traced (record
 its own; they take turns in rounds, in an order drawn anew for each.
 
 One thread is measured, real time on a CPU that all others leave to it (SCHED_FIFO, else SCHED_DEADLINE,
-else nice -20; the result says which). It takes turns: a launch, the launch of a graph of 20 kernels, and
-prepared copies of 4 KiB of ours by a copy engine and inline. The kernel's counters round each call tell
+else nice -20; the result says which). It takes turns: a launch, the launch of a graph of 20 kernels, a copy
+of 4 KiB, and prepared copies of 4 KiB of ours by a copy engine and inline. The kernel's counters round each call tell
 asleep (locks) from ready without a CPU and on a CPU.
 
 Exit status: 0 done, 2 an error, 77 nothing can be measured on this machine.")]

@@ -42,7 +42,7 @@ pub(super) fn beside<T>(machine: &Machine, cell: &Cell, plan: &Plan, measure: im
                 bytes: launch::BYTES,
                 ..load(machine, plan, 1, 1, Memory::Pinned)
             });
-            let (inner, mut all) = under(machine, launching, || under(machine, copying, measure));
+            let (inner, mut all) = under(machine, plan, launching, || under(machine, plan, copying, measure));
             let (measured, copied) = inner;
             all.extend(copied);
             (measured, all)
@@ -50,7 +50,7 @@ pub(super) fn beside<T>(machine: &Machine, cell: &Cell, plan: &Plan, measure: im
         Cell::Inversion { copies: c, hogs, nice } => {
             let shared = plan.others.first().copied().into_iter().collect::<Vec<_>>();
             let low = Load { nice: 19, cpus: shared.clone(), ..load(machine, plan, c.threads, c.bytes, c.memory) };
-            under(machine, Some(low), || burning(hogs, nice, &shared, plan.duration, measure))
+            under(machine, plan, Some(low), || burning(hogs, nice, &shared, plan.duration, measure))
         }
     }
 }
@@ -69,9 +69,10 @@ fn load(machine: &Machine, plan: &Plan, threads: u32, bytes: u64, memory: Memory
     }
 }
 
-fn under<T>(machine: &Machine, load: Option<Load>, measure: impl FnOnce() -> T) -> (T, Vec<Loaded>) {
+fn under<T>(machine: &Machine, plan: &Plan, load: Option<Load>, measure: impl FnOnce() -> T) -> (T, Vec<Loaded>) {
     let Some(load) = load else { return (measure(), Vec::new()) };
-    let ((measured, rate), ended) = interference::under(machine, &load, |running: &Running<'_>| {
+    let tell = |ready: usize| (plan.tell)(&format!("{ready} of {} threads of {}", load.threads, load.route));
+    let ((measured, rate), ended) = interference::under_told(machine, &load, &tell, |running: &Running<'_>| {
         let (mark, from) = (running.mark(), scheduled(running));
         let measured = measure();
         let (rate, to) = (running.since(&mark), scheduled(running));
@@ -82,7 +83,7 @@ fn under<T>(machine: &Machine, load: Option<Load>, measure: impl FnOnce() -> T) 
     let Ended { threads, right, failed, .. } = ended;
     let copies = load.route != launch::NAME;
     let loaded = Loaded {
-        what: load.route,
+        what: load.route.clone(),
         threads: threads as u32,
         bytes: if copies { load.bytes } else { 0 },
         transfers: rate.transfers,

@@ -25,6 +25,8 @@ pub struct Plan {
     pub seed: u64,
     /// A transfer of our own that takes longer ends its series.
     pub timeout: Duration,
+    /// Hears what has been done on the way to the measurement, and after it.
+    pub tell: fn(&str),
 }
 
 /// What a cell gave.
@@ -78,6 +80,8 @@ pub fn run(machine: &Machine, cell: &Cell, plan: &Plan, clock: &Clock) -> Outcom
         (outcome.seconds, outcome.moved) = turns(&mut live, plan, clock, &mut random);
         (outcome.cpu, outcome.class, outcome.throttled) = (placed.cpu, placed.class, placed.throttled());
         outcome.notes.extend(placed.notes.iter().cloned());
+        drop(placed);
+        (plan.tell)("measured");
     });
     let taken: Vec<(usize, Series)> = live.into_iter().map(series).collect();
     let mut all: Vec<Series> = measured.iter().map(nothing).collect();

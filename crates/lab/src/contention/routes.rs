@@ -32,6 +32,13 @@ pub(super) fn of<'m>(machine: &'m Machine, cell: &Cell) -> Vec<Measured<'m>> {
         cudas(launch::NAME, launch_about.into(), launch::BYTES, launch::open(machine)),
         cudas(graph::NAME, graph_about, launch::BYTES, graph::open(machine)),
     ];
+    let copy = copy::open(machine, &by_cuda(Memory::Pinned, machine.index()), OWN_BYTES);
+    all.push(cudas(
+        "copy",
+        format!("cuMemcpyHtoDAsync of {}, pinned: what ours does", size(OWN_BYTES)),
+        OWN_BYTES,
+        copy,
+    ));
     all.extend(own_names(machine).into_iter().map(|name| {
         let route = copy::open(machine, &name, OWN_BYTES);
         let name = format!("{name} {}", size(OWN_BYTES));

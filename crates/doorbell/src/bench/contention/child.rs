@@ -35,6 +35,7 @@ pub fn run(args: &Args, cells: &[Cell], cpu: Option<usize>, others: &[usize]) ->
             priority: args.fifo,
             seed: args.seed.wrapping_add(n as u64),
             timeout: args.timeout,
+            tell,
         };
         let outcome = contention::run(&machine, cell, &plan, &clock);
         let mut out = std::io::stdout().lock();
@@ -42,4 +43,12 @@ pub fn run(args: &Args, cells: &[Cell], cpu: Option<usize>, others: &[usize]) ->
         out.flush()?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line that is no result: that it is still on its way.
+pub const PROGRESS: char = '#';
+
+fn tell(what: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{PROGRESS} {what}").and_then(|()| out.flush());
 }

@@ -1,6 +1,6 @@
 //! Processes under a policy: how each is started, and what it says line by line.
 
-use super::child::{CELL_HANGS_S, START_HANGS_S};
+use super::child::{CELL_HANGS_S, PROGRESS, START_HANGS_S};
 use super::{Args, stands};
 use crate::failure::Failure;
 use crate::record::Gpu;
@@ -148,27 +148,32 @@ fn hear(
             }
         }
     });
-    let mut patience = seconds + Duration::from_secs(CELL_HANGS_S + START_HANGS_S);
-    for measured in 0.. {
-        match lines.recv_timeout(patience) {
+    let patience = seconds + Duration::from_secs(CELL_HANGS_S);
+    let (mut measured, mut last) = (0, "its start".to_owned());
+    let mut first = Duration::from_secs(START_HANGS_S);
+    loop {
+        match lines.recv_timeout(patience + first) {
+            Ok(Ok(line)) if line.starts_with(PROGRESS) => last = line.trim_start_matches(PROGRESS).trim().to_owned(),
             Ok(Ok(line)) => {
                 let outcome: Outcome =
                     serde_json::from_str(&line).map_err(|e| wrong(format!("it wrote {line:.100?}: {e}")))?;
                 if cells.get(measured) != Some(&outcome.cell) {
                     return Err(wrong(format!("it measured {}, which was not next", outcome.cell)));
                 }
+                last = format!("{} was done", outcome.cell);
                 each(outcome);
+                measured += 1;
             }
             Ok(Err(e)) => return Err(wrong(e.to_string())),
             Err(RecvTimeoutError::Disconnected) => return Ok(measured),
             Err(RecvTimeoutError::Timeout) => {
                 let at = cells.get(measured).map_or("its end".into(), Cell::to_string);
-                return Err(Quiet::Hung(format!("hung at {at}: nothing for {} s", patience.as_secs())));
+                let silence = (patience + first).as_secs();
+                return Err(Quiet::Hung(format!("hung at {at}: nothing for {silence} s after {last}")));
             }
         }
-        patience = seconds + Duration::from_secs(CELL_HANGS_S);
+        first = Duration::ZERO;
     }
-    unreachable!("the loop has no end of its own")
 }
 
 /// Why nothing more was heard.
@@ -275,6 +280,8 @@ mod tests {
         };
         wrong(&line("copy=64x4MiB"), "not next");
         wrong(&format!("{}\nSegmentation", line("alone")), "it wrote");
+        let told = format!("# 3 of 64 threads\n{}# measured\n{}\n", line("alone") + "\n", line("copy=64x4MiB"));
+        assert_eq!(said(&told, &cells), (Ok(2), cells.to_vec()));
         let three = format!("{both}{}", line("alone"));
         assert!(said(&three, &cells).0.is_err(), "more than was asked for");
     }

@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
-/// The threads of a process and of all that it started, those that stand alike together, the most first.
+/// The threads of a process and of all that it started, those that stand alike together, the most first; and what they did in
+/// a second: who spins runs, who is stuck neither runs nor switches.
 pub fn where_threads_are(process: u32) -> String {
     let mut alike: BTreeMap<String, u32> = BTreeMap::new();
+    let before = done(process);
+    std::thread::sleep(Duration::from_secs(1));
+    let after = done(process);
     for process in family(process) {
         let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { continue };
         for task in tasks.flatten() {
@@ -14,7 +19,26 @@ pub fn where_threads_are(process: u32) -> String {
     }
     let mut all: Vec<(u32, String)> = alike.into_iter().map(|(text, n)| (n, text)).collect();
     all.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
-    all.iter().map(|(n, text)| format!("; {n} x {text}")).collect()
+    let text: String = all.iter().map(|(n, text)| format!("; {n} x {text}")).collect();
+    let (ran, switched) = (after.0.saturating_sub(before.0) as f64 / 1e9, after.1.saturating_sub(before.1));
+    format!("; in a second its threads had {ran:.2} s of CPUs and switched {switched} times{text}")
+}
+
+/// What all threads had of CPUs so far, ns, and how often they gave one up or lost it.
+fn done(process: u32) -> (u64, u64) {
+    let mut sum = (0, 0);
+    for process in family(process) {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { continue };
+        for task in tasks.flatten() {
+            let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+            let number = |text: Option<&str>| text.and_then(|t| t.trim().parse::<u64>().ok()).unwrap_or(0);
+            sum.0 += number(read("schedstat").split_ascii_whitespace().next());
+            let status = read("status");
+            let switches = status.lines().filter(|line| line.contains("ctxt_switches:"));
+            sum.1 += switches.map(|line| number(line.split(':').nth(1))).sum::<u64>();
+        }
+    }
+    sum
 }
 
 /// A process and its descendants.
@@ -64,18 +88,18 @@ mod tests {
     fn sleeping_threads_of_what_was_started_are_said_to_sleep() {
         let mut shell = Command::new("sh").args(["-c", "sleep 60; true"]).stdin(Stdio::null()).spawn().unwrap();
         let mut text = String::new();
-        for _ in 0..500 {
+        for _ in 0..20 {
             text = where_threads_are(shell.id());
             if text.contains("sleep of ") && text.contains(": S ") {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
         }
         for process in family(shell.id()).into_iter().rev() {
             // SAFETY: two numbers; processes of this test.
             unsafe { libc::kill(process as i32, libc::SIGKILL) };
         }
         shell.wait().unwrap();
+        assert!(text.contains("in a second its threads had 0.0"), "{text}");
         assert!(text.contains("1 x sh of ") && text.contains("1 x sleep of "), "{text}");
     }
 }
