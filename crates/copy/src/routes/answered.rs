@@ -38,6 +38,8 @@ pub(super) const WARPS_16: &str = "warps=16";
 /// Blocks of one warp each, on multiprocessors of their own: one may be nearer.
 pub(super) const BLOCKS_4: &str = "blocks=4";
 pub(super) const BLOCKS_16: &str = "blocks=16";
+/// The answer is a whole line, by four lanes, instead of sixteen bytes.
+pub(super) const WHOLE: &str = "answer=line";
 /// How a line is stored, if not in the best way that the CPU has.
 pub(super) const STORE_AVX512: &str = "store=avx512";
 pub(super) const STORE_FENCED: &str = "store=fenced";
@@ -50,10 +52,10 @@ const BESIDE: u64 = 8;
 const STOP: u32 = u32::MAX;
 /// The kernel ends so long after the last number that it saw.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Bytes of a line, of the flag's memory, and of the answer's.
+/// Bytes of a line, and of the flag's memory; the answer has two lines.
 const LINE_BYTES: usize = 64;
 /// In the answer's memory: why the kernel ended, 0 while it runs. What it answers lies before it.
-const ENDED: usize = 16;
+const ENDED: usize = LINE_BYTES;
 /// It saw that it was to end.
 const STOPPED: u32 = 1;
 /// The limit of the one that is tried out.
@@ -117,7 +119,8 @@ impl Form {
 }
 
 /// Answers each number that comes after `seen` at `flag` at `to`, until it is 2^32 - 1 or `limit` nanoseconds have passed
-/// without one; then stores 1 or 2, which it was, at `ended`. 2^32 - 1 is answered too, and the clock is read only while nothing
+/// without one; then stores 1 or 2, which it was, at `ended`. Several lanes see the same and answer 16 bytes each, one behind the
+/// other. 2^32 - 1 is answered too, and the clock is read only while nothing
 /// comes: nothing stands before an answer or between two. One thread of each warp does so: the more look, the sooner one
 /// sees; a slow one's older answer is followed by its newer one. They end together. PTX 7.0 for sm_70: the driver compiles it
 /// for whatever GPU there is.
@@ -126,10 +129,10 @@ const ANSWER: &str = r"
 {
     .reg .pred %p<4>;
     .reg .b32 %r<13>;
-    .reg .b64 %rd<12>;
+    .reg .b64 %rd<13>;
     mov.u32 %r6, %tid.x;
     and.b32 %r7, %r6, 31;
-    setp.ne.u32 %p1, %r7, 0;
+    setp.ge.u32 %p1, %r7, LANES;
     @%p1 bra NAME_OUT;
     ld.param.u64 %rd1, [NAME_flag];
     ld.param.u64 %rd2, [NAME_to];
@@ -141,6 +144,9 @@ const ANSWER: &str = r"
     cvta.to.global.u64 %rd5, %rd2;
     cvta.to.global.u64 %rd9, %rd8;
     cvta.to.global.u64 %rd11, %rd10;
+    shl.b32 %r9, %r7, 4;
+    cvt.u64.u32 %rd12, %r9;
+    add.u64 %rd5, %rd5, %rd12;
     mov.u64 %rd6, %globaltimer;
     mov.u32 %r3, 0;
     mov.u32 %r8, 0;
@@ -180,8 +186,12 @@ NAME_OUT:
 }
 ";
 
-fn source(form: Form) -> String {
-    let kernel = ANSWER.replace("LOAD", form.load()).replace("STORE", form.answer()).replace("NAME", form.kernel());
+fn source(form: Form, lanes: u32) -> String {
+    let kernel = ANSWER
+        .replace("LANES", &lanes.to_string())
+        .replace("LOAD", form.load())
+        .replace("STORE", form.answer())
+        .replace("NAME", form.kernel());
     format!("\n.version 7.0\n.target sm_70\n.address_size 64\n{kernel}")
 }
 
@@ -228,6 +238,7 @@ pub(super) fn open<'m>(
         _ if executor.has(WARPS_16) => 16,
         _ => WARPS,
     };
+    let lanes = if form == Form::Line && executor.has(WHOLE) { 4 } else { 1 };
     let blocks = match executor {
         _ if executor.has(BLOCKS_4) => 4,
         _ if executor.has(BLOCKS_16) => 16,
@@ -235,12 +246,12 @@ pub(super) fn open<'m>(
     };
     let route = AnsweredRoute {
         stream: Stream::new(context)?,
-        module: Module::from_ptx(context, &source(form))?,
+        module: Module::from_ptx(context, &source(form, lanes))?,
         map,
         flag_map,
         _pinned: pinned,
         flag,
-        answer: PinnedBuffer::new(context, LINE_BYTES)?,
+        answer: PinnedBuffer::new(context, 2 * LINE_BYTES)?,
         ends,
         form,
         warps,
