@@ -41,7 +41,7 @@ for o in '' '[folded]' '[release=word]' '[release=local]' '[folded,release=word]
   eight="$eight,host->ce3$o->gpu0"
 done
 eight="$eight,host->bar1[flush]->gpu0"
-for o in '' ',warps=4' ',warps=16' ',store=avx512' ',store=fenced' ',plain' ',plain,warps=4' ',mail'; do
+for o in '' ',warps=4' ',warps=16' ',blocks=4' ',blocks=16' ',blocks=4,warps=4' ',answer=line' ',store=avx512' ',store=fenced' ',plain' ',plain,warps=4' ',mail'; do
   eight="$eight,host->bar1[answered$o]->gpu0"
 done
 eight="$eight,gpu0->cuda->host,gpu0->cudart->host"

@@ -214,7 +214,8 @@ fn bytes_and_number_travel_in_one_line() {
     let rig = rig(Entry::OwnClient);
     for (name, sizes) in [
         ("host->bar1[answered]->gpu0", &[1, 5, 8][..]),
-        ("host[pageable,offset=3]->bar1[answered,store=fenced,warps=4]->gpu0", &[8]),
+        ("host->bar1[answered,answer=line]->gpu0", &[8]),
+        ("host[pageable,offset=3]->bar1[answered,store=fenced,warps=4,blocks=4]->gpu0", &[8]),
         ("host->bar1[answered,mail]->gpu0", &[8]),
         ("host->bar1[answered,plain]->gpu0", &[1, 8]),
     ] {

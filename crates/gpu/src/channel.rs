@@ -495,12 +495,7 @@ impl Channel {
         if self.space.device().forked() {
             return Err(Error::Forked);
         }
-        if self.free_entries() < 2 {
-            self.learn();
-            if self.free_entries() < 2 {
-                return Err(Error::RingFull((self.sequence - self.consumed) as u32));
-            }
-        }
+        self.room(1)?;
         let nop = Control { opcode: Opcode::Nop, operand: 0, sync_wait: false, reserved: 0 };
         self.push(Entry::Control(nop).encode(), None);
         self.mark_quarter();
@@ -569,13 +564,7 @@ impl Channel {
     #[inline]
     pub(crate) fn ready(&mut self) -> Result<(), Error> {
         self.usable()?;
-        if self.free_entries() < 2 {
-            self.learn();
-            if self.free_entries() < 2 {
-                return Err(Error::RingFull((self.sequence - self.consumed) as u32));
-            }
-        }
-        Ok(())
+        if self.free_entries() < 2 { self.room(1) } else { Ok(()) }
     }
 
     /// The next number, announced to who might free memory meanwhile.

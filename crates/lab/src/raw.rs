@@ -26,6 +26,8 @@ const MAX_WORDS: usize = 1 << 19;
 /// Words of a copy, an inline copy without its data, and the releases around them: no more.
 const COPY_WORDS: usize = 9;
 const INLINE_WORDS: usize = 10;
+/// The largest inline copy here: two of them and a warm-up fit into one pushbuffer.
+const MOST_INLINE: usize = 512 << 10;
 const RELEASES: usize = 32;
 /// Up to here the CPU reads video memory itself; BAR1 loads are slow.
 const READ_BY_CPU: usize = 64 << 10;
@@ -89,13 +91,18 @@ impl Budget {
 
     fn copies(&self, bytes: u64, mode: Mode) -> u64 {
         let words = match mode {
-            Mode::Inline => INLINE_WORDS as u64 + bytes.div_ceil(4),
+            Mode::Inline => inline_words(bytes),
             Mode::Plain | Mode::Pipelined => COPY_WORDS as u64,
         };
         // An eighth more of the words is the warm-up.
         let room = (MAX_WORDS - RELEASES) as u64 * 8 / 9 / words;
         (self.bytes / bytes.max(1)).clamp(self.least, self.most).min(room.saturating_sub(1)).max(1)
     }
+}
+
+/// Words of an inline copy: one LAUNCH_DMA, and a data header for as many bytes as one counts.
+fn inline_words(bytes: u64) -> u64 {
+    INLINE_WORDS as u64 + bytes.div_ceil(4) + bytes / MAX_INLINE as u64
 }
 
 #[derive(Clone, Debug)]
@@ -254,8 +261,8 @@ impl Study {
 
     fn prepare(&mut self, plan: &Plan, way: Way, data: &[u8]) -> Ready {
         let copies = plan.budget.copies(data.len() as u64, way.mode);
-        let pushbuffer = if way.mode == Mode::Inline && data.len() > MAX_INLINE {
-            Err(format!("one header counts at most {MAX_INLINE} bytes of inline data"))
+        let pushbuffer = if way.mode == Mode::Inline && data.len() > MOST_INLINE {
+            Err(format!("of inline copies above {} KiB two do not fit into one pushbuffer", MOST_INLINE >> 10))
         } else {
             Ok(self.pushbuffer(way, data, copies))
         };
@@ -275,14 +282,14 @@ impl Study {
         let (from, to) = (pair.source.va() + OFFSET, pair.destination.va() + OFFSET);
         let warm_up = (copies / 8).max(1);
         let (channel, words) = match way.mode {
-            Mode::Inline => (&self.graphics, INLINE_WORDS + data.len().div_ceil(4)),
+            Mode::Inline => (&self.graphics, inline_words(data.len() as u64) as usize),
             Mode::Plain | Mode::Pipelined => (&self.copy, COPY_WORDS),
         };
         let mut pushbuffer = Pushbuffer::new(&self.space, words * (copies + warm_up) as usize + RELEASES)?;
         for (count, tracker) in [(warm_up, &self.start), (copies, &self.end)] {
             for _ in 0..count {
                 match way.mode {
-                    Mode::Inline => pushbuffer.inline(to, data)?,
+                    Mode::Inline => pushbuffer.inline_long(to, data)?,
                     Mode::Plain => pushbuffer.copy(to, from, data.len() as u32)?,
                     Mode::Pipelined => pushbuffer.copy_pipelined(to, from, data.len() as u32)?,
                 };
@@ -534,12 +541,11 @@ mod tests {
         for budget in [Budget::REAL, Budget::SOFT] {
             for bytes in crate::sizes::parse(SIZES).unwrap() {
                 for mode in [Mode::Plain, Mode::Pipelined, Mode::Inline] {
-                    if mode == Mode::Inline && bytes as usize > MAX_INLINE {
+                    if mode == Mode::Inline && bytes as usize > MOST_INLINE {
                         continue;
                     }
                     let copies = budget.copies(bytes, mode);
-                    let words =
-                        if mode == Mode::Inline { INLINE_WORDS + bytes.div_ceil(4) as usize } else { COPY_WORDS };
+                    let words = if mode == Mode::Inline { inline_words(bytes) as usize } else { COPY_WORDS };
                     let all = (copies + (copies / 8).max(1)) as usize * words + RELEASES;
                     assert!(copies >= 2 && all <= MAX_WORDS, "{bytes} {mode:?}: {copies} copies, {all} words");
                 }

@@ -230,11 +230,13 @@ fn planted_faults_are_seen_by_those_they_strike_and_by_no_other() {
         outcome
     };
     let (patient, all) = (Duration::from_secs(10), ["ce1", "inline", "bar1"]);
-    let short = run(Planted::ShortCopy, &all, patient);
+    let faults = [Planted::ShortCopy, Planted::LongCopy, Planted::DeadChannel { entry: 30, xid: 13 }];
+    // Each has a GPU of its own.
+    let [short, long, dead] = std::thread::scope(|scope| {
+        faults.map(|fault| scope.spawn(move || run(fault, &all, patient))).map(|run| run.join().unwrap())
+    });
     assert!(matches!(end_of(&short, "ce1"), End::Trouble(Trouble::Data(d)) if d.contains("differs")), "{short:?}");
-    let long = run(Planted::LongCopy, &all, patient);
     assert!(matches!(end_of(&long, "ce1"), End::Trouble(Trouble::Data(_))), "{long:?}");
-    let dead = run(Planted::DeadChannel { entry: 30, xid: 13 }, &all, patient);
     for name in ["ce1", "inline"] {
         assert!(matches!(end_of(&dead, name), End::Trouble(Trouble::Error(e)) if e.contains("error 13")), "{dead:?}");
     }

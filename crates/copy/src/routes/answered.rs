@@ -35,6 +35,11 @@ pub(super) const MAIL: &str = "mail";
 /// How many warps look, if not [`WARPS`].
 pub(super) const WARPS_4: &str = "warps=4";
 pub(super) const WARPS_16: &str = "warps=16";
+/// Blocks of one warp each, on multiprocessors of their own: one may be nearer.
+pub(super) const BLOCKS_4: &str = "blocks=4";
+pub(super) const BLOCKS_16: &str = "blocks=16";
+/// The answer is a whole line, by four lanes, instead of sixteen bytes.
+pub(super) const WHOLE: &str = "answer=line";
 /// How a line is stored, if not in the best way that the CPU has.
 pub(super) const STORE_AVX512: &str = "store=avx512";
 pub(super) const STORE_FENCED: &str = "store=fenced";
@@ -47,10 +52,10 @@ const BESIDE: u64 = 8;
 const STOP: u32 = u32::MAX;
 /// The kernel ends so long after the last number that it saw.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Bytes of a line, of the flag's memory, and of the answer's.
+/// Bytes of a line, and of the flag's memory; the answer has two lines.
 const LINE_BYTES: usize = 64;
 /// In the answer's memory: why the kernel ended, 0 while it runs. What it answers lies before it.
-const ENDED: usize = 16;
+const ENDED: usize = LINE_BYTES;
 /// It saw that it was to end.
 const STOPPED: u32 = 1;
 /// The limit of the one that is tried out.
@@ -114,7 +119,9 @@ impl Form {
 }
 
 /// Answers each number that comes after `seen` at `flag` at `to`, until it is 2^32 - 1 or `limit` nanoseconds have passed
-/// without one; then stores 1 or 2, which it was, at `ended`. 2^32 - 1 is answered too: nothing stands before an answer. One thread of each warp does so: the more look, the sooner one
+/// without one; then stores 1 or 2, which it was, at `ended`. Several lanes see the same and answer 16 bytes each, one behind the
+/// other. 2^32 - 1 is answered too, and the clock is read only while nothing
+/// comes: nothing stands before an answer or between two. One thread of each warp does so: the more look, the sooner one
 /// sees; a slow one's older answer is followed by its newer one. They end together. PTX 7.0 for sm_70: the driver compiles it
 /// for whatever GPU there is.
 const ANSWER: &str = r"
@@ -122,10 +129,10 @@ const ANSWER: &str = r"
 {
     .reg .pred %p<4>;
     .reg .b32 %r<13>;
-    .reg .b64 %rd<12>;
+    .reg .b64 %rd<13>;
     mov.u32 %r6, %tid.x;
     and.b32 %r7, %r6, 31;
-    setp.ne.u32 %p1, %r7, 0;
+    setp.ge.u32 %p1, %r7, LANES;
     @%p1 bra NAME_OUT;
     ld.param.u64 %rd1, [NAME_flag];
     ld.param.u64 %rd2, [NAME_to];
@@ -137,8 +144,12 @@ const ANSWER: &str = r"
     cvta.to.global.u64 %rd5, %rd2;
     cvta.to.global.u64 %rd9, %rd8;
     cvta.to.global.u64 %rd11, %rd10;
+    shl.b32 %r9, %r7, 4;
+    cvt.u64.u32 %rd12, %r9;
+    add.u64 %rd5, %rd5, %rd12;
     mov.u64 %rd6, %globaltimer;
     mov.u32 %r3, 0;
+    mov.u32 %r8, 0;
 NAME_AGAIN:
     LOAD
     setp.eq.u32 %p1, %r2, %r1;
@@ -147,7 +158,7 @@ NAME_AGAIN:
     setp.eq.u32 %p2, %r2, 0xffffffff;
     @%p2 bra NAME_STOPPED;
     mov.u32 %r1, %r2;
-    mov.u64 %rd6, %globaltimer;
+    mov.u32 %r8, 1;
     bra NAME_AGAIN;
 NAME_IDLE:
     add.u32 %r3, %r3, 1;
@@ -155,6 +166,11 @@ NAME_IDLE:
     setp.ne.u32 %p3, %r4, 0;
     @%p3 bra NAME_AGAIN;
     mov.u64 %rd7, %globaltimer;
+    setp.eq.u32 %p3, %r8, 0;
+    @%p3 bra NAME_SINCE;
+    mov.u64 %rd6, %rd7;
+    mov.u32 %r8, 0;
+NAME_SINCE:
     sub.u64 %rd8, %rd7, %rd6;
     setp.lt.u64 %p3, %rd8, %rd3;
     @%p3 bra NAME_AGAIN;
@@ -170,8 +186,12 @@ NAME_OUT:
 }
 ";
 
-fn source(form: Form) -> String {
-    let kernel = ANSWER.replace("LOAD", form.load()).replace("STORE", form.answer()).replace("NAME", form.kernel());
+fn source(form: Form, lanes: u32) -> String {
+    let kernel = ANSWER
+        .replace("LANES", &lanes.to_string())
+        .replace("LOAD", form.load())
+        .replace("STORE", form.answer())
+        .replace("NAME", form.kernel());
     format!("\n.version 7.0\n.target sm_70\n.address_size 64\n{kernel}")
 }
 
@@ -179,12 +199,12 @@ fn source(form: Form) -> String {
 pub(super) fn check(machine: &Machine, executor: &Executor) -> Result<(), Unavailable> {
     let no_kernel = |why: Unavailable| Unavailable::new(format!("the kernel that answers is launched by CUDA: {why}"));
     machine.context().map(drop).map_err(no_kernel)?;
-    for two in [[PLAIN, MAIL], [WARPS_4, WARPS_16], [STORE_AVX512, STORE_FENCED]] {
+    for two in [[PLAIN, MAIL], [WARPS_4, WARPS_16], [BLOCKS_4, BLOCKS_16], [STORE_AVX512, STORE_FENCED]] {
         if two.iter().all(|one| executor.has(one)) {
             return Err(Unavailable::new(format!("{} and {} exclude one another: choose one", two[0], two[1])));
         }
     }
-    if executor.has(MAIL) && [WARPS_4, WARPS_16].iter().any(|warps| executor.has(warps)) {
+    if executor.has(MAIL) && [WARPS_4, WARPS_16, BLOCKS_4, BLOCKS_16].iter().any(|warps| executor.has(warps)) {
         return Err(Unavailable::new("mail is carried by one warp: a second one could carry older bytes later"));
     }
     Ok(())
@@ -218,17 +238,24 @@ pub(super) fn open<'m>(
         _ if executor.has(WARPS_16) => 16,
         _ => WARPS,
     };
+    let lanes = if form == Form::Line && executor.has(WHOLE) { 4 } else { 1 };
+    let blocks = match executor {
+        _ if executor.has(BLOCKS_4) => 4,
+        _ if executor.has(BLOCKS_16) => 16,
+        _ => 1,
+    };
     let route = AnsweredRoute {
         stream: Stream::new(context)?,
-        module: Module::from_ptx(context, &source(form))?,
+        module: Module::from_ptx(context, &source(form, lanes))?,
         map,
         flag_map,
         _pinned: pinned,
         flag,
-        answer: PinnedBuffer::new(context, LINE_BYTES)?,
+        answer: PinnedBuffer::new(context, 2 * LINE_BYTES)?,
         ends,
         form,
         warps,
+        blocks,
         capacity,
     };
     route.try_out()?;
@@ -247,6 +274,7 @@ struct AnsweredRoute<'m> {
     ends: Ends<'m>,
     form: Form,
     warps: u32,
+    blocks: u32,
     /// Bytes that were asked for; the ends may have more.
     capacity: u64,
 }
@@ -285,6 +313,7 @@ impl AnsweredRoute<'_> {
             answered: Answer { at: word, form: self.form },
             ended,
             warps: self.warps,
+            blocks: self.blocks,
         })
     }
 }
@@ -390,6 +419,7 @@ struct Kernel<'r> {
     answered: Answer,
     ended: &'r AtomicU32,
     warps: u32,
+    blocks: u32,
 }
 
 impl Kernel<'_> {
@@ -405,7 +435,7 @@ impl Kernel<'_> {
             Argument::U64(self.data),
         ];
         // SAFETY: the arguments are the kernel's; the route keeps all memories, and the stream is waited for before it goes.
-        Ok(unsafe { self.function.launch([1, 1, 1], [32 * self.warps, 1, 1], 0, self.stream, &arguments) }?)
+        Ok(unsafe { self.function.launch([self.blocks, 1, 1], [32 * self.warps, 1, 1], 0, self.stream, &arguments) }?)
     }
 
     #[inline]

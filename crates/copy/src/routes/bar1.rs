@@ -4,7 +4,7 @@
 //! `bar1[flush]` also waits for them: a load of the last byte comes back only after all stores before it have arrived.
 //! `bar1[answered]` waits until a kernel has seen them (`answered`).
 
-use super::answered::{MAIL, PLAIN, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16};
+use super::answered::{BLOCKS_4, BLOCKS_16, MAIL, PLAIN, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16, WHOLE};
 use super::{Direction, Ends, answered};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
@@ -18,13 +18,25 @@ const FLUSH: &str = "flush";
 const ANSWERED: &str = "answered";
 
 /// What says more about how a kernel answers.
-const OF_ANSWERED: [&str; 6] = [PLAIN, MAIL, WARPS_4, WARPS_16, STORE_AVX512, STORE_FENCED];
+const OF_ANSWERED: [&str; 9] = [PLAIN, MAIL, WARPS_4, WARPS_16, BLOCKS_4, BLOCKS_16, STORE_AVX512, STORE_FENCED, WHOLE];
 
 pub(crate) const ENTRY: Entry = Entry {
     word: Word {
         name: "bar1",
         numbered: false,
-        options: &[FLUSH, ANSWERED, PLAIN, MAIL, WARPS_4, WARPS_16, STORE_AVX512, STORE_FENCED],
+        options: &[
+            FLUSH,
+            ANSWERED,
+            PLAIN,
+            MAIL,
+            WARPS_4,
+            WARPS_16,
+            BLOCKS_4,
+            BLOCKS_16,
+            STORE_AVX512,
+            STORE_FENCED,
+            WHOLE,
+        ],
     },
     about,
     list,

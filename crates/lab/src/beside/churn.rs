@@ -29,7 +29,7 @@ fn channels(machine: &Machine, capacity: u64, seed: u64, beat: &Beat) -> Result<
     let mut random = fastrand::Rng::with_seed(seed ^ 0xc0de);
     let all: Vec<String> = kinds(machine).into_iter().flat_map(|kind| kind.routes).collect();
     let (mut opened, mut missing) = (0u64, 0u64);
-    while !beat.stopped() {
+    while !beat.stopped() || opened == 0 {
         let name = &all[random.usize(0..all.len())];
         beat.step("opens a route, or drops one");
         match copy::open(machine, name, capacity) {

@@ -66,12 +66,15 @@ fn worker(machine: &Machine, kind: &Kind, capacity: u64, seed: u64, beat: &Beat)
         return Err(Trouble::Unavailable("none of its routes can be opened".into()));
     }
     let mut random = fastrand::Rng::with_seed(seed);
-    while !beat.stopped() {
+    // Each once at least, however long the opening took.
+    loop {
         for route in &mut routes {
             exchange(route.as_mut(), &mut random, beat)?;
         }
+        if beat.stopped() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 /// Moves random bytes of a random length once or a few times over, and compares them, and what lies behind them.
