@@ -16,7 +16,8 @@ use std::process::ExitCode;
 Examples:
   doorbell record -- ./app --its-own-options
   doorbell record -o run.doorbell --tap trap -- python3 train.py
-  doorbell record --locks -- ./app                 its locks as well; `doorbell show --locks` explains them
+  doorbell record --locks -- ./app                 its locks, CUDA's calls and context switches as well; `doorbell show
+                                                   --locks` and `--calls` explain them
   doorbell record --calls --tap off -- ./app       CUDA's calls alone: launches, copies, graphs, events, waits
   doorbell record --no-data --no-args -- ./app     nothing of its data or arguments on the tape
   doorbell record --gpu soft -- doorbell sample copies --gpu soft
@@ -110,17 +111,12 @@ impl Args {
         let out = self.out.clone().unwrap_or_else(|| default_name(&self.command));
         let outcome = self.record(&out)?;
         if !self.quiet {
-            tell(
-                &out,
-                &outcome,
-                if self.locks {
-                    " --locks"
-                } else if self.calls {
-                    " --calls"
-                } else {
-                    ""
-                },
-            );
+            let view = match (self.locks, self.calls) {
+                (true, _) => " --locks",
+                (_, true) => " --calls",
+                _ => "",
+            };
+            tell(&out, &outcome, view);
         }
         Ok(match outcome.status.code() {
             Some(c) => ExitCode::from(c as u8),

@@ -26,6 +26,13 @@ pub enum Record {
         time: u64,
         records: u64,
     },
+    /// A thread got a name, zeros behind it.
+    Name {
+        time: u64,
+        pid: i32,
+        tid: i32,
+        name: [u8; 16],
+    },
 }
 
 /// A thread left a CPU or came onto one.
@@ -46,7 +53,7 @@ impl Record {
     pub fn time(&self) -> u64 {
         match self {
             Record::Switch(s) => s.time,
-            Record::Lost { time, .. } => *time,
+            Record::Lost { time, .. } | Record::Name { time, .. } => *time,
         }
     }
 
@@ -74,6 +81,12 @@ impl Record {
                 abi::PERF_RECORD_SWITCH => Some(switch(None)),
                 abi::PERF_RECORD_SWITCH_CPU_WIDE if id >= 16 => {
                     Some(switch(Some((u32_at(8)? as i32, u32_at(12)? as i32))))
+                }
+                abi::PERF_RECORD_COMM if id >= 16 => {
+                    let mut name = [0; 16];
+                    let text = b.get(16..id)?.iter().take_while(|b| **b != 0);
+                    name.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
+                    Some(Record::Name { time, pid: u32_at(8)? as i32, tid: u32_at(12)? as i32, name })
                 }
                 abi::PERF_RECORD_LOST if id >= 24 => Some(Record::Lost { time, records: u64_at(16)? }),
                 _ => None,
@@ -152,6 +165,7 @@ impl Buffer {
         a.set_use_clockid(1);
         a.set_sample_id_all(1);
         a.set_context_switch(1);
+        a.set_comm(1);
         let pid = if whole_machine {
             -1
         } else {
@@ -245,7 +259,8 @@ mod tests {
     fn all() -> Vec<u8> {
         let mut b = record(15, 0x6000, &[70, 71], (7, 8, 1 << 40, 3));
         b.extend(record(2, 0, &[1, 0, 500, 0], (0, 0, 5, 0)));
-        b.extend(record(3, 0, &[9, 9, 9], (0, 0, 6, 0)));
+        b.extend(record(1, 0, &[9, 9, 9], (0, 0, 6, 0)));
+        b.extend(record(3, 0, &[7, 8, u32::from_ne_bytes(*b"abc\0"), u32::MAX], (7, 8, 6, 0)));
         b.extend(record(14, 0, &[], (7, 9, 7, 1)));
         b
     }
@@ -256,7 +271,8 @@ mod tests {
         each(&all(), &mut |r| found.push(r));
         let out = Switch { time: 1 << 40, pid: 7, tid: 8, cpu: 3, out: true, preempted: true, other: Some((70, 71)) };
         let back = Switch { time: 7, tid: 9, cpu: 1, out: false, preempted: false, other: None, ..out };
-        assert_eq!(found, [Record::Switch(out), Record::Lost { time: 5, records: 500 }, Record::Switch(back)]);
+        let name = Record::Name { time: 6, pid: 7, tid: 8, name: *b"abc\0\0\0\0\0\0\0\0\0\0\0\0\0" };
+        assert_eq!(found, [Record::Switch(out), Record::Lost { time: 5, records: 500 }, name, Record::Switch(back)]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tape::switch::{DeadlineBody, LAYOUT, LostBody, SwitchBody, SwitchesBody, Tas
 const EVERY: Duration = Duration::from_millis(10);
 /// Younger records wait for the next batch: another CPU may still be writing an older one.
 const YOUNG_NS: u64 = 50_000;
-/// Strangers that are named, at most.
+/// Threads that came behind the program's and are named, at most.
 const TASKS: usize = 4096;
 /// Threads are asked for their policy so often, and so many at a time.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -36,6 +36,8 @@ pub struct Switches {
     waiting: Vec<Record>,
     taken: Instant,
     known_tasks: HashSet<i32>,
+    /// Of those, the program's own: they may have done nothing that is recorded.
+    own: Vec<i32>,
     asked: Instant,
     /// Where in the list of threads to go on asking.
     next: usize,
@@ -60,6 +62,7 @@ impl Switches {
             waiting: Vec::new(),
             taken: now,
             known_tasks: HashSet::new(),
+            own: Vec::new(),
             asked: now,
             next: 0,
             told: HashMap::new(),
@@ -86,7 +89,13 @@ impl Switches {
         if let Some(b) = &mut self.buffers {
             let pid = self.pid;
             b.take(|r| {
-                if !matches!(r, Record::Switch(s) if s.pid != pid) {
+                let ours = match r {
+                    // (One that is ending has no number any more.)
+                    Record::Switch(s) => s.pid == pid && s.tid > 0,
+                    Record::Name { pid: of, .. } => of == pid,
+                    Record::Lost { .. } => true,
+                };
+                if ours {
                     records.push(r);
                 }
             });
@@ -100,12 +109,17 @@ impl Switches {
             let tsc = to.tsc(r.time());
             match *r {
                 Record::Lost { records, .. } => add(&mut out, kind::LOST, 0, tsc, &LostBody { records }, &[]),
+                Record::Name { pid, tid, name, .. } if self.names => {
+                    let body = TaskBody { tid, pid, policy: -1, name, ..TaskBody::default() };
+                    add(&mut out, kind::TASK, 0, tsc, &body, &[]);
+                }
+                Record::Name { .. } => {}
                 Record::Switch(s) => {
                     let mut flags = if s.out { switch_flags::OUT } else { 0 };
                     flags |= if s.preempted { switch_flags::PREEMPTED } else { 0 };
                     let (other_pid, other) = s.other.unwrap_or((-1, -1));
                     let body = SwitchBody { tid: s.tid, other, other_pid, cpu: s.cpu };
-                    if s.preempted {
+                    if s.out {
                         self.task(&mut out, tsc, other_pid, other);
                     }
                     add(&mut out, kind::SWITCH, flags, tsc, &body, &[]);
@@ -116,11 +130,13 @@ impl Switches {
         out
     }
 
-    /// A thread that took a CPU from the program: says once who it is.
+    /// A thread that came onto a CPU behind one of the program's: says once who it is.
     fn task(&mut self, out: &mut Vec<u8>, tsc: u64, pid: i32, tid: i32) {
-        let stranger = tid > 0 && pid != self.pid;
-        if !stranger || self.known_tasks.len() >= TASKS || !self.known_tasks.insert(tid) {
+        if tid <= 0 || self.known_tasks.len() >= TASKS || !self.known_tasks.insert(tid) {
             return;
+        }
+        if pid == self.pid {
+            self.own.push(tid);
         }
         let a = sched::of(tid);
         let (policy, priority, nice) = a.map_or((-1, 0, 0), |a| (a.policy, a.priority, a.nice));
@@ -135,7 +151,9 @@ impl Switches {
             return out;
         }
         self.asked = Instant::now();
-        let tids = tids();
+        let mut tids = tids();
+        let strange = self.own.iter().filter(|t| !tids.contains(t)).copied().collect::<Vec<_>>();
+        tids.extend(strange);
         let from = if self.next < tids.len() { self.next } else { 0 };
         let some = tids.get(from..).unwrap_or_default();
         self.next = from + some.len().min(ASKED);

@@ -1,4 +1,5 @@
-//! The recording: what an event looks like ([`event`], those of locks in [`lock`], of CUDA's calls in [`call`]), the rings
+//! The recording: what an event looks like ([`event`], those of locks in [`lock`], of CUDA's calls in [`call`], of context
+//! switches in [`switch`]), the rings
 //! in shared memory through which the agent hands events to the recorder ([`region`], [`ring`]), and the file of chunks ([`file`]).
 //!
 //! Invariant: bytes that were published in a ring are whole events; a file is a sequence of checked chunks of whole

@@ -67,18 +67,19 @@ pub struct LostBody {
     pub records: u64,
 }
 
-/// A thread that is not the program's and took a CPU from one that is.
+/// A thread, the program's or not, that came onto a CPU behind one of the program's, once for each; or one of the program's
+/// that got a name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskBody {
     pub tid: i32,
     pub pid: i32,
-    /// As [`crate::lock::SchedBody::policy`]; -1 if it was gone already.
+    /// As [`crate::lock::SchedBody::policy`]; -1 if it was gone already, or only its name is told.
     pub policy: i32,
     pub priority: i32,
     pub nice: i32,
     pub pad: u32,
-    /// Its name, zeros behind it.
+    /// Its name, zeros behind it; empty if it was gone already, or names are not told.
     pub name: [u8; 16],
 }
 

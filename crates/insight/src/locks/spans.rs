@@ -2,7 +2,8 @@
 //! of CUDA's were they in.
 //!
 //! Context switches come in the order of time, over all CPUs; between a thread's leaving and its coming back it was off
-//! CPU. Where records were lost nothing is assumed until the thread's next switch.
+//! CPU. While it could have run on, its CPU was theirs who came after it there: as far as that is on the tape, which has no
+//! switch between two threads of other programs. Where records were lost nothing is assumed until the thread's next switch.
 
 use std::collections::HashMap;
 use tape::event::{Body, Event};
@@ -71,12 +72,17 @@ struct Order {
     by_at: Vec<usize>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Out {
     since: u64,
     preempted: bool,
-    by: i32,
+    cpu: u32,
+    /// Who had its CPU, and from when. In the order of time.
+    by: Vec<(i32, u64)>,
 }
+
+/// Threads that had the CPU of one that was preempted, one after the other, at most.
+const TURNS: usize = 4096;
 
 impl Spans {
     pub fn new(spans: Vec<Span>) -> Spans {
@@ -110,28 +116,35 @@ impl Spans {
     /// To be called behind the last event: who is off CPU stays so.
     pub fn finish(&mut self) {
         for (tid, out) in std::mem::take(&mut self.out) {
-            self.off(tid, out, self.last);
+            self.off(tid, &out, self.last);
         }
     }
 
     fn switch(&mut self, flags: u16, tsc: u64, s: &SwitchBody) {
+        let out = flags & switch_flags::OUT != 0;
+        let now = if out { s.other } else { s.tid };
+        for o in self.out.values_mut().filter(|o| o.preempted && o.cpu == s.cpu && o.by.len() < TURNS) {
+            if o.by.last().is_none_or(|last| last.0 != now) {
+                o.by.push((now, tsc));
+            }
+        }
         if !self.of_thread.contains_key(&s.tid) {
             return;
         }
-        if flags & switch_flags::OUT != 0 {
+        if out {
             if self.came.get(&s.tid).is_none_or(|came| *came <= tsc) {
                 let preempted = flags & switch_flags::PREEMPTED != 0;
-                self.out.insert(s.tid, Out { since: tsc, preempted, by: s.other });
+                self.out.insert(s.tid, Out { since: tsc, preempted, cpu: s.cpu, by: vec![(s.other, tsc)] });
             }
         } else {
             self.came.insert(s.tid, tsc);
             if let Some(out) = self.out.remove(&s.tid) {
-                self.off(s.tid, out, tsc);
+                self.off(s.tid, &out, tsc);
             }
         }
     }
 
-    fn off(&mut self, tid: i32, out: Out, to: u64) {
+    fn off(&mut self, tid: i32, out: &Out, to: u64) {
         let Some(order) = self.of_thread.get(&tid) else { return };
         let first = order.by_begin.partition_point(|&i| self.spans[i].from.saturating_add(order.longest) <= out.since);
         for &i in order.by_begin.get(first..).unwrap_or_default() {
@@ -139,20 +152,23 @@ impl Spans {
             if span.from >= to {
                 break;
             }
-            let both = |from: u64| span.to.min(to).saturating_sub(from.max(out.since));
-            let ticks = both(span.from);
+            let both = |from: u64, to: u64| span.to.min(to).saturating_sub(from.max(out.since));
+            let ticks = both(span.from, to);
             let seen = &mut self.seen[i];
             seen.off = seen.off.saturating_add(ticks);
             if !out.preempted {
-                seen.ready = seen.ready.saturating_add(both(span.free_from.max(span.from)));
+                seen.ready = seen.ready.saturating_add(both(span.free_from.max(span.from), to));
                 continue;
             }
             seen.ready = seen.ready.saturating_add(ticks);
             seen.preempted = seen.preempted.saturating_add(ticks);
-            if ticks > 0 {
-                match seen.by.iter().position(|b| b.0 == out.by) {
+            for (k, &(by, from)) in out.by.iter().enumerate() {
+                let until = out.by.get(k + 1).map_or(to, |next| next.1.min(to));
+                let ticks = both(span.from.max(from), until);
+                match seen.by.iter().position(|b| b.0 == by) {
+                    _ if ticks == 0 => {}
                     Some(k) => seen.by[k].1 = seen.by[k].1.saturating_add(ticks),
-                    None if seen.by.len() < BY => seen.by.push((out.by, ticks)),
+                    None if seen.by.len() < BY => seen.by.push((by, ticks)),
                     None => {}
                 }
             }
@@ -201,6 +217,21 @@ mod tests {
         assert_eq!(of(0), (60, 40, 40, Some((9, 40))));
         assert_eq!(of(1), (30, 10, 20, Some((9, 10))));
         assert_eq!(of(2), (0, 0, 0, None));
+    }
+
+    #[test]
+    fn a_cpu_that_changes_hands_is_told_by_who_had_it_longest() {
+        let mut s = Spans::new(vec![span(1, 100, 1000)]);
+        switch(&mut s, 1, 120, PREEMPTED, 2);
+        switch(&mut s, 2, 120, 0, 1);
+        switch(&mut s, 2, 125, OUT, 3);
+        switch(&mut s, 3, 125, 0, 2);
+        // Another CPU.
+        let head = Head { kind: kind::SWITCH, flags: 0, len: 32, tsc: 130 };
+        s.event(-1, &Event { head, body: Body::Switch(SwitchBody { tid: 9, other: 0, cpu: 4, other_pid: 0 }) });
+        switch(&mut s, 3, 225, OUT, 1);
+        switch(&mut s, 1, 226, 0, 3);
+        assert_eq!((s.seen[0].off, s.seen[0].preempted, s.seen[0].by()), (106, 106, Some((3, 100))));
     }
 
     #[test]

@@ -77,7 +77,7 @@ mod libc_policy {
 pub struct Threads {
     known: BTreeMap<i32, Thread>,
     by_pthread: HashMap<u64, i32>,
-    /// Threads of other programs that took CPUs from this one.
+    /// Threads that came onto CPUs behind the program's, as they were then.
     others: HashMap<i32, Thread>,
 }
 
@@ -141,14 +141,17 @@ impl Threads {
         }
     }
 
-    /// A thread of another program.
+    /// A thread that came onto a CPU behind one of the program's: another's, or one of which nothing else is recorded.
     pub fn task(&mut self, tsc: u64, t: &TaskBody) {
         let end = t.name.iter().position(|b| *b == 0).unwrap_or(t.name.len());
-        let name = String::from_utf8_lossy(&t.name[..end]).into_owned();
-        let (policy, priority, nice) = (t.policy, t.priority, t.nice);
-        let sched = Sched { policy, priority, nice, deadline: 0, mask: [0; 2] };
-        let history = if policy < 0 { Vec::new() } else { vec![(tsc, sched)] };
-        self.others.insert(t.tid, Thread { name, history });
+        let to = self.others.entry(t.tid).or_default();
+        if end > 0 {
+            to.name = String::from_utf8_lossy(&t.name[..end]).into_owned();
+        }
+        if t.policy >= 0 {
+            let (policy, priority, nice) = (t.policy, t.priority, t.nice);
+            to.history.push((tsc, Sched { policy, priority, nice, deadline: 0, mask: [0; 2] }));
+        }
     }
 
     /// How it was scheduled at a time: what was last said before, or first said after.
@@ -158,7 +161,8 @@ impl Threads {
     }
 
     pub fn name(&self, tid: i32) -> &str {
-        self.known.get(&tid).or_else(|| self.others.get(&tid)).map_or("", |t| t.name.as_str())
+        let known = self.known.get(&tid).filter(|t| !t.name.is_empty());
+        known.or_else(|| self.others.get(&tid)).map_or("", |t| t.name.as_str())
     }
 
     pub fn any_real_time(&self) -> bool {

@@ -1,0 +1,110 @@
+//! What is known of the longest waits: who held the lock, what those threads did, what they waited for themselves.
+
+use super::calls::{Calls, Gather};
+use super::facts::Wait;
+use super::holders::InTheWay;
+use super::spans::{Seen, Span, Spans};
+use super::{Telling, walk};
+use crate::{InsightError, Recording};
+use std::collections::HashMap;
+
+/// What was seen of the waits' threads: for each wait one of the waiter, and one of each holder.
+#[derive(Default)]
+pub struct Looked {
+    seen: Vec<Seen>,
+    /// Of each wait: where its own begin.
+    first: Vec<usize>,
+    /// Of a name: where the longest hold of its locks is.
+    holds: HashMap<String, usize>,
+}
+
+/// Names whose longest hold is looked at.
+const HOLDS: usize = 10_000;
+
+impl Looked {
+    /// With the calls, if there are any.
+    pub(super) fn of(
+        r: &Recording,
+        telling: &Telling<'_>,
+        kept: &[Wait],
+        found: &[InTheWay],
+    ) -> Result<(Looked, Option<Calls>), InsightError> {
+        let facts = telling.facts;
+        if !facts.has_switches() && facts.calls.is_none() {
+            return Ok((Looked::default(), None));
+        }
+        let (mut spans, mut first) = (Vec::new(), Vec::new());
+        for (w, way) in kept.iter().zip(found) {
+            first.push(spans.len());
+            let free_from = way.released.unwrap_or(u64::MAX);
+            spans.push(Span { tid: w.tid, from: w.from, to: w.to(), at: w.from, free_from });
+            spans.extend(way.holders.iter().map(|h| {
+                let (from, to) = (w.from.max(h.taken), w.to().min(h.released));
+                Span { tid: h.tid, from, to, at: h.taken, free_from: u64::MAX }
+            }));
+        }
+        let mut holds: HashMap<String, usize> = HashMap::new();
+        let mut longest: Vec<usize> = (0..facts.locks.len()).filter(|i| facts.locks[*i].longest_hold > 0).collect();
+        longest.sort_by_key(|i| std::cmp::Reverse(facts.locks[*i].longest_hold));
+        for i in longest {
+            let (Some((name, _)), Some(l)) = (telling.names.get(i), facts.locks.get(i)) else { continue };
+            if holds.len() < HOLDS && !holds.contains_key(name) {
+                let (_, from, tid) = l.longest_hold_at;
+                holds.insert(name.clone(), spans.len());
+                let to = from.saturating_add(l.longest_hold);
+                spans.push(Span { tid, from, to, at: from, free_from: u64::MAX });
+            }
+        }
+        let mut spans = Spans::new(spans);
+        let mut calls = facts.calls.is_some().then(|| Gather::new(telling, &facts.callers));
+        walk(r, |tid, e| {
+            spans.event(tid, e);
+            if let Some(c) = &mut calls {
+                c.event(tid, e);
+            }
+        })?;
+        spans.finish();
+        Ok((Looked { seen: spans.seen, first, holds }, calls.map(Gather::finish)))
+    }
+
+    /// Of the waiter.
+    pub(super) fn waiter(&self, wait: usize) -> Option<&Seen> {
+        self.seen.get(*self.first.get(wait)?)
+    }
+
+    pub(super) fn holder(&self, wait: usize, holder: usize) -> Option<&Seen> {
+        self.seen.get(*self.first.get(wait)? + 1 + holder)
+    }
+
+    pub(super) fn longest_hold(&self, name: &str) -> Option<&Seen> {
+        self.seen.get(*self.holds.get(name)?)
+    }
+}
+
+/// The waits that are kept, with what was found of them.
+pub struct Found<'a> {
+    pub waits: &'a [Wait],
+    pub ways: &'a [InTheWay],
+    pub seen: &'a Looked,
+    /// Of each thread: its waits by the time they began. (A thread's waits do not overlap.)
+    of_thread: HashMap<i32, Vec<usize>>,
+}
+
+impl<'a> Found<'a> {
+    pub(super) fn new(waits: &'a [Wait], ways: &'a [InTheWay], seen: &'a Looked) -> Found<'a> {
+        let mut of_thread: HashMap<i32, Vec<usize>> = HashMap::new();
+        waits.iter().enumerate().for_each(|(i, w)| of_thread.entry(w.tid).or_default().push(i));
+        of_thread.values_mut().for_each(|rows| rows.sort_by_key(|&i| waits[i].from));
+        Found { waits, ways, seen, of_thread }
+    }
+
+    /// The wait of a thread that takes the most of a time, if that is a tenth of it or more, and how much it takes.
+    pub(super) fn longest(&self, tid: i32, from: u64, to: u64) -> Option<(usize, u64)> {
+        let rows = self.of_thread.get(&tid)?;
+        let first = rows.partition_point(|&i| self.waits[i].to() <= from);
+        let inside = rows.get(first..)?.iter().take_while(|&&i| self.waits[i].from < to);
+        let share = |i: usize| self.waits[i].to().min(to).saturating_sub(self.waits[i].from.max(from));
+        let longest = inside.map(|&i| (i, share(i))).max_by_key(|(_, share)| *share)?;
+        (longest.1 >= to.saturating_sub(from) / 10 && longest.1 > 0).then_some(longest)
+    }
+}

@@ -1,0 +1,207 @@
+//! What `show --locks` tells, as rows.
+
+use super::ThreadRow;
+use super::calls::Calls;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// All that `show --locks` tells. Times in nanoseconds, times of day in seconds since the tape's first event.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Locks {
+    /// False if the tape was recorded without `--locks`: then all else is empty.
+    pub recorded: bool,
+    /// Operations by function, over all locks.
+    pub operations: BTreeMap<&'static str, u64>,
+    /// Operations that took a mutex or rwlock that was not free.
+    pub contended: u64,
+    /// Events that did not fit into the rings; counts and times lack them.
+    pub lost_events: u64,
+    /// Whether context switches are on the tape: without them it is not known who was on a CPU.
+    pub switches: SwitchesRow,
+    /// By name, the one that was waited for longest first.
+    pub locks: Vec<LockRow>,
+    /// Waits for mutexes and rwlocks, the longest first.
+    pub waits: Vec<WaitRow>,
+    /// All such waits; more than `waits` has if not all were kept.
+    pub waits_seen: u64,
+    pub cycles: Vec<Cycle>,
+    /// Locks that were taken while another was held, by name.
+    pub order: Vec<OrderRow>,
+    pub inversions: Vec<Inversion>,
+    /// A thread had a real-time policy at some time.
+    pub real_time: bool,
+    /// Held or waited for when their thread, or the recording, ended.
+    pub left: Vec<LeftRow>,
+    pub threads: Vec<ThreadRow>,
+    /// CUDA's calls, if they are on the tape.
+    pub calls: Option<Calls>,
+}
+
+/// What there is of context switches.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SwitchesRow {
+    /// `all_cpus`: with who came and went; `program`: without; `none`.
+    pub scope: &'static str,
+    /// Why there are none.
+    pub reason: String,
+    /// Of the program's threads.
+    pub count: u64,
+    /// Records, of any thread, that did not fit into the kernel's buffers.
+    pub lost: u64,
+}
+
+/// How long a thread was off CPU in a time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OffCpu {
+    pub off_ns: u64,
+    /// Of this: it could have run on. The rest: it slept, or waited for something.
+    pub preempted_ns: u64,
+    /// Who had its CPU the longest while it was preempted; absent if that is not known.
+    pub by_tid: Option<i32>,
+    pub by: String,
+    pub by_ns: u64,
+}
+
+/// The locks of one name: made at one place, or one that lies in a module.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LockRow {
+    /// `libcuda+0x3f21c0/mutex`: where it lies if it is part of a module, else where it was made, else where it was used
+    /// first; and what it is.
+    pub name: String,
+    /// How `name` was found: `static`, `made` or `first_use`.
+    pub named_by: &'static str,
+    /// Locks of this name.
+    pub instances: u64,
+    /// Kind, protocol and whether processes share it; empty for the usual.
+    pub attributes: Vec<&'static str>,
+    pub operations: BTreeMap<&'static str, u64>,
+    pub failed: u64,
+    /// Taken again by the return from a wait for a condition.
+    pub reacquired: u64,
+    pub contended: u64,
+    pub wait_ns: u64,
+    pub longest_wait_ns: u64,
+    pub hold_ns: u64,
+    pub longest_hold_ns: u64,
+    /// Where the longest hold began, and its thread.
+    pub longest_hold_site: Option<String>,
+    pub longest_hold_tid: Option<i32>,
+    /// The call of CUDA's in which it began, and its time off CPU.
+    pub longest_hold_inside: Option<String>,
+    pub longest_hold_off_cpu: Option<OffCpu>,
+    /// Unlocks by a thread that had not taken it.
+    pub foreign_unlocks: u64,
+}
+
+/// A wait and who was in its way.
+#[derive(Clone, Debug, Serialize)]
+pub struct WaitRow {
+    pub at: f64,
+    pub tid: i32,
+    pub thread: String,
+    pub lock: String,
+    pub operation: &'static str,
+    /// Where the thread called.
+    pub site: String,
+    pub wait_ns: u64,
+    /// What the call returned.
+    pub result: i32,
+    /// It still waited when the recording ended.
+    pub unfinished: bool,
+    /// How much of it nobody held the lock: the thread was woken and not run, or others were faster.
+    pub free_ns: u64,
+    /// The waiter's time off CPU; absent without context switches.
+    pub off_cpu: Option<OffCpu>,
+    /// Of that, at least: it was preempted, or nobody held the lock (it was not woken, or woken and not run).
+    pub ready_ns: Option<u64>,
+    /// The call of CUDA's in which it waited.
+    pub inside: Option<String>,
+    /// Holds in the wait, all together, and how long they were (those of readers added up).
+    pub holds: u64,
+    pub held_ns: u64,
+    /// The threads that held it the longest part of the wait, the longest first. Empty: nobody whose hold is on the tape.
+    pub holders: Vec<HolderRow>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct HolderRow {
+    pub tid: i32,
+    pub thread: String,
+    /// Where it took the lock.
+    pub site: String,
+    /// When, in seconds since the first event.
+    pub since: f64,
+    pub hold_ns: u64,
+    /// How much of the wait it held the lock.
+    pub of_wait_ns: u64,
+    pub unfinished: bool,
+    /// Of `of_wait_ns`: its time off CPU; absent without context switches.
+    pub off_cpu: Option<OffCpu>,
+    /// The call of CUDA's in which it took it.
+    pub inside: Option<String>,
+    /// What it waited for itself meanwhile, what the thread that held that waited for, and so on.
+    pub behind: Vec<BehindRow>,
+}
+
+/// A holder waited for another lock.
+#[derive(Clone, Debug, Serialize)]
+pub struct BehindRow {
+    pub lock: String,
+    /// How much of its hold, so far as that matters here.
+    pub wait_ns: u64,
+    /// Who held that lock the longest part of the wait; absent if that is not on the tape.
+    pub holder: Option<i32>,
+    pub holder_name: String,
+    /// The call of CUDA's in which that one took it.
+    pub inside: Option<String>,
+}
+
+/// Locks that were taken in a circle of orders.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cycle {
+    pub edges: Vec<OrderRow>,
+    /// All of it was done by one thread: it cannot stop itself this way.
+    pub one_thread: bool,
+}
+
+/// A lock was taken while another was held.
+#[derive(Clone, Debug, Serialize)]
+pub struct OrderRow {
+    pub held: String,
+    pub taken: String,
+    pub count: u64,
+    pub held_site: String,
+    pub taken_site: String,
+    /// Some of the threads that did.
+    pub tids: Vec<i32>,
+}
+
+/// A thread waited for one of lower priority.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inversion {
+    pub at: f64,
+    pub lock: String,
+    pub wait_ns: u64,
+    pub tid: i32,
+    pub thread: String,
+    pub sched: String,
+    pub site: String,
+    pub holder: HolderRow,
+    pub holder_sched: String,
+    /// Of the thread that had the holder's CPU.
+    pub by_sched: Option<String>,
+    /// Priority inheritance could have shortened it.
+    pub inheritance_helps: bool,
+    pub why: &'static str,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftRow {
+    pub tid: i32,
+    pub thread: String,
+    pub lock: String,
+    pub site: String,
+    pub since: f64,
+    /// It waited for it; else it held it.
+    pub waiting: bool,
+}
