@@ -310,7 +310,7 @@ fn the_cost_of_a_call_is_measured() {
     let out = doorbell.args(["selfbench", "calls", "--json", "--rounds", "1", "--count", "5000"]).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let v: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-    for key in ["bare_call_ns", "tapped_call_ns", "guarded_call_ns"] {
+    for key in ["bare_call_ns", "tapped_call_ns", "guarded_call_ns", "two_clock_reads_ns", "clocked_call_ns"] {
         assert!(v[key].as_f64().is_some_and(|ns| ns > 0.0), "{key}: {v}");
     }
     assert!(v["added_call_ns"].is_number() && v["lost_events"].is_number(), "{v}");

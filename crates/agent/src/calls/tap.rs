@@ -29,26 +29,18 @@ impl Words {
 #[inline(always)]
 pub unsafe fn real(at: usize, words: u8, a: &Words) -> usize {
     let [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10] = a.0;
+    type W = usize;
+    // (What it takes on the stack is copied, and no more: each word costs a load and a store.)
     // SAFETY: the caller's.
     unsafe {
         if words <= 6 {
-            let f: unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize = core::mem::transmute(at);
+            let f: unsafe extern "C" fn(W, W, W, W, W, W) -> W = core::mem::transmute(at);
             f(a0, a1, a2, a3, a4, a5)
+        } else if words <= 8 {
+            let f: unsafe extern "C" fn(W, W, W, W, W, W, W, W) -> W = core::mem::transmute(at);
+            f(a0, a1, a2, a3, a4, a5, a6, a7)
         } else {
-            #[allow(clippy::type_complexity)]
-            let f: unsafe extern "C" fn(
-                usize,
-                usize,
-                usize,
-                usize,
-                usize,
-                usize,
-                usize,
-                usize,
-                usize,
-                usize,
-                usize,
-            ) -> usize = core::mem::transmute(at);
+            let f: unsafe extern "C" fn(W, W, W, W, W, W, W, W, W, W, W) -> W = core::mem::transmute(at);
             f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10)
         }
     }

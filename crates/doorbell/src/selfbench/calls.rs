@@ -7,6 +7,7 @@ use super::locks::median;
 use crate::affinity;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use std::arch::asm;
 use std::ffi::OsString;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,9 @@ use tape::event::{Body, Events};
 use tape::file::{Item, Reader};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+`two clock readings` is what the CPU's clock costs alone, `clock read twice` a bare call with these around it: what a recording
+that knows how long a call took cannot go below. `over the clock` is what is left of a recorded call without them.")]
 pub struct Args {
     /// Numbers instead of a table
     #[arg(long)]
@@ -54,6 +58,10 @@ const LAUNCH: u32 = 1;
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     bare: f64,
+    /// Bare, the clock read before and after.
+    clocked: f64,
+    /// The two readings alone.
+    clocks: f64,
     tapped: f64,
 }
 
@@ -72,9 +80,12 @@ impl Args {
             }
         }
         let of = |v: &[Sample], f: fn(&Sample) -> f64| median(v.iter().map(f).collect());
-        let bare = median(recorded.iter().chain(&guarded).map(|s| s.bare).collect());
+        let both = |f: fn(&Sample) -> f64| median(recorded.iter().chain(&guarded).map(f).collect());
+        let (bare, clocked, clocks) = (both(|s| s.bare), both(|s| s.clocked), both(|s| s.clocks));
+        let clocked_added = both(|s| s.clocked - s.bare);
         let (tapped, guard) = (of(&recorded, |s| s.tapped), of(&guarded, |s| s.tapped));
         let added = of(&recorded, |s| s.tapped - s.bare);
+        let over_clock = of(&recorded, |s| s.tapped - s.clocked);
         let added_by_guard = of(&guarded, |s| s.tapped - s.bare);
         if self.json {
             let m = recorder::machine();
@@ -85,6 +96,10 @@ impl Args {
                 "bare_call_ns": bare,
                 "tapped_call_ns": tapped,
                 "added_call_ns": added,
+                "two_clock_reads_ns": clocks,
+                "clocked_call_ns": clocked,
+                "clocked_added_call_ns": clocked_added,
+                "over_clock_call_ns": over_clock,
                 "guarded_call_ns": guard,
                 "added_guarded_call_ns": added_by_guard,
                 // Events that did not fit: what is not written costs less, so this says how far to trust the figures.
@@ -95,7 +110,10 @@ impl Args {
         } else {
             println!("{:<34}{:>10}{:>10}", "a call that does nothing, ns", "takes", "added");
             println!("  {:<32}{bare:>10.1}", "bare");
+            println!("  {:<32}{clocks:>10.1}", "two clock readings");
+            println!("  {:<32}{clocked:>10.1}{clocked_added:>10.1}", "bare, clock read twice");
             println!("  {:<32}{tapped:>10.1}{added:>10.1}", "recorded");
+            println!("  {:<32}{:>10}{over_clock:>10.1}", "  over the clock", "");
             println!("  {:<32}{guard:>10.1}{added_by_guard:>10.1}", "guarded, nobody else inside");
             println!("medians of {} rounds; added: median of the rounds' differences", self.rounds);
             if lost > 0 {
@@ -124,7 +142,8 @@ impl Args {
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         let v = text.lines().find_map(|l| serde_json::from_str::<Value>(l).ok()).context("the loop printed no JSON")?;
         let at = |k: &str| v[k].as_f64().with_context(|| format!("the loop said no {k}"));
-        Ok(Sample { bare: at("bare_ns")?, tapped: at("tapped_ns")? })
+        let (clocked, clocks) = (at("clocked_ns")?, at("clocks_ns")?);
+        Ok(Sample { bare: at("bare_ns")?, clocked, clocks, tapped: at("tapped_ns")? })
     }
 
     fn recorded(&self) -> anyhow::Result<(Sample, u64)> {
@@ -166,18 +185,52 @@ type Launch = extern "C" fn(u64, u32, u32, u32, u32, u32, u32, u32, u64, u64, u6
 #[inline(never)]
 #[allow(clippy::too_many_arguments)]
 extern "C" fn launch(f: u64, x: u32, _: u32, _: u32, _: u32, _: u32, _: u32, _: u32, s: u64, p: u64, _: u64) -> i32 {
-    black_box((f, s, p));
+    // SAFETY: no instructions; the compiler has to call all the same.
+    unsafe { asm!("/* {} {} {} */", in(reg) f, in(reg) s, in(reg) p, options(nostack, preserves_flags)) };
     x as i32
 }
 
-/// Nanoseconds of one call.
-fn timed(f: Launch) -> f64 {
+fn clock() -> u64 {
+    // SAFETY: rdtsc is there on every x86-64.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Nanoseconds of one of a batch.
+#[inline(always)]
+fn timed(mut f: impl FnMut(u32)) -> f64 {
     let from = Instant::now();
     for i in 0..BATCH {
-        let r = f(0xf1, i, 1, 1, 32, 1, 1, 0, 0x51, 0, 0);
-        assert_eq!(r, i as i32, "the call's result");
+        f(i);
     }
     from.elapsed().as_nanos() as f64 / f64::from(BATCH)
+}
+
+#[inline(always)]
+fn call(f: Launch, i: u32) {
+    let r = f(0xf1, i, 1, 1, 32, 1, 1, 0, 0x51, 0, 0);
+    assert_eq!(r, i as i32, "the call's result");
+}
+
+#[inline(never)]
+fn calls(f: Launch) -> f64 {
+    timed(|i| call(f, i))
+}
+
+#[inline(never)]
+fn clocked_calls(f: Launch) -> f64 {
+    timed(|i| {
+        black_box(clock());
+        call(f, i);
+        black_box(clock());
+    })
+}
+
+#[inline(never)]
+fn clocks(_: Launch) -> f64 {
+    timed(|_| {
+        black_box(clock());
+        black_box(clock());
+    })
 }
 
 impl LoopArgs {
@@ -200,22 +253,30 @@ impl LoopArgs {
         };
         let bare = black_box(launch as Launch);
         // The first time maps the ring.
-        timed(tapped);
-        timed(bare);
-        let (mut b, mut t) = (Vec::new(), Vec::new());
+        calls(tapped);
+        calls(bare);
+        type Way = (&'static str, fn(Launch) -> f64, Launch);
+        let ways: [Way; 4] = [
+            ("bare_ns", calls, bare),
+            ("clocked_ns", clocked_calls, bare),
+            ("clocks_ns", clocks, bare),
+            ("tapped_ns", calls, tapped),
+        ];
+        let mut times = ways.map(|_| Vec::new());
         for i in 0..self.count.div_ceil(BATCH) {
-            if i % 2 == 0 {
-                b.push(timed(bare));
-                t.push(timed(tapped));
-            } else {
-                t.push(timed(tapped));
-                b.push(timed(bare));
+            for k in 0..ways.len() {
+                // Who goes first moves on.
+                let at = (i as usize + k) % ways.len();
+                let (_, run, f) = ways[at];
+                times[at].push(run(f));
             }
             if i % A_WAIT == 0 {
                 std::thread::sleep(Duration::from_micros(200));
             }
         }
-        println!("{}", json!({ "bare_ns": median(b), "tapped_ns": median(t) }));
+        let out: serde_json::Map<String, Value> =
+            ways.iter().zip(times).map(|((name, ..), times)| ((*name).into(), json!(median(times)))).collect();
+        println!("{}", Value::Object(out));
         Ok(ExitCode::SUCCESS)
     }
 }
