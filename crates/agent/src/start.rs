@@ -50,14 +50,19 @@ extern "C" fn start() {
         }
         (None, None) => return,
     }
-    // Children and what the program prints of its environment are as without us.
+    // Children and what the program prints of its environment are as without us. The array keeps its length and its end, for
+    // behind that lies the auxiliary vector, which Go looks for there: what is left moves to the end, `environ` to where
+    // that begins, and who starts at the arguments finds empty strings first.
     // SAFETY: as above; entries are moved within the array, and LD_PRELOAD is shortened in place.
     unsafe {
         let mut from = environ;
-        let mut to = environ;
         while !(*from).is_null() {
-            let e = *from;
             from = from.add(1);
+        }
+        let mut to = from;
+        while from != environ {
+            from = from.sub(1);
+            let e = *from;
             if variable(e, REGION).is_some() || variable(e, BOARD).is_some() || variable(e, WAS).is_some() {
                 continue;
             }
@@ -67,10 +72,14 @@ extern "C" fn start() {
                 core::ptr::copy(was.as_ptr().cast(), at, was.len());
                 *at.add(was.len()) = 0;
             }
+            to = to.sub(1);
             *to = e;
-            to = to.add(1);
         }
-        *to = core::ptr::null_mut();
+        while from != to {
+            *from = c"".as_ptr().cast_mut();
+            from = from.add(1);
+        }
+        environ = to;
     }
 }
 

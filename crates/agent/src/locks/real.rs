@@ -82,9 +82,9 @@ macro_rules! real {
                 #[allow(dead_code, reason = "few are called so often")]
                 #[inline(always)]
                 pub unsafe fn $name($($a: $t),*) -> c_int {
+                    let at = table::$name.at.load(Ordering::Relaxed);
                     // SAFETY: the caller's: not 0, and the symbol has this C type.
-                    let f: unsafe extern "C" fn($($t),*) -> c_int =
-                        unsafe { core::mem::transmute(table::$name.at.load(Ordering::Relaxed)) };
+                    let f: unsafe extern "C" fn($($t),*) -> c_int = unsafe { core::mem::transmute(at) };
                     // SAFETY: the caller's.
                     unsafe { f($($a),*) }
                 }

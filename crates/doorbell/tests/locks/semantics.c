@@ -719,6 +719,13 @@ static void *ends(void *p) { pthread_setspecific(key, p); return NULL; }
 /* Everything, or with an argument half of it: 1 or 2. Most of the time is waiting. */
 int main(int n, char **arguments) {
     int part = n > 1 ? atoi(arguments[1]) : 0;
+    /* As Go does: the auxiliary vector lies behind the environment, which lies behind the arguments. */
+    char **end = arguments + n + 1;
+    while (*end) end++;
+    long pages = 0;
+    for (unsigned long *auxiliary = (unsigned long *)(end + 1); *auxiliary; auxiliary += 2)
+        if (*auxiliary == 6 /* AT_PAGESZ */) pages = (long)auxiliary[1];
+    printf("page size %ld, LD_PRELOAD %s\n", pages, getenv("LD_PRELOAD") ? "set" : "not set");
     static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER;
     static pthread_mutex_t recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     static pthread_mutex_t check = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
