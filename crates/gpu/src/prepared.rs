@@ -43,7 +43,8 @@ pub struct Prepared {
     source: Option<Window>,
     destination: Window,
     generation: u64,
-    /// How a slot's lines are stored whole, where they are: a write-combining buffer with holes leaves in several writes.
+    /// How the lines of an inline copy's slot are stored whole: a write-combining buffer with holes leaves in several
+    /// writes (250 to 130 ns a submission). A copy's slot changes by one word, for which a line is too much (90 to 112).
     lines: Option<LineStore>,
     channel: u64,
     grave: crate::channel::Grave,
@@ -145,7 +146,8 @@ impl Prepared {
             source,
             destination,
             generation,
-            lines: (template_lines <= WHOLE && ch.pushbuffers() == Place::Video).then(LineStore::best),
+            lines: (source.is_none() && template_lines <= WHOLE && ch.pushbuffers() == Place::Video)
+                .then(LineStore::best),
             channel: ch.id(),
             grave: ch.grave(),
         })
