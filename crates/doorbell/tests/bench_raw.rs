@@ -29,7 +29,8 @@ fn every_way_is_moved_verified_and_never_timed() {
         assert_eq!(cell["verified"].as_bool(), Some(!long), "{cell}");
         assert_eq!(cell["unavailable"].is_string(), long, "{cell}");
         assert!(["raw_p50_ns", "raw_min_ns", "raw_max_ns", "gbps"].iter().all(|key| cell[key].is_null()), "{cell}");
-        assert!(cell["copies"].as_u64().unwrap() >= 2 && ["h2d", "d2h"].contains(&cell["direction"].as_str().unwrap()));
+        assert!(long || cell["copies"].as_u64().unwrap() >= 2, "{cell}");
+        assert!(["h2d", "d2h"].contains(&cell["direction"].as_str().unwrap()));
     }
     assert!(json["profiler"].is_null());
 }

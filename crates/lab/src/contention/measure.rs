@@ -121,13 +121,14 @@ struct Live<'r> {
     failed: Option<Error>,
 }
 
-/// Lets them take turns until the time is over; the seconds that it took, and after how many samples the thread was on
+/// Lets them take turns until the time is over, each once at least; the seconds that it took, and after how many samples the thread was on
 /// another CPU than before.
 fn turns(live: &mut [Live<'_>], plan: &Plan, clock: &Clock, random: &mut fastrand::Rng) -> (f64, u64) {
     let mut order: Vec<usize> = (0..live.len()).collect();
     let (began, limit) = (clock.now(), plan.duration.as_nanos() as u64);
     let elapsed = || clock.ns(clock.now().saturating_sub(began));
     let (mut cpu, mut moved) = (current_cpu(), 0);
+    let mut first = true;
     'all: while live.iter().any(|l| l.failed.is_none()) {
         random.shuffle(&mut order);
         for &n in &order {
@@ -140,11 +141,12 @@ fn turns(live: &mut [Live<'_>], plan: &Plan, clock: &Clock, random: &mut fastran
             let now = current_cpu();
             moved += u64::from(now != cpu);
             cpu = now;
-            if elapsed() >= limit {
+            if !first && elapsed() >= limit {
                 break 'all;
             }
             rest_if_due();
         }
+        first = false;
     }
     (elapsed() as f64 / 1e9, moved)
 }
