@@ -72,8 +72,6 @@ impl CallBody {
 pub mod flag {
     /// The variant for which stream 0 is the thread's own (`_ptds`, `_ptsz`).
     pub const PER_THREAD: u16 = 1;
-    /// It came through the guard ([`Class::is_guarded`]).
-    pub const GUARDED: u16 = 2;
     /// The direction of a copy as the caller of the runtime said it, plus 1: 0 not said, 1 host to host, 2 host to
     /// device, 3 device to host, 4 device to device, 5 by the addresses.
     pub const DIRECTION: u16 = 7 << 8;

@@ -121,8 +121,8 @@ struct Live<'r> {
     failed: Option<Error>,
 }
 
-/// Lets them take turns until the time is over, each once at least; the seconds that it took, and after how many samples the thread was on
-/// another CPU than before.
+/// Lets them take turns until the time is over, each once at least; the seconds that it took, and after how many samples the
+/// thread was on another CPU than before.
 fn turns(live: &mut [Live<'_>], plan: &Plan, clock: &Clock, random: &mut fastrand::Rng) -> (f64, u64) {
     let mut order: Vec<usize> = (0..live.len()).collect();
     let (began, limit) = (clock.now(), plan.duration.as_nanos() as u64);
