@@ -9,6 +9,7 @@ mod drain;
 mod machine;
 mod perf;
 mod policies;
+mod preload;
 mod program;
 mod sched;
 mod scrub;

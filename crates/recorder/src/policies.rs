@@ -1,5 +1,6 @@
 //! A program under lock policies: started with the agent in it and a board that says which; nothing is recorded.
 
+use crate::preload::Preload;
 use crate::program::Program;
 use crate::session::{RecordError, has_ended, reap};
 use crate::shared::{memfd, path_of};
@@ -8,8 +9,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use tape::policy::Board;
 
 pub struct PolicyOptions<'a> {
@@ -65,22 +65,8 @@ pub fn run_with_policies(
     let name = o.command.first().cloned().unwrap_or_default();
     let program = Program::find(&name)?;
     let board = SharedBoard::new(write).map_err(RecordError::Region)?;
-    let agent = memfd(c"doorbell-agent.so", o.agent).map_err(RecordError::Region)?;
-    let soft = o.soft.map(|b| memfd(c"doorbell-softgpu.so", b)).transpose().map_err(RecordError::Region)?;
-    let mut preload = OsString::from(path_of(&agent));
-    if let Some(s) = &soft {
-        preload.push(":");
-        preload.push(path_of(s));
-    }
-    let was = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    if !was.is_empty() {
-        preload.push(":");
-        preload.push(&was);
-    }
-    let mut command = Command::new(&program.path);
-    command.arg0(program.arg0.as_ref().unwrap_or(&name)).args(&program.first_args);
-    command.args(o.command.get(1..).unwrap_or(&[]));
-    command.env("LD_PRELOAD", &preload).env("DOORBELL_PRELOAD_WAS", &was);
+    let preload = Preload::new(o.agent, o.soft).map_err(RecordError::Region)?;
+    let mut command = preload.command(&program, &o.command);
     command.env("DOORBELL_POLICY_BOARD", path_of(&board.file)).env_remove("DOORBELL_REGION");
     let signals = Signals::handle();
     signals.prepare(&mut command);

@@ -1,8 +1,9 @@
 //! One recording: start the program with the agent in it, drain until it ends, close the tape.
 
 use crate::drain::Drain;
+use crate::preload::Preload;
 use crate::program::{Program, ProgramError};
-use crate::shared::{Shared, memfd, path_of};
+use crate::shared::Shared;
 use crate::signals::Signals;
 use crate::switches::Switches;
 use crate::{clock, machine};
@@ -10,9 +11,9 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tape::file::{End, EndChannel, Header, TapeError, Writer};
@@ -127,8 +128,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let shared = Shared::new(ring_bytes, o.tap.code(), on_full, locks).map_err(RecordError::Region)?;
     // The rest while the program starts.
     shared.make_ring_ready(0).map_err(RecordError::Region)?;
-    let agent = memfd(c"doorbell-agent.so", o.agent).map_err(RecordError::Region)?;
-    let soft = o.soft.map(|b| memfd(c"doorbell-softgpu.so", b)).transpose().map_err(RecordError::Region)?;
+    let preload = Preload::new(o.agent, o.soft).map_err(RecordError::Region)?;
 
     let writer = Writer::create(&o.out, &header(o, &program.path, tsc_hz))?;
     let mut drain = Drain::new(&shared, writer, o.no_data, o.limit);
@@ -138,20 +138,8 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         drain.add_switches(switches, first);
     }
 
-    let mut preload = OsString::from(path_of(&agent));
-    if let Some(s) = &soft {
-        preload.push(":");
-        preload.push(path_of(s));
-    }
-    let was = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    if !was.is_empty() {
-        preload.push(":");
-        preload.push(&was);
-    }
-    let mut command = Command::new(&program.path);
-    command.arg0(program.arg0.as_ref().unwrap_or(&name)).args(&program.first_args);
-    command.args(o.command.get(1..).unwrap_or(&[]));
-    command.env("LD_PRELOAD", &preload).env("DOORBELL_REGION", shared.path()).env("DOORBELL_PRELOAD_WAS", &was);
+    let mut command = preload.command(&program, &o.command);
+    command.env("DOORBELL_REGION", shared.path());
     // Not earlier: a tape on a pipe that nobody reads must not outlive a SIGINT.
     let signals = Signals::handle();
     signals.prepare(&mut command);
