@@ -188,6 +188,8 @@ pub struct Channel {
     // Fields drop in this order: the GPU stops first, then what it may have been reading goes.
     objects: Objects,
     in_flight: Vec<Option<Arc<Segment>>>,
+    /// How many of them are some: prepared transfers keep theirs, and there is nothing to go through then.
+    segments: usize,
     ring: Ring,
     /// Where USERD lies, if not in the ring's own memory.
     userd: Option<Ring>,
@@ -336,6 +338,7 @@ impl Channel {
         let mut channel = Channel {
             objects,
             in_flight: vec![None; options.entries as usize],
+            segments: 0,
             ring,
             userd,
             page,
@@ -525,7 +528,10 @@ impl Channel {
         let slot = self.slot();
         // SAFETY: within the ring, which lives as long as self; the entry is free.
         unsafe { (*self.gpfifo_at.add(slot as usize)).store(entry, Ordering::Relaxed) };
-        self.in_flight[slot as usize] = segment.cloned();
+        if let Some(segment) = segment {
+            self.in_flight[slot as usize] = Some(segment.clone());
+            self.segments += 1;
+        }
         self.sequence += 1;
     }
 
@@ -693,8 +699,14 @@ impl Channel {
         let quarters = known + u64::from(low.wrapping_sub(known as u32));
         let consumed = (quarters * quarter).min(self.sequence);
         for sequence in self.consumed..consumed {
+            if self.segments == 0 {
+                break;
+            }
             let slot = (sequence % u64::from(self.entries)) as usize;
-            self.spent.extend(self.in_flight[slot].take());
+            if let Some(segment) = self.in_flight[slot].take() {
+                self.spent.push(segment);
+                self.segments -= 1;
+            }
         }
         self.consumed = consumed.max(self.consumed);
     }
@@ -703,6 +715,7 @@ impl Channel {
     fn ring(&self) {
         let put = self.slot() as u32;
         // ORDERING: entries and pushbuffers, maybe through write-combining buffers, before GP_PUT; GP_PUT before the ring.
+        // A locked instruction would do, too, but waits until those buffers are empty: 240 ns for a submission, not 64 (H100).
         store_fence();
         if self.read_back {
             // ORDERING: a load from BAR1 comes back after the stores posted before it; GP_PUT goes another way.

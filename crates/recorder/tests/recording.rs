@@ -445,7 +445,17 @@ fn sigterm_is_the_programs() {
     for (signal, name) in [(libc::SIGTERM, "TERM"), (libc::SIGUSR1, "USR1"), (libc::SIGHUP, "HUP")] {
         let _ = std::fs::remove_file(&up);
         let text = format!("trap 'exit 3' {name}; : > {}; while :; do sleep 0.05; done", up.display());
-        let mut c = shell(&out, &text, |_| {});
+        // Under nohup it would be ignored, and a shell traps nothing that it found ignored.
+        let heard = move |c: &mut Command| {
+            // SAFETY: signal may be called between fork and exec.
+            unsafe {
+                c.pre_exec(move || {
+                    libc::signal(signal, libc::SIG_DFL);
+                    Ok(())
+                })
+            };
+        };
+        let mut c = shell(&out, &text, heard);
         wait_for_file(up.to_str().unwrap());
         // SAFETY: our own child.
         unsafe { libc::kill(c.id() as i32, signal) };
