@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Rebuilds the figures of locks.md: docs/results/locks.sh OUT [costs|protocols|histogram|matrix|policies|worst|inversion|traced|models ...]
+# Rebuilds the figures of locks.md: docs/results/locks.sh OUT [costs|protocols|histogram|matrix|setups|policies|worst|inversion|traced|models ...]
 # costs and protocols need no GPU. models needs python3 with PyTorch, timm and transformers (PYTHON names it).
 # DOORBELL names the binary (default: cargo's release build), CPU the one to measure on, POLICIES those of CUDA's cells,
 # MODELS the models (DEVICE=cpu: that they run, no more), N the inferences whose operations are counted, JOBS how many of their
 # recordings run at once. SECONDS_OF_* and *_CELLS, *_POLICIES below make a part shorter.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-out=${1:?usage: locks.sh OUT [costs|protocols|histogram|matrix|policies|worst|inversion|traced|models ...]}
+out=${1:?usage: locks.sh OUT [costs|protocols|histogram|matrix|setups|policies|worst|inversion|traced|models ...]}
 shift
-parts=${*:-costs protocols histogram inversion matrix policies worst traced models}
+parts=${*:-costs protocols histogram inversion matrix setups policies worst traced models}
 d=${DOORBELL:-$here/../../target/release/doorbell}
 python=${PYTHON:-python3}
 cpu=${CPU:-$(($(nproc) - 1))}
@@ -41,13 +41,14 @@ contention() { name=$1; shift; part "$name" bench contention "$@" --cpu "$cpu" -
 want histogram && contention histogram --cells alone,sizes --policies stock --seconds "${SECONDS_OF_HISTOGRAM:-10}" --rounds 1
 want inversion && contention inversion --cells "${INVERSION_CELLS:-inversion}" --policies "$policies" --seconds "${SECONDS_OF_INVERSION:-9}"
 want matrix && contention matrix --cells "${MATRIX_CELLS:-matrix}" --policies stock --seconds "${SECONDS_OF_MATRIX:-5}" --rounds 1
+want setups && contention setups --cells setups --policies "${SETUPS_POLICIES:-$policies}" --seconds "${SECONDS_OF_SETUPS:-3}"
 want policies && contention policies --cells policies --policies "$policies" --seconds "${SECONDS_OF_POLICIES:-5}"
 want worst && contention worst --cells worst --policies "${WORST_POLICIES:-$policies}" --seconds "${SECONDS_OF_WORST:-60}"
 
 if want traced; then
   # Which locks a launch waited for, and who held them: the same cells, recorded.
   # shellcheck disable=SC2086
-  for cell in ${TRACED_CELLS:-copy=64x4MiB copy=64x4MiB[pageable] launch=64 inversion=1x4MiB+hogs=3}; do
+  for cell in ${TRACED_CELLS:-copy=64x4MiB copy=64x4MiB[pageable] launch=64 inversion=1x4MiB+hogs=3 setup+launch=32}; do
     tape=$(mktemp -d)
     part "traced $cell" bench contention --cells "$cell" --policies traced --seconds 2 --rounds 1 --cpu "$cpu" --tapes "$tape" \
       --json "$out/traced-$cell.json"

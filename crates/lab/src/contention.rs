@@ -14,6 +14,7 @@ mod graph;
 pub mod measure;
 mod routes;
 pub mod series;
+mod setup;
 
 pub use cell::{Cell, Set};
 pub use comparison::{Against, Comparison, Effect, Row, STOCK, Tail};

@@ -66,10 +66,12 @@ pub struct Ended {
 #[derive(Default)]
 struct Count(AtomicU64, AtomicI32);
 
-/// The load while it runs.
-pub struct Running<'l> {
-    load: &'l Load,
-    counts: Vec<Count>,
+/// Where the threads of all loads wait for each other: none works before each has all that it needs, and none gives it back
+/// before none works any more. Who opens or frees memory takes locks of libcuda's for which it would wait for ever beside
+/// threads that launch.
+struct Gates {
+    /// Of all loads together.
+    threads: usize,
     /// One thread after the other opens what it needs, and gives it back: sixty at once would stand in each other's way for
     /// longer than they copy.
     one: Mutex<()>,
@@ -78,6 +80,22 @@ pub struct Running<'l> {
     started: AtomicUsize,
     left: AtomicUsize,
     stop: AtomicBool,
+}
+
+impl Gates {
+    /// Until every thread is there, or has failed.
+    fn wait_for(&self, threads: &AtomicUsize) {
+        while threads.load(Ordering::Acquire) < self.threads {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A load while it runs.
+pub struct Running<'l> {
+    load: &'l Load,
+    gates: &'l Gates,
+    counts: Vec<Count>,
     ended: Mutex<Ended>,
 }
 
@@ -107,6 +125,11 @@ impl Running<'_> {
         self.counts.iter().map(|c| c.1.load(Ordering::Relaxed)).filter(|thread| *thread != 0)
     }
 
+    /// Tells the threads of this load, and of those beside it, to stop; they are not waited for.
+    pub fn stop(&self) {
+        self.gates.stop.store(true, Ordering::Relaxed);
+    }
+
     fn failed(&self, reason: String) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         match ended.failed.iter_mut().find(|(known, _)| *known == reason) {
@@ -117,7 +140,7 @@ impl Running<'_> {
 
     /// One thread, from its route's opening to the comparison of its data.
     fn thread(&self, machine: &Machine, n: usize) {
-        let mut starting = Starting { running: self, told: 0 };
+        let mut starting = Starting { gates: self.gates, told: 0 };
         // SAFETY: asks for the calling thread's number.
         self.counts[n].1.store(unsafe { libc::syscall(libc::SYS_gettid) } as i32, Ordering::Relaxed);
         match self.transfers(machine, n, &mut starting) {
@@ -134,7 +157,7 @@ impl Running<'_> {
         &self,
         machine: &Machine,
         n: usize,
-        starting: &mut Starting<'_, '_>,
+        starting: &mut Starting<'_>,
     ) -> Result<Option<Difference>, String> {
         let load = self.load;
         if !load.cpus.is_empty() {
@@ -147,7 +170,7 @@ impl Running<'_> {
         let mut sent = vec![0; load.bytes as usize];
         let mut random = fastrand::Rng::with_seed(load.seed ^ n as u64);
         random.fill(&mut sent);
-        let turn = || self.one.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = || self.gates.one.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = turn();
         machine.enter().map_err(text)?;
         let mut route = match load.route.as_str() {
@@ -159,9 +182,9 @@ impl Running<'_> {
         let mut transfer = route.prepare(load.bytes).map_err(text)?;
         drop(opened);
         starting.tell(READY);
-        self.wait_for(&self.ready);
+        self.gates.wait_for(&self.gates.ready);
         let count = &self.counts[n].0;
-        while !self.stop.load(Ordering::Relaxed) {
+        while !self.gates.stop.load(Ordering::Relaxed) {
             transfer.submit().map_err(text)?;
             transfer.wait(load.timeout).map_err(text)?;
             count.fetch_add(1, Ordering::Relaxed);
@@ -169,7 +192,7 @@ impl Running<'_> {
         }
         drop(transfer);
         starting.tell(LEFT);
-        self.wait_for(&self.left);
+        self.gates.wait_for(&self.gates.left);
         let transfers = count.load(Ordering::Relaxed);
         {
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,13 +207,6 @@ impl Running<'_> {
         drop(route);
         Ok(difference)
     }
-
-    /// Until every thread is there, or has failed.
-    fn wait_for(&self, threads: &AtomicUsize) {
-        while threads.load(Ordering::Acquire) < self.load.threads {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
 }
 
 /// What a thread has come to, in this order.
@@ -199,26 +215,26 @@ const STARTED: u8 = 2;
 const LEFT: u8 = 3;
 
 /// Counts its thread once for all that it comes to; when it ends, for what it has not come to.
-struct Starting<'r, 'l> {
-    running: &'r Running<'l>,
+struct Starting<'g> {
+    gates: &'g Gates,
     told: u8,
 }
 
-impl Starting<'_, '_> {
+impl Starting<'_> {
     fn tell(&mut self, come_to: u8) {
         while self.told < come_to {
             self.told += 1;
             let threads = match self.told {
-                READY => &self.running.ready,
-                STARTED => &self.running.started,
-                _ => &self.running.left,
+                READY => &self.gates.ready,
+                STARTED => &self.gates.started,
+                _ => &self.gates.left,
             };
             threads.fetch_add(1, Ordering::Release);
         }
     }
 }
 
-impl Drop for Starting<'_, '_> {
+impl Drop for Starting<'_> {
     fn drop(&mut self) {
         self.tell(LEFT);
     }
@@ -227,49 +243,59 @@ impl Drop for Starting<'_, '_> {
 /// Runs `measure` on the calling thread while the load runs: begun when every thread has moved its bytes once or has
 /// failed. The threads are told to stop afterwards and waited for.
 pub fn under<T>(machine: &Machine, load: &Load, measure: impl FnOnce(&Running<'_>) -> T) -> (T, Ended) {
-    under_told(machine, load, &|_| {}, measure)
+    let (measured, mut ended) = under_all(machine, std::slice::from_ref(load), &|_| {}, |all| measure(&all[0]));
+    (measured, ended.pop().unwrap_or_default())
 }
 
-/// As [`under`]; `tell` hears, on the calling thread, how many threads are ready, each time that there are more.
-pub fn under_told<T>(
+/// As [`under`], beside several loads; `tell` hears, on the calling thread, how many threads of all are ready, each time that
+/// there are more. What became of each load, in their order.
+pub fn under_all<T>(
     machine: &Machine,
-    load: &Load,
+    loads: &[Load],
     tell: &dyn Fn(usize),
-    measure: impl FnOnce(&Running<'_>) -> T,
-) -> (T, Ended) {
-    let running = Running {
-        load,
-        counts: (0..load.threads).map(|_| Count::default()).collect(),
+    measure: impl FnOnce(&[Running<'_>]) -> T,
+) -> (T, Vec<Ended>) {
+    let gates = Gates {
+        threads: loads.iter().map(|l| l.threads).sum(),
         one: Mutex::new(()),
         ready: AtomicUsize::new(0),
         started: AtomicUsize::new(0),
         left: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
+    };
+    let gates = &gates;
+    let of = |load| Running {
+        load,
+        gates,
+        counts: std::iter::repeat_with(Count::default).take(load.threads).collect(),
         ended: Mutex::default(),
     };
+    let all: Vec<Running<'_>> = loads.iter().map(of).collect();
     let measured = std::thread::scope(|scope| {
-        let running = &running;
         // Whatever `measure` does, the threads end.
-        let _stop = Stop::of(&running.stop);
-        for n in 0..load.threads {
-            let thread = std::thread::Builder::new().name(format!("load {n}"));
-            if let Err(e) = thread.spawn_scoped(scope, move || running.thread(machine, n)) {
-                running.failed(format!("the system starts no more threads: {e}"));
-                drop(Starting { running, told: 0 });
+        let _stop = Stop::of(&gates.stop);
+        for running in &all {
+            for n in 0..running.load.threads {
+                let thread = std::thread::Builder::new().name(format!("load {n}"));
+                if let Err(e) = thread.spawn_scoped(scope, move || running.thread(machine, n)) {
+                    running.failed(format!("the system starts no more threads: {e}"));
+                    drop(Starting { gates, told: 0 });
+                }
             }
         }
         let mut told = 0;
-        while running.started.load(Ordering::Acquire) < load.threads {
+        while gates.started.load(Ordering::Acquire) < gates.threads {
             std::thread::sleep(Duration::from_millis(1));
-            let ready = running.ready.load(Ordering::Acquire);
+            let ready = gates.ready.load(Ordering::Acquire);
             if ready > told {
                 told = ready;
                 tell(ready);
             }
         }
-        measure(running)
+        measure(&all)
     });
-    (measured, running.ended.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let ended = |running: Running<'_>| running.ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    (measured, all.into_iter().map(ended).collect())
 }
 
 pub(crate) struct Stop<'s>(&'s AtomicBool);

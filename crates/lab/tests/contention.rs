@@ -10,7 +10,7 @@ use cuda::Cuda;
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use lab::clock::Clock;
 use lab::contention::cell::Memory;
-use lab::contention::{Cell, Outcome, Plan, run};
+use lab::contention::{Cell, Outcome, Plan, What, run};
 use lab::placement::affinity;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -97,6 +97,35 @@ fn hogs_end_with_the_measurement() {
     assert_eq!(outcome.load.len(), 1);
     assert_eq!((outcome.load[0].threads, outcome.load[0].right), (1, 1), "{:?}", outcome.load);
     assert!(outcome.series[0].call.count > 0);
+    assert!(outcome.seconds < 5.0, "{}", outcome.seconds);
+}
+
+#[test]
+fn what_a_thread_needs_is_measured_beside_launches() {
+    let _one = one();
+    let outcome = of(&stand_in(), "setup+launch=2");
+    let names: Vec<&str> = outcome.series.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["stream", "memory", "pinned memory"]);
+    for s in &outcome.series {
+        assert_eq!((&s.failed, &s.unavailable), (&None, &None), "{s:?}");
+        assert!(s.call.count > 0 && s.done.max >= s.call.min, "{s:?}");
+    }
+    assert_eq!((outcome.load.len(), outcome.load[0].right), (1, 2), "{:?}", outcome.load);
+    assert_eq!(fake::alive(), Vec::<&str>::new(), "all was given back");
+}
+
+#[test]
+fn who_waits_for_ever_waits_until_the_load_is_told_to_stop() {
+    let _one = one();
+    let machine = stand_in();
+    fake::STARVE.store(true, Ordering::SeqCst);
+    let outcome = of(&machine, "setup+copy=1x4KiB+launch=1");
+    fake::STARVE.store(false, Ordering::SeqCst);
+    let stream = &outcome.series[0];
+    assert_eq!(stream.call.count, 1, "{stream:?}");
+    assert!(stream.is_capped(What::Call) && stream.call.max >= 100_000_000, "{stream:?}");
+    assert!(outcome.series[1..].iter().all(|s| s.call.count == 0 && s.failed.is_none()), "not begun: {outcome:?}");
+    assert!(outcome.load.iter().all(|l| l.right == 1), "{:?}", outcome.load);
     assert!(outcome.seconds < 5.0, "{}", outcome.seconds);
 }
 

@@ -98,10 +98,10 @@ fn cells_table(style: &Style, run: &Contention<'_>) -> comfy_table::Table {
             let same_cell = cell == last.0;
             let same_policy = same_cell && policy == last.1;
             let shown = |text: &str, hide: bool| if hide { String::new() } else { text.to_owned() };
-            let mut line = vec![shown(&cell, same_cell), shown(&policy, same_policy), title(&series, what)];
+            let mut line = vec![shown(&cell, same_cell), shown(&policy, same_policy), title(&row.cell, &series, what)];
             line.push(count(times.count));
             if !run.functional {
-                line.extend(figures(times));
+                line.extend(figures(times, series.is_capped(what)));
                 line.extend(shares(series.parts_of(what)));
             }
             t.add_row(line);
@@ -112,17 +112,23 @@ fn cells_table(style: &Style, run: &Contention<'_>) -> comfy_table::Table {
 }
 
 /// `launch`, or `launch and its wait`.
-fn title(series: &Series, what: What) -> String {
-    match (series.own, what) {
-        (false, What::Done) => format!("{} + wait", series.name),
+fn title(cell: &Cell, series: &Series, what: What) -> String {
+    match (series.own, what, cell) {
+        (_, What::Done, Cell::Setup { .. }) => format!("{} and back", series.name),
+        (false, What::Done, _) => format!("{} + wait", series.name),
         _ => series.name.clone(),
     }
 }
 
-fn figures(times: &Times) -> [String; 4] {
+fn figures(times: &Times, capped: bool) -> [String; 4] {
     let Some(tail) = Tail::of(times) else { return [const { String::new() }; 4] };
-    let or = |ns: Option<u64>| ns.map_or("too few".into(), nanoseconds);
-    [nanoseconds(tail.p50), or(tail.p99), or(tail.p999), nanoseconds(tail.max)]
+    let or = |ns: Option<u64>| ns.map_or("too few".into(), |ns| at_least(ns, capped && ns == tail.max));
+    [or(Some(tail.p50)), or(tail.p99), or(tail.p999), at_least(tail.max, capped)]
+}
+
+/// What ended because its load was told to stop would have taken longer.
+fn at_least(ns: u64, capped: bool) -> String {
+    format!("{}{}", if capped { "over " } else { "" }, nanoseconds(ns))
 }
 
 /// Parts of all calls' time, per cent.
@@ -143,6 +149,16 @@ fn legend(out: &mut dyn Write, run: &Contention<'_>) -> Result<(), ReportError> 
         "engine spins). Copies of ours: until the bytes are there.",
     ] {
         writeln!(out, "{text}")?;
+    }
+    if run.cells.iter().any(|cell| matches!(cell, Cell::Setup { .. })) {
+        writeln!(
+            out,
+            "stream, memory, pinned memory: the call alone; `and back`: until it is given back. over: it had not come"
+        )?;
+        writeln!(
+            out,
+            "back when the threads beside it were told to stop; what stands behind it in turn was not begun."
+        )?;
     }
     writeln!(out, "max is the largest observed in so many samples; it bounds nothing.")?;
     Ok(())
@@ -191,8 +207,8 @@ fn sizes(out: &mut dyn Write, style: &Style, row: &Row) -> Result<(), ReportErro
     let heads = ["copy", ">samples", ">call p50", ">call p99", ">call max", ">done p50", ">done max", ">asleep"];
     let mut t = style.table(&heads);
     for s in row.outcome.series.iter().filter(|s| s.call.count > 0) {
-        let [call50, call99, _, call_max] = figures(&s.call);
-        let [done50, _, _, done_max] = figures(&s.done);
+        let [call50, call99, _, call_max] = figures(&s.call, false);
+        let [done50, _, _, done_max] = figures(&s.done, false);
         let [asleep, ..] = shares(s.parts.as_ref());
         t.add_row([s.name.clone(), count(s.call.count), call50, call99, call_max, done50, done_max, asleep]);
     }
@@ -212,8 +228,8 @@ fn slowest(out: &mut dyn Write, style: &Style, rows: &[Row]) -> Result<(), Repor
                 t.add_row([
                     row.cell.to_string(),
                     row.policy.clone(),
-                    title(series, what),
-                    nanoseconds(time),
+                    title(&row.cell, series, what),
+                    at_least(time, slow.capped),
                     or(slow.asleep_ns),
                     or(slow.run_queue_ns),
                     or(slow.on_cpu_ns),
@@ -237,17 +253,25 @@ fn verdicts(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result<
     }
     writeln!(out, "\n{}", style.bold("policies against stock"))?;
     for policy in run.policies.iter().filter(|p| p.name != STOCK) {
-        for (series, what, text) in [
-            ("launch", What::Call, "launch"),
-            ("launch", What::Done, "launch + wait"),
-            ("graph", What::Call, "graph"),
-            ("graph", What::Done, "graph + wait"),
-            ("copy", What::Call, "copy"),
-            ("copy", What::Done, "copy + wait"),
-        ] {
-            let is = |a: &&Against| a.policy == policy.name && a.series == series && a.what == what;
+        let of_policy = || against.iter().filter(|a| a.policy == policy.name);
+        let mut kinds: Vec<(&str, What, bool)> = Vec::new();
+        for a in of_policy() {
+            let kind = (a.series.as_str(), a.what, matches!(a.cell, Cell::Setup { .. }));
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        for (series, what, setup) in kinds {
+            let is = |a: &&Against| {
+                (a.series.as_str(), a.what, matches!(a.cell, Cell::Setup { .. })) == (series, what, setup)
+            };
+            let text = match (what, setup) {
+                (What::Call, _) => series.to_owned(),
+                (What::Done, true) => format!("{series} and back"),
+                (What::Done, false) => format!("{series} + wait"),
+            };
             let (maxima, percentiles): (Vec<&Against>, Vec<&Against>) =
-                against.iter().filter(is).partition(|a| a.figure == "max");
+                of_policy().filter(is).partition(|a| a.figure == "max");
             for (figure, of) in [("p99.9", percentiles), ("max", maxima)] {
                 if !of.is_empty() {
                     writeln!(out, "{}", verdict(&policy.name, &format!("{text}, {figure}"), &of))?;
@@ -268,7 +292,7 @@ const MUCH: f64 = 3.0;
 fn verdict(policy: &str, series: &str, all: &[&Against]) -> String {
     let with = |effect: Effect| all.iter().filter(move |a| a.effect == effect);
     let one = |a: &Against| {
-        let (from, to) = (nanoseconds(a.stock_ns), nanoseconds(a.policy_ns));
+        let (from, to) = (at_least(a.stock_ns, a.stock_capped), at_least(a.policy_ns, a.policy_capped));
         let less = a.stock_ns > a.policy_ns;
         let factor = if less { a.factor() } else { 1.0 / a.factor() };
         let figure = if series.ends_with(a.figure) { String::new() } else { format!("{} ", a.figure) };
@@ -455,7 +479,8 @@ pub fn line(policy: &str, outcome: &Outcome) -> String {
     let of = |s: &Series| {
         let what = *s.looked_at().first()?;
         let tail = Tail::of(s.times(what))?;
-        let max = s.looked_at().iter().map(|w| nanoseconds(s.times(*w).max)).collect::<Vec<_>>().join(" and done ");
+        let max = |w: &What| at_least(s.times(*w).max, s.is_capped(*w));
+        let max = s.looked_at().iter().map(max).collect::<Vec<_>>().join(" and done ");
         Some(format!("{} p50 {}, max {max}", s.name, nanoseconds(tail.p50)))
     };
     let series: Vec<String> = outcome.series.iter().filter_map(of).collect();

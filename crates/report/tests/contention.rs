@@ -38,6 +38,7 @@ fn series(name: &str, own: bool, call: &[(u64, u64)]) -> Series {
         run_queue_ns: Some(0),
         on_cpu_ns: Some(9),
         longest_gap_ns: None,
+        capped: false,
     };
     Series {
         name: name.into(),
@@ -79,6 +80,8 @@ fn outcome(cell: Cell, launch: &[(u64, u64)]) -> Outcome {
     }
 }
 
+const SETUP: Cell = Cell::Setup { copies: None, launches: 32 };
+
 fn with(functional: bool, f: impl FnOnce(&Contention<'_>)) {
     let environment = Environment::gather(Gpu::Soft, &Clock::monotonic_raw(), 1, Vec::new());
     let mut comparison = Comparison::default();
@@ -87,12 +90,16 @@ fn with(functional: bool, f: impl FnOnce(&Contention<'_>)) {
         comparison.add("stock", outcome(Cell::WORST, &[(6_000, 3_000), (32_000_000, 40)]));
         comparison.add("ticket", outcome(Cell::WORST, &[(7_000, 3_000), (2_000_000, 40)]));
         comparison.add("boost", outcome(Cell::WORST, &[(6_000, 3_000), (32_000_000, 40)]));
+        let mut starved = outcome(SETUP, &[(1_600_000_000, 1)]);
+        starved.series[0].slowest[0].capped = true;
+        comparison.add("stock", starved);
+        comparison.add("ticket", outcome(SETUP, &[(300_000, 1_000), (1_000_000, 1)]));
     }
     let policy = |name: &str| Policy { name: name.into(), how: "how".into(), missing: None, report: Vec::new() };
     let mut policies = vec![policy("stock"), policy("ticket"), policy("boost"), policy("guard")];
     policies[1].report = vec!["5 locks under ticket".into()];
     policies[3].missing = Some("no such policy".into());
-    let cells = [Cell::Alone, Cell::WORST];
+    let cells = [Cell::Alone, Cell::WORST, SETUP];
     f(&Contention {
         environment: &environment,
         functional,
@@ -119,10 +126,13 @@ fn the_text_says_which_policy_helps_and_where_the_time_went() {
     has("ticket, launch, p99.9: helps in 1 cell: copy=64x4MiB 32.0 ms to 2.00 ms, 16.0 times less\n");
     has("ticket, launch + wait, max: helps in 1 cell: copy=64x4MiB 32.0 ms to 2.00 ms, 16.0 times less\n");
     has("boost, launch, p99.9: no difference in 1 cell\n");
+    has("ticket, launch, max: helps in 1 cell: setup+launch=32 over 1.60 s to 1.00 ms, 1600.0 times less\n");
+    let row = text.lines().find(|l| l.starts_with("setup+launch=32 ") && l.contains("  stock ")).unwrap();
+    assert!(row.contains("over 1.60 s"), "{row}");
     has("unavailable: guard (how): no such policy\n");
     has("ticket: 5 locks under ticket\n");
     has("launch, alone, stock: 1,800,200 calls; 99.9889 % within 30 us");
-    let row = text.lines().find(|l| l.starts_with("copy=64x4MiB  stock   launch")).unwrap();
+    let row = text.lines().find(|l| l.starts_with("copy=64x4MiB ") && l.contains("  stock ")).unwrap();
     let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
     assert_eq!(
         cells[2..],
@@ -151,7 +161,7 @@ fn json_has_every_round_and_the_whole_histogram() {
     let mut out = Vec::new();
     with(false, |run| write_json(&mut out, run).unwrap());
     let v: Value = serde_json::from_slice(&out).unwrap();
-    assert_eq!(v["cells"].as_array().unwrap().len(), 4);
+    assert_eq!(v["cells"].as_array().unwrap().len(), 6);
     let stock = &v["cells"][1];
     assert_eq!((stock["cell"].as_str(), stock["policy"].as_str()), (Some("copy=64x4MiB"), Some("stock")));
     let launch = &stock["series"][0];
@@ -174,4 +184,8 @@ fn a_cell_is_one_line_as_it_ends() {
         text,
         "ticket, copy=64x4MiB, 2.00 s: launch p50 7.00 us, max 7.00 us and done 7.00 us; host->ce3->gpu0 4 KiB p50 5.00 us, max 5.00 us"
     );
+    let mut starved = outcome(SETUP, &[(1_600_000_000, 1)]);
+    starved.series[0].slowest[0].capped = true;
+    let text = line("stock", &starved);
+    assert!(text.contains("max over 1.60 s and done 1.60 s"), "{text}");
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  doorbell bench contention --json contention.json            the policies on six cells, about four minutes
+  doorbell bench contention --json contention.json            the policies on seven cells, about five minutes
   doorbell bench contention --cells alone,sizes --policies stock --seconds 10
   doorbell bench contention --cells matrix --policies stock   threads, sizes, pinned and pageable: 27 cells
   doorbell bench contention --cells worst --seconds 60        64 threads that copy 4 MiB
@@ -33,7 +33,8 @@ Examples:
   doorbell bench contention --cells 'copy=8x64KiB[pageable]+launch=32' --policies stock,pi+phase-fair
 
 Cells: alone; sizes (CUDA's copies, 4 KiB to 64 MiB); copy=THREADSxSIZE, [pageable] behind it, and
-launch=THREADS, either or both; inversion=THREADSxSIZE+hogs=N@NICE. Sets: matrix, full, policies, worst, inversion.
+launch=THREADS, either or both; setup+ in front of these: how long a stream and memory take beside them;
+inversion=THREADSxSIZE+hogs=N@NICE. Sets: matrix, full, policies, worst, inversion, setups.
 
 Policies: stock (no agent), agent (with the agent and no policy), traced (recorded with --locks; see
 --tapes), and what `doorbell run --lock-policy` takes, several with a + between them. Each is a process of

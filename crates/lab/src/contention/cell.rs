@@ -31,6 +31,8 @@ pub enum Cell {
     Sizes,
     /// Threads that copy and threads that launch, on the other CPUs.
     Crowd { copies: Option<Copies>, launches: u32 },
+    /// The same threads; what is measured is what another thread needs before it can work: a stream, memory.
+    Setup { copies: Option<Copies>, launches: u32 },
     /// Threads that copy, at nice 19 on one CPU that they share with threads that only burn it.
     Inversion { copies: Copies, hogs: u32, nice: i32 },
 }
@@ -55,7 +57,9 @@ impl Cell {
     pub fn threads(&self) -> u32 {
         match *self {
             Cell::Alone | Cell::Sizes => 0,
-            Cell::Crowd { copies, launches } => copies.map_or(0, |c| c.threads) + launches,
+            Cell::Crowd { copies, launches } | Cell::Setup { copies, launches } => {
+                copies.map_or(0, |c| c.threads) + launches
+            }
             Cell::Inversion { copies, hogs, .. } => hogs + copies.threads,
         }
     }
@@ -65,9 +69,9 @@ impl Cell {
             return Err(format!("{self}: at most {MOST_THREADS} threads"));
         }
         let bytes = match self {
-            Cell::Crowd { copies: Some(c), .. } | Cell::Inversion { copies: c, .. } => {
-                u64::from(c.threads).saturating_mul(c.bytes)
-            }
+            Cell::Crowd { copies: Some(c), .. }
+            | Cell::Setup { copies: Some(c), .. }
+            | Cell::Inversion { copies: c, .. } => u64::from(c.threads).saturating_mul(c.bytes),
             _ => return Ok(self),
         };
         if bytes > MOST_BYTES {
@@ -97,7 +101,11 @@ impl fmt::Display for Cell {
         match *self {
             Cell::Alone => f.write_str("alone"),
             Cell::Sizes => f.write_str("sizes"),
-            Cell::Crowd { copies, launches } => {
+            Cell::Setup { copies: None, launches: 0 } => f.write_str(SETUP),
+            Cell::Crowd { copies, launches } | Cell::Setup { copies, launches } => {
+                if let Cell::Setup { .. } = self {
+                    write!(f, "{SETUP}+")?;
+                }
                 if let Some(c) = copies {
                     write!(f, "copy={}x{}{}", c.threads, size(c.bytes), options(c.memory))?;
                 }
@@ -128,8 +136,9 @@ impl TryFrom<String> for Cell {
     }
 }
 
+const SETUP: &str = "setup";
 const SYNTAX: &str = "cells are written alone, sizes, copy=64x4MiB, copy=64x4MiB[pageable], launch=32, \
-                      copy=8x64KiB+launch=8, inversion=1x4MiB+hogs=3, inversion=8x64KiB[pageable]+hogs=3@-20";
+                      copy=8x64KiB+launch=8, setup, setup+launch=32, inversion=1x4MiB+hogs=3, inversion=8x64KiB[pageable]+hogs=3@-20";
 
 impl FromStr for Cell {
     type Err = String;
@@ -138,11 +147,16 @@ impl FromStr for Cell {
         match text {
             "alone" => return Ok(Cell::Alone),
             "sizes" => return Ok(Cell::Sizes),
+            SETUP => return Ok(Cell::Setup { copies: None, launches: 0 }),
             _ => {}
         }
+        let (beside, setup) = match text.strip_prefix(SETUP).and_then(|rest| rest.strip_prefix('+')) {
+            Some(rest) => (rest, true),
+            None => (text, false),
+        };
         let wrong = || format!("{text:?} is no cell: {SYNTAX}");
         let (mut copies, mut launches, mut inversion, mut hogs) = (None, None, None, None);
-        for part in text.split('+') {
+        for part in beside.split('+') {
             let (name, value) = part.split_once('=').ok_or_else(wrong)?;
             let twice = match name {
                 "copy" => copies.replace(crowd(value).ok_or_else(wrong)?).is_some(),
@@ -156,10 +170,11 @@ impl FromStr for Cell {
             }
         }
         let cell = match (inversion, hogs, copies, launches) {
-            (Some(copies), hogs, None, None) => {
+            (Some(copies), hogs, None, None) if !setup => {
                 let (hogs, nice) = hogs.unwrap_or((HOGS, 0));
                 Cell::Inversion { copies, hogs, nice }
             }
+            (None, None, copies, launches) if setup => Cell::Setup { copies, launches: launches.unwrap_or(0) },
             (None, None, copies, launches) => Cell::Crowd { copies, launches: launches.unwrap_or(0) },
             _ => return Err(wrong()),
         };
@@ -209,6 +224,8 @@ pub enum Set {
     Policies,
     Worst,
     Inversion,
+    /// What setting up costs beside threads that launch or copy.
+    Setup,
 }
 
 const THREADS: [u32; 5] = [1, 8, 32, 64, 100];
@@ -216,12 +233,13 @@ const BYTES: [u64; 4] = [4 << 10, 64 << 10, 1 << 20, MIB_4];
 const MEMORIES: [Memory; 2] = [Memory::Pinned, Memory::Pageable];
 
 impl Set {
-    pub const NAMES: [(&'static str, Set); 5] = [
+    pub const NAMES: [(&'static str, Set); 6] = [
         ("matrix", Set::Matrix),
         ("full", Set::Full),
         ("policies", Set::Policies),
         ("worst", Set::Worst),
         ("inversion", Set::Inversion),
+        ("setups", Set::Setup),
     ];
 
     pub fn cells(self) -> Vec<Cell> {
@@ -256,6 +274,16 @@ impl Set {
                 cells.extend([Cell::Alone, Cell::WORST, Cell::copies(64, MIB_4, Memory::Pageable)]);
                 cells.extend([Cell::copies(64, 4 << 10, Memory::Pinned), launches(64)]);
                 cells.push(with(Cell::copies(100, MIB_4, Memory::Pinned), 100));
+                cells.push(Cell::Setup { copies: None, launches: 32 });
+            }
+            Set::Setup => {
+                let beside = |copies, launches| Cell::Setup { copies, launches };
+                let copies = |threads, bytes, memory| Some(Copies { threads, bytes, memory });
+                cells.push(beside(None, 0));
+                cells.extend([1, 4, 8, 16, 32, 64].map(|n| beside(None, n)));
+                cells.push(beside(copies(64, 4 << 10, Memory::Pinned), 0));
+                cells.push(beside(copies(64, 64 << 10, Memory::Pageable), 0));
+                cells.push(beside(copies(64, MIB_4, Memory::Pinned), 0));
             }
             Set::Worst => cells.push(Cell::WORST),
             Set::Inversion => {
@@ -330,6 +358,11 @@ mod tests {
             "launch=4294967295",
             "copy=300x1GiB",
             "alone+launch=1",
+            "setup+",
+            "setup+launch=0",
+            "setup=1",
+            "setup+inversion=1x4MiB",
+            "launch=1+setup",
         ];
         for text in wrong {
             let e = text.parse::<Cell>().unwrap_err();

@@ -79,6 +79,9 @@ pub struct Against {
     pub figure: &'static str,
     pub stock_ns: u64,
     pub policy_ns: u64,
+    /// It would have been larger: what took so long was over because its load was told to stop.
+    pub stock_capped: bool,
+    pub policy_capped: bool,
 }
 
 impl Against {
@@ -151,6 +154,7 @@ fn against(stock: &Row, row: &Row, name: &str, what: What) -> Vec<Against> {
     let tail = |r: &Row| Tail::of(r.series(name)?.times(what));
     let (Some(before), Some(after)) = (tail(stock), tail(row)) else { return Vec::new() };
     let percentile = [P999, P99].into_iter().find(|f| before.figure(f).is_some() && after.figure(f).is_some());
+    let capped = |r: &Row, ns: u64| r.series(name).is_some_and(|s| s.is_capped(what) && s.times(what).max == ns);
     let one = |figure: &'static str| {
         let (stock_ns, policy_ns) = before.figure(figure).zip(after.figure(figure))?;
         // A round may have too few samples for what all of them together carry.
@@ -164,6 +168,8 @@ fn against(stock: &Row, row: &Row, name: &str, what: What) -> Vec<Against> {
             figure,
             stock_ns,
             policy_ns,
+            stock_capped: capped(stock, stock_ns),
+            policy_capped: capped(row, policy_ns),
         })
     };
     percentile.into_iter().chain([MAX]).filter_map(one).collect()

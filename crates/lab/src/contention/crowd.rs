@@ -1,9 +1,9 @@
 //! What runs beside the measurement: threads that copy, threads that launch, threads that burn a CPU.
 
-use super::cell::{Cell, Memory};
+use super::cell::{Cell, Copies, Memory};
 use super::measure::Plan;
 use super::routes;
-use crate::interference::{self, Ended, Load, Running, confine};
+use crate::interference::{self, Ended, Load, Mark, Rate, Running, confine};
 use crate::placement::renice;
 use crate::worst::launch;
 use copy::Machine;
@@ -30,29 +30,44 @@ pub struct Loaded {
     pub failed: Vec<(String, u32)>,
 }
 
+/// Whether the load was told to stop before the measurement was over.
+pub(super) type Stopped = AtomicBool;
+
 /// Runs `measure` on the calling thread beside what the cell says; begun when every thread has done its work once.
-pub(super) fn beside<T>(machine: &Machine, cell: &Cell, plan: &Plan, measure: impl FnOnce() -> T) -> (T, Vec<Loaded>) {
+pub(super) fn beside<T>(
+    machine: &Machine,
+    cell: &Cell,
+    plan: &Plan,
+    measure: impl FnOnce(&Stopped) -> T,
+) -> (T, Vec<Loaded>) {
+    let stopped = Stopped::new(false);
     match *cell {
-        Cell::Alone | Cell::Sizes => (measure(), Vec::new()),
+        Cell::Alone | Cell::Sizes => (measure(&stopped), Vec::new()),
         Cell::Crowd { copies, launches } => {
-            let copying = copies.map(|c| load(machine, plan, c.threads, c.bytes, c.memory));
-            let launching = (launches > 0).then(|| Load {
-                route: launch::NAME.into(),
-                threads: launches as usize,
-                bytes: launch::BYTES,
-                ..load(machine, plan, 1, 1, Memory::Pinned)
-            });
-            let (inner, mut all) = under(machine, plan, launching, || under(machine, plan, copying, measure));
-            let (measured, copied) = inner;
-            all.extend(copied);
-            (measured, all)
+            let loads = crowd(machine, plan, copies, launches);
+            under(machine, plan, &loads, |_| measure(&stopped))
+        }
+        Cell::Setup { copies, launches } => {
+            let loads = crowd(machine, plan, copies, launches);
+            under(machine, plan, &loads, |all| ending(all, plan.duration, &stopped, || measure(&stopped)))
         }
         Cell::Inversion { copies: c, hogs, nice } => {
             let shared = plan.others.first().copied().into_iter().collect::<Vec<_>>();
             let low = Load { nice: 19, cpus: shared.clone(), ..load(machine, plan, c.threads, c.bytes, c.memory) };
-            under(machine, plan, Some(low), || burning(hogs, nice, &shared, plan.duration, measure))
+            under(machine, plan, &[low], |_| burning(hogs, nice, &shared, plan.duration, || measure(&stopped)))
         }
     }
+}
+
+fn crowd(machine: &Machine, plan: &Plan, copies: Option<Copies>, launches: u32) -> Vec<Load> {
+    let launching = (launches > 0).then(|| Load {
+        route: launch::NAME.into(),
+        threads: launches as usize,
+        bytes: launch::BYTES,
+        ..load(machine, plan, 1, 1, Memory::Pinned)
+    });
+    let copying = copies.map(|c| load(machine, plan, c.threads, c.bytes, c.memory));
+    launching.into_iter().chain(copying).collect()
 }
 
 fn load(machine: &Machine, plan: &Plan, threads: u32, bytes: u64, memory: Memory) -> Load {
@@ -69,31 +84,55 @@ fn load(machine: &Machine, plan: &Plan, threads: u32, bytes: u64, memory: Memory
     }
 }
 
-fn under<T>(machine: &Machine, plan: &Plan, load: Option<Load>, measure: impl FnOnce() -> T) -> (T, Vec<Loaded>) {
-    let Some(load) = load else { return (measure(), Vec::new()) };
-    let tell = |ready: usize| (plan.tell)(&format!("{ready} of {} threads of {}", load.threads, load.route));
-    let ((measured, rate), ended) = interference::under_told(machine, &load, &tell, |running: &Running<'_>| {
-        let (mark, from) = (running.mark(), scheduled(running));
-        let measured = measure();
-        let (rate, to) = (running.since(&mark), scheduled(running));
-        let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9 / rate.seconds;
-        (measured, (rate, share(from.0, to.0), share(from.1, to.1)))
+fn under<T>(
+    machine: &Machine,
+    plan: &Plan,
+    loads: &[Load],
+    measure: impl FnOnce(&[Running<'_>]) -> T,
+) -> (T, Vec<Loaded>) {
+    let threads: usize = loads.iter().map(|l| l.threads).sum();
+    let tell = |ready: usize| (plan.tell)(&format!("{ready} of {threads} threads"));
+    let ((measured, rates), ended) = interference::under_all(machine, loads, &tell, |all| {
+        let before: Vec<_> = all.iter().map(|running| (running.mark(), scheduled(running))).collect();
+        let measured = measure(all);
+        let rate = |(running, (mark, from)): (&Running<'_>, &(Mark, (u64, u64)))| {
+            let (rate, to) = (running.since(mark), scheduled(running));
+            let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9 / rate.seconds;
+            (rate, share(from.0, to.0), share(from.1, to.1))
+        };
+        (measured, all.iter().zip(&before).map(rate).collect::<Vec<_>>())
     });
-    let (rate, on_cpu, waiting) = rate;
-    let Ended { threads, right, failed, .. } = ended;
-    let copies = load.route != launch::NAME;
-    let loaded = Loaded {
+    let loaded = |((load, (rate, on_cpu, waiting)), ended): ((&Load, (Rate, f64, f64)), Ended)| Loaded {
         what: load.route.clone(),
-        threads: threads as u32,
-        bytes: if copies { load.bytes } else { 0 },
+        threads: ended.threads as u32,
+        bytes: if load.route == launch::NAME { 0 } else { load.bytes },
         transfers: rate.transfers,
         seconds: rate.seconds,
         on_cpu,
         waiting,
-        right: right as u32,
-        failed: failed.into_iter().map(|(why, n)| (why, n as u32)).collect(),
+        right: ended.right as u32,
+        failed: ended.failed.into_iter().map(|(why, n)| (why, n as u32)).collect(),
     };
-    (measured, vec![loaded])
+    (measured, loads.iter().zip(rates).zip(ended).map(loaded).collect())
+}
+
+/// Tells the loads to stop after `limit`, so that who waits for them for ever waits no longer.
+fn ending<T>(all: &[Running<'_>], limit: Duration, stopped: &Stopped, measure: impl FnOnce() -> T) -> T {
+    let measured = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _measured = interference::Stop::of(&measured);
+        scope.spawn(|| {
+            let end = Instant::now() + limit;
+            while Instant::now() < end && !measured.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if !measured.load(Ordering::Relaxed) {
+                stopped.store(true, Ordering::Relaxed);
+                all.iter().for_each(Running::stop);
+            }
+        });
+        measure()
+    })
 }
 
 /// What all threads of a load had of CPUs, and what they waited for one, ns.

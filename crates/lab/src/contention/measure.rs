@@ -1,7 +1,7 @@
 //! One cell: what is measured takes turns on the calling thread, made real time, while the cell's load runs.
 
 use super::cell::Cell;
-use super::crowd::{self, Loaded};
+use super::crowd::{self, Loaded, Stopped};
 use super::routes::{self, Measured};
 use super::series::{Counting, Parts, Series, Slow, Slowest, Times};
 use crate::clock::Clock;
@@ -10,6 +10,7 @@ use crate::placement::{Class, Placement, rest_if_due};
 use crate::worst::counters::{Counters, Spent};
 use copy::{Difference, Error, Machine, Route, Transfer, verify};
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How cells are run.
@@ -71,13 +72,17 @@ pub fn run(machine: &Machine, cell: &Cell, plan: &Plan, clock: &Clock) -> Outcom
         series: Vec::new(),
         load: Vec::new(),
     };
-    let ((), load) = crowd::beside(machine, cell, plan, || {
+    let ((), load) = crowd::beside(machine, cell, plan, |stopped| {
         let placed = Placement::real_time(plan.cpu, plan.priority);
         // libcuda may have started threads of its own meanwhile.
         if let Ok((_, stayed @ 1..)) = interference::clear(&plan.others) {
             outcome.notes.push(format!("{stayed} other threads of this process stayed on the measuring CPU"));
         }
-        (outcome.seconds, outcome.moved) = turns(&mut live, plan, clock, &mut random);
+        (outcome.seconds, outcome.moved) = {
+            // Where each call may wait for ever, the same one is asked first in every round.
+            let drawn = (!matches!(cell, Cell::Setup { .. })).then_some(&mut random);
+            turns(&mut live, plan, clock, drawn, stopped)
+        };
         (outcome.cpu, outcome.class, outcome.throttled) = (placed.cpu, placed.class, placed.throttled());
         outcome.notes.extend(placed.notes.iter().cloned());
         drop(placed);
@@ -121,27 +126,36 @@ struct Live<'r> {
     failed: Option<Error>,
 }
 
-/// Lets them take turns until the time is over, each once at least; the seconds that it took, and after how many samples the
+/// Lets them take turns until the time is over, each once at least, or until the load was told to stop; the seconds that it took, and after how many samples the
 /// thread was on another CPU than before.
-fn turns(live: &mut [Live<'_>], plan: &Plan, clock: &Clock, random: &mut fastrand::Rng) -> (f64, u64) {
+fn turns(
+    live: &mut [Live<'_>],
+    plan: &Plan,
+    clock: &Clock,
+    mut random: Option<&mut fastrand::Rng>,
+    stopped: &Stopped,
+) -> (f64, u64) {
     let mut order: Vec<usize> = (0..live.len()).collect();
     let (began, limit) = (clock.now(), plan.duration.as_nanos() as u64);
     let elapsed = || clock.ns(clock.now().saturating_sub(began));
     let (mut cpu, mut moved) = (current_cpu(), 0);
     let mut first = true;
     'all: while live.iter().any(|l| l.failed.is_none()) {
-        random.shuffle(&mut order);
+        if let Some(random) = &mut random {
+            random.shuffle(&mut order);
+        }
         for &n in &order {
             let l = &mut live[n];
             if l.failed.is_some() {
                 continue;
             }
-            let sampled = if l.own { own(l, clock, began, plan.timeout) } else { cudas(l, clock, began, plan.timeout) };
+            let sampled =
+                if l.own { own(l, clock, began, plan.timeout) } else { cudas(l, clock, began, plan.timeout, stopped) };
             l.failed = sampled.err();
             let now = current_cpu();
             moved += u64::from(now != cpu);
             cpu = now;
-            if !first && elapsed() >= limit {
+            if (!first && elapsed() >= limit) || stopped.load(Ordering::Relaxed) {
                 break 'all;
             }
             rest_if_due();
@@ -199,7 +213,7 @@ fn prepared<'r>(measured: &'r mut [Measured<'_>]) -> Vec<Live<'r>> {
 /// or behind the wait: the one half of the samples says where the time of the calls went, the other that of the whole, whose
 /// wait no reading has delayed. Behind a slow call they are read in any case.
 #[inline]
-fn cudas(l: &mut Live<'_>, clock: &Clock, began: u64, timeout: Duration) -> Result<(), Error> {
+fn cudas(l: &mut Live<'_>, clock: &Clock, began: u64, timeout: Duration, stopped: &Stopped) -> Result<(), Error> {
     let of_call = l.samples.is_multiple_of(2);
     l.samples += 1;
     let from = Counters::of_thread();
@@ -219,6 +233,7 @@ fn cudas(l: &mut Live<'_>, clock: &Clock, began: u64, timeout: Duration) -> Resu
         run_queue_ns: spent.and_then(|s| s.run_queue_ns),
         on_cpu_ns: spent.map(|s| s.cpu_ns.min(s.wall_ns)),
         longest_gap_ns: None,
+        capped: stopped.load(Ordering::Relaxed),
     };
     l.slowest.offer(slow(behind_call.as_ref()));
     if of_call {
@@ -266,6 +281,7 @@ fn own(l: &mut Live<'_>, clock: &Clock, began: u64, timeout: Duration) -> Result
         run_queue_ns: None,
         on_cpu_ns: None,
         longest_gap_ns: Some(clock.ns(gap)),
+        capped: false,
     });
     Ok(())
 }

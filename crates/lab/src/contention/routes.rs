@@ -1,7 +1,7 @@
 //! What takes turns on the measuring thread: CUDA's calls, and copies of ours that take no lock.
 
 use super::cell::{Cell, Memory};
-use super::graph;
+use super::{graph, setup};
 use crate::worst::launch;
 use copy::{Error, Machine, Route};
 
@@ -25,6 +25,10 @@ const SIZES: [u64; 8] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 2
 pub(super) fn of<'m>(machine: &'m Machine, cell: &Cell) -> Vec<Measured<'m>> {
     if *cell == Cell::Sizes {
         return sizes(machine);
+    }
+    if let Cell::Setup { .. } = cell {
+        let one = |kind: setup::Kind| cudas(kind.name(), kind.about().into(), 0, setup::open(machine, kind));
+        return setup::Kind::ALL.map(one).into();
     }
     let launch_about = "cuLaunchKernel of a kernel of one thread";
     let graph_about = format!("cuGraphLaunch of {} such kernels", graph::KERNELS);

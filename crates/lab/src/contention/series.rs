@@ -179,6 +179,9 @@ pub struct Slow {
     /// The longest time in which a thread that polls did not look: of our own copies, whose submission sleeps nowhere.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub longest_gap_ns: Option<u64>,
+    /// It was over because its load was told to stop: nobody knows how long it would have taken.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub capped: bool,
 }
 
 /// Kept of the slowest calls.
@@ -271,6 +274,15 @@ impl Series {
             What::Call => self.parts.as_ref(),
             What::Done => self.done_parts.as_ref(),
         }
+    }
+
+    /// True where the largest observed would have been larger, had its load not been told to stop.
+    pub fn is_capped(&self, what: What) -> bool {
+        let slowest = match what {
+            What::Call => self.slowest.first(),
+            What::Done => self.slowest_done.first(),
+        };
+        slowest.is_some_and(|s| s.capped)
     }
 
     /// What it is looked at for: of our own copies, whose call is a store, only the whole.
@@ -369,6 +381,7 @@ mod tests {
             run_queue_ns: None,
             on_cpu_ns: None,
             longest_gap_ns: None,
+            capped: false,
         };
         let mut random = fastrand::Rng::with_seed(3);
         let mut all: Vec<u64> = (0..500).map(|_| random.u64(0..200)).collect();

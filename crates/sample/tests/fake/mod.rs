@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 type Status = c_int;
 const SUCCESS: Status = 0;
@@ -39,6 +40,8 @@ static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
 pub static LOSE_LAUNCH: AtomicU64 = AtomicU64::new(0);
 pub static SPOIL_COPY: AtomicU64 = AtomicU64::new(0);
 pub static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+/// Whoever creates a stream waits until nobody has launched for a while: a writer whom readers pass for ever.
+pub static STARVE: AtomicBool = AtomicBool::new(false);
 
 const PRIMARY: u64 = 1;
 const STEP: u64 = 0x101;
@@ -220,6 +223,16 @@ fn give<T>(to: *mut T, value: T) -> Status {
     SUCCESS
 }
 
+fn starve() {
+    while STARVE.load(Ordering::SeqCst) {
+        let before = LAUNCHES.load(Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(20));
+        if LAUNCHES.load(Ordering::SeqCst) == before {
+            return;
+        }
+    }
+}
+
 fn handle(to: *mut *mut c_void, kind: &'static str) -> Status {
     if !in_context() {
         return INVALID_CONTEXT;
@@ -358,7 +371,7 @@ driver! {
     cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: *mut c_void) {
         submit(stream, Op::Fill { to, word: value, width: 4, count })
     }
-    cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) { handle(stream, "stream") }
+    cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) { starve(); handle(stream, "stream") }
     cuStreamDestroy_v2(stream: *mut c_void) { gone(stream, "stream") }
     cuStreamSynchronize(stream: *mut c_void) {
         // A capturing stream cannot be waited for.
