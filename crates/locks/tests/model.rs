@@ -236,3 +236,52 @@ fn gate_in_front_and_one_goes_round() {
         assert_eq!(*shared.real.read().unwrap(), 3);
     });
 }
+
+/// As the agent has it: who finds the gate open tries for the real lock beside it, and waits in the gate if that is taken.
+#[test]
+fn gate_in_front_and_beside_it() {
+    struct Fronted {
+        gate: PhaseFair,
+        real: loom::sync::RwLock<u32>,
+    }
+    fn write(shared: &Fronted, me: u32) {
+        let me = Tid::from_raw(me);
+        if shared.gate.is_open_to_writers()
+            && let Ok(mut value) = shared.real.try_write()
+        {
+            *value += 1;
+            return;
+        }
+        assert!(shared.gate.write(me).is_acquired());
+        *shared.real.write().unwrap() += 1;
+        shared.gate.leave_write(me).unwrap();
+    }
+    fn read(shared: &Fronted, me: u32) {
+        let me = Tid::from_raw(me);
+        if shared.gate.is_open_to_readers()
+            && let Ok(value) = shared.real.try_read()
+        {
+            assert!(*value <= 2);
+            return;
+        }
+        assert!(shared.gate.read(me).is_acquired());
+        assert!(*shared.real.read().unwrap() <= 2);
+        shared.gate.leave_read(me).unwrap();
+    }
+    let kinds: [([fn(&Fronted, u32); 3], u32); 2] = [([write, write, read], 2), ([write, read, read], 1)];
+    for (parts, writers) in kinds {
+        model(3, move || {
+            let shared = Arc::new(Fronted { gate: PhaseFair::new(), real: loom::sync::RwLock::new(0) });
+            let threads = [2, 3].map(|me| {
+                let (shared, part) = (shared.clone(), parts[me as usize - 2]);
+                thread::spawn(move || part(&shared, me))
+            });
+            parts[2](&shared, 4);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert_eq!(shared.gate.occupants(), (0, false));
+            assert_eq!(*shared.real.read().unwrap(), writers);
+        });
+    }
+}

@@ -1,7 +1,11 @@
 //! Readers-writer locks behind a phase-fair gate.
 //!
+//! Who finds the gate open and the real lock free takes it beside the gate: no locked instruction more than without us. Who
+//! has to wait does so in the gate, which is shut to readers as soon as a writer is in it, and to all who would overtake. So
+//! a writer waits for those who hold the lock, and for a reader each of those who had looked before it came.
+//!
 //! A thread that holds the lock already passes round the gate ([`locks::held`]), whatever it asks for: the real lock
-//! knows what to answer. A `try` that the gate refuses asks the real lock, too, so it gets the stock answer.
+//! knows what to answer. A `try` asks the real lock alone and gets the stock answer.
 
 use super::{Me, Now, boost, deadline, ends_anywhere, given, mark, now, on, refused, rwlocks, wanted};
 use crate::locks::real::{self, Clock, Rwlock, Time};
@@ -11,7 +15,7 @@ use core::sync::atomic::Ordering;
 use locks::boost::Policy;
 use locks::held::{Entry, Exit, Mode};
 use locks::phase_fair::PhaseFair;
-use locks::{Deadline, Outcome, Tid};
+use locks::{Deadline, Tid};
 use tape::policy::{class, protocol, why};
 
 #[inline(always)]
@@ -66,7 +70,7 @@ unsafe fn take(
     // SAFETY: the caller's: a rwlock.
     unsafe {
         match of(me, l, site) {
-            protocol::PHASE_FAIR => behind_gate(me, l, mode, until, f),
+            protocol::PHASE_FAIR => behind_gate(me, l, mode, until, || first(l), f),
             protocol::BOOST => boost::take(me, l as usize, || first(l), f),
             _ => f(),
         }
@@ -74,28 +78,30 @@ unsafe fn take(
 }
 
 #[inline(always)]
-unsafe fn behind_gate(me: Me, l: Rwlock, mode: Mode, until: Option<Deadline>, f: impl FnOnce() -> c_int) -> c_int {
+unsafe fn behind_gate(
+    me: Me,
+    l: Rwlock,
+    mode: Mode,
+    until: Option<Deadline>,
+    first: impl FnOnce() -> c_int,
+    f: impl FnOnce() -> c_int,
+) -> c_int {
     // SAFETY: the caller's: a rwlock.
     let Some(gate) = (unsafe { gate(l) }) else { return f() };
     let held = &me.t.held;
-    if held.enter(l as usize, mode) != Entry::First {
+    if held.enter(l as usize, Mode::Round) != Entry::First {
         let r = f();
         if r != 0 {
             held.leave(l as usize);
         }
         return r;
     }
-    let at_once = match mode {
-        Mode::Write => gate.try_write(),
-        _ => gate.try_read(),
+    let open = match mode {
+        Mode::Write => gate.is_open_to_writers(),
+        _ => gate.is_open_to_readers(),
     };
-    if at_once.is_acquired() {
-        let r = f();
-        if r != 0 {
-            held.leave(l as usize);
-            leave(gate, me, mode);
-        }
-        return r;
+    if open && first() == 0 {
+        return 0;
     }
     // SAFETY: the caller's: a rwlock.
     unsafe { wait_at_gate(me, l, gate, mode, until, f) }
@@ -120,7 +126,6 @@ unsafe fn wait_at_gate(
     // higher one.
     let passes = mode == Mode::Read && waiting & WRITERS != 0 && waiting >> RANK != 0 && rank > waiting >> RANK;
     if passes || ends_anywhere() {
-        held.set_round(l as usize);
         let r = f();
         if r != 0 {
             held.leave(l as usize);
@@ -136,18 +141,22 @@ unsafe fn wait_at_gate(
         (_, None) => gate.read(me.tid),
         (_, Some(until)) => gate.read_until(me.tid, until),
     };
+    let r = if in_gate.is_acquired() {
+        held.set_mode(l as usize, mode);
+        f()
+    } else {
+        in_gate.code()
+    };
+    // A writer counts until it has the real lock: readers may hold that beside the gate.
     if mode == Mode::Write {
         let fewer = |w: u32| Some(if w & WRITERS <= 1 { 0 } else { w - 1 });
         let _ = writers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
     }
-    if !in_gate.is_acquired() {
-        held.leave(l as usize);
-        return in_gate.code();
-    }
-    let r = f();
     if r != 0 {
         held.leave(l as usize);
-        leave(gate, me, mode);
+        if in_gate.is_acquired() {
+            leave(gate, me, mode);
+        }
     }
     r
 }
@@ -160,29 +169,17 @@ fn leave(gate: &PhaseFair, me: Me, mode: Mode) {
     };
 }
 
-unsafe fn attempt(l: Rwlock, mode: Mode, site: usize, f: impl Fn() -> c_int) -> c_int {
+unsafe fn attempt(l: Rwlock, site: usize, f: impl Fn() -> c_int) -> c_int {
     let Some(me) = on() else { return f() };
     // SAFETY: the caller's: a rwlock.
-    let gate = match unsafe { of(me, l, site) } {
-        // SAFETY: as above.
-        protocol::PHASE_FAIR => unsafe { gate(l) },
+    let gated = match unsafe { of(me, l, site) } {
+        protocol::PHASE_FAIR => true,
         protocol::BOOST => return boost::attempt(me, l as usize, f),
-        _ => None,
+        _ => false,
     };
-    let Some(gate) = gate else { return f() };
-    let held = &me.t.held;
-    let through = held.holds(l as usize).is_none()
-        && match mode {
-            Mode::Write => gate.try_write(),
-            _ => gate.try_read(),
-        } != Outcome::Busy;
-    let mode = if through { mode } else { Mode::Round };
     let r = f();
-    if r != 0 {
-        leave(gate, me, mode);
-    } else if held.enter(l as usize, mode) == Entry::Full {
-        // Its unlock will not know of the gate.
-        leave(gate, me, mode);
+    if r == 0 && gated {
+        me.t.held.enter(l as usize, Mode::Round);
     }
     r
 }
@@ -212,7 +209,9 @@ macro_rules! waits {
         #[inline(never)]
         unsafe fn $gated(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
             // SAFETY: the caller's.
-            unsafe { behind_gate(Me { t, tid }, l, Mode::$mode, None, || real::known::$real(l)) }
+            unsafe {
+                behind_gate(Me { t, tid }, l, Mode::$mode, None, || real::known::$try(l), || real::known::$real(l))
+            }
         }
 
         #[inline(never)]
@@ -235,19 +234,19 @@ waits! {
 }
 
 macro_rules! tries {
-    ($($name:ident: $mode:ident, $real:ident;)*) => {$(
+    ($($name:ident: $real:ident;)*) => {$(
         /// # Safety
         /// As the C function of that name.
         pub unsafe fn $name(l: Rwlock, site: usize) -> c_int {
             // SAFETY: the caller's.
-            unsafe { attempt(l, Mode::$mode, site, || real::$real(l)) }
+            unsafe { attempt(l, site, || real::$real(l)) }
         }
     )*};
 }
 
 tries! {
-    tryrdlock: Read, pthread_rwlock_tryrdlock;
-    trywrlock: Write, pthread_rwlock_trywrlock;
+    tryrdlock: pthread_rwlock_tryrdlock;
+    trywrlock: pthread_rwlock_trywrlock;
 }
 
 macro_rules! timed {

@@ -122,7 +122,8 @@ fn ending<T>(all: &[Running<'_>], limit: Duration, stopped: &Stopped, measure: i
     std::thread::scope(|scope| {
         let _measured = interference::Stop::of(&measured);
         scope.spawn(|| {
-            let end = Instant::now() + limit;
+            // Later than a measurement that nothing stops.
+            let end = Instant::now() + limit + GRACE;
             while Instant::now() < end && !measured.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -145,7 +146,7 @@ fn scheduled(running: &Running<'_>) -> (u64, u64) {
     running.threads().filter_map(of).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
-/// Longer than the measurement the hogs burn their CPU in no case: who waits for a lock that is held there waits no longer.
+/// How much longer than the measurement a load goes on at most: who waits for a lock that it holds waits no longer.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// Burns CPUs beside `measure`, with no call of CUDA's.

@@ -220,12 +220,14 @@ fn cudas(l: &mut Live<'_>, clock: &Clock, began: u64, timeout: Duration, stopped
     let before = clock.now();
     l.transfer.submit()?;
     let submitted = clock.now();
+    let call_capped = stopped.load(Ordering::Relaxed);
     let call_ns = clock.ns(submitted.saturating_sub(before));
     let behind_call = (of_call || call_ns > SLOW_NS).then(|| Spent::between(&from, &Counters::of_thread()));
     l.transfer.wait(timeout)?;
     let done_ns = clock.ns(clock.now().saturating_sub(before));
     l.call.add(call_ns);
-    let slow = |spent: Option<&Spent>| Slow {
+    let capped = stopped.load(Ordering::Relaxed);
+    let slow = |spent: Option<&Spent>, capped: bool| Slow {
         at_ns: clock.ns(before.saturating_sub(began)),
         call_ns,
         done_ns,
@@ -233,16 +235,18 @@ fn cudas(l: &mut Live<'_>, clock: &Clock, began: u64, timeout: Duration, stopped
         run_queue_ns: spent.and_then(|s| s.run_queue_ns),
         on_cpu_ns: spent.map(|s| s.cpu_ns.min(s.wall_ns)),
         longest_gap_ns: None,
-        capped: stopped.load(Ordering::Relaxed),
+        capped,
     };
-    l.slowest.offer(slow(behind_call.as_ref()));
+    l.slowest.offer(slow(behind_call.as_ref(), call_capped));
     if of_call {
         behind_call.iter().for_each(|spent| l.parts.add(spent));
-    } else {
+    }
+    // What never came to its end is in both halves: it is the last.
+    if !of_call || capped {
         let whole = Spent::between(&from, &Counters::of_thread());
         l.done.add(done_ns);
         l.done_parts.add(&whole);
-        l.slowest_done.offer(slow(Some(&whole)));
+        l.slowest_done.offer(slow(Some(&whole), capped));
     }
     Ok(())
 }
