@@ -40,7 +40,8 @@ pub enum Exit {
 
 struct Slot {
     lock: AtomicUsize,
-    /// Mode in the low two bits, count above.
+    /// Mode in the low two bits, above how often it is held beyond the first time. What is usual is zero, and so is an empty
+    /// slot's, always: fewer stores for the next locked instruction to wait for.
     hold: AtomicU32,
 }
 
@@ -54,18 +55,18 @@ pub struct Held {
 const ONE: u32 = 4;
 
 fn pack(mode: Mode) -> u32 {
-    ONE | match mode {
-        Mode::Read => 0,
-        Mode::Write => 1,
-        Mode::Round => 2,
+    match mode {
+        Mode::Round => 0,
+        Mode::Read => 1,
+        Mode::Write => 2,
     }
 }
 
 fn mode(hold: u32) -> Mode {
     match hold % ONE {
-        0 => Mode::Read,
-        1 => Mode::Write,
-        _ => Mode::Round,
+        0 => Mode::Round,
+        1 => Mode::Read,
+        _ => Mode::Write,
     }
 }
 
@@ -110,7 +111,9 @@ impl Held {
             self.uncounted.store(uncounted + 1, Ordering::Relaxed);
             return Entry::Full;
         };
-        slot.hold.store(pack(as_mode), Ordering::Relaxed);
+        if as_mode != Mode::Round {
+            slot.hold.store(pack(as_mode), Ordering::Relaxed);
+        }
         slot.lock.store(lock, Ordering::Relaxed);
         self.len.store(len as u32 + 1, Ordering::Release);
         Entry::First
@@ -127,18 +130,21 @@ impl Held {
         };
         let slot = &self.slots[index];
         let hold = slot.hold.load(Ordering::Relaxed);
-        if hold >= 2 * ONE {
+        if hold >= ONE {
             slot.hold.store(hold - ONE, Ordering::Relaxed);
             return Exit::Inner;
         }
-        if index + 1 == len {
-            slot.lock.store(0, Ordering::Relaxed);
-        } else {
-            let last = &self.slots[len - 1];
-            slot.hold.store(last.hold.load(Ordering::Relaxed), Ordering::Relaxed);
-            slot.lock.store(last.lock.load(Ordering::Relaxed), Ordering::Relaxed);
+        // (A lock that stays behind the end of the table was held when the end was there.)
+        let mut empty = slot;
+        if index + 1 != len {
+            empty = &self.slots[len - 1];
+            slot.hold.store(empty.hold.load(Ordering::Relaxed), Ordering::Relaxed);
+            slot.lock.store(empty.lock.load(Ordering::Relaxed), Ordering::Relaxed);
             // ORDERING: whoever no longer finds it at the end finds the copy.
-            last.lock.store(0, Ordering::Release);
+            empty.lock.store(0, Ordering::Release);
+        }
+        if empty.hold.load(Ordering::Relaxed) != 0 {
+            empty.hold.store(0, Ordering::Relaxed);
         }
         self.len.store(len as u32 - 1, Ordering::Release);
         Exit::Last(mode(hold))
@@ -148,7 +154,7 @@ impl Held {
     pub fn set_mode(&self, lock: usize, mode: Mode) {
         if let Some(index) = self.find(lock, self.len()) {
             let hold = &self.slots[index].hold;
-            hold.store((hold.load(Ordering::Relaxed) & !(ONE - 1)) | (pack(mode) - ONE), Ordering::Relaxed);
+            hold.store((hold.load(Ordering::Relaxed) & !(ONE - 1)) | pack(mode), Ordering::Relaxed);
         }
     }
 
@@ -157,14 +163,17 @@ impl Held {
     pub fn holds(&self, lock: usize) -> Option<(Mode, u32)> {
         let index = self.find(lock, self.len())?;
         let hold = self.slots[index].hold.load(Ordering::Relaxed);
-        Some((mode(hold), hold / ONE))
+        Some((mode(hold), hold / ONE + 1))
     }
 
     /// When its thread has ended.
     pub fn clear(&self) {
         self.len.store(0, Ordering::Release);
         self.uncounted.store(0, Ordering::Relaxed);
-        self.slots.iter().for_each(|slot| slot.lock.store(0, Ordering::Relaxed));
+        for slot in &self.slots {
+            slot.lock.store(0, Ordering::Relaxed);
+            slot.hold.store(0, Ordering::Relaxed);
+        }
     }
 
     pub fn is_empty(&self) -> bool {
