@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use insight::Recording;
 use insight::locks::{LockRow, Locks};
+use report::number::of;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +17,8 @@ Examples:
 
 A lock gets a rule where the recording shows a wait that its policy shortens:
   pi          a thread of real-time priority waited for one of lower priority that inheritance would have sped up
-  ticket      others were faster: a wait of more than four times the longest hold
+  ticket      others were faster: a wait of more than four times the longest hold; not where the usual wait
+              is shorter than a hand-over takes (10 us), which every wait would cost then
   phase-fair  the same of a rwlock
 All others keep their own protocol; those that waited are listed as comments, with the reason.")]
 pub struct Args {
@@ -28,6 +30,8 @@ pub struct Args {
 const PASSED: u64 = 4;
 /// Shorter waits are not worth a rule: about what it takes to wake a thread.
 const SHORT_NS: u64 = 50_000;
+/// What it costs to hand a mutex over to a thread that sleeps, about (docs/results/locks.md, "Convoys").
+const HAND_OVER_NS: u64 = 10_000;
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
@@ -57,9 +61,9 @@ fn rule(row: &LockRow, inverted: bool) -> Option<Rule> {
         return None;
     }
     let waits = format!(
-        "{} operations on {} locks waited, longest {}; longest hold {}",
-        row.contended,
-        row.instances,
+        "{} on {} waited, longest {}; longest hold {}",
+        of(row.contended, "operation"),
+        of(row.instances, "lock"),
         ms(row.longest_wait_ns),
         ms(row.longest_hold_ns)
     );
@@ -78,6 +82,11 @@ fn rule(row: &LockRow, inverted: bool) -> Option<Rule> {
             Rule::Refused(format!("an inversion, but unlocked by other threads {foreign} times, so not pi; {waits}"))
         }
         (true, true) => Rule::Policy("pi", format!("a thread of higher priority waited for its holder; {waits}")),
+        (true, false) if passed && row.wait_ns < row.contended.saturating_mul(HAND_OVER_NS) => Rule::Refused(format!(
+            "others were faster, but a queue would hand it over to a thread that sleeps each time, about 10 us, and its \
+             usual wait is {:.1} us: no ticket; {waits}",
+            row.wait_ns as f64 / 1e3 / row.contended as f64
+        )),
         (true, false) if passed => Rule::Policy("ticket", format!("others were faster; {waits}")),
         (false, _) if passed => Rule::Policy("phase-fair", format!("others were faster; {waits}")),
         _ => Rule::Refused(format!("its waits are as long as its holds: no policy shortens those; {waits}")),
@@ -135,6 +144,8 @@ mod tests {
     fn a_plan_has_rules_where_the_tape_has_evidence() {
         let mut shared = row("a+0x6/mutex", 9_000_000, 1_000);
         shared.attributes.push("process-shared");
+        let mut busy = row("a+0x9/mutex", 9_000_000, 1_000);
+        (busy.contended, busy.wait_ns) = (1_000_000, 7_400_000_000);
         let mut handed = row("a+0x7/mutex", 9_000_000, 8_000_000);
         handed.foreign_unlocks = 3;
         let locks = Locks {
@@ -147,6 +158,7 @@ mod tests {
                 row("a+0x5/mutex", 1_000, 1),
                 shared,
                 handed,
+                busy,
                 row("generated+0x8/mutex", 9_000_000, 1_000),
             ],
             inversions: vec![inversion("a+0x1/mutex#2"), inversion("a+0x7/mutex")],
@@ -162,6 +174,7 @@ mod tests {
             "# a+0x4/mutex: its waits are as long",
             "# a+0x6/mutex: process-shared: keeps",
             "# a+0x7/mutex: an inversion, but unlocked by other threads 3 times",
+            "# a+0x9/mutex: others were faster, but a queue would hand it over to a thread that sleeps each time, about 10 us, and its usual wait is 7.4 us: no ticket; 1,000,000 operations on",
             "# generated+0x8/mutex: made by generated code",
             "# No thread had a real-time priority",
         ] {
