@@ -83,8 +83,10 @@ const CONTEXT_WINDOW: u64 = 64 << 20;
 /// How long a new channel may take for its first submission, and a dropped one for what is under way.
 const START: Duration = Duration::from_secs(2);
 const STOP: Duration = Duration::from_millis(500);
-/// Parts of a ring, each ended by a marker.
+/// Parts of a ring; at the end of each stands who says that it is consumed.
 const QUARTERS: u32 = 4;
+/// Of these so many at most are not known to be consumed, in a power of two.
+const MARKS: u64 = 8;
 /// Words of a marker: a host semaphore release.
 const MARKER_WORDS: u32 = 6;
 const MARKER_STRIDE: u64 = 64;
@@ -218,6 +220,12 @@ pub struct Channel {
     sequence: u64,
     /// Entries known to be consumed.
     consumed: u64,
+    /// Who says that a quarter is consumed, at its number modulo [`MARKS`]: the submission that is its last entry but one, or a
+    /// marker, its last.
+    marks: [Option<Ticket>; MARKS as usize],
+    /// Quarters that have a mark, and that are known to be consumed.
+    marked: u64,
+    known: u64,
 }
 
 impl Channel {
@@ -362,6 +370,9 @@ impl Channel {
             rung_again: AtomicU32::new(0),
             sequence: 0,
             consumed: 0,
+            marks: [None; MARKS as usize],
+            marked: 0,
+            known: 0,
         };
         channel.bind()?;
         Ok(channel)
@@ -455,10 +466,10 @@ impl Channel {
         }
         for pushbuffer in pushbuffers {
             self.push(pushbuffer.entry().encode(), Some(pushbuffer.segment()));
-            self.mark_quarter();
+            self.mark_quarter(None);
         }
         self.push_release(ticket);
-        self.mark_quarter();
+        self.mark_quarter(Some(ticket));
         self.ring();
         Ok(ticket)
     }
@@ -501,7 +512,7 @@ impl Channel {
         self.room(1)?;
         let nop = Control { opcode: Opcode::Nop, operand: 0, sync_wait: false, reserved: 0 };
         self.push(Entry::Control(nop).encode(), None);
-        self.mark_quarter();
+        self.mark_quarter(None);
         self.ring();
         Ok(())
     }
@@ -535,11 +546,16 @@ impl Channel {
         self.sequence += 1;
     }
 
+    /// After each entry; `ticket` is the number that it releases.
     #[inline]
-    fn mark_quarter(&mut self) {
+    fn mark_quarter(&mut self, ticket: Option<Ticket>) {
         let last = u64::from(self.quarter()) - 1;
         if self.sequence & last == last {
-            self.mark();
+            self.marked += 1;
+            self.marks[(self.marked % MARKS) as usize] = ticket;
+            if ticket.is_none() {
+                self.push_marker();
+            }
         }
     }
 
@@ -613,7 +629,7 @@ impl Channel {
         self.room(2)?;
         for entry in entries {
             self.push(entry, None);
-            self.mark_quarter();
+            self.mark_quarter(None);
         }
         self.ring();
         Ok(())
@@ -624,15 +640,15 @@ impl Channel {
         self.room(1)?;
         let ticket = self.take_ticket();
         self.push_release(ticket);
-        self.mark_quarter();
+        self.mark_quarter(Some(ticket));
         self.ring();
         self.wait(ticket, limit)
     }
 
     #[inline]
-    pub(crate) fn push_prepared(&mut self, entry: u64) {
+    pub(crate) fn push_prepared(&mut self, entry: u64, ticket: Ticket) {
         self.push(entry, None);
-        self.mark_quarter();
+        self.mark_quarter(Some(ticket));
         self.ring();
     }
 
@@ -671,15 +687,14 @@ impl Channel {
         self.tracker.timestamp()
     }
 
-    /// The last entry of a quarter: a host release of the number of quarters done.
-    fn mark(&mut self) {
-        let quarters = (self.sequence + 1) / u64::from(self.quarter());
-        let offset = MARKER_SEGMENTS + (quarters % u64::from(QUARTERS)) * MARKER_STRIDE;
+    /// The last entry of a quarter: a host release of the quarter's number.
+    fn push_marker(&mut self) {
+        let offset = MARKER_SEGMENTS + (self.marked % u64::from(QUARTERS)) * MARKER_STRIDE;
         let mut words = [0u32; MARKER_WORDS as usize];
         let mut writer = Words::new(&mut words);
         let semaphore = self.page.va() + MARKER_SEMAPHORE;
         // Six words fit, on subchannel 0.
-        let written = writer.host_semaphore(0, semaphore, quarters & 0xffff_ffff, Execute::RELEASE);
+        let written = writer.host_semaphore(0, semaphore, self.marked & 0xffff_ffff, Execute::RELEASE);
         debug_assert!(written.is_ok());
         // The segment's last use was a whole ring ago, and the ring has room: it has been consumed.
         for (i, word) in words.iter().enumerate() {
@@ -690,14 +705,19 @@ impl Channel {
         }
     }
 
-    /// Reads the marker semaphore, and puts aside the segments that have been consumed. Whoever may free calls `bury` or clears
-    /// them.
+    /// Asks the marks, and puts aside the segments that have been consumed. Whoever may free calls `bury` or clears them.
     fn learn(&mut self) {
-        let low = self.page.word(MARKER_SEMAPHORE).load(Ordering::Acquire);
         let quarter = u64::from(self.quarter());
-        let known = self.consumed / quarter;
-        let quarters = known + u64::from(low.wrapping_sub(known as u32));
-        let consumed = (quarters * quarter).min(self.sequence);
+        let mut consumed = self.consumed;
+        while self.known < self.marked {
+            let next = self.known + 1;
+            let upto = match self.marks[(next % MARKS) as usize] {
+                Some(ticket) if self.tracker.done(ticket) => next * quarter - 1,
+                None if self.marker().wrapping_sub(next as u32) as i32 >= 0 => next * quarter,
+                _ => break,
+            };
+            (self.known, consumed) = (next, upto);
+        }
         for sequence in self.consumed..consumed {
             if self.segments == 0 {
                 break;
@@ -708,7 +728,12 @@ impl Channel {
                 self.segments -= 1;
             }
         }
-        self.consumed = consumed.max(self.consumed);
+        self.consumed = consumed;
+    }
+
+    /// The number of the last quarter whose marker was reached.
+    fn marker(&self) -> u32 {
+        self.page.word(MARKER_SEMAPHORE).load(Ordering::Acquire)
     }
 
     #[inline]

@@ -278,7 +278,7 @@ impl Prepared {
             }
             store(&self.memory, base + self.layout.payload, ticket.0);
         }
-        ch.push_prepared(self.entries[slot]);
+        ch.push_prepared(self.entries[slot], ticket);
         self.tickets[slot] = Some(ticket);
         self.next = if slot + 1 == self.tickets.len() { 0 } else { slot + 1 };
         Ok(ticket)
