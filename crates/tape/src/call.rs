@@ -99,6 +99,9 @@ pub enum Class {
     Synchronize,
     Alloc,
     Free,
+    /// Makes a stream, an event, a graph that can be launched, or loads code.
+    Create,
+    Destroy,
     /// A function of the host's in a stream.
     HostFunction,
 }
@@ -123,6 +126,8 @@ impl Class {
             Class::Synchronize => "synchronize",
             Class::Alloc => "alloc",
             Class::Free => "free",
+            Class::Create => "create",
+            Class::Destroy => "destroy",
             Class::HostFunction => "host function",
         }
     }

@@ -11,6 +11,8 @@ const SZ: &[&str] = &["", "_ptsz"];
 const DS: &[&str] = &["", "_ptds"];
 /// The first version had addresses and sizes of 32 bits.
 const V2: &[&str] = &["_v2"];
+/// Both versions take the same.
+const V1_V2: &[&str] = &["", "_v2"];
 const V2_SZ: &[&str] = &["_v2", "_v2_ptsz"];
 const V2_DS: &[&str] = &["_v2", "_v2_ptds"];
 
@@ -106,6 +108,21 @@ pub const FUNCTIONS: &[Function] = &[
     f(74, "cuMemAllocHost", V2, Alloc, 2).size(Word(1)),
     f(75, "cuMemHostAlloc", PLAIN, Alloc, 3).size(Word(1)),
     f(76, "cuMemFreeHost", PLAIN, Free, 1).of(Address, 0),
+    f(77, "cuMemHostRegister", V2, Alloc, 3).size(Word(1)).of(Address, 0),
+    f(78, "cuMemHostUnregister", PLAIN, Free, 1).of(Address, 0),
+    f(80, "cuStreamCreate", PLAIN, Create, 2),
+    f(81, "cuStreamCreateWithPriority", PLAIN, Create, 3),
+    f(82, "cuStreamDestroy", V1_V2, Destroy, 1).stream(0),
+    f(83, "cuEventCreate", PLAIN, Create, 2),
+    f(84, "cuEventDestroy", V1_V2, Destroy, 1).of(Event, 0),
+    f(85, "cuGraphInstantiateWithFlags", PLAIN, Create, 3),
+    f(86, "cuGraphInstantiateWithParams", SZ, Create, 3),
+    f(87, "cuGraphExecDestroy", PLAIN, Destroy, 1).of(Graph, 0),
+    f(88, "cuModuleLoadData", PLAIN, Create, 2),
+    f(89, "cuModuleLoadDataEx", PLAIN, Create, 5),
+    f(90, "cuLibraryLoadData", PLAIN, Create, 8),
+    f(91, "cuModuleUnload", PLAIN, Destroy, 1),
+    f(92, "cuLibraryUnload", PLAIN, Destroy, 1),
 
     f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),
@@ -145,4 +162,16 @@ pub const FUNCTIONS: &[Function] = &[
     f(330, "cudaMallocHost", PLAIN, Alloc, 2).size(Word(1)),
     f(331, "cudaHostAlloc", PLAIN, Alloc, 3).size(Word(1)),
     f(332, "cudaFreeHost", PLAIN, Free, 1).of(Address, 0),
+    f(333, "cudaHostRegister", PLAIN, Alloc, 3).size(Word(1)).of(Address, 0),
+    f(334, "cudaHostUnregister", PLAIN, Free, 1).of(Address, 0),
+    f(336, "cudaStreamCreate", PLAIN, Create, 1),
+    f(337, "cudaStreamCreateWithFlags", PLAIN, Create, 2),
+    f(338, "cudaStreamCreateWithPriority", PLAIN, Create, 3),
+    f(339, "cudaStreamDestroy", PLAIN, Destroy, 1).stream(0),
+    f(340, "cudaEventCreate", PLAIN, Create, 1),
+    f(341, "cudaEventCreateWithFlags", PLAIN, Create, 2),
+    f(342, "cudaEventDestroy", PLAIN, Destroy, 1).of(Event, 0),
+    // Three words since CUDA 12, five before.
+    f(343, "cudaGraphInstantiate", PLAIN, Create, 5),
+    f(344, "cudaGraphExecDestroy", PLAIN, Destroy, 1).of(Graph, 0),
 ];
