@@ -10,11 +10,9 @@
 pub mod cell;
 pub mod comparison;
 mod crowd;
-mod graph;
 pub mod measure;
 mod routes;
 pub mod series;
-mod setup;
 
 pub use cell::{Cell, Set};
 pub use comparison::{Against, Comparison, Effect, Row, STOCK, Tail};

@@ -2,8 +2,8 @@
 //!
 //! Load is only what it achieved: each thread counts its transfers, and its data is compared at the end.
 
+use crate::calls::launch;
 use crate::placement::{affinity_of, renice};
-use crate::worst::launch;
 use copy::{Difference, Machine};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};

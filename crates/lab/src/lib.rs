@@ -6,6 +6,7 @@
 
 pub mod bandwidth;
 pub mod beside;
+pub mod calls;
 pub mod cells;
 pub mod clock;
 pub mod contention;

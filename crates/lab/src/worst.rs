@@ -7,7 +7,6 @@
 //! stamp counter, and nothing else; the kernel's counters are read round calls of CUDA's alone, outside what is timed.
 
 pub mod counters;
-pub mod launch;
 mod split;
 
 pub use split::{Cause, Split};

@@ -9,6 +9,7 @@ use copy::Machine;
 use cuda::Cuda;
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use lab::beside::{self, End, Job, Trouble};
+use lab::calls;
 use lab::clock::Clock;
 use lab::interference::{self, Ended, Load};
 use lab::worst::{self, Cause, Contender, Kind, Missing, Phase, Plan};
@@ -44,10 +45,10 @@ fn plan(milliseconds: u64) -> Plan {
 
 fn contender<'m>(machine: &'m Machine, name: &str, bytes: u64) -> Contender<'m> {
     let route = match name {
-        worst::launch::NAME => worst::launch::open(machine),
+        calls::launch::NAME => calls::launch::open(machine),
         name => copy::open(machine, name, bytes),
     };
-    let kind = if name.contains("cuda") || name == worst::launch::NAME { Kind::Cuda } else { Kind::Own };
+    let kind = if name.contains("cuda") || name == calls::launch::NAME { Kind::Cuda } else { Kind::Own };
     Contender {
         name: name.into(),
         about: String::new(),

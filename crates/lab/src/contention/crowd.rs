@@ -3,9 +3,9 @@
 use super::cell::{Cell, Copies, Memory};
 use super::measure::Plan;
 use super::routes;
+use crate::calls::launch;
 use crate::interference::{self, Ended, Load, Mark, Rate, Running, confine};
 use crate::placement::renice;
-use crate::worst::launch;
 use copy::Machine;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,8 +1,7 @@
 //! What takes turns on the measuring thread: CUDA's calls, and copies of ours that take no lock.
 
 use super::cell::{Cell, Memory};
-use super::{graph, setup};
-use crate::worst::launch;
+use crate::calls::{graph, launch, setup};
 use copy::{Error, Machine, Route};
 
 /// What is opened, or why it is not.

@@ -1,8 +1,8 @@
-//! A CUDA graph as something that can be timed and compared: a chain of kernels of one thread, each of which moves one word.
+//! A graph's launch: a chain of kernels of one thread, each of which moves one word.
 
-use crate::worst::launch::{BYTES, WORD};
-use copy::{Error, Machine, Route, Transfer, Unavailable};
-use cuda::{Argument, DeviceBuffer, Graph, GraphExec, Module, Stream};
+use super::word::{BYTES, Word};
+use copy::{Error, Machine, Route, Transfer};
+use cuda::{Graph, GraphExec, Stream};
 use std::time::Duration;
 
 pub const NAME: &str = "graph";
@@ -14,33 +14,25 @@ pub const KERNELS: usize = 20;
 /// # Errors
 /// [`Error::Unavailable`] where there is no CUDA.
 pub fn open(machine: &Machine) -> Result<Box<dyn Route + '_>, Error> {
-    let context = machine.context()?;
-    let stream = Stream::new(context)?;
-    let module = Module::from_ptx(context, WORD)?;
-    let to = DeviceBuffer::new(context, BYTES as usize)?;
-    let from = DeviceBuffer::new(context, BYTES as usize)?;
-    let arguments = [Argument::U64(to.address()), Argument::U64(from.address())];
+    let word = Word::open(machine)?;
     let exec = {
-        let function = module.function("word")?;
-        let graph = Graph::capture(&stream, || {
+        let (function, arguments) = (word.function()?, word.arguments());
+        let graph = Graph::capture(&word.stream, || {
             for _ in 0..KERNELS {
                 // SAFETY: the arguments are the kernel's; the memory lives as long as the route, which waits for its stream.
-                unsafe { function.launch([1; 3], [1; 3], 0, &stream, &arguments) }?;
+                unsafe { function.launch([1; 3], [1; 3], 0, &word.stream, &arguments) }?;
             }
             Ok(())
         })?;
         graph.instantiate()?
     };
-    Ok(Box::new(Graphs { stream, exec, _module: module, to, from }))
+    Ok(Box::new(Graphs { exec, word }))
 }
 
 struct Graphs<'m> {
-    // Before the memory and the code that its work names.
-    stream: Stream<'m>,
+    // Before the memory and the code that it names.
     exec: GraphExec<'m>,
-    _module: Module<'m>,
-    to: DeviceBuffer<'m>,
-    from: DeviceBuffer<'m>,
+    word: Word<'m>,
 }
 
 impl Route for Graphs<'_> {
@@ -53,18 +45,16 @@ impl Route for Graphs<'_> {
     }
 
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        if bytes != BYTES {
-            return Err(Unavailable::new(format!("the graph moves {BYTES} bytes, not {bytes}")).into());
-        }
-        Ok(Box::new(Launch { exec: &self.exec, stream: &self.stream }))
+        self.word.fits(bytes)?;
+        Ok(Box::new(Launch { exec: &self.exec, stream: &self.word.stream }))
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        Ok(self.from.write(data)?)
+        self.word.fill(data)
     }
 
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        Ok(self.to.read(into)?)
+        self.word.read_back(into)
     }
 }
 
