@@ -9,6 +9,8 @@
 //! [`Held`](crate::held::Held) and skip the gate. Meant **in front of** a real rwlock: who goes round the gate loses
 //! fairness, never exclusion.
 //!
+//! A fork frees it in the child: who is in may be a thread that is not there, on its way to the lock behind this one.
+//!
 //! Invariants: `QUEUED` is set exactly while somebody waits, and then the gate is held; in a reader phase with `QUEUED` the
 //! queue holds a writer. The release is the last access to the gate: whoever is let in may destroy it.
 
@@ -23,8 +25,20 @@ use crate::tid::Tid;
 const WRITER: u32 = 1 << 31;
 /// Somebody waits. Changed under the latch only.
 const QUEUED: u32 = 1 << 30;
-/// How many readers are in.
-const READERS: u32 = QUEUED - 1;
+/// How many readers are in: more than Linux has threads in a process by default.
+const READERS: u32 = (1 << 20) - 1;
+/// Between: the forks, modulo 1,024, when somebody last came.
+const FORKS: u32 = QUEUED - 1 - READERS;
+
+fn forks() -> u32 {
+    (crate::fork::forks() << READERS.count_ones()) & FORKS
+}
+
+/// What of a state is of this process, and not of one that it is a fork of.
+fn here(state: u32) -> u32 {
+    let forks = forks();
+    if state & FORKS == forks { state } else { forks }
+}
 
 #[repr(C)]
 pub struct PhaseFair {
@@ -41,10 +55,10 @@ unsafe impl Sync for PhaseFair {}
 // SAFETY: a gate that nobody waits at holds no pointers; one that somebody waits at is borrowed, hence not sent.
 unsafe impl Send for PhaseFair {}
 
-/// The state after `kind` enters, or `None` if it has to wait.
+/// The state, as [`here`] has it, after `kind` enters, or `None` if it has to wait.
 fn entered(state: u32, kind: Kind) -> Option<u32> {
     match kind {
-        Kind::Writer => (state == 0).then_some(WRITER),
+        Kind::Writer => (state & !FORKS == 0).then_some(state | WRITER),
         Kind::Reader => (state & (WRITER | QUEUED) == 0).then_some(state + 1),
     }
 }
@@ -62,18 +76,26 @@ impl PhaseFair {
 
     #[inline]
     pub fn read(&self, me: Tid) -> Outcome {
-        if self.enter_reader() { Outcome::Acquired { waited: false } } else { self.wait(me, Kind::Reader, 0, None) }
+        if self.enter(Kind::Reader) {
+            Outcome::Acquired { waited: false }
+        } else {
+            self.wait(me, Kind::Reader, 0, None)
+        }
     }
 
     #[inline]
     pub fn write(&self, me: Tid) -> Outcome {
-        if self.enter_writer() { Outcome::Acquired { waited: false } } else { self.wait(me, Kind::Writer, 0, None) }
+        if self.enter(Kind::Writer) {
+            Outcome::Acquired { waited: false }
+        } else {
+            self.wait(me, Kind::Writer, 0, None)
+        }
     }
 
     /// The deadline is looked at only if the caller would have to wait.
     #[inline]
     pub fn read_until(&self, me: Tid, deadline: &Deadline) -> Outcome {
-        if self.enter_reader() {
+        if self.enter(Kind::Reader) {
             Outcome::Acquired { waited: false }
         } else {
             self.wait(me, Kind::Reader, 0, Some(deadline))
@@ -82,7 +104,7 @@ impl PhaseFair {
 
     #[inline]
     pub fn write_until(&self, me: Tid, deadline: &Deadline) -> Outcome {
-        if self.enter_writer() {
+        if self.enter(Kind::Writer) {
             Outcome::Acquired { waited: false }
         } else {
             self.wait(me, Kind::Writer, 0, Some(deadline))
@@ -93,23 +115,18 @@ impl PhaseFair {
     /// asks the real lock, without the gate.
     #[inline]
     pub fn try_read(&self) -> Outcome {
-        if self.enter_reader() { Outcome::Acquired { waited: false } } else { Outcome::Busy }
+        if self.enter(Kind::Reader) { Outcome::Acquired { waited: false } } else { Outcome::Busy }
     }
 
     #[inline]
     pub fn try_write(&self) -> Outcome {
-        if self.enter_writer() { Outcome::Acquired { waited: false } } else { Outcome::Busy }
+        if self.enter(Kind::Writer) { Outcome::Acquired { waited: false } } else { Outcome::Busy }
     }
 
     #[inline]
-    fn enter_writer(&self) -> bool {
-        self.state.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    #[inline]
-    fn enter_reader(&self) -> bool {
+    fn enter(&self, kind: Kind) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
-        while let Some(next) = entered(state, Kind::Reader) {
+        while let Some(next) = entered(here(state), kind) {
             match self.state.compare_exchange_weak(state, next, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(seen) => state = seen,
@@ -122,13 +139,13 @@ impl PhaseFair {
     /// came later, and finds the gate, or the lock, taken.
     #[inline]
     pub fn is_open_to_writers(&self) -> bool {
-        entered(self.state.load(Ordering::Relaxed), Kind::Writer).is_some()
+        entered(here(self.state.load(Ordering::Relaxed)), Kind::Writer).is_some()
     }
 
     /// As [`PhaseFair::is_open_to_writers`], but for other readers in it.
     #[inline]
     pub fn is_open_to_readers(&self) -> bool {
-        entered(self.state.load(Ordering::Relaxed), Kind::Reader).is_some()
+        entered(here(self.state.load(Ordering::Relaxed)), Kind::Reader).is_some()
     }
 
     /// [`PhaseFair::write`] for who was not let in at once: as [`Ticket::wait`](crate::ticket::Ticket::wait), among writers.
@@ -146,7 +163,7 @@ impl PhaseFair {
             let _latched = self.latch.hold(me);
             let mut state = self.state.load(Ordering::Relaxed);
             loop {
-                let next = entered(state, kind);
+                let next = entered(here(state), kind);
                 let enters = next.is_some();
                 let next = next.unwrap_or(state | QUEUED);
                 match self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed) {
@@ -212,10 +229,13 @@ impl PhaseFair {
     pub fn leave_read(&self, me: Tid) -> Result<(), NotHeld> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
+            if here(state) != state {
+                return self.left_behind(state, READERS);
+            }
             if state & READERS == 0 {
                 return Err(NotHeld);
             }
-            if state == QUEUED | 1 {
+            if state & !FORKS == QUEUED | 1 {
                 return self.last_reader(me);
             }
             match self.state.compare_exchange_weak(state, state - 1, Ordering::Release, Ordering::Relaxed) {
@@ -231,14 +251,14 @@ impl PhaseFair {
             let taken = {
                 let _latched = self.latch.hold(me);
                 let state = self.state.load(Ordering::Relaxed);
-                if state == QUEUED | 1 {
+                if state & !FORKS == QUEUED | 1 {
                     // SAFETY: under the latch.
                     unsafe {
                         let writer = self.queue.take_writer();
                         let queued = if self.queue.is_empty() { 0 } else { QUEUED };
                         // ORDERING: acquire what earlier readers released; the grant hands it on.
                         let entered = if writer.count != 0 { WRITER } else { 1 };
-                        self.state.swap(entered | queued, Ordering::AcqRel);
+                        self.state.swap(entered | queued | forks(), Ordering::AcqRel);
                         writer
                     }
                 } else {
@@ -252,7 +272,7 @@ impl PhaseFair {
             }
             // The writers gave up. The latch must not be touched after the gate is free, so it is left in a second step.
             let mut state = self.state.load(Ordering::Relaxed);
-            while state != QUEUED | 1 {
+            while state & !FORKS != QUEUED | 1 {
                 if state & READERS == 0 {
                     return Err(NotHeld);
                 }
@@ -270,11 +290,19 @@ impl PhaseFair {
     /// [`NotHeld`]: no writer was in; nothing was changed.
     #[inline]
     pub fn leave_write(&self, me: Tid) -> Result<(), NotHeld> {
-        match self.state.compare_exchange(WRITER, 0, Ordering::Release, Ordering::Relaxed) {
+        match self.state.compare_exchange(WRITER | forks(), 0, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => Ok(()),
+            Err(state) if here(state) != state => self.left_behind(state, WRITER),
             Err(state) if state & WRITER == 0 => Err(NotHeld),
             Err(_) => self.end_of_write(me),
         }
+    }
+
+    /// Gives up what this process was in before it was forked, with all that others left there.
+    #[cold]
+    fn left_behind(&self, state: u32, whose: u32) -> Result<(), NotHeld> {
+        let dropped = self.state.compare_exchange(state, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if state & whose != 0 && dropped.is_ok() { Ok(()) } else { Err(NotHeld) }
     }
 
     #[cold]
@@ -294,7 +322,7 @@ impl PhaseFair {
                         count => (readers, count),
                     };
                     let queued = if self.queue.is_empty() { 0 } else { QUEUED };
-                    self.state.store(entered | queued, Ordering::Release);
+                    self.state.store(entered | queued | forks(), Ordering::Release);
                     taken
                 }
             };
@@ -303,7 +331,7 @@ impl PhaseFair {
                 unsafe { taken.grant() };
                 return Ok(());
             }
-            match self.state.compare_exchange(WRITER, 0, Ordering::Release, Ordering::Relaxed) {
+            match self.state.compare_exchange(WRITER | forks(), 0, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(state) if state & WRITER == 0 => return Err(NotHeld),
                 Err(_) => {}
@@ -313,7 +341,7 @@ impl PhaseFair {
 
     /// Readers in the gate at this moment, and whether a writer is.
     pub fn occupants(&self) -> (u32, bool) {
-        let state = self.state.load(Ordering::Relaxed);
+        let state = here(self.state.load(Ordering::Relaxed));
         (state & READERS, state & WRITER != 0)
     }
 }

@@ -497,3 +497,40 @@ fn a_fork_leaves_the_waiters_behind() {
     assert!(!lock.is_locked());
     assert_eq!(gate.occupants(), (0, false));
 }
+
+/// A fork while another thread is in the gate, on its way to the lock behind it.
+#[test]
+fn a_fork_frees_the_gate_of_who_is_not_there() {
+    let (written, reading) = (PhaseFair::new(), PhaseFair::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(written.write(me()).is_acquired() && reading.read(me()).is_acquired());
+        });
+    });
+    assert!(!written.is_open_to_readers() && !reading.is_open_to_writers());
+    // SAFETY: the child touches its copies of the gates only, and makes system calls.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        locks::fork::after_fork_in_child();
+        let now = Tid::current();
+        let free = [&written, &reading].iter().all(|gate| {
+            gate.occupants() == (0, false)
+                && gate.is_open_to_writers()
+                && gate.write(now) == Outcome::Acquired { waited: false }
+                && gate.read_until(now, &within(1)) == Outcome::TimedOut
+                && gate.leave_write(now) == Ok(())
+                && gate.read(now) == Outcome::Acquired { waited: false }
+                && gate.leave_read(now) == Ok(())
+                && gate.leave_read(now).is_err()
+        });
+        // SAFETY: no handlers, no buffers.
+        unsafe { libc::_exit(if free { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: our child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    written.leave_write(me()).unwrap();
+    reading.leave_read(me()).unwrap();
+    assert_eq!((written.occupants(), reading.occupants()), ((0, false), (0, false)));
+}
