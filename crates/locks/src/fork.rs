@@ -1,6 +1,6 @@
 //! How often this process is a fork of one that used these locks. What other threads left behind in a gate at the time of a
-//! fork (places in queues, a latch that was just held, sleepers that were counted) does not exist in the child; it carries
-//! the number of forks then, and is dropped when it is met.
+//! fork (places in queues, a latch that was just held, sleepers that were counted, a ticket that is held) does not exist in
+//! the child; it carries the number of forks then, and is dropped when it is met.
 
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -16,11 +16,11 @@ pub fn after_fork_in_child() {
 
 #[cfg(not(loom))]
 #[inline]
-pub(crate) fn forks() -> u32 {
+pub fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
 #[cfg(loom)]
-pub(crate) fn forks() -> u32 {
+pub fn forks() -> u32 {
     0
 }

@@ -3,10 +3,13 @@
 //! The ticket is the place in the queue, not a number: a numbered ticket could not be given back when its holder's time is
 //! up, a place can. 16 bytes, zero when free.
 //!
+//! A fork frees it in the child: who holds it may be a thread that is not there, on its way to the lock behind this one.
+//!
 //! Invariant: while `QUEUED` is set the lock is never free, so nobody overtakes. The release of the lock is the last access
 //! to it: whoever is let in may destroy it.
 
 use crate::deadline::Deadline;
+use crate::fork::forks;
 use crate::latch::Latch;
 use crate::outcome::{NotHeld, Outcome};
 use crate::queue::{Kind, Node, Queue};
@@ -16,6 +19,18 @@ use crate::tid::Tid;
 const HELD: u32 = 1;
 /// Somebody waits. Changed under the latch only.
 const QUEUED: u32 = 2;
+/// Above both: the forks when it was taken.
+const FORKS: u32 = 2;
+
+#[inline]
+fn held() -> u32 {
+    forks() << FORKS | HELD
+}
+
+#[inline]
+fn is_free(state: u32) -> bool {
+    state == 0 || (state ^ held()) >> FORKS != 0
+}
 
 #[repr(C)]
 pub struct Ticket {
@@ -61,7 +76,8 @@ impl Ticket {
 
     #[inline]
     fn enter(&self) -> bool {
-        self.state.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let enter = |from| self.state.compare_exchange(from, held(), Ordering::Acquire, Ordering::Relaxed);
+        enter(0).or_else(|state| if is_free(state) { enter(state) } else { Err(state) }).is_ok()
     }
 
     /// [`Ticket::lock`] for who was not let in at once: among those who wait, a thread with a real-time priority comes before
@@ -76,9 +92,10 @@ impl Ticket {
             let _latched = self.latch.hold(me);
             let mut state = self.state.load(Ordering::Relaxed);
             loop {
-                let next = if state == 0 { HELD } else { state | QUEUED };
+                let free = is_free(state);
+                let next = if free { held() } else { state | QUEUED };
                 match self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed) {
-                    Ok(0) => return Outcome::Acquired { waited: true },
+                    Ok(_) if free => return Outcome::Acquired { waited: true },
                     Ok(_) => break,
                     Err(seen) => state = seen,
                 }
@@ -113,9 +130,13 @@ impl Ticket {
     /// [`NotHeld`]: it was free; nothing was changed.
     #[inline]
     pub fn unlock(&self, me: Tid) -> Result<(), NotHeld> {
-        match self.state.compare_exchange(HELD, 0, Ordering::Release, Ordering::Relaxed) {
+        match self.state.compare_exchange(held(), 0, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => Ok(()),
             Err(0) => Err(NotHeld),
+            Err(state) if is_free(state) => {
+                let dropped = self.state.compare_exchange(state, 0, Ordering::Relaxed, Ordering::Relaxed);
+                dropped.map(drop).map_err(|_| NotHeld)
+            }
             Err(_) => self.hand_over(me),
         }
     }
@@ -140,7 +161,7 @@ impl Ticket {
                 return Ok(());
             }
             // All of them gave up. The latch must not be touched after the lock is free, so it is freed in a second step.
-            match self.state.compare_exchange(HELD, 0, Ordering::Release, Ordering::Relaxed) {
+            match self.state.compare_exchange(held(), 0, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(0) => return Err(NotHeld),
                 Err(_) => {}
@@ -148,6 +169,7 @@ impl Ticket {
         }
     }
 
+    /// Also of what a fork left behind, as long as nobody came to take it.
     #[inline(always)]
     pub fn is_locked(&self) -> bool {
         self.state.load(Ordering::Relaxed) != 0

@@ -464,12 +464,16 @@ fn old_rule_prefers_writers_after_a_writer_and_readers_after_a_reader() {
 #[test]
 fn a_fork_leaves_the_waiters_behind() {
     let (lock, gate) = (Ticket::new(), PhaseFair::new());
+    // Behind it nobody was let in yet.
+    let taken = Ticket::new();
     assert!(lock.lock(me()).is_acquired() && gate.read(me()).is_acquired());
     thread::scope(|scope| {
         for _ in 0..2 {
             asleep(scope, || {
+                let first = taken.try_lock().is_acquired();
                 assert!(lock.lock(me()).is_acquired());
                 lock.unlock(me()).unwrap();
+                assert!(!first || taken.unlock(me()).is_ok());
             });
             asleep(scope, || {
                 assert!(gate.write(me()).is_acquired());
@@ -484,8 +488,13 @@ fn a_fork_leaves_the_waiters_behind() {
             let free = lock.unlock(now) == Ok(()) && gate.leave_read(now) == Ok(());
             let again = lock.lock(now) == Outcome::Acquired { waited: false } && gate.write(now).is_acquired();
             let queued = gate.read_until(now, &within(1)) == Outcome::TimedOut && gate.leave_write(now) == Ok(());
+            let dropped = taken.is_locked()
+                && taken.lock(now) == Outcome::Acquired { waited: false }
+                && taken.lock_until(now, &within(1)) == Outcome::TimedOut
+                && taken.unlock(now) == Ok(())
+                && !taken.is_locked();
             // SAFETY: no handlers, no buffers.
-            unsafe { libc::_exit(if free && again && queued { 0 } else { 1 }) };
+            unsafe { libc::_exit(if free && again && queued && dropped { 0 } else { 1 }) };
         }
         let mut status = 0;
         // SAFETY: our child.

@@ -47,7 +47,7 @@ impl State {
     }
 }
 
-/// (Two loads, and a third for [`is_gated`]: one load over a byte that was stored just now would wait for the store to
+/// (Two loads, and a third for [`was_gated`]: one load over a byte that was stored just now would wait for the store to
 /// leave the core, some 4 ns.)
 ///
 /// # Safety
@@ -60,14 +60,27 @@ pub unsafe fn of_mutex(m: Mutex) -> State {
     }
 }
 
-/// Whether the present hold came through the gate.
+/// Whether the present hold came through the gate, which may have been before a fork.
 ///
 /// # Safety
 /// `m` is a mutex.
 #[inline(always)]
-pub unsafe fn is_gated(m: Mutex) -> bool {
+pub unsafe fn was_gated(m: Mutex) -> bool {
     // SAFETY: the caller's.
     unsafe { m.cast::<u8>().add(MUTEX_GATED).read_volatile() != 0 }
+}
+
+/// Whether the present hold came through the gate and has it still: a fork frees gates.
+///
+/// # Safety
+/// `m` is a mutex.
+pub unsafe fn is_gated(m: Mutex) -> bool {
+    // SAFETY: the caller's.
+    unsafe { m.cast::<u8>().add(MUTEX_GATED).read_volatile() == gated() }
+}
+
+fn gated() -> u8 {
+    (locks::fork::forks() % 255) as u8 + 1
 }
 
 /// # Safety
@@ -90,9 +103,10 @@ pub unsafe fn set_mutex(m: Mutex, policy: u8) -> bool {
 /// # Safety
 /// The calling thread holds the mutex `m`.
 #[inline(always)]
-pub unsafe fn set_gated(m: Mutex, gated: bool) {
+pub unsafe fn set_gated(m: Mutex, is: bool) {
+    let mark = if is { gated() } else { 0 };
     // SAFETY: the caller's.
-    unsafe { byte(m, MUTEX_GATED) }.store(gated.into(), Ordering::Relaxed);
+    unsafe { byte(m, MUTEX_GATED) }.store(mark, Ordering::Relaxed);
 }
 
 /// `__owner` and `__count`.
@@ -185,7 +199,7 @@ pub fn prove_mutexes(me: Tid) -> Option<Layout> {
     let proven = unsafe {
         core::ptr::write_bytes(p, 0xa5, 1);
         let step = |r: c_int, marks: (u8, bool)| {
-            r == 0 && (of_mutex(p).policy(), is_gated(p)) == marks && of_mutex(p).kind() & ELISION == 0
+            r == 0 && (of_mutex(p).policy(), was_gated(p)) == marks && of_mutex(p).kind() & ELISION == 0
         };
         let (none, both) = ((0, false), (3, true));
         let mut good = step((real.init)(p, core::ptr::null()), none);

@@ -291,7 +291,7 @@ pub unsafe fn unlock(m: Mutex, site: usize) -> c_int {
                 match settled(s) {
                     protocol::STOCK => real::known::pthread_mutex_unlock(m),
                     protocol::PI if Inside::of(m).unlock_at_once(me.tid) => 0,
-                    protocol::TICKET if !mark::is_gated(m) && mark::owner(m) == me.tid.raw() => {
+                    protocol::TICKET if !mark::was_gated(m) && mark::owner(m) == me.tid.raw() => {
                         real::known::pthread_mutex_unlock(m)
                     }
                     protocol::BOOST => unlock_boosted(me.t, m, me.tid),
@@ -346,15 +346,16 @@ unsafe fn gives_up(me: Me, m: Mutex, s: State, site: usize) -> bool {
         }
     }
     // SAFETY: the caller's.
-    unsafe { mark::is_gated(m) }
+    unsafe { mark::was_gated(m) }
 }
 
 /// Before the real unlock: behind it the mutex may be gone. Who is let in waits for the real lock a little.
 unsafe fn leave_gate(me: Me, m: Mutex) {
     // SAFETY: the caller's: a mutex that the calling thread holds.
     unsafe {
+        let has_gate = mark::is_gated(m);
         mark::set_gated(m, false);
-        if let Some(gate) = mutexes().and_then(|layout| layout.ticket(m)) {
+        if let Some(gate) = mutexes().and_then(|layout| layout.ticket(m)).filter(|_| has_gate) {
             let _ = gate.unlock(me.tid);
         }
     }
@@ -425,7 +426,7 @@ pub unsafe fn before_wait(me: Me, m: Mutex, site: usize) -> Waits {
         match of(me, m, s, site) {
             protocol::TICKET => {
                 // It comes back round the gate.
-                if mark::is_gated(m) && mark::owner(m) == me.tid.raw() {
+                if mark::was_gated(m) && mark::owner(m) == me.tid.raw() {
                     leave_gate(me, m);
                 }
                 Waits::Plain

@@ -357,9 +357,15 @@ static void *holder(void *p) {
     pthread_mutex_unlock(&fo);
     return NULL;
 }
-static void prepare(void) { pthread_mutex_lock(&fm); pthread_mutex_lock(&fr); pthread_rwlock_wrlock(&fl); }
-static void parent(void) { pthread_rwlock_unlock(&fl); pthread_mutex_unlock(&fr); pthread_mutex_unlock(&fm); }
+static void *comes(void *m) {
+    holds++;
+    return lock_other(m);
+}
+static volatile int skips;
+static void prepare(void) { if (skips) return; pthread_mutex_lock(&fm); pthread_mutex_lock(&fr); pthread_rwlock_wrlock(&fl); }
+static void parent(void) { if (skips) return; pthread_rwlock_unlock(&fl); pthread_mutex_unlock(&fr); pthread_mutex_unlock(&fm); }
 static void child(void) {
+    if (skips) return;
     SAY(pthread_rwlock_unlock(&fl));
     SAY(pthread_mutex_unlock(&fr));
     SAY(pthread_mutex_init(&fr, NULL));
@@ -397,6 +403,37 @@ static void forks(void) {
     OTHER(lock_other, &fm);
     others(&fl);
     others(&fw);
+    /* Others wait for what the forking thread holds: in the child there is nobody to wait for. */
+    for (int first = 0; first < 3; first++) {
+        pthread_t who[2];
+        SAY(first == 1 ? pthread_mutex_trylock(&fm) : pthread_mutex_lock(&fm));
+        for (int i = 0; i < 2; i++) {
+            int before = holds;
+            pthread_create(&who[i], NULL, comes, &fm);
+            while (holds == before) usleep(1000);
+            usleep(50000);
+        }
+        fflush(stdout);
+        skips = 1;
+        pid = fork();
+        if (pid == 0) {
+            alarm(20);
+            SAY(pthread_mutex_unlock(&fm));
+            for (int i = 0; i < 2; i++) {
+                SAY(pthread_mutex_lock(&fm));
+                OTHER(try_other, &fm);
+                SAY(pthread_mutex_unlock(&fm));
+                OTHER(lock_other, &fm);
+            }
+            fflush(stdout);
+            _exit(8);
+        }
+        skips = 0;
+        waitpid(pid, &status, 0);
+        printf("the child: %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+        SAY(pthread_mutex_unlock(&fm));
+        for (int i = 0; i < 2; i++) pthread_join(who[i], NULL);
+    }
 }
 
 /* ---- destroyed by whoever gets it last, the memory reused at once */
