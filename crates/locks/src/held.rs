@@ -97,6 +97,13 @@ impl Held {
         self.len.load(Ordering::Relaxed) as usize
     }
 
+    /// For the table's own thread: the lock is not in it, and would be by [`Held::enter`].
+    #[inline(always)]
+    pub fn has_room_for(&self, lock: usize) -> bool {
+        let len = self.len();
+        len < CAPACITY && self.uncounted.load(Ordering::Relaxed) == 0 && self.find(lock, len).is_none()
+    }
+
     /// For the table's own thread, before it tries for the lock: who waits must see who is about to hold.
     #[inline]
     pub fn enter(&self, lock: usize, as_mode: Mode) -> Entry {

@@ -139,13 +139,23 @@ impl PhaseFair {
     /// came later, and finds the gate, or the lock, taken.
     #[inline]
     pub fn is_open_to_writers(&self) -> bool {
-        entered(here(self.state.load(Ordering::Relaxed)), Kind::Writer).is_some()
+        self.lets_in(Kind::Writer)
     }
 
     /// As [`PhaseFair::is_open_to_writers`], but for other readers in it.
     #[inline]
     pub fn is_open_to_readers(&self) -> bool {
-        entered(here(self.state.load(Ordering::Relaxed)), Kind::Reader).is_some()
+        self.lets_in(Kind::Reader)
+    }
+
+    /// Open to all, and the cheapest to ask; false in a child whose parent was in it, until somebody was here.
+    #[inline(always)]
+    pub fn is_idle(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == 0
+    }
+
+    fn lets_in(&self, kind: Kind) -> bool {
+        entered(here(self.state.load(Ordering::Relaxed)), kind).is_some()
     }
 
     /// [`PhaseFair::write`] for who was not let in at once: as [`Ticket::wait`](crate::ticket::Ticket::wait), among writers.

@@ -208,9 +208,21 @@ macro_rules! waits {
 
         #[inline(never)]
         unsafe fn $gated(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
+            #[cold]
+            #[inline(never)]
+            unsafe fn otherwise(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
+                let me = Me { t, tid };
+                // SAFETY: the caller's.
+                unsafe { behind_gate(me, l, Mode::$mode, None, || real::known::$try(l), || real::known::$real(l)) }
+            }
             // SAFETY: the caller's.
             unsafe {
-                behind_gate(Me { t, tid }, l, Mode::$mode, None, || real::known::$try(l), || real::known::$real(l))
+                let idle = gate(l).is_some_and(PhaseFair::is_idle) && t.held.has_room_for(l as usize);
+                if idle && real::known::$try(l) == 0 {
+                    t.held.enter(l as usize, Mode::Round);
+                    return 0;
+                }
+                otherwise(t, l, tid)
             }
         }
 
@@ -298,21 +310,30 @@ pub unsafe fn unlock(l: Rwlock, site: usize) -> c_int {
 
 #[inline(never)]
 unsafe fn gated_unlock(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
-    let me = Me { t, tid };
+    // Before the real unlock: behind it the lock may be gone.
+    match t.held.leave(l as usize) {
+        Exit::Last(Mode::Round) | Exit::Inner => {}
+        // SAFETY: the caller's: a rwlock.
+        exit => unsafe { leave_gate(Me { t, tid }, l, exit) },
+    }
+    // SAFETY: as above.
+    unsafe { real::known::pthread_rwlock_unlock(l) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn leave_gate(me: Me, l: Rwlock, exit: Exit) {
     // SAFETY: the caller's: a rwlock.
     unsafe {
-        // Before the real unlock: behind it the lock may be gone.
-        if let Some(gate) = gate(l) {
-            match t.held.leave(l as usize) {
-                Exit::Last(mode) => leave(gate, me, mode),
-                Exit::Inner => {}
-                // Taken by another thread, or while the table was full. Who leaves too often costs fairness; who
-                // never leaves would shut the gate for good.
-                Exit::Unknown if mark::writer(l) != 0 => leave(gate, me, Mode::Write),
-                Exit::Unknown => leave(gate, me, Mode::Read),
-            }
+        let Some(gate) = gate(l) else { return };
+        match exit {
+            Exit::Last(mode) => leave(gate, me, mode),
+            Exit::Inner => {}
+            // Taken by another thread, or while the table was full. Who leaves too often costs fairness; who
+            // never leaves would shut the gate for good.
+            Exit::Unknown if mark::writer(l) != 0 => leave(gate, me, Mode::Write),
+            Exit::Unknown => leave(gate, me, Mode::Read),
         }
-        real::known::pthread_rwlock_unlock(l)
     }
 }
 
