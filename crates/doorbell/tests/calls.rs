@@ -145,6 +145,9 @@ fn a_program_that_links_the_driver_is_seen_with_all_its_arguments() {
             ("cuMemcpy2D", 0, 0, 2000, 0, 0, 0),
             ("cuLaunchKernelEx", 0, 5, 60, 0x55, 0xf4, 0),
             ("cuLaunchKernelEx", 0, 1, 0, 0, 0xf4, 0),
+            ("cuStreamCreate", 0, 1, 0, 0, 0, 0),
+            ("cuStreamDestroy", 0, 0, 0, 0x57, 0, 0),
+            ("cuLibraryLoadData", 0, 12, 0, 0, 0, 0),
         ];
         assert_eq!(rows(&calls), expected, "{program}");
         assert!(calls.windows(2).all(|w| w[0].ended <= w[1].body.began && w[0].tid == w[1].tid), "{program}");

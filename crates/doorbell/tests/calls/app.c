@@ -30,6 +30,9 @@ int cuMemcpyHtoD_v2(u64 to, const void *from, u64 n);
 int cuMemcpy2D_v2(const u64 *c);
 int cuLaunchKernelEx(const u32 *config, void *f, void **params, void **extra);
 int cuEventQuery(void *e);
+int cuStreamCreate(void **stream, u32 flags);
+int cuStreamDestroy_v2(void *stream);
+int cuLibraryLoadData(void **library, const void *code, void *, void *, u32, void *, void *, u32);
 int cuStreamSynchronize(void *stream);
 u64 cuStubSum(void);
 int cuStubMost(void);
@@ -50,7 +53,8 @@ static void *need(void *lib, const char *name) {
 
 #ifdef DRIVER
 static void linked(void) {
-    int r[8], i = 0;
+    int r[11], i = 0;
+    void *made, *library;
     r[i++] = cuLaunchKernel(P(0xf1), 6, 7, 8, 32, 2, 3, 48, P(0x51), params, P(11));
     r[i++] = cuLaunchKernel_ptsz(P(0xf2), 9, 1, 1, 32, 2, 3, 48, 0, params, P(11));
     r[i++] = table[0](P(0xf3), 3, 1, 1, 1, 1, 1, 0, P(0x53), 0, 0);
@@ -65,6 +69,10 @@ static void linked(void) {
     struct { u32 w[8]; void *stream; void *attributes; u32 n; } config = {{5, 4, 3, 2, 1, 1, 64}, P(0x55), 0, 0};
     r[i++] = cuLaunchKernelEx(config.w, P(0xf4), params, 0);
     r[i++] = cuLaunchKernelEx(0, P(0xf4), params, 0);
+    r[i++] = cuStreamCreate(&made, 1);
+    r[i++] = cuStreamDestroy_v2(made);
+    r[i++] = cuLibraryLoadData(&library, P(0xc0de), 0, 0, 0, 0, P(0x1b), 12);
+    if (library != P(0xc0de)) puts("no library");
     for (int k = 0; k < i; k++) printf("%d ", r[k]);
     printf("errno %d %d sum %lx\n", kept, set, (long)cuStubSum());
 }
