@@ -159,6 +159,21 @@ fn a_load_of_nothing_and_one_that_cannot_be() {
 }
 
 #[test]
+fn several_loads_are_counted_each_for_itself() {
+    let _one = one();
+    let machine = stand_in();
+    let launches = Load { bytes: calls::launch::BYTES, ..load(calls::launch::NAME, 1) };
+    let (transfers, ended) =
+        interference::under_all(&machine, &[launches, load("host->cuda->gpu0", 2)], &|_| {}, |all| {
+            let marks: Vec<_> = all.iter().map(|running| running.mark()).collect();
+            std::thread::sleep(Duration::from_millis(150));
+            all.iter().zip(&marks).map(|(running, mark)| running.since(mark).transfers).collect::<Vec<_>>()
+        });
+    assert!(transfers.len() == 2 && transfers.iter().all(|n| *n > 0), "{transfers:?}");
+    assert_eq!(ended.iter().map(|e| (e.threads, e.right, e.failed.len())).collect::<Vec<_>>(), [(1, 1, 0), (2, 2, 0)]);
+}
+
+#[test]
 fn broken_transfers_are_no_samples() {
     let _one = one();
     let reason = |fault, names: &[(&str, u64)]| {

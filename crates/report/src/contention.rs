@@ -98,7 +98,11 @@ fn cells_table(style: &Style, run: &Contention<'_>) -> comfy_table::Table {
             let same_cell = cell == last.0;
             let same_policy = same_cell && policy == last.1;
             let shown = |text: &str, hide: bool| if hide { String::new() } else { text.to_owned() };
-            let mut line = vec![shown(&cell, same_cell), shown(&policy, same_policy), title(&row.cell, &series, what)];
+            let mut line = vec![
+                shown(&cell, same_cell),
+                shown(&policy, same_policy),
+                title(&series.name, series.own, row.cell.is_setup(), what),
+            ];
             line.push(count(times.count));
             if !run.functional {
                 line.extend(figures(times, series.is_capped(what)));
@@ -112,11 +116,11 @@ fn cells_table(style: &Style, run: &Contention<'_>) -> comfy_table::Table {
 }
 
 /// `launch`, or `launch and its wait`.
-fn title(cell: &Cell, series: &Series, what: What) -> String {
-    match (series.own, what, cell) {
-        (_, What::Done, Cell::Setup { .. }) => format!("{} and back", series.name),
-        (false, What::Done, _) => format!("{} + wait", series.name),
-        _ => series.name.clone(),
+fn title(name: &str, own: bool, setup: bool, what: What) -> String {
+    match (what, setup, own) {
+        (What::Done, true, _) => format!("{name} and back"),
+        (What::Done, false, false) => format!("{name} + wait"),
+        _ => name.to_owned(),
     }
 }
 
@@ -150,7 +154,7 @@ fn legend(out: &mut dyn Write, run: &Contention<'_>) -> Result<(), ReportError> 
     ] {
         writeln!(out, "{text}")?;
     }
-    if run.cells.iter().any(|cell| matches!(cell, Cell::Setup { .. })) {
+    if run.cells.iter().any(Cell::is_setup) {
         writeln!(
             out,
             "stream, memory, pinned memory: the call alone; `and back`: until it is given back. over: it had not come"
@@ -228,7 +232,7 @@ fn slowest(out: &mut dyn Write, style: &Style, rows: &[Row]) -> Result<(), Repor
                 t.add_row([
                     row.cell.to_string(),
                     row.policy.clone(),
-                    title(&row.cell, series, what),
+                    title(&series.name, series.own, row.cell.is_setup(), what),
                     at_least(time, slow.capped),
                     or(slow.asleep_ns),
                     or(slow.run_queue_ns),
@@ -254,22 +258,17 @@ fn verdicts(out: &mut dyn Write, style: &Style, run: &Contention<'_>) -> Result<
     writeln!(out, "\n{}", style.bold("policies against stock"))?;
     for policy in run.policies.iter().filter(|p| p.name != STOCK) {
         let of_policy = || against.iter().filter(|a| a.policy == policy.name);
-        let mut kinds: Vec<(&str, What, bool)> = Vec::new();
-        for a in of_policy() {
-            let kind = (a.series.as_str(), a.what, matches!(a.cell, Cell::Setup { .. }));
+        let kind_of = |a: &&'_ Against| (a.series.clone(), a.what, a.cell.is_setup());
+        let mut kinds: Vec<(String, What, bool)> = Vec::new();
+        for kind in of_policy().map(|a| kind_of(&a)) {
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
         }
-        for (series, what, setup) in kinds {
-            let is = |a: &&Against| {
-                (a.series.as_str(), a.what, matches!(a.cell, Cell::Setup { .. })) == (series, what, setup)
-            };
-            let text = match (what, setup) {
-                (What::Call, _) => series.to_owned(),
-                (What::Done, true) => format!("{series} and back"),
-                (What::Done, false) => format!("{series} + wait"),
-            };
+        for kind in kinds {
+            let is = |a: &&Against| kind_of(a) == kind;
+            // Our own are not compared.
+            let text = title(&kind.0, false, kind.2, kind.1);
             let (maxima, percentiles): (Vec<&Against>, Vec<&Against>) =
                 of_policy().filter(is).partition(|a| a.figure == "max");
             for (figure, of) in [("p99.9", percentiles), ("max", maxima)] {

@@ -1,9 +1,8 @@
 //! A graph's launch: a chain of kernels of one thread, each of which moves one word.
 
-use super::word::{BYTES, Word};
+use super::word::{BYTES, InStream, Word};
 use copy::{Error, Machine, Route, Transfer};
-use cuda::{Graph, GraphExec, Stream};
-use std::time::Duration;
+use cuda::{Graph, GraphExec};
 
 pub const NAME: &str = "graph";
 /// Kernels in it: one call submits what would be so many launches.
@@ -46,7 +45,13 @@ impl Route for Graphs<'_> {
 
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.word.fits(bytes)?;
-        Ok(Box::new(Launch { exec: &self.exec, stream: &self.word.stream }))
+        let (exec, stream) = (&self.exec, &self.word.stream);
+        let submit = move || {
+            // SAFETY: its kernels name memory of the route, which this borrows and which waits for its stream.
+            unsafe { exec.launch(stream) }?;
+            Ok(())
+        };
+        Ok(Box::new(InStream { stream, submit }))
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
@@ -55,35 +60,5 @@ impl Route for Graphs<'_> {
 
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.word.read_back(into)
-    }
-}
-
-struct Launch<'r> {
-    exec: &'r GraphExec<'r>,
-    stream: &'r Stream<'r>,
-}
-
-impl Transfer for Launch<'_> {
-    #[inline]
-    fn submit(&mut self) -> Result<(), Error> {
-        // SAFETY: its kernels name memory of the route, which this borrows and which waits for its stream.
-        unsafe { self.exec.launch(self.stream) }?;
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(self.stream.is_done()?)
-    }
-
-    /// CUDA's wait has no time limit: `timeout` is not looked at.
-    #[inline]
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
-        Ok(self.stream.synchronize()?)
-    }
-}
-
-impl Drop for Launch<'_> {
-    fn drop(&mut self) {
-        let _ = self.stream.synchronize();
     }
 }

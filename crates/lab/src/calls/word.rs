@@ -1,7 +1,8 @@
 //! A kernel of one thread that moves one word, and all that it takes to launch it.
 
-use copy::{Error, Machine, Unavailable};
+use copy::{Error, Machine, Transfer, Unavailable};
 use cuda::{Argument, DeviceBuffer, Function, Module, Stream};
+use std::time::Duration;
 
 /// What one launch moves.
 pub const BYTES: u64 = 4;
@@ -70,5 +71,34 @@ impl<'m> Word<'m> {
 
     pub fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         Ok(self.to.read(into)?)
+    }
+}
+
+/// A call that puts work into a stream, and the wait for it.
+pub(super) struct InStream<'r, F> {
+    pub stream: &'r Stream<'r>,
+    pub submit: F,
+}
+
+impl<F: FnMut() -> Result<(), Error>> Transfer for InStream<'_, F> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        (self.submit)()
+    }
+
+    fn poll(&mut self) -> Result<bool, Error> {
+        Ok(self.stream.is_done()?)
+    }
+
+    /// CUDA's wait has no time limit: `timeout` is not looked at.
+    #[inline]
+    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
+        Ok(self.stream.synchronize()?)
+    }
+}
+
+impl<F> Drop for InStream<'_, F> {
+    fn drop(&mut self) {
+        let _ = self.stream.synchronize();
     }
 }

@@ -64,6 +64,11 @@ impl Cell {
         }
     }
 
+    /// What is measured are the calls of a thread that sets up.
+    pub fn is_setup(&self) -> bool {
+        matches!(self, Cell::Setup { .. })
+    }
+
     fn check(self) -> Result<Cell, String> {
         if self.threads() > MOST_THREADS {
             return Err(format!("{self}: at most {MOST_THREADS} threads"));
@@ -103,7 +108,7 @@ impl fmt::Display for Cell {
             Cell::Sizes => f.write_str("sizes"),
             Cell::Setup { copies: None, launches: 0 } => f.write_str(SETUP),
             Cell::Crowd { copies, launches } | Cell::Setup { copies, launches } => {
-                if let Cell::Setup { .. } = self {
+                if self.is_setup() {
                     write!(f, "{SETUP}+")?;
                 }
                 if let Some(c) = copies {

@@ -80,7 +80,7 @@ pub fn run(machine: &Machine, cell: &Cell, plan: &Plan, clock: &Clock) -> Outcom
         }
         (outcome.seconds, outcome.moved) = {
             // Where each call may wait for ever, the same one is asked first in every round.
-            let drawn = (!matches!(cell, Cell::Setup { .. })).then_some(&mut random);
+            let drawn = (!cell.is_setup()).then_some(&mut random);
             turns(&mut live, plan, clock, drawn, stopped)
         };
         (outcome.cpu, outcome.class, outcome.throttled) = (placed.cpu, placed.class, placed.throttled());

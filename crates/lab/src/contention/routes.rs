@@ -25,7 +25,7 @@ pub(super) fn of<'m>(machine: &'m Machine, cell: &Cell) -> Vec<Measured<'m>> {
     if *cell == Cell::Sizes {
         return sizes(machine);
     }
-    if let Cell::Setup { .. } = cell {
+    if cell.is_setup() {
         let one = |kind: setup::Kind| cudas(kind.name(), kind.about().into(), 0, setup::open(machine, kind));
         return setup::Kind::ALL.map(one).into();
     }
