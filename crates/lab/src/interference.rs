@@ -2,7 +2,7 @@
 //!
 //! Load is only what it achieved: each thread counts its transfers, and its data is compared at the end.
 
-use crate::calls::launch;
+use crate::launch;
 use crate::placement::{affinity_of, renice};
 use copy::{Difference, Machine};
 use std::io;
@@ -304,10 +304,11 @@ pub fn under_all<T>(
     (measured, all.into_iter().map(ended).collect())
 }
 
-pub(crate) struct Stop<'s>(&'s AtomicBool);
+/// Sets a flag when it is dropped, a panic included: threads that look at it end.
+pub struct Stop<'s>(&'s AtomicBool);
 
 impl<'s> Stop<'s> {
-    pub(crate) fn of(stop: &'s AtomicBool) -> Stop<'s> {
+    pub fn of(stop: &'s AtomicBool) -> Stop<'s> {
         Stop(stop)
     }
 }

@@ -6,13 +6,11 @@
 
 pub mod bandwidth;
 pub mod beside;
-pub mod calls;
 pub mod cells;
 pub mod clock;
-pub mod contention;
 pub mod environment;
 pub mod interference;
-pub mod locks;
+pub mod launch;
 pub mod noise;
 pub mod placement;
 pub mod raw;

@@ -230,7 +230,7 @@ fn set_affinity(set: &libc::cpu_set_t) -> io::Result<()> {
 }
 
 /// Gives the calling thread another nice value; what it was.
-pub(crate) fn renice(nice: i32) -> io::Result<i32> {
+pub fn renice(nice: i32) -> io::Result<i32> {
     // SAFETY: the calls take numbers; -1 is an answer of the first too, which is why errno is cleared before it.
     unsafe {
         let thread = libc::syscall(libc::SYS_gettid) as libc::id_t;

@@ -9,9 +9,9 @@ use copy::Machine;
 use cuda::Cuda;
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use lab::beside::{self, End, Job, Trouble};
-use lab::calls;
 use lab::clock::Clock;
 use lab::interference::{self, Ended, Load};
+use lab::launch;
 use lab::worst::{self, Cause, Contender, Kind, Missing, Phase, Plan};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -45,10 +45,10 @@ fn plan(milliseconds: u64) -> Plan {
 
 fn contender<'m>(machine: &'m Machine, name: &str, bytes: u64) -> Contender<'m> {
     let route = match name {
-        calls::launch::NAME => calls::launch::open(machine),
+        launch::NAME => launch::open(machine),
         name => copy::open(machine, name, bytes),
     };
-    let kind = if name.contains("cuda") || name == calls::launch::NAME { Kind::Cuda } else { Kind::Own };
+    let kind = if name.contains("cuda") || name == launch::NAME { Kind::Cuda } else { Kind::Own };
     Contender {
         name: name.into(),
         about: String::new(),
@@ -162,7 +162,7 @@ fn a_load_of_nothing_and_one_that_cannot_be() {
 fn several_loads_are_counted_each_for_itself() {
     let _one = one();
     let machine = stand_in();
-    let launches = Load { bytes: calls::launch::BYTES, ..load(calls::launch::NAME, 1) };
+    let launches = Load { bytes: launch::BYTES, ..load(launch::NAME, 1) };
     let (transfers, ended) =
         interference::under_all(&machine, &[launches, load("host->cuda->gpu0", 2)], &|_| {}, |all| {
             let marks: Vec<_> = all.iter().map(|running| running.mark()).collect();

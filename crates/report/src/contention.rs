@@ -8,10 +8,10 @@ use crate::bench;
 use crate::json;
 use crate::number::{bytes, count, nanoseconds, of, seconds};
 use crate::table::{self, Style};
-use lab::contention::{
+use lab::environment::Environment;
+use lock_lab::contention::{
     Against, Cell, Comparison, Effect, Loaded, Outcome, Parts, Row, STOCK, Series, Tail, Times, What,
 };
-use lab::environment::Environment;
 use serde_json::{Value, json};
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! What `lab::locks` measured: tables and JSON.
+//! What `lock_lab::locks` measured: tables and JSON.
 //!
 //! A wait that the bench ended itself is written `> 2.01 s`, never as a time that the lock took; the highest of several is
 //! "the max observed in N", not a worst case.
@@ -7,7 +7,7 @@ use crate::ReportError;
 use crate::number::{count, nanoseconds, of};
 use crate::table::{self, Style};
 use lab::environment::Environment;
-use lab::locks::{BATCH, Cost, Figures, Missing, Pairs, Plan, Policy, Waits};
+use lock_lab::locks::{BATCH, Cost, Figures, Missing, Pairs, Plan, Policy, Waits};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -241,7 +241,7 @@ fn longest(all: &[Waits]) -> Map<String, Value> {
 fn inversion_ms(inversion: &Result<Vec<Waits>, String>) -> Map<String, Value> {
     match inversion {
         Ok(all) => longest(all),
-        Err(_) => lab::locks::INVERTED.iter().map(|policy| (policy.name().to_string(), Value::Null)).collect(),
+        Err(_) => lock_lab::locks::INVERTED.iter().map(|policy| (policy.name().to_string(), Value::Null)).collect(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The text of `bench contention` where times are shown, and what JSON says of the same.
 
 use lab::clock::Clock;
-use lab::contention::{Cell, Comparison, Loaded, Outcome, Parts, Series, Slow, Times};
 use lab::environment::{Environment, Gpu};
 use lab::placement::Class;
+use lock_lab::contention::{Cell, Comparison, Loaded, Outcome, Parts, Series, Slow, Times};
 use report::contention::{Contention, Policy, line, write, write_json};
 use report::table::Style;
 use serde_json::Value;

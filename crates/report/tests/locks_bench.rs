@@ -2,7 +2,7 @@
 
 use lab::clock::Clock;
 use lab::environment::{Environment, Gpu};
-use lab::locks::{Cost, Figures, Missing, Pairs, Plan, Policy, Wait, Waits};
+use lock_lab::locks::{Cost, Figures, Missing, Pairs, Plan, Policy, Wait, Waits};
 use report::locks_bench::{Locks, write, write_json};
 use report::table::Style;
 use serde_json::Value;

@@ -4,7 +4,7 @@ use super::{result_file, seconds};
 use crate::failure::Failure;
 use lab::clock::Clock;
 use lab::environment::{self, Environment};
-use lab::locks::{self, Access, Missing, Plan, Waits};
+use lock_lab::locks::{self, Access, Missing, Plan, Waits};
 use report::locks_bench::Locks;
 use report::number;
 use report::table::{Style, to_stdout};

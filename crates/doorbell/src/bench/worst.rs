@@ -5,10 +5,10 @@ use crate::failure::Failure;
 use crate::record::Gpu;
 use copy::Machine;
 use gpu::Correlation;
-use lab::calls;
 use lab::clock::Clock;
 use lab::environment::{self, Environment};
 use lab::interference::{self, Load, Running};
+use lab::launch;
 use lab::noise::{Gaps, Taken, gaps};
 use lab::placement::{self, Placement};
 use lab::worst::{self, Contender, Kind, Missing, Plan, Stage};
@@ -257,8 +257,8 @@ struct Wanted {
 fn asked(list: &str) -> anyhow::Result<Vec<Wanted>> {
     let one = |text: &str| {
         let (name, size) = text.rsplit_once('@').unwrap_or((text, "8B"));
-        if name == calls::launch::NAME {
-            return Ok(Wanted { name: name.into(), bytes: calls::launch::BYTES });
+        if name == launch::NAME {
+            return Ok(Wanted { name: name.into(), bytes: launch::BYTES });
         }
         Ok(Wanted { name: routes::one(name)?, bytes: one_size("--routes", size)? })
     };
@@ -302,8 +302,8 @@ struct Engines<'m> {
 impl<'m> Engines<'m> {
     fn open(&self, wanted: &Wanted) -> Contender<'m> {
         let Wanted { name, bytes } = wanted.clone();
-        if name == calls::launch::NAME {
-            let route = calls::launch::open(self.machine).map_err(Missing::from);
+        if name == launch::NAME {
+            let route = launch::open(self.machine).map_err(Missing::from);
             let about = "the launch of a kernel of one thread, and the wait for it".into();
             return Contender { name, about, kind: Kind::Cuda, bytes, rests: false, route };
         }
@@ -345,7 +345,7 @@ impl<'m> Engines<'m> {
         add(format!("host->bar1[flush]->gpu{gpu}"), 8);
         add(format!("host->cuda->gpu{gpu}"), 8);
         add(format!("host->cuda->gpu{gpu}"), 4096);
-        add(calls::launch::NAME.into(), calls::launch::BYTES);
+        add(launch::NAME.into(), launch::BYTES);
         all
     }
 

@@ -4,7 +4,7 @@ use super::Args;
 use crate::bench::routes;
 use crate::record::Gpu;
 use lab::clock::Clock;
-use lab::contention::{self, Cell, Plan};
+use lock_lab::contention::{self, Cell, Plan};
 use std::io::Write;
 use std::process::ExitCode;
 

@@ -4,7 +4,7 @@ use super::child::{CELL_HANGS_S, PROGRESS, START_HANGS_S};
 use super::{Args, stands};
 use crate::failure::Failure;
 use crate::record::Gpu;
-use lab::contention::{Cell, Outcome, STOCK};
+use lock_lab::contention::{Cell, Outcome, STOCK};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::os::unix::process::CommandExt;

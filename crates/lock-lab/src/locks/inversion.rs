@@ -6,8 +6,8 @@
 
 use super::subject::{Access, Subject, Visit, with_mutex, with_rwlock};
 use super::{Missing, Plan, Policy, Wait, Waits, keep, none_yet, turns};
-use crate::clock::Clock;
-use crate::placement::{Placement, Wish, affinity};
+use lab::clock::Clock;
+use lab::placement::{Placement, Wish, affinity};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! A kernel launch: one thread that moves one word.
 
-use super::word::{InStream, Word};
-use copy::{Error, Machine, Route, Transfer};
+mod word;
 
-pub use super::word::BYTES;
+use copy::{Error, Machine, Route, Transfer};
+pub use word::{BYTES, InStream, Word};
 
 /// How it is called among routes.
 pub const NAME: &str = "launch";

@@ -4,8 +4,8 @@
 
 use super::subject::{Access, Subject, Visit, with_mutex, with_rwlock};
 use super::{Missing, Plan, Policy};
-use crate::clock::Clock;
-use crate::statistics::{Percentile, Summary};
+use lab::clock::Clock;
+use lab::statistics::{Percentile, Summary};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

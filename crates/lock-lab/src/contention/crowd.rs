@@ -3,10 +3,10 @@
 use super::cell::{Cell, Copies, Memory};
 use super::measure::Plan;
 use super::routes;
-use crate::calls::launch;
-use crate::interference::{self, Ended, Load, Mark, Rate, Running, confine};
-use crate::placement::renice;
 use copy::Machine;
+use lab::interference::{self, Ended, Load, Mark, Rate, Running, confine};
+use lab::launch;
+use lab::placement::renice;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -27,7 +27,7 @@ const PTX: &str = r"
 ";
 
 /// The kernel, its two words in memory of the GPU, and a stream. Whoever launches waits for the stream before this goes.
-pub(super) struct Word<'m> {
+pub struct Word<'m> {
     // Before the memory that its work names.
     pub stream: Stream<'m>,
     module: Module<'m>,
@@ -75,7 +75,7 @@ impl<'m> Word<'m> {
 }
 
 /// A call that puts work into a stream, and the wait for it.
-pub(super) struct InStream<'r, F> {
+pub struct InStream<'r, F> {
     pub stream: &'r Stream<'r>,
     pub submit: F,
 }

@@ -5,7 +5,7 @@
 
 use super::subject::{Access, Subject, Visit, with_rwlock};
 use super::{Missing, Plan, Policy, Wait, Waits, keep, none_yet, turns};
-use crate::clock::Clock;
+use lab::clock::Clock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;

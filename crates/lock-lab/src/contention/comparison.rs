@@ -3,7 +3,7 @@
 use super::cell::Cell;
 use super::measure::Outcome;
 use super::series::{Series, Times, What};
-use crate::statistics::Percentile;
+use lab::statistics::Percentile;
 use serde::{Deserialize, Serialize};
 
 /// The policy that the others are compared with: none.

@@ -1,8 +1,8 @@
 //! A graph's launch: a chain of kernels of one thread, each of which moves one word.
 
-use super::word::{BYTES, InStream, Word};
 use copy::{Error, Machine, Route, Transfer};
 use cuda::{Graph, GraphExec};
+use lab::launch::{BYTES, InStream, Word};
 
 pub const NAME: &str = "graph";
 /// Kernels in it: one call submits what would be so many launches.

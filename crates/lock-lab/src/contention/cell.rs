@@ -205,7 +205,7 @@ fn sized(value: &str) -> Option<(u64, Memory)> {
         Some((text, "pinned]")) => (text, Memory::Pinned),
         Some(_) => return None,
     };
-    match crate::sizes::parse(text).ok()?.as_slice() {
+    match lab::sizes::parse(text).ok()?.as_slice() {
         [one] if *one > 0 => Some((*one, memory)),
         _ => None,
     }

@@ -1,8 +1,9 @@
 //! What takes turns on the measuring thread: CUDA's calls, and copies of ours that take no lock.
 
 use super::cell::{Cell, Memory};
-use crate::calls::{graph, launch, setup};
+use crate::calls::{graph, setup};
 use copy::{Error, Machine, Route};
+use lab::launch;
 
 /// What is opened, or why it is not.
 pub(super) struct Measured<'m> {

@@ -1,7 +1,7 @@
 //! Short variants of the lock experiments, with bounds that hold on two loaded CPUs.
 
 use lab::clock::Clock;
-use lab::locks::{Access, Missing, Pairs, Plan, Policy, Waits, costs, inversion, libc_version, starvation};
+use lock_lab::locks::{Access, Missing, Pairs, Plan, Policy, Waits, costs, inversion, libc_version, starvation};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ fn every_policy_has_a_cost_alone_and_contended_and_excludes() {
     }
     for threads in [1, 4] {
         for pairs in Pairs::ALL {
-            let of = |cost: &&lab::locks::Cost| cost.threads == threads && cost.pairs == pairs;
+            let of = |cost: &&lock_lab::locks::Cost| cost.threads == threads && cost.pairs == pairs;
             assert_eq!(all.iter().filter(of).filter(|cost| cost.policy == Policy::Stock).count(), 1);
             assert!(all.iter().filter(of).count() >= 4);
         }
