@@ -54,7 +54,7 @@ fn policies_take_turns_and_one_that_does_not_exist_is_only_named() {
 #[test]
 fn without_a_gpu_nothing_is_measured_and_a_wrong_cell_is_said() {
     if std::path::Path::new("/dev/nvidiactl").exists() {
-        eprintln!("skipped: there is a GPU here");
+        trial::skip_part!("there is a GPU here");
     } else {
         contention(&["--quick"]).assert().code(77).stderr(contains("no GPU to measure").and(contains("hint: ")));
     }

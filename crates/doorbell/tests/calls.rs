@@ -15,23 +15,17 @@ fn source(name: &str) -> PathBuf {
 
 /// Where the libraries and programs lie; `None` without a C compiler.
 fn built() -> Option<&'static Path> {
-    static DIR: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
+    static DIR: OnceLock<Result<tempfile::TempDir, String>> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().to_str().unwrap();
-        let cc = |args: &str, sources: &[&str]| {
+        let cc = |args: &str, sources: &[&str]| -> Result<(), String> {
             let mut cc = Command::new("cc");
             cc.current_dir(dir.path()).args(["-O2", "-pthread"]).args(sources.iter().map(|s| source(s)));
             cc.args(args.split(' ')).arg(format!("-Wl,-rpath,{at}"));
-            let out = match cc.output() {
-                Ok(out) => out,
-                Err(e) => {
-                    println!("skipped: no C compiler ({e})");
-                    return false;
-                }
-            };
+            let out = cc.output().map_err(|e| format!("no C compiler ({e})"))?;
             assert!(out.status.success(), "{args}: {}", String::from_utf8_lossy(&out.stderr));
-            true
+            Ok(())
         };
         let library = "-shared -fPIC -Wl,-soname,";
         let all = [
@@ -48,9 +42,12 @@ fn built() -> Option<&'static Path> {
             // Segments as older linkers make them (symbols beside code), and the older hash table.
             (format!("{library}libcuda.so.1 -Wl,-z,noseparate-code -Wl,--hash-style=sysv -o old.so"), &["libcuda.c"]),
         ];
-        all.iter().all(|(args, sources)| cc(args, sources)).then_some(dir)
+        all.iter().try_for_each(|(args, sources)| cc(args, sources)).map(|()| dir)
     });
-    dir.as_ref().map(|d| d.path())
+    match dir {
+        Ok(dir) => Some(dir.path()),
+        Err(reason) => trial::skip!("{reason}"),
+    }
 }
 
 /// A program of those, with or without doorbell before it.

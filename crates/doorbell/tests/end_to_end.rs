@@ -443,8 +443,7 @@ fn an_output_that_cannot_be_written_stops_before_the_program_starts() {
 #[test]
 fn without_a_gpu_the_status_is_77_with_a_hint() {
     if recorder::driver_version().is_some() {
-        eprintln!("skipped: there is a driver");
-        return;
+        trial::skip!("there is a driver");
     }
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("ran");
@@ -476,13 +475,11 @@ fn a_full_disk_stops_the_recording_and_not_the_program() {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(child) = spawned else {
-        eprintln!("skipped: no unshare here");
-        return;
+        trial::skip!("no unshare here");
     };
     let out = ended(child, "a recording on a full disk");
     if out.status.code() == Some(99) || text(&out.stderr).contains("unshare:") {
-        eprintln!("skipped: no mount namespace: {}", text(&out.stderr));
-        return;
+        trial::skip!("no mount namespace: {}", text(&out.stderr));
     }
     succeeded(&out, "the program on a full disk");
     let words = sample("threads", Some(300));

@@ -40,8 +40,7 @@ fn program(dir: &Path, name: &str) -> Option<PathBuf> {
     let to = dir.join(name);
     let out = Command::new("cc").args(["-O1", "-w", "-pthread", "-o"]).arg(&to).arg(&source).output();
     let Ok(out) = out else {
-        eprintln!("skipped: no C compiler (cc) on this machine");
-        return None;
+        trial::skip!("no C compiler (cc)");
     };
     assert!(out.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&out.stderr));
     Some(to)
@@ -254,7 +253,7 @@ fn calls_are_told_with_their_locks_and_what_they_waited_for() {
     let library = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so.1", library.to_str().unwrap()];
     let app = ["-o", "calls", app.to_str().unwrap(), "libcuda.so.1", "-Wl,-rpath,$ORIGIN"];
     for args in [&library[..], &app] {
-        let Ok(out) = cc(args) else { return eprintln!("skipped: no C compiler (cc) on this machine") };
+        let Ok(out) = cc(args) else { trial::skip!("no C compiler (cc)") };
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
     let tape = dir.path().join("t.doorbell");
@@ -308,6 +307,8 @@ fn calls_are_told_with_their_locks_and_what_they_waited_for() {
         // The waits are told as waits; asleep with the lock is off CPU in the copy.
         let copy = row("cuMemcpyHtoDAsync", "to 1 MiB".into());
         assert!(copy["off_cpu_ns"].as_u64() > Some(large * 20_000_000), "{copy}");
+    } else {
+        trial::skip_part!("no context switches: {}", l["switches"]["reason"]);
     }
     let said = text(&finished(doorbell().args(["show", "--calls"]).arg(&tape), "show"));
     assert!(
@@ -358,8 +359,7 @@ fn a_deadlock_is_on_the_tape_of_a_killed_program() {
 fn an_inversion_is_seen_by_real_priorities() {
     let Some(r) = Run::of("inversion") else { return };
     if r.bare.status.code() == Some(77) {
-        eprintln!("skipped: SCHED_FIFO is refused here");
-        return;
+        trial::skip!("SCHED_FIFO is refused here");
     }
     assert_eq!(r.out.status.code(), Some(0), "{}", text(&r.out));
     r.same_counts();
@@ -373,6 +373,9 @@ fn an_inversion_is_seen_by_real_priorities() {
     );
     // The holder sleeps.
     let seen = r.locks["switches"]["scope"] != "none";
+    if !seen {
+        trial::skip_part!("no context switches: {}", r.locks["switches"]["reason"]);
+    }
     assert_eq!((&i["inheritance_helps"], i["why"].as_str().unwrap().contains("slept")), (&(!seen).into(), seen), "{i}");
 }
 
@@ -380,14 +383,12 @@ fn an_inversion_is_seen_by_real_priorities() {
 fn who_kept_a_holder_from_its_cpu_is_named() {
     let Some(r) = Run::of("preempted") else { return };
     if r.bare.status.code() == Some(77) {
-        eprintln!("skipped: SCHED_FIFO is refused here");
-        return;
+        trial::skip!("SCHED_FIFO is refused here");
     }
     if r.locks["switches"]["scope"] != "all_cpus" {
         let (low, why) = (r.said("low "), &r.locks["switches"]["reason"]);
         assert!(low > 0 && why.as_str().is_some_and(|w| !w.is_empty()), "{}", r.locks["switches"]);
-        eprintln!("skipped: {why}");
-        return;
+        trial::skip!("no context switches of all CPUs: {why}");
     }
     assert_eq!(r.locks["switches"]["lost"], 0);
     r.same_counts();
@@ -446,8 +447,7 @@ fn with_no_args_the_programs_name_is_nowhere() {
 /// A large program, bare and recorded; skipped where it is not installed.
 fn survives(name: &str, arguments: &[&str]) {
     if Command::new(name).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        eprintln!("skipped: {name} is not on this machine");
-        return;
+        trial::skip!("{name} is not installed");
     }
     let dir = tempfile::tempdir().unwrap();
     let tape = dir.path().join("t.doorbell");
@@ -465,8 +465,7 @@ fn survives(name: &str, arguments: &[&str]) {
 fn python_survives() {
     // What lies in the path may be a script that starts another one.
     let Ok(out) = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output() else {
-        eprintln!("skipped: python3 is not on this machine");
-        return;
+        trial::skip!("python3 is not installed");
     };
     let script = "
 import threading, queue, hashlib
@@ -521,8 +520,7 @@ class Storm {
     // A runtime without the compiler in it runs no source.
     let compiler = Command::new("java").args(["--list-modules"]).output();
     if !compiler.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("jdk.compiler")) {
-        eprintln!("skipped: no Java with its compiler on this machine");
-        return;
+        trial::skip!("no Java with its compiler");
     }
     survives("java", &["-Xmx256m", source.to_str().unwrap()]);
 }
@@ -541,8 +539,7 @@ fn redis(port: u16) -> Option<[Command; 2]> {
 fn redis_survives_its_benchmark() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let Some([mut benchmark, mut end]) = redis(port) else {
-        eprintln!("skipped: redis is not on this machine");
-        return;
+        trial::skip!("redis is not installed");
     };
     let dir = tempfile::tempdir().unwrap();
     let tape = dir.path().join("t.doorbell");

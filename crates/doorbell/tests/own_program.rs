@@ -1,7 +1,7 @@
 //! Programs with signal handlers, masks, forks and execs of their own: they must not notice that they are recorded.
 //!
-//! The programs are the ignored tests below: this file's binary is started again as the program to be recorded. It has no
-//! software GPU linked into it, so it finds the preloaded one as any program would.
+//! The programs are the ignored tests below (`plays_..`): this file's binary is started again as the program to be recorded.
+//! It has no software GPU linked into it, so it finds the preloaded one as any program would.
 
 use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Memory, Pushbuffer, Semaphore, Semaphores, Site};
 use serde_json::Value;
@@ -77,7 +77,8 @@ fn record(dir: &Path, tap: &str, program: &str, set: &[(&str, &str)]) -> Recorde
     let tape = dir.join(format!("{program}.{tap}.doorbell"));
     let mut command = doorbell();
     command.args(["record", "--gpu", "soft", "--tap", tap, "-o"]).arg(&tape).arg("--");
-    command.arg(std::env::current_exe().unwrap()).args([program, "--exact", "--ignored", "--nocapture"]);
+    let test = format!("plays_{program}");
+    command.arg(std::env::current_exe().unwrap()).args([&test, "--exact", "--ignored", "--nocapture"]);
     let out = finished(command.envs(set.iter().copied()), &format!("{program} under {tap}"));
     let shown = finished(doorbell().args(["show", "--summary", "--json"]).arg(&tape), "show");
     let summary = serde_json::from_slice(&shown.stdout).unwrap_or_default();
@@ -367,7 +368,7 @@ fn blocked(signal: i32) -> bool {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn handlers_before() {
+fn plays_handlers_before() {
     install(libc::SIGSEGV, first as Handler as usize, libc::SA_SIGINFO);
     install(libc::SIGTRAP, trapped as *const () as usize, 0);
     let mut work = Work::new();
@@ -382,7 +383,7 @@ fn handlers_before() {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn handlers_later() {
+fn plays_handlers_later() {
     let mut work = Work::with(Site::Displacement);
     work.rounds(3);
     let rusts = install(libc::SIGSEGV, first as Handler as usize, libc::SA_SIGINFO | libc::SA_ONSTACK);
@@ -417,7 +418,7 @@ fn handlers_later() {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn all_blocked() {
+fn plays_all_blocked() {
     install(libc::SIGSEGV, first as Handler as usize, libc::SA_SIGINFO);
     let before = mask(libc::SIG_SETMASK, &full_set());
     let mut work = Work::new();
@@ -442,7 +443,7 @@ fn all_blocked() {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn blocked_signal_waits() {
+fn plays_blocked_signal_waits() {
     install(libc::SIGTRAP, trapped as *const () as usize, 0);
     let mut work = Work::new();
     work.rounds(3);
@@ -477,7 +478,7 @@ extern "C" fn rings(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn handler_rings() {
+fn plays_handler_rings() {
     install(libc::SIGSEGV, rings as Handler as usize, libc::SA_SIGINFO);
     let mut work = Box::new(Work::new());
     work.rounds(1);
@@ -493,7 +494,7 @@ fn handler_rings() {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn timer_and_doorbells() {
+fn plays_timer_and_doorbells() {
     install(libc::SIGSEGV, first as Handler as usize, libc::SA_SIGINFO);
     install(libc::SIGALRM, trapped as *const () as usize, libc::SA_RESTART);
     let mut work = Work::new();
@@ -516,7 +517,7 @@ fn timer_and_doorbells() {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn dies_of_its_own_fault() {
+fn plays_dies_of_its_own_fault() {
     let mut work = Work::new();
     work.rounds(5);
     work.say_entries();
@@ -526,7 +527,7 @@ fn dies_of_its_own_fault() {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn exits_at_once() {
+fn plays_exits_at_once() {
     let mut work = Work::new();
     work.rounds(5);
     work.say_entries();
@@ -544,7 +545,7 @@ fn child_calls(n: u64) {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn forks() {
+fn plays_forks() {
     let calls = std::env::var("CHILD_CALLS").unwrap().parse().unwrap();
     let mut work = Work::new();
     work.rounds(5);
@@ -568,7 +569,7 @@ fn forks() {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn starts_a_program() {
+fn plays_starts_a_program() {
     let mut work = Work::new();
     work.rounds(3);
     let out = Command::new("env").output().unwrap();
@@ -580,7 +581,7 @@ fn starts_a_program() {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn execs() {
+fn plays_execs() {
     use std::os::unix::process::CommandExt;
     let mut work = Work::new();
     work.rounds(5);
@@ -592,7 +593,7 @@ fn execs() {
 /// a shadow that nobody but the agent keeps up to date.
 #[test]
 #[ignore = "a program for the tests above"]
-fn full_ring() {
+fn plays_full_ring() {
     let mut work = Work::new();
     work.rounds(3);
     let gate = Semaphores::new(work.channel.space()).unwrap().alloc().unwrap();
@@ -634,7 +635,7 @@ fn full_ring() {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn exchange() {
+fn plays_exchange() {
     let mut work = Work::with(Site::Exchange);
     work.rounds(50);
     work.say_entries();
@@ -652,7 +653,7 @@ extern "C" fn called(_: i32) {
 
 #[test]
 #[ignore = "a program for the tests above"]
-fn quiet() {
+fn plays_quiet() {
     const DISPATCH: i32 = 59; // PR_SET_SYSCALL_USER_DISPATCH, Linux 5.11
     let mut work = Work::new();
     work.rounds(40);
@@ -669,7 +670,7 @@ fn quiet() {
     install(libc::SIGSYS, called as *const () as usize, 0);
     // SAFETY: the gate lives as long as the process; no range is exempt.
     if unsafe { libc::prctl(DISPATCH, 1u64, 0u64, 0u64, GATE.as_ptr()) } != 0 {
-        println!("skipped: this kernel has no syscall user dispatch");
+        trial::skip_part!("this kernel has no syscall user dispatch");
         return work.say_entries();
     }
     for batch in 0..20 {

@@ -22,10 +22,7 @@ fn compiled(dir: &Path, name: &str) -> Option<PathBuf> {
             assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
             Some(program)
         }
-        Err(e) => {
-            println!("skipped: no C compiler ({e})");
-            None
-        }
+        Err(e) => trial::skip!("no C compiler ({e})"),
     }
 }
 
@@ -236,7 +233,7 @@ fn each_policy_does_what_it_is_for() {
     {
         let said = said(policy, "raised");
         if said.starts_with("skipped") {
-            print!("{policy}: {said}");
+            trial::skip_part!("{policy}: {}", said.trim());
         } else {
             assert_eq!(said, format!("raised {expected}, after that as before\n"), "{policy}");
             let own = "a thread is born as its maker was\nits own will counts\n";

@@ -69,7 +69,7 @@ fn what_cannot_run_says_why_with_status_77() {
     let graphs = doorbell().args(["sample", "graphs", "--gpu", "soft"]).assert().code(77);
     graphs.stderr(contains("graphs needs libcuda"));
     match cuda::Cuda::load() {
-        Ok(_) => eprintln!("skipped: there is a libcuda"),
+        Ok(_) => trial::skip_part!("there is a libcuda"),
         Err(_) => {
             let real = doorbell().args(["sample", "copies"]).assert().code(77).stdout("");
             real.stderr(contains("CUDA is not available").and(contains("hint: `--gpu soft`")));

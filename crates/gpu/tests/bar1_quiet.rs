@@ -82,8 +82,7 @@ fn writes_and_reads_allocate_nothing_and_make_no_system_call() {
     drop(vec![0u8; 64]);
     assert!(ALLOCATIONS.get() > before, "the counter counts");
     if !armed {
-        println!("system calls not looked at: this kernel has no syscall user dispatch");
-        return;
+        trial::skip!("system calls not looked at: this kernel has no syscall user dispatch");
     }
     GATE.store(1, Ordering::SeqCst);
     // SAFETY: no arguments.

@@ -377,7 +377,7 @@ mod tests {
                     assert!(p.class.is_some_and(|c| c.is_real_time() && c.to_string().contains("100 ms")));
                 }
                 Err(e) => {
-                    eprintln!("skipped: SCHED_DEADLINE is not given here: {e}");
+                    trial::skip_part!("SCHED_DEADLINE is not given here: {e}");
                     assert_eq!(affinity().unwrap(), [last]);
                 }
             }

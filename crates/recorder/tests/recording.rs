@@ -350,7 +350,7 @@ impl Small {
         mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(at).stderr(Stdio::null());
         let mounted = mount.status().is_ok_and(|s| s.success());
         if !mounted {
-            println!("skipped: a tmpfs of one MiB could not be mounted (needs root)");
+            trial::skip_part!("a tmpfs of one MiB could not be mounted (needs root)");
         }
         mounted.then(|| Small(at.into()))
     }

@@ -63,8 +63,7 @@ fn graphs_say_why_not() {
 #[test]
 fn a_machine_without_the_driver_says_why_not() {
     if std::path::Path::new("/dev/nvidiactl").exists() {
-        eprintln!("skipped: there is a driver");
-        return;
+        trial::skip!("there is a driver");
     }
     let options = Options { gpu: sample::Gpu::Soft, ..options("launches") };
     let error = sample::run("launches", &options).unwrap_err();

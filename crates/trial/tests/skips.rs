@@ -1,0 +1,47 @@
+//! A skip is counted, and a program that hangs ends.
+
+use std::process::Command;
+use std::time::Duration;
+
+fn asks() -> Option<u32> {
+    trial::skip!("no {}", "answer");
+}
+
+#[test]
+#[ignore = "started by the test below"]
+fn plays_skips() {
+    assert_eq!(asks(), None);
+    trial::skip_part!("half of it");
+    trial::skip!("two\nlines");
+}
+
+#[test]
+fn every_skip_is_a_line_with_the_tests_name_and_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let skips = dir.path().join("skips");
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["plays_skips", "--exact", "--ignored", "--nocapture", "--test-threads=2"]).env(trial::SKIPS, &skips);
+    for _ in 0..2 {
+        let out = trial::finished(&mut again, "the tests that skip");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && said.contains("skipped: skips::plays_skips: no answer"), "{said}");
+    }
+    let lines = std::fs::read_to_string(&skips).unwrap();
+    let one = "skips::plays_skips: no answer\nskips::plays_skips: half of it\nskips::plays_skips: two lines\n";
+    assert_eq!(lines, one.repeat(2));
+}
+
+#[test]
+fn a_program_that_hangs_is_killed_with_what_it_started() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "sleep 1000 & echo $!; wait"]);
+    assert!(trial::finished_within(&mut shell, Duration::from_millis(300), "sh").is_none());
+    let mut quick = Command::new("sh");
+    let out = trial::finished(quick.args(["-c", "exit 3"]), "sh");
+    assert_eq!(out.status.code(), Some(3));
+}
+
+#[test]
+fn what_is_installed_is_found_in_the_path() {
+    assert!(trial::installed("sh") && !trial::installed("no-such-program-anywhere"));
+}
