@@ -15,6 +15,7 @@
 pub mod calls;
 mod channel;
 mod cold;
+mod exec;
 pub mod exports;
 mod files;
 mod lock;

@@ -1,5 +1,6 @@
 //! The constructor and destructor of the preloaded library.
 
+use crate::exec::{self, environment};
 use crate::{cold, policy, record};
 use core::ffi::{CStr, c_char};
 
@@ -23,6 +24,23 @@ fn variable(entry: *const c_char, name: &[u8]) -> Option<&'static [u8]> {
     s.strip_prefix(name)
 }
 
+/// Keeps what started programs need to be followed, as long as it stands in the environment.
+fn keep(was: &[u8]) {
+    let (mut preload, mut board) = (None, None);
+    // SAFETY: as in `start`.
+    unsafe {
+        let mut p = environ;
+        while !p.is_null() && !(*p).is_null() {
+            preload = preload.or(variable(*p, PRELOAD));
+            board = board.or(variable(*p, BOARD).map(|_| CStr::from_ptr(*p).to_bytes()));
+            p = p.add(1);
+        }
+    }
+    let (Some(preload), Some(board)) = (preload, board) else { return };
+    let ours = preload.strip_suffix(was).unwrap_or(preload);
+    environment::keep(ours.strip_suffix(b":").unwrap_or(ours), &[board]);
+}
+
 extern "C" fn start() {
     let mut region = None;
     let mut board = None;
@@ -41,11 +59,13 @@ extern "C" fn start() {
     }
     // The value of an environment entry is NUL-terminated where it ends.
     // Not attached: nothing is recorded or changed, and the environment is put right all the same.
+    exec::look_up();
     match (region, board) {
         (Some(region), _) => {
             let _ = record::attach(region.as_ptr().cast());
         }
         (None, Some(board)) => {
+            keep(was.unwrap_or(&[]));
             let _ = policy::attach(board.as_ptr().cast(), off);
         }
         (None, None) => return,
