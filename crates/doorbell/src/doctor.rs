@@ -1,11 +1,5 @@
 //! `doorbell doctor`: what works on this machine, found by trying it.
 
-mod machine;
-mod nvidia;
-mod own;
-mod taps;
-
-use report::checks::{Check, Verdict};
 use std::process::ExitCode;
 
 /// What works on this machine and, for each thing that does not, why.
@@ -28,8 +22,8 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let checks = examine(!self.no_try);
-        let possible = checks.iter().all(|c| !c.required || c.verdict == Verdict::Yes);
+        let checks = doctor::examine(!self.no_try);
+        let possible = doctor::possible(&checks);
         if self.json {
             report::json::print(&serde_json::json!({ "possible": possible, "checks": checks }))?;
         } else {
@@ -37,12 +31,4 @@ impl Args {
         }
         Ok(ExitCode::from(if possible { 0 } else { crate::IMPOSSIBLE }))
     }
-}
-
-fn examine(attempt: bool) -> Vec<Check> {
-    let mut all = machine::checks();
-    all.extend(nvidia::checks());
-    all.extend(own::checks(&all, attempt));
-    all.extend(taps::checks());
-    all
 }

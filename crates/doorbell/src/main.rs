@@ -1,6 +1,5 @@
 //! The command line: arguments, exit codes, wiring. One file a subcommand.
 
-mod affinity;
 mod bench;
 mod completions;
 mod demo;

@@ -1,8 +1,5 @@
 //! `doorbell run`: a program whose locks follow other protocols.
 
-pub mod plan;
-mod told;
-
 use crate::failure::Failure;
 use crate::preload;
 use crate::record::Gpu;
@@ -60,7 +57,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let plan = Plan::read(&self.lock_policy)?;
+        let plan = Plan::read(&self.lock_policy).map_err(|e| Failure::new(e.to_string(), e.hint()))?;
         let report = self.report.as_deref();
         // Before the program runs: it may take days.
         let mut out = report.filter(|p| p.as_os_str() != "-").map(open).transpose()?;
@@ -70,7 +67,7 @@ impl Args {
             soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
         };
         let mut text = String::new();
-        let status = run_with_policies(&options, |b| plan.write(b), |b| text = told::text(b))?;
+        let status = run_with_policies(&options, |b| plan.write(b), |b| text = plan::outcome::text(b))?;
         match &mut out {
             Some(file) => std::io::Write::write_all(file, text.as_bytes())?,
             None if report.is_some() => eprint!("{text}"),

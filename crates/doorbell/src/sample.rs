@@ -65,7 +65,7 @@ impl Args {
             with_softgpu()?;
         }
         if let Some(cpu) = self.cpu {
-            crate::affinity::stay_on(cpu)?;
+            selfbench::stay_on(cpu)?;
         }
         for name in &self.names {
             let report = sample::run(name, &self.options()).map_err(|e| self.explain(name, e))?;

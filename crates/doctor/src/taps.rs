@@ -1,6 +1,6 @@
 //! The tap's strategies: each is tried on memory of our own.
 
-use report::checks::Check;
+use crate::Check;
 use std::io;
 
 pub fn checks() -> Vec<Check> {

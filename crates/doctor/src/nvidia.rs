@@ -1,6 +1,6 @@
 //! NVIDIA's driver and what it drives.
 
-use report::checks::Check;
+use crate::Check;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;

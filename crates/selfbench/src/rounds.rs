@@ -70,7 +70,7 @@ impl Runner {
     }
 
     /// Runs `command` `rounds` times in each mode. The order of the modes moves on by one each round.
-    pub fn rounds(&self, rounds: u32, command: &[OsString], soft: bool) -> anyhow::Result<Rounds> {
+    pub fn rounds(&self, rounds: u32, command: &[OsString], soft: bool, tell: &dyn Fn(&str)) -> anyhow::Result<Rounds> {
         let modes: Vec<Mode> = Mode::ALL.into_iter().filter(|m| self.with_trap || *m != Mode::Trap).collect();
         let mut out = Rounds::default();
         for round in 0..rounds as usize {
@@ -79,6 +79,7 @@ impl Runner {
                 if out.why.contains_key(&mode) {
                     continue;
                 }
+                tell(&format!("round {} of {rounds}: {}", round + 1, mode.name()));
                 match self.once(mode, command, soft) {
                     Ok(loops) => {
                         for (name, s) in loops {
@@ -150,14 +151,9 @@ fn loops(text: &str) -> Option<Vec<(String, Sample)>> {
     (!found.is_empty()).then_some(found)
 }
 
-fn median(mut v: Vec<f64>) -> Option<f64> {
-    v.sort_unstable_by(f64::total_cmp);
-    let n = v.len();
-    match n {
-        0 => None,
-        n if n % 2 == 1 => v.get(n / 2).copied(),
-        n => Some((v[n / 2 - 1] + v[n / 2]) / 2.0),
-    }
+/// As [`crate::median`], of nothing `None`.
+fn median(v: Vec<f64>) -> Option<f64> {
+    (!v.is_empty()).then(|| crate::median(v))
 }
 
 impl Rounds {

@@ -1,6 +1,6 @@
 //! The machine under the driver: processor, sandbox.
 
-use report::checks::Check;
+use crate::Check;
 use std::fs;
 
 pub fn checks() -> Vec<Check> {

@@ -3,9 +3,9 @@
 //! What is tried has an address space of its own, beside whatever else uses the GPU: one channel of one copy engine, and
 //! eight bytes to video memory and back. All of it is given back.
 
+use crate::{Check, Verdict};
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyEngine, CopyMode, DeviceOptions, Engine, Prepared, Window};
 use lab::environment::Virtualization;
-use report::checks::{Check, Verdict};
 use rm::driver::Driver;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,20 +1,11 @@
 //! The loops that `selfbench locks` measures, as a program of their own: what is put under them comes from outside.
 
-use crate::affinity;
+use crate::stay_on;
 use serde_json::json;
 use std::cell::UnsafeCell;
 use std::hint::black_box;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[arg(long, default_value_t = 200_000)]
-    count: u32,
-    #[arg(long)]
-    cpu: Option<usize>,
-}
 
 /// Pairs that are timed together.
 const BATCH: u32 = 1000;
@@ -92,7 +83,7 @@ fn timed(count: u32, pair: impl Fn()) -> f64 {
             std::thread::sleep(Duration::from_micros(200));
         }
     }
-    super::locks::median(times)
+    crate::median(times)
 }
 
 /// Pairs a second of two threads at one mutex.
@@ -116,27 +107,26 @@ fn contended() -> f64 {
     done.load(Ordering::Relaxed) as f64 / from.elapsed().as_secs_f64()
 }
 
-impl Args {
-    pub fn run(&self) -> anyhow::Result<ExitCode> {
-        // Before the loops are pinned: they are two threads. (And libc's locks need no locked instruction in a program
-        // that never had a second thread.)
-        let contended = contended();
-        if let Some(cpu) = self.cpu {
-            affinity::stay_on(cpu)?;
-        }
-        // The first time maps the ring.
-        timed(BATCH, mutex_pair);
-        timed(BATCH, read_pair);
-        let quarter = self.count / 4;
-        let out = json!({
-            "mutex": timed(self.count, mutex_pair),
-            "read": timed(quarter, read_pair),
-            "write": timed(quarter, write_pair),
-            "clocked": timed(quarter, clocked_pair),
-            "clocks": timed(quarter, two_clock_reads),
-            "contended": contended,
-        });
-        println!("{out}");
-        Ok(ExitCode::SUCCESS)
+/// Measures every kind of pair, `count` times the mutex's, and prints one line of JSON.
+pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
+    // Before the loops are pinned: they are two threads. (And libc's locks need no locked instruction in a program
+    // that never had a second thread.)
+    let contended = contended();
+    if let Some(cpu) = cpu {
+        stay_on(cpu)?;
     }
+    // The first time maps the ring.
+    timed(BATCH, mutex_pair);
+    timed(BATCH, read_pair);
+    let quarter = count / 4;
+    let out = json!({
+        "mutex": timed(count, mutex_pair),
+        "read": timed(quarter, read_pair),
+        "write": timed(quarter, write_pair),
+        "clocked": timed(quarter, clocked_pair),
+        "clocks": timed(quarter, two_clock_reads),
+        "contended": contended,
+    });
+    println!("{out}");
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! What came of a run, from the board.
+//! What came of a run, as text, from the board.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,0 +1,281 @@
+//! `selfbench calls`: what recording, and the guard, add to a call of CUDA.
+//!
+//! The call is a function of this program with the arguments of cuLaunchKernel, called by its address and through an
+//! entry of the agent's: what is measured is the entry, the same on every machine, with or without a GPU.
+
+use crate::{Plan, median, stay_on};
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use std::arch::asm;
+use std::ffi::OsString;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tape::event::{Body, Events};
+use tape::file::{Item, Reader};
+
+/// Calls that are timed together.
+const BATCH: u32 = 1000;
+/// Batches between pauses in which the recorder empties the ring.
+const A_WAIT: u32 = 16;
+/// cuLaunchKernel on tapes.
+const LAUNCH: u32 = 1;
+
+/// One run of the loop: medians over its batches, which take turns, ns.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    bare: f64,
+    /// Bare, the clock read before and after.
+    clocked: f64,
+    /// The two readings alone.
+    clocks: f64,
+    tapped: f64,
+}
+
+/// What came of it: medians over the rounds, ns.
+pub struct Figures {
+    plan: Plan,
+    bare: f64,
+    clocked: f64,
+    clocked_added: f64,
+    clocks: f64,
+    tapped: f64,
+    /// What recording adds to a call.
+    pub added: f64,
+    over_clock: f64,
+    guarded: f64,
+    added_by_guard: f64,
+    lost: u64,
+}
+
+/// Runs all rounds; `tell` hears of each.
+pub fn measure(plan: &Plan, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
+    let this = Run { plan };
+    let (mut recorded, mut guarded, mut lost) = (Vec::new(), Vec::new(), 0);
+    for round in 0..plan.rounds {
+        tell(&format!("round {} of {}", round + 1, plan.rounds));
+        for first in [round % 2 == 0, round % 2 != 0] {
+            if first {
+                let (sample, gaps) = this.recorded()?;
+                recorded.push(sample);
+                lost += gaps;
+            } else {
+                guarded.push(this.once(&["run", "--lock-policy", "guard", "--"].map(OsString::from))?);
+            }
+        }
+    }
+    let of = |v: &[Sample], f: fn(&Sample) -> f64| median(v.iter().map(f).collect());
+    let both = |f: fn(&Sample) -> f64| median(recorded.iter().chain(&guarded).map(f).collect());
+    Ok(Figures {
+        plan: plan.clone(),
+        bare: both(|s| s.bare),
+        clocked: both(|s| s.clocked),
+        clocked_added: both(|s| s.clocked - s.bare),
+        clocks: both(|s| s.clocks),
+        tapped: of(&recorded, |s| s.tapped),
+        added: of(&recorded, |s| s.tapped - s.bare),
+        over_clock: of(&recorded, |s| s.tapped - s.clocked),
+        guarded: of(&guarded, |s| s.tapped),
+        added_by_guard: of(&guarded, |s| s.tapped - s.bare),
+        lost,
+    })
+}
+
+impl Figures {
+    pub fn json(&self) -> Value {
+        json!({
+            "bench": "calls",
+            "rounds": self.plan.rounds,
+            "count": self.plan.count,
+            "bare_call_ns": self.bare,
+            "tapped_call_ns": self.tapped,
+            "added_call_ns": self.added,
+            "two_clock_reads_ns": self.clocks,
+            "clocked_call_ns": self.clocked,
+            "clocked_added_call_ns": self.clocked_added,
+            "over_clock_call_ns": self.over_clock,
+            "guarded_call_ns": self.guarded,
+            "added_guarded_call_ns": self.added_by_guard,
+            // Events that did not fit: what is not written costs less, so this says how far to trust the figures.
+            "lost_events": self.lost,
+            "machine": crate::machine(),
+        })
+    }
+
+    pub fn table(&self) -> String {
+        let mut t = format!("{:<34}{:>10}{:>10}\n", "a call that does nothing, ns", "takes", "added");
+        t += &format!("  {:<32}{:>10.1}\n", "bare", self.bare);
+        t += &format!("  {:<32}{:>10.1}\n", "two clock readings", self.clocks);
+        t += &format!("  {:<32}{:>10.1}{:>10.1}\n", "bare, clock read twice", self.clocked, self.clocked_added);
+        t += &format!("  {:<32}{:>10.1}{:>10.1}\n", "recorded", self.tapped, self.added);
+        t += &format!("  {:<32}{:>10}{:>10.1}\n", "  over the clock", "", self.over_clock);
+        t += &format!("  {:<32}{:>10.1}{:>10.1}\n", "guarded, nobody else inside", self.guarded, self.added_by_guard);
+        t += &format!("medians of {} rounds; added: median of the rounds' differences\n", self.plan.rounds);
+        if self.lost > 0 {
+            t += &format!(
+                "{} events did not fit into the ring and cost less: give --cpu or a smaller --count\n",
+                self.lost
+            );
+        }
+        t
+    }
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+}
+
+impl Run<'_> {
+    /// A run of the loop, under doorbell with these words.
+    fn once(&self, doorbell: &[OsString]) -> anyhow::Result<Sample> {
+        let me = &self.plan.doorbell;
+        let mut command = Command::new(me);
+        command.args(doorbell).arg(me).args(["selfbench", "call-loop", "--count"]).arg(self.plan.count.to_string());
+        if let Some(cpu) = self.plan.cpu {
+            command.arg("--cpu").arg(cpu.to_string());
+        }
+        let out = command.env_remove("DOORBELL_LOCK_POLICY").stdin(Stdio::null()).output()?;
+        if !out.status.success() {
+            bail!("the loop ended with {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
+        }
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let v = text.lines().find_map(|l| serde_json::from_str::<Value>(l).ok()).context("the loop printed no JSON")?;
+        let at = |k: &str| v[k].as_f64().with_context(|| format!("the loop said no {k}"));
+        let (clocked, clocks) = (at("clocked_ns")?, at("clocks_ns")?);
+        Ok(Sample { bare: at("bare_ns")?, clocked, clocks, tapped: at("tapped_ns")? })
+    }
+
+    fn recorded(&self) -> anyhow::Result<(Sample, u64)> {
+        let tape: PathBuf = std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()));
+        let mut words =
+            ["record", "--calls", "--quiet", "--tap", "off", "--ring", "32", "-o"].map(OsString::from).to_vec();
+        words.extend([tape.clone().into(), "--".into()]);
+        let checked = self.once(&words).and_then(|sample| Ok((sample, self.check(&tape)?)));
+        let _ = std::fs::remove_file(&tape);
+        checked
+    }
+
+    /// Every call is on the tape or counted as lost: a tap that did not record would be cheap.
+    fn check(&self, tape: &Path) -> anyhow::Result<u64> {
+        let mut reader = Reader::open(tape)?;
+        let (mut n, mut lost) = (0, 0);
+        while let Some(item) = reader.item()? {
+            match item {
+                Item::Events { bytes, .. } => {
+                    let launches = |e: &tape::event::Event<'_>| {
+                        matches!(e.body, Body::Call(_)) && u32::from(e.head.flags) == LAUNCH
+                    };
+                    n += Events::new(&bytes).filter(launches).count() as u64;
+                }
+                Item::End(end) => lost = end.gap_events,
+                _ => {}
+            }
+        }
+        if n + lost < u64::from(self.plan.count) {
+            bail!("{n} calls are on the tape and {lost} counted as lost, {} were made", self.plan.count);
+        }
+        Ok(lost)
+    }
+}
+
+/// The arguments of cuLaunchKernel.
+type Launch = extern "C" fn(u64, u32, u32, u32, u32, u32, u32, u32, u64, u64, u64) -> i32;
+
+#[inline(never)]
+#[allow(clippy::too_many_arguments)]
+extern "C" fn launch(f: u64, x: u32, _: u32, _: u32, _: u32, _: u32, _: u32, _: u32, s: u64, p: u64, _: u64) -> i32 {
+    // SAFETY: no instructions; the compiler has to call all the same.
+    unsafe { asm!("/* {} {} {} */", in(reg) f, in(reg) s, in(reg) p, options(nostack, preserves_flags)) };
+    x as i32
+}
+
+fn clock() -> u64 {
+    // SAFETY: rdtsc is there on every x86-64.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Nanoseconds of one of a batch.
+#[inline(always)]
+fn timed(mut f: impl FnMut(u32)) -> f64 {
+    let from = Instant::now();
+    for i in 0..BATCH {
+        f(i);
+    }
+    from.elapsed().as_nanos() as f64 / f64::from(BATCH)
+}
+
+#[inline(always)]
+fn call(f: Launch, i: u32) {
+    let r = f(0xf1, i, 1, 1, 32, 1, 1, 0, 0x51, 0, 0);
+    assert_eq!(r, i as i32, "the call's result");
+}
+
+#[inline(never)]
+fn calls(f: Launch) -> f64 {
+    timed(|i| call(f, i))
+}
+
+#[inline(never)]
+fn clocked_calls(f: Launch) -> f64 {
+    timed(|i| {
+        black_box(clock());
+        call(f, i);
+        black_box(clock());
+    })
+}
+
+#[inline(never)]
+fn clocks(_: Launch) -> f64 {
+    timed(|_| {
+        black_box(clock());
+        black_box(clock());
+    })
+}
+
+/// Measures bare and tapped calls, `count` of each, and prints one line of JSON.
+pub fn run_loop(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
+    if let Some(cpu) = cpu {
+        stay_on(cpu)?;
+    }
+    // SAFETY: NUL-terminated; the agent's function of that name has this type, and gives an entry for a function of
+    // the type that it is told.
+    let tapped: Launch = unsafe {
+        let find = libc::dlsym(libc::RTLD_DEFAULT, c"doorbell_entry_of_call".as_ptr());
+        if find.is_null() {
+            bail!("this is the loop of `doorbell selfbench calls`, which starts it under the agent");
+        }
+        let find: extern "C" fn(u32, usize) -> usize = std::mem::transmute(find);
+        match find(LAUNCH, launch as *const () as usize) {
+            0 => bail!("the agent taps no calls here"),
+            at => std::mem::transmute::<usize, Launch>(at),
+        }
+    };
+    let bare = black_box(launch as Launch);
+    // The first time maps the ring.
+    calls(tapped);
+    calls(bare);
+    type Way = (&'static str, fn(Launch) -> f64, Launch);
+    let ways: [Way; 4] = [
+        ("bare_ns", calls, bare),
+        ("clocked_ns", clocked_calls, bare),
+        ("clocks_ns", clocks, bare),
+        ("tapped_ns", calls, tapped),
+    ];
+    let mut times = ways.map(|_| Vec::new());
+    for i in 0..count.div_ceil(BATCH) {
+        for k in 0..ways.len() {
+            // Who goes first moves on.
+            let at = (i as usize + k) % ways.len();
+            let (_, run, f) = ways[at];
+            times[at].push(run(f));
+        }
+        if i % A_WAIT == 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    let out: serde_json::Map<String, Value> =
+        ways.iter().zip(times).map(|((name, ..), times)| ((*name).into(), json!(median(times)))).collect();
+    println!("{}", Value::Object(out));
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! What doorbell itself costs, against the bare thing in the same run.
+//!
+//! Bare and doorbell's ways take turns, round by round, each in a process of its own, so that a machine that changes its
+//! speed changes it for all. What is added is the median of the rounds' differences. The measured loops ([`pairs`],
+//! [`ring_loop`], [`calls::run_loop`]) are programs of their own, which the command line starts under doorbell.
+
+use std::path::PathBuf;
+
+mod affinity;
+pub mod calls;
+pub mod locks;
+pub mod pairs;
+pub mod ring_loop;
+mod rounds;
+pub mod tap;
+
+pub use affinity::stay_on;
+pub use rounds::Mode;
+
+/// What every measurement here needs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// doorbell's own program: it starts the loops, and records them.
+    pub doorbell: PathBuf,
+    /// Turns.
+    pub rounds: u32,
+    /// Doorbells, pairs or calls of each run.
+    pub count: u32,
+    /// The measured loops run on this CPU.
+    pub cpu: Option<usize>,
+}
+
+fn median(mut v: Vec<f64>) -> f64 {
+    v.sort_unstable_by(f64::total_cmp);
+    match v.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => v[n / 2],
+        n => (v[n / 2 - 1] + v[n / 2]) / 2.0,
+    }
+}
+
+/// The machine, for results.
+fn machine() -> serde_json::Value {
+    let m = recorder::machine();
+    serde_json::json!({
+        "gpu": m.gpu, "driver": m.driver, "cpu": m.cpu, "kernel": m.kernel, "doorbell": env!("CARGO_PKG_VERSION")
+    })
+}

@@ -1,0 +1,87 @@
+//! The doorbell tap: one new entry of 64 dwords, bare, rewritten and trapped; on a GPU CUDA's loops too.
+
+use crate::rounds::{Mode, Rounds, Runner};
+use crate::{Plan, machine, ring_loop};
+use serde_json::json;
+use std::ffi::OsString;
+
+/// What is measured, and with what.
+pub struct Options<'a> {
+    pub plan: Plan,
+    /// Bytes of the software GPU's library.
+    pub softgpu: &'a [u8],
+    /// Trapped runs as well.
+    pub with_trap: bool,
+    /// This program instead of our loops, if it is not empty.
+    pub command: Vec<OsString>,
+}
+
+/// What came of it.
+pub struct Figures {
+    plan: Plan,
+    tables: Vec<(&'static str, Rounds)>,
+    /// What is not there, and why.
+    whys: Vec<String>,
+}
+
+/// Runs all rounds; `tell` hears of each turn.
+pub fn measure(o: &Options<'_>, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
+    let Plan { doorbell, rounds, count, cpu } = &o.plan;
+    let mut runner = Runner::new(doorbell.clone(), o.softgpu, *cpu)?;
+    runner.with_trap = o.with_trap;
+    let count = count.to_string();
+    let words = |w: &[&str]| -> Vec<OsString> {
+        std::iter::once(doorbell.clone().into_os_string()).chain(w.iter().map(OsString::from)).collect()
+    };
+    let mut tables = Vec::new();
+    let mut whys = Vec::new();
+    if o.command.is_empty() {
+        let r = runner.rounds(*rounds, &words(&["selfbench", "ring", "--count", &count]), true, tell)?;
+        tables.push(("ring (software GPU's doorbell page as plain memory)", r));
+        match recorder::driver_version() {
+            Some(_) => {
+                let sample = words(&["sample", "bench", "--gpu", "real", "--count", &count]);
+                tables.push(("CUDA", runner.rounds(*rounds, &sample, false, tell)?));
+            }
+            None => whys.push("CUDA's loops: no NVIDIA driver on this machine".into()),
+        }
+    } else {
+        tables.push(("program", runner.rounds(*rounds, &o.command, false, tell)?));
+    }
+    Ok(Figures { plan: o.plan.clone(), tables, whys })
+}
+
+impl Figures {
+    /// The median of one doorbell under this tap, ns; `None` where our own loop was not measured.
+    pub fn doorbell_ns(&self, mode: Mode) -> Option<u64> {
+        self.tables.first().and_then(|(_, ring)| ring.p50("ring", mode))
+    }
+
+    pub fn table(&self) -> String {
+        let mut out: String = self.tables.iter().map(|(title, r)| r.table(title)).collect();
+        for w in &self.whys {
+            out += &format!("{w}\n");
+        }
+        out
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        let mut out = json!({
+            "bench": "tap",
+            "entry_dwords": ring_loop::DWORDS,
+            "rounds": self.plan.rounds,
+            "count": self.plan.count,
+            "bare_ns": self.doorbell_ns(Mode::Bare),
+            "patch_ns": self.doorbell_ns(Mode::Patch),
+            "trap_ns": self.doorbell_ns(Mode::Trap),
+            "machine": machine(),
+            "tables": self.tables.iter().map(|(t, r)| json!({ "what": t, "loops": r.as_json() })).collect::<Vec<_>>(),
+        });
+        let mut why = self.whys.clone();
+        why.extend(self.tables.iter().flat_map(|(_, r)| r.whys()));
+        if !why.is_empty() {
+            out["why"] = json!(why);
+        }
+        out
+    }
+}
