@@ -1,6 +1,5 @@
 //! What can go wrong, by name.
 
-use crate::pin::PinError;
 use crate::spec::SyntaxError;
 use std::time::Duration;
 
@@ -15,6 +14,39 @@ impl Unavailable {
     pub fn new(reason: impl Into<String>) -> Unavailable {
         Unavailable { reason: reason.into() }
     }
+}
+
+/// Why a range cannot be pinned, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PinError {
+    #[error("a null pointer cannot be pinned; pass what cudaMalloc or cudaHostAlloc returned")]
+    Null,
+    #[error("0 bytes at {pointer:#x} cannot be pinned; pass the number of bytes that will be moved")]
+    Empty { pointer: u64 },
+    #[error(
+        "nothing is allocated at {pointer:#x}: it was freed, or never allocated; pin what cudaMalloc or cudaHostAlloc \
+         returned, and unpin it before it is freed"
+    )]
+    Freed { pointer: u64 },
+    #[error(
+        "{length} bytes at {pointer:#x} go past the end of the allocation, which has {left} bytes from there; pin \
+         {left} bytes at most, or allocate more"
+    )]
+    PastEnd { pointer: u64, length: u64, left: u64 },
+    #[error(
+        "{pointer:#x} is managed memory (cudaMallocManaged), which moves between host and GPU; copy from or to memory of \
+         cudaMalloc or cudaHostAlloc"
+    )]
+    Managed { pointer: u64 },
+    #[error("{pointer:#x} is memory of GPU {found}; open the machine with that GPU, or allocate on GPU {wanted}")]
+    OtherGpu { pointer: u64, found: i32, wanted: i32 },
+    #[error(
+        "{pointer:#x} is pageable host memory, which may be anywhere by the time the GPU reads it; register it \
+         (cudaHostRegister) or allocate it with cudaHostAlloc"
+    )]
+    Pageable { pointer: u64 },
+    #[error("{pointer:#x} is of CUDA's memory type {memory}, which is neither host nor device memory; use cudaMalloc")]
+    Unknown { pointer: u64, memory: u32 },
 }
 
 #[derive(Debug, thiserror::Error)]

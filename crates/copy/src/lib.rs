@@ -10,6 +10,7 @@
 
 pub mod back_to_back;
 mod buffer;
+mod entry;
 mod error;
 mod machine;
 mod pin;
@@ -20,10 +21,11 @@ pub mod spec;
 mod verify;
 
 pub use back_to_back::{BackToBack, GatedCopies};
-pub use error::{Error, Unavailable};
+pub use entry::Opened;
+pub use error::{Error, PinError, Unavailable};
 pub use machine::{Machine, Where};
-pub use pin::{PinError, Pinned, pin};
-pub use registry::{Listed, Opened, names, open, parse};
+pub use pin::{Pinned, pin};
+pub use registry::{Listed, names, open, parse};
 pub use route::{Route, Transfer};
 pub use spec::Spec;
 pub use verify::{Difference, Wrong, verify};

@@ -3,44 +3,11 @@
 //! The kernel driver maps more than was asked for (2 MiB at a time), so it is CUDA's own range query that says where an
 //! allocation ends.
 
-use crate::error::Error;
+use crate::error::{Error, PinError};
 use crate::machine::Machine;
 use cuda::{Context, MemoryType};
 use gpu::AddressSpace;
 use std::sync::Arc;
-
-/// Why a range cannot be pinned, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PinError {
-    #[error("a null pointer cannot be pinned; pass what cudaMalloc or cudaHostAlloc returned")]
-    Null,
-    #[error("0 bytes at {pointer:#x} cannot be pinned; pass the number of bytes that will be moved")]
-    Empty { pointer: u64 },
-    #[error(
-        "nothing is allocated at {pointer:#x}: it was freed, or never allocated; pin what cudaMalloc or cudaHostAlloc \
-         returned, and unpin it before it is freed"
-    )]
-    Freed { pointer: u64 },
-    #[error(
-        "{length} bytes at {pointer:#x} go past the end of the allocation, which has {left} bytes from there; pin \
-         {left} bytes at most, or allocate more"
-    )]
-    PastEnd { pointer: u64, length: u64, left: u64 },
-    #[error(
-        "{pointer:#x} is managed memory (cudaMallocManaged), which moves between host and GPU; copy from or to memory of \
-         cudaMalloc or cudaHostAlloc"
-    )]
-    Managed { pointer: u64 },
-    #[error("{pointer:#x} is memory of GPU {found}; open the machine with that GPU, or allocate on GPU {wanted}")]
-    OtherGpu { pointer: u64, found: i32, wanted: i32 },
-    #[error(
-        "{pointer:#x} is pageable host memory, which may be anywhere by the time the GPU reads it; register it \
-         (cudaHostRegister) or allocate it with cudaHostAlloc"
-    )]
-    Pageable { pointer: u64 },
-    #[error("{pointer:#x} is of CUDA's memory type {memory}, which is neither host nor device memory; use cudaMalloc")]
-    Unknown { pointer: u64, memory: u32 },
-}
 
 /// A range of CUDA's memory that our own channels may name, until it is dropped. Drop it before the memory is freed.
 #[derive(Debug)]

@@ -77,7 +77,7 @@ impl<'c> Armed<'c> {
         mode: CopyMode,
         release: CopyRelease,
     ) -> Result<Armed<'c>, Error> {
-        let words = transfer::copy(channel, to, from, bytes, mode, release)?;
+        let words = transfer::copy(channel.ends(), to, from, bytes, mode, release)?;
         Armed::new(channel, words, bytes.into(), release.is_timed(), false)
     }
 
@@ -92,7 +92,7 @@ impl<'c> Armed<'c> {
         mode: InlineMode,
         release: InlineRelease,
     ) -> Result<Armed<'c>, Error> {
-        let words = transfer::inline(channel, to, bytes, mode, release)?;
+        let words = transfer::inline(channel.ends(), to, bytes, mode, release)?;
         Armed::new(channel, words, bytes.into(), release.is_timed(), true)
     }
 
@@ -110,7 +110,7 @@ impl<'c> Armed<'c> {
         channel.bury();
         let layout = Layout::find(&template)?;
         let generation = channel.space().generation();
-        transfer::check(&template, channel)?;
+        channel.check_own(&template)?;
         let stride = LINE_WORDS + (template.len() + 1).next_multiple_of(LINE_WORDS);
         let memory = channel.space().alloc_own(channel.pushbuffers(), (PLACES * stride * 4) as u64)?;
         let tickets = [Ticket(0); PLACES];
@@ -265,7 +265,7 @@ impl<'c> Armed<'c> {
         self.channel.announce(ticket);
         if self.channel.space().generation() != self.generation {
             let generation = self.channel.space().generation();
-            if transfer::check(&self.template, self.channel).is_err() {
+            if self.channel.check_own(&self.template).is_err() {
                 self.channel.give_back(ticket);
                 return Err(Error::Stale);
             }

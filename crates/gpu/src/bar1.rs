@@ -7,8 +7,9 @@
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::memory::{Memory, Place};
+use crate::memory::Memory;
 use crate::pin::Pin;
+use crate::place::Place;
 use crate::stores::{self, LINE, Level, Line, LineStore};
 use rm::driver;
 use std::os::fd::RawFd;

@@ -1,132 +1,26 @@
-//! An address space and the memory in it, mapped for the GPU and for the CPU at the same address.
-//!
-//! Addresses are low and fixed, as CUDA has them: video memory for rings from 0x2_0060_0000, everything else above, all
-//! below 2^40, which is what GPFIFO entries can carry.
+//! Memory that GPU and CPU see at the same address.
 
-use crate::device::Device;
 use crate::error::Error;
-use crate::libcuda::{CudasGroup, Watched};
-use crate::pin::Pins;
-use crate::tracker::{InFlight, Tracker};
-use rm::abi::{MemoryAlloc, alloc_flags, attr, uvm, va_flags};
+use crate::place::Place;
+use crate::space::{AddressSpace, GRAIN, PAGE, RINGS, lock};
+use rm::abi::{MemoryAlloc, alloc_flags, attr, uvm};
 use rm::class;
 use rm::driver::{self, RmError};
-use std::collections::BTreeMap;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-/// Where CUDA has its block of rings.
-const RINGS: u64 = 0x2_0060_0000;
 /// Where CUDA's pushbuffers begin; everything else is found above.
 const FIRST: u64 = 0x2_0080_0000;
-/// Beside CUDA: far from what CUDA reserves for itself.
-const BESIDE: u64 = 0x80_0000_0000;
-const LAST: u64 = 1 << 40;
-/// Ranges begin and end on 2 MiB, as the driver's big mappings do.
-const GRAIN: u64 = 2 << 20;
-const PAGE: u64 = 0x1000;
-/// How long the freeing of memory waits for copies that are under way.
-const DRAIN: Duration = Duration::from_secs(1);
 /// NV_ERR_UVM_ADDRESS_IN_USE.
 const ADDRESS_IN_USE: u32 = 0x68;
 /// The largest memory object that is given out.
 const MAX_LENGTH: u64 = 16 << 30;
-/// Size of a new VA space: what CUDA asks for on Hopper, with 57 address bits (580).
-const SPACE_SIZE: u64 = 0x1ff_ffff_ffff_f000;
 /// As CUDA asks for it (580): no bank preference, a handle of its own, mapped only when asked.
 const ALLOC_FLAGS: u32 =
     alloc_flags::IGNORE_BANK_PLACEMENT | alloc_flags::MEMORY_HANDLE_PROVIDED | alloc_flags::MAP_NOT_REQUIRED;
 
-/// Which memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Video memory, seen by the CPU through BAR1.
-    Video,
-    /// Host memory.
-    Host,
-}
-
-/// A GPU virtual address space. Memory and channels keep it alive.
-#[derive(Debug)]
-pub struct AddressSpace {
-    pub(crate) device: Arc<Device>,
-    pub(crate) handle: u32,
-    /// Taken ranges, by first address; the length is a multiple of the grain.
-    taken: Mutex<BTreeMap<u64, u64>>,
-    /// What may be named in a pushbuffer: exact first address and length.
-    mapped: Mutex<BTreeMap<u64, u64>>,
-    /// Grows whenever something is unmapped.
-    generation: AtomicU64,
-    rings: Mutex<Vec<crate::ring::RingBlock>>,
-    trackers: Mutex<Vec<Weak<Tracker>>>,
-    /// Where one of CUDA's: what CUDA maps and unmaps there, and what is pinned of it.
-    pub(crate) pins: Option<Pins>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl AddressSpace {
-    pub fn new(device: &Arc<Device>) -> Result<Arc<AddressSpace>, Error> {
-        let flags = va_flags::IS_EXTERNALLY_OWNED | va_flags::ENABLE_PAGE_FAULTING;
-        let (mut params, size) = device.abi.vaspace_alloc(flags, PAGE, SPACE_SIZE);
-        let handle = driver::alloc_bytes(
-            &*device.driver,
-            device.ctl,
-            device.client,
-            device.device,
-            0,
-            class::FERMI_VASPACE_A,
-            &mut params[..size],
-        )?;
-        let mut register = uvm::RegisterGpuVaspace {
-            uuid: device.uuid,
-            ctl_fd: device.ctl,
-            client: device.client,
-            va_space: handle,
-            ..Default::default()
-        };
-        // SAFETY: the struct is the request's.
-        let registered = unsafe {
-            driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::REGISTER_GPU_VASPACE, &mut register)
-        };
-        if let Err(error) = registered {
-            device.free(device.device, handle);
-            return Err(error.into());
-        }
-        Ok(Arc::new(AddressSpace {
-            device: device.clone(),
-            handle,
-            taken: Mutex::default(),
-            mapped: Mutex::default(),
-            generation: AtomicU64::new(0),
-            rings: Mutex::default(),
-            trackers: Mutex::default(),
-            pins: None,
-        }))
-    }
-
-    /// CUDA's own address space; `handle` names it in the client that `device` uses.
-    pub(crate) fn beside(device: &Arc<Device>, handle: u32, watched: &'static Watched) -> Arc<AddressSpace> {
-        Arc::new(AddressSpace {
-            device: device.clone(),
-            handle,
-            taken: Mutex::default(),
-            mapped: Mutex::default(),
-            generation: AtomicU64::new(0),
-            rings: Mutex::default(),
-            trackers: Mutex::default(),
-            pins: Some(Pins::new(watched)),
-        })
-    }
-
-    pub fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
     /// Video memory that the CPU sees through BAR1: loads are slow there, stores are posted.
     pub fn alloc_video(self: &Arc<Self>, length: u64) -> Result<Arc<Memory>, Error> {
         Memory::new(self, Place::Video, length, true)
@@ -140,118 +34,6 @@ impl AddressSpace {
     /// Memory of the crate's own, rings and pushbuffers: no pushbuffer may name it, and its end makes none stale.
     pub(crate) fn alloc_own(self: &Arc<Self>, place: Place, length: u64) -> Result<Arc<Memory>, Error> {
         Memory::new(self, place, length, false)
-    }
-
-    /// True if the whole range may be named in a pushbuffer.
-    pub fn contains(&self, va: u64, length: u64) -> bool {
-        let Some(end) = va.checked_add(length) else { return false };
-        lock(&self.mapped).range(..=va).next_back().is_some_and(|(start, len)| end <= start + len)
-            || self.pins.as_ref().is_some_and(|pins| pins.contain(va, length))
-    }
-
-    /// A number that changes when something is unmapped: what was validated before is stale.
-    #[inline]
-    pub fn generation(&self) -> u64 {
-        // Both only grow, so the sum changes when one does.
-        self.generation.load(Ordering::SeqCst) + self.pins.as_ref().map_or(0, Pins::generation)
-    }
-
-    /// What a channel needs to be one of CUDA's graphics channels.
-    pub(crate) fn cudas_group(&self) -> Result<CudasGroup, Error> {
-        let Some(pins) = &self.pins else { return Err(Error::Group("this address space is not CUDA's")) };
-        if !self.device.borrowed {
-            return Err(Error::Group("enter the address space with Entry::CudasClient"));
-        }
-        let found = pins.watched.group(self.device.client, self.device.device);
-        found.ok_or(Error::Group("no graphics channel of CUDA's was seen"))
-    }
-
-    /// Whoever frees memory here waits for what this channel has in flight.
-    pub(crate) fn track(&self, tracker: &Arc<Tracker>) {
-        let mut trackers = lock(&self.trackers);
-        trackers.retain(|t| t.strong_count() > 0);
-        trackers.push(Arc::downgrade(tracker));
-        if let Some(pins) = &self.pins {
-            pins.watched.track(tracker);
-        }
-    }
-
-    /// Something that pushbuffers may have named is about to go: nothing is submitted to it any more.
-    pub(crate) fn unmapped(&self) {
-        // ORDERING: sequentially consistent with a submission's `submitted` store and its load of the generation: either the
-        // submission sees this and gives up, or `drain` sees the submission.
-        self.generation.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Waits for what all channels have in flight; false if some of it does not come to an end.
-    fn drain(&self) -> bool {
-        let trackers: Vec<_> = lock(&self.trackers).iter().filter_map(Weak::upgrade).collect();
-        // All are waited for, whatever one of them says, and all of them together no longer than one.
-        let deadline = Instant::now() + DRAIN;
-        let stuck = trackers.iter().filter(|tracker| !tracker.drain(deadline)).count();
-        stuck == 0
-    }
-
-    /// How far each channel here is: for whoever finds that something hangs.
-    pub fn in_flight(&self) -> Vec<InFlight> {
-        if self.device.forked() {
-            return Vec::new();
-        }
-        let trackers: Vec<_> = lock(&self.trackers).iter().filter_map(Weak::upgrade).collect();
-        trackers.iter().map(|tracker| tracker.in_flight()).collect()
-    }
-
-    pub(crate) fn rings(&self) -> MutexGuard<'_, Vec<crate::ring::RingBlock>> {
-        lock(&self.rings)
-    }
-
-    /// The first gap above `above` that is long enough.
-    pub(crate) fn reserve(&self, length: u64, above: u64) -> Result<u64, Error> {
-        let length = length.next_multiple_of(GRAIN);
-        let mut taken = lock(&self.taken);
-        let mut at = above.max(if self.pins.is_some() { BESIDE } else { RINGS });
-        for (&start, &len) in taken.iter() {
-            if start >= at + length {
-                break;
-            }
-            at = at.max(start + len);
-        }
-        if at + length > LAST {
-            return Err(Error::NoAddresses { length });
-        }
-        taken.insert(at, length);
-        Ok(at)
-    }
-
-    pub(crate) fn unreserve(&self, at: u64) {
-        lock(&self.taken).remove(&at);
-    }
-}
-
-impl Drop for AddressSpace {
-    fn drop(&mut self) {
-        if self.device.forked() {
-            return;
-        }
-        if self.pins.is_some() {
-            // Our duplicate of CUDA's; CUDA's own handle is not ours to free.
-            if !self.device.borrowed {
-                self.device.free(self.device.device, self.handle);
-            }
-            return;
-        }
-        let mut call = uvm::UnregisterGpu { uuid: self.device.uuid, status: 0 };
-        // SAFETY: the struct is the request's. An error leaves it to the closing of the UVM file.
-        let _ = unsafe {
-            driver::uvm_call(
-                &*self.device.driver,
-                &self.device.abi,
-                self.device.uvm,
-                uvm::UNREGISTER_GPU_VASPACE,
-                &mut call,
-            )
-        };
-        self.device.free(self.device.device, self.handle);
     }
 }
 

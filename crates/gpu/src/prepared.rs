@@ -7,10 +7,11 @@
 
 use crate::channel::Channel;
 use crate::error::Error;
-use crate::memory::{Memory, Place};
+use crate::memory::Memory;
+use crate::place::Place;
 use crate::stores::{LINE, Line, LineStore, store_line};
 use crate::tracker::Ticket;
-use crate::transfer::{self, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout, Window, check};
+use crate::transfer::{self, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout, Window};
 use pushbuf::gpfifo::Entry;
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ impl Prepared {
         mode: CopyMode,
         release: CopyRelease,
     ) -> Result<Prepared, Error> {
-        let words = transfer::copy(ch, to, from, bytes, mode, release)?;
+        let words = transfer::copy(ch.ends(), to, from, bytes, mode, release)?;
         let mut prepared = Prepared::new(ch, words, u64::from(bytes), Some(from), to)?;
         prepared.timed = release.is_timed();
         Ok(prepared)
@@ -97,7 +98,7 @@ impl Prepared {
         mode: InlineMode,
         release: InlineRelease,
     ) -> Result<Prepared, Error> {
-        let words = transfer::inline(ch, to, bytes, mode, release)?;
+        let words = transfer::inline(ch.ends(), to, bytes, mode, release)?;
         let mut prepared = Prepared::new(ch, words, u64::from(bytes), None, to)?;
         prepared.timed = release.is_timed();
         Ok(prepared)
@@ -116,7 +117,7 @@ impl Prepared {
         ch.bury();
         let layout = Layout::find(&template)?;
         let generation = ch.space().generation();
-        check(&template, ch)?;
+        ch.check_own(&template)?;
         // Whole cache lines, so that two slots share none.
         let stride = template.len().next_multiple_of(16);
         let slots = (SEGMENT / (stride * 4)).clamp(2, SLOTS);
@@ -253,7 +254,7 @@ impl Prepared {
         let ticket = ch.take_ticket();
         if ch.space().generation() != self.generation {
             let generation = ch.space().generation();
-            if check(&self.template, ch).is_err() {
+            if ch.check_own(&self.template).is_err() {
                 ch.give_back(ticket);
                 return Err(Error::Stale);
             }

@@ -2,20 +2,18 @@
 //!
 //! The type says what state it is in: [`Pushbuffer`] can be written, [`Validated`] can be submitted, and nothing is both.
 
-use crate::channel::{Channel, Engine};
+use crate::engine::{COMPUTE, COPY, Engine};
 use crate::error::Error;
-use crate::memory::{AddressSpace, Memory, Place};
+use crate::memory::Memory;
+use crate::place::Place;
 use crate::semaphore::Semaphore;
-use crate::validate;
+use crate::space::AddressSpace;
+use crate::validate::{self, Rules};
 use pushbuf::encode::{Lines, Words, inline_dma, launch_dma};
 use pushbuf::gpfifo::Entry;
 use pushbuf::semaphore::{Execute, Operation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Subchannels: fixed on the graphics engine, free on copy engines.
-pub(crate) const COMPUTE: u8 = 1;
-pub(crate) const COPY: u8 = 4;
 
 /// The memory of one pushbuffer.
 #[derive(Debug)]
@@ -143,16 +141,20 @@ impl Pushbuffer {
         self.segment.words(self.len)
     }
 
-    /// Checks every word against what `channel` may do. Nothing is submitted without.
-    pub fn validate(self, channel: &Channel) -> Result<Validated, Error> {
+    pub(crate) fn validate_for(
+        self,
+        engine: Engine,
+        space: &Arc<AddressSpace>,
+        rules: &Rules<'_>,
+    ) -> Result<Validated, Error> {
         // Before the check: what is unmapped meanwhile makes the result stale.
-        let generation = channel.space().generation();
-        if !Arc::ptr_eq(self.segment.memory.space(), channel.space()) {
+        let generation = space.generation();
+        if !Arc::ptr_eq(self.segment.memory.space(), space) {
             return Err(Error::OtherChannel);
         }
-        validate::check(&self.words(), &channel.rules())?;
+        validate::check(&self.words(), rules)?;
         let Pushbuffer { segment, capacity, len } = self;
-        Ok(Validated { segment, capacity, len, engine: channel.engine(), generation: AtomicU64::new(generation) })
+        Ok(Validated { segment, capacity, len, engine, generation: AtomicU64::new(generation) })
     }
 }
 
@@ -191,32 +193,36 @@ impl Validated {
         Entry::segment(self.va(), self.len as u32).unwrap_or(Entry::parse(0))
     }
 
-    /// What a submission has to check: the channel's kind, and that nothing that it names was unmapped. One comparison
-    /// where nothing was unmapped at all; otherwise all is checked again.
+    /// Whether it was validated for such a channel.
     #[inline]
-    pub(crate) fn check(&self, channel: &Channel) -> Result<(), Error> {
-        let same_kind = matches!(
-            (self.engine, channel.engine()),
-            (Engine::Graphics, Engine::Graphics) | (Engine::Copy(_), Engine::Copy(_))
-        );
-        if !same_kind || !Arc::ptr_eq(self.segment.memory.space(), channel.space()) {
-            return Err(Error::OtherChannel);
-        }
-        let generation = channel.space().generation();
+    pub(crate) fn is_for(&self, engine: Engine, space: &Arc<AddressSpace>) -> bool {
+        let same_kind =
+            matches!((self.engine, engine), (Engine::Graphics, Engine::Graphics) | (Engine::Copy(_), Engine::Copy(_)));
+        same_kind && Arc::ptr_eq(self.segment.memory.space(), space)
+    }
+
+    /// That nothing that it names was unmapped. One comparison where nothing was unmapped at all; otherwise all is checked
+    /// again.
+    #[inline]
+    pub(crate) fn check(&self, rules: &Rules<'_>, generation: u64) -> Result<(), Error> {
         if self.generation.load(Ordering::Relaxed) == generation {
             return Ok(());
         }
-        validate::check(&self.words(), &channel.rules()).map_err(|_| Error::Stale)?;
+        validate::check(&self.words(), rules).map_err(|_| Error::Stale)?;
         self.generation.store(generation, Ordering::Relaxed);
         Ok(())
     }
 
-    /// What makes it stale, if something does; otherwise it is fresh again.
-    pub fn revalidate(&mut self, channel: &Channel) -> Result<(), Error> {
-        let generation = channel.space().generation();
-        validate::check(&self.words(), &channel.rules())?;
+    pub(crate) fn revalidate_for(
+        &mut self,
+        engine: Engine,
+        space: &Arc<AddressSpace>,
+        rules: &Rules<'_>,
+    ) -> Result<(), Error> {
+        let generation = space.generation();
+        validate::check(&self.words(), rules)?;
         *self.generation.get_mut() = generation;
-        self.engine = channel.engine();
+        self.engine = engine;
         Ok(())
     }
 

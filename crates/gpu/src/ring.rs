@@ -1,22 +1,18 @@
 //! Where the rings of channels lie: blocks of 2 MiB, as CUDA has them, each ring 1024 GPFIFO entries and a page with USERD.
 
 use crate::error::Error;
-use crate::memory::{AddressSpace, Memory, Place};
+use crate::memory::Memory;
+use crate::place::Place;
+use crate::space::{AddressSpace, RingBlock};
+use std::any::Any;
 use std::sync::{Arc, Weak};
 
 /// Bytes between rings: 1024 entries, then a page with USERD.
 pub(crate) const RING_STRIDE: u64 = 0x3000;
 pub(crate) const USERD_OFFSET: u64 = 0x2000;
+/// Bytes of a block: video or host memory.
 const BLOCK: u64 = 2 << 20;
 const RINGS: usize = (BLOCK / RING_STRIDE) as usize;
-/// 2 MiB of video or host memory that holds the rings of many channels; it lives as long as one of them.
-#[derive(Debug)]
-pub(crate) struct RingBlock {
-    place: Place,
-    memory: Weak<Memory>,
-    used: Vec<bool>,
-}
-
 /// A ring's place in its block.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -29,7 +25,7 @@ impl Ring {
         let mut blocks = space.rings();
         blocks.retain(|block| block.memory.strong_count() > 0);
         if let Some(block) = blocks.iter_mut().find(|block| block.place == place)
-            && let Some(memory) = block.memory.upgrade()
+            && let Some(memory) = block.memory.upgrade().and_then(|memory| memory.downcast::<Memory>().ok())
         {
             let index = block.used.iter().position(|used| !used).ok_or(Error::TooManyChannels(RINGS))?;
             block.used[index] = true;
@@ -38,7 +34,9 @@ impl Ring {
         let memory = space.alloc_own(place, BLOCK)?;
         let mut used = vec![false; RINGS];
         used[0] = true;
-        blocks.push(RingBlock { place, memory: Arc::downgrade(&memory), used });
+        let weak: Weak<Memory> = Arc::downgrade(&memory);
+        let memory_of_block: Weak<dyn Any + Send + Sync> = weak;
+        blocks.push(RingBlock { place, memory: memory_of_block, used });
         Ok(Ring { memory, index: 0 })
     }
 
@@ -51,7 +49,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         let mut blocks = self.memory.space().rings();
-        let ours = |block: &&mut RingBlock| block.memory.as_ptr() == Arc::as_ptr(&self.memory);
+        let ours = |block: &&mut RingBlock| block.memory.as_ptr().addr() == Arc::as_ptr(&self.memory).addr();
         if let Some(block) = blocks.iter_mut().find(ours) {
             block.used[self.index] = false;
         }

@@ -1,7 +1,9 @@
 //! Semaphores: 16 bytes that an engine releases and the CPU polls.
 
 use crate::error::Error;
-use crate::memory::{AddressSpace, Memory, Place};
+use crate::memory::Memory;
+use crate::place::Place;
+use crate::space::AddressSpace;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

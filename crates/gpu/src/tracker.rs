@@ -1,7 +1,7 @@
 //! How far a channel has come: one semaphore that every prepared transfer releases with its own number.
 
 use crate::error::Error;
-use crate::memory::Memory;
+use std::any::Any;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -15,18 +15,22 @@ const EAGER: u32 = 4096;
 /// How long a wait goes on before it looks whether something is wrong.
 const AGAIN: Duration = Duration::from_millis(10);
 
+/// Memory that lives as long as this.
+type Keep = Arc<dyn Any + Send + Sync>;
+
 /// Shared with who frees memory under the channel's feet.
 #[derive(Debug)]
 pub(crate) struct Tracker {
-    memory: Arc<Memory>,
-    /// Of the semaphore (payload @0, nanoseconds @8) in `memory`.
-    offset: u64,
+    /// GPU address of the semaphore (payload @0, nanoseconds @8), mapped at the same address for the CPU.
+    va: u64,
+    /// Keeps it mapped.
+    _memory: Keep,
     /// The last number that a submission took.
     pub submitted: AtomicU32,
     /// Waited for in vain, and what was reached then: not again before it has moved. [`NOT_LOST`] otherwise.
     lost: AtomicU64,
     /// GPU address of the channel's USERD, mapped at the same address for the CPU, and what keeps it there.
-    userd: OnceLock<(u64, Arc<Memory>)>,
+    userd: OnceLock<(u64, Keep)>,
     token: AtomicU32,
 }
 
@@ -48,14 +52,25 @@ pub struct InFlight {
 }
 
 impl Tracker {
-    pub fn new(memory: Arc<Memory>, offset: u64) -> Tracker {
-        memory.word64(offset).store(0, Ordering::Relaxed);
+    /// A tracker whose semaphore is at `va`.
+    ///
+    /// # Safety
+    /// Sixteen bytes at `va`, a multiple of 16, are mapped for the CPU as long as `memory` lives.
+    pub unsafe fn new(va: u64, memory: Keep) -> Tracker {
         let (submitted, token) = (AtomicU32::new(0), AtomicU32::new(0));
-        Tracker { memory, offset, submitted, lost: AtomicU64::new(NOT_LOST), userd: OnceLock::new(), token }
+        let (lost, userd) = (AtomicU64::new(NOT_LOST), OnceLock::new());
+        let tracker = Tracker { va, _memory: memory, submitted, lost, userd, token };
+        tracker.word64(0).store(0, Ordering::Relaxed);
+        tracker
+    }
+
+    fn word64(&self, offset: u64) -> &AtomicU64 {
+        // SAFETY: an aligned word of the semaphore, which `new` was promised.
+        unsafe { &*((self.va + offset) as *const AtomicU64) }
     }
 
     /// Of which channel, and where its USERD lies.
-    pub fn of_channel(&self, token: u32, userd: u64, memory: Arc<Memory>) {
+    pub fn of_channel(&self, token: u32, userd: u64, memory: Keep) {
         self.token.store(token, Ordering::Relaxed);
         let _ = self.userd.set((userd, memory));
     }
@@ -80,14 +95,14 @@ impl Tracker {
 
     /// GPU address of the semaphore.
     pub fn va(&self) -> u64 {
-        self.memory.va() + self.offset
+        self.va
     }
 
     /// The number released last.
     #[inline]
     pub fn reached(&self) -> u32 {
         // SAFETY: an aligned word of a mapping that lives as long as self; the forked child is asked for by the callers.
-        let word = unsafe { &*((self.memory.va() + self.offset) as *const AtomicU32) };
+        let word = unsafe { &*(self.va as *const AtomicU32) };
         // ORDERING: what was written by the transfers up to this number is visible with it.
         word.load(Ordering::Acquire)
     }
@@ -99,7 +114,7 @@ impl Tracker {
 
     /// The GPU's nanoseconds at the last release.
     pub fn timestamp(&self) -> u64 {
-        self.memory.word64(self.offset + 8).load(Ordering::Acquire)
+        self.word64(8).load(Ordering::Acquire)
     }
 
     /// Waits for all that is submitted by now; false if it does not come to an end in time, or did not before and has not
@@ -162,13 +177,20 @@ impl Tracker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AddressSpace, Device, Place};
-    use doorbell_softgpu::{Mode, SoftDriver};
+
+    #[repr(align(16))]
+    struct Semaphore([AtomicU64; 2]);
 
     fn tracker() -> Arc<Tracker> {
-        let device = Device::open(Arc::new(SoftDriver::new(Mode::Strict)), 0).unwrap();
-        let memory = AddressSpace::new(&device).unwrap().alloc_own(Place::Host, 0x1000).unwrap();
-        Arc::new(Tracker::new(memory, 0))
+        let memory = Arc::new(Semaphore([const { AtomicU64::new(7) }; 2]));
+        // SAFETY: sixteen aligned bytes that the tracker keeps.
+        Arc::new(unsafe { Tracker::new(std::ptr::from_ref(&memory.0) as u64, memory) })
+    }
+
+    /// What the GPU does.
+    fn release(tracker: &Tracker, number: u32) {
+        // SAFETY: the semaphore's word.
+        unsafe { &*(tracker.va as *const AtomicU32) }.store(number, Ordering::Release);
     }
 
     fn soon(milliseconds: u64) -> Instant {
@@ -199,15 +221,15 @@ mod tests {
         assert!(!tracker.drain(soon(1)) && tracker.in_flight().lost);
         // At once: nothing has moved.
         assert!(!tracker.drain(soon(600_000)));
-        tracker.memory.word(0).store(1, Ordering::Release);
+        release(&tracker, 1);
         assert!(!tracker.drain(soon(1)) && tracker.in_flight().lost, "waited for, in vain again");
-        tracker.memory.word(0).store(2, Ordering::Release);
+        release(&tracker, 2);
         assert!(tracker.drain(soon(600_000)) && !tracker.in_flight().lost);
         tracker.submitted.store(3, Ordering::SeqCst);
         let other = tracker.clone();
         let waits = std::thread::spawn(move || other.drain(soon(600_000)));
         std::thread::sleep(Duration::from_millis(5));
-        tracker.memory.word(0).store(3, Ordering::Release);
+        release(&tracker, 3);
         assert!(waits.join().unwrap());
     }
 }

@@ -1,10 +1,9 @@
 //! The words of one transfer with the release at its end, as they are prepared: what engines are told, and where in it lies
 //! what a submission changes.
 
-use crate::channel::{Channel, Engine};
+use crate::engine::{COMPUTE, COPY, Engine};
 use crate::error::Error;
-use crate::pushbuffer::{COMPUTE, COPY};
-use crate::validate::{self, Invalid, Ranges, Rules};
+use crate::validate::Invalid;
 use pushbuf::encode::{MAX_INLINE, Words, inline_dma, launch_dma, offset};
 
 /// A range of memory that a transfer may move within.
@@ -93,21 +92,21 @@ impl CopyRelease {
     }
 }
 
-/// A copy from the start of one window to the start of another by the channel's copy engine.
+/// A copy from the start of one window to the start of another by a copy engine, and the release of its `tracker`.
 pub(crate) fn copy(
-    ch: &Channel,
+    (engine, tracker): (Engine, u64),
     to: Window,
     from: Window,
     bytes: u32,
     mode: CopyMode,
     release: CopyRelease,
 ) -> Result<Vec<u32>, Error> {
-    if !matches!(ch.engine(), Engine::Copy(_)) {
+    if !matches!(engine, Engine::Copy(_)) {
         return Err(Error::OtherChannel);
     }
     let mut words = [0u32; 32];
     let mut w = Words::new(&mut words);
-    let (tracker, pitch) = (ch.tracker().va(), launch_dma::PITCH);
+    let pitch = launch_dma::PITCH;
     match mode {
         CopyMode::Plain => w.copy(COPY, from.base, to.base, bytes, launch_dma::NON_PIPELINED | pitch)?,
         CopyMode::Pipelined => w.copy(COPY, from.base, to.base, bytes, launch_dma::PIPELINED | pitch)?,
@@ -125,13 +124,13 @@ pub(crate) fn copy(
 
 /// `bytes` that travel in the command stream to the start of a window, by the graphics engine.
 pub(crate) fn inline(
-    ch: &Channel,
+    (engine, tracker): (Engine, u64),
     to: Window,
     bytes: u32,
     mode: InlineMode,
     release: InlineRelease,
 ) -> Result<Vec<u32>, Error> {
-    if ch.engine() != Engine::Graphics {
+    if engine != Engine::Graphics {
         return Err(Error::OtherChannel);
     }
     if bytes == 0 {
@@ -140,7 +139,6 @@ pub(crate) fn inline(
     let data = vec![0u8; bytes as usize];
     let mut words = vec![0u32; data.len().div_ceil(4) + 64 + 9 * (data.len() / MAX_INLINE)];
     let mut w = Words::new(&mut words);
-    let tracker = ch.tracker().va();
     let (upper, lower) = ((tracker >> 32) as u32, tracker as u32);
     // The second copy of a flag is ordered behind the barrier of the first.
     let barrier = if release == InlineRelease::Flag { 0 } else { inline_dma::NO_SYSMEMBAR };
@@ -239,18 +237,4 @@ impl Layout {
         }
         Ok(layout)
     }
-}
-
-/// The address space and the channel's own tracker, which its own releases name.
-struct AndTracker<'a>(&'a Channel);
-
-impl Ranges for AndTracker<'_> {
-    fn contains(&self, va: u64, length: u64) -> bool {
-        va == self.0.tracker().va() && length <= 16 || self.0.space().contains(va, length)
-    }
-}
-
-pub(crate) fn check(words: &[u32], ch: &Channel) -> Result<(), Error> {
-    validate::check(words, &Rules { space: &AndTracker(ch), ..ch.rules() })?;
-    Ok(())
 }

@@ -3,7 +3,6 @@
 //! A walk over the words that knows few methods and refuses all others. Registers keep their values from one submission to
 //! the next, so a launch may only use what the same pushbuffer has set.
 
-use crate::memory::AddressSpace;
 use pushbuf::header::{Header, Kind};
 use rm::class;
 
@@ -12,15 +11,9 @@ const MAX_BYTES: u64 = 1 << 30;
 /// Most lines of one transfer.
 const MAX_LINES: u32 = 1 << 16;
 
-/// Where addresses may point. [`AddressSpace`] is one.
+/// Where addresses may point. [`crate::AddressSpace`] is one.
 pub trait Ranges {
     fn contains(&self, va: u64, length: u64) -> bool;
-}
-
-impl Ranges for AddressSpace {
-    fn contains(&self, va: u64, length: u64) -> bool {
-        AddressSpace::contains(self, va, length)
-    }
 }
 
 /// What a channel may be given.

@@ -1,7 +1,7 @@
 //! A driver whose calls are watched, as libcuda's are through its import slots: for programs that drive a GPU without libcuda
 //! and for stand-ins.
 
-use crate::libcuda::Watched;
+use crate::watched::Watched;
 use rm::driver::Driver;
 use rm::graph::MmapRecord;
 use std::ffi::{CStr, c_void};

@@ -17,10 +17,10 @@
 //! stream of its own; whoever waits for CUDA's whole context meanwhile waits for the kernel too.
 
 use super::Ends;
+use crate::entry::Opened;
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::pin::{self, Pinned};
-use crate::registry::Opened;
 use crate::route::{Route, Transfer};
 use crate::spec::Executor;
 use cuda::{Argument, DeviceBuffer, Function, Module, PinnedBuffer, Stream};

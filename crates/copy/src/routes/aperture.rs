@@ -3,9 +3,9 @@
 //! needs it. A move makes system calls, so this is the one route of our own whose submissions do.
 
 use super::{Direction, Ends};
+use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
-use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
 use gpu::Aperture;

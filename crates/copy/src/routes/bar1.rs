@@ -6,9 +6,9 @@
 
 use super::answered::{BLOCKS_4, BLOCKS_16, MAIL, PLAIN, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16, WHOLE};
 use super::{Direction, Ends, answered};
+use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
-use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
 use gpu::Bar1Map;

@@ -8,9 +8,9 @@
 //! changed, and whatever CUDA is told next sees the bytes, but the last of them may still be on their way.
 
 use super::{Direction, Ends};
+use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
-use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
 use cuda::{Context, DeviceSlice, Stream};

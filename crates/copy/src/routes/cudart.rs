@@ -5,9 +5,9 @@
 
 use super::cuda::{Side, side};
 use super::{Direction, Ends};
+use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
-use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
 use cuda::runtime::{Runtime, Stream};

@@ -8,9 +8,9 @@ use super::channel::{
     self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST,
 };
 use super::{Direction, Ends};
+use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
-use crate::registry::{Entry, Opened};
 use crate::route::{Route, Transfer};
 use crate::spec::{Executor, Spec, Word};
 use gpu::{Armed, Channel, Engine, InlineMode, InlineRelease, Prepared, Window};

@@ -1,6 +1,6 @@
 //! One file a route. Each says what it is called and how it is opened ([`Entry`]), and the registry lists it.
 //!
-//! [`Entry`]: crate::registry::Entry
+//! [`Entry`]: crate::entry::Entry
 
 mod answered;
 pub(crate) mod aperture;

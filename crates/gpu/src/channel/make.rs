@@ -1,0 +1,184 @@
+//! How a channel comes to be.
+
+use super::objects::{CONTEXT_WINDOW, Contexts, Objects};
+use super::*;
+use crate::ring::{RING_STRIDE, Ring};
+use crate::tracker::Tracker;
+use rm::abi::{ChannelAlloc, ChannelAllocFull, ChannelGroupAlloc, ContextShareAlloc, CopyAlloc, Plain, channel_flags};
+use rm::class::{self, engine};
+
+/// How long a new channel may take for its first submission.
+const START: Duration = Duration::from_secs(2);
+/// What channels are told apart by.
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+impl Channel {
+    /// # Errors
+    /// What the driver refuses, by name; [`Error::Group`] where CUDA's group cannot be joined.
+    pub fn new(space: &Arc<AddressSpace>, engine: Engine, options: ChannelOptions) -> Result<Channel, Error> {
+        if !(8..=1024).contains(&options.entries) || !options.entries.is_power_of_two() {
+            return Err(Error::Entries(options.entries));
+        }
+        let device = space.device().clone();
+        if device.forked() {
+            return Err(Error::Forked);
+        }
+        let ring = Ring::take(space, options.gpfifo)?;
+        let userd = if options.userd == options.gpfifo { None } else { Some(Ring::take(space, options.userd)?) };
+        let page = space.alloc_own(Place::Host, RELEASES + RELEASE_STRIDE * u64::from(options.entries))?;
+        let tracker = match options.tracker {
+            Place::Host => (page.va() + TRACKER_SEMAPHORE, page.clone()),
+            Place::Video => {
+                let memory = space.alloc_own(Place::Video, 0x1000)?;
+                (memory.va(), memory)
+            }
+        };
+        // SAFETY: in a page that the memory keeps mapped.
+        let tracker = unsafe { Tracker::new(tracker.0, tracker.1) };
+        for part in std::iter::once(&ring).chain(&userd) {
+            for word in 0..RING_STRIDE / 8 {
+                part.memory.word64(part.offset() + 8 * word).store(0, Ordering::Relaxed);
+            }
+        }
+        let engine_type = match engine {
+            Engine::Graphics => engine::GRAPHICS,
+            Engine::Copy(n) => engine::copy(n).ok_or(Error::NoClass(class::HOPPER_DMA_COPY_A))?,
+        };
+        // A copy engine that is part of the graphics engine is reached by a graphics channel: its own runlist has no other.
+        let graphics = match engine {
+            Engine::Graphics => true,
+            Engine::Copy(n) => device.engines()?.iter().any(|e| e.number == n && e.is_graphics()),
+        };
+        let mut objects = Objects { device: device.clone(), made: Vec::new() };
+        let joined = match (options.group, graphics) {
+            (Group::Own, _) => None,
+            (Group::Cudas, true) => Some(space.cudas_group()?),
+            (Group::Cudas, false) => return Err(Error::Group("asynchronous copy engines have groups of their own")),
+        };
+        let runs_on = if graphics { engine::GRAPHICS } else { engine_type };
+        // Graphics channels name their VA space in the context share, as CUDA's do.
+        let va_space = if graphics { 0 } else { space.handle };
+        let group = match joined {
+            Some(cudas) => cudas.group,
+            None => {
+                let mut group = ChannelGroupAlloc { va_space, engine_type: runs_on, ..Default::default() };
+                objects.alloc(device.device, class::KEPLER_CHANNEL_GROUP_A, &mut group)?
+            }
+        };
+        // Runqueue 1 for graphics: a channel on runqueue 0 beside CUDA's first has been seen to make it miss a doorbell.
+        let deny = channel_flags::DENY_PHYSICAL_MODE_CE | channel_flags::DENY_AUTH_LEVEL_PRIV;
+        let (share, flags) = match (graphics, joined) {
+            (false, _) => (0, deny),
+            (true, Some(cudas)) => (cudas.share, deny | channel_flags::RUNQUEUE_ONE),
+            (true, None) => {
+                let mut share =
+                    ContextShareAlloc { va_space: space.handle, flags: ContextShareAlloc::ASYNC, subcontext: 0 };
+                let share = objects.alloc(group, class::FERMI_CONTEXT_SHARE_A, &mut share)?;
+                (share, deny | channel_flags::RUNQUEUE_ONE)
+            }
+        };
+        let userd_ring = userd.as_ref().unwrap_or(&ring);
+        let mut client = ChannelAlloc {
+            error_object: page.handle(),
+            gpfifo: ring.memory.va() + ring.offset(),
+            entries: options.entries,
+            flags,
+            context_share: share,
+            engine_type: runs_on,
+            ..Default::default()
+        };
+        client.userd_memory[0] = userd_ring.memory.handle();
+        client.userd_offset[0] = userd_ring.offset() + USERD_OFFSET;
+        let mut params = ChannelAllocFull { client, ..Default::default() };
+        let handle = objects.alloc(group, class::HOPPER_CHANNEL_GPFIFO_A, &mut params)?;
+        if graphics {
+            // Also where only copies are wanted: without it the channel has no context for UVM to register.
+            objects.alloc_engine(handle, class::HOPPER_COMPUTE_A, &mut [])?;
+        }
+        if let Engine::Copy(_) = engine {
+            let mut params = CopyAlloc { version: 1, engine_type };
+            objects.alloc_engine(handle, class::HOPPER_DMA_COPY_A, params.as_bytes_mut())?;
+        }
+        let token = driver::work_submit_token(&*device.driver, device.ctl, device.client, handle)?;
+        let contexts = match (graphics, joined) {
+            (true, None) => Some(Contexts::reserve(space)?),
+            _ => None,
+        };
+        // In CUDA's group the context buffers are the group's, where CUDA has put them.
+        let (base, length) = match (&contexts, joined) {
+            (Some(contexts), _) => (contexts.at, CONTEXT_WINDOW),
+            (None, Some(cudas)) => cudas.contexts,
+            (None, None) => (0, 0),
+        };
+        let mut register = uvm::RegisterChannel {
+            uuid: device.uuid,
+            ctl_fd: device.ctl,
+            client: device.client,
+            channel: handle,
+            base,
+            length,
+            ..Default::default()
+        };
+        // SAFETY: the struct is the request's.
+        unsafe {
+            driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::REGISTER_CHANNEL, &mut register)?;
+        }
+        driver::schedule_group(&*device.driver, &device.abi, device.ctl, device.client, group)?;
+        let gpfifo_at = (ring.memory.va() + ring.offset()) as *const AtomicU64;
+        let put_at =
+            (userd_ring.memory.va() + userd_ring.offset() + USERD_OFFSET + userd::GP_PUT as u64) as *const AtomicU32;
+        let userd_va = userd_ring.memory.va() + userd_ring.offset() + USERD_OFFSET;
+        tracker.of_channel(token, userd_va, userd_ring.memory.clone());
+        let tracker = Arc::new(tracker);
+        space.track(&tracker);
+        let posted = [options.gpfifo, options.pushbuffer].contains(&Place::Video);
+        let mut channel = Channel {
+            objects,
+            in_flight: vec![None; options.entries as usize],
+            segments: 0,
+            ring,
+            userd,
+            page,
+            _contexts: contexts,
+            tracker,
+            grave: Grave::default(),
+            spent: Vec::with_capacity(options.entries as usize),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            gpfifo_at,
+            put_at,
+            read_back: posted && options.userd == Place::Host,
+            pushbuffers: options.pushbuffer,
+            space: space.clone(),
+            engine,
+            group: options.group,
+            handle,
+            token,
+            entries: options.entries,
+            bar: options.bar,
+            site: options.site,
+            rung_again: AtomicU32::new(0),
+            sequence: 0,
+            consumed: 0,
+            marks: [None; MARKS as usize],
+            marked: 0,
+            known: 0,
+        };
+        channel.bind()?;
+        Ok(channel)
+    }
+
+    /// The first submission: the class on its subchannel. It is waited for, so that a channel that is given out works.
+    fn bind(&mut self) -> Result<(), Error> {
+        let mut words = [0; RELEASE_WORDS];
+        release(&mut words, self.engine, self.tracker.va(), Ticket(0))?;
+        self.check_own(&words)?;
+        let mut first = Pushbuffer::new(&self.space, 16)?;
+        match self.engine {
+            Engine::Graphics => first.set_object(COMPUTE, class::HOPPER_COMPUTE_A)?,
+            Engine::Copy(_) => first.set_object(COPY, class::HOPPER_DMA_COPY_A)?,
+        };
+        let first = first.validate(self)?;
+        let ticket = self.submit(&first)?;
+        self.wait(ticket, START)
+    }
+}

@@ -1,0 +1,452 @@
+//! A channel: a ring of GPFIFO entries that one engine consumes.
+//!
+//! How far the GPU has come is learnt from a semaphore of the channel's own, released by the last entry of every quarter
+//! of the ring, as CUDA does it: GP_GET is never read, for it lies behind PCIe, and it may not be kept where a tap stands
+//! between us and USERD.
+//!
+//! `make` builds one out of the driver's objects (`objects`), `progress` knows how full its ring is, `grave` keeps what it may
+//! still read. Submissions are here.
+
+mod grave;
+mod make;
+mod objects;
+mod options;
+mod progress;
+
+pub(crate) use grave::Grave;
+pub use options::{ChannelOptions, Group};
+
+use crate::device::Bar;
+use crate::doorbell::{self, Site};
+use crate::engine::{COMPUTE, COPY, Engine};
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::place::Place;
+use crate::pushbuffer::{Pushbuffer, Segment, Validated};
+use crate::ring::{Ring, USERD_OFFSET};
+use crate::space::AddressSpace;
+use crate::tracker::{Ticket, Tracker};
+use crate::validate::{self, Ranges, Rules};
+use objects::{Contexts, Objects};
+use pushbuf::encode::Words;
+use pushbuf::gpfifo::{Control, Entry, Opcode};
+use pushbuf::semaphore::Execute;
+use pushbuf::userd;
+use rm::abi::uvm;
+use rm::driver;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a dropped channel may take for what is under way.
+const STOP: Duration = Duration::from_millis(500);
+/// Of these so many at most are not known to be consumed, in a power of two.
+const MARKS: u64 = 8;
+/// In the channel's own page: error notifier @0, marker semaphore, marker segments.
+const MARKER_SEMAPHORE: u64 = 0x100;
+const TRACKER_SEMAPHORE: u64 = 0x140;
+const MARKER_SEGMENTS: u64 = 0x200;
+/// Behind it, one for each GPFIFO entry: the release that ends a submission.
+const RELEASES: u64 = 0x1000;
+const RELEASE_STRIDE: u64 = 32;
+const RELEASE_WORDS: usize = 6;
+
+/// One channel. Freed on drop, with everything that it has in flight.
+#[derive(Debug)]
+pub struct Channel {
+    // Fields drop in this order: the GPU stops first, then what it may have been reading goes.
+    objects: Objects,
+    in_flight: Vec<Option<Arc<Segment>>>,
+    /// How many of them are some: prepared transfers keep theirs, and there is nothing to go through then.
+    segments: usize,
+    ring: Ring,
+    /// Where USERD lies, if not in the ring's own memory.
+    userd: Option<Ring>,
+    page: Arc<Memory>,
+    _contexts: Option<Contexts>,
+    tracker: Arc<Tracker>,
+    grave: Grave,
+    /// Segments that were consumed and are not freed yet: a prepared submission frees nothing.
+    spent: Vec<Arc<Segment>>,
+    id: u64,
+    gpfifo_at: *const AtomicU64,
+    put_at: *const AtomicU32,
+    /// GP_PUT in host memory may overtake what is posted to the GPU.
+    read_back: bool,
+    pushbuffers: Place,
+    space: Arc<AddressSpace>,
+    engine: Engine,
+    group: Group,
+    handle: u32,
+    token: u32,
+    entries: u32,
+    bar: Bar,
+    site: Site,
+    rung_again: AtomicU32,
+    /// Entries ever written.
+    sequence: u64,
+    /// Entries known to be consumed.
+    consumed: u64,
+    /// Who says that a quarter is consumed, at its number modulo [`MARKS`]: the submission that is its last entry but one, or a
+    /// marker, its last.
+    marks: [Option<Ticket>; MARKS as usize],
+    /// Quarters that have a mark, and that are known to be consumed.
+    marked: u64,
+    known: u64,
+}
+
+impl Channel {
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// Whose channel group it is in.
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    pub fn space(&self) -> &Arc<AddressSpace> {
+        &self.space
+    }
+
+    /// What a ring stores: runlist << 16 | channel number.
+    pub fn token(&self) -> u32 {
+        self.token
+    }
+
+    /// GPU address of the first GPFIFO entry; USERD is 0x2000 above.
+    pub fn gpfifo_va(&self) -> u64 {
+        self.ring.memory.va() + self.ring.offset()
+    }
+
+    /// RM handle of the channel.
+    pub fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// GPFIFO entries ever written, those of the channel's own markers included.
+    pub fn entries_written(&self) -> u64 {
+        self.sequence
+    }
+
+    /// What a pushbuffer for this channel may contain.
+    pub fn rules(&self) -> Rules<'_> {
+        Rules {
+            graphics: self.engine == Engine::Graphics,
+            launches: self.space.device().is_soft(),
+            space: &*self.space,
+        }
+    }
+
+    /// The error that killed the channel (the notifier's Xid), if one did.
+    pub fn error(&self) -> Option<u32> {
+        // NvNotification: info32 @8, status in the upper half of @12.
+        let status = self.page.word(12).load(Ordering::Acquire) >> 16;
+        (status == 0xffff).then(|| self.page.word(8).load(Ordering::Relaxed))
+    }
+
+    /// Puts a validated pushbuffer into the ring and rings the doorbell.
+    ///
+    /// # Errors
+    /// [`Error::RingFull`], [`Error::Stale`], [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::Forked`]: nothing
+    /// was submitted then.
+    pub fn submit(&mut self, pushbuffer: &Validated) -> Result<Ticket, Error> {
+        self.submit_all(&[pushbuffer])
+    }
+
+    /// What a submission has to check: the channel's kind, and that nothing that it names was unmapped.
+    #[inline]
+    fn check(&self, pushbuffer: &Validated) -> Result<(), Error> {
+        if !pushbuffer.is_for(self.engine, &self.space) {
+            return Err(Error::OtherChannel);
+        }
+        pushbuffer.check(&self.rules(), self.space.generation())
+    }
+
+    /// Checks words of our own: they may name the tracker too.
+    pub(crate) fn check_own(&self, words: &[u32]) -> Result<(), Error> {
+        Ok(validate::check(words, &Rules { space: &AndTracker(self), ..self.rules() })?)
+    }
+
+    /// Several, with one doorbell.
+    pub fn submit_all(&mut self, pushbuffers: &[&Validated]) -> Result<Ticket, Error> {
+        if self.space.device().forked() {
+            return Err(Error::Forked);
+        }
+        self.spent.clear();
+        // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
+        let ticket = self.take_ticket();
+        let ready = pushbuffers.iter().try_for_each(|pushbuffer| self.check(pushbuffer));
+        if let Err(error) = ready.and_then(|()| self.room(pushbuffers.len() as u64 + 1)) {
+            self.give_back(ticket);
+            return Err(error);
+        }
+        for pushbuffer in pushbuffers {
+            self.push(pushbuffer.entry().encode(), Some(pushbuffer.segment()));
+            self.mark_quarter(None);
+        }
+        self.push_release(ticket);
+        self.mark_quarter(Some(ticket));
+        self.ring();
+        Ok(ticket)
+    }
+
+    /// The entry that releases the tracker when what was submitted before is done.
+    fn push_release(&mut self, ticket: Ticket) {
+        let offset = RELEASES + RELEASE_STRIDE * self.slot();
+        let mut words = [0; RELEASE_WORDS];
+        let written = release(&mut words, self.engine, self.tracker.va(), ticket);
+        debug_assert_eq!(written.ok(), Some(RELEASE_WORDS));
+        // The segment's last use was a whole ring ago, and the ring has room: it has been consumed.
+        for (i, word) in words.iter().enumerate() {
+            self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
+        }
+        if let Some(entry) = Entry::segment(self.page.va() + offset, RELEASE_WORDS as u32) {
+            self.push(entry.encode(), None);
+        }
+    }
+
+    /// An entry without a pushbuffer (control opcode NOP) and a ring: costs the GPU one fetch.
+    pub fn submit_nop(&mut self) -> Result<(), Error> {
+        if self.space.device().forked() {
+            return Err(Error::Forked);
+        }
+        self.room(1)?;
+        let nop = Control { opcode: Opcode::Nop, operand: 0, sync_wait: false, reserved: 0 };
+        self.push(Entry::Control(nop).encode(), None);
+        self.mark_quarter(None);
+        self.ring();
+        Ok(())
+    }
+
+    #[inline]
+    fn push(&mut self, entry: u64, segment: Option<&Arc<Segment>>) {
+        let slot = self.slot();
+        // SAFETY: within the ring, which lives as long as self; the entry is free.
+        unsafe { (*self.gpfifo_at.add(slot as usize)).store(entry, Ordering::Relaxed) };
+        if let Some(segment) = segment {
+            self.in_flight[slot as usize] = Some(segment.clone());
+            self.segments += 1;
+        }
+        self.sequence += 1;
+    }
+
+    /// What tells this channel from all others of the process.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What executes its transfers, and the address of what they release.
+    pub(crate) fn ends(&self) -> (Engine, u64) {
+        (self.engine, self.tracker.va())
+    }
+
+    pub(crate) fn pushbuffers(&self) -> Place {
+        self.pushbuffers
+    }
+
+    pub(crate) fn grave(&self) -> Grave {
+        self.grave.clone()
+    }
+
+    /// Frees the segments of prepared transfers that are gone and done.
+    pub(crate) fn bury(&mut self) {
+        self.grave.bury(&self.tracker);
+        self.spent.clear();
+    }
+
+    /// Alive, with room for one prepared transfer and a marker.
+    #[inline]
+    pub(crate) fn ready(&mut self) -> Result<(), Error> {
+        self.usable()?;
+        if self.free_entries() < 2 { self.room(1) } else { Ok(()) }
+    }
+
+    /// The next number, announced to who might free memory meanwhile.
+    #[inline]
+    pub(crate) fn take_ticket(&mut self) -> Ticket {
+        let number = self.tracker.submitted.load(Ordering::Relaxed).wrapping_add(1);
+        // ORDERING: sequentially consistent, see AddressSpace::unmapped.
+        self.tracker.submitted.store(number, Ordering::SeqCst);
+        Ticket(number)
+    }
+
+    /// A number that will not be submitted after all.
+    pub(crate) fn give_back(&mut self, ticket: Ticket) {
+        self.tracker.submitted.store(ticket.0.wrapping_sub(1), Ordering::SeqCst);
+    }
+
+    /// Alive, and this is the process that opened it.
+    #[inline]
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        if self.space.device().forked() {
+            return Err(Error::Forked);
+        }
+        self.error().map_or(Ok(()), |code| Err(Error::ChannelKilled(code)))
+    }
+
+    /// The number of the last submission.
+    pub(crate) fn last_ticket(&self) -> Ticket {
+        Ticket(self.tracker.submitted.load(Ordering::Relaxed))
+    }
+
+    /// Announces a number that was promised before.
+    #[inline]
+    pub(crate) fn announce(&mut self, ticket: Ticket) {
+        // ORDERING: sequentially consistent, see AddressSpace::unmapped.
+        self.tracker.submitted.store(ticket.0, Ordering::SeqCst);
+    }
+
+    /// A gate and what lies behind it.
+    pub(crate) fn push_armed(&mut self, entries: [u64; 2]) -> Result<(), Error> {
+        self.room(2)?;
+        for entry in entries {
+            self.push(entry, None);
+            self.mark_quarter(None);
+        }
+        self.ring();
+        Ok(())
+    }
+
+    /// Waits until everything in the ring has been consumed.
+    pub(crate) fn settle(&mut self, limit: Duration) -> Result<(), Error> {
+        self.room(1)?;
+        let ticket = self.take_ticket();
+        self.push_release(ticket);
+        self.mark_quarter(Some(ticket));
+        self.ring();
+        self.wait(ticket, limit)
+    }
+
+    #[inline]
+    pub(crate) fn push_prepared(&mut self, entry: u64, ticket: Ticket) {
+        self.push(entry, None);
+        self.mark_quarter(Some(ticket));
+        self.ring();
+    }
+
+    /// True when the submission is done, and all before it on this channel.
+    #[inline]
+    pub fn done(&self, ticket: Ticket) -> bool {
+        !self.space.device().forked() && self.tracker.done(ticket)
+    }
+
+    /// Spins until the submission is done.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after `limit`, [`Error::ChannelKilled`], [`Error::Forked`].
+    pub fn wait(&self, ticket: Ticket, limit: Duration) -> Result<(), Error> {
+        if self.space.device().forked() {
+            return Err(Error::Forked);
+        }
+        self.tracker.wait(ticket, limit, || {
+            let killed = self.error();
+            if killed.is_none() {
+                // A doorbell may be missed (seen with channels of two runqueues beside one another); one too many does no harm.
+                self.rung_again.fetch_add(1, Ordering::Relaxed);
+                self.ring();
+            }
+            killed
+        })
+    }
+
+    /// How often a wait without progress has rung the doorbell again.
+    pub fn rung_again(&self) -> u32 {
+        self.rung_again.load(Ordering::Relaxed)
+    }
+
+    /// The GPU's nanoseconds when the last prepared transfer was done.
+    pub fn timestamp(&self) -> u64 {
+        self.tracker.timestamp()
+    }
+
+    #[inline]
+    fn ring(&self) {
+        let put = self.slot() as u32;
+        // ORDERING: entries and pushbuffers, maybe through write-combining buffers, before GP_PUT; GP_PUT before the ring.
+        // A locked instruction would do, too, but waits until those buffers are empty: 240 ns for a submission, not 64 (H100).
+        store_fence();
+        if self.read_back {
+            // ORDERING: a load from BAR1 comes back after the stores posted before it; GP_PUT goes another way.
+            // SAFETY: the ring's first entry.
+            let _ = unsafe { (*self.gpfifo_at).load(Ordering::Acquire) };
+        }
+        // SAFETY: the channel's USERD, which lives as long as self.
+        unsafe { (*self.put_at).store(put, Ordering::Relaxed) };
+        store_fence();
+        // SAFETY: the page is mapped as long as the device lives, which the address space keeps.
+        unsafe { doorbell::ring(self.site, self.space.device().usermode(self.bar), self.token) };
+    }
+
+    /// GP_GET as the GPU last wrote it; slow behind BAR1, and not kept up to date under every tap.
+    pub fn gp_get(&self) -> u32 {
+        let ring = self.userd.as_ref().unwrap_or(&self.ring);
+        let word: &AtomicU32 = ring.memory.word(ring.offset() + USERD_OFFSET + userd::GP_GET as u64);
+        word.load(Ordering::Acquire)
+    }
+}
+
+impl Pushbuffer {
+    /// Checks every word against what `channel` may do. Nothing is submitted without.
+    pub fn validate(self, channel: &Channel) -> Result<Validated, Error> {
+        self.validate_for(channel.engine, &channel.space, &channel.rules())
+    }
+}
+
+impl Validated {
+    /// What makes it stale, if something does; otherwise it is fresh again.
+    pub fn revalidate(&mut self, channel: &Channel) -> Result<(), Error> {
+        self.revalidate_for(channel.engine, &channel.space, &channel.rules())
+    }
+}
+
+/// The address space and the channel's own tracker, which its own releases name.
+struct AndTracker<'a>(&'a Channel);
+
+impl Ranges for AndTracker<'_> {
+    fn contains(&self, va: u64, length: u64) -> bool {
+        va == self.0.tracker.va() && length <= 16 || self.0.space.contains(va, length)
+    }
+}
+
+// SAFETY: the raw pointers lead into rings that the channel holds, and are only used through `&mut self` or atomically.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        let device = self.space.device();
+        if device.forked() {
+            return;
+        }
+        let mut call =
+            uvm::UnregisterChannel { uuid: device.uuid, client: device.client, channel: self.handle, status: 0 };
+        if self.error().is_none() {
+            self.tracker.drain(Instant::now() + STOP);
+        }
+        // SAFETY: the struct is the request's. What fails here is freed with the channel.
+        let _ =
+            unsafe { driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::UNREGISTER_CHANNEL, &mut call) };
+        // `objects` goes first: see the order of the fields.
+        debug_assert!(!self.objects.made.is_empty());
+    }
+}
+
+/// The words that release the tracker: how many there are.
+fn release(words: &mut [u32], engine: Engine, tracker: u64, ticket: Ticket) -> Result<usize, Error> {
+    let mut w = Words::new(words);
+    match engine {
+        Engine::Graphics => w.host_release(0, tracker, ticket.0, true)?,
+        Engine::Copy(_) => w.copy_release(COPY, tracker, ticket.0, true)?,
+    }
+    Ok(w.len())
+}
+
+fn store_fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE2 is part of x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}

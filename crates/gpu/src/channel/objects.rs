@@ -1,0 +1,78 @@
+//! The driver's objects behind a channel, and the addresses of its context buffers.
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::space::AddressSpace;
+use rm::driver;
+use std::sync::Arc;
+
+/// GPU addresses for the context buffers of a graphics channel, well above the memory.
+const CONTEXTS: u64 = 0x40_0000_0000;
+pub(super) const CONTEXT_WINDOW: u64 = 64 << 20;
+
+/// RM objects of a channel, freed last made first.
+#[derive(Debug)]
+pub(super) struct Objects {
+    pub device: Arc<Device>,
+    pub made: Vec<(u32, u32)>,
+}
+
+impl Objects {
+    pub fn alloc<T: rm::abi::Plain>(&mut self, parent: u32, class: u32, params: &mut T) -> Result<u32, Error> {
+        let handle = self.device.alloc(parent, class, params)?;
+        self.made.push((parent, handle));
+        Ok(handle)
+    }
+
+    /// An engine's object on a channel; it goes with the channel, which must be stopped first.
+    pub fn alloc_engine(&self, channel: u32, class: u32, params: &mut [u8]) -> Result<(), Error> {
+        let device = &self.device;
+        driver::alloc_bytes(&*device.driver, device.ctl, device.client, channel, 0, class, params)?;
+        Ok(())
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        for (parent, object) in self.made.drain(..).rev() {
+            self.device.free(parent, object);
+        }
+    }
+}
+
+/// A reserved range of addresses without memory.
+#[derive(Debug)]
+pub(super) struct Contexts {
+    space: Arc<AddressSpace>,
+    pub at: u64,
+}
+
+impl Contexts {
+    /// Taken from the CPU too: CUDA asks the kernel's memory map which addresses are free.
+    pub fn reserve(space: &Arc<AddressSpace>) -> Result<Contexts, Error> {
+        let mut above = CONTEXTS;
+        loop {
+            let at = space.reserve(CONTEXT_WINDOW, above)?;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+            // SAFETY: NOREPLACE: nothing that is mapped already is touched.
+            let got = unsafe { libc::mmap(at as *mut _, CONTEXT_WINDOW as usize, libc::PROT_NONE, flags, -1, 0) };
+            if got as u64 == at {
+                return Ok(Contexts { space: space.clone(), at });
+            }
+            if got != libc::MAP_FAILED {
+                // SAFETY: the mapping that was just made, elsewhere.
+                unsafe { libc::munmap(got, CONTEXT_WINDOW as usize) };
+            }
+            above = at + CONTEXT_WINDOW;
+            space.unreserve(at);
+        }
+    }
+}
+
+impl Drop for Contexts {
+    fn drop(&mut self) {
+        // SAFETY: our own reservation, with nothing in it.
+        unsafe { libc::munmap(self.at as *mut _, CONTEXT_WINDOW as usize) };
+        self.space.unreserve(self.at);
+    }
+}

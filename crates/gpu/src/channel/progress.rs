@@ -1,0 +1,105 @@
+//! How full the ring is: what has been consumed is learnt from marks at the end of each quarter.
+
+use super::*;
+
+/// Parts of a ring; at the end of each is a mark that says that it is consumed.
+const QUARTERS: u32 = 4;
+/// Words of a marker: a host semaphore release.
+const MARKER_WORDS: u32 = 6;
+const MARKER_STRIDE: u64 = 64;
+
+impl Channel {
+    /// Room for so many entries and the markers among them.
+    pub(super) fn room(&mut self, entries: u64) -> Result<(), Error> {
+        let needed = entries + 1 + (entries >> self.quarter().trailing_zeros());
+        if self.free_entries() < needed {
+            self.learn();
+            if self.free_entries() < needed {
+                return Err(match self.error() {
+                    Some(code) => Error::ChannelKilled(code),
+                    None => Error::RingFull((self.sequence - self.consumed) as u32),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the next entry goes. Rings are powers of two, and so are their quarters: nothing is divided on the way of a
+    /// submission.
+    #[inline]
+    pub(super) fn slot(&self) -> u64 {
+        self.sequence & u64::from(self.entries - 1)
+    }
+
+    #[inline]
+    pub(super) fn quarter(&self) -> u32 {
+        self.entries / QUARTERS
+    }
+
+    /// One entry always stays free: a full ring would look empty.
+    pub(super) fn free_entries(&self) -> u64 {
+        u64::from(self.entries) - 1 - (self.sequence - self.consumed)
+    }
+
+    /// After each entry; `ticket` is the number that it releases.
+    #[inline]
+    pub(super) fn mark_quarter(&mut self, ticket: Option<Ticket>) {
+        let last = u64::from(self.quarter()) - 1;
+        if self.sequence & last == last {
+            self.marked += 1;
+            self.marks[(self.marked % MARKS) as usize] = ticket;
+            if ticket.is_none() {
+                self.push_marker();
+            }
+        }
+    }
+
+    /// The last entry of a quarter: a host release of the quarter's number.
+    pub(super) fn push_marker(&mut self) {
+        let offset = MARKER_SEGMENTS + (self.marked % u64::from(QUARTERS)) * MARKER_STRIDE;
+        let mut words = [0u32; MARKER_WORDS as usize];
+        let mut writer = Words::new(&mut words);
+        let semaphore = self.page.va() + MARKER_SEMAPHORE;
+        // Six words fit, on subchannel 0.
+        let written = writer.host_semaphore(0, semaphore, self.marked & 0xffff_ffff, Execute::RELEASE);
+        debug_assert!(written.is_ok());
+        // The segment's last use was a whole ring ago, and the ring has room: it has been consumed.
+        for (i, word) in words.iter().enumerate() {
+            self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
+        }
+        if let Some(entry) = Entry::segment(self.page.va() + offset, MARKER_WORDS) {
+            self.push(entry.encode(), None);
+        }
+    }
+
+    /// Asks the marks, and puts aside the segments that have been consumed. Whoever may free calls `bury` or clears them.
+    pub(super) fn learn(&mut self) {
+        let quarter = u64::from(self.quarter());
+        let mut consumed = self.consumed;
+        while self.known < self.marked {
+            let next = self.known + 1;
+            let upto = match self.marks[(next % MARKS) as usize] {
+                Some(ticket) if self.tracker.done(ticket) => next * quarter - 1,
+                None if self.marker().wrapping_sub(next as u32) as i32 >= 0 => next * quarter,
+                _ => break,
+            };
+            (self.known, consumed) = (next, upto);
+        }
+        for sequence in self.consumed..consumed {
+            if self.segments == 0 {
+                break;
+            }
+            let slot = (sequence % u64::from(self.entries)) as usize;
+            if let Some(segment) = self.in_flight[slot].take() {
+                self.spent.push(segment);
+                self.segments -= 1;
+            }
+        }
+        self.consumed = consumed;
+    }
+
+    /// The number of the last quarter whose marker was reached.
+    pub(super) fn marker(&self) -> u32 {
+        self.page.word(MARKER_SEMAPHORE).load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,215 @@
+//! The driver calls of one CUDA, and what follows from them: an [`ObjectGraph`], what was taken away, and whose transfers have
+//! to be waited for before it goes.
+
+use crate::errno::Errno;
+use crate::tracker::{InFlight, Tracker};
+use rm::abi::{self, Nvos21, Nvos54, Nvos64, Plain, nr, uvm};
+use rm::call::Call;
+use rm::graph::{FileKind, IoctlRecord, MmapRecord, ObjectGraph, ObjectKind};
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Longest parameter block that is looked at.
+const NESTED_MAX: usize = 4096;
+/// How long CUDA's freeing of memory waits for copies of ours.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// The driver calls of one CUDA, and what follows from them.
+#[derive(Debug, Default)]
+pub struct Watched {
+    graph: Mutex<ObjectGraph>,
+    /// Calls that took something away.
+    pub(crate) unmaps: AtomicU64,
+    trackers: Mutex<Vec<Weak<Tracker>>>,
+}
+
+impl Watched {
+    /// All that is known of CUDA's objects.
+    pub fn graph(&self) -> MutexGuard<'_, ObjectGraph> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn track(&self, tracker: &Arc<Tracker>) {
+        let mut trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
+        trackers.retain(|t| t.strong_count() > 0);
+        trackers.push(Arc::downgrade(tracker));
+    }
+
+    /// How far each of our channels beside this CUDA is.
+    pub fn in_flight(&self) -> Vec<InFlight> {
+        let trackers: Vec<_> = {
+            let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
+            trackers.iter().filter_map(Weak::upgrade).collect()
+        };
+        trackers.iter().map(|tracker| tracker.in_flight()).collect()
+    }
+
+    fn file(&self, fd: RawFd) -> FileKind {
+        if let Some(kind) = self.graph().file(fd) {
+            return kind;
+        }
+        let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+        FileKind::of_path(path.as_os_str().as_encoded_bytes())
+    }
+
+    /// An ioctl, made by `make`, on one of the driver's files; on others only made.
+    ///
+    /// # Safety
+    /// `arg` is what `request` takes.
+    pub unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void, make: impl FnOnce() -> c_int) -> c_int {
+        let file = self.file(fd);
+        if file == FileKind::Other || arg.is_null() {
+            return make();
+        }
+        // SAFETY: the caller's.
+        let takes = unsafe { self.before(file, request, arg) };
+        let ret = make();
+        let errno = Errno::keep();
+        if ret == 0 && !takes {
+            // SAFETY: the driver has just read and written these structs.
+            let (whole, nested) = unsafe { (argument(file, request, arg), nested(request, arg)) };
+            self.graph().ioctl(IoctlRecord { fd, file, request, ret, arg: whole, nested });
+        }
+        drop(errno);
+        ret
+    }
+
+    /// Something that is about to go is gone for us first: nothing is submitted to it any more, and what is in flight is
+    /// waited for. True if the graph has it already.
+    unsafe fn before(&self, file: FileKind, request: u64, arg: *mut c_void) -> bool {
+        // SAFETY: the argument of a call that is about to be made.
+        let whole = unsafe { argument(file, request, arg) };
+        let takes = match Call::parse(file, request, whole, &[]) {
+            Call::UvmFree(_) | Call::UvmUnmapExternal(_) | Call::UvmUnregisterGpuVaspace(_) => true,
+            Call::Free(call) => matches!(
+                self.graph().object(call.root, call.old).map(|o| o.kind),
+                Some(ObjectKind::Memory(_) | ObjectKind::VaSpace | ObjectKind::Device { .. } | ObjectKind::Client)
+            ),
+            _ => false,
+        };
+        if takes {
+            // The status that is in the struct now is not the call's answer; it is taken for a success.
+            let mut copy = whole.to_vec();
+            let status = match file {
+                FileKind::Uvm => abi::uvm::status_offset(request),
+                _ => Some(12),
+            };
+            if let Some(status) = status.and_then(|at| copy.get_mut(at..at + 4)) {
+                status.fill(0);
+            }
+            self.graph().ioctl(IoctlRecord { fd: -1, file, request, ret: 0, arg: &copy, nested: &[] });
+            self.took_away();
+        }
+        takes
+    }
+
+    fn took_away(&self) {
+        // ORDERING: see AddressSpace::unmapped.
+        self.unmaps.fetch_add(1, Ordering::SeqCst);
+        let trackers: Vec<_> = {
+            let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
+            trackers.iter().filter_map(Weak::upgrade).collect()
+        };
+        let deadline = Instant::now() + DRAIN;
+        for tracker in trackers {
+            tracker.drain(deadline);
+        }
+    }
+
+    pub fn opened(&self, fd: RawFd, path: &[u8]) {
+        if fd >= 0 {
+            self.graph().open(fd, FileKind::of_path(path));
+        }
+    }
+
+    pub fn closed(&self, fd: RawFd) {
+        self.graph().close(fd);
+    }
+
+    pub fn mapped(&self, record: MmapRecord) {
+        self.graph().mmap(record);
+    }
+
+    pub fn unmapped(&self, addr: u64, len: u64) {
+        self.graph().munmap(addr, len);
+    }
+
+    /// CUDA's channels whose GPFIFO is not consumed up to GP_PUT, as their USERD says now: still at work, or stuck.
+    pub fn unconsumed(&self) -> Vec<Unconsumed> {
+        let graph = self.graph();
+        let of = |channel: &rm::graph::Channel| {
+            let userd = channel.userd.as_ref()?.cpu?;
+            // SAFETY: the graph saw USERD mapped there and not unmapped since, and it is held.
+            let word = |offset: usize| unsafe { ((userd + offset as u64) as *const u32).read_volatile() };
+            let (get, put) = (word(pushbuf::userd::GP_GET), word(pushbuf::userd::GP_PUT));
+            let engine = channel.engine_name().unwrap_or("unknown");
+            (get != put).then_some(Unconsumed { handle: channel.handle, token: channel.token, engine, get, put })
+        };
+        graph.channels().iter().filter(|channel| channel.alive()).filter_map(of).collect()
+    }
+}
+
+/// A channel of CUDA's with entries that the GPU has not come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unconsumed {
+    pub handle: u32,
+    pub token: Option<u32>,
+    pub engine: &'static str,
+    pub get: u32,
+    pub put: u32,
+}
+
+/// What a channel needs to be one of CUDA's graphics channels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CudasGroup {
+    pub group: u32,
+    pub share: u32,
+    /// Where UVM has the group's context buffers: address and length.
+    pub contexts: (u64, u64),
+}
+
+/// # Safety
+/// `arg` is what `request` takes on such a file; it lives as long as the caller looks.
+unsafe fn argument<'a>(file: FileKind, request: u64, arg: *mut c_void) -> &'a [u8] {
+    let size = match file {
+        FileKind::Uvm => uvm::size(request),
+        _ if abi::rm_nr(request).is_some() => abi::request_size(request),
+        _ => 0,
+    };
+    // SAFETY: the driver reads and writes this many bytes there.
+    unsafe { std::slice::from_raw_parts(arg.cast(), size) }
+}
+
+/// What RM_ALLOC's and RM_CONTROL's `params` point to, after the call.
+///
+/// # Safety
+/// As [`argument`], and the call has succeeded.
+unsafe fn nested<'a>(request: u64, arg: *mut c_void) -> &'a [u8] {
+    let size = abi::request_size(request);
+    // SAFETY: the request's struct.
+    let bytes = || unsafe { std::slice::from_raw_parts(arg.cast::<u8>(), size) };
+    let (at, length, status) = match abi::rm_nr(request) {
+        Some(nr::ALLOC) => {
+            if let Some(call) = (size == size_of::<Nvos64>()).then(|| Nvos64::read(bytes())).flatten() {
+                (call.params, abi::alloc_params_size(call.class, call.params_size), call.status)
+            } else if let Some(call) = Nvos21::read(bytes()) {
+                (call.params, abi::alloc_params_size(call.class, call.params_size), call.status)
+            } else {
+                return &[];
+            }
+        }
+        Some(nr::CONTROL) => match Nvos54::read(bytes()) {
+            Some(call) => (call.params, call.params_size, call.status),
+            None => return &[],
+        },
+        _ => return &[],
+    };
+    if at == 0 || status != 0 {
+        return &[];
+    }
+    // SAFETY: the driver has just used that many bytes.
+    unsafe { std::slice::from_raw_parts(at as *const u8, (length as usize).min(NESTED_MAX)) }
+}
