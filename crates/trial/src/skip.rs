@@ -1,7 +1,9 @@
 //! Skips: printed, and written to a file that outlives the test.
 
+use std::cell::Cell;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::panic::UnwindSafe;
 
 /// The environment variable that names the file of skips. (Not `DOORBELL_..`: tests compare environments.)
 pub const SKIPS: &str = "TEST_SKIPS";
@@ -11,6 +13,7 @@ pub const SKIPS: &str = "TEST_SKIPS";
 macro_rules! skip {
     ($($reason:tt)+) => {{
         $crate::skip_part!($($reason)+);
+        $crate::skipped();
         return Default::default()
     }};
 }
@@ -35,4 +38,29 @@ pub fn note(suite: &str, place: &str, reason: &str) {
     // One write: tests of several processes append to the same file.
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
     written.unwrap_or_else(|e| panic!("{SKIPS}={}: {e}", path.display()));
+}
+
+thread_local! {
+    /// The test of this thread was skipped as a whole.
+    static SKIPPED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What [`skip!`](crate::skip) calls beside [`note`].
+pub fn skipped() {
+    SKIPPED.set(true);
+}
+
+/// Runs the test of a defect that is not fixed yet: it must fail, and is listed among the skips. When it passes, this panics:
+/// the fix of the defect takes this call away.
+pub fn known_defect(suite: &str, defect: &str, test: impl FnOnce() + UnwindSafe) {
+    SKIPPED.set(false);
+    match std::panic::catch_unwind(test) {
+        Ok(()) if SKIPPED.get() => {}
+        Ok(()) => panic!("this defect is gone, take known_defect away: {defect}"),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            let first = text.unwrap_or_default().lines().next().unwrap_or_default();
+            note(suite, "?", &format!("known defect: {defect} ({first})"));
+        }
+    }
 }

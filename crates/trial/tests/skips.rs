@@ -16,6 +16,15 @@ fn plays_skips() {
 }
 
 #[test]
+#[ignore = "started by the test below"]
+fn plays_defects() {
+    trial::known_defect("skips", "this one is there", || panic!("as expected"));
+    trial::known_defect("skips", "this one is skipped", || trial::skip!("nothing to see"));
+    let gone = std::panic::catch_unwind(|| trial::known_defect("skips", "this one is gone", || {}));
+    assert!(gone.is_err_and(|e| e.downcast_ref::<String>().is_some_and(|text| text.contains("this one is gone"))));
+}
+
+#[test]
 fn every_skip_is_a_line_with_the_tests_name_and_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let skips = dir.path().join("skips");
@@ -44,4 +53,17 @@ fn a_program_that_hangs_is_killed_with_what_it_started() {
 #[test]
 fn what_is_installed_is_found_in_the_path() {
     assert!(trial::installed("sh") && !trial::installed("no-such-program-anywhere"));
+}
+
+#[test]
+fn a_known_defect_that_is_gone_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["plays_defects", "--exact", "--ignored"]).env(trial::SKIPS, dir.path().join("skips"));
+    let out = trial::finished(&mut again, "the tests of defects");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+    let lines = std::fs::read_to_string(dir.path().join("skips")).unwrap();
+    let (first, second) = lines.trim().split_once('\n').unwrap();
+    assert!(first.ends_with("known defect: this one is there (as expected)"), "{first}");
+    assert!(second.ends_with("nothing to see"), "{second}");
 }

@@ -1,0 +1,85 @@
+/* seccomp HOW [first]: restricts itself, then uses locks. With `first` it has used them before.
+ *   kill-gettid    gettid kills the process
+ *   errno-gettid   gettid fails with EPERM
+ *   strict         only read, write, exit and sigreturn
+ *   notsc          rdtsc raises SIGSEGV */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
+static sem_t s;
+static long n, written;
+
+static void locks(void) {
+    for (int i = 0; i < 200; i++) {
+        pthread_mutex_lock(&m);
+        n++;
+        pthread_mutex_unlock(&m);
+        pthread_rwlock_rdlock(&rw);
+        pthread_rwlock_unlock(&rw);
+        pthread_rwlock_wrlock(&rw);
+        written++;
+        pthread_rwlock_unlock(&rw);
+        sem_post(&s);
+        sem_wait(&s);
+    }
+}
+
+static void *thread(void *p) {
+    locks();
+    pthread_mutex_lock(&m);
+    n += 1000000;
+    pthread_cond_broadcast(&c);
+    pthread_mutex_unlock(&m);
+    return p;
+}
+
+static int filter(unsigned call, unsigned verdict) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, verdict),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "";
+    sem_init(&s, 0, 0);
+    if (argc > 2) locks();
+    int failed = 1, threads = 1;
+    if (!strcmp(how, "kill-gettid")) failed = filter(SYS_gettid, SECCOMP_RET_KILL_PROCESS);
+    if (!strcmp(how, "errno-gettid")) failed = filter(SYS_gettid, SECCOMP_RET_ERRNO | EPERM);
+    if (!strcmp(how, "strict")) failed = prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT), threads = 0;
+    if (!strcmp(how, "notsc")) failed = prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+    if (failed) return perror("seccomp: not possible"), 77;
+    locks();
+    if (threads) {
+        pthread_t t[3];
+        for (int i = 0; i < 3; i++)
+            if (pthread_create(&t[i], 0, thread, 0)) return 3;
+        pthread_mutex_lock(&m);
+        while (n < 3000000) pthread_cond_wait(&c, &m);
+        pthread_mutex_unlock(&m);
+        for (int i = 0; i < 3; i++) pthread_join(t[i], 0);
+    }
+    char line[64];
+    int length = snprintf(line, sizeof line, "sum %ld %ld\n", n, written);
+    if (write(1, line, length) != length) return 4;
+    /* Not exit_group: strict mode kills for it. */
+    syscall(SYS_exit, 0);
+    return 5;
+}
