@@ -3,8 +3,8 @@
 //!
 //! Invariant: what is written can be read by crate `plan`.
 
-use insight::locks::{LockRow, Locks};
 use report::number::of;
+use schema::locks::{LockRow, Locks};
 use std::fmt::Write;
 
 /// A wait of more holds than these is one that others passed.
@@ -84,7 +84,7 @@ pub fn plan(locks: &Locks) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use insight::locks::{HolderRow, Inversion};
+    use schema::locks::{HolderRow, Inversion};
 
     fn row(name: &str, wait: u64, hold: u64) -> LockRow {
         LockRow { name: name.into(), longest_wait_ns: wait, longest_hold_ns: hold, ..LockRow::default() }

@@ -2,9 +2,9 @@
 
 use crate::failure::Failure;
 use insight::Recording;
-use insight::locks::Locks;
-use insight::locks::diff::{Diff, Tolerance};
 use report::table::Style;
+use schema::diff::Tolerance;
+use schema::locks::Locks;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -52,7 +52,7 @@ impl Args {
         let (a, first) = locks(&self.first)?;
         let (b, second) = locks(&self.second)?;
         let tolerance = Tolerance { percent: self.tolerance, floor: self.floor };
-        let diff = Diff::of(&a, &b, tolerance);
+        let diff = lock_analysis::diff(&a, &b, tolerance);
         report::diff::print(&diff, self.top, Style::of_stdout(), self.json)?;
         for (path, locks) in [(&self.first, &a), (&self.second, &b)] {
             if locks.lost_events > 0 {
@@ -71,7 +71,7 @@ impl Args {
 
 fn locks(path: &Path) -> anyhow::Result<(Locks, Recording)> {
     let recording = Recording::open(path)?;
-    let locks = Locks::of(&recording, 1)?;
+    let locks = lock_analysis::locks(&recording, 1)?;
     if !locks.recorded {
         let what = format!("{}: has no locks on it", path.display());
         return Err(Failure::new(what, "record it with `doorbell record --locks`").into());

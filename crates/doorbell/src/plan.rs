@@ -2,7 +2,6 @@
 
 use crate::failure::Failure;
 use insight::Recording;
-use insight::locks::Locks;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,7 +26,7 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let recording = Recording::open(&self.file)?;
-        let locks = Locks::of(&recording, 0)?;
+        let locks = lock_analysis::locks(&recording, 0)?;
         if !locks.recorded {
             let what = format!("{}: has no locks on it", self.file.display());
             return Err(Failure::new(what, "record it with `doorbell record --locks`").into());

@@ -110,7 +110,7 @@ fn streams(tape: &Path) -> Vec<Vec<u64>> {
     let recording = Recording::open(tape).unwrap();
     let mut hashes = Hashes::default();
     let outcome = walk(&recording, &mut hashes).unwrap();
-    let key = |c: &insight::channels::Channel| (c.slot, c.generation);
+    let key = |c: &schema::channel::Channel| (c.slot, c.generation);
     outcome.channels.iter().map(|c| hashes.by_channel.remove(&key(c)).unwrap_or_default()).collect()
 }
 

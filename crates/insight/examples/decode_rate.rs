@@ -5,7 +5,7 @@
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
 
-use insight::{Recording, Summary};
+use insight::Recording;
 use std::time::Instant;
 use synthetic::*;
 
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let begin = Instant::now();
         let r = Recording::open(&path)?;
         let opened = begin.elapsed();
-        let s = Summary::of(&r)?;
+        let s = insight::summary(&r)?;
         let took = begin.elapsed();
         assert_eq!((s.launches, s.copies.copy_engine, s.lost), (20 * steps, steps, 0));
         println!(

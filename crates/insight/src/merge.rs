@@ -5,31 +5,12 @@
 //!
 //! Invariant: events of one thread never overtake each other, whatever their time stamps claim.
 
+use crate::event_time::order_key;
 use crate::recording::{ChunkAt, InsightError, Recording};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
 use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, lack, ring_flags};
-
-/// The time at which an event takes its place among those of other threads: a call that makes something counts from its
-/// return, one that takes something away from its beginning, so that a handle used again by another thread is always
-/// freed first.
-pub(crate) fn order_key(e: &Event<'_>) -> u64 {
-    match &e.body {
-        Body::Ioctl(i, ..) if !takes_away(i.request) => i.tsc_end.max(e.head.tsc),
-        _ => e.head.tsc,
-    }
-}
-
-fn takes_away(request: u64) -> bool {
-    // RM_FREE 0x29, RM_UNMAP_MEMORY 0x4f, RM_UNMAP_MEMORY_DMA 0x58 of type 'F'; UVM_UNREGISTER_CHANNEL 28, UVM_FREE 34,
-    // UVM_UNMAP_EXTERNAL 66.
-    if (request >> 8) & 0xff == b'F' as u64 {
-        matches!(request & 0xff, 0x29 | 0x4f | 0x58)
-    } else {
-        matches!(request, 28 | 34 | 66)
-    }
-}
 
 /// Why words are missing, as far as the tape as a whole says it: codes beside those of [`tape::event::lack`].
 pub mod missing {
@@ -213,7 +194,8 @@ impl Thread {
 }
 
 impl<'r> Merge<'r> {
-    pub(crate) fn new(recording: &'r Recording) -> Merge<'r> {
+    /// All threads' events in the order of their time.
+    pub fn new(recording: &'r Recording) -> Merge<'r> {
         let mut by_tid: BTreeMap<i32, VecDeque<ChunkAt>> = BTreeMap::new();
         for c in &recording.chunks {
             by_tid.entry(c.tid).or_default().push_back(*c);

@@ -1,43 +1,19 @@
-//! Where memory lies.
+//! Where memory lies, as the driver calls on the tape say.
 
 use rm::graph::ObjectGraph;
-use serde::Serialize;
+use schema::Place;
 
-/// Where the bytes behind a GPU virtual address lie, as far as the driver calls on the tape say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// The GPU's own memory.
-    Video,
-    /// System memory.
-    Host,
-    /// No mapping on the tape covers it (managed memory, a peer's memory, or made before recording began).
-    #[default]
-    Unknown,
+/// Where a GPU virtual address lies now.
+pub fn place_at(graph: &ObjectGraph, va: u64) -> Place {
+    graph.place_of(va).map_or(Place::Unknown, |l| place(l.place))
 }
 
-impl Place {
-    pub fn name(self) -> &'static str {
-        match self {
-            Place::Video => "video",
-            Place::Host => "host",
-            Place::Unknown => "?",
-        }
-    }
-
-    /// Where a GPU virtual address lies now.
-    pub fn of(graph: &ObjectGraph, va: u64) -> Place {
-        graph.place_of(va).map_or(Place::Unknown, |l| l.place.into())
-    }
-}
-
-impl From<rm::graph::Place> for Place {
-    fn from(p: rm::graph::Place) -> Place {
-        match p {
-            rm::graph::Place::Video => Place::Video,
-            rm::graph::Place::Host => Place::Host,
-            rm::graph::Place::Unknown => Place::Unknown,
-        }
+/// The graph's place as a row has it.
+pub fn place(p: rm::graph::Place) -> Place {
+    match p {
+        rm::graph::Place::Video => Place::Video,
+        rm::graph::Place::Host => Place::Host,
+        rm::graph::Place::Unknown => Place::Unknown,
     }
 }
 
@@ -63,7 +39,7 @@ impl Places {
         }
         self.stale = false;
         self.ranges.clear();
-        self.ranges.extend(graph.gpu_mappings().map(|m| (m.base, m.base.saturating_add(m.length), m.place.into())));
+        self.ranges.extend(graph.gpu_mappings().map(|m| (m.base, m.base.saturating_add(m.length), place(m.place))));
     }
 
     pub fn at(&self, va: u64) -> Place {

@@ -5,38 +5,19 @@
 //! launched at an address is remembered and taken for what lies there until the stream writes another.
 
 use pushbuf::ops::{At, How, Launch};
-use serde::Serialize;
+use schema::operations::Shape;
 use std::collections::HashMap;
 
-/// What a kernel is launched with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Shape {
-    pub grid: [u32; 3],
-    pub block: [u32; 3],
-    pub cluster: Option<[u32; 3]>,
-    pub registers: u32,
-    /// Bytes a block.
-    pub shared_memory: u32,
-    pub program: u64,
-}
-
-impl Shape {
-    fn of(l: &Launch) -> Option<Shape> {
-        let q = l.qmd.as_ref()?;
-        Some(Shape {
-            grid: q.grid(),
-            block: q.block(),
-            cluster: q.cluster(),
-            registers: q.registers(),
-            shared_memory: q.shared_memory(),
-            program: q.program_address(),
-        })
-    }
-
-    /// True for a QMD without blocks: it runs nothing and only orders or starts others.
-    pub fn is_empty(&self) -> bool {
-        self.grid.contains(&0)
-    }
+fn shape_of(l: &Launch) -> Option<Shape> {
+    let q = l.qmd.as_ref()?;
+    Some(Shape {
+        grid: q.grid(),
+        block: q.block(),
+        cluster: q.cluster(),
+        registers: q.registers(),
+        shared_memory: q.shared_memory(),
+        program: q.program_address(),
+    })
 }
 
 /// One launch, with what is remembered.
@@ -67,7 +48,7 @@ impl Qmds {
         };
         let again = known.is_some_and(same);
         // What has not been written since needs no second look.
-        let shape = if again { known.map(|k| k.0) } else { Shape::of(l).or(known.map(|k| k.0)) };
+        let shape = if again { known.map(|k| k.0) } else { shape_of(l).or(known.map(|k| k.0)) };
         if let (Some(shape), false) = (shape, again)
             && (self.known.len() < REMEMBERED || self.known.contains_key(&l.qmd_address))
         {

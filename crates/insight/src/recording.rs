@@ -4,7 +4,7 @@
 //! [`crate::merge`] can afterwards read all threads side by side with one chunk of each in memory. Damage is no error
 //! here: everything before it is served, and [`Recording::damage`] says where it begins.
 
-use crate::merge::{Merge, order_key};
+use crate::event_time::order_key;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -145,11 +145,6 @@ impl Recording {
     /// Time of the earliest event.
     pub fn first_tsc(&self) -> Option<u64> {
         self.chunks.iter().map(|c| c.first).min()
-    }
-
-    /// All threads' events in the order of their time.
-    pub fn merge(&self) -> Merge<'_> {
-        Merge::new(self)
     }
 
     pub(crate) fn load(&self, chunk: &ChunkAt, into: &mut Vec<u8>) -> Result<(), InsightError> {

@@ -1,183 +1,216 @@
-//! One row for each copy and each launch, with when and where.
+//! Rows of the schema, filled from a walk.
 
-use crate::place::Place;
-use crate::qmds::Shape;
+use crate::merge::missing;
+use crate::place::place;
 use crate::recording::Recording;
-use crate::walk::At;
+use crate::walk::{At, Segment};
+use pushbuf::decode::Item;
 use pushbuf::ops::{How, Layout, Op, Purpose, Semaphore, Space, Transfer, What};
-use serde::Serialize;
+use pushbuf::text::MethodName;
+use rm::graph::ObjectGraph;
+use schema::objects::{MappingRow, ObjectRow, Objects};
+use schema::operations::{CopyRow, LaunchRow, Mode, When};
+use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
+use schema::{Clock, Place};
+use tape::event::lack;
 
-/// Turns time stamps into seconds since the recording began.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    zero: u64,
-    hz: f64,
+/// The clock of a recording's rows: it counts from the first clock reading of the tape, or from its first event.
+pub fn clock(r: &Recording) -> Clock {
+    let zero = r.clocks().first().map_or_else(|| r.first_tsc().unwrap_or(0), |c| c.tsc);
+    Clock::new(zero, r.header().tsc_hz)
 }
 
-impl Clock {
-    /// Counts from the first clock reading of the tape, or from its first event.
-    pub fn of(r: &Recording) -> Clock {
-        let hz = r.header().tsc_hz;
-        let hz = if hz.is_finite() && hz > 0.0 { hz } else { 0.0 };
-        Clock { zero: r.clocks().first().map_or_else(|| r.first_tsc().unwrap_or(0), |c| c.tsc), hz }
-    }
-
-    /// `None` if the tape does not say how fast its time stamps count.
-    pub fn seconds(&self, tsc: u64) -> Option<f64> {
-        (self.hz > 0.0).then(|| tsc.wrapping_sub(self.zero) as i64 as f64 / self.hz)
-    }
-}
-
-/// When, by whom and on which channel something was submitted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct When {
-    /// Number of the submission, as in `--submissions`.
-    pub submission: u64,
-    pub tsc: u64,
-    pub seconds: Option<f64>,
-    pub tid: i32,
-    pub slot: u32,
-    pub generation: u32,
-    pub engine: String,
-}
-
-impl When {
-    pub fn of(at: &At<'_>, clock: &Clock) -> When {
-        When {
-            submission: at.number,
-            tsc: at.submission.tsc,
-            seconds: clock.seconds(at.submission.tsc),
-            tid: at.submission.tid,
-            slot: at.channel.slot,
-            generation: at.channel.generation,
-            engine: at.channel.engine.clone(),
-        }
+fn when(at: &At<'_>, clock: &Clock) -> When {
+    When {
+        submission: at.number,
+        tsc: at.submission.tsc,
+        seconds: clock.seconds(at.submission.tsc),
+        tid: at.submission.tid,
+        slot: at.channel.slot,
+        generation: at.channel.generation,
+        engine: at.channel.engine.clone(),
     }
 }
 
-/// How bytes were moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    CopyEngine,
-    /// The bytes came in the command stream.
-    Inline,
-    /// A pattern, by the copy engine.
-    Fill,
-}
-
-impl Mode {
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::CopyEngine => "copy engine",
-            Mode::Inline => "inline",
-            Mode::Fill => "fill",
-        }
+/// `None` for anything else, and for inline writes that are a launch's own.
+pub fn copy(at: &At<'_>, op: &Op, clock: &Clock) -> Option<CopyRow> {
+    let row = |mode, dst, bytes, lines, semaphore: Option<Semaphore>| CopyRow {
+        when: when(at, clock),
+        mode,
+        src: None,
+        src_place: None,
+        dst,
+        dst_place: at.place(dst),
+        bytes,
+        lines,
+        pipelined: false,
+        pitch: true,
+        semaphore: semaphore.map(|s| s.address),
+        payload: semaphore.map(|s| s.payload),
+        physical: false,
+        complete: true,
+    };
+    match &op.what {
+        What::Copy(c) => Some(CopyRow {
+            src: Some(c.src),
+            src_place: Some(at.place(c.src)),
+            pipelined: c.transfer == Transfer::Pipelined,
+            pitch: c.src_layout == Layout::Pitch && c.dst_layout == Layout::Pitch,
+            physical: c.src_space == Space::Physical || c.dst_space == Space::Physical,
+            ..row(Mode::CopyEngine, c.dst, c.bytes(), c.line_count, c.semaphore)
+        }),
+        What::Fill(f) => Some(CopyRow {
+            pipelined: f.transfer == Transfer::Pipelined,
+            pitch: f.dst_layout == Layout::Pitch,
+            physical: f.dst_space == Space::Physical,
+            ..row(Mode::Fill, f.dst, f.bytes(), f.lines, f.semaphore)
+        }),
+        What::Inline(i) if i.purpose == Purpose::Data => Some(CopyRow {
+            pitch: i.dst_layout == Layout::Pitch,
+            complete: i.complete,
+            ..row(Mode::Inline, i.dst, i.bytes(), i.line_count, i.semaphore)
+        }),
+        _ => None,
     }
 }
 
-/// A copy, an inline write or a fill.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CopyRow {
-    #[serde(flatten)]
-    pub when: When,
-    pub mode: Mode,
-    /// GPU virtual address; `None` where the bytes do not come from memory.
-    pub src: Option<u64>,
-    pub src_place: Option<Place>,
-    pub dst: u64,
-    pub dst_place: Place,
-    pub bytes: u64,
-    pub lines: u32,
-    /// May overlap the copies before it.
-    pub pipelined: bool,
-    /// Both sides are linear in memory.
-    pub pitch: bool,
-    /// Address and payload of the semaphore that is released with it.
-    pub semaphore: Option<u64>,
-    pub payload: Option<u64>,
-    /// Physical addresses, which only a privileged channel may use.
-    pub physical: bool,
-    /// All inline data is on the tape.
-    pub complete: bool,
+pub fn launch(at: &At<'_>, op: &Op, clock: &Clock) -> Option<LaunchRow> {
+    let What::Launch(l) = &op.what else { return None };
+    let how = match l.how {
+        How::InlineQmd => "inline_qmd",
+        How::Pcas { .. } | How::Pcas2 { .. } => "pcas",
+    };
+    let started = at.started();
+    let shape = started.and_then(|s| s.shape);
+    Some(LaunchRow {
+        when: when(at, clock),
+        how,
+        qmd: l.qmd_address,
+        shape,
+        empty: shape.is_some_and(|s| s.is_empty()),
+        again: started.is_some_and(|s| s.again),
+    })
 }
 
-impl CopyRow {
-    /// `None` for anything else, and for inline writes that are a launch's own.
-    pub fn of(at: &At<'_>, op: &Op, clock: &Clock) -> Option<CopyRow> {
-        let row = |mode, dst, bytes, lines, semaphore: Option<Semaphore>| CopyRow {
-            when: When::of(at, clock),
-            mode,
-            src: None,
-            src_place: None,
-            dst,
-            dst_place: at.place(dst),
-            bytes,
-            lines,
-            pipelined: false,
-            pitch: true,
-            semaphore: semaphore.map(|s| s.address),
-            payload: semaphore.map(|s| s.payload),
-            physical: false,
-            complete: true,
+/// Why words are missing.
+pub fn lack_text(code: u32) -> Option<&'static str> {
+    Some(match code {
+        lack::NONE => return None,
+        lack::UNMAPPED => "its address has no CPU mapping",
+        lack::TOO_LONG => "longer than is recorded",
+        lack::RING_FULL => "the tap's ring was full",
+        missing::NEVER_COPIED => "the program died before they were copied",
+        missing::TAPE_ENDS => "the recording ends before them",
+        _ => "for no known reason",
+    })
+}
+
+fn command(item: &Item<'_>) -> CommandRow {
+    let plain = |word| CommandRow {
+        word,
+        class: None,
+        offset: None,
+        method: None,
+        value: None,
+        words: None,
+        text: item.to_string(),
+    };
+    match item {
+        Item::Write(w) => CommandRow {
+            class: Some(w.target.class_id),
+            offset: Some(w.address),
+            method: Some(MethodName(w.target, w.address).to_string()),
+            value: Some(w.value),
+            ..plain(w.word_index)
+        },
+        Item::Run(r) => CommandRow {
+            class: Some(r.target.class_id),
+            offset: Some(r.address),
+            method: Some(MethodName(r.target, r.address).to_string()),
+            words: Some(r.words.len()),
+            ..plain(r.word_index)
+        },
+        Item::Nop { word_index, .. }
+        | Item::SubdeviceMask { word_index, .. }
+        | Item::EndSegment { word_index, .. }
+        | Item::Unknown { word_index, .. }
+        | Item::Partial { word_index, .. } => plain(*word_index),
+        Item::Skipped { word_index, words } => CommandRow { words: Some(words.len()), ..plain(*word_index) },
+    }
+}
+
+/// Collects one submission at a time.
+#[derive(Debug, Default)]
+pub struct Collector {
+    pub row: SubmissionRow,
+}
+
+impl Collector {
+    pub fn begin(&mut self, at: &At<'_>, clock: &Clock) {
+        let (s, c) = (at.submission, at.channel);
+        self.row = SubmissionRow {
+            number: at.number,
+            tsc: s.tsc,
+            seconds: clock.seconds(s.tsc),
+            tid: s.tid,
+            slot: c.slot,
+            generation: c.generation,
+            engine: c.engine.clone(),
+            token: s.ring.map(|r| r.token),
+            seq: s.ring.map(|r| r.seq),
+            put_from: s.ring.map(|r| r.put_from),
+            put_to: s.ring.map(|r| r.put_to),
+            trapped: s.trapped(),
+            handed_over: s.handed_over(),
+            entries: Vec::new(),
         };
-        match &op.what {
-            What::Copy(c) => Some(CopyRow {
-                src: Some(c.src),
-                src_place: Some(at.place(c.src)),
-                pipelined: c.transfer == Transfer::Pipelined,
-                pitch: c.src_layout == Layout::Pitch && c.dst_layout == Layout::Pitch,
-                physical: c.src_space == Space::Physical || c.dst_space == Space::Physical,
-                ..row(Mode::CopyEngine, c.dst, c.bytes(), c.line_count, c.semaphore)
-            }),
-            What::Fill(f) => Some(CopyRow {
-                pipelined: f.transfer == Transfer::Pipelined,
-                pitch: f.dst_layout == Layout::Pitch,
-                physical: f.dst_space == Space::Physical,
-                ..row(Mode::Fill, f.dst, f.bytes(), f.lines, f.semaphore)
-            }),
-            What::Inline(i) if i.purpose == Purpose::Data => Some(CopyRow {
-                pitch: i.dst_layout == Layout::Pitch,
-                complete: i.complete,
-                ..row(Mode::Inline, i.dst, i.bytes(), i.line_count, i.semaphore)
-            }),
-            _ => None,
+    }
+
+    pub fn segment(&mut self, at: &At<'_>, s: &Segment<'_>) {
+        self.row.entries.push(EntryRow {
+            index: s.entry.index,
+            seq: s.entry.seq,
+            gp: s.entry.gp,
+            va: s.va,
+            place: if s.dwords > 0 { at.place(s.va) } else { Place::Unknown },
+            dwords: s.dwords,
+            recorded: s.words.len(),
+            lack: lack_text(s.entry.lack),
+            late: s.entry.is_late(),
+            after_gap: s.after_gap,
+            commands: Vec::new(),
+        });
+    }
+
+    pub fn item(&mut self, item: &Item<'_>) {
+        if let Some(e) = self.row.entries.last_mut() {
+            e.commands.push(command(item));
         }
     }
 }
 
-/// A kernel launch.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LaunchRow {
-    #[serde(flatten)]
-    pub when: When,
-    /// `pcas` or `inline_qmd`.
-    pub how: &'static str,
-    pub qmd: u64,
-    /// `None` if the QMD was never in the stream.
-    pub shape: Option<Shape>,
-    /// A QMD without blocks: it only orders or starts others.
-    pub empty: bool,
-    /// Launched before and not written since.
-    pub again: bool,
-}
-
-impl LaunchRow {
-    pub fn of(at: &At<'_>, op: &Op, clock: &Clock) -> Option<LaunchRow> {
-        let What::Launch(l) = &op.what else { return None };
-        let how = match l.how {
-            How::InlineQmd => "inline_qmd",
-            How::Pcas { .. } | How::Pcas2 { .. } => "pcas",
-        };
-        let started = at.started();
-        let shape = started.and_then(|s| s.shape);
-        Some(LaunchRow {
-            when: When::of(at, clock),
-            how,
-            qmd: l.qmd_address,
-            shape,
-            empty: shape.is_some_and(|s| s.is_empty()),
-            again: started.is_some_and(|s| s.again),
-        })
+/// The objects of a graph and what it has mapped, at most so many of each.
+pub fn objects(graph: &ObjectGraph, limit: usize) -> Objects {
+    let row = |n: &rm::graph::TreeNode<'_>| ObjectRow {
+        client: n.object.client,
+        handle: n.object.handle,
+        parent: n.object.parent_handle,
+        class: n.object.class,
+        class_name: n.object.class_name(),
+        detail: n.detail(),
+        depth: n.depth,
+        freed: n.object.freed.is_some(),
+    };
+    let mapping = |m: rm::graph::GpuMapping| MappingRow {
+        base: m.base,
+        length: m.length,
+        client: m.handle.map(|h| h.0),
+        handle: m.handle.map(|h| h.1),
+        offset: m.offset,
+        place: place(m.place),
+    };
+    Objects {
+        objects: graph.object_tree().iter().take(limit).map(row).collect(),
+        gpu_mappings: graph.gpu_mappings().take(limit).map(mapping).collect(),
     }
 }

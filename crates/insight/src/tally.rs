@@ -2,22 +2,12 @@
 //!
 //! Memory is bounded: a tape of a day is counted in the same space as one of a second.
 
-use serde::Serialize;
+use schema::summary::Bucket;
 use std::collections::HashMap;
 use std::hash::Hash;
 
 /// Distinct things told apart, at most; more are counted together.
 const DISTINCT: usize = 1 << 16;
-
-/// A power of two of sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Bucket {
-    /// Smallest and largest size that falls into it, bytes.
-    pub from: u64,
-    pub to: u64,
-    pub count: u64,
-    pub bytes: u64,
-}
 
 /// Sizes of transfers.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,10 +4,10 @@
 //! channel, its decoder and the few submissions that wait for their turn. What a sink sees of one channel is in the order
 //! of its rings; channels among each other are in the order of time, but for submissions that waited.
 
-use crate::channels::{Accounted, Channel, Watch};
+use crate::channels::{Seen, announced, implied, set_token};
 use crate::merge::{Entry, Merge, Step, Submission, missing};
 use crate::order::Reorder;
-use crate::place::{Place, Places, class_name};
+use crate::place::{Places, class_name, place, place_at};
 use crate::qmds::{Qmds, Started};
 use crate::recording::{InsightError, Recording};
 use pushbuf::class::Family;
@@ -16,6 +16,8 @@ use pushbuf::gpfifo;
 use pushbuf::ops::{Engine, Op, What};
 use rm::call::FileKind;
 use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
+use schema::Place;
+use schema::channel::{Accounted, Channel, Watch};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use tape::event::{Body, Event, IoctlBody, MmapBody, NO_SLOT, PageBody, SiteBody, lack};
@@ -135,6 +137,7 @@ pub struct Outcome {
 struct Stream {
     decoding: Option<Box<Decoding>>,
     reorder: Reorder,
+    seen: Seen,
     /// The channel is no more, and what could be learnt of it is.
     ended: bool,
     /// Engine objects that the decoder has been told of.
@@ -154,6 +157,7 @@ impl Stream {
         Stream {
             decoding: None,
             reorder: Reorder::default(),
+            seen: Seen::default(),
             ended: false,
             engines: 0,
             resolved: false,
@@ -228,7 +232,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         places: Places::default(),
         qmds: RefCell::default(),
     };
-    let mut merge = recording.merge();
+    let mut merge = Merge::new(recording);
     while !sink.done() {
         match merge.next_step()? {
             None => break,
@@ -264,18 +268,18 @@ impl Walk<'_> {
             Body::Channel(b) => {
                 self.end_of(b.slot, sink);
                 let generation = self.next_generation(b.slot);
-                let channel = Channel::announced(self.out.channels.len(), generation, tsc, b);
+                let channel = announced(self.out.channels.len(), generation, b);
                 self.begin(channel);
                 return;
             }
             Body::Token(t) => {
                 if let Some(&i) = self.live.get(&t.slot) {
-                    self.out.channels[i].set_token(t.token);
+                    set_token(&mut self.out.channels[i], t.token);
                 }
                 return;
             }
             Body::ChannelEnd(b) => {
-                let i = self.channel_of(b.slot, tsc);
+                let i = self.channel_of(b.slot);
                 self.flush(i, sink);
                 self.resolve(i);
                 let c = &mut self.out.channels[i];
@@ -366,10 +370,10 @@ impl Walk<'_> {
     }
 
     /// The channel in a slot; one that was never announced begins here.
-    fn channel_of(&mut self, slot: u32, tsc: u64) -> usize {
+    fn channel_of(&mut self, slot: u32) -> usize {
         match self.live.get(&slot) {
             Some(&i) => i,
-            None => self.begin(Channel::implied(self.out.channels.len(), slot, 0, tsc)),
+            None => self.begin(implied(self.out.channels.len(), slot, 0)),
         }
     }
 
@@ -396,7 +400,7 @@ impl Walk<'_> {
             self.ready.push(s);
             return;
         }
-        let i = self.channel_of(s.slot, s.tsc);
+        let i = self.channel_of(s.slot);
         let from = self.ready.len();
         self.streams[i].reorder.push(s, self.patience, &mut self.ready);
         self.decode_ready(i, from, sink);
@@ -435,13 +439,13 @@ impl Walk<'_> {
             }
             c.engine = g.engine_name().unwrap_or_default().into();
             if let (None, Some(t)) = (c.token, g.token) {
-                c.set_token(t);
+                set_token(c, t);
             }
             if let Some(at) = g.gpfifo_at {
-                c.gpfifo_place = at.place.into();
+                c.gpfifo_place = place(at.place);
             }
             if let Some(u) = g.userd {
-                c.userd_place = u.place.into();
+                c.userd_place = place(u.place);
             }
             if let Some(d) = &mut s.decoding {
                 for &(_, class) in g.engines.iter().skip(s.engines) {
@@ -451,7 +455,7 @@ impl Walk<'_> {
             }
         }
         if c.gpfifo_place == Place::Unknown && c.gpfifo != 0 {
-            c.gpfifo_place = Place::of(graph, c.gpfifo);
+            c.gpfifo_place = place_at(graph, c.gpfifo);
         }
         c.class_name = class_name(c.class);
         (s.resolved, s.resolved_at) = (true, self.calls);
@@ -461,7 +465,7 @@ impl Walk<'_> {
         if let Some(r) = s.ring
             && self.out.channels[i].token.is_none()
         {
-            self.out.channels[i].set_token(r.token);
+            set_token(&mut self.out.channels[i], r.token);
         }
         let class = self.out.channels[i].class;
         self.streams[i].decoding.get_or_insert_with(|| Decoding::new(class));
@@ -475,6 +479,7 @@ impl Walk<'_> {
         self.count(i, s);
         let number = self.given;
         self.given += 1;
+        let mut expected = self.streams[i].seen.next_entry;
         let channel = &self.out.channels[i];
         let at = At {
             channel,
@@ -487,7 +492,6 @@ impl Walk<'_> {
         };
         sink.submission(&at);
         let mut decoding = self.streams[i].decoding.as_deref_mut();
-        let mut expected = channel.next_entry;
         for e in &s.entries {
             let after_gap = e.seq != expected;
             expected = e.seq.saturating_add(1);
@@ -525,7 +529,7 @@ impl Walk<'_> {
         }
         c.entries += s.entries.len() as u64;
         let cut = |e: &&Entry| matches!(e.lack, lack::RING_FULL | missing::TAPE_ENDS);
-        c.cut += s.entries.iter().filter(cut).count() as u64;
+        self.streams[i].seen.cut += s.entries.iter().filter(cut).count() as u64;
         for e in &s.entries {
             if let gpfifo::Entry::Segment(g) = gpfifo::Entry::parse(e.gp) {
                 c.command_bytes += u64::from(g.dwords) * 4;
@@ -537,9 +541,9 @@ impl Walk<'_> {
     }
 
     fn after(&mut self, i: usize, s: &Submission) {
-        let c = &mut self.out.channels[i];
+        let seen = &mut self.streams[i].seen;
         for e in &s.entries {
-            c.next_entry = c.next_entry.max(e.seq.saturating_add(1));
+            seen.next_entry = seen.next_entry.max(e.seq.saturating_add(1));
         }
     }
 
@@ -565,7 +569,7 @@ impl Walk<'_> {
             self.out.late += self.streams[i].reorder.late;
             let last_of_slot = self.live.get(&c.slot) == Some(&i);
             let end = ends.iter().find(|e| last_of_slot && e.slot == c.slot && (c.handle == 0 || e.handle == c.handle));
-            c.settle(end);
+            self.streams[i].seen.settle(c, end);
         }
     }
 }

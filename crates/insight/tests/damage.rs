@@ -2,7 +2,8 @@
 
 mod synthetic;
 
-use insight::{Recording, Summary};
+use insight::Recording;
+use schema::Summary;
 use std::path::Path;
 use synthetic::*;
 use tape::file::TapeError;
@@ -25,7 +26,7 @@ fn small() -> Vec<u8> {
 fn read(path: &Path, bytes: &[u8]) -> Option<(Recording, Summary)> {
     std::fs::write(path, bytes).unwrap();
     let r = Recording::open(path).ok()?;
-    let s = Summary::of(&r).unwrap();
+    let s = insight::summary(&r).unwrap();
     Some((r, s))
 }
 
@@ -106,6 +107,6 @@ fn events_that_lie_never_panic() {
         t.write(&path);
         let r = Recording::open(&path).unwrap();
         assert!(r.damage().is_none());
-        Summary::of(&r).unwrap();
+        insight::summary(&r).unwrap();
     }
 }

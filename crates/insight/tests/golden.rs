@@ -2,9 +2,10 @@
 //!
 //! Made with `docs/results/see.sh OUT fixtures` and `cargo run -p tape --example anonymous`.
 
-use insight::{Place, Recording, Summary};
+use insight::Recording;
 use pushbuf::gpfifo::Entry;
 use pushbuf::header::Header;
+use schema::{Place, Summary};
 use std::path::PathBuf;
 use tape::event::{Body, Events};
 use tape::file::{Item, Reader};
@@ -14,7 +15,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn summary(name: &str) -> Summary {
-    Summary::of(&Recording::open(&fixture(name)).unwrap()).unwrap()
+    insight::summary(&Recording::open(&fixture(name)).unwrap()).unwrap()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod synthetic;
 
-use insight::{Recording, Summary};
+use insight::Recording;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use synthetic::*;
@@ -52,7 +52,7 @@ fn peak(n: u32) -> usize {
     let r = Recording::open(&path).unwrap();
     let before = NOW.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
-    let s = Summary::of(&r).unwrap();
+    let s = insight::summary(&r).unwrap();
     let peak = PEAK.load(Ordering::Relaxed) - before;
     let n = u64::from(n);
     assert_eq!((s.channels, s.copies.copy_engine, s.copies.inline, s.launches), (n, 2 * n, n, n));

@@ -2,8 +2,9 @@
 
 mod synthetic;
 
-use insight::channels::Accounted;
-use insight::{Place, Recording, Summary};
+use insight::Recording;
+use schema::channel::Accounted;
+use schema::{Place, Summary};
 use synthetic::*;
 use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, kind, lack, ring_flags};
 use tape::file::EndChannel;
@@ -12,7 +13,7 @@ fn summary(t: &mut Tape) -> Summary {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.doorbell");
     t.write(&path);
-    Summary::of(&Recording::open(&path).unwrap()).unwrap()
+    insight::summary(&Recording::open(&path).unwrap()).unwrap()
 }
 
 #[test]
@@ -166,7 +167,7 @@ fn entries_in_pieces_are_joined_across_events_and_chunks() {
     let path = dir.path().join("pieces");
     all.write(&path);
     let r = Recording::open(&path).unwrap();
-    let mut m = r.merge();
+    let mut m = insight::merge::Merge::new(&r);
     let Some(insight::merge::Step::Submission(sub)) = m.next_step().unwrap() else { panic!("a submission") };
     assert_eq!(sub.words(&sub.entries[0]), words);
     t.bare_channel(0, 0x5c00_1000, 0x1_0000, 1024);
@@ -205,7 +206,7 @@ fn a_submission_goes_on_in_the_next_chunk_of_its_thread() {
     let path = dir.path().join("apart");
     apart.write(&path);
     let r = Recording::open(&path).unwrap();
-    let mut m = r.merge();
+    let mut m = insight::merge::Merge::new(&r);
     let Some(insight::merge::Step::Submission(sub)) = m.next_step().unwrap() else { panic!("a submission") };
     assert_eq!((sub.entries.len(), sub.words(&sub.entries[0])), (1, &words[..]));
     assert!(m.next_step().unwrap().is_none());
@@ -261,7 +262,7 @@ fn entries_find_their_ring_around_a_gap() {
     let path = dir.path().join("t");
     t.write(&path);
     let r = Recording::open(&path).unwrap();
-    let mut m = r.merge();
+    let mut m = insight::merge::Merge::new(&r);
     let mut got = Vec::new();
     while let Some(step) = m.next_step().unwrap() {
         if let insight::merge::Step::Submission(s) = step {
@@ -269,7 +270,7 @@ fn entries_find_their_ring_around_a_gap() {
         }
     }
     assert_eq!(got, [(Some(0), vec![0]), (None, vec![1]), (Some(2), vec![2, 3])]);
-    let s = Summary::of(&r).unwrap();
+    let s = insight::summary(&r).unwrap();
     assert_eq!((s.copies.copy_engine, s.entries, s.lost, s.doorbells), (4, 4, 0, 2));
     assert_eq!((s.lost_detail.gap_events, s.lost_detail.rings_missing, s.problems.holes), (1, 1, 0));
 }

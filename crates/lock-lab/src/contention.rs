@@ -11,11 +11,13 @@ pub mod cell;
 pub mod comparison;
 mod crowd;
 pub mod measure;
+mod plan;
 mod routes;
 pub mod series;
 
 pub use cell::{Cell, Set};
 pub use comparison::{Against, Comparison, Effect, Row, STOCK, Tail};
 pub use crowd::Loaded;
-pub use measure::{Outcome, Plan, run};
+pub use measure::{Outcome, run};
+pub use plan::Plan;
 pub use series::{Parts, Series, Slow, Times, What};

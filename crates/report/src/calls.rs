@@ -4,8 +4,8 @@ use crate::number::{count, nanoseconds, of};
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
 use insight::Recording;
-use insight::locks::Locks;
-use insight::locks::calls::{CallRow, Calls, ElementRow, PatternRow, SharedRow, Total};
+use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, SharedRow, Total};
+use schema::locks::Locks;
 use std::io::{self, Write};
 
 /// Rows of each kind where the reader has not said how many.
@@ -15,7 +15,7 @@ const PATTERNS: usize = 2;
 
 /// Shows the calls on standard output: all of them as JSON, `limit` rows of each kind as text.
 pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let locks = Locks::of(r, 1)?;
+    let locks = lock_analysis::locks(r, 1)?;
     if as_json {
         return json::print(&locks.calls.unwrap_or_default());
     }
@@ -180,7 +180,7 @@ fn more(n: usize, limit: usize, out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use insight::locks::calls::ShareRow;
+    use schema::cuda_calls::ShareRow;
     use std::collections::BTreeMap;
 
     #[test]

@@ -3,9 +3,10 @@
 use crate::number::{bytes, count};
 use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, json};
-use insight::channels::{Accounted, Channel};
+use insight::Recording;
 use insight::walk::{Filter, Sink, walk};
-use insight::{Place, Recording};
+use schema::Place;
+use schema::channel::{Accounted, Channel};
 use std::io::{self, Write};
 
 struct Nothing;

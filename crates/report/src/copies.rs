@@ -4,8 +4,8 @@ use crate::number::bytes;
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json, rows};
 use insight::Recording;
-use insight::rows::CopyRow;
 use insight::walk::Filter;
+use schema::operations::CopyRow;
 use std::io::{self, Write};
 
 /// Shows copies on standard output.
@@ -72,5 +72,5 @@ pub(crate) fn slot(slot: u32, generation: u32) -> String {
 
 /// Calls `f` with each row that the filter wants.
 pub fn each(r: &Recording, filter: Filter, f: impl FnMut(CopyRow) -> io::Result<()>) -> Result<(), ReportError> {
-    rows::each(r, filter, CopyRow::of, f)
+    rows::each(r, filter, insight::rows::copy, f)
 }

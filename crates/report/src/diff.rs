@@ -3,7 +3,7 @@
 use crate::number::{count, nanoseconds};
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
-use insight::locks::diff::{Both, CallDiff, Change, Diff, LockDiff};
+use schema::diff::{Both, CallDiff, Change, Diff, LockDiff};
 use std::io::{self, Write};
 
 /// Shows a comparison on standard output: all of it as JSON, `top` rows of each kind as text.

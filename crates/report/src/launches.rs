@@ -5,8 +5,8 @@ use crate::number::bytes;
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json, rows};
 use insight::Recording;
-use insight::rows::LaunchRow;
 use insight::walk::Filter;
+use schema::operations::LaunchRow;
 use std::io::{self, Write};
 
 /// Shows launches on standard output.
@@ -62,5 +62,5 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
 
 /// Calls `f` with each row that the filter wants.
 pub fn each(r: &Recording, filter: Filter, f: impl FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {
-    rows::each(r, filter, LaunchRow::of, f)
+    rows::each(r, filter, insight::rows::launch, f)
 }

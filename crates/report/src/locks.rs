@@ -4,7 +4,7 @@ use crate::number::{count, nanoseconds, of};
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
 use insight::Recording;
-use insight::locks::{Cycle, HolderRow, Inversion, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, WaitRow};
+use schema::locks::{Cycle, HolderRow, Inversion, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, WaitRow};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -19,7 +19,7 @@ const JSON_WAITS: u64 = 1000;
 pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
     let limit = limit.unwrap_or(if as_json { JSON_WAITS } else { ROWS });
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let locks = Locks::of(r, limit)?;
+    let locks = lock_analysis::locks(r, limit)?;
     if as_json { json::print(&locks) } else { to_stdout(|out| write(&locks, limit, style, out)) }
 }
 
@@ -341,7 +341,7 @@ fn inversion(i: &Inversion, out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use insight::locks::BehindRow;
+    use schema::locks::BehindRow;
 
     #[test]
     fn a_wait_says_who_held_the_lock() {

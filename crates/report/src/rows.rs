@@ -2,9 +2,10 @@
 
 use crate::ReportError;
 use insight::Recording;
-use insight::rows::Clock;
+use insight::rows;
 use insight::walk::{At, Filter, Sink, walk};
 use pushbuf::ops::Op;
+use schema::Clock;
 use std::io;
 
 /// Calls `f` with what `of` makes of each operation that the filter wants.
@@ -14,7 +15,7 @@ pub fn each<R>(
     of: impl FnMut(&At<'_>, &Op, &Clock) -> Option<R>,
     f: impl FnMut(R) -> io::Result<()>,
 ) -> Result<(), ReportError> {
-    let mut rows = Rows { filter, clock: Clock::of(r), left: filter.limit.unwrap_or(u64::MAX), of, f, error: None };
+    let mut rows = Rows { filter, clock: rows::clock(r), left: filter.limit.unwrap_or(u64::MAX), of, f, error: None };
     walk(r, &mut rows)?;
     rows.error.map_or(Ok(()), |e| Err(e.into()))
 }

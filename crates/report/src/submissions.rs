@@ -4,16 +4,15 @@ use crate::launches::extent;
 use crate::number::{bytes, seconds};
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json};
+use insight::Recording;
 use insight::merge::missing;
-use insight::rows::Clock;
+use insight::rows::{self, Collector, lack_text};
 use insight::walk::{At, Filter, Segment, Sink, walk};
-use insight::{Place, Recording};
 use pushbuf::decode::{Item, Target};
 use pushbuf::ops::{Op, Purpose, What};
-use pushbuf::text::{ClassName, MethodName};
-use serde::Serialize;
+use pushbuf::text::ClassName;
+use schema::{Clock, Place};
 use std::io::{self, Write};
-use tape::event::lack;
 
 /// Shows submissions on standard output.
 pub fn print(r: &Recording, filter: Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
@@ -22,22 +21,9 @@ pub fn print(r: &Recording, filter: Filter, style: Style, as_json: bool) -> Resu
 
 /// Writes submissions as text, one line for each method.
 pub fn write(r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
-    let mut t = Text { out, style, filter, clock: Clock::of(r), shown: 0, targets: [None; 8], error: None };
+    let mut t = Text { out, style, filter, clock: rows::clock(r), shown: 0, targets: [None; 8], error: None };
     walk(r, &mut t)?;
     t.error.map_or(Ok(()), |e| Err(e.into()))
-}
-
-/// Why words are missing.
-pub fn lack_text(code: u32) -> Option<&'static str> {
-    Some(match code {
-        lack::NONE => return None,
-        lack::UNMAPPED => "its address has no CPU mapping",
-        lack::TOO_LONG => "longer than is recorded",
-        lack::RING_FULL => "the tap's ring was full",
-        missing::NEVER_COPIED => "the program died before they were copied",
-        missing::TAPE_ENDS => "the recording ends before them",
-        _ => "for no known reason",
-    })
 }
 
 struct Text<'a> {
@@ -187,148 +173,6 @@ fn meaning(at: &At<'_>, op: &Op) -> Option<String> {
     })
 }
 
-/// A submission for JSON.
-#[derive(Debug, Default, Serialize)]
-pub struct SubmissionRow {
-    pub number: u64,
-    pub tsc: u64,
-    pub seconds: Option<f64>,
-    pub tid: i32,
-    pub slot: u32,
-    pub generation: u32,
-    pub engine: String,
-    pub token: Option<u32>,
-    pub seq: Option<u64>,
-    pub put_from: Option<u32>,
-    pub put_to: Option<u32>,
-    pub trapped: bool,
-    pub handed_over: bool,
-    pub entries: Vec<EntryRow>,
-}
-
-#[derive(Debug, Default, Serialize)]
-pub struct EntryRow {
-    pub index: u32,
-    pub seq: u64,
-    pub gp: u64,
-    pub va: u64,
-    pub place: Place,
-    /// Words that the entry says it has.
-    pub dwords: u32,
-    /// Words on the tape.
-    pub recorded: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lack: Option<&'static str>,
-    /// The words were read long after the doorbell: another thread may have written over them.
-    pub late: bool,
-    pub after_gap: bool,
-    pub commands: Vec<CommandRow>,
-}
-
-#[derive(Debug, Serialize)]
-pub struct CommandRow {
-    /// Where in the segment.
-    pub word: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub class: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offset: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub method: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<u32>,
-    /// Words of a run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub words: Option<usize>,
-    pub text: String,
-}
-
-impl CommandRow {
-    fn of(item: &Item<'_>) -> CommandRow {
-        let plain = |word| CommandRow {
-            word,
-            class: None,
-            offset: None,
-            method: None,
-            value: None,
-            words: None,
-            text: item.to_string(),
-        };
-        match item {
-            Item::Write(w) => CommandRow {
-                class: Some(w.target.class_id),
-                offset: Some(w.address),
-                method: Some(MethodName(w.target, w.address).to_string()),
-                value: Some(w.value),
-                ..plain(w.word_index)
-            },
-            Item::Run(r) => CommandRow {
-                class: Some(r.target.class_id),
-                offset: Some(r.address),
-                method: Some(MethodName(r.target, r.address).to_string()),
-                words: Some(r.words.len()),
-                ..plain(r.word_index)
-            },
-            Item::Nop { word_index, .. }
-            | Item::SubdeviceMask { word_index, .. }
-            | Item::EndSegment { word_index, .. }
-            | Item::Unknown { word_index, .. }
-            | Item::Partial { word_index, .. } => plain(*word_index),
-            Item::Skipped { word_index, words } => CommandRow { words: Some(words.len()), ..plain(*word_index) },
-        }
-    }
-}
-
-/// Collects one submission at a time.
-#[derive(Debug, Default)]
-pub struct Collector {
-    pub row: SubmissionRow,
-}
-
-impl Collector {
-    pub fn begin(&mut self, at: &At<'_>, clock: &Clock) {
-        let (s, c) = (at.submission, at.channel);
-        self.row = SubmissionRow {
-            number: at.number,
-            tsc: s.tsc,
-            seconds: clock.seconds(s.tsc),
-            tid: s.tid,
-            slot: c.slot,
-            generation: c.generation,
-            engine: c.engine.clone(),
-            token: s.ring.map(|r| r.token),
-            seq: s.ring.map(|r| r.seq),
-            put_from: s.ring.map(|r| r.put_from),
-            put_to: s.ring.map(|r| r.put_to),
-            trapped: s.trapped(),
-            handed_over: s.handed_over(),
-            entries: Vec::new(),
-        };
-    }
-
-    pub fn segment(&mut self, at: &At<'_>, s: &Segment<'_>) {
-        self.row.entries.push(EntryRow {
-            index: s.entry.index,
-            seq: s.entry.seq,
-            gp: s.entry.gp,
-            va: s.va,
-            place: if s.dwords > 0 { at.place(s.va) } else { Place::Unknown },
-            dwords: s.dwords,
-            recorded: s.words.len(),
-            lack: lack_text(s.entry.lack),
-            late: s.entry.is_late(),
-            after_gap: s.after_gap,
-            commands: Vec::new(),
-        });
-    }
-
-    pub fn item(&mut self, item: &Item<'_>) {
-        if let Some(e) = self.row.entries.last_mut() {
-            e.commands.push(CommandRow::of(item));
-        }
-    }
-}
-
 struct Json<'a, 'b> {
     array: json::Array<'a>,
     filter: Filter,
@@ -370,7 +214,7 @@ impl Sink for Json<'_, '_> {
 }
 
 fn write_json(r: &Recording, filter: Filter, out: &mut dyn Write) -> Result<(), ReportError> {
-    let clock = Clock::of(r);
+    let clock = rows::clock(r);
     let array = json::Array::begin(out)?;
     let mut j = Json { array, filter, clock: &clock, collector: Collector::default(), shown: 0, error: None };
     walk(r, &mut j)?;

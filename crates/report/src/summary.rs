@@ -4,13 +4,14 @@ use crate::launches::extent;
 use crate::number::{bytes, count, of, seconds};
 use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, channels, json};
-use insight::summary::{Problems, Site, Transfers};
-use insight::{Recording, Summary};
+use insight::Recording;
+use schema::Summary;
+use schema::summary::{Problems, Site, Transfers};
 use std::io::{self, Write};
 
 /// Shows the summary on standard output.
 pub fn print(r: &Recording, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let s = Summary::of(r)?;
+    let s = insight::summary(r)?;
     if as_json { json::print(&s) } else { to_stdout(|out| Ok(write(out, &style, &s)?)) }
 }
 
@@ -145,7 +146,7 @@ fn lost(s: &Summary) -> String {
 }
 
 fn directions(t: &Transfers) -> Vec<String> {
-    let line = |d: &insight::summary::Direction| {
+    let line = |d: &schema::summary::Direction| {
         let from = d.from.map_or("stream", |p| p.name());
         format!("{from} -> {}: {} ({})", d.to.name(), count(d.count), bytes(d.bytes))
     };

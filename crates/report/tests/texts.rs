@@ -3,8 +3,8 @@
 #[path = "../../insight/tests/synthetic/mod.rs"]
 mod synthetic;
 
+use insight::Recording;
 use insight::walk::Filter;
-use insight::{Recording, Summary};
 use report::table::Style;
 use report::{ReportError, channels, copies, export, launches, objects, submissions, summary};
 use std::io::Write;
@@ -28,7 +28,7 @@ const PLAIN: Style = Style { colour: false, width: None };
 #[test]
 fn the_summary() {
     let (_dir, r) = tape();
-    let s = Summary::of(&r).unwrap();
+    let s = insight::summary(&r).unwrap();
     insta::assert_snapshot!(text(|out| Ok(summary::write(out, &PLAIN, &s)?)));
 }
 
@@ -40,7 +40,7 @@ fn a_tape_without_submissions_says_what_that_usually_means() {
         t.context(1);
         change(&mut t);
         t.write(&dir.path().join("t"));
-        let s = Summary::of(&Recording::open(&dir.path().join("t")).unwrap()).unwrap();
+        let s = insight::summary(&Recording::open(&dir.path().join("t")).unwrap()).unwrap();
         assert_eq!(serde_json::to_value(&s).unwrap()["children"], "not recorded");
         (text(|out| Ok(summary::write(out, &PLAIN, &s)?)), s.nothing)
     };
@@ -87,7 +87,7 @@ fn segments_without_their_words_and_with_late_ones_say_so() {
     let entries: Vec<&str> = shown.lines().filter(|l| l.starts_with("  [")).collect();
     assert!(entries[0].ends_with(", read late: its words may be of a later submission"), "{shown}");
     assert!(entries[1].ends_with(": words missing: the program died before they were copied"), "{shown}");
-    let s = Summary::of(&r).unwrap();
+    let s = insight::summary(&r).unwrap();
     let summary = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
     assert!(summary.contains("1 segment read late") && summary.contains("1 segment not copied yet"), "{summary}");
     let rows: Vec<serde_json::Value> =
@@ -135,7 +135,7 @@ fn a_filter_shows_one_channel_and_no_more_than_the_limit() {
 #[test]
 fn colour_adds_escapes_and_nothing_else() {
     let (_dir, r) = tape();
-    let s = Summary::of(&r).unwrap();
+    let s = insight::summary(&r).unwrap();
     let coloured = text(|out| Ok(summary::write(out, &Style { colour: true, width: None }, &s)?));
     let plain = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
     assert!(coloured.contains("\x1b[1m"));
@@ -147,7 +147,7 @@ fn colour_adds_escapes_and_nothing_else() {
 #[test]
 fn a_narrow_terminal_gets_no_line_longer_than_it_is() {
     let (_dir, r) = tape();
-    let s = Summary::of(&r).unwrap();
+    let s = insight::summary(&r).unwrap();
     let t = text(|out| Ok(channels::write(out, &Style { colour: false, width: Some(100) }, &s.channel_list, 0)?));
     assert!(t.lines().all(|l| l.chars().count() <= 100), "{t}");
 }

@@ -1,7 +1,7 @@
 //! What runs beside the measurement: threads that copy, threads that launch, threads that burn a CPU.
 
 use super::cell::{Cell, Copies, Memory};
-use super::measure::Plan;
+use super::plan::Plan;
 use super::routes;
 use copy::Machine;
 use lab::interference::{self, Ended, Load, Mark, Rate, Running, confine};

@@ -2,6 +2,7 @@
 
 use super::cell::Cell;
 use super::crowd::{self, Loaded, Stopped};
+use super::plan::Plan;
 use super::routes::{self, Measured};
 use super::series::{Counting, Parts, Series, Slow, Slowest, Times};
 use copy::{Difference, Error, Machine, Route, Transfer, verify};
@@ -12,23 +13,6 @@ use lab::worst::counters::{Counters, Spent};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// How cells are run.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Of the measurement in one cell.
-    pub duration: Duration,
-    /// The measuring thread's CPU, and those of everything else.
-    pub cpu: Option<usize>,
-    pub others: Vec<usize>,
-    /// Of SCHED_FIFO, where it is given.
-    pub priority: i32,
-    pub seed: u64,
-    /// A transfer of our own that takes longer ends its series.
-    pub timeout: Duration,
-    /// Hears what has been done on the way to the measurement, and after it.
-    pub tell: fn(&str),
-}
 
 /// What a cell gave.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,11 +3,11 @@
 //! A thread's holds reach the tape before the call around them returns, so each call is settled when its event comes;
 //! memory grows with the kinds of calls and the locks that they take, not with the calls.
 
-use super::Telling;
-use super::facts::{Addresses, Held};
-use super::ops::{self, Class};
-use super::pattern::{Mode, Patterns, Taken};
-use serde::Serialize;
+use crate::facts::{Addresses, Held};
+use crate::labels::{Labels, function_name};
+use crate::ops::{self, Class};
+use crate::pattern::{Mode, Patterns, Taken};
+use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use tape::call::{self, CallBody, flag};
 use tape::event::{Body, Event};
@@ -17,111 +17,6 @@ use tape::switch::switch_flags;
 const PENDING: usize = 1 << 18;
 /// CUDA's `not ready`: an answer, no error.
 const NOT_READY: i32 = 600;
-
-/// What a tape says of CUDA's calls.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Calls {
-    /// By kind: launches, copies and so on.
-    pub totals: BTreeMap<&'static str, Total>,
-    /// By function, direction and size, what took the most time in all first.
-    pub calls: Vec<CallRow>,
-    /// Locks that more than one function takes, what was waited for the longest first.
-    pub shared: Vec<SharedRow>,
-    /// Calls in which their thread was when it, or the recording, ended.
-    pub unfinished: u64,
-    /// Calls that took more locks than were remembered: counts of those lack some.
-    pub cut: u64,
-}
-
-/// Sums over calls. Locks are counted by takings: a lock and its unlock are one.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Total {
-    pub calls: u64,
-    /// They returned an error (`not ready` is none).
-    pub failed: u64,
-    pub ns: u64,
-    pub mean_ns: u64,
-    pub bytes: u64,
-    pub mutex_locks: u64,
-    pub read_locks: u64,
-    pub write_locks: u64,
-    /// Operations that took no mutex or rwlock: tries that failed, conditions, semaphores, making and destroying.
-    pub other_operations: u64,
-    /// Takings that had to wait, and how long.
-    pub contended: u64,
-    pub wait_ns: u64,
-    /// Off CPU while it waited for no mutex or rwlock; absent without context switches.
-    pub off_cpu_ns: Option<u64>,
-    /// At least one lock was held.
-    pub held_ns: u64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct CallRow {
-    pub call: String,
-    /// `launch`, `async copy`, ...
-    pub kind: &'static str,
-    /// Of a copy, if the caller said it.
-    pub direction: Option<&'static str>,
-    /// Of copies and settings: `to 4 KiB`, ...
-    pub size: Option<&'static str>,
-    #[serde(flatten)]
-    pub total: Total,
-    pub p50_ns: u64,
-    pub p99_ns: u64,
-    pub max_ns: u64,
-    /// When the longest began, and its thread.
-    pub max_at: f64,
-    pub max_tid: i32,
-    /// What most calls follow first.
-    pub patterns: Vec<PatternRow>,
-    /// Calls that follow none of them.
-    pub other_patterns: u64,
-}
-
-/// The locks of a call in the order of their taking.
-#[derive(Clone, Debug, Serialize)]
-pub struct PatternRow {
-    pub calls: u64,
-    pub mean_ns: u64,
-    pub locks: Vec<ElementRow>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct ElementRow {
-    pub lock: String,
-    /// `mutex`, `read` or `write`.
-    pub mode: &'static str,
-    /// Locks of the call's that are held then: 0 is sequential, more is nested.
-    pub depth: u8,
-    /// It was tried or timed, and not got.
-    pub failed: bool,
-    /// Taken again by the return from a wait for a condition.
-    pub again: bool,
-    /// How often a call does, on average; times below are of one taking.
-    pub times: f64,
-    /// From the call's begin to the first.
-    pub at_ns: u64,
-    pub wait_ns: u64,
-    pub hold_ns: u64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct SharedRow {
-    pub lock: String,
-    pub wait_ns: u64,
-    pub by: Vec<ShareRow>,
-}
-
-/// What one function does with a lock that others take, too.
-#[derive(Clone, Debug, Serialize)]
-pub struct ShareRow {
-    pub call: String,
-    pub mutex_locks: u64,
-    pub read_locks: u64,
-    pub write_locks: u64,
-    pub wait_ns: u64,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
@@ -226,7 +121,7 @@ struct Share {
 
 /// Goes over all events with the thread, once the locks are known.
 pub struct Gather<'a> {
-    telling: &'a Telling<'a>,
+    labels: &'a Labels<'a>,
     /// Threads that make calls.
     callers: &'a HashSet<i32>,
     /// Of each lock the number of its name, and the names.
@@ -241,10 +136,10 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    pub(super) fn new(telling: &'a Telling<'a>, callers: &'a HashSet<i32>) -> Gather<'a> {
+    pub fn new(labels: &'a Labels<'a>, callers: &'a HashSet<i32>) -> Gather<'a> {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let mut names = Vec::new();
-        let name_of = telling
+        let name_of = labels
             .names
             .iter()
             .map(|(n, _)| {
@@ -255,7 +150,7 @@ impl<'a> Gather<'a> {
             })
             .collect();
         Gather {
-            telling,
+            labels,
             callers,
             name_of,
             names,
@@ -377,7 +272,7 @@ impl<'a> Gather<'a> {
     }
 
     pub fn finish(self) -> Calls {
-        let t = self.telling;
+        let t = self.labels;
         let mut totals: BTreeMap<&'static str, Total> = BTreeMap::new();
         let switches = t.facts.has_switches();
         let mut calls: Vec<CallRow> = Vec::new();
@@ -391,7 +286,7 @@ impl<'a> Gather<'a> {
                 ..g.total
             };
             let kind = call::function(key.function).map_or("other", |f| f.class.name());
-            totals.entry(kind).or_default().add(&total);
+            add(totals.entry(kind).or_default(), &total);
             let mut patterns: Vec<PatternRow> = Vec::new();
             for (elements, s) in g.patterns.known {
                 let locks = elements.iter().zip(&s.elements).map(|(e, sum)| ElementRow {
@@ -437,26 +332,24 @@ impl<'a> Gather<'a> {
     }
 }
 
-impl Total {
-    fn add(&mut self, o: &Total) {
-        for (to, from) in [
-            (&mut self.calls, o.calls),
-            (&mut self.failed, o.failed),
-            (&mut self.ns, o.ns),
-            (&mut self.bytes, o.bytes),
-            (&mut self.mutex_locks, o.mutex_locks),
-            (&mut self.read_locks, o.read_locks),
-            (&mut self.write_locks, o.write_locks),
-            (&mut self.other_operations, o.other_operations),
-            (&mut self.contended, o.contended),
-            (&mut self.wait_ns, o.wait_ns),
-            (&mut self.held_ns, o.held_ns),
-        ] {
-            *to = to.saturating_add(from);
-        }
-        if let Some(off) = o.off_cpu_ns {
-            self.off_cpu_ns = Some(self.off_cpu_ns.unwrap_or(0).saturating_add(off));
-        }
+fn add(to: &mut Total, o: &Total) {
+    for (sum, more) in [
+        (&mut to.calls, o.calls),
+        (&mut to.failed, o.failed),
+        (&mut to.ns, o.ns),
+        (&mut to.bytes, o.bytes),
+        (&mut to.mutex_locks, o.mutex_locks),
+        (&mut to.read_locks, o.read_locks),
+        (&mut to.write_locks, o.write_locks),
+        (&mut to.other_operations, o.other_operations),
+        (&mut to.contended, o.contended),
+        (&mut to.wait_ns, o.wait_ns),
+        (&mut to.held_ns, o.held_ns),
+    ] {
+        *sum = sum.saturating_add(more);
+    }
+    if let Some(off) = o.off_cpu_ns {
+        to.off_cpu_ns = Some(to.off_cpu_ns.unwrap_or(0).saturating_add(off));
     }
 }
 
@@ -486,11 +379,7 @@ fn outside(off: &[(u64, u64)], waits: &[(u64, u64)], from: u64, to: u64) -> u64 
     sum
 }
 
-pub(super) fn function_name(number: u16) -> String {
-    call::function(number).map_or_else(|| format!("call {number}"), |f| f.name.into())
-}
-
-fn shared(t: &Telling<'_>, shares: &BTreeMap<(usize, u16), Share>, names: &[&str], name_of: &[u32]) -> Vec<SharedRow> {
+fn shared(t: &Labels<'_>, shares: &BTreeMap<(usize, u16), Share>, names: &[&str], name_of: &[u32]) -> Vec<SharedRow> {
     let mut functions: HashMap<usize, usize> = HashMap::new();
     shares.keys().for_each(|(lock, _)| *functions.entry(*lock).or_default() += 1);
     let mut rows: BTreeMap<u32, BTreeMap<u16, Share>> = BTreeMap::new();

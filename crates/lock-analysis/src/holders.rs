@@ -1,7 +1,7 @@
 //! The second walk: who held a lock while others waited for it.
 
-use super::facts::{AT_THE_END, Addresses, Held, Lock, Wait};
-use super::ops::{self, Class};
+use crate::facts::{AT_THE_END, Addresses, Held, Lock, Wait};
+use crate::ops::{self, Class};
 use std::collections::HashMap;
 use tape::event::{Body, Event};
 use tape::lock::ended;

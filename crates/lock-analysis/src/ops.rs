@@ -1,11 +1,9 @@
 //! What the operations are called and what they belong to.
 
-use serde::Serialize;
 use tape::lock::{attr, op};
 
 /// What kind of lock an operation is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     Mutex,
     Rwlock,

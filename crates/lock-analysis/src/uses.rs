@@ -1,51 +1,23 @@
 //! Every operation of every lock, one after the other.
 
-use super::facts::{AT_THE_END, Addresses, Facts, Held};
-use super::{Class, Telling, ops, walk};
-use crate::{InsightError, Recording};
-use serde::Serialize;
+use crate::events;
+use crate::facts::{AT_THE_END, Addresses, Facts, Held};
+use crate::labels::Labels;
+use crate::ops::{self, Class};
+use insight::{InsightError, Recording};
+use schema::lock_uses::UseRow;
 use tape::event::{Body, Event};
 use tape::lock::{attr, ended};
-
-/// An operation, or a lock and its unlock, as it is on the tape. In the order of their ends.
-#[derive(Clone, Debug, Serialize)]
-pub struct UseRow {
-    /// When it ended, seconds since the first event.
-    pub at: f64,
-    pub tid: i32,
-    /// The function that was called; of a hold, the one that took the lock.
-    pub operation: &'static str,
-    pub lock: String,
-    pub address: u64,
-    pub kind: Vec<&'static str>,
-    /// Where it was called.
-    pub site: String,
-    /// What it returned; errno of those that return -1.
-    pub result: i32,
-    pub wait_ns: u64,
-    /// Of a hold; absent if it is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hold_ns: Option<u64>,
-    /// How the hold ended: `unlock`, `cond_wait`, `cancelled_wait`, `by_another`, `at_the_end`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<&'static str>,
-    /// Where it was released.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub release_site: Option<String>,
-    /// Locks that the thread held already when it took this one; 3 for more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub depth: Option<u8>,
-}
 
 /// Calls `f` with each; nothing for a tape without locks.
 pub fn each_use<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(UseRow) -> Result<(), E>) -> Result<(), E> {
     let Some(facts) = Facts::of(r)? else { return Ok(()) };
-    let telling = Telling::new(r, &facts);
+    let labels = Labels::new(r, &facts);
     let mut addresses = Addresses::default();
     let mut outcome = Ok(());
-    walk(r, |tid, e| {
+    events::each(r, |tid, e| {
         if outcome.is_ok()
-            && let Some(row) = row(&telling, &mut addresses, tid, e)
+            && let Some(row) = row(&labels, &mut addresses, tid, e)
         {
             outcome = f(row);
         }
@@ -53,7 +25,7 @@ pub fn each_use<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(UseRow) 
     outcome
 }
 
-fn row(t: &Telling<'_>, addresses: &mut Addresses, tid: i32, e: &Event<'_>) -> Option<UseRow> {
+fn row(t: &Labels<'_>, addresses: &mut Addresses, tid: i32, e: &Event<'_>) -> Option<UseRow> {
     let (op, attributes) = ((e.head.flags >> 8) as u8, e.head.flags as u8);
     let names = &t.facts.names;
     let base = |lock: usize, class: Class, address: u64, site: u64| UseRow {

@@ -3,132 +3,44 @@
 //! What is compared is the pattern: which locks there are, how often each function was called on them, in which order
 //! they nest. Counts within the [`Tolerance`] are equal. Times differ from run to run: they are told, never judged.
 
-use super::calls::{CallRow, PatternRow};
-use super::{LockRow, Locks, OrderRow};
-use serde::Serialize;
+use schema::cuda_calls::{CallRow, PatternRow};
+use schema::diff::{Both, CallDiff, Change, Diff, LockDiff, OrderDiff, Tolerance};
+use schema::locks::{LockRow, Locks, OrderRow};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Two counts are equal if they differ by no more than `floor`, or by no more than `percent` of the larger one.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Tolerance {
-    pub percent: f64,
-    pub floor: u64,
-}
-
-impl Tolerance {
-    pub fn equal(&self, a: u64, b: u64) -> bool {
-        let apart = a.abs_diff(b);
-        apart <= self.floor || apart as f64 <= self.percent / 100.0 * a.max(b) as f64
+/// Compares what two recordings tell, no more.
+pub fn diff(a: &Locks, b: &Locks, tolerance: Tolerance) -> Diff {
+    let moved = moved(a, b, tolerance);
+    let second: BTreeMap<&str, &LockRow> = b.locks.iter().map(|r| (r.name.as_str(), r)).collect();
+    let mut taken: BTreeSet<&str> = BTreeSet::new();
+    let mut locks: Vec<LockDiff> = Vec::new();
+    for row in &a.locks {
+        let to = moved.get(row.name.as_str()).copied();
+        let other = second.get(to.unwrap_or(&row.name)).copied();
+        taken.extend(other.map(|o| o.name.as_str()));
+        locks.push(lock(Some(row), other, to.map(Into::into), tolerance));
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Change {
-    Same,
-    /// In both, and a count or an attribute differs.
-    Changed,
-    /// Used on the second tape only.
-    New,
-    /// Used on the first tape only.
-    Gone,
-}
-
-/// A number on the first tape and on the second.
-pub type Both = (u64, u64);
-
-#[derive(Clone, Debug, Serialize)]
-pub struct Diff {
-    /// No lock and no order is new, gone or changed.
-    pub equal: bool,
-    pub tolerance: Tolerance,
-    pub operations: Both,
-    pub contended: Both,
-    pub wait_ns: Both,
-    pub longest_wait_ns: Both,
-    /// What changed first; of those, what changed the most.
-    pub locks: Vec<LockDiff>,
-    pub order: Vec<OrderDiff>,
-    /// CUDA's calls, if both tapes have them.
-    pub calls: Vec<CallDiff>,
-}
-
-/// One kind of call.
-#[derive(Clone, Debug, Serialize)]
-pub struct CallDiff {
-    pub change: Change,
-    pub call: String,
-    pub direction: Option<&'static str>,
-    pub size: Option<&'static str>,
-    pub count: Both,
-    pub mean_ns: Both,
-    pub max_ns: Both,
-    /// Of the time in them, per thousand: waited for locks.
-    pub waited: Both,
-    /// The pattern that most of them follow, where that is another one, locks under the names of the first tape.
-    pub pattern: Option<(Vec<String>, Vec<String>)>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct LockDiff {
-    pub change: Change,
-    /// On the first tape, if it is there.
-    pub name: String,
-    /// On the second, if it has another place there and was recognised by what is done with it.
-    pub moved_to: Option<String>,
-    /// Those that differ.
-    pub operations: BTreeMap<&'static str, Both>,
-    pub attributes: (Vec<&'static str>, Vec<&'static str>),
-    pub all_operations: Both,
-    pub contended: Both,
-    pub wait_ns: Both,
-    pub longest_wait_ns: Both,
-    pub longest_hold_ns: Both,
-}
-
-/// One lock taken while another is held.
-#[derive(Clone, Debug, Serialize)]
-pub struct OrderDiff {
-    pub change: Change,
-    pub held: String,
-    pub taken: String,
-    pub count: Both,
-}
-
-impl Diff {
-    pub fn of(a: &Locks, b: &Locks, tolerance: Tolerance) -> Diff {
-        let moved = moved(a, b, tolerance);
-        let second: BTreeMap<&str, &LockRow> = b.locks.iter().map(|r| (r.name.as_str(), r)).collect();
-        let mut taken: BTreeSet<&str> = BTreeSet::new();
-        let mut locks: Vec<LockDiff> = Vec::new();
-        for row in &a.locks {
-            let to = moved.get(row.name.as_str()).copied();
-            let other = second.get(to.unwrap_or(&row.name)).copied();
-            taken.extend(other.map(|o| o.name.as_str()));
-            locks.push(lock(Some(row), other, to.map(Into::into), tolerance));
-        }
-        let new = b.locks.iter().filter(|r| !taken.contains(r.name.as_str()));
-        locks.extend(new.map(|row| lock(None, Some(row), None, tolerance)));
-        locks.sort_by(|x, y| rank(x).cmp(&rank(y)).then_with(|| x.name.cmp(&y.name)));
-        let order = order(a, b, &moved, tolerance);
-        let calls = calls(a, b, &moved, tolerance);
-        let same = |c: Change| c == Change::Same;
-        let sum = |l: &Locks, of: fn(&LockRow) -> u64| l.locks.iter().fold(0u64, |n, r| n.saturating_add(of(r)));
-        let both = |of: fn(&LockRow) -> u64| (sum(a, of), sum(b, of));
-        let longest = |l: &Locks| l.waits.first().map_or(0, |w| w.wait_ns);
-        Diff {
-            equal: locks.iter().all(|l| same(l.change))
-                && order.iter().all(|o| same(o.change))
-                && calls.iter().all(|c| same(c.change)),
-            tolerance,
-            operations: both(|r| r.operations.values().sum()),
-            contended: (a.contended, b.contended),
-            wait_ns: both(|r| if r.contended > 0 { r.wait_ns } else { 0 }),
-            longest_wait_ns: (longest(a), longest(b)),
-            locks,
-            order,
-            calls,
-        }
+    let new = b.locks.iter().filter(|r| !taken.contains(r.name.as_str()));
+    locks.extend(new.map(|row| lock(None, Some(row), None, tolerance)));
+    locks.sort_by(|x, y| rank(x).cmp(&rank(y)).then_with(|| x.name.cmp(&y.name)));
+    let order = order(a, b, &moved, tolerance);
+    let calls = calls(a, b, &moved, tolerance);
+    let same = |c: Change| c == Change::Same;
+    let sum = |l: &Locks, of: fn(&LockRow) -> u64| l.locks.iter().fold(0u64, |n, r| n.saturating_add(of(r)));
+    let both = |of: fn(&LockRow) -> u64| (sum(a, of), sum(b, of));
+    let longest = |l: &Locks| l.waits.first().map_or(0, |w| w.wait_ns);
+    Diff {
+        equal: locks.iter().all(|l| same(l.change))
+            && order.iter().all(|o| same(o.change))
+            && calls.iter().all(|c| same(c.change)),
+        tolerance,
+        operations: both(|r| r.operations.values().sum()),
+        contended: (a.contended, b.contended),
+        wait_ns: both(|r| if r.contended > 0 { r.wait_ns } else { 0 }),
+        longest_wait_ns: (longest(a), longest(b)),
+        locks,
+        order,
+        calls,
     }
 }
 
@@ -294,7 +206,7 @@ fn pattern(r: &CallRow, names: &BTreeMap<&str, &str>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::locks::calls::{Calls, ElementRow, Total};
+    use schema::cuda_calls::{Calls, ElementRow, Total};
 
     const T: Tolerance = Tolerance { percent: 5.0, floor: 10 };
 
@@ -324,7 +236,7 @@ mod tests {
     fn what_is_new_gone_or_changed_is_told() {
         let a = locks(vec![row("x+0x1/mutex", 100), row("x+0x2/mutex", 1000), row("x+0x3/mutex", 5000)], vec![]);
         let b = locks(vec![row("x+0x2/mutex", 2000), row("x+0x3/mutex", 5001), row("y+0x9/mutex", 40)], vec![]);
-        let d = Diff::of(&a, &b, T);
+        let d = diff(&a, &b, T);
         let told: Vec<_> = d.locks.iter().map(|l| (l.name.as_str(), l.change, l.all_operations)).collect();
         let expected = [
             ("x+0x2/mutex", Change::Changed, (2000, 4000)),
@@ -335,7 +247,7 @@ mod tests {
         assert_eq!(told, expected);
         assert!(!d.equal);
         assert_eq!(d.locks[0].operations["mutex_lock"], (1000, 2000));
-        assert!(Diff::of(&a, &a, Tolerance { percent: 0.0, floor: 0 }).equal);
+        assert!(diff(&a, &a, Tolerance { percent: 0.0, floor: 0 }).equal);
     }
 
     #[test]
@@ -348,7 +260,7 @@ mod tests {
             vec![row("libx+0x11/mutex", 505), row("libx+0x12/mutex", 90), row("libx+0x13/mutex", 91)],
             vec![edge("libx+0x11/mutex", "libx+0x12/mutex", 70)],
         );
-        let d = Diff::of(&a, &b, T);
+        let d = diff(&a, &b, T);
         let moved: Vec<_> = d.locks.iter().filter_map(|l| Some((l.name.as_str(), l.moved_to.as_deref()?))).collect();
         // The other two could be either.
         assert_eq!(moved, [("libx+0x1/mutex", "libx+0x11/mutex")]);
@@ -356,10 +268,10 @@ mod tests {
         b.locks.truncate(1);
         b.order.clear();
         let a = locks(vec![row("libx+0x1/mutex", 500)], vec![]);
-        assert!(Diff::of(&a, &b, T).equal, "moved and otherwise the same");
+        assert!(diff(&a, &b, T).equal, "moved and otherwise the same");
         b.locks[0].attributes = vec!["priority inheritance"];
         b.locks[0].name = "libx+0x1/mutex".into();
-        assert_eq!(Diff::of(&a, &b, T).locks[0].change, Change::Changed, "another protocol");
+        assert_eq!(diff(&a, &b, T).locks[0].change, Change::Changed, "another protocol");
     }
 
     #[test]
@@ -398,23 +310,23 @@ mod tests {
         };
         let a = tape("l+0x1/mutex", call(100, &[("l+0x1/mutex", 0), ("m/mutex", 1)]));
         let moved = tape("l+0x9/mutex", call(103, &[("l+0x9/mutex", 0), ("m/mutex", 1)]));
-        assert!(Diff::of(&a, &moved, T).equal, "another place and otherwise the same");
+        assert!(diff(&a, &moved, T).equal, "another place and otherwise the same");
         let b = tape("l+0x1/mutex", call(100, &[("l+0x1/mutex", 0), ("m/mutex", 0)]));
-        let d = Diff::of(&a, &b, T);
+        let d = diff(&a, &b, T);
         let c = &d.calls[0];
         assert_eq!((d.equal, c.change, c.count, c.waited), (false, Change::Changed, (100, 100), (200, 200)));
         let (x, y) = c.pattern.as_ref().unwrap();
         assert_eq!((x[1].as_str(), y[1].as_str()), ("  m/mutex mutex", "m/mutex mutex"));
-        assert_eq!(Diff::of(&a, &tape("l+0x1/mutex", call(300, &[])), T).calls[0].change, Change::Changed);
+        assert_eq!(diff(&a, &tape("l+0x1/mutex", call(300, &[])), T).calls[0].change, Change::Changed);
         // Calls on one tape only are not judged.
-        assert!(Diff::of(&a, &Locks { calls: None, ..a.clone() }, T).equal);
+        assert!(diff(&a, &Locks { calls: None, ..a.clone() }, T).equal);
     }
 
     #[test]
     fn orders_are_compared_under_the_names_of_the_first_tape() {
         let a = locks(vec![row("l+0x1/mutex", 500)], vec![edge("l+0x1/mutex", "m/mutex", 70), edge("p", "q", 3)]);
         let b = locks(vec![row("l+0x9/mutex", 500)], vec![edge("l+0x9/mutex", "m/mutex", 71), edge("q", "p", 50)]);
-        let d = Diff::of(&a, &b, T);
+        let d = diff(&a, &b, T);
         let told: Vec<_> = d.order.iter().map(|o| (o.held.as_str(), o.taken.as_str(), o.change, o.count)).collect();
         let expected = [
             ("q", "p", Change::New, (0, 50)),

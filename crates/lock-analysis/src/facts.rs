@@ -1,13 +1,16 @@
 //! The first walk over a tape's locks: which there are, what was done with them, and the waits that were worth a look.
 
-use super::graph::{Graph, Hold};
-use super::names::Names;
-use super::ops::{self, Class};
-use super::threads::Threads;
+use crate::events;
+use crate::graph::{Graph, Hold};
+use crate::names::Names;
+use crate::ops::{self, Class};
+use crate::threads::Threads;
+use insight::{InsightError, Recording};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use tape::event::{Body, Event};
-use tape::lock::{attr, ended, op};
+use tape::lock::{LAYOUT, attr, ended, op};
+use tape::switch::scope;
 
 /// Waits that are kept, the longest ones.
 pub const WAITS: usize = 50_000;
@@ -204,6 +207,26 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// The facts of a tape; `None` if it has neither locks nor calls.
+    pub fn of(r: &Recording) -> Result<Option<Facts>, InsightError> {
+        let mut facts = Facts::default();
+        events::each(r, |tid, e| facts.event(tid, e))?;
+        if facts.layout.is_none() && facts.calls.is_none() {
+            return Ok(None);
+        }
+        for (what, found, known) in [("locks", facts.layout, LAYOUT), ("calls", facts.calls, tape::call::LAYOUT)] {
+            if let Some(found) = found.filter(|f| *f != known) {
+                return Err(InsightError::Layout { path: r.path().into(), what, found, known });
+            }
+        }
+        facts.names.finish();
+        Ok(Some(facts))
+    }
+
+    pub fn has_switches(&self) -> bool {
+        self.switches.scope.as_ref().is_some_and(|(s, _)| *s != scope::REFUSED)
+    }
+
     pub fn event(&mut self, tid: i32, e: &Event<'_>) {
         match &e.body {
             Body::Locks(l) => self.layout = Some(l.layout),

@@ -3,7 +3,7 @@
 //! Two calls follow the same pattern if they take locks of the same names, in the same way, in the same order and nesting;
 //! blocks that repeat count once, however often they do.
 
-use super::ops;
+use crate::ops;
 use std::collections::HashMap;
 use tape::lock::op;
 

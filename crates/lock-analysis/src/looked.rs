@@ -1,11 +1,13 @@
 //! What is known of the longest waits: who held the lock, what those threads did, what they waited for themselves.
 
-use super::calls::{Calls, Gather};
-use super::facts::Wait;
-use super::holders::InTheWay;
-use super::spans::{Seen, Span, Spans};
-use super::{Telling, walk};
-use crate::{InsightError, Recording};
+use crate::calls::Gather;
+use crate::events;
+use crate::facts::Wait;
+use crate::holders::InTheWay;
+use crate::labels::Labels;
+use crate::spans::{Seen, Span, Spans};
+use insight::{InsightError, Recording};
+use schema::cuda_calls::Calls;
 use std::collections::HashMap;
 
 /// What was seen of the waits' threads: for each wait one of the waiter, and one of each holder.
@@ -23,13 +25,13 @@ const HOLDS: usize = 10_000;
 
 impl Looked {
     /// With the calls, if there are any.
-    pub(super) fn of(
+    pub fn of(
         r: &Recording,
-        telling: &Telling<'_>,
+        labels: &Labels<'_>,
         kept: &[Wait],
         found: &[InTheWay],
     ) -> Result<(Looked, Option<Calls>), InsightError> {
-        let facts = telling.facts;
+        let facts = labels.facts;
         if !facts.has_switches() && facts.calls.is_none() {
             return Ok((Looked::default(), None));
         }
@@ -47,7 +49,7 @@ impl Looked {
         let mut longest: Vec<usize> = (0..facts.locks.len()).filter(|i| facts.locks[*i].longest_hold > 0).collect();
         longest.sort_by_key(|i| std::cmp::Reverse(facts.locks[*i].longest_hold));
         for i in longest {
-            let (Some((name, _)), Some(l)) = (telling.names.get(i), facts.locks.get(i)) else { continue };
+            let (Some((name, _)), Some(l)) = (labels.names.get(i), facts.locks.get(i)) else { continue };
             if holds.len() < HOLDS && !holds.contains_key(name) {
                 let (_, from, tid) = l.longest_hold_at;
                 holds.insert(name.clone(), spans.len());
@@ -56,8 +58,8 @@ impl Looked {
             }
         }
         let mut spans = Spans::new(spans);
-        let mut calls = facts.calls.is_some().then(|| Gather::new(telling, &facts.callers));
-        walk(r, |tid, e| {
+        let mut calls = facts.calls.is_some().then(|| Gather::new(labels, &facts.callers));
+        events::each(r, |tid, e| {
             spans.event(tid, e);
             if let Some(c) = &mut calls {
                 c.event(tid, e);
@@ -68,15 +70,15 @@ impl Looked {
     }
 
     /// Of the waiter.
-    pub(super) fn waiter(&self, wait: usize) -> Option<&Seen> {
+    pub fn waiter(&self, wait: usize) -> Option<&Seen> {
         self.seen.get(*self.first.get(wait)?)
     }
 
-    pub(super) fn holder(&self, wait: usize, holder: usize) -> Option<&Seen> {
+    pub fn holder(&self, wait: usize, holder: usize) -> Option<&Seen> {
         self.seen.get(*self.first.get(wait)? + 1 + holder)
     }
 
-    pub(super) fn longest_hold(&self, name: &str) -> Option<&Seen> {
+    pub fn longest_hold(&self, name: &str) -> Option<&Seen> {
         self.seen.get(*self.holds.get(name)?)
     }
 }
@@ -91,7 +93,7 @@ pub struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    pub(super) fn new(waits: &'a [Wait], ways: &'a [InTheWay], seen: &'a Looked) -> Found<'a> {
+    pub fn new(waits: &'a [Wait], ways: &'a [InTheWay], seen: &'a Looked) -> Found<'a> {
         let mut of_thread: HashMap<i32, Vec<usize>> = HashMap::new();
         waits.iter().enumerate().for_each(|(i, w)| of_thread.entry(w.tid).or_default().push(i));
         of_thread.values_mut().for_each(|rows| rows.sort_by_key(|&i| waits[i].from));
@@ -99,7 +101,7 @@ impl<'a> Found<'a> {
     }
 
     /// The wait of a thread that takes the most of a time, if that is a tenth of it or more, and how much it takes.
-    pub(super) fn longest(&self, tid: i32, from: u64, to: u64) -> Option<(usize, u64)> {
+    pub fn longest(&self, tid: i32, from: u64, to: u64) -> Option<(usize, u64)> {
         let rows = self.of_thread.get(&tid)?;
         let first = rows.partition_point(|&i| self.waits[i].to() <= from);
         let inside = rows.get(first..)?.iter().take_while(|&&i| self.waits[i].from < to);

@@ -1,7 +1,6 @@
-//! What `show --locks` tells, as rows.
+//! What `show --locks` tells.
 
-use super::ThreadRow;
-use super::calls::Calls;
+use crate::cuda_calls::Calls;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -204,4 +203,15 @@ pub struct LeftRow {
     pub since: f64,
     /// It waited for it; else it held it.
     pub waiting: bool,
+}
+
+/// A thread as a reader sees it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ThreadRow {
+    pub tid: i32,
+    pub name: String,
+    /// At its first event.
+    pub sched: String,
+    /// Later ones: seconds since the first event of the tape, and what it became.
+    pub changes: Vec<(f64, String)>,
 }

@@ -1,6 +1,6 @@
 //! Threads: their names, and policy and priority at a time.
 
-use serde::Serialize;
+use schema::locks::ThreadRow;
 use std::collections::{BTreeMap, HashMap};
 use tape::lock::SchedBody;
 use tape::switch::{DeadlineBody, TaskBody};
@@ -86,17 +86,6 @@ struct Thread {
     name: String,
     /// In the order of the tape, which is that of time but for what other threads said of it.
     history: Vec<(u64, Sched)>,
-}
-
-/// A thread as a reader sees it.
-#[derive(Clone, Debug, Serialize)]
-pub struct ThreadRow {
-    pub tid: i32,
-    pub name: String,
-    /// At its first event.
-    pub sched: String,
-    /// Later ones: seconds since the first event of the tape, and what it became.
-    pub changes: Vec<(f64, String)>,
 }
 
 impl Threads {

@@ -1,7 +1,7 @@
 //! Tapes with locks, written here: who held what, and bytes that no agent writes.
 
 use insight::Recording;
-use insight::locks::Locks;
+use schema::locks::Locks;
 use tape::call::{self, CallBody, CallsBody};
 use tape::event::{Head, Plain, bytes_of};
 use tape::file::{End, Header, Writer};
@@ -86,7 +86,7 @@ fn told(threads: Vec<(i32, Thread)>) -> Locks {
         w.events(tid, 1, &t.0).unwrap();
     }
     w.end(&End::default()).unwrap();
-    Locks::of(&Recording::open(&path).unwrap(), 100).unwrap()
+    lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()
 }
 
 const HEAP: u64 = 0x7000_0000;
@@ -321,7 +321,7 @@ fn another_layout_is_refused_in_words() {
     let t = Thread::default().add(kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT + 1, pid: 7 }, &[]);
     w.events(1, 1, &t.0).unwrap();
     w.end(&End::default()).unwrap();
-    let e = Locks::of(&Recording::open(&path).unwrap(), 1).unwrap_err().to_string();
+    let e = lock_analysis::locks(&Recording::open(&path).unwrap(), 1).unwrap_err().to_string();
     assert!(e.contains(&format!("layout {}", LAYOUT + 1)) && e.contains("t.doorbell"), "{e}");
 }
 
@@ -359,17 +359,17 @@ fn written(path: &std::path::Path, threads: &[(i32, Vec<u8>)]) {
 /// Everything that reads such events.
 fn read_all(path: &std::path::Path) -> Option<Locks> {
     let r = Recording::open(path).ok()?;
-    let l = Locks::of(&r, 100).ok()?;
+    let l = lock_analysis::locks(&r, 100).ok()?;
     let (mut uses, mut happened) = (0u64, 0u64);
     let count = |n: &mut u64| -> Result<(), insight::InsightError> {
         *n += 1;
         Ok(())
     };
-    insight::locks::each_use(&r, |_| count(&mut uses)).unwrap();
-    insight::locks::each_call(&r, |_| count(&mut happened)).unwrap();
-    insight::Summary::of(&r).unwrap();
-    let tolerance = insight::locks::diff::Tolerance { percent: 0.0, floor: 0 };
-    assert!(insight::locks::diff::Diff::of(&l, &l, tolerance).equal);
+    lock_analysis::each_use(&r, |_| count(&mut uses)).unwrap();
+    lock_analysis::each_call(&r, |_| count(&mut happened)).unwrap();
+    insight::summary(&r).unwrap();
+    let tolerance = schema::diff::Tolerance { percent: 0.0, floor: 0 };
+    assert!(lock_analysis::diff(&l, &l, tolerance).equal);
     Some(l)
 }
 

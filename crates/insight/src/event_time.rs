@@ -1,0 +1,23 @@
+//! When an event takes its place among those of other threads.
+
+use tape::event::{Body, Event};
+
+/// The time at which an event takes its place among those of other threads: a call that makes something counts from its
+/// return, one that takes something away from its beginning, so that a handle used again by another thread is always
+/// freed first.
+pub(crate) fn order_key(e: &Event<'_>) -> u64 {
+    match &e.body {
+        Body::Ioctl(i, ..) if !takes_away(i.request) => i.tsc_end.max(e.head.tsc),
+        _ => e.head.tsc,
+    }
+}
+
+fn takes_away(request: u64) -> bool {
+    // RM_FREE 0x29, RM_UNMAP_MEMORY 0x4f, RM_UNMAP_MEMORY_DMA 0x58 of type 'F'; UVM_UNREGISTER_CHANNEL 28, UVM_FREE 34,
+    // UVM_UNMAP_EXTERNAL 66.
+    if (request >> 8) & 0xff == b'F' as u64 {
+        matches!(request & 0xff, 0x29 | 0x4f | 0x58)
+    } else {
+        matches!(request, 28 | 34 | 66)
+    }
+}

@@ -1,0 +1,75 @@
+//! Every call of CUDA's and every context switch, one after the other.
+
+use crate::events;
+use crate::facts::Facts;
+use crate::labels::Labels;
+use crate::labels::function_name;
+use insight::{InsightError, Recording};
+use schema::happened::{OneCall, OneSwitch};
+use tape::call::{self, CallBody};
+use tape::event::{Body, Event};
+use tape::switch::{SwitchBody, switch_flags};
+
+/// One or the other, in the order of their ends.
+#[derive(Clone, Debug)]
+pub enum Happened {
+    Call(OneCall),
+    Switch(OneSwitch),
+}
+
+/// Calls `f` with each; nothing for a tape without.
+pub fn each_call<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(Happened) -> Result<(), E>) -> Result<(), E> {
+    let Some(facts) = Facts::of(r)? else { return Ok(()) };
+    let labels = Labels::new(r, &facts);
+    let mut outcome = Ok(());
+    events::each(r, |tid, e| {
+        if outcome.is_ok()
+            && let Some(happened) = of(&labels, tid, e)
+        {
+            outcome = f(happened);
+        }
+    })?;
+    outcome
+}
+
+fn of(t: &Labels<'_>, tid: i32, e: &Event<'_>) -> Option<Happened> {
+    Some(match &e.body {
+        Body::Call(c) => Happened::Call(one_call(t, tid, e, c, true)),
+        Body::InCall(c) => Happened::Call(one_call(t, tid, e, c, false)),
+        Body::Switch(s) => Happened::Switch(one_switch(t, e, s)),
+        _ => return None,
+    })
+}
+
+fn one_call(t: &Labels<'_>, tid: i32, e: &Event<'_>, c: &CallBody, returned: bool) -> OneCall {
+    let function = e.head.flags;
+    OneCall {
+        at: t.seconds(c.began),
+        tid,
+        call: function_name(function),
+        kind: call::function(function).map_or("other", |f| f.class.name()),
+        ns: returned.then(|| t.ns(e.head.tsc.saturating_sub(c.began))),
+        result: returned.then_some(c.result),
+        stream: c.stream,
+        object: c.object,
+        size: c.size,
+        site: t.facts.names.site(c.site),
+        inner: c.inner,
+    }
+}
+
+fn one_switch(t: &Labels<'_>, e: &Event<'_>, s: &SwitchBody) -> OneSwitch {
+    let what = match e.head.flags & (switch_flags::OUT | switch_flags::PREEMPTED) {
+        switch_flags::OUT => "blocked",
+        f if f & switch_flags::OUT != 0 => "preempted",
+        _ => "on",
+    };
+    OneSwitch {
+        at: t.seconds(e.head.tsc),
+        tid: s.tid,
+        cpu: s.cpu,
+        what,
+        other: (s.other >= 0).then_some(s.other),
+        other_name: t.thread(s.other),
+    }
+}

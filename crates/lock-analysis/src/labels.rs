@@ -1,0 +1,72 @@
+//! What locks, threads, calls and times are called in rows.
+
+use crate::facts::{Facts, Lock};
+use insight::Recording;
+use std::collections::HashMap;
+
+/// What the locks, threads and times of a recording are called in its rows.
+pub struct Labels<'a> {
+    pub facts: &'a Facts,
+    pub first: u64,
+    pub hz: f64,
+    /// Of each lock: its name without number, and how it was found.
+    pub names: Vec<(String, &'static str)>,
+    /// Its number among those of its name, from 1; 0 if it is the only one.
+    pub numbers: Vec<usize>,
+    pub lost: u64,
+}
+
+impl<'a> Labels<'a> {
+    pub fn new(r: &Recording, facts: &'a Facts) -> Labels<'a> {
+        let hz = r.header().tsc_hz;
+        let names: Vec<_> = facts.locks.iter().map(|l| name(facts, l)).collect();
+        let mut count: HashMap<&str, usize> = HashMap::new();
+        names.iter().for_each(|(n, _)| *count.entry(n).or_default() += 1);
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        let numbers = names
+            .iter()
+            .map(|(n, _)| {
+                let k = seen.entry(n).or_default();
+                *k += 1;
+                if count.get(n.as_str()) == Some(&1) { 0 } else { *k }
+            })
+            .collect();
+        let lost = r.end().map_or_else(|| facts.gap_events(), |e| e.gap_events);
+        let hz = if hz > 0.0 { hz } else { 1e9 };
+        Labels { facts, first: r.first_tsc().unwrap_or(0), hz, names, numbers, lost }
+    }
+
+    pub fn ns(&self, ticks: u64) -> u64 {
+        (ticks as f64 / self.hz * 1e9).round() as u64
+    }
+
+    pub fn seconds(&self, tsc: u64) -> f64 {
+        tsc.saturating_sub(self.first) as f64 / self.hz
+    }
+
+    pub fn name(&self, lock: usize) -> String {
+        match (self.names.get(lock), self.numbers.get(lock)) {
+            (Some((n, _)), Some(0)) => n.clone(),
+            (Some((n, _)), Some(k)) => format!("{n}#{k}"),
+            _ => String::new(),
+        }
+    }
+
+    pub fn thread(&self, tid: i32) -> String {
+        self.facts.threads.name(tid).to_owned()
+    }
+}
+
+/// A function of CUDA's by its number on tapes.
+pub fn function_name(number: u16) -> String {
+    tape::call::function(number).map_or_else(|| format!("call {number}"), |f| f.name.into())
+}
+
+fn name(f: &Facts, l: &Lock) -> (String, &'static str) {
+    let (place, by) = match (f.names.of_static(l.addr), l.made) {
+        (Some(place), _) => (place, "static"),
+        (None, Some((_, site))) => (f.names.site(site), "made"),
+        (None, None) => (f.names.site(l.used.1), "first_use"),
+    };
+    (format!("{place}/{}", l.class.name()), by)
+}

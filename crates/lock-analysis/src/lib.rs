@@ -1,0 +1,48 @@
+//! What a tape says of locks: which there are, what they cost, who held them while others waited, in which order they
+//! are taken, and where a low priority stood in the way of a high one.
+//!
+//! The tape is walked for the facts and the longest waits, for who held a lock during those, and, if it has context
+//! switches or calls, for what those threads did meanwhile and for the calls themselves. Memory grows with the locks and
+//! the waits that are kept, not with the operations.
+//!
+//! Invariant: as for `insight`, no tape makes this panic, whatever its bytes.
+
+mod calls;
+mod diff;
+mod events;
+mod facts;
+mod graph;
+mod happened;
+mod holders;
+mod labels;
+mod looked;
+mod names;
+mod ops;
+mod pattern;
+mod rows;
+mod spans;
+mod threads;
+mod uses;
+
+pub use diff::diff;
+use facts::Facts;
+pub use happened::{Happened, each_call};
+use holders::Holders;
+use insight::{InsightError, Recording};
+use labels::Labels;
+use looked::{Found, Looked};
+use rows::Rows;
+use schema::locks::Locks;
+pub use uses::each_use;
+
+/// Walks the tape. `waits`: how many of the longest waits are told of.
+pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
+    let Some(mut facts) = Facts::of(r)? else { return Ok(Locks::default()) };
+    let kept = facts.take_waits();
+    let mut holders = Holders::new(&kept, &facts.locks);
+    events::each(r, |tid, e| holders.event(tid, e))?;
+    let found = holders.found;
+    let labels = Labels::new(r, &facts);
+    let (seen, calls) = Looked::of(r, &labels, &kept, &found)?;
+    Ok(Locks { calls, ..Rows { labels: &labels }.all(&Found::new(&kept, &found, &seen), waits) })
+}

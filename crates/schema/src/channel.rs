@@ -1,0 +1,99 @@
+//! A channel of a recording.
+
+use crate::place::Place;
+use serde::Serialize;
+
+/// How a channel's ring was watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Watch {
+    /// Read where the program's ring lies.
+    Direct,
+    /// Ordinary memory in its place, entries forwarded.
+    Shadow,
+    /// No CPU mapping: rings seen, entries not.
+    Blind,
+    #[default]
+    Unknown,
+}
+
+/// Where the number of entries that a channel should have comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accounted {
+    /// The channel was freed and its final GP_PUT read.
+    Freed,
+    /// It was alive at the end: read from shared memory.
+    End,
+    /// Neither is on the tape: the highest entry counter seen, a lower bound.
+    #[default]
+    Seen,
+}
+
+/// One channel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Channel {
+    /// Number in the table of this recording.
+    pub number: usize,
+    /// The agent's slot, and which use of it this is, from 0.
+    pub slot: u32,
+    pub generation: u32,
+    pub client: u32,
+    pub handle: u32,
+    pub class: u32,
+    pub class_name: String,
+    /// `GRAPHICS`, `COPY2`, ...; empty if unknown.
+    pub engine: String,
+    /// From the token; GA100 and later carry it in bits 22:16.
+    pub runlist: Option<u32>,
+    pub chid: Option<u32>,
+    pub token: Option<u32>,
+    /// Entries of its ring.
+    pub ring_entries: u32,
+    /// GPU virtual address of the GPFIFO.
+    pub gpfifo: u64,
+    pub gpfifo_place: Place,
+    pub userd_place: Place,
+    pub pushbuffer_place: Place,
+    pub watch: Watch,
+    /// Doorbells rung for it.
+    pub rings: u64,
+    /// Rings that brought entries.
+    pub submissions: u64,
+    /// Entries on the tape.
+    pub entries: u64,
+    /// Bytes of their segments.
+    pub command_bytes: u64,
+    /// Entries that its final GP_PUT accounts for.
+    pub accounted: u64,
+    pub accounted_by: Accounted,
+    /// `accounted` minus the entries that are on the tape.
+    pub lost: u64,
+    /// Entries on the tape that the final GP_PUT does not account for: a fault of the recording.
+    pub surplus: u64,
+    /// Entries written to the ring but not rung when the program died. Not lost: the GPU was never told of them.
+    pub unrung: u64,
+    /// Rings that never came, by the ring counter.
+    pub rings_missing: u64,
+    pub freed: bool,
+    /// The agent said that it follows this channel (its first event is on the tape).
+    pub announced: bool,
+}
+
+impl Watch {
+    pub fn name(self) -> &'static str {
+        match self {
+            Watch::Direct => "direct",
+            Watch::Shadow => "shadow",
+            Watch::Blind => "blind",
+            Watch::Unknown => "unknown",
+        }
+    }
+}
+
+impl Channel {
+    /// A short name: slot, and the generation where the slot was used more than once.
+    pub fn label(&self) -> String {
+        if self.generation == 0 { self.slot.to_string() } else { format!("{}.{}", self.slot, self.generation) }
+    }
+}

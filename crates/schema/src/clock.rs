@@ -1,0 +1,20 @@
+//! The clock of all rows.
+
+/// Turns time stamps into seconds since the recording began.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    zero: u64,
+    hz: f64,
+}
+
+impl Clock {
+    /// Counts from `zero` at `hz` ticks a second; a rate that is none is kept as 0.
+    pub fn new(zero: u64, hz: f64) -> Clock {
+        Clock { zero, hz: if hz.is_finite() && hz > 0.0 { hz } else { 0.0 } }
+    }
+
+    /// `None` if the tape does not say how fast its time stamps count.
+    pub fn seconds(&self, tsc: u64) -> Option<f64> {
+        (self.hz > 0.0).then(|| tsc.wrapping_sub(self.zero) as i64 as f64 / self.hz)
+    }
+}

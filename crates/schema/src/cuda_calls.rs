@@ -1,0 +1,109 @@
+//! CUDA's calls and the locks that they take.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a tape says of CUDA's calls.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Calls {
+    /// By kind: launches, copies and so on.
+    pub totals: BTreeMap<&'static str, Total>,
+    /// By function, direction and size, what took the most time in all first.
+    pub calls: Vec<CallRow>,
+    /// Locks that more than one function takes, what was waited for the longest first.
+    pub shared: Vec<SharedRow>,
+    /// Calls in which their thread was when it, or the recording, ended.
+    pub unfinished: u64,
+    /// Calls that took more locks than were remembered: counts of those lack some.
+    pub cut: u64,
+}
+
+/// Sums over calls. Locks are counted by takings: a lock and its unlock are one.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Total {
+    pub calls: u64,
+    /// They returned an error (`not ready` is none).
+    pub failed: u64,
+    pub ns: u64,
+    pub mean_ns: u64,
+    pub bytes: u64,
+    pub mutex_locks: u64,
+    pub read_locks: u64,
+    pub write_locks: u64,
+    /// Operations that took no mutex or rwlock: tries that failed, conditions, semaphores, making and destroying.
+    pub other_operations: u64,
+    /// Takings that had to wait, and how long.
+    pub contended: u64,
+    pub wait_ns: u64,
+    /// Off CPU while it waited for no mutex or rwlock; absent without context switches.
+    pub off_cpu_ns: Option<u64>,
+    /// At least one lock was held.
+    pub held_ns: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CallRow {
+    pub call: String,
+    /// `launch`, `async copy`, ...
+    pub kind: &'static str,
+    /// Of a copy, if the caller said it.
+    pub direction: Option<&'static str>,
+    /// Of copies and settings: `to 4 KiB`, ...
+    pub size: Option<&'static str>,
+    #[serde(flatten)]
+    pub total: Total,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+    /// When the longest began, and its thread.
+    pub max_at: f64,
+    pub max_tid: i32,
+    /// What most calls follow first.
+    pub patterns: Vec<PatternRow>,
+    /// Calls that follow none of them.
+    pub other_patterns: u64,
+}
+
+/// The locks of a call in the order of their taking.
+#[derive(Clone, Debug, Serialize)]
+pub struct PatternRow {
+    pub calls: u64,
+    pub mean_ns: u64,
+    pub locks: Vec<ElementRow>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ElementRow {
+    pub lock: String,
+    /// `mutex`, `read` or `write`.
+    pub mode: &'static str,
+    /// Locks of the call's that are held then: 0 is sequential, more is nested.
+    pub depth: u8,
+    /// It was tried or timed, and not got.
+    pub failed: bool,
+    /// Taken again by the return from a wait for a condition.
+    pub again: bool,
+    /// How often a call does, on average; times below are of one taking.
+    pub times: f64,
+    /// From the call's begin to the first.
+    pub at_ns: u64,
+    pub wait_ns: u64,
+    pub hold_ns: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct SharedRow {
+    pub lock: String,
+    pub wait_ns: u64,
+    pub by: Vec<ShareRow>,
+}
+
+/// What one function does with a lock that others take, too.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShareRow {
+    pub call: String,
+    pub mutex_locks: u64,
+    pub read_locks: u64,
+    pub write_locks: u64,
+    pub wait_ns: u64,
+}

@@ -1,0 +1,91 @@
+//! Two recordings' locks side by side.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Two counts are equal if they differ by no more than `floor`, or by no more than `percent` of the larger one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Tolerance {
+    pub percent: f64,
+    pub floor: u64,
+}
+
+impl Tolerance {
+    pub fn equal(&self, a: u64, b: u64) -> bool {
+        let apart = a.abs_diff(b);
+        apart <= self.floor || apart as f64 <= self.percent / 100.0 * a.max(b) as f64
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    Same,
+    /// In both, and a count or an attribute differs.
+    Changed,
+    /// Used on the second tape only.
+    New,
+    /// Used on the first tape only.
+    Gone,
+}
+
+/// A number on the first tape and on the second.
+pub type Both = (u64, u64);
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Diff {
+    /// No lock and no order is new, gone or changed.
+    pub equal: bool,
+    pub tolerance: Tolerance,
+    pub operations: Both,
+    pub contended: Both,
+    pub wait_ns: Both,
+    pub longest_wait_ns: Both,
+    /// What changed first; of those, what changed the most.
+    pub locks: Vec<LockDiff>,
+    pub order: Vec<OrderDiff>,
+    /// CUDA's calls, if both tapes have them.
+    pub calls: Vec<CallDiff>,
+}
+
+/// One kind of call.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallDiff {
+    pub change: Change,
+    pub call: String,
+    pub direction: Option<&'static str>,
+    pub size: Option<&'static str>,
+    pub count: Both,
+    pub mean_ns: Both,
+    pub max_ns: Both,
+    /// Of the time in them, per thousand: waited for locks.
+    pub waited: Both,
+    /// The pattern that most of them follow, where that is another one, locks under the names of the first tape.
+    pub pattern: Option<(Vec<String>, Vec<String>)>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct LockDiff {
+    pub change: Change,
+    /// On the first tape, if it is there.
+    pub name: String,
+    /// On the second, if it has another place there and was recognised by what is done with it.
+    pub moved_to: Option<String>,
+    /// Those that differ.
+    pub operations: BTreeMap<&'static str, Both>,
+    pub attributes: (Vec<&'static str>, Vec<&'static str>),
+    pub all_operations: Both,
+    pub contended: Both,
+    pub wait_ns: Both,
+    pub longest_wait_ns: Both,
+    pub longest_hold_ns: Both,
+}
+
+/// One lock taken while another is held.
+#[derive(Clone, Debug, Serialize)]
+pub struct OrderDiff {
+    pub change: Change,
+    pub held: String,
+    pub taken: String,
+    pub count: Both,
+}

@@ -1,0 +1,37 @@
+//! A driver call.
+
+use serde::Serialize;
+use std::borrow::Cow;
+
+/// A driver call: an ioctl, or a call that makes, moves or ends a mapping or a descriptor.
+#[derive(Default, Serialize)]
+pub struct DriverCallRow<'a> {
+    pub call: &'static str,
+    pub tsc: u64,
+    pub seconds: Option<f64>,
+    pub tid: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fd: Option<i32>,
+    /// What an ioctl asked for, by name where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub what: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ret: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status_name: Option<&'static str>,
+    /// Ticks that the call took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Cow<'a, str>>,
+}

@@ -1,0 +1,46 @@
+//! One call of CUDA's, one context switch.
+
+use serde::Serialize;
+
+/// A call of CUDA's.
+#[derive(Clone, Debug, Serialize)]
+pub struct OneCall {
+    /// When it began, seconds since the first event.
+    pub at: f64,
+    pub tid: i32,
+    pub call: String,
+    /// `launch`, `async copy`, ...
+    pub kind: &'static str,
+    /// Absent if it had not returned when its thread, or the recording, ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns: Option<u64>,
+    /// `CUresult` or `cudaError_t`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<i32>,
+    /// As the caller passed it: 0 default, 1 legacy, 2 per thread.
+    pub stream: u64,
+    /// Kernel, graph, event or address.
+    pub object: u64,
+    /// Bytes; blocks of a launch.
+    pub size: u64,
+    /// Where it was called.
+    pub site: String,
+    /// Tapped calls that it made itself.
+    pub inner: u16,
+}
+
+/// A thread of the program left a CPU or came onto one.
+#[derive(Clone, Debug, Serialize)]
+pub struct OneSwitch {
+    /// Seconds since the first event.
+    pub at: f64,
+    pub tid: i32,
+    pub cpu: u32,
+    /// `preempted`: it could have run on; `blocked`; `on`: it came onto the CPU.
+    pub what: &'static str,
+    /// Who had the CPU next, or before: 0 nobody; absent if not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other: Option<i32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub other_name: String,
+}

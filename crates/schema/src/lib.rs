@@ -1,0 +1,25 @@
+//! The rows of a recording: what the tables, the JSON and the exports are made of.
+//!
+//! Plain data and how it is named in JSON. `insight` and `lock-analysis` fill the rows, `report` writes them;
+//! `docs/reference/json.md` describes every key. Nothing is computed here.
+//!
+//! Invariant: a key keeps its name and meaning within one version of its schema.
+
+pub mod channel;
+pub mod clock;
+pub mod cuda_calls;
+pub mod diff;
+pub mod driver_calls;
+pub mod happened;
+pub mod lines;
+pub mod lock_uses;
+pub mod locks;
+pub mod objects;
+pub mod operations;
+pub mod place;
+pub mod submissions;
+pub mod summary;
+
+pub use clock::Clock;
+pub use place::Place;
+pub use summary::Summary;

@@ -1,0 +1,27 @@
+//! One line of an export.
+
+use crate::channel::Channel;
+use crate::driver_calls::DriverCallRow;
+use crate::happened::{OneCall, OneSwitch};
+use crate::lock_uses::UseRow;
+use crate::operations::{CopyRow, LaunchRow};
+use crate::submissions::SubmissionRow;
+use serde::Serialize;
+use std::borrow::Cow;
+
+/// One JSON object; `type` says which.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Line<'a> {
+    Header(&'a tape::file::Header),
+    Call(DriverCallRow<'a>),
+    Submission(&'a SubmissionRow),
+    Copy(&'a CopyRow),
+    Launch(&'a LaunchRow),
+    Lock(&'a UseRow),
+    CudaCall(&'a OneCall),
+    Switch(&'a OneSwitch),
+    Note { text: Cow<'a, str> },
+    Channel(&'a Channel),
+    End(&'a tape::file::End),
+}

@@ -1,0 +1,33 @@
+//! One operation of a lock.
+
+use serde::Serialize;
+
+/// An operation, or a lock and its unlock, as it is on the tape. In the order of their ends.
+#[derive(Clone, Debug, Serialize)]
+pub struct UseRow {
+    /// When it ended, seconds since the first event.
+    pub at: f64,
+    pub tid: i32,
+    /// The function that was called; of a hold, the one that took the lock.
+    pub operation: &'static str,
+    pub lock: String,
+    pub address: u64,
+    pub kind: Vec<&'static str>,
+    /// Where it was called.
+    pub site: String,
+    /// What it returned; errno of those that return -1.
+    pub result: i32,
+    pub wait_ns: u64,
+    /// Of a hold; absent if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_ns: Option<u64>,
+    /// How the hold ended: `unlock`, `cond_wait`, `cancelled_wait`, `by_another`, `at_the_end`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<&'static str>,
+    /// Where it was released.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_site: Option<String>,
+    /// Locks that the thread held already when it took this one; 3 for more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u8>,
+}

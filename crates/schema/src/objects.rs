@@ -1,0 +1,32 @@
+//! The driver's objects and what is mapped where.
+
+use crate::place::Place;
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub struct Objects {
+    pub objects: Vec<ObjectRow>,
+    pub gpu_mappings: Vec<MappingRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ObjectRow {
+    pub client: u32,
+    pub handle: u32,
+    pub parent: u32,
+    pub class: u32,
+    pub class_name: String,
+    pub detail: String,
+    pub depth: usize,
+    pub freed: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub struct MappingRow {
+    pub base: u64,
+    pub length: u64,
+    pub client: Option<u32>,
+    pub handle: Option<u32>,
+    pub offset: u64,
+    pub place: Place,
+}

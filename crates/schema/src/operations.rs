@@ -1,0 +1,99 @@
+//! One row for each copy and each launch, with when and where.
+
+use crate::place::Place;
+use serde::Serialize;
+
+/// What a kernel is launched with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Shape {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub cluster: Option<[u32; 3]>,
+    pub registers: u32,
+    /// Bytes a block.
+    pub shared_memory: u32,
+    pub program: u64,
+}
+
+impl Shape {
+    /// True for a QMD without blocks: it runs nothing and only orders or starts others.
+    pub fn is_empty(&self) -> bool {
+        self.grid.contains(&0)
+    }
+}
+
+/// When, by whom and on which channel something was submitted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct When {
+    /// Number of the submission, as in `--submissions`.
+    pub submission: u64,
+    pub tsc: u64,
+    pub seconds: Option<f64>,
+    pub tid: i32,
+    pub slot: u32,
+    pub generation: u32,
+    pub engine: String,
+}
+
+/// How bytes were moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    CopyEngine,
+    /// The bytes came in the command stream.
+    Inline,
+    /// A pattern, by the copy engine.
+    Fill,
+}
+
+/// A copy, an inline write or a fill.
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::CopyEngine => "copy engine",
+            Mode::Inline => "inline",
+            Mode::Fill => "fill",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CopyRow {
+    #[serde(flatten)]
+    pub when: When,
+    pub mode: Mode,
+    /// GPU virtual address; `None` where the bytes do not come from memory.
+    pub src: Option<u64>,
+    pub src_place: Option<Place>,
+    pub dst: u64,
+    pub dst_place: Place,
+    pub bytes: u64,
+    pub lines: u32,
+    /// May overlap the copies before it.
+    pub pipelined: bool,
+    /// Both sides are linear in memory.
+    pub pitch: bool,
+    /// Address and payload of the semaphore that is released with it.
+    pub semaphore: Option<u64>,
+    pub payload: Option<u64>,
+    /// Physical addresses, which only a privileged channel may use.
+    pub physical: bool,
+    /// All inline data is on the tape.
+    pub complete: bool,
+}
+
+/// A kernel launch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LaunchRow {
+    #[serde(flatten)]
+    pub when: When,
+    /// `pcas` or `inline_qmd`.
+    pub how: &'static str,
+    pub qmd: u64,
+    /// `None` if the QMD was never in the stream.
+    pub shape: Option<Shape>,
+    /// A QMD without blocks: it only orders or starts others.
+    pub empty: bool,
+    /// Launched before and not written since.
+    pub again: bool,
+}

@@ -1,0 +1,60 @@
+//! A submission with its decoded commands.
+
+use crate::place::Place;
+use serde::Serialize;
+
+/// A submission for JSON.
+#[derive(Debug, Default, Serialize)]
+pub struct SubmissionRow {
+    pub number: u64,
+    pub tsc: u64,
+    pub seconds: Option<f64>,
+    pub tid: i32,
+    pub slot: u32,
+    pub generation: u32,
+    pub engine: String,
+    pub token: Option<u32>,
+    pub seq: Option<u64>,
+    pub put_from: Option<u32>,
+    pub put_to: Option<u32>,
+    pub trapped: bool,
+    pub handed_over: bool,
+    pub entries: Vec<EntryRow>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct EntryRow {
+    pub index: u32,
+    pub seq: u64,
+    pub gp: u64,
+    pub va: u64,
+    pub place: Place,
+    /// Words that the entry says it has.
+    pub dwords: u32,
+    /// Words on the tape.
+    pub recorded: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lack: Option<&'static str>,
+    /// The words were read long after the doorbell: another thread may have written over them.
+    pub late: bool,
+    pub after_gap: bool,
+    pub commands: Vec<CommandRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct CommandRow {
+    /// Where in the segment.
+    pub word: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<u32>,
+    /// Words of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub words: Option<usize>,
+    pub text: String,
+}

@@ -1,0 +1,237 @@
+//! What `show` says of a recording at a glance.
+
+use crate::channel::Channel;
+use crate::operations::Shape;
+use crate::place::Place;
+use serde::Serialize;
+
+/// Everything that `show` says of a recording at a glance.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    pub program: Program,
+    /// What is known of the program's children and of programs that it execs: that they are never on the tape.
+    pub children: &'static str,
+    /// Where there is no submission: what that usually means.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nothing: Option<&'static str>,
+    pub driver: String,
+    pub gpu: String,
+    pub cuda: Option<String>,
+    pub tap: Tap,
+    /// From the first clock reading to the last, or what the recorder said at the end.
+    pub seconds: Option<f64>,
+    /// Rings that brought GPFIFO entries (on a channel whose ring cannot be seen: all its rings).
+    pub submissions: u64,
+    /// Stores to a doorbell.
+    pub doorbells: u64,
+    /// GPFIFO entries on the tape.
+    pub entries: u64,
+    /// Entries that were rung but are not on the tape; see [`crate::channels`] for how each is counted once.
+    pub lost: u64,
+    pub lost_detail: Lost,
+    /// Bytes of all segments that the entries name.
+    pub command_bytes: u64,
+    /// Those of them that are on the tape.
+    pub command_bytes_recorded: u64,
+    pub copies: Copies,
+    /// Fills by the copy engine.
+    pub fills: u64,
+    pub fill_bytes: u64,
+    pub semaphores: Semaphores,
+    /// Launches of a grid. What a graph starts from QMDs that lie in memory is not among them, see `launch_detail`.
+    pub launches: u64,
+    pub launch_detail: Launches,
+    /// The commonest shapes of launches.
+    pub launch_shapes: Vec<LaunchShape>,
+    pub channels: u64,
+    pub channel_list: Vec<Channel>,
+    pub problems: Problems,
+    /// Instructions that ring doorbells.
+    pub sites: Vec<Site>,
+    /// Doorbell pages.
+    pub pages: Vec<Page>,
+    pub notes: Vec<String>,
+    pub trouble: Vec<String>,
+    pub end: Option<HowEnded>,
+    pub driver_calls: u64,
+    /// Why reading stopped before the end of the file.
+    pub damage: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Program {
+    pub exe: String,
+    pub args: Option<Vec<String>>,
+    pub pid: i32,
+    pub started: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Tap {
+    /// As asked for.
+    pub asked: String,
+    /// Doorbells on the tape that a trap saw, and that a rewritten site saw.
+    pub trapped: u64,
+    pub rewritten: u64,
+    /// Rung by a thread that found the channel's tap busy.
+    pub handed_over: u64,
+    pub sites_patched: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Lost {
+    /// What the channels' final GP_PUTs account for and the tape lacks.
+    pub by_channels: u64,
+    /// Entries in gaps that were counted.
+    pub by_gaps: u64,
+    pub gap_events: u64,
+    pub gap_bytes: u64,
+    /// Channels of which only a lower bound is known (no final GP_PUT on the tape).
+    pub channels_unaccounted: u64,
+    /// Rings that never came, by the channels' ring counters.
+    pub rings_missing: u64,
+    /// Entries written but not rung when the program died: not lost.
+    pub unrung: u64,
+    /// Doorbells with a token of no known channel: their entries are not on the tape and not counted.
+    pub strangers: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Copies {
+    /// Copies by a copy engine.
+    pub copy_engine: u64,
+    pub copy_engine_detail: Transfers,
+    /// Writes whose bytes came in the command stream, those of launches left out.
+    pub inline: u64,
+    pub inline_detail: Transfers,
+    /// Inline writes that carried a launch's QMD or constants.
+    pub inline_for_launches: u64,
+    pub inline_for_launches_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Transfers {
+    pub bytes: u64,
+    /// By where source and destination lie.
+    pub by_place: Vec<Direction>,
+    pub sizes: Vec<Bucket>,
+    /// Exact sizes with their counts, the commonest first.
+    pub commonest_sizes: Vec<SizeCount>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeCount {
+    pub bytes: u64,
+    pub count: u64,
+}
+
+/// A power of two of sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bucket {
+    /// Smallest and largest size that falls into it, bytes.
+    pub from: u64,
+    pub to: u64,
+    pub count: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Direction {
+    /// `None` for inline data.
+    pub from: Option<Place>,
+    pub to: Place,
+    pub count: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Semaphores {
+    pub released: u64,
+    pub acquired: u64,
+    /// Releases that write the GPU's time as well.
+    pub timestamps: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Launches {
+    /// QMDs sent to the compute engine: by SEND_PCAS_A, and in methods.
+    pub by_pcas: u64,
+    pub by_inline_qmd: u64,
+    /// QMDs without blocks: they only order or start others (the driver sends one before many a kernel, and as a graph's
+    /// root). Not launches.
+    pub empty: u64,
+    /// QMDs sent again without being written in between, as when a graph is launched again: the kernels that they start
+    /// from memory are not in the stream.
+    pub again: u64,
+    /// Launches whose QMD was never in the stream.
+    pub without_qmd: u64,
+    /// Distinct program addresses.
+    pub programs: u64,
+    pub shapes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LaunchShape {
+    #[serde(flatten)]
+    pub shape: Shape,
+    pub count: u64,
+}
+
+/// What could not be decoded.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Problems {
+    /// Methods of no name, by class and offset.
+    pub unknown_methods: Vec<UnknownMethod>,
+    /// Words that are no header where one must stand.
+    pub bad_headers: u64,
+    /// Words behind an END_PB_SEGMENT.
+    pub skipped_words: u64,
+    /// Segments whose address has no CPU mapping: only the address is on the tape.
+    pub unmapped_segments: u64,
+    pub unmapped_bytes: u64,
+    /// Segments longer than is recorded.
+    pub cut_segments: u64,
+    /// Segments whose words were read long after the doorbell: another thread may have written over them.
+    pub late_segments: u64,
+    /// Segments whose words were still to be copied when the program died. Their entries are not lost.
+    pub uncopied_segments: u64,
+    /// Entries behind a hole in their channel's counter.
+    pub holes: u64,
+    pub unknown_events: u64,
+    pub stray_bytes: u64,
+    pub late_rings: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnknownMethod {
+    pub class: u32,
+    pub offset: u16,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Site {
+    pub address: u64,
+    pub module: String,
+    pub offset: u64,
+    pub patched: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<&'static str>,
+    /// Hexadecimal bytes of the code.
+    pub code: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Page {
+    pub address: u64,
+    pub class: u32,
+    pub handle: u32,
+    pub tapped: bool,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct HowEnded {
+    pub how: String,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+}
