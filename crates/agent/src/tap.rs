@@ -211,7 +211,17 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u
     } else {
         record::with(|w, tid| {
             let page = p as u32;
-            let body = RingBody { token, slot: i as u32, seq, put_from: from, put_to: put, tid: tid as u32, page };
+            let body = RingBody {
+                token,
+                slot: i as u32,
+                seq,
+                put_from: from,
+                put_to: put,
+                tid: tid as u32,
+                page,
+                pid: 0,
+                call: 0,
+            };
             record::push(w, kind::RING, flags, tsc, &body, &[], &[]);
             let mut lost = 0;
             let mut at = from;

@@ -166,6 +166,8 @@ pub fn tape_hint(e: &TapeError) -> Option<String> {
                 "recordings are readable by their owner only (mode 0600)"
             }
             TapeError::Io { cause, .. } => io_hint(cause),
+            TapeError::Exists(_) => "--force replaces it; -o FILE writes another one",
+            TapeError::Link(_) => "give the file that it leads to, or --force to replace the link",
             TapeError::NotATape { .. } => "give a file that `doorbell record` wrote",
             TapeError::Version { .. } => "read it with the doorbell that recorded it, or record again",
             TapeError::Damaged { .. } => {

@@ -95,7 +95,7 @@ fn calls(tape: &Path) -> Vec<Call> {
     let mut out = Vec::new();
     let mut begun = false;
     while let Some(item) = reader.item().unwrap() {
-        let Item::Events { tid, bytes } = item else { continue };
+        let Item::Events { tid, bytes, .. } = item else { continue };
         for e in Events::new(&bytes) {
             let (body, done) = match e.body {
                 Body::Calls(c) => {

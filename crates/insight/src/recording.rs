@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tape::event::Event;
-use tape::file::{Clock, End, Header, Item, Reader, TapeError};
+use tape::file::{Clock, End, Header, Item, Place, Reader, TapeError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum InsightError {
@@ -55,8 +55,6 @@ impl Recording {
         let mut reader = Reader::open(path)?;
         let io_err = |cause| TapeError::Io { path: path.into(), cause };
         let file = File::open(path).map_err(io_err)?;
-        let mut at = PREFIX;
-        at += chunk_size(&file, at).map_err(io_err)?.1;
         let mut r = Recording {
             path: path.into(),
             header: reader.header().clone(),
@@ -77,18 +75,10 @@ impl Recording {
                     break;
                 }
             };
-            let (len, whole) = match chunk_size(&r.file, at) {
-                Ok(x) => x,
-                // The file became shorter while it was read.
-                Err(cause) => {
-                    r.damage = Some(io_err(cause));
-                    break;
-                }
-            };
             match item {
-                Item::Events { tid, bytes } => {
+                Item::Events { tid, bytes, .. } => {
                     if let Some((first, _)) = Event::parse(&bytes) {
-                        let offset = at + HEAD;
+                        let Place { offset, len } = reader.place();
                         r.chunks.push(ChunkAt { tid, offset, len, first: order_key(&first) });
                     }
                 }
@@ -96,10 +86,10 @@ impl Recording {
                 Item::Note(n) => r.notes.push(n),
                 Item::End(e) => r.end = Some(*e),
                 Item::Unknown(kind) => r.notes.push(format!("a chunk of unknown kind {kind} was left out")),
+                Item::Process(_) | Item::ProcessEnd(_) | Item::Unwatched(_) => {}
             }
-            at += whole;
         }
-        r.bytes = at;
+        r.bytes = reader.bytes();
         Ok(r)
     }
 
@@ -156,16 +146,4 @@ impl Recording {
             cause,
         })
     }
-}
-
-/// Bytes before the first chunk and bytes of a chunk's head, see [`tape::file`].
-const PREFIX: u64 = 16;
-const HEAD: u64 = 40;
-
-/// Payload length of the chunk at `at` and bytes from it to the next. Only asked of chunks that the reader has checked.
-fn chunk_size(file: &File, at: u64) -> std::io::Result<(usize, u64)> {
-    let mut b = [0; 4];
-    file.read_exact_at(&mut b, at + 8)?;
-    let len = u32::from_le_bytes(b) as usize;
-    Ok((len, HEAD + len.next_multiple_of(8) as u64))
 }

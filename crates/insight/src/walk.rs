@@ -298,7 +298,7 @@ impl Walk<'_> {
                 *t = [t[0].max(g.events), t[1].max(g.entries), t[2].max(g.bytes)];
                 return;
             }
-            Body::Ring(_) | Body::Entry(..) => return,
+            Body::Ring(_) | Body::Entry(..) | Body::Thread(_) => return,
             // Of locks and calls: crate::locks.
             Body::Calls(_)
             | Body::Call(_)

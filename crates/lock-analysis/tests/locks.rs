@@ -83,7 +83,7 @@ fn told(threads: Vec<(i32, Thread)>) -> Locks {
     let path = dir.path().join("t.doorbell");
     let mut w = Writer::create(&path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
     for (tid, t) in threads {
-        w.events(tid, 1, &t.0).unwrap();
+        w.events(0, tid, 1, &t.0).unwrap();
     }
     w.end(&End::default()).unwrap();
     lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()
@@ -319,7 +319,7 @@ fn another_layout_is_refused_in_words() {
     let path = dir.path().join("t.doorbell");
     let mut w = Writer::create(&path, &Header::default()).unwrap();
     let t = Thread::default().add(kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT + 1, pid: 7 }, &[]);
-    w.events(1, 1, &t.0).unwrap();
+    w.events(0, 1, 1, &t.0).unwrap();
     w.end(&End::default()).unwrap();
     let e = lock_analysis::locks(&Recording::open(&path).unwrap(), 1).unwrap_err().to_string();
     assert!(e.contains(&format!("layout {}", LAYOUT + 1)) && e.contains("t.doorbell"), "{e}");
@@ -352,7 +352,7 @@ fn everything() -> Vec<(i32, Vec<u8>)> {
 
 fn written(path: &std::path::Path, threads: &[(i32, Vec<u8>)]) {
     let mut w = Writer::create(path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
-    threads.iter().filter(|t| !t.1.is_empty()).for_each(|(tid, b)| w.events(*tid, 1, b).unwrap());
+    threads.iter().filter(|t| !t.1.is_empty()).for_each(|(tid, b)| w.events(0, *tid, 1, b).unwrap());
     w.end(&End::default()).unwrap();
 }
 
@@ -483,7 +483,18 @@ fn no_numbers_make_it_panic() {
                         9 | 10 => {
                             let (began, site, stream, object, size) = (w(), w(), w(), w(), w());
                             let (result, flags_, inner) = (w() as i32, w() as u16, w() as u16);
-                            let b = CallBody { began, site, stream, object, size, result, flags: flags_, inner };
+                            let b = CallBody {
+                                began,
+                                site,
+                                stream,
+                                object,
+                                size,
+                                result,
+                                flags: flags_,
+                                inner,
+                                seq: 0,
+                                pad: 0,
+                            };
                             let k = if w() % 4 == 0 { call::kind::IN_CALL } else { call::kind::CALL };
                             t.add(k, [257, 267, 1, 13, flags][w() as usize % 5], tsc, &b, &[])
                         }

@@ -176,7 +176,7 @@ impl<'a> Drain<'a> {
         if !kept.is_empty() {
             let tsc = u64::from_ne_bytes(kept.get(8..16).and_then(|b| b.try_into().ok()).unwrap_or_default());
             let clean = self.scrub.as_mut().map_or(kept, |s| s.clean(kept));
-            if let Err(e) = self.writer.events(tid, tsc, clean) {
+            if let Err(e) = self.writer.events(0, tid, tsc, clean) {
                 self.stop(&describe(&e));
                 self.drop(kept);
             }
@@ -363,6 +363,8 @@ fn in_call(row: &CallRow, tsc: u64) -> Option<Vec<u8>> {
         result: 0,
         flags: row.flags.load(Ordering::Relaxed) as u16,
         inner: 0,
+        seq: row.seq.load(Ordering::Relaxed),
+        pad: 0,
     };
     let head = Head { kind: call::kind::IN_CALL, flags, len: 16 + size_of::<CallBody>() as u32, tsc };
     Some([bytes_of(&head), bytes_of(&body)].concat())

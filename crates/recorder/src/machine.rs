@@ -9,6 +9,8 @@ pub struct Machine {
     pub gpu: String,
     pub kernel: String,
     pub cpu: String,
+    /// The machine's name.
+    pub host: String,
 }
 
 /// The kernel driver's version, from /proc/driver/nvidia/version; `None` without a driver.
@@ -39,5 +41,6 @@ pub fn machine() -> Machine {
         gpu,
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease").map(|s| s.trim().to_owned()).unwrap_or_default(),
         cpu: first("/proc/cpuinfo", "model name").unwrap_or_default(),
+        host: fs::read_to_string("/proc/sys/kernel/hostname").map(|s| s.trim().to_owned()).unwrap_or_default(),
     }
 }

@@ -130,7 +130,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     shared.make_ring_ready(0).map_err(RecordError::Region)?;
     let preload = Preload::new(o.agent, o.soft).map_err(RecordError::Region)?;
 
-    let writer = Writer::create(&o.out, &header(o, &program.path, tsc_hz))?;
+    let writer = Writer::replace(&o.out, &header(o, &program.path, tsc_hz))?;
     let mut drain = Drain::new(&shared, writer, o.no_data, o.limit);
     drain.clock(&clock::read(tsc_hz));
     if o.locks || o.calls {
@@ -288,6 +288,7 @@ fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {
         cuda: None,
         kernel: m.kernel,
         cpu: m.cpu,
+        host: m.host,
         tsc_hz,
         tap: o.tap.name().into(),
         no_data: o.no_data,
@@ -326,6 +327,7 @@ fn end_of(shared: &Shared, drain: &Drain, status: ExitStatus, took: Duration) ->
         trouble: trouble(shared),
         channels: channels.map(|(i, s)| end_channel(shared, i, s)).collect(),
         agent: c.state.load(Ordering::Relaxed) != 0,
+        ..End::default()
     }
 }
 

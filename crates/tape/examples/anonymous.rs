@@ -11,20 +11,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut r = Reader::open(from.as_ref())?;
     let h = r.header().clone();
     let kernel = h.kernel.split('-').next().unwrap_or_default().to_owned();
-    let clean = Header { args: None, exe: String::new(), started: String::new(), kernel, cpu: String::new(), ..h };
+    let clean = Header {
+        args: None,
+        exe: String::new(),
+        started: String::new(),
+        kernel,
+        cpu: String::new(),
+        host: String::new(),
+        ..h
+    };
     let uuid = uuid_of(from)?;
     let mut w = Writer::create(to.as_ref(), &clean)?;
     while let Some(item) = r.item()? {
         match item {
-            Item::Events { tid, mut bytes } => {
+            Item::Events { process, tid, mut bytes } => {
                 if let Some(u) = uuid {
                     blank(&mut bytes, &u);
                 }
                 let tsc = bytes.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes);
-                w.events(tid, tsc, &bytes)?;
+                w.events(process, tid, tsc, &bytes)?;
             }
             Item::Clock(c) => w.clock(&tape::file::Clock { realtime_ns: 0, ..c })?,
             Item::Note(n) => w.note(&n)?,
+            Item::Process(p) => w.process(&tape::file::Process { args: None, exe: String::new(), ..*p })?,
+            Item::ProcessEnd(e) => w.process_end(&e)?,
+            Item::Unwatched(u) => w.unwatched(&tape::file::Unwatched { path: String::new(), ..*u })?,
             Item::End(e) => w.end(&e)?,
             Item::Unknown(k) => return Err(format!("chunk of unknown kind {k}").into()),
         }

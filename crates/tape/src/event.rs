@@ -39,6 +39,8 @@ pub mod kind {
     pub const SITE: u16 = 14;
     pub const NOTE: u16 = 15;
     pub const GAP: u16 = 16;
+    /// What follows in this ring is another thread's: [`ThreadBody`](super::ThreadBody).
+    pub const THREAD: u16 = 17;
 }
 
 /// Which file a descriptor is.
@@ -74,6 +76,11 @@ pub struct RingBody {
     pub tid: u32,
     /// Which doorbell page (slot of the agent's page table).
     pub page: u32,
+    /// Process that rang, as it knows itself. 0 on tapes of version 1.
+    pub pid: u32,
+    /// Which of CUDA's calls the thread was in: [`call::CallBody::seq`] of its outermost call; 0 if it was in none that is
+    /// tapped, and on tapes of version 1.
+    pub call: u32,
 }
 
 pub mod ring_flags {
@@ -289,6 +296,25 @@ pub struct NoteBody {
     pub pad: u32,
 }
 
+/// The first event of a thread in a ring, and the first behind another thread's. The agent writes it, publishes nothing of
+/// the thread before it, and the recorder takes the ring's events from here on for this thread's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadBody {
+    pub tid: i32,
+    /// How many rings this thread has used before: 0 when it is new (a thread number may be used again).
+    pub ordinal: u32,
+    /// The ring that the thread has left for this one, or [`NO_RING`]. Its events up to `from_head` come before those that
+    /// follow here.
+    pub from_ring: u32,
+    pub pid: u32,
+    /// That ring's head as the thread left it. It has published this much before it published this event.
+    pub from_head: u64,
+}
+
+/// A ring number that means 'none'.
+pub const NO_RING: u32 = u32::MAX;
+
 /// Events that did not fit into this ring so far: where the totals rise there is a gap.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -314,12 +340,12 @@ macro_rules! plain {
 }
 
 plain! {
-    Head = 16, RingBody = 32, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
+    Head = 16, RingBody = 40, ThreadBody = 24, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
     FileBody = 16, ChannelBody = 32, TokenBody = 8, ChannelEndBody = 24, PageBody = 32, SiteBody = 48, NoteBody = 8,
     GapBody = 24, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
     lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
     switch::TaskBody = 40, switch::DeadlineBody = 32,
-    call::CallsBody = 8, call::CallBody = 48,
+    call::CallsBody = 8, call::CallBody = 56,
 }
 
 /// Bytes of a value, for writing it.
@@ -332,6 +358,25 @@ fn read<T: Plain>(b: &[u8], at: usize) -> Option<T> {
     let b = b.get(at..at.checked_add(core::mem::size_of::<T>())?)?;
     // SAFETY: the slice has the size of T, every bit pattern is a T, and the read is unaligned.
     Some(unsafe { b.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Bytes of the bodies that had fewer fields on tapes of version 1.
+const RING_V1: usize = 32;
+const CALL_V1: usize = 48;
+
+/// The body of an event that fills `b`. On an older tape it is `OLD` bytes long and lacks the last fields, which are 0.
+fn read_grown<T: Plain, const OLD: usize>(b: &[u8]) -> Option<T> {
+    let body = b.get(size_of::<Head>()..)?;
+    if body.len() != OLD {
+        return read(body, 0);
+    }
+    let mut v = T::default();
+    // SAFETY: T is larger than OLD bytes (asserted), every bit pattern of it is a T.
+    unsafe {
+        const { assert!(OLD < size_of::<T>()) };
+        core::ptr::copy_nonoverlapping(body.as_ptr(), (&raw mut v).cast::<u8>(), OLD);
+    }
+    Some(v)
 }
 
 /// A parsed event. Payloads borrow from the chunk.
@@ -355,6 +400,7 @@ pub enum Body<'a> {
     Site(SiteBody, &'a [u8]),
     Note(&'a [u8]),
     Gap(GapBody),
+    Thread(ThreadBody),
     Locks(lock::LocksBody),
     Pair(lock::PairBody),
     Hold(lock::HoldBody),
@@ -394,7 +440,7 @@ impl<'a> Event<'a> {
         let b = &b[..len];
         let tail = |body: usize, n: u32| b.get(16 + body..(16 + body).checked_add(n as usize)?);
         let body = match head.kind {
-            kind::RING => Body::Ring(read(b, 16)?),
+            kind::RING => Body::Ring(read_grown::<_, RING_V1>(b)?),
             kind::ENTRY => {
                 let e: EntryBody = read(b, 16)?;
                 Body::Entry(e, tail(32, e.words.checked_mul(4)?)?)
@@ -427,6 +473,7 @@ impl<'a> Event<'a> {
                 Body::Note(tail(8, n.text)?)
             }
             kind::GAP => Body::Gap(read(b, 16)?),
+            kind::THREAD => Body::Thread(read(b, 16)?),
             lock::kind::LOCKS => Body::Locks(read(b, 16)?),
             lock::kind::PAIR => Body::Pair(read(b, 16)?),
             lock::kind::HOLD => Body::Hold(read(b, 16)?),
@@ -446,8 +493,8 @@ impl<'a> Event<'a> {
             switch::kind::TASK => Body::Task(read(b, 16)?),
             switch::kind::DEADLINE => Body::Deadline(read(b, 16)?),
             call::kind::CALLS => Body::Calls(read(b, 16)?),
-            call::kind::CALL => Body::Call(read(b, 16)?),
-            call::kind::IN_CALL => Body::InCall(read(b, 16)?),
+            call::kind::CALL => Body::Call(read_grown::<_, CALL_V1>(b)?),
+            call::kind::IN_CALL => Body::InCall(read_grown::<_, CALL_V1>(b)?),
             _ => Body::Unknown,
         };
         Some((Event { head, body }, len))

@@ -1,6 +1,6 @@
 //! The recording: what an event looks like ([`event`], those of locks in [`lock`], of CUDA's calls in [`call`], of context
-//! switches in [`switch`]), the rings
-//! in shared memory through which the agent hands events to the recorder ([`region`], [`ring`]), and the file of chunks ([`file`]).
+//! switches in [`switch`]), how processes find their recorder ([`session`]), the rings in shared memory through which their
+//! agents hand it events ([`region`], [`rings`], [`ring`]), and the file of chunks ([`file`]).
 //!
 //! Invariant: bytes that were published in a ring are whole events; a file is a sequence of checked chunks of whole
 //! events, so everything before a truncation can be read.
@@ -14,4 +14,6 @@ pub mod lock;
 pub mod policy;
 pub mod region;
 pub mod ring;
+pub mod rings;
+pub mod session;
 pub mod switch;

@@ -4,17 +4,23 @@
 //! |---|---|
 //! | 0 | [`Control`]: one page of settings and counters |
 //! | [`SLOTS_AT`] | [`SLOTS`] channel slots: what the agent knows of each channel, readable after the program died |
+//! | [`crate::rings::TABLE_AT`] | one [`crate::rings::RingEntry`] a ring: who owns it |
 //! | [`SHADOW_AT`] | shadow pages: what lies at the program's GPFIFO and USERD addresses instead of video memory |
-//! | [`RINGS_AT`] | [`RINGS`] rings, each a page of [`RingHead`] and `ring_bytes` of events |
+//! | [`RINGS_AT`] | the rings, each a page of [`RingHead`] and its events: see [`crate::rings`] |
+//!
+//! The agent maps the first [`FIXED_BYTES`] when it attaches, and the rest piece by piece when it is needed: shadow pages
+//! with a channel, a ring with its thread. A program that locks its memory (mlockall) or limits its address space must not
+//! pay for what it does not use. The recorder does the same.
 //!
 //! Invariant: every field that both sides write is atomic; each has one writer, named at the field.
 
+use crate::rings;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 pub const PAGE: usize = 4096;
 /// Rings at most: threads that are alive and have recorded something.
@@ -22,7 +28,9 @@ pub const RINGS: usize = 1024;
 /// Channels followed at a time (slots of freed channels are used again).
 pub const SLOTS: usize = 512;
 pub const SLOTS_AT: usize = PAGE;
-pub const SHADOW_AT: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
+/// What is mapped as a whole: control page, slots and the table of rings.
+pub const FIXED_BYTES: usize = (rings::TABLE_AT + rings::TABLE_BYTES).next_multiple_of(PAGE);
+pub const SHADOW_AT: usize = FIXED_BYTES;
 /// Bytes of shadow pages: 12 KiB a channel of 1024 entries.
 pub const SHADOW_BYTES: usize = 16 << 20;
 pub const RINGS_AT: usize = SHADOW_AT + SHADOW_BYTES;
@@ -71,10 +79,12 @@ pub struct Control {
     pub stopped: AtomicU32,
     /// [`locks`]; set by the recorder before the program starts.
     pub locks: u32,
-    _pad0: [u32; 23],
+    /// Bytes of a small ring, a power of two; `ring_bytes` are those of a large one. Recorder.
+    pub small_bytes: u32,
+    _pad0: [u32; 22],
     /// 1 once an agent is at work, 2 when it has finished (its last events are in the rings). Agent.
     pub state: AtomicU32,
-    /// Rings claimed so far (highest index + 1). Agent.
+    /// Small rings claimed so far (highest index + 1). Agent.
     pub rings: AtomicU32,
     /// Sites rewritten. Agent.
     pub patched: AtomicU32,
@@ -89,7 +99,11 @@ pub struct Control {
     pub ringless: AtomicU64,
     /// An agent of another layout found this region and left it alone: its version. Agent.
     pub refused: AtomicU32,
-    _pad1: [u32; 19],
+    /// Large rings claimed so far (highest number among the large ones + 1). Agent.
+    pub large_rings: AtomicU32,
+    /// Threads that kept to a small ring, or had none, because the memory for rings was used up. Agent.
+    pub no_memory: AtomicU64,
+    _pad1: [u32; 16],
     /// The recorder's heartbeat: goes up while it drains. A waiter that sees it stand still for a second goes on. Recorder.
     pub beat: AtomicU64,
     /// Rings whose memory the recorder has made resident ahead of use. Recorder.
@@ -149,7 +163,7 @@ pub struct RingHead {
     _pad1: [u64; 15],
     /// 0 free, 1 claimed. The agent claims, the recorder frees after the thread has died and the ring is empty.
     pub state: AtomicU32,
-    /// Thread that writes. Agent.
+    /// Thread that writes, or wrote last. Agent.
     pub tid: AtomicI32,
     /// Events, entries and bytes lost so far because the ring was full. Agent.
     pub gap_events: AtomicU64,
@@ -157,6 +171,10 @@ pub struct RingHead {
     pub gap_bytes: AtomicU64,
     /// Counts the threads that have owned this ring. Agent.
     pub generation: AtomicU32,
+    /// How many rings the thread has used before this one. Agent.
+    pub ordinal: AtomicU32,
+    /// The process, as it knows itself. Agent.
+    pub pid: AtomicI32,
 }
 
 /// Where in a ring's first page its [`LockTable`] lies.
@@ -213,6 +231,8 @@ pub struct CallRow {
     pub stream: AtomicU64,
     pub object: AtomicU64,
     pub size: AtomicU64,
+    /// Counts the thread's outermost calls, from 1; goes with the thread from ring to ring. [`crate::call::CallBody::seq`]
+    pub seq: AtomicU32,
 }
 
 const _: () = assert!(LOCKS_AT + size_of::<LockTable>() <= CALL_AT && CALL_AT + size_of::<CallRow>() <= PAGE);

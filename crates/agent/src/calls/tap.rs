@@ -217,6 +217,8 @@ fn body(t: &Thread, row: &CallRow, result: i32) -> CallBody {
         result,
         flags: row.flags.load(Ordering::Relaxed) as u16,
         inner: t.calls_inside.get(),
+        seq: row.seq.load(Ordering::Relaxed),
+        pad: 0,
     }
 }
 

@@ -238,6 +238,7 @@ impl Tape {
             put_to: c.put,
             tid: tid as u32,
             page: 0,
+            ..RingBody::default()
         };
         if !recorded {
             return;
@@ -276,7 +277,8 @@ impl Tape {
         c.put = (c.put + n) % c.ring;
         c.entries += u64::from(n);
         c.rings += 1;
-        let body = RingBody { token, slot, seq: c.rings - 1, put_from: from, put_to: c.put, tid: tid as u32, page: 0 };
+        let (seq, tid_) = (c.rings - 1, tid as u32);
+        let body = RingBody { token, slot, seq, put_from: from, put_to: c.put, tid: tid_, ..RingBody::default() };
         self.event_at(tid, self.tsc, kind::RING, 0, &body, &[], &[]);
     }
 
@@ -313,7 +315,7 @@ impl Tape {
         let mut w = Writer::create(path, &self.header).unwrap();
         w.clock(&Clock { tsc: 1000, monotonic_ns: 5_000_000_000, ..Clock::default() }).unwrap();
         for (tid, bytes) in &self.chunks {
-            w.events(*tid, 0, bytes).unwrap();
+            w.events(0, *tid, 0, bytes).unwrap();
         }
         w.clock(&Clock { tsc: self.tsc, monotonic_ns: 5_000_000_000 + self.tsc - 1000, ..Clock::default() }).unwrap();
         if let Some(end) = &self.end {

@@ -1,0 +1,51 @@
+//! The file: a header and chunks, each with its length and checksum.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 16 | magic `DOORBELL`, version u32, 0 u32 |
+//! | ... | chunks: a head (48 bytes; 40 in version 1), payload, padding to 8 |
+//!
+//! The first chunk is the [`Header`] (JSON), so that a newer writer may say more and an older reader still opens it. One file
+//! holds all processes of a recording: each chunk head carries the index of its process image, or [`WHOLE`] for what concerns
+//! the recording. A [`Process`] chunk begins an image, its events follow as they lay in the rings, a [`ProcessEnd`] ends it.
+//! [`End`] closes a recording that ended as it should; behind it an index says where each image's chunks lie. A reader gives
+//! every chunk before a truncation or a flipped bit, then an error with the offset. The index is a help only: without it the
+//! reader goes from head to head.
+//!
+//! Version 1 had no processes: its chunks read as those of image 0.
+
+mod chunk;
+mod index;
+mod reader;
+mod records;
+mod writer;
+
+pub use chunk::{Chunk, MAX_CHUNK, WHOLE};
+pub use index::Extent;
+pub use reader::{Image, Item, Place, Reader};
+pub use records::{Clock, End, EndChannel, Header, Process, ProcessEnd, Rank, Unwatched};
+pub use writer::Writer;
+
+use std::io;
+use std::path::PathBuf;
+
+const MAGIC: &[u8; 8] = b"DOORBELL";
+/// Layout version of the file that [`Writer`] writes.
+pub const VERSION: u32 = 2;
+
+/// Why a tape cannot be written or read. Each text says all: a cause in it is not a `source` too, or it would be said twice.
+#[derive(Debug, thiserror::Error)]
+pub enum TapeError {
+    #[error("{path}: {cause}")]
+    Io { path: PathBuf, cause: io::Error },
+    #[error("{0}: exists already")]
+    Exists(PathBuf),
+    #[error("{0}: a symbolic link to a file; recordings do not follow links")]
+    Link(PathBuf),
+    #[error("{path}: not a doorbell recording (it does not begin with DOORBELL)")]
+    NotATape { path: PathBuf },
+    #[error("{path}: recorded with layout version {found}, this doorbell reads versions 1 to {VERSION}")]
+    Version { path: PathBuf, found: u32 },
+    #[error("{path}: {what} at offset {offset}; everything before it was read")]
+    Damaged { path: PathBuf, offset: u64, what: String },
+}

@@ -1,0 +1,358 @@
+//! Reading a recording, of any version.
+
+use super::chunk::{Chunk, ChunkHead, WHOLE};
+use super::index::{Extent, Index};
+use super::{Clock, End, Header, MAGIC, Process, ProcessEnd, TapeError, Unwatched, VERSION};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// One chunk as read.
+#[derive(Debug)]
+pub enum Item {
+    /// Events of one thread, in its order.
+    Events {
+        /// [`Process::index`]
+        process: u32,
+        tid: i32,
+        bytes: Vec<u8>,
+    },
+    Clock(Clock),
+    Note(String),
+    Process(Box<Process>),
+    ProcessEnd(Box<ProcessEnd>),
+    Unwatched(Box<Unwatched>),
+    End(Box<End>),
+    /// A kind that this version does not know.
+    Unknown(u32),
+}
+
+/// Where a payload lies in the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    pub offset: u64,
+    pub len: usize,
+}
+
+/// Which chunks are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    All,
+    /// Those of one image, and those of the whole recording.
+    Process(u32),
+    /// All but events.
+    NoEvents,
+}
+
+/// Reads a tape chunk by chunk.
+pub struct Reader {
+    file: BufReader<File>,
+    path: PathBuf,
+    version: u32,
+    at: u64,
+    seq: u64,
+    header: Header,
+    done: bool,
+    wanted: Wanted,
+    /// What is still to be read after the run at hand, if an index says where that is.
+    extents: Option<VecDeque<Extent>>,
+    /// Where the run at hand ends.
+    until: u64,
+    place: Place,
+    /// Items made up for a tape of version 1.
+    ahead: VecDeque<Item>,
+}
+
+impl Reader {
+    pub fn open(path: &Path) -> Result<Reader, TapeError> {
+        let io_err = |cause| TapeError::Io { path: path.into(), cause };
+        let file = File::open(path).map_err(io_err)?;
+        let mut file = BufReader::with_capacity(1 << 20, file);
+        let mut start = [0; 16];
+        let n = read_up_to(&mut file, &mut start).map_err(io_err)?;
+        if n < 8 || &start[..8] != MAGIC {
+            return Err(TapeError::NotATape { path: path.into() });
+        }
+        let found = u32::from_le_bytes([start[8], start[9], start[10], start[11]]);
+        if n == 16 && !(1..=VERSION).contains(&found) {
+            return Err(TapeError::Version { path: path.into(), found });
+        }
+        let mut r = Reader {
+            file,
+            path: path.into(),
+            version: found,
+            at: 16,
+            seq: 0,
+            header: Header::default(),
+            done: false,
+            wanted: Wanted::All,
+            extents: None,
+            until: u64::MAX,
+            place: Place::default(),
+            ahead: VecDeque::new(),
+        };
+        let damaged = |what: &str| TapeError::Damaged { path: path.into(), offset: 16, what: what.into() };
+        match r.chunk()? {
+            Some((head, payload)) if head.kind == Chunk::Header as u32 => {
+                r.header =
+                    serde_json::from_slice(&payload).map_err(|e| damaged(&format!("header unreadable ({e})")))?;
+            }
+            _ => return Err(damaged("no header")),
+        }
+        if r.version == 1 {
+            let (exe, args) = (r.header.exe.clone(), r.header.args.clone());
+            r.ahead.push_back(Item::Process(Box::new(Process { exe, args, ..Process::default() })));
+        }
+        Ok(r)
+    }
+
+    /// From here on only what one image did, and what concerns the whole recording. What others did is not even read, if
+    /// the file is one that can be read anywhere. To be called before the first item.
+    pub fn only(mut self, process: u32) -> Reader {
+        self.wanted = Wanted::Process(process);
+        self.extents = self.index().map(|index| {
+            let of = |p| index.of(p).unwrap_or_default();
+            union(of(process).iter().chain(of(WHOLE)))
+        });
+        if self.extents.is_some() {
+            self.until = self.at;
+        }
+        self
+    }
+
+    /// From here on everything but events.
+    pub fn without_events(mut self) -> Reader {
+        self.wanted = Wanted::NoEvents;
+        self
+    }
+
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Layout version of the file.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Where the payload of the last item lies.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Bytes of the file that were gone through so far.
+    pub fn bytes(&self) -> u64 {
+        self.at
+    }
+
+    /// The next chunk; `None` at the end of the file. After an error nothing more comes.
+    pub fn item(&mut self) -> Result<Option<Item>, TapeError> {
+        if let Some(item) = self.ahead.pop_front() {
+            return Ok(Some(item));
+        }
+        if self.done {
+            return Ok(None);
+        }
+        let r = self.next_item();
+        self.done = !matches!(r, Ok(Some(_)));
+        r
+    }
+
+    fn next_item(&mut self) -> Result<Option<Item>, TapeError> {
+        loop {
+            if self.at >= self.until && !self.next_extent()? {
+                return Ok(None);
+            }
+            let at = self.at;
+            let Some((head, payload)) = self.chunk()? else { return Ok(None) };
+            if !self.wants(&head) {
+                continue;
+            }
+            let damaged = |e: serde_json::Error| TapeError::Damaged {
+                path: self.path.clone(),
+                offset: at,
+                what: format!("unreadable chunk ({e})"),
+            };
+            return Ok(Some(match head.kind {
+                2 => Item::Events { process: head.process, tid: head.tid, bytes: payload },
+                3 => Item::Clock(serde_json::from_slice(&payload).map_err(damaged)?),
+                4 => Item::Note(serde_json::from_slice(&payload).map_err(damaged)?),
+                5 => {
+                    let mut end: Box<End> = serde_json::from_slice(&payload).map_err(damaged)?;
+                    if self.version == 1 {
+                        end.judge();
+                        self.ahead.push_back(Item::End(end.clone()));
+                        return Ok(Some(Item::ProcessEnd(Box::new(end.of_the_only_process()))));
+                    }
+                    Item::End(end)
+                }
+                6 => Item::Process(serde_json::from_slice(&payload).map_err(damaged)?),
+                7 => Item::ProcessEnd(serde_json::from_slice(&payload).map_err(damaged)?),
+                8 => Item::Unwatched(serde_json::from_slice(&payload).map_err(damaged)?),
+                // The index: it says nothing but where things are.
+                9 => continue,
+                k => Item::Unknown(k),
+            }));
+        }
+    }
+
+    fn wants(&self, head: &ChunkHead) -> bool {
+        match self.wanted {
+            Wanted::All => true,
+            Wanted::Process(p) => head.process == p || head.process == WHOLE,
+            Wanted::NoEvents => head.kind != Chunk::Events as u32,
+        }
+    }
+
+    /// Goes where the next wanted run begins. False: there is none.
+    fn next_extent(&mut self) -> Result<bool, TapeError> {
+        let Some(e) = self.extents.as_mut().and_then(VecDeque::pop_front) else { return Ok(false) };
+        let io_err = |cause| TapeError::Io { path: self.path.clone(), cause };
+        self.file.seek(SeekFrom::Start(e.offset)).map_err(io_err)?;
+        (self.at, self.seq, self.until) = (e.offset, e.seq, e.offset.saturating_add(e.bytes));
+        Ok(true)
+    }
+
+    /// The next chunk, its payload empty if it is not wanted.
+    fn chunk(&mut self) -> Result<Option<(ChunkHead, Vec<u8>)>, TapeError> {
+        let path = self.path.clone();
+        let offset = self.at;
+        let io_err = |cause| TapeError::Io { path: path.clone(), cause };
+        let damaged = |what: String| TapeError::Damaged { path: path.clone(), offset, what };
+        let mut head = [0; ChunkHead::SIZE];
+        let head = &mut head[..ChunkHead::size(self.version)];
+        let n = read_up_to(&mut self.file, head).map_err(io_err)?;
+        if n == 0 {
+            return Ok(None);
+        }
+        if n < head.len() {
+            return Err(damaged("the file ends in a chunk head".into()));
+        }
+        let size = head.len();
+        let h = ChunkHead::decode(head, self.version).map_err(|e| damaged(e.into()))?;
+        if h.seq != self.seq {
+            return Err(damaged(format!("chunk {} where chunk {} should be", h.seq, self.seq)));
+        }
+        let mut payload = Vec::new();
+        if self.wants(&h) {
+            payload.resize(h.padded(), 0);
+            let n = read_up_to(&mut self.file, &mut payload).map_err(io_err)?;
+            if n < payload.len() {
+                return Err(damaged("the file ends in a chunk".into()));
+            }
+            payload.truncate(h.len as usize);
+            if crc32fast::hash(&payload) != h.crc {
+                return Err(damaged("chunk fails its checksum".into()));
+            }
+        } else if !skip(&mut self.file, h.padded() as u64).map_err(io_err)? {
+            return Err(damaged("the file ends in a chunk".into()));
+        }
+        self.place = Place { offset: offset + size as u64, len: h.len as usize };
+        self.at += (size + h.padded()) as u64;
+        self.seq += 1;
+        Ok(Some((h, payload)))
+    }
+
+    /// True if the file ends with an index. A recording that was cut short has none.
+    pub fn has_index(&self) -> bool {
+        self.index().is_some()
+    }
+
+    /// The index, if the file ends with one that fits it.
+    fn index(&self) -> Option<Index> {
+        let file = self.file.get_ref();
+        let size = file.metadata().ok().filter(|m| m.is_file())?.len();
+        let mut trailer = [0; 16];
+        file.read_exact_at(&mut trailer, size.checked_sub(16)?).ok()?;
+        let at = u64::from_le_bytes(trailer[..8].try_into().ok()?);
+        if self.version == 1 || &trailer[8..] != super::index::TRAILER {
+            return None;
+        }
+        let mut head = [0; ChunkHead::SIZE];
+        file.read_exact_at(&mut head, at).ok()?;
+        let head = ChunkHead::decode(&head, self.version).ok()?;
+        let fits = at.checked_add((ChunkHead::SIZE + head.padded()) as u64) == Some(size);
+        if head.kind != Chunk::Index as u32 || !fits {
+            return None;
+        }
+        let mut payload = vec![0; head.len as usize];
+        file.read_exact_at(&mut payload, at + ChunkHead::SIZE as u64).ok()?;
+        (crc32fast::hash(&payload) == head.crc).then(|| Index::decode(&payload))?
+    }
+}
+
+/// A process image of a recording.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Image {
+    pub begin: Process,
+    /// `None` if the recording ended before it, or was cut off.
+    pub end: Option<ProcessEnd>,
+}
+
+impl Reader {
+    /// All images of a tape, in the order in which they began, and the damage behind which there may be more.
+    pub fn images(path: &Path) -> Result<(Vec<Image>, Option<TapeError>), TapeError> {
+        let mut r = Reader::open(path)?.without_events();
+        let mut images: Vec<Image> = Vec::new();
+        loop {
+            match r.item() {
+                Ok(Some(Item::Process(begin))) => images.push(Image { begin: *begin, end: None }),
+                Ok(Some(Item::ProcessEnd(end))) => {
+                    if let Some(i) = images.iter_mut().rev().find(|i| i.begin.index == end.index) {
+                        if r.version == 1
+                            && let Some(Item::End(whole)) = r.ahead.front()
+                        {
+                            i.begin.pid = whole.pid;
+                        }
+                        i.end = Some(*end);
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok((images, None)),
+                Err(damage) => return Ok((images, Some(damage))),
+            }
+        }
+    }
+}
+
+/// Runs in the order of the file, none over another.
+fn union<'a>(extents: impl Iterator<Item = &'a Extent>) -> VecDeque<Extent> {
+    let mut all: Vec<Extent> = extents.copied().collect();
+    all.sort_by_key(|e| e.offset);
+    let mut out: VecDeque<Extent> = VecDeque::new();
+    for e in all {
+        let end = e.offset.saturating_add(e.bytes);
+        match out.back_mut() {
+            Some(last) if last.offset.saturating_add(last.bytes) >= e.offset => {
+                last.bytes = last.bytes.max(end - last.offset);
+            }
+            _ => out.push_back(e),
+        }
+    }
+    out
+}
+
+/// Goes on `n` bytes further; false if the file ends before.
+fn skip(f: &mut BufReader<File>, n: u64) -> io::Result<bool> {
+    let size = f.get_ref().metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
+    if let (Some(size), Ok(at), Ok(by)) = (size, f.stream_position(), i64::try_from(n)) {
+        f.seek_relative(by)?;
+        return Ok(at + n <= size);
+    }
+    Ok(io::copy(&mut f.take(n), &mut io::sink())? == n)
+}
+
+fn read_up_to(f: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut n = 0;
+    while n < buf.len() {
+        match f.read(&mut buf[n..]) {
+            Ok(0) => break,
+            Ok(k) => n += k,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(n)
+}

@@ -1,0 +1,214 @@
+//! The chunks that are JSON. Every field has a default: an older tape lacks some, a newer one has more.
+
+use serde::{Deserialize, Serialize};
+
+/// Everything about the recording and the machine that the events do not say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Header {
+    /// doorbell's version.
+    pub doorbell: String,
+    /// Of the first program. Absent with `--no-args`.
+    pub args: Option<Vec<String>>,
+    pub exe: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    /// NVIDIA driver, or `soft` for the software GPU.
+    pub driver: String,
+    pub gpu: String,
+    pub cuda: Option<String>,
+    pub kernel: String,
+    pub cpu: String,
+    pub host: String,
+    /// Time stamp counter ticks a second.
+    pub tsc_hz: f64,
+    /// `auto`, `trap` or `patch`, as asked for.
+    pub tap: String,
+    /// Payloads were dropped (`--no-data`).
+    pub no_data: bool,
+    /// Locks were recorded (`--locks`).
+    pub locks: bool,
+    pub extra: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Clocks read together: at the start, every minute, and at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Clock {
+    pub tsc: u64,
+    /// CLOCK_MONOTONIC, ns.
+    pub monotonic_ns: u64,
+    /// CLOCK_REALTIME, ns.
+    pub realtime_ns: u64,
+    /// Largest error of the pair, ns: half the time between the two readings of the tsc around it.
+    pub error_ns: u64,
+}
+
+/// A process image begins: what one execve, or one fork, made of one process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    /// Number of the image in this recording, from 0 in the order in which they began to be recorded. Chunk heads carry it.
+    pub index: u32,
+    pub pid: i32,
+    /// Parent as the image began to be recorded; 0 if it is not known.
+    pub ppid: i32,
+    /// The parent's image, if that one is recorded.
+    pub parent: Option<u32>,
+    /// Images of this process so far: 0 for the first, one more after each exec.
+    pub image: u32,
+    /// Empty with `--no-args`, or if /proc did not say it.
+    pub exe: String,
+    /// Absent with `--no-args`.
+    pub args: Option<Vec<String>>,
+    /// Time stamp counter when the image began to be recorded.
+    pub start_tsc: u64,
+    pub rank: Option<Rank>,
+}
+
+/// Which part of a job a process is, as its launcher says in the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rank {
+    pub rank: u32,
+    pub local_rank: Option<u32>,
+    pub world_size: Option<u32>,
+    /// `torchrun`, `slurm`, `openmpi` or `pmi` (MPICH and Intel MPI).
+    pub launcher: String,
+}
+
+/// An image has ended, or is not recorded any further.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessEnd {
+    /// [`Process::index`]
+    pub index: u32,
+    /// `exited 0`, `killed by signal 9`, `exec` (an image of the same process replaced it), `ended` (its status is not
+    /// known), `still running`.
+    pub how: String,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub seconds: f64,
+    /// Doorbells seen by traps and by rewritten sites.
+    pub trapped: u64,
+    pub tapped: u64,
+    /// Doorbells with a token of no known channel.
+    pub strangers: u64,
+    pub sites_patched: u32,
+    /// Counted gaps: events and GPFIFO entries that did not fit into a ring, or came after the recording stopped.
+    pub gap_events: u64,
+    pub gap_entries: u64,
+    pub gap_bytes: u64,
+    /// What the agent had trouble with, in words.
+    pub trouble: Vec<String>,
+    /// Channels as they stood at the end, in particular those that the program did not free.
+    pub channels: Vec<EndChannel>,
+    /// Everything that this image did, as far as it was to be recorded, is on the tape.
+    pub complete: bool,
+    /// Why not, in words.
+    pub incomplete_because: Vec<String>,
+}
+
+/// A program that was started and cannot be recorded, or a process that could not be attached to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unwatched {
+    pub pid: i32,
+    /// The image that started it, if that one is recorded.
+    pub parent: Option<u32>,
+    /// Empty with `--no-args`.
+    pub path: String,
+    /// One of [`crate::session::unwatched::TEXT`].
+    pub why: String,
+    /// Time stamp counter when it was noted.
+    pub tsc: u64,
+}
+
+/// The last chunk but for the index.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct End {
+    /// What became of the first program: `exited 0`, `killed by signal 9`, `recording stopped early: the disk is full` ...
+    pub how: String,
+    /// Of the first program, as are its exit code and signal.
+    pub pid: i32,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub seconds: f64,
+    /// Sums over all images from here.
+    pub trapped: u64,
+    pub tapped: u64,
+    pub strangers: u64,
+    pub sites_patched: u32,
+    pub gap_events: u64,
+    pub gap_entries: u64,
+    pub gap_bytes: u64,
+    /// What the agents had trouble with, in words.
+    pub trouble: Vec<String>,
+    /// Those of the image, if there is just one; else see each [`ProcessEnd`].
+    pub channels: Vec<EndChannel>,
+    /// True if an agent ever reported in.
+    pub agent: bool,
+    /// Images that were recorded.
+    pub processes: u32,
+    /// Everything that was to be recorded is on the tape. For a tape of version 1 it is judged by what that says.
+    pub complete: bool,
+    /// Why not, in words, the most important first.
+    pub incomplete_because: Vec<String>,
+}
+
+impl End {
+    /// For a tape of version 1: tapes that stopped early, counted gaps or had agents in trouble are not complete.
+    pub(super) fn judge(&mut self) {
+        if self.how.starts_with("recording stopped") {
+            self.incomplete_because.push(self.how.clone());
+        }
+        if self.gap_events > 0 {
+            self.incomplete_because.push(format!("{} events did not fit into the rings", self.gap_events));
+        }
+        self.complete = self.incomplete_because.is_empty();
+        self.processes = self.agent.into();
+    }
+
+    /// The same of the one image of a tape of version 1.
+    pub(super) fn of_the_only_process(&self) -> ProcessEnd {
+        let e = self.clone();
+        ProcessEnd {
+            index: 0,
+            how: e.how,
+            exit_code: e.exit_code,
+            signal: e.signal,
+            seconds: e.seconds,
+            trapped: e.trapped,
+            tapped: e.tapped,
+            strangers: e.strangers,
+            sites_patched: e.sites_patched,
+            gap_events: e.gap_events,
+            gap_entries: e.gap_entries,
+            gap_bytes: e.gap_bytes,
+            trouble: e.trouble,
+            channels: e.channels,
+            complete: e.complete,
+            incomplete_because: e.incomplete_because,
+        }
+    }
+}
+
+/// A channel's last state, read from shared memory after the program ended (also after `kill -9`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EndChannel {
+    pub slot: u32,
+    pub generation: u32,
+    pub handle: u32,
+    pub client: u32,
+    pub token: u32,
+    /// GP_PUT as last seen by the tap.
+    pub put: u32,
+    /// Entries it accounts for since the channel began, wraps counted.
+    pub entries: u64,
+    pub rings: u64,
+    pub lost: u64,
+    /// GP_PUT in the shadow USERD at the end, if there is one: differs from `put` if the program died between writing it and ringing.
+    pub final_put: Option<u32>,
+}

@@ -1,0 +1,192 @@
+//! Writing a recording.
+
+use super::chunk::{Chunk, ChunkHead, MAX_CHUNK, WHOLE};
+use super::index::Index;
+use super::{Clock, End, Header, MAGIC, Process, ProcessEnd, TapeError, Unwatched, VERSION};
+use serde::Serialize;
+use std::fs::{File, Permissions};
+use std::io::{self, Seek, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Writes chunks. Mode 0600.
+pub struct Writer {
+    file: File,
+    path: PathBuf,
+    seq: u64,
+    bytes: u64,
+    index: Index,
+    /// Where the last chunks began, with their numbers (never the header): what can be given up to make room for the end.
+    recent: std::collections::VecDeque<(u64, u64)>,
+}
+
+/// Chunks that [`Writer::give_up`] can take back.
+const RECENT: usize = 64;
+
+impl Writer {
+    /// Creates the file and writes its header. A file that exists stays as it is, whatever link leads to it, and is an
+    /// error ([`TapeError::Exists`], [`TapeError::Link`]); a pipe, a socket or a device is written to.
+    pub fn create(path: &Path, header: &Header) -> Result<Writer, TapeError> {
+        let err = |cause| TapeError::Io { path: path.into(), cause };
+        let file = match open_new(path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match open_special(path).map_err(err)? {
+                Some(file) => file,
+                None if path.symlink_metadata().is_ok_and(|m| m.is_symlink()) => {
+                    return Err(TapeError::Link(path.into()));
+                }
+                None => return Err(TapeError::Exists(path.into())),
+            },
+            other => other.map_err(err)?,
+        };
+        Writer::begin(file, path, header)
+    }
+
+    /// As [`Writer::create`], but takes the place of a file or a link that has the name already. Whoever has the old file
+    /// open keeps it; where the link led to stays as it is.
+    pub fn replace(path: &Path, header: &Header) -> Result<Writer, TapeError> {
+        let err = |cause| TapeError::Io { path: path.into(), cause };
+        let old = path.symlink_metadata().is_ok_and(|m| m.is_file() || m.is_symlink());
+        if old && open_special(path).map_err(err)?.is_none() {
+            std::fs::remove_file(path).map_err(err)?;
+        }
+        Writer::create(path, header)
+    }
+
+    fn begin(file: File, path: &Path, header: &Header) -> Result<Writer, TapeError> {
+        let err = |cause| TapeError::Io { path: path.into(), cause };
+        let (index, recent) = (Index::default(), Default::default());
+        let mut w = Writer { file, path: path.into(), seq: 0, bytes: 0, index, recent };
+        let mut start = [0; 16];
+        start[..8].copy_from_slice(MAGIC);
+        start[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        w.file.write_all(&start).map_err(err)?;
+        w.bytes = 16;
+        w.json(Chunk::Header, WHOLE, header).map_err(err)?;
+        Ok(w)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Appends a chunk of whole events of thread `tid` of the image `process`. On an error (a full disk) the file is cut
+    /// back to the last whole chunk.
+    pub fn events(&mut self, process: u32, tid: i32, tsc: u64, events: &[u8]) -> io::Result<()> {
+        self.chunk(Chunk::Events, process, tid, tsc, events)
+    }
+
+    /// On a full disk: cuts off the last chunks until `bytes` are free for what must still be written. False if there were
+    /// not enough of them; then as many as there were are cut off.
+    pub fn give_up(&mut self, bytes: u64) -> io::Result<bool> {
+        let full = self.bytes;
+        while let Some((at, seq)) = self.recent.pop_back() {
+            self.file.set_len(at)?;
+            self.file.seek(io::SeekFrom::Start(at))?;
+            self.index.cut(at);
+            (self.bytes, self.seq) = (at, seq);
+            if full - at >= bytes {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    pub fn process(&mut self, p: &Process) -> io::Result<()> {
+        self.json(Chunk::Process, p.index, p)
+    }
+
+    pub fn process_end(&mut self, e: &ProcessEnd) -> io::Result<()> {
+        self.json(Chunk::ProcessEnd, e.index, e)
+    }
+
+    pub fn unwatched(&mut self, u: &Unwatched) -> io::Result<()> {
+        self.json(Chunk::Unwatched, WHOLE, u)
+    }
+
+    pub fn clock(&mut self, c: &Clock) -> io::Result<()> {
+        self.json(Chunk::Clock, WHOLE, c)
+    }
+
+    pub fn note(&mut self, text: &str) -> io::Result<()> {
+        self.json(Chunk::Note, WHOLE, &text)
+    }
+
+    /// Closes the recording. The index behind the end is left out if there is no room for it.
+    pub fn end(&mut self, e: &End) -> io::Result<()> {
+        self.json(Chunk::End, WHOLE, e)?;
+        if let Some(index) = self.index.encode(self.bytes) {
+            let _ = self.chunk(Chunk::Index, WHOLE, 0, 0, &index);
+        }
+        Ok(())
+    }
+
+    fn json<T: Serialize>(&mut self, kind: Chunk, process: u32, v: &T) -> io::Result<()> {
+        let b = serde_json::to_vec(v)?;
+        self.chunk(kind, process, 0, 0, &b)
+    }
+
+    fn chunk(&mut self, kind: Chunk, process: u32, tid: i32, tsc: u64, payload: &[u8]) -> io::Result<()> {
+        if payload.len() > MAX_CHUNK {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "chunk too long"));
+        }
+        let (len, crc) = (payload.len() as u32, crc32fast::hash(payload));
+        let head = ChunkHead { kind: kind as u32, len, crc, tid, seq: self.seq, tsc, process };
+        let pad = [0u8; 8];
+        let pad = &pad[..head.padded() - payload.len()];
+        let written = (|| {
+            self.file.write_all(&head.encode())?;
+            self.file.write_all(payload)?;
+            self.file.write_all(pad)
+        })();
+        if let Err(e) = written {
+            // Leave whole chunks only. If even this fails the reader still stops at the damage.
+            let _ = self.file.set_len(self.bytes);
+            let _ = self.file.seek(io::SeekFrom::Start(self.bytes));
+            return Err(e);
+        }
+        let whole = (ChunkHead::SIZE + head.padded()) as u64;
+        if kind != Chunk::Header {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back((self.bytes, self.seq));
+            self.index.add(process, self.bytes, whole, self.seq);
+        }
+        self.seq += 1;
+        self.bytes += whole;
+        Ok(())
+    }
+}
+
+/// A file that was not there. Nothing is followed: O_EXCL refuses a link, wherever it leads.
+fn open_new(path: &Path) -> io::Result<File> {
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    // (The mode above is subject to the umask and to default ACLs.)
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+/// What `path` leads to, if that is a pipe, a socket or a device: writing there destroys nothing. `None`: it is not.
+fn open_special(path: &Path) -> io::Result<Option<File>> {
+    let special = |m: &std::fs::Metadata| {
+        let t = m.file_type();
+        t.is_fifo() || t.is_char_device() || t.is_socket() || t.is_block_device()
+    };
+    match path.metadata() {
+        Ok(m) if special(&m) => {}
+        // (A directory: opening says so best.)
+        Ok(m) if m.is_dir() => {}
+        Ok(_) => return Ok(None),
+        // A link that leads nowhere.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    }
+    let file = File::options().write(true).open(path)?;
+    // Judged again by what was opened: the name may lead elsewhere by now. Nothing was truncated.
+    Ok(special(&file.metadata()?).then_some(file))
+}

@@ -1,0 +1,234 @@
+//! The rings of a region: two sizes, who owns which, and how a thread comes by one.
+//!
+//! A thread takes a small ring at its first event. When that is half full, or has been filled once, it moves to a large one,
+//! if there is one and memory for it. When it ends it gives its ring back, and the next thread goes on in the same ring behind
+//! it: nobody waits for the recorder to empty it. That works because the owner is told in the ring itself: a
+//! [`crate::event::ThreadBody`] comes before a thread's first event, and the recorder takes what follows for that thread's.
+//!
+//! Who writes what when:
+//!
+//! 1. **Claim** (agent, at a thread's first event or when it grows): [`Rings::claim`] makes the thread the owner. Then, before
+//!    the first event: map the ring if this process has not mapped it yet (page of [`crate::region::RingHead`], data twice in a
+//!    row); clear the [`crate::region::LockTable`] and the [`crate::region::CallRow`] in its first page; store `tid`, `pid` and
+//!    `ordinal` in the head and raise `generation`; make a [`crate::ring::Writer`]; push the THREAD event. If that does not fit,
+//!    give the ring back and take another. The THREAD event is published with the first event or before it.
+//! 2. **Grow** (agent, the owner): publish; claim a large ring as above, with `from_ring` and `from_head` in the THREAD event;
+//!    copy held locks and the call's row into the new first page; write there from now on; [`Rings::give_back`] the old one. The
+//!    recorder writes what the old ring holds up to `from_head` before anything behind that THREAD event.
+//! 3. **Give back** (agent, as the thread ends): publish; if the lock table still has rows, push a
+//!    [`crate::lock::HeldBody`] for each; clear the table; [`Rings::give_back`]. Nothing is written to the ring by this thread
+//!    afterwards; if it does record something more it claims a ring again, with the next ordinal.
+//! 4. **Free** (recorder): the ring of a thread that has ended without giving it back. The thread's number is confirmed to be
+//!    gone, the ring is emptied, then [`Rings::free`], which fails if anything has changed meanwhile.
+//!
+//! Memory: a ring takes [`crate::session::Session::take_memory`] once, when it is owned for the first time, and keeps it until the
+//! region is freed. The recorder makes a few small rings resident ahead of use.
+//!
+//! Invariant: one thread at a time owns a ring, and only the owner writes behind its head.
+
+use crate::region::{Control, PAGE, RINGS_AT, SLOTS, SLOTS_AT, Slot};
+use crate::session::Session;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Rings of the small size: threads that are alive and have recorded something.
+pub const SMALL: usize = 2048;
+/// Rings of the large size: threads among them that record much.
+pub const LARGE: usize = 256;
+pub const RINGS: usize = SMALL + LARGE;
+/// Bytes of a small ring, if the large ones are not smaller.
+pub const SMALL_BYTES: usize = 256 << 10;
+
+pub const TABLE_AT: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
+pub const TABLE_BYTES: usize = RINGS * size_of::<RingEntry>();
+
+/// One ring, beside its memory so that looking for a free one touches none of that.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct RingEntry {
+    /// Low half: the thread that owns it, 0 if it is free. High half: counts its owners. Agent; the recorder clears the
+    /// low half of a dead owner.
+    pub owner: AtomicU64,
+    /// 1 when its memory is taken from the session's. Whoever takes it.
+    pub backed: AtomicU32,
+}
+
+/// Which size is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    Small,
+    Large,
+}
+
+/// Where the rings of a region lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    pub small: usize,
+    pub large: usize,
+}
+
+impl Geometry {
+    /// As the control page says it; `None` if that cannot be.
+    pub fn of(c: &Control) -> Option<Geometry> {
+        let (small, large) = (c.small_bytes as usize, c.ring_bytes as usize);
+        let good = |n: usize| n.is_power_of_two() && (2 * crate::ring::MAX_EVENT..=1 << 30).contains(&n);
+        (good(small) && good(large)).then_some(Geometry { small, large })
+    }
+
+    /// Bytes of the events of ring `i`.
+    pub const fn bytes(&self, i: usize) -> usize {
+        if i < SMALL { self.small } else { self.large }
+    }
+
+    /// Offset in the region of ring `i`'s first page; its events follow.
+    pub const fn at(&self, i: usize) -> usize {
+        if i < SMALL {
+            RINGS_AT + i * (PAGE + self.small)
+        } else {
+            RINGS_AT + SMALL * (PAGE + self.small) + (i - SMALL) * (PAGE + self.large)
+        }
+    }
+
+    /// Bytes of the whole region. Sparse: only what is used takes memory.
+    pub const fn region_bytes(&self) -> usize {
+        self.at(RINGS)
+    }
+
+    /// Bytes of memory that ring `i` takes.
+    pub const fn memory(&self, i: usize) -> u64 {
+        (PAGE + self.bytes(i)) as u64
+    }
+}
+
+/// Why there is no ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRing {
+    /// All of that size are owned.
+    Taken,
+    /// The session's memory for rings is used up.
+    Memory,
+}
+
+/// The table of rings, as both sides see it.
+pub struct Rings<'a> {
+    pub entries: &'a [RingEntry],
+    pub control: &'a Control,
+    pub geometry: Geometry,
+}
+
+const fn tid_of(owner: u64) -> i32 {
+    owner as u32 as i32
+}
+
+impl<'a> Rings<'a> {
+    /// `fixed`: where the first [`crate::region::FIXED_BYTES`] of a region are mapped.
+    ///
+    /// # Safety
+    /// They stay mapped as long as `'a`.
+    pub unsafe fn new(fixed: *const u8) -> Option<Rings<'a>> {
+        // SAFETY: mapped, by the caller's promise; atomics and numbers.
+        unsafe {
+            let control = &*fixed.cast::<Control>();
+            let entries = core::slice::from_raw_parts(fixed.add(TABLE_AT).cast(), RINGS);
+            Some(Rings { entries, control, geometry: Geometry::of(control)? })
+        }
+    }
+
+    /// Highest number of a ring of that size that was ever owned, plus 1.
+    fn high(&self, size: Size) -> &AtomicU32 {
+        match size {
+            Size::Small => &self.control.rings,
+            Size::Large => &self.control.large_rings,
+        }
+    }
+
+    /// Numbers of the rings that were ever owned.
+    pub fn used(&self) -> impl Iterator<Item = usize> + use<> {
+        // ORDERING: Acquire pairs with the Release in `claim`.
+        let small = (self.control.rings.load(Ordering::Acquire) as usize).min(SMALL);
+        let large = (self.control.large_rings.load(Ordering::Acquire) as usize).min(LARGE);
+        (0..small).chain(SMALL..SMALL + large)
+    }
+
+    /// Makes thread `tid` the owner of a ring (agent). A few hundred nanoseconds; no system call.
+    pub fn claim(&self, session: &Session, tid: i32, size: Size) -> Result<usize, NoRing> {
+        let (first, n) = match size {
+            Size::Small => (0, SMALL),
+            Size::Large => (SMALL, LARGE),
+        };
+        for k in 0..n {
+            let i = first + k;
+            let Some(e) = self.entries.get(i) else { break };
+            let owner = e.owner.load(Ordering::Relaxed);
+            if tid_of(owner) != 0 {
+                continue;
+            }
+            let next = ((owner >> 32).wrapping_add(1) << 32) | u64::from(tid as u32);
+            // ORDERING: Acquire pairs with the Release of whoever gave it back or freed it: its last writes come before ours.
+            if e.owner.compare_exchange(owner, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            if !self.back(session, i) {
+                self.give_back(i);
+                return Err(NoRing::Memory);
+            }
+            // ORDERING: Release: the owner is there before the number covers it.
+            self.high(size).fetch_max(k as u32 + 1, Ordering::AcqRel);
+            return Ok(i);
+        }
+        Err(NoRing::Taken)
+    }
+
+    /// Takes memory for ring `i` from the session's, once. False: there is none left.
+    pub fn back(&self, session: &Session, i: usize) -> bool {
+        let Some(e) = self.entries.get(i) else { return false };
+        if e.backed.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return true;
+        }
+        let taken = session.take_memory(self.geometry.memory(i));
+        if !taken {
+            e.backed.store(0, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// The owner writes no more to ring `i` (agent).
+    pub fn give_back(&self, i: usize) {
+        if let Some(e) = self.entries.get(i) {
+            let owner = e.owner.load(Ordering::Relaxed);
+            // ORDERING: Release: all that was written before the next owner claims it.
+            e.owner.store(owner & !0xffff_ffff, Ordering::Release);
+        }
+    }
+
+    /// Who owns ring `i`: for [`Rings::free`], with its thread. `None` if it is free.
+    pub fn owner(&self, i: usize) -> Option<Owner> {
+        let owner = self.entries.get(i)?.owner.load(Ordering::Acquire);
+        (tid_of(owner) != 0).then_some(Owner(owner))
+    }
+
+    /// Frees ring `i` of a dead owner (recorder). False: it has another owner by now, or none.
+    pub fn free(&self, i: usize, dead: Owner) -> bool {
+        let free = dead.0 & !0xffff_ffff;
+        // ORDERING: Release pairs with `claim`.
+        let Some(e) = self.entries.get(i) else { return false };
+        e.owner.compare_exchange(dead.0, free, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Bytes of memory that the rings have taken from the session's, to be given back with the region (recorder).
+    pub fn memory(&self) -> u64 {
+        let backed = |i: &usize| self.entries.get(*i).is_some_and(|e| e.backed.load(Ordering::Relaxed) == 1);
+        (0..RINGS).filter(backed).map(|i| self.geometry.memory(i)).sum()
+    }
+}
+
+/// An owner of a ring at one time: the thread, and which of the ring's owners it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner(u64);
+
+impl Owner {
+    pub fn tid(self) -> i32 {
+        tid_of(self.0)
+    }
+}
+
+const _: () = assert!(size_of::<RingEntry>() == 64);

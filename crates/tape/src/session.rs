@@ -1,0 +1,345 @@
+//! How the processes of a recording find their recorder: one shared page, a table of regions and a table of programs that
+//! cannot be recorded.
+//!
+//! A *session* is one run of `doorbell record`. It is a memfd of the recorder's of [`SESSION_BYTES`]; its path
+//! (`/proc/RECORDER/fd/N`) is in the environment of every followed process as [`environment::SESSION`]. A *region*
+//! ([`crate::region`]) is the memory of one recorded process image, a memfd of its own.
+//!
+//! Who writes what when:
+//!
+//! 1. **Start.** The recorder fills in the settings and offers at least two regions ([`Session::offer`]) before the first
+//!    program starts. It raises [`Session::beat`] at least every 50 ms, whatever its disk does, until it ends.
+//! 2. **A process that does nothing of interest** reads the environment and costs nothing else.
+//! 3. **Attach** (agent, at the first event that matters, once an image; never in a vfork child): map the session; check
+//!    `magic`, `version` and `region_version` ([`Session::check`]; if they differ, add 1 to `refused` and go on unrecorded).
+//!    [`Session::claim`] takes a ready region by one compare-and-swap that carries the pid, so that a process killed at any
+//!    moment leaves either a ready region or one with its owner's number. Then open `/proc/RECORDER/fd/FD` with O_CLOEXEC, map
+//!    [`crate::region::FIXED_BYTES`], store `pid` in the [`crate::region::Control`], then 1 in its `state`. If that fails,
+//!    [`Session::abandon`] with the reason. If nothing was ready: [`Session::call`] the recorder, wait (futex) on
+//!    [`Session::word`] as it was before the claim failed, for at most [`PATIENCE_MS`] in all while `beat` moves and
+//!    `stopped` is 0, then add 1 to `turned_away` and go on unrecorded.
+//!    After a claim, [`Session::call`], so that the recorder makes the next region ready.
+//!    The pid is that of the process in the recorder's own /proc (what the link `/proc/self` says there, as the path leads into
+//!    it), which in a pid namespace is not what getpid says; the latter goes to the control page.
+//! 4. **Record.** Events go through the region's rings ([`crate::rings`]). `Control::stopped` says that this region is not
+//!    written any further; whoever waits for room looks at `beat` here.
+//! 5. **Later pieces** of the region (rings, shadow pages) need its file again. The descriptor must not stay open in the
+//!    program: it would be seen there and could be closed. Opening the path again works while the recorder lives and the
+//!    process has the rights it began with; without it (setuid, chroot, seccomp) a piece is to be had from what is mapped:
+//!    mremap of the control page with an old length of 0 gives a second mapping of any length, and remap_file_pages with
+//!    MAP_NONBLOCK moves that to any page of the file.
+//! 6. **Fork.** The child's copy of the agent is inactive. At its own first event that matters it attaches, as in 3.
+//! 7. **Exec.** The new image attaches, as in 3, with the pid of the old one: that tells the recorder that the old image has
+//!    ended. An image that only replaces a recorded one and never attaches does not.
+//! 8. **End.** At exit the agent stores 2 in `Control::state`, after its last event. The recorder drains the region for the last
+//!    time when the process has ended (pidfd), whether or not it said so; then the entry is free and its memfd closed. An
+//!    agent never frees an entry.
+//! 9. **A program that cannot be followed** goes into the table of the unwatched ([`Session::note_unwatched`]), by the agent
+//!    whose process is about to start it.
+//!
+//! Invariant: as for the region, the program may write anything over this memory; the recorder takes no number from here
+//! for more than it can be.
+
+use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// "DRBLSES1"
+pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLSES1");
+/// Changes whenever a layout here changes.
+pub const VERSION: u32 = 1;
+
+/// Images recorded at a time.
+pub const REGIONS: usize = 1024;
+/// Programs noted as unwatched and not yet taken by the recorder, at a time.
+pub const UNWATCHED: usize = 256;
+/// An agent waits for a region so long, ms.
+pub const PATIENCE_MS: u32 = 200;
+
+/// Names in the environment of followed processes. The agent takes them out before the program sees them.
+pub mod environment {
+    /// Path of the session.
+    pub const SESSION: &str = "DOORBELL_SESSION";
+    /// Path of the board of lock policies ([`crate::policy`]).
+    pub const BOARD: &str = "DOORBELL_POLICY_BOARD";
+    /// What LD_PRELOAD was before the agent was put in front of it.
+    pub const PRELOAD_WAS: &str = "DOORBELL_PRELOAD_WAS";
+}
+
+/// One region.
+#[repr(C, align(64))]
+pub struct RegionEntry {
+    /// Low half: one of [`state`]. High half: pid of the process that claimed it, as the recorder sees it.
+    pub owner: AtomicU64,
+    /// Descriptor of the region in the recorder. Recorder, before the entry is ready.
+    pub fd: AtomicI32,
+    /// Parent of the process, as getppid says. Agent, after the claim; 0 until then.
+    pub ppid: AtomicI32,
+    /// Time stamp counter at the claim. Agent, after the claim; 0 until then.
+    pub tsc: AtomicU64,
+    /// With [`state::ABANDONED`]: one of [`unwatched`]. Agent.
+    pub why: AtomicU32,
+    _pad: [u32; 7],
+}
+
+/// States of a [`RegionEntry`].
+pub mod state {
+    /// Nothing there. The recorder may offer one: READY.
+    pub const FREE: u32 = 0;
+    /// An agent may claim it: CLAIMED.
+    pub const READY: u32 = 1;
+    /// An agent has it, until its process has ended; then the recorder drains it: FREE.
+    pub const CLAIMED: u32 = 2;
+    /// The agent could not use what it had claimed: the recorder closes it: FREE.
+    pub const ABANDONED: u32 = 3;
+}
+
+/// Why a program or a process is not watched.
+pub mod unwatched {
+    /// Statically linked: nothing can be preloaded. What it starts is followed.
+    pub const STATIC: u32 = 1;
+    /// Set-user-ID or set-group-ID: the loader ignores preloads.
+    pub const SET_ID: u32 = 2;
+    /// Has capabilities of its own: as above.
+    pub const CAPABILITIES: u32 = 3;
+    pub const THIRTY_TWO_BIT: u32 = 4;
+    /// Another processor's.
+    pub const FOREIGN: u32 = 5;
+    /// Not glibc's dynamic loader.
+    pub const LOADER: u32 = 6;
+    /// Its environment is too long to be changed on the way.
+    pub const ENVIRONMENT: u32 = 7;
+    /// The command of `system` or `popen` is too long to be changed on the way.
+    pub const COMMAND: u32 = 8;
+    /// The agent could not open or map its region.
+    pub const NO_REGION: u32 = 9;
+    /// Could not be looked at before it was started.
+    pub const UNREADABLE: u32 = 10;
+    pub const COUNT: usize = 11;
+
+    pub const TEXT: [&str; COUNT] = [
+        "not known",
+        "statically linked",
+        "set-user-ID or set-group-ID",
+        "with capabilities of its own",
+        "a 32-bit program",
+        "a program for another processor",
+        "not linked against glibc",
+        "its environment is too long",
+        "its command line is too long",
+        "its memory could not be attached",
+        "its file could not be read",
+    ];
+}
+
+/// Bytes of a path that are kept; of a longer one the end.
+pub const PATH: usize = 200;
+
+/// A program that cannot be followed.
+#[repr(C, align(64))]
+pub struct UnwatchedEntry {
+    /// 0 free, 1 an agent writes it, 2 complete. The agent raises it, the recorder clears it.
+    pub state: AtomicU32,
+    /// One of [`unwatched`].
+    pub why: AtomicU32,
+    /// The process that is about to become it, as getpid says; 0 if it will be a child of `parent`.
+    pub pid: AtomicI32,
+    /// The process that starts it, in the recorder's numbers; 0 if it is not known.
+    pub parent: AtomicI32,
+    pub tsc: AtomicU64,
+    /// Bytes of `path` that are used.
+    pub len: AtomicU32,
+    _pad: u32,
+    pub path: [AtomicU8; PATH],
+    _pad2: [u8; 24],
+}
+
+/// The shared page, and the tables behind it.
+#[repr(C)]
+pub struct Session {
+    pub magic: u64,
+    pub version: u32,
+    /// [`crate::region::VERSION`]
+    pub region_version: u32,
+    /// The recorder's pid, in its own numbers: regions are `/proc/RECORDER/fd/FD`.
+    pub recorder: i32,
+    /// [`crate::region::tap`], as in each region's control page.
+    pub tap: u32,
+    /// [`crate::region::on_full`], as in each region's control page.
+    pub on_full: u32,
+    /// [`crate::region::locks`], as in each region's control page: whether locks and calls are hooked at all.
+    pub locks: u32,
+    _pad0: [u32; 24],
+    /// The heartbeat: it moves as long as the recorder lives. Recorder.
+    pub beat: AtomicU64,
+    /// 1 when no more regions are given: the recording has ended or stopped. Recorder.
+    pub stopped: AtomicU32,
+    /// Moves, and its waiters are woken (a shared futex), when a region becomes ready or `stopped` is set. Recorder.
+    pub word: AtomicU32,
+    _pad1: [u32; 28],
+    /// Moves, and its waiter is woken (a shared futex), when an agent has something for the recorder. Agents.
+    pub calls: AtomicU32,
+    /// Processes that found no region. Agents.
+    pub turned_away: AtomicU32,
+    /// Agents that found a session of another version than theirs. Agents.
+    pub refused: AtomicU32,
+    /// Programs that found no room in the table of the unwatched. Agents.
+    pub unwatched_lost: AtomicU32,
+    /// Bytes of memory for rings that are still to be had. Agents take, the recorder gives.
+    pub memory: AtomicI64,
+    _pad2: [u32; 26],
+    pub regions: [RegionEntry; REGIONS],
+    pub unwatched: [UnwatchedEntry; UNWATCHED],
+}
+
+pub const SESSION_BYTES: usize = size_of::<Session>().next_multiple_of(crate::region::PAGE);
+
+const _: () = assert!(size_of::<RegionEntry>() == 64 && size_of::<UnwatchedEntry>() == 256);
+const _: () = assert!(core::mem::offset_of!(Session, beat) == 128 && core::mem::offset_of!(Session, calls) == 256);
+
+/// A region that an agent has claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Number of the entry.
+    pub region: usize,
+    /// Its descriptor in the recorder.
+    pub fd: i32,
+}
+
+/// An entry of the table of the unwatched, copied out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted<'a> {
+    pub why: u32,
+    pub pid: i32,
+    pub parent: i32,
+    pub tsc: u64,
+    pub path: &'a [u8],
+}
+
+const fn owner(state: u32, pid: i32) -> u64 {
+    (pid as u32 as u64) << 32 | state as u64
+}
+
+impl RegionEntry {
+    /// One of [`state`], and the pid of its owner (0 where there is none).
+    pub fn state(&self) -> (u32, i32) {
+        // ORDERING: Acquire pairs with the Release of whoever moved it.
+        let o = self.owner.load(Ordering::Acquire);
+        (o as u32, (o >> 32) as u32 as i32)
+    }
+
+    fn moves(&self, from: u64, to: u64) -> bool {
+        // ORDERING: Acquire and Release: what was written before the state moved is there for whoever moves it on.
+        self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Session {
+    /// True if this is a session that this version can use.
+    pub fn check(&self) -> bool {
+        self.magic == MAGIC && self.version == VERSION && self.region_version == crate::region::VERSION
+    }
+
+    /// Offers a region (recorder). `None`: all entries are in use. [`Session::word`] is to be woken afterwards.
+    pub fn offer(&self, fd: i32) -> Option<usize> {
+        let i = self.regions.iter().position(|e| e.state().0 == state::FREE)?;
+        let e = &self.regions[i];
+        e.fd.store(fd, Ordering::Relaxed);
+        e.ppid.store(0, Ordering::Relaxed);
+        e.tsc.store(0, Ordering::Relaxed);
+        e.why.store(0, Ordering::Relaxed);
+        // ORDERING: Release: the descriptor before the state.
+        e.owner.store(owner(state::READY, 0), Ordering::Release);
+        self.word.fetch_add(1, Ordering::AcqRel);
+        Some(i)
+    }
+
+    /// Claims a ready region for the process `pid` (agent). No system call.
+    pub fn claim(&self, pid: i32, ppid: i32, tsc: u64) -> Option<Claim> {
+        if self.stopped.load(Ordering::Acquire) != 0 {
+            return None;
+        }
+        for (i, e) in self.regions.iter().enumerate() {
+            if e.state().0 == state::READY && e.moves(owner(state::READY, 0), owner(state::CLAIMED, pid)) {
+                e.ppid.store(ppid, Ordering::Relaxed);
+                // ORDERING: Release: the parent before the time, by which the recorder knows that both are there.
+                e.tsc.store(tsc, Ordering::Release);
+                return Some(Claim { region: i, fd: e.fd.load(Ordering::Relaxed) });
+            }
+        }
+        None
+    }
+
+    /// The process cannot use what it has claimed (agent). `why`: one of [`unwatched`].
+    pub fn abandon(&self, region: usize, pid: i32, why: u32) {
+        if let Some(e) = self.regions.get(region) {
+            e.why.store(why, Ordering::Relaxed);
+            e.moves(owner(state::CLAIMED, pid), owner(state::ABANDONED, pid));
+        }
+    }
+
+    /// The entry is free again (recorder): its region is closed, its process has ended.
+    pub fn free(&self, region: usize) {
+        if let Some(e) = self.regions.get(region) {
+            e.owner.store(owner(state::FREE, 0), Ordering::Release);
+        }
+    }
+
+    /// Something for the recorder (agent). The caller wakes the futex [`Session::calls`].
+    pub fn call(&self) {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes memory for a ring; false if so much is not left (agent, or the recorder for a ring ahead of use).
+    pub fn take_memory(&self, bytes: u64) -> bool {
+        let take = |left: i64| left.checked_sub_unsigned(bytes).filter(|left| *left >= 0);
+        self.memory.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// Gives it back (recorder).
+    pub fn give_memory(&self, bytes: u64) {
+        let give = |left: i64| Some(left.saturating_add_unsigned(bytes));
+        let _ = self.memory.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give);
+    }
+
+    /// Notes a program that cannot be followed (agent; also in a vfork child: it writes nothing but this table). `pid`: of the
+    /// process that becomes it, 0 if a child will; `parent`: of the process that starts it. [`Session::call`] afterwards.
+    pub fn note_unwatched(&self, why: u32, pid: i32, parent: i32, tsc: u64, path: &[u8]) {
+        for e in &self.unwatched {
+            // ORDERING: Acquire pairs with the recorder's Release as it cleared the entry.
+            if e.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            let path = path.get(path.len().saturating_sub(PATH)..).unwrap_or_default();
+            e.why.store(why, Ordering::Relaxed);
+            e.pid.store(pid, Ordering::Relaxed);
+            e.parent.store(parent, Ordering::Relaxed);
+            e.tsc.store(tsc, Ordering::Relaxed);
+            e.len.store(path.len() as u32, Ordering::Relaxed);
+            for (to, from) in e.path.iter().zip(path) {
+                to.store(*from, Ordering::Relaxed);
+            }
+            // ORDERING: Release: the entry before the word that says it is complete.
+            e.state.store(2, Ordering::Release);
+            return;
+        }
+        self.unwatched_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes what was noted (recorder).
+    pub fn take_unwatched(&self, mut each: impl FnMut(Noted<'_>)) {
+        for e in &self.unwatched {
+            if e.state.load(Ordering::Acquire) != 2 {
+                continue;
+            }
+            let mut path = [0; PATH];
+            let n = (e.len.load(Ordering::Relaxed) as usize).min(PATH);
+            for (to, from) in path.iter_mut().zip(&e.path) {
+                *to = from.load(Ordering::Relaxed);
+            }
+            let number = |of: &AtomicI32| of.load(Ordering::Relaxed);
+            let (why, tsc) = (e.why.load(Ordering::Relaxed), e.tsc.load(Ordering::Relaxed));
+            each(Noted { why, pid: number(&e.pid), parent: number(&e.parent), tsc, path: &path[..n] });
+            // ORDERING: Release: read before another agent writes it.
+            e.state.store(0, Ordering::Release);
+        }
+    }
+}
