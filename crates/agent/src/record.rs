@@ -1,24 +1,18 @@
-//! Hands events to the recorder: the shared region as mapped here, and each thread's ring.
+//! Hands events to the recorder: each thread's ring.
 //!
 //! A thread claims a ring at its first event (one time: a few system calls), then writes without lock or system call.
 //! After a fork the child finds [`active`] false and records nothing: the rings belong to the parent.
 
-use crate::sys;
-use crate::thread::{self, Thread};
+use crate::process::region::{AWAY, active, address, control, stopped};
+use crate::process::renewal::Child;
+use crate::process::thread::{self, Thread};
+use crate::process::{scheduling, sys};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tape::event::{EntryBody, GapBody, NoteBody, Plain, kind};
-use tape::region::{self, Control, PAGE, RINGS, RingHead, SLOTS, Slot};
+use tape::region::{self, PAGE, RINGS, RingHead};
 use tape::ring::Writer;
-
-/// Where our large mappings go if that is free (a hint): away from the program's libraries, whose neighbourhood is kept
-/// for stubs, and from the low addresses that CUDA likes.
-const AWAY: usize = 0x5d00_0000_0000;
-
-static REGION: AtomicUsize = AtomicUsize::new(0);
-/// A page that fork wipes in the child (MADV_WIPEONFORK): its first word is 1 while we may record.
-static LIVE: AtomicPtr<u32> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Writers(UnsafeCell<[MaybeUninit<Writer>; RINGS]>);
 // SAFETY: element i is touched only by the thread that has claimed ring i.
@@ -26,109 +20,6 @@ unsafe impl Sync for Writers {}
 static WRITERS: Writers = Writers(UnsafeCell::new([const { MaybeUninit::uninit() }; RINGS]));
 /// Where ring i's head page is mapped here (its data, twice, behind it); 0 until first claimed.
 static MAPPED: [AtomicUsize; RINGS] = [const { AtomicUsize::new(0) }; RINGS];
-
-/// Maps the recorder's region. Called once, from the constructor. `None`: nothing is recorded.
-pub fn attach(path: *const core::ffi::c_char) -> Option<()> {
-    // SAFETY: a NUL-terminated path.
-    let fd =
-        unsafe { sys::syscall6(libc::SYS_open, path as usize, (libc::O_RDWR | libc::O_CLOEXEC) as usize, 0, 0, 0, 0) };
-    if fd < 0 {
-        return None;
-    }
-    let mapped = map_region(fd as i32);
-    // SAFETY: our own descriptor; the mapping stays.
-    unsafe { sys::syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
-    let base = mapped?;
-    // SAFETY: at least the first page is mapped and holds a Control.
-    let c = unsafe { &*(base as *const Control) };
-    let me = sys::getpid();
-    if c.pid.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire).is_err_and(|p| p != me) {
-        return None;
-    }
-    // SAFETY: an anonymous page of our own.
-    let live = unsafe {
-        sys::mmap(0, PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?
-    };
-    // SAFETY: the page just mapped.
-    unsafe {
-        if sys::syscall6(libc::SYS_madvise, live, PAGE, 18 /* MADV_WIPEONFORK */, 0, 0, 0) != 0 {
-            return None;
-        }
-        (live as *mut u32).write_volatile(1);
-    }
-    REGION.store(base, Ordering::Release);
-    LIVE.store(live as *mut u32, Ordering::Release);
-    c.state.store(1, Ordering::Release);
-    crate::locks::begin(c, live as *mut u32);
-    crate::calls::begin(c, live as *mut u32);
-    Some(())
-}
-
-fn map_region(fd: i32) -> Option<usize> {
-    let rw = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh mapping of the recorder's file, first only its control page, to learn the size.
-    unsafe {
-        let probe = sys::mmap(0, PAGE, rw, libc::MAP_SHARED, fd, 0)?;
-        let c = &*(probe as *const Control);
-        let good = c.magic == region::MAGIC && c.version == region::VERSION;
-        if c.magic == region::MAGIC && !good {
-            c.refused.store(region::VERSION, Ordering::Relaxed);
-        }
-        let ring = c.ring_bytes as usize;
-        sys::munmap(probe, PAGE);
-        if !good || !ring.is_power_of_two() || ring < 2 * tape::ring::MAX_EVENT {
-            return None;
-        }
-        sys::mmap(AWAY, region::region_bytes(ring), rw, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0)
-    }
-}
-
-/// True while events may be written: attached, not a forked child.
-#[inline]
-pub fn active() -> bool {
-    let p = LIVE.load(Ordering::Relaxed);
-    // SAFETY: null or the page mapped by `attach`, never unmapped.
-    !p.is_null() && unsafe { p.read_volatile() } == 1
-}
-
-/// True if this process attached to a recorder and is not its vfork child (which runs in our memory).
-pub fn active_here() -> bool {
-    active() && control().is_some_and(|c| c.pid.load(Ordering::Relaxed) == sys::getpid())
-}
-
-#[inline]
-pub fn control() -> Option<&'static Control> {
-    let b = REGION.load(Ordering::Relaxed);
-    // SAFETY: 0 or the region, which is never unmapped.
-    if b == 0 { None } else { Some(unsafe { &*(b as *const Control) }) }
-}
-
-/// The channel slot `i`; `None` before `attach` or past the table.
-#[inline]
-pub fn slot(i: usize) -> Option<&'static Slot> {
-    let b = REGION.load(Ordering::Relaxed);
-    if b == 0 || i >= SLOTS {
-        return None;
-    }
-    // SAFETY: inside the mapped region.
-    Some(unsafe { &*((b + region::SLOTS_AT) as *const Slot).add(i) })
-}
-
-/// Address here of the region's byte `offset`.
-pub fn region_addr(offset: usize) -> usize {
-    REGION.load(Ordering::Relaxed) + offset
-}
-
-#[inline]
-pub fn stopped() -> bool {
-    control().is_none_or(|c| c.stopped.load(Ordering::Relaxed) != 0)
-}
-
-pub fn trouble(bit: u32) {
-    if let Some(c) = control() {
-        c.trouble.fetch_or(bit, Ordering::Relaxed);
-    }
-}
 
 /// This thread's id, asked for once.
 #[inline]
@@ -160,7 +51,7 @@ const PATIENCE: u32 = 256;
 /// A ring for a thread that has none; null, and the event counted as lost, if there is none to be had. The caller has
 /// made the thread busy.
 #[cold]
-pub fn first(t: &Thread) -> *mut Writer {
+fn first(t: &Thread) -> *mut Writer {
     let Some(c) = control() else { return core::ptr::null_mut() };
     let patience = t.patience.get();
     let claimed = if patience == 0 { claim(t.id()) } else { None };
@@ -174,13 +65,40 @@ pub fn first(t: &Thread) -> *mut Writer {
     t.call.set((at + region::CALL_AT) as *const region::CallRow);
     t.writer.set(w);
     // SAFETY: this thread's own writer, and the thread is busy: there is no second reference.
-    crate::locks::thread_begins(t, unsafe { &mut *w });
+    begins(t, unsafe { &mut *w });
     w
+}
+
+/// A thread has got its ring: says who it is, where that is asked for.
+fn begins(t: &Thread, w: &mut Writer) {
+    if in_the_middle() {
+        let body = scheduling::of_this_thread(t.id(), names());
+        push(w, tape::lock::kind::SCHED, 0, sys::tsc(), &body, &[], &[]);
+        w.publish();
+    }
 }
 
 /// True if threads get their rings in calls that are measured.
 fn in_the_middle() -> bool {
-    crate::locks::live() || crate::calls::live()
+    control().is_some_and(|c| c.locks & (region::locks::RECORD | region::locks::CALLS) != 0)
+}
+
+/// True if names may be on the tape.
+pub fn names() -> bool {
+    control().is_some_and(|c| c.locks & region::locks::NO_NAMES == 0)
+}
+
+/// Gets a thread its ring. False if it goes on without.
+#[cold]
+pub fn ready(t: &Thread) -> bool {
+    if t.busy.replace(true) {
+        // A signal handler, while the thread was writing or getting its ring.
+        crate::process::region::count(|c| &c.ringless);
+        return false;
+    }
+    let w = if t.writer.get().is_null() { first(t) } else { t.writer.get() };
+    t.busy.set(false);
+    !w.is_null()
 }
 
 #[cold]
@@ -189,7 +107,7 @@ fn claim(tid: i32) -> Option<(*mut Writer, usize)> {
     let c = control()?;
     let bytes = c.ring_bytes as usize;
     for (i, mapped) in MAPPED.iter().enumerate() {
-        let at = region_addr(region::ring_at(i, bytes));
+        let at = address(region::ring_at(i, bytes));
         // SAFETY: inside the region.
         let head = unsafe { &*(at as *const RingHead) };
         // ORDERING: Acquire pairs with the recorder's Release when it freed the ring.
@@ -340,16 +258,20 @@ pub fn note(text: &[u8]) {
     event(kind::NOTE, 0, sys::tsc(), &NoteBody { text: text.len() as u32, pad: 0 }, text, &[]);
 }
 
-/// Counts for the end of the recording.
-pub fn count(which: fn(&Control) -> &AtomicU64) {
-    if let Some(c) = control() {
-        which(c).fetch_add(1, Ordering::Relaxed);
+/// In a forked child: the rings are the parent's.
+pub fn renew(child: &Child) {
+    let bytes = control().map_or(0, |c| c.ring_bytes as usize);
+    for mapped in &MAPPED {
+        let at = mapped.swap(0, Ordering::Relaxed);
+        if at != 0 {
+            // SAFETY: our mapping of the parent's ring, which only this thread could write to.
+            unsafe { sys::munmap(at, PAGE + 2 * bytes) };
+        }
     }
-}
-
-pub fn count_patched() {
-    if let Some(c) = control() {
-        let p: &AtomicU32 = &c.patched;
-        p.fetch_add(1, Ordering::Relaxed);
-    }
+    let t = child.thread;
+    t.writer.set(core::ptr::null_mut());
+    t.locks.set(core::ptr::null());
+    t.call.set(core::ptr::null());
+    t.busy.set(false);
+    t.patience.set(0);
 }

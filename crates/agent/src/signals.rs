@@ -1,16 +1,16 @@
-//! SIGSEGV and SIGTRAP: ours for doorbell pages, guarded USERD pages and sites being rewritten; everything else is the
-//! program's, which must not notice us. Its handlers are kept here and called as the kernel would call them; what it asks
+//! SIGSEGV and SIGTRAP as the program sees them. Faults that somebody answers ([`crate::fault`]) are ours; everything else is
+//! the program's, which must not notice us. Its handlers are kept here and called as the kernel would call them; what it asks
 //! about them (sigaction, signal, sigprocmask) is answered from here.
 //!
 //! The handlers are installed when the first doorbell page is mapped, so a program that uses no GPU keeps its own.
 
-use crate::lock::Cold;
-use crate::{channel, page, patch, real, record, shadow, sys, tap};
+use crate::fault;
+use crate::process::own_lock::OwnLock;
+use crate::process::wiped::word;
+use crate::process::{real, region, sys};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use tape::region::trouble;
 use trap::ucontext::Context;
-use trap::{Kind, Registers};
 
 /// SIGSEGV and SIGTRAP.
 pub const OURS: [c_int; 2] = [libc::SIGSEGV, libc::SIGTRAP];
@@ -24,7 +24,7 @@ struct Theirs {
 }
 
 // SAFETY: all zero is SIG_DFL with no flags and an empty mask.
-static THEIRS: Cold<Theirs> = Cold::new(Theirs { action: unsafe { core::mem::zeroed() } });
+static THEIRS: OwnLock<Theirs, { word::SIGNALS }> = OwnLock::new(Theirs { action: unsafe { core::mem::zeroed() } });
 /// Changes with every change of `THEIRS`; odd while it is being changed. Handlers read without the lock.
 static THEIRS_SEQ: AtomicU32 = AtomicU32::new(0);
 
@@ -101,170 +101,11 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, contex
     let _errno = sys::Errno::keep();
     // SAFETY: the kernel passes a ucontext_t to an SA_SIGINFO handler, ours while it runs.
     let Some(mut c) = (unsafe { Context::from_handler(context) }) else { return };
-    let ours = match signal {
-        libc::SIGTRAP => patch::breakpoint(&mut c),
-        _ => {
-            // SAFETY: the kernel's siginfo; si_code > 0 means that it, not a kill(), made the signal.
-            let forced = unsafe { (*info).si_code } > 0;
-            forced && fault(&mut c)
-        }
-    };
-    if !ours {
+    // SAFETY: the kernel's siginfo; si_code > 0 means that it, not a kill(), made the signal.
+    let forced = unsafe { (*info).si_code } > 0;
+    if !fault::answered(signal, forced, &mut c) {
         // SAFETY: what the kernel gave us, handed on.
         unsafe { hand_on(signal, info, context) };
-    }
-}
-
-/// Answers a fault in a page of ours. False: not ours.
-fn fault(c: &mut Context) -> bool {
-    let addr = c.fault_address();
-    if let Some((p, offset)) = page::find(addr) {
-        return doorbell(c, p, offset);
-    }
-    if let Some(slot) = shadow::userd_of(addr) {
-        return userd(c, slot, addr);
-    }
-    false
-}
-
-fn code_at(rip: u64) -> [u8; 64] {
-    let mut code = [0u8; 64];
-    // The page of the instruction is mapped (it was just executed); the next may not be.
-    let whole = (4096 - (rip & 4095)) as usize;
-    let n = whole.min(64);
-    // SAFETY: bytes of the page being executed. Code is readable wherever it can be executed on x86-64 without
-    // protection keys.
-    unsafe { core::ptr::copy_nonoverlapping(rip as *const u8, code.as_mut_ptr(), n) };
-    if n < 15 {
-        // An instruction that crosses into the next page is being executed, so that page is mapped too if it does.
-        if let Some(a) = trap::decode(&code[..n])
-            && usize::from(a.length) <= n
-        {
-            return code;
-        }
-        // SAFETY: the instruction did not fit into this page, so its rest lies in the next, executable, page.
-        unsafe { core::ptr::copy_nonoverlapping((rip as usize + n) as *const u8, code.as_mut_ptr().add(n), 15 - n) };
-    }
-    code
-}
-
-fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
-    let rip = c.rip();
-    let code = code_at(rip);
-    // ORDERING: Acquire: a stub is made known before the first byte of its site changes. If there is none now, what was
-    // read is the program's code; else another thread is rewriting this very site, and the stub makes the store.
-    core::sync::atomic::fence(Ordering::Acquire);
-    if let Some(stub) = patch::stub_of(rip) {
-        c.set_rip(stub);
-        return true;
-    }
-    let Some(real) = page::real(p) else { return false };
-    let Some(access) = trap::decode(&code) else {
-        return give_up(p);
-    };
-    let at = real + offset;
-    match access.kind {
-        Kind::Store => {
-            let Some(value) = trap::store_value(&access, c) else {
-                return give_up(p);
-            };
-            if access.width == 4 {
-                tap::store(p, offset, value as u32, true);
-            } else {
-                // SAFETY: inside the doorbell page; the store that the program made, at the width it made it.
-                unsafe { store(at, value, access.width) };
-            }
-            trap::advance(&access, c);
-            patch::learn(&access, rip, &code, offset);
-        }
-        Kind::Load => {
-            // SAFETY: inside the doorbell page; the load that the program made.
-            let v = unsafe { load(at, access.width) };
-            if trap::load_into(&access, c, v).is_none() {
-                return give_up(p);
-            }
-            trap::advance(&access, c);
-        }
-    }
-    true
-}
-
-/// An instruction that we do not understand. Never stop the program for it: its rings and its page are its own again, and
-/// the tape says that submissions go by unseen from now on.
-#[cold]
-fn give_up(p: usize) -> bool {
-    record::trouble(trouble::UNDECODED);
-    tap::give_rings_back();
-    page::open(p)
-}
-
-/// An access to the shadow of a USERD page: it is guarded, or was when the access was made.
-fn userd(c: &mut Context, slot: usize, addr: u64) -> bool {
-    if !channel::claim(slot) {
-        return false;
-    }
-    // The guard may have been lifted before we came here: then the access simply goes again.
-    // SAFETY: we hold the claim.
-    if let Some(ch) = unsafe { channel::get(slot) }.filter(|ch| ch.guarded && shadow::userd_of(addr) == Some(slot)) {
-        let access = trap::decode(&code_at(c.rip()));
-        let load = access.as_ref().is_some_and(|a| a.kind == Kind::Load);
-        let at = shadow::answer(ch, addr, load);
-        let done = match access {
-            Some(a) if load => {
-                // SAFETY: the second mapping of the same page, at the same offset.
-                let v = unsafe { self::load(at, a.width) };
-                trap::load_into(&a, c, v).map(|()| trap::advance(&a, c)).is_some()
-            }
-            Some(a) => match trap::store_value(&a, c) {
-                Some(v) => {
-                    // SAFETY: as above.
-                    unsafe { store(at, v, a.width) };
-                    trap::advance(&a, c);
-                    true
-                }
-                None => false,
-            },
-            None => false,
-        };
-        if !done {
-            // Let the instruction run on the page itself, with GP_GET as fresh as it just became.
-            shadow::unguard(ch);
-        }
-    }
-    tap::settle(slot);
-    true
-}
-
-/// Stores the low `width` bytes of `value`.
-///
-/// # Safety
-/// `at` may be written.
-pub unsafe fn store(at: u64, value: u64, width: u8) {
-    // SAFETY: the caller's.
-    unsafe {
-        match width {
-            1 => (at as *mut u8).write_volatile(value as u8),
-            2 => (at as *mut u16).write_volatile(value as u16),
-            4 => (at as *mut u32).write_volatile(value as u32),
-            _ => (at as *mut u64).write_volatile(value),
-        }
-    }
-}
-
-unsafe fn load(at: u64, width: u8) -> u128 {
-    // SAFETY: the caller's. Wider loads are made of eight bytes at a time.
-    unsafe {
-        match width {
-            1 => u128::from((at as *const u8).read_volatile()),
-            2 => u128::from((at as *const u16).read_volatile()),
-            4 => u128::from((at as *const u32).read_volatile()),
-            8 => u128::from((at as *const u64).read_volatile()),
-            _ => {
-                let lo = (at as *const u64).read_volatile();
-                let hi = ((at + 8) as *const u64).read_volatile();
-                u128::from(hi) << 64 | u128::from(lo)
-            }
-        }
     }
 }
 
@@ -390,7 +231,7 @@ type Mask = unsafe fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_in
 /// # Safety
 /// As sigprocmask.
 pub unsafe fn mask(f: Mask, how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
-    if !record::active() {
+    if !region::active() {
         // SAFETY: the caller's.
         return unsafe { f(how, set, old) };
     }

@@ -6,15 +6,12 @@
 //! Invariant: building it allocates nothing and writes to the stack only (vfork children exec from their parent's
 //! memory). Only an environment that is too large for that gets a mapping, which a vfork child leaves to its parent.
 
-use crate::sys;
+use crate::process::environment::{PRELOAD, WAS};
+use crate::process::sys;
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
-
-pub const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// What LD_PRELOAD is without us.
-pub const WAS: &[u8] = b"DOORBELL_PRELOAD_WAS=";
 
 /// Bytes of one kept string, its NUL included. They name files of the recorder's under /proc.
 const KEPT: usize = 256;

@@ -9,14 +9,12 @@
 //! than the stack, or changes a table of the agent's.
 
 pub mod environment;
-mod real;
 mod target;
 
+use crate::process::real::{self, Strings};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use target::Target;
-
-type Strings = *const *const c_char;
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
@@ -286,9 +284,4 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
     // SAFETY: the caller's.
     unsafe { shell(command, |c| real::popen(c, mode)) }
-}
-
-/// Finds the real functions before anybody execs: a vfork child must not look them up.
-pub fn look_up() {
-    real::look_up();
 }

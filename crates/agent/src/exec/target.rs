@@ -5,7 +5,7 @@
 //!
 //! Invariant: nothing here changes errno, allocates, or writes to memory other than the stack: it runs in vfork children.
 
-use crate::sys;
+use crate::process::sys;
 use core::ffi::{CStr, c_char};
 
 /// What becomes of a program that is started.

@@ -1,8 +1,8 @@
 //! Holders raised to the priority of who waits for them, and brought back ([`locks::boost`]).
 
-use super::{Me, board};
-use crate::locks::real;
-use crate::thread::Thread;
+use super::state::{self, Me, board};
+use crate::process::real;
+use crate::process::thread::Thread;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 use locks::Tid;
@@ -34,29 +34,18 @@ pub fn begin() {
     }
 }
 
-/// The program gets all the keys that there are, ours among them when no other is left.
-///
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_key_create(key: *mut libc::pthread_key_t, destructor: *const c_void) -> c_int {
-    // SAFETY: the caller's.
-    let r = unsafe { real::pthread_key_create(key, destructor) };
-    if r != libc::EAGAIN {
-        return r;
+/// Gives our key back, for a program that wants all there are. True if there was one.
+pub fn give_key_back() -> bool {
+    let ours = KEY.swap(0, Ordering::Relaxed);
+    if ours != 0 {
+        // SAFETY: our key.
+        unsafe { libc::pthread_key_delete(ours - 1) };
     }
-    match KEY.swap(0, Ordering::Relaxed) {
-        0 => r,
-        // SAFETY: our key; and the caller's.
-        ours => unsafe {
-            libc::pthread_key_delete(ours - 1);
-            real::pthread_key_create(key, destructor)
-        },
-    }
+    ours != 0
 }
 
 unsafe extern "C" fn ends(_: *mut c_void) {
-    if let Some(me) = super::on()
+    if let Some(me) = state::on()
         && let Some(seat) = taken(me.t)
     {
         ALL.leave(seat, me.tid);

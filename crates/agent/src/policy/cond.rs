@@ -1,8 +1,9 @@
 //! Waits for conditions: the mutex leaves its policy with the wait and comes back to it, also when the thread is
 //! cancelled in it.
 
-use super::{boost, mutex, on};
-use crate::locks::real::Mutex;
+use super::state::on;
+use super::{boost, mutex};
+use crate::process::real::Mutex;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 

@@ -5,8 +5,8 @@
 //!
 //! Invariant: nothing is marked on a libc that [`prove_mutexes`] or [`prove_rwlocks`] found to be different.
 
-use crate::locks::real::{Mutex, Rwlock};
-use crate::locks::symbol;
+use crate::process::real::{Mutex, Rwlock};
+use crate::process::symbol;
 use core::ffi::{CStr, c_int};
 use core::mem::{MaybeUninit, transmute};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};

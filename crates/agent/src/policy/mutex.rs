@@ -1,9 +1,10 @@
 //! Mutexes: each operation under the policy of its mutex.
 
+use super::boost;
 use super::mark::{self, State};
-use super::{Me, Now, boost, deadline, ends_anywhere, foreign, given, mutexes, now, on, refused, wanted};
-use crate::locks::real::{self, Clock, Mutex, Time};
-use crate::thread::Thread;
+use super::state::{self, Me, Now, deadline, ends_anywhere, foreign, given, mutexes, now, on, refused, wanted};
+use crate::process::real::{self, Clock, Mutex, Time};
+use crate::process::thread::Thread;
 use core::ffi::{c_int, c_void};
 use locks::boost::Policy;
 use locks::layout::{ELISION, ERRORCHECK, KIND_MASK, Mutex as Inside, PRIO_INHERIT, PRIO_PROTECT, RECURSIVE, SHARED};
@@ -172,7 +173,7 @@ fn settled(s: State) -> u8 {
     if s.is_ours() { s.policy() } else { protocol::STOCK }
 }
 
-/// What is usual goes ways that end in jumps, as in `locks::mutex`: a mutex that is free.
+/// What is usual goes ways that end in jumps, as in `hooks::locks::mutex`: a mutex that is free.
 ///
 /// # Safety
 /// As pthread_mutex_lock.
@@ -365,7 +366,7 @@ unsafe fn leave_gate(me: Me, m: Mutex) {
 fn went_back(me: Me, m: Mutex, what: Foreign, site: usize) {
     foreign(me, protocol::PI, m as usize, site);
     if what != Foreign::WasFree
-        && let Some(b) = super::board()
+        && let Some(b) = state::board()
     {
         b.refused[usize::from(why::FOREIGN_UNLOCK)].fetch_add(1, core::sync::atomic::Ordering::Relaxed);
     }

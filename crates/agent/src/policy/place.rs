@@ -1,8 +1,8 @@
 //! The module that an address lies in, as rules name it. The loader is asked in the one way that takes no lock
 //! (`_dl_find_object`, glibc 2.35); where it has none, no rule matches.
 
-use crate::locks::symbol;
-use crate::sys::syscall6;
+use crate::process::symbol;
+use crate::process::sys::syscall6;
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};

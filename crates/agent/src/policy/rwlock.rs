@@ -7,9 +7,10 @@
 //! A thread that holds the lock already passes round the gate ([`locks::held`]), whatever it asks for: the real lock
 //! knows what to answer. A `try` asks the real lock alone and gets the stock answer.
 
-use super::{Me, Now, boost, deadline, ends_anywhere, given, mark, now, on, refused, rwlocks, wanted};
-use crate::locks::real::{self, Clock, Rwlock, Time};
-use crate::thread::Thread;
+use super::state::{Me, Now, deadline, ends_anywhere, given, now, on, refused, rwlocks, wanted};
+use super::{boost, mark};
+use crate::process::real::{self, Clock, Rwlock, Time};
+use crate::process::thread::Thread;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use locks::boost::Policy;

@@ -1,9 +1,8 @@
 //! What a program does to priorities while we have raised a thread: its own will counts, and no new thread is born high.
 
-use super::{Me, boost, on};
-use crate::locks::real;
-use crate::sys;
-use core::ffi::{c_int, c_void};
+use super::boost;
+use super::state::{Me, on};
+use crate::process::sys;
 use locks::Tid;
 use locks::boost::Policy;
 
@@ -31,18 +30,9 @@ fn put_down(me: Me) {
     }
 }
 
-/// # Safety
-/// As pthread_create.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
-    thread: *mut c_void,
-    attributes: *const c_void,
-    start: *const c_void,
-    with: *mut c_void,
-) -> c_int {
+/// Before the calling thread makes another.
+pub fn before_create() {
     if let Some(me) = on() {
         put_down(me);
     }
-    // SAFETY: the caller's.
-    unsafe { real::pthread_create(thread, attributes, start, with) }
 }

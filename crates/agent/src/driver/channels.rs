@@ -1,0 +1,226 @@
+//! The lives of channels: when one is allocated, seen, told its token, freed.
+
+use super::model;
+use crate::process::own_lock::OwnLock;
+use crate::process::wiped::word;
+use crate::process::{region, sys};
+use crate::record;
+use crate::tap::channel::{self, Channel};
+use crate::tap::{page, ranges, shadow, submit};
+use core::sync::atomic::Ordering;
+use rm::abi::ChannelAlloc;
+use tape::event::{ChannelBody, ChannelEndBody, TokenBody, kind, watch};
+use tape::region::{SLOTS, tap as how, trouble};
+
+/// Held while channels come, go or change what they lie on: threads create contexts at the same time.
+static CHANNELS: OwnLock<(), { word::CHANNELS }> = OwnLock::new(());
+
+/// Bytes of a channel's USERD.
+const USERD: u64 = 512;
+
+/// A channel was allocated.
+pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
+    let tsc = sys::tsc();
+    let Some(_one) = CHANNELS.lock() else { return };
+    let free = (0..SLOTS).find(|&i| region::slot(i).is_some_and(|s| s.state.load(Ordering::Relaxed) != 1));
+    let Some(i) = free else {
+        region::trouble(trouble::TABLE_FULL);
+        return;
+    };
+    let Some(slot) = region::slot(i) else { return };
+    let mut c = Channel {
+        entries: p.entries,
+        gpfifo_va: p.gpfifo,
+        userd_memory: p.userd_memory[0],
+        userd_offset: p.userd_offset[0],
+        client,
+        watch: watch::BLIND,
+        ..Channel::NONE
+    };
+    slot.claim.store(1, Ordering::Relaxed);
+    for zero in [&slot.entries_total, &slot.rings_total, &slot.trapped_total, &slot.lost, &slot.shadow_userd] {
+        zero.store(0, Ordering::Relaxed);
+    }
+    slot.put.store(0, Ordering::Relaxed);
+    slot.token.store(0, Ordering::Relaxed);
+    slot.client.store(client, Ordering::Relaxed);
+    slot.handle.store(handle, Ordering::Relaxed);
+    slot.entries.store(p.entries, Ordering::Relaxed);
+    slot.generation.fetch_add(1, Ordering::Relaxed);
+    locate(&mut c, i);
+    // SAFETY: the slot was not in use.
+    if let Some(to) = unsafe { channel::get(i) } {
+        *to = c;
+    }
+    slot.state.store(1, Ordering::Release);
+    let body =
+        ChannelBody { slot: i as u32, client, handle, class, gpfifo: p.gpfifo, entries: p.entries, watch: c.watch };
+    record::event(kind::CHANNEL, 0, tsc, &body, &[], &[]);
+    submit::settle(i);
+}
+
+/// Finds where the program sees the channel's GPFIFO and USERD, and puts a shadow under them if they lie in video memory.
+fn locate(c: &mut Channel, slot: usize) {
+    let Some(ring) = ranges::find(c.gpfifo_va, u64::from(c.entries) * 8) else { return };
+    let userd = model::address_of(c.client, c.userd_memory, c.userd_offset, USERD);
+    let Some((userd, video)) = userd else { return };
+    c.ring = ring.cpu + (c.gpfifo_va - ring.va);
+    c.userd = userd;
+    c.watch = watch::DIRECT;
+    // Only where doorbells are seen, or nobody would forward what is written to a shadow.
+    let wanted = region::control().is_some_and(|c| {
+        matches!(c.tap, how::AUTO | how::PATCH)
+            && page::any()
+            && c.trouble.load(Ordering::Relaxed) & (trouble::UNDECODED | trouble::NO_SECOND_MAPPING) == 0
+    });
+    if wanted && (ring.video || video) {
+        if shadow::put_under(c, slot) {
+            c.watch = watch::SHADOW;
+        } else {
+            region::trouble(trouble::NO_SHADOW);
+        }
+    }
+}
+
+/// A channel has got its token.
+pub fn token(client: u32, object: u32, token: u32) {
+    let is_it = |i: usize| {
+        region::slot(i).is_some_and(|s| {
+            s.state.load(Ordering::Relaxed) == 1
+                && s.client.load(Ordering::Relaxed) == client
+                && s.handle.load(Ordering::Relaxed) == object
+        })
+    };
+    let Some(i) = (0..SLOTS).find(|&i| is_it(i)) else { return };
+    let device = model::device_of(client, object);
+    let Some(_one) = CHANNELS.lock() else { return };
+    if !channel::set_token(i, token, device) {
+        region::trouble(trouble::TABLE_FULL);
+    }
+    record::event(kind::TOKEN, 0, sys::tsc(), &TokenBody { slot: i as u32, token }, &[], &[]);
+}
+
+/// Before RM_FREE of an object (`old`, or the whole client): which channels it will take, and their last GP_PUT while it can
+/// still be read.
+pub fn before_free(root: u32, old: u32, going: &mut [u16; SLOTS]) -> usize {
+    let n = model::with_tree(root, |is_under| {
+        let mut n = 0;
+        for i in 0..SLOTS {
+            let Some(slot) = region::slot(i) else { break };
+            if slot.state.load(Ordering::Relaxed) != 1 || slot.client.load(Ordering::Relaxed) != root {
+                continue;
+            }
+            if (old == root || is_under(old, slot.handle.load(Ordering::Relaxed)))
+                && let Some(g) = going.get_mut(n)
+            {
+                *g = i as u16;
+                n += 1;
+            }
+        }
+        n
+    });
+    let n = n.unwrap_or(0);
+    for &i in going.get(..n).unwrap_or(&[]) {
+        last_put(i as usize);
+    }
+    n
+}
+
+/// Takes entries into account that were written but never rung.
+fn last_put(i: usize) {
+    let Some(_one) = CHANNELS.lock() else { return };
+    if !channel::claim(i) {
+        return;
+    }
+    // SAFETY: we hold the claim.
+    if let (Some(c), Some(slot)) = (unsafe { channel::get(i) }, region::slot(i)) {
+        submit::unseen(c, slot);
+    }
+    submit::settle(i);
+}
+
+/// A channel is gone.
+pub fn end(i: usize) {
+    let Some(slot) = region::slot(i) else { return };
+    let Some(_one) = CHANNELS.lock() else { return };
+    channel::forget_token(i);
+    if !channel::claim(i) {
+        return;
+    }
+    // SAFETY: we hold the claim.
+    if let Some(c) = unsafe { channel::get(i) } {
+        if c.watch == watch::SHADOW {
+            let there = ranges::find(c.ring, 8).is_some();
+            shadow::take_away(c, i, there);
+        }
+        *c = Channel::NONE;
+        c.watch = watch::BLIND;
+    }
+    let body = ChannelEndBody {
+        slot: i as u32,
+        put: slot.put.load(Ordering::Relaxed),
+        entries: slot.entries_total.load(Ordering::Relaxed),
+        rings: slot.rings_total.load(Ordering::Relaxed),
+    };
+    record::event(kind::CHANNEL_END, 0, sys::tsc(), &body, &[], &[]);
+    if let Some(c) = region::control() {
+        let trapped = slot.trapped_total.load(Ordering::Relaxed);
+        c.trapped.fetch_add(trapped, Ordering::Relaxed);
+        c.tapped.fetch_add(body.rings - trapped, Ordering::Relaxed);
+    }
+    slot.state.store(2, Ordering::Release);
+    submit::settle(i);
+}
+
+/// Memory was mapped: channels that were allocated before their ring was mapped are seen from now on.
+pub fn look_again() {
+    let Some(_one) = CHANNELS.lock() else { return };
+    for i in 0..SLOTS {
+        let Some(slot) = region::slot(i) else { break };
+        if slot.state.load(Ordering::Relaxed) == 1 && slot.rings_total.load(Ordering::Relaxed) == 0 && channel::claim(i)
+        {
+            // SAFETY: we hold the claim.
+            if let Some(c) = unsafe { channel::get(i) }
+                && c.watch == watch::BLIND
+                && c.entries != 0
+            {
+                locate(c, i);
+            }
+            submit::settle(i);
+        }
+    }
+}
+
+/// A range is about to be unmapped: channels that lie there are seen no longer. `and` runs while channels stand still. False
+/// from a signal handler that came in while channels were changed.
+pub fn before_unmap(addr: u64, end: u64, and: impl FnOnce()) -> bool {
+    let Some(_one) = CHANNELS.lock() else { return false };
+    for i in 0..SLOTS {
+        let Some(slot) = region::slot(i) else { break };
+        if slot.state.load(Ordering::Relaxed) != 1 || !channel::claim(i) {
+            continue;
+        }
+        // SAFETY: we hold the claim.
+        if let Some(c) = unsafe { channel::get(i) }
+            && c.watch != watch::BLIND
+            && ((c.ring < end && c.ring + u64::from(c.entries) * 8 > addr) || (c.userd < end && c.userd + USERD > addr))
+        {
+            if c.watch == watch::SHADOW {
+                shadow::take_away(c, i, false);
+            }
+            c.watch = watch::BLIND;
+        }
+        submit::settle(i);
+    }
+    and();
+    true
+}
+
+/// The program ends: what its channels' GP_PUT says now.
+pub fn finish() {
+    for i in 0..SLOTS {
+        if region::slot(i).is_some_and(|s| s.state.load(Ordering::Relaxed) == 1) {
+            last_put(i);
+        }
+    }
+}

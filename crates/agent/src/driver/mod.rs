@@ -1,0 +1,30 @@
+//! The cold zone: what the program asks of the driver.
+//!
+//! [`calls`] and [`mappings`] write each call down and learn from it; [`model`] keeps what is learnt, [`channels`] runs the
+//! lives of channels, [`files`] knows which descriptors are the driver's.
+
+pub mod calls;
+mod channels;
+pub mod files;
+pub mod mappings;
+mod model;
+
+use crate::process::region;
+use crate::process::renewal::Child;
+use core::sync::atomic::Ordering;
+
+/// The program ends.
+pub fn finish() {
+    if !region::active_here() {
+        return;
+    }
+    channels::finish();
+    if let Some(c) = region::control() {
+        c.state.store(2, Ordering::Release);
+    }
+}
+
+/// In a forked child: the driver's objects are the parent's. (Descriptors are inherited, so what is known of them stays.)
+pub fn renew(_: &Child) {
+    model::renew();
+}

@@ -1,0 +1,45 @@
+//! Faults of the program's that may be ours: what happened, and who answers.
+//!
+//! Those who answer register themselves; nothing here knows what they guard.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+use trap::Registers;
+use trap::ucontext::Context;
+
+/// What the CPU stopped for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// An access that the mapping at `address` does not allow.
+    Access { address: u64 },
+    /// A breakpoint instruction at `at`.
+    Breakpoint { at: u64 },
+}
+
+/// True if the fault was this one's and the program goes on.
+pub type Answer = fn(Fault, &mut Context) -> bool;
+
+const ANSWERS: usize = 4;
+static REGISTERED: [AtomicPtr<()>; ANSWERS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; ANSWERS];
+
+/// From now on `answer` is asked. Once or more often for the same one; false if there is no room.
+pub fn register(answer: Answer) -> bool {
+    let new = answer as *mut ();
+    REGISTERED.iter().any(|at| {
+        let was = at.compare_exchange(core::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
+        was.is_ok() || was == Err(new)
+    })
+}
+
+/// Asks who has registered. `forced`: the kernel, not a `kill`, made the signal.
+pub fn answered(signal: i32, forced: bool, c: &mut Context) -> bool {
+    let fault = match signal {
+        libc::SIGTRAP => Fault::Breakpoint { at: c.rip().wrapping_sub(1) },
+        libc::SIGSEGV if forced => Fault::Access { address: c.fault_address() },
+        _ => return false,
+    };
+    REGISTERED.iter().any(|at| {
+        let at = at.load(Ordering::Acquire);
+        // SAFETY: only functions of this type are registered.
+        !at.is_null() && unsafe { core::mem::transmute::<*mut (), Answer>(at) }(fault, c)
+    })
+}

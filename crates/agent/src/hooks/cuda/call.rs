@@ -1,0 +1,118 @@
+//! What an entry does: one call, and the event of it.
+
+use super::slots;
+use crate::policy::guard;
+use crate::process::sys;
+use crate::process::thread::{self, Thread};
+use crate::trace::call::{Words, arrive, begin, end, live};
+use core::arch::asm;
+use core::sync::atomic::Ordering;
+use tape::call::{FUNCTIONS, Function};
+
+/// Calls a function of `words` arguments.
+///
+/// # Safety
+/// It takes so many, all of them in the class INTEGER, and the caller's own.
+#[inline(always)]
+pub unsafe fn real(at: usize, words: u8, a: &Words) -> usize {
+    let [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10] = a.0;
+    type W = usize;
+    // (What it takes on the stack is copied, and no more: each word costs a load and a store.)
+    // SAFETY: the caller's.
+    unsafe {
+        if words <= 6 {
+            let f: unsafe extern "C" fn(W, W, W, W, W, W) -> W = core::mem::transmute(at);
+            f(a0, a1, a2, a3, a4, a5)
+        } else if words <= 8 {
+            let f: unsafe extern "C" fn(W, W, W, W, W, W, W, W) -> W = core::mem::transmute(at);
+            f(a0, a1, a2, a3, a4, a5, a6, a7)
+        } else {
+            let f: unsafe extern "C" fn(W, W, W, W, W, W, W, W, W, W, W) -> W = core::mem::transmute(at);
+            f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10)
+        }
+    }
+}
+
+/// Where the stack stands: a call within a call stands lower.
+#[inline(always)]
+pub fn stack() -> usize {
+    let at: usize;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) at, options(nomem, nostack, preserves_flags)) };
+    at
+}
+
+/// What function `F` of the table is replaced by: see [`super::entry`]. The caller's address and the arguments that follow lie on
+/// the stack.
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn call<const F: usize>(
+    a0: usize,
+    a1: usize,
+    a2: usize,
+    a3: usize,
+    a4: usize,
+    a5: usize,
+    number: usize,
+    site: usize,
+    a6: usize,
+    a7: usize,
+    a8: usize,
+    a9: usize,
+    a10: usize,
+) -> usize {
+    let f = const { &FUNCTIONS[F] };
+    let a = Words([a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10]);
+    // SAFETY: an entry's number.
+    let e = unsafe { slots::slot(number) };
+    let at = e.real.load(Ordering::Relaxed);
+    let t = thread::here();
+    let stack = stack();
+    if stack < t.call_stack.get() {
+        // Inside another call of this thread.
+        t.calls_inside.set(t.calls_inside.get().saturating_add(1));
+        // SAFETY: the caller's.
+        return unsafe { real(at, f.words, &a) };
+    }
+    if !live() {
+        // SAFETY: the caller's.
+        return unsafe { guarded(t, f, at, stack, &a) };
+    }
+    if site.wrapping_sub(t.call_code.get().0) >= t.call_code.get().1 && !arrive(t, site) {
+        // SAFETY: the caller's.
+        return unsafe { real(at, f.words, &a) };
+    }
+    // SAFETY: a thread that has arrived has a ring, and its row lies in a page that is never unmapped.
+    let row = unsafe { &*t.call.get() };
+    // SAFETY: the caller's arguments, which the function reads, too.
+    unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, &a) };
+    t.call_stack.set(stack);
+    t.calls_inside.set(0);
+    let began = sys::tsc();
+    row.began.store(began, Ordering::Relaxed);
+    // SAFETY: the caller's.
+    let r = unsafe { real(at, f.words, &a) };
+    let ended = sys::tsc();
+    end(t, row, f.number, ended, r as i32);
+    r
+}
+
+/// A thread's outermost call, where calls are not recorded.
+///
+/// # Safety
+/// As the function at `at`.
+#[inline(always)]
+unsafe fn guarded(t: &Thread, f: &Function, at: usize, stack: usize, a: &Words) -> usize {
+    if !guard::on() {
+        // SAFETY: the caller's.
+        return unsafe { real(at, f.words, a) };
+    }
+    let inside = if f.class.is_guarded() { guard::enter() } else { None };
+    t.call_stack.set(stack);
+    // SAFETY: the caller's.
+    let r = unsafe { real(at, f.words, a) };
+    t.call_stack.set(0);
+    if let Some(me) = inside {
+        guard::leave(me);
+    }
+    r
+}

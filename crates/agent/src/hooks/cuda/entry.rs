@@ -1,0 +1,90 @@
+//! The entries: what stands in a symbol table instead of a function of CUDA's.
+//!
+//! An entry pushes its number and calls [`call::call`], which so finds, behind the arguments in registers: that number, the
+//! address that the caller goes on at, and the caller's arguments on the stack.
+
+use super::slots::{self, COUNT, LOOKUP, STEP, WAYS};
+use super::{call, proc_address};
+use core::arch::naked_asm;
+
+macro_rules! entries {
+    ($name:ident, $to:path) => {
+        /// The entries of function `F`.
+        #[unsafe(naked)]
+        extern "C" fn $name<const F: usize>() {
+            naked_asm!(
+                ".set .Lway, 0",
+                ".rept {ways}",
+                ".p2align 4, 0xcc",
+                ".cfi_startproc",
+                // push imm32, which the assembler would take for a load
+                ".byte 0x68",
+                ".long {first} + .Lway",
+                ".cfi_adjust_cfa_offset 8",
+                "call {to}",
+                "add rsp, 8",
+                ".cfi_adjust_cfa_offset -8",
+                "ret",
+                ".cfi_endproc",
+                ".set .Lway, .Lway + 1",
+                ".endr",
+                ways = const WAYS,
+                first = const F * WAYS,
+                to = sym $to,
+            )
+        }
+    };
+}
+
+entries!(calls, call::call::<F>);
+entries!(lookups, proc_address::call::<F>);
+
+/// Functions that there is room for in [`FIRST`]: 2 to the power of the letters below.
+const ROOM: usize = 1 << 8;
+const _: () = assert!(COUNT <= ROOM, "one letter more");
+
+type Code = extern "C" fn();
+
+/// Pairs of pairs of entries, one level for each letter: a macro cannot count, but it can halve.
+macro_rules! pairs {
+    ($n:expr;) => {
+        if $n < LOOKUP { calls::<{ if $n < LOOKUP { $n } else { 0 } }> as Code } else { lookups::<LOOKUP> as Code }
+    };
+    ($n:expr; $level:ident $($rest:ident)*) => {
+        [pairs!(2 * ($n); $($rest)*), pairs!(2 * ($n) + 1; $($rest)*)]
+    };
+}
+
+/// The code of each function's entries, from the next multiple of [`STEP`] on. Behind the last stands cuGetProcAddress.
+// SAFETY: nested arrays lie in memory as one.
+static FIRST: [Code; ROOM] = unsafe { core::mem::transmute(pairs!(0; a b c d e f g h)) };
+
+/// Says where the entries lie.
+pub fn place() {
+    for (f, at) in FIRST.iter().take(COUNT).enumerate() {
+        slots::place(f, (*at as usize).next_multiple_of(STEP));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slots::{first, real};
+    use super::*;
+
+    #[test]
+    fn an_entry_pushes_its_number_and_calls() {
+        place();
+        for f in 0..COUNT {
+            for way in 0..WAYS {
+                let at = first(f) + way * STEP;
+                assert_eq!(real(at), Some(0));
+                // SAFETY: code of this library.
+                let code = unsafe { core::slice::from_raw_parts(at as *const u8, STEP) };
+                let number = u32::from_le_bytes(code[1..5].try_into().unwrap());
+                assert_eq!((code[0], number as usize, code[5]), (0x68, f * WAYS + way, 0xe8), "{f} {way}");
+                assert_eq!(code[10..15], [0x48, 0x83, 0xc4, 0x08, 0xc3], "{f} {way}");
+            }
+        }
+        assert_eq!(real(place as *const () as usize), None);
+    }
+}

@@ -1,0 +1,298 @@
+//! Finds the libraries that define CUDA's calls, and puts entries into their symbol tables and into what was bound to
+//! them already.
+//!
+//! Everything here runs where nobody else loads, unloads or binds a library: see [`super::lookups`].
+
+use super::slots::{self, LOOKUP};
+use crate::process::own_lock::OwnLock;
+use crate::process::symbol::{Dyn, Tables};
+use crate::process::wiped::word;
+use crate::process::{region, sys};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use tape::call::{FUNCTIONS, flag};
+use tape::region::trouble;
+
+/// Who defines one of these is a library of CUDA's.
+const MARKER_SYMBOLS: [&[u8]; 2] = [b"cuDriverGetVersion", b"cudaRuntimeGetVersion"];
+
+const PAGE: usize = 4096;
+/// Real functions that have an entry, at most.
+const KNOWN: usize = 1024;
+
+struct State {
+    /// Libraries that had been loaded and unloaded when they were last looked through.
+    seen: Counts,
+    /// How many there were: since then others were added behind.
+    looked: usize,
+    /// A symbol table was changed.
+    changed: bool,
+    /// Real function and its entry, in the order of the former.
+    known: [(usize, usize); KNOWN],
+    n: usize,
+}
+
+static STATE: OwnLock<State, { word::LIBRARIES }> = OwnLock::new(State {
+    seen: Counts { loaded: 0, unloaded: 0 },
+    looked: 0,
+    changed: false,
+    known: [(0, 0); KNOWN],
+    n: 0,
+});
+
+/// Looks through the libraries, if others are loaded than last time.
+///
+/// # Safety
+/// Nobody loads or unloads a library meanwhile.
+pub unsafe fn look() {
+    let Some(mut s) = STATE.lock() else { return };
+    let mut now = Counts::default();
+    each(&mut |l| {
+        now = l.counts;
+        false
+    });
+    if now == s.seen {
+        return;
+    }
+    let _keep = sys::Errno::keep();
+    s.changed = false;
+    if now.unloaded != s.seen.unloaded {
+        // Anew: where a library was, there may be another one now.
+        (s.looked, s.n) = (0, 0);
+    }
+    s.seen = now;
+    let mut i = 0;
+    each(&mut |l| {
+        if i >= s.looked {
+            s.define(l);
+        }
+        i += 1;
+        true
+    });
+    s.looked = i;
+    // Whoever comes later is bound to the entries.
+    if s.changed {
+        each(&mut |l| {
+            s.bind(l);
+            true
+        });
+    }
+}
+
+/// The entry for a real function that cuGetProcAddress gave for this name; the function itself if it is none of ours.
+pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usize {
+    if slots::real(real).is_some() {
+        return real;
+    }
+    let Some((f, named)) = by_name(name, version) else { return real };
+    let flags = if per_thread || named { flag::PER_THREAD } else { 0 };
+    // (One thread at a time.)
+    let Some(_one) = STATE.lock() else { return real };
+    slots::of(f, real, flags).unwrap_or(real)
+}
+
+/// An entry of the function with this number for a function of the program's own: for measuring what an entry costs.
+/// 0 if there is none.
+pub fn for_measuring(number: u16, real: usize) -> usize {
+    let Some(f) = FUNCTIONS.iter().position(|f| f.number == number) else { return 0 };
+    let Some(_one) = STATE.lock() else { return 0 };
+    slots::of(f, real, 0).unwrap_or(0)
+}
+
+/// Place in the table of what cuGetProcAddress calls by this name, and whether the name says that stream 0 is the
+/// thread's. Functions whose first version had other arguments: where a later one is asked for.
+fn by_name(name: &[u8], version: c_int) -> Option<(usize, bool)> {
+    if name == b"cuGetProcAddress" || name == b"cuGetProcAddress_v2" {
+        return Some((LOOKUP, false));
+    }
+    FUNCTIONS.iter().enumerate().find_map(|(i, f)| {
+        let rest = name.strip_prefix(f.name.as_bytes())?;
+        let whole = f.suffixes.iter().any(|s| s.as_bytes() == rest);
+        // The first version of those with 32-bit addresses ended with CUDA 3.2.
+        let plain = rest.is_empty() && version >= 3020;
+        (whole || plain).then(|| (i, rest.windows(3).any(|w| w == b"_pt")))
+    })
+}
+
+/// How many libraries have ever been loaded and unloaded.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    loaded: u64,
+    unloaded: u64,
+}
+
+struct Library {
+    base: usize,
+    tables: Tables,
+    headers: *const libc::Elf64_Phdr,
+    headers_n: usize,
+    counts: Counts,
+}
+
+impl State {
+    /// Puts entries into the symbol table of a library that defines calls.
+    fn define(&mut self, l: &Library) {
+        // SAFETY: a library that is loaded.
+        unsafe {
+            if MARKER_SYMBOLS.iter().all(|s| l.tables.function(s).is_none()) {
+                return;
+            }
+            for (i, f) in FUNCTIONS.iter().enumerate() {
+                for suffix in f.suffixes {
+                    let flags = if suffix.contains("_pt") { flag::PER_THREAD } else { 0 };
+                    self.replace(l, i, &[f.name.as_bytes(), suffix.as_bytes()], flags);
+                }
+            }
+            for suffix in ["", "_v2"] {
+                self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);
+            }
+        }
+    }
+
+    unsafe fn replace(&mut self, l: &Library, f: usize, name: &[&[u8]; 2], flags: u16) {
+        let mut whole = [0u8; 64];
+        let mut n = 0;
+        for part in name {
+            let Some(to) = whole.get_mut(n..n + part.len()) else { return };
+            to.copy_from_slice(part);
+            n += part.len();
+        }
+        // SAFETY: a library that is loaded.
+        let Some(symbol) = (unsafe { whole.get(..n).and_then(|name| l.tables.function(name)) }) else { return };
+        // SAFETY: in the library's symbol table.
+        let value = unsafe { &*(&raw mut (*symbol).value).cast::<AtomicUsize>() };
+        let now = l.base.wrapping_add(value.load(Ordering::Relaxed));
+        let (real, at) = match slots::real(now) {
+            Some(real) => (real, now),
+            None => match slots::of(f, now, flags) {
+                Some(at) if l.store(value, at.wrapping_sub(l.base)) => {
+                    self.changed = true;
+                    (now, at)
+                }
+                Some(_) => return,
+                None => return region::trouble(trouble::TABLE_FULL),
+            },
+        };
+        let known = self.known.get(..self.n).unwrap_or(&[]);
+        let i = known.partition_point(|k| k.0 < real);
+        if known.get(i).is_none_or(|k| k.0 != real) && self.n < KNOWN {
+            self.known.copy_within(i..self.n, i + 1);
+            self.known[i] = (real, at);
+            self.n += 1;
+        }
+    }
+
+    /// Puts entries where a library's references were bound to the real functions. (Those that are not bound yet will be
+    /// to the entries.)
+    fn bind(&mut self, l: &Library) {
+        const RELA: usize = 24;
+        // R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT
+        const KINDS: [u32; 3] = [1, 6, 7];
+        let known = self.known.get(..self.n).unwrap_or(&[]);
+        let (Some(low), Some(high)) = (known.first(), known.last()) else { return };
+        // SAFETY: a library that is loaded.
+        if unsafe { MARKER_SYMBOLS.iter().any(|s| l.tables.function(s).is_some()) } {
+            // What these call of their own is inside a call.
+            return;
+        }
+        for (at, bytes) in l.tables.relocations {
+            if at == 0 {
+                continue;
+            }
+            for i in 0..bytes / RELA {
+                // SAFETY: one of the relocations that the library's dynamic section tells; what it names lies in the
+                // library, word by word where it is of these kinds.
+                let slot = unsafe {
+                    let r = (at + i * RELA) as *const usize;
+                    if !KINDS.contains(&(*r.add(1) as u32)) {
+                        continue;
+                    }
+                    let slot = l.base.wrapping_add(*r);
+                    if !slot.is_multiple_of(8) {
+                        continue;
+                    }
+                    &*(slot as *const AtomicUsize)
+                };
+                let value = slot.load(Ordering::Relaxed);
+                if value < low.0 || value > high.0 {
+                    continue;
+                }
+                if let Ok(k) = known.binary_search_by_key(&value, |k| k.0)
+                    && let Some(&(_, entry)) = known.get(k)
+                {
+                    l.store(slot, entry);
+                }
+            }
+        }
+    }
+}
+
+impl Library {
+    /// Stores a word of the library's, which may lie where it cannot be written (its headers; what is read-only once it is
+    /// bound). False if the kernel does not let us.
+    fn store(&self, word: &AtomicUsize, value: usize) -> bool {
+        let at = word.as_ptr() as usize;
+        let Some(rights) = self.rights(at) else { return false };
+        if rights & libc::PROT_WRITE != 0 {
+            word.store(value, Ordering::Release);
+            return true;
+        }
+        let page = at & !(PAGE - 1);
+        // SAFETY: a page of a library that is loaded, with the rights that it has and one more; nobody else changes them,
+        // see the module's head. (An aligned word lies in one page.)
+        unsafe {
+            if !sys::mprotect(page, PAGE, rights | libc::PROT_WRITE) {
+                region::trouble(trouble::NO_CALLS);
+                return false;
+            }
+            // ORDERING: Release: the entry is complete before anybody is bound to it.
+            word.store(value, Ordering::Release);
+            sys::mprotect(page, PAGE, rights);
+        }
+        true
+    }
+
+    /// The rights of the page that `at` lies in.
+    fn rights(&self, at: usize) -> Option<c_int> {
+        // SAFETY: the loader's array of so many.
+        let headers = unsafe { core::slice::from_raw_parts(self.headers, self.headers_n) };
+        let start = |h: &libc::Elf64_Phdr| self.base.wrapping_add(h.p_vaddr as usize);
+        let inside = |h: &&libc::Elf64_Phdr| at.wrapping_sub(start(h)) < h.p_memsz as usize;
+        let h = headers.iter().filter(|h| h.p_type == libc::PT_LOAD).find(inside)?;
+        let right = |bit: u32, prot: c_int| if h.p_flags & bit != 0 { prot } else { 0 };
+        let mut rights = right(libc::PF_R, libc::PROT_READ)
+            | right(libc::PF_W, libc::PROT_WRITE)
+            | right(libc::PF_X, libc::PROT_EXEC);
+        // As the loader does it: whole pages.
+        let bound = headers.iter().filter(|h| h.p_type == libc::PT_GNU_RELRO).any(|h| {
+            let page = |a: usize| a & !(PAGE - 1);
+            (page(start(h))..page(start(h) + h.p_memsz as usize)).contains(&at)
+        });
+        if bound {
+            rights &= !libc::PROT_WRITE;
+        }
+        Some(rights)
+    }
+}
+
+/// Every library that is loaded, until `f` says false.
+fn each(f: &mut dyn FnMut(&Library) -> bool) {
+    unsafe extern "C" fn one(info: *mut libc::dl_phdr_info, _: usize, f: *mut c_void) -> c_int {
+        // SAFETY: the loader's description of a library, and the closure below.
+        unsafe {
+            let info = &*info;
+            let f = &mut *f.cast::<&mut dyn FnMut(&Library) -> bool>();
+            let headers = core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
+            let base = info.dlpi_addr as usize;
+            let dynamic = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC);
+            let dynamic = dynamic.map(|h| base.wrapping_add(h.p_vaddr as usize) as *const Dyn);
+            let tables = dynamic.and_then(|d| Tables::of(base, d)).unwrap_or_default();
+            let (headers, headers_n) = (info.dlpi_phdr, headers.len());
+            let counts = Counts { loaded: info.dlpi_adds, unloaded: info.dlpi_subs };
+            c_int::from(!f(&Library { base, tables, headers, headers_n, counts }))
+        }
+    }
+    let mut f = f;
+    // SAFETY: the callback has the type that it wants, and gets what it expects.
+    unsafe { libc::dl_iterate_phdr(Some(one), (&raw mut f).cast()) };
+}

@@ -1,0 +1,130 @@
+//! dlsym and dlvsym: looks for libraries of CUDA's first, then goes on to the real function as if it had not been there.
+//!
+//! The real function sees its caller's return address, so RTLD_NEXT, RTLD_DEFAULT and versions mean what they do without
+//! us. The look itself needs the loader's lock, so that no library comes, goes or is bound meanwhile: it is made in the
+//! resolver of an indirect function of ours, which the real dlsym calls under that lock.
+
+use super::find;
+use crate::process::{symbol, sys};
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// 1: look first.
+static ON: AtomicU32 = AtomicU32::new(0);
+static DLSYM: AtomicUsize = AtomicUsize::new(0);
+static DLVSYM: AtomicUsize = AtomicUsize::new(0);
+
+const LOOK: &CStr = c"doorbell_look_for_cuda";
+
+macro_rules! lookup {
+    ($name:ident, $real:path, $resolve:path) => {
+        /// As the C function of that name.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() {
+            naked_asm!(
+                ".cfi_startproc",
+                "cmp dword ptr [rip + {on}], 0",
+                "jne 3f",
+                "2:",
+                "mov rax, qword ptr [rip + {real}]",
+                "test rax, rax",
+                "je 4f",
+                "jmp rax",
+                "3:",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                ".cfi_adjust_cfa_offset 24",
+                "call {look}",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -24",
+                "jmp 2b",
+                "4:",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                ".cfi_adjust_cfa_offset 24",
+                "call {resolve}",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -24",
+                "jmp rax",
+                ".cfi_endproc",
+                on = sym ON,
+                real = sym $real,
+                look = sym look,
+                resolve = sym $resolve,
+            )
+        }
+    };
+}
+
+lookup!(dlsym, DLSYM, resolve_dlsym);
+lookup!(dlvsym, DLVSYM, resolve_dlvsym);
+
+/// What is called if there is no such function: the program could not have called it without us.
+extern "C" fn none() -> *mut c_void {
+    core::ptr::null_mut()
+}
+
+fn resolved(at: &AtomicUsize, name: &CStr) -> usize {
+    let f = match symbol::next(name) {
+        0 => none as *const () as usize,
+        f => f,
+    };
+    at.store(f, Ordering::Relaxed);
+    f
+}
+
+extern "C" fn resolve_dlsym() -> usize {
+    resolved(&DLSYM, c"dlsym")
+}
+
+extern "C" fn resolve_dlvsym() -> usize {
+    resolved(&DLVSYM, c"dlvsym")
+}
+
+/// An indirect function: dlsym calls its resolver, under the loader's lock, to learn its address.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_look_for_cuda() {
+    naked_asm!(
+        ".type doorbell_look_for_cuda, @gnu_indirect_function",
+        "jmp {to}",
+        to = sym under_the_loaders_lock,
+    )
+}
+
+extern "C" fn under_the_loaders_lock() -> *const c_void {
+    // SAFETY: nobody else loads or unloads: the caller's lock.
+    unsafe { find::look() };
+    // (Any address.)
+    LOOK.as_ptr().cast()
+}
+
+/// From now on the program's lookups find entries. From the constructor.
+pub fn begin() {
+    resolve_dlsym();
+    resolve_dlvsym();
+    look();
+    // ORDERING: Release: what a lookup uses, before it does.
+    ON.store(1, Ordering::Release);
+}
+
+extern "C" fn look() {
+    let at = match DLSYM.load(Ordering::Relaxed) {
+        0 => resolve_dlsym(),
+        at => at,
+    };
+    let _keep = sys::Errno::keep();
+    // SAFETY: the symbol has this C type; the name ends with NUL.
+    unsafe {
+        let f: unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void = core::mem::transmute(at);
+        f(libc::RTLD_DEFAULT, LOOK.as_ptr());
+    }
+}

@@ -1,0 +1,60 @@
+//! Taps of CUDA's calls: launches, copies, graphs, events, waits, allocations.
+//!
+//! No name of CUDA's is exported, or a program that asks whether CUDA is there would be told that it is. Instead the
+//! libraries that define the calls are found when they are there ([`find`]), and their symbol tables are made to name
+//! *entries* of ours ([`entry`]): whatever is bound or looked up from then on, in whichever way and scope, gets those,
+//! and what was bound before is bound anew. `cuGetProcAddress` has an entry that puts entries into its answers
+//! ([`proc_address`]). The moments to look are the program's start and its own calls of dlsym ([`lookups`]), without
+//! which nobody reaches a library that came later.
+//!
+//! An entry calls the real function with the caller's arguments and writes down one event when it returns ([`call`]).
+//! Only a thread's outermost call counts. Under `run` it goes through the guard ([`crate::policy::guard`]) instead.
+//!
+//! Invariant: the program gets the real function's result, and errno as that leaves it. Where calls are not recorded and
+//! not guarded nothing is changed in any library. Nothing here allocates; the hot path takes no lock and makes no system
+//! call, but for a thread's first event and new code of callers.
+
+mod call;
+mod entry;
+mod find;
+mod lookups;
+mod proc_address;
+mod slots;
+
+use crate::policy::guard;
+use crate::process::wiped::{self, live};
+use crate::process::{sys, thread};
+use crate::record;
+use crate::trace::call as trace;
+use tape::call::{CallsBody, LAYOUT, kind};
+use tape::region::{Control, locks as wish};
+
+/// Begins, if the recorder asked for it.
+pub fn begin(c: &'static Control) {
+    if c.locks & wish::CALLS == 0 {
+        return;
+    }
+    wiped::begin(live::CALLS);
+    let t = thread::here();
+    if record::ready(t) {
+        let body = CallsBody { layout: LAYOUT, pid: sys::getpid() as u32 };
+        record::event(kind::CALLS, 0, sys::tsc(), &body, &[], &[]);
+    }
+    look_for_cuda();
+}
+
+/// An entry for a function of the caller's own, as if it were the function of CUDA's with this number
+/// ([`tape::call::Function::number`]); 0 where calls are neither recorded nor guarded. For `selfbench calls`.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_entry_of_call(number: u32, real: usize) -> usize {
+    if real == 0 || !(trace::live() || guard::on()) {
+        return 0;
+    }
+    u16::try_from(number).map_or(0, |number| find::for_measuring(number, real))
+}
+
+/// From now on, libraries of CUDA's are looked for.
+pub fn look_for_cuda() {
+    entry::place();
+    lookups::begin();
+}

@@ -1,0 +1,74 @@
+//! Which real function each entry stands for.
+//!
+//! Each function of the table has several entries, for the real functions that it may stand for at a time: its variants,
+//! what cuGetProcAddress gives, and libraries that are loaded twice. The entries themselves are code ([`super::entry`]),
+//! which [`place`] is told the addresses of.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use tape::call::FUNCTIONS;
+
+/// Functions, and behind them cuGetProcAddress.
+pub const LOOKUP: usize = FUNCTIONS.len();
+pub const COUNT: usize = LOOKUP + 1;
+/// Entries of a function.
+pub const WAYS: usize = 8;
+/// Bytes of an entry.
+pub const STEP: usize = 16;
+
+/// What an entry stands for.
+pub struct Slot {
+    /// The function behind it; 0 while it is not in use.
+    pub real: AtomicUsize,
+    /// [`tape::call::flag`]
+    pub flags: AtomicU32,
+}
+
+static SLOTS: [Slot; COUNT * WAYS] =
+    [const { Slot { real: AtomicUsize::new(0), flags: AtomicU32::new(0) } }; COUNT * WAYS];
+
+/// Where the first entry of each function lies; 0 before [`place`].
+static FIRST: [AtomicUsize; COUNT] = [const { AtomicUsize::new(0) }; COUNT];
+
+/// The slot of entry number `i`.
+///
+/// # Safety
+/// The number comes from an entry.
+#[inline(always)]
+pub unsafe fn slot(i: usize) -> &'static Slot {
+    // SAFETY: the caller's.
+    unsafe { SLOTS.get_unchecked(i) }
+}
+
+/// The entries of function `f` lie at `first`, [`STEP`] bytes each.
+pub fn place(f: usize, first: usize) {
+    if let Some(to) = FIRST.get(f) {
+        to.store(first, Ordering::Relaxed);
+    }
+}
+
+pub fn first(f: usize) -> usize {
+    FIRST.get(f).map_or(0, |at| at.load(Ordering::Relaxed))
+}
+
+/// The entry of function `f` (its place in the table, or [`LOOKUP`]) for the real function at `real`. `None` if it is no
+/// function's place, or all its entries stand for others. One thread at a time: see [`super::find`].
+pub fn of(f: usize, real: usize, flags: u16) -> Option<usize> {
+    let ways = SLOTS.get(f * WAYS..(f + 1) * WAYS)?;
+    let is = |e: &Slot| e.real.load(Ordering::Relaxed) == real;
+    let way = ways.iter().position(is).or_else(|| {
+        let free = ways.iter().position(|e| e.real.load(Ordering::Relaxed) == 0)?;
+        let e = ways.get(free)?;
+        e.flags.store(u32::from(flags), Ordering::Relaxed);
+        // ORDERING: Release: whoever gets the entry's address finds the rest.
+        e.real.store(real, Ordering::Release);
+        Some(free)
+    })?;
+    Some(first(f) + way * STEP)
+}
+
+/// The function behind an entry, if `at` is the address of one.
+pub fn real(at: usize) -> Option<usize> {
+    let f = (0..COUNT).find(|&f| at.wrapping_sub(first(f)) < WAYS * STEP)?;
+    let e = SLOTS.get(f * WAYS + (at - first(f)) / STEP)?;
+    Some(e.real.load(Ordering::Relaxed))
+}

@@ -1,0 +1,255 @@
+//! Mutexes.
+
+use crate::policy;
+use crate::process::real::{self, Clock, Mutex, Time};
+use crate::process::sys;
+use crate::process::thread::{self, Thread};
+use crate::trace::arrival::{enter, known_caller, live};
+use crate::trace::holds::{self, Call, not_released};
+use core::ffi::{c_int, c_void};
+use tape::lock::{attr, op};
+
+tap! {
+    pthread_mutex_lock, "rsi" => lock;
+    __pthread_mutex_lock, "rsi" => lock;
+    pthread_mutex_trylock, "rsi" => trylock;
+    __pthread_mutex_trylock, "rsi" => trylock;
+    pthread_mutex_timedlock, "rdx" => timedlock;
+    pthread_mutex_clocklock, "rcx" => clocklock;
+    pthread_mutex_unlock, "rsi" => unlock;
+    __pthread_mutex_unlock, "rsi" => unlock;
+    pthread_mutex_init, "rdx" => init;
+    __pthread_mutex_init, "rdx" => init;
+    pthread_mutex_destroy, "rsi" => destroy;
+    __pthread_mutex_destroy, "rsi" => destroy;
+}
+
+/// Low byte of `__kind`, `struct __pthread_mutex_s` +16 on x86-64, without the bits that [`attr`] uses for itself.
+///
+/// # Safety
+/// `m` is a mutex.
+#[inline(always)]
+pub unsafe fn attributes(m: Mutex) -> u8 {
+    // SAFETY: the caller's; another thread may store to it (elision), so the read is volatile.
+    let kind = unsafe { m.cast::<u32>().add(4).read_volatile() };
+    kind as u8 & !attr::DEPTH
+}
+
+#[inline(always)]
+unsafe fn call(m: Mutex, site: usize, op: u8) -> Call {
+    // SAFETY: the caller's: a mutex.
+    Call::new(m as usize, site, op, unsafe { attributes(m) })
+}
+
+/// True if the call has the lock.
+fn has(r: c_int) -> bool {
+    r == 0 || r == libc::EOWNERDEAD
+}
+
+/// Tries, and waits with `f` if another thread has the lock. What a try refuses for another reason, and with which
+/// result (a lock of the thread's own, a ceiling, an owner that died), locking does too.
+#[inline(always)]
+unsafe fn take(t: &'static Thread, m: Mutex, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the caller's: a mutex. Its attributes afterwards: fewer words to keep over the call.
+    let (r, c) = unsafe { (real::pthread_mutex_trylock(m), call(m, site, op)) };
+    if r == 0 {
+        holds::took(t, &c, sys::tsc());
+        return 0;
+    }
+    if r == libc::EBUSY { wait(t, c, f) } else { refused(t, c, r) }
+}
+
+/// Takes a lock that was not free.
+#[inline(never)]
+fn wait(t: &'static Thread, c: Call, f: impl FnOnce() -> c_int) -> c_int {
+    let (r, now, wait) = holds::waiting(t, &c, f);
+    if has(r) {
+        holds::took_late(t, c, now, wait, r);
+    } else {
+        holds::op(t, c, wait, 0, r);
+    }
+    r
+}
+
+#[inline(never)]
+fn refused(t: &'static Thread, c: Call, r: c_int) -> c_int {
+    if has(r) {
+        holds::took_late(t, c, sys::tsc(), 0, r);
+    } else {
+        holds::op(t, c, 0, 0, r);
+    }
+    r
+}
+
+// What is called most often goes by ways of its own, each of which ends in a jump: code with calls in its middle has
+// registers to save for the whole of it, and a dozen stores are a third of what a tap costs.
+pub unsafe extern "C" fn lock(m: Mutex, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { if live() { recorded_lock(m, site) } else { policy::mutex::lock(m, site) } }
+}
+
+#[inline(never)]
+unsafe extern "C" fn recorded_lock(m: Mutex, site: usize) -> c_int {
+    if known_caller(site).is_none() {
+        // SAFETY: the caller's.
+        return unsafe { lock_otherwise(m, site) };
+    }
+    // SAFETY: the caller's: a mutex.
+    let r = unsafe { real::known::pthread_mutex_trylock(m) };
+    if r != 0 {
+        // SAFETY: as above.
+        return unsafe { not_free(m, site, r) };
+    }
+    // ORDERING: read behind the locked instruction that took the mutex, and in front of the one that will release it: on
+    // x86-64 both are full barriers, and rdtsc, which is not ordered by itself, has nothing to pass but the former's
+    // completion. A core may read the clock while that instruction still waits for its line, so a hold may begin on the
+    // tape by such a wait too early, some 100 ns at the utmost; it is not longer for all that a thread may be preempted,
+    // as a reading in front of the one or behind the other would be.
+    let tsc = sys::tsc();
+    // SAFETY: as above.
+    holds::took(thread::here(), &unsafe { call(m, site, op::MUTEX_LOCK) }, tsc)
+}
+
+/// A mutex that could not be had at once.
+#[cold]
+#[inline(never)]
+unsafe fn not_free(m: Mutex, site: usize, r: c_int) -> c_int {
+    let t = thread::here();
+    // SAFETY: the caller's: a mutex.
+    let c = unsafe { call(m, site, op::MUTEX_LOCK) };
+    if r == libc::EBUSY {
+        // SAFETY: as above.
+        wait(t, c, move || unsafe { real::pthread_mutex_lock(m) })
+    } else {
+        refused(t, c, r)
+    }
+}
+
+/// A lock by a thread that is new here, or new in this code.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn lock_otherwise(m: Mutex, site: usize) -> c_int {
+    let Some(t) = enter(site) else {
+        // SAFETY: the caller's.
+        return unsafe { policy::mutex::lock(m, site) };
+    };
+    // SAFETY: the caller's: a mutex.
+    unsafe { take(t, m, site, op::MUTEX_LOCK, move || real::pthread_mutex_lock(m)) }
+}
+
+pub unsafe extern "C" fn trylock(m: Mutex, site: usize) -> c_int {
+    let Some(t) = enter(site) else {
+        // SAFETY: the caller's.
+        return unsafe { policy::mutex::trylock(m, site) };
+    };
+    // SAFETY: the caller's: a mutex.
+    let (c, r) = unsafe { (call(m, site, op::MUTEX_TRYLOCK), real::pthread_mutex_trylock(m)) };
+    if r == 0 {
+        holds::took(t, &c, sys::tsc());
+        return 0;
+    }
+    refused(t, c, r)
+}
+
+pub unsafe extern "C" fn timedlock(m: Mutex, until: Time, site: usize) -> c_int {
+    let Some(t) = enter(site) else {
+        // SAFETY: the caller's.
+        return unsafe { policy::mutex::timedlock(m, until, site) };
+    };
+    // (glibc looks at the time only when it has to wait.)
+    // SAFETY: the caller's: a mutex.
+    unsafe { take(t, m, site, op::MUTEX_TIMEDLOCK, move || real::pthread_mutex_timedlock(m, until)) }
+}
+
+unsafe extern "C" fn clocklock(m: Mutex, clock: Clock, until: Time, site: usize) -> c_int {
+    let Some(t) = enter(site) else {
+        // SAFETY: the caller's.
+        return unsafe { policy::mutex::clocklock(m, clock, until, site) };
+    };
+    // SAFETY: the caller's: a mutex.
+    let c = unsafe { call(m, site, op::MUTEX_CLOCKLOCK) };
+    // SAFETY: as above.
+    let f = move || unsafe { real::pthread_mutex_clocklock(m, clock, until) };
+    // It looks at the clock first, and may know fewer of them for a mutex with priority inheritance.
+    if clock == libc::CLOCK_REALTIME || (clock == libc::CLOCK_MONOTONIC && c.flags as u8 & attr::INHERIT == 0) {
+        // SAFETY: as above.
+        unsafe { take(t, m, site, op::MUTEX_CLOCKLOCK, f) }
+    } else {
+        wait(t, c, f)
+    }
+}
+
+pub unsafe extern "C" fn unlock(m: Mutex, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { if live() { recorded_unlock(m, site) } else { policy::mutex::unlock(m, site) } }
+}
+
+#[inline(never)]
+unsafe extern "C" fn recorded_unlock(m: Mutex, site: usize) -> c_int {
+    if known_caller(site).is_none() {
+        // SAFETY: the caller's.
+        return unsafe { unlock_otherwise(m, site) };
+    }
+    // ORDERING: as in `recorded_lock`; the locked instruction that releases waits for the reading in front of it.
+    let tsc = sys::tsc();
+    // SAFETY: the caller's: a mutex. Behind the unlock another thread may destroy it.
+    let r = unsafe { real::known::pthread_mutex_unlock(m) };
+    let c = Call::new(m as usize, site, op::MUTEX_UNLOCK, 0);
+    if r != 0 {
+        return not_released(c.addr, site, c.flags, r);
+    }
+    holds::released(thread::here(), &c, tsc)
+}
+
+/// An unlock by a thread that is new here, or new in this code.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn unlock_otherwise(m: Mutex, site: usize) -> c_int {
+    let Some(t) = enter(site) else {
+        // SAFETY: the caller's.
+        return unsafe { policy::mutex::unlock(m, site) };
+    };
+    let tsc = sys::tsc();
+    // SAFETY: the caller's: a mutex.
+    let r = unsafe { real::pthread_mutex_unlock(m) };
+    let c = Call::new(m as usize, site, op::MUTEX_UNLOCK, 0);
+    if r == 0 {
+        holds::released(t, &c, tsc);
+    } else {
+        holds::op(t, c, 0, 0, r);
+    }
+    r
+}
+
+unsafe extern "C" fn init(m: Mutex, with: *const c_void, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    let r = unsafe { policy::mutex::init(m, with, site) };
+    // SAFETY: made just now, if that worked.
+    unsafe { was_made(m, site, r) };
+    r
+}
+
+/// Notes an initialisation and its result.
+///
+/// # Safety
+/// `m` is a mutex if `r` is 0.
+pub unsafe fn was_made(m: Mutex, site: usize, r: c_int) {
+    if let Some(t) = enter(site) {
+        // SAFETY: the caller's.
+        let attr = if r == 0 { unsafe { attributes(m) } } else { 0 };
+        holds::op(t, Call::new(m as usize, site, op::MUTEX_INIT, attr), 0, 0, r);
+    }
+}
+
+pub unsafe extern "C" fn destroy(m: Mutex, site: usize) -> c_int {
+    let Some(t) = enter(site) else {
+        // SAFETY: the caller's.
+        return unsafe { real::pthread_mutex_destroy(m) };
+    };
+    // SAFETY: the caller's: a mutex until it is destroyed.
+    let c = unsafe { call(m, site, op::MUTEX_DESTROY) };
+    // SAFETY: as above.
+    let r = unsafe { real::pthread_mutex_destroy(m) };
+    holds::op(t, c, 0, 0, r);
+    r
+}

@@ -1,0 +1,82 @@
+//! The guard: one real-time mutex round the launches and copies of all threads, so that CUDA's own locks are not
+//! contended.
+//!
+//! Invariant: nobody waits for it longer than [`PATIENCE_MS`]. A call that holds it may wait for the GPU, and the GPU for
+//! a launch of another thread, which then goes on without.
+
+use super::state::{self, Me};
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use locks::Tid;
+use locks::guard::{Entered, Guard};
+use tape::policy::Board;
+
+const PATIENCE_MS: u64 = 1000;
+
+static ON: AtomicBool = AtomicBool::new(false);
+static GUARD: Guard = Guard::new();
+
+/// True if calls are guarded in this process.
+pub fn on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// Begins. From the constructor, once policies are on.
+pub fn begin() {
+    ON.store(true, Ordering::Release);
+}
+
+/// A thread's outermost call of a class that is guarded. `None`: the call goes on without the guard.
+#[inline(never)]
+pub fn enter() -> Option<Me> {
+    let me = state::on()?;
+    let board = state::board()?;
+    board.guarded.fetch_add(1, Ordering::Relaxed);
+    match GUARD.try_enter(me.tid) {
+        Some(Entered::Nested) => {
+            // This call is the thread's outermost: it left an earlier one by a jump.
+            let _ = GUARD.leave(me.tid);
+            Some(me)
+        }
+        Some(_) => Some(me),
+        None => wait(me, board),
+    }
+}
+
+#[cold]
+fn wait(me: Me, board: &Board) -> Option<Me> {
+    board.guard_waited.fetch_add(1, Ordering::Relaxed);
+    let from = now();
+    let entered = GUARD.enter_within(me.tid, Duration::from_millis(PATIENCE_MS));
+    let waited = now().saturating_sub(from);
+    board.guard_wait_ns.fetch_add(waited, Ordering::Relaxed);
+    board.guard_longest_ns.fetch_max(waited, Ordering::Relaxed);
+    match entered {
+        Entered::TimedOut | Entered::Refused(_) => {
+            board.guard_gave_up.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+        _ => Some(me),
+    }
+}
+
+#[inline(never)]
+pub fn leave(me: Me) {
+    // (A guard that is no longer ours was left by a forked child.)
+    let _ = GUARD.leave(me.tid);
+}
+
+fn now() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a timespec of ours. (The clock is read without a system call.)
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// In a forked child, in its one thread.
+pub fn after_fork_in_child(before: Tid, me: Tid) {
+    if on() {
+        // SAFETY: the caller's.
+        unsafe { GUARD.after_fork_in_child(before, me) };
+    }
+}

@@ -1,0 +1,131 @@
+//! The environment at the start: what the recorder put there, and the environment as it would be without that.
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char};
+
+/// What the recorder puts into the environment; taken out again before the program sees it.
+const REGION: &[u8] = b"DOORBELL_REGION=";
+/// The same of `run`: which locks follow which policy.
+pub const BOARD: &[u8] = b"DOORBELL_POLICY_BOARD=";
+/// The user's: `off` leaves all locks alone.
+const SWITCH: &[u8] = b"DOORBELL_LOCK_POLICY=";
+pub const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// What LD_PRELOAD was before the recorder put us in front.
+pub const WAS: &[u8] = b"DOORBELL_PRELOAD_WAS=";
+
+/// Longest path of a region or board, with its NUL: `/proc/PID/fd/N`.
+const PATH: usize = 256;
+
+/// What was found. Copied: the program may write over the strings that it was started with.
+struct Found {
+    region: [u8; PATH],
+    board: [u8; PATH],
+    off: bool,
+}
+
+struct Kept(UnsafeCell<Found>);
+// SAFETY: written by the constructor only, before there are other threads.
+unsafe impl Sync for Kept {}
+static FOUND: Kept = Kept(UnsafeCell::new(Found { region: [0; PATH], board: [0; PATH], off: false }));
+
+fn found() -> &'static Found {
+    // SAFETY: see Kept.
+    unsafe { &*FOUND.0.get() }
+}
+
+fn path(of: &'static [u8; PATH]) -> Option<&'static CStr> {
+    CStr::from_bytes_until_nul(of).ok().filter(|p| !p.is_empty())
+}
+
+/// Path of the recorder's region.
+pub fn region() -> Option<&'static CStr> {
+    path(&found().region)
+}
+
+/// Path of the board of policies.
+pub fn board() -> Option<&'static CStr> {
+    path(&found().board)
+}
+
+/// True if the user has switched policies off.
+pub fn policies_off() -> bool {
+    found().off
+}
+
+unsafe extern "C" {
+    static mut environ: *mut *mut c_char;
+}
+
+fn variable(entry: *const c_char, name: &[u8]) -> Option<&'static [u8]> {
+    // SAFETY: an entry of the environment: a string that lives as long as the process.
+    let s: &'static [u8] = unsafe { CStr::from_ptr(entry) }.to_bytes();
+    s.strip_prefix(name)
+}
+
+/// The entry of the environment that begins so, name, `=` and value. From the constructor.
+pub fn entry(begins: &[u8]) -> Option<&'static [u8]> {
+    // SAFETY: constructors run before other threads; environ is a null-terminated array of strings that live as long as the
+    // process.
+    unsafe {
+        let mut p = environ;
+        while !p.is_null() && !(*p).is_null() {
+            let whole: &'static [u8] = CStr::from_ptr(*p).to_bytes();
+            if whole.starts_with(begins) {
+                return Some(whole);
+            }
+            p = p.add(1);
+        }
+    }
+    None
+}
+
+/// Keeps what the recorder has put there. From the constructor.
+pub fn read() {
+    // SAFETY: constructors run before other threads.
+    let f = unsafe { &mut *FOUND.0.get() };
+    for (name, to) in [(REGION, &mut f.region), (BOARD, &mut f.board)] {
+        if let Some(value) = entry(name).and_then(|e| e.get(name.len()..))
+            && let Some(room) = to.get_mut(..value.len()).filter(|r| r.len() < PATH)
+        {
+            room.copy_from_slice(value);
+        }
+    }
+    f.off = entry(SWITCH).is_some_and(|e| e.get(SWITCH.len()..) == Some(b"off"));
+}
+
+/// Takes out again what the recorder has put there: children and what the program prints of its environment are as without
+/// us. The array keeps its length and its end, for behind that lies the auxiliary vector, which Go looks for there: what is
+/// left moves to the end, `environ` to where that begins, and who starts at the arguments finds empty strings first. From the
+/// constructor.
+pub fn restore() {
+    // SAFETY: as in `read`; entries are moved within the array, and LD_PRELOAD is shortened in place.
+    unsafe {
+        let mut was = None;
+        let mut from = environ;
+        while !(*from).is_null() {
+            was = was.or(variable(*from, WAS));
+            from = from.add(1);
+        }
+        let mut to = from;
+        while from != environ {
+            from = from.sub(1);
+            let e = *from;
+            if variable(e, REGION).is_some() || variable(e, BOARD).is_some() || variable(e, WAS).is_some() {
+                continue;
+            }
+            if let Some(value) = variable(e, PRELOAD) {
+                let Some(was) = was.filter(|w| !w.is_empty() && w.len() <= value.len()) else { continue };
+                let at = e.add(PRELOAD.len());
+                core::ptr::copy(was.as_ptr().cast(), at, was.len());
+                *at.add(was.len()) = 0;
+            }
+            to = to.sub(1);
+            *to = e;
+        }
+        while from != to {
+            *from = c"".as_ptr().cast_mut();
+            from = from.add(1);
+        }
+        environ = to;
+    }
+}

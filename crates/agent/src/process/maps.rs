@@ -1,0 +1,116 @@
+//! /proc/self/maps, read without allocation.
+//!
+//! The loader's own list stands behind a lock that a thread may hold while it waits for one of the program's, so it is left
+//! alone.
+
+use super::sys::syscall6;
+
+pub const READ: u32 = 1;
+pub const WRITE: u32 = 2;
+pub const EXECUTE: u32 = 4;
+/// Not shared: a library is mapped so.
+pub const PRIVATE: u32 = 8;
+
+/// One mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub start: usize,
+    pub end: usize,
+    /// Where in its file it begins.
+    pub offset: u64,
+    pub inode: u64,
+    /// [`READ`] and its like.
+    pub rights: u32,
+}
+
+/// Calls `f` with each mapping and its path, in the order of their addresses, until it says that it has enough. `text` is
+/// room for the file's text: what is longer than that of a line is left out.
+pub fn each(text: &mut [u8], mut f: impl FnMut(&Mapping, &[u8]) -> bool) {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    // SAFETY: a NUL-terminated path.
+    let fd = unsafe { syscall6(libc::SYS_open, c"/proc/self/maps".as_ptr() as usize, flags, 0, 0, 0, 0) };
+    if fd < 0 {
+        return;
+    }
+    let mut have = 0;
+    'read: while let Some(room) = text.get_mut(have..) {
+        // SAFETY: a buffer with its length.
+        let got = unsafe { syscall6(libc::SYS_read, fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0) };
+        if got <= 0 {
+            break;
+        }
+        have += got as usize;
+        let mut from = 0;
+        while let Some(n) = text.get(from..have).and_then(|b| b.iter().position(|&b| b == b'\n')) {
+            if let Some((mapping, path)) = text.get(from..from + n).and_then(parse)
+                && f(&mapping, path)
+            {
+                break 'read;
+            }
+            from += n + 1;
+        }
+        text.copy_within(from..have, 0);
+        have -= from;
+    }
+    // SAFETY: our own descriptor.
+    unsafe { syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
+}
+
+/// `start-end rights offset device inode   path`
+fn parse(line: &[u8]) -> Option<(Mapping, &[u8])> {
+    let (start, rest) = number(line, 16)?;
+    let (end, rest) = number(rest.strip_prefix(b"-")?, 16)?;
+    let rights = rest.get(1..5)?;
+    let bit = |i: usize, c: u8, bit: u32| if rights.get(i) == Some(&c) { bit } else { 0 };
+    let rights = bit(0, b'r', READ) | bit(1, b'w', WRITE) | bit(2, b'x', EXECUTE) | bit(3, b'p', PRIVATE);
+    let (offset, rest) = number(rest.get(6..)?, 16)?;
+    let device = rest.get(1..)?;
+    let rest = device.get(device.iter().position(|&b| b == b' ')? + 1..)?;
+    let (inode, rest) = number(rest, 10)?;
+    let blanks = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());
+    let path = rest.get(blanks..)?;
+    let path = path.get(..path.len().min(1024))?;
+    Some((Mapping { start: start as usize, end: end as usize, offset, inode, rights }, path))
+}
+
+fn number(text: &[u8], base: u32) -> Option<(u64, &[u8])> {
+    let n = text.iter().position(|&b| !(b as char).is_digit(base)).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(n);
+    let mut v = 0u64;
+    for &d in digits {
+        v = v.checked_mul(u64::from(base))?.checked_add(u64::from((d as char).to_digit(base)?))?;
+    }
+    (n > 0).then_some((v, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_maps_are_understood() {
+        let (r, path) = parse(b"7f12a000-7f12b000 r-xp 0001f000 fd:01 1049  /usr/lib/lib c.so.6").unwrap();
+        assert_eq!((r.start, r.end, r.offset, r.inode), (0x7f12_a000, 0x7f12_b000, 0x1f000, 1049));
+        assert_eq!((r.rights, path), (READ | EXECUTE | PRIVATE, &b"/usr/lib/lib c.so.6"[..]));
+        let (r, path) = parse(b"7ffd1000-7ffd2000 rw-p 00000000 00:00 0 ").unwrap();
+        assert_eq!((r.rights, path.len()), (READ | WRITE | PRIVATE, 0));
+        for bad in [&b""[..], b"zz", b"1-2", b"1-2 r-xp", b"1-2 r-xp 0 fd"] {
+            assert!(parse(bad).is_none(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn our_own_code_is_on_the_maps_however_small_the_room() {
+        let here = our_own_code_is_on_the_maps_however_small_the_room as *const () as usize;
+        for room in [512, 4096, 1 << 16] {
+            let (mut found, mut last) = (0, 0);
+            each(&mut vec![0; room], |m, _| {
+                assert!(m.start >= last && m.end > m.start);
+                last = m.end;
+                found += usize::from((m.start..m.end).contains(&here) && m.rights & EXECUTE != 0);
+                false
+            });
+            assert_eq!(found, 1, "with room for {room} bytes");
+        }
+    }
+}

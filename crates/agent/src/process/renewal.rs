@@ -1,0 +1,62 @@
+//! What the modules above do when the process attaches to a recorder, and in a child that was forked.
+//!
+//! The list is the constructor's, so that nothing here knows the modules above.
+
+use super::thread::{self, Thread};
+use super::wiped;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use tape::region::Control;
+
+/// The only thread of a process that was just forked.
+pub struct Child {
+    pub thread: &'static Thread,
+    /// Its number in the parent, if it had asked for that, and its number now.
+    pub before: i32,
+    pub now: i32,
+}
+
+pub type Attached = fn(&'static Control);
+pub type Renewed = fn(&Child);
+
+pub struct Steps {
+    /// In this order, once the process has attached.
+    pub attached: &'static [Attached],
+    /// In this order, in a forked child: each forgets what a module knew of the parent. Those whose bits
+    /// ([`wiped::live`]) had begun there.
+    pub renewed: &'static [(u32, Renewed)],
+}
+
+static STEPS: AtomicPtr<Steps> = AtomicPtr::new(core::ptr::null_mut());
+
+/// From the constructor.
+pub fn set_steps(steps: &'static Steps) {
+    STEPS.store(core::ptr::from_ref(steps).cast_mut(), Ordering::Release);
+}
+
+fn steps() -> Option<&'static Steps> {
+    // SAFETY: null or what the constructor handed in, which is static.
+    unsafe { STEPS.load(Ordering::Acquire).as_ref() }
+}
+
+/// The process has attached.
+pub fn attached(c: &'static Control) {
+    for step in steps().map_or(&[][..], |s| s.attached) {
+        step(c);
+    }
+}
+
+/// In a forked child, in its one thread, before anything else of the agent's goes on there: every module forgets the parent.
+/// The child may attach afterwards ([`super::region::attach`]).
+#[cold]
+#[inline(never)]
+pub fn renew_after_fork() {
+    let thread = thread::here();
+    let before = thread.tid.replace(0);
+    let now = thread.id();
+    let child = Child { thread, before: if before == 0 { now } else { before }, now };
+    for (what, step) in steps().map_or(&[][..], |s| s.renewed) {
+        if wiped::was_begun(*what) {
+            step(&child);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Who a thread is to the kernel: policy, priority, CPUs, name.
+
+use super::sys::syscall6;
+use tape::lock::{SchedBody, sched_why};
+
+/// The calling thread's pthread_t.
+pub fn me() -> u64 {
+    let p: u64;
+    // SAFETY: the thread's base, which is its pthread_t, at fs:0x10 (glibc's tcbhead_t.self, x86-64).
+    unsafe { core::arch::asm!("mov {p}, qword ptr fs:[0x10]", p = out(reg) p, options(pure, readonly, nostack)) };
+    p
+}
+
+/// What the kernel says of a thread, 0 being the calling one.
+pub fn ask(tid: i32, body: &mut SchedBody) {
+    let tid = tid as usize;
+    let mut mask = [0u64; 128];
+    // SAFETY: plain questions; the kernel writes no more than the lengths that it is given.
+    unsafe {
+        body.policy = syscall6(libc::SYS_sched_getscheduler, tid, 0, 0, 0, 0, 0) as i32;
+        let mut p = 0i32;
+        syscall6(libc::SYS_sched_getparam, tid, &raw mut p as usize, 0, 0, 0, 0);
+        body.priority = p;
+        // The system call gives 20 - nice.
+        let nice = syscall6(libc::SYS_getpriority, libc::PRIO_PROCESS as usize, tid, 0, 0, 0, 0);
+        body.nice = if nice > 0 { 20 - nice as i32 } else { 0 };
+        let n = size_of_val(&mask);
+        let got = syscall6(libc::SYS_sched_getaffinity, tid, n, mask.as_mut_ptr() as usize, 0, 0, 0);
+        if got > 0 {
+            body.cpus = mask.iter().map(|w| w.count_ones()).sum();
+            body.mask = [mask[0], mask[1]];
+        }
+    }
+    // SCHED_RESET_ON_FORK is no policy.
+    body.policy &= 0xfff;
+}
+
+/// The calling thread, at its first event; its name, if that may be known.
+#[cold]
+pub fn of_this_thread(tid: i32, name: bool) -> SchedBody {
+    let mut body = SchedBody { pthread: me(), tid, why: sched_why::FIRST_EVENT, ..SchedBody::default() };
+    ask(0, &mut body);
+    if name {
+        // SAFETY: PR_GET_NAME writes sixteen bytes.
+        unsafe { syscall6(libc::SYS_prctl, libc::PR_GET_NAME as usize, body.name.as_mut_ptr() as usize, 0, 0, 0, 0) };
+    }
+    body
+}

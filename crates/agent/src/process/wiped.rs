@@ -1,0 +1,105 @@
+//! The one page that fork wipes in the child: what is going on in this process, and the words of the agent's locks.
+//!
+//! After a fork the child finds every word here 0: nothing is recorded, no policy is in force, and every lock is free, also
+//! one that another thread of the parent held.
+//!
+//! Invariant: until [`prepare`] has succeeded nothing is begun.
+
+use super::sys;
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+/// What may be going on: bits.
+pub mod live {
+    /// Events are written.
+    pub const RECORDING: u32 = 1;
+    /// Operations on locks are among them.
+    pub const LOCKS: u32 = 2;
+    /// Calls of CUDA are among them.
+    pub const CALLS: u32 = 4;
+    /// Locks follow policies.
+    pub const POLICIES: u32 = 8;
+}
+
+/// The agent's own locks ([`super::own_lock`]): which word is whose.
+pub mod word {
+    pub const ATTACH: usize = 0;
+    pub const MODEL: usize = 1;
+    pub const CHANNELS: usize = 2;
+    pub const SITES: usize = 3;
+    pub const CODE: usize = 4;
+    pub const LIBRARIES: usize = 5;
+    pub const SIGNALS: usize = 6;
+}
+
+const WORDS: usize = 16;
+const PAGE: usize = 4096;
+
+#[repr(C, align(4096))]
+struct Page {
+    live: AtomicU32,
+    locks: [AtomicI32; WORDS],
+}
+
+/// In the part of the data that has no file behind it: the kernel wipes nothing else.
+static WIPED: Page = Page { live: AtomicU32::new(0), locks: [const { AtomicI32::new(0) }; WORDS] };
+const _: () = assert!(size_of::<Page>() == PAGE);
+
+/// What was begun here or, before a fork, in the parent.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+
+/// Asks the kernel to wipe the page at each fork. False if it does not (before Linux 4.14).
+pub fn prepare() -> bool {
+    const WIPE_ON_FORK: usize = 18;
+    let at = &raw const WIPED as usize;
+    // SAFETY: the page is ours alone.
+    unsafe { sys::syscall6(libc::SYS_madvise, at, PAGE, WIPE_ON_FORK, 0, 0, 0) == 0 }
+}
+
+/// True while one of these ([`live`]) goes on in this process.
+#[inline(always)]
+pub fn goes_on(what: u32) -> bool {
+    WIPED.live.load(Ordering::Relaxed) & what != 0
+}
+
+/// True if one of these goes on, or did in the parent before it forked.
+#[inline(always)]
+pub fn was_begun(what: u32) -> bool {
+    // ORDERING: Acquire: whoever sees it finds what was prepared for it.
+    BEGUN.load(Ordering::Acquire) & what != 0
+}
+
+/// From now on this goes on.
+pub fn begin(what: u32) {
+    WIPED.live.fetch_or(what, Ordering::Release);
+    // ORDERING: Release: what was prepared, before anybody sees that it goes on.
+    BEGUN.fetch_or(what, Ordering::Release);
+}
+
+/// The word of a lock: 0, or the thread that holds it.
+#[inline(always)]
+pub fn lock_word(w: usize) -> &'static AtomicI32 {
+    &WIPED.locks[w]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_finds_the_page_wiped() {
+        assert!(prepare(), "the page lies where the kernel can wipe it");
+        WIPED.locks[word::CODE].store(77, Ordering::Relaxed);
+        // SAFETY: the child looks at one word and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let word = lock_word(word::CODE).load(Ordering::Relaxed);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(word != 0)) };
+        }
+        let mut status = 0;
+        // SAFETY: our child.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(lock_word(word::CODE).swap(0, Ordering::Relaxed), 77);
+        assert_eq!(status, 0);
+    }
+}

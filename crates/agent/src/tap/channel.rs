@@ -1,0 +1,253 @@
+//! The channels that the agent follows: a fixed table beside the slots in shared memory.
+//!
+//! Filled and emptied in the cold zone. The tap reads an entry only under the slot's claim, and the cold zone changes one
+//! only after it has taken the claim too, so a channel cannot vanish under a tap.
+
+use super::ranges;
+use crate::process::{region, sys};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use tape::event::watch;
+use tape::region::SLOTS;
+
+/// GP_PUT in USERD (class 0xC56F and later, Nvc56fControl +0x8C); GP_GET is four bytes before it.
+pub const GP_PUT: u64 = 0x8c;
+pub const GP_GET: u64 = 0x88;
+
+/// What the tap needs of one channel.
+#[derive(Clone, Copy)]
+pub struct Channel {
+    /// Where the program writes its GPFIFO entries (a shadow, or the thing itself); 0 when it is not mapped.
+    pub ring: u64,
+    /// Where it writes GP_PUT: its USERD.
+    pub userd: u64,
+    /// With a shadow: where the real ones are mapped.
+    pub real_ring: u64,
+    pub real_userd: u64,
+    /// With a shadow: a second mapping of the shadow USERD that stays accessible while the program's is guarded.
+    pub alias_userd: u64,
+    pub entries: u32,
+    /// One of `tape::event::watch`.
+    pub watch: u32,
+    /// Segment base set by GPFIFO opcode 4 (address bits 56:40).
+    pub base: u64,
+    /// The range that held the last segment, and the table generation it was true for.
+    pub last: ranges::Range,
+    pub last_generation: u64,
+    /// GPU virtual addresses, for resolving them later if they are not mapped yet.
+    pub gpfifo_va: u64,
+    pub userd_memory: u32,
+    pub userd_offset: u64,
+    pub client: u32,
+    /// Region offset of the shadow's pages, and how many ring bytes and pages it has.
+    pub shadow_at: usize,
+    pub ring_bytes: usize,
+    /// The program's USERD page is inaccessible: its accesses are answered by the fault handler.
+    pub guarded: bool,
+    /// The program reads GP_GET: its USERD page stays guarded for good.
+    pub reads_get: bool,
+    /// Submissions until the first guard is lifted, if GP_GET was not read.
+    pub learning: u32,
+}
+
+impl Channel {
+    pub const NONE: Channel = Channel {
+        ring: 0,
+        userd: 0,
+        real_ring: 0,
+        real_userd: 0,
+        alias_userd: 0,
+        entries: 0,
+        watch: 0,
+        base: 0,
+        last: ranges::Range { va: 0, len: 0, cpu: 0, video: false },
+        last_generation: u64::MAX,
+        gpfifo_va: 0,
+        userd_memory: 0,
+        userd_offset: 0,
+        client: 0,
+        shadow_at: 0,
+        ring_bytes: 0,
+        guarded: false,
+        reads_get: false,
+        learning: 0,
+    };
+}
+
+impl Channel {
+    /// What the program has written since GP_PUT was `from`: GP_PUT now, and how many entries that is. Nothing where the
+    /// ring cannot be seen, or for a GP_PUT that the hardware would not take either.
+    #[inline]
+    pub fn written(&self, from: u32) -> (u32, u32) {
+        let userd = match self.watch {
+            watch::BLIND => return (from, 0),
+            watch::SHADOW => self.alias_userd,
+            _ => self.userd,
+        };
+        // SAFETY: USERD is mapped as long as the channel is followed.
+        let put = unsafe { ((userd + GP_PUT) as *const u32).read_volatile() };
+        if put >= self.entries {
+            return (from, 0);
+        }
+        (put, if put >= from { put - from } else { put + self.entries - from })
+    }
+
+    /// The GPFIFO entry at `index`, which is below `entries`.
+    #[inline]
+    pub fn entry(&self, index: u32) -> Gp {
+        // SAFETY: the ring has that many entries and is mapped as long as the channel is followed and not blind.
+        Gp(unsafe { ((self.ring + 8 * u64::from(index)) as *const u64).read_volatile() })
+    }
+}
+
+/// A GPFIFO entry (class 0xC56F, GP_ENTRY0 and GP_ENTRY1).
+#[derive(Clone, Copy)]
+pub struct Gp(pub u64);
+
+impl Gp {
+    /// Words of the segment, bits 62:42; 0 is a control entry.
+    #[inline]
+    pub fn words(self) -> usize {
+        ((self.0 >> 42) & 0x1f_ffff) as usize
+    }
+
+    /// Address of the segment, bits 39:2, above `base`.
+    #[inline]
+    pub fn address(self, base: u64) -> u64 {
+        base | (self.0 & 0xff_ffff_fffc)
+    }
+
+    /// What a control entry sets the base to: opcode 4 (bits 39:32) is SET_PB_SEGMENT_EXTENDED_BASE (Hopper), operand
+    /// bits 24:8 = address >> 40.
+    #[inline]
+    pub fn base(self) -> Option<u64> {
+        ((self.0 >> 32) & 0xff == 4).then_some(((self.0 >> 8) & 0x1_ffff) << 40)
+    }
+}
+
+struct Table(UnsafeCell<[Channel; SLOTS]>);
+// SAFETY: element i is touched under slot i's claim only.
+unsafe impl Sync for Table {}
+static TABLE: Table = Table(UnsafeCell::new([Channel::NONE; SLOTS]));
+
+/// The channel of slot `i`.
+///
+/// # Safety
+/// The caller holds slot `i`'s claim, or the slot is not in use and the caller holds the cold zone's lock.
+#[inline]
+#[allow(clippy::mut_from_ref)]
+pub unsafe fn get(i: usize) -> Option<&'static mut Channel> {
+    if i >= SLOTS {
+        return None;
+    }
+    // SAFETY: in bounds; exclusive by the caller's promise.
+    Some(unsafe { &mut *(TABLE.0.get() as *mut Channel).add(i) })
+}
+
+/// USERD pages that are shadows, for the fault handler: the program's page address by slot, 0 if there is none.
+pub static USERDS: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+/// How many there are, so that the handler need not look.
+pub static SHADOWS: AtomicU32 = AtomicU32::new(0);
+
+const HASH: usize = 2048;
+/// Token to slot: open addressing, `token << 32 | slot + 1`; 0 is empty, [`DEAD`] was removed.
+static TOKENS: [AtomicU64; HASH] = [const { AtomicU64::new(0) }; HASH];
+const DEAD: u64 = u64::MAX;
+
+fn hash(token: u32) -> usize {
+    (token.wrapping_mul(0x9e37_79b1) >> 21) as usize % HASH
+}
+
+/// The slot of a token. Two GPUs may use the same token: then the one whose device is `device`, if known, else the first.
+#[inline]
+pub fn by_token(token: u32, device: u32) -> Option<usize> {
+    let mut at = hash(token);
+    let mut first = None;
+    for _ in 0..HASH {
+        let v = TOKENS[at].load(Ordering::Acquire);
+        if v == 0 {
+            break;
+        }
+        if v != DEAD && (v >> 32) as u32 == token {
+            let slot = (v as u32).wrapping_sub(1) as usize;
+            let theirs = DEVICES.get(slot).map_or(0, |d| d.load(Ordering::Relaxed));
+            if device == 0 || theirs == 0 || theirs == device {
+                return Some(slot);
+            }
+            first = first.or(Some(slot));
+        }
+        at = (at + 1) % HASH;
+    }
+    first
+}
+
+pub static DEVICES: [AtomicU32; SLOTS] = [const { AtomicU32::new(0) }; SLOTS];
+
+/// Cold zone only.
+pub fn set_token(slot: usize, token: u32, device: u32) -> bool {
+    forget_token(slot);
+    if let Some(d) = DEVICES.get(slot) {
+        d.store(device, Ordering::Relaxed);
+    }
+    let mut at = hash(token);
+    for _ in 0..HASH {
+        let v = TOKENS[at].load(Ordering::Relaxed);
+        if v == 0 || v == DEAD {
+            TOKENS[at].store((token as u64) << 32 | (slot as u64 + 1), Ordering::Release);
+            if let Some(s) = region::slot(slot) {
+                s.token.store(token, Ordering::Relaxed);
+            }
+            return true;
+        }
+        at = (at + 1) % HASH;
+    }
+    false
+}
+
+/// Cold zone only.
+pub fn forget_token(slot: usize) {
+    for t in &TOKENS {
+        let v = t.load(Ordering::Relaxed);
+        if v != 0 && v != DEAD && (v as u32) == slot as u32 + 1 {
+            t.store(DEAD, Ordering::Release);
+        }
+    }
+}
+
+/// Takes a slot's claim from outside the tap, waiting for a tap at work. Returns false if it does not come free within
+/// about a second (its owner died in the tap).
+pub fn claim(slot: usize) -> bool {
+    let Some(s) = region::slot(slot) else { return false };
+    for _ in 0..20_000 {
+        // ORDERING: Acquire pairs with the tap's Release when it gave the claim back.
+        if s.claim.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return true;
+        }
+        sys::nap(50_000);
+    }
+    false
+}
+
+/// Gives a claim taken by [`claim`] back and says how many rings were handed over meanwhile: the caller makes them
+/// (`submit::settle`).
+pub fn unclaim(slot: usize) -> u32 {
+    // ORDERING: AcqRel: our changes before the next claim, the waiting threads' entries before we make their rings.
+    region::slot(slot).map_or(0, |s| s.claim.swap(0, Ordering::AcqRel).saturating_sub(1))
+}
+
+/// In a forked child: the channels are the parent's.
+pub fn renew() {
+    for t in &TOKENS {
+        t.store(0, Ordering::Relaxed);
+    }
+    for i in 0..SLOTS {
+        // SAFETY: the process has one thread, and no slot is in use here.
+        if let Some(c) = unsafe { get(i) } {
+            *c = Channel::NONE;
+        }
+    }
+    for u in &USERDS {
+        u.store(0, Ordering::Relaxed);
+    }
+    SHADOWS.store(0, Ordering::Relaxed);
+}

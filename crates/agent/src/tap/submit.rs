@@ -1,0 +1,382 @@
+//! The hot zone: what happens at a doorbell.
+//!
+//! Between the program's store to the doorbell and the GPU: find the channel, compare GP_PUT with the last value seen,
+//! forward the new entries where the channel has a shadow, put them and the words they point to on the ring, then make the store.
+//! No allocation, no lock, no system call (except on a nearly full GPFIFO, and a thread's first ring).
+//!
+//! Two threads may ring one channel at once. The first one in owns the channel's tap until nobody waits; others leave
+//! their ring to it (one count each, so no ring is lost or merged) and go on. Nobody spins behind a preempted thread.
+
+use super::channel::{self, Channel, GP_PUT};
+use super::{page, ranges, shadow};
+use crate::process::{region, sys};
+use crate::record;
+use core::sync::atomic::Ordering;
+use tape::event::{EntryBody, Head, NO_SLOT, RingBody, entry_flags, kind, lack, ring_flags, watch};
+use tape::region::Slot;
+use tape::ring::{MAX_EVENT, Writer};
+
+/// The doorbell in a usermode page (NV_USERMODE_NOTIFY_CHANNEL_PENDING, class 0xC361 +0x90).
+pub const DOORBELL: u64 = 0x90;
+
+/// Words of one entry that fit into one event.
+const CHUNK: usize = (MAX_EVENT - 64) / 4;
+/// Words recorded of one entry at most: the longest segment a GPFIFO entry can name (21 bits).
+const LONGEST: usize = 1 << 21;
+
+/// A store of `value` at `offset` of doorbell page `p`, seen before it reached the GPU: records what it submits, then
+/// makes the store.
+#[inline]
+pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
+    let Some(real) = page::real(p) else { return };
+    if offset != DOORBELL || !region::active() {
+        ring_doorbell(real + offset, value);
+        return;
+    }
+    let Some(i) = channel::by_token(value, page::device(p)) else {
+        stranger(p, value, trapped);
+        ring_doorbell(real + offset, value);
+        return;
+    };
+    let Some(slot) = region::slot(i) else { return };
+    // ORDERING: AcqRel: the owner must see the GP_PUT that this thread wrote before it rang.
+    if slot.claim.fetch_add(1, Ordering::AcqRel) != 0 {
+        return;
+    }
+    let mut flags = if trapped { ring_flags::TRAPPED } else { 0 };
+    loop {
+        // SAFETY: we own the claim of slot i.
+        let later = unsafe { channel::get(i) }.and_then(|c| submit(c, slot, i, p, value, flags));
+        let ring = || {
+            // SAFETY: inside the usermode page that the program mapped for this very store.
+            unsafe { ((real + offset) as *mut u32).write_volatile(value) }
+        };
+        // ORDERING: events before the doorbell, so that a program killed now leaves everything that was rung on its ring.
+        // Both are plain stores, which x86 makes visible in order; a fence here would wait for the line of the ring's head
+        // to come back from the recorder's core.
+        let published = record::with(|w, _| {
+            let len = w.unpublished();
+            w.publish();
+            ring();
+            w.warm(len + len / 4);
+        });
+        if published.is_none() {
+            ring();
+        }
+        if let Some(l) = later {
+            l.copy();
+        }
+        // ORDERING: AcqRel: hands our changes to the next owner, and takes over what the waiting thread wrote.
+        if slot.claim.fetch_sub(1, Ordering::AcqRel) <= 1 {
+            break;
+        }
+        flags |= ring_flags::HANDED_OVER;
+    }
+}
+
+/// Gives back a claim that was taken outside the tap, and makes the rings that were handed over meanwhile.
+pub fn settle(slot: usize) {
+    let waiting = channel::unclaim(slot);
+    if waiting == 0 {
+        return;
+    }
+    let token = region::slot(slot).map_or(0, |s| s.token.load(Ordering::Relaxed));
+    let device = channel::DEVICES.get(slot).map_or(0, |d| d.load(Ordering::Relaxed));
+    // How it came is not kept for a doorbell that was left to the claim; where nothing is rewritten there is only one way.
+    let trapped = region::control().is_some_and(|c| c.tap == tape::region::tap::TRAP);
+    if let Some(p) = page::of_device(device) {
+        for _ in 0..waiting {
+            store(p, DOORBELL, token, trapped);
+        }
+    }
+}
+
+/// Doorbells will go by unseen from now on: every channel that has a shadow gets its own ring back, with all that the
+/// program has written so far, or the GPU would wait for entries for ever.
+#[cold]
+pub fn give_rings_back() {
+    for i in 0..tape::region::SLOTS {
+        let Some(slot) = region::slot(i) else { break };
+        if slot.state.load(Ordering::Relaxed) != 1 || !channel::claim(i) {
+            continue;
+        }
+        // SAFETY: we hold the claim.
+        if let Some(c) = unsafe { channel::get(i) }.filter(|c| c.watch == watch::SHADOW) {
+            let from = slot.put.load(Ordering::Relaxed);
+            let (put, n) = unseen(c, slot);
+            forward(c, from, put, n);
+            shadow::take_away(c, i, true);
+            c.watch = watch::DIRECT;
+        }
+        settle(i);
+    }
+}
+
+/// Takes entries into account that were written and not recorded: GP_PUT now, and how many. The caller holds the claim.
+pub fn unseen(c: &Channel, slot: &Slot) -> (u32, u32) {
+    let (put, n) = c.written(slot.put.load(Ordering::Relaxed));
+    slot.put.store(put, Ordering::Relaxed);
+    slot.entries_total.fetch_add(u64::from(n), Ordering::Relaxed);
+    slot.lost.fetch_add(u64::from(n), Ordering::Relaxed);
+    (put, n)
+}
+
+/// Makes a store that is not tapped, behind a fence.
+#[inline]
+fn ring_doorbell(at: u64, value: u32) {
+    // ORDERING: the entries and GP_PUT before the doorbell. The doorbell is uncached, but what it announces may lie in
+    // write-combined memory, which only a fence drains.
+    // SAFETY: sfence needs nothing; `at` lies in the usermode page that the program mapped for this very store.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+        (at as *mut u32).write_volatile(value);
+    }
+}
+
+#[cold]
+fn stranger(p: usize, value: u32, trapped: bool) {
+    if page::device(p) == page::INHERITED {
+        return;
+    }
+    region::count(|c| &c.strangers);
+    let flags = if trapped { ring_flags::TRAPPED } else { 0 };
+    let body =
+        RingBody { token: value, slot: NO_SLOT, tid: record::tid() as u32, page: p as u32, ..RingBody::default() };
+    record::event(kind::RING, flags, sys::tsc(), &body, &[], &[]);
+}
+
+/// Words of an entry that are copied after its doorbell: see [`Later::copy`].
+struct Later {
+    body: EntryBody,
+    from: *const u8,
+    words: usize,
+    tsc: u64,
+}
+
+/// Segments of more words than this are copied after the doorbell: 32 cache lines from memory take longer than the
+/// entries take to reach the GPU (seen on an H200: 0.5 us for the 4 KiB of an inline copy).
+const LARGE: usize = 512;
+/// Ticks after the doorbell beyond which copied words are marked as late: about 20 us.
+const LATE: u64 = 50_000;
+
+impl Later {
+    /// Copies the words now that the doorbell has been rung. The driver holds its channel until the store returns, so
+    /// nobody reuses the segment; if this thread was held up for long the words are marked all the same.
+    fn copy(mut self) {
+        record::with(|w, _| {
+            let mut done = 0;
+            while done < self.words {
+                let n = (self.words - done).min(CHUNK);
+                let more = if done + n < self.words { entry_flags::MORE } else { 0 };
+                self.body.words = n as u32;
+                // The words must be there before it is known whether they came in time, so the flag is set behind them.
+                let Some(to) = record::entry(w, entry_flags::CONTINUED | more, self.tsc, &self.body) else {
+                    break;
+                };
+                // SAFETY: the segment is mapped and this long; `to` has room for n words.
+                unsafe { core::ptr::copy_nonoverlapping(self.from.add(4 * done), to, n * 4) };
+                if sys::tsc().wrapping_sub(self.tsc) > LATE {
+                    // SAFETY: `to` follows the head and body of the event just reserved; flags are its second half-word.
+                    unsafe {
+                        let head = to.sub(size_of::<EntryBody>() + size_of::<Head>()).cast::<Head>();
+                        let mut h = head.read_unaligned();
+                        h.flags |= entry_flags::LATE;
+                        head.write_unaligned(h);
+                    }
+                }
+                done += n;
+            }
+            let len = w.unpublished();
+            w.publish();
+            w.warm(len + len / 4);
+        });
+    }
+}
+
+fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u16) -> Option<Later> {
+    let tsc = sys::tsc();
+    let from = slot.put.load(Ordering::Relaxed);
+    let seq = slot.rings_total.load(Ordering::Relaxed);
+    slot.rings_total.store(seq + 1, Ordering::Relaxed);
+    if flags & ring_flags::TRAPPED != 0 {
+        slot.trapped_total.store(slot.trapped_total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+    let (put, n) = c.written(from);
+    let first = slot.entries_total.load(Ordering::Relaxed);
+    ask_for_words(c, from, n);
+    if c.watch == watch::SHADOW {
+        forward(c, from, put, n);
+    }
+    let mut later = None;
+    let recorded = if region::stopped() {
+        None
+    } else {
+        record::with(|w, tid| {
+            let page = p as u32;
+            let body = RingBody {
+                token,
+                slot: i as u32,
+                seq,
+                put_from: from,
+                put_to: put,
+                tid: tid as u32,
+                page,
+                pid: 0,
+                call: 0,
+            };
+            record::push(w, kind::RING, flags, tsc, &body, &[], &[]);
+            let mut lost = 0;
+            let mut at = from;
+            // One large segment, nobody else at this channel.
+            if n == 1
+                && flags & ring_flags::HANDED_OVER == 0
+                && let Some(l) = large(c, w, i, from, first, tsc)
+            {
+                later = Some(l);
+                return 0;
+            }
+            for k in 0..n {
+                lost += !entry(c, w, i, at, first + k as u64, tsc) as u64;
+                at = next(at, c.entries);
+            }
+            lost
+        })
+    };
+    let lost = recorded.unwrap_or(n as u64);
+    if lost != 0 {
+        slot.lost.fetch_add(lost, Ordering::Relaxed);
+    }
+    if c.watch == watch::SHADOW {
+        shadow::look_for_room(c, put);
+    }
+    slot.put.store(put, Ordering::Relaxed);
+    slot.entries_total.store(first + n as u64, Ordering::Relaxed);
+    later
+}
+
+/// If this entry's segment is large: puts the entry without its words on the ring and says where they are.
+#[inline]
+fn large(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u64) -> Option<Later> {
+    let gp = c.entry(index);
+    let words = gp.words();
+    if words <= LARGE {
+        return None;
+    }
+    let va = gp.address(c.base);
+    let range = locate(c, va, words as u64 * 4).filter(|r| !r.video)?;
+    let pieces = words.div_ceil(CHUNK);
+    if !w.fits(words * 4 + (pieces + 1) * 64) {
+        return None;
+    }
+    let body = EntryBody { gp: gp.0, seq, slot: i as u32, index, words: 0, lack: lack::NONE };
+    record::entry(w, entry_flags::MORE, tsc, &body)?;
+    let from = (range.cpu + (va - range.va)) as *const u8;
+    Some(Later { body, from, words, tsc })
+}
+
+#[inline]
+fn next(at: u32, entries: u32) -> u32 {
+    if at + 1 >= entries { 0 } else { at + 1 }
+}
+
+/// Words asked for ahead of a submission's copy, at most: what the line fill buffers take in one go.
+const AHEAD: usize = 512;
+
+/// Asks for the words that the new entries point to. libcuda writes them past the cache (seen on driver 580: the first
+/// read of 24 lines takes 735 cycles, the second 90), so they come from memory; meanwhile the entries go to the GPU.
+#[inline]
+fn ask_for_words(c: &mut Channel, from: u32, n: u32) {
+    if c.watch == watch::BLIND {
+        return;
+    }
+    let mut at = from;
+    let mut left = AHEAD;
+    for _ in 0..n.min(4) {
+        let gp = c.entry(at);
+        at = next(at, c.entries);
+        let words = gp.words();
+        let va = gp.address(c.base);
+        if words == 0 || words > left {
+            continue;
+        }
+        let Some(r) = locate(c, va, words as u64 * 4).filter(|r| !r.video) else { continue };
+        left -= words;
+        let start = r.cpu + (va - r.va);
+        for line in (0..words as u64 * 4).step_by(64) {
+            // SAFETY: a prefetch reads nothing as far as the program is concerned.
+            unsafe {
+                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>((start + line) as *const i8)
+            };
+        }
+    }
+}
+
+/// Writes the new entries and GP_PUT to the real GPFIFO and USERD, with posted stores.
+#[inline]
+fn forward(c: &Channel, from: u32, put: u32, n: u32) {
+    let mut at = from;
+    for _ in 0..n {
+        // SAFETY: the real ring has as many entries and stays mapped while the channel has a shadow; at < entries.
+        unsafe { ((c.real_ring + 8 * at as u64) as *mut u64).write_volatile(c.entry(at).0) };
+        at = next(at, c.entries);
+    }
+    // ORDERING: entries before GP_PUT: the real ring is write-combined and drains in any order without a fence.
+    // SAFETY: as above.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+        ((c.real_userd + GP_PUT) as *mut u32).write_volatile(put);
+        // ORDERING: GP_PUT before the doorbell. Loads do not wait for this fence: the words are copied while it drains.
+        core::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Puts one entry and its words on the ring. False if it was lost.
+#[inline]
+fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u64) -> bool {
+    let gp = c.entry(index);
+    let mut body = EntryBody { gp: gp.0, seq, slot: i as u32, index, words: 0, lack: lack::NONE };
+    let words = gp.words();
+    if words == 0 {
+        c.base = gp.base().unwrap_or(c.base);
+        return record::entry(w, 0, tsc, &body).is_some();
+    }
+    let va = gp.address(c.base);
+    let Some(range) = locate(c, va, words as u64 * 4) else {
+        body.lack = lack::UNMAPPED;
+        return record::entry(w, 0, tsc, &body).is_some();
+    };
+    let from = range.cpu + (va - range.va);
+    let where_from = if range.video { entry_flags::FROM_VIDEO } else { 0 };
+    let words = words.min(LONGEST);
+    let mut done = 0;
+    loop {
+        let n = (words - done).min(CHUNK);
+        let more = done + n < words;
+        let flags =
+            where_from | if more { entry_flags::MORE } else { 0 } | if done > 0 { entry_flags::CONTINUED } else { 0 };
+        body.words = n as u32;
+        let Some(to) = record::entry(w, flags, tsc, &body) else {
+            // What was written of this entry stays without an end: the reader sees that MORE was not kept.
+            return false;
+        };
+        // SAFETY: `range` is mapped and holds the whole segment; `to` has room for n words.
+        unsafe { core::ptr::copy_nonoverlapping((from + 4 * done as u64) as *const u8, to, n * 4) };
+        done += n;
+        if !more {
+            return true;
+        }
+    }
+}
+
+#[inline]
+fn locate(c: &mut Channel, va: u64, len: u64) -> Option<ranges::Range> {
+    let generation = ranges::generation();
+    let r = c.last;
+    if c.last_generation == generation && va >= r.va && va + len <= r.va + r.len {
+        return Some(r);
+    }
+    let r = ranges::find(va, len)?;
+    c.last = r;
+    c.last_generation = generation;
+    Some(r)
+}

@@ -1,0 +1,40 @@
+//! Whether what a thread does is recorded: it has a ring, and the code that it comes from is on the tape.
+
+use super::code;
+use crate::process::thread::{self, Thread};
+use crate::process::wiped::{goes_on, live as which};
+use crate::record;
+
+/// True while locks are recorded in this process.
+#[inline(always)]
+pub fn live() -> bool {
+    goes_on(which::LOCKS)
+}
+
+/// This thread, if what it does is to be recorded; `site` is where the call came from.
+#[inline(always)]
+pub fn enter(site: usize) -> Option<&'static Thread> {
+    if !live() {
+        return None;
+    }
+    known_caller(site).or_else(|| arrive(thread::here(), site))
+}
+
+/// This thread, if it has called from around `site` before. ([`live`] is the caller's question.)
+#[inline(always)]
+pub fn known_caller(site: usize) -> Option<&'static Thread> {
+    let t = thread::here();
+    // (A thread without a ring knows no code.)
+    t.code.iter().any(|c| site.wrapping_sub(c.get().0) < c.get().1).then_some(t)
+}
+
+/// A thread's first call, or the first from this code.
+#[cold]
+#[inline(never)]
+fn arrive(t: &'static Thread, site: usize) -> Option<&'static Thread> {
+    if t.writer.get().is_null() && !record::ready(t) {
+        return None;
+    }
+    code::look(t, site);
+    Some(t)
+}

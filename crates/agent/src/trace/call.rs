@@ -1,0 +1,169 @@
+//! The call of CUDA's that a thread is in, and its event.
+
+use super::code;
+use crate::process::region;
+use crate::process::thread::Thread;
+use crate::process::wiped::{goes_on, live as which};
+use crate::record;
+use core::sync::atomic::{Ordering, compiler_fence};
+use tape::call::{CallBody, Function, Size, Stream, flag, kind};
+use tape::region::CallRow;
+
+/// True while calls are recorded in this process.
+#[inline(always)]
+pub fn live() -> bool {
+    goes_on(which::CALLS)
+}
+
+/// The arguments, as words: in registers, and the first on the stack. (A function that takes fewer finds in the rest what
+/// happened to be there, and does not look.)
+#[derive(Clone, Copy)]
+pub struct Words(pub [usize; 11]);
+
+impl Words {
+    #[inline(always)]
+    fn at(&self, i: u8) -> usize {
+        self.0.get(i as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Writes down what the thread is in.
+#[inline(always)]
+pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a: &Words) {
+    if f.direction_at != Function::NOT_SAID {
+        // cudaMemcpyKind: 0 to 4
+        let direction = (a.at(f.direction_at) as u32).wrapping_add(1).min(7);
+        flags |= direction << flag::DIRECTION_SHIFT;
+    }
+    // SAFETY: the caller's.
+    let (size, stream) = unsafe { (size(f.size, a), stream(f.stream, a)) };
+    row.site.store(site as u64, Ordering::Relaxed);
+    row.stream.store(stream, Ordering::Relaxed);
+    let object = if matches!(f.object, tape::call::Object::None) { 0 } else { a.at(f.object_at) };
+    row.object.store(object as u64, Ordering::Relaxed);
+    row.size.store(size, Ordering::Relaxed);
+    row.flags.store(flags, Ordering::Relaxed);
+    row.function.store(u32::from(f.number), Ordering::Relaxed);
+}
+
+/// A word that the caller passes a pointer to; 0 where it passes none.
+#[inline(always)]
+unsafe fn behind(pointer: usize, offset: usize) -> u64 {
+    if pointer < 4096 {
+        return 0;
+    }
+    // SAFETY: the caller's.
+    unsafe { ((pointer + offset) as *const u64).read_unaligned() }
+}
+
+#[inline(always)]
+fn grid(x: u64, y: u64, z: u64) -> u64 {
+    let low = |v: u64| v & 0xffff_ffff;
+    low(x).wrapping_mul(low(y)).wrapping_mul(low(z))
+}
+
+#[inline(always)]
+unsafe fn size(from: Size, a: &Words) -> u64 {
+    let word = |i: u8| a.at(i) as u64;
+    // SAFETY: the caller's, of what the function reads itself.
+    unsafe {
+        match from {
+            Size::None => 0,
+            Size::Word(i) => word(i),
+            Size::Times(i, n) => word(i).wrapping_mul(u64::from(n)),
+            Size::Product(i, j, n) => word(i).wrapping_mul(word(j)).wrapping_mul(u64::from(n)),
+            Size::At2(i, at) => {
+                let (p, at) = (a.at(i), usize::from(at));
+                behind(p, at).wrapping_mul(behind(p, at + 8))
+            }
+            Size::At3(i, at) => {
+                let (p, at) = (a.at(i), usize::from(at));
+                behind(p, at).wrapping_mul(behind(p, at + 8)).wrapping_mul(behind(p, at + 16))
+            }
+            Size::Grid(i) => grid(word(i), word(i + 1), word(i + 2)),
+            Size::Dim3(i) => grid(word(i), word(i) >> 32, word(i + 1)),
+            Size::Config(i) => {
+                let p = a.at(i);
+                let xy = behind(p, 0);
+                grid(xy, xy >> 32, behind(p, 8))
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn stream(from: Stream, a: &Words) -> u64 {
+    match from {
+        Stream::None => 0,
+        Stream::Word(i) => a.at(i) as u64,
+        // SAFETY: the caller's: a launch configuration.
+        Stream::Config(i) => unsafe { behind(a.at(i), 32) },
+    }
+}
+
+/// The call has returned: its event, from the row.
+#[inline(always)]
+pub fn end(t: &Thread, row: &CallRow, function: u16, ended: u64, result: i32) {
+    t.call_stack.set(0);
+    row.function.store(0, Ordering::Relaxed);
+    if t.busy.replace(true) {
+        return lost();
+    }
+    compiler_fence(Ordering::SeqCst);
+    let body = body(t, row, result);
+    // SAFETY: `arrive` has made sure that there is a writer; it is this thread's, and `busy` keeps a signal handler from
+    // making a second reference.
+    let w = unsafe { &mut *t.writer.get() };
+    if w.push_words(kind::CALL, function, ended, body.words()) {
+        w.publish();
+    } else {
+        end_with_gap(t, row, function, ended, result);
+    }
+    compiler_fence(Ordering::SeqCst);
+    t.busy.set(false);
+}
+
+#[inline(always)]
+fn body(t: &Thread, row: &CallRow, result: i32) -> CallBody {
+    CallBody {
+        began: row.began.load(Ordering::Relaxed),
+        site: row.site.load(Ordering::Relaxed),
+        stream: row.stream.load(Ordering::Relaxed),
+        object: row.object.load(Ordering::Relaxed),
+        size: row.size.load(Ordering::Relaxed),
+        result,
+        flags: row.flags.load(Ordering::Relaxed) as u16,
+        inner: t.calls_inside.get(),
+        seq: row.seq.load(Ordering::Relaxed),
+        pad: 0,
+    }
+}
+
+/// An event that does not fit: waits for room or counts a gap. The thread is busy.
+#[cold]
+#[inline(never)]
+fn end_with_gap(t: &Thread, row: &CallRow, function: u16, ended: u64, result: i32) {
+    let body = body(t, row, result);
+    // SAFETY: as in `end`.
+    let w = unsafe { &mut *t.writer.get() };
+    record::push(w, kind::CALL, function, ended, &body, &[], &[]);
+    w.publish();
+}
+
+#[cold]
+fn lost() {
+    region::count(|c| &c.ringless);
+}
+
+/// A thread's first call, or the first from this code. False if it has no ring.
+#[cold]
+#[inline(never)]
+pub fn arrive(t: &Thread, site: usize) -> bool {
+    if t.writer.get().is_null() && !record::ready(t) {
+        return false;
+    }
+    if let Some(code) = code::code_at(t, site) {
+        t.call_code.set(code);
+    }
+    true
+}

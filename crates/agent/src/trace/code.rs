@@ -1,0 +1,164 @@
+//! Which library lies where: the mappings onto the tape, again whenever a caller comes from code that is not on it.
+
+use crate::process::maps::{self, EXECUTE, Mapping, PRIVATE, WRITE};
+use crate::process::own_lock::OwnLock;
+use crate::process::sys::{self, syscall6};
+use crate::process::thread::Thread;
+use crate::process::wiped::word;
+use crate::record::{self, names};
+use core::sync::atomic::{AtomicU64, Ordering};
+use tape::lock::{MappingBody, kind};
+
+const NONE: Mapping = Mapping { start: 0, end: 0, offset: 0, inode: 0, rights: 0 };
+/// Mappings known at most; those behind them are told again each time.
+const KNOWN: usize = 4096;
+/// Ticks between two readings, at least: about half a millisecond.
+const PAUSE: u64 = 1_000_000;
+
+struct State {
+    known: Known,
+    text: [u8; 32 << 10],
+}
+
+/// What is on the tape, and the next version of it while the mappings are read.
+struct Known {
+    now: [Mapping; KNOWN],
+    n: usize,
+    next: [Mapping; KNOWN],
+    exe: [u8; 512],
+    exe_len: usize,
+}
+
+static STATE: OwnLock<State, { word::CODE }> = OwnLock::new(State {
+    known: Known { now: [NONE; KNOWN], n: 0, next: [NONE; KNOWN], exe: [0; 512], exe_len: 0 },
+    text: [0; 32 << 10],
+});
+
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Makes sure that the code at `site` is on the tape, and remembers it for this thread.
+#[cold]
+pub fn look(t: &Thread, site: usize) {
+    if let Some(code) = code_at(t, site) {
+        t.code[1].set(t.code[0].get());
+        t.code[0].set(code);
+    }
+}
+
+/// Makes sure that the code at `site` is on the tape: where it begins, and its length. `None` if that is another thread's
+/// work just now, or was done a moment ago in vain: the caller comes again with its next call.
+#[cold]
+pub fn code_at(t: &Thread, site: usize) -> Option<(usize, usize)> {
+    let mut s = STATE.try_lock()?;
+    let s = &mut *s;
+    let mut found = s.known.code(site);
+    if found.is_none() {
+        let now = sys::tsc();
+        if now.wrapping_sub(LAST.load(Ordering::Relaxed)) < PAUSE {
+            return None;
+        }
+        LAST.store(now, Ordering::Relaxed);
+        s.read(t);
+        found = s.known.code(site);
+    }
+    // Code that was mapped a moment ago and is on no map: its page, so that this is not done again at each call.
+    Some(found.map_or((site & !4095, 4096), |r| (r.start, r.end - r.start)))
+}
+
+impl State {
+    fn read(&mut self, t: &Thread) {
+        let State { known, text } = self;
+        if known.exe_len == 0 && !names() {
+            let (to, n) = (known.exe.as_mut_ptr() as usize, known.exe.len());
+            // SAFETY: a NUL-terminated path and a buffer with its length.
+            let got = unsafe { syscall6(libc::SYS_readlink, c"/proc/self/exe".as_ptr() as usize, to, n, 0, 0, 0) };
+            known.exe_len = got.max(0) as usize;
+        }
+        let mut walk = Walk { old: 0, new: 0, data_end: 0, read: false };
+        maps::each(text, |mapping, path| {
+            walk.read = true;
+            known.line(t, *mapping, path, &mut walk);
+            false
+        });
+        if walk.read {
+            known.n = walk.new;
+            known.now.swap_with_slice(&mut known.next);
+        }
+    }
+}
+
+impl Known {
+    fn code(&self, site: usize) -> Option<Mapping> {
+        let known = self.now.get(..self.n)?;
+        let i = known.partition_point(|r| r.start <= site).checked_sub(1)?;
+        known.get(i).copied().filter(|r| site < r.end && r.rights & EXECUTE != 0)
+    }
+
+    fn line(&mut self, t: &Thread, mut r: Mapping, path: &[u8], walk: &mut Walk) {
+        // Our own rings are no part of the program.
+        if path.starts_with(b"/memfd:doorbell-rings") {
+            return;
+        }
+        let file = path.first() == Some(&b'/');
+        // What follows a library's data without a file is its zeroed data.
+        let zeroed = path.is_empty() && r.start == walk.data_end && r.rights & WRITE != 0;
+        if file && r.rights & (WRITE | PRIVATE) == WRITE | PRIVATE {
+            walk.data_end = r.end;
+        }
+        // (Not for the tape.)
+        r.rights &= !PRIVATE;
+        if !file && !zeroed && r.rights & EXECUTE == 0 {
+            return;
+        }
+        while self.now.get(walk.old).is_some_and(|k| walk.old < self.n && k.start < r.start) {
+            walk.old += 1;
+        }
+        let is_new = walk.old >= self.n || self.now.get(walk.old) != Some(&r);
+        if let Some(next) = self.next.get_mut(walk.new) {
+            *next = r;
+            walk.new += 1;
+        }
+        if is_new {
+            let is_program = self.exe_len > 0 && self.exe.get(..self.exe_len) == Some(path);
+            tell(t, &r, if is_program { b"/program" } else { path });
+        }
+    }
+}
+
+/// In a forked child.
+pub fn renew() {
+    if let Some(mut s) = STATE.try_lock() {
+        s.known.n = 0;
+        s.known.exe_len = 0;
+    }
+    LAST.store(0, Ordering::Relaxed);
+}
+
+/// Where a reading stands.
+struct Walk {
+    /// Row of the known mappings.
+    old: usize,
+    new: usize,
+    /// Where the last writable mapping of a library ended.
+    data_end: usize,
+    /// The mappings could be read.
+    read: bool,
+}
+
+fn tell(t: &Thread, r: &Mapping, path: &[u8]) {
+    if t.busy.replace(true) {
+        return;
+    }
+    let body = MappingBody {
+        start: r.start as u64,
+        end: r.end as u64,
+        offset: r.offset,
+        rights: r.rights,
+        path: path.len() as u32,
+    };
+    // SAFETY: `enter` has made sure that there is a writer; it is this thread's, and it is busy.
+    let w = unsafe { &mut *t.writer.get() };
+    record::push(w, kind::MAPPING, 0, sys::tsc(), &body, path, &[]);
+    w.publish();
+    t.busy.set(false);
+}

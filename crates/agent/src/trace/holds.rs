@@ -1,0 +1,366 @@
+//! What a thread holds, and the events that come of it.
+//!
+//! The table lies in the first page of the thread's ring: what a killed program held is there for the recorder to read.
+//! A row is reserved before it is filled and read before it is freed, so that a signal handler that locks and unlocks
+//! in between leaves it as it was.
+
+use crate::process::thread::{self, Thread};
+use crate::process::{region, sys};
+use crate::record;
+use core::ffi::c_int;
+use core::sync::atomic::{Ordering, compiler_fence};
+use tape::event::Plain;
+use tape::lock::{HoldBody, OpBody, PairBody, attr, ended, kind, op};
+use tape::region::{HELD, HeldLock, LockTable};
+
+/// A call that takes, releases or does something else with a lock.
+#[derive(Clone, Copy)]
+pub struct Call {
+    pub addr: usize,
+    /// Return address of the call.
+    pub site: usize,
+    /// One of [`op`] and, below it, [`attr`].
+    pub flags: u16,
+}
+
+impl Call {
+    #[inline(always)]
+    pub fn new(addr: usize, site: usize, op: u8, attr: u8) -> Call {
+        Call { addr, site, flags: u16::from(op) << 8 | u16::from(attr) }
+    }
+}
+
+/// Puts an event on the thread's ring. One that comes from a signal handler while the thread writes is counted as lost.
+#[inline(never)]
+pub fn put<B: Plain>(t: &Thread, k: u16, flags: u16, body: B) {
+    put_at(t, k, flags, sys::tsc(), body);
+}
+
+#[inline(never)]
+fn put_at<B: Plain>(t: &Thread, k: u16, flags: u16, tsc: u64, body: B) {
+    if t.busy.replace(true) {
+        return lost();
+    }
+    compiler_fence(Ordering::SeqCst);
+    // (A recorder that has stopped drops what it reads, and counts it.)
+    // SAFETY: `enter` has made sure that there is a writer; it is this thread's, and `busy` keeps a signal handler from
+    // making a second reference.
+    let w = unsafe { &mut *t.writer.get() };
+    record::push(w, k, flags, tsc, &body, &[], &[]);
+    w.publish();
+    compiler_fence(Ordering::SeqCst);
+    t.busy.set(false);
+}
+
+/// As [`put_at`], of the commonest event; returns 0. (Words, not bodies, go to what is not inlined: a body that has an
+/// address is stored and loaded again, which costs as much as all the rest.)
+#[inline(always)]
+fn put_pair(t: &Thread, flags: u16, tsc: u64, addr: u64, site: u64, hold: u32, release: i32) -> c_int {
+    if t.busy.replace(true) {
+        return lost_pair();
+    }
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: as in `put_at`.
+    let w = unsafe { &mut *t.writer.get() };
+    let body = PairBody { addr, site, hold, release }.words();
+    if !w.push_words(kind::PAIR, flags, tsc, body) {
+        return pair_with_gap(t, flags, tsc, addr, site, body[2]);
+    }
+    w.publish();
+    compiler_fence(Ordering::SeqCst);
+    t.busy.set(false);
+    0
+}
+
+/// A pair that does not fit: waits for room or counts a gap. The thread is busy.
+#[cold]
+#[inline(never)]
+fn pair_with_gap(t: &Thread, flags: u16, tsc: u64, addr: u64, site: u64, rest: u64) -> c_int {
+    // SAFETY: as in `put_at`.
+    let w = unsafe { &mut *t.writer.get() };
+    let body = PairBody { addr, site, hold: rest as u32, release: (rest >> 32) as i32 };
+    record::push(w, kind::PAIR, flags, tsc, &body, &[], &[]);
+    w.publish();
+    compiler_fence(Ordering::SeqCst);
+    t.busy.set(false);
+    done()
+}
+
+#[cold]
+#[inline(never)]
+fn lost_pair() -> c_int {
+    lost();
+    done()
+}
+
+#[cold]
+fn lost() {
+    region::count(|c| &c.ringless);
+}
+
+#[inline(always)]
+fn table(t: &Thread) -> &LockTable {
+    // SAFETY: set together with the writer, to a page that is never unmapped.
+    unsafe { &*t.locks.get() }
+}
+
+/// The rows in use.
+#[inline(always)]
+fn rows(table: &LockTable) -> &[HeldLock] {
+    let n = table.n.load(Ordering::Relaxed) as usize;
+    // (The table is in shared memory: a stray store of the program's may have left any number.)
+    table.held.get(..n).unwrap_or(&table.held)
+}
+
+/// The call has taken a lock that was free, at `tsc`. Returns 0, what its caller returns: the way on that a thread goes
+/// that holds other locks is then a jump, and this one saves no registers for it.
+#[inline(always)]
+pub fn took(t: &Thread, c: &Call, tsc: u64) -> c_int {
+    let table = table(t);
+    if table.n.load(Ordering::Relaxed) != 0 {
+        return took_inside(t, c.addr, c.site, c.flags, tsc);
+    }
+    let row = &table.held[0];
+    table.n.store(1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    row.addr.store(c.addr as u64, Ordering::Relaxed);
+    row.site.store(c.site as u64, Ordering::Relaxed);
+    row.flags.store(u32::from(c.flags), Ordering::Relaxed);
+    row.since.store(tsc, Ordering::Relaxed);
+    0
+}
+
+/// As [`took`], by a thread that holds locks already.
+#[inline(never)]
+fn took_inside(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64) -> c_int {
+    if let Some(row) = new_row(t, &Call { addr, site, flags }, 0) {
+        row.since.store(tsc, Ordering::Relaxed);
+    }
+    done()
+}
+
+/// 0, of which the compiler does not know it: a caller that knew would not jump to who returns it.
+#[inline(always)]
+fn done() -> c_int {
+    let mut zero = 0;
+    // SAFETY: nothing is done.
+    unsafe { core::arch::asm!("/* {0:e} */", inout(reg) zero, options(pure, nomem, nostack, preserves_flags)) };
+    zero
+}
+
+/// The call has taken its lock at `tsc`, having waited for `wait` ticks, or with a result that is not 0.
+#[inline(never)]
+pub fn took_late(t: &Thread, c: Call, tsc: u64, wait: u64, result: c_int) {
+    if let Some(row) = new_row(t, &c, HeldLock::LONG) {
+        row.since.store(tsc, Ordering::Relaxed);
+        row.wait.store(wait, Ordering::Relaxed);
+        row.result.store(result, Ordering::Relaxed);
+    }
+}
+
+#[inline]
+fn new_row<'t>(t: &'t Thread, c: &Call, long: u32) -> Option<&'t HeldLock> {
+    let table = table(t);
+    let mut n = table.n.load(Ordering::Relaxed) as usize;
+    let mut flags = u32::from(c.flags) | long;
+    if n != 0 {
+        n = make_room(t, table, c.addr, c.site, c.flags);
+        flags |= (n.min(3) as u32) << attr::DEPTH_SHIFT;
+    }
+    let row = table.held.get(n)?;
+    table.n.store(n as u32 + 1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    row.addr.store(c.addr as u64, Ordering::Relaxed);
+    row.site.store(c.site as u64, Ordering::Relaxed);
+    row.flags.store(flags, Ordering::Relaxed);
+    Some(row)
+}
+
+/// Locks are held already: this one among them is no longer, if it can only be held once; and the oldest leaves a full
+/// table. Returns the rows in use.
+#[inline(never)]
+fn make_room(t: &Thread, table: &LockTable, addr: usize, site: usize, flags: u16) -> usize {
+    let c = Call { addr, site, flags };
+    let recursive = match (c.flags >> 8) as u8 {
+        op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK => c.flags as u8 & attr::KIND == 1,
+        op::RWLOCK_RDLOCK..=op::RWLOCK_CLOCKRDLOCK => true,
+        _ => false,
+    };
+    if !recursive && let Some(i) = find(table, c.addr) {
+        let h = read(&table.held[i]);
+        remove(table, i);
+        put_hold(t, &h, sys::tsc(), c.site as u64, ended::BY_ANOTHER);
+    }
+    if rows(table).len() == HELD {
+        let h = read(&table.held[0]);
+        remove(table, 0);
+        let body = OpBody { addr: h.addr, site: h.site, wait: h.wait, other: h.since, result: h.result, pad: 0 };
+        put(t, kind::OP, h.flags, body);
+    }
+    rows(table).len()
+}
+
+/// A row, read.
+struct Held {
+    addr: u64,
+    site: u64,
+    since: u64,
+    wait: u64,
+    flags: u16,
+    result: i32,
+}
+
+fn read(r: &HeldLock) -> Held {
+    let flags = r.flags.load(Ordering::Relaxed);
+    let long = flags & HeldLock::LONG != 0;
+    Held {
+        addr: r.addr.load(Ordering::Relaxed),
+        site: r.site.load(Ordering::Relaxed),
+        since: r.since.load(Ordering::Relaxed),
+        wait: if long { r.wait.load(Ordering::Relaxed) } else { 0 },
+        flags: flags as u16,
+        result: if long { r.result.load(Ordering::Relaxed) } else { 0 },
+    }
+}
+
+/// The latest row of a lock.
+fn find(table: &LockTable, addr: usize) -> Option<usize> {
+    rows(table).iter().rposition(|r| r.addr.load(Ordering::Relaxed) == addr as u64)
+}
+
+fn remove(table: &LockTable, i: usize) {
+    let rows = rows(table);
+    compiler_fence(Ordering::SeqCst);
+    for (to, from) in rows.iter().zip(rows.iter().skip(1)).skip(i) {
+        for (to, from) in
+            [(&to.addr, &from.addr), (&to.site, &from.site), (&to.since, &from.since), (&to.wait, &from.wait)]
+        {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        to.flags.store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
+        to.result.store(from.result.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    table.n.store(rows.len() as u32 - 1, Ordering::Relaxed);
+}
+
+/// The call has released its lock; `tsc` was read before. Returns 0, as [`took`].
+#[inline(always)]
+pub fn released(t: &Thread, c: &Call, tsc: u64) -> c_int {
+    let table = table(t);
+    let n = table.n.load(Ordering::Relaxed) as usize;
+    // The usual case: the latest lock, taken without waiting, not long ago, by code that is near.
+    let Some(row) = table.held.get(n.wrapping_sub(1)) else {
+        return released_otherwise(t, c.addr, c.site, c.flags, tsc);
+    };
+    let (site, flags) = (row.site.load(Ordering::Relaxed), row.flags.load(Ordering::Relaxed));
+    let hold = tsc.wrapping_sub(row.since.load(Ordering::Relaxed));
+    let release = (c.site as u64).wrapping_sub(site) as i64;
+    let usual = row.addr.load(Ordering::Relaxed) == c.addr as u64
+        && flags & HeldLock::LONG == 0
+        && hold >> 32 == 0
+        && i64::from(release as i32) == release;
+    if !usual {
+        return released_otherwise(t, c.addr, c.site, c.flags, tsc);
+    }
+    compiler_fence(Ordering::SeqCst);
+    table.n.store(n as u32 - 1, Ordering::Relaxed);
+    put_pair(t, flags as u16, tsc, c.addr as u64, site, hold as u32, release as i32)
+}
+
+#[inline(never)]
+fn released_otherwise(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64) -> c_int {
+    let c = Call { addr, site, flags };
+    let table = table(t);
+    let Some(i) = find(table, c.addr) else {
+        // Taken by another thread, or before the taps began.
+        op(t, c, 0, 0, 0);
+        return 0;
+    };
+    let h = read(&table.held[i]);
+    remove(table, i);
+    let hold = tsc.wrapping_sub(h.since);
+    let release = (c.site as u64).wrapping_sub(h.site) as i64;
+    if h.since != 0 && h.wait == 0 && h.result == 0 && hold >> 32 == 0 && i64::from(release as i32) == release {
+        let body = PairBody { addr: h.addr, site: h.site, hold: hold as u32, release: release as i32 };
+        put_at(t, kind::PAIR, h.flags, tsc, body);
+    } else {
+        let how = if h.since == 0 { ended::CANCELLED_WAIT } else { ended::UNLOCK };
+        put_hold(t, &h, tsc, c.site as u64, how);
+    }
+    done()
+}
+
+#[inline(never)]
+fn put_hold(t: &Thread, h: &Held, tsc: u64, release_site: u64, ended: u32) {
+    let hold = if h.since == 0 { 0 } else { tsc.wrapping_sub(h.since) };
+    let (addr, site, wait, result) = (h.addr, h.site, h.wait, h.result);
+    put_at(t, kind::HOLD, h.flags, tsc, HoldBody { addr, site, release_site, wait, hold, result, ended });
+}
+
+/// Anything that is no pair.
+#[inline(never)]
+pub fn op(t: &Thread, c: Call, wait: u64, other: u64, result: c_int) {
+    let body = OpBody { addr: c.addr as u64, site: c.site as u64, wait, other, result, pad: 0 };
+    put(t, kind::OP, c.flags, body);
+}
+
+/// Runs a call that may wait, with what it waits for where the recorder finds it. Returns what it returned, when it
+/// did, and how long it took. If the thread is cancelled in `f`, the note of it stays until the next wait.
+#[inline(always)]
+pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, u64) {
+    let table = table(t);
+    let row = &table.waiting;
+    let from = sys::tsc();
+    row.addr.store(c.addr as u64, Ordering::Relaxed);
+    row.site.store(c.site as u64, Ordering::Relaxed);
+    row.since.store(from, Ordering::Relaxed);
+    row.flags.store(u32::from(c.flags), Ordering::Relaxed);
+    // ORDERING: Release: the row before the word that makes it count, for the recorder.
+    table.waits.store(1, Ordering::Release);
+    let r = f();
+    table.waits.store(0, Ordering::Relaxed);
+    let now = sys::tsc();
+    // Never 0: that would say that nothing was waited for.
+    (r, now, now.wrapping_sub(from).max(1))
+}
+
+/// The thread is about to wait for a condition with the mutex that `c` names: the hold ends here, and another begins when
+/// [`resumed`] says so.
+pub fn suspended(t: &Thread, c: &Call) {
+    let table = table(t);
+    let Some(i) = find(table, c.addr) else { return };
+    let row = &table.held[i];
+    let h = read(row);
+    let tsc = sys::tsc();
+    row.since.store(0, Ordering::Relaxed);
+    row.site.store(c.site as u64, Ordering::Relaxed);
+    let depth = h.flags & u16::from(attr::DEPTH);
+    row.flags.store(u32::from(c.flags | depth), Ordering::Relaxed);
+    let how = if h.since == 0 { ended::CANCELLED_WAIT } else { ended::COND_WAIT };
+    put_hold(t, &h, tsc, c.site as u64, how);
+}
+
+/// The wait is over and the mutex the thread's again, unless `result` says that nobody can have it any more.
+pub fn resumed(t: &Thread, c: &Call, tsc: u64, result: c_int) {
+    let table = table(t);
+    let Some(i) = find(table, c.addr) else { return };
+    if result == libc::ENOTRECOVERABLE {
+        remove(table, i);
+        return;
+    }
+    let row = &table.held[i];
+    row.since.store(tsc, Ordering::Relaxed);
+    if result == libc::EOWNERDEAD {
+        row.wait.store(0, Ordering::Relaxed);
+        row.result.store(result, Ordering::Relaxed);
+        row.flags.fetch_or(HeldLock::LONG, Ordering::Relaxed);
+    }
+}
+
+/// An unlock that was refused, of any kind of lock. Returns its result.
+#[cold]
+#[inline(never)]
+pub fn not_released(addr: usize, site: usize, flags: u16, r: c_int) -> c_int {
+    op(thread::here(), Call { addr, site, flags }, 0, 0, r);
+    r
+}

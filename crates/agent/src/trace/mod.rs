@@ -1,0 +1,38 @@
+//! Records what threads do with locks, and their calls of CUDA, on their rings.
+//!
+//! [`arrival`] says whether a thread's operation is to be recorded, [`holds`] what a thread holds and the events that come of
+//! it, [`call`] the call of CUDA's that it is in, [`code`] which library lies where.
+
+pub mod arrival;
+pub mod call;
+pub mod code;
+pub mod holds;
+
+use crate::process::renewal::Child;
+use crate::process::wiped::{self, live};
+use crate::process::{sys, thread};
+use crate::record;
+use tape::lock::{LAYOUT, LocksBody, kind};
+use tape::region::{Control, locks as wish};
+
+/// Begins, if the recorder asked for locks.
+pub fn begin(c: &'static Control) {
+    if c.locks & wish::RECORD == 0 {
+        return;
+    }
+    wiped::begin(live::LOCKS);
+    let t = thread::here();
+    if record::ready(t) {
+        holds::put(t, kind::LOCKS, 0, LocksBody { layout: LAYOUT, pid: sys::getpid() as u32 });
+        code::look(t, begin as *const () as usize);
+    }
+}
+
+/// In a forked child: nothing of its code is on its tape.
+pub fn renew(child: &Child) {
+    code::renew();
+    let t = child.thread;
+    t.code.iter().for_each(|c| c.set((0, 0)));
+    t.call_code.set((0, 0));
+    t.call_stack.set(0);
+}
