@@ -3,19 +3,20 @@
 //! The programs are the ignored tests below (`plays_..`): this file's binary is started again as the program to be recorded.
 //! It has no software GPU linked into it, so it finds the preloaded one as any program would.
 
-use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Memory, Pushbuffer, Semaphore, Semaphores, Site};
+mod work;
+
+use gpu::{Pushbuffer, Semaphores, Site};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use work::{SAYS, Work, say};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Begins the lines that a program here says to its test.
-const SAYS: &str = "program: ";
 
 // ---- the tests
 
@@ -211,57 +212,6 @@ fn an_exec_ends_the_recording_cleanly() {
 }
 
 // ---- the programs
-
-fn say(what: &str, n: u64) {
-    println!("{SAYS}{what} {n}");
-}
-
-/// A channel and something to do on it.
-struct Work {
-    channel: Channel,
-    source: Arc<Memory>,
-    target: Arc<Memory>,
-    done: Semaphore,
-    round: u32,
-}
-
-impl Work {
-    fn new() -> Work {
-        Work::with(Site::Libcuda)
-    }
-
-    fn with(site: Site) -> Work {
-        let device = Device::open(Arc::new(rm::driver::Libc), 0).expect("the software GPU");
-        let space = AddressSpace::new(&device).unwrap();
-        let options = ChannelOptions { entries: 1024, site, ..ChannelOptions::default() };
-        let channel = Channel::new(&space, Engine::Copy(0), options).unwrap();
-        let (source, target) = (space.alloc_host(4096).unwrap(), space.alloc_host(4096).unwrap());
-        let done = Semaphores::new(&space).unwrap().alloc().unwrap();
-        Work { channel, source, target, done, round: 0 }
-    }
-
-    /// A copy, the wait for it, and a look at what came.
-    fn rounds(&mut self, n: u32) {
-        for _ in 0..n {
-            self.round += 1;
-            let data = [self.round.wrapping_mul(0x9e37_79b9); 16].map(u32::to_le_bytes).concat();
-            self.source.write(0, &data);
-            let mut pushbuffer = Pushbuffer::new(self.channel.space(), 64).unwrap();
-            pushbuffer.copy(self.target.va(), self.source.va(), data.len() as u32).unwrap();
-            pushbuffer.copy_release(&self.done, self.round).unwrap();
-            let pushbuffer = pushbuffer.validate(&self.channel).unwrap();
-            self.channel.submit(&pushbuffer).unwrap();
-            self.done.wait(self.round, Duration::from_secs(20)).unwrap();
-            let mut back = vec![0; data.len()];
-            self.target.read(0, &mut back);
-            assert_eq!(back, data, "round {}", self.round);
-        }
-    }
-
-    fn say_entries(&self) {
-        say("entries", self.channel.entries_written());
-    }
-}
 
 /// A page that faults, and how often whose handler was called.
 static PAGE: AtomicUsize = AtomicUsize::new(0);
