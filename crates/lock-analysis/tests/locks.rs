@@ -351,7 +351,7 @@ fn everything() -> Vec<(i32, Vec<u8>)> {
 }
 
 fn written(path: &std::path::Path, threads: &[(i32, Vec<u8>)]) {
-    let mut w = Writer::create(path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
+    let mut w = Writer::replace(path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
     threads.iter().filter(|t| !t.1.is_empty()).for_each(|(tid, b)| w.events(0, *tid, 1, b).unwrap());
     w.end(&End::default()).unwrap();
 }

@@ -312,7 +312,7 @@ impl Tape {
     pub fn write(&mut self, path: &Path) {
         let tids: Vec<i32> = self.open.keys().copied().collect();
         tids.iter().for_each(|t| self.cut(*t));
-        let mut w = Writer::create(path, &self.header).unwrap();
+        let mut w = Writer::replace(path, &self.header).unwrap();
         w.clock(&Clock { tsc: 1000, monotonic_ns: 5_000_000_000, ..Clock::default() }).unwrap();
         for (tid, bytes) in &self.chunks {
             w.events(0, *tid, 0, bytes).unwrap();
