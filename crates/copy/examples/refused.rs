@@ -2,7 +2,7 @@
 
 use copy::{Machine, Where};
 use cuda::{DeviceBuffer, PinnedBuffer};
-use gpu::{Channel, ChannelOptions, CopyMode, Engine, Prepared, Window};
+use gpu::{Channel, ChannelOptions, CopyMode, Engine, Prepared};
 use std::error::Error;
 use std::time::Duration;
 
@@ -39,8 +39,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let pins = [copy::pin(&machine, to, BYTES as u64)?, copy::pin(&machine, from, BYTES as u64)?];
     let mut channel = Channel::new(space, Engine::Copy(engine), ChannelOptions::default())?;
-    let window = |base| Window { base, length: BYTES as u64 };
-    let copy = |channel: &mut Channel, bytes| Prepared::copy(channel, window(to), window(from), bytes, CopyMode::Plain);
+    let [whole, source] = [pins[0].region().clone(), pins[1].region().clone()];
+    let copy = |channel: &mut Channel, bytes| Prepared::copy(channel, &whole, &source, bytes, CopyMode::Plain);
+    refused("a region longer than its memory", whole.part(0, 1 << 40))?;
     refused("a copy longer than its memory", copy(&mut channel, BYTES as u32 + 1))?;
     refused("an engine that is not there", Channel::new(space, Engine::Copy(9), ChannelOptions::default()))?;
     let mut prepared = copy(&mut channel, 4096)?;
@@ -51,10 +52,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     refused("memory that is not pinned any more", prepared.submit(&mut channel))?;
 
     // CUDA and ours go on.
-    let _pins = [copy::pin(&machine, to, BYTES as u64)?, copy::pin(&machine, from, BYTES as u64)?];
+    let pins = [copy::pin(&machine, to, BYTES as u64)?, copy::pin(&machine, from, BYTES as u64)?];
     let sent: Vec<u8> = (0..BYTES).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
     host.bytes_mut().copy_from_slice(&sent);
-    let mut prepared = copy(&mut channel, BYTES as u32)?;
+    let [whole, source] = [pins[0].region(), pins[1].region()];
+    let mut prepared = Prepared::copy(&mut channel, whole, source, BYTES as u32, CopyMode::Plain)?;
     let ticket = prepared.submit(&mut channel)?;
     channel.wait(ticket, Duration::from_secs(2))?;
     let mut back = vec![0; BYTES];

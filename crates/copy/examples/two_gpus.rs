@@ -1,7 +1,7 @@
 //! Channels of our own on two GPUs of one process, beside CUDA on both: host to each, and from one to the other. Needs two GPUs.
 
 use cuda::{Context, Cuda, DeviceBuffer, PinnedBuffer};
-use gpu::{AddressSpace, Channel, ChannelOptions, CopyMode, Engine, Entry, Libcuda, Prepared, Window};
+use gpu::{AddressSpace, Channel, ChannelOptions, CopyMode, Engine, Entry, Libcuda, Prepared};
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,10 +22,6 @@ struct Side<'c> {
     space: Arc<AddressSpace>,
     channel: Channel,
     device: DeviceBuffer<'c>,
-}
-
-fn window(va: u64, bytes: usize) -> Window {
-    Window { base: va, length: bytes as u64 }
 }
 
 /// Different for each seed and place.
@@ -65,8 +61,8 @@ impl<'c> Side<'c> {
 
     /// One copy by this GPU's channel, waited for; GB/s.
     fn copy(&mut self, to: u64, from: u64, bytes: usize) -> Result<f64> {
-        let _pins = [self.space.pin(to, bytes as u64)?, self.space.pin(from, bytes as u64)?];
-        let (to, from) = (window(to, bytes), window(from, bytes));
+        let pins = [self.space.pin(to, bytes as u64)?, self.space.pin(from, bytes as u64)?];
+        let [to, from] = [pins[0].region(), pins[1].region()];
         let mut prepared = Prepared::copy(&mut self.channel, to, from, bytes as u32, CopyMode::Plain)?;
         let begun = Instant::now();
         let ticket = prepared.submit(&mut self.channel)?;
@@ -94,7 +90,7 @@ fn in_turns(sides: &mut [Side<'_>], host: &mut [PinnedBuffer<'_>]) -> Result<()>
             let (to, from) = (side.device.address(), host.device_address()?);
             let pins = [side.space.pin(to, SMALL as u64)?, side.space.pin(from, SMALL as u64)?];
             let mode = CopyMode::Plain;
-            let (to, from) = (window(to, SMALL), window(from, SMALL));
+            let [to, from] = [pins[0].region(), pins[1].region()];
             let mut prepared = Prepared::copy(&mut side.channel, to, from, SMALL as u32, mode)?;
             let ticket = prepared.submit(&mut side.channel)?;
             under_way.push((ticket, prepared, pins, data));

@@ -5,7 +5,7 @@ use crate::machine::Machine;
 use crate::pin::{self, Pinned};
 use crate::spec::{End, Host, Memory};
 use cuda::{DeviceBuffer, DeviceSlice, PinnedBuffer, Registration};
-use gpu::{AddressSpace, Aperture, Bar1Map};
+use gpu::{AddressSpace, Aperture, Bar1Map, Region};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -133,6 +133,15 @@ impl<'m> Buffer<'m> {
             Kind::Registered { pages, .. } | Kind::Pageable(pages) => pages.as_ptr() as u64,
         };
         base + self.offset
+    }
+
+    /// The first `bytes` bytes behind the offset, for transfers of our own: our memory, or CUDA's that was pinned.
+    pub(crate) fn region(&self, bytes: u64) -> Result<Region, Error> {
+        Ok(match (&self.kind, &self.pinned) {
+            (Kind::Own(memory), _) => memory.region().part(self.offset, bytes)?,
+            (_, Some(pinned)) => pinned.region().part(0, bytes)?,
+            _ => return Err(Unavailable::new(PAGEABLE).into()),
+        })
     }
 
     /// Where the CPU reads and writes host memory; `None` for memory of the GPU.

@@ -9,7 +9,8 @@ use cuda::{Context, MemoryType};
 use gpu::AddressSpace;
 use std::sync::Arc;
 
-/// A range of CUDA's memory that our own channels may name, until it is dropped. Drop it before the memory is freed.
+/// A range of CUDA's memory that our own channels may name, until it is dropped or the memory is freed. Drop it first: what is
+/// in flight is waited for then. Which frees are seen, and which are not, is told at [`gpu::Region`].
 #[derive(Debug)]
 pub struct Pinned {
     pin: Arc<gpu::Pin>,
@@ -26,7 +27,12 @@ impl Pinned {
         self.pin.length()
     }
 
-    /// As `gpu` has it, for BAR1 maps and transfers of one's own.
+    /// All of it, for transfers of one's own.
+    pub fn region(&self) -> &gpu::Region {
+        self.pin.region()
+    }
+
+    /// As `gpu` has it, for BAR1 maps.
     pub fn pin(&self) -> &Arc<gpu::Pin> {
         &self.pin
     }
@@ -39,23 +45,24 @@ impl Pinned {
 /// [`PinError`] for each way in which the range is not that; [`Error::Unavailable`] where there is no CUDA or no way beside
 /// it; [`Error::Gpu`] where the kernel driver's objects behind the range are not known.
 pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error> {
-    let context = machine.context()?;
-    check(context, pointer, length)?;
-    pinned(machine.space()?, pointer, length)
+    pin_in(machine, machine.space()?, pointer, length)
 }
 
 /// As [`pin`], for the pushbuffers of one of the machine's address spaces.
 pub(crate) fn pin_in(machine: &Machine, space: &Arc<AddressSpace>, pointer: u64, length: u64) -> Result<Pinned, Error> {
-    check(machine.context()?, pointer, length)?;
-    pinned(space, pointer, length)
+    let context = machine.context()?;
+    let allocation = check(context, pointer, length)?;
+    let cuda = context.cuda();
+    // CUDA numbers allocations, each once: another number is another owner's memory at the same address.
+    let witness = move || matches!(cuda.allocation(pointer), Ok(Some(now)) if now == allocation);
+    let pin = space.pin_with(pointer, length, Arc::new(witness))?;
+    // It may have been freed between the questions and the pin; from here on that ends the pin.
+    let now = check(context, pointer, length)?;
+    if now == allocation { Ok(Pinned { pin: Arc::new(pin) }) } else { Err(PinError::Freed { pointer }.into()) }
 }
 
-fn pinned(space: &Arc<AddressSpace>, pointer: u64, length: u64) -> Result<Pinned, Error> {
-    Ok(Pinned { pin: Arc::new(space.pin(pointer, length)?) })
-}
-
-/// That CUDA has the whole range, of a kind that the GPU reads where it is.
-fn check(context: &Context, pointer: u64, length: u64) -> Result<(), Error> {
+/// That CUDA has the whole range, of a kind that the GPU reads where it is; the allocation's number.
+fn check(context: &Context, pointer: u64, length: u64) -> Result<u64, Error> {
     if pointer == 0 {
         return Err(PinError::Null.into());
     }
@@ -82,7 +89,7 @@ fn check(context: &Context, pointer: u64, length: u64) -> Result<(), Error> {
     if pointer < known.base || left == 0 {
         return Err(PinError::Freed { pointer }.into());
     }
-    if length > left { Err(PinError::PastEnd { pointer, length, left }.into()) } else { Ok(()) }
+    if length > left { Err(PinError::PastEnd { pointer, length, left }.into()) } else { Ok(known.allocation) }
 }
 
 /// Whether the process can read ordinary memory there. CUDA keeps what it has freed reserved, unreadable or as a mapping of

@@ -120,6 +120,10 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
+    pub fn cuda(&self) -> Cuda {
+        self.cuda
+    }
+
     pub fn device(&self) -> Device {
         self.device
     }

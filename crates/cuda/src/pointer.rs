@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::context::Context;
 use crate::error::Error;
+use crate::functions::Cuda;
 use std::ffi::c_int;
 
 /// `CUDA_ERROR_INVALID_VALUE`, which a query of an address that CUDA does not know answers.
@@ -15,6 +16,7 @@ const NOT_FOUND: i32 = 500;
 #[repr(i32)]
 enum Attribute {
     MemoryType = 2,
+    BufferId = 7,
     IsManaged = 8,
     DeviceOrdinal = 9,
     RangeStart = 11,
@@ -42,6 +44,8 @@ pub struct Pointer {
     /// First address and bytes of the allocation.
     pub base: u64,
     pub bytes: u64,
+    /// Its number (`CU_POINTER_ATTRIBUTE_BUFFER_ID`): no two allocations of a process have the same, at whatever address.
+    pub allocation: u64,
 }
 
 impl Context {
@@ -60,7 +64,8 @@ impl Context {
             // The range query is documented for device memory alone.
             None => (self.attribute(Attribute::RangeStart, address)?, self.attribute(Attribute::RangeSize, address)?),
         };
-        Ok(Some(Pointer { memory, managed, ordinal, base, bytes }))
+        let allocation = self.attribute(Attribute::BufferId, address)?;
+        Ok(Some(Pointer { memory, managed, ordinal, base, bytes, allocation }))
     }
 
     fn range(&self, address: u64) -> Result<(u64, u64)> {
@@ -71,13 +76,24 @@ impl Context {
     }
 
     fn attribute<T: Default>(&self, attribute: Attribute, address: u64) -> Result<T> {
+        self.cuda.pointer_attribute(attribute, address)
+    }
+}
+
+impl Cuda {
+    /// The number of the allocation that `address` belongs to now; `None` if CUDA does not know it.
+    pub fn allocation(&self, address: u64) -> Result<Option<u64>> {
+        known(self.pointer_attribute(Attribute::BufferId, address))
+    }
+
+    fn pointer_attribute<T: Default>(&self, attribute: Attribute, address: u64) -> Result<T> {
         // Room for the widest attribute, should a driver write more than is documented.
         #[repr(C)]
         struct Slot<T>(T, u64);
         let mut slot = Slot(T::default(), 0);
         // SAFETY: the attributes above are documented to write an int or an address, which T is.
         unsafe {
-            self.cuda.cuPointerGetAttribute(std::ptr::from_mut(&mut slot).cast(), attribute as c_int, address)?;
+            self.cuPointerGetAttribute(std::ptr::from_mut(&mut slot).cast(), attribute as c_int, address)?;
         }
         Ok(slot.0)
     }

@@ -4,7 +4,7 @@
 //! eight bytes to video memory and back. All of it is given back.
 
 use crate::{Check, Verdict};
-use gpu::{AddressSpace, Channel, ChannelOptions, CopyEngine, CopyMode, DeviceOptions, Engine, Prepared, Window};
+use gpu::{AddressSpace, Channel, ChannelOptions, CopyEngine, CopyMode, DeviceOptions, Engine, Prepared};
 use lab::environment::Virtualization;
 use rm::driver::Driver;
 use std::sync::Arc;
@@ -113,9 +113,11 @@ fn copied(space: &Arc<AddressSpace>, channel: &mut Channel) -> Result<([u8; BYTE
     // What is there already would look like what has come.
     host.write(back, &sent.map(|byte| !byte));
     video.write(0, &sent.map(|byte| !byte));
-    for (to, from) in [(video.va(), host.va()), (host.va() + back, video.va())] {
-        let window = |base| Window { base, length: BYTES as u64 };
-        let mut prepared = Prepared::copy(channel, window(to), window(from), BYTES as u32, CopyMode::Plain)?;
+    let bytes = BYTES as u64;
+    let (first, there, second) =
+        (host.region().part(0, bytes)?, video.region().part(0, bytes)?, host.region().part(back, bytes)?);
+    for (to, from) in [(&there, &first), (&second, &there)] {
+        let mut prepared = Prepared::copy(channel, to, from, BYTES as u32, CopyMode::Plain)?;
         let ticket = prepared.submit(channel)?;
         channel.wait(ticket, LIMIT)?;
     }

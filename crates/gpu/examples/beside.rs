@@ -6,7 +6,7 @@
 use cuda::{Cuda, DeviceBuffer, PinnedBuffer};
 use gpu::{
     AddressSpace, Channel, ChannelOptions, CopyMode, Engine, Entry, Error, Group, InlineMode, InlineRelease, Libcuda,
-    Prepared, Window,
+    Prepared,
 };
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl Rig<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        let to = Window { base: self.device.address(), length: SIZE as u64 };
-        let from = Window { base: self.host.as_ptr() as u64, length: SIZE as u64 };
+        let pins = [space.pin(self.device.address(), SIZE as u64)?, space.pin(self.host.as_ptr() as u64, SIZE as u64)?];
+        let [to, from] = [pins[0].region(), pins[1].region()];
         let sizes: &[u32] = match engine {
             Engine::Copy(_) => &[8, 4096, 65536, SIZE as u32],
             Engine::Graphics => &[8, 4096, 16384, 32764, 65536],

@@ -18,9 +18,10 @@ use crate::channel::{Channel, Group};
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::prepared::{line, store};
+use crate::region::Region;
 use crate::stores::{self, LINE, LineStore};
 use crate::tracker::Ticket;
-use crate::transfer::{self, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout, Window};
+use crate::transfer::{self, Between, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout};
 use crate::validate::{self, Ranges, Rules};
 use pushbuf::encode::Words;
 use pushbuf::gpfifo::{Entry, Segment};
@@ -50,8 +51,9 @@ pub struct Armed<'c> {
     stride: usize,
     bytes: u64,
     timed: bool,
-    /// Data is given with each submission.
-    inline: bool,
+    between: Between,
+    /// Each submission asks whether the memory is still the allocation that was pinned.
+    asks: bool,
     how: LineStore,
     generation: u64,
     /// GPFIFO entries of each place.
@@ -65,35 +67,37 @@ pub struct Armed<'c> {
 }
 
 impl<'c> Armed<'c> {
-    /// A copy of `bytes` from the start of one window to the start of another by the channel's copy engine.
+    /// A copy of `bytes` from the start of one region to the start of another by the channel's copy engine.
     ///
     /// # Errors
     /// What the validator has against it, or no memory.
     pub fn copy(
         channel: &'c mut Channel,
-        to: Window,
-        from: Window,
+        to: &Region,
+        from: &Region,
         bytes: u32,
         mode: CopyMode,
         release: CopyRelease,
     ) -> Result<Armed<'c>, Error> {
         let words = transfer::copy(channel.ends(), to, from, bytes, mode, release)?;
-        Armed::new(channel, words, bytes.into(), release.is_timed(), false)
+        let between = Between { to: to.clone(), from: Some(from.clone()) };
+        Armed::new(channel, words, bytes.into(), release.is_timed(), between)
     }
 
-    /// `bytes` that travel in the command stream to the start of a window, given at each submission.
+    /// `bytes` that travel in the command stream to the start of a region, given at each submission.
     ///
     /// # Errors
     /// As [`Armed::copy`].
     pub fn inline(
         channel: &'c mut Channel,
-        to: Window,
+        to: &Region,
         bytes: u32,
         mode: InlineMode,
         release: InlineRelease,
     ) -> Result<Armed<'c>, Error> {
         let words = transfer::inline(channel.ends(), to, bytes, mode, release)?;
-        Armed::new(channel, words, bytes.into(), release.is_timed(), true)
+        let between = Between { to: to.clone(), from: None };
+        Armed::new(channel, words, bytes.into(), release.is_timed(), between)
     }
 
     fn new(
@@ -101,7 +105,7 @@ impl<'c> Armed<'c> {
         template: Vec<u32>,
         bytes: u64,
         timed: bool,
-        inline: bool,
+        between: Between,
     ) -> Result<Armed<'c>, Error> {
         channel.usable()?;
         if channel.group() == Group::Cudas {
@@ -110,7 +114,8 @@ impl<'c> Armed<'c> {
         channel.bury();
         let layout = Layout::find(&template)?;
         let generation = channel.space().generation();
-        channel.check_own(&template)?;
+        channel.check_transfer(&template, &between)?;
+        let channel_asks = channel.space().checks_each_submission();
         let stride = LINE_WORDS + (template.len() + 1).next_multiple_of(LINE_WORDS);
         let memory = channel.space().alloc_own(channel.pushbuffers(), (PLACES * stride * 4) as u64)?;
         let tickets = [Ticket(0); PLACES];
@@ -123,7 +128,8 @@ impl<'c> Armed<'c> {
             stride,
             bytes,
             timed,
-            inline,
+            asks: channel_asks,
+            between,
             how,
             generation,
             entries: [[0; 2]; PLACES],
@@ -244,7 +250,7 @@ impl<'c> Armed<'c> {
     /// As [`Armed::submit`], and [`Error::Length`] for data of another length.
     #[inline]
     pub fn submit_data(&mut self, data: &[u8]) -> Result<Ticket, Error> {
-        if !self.inline || data.len() as u64 != self.bytes {
+        if self.between.from.is_some() || data.len() as u64 != self.bytes {
             return Err(Error::Length(data.len() as u64));
         }
         self.open(Some(data))
@@ -259,13 +265,16 @@ impl<'c> Armed<'c> {
                 return Err(Error::RingFull(PLACES as u32));
             }
         }
+        if self.asks {
+            self.between.ask()?;
+        }
         let place = self.next;
         let ticket = self.tickets[place];
         // ORDERING: announced before the generation is read, see AddressSpace::unmapped.
         self.channel.announce(ticket);
         if self.channel.space().generation() != self.generation {
             let generation = self.channel.space().generation();
-            if self.channel.check_own(&self.template).is_err() {
+            if self.channel.recheck_transfer(&self.template, &self.between).is_err() {
                 self.channel.give_back(ticket);
                 return Err(Error::Stale);
             }

@@ -1,7 +1,10 @@
 //! GPU video memory under the CPU's hands: a range of it mapped through BAR1.
 //!
-//! The mapping hangs on a handle of its own (RM_DUP_OBJECT), so the memory behind it stays what it is for as long as the
-//! map lives, even where the one who allocated it frees it meanwhile: a store here never lands in somebody else's memory.
+//! The mapping hangs on a handle of its own (RM_DUP_OBJECT), so the video memory behind it stays allocated for as long as the
+//! map lives, also where CUDA gives the whole mapping back to the driver. That does not hold for a small block of CUDA's: it
+//! shares the mapping with others, and CUDA may give it to another owner. So each store and load asks first whether the pin still
+//! holds, and is [`Error::Stale`] where it does not; what ends a pin is told at [`crate::Region`]. A store that another thread
+//! makes while the block is being freed is the program's race, as with any pointer.
 //!
 //! BAR1 is mapped write-combined: stores are posted, a load is a round trip over PCIe.
 
@@ -54,10 +57,8 @@ impl Duplicate {
         let space = pin.space();
         let refuse = |why| Error::NotPinnable { va: pin.va(), length: pin.length(), why };
         let generation = space.generation();
-        let found = match &space.pins {
-            Some(pins) => pins.watched.graph().place_of(pin.va()),
-            None => None,
-        };
+        pin.region().ask()?;
+        let found = space.watched.and_then(|watched| watched.graph().place_of(pin.va()));
         let found = found.ok_or(Error::Stale)?;
         if found.place != rm::graph::Place::Video {
             return Err(Error::NotVideo);
@@ -69,7 +70,7 @@ impl Duplicate {
         let theirs = (found.client, found.handle);
         let duplicate = Duplicate::new(space.device(), theirs, found.offset, pin.length(), owner)?;
         // The handle named this memory when it was duplicated if the pin holds now.
-        if !space.contains(pin.va(), pin.length()) {
+        if !pin.region().is_live() {
             return Err(Error::Stale);
         }
         Ok(duplicate)
@@ -110,7 +111,7 @@ impl Duplicate {
 #[cold]
 fn look_again(pin: &Pin, seen: &AtomicU64) -> Result<(), Error> {
     let generation = pin.space().generation();
-    if !pin.space().contains(pin.va(), pin.length()) {
+    if !pin.region().is_live() {
         return Err(Error::Stale);
     }
     seen.store(generation, Ordering::Relaxed);
@@ -167,7 +168,7 @@ impl Bar1Map {
         Bar1Map::new(&Duplicate::of(memory)?, offset, length)
     }
 
-    /// Maps `length` bytes at `offset` of a pinned range of CUDA's. The map keeps the pin, and holds the memory itself: when
+    /// Maps `length` bytes at `offset` of a pinned range of CUDA's. The map keeps the pin and the mapping that it is in: when
     /// CUDA has freed it, calls here are [`Error::Stale`].
     ///
     /// # Errors
@@ -247,7 +248,7 @@ impl Bar1Map {
     /// unmapped something.
     ///
     /// # Errors
-    /// [`Error::Outside`]: the range is not within the map; [`Error::Stale`]: CUDA has freed the memory; [`Error::Forked`] in
+    /// [`Error::Outside`]: the range is not within the map; [`Error::Stale`]: the memory was freed or unpinned; [`Error::Forked`] in
     /// a fork's child. Nothing was written.
     #[inline]
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {

@@ -42,9 +42,19 @@ pub enum Error {
     #[error(transparent)]
     Invalid(#[from] Invalid),
     #[error(
-        "something that the pushbuffer names was unmapped since it was validated: prepare it again with memory that is there"
+        "memory that the transfer names was freed, unmapped or unpinned since it was prepared: prepare it again with memory \
+         that is there"
     )]
     Stale,
+    #[error(
+        "the memory was freed and given out again since it was pinned: CUDA says that another allocation lies there now; pin \
+         that one if it is meant"
+    )]
+    Reused,
+    #[error("the memory at {va:#x} is of another address space than the channel: allocate or pin it in the channel's")]
+    OtherSpace { va: u64 },
+    #[error("the memory at {va:#x} is not mapped for the channel's GPU: use memory of that GPU, or enable peer access")]
+    OtherGpu { va: u64 },
     #[error("the pushbuffer was validated for another channel: validate it for this one")]
     OtherChannel,
     #[error("the ring is full: {0} entries are in flight; wait for one of them first")]
@@ -59,8 +69,12 @@ pub enum Error {
     Libcuda(String),
     #[error("{length:#x} bytes at {va:#x}: {why}")]
     NotPinnable { va: u64, length: u64, why: &'static str },
-    #[error("{va:#x}, {length:#x} bytes: not within what this transfer was prepared for")]
-    OutsideWindow { va: u64, length: u64 },
+    #[error("{va:#x}, {length:#x} bytes: not within the region that this transfer was prepared for")]
+    OutsideRegion { va: u64, length: u64 },
+    #[error(
+        "the channel was stopped: memory was freed under a transfer that did not come to its end in time; it has to be made anew"
+    )]
+    ChannelStopped,
     #[error("the channel was killed by error {0} (Xid): the kernel log says why; it has to be made anew")]
     ChannelKilled(u32),
 }

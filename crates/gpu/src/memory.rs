@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::place::Place;
-use crate::space::{AddressSpace, GRAIN, PAGE, RINGS, lock};
+use crate::region::{Owner, Region};
+use crate::space::{AddressSpace, GRAIN, Grant, PAGE, RINGS};
 use rm::abi::{MemoryAlloc, alloc_flags, attr, uvm};
 use rm::class;
 use rm::driver::{self, RmError};
@@ -46,8 +47,8 @@ pub struct Memory {
     va: u64,
     length: u64,
     place: Place,
-    /// Pushbuffers may name it.
-    named: bool,
+    /// By which its address space knows it, if transfers and pushbuffers may name it.
+    number: Option<u64>,
 }
 
 impl Memory {
@@ -148,10 +149,19 @@ impl Memory {
             driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::MAP_EXTERNAL_ALLOCATION, &mut map)?;
         }
         undo.keep();
-        if named {
-            lock(&space.mapped).insert(va, length);
-        }
-        Ok(Arc::new(Memory { space: space.clone(), handle, fd, va, length, place, named }))
+        let number = named.then(|| space.grant(va, length));
+        Ok(Arc::new(Memory { space: space.clone(), handle, fd, va, length, place, number }))
+    }
+
+    /// All of it, for transfers.
+    pub fn region(&self) -> Region {
+        let owner = match self.place {
+            Place::Video => Owner::Video,
+            Place::Host => Owner::Host,
+        };
+        // Memory of the crate's own has no number that is granted.
+        let grant = Grant::Memory(self.number.unwrap_or(u64::MAX));
+        Region::new(&self.space, grant, owner, [self.space.device.uuid].into(), (self.va, self.length))
     }
 
     /// Address, for GPU and CPU.
@@ -234,9 +244,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.named {
-            lock(&self.space.mapped).remove(&self.va);
-            self.space.unmapped();
+        if self.number.is_some() {
+            self.space.revoke(self.va);
             if !self.space.device.forked() && !self.space.drain() {
                 // A channel may still come to it, and the GPU would fault: it stays until the client goes.
                 return;

@@ -1,56 +1,80 @@
-//! Memory of CUDA's that pushbuffers may name: pinned once, and for as long as CUDA leaves it where it is.
+//! Memory of CUDA's that transfers and pushbuffers may name: pinned once, and for as long as CUDA leaves it where it is.
+//!
+//! What ends a pin beside its drop, and what cannot be seen, is told at [`Region`].
 
 use crate::error::Error;
-use crate::pins::{Row, pieces};
-use crate::space::AddressSpace;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use crate::pins::{Row, Witness, gpus, pieces};
+use crate::region::{Owner, Region};
+use crate::space::{AddressSpace, Grant};
+use crate::watched::Watched;
+use std::sync::Arc;
 
-/// A range of CUDA's memory that may be named until this is dropped.
+/// A range of CUDA's memory that may be named until this is dropped. The drop waits for what is in flight.
 #[derive(Debug)]
 pub struct Pin {
-    space: Arc<AddressSpace>,
+    whole: Region,
+    watched: &'static Watched,
     id: u64,
-    va: u64,
-    length: u64,
     place: rm::graph::Place,
 }
 
 impl AddressSpace {
-    /// Lets pushbuffers name `length` bytes of CUDA's memory at `va`, until the pin is dropped or CUDA unmaps them.
-    /// Ask CUDA for the exact size first (`cuMemGetAddressRange`): its mappings are coarser than its allocations.
+    /// Lets transfers and pushbuffers name `length` bytes of CUDA's memory at `va`, until the pin is dropped, or CUDA unmaps or
+    /// frees them. Ask CUDA for the exact size first (`cuMemGetAddressRange`): its mappings are coarser than its allocations.
     ///
     /// # Errors
     /// Where the range is not wholly mapped for this GPU, or is managed memory.
     pub fn pin(self: &Arc<Self>, va: u64, length: u64) -> Result<Pin, Error> {
+        self.pin_as(va, length, None)
+    }
+
+    /// As [`AddressSpace::pin`]; `witness` says later whether the allocation is still the one that was pinned.
+    ///
+    /// # Errors
+    /// As [`AddressSpace::pin`].
+    pub fn pin_with(self: &Arc<Self>, va: u64, length: u64, witness: Witness) -> Result<Pin, Error> {
+        self.pin_as(va, length, Some(witness))
+    }
+
+    fn pin_as(self: &Arc<Self>, va: u64, length: u64, witness: Option<Witness>) -> Result<Pin, Error> {
         let refuse = |why| Error::NotPinnable { va, length, why };
         if self.device().forked() {
             return Err(Error::Forked);
         }
-        let Some(pins) = &self.pins else {
+        let Some(watched) = self.watched else {
             return Err(refuse("this address space is not CUDA's: use its own memory"));
         };
         if va == 0 || length == 0 || va.checked_add(length).is_none() {
             return Err(refuse("no memory: the address is null or the length is"));
         }
-        let graph = pins.watched.graph();
-        let pieces = pieces(&graph, va, length).map_err(refuse)?;
+        let gpu = self.device().uuid();
+        let graph = watched.graph();
+        let pieces = pieces(&graph, va, length, gpu).map_err(refuse)?;
         let place = graph.place_of(va).map_or(rm::graph::Place::Unknown, |found| found.place);
+        let mut gpus = gpus(&graph, va, length);
+        if gpus.is_empty() {
+            gpus.push(gpu);
+        }
         drop(graph);
-        let id = pins.next.fetch_add(1, Ordering::Relaxed);
-        pins.rows.lock().unwrap_or_else(PoisonError::into_inner).push(Row { id, va, length, pieces });
-        Ok(Pin { space: self.clone(), id, va, length, place })
+        let id = watched.pins.add(Row { id: 0, space: self.id(), va, length, gpu, pieces, witness });
+        let whole = Region::new(self, Grant::Pin(id), Owner::Cuda, gpus.into(), (va, length));
+        Ok(Pin { whole, watched, id, place })
     }
 }
 
 impl Pin {
+    /// All of it.
+    pub fn region(&self) -> &Region {
+        &self.whole
+    }
+
     pub fn va(&self) -> u64 {
-        self.va
+        self.whole.va()
     }
 
     /// Bytes.
     pub fn length(&self) -> u64 {
-        self.length
+        self.whole.length()
     }
 
     /// Where its first byte lies.
@@ -59,14 +83,18 @@ impl Pin {
     }
 
     pub fn space(&self) -> &Arc<AddressSpace> {
-        &self.space
+        self.whole.space()
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        let Some(pins) = &self.space.pins else { return };
-        pins.rows.lock().unwrap_or_else(PoisonError::into_inner).retain(|row| row.id != self.id);
-        self.space.unmapped();
+        self.watched.pins.remove(self.id);
+        let space = self.whole.space();
+        space.unmapped();
+        if !space.device().forked() {
+            // The memory may be freed as soon as this returns, and nobody tells us then.
+            space.drain_or_stop();
+        }
     }
 }

@@ -1,25 +1,43 @@
 //! What of CUDA's memory is pinned, and whether what was pinned still lies there.
+//!
+//! Two things end a pin. The graph shows something else under its address: the driver was told to unmap or free it
+//! ([`PinTable::holds`] looks). Or CUDA is about to free the allocation without telling the driver, as it does with blocks that
+//! share a mapping ([`PinTable::freed`] is told).
 
-use crate::watched::Watched;
 use rm::graph::{MemoryId, ObjectGraph};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// All pins of an address space.
-#[derive(Debug)]
-pub(crate) struct Pins {
-    pub(crate) watched: &'static Watched,
-    pub(crate) rows: Mutex<Vec<Row>>,
-    pub(crate) next: AtomicU64,
+/// Asks whoever allocated a range whether it is still the allocation that was pinned.
+pub type Witness = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// All pins beside one CUDA.
+#[derive(Debug, Default)]
+pub(crate) struct PinTable {
+    rows: Mutex<Vec<Row>>,
+    next: AtomicU64,
+    /// How many there are: a look without the lock.
+    count: AtomicUsize,
 }
 
-#[derive(Debug)]
+/// What is pinned, for which address space.
 pub(crate) struct Row {
     pub id: u64,
+    pub space: u64,
     pub va: u64,
     pub length: u64,
+    /// The GPU that is to reach it.
+    pub gpu: [u8; 16],
     /// What lay there: what lies there later under the same address is something else.
     pub pieces: Vec<Piece>,
+    pub witness: Option<Witness>,
+}
+
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let range = format_args!("{:#x}, {:#x} bytes", self.va, self.length);
+        f.debug_struct("Row").field("id", &self.id).field("range", &range).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,29 +47,77 @@ pub(crate) struct Piece {
     offset: u64,
 }
 
-impl Pins {
-    pub(crate) fn new(watched: &'static Watched) -> Pins {
-        Pins { watched, rows: Mutex::default(), next: AtomicU64::new(0) }
+impl Row {
+    fn holds(&self, va: u64, length: u64) -> bool {
+        va >= self.va && va - self.va <= self.length && length <= self.length - (va - self.va)
     }
 
-    #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        self.watched.unmaps.load(Ordering::SeqCst)
+    fn overlaps(&self, base: u64, length: u64) -> bool {
+        // Neither sum overflows: a pin's was checked, and what ends past the address space ends there.
+        self.va < base.saturating_add(length) && base < self.va + self.length
     }
 
-    /// True if the range is pinned, and what was pinned still lies there.
-    pub(crate) fn contain(&self, va: u64, length: u64) -> bool {
-        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(end) = va.checked_add(length) else { return false };
-        let graph = self.watched.graph();
-        rows.iter().any(|row| {
-            row.va <= va && end <= row.va + row.length && pieces(&graph, row.va, row.length).as_ref() == Ok(&row.pieces)
-        })
+    fn still_there(&self, graph: &ObjectGraph) -> bool {
+        pieces(graph, self.va, self.length, self.gpu).as_ref() == Ok(&self.pieces)
     }
 }
 
-/// What lies in a range, without gaps.
-pub(crate) fn pieces(graph: &ObjectGraph, va: u64, length: u64) -> Result<Vec<Piece>, &'static str> {
+impl PinTable {
+    fn rows(&self) -> MutexGuard<'_, Vec<Row>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a row; its id.
+    pub fn add(&self, mut row: Row) -> u64 {
+        row.id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (id, mut rows) = (row.id, self.rows());
+        rows.push(row);
+        self.count.store(rows.len(), Ordering::SeqCst);
+        id
+    }
+
+    pub fn remove(&self, id: u64) {
+        let mut rows = self.rows();
+        rows.retain(|row| row.id != id);
+        self.count.store(rows.len(), Ordering::SeqCst);
+    }
+
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Ends the pins of what is about to be freed; how many there were.
+    pub fn freed(&self, base: u64, length: u64) -> usize {
+        if self.count() == 0 {
+            return 0;
+        }
+        let mut rows = self.rows();
+        let before = rows.len();
+        rows.retain(|row| !row.overlaps(base, length));
+        self.count.store(rows.len(), Ordering::SeqCst);
+        before - rows.len()
+    }
+
+    /// True if the whole range is pinned for the address space by one pin, and what was pinned still lies there.
+    pub fn contain(&self, graph: &ObjectGraph, space: u64, va: u64, length: u64) -> bool {
+        let rows = self.rows();
+        rows.iter().any(|row| row.space == space && row.holds(va, length) && row.still_there(graph))
+    }
+
+    /// True if that pin is still good for the range.
+    pub fn holds(&self, graph: &ObjectGraph, id: u64, va: u64, length: u64) -> bool {
+        let rows = self.rows();
+        rows.iter().any(|row| row.id == id && row.holds(va, length) && row.still_there(graph))
+    }
+
+    /// Whom to ask about that pin. Asked without any lock of ours: the answer may take CUDA's.
+    pub fn witness(&self, id: u64) -> Option<Witness> {
+        self.rows().iter().find(|row| row.id == id)?.witness.clone()
+    }
+}
+
+/// What lies in a range, without gaps, mapped for the GPU.
+pub(crate) fn pieces(graph: &ObjectGraph, va: u64, length: u64, gpu: [u8; 16]) -> Result<Vec<Piece>, &'static str> {
     let (mut at, end) = (va, va + length);
     let mut all = Vec::new();
     while at < end {
@@ -61,8 +127,31 @@ pub(crate) fn pieces(graph: &ObjectGraph, va: u64, length: u64) -> Result<Vec<Pi
         if found.managed {
             return Err("managed memory moves between CPU and GPU: use cudaMalloc or cudaHostAlloc memory");
         }
+        let gpus = graph.gpus_of(at);
+        if !gpus.is_empty() && !gpus.contains(&gpu) {
+            return Err(
+                "mapped for another GPU only: allocate it on this one, or enable peer access (cudaDeviceEnablePeerAccess)",
+            );
+        }
         all.push(Piece { memory: found.memory, handle: (found.client, found.handle), offset: found.offset });
         at = at.saturating_add(found.rest.max(1));
     }
     Ok(all)
+}
+
+/// The GPUs for which a whole range is mapped; none where the calls that mapped it did not say.
+pub(crate) fn gpus(graph: &ObjectGraph, va: u64, length: u64) -> Vec<[u8; 16]> {
+    let (mut at, end) = (va, va + length);
+    let mut all: Option<Vec<[u8; 16]>> = None;
+    while at < end {
+        let here = graph.gpus_of(at);
+        if !here.is_empty() {
+            all = Some(match all {
+                None => here.to_vec(),
+                Some(before) => before.into_iter().filter(|gpu| here.contains(gpu)).collect(),
+            });
+        }
+        at = at.saturating_add(graph.place_of(at).map_or(1, |found| found.rest.max(1)));
+    }
+    all.unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! A transfer that is validated once and submitted often.
 //!
 //! The words lie ready, several times over (one slot for each submission that may be under way). A submission checks one
-//! generation number, patches the tracker's payload and, if they moved, the addresses within the windows that were given at
+//! generation number, patches the tracker's payload and, if they moved, the addresses within the regions that were given at
 //! the start, and rings. It takes no lock, allocates nothing and makes no system call, unless something was unmapped since:
 //! then all is validated again.
 
@@ -9,9 +9,10 @@ use crate::channel::Channel;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::place::Place;
+use crate::region::Region;
 use crate::stores::{LINE, Line, LineStore, store_line};
 use crate::tracker::Ticket;
-use crate::transfer::{self, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout, Window};
+use crate::transfer::{self, Between, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout};
 use pushbuf::gpfifo::Entry;
 use std::sync::Arc;
 
@@ -41,8 +42,9 @@ pub struct Prepared {
     bytes: u64,
     /// Its release writes the time, too.
     timed: bool,
-    source: Option<Window>,
-    destination: Window,
+    between: Between,
+    /// Each submission asks whether the memory is still the allocation that was pinned.
+    asks: bool,
     generation: u64,
     /// How the lines of an inline copy's slot are stored whole: a write-combining buffer with holes leaves in several
     /// writes (250 to 130 ns a submission). A copy's slot changes by one word, for which a line is too much (90 to 112).
@@ -52,11 +54,11 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// A copy of `bytes` from the start of one window to the start of another by the channel's copy engine.
+    /// A copy of `bytes` from the start of one region to the start of another by the channel's copy engine.
     ///
     /// # Errors
     /// What the validator has against it, or no memory.
-    pub fn copy(ch: &mut Channel, to: Window, from: Window, bytes: u32, mode: CopyMode) -> Result<Prepared, Error> {
+    pub fn copy(ch: &mut Channel, to: &Region, from: &Region, bytes: u32, mode: CopyMode) -> Result<Prepared, Error> {
         Prepared::copy_with(ch, to, from, bytes, mode, CopyRelease::default())
     }
 
@@ -66,24 +68,25 @@ impl Prepared {
     /// As [`Prepared::copy`].
     pub fn copy_with(
         ch: &mut Channel,
-        to: Window,
-        from: Window,
+        to: &Region,
+        from: &Region,
         bytes: u32,
         mode: CopyMode,
         release: CopyRelease,
     ) -> Result<Prepared, Error> {
         let words = transfer::copy(ch.ends(), to, from, bytes, mode, release)?;
-        let mut prepared = Prepared::new(ch, words, u64::from(bytes), Some(from), to)?;
+        let mut prepared =
+            Prepared::new(ch, words, u64::from(bytes), Between { to: to.clone(), from: Some(from.clone()) })?;
         prepared.timed = release.is_timed();
         Ok(prepared)
     }
 
-    /// `bytes` that travel in the command stream to the start of a window, by the graphics engine. They are given at each
+    /// `bytes` that travel in the command stream to the start of a region, by the graphics engine. They are given at each
     /// submission ([`Prepared::submit_data`]), or stay what they were.
     ///
     /// # Errors
     /// What the validator has against it, or no memory.
-    pub fn inline(ch: &mut Channel, to: Window, bytes: u32, mode: InlineMode) -> Result<Prepared, Error> {
+    pub fn inline(ch: &mut Channel, to: &Region, bytes: u32, mode: InlineMode) -> Result<Prepared, Error> {
         Prepared::inline_with(ch, to, bytes, mode, InlineRelease::default())
     }
 
@@ -93,31 +96,25 @@ impl Prepared {
     /// As [`Prepared::inline`].
     pub fn inline_with(
         ch: &mut Channel,
-        to: Window,
+        to: &Region,
         bytes: u32,
         mode: InlineMode,
         release: InlineRelease,
     ) -> Result<Prepared, Error> {
         let words = transfer::inline(ch.ends(), to, bytes, mode, release)?;
-        let mut prepared = Prepared::new(ch, words, u64::from(bytes), None, to)?;
+        let mut prepared = Prepared::new(ch, words, u64::from(bytes), Between { to: to.clone(), from: None })?;
         prepared.timed = release.is_timed();
         Ok(prepared)
     }
 
-    fn new(
-        ch: &mut Channel,
-        template: Vec<u32>,
-        bytes: u64,
-        source: Option<Window>,
-        destination: Window,
-    ) -> Result<Prepared, Error> {
+    fn new(ch: &mut Channel, template: Vec<u32>, bytes: u64, between: Between) -> Result<Prepared, Error> {
         if ch.space().device().forked() {
             return Err(Error::Forked);
         }
         ch.bury();
         let layout = Layout::find(&template)?;
         let generation = ch.space().generation();
-        ch.check_own(&template)?;
+        ch.check_transfer(&template, &between)?;
         // Whole cache lines, so that two slots share none.
         let stride = template.len().next_multiple_of(16);
         let slots = (SEGMENT / (stride * 4)).clamp(2, SLOTS);
@@ -144,11 +141,11 @@ impl Prepared {
             layout,
             bytes,
             timed: true,
-            source,
-            destination,
-            generation,
-            lines: (source.is_none() && template_lines <= WHOLE && ch.pushbuffers() == Place::Video)
+            lines: (between.from.is_none() && template_lines <= WHOLE && ch.pushbuffers() == Place::Video)
                 .then(LineStore::best),
+            between,
+            asks: ch.space().checks_each_submission(),
+            generation,
             channel: ch.id(),
             grave: ch.grave(),
         })
@@ -180,15 +177,15 @@ impl Prepared {
         self.ring(ch, slot, self.lines)
     }
 
-    /// Submits it with other addresses, each within its window.
+    /// Submits it with other addresses, each within its region.
     ///
     /// # Errors
-    /// As [`Prepared::submit`], and [`Error::OutsideWindow`].
+    /// As [`Prepared::submit`], and [`Error::OutsideRegion`].
     #[inline]
     pub fn submit_at(&mut self, ch: &mut Channel, to: u64, from: u64) -> Result<Ticket, Error> {
-        let outside = |va| Error::OutsideWindow { va, length: self.bytes };
-        let Some(source) = self.source else { return Err(outside(from)) };
-        if !self.destination.holds(to, self.bytes) {
+        let outside = |va| Error::OutsideRegion { va, length: self.bytes };
+        let Some(source) = &self.between.from else { return Err(outside(from)) };
+        if !self.between.to.holds(to, self.bytes) {
             return Err(outside(to));
         }
         if !source.holds(from, self.bytes) {
@@ -209,7 +206,7 @@ impl Prepared {
     /// As [`Prepared::submit`], and [`Error::Length`] for data of another length.
     #[inline]
     pub fn submit_data(&mut self, ch: &mut Channel, data: &[u8]) -> Result<Ticket, Error> {
-        if self.source.is_some() || data.len() as u64 != self.bytes {
+        if self.between.from.is_some() || data.len() as u64 != self.bytes {
             return Err(Error::Length(data.len() as u64));
         }
         let slot = self.free_slot(ch)?;
@@ -250,11 +247,14 @@ impl Prepared {
     /// The slot's words, as whole lines where `lines` says how, and the doorbell.
     #[inline]
     fn ring(&mut self, ch: &mut Channel, slot: usize, lines: Option<LineStore>) -> Result<Ticket, Error> {
+        if self.asks {
+            self.between.ask()?;
+        }
         // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
         let ticket = ch.take_ticket();
         if ch.space().generation() != self.generation {
             let generation = ch.space().generation();
-            if ch.check_own(&self.template).is_err() {
+            if ch.recheck_transfer(&self.template, &self.between).is_err() {
                 ch.give_back(ticket);
                 return Err(Error::Stale);
             }

@@ -3,34 +3,9 @@
 //! A dynamic library calls `ioctl` through a pointer that the loader fills in (ELF gABI: DT_JMPREL, DT_RELA with relocation
 //! types JUMP_SLOT and GLOB_DAT of the x86-64 psABI). Exchanging that pointer needs no preload and no change of code.
 
+use crate::elf::{self, Library};
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
-
-const R_X86_64_64: u32 = 1;
-const R_X86_64_GLOB_DAT: u32 = 6;
-const R_X86_64_JUMP_SLOT: u32 = 7;
-
-const DT_PLTRELSZ: i64 = 2;
-const DT_STRTAB: i64 = 5;
-const DT_SYMTAB: i64 = 6;
-const DT_RELA: i64 = 7;
-const DT_RELASZ: i64 = 8;
-const DT_JMPREL: i64 = 23;
-
-/// Elf64_Dyn
-#[repr(C)]
-struct Dynamic {
-    tag: i64,
-    value: u64,
-}
-
-/// The public part of glibc's `struct link_map`.
-#[repr(C)]
-struct LinkMap {
-    base: u64,
-    name: *const libc::c_char,
-    dynamic: *const Dynamic,
-}
 
 /// A function of ours in the place of another, and where the other is kept.
 pub(crate) struct Exchange {
@@ -46,59 +21,18 @@ pub(crate) struct Exchange {
 /// `handle` is dlopen's, of a library that is never closed, none of whose code runs at this moment; each function of ours
 /// has the signature of the one that it replaces and may be called from any thread from now on.
 pub(crate) unsafe fn exchange(handle: *mut c_void, exchanges: &[Exchange]) -> Result<Vec<usize>, String> {
-    let mut map: *const LinkMap = std::ptr::null();
-    // SAFETY: RTLD_DI_LINKMAP writes one pointer.
-    let asked = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
-    if asked != 0 || map.is_null() {
-        return Err("the loader does not say where the library lies".into());
-    }
-    // SAFETY: the loader's record of a loaded library.
-    let map = unsafe { &*map };
-    let (mut strings, mut symbols, mut rela, mut plt) = (0, 0, (0, 0), (0, 0));
-    let mut entry = map.dynamic;
-    // SAFETY: the dynamic section ends with DT_NULL.
-    while let Dynamic { tag, value } = unsafe { &*entry }
-        && *tag != 0
-    {
-        match *tag {
-            DT_STRTAB => strings = *value,
-            DT_SYMTAB => symbols = *value,
-            DT_RELA => rela.0 = *value,
-            DT_RELASZ => rela.1 = *value,
-            DT_JMPREL => plt.0 = *value,
-            DT_PLTRELSZ => plt.1 = *value,
-            _ => {}
-        }
-        // SAFETY: not the last.
-        entry = unsafe { entry.add(1) };
-    }
-    if strings == 0 || symbols == 0 {
-        return Err("the library has no dynamic symbols".into());
-    }
+    // SAFETY: the caller's.
+    let library = unsafe { Library::of(handle)? };
     let mut found = vec![0; exchanges.len()];
-    for (at, size) in [rela, plt] {
-        if at == 0 {
-            continue;
-        }
-        // SAFETY: the table that the dynamic section describes; glibc has relocated its address.
-        let table = unsafe { std::slice::from_raw_parts(at as *const libc::Elf64_Rela, size as usize / 24) };
-        for relocation in table {
-            let kind = relocation.r_info as u32;
-            if !matches!(kind, R_X86_64_64 | R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT) {
-                continue;
-            }
-            let index = relocation.r_info >> 32;
-            // SAFETY: symbol and name of a relocation of this library.
-            let name = unsafe {
-                let symbol = &*(symbols as *const libc::Elf64_Sym).add(index as usize);
-                CStr::from_ptr((strings + u64::from(symbol.st_name)) as *const libc::c_char)
-            };
-            if let Some(i) = exchanges.iter().position(|e| e.name == name) {
-                // SAFETY: a pointer-sized slot of this library.
-                unsafe { put(map.base + relocation.r_offset, &exchanges[i])? };
-                found[i] += 1;
-            }
-        }
+    let mut slots = Vec::new();
+    // SAFETY: the library is loaded.
+    unsafe {
+        library.slots(|slot| slots.extend(exchanges.iter().position(|e| e.name == slot.name).map(|i| (i, slot.at))));
+    }
+    for (i, at) in slots {
+        // SAFETY: a pointer-sized slot of this library.
+        unsafe { put(at, &exchanges[i])? };
+        found[i] += 1;
     }
     Ok(found)
 }
@@ -106,14 +40,9 @@ pub(crate) unsafe fn exchange(handle: *mut c_void, exchanges: &[Exchange]) -> Re
 /// # Safety
 /// `at` is a slot for the function that `exchange` names.
 unsafe fn put(at: u64, exchange: &Exchange) -> Result<(), String> {
-    // Read-only after relocation, where the library asked for it; and it stays writable no longer than needed.
-    const PAGE: u64 = 4096;
-    let page = (at & !(PAGE - 1)) as *mut c_void;
-    // SAFETY: a mapped page of the library; its other slots stay as they are.
+    // SAFETY: a slot of a loaded library; it stays writable, as slots that are bound late are.
     unsafe {
-        if libc::mprotect(page, PAGE as usize, libc::PROT_READ | libc::PROT_WRITE) != 0 {
-            return Err(format!("its import slots stay read-only: {}", std::io::Error::last_os_error()));
-        }
+        elf::writable(at)?;
         let slot = &*(at as *const AtomicPtr<c_void>);
         let theirs = slot.load(Ordering::Relaxed);
         if theirs != exchange.ours {

@@ -5,9 +5,8 @@
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::pins::Pins;
 use crate::place::Place;
-use crate::tracker::{InFlight, Tracker};
+use crate::tracker::{self, InFlight, Tracker};
 use crate::validate::Ranges;
 use crate::watched::{CudasGroup, Watched};
 use rm::abi::{uvm, va_flags};
@@ -15,7 +14,7 @@ use rm::class;
 use rm::driver;
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -39,14 +38,26 @@ pub struct AddressSpace {
     pub(crate) handle: u32,
     /// Taken ranges, by first address; the length is a multiple of the grain.
     taken: Mutex<BTreeMap<u64, u64>>,
-    /// What may be named in a pushbuffer: exact first address and length.
-    pub(crate) mapped: Mutex<BTreeMap<u64, u64>>,
+    /// Tells it from all others of the process.
+    id: u64,
+    /// Memory of ours that may be named in a pushbuffer: by first address, its exact length and its number.
+    mapped: Mutex<BTreeMap<u64, (u64, u64)>>,
+    next_memory: AtomicU64,
+    /// Each submission asks the witnesses of what it names.
+    each_submission: AtomicBool,
     /// Grows whenever something is unmapped.
     generation: AtomicU64,
     rings: Mutex<Vec<RingBlock>>,
     trackers: Mutex<Vec<Weak<Tracker>>>,
     /// Where one of CUDA's: what CUDA maps and unmaps there, and what is pinned of it.
-    pub(crate) pins: Option<Pins>,
+    pub(crate) watched: Option<&'static Watched>,
+}
+
+/// Where a region's right to be named is written: in its address space's list of memories, or in its list of pins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grant {
+    Memory(u64),
+    Pin(u64),
 }
 
 /// A memory that holds the rings of many channels; it lives as long as one of them.
@@ -89,29 +100,28 @@ impl AddressSpace {
             device.free(device.device, handle);
             return Err(error.into());
         }
-        Ok(Arc::new(AddressSpace {
-            device: device.clone(),
-            handle,
-            taken: Mutex::default(),
-            mapped: Mutex::default(),
-            generation: AtomicU64::new(0),
-            rings: Mutex::default(),
-            trackers: Mutex::default(),
-            pins: None,
-        }))
+        Ok(AddressSpace::with(device, handle, None))
     }
 
     /// CUDA's own address space; `handle` names it in the client that `device` uses.
     pub(crate) fn beside(device: &Arc<Device>, handle: u32, watched: &'static Watched) -> Arc<AddressSpace> {
+        AddressSpace::with(device, handle, Some(watched))
+    }
+
+    fn with(device: &Arc<Device>, handle: u32, watched: Option<&'static Watched>) -> Arc<AddressSpace> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Arc::new(AddressSpace {
             device: device.clone(),
             handle,
             taken: Mutex::default(),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             mapped: Mutex::default(),
+            next_memory: AtomicU64::new(0),
+            each_submission: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             rings: Mutex::default(),
             trackers: Mutex::default(),
-            pins: Some(Pins::new(watched)),
+            watched,
         })
     }
 
@@ -122,24 +132,79 @@ impl AddressSpace {
     /// True if the whole range may be named in a pushbuffer.
     pub fn contains(&self, va: u64, length: u64) -> bool {
         let Some(end) = va.checked_add(length) else { return false };
-        lock(&self.mapped).range(..=va).next_back().is_some_and(|(start, len)| end <= start + len)
-            || self.pins.as_ref().is_some_and(|pins| pins.contain(va, length))
+        let ours = lock(&self.mapped).range(..=va).next_back().is_some_and(|(start, (len, _))| end <= start + len);
+        ours || self.watched.is_some_and(|watched| watched.pins.contain(&watched.graph(), self.id, va, length))
+    }
+
+    /// True if what a region was cut out of still has the range.
+    pub(crate) fn is_granted(&self, grant: Grant, va: u64, length: u64) -> bool {
+        let Some(end) = va.checked_add(length) else { return false };
+        match grant {
+            Grant::Memory(number) => {
+                let mapped = lock(&self.mapped);
+                let at = mapped.range(..=va).next_back();
+                at.is_some_and(|(start, (len, other))| *other == number && end <= start + len)
+            }
+            Grant::Pin(id) => self.watched.is_some_and(|watched| watched.pins.holds(&watched.graph(), id, va, length)),
+        }
+    }
+
+    /// Enters a memory that pushbuffers may name; its number.
+    pub(crate) fn grant(&self, va: u64, length: u64) -> u64 {
+        let number = self.next_memory.fetch_add(1, Ordering::Relaxed);
+        lock(&self.mapped).insert(va, (length, number));
+        number
+    }
+
+    /// Nothing may name that memory any more.
+    pub(crate) fn revoke(&self, va: u64) {
+        lock(&self.mapped).remove(&va);
+        self.unmapped();
+    }
+
+    /// Tells pins of one address space from those of another beside the same CUDA.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Asks a pin's witness; the pin ends where the allocation is another one now.
+    pub(crate) fn ask(&self, pin: u64) -> Result<(), Error> {
+        let Some(watched) = self.watched else { return Ok(()) };
+        match watched.pins.witness(pin) {
+            Some(witness) if !witness() => {
+                watched.pins.remove(pin);
+                self.unmapped();
+                Err(Error::Reused)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on each submission of what is prepared in this address space asks CUDA whether the memory is still the
+    /// allocation that was pinned: 1 us or more each time, and CUDA's locks. For looking for a free that nothing else shows
+    /// (see [`crate::Region`]). Transfers that were prepared before do not ask.
+    pub fn check_each_submission(&self) {
+        self.each_submission.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn checks_each_submission(&self) -> bool {
+        self.each_submission.load(Ordering::Relaxed)
     }
 
     /// A number that changes when something is unmapped: what was validated before is stale.
     #[inline]
     pub fn generation(&self) -> u64 {
         // Both only grow, so the sum changes when one does.
-        self.generation.load(Ordering::SeqCst) + self.pins.as_ref().map_or(0, Pins::generation)
+        self.generation.load(Ordering::SeqCst) + self.watched.map_or(0, Watched::generation)
     }
 
     /// What a channel needs to be one of CUDA's graphics channels.
     pub(crate) fn cudas_group(&self) -> Result<CudasGroup, Error> {
-        let Some(pins) = &self.pins else { return Err(Error::Group("this address space is not CUDA's")) };
+        let Some(watched) = self.watched else { return Err(Error::Group("this address space is not CUDA's")) };
         if !self.device.borrowed {
             return Err(Error::Group("enter the address space with Entry::CudasClient"));
         }
-        let found = pins.watched.group(self.device.client, self.device.device);
+        let found = watched.group(self.device.client, self.device.device);
         found.ok_or(Error::Group("no graphics channel of CUDA's was seen"))
     }
 
@@ -148,8 +213,8 @@ impl AddressSpace {
         let mut trackers = lock(&self.trackers);
         trackers.retain(|t| t.strong_count() > 0);
         trackers.push(Arc::downgrade(tracker));
-        if let Some(pins) = &self.pins {
-            pins.watched.track(tracker);
+        if let Some(watched) = self.watched {
+            watched.track(tracker);
         }
     }
 
@@ -169,6 +234,12 @@ impl AddressSpace {
         stuck == 0
     }
 
+    /// As [`AddressSpace::drain`], for memory that goes whatever we say: a channel that does not come to its end is stopped.
+    pub(crate) fn drain_or_stop(&self) {
+        let trackers: Vec<_> = lock(&self.trackers).iter().filter_map(Weak::upgrade).collect();
+        tracker::drain_or_stop(&trackers, DRAIN);
+    }
+
     /// How far each channel here is: for whoever finds that something hangs.
     pub fn in_flight(&self) -> Vec<InFlight> {
         if self.device.forked() {
@@ -186,7 +257,7 @@ impl AddressSpace {
     pub(crate) fn reserve(&self, length: u64, above: u64) -> Result<u64, Error> {
         let length = length.next_multiple_of(GRAIN);
         let mut taken = lock(&self.taken);
-        let mut at = above.max(if self.pins.is_some() { BESIDE } else { RINGS });
+        let mut at = above.max(if self.watched.is_some() { BESIDE } else { RINGS });
         for (&start, &len) in taken.iter() {
             if start >= at + length {
                 break;
@@ -216,7 +287,7 @@ impl Drop for AddressSpace {
         if self.device.forked() {
             return;
         }
-        if self.pins.is_some() {
+        if self.watched.is_some() {
             // Our duplicate of CUDA's; CUDA's own handle is not ours to free.
             if !self.device.borrowed {
                 self.device.free(self.device.device, self.handle);

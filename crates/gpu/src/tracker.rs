@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use std::any::Any;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,26 @@ const EAGER: u32 = 4096;
 /// How long a wait goes on before it looks whether something is wrong.
 const AGAIN: Duration = Duration::from_millis(10);
 
+/// A channel that can be stopped for good.
+pub(crate) trait Stop: std::fmt::Debug + Send + Sync {
+    /// When this returns the GPU does nothing more for the channel.
+    fn stop(&self);
+}
+
+/// Waits for what all of them have in flight, together no longer than `limit`, and stops those that do not come to an end.
+pub(crate) fn drain_or_stop(trackers: &[Arc<Tracker>], limit: Duration) {
+    let deadline = Instant::now() + limit;
+    for tracker in trackers {
+        if !tracker.drain(deadline) {
+            tracker.stop();
+        }
+    }
+}
+
 /// Memory that lives as long as this.
 type Keep = Arc<dyn Any + Send + Sync>;
 
-/// Shared with who frees memory under the channel's feet.
+/// Shared with code that frees memory the channel may still access.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     /// GPU address of the semaphore (payload @0, nanoseconds @8), mapped at the same address for the CPU.
@@ -27,11 +43,14 @@ pub(crate) struct Tracker {
     _memory: Keep,
     /// The last number that a submission took.
     pub submitted: AtomicU32,
-    /// Waited for in vain, and what was reached then: not again before it has moved. [`NOT_LOST`] otherwise.
+    /// Semaphore value at the last drain timeout: no second wait before it has moved. [`NOT_LOST`] otherwise.
     lost: AtomicU64,
     /// GPU address of the channel's USERD, mapped at the same address for the CPU, and what keeps it there.
     userd: OnceLock<(u64, Keep)>,
     token: AtomicU32,
+    /// Stopped, because it did not come to its end before memory had to go.
+    stopped: AtomicBool,
+    channel: OnceLock<Arc<dyn Stop>>,
 }
 
 const NOT_LOST: u64 = u64::MAX;
@@ -44,8 +63,10 @@ pub struct InFlight {
     /// Numbers of the last submission, and of the last that is done.
     pub submitted: u32,
     pub reached: u32,
-    /// Whoever frees memory has given it up.
+    /// The last wait of code that frees memory ran out.
     pub lost: bool,
+    /// It was stopped for good, so that memory could be freed.
+    pub stopped: bool,
     /// GP_GET and GP_PUT, as USERD says.
     pub get: u32,
     pub put: u32,
@@ -59,7 +80,8 @@ impl Tracker {
     pub unsafe fn new(va: u64, memory: Keep) -> Tracker {
         let (submitted, token) = (AtomicU32::new(0), AtomicU32::new(0));
         let (lost, userd) = (AtomicU64::new(NOT_LOST), OnceLock::new());
-        let tracker = Tracker { va, _memory: memory, submitted, lost, userd, token };
+        let (stopped, channel) = (AtomicBool::new(false), OnceLock::new());
+        let tracker = Tracker { va, _memory: memory, submitted, lost, userd, token, stopped, channel };
         tracker.word64(0).store(0, Ordering::Relaxed);
         tracker
     }
@@ -70,9 +92,24 @@ impl Tracker {
     }
 
     /// Of which channel, and where its USERD lies.
-    pub fn of_channel(&self, token: u32, userd: u64, memory: Keep) {
+    pub fn of_channel(&self, token: u32, userd: u64, memory: Keep, channel: Arc<dyn Stop>) {
+        let _ = self.channel.set(channel);
         self.token.store(token, Ordering::Relaxed);
         let _ = self.userd.set((userd, memory));
+    }
+
+    /// Ends the channel: nothing that it has in flight touches memory any more.
+    fn stop(&self) {
+        // Before: what is about to submit gives up.
+        self.stopped.store(true, Ordering::SeqCst);
+        if let Some(channel) = self.channel.get() {
+            channel.stop();
+        }
+    }
+
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
     }
 
     /// How far the channel is now; reads video memory.
@@ -88,6 +125,7 @@ impl Tracker {
             submitted: self.submitted.load(Ordering::SeqCst),
             reached: self.reached(),
             lost: self.lost.load(Ordering::Relaxed) != NOT_LOST,
+            stopped: self.is_stopped(),
             get: word(pushbuf::userd::GP_GET),
             put: word(pushbuf::userd::GP_PUT),
         }
@@ -128,7 +166,7 @@ impl Tracker {
             if (now.wrapping_sub(last) as i32) < 0 {
                 last = now;
             }
-            if self.done(Ticket(last)) {
+            if self.is_stopped() || self.done(Ticket(last)) {
                 self.lost.store(NOT_LOST, Ordering::Relaxed);
                 return true;
             }
@@ -144,7 +182,12 @@ impl Tracker {
     }
 
     /// Spins until `ticket` is done; calls `stuck` after each [`AGAIN`] without it, which may say that it never will be.
-    pub fn wait(&self, ticket: Ticket, limit: Duration, mut stuck: impl FnMut() -> Option<u32>) -> Result<(), Error> {
+    pub fn wait(
+        &self,
+        ticket: Ticket,
+        limit: Duration,
+        mut stuck: impl FnMut() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let start = Instant::now();
         for _ in 0..EAGER {
             if self.done(ticket) {
@@ -164,9 +207,7 @@ impl Tracker {
                 continue;
             }
             next = after + AGAIN;
-            if let Some(code) = stuck() {
-                return Err(Error::ChannelKilled(code));
-            }
+            stuck()?;
             if after > limit {
                 return Err(Error::Timeout { wanted: ticket.0, found: self.reached(), after });
             }

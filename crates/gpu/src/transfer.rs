@@ -3,21 +3,42 @@
 
 use crate::engine::{COMPUTE, COPY, Engine};
 use crate::error::Error;
+use crate::region::Region;
+use crate::space::AddressSpace;
 use crate::validate::Invalid;
 use pushbuf::encode::{MAX_INLINE, Words, inline_dma, launch_dma, offset};
+use std::sync::Arc;
 
-/// A range of memory that a transfer may move within.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// GPU address.
-    pub base: u64,
-    /// Bytes.
-    pub length: u64,
+/// What a transfer is prepared between: its words name these and the channel's tracker, and nothing else.
+#[derive(Clone, Debug)]
+pub(crate) struct Between {
+    pub to: Region,
+    /// None where the data travels in the command stream.
+    pub from: Option<Region>,
 }
 
-impl Window {
-    pub(crate) fn holds(&self, va: u64, bytes: u64) -> bool {
-        va >= self.base && va.checked_add(bytes).is_some_and(|end| end <= self.base + self.length)
+impl Between {
+    fn all(&self) -> impl Iterator<Item = &Region> {
+        std::iter::once(&self.to).chain(&self.from)
+    }
+
+    pub fn holds(&self, va: u64, length: u64) -> bool {
+        self.all().any(|region| region.holds(va, length))
+    }
+
+    /// That a channel in `space`, on the GPU of that UUID, may name them.
+    pub fn check(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
+        self.all().try_for_each(|region| region.check(space, gpu))
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.all().all(Region::is_live)
+    }
+
+    /// Asks the witnesses of both.
+    #[cold]
+    pub fn ask(&self) -> Result<(), Error> {
+        self.all().try_for_each(Region::ask)
     }
 }
 
@@ -92,11 +113,11 @@ impl CopyRelease {
     }
 }
 
-/// A copy from the start of one window to the start of another by a copy engine, and the release of its `tracker`.
+/// A copy from the start of one region to the start of another by a copy engine, and the release of its `tracker`.
 pub(crate) fn copy(
     (engine, tracker): (Engine, u64),
-    to: Window,
-    from: Window,
+    to: &Region,
+    from: &Region,
     bytes: u32,
     mode: CopyMode,
     release: CopyRelease,
@@ -108,11 +129,11 @@ pub(crate) fn copy(
     let mut w = Words::new(&mut words);
     let pitch = launch_dma::PITCH;
     match mode {
-        CopyMode::Plain => w.copy(COPY, from.base, to.base, bytes, launch_dma::NON_PIPELINED | pitch)?,
-        CopyMode::Pipelined => w.copy(COPY, from.base, to.base, bytes, launch_dma::PIPELINED | pitch)?,
+        CopyMode::Plain => w.copy(COPY, from.va(), to.va(), bytes, launch_dma::NON_PIPELINED | pitch)?,
+        CopyMode::Pipelined => w.copy(COPY, from.va(), to.va(), bytes, launch_dma::PIPELINED | pitch)?,
         CopyMode::Folded => {
             w.copy_semaphore(COPY, tracker, PAYLOAD)?;
-            w.copy(COPY, from.base, to.base, bytes, launch_dma::NON_PIPELINED | pitch | release.launch())?
+            w.copy(COPY, from.va(), to.va(), bytes, launch_dma::NON_PIPELINED | pitch | release.launch())?
         }
     }
     if mode != CopyMode::Folded {
@@ -122,10 +143,10 @@ pub(crate) fn copy(
     Ok(w.as_slice().to_vec())
 }
 
-/// `bytes` that travel in the command stream to the start of a window, by the graphics engine.
+/// `bytes` that travel in the command stream to the start of a region, by the graphics engine.
 pub(crate) fn inline(
     (engine, tracker): (Engine, u64),
-    to: Window,
+    to: &Region,
     bytes: u32,
     mode: InlineMode,
     release: InlineRelease,
@@ -144,10 +165,10 @@ pub(crate) fn inline(
     let barrier = if release == InlineRelease::Flag { 0 } else { inline_dma::NO_SYSMEMBAR };
     let launch = inline_dma::PITCH | barrier;
     match mode {
-        InlineMode::Headers => w.inline_long(COMPUTE, to.base, &data, launch)?,
+        InlineMode::Headers => w.inline_long(COMPUTE, to.va(), &data, launch)?,
         InlineMode::Launches => {
             for (i, block) in data.chunks(MAX_INLINE).enumerate() {
-                w.inline(COMPUTE, to.base + (i * MAX_INLINE) as u64, block, launch)?;
+                w.inline(COMPUTE, to.va() + (i * MAX_INLINE) as u64, block, launch)?;
             }
         }
     }

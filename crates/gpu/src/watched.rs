@@ -2,7 +2,8 @@
 //! to be waited for before it goes.
 
 use crate::errno::Errno;
-use crate::tracker::{InFlight, Tracker};
+use crate::pins::PinTable;
+use crate::tracker::{self, InFlight, Tracker};
 use rm::abi::{self, Nvos21, Nvos54, Nvos64, Plain, nr, uvm};
 use rm::call::Call;
 use rm::graph::{FileKind, IoctlRecord, MmapRecord, ObjectGraph, ObjectKind};
@@ -10,7 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest parameter block that is looked at.
 const NESTED_MAX: usize = 4096;
@@ -21,8 +22,9 @@ const DRAIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Watched {
     graph: Mutex<ObjectGraph>,
-    /// Calls that took something away.
-    pub(crate) unmaps: AtomicU64,
+    /// Grows with each call that took something away.
+    unmaps: AtomicU64,
+    pub(crate) pins: PinTable,
     trackers: Mutex<Vec<Weak<Tracker>>>,
 }
 
@@ -106,6 +108,26 @@ impl Watched {
         takes
     }
 
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.unmaps.load(Ordering::SeqCst)
+    }
+
+    /// Whether anything is pinned at all.
+    pub(crate) fn has_pins(&self) -> bool {
+        self.pins.count() > 0
+    }
+
+    /// CUDA is about to free `length` bytes at `base`, whether it tells the driver or not: pins in it end, and what is in
+    /// flight is waited for.
+    pub fn frees(&self, base: u64, length: u64) {
+        if self.pins.freed(base, length) > 0 {
+            self.took_away();
+        }
+    }
+
+    /// Nothing more is submitted to what goes now, and what is in flight comes to its end, or its channel is stopped: CUDA frees
+    /// the memory when this returns.
     fn took_away(&self) {
         // ORDERING: see AddressSpace::unmapped.
         self.unmaps.fetch_add(1, Ordering::SeqCst);
@@ -113,10 +135,7 @@ impl Watched {
             let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
             trackers.iter().filter_map(Weak::upgrade).collect()
         };
-        let deadline = Instant::now() + DRAIN;
-        for tracker in trackers {
-            tracker.drain(deadline);
-        }
+        tracker::drain_or_stop(&trackers, DRAIN);
     }
 
     pub fn opened(&self, fd: RawFd, path: &[u8]) {

@@ -3,11 +3,12 @@
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
-    AddressSpace, Channel, ChannelOptions, CopyMode, Device, Engine, Entry, Error, Group, InlineMode, Prepared,
-    Watched, Watching, Window,
+    AddressSpace, Channel, ChannelOptions, CopyMode, Device, Engine, Entry, Error, Group, InlineMode, Memory, Owner,
+    Prepared, Pushbuffer, Region, Semaphore, Semaphores, Watched, Watching,
 };
-use std::sync::Arc;
+use rm::abi::uvm;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -19,15 +20,20 @@ struct Rig {
     cuda: Arc<AddressSpace>,
     /// Its graphics channel.
     _graphics: Channel,
+    /// Addresses are the process's: another test's memory would come to lie where this one's was.
+    _one: MutexGuard<'static, ()>,
 }
 
+static ONE: Mutex<()> = Mutex::new(());
+
 fn rig() -> Rig {
+    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let driver = SoftDriver::new(Mode::Strict);
     let watched: &'static Watched = Box::leak(Box::default());
     let device = Device::open(Arc::new(Watching(driver, watched)), 0).unwrap();
     let cuda = AddressSpace::new(&device).unwrap();
     let graphics = Channel::new(&cuda, Engine::Graphics, ChannelOptions::default()).unwrap();
-    Rig { driver, watched, cuda, _graphics: graphics }
+    Rig { driver, watched, cuda, _graphics: graphics, _one: one }
 }
 
 fn noise(len: usize, seed: u64) -> Vec<u8> {
@@ -59,7 +65,7 @@ fn every_kind_of_channel_copies_between_cudas_memories() {
     for entry in [Entry::OwnClient, Entry::CudasClient] {
         let space = rig.enter(entry);
         let pins = [space.pin(source.va(), 1 << 16).unwrap(), space.pin(target.va(), 1 << 16).unwrap()];
-        let (from, to) = (Window { base: source.va(), length: 1 << 16 }, Window { base: target.va(), length: 1 << 16 });
+        let (from, to) = (pins[0].region(), pins[1].region());
         for n in 0..10 {
             let mut channel = Channel::new(&space, Engine::Copy(n), ChannelOptions::default()).unwrap();
             let mut copy = Prepared::copy(&mut channel, to, from, 1 << 16, CopyMode::Plain).unwrap();
@@ -110,16 +116,19 @@ fn what_is_not_pinned_is_refused() {
     }
     assert!(matches!(rig.cuda.pin(memory.va(), 8), Err(Error::NotPinnable { .. })), "a space of our own has no pins");
     let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
-    let whole = Window { base: memory.va(), length: 0x4000 };
-    let refused = Prepared::copy(&mut channel, whole, whole, 64, CopyMode::Plain);
-    assert!(matches!(refused, Err(Error::Invalid(_))), "CUDA's, but not pinned");
     let pin = space.pin(memory.va(), 0x1000).unwrap();
+    let whole = pin.region();
+    assert_eq!((whole.va(), whole.length(), whole.owner()), (memory.va(), 0x1000, Owner::Cuda));
     Prepared::copy(&mut channel, whole, whole, 0x1000, CopyMode::Plain).unwrap();
     let refused = Prepared::copy(&mut channel, whole, whole, 0x1001, CopyMode::Plain);
     assert!(matches!(refused, Err(Error::Invalid(_))), "longer than the pin");
+    let theirs = memory.region();
+    let refused = Prepared::copy(&mut channel, &theirs, whole, 64, CopyMode::Plain);
+    assert!(matches!(refused, Err(Error::OtherSpace { .. })), "CUDA's, but not pinned");
+    let whole = whole.clone();
     drop(pin);
-    let refused = Prepared::copy(&mut channel, whole, whole, 64, CopyMode::Plain);
-    assert!(matches!(refused, Err(Error::Invalid(_))), "not pinned any more");
+    let refused = Prepared::copy(&mut channel, &whole, &whole, 64, CopyMode::Plain);
+    assert!(matches!(refused, Err(Error::Stale)), "not pinned any more");
 }
 
 #[test]
@@ -129,8 +138,8 @@ fn memory_that_cuda_frees_is_stale_for_us_and_is_waited_for() {
     let mut channel = Channel::new(&space, Engine::Copy(1), ChannelOptions::default()).unwrap();
     for round in 0..50 {
         let (source, target) = (rig.cuda.alloc_host(1 << 20).unwrap(), rig.cuda.alloc_video(1 << 20).unwrap());
-        let _pins = [space.pin(source.va(), 1 << 20).unwrap(), space.pin(target.va(), 1 << 20).unwrap()];
-        let (from, to) = (Window { base: source.va(), length: 1 << 20 }, Window { base: target.va(), length: 1 << 20 });
+        let pins = [space.pin(source.va(), 1 << 20).unwrap(), space.pin(target.va(), 1 << 20).unwrap()];
+        let (from, to) = (pins[0].region(), pins[1].region());
         let mut copy = Prepared::copy(&mut channel, to, from, 1 << 20, CopyMode::Plain).unwrap();
         for _ in 0..8 {
             copy.submit(&mut channel).unwrap();
@@ -168,9 +177,138 @@ fn ours_goes_and_cudas_stays() {
     }
     // CUDA's own goes on.
     let mut channel = Channel::new(&rig.cuda, Engine::Copy(0), ChannelOptions::default()).unwrap();
-    let whole = Window { base: memory.va(), length: 1 << 16 };
-    let mut copy = Prepared::copy(&mut channel, whole, whole, 64, CopyMode::Plain).unwrap();
+    let whole = memory.region();
+    let mut copy = Prepared::copy(&mut channel, &whole, &whole, 64, CopyMode::Plain).unwrap();
     let ticket = copy.submit(&mut channel).unwrap();
     channel.wait(ticket, TIMEOUT).unwrap();
     assert_eq!(rig.faults(), 0);
+}
+
+/// A copy to `to` that waits behind a semaphore.
+fn stuck(space: &Arc<AddressSpace>, to: &Region) -> (Channel, Prepared, Semaphore, Arc<Memory>) {
+    let source = space.alloc_host(0x1000).unwrap();
+    source.write(0, &[0xaa; 0x1000]);
+    let gate = Semaphores::new(space).unwrap().alloc().unwrap();
+    let mut channel = Channel::new(space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    let mut copy = Prepared::copy(&mut channel, to, &source.region(), 0x1000, CopyMode::Plain).unwrap();
+    let mut shut = Pushbuffer::new(space, 16).unwrap();
+    shut.host_acquire(&gate, 1).unwrap();
+    let shut = shut.validate(&channel).unwrap();
+    channel.submit(&shut).unwrap();
+    copy.submit(&mut channel).unwrap();
+    (channel, copy, gate, source)
+}
+
+#[test]
+fn a_copy_that_does_not_end_is_stopped_before_cuda_frees_its_memory() {
+    let rig = rig();
+    let space = rig.enter(Entry::OwnClient);
+    // The second free finds the first channel given up.
+    for _ in 0..2 {
+        let memory = rig.cuda.alloc_video(0x1000).unwrap();
+        let at = memory.va();
+        let pin = space.pin(at, 0x1000).unwrap();
+        let (mut channel, mut copy, gate, _source) = stuck(&space, pin.region());
+        drop(memory);
+        let other = rig.cuda.alloc_video(0x1000).unwrap();
+        assert_eq!(other.va(), at, "the address is somebody else's now");
+        other.write(0, &[0x11; 0x1000]);
+        gate.set(1);
+        std::thread::sleep(Duration::from_millis(100));
+        let mut found = vec![0; 0x1000];
+        other.read(0, &mut found);
+        assert!(found == vec![0x11; 0x1000], "the copy went on");
+        assert!(matches!(copy.submit(&mut channel), Err(Error::ChannelStopped)));
+        assert!(matches!(channel.submit_nop(), Err(Error::ChannelStopped)));
+        assert!(space.in_flight().iter().all(|channel| channel.stopped || channel.submitted == channel.reached));
+    }
+    assert_eq!(rig.faults(), 0);
+}
+
+#[test]
+fn a_pin_that_is_dropped_waits_for_what_is_in_flight() {
+    let rig = rig();
+    let space = rig.enter(Entry::OwnClient);
+    let memory = rig.cuda.alloc_video(0x1000).unwrap();
+    let pin = space.pin(memory.va(), 0x1000).unwrap();
+    let (channel, _copy, gate, _source) = stuck(&space, pin.region());
+    let opens = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        gate.set(1);
+    });
+    drop(pin);
+    let mut found = vec![0; 0x1000];
+    memory.read(0, &mut found);
+    assert!(found == vec![0xaa; 0x1000], "the copy was over before the pin was gone");
+    opens.join().unwrap();
+    drop(channel);
+}
+
+/// As CUDA maps memory for a peer, and takes it away again.
+fn map_for(rig: &Rig, memory: &Memory, (client, handle): (u32, u32), gpus: &[[u8; 16]]) {
+    let uvm_fd = rig.watched.graph().uvm_fd().unwrap();
+    let mut map = uvm::MapExternal {
+        base: memory.va(),
+        length: memory.length(),
+        gpu_count: gpus.len() as u64,
+        client,
+        memory: handle,
+        ..Default::default()
+    };
+    for (to, uuid) in map.gpus.iter_mut().zip(gpus) {
+        to.uuid = *uuid;
+    }
+    // SAFETY: the struct is the request's, and nothing is called.
+    unsafe { rig.watched.ioctl(uvm_fd, uvm::MAP_EXTERNAL_ALLOCATION, (&raw mut map).cast(), || 0) };
+}
+
+/// Client and handle of what is mapped there.
+fn handle(rig: &Rig, memory: &Memory) -> (u32, u32) {
+    rig.watched.graph().gpu_mappings().find(|m| m.base == memory.va()).unwrap().handle.unwrap()
+}
+
+fn unmap_for(rig: &Rig, memory: &Memory, uuid: [u8; 16]) {
+    let uvm_fd = rig.watched.graph().uvm_fd().unwrap();
+    let mut range = uvm::GpuRange { base: memory.va(), length: memory.length(), uuid, ..Default::default() };
+    // SAFETY: as above.
+    unsafe { rig.watched.ioctl(uvm_fd, uvm::UNMAP_EXTERNAL, (&raw mut range).cast(), || 0) };
+}
+
+const PEER: [u8; 16] = [9; 16];
+
+#[test]
+fn memory_that_is_mapped_for_another_gpu_only_is_no_memory_of_ours() {
+    let rig = rig();
+    let space = rig.enter(Entry::OwnClient);
+    let ours = space.device().uuid();
+    let memory = rig.cuda.alloc_video(0x1000).unwrap();
+    let handle = handle(&rig, &memory);
+    unmap_for(&rig, &memory, ours);
+    map_for(&rig, &memory, handle, &[PEER]);
+    let refused = space.pin(memory.va(), 0x1000).unwrap_err();
+    assert!(matches!(&refused, Error::NotPinnable { why, .. } if why.contains("another GPU")), "{refused}");
+    // Several in one call, ours among them.
+    map_for(&rig, &memory, handle, &[PEER, [8; 16], ours]);
+    let pin = space.pin(memory.va(), 0x1000).unwrap();
+    assert!(pin.region().gpus().contains(&ours) && pin.region().gpus().contains(&PEER));
+}
+
+#[test]
+fn a_peers_unmap_ends_the_pin_of_the_gpu_that_it_is_for_and_no_other() {
+    let rig = rig();
+    let space = rig.enter(Entry::OwnClient);
+    let ours = space.device().uuid();
+    let memory = rig.cuda.alloc_video(0x1000).unwrap();
+    map_for(&rig, &memory, handle(&rig, &memory), &[PEER]);
+    let pin = space.pin(memory.va(), 0x1000).unwrap();
+    let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    let mut copy = Prepared::copy(&mut channel, pin.region(), pin.region(), 64, CopyMode::Plain).unwrap();
+    unmap_for(&rig, &memory, PEER);
+    let ticket = copy.submit(&mut channel).unwrap();
+    channel.wait(ticket, TIMEOUT).unwrap();
+    map_for(&rig, &memory, handle(&rig, &memory), &[PEER]);
+    // Whoever the memory belongs to, our GPU does not reach it any more.
+    unmap_for(&rig, &memory, ours);
+    assert!(matches!(copy.submit(&mut channel), Err(Error::Stale)));
+    assert!(!pin.region().is_live() && !space.contains(memory.va(), 64));
 }

@@ -3,7 +3,6 @@
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
     AddressSpace, Channel, ChannelOptions, CopyMode, Device, Engine, Error, InlineMode, InlineRelease, Place, Prepared,
-    Window,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,11 +42,11 @@ fn everywhere() -> Vec<ChannelOptions> {
 fn copies_again_and_again_wherever_everything_lies() {
     let (driver, space) = space();
     let (source, target) = (space.alloc_host(1 << 16).unwrap(), space.alloc_video(1 << 16).unwrap());
-    let (from, to) = (Window { base: source.va(), length: 1 << 16 }, Window { base: target.va(), length: 1 << 16 });
+    let (from, to) = (source.region(), target.region());
     for options in everywhere() {
         for mode in [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded] {
             let mut channel = Channel::new(&space, Engine::Copy(2), options).unwrap();
-            let mut copy = Prepared::copy(&mut channel, to, from, 777, mode).unwrap();
+            let mut copy = Prepared::copy(&mut channel, &to, &from, 777, mode).unwrap();
             for n in 0..100u64 {
                 let data = noise(777, n);
                 let (at, into) = (n * 131 % 60000, n * 517 % 60000);
@@ -67,7 +66,7 @@ fn copies_again_and_again_wherever_everything_lies() {
 fn inline_copies_of_every_length_with_new_data_each_time() {
     let (driver, space) = space();
     let target = space.alloc_video(1 << 20).unwrap();
-    let to = Window { base: target.va(), length: 1 << 20 };
+    let to = target.region();
     for pushbuffer in [Place::Host, Place::Video] {
         let options = ChannelOptions { pushbuffer, ..Default::default() };
         let mut channel = Channel::new(&space, Engine::Graphics, options).unwrap();
@@ -78,7 +77,7 @@ fn inline_copies_of_every_length_with_new_data_each_time() {
                 (InlineMode::Headers, InlineRelease::Engine),
                 (InlineMode::Launches, InlineRelease::Engine),
             ] {
-                let mut inline = Prepared::inline_with(&mut channel, to, bytes, mode, release).unwrap();
+                let mut inline = Prepared::inline_with(&mut channel, &to, bytes, mode, release).unwrap();
                 for n in 0..5 {
                     let data = noise(bytes as usize, n + u64::from(bytes));
                     target.write(u64::from(bytes), &[0x5a; 8]);
@@ -102,9 +101,9 @@ fn many_under_way_on_one_ring() {
     let (source, target) = (space.alloc_host(1 << 16).unwrap(), space.alloc_host(1 << 16).unwrap());
     let data = noise(1 << 16, 9);
     source.write(0, &data);
-    let whole = |m: &gpu::Memory| Window { base: m.va(), length: m.length() };
+    let whole = gpu::Memory::region;
     let mut channel = Channel::new(&space, Engine::Copy(3), ChannelOptions::default()).unwrap();
-    let mut copy = Prepared::copy(&mut channel, whole(&target), whole(&source), 64, CopyMode::Pipelined).unwrap();
+    let mut copy = Prepared::copy(&mut channel, &whole(&target), &whole(&source), 64, CopyMode::Pipelined).unwrap();
     let mut full = 0;
     let mut last = None;
     for n in 0..(1u64 << 16) / 64 {
@@ -126,10 +125,10 @@ fn many_under_way_on_one_ring() {
 fn addresses_outside_and_memory_that_is_gone_are_errors_before_anything_is_rung() {
     let (driver, space) = space();
     let (source, target) = (space.alloc_host(0x1000).unwrap(), space.alloc_video(0x1000).unwrap());
-    let whole = |m: &gpu::Memory| Window { base: m.va(), length: m.length() };
+    let whole = gpu::Memory::region;
     let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
     let (to, from) = (whole(&target), whole(&source));
-    let mut copy = Prepared::copy(&mut channel, to, from, 0x800, CopyMode::Plain).unwrap();
+    let mut copy = Prepared::copy(&mut channel, &to, &from, 0x800, CopyMode::Plain).unwrap();
     for (to, from) in [
         (target.va() + 0x801, source.va()),
         (target.va(), source.va() + 0x801),
@@ -137,10 +136,10 @@ fn addresses_outside_and_memory_that_is_gone_are_errors_before_anything_is_rung(
         (u64::MAX - 4, source.va()),
     ] {
         let error = copy.submit_at(&mut channel, to, from).unwrap_err();
-        assert!(matches!(error, Error::OutsideWindow { .. }), "{error}");
+        assert!(matches!(error, Error::OutsideRegion { .. }), "{error}");
     }
     // Longer than its memory: the validator's word.
-    let error = Prepared::copy(&mut channel, to, from, 0x1001, CopyMode::Plain).unwrap_err();
+    let error = Prepared::copy(&mut channel, &to, &from, 0x1001, CopyMode::Plain).unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error}");
     let mut other = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
     assert!(matches!(copy.submit(&mut other), Err(Error::OtherChannel)));
@@ -150,7 +149,7 @@ fn addresses_outside_and_memory_that_is_gone_are_errors_before_anything_is_rung(
     assert_eq!(driver.counters().doorbells.load(Ordering::Relaxed), rung);
     // Something else that goes makes it look again, and nothing more.
     let source = space.alloc_host(0x1000).unwrap();
-    let mut copy = Prepared::copy(&mut channel, to, whole(&source), 0x800, CopyMode::Plain).unwrap();
+    let mut copy = Prepared::copy(&mut channel, &to, &whole(&source), 0x800, CopyMode::Plain).unwrap();
     drop(space.alloc_host(0x1000).unwrap());
     let ticket = copy.submit(&mut channel).unwrap();
     channel.wait(ticket, TIMEOUT).unwrap();
@@ -160,11 +159,12 @@ fn addresses_outside_and_memory_that_is_gone_are_errors_before_anything_is_rung(
 fn dropped_while_under_way() {
     let (driver, space) = space();
     let (source, target) = (space.alloc_host(1 << 20).unwrap(), space.alloc_video(1 << 20).unwrap());
-    let whole = |m: &gpu::Memory| Window { base: m.va(), length: m.length() };
+    let whole = gpu::Memory::region;
     let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
     let mut last = None;
     for _ in 0..200 {
-        let mut copy = Prepared::copy(&mut channel, whole(&target), whole(&source), 1 << 20, CopyMode::Plain).unwrap();
+        let mut copy =
+            Prepared::copy(&mut channel, &whole(&target), &whole(&source), 1 << 20, CopyMode::Plain).unwrap();
         last = Some(copy.submit(&mut channel).unwrap());
     }
     channel.wait(last.unwrap(), TIMEOUT).unwrap();
@@ -175,9 +175,9 @@ fn dropped_while_under_way() {
 fn a_childs_use_is_an_error() {
     let (_, space) = space();
     let (source, target) = (space.alloc_host(0x1000).unwrap(), space.alloc_host(0x1000).unwrap());
-    let whole = |m: &gpu::Memory| Window { base: m.va(), length: m.length() };
+    let whole = gpu::Memory::region;
     let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
-    let mut copy = Prepared::copy(&mut channel, whole(&target), whole(&source), 64, CopyMode::Plain).unwrap();
+    let mut copy = Prepared::copy(&mut channel, &whole(&target), &whole(&source), 64, CopyMode::Plain).unwrap();
     let ticket = copy.submit(&mut channel).unwrap();
     channel.wait(ticket, TIMEOUT).unwrap();
     // SAFETY: the child makes only calls that answer without a lock, and ends.
@@ -197,4 +197,50 @@ fn a_childs_use_is_an_error() {
     assert_eq!(status, 0, "the child's calls were errors");
     let ticket = copy.submit(&mut channel).unwrap();
     channel.wait(ticket, TIMEOUT).unwrap();
+}
+
+#[test]
+fn a_region_never_reaches_past_its_memory_and_a_transfer_never_past_its_region() {
+    let (driver, space) = space();
+    let (source, target) = (space.alloc_host(0x1000).unwrap(), space.alloc_host(0x2000).unwrap());
+    let (from, whole) = (source.region(), target.region());
+    for (offset, length) in [(0, 1 << 40), (0, u64::MAX), (0x1fff, 2), (0x2000, 1), (u64::MAX, 2), (u64::MAX - 7, 8)] {
+        let refused = whole.part(offset, length).unwrap_err();
+        assert!(matches!(refused, Error::Outside { size: 0x2000, .. }), "{offset:#x} {length:#x}: {refused}");
+    }
+    let half = whole.part(0x1000, 0x1000).unwrap();
+    assert!(
+        matches!(half.part(0, 0x1001), Err(Error::Outside { size: 0x1000, .. })),
+        "a part has no more than its own"
+    );
+    let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    let mut copy = Prepared::copy(&mut channel, &half, &from, 8, CopyMode::Plain).unwrap();
+    let rung = driver.counters().doorbells.load(Ordering::Relaxed);
+    // Far away, in the same memory but not in the region, in other memory of ours, and in the channel's own ring.
+    for to in [half.va() + (1 << 30), half.va() - 8, half.va() + 0xff9, source.va(), channel.gpfifo_va()] {
+        let refused = copy.submit_at(&mut channel, to, source.va()).unwrap_err();
+        assert!(matches!(refused, Error::OutsideRegion { .. }), "{to:#x}: {refused}");
+    }
+    assert_eq!(driver.counters().doorbells.load(Ordering::Relaxed), rung);
+    let other = AddressSpace::new(space.device()).and_then(|other| other.alloc_host(0x1000));
+    if let Ok(other) = other {
+        let refused = Prepared::copy(&mut channel, &other.region(), &from, 8, CopyMode::Plain).unwrap_err();
+        assert!(matches!(refused, Error::OtherSpace { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn a_region_of_memory_that_is_gone_is_stale_whatever_comes_to_lie_there() {
+    let (_, space) = space();
+    let source = space.alloc_host(0x1000).unwrap();
+    let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    let target = space.alloc_host(0x1000).unwrap();
+    let (gone, at) = (target.region(), target.va());
+    drop(target);
+    // Other tests' memory may take the address; then there is nothing to see.
+    let again = space.alloc_host(0x1000).unwrap();
+    assert!(!gone.is_live());
+    let refused = Prepared::copy(&mut channel, &gone, &source.region(), 8, CopyMode::Plain).unwrap_err();
+    assert!(matches!(refused, Error::Stale), "{refused}");
+    assert!(again.va() != at || again.region().is_live());
 }

@@ -80,8 +80,7 @@ impl BackToBack for Copies<'_> {
         }
         channel::settle(&self.channel, self.last);
         if self.prepared.as_ref().is_none_or(|prepared| prepared.bytes() != bytes) {
-            let (to, from) = (self.ends.destination.va(), self.ends.source.va());
-            self.prepared = Some(ce::prepare(&mut self.channel, to, from, bytes, self.mode, self.release)?);
+            self.prepared = Some(ce::prepare(&mut self.channel, &self.ends, bytes, self.mode, self.release)?);
         }
         // What CUDA has unmapped since says nothing about the semaphore; it only has to be looked at again.
         self.begin.revalidate(&self.channel)?;

@@ -13,7 +13,7 @@ use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::route::{Route, Transfer};
 use crate::spec::{Executor, Spec, Word};
-use gpu::{Armed, Channel, CopyMode, CopyRelease, Engine, Prepared, Window};
+use gpu::{Armed, Channel, CopyMode, CopyRelease, Engine, Prepared, Region};
 
 const PIPELINED: &str = "pipelined";
 const FOLDED: &str = "folded";
@@ -135,26 +135,25 @@ pub(crate) fn release(executor: &Executor) -> CopyRelease {
     }
 }
 
-/// Two addresses that are pinned, as a copy of `bytes` names them.
-fn windows(to: u64, from: u64, bytes: u64) -> Result<(Window, Window, u32), Error> {
+/// The two ends of a copy of `bytes`.
+fn ends(ends: &Ends<'_>, bytes: u64) -> Result<(Region, Region, u32), Error> {
     if bytes > MAX_BYTES {
         let reason = format!("{bytes} bytes by the copy engine: 1 GiB at most go in one copy");
         return Err(Unavailable::new(reason).into());
     }
-    Ok((Window { base: to, length: bytes }, Window { base: from, length: bytes }, bytes as u32))
+    Ok((ends.destination.region(bytes)?, ends.source.region(bytes)?, bytes as u32))
 }
 
-/// A copy of `bytes` between two addresses that are pinned.
+/// A copy of `bytes` between the starts of the two ends.
 pub(crate) fn prepare(
     channel: &mut Channel,
-    to: u64,
-    from: u64,
+    between: &Ends<'_>,
     bytes: u64,
     mode: CopyMode,
     release: CopyRelease,
 ) -> Result<Prepared, Error> {
-    let (to, from, bytes) = windows(to, from, bytes)?;
-    Ok(Prepared::copy_with(channel, to, from, bytes, mode, release)?)
+    let (to, from, bytes) = ends(between, bytes)?;
+    Ok(Prepared::copy_with(channel, &to, &from, bytes, mode, release)?)
 }
 
 struct CopyEngine<'m> {
@@ -177,14 +176,13 @@ impl Route for CopyEngine<'_> {
 
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
-        let (to, from) = (self.ends.destination.va(), self.ends.source.va());
         let channel = &mut self.channel;
         if self.armed {
-            let (to, from, bytes) = windows(to, from, bytes)?;
-            let armed = Armed::copy(channel, to, from, bytes, self.mode, self.release)?;
+            let (to, from, bytes) = ends(&self.ends, bytes)?;
+            let armed = Armed::copy(channel, &to, &from, bytes, self.mode, self.release)?;
             return Ok(Box::new(Own::armed(armed, None)));
         }
-        let prepared = prepare(channel, to, from, bytes, self.mode, self.release)?;
+        let prepared = prepare(channel, &self.ends, bytes, self.mode, self.release)?;
         Ok(Box::new(Own::new(channel, prepared, None)))
     }
 

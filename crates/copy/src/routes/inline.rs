@@ -13,7 +13,7 @@ use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::route::{Route, Transfer};
 use crate::spec::{Executor, Spec, Word};
-use gpu::{Armed, Channel, Engine, InlineMode, InlineRelease, Prepared, Window};
+use gpu::{Armed, Channel, Engine, InlineMode, InlineRelease, Prepared};
 
 const SPLIT: &str = "split";
 /// Who says that the bytes are there, if not a second inline copy behind them.
@@ -123,7 +123,7 @@ impl Route for InlineRoute<'_> {
             return Err(Unavailable::new(reason).into());
         }
         let source: &[u8] = self.ends.host_bytes(Direction::ToGpu, bytes)?;
-        let destination = Window { base: self.ends.destination.va(), length: bytes };
+        let destination = &self.ends.destination.region(bytes)?;
         let (channel, bytes) = (&mut self.channel, bytes as u32);
         if self.armed {
             let armed = Armed::inline(channel, destination, bytes, self.mode, self.release)?;

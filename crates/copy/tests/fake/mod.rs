@@ -4,11 +4,11 @@
 #![allow(dead_code)]
 
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 type Status = c_int;
 const SUCCESS: Status = 0;
@@ -34,15 +34,52 @@ pub enum Kind {
 struct Block {
     kind: Kind,
     bytes: usize,
+    /// CUDA's number of the allocation: never used twice.
+    number: u64,
     /// What it is made of; nothing for memory that is the caller's.
     _keep: Keep,
 }
 
 /// Memory goes when this is dropped.
 pub type Keep = Box<dyn Any + Send>;
-type Source = Box<dyn FnMut(Kind, usize) -> (u64, Keep) + Send>;
+pub type Source = Box<dyn FnMut(Kind, usize) -> (u64, Keep) + Send>;
 /// Where device and pinned memory come from, if not from the heap.
 pub static SOURCE: Mutex<Option<Source>> = Mutex::new(None);
+
+/// Bytes of the mapping that small blocks are cut out of, and of the largest small block.
+const CHUNK: u64 = 2 << 20;
+pub const SMALL: u64 = 64 << 10;
+
+/// Memory as CUDA has it: blocks of up to [`SMALL`] bytes of device memory share a mapping that is kept when they are freed, and
+/// are given out again, the lowest first; larger ones, and host memory, are the driver's each.
+pub fn blocks(of: &Arc<gpu::AddressSpace>) -> Source {
+    let (of, chunk) = (of.clone(), of.alloc_video(CHUNK).unwrap());
+    let free: Arc<Mutex<BTreeSet<u64>>> = Arc::new(Mutex::new((0..CHUNK / SMALL).map(|n| n * SMALL).collect()));
+    Box::new(move |kind, bytes| {
+        let device = matches!(kind, Kind::Device { .. });
+        if device && bytes as u64 <= SMALL {
+            let offset = free.lock().unwrap().pop_first().unwrap();
+            let keep = Small { chunk: chunk.clone(), free: free.clone(), offset };
+            return (chunk.va() + offset, Box::new(keep) as Keep);
+        }
+        let memory = if device { of.alloc_video(bytes as u64) } else { of.alloc_host(bytes as u64) }.unwrap();
+        (memory.va(), Box::new(memory) as Keep)
+    })
+}
+
+/// A small block; free again on drop, without a call of the driver.
+struct Small {
+    #[allow(dead_code, reason = "kept alive")]
+    chunk: Arc<gpu::Memory>,
+    free: Arc<Mutex<BTreeSet<u64>>>,
+    offset: u64,
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        self.free.lock().unwrap().insert(self.offset);
+    }
+}
 
 enum Op {
     Copy {
@@ -63,6 +100,7 @@ enum Op {
 #[derive(Default)]
 struct Fake {
     next: u64,
+    numbers: u64,
     clock: u64,
     memory: BTreeMap<u64, Block>,
     objects: BTreeMap<u64, &'static str>,
@@ -82,6 +120,9 @@ pub static ANSWER_RUNS: AtomicU64 = AtomicU64::new(0);
 pub static ANSWER_LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Not 0: the kernel that answers sees nothing.
 pub static ANSWER_DEAF: AtomicU64 = AtomicU64::new(0);
+/// Told of each free before it is made, with what it is of, as the exchanged functions of a real libcuda tell; none where they
+/// could not be exchanged.
+pub static FREES: Mutex<Option<Box<dyn Fn(u64, u64) + Send>>> = Mutex::new(None);
 /// Calls of any function of the driver.
 pub static CALLS: AtomicU64 = AtomicU64::new(0);
 
@@ -112,7 +153,17 @@ pub fn plant(kind: Kind, bytes: usize) -> u64 {
 }
 
 pub fn take_back(address: u64) {
-    with(|fake| fake.memory.remove(&address));
+    free(address);
+}
+
+/// Memory goes outside of the lock: what it is made of may wait for transfers.
+fn free(address: u64) -> Status {
+    let bytes = with(|fake| fake.memory.get(&address).map(|block| block.bytes as u64));
+    if let (Some(bytes), Some(tell)) = (bytes, &*FREES.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) {
+        tell(address, bytes);
+    }
+    let block = with(|fake| fake.memory.remove(&address));
+    if block.is_some() { SUCCESS } else { INVALID_VALUE }
 }
 
 impl Fake {
@@ -125,7 +176,9 @@ impl Fake {
                 (words.as_ptr() as u64, Box::new(words) as Keep)
             }
         };
-        self.memory.insert(address, Block { kind, bytes, _keep: keep });
+        self.numbers += 1;
+        let number = self.numbers;
+        self.memory.insert(address, Block { kind, bytes, number, _keep: keep });
         address
     }
 
@@ -411,14 +464,12 @@ driver! {
         if !in_context() { return INVALID_CONTEXT; }
         give(address, with(|fake| fake.allocate(Kind::Device { ordinal: 0 }, bytes)))
     }
-    cuMemFree_v2(address: u64) { with(|fake| fake.memory.remove(&address)).map_or(INVALID_VALUE, |_| SUCCESS) }
+    cuMemFree_v2(address: u64) { free(address) }
     cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) {
         if flags != 3 { return INVALID_VALUE; }
         give(pointer, with(|fake| fake.allocate(Kind::Pinned, bytes)) as *mut c_void)
     }
-    cuMemFreeHost(pointer: *mut c_void) {
-        with(|fake| fake.memory.remove(&(pointer as u64))).map_or(INVALID_VALUE, |_| SUCCESS)
-    }
+    cuMemFreeHost(pointer: *mut c_void) { free(pointer as u64) }
     cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, _flags: c_uint) {
         match with(|fake| fake.block(pointer as u64).map(|(_, block)| block.kind)) {
             Some(Kind::Pinned | Kind::Registered) => give(address, pointer as u64),
@@ -427,8 +478,12 @@ driver! {
     }
     cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) {
         if flags != 3 { return INVALID_VALUE; }
-        let block = Block { kind: Kind::Registered, bytes, _keep: Box::new(()) };
-        with(|fake| fake.memory.insert(pointer as u64, block)).map_or(SUCCESS, |_| INVALID_VALUE)
+        let register = |fake: &mut Fake| {
+            fake.numbers += 1;
+            let (number, keep): (u64, Keep) = (fake.numbers, Box::new(()));
+            fake.memory.insert(pointer as u64, Block { kind: Kind::Registered, bytes, number, _keep: keep })
+        };
+        with(register).map_or(SUCCESS, |_| INVALID_VALUE)
     }
     cuMemHostUnregister(pointer: *mut c_void) {
         with(|fake| match fake.memory.remove(&(pointer as u64)) {
@@ -451,6 +506,7 @@ driver! {
             let device = matches!(block.kind, Kind::Device { .. } | Kind::Managed);
             match attribute {
                 2 => give(value.cast::<u32>(), if device { 2 } else { 1 }),
+                7 => give(value.cast::<u64>(), block.number),
                 8 => give(value.cast::<u32>(), u32::from(block.kind == Kind::Managed)),
                 9 => give(value.cast::<i32>(), if let Kind::Device { ordinal } = block.kind { ordinal } else { 0 }),
                 11 => give(value.cast::<u64>(), base),

@@ -1,11 +1,14 @@
 //! How a channel comes to be.
 
-use super::objects::{CONTEXT_WINDOW, Contexts, Objects};
+use super::objects::{CONTEXT_WINDOW, Contexts, Making};
 use super::*;
 use crate::ring::{RING_STRIDE, Ring};
 use crate::tracker::Tracker;
-use rm::abi::{ChannelAlloc, ChannelAllocFull, ChannelGroupAlloc, ContextShareAlloc, CopyAlloc, Plain, channel_flags};
+use rm::abi::{
+    ChannelAlloc, ChannelAllocFull, ChannelGroupAlloc, ContextShareAlloc, CopyAlloc, Plain, channel_flags, uvm,
+};
 use rm::class::{self, engine};
+use rm::driver;
 
 /// How long a new channel may take for its first submission.
 const START: Duration = Duration::from_secs(2);
@@ -49,7 +52,7 @@ impl Channel {
             Engine::Graphics => true,
             Engine::Copy(n) => device.engines()?.iter().any(|e| e.number == n && e.is_graphics()),
         };
-        let mut objects = Objects { device: device.clone(), made: Vec::new() };
+        let mut objects = Making::new(&device);
         let joined = match (options.group, graphics) {
             (Group::Own, _) => None,
             (Group::Cudas, true) => Some(space.cudas_group()?),
@@ -128,7 +131,8 @@ impl Channel {
         let put_at =
             (userd_ring.memory.va() + userd_ring.offset() + USERD_OFFSET + userd::GP_PUT as u64) as *const AtomicU32;
         let userd_va = userd_ring.memory.va() + userd_ring.offset() + USERD_OFFSET;
-        tracker.of_channel(token, userd_va, userd_ring.memory.clone());
+        let objects = objects.finish(handle);
+        tracker.of_channel(token, userd_va, userd_ring.memory.clone(), objects.clone());
         let tracker = Arc::new(tracker);
         space.track(&tracker);
         let posted = [options.gpfifo, options.pushbuffer].contains(&Place::Video);
@@ -171,7 +175,7 @@ impl Channel {
     fn bind(&mut self) -> Result<(), Error> {
         let mut words = [0; RELEASE_WORDS];
         release(&mut words, self.engine, self.tracker.va(), Ticket(0))?;
-        self.check_own(&words)?;
+        self.check_words(&words, None)?;
         let mut first = Pushbuffer::new(&self.space, 16)?;
         match self.engine {
             Engine::Graphics => first.set_object(COMPUTE, class::HOPPER_COMPUTE_A)?,

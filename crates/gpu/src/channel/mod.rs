@@ -25,15 +25,14 @@ use crate::place::Place;
 use crate::pushbuffer::{Pushbuffer, Segment, Validated};
 use crate::ring::{Ring, USERD_OFFSET};
 use crate::space::AddressSpace;
-use crate::tracker::{Ticket, Tracker};
+use crate::tracker::{Stop, Ticket, Tracker};
+use crate::transfer::Between;
 use crate::validate::{self, Ranges, Rules};
 use objects::{Contexts, Objects};
 use pushbuf::encode::Words;
 use pushbuf::gpfifo::{Control, Entry, Opcode};
 use pushbuf::semaphore::Execute;
 use pushbuf::userd;
-use rm::abi::uvm;
-use rm::driver;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -54,8 +53,7 @@ const RELEASE_WORDS: usize = 6;
 /// One channel. Freed on drop, with everything that it has in flight.
 #[derive(Debug)]
 pub struct Channel {
-    // Fields drop in this order: the GPU stops first, then what it may have been reading goes.
-    objects: Objects,
+    objects: Arc<Objects>,
     in_flight: Vec<Option<Arc<Segment>>>,
     /// How many of them are some: prepared transfers keep theirs, and there is nothing to go through then.
     segments: usize,
@@ -148,8 +146,8 @@ impl Channel {
     /// Puts a validated pushbuffer into the ring and rings the doorbell.
     ///
     /// # Errors
-    /// [`Error::RingFull`], [`Error::Stale`], [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::Forked`]: nothing
-    /// was submitted then.
+    /// [`Error::RingFull`], [`Error::Stale`], [`Error::OtherChannel`], [`Error::ChannelKilled`],
+    /// [`Error::ChannelStopped`], [`Error::Forked`]: nothing was submitted then.
     pub fn submit(&mut self, pushbuffer: &Validated) -> Result<Ticket, Error> {
         self.submit_all(&[pushbuffer])
     }
@@ -163,16 +161,28 @@ impl Channel {
         pushbuffer.check(&self.rules(), self.space.generation())
     }
 
-    /// Checks words of our own: they may name the tracker too.
-    pub(crate) fn check_own(&self, words: &[u32]) -> Result<(), Error> {
-        Ok(validate::check(words, &Rules { space: &AndTracker(self), ..self.rules() })?)
+    /// Checks the words of a transfer and what it is prepared between: they may name that, and the tracker.
+    pub(crate) fn check_transfer(&self, words: &[u32], between: &Between) -> Result<(), Error> {
+        between.check(&self.space, self.space.device().uuid())?;
+        self.check_words(words, Some(between))
+    }
+
+    /// The same once more, after something was unmapped.
+    pub(crate) fn recheck_transfer(&self, words: &[u32], between: &Between) -> Result<(), Error> {
+        if !between.is_live() {
+            return Err(Error::Stale);
+        }
+        self.check_words(words, Some(between))
+    }
+
+    fn check_words(&self, words: &[u32], between: Option<&Between>) -> Result<(), Error> {
+        let space = &Named { tracker: self.tracker.va(), between };
+        Ok(validate::check(words, &Rules { space, ..self.rules() })?)
     }
 
     /// Several, with one doorbell.
     pub fn submit_all(&mut self, pushbuffers: &[&Validated]) -> Result<Ticket, Error> {
-        if self.space.device().forked() {
-            return Err(Error::Forked);
-        }
+        self.usable()?;
         self.spent.clear();
         // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
         let ticket = self.take_ticket();
@@ -208,9 +218,7 @@ impl Channel {
 
     /// An entry without a pushbuffer (control opcode NOP) and a ring: costs the GPU one fetch.
     pub fn submit_nop(&mut self) -> Result<(), Error> {
-        if self.space.device().forked() {
-            return Err(Error::Forked);
-        }
+        self.usable()?;
         self.room(1)?;
         let nop = Control { opcode: Opcode::Nop, operand: 0, sync_wait: false, reserved: 0 };
         self.push(Entry::Control(nop).encode(), None);
@@ -276,11 +284,14 @@ impl Channel {
         self.tracker.submitted.store(ticket.0.wrapping_sub(1), Ordering::SeqCst);
     }
 
-    /// Alive, and this is the process that opened it.
+    /// Alive, not stopped, and this is the process that opened it.
     #[inline]
     pub(crate) fn usable(&self) -> Result<(), Error> {
         if self.space.device().forked() {
             return Err(Error::Forked);
+        }
+        if self.tracker.is_stopped() {
+            return Err(Error::ChannelStopped);
         }
         self.error().map_or(Ok(()), |code| Err(Error::ChannelKilled(code)))
     }
@@ -340,13 +351,11 @@ impl Channel {
             return Err(Error::Forked);
         }
         self.tracker.wait(ticket, limit, || {
-            let killed = self.error();
-            if killed.is_none() {
-                // A doorbell may be missed (seen with channels of two runqueues beside one another); one too many does no harm.
-                self.rung_again.fetch_add(1, Ordering::Relaxed);
-                self.ring();
-            }
-            killed
+            self.usable()?;
+            // A doorbell may be missed (seen with channels of two runqueues beside one another); one too many does no harm.
+            self.rung_again.fetch_add(1, Ordering::Relaxed);
+            self.ring();
+            Ok(())
         })
     }
 
@@ -400,12 +409,15 @@ impl Validated {
     }
 }
 
-/// The address space and the channel's own tracker, which its own releases name.
-struct AndTracker<'a>(&'a Channel);
+/// What the words of a transfer may name.
+struct Named<'a> {
+    tracker: u64,
+    between: Option<&'a Between>,
+}
 
-impl Ranges for AndTracker<'_> {
+impl Ranges for Named<'_> {
     fn contains(&self, va: u64, length: u64) -> bool {
-        va == self.0.tracker.va() && length <= 16 || self.0.space.contains(va, length)
+        va == self.tracker && length <= 16 || self.between.is_some_and(|between| between.holds(va, length))
     }
 }
 
@@ -416,20 +428,14 @@ unsafe impl Sync for Channel {}
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        let device = self.space.device();
-        if device.forked() {
+        if self.space.device().forked() {
             return;
         }
-        let mut call =
-            uvm::UnregisterChannel { uuid: device.uuid, client: device.client, channel: self.handle, status: 0 };
-        if self.error().is_none() {
+        if self.error().is_none() && !self.tracker.is_stopped() {
             self.tracker.drain(Instant::now() + STOP);
         }
-        // SAFETY: the struct is the request's. What fails here is freed with the channel.
-        let _ =
-            unsafe { driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::UNREGISTER_CHANNEL, &mut call) };
-        // `objects` goes first: see the order of the fields.
-        debug_assert!(!self.objects.made.is_empty());
+        // Before the memory that the GPU may be reading.
+        self.objects.stop();
     }
 }
 

@@ -3,21 +3,27 @@
 use crate::device::Device;
 use crate::error::Error;
 use crate::space::AddressSpace;
+use crate::tracker::Stop;
+use rm::abi::uvm;
 use rm::driver;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// GPU addresses for the context buffers of a graphics channel, well above the memory.
 const CONTEXTS: u64 = 0x40_0000_0000;
 pub(super) const CONTEXT_WINDOW: u64 = 64 << 20;
 
-/// RM objects of a channel, freed last made first.
+/// RM objects of a channel that is being made, freed last made first unless it is finished.
 #[derive(Debug)]
-pub(super) struct Objects {
+pub(super) struct Making {
     pub device: Arc<Device>,
-    pub made: Vec<(u32, u32)>,
+    made: Vec<(u32, u32)>,
 }
 
-impl Objects {
+impl Making {
+    pub fn new(device: &Arc<Device>) -> Making {
+        Making { device: device.clone(), made: Vec::new() }
+    }
+
     pub fn alloc<T: rm::abi::Plain>(&mut self, parent: u32, class: u32, params: &mut T) -> Result<u32, Error> {
         let handle = self.device.alloc(parent, class, params)?;
         self.made.push((parent, handle));
@@ -30,12 +36,45 @@ impl Objects {
         driver::alloc_bytes(&*device.driver, device.ctl, device.client, channel, 0, class, params)?;
         Ok(())
     }
+
+    /// All is made, and the channel is registered with UVM.
+    pub fn finish(mut self, channel: u32) -> Arc<Objects> {
+        let made = Mutex::new(std::mem::take(&mut self.made));
+        Arc::new(Objects { device: self.device.clone(), channel, made })
+    }
 }
 
-impl Drop for Objects {
+impl Drop for Making {
     fn drop(&mut self) {
         for (parent, object) in self.made.drain(..).rev() {
             self.device.free(parent, object);
+        }
+    }
+}
+
+/// RM objects of a channel.
+#[derive(Debug)]
+pub(super) struct Objects {
+    device: Arc<Device>,
+    channel: u32,
+    made: Mutex<Vec<(u32, u32)>>,
+}
+
+impl Stop for Objects {
+    /// Takes the channel away from UVM and frees what it is made of, last made first; once. The GPU is off it then.
+    fn stop(&self) {
+        let device = &self.device;
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.is_empty() || device.forked() {
+            return;
+        }
+        let (uuid, client, channel) = (device.uuid, device.client, self.channel);
+        let mut call = uvm::UnregisterChannel { uuid, client, channel, status: 0 };
+        // SAFETY: the struct is the request's. What fails here is freed with the channel.
+        let _ =
+            unsafe { driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::UNREGISTER_CHANNEL, &mut call) };
+        for (parent, object) in made.drain(..).rev() {
+            device.free(parent, object);
         }
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! libcuda's import slots are exchanged before it is initialised; each call goes on to where it went before, and what it did
 //! is written into an [`ObjectGraph`](rm::graph::ObjectGraph). With the handles found there a channel of our own enters CUDA's
-//! address space, and no code of libcuda runs when it submits. Before CUDA frees memory, what of ours is in flight is waited
-//! for.
+//! address space, and no code of libcuda runs when it submits. Before CUDA frees memory, with a driver call (`hooks`) or without
+//! one (`frees`), pins of it end and what of ours is in flight is waited for.
 
+mod frees;
 mod hooks;
 
 use crate::device::Entry;
@@ -89,6 +90,11 @@ fn watch(watched: &'static Watched) -> Result<(), String> {
         if !exchanged.contains(&needed) {
             return Err(format!("it does not import {}", needed.to_string_lossy()));
         }
+    }
+    // SAFETY: libcuda, which is never closed, and not initialised yet.
+    let frees = unsafe { frees::exchange(handle, watched) }?;
+    if !frees.contains(&c"cuMemFree_v2") {
+        return Err("it does not export cuMemFree_v2: what it frees would not be seen".into());
     }
     Ok(())
 }

@@ -8,7 +8,6 @@ use crate::ground::{Ground, Rig, Stop, ensure, nothing};
 use crate::random::Random;
 use gpu::{
     Armed, Bar1Map, Channel, CopyMode, CopyRelease, Engine, Error, InlineMode, InlineRelease, Memory, Prepared, Ticket,
-    Window,
 };
 use std::time::Duration;
 
@@ -29,10 +28,6 @@ const COPY: [(CopyMode, CopyRelease); 6] = [
     (CopyMode::Folded, CopyRelease::Word),
     (CopyMode::Folded, CopyRelease::LocalWord),
 ];
-
-fn window(memory: &Memory) -> Window {
-    Window { base: memory.va(), length: memory.length() }
-}
 
 fn rounds(rig: &Rig) -> u64 {
     if rig.is_soft() { 100 } else { 2_000 }
@@ -66,7 +61,7 @@ pub(super) fn releases(ground: &Ground) -> Outcome {
     let seen = Bar1Map::of(&dst, 0, ROOM)?;
     let mut graphics = rig.channel(Engine::Graphics)?;
     for release in INLINE {
-        let mut inline = Prepared::inline_with(&mut graphics, window(&dst), BYTES, InlineMode::Headers, release)?;
+        let mut inline = Prepared::inline_with(&mut graphics, &dst.region(), BYTES, InlineMode::Headers, release)?;
         look(&rig, &mut random, &seen, &format!("inline, {release:?}"), |sent| {
             let ticket = inline.submit_data(&mut graphics, &sent.to_le_bytes())?;
             wait(&rig, &graphics, ticket)
@@ -74,7 +69,7 @@ pub(super) fn releases(ground: &Ground) -> Outcome {
     }
     let mut engine = rig.channel(rig.copy_engine()?)?;
     for (mode, release) in COPY {
-        let mut copy = Prepared::copy_with(&mut engine, window(&dst), window(&src), BYTES, mode, release)?;
+        let mut copy = Prepared::copy_with(&mut engine, &dst.region(), &src.region(), BYTES, mode, release)?;
         look(&rig, &mut random, &seen, &format!("{mode:?} copy, {release:?}"), |sent| {
             src.write(0, &sent.to_le_bytes());
             let ticket = copy.submit(&mut engine)?;
@@ -97,12 +92,13 @@ pub(super) fn flag_order(ground: &Ground) -> Outcome {
     let release = InlineRelease::Flag;
     for bytes in SIZES {
         // One place after the other, so that every part of the memory's controllers has its turn.
-        let to = |at: u64| Window { base: dst.va() + at, length: bytes.into() };
+        let whole = dst.region();
+        let to = |at: u64| whole.part(at, bytes.into());
         for round in 0..rounds / SIZES.len() as u64 {
             let at = random.below((FIELD - 32_768) / 4) * 4;
-            let mut inline = Prepared::inline_with(&mut graphics, to(at), bytes, InlineMode::Headers, release)?;
-            let from = Window { base: dst.va() + at, length: bytes.into() };
-            let mut copy = Prepared::copy(&mut engine, window(&back), from, bytes, CopyMode::Plain)?;
+            let mut inline = Prepared::inline_with(&mut graphics, &to(at)?, bytes, InlineMode::Headers, release)?;
+            let from = to(at)?;
+            let mut copy = Prepared::copy(&mut engine, &back.region(), &from, bytes, CopyMode::Plain)?;
             let data = random.bytes(bytes as usize);
             let ticket = inline.submit_data(&mut graphics, &data)?;
             wait(&rig, &graphics, ticket)?;
@@ -130,7 +126,7 @@ pub(super) fn armed(ground: &Ground) -> Outcome {
     let seen = Bar1Map::of(&dst, 0, ROOM)?;
     let mut engine = rig.channel(rig.copy_engine()?)?;
     for (mode, release) in [(CopyMode::Plain, CopyRelease::Timed), (CopyMode::Folded, CopyRelease::Word)] {
-        let mut copy = Armed::copy(&mut engine, window(&dst), window(&src), BYTES, mode, release)?;
+        let mut copy = Armed::copy(&mut engine, &dst.region(), &src.region(), BYTES, mode, release)?;
         let mut rested = 0;
         look(&rig, &mut random, &seen, &format!("armed {mode:?} copy, {release:?}"), |sent| {
             src.write(0, &sent.to_le_bytes());
@@ -145,7 +141,7 @@ pub(super) fn armed(ground: &Ground) -> Outcome {
     }
     let mut graphics = rig.channel(Engine::Graphics)?;
     for release in [InlineRelease::Engine, InlineRelease::EngineWord] {
-        let mut inline = Armed::inline(&mut graphics, window(&dst), BYTES, InlineMode::Headers, release)?;
+        let mut inline = Armed::inline(&mut graphics, &dst.region(), BYTES, InlineMode::Headers, release)?;
         look(&rig, &mut random, &seen, &format!("armed inline, {release:?}"), |sent| {
             let ticket = inline.submit_data(&sent.to_le_bytes())?;
             wait(&rig, inline.channel(), ticket)
@@ -164,7 +160,7 @@ fn nothing_moves_at_rest(
     dst: &Memory,
     seen: &Bar1Map,
 ) -> Result<(), Stop> {
-    let mut inline = Armed::inline(channel, window(dst), BYTES, InlineMode::Headers, InlineRelease::Engine)?;
+    let mut inline = Armed::inline(channel, &dst.region(), BYTES, InlineMode::Headers, InlineRelease::Engine)?;
     for dropped in [false, true] {
         let ticket = inline.submit_data(&random.below(u64::MAX).to_le_bytes())?;
         wait(rig, inline.channel(), ticket)?;
@@ -192,14 +188,14 @@ fn after_it_the_channel_is_as_before(
     dst: &Memory,
     seen: &Bar1Map,
 ) -> Result<(), Stop> {
-    let mut copy = Prepared::copy(channel, window(dst), window(src), BYTES, CopyMode::Plain)?;
+    let mut copy = Prepared::copy(channel, &dst.region(), &src.region(), BYTES, CopyMode::Plain)?;
     let sent = random.below(u64::MAX);
     src.write(0, &sent.to_le_bytes());
     let ticket = copy.submit(channel)?;
     wait(rig, channel, ticket)?;
     ensure(seen.load64(0)? == sent, || "a copy after armed ones moved other bytes".into())?;
     let gone = rig.memory(false, ROOM)?;
-    let mut stale = Armed::copy(channel, window(dst), window(&gone), BYTES, CopyMode::Plain, CopyRelease::Timed)?;
+    let mut stale = Armed::copy(channel, &dst.region(), &gone.region(), BYTES, CopyMode::Plain, CopyRelease::Timed)?;
     let ticket = stale.submit()?;
     wait(rig, stale.channel(), ticket)?;
     drop(gone);
@@ -211,6 +207,6 @@ fn after_it_the_channel_is_as_before(
     // A channel of another address space cannot name this one's memory, armed or not.
     let other = another_space(&rig.ground)?;
     let mut theirs = Channel::new(&other, channel.engine(), gpu::ChannelOptions::default())?;
-    let refused = Armed::copy(&mut theirs, window(dst), window(src), BYTES, CopyMode::Plain, CopyRelease::Timed);
+    let refused = Armed::copy(&mut theirs, &dst.region(), &src.region(), BYTES, CopyMode::Plain, CopyRelease::Timed);
     ensure(refused.is_err(), || "another address space's memory was armed".into())
 }

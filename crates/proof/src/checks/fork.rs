@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::ground::{Ground, Stop, ensure};
-use gpu::{CopyMode, Prepared, Pushbuffer, Window};
+use gpu::{CopyMode, Prepared, Pushbuffer};
 use std::time::{Duration, Instant};
 
 /// What the child says with its exit status.
@@ -21,9 +21,9 @@ pub(super) fn fork(ground: &Ground) -> Outcome {
     channel.submit(&pushbuffer)?;
     rig.wait(&channel, &done, 1)?;
     let memory = rig.memory(false, 0x1000)?;
-    let window = Window { base: memory.va(), length: 64 };
-    let mut prepared =
-        Prepared::copy(&mut channel, Window { base: memory.va() + 64, length: 64 }, window, 64, CopyMode::Plain)?;
+    let whole = memory.region();
+    let (to, from) = (whole.part(64, 64)?, whole.part(0, 64)?);
+    let mut prepared = Prepared::copy(&mut channel, &to, &from, 64, CopyMode::Plain)?;
     let ticket = prepared.submit(&mut channel)?;
     channel.wait(ticket, ground.patience)?;
     // SAFETY: the child makes a few attempts, frees one channel, and ends without any other destructor.

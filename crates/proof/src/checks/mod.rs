@@ -47,7 +47,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "prepared-refusals",
-        about: "a prepared copy stays in its windows, on its channel, off freed memory",
+        about: "a prepared copy stays in its regions, on its channel, off freed memory",
         run: prepared::refusals,
     },
     Check {

@@ -1,17 +1,14 @@
 //! Transfers that are validated once and submitted often.
 
+use super::ring::another_space;
 use crate::Outcome;
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, nothing};
 use crate::random::Random;
-use gpu::{Channel, CopyMode, Engine, Error, InlineMode, InlineRelease, Memory, Prepared, Ticket, Window};
+use gpu::{Channel, CopyMode, Engine, Error, InlineMode, InlineRelease, Prepared, Ticket};
 
 const BYTES: u32 = 1000;
 const ROOM: u64 = 0x4000;
-
-fn window(memory: &Memory) -> Window {
-    Window { base: memory.va(), length: memory.length() }
-}
 
 /// Waits; a time-out or a dead channel is what the check says then.
 fn wait(rig: &Rig, channel: &Channel, ticket: Ticket) -> Result<(), Stop> {
@@ -29,7 +26,7 @@ pub(super) fn copies(ground: &Ground) -> Outcome {
     let modes = [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded];
     let mut prepared = Vec::new();
     for mode in modes {
-        prepared.push(Prepared::copy(&mut channel, window(&dst), window(&src), BYTES, mode)?);
+        prepared.push(Prepared::copy(&mut channel, &dst.region(), &src.region(), BYTES, mode)?);
     }
     let places = ROOM - u64::from(BYTES);
     for n in 0..COUNT {
@@ -64,7 +61,7 @@ pub(super) fn inline(ground: &Ground) -> Outcome {
     let releases = [InlineRelease::Host, InlineRelease::Engine];
     let mut prepared = Vec::new();
     for release in releases {
-        prepared.push(Prepared::inline_with(&mut channel, window(&dst), 101, InlineMode::Headers, release)?);
+        prepared.push(Prepared::inline_with(&mut channel, &dst.region(), 101, InlineMode::Headers, release)?);
     }
     for n in 0..COUNT {
         let which = (n % 2) as usize;
@@ -87,7 +84,7 @@ pub(super) fn long_inline(ground: &Ground) -> Outcome {
         // A channel of its own: if the engine refuses one way, the other has been tried.
         let mut channel = rig.channel(Engine::Graphics)?;
         for bytes in [32_764, 32_765, 65_536, 100_001] {
-            let mut prepared = Prepared::inline(&mut channel, window(&dst), bytes, mode)?;
+            let mut prepared = Prepared::inline(&mut channel, &dst.region(), bytes, mode)?;
             let data = random.bytes(bytes as usize);
             let what = || format!("{bytes} bytes, {mode:?}");
             let ticket = prepared.submit_data(&mut channel, &data)?;
@@ -106,25 +103,42 @@ pub(super) fn refusals(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
     let (mut channel, mut other) = (rig.channel(rig.copy_engine()?)?, rig.channel(rig.copy_engine()?)?);
     let (src, dst) = (rig.memory(false, ROOM)?, rig.memory(true, ROOM)?);
-    let mut prepared = Prepared::copy(&mut channel, window(&dst), window(&src), BYTES, CopyMode::Plain)?;
+    let mut prepared = Prepared::copy(&mut channel, &dst.region(), &src.region(), BYTES, CopyMode::Plain)?;
     let end = dst.va() + ROOM - u64::from(BYTES);
     for (to, from) in [(end + 1, src.va()), (dst.va() - 1, src.va()), (end, src.va() - 1), (u64::MAX, 0)] {
         let error = prepared.submit_at(&mut channel, to, from);
-        ensure(matches!(error, Err(Error::OutsideWindow { .. })), || format!("outside of its window: {error:?}"))?;
+        ensure(matches!(error, Err(Error::OutsideRegion { .. })), || format!("outside of its region: {error:?}"))?;
     }
     let error = prepared.submit(&mut other);
     ensure(matches!(error, Err(Error::OtherChannel)), || format!("on another channel: {error:?}"))?;
-    let past = Window { base: dst.va() + 8, length: ROOM };
-    let error = Prepared::copy(&mut channel, past, window(&src), ROOM as u32, CopyMode::Plain);
+    let whole = dst.region();
+    let parts = [(0, 1 << 40), (8, ROOM), (ROOM, 1), (u64::MAX - 3, 8), (1, u64::MAX)];
+    for (offset, length) in parts {
+        let part = whole.part(offset, length);
+        ensure(matches!(part, Err(Error::Outside { .. })), || format!("{length:#x} bytes at {offset:#x}: {part:?}"))?;
+    }
+    ensure(matches!(whole.part(8, 0), Err(Error::Length(0))), || "a region of no bytes was made".into())?;
+    let theirs = another_space(ground)?.alloc_video(ROOM)?.region();
+    let error = Prepared::copy(&mut channel, &theirs, &src.region(), BYTES, CopyMode::Plain);
+    ensure(matches!(error, Err(Error::OtherSpace { .. })), || format!("memory of another address space: {error:?}"))?;
+    // Within the memory, but not within the region.
+    let first = whole.part(0, u64::from(BYTES))?;
+    let error = Prepared::copy(&mut channel, &first, &src.region(), BYTES + 1, CopyMode::Plain);
     let text = match error {
         Err(error) => error.to_string(),
-        Ok(_) => return Err(Stop::Failed("a copy past the end of its memory was prepared".into())),
+        Ok(_) => return Err(Stop::Failed("a copy past the end of its region was prepared".into())),
     };
     let ticket = prepared.submit_at(&mut channel, end, src.va())?;
     wait(&rig, &channel, ticket)?;
     drop(dst);
     let error = prepared.submit(&mut channel);
     ensure(matches!(error, Err(Error::Stale)), || format!("after its memory was freed: {error:?}"))?;
+    // Something else at the same address is not what was meant.
+    let _other = rig.memory(true, ROOM)?;
+    let error = prepared.submit(&mut channel);
+    ensure(matches!(error, Err(Error::Stale)), || format!("after other memory came to its address: {error:?}"))?;
+    let error = Prepared::copy(&mut channel, &whole, &src.region(), BYTES, CopyMode::Plain);
+    ensure(matches!(error, Err(Error::Stale)), || format!("a region of freed memory: {error:?}"))?;
     ensure(channel.error().is_none(), || "the channel was killed by what was refused".into())?;
     Ok(text)
 }

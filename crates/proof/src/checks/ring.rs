@@ -5,7 +5,7 @@ use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, nothing};
 use crate::ledger::Balance;
 use crate::random::Random;
-use gpu::{AddressSpace, Channel, CopyMode, Engine, Error, Memory, Prepared, Semaphore, Window};
+use gpu::{AddressSpace, Channel, CopyMode, Engine, Error, Memory, Prepared, Semaphore};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -215,8 +215,7 @@ pub(super) fn bounded(ground: &Ground) -> Outcome {
 fn bounded_ticket(rig: &Rig, lane: &mut Lane) -> Result<(), Stop> {
     let gate = rig.semaphore()?;
     rig.submit(&mut lane.channel, WORDS, |pushbuffer| pushbuffer.host_acquire(&gate, 1).map(drop))?;
-    let window = |memory: &Memory| Window { base: memory.va(), length: memory.length() };
-    let prepared = Prepared::copy(&mut lane.channel, window(&lane.dst), window(&lane.src), 64, CopyMode::Plain);
+    let prepared = Prepared::copy(&mut lane.channel, &lane.dst.region(), &lane.src.region(), 64, CopyMode::Plain);
     let waited = prepared.and_then(|mut prepared| {
         let ticket = prepared.submit(&mut lane.channel)?;
         Ok((ticket, lane.channel.wait(ticket, SHORT), prepared))

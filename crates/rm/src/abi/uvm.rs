@@ -33,6 +33,14 @@ pub const MAP_EXTERNAL_SIZE: usize = 9264;
 /// In a recording: bytes 0..60 (one GPU's attributes) and 9240..9264 of it.
 pub const MAP_EXTERNAL_SHORT_SIZE: usize = 60 + 24;
 
+/// UUID of the n-th GPU of UVM_MAP_EXTERNAL_ALLOCATION, counted from 0; `None` where the struct is not there as a whole.
+pub fn map_external_gpu(arg: &[u8], n: usize) -> Option<[u8; 16]> {
+    if arg.len() < MAP_EXTERNAL_SIZE || n >= 256 {
+        return None;
+    }
+    arg.get(24 + 36 * n..)?.first_chunk().copied()
+}
+
 /// The call's name, as `UVM_REGISTER_GPU`.
 pub const fn name(request: u64) -> Option<&'static str> {
     Some(match request {

@@ -93,7 +93,7 @@ impl ObjectGraph {
                 let pool = External { backing: Backing::SemaphorePool, offset: 0, gpus: Vec::new() };
                 self.external.insert(base, length, pool);
             }
-            Call::UvmMapExternal(m) => self.map_external(&m),
+            Call::UvmMapExternal(m) => self.map_external(&m, record.arg),
             Call::UvmUnmapExternal(r) => {
                 for (start, len, mut e) in
                     self.external.cut_if(r.base, r.length, |e| e.gpus.is_empty() || e.gpus.contains(&r.uuid))
@@ -380,7 +380,7 @@ impl ObjectGraph {
         self.insert_external(m.dma_offset, m.length, External { backing, offset: m.offset, gpus: Vec::new() });
     }
 
-    fn map_external(&mut self, m: &MapExternal) {
+    fn map_external(&mut self, m: &MapExternal, arg: &[u8]) {
         let memory = self.live_memory(m.client, m.memory);
         let backing = Backing::Memory { client: m.client, handle: m.memory, memory };
         // The same memory mapped on one more GPU keeps the GPUs that it has.
@@ -392,8 +392,18 @@ impl ObjectGraph {
             }
             _ => Vec::new(),
         };
-        if !gpus.contains(&m.gpu.uuid) {
-            gpus.push(m.gpu.uuid);
+        // Of several GPUs a recording keeps the first: then nothing is said of which.
+        let all = 1..m.gpu_count.clamp(1, 256) as usize;
+        let others: Option<Vec<[u8; 16]>> = all.map(|n| abi::uvm::map_external_gpu(arg, n)).collect();
+        match others {
+            Some(others) => {
+                for uuid in std::iter::once(m.gpu.uuid).chain(others) {
+                    if !gpus.contains(&uuid) {
+                        gpus.push(uuid);
+                    }
+                }
+            }
+            None => gpus.clear(),
         }
         self.insert_external(m.base, m.length, External { backing, offset: m.offset, gpus });
     }

@@ -47,6 +47,11 @@ impl ObjectGraph {
         })
     }
 
+    /// UUIDs of the GPUs for which what lies at a GPU virtual address is mapped; empty where the call that mapped it named none.
+    pub fn gpus_of(&self, address: u64) -> &[[u8; 16]] {
+        self.external.at(address).map_or(&[], |(_, _, e)| &e.gpus)
+    }
+
     /// Where the program sees byte `offset` of a memory.
     pub fn cpu_address(&self, memory: MemoryId, offset: u64) -> Option<u64> {
         self.cpu_address_near(memory, offset, 0)

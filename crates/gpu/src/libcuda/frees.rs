@@ -1,0 +1,284 @@
+//! libcuda's functions that free memory, with ours in front of them.
+//!
+//! CUDA frees a small block without a call of the driver, so its import slots do not tell. These functions are exported: whoever
+//! looks them up (dlsym, the loader, cuGetProcAddress) gets ours from the moment of the exchange, and who is bound to them
+//! already is bound anew. Each tells what is about to be freed, then makes the call: pins of that memory end, and what is in
+//! flight is waited for, before CUDA can give it to another owner.
+
+use crate::exports::{self, Export};
+use crate::watched::Watched;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR`, `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
+const RANGE_START: c_int = 11;
+const RANGE_SIZE: c_int = 12;
+/// The driver API's first version of cuMemFree has 32-bit addresses; cuGetProcAddress means the second from CUDA 3.2 on.
+const SECOND_VERSION: c_int = 3020;
+
+type Free = unsafe extern "C" fn(u64) -> c_int;
+type FreeAsync = unsafe extern "C" fn(u64, *mut c_void) -> c_int;
+type Attribute = unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int;
+type Lookup = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_void) -> c_int;
+
+/// Whom the functions tell.
+static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
+static ATTRIBUTE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static FREE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static FREE_HOST: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static UNREGISTER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static FREE_ASYNC: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static FREE_ASYNC_PTSZ: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static LOOKUP: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static LOOKUP_2: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+fn exported() -> [Export; 7] {
+    [
+        Export { name: c"cuMemFree_v2", ours: free as *mut c_void, theirs: &FREE },
+        Export { name: c"cuMemFreeHost", ours: free_host as *mut c_void, theirs: &FREE_HOST },
+        Export { name: c"cuMemHostUnregister", ours: unregister as *mut c_void, theirs: &UNREGISTER },
+        Export { name: c"cuMemFreeAsync", ours: free_async as *mut c_void, theirs: &FREE_ASYNC },
+        Export { name: c"cuMemFreeAsync_ptsz", ours: free_async_ptsz as *mut c_void, theirs: &FREE_ASYNC_PTSZ },
+        Export { name: c"cuGetProcAddress", ours: lookup as *mut c_void, theirs: &LOOKUP },
+        Export { name: c"cuGetProcAddress_v2", ours: lookup_2 as *mut c_void, theirs: &LOOKUP_2 },
+    ]
+}
+
+/// Puts ours in front; the names of those that the library has.
+///
+/// # Safety
+/// `handle` is dlopen's, of libcuda or a stand-in whose functions have its signatures; it is never closed.
+pub(super) unsafe fn exchange(handle: *mut c_void, watched: &'static Watched) -> Result<Vec<&'static CStr>, String> {
+    // SAFETY: a lookup.
+    let attribute = unsafe { libc::dlsym(handle, c"cuPointerGetAttribute".as_ptr()) };
+    ATTRIBUTE.store(attribute, Ordering::Release);
+    WATCHED.store(std::ptr::from_ref(watched).cast_mut(), Ordering::Release);
+    // SAFETY: the caller's; each of ours has its namesake's signature and makes its call.
+    unsafe { exports::exchange(handle, &exported()) }
+}
+
+/// # Safety
+/// `F` is the type of the function that `from` holds.
+unsafe fn theirs<F: Copy>(from: &AtomicPtr<c_void>) -> F {
+    let function = from.load(Ordering::Acquire);
+    // SAFETY: a function pointer of that type, written before ours could be called.
+    unsafe { std::mem::transmute_copy(&function) }
+}
+
+/// Whatever allocation `address` is in is about to go.
+fn tell(address: u64) {
+    // SAFETY: null, or leaked.
+    let Some(watched) = (unsafe { WATCHED.load(Ordering::Acquire).as_ref() }) else { return };
+    if address == 0 || !watched.has_pins() {
+        return;
+    }
+    let (mut base, mut bytes) = (0u64, 0u64);
+    if !ATTRIBUTE.load(Ordering::Acquire).is_null() {
+        // SAFETY: cuPointerGetAttribute, which writes one address or size.
+        let ask = unsafe { theirs::<Attribute>(&ATTRIBUTE) };
+        // SAFETY: as above; an address that it does not know is an error, and nothing is written.
+        let known = unsafe {
+            ask((&raw mut base).cast(), RANGE_START, address) == 0
+                && ask((&raw mut bytes).cast(), RANGE_SIZE, address) == 0
+        };
+        if !known {
+            (base, bytes) = (0, 0);
+        }
+    }
+    // What CUDA does not know it will not free; a byte there is enough to end a pin of it.
+    let (base, bytes) = if bytes == 0 { (address, 1) } else { (base, bytes) };
+    watched.frees(base, bytes);
+}
+
+unsafe extern "C" fn free(address: u64) -> c_int {
+    tell(address);
+    // SAFETY: the caller's call, passed on as it is.
+    unsafe { theirs::<Free>(&FREE)(address) }
+}
+
+unsafe extern "C" fn free_host(address: u64) -> c_int {
+    tell(address);
+    // SAFETY: as above; a pointer is passed as an address is.
+    unsafe { theirs::<Free>(&FREE_HOST)(address) }
+}
+
+unsafe extern "C" fn unregister(address: u64) -> c_int {
+    tell(address);
+    // SAFETY: as above.
+    unsafe { theirs::<Free>(&UNREGISTER)(address) }
+}
+
+unsafe extern "C" fn free_async(address: u64, stream: *mut c_void) -> c_int {
+    tell(address);
+    // SAFETY: as above.
+    unsafe { theirs::<FreeAsync>(&FREE_ASYNC)(address, stream) }
+}
+
+unsafe extern "C" fn free_async_ptsz(address: u64, stream: *mut c_void) -> c_int {
+    tell(address);
+    // SAFETY: as above.
+    unsafe { theirs::<FreeAsync>(&FREE_ASYNC_PTSZ)(address, stream) }
+}
+
+/// Both versions of cuGetProcAddress; the first has no fifth argument and ignores it.
+unsafe extern "C" fn lookup(
+    name: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    why: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's call, passed on as it is.
+    let status = unsafe { theirs::<Lookup>(&LOOKUP)(name, to, version, flags, why) };
+    // SAFETY: as above.
+    unsafe { found(status, name, to, version, flags) }
+}
+
+unsafe extern "C" fn lookup_2(
+    name: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    why: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's call, passed on as it is.
+    let status = unsafe { theirs::<Lookup>(&LOOKUP_2)(name, to, version, flags, why) };
+    // SAFETY: as above.
+    unsafe { found(status, name, to, version, flags) }
+}
+
+/// Puts ours where the driver has put one of its functions.
+///
+/// # Safety
+/// cuGetProcAddress has just answered `status` to these arguments.
+unsafe fn found(status: c_int, name: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64) -> c_int {
+    /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
+    const PER_THREAD: u64 = 2;
+    // SAFETY: the driver has read the name and written the address.
+    unsafe {
+        if status == 0 && !name.is_null() && !to.is_null() && !(*to).is_null() {
+            let per_thread = flags & PER_THREAD != 0;
+            let meant = match CStr::from_ptr(name).to_bytes() {
+                b"cuMemFree" if version >= SECOND_VERSION => c"cuMemFree_v2",
+                b"cuMemFreeAsync" if per_thread => c"cuMemFreeAsync_ptsz",
+                b"cuGetProcAddress" if version >= 12000 => c"cuGetProcAddress_v2",
+                _ => CStr::from_ptr(name),
+            };
+            if let Some(export) = exported().into_iter().find(|export| export.name == meant)
+                && *to != export.ours
+            {
+                // What cuGetProcAddress knows need not be what is exported under the name: it is called from now on.
+                export.theirs.store(*to, Ordering::Release);
+                *to = export.ours;
+            }
+        }
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pins::Row;
+    use std::ffi::CString;
+    use std::process::Command;
+
+    /// A libcuda that remembers what was freed, knows one allocation of 0x100 bytes at 0x1000, and keeps its functions in a table
+    /// as the real one does.
+    const LIBCUDA: &str = r#"
+        #include <string.h>
+        typedef unsigned long long u64;
+        u64 last;
+        int cuMemFree_v2(u64 at) { last = at; return at == 7 ? 1 : 0; }
+        int cuMemFreeHost(void *at) { last = (u64)at; return 0; }
+        int cuMemFreeAsync(u64 at, void *stream) { last = at; return (int)(u64)stream; }
+        int cuPointerGetAttribute(void *to, int what, u64 at) {
+            if (at < 0x1000 || at >= 0x1100) return 1;
+            *(u64 *)to = what == 11 ? 0x1000 : 0x100;
+            return 0;
+        }
+        int cuGetProcAddress_v2(const char *name, void **to, int version, u64 flags, void *why) {
+            *to = 0;
+            if (!strcmp(name, "cuMemFree")) *to = (void *)cuMemFree_v2;
+            if (!strcmp(name, "cuMemFreeAsync")) *to = (void *)cuMemFreeAsync;
+            if (!strcmp(name, "cuGetProcAddress")) *to = (void *)cuGetProcAddress_v2;
+            return *to ? 0 : 500;
+        }
+    "#;
+    /// One that was linked to it, and bound, before the exchange.
+    const USER: &str =
+        "typedef unsigned long long u64; int cuMemFree_v2(u64); int user(u64 at) { return cuMemFree_v2(at); }";
+
+    fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
+        // SAFETY: a lookup.
+        let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
+        assert!(!found.is_null(), "{name:?}");
+        found
+    }
+
+    #[test]
+    fn every_way_to_a_free_ends_the_pins_of_what_it_frees() {
+        let folder = std::env::temp_dir().join(format!("doorbell-frees-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let build = |name: &str, source: &str, more: &[&str]| {
+            let (text, built) = (folder.join(format!("{name}.c")), folder.join(format!("lib{name}.so")));
+            std::fs::write(&text, source).unwrap();
+            let mut cc = Command::new("cc");
+            cc.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&built).arg(&text).arg("-L").arg(&folder).args(more);
+            cc.arg(format!("-Wl,-rpath,{}", folder.display()));
+            assert!(cc.status().unwrap().success(), "{cc:?}");
+            let path = CString::new(built.as_os_str().as_encoded_bytes()).unwrap();
+            // SAFETY: a library without initialisers.
+            let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+            assert!(!handle.is_null());
+            handle
+        };
+        let library = build("freesstandin", LIBCUDA, &[]);
+        let user = build("freesuser", USER, &["-lfreesstandin", "-Wl,-z,now,-z,relro"]);
+        std::fs::remove_dir_all(&folder).unwrap();
+        let watched: &'static Watched = Box::leak(Box::default());
+        // SAFETY: never closed, and the signatures are libcuda's.
+        let exchanged = unsafe { exchange(library, watched) }.unwrap();
+        assert_eq!(exchanged, [c"cuMemFree_v2", c"cuMemFreeHost", c"cuMemFreeAsync", c"cuGetProcAddress_v2"]);
+        // SAFETY: a second time changes nothing.
+        assert!(unsafe { exchange(library, watched) }.unwrap().is_empty());
+
+        let pin = |va, length| {
+            watched.pins.add(Row { id: 0, space: 0, va, length, gpu: [0; 16], pieces: Vec::new(), witness: None })
+        };
+        let neighbour = pin(0x1100, 0x10);
+        // SAFETY: the stand-in's functions, and its word.
+        unsafe {
+            let last = symbol(library, c"last").cast::<u64>();
+            let lookup: Lookup = std::mem::transmute(symbol(library, c"cuGetProcAddress_v2"));
+            let found = |lookup: Lookup, name: &CStr| {
+                let mut at = std::ptr::null_mut();
+                assert_eq!(lookup(name.as_ptr(), &raw mut at, 12000, 0, std::ptr::null_mut()), 0, "{name:?}");
+                at
+            };
+            let again: Lookup = std::mem::transmute(found(lookup, c"cuGetProcAddress"));
+            let ways: [(&str, *mut c_void); 6] = [
+                ("dlsym", symbol(library, c"cuMemFree_v2")),
+                ("bound before", symbol(user, c"user")),
+                ("cuGetProcAddress", found(lookup, c"cuMemFree")),
+                ("cuGetProcAddress that cuGetProcAddress gave", found(again, c"cuMemFree")),
+                ("host", symbol(library, c"cuMemFreeHost")),
+                ("asynchronous", found(lookup, c"cuMemFreeAsync")),
+            ];
+            for (way, function) in ways {
+                // In the middle of the allocation that is freed by its first address.
+                pin(0x1080, 0x20);
+                let before = watched.generation();
+                let free: FreeAsync = std::mem::transmute(function);
+                assert_eq!(free(0x1000, std::ptr::null_mut()), 0, "{way}");
+                assert_eq!((*last, watched.pins.count()), (0x1000, 1), "{way}: freed, and the pin is gone");
+                assert!(watched.generation() > before, "{way}");
+            }
+            // What it answers is what is answered, and unknown addresses end nothing.
+            let free: Free = std::mem::transmute(symbol(library, c"cuMemFree_v2"));
+            assert_eq!((free(7), free(0)), (1, 0));
+        }
+        assert_eq!(watched.pins.count(), 1);
+        watched.pins.remove(neighbour);
+    }
+}
