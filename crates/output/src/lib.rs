@@ -1,0 +1,59 @@
+//! Names of result files, and how these files are created.
+//!
+//! Invariant: without `force` no existing file is changed, two processes never get the same file, and no symbolic link is
+//! followed to a file. Pipes and devices are written in place: nothing in them can be lost.
+
+mod claim;
+mod name;
+mod rank;
+mod whole;
+
+pub use claim::{Claim, claim, claim_default};
+pub use name::Pattern;
+pub use rank::Rank;
+pub use whole::WholeFile;
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no file.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{name}: {what}")]
+    Pattern { name: String, what: String },
+    #[error("{0}: the file exists")]
+    Exists(PathBuf),
+    #[error("{0}: a symbolic link, which is not followed")]
+    Link(PathBuf),
+    #[error("{0}: a directory")]
+    Directory(PathBuf),
+    #[error("{0}: every number up to {last} is taken", last = claim::MOST)]
+    NoNumberFree(PathBuf),
+    #[error("{path}: cannot be created: {cause}")]
+    Create { path: PathBuf, cause: io::Error },
+    #[error("{path}: cannot be written: {cause}")]
+    Write { path: PathBuf, cause: io::Error },
+}
+
+impl Error {
+    /// What helps.
+    pub fn hint(&self) -> &'static str {
+        use io::ErrorKind::{NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        match self {
+            Error::Pattern { .. } => {
+                "%h is the host, %p the process id, %n the first free number, %q{VAR} an environment variable, %% a percent sign"
+            }
+            Error::Exists(_) => "--force replaces it; %n in the name takes the first free number",
+            Error::Link(_) => "give the file that it points to, or replace the link itself with --force",
+            Error::Directory(_) => "give a file in it: -o FILE",
+            Error::NoNumberFree(_) => "remove old files, or choose another name",
+            Error::Create { cause, .. } | Error::Write { cause, .. } => match cause.kind() {
+                NotFound => "the directory must exist; -o FILE writes elsewhere",
+                PermissionDenied | ReadOnlyFilesystem => "this user may not write there; -o FILE writes elsewhere",
+                StorageFull | QuotaExceeded => "free some space, or write elsewhere with -o FILE",
+                io::ErrorKind::FileTooLarge => "raise the file size limit (`ulimit -f unlimited`)",
+                _ => "-o FILE writes elsewhere",
+            },
+        }
+    }
+}

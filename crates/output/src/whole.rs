@@ -1,0 +1,193 @@
+//! A result file: there as a whole, or not at all; and whether it can be written is known before anything is measured.
+
+use crate::name::Pattern;
+use crate::{Error, claim};
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A file that is written beside its place and renamed. Its name is taken from the start.
+#[derive(Debug)]
+pub struct WholeFile {
+    path: PathBuf,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// A pipe, a terminal or a device: there is nothing beside it to rename.
+    Direct(File),
+    /// `claim` is the empty file at the name, while nothing is written; `None` where an old file keeps its place until then.
+    Renamed { folder: PathBuf, claim: Option<crate::Claim>, room: Option<File> },
+}
+
+impl WholeFile {
+    /// Makes sure that about `room` bytes can be written to `name` (see [`Pattern`]).
+    ///
+    /// # Errors
+    /// It exists (unless `force`), is a link to a file, or cannot be written.
+    pub fn open(name: &Path, room: u64, force: bool) -> Result<WholeFile, Error> {
+        let pattern = Pattern::new(name)?;
+        let old = pattern.path(0);
+        // An old file that is to be replaced stays until the new one is whole.
+        let (path, claim) = if force && !pattern.has_counter() && old.symlink_metadata().is_ok_and(|m| m.is_file()) {
+            (old, None)
+        } else {
+            let claim = claim(name, 0o666, force)?;
+            (claim.path().to_owned(), Some(claim))
+        };
+        let err = |cause| Error::Write { path: path.clone(), cause };
+        if fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
+            let mut file = File::options().write(true).open(&path).map_err(err)?;
+            // JSON may begin with a blank line, and a device that takes none takes no JSON.
+            file.write_all(b"\n").map_err(err)?;
+            return Ok(WholeFile { path, kind: Kind::Direct(file) });
+        }
+        let folder = match path.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p.to_path_buf(),
+            _ => PathBuf::from("."),
+        };
+        let held = match reserve(&folder, room) {
+            Ok(file) => file,
+            Err(cause) => {
+                let e = err(cause);
+                if let Some(c) = claim {
+                    c.give_up();
+                }
+                return Err(e);
+            }
+        };
+        Ok(WholeFile { path, kind: Kind::Renamed { folder, claim, room: Some(held) } })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes what `f` writes, as a whole. May be called again: the file is then replaced.
+    ///
+    /// # Errors
+    /// The file is as it was before.
+    pub fn write<E: From<io::Error>>(&mut self, f: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<(), E> {
+        match &mut self.kind {
+            Kind::Direct(file) => through_a_buffer(file, f),
+            Kind::Renamed { folder, claim, room } => {
+                // The space that was kept.
+                drop(room.take());
+                renamed(folder, &self.path, f)?;
+                *claim = None;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        if let Kind::Renamed { claim, .. } = &mut self.kind
+            && let Some(claim) = claim.take()
+        {
+            claim.give_up();
+        }
+    }
+}
+
+/// Space for so many bytes, in a file without a name.
+fn reserve(folder: &Path, room: u64) -> io::Result<File> {
+    let file = tempfile::tempfile_in(folder)?;
+    // SAFETY: a descriptor of ours and two numbers.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, room.max(1) as i64) } {
+        0 | libc::EINVAL | libc::EOPNOTSUPP => Ok(file),
+        e => Err(io::Error::from_raw_os_error(e)),
+    }
+}
+
+fn renamed<E: From<io::Error>>(
+    folder: &Path,
+    path: &Path,
+    f: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
+    // As any new file: what the umask leaves.
+    let mut file = tempfile::Builder::new()
+        .prefix(".doorbell-")
+        .suffix(".part")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)?;
+    through_a_buffer(file.as_file_mut(), f)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|e| e.error)?;
+    Ok(())
+}
+
+fn through_a_buffer<E: From<io::Error>>(
+    file: &mut File,
+    f: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut out = BufWriter::with_capacity(1 << 16, file);
+    f(&mut out)?;
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    fn text(bytes: &'static [u8]) -> impl FnOnce(&mut dyn Write) -> io::Result<()> {
+        move |out| out.write_all(bytes)
+    }
+
+    #[test]
+    fn the_file_is_there_as_a_whole_or_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.json");
+        fs::write(&path, "old").unwrap();
+        assert!(matches!(WholeFile::open(&path, 1, false), Err(Error::Exists(_))));
+        let mut r = WholeFile::open(&path, 100_000, true).unwrap();
+        assert_eq!(entries(dir.path()), ["r.json"], "nothing stays behind if the program is killed now");
+        let failed = r.write(|out| {
+            out.write_all(b"half")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        });
+        assert!(failed.is_err());
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), entries(dir.path()).len()), ("old", 1));
+        for content in [&b"new"[..], b"newer"] {
+            r.write(text(content)).unwrap();
+            assert_eq!((fs::read(&path).unwrap().as_slice(), entries(dir.path()).len()), (content, 1));
+        }
+        drop(r);
+        assert_eq!(entries(dir.path()), ["r.json"]);
+    }
+
+    #[test]
+    fn a_name_is_taken_before_anything_is_measured_and_given_back_if_nothing_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.json");
+        let first = WholeFile::open(&path, 1, false).unwrap();
+        assert!(matches!(WholeFile::open(&path, 1, false), Err(Error::Exists(_))), "two results in one file");
+        drop(first);
+        assert!(entries(dir.path()).is_empty());
+        let mut again = WholeFile::open(&path, 1, false).unwrap();
+        again.write(text(b"x")).unwrap();
+        drop(again);
+        assert_eq!(fs::read(&path).unwrap(), b"x");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_known_before() {
+        let dir = tempfile::tempdir().unwrap();
+        for bad in [dir.path().join("no/such/folder"), dir.path().to_path_buf(), "/dev/full".into()] {
+            let e = WholeFile::open(&bad, 1, false).unwrap_err();
+            assert!(e.to_string().contains(&bad.display().to_string()), "{e}");
+        }
+        assert!(entries(dir.path()).is_empty());
+    }
+}
