@@ -7,37 +7,27 @@ mod contention;
 mod locks;
 mod noise;
 mod raw;
-pub(crate) mod result_file;
 mod routes;
 mod worst;
 
+use crate::help::Page;
 use std::process::ExitCode;
 
 /// Measure transfers: every route and size, each transfer a sample
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "\
-Examples:
-  doorbell bench --list-routes                                 the routes of this machine
-  doorbell bench --routes 'host->cuda->gpu0,host->ce0->gpu0'   two routes, 4 B to 64 MiB
-  doorbell bench --sizes 8B,4KiB --samples 10000 --cpu 4 --fifo --json small.json
-  doorbell bench --sizes 1KiB..31KiB/1KiB --compare 'host->cuda->gpu0'
-  doorbell bench --gpu soft --samples 20                       what works; never how fast
-  doorbell bench raw                                           the engines' own time, without the driver
-  doorbell bench bandwidth                                     copies back to back, CUDA's and ours
-  doorbell bench noise --cpu 4 --fifo                          what the machine adds by itself
-  doorbell bench worst                                         the worst small copy, under load
-  doorbell bench beside                                        CUDA and our channels at once, data compared
-  doorbell bench locks                                         what pthread locks cost, and who starves
-  doorbell bench contention                                    what CUDA's locks do to launches
-
-Routes take turns in rounds, in an order drawn anew for each, so that a machine that changes
-its speed changes it for all. Each is verified with random bytes before, and what the timed
-transfers moved is compared after. A route that does not exist here is listed with the reason,
-and the others go on.
-
-Exit status: 0 done, 2 an error or a cell that failed, 77 nothing can be measured on this machine."
+    after_help = Page::examples(&[
+        ("doorbell bench --list", "the routes of this machine"),
+        ("doorbell bench --routes 'host->cuda->gpu0,host->ce0->gpu0'", "two routes, 4 B to 64 MiB"),
+        ("doorbell bench --sizes 8B,4KiB --samples 10000 --cpu 4 --fifo -o small.json", ""),
+        ("doorbell bench --sizes 1KiB..31KiB/1KiB --compare 'host->cuda->gpu0'", ""),
+        ("doorbell bench --gpu soft --samples 20", "whether it works, never how fast"),
+    ])
+    .text("Routes take turns in rounds, in an order drawn anew for each, so that a machine that changes its speed changes it \
+           for all. Each is verified with random bytes before, and the bytes that the timed transfers moved are compared \
+           after. A route that does not exist here is listed with the reason, and the others go on.")
+    .statuses(&[(0, "done"), (2, "an error or a cell that failed"), (77, "nothing can be measured on this machine")])
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -75,7 +65,7 @@ impl Args {
 // Where the measuring thread is to run. (As a doc comment it would become the text of the command it is part of.)
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Where {
-    /// Measure on this CPU
+    /// Measure on this CPU, for example 4
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// Measure under SCHED_FIFO, with this priority (80 if none is given)
@@ -106,15 +96,4 @@ impl Where {
             }
         }
     }
-}
-
-fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    let s: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
-    if s.is_nan() || s <= 0.0 {
-        return Err("more than 0 seconds are needed".into());
-    }
-    if s > 86_400.0 {
-        return Err("at most a day (86400) fits".into());
-    }
-    Ok(std::time::Duration::from_secs_f64(s))
 }

@@ -1,6 +1,8 @@
 //! `doorbell demo`: records a few small programs and shows what came of it, on any machine.
 
 use crate::failure::Failure;
+use crate::help::Page;
+use crate::progress::Progress;
 use crate::record::{self, Gpu, OnFull, TapArg};
 use crate::show;
 use anyhow::Context;
@@ -11,26 +13,31 @@ use pushbuf::ops::{Op, What};
 use recorder::Outcome;
 use report::table::Style;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Records a few small programs and shows what came of it: on the real GPU if there is one, else on the software GPU.
+/// Record a few small programs and show the result: on the real GPU if there is one, else on the software GPU
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell demo
-  doorbell demo --gpu soft --tap trap -o /tmp/demo.doorbell
-
-Exit status: 0 done, 2 an error, 77 not possible on this machine (`--gpu real` without a GPU).")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell demo", "writes doorbell-demo.doorbell"),
+        ("doorbell demo --gpu soft --tap trap -o /tmp/demo.doorbell", ""),
+    ])
+    .statuses(&[(0, "done"), (2, "an error"), (77, "not possible on this machine (`--gpu real` without a GPU)")])
+)]
 pub struct Args {
-    /// Tape to write.
-    #[arg(short, long, value_name = "FILE", default_value = "doorbell-demo.doorbell")]
-    out: PathBuf,
-    /// How doorbells are seen.
-    #[arg(long, value_enum, default_value_t = TapArg::Auto)]
+    /// Write the recording to this file; the name takes %h, %p, %n, %q{VAR} [default: doorbell-demo.doorbell, then
+    /// doorbell-demo.2.doorbell and so on]
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
+    /// How doorbells are seen
+    #[arg(long, value_enum, value_name = "TAP", default_value_t = TapArg::Auto)]
     tap: TapArg,
-    /// Which GPU.
-    #[arg(long, value_enum, default_value_t = Which::Auto)]
+    /// Which GPU
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Which::Auto)]
     gpu: Which,
 }
 
@@ -38,9 +45,9 @@ pub struct Args {
 enum Which {
     /// The real one if there is one, else the software GPU
     Auto,
-    /// This machine's
+    /// This machine's GPU
     Real,
-    /// doorbell's own, in software
+    /// doorbell's GPU in software
     Soft,
 }
 
@@ -51,22 +58,32 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (gpu, why) = self.which()?;
         let mut gpu = gpu;
+        let claim = record::claim_result(self.out.as_deref(), "doorbell-demo.doorbell".as_ref(), self.force)?;
+        let out = claim.path().to_owned();
+        let done = self.record_and_show(&out, &mut gpu, &why);
+        if done.is_err() {
+            claim.give_up();
+        }
+        done
+    }
+
+    fn record_and_show(&self, out: &Path, gpu: &mut Gpu, why: &str) -> anyhow::Result<ExitCode> {
         say(&[&format!("{why}.")])?;
-        let mut outcome = self.record(gpu)?;
+        let mut outcome = self.record(*gpu, out)?;
         let impossible = |o: &Outcome| o.status.code() == Some(crate::IMPOSSIBLE.into());
-        if gpu == Gpu::Real && self.gpu == Which::Auto && impossible(&outcome) {
+        if *gpu == Gpu::Real && self.gpu == Which::Auto && impossible(&outcome) {
             say(&["", "The GPU cannot be used (the reason is above): the software GPU instead."])?;
-            gpu = Gpu::Soft;
-            outcome = self.record(gpu)?;
+            *gpu = Gpu::Soft;
+            outcome = self.record(*gpu, out)?;
         }
         if impossible(&outcome) {
             let why = "the recorded program found no GPU that it can use (its reason is above)";
             return Err(Failure::impossible(why, "`doorbell demo --gpu soft` needs none").into());
         }
         if !outcome.status.success() {
-            anyhow::bail!("the recorded program failed ({}); the tape is {}", outcome.status, self.out.display());
+            anyhow::bail!("the recorded program failed ({}); the recording is {}", outcome.status, out.display());
         }
-        self.show(gpu)
+        self.show(*gpu, out)
     }
 
     /// The GPU to take and the reason.
@@ -86,7 +103,7 @@ impl Args {
         })
     }
 
-    fn record(&self, gpu: Gpu) -> anyhow::Result<Outcome> {
+    fn record(&self, gpu: Gpu, file: &Path) -> anyhow::Result<Outcome> {
         let program = std::env::current_exe().context("where this program lies")?;
         let mut command = vec![program.into_os_string(), "sample".into()];
         command.extend(SAMPLES.map(Into::into));
@@ -97,35 +114,38 @@ impl Args {
         command.extend(["--gpu".into(), name.into()]);
         let samples = SAMPLES.join(" ");
         let tap = self.tap.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
-        let out = self.out.display();
+        let out = file.display();
         say(&[
             "",
-            &format!("$ doorbell record --tap {tap} --gpu {name} -o {out} -- doorbell sample {samples} --gpu {name}"),
+            &format!("$ doorbell record --tap {tap} --gpu {name} -o {out} doorbell sample {samples} --gpu {name}"),
         ])?;
+        let progress = Progress::new();
         let args = record::Args {
-            out: Some(self.out.clone()),
+            out: Some(file.to_owned()),
+            force: true,
             tap: self.tap,
             locks: false,
             no_switches: false,
             calls: false,
             no_calls: false,
             on_full: OnFull::Gap,
-            ring: 8,
+            ring: 8 << 20,
             no_data: false,
             no_args: false,
-            limit: None,
+            max_size: None,
             gpu,
             driver_abi: None,
             quiet: true,
             command,
         };
-        args.record(&self.out)
+        progress.show("recording the samples");
+        args.record(file)
     }
 
-    fn show(&self, gpu: Gpu) -> anyhow::Result<ExitCode> {
-        let out = self.out.display();
+    fn show(&self, gpu: Gpu, file: &Path) -> anyhow::Result<ExitCode> {
+        let out = file.display();
         let style = Style::of_stdout();
-        let recording = Recording::open(&self.out)?;
+        let recording = Recording::open(file)?;
         say(&["", &format!("$ doorbell show {out}")])?;
         report::summary::print(&recording, style, false)?;
         if let Some((number, slot, generation)) = example(&recording)? {
@@ -144,11 +164,11 @@ impl Args {
         let me = std::env::args().next().unwrap_or_else(|| "doorbell".into());
         let next = [
             (format!("{me} doctor"), "what can be recorded on this machine"),
-            (format!("{me} record -- ./app"), "your own program, nothing rebuilt"),
+            (format!("{me} record ./app"), "your own program, nothing rebuilt"),
             (format!("{me} show {out} --copies"), "every copy; also --launches, --channels, --objects"),
         ];
         let width = next.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
-        say(&["", &format!("The tape is {out}. What to try next:")])?;
+        say(&["", &format!("The recording is {out}. What to try next:")])?;
         for (command, what) in next {
             say(&[&format!("  {command:width$}   {what}")])?;
         }

@@ -1,21 +1,23 @@
 //! `doorbell doctor`: what works on this machine, found by trying it.
 
+use crate::help::Page;
 use std::process::ExitCode;
 
-/// What works on this machine and, for each thing that does not, why.
+/// Try what works on this machine and, for each thing that does not, say why
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell doctor            one line for each thing that was tried
-  doorbell doctor --json     the same for a program; `possible` says whether recording is
-  doorbell doctor --no-try   without a channel and a copy of 8 bytes of our own on the GPU
-
-Exit status: 0 if a CUDA program can be recorded here, 77 if not.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell doctor", "one line for each thing that was tried"),
+        ("doorbell doctor --json", "for programs; `possible` says whether recording is"),
+        ("doorbell doctor --no-try", "without a channel of doorbell's own on the GPU"),
+    ])
+    .statuses(&[(0, "a CUDA program can be recorded here"), (77, "it cannot")])
+)]
 pub struct Args {
-    /// JSON instead of lines.
+    /// Print JSON instead of lines
     #[arg(long)]
     json: bool,
-    /// Make no channel of our own to see whether it is possible.
+    /// Skip the live channel test
     #[arg(long)]
     no_try: bool,
 }

@@ -4,7 +4,6 @@ use anyhow::Context;
 use insight::Recording;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,19 +22,25 @@ pub struct Args {
     jsonl: bool,
     /// The recording.
     file: PathBuf,
-    /// Write here instead of standard output (mode 0600).
-    #[arg(short, long, value_name = "OUT")]
-    output: Option<PathBuf>,
+    /// Write to this file instead of standard output (mode 0600; for example app.jsonl)
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    force: bool,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let recording = Recording::open(&self.file)?;
-        match &self.output {
+        match &self.out {
             None => report::table::to_stdout(|out| report::export::jsonl(&recording, out))?,
             Some(path) => {
-                let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
-                let mut out = BufWriter::new(file.with_context(|| format!("creating {}", path.display()))?);
+                crate::result::is_file("--out", path, "without --out it goes to standard output")?;
+                let claim = output::claim(path, 0o600, self.force)?;
+                let path = claim.path();
+                let file = File::options().write(true).open(path);
+                let mut out = BufWriter::new(file.with_context(|| format!("opening {}", path.display()))?);
                 report::export::jsonl(&recording, &mut out)
                     .and_then(|()| Ok(out.flush()?))
                     .with_context(|| format!("writing {}", path.display()))?;

@@ -1,6 +1,8 @@
 //! How an error ends the program: its text, a hint and an exit status.
 
 use recorder::{ProgramError, RecordError};
+use report::table::Style;
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -45,9 +47,10 @@ impl std::error::Error for Failure {}
 
 /// Writes `error: ...` and, where something helps, `hint: ...` to standard error.
 pub fn print(e: &anyhow::Error) {
-    eprintln!("error: {e:#}");
+    let style = Style::of_stderr();
+    eprintln!("{} {e:#}", style.bad("error:"));
     if let Some(h) = hint(e) {
-        eprintln!("hint: {h}");
+        eprintln!("{} {h}", style.good("hint:"));
     }
 }
 
@@ -55,10 +58,50 @@ pub fn status(e: &anyhow::Error) -> ExitCode {
     ExitCode::from(e.chain().find_map(|c| c.downcast_ref::<Failure>()).map_or(crate::ERROR, |f| f.status))
 }
 
+/// Statuses of `record` and `run` that are not the program's, as those of `env`, `timeout` and `nohup`.
+pub mod wrapper {
+    /// doorbell failed.
+    pub const FAILED: u8 = 125;
+    /// The program was found and cannot be executed, or nothing can be loaded into it.
+    pub const CANNOT_EXECUTE: u8 = 126;
+    /// The program was not found.
+    pub const NOT_FOUND: u8 = 127;
+}
+
+pub fn status_of_wrapper(e: &anyhow::Error) -> ExitCode {
+    let of_start = |cause: &io::Error| match cause.kind() {
+        io::ErrorKind::NotFound => wrapper::NOT_FOUND,
+        _ => wrapper::CANNOT_EXECUTE,
+    };
+    ExitCode::from(match e.chain().find_map(|c| c.downcast_ref::<RecordError>()) {
+        Some(RecordError::Program(ProgramError::NotFound(_))) => wrapper::NOT_FOUND,
+        Some(RecordError::Program(_)) => wrapper::CANNOT_EXECUTE,
+        Some(RecordError::Start { cause, .. }) => of_start(cause),
+        _ => wrapper::FAILED,
+    })
+}
+
+/// Of arguments that cannot be parsed: the subcommand is the first word that is no option.
+pub fn of_wrong_arguments(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut words = arguments.skip(1);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--color") => drop(words.next()),
+            Some(option) if option.starts_with('-') => {}
+            Some("record" | "run") => return ExitCode::from(wrapper::FAILED),
+            _ => break,
+        }
+    }
+    ExitCode::from(crate::ERROR)
+}
+
 fn hint(e: &anyhow::Error) -> Option<String> {
     e.chain().find_map(|c| {
         if let Some(f) = c.downcast_ref::<Failure>() {
             return Some(f.hint.clone());
+        }
+        if let Some(e) = c.downcast_ref::<output::Error>() {
+            return Some(e.hint().into());
         }
         if let Some(e) = c.downcast_ref::<RecordError>() {
             return Some(record_hint(e).into());
@@ -93,7 +136,7 @@ fn record_hint(e: &RecordError) -> &'static str {
         RecordError::Tape(_) => "-o FILE writes the tape elsewhere",
         RecordError::Region(cause) => region_hint(cause),
         RecordError::FileSizeLimit { .. } => {
-            "raise it (`ulimit -f unlimited`), or take smaller rings (`--ring 1`); `--limit MIB` bounds the tape alone"
+            "raise it (`ulimit -f unlimited`), or take smaller rings (`--ring 1MiB`); `--max-size` bounds the recording alone"
         }
         RecordError::Start { cause, .. } => start_hint(cause),
         RecordError::IsProgram(_) => "-o FILE writes the tape elsewhere",
@@ -105,7 +148,7 @@ fn program_hint(e: &ProgramError) -> &'static str {
         ProgramError::NotFound(_) => "give its path (`./app`), or a name that is in the PATH",
         ProgramError::Directory(_) => "give the program that lies in it",
         ProgramError::NotExecutable(_) => {
-            "`chmod +x` makes it executable; a script can be given to its interpreter (`-- python3 app.py`)"
+            "`chmod +x` makes it executable; a script can be given to its interpreter (`python3 app.py`)"
         }
         ProgramError::Io { cause, .. } => match cause.kind() {
             io::ErrorKind::PermissionDenied => "this user must be able to read the program",
@@ -114,7 +157,7 @@ fn program_hint(e: &ProgramError) -> &'static str {
         ProgramError::Static(_) => "link it dynamically; if it only starts another program, record that one",
         ProgramError::Musl(_) => "build it for glibc, as NVIDIA's libraries are",
         ProgramError::ThirtyTwoBit(_) | ProgramError::Foreign(_) => "build it for x86-64",
-        ProgramError::NotAProgram(_) => "give a program, or an interpreter and the file (`-- sh FILE`)",
+        ProgramError::NotAProgram(_) => "give a program, or an interpreter and the file (`sh FILE`)",
         ProgramError::SetUid(_) => "record a copy of it: `cp` leaves these bits and capabilities out",
     }
 }
@@ -135,11 +178,11 @@ fn out_hint(e: &io::Error) -> &'static str {
 fn region_hint(e: &io::Error) -> &'static str {
     use io::ErrorKind::*;
     match e.kind() {
-        OutOfMemory | StorageFull => "`--ring 1` needs the least; `ulimit -v` or a container may limit the memory",
+        OutOfMemory | StorageFull => "`--ring 1MiB` needs the least; `ulimit -v` or a container may limit the memory",
         FileTooLarge => "raise the file size limit (`ulimit -f unlimited`)",
         PermissionDenied | Unsupported => "the kernel or a sandbox forbids memfd_create: record outside of the sandbox",
         _ if e.raw_os_error() == Some(libc::EMFILE) => "raise the limit of open files (`ulimit -n`)",
-        _ => "`--ring 1` needs the least memory",
+        _ => "`--ring 1MiB` needs the least memory",
     }
 }
 
@@ -160,7 +203,7 @@ pub fn tape_hint(e: &TapeError) -> Option<String> {
     Some(
         match e {
             TapeError::Io { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
-                "`doorbell record -o FILE -- PROGRAM` writes a recording"
+                "`doorbell record -o FILE PROGRAM` writes a recording"
             }
             TapeError::Io { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
                 "recordings are readable by their owner only (mode 0600)"
@@ -176,4 +219,20 @@ pub fn tape_hint(e: &TapeError) -> Option<String> {
         }
         .into(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_arguments_of_record_and_run_are_no_status_of_a_program() {
+        let of = |line: &str| format!("{:?}", of_wrong_arguments(line.split(' ').map(OsString::from)));
+        let is = |n: u8| format!("{:?}", ExitCode::from(n));
+        assert_eq!(of("doorbell record --nonsense"), is(125));
+        assert_eq!(of("doorbell --color never run"), is(125));
+        assert_eq!(of("doorbell --color=never -V run"), is(125));
+        assert_eq!(of("doorbell show run"), is(2));
+        assert_eq!(of("doorbell"), is(2));
+    }
 }

@@ -1,22 +1,32 @@
-//! The command line: arguments, exit codes, wiring. One file a subcommand.
+//! The command line: arguments, exit codes, wiring. One file a subcommand: its arguments and `run()`.
 
 mod bench;
+mod color;
 mod completions;
 mod demo;
 mod diff;
 mod doctor;
 mod export;
 mod failure;
+mod help;
+mod man;
 mod plan;
 mod preload;
+mod progress;
 mod record;
+mod result;
 mod run;
 mod sample;
 mod selfbench;
 mod selftest;
 mod show;
+mod signals;
+mod units;
 
-use clap::{CommandFactory, Parser, Subcommand};
+#[cfg(test)]
+mod conventions;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Exit status of an error.
@@ -24,71 +34,101 @@ pub const ERROR: u8 = 2;
 /// Exit status where something is not possible on this machine.
 pub const IMPOSSIBLE: u8 = 77;
 
-/// Shows every command that NVIDIA's driver sends to the GPU.
+/// Show every command that a CUDA program sends to its GPU, and find and fix the locks that slow it down
 #[derive(Debug, Parser)]
 #[command(
     name = "doorbell",
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    after_help = "\
-Examples:
-  doorbell demo                      a recording and what it shows, on any machine
-  doorbell doctor                    what works on this machine
-  doorbell record -- ./app           record a program
-  doorbell show app.doorbell         what a recording holds
-  doorbell bench --sizes 8B,4KiB     how long transfers take
-
-Exit status: 0 done, 1 a threshold was missed, 2 an error, 77 not possible on this machine."
+    after_help = help::Page::examples(&[
+        ("doorbell demo", "a recording and what it shows, on any machine"),
+        ("doorbell doctor", "what works on this machine"),
+        ("doorbell record ./app", "record a program"),
+        ("doorbell show app.doorbell", "what a recording holds"),
+        ("doorbell run --lock-policy plan.toml ./app", "run it with other lock protocols"),
+    ])
+    .statuses(&[
+        (0, "done"),
+        (1, "a limit was exceeded or two recordings differ"),
+        (ERROR, "an error"),
+        (IMPOSSIBLE, "not possible on this machine"),
+    ])
+    .text("`record` and `run` exit with the program's status; their own failures are 125 (doorbell failed), 126 (the \
+           program cannot be executed) and 127 (it was not found).")
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// When output has colors
+    #[arg(long, value_enum, global = true, value_name = "WHEN", default_value_t)]
+    color: color::When,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     Record(record::Args),
-    Diff(diff::Args),
+    Show(show::Args),
     Plan(plan::Args),
     Run(run::Args),
-    Show(show::Args),
+    Diff(diff::Args),
     Export(export::Args),
-    Doctor(doctor::Args),
     Demo(demo::Args),
+    Doctor(doctor::Args),
     Sample(sample::Args),
+    Selftest(selftest::Args),
     Bench(Box<bench::Args>),
     Selfbench(selfbench::Args),
-    Selftest(selftest::Args),
+    Man(man::Args),
     Completions(completions::Args),
 }
 
+impl Command {
+    /// Whether it runs a program whose exit status it passes on.
+    fn is_wrapper(&self) -> bool {
+        matches!(self, Command::Record(_) | Command::Run(_))
+    }
+}
+
+/// All arguments of all subcommands, laid out for this terminal.
+fn command_line() -> clap::Command {
+    Cli::command().term_width(help::width())
+}
+
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    signals::survive_file_size_limit();
+    let color = color::When::in_arguments(std::env::args_os().skip(1));
+    color.set();
+    let parsed = command_line().color(color.of_clap()).try_get_matches();
+    let cli = match parsed.and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
-        // Help and version go to standard output with status 0; wrong arguments to standard error with 2.
+        // Help and version go to standard output with status 0; wrong arguments to standard error.
         Err(e) => {
             let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { ERROR } else { 0 });
+            let wrong = failure::of_wrong_arguments(std::env::args_os());
+            return if e.use_stderr() { wrong } else { ExitCode::SUCCESS };
         }
     };
+    cli.color.set();
+    let is_wrapper = cli.command.is_wrapper();
     let done = match cli.command {
         Command::Record(a) => a.run(),
-        Command::Diff(a) => a.run(),
+        Command::Show(a) => a.run(),
         Command::Plan(a) => a.run(),
         Command::Run(a) => a.run(),
-        Command::Show(a) => a.run(),
+        Command::Diff(a) => a.run(),
         Command::Export(a) => a.run(),
-        Command::Doctor(a) => a.run(),
         Command::Demo(a) => a.run(),
+        Command::Doctor(a) => a.run(),
         Command::Sample(a) => a.run(),
+        Command::Selftest(a) => a.run(),
         Command::Bench(a) => a.run(),
         Command::Selfbench(a) => a.run(),
-        Command::Selftest(a) => a.run(),
-        Command::Completions(a) => a.run(&mut Cli::command()),
+        Command::Man(a) => a.run(command_line()),
+        Command::Completions(a) => a.run(command_line()),
     };
     done.unwrap_or_else(|e| {
         failure::print(&e);
-        failure::status(&e)
+        if is_wrapper { failure::status_of_wrapper(&e) } else { failure::status(&e) }
     })
 }

@@ -1,26 +1,40 @@
-//! `doorbell plan`: from what a tape says of its locks to a plan for `run --lock-policy`.
+//! `doorbell plan`: from what a recording says of its locks to a plan for `run --lock-policy`.
 
 use crate::failure::Failure;
+use crate::help::Page;
+use crate::result;
 use insight::Recording;
+use output::WholeFile;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Write a plan for `run --lock-policy` from what a recording says of its locks
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell record --locks -- ./app && doorbell plan app.doorbell > plan.toml
-  doorbell run --lock-policy plan.toml -- ./app
-
-A lock gets a rule where the recording shows a wait that its policy shortens:
-  pi          a thread of real-time priority waited for one of lower priority that inheritance would have sped up
-  ticket      others were faster: a wait of more than four times the longest hold; not where the usual wait
-              is shorter than a hand-over takes (10 us), which every wait would cost then
-  phase-fair  the same of a rwlock
-All others keep their own protocol; those that waited are listed as comments, with the reason.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell record --locks -o a.doorbell ./app", "record the locks"),
+        ("doorbell plan a.doorbell > plan.toml", "find those that need another protocol"),
+        ("doorbell run --lock-policy plan.toml ./app", "run with it"),
+    ])
+    .list("A lock gets a rule where the recording shows a wait that the policy shortens:", &[
+        ("pi", "a real-time thread waited for a holder of lower priority, and priority inheritance would have helped"),
+        ("ticket", "a mutex: a wait longer than four times the longest hold, so others overtook the waiter. Not where the \
+                    usual wait is shorter than 10 us, the time of a hand-over to a sleeping thread"),
+        ("phase-fair", "a rwlock: a wait longer than four times the longest hold"),
+    ])
+    .text("All other locks keep their own protocol. Those that were waited for are listed as comments, with the reason.")
+)]
 pub struct Args {
-    /// The recording (of `record --locks`)
+    /// The recording, made with `record --locks`
+    #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Write the plan to this file instead of standard output (for example plan.toml)
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    force: bool,
 }
 
 impl Args {
@@ -31,7 +45,16 @@ impl Args {
             let what = format!("{}: has no locks on it", self.file.display());
             return Err(Failure::new(what, "record it with `doorbell record --locks`").into());
         }
-        print!("{}", advice::plan(&locks));
+        let plan = advice::plan(&locks);
+        match &self.out {
+            None => report::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?,
+            Some(path) => {
+                result::is_file("--out", path, "without --out the plan goes to standard output")?;
+                let mut file = WholeFile::open(path, plan.len() as u64, self.force)?;
+                let written: io::Result<()> = file.write(|out| out.write_all(plan.as_bytes()));
+                written.map_err(|cause| output::Error::Write { path: path.clone(), cause })?;
+            }
+        }
         crate::show::damage_of(&recording)
     }
 }

@@ -1,82 +1,96 @@
 //! `doorbell record`: run a program and put every submission that it makes on a tape.
 
 use crate::failure::Failure;
-use crate::preload;
+use crate::help::Page;
+use crate::{preload, result, units};
 use clap::ValueEnum;
+use output::Claim;
 use recorder::{Options, Outcome, Tap};
-use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use report::number;
+use report::table::Style;
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
 
-/// Run a program and record every command it sends to the GPU
+/// Run a program and record every command that it sends to the GPU
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell record -- ./app --its-own-options
-  doorbell record -o run.doorbell --tap trap -- python3 train.py
-  doorbell record --locks -- ./app                 its locks, CUDA's calls and context switches as well; `doorbell show
-                                                   --locks` and `--calls` explain them
-  doorbell record --calls --tap off -- ./app       CUDA's calls alone: launches, copies, graphs, events, waits
-  doorbell record --no-data --no-args -- ./app     nothing of its data or arguments on the tape
-  doorbell record --gpu soft -- doorbell sample copies --gpu soft
-
-The program's output, exit status and signals are its own; doorbell exits with the program's status.
-Child processes and programs that it execs are not recorded.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell record ./app --its-own-options", "writes app.doorbell"),
+        ("doorbell record -o run-%n.doorbell --tap trap python3 train.py", "run-1.doorbell, run-2.doorbell, ..."),
+        ("doorbell record --locks ./app", "its locks, CUDA calls and context switches as well: show --locks, show --calls"),
+        ("doorbell record --calls --tap off ./app", "CUDA calls alone: launches, copies, graphs, events, waits"),
+        ("doorbell record --no-data --no-args ./app", "none of its data and arguments on the tape"),
+        ("doorbell record --gpu soft doorbell sample copies --gpu soft", "without a GPU"),
+        ("srun -n 8 doorbell record ./app", "app.rank0.doorbell to app.rank7.doorbell"),
+    ])
+    .text("Options of doorbell stand before the program; everything behind it belongs to the program. `--` may stand \
+           between them.")
+    .text("The program's output and signals are its own. doorbell exits with the program's status, or 128 plus the number \
+           of the signal that ended it; 125 if doorbell itself failed, 126 if the program cannot be executed or recorded, \
+           127 if it was not found.")
+)]
 pub struct Args {
-    /// Tape to write; by default the program's name with .doorbell behind it
+    /// Write the recording to this file; the name takes %h (host), %p (process id), %n (first free number), %q{VAR}
+    /// (environment variable), %% [default: PROGRAM.doorbell, then PROGRAM.2.doorbell and so on; the rank is added under
+    /// torchrun, mpirun and srun]
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub force: bool,
     /// How doorbells are seen
-    #[arg(long, value_enum, default_value_t = TapArg::Auto)]
+    #[arg(long, value_enum, value_name = "TAP", default_value_t = TapArg::Auto)]
     pub tap: TapArg,
-    /// Record every lock operation as well: mutexes, rwlocks, conditions, semaphores (any program, GPU or not)
+    /// Record every lock operation as well: mutexes, rwlocks, conditions, semaphores (any program, with or without a GPU)
     #[arg(long)]
     pub locks: bool,
-    /// With --locks or --calls: leave context switches out, so that nobody learns who kept a holder off its CPU
+    /// With --locks or --calls: do not record context switches, which show what kept a lock holder off its CPU
     #[arg(long)]
     pub no_switches: bool,
-    /// Record CUDA's calls as well, each with its time, result, stream and bytes; `--locks` does that, too
+    /// Record CUDA calls as well, each with its time, result, stream and bytes (--locks does that, too)
     #[arg(long)]
     pub calls: bool,
-    /// With --locks: leave CUDA's calls alone
+    /// With --locks: do not record CUDA calls
     #[arg(long, conflicts_with = "calls")]
     pub no_calls: bool,
-    /// What to do when a thread's ring is full
-    #[arg(long, value_enum, default_value_t = OnFull::Gap)]
+    /// What to do when a thread's ring buffer is full
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t = OnFull::Gap)]
     pub on_full: OnFull,
-    /// Size of each thread's ring, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub ring: u32,
-    /// Keep methods and launches, drop the data in the stream
+    /// Size of each thread's ring buffer, 1MiB to 256MiB
+    #[arg(long, value_name = units::SIZE, default_value = "8MiB", value_parser = units::size_in(1 << 20..=256 << 20))]
+    pub ring: u64,
+    /// Keep commands and launches, drop the data that is sent inside the command stream
     #[arg(long)]
     pub no_data: bool,
-    /// Leave the program's name and arguments out of the tape
+    /// Leave the program's name and arguments out of the recording
     #[arg(long)]
     pub no_args: bool,
-    /// Stop recording (not the program) at this size of the tape, MiB
-    #[arg(long, value_name = "MIB")]
-    pub limit: Option<u64>,
+    /// Stop recording (not the program) when the file has this size, for example 500MiB
+    #[arg(long, value_name = units::SIZE, value_parser = units::size)]
+    pub max_size: Option<u64>,
     /// Which GPU the program finds
-    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     pub gpu: Gpu,
-    /// Treat the driver as this branch (570 or 580) although its version is not known
+    /// Treat the driver as this branch although its version is not known: 570 or 580 (for example 580)
     #[arg(long, value_name = "BRANCH")]
     pub driver_abi: Option<String>,
-    /// Say nothing on standard error
+    /// Print nothing on standard error
     #[arg(short, long)]
     pub quiet: bool,
-    /// Program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    /// Program and its arguments, for example ./app --its-own-options
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TapArg {
-    /// Rewrite the instruction that rings where that is proven safe, else trap
+    /// Rewrite the instruction that rings the doorbell where that is proven safe, else trap
     Auto,
-    /// Trap every store to a doorbell (about 2 us each)
+    /// Trap every store to a doorbell page (about 2 us each)
     Trap,
     /// As auto
     Patch,
@@ -86,17 +100,17 @@ pub enum TapArg {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnFull {
-    /// Leave events out and count them
+    /// Drop events and count them
     Gap,
-    /// Let the thread wait
+    /// Make the thread wait
     Wait,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Gpu {
-    /// This machine's
+    /// This machine's GPU
     Real,
-    /// doorbell's own, in software
+    /// doorbell's GPU in software
     Soft,
 }
 
@@ -108,23 +122,32 @@ impl Args {
         if self.gpu == Gpu::Real && !no_gpu {
             known_driver(driver.as_deref(), self.driver_abi.as_deref())?;
         }
-        let out = self.out.clone().unwrap_or_else(|| default_name(&self.command));
-        let outcome = self.record(&out)?;
+        let claim = self.claim()?;
+        let out = claim.path().to_owned();
+        let outcome = match self.record(&out) {
+            Ok(outcome) => outcome,
+            Err(e) => {
+                claim.give_up();
+                return Err(e);
+            }
+        };
         if !self.quiet {
-            let view = match (self.locks, self.calls) {
-                (true, _) => " --locks",
-                (_, true) => " --calls",
-                _ => "",
-            };
-            tell(&out, &outcome, view);
+            tell(&out, &outcome, &self);
         }
-        Ok(match outcome.status.code() {
-            Some(c) => ExitCode::from(c as u8),
-            None => ExitCode::from(128u8.wrapping_add(outcome.status.signal().unwrap_or(0) as u8)),
-        })
+        Ok(status_of(outcome.status))
     }
 
-    pub fn record(&self, out: &std::path::Path) -> anyhow::Result<Outcome> {
+    /// The file to write, created. Nothing is created for a program that cannot be recorded.
+    fn claim(&self) -> anyhow::Result<Claim> {
+        let name = self.command.first().cloned().unwrap_or_default();
+        let program = recorder::Program::find(&name).map_err(recorder::RecordError::from)?;
+        if let Some(out) = self.out.as_ref().filter(|out| same_file(out, &program.path)) {
+            return Err(recorder::RecordError::IsProgram(out.clone()).into());
+        }
+        claim_result(self.out.as_deref(), &default_name(&name), self.force)
+    }
+
+    pub fn record(&self, out: &Path) -> anyhow::Result<Outcome> {
         Ok(recorder::record(&Options {
             command: self.command.clone(),
             out: out.into(),
@@ -138,14 +161,39 @@ impl Args {
             locks: self.locks,
             switches: !self.no_switches,
             calls: self.calls || self.locks && !self.no_calls,
-            ring_bytes: (self.ring as usize) << 20,
+            ring_bytes: self.ring as usize,
             no_data: self.no_data,
             no_args: self.no_args,
-            limit: self.limit.map(|m| m << 20),
+            limit: self.max_size,
             agent: preload::AGENT,
             soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
             version: env!("CARGO_PKG_VERSION"),
         })?)
+    }
+}
+
+/// The file of a recording: the one that was asked for, else the first of `default`'s that is free.
+pub fn claim_result(out: Option<&Path>, default: &Path, force: bool) -> anyhow::Result<Claim> {
+    let Some(out) = out else { return Ok(output::claim_default(default, MODE, force)?) };
+    result::is_file("--out", out, "standard output is the program's; give a file or a named pipe")?;
+    Ok(output::claim(out, MODE, force)?)
+}
+
+/// A recording is its owner's alone.
+const MODE: u32 = 0o600;
+
+/// The program's status as a shell shows it: of one that a signal ended 128 and the signal's number.
+pub fn status_of(status: ExitStatus) -> ExitCode {
+    match status.code() {
+        Some(code) => ExitCode::from(code as u8),
+        None => ExitCode::from(128u8.wrapping_add(status.signal().unwrap_or(0) as u8)),
+    }
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    match (a.metadata(), b.metadata()) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
     }
 }
 
@@ -169,53 +217,40 @@ fn known_driver(version: Option<&str>, insist: Option<&str>) -> Result<(), Failu
     }
 }
 
-fn default_name(command: &[OsString]) -> PathBuf {
-    let name = command.first().map(PathBuf::from).unwrap_or_default();
-    let mut f = name.file_name().map(OsString::from).unwrap_or_else(|| "recording".into());
+fn default_name(program: &OsStr) -> PathBuf {
+    let mut f = Path::new(program).file_name().map_or_else(|| "recording".into(), OsStr::to_owned);
     f.push(".doorbell");
-    PathBuf::from(f)
+    f.into()
 }
 
-fn tell(out: &std::path::Path, o: &Outcome, view: &str) {
+fn tell(out: &Path, o: &Outcome, args: &Args) {
     let e = &o.end;
+    let name = Style::of_stderr().bold("doorbell:");
+    let doorbells = match (e.trapped + e.tapped, args.locks || args.calls) {
+        // Without a GPU there are none, and nobody asked for them.
+        (0, true) => String::new(),
+        (n, _) => format!(", {} ({} rewritten, {} trapped)", number::of(n, "doorbell"), e.tapped, e.trapped),
+    };
+    let (seconds, size) = (number::seconds(e.seconds), number::bytes(o.bytes));
     let mut err = std::io::stderr().lock();
-    let bold =
-        if err.is_terminal() && std::env::var_os("NO_COLOR").is_none() { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-    let rings = e.trapped + e.tapped;
-    let _ = writeln!(
-        err,
-        "{}doorbell:{} {} doorbells in {:.1} s ({} by rewritten sites, {} by traps), {} -> {}",
-        bold.0,
-        bold.1,
-        rings,
-        e.seconds,
-        e.tapped,
-        e.trapped,
-        size(o.bytes),
-        out.display()
-    );
+    let _ = writeln!(err, "{name} {} in {seconds}{doorbells}: {size}", out.display());
     if e.how.starts_with("recording stopped") {
-        let _ = writeln!(err, "doorbell: {}", e.how);
+        let _ = writeln!(err, "{name} {}", e.how);
     }
     if e.gap_events > 0 {
-        let _ = writeln!(
-            err,
-            "doorbell: {} events ({} GPFIFO entries) did not fit into the rings; hint: --ring 64 or --on-full wait",
-            e.gap_events, e.gap_entries
-        );
+        let (events, entries) = (number::of(e.gap_events, "event"), number::count(e.gap_entries));
+        let hint = "hint: --ring 64MiB or --on-full wait";
+        let _ = writeln!(err, "{name} {events} ({entries} GPFIFO entries) did not fit into the ring buffers; {hint}");
     }
     for t in &e.trouble {
-        let _ = writeln!(err, "doorbell: {t}");
+        let _ = writeln!(err, "{name} {t}");
     }
-    let _ = writeln!(err, "doorbell: `doorbell show{view} {}` explains it", out.display());
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
-        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-    }
+    let view = match (args.locks, args.calls) {
+        (true, _) => " --locks",
+        (_, true) => " --calls",
+        _ => "",
+    };
+    let _ = writeln!(err, "{name} `doorbell show{view} {}` explains it", out.display());
 }
 
 #[cfg(test)]

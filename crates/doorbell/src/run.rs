@@ -1,66 +1,83 @@
 //! `doorbell run`: a program whose locks follow other protocols.
 
 use crate::failure::Failure;
-use crate::preload;
-use crate::record::Gpu;
+use crate::help::Page;
+use crate::record::{Gpu, status_of};
+use crate::{preload, result};
+use output::WholeFile;
 use plan::Plan;
 use recorder::{PolicyOptions, run_with_policies};
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Run a program with other lock protocols under it, nothing rebuilt
+/// Run a program with other lock protocols under it, without rebuilding it
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell run --lock-policy pi,phase-fair -- ./app     every lock that these suit
-  doorbell run --lock-policy plan.toml -- ./app         lock by lock
-  doorbell run --lock-policy guard -- ./app             one mutex round CUDA's launches and copies
-  doorbell run --lock-policy ticket --report - -- ./app what was done, on standard error at the end
-
-Policies:
-  pi          mutexes: who holds one runs at the priority of who waits for it
-  ticket      mutexes: first come, first served
-  phase-fair  rwlocks: readers and writers take turns, writers first come, first served
-  boost       mutexes, rwlocks: holders raised to their waiters' real-time priority while they wait (CAP_SYS_NICE)
-  guard       CUDA's launches, copies and memsets: one at a time, under one mutex with priority inheritance; calls that
-              wait for a stream, an event or a device are left alone, and nobody waits for the mutex over a second
-  stock       the lock's own protocol
-
-A plan is TOML; what no rule names follows `mutexes` and `rwlocks` (stock where they are left out):
-  mutexes = \"pi\"
-  calls = \"guard\"
-  [[lock]]
-  name = \"libcuda+0x3f21c0/mutex\"    # as `doorbell show --locks` names it
-  policy = \"ticket\"
-  [[lock]]
-  module = \"libcuda\"
-  policy = \"phase-fair\"              # all its rwlocks
-
-Locks shared between processes and robust mutexes keep their own protocol. DOORBELL_LOCK_POLICY=off in the environment
-leaves all locks alone. The program's output, exit status and signals are its own.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell run --lock-policy plan.toml ./app", "lock by lock; `doorbell plan` writes the plan"),
+        ("doorbell run --lock-policy pi,phase-fair ./app", "every lock that these suit"),
+        ("doorbell run --lock-policy guard ./app", "one mutex around CUDA launches and copies"),
+        ("doorbell run --lock-policy ticket --report ./app", "print what was done at the end"),
+    ])
+    .list("Policies:", &[
+        ("pi", "mutexes: the holder runs at the priority of the highest waiter"),
+        ("ticket", "mutexes: first come, first served"),
+        ("phase-fair", "rwlocks: readers and writers take turns, writers first come, first served"),
+        ("boost", "mutexes, rwlocks: holders get their waiters' real-time priority while they wait (CAP_SYS_NICE)"),
+        ("guard", "CUDA launches, copies and memsets: one at a time, under one mutex with priority inheritance. Calls \
+                   that wait for a stream, an event or a device are left alone; nobody waits longer than a second"),
+        ("stock", "the lock's own protocol"),
+    ])
+    .verbatim("A plan is TOML. Locks that no rule names follow `mutexes` and `rwlocks` (default: stock):", &[
+        "mutexes = \"pi\"",
+        "calls = \"guard\"",
+        "[[lock]]",
+        "# as `doorbell show --locks` names it",
+        "name = \"libcuda+0x3f21c0/mutex\"",
+        "policy = \"ticket\"",
+        "[[lock]]",
+        "# all its rwlocks",
+        "module = \"libcuda\"",
+        "policy = \"phase-fair\"",
+    ])
+    .text("Locks shared between processes and robust mutexes keep their own protocol. DOORBELL_LOCK_POLICY=off in the \
+           environment leaves all locks alone.")
+    .text("Options of doorbell stand before the program; everything behind it belongs to the program. Output, signals and \
+           exit status are the program's; 125 if doorbell itself failed, 126 if the program cannot be executed, 127 if it \
+           was not found.")
+)]
 pub struct Args {
-    /// Policies, with commas, or the file of a plan
-    #[arg(long, value_name = "POLICY|PLAN")]
+    /// Policies with commas between them, in upper or lower case, or the file of a plan (it ends in .toml or has a slash)
+    #[arg(long, value_name = "POLICY|PLAN", required = true)]
     pub lock_policy: String,
-    /// Where to say at the end what was done: a file, or - for standard error
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
+    /// Print at the end, on standard error, what was done
+    #[arg(long)]
+    pub report: bool,
+    /// Write what was done to this file; the name takes %h, %p, %n, %q{VAR} (for example report-%p.txt)
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    pub force: bool,
     /// Which GPU the program finds
-    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     pub gpu: Gpu,
-    /// Program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    /// Program and its arguments, for example ./app --its-own-options
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let plan = Plan::read(&self.lock_policy).map_err(|e| Failure::new(e.to_string(), e.hint()))?;
-        let report = self.report.as_deref();
         // Before the program runs: it may take days.
-        let mut out = report.filter(|p| p.as_os_str() != "-").map(open).transpose()?;
+        let mut file = None;
+        if let Some(out) = &self.out {
+            result::is_file("--out", out, "--report prints on standard error")?;
+            file = Some(WholeFile::open(out, 1 << 12, self.force)?);
+        }
         let options = PolicyOptions {
             command: self.command.clone(),
             agent: preload::AGENT,
@@ -68,19 +85,14 @@ impl Args {
         };
         let mut text = String::new();
         let status = run_with_policies(&options, |b| plan.write(b), |b| text = plan::outcome::text(b))?;
-        match &mut out {
-            Some(file) => std::io::Write::write_all(file, text.as_bytes())?,
-            None if report.is_some() => eprint!("{text}"),
-            None => {}
+        if let Some(file) = &mut file {
+            file.write(|to| to.write_all(text.as_bytes())).map_err(|e: io::Error| {
+                Failure::new(format!("{}: {e}", file.path().display()), "give a file that can be written")
+            })?;
         }
-        Ok(match status.code() {
-            Some(c) => ExitCode::from(c as u8),
-            None => ExitCode::from(128u8.wrapping_add(status.signal().unwrap_or(0) as u8)),
-        })
+        if self.report {
+            eprint!("{text}");
+        }
+        Ok(status_of(status))
     }
-}
-
-fn open(path: &std::path::Path) -> Result<std::fs::File, Failure> {
-    std::fs::File::create(path)
-        .map_err(|e| Failure::new(format!("--report {}: {e}", path.display()), "give a file that can be written, or -"))
 }

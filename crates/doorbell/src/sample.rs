@@ -4,8 +4,9 @@
 //! does that; otherwise it starts itself once more with the library that the binary carries.
 
 use crate::failure::Failure;
-use crate::preload;
+use crate::help::Page;
 use crate::record::Gpu;
+use crate::{preload, units};
 use anyhow::Context;
 use std::ffi::{CStr, OsString};
 use std::fs::File;
@@ -13,40 +14,42 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
-/// Small GPU programs to be recorded; the last line of each is a checksum of all its results.
+/// Run small GPU programs to be recorded; the last line of each is a checksum of all its results
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell sample --list
-  doorbell sample copies                                         on this machine's GPU, through libcuda
-  doorbell record -- doorbell sample copies launches             the same, recorded
-  doorbell record --gpu soft -- doorbell sample spin --gpu soft  on the software GPU
-
-Exit status: 0 done, 2 a wrong result or an error, 77 not possible on this machine (no CUDA, no GPU).")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell sample --list", ""),
+        ("doorbell sample copies", "on this machine's GPU, through libcuda"),
+        ("doorbell record doorbell sample copies launches", "the same, recorded"),
+        ("doorbell record --gpu soft doorbell sample spin --gpu soft", "on the software GPU"),
+    ])
+    .statuses(&[(0, "done"), (2, "a wrong result or an error"), (77, "not possible on this machine (no CUDA, no GPU)")])
+)]
 pub struct Args {
-    /// Which samples, one after the other.
+    /// Samples to run, one after the other (for example copies launches)
     #[arg(value_name = "NAME", required_unless_present = "list")]
     names: Vec<String>,
-    /// Which GPU answers.
-    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    /// Which GPU answers
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     gpu: Gpu,
-    /// Rounds, launches or iterations: --list says which.
+    /// Rounds, launches or iterations (--list says which; for example 100)
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Repeat each for this long; every repetition must give the same checksum.
-    #[arg(long, value_name = "S")]
-    seconds: Option<f64>,
-    /// Random data from this seed.
+    /// Repeat each sample for this long, for example 10s; every repetition must give the same checksum
+    #[arg(long, value_name = units::TIME, value_parser = units::time)]
+    duration: Option<Duration>,
+    /// Random seed for the data
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Stay on this CPU.
-    #[arg(long)]
+    /// Run on this CPU only, for example 4
+    #[arg(long, value_name = "N")]
     cpu: Option<usize>,
-    /// One JSON object a line.
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
-    /// What there is.
+    /// List the samples and exit
     #[arg(long)]
     list: bool,
 }
@@ -80,7 +83,7 @@ impl Args {
                 Gpu::Real => sample::Gpu::Cuda,
                 Gpu::Soft => sample::Gpu::Soft,
             },
-            seconds: self.seconds,
+            seconds: self.duration.map(|d| d.as_secs_f64()),
             count: self.count,
             seed: self.seed,
             progress: |line| eprintln!("{line}"),
@@ -152,7 +155,7 @@ fn restart_with_softgpu() -> anyhow::Error {
     if matches!(loaded("doorbell-agent.so"), Ok(true)) {
         return Failure::new(
             "this recording has no software GPU, and starting again with it would end the recording",
-            "record it with `doorbell record --gpu soft -- doorbell ...`",
+            "record it with `doorbell record --gpu soft doorbell ...`",
         )
         .into();
     }

@@ -4,21 +4,21 @@ mod calls;
 mod locks;
 mod tap;
 
+use crate::help::Page;
 use anyhow::Context;
 use std::process::ExitCode;
 
 /// Measure what doorbell itself costs
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell selfbench tap                         one doorbell bare, rewritten and trapped; on a GPU CUDA's loops too
-  doorbell selfbench tap --json --rounds 20
-  doorbell selfbench locks --at-most 30          what `record --locks`, and each policy, adds to a lock and its unlock
-  doorbell selfbench calls --at-most 40          what `record --calls` and the guard add to a call of CUDA
-  doorbell selfbench tap -- python3 train.py     any program that prints {\"loops\":{\"step\":{\"p50_ns\":N,...}}}
-
-Bare, rewritten and trapped runs take turns, round by round, so that a machine that changes its speed changes it for all.
-Exit status 1 if --at-most was given and the rewritten tap costs more.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell selfbench tap", "one doorbell bare, rewritten and trapped; on a GPU CUDA's loops too"),
+        ("doorbell selfbench locks --at-most 30ns", "what recording and each policy add to a lock and its unlock"),
+        ("doorbell selfbench calls --at-most 40ns", "what recording and the guard add to a CUDA call"),
+    ])
+    .text("Bare and doorbell's runs take turns, round by round, so that a machine that changes its speed changes it for all.")
+    .statuses(&[(0, "done"), (1, "more than --at-most"), (2, "an error")])
+)]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -26,11 +26,8 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// The doorbell tap: one new entry of 64 dwords
     Tap(tap::Args),
-    /// Locks: what recording, and each policy, adds to an uncontended lock and its unlock
     Locks(locks::Args),
-    /// Recording of CUDA's calls, and the guard: a call that does nothing
     Calls(calls::Args),
     /// (The loop that `calls` measures, as a program of its own.)
     #[command(hide = true)]
@@ -43,13 +40,33 @@ enum What {
     Ring(Loop),
 }
 
-/// A measured loop.
+/// A measured loop
 #[derive(Debug, clap::Args)]
 struct Loop {
-    #[arg(long, default_value_t = 10_000)]
+    /// Iterations
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
     count: u32,
-    #[arg(long)]
+    /// Run on this CPU only, for example 4
+    #[arg(long, value_name = "N")]
     cpu: Option<usize>,
+}
+
+// What every measurement takes. (As a doc comment it would become the text of the command it is part of.)
+#[derive(Debug, clap::Args)]
+struct Turns {
+    /// How often the ways take turns
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Run the measured programs on this CPU only, for example 4
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+}
+
+impl Turns {
+    fn plan(&self, count: u32) -> anyhow::Result<selfbench::Plan> {
+        let doorbell = std::env::current_exe().context("where doorbell itself lies")?;
+        Ok(selfbench::Plan { doorbell, rounds: self.rounds, count, cpu: self.cpu })
+    }
 }
 
 impl Args {
@@ -64,9 +81,4 @@ impl Args {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn plan(rounds: u32, count: u32, cpu: Option<usize>) -> anyhow::Result<selfbench::Plan> {
-    let doorbell = std::env::current_exe().context("where doorbell itself lies")?;
-    Ok(selfbench::Plan { doorbell, rounds, count, cpu })
 }

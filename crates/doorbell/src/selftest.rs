@@ -1,6 +1,7 @@
 //! `doorbell selftest`: the named checks of crate `gpu`, on the software GPU or a real one.
 
 use crate::failure::Failure;
+use crate::help::Page;
 use crate::record::Gpu;
 use anyhow::Context;
 use proof::{CHECKS, Check, Ground, Record, Verdict};
@@ -9,36 +10,41 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Check channels, copies and semaphores of our own on this machine's GPU, or on the software GPU
+/// Check doorbell's own channels, copies and semaphores on this machine's GPU, or on the software GPU
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell selftest --list
-  doorbell selftest --gpu soft                     all checks on the software GPU
-  doorbell selftest --only open --only tiny        on this machine's GPU: opens it, then copies 8 bytes
-  doorbell selftest --json
-
-Each check opens the GPU in an address space of its own, without CUDA, and leaves nothing behind. On a real GPU nothing is
-executed that no known code has written.
-
-Exit status: 0 all that could be tried passed, 1 a check failed, 2 an error, 77 not possible on this machine (no GPU).")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell selftest --list", ""),
+        ("doorbell selftest --gpu soft", "all checks on the software GPU"),
+        ("doorbell selftest --only open,tiny", "on this machine's GPU: open it, then copy 8 bytes"),
+        ("doorbell selftest --json", ""),
+    ])
+    .text("Each check opens the GPU in an address space of its own, without CUDA, and leaves nothing behind. On a real GPU \
+           only methods of known meaning are submitted.")
+    .statuses(&[
+        (0, "all that could be tried passed"),
+        (1, "a check failed"),
+        (2, "an error"),
+        (77, "not possible on this machine (no GPU)"),
+    ])
+)]
 pub struct Args {
-    /// Which GPU is checked.
-    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    /// Which GPU is checked
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     gpu: Gpu,
-    /// Only this check; may be given again.
-    #[arg(long, value_name = "NAME")]
+    /// Run only these checks, with commas between them (for example open,tiny)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// The GPU's number in the driver's list.
+    /// The GPU's number in the driver's list
     #[arg(long, value_name = "N", default_value_t = 0)]
     index: usize,
-    /// Random data from this seed.
+    /// Random seed for the data
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// One JSON object instead of lines.
+    /// Print one JSON object instead of lines
     #[arg(long)]
     json: bool,
-    /// What there is.
+    /// List the checks and exit
     #[arg(long)]
     list: bool,
 }
@@ -71,9 +77,9 @@ impl Args {
             let all = json!({
                 "gpu": gpu, "seed": self.seed, "passed": passed, "failed": failed, "skipped": skipped, "checks": checks,
             });
-            told(writeln!(out, "{all:#}"))?;
+            end_quietly(writeln!(out, "{all:#}"))?;
         } else {
-            told(writeln!(out, "\n{passed} passed, {failed} failed, {skipped} skipped"))?;
+            end_quietly(writeln!(out, "\n{passed} passed, {failed} failed, {skipped} skipped"))?;
         }
         Ok(ExitCode::from(u8::from(failed > 0)))
     }
@@ -116,9 +122,9 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     for check in CHECKS {
         if json {
-            told(writeln!(out, "{}", json!({ "name": check.name, "about": check.about })))?;
+            end_quietly(writeln!(out, "{}", json!({ "name": check.name, "about": check.about })))?;
         } else {
-            told(writeln!(out, "{:width$}  {}", check.name, check.about, width = width()))?;
+            end_quietly(writeln!(out, "{:width$}  {}", check.name, check.about, width = width()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -141,11 +147,11 @@ fn line(out: &mut impl Write, record: &Record) -> anyhow::Result<()> {
     let (verdict, detail) = parts(&record.verdict);
     let took = report::number::seconds(record.took.as_secs_f64());
     let line = writeln!(out, "{verdict:7}  {:width$}  {took:>8}  {detail}", record.name, width = width());
-    told(line.and_then(|()| out.flush()))
+    end_quietly(line.and_then(|()| out.flush()))
 }
 
 /// A reader that stops reading is no error: the exit status still says how it went.
-fn told(written: std::io::Result<()>) -> anyhow::Result<()> {
+fn end_quietly(written: std::io::Result<()>) -> anyhow::Result<()> {
     match written {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("standard output"),

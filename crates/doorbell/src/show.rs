@@ -29,7 +29,7 @@ pub struct Args {
     /// JSON, numbers as numbers.
     #[arg(long)]
     json: bool,
-    /// At most this many submissions, copies, launches, objects, or rows and waits of locks and calls.
+    /// At most this many submissions, copies, launches, objects, or rows and waits of locks and calls, for example 20
     #[arg(long, visible_alias = "top", value_name = "N")]
     limit: Option<u64>,
     /// Only this channel (its number in the first column of --channels, `SLOT` or `SLOT.GENERATION`).

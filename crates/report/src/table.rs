@@ -1,6 +1,7 @@
 //! How tables and headings look on this output.
 
 use crate::ReportError;
+use colorchoice::ColorChoice;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::io::{self, IsTerminal, Write};
 
@@ -13,14 +14,29 @@ pub struct Style {
     pub width: Option<u16>,
 }
 
-impl Style {
-    /// For standard output: colour only on a terminal and without NO_COLOR.
-    pub fn of_stdout() -> Style {
-        if !io::stdout().is_terminal() {
-            return Style::default();
+/// Whether escape sequences go to a stream: what `--color` said, and else on a terminal, unless NO_COLOR is set (to
+/// anything: empty is unset).
+pub fn wants_color(is_terminal: bool) -> bool {
+    match ColorChoice::global() {
+        ColorChoice::Always | ColorChoice::AlwaysAnsi => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => {
+            let is_set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+            is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
         }
-        let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        Style { colour, width: Table::new().width() }
+    }
+}
+
+impl Style {
+    /// For standard output: lines fit a terminal, and are as long as they are elsewhere.
+    pub fn of_stdout() -> Style {
+        let width = if io::stdout().is_terminal() { Table::new().width() } else { None };
+        Style { colour: wants_color(io::stdout().is_terminal()), width }
+    }
+
+    /// For standard error.
+    pub fn of_stderr() -> Style {
+        Style { colour: wants_color(io::stderr().is_terminal()), width: None }
     }
 
     pub fn bold(&self, text: &str) -> String {

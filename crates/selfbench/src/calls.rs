@@ -148,8 +148,9 @@ impl Run<'_> {
 
     fn recorded(&self) -> anyhow::Result<(Sample, u64)> {
         let tape: PathBuf = std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()));
-        let mut words =
-            ["record", "--calls", "--quiet", "--tap", "off", "--ring", "32", "-o"].map(OsString::from).to_vec();
+        let mut words = ["record", "--calls", "--quiet", "--tap", "off", "--ring", "32MiB", "--force", "-o"]
+            .map(OsString::from)
+            .to_vec();
         words.extend([tape.clone().into(), "--".into()]);
         let checked = self.once(&words).and_then(|sample| Ok((sample, self.check(&tape)?)));
         let _ = std::fs::remove_file(&tape);

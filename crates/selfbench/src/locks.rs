@@ -228,14 +228,15 @@ impl Run<'_> {
         let checked = match way {
             Way::Bare => self.loops(&[]),
             Way::Traced => {
-                let before = words(&["record", "--locks", "--quiet", "--tap", "off", "--ring", "32", "-o"], &tape);
+                let before =
+                    words(&["record", "--locks", "--quiet", "--tap", "off", "--ring", "32MiB", "--force", "-o"], &tape);
                 self.loops(&before).and_then(|sample| {
                     *lost += self.lost_of(&tape)?;
                     Ok(sample)
                 })
             }
             Way::Policy(p) => {
-                self.loops(&words(&["run", "--lock-policy", p, "--report"], &report)).and_then(|sample| {
+                self.loops(&words(&["run", "--lock-policy", p, "--force", "-o"], &report)).and_then(|sample| {
                     // A policy that no lock follows would be cheap.
                     let said = std::fs::read_to_string(&report)?;
                     if !said.contains(&format!("locks under {p}\n")) {

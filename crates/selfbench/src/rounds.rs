@@ -101,8 +101,16 @@ impl Runner {
         let mut words: Vec<OsString> = Vec::new();
         if mode != Mode::Bare {
             words.push(self.me.clone().into());
-            let options =
-                ["record", "--quiet", "--tap", mode.name(), "--gpu", if soft { "soft" } else { "real" }, "-o"];
+            let options = [
+                "record",
+                "--quiet",
+                "--force",
+                "--tap",
+                mode.name(),
+                "--gpu",
+                if soft { "soft" } else { "real" },
+                "-o",
+            ];
             words.extend(options.iter().map(OsString::from));
             words.push(self.tape.clone().into());
             words.push("--".into());

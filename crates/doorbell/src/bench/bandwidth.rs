@@ -1,8 +1,11 @@
 //! `doorbell bench bandwidth`: copies back to back, CUDA's and our own, in turns.
 
-use super::{Where, result_file, routes, seconds};
+use super::{Where, routes};
 use crate::failure::Failure;
+use crate::help::Page;
+use crate::progress::Progress;
 use crate::record::Gpu;
+use crate::{result, units};
 use copy::{Machine, back_to_back};
 use lab::bandwidth::{self, Cell, Plan};
 use lab::clock::Clock;
@@ -11,55 +14,52 @@ use lab::placement::Placement;
 use lab::samples::NoMemory;
 use report::bandwidth::Bandwidth;
 use report::number;
-use report::table::{Style, to_stdout};
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use report::table::Style;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// How much CUDA and each copy engine move in a second: copies back to back, in turns
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell bench bandwidth                           20 copies of 64 MiB, 30 rounds, both ways
-  doorbell bench bandwidth --bytes 1MiB --copies 200 --json bandwidth.json
-  doorbell bench bandwidth --gpu soft                what works; never how fast
-
-CUDA's copies wait behind a kernel until all of them are enqueued; those of our own channels, on
-each copy engine that runs beside kernels, are submitted faster than they run. Both are timed by
-the GPU's clock, from before the first copy to the end of the last. In each round every way has
-its turn, and ratios are taken within rounds. What was moved is compared.
-
-Exit status: 0 done, 2 an error or a way that failed, 77 nothing can be measured on this machine.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell bench bandwidth", "20 copies of 64 MiB, 30 rounds, both directions"),
+        ("doorbell bench bandwidth --bytes 1MiB --count 200 -o bandwidth.json", ""),
+        ("doorbell bench bandwidth --gpu soft", "whether it works, never how fast"),
+    ])
+    .text("CUDA's copies wait behind a kernel until all of them are enqueued. Those of our own channels, on each copy engine \
+           that runs beside kernels, are submitted faster than they run. Both are timed by the GPU's clock, from before the \
+           first copy to the end of the last. In each round every way has its turn, and ratios are taken within rounds. \
+           The copied data is compared.")
+    .statuses(&[(0, "done"), (2, "an error or a way that failed"), (77, "nothing can be measured on this machine")])
+)]
 pub struct Args {
-    /// Bytes of one copy: `64MiB` [default: 64MiB; on the software GPU 1MiB]
-    #[arg(long, value_name = "SIZE")]
-    bytes: Option<String>,
+    /// Size of one copy, at most 1GiB [default: 64MiB; on the software GPU 1MiB]
+    #[arg(long, value_name = units::SIZE, value_parser = units::size_in(1..=1 << 30))]
+    bytes: Option<u64>,
     /// Copies back to back, 1 to 256 [default: 20; on the software GPU 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
-    copies: Option<u32>,
+    count: Option<u32>,
     /// How often the ways take turns [default: 30; on the software GPU 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
     /// Which GPU
-    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     gpu: Gpu,
-    /// Write the result to this file, whole or not at all (`-`: standard output, and no table)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    result: result::Args,
     #[command(flatten)]
     place: Where,
-    /// Draws data and order
+    /// Random seed for data and ordering
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Give the copies of a round up after this time
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    /// Give up on the copies of a round after this time
+    #[arg(long, value_name = units::TIME, default_value = "10s", value_parser = units::time)]
     timeout: Duration,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let bytes = self.bytes()?;
+        let bytes = self.bytes.unwrap_or(if self.gpu == Gpu::Soft { 1 << 20 } else { 64 << 20 });
         self.place.check()?;
         if self.gpu == Gpu::Soft {
             crate::sample::with_softgpu()?;
@@ -67,7 +67,7 @@ impl Args {
         let machine = routes::open_machine(self.gpu)?;
         let plan = self.plan(bytes, ways(&machine))?;
         let room = (1 << 14) + ((plan.routes.len() as u64) << 12);
-        let json = self.json.as_deref().map(|p| result_file::open(p, room)).transpose()?;
+        let out = self.result.open(room)?;
         let clock = Clock::new();
         let placed = Placement::take(self.place.wish());
         let pci = machine.context().ok().and_then(|c| c.device().pci_address().ok());
@@ -76,34 +76,19 @@ impl Args {
             Gpu::Real => environment::Gpu::Real { pci: pci.as_deref() },
         };
         let environment = Environment::gather(gpu, &clock, plan.seed, placed.notes.clone());
-        let progress = Progress { terminal: std::io::stderr().is_terminal(), rounds: plan.rounds };
+        let progress = Progress::new();
         let open = |name: &str, capacity| back_to_back::open(&machine, name, capacity);
-        let cells = bandwidth::run(&plan, &clock, open, |round| progress.show(round));
-        progress.clear();
+        let cells = bandwidth::run(&plan, &clock, open, |round| {
+            progress.show(&format!("round {} of {}", round + 1, plan.rounds));
+        });
+        drop(progress);
         drop(placed);
         let result = Bandwidth { plan: &plan, environment: &environment, cells: &cells };
-        let table = json.as_ref().is_none_or(|j| !j.is_stdout());
-        if let Some(j) = json {
-            j.write(|out| report::bandwidth::write_json(out, &result))?;
-        }
-        if table {
-            let style = Style::of_stdout();
-            to_stdout(|out| report::bandwidth::write(out, &style, &result))?;
-        }
+        out.write(
+            |out| report::bandwidth::write_json(out, &result),
+            |out| report::bandwidth::write(out, &Style::of_stdout(), &result),
+        )?;
         verdict(&cells)
-    }
-
-    fn bytes(&self) -> anyhow::Result<u64> {
-        let text = self.bytes.as_deref().unwrap_or(if self.gpu == Gpu::Soft { "1MiB" } else { "64MiB" });
-        let wrong = |what: String| Failure::new(format!("--bytes: {what}"), "one size, `64MiB`");
-        let sizes = lab::sizes::parse(text).map_err(|e| wrong(e.to_string()))?;
-        match sizes.as_slice() {
-            [one] if *one <= 1 << 30 => Ok(*one),
-            [one] => {
-                Err(wrong(format!("{} is more than one copy moves: 1 GiB is the most", number::bytes(*one))).into())
-            }
-            more => Err(wrong(format!("{} sizes", more.len())).into()),
-        }
     }
 
     fn plan(&self, bytes: u64, routes: Vec<String>) -> anyhow::Result<Plan> {
@@ -115,7 +100,7 @@ impl Args {
             compare: routes::compare(&routes, None),
             routes,
             bytes,
-            copies: self.copies.unwrap_or(if soft { 4 } else { 20 }),
+            copies: self.count.unwrap_or(if soft { 4 } else { 20 }),
             rounds: self.rounds.unwrap_or(if soft { 2 } else { 30 }),
             seed: self.seed,
             timeout: self.timeout,
@@ -147,24 +132,4 @@ fn verdict(cells: &[Cell]) -> anyhow::Result<ExitCode> {
         return Err(Failure::impossible("none of these ways can be measured here", hint).into());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// One line on standard error, where that is a terminal.
-struct Progress {
-    terminal: bool,
-    rounds: u32,
-}
-
-impl Progress {
-    fn show(&self, round: u32) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[Kround {} of {}", round + 1, self.rounds);
-        }
-    }
-
-    fn clear(&self) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
 }

@@ -1,57 +1,59 @@
 //! `doorbell bench beside`: CUDA and every kind of channel of ours at the same time, every byte compared.
 
-use super::{result_file, routes, seconds};
+use super::routes;
 use crate::failure::Failure;
+use crate::help::Page;
+use crate::progress::Progress;
 use crate::record::Gpu;
+use crate::{result, units};
 use copy::Machine;
 use lab::beside::{self, Outcome, Plan, kernel_log};
 use lab::clock::Clock;
 use lab::environment::{self, Environment};
 use report::beside::Run;
 use report::number;
-use report::table::{Style, to_stdout};
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use report::table::Style;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// CUDA and every kind of channel of ours beside one another, all data compared
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell bench beside --json beside.json        five minutes
-  doorbell bench beside --seconds 20
-  doorbell bench beside --gpu soft --seconds 2    our own part, on the software GPU
-
-Each worker is a thread: CUDA kernels, memsets, copies and graphs on streams of their own, with
-results that are compared with the CPU's; every copy engine plain, pipelined and folded, both ways;
-inline copies in a group of our own and in CUDA's; stores and loads through BAR1. Two more make and
-drop channels, and pin, unpin and free memory of CUDA's while copies of ours are under way: what is
-in flight is waited for, and what is submitted later is refused.
-
-A worker that does nothing for --patience hangs: the run ends then, without it. The kernel's log
-is looked at for new Xid before and after, where that is permitted.
-
-Exit status: 0 all that is possible here was right and everything was given back, 2 wrong data, an
-error, a hang or an Xid, 77 nothing of it is possible on this machine.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell bench beside -o beside.json", "five minutes"),
+        ("doorbell bench beside --duration 20s", ""),
+        ("doorbell bench beside --gpu soft --duration 2s", "our own part, on the software GPU"),
+    ])
+    .text("Each worker is a thread: CUDA kernels, memsets, copies and graphs on streams of their own, with results that are \
+           compared with the CPU's; every copy engine plain, pipelined and folded, in both directions; inline copies in a \
+           group of our own and in CUDA's; stores and loads through BAR1. Two more create and destroy channels, and pin, \
+           unpin and free CUDA's memory while our copies are under way: copies in flight are waited for, later ones are \
+           refused.")
+    .text("A worker that does nothing for --patience hangs: the run ends then, without it. The kernel's log is searched for \
+           new Xid errors before and after, where that is permitted.")
+    .statuses(&[
+        (0, "all that is possible here was right and everything was given back"),
+        (2, "wrong data, an error, a hang or an Xid"),
+        (77, "nothing of it is possible on this machine"),
+    ])
+)]
 pub struct Args {
-    /// How long
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
-    seconds: Duration,
-    /// A worker that does nothing for so long hangs
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    /// How long to run
+    #[arg(long, value_name = units::TIME, default_value = "300s", value_parser = units::time)]
+    duration: Duration,
+    /// A worker that does nothing for this long counts as hung
+    #[arg(long, value_name = units::TIME, default_value = "5s", value_parser = units::time)]
     patience: Duration,
-    /// The largest transfer [default: 4MiB; on the software GPU 64KiB]
-    #[arg(long, value_name = "SIZE")]
-    bytes: Option<String>,
+    /// The largest transfer, at most 4MiB [default: 4MiB; on the software GPU 64KiB]
+    #[arg(long, value_name = units::SIZE, value_parser = units::size_in(1..=MOST))]
+    bytes: Option<u64>,
     /// Which GPU
-    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     gpu: Gpu,
-    /// Write the result to this file, whole or not at all (`-`: standard output, and no table)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draws data, sizes and order
+    #[command(flatten)]
+    result: result::Args,
+    /// Random seed for data and ordering
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
@@ -65,33 +67,26 @@ const LEAVE_S: u32 = 15;
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let capacity = self.capacity()?;
+        let capacity = self.bytes.unwrap_or(if self.gpu == Gpu::Soft { 64 << 10 } else { MOST });
         if self.gpu == Gpu::Soft {
             crate::sample::with_softgpu()?;
         }
-        let json = self.json.as_deref().map(|p| result_file::open(p, 1 << 16)).transpose()?;
-        let plan = Plan { duration: self.seconds, patience: self.patience, capacity, seed: self.seed };
+        let out = self.result.open(1 << 16)?;
+        let plan = Plan { duration: self.duration, patience: self.patience, capacity, seed: self.seed };
         let before = self.reports();
         let machine = Arc::new(routes::open_machine(self.gpu)?);
-        let terminal = std::io::stderr().is_terminal();
+        let progress = Progress::new();
         let tell = |p: beside::Progress| {
-            if terminal {
-                let beside::Progress { elapsed, workers, rounds, bytes, wrong } = p;
-                let text = format!(
-                    "{} of {} s, {workers} workers, {} rounds, {} compared, {wrong} wrong",
-                    elapsed.as_secs(),
-                    plan.duration.as_secs_f64(),
-                    number::count(rounds),
-                    number::bytes(bytes)
-                );
-                let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
-            }
+            let beside::Progress { elapsed, workers, rounds, bytes, wrong } = p;
+            let (elapsed, all) = (elapsed.as_secs(), plan.duration.as_secs_f64());
+            let (rounds, bytes) = (number::count(rounds), number::bytes(bytes));
+            progress.show(&format!(
+                "{elapsed} of {all} s, {workers} workers, {rounds} rounds, {bytes} compared, {wrong} wrong"
+            ));
         };
         let hangs = || channels(&machine, self.gpu);
         let outcome = beside::run(beside::jobs(&machine, &plan), &plan, tell, hangs);
-        if terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        drop(progress);
         let pci = machine.context().ok().and_then(|c| c.device().pci_address().ok());
         let gpu = match self.gpu {
             Gpu::Soft => environment::Gpu::Soft,
@@ -103,27 +98,11 @@ impl Args {
 
         let functional = self.gpu == Gpu::Soft;
         let run = Run { environment: &environment, functional, outcome: &outcome, reports: &reports, given_back };
-        let table = json.as_ref().is_none_or(|j| !j.is_stdout());
-        if let Some(j) = json {
-            j.write(|out| report::beside::write_json(out, &run))?;
-        }
-        if table {
-            to_stdout(|out| report::beside::write(out, &Style::of_stdout(), &run))?;
-        }
+        out.write(
+            |out| report::beside::write_json(out, &run),
+            |out| report::beside::write(out, &Style::of_stdout(), &run),
+        )?;
         verdict(&run)
-    }
-
-    fn capacity(&self) -> anyhow::Result<u64> {
-        let Some(text) = &self.bytes else {
-            return Ok(if self.gpu == Gpu::Soft { 64 << 10 } else { MOST });
-        };
-        let wrong = |what: String| Failure::new(format!("--bytes: {what}"), "give one size up to 4MiB").into();
-        match lab::sizes::parse(text).as_deref() {
-            Ok([one]) if *one <= MOST => Ok(*one),
-            Ok([one]) => Err(wrong(format!("{} are more than every route can move at once", number::bytes(*one)))),
-            Ok(_) => Err(wrong(format!("{text:?} is more than one size"))),
-            Err(e) => Err(wrong(e.to_string())),
-        }
     }
 
     /// The software GPU reports nothing to the kernel.
@@ -187,7 +166,7 @@ fn channels(machine: &Arc<Machine>, gpu: Gpu) {
             None => machine.space().map(|space| space.in_flight()).unwrap_or_default(),
         };
         for c in ours {
-            let lost = if c.lost { ", given up by who frees memory" } else { "" };
+            let lost = if c.lost { ", given up when memory was freed" } else { "" };
             eprintln!(
                 "our channel, token {:#x}: {} of {} submissions done{lost}; GP_GET {} of GP_PUT {}",
                 c.token, c.reached, c.submitted, c.get, c.put

@@ -1,61 +1,60 @@
 //! The closed loop on the command line.
 
-use super::{Where, result_file, routes, seconds};
+use super::{Where, routes};
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::record::Gpu;
-use lab::cells::{self, Count, Outcome, Plan, Progress};
+use crate::{result, units};
+use lab::cells::{self, Count, Outcome, Plan};
 use lab::clock::Clock;
 use lab::environment::{self, Environment};
 use lab::placement::Placement;
 use report::bench::Bench;
 use report::number;
-use report::table::{Style, to_stdout};
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use report::table::Style;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Routes, `source->executor->destination`, separated by commas; `all` for those that --list-routes shows, `plain` for
-    /// one of each executor and direction
+    /// Routes, `source->executor->destination`, with commas between them; `all` for those that --list shows, `plain` for one
+    /// of each executor and direction
     #[arg(long, value_name = "LIST", default_value = "plain")]
     routes: String,
-    /// Sizes: `4B..64MiB` doubling, `1KiB..31KiB/1KiB` in steps, lists of both
+    /// Sizes: 4B..64MiB doubles, 1KiB..31KiB/1KiB goes in steps; commas between several
     #[arg(long, value_name = "LIST", default_value = "4B..64MiB")]
     sizes: String,
     /// Transfers of each cell, whatever its size [default: 10000, fewer of big ones]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     samples: Option<u64>,
     /// Which GPU
-    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     gpu: Gpu,
-    /// Write the result to this file, whole or not at all (`-`: standard output, and no table)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// List the routes of this machine
+    #[command(flatten)]
+    result: result::Args,
+    /// List the routes of this machine and exit
     #[arg(long)]
-    list_routes: bool,
+    list: bool,
     #[command(flatten)]
     place: Where,
-    /// Draws data and order [default: another each time]
+    /// Random seed for data and ordering [default: another each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// How often the routes take turns at each size
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rounds: u64,
-    /// End a cell after this time, with the samples that it has [default: 10 unless --samples is given]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    seconds_per_cell: Option<Duration>,
-    /// Give each p50 also as a ratio to this one of the routes [default: the first that leads the same way]
+    /// End a cell after this time, with the samples that it has [default: 10s unless --samples is given]
+    #[arg(long, value_name = units::TIME, value_parser = units::time)]
+    time_per_cell: Option<Duration>,
+    /// Also give each p50 as a ratio to this route's [default: the first route with the same direction]
     #[arg(long, value_name = "ROUTE")]
     compare: Option<String>,
-    /// Measure the machine's own noise first, for so long
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Measure the machine's own noise first, for this long (for example 10s)
+    #[arg(long, value_name = units::TIME, value_parser = units::time)]
     noise: Option<Duration>,
-    /// Give a transfer up after this time; its route is not used again
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    /// Give up on a transfer after this time; its route is not used again
+    #[arg(long, value_name = units::TIME, default_value = "10s", value_parser = units::time)]
     timeout: Duration,
 }
 
@@ -70,14 +69,14 @@ impl Args {
             crate::sample::with_softgpu()?;
         }
         let machine = routes::open_machine(self.gpu)?;
-        if self.list_routes {
+        if self.list {
             routes::list(&machine)?;
             return Ok(ExitCode::SUCCESS);
         }
         let names = routes::resolve(&machine, &self.routes)?;
         let plan = self.plan(names, sizes)?;
         let cells = plan.routes.len() as u64 * plan.sizes.len() as u64;
-        let json = self.json.as_deref().map(|p| result_file::open(p, (1 << 14) + (cells << 13))).transpose()?;
+        let out = self.result.open((1 << 14) + (cells << 13))?;
 
         let clock = Clock::new();
         let mut opened = cells::open(&plan, |name, capacity| copy::open(&machine, name, capacity));
@@ -89,9 +88,12 @@ impl Args {
             Gpu::Real => environment::Gpu::Real { pci: pci.as_deref() },
         };
         let environment = Environment::gather(gpu, &clock, plan.seed, placed.notes.clone());
-        let progress = ProgressLine::new();
-        let measured = cells::run(&plan, &mut opened, &clock, |p| progress.show(&p));
-        progress.clear();
+        let progress = Progress::new();
+        let measured = cells::run(&plan, &mut opened, &clock, |p| {
+            let (size, of) = (number::bytes(p.bytes), p.size + 1);
+            progress.show(&format!("{size}, size {of} of {}, round {} of {}", p.sizes, p.round, p.rounds));
+        });
+        drop(progress);
         drop(placed);
 
         let bench = Bench {
@@ -101,14 +103,10 @@ impl Args {
             noise: noise.as_ref(),
             cells: &measured,
         };
-        let table = json.as_ref().is_none_or(|j| !j.is_stdout());
-        if let Some(j) = json {
-            j.write(|out| report::bench::write_json(out, &bench))?;
-        }
-        if table {
-            let style = Style::of_stdout();
-            to_stdout(|out| report::bench::write(out, &style, &bench))?;
-        }
+        out.write(
+            |out| report::bench::write_json(out, &bench),
+            |out| report::bench::write(out, &Style::of_stdout(), &bench),
+        )?;
         verdict(&measured)
     }
 
@@ -130,7 +128,7 @@ impl Args {
             sizes,
             samples: samples.map_or(unasked, Count::Exactly),
             rounds: self.rounds,
-            time_per_cell: self.seconds_per_cell.or(samples.is_none().then_some(time)),
+            time_per_cell: self.time_per_cell.or(samples.is_none().then_some(time)),
             seed: self.seed.unwrap_or_else(seed),
             timeout: self.timeout,
         };
@@ -162,29 +160,4 @@ fn verdict(cells: &[cells::Cell]) -> anyhow::Result<ExitCode> {
         return Err(Failure::impossible("none of these routes can be measured here", hint).into());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// One line on standard error, where that is a terminal.
-struct ProgressLine {
-    terminal: bool,
-}
-
-impl ProgressLine {
-    fn new() -> ProgressLine {
-        ProgressLine { terminal: std::io::stderr().is_terminal() }
-    }
-
-    fn show(&self, p: &Progress) {
-        if self.terminal {
-            let size = number::bytes(p.bytes);
-            let text = format!("{size}, size {} of {}, round {} of {}", p.size + 1, p.sizes, p.round, p.rounds);
-            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
-        }
-    }
-
-    fn clear(&self) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
 }

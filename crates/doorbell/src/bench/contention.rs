@@ -5,83 +5,95 @@ mod child;
 mod policy;
 mod stands;
 
-use super::{result_file, seconds};
 use crate::failure::Failure;
+use crate::help::Page;
+use crate::progress::Progress;
 use crate::record::Gpu;
+use crate::{result, units};
 use lab::clock::Clock;
 use lab::environment::{self, Environment};
 use lab::placement;
 use lock_lab::contention::{Cell, Comparison, Set};
 use policy::Policy;
 use report::contention::Contention;
-use report::table::{Style, to_stdout};
-use std::io::{IsTerminal, Write};
+use report::table::Style;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What other threads' copies and launches do to a real-time thread's launches, under each lock policy
+/// Measure what other threads' copies and launches do to a real-time thread's launches, under each lock policy
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell bench contention --json contention.json            the policies on seven cells, about five minutes
-  doorbell bench contention --cells alone,sizes --policies stock --seconds 10
-  doorbell bench contention --cells matrix --policies stock   threads, sizes, pinned and pageable: 27 cells
-  doorbell bench contention --cells worst --seconds 60        64 threads that copy 4 MiB
-  doorbell bench contention --cells inversion                 a copying thread that hogs keep from its CPU
-  doorbell bench contention --quick                           a minute
-  doorbell bench contention --cells 'copy=8x64KiB[pageable]+launch=32' --policies stock,pi+phase-fair
-
-Cells: alone; sizes (CUDA's copies, 4 KiB to 64 MiB); copy=THREADSxSIZE, [pageable] behind it, and
-launch=THREADS, either or both; setup+ in front of these: how long a stream and memory take beside them;
-inversion=THREADSxSIZE+hogs=N@NICE. Sets: matrix, full, policies, worst, inversion, setups.
-
-Policies: stock (no agent), agent (with the agent and no policy), traced (recorded with --locks; see
---tapes), and what `doorbell run --lock-policy` takes, several with a + between them. Each is a process of
-its own; they take turns in rounds, in an order drawn anew for each.
-
-One thread is measured, real time on a CPU that all others leave to it (SCHED_FIFO, else SCHED_DEADLINE,
-else nice -20; the result says which). It takes turns: a launch, the launch of a graph of 20 kernels, a copy
-of 4 KiB, and prepared copies of 4 KiB of ours by a copy engine and inline. The kernel's counters round each call tell
-asleep (locks) from ready without a CPU and on a CPU.
-
-Exit status: 0 done, 2 an error, 77 nothing can be measured on this machine.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell bench contention -o contention.json", "the policies on seven cells, about five minutes"),
+        ("doorbell bench contention --cells alone,sizes --policies stock --duration 10s", ""),
+        ("doorbell bench contention --cells matrix --policies stock", "threads, sizes, pinned and pageable: 27 cells"),
+        ("doorbell bench contention --cells worst --duration 60s", "64 threads that copy 4 MiB"),
+        ("doorbell bench contention --cells inversion", "a copying thread that hogs keep from its CPU"),
+        ("doorbell bench contention --quick", "a minute"),
+        ("doorbell bench contention --cells 'copy=8x64KiB[pageable]+launch=32' --policies stock,pi+phase-fair", ""),
+    ])
+    .list("Cells:", &[
+        ("alone", "nothing else runs"),
+        ("sizes", "CUDA's copies, 4 KiB to 64 MiB"),
+        ("copy=NxSIZE", "beside N threads that copy; [pageable] behind it for pageable memory"),
+        ("launch=N", "beside N threads that launch; copy=...+launch=N for both"),
+        ("setup+...", "how long it takes to create a stream and to allocate memory beside these"),
+        ("inversion=NxSIZE+hogs=M@NICE", "beside copying threads whose CPU M hogs take"),
+        ("sets", "matrix, full, policies, worst, inversion, setups"),
+    ])
+    .text("Policies: stock (no agent), agent (with the agent and no policy), traced (recorded with --locks; see --tapes), and \
+           what `doorbell run --lock-policy` takes, several with a + between them. Each is a process of its own; they take \
+           turns in rounds, in an order drawn anew for each.")
+    .text("One thread is measured, real time on a CPU that all others leave to it (SCHED_FIFO, else SCHED_DEADLINE, else nice \
+           -20; the result says which). It takes turns: a launch, the launch of a graph of 20 kernels, a copy of 4 KiB, and \
+           prepared copies of 4 KiB of ours by a copy engine and inline. The kernel's counters around each call tell asleep \
+           (locks) from ready without a CPU and on a CPU.")
+    .statuses(&[(0, "done"), (2, "an error"), (77, "nothing can be measured on this machine")])
+)]
 pub struct Args {
-    /// Cells and sets of them, separated by commas
+    /// Cells and sets of them, with commas between them
     #[arg(long, value_name = "LIST", default_value = "policies")]
     cells: String,
-    /// Policies, separated by commas
+    /// Policies, with commas between them
     #[arg(long, value_name = "LIST", default_value = "stock,pi,ticket,phase-fair,boost,guard")]
     policies: String,
     /// How long each cell is measured under each policy, all rounds together
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
-    seconds: Duration,
+    #[arg(long, value_name = units::TIME, default_value = "5s", value_parser = units::time)]
+    duration: Duration,
     /// How often the policies take turns
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Two cells and half a second of each, in two rounds
-    #[arg(long, conflicts_with_all = ["cells", "seconds", "rounds"])]
+    #[arg(long, conflicts_with_all = ["cells", "duration", "rounds"])]
     quick: bool,
     /// Measure on this CPU, and keep everything else off it [default: the last one]
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// SCHED_FIFO priority of the measuring thread
-    #[arg(long, value_name = "PRIORITY", default_value_t = 80, value_parser = clap::value_parser!(i32).range(1..=99))]
+    #[arg(
+        long,
+        value_name = "PRIORITY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = 80,
+        default_missing_value = "80",
+        value_parser = clap::value_parser!(i32).range(1..=99)
+    )]
     fifo: i32,
-    /// Where the tapes of `traced` go
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory for the recordings of `traced`, which replace older ones of the same name (for example tapes)
+    #[arg(long, value_name = "DIR")]
     tapes: Option<PathBuf>,
     /// Which GPU
-    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     gpu: Gpu,
-    /// Write the result to this file after every cell, whole each time (`-`: standard output at the end, and no table)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draws data and orders
+    #[command(flatten)]
+    result: result::Args,
+    /// Random seed for data and ordering
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Give a transfer of ours up after this time
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    /// Give up on one of our transfers after this time
+    #[arg(long, value_name = units::TIME, default_value = "10s", value_parser = units::time)]
     timeout: Duration,
     /// One process: measures every cell and writes one line of JSON for each
     #[arg(long, hide = true)]
@@ -96,7 +108,7 @@ impl Args {
         if self.quick {
             let cells = [Cell::Alone, Cell::WORST];
             self.cells = cells.map(|c| c.to_string()).join(",");
-            (self.seconds, self.rounds) = (Duration::from_secs(1), 2);
+            (self.duration, self.rounds) = (Duration::from_secs(1), 2);
         }
         let cells = Set::read(&self.cells).map_err(|e| {
             let names: Vec<_> = Set::NAMES.iter().map(|(name, _)| *name).collect();
@@ -111,20 +123,16 @@ impl Args {
 
     fn all(&self, cells: &[Cell]) -> anyhow::Result<ExitCode> {
         let mut policies = Policy::read(&self.policies, self.tapes.as_deref())?;
-        let to_stdout_only = self.json.as_ref().is_some_and(|p| p.as_os_str() == "-");
-        // Whether it can be written is known before anything is measured.
-        if let Some(path) = &self.json {
-            drop(result_file::open(path, ROOM)?);
-        }
+        let mut out = self.result.open(ROOM)?;
         let clock = Clock::new();
         let gpu = match self.gpu {
             Gpu::Soft => environment::Gpu::Soft,
             Gpu::Real => environment::Gpu::Real { pci: None },
         };
         let environment = Environment::gather(gpu, &clock, self.seed, Vec::new());
-        let progress = Progress { terminal: std::io::stderr().is_terminal() };
-        if !to_stdout_only && self.gpu == Gpu::Real {
-            let all = self.seconds.as_secs_f64();
+        let progress = Progress::new();
+        if out.has_table() && self.gpu == Gpu::Real {
+            let all = self.duration.as_secs_f64();
             eprintln!("{}", report::contention::estimate(cells.len(), policies.len(), self.rounds, all));
         }
         let mut comparison = Comparison::default();
@@ -147,8 +155,8 @@ impl Args {
                         progress.ended(&report::contention::line(&name, &outcome));
                     }
                     comparison.add(&name, outcome);
-                    let partial = self.result(&environment, cells, &told, &comparison, true);
-                    unwritten = self.write_partial(&partial).err();
+                    let partial = self.summary(&environment, cells, &told, &comparison, true);
+                    unwritten = out.partial(|to| report::contention::write_json(to, &partial)).err();
                 });
                 if let Some(e) = unwritten {
                     return Err(e);
@@ -162,30 +170,24 @@ impl Args {
                     policies[n].told.missing = Some(why.text);
                 }
                 told = policies.iter().map(|p| p.told.clone()).collect();
-                self.write_partial(&self.result(&environment, cells, &told, &comparison, true))?;
+                let partial = self.summary(&environment, cells, &told, &comparison, true);
+                out.partial(|to| report::contention::write_json(to, &partial))?;
             }
         }
-        progress.clear();
+        drop(progress);
         if let Some(why) = impossible {
             return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
         }
         let told: Vec<_> = policies.into_iter().map(|p| p.told).collect();
-        let result = self.result(&environment, cells, &told, &comparison, false);
-        if let Some(path) = &self.json {
-            result_file::open(path, ROOM)?.write(|out| report::contention::write_json(out, &result))?;
-        }
-        if !to_stdout_only {
-            to_stdout(|out| report::contention::write(out, &Style::of_stdout(), &result))?;
-        }
+        let result = self.summary(&environment, cells, &told, &comparison, false);
+        out.write(
+            |to| report::contention::write_json(to, &result),
+            |to| report::contention::write(to, &Style::of_stdout(), &result),
+        )?;
         verdict(&result)
     }
 
-    fn write_partial(&self, partial: &Contention<'_>) -> anyhow::Result<()> {
-        let Some(path) = self.json.as_ref().filter(|p| p.as_os_str() != "-") else { return Ok(()) };
-        result_file::open(path, ROOM)?.write(|out| report::contention::write_json(out, partial))
-    }
-
-    fn result<'a>(
+    fn summary<'a>(
         &self,
         environment: &'a Environment,
         cells: &'a [Cell],
@@ -199,7 +201,7 @@ impl Args {
             policies,
             cells,
             comparison,
-            seconds: self.seconds.as_secs_f64(),
+            seconds: self.duration.as_secs_f64(),
             rounds: self.rounds,
             partial,
         }
@@ -234,27 +236,4 @@ fn verdict(result: &Contention<'_>) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// One line on standard error, where that is a terminal.
-struct Progress {
-    terminal: bool,
-}
-
-impl Progress {
-    fn show(&self, text: &str) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
-        }
-    }
-
-    /// A line that stays.
-    fn ended(&self, text: &str) {
-        let clear = if self.terminal { "\r\x1b[K" } else { "" };
-        let _ = writeln!(std::io::stderr(), "{clear}{text}");
-    }
-
-    fn clear(&self) {
-        self.show("");
-    }
 }

@@ -1,63 +1,64 @@
 //! `doorbell bench locks`: what pthread locks do to real-time threads, and what our protocols make of it.
 
-use super::{result_file, seconds};
 use crate::failure::Failure;
+use crate::help::Page;
+use crate::progress::Progress;
+use crate::{result, units};
 use lab::clock::Clock;
 use lab::environment::{self, Environment};
 use lock_lab::locks::{self, Access, Missing, Plan, Waits};
 use report::locks_bench::Locks;
 use report::number;
-use report::table::{Style, to_stdout};
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use report::table::Style;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// What pthread locks do to real-time threads, and what better protocols make of it; needs no GPU
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell bench locks                                   everything, about a minute
-  doorbell bench locks --only inversion                  three SCHED_FIFO threads on one CPU
-  doorbell bench locks --only starvation --seconds 5     waits count as endless after 5 s
-  doorbell bench locks --only costs --threads 2,16,64 --json costs.json
-
-starvation: a writer behind readers whose sections overlap, then a reader behind writers: glibc's
-rwlock, its other kind, the unlock rule of glibc 2.4 to 2.24, and a phase-fair gate before glibc's.
-inversion: low holds the lock that high wants, while middle burns 300 ms of the CPU; it needs
-SCHED_FIFO (root, CAP_SYS_NICE, or `ulimit -r 30`) and says so where it is not permitted.
-costs: a lock and an unlock, alone and contended. Policies take turns in rounds within one run.
-
-Exit status: 0 done, 2 an error or a lock that failed, 77 nothing can be measured on this machine.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell bench locks", "everything, about a minute"),
+        ("doorbell bench locks --only inversion", "three SCHED_FIFO threads on one CPU"),
+        ("doorbell bench locks --only starvation --timeout 5s", "waits count as endless after 5 s"),
+        ("doorbell bench locks --only costs --threads 2,16,64 -o costs.json", ""),
+    ])
+    .list("Experiments:", &[
+        ("starvation", "a writer behind readers whose sections overlap, then a reader behind writers: glibc's rwlock, its \
+                        other kind, the unlock rule of glibc 2.4 to 2.24, and a phase-fair gate before glibc's"),
+        ("inversion", "a low thread holds the lock that a high thread wants, while a middle thread burns 300 ms of the CPU; \
+                       it needs SCHED_FIFO (root, CAP_SYS_NICE, or `ulimit -r 30`) and says so where that is not permitted"),
+        ("costs", "a lock and an unlock, alone and contended; policies take turns in rounds within one run"),
+    ])
+    .statuses(&[(0, "done"), (2, "an error or a lock that failed"), (77, "nothing can be measured on this machine")])
+)]
 pub struct Args {
-    /// Only these experiments
+    /// Run only these experiments, with commas between them
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Experiment>,
-    /// A wait counts as endless after this time
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
-    seconds: Duration,
+    /// Give up on a wait after this time: it counts as endless
+    #[arg(long, value_name = units::TIME, default_value = "2s", value_parser = units::time)]
+    timeout: Duration,
     /// Waits, and inversions, of each policy [default: 3 waits, 5 inversions]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
     /// Threads that hold the lock before the one that waits
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
     crowd: u32,
-    /// How long each of them stays inside, milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    section: u32,
-    /// How many threads contend, in the costs
+    /// How long each of them holds it
+    #[arg(long, value_name = units::TIME, default_value = "20ms", value_parser = units::time)]
+    section: Duration,
+    /// How many threads contend, in the costs: numbers with commas between them
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4,8",
         value_parser = clap::value_parser!(u32).range(2..=128))]
     threads: Vec<u32>,
     /// Rounds of the costs
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Draws orders and moments
+    /// Random seed for data and ordering
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the result to this file, whole or not at all (`-`: standard output, and no table)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    result: result::Args,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -70,11 +71,11 @@ enum Experiment {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let plan = self.plan();
-        let json = self.json.as_deref().map(|p| result_file::open(p, 1 << 16)).transpose()?;
+        let out = self.result.open(1 << 16)?;
         let clock = Clock::new();
         let gpu = environment::Gpu::Real { pci: None };
         let environment = Environment::gather(gpu, &clock, self.seed, Vec::new());
-        let progress = Progress { terminal: std::io::stderr().is_terminal() };
+        let progress = Progress::new();
         let wanted = |what| self.only.is_empty() || self.only.contains(&what);
         let starved = |who, waiter| {
             let show = &mut |policy: locks::Policy| progress.show(&format!("wait of a {who}, {}", policy.name()));
@@ -89,7 +90,7 @@ impl Args {
             let show = &mut |threads: u32| progress.show(&format!("costs, {}", number::of(threads.into(), "thread")));
             locks::costs(&plan, &clock, show)
         });
-        progress.clear();
+        drop(progress);
         let result = Locks {
             plan: &plan,
             environment: &environment,
@@ -99,14 +100,10 @@ impl Args {
             inversion: inversion.as_ref(),
             costs: costs.as_deref(),
         };
-        let table = json.as_ref().is_none_or(|j| !j.is_stdout());
-        if let Some(j) = json {
-            j.write(|out| report::locks_bench::write_json(out, &result))?;
-        }
-        if table {
-            let style = Style::of_stdout();
-            to_stdout(|out| report::locks_bench::write(out, &style, &result))?;
-        }
+        out.write(
+            |out| report::locks_bench::write_json(out, &result),
+            |out| report::locks_bench::write(out, &Style::of_stdout(), &result),
+        )?;
         verdict(&result)
     }
 
@@ -115,8 +112,8 @@ impl Args {
         Plan {
             seed: self.seed,
             crowd: self.crowd,
-            section: Duration::from_millis(self.section.into()),
-            cap: self.seconds,
+            section: self.section,
+            cap: self.timeout,
             repeats: self.repeats.unwrap_or(usual.repeats),
             inversions: self.repeats.unwrap_or(usual.inversions),
             rounds: self.rounds,
@@ -147,23 +144,4 @@ fn verdict(r: &Locks<'_>) -> anyhow::Result<ExitCode> {
         return Err(Failure::impossible(what, "`--only starvation,costs` needs no privilege").into());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// One line on standard error, where that is a terminal.
-struct Progress {
-    terminal: bool,
-}
-
-impl Progress {
-    fn show(&self, what: &str) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{what}");
-        }
-    }
-
-    fn clear(&self) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
 }

@@ -1,50 +1,52 @@
 //! `doorbell bench noise`: what the machine adds by itself.
 
-use super::{Where, result_file, seconds};
+use super::Where;
+use crate::help::Page;
+use crate::progress::Progress;
+use crate::{result, units};
 use lab::clock::Clock;
-use report::table::{Style, to_stdout};
-use std::path::PathBuf;
+use report::table::Style;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What the machine adds by itself: late wakeups, and gaps of a busy thread
+/// Measure what the machine adds by itself: late wakeups, and gaps of a busy thread
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell bench noise --seconds 60 --cpu 4 --fifo
-  doorbell bench noise --json noise.json
-
-No transfer on this CPU can be expected to be steadier. Half of the time sleeps to deadlines a
-millisecond apart and says how late it woke; half reads the clock without a pause and says how
-long it was kept from it.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell bench noise --duration 60s --cpu 4 --fifo", ""),
+        ("doorbell bench noise -o noise.json", ""),
+    ])
+    .text("No transfer on this CPU can be expected to be steadier. Half of the time the thread sleeps to deadlines a \
+           millisecond apart, and the lateness of its wakeups is measured; half of the time it reads the clock without a \
+           pause, and the gaps are measured.")
+)]
 pub struct Args {
     /// How long, both probes together
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    seconds: Duration,
+    #[arg(long, value_name = units::TIME, default_value = "10s", value_parser = units::time)]
+    duration: Duration,
     #[command(flatten)]
     place: Where,
-    /// Write the result to this file, whole or not at all (`-`: standard output, and no table)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    result: result::Args,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.place.check()?;
-        let json = self.json.as_deref().map(|p| result_file::open(p, 4096)).transpose()?;
+        let out = self.result.open(4096)?;
         let clock = Clock::new();
-        let noise = lab::noise::measure(&clock, self.place.wish(), self.seconds);
-        if json.as_ref().is_none_or(|j| !j.is_stdout()) {
-            let style = Style::of_stdout();
-            to_stdout(|out| report::bench::write_noise(out, &style, &noise))?;
-        }
-        if let Some(j) = json {
-            j.write(|out| {
+        let progress = Progress::new();
+        progress.show("measuring");
+        let noise = lab::noise::measure(&clock, self.place.wish(), self.duration);
+        drop(progress);
+        out.write(
+            |out| {
                 let mut v = report::bench::noise(&noise);
                 v["clock_reading_ns"] = clock.reading_ns().into();
                 Ok(writeln!(out, "{v:#}")?)
-            })?;
-        }
+            },
+            |out| report::bench::write_noise(out, &Style::of_stdout(), &noise),
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 }

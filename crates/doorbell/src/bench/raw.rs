@@ -1,8 +1,11 @@
 //! `doorbell bench raw`: the engines' own time, without the driver.
 
-use super::{Where, result_file, seconds};
+use super::Where;
 use crate::failure::Failure;
+use crate::help::Page;
+use crate::progress::Progress;
 use crate::record::Gpu;
+use crate::{result, units};
 use anyhow::Context;
 use cuda::cupti::Cupti;
 use gpu::{AddressSpace, Device, DeviceOptions};
@@ -13,8 +16,7 @@ use lab::raw::profiler::{self, Reported};
 use lab::raw::{self, Budget, Plan};
 use report::number;
 use report::raw::Raw;
-use report::table::{Style, to_stdout};
-use std::io::{IsTerminal, Write};
+use report::table::Style;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,25 +24,25 @@ use std::time::Duration;
 
 /// The engines' own time, without the driver: many copies between two timestamps of one submission
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell bench raw                          inline and copy engine, 4 B to 64 MiB and 1 to 31 KiB
-  doorbell bench raw --sizes 8B,4KiB --repeats 100 --json raw.json
-  doorbell bench raw --profiler               the profiler's times (CUPTI) of CUDA's copies beside them
-  doorbell bench raw --gpu soft               what works; never how fast
-
-One pushbuffer holds a warm-up, a release with the GPU's time, many equal copies, and another
-release; it is submitted once. The time of a copy is the distance of the two over the count.
-Every way is verified at every size. It runs in an address space of its own, without CUDA; with
---profiler CUDA's copies come afterwards, in a run of their own.
-
-Exit status: 0 done, 2 an error or a cell that failed, 77 nothing can be measured on this machine.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell bench raw", "inline and copy engine, 4 B to 64 MiB and 1 to 31 KiB"),
+        ("doorbell bench raw --sizes 8B,4KiB --repeats 100 -o raw.json", ""),
+        ("doorbell bench raw --profiler", "CUDA's copies beside them, as the profiler (CUPTI) times them"),
+        ("doorbell bench raw --gpu soft", "whether it works, never how fast"),
+    ])
+    .text("One pushbuffer holds a warm-up, a release with the GPU's time, many equal copies, and another release; it is \
+           submitted once. The time of a copy is the distance of the two over the count. Every way is verified at every \
+           size. It runs in an address space of its own, without CUDA; with --profiler CUDA's copies come afterwards, in a \
+           run of their own.")
+    .statuses(&[(0, "done"), (2, "an error or a cell that failed"), (77, "nothing can be measured on this machine")])
+)]
 pub struct Args {
     /// Which GPU
-    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     gpu: Gpu,
-    /// Sizes: `4B..64MiB` doubling, `1KiB..31KiB/1KiB` in steps, lists of both [default: these two; with --profiler those
-    /// of the paper's Table 2]
+    /// Sizes: 4B..64MiB doubles, 1KiB..31KiB/1KiB goes in steps; commas between several [default: these two; with
+    /// --profiler those of the paper's Table 2]
     #[arg(long, value_name = "LIST")]
     sizes: Option<String>,
     /// Submissions of each cell [default: 20; on the software GPU 2]
@@ -52,23 +54,22 @@ pub struct Args {
     /// Also ask the profiler (CUPTI) what CUDA's copies of these sizes take
     #[arg(long)]
     profiler: bool,
-    /// Take this libcupti
+    /// Use this libcupti, for example /usr/local/cuda/lib64/libcupti.so
     #[arg(long, value_name = "FILE", requires = "profiler")]
     cupti: Option<PathBuf>,
     /// CUDA's copies of each size and direction under the profiler
     #[arg(long, value_name = "N", default_value_t = 100, requires = "profiler",
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     profiled: u32,
-    /// Write the result to this file, whole or not at all (`-`: standard output, and no table)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    result: result::Args,
     #[command(flatten)]
     place: Where,
-    /// Draws the data
+    /// Random seed for data and ordering
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Give a submission up after this time
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    /// Give up on a submission after this time
+    #[arg(long, value_name = units::TIME, default_value = "10s", value_parser = units::time)]
     timeout: Duration,
 }
 
@@ -86,8 +87,7 @@ impl Args {
         if self.gpu == Gpu::Soft {
             crate::sample::with_softgpu()?;
         }
-        let json =
-            self.json.as_deref().map(|p| result_file::open(p, (1 << 14) + ((sizes.len() as u64) << 12))).transpose()?;
+        let out = self.result.open((1 << 14) + ((sizes.len() as u64) << 12))?;
         let device = self.device()?;
         let plan = self.plan(sizes, &device)?;
         let space = AddressSpace::new(&device).context("an address space without CUDA")?;
@@ -99,23 +99,19 @@ impl Args {
         };
         let environment = Environment::gather(gpu, &clock, plan.seed, placed.notes.clone());
         let functional = device.is_soft();
-        let progress = Progress { terminal: std::io::stderr().is_terminal() };
-        let cells = raw::run(&space, &plan, |bytes| progress.show(bytes)).context("the raw study")?;
-        progress.clear();
+        let progress = Progress::new();
+        let cells = raw::run(&space, &plan, |bytes| progress.show(&number::bytes(bytes))).context("the raw study")?;
+        drop(progress);
         // Nothing of ours is left on the GPU when CUDA's turn comes.
         drop((space, device));
         let profiler = self.profiler.then(|| self.profile(&plan.sizes));
         drop(placed);
         let result =
             Raw { plan: &plan, environment: &environment, functional, cells: &cells, profiler: profiler.as_ref() };
-        let table = json.as_ref().is_none_or(|j| !j.is_stdout());
-        if let Some(j) = json {
-            j.write(|out| report::raw::write_json(out, &result))?;
-        }
-        if table {
-            let style = Style::of_stdout();
-            to_stdout(|out| report::raw::write(out, &style, &result))?;
-        }
+        out.write(
+            |out| report::raw::write_json(out, &result),
+            |out| report::raw::write(out, &Style::of_stdout(), &result),
+        )?;
         let failed = cells.iter().filter(|cell| cell.failed.is_some()).count();
         if failed > 0 {
             let what = format!("{failed} of {} failed", number::of(cells.len() as u64, "cell"));
@@ -174,24 +170,5 @@ impl Args {
         let cuda = cuda::Cuda::load().map_err(|e| e.to_string())?;
         let context = cuda.device(0).and_then(|device| device.primary_context()).map_err(|e| e.to_string())?;
         profiler::run(&cupti, &context, sizes, self.profiled, self.seed).map_err(|e| e.to_string())
-    }
-}
-
-/// One line on standard error, where that is a terminal.
-struct Progress {
-    terminal: bool,
-}
-
-impl Progress {
-    fn show(&self, bytes: u64) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{}", number::bytes(bytes));
-        }
-    }
-
-    fn clear(&self) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
     }
 }

@@ -1,8 +1,11 @@
 //! `doorbell bench worst`: the worst small transfer of a time, with other threads copying beside it.
 
-use super::{result_file, routes, seconds};
+use super::routes;
 use crate::failure::Failure;
+use crate::help::Page;
+use crate::progress::Progress;
 use crate::record::Gpu;
+use crate::{result, units};
 use copy::Machine;
 use gpu::Correlation;
 use lab::clock::Clock;
@@ -13,80 +16,88 @@ use lab::noise::{Gaps, Taken, gaps};
 use lab::placement::{self, Placement};
 use lab::worst::{self, Contender, Kind, Missing, Plan, Stage};
 use report::number;
-use report::table::{Style, to_stdout};
+use report::table::Style;
 use report::worst::Run;
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The worst small transfer of a minute, with other threads copying beside it
+/// Measure the worst small transfer of a minute, while other threads copy
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  doorbell bench worst --json worst.json             64 threads of cuMemcpyHtoDAsync, a minute
-  doorbell bench worst --threads 0 --seconds 10      without load
-  doorbell bench worst --routes 'host->ce2->gpu0@8B,host->cuda->gpu0@4KiB,launch'
-  doorbell bench worst --gpu soft --threads 2 --bytes 64KiB --seconds 1
-
-What is measured takes turns on one thread, under SCHED_FIFO (where that is refused SCHED_DEADLINE,
-else nice -20) on a CPU that the load leaves to it: first without load, then with it. A route has its size behind an @ (8B if none is given); `launch`
-is the launch of a CUDA kernel. Before, between and after the turns of each stage the same thread only
-reads the clock, and sees how long the machine keeps it away: the noise floor.
-
-Of the worst hundred of each the parts are kept: of ours the submission, from doorbell to the
-engine's release by its own clock, and from there until it was seen; of CUDA's how long the thread
-slept (locks), waited for a CPU, and was on one. What cannot be known is named.
-
-Exit status: 0 done, 1 no copy of ours by an engine stayed within the limit (--within), 2 an error,
-77 nothing can be measured on this machine.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell bench worst -o worst.json", "64 threads of cuMemcpyHtoDAsync, a minute"),
+        ("doorbell bench worst --threads 0 --duration 10s", "without load"),
+        ("doorbell bench worst --routes 'host->ce2->gpu0@8B,host->cuda->gpu0@4KiB,launch'", ""),
+        ("doorbell bench worst --gpu soft --threads 2 --bytes 64KiB --duration 1s", ""),
+    ])
+    .text("What is measured takes turns on one thread, under SCHED_FIFO (where that is refused SCHED_DEADLINE, else nice \
+           -20) on a CPU that the load leaves to it: first without load, then with it. A route has its size behind an @ \
+           (8B if none is given); `launch` is the launch of a CUDA kernel. Before, between and after the turns of each stage \
+           the same thread only reads the clock, and measures how long the machine keeps it away: the noise floor.")
+    .text("Of the worst hundred of each the parts are kept. Of our copies: the submission, the time from the doorbell to the \
+           engine's release by its own clock, and from there until it was seen. Of CUDA's: how long the thread slept (locks), \
+           waited for a CPU, and was on one. What cannot be known is named.")
+    .statuses(&[
+        (0, "done"),
+        (1, "none of our engine copies stayed within the limit (--within)"),
+        (2, "an error"),
+        (77, "nothing can be measured on this machine"),
+    ])
+)]
 pub struct Args {
     /// Threads of the load
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(0..=1024))]
     threads: u16,
-    /// Bytes of each transfer of the load
-    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
-    bytes: String,
+    /// Size of each transfer of the load
+    #[arg(long, value_name = units::SIZE, default_value = "4MiB", value_parser = units::size)]
+    bytes: u64,
     /// How each thread of the load copies [default: host->cuda->gpu0; on the software GPU host->ce0->gpu0]
     #[arg(long, value_name = "ROUTE")]
     load: Option<String>,
-    /// How long the measurement under load is
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    seconds: Duration,
-    /// How long the one without load is
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
-    quiet: Duration,
-    /// How long each look at the machine's noise is; there are two a stage
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    /// How long to measure under load
+    #[arg(long, value_name = units::TIME, default_value = "60s", value_parser = units::time)]
+    duration: Duration,
+    /// How long to measure without load
+    #[arg(long, value_name = units::TIME, default_value = "5s", value_parser = units::time)]
+    unloaded: Duration,
+    /// How long to measure the machine's noise, twice a stage
+    #[arg(long, value_name = units::TIME, default_value = "2s", value_parser = units::time)]
     noise: Duration,
     /// Measure on this CPU, and keep the load off it [default: the last one]
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// SCHED_FIFO priority of the measuring thread
-    #[arg(long, value_name = "PRIORITY", default_value_t = 80, value_parser = clap::value_parser!(i32).range(1..=99))]
+    #[arg(
+        long,
+        value_name = "PRIORITY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = 80,
+        default_missing_value = "80",
+        value_parser = clap::value_parser!(i32).range(1..=99)
+    )]
     fifo: i32,
-    /// What is measured, ROUTE@SIZE or launch, separated by commas [default: each way of ours and CUDA's]
+    /// What to measure: ROUTE@SIZE or launch, with commas between them [default: each of our ways, and CUDA's]
     #[arg(long, value_name = "LIST")]
     routes: Option<String>,
-    /// The worst copy of ours by an engine is to stay so close to the noise floor
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(0..=60_000_000))]
-    within: Option<u64>,
+    /// Fail if our worst engine copy exceeds the noise floor by more than this, for example 100us
+    #[arg(long, value_name = units::TIME, value_parser = units::time)]
+    within: Option<Duration>,
     /// Which GPU
-    #[arg(long, value_enum, default_value_t = Gpu::Real)]
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     gpu: Gpu,
-    /// Write the result to this file, whole or not at all (`-`: standard output, and no table)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draws data and order
+    #[command(flatten)]
+    result: result::Args,
+    /// Random seed for data and ordering
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Give a transfer up after this time
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    /// Give up on a transfer after this time
+    #[arg(long, value_name = units::TIME, default_value = "10s", value_parser = units::time)]
     timeout: Duration,
 }
 
 /// What is shown as within where nothing is asked for.
-const WITHIN_US: u64 = 100;
+const WITHIN: Duration = Duration::from_micros(100);
 /// What opening and closing may take beyond the time of the measurement.
 const HANGS_S: u32 = 180;
 /// A turn of one route; see [`Plan::turn`].
@@ -101,7 +112,6 @@ const ANSWERED: &str = "answered";
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let bytes = one_size("--bytes", &self.bytes)?;
         let wanted = self.routes.as_deref().map(asked).transpose()?;
         let load_route = match (&self.load, self.gpu) {
             (Some(name), _) => routes::one(name)?,
@@ -112,9 +122,9 @@ impl Args {
         if self.gpu == Gpu::Soft {
             crate::sample::with_softgpu()?;
         }
-        let json = self.json.as_deref().map(|p| result_file::open(p, 1 << 20)).transpose()?;
+        let out = self.result.open(1 << 20)?;
         // CUDA's waits have no end of their own: whatever hangs, the process ends by a signal.
-        let all = self.seconds + self.quiet + self.noise * 4 + self.timeout * 4;
+        let all = self.duration + self.unloaded + self.noise * 4 + self.timeout * 4;
         // SAFETY: alarm takes a number of seconds; no handler is set for its signal.
         unsafe { libc::alarm(all.as_secs() as u32 + HANGS_S) };
         let machine = routes::open_machine(self.gpu)?;
@@ -124,13 +134,13 @@ impl Args {
         let clock = Clock::new();
         worst::verified(&mut contenders, self.seed, self.timeout);
         if contenders.iter().all(|c| c.route.is_err()) {
-            return Err(nothing(&contenders));
+            return Err(why_none(&contenders));
         }
 
         let load = Load {
             route: load_route,
             threads: self.threads.into(),
-            bytes,
+            bytes: self.bytes,
             cpus: others.clone(),
             nice: 0,
             seed: self.seed,
@@ -138,8 +148,8 @@ impl Args {
         };
         let plan =
             |duration| Plan { duration, turn: TURN, most: MOST_PER_TURN, seed: self.seed, timeout: self.timeout };
-        plan(self.seconds).fits(contenders.len()).map_err(|e| Failure::new(e.to_string(), "measure for less time"))?;
-        let progress = Progress { terminal: std::io::stderr().is_terminal() };
+        plan(self.duration).fits(contenders.len()).map_err(|e| Failure::new(e.to_string(), "measure for less time"))?;
+        let progress = Progress::new();
         let placed = Placement::real_time(cpu, self.fifo);
         let mut notes = placed.notes.clone();
         notes.extend(placed.class.map(|class| format!("the measuring thread: {class}")));
@@ -161,7 +171,7 @@ impl Args {
             let taken = cpu.and_then(Taken::now).zip(taken).map(|(now, then)| now.since(&then));
             Stage { load: rate, noise: [before, after], phase, taken, throttled: placed.throttled() - throttled }
         };
-        let quiet = stage(&mut contenders, "without load", self.quiet, None);
+        let quiet = stage(&mut contenders, "without load", self.unloaded, None);
         let (loaded, ended) = if load.threads == 0 {
             (None, None)
         } else {
@@ -169,7 +179,7 @@ impl Args {
             let (stage, ended) = interference::under(&machine, &load, |running| {
                 // libcuda may have started threads of its own meanwhile.
                 let _ = interference::clear(&others);
-                stage(&mut contenders, "under load", self.seconds, Some(running))
+                stage(&mut contenders, "under load", self.duration, Some(running))
             });
             (Some(stage), Some(ended))
         };
@@ -180,7 +190,7 @@ impl Args {
         };
         let environment = Environment::gather(gpu, &clock, self.seed, notes);
         drop(placed);
-        progress.clear();
+        drop(progress);
 
         let run = Run {
             environment: &environment,
@@ -189,15 +199,12 @@ impl Args {
             ended: ended.as_ref(),
             quiet: &quiet,
             loaded: loaded.as_ref(),
-            within_ns: self.within.unwrap_or(WITHIN_US) * 1000,
+            within_ns: self.within.unwrap_or(WITHIN).as_nanos() as u64,
         };
-        let table = json.as_ref().is_none_or(|j| !j.is_stdout());
-        if let Some(j) = json {
-            j.write(|out| report::worst::write_json(out, &run))?;
-        }
-        if table {
-            to_stdout(|out| report::worst::write(out, &Style::of_stdout(), &run))?;
-        }
+        out.write(
+            |out| report::worst::write_json(out, &run),
+            |out| report::worst::write(out, &Style::of_stdout(), &run),
+        )?;
         self.verdict(&run)
     }
 
@@ -227,7 +234,7 @@ impl Args {
         let last = run.loaded.unwrap_or(run.quiet);
         let by_engine = |name: &str| copy::parse(name).is_ok_and(|s| matches!(s.executor.name, "ce" | "inline"));
         let mut copies = last.phase.rows.iter().filter(|r| r.kind == Kind::Own && by_engine(&r.name));
-        Ok(ExitCode::from(u8::from(!copies.any(|row| last.is_within(row, within * 1000)))))
+        Ok(ExitCode::from(u8::from(!copies.any(|row| last.is_within(row, within.as_nanos() as u64)))))
     }
 }
 
@@ -265,7 +272,7 @@ fn asked(list: &str) -> anyhow::Result<Vec<Wanted>> {
     routes::split(list).into_iter().map(one).collect()
 }
 
-fn nothing(contenders: &[Contender<'_>]) -> anyhow::Error {
+fn why_none(contenders: &[Contender<'_>]) -> anyhow::Error {
     let mut failed = false;
     let reasons = contenders.iter().filter_map(|c| match c.route.as_ref().err()? {
         Missing::Unavailable(reason) => Some(format!("{}: {reason}", c.name)),
@@ -399,23 +406,6 @@ impl Engine {
         };
         let shares = if self.shares { "; a physical engine in common with one where CUDA has channels" } else { "" };
         format!("copy engine {}, {kind}{channels}{shares}", self.number)
-    }
-}
-
-/// One line on standard error, where that is a terminal.
-struct Progress {
-    terminal: bool,
-}
-
-impl Progress {
-    fn show(&self, text: &str) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
-        }
-    }
-
-    fn clear(&self) {
-        self.show("");
     }
 }
 

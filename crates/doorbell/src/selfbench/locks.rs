@@ -1,48 +1,51 @@
 //! `doorbell selfbench locks`.
 
-use crate::bench::result_file;
+use super::Turns;
+use crate::help::Page;
+use crate::progress::Progress;
+use crate::{result, units};
 use selfbench::locks::{Limits, measure};
-use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
+/// Measure locks: what recording, and each policy, adds to an uncontended lock and its unlock
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-All ways take turns, round by round, each in a process of its own: the program itself, under `record --locks`, and under
-`run --lock-policy` with each policy. `stock` has the agent in the program and every lock its own protocol.
-`two clock readings` is what the CPU's clock costs alone, `pair, clock read twice` a pair with these inside: what a
-recording that knows how long a lock was held cannot go below.")]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell selfbench locks", "about a minute"),
+        ("doorbell selfbench locks --at-most 30ns --policies-at-most 15ns -o locks.json", ""),
+    ])
+    .text("All ways take turns, each in a process of its own: the program itself, under `record --locks`, and under `run \
+           --lock-policy` with each policy. `stock` has the agent in the program and every lock its own protocol.")
+    .text("`two clock readings` is what the CPU's clock costs alone. `pair, clock read twice` is a pair with these inside: a \
+           recording that knows how long a lock was held cannot cost less.")
+)]
 pub struct Args {
-    /// Numbers to this file, whole or not at all (`-`, or nothing: standard output, and no table)
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
-    /// How often the ways take turns
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
+    #[command(flatten)]
+    result: result::Args,
+    #[command(flatten)]
+    turns: Turns,
     /// Pairs of each run
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(4000..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 200_000,
+        value_parser = clap::value_parser!(u32).range(4000..=100_000_000))]
     count: u32,
-    /// Run the measured loops on this CPU
-    #[arg(long)]
-    cpu: Option<usize>,
-    /// Exit with 1 if tracing adds more to a mutex's pair, ns
-    #[arg(long, value_name = "NS")]
-    at_most: Option<f64>,
-    /// Exit with 1 if a policy adds more to a pair, ns (pi: twice as much)
-    #[arg(long, value_name = "NS")]
-    policies_at_most: Option<f64>,
+    /// Exit with 1 if recording adds more to a mutex's pair, for example 30ns
+    #[arg(long, value_name = units::TIME, value_parser = units::time)]
+    at_most: Option<Duration>,
+    /// Exit with 1 if a policy adds more to a pair, for example 15ns (pi: twice as much)
+    #[arg(long, value_name = units::TIME, value_parser = units::time)]
+    policies_at_most: Option<Duration>,
 }
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let out = self.json.as_deref().map(|p| result_file::open(p, 1 << 14)).transpose()?;
-        let figures = measure(&super::plan(self.rounds, self.count, self.cpu)?, &|_| {})?;
-        if out.as_ref().is_none_or(|o| !o.is_stdout()) {
-            print!("{}", figures.table());
-        }
-        if let Some(out) = out {
-            out.write(|to| Ok(writeln!(to, "{}", figures.json())?))?;
-        }
-        let missed = figures.misses(Limits { recording: self.at_most, policies: self.policies_at_most });
+        let out = self.result.open(1 << 14)?;
+        let progress = Progress::new();
+        let figures = measure(&self.turns.plan(self.count)?, &|text| progress.show(text))?;
+        drop(progress);
+        out.write(|to| Ok(writeln!(to, "{}", figures.json())?), |to| Ok(write!(to, "{}", figures.table())?))?;
+        let ns = |most: Option<Duration>| most.map(units::nanoseconds);
+        let missed = figures.misses(Limits { recording: ns(self.at_most), policies: ns(self.policies_at_most) });
         for line in &missed {
             eprintln!("{line}");
         }

@@ -18,7 +18,7 @@ pub fn run(args: &Args, cells: &[Cell], cpu: Option<usize>, others: &[usize]) ->
         crate::sample::with_softgpu()?;
     }
     // Later than its parent, which says where it hangs before it ends it.
-    let all = 2 * START_HANGS_S + cells.len() as u64 * (args.seconds.as_secs() + 1 + CELL_HANGS_S);
+    let all = 2 * START_HANGS_S + cells.len() as u64 * (args.duration.as_secs() + 1 + CELL_HANGS_S);
     // CUDA's waits have no end of their own: whatever hangs, the process ends by a signal, and never later than its parent.
     // SAFETY: both take numbers; no handler is set for the first one's signal.
     unsafe {
@@ -29,7 +29,7 @@ pub fn run(args: &Args, cells: &[Cell], cpu: Option<usize>, others: &[usize]) ->
     let clock = Clock::new();
     for (n, cell) in cells.iter().enumerate() {
         let plan = Plan {
-            duration: args.seconds,
+            duration: args.duration,
             cpu,
             others: others.to_vec(),
             priority: args.fifo,

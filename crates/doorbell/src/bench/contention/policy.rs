@@ -4,6 +4,7 @@ use super::child::{CELL_HANGS_S, PROGRESS, START_HANGS_S};
 use super::{Args, stands};
 use crate::failure::Failure;
 use crate::record::Gpu;
+use crate::units;
 use lock_lab::contention::{Cell, Outcome, STOCK};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Seek};
@@ -84,7 +85,7 @@ impl Policy {
     ) -> Result<(), Ended> {
         let failed = |text: String| Ended { text, impossible: false };
         let own = std::env::current_exe().map_err(|e| failed(format!("this program's own file: {e}")))?;
-        let seconds = args.seconds.div_f64(f64::from(args.rounds));
+        let seconds = args.duration.div_f64(f64::from(args.rounds));
         let child = arguments(args, cells, seconds, seed);
         let said = tempfile::NamedTempFile::new().map_err(|e| failed(format!("a temporary file: {e}")))?;
         let mut errors = tempfile::tempfile().map_err(|e| failed(format!("a temporary file: {e}")))?;
@@ -191,14 +192,14 @@ fn arguments(args: &Args, cells: &[Cell], seconds: Duration, seed: u64) -> Vec<O
     all.push(cells.join(","));
     let gpu = if args.gpu == Gpu::Soft { "soft" } else { "real" };
     for (name, value) in [
-        ("--seconds", seconds.as_secs_f64().to_string()),
+        ("--duration", units::time_text(seconds)),
         ("--seed", seed.to_string()),
-        ("--fifo", args.fifo.to_string()),
-        ("--timeout", args.timeout.as_secs_f64().to_string()),
+        ("--timeout", units::time_text(args.timeout)),
         ("--gpu", gpu.into()),
     ] {
         all.extend([name.into(), value]);
     }
+    all.push(format!("--fifo={}", args.fifo));
     if let Some(cpu) = args.cpu {
         all.extend(["--cpu".into(), cpu.to_string()]);
     }
@@ -212,12 +213,12 @@ fn command(kind: &Kind, gpu: Gpu, own: OsString, child: Vec<OsString>, said: &Pa
     match kind {
         Kind::Stock => {}
         Kind::Run(names) => {
-            all.extend(["run", "--lock-policy", names, "--gpu", gpu, "--report"].map(OsString::from));
+            all.extend(["run", "--lock-policy", names, "--gpu", gpu, "--force", "--out"].map(OsString::from));
             all.extend([said.into(), "--".into(), own]);
         }
         Kind::Traced(folder) => {
             let tape = folder.join(format!("contention-{round}.doorbell"));
-            all.extend(["record", "-q", "--locks", "--tap", "off", "--gpu", gpu, "-o"].map(OsString::from));
+            all.extend(["record", "-q", "--force", "--locks", "--tap", "off", "--gpu", gpu, "-o"].map(OsString::from));
             all.extend([tape.into(), "--".into(), own]);
         }
     }
@@ -239,10 +240,14 @@ mod tests {
         let line =
             |p: &Policy| text(&command(&p.kind, Gpu::Real, "doorbell".into(), vec!["bench".into()], "r".as_ref(), 2));
         assert_eq!(line(&all[0]), "doorbell bench");
-        assert_eq!(line(&all[1]), "doorbell run --lock-policy stock --gpu real --report r -- doorbell bench");
-        assert_eq!(line(&all[2]), "doorbell run --lock-policy pi,phase-fair --gpu real --report r -- doorbell bench");
+        assert_eq!(line(&all[1]), "doorbell run --lock-policy stock --gpu real --force --out r -- doorbell bench");
+        assert_eq!(
+            line(&all[2]),
+            "doorbell run --lock-policy pi,phase-fair --gpu real --force --out r -- doorbell bench"
+        );
         let tape = std::env::temp_dir().join("contention-2.doorbell");
-        let traced = format!("doorbell record -q --locks --tap off --gpu real -o {} -- doorbell bench", tape.display());
+        let traced =
+            format!("doorbell record -q --force --locks --tap off --gpu real -o {} -- doorbell bench", tape.display());
         assert_eq!(line(&all[3]), traced);
         assert_eq!(all[2].told.name, "pi+phase-fair");
     }

@@ -1,0 +1,80 @@
+//! Where a measurement's result goes: a table, JSON on standard output, JSON in a file.
+
+use crate::failure::Failure;
+use output::WholeFile;
+use report::ReportError;
+use report::table::to_stdout;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+// (As a doc comment this would become the text of the command that has these arguments.)
+// The arguments of every command with a result.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Print the result as JSON, without a table
+    #[arg(long)]
+    pub json: bool,
+    /// Write the result as JSON to this file, whole or not at all; the name takes %h, %p, %n, %q{VAR} (for example result-%n.json)
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    pub force: bool,
+}
+
+/// A result that is on its way.
+pub struct Sink {
+    json: bool,
+    file: Option<WholeFile>,
+}
+
+/// `-` is no file.
+pub fn is_file(option: &str, path: &Path, hint: &str) -> Result<(), Failure> {
+    if path.as_os_str() == "-" { Err(Failure::new(format!("{option} -: a file is needed"), hint)) } else { Ok(()) }
+}
+
+impl Args {
+    /// Makes sure that about `room` bytes can be written, before anything is measured.
+    pub fn open(&self, room: u64) -> anyhow::Result<Sink> {
+        let Some(path) = &self.out else { return Ok(Sink { json: self.json, file: None }) };
+        is_file("--out", path, "--json prints the result to standard output")?;
+        Ok(Sink { json: self.json, file: Some(WholeFile::open(path, room, self.force)?) })
+    }
+}
+
+impl Sink {
+    /// Whether standard output gets a table.
+    pub fn has_table(&self) -> bool {
+        !self.json
+    }
+
+    /// The file alone, with what is known so far.
+    pub fn partial(&mut self, json: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> anyhow::Result<()> {
+        match &mut self.file {
+            None => Ok(()),
+            Some(file) => write(file, json),
+        }
+    }
+
+    /// Writes all of it.
+    pub fn write(
+        mut self,
+        json: impl Fn(&mut dyn Write) -> Result<(), ReportError>,
+        table: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>,
+    ) -> anyhow::Result<()> {
+        if let Some(file) = &mut self.file {
+            write(file, &json)?;
+        }
+        if self.json {
+            to_stdout(&json)?
+        } else {
+            to_stdout(table)?
+        }
+        Ok(())
+    }
+}
+
+fn write(file: &mut WholeFile, json: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> anyhow::Result<()> {
+    file.write(json).map_err(|e| anyhow::Error::new(e).context(format!("{} was not written", file.path().display())))
+}
