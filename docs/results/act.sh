@@ -29,7 +29,7 @@ part() {
 echo "## Machine"; "$d" --version; "$d" doctor --no-try
 part selftest selftest --gpu real
 part small bench --routes 'host->cuda->gpu0,host->cudart->gpu0,host->inline->gpu0,host->inline[group=cuda]->gpu0,host->ce2->gpu0,host->ce3->gpu0,host->ce4->gpu0,host->bar1[answered]->gpu0,host->bar1[flush]->gpu0,host->inline[armed]->gpu0,host->ce3[armed]->gpu0,gpu0->cuda->host,gpu0->cudart->host,gpu0->ce2->host,gpu0->ce3->host,gpu0->ce4->host' \
-  --sizes 8B --samples 10000 --cpu "$cpu" --fifo --json "$out/small.json"
+  --sizes 8B --samples 10000 --cpu "$cpu" --fifo --force -o "$out/small.json"
 # Eight bytes in every way that there is to say that they are there.
 eight='host->cuda->gpu0,host->cudart->gpu0'
 for o in '' '[release=host]' '[release=engine]' '[release=word]' '[release=execute]' '[armed]' '[armed,release=engine]' '[armed,release=word]' \
@@ -48,19 +48,19 @@ eight="$eight,gpu0->cuda->host,gpu0->cudart->host"
 for o in '' '[folded]' '[release=word]' '[folded,release=word]' '[armed]' '[armed,folded,release=word]'; do
   eight="$eight,gpu0->ce3$o->host"
 done
-part eight bench --routes "$eight" --sizes 8B --samples 10000 --cpu "$cpu" --fifo --json "$out/eight.json"
+part eight bench --routes "$eight" --sizes 8B --samples 10000 --cpu "$cpu" --fifo --force -o "$out/eight.json"
 part submit bench --routes 'host->cudart->gpu0,host->cuda->gpu0,host->ce2->gpu0,host->ce3->gpu0' --sizes 4KiB --samples 10000 --rounds 5 \
-  --cpu "$cpu" --fifo --json "$out/submit.json"
+  --cpu "$cpu" --fifo --force -o "$out/submit.json"
 routes='host->cuda->gpu0,gpu0->cuda->host'
 for o in '' '[pushbuffer=host]' '[gpfifo=host]' '[userd=host]' '[gpfifo=host,userd=host]' '[gpfifo=host,pushbuffer=host,userd=host]' '[tracker=video]' '[doorbell=bar1]'; do
   routes="$routes,host->inline$o->gpu0,host->ce3$o->gpu0,gpu0->ce3$o->host"
 done
 part places bench --routes "$routes,host->ce3[folded]->gpu0,host->ce0->gpu0,gpu0->ce0->host,host->ce1->gpu0" --sizes 8B,4KiB --samples 10000 \
-  --cpu "$cpu" --fifo --json "$out/places.json"
-part sizes bench --routes plain --sizes 4B,64B,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB --samples 1000 --seconds-per-cell 0.5 \
-  --cpu "$cpu" --fifo --json "$out/sizes.json"
-part bandwidth bench bandwidth --rounds 20 --cpu "$cpu" --json "$out/bandwidth.json"
-part raw bench raw --profiler --sizes 4B..16KiB,1KiB..31KiB/1KiB,32KiB..64MiB --cpu "$cpu" --fifo --json "$out/raw.json"
-part worst bench worst --seconds 60 --noise 10 --within 100 --cpu "$cpu" --json "$out/worst.json"
-part beside bench beside --seconds "${BESIDE:-300}" --json "$out/beside.json"
+  --cpu "$cpu" --fifo --force -o "$out/places.json"
+part sizes bench --routes plain --sizes 4B,64B,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB --samples 1000 --time-per-cell 0.5s \
+  --cpu "$cpu" --fifo --force -o "$out/sizes.json"
+part bandwidth bench bandwidth --rounds 20 --cpu "$cpu" --force -o "$out/bandwidth.json"
+part raw bench raw --profiler --sizes 4B..16KiB,1KiB..31KiB/1KiB,32KiB..64MiB --cpu "$cpu" --fifo --force -o "$out/raw.json"
+part worst bench worst --duration 60s --noise 10s --within 100us --cpu "$cpu" --force -o "$out/worst.json"
+part beside bench beside --duration "${BESIDE:-300}s" --force -o "$out/beside.json"
 echo; echo "Xid in the kernel log: $(($(xids) - before)) new"

@@ -28,7 +28,7 @@ one() {
   t0=$(date +%s.%N)
   timeout 180 "$@" > "$out/$name.bare" 2> "$out/$name.bare.err"; rc1=$?
   t1=$(date +%s.%N)
-  timeout 180 "$D" record -q --gpu "$gpu" -o "$tape/$name.doorbell" -- "$@" > "$out/$name.recorded" 2> "$out/$name.recorded.err"; rc2=$?
+  timeout 180 "$D" record -q --force --gpu "$gpu" -o "$tape/$name.doorbell" -- "$@" > "$out/$name.recorded" 2> "$out/$name.recorded.err"; rc2=$?
   t2=$(date +%s.%N)
   "$D" show --summary --json "$tape/$name.doorbell" > "$out/$name.json" 2> "$out/$name.show.err"
   "$D" show "$tape/$name.doorbell" > "$out/$name.txt" 2>> "$out/$name.show.err"

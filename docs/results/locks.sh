@@ -36,22 +36,22 @@ part() {
 
 echo "## Machine"; "$d" --version; "$d" doctor --no-try
 want costs && { "$d" selfbench locks --json > "$out/costs.json"; part costs selfbench locks; }
-want protocols && part protocols bench locks --json "$out/protocols.json"
-contention() { name=$1; shift; part "$name" bench contention "$@" --cpu "$cpu" --json "$out/$name.json"; }
-want histogram && contention histogram --cells alone,sizes --policies stock --seconds "${SECONDS_OF_HISTOGRAM:-10}" --rounds 1
-want inversion && contention inversion --cells "${INVERSION_CELLS:-inversion}" --policies "$policies" --seconds "${SECONDS_OF_INVERSION:-9}"
-want matrix && contention matrix --cells "${MATRIX_CELLS:-matrix}" --policies stock --seconds "${SECONDS_OF_MATRIX:-5}" --rounds 1
-want setups && contention setups --cells setups --policies "${SETUPS_POLICIES:-$policies}" --seconds "${SECONDS_OF_SETUPS:-3}"
-want policies && contention policies --cells policies --policies "$policies" --seconds "${SECONDS_OF_POLICIES:-5}"
-want worst && contention worst --cells worst --policies "${WORST_POLICIES:-$policies}" --seconds "${SECONDS_OF_WORST:-60}"
+want protocols && part protocols bench locks --force -o "$out/protocols.json"
+contention() { name=$1; shift; part "$name" bench contention "$@" --cpu "$cpu" --force -o "$out/$name.json"; }
+want histogram && contention histogram --cells alone,sizes --policies stock --duration "${SECONDS_OF_HISTOGRAM:-10}s" --rounds 1
+want inversion && contention inversion --cells "${INVERSION_CELLS:-inversion}" --policies "$policies" --duration "${SECONDS_OF_INVERSION:-9}s"
+want matrix && contention matrix --cells "${MATRIX_CELLS:-matrix}" --policies stock --duration "${SECONDS_OF_MATRIX:-5}s" --rounds 1
+want setups && contention setups --cells setups --policies "${SETUPS_POLICIES:-$policies}" --duration "${SECONDS_OF_SETUPS:-3}s"
+want policies && contention policies --cells policies --policies "$policies" --duration "${SECONDS_OF_POLICIES:-5}s"
+want worst && contention worst --cells worst --policies "${WORST_POLICIES:-$policies}" --duration "${SECONDS_OF_WORST:-60}s"
 
 if want traced; then
   # Which locks a launch waited for, and who held them: the same cells, recorded.
   # shellcheck disable=SC2086
   for cell in ${TRACED_CELLS:-copy=64x4MiB copy=64x4MiB[pageable] launch=64 inversion=1x4MiB+hogs=3 setup+launch=32}; do
     tape=$(mktemp -d)
-    part "traced $cell" bench contention --cells "$cell" --policies traced --seconds 2 --rounds 1 --cpu "$cpu" --tapes "$tape" \
-      --json "$out/traced-$cell.json"
+    part "traced $cell" bench contention --cells "$cell" --policies traced --duration 2s --rounds 1 --cpu "$cpu" --tapes "$tape" \
+      --force -o "$out/traced-$cell.json"
     "$d" show --locks --limit 12 "$tape/contention-0.doorbell" > "$out/traced-$cell.txt" 2>&1
     "$d" show --calls --limit 6 "$tape/contention-0.doorbell" >> "$out/traced-$cell.txt" 2>&1
     head -n 90 "$out/traced-$cell.txt"
@@ -82,7 +82,7 @@ if want models; then
     name="$1-$3-$2"
     graph=; [ "$3" = graph ] && graph=--graph
     # shellcheck disable=SC2086
-    timeout 250 "$d" record -q --locks --on-full wait --ring 64 -o "$tape/$name.doorbell" -- \
+    timeout 250 "$d" record -q --locks --on-full wait --force --ring 64MiB -o "$tape/$name.doorbell" -- \
       "$python" "$here/locks/models.py" "$1" --device "$device" --plain "$2" $graph > "$m/$name.out" 2>"$m/$name.err"
     echo "$name: exit status $?, tape $(du -m "$tape/$name.doorbell" 2>/dev/null | cut -f1) MiB"
     "$d" show --locks --json --limit 20 "$tape/$name.doorbell" > "$m/$name-locks.json" 2>>"$m/$name.err"

@@ -42,7 +42,7 @@ verdict() {
   dir=$(mktemp -d); cd "$dir" || exit 2
   case $mode in
     plain) set -- ;;
-    record) set -- "$DOORBELL" record --locks --tap off --quiet -o "$dir/tape" -- ;;
+    record) set -- "$DOORBELL" record --locks --tap off --quiet --force -o "$dir/tape" -- ;;
     *) set -- "$DOORBELL" run --lock-policy "$mode" -- ;;
   esac
   timeout -k 2 "$LIMIT" "$@" "$BIN/$name.run" > "$dir/said" 2>&1 < /dev/null

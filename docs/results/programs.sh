@@ -62,8 +62,8 @@ once() {
   rm -rf "$work/chromium" "$work/firefox" "$work/redis" "$work/page.png"; mkdir -p "$work/firefox"
   case $mode in
     bare) ;;
-    record) before=("$d" record --locks --tap off --quiet -o "$out/$name.doorbell" --) ;;
-    *) before=("$d" run --lock-policy "$mode" --report "$out/$name-$mode.report" --) ;;
+    record) before=("$d" record --locks --tap off --quiet --force -o "$out/$name.doorbell" --) ;;
+    *) before=("$d" run --lock-policy "$mode" --force -o "$out/$name-$mode.report" --) ;;
   esac
   local from; from=$(date +%s.%N)
   if [ "$name" = redis ]; then

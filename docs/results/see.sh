@@ -34,7 +34,7 @@ thrice() {
       timeout 200 "$@" > "$out/$name-$tap.txt" 2>"$out/$name-$tap.err"; rc=$?
       said="- - - - - -"
     else
-      timeout 200 "$d" record -q --tap $tap -o "$tape/$name-$tap.doorbell" -- "$@" > "$out/$name-$tap.txt" 2>"$out/$name-$tap.err"; rc=$?
+      timeout 200 "$d" record -q --force --tap $tap -o "$tape/$name-$tap.doorbell" -- "$@" > "$out/$name-$tap.txt" 2>"$out/$name-$tap.err"; rc=$?
       "$d" show --summary --json "$tape/$name-$tap.doorbell" > "$out/$name-$tap.json"
       said=$(field "$out/$name-$tap.json" submissions entries lost launches copies.copy_engine copies.inline)
     fi
@@ -81,7 +81,7 @@ echo; echo "## kill -9 in a launch storm"
 echo "| tap | doorbells | entries | lost | end |"
 echo "|---|--:|--:|--:|---|"
 for tap in trap patch; do
-  "$d" record -q --tap $tap -o "$tape/storm.doorbell" -- "$d" sample storm --gpu real > "$out/storm.txt" 2>&1 &
+  "$d" record -q --force --tap $tap -o "$tape/storm.doorbell" -- "$d" sample storm --gpu real > "$out/storm.txt" 2>&1 &
   pid=$!
   for _ in $(seq 100); do grep -q launching "$out/storm.txt" && break; sleep 0.1; done
   sleep 1; pkill -9 -P $pid; wait $pid
@@ -92,13 +92,13 @@ done
 fi
 if want cost; then
 echo; echo "## What a doorbell costs"
-"$d" selfbench tap --rounds "$rounds" --cpu 5 --json-file "$out/selfbench.json" | sed 's/^/    /'
+"$d" selfbench tap --rounds "$rounds" --cpu 5 --force -o "$out/selfbench.json" | sed 's/^/    /'
 "$d" selfbench tap --no-trap --rounds "$torch_rounds" -- python3 "$here/transformer.py" --steps 100 | sed 's/^/    /'
 "$d" selfbench tap --no-trap --rounds "$torch_rounds" -- python3 "$here/transformer.py" --steps 300 --graph | sed 's/^/    /'
 fi
 echo; echo "Xid in the kernel log: $(dmesg 2>/dev/null | grep -ci 'xid')"
 if want fixtures; then
-  "$d" record -q --no-data --no-args -o "$out/copies.doorbell" -- "$d" sample copies --gpu real >/dev/null 2>&1
-  "$d" record -q --no-data --no-args -o "$out/launches.doorbell" -- "$d" sample launches graphs >/dev/null 2>&1
+  "$d" record -q --force --no-data --no-args -o "$out/copies.doorbell" -- "$d" sample copies --gpu real >/dev/null 2>&1
+  "$d" record -q --force --no-data --no-args -o "$out/launches.doorbell" -- "$d" sample launches graphs >/dev/null 2>&1
   ls -l "$out"/*.doorbell
 fi

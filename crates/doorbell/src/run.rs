@@ -15,6 +15,8 @@ use std::process::ExitCode;
 /// Run a program with other lock protocols under it, without rebuilding it
 #[derive(Debug, clap::Args)]
 #[command(
+    // Two lines: they fit 60 columns.
+    override_usage = "doorbell run --lock-policy <POLICY|PLAN>\n                    [OPTIONS] <PROGRAM>...",
     after_help = Page::examples(&[
         ("doorbell run --lock-policy plan.toml ./app", "lock by lock; `doorbell plan` writes the plan"),
         ("doorbell run --lock-policy pi,phase-fair ./app", "every lock that these suit"),
@@ -49,7 +51,7 @@ use std::process::ExitCode;
            was not found.")
 )]
 pub struct Args {
-    /// Policies with commas between them, in upper or lower case, or the file of a plan (it ends in .toml or has a slash)
+    /// Policies with commas between them, in upper or lower case, or the file of a plan (it ends in .toml or has a slash in it), for example pi,phase-fair or plan.toml
     #[arg(long, value_name = "POLICY|PLAN", required = true)]
     pub lock_policy: String,
     /// Print at the end, on standard error, what was done

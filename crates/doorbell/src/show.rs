@@ -32,7 +32,7 @@ pub struct Args {
     /// At most this many submissions, copies, launches, objects, or rows and waits of locks and calls, for example 20
     #[arg(long, visible_alias = "top", value_name = "N")]
     limit: Option<u64>,
-    /// Only this channel (its number in the first column of --channels, `SLOT` or `SLOT.GENERATION`).
+    /// Only this channel (its number in the first column of --channels, for example 3 or 3.1)
     #[arg(long, value_name = "SLOT", value_parser = channel)]
     channel: Option<(u32, Option<u32>)>,
 }

@@ -27,7 +27,7 @@ fn routes_of_our_own_are_measured_on_the_software_gpu() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
     let routes = "host->ce0->gpu0, gpu0->ce0->host,host->inline->gpu0,host->cuda->gpu0";
-    let out = soft(&["--routes", routes, "--sizes", "4B,1KiB,64KiB", "--samples", "120", "--seed", "7", "--json"])
+    let out = soft(&["--routes", routes, "--sizes", "4B,1KiB,64KiB", "--samples", "120", "--seed", "7", "--out"])
         .arg(&path)
         .assert()
         .success();
@@ -57,8 +57,7 @@ fn routes_of_our_own_are_measured_on_the_software_gpu() {
 
 #[test]
 fn json_on_standard_output_is_nothing_else() {
-    let out =
-        soft(&["--routes", "host->ce0->gpu0", "--sizes", "8B", "--samples", "5", "--json", "-"]).assert().success();
+    let out = soft(&["--routes", "host->ce0->gpu0", "--sizes", "8B", "--samples", "5", "--json"]).assert().success();
     let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
     let c = &v["cells"][0];
     assert!(c["p99_ns"].is_null() && c["samples"] == 5 && c["verified"] == true, "{c}");
@@ -66,7 +65,7 @@ fn json_on_standard_output_is_nothing_else() {
 
 #[test]
 fn the_routes_are_listed_with_what_they_lack() {
-    let out = soft(&["--list-routes"]).assert().success();
+    let out = soft(&["--list"]).assert().success();
     let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
     let line = |r: &str| text.lines().find(|l| l.starts_with(r)).unwrap_or_else(|| panic!("{r}: {text}"));
     assert!(line("host->cuda->gpu0 ").contains("no: "));
@@ -77,7 +76,7 @@ fn the_routes_are_listed_with_what_they_lack() {
 fn where_nothing_can_be_measured_the_status_is_77_and_the_reasons_are_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
-    soft(&["--routes", "host->cuda->gpu0", "--sizes", "8B", "--json"]).arg(&path).assert().code(77);
+    soft(&["--routes", "host->cuda->gpu0", "--sizes", "8B", "--out"]).arg(&path).assert().code(77);
     assert!(read(&path)["cells"][0]["unavailable"].as_str().is_some_and(|r| r.contains("CUDA")));
 }
 
@@ -94,11 +93,10 @@ fn wrong_arguments_are_told_apart_before_anything_is_measured() {
     says(&["--routes", "host->ce0->gpu0,"], "route");
     says(&["--routes", "host->ce0->gpu0", "--compare", "gpu0->ce0->host"], "not among");
     says(&["--cpu", "100000"], "CPU 100000");
-    says(&["--json", "/no/such/folder/r.json"], "/no/such/folder/r.json");
-    says(&["--json", "/dev/full"], "/dev/full");
-    says(&["--json", "/tmp"], "/tmp");
-    for (option, value) in [("--samples", "0"), ("--samples", "many"), ("--seconds-per-cell", "0"), ("--fifo=100", "")]
-    {
+    says(&["--out", "/no/such/folder/r.json"], "/no/such/folder/r.json");
+    says(&["--out", "/dev/full"], "/dev/full");
+    says(&["--out", "/tmp"], "/tmp");
+    for (option, value) in [("--samples", "0"), ("--samples", "many"), ("--time-per-cell", "0s"), ("--fifo=100", "")] {
         let args = [option, value];
         soft(&args[..if value.is_empty() { 1 } else { 2 }]).assert().code(2).stderr(contains(&option[..6]));
     }
@@ -106,21 +104,21 @@ fn wrong_arguments_are_told_apart_before_anything_is_measured() {
 
 #[test]
 fn the_noise_of_the_machine_has_both_probes() {
-    let out = bench().args(["noise", "--seconds", "0.2", "--json", "-"]).assert().success();
+    let out = bench().args(["noise", "--duration", "0.2s", "--json"]).assert().success();
     let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
     for probe in ["wakeups", "gaps"] {
         let ns = |k: &str| v[probe][k].as_u64().unwrap_or_else(|| panic!("{k}: {v}"));
         assert!(ns("p50_ns") <= ns("max_ns") && ns("samples") > 0);
     }
-    bench().args(["noise", "--seconds", "0.1", "--fifo"]).assert().success().stdout(contains("noise of the machine"));
+    bench().args(["noise", "--duration", "0.1s", "--fifo"]).assert().success().stdout(contains("noise of the machine"));
 }
 
 /// As little time as shows that each stage was reached.
-const SHORT: [&str; 6] = ["--quiet", "0.1", "--noise", "0.02", "--seconds", "0.2"];
+const SHORT: [&str; 6] = ["--unloaded", "0.1s", "--noise", "0.02s", "--duration", "0.2s"];
 
 #[test]
 fn the_worst_is_measured_without_and_under_a_load_that_is_counted() {
-    let mut args = vec!["worst", "--gpu", "soft", "--threads", "2", "--bytes", "3000B", "--json", "-"];
+    let mut args = vec!["worst", "--gpu", "soft", "--threads", "2", "--bytes", "3000B", "--json"];
     args.extend(SHORT);
     let out = bench().args(&args).assert().success();
     let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
@@ -167,7 +165,7 @@ fn a_worst_that_is_wrong_or_cannot_be_says_so() {
         (&["--routes", "host->warp9->gpu0@8B"][..], "warp9"),
         (&["--routes", "host->ce0->gpu0@8..9B"], "size"),
         (&["--cpu", "100000"], "CPU 100000"),
-        (&["--json", "/no/such/folder/r.json"], "/no/such/folder"),
+        (&["--out", "/no/such/folder/r.json"], "/no/such/folder"),
     ] {
         worst(wrong).assert().code(2).stderr(contains(word).and(contains("hint: ")));
     }
@@ -177,8 +175,8 @@ fn a_worst_that_is_wrong_or_cannot_be_says_so() {
 fn our_own_part_runs_beside_itself_and_a_hang_ends_it() {
     let beside = |fault: &str, seconds: &str, patience: &str| {
         let mut c = bench();
-        c.args(["beside", "--gpu", "soft", "--bytes", "4KiB", "--json", "-"]);
-        c.args(["--seconds", seconds, "--patience", patience]);
+        c.args(["beside", "--gpu", "soft", "--bytes", "4KiB", "--json"]);
+        c.args(["--duration", seconds, "--patience", patience]);
         if !fault.is_empty() {
             c.env("DOORBELL_SOFTGPU_FAULT", fault);
         }
@@ -186,13 +184,13 @@ fn our_own_part_runs_beside_itself_and_a_hang_ends_it() {
         c.output().unwrap()
     };
     let json = |out: &std::process::Output| serde_json::from_slice::<Value>(&out.stdout).unwrap();
-    let good = beside("", "0.5", "30");
+    let good = beside("", "0.5s", "30s");
     let v = json(&good);
     assert_eq!((good.status.code(), v["wrong"].as_u64(), v["hangs"].as_bool()), (Some(0), Some(0), Some(false)), "{v}");
     let right = v["workers"].as_array().unwrap().iter().filter(|w| w["end"] == "right").count();
     assert!(right >= 12 && v["given_back_s"].is_number(), "{v}");
 
-    let lost = beside("lost-release:400", "60", "1");
+    let lost = beside("lost-release:400", "60s", "1s");
     let v = json(&lost);
     assert_eq!(
         (lost.status.code(), v["hangs"].as_bool(), v["given_back_s"].is_null()),
@@ -200,14 +198,14 @@ fn our_own_part_runs_beside_itself_and_a_hang_ends_it() {
         "{v}"
     );
     assert!(v["seconds"].as_f64() < Some(50.0), "{v}");
-    let short = beside("short-copy", "1", "30");
+    let short = beside("short-copy", "1s", "30s");
     let v = json(&short);
     assert!(short.status.code() == Some(2) && v["wrong"].as_u64() >= Some(10), "{v}");
 }
 
 #[test]
 fn help_has_examples() {
-    bench().arg("--help").assert().success().stdout(contains("Examples:").and(contains("--list-routes")));
+    bench().arg("--help").assert().success().stdout(contains("Examples:").and(contains("--list")));
     for what in ["worst", "beside"] {
         bench().args([what, "--help"]).assert().success().stdout(contains("Examples:").and(contains("Exit status:")));
     }

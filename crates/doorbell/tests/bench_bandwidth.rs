@@ -15,7 +15,7 @@ fn bandwidth() -> Command {
 fn every_engine_moves_both_ways_and_nothing_is_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bandwidth.json");
-    let out = bandwidth().args(["--bytes", "100KiB", "--copies", "40", "--json"]).arg(&path).assert().success();
+    let out = bandwidth().args(["--bytes", "100KiB", "--count", "40", "--out"]).arg(&path).assert().success();
     let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
     assert!(text.contains("40 copies back to back of 100 KiB, 2 rounds in turns, seed 1"), "{text}");
     assert!(text.contains("functional") && text.contains("the software GPU has no CUDA"), "{text}");
@@ -49,7 +49,7 @@ fn a_planted_fault_is_found_before_anything_is_timed() {
 #[test]
 fn what_is_asked_wrongly_is_said_before_anything_runs() {
     bandwidth().args(["--bytes", "4KB"]).assert().code(2).stderr(contains("--bytes").and(contains("KiB is 1024")));
-    bandwidth().args(["--bytes", "4KiB,8KiB"]).assert().code(2).stderr(contains("2 sizes"));
-    bandwidth().args(["--bytes", "2GiB"]).assert().code(2).stderr(contains("1 GiB is the most"));
-    bandwidth().args(["--copies", "257"]).assert().code(2).stderr(contains("257"));
+    bandwidth().args(["--bytes", "4KiB,8KiB"]).assert().code(2).stderr(contains("one size is needed"));
+    bandwidth().args(["--bytes", "2GiB"]).assert().code(2).stderr(contains("between 1 B and 1 GiB"));
+    bandwidth().args(["--count", "257"]).assert().code(2).stderr(contains("257"));
 }

@@ -18,8 +18,8 @@ fn policies_take_turns_and_one_that_does_not_exist_is_only_named() {
     let (path, tapes) = (dir.path().join("c.json"), dir.path().join("tapes"));
     let cells = "alone,copy=2x4KiB";
     let policies = "stock,pi+phase-fair,traced,nonsense";
-    let args = ["--gpu", "soft", "--cells", cells, "--policies", policies, "--seconds", "0.4", "--rounds", "2"];
-    let out = contention(&args).arg("--tapes").arg(&tapes).arg("--json").arg(&path).assert().success();
+    let args = ["--gpu", "soft", "--cells", cells, "--policies", policies, "--duration", "0.4s", "--rounds", "2"];
+    let out = contention(&args).arg("--tapes").arg(&tapes).arg("--out").arg(&path).assert().success();
     let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
     assert!(text.contains("unavailable: nonsense") && text.contains("is no policy"), "{text}");
     assert!(text.contains("unavailable: launch: ") && !text.contains("p99") && !text.contains("GB/s"), "{text}");
@@ -60,5 +60,5 @@ fn without_a_gpu_nothing_is_measured_and_a_wrong_cell_is_said() {
     }
     contention(&["--cells", "copy=64"]).assert().code(2).stderr(contains("cells are written alone"));
     contention(&["--policies", "traced"]).assert().code(2).stderr(contains("--tapes"));
-    contention(&["--json", "/no/such/folder/x.json"]).assert().code(2).stderr(contains("cannot be written"));
+    contention(&["--out", "/no/such/folder/x.json"]).assert().code(2).stderr(contains("cannot be created"));
 }

@@ -15,8 +15,8 @@ fn locks(args: &[&str]) -> Command {
 fn starvation_has_a_figure_for_every_policy() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("locks.json");
-    let args = ["--only", "starvation", "--seconds", "0.3", "--repeats", "2", "--section", "10", "--seed", "5"];
-    let out = locks(&args).arg("--json").arg(&path).assert().success();
+    let args = ["--only", "starvation", "--timeout", "0.3s", "--repeats", "2", "--section", "10ms", "--seed", "5"];
+    let out = locks(&args).arg("--out").arg(&path).assert().success();
     let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
     assert!(text.contains("wait of a writer") && text.contains("wait of a reader"), "{text}");
     assert!(!text.contains("SCHED_FIFO") && !text.contains('\x1b'), "{text}");
@@ -38,7 +38,7 @@ fn starvation_has_a_figure_for_every_policy() {
 /// One run of everything else, and nothing but JSON on standard output.
 #[test]
 fn inversion_is_measured_or_says_why_not() {
-    let args = ["--only", "inversion,costs", "--repeats", "1", "--rounds", "1", "--threads", "2", "--json", "-"];
+    let args = ["--only", "inversion,costs", "--repeats", "1", "--rounds", "1", "--threads", "2", "--json"];
     let out = locks(&args).assert().success();
     let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
     let ms = |policy: &str| v["inversion_ms"][policy].as_f64();
@@ -72,8 +72,8 @@ fn inversion_is_measured_or_says_why_not() {
 #[test]
 fn what_is_asked_wrongly_is_said_before_anything_runs() {
     locks(&["--only", "deadlock"]).assert().code(2).stderr(contains("starvation").and(contains("inversion")));
-    locks(&["--seconds", "0"]).assert().code(2).stderr(contains("more than 0 seconds"));
+    locks(&["--timeout", "0s"]).assert().code(2).stderr(contains("more than no time"));
     locks(&["--crowd", "1"]).assert().code(2).stderr(contains("2..=64"));
     locks(&["--threads", "1000"]).assert().code(2).stderr(contains("128"));
-    locks(&["--json", "/no/such/folder/x.json"]).assert().code(2).stderr(contains("cannot be written"));
+    locks(&["--out", "/no/such/folder/x.json"]).assert().code(2).stderr(contains("cannot be created"));
 }

@@ -16,7 +16,7 @@ fn every_way_is_moved_verified_and_never_timed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("raw.json");
     let sizes = "4B..16KiB,1KiB..31KiB/5KiB,64KiB,1MiB";
-    let out = raw().args(["--gpu", "soft", "--sizes", sizes, "--json"]).arg(&path).assert().success();
+    let out = raw().args(["--gpu", "soft", "--sizes", sizes, "--out"]).arg(&path).assert().success();
     let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
     assert!(text.contains("functional") && text.contains("right") && text.contains("h2d inline"), "{text}");
     assert!(!text.contains(" us") && !text.contains(" ns") && !text.contains("GB/s"), "{text}");
@@ -37,7 +37,7 @@ fn every_way_is_moved_verified_and_never_timed() {
 
 #[test]
 fn the_profiler_is_unavailable_in_software_with_its_reason() {
-    let out = raw().args(["--gpu", "soft", "--sizes", "8B", "--profiler", "--json", "-"]).assert().success();
+    let out = raw().args(["--gpu", "soft", "--sizes", "8B", "--profiler", "--json"]).assert().success();
     let json: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
     assert!(json["profiler"]["unavailable"].as_str().unwrap().contains("CUDA"));
 }

@@ -298,7 +298,7 @@ fn a_program_without_cuda_finds_nothing_of_it_and_looks_up_as_ever() {
 fn guarded(how: &str, policy: &str) -> Option<(Output, String)> {
     let dir = built()?;
     let report = dir.join(format!("report-{how}-{}", policy.len()));
-    let before = ["run", "--lock-policy", policy, "--report", report.to_str().unwrap()];
+    let before = ["run", "--lock-policy", policy, "--out", report.to_str().unwrap()];
     let out = start(dir, &before, "lazy", how);
     assert_eq!(out.status.code(), Some(0), "{how} under {policy}: {}", String::from_utf8_lossy(&out.stderr));
     Some((out, std::fs::read_to_string(report).unwrap()))

@@ -273,7 +273,7 @@ fn a_ring_that_fills_loses_what_it_says_and_nothing_else() {
         let (tape, counted) = (dir.path().join("gap.doorbell"), dir.path().join("gap.counters"));
         let mut recorder = doorbell()
             .env("DOORBELL_SOFTGPU_COUNTERS", &counted)
-            .args(["record", "--gpu", "soft", "--tap", tap, "--ring", "1", "-o"])
+            .args(["record", "--gpu", "soft", "--tap", tap, "--ring", "1MiB", "-o"])
             .arg(&tape)
             .arg("--")
             .args(sample("storm", Some(20_000)))
@@ -497,7 +497,7 @@ fn the_size_limit_ends_the_tape_and_not_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let words = sample("threads", Some(600));
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let (out, tape) = record(dir.path(), &["--limit", "1"], &words);
+    let (out, tape) = record(dir.path(), &["--max-size", "1MiB"], &words);
     succeeded(&out, "a recording with a limit");
     assert!(text(&out.stderr).contains("the size limit was reached"), "{}", text(&out.stderr));
     let bytes = std::fs::metadata(&tape).unwrap().len();

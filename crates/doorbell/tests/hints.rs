@@ -5,14 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// The standard error of a recording that does not come about.
-fn refused(command: &mut Command) -> String {
-    let out = command.assert().code(2).stdout("");
+fn refused(command: &mut Command, status: i32) -> String {
+    let out = command.assert().code(status).stdout("");
     String::from_utf8(out.get_output().stderr.clone()).unwrap()
 }
 
-fn record(out: &Path, program: &Path) -> String {
+fn record(out: &Path, program: &Path, status: i32) -> String {
     let mut c = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-    refused(c.args(["record", "--gpu", "soft", "-o"]).arg(out).arg("--").arg(program))
+    refused(c.args(["record", "--gpu", "soft", "-o"]).arg(out).arg("--").arg(program), status)
 }
 
 /// Two lines, `error: ...` with `what` in it and `hint: ...` with `help`.
@@ -41,21 +41,21 @@ fn elf(class: u8) -> Vec<u8> {
 fn programs_that_cannot_be_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let (out, p) = (dir.path().join("t"), dir.path().join("program"));
-    says(&record(&out, Path::new("no-such-program")), "no-such-program: no such program", "PATH");
-    says(&record(&out, dir.path()), "a directory", "in it");
+    says(&record(&out, Path::new("no-such-program"), 127), "no-such-program: no such program", "PATH");
+    says(&record(&out, dir.path(), 126), "a directory", "in it");
     file(&p, b"#!/bin/sh\n", 0o644);
-    says(&record(&out, &p), "not executable", "chmod +x");
+    says(&record(&out, &p, 126), "not executable", "chmod +x");
     file(&p, b"hello\n", 0o755);
-    says(&record(&out, &p), "neither an ELF program nor a script", "sh FILE");
+    says(&record(&out, &p, 126), "neither an ELF program nor a script", "sh FILE");
     file(&p, &elf(2), 0o755);
-    says(&record(&out, &p), "statically linked, so nothing can be preloaded", "link it dynamically");
+    says(&record(&out, &p, 126), "statically linked, so nothing can be preloaded", "link it dynamically");
     file(&p, &elf(1), 0o755);
-    says(&record(&out, &p), "32-bit", "x86-64");
+    says(&record(&out, &p, 126), "32-bit", "x86-64");
     file(&p, &elf(2), 0o755);
     // Only root can give a file away; else there is no such program to be made.
     if std::os::unix::fs::chown(&p, Some(65534), None).is_ok() {
         std::fs::set_permissions(&p, std::fs::Permissions::from_mode(0o4755)).unwrap();
-        says(&record(&out, &p), "set-user-ID", "record a copy");
+        says(&record(&out, &p, 126), "set-user-ID", "record a copy");
     }
     assert!(!out.exists());
 }
@@ -64,9 +64,9 @@ fn programs_that_cannot_be_recorded() {
 fn a_tape_that_cannot_be_written() {
     let dir = tempfile::tempdir().unwrap();
     let program = Path::new("/bin/true");
-    says(&record(&dir.path().join("no/t"), program), "no/t: No such file", "-o FILE");
-    says(&record(dir.path(), program), "Is a directory", "give a file");
-    says(&record(Path::new("/dev/full"), program), "No space left", "free some space");
+    says(&record(&dir.path().join("no/t"), program, 125), "no/t: cannot be created: No such file", "-o FILE");
+    says(&record(dir.path(), program, 125), "a directory", "give a file");
+    says(&record(Path::new("/dev/full"), program, 125), "No space left", "free some space");
 }
 
 #[test]
@@ -75,5 +75,5 @@ fn a_file_size_limit_below_the_rings_is_told_and_not_died_of() {
     let mut c = Command::new("bash");
     let line = "ulimit -f 1000; exec \"$0\" record --gpu soft -o \"$1\" -- true";
     c.args(["-c", line]).arg(assert_cmd::cargo::cargo_bin!("doorbell")).arg(dir.path().join("t"));
-    says(&refused(&mut c), "above the file size limit of 1024000 bytes", "ulimit -f unlimited");
+    says(&refused(&mut c, 125), "above the file size limit of 1024000 bytes", "ulimit -f unlimited");
 }

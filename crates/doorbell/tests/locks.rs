@@ -52,7 +52,7 @@ fn doorbell() -> Command {
 
 fn recorded(tape: &Path, command: &[&str]) -> Output {
     let mut c = doorbell();
-    c.args(["record", "--locks", "--tap", "off", "--on-full", "wait", "--ring", "1", "-o"])
+    c.args(["record", "--locks", "--tap", "off", "--on-full", "wait", "--ring", "1MiB", "-o"])
         .arg(tape)
         .arg("--")
         .args(command);

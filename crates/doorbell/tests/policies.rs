@@ -58,7 +58,7 @@ fn text(bytes: &[u8]) -> String {
 fn reported(dir: &Path, policy: &str, program: &[&str], envs: &[(&str, &str)]) -> (Output, String) {
     let report = dir.join("report");
     let mut command = run(policy);
-    command.arg("--report").arg(&report).arg("--").args(program).envs(envs.iter().copied());
+    command.arg("--out").arg(&report).arg("--").args(program).envs(envs.iter().copied());
     let out = finished(&mut command, &format!("{program:?} under {policy}"));
     (out, std::fs::read_to_string(report).unwrap_or_default())
 }

@@ -45,7 +45,7 @@ fn the_last_line_is_a_checksum_that_only_seed_and_count_change() {
     let first = last(&[]);
     assert!(first.starts_with("checksum launches seed 1: "), "{first}");
     assert_eq!(first, last(&[]));
-    assert_eq!(first, last(&["--seconds", "0.2"]), "repetitions give the same");
+    assert_eq!(first, last(&["--duration", "0.2s"]), "repetitions give the same");
     let other = last(&["--seed", "2"]);
     assert!(other.starts_with("checksum launches seed 2: "), "{other}");
     assert_ne!(first.rsplit(' ').next(), other.rsplit(' ').next());
@@ -79,7 +79,7 @@ fn what_cannot_run_says_why_with_status_77() {
 
 #[test]
 fn impossible_options_are_errors() {
-    for args in [["--seconds", "-1"], ["--seconds", "nan"], ["--count", "999999999999"]] {
+    for args in [["--duration", "-1s"], ["--duration", "nan"], ["--count", "999999999999"]] {
         let out = doorbell().args(["sample", "spin", "--gpu", "soft"]).args(args).assert().code(2);
         out.stderr(contains("error: "));
     }

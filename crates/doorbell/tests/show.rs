@@ -155,7 +155,7 @@ fn the_export_goes_to_a_private_file_or_to_the_pipe() {
         .arg(&nowhere)
         .assert()
         .code(2)
-        .stderr(contains("creating").and(contains("hint:")));
+        .stderr(contains("cannot be created").and(contains("hint:")));
 }
 
 #[test]

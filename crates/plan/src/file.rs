@@ -56,10 +56,11 @@ impl Text<'_> {
     }
 
     fn guard(&self, s: &Option<Spanned<String>>) -> Result<bool, TextError> {
-        match s.as_ref().map(|s| (s, s.get_ref().as_str())) {
-            None | Some((_, "stock")) => Ok(false),
-            Some((_, GUARD)) => Ok(true),
-            Some((s, other)) => {
+        let Some(s) = s else { return Ok(false) };
+        match s.get_ref() {
+            name if name.eq_ignore_ascii_case("stock") => Ok(false),
+            name if name.eq_ignore_ascii_case(GUARD) => Ok(true),
+            other => {
                 let what = format!("`{other}` is no policy for CUDA's calls");
                 Err(self.wrong(s, what, "calls = \"guard\" or \"stock\""))
             }
@@ -143,6 +144,54 @@ fn split(name: &str) -> Option<(&str, u64, u8)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// Pieces of plans, right and wrong.
+    fn piece() -> impl Strategy<Value = String> {
+        let pieces = [
+            "mutexes",
+            "rwlocks",
+            "calls",
+            "[[lock]]",
+            "[lock]",
+            "name",
+            "module",
+            "kind",
+            "policy",
+            " = ",
+            "\"pi\"",
+            "\"libcuda+0x3f/mutex\"",
+            "\"a+0xffffffffffffffffff\"",
+            "\"+0x\"",
+            "\"\"",
+            "\n",
+            "\"",
+            "'",
+            "#",
+            "é",
+            "3",
+        ];
+        prop_oneof![4 => proptest::sample::select(pieces.to_vec()).prop_map(String::from), 1 => ".{0,6}"]
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(pieces in proptest::collection::vec(piece(), 0..24), any in ".{0,64}") {
+            for text in [pieces.concat(), any] {
+                if let Err(e) = Plan::parse(&text) {
+                    prop_assert!(e.line >= 1 && e.line <= text.lines().count() + 1 && !e.what.is_empty(), "{e:?}");
+                }
+                let _ = Plan::of_names(&text);
+            }
+        }
+
+        #[test]
+        fn what_a_plan_says_is_on_the_board(offset in any::<u64>(), module in "[a-z]{1,55}") {
+            let text = format!("[[lock]]\nname = \"{module}+{offset:#x}/rwlock\"\npolicy = \"phase-fair\"\n");
+            let plan = Plan::parse(&text).unwrap();
+            prop_assert_eq!((plan.rules[0].module.as_str(), plan.rules[0].offset), (module.as_str(), Some(offset)));
+        }
+    }
 
     #[test]
     fn a_plan_names_locks_as_they_are_shown() {

@@ -76,9 +76,9 @@ impl Error {
 /// The policy of CUDA's calls.
 const GUARD: &str = "guard";
 
-/// The number of the protocol of this name.
+/// The number of the protocol of this name, in upper or lower case.
 fn number(name: &str) -> Option<u8> {
-    protocol::NAMES.iter().position(|n| !n.is_empty() && *n == name).map(|n| n as u8)
+    protocol::NAMES.iter().position(|n| !n.is_empty() && n.eq_ignore_ascii_case(name)).map(|n| n as u8)
 }
 
 /// Whether locks of this class can follow it.

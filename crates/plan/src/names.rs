@@ -11,7 +11,8 @@ impl Plan {
     pub fn of_names(list: &str) -> Result<Plan, Error> {
         let wrong = |what: String| Error::Names { list: list.into(), what };
         let mut plan = Plan { mutex: 0, rwlock: 0, rules: Vec::new(), guard: false };
-        let mut names: Vec<&str> = list.split(',').map(str::trim).collect();
+        let lower = list.to_ascii_lowercase();
+        let mut names: Vec<&str> = lower.split(',').map(str::trim).collect();
         // What is for both takes what the others leave.
         names.sort_by_key(|n| matches!(*n, "boost" | "stock"));
         for name in names {
@@ -60,6 +61,8 @@ mod tests {
         assert_eq!(guard("pi"), Ok((protocol::PI, protocol::STOCK, false)));
         assert!(of("pi,ticket").unwrap_err().contains("no lock is left for `ticket`: mutexes follow pi already"));
         assert!(of("boost,pi,phase-fair").unwrap_err().contains("no lock is left for `boost`"));
+        assert_eq!(of("PI, Phase-Fair"), of("pi,phase-fair"));
+        assert_eq!(guard("GUARD"), guard("guard"));
         assert!(of("fair").unwrap_err().contains("`fair` is no policy"));
         assert!(of("").unwrap_err().contains("`` is no policy"));
     }

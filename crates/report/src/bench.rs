@@ -241,7 +241,7 @@ fn legend(out: &mut dyn Write, b: &Bench<'_>) -> Result<(), ReportError> {
         lines.push("-: a p99 needs 100 samples, an interval six".into());
     }
     if cut {
-        lines.push("some cells ended with their time before they had all samples (--seconds-per-cell)".into());
+        lines.push("some cells ended with their time before they had all samples (--time-per-cell)".into());
     }
     if !lines.is_empty() {
         writeln!(out)?;

@@ -45,7 +45,7 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
     }
     if l.lost_events > 0 {
         let text = format!("{} did not fit into the rings: counts and times lack them", of(l.lost_events, "event"));
-        writeln!(out, "  {} (--ring 64 or --on-full wait keeps them)", style.bad(&text))?;
+        writeln!(out, "  {} (--ring 64MiB or --on-full wait keeps them)", style.bad(&text))?;
     }
     switches(&l.switches, style, out)?;
     rows(&l.locks, limit, style, out)?;

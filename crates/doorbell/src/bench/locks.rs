@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = units::TIME, default_value = "20ms", value_parser = units::time)]
     section: Duration,
     /// How many threads contend, in the costs: numbers with commas between them
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4,8",
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "2,4,8",
         value_parser = clap::value_parser!(u32).range(2..=128))]
     threads: Vec<u32>,
     /// Rounds of the costs

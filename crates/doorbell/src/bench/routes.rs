@@ -6,7 +6,7 @@ use copy::spec::{Host, Memory};
 use copy::{Listed, Machine, Spec, Where};
 use report::table::{self, Style, to_stdout};
 
-const LISTED: &str = "`doorbell bench --list-routes` lists the routes of this machine";
+const LISTED: &str = "`doorbell bench --list` lists the routes of this machine";
 
 pub fn open_machine(gpu: Gpu) -> anyhow::Result<Machine> {
     let place = match gpu {
