@@ -78,7 +78,7 @@ fn recorded(program: &str, how: &str, options: &[&str]) -> Option<Vec<Call>> {
     let dir = built()?;
     let plain = start(dir, &[], program, how);
     let tape = dir.join(format!("{program}-{how}{}.doorbell", options.concat()));
-    let before = [&["record", "--quiet", "--out", tape.to_str().unwrap()][..], options].concat();
+    let before = [&["record", "--force", "--quiet", "--out", tape.to_str().unwrap()][..], options].concat();
     let out = start(dir, &before, program, how);
     let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
     assert_eq!(text(&out.stdout), text(&plain.stdout), "{program} {how}: {}", text(&out.stderr));
@@ -177,7 +177,7 @@ fn an_older_library_is_seen_too() {
     };
     let plain = run(&mut Command::new(dir.join("plain")));
     let mut doorbell = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-    doorbell.args(["record", "--quiet", "--calls", "--out"]).arg(&tape).arg("--").arg(dir.join("plain"));
+    doorbell.args(["record", "--force", "--quiet", "--calls", "--out"]).arg(&tape).arg("--").arg(dir.join("plain"));
     assert_eq!(run(&mut doorbell), plain);
     assert_eq!(calls(&tape).len(), 3);
 }
@@ -298,7 +298,7 @@ fn a_program_without_cuda_finds_nothing_of_it_and_looks_up_as_ever() {
 fn guarded(how: &str, policy: &str) -> Option<(Output, String)> {
     let dir = built()?;
     let report = dir.join(format!("report-{how}-{}", policy.len()));
-    let before = ["run", "--lock-policy", policy, "--out", report.to_str().unwrap()];
+    let before = ["run", "--lock-policy", policy, "--force", "--out", report.to_str().unwrap()];
     let out = start(dir, &before, "lazy", how);
     assert_eq!(out.status.code(), Some(0), "{how} under {policy}: {}", String::from_utf8_lossy(&out.stderr));
     Some((out, std::fs::read_to_string(report).unwrap()))

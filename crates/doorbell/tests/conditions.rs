@@ -74,7 +74,10 @@ impl Trial {
             "bare" => {}
             "record" => {
                 let _ = std::fs::remove_file(self.tape());
-                c.arg(doorbell).args(["record", "--locks", "--tap", "off", "-q", "-o"]).arg(self.tape()).arg("--");
+                c.arg(doorbell)
+                    .args(["record", "--force", "--locks", "--tap", "off", "-q", "-o"])
+                    .arg(self.tape())
+                    .arg("--");
             }
             policy => {
                 c.arg(doorbell).args(["run", "--lock-policy", policy, "--"]);

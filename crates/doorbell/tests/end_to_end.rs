@@ -178,7 +178,7 @@ fn every_sample_under(tap: &str) {
         let counted = dir.path().join(format!("{name}.counters"));
         let recorded = run(doorbell()
             .env("DOORBELL_SOFTGPU_COUNTERS", &counted)
-            .args(["record", "--gpu", "soft", "--tap", tap, "--on-full", "wait", "-o"])
+            .args(["record", "--force", "--gpu", "soft", "--tap", tap, "--on-full", "wait", "-o"])
             .arg(&tape)
             .arg("--")
             .args(&words));
@@ -224,7 +224,7 @@ fn killed_in_the_middle_under(tap: &str) {
     let (tape, counted) = (dir.path().join("storm.doorbell"), dir.path().join("storm.counters"));
     let mut recorder = doorbell()
         .env("DOORBELL_SOFTGPU_COUNTERS", &counted)
-        .args(["record", "--gpu", "soft", "--tap", tap, "--on-full", "wait", "-o"])
+        .args(["record", "--force", "--gpu", "soft", "--tap", tap, "--on-full", "wait", "-o"])
         .arg(&tape)
         .arg("--")
         .args(sample("storm", None))
@@ -273,7 +273,7 @@ fn a_ring_that_fills_loses_what_it_says_and_nothing_else() {
         let (tape, counted) = (dir.path().join("gap.doorbell"), dir.path().join("gap.counters"));
         let mut recorder = doorbell()
             .env("DOORBELL_SOFTGPU_COUNTERS", &counted)
-            .args(["record", "--gpu", "soft", "--tap", tap, "--ring", "1MiB", "-o"])
+            .args(["record", "--force", "--gpu", "soft", "--tap", tap, "--ring", "1MiB", "-o"])
             .arg(&tape)
             .arg("--")
             .args(sample("storm", Some(20_000)))
@@ -302,14 +302,14 @@ fn a_ring_that_fills_loses_what_it_says_and_nothing_else() {
         let (entries, lost) = (number(&v, "/entries"), number(&v, "/lost"));
         assert!(lost > 1_000 && entries > 1_000, "{tap}: {entries} entries, {lost} lost");
         assert_eq!(entries + lost, get(&counters.entries), "{tap}: {}", v["lost_detail"]);
-        assert!(said.contains("did not fit into the rings") && said.contains("--on-full wait"), "{tap}: {said}");
+        assert!(said.contains("did not fit into the ring buffers") && said.contains("--on-full wait"), "{tap}: {said}");
     }
 }
 
 fn record(dir: &Path, options: &[&str], program: &[&str]) -> (Output, PathBuf) {
     let tape = dir.join("t.doorbell");
     let mut command = doorbell();
-    command.args(["record", "--gpu", "soft", "-o"]).arg(&tape).args(options).arg("--").args(program);
+    command.args(["record", "--force", "--gpu", "soft", "-o"]).arg(&tape).args(options).arg("--").args(program);
     (run(&mut command), tape)
 }
 
@@ -340,7 +340,7 @@ fn sigterm_to_the_recorder_is_meant_for_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let tape = dir.path().join("t.doorbell");
     let mut recorder = doorbell()
-        .args(["record", "--gpu", "soft", "-q", "-o"])
+        .args(["record", "--force", "--gpu", "soft", "-q", "-o"])
         .arg(&tape)
         .args(["--", "sh", "-c", "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done"])
         .stdout(Stdio::piped())
@@ -378,7 +378,7 @@ fn the_program_and_its_children_see_their_own_environment() {
             set(&mut bare);
             let bare = sorted(&run(&mut bare));
             let mut recorded = doorbell();
-            recorded.args(["record", "--gpu", "soft", "-q", "-o"]).arg(&tape).arg("--").args(program);
+            recorded.args(["record", "--force", "--gpu", "soft", "-q", "-o"]).arg(&tape).arg("--").args(program);
             set(&mut recorded);
             let recorded = sorted(&run(&mut recorded));
             assert_eq!(bare, recorded, "{program:?} with LD_PRELOAD {preload:?}");
@@ -402,17 +402,17 @@ fn a_program_that_cannot_be_recorded_is_refused_with_the_reason() {
     let text_file = dir.path().join("text");
     std::fs::write(&text_file, "hello").unwrap();
     let cases = [
-        ("no-such-program-anywhere".into(), "no such program"),
-        (dir.path().join("missing").display().to_string(), "no such program"),
-        (text_file.display().to_string(), "not executable"),
-        (executable(dir.path(), "empty", b""), "neither"),
-        (elf("static", 2, 62), "statically linked"),
-        (elf("narrow", 1, 3), "32-bit"),
-        (elf("foreign", 2, 183), "another processor"),
+        ("no-such-program-anywhere".into(), "no such program", 127),
+        (dir.path().join("missing").display().to_string(), "no such program", 127),
+        (text_file.display().to_string(), "not executable", 126),
+        (executable(dir.path(), "empty", b""), "neither", 126),
+        (elf("static", 2, 62), "statically linked", 126),
+        (elf("narrow", 1, 3), "32-bit", 126),
+        (elf("foreign", 2, 183), "another processor", 126),
     ];
-    for (program, why) in cases {
+    for (program, why, status) in cases {
         let (out, tape) = record(dir.path(), &[], &[&program]);
-        assert_eq!(out.status.code(), Some(2), "{program}: {}", text(&out.stderr));
+        assert_eq!(out.status.code(), Some(status), "{program}: {}", text(&out.stderr));
         let err = text(&out.stderr);
         assert!(err.starts_with("error: ") && err.contains(why), "{program}: {err}");
         assert!(!tape.exists(), "{program}: nothing was recorded, so there is no tape");
@@ -433,22 +433,26 @@ fn an_output_that_cannot_be_written_stops_before_the_program_starts() {
     let mark = dir.path().join("ran");
     for out in ["no/such/dir/t.doorbell", "."] {
         let out = dir.path().join(out);
-        let done = run(doorbell().args(["record", "--gpu", "soft", "-o"]).arg(&out).args(["--", "touch"]).arg(&mark));
-        assert_eq!(done.status.code(), Some(2), "{}", text(&done.stderr));
+        let done = run(doorbell()
+            .args(["record", "--force", "--gpu", "soft", "-o"])
+            .arg(&out)
+            .args(["--", "touch"])
+            .arg(&mark));
+        assert_eq!(done.status.code(), Some(125), "{}", text(&done.stderr));
         assert!(text(&done.stderr).contains(&*out.to_string_lossy()), "{}", text(&done.stderr));
         assert!(!mark.exists(), "the program ran");
     }
 }
 
 #[test]
-fn without_a_gpu_the_status_is_77_with_a_hint() {
+fn without_a_gpu_the_status_is_125_with_a_hint() {
     if recorder::driver_version().is_some() {
         trial::skip!("there is a driver");
     }
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("ran");
     let out = run(doorbell().current_dir(&dir).args(["record", "--", "touch"]).arg(&mark));
-    assert_eq!(out.status.code(), Some(77));
+    assert_eq!(out.status.code(), Some(125));
     let err = text(&out.stderr);
     assert!(err.contains("no NVIDIA driver") && err.contains("\nhint: ") && err.contains("--gpu soft"), "{err}");
     assert!(!mark.exists());

@@ -51,7 +51,7 @@ fn run(scenario: &str, library: &Path, tap: Option<&str>) -> Result<Ended, Strin
         Some(tap) => {
             let mut c = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
             // A strict software GPU has a handler of its own.
-            c.env("DOORBELL_SOFTGPU", "poll").args(["record", "--gpu", "soft", "--tap", tap, "-q", "-o"]);
+            c.env("DOORBELL_SOFTGPU", "poll").args(["record", "--force", "--gpu", "soft", "--tap", tap, "-q", "-o"]);
             c.arg(dir.path().join("t.doorbell")).arg("--").arg(std::env::current_exe().unwrap());
             c
         }

@@ -52,7 +52,7 @@ fn doorbell() -> Command {
 
 fn recorded(tape: &Path, command: &[&str]) -> Output {
     let mut c = doorbell();
-    c.args(["record", "--locks", "--tap", "off", "--on-full", "wait", "--ring", "1MiB", "-o"])
+    c.args(["record", "--force", "--locks", "--tap", "off", "--on-full", "wait", "--ring", "1MiB", "-o"])
         .arg(tape)
         .arg("--")
         .args(command);
@@ -422,7 +422,8 @@ fn a_handler_may_post_at_any_moment() {
 fn a_tape_without_locks_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let tape = dir.path().join("plain.doorbell");
-    let out = finished(doorbell().args(["record", "--gpu", "soft", "-o"]).arg(&tape).args(["--", "true"]), "true");
+    let out =
+        finished(doorbell().args(["record", "--force", "--gpu", "soft", "-o"]).arg(&tape).args(["--", "true"]), "true");
     assert!(out.status.success());
     let out = finished(doorbell().args(["show", "--locks"]).arg(&tape), "show");
     assert!(text(&out).contains("record --locks"), "{}", text(&out));
@@ -435,7 +436,7 @@ fn with_no_args_the_programs_name_is_nowhere() {
     let Some(program) = program(dir.path(), "holder") else { return };
     let tape = dir.path().join("t.doorbell");
     let mut c = doorbell();
-    c.args(["record", "--locks", "--no-args", "-o"]).arg(&tape).arg("--").arg(&program);
+    c.args(["record", "--force", "--locks", "--no-args", "-o"]).arg(&tape).arg("--").arg(&program);
     finished(&mut c, "holder");
     let bytes = std::fs::read(&tape).unwrap();
     for secret in [&b"holder"[..], b"keeper"] {
@@ -544,7 +545,10 @@ fn redis_survives_its_benchmark() {
     let dir = tempfile::tempdir().unwrap();
     let tape = dir.path().join("t.doorbell");
     let mut server = doorbell();
-    server.current_dir(dir.path()).args(["record", "--locks", "--tap", "off", "--on-full", "wait", "-o"]).arg(&tape);
+    server
+        .current_dir(dir.path())
+        .args(["record", "--force", "--locks", "--tap", "off", "--on-full", "wait", "-o"])
+        .arg(&tape);
     let threads = ["--save", "", "--io-threads", "4", "--appendonly", "yes", "--appendfsync", "always"];
     server.args(["--", "redis-server", "--port", &port.to_string()]).args(threads);
     let server = std::thread::spawn(move || finished(&mut server, "redis-server"));

@@ -77,7 +77,7 @@ fn finished(command: &mut Command, what: &str) -> Output {
 fn record(dir: &Path, tap: &str, program: &str, set: &[(&str, &str)]) -> Recorded {
     let tape = dir.join(format!("{program}.{tap}.doorbell"));
     let mut command = doorbell();
-    command.args(["record", "--gpu", "soft", "--tap", tap, "-o"]).arg(&tape).arg("--");
+    command.args(["record", "--force", "--gpu", "soft", "--tap", tap, "-o"]).arg(&tape).arg("--");
     let test = format!("plays_{program}");
     command.arg(std::env::current_exe().unwrap()).args([&test, "--exact", "--ignored", "--nocapture"]);
     let out = finished(command.envs(set.iter().copied()), &format!("{program} under {tap}"));

@@ -58,7 +58,7 @@ fn text(bytes: &[u8]) -> String {
 fn reported(dir: &Path, policy: &str, program: &[&str], envs: &[(&str, &str)]) -> (Output, String) {
     let report = dir.join("report");
     let mut command = run(policy);
-    command.arg("--out").arg(&report).arg("--").args(program).envs(envs.iter().copied());
+    command.args(["--force", "--out"]).arg(&report).arg("--").args(program).envs(envs.iter().copied());
     let out = finished(&mut command, &format!("{program:?} under {policy}"));
     (out, std::fs::read_to_string(report).unwrap_or_default())
 }
@@ -145,7 +145,7 @@ fn a_plan_goes_by_the_names_that_show_gives() {
     // The name, from a tape.
     let tape = dir.path().join("tape");
     let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-    record.args(["record", "--locks", "--gpu", "soft", "-q", "-o"]).arg(&tape).args(["--", program, "pi"]);
+    record.args(["record", "--force", "--locks", "--gpu", "soft", "-q", "-o"]).arg(&tape).args(["--", program, "pi"]);
     assert_eq!(finished(&mut record, "record").status.code(), Some(0));
     let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     let shown = finished(show.args(["show", "--locks", "--json"]).arg(&tape), "show");
@@ -183,7 +183,12 @@ fn a_plan_from_a_tape_ends_the_starvation_that_the_tape_shows() {
     let Some(program) = compiled(dir.path(), "effects") else { return };
     let (tape, plan) = (dir.path().join("tape"), dir.path().join("plan.toml"));
     let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-    record.args(["record", "--locks", "--gpu", "soft", "-q", "-o"]).arg(&tape).arg("--").arg(&program).arg("phases");
+    record
+        .args(["record", "--force", "--locks", "--gpu", "soft", "-q", "-o"])
+        .arg(&tape)
+        .arg("--")
+        .arg(&program)
+        .arg("phases");
     assert_eq!(text(&finished(&mut record, "record").stdout), "the writer starved\n");
     let mut planner = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     let out = finished(planner.arg("plan").arg(&tape), "plan");
@@ -205,7 +210,7 @@ fn a_wrong_plan_starts_nothing() {
     std::fs::write(&plan, "# mine\nmutexes = \"pi\"\n[[lock]]\nname = \"app\"\npolicy = \"pi\"\n").unwrap();
     let refused = |policy: &str| {
         let out = finished(run(policy).args(["--", "echo", "started"]), policy);
-        assert_eq!((out.status.code(), text(&out.stdout)), (Some(2), String::new()));
+        assert_eq!((out.status.code(), text(&out.stdout)), (Some(125), String::new()));
         text(&out.stderr)
     };
     let e = refused(plan.to_str().unwrap());

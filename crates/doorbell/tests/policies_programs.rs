@@ -44,7 +44,11 @@ fn runs(program: &str, file: &str) {
 fn runs_under(policy: &str, program: &str, file: &Path, plain: &str) {
     let report = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-    command.args(["run", "--lock-policy", policy, "--out"]).arg(report.path()).args(["--", program]).arg(file);
+    command
+        .args(["run", "--lock-policy", policy, "--force", "--out"])
+        .arg(report.path())
+        .args(["--", program])
+        .arg(file);
     assert_eq!(output(command, &format!("{program} under {policy}")), plain, "{program} under {policy}");
     let report = std::fs::read_to_string(report.path()).unwrap();
     for one in policy.split(',') {
