@@ -130,6 +130,8 @@ pub struct Pending {
 pub struct Place {
     pub va: u64,
     pub dwords: u32,
+    /// The upper bits of `va` were last set before entries that are missing.
+    pub guessed: bool,
 }
 
 /// The decoder of one channel's stream.
@@ -140,6 +142,8 @@ pub struct Decoder {
     bound: [Target; 8],
     pending: Option<Pending>,
     extended_base: u64,
+    /// Entries that may have set it are missing.
+    base_guessed: bool,
     ended: bool,
 }
 
@@ -148,7 +152,7 @@ impl Decoder {
     pub fn new(host_class: u32) -> Decoder {
         let target = |subch, class_id| Target { subch, class_id, class: class::by_id(class_id) };
         let bound = core::array::from_fn(|subch| target(subch as u8, 0));
-        Decoder { host: target(0, host_class), bound, pending: None, extended_base: 0, ended: false }
+        Decoder { host: target(0, host_class), bound, pending: None, extended_base: 0, base_guessed: false, ended: false }
     }
 
     /// Says which class answers on a subchannel, as a SET_OBJECT in the stream does. On graphics runlists the subchannels are fixed: 0 3D, 1 compute,
@@ -183,12 +187,23 @@ impl Decoder {
         self.pending = None;
     }
 
+    /// Entries are missing before the next one: the unfinished sequence is forgotten, and the extended base is a guess until it is set again.
+    pub fn entries_missing(&mut self) {
+        self.pending = None;
+        self.base_guessed = true;
+    }
+
     /// Takes an entry of the GPFIFO: where its words lie, or `None` for a control entry.
     pub fn entry(&mut self, entry: &Entry) -> Option<Place> {
         match entry {
-            Entry::Segment(segment) => Some(Place { va: segment.va | self.extended_base, dwords: segment.dwords }),
+            Entry::Segment(segment) => {
+                let (va, guessed) = (segment.va | self.extended_base, self.base_guessed);
+                Some(Place { va, dwords: segment.dwords, guessed })
+            }
             Entry::Control(control) => {
-                self.extended_base = control.extended_base().unwrap_or(self.extended_base);
+                if let Some(base) = control.extended_base() {
+                    (self.extended_base, self.base_guessed) = (base, false);
+                }
                 None
             }
         }
@@ -457,7 +472,7 @@ mod tests {
         assert!(d.entry(&Entry::extended_base(0x7f12_3456_7890)).is_none());
         assert_eq!(d.entry(&segment).unwrap().va, 0x7f00_0000_1000);
         assert!(d.entry(&Entry::extended_base(0)).is_none());
-        assert_eq!(d.entry(&segment), Some(Place { va: 0x1000, dwords: 4 }));
+        assert_eq!(d.entry(&segment), Some(Place { va: 0x1000, dwords: 4, guessed: false }));
     }
 
     #[test]

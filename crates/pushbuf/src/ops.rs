@@ -31,6 +31,9 @@ pub struct Op {
     pub subch: u8,
     /// 0 where the stream does not say; the family is then taken from the subchannel's fixed use.
     pub class_id: u32,
+    /// Some of the registers that it uses were last set in words that are missing ([`Engine::forget`]): then its addresses, lengths and payloads may
+    /// be wrong.
+    pub guessed: bool,
     pub what: What,
 }
 

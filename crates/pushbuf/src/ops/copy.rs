@@ -11,7 +11,13 @@ pub(super) struct Registers {
     const_a: u32,
     const_b: u32,
     components: u32,
+    /// Registers whose value is not known, a bit each: `semaphore` from 0, `transfer` from 4, then the constants and components.
+    unknown: u16,
 }
+
+const CONST_A: u16 = 1 << 12;
+const CONST_B: u16 = 1 << 13;
+const COMPONENTS: u16 = 1 << 14;
 
 const SET_SEMAPHORE_A: u16 = 0x240;
 const SET_SEMAPHORE_PAYLOAD_UPPER: u16 = 0x24c;
@@ -32,19 +38,46 @@ fn space(physical: bool) -> Space {
 
 impl Registers {
     pub(super) fn write(&mut self, offset: u16, value: u32) {
-        let slot = match offset {
+        let (slot, bit) = match offset {
             SET_SEMAPHORE_A..=SET_SEMAPHORE_PAYLOAD_UPPER => {
-                self.semaphore.get_mut(usize::from((offset - SET_SEMAPHORE_A) / 4))
+                let i = (offset - SET_SEMAPHORE_A) / 4;
+                (self.semaphore.get_mut(usize::from(i)), 1 << i)
             }
-            OFFSET_IN_UPPER..=LINE_COUNT => self.transfer.get_mut(usize::from((offset - OFFSET_IN_UPPER) / 4)),
-            SET_REMAP_CONST_A => Some(&mut self.const_a),
-            SET_REMAP_CONST_B => Some(&mut self.const_b),
-            SET_REMAP_COMPONENTS => Some(&mut self.components),
-            _ => None,
+            OFFSET_IN_UPPER..=LINE_COUNT => {
+                let i = (offset - OFFSET_IN_UPPER) / 4;
+                (self.transfer.get_mut(usize::from(i)), 1 << (4 + i))
+            }
+            SET_REMAP_CONST_A => (Some(&mut self.const_a), CONST_A),
+            SET_REMAP_CONST_B => (Some(&mut self.const_b), CONST_B),
+            SET_REMAP_COMPONENTS => (Some(&mut self.components), COMPONENTS),
+            _ => return,
         };
         if let Some(slot) = slot {
             *slot = value;
         }
+        self.unknown &= !bit;
+    }
+
+    /// Words are missing: no register is known until it is written again.
+    pub(super) fn forget(&mut self) {
+        *self = Registers { unknown: u16::MAX, ..Registers::default() };
+    }
+
+    /// True if this LAUNCH_DMA uses a register that is not known.
+    pub(super) fn guesses(&self, launch: u32) -> bool {
+        let bit = |i: u32| launch >> i & 1 != 0;
+        let mut used = 0;
+        if launch & 3 != 0 {
+            // Addresses and line length; pitches and count of several lines.
+            used |= 0b0100_1111 << 4;
+            used |= if bit(9) { 0b1011_0000 << 4 } else { 0 };
+            used |= if bit(10) { CONST_A | CONST_B | COMPONENTS } else { 0 };
+        }
+        if launch >> 3 & 3 != 0 {
+            used |= 0b0111;
+            used |= if bit(27) { 0b1000 } else { 0 };
+        }
+        self.unknown & used != 0
     }
 
     /// LAUNCH_DMA, +0x300. `None` if it neither moves data nor releases.

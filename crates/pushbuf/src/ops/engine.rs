@@ -30,22 +30,37 @@ struct Host {
     old: [u32; 3],
     /// SEM_ADDR_LO, SEM_ADDR_HI, SEM_PAYLOAD_LO, SEM_PAYLOAD_HI.
     new: [u32; 4],
+    /// Registers whose value is not known, a bit each: `old` from 0, `new` from 3.
+    unknown: u8,
 }
 
 impl Host {
     fn write(&mut self, offset: u16, value: u32) {
-        let slot = match offset {
+        let (slot, bit) = match offset {
             method::SEMAPHORE_A..=method::SEMAPHORE_C => {
-                self.old.get_mut(usize::from((offset - method::SEMAPHORE_A) / 4))
+                let i = (offset - method::SEMAPHORE_A) / 4;
+                (self.old.get_mut(usize::from(i)), 1 << i)
             }
             method::SEM_ADDR_LO..=method::SEM_PAYLOAD_HI => {
-                self.new.get_mut(usize::from((offset - method::SEM_ADDR_LO) / 4))
+                let i = (offset - method::SEM_ADDR_LO) / 4;
+                (self.new.get_mut(usize::from(i)), 1 << (3 + i))
             }
-            _ => None,
+            _ => return,
         };
         if let Some(slot) = slot {
             *slot = value;
         }
+        self.unknown &= !bit;
+    }
+
+    /// True if the semaphore method at `offset` uses a register that is not known.
+    fn guesses(&self, offset: u16, value: u32) -> bool {
+        let used = match offset {
+            method::SEM_EXECUTE if Execute::parse(value).wide => 0b0111_1000,
+            method::SEM_EXECUTE => 0b0011_1000,
+            _ => 0b0000_0111,
+        };
+        self.unknown & used != 0
     }
 
     /// SEM_EXECUTE, +0x6C.
@@ -102,9 +117,22 @@ struct Registers {
     pcas: u32,
     qmd_address: [u32; 2],
     qmd: [u32; MAX_WORDS],
+    /// Registers whose value is not known, a bit each: `report` from 0, `report_old` from 4, `pcas` 7, `qmd_address` from 8; words of `qmd`.
+    unknown: u16,
+    unknown_qmd: u128,
 }
 
+const PCAS: u16 = 1 << 7;
+
 impl Registers {
+    /// Words are missing: no register is known until it is written again.
+    fn forget(&mut self) {
+        self.copy.forget();
+        self.inline.forget();
+        let Registers { copy, inline, .. } = *self;
+        *self = Registers { copy, inline, unknown: u16::MAX, unknown_qmd: u128::MAX, ..Registers::new() };
+    }
+
     fn new() -> Registers {
         Registers {
             copy: copy::Registers::default(),
@@ -115,6 +143,8 @@ impl Registers {
             pcas: 0,
             qmd_address: [0; 2],
             qmd: [0; MAX_WORDS],
+            unknown: 0,
+            unknown_qmd: 0,
         }
     }
 }
@@ -171,6 +201,19 @@ impl Engine {
         self.segment += 1;
     }
 
+    /// Words are missing between the segment that ended last and the next: what the registers held may have changed. Operations that use a register
+    /// before it is written again are [`Op::guessed`]; an inline copy that was not over comes out as it is.
+    pub fn forget(&mut self, sink: &mut impl FnMut(&Op)) {
+        for subch in 0..8 {
+            self.end_inline(subch, sink);
+        }
+        self.release_held(sink);
+        self.host = Host { unknown: u8::MAX, ..Host::default() };
+        self.subchannels.iter_mut().for_each(Registers::forget);
+        // A QMD that was copied before may have been overwritten.
+        self.recent.forget();
+    }
+
     /// Segments that have ended.
     pub fn segments(&self) -> u64 {
         self.segment
@@ -210,8 +253,10 @@ impl Engine {
 
     #[inline(never)]
     fn copy(&mut self, write: &Write, sink: &mut impl FnMut(&Op)) {
-        if let Some(what) = self.registers(write.target.subch).copy.launch(write.value) {
-            self.emit_at(write, what, sink);
+        let registers = &self.registers(write.target.subch).copy;
+        if let Some(what) = registers.launch(write.value) {
+            let guessed = registers.guesses(write.value);
+            self.emit_at(write, guessed, what, sink);
         }
     }
 
@@ -222,12 +267,13 @@ impl Engine {
         } else {
             self.host.execute_old(write.value)
         };
-        self.emit_at(write, What::Semaphore(semaphore), sink);
+        let guessed = self.host.guesses(write.address, write.value);
+        self.emit_at(write, guessed, What::Semaphore(semaphore), sink);
     }
 
-    fn emit_at(&mut self, write: &Write, what: What, sink: &mut impl FnMut(&Op)) {
+    fn emit_at(&mut self, write: &Write, guessed: bool, what: What, sink: &mut impl FnMut(&Op)) {
         let Target { subch, class_id, .. } = write.target;
-        self.emit(Op { at: self.at(write.word_index), subch, class_id, what }, sink);
+        self.emit(Op { at: self.at(write.word_index), subch, class_id, guessed, what }, sink);
     }
 
     fn registers(&mut self, subch: u8) -> &mut Registers {
@@ -240,13 +286,13 @@ impl Engine {
         let Write { word_index, address: offset, value, target: Target { subch, class_id, .. }, .. } = *write;
         let at = self.at(word_index);
         let registers = self.registers(subch);
-        let what = match offset {
+        let (what, used) = match offset {
             inline::LOAD_INLINE_DATA => return self.inline_data(subch, word_index, &[value], sink),
             inline::LAUNCH_DMA => {
                 self.end_inline(subch, sink);
                 let registers = self.registers(subch);
                 let inline = registers.inline.launch(value);
-                let active = Active { at, class_id, inline };
+                let active = Active { at, class_id, guessed: registers.inline.guesses(value), inline };
                 registers.active = Some(active);
                 self.recent.begin(at, &inline);
                 if active.is_full() {
@@ -260,21 +306,27 @@ impl Engine {
             }
             _ if family(subch, class_id) == Some(Family::InlineToMemory) => return,
             REPORT_PAYLOAD_LOWER..=REPORT_ADDRESS_UPPER => {
-                if let Some(slot) = registers.report.get_mut(usize::from((offset - REPORT_PAYLOAD_LOWER) / 4)) {
+                let i = (offset - REPORT_PAYLOAD_LOWER) / 4;
+                if let Some(slot) = registers.report.get_mut(usize::from(i)) {
                     *slot = value;
                 }
+                registers.unknown &= !(1 << i);
                 return;
             }
-            REPORT_EXECUTE => report(registers.report, value),
+            // (The upper half of the payload counts for wide ones only.)
+            REPORT_EXECUTE => (report(registers.report, value), if value >> 12 & 1 != 0 { 0b1111 } else { 0b1101 }),
             REPORT_A..REPORT_D => {
-                if let Some(slot) = registers.report_old.get_mut(usize::from((offset - REPORT_A) / 4)) {
+                let i = (offset - REPORT_A) / 4;
+                if let Some(slot) = registers.report_old.get_mut(usize::from(i)) {
                     *slot = value;
                 }
+                registers.unknown &= !(1 << (4 + i));
                 return;
             }
-            REPORT_D => report_old(registers.report_old, value),
+            REPORT_D => (report_old(registers.report_old, value), 0b0111_0000),
             SEND_PCAS_A => {
                 registers.pcas = value;
+                registers.unknown &= !PCAS;
                 return;
             }
             SEND_SIGNALING_PCAS_B if value >> 1 & 1 != 0 => {
@@ -286,16 +338,19 @@ impl Engine {
             }
             INLINE_QMD_ADDRESS_A => {
                 registers.qmd_address[0] = value;
+                registers.unknown &= !(1 << 8);
                 return;
             }
             INLINE_QMD_ADDRESS_B => {
                 registers.qmd_address[1] = value;
+                registers.unknown &= !(1 << 9);
                 return;
             }
             LOAD_INLINE_QMD_DATA..=LOAD_INLINE_QMD_LAST => {
                 let index = usize::from((offset - LOAD_INLINE_QMD_DATA) / 4);
                 if let Some(slot) = registers.qmd.get_mut(index) {
                     *slot = value;
+                    registers.unknown_qmd &= !(1 << index);
                 }
                 let [upper, lower] = registers.qmd_address;
                 // INLINE_SIZE, from class 0xCBC0 on: 384 bytes instead of 256. The last word launches.
@@ -303,14 +358,17 @@ impl Engine {
                 if index + 1 != words {
                     return;
                 }
-                let qmd = registers.qmd.get(..words).and_then(|w| Qmd::parse_for(class_id, w));
+                // A QMD of which words are missing is not one that was seen.
+                let whole = registers.unknown_qmd & ((1 << words) - 1) == 0;
+                let qmd = registers.qmd.get(..words).filter(|_| whole).and_then(|w| Qmd::parse_for(class_id, w));
                 let qmd_address = address(upper & 0x1ff, lower) << 8;
-                Some(What::Launch(Launch { how: How::InlineQmd, qmd_address, qmd, written_at: None }))
+                (Some(What::Launch(Launch { how: How::InlineQmd, qmd_address, qmd, written_at: None })), 0b11 << 8)
             }
             _ => return,
         };
         if let Some(what) = what {
-            self.emit(Op { at, subch, class_id, what }, sink);
+            let guessed = self.registers(subch).unknown & used != 0;
+            self.emit(Op { at, subch, class_id, guessed, what }, sink);
         }
     }
 
@@ -327,8 +385,8 @@ impl Engine {
 
     fn end_inline(&mut self, subch: u8, sink: &mut impl FnMut(&Op)) {
         if let Some(active) = self.registers(subch).active.take() {
-            let (at, class_id, inline) = active.finish();
-            self.emit(Op { at, subch, class_id, what: What::Inline(inline) }, sink);
+            let Active { at, class_id, guessed, inline } = active.finish();
+            self.emit(Op { at, subch, class_id, guessed, what: What::Inline(inline) }, sink);
         }
     }
 
@@ -345,7 +403,8 @@ impl Engine {
         }
         let written_at = newest.filter(|_| qmd.is_some());
         let what = What::Launch(Launch { how, qmd_address, qmd, written_at });
-        self.emit(Op { at: self.at(write.word_index), subch, class_id, what }, sink);
+        let guessed = self.registers(subch).unknown & PCAS != 0;
+        self.emit(Op { at: self.at(write.word_index), subch, class_id, guessed, what }, sink);
         if self.held.iter().all(|op| !unresolved(op)) {
             self.release_held(sink);
         }

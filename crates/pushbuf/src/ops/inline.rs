@@ -30,6 +30,7 @@ pub(super) const SET_I2M_SEMAPHORE_C: u16 = 0x1e4;
 pub(super) struct Active {
     pub(super) at: At,
     pub(super) class_id: u32,
+    pub(super) guessed: bool,
     pub(super) inline: Inline,
 }
 
@@ -60,9 +61,9 @@ impl Active {
         words
     }
 
-    pub(super) fn finish(mut self) -> (At, u32, Inline) {
+    pub(super) fn finish(mut self) -> Active {
         self.inline.complete = self.words() >= self.inline.bytes().div_ceil(4);
-        (self.at, self.class_id, self.inline)
+        self
     }
 }
 
@@ -74,23 +75,38 @@ pub(super) struct Registers {
     lower: u32,
     pitch: u32,
     semaphore: [u32; 3],
+    /// Registers whose value is not known, a bit each in the order of their offsets.
+    unknown: u8,
 }
 
 impl Registers {
     pub(super) fn write(&mut self, offset: u16, value: u32) {
         let [a, b, c] = &mut self.semaphore;
-        let slot = match offset {
-            LINE_LENGTH_IN => &mut self.line_length,
-            LINE_COUNT => &mut self.line_count,
-            OFFSET_OUT_UPPER => &mut self.upper,
-            OFFSET_OUT => &mut self.lower,
-            PITCH_OUT => &mut self.pitch,
-            SET_I2M_SEMAPHORE_A => a,
-            SET_I2M_SEMAPHORE_B => b,
-            SET_I2M_SEMAPHORE_C => c,
+        let (slot, bit) = match offset {
+            LINE_LENGTH_IN => (&mut self.line_length, 0),
+            LINE_COUNT => (&mut self.line_count, 1),
+            OFFSET_OUT_UPPER => (&mut self.upper, 2),
+            OFFSET_OUT => (&mut self.lower, 3),
+            PITCH_OUT => (&mut self.pitch, 4),
+            SET_I2M_SEMAPHORE_A => (a, 5),
+            SET_I2M_SEMAPHORE_B => (b, 6),
+            SET_I2M_SEMAPHORE_C => (c, 7),
             _ => return,
         };
         *slot = value;
+        self.unknown &= !(1 << bit);
+    }
+
+    /// Words are missing: no register is known until it is written again.
+    pub(super) fn forget(&mut self) {
+        *self = Registers { unknown: u8::MAX, ..Registers::default() };
+    }
+
+    /// True if this LAUNCH_DMA uses a register that is not known. (The pitch counts with several lines only.)
+    pub(super) fn guesses(&self, launch: u32) -> bool {
+        let lines = if self.line_count > 1 { 1 << 4 } else { 0 };
+        let semaphore = if launch >> 4 & 3 == 2 { 0b1110_0000 } else { 0 };
+        self.unknown & (0b1111 | lines | semaphore) != 0
     }
 
     /// LAUNCH_DMA, +0x1B0.
@@ -147,6 +163,11 @@ pub(super) struct Recent {
 impl Recent {
     pub(super) fn new() -> Recent {
         Recent { records: vec![None; RECORDS].into(), next: 0, words: vec![0; WORDS].into(), head: 0 }
+    }
+
+    /// What was remembered may have been overwritten by copies that were not seen.
+    pub(super) fn forget(&mut self) {
+        self.records.fill(None);
     }
 
     /// A copy begins. Only one line in pitch layout lies in memory as it lies in the stream.
