@@ -55,8 +55,10 @@ pub(crate) fn set_token(c: &mut Channel, token: u32) {
 pub(crate) struct Seen {
     /// One more than the highest entry counter seen.
     pub next_entry: u64,
-    /// Entries whose words fell into a gap.
+    /// Entries whose words fell into a gap: some of the channel's `entries`.
     pub cut: u64,
+    /// Doorbells rung for it, as said at its end.
+    pub rings: Option<u64>,
 }
 
 impl Seen {
@@ -74,9 +76,12 @@ impl Seen {
                 None => c.accounted = self.next_entry,
             }
         }
-        let kept = c.entries - self.cut.min(c.entries);
-        c.lost = c.accounted.saturating_sub(kept);
-        c.surplus = c.entries.saturating_sub(c.accounted);
+        let kept = c.entries - self.cut;
+        // More than the account has is a fault of the account and is said as such: it makes up for nothing that is lost.
+        c.lost = if kept <= c.accounted { c.accounted - kept } else { self.cut.min(c.accounted) };
+        c.surplus = if c.entries > c.accounted { c.entries - c.accounted } else { 0 };
+        let rings = self.rings.or(end.map(|e| e.rings));
+        c.rings_missing = c.rings_missing.max(rings.map_or(0, |r| r.saturating_sub(c.rings)));
     }
 }
 
@@ -86,7 +91,7 @@ mod tests {
 
     fn channel(entries: u64, next_entry: u64) -> (Channel, Seen) {
         let c = Channel { entries, ring_entries: 1024, ..Channel::default() };
-        (c, Seen { next_entry, cut: 0 })
+        (c, Seen { next_entry, ..Seen::default() })
     }
 
     #[test]

@@ -7,8 +7,10 @@
 //! Invariant: no tape makes this panic, whatever its bytes; what is damaged or missing is counted and named.
 
 mod channels;
+pub mod complete;
 mod driver_calls;
 mod event_time;
+pub mod gaps;
 pub mod merge;
 mod order;
 mod place;

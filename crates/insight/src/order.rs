@@ -53,6 +53,11 @@ impl Reorder {
         }
     }
 
+    /// The counter of the ring whose turn it is.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Gives everything that is held, at the end of the channel.
     pub fn flush(&mut self, out: &mut Vec<Submission>) {
         while !self.held.is_empty() {

@@ -121,7 +121,7 @@ impl Recording {
     }
 
     /// True if everything that the program left in its rings is on the tape.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub fn is_whole(&self) -> bool {
         // (So the recorder begins what it says of a full disk or a limit.)
         let stopped = |e: &End| e.how.starts_with("recording stopped");
         self.damage.is_none() && self.end.as_ref().is_some_and(|e| !stopped(e))

@@ -49,6 +49,7 @@ pub fn copy(at: &At<'_>, op: &Op, clock: &Clock) -> Option<CopyRow> {
         payload: semaphore.map(|s| s.payload),
         physical: false,
         complete: true,
+        guessed: op.guessed,
     };
     match &op.what {
         What::Copy(c) => Some(CopyRow {
@@ -89,6 +90,7 @@ pub fn launch(at: &At<'_>, op: &Op, clock: &Clock) -> Option<LaunchRow> {
         shape,
         empty: shape.is_some_and(|s| s.is_empty()),
         again: started.is_some_and(|s| s.again),
+        guessed: op.guessed,
     })
 }
 
@@ -178,6 +180,7 @@ impl Collector {
             lack: lack_text(s.entry.lack),
             late: s.entry.is_late(),
             after_gap: s.after_gap,
+            va_guessed: s.va_guessed,
             commands: Vec::new(),
         });
     }

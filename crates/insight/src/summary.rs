@@ -1,5 +1,7 @@
 //! The tally of a recording.
 
+use crate::complete;
+use crate::gaps::Gaps;
 use crate::merge::missing;
 use crate::recording::{InsightError, Recording};
 use crate::tally::{Commonest, Sizes};
@@ -7,7 +9,7 @@ use crate::walk::{At, Call, Outcome, Segment, Sink, walk};
 use pushbuf::decode::Item;
 use pushbuf::ops::{How, Inline, Launch, Op, Purpose, Semaphore, What};
 use schema::Place;
-use schema::channel::{Accounted, Channel};
+use schema::channel::{Accounted, Channel, Watch};
 use schema::operations::Shape;
 use schema::summary::{
     Copies, Direction, HowEnded, LaunchShape, Launches, Lost, Page, Problems, Program, Semaphores, Site, SizeCount,
@@ -168,6 +170,7 @@ impl Sink for Tally {
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {
+        self.problems.guessed += u64::from(op.guessed);
         if let Some(s) = op.semaphore() {
             self.semaphore(s);
         }
@@ -234,7 +237,7 @@ impl Tally {
     fn close(self, r: &Recording, out: Outcome) -> Summary {
         let h = r.header();
         let end = r.end();
-        let lost = lost(&out, end);
+        let lost = losses(&out, end);
         let sum = |f: fn(&Channel) -> u64| out.channels.iter().map(f).sum::<u64>();
         let mut problems = self.problems;
         problems.unknown_methods = self
@@ -249,6 +252,8 @@ impl Tally {
         trouble.extend(out.channels.iter().filter(|c| c.surplus > 0).map(|c| {
             format!("channel {}: {} entries on the tape, its GP_PUT accounts for {}", c.label(), c.entries, c.accounted)
         }));
+        let incomplete_because = complete::of_walk(r, &out, &self.pages, &problems, &lost);
+        let entries_lost = lost.by_channels.max(lost.by_gaps);
         let mut launches = self.launches;
         launches.programs = self.programs.distinct() as u64;
         launches.shapes = self.shapes.distinct() as u64;
@@ -276,7 +281,9 @@ impl Tally {
             submissions: sum(|c| c.submissions),
             doorbells: out.doorbells,
             entries: sum(|c| c.entries),
-            lost: lost.by_channels.max(lost.by_gaps),
+            complete: incomplete_because.is_empty(),
+            incomplete_because,
+            lost: if entries_lost > 0 { entries_lost } else { lost.gap_events },
             lost_detail: lost,
             command_bytes: sum(|c| c.command_bytes),
             command_bytes_recorded: self.recorded,
@@ -327,19 +334,26 @@ fn nothing(out: &Outcome, h: &Header, end: Option<&End>) -> Option<&'static str>
     })
 }
 
-fn lost(out: &Outcome, end: Option<&End>) -> Lost {
+fn losses(out: &Outcome, end: Option<&End>) -> Lost {
     let sum = |f: fn(&Channel) -> u64| out.channels.iter().map(f).sum::<u64>();
-    // The recorder's totals hold what the GAP events say, and more: a gap at the very end has no event after it.
-    let or_end = |events: u64, end_total: Option<u64>| events.max(end_total.unwrap_or(0));
+    // The recorder counts each ring once, also a gap at the very end, which has no event after it. GAP events are what
+    // there is where the recorder was killed; never more than is missing.
+    let of = |event: u64, end: fn(&End) -> u64, e: Option<&End>| event.max(e.map_or(0, end));
+    let gaps = Gaps {
+        events: of(out.gaps.events, |e| e.gap_events, end),
+        entries: of(out.gaps.entries, |e| e.gap_entries, end),
+        bytes: of(out.gaps.bytes, |e| e.gap_bytes, end),
+    };
     Lost {
         by_channels: sum(|c| c.lost),
-        by_gaps: or_end(out.gap_entries, end.map(|e| e.gap_entries)),
-        gap_events: or_end(out.gap_events, end.map(|e| e.gap_events)),
-        gap_bytes: or_end(out.gap_bytes, end.map(|e| e.gap_bytes)),
+        by_gaps: gaps.entries,
+        gap_events: gaps.events,
+        gap_bytes: gaps.bytes,
         channels_unaccounted: sum(|c| u64::from(c.accounted_by == Accounted::Seen)),
         rings_missing: sum(|c| c.rings_missing),
+        blind_rings: sum(|c| if c.watch == Watch::Blind { c.rings } else { 0 }),
         unrung: sum(|c| c.unrung),
-        strangers: or_end(out.strangers, end.map(|e| e.strangers)),
+        strangers: out.strangers.max(end.map_or(0, |e| e.strangers)),
     }
 }
 

@@ -5,6 +5,7 @@
 //! of its rings; channels among each other are in the order of time, but for submissions that waited.
 
 use crate::channels::{Seen, announced, implied, set_token};
+use crate::gaps::{GapTotals, Gaps};
 use crate::merge::{Entry, Merge, Step, Submission, missing};
 use crate::order::Reorder;
 use crate::place::{Places, class_name, place, place_at};
@@ -73,6 +74,8 @@ pub struct Segment<'a> {
     pub words: &'a [u32],
     /// Entries are missing between the one before and this.
     pub after_gap: bool,
+    /// The upper bits of `va` were last set before entries that are missing.
+    pub va_guessed: bool,
 }
 
 /// A driver call that is not an ioctl, or one that is.
@@ -114,10 +117,11 @@ pub struct Outcome {
     /// All channels in the order in which they began, their accounts settled.
     pub channels: Vec<Channel>,
     pub graph: ObjectGraph,
-    /// What did not fit into rings, by the GAP events on the tape.
-    pub gap_events: u64,
-    pub gap_entries: u64,
-    pub gap_bytes: u64,
+    /// What did not fit into rings: at least so much, by the GAP events on the tape.
+    pub gaps: Gaps,
+    /// Layouts of the events of locks and of calls, if there are any.
+    pub lock_layout: Option<u32>,
+    pub call_layout: Option<u32>,
     /// Rings whose token belongs to no channel that the agent knew.
     pub strangers: u64,
     /// Doorbells on the tape.
@@ -145,6 +149,9 @@ struct Stream {
     resolved: bool,
     /// How many calls the graph knew of then.
     resolved_at: u64,
+    /// Time of the newest submission, and one more than its highest entry counter.
+    newest: u64,
+    top_entry: u64,
 }
 
 struct Decoding {
@@ -162,7 +169,15 @@ impl Stream {
             engines: 0,
             resolved: false,
             resolved_at: 0,
+            newest: 0,
+            top_entry: 0,
         }
+    }
+
+    fn arrived(&mut self, s: &Submission) {
+        self.newest = self.newest.max(s.tsc);
+        let top = s.entries.iter().map(|e| e.seq.saturating_add(1)).max();
+        self.top_entry = self.top_entry.max(top.unwrap_or(0));
     }
 
     /// The channel is no more: gives back what decoded it.
@@ -188,15 +203,16 @@ struct Walk<'r> {
     recording: &'r Recording,
     out: Outcome,
     streams: Vec<Stream>,
-    /// Slot to channel.
+    /// Slot to the channel that has it now.
     live: HashMap<u32, usize>,
+    /// How many channels a slot has had.
+    generations: HashMap<u32, u32>,
     /// Ticks to wait for a ring that is missing in its channel's order.
     patience: u64,
     ready: Vec<Submission>,
     /// Driver calls that the graph was told of.
     calls: u64,
-    /// GAP totals by thread: events, entries, bytes.
-    gaps: HashMap<i32, [u64; 3]>,
+    gaps: GapTotals,
     /// Submissions given to the sink.
     given: u64,
     places: Places,
@@ -211,9 +227,9 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         out: Outcome {
             channels: Vec::new(),
             graph: ObjectGraph::new(),
-            gap_events: 0,
-            gap_entries: 0,
-            gap_bytes: 0,
+            gaps: Gaps::default(),
+            lock_layout: None,
+            call_layout: None,
             strangers: 0,
             doorbells: 0,
             unknown_events: 0,
@@ -224,10 +240,11 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         },
         streams: Vec::new(),
         live: HashMap::new(),
+        generations: HashMap::new(),
         patience: if hz.is_finite() && hz > 1.0 { hz as u64 } else { 3_000_000_000 },
         ready: Vec::new(),
         calls: 0,
-        gaps: HashMap::new(),
+        gaps: GapTotals::default(),
         given: 0,
         places: Places::default(),
         qmds: RefCell::default(),
@@ -267,15 +284,20 @@ impl Walk<'_> {
             Body::Dup(f) => Call::Dup { fd: f.fd, new: f.other, file: FileKind::from_raw(f.file) },
             Body::Channel(b) => {
                 self.end_of(b.slot, sink);
-                let generation = self.next_generation(b.slot);
-                let channel = announced(self.out.channels.len(), generation, b);
+                let channel = announced(self.out.channels.len(), self.generation(b.slot), b);
                 self.begin(channel);
                 return;
             }
             Body::Token(t) => {
-                if let Some(&i) = self.live.get(&t.slot) {
-                    set_token(&mut self.out.channels[i], t.token);
-                }
+                let i = self.channel_of(t.slot);
+                let i = if self.out.channels[i].token.is_some_and(|known| known != t.token) {
+                    // Another channel has the slot: its CHANNEL event fell into a gap.
+                    self.end_of(t.slot, sink);
+                    self.channel_of(t.slot)
+                } else {
+                    i
+                };
+                set_token(&mut self.out.channels[i], t.token);
                 return;
             }
             Body::ChannelEnd(b) => {
@@ -285,25 +307,32 @@ impl Walk<'_> {
                 let c = &mut self.out.channels[i];
                 c.freed = true;
                 (c.accounted, c.accounted_by) = (b.entries, Accounted::Freed);
+                self.streams[i].seen.rings = Some(b.rings);
                 self.streams[i].end();
                 sink.channel_end(c);
+                // What comes for the slot now is of another channel, announced or not.
+                self.live.remove(&b.slot);
                 return;
             }
             Body::Page(p) => return sink.page(p),
             Body::Site(s, path) => return sink.site(s, path),
             Body::Note(text) => return sink.note(text),
             Body::Gap(g) => {
-                // Totals of the thread's ring so far: they only rise.
-                let t = self.gaps.entry(tid).or_default();
-                *t = [t[0].max(g.events), t[1].max(g.entries), t[2].max(g.bytes)];
+                self.gaps.add(tid, g);
                 return;
             }
             Body::Ring(_) | Body::Entry(..) | Body::Thread(_) => return,
-            // Of locks and calls: crate::locks.
-            Body::Calls(_)
-            | Body::Call(_)
+            Body::Calls(c) => {
+                self.out.call_layout = Some(c.layout);
+                return;
+            }
+            Body::Locks(l) => {
+                self.out.lock_layout = Some(l.layout);
+                return;
+            }
+            // Of locks and calls: crate lock-analysis.
+            Body::Call(_)
             | Body::InCall(_)
-            | Body::Locks(_)
             | Body::Pair(_)
             | Body::Hold(_)
             | Body::Op(_)
@@ -357,8 +386,12 @@ impl Walk<'_> {
         }
     }
 
-    fn next_generation(&self, slot: u32) -> u32 {
-        self.live.get(&slot).map_or(0, |&i| self.out.channels[i].generation + 1)
+    /// The number of the channel that begins in a slot.
+    fn generation(&mut self, slot: u32) -> u32 {
+        let next = self.generations.entry(slot).or_default();
+        let generation = *next;
+        *next = next.saturating_add(1);
+        generation
     }
 
     fn begin(&mut self, channel: Channel) -> usize {
@@ -373,12 +406,16 @@ impl Walk<'_> {
     fn channel_of(&mut self, slot: u32) -> usize {
         match self.live.get(&slot) {
             Some(&i) => i,
-            None => self.begin(implied(self.out.channels.len(), slot, 0)),
+            None => {
+                let generation = self.generation(slot);
+                self.begin(implied(self.out.channels.len(), slot, generation))
+            }
         }
     }
 
+    /// The slot is another's now, though the end of its channel is not on the tape.
     fn end_of(&mut self, slot: u32, sink: &mut impl Sink) {
-        if let Some(&i) = self.live.get(&slot) {
+        if let Some(i) = self.live.remove(&slot) {
             self.flush(i, sink);
             if !self.streams[i].ended {
                 self.resolve(i);
@@ -400,10 +437,30 @@ impl Walk<'_> {
             self.ready.push(s);
             return;
         }
-        let i = self.channel_of(s.slot);
+        let mut i = self.channel_of(s.slot);
+        if self.is_of_another(i, &s) {
+            self.end_of(s.slot, sink);
+            i = self.channel_of(s.slot);
+        }
+        self.streams[i].arrived(&s);
         let from = self.ready.len();
         self.streams[i].reorder.push(s, self.patience, &mut self.ready);
         self.decode_ready(i, from, sink);
+    }
+
+    /// True if a submission is not of the channel that has its slot: both ends of a channel's life fell into a gap. Its token
+    /// is another one, or its counters begin anew although it came later.
+    fn is_of_another(&self, i: usize, s: &Submission) -> bool {
+        let (c, stream) = (&self.out.channels[i], &self.streams[i]);
+        if let (Some(r), Some(known)) = (s.ring, c.token)
+            && r.token != known
+        {
+            return true;
+        }
+        let ring_again = s.ring.is_none_or(|r| r.seq < stream.reorder.next());
+        let entry_again = s.entries.first().is_none_or(|e| e.seq < stream.top_entry);
+        let any = s.ring.is_some() || !s.entries.is_empty();
+        any && ring_again && entry_again && s.tsc > stream.newest
     }
 
     fn flush(&mut self, i: usize, sink: &mut impl Sink) {
@@ -557,11 +614,7 @@ impl Walk<'_> {
                 self.resolve(i);
             }
         }
-        for g in self.gaps.values() {
-            self.out.gap_events = self.out.gap_events.saturating_add(g[0]);
-            self.out.gap_entries = self.out.gap_entries.saturating_add(g[1]);
-            self.out.gap_bytes = self.out.gap_bytes.saturating_add(g[2]);
-        }
+        self.out.gaps = self.gaps.at_least();
         self.out.stray_bytes = merge.stray_bytes() as u64;
         let ends = self.recording.end().map_or(&[][..], |e| &e.channels);
         for (i, c) in self.out.channels.iter_mut().enumerate() {
@@ -596,13 +649,15 @@ fn bind(decoder: &mut Decoder, class: u32, copy_channel: bool) {
 impl Decoding {
     fn entry(&mut self, at: &At<'_>, s: &Submission, e: &Entry, after_gap: bool, sink: &mut impl Sink) {
         if after_gap {
-            self.decoder.resynchronise();
+            self.decoder.entries_missing();
+            self.engine.forget(&mut |op| give(sink, at, op));
         }
         let gp = gpfifo::Entry::parse(e.gp);
         let place = self.decoder.entry(&gp);
         let words = s.words(e);
         let (va, dwords) = place.map_or((0, 0), |p| (p.va, p.dwords));
-        sink.segment(at, &Segment { entry: e, gp, va, dwords, words, after_gap });
+        let va_guessed = place.is_some_and(|p| p.guessed);
+        sink.segment(at, &Segment { entry: e, gp, va, dwords, words, after_gap, va_guessed });
         if place.is_none() {
             return;
         }
@@ -613,8 +668,9 @@ impl Decoding {
         });
         engine.end_segment(&mut |op| give(sink, at, op));
         if (words.len() as u64) < u64::from(dwords) {
-            // The rest of a sequence was in words that are not on the tape.
+            // The rest of a sequence, and more, was in words that are not on the tape.
             self.decoder.resynchronise();
+            self.engine.forget(&mut |op| give(sink, at, op));
         }
     }
 }

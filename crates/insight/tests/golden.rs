@@ -22,6 +22,7 @@ fn summary(name: &str) -> Summary {
 fn copies_of_every_size_through_cuda() {
     let s = summary("h200-copies.doorbell");
     assert_eq!((s.submissions, s.doorbells, s.entries, s.lost), (552, 552, 552, 0));
+    assert!(s.complete, "{:?}", s.incomplete_because);
     assert_eq!((s.tap.trapped, s.tap.rewritten), (1, 551));
     assert_eq!((s.copies.copy_engine, s.copies.inline, s.launches, s.fills), (275, 131, 71, 85));
     let bytes = |from, to| {
@@ -39,6 +40,7 @@ fn copies_of_every_size_through_cuda() {
 fn launches_and_graphs_through_cuda() {
     let s = summary("h200-launches.doorbell");
     assert_eq!((s.submissions, s.entries, s.lost, s.channels), (708, 708, 0, 40));
+    assert!(s.complete, "{:?}", s.incomplete_because);
     // `sample launches`: 100 kernels. `sample graphs`: graphs of 1, 10 and 100 nodes, 50 launches of each; the first is
     // launched like a kernel, the nodes of the others come from QMDs that were written in another segment, which
     // `--no-data` drops: they are seen without a shape, and each later launch of a root as one more.

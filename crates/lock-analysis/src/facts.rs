@@ -5,9 +5,10 @@ use crate::graph::{Graph, Hold};
 use crate::names::Names;
 use crate::ops::{self, Class};
 use crate::threads::Threads;
+use insight::gaps::GapTotals;
 use insight::{InsightError, Recording};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use tape::event::{Body, Event};
 use tape::lock::{LAYOUT, attr, ended, op};
 use tape::switch::scope;
@@ -201,8 +202,7 @@ pub struct Facts {
     at_end: HashMap<i32, Vec<(usize, u64)>>,
     /// Held and waited for at the end: thread, lock, since, site, waited for.
     pub left: Vec<(i32, usize, u64, u64, bool)>,
-    /// Totals of the gaps of each thread's ring.
-    gaps: BTreeMap<i32, u64>,
+    gaps: GapTotals,
     pub unknown: u64,
 }
 
@@ -244,8 +244,7 @@ impl Facts {
                 self.callers.insert(tid);
             }
             Body::Gap(g) => {
-                let n = self.gaps.entry(tid).or_default();
-                *n = (*n).max(g.events);
+                self.gaps.add(tid, g);
             }
             _ => {}
         }
@@ -409,6 +408,6 @@ impl Facts {
     }
 
     pub fn gap_events(&self) -> u64 {
-        self.gaps.values().fold(0, |n, g| n.saturating_add(*g))
+        self.gaps.at_least().events
     }
 }

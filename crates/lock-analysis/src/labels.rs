@@ -31,7 +31,7 @@ impl<'a> Labels<'a> {
                 if count.get(n.as_str()) == Some(&1) { 0 } else { *k }
             })
             .collect();
-        let lost = r.end().map_or_else(|| facts.gap_events(), |e| e.gap_events);
+        let lost = facts.gap_events().max(r.end().map_or(0, |e| e.gap_events));
         let hz = if hz > 0.0 { hz } else { 1e9 };
         Labels { facts, first: r.first_tsc().unwrap_or(0), hz, names, numbers, lost }
     }

@@ -44,5 +44,19 @@ pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
     let found = holders.found;
     let labels = Labels::new(r, &facts);
     let (seen, calls) = Looked::of(r, &labels, &kept, &found)?;
-    Ok(Locks { calls, ..Rows { labels: &labels }.all(&Found::new(&kept, &found, &seen), waits) })
+    let incomplete_because = incomplete(r, &labels);
+    let rows = Rows { labels: &labels }.all(&Found::new(&kept, &found, &seen), waits);
+    Ok(Locks { calls, complete: incomplete_because.is_empty(), incomplete_because, ..rows })
+}
+
+fn incomplete(r: &Recording, labels: &Labels<'_>) -> Vec<String> {
+    let mut all = insight::complete::of_tape(r, labels.lost);
+    let f = labels.facts;
+    if f.switches.lost > 0 {
+        all.push(format!("the kernel lost {} records of context switches: times off CPU lack them", f.switches.lost));
+    }
+    if f.unknown > 0 {
+        all.push(format!("{} operations of a kind that this doorbell does not know", f.unknown));
+    }
+    all
 }

@@ -31,6 +31,8 @@ impl Rows<'_> {
         let kept = || 0..found.waits.len();
         Locks {
             recorded: f.layout.is_some(),
+            complete: false,
+            incomplete_because: Vec::new(),
             operations,
             contended: f.locks.iter().map(|l| l.contended).sum(),
             lost_events: self.labels.lost,

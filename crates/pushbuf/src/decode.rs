@@ -152,7 +152,14 @@ impl Decoder {
     pub fn new(host_class: u32) -> Decoder {
         let target = |subch, class_id| Target { subch, class_id, class: class::by_id(class_id) };
         let bound = core::array::from_fn(|subch| target(subch as u8, 0));
-        Decoder { host: target(0, host_class), bound, pending: None, extended_base: 0, base_guessed: false, ended: false }
+        Decoder {
+            host: target(0, host_class),
+            bound,
+            pending: None,
+            extended_base: 0,
+            base_guessed: false,
+            ended: false,
+        }
     }
 
     /// Says which class answers on a subchannel, as a SET_OBJECT in the stream does. On graphics runlists the subchannels are fixed: 0 3D, 1 compute,

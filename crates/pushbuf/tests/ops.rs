@@ -443,7 +443,8 @@ fn told(op: &Op) -> String {
 
 #[test]
 fn after_a_hole_what_uses_an_unseen_register_is_guessed() {
-    let copy = |w: &mut Words<'_>| w.copy(4, 0x1_0000, 0x2_0000, 64, launch_dma::NON_PIPELINED | launch_dma::PITCH).unwrap();
+    let copy =
+        |w: &mut Words<'_>| w.copy(4, 0x1_0000, 0x2_0000, 64, launch_dma::NON_PIPELINED | launch_dma::PITCH).unwrap();
     // Only the destination and the launch come after the hole.
     let rest = words(|w| {
         w.inc(4, 0x408, &[0, 0x3_0000]).unwrap();

@@ -32,8 +32,8 @@ pub fn write(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Res
     } else {
         writeln!(
             out,
-            "\n{} locks new, {} gone, {} changed, {} alike; {} of {} orders differ",
-            count(of(Change::New)),
+            "\n{} new, {} gone, {} changed, {} alike; {} of {} orders differ",
+            crate::number::of(of(Change::New), "lock"),
             count(of(Change::Gone)),
             count(of(Change::Changed)),
             count(of(Change::Same)),

@@ -43,9 +43,11 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
     for line in wrapped(&l.operations, 100) {
         writeln!(out, "  {line}")?;
     }
+    for why in &l.incomplete_because {
+        writeln!(out, "  {}", style.bad(&format!("not complete: {why}")))?;
+    }
     if l.lost_events > 0 {
-        let text = format!("{} did not fit into the rings: counts and times lack them", of(l.lost_events, "event"));
-        writeln!(out, "  {} (--ring 64MiB or --on-full wait keeps them)", style.bad(&text))?;
+        writeln!(out, "  counts and times lack the missing events; --ring 64MiB or --on-full wait keeps them")?;
     }
     switches(&l.switches, style, out)?;
     rows(&l.locks, limit, style, out)?;
@@ -55,7 +57,7 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
             wait(w, out)?;
         }
     }
-    if let Some(c) = &l.calls {
+    if let Some(c) = l.calls.as_ref().filter(|c| !c.calls.is_empty()) {
         writeln!(out)?;
         crate::calls::table(c, limit.min(CALLS), style, out)?;
         crate::calls::shared(c, limit.min(CALLS), style, out)?;

@@ -25,22 +25,61 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     row("program", program(s))?;
     row("children", format!("{}, nor what this program execs", s.children))?;
     row("driver", driver(s))?;
-    row("tap", tap(s))?;
-    row(
-        "submissions",
-        format!(
-            "{} ({}, {} GPFIFO entries, {} of commands)",
-            count(s.submissions),
-            of(s.doorbells, "doorbell"),
-            count(s.entries),
-            bytes(s.command_bytes)
-        ),
-    )?;
+    let gpu = used_gpu(s);
+    if gpu {
+        row("tap", tap(s))?;
+        row("submissions", submissions(s))?;
+    }
     if let Some(why) = s.nothing {
-        row("", style.bad(why))?;
+        row(if gpu { "" } else { "submissions" }, style.bad(why))?;
     }
     let lost = lost(s);
     row("lost", if s.lost == 0 { lost } else { style.bad(&lost) })?;
+    row("complete", if s.complete { "yes".into() } else { style.bad("no") })?;
+    for why in &s.incomplete_because {
+        row("", style.bad(why))?;
+    }
+    if gpu {
+        operations(&mut row, s)?;
+    }
+    if let Some(e) = &s.end {
+        row("end", e.how.clone())?;
+    } else {
+        row("end", style.bad("not on the tape: the recording did not end as it should"))?;
+    }
+    sizes(out, style, "Copy engine, by size", &s.copies.copy_engine_detail)?;
+    sizes(out, style, "Inline, by size", &s.copies.inline_detail)?;
+    shapes(out, style, s)?;
+    if gpu {
+        heading(out, style, "Channels")?;
+        channels::write(out, style, &s.channel_list, 2)?;
+    }
+    sites(out, style, &s.sites)?;
+    problems(out, style, &s.problems)?;
+    list(out, style, "Notes", &s.notes)?;
+    list(out, style, "Trouble", &s.trouble)?;
+    if let Some(d) = &s.damage {
+        list(out, style, "Damage", std::slice::from_ref(d))?;
+    }
+    Ok(())
+}
+
+/// The program did something that a GPU or its driver was to see: without that there is nothing to tell of them.
+fn used_gpu(s: &Summary) -> bool {
+    s.doorbells > 0 || s.driver_calls > 0 || s.channels > 0
+}
+
+fn submissions(s: &Summary) -> String {
+    format!(
+        "{} ({}, {} GPFIFO entries, {} of commands)",
+        count(s.submissions),
+        of(s.doorbells, "doorbell"),
+        count(s.entries),
+        bytes(s.command_bytes)
+    )
+}
+
+fn operations(row: &mut impl FnMut(&str, String) -> io::Result<()>, s: &Summary) -> io::Result<()> {
     let (ce, inline) = (&s.copies.copy_engine_detail, &s.copies.inline_detail);
     row("copies", format!("copy engine {} ({})", count(s.copies.copy_engine), bytes(ce.bytes)))?;
     for line in directions(ce) {
@@ -66,23 +105,6 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     )?;
     row("launches", launches(s))?;
     row("driver calls", count(s.driver_calls))?;
-    if let Some(e) = &s.end {
-        row("end", e.how.clone())?;
-    } else {
-        row("end", style.bad("not on the tape: the recording did not end as it should"))?;
-    }
-    sizes(out, style, "Copy engine, by size", ce)?;
-    sizes(out, style, "Inline, by size", inline)?;
-    shapes(out, style, s)?;
-    heading(out, style, "Channels")?;
-    channels::write(out, style, &s.channel_list, 2)?;
-    sites(out, style, &s.sites)?;
-    problems(out, style, &s.problems)?;
-    list(out, style, "Notes", &s.notes)?;
-    list(out, style, "Trouble", &s.trouble)?;
-    if let Some(d) = &s.damage {
-        list(out, style, "Damage", std::slice::from_ref(d))?;
-    }
     Ok(())
 }
 
@@ -129,9 +151,18 @@ fn tap(s: &Summary) -> String {
 fn lost(s: &Summary) -> String {
     let l = &s.lost_detail;
     let mut why = Vec::new();
-    if s.lost > 0 {
+    if l.by_channels > 0 || l.by_gaps > 0 {
         why.push(format!("{} missing by GP_PUT", count(l.by_channels)));
         why.push(format!("{} in counted gaps", count(l.by_gaps)));
+    }
+    if l.gap_events > 0 {
+        why.push(format!("{} did not fit into the rings", of(l.gap_events, "event")));
+    }
+    if l.rings_missing > 0 {
+        why.push(format!("{} missing", of(l.rings_missing, "doorbell")));
+    }
+    if l.blind_rings > 0 {
+        why.push(format!("{} of channels whose ring cannot be seen", of(l.blind_rings, "doorbell")));
     }
     if l.strangers > 0 {
         why.push(format!("{} of unknown channels", of(l.strangers, "doorbell")));

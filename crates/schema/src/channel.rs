@@ -73,7 +73,7 @@ pub struct Channel {
     pub surplus: u64,
     /// Entries written to the ring but not rung when the program died. Not lost: the GPU was never told of them.
     pub unrung: u64,
-    /// Rings that never came, by the ring counter.
+    /// Doorbells that are not on the tape, by the ring counter.
     pub rings_missing: u64,
     pub freed: bool,
     /// The agent said that it follows this channel (its first event is on the tape).

@@ -9,6 +9,10 @@ use std::collections::BTreeMap;
 pub struct Locks {
     /// False if the tape was recorded without `--locks`: then all else is empty.
     pub recorded: bool,
+    /// Every operation of the recorded kinds is on the tape.
+    pub complete: bool,
+    /// Why it is not complete, one sentence each.
+    pub incomplete_because: Vec<String>,
     /// Operations by function, over all locks.
     pub operations: BTreeMap<&'static str, u64>,
     /// Operations that took a mutex or rwlock that was not free.

@@ -80,6 +80,8 @@ pub struct CopyRow {
     pub physical: bool,
     /// All inline data is on the tape.
     pub complete: bool,
+    /// Some of its registers were set in words that are not on the tape: addresses and sizes may be wrong.
+    pub guessed: bool,
 }
 
 /// A kernel launch.
@@ -96,4 +98,6 @@ pub struct LaunchRow {
     pub empty: bool,
     /// Launched before and not written since.
     pub again: bool,
+    /// Some of its registers were set in words that are not on the tape.
+    pub guessed: bool,
 }

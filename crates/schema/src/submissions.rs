@@ -37,7 +37,10 @@ pub struct EntryRow {
     pub lack: Option<&'static str>,
     /// The words were read long after the doorbell: another thread may have written over them.
     pub late: bool,
+    /// Entries are missing before it.
     pub after_gap: bool,
+    /// The upper bits of `va` were last set before entries that are missing.
+    pub va_guessed: bool,
     pub commands: Vec<CommandRow>,
 }
 

@@ -26,7 +26,11 @@ pub struct Summary {
     pub doorbells: u64,
     /// GPFIFO entries on the tape.
     pub entries: u64,
-    /// Entries that were rung but are not on the tape; see [`crate::channels`] for how each is counted once.
+    /// Everything that this kind of recording can hold is on the tape.
+    pub complete: bool,
+    /// Why it is not complete, one sentence each; empty if it is.
+    pub incomplete_because: Vec<String>,
+    /// GPFIFO entries that were rung but are not on the tape. Where none is missing: events of locks and calls that did not fit into the rings.
     pub lost: u64,
     pub lost_detail: Lost,
     /// Bytes of all segments that the entries name.
@@ -84,12 +88,15 @@ pub struct Lost {
     pub by_channels: u64,
     /// Entries in gaps that were counted.
     pub by_gaps: u64,
+    /// Events that did not fit into the rings, or came after the recording had stopped.
     pub gap_events: u64,
     pub gap_bytes: u64,
     /// Channels of which only a lower bound is known (no final GP_PUT on the tape).
     pub channels_unaccounted: u64,
-    /// Rings that never came, by the channels' ring counters.
+    /// Doorbells that are not on the tape, by the channels' ring counters.
     pub rings_missing: u64,
+    /// Doorbells of channels whose ring cannot be seen: what they submitted is not on the tape.
+    pub blind_rings: u64,
     /// Entries written but not rung when the program died: not lost.
     pub unrung: u64,
     /// Doorbells with a token of no known channel: their entries are not on the tape and not counted.
@@ -197,6 +204,8 @@ pub struct Problems {
     pub uncopied_segments: u64,
     /// Entries behind a hole in their channel's counter.
     pub holes: u64,
+    /// Operations that use a register which was last set in words that are missing.
+    pub guessed: u64,
     pub unknown_events: u64,
     pub stray_bytes: u64,
     pub late_rings: u64,

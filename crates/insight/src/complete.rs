@@ -1,0 +1,84 @@
+//! Whether a recording is complete, and why not.
+//!
+//! What was not watched is never counted as nothing lost: each way in which something can go by unseen has a reason here.
+
+use crate::recording::Recording;
+use crate::walk::Outcome;
+use schema::channel::Watch;
+use schema::summary::{Lost, Page, Problems};
+use std::collections::BTreeMap;
+
+/// Troubles of the agent that slow it down and hide nothing.
+const HARMLESS: [&str; 2] =
+    ["a ring in video memory could not be shadowed: it is read", "the kernel refused to have code rewritten"];
+
+/// Reasons that concern all of a recording. `gap_events`: what did not fit into the rings.
+pub fn of_tape(r: &Recording, gap_events: u64) -> Vec<String> {
+    let mut out: Vec<String> = r.damage().map(|d| format!("the file is damaged: {d}")).into_iter().collect();
+    let Some(end) = r.end() else {
+        out.push("the recording has no end: the recorder was killed, or the file was cut".into());
+        return out;
+    };
+    // What the recorder found, then what it may not have said.
+    out.extend(end.incomplete_because.iter().cloned());
+    let stopped = (!r.is_whole()).then(|| end.how.clone());
+    let hides = |t: &&String| !HARMLESS.iter().any(|h| t.starts_with(h));
+    let silent = !end.agent && end.trouble.is_empty();
+    let silent = silent.then(|| "the agent never reported in: nothing of the program was seen".to_owned());
+    for reason in stopped.into_iter().chain(end.trouble.iter().filter(hides).cloned()).chain(silent) {
+        if !out.contains(&reason) {
+            out.push(reason);
+        }
+    }
+    if gap_events > 0 && !out.iter().any(|r| r.contains("did not fit into the rings")) {
+        out.push(format!("{} did not fit into the rings", several(gap_events, "event")));
+    }
+    out
+}
+
+/// Reasons that a walk over submissions finds, after those of the tape.
+pub(crate) fn of_walk(r: &Recording, out: &Outcome, pages: &[Page], problems: &Problems, lost: &Lost) -> Vec<String> {
+    let mut all = of_tape(r, lost.gap_events);
+    let mut add = |n: u64, noun: &str, rest: &str| {
+        if n > 0 {
+            all.push(format!("{} {rest}", several(n, noun)));
+        }
+    };
+    add(lost.by_channels, "GPFIFO entry", "counted by GP_PUT not on the tape");
+    add(lost.rings_missing, "doorbell", "not on the tape, by the channels' counters");
+    add(lost.strangers, "doorbell", "with a token of no known channel: what it submitted was not seen");
+    add(lost.channels_unaccounted, "channel", "without a final GP_PUT: what it lacks at its end is not known");
+    let blind = out.channels.iter().filter(|c| c.watch == Watch::Blind && c.rings > 0).count() as u64;
+    add(blind, "channel", "whose ring has no CPU mapping: what its doorbells submitted was not seen");
+    let surplus = out.channels.iter().filter(|c| c.surplus > 0).count() as u64;
+    add(surplus, "channel", "with more entries than its GP_PUT accounts for: its account is wrong");
+    add(problems.unmapped_segments, "segment", "at an address without a CPU mapping: its words were not seen");
+    add(problems.cut_segments, "segment", "longer than is recorded");
+    add(problems.uncopied_segments, "segment", "whose words were still to be copied when the program died");
+    add(problems.unknown_events, "event", "of a kind that this doorbell does not know");
+    add(problems.stray_bytes, "byte", "in checked chunks that hold no event");
+    // A page that was opened stays in the list with its last state.
+    let state: BTreeMap<u64, bool> = pages.iter().map(|p| (p.address, p.tapped)).collect();
+    let open = state.values().filter(|tapped| !**tapped).count() as u64;
+    add(open, "doorbell page", "not tapped: its doorbells were not seen");
+    if r.header().tap == "off" {
+        all.push("the tap was off: doorbells were not recorded".into());
+    }
+    let known =
+        [("locks", out.lock_layout, tape::lock::LAYOUT), ("calls of CUDA", out.call_layout, tape::call::LAYOUT)];
+    for (what, found, known) in known {
+        if let Some(found) = found.filter(|f| *f != known) {
+            all.push(format!("its {what} have layout {found}, this doorbell reads layout {known}"));
+        }
+    }
+    all
+}
+
+/// `1 entry`, `2 entries`
+fn several(n: u64, noun: &str) -> String {
+    match (n, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{n} {stem}ies"),
+        _ => format!("{n} {noun}s"),
+    }
+}
