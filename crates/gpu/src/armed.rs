@@ -186,7 +186,7 @@ impl<'c> Armed<'c> {
                 // It is under way still.
                 return Ok(());
             }
-            self.arm(place, Ticket(before.0.wrapping_add(1)))?;
+            self.arm(place, Ticket(before.0 + 1))?;
             self.waiting += 1;
         }
         Ok(())
@@ -224,9 +224,9 @@ impl<'c> Armed<'c> {
 
     fn arm(&mut self, place: usize, ticket: Ticket) -> Result<(), Error> {
         // Whatever the gate holds is not what opens it now.
-        store(&self.memory, self.gate(place), !ticket.0);
-        store(&self.memory, self.body(place) + self.layout.payload, ticket.0);
-        for (i, word) in self.acquire(place, ticket.0)?.into_iter().enumerate() {
+        store(&self.memory, self.gate(place), !ticket.payload());
+        store(&self.memory, self.body(place) + self.layout.payload, ticket.payload());
+        for (i, word) in self.acquire(place, ticket.payload())?.into_iter().enumerate() {
             store(&self.memory, place * self.stride + i, word);
         }
         self.channel.push_armed(self.entries[place])?;
@@ -287,8 +287,9 @@ impl<'c> Armed<'c> {
         self.next = (place + 1) % PLACES;
         self.waiting -= 1;
         self.last = Some(ticket);
-        // The next ones, while this is under way.
-        self.fill()?;
+        // The next ones, while this is under way. This one is on its way whatever comes of them: the next submission tries again,
+        // and says what is wrong.
+        let _ = self.fill();
         Ok(ticket)
     }
 
@@ -300,9 +301,9 @@ impl<'c> Armed<'c> {
         let mut line = line(&self.template[last.min(self.template.len())..]);
         let mut put = |at: usize, word: u32| line.0[4 * at..4 * at + 4].copy_from_slice(&word.to_le_bytes());
         if self.layout.payload >= last {
-            put(self.layout.payload - last, ticket.0);
+            put(self.layout.payload - last, ticket.payload());
         }
-        put(LINE_WORDS - 1, ticket.0);
+        put(LINE_WORDS - 1, ticket.payload());
         let mut before = false;
         for at in self.layout.data.iter().flat_map(|&(at, words)| at..at + words).take_while(|at| *at < last) {
             store(&self.memory, body + at, self.template[at]);
@@ -336,7 +337,7 @@ impl<'c> Armed<'c> {
         // ORDERING: the gates open behind them.
         stores::sfence();
         for &place in &places {
-            store(&self.memory, self.gate(place), self.tickets[place].0);
+            store(&self.memory, self.gate(place), self.tickets[place].payload());
         }
         stores::sfence();
         self.channel.settle(LET_GO)?;
@@ -365,7 +366,7 @@ impl Drop for Armed<'_> {
         // A channel that does not let go keeps the words until it goes itself.
         let _ = self.rest();
         // Whatever is submitted next is behind it in the ring.
-        let next = Ticket(self.channel.last_ticket().0.wrapping_add(1));
+        let next = Ticket(self.channel.last_ticket().0 + 1);
         let done = self.waiting == 0 && self.last.is_none_or(|last| self.channel.done(last));
         self.channel.grave().put(self.memory.clone(), if done { self.channel.last_ticket() } else { next });
     }

@@ -25,6 +25,8 @@ pub enum Error {
     NoAddresses { length: u64 },
     #[error("a length of {0:#x} bytes is no length for memory")]
     Length(u64),
+    #[error("a pushbuffer of {0} words: a GPFIFO entry counts up to 2^21 - 1; write several")]
+    Words(usize),
     #[error("host memory has no place in BAR1: only video memory is mapped there")]
     NotVideo,
     #[error("{length:#x} bytes at {offset:#x} do not lie within {size:#x} bytes")]

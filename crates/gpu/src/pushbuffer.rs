@@ -35,6 +35,8 @@ pub struct Validated {
     segment: Arc<Segment>,
     capacity: usize,
     len: usize,
+    /// What a ring holds for it.
+    entry: Entry,
     engine: Engine,
     /// Of the address space, when all was last checked.
     generation: AtomicU64,
@@ -43,7 +45,11 @@ pub struct Validated {
 impl Pushbuffer {
     /// Room for `dwords` words, in host memory.
     pub fn new(space: &Arc<AddressSpace>, dwords: usize) -> Result<Pushbuffer, Error> {
-        let memory = space.alloc_own(Place::Host, dwords as u64 * 4)?;
+        // What no GPFIFO entry can count is no pushbuffer.
+        let bytes = (dwords as u64)
+            .checked_mul(4)
+            .filter(|_| u32::try_from(dwords).is_ok_and(|dwords| Entry::segment(0, dwords).is_some()));
+        let memory = space.alloc_own(Place::Host, bytes.ok_or(Error::Words(dwords))?)?;
         Ok(Pushbuffer { segment: Arc::new(Segment { memory }), capacity: dwords, len: 0 })
     }
 
@@ -154,7 +160,9 @@ impl Pushbuffer {
         }
         validate::check(&self.words(), rules)?;
         let Pushbuffer { segment, capacity, len } = self;
-        Ok(Validated { segment, capacity, len, engine, generation: AtomicU64::new(generation) })
+        let entry = u32::try_from(len).ok().and_then(|words| Entry::segment(segment.memory.va(), words));
+        let entry = entry.ok_or(Error::Words(len))?;
+        Ok(Validated { segment, capacity, len, entry, engine, generation: AtomicU64::new(generation) })
     }
 }
 
@@ -189,8 +197,7 @@ impl Validated {
     }
 
     pub(crate) fn entry(&self) -> Entry {
-        // The address lies below 2^40 and the length was bounded when the segment was made.
-        Entry::segment(self.va(), self.len as u32).unwrap_or(Entry::parse(0))
+        self.entry
     }
 
     /// Whether it was validated for such a channel.

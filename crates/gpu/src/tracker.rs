@@ -6,9 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A submission of a prepared transfer. Numbers wrap; a ticket is good for 2^31 submissions.
+/// A submission of a prepared transfer. Good for as long as its channel lives: the engine releases 32 bits of the number, and at
+/// most 2^31 submissions are under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(pub(crate) u32);
+pub struct Ticket(pub(crate) u64);
+
+impl Ticket {
+    /// What the engine releases.
+    #[inline]
+    pub(crate) fn payload(self) -> u32 {
+        self.0 as u32
+    }
+}
 
 /// Polls that follow one another at once: a pause between them (140 cycles on recent Xeons) would be part of a short transfer.
 const EAGER: u32 = 4096;
@@ -42,7 +51,7 @@ pub(crate) struct Tracker {
     /// Keeps it mapped.
     _memory: Keep,
     /// The last number that a submission took.
-    pub submitted: AtomicU32,
+    pub submitted: AtomicU64,
     /// Semaphore value at the last drain timeout: no second wait before it has moved. [`NOT_LOST`] otherwise.
     lost: AtomicU64,
     /// GPU address of the channel's USERD, mapped at the same address for the CPU, and what keeps it there.
@@ -61,8 +70,8 @@ pub struct InFlight {
     /// Runlist << 16 | channel number.
     pub token: u32,
     /// Numbers of the last submission, and of the last that is done.
-    pub submitted: u32,
-    pub reached: u32,
+    pub submitted: u64,
+    pub reached: u64,
     /// The last wait of code that frees memory ran out.
     pub lost: bool,
     /// It was stopped for good, so that memory could be freed.
@@ -78,7 +87,7 @@ impl Tracker {
     /// # Safety
     /// Sixteen bytes at `va`, a multiple of 16, are mapped for the CPU as long as `memory` lives.
     pub unsafe fn new(va: u64, memory: Keep) -> Tracker {
-        let (submitted, token) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (submitted, token) = (AtomicU64::new(0), AtomicU32::new(0));
         let (lost, userd) = (AtomicU64::new(NOT_LOST), OnceLock::new());
         let (stopped, channel) = (AtomicBool::new(false), OnceLock::new());
         let tracker = Tracker { va, _memory: memory, submitted, lost, userd, token, stopped, channel };
@@ -136,18 +145,33 @@ impl Tracker {
         self.va
     }
 
-    /// The number released last.
+    /// The semaphore's word.
     #[inline]
-    pub fn reached(&self) -> u32 {
+    fn payload(&self) -> u32 {
         // SAFETY: an aligned word of a mapping that lives as long as self; the forked child is asked for by the callers.
         let word = unsafe { &*(self.va as *const AtomicU32) };
         // ORDERING: what was written by the transfers up to this number is visible with it.
         word.load(Ordering::Acquire)
     }
 
+    /// The number released last: what was submitted last, less what of it is still to come.
+    #[inline]
+    pub fn reached(&self) -> u64 {
+        let payload = self.payload();
+        // ORDERING: after the word, which is Acquire: what was released was submitted before.
+        let submitted = self.submitted.load(Ordering::Relaxed);
+        submitted.saturating_sub((submitted as u32).wrapping_sub(payload).into())
+    }
+
     #[inline]
     pub fn done(&self, ticket: Ticket) -> bool {
-        self.reached().wrapping_sub(ticket.0) as i32 >= 0
+        self.reached() >= ticket.0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pretend(&self, payload: u32) {
+        // SAFETY: the semaphore's word, see `payload`.
+        unsafe { &*(self.va as *const AtomicU32) }.store(payload, Ordering::Release);
     }
 
     /// The GPU's nanoseconds at the last release.
@@ -163,14 +187,12 @@ impl Tracker {
         loop {
             // A number may be given back: nobody releases it then.
             let now = self.submitted.load(Ordering::SeqCst);
-            if (now.wrapping_sub(last) as i32) < 0 {
-                last = now;
-            }
+            last = last.min(now);
             if self.is_stopped() || self.done(Ticket(last)) {
                 self.lost.store(NOT_LOST, Ordering::Relaxed);
                 return true;
             }
-            let reached = u64::from(self.reached());
+            let reached = self.reached();
             if self.lost.load(Ordering::Relaxed) == reached {
                 return false;
             }
@@ -209,7 +231,7 @@ impl Tracker {
             next = after + AGAIN;
             stuck()?;
             if after > limit {
-                return Err(Error::Timeout { wanted: ticket.0, found: self.reached(), after });
+                return Err(Error::Timeout { wanted: ticket.payload(), found: self.payload(), after });
             }
         }
     }
@@ -230,8 +252,7 @@ mod tests {
 
     /// What the GPU does.
     fn release(tracker: &Tracker, number: u32) {
-        // SAFETY: the semaphore's word.
-        unsafe { &*(tracker.va as *const AtomicU32) }.store(number, Ordering::Release);
+        tracker.pretend(number);
     }
 
     fn soon(milliseconds: u64) -> Instant {
@@ -272,5 +293,20 @@ mod tests {
         std::thread::sleep(Duration::from_millis(5));
         release(&tracker, 3);
         assert!(waits.join().unwrap());
+    }
+
+    #[test]
+    fn a_ticket_stays_done_however_many_come_after_it() {
+        let tracker = tracker();
+        let old = Ticket(5);
+        for submitted in [5, 6, 1 << 31, (1 << 31) + 6, u64::from(u32::MAX), (1 << 32) + 4, (7 << 33) + 1] {
+            tracker.submitted.store(submitted, Ordering::SeqCst);
+            release(&tracker, submitted as u32);
+            assert!(tracker.done(old) && tracker.done(Ticket(submitted)) && !tracker.done(Ticket(submitted + 1)));
+            // Three of them are still to come.
+            tracker.submitted.store(submitted + 3, Ordering::SeqCst);
+            assert_eq!(tracker.reached(), submitted);
+            assert!(!tracker.done(Ticket(submitted + 3)) && tracker.done(Ticket(submitted)));
+        }
     }
 }

@@ -232,6 +232,10 @@ impl State {
             read = if reads { read * field(16) * field(20) } else { 0 };
         }
         let lines = if launch >> 9 & 1 != 0 { self.copy.get(0x41c)? } else { 1 };
+        // No lines: what the engine does then is written nowhere, and no address would be looked at.
+        if lines == 0 {
+            return Err(("a transfer of no lines", length.into()));
+        }
         if lines > MAX_LINES || written.saturating_mul(lines.into()) > MAX_BYTES || read > MAX_BYTES {
             return Err(("a transfer that is too long", written));
         }
@@ -240,15 +244,8 @@ impl State {
                 continue;
             }
             let va = self.copy.address(upper, lower)?;
-            let pitch = if lines > 1 { u64::from(self.copy.get(pitch)?) } else { 0 };
-            // A pitch is signed in hardware; only forward ones are let through.
-            if pitch > i32::MAX as u64 {
-                return Err(("a pitch that goes backwards", pitch));
-            }
-            for line in 0..u64::from(lines) {
-                let at = va.checked_add(line * pitch).ok_or(("an address that overflows", va))?;
-                within(space, at, bytes, 1)?;
-            }
+            let pitch = if lines > 1 { self.copy.get(pitch)? } else { 0 };
+            all_lines(space, va, pitch, lines, bytes)?;
         }
         Ok(())
     }
@@ -316,14 +313,24 @@ impl State {
             return Err(("the size of an inline transfer", length));
         }
         let va = registers.address(0x188, 0x18c)?;
-        let pitch = if lines > 1 { u64::from(registers.get(0x190)?) } else { 0 };
-        for line in 0..u64::from(lines) {
-            let at = va.checked_add(line * pitch).ok_or(("an address that overflows", va))?;
-            within(space, at, length, 1)?;
-        }
+        let pitch = if lines > 1 { registers.get(0x190)? } else { 0 };
+        all_lines(space, va, pitch, lines, length)?;
         self.inline = length.div_ceil(4) * u64::from(lines);
         Ok(())
     }
+}
+
+/// That every line of a transfer lies where addresses may point.
+fn all_lines(space: &dyn Ranges, va: u64, pitch: u32, lines: u32, bytes: u64) -> Verdict {
+    // A pitch is signed in hardware; only forward ones are let through.
+    if pitch > i32::MAX as u32 {
+        return Err(("a pitch that goes backwards", pitch.into()));
+    }
+    for line in 0..u64::from(lines) {
+        let at = va.checked_add(line * u64::from(pitch)).ok_or(("an address that overflows", va))?;
+        within(space, at, bytes, 1)?;
+    }
+    Ok(())
 }
 
 fn within(space: &dyn Ranges, va: u64, length: u64, alignment: u64) -> Verdict {

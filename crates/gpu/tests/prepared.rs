@@ -244,3 +244,31 @@ fn a_region_of_memory_that_is_gone_is_stale_whatever_comes_to_lie_there() {
     assert!(matches!(refused, Error::Stale), "{refused}");
     assert!(again.va() != at || again.region().is_live());
 }
+
+#[test]
+fn a_submission_without_data_sends_the_newest_that_was_given() {
+    let (_, space) = space();
+    let target = space.alloc_video(1 << 16).unwrap();
+    for pushbuffer in [Place::Video, Place::Host] {
+        let options = ChannelOptions { pushbuffer, ..Default::default() };
+        let mut channel = Channel::new(&space, Engine::Graphics, options).unwrap();
+        for (bytes, mode) in [(8, InlineMode::Headers), (5001, InlineMode::Headers), (40_001, InlineMode::Launches)] {
+            let mut inline = Prepared::inline(&mut channel, &target.region(), bytes, mode).unwrap();
+            let mut sent = vec![0; bytes as usize];
+            // Every slot is used more than once, with and without data.
+            for n in 0..3 * inline.slots() as u64 {
+                let ticket = if n % 3 == 0 {
+                    sent = noise(bytes as usize, n);
+                    inline.submit_data(&mut channel, &sent).unwrap()
+                } else {
+                    inline.submit(&mut channel).unwrap()
+                };
+                channel.wait(ticket, TIMEOUT).unwrap();
+                let mut found = vec![0; bytes as usize];
+                target.read(0, &mut found);
+                assert!(found == sent, "{pushbuffer:?}, {bytes} bytes, submission {n}");
+                target.write(0, &vec![0x77; bytes as usize]);
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! The crate on the software GPU, in process.
 
-use doorbell_softgpu::{Mode, SoftDriver};
+use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use gpu::{
     AddressSpace, Bar, Channel, ChannelOptions, Device, DeviceOptions, Engine, Error, Place, Pushbuffer, Semaphores,
     Site,
@@ -8,7 +8,7 @@ use gpu::{
 use pushbuf::encode::Lines;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -426,4 +426,45 @@ fn real_hardware_is_refused_unless_it_is_allowed() {
     let mut pushbuffer = Pushbuffer::new(&space, 16).unwrap();
     pushbuffer.launch(qmd.va()).unwrap();
     assert!(matches!(pushbuffer.validate(&channel), Err(Error::Invalid(_))));
+}
+
+#[test]
+fn a_pushbuffer_that_no_gpfifo_entry_can_count_is_refused() {
+    let rig = rig();
+    let most = (1 << 21) - 1;
+    for words in [0, most + 1, 1 << 30, usize::MAX / 4 + 2, usize::MAX / 2 + 2, usize::MAX] {
+        let refused = Pushbuffer::new(&rig.space, words).unwrap_err();
+        assert!(matches!(refused, Error::Words(n) if n == words) || words == 0, "{words}: {refused}");
+    }
+    // The longest is carried out to its end.
+    let mut channel = Channel::new(&rig.space, Engine::Graphics, ChannelOptions::default()).unwrap();
+    let done = rig.semaphores.alloc().unwrap();
+    let mut pushbuffer = Pushbuffer::new(&rig.space, most).unwrap();
+    pushbuffer.raw(&vec![0; most - 6]).unwrap().host_release(&done, 7).unwrap();
+    assert_eq!(pushbuffer.len(), most);
+    let pushbuffer = pushbuffer.validate(&channel).unwrap();
+    let ticket = channel.submit(&pushbuffer).unwrap();
+    channel.wait(ticket, TIMEOUT).unwrap();
+    assert_eq!(done.value(), 7);
+}
+
+#[test]
+fn a_doorbell_that_is_missed_is_rung_again_also_for_those_that_only_poll() {
+    // The first is the new channel's own submission.
+    let driver = SoftDriver::broken(Mode::Strict, Planted::LostDoorbell { nth: 2 });
+    let device = Device::open(Arc::new(driver), 0).unwrap();
+    let space = AddressSpace::new(&device).unwrap();
+    let done = Semaphores::new(&space).unwrap().alloc().unwrap();
+    let mut channel = Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap();
+    let mut pushbuffer = Pushbuffer::new(&space, 16).unwrap();
+    pushbuffer.copy_release(&done, 1).unwrap();
+    let pushbuffer = pushbuffer.validate(&channel).unwrap();
+    let ticket = channel.submit(&pushbuffer).unwrap();
+    let start = Instant::now();
+    while !channel.done(ticket) {
+        assert!(start.elapsed() < TIMEOUT, "nobody rings again");
+        // Seldom or often: both count.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!((done.value(), channel.rung_again()), (1, 1));
 }

@@ -91,6 +91,16 @@ fn layouts_types_and_pitches() {
     refused(false, "type", |w| w.copy(4, BASE, BASE, 8, 0x19a).unwrap());
     let backwards = Lines { src: BASE, dst: END - 8, src_pitch: 8, dst_pitch: -8i32 as u32, bytes: 8, lines: 4 };
     refused(false, "backwards", |w| w.copy_lines(4, backwards, LAUNCH).unwrap());
+    refused(true, "backwards", |w| {
+        w.inc(1, 0x180, &[4, 2, (BASE >> 32) as u32, BASE as u32, 0x8000_0000]).unwrap();
+        w.inc(1, 0x1b0, &[0x41]).unwrap();
+        w.non_inc(1, 0x1b4, &[0; 2]).unwrap();
+    });
+    // With no lines no address would be looked at.
+    for address in [BASE, 0, u64::MAX] {
+        let none = Lines { src: address, dst: address, src_pitch: 8, dst_pitch: 8, bytes: 8, lines: 0 };
+        refused(false, "no lines", |w| w.copy_lines(4, none, LAUNCH).unwrap());
+    }
     refused(true, "inline LAUNCH_DMA", |w| w.inline(1, BASE, b"data", 0x40).unwrap());
     // DST_X=SRC_X of one component; then of a component that the source has not, and the reserved selection.
     let remapped = |w: &mut Words<'_>, components: u32| {

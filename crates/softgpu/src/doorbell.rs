@@ -56,6 +56,8 @@ pub struct Bell {
     events: AtomicU32,
     asleep: AtomicU32,
     counters: &'static Counters,
+    /// Counts down to the ring that is not seen; 0: none.
+    lose: AtomicU32,
 }
 
 impl Bell {
@@ -65,7 +67,13 @@ impl Bell {
             events: AtomicU32::new(0),
             asleep: AtomicU32::new(0),
             counters,
+            lose: AtomicU32::new(0),
         }
+    }
+
+    /// The n-th ring from now on is not seen; 0: all are.
+    pub fn lose(&self, nth: u32) {
+        self.lose.store(nth, Ordering::SeqCst);
     }
 
     /// A free channel number.
@@ -98,6 +106,9 @@ impl Bell {
 
     /// A token was stored to the doorbell. Async-signal-safe.
     pub fn ring(&self, token: u32) {
+        if self.lose.load(Ordering::SeqCst) != 0 && self.lose.fetch_sub(1, Ordering::SeqCst) == 1 {
+            return;
+        }
         add(&self.counters.doorbells, 1);
         let wanted = OWNED | u64::from(token);
         // The channel number is the slot.

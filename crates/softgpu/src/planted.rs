@@ -25,10 +25,12 @@ pub enum Planted {
     DeadChannel { entry: u64, xid: u32 },
     /// Every second timestamp is about a millisecond before its time.
     ClockBack,
+    /// The n-th store to the doorbell, counted from 1, is not seen.
+    LostDoorbell { nth: u32 },
 }
 
 impl Planted {
-    /// `short-copy`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`.
+    /// `short-copy`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`, `lost-doorbell[:NTH]`.
     pub fn parse(text: &str) -> Result<Planted, NoFault> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
@@ -42,6 +44,10 @@ impl Planted {
             // The first is the answer of a new channel.
             "lost-release" => Planted::LostRelease { from: number(2)? },
             "clock-back" => Planted::ClockBack,
+            // The first is a new channel's own.
+            "lost-doorbell" => {
+                Planted::LostDoorbell { nth: u32::try_from(number(2)?).map_err(|_| NoFault(text.into()))? }
+            }
             "dead-channel" => {
                 let entry = number(2)?;
                 let xid = u32::try_from(number(XID.into())?).map_err(|_| NoFault(text.into()))?;
@@ -61,7 +67,8 @@ impl fmt::Display for NoFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no fault is called {:?}: short-copy, long-copy, lost-release[:FROM], dead-channel:ENTRY[:XID], clock-back",
+            "no fault is called {:?}: short-copy, long-copy, lost-release[:FROM], dead-channel:ENTRY[:XID], clock-back, \
+             lost-doorbell[:NTH]",
             self.0
         )
     }
@@ -133,6 +140,7 @@ mod tests {
             ("long-copy", Planted::LongCopy),
             ("lost-release", Planted::LostRelease { from: 2 }),
             ("clock-back", Planted::ClockBack),
+            ("lost-doorbell:3", Planted::LostDoorbell { nth: 3 }),
             ("dead-channel", Planted::DeadChannel { entry: 2, xid: 31 }),
             ("dead-channel:7", Planted::DeadChannel { entry: 7, xid: 31 }),
             ("dead-channel:7:32", Planted::DeadChannel { entry: 7, xid: 32 }),

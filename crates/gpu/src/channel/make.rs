@@ -126,6 +126,13 @@ impl Channel {
         unsafe {
             driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::REGISTER_CHANNEL, &mut register)?;
         }
+        // Entries in video memory, and words that lie there: GP_PUT must not be seen before them.
+        let posted = [options.gpfifo, options.pushbuffer].contains(&Place::Video);
+        let flush = match (posted && options.userd == Place::Host, options.gpfifo) {
+            (false, _) => None,
+            (true, Place::Video) => Some(Flush(ring.memory.clone())),
+            (true, Place::Host) => Some(Flush(space.alloc_own(Place::Video, RELEASES)?)),
+        };
         driver::schedule_group(&*device.driver, &device.abi, device.ctl, device.client, group)?;
         let gpfifo_at = (ring.memory.va() + ring.offset()) as *const AtomicU64;
         let put_at =
@@ -135,7 +142,6 @@ impl Channel {
         tracker.of_channel(token, userd_va, userd_ring.memory.clone(), objects.clone());
         let tracker = Arc::new(tracker);
         space.track(&tracker);
-        let posted = [options.gpfifo, options.pushbuffer].contains(&Place::Video);
         let mut channel = Channel {
             objects,
             in_flight: vec![None; options.entries as usize],
@@ -150,7 +156,7 @@ impl Channel {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             gpfifo_at,
             put_at,
-            read_back: posted && options.userd == Place::Host,
+            flush,
             pushbuffers: options.pushbuffer,
             space: space.clone(),
             engine,
@@ -161,6 +167,8 @@ impl Channel {
             bar: options.bar,
             site: options.site,
             rung_again: AtomicU32::new(0),
+            stuck_since: AtomicU64::new(0),
+            stuck_at: AtomicU64::new(0),
             sequence: 0,
             consumed: 0,
             marks: [None; MARKS as usize],
@@ -184,5 +192,27 @@ impl Channel {
         let first = first.validate(self)?;
         let ticket = self.submit(&first)?;
         self.wait(ticket, START)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Device;
+    use doorbell_softgpu::{Mode, SoftDriver};
+
+    #[test]
+    fn before_gp_put_in_host_memory_a_load_from_video_memory_waits_for_what_is_posted_there() {
+        let device = Device::open(Arc::new(SoftDriver::new(Mode::Strict)), 0).unwrap();
+        let space = AddressSpace::new(&device).unwrap();
+        let places = [Place::Video, Place::Host];
+        let all = places.iter().flat_map(|a| places.iter().flat_map(|b| places.map(|c| (*a, *b, c))));
+        for (gpfifo, userd, pushbuffer) in all {
+            let options = ChannelOptions { entries: 16, gpfifo, userd, pushbuffer, ..Default::default() };
+            let channel = Channel::new(&space, Engine::Copy(2), options).unwrap();
+            let needed = userd == Place::Host && [gpfifo, pushbuffer].contains(&Place::Video);
+            let place = channel.flush.as_ref().map(|flush| flush.0.place());
+            assert_eq!(place, needed.then_some(Place::Video), "{options:?}");
+        }
     }
 }

@@ -39,6 +39,8 @@ use std::time::{Duration, Instant};
 
 /// How long a dropped channel may take for what is under way.
 const STOP: Duration = Duration::from_millis(500);
+/// Ticks of the time stamp counter, 1 to 5 GHz, without progress before a poll rings the doorbell again: 7 to 34 ms.
+const AGAIN: u64 = 1 << 25;
 /// Of these so many at most are not known to be consumed, in a power of two.
 const MARKS: u64 = 8;
 /// In the channel's own page: error notifier @0, marker semaphore, marker segments.
@@ -69,8 +71,8 @@ pub struct Channel {
     id: u64,
     gpfifo_at: *const AtomicU64,
     put_at: *const AtomicU32,
-    /// GP_PUT in host memory may overtake what is posted to the GPU.
-    read_back: bool,
+    /// A word of video memory that is loaded before GP_PUT is stored in host memory, which may overtake what is posted to the GPU.
+    flush: Option<Flush>,
     pushbuffers: Place,
     space: Arc<AddressSpace>,
     engine: Engine,
@@ -81,6 +83,9 @@ pub struct Channel {
     bar: Bar,
     site: Site,
     rung_again: AtomicU32,
+    /// The last poll in vain at which something had moved: time stamp counter (0: none), and how far the channel was.
+    stuck_since: AtomicU64,
+    stuck_at: AtomicU64,
     /// Entries ever written.
     sequence: u64,
     /// Entries known to be consumed.
@@ -273,7 +278,7 @@ impl Channel {
     /// The next number, announced to who might free memory meanwhile.
     #[inline]
     pub(crate) fn take_ticket(&mut self) -> Ticket {
-        let number = self.tracker.submitted.load(Ordering::Relaxed).wrapping_add(1);
+        let number = self.tracker.submitted.load(Ordering::Relaxed) + 1;
         // ORDERING: sequentially consistent, see AddressSpace::unmapped.
         self.tracker.submitted.store(number, Ordering::SeqCst);
         Ticket(number)
@@ -281,7 +286,7 @@ impl Channel {
 
     /// A number that will not be submitted after all.
     pub(crate) fn give_back(&mut self, ticket: Ticket) {
-        self.tracker.submitted.store(ticket.0.wrapping_sub(1), Ordering::SeqCst);
+        self.tracker.submitted.store(ticket.0 - 1, Ordering::SeqCst);
     }
 
     /// Alive, not stopped, and this is the process that opened it.
@@ -299,6 +304,13 @@ impl Channel {
     /// The number of the last submission.
     pub(crate) fn last_ticket(&self) -> Ticket {
         Ticket(self.tracker.submitted.load(Ordering::Relaxed))
+    }
+
+    /// As if so many more had been submitted, and done.
+    #[cfg(test)]
+    pub(crate) fn pretend(&mut self, more: u64) {
+        let submitted = self.tracker.submitted.fetch_add(more, Ordering::SeqCst) + more;
+        self.tracker.pretend(submitted as u32);
     }
 
     /// Announces a number that was promised before.
@@ -336,10 +348,33 @@ impl Channel {
         self.ring();
     }
 
-    /// True when the submission is done, and all before it on this channel.
+    /// True when the submission is done, and all before it on this channel. Asked again and again without progress, it rings
+    /// the doorbell again, as [`Channel::wait`] does.
     #[inline]
     pub fn done(&self, ticket: Ticket) -> bool {
-        !self.space.device().forked() && self.tracker.done(ticket)
+        if self.space.device().forked() {
+            return false;
+        }
+        self.tracker.done(ticket) || self.polled_in_vain()
+    }
+
+    /// Not done: rings again if nothing has moved for [`AGAIN`]. Always false.
+    fn polled_in_vain(&self) -> bool {
+        let (now, reached) = (ticks(), self.tracker.reached());
+        let since = self.stuck_since.load(Ordering::Relaxed);
+        if since == 0 || self.stuck_at.swap(reached, Ordering::Relaxed) != reached {
+            self.stuck_since.store(now.max(1), Ordering::Relaxed);
+        } else if now.wrapping_sub(since) > AGAIN && self.usable().is_ok() {
+            self.stuck_since.store(now.max(1), Ordering::Relaxed);
+            self.ring_again();
+        }
+        false
+    }
+
+    /// A doorbell may be missed (seen with channels of two runqueues beside one another); one too many does no harm.
+    fn ring_again(&self) {
+        self.rung_again.fetch_add(1, Ordering::Relaxed);
+        self.ring();
     }
 
     /// Spins until the submission is done.
@@ -352,14 +387,12 @@ impl Channel {
         }
         self.tracker.wait(ticket, limit, || {
             self.usable()?;
-            // A doorbell may be missed (seen with channels of two runqueues beside one another); one too many does no harm.
-            self.rung_again.fetch_add(1, Ordering::Relaxed);
-            self.ring();
+            self.ring_again();
             Ok(())
         })
     }
 
-    /// How often a wait without progress has rung the doorbell again.
+    /// How often a wait, or polls, without progress have rung the doorbell again.
     pub fn rung_again(&self) -> u32 {
         self.rung_again.load(Ordering::Relaxed)
     }
@@ -375,10 +408,9 @@ impl Channel {
         // ORDERING: entries and pushbuffers, maybe through write-combining buffers, before GP_PUT; GP_PUT before the ring.
         // A locked instruction would do, too, but waits until those buffers are empty: 240 ns for a submission, not 64 (H100).
         store_fence();
-        if self.read_back {
-            // ORDERING: a load from BAR1 comes back after the stores posted before it; GP_PUT goes another way.
-            // SAFETY: the ring's first entry.
-            let _ = unsafe { (*self.gpfifo_at).load(Ordering::Acquire) };
+        if let Some(flush) = &self.flush {
+            // ORDERING: a load from video memory comes back after the stores posted before it; GP_PUT goes another way.
+            let _ = flush.0.word(0).load(Ordering::Acquire);
         }
         // SAFETY: the channel's USERD, which lives as long as self.
         unsafe { (*self.put_at).store(put, Ordering::Relaxed) };
@@ -408,6 +440,10 @@ impl Validated {
         self.revalidate_for(channel.engine, &channel.space, &channel.rules())
     }
 }
+
+/// Video memory, for a load that pushes posted stores before it.
+#[derive(Debug)]
+struct Flush(Arc<Memory>);
 
 /// What the words of a transfer may name.
 struct Named<'a> {
@@ -443,10 +479,20 @@ impl Drop for Channel {
 fn release(words: &mut [u32], engine: Engine, tracker: u64, ticket: Ticket) -> Result<usize, Error> {
     let mut w = Words::new(words);
     match engine {
-        Engine::Graphics => w.host_release(0, tracker, ticket.0, true)?,
-        Engine::Copy(_) => w.copy_release(COPY, tracker, ticket.0, true)?,
+        Engine::Graphics => w.host_release(0, tracker, ticket.payload(), true)?,
+        Engine::Copy(_) => w.copy_release(COPY, tracker, ticket.payload(), true)?,
     }
     Ok(w.len())
+}
+
+/// The time stamp counter.
+#[inline]
+fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has it.
+    return unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(not(target_arch = "x86_64"))]
+    0
 }
 
 fn store_fence() {

@@ -4,6 +4,7 @@ use super::ring::another_space;
 use crate::Outcome;
 use crate::ground::{Ground, Rig, Stop, ensure};
 use gpu::{Channel, ChannelOptions, Engine, Error, Pushbuffer, Semaphores};
+use pushbuf::encode::Lines;
 use rm::driver::Driver;
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -103,6 +104,10 @@ pub(super) fn input(ground: &Ground) -> Outcome {
     bad("a fill past the end", &|p| p.fill(end - 4, 1, 2).map(drop))?;
     bad("a copy to the channel's ring", &|p| p.copy(channel.gpfifo_va(), start, 8).map(drop))?;
     bad("an empty pushbuffer", &|_| Ok(()))?;
+    let lines = |lines, pitch| Lines { src: start, dst: start, src_pitch: pitch, dst_pitch: pitch, bytes: 8, lines };
+    bad("a copy of no lines", &|p| p.copy_lines(lines(0, 8)).map(drop))?;
+    bad("a copy of no lines to nowhere", &|p| p.copy_lines(Lines { src: 0, dst: u64::MAX, ..lines(0, 8) }).map(drop))?;
+    bad("a copy of lines that go backwards", &|p| p.copy_lines(lines(2, 8u32.wrapping_neg())).map(drop))?;
     // A semaphore of ours is always aligned: the words say it instead (SEM_ADDR_LO to SEM_EXECUTE, release and time).
     let lo = (start as u32) + 4;
     let misaligned = bad("a misaligned semaphore", &|p| {
@@ -110,6 +115,9 @@ pub(super) fn input(ground: &Ground) -> Outcome {
     })?;
     ensure(misaligned.contains("aligned"), || format!("the text does not say that it is alignment: {misaligned}"))?;
     bad("a physical copy", &|p| p.raw(&[0x2001_80c0, 0x1182]).map(drop))?;
+    for words in [1 << 21, usize::MAX / 4 + 2, usize::MAX] {
+        refused("a pushbuffer that no GPFIFO entry can count", Pushbuffer::new(&rig.space, words))?;
+    }
     for entries in [0, 7, 12, 4096] {
         let options = ChannelOptions { entries, ..Default::default() };
         refused("a ring of a wrong size", Channel::new(&rig.space, rig.copy_engine()?, options))?;
@@ -118,7 +126,7 @@ pub(super) fn input(ground: &Ground) -> Outcome {
     refused("memory of 0 bytes", rig.space.alloc_host(0))?;
     refused("memory of 2^64 - 1 bytes", rig.space.alloc_video(u64::MAX))?;
     works(&rig, &mut channel)?;
-    Ok(format!("{} refused; null: {null}", count + 7))
+    Ok(format!("{} refused; null: {null}", count + 10))
 }
 
 /// A machine without the driver's nodes.

@@ -72,7 +72,32 @@ pub(super) fn inline(ground: &Ground) -> Outcome {
             format!("submission {} ({:?} says that it is done)", n + 1, releases[which])
         })?;
     }
-    Ok(format!("{COUNT} submissions, each with data of its own"))
+    again(&rig, &mut channel, &mut random)?;
+    Ok(format!("{COUNT} submissions, each with data of its own; without data, the newest again"))
+}
+
+/// A submission without data sends the newest that was given, whichever slot has it.
+fn again(rig: &Rig, channel: &mut Channel, random: &mut Random) -> Result<(), Stop> {
+    let dst = rig.memory(true, ROOM)?;
+    for bytes in [8, 5001] {
+        let mut prepared = Prepared::inline(channel, &dst.region(), bytes, InlineMode::Headers)?;
+        let mut data = Vec::new();
+        for n in 0..3 * prepared.slots() {
+            let ticket = if n % 3 == 0 {
+                data = random.bytes(bytes as usize);
+                prepared.submit_data(channel, &data)?
+            } else {
+                prepared.submit(channel)?
+            };
+            wait(rig, channel, ticket)?;
+            let found = rig.read(&dst, 0, data.len());
+            nothing(compare::difference(&data, &found), || {
+                format!("submission {} of {bytes} bytes, data again", n + 1)
+            })?;
+            dst.write(0, &vec![!found[0]; data.len()]);
+        }
+    }
+    Ok(())
 }
 
 /// More inline data than one header counts.

@@ -111,8 +111,13 @@ impl Field {
     }
 
     fn lines(&self, va: u64, pitch: u32, length: u64, lines: u32) -> Result<(), String> {
-        (0..u64::from(lines)).try_for_each(|line| {
-            let at = u128::from(va) + u128::from(line) * u128::from(pitch);
+        // Nothing says what the engine does then, so nothing may ask for it.
+        if lines == 0 {
+            return Err("no lines".into());
+        }
+        // A pitch is signed.
+        (0..i128::from(lines)).try_for_each(|line| {
+            let at = i128::from(va) + line * i128::from(pitch as i32);
             self.inside(u64::try_from(at).map_err(|_| format!("line {line} of {va:#x}"))?, length)
         })
     }
@@ -249,12 +254,13 @@ impl Field {
             // An inline copy of several lines.
             (_, true) => {
                 let (line, lines) = (4 * (1 + random.below(4)), 1 + random.below(4));
+                let sign = if random.percent(10) { 1 << 31 } else { 0 };
                 let data: Vec<u32> = (0..line / 4 * lines).map(|_| random.word()).collect();
                 words
                     .inc(
                         1,
                         0x180,
-                        &[line as u32, lines as u32, (dst >> 32) as u32, dst as u32, random.below(64) as u32],
+                        &[line as u32, lines as u32, (dst >> 32) as u32, dst as u32, random.below(64) as u32 ^ sign],
                     )
                     .and_then(|()| words.inc(1, 0x1b0, &[inline_dma::PITCH]))
                     .and_then(|()| words.non_inc(1, 0x1b4, &data))
@@ -266,7 +272,10 @@ impl Field {
                 words.fill(4, dst, random.word(), (length / 4) as u32, launch_dma::NON_PIPELINED | launch_dma::PITCH)
             }
             (_, false) => {
-                let pitch = |random: &mut Random| random.below(512) as u32;
+                let pitch = |random: &mut Random| match random.below(8) {
+                    0 => (random.below(512) as u32).wrapping_neg(),
+                    _ => random.below(512) as u32,
+                };
                 let (src_pitch, dst_pitch) = (pitch(random), pitch(random));
                 let lines =
                     Lines { src, dst, src_pitch, dst_pitch, bytes: length as u32, lines: random.below(8) as u32 };
@@ -442,6 +451,10 @@ mod tests {
         }
         let lines = Lines { src: BASE, dst: BASE, src_pitch: 0, dst_pitch: 256, bytes: 1, lines: 258 };
         assert!(read(false, |w| w.copy_lines(4, lines, LAUNCH).unwrap()).is_err());
+        let none = Lines { lines: 0, ..lines };
+        assert!(read(false, |w| w.copy_lines(4, none, LAUNCH).unwrap()).is_err());
+        let backwards = Lines { src_pitch: 8u32.wrapping_neg(), lines: 2, ..lines };
+        assert!(read(false, |w| w.copy_lines(4, backwards, LAUNCH).unwrap()).is_err());
     }
 
     #[test]

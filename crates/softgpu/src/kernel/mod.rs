@@ -135,6 +135,10 @@ impl Machine {
 
     /// Breaks the GPU in one way, or mends it.
     pub fn plant(&self, fault: Option<Planted>) {
+        self.bell.lose(match fault {
+            Some(Planted::LostDoorbell { nth }) => nth,
+            _ => 0,
+        });
         self.runlists.plot.set(fault);
     }
 
