@@ -40,6 +40,8 @@ fn main() {
     }
     for (_, file) in LIBRARIES {
         let from = target.join("preload").join(file);
+        // Not over what is there: another target folder may share that file by a hard link.
+        let _ = std::fs::remove_file(out.join(file));
         if let Err(e) = std::fs::copy(&from, out.join(file)) {
             panic!("{}: {e}", from.display());
         }
