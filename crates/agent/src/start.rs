@@ -3,7 +3,7 @@
 use crate::process::environment::{self, BOARD, PRELOAD, WAS};
 use crate::process::renewal::{self, Steps};
 use crate::process::wiped::live;
-use crate::process::{real, region};
+use crate::process::{real, region, thread};
 use crate::{driver, exec, hooks, policy, record, tap, trace};
 
 static STEPS: Steps = Steps {
@@ -30,6 +30,7 @@ extern "C" fn start() {
     environment::read();
     // A vfork child must not look them up.
     real::look_up();
+    thread::find_numbers();
     // Not attached: nothing is recorded or changed, and the environment is put right all the same.
     match (environment::region(), environment::board()) {
         (Some(_), _) => {

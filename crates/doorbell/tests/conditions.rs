@@ -224,16 +224,13 @@ fn ten_thousand_short_threads_lose_nothing() {
 
 #[test]
 fn a_filter_on_gettid_does_not_matter() {
-    known_defect(SUITE, "the agent calls gettid after the start", || {
-        needs!(Trial::of("seccomp")).with(&["kill-gettid"]).as_bare();
-    });
+    needs!(Trial::of("seccomp")).with(&["kill-gettid"]).as_bare();
+    needs!(Trial::of("seccomp")).with(&["kill-gettid", "first"]).as_bare();
 }
 
 #[test]
 fn a_gettid_that_fails_does_not_matter() {
-    known_defect(SUITE, "pi takes the result of gettid for the owner, EPERM too", || {
-        needs!(Trial::of("seccomp")).with(&["errno-gettid"]).as_bare();
-    });
+    needs!(Trial::of("seccomp")).with(&["errno-gettid"]).as_bare();
 }
 
 #[test]

@@ -14,7 +14,7 @@ mod real {
 
     use super::Tid;
     use crate::deadline::{Clock, Deadline};
-    use crate::fork::forks;
+    use crate::fork::{forks, process};
     use crate::futex::{self, PiError};
 
     /// Free is zero.
@@ -84,7 +84,7 @@ mod real {
             let ours = unsafe {
                 let errno = libc::__errno_location();
                 let saved = *errno;
-                let result = libc::syscall(libc::SYS_tgkill, libc::getpid(), holder, 0);
+                let result = libc::syscall(libc::SYS_tgkill, process(), holder, 0);
                 let ours = result == 0 || *errno != libc::ESRCH;
                 *errno = saved;
                 ours

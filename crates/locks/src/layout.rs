@@ -144,6 +144,7 @@ impl Layout {
     /// The first thing that was not as this module has it.
     pub fn probe(real: &Real, me: Tid) -> Result<Layout, Mismatch> {
         let tid = me.raw();
+        crate::fork::process();
         let (settype, setprotocol) = (real.attr_settype, real.attr_setprotocol);
         let kinds: [(&'static str, Attributes, i32); 8] = [
             ("kind of a default mutex", &[], 0),

@@ -19,7 +19,7 @@ use core::time::Duration;
 
 use crate::cancel;
 use crate::deadline::{Clock, Deadline};
-use crate::fork::forks;
+use crate::fork::{forks, process};
 use crate::futex::{self, OWNER_DIED, PiError, TID_MASK, WAITERS};
 use crate::layout::{
     ELISION, ERRORCHECK, KIND_MASK, Layout, Mutex, NO_ELISION, PRIO_INHERIT, PRIO_PROTECT, RECURSIVE, ROBUST, SHARED,
@@ -183,8 +183,7 @@ impl Mutex {
             _ if kind & ELISION != 0 => Some(Refusal::Elided),
             _ if kind & !plain != 0 => Some(Refusal::UnknownKind),
             _ if self.lock.load(Ordering::Relaxed) != 0 => Some(Refusal::Locked),
-            // SAFETY: getpid has no arguments and cannot fail.
-            _ if unsafe { libc::getpid() } == 1 => Some(Refusal::Init),
+            _ if process() == 1 => Some(Refusal::Init),
             _ => None,
         };
         let wanted = no.map_or(CONVERTED, |no| REFUSED | refused(no));

@@ -1,6 +1,6 @@
 //! The kernel's number of a thread: what a priority-inheriting futex word holds while the thread owns it.
 
-/// Asking for it is a system call (about 170 ns), so callers keep it, and renew it in a forked child.
+/// Asking for it is a system call (about 170 ns, and a filter may forbid it), so callers keep it, and renew it in a forked child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tid(u32);
 

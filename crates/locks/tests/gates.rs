@@ -483,8 +483,8 @@ fn a_fork_leaves_the_waiters_behind() {
         // SAFETY: the child touches its copies of the gates only, and makes system calls.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            locks::fork::after_fork_in_child();
             let now = Tid::current();
+            locks::fork::after_fork_in_child(now);
             let free = lock.unlock(now) == Ok(()) && gate.leave_read(now) == Ok(());
             let again = lock.lock(now) == Outcome::Acquired { waited: false } && gate.write(now).is_acquired();
             let queued = gate.read_until(now, &within(1)) == Outcome::TimedOut && gate.leave_write(now) == Ok(());
@@ -520,8 +520,8 @@ fn a_fork_frees_the_gate_of_who_is_not_there() {
     // SAFETY: the child touches its copies of the gates only, and makes system calls.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        locks::fork::after_fork_in_child();
         let now = Tid::current();
+        locks::fork::after_fork_in_child(now);
         let free = [&written, &reading].iter().all(|gate| {
             gate.occupants() == (0, false)
                 && gate.is_open_to_writers()

@@ -450,8 +450,8 @@ fn a_child_unlocks_what_its_parent_locked() {
     // SAFETY: the child makes system calls and touches its copy of the mutex only.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        locks::fork::after_fork_in_child();
         let now = Tid::current();
+        locks::fork::after_fork_in_child(now);
         let unlocked = mutex.view().unlock(now);
         let freed = unlocked.call == Call::Done { code: 0, waited: false } && unlocked.foreign.is_some();
         // SAFETY: as above; initialised.

@@ -21,8 +21,8 @@ pub mod sched;
 mod state;
 
 use crate::process::renewal::Child;
-use crate::process::sys;
 use crate::process::wiped::{self, live};
+use crate::process::{sys, thread};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use locks::Tid;
@@ -57,7 +57,7 @@ pub fn attach(path: &CStr, off: bool) -> Option<()> {
         return None;
     }
     place::look_up();
-    let me = Tid::from_raw(sys::gettid() as u32);
+    let me = Tid::from_raw(thread::number() as u32);
     // SAFETY: the constructor: nobody reads them yet.
     unsafe { state::set_proofs(mark::prove_mutexes(me), mark::prove_rwlocks(me)) };
     state::set_board(board as *mut Board);
@@ -80,8 +80,8 @@ pub fn attach(path: &CStr, off: bool) -> Option<()> {
 
 /// In a forked child, in its one thread, before anything else here.
 pub fn renew(child: &Child) {
-    locks::fork::after_fork_in_child();
     let (before, now) = (Tid::from_raw(child.before as u32), Tid::from_raw(child.now as u32));
+    locks::fork::after_fork_in_child(now);
     guard::after_fork_in_child(before, now);
     boost::after_fork_in_child(child.thread, now);
     wiped::begin(live::POLICIES);

@@ -1,16 +1,24 @@
-//! The agent's own locks: spin locks that know their owner.
+//! The agent's own locks: with priority inheritance, and aware of their owner.
 //!
 //! A signal handler of the program may interrupt us and call a function that we interpose; it then finds its own thread
 //! holding the lock and passes through instead of waiting for itself. The owner is at work for microseconds and calls
-//! nothing that blocks.
+//! nothing that blocks. If it is preempted meanwhile, a real-time thread that waits lends it its priority. A wait ends after
+//! [`PATIENCE`] at the latest: then the caller passes through, too.
 //!
 //! The owner's word lies in the page that fork wipes ([`wiped`]): in a child every lock is free. What it guards may be half
 //! changed there, and is renewed before it is used.
 
-use super::sys;
-use super::wiped;
+use super::{sys, thread, wiped};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use locks::futex::{self, PiError, TID_MASK};
+use locks::{Clock, Deadline};
+
+/// The longest wait. Nobody holds a lock that long; what looks so is a child of vfork that unlocked for its parent.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a waiter looks at the word before it sleeps: about 2 us.
+const LOOKS: u32 = 64;
 
 /// A lock whose word is number `W` (a [`wiped::word`]) of those in the page. Each word has one lock. (The number is no field: a large
 /// value that is all zero takes no room in the library's file.)
@@ -19,34 +27,41 @@ pub struct OwnLock<T, const W: usize>(UnsafeCell<T>);
 // SAFETY: the value is reached only through a Guard, of which there is one at a time.
 unsafe impl<T, const W: usize> Sync for OwnLock<T, W> {}
 
-pub struct Guard<'a, T, const W: usize>(&'a OwnLock<T, W>);
+pub struct Guard<'a, T, const W: usize> {
+    lock: &'a OwnLock<T, W>,
+    me: u32,
+}
 
 impl<T, const W: usize> OwnLock<T, W> {
     pub const fn new(value: T) -> OwnLock<T, W> {
         OwnLock(UnsafeCell::new(value))
     }
 
-    fn owner(&self) -> &'static AtomicI32 {
+    fn owner(&self) -> &'static AtomicU32 {
         wiped::lock_word(W)
     }
 
-    /// Waits for the lock; `None` if this very thread holds it (we are in a signal handler).
+    /// Waits for the lock. `None` if this very thread holds it (we are in a signal handler), or if it was not to be had in
+    /// [`PATIENCE`].
     pub fn lock(&self) -> Option<Guard<'_, T, W>> {
-        let me = sys::gettid();
+        self.try_lock().or_else(|| self.wait())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> Option<Guard<'_, T, W>> {
+        let me = thread::number() as u32;
         let owner = self.owner();
-        let mut spins = 0u32;
-        // ORDERING: Acquire on success pairs with the Release in drop.
-        while let Err(now) = owner.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
-            if now == me {
+        for _ in 0..LOOKS {
+            if owner.load(Ordering::Relaxed) & TID_MASK == me {
                 return None;
             }
-            spins += 1;
-            if spins.is_multiple_of(128) {
-                sys::sched_yield();
+            if let Some(guard) = self.try_lock() {
+                return Some(guard);
             }
             core::hint::spin_loop();
         }
-        Some(Guard(self))
+        sleep(owner).then_some(Guard { lock: self, me })
     }
 
     /// The value's address, for readers that find out by themselves whether it changed under them.
@@ -56,9 +71,35 @@ impl<T, const W: usize> OwnLock<T, W> {
 
     /// Takes the lock if nobody holds it.
     pub fn try_lock(&self) -> Option<Guard<'_, T, W>> {
-        // ORDERING: as in `lock`.
-        self.owner().compare_exchange(0, sys::gettid(), Ordering::Acquire, Ordering::Relaxed).ok()?;
-        Some(Guard(self))
+        let me = thread::number() as u32;
+        // ORDERING: Acquire on success pairs with the Release in drop.
+        self.owner().compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(Guard { lock: self, me })
+    }
+}
+
+/// Waits in the kernel, which makes the caller the owner. False if it does not.
+fn sleep(owner: &AtomicU32) -> bool {
+    let until = Deadline::after(Clock::Monotonic, PATIENCE);
+    loop {
+        let failed = match futex::lock_pi2(owner, Some(&until)) {
+            Ok(()) => return true,
+            Err(PiError::NotSupported) => {
+                let left = Deadline::after(Clock::Realtime, PATIENCE);
+                futex::lock_pi(owner, Some(&left)).err()
+            }
+            Err(e) => Some(e),
+        };
+        match failed {
+            None => return true,
+            Some(PiError::TimedOut | PiError::Deadlock) => return false,
+            Some(PiError::Again | PiError::Interrupted) => {}
+            // No such operation, or a word that names no thread of ours: the owner gets the CPU for a moment.
+            Some(_) => sys::nap(50_000),
+        }
+        if until.is_past() {
+            return false;
+        }
     }
 }
 
@@ -66,20 +107,141 @@ impl<T, const W: usize> core::ops::Deref for Guard<'_, T, W> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: we hold the lock.
-        unsafe { &*self.0.0.get() }
+        unsafe { &*self.lock.0.get() }
     }
 }
 
 impl<T, const W: usize> core::ops::DerefMut for Guard<'_, T, W> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: we hold the lock.
-        unsafe { &mut *self.0.0.get() }
+        unsafe { &mut *self.lock.0.get() }
     }
 }
 
 impl<T, const W: usize> Drop for Guard<'_, T, W> {
     fn drop(&mut self) {
+        let owner = self.lock.owner();
         // ORDERING: Release: what we changed, before the lock is free.
-        self.0.owner().store(0, Ordering::Release);
+        if owner.compare_exchange(self.me, 0, Ordering::Release, Ordering::Relaxed).is_err() {
+            unlock_in_kernel(owner, self.me);
+        }
+    }
+}
+
+/// Somebody sleeps in the kernel, or the word was wiped by a fork.
+#[cold]
+#[inline(never)]
+fn unlock_in_kernel(owner: &AtomicU32, me: u32) {
+    while owner.load(Ordering::Relaxed) & TID_MASK == me {
+        match futex::unlock_pi(owner) {
+            Err(PiError::Again | PiError::Interrupted) => {}
+            // (Without the kernel's help nobody sleeps in it.)
+            Err(PiError::NotSupported) => return owner.store(0, Ordering::Release),
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wiped::word;
+    use super::*;
+    use std::sync::Barrier;
+    use std::time::Instant;
+
+    #[test]
+    fn a_thread_that_holds_the_lock_passes_through_and_others_count_right() {
+        static LOCK: OwnLock<u64, { word::MODEL }> = OwnLock::new(0);
+        thread::find_numbers();
+        let held = LOCK.lock().unwrap();
+        assert!(LOCK.lock().is_none() && LOCK.try_lock().is_none());
+        drop(held);
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| (0..20_000).for_each(|_| *LOCK.lock().unwrap() += 1));
+            }
+        });
+        assert_eq!(*LOCK.lock().unwrap(), 80_000);
+        assert_eq!(wiped::lock_word(word::MODEL).load(Ordering::Relaxed) & TID_MASK, 0);
+    }
+
+    #[test]
+    fn a_child_forked_while_another_thread_holds_the_lock_finds_it_free() {
+        static LOCK: OwnLock<u64, { word::CHANNELS }> = OwnLock::new(0);
+        thread::find_numbers();
+        assert!(wiped::prepare());
+        let (held, forked) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let lock = LOCK.lock().unwrap();
+                held.wait();
+                forked.wait();
+                drop(lock);
+            });
+            held.wait();
+            // SAFETY: the child takes a lock of ours and leaves.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let free = LOCK.try_lock().is_some();
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(i32::from(!free)) };
+            }
+            forked.wait();
+            let mut status = 0;
+            // SAFETY: our child.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0, "the lock is held in the child");
+        });
+    }
+
+    /// Puts the calling thread on one CPU and under this policy. False if that is not allowed.
+    fn schedule(cpu: usize, policy: i32, priority: i32) -> bool {
+        let with = libc::sched_param { sched_priority: priority };
+        // SAFETY: plain calls for the calling thread, with structs of our own.
+        unsafe {
+            let mut set: libc::cpu_set_t = core::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &set) == 0 && libc::sched_setscheduler(0, policy, &with) == 0
+        }
+    }
+
+    #[test]
+    fn a_real_time_thread_waits_no_longer_than_the_owner_works() {
+        static LOCK: OwnLock<u64, { word::SITES }> = OwnLock::new(0);
+        thread::find_numbers();
+        // SAFETY: no arguments.
+        let cpu = unsafe { libc::sched_getcpu() } as usize;
+        let (held, over) = (Barrier::new(2), std::sync::atomic::AtomicBool::new(false));
+        let waited = std::thread::scope(|s| {
+            let owner = s.spawn(|| {
+                assert!(schedule(cpu, libc::SCHED_OTHER, 0));
+                let lock = LOCK.lock().unwrap();
+                held.wait();
+                // From here on the other thread has the CPU, until it lends it to this one.
+                let from = Instant::now();
+                while from.elapsed().as_millis() < 2 {}
+                drop(lock);
+            });
+            let waiter = s.spawn(|| {
+                let may = schedule(cpu, libc::SCHED_FIFO, 20);
+                held.wait();
+                let from = Instant::now();
+                let got = LOCK.lock().is_some();
+                over.store(true, Ordering::Relaxed);
+                may.then(|| (from.elapsed(), got))
+            });
+            // Of the priority between the two: it has the CPU for itself if nobody inherits.
+            s.spawn(|| {
+                let may = schedule(cpu, libc::SCHED_FIFO, 10);
+                let from = Instant::now();
+                while may && !over.load(Ordering::Relaxed) && from.elapsed().as_millis() < 500 {
+                    std::hint::spin_loop();
+                }
+            });
+            owner.join().unwrap();
+            waiter.join().unwrap()
+        });
+        let Some((waited, got)) = waited else { trial::skip!("SCHED_FIFO is not allowed") };
+        assert!(got && waited.as_millis() < 200, "waited for {waited:?}");
     }
 }

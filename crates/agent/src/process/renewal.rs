@@ -51,9 +51,8 @@ pub fn attached(c: &'static Control) {
 #[inline(never)]
 pub fn renew_after_fork() {
     let thread = thread::here();
-    let before = thread.tid.replace(0);
-    let now = thread.id();
-    let child = Child { thread, before: if before == 0 { now } else { before }, now };
+    let (before, now) = thread.renew_id();
+    let child = Child { thread, before, now };
     for (what, step) in steps().map_or(&[][..], |s| s.renewed) {
         if wiped::was_begun(*what) {
             step(&child);

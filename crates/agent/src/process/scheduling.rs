@@ -1,15 +1,8 @@
 //! Who a thread is to the kernel: policy, priority, CPUs, name.
 
 use super::sys::syscall6;
+use super::thread;
 use tape::lock::{SchedBody, sched_why};
-
-/// The calling thread's pthread_t.
-pub fn me() -> u64 {
-    let p: u64;
-    // SAFETY: the thread's base, which is its pthread_t, at fs:0x10 (glibc's tcbhead_t.self, x86-64).
-    unsafe { core::arch::asm!("mov {p}, qword ptr fs:[0x10]", p = out(reg) p, options(pure, readonly, nostack)) };
-    p
-}
 
 /// What the kernel says of a thread, 0 being the calling one.
 pub fn ask(tid: i32, body: &mut SchedBody) {
@@ -38,7 +31,8 @@ pub fn ask(tid: i32, body: &mut SchedBody) {
 /// The calling thread, at its first event; its name, if that may be known.
 #[cold]
 pub fn of_this_thread(tid: i32, name: bool) -> SchedBody {
-    let mut body = SchedBody { pthread: me(), tid, why: sched_why::FIRST_EVENT, ..SchedBody::default() };
+    let mut body =
+        SchedBody { pthread: thread::pointer() as u64, tid, why: sched_why::FIRST_EVENT, ..SchedBody::default() };
     ask(0, &mut body);
     if name {
         // SAFETY: PR_GET_NAME writes sixteen bytes.

@@ -60,36 +60,50 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 /// A version that only old programs ask for by name.
 const HIDDEN: u16 = 0x8000;
+const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 
-/// Address of the first definition of `name` in a library that comes after ours; 0 if there is none.
+/// Address of the first function `name` in a library that comes after ours; 0 if there is none.
 pub fn next(name: &CStr) -> usize {
+    next_of(name, STT_FUNC)
+}
+
+/// As [`next`], of a variable or constant.
+pub fn next_object(name: &CStr) -> usize {
+    next_of(name, STT_OBJECT)
+}
+
+fn next_of(name: &CStr, kind: u8) -> usize {
+    let mut behind_ours = false;
+    let mut found = 0;
+    each(&mut |m| {
+        if behind_ours && let Some(at) = defined(m, name.to_bytes(), kind) {
+            found = at;
+            return false;
+        }
+        behind_ours |= core::ptr::addr_eq(m.dynamic, &raw const _DYNAMIC);
+        true
+    });
+    found
+}
+
+/// Goes through the program and its libraries, in link order, until `f` says false.
+fn each(f: &mut dyn FnMut(&LinkMap) -> bool) {
     // SAFETY: the loader has filled the list before any code of a library runs; maps are only ever appended while the
     // libraries that a program started with, which are at the front, stay.
     unsafe {
         let mut m = (&raw const _r_debug.map).read_volatile();
-        while !m.is_null() && !core::ptr::addr_eq((*m).dynamic, &raw const _DYNAMIC) {
+        while !m.is_null() && f(&*m) {
             m = (*m).next;
-        }
-        while !m.is_null() {
-            m = (*m).next;
-            if m.is_null() {
-                break;
-            }
-            if let Some(at) = defined(&*m, name.to_bytes()) {
-                return at;
-            }
         }
     }
-    0
 }
 
-/// # Safety
-/// `m` is a library that is loaded and relocated.
-unsafe fn defined(m: &LinkMap, name: &[u8]) -> Option<usize> {
-    // SAFETY: the caller's.
+/// Where a loaded library defines a symbol of this name and kind.
+fn defined(m: &LinkMap, name: &[u8], kind: u8) -> Option<usize> {
+    // SAFETY: a library of the loader's list, which is loaded and relocated.
     unsafe {
-        let at = Tables::of(m.addr, m.dynamic)?.function(name)?;
+        let at = Tables::of(m.addr, m.dynamic)?.symbol(name, kind)?;
         Some(m.addr.wrapping_add((*at).value))
     }
 }
@@ -147,22 +161,31 @@ impl Tables {
     /// The library is still loaded.
     pub unsafe fn function(&self, name: &[u8]) -> Option<*mut Sym> {
         // SAFETY: the caller's.
-        unsafe { if self.gnu_hash != 0 { self.by_gnu_hash(name) } else { self.by_hash(name) } }
+        unsafe { self.symbol(name, STT_FUNC) }
     }
 
-    unsafe fn is(&self, i: u32, name: &[u8]) -> Option<*mut Sym> {
+    /// As [`Tables::function`], of another kind.
+    ///
+    /// # Safety
+    /// The library is still loaded.
+    unsafe fn symbol(&self, name: &[u8], kind: u8) -> Option<*mut Sym> {
+        // SAFETY: the caller's.
+        unsafe { if self.gnu_hash != 0 { self.by_gnu_hash(name, kind) } else { self.by_hash(name, kind) } }
+    }
+
+    unsafe fn is(&self, i: u32, name: &[u8], kind: u8) -> Option<*mut Sym> {
         // SAFETY: i comes from the library's own hash table.
         unsafe {
             let at = (self.symbols as *mut Sym).add(i as usize);
             let s = &*at;
             let hidden = self.versions != 0 && *(self.versions as *const u16).add(i as usize) & HIDDEN != 0;
-            let is = s.shndx != 0 && s.info & 15 == STT_FUNC && !hidden;
+            let is = s.shndx != 0 && s.info & 15 == kind && !hidden;
             let is = is && CStr::from_ptr((self.strings + s.name as usize) as *const c_char).to_bytes() == name;
             is.then_some(at)
         }
     }
 
-    unsafe fn by_gnu_hash(&self, name: &[u8]) -> Option<*mut Sym> {
+    unsafe fn by_gnu_hash(&self, name: &[u8], kind: u8) -> Option<*mut Sym> {
         // SAFETY: a table of the layout that DT_GNU_HASH says: four words, the filter, buckets, chains.
         unsafe {
             let words = self.gnu_hash as *const u32;
@@ -185,7 +208,7 @@ impl Tables {
             loop {
                 let c = *chains.add((i - first) as usize);
                 if c | 1 == h | 1
-                    && let Some(found) = self.is(i, name)
+                    && let Some(found) = self.is(i, name, kind)
                 {
                     return Some(found);
                 }
@@ -198,7 +221,7 @@ impl Tables {
     }
 
     /// In libraries that were linked with `--hash-style=sysv` only.
-    unsafe fn by_hash(&self, name: &[u8]) -> Option<*mut Sym> {
+    unsafe fn by_hash(&self, name: &[u8], kind: u8) -> Option<*mut Sym> {
         if self.hash == 0 {
             return None;
         }
@@ -217,7 +240,7 @@ impl Tables {
             let chains = words.add(2 + buckets_n as usize);
             let mut i = *words.add(2 + (h % buckets_n) as usize);
             while i != 0 && i < chains_n {
-                if let Some(found) = self.is(i, name) {
+                if let Some(found) = self.is(i, name, kind) {
                     return Some(found);
                 }
                 i = *chains.add(i as usize);

@@ -69,11 +69,6 @@ pub fn gettid() -> i32 {
     unsafe { syscall6(libc::SYS_gettid, 0, 0, 0, 0, 0, 0) as i32 }
 }
 
-pub fn sched_yield() {
-    // SAFETY: no arguments, no memory.
-    unsafe { syscall6(libc::SYS_sched_yield, 0, 0, 0, 0, 0, 0) };
-}
-
 /// Sleeps about `ns` nanoseconds (below a second).
 pub fn nap(ns: i64) {
     let t = [0i64, ns];

@@ -6,7 +6,7 @@
 //! Invariant: until [`prepare`] has succeeded nothing is begun.
 
 use super::sys;
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// What may be going on: bits.
 pub mod live {
@@ -37,11 +37,11 @@ const PAGE: usize = 4096;
 #[repr(C, align(4096))]
 struct Page {
     live: AtomicU32,
-    locks: [AtomicI32; WORDS],
+    locks: [AtomicU32; WORDS],
 }
 
 /// In the part of the data that has no file behind it: the kernel wipes nothing else.
-static WIPED: Page = Page { live: AtomicU32::new(0), locks: [const { AtomicI32::new(0) }; WORDS] };
+static WIPED: Page = Page { live: AtomicU32::new(0), locks: [const { AtomicU32::new(0) }; WORDS] };
 const _: () = assert!(size_of::<Page>() == PAGE);
 
 /// What was begun here or, before a fork, in the parent.
@@ -75,9 +75,9 @@ pub fn begin(what: u32) {
     BEGUN.fetch_or(what, Ordering::Release);
 }
 
-/// The word of a lock: 0, or the thread that holds it.
+/// The word of a lock: 0, or the thread that holds it, as the kernel has it for a lock with priority inheritance.
 #[inline(always)]
-pub fn lock_word(w: usize) -> &'static AtomicI32 {
+pub fn lock_word(w: usize) -> &'static AtomicU32 {
     &WIPED.locks[w]
 }
 

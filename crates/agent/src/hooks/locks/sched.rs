@@ -2,9 +2,9 @@
 
 use crate::policy;
 use crate::process::real;
-use crate::process::scheduling::{ask, me};
-use crate::process::sys::{Errno, gettid, syscall6};
-use crate::process::thread::Thread;
+use crate::process::scheduling::ask;
+use crate::process::sys::{Errno, syscall6};
+use crate::process::thread::{self, Thread};
 use crate::trace::arrival::enter;
 use crate::trace::holds;
 use core::ffi::{c_int, c_uint, c_void};
@@ -24,7 +24,7 @@ tap! {
 /// A call has changed the thread with this id, 0 being the calling one.
 #[cold]
 fn changed(t: &Thread, tid: i32, why: u32) {
-    let tid = if tid == 0 { gettid() } else { tid };
+    let tid = if tid == 0 { t.id() } else { tid };
     let pthread = if tid == t.id() { me() } else { 0 };
     let mut body = SchedBody { pthread, tid, why, ..SchedBody::default() };
     ask(tid, &mut body);
@@ -37,18 +37,14 @@ fn changed_other(t: &Thread, pthread: u64, policy: c_int, priority: c_int, why: 
     holds::put(t, kind::SCHED, 0, SchedBody { pthread, policy, priority, why, ..SchedBody::default() });
 }
 
-/// The kernel's number of a thread: `struct pthread`, `tid`, +0x2d0 (glibc 2.3x, x86-64), as far as it is there for our own;
-/// 0 is the calling one, -1 not known.
+/// The calling thread's pthread_t.
+fn me() -> u64 {
+    thread::pointer() as u64
+}
+
+/// The kernel's number of a thread: 0 is the calling one, -1 not known.
 fn number(p: libc::pthread_t) -> i32 {
-    const TID: usize = 0x2d0;
-    if p == me() {
-        return 0;
-    }
-    // SAFETY: both are threads that have not been joined, so their descriptors are there.
-    unsafe {
-        let known = (me() as usize + TID) as *const i32;
-        if known.read_volatile() == gettid() { ((p as usize + TID) as *const i32).read_volatile() } else { -1 }
-    }
+    if p == me() { 0 } else { thread::number_of(p).unwrap_or(-1) }
 }
 
 unsafe extern "C" fn pthread_param(
