@@ -46,7 +46,14 @@ pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
     let mut flags = if trapped { ring_flags::TRAPPED } else { 0 };
     loop {
         // SAFETY: we own the claim of slot i.
-        let later = unsafe { channel::get(i) }.and_then(|c| submit(c, slot, i, p, value, flags));
+        let submitted = unsafe { channel::get(i) }.map(|c| submit(c, slot, i, p, value, flags));
+        // Only what is on the ring is accounted for: of a program killed in between, entries that never rang would count as lost.
+        let account = || {
+            if let Some(s) = &submitted {
+                slot.put.store(s.put, Ordering::Relaxed);
+                slot.entries_total.store(s.entries, Ordering::Relaxed);
+            }
+        };
         let ring = || {
             // SAFETY: inside the usermode page that the program mapped for this very store.
             unsafe { ((real + offset) as *mut u32).write_volatile(value) }
@@ -57,13 +64,15 @@ pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
         let published = record::with(|w, _| {
             let len = w.unpublished();
             w.publish();
+            account();
             ring();
             w.warm(len + len / 4);
         });
         if published.is_none() {
+            account();
             ring();
         }
-        if let Some(l) = later {
+        if let Some(l) = submitted.and_then(|s| s.later) {
             l.copy();
         }
         // ORDERING: AcqRel: hands our changes to the next owner, and takes over what the waiting thread wrote.
@@ -193,7 +202,16 @@ impl Later {
     }
 }
 
-fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u16) -> Option<Later> {
+/// What a doorbell submitted, written to the ring and not yet published.
+struct Submitted {
+    /// GP_PUT now.
+    put: u32,
+    /// Entries of the channel, these included.
+    entries: u64,
+    later: Option<Later>,
+}
+
+fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u16) -> Submitted {
     let tsc = sys::tsc();
     let from = slot.put.load(Ordering::Relaxed);
     let seq = slot.rings_total.load(Ordering::Relaxed);
@@ -249,9 +267,7 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u
     if c.watch == watch::SHADOW {
         shadow::look_for_room(c, put);
     }
-    slot.put.store(put, Ordering::Relaxed);
-    slot.entries_total.store(first + n as u64, Ordering::Relaxed);
-    later
+    Submitted { put, entries: first + n as u64, later }
 }
 
 /// If this entry's segment is large: puts the entry without its words on the ring and says where they are.

@@ -1,4 +1,5 @@
 //! What a program of these tests does on the software GPU, and how it tells its test.
+#![allow(dead_code, reason = "no test file uses all of it")]
 
 use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Memory, Pushbuffer, Semaphore, Semaphores, Site};
 use std::sync::Arc;
@@ -26,12 +27,19 @@ impl Work {
     }
 
     pub fn with(site: Site) -> Work {
+        Work::in_space(&Work::space(), site)
+    }
+
+    pub fn space() -> Arc<AddressSpace> {
         let device = Device::open(Arc::new(rm::driver::Libc), 0).expect("the software GPU");
-        let space = AddressSpace::new(&device).unwrap();
+        AddressSpace::new(&device).unwrap()
+    }
+
+    pub fn in_space(space: &Arc<AddressSpace>, site: Site) -> Work {
         let options = ChannelOptions { entries: 1024, site, ..ChannelOptions::default() };
-        let channel = Channel::new(&space, Engine::Copy(0), options).unwrap();
+        let channel = Channel::new(space, Engine::Copy(0), options).unwrap();
         let (source, target) = (space.alloc_host(4096).unwrap(), space.alloc_host(4096).unwrap());
-        let done = Semaphores::new(&space).unwrap().alloc().unwrap();
+        let done = Semaphores::new(space).unwrap().alloc().unwrap();
         Work { channel, source, target, done, round: 0 }
     }
 
