@@ -4,11 +4,13 @@
 //! Invariant: what is written can be read by crate `plan`.
 
 use report::number::of;
-use schema::locks::{LockRow, Locks};
+use schema::locks::{LockRow, Locks, WaitRow};
 use std::fmt::Write;
 
-/// A wait of more holds than these is one that others passed.
+/// In a wait longer than so many holds others overtook the waiter.
 const PASSED: u64 = 4;
+/// Readers inside when a writer comes are fewer than these, mostly.
+const MANY_HOLDS: u64 = 16;
 /// Shorter waits are not worth a rule: about what it takes to wake a thread.
 const SHORT_NS: u64 = 50_000;
 /// What it costs to hand a mutex over to a thread that sleeps, about (docs/results/locks.md, "Convoys").
@@ -23,7 +25,14 @@ fn ms(ns: u64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
 }
 
-fn rule(row: &LockRow, inverted: bool) -> Option<Rule> {
+/// Whether others got the rwlock again and again while a thread waited, although some of them held it for long (a CPU that was
+/// taken from a holder makes one hold of many long): many holds in one wait, none of which is most of it.
+fn overtaken(wait: &WaitRow) -> bool {
+    let longest = wait.holders.iter().map(|h| h.of_wait_ns).max().unwrap_or(0);
+    wait.holds >= MANY_HOLDS && wait.wait_ns / 2 > longest
+}
+
+fn rule(row: &LockRow, inverted: bool, of_it: &[&WaitRow]) -> Option<Rule> {
     let mutex = row.name.ends_with("/mutex");
     if row.longest_wait_ns < SHORT_NS || !(mutex || row.name.ends_with("/rwlock")) {
         return None;
@@ -35,7 +44,7 @@ fn rule(row: &LockRow, inverted: bool) -> Option<Rule> {
         ms(row.longest_wait_ns),
         ms(row.longest_hold_ns)
     );
-    let passed = row.longest_wait_ns / PASSED > row.longest_hold_ns;
+    let passed = row.longest_wait_ns / PASSED > row.longest_hold_ns || !mutex && of_it.iter().any(|w| overtaken(w));
     for no in ["process-shared", "robust", "priority inheritance", "priority ceiling"] {
         if row.attributes.contains(&no) {
             return Some(Rule::Refused(format!("{no}: keeps its own protocol; {waits}")));
@@ -51,26 +60,28 @@ fn rule(row: &LockRow, inverted: bool) -> Option<Rule> {
         }
         (true, true) => Rule::Policy("pi", format!("a thread of higher priority waited for its holder; {waits}")),
         (true, false) if passed && row.wait_ns < row.contended.saturating_mul(HAND_OVER_NS) => Rule::Refused(format!(
-            "others were faster, but a queue would hand it over to a thread that sleeps each time, about 10 us, and its \
+            "others overtook the waiter, but a queue would hand it over to a thread that sleeps each time, about 10 us, and its \
              usual wait is {:.1} us: no ticket; {waits}",
             row.wait_ns as f64 / 1e3 / row.contended as f64
         )),
-        (true, false) if passed => Rule::Policy("ticket", format!("others were faster; {waits}")),
-        (false, _) if passed => Rule::Policy("phase-fair", format!("others were faster; {waits}")),
+        (true, false) if passed => Rule::Policy("ticket", format!("others overtook the waiter; {waits}")),
+        (false, _) if passed => Rule::Policy("phase-fair", format!("others overtook the waiter; {waits}")),
         _ => Rule::Refused(format!("its waits are as long as its holds: no policy shortens those; {waits}")),
     })
 }
 
 /// The text of a plan.
 pub fn plan(locks: &Locks) -> String {
-    let mut out = String::from("# For `doorbell run --lock-policy`. What no rule names keeps its own protocol.\n");
+    let mut out =
+        String::from("# For `doorbell run --lock-policy`. Locks that no rule names keep their own protocol.\n");
     if !locks.real_time {
         out.push_str("# No thread had a real-time priority: priority inheritance would have changed nothing.\n");
     }
     for row in &locks.locks {
         let is = |name: &str| name == row.name || name.strip_prefix(&row.name).is_some_and(|n| n.starts_with('#'));
         let inverted = locks.inversions.iter().any(|i| i.inheritance_helps && is(&i.lock));
-        let _ = match rule(row, inverted) {
+        let waits: Vec<&WaitRow> = locks.waits.iter().filter(|w| is(&w.lock)).collect();
+        let _ = match rule(row, inverted, &waits) {
             None => Ok(()),
             Some(Rule::Refused(why)) => writeln!(out, "\n# {}: {why}", row.name),
             Some(Rule::Policy(policy, why)) => {
@@ -88,6 +99,44 @@ mod tests {
 
     fn row(name: &str, wait: u64, hold: u64) -> LockRow {
         LockRow { name: name.into(), longest_wait_ns: wait, longest_hold_ns: hold, ..LockRow::default() }
+    }
+
+    fn wait(lock: &str, holds: u64, longest_ns: u64) -> WaitRow {
+        let holder = HolderRow { tid: 2, of_wait_ns: longest_ns, hold_ns: longest_ns, ..HolderRow::default() };
+        WaitRow {
+            at: 0.0,
+            tid: 1,
+            thread: String::new(),
+            lock: lock.into(),
+            operation: "rwlock_wrlock",
+            site: String::new(),
+            wait_ns: 9_000_000,
+            result: 0,
+            unfinished: false,
+            free_ns: 0,
+            off_cpu: None,
+            ready_ns: None,
+            inside: None,
+            holds,
+            held_ns: 0,
+            holders: vec![holder],
+        }
+    }
+
+    /// One hold that the CPU was taken from does not hide that the others went by.
+    #[test]
+    fn a_writer_that_many_short_holds_overtook_is_starved_even_beside_a_long_one() {
+        let policy = |lock: &str, waits: Vec<WaitRow>| {
+            let locks = vec![row(lock, 9_000_000, 3_000_000)];
+            let text = super::plan(&Locks { recorded: true, locks, waits, ..Locks::default() });
+            plan::Plan::parse(&text).unwrap().rules.first().map(|r| r.protocol)
+        };
+        use tape::policy::protocol::PHASE_FAIR;
+        assert_eq!(policy("a+0x1/rwlock", vec![wait("a+0x1/rwlock#3", 400, 3_000_000)]), Some(PHASE_FAIR));
+        assert_eq!(policy("a+0x1/rwlock", vec![wait("a+0x2/rwlock", 400, 3_000_000)]), None, "another lock");
+        assert_eq!(policy("a+0x1/rwlock", vec![wait("a+0x1/rwlock", 400, 5_000_000)]), None, "one hold is most of it");
+        assert_eq!(policy("a+0x1/rwlock", vec![wait("a+0x1/rwlock", 4, 3_000_000)]), None, "a few holds");
+        assert_eq!(policy("a+0x1/mutex", vec![wait("a+0x1/mutex", 400, 3_000_000)]), None, "mutexes have one holder");
     }
 
     fn inversion(lock: &str) -> Inversion {
@@ -142,7 +191,7 @@ mod tests {
             "# a+0x4/mutex: its waits are as long",
             "# a+0x6/mutex: process-shared: keeps",
             "# a+0x7/mutex: an inversion, but unlocked by other threads 3 times",
-            "# a+0x9/mutex: others were faster, but a queue would hand it over to a thread that sleeps each time, about 10 us, and its usual wait is 7.4 us: no ticket; 1,000,000 operations on",
+            "# a+0x9/mutex: others overtook the waiter, but a queue would hand it over to a thread that sleeps each time, about 10 us, and its usual wait is 7.4 us: no ticket; 1,000,000 operations on",
             "# generated+0x8/mutex: made by generated code",
             "# No thread had a real-time priority",
         ] {

@@ -68,7 +68,7 @@ struct Where {
     /// Measure on this CPU, for example 4
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
-    /// Measure under SCHED_FIFO, with this priority (80 if none is given)
+    /// Measure under SCHED_FIFO, with priority 80 or the given one, for example --fifo=90
     #[arg(
         long,
         value_name = "PRIORITY",

@@ -70,6 +70,7 @@ fn verb(name: &str) -> &str {
 
 #[test]
 fn every_argument_has_a_text_and_a_value_has_an_example() {
+    let mut without = Vec::new();
     for (name, arg) in arguments() {
         let text = help(&arg);
         assert!(text.len() > 3 && text.starts_with(char::is_uppercase) && !text.ends_with('.'), "{name}: {text:?}");
@@ -83,8 +84,11 @@ fn every_argument_has_a_text_and_a_value_has_an_example() {
             || ["for example", "such as", "[default:"].iter().any(|w| text.contains(w))
             // A recording, where that is all that the command takes.
             || arg.is_positional() && named.as_deref() == Some("FILE");
-        assert!(shown, "{name}: no default, choice or example: {text:?}");
+        if !shown {
+            without.push(format!("{name}: {text:?}"));
+        }
     }
+    assert!(without.is_empty(), "no default, choice or example:\n{}", without.join("\n"));
 }
 
 #[test]

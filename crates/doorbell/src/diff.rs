@@ -22,9 +22,11 @@ more and one that is used in the same way are taken for the same. Times are show
 
 Exit status: 0 alike, 1 different, 2 an error.")]
 pub struct Args {
-    /// The first recording (of `record --locks`)
+    /// The first recording, made with `record --locks`
+    #[arg(value_name = "FILE")]
     first: PathBuf,
-    /// The second
+    /// The second recording
+    #[arg(value_name = "FILE")]
     second: PathBuf,
     /// Counts that differ by at most this many percent are alike
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]

@@ -21,7 +21,7 @@ use std::process::ExitCode;
         ("pi", "a real-time thread waited for a holder of lower priority, and priority inheritance would have helped"),
         ("ticket", "a mutex: a wait longer than four times the longest hold, so others overtook the waiter. Not where the \
                     usual wait is shorter than 10 us, the time of a hand-over to a sleeping thread"),
-        ("phase-fair", "a rwlock: a wait longer than four times the longest hold"),
+        ("phase-fair", "a rwlock: a wait longer than four times the longest hold, or of many holds none of which is half of it"),
     ])
     .text("All other locks keep their own protocol. Those that were waited for are listed as comments, with the reason.")
 )]
@@ -37,10 +37,13 @@ pub struct Args {
     force: bool,
 }
 
+/// The longest waits, which the plan looks at one by one.
+const WAITS: usize = 1000;
+
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let recording = Recording::open(&self.file)?;
-        let locks = lock_analysis::locks(&recording, 0)?;
+        let locks = lock_analysis::locks(&recording, WAITS)?;
         if !locks.recorded {
             let what = format!("{}: has no locks on it", self.file.display());
             return Err(Failure::new(what, "record it with `doorbell record --locks`").into());

@@ -24,6 +24,7 @@ use std::time::Duration;
         ("doorbell sample copies", "on this machine's GPU, through libcuda"),
         ("doorbell record doorbell sample copies launches", "the same, recorded"),
         ("doorbell record --gpu soft doorbell sample spin --gpu soft", "on the software GPU"),
+        ("doorbell record --locks doorbell sample starve", "a thread that never gets CUDA's lock"),
     ])
     .statuses(&[(0, "done"), (2, "a wrong result or an error"), (77, "not possible on this machine (no CUDA, no GPU)")])
 )]
@@ -40,6 +41,9 @@ pub struct Args {
     /// Repeat each sample for this long, for example 10s; every repetition must give the same checksum
     #[arg(long, value_name = units::TIME, value_parser = units::time)]
     duration: Option<Duration>,
+    /// Threads that launch, in `starve`
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
     /// Random seed for the data
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -64,7 +68,7 @@ impl Args {
             let unknown = sample::Error::Unknown { name: name.clone() };
             return Err(Failure::new(unknown.to_string(), "`doorbell sample --list` says what each does").into());
         }
-        if self.gpu == Gpu::Soft {
+        if self.gpu == Gpu::Soft && self.names.iter().any(|name| sample::needs_software_gpu(name)) {
             with_softgpu()?;
         }
         if let Some(cpu) = self.cpu {
@@ -86,6 +90,7 @@ impl Args {
             seconds: self.duration.map(|d| d.as_secs_f64()),
             count: self.count,
             seed: self.seed,
+            threads: self.threads,
             progress: |line| eprintln!("{line}"),
         }
     }

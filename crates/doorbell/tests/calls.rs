@@ -326,7 +326,7 @@ fn the_guard_lets_one_copy_in_at_a_time() {
         let Some((out, report)) = guarded("guarded", policy) else { return };
         assert_eq!(String::from_utf8_lossy(&out.stdout), "most at a time: 1, child 0\n");
         // 80 copies, a launch with a copy inside, which does not count, and the child's launch.
-        assert!(report.contains("doorbell: 82 calls of CUDA through the guard"), "{report}");
+        assert!(report.contains("doorbell: 82 CUDA calls through the guard"), "{report}");
         assert!(!report.contains("went on without"), "{report}");
         // Eight threads with copies of 2 ms: some have waited.
         assert!(!report.contains(", 0 waited") && report.contains("us at most"), "{report}");
@@ -342,7 +342,7 @@ fn a_plan_asks_for_the_guard() {
     let plan = dir.join("plan.toml");
     std::fs::write(&plan, "mutexes = \"ticket\"\ncalls = \"guard\"\n").unwrap();
     let Some((_, report)) = guarded("guarded", plan.to_str().unwrap()) else { return };
-    assert!(report.contains("82 calls of CUDA through the guard") && report.contains("under ticket"), "{report}");
+    assert!(report.contains("82 CUDA calls through the guard") && report.contains("under ticket"), "{report}");
 }
 
 #[test]
@@ -357,12 +357,12 @@ fn a_call_that_never_returns_keeps_the_guard_from_nobody() {
     // By the end of its thread, and by a jump.
     let Some((out, report)) = guarded("left", "guard") else { return };
     assert_eq!(String::from_utf8_lossy(&out.stdout), "5 6 6 6 0\n");
-    assert!(report.contains("doorbell: 6 calls of CUDA through the guard"), "{report}");
+    assert!(report.contains("doorbell: 6 CUDA calls through the guard"), "{report}");
     assert!(!report.contains("went on without"), "{report}");
     // A thread that is still inside when the program ends.
     let Some((out, report)) = guarded("ended", "guard") else { return };
     assert_eq!(String::from_utf8_lossy(&out.stdout), "inside\nat the end 0\n");
-    assert!(report.contains("2 calls of CUDA through the guard, 1 waited for it"), "{report}");
+    assert!(report.contains("2 CUDA calls through the guard, 1 waited for it"), "{report}");
     assert!(report.contains("1 went on without it after a second"), "{report}");
 }
 

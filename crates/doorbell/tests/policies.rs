@@ -118,7 +118,7 @@ fn says_the_same(plain: &str, said: &str, policy: &str) {
 
 fn did_what_it_should(report: &str, policy: &str) {
     for one in policy.split(',') {
-        assert!(number(report, &format!("locks under {one}")) > 5, "{policy}: {report}");
+        assert!(number(report, &format!(" under {one}")) > 5, "{policy}: {report}");
     }
     if matches!(policy, "pi" | "ticket") {
         assert!(number(report, "kept their own protocol: shared between processes") >= 2, "{policy}: {report}");
@@ -163,7 +163,7 @@ fn a_plan_goes_by_the_names_that_show_gives() {
         std::fs::write(&plan, rules).unwrap();
         let (out, report) = reported(dir.path(), plan.to_str().unwrap(), &[program, "pi"], &[]);
         assert_eq!(out.status.code(), Some(0), "{}{report}", text_of(&out));
-        (text(&out.stdout), number(&report, "locks under pi"))
+        (text(&out.stdout), number(&report, " under pi"))
     };
     let owner = ("the word is the owner\n".to_owned(), 1);
     let state = ("the word is a state\n".to_owned(), 0);

@@ -52,7 +52,7 @@ fn runs_under(policy: &str, program: &str, file: &Path, plain: &str) {
     assert_eq!(output(command, &format!("{program} under {policy}")), plain, "{program} under {policy}");
     let report = std::fs::read_to_string(report.path()).unwrap();
     for one in policy.split(',') {
-        let given = report.contains(&format!("locks under {one}\n"));
+        let given = report.contains(&format!(" under {one}\n"));
         // (Not every one of them has both kinds.)
         assert!(given || one == "phase-fair", "{program} under {policy}: {report}");
     }

@@ -15,7 +15,7 @@ pub fn text(b: &Board) -> String {
     for (name, n) in protocol::NAMES.iter().zip(&b.given).skip(1) {
         let n = n.load(Ordering::Relaxed);
         if n != 0 {
-            let _ = writeln!(out, "doorbell: {n} locks under {name}");
+            let _ = writeln!(out, "doorbell: {} under {name}", of(n, "lock"));
         }
     }
     for (reason, n) in b.refused.iter().enumerate() {
@@ -24,12 +24,13 @@ pub fn text(b: &Board) -> String {
             continue;
         }
         let text = why::TEXT[reason];
+        let whose = if n == 1 { "its" } else { "their" };
         let verb = if reason == usize::from(why::FOREIGN_UNLOCK) { "went back to" } else { "kept" };
-        let _ = writeln!(out, "doorbell: {n} {verb} their own protocol: {text}");
+        let _ = writeln!(out, "doorbell: {n} {verb} {whose} own protocol: {text}");
     }
     let foreign = b.foreign.load(Ordering::Relaxed);
     if foreign != 0 {
-        let _ = writeln!(out, "doorbell: {foreign} unlocks by threads that did not own the mutex");
+        let _ = writeln!(out, "doorbell: {} by threads that did not own the mutex", of(foreign, "unlock"));
     }
     let (raised, restored, no) = (&b.raised, &b.restored, &b.raise_refused);
     let (raised, restored, no) =
@@ -37,12 +38,20 @@ pub fn text(b: &Board) -> String {
     if raised + no != 0 {
         let _ = writeln!(
             out,
-            "doorbell: holders raised {raised} times, restored {restored} times, refused by the kernel {no} times"
+            "doorbell: holders raised {}, restored {}, refused by the kernel {}",
+            of(raised, "time"),
+            of(restored, "time"),
+            of(no, "time")
         );
     }
     guard(b, &mut out);
     events(b, &mut out);
     out
+}
+
+/// A count with its noun.
+fn of(n: u64, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 fn guard(b: &Board, out: &mut String) {
@@ -52,7 +61,7 @@ fn guard(b: &Board, out: &mut String) {
     let [calls, waited, gave_up, sum, longest] =
         [&b.guarded, &b.guard_waited, &b.guard_gave_up, &b.guard_wait_ns, &b.guard_longest_ns]
             .map(|n| n.load(Ordering::Relaxed));
-    let _ = write!(out, "doorbell: {calls} calls of CUDA through the guard, {waited} waited for it");
+    let _ = write!(out, "doorbell: {} through the guard, {waited} waited for it", of(calls, "CUDA call"));
     if waited != 0 {
         let us = |ns: u64| ns as f64 / 1e3;
         let _ = write!(out, ": {:.1} us on average, {:.1} us at most", us(sum) / waited as f64, us(longest));
@@ -83,4 +92,25 @@ fn events(b: &Board, out: &mut String) {
 fn name(bytes: &[AtomicU8]) -> String {
     let bytes: Vec<u8> = bytes.iter().map(|b| b.load(Ordering::Relaxed)).take_while(|&b| b != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_singular() {
+        // SAFETY: a Board of zeros is valid: numbers and atomics only.
+        let mut b: Box<Board> = unsafe { Box::new_zeroed().assume_init() };
+        b.guard = 1;
+        b.state.store(1, Ordering::Relaxed);
+        b.given[usize::from(protocol::PI)].store(1, Ordering::Relaxed);
+        b.given[usize::from(protocol::TICKET)].store(2, Ordering::Relaxed);
+        b.refused[usize::from(why::SHARED)].store(1, Ordering::Relaxed);
+        b.guarded.store(1, Ordering::Relaxed);
+        let text = text(&b);
+        for line in ["1 lock under pi\n", "2 locks under ticket\n", "1 kept its own protocol", "1 CUDA call through"] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
 }

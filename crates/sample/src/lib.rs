@@ -8,6 +8,7 @@ mod kernels;
 mod programs;
 mod report;
 mod soft;
+mod starving;
 
 pub use report::{Loop, Report};
 
@@ -33,13 +34,15 @@ pub struct Options {
     /// Rounds, launches or iterations: each sample says which ([`Sample::count`]).
     pub count: Option<u64>,
     pub seed: u64,
+    /// Threads that launch, in `starve`.
+    pub threads: u32,
     /// Lines for people while a sample runs.
     pub progress: fn(&str),
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { gpu: Gpu::Cuda, seconds: None, count: None, seed: 1, progress: |_| {} }
+        Options { gpu: Gpu::Cuda, seconds: None, count: None, seed: 1, threads: 16, progress: |_| {} }
     }
 }
 
@@ -91,6 +94,8 @@ pub enum Error {
     Unsteady { what: &'static str, repetition: u64, expected: u64, got: u64 },
     #[error("a thread of the sample panicked")]
     Panicked,
+    #[error("a thread of the sample could not be started: {0}")]
+    Thread(std::io::Error),
 }
 
 impl From<cuda::Unavailable> for Error {
@@ -156,6 +161,13 @@ pub const SAMPLES: &[Sample] = &[
         run: programs::storm::run,
     },
     Sample {
+        name: "starve",
+        about: "a thread that creates streams beside --threads others that launch: CUDA's lock starves it (5 s, or --duration); \
+                with --gpu soft a rwlock stands in for CUDA's, and no GPU is needed",
+        count: "nothing",
+        run: programs::starve::run,
+    },
+    Sample {
         name: "bench",
         about: "CPU time of launches, graph launches, and 4 KiB copies with synchronisation",
         count: "iterations of each loop (5,000)",
@@ -172,12 +184,18 @@ fn find(name: &str) -> Result<&'static Sample> {
     SAMPLES.iter().find(|sample| sample.name == name).ok_or_else(|| Error::Unknown { name: name.into() })
 }
 
+/// Whether the sample of this name uses a GPU under [`Gpu::Soft`].
+pub fn needs_software_gpu(name: &str) -> bool {
+    name != "starve"
+}
+
 /// Runs the sample called `name` and reports what it did. Prints nothing itself.
 pub fn run(name: &str, options: &Options) -> Result<Report> {
     let sample = find(name)?;
     options.check(sample)?;
     match options.gpu {
         Gpu::Cuda => run_with(&cuda::Cuda::load()?, sample, options),
+        Gpu::Soft if !needs_software_gpu(name) => soft::without_a_gpu(sample.name, options),
         Gpu::Soft => soft::run(Arc::new(rm::driver::Libc), sample.name, options),
     }
 }
@@ -210,9 +228,9 @@ fn run_with(cuda: &cuda::Cuda, sample: &Sample, options: &Options) -> Result<Rep
 }
 
 /// Once, or until the time is over; every repetition must give the checksum of the first. The last one is reported.
-/// `storm` keeps time itself.
+/// `storm` and `starve` keep time themselves.
 fn repeat(name: &'static str, options: &Options, mut once: impl FnMut() -> Result<Report>) -> Result<Report> {
-    let deadline = if name == "storm" { None } else { options.deadline(Instant::now())? };
+    let deadline = if matches!(name, "storm" | "starve") { None } else { options.deadline(Instant::now())? };
     let mut report = once()?;
     let expected = report.checksum();
     let mut repetition = 1;

@@ -7,6 +7,7 @@ mod device;
 mod programs;
 #[cfg(test)]
 mod stand_in;
+mod starve;
 
 use crate::{Error, Options, Report, Result};
 use rm::driver::Driver;
@@ -103,6 +104,13 @@ pub(crate) trait Machine: Sync {
 
 pub(crate) fn run(driver: Arc<dyn Driver>, name: &'static str, options: &Options) -> Result<Report> {
     run_on(&device::open(driver)?, name, options)
+}
+
+/// The samples that use no GPU at all.
+pub(crate) fn without_a_gpu(name: &'static str, options: &Options) -> Result<Report> {
+    let mut report = Report::new(name, "a rwlock that stands in for CUDA's".into(), options.seed);
+    starve::run(options, &mut report)?;
+    Ok(report)
 }
 
 fn run_on(machine: &impl Machine, name: &'static str, options: &Options) -> Result<Report> {
