@@ -5,6 +5,7 @@ use crate::process::renewal::{self, Steps};
 use crate::process::wiped::live;
 use crate::process::{real, region, thread};
 use crate::{driver, exec, hooks, policy, record, tap, trace};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 static STEPS: Steps = Steps {
     attached: &[trace::begin, hooks::cuda::begin],
@@ -26,7 +27,21 @@ fn keep() {
     exec::environment::keep(ours.strip_suffix(b":").unwrap_or(ours), &[board]);
 }
 
-extern "C" fn start() {
+/// 1 once it has begun.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+
+/// True if the agent has begun, or found that it has nothing to do.
+pub fn has_begun() -> bool {
+    BEGUN.load(Ordering::Acquire) != 0
+}
+
+/// Begins, once: from the constructor, or earlier, at the first use of the driver by another library's constructor.
+#[cold]
+pub fn begin() {
+    // Before libc's constructor there is no environment to read.
+    if !environment::is_there() || BEGUN.swap(1, Ordering::AcqRel) != 0 {
+        return;
+    }
     environment::read();
     // A vfork child must not look them up.
     real::look_up();
@@ -48,6 +63,10 @@ extern "C" fn start() {
         (None, None) => return,
     }
     environment::restore();
+}
+
+extern "C" fn start() {
+    begin();
 }
 
 extern "C" fn finish() {

@@ -211,6 +211,46 @@ fn an_exec_ends_the_recording_cleanly() {
     });
 }
 
+/// Opens the driver and asks for its version before main, in a library that is initialised before the preloaded ones.
+const EARLY: &str = r#"
+#include <fcntl.h>
+#include <sys/ioctl.h>
+int early;
+__attribute__((constructor)) static void use(void) {
+    struct { unsigned command, reply; char version[64]; } a = { '2' };
+    int fd = open("/dev/nvidiactl", O_RDWR);
+    early = fd >= 0 && ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, 'F', 210, sizeof a), &a) == 0 ? a.version[0] : 0;
+}
+"#;
+const MAIN: &str = r#"
+#include <stdlib.h>
+extern int early;
+int main(void) { return getenv("LD_PRELOAD") || getenv("DOORBELL_REGION") ? 3 : early == 0 ? 4 : 5; }
+"#;
+
+#[test]
+fn a_library_that_uses_the_driver_before_main_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("early.c"), EARLY).unwrap();
+    std::fs::write(at("main.c"), MAIN).unwrap();
+    let cc = |arguments: &[&str]| Command::new("cc").current_dir(dir.path()).args(arguments).status();
+    match cc(&["-shared", "-fPIC", "-o", "libearly.so", "early.c"]) {
+        Err(e) => trial::skip!("no cc: {e}"),
+        Ok(status) => assert!(status.success()),
+    }
+    let linked = cc(&["-o", "main", "main.c", "-L.", "-learly", "-Wl,-rpath,$ORIGIN"]).unwrap();
+    assert!(linked.success());
+    let tape = at("tape.doorbell");
+    let mut command = doorbell();
+    command.args(["record", "--gpu", "soft", "-q", "-o"]).arg(&tape).arg("--").arg(at("main"));
+    let out = finished(&mut command, "main");
+    assert_eq!(out.status.code(), Some(5), "{}", String::from_utf8_lossy(&out.stderr));
+    let exported = finished(doorbell().args(["export", "--jsonl"]).arg(&tape), "export");
+    let text = String::from_utf8_lossy(&exported.stdout);
+    assert!(text.contains("CHECK_VERSION"), "the call is not on the tape: {text}");
+}
+
 // ---- the programs
 
 /// A page that faults, and how often whose handler was called.

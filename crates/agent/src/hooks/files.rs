@@ -4,6 +4,7 @@ use crate::driver::calls::{self, file_event};
 use crate::driver::{files, mappings};
 use crate::process::{real, region, sys};
 use crate::record;
+use crate::start;
 use crate::tap::site;
 use core::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use tape::event::{MremapBody, MunmapBody, file, kind};
@@ -23,14 +24,15 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) ->
     unsafe { real::ioctl(fd, request, arg) }
 }
 
-/// After an open: remember driver files.
+/// After an open: remember driver files. The first may be opened by another library's constructor, which runs before ours.
 unsafe fn opened(fd: c_int, path: *const c_char) -> c_int {
-    if fd >= 0 && region::active() && !path.is_null() {
+    if fd >= 0 && !path.is_null() && (region::active() || !start::has_begun()) {
         let _keep = sys::Errno::keep();
         // SAFETY: open succeeded with this path, so it is a string.
         let p = unsafe { CStr::from_ptr(path) }.to_bytes();
         let f = files::by_path(p);
         if f != file::OTHER {
+            start::begin();
             if region::active_here() {
                 files::set(fd, f);
                 site::reserve();

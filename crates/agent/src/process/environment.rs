@@ -62,6 +62,12 @@ fn variable(entry: *const c_char, name: &[u8]) -> Option<&'static [u8]> {
     s.strip_prefix(name)
 }
 
+/// False before libc has set it up.
+pub fn is_there() -> bool {
+    // SAFETY: libc's variable, read once.
+    !unsafe { (&raw const environ).read() }.is_null()
+}
+
 /// The entry of the environment that begins so, name, `=` and value. From the constructor.
 pub fn entry(begins: &[u8]) -> Option<&'static [u8]> {
     // SAFETY: constructors run before other threads; environ is a null-terminated array of strings that live as long as the
