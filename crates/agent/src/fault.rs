@@ -2,7 +2,8 @@
 //!
 //! Those who answer register themselves; nothing here knows what they guard.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use crate::process::thread;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use trap::Registers;
 use trap::ucontext::Context;
 
@@ -21,6 +22,9 @@ pub type Answer = fn(Fault, &mut Context) -> bool;
 const ANSWERS: usize = 4;
 static REGISTERED: [AtomicPtr<()>; ANSWERS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; ANSWERS];
 
+/// Changes of mappings that those who answer have made: an access that they had forbidden may be allowed by now.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+
 /// From now on `answer` is asked. Once or more often for the same one; false if there is no room.
 pub fn register(answer: Answer) -> bool {
     let new = answer as *mut ();
@@ -30,16 +34,32 @@ pub fn register(answer: Answer) -> bool {
     })
 }
 
-/// Asks who has registered. `forced`: the kernel, not a `kill`, made the signal.
+/// An access that was forbidden is allowed from now on.
+pub fn allowed() {
+    CHANGES.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Asks who has registered. `forced`: the kernel, not a `kill`, made the signal. True if the program goes on.
 pub fn answered(signal: i32, forced: bool, c: &mut Context) -> bool {
     let fault = match signal {
         libc::SIGTRAP => Fault::Breakpoint { at: c.rip().wrapping_sub(1) },
-        libc::SIGSEGV if forced => Fault::Access { address: c.fault_address() },
+        libc::SIGSEGV if forced => match c.fault_address() {
+            Some(address) => Fault::Access { address },
+            None => return false,
+        },
         _ => return false,
     };
-    REGISTERED.iter().any(|at| {
+    let ours = REGISTERED.iter().any(|at| {
         let at = at.load(Ordering::Acquire);
         // SAFETY: only functions of this type are registered.
         !at.is_null() && unsafe { core::mem::transmute::<*mut (), Answer>(at) }(fault, c)
-    })
+    });
+    ours || (matches!(fault, Fault::Access { .. }) && may_be_over())
+}
+
+/// True if a mapping was changed since this thread's last fault that was nobody's: the access is made again, and counts if it
+/// faults again.
+fn may_be_over() -> bool {
+    let (known, now) = (&thread::here().changes, CHANGES.load(Ordering::Acquire));
+    known.replace(now) != now
 }

@@ -4,11 +4,11 @@ use crate::process::environment::{self, BOARD, PRELOAD, WAS};
 use crate::process::renewal::{self, Steps};
 use crate::process::wiped::live;
 use crate::process::{real, region, thread};
-use crate::{driver, exec, hooks, policy, record, tap, trace};
+use crate::{driver, exec, hooks, policy, record, signals, tap, trace};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 static STEPS: Steps = Steps {
-    attached: &[trace::begin, hooks::cuda::begin],
+    attached: &[signals::begin, trace::begin, hooks::cuda::begin],
     renewed: &[
         (live::RECORDING, record::renew),
         (live::RECORDING, tap::renew),

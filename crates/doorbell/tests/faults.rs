@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
-use trial::{Source, known_defect};
+use trial::Source;
 use work::{SAYS, Work};
 
 /// Longer than a scenario takes on a busy machine.
@@ -110,61 +110,47 @@ fn a_wild_pointer_ends_the_program() {
 
 #[test]
 fn a_wild_pointer_that_is_no_address_ends_the_program() {
-    known_defect("faults", "a general-protection fault is taken for the page fault before it", || {
-        as_bare(&["dies-wild-read", "dies-wild-write", "dies-wild-high"])
-    });
+    as_bare(&["dies-wild-read", "dies-wild-write", "dies-wild-high"]);
 }
 
 #[test]
 fn a_stack_overflow_ends_the_program_or_reaches_its_handler() {
-    known_defect("faults", "a handler without SA_ONSTACK runs on the alternate stack", || {
-        as_bare(&["overflow", "overflow-on-other-stack", "overflow-without-other-stack"])
-    });
+    as_bare(&["overflow", "overflow-on-other-stack", "overflow-without-other-stack"]);
 }
 
 #[test]
 fn a_program_recovers_from_its_faults() {
-    known_defect(
-        "faults",
-        "a general-protection fault is taken for the page fault before it; SIGSEGV is not blocked in its handler",
-        || as_bare(&["recovers", "garbage-collector", "raise"]),
-    );
+    as_bare(&["recovers", "garbage-collector", "raise"]);
 }
 
 #[test]
 fn a_crash_handler_that_crashes_ends_the_program() {
-    known_defect("faults", "SIGSEGV is not blocked in its handler", || {
-        as_bare(&["crash-in-handler", "crash-in-handler-nodefer", "once", "blocked-fault"])
-    });
+    as_bare(&["crash-in-handler", "crash-in-handler-nodefer", "once", "blocked-fault"]);
 }
 
 #[test]
 fn a_handler_runs_on_the_stack_that_it_asked_for() {
-    known_defect("faults", "a handler without SA_ONSTACK runs on the alternate stack", || as_bare(&["stacks"]));
+    as_bare(&["stacks"]);
 }
 
 #[test]
 fn blocked_signals_are_pending_and_can_be_waited_for() {
-    known_defect("faults", "a blocked SIGSEGV is never pending", || as_bare(&["pending"]));
+    as_bare(&["pending"]);
 }
 
 #[test]
 fn blocked_and_ignored_signals_are_inherited() {
-    known_defect("faults", "a blocked or ignored SIGSEGV is not inherited by threads and programs", || {
-        as_bare(&["inherited"])
-    });
+    as_bare(&["inherited"]);
 }
 
 #[test]
 fn a_vfork_child_changes_nothing_of_its_parents() {
-    known_defect("faults", "a vfork child's handlers and mask become its parent's", || as_bare(&["vfork"]));
+    as_bare(&["vfork"]);
 }
 
 #[test]
 fn handlers_come_late_and_through_every_call() {
-    known_defect("faults", "__sysv_signal and sigset see and replace the agent's handler", || {
-        as_bare(&["late", "sysv", "sigset"])
-    });
+    as_bare(&["late", "sysv", "sigset"]);
 }
 
 // ---- the program

@@ -27,6 +27,9 @@ const GREG: [libc::c_int; 16] = [
 /// Bit 1 of a page fault's error code: the access was a write (Intel SDM volume 3, 4.7).
 const FAULT_WRITE: i64 = 2;
 
+/// #PF (Intel SDM volume 3, 6.15).
+const PAGE_FAULT: i64 = 14;
+
 /// The interrupted thread; what is written here is there when the handler returns.
 pub struct Context<'a>(&'a mut libc::ucontext_t);
 
@@ -38,9 +41,10 @@ impl Context<'_> {
         unsafe { context.cast::<libc::ucontext_t>().as_mut() }.map(Context)
     }
 
-    /// The address whose access faulted (CR2); meaningful for page faults only.
-    pub fn fault_address(&self) -> u64 {
-        self.0.uc_mcontext.gregs[libc::REG_CR2 as usize] as u64
+    /// The address whose access faulted (CR2). `None` where it was no page fault: CR2 is then that of an earlier one.
+    pub fn fault_address(&self) -> Option<u64> {
+        let page_fault = self.0.uc_mcontext.gregs[libc::REG_TRAPNO as usize] == PAGE_FAULT;
+        page_fault.then_some(self.0.uc_mcontext.gregs[libc::REG_CR2 as usize] as u64)
     }
 
     /// Whether the page fault was a write.

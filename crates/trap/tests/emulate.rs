@@ -20,7 +20,7 @@ extern "C" fn on_fault(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut c_
     let Some(access) = decode(code) else { std::process::abort() };
     let address = effective_address(&access, &context);
     let offset = address.wrapping_sub(PAGE.load(Ordering::Relaxed));
-    if offset >= 4096 || address != context.fault_address() {
+    if offset >= 4096 || Some(address) != context.fault_address() {
         std::process::abort();
     }
     let at = (BACKING.load(Ordering::Relaxed) + offset) as *mut u8;

@@ -12,6 +12,7 @@ pub mod environment;
 mod target;
 
 use crate::process::real::{self, Strings};
+use crate::signals::inherit::{over_exec, over_spawn};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use target::Target;
@@ -79,7 +80,9 @@ unsafe fn note(_target: Target, _path: *const c_char) {}
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the caller's.
-    unsafe { start(|| target::of_path(libc::AT_FDCWD, path), path, envp, |e| real::execve(path, argv, e)) }
+    unsafe {
+        start(|| target::of_path(libc::AT_FDCWD, path), path, envp, |e| over_exec(|| real::execve(path, argv, e)))
+    }
 }
 
 /// # Safety
@@ -95,7 +98,9 @@ pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the caller's.
-    unsafe { start(|| target::in_path(file, search_path()), file, envp, |e| real::execvpe(file, argv, e)) }
+    unsafe {
+        start(|| target::in_path(file, search_path()), file, envp, |e| over_exec(|| real::execvpe(file, argv, e)))
+    }
 }
 
 /// # Safety
@@ -111,7 +116,9 @@ pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the caller's.
-    unsafe { start(|| target::of_descriptor(fd), core::ptr::null(), envp, |e| real::fexecve(fd, argv, e)) }
+    unsafe {
+        start(|| target::of_descriptor(fd), core::ptr::null(), envp, |e| over_exec(|| real::fexecve(fd, argv, e)))
+    }
 }
 
 /// # Safety
@@ -130,7 +137,7 @@ pub unsafe extern "C" fn execveat(
         if empty && flags & libc::AT_EMPTY_PATH != 0 { target::of_descriptor(dir) } else { target::of_path(dir, path) }
     };
     // SAFETY: the caller's.
-    unsafe { start(examine, path, envp, |e| real::execveat(dir, path, argv, e, flags)) }
+    unsafe { start(examine, path, envp, |e| over_exec(|| real::execveat(dir, path, argv, e, flags))) }
 }
 
 /// Gives a function of the execl family its arguments as an array. They come in registers, then on the stack: the
@@ -227,7 +234,7 @@ pub unsafe extern "C" fn posix_spawn(
             || target::of_path(libc::AT_FDCWD, path),
             path,
             envp,
-            |e| real::posix_spawn(pid, path, actions, attributes, argv, e),
+            |e| over_spawn(|| real::posix_spawn(pid, path, actions, attributes, argv, e)),
         )
     }
 }
@@ -249,7 +256,7 @@ pub unsafe extern "C" fn posix_spawnp(
             || target::in_path(file, search_path()),
             file,
             envp,
-            |e| real::posix_spawnp(pid, file, actions, attributes, argv, e),
+            |e| over_spawn(|| real::posix_spawnp(pid, file, actions, attributes, argv, e)),
         )
     }
 }
@@ -283,5 +290,5 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
     // SAFETY: the caller's.
-    unsafe { shell(command, |c| real::popen(c, mode)) }
+    unsafe { shell(command, |c| over_spawn(|| real::popen(c, mode))) }
 }

@@ -69,6 +69,21 @@ pub fn gettid() -> i32 {
     unsafe { syscall6(libc::SYS_gettid, 0, 0, 0, 0, 0, 0) as i32 }
 }
 
+/// Changes the thread's signal mask by a system call (`how` as in sigprocmask, the kernel's 64 bits); what it was.
+pub fn signal_mask(how: i32, bits: u64) -> u64 {
+    let mut old = 0u64;
+    let (new, old_at) = (&raw const bits as usize, &raw mut old as usize);
+    // SAFETY: two words, of the size that is said.
+    unsafe { syscall6(libc::SYS_rt_sigprocmask, how as usize, new, old_at, 8, 0, 0) };
+    old
+}
+
+/// True if eight bytes at `at` can be written. (They are: with the thread's signal mask.)
+pub fn is_writable(at: usize) -> bool {
+    // SAFETY: the kernel writes there or says EFAULT.
+    unsafe { syscall6(libc::SYS_rt_sigprocmask, 0, 0, at, 8, 0, 0) == 0 }
+}
+
 /// Sleeps about `ns` nanoseconds (below a second).
 pub fn nap(ns: i64) {
     let t = [0i64, ns];
@@ -123,6 +138,10 @@ impl Errno {
     pub fn keep() -> Errno {
         // SAFETY: libc's errno location is valid for the thread's life.
         Errno(unsafe { *libc::__errno_location() })
+    }
+    pub fn set(errno: i32) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
     }
     pub fn get() -> i32 {
         // SAFETY: as above.

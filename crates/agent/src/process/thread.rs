@@ -8,7 +8,7 @@
 
 use super::{symbol, sys};
 use core::arch::{asm, global_asm};
-use core::cell::Cell;
+use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use locks::held::Held;
 use tape::region::{CallRow, LockTable};
@@ -37,11 +37,21 @@ pub struct Thread {
     pub patience: Cell<u32>,
     /// Under a policy: the rwlocks that it holds, and by which way.
     pub held: Held,
+    /// Which of our signals it has blocked by calls, as it believes, and which of them were sent to it meanwhile: bits of
+    /// [`crate::signals::masks`].
+    pub blocked: Cell<u8>,
+    pub pending: Cell<u8>,
+    /// Those signals, as the kernel described them.
+    pub sent: UnsafeCell<[[u64; 16]; 2]>,
+    /// The vfork child on this thread's stack that has handed its mask to the kernel, 0 if none has.
+    pub handed_over: Cell<i32>,
+    /// Changes of mappings ([`crate::fault::changes`]) that it knew of at its last fault.
+    pub changes: Cell<u32>,
     /// Under `boost`: its seat, null before it needs one.
     pub seat: Cell<usize>,
 }
 
-const BYTES: usize = 640;
+const BYTES: usize = 1024;
 const _: () = assert!(size_of::<Thread>() <= BYTES && align_of::<Thread>() <= 16);
 
 global_asm!(

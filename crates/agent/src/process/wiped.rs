@@ -6,7 +6,7 @@
 //! Invariant: until [`prepare`] has succeeded nothing is begun.
 
 use super::sys;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// What may be going on: bits.
 pub mod live {
@@ -37,11 +37,14 @@ const PAGE: usize = 4096;
 #[repr(C, align(4096))]
 struct Page {
     live: AtomicU32,
+    /// The process whose memory this is; 0 in a forked child, until it asks.
+    pid: AtomicI32,
     locks: [AtomicU32; WORDS],
 }
 
 /// In the part of the data that has no file behind it: the kernel wipes nothing else.
-static WIPED: Page = Page { live: AtomicU32::new(0), locks: [const { AtomicU32::new(0) }; WORDS] };
+static WIPED: Page =
+    Page { live: AtomicU32::new(0), pid: AtomicI32::new(0), locks: [const { AtomicU32::new(0) }; WORDS] };
 const _: () = assert!(size_of::<Page>() == PAGE);
 
 /// What was begun here or, before a fork, in the parent.
@@ -52,7 +55,44 @@ pub fn prepare() -> bool {
     const WIPE_ON_FORK: usize = 18;
     let at = &raw const WIPED as usize;
     // SAFETY: the page is ours alone.
-    unsafe { sys::syscall6(libc::SYS_madvise, at, PAGE, WIPE_ON_FORK, 0, 0, 0) == 0 }
+    let wiped = unsafe { sys::syscall6(libc::SYS_madvise, at, PAGE, WIPE_ON_FORK, 0, 0, 0) == 0 };
+    WIPED.pid.store(sys::getpid(), Ordering::Relaxed);
+    wiped
+}
+
+/// Where the caller runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Home,
+    /// In a child that was forked, for the first time that somebody asks.
+    JustForked,
+    /// In the memory of another process, which waits until we exec or exit.
+    VforkChild,
+}
+
+/// Where the caller runs. A system call.
+pub fn place() -> Place {
+    let me = sys::getpid();
+    match WIPED.pid.load(Ordering::Relaxed) {
+        0 if shares_its_parents_memory(me) => Place::VforkChild,
+        0 => {
+            WIPED.pid.store(me, Ordering::Relaxed);
+            Place::JustForked
+        }
+        pid if pid == me => Place::Home,
+        _ => Place::VforkChild,
+    }
+}
+
+/// A vfork child of a forked child that has not asked where it runs. (Where the kernel does not say it is none.)
+#[cold]
+fn shares_its_parents_memory(me: i32) -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: no arguments; numbers only.
+    unsafe {
+        let parent = sys::syscall6(libc::SYS_getppid, 0, 0, 0, 0, 0, 0);
+        parent > 0 && sys::syscall6(libc::SYS_kcmp, me as usize, parent as usize, KCMP_VM, 0, 0, 0) == 0
+    }
 }
 
 /// True while one of these ([`live`]) goes on in this process.
@@ -85,6 +125,10 @@ pub fn lock_word(w: usize) -> &'static AtomicU32 {
 mod tests {
     use super::*;
 
+    extern "C" fn asks(_: *mut libc::c_void) -> i32 {
+        i32::from(place() != Place::VforkChild)
+    }
+
     #[test]
     fn a_forked_child_finds_the_page_wiped() {
         assert!(prepare(), "the page lies where the kernel can wipe it");
@@ -92,9 +136,21 @@ mod tests {
         // SAFETY: the child looks at one word and leaves.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let word = lock_word(word::CODE).load(Ordering::Relaxed);
+            let wiped = lock_word(word::CODE).load(Ordering::Relaxed) == 0;
+            // A vfork child of a child that has never asked.
+            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+            let mut stack = [0u128; 4096];
+            // SAFETY: the grandchild runs on a stack of its own until it leaves, and we wait for it.
+            let in_grandchild = unsafe {
+                let top = stack.as_mut_ptr().add(stack.len());
+                let grandchild = libc::clone(asks, top.cast(), flags, core::ptr::null_mut());
+                let mut status = 1;
+                libc::waitpid(grandchild, &mut status, 0);
+                status == 0
+            };
+            let places = [place(), place()] == [Place::JustForked, Place::Home];
             // SAFETY: ends the child.
-            unsafe { libc::_exit(i32::from(word != 0)) };
+            unsafe { libc::_exit(i32::from(!(wiped && places && in_grandchild))) };
         }
         let mut status = 0;
         // SAFETY: our child.

@@ -3,6 +3,7 @@
 //! The program's mapping is made read-only: its loads (the GPU's clock, a flush) go to the hardware unhindered, its
 //! stores fault until their site is rewritten. Ours is where the store is made in the end.
 
+use crate::fault;
 use crate::process::real;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -71,7 +72,9 @@ pub fn open(p: usize) -> bool {
     let (addr, len) = (page.addr.load(Ordering::Relaxed), page.len.load(Ordering::Relaxed));
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: the program's own mapping, given the rights that it asked for.
-    addr != 0 && unsafe { real::mprotect(addr as *mut _, len as usize, rw) } == 0
+    let open = addr != 0 && unsafe { real::mprotect(addr as *mut _, len as usize, rw) } == 0;
+    fault::allowed();
+    open
 }
 
 /// True if there is a doorbell page that we tap.
@@ -95,6 +98,7 @@ pub fn remove(from: u64, len: u64, mut each: impl FnMut(u64, u64)) {
             p.addr.store(0, Ordering::Release);
             let real = p.real.swap(0, Ordering::Relaxed);
             each(real, p.len.load(Ordering::Relaxed));
+            fault::allowed();
         }
     }
 }

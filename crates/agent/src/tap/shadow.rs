@@ -10,6 +10,7 @@
 //! read GP_GET once keeps the guard for good: slower, and right.
 
 use super::channel::{Channel, GP_GET, GP_PUT, SHADOWS, USERDS};
+use crate::fault;
 use crate::process::{real, region, sys};
 use core::sync::atomic::{AtomicU64, Ordering};
 use tape::region::{PAGE, SHADOW_AT, SHADOW_BYTES};
@@ -126,6 +127,7 @@ pub fn unguard(c: &mut Channel) {
         c.guarded = false;
         // SAFETY: the shadow USERD page.
         unsafe { sys::mprotect(c.userd as usize, PAGE, libc::PROT_READ | libc::PROT_WRITE) };
+        fault::allowed();
     }
 }
 

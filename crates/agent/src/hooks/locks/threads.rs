@@ -1,7 +1,8 @@
-//! Names of threads that policies have a part in.
+//! Names of threads that policies and signals have a part in.
 
 use crate::policy;
 use crate::process::real;
+use crate::signals::inherit::make_thread;
 use core::ffi::{c_int, c_void};
 
 /// # Safety
@@ -15,7 +16,16 @@ pub unsafe extern "C" fn pthread_create(
 ) -> c_int {
     policy::sched::before_create();
     // SAFETY: the caller's.
-    unsafe { real::pthread_create(thread, attributes, start, with) }
+    unsafe { make_thread(attributes, start, with, |start, with| real::pthread_create(thread, attributes, start, with)) }
+}
+
+/// # Safety
+/// As thrd_create.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thrd_create(thread: *mut c_void, start: *const c_void, with: *mut c_void) -> c_int {
+    policy::sched::before_create();
+    // SAFETY: the caller's.
+    unsafe { make_thread(core::ptr::null(), start, with, |start, with| real::thrd_create(thread, start, with)) }
 }
 
 /// The program gets all the keys that there are, ours among them when no other is left.

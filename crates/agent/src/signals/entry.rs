@@ -1,0 +1,210 @@
+//! The handler that the kernel knows.
+//!
+//! What is not answered is handed to the program's handler by a jump, in the frame that the kernel made: it returns to where
+//! the kernel would have it return, and nothing of ours is left on the stack. Only a handler that did not ask for the
+//! alternate stack, where we run, gets its frame moved to the stack that was interrupted.
+
+use super::actions::{self, theirs};
+use super::masks::{self, bit, in_handler, index, standing_for};
+use crate::fault;
+use crate::process::{real, sys, thread};
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_void};
+use trap::Registers;
+use trap::ucontext::Context;
+
+/// Puts our handlers in place. False if the kernel refuses.
+pub fn install() -> bool {
+    actions::install(on_signal as *const () as usize)
+}
+
+/// Where the handler goes on.
+#[repr(C)]
+struct Next {
+    /// The program's handler; 0: return.
+    handler: usize,
+    /// How far its frame was moved.
+    moved: usize,
+}
+
+/// Entered by the kernel: signal, siginfo, ucontext, and on the stack the address to return to.
+#[unsafe(naked)]
+unsafe extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 24",
+        "lea rcx, [rsp + 24]",
+        "call {decide}",
+        "mov r11, rax",
+        "mov r10, rdx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -24",
+        "test r11, r11",
+        "jz 2f",
+        "add rsi, r10",
+        "add rdx, r10",
+        "add rsp, r10",
+        "xor eax, eax",
+        "jmp r11",
+        "2:",
+        "ret",
+        ".cfi_endproc",
+        decide = sym decide,
+    )
+}
+
+const RETURN: Next = Next { handler: 0, moved: 0 };
+
+unsafe extern "C" fn decide(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, frame: usize) -> Next {
+    let _errno = sys::Errno::keep();
+    // SAFETY: the kernel passes a ucontext_t to an SA_SIGINFO handler, ours while it runs.
+    let Some(mut c) = (unsafe { Context::from_handler(context) }) else { return RETURN };
+    // SAFETY: the kernel's siginfo; si_code > 0 means that it, not a kill(), made the signal.
+    let forced = unsafe { (*info).si_code } > 0;
+    if fault::answered(signal, forced, &mut c) {
+        return RETURN;
+    }
+    // SAFETY: what the kernel gave us, handed on.
+    unsafe { hand_on(signal, info, context.cast(), frame, forced) }
+}
+
+/// Does what the kernel would have done with this signal had we not been there.
+unsafe fn hand_on(
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+    frame: usize,
+    forced: bool,
+) -> Next {
+    let Some(i) = index(signal) else { return RETURN };
+    // SAFETY: the kernel's ucontext, and nobody else uses its mask meanwhile.
+    let mask = unsafe { &mut (*context).uc_sigmask };
+    let inside = in_handler(masks::word(mask)) >> i & 1 != 0;
+    let blocked = inside || thread::here().blocked.get() >> i & 1 != 0;
+    let a = theirs(i);
+    if !forced {
+        if inside {
+            masks::postpone(i, mask, info);
+            return RETURN;
+        }
+        if blocked {
+            // SAFETY: the kernel's siginfo.
+            unsafe { masks::keep(i, info) };
+            return RETURN;
+        }
+        if a.sa_sigaction == libc::SIG_IGN {
+            return RETURN;
+        }
+    }
+    if a.sa_sigaction == libc::SIG_DFL || a.sa_sigaction == libc::SIG_IGN || blocked {
+        die(signal, forced);
+        return RETURN;
+    }
+    let mut moved = 0;
+    if a.sa_flags & libc::SA_ONSTACK == 0 {
+        // SAFETY: the kernel's frame.
+        match unsafe { interrupted_stack(context, info, frame) } {
+            Ok(by) => moved = by,
+            // As the kernel does where it cannot write the frame.
+            Err(()) => {
+                die(libc::SIGSEGV, forced);
+                return RETURN;
+            }
+        }
+    }
+    if a.sa_flags & libc::SA_RESETHAND != 0 {
+        // SAFETY: all zero is the default action.
+        actions::set_theirs(i, &unsafe { core::mem::zeroed() });
+    }
+    // What the kernel would block: the action's mask, and the signal itself.
+    let mut asked = masks::word(&a.sa_mask);
+    if a.sa_flags & libc::SA_NODEFER == 0 {
+        asked |= bit(signal);
+    }
+    sys::signal_mask(libc::SIG_BLOCK, asked & !masks::OUR_BITS | standing_for(masks::bits_of(asked)));
+    Next { handler: a.sa_sigaction, moved }
+}
+
+/// Ends the process as the signal would by default: a fault happens again when we return; what was sent, or has happened and
+/// is over, is sent again.
+#[cold]
+fn die(signal: c_int, forced: bool) {
+    // SAFETY: plain structs; a signal to the calling thread.
+    unsafe {
+        let mut d: libc::sigaction = core::mem::zeroed();
+        d.sa_sigaction = libc::SIG_DFL;
+        real::sigaction(signal, &d, core::ptr::null_mut());
+        if !forced || signal == libc::SIGTRAP {
+            sys::signal_mask(libc::SIG_UNBLOCK, bit(signal));
+            let (pid, tid) = (sys::getpid() as usize, sys::gettid() as usize);
+            sys::syscall6(libc::SYS_tgkill, pid, tid, signal as usize, 0, 0, 0);
+        }
+    }
+}
+
+/// True if the address lies on the alternate stack that the kernel noted in the frame.
+fn on_alternate(stack: &libc::stack_t, at: usize) -> bool {
+    stack.ss_flags & libc::SS_DISABLE == 0 && at.wrapping_sub(stack.ss_sp as usize) <= stack.ss_size
+}
+
+/// `fpregs` of a signal frame: where FXSAVE leaves room for software the kernel says how long the whole state is
+/// (asm/sigcontext.h, struct _fpx_sw_bytes).
+const SOFTWARE: usize = 464;
+const MAGIC: u32 = 0x4650_5853;
+const FXSAVE: usize = 512;
+
+/// Copies the kernel's frame, which lies on the alternate stack, to the stack that was interrupted. How far it was moved, 0
+/// if it need not be; an error where that stack cannot be written.
+unsafe fn interrupted_stack(
+    context: *mut libc::ucontext_t,
+    info: *const libc::siginfo_t,
+    frame: usize,
+) -> Result<usize, ()> {
+    // SAFETY: the kernel's frame.
+    let (c, sp) = unsafe { (&*context, Context::from_handler(context.cast()).map_or(0, |c| c.gpr(4)) as usize) };
+    // (A layer between the kernel and us has a frame of its own.)
+    let is_the_kernels = context as usize == frame + 8;
+    if !is_the_kernels || !on_alternate(&c.uc_stack, frame) || on_alternate(&c.uc_stack, sp) {
+        return Ok(0);
+    }
+    let state = c.uc_mcontext.fpregs as usize;
+    let mut end = info as usize + size_of::<libc::siginfo_t>();
+    if state != 0 {
+        // SAFETY: the state that the kernel has saved in this frame.
+        let (magic, size) = unsafe {
+            let software = (state + SOFTWARE) as *const u32;
+            (software.read(), software.add(1).read() as usize)
+        };
+        end = end.max(state + if magic == MAGIC { size } else { FXSAVE });
+    }
+    let size = end - frame;
+    // Below the red zone, and as the kernel's lies to a cache line.
+    let to = (sp.wrapping_sub(128 + size + 64) & !63) + (frame & 63);
+    let mut page = to;
+    while page < to + size {
+        if !sys::is_writable(page & !7) {
+            return Err(());
+        }
+        page = (page & !4095) + 4096;
+    }
+    // SAFETY: both were written, or can be, for `size` bytes, and do not overlap: they lie on two stacks.
+    unsafe {
+        core::ptr::copy_nonoverlapping(frame as *const u8, to as *mut u8, size);
+        let moved = to.wrapping_sub(frame);
+        let c = &mut *((context as usize).wrapping_add(moved) as *mut libc::ucontext_t);
+        if state != 0 {
+            c.uc_mcontext.fpregs = state.wrapping_add(moved) as *mut _;
+        }
+        Ok(moved)
+    }
+}
+
+/// True if this is our handler.
+pub fn is_ours(handler: usize) -> bool {
+    handler == on_signal as *const () as usize
+}
