@@ -28,7 +28,7 @@ part() {
 
 echo "## Machine"; "$d" --version; "$d" doctor --no-try
 part selftest selftest --gpu real
-part small bench --routes 'host->cuda->gpu0,host->cudart->gpu0,host->inline->gpu0,host->inline[group=cuda]->gpu0,host->ce2->gpu0,host->ce3->gpu0,host->ce4->gpu0,host->bar1[answered]->gpu0,host->bar1[flush]->gpu0,host->inline[armed]->gpu0,host->ce3[armed]->gpu0,gpu0->cuda->host,gpu0->cudart->host,gpu0->ce2->host,gpu0->ce3->host,gpu0->ce4->host' \
+part small bench --routes 'host->cuda->gpu0,host->cudart->gpu0,host->inline->gpu0,host->inline[group=cuda]->gpu0,host->ce2->gpu0,host->ce3->gpu0,host->ce4->gpu0,host->message->gpu0,host->bar1[answered]->gpu0,host->bar1[flush]->gpu0,host->inline[armed]->gpu0,host->ce3[armed]->gpu0,gpu0->cuda->host,gpu0->cudart->host,gpu0->ce2->host,gpu0->ce3->host,gpu0->ce4->host' \
   --sizes 8B --samples 10000 --cpu "$cpu" --fifo --force -o "$out/small.json"
 # Eight bytes in every way that there is to say that they are there.
 eight='host->cuda->gpu0,host->cudart->gpu0'
@@ -41,7 +41,10 @@ for o in '' '[folded]' '[release=word]' '[release=local]' '[folded,release=word]
   eight="$eight,host->ce3$o->gpu0"
 done
 eight="$eight,host->bar1[flush]->gpu0"
-for o in '' ',warps=4' ',warps=16' ',blocks=4' ',blocks=16' ',blocks=4,warps=4' ',answer=line' ',store=avx512' ',store=fenced' ',plain' ',plain,warps=4' ',mail'; do
+for o in '' '[warps=4]' '[warps=16]' '[blocks=4]' '[blocks=16]' '[blocks=4,warps=4]' '[answer=line]' '[store=avx512]' '[store=fenced]'; do
+  eight="$eight,host->message$o->gpu0"
+done
+for o in '' ',warps=4' ',mail'; do
   eight="$eight,host->bar1[answered$o]->gpu0"
 done
 eight="$eight,gpu0->cuda->host,gpu0->cudart->host"

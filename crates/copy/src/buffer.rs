@@ -1,6 +1,7 @@
 //! The memory at the two ends of a route: CUDA's where there is CUDA, so that all routes move the same bytes, else our own.
 
 use crate::error::{Error, Unavailable};
+use crate::inspect::GUARD;
 use crate::machine::Machine;
 use crate::pin::{self, Pinned};
 use crate::spec::{End, Host, Memory};
@@ -16,6 +17,8 @@ const MAX_BYTES: u64 = 16 << 30;
 pub(crate) const PAGEABLE: &str = "engines cannot reach pageable memory: use host (pinned) or host[registered]";
 const NOT_THE_GPUS: &str = "only pinned memory of the GPU has a place in BAR1";
 const PAGE: usize = 0x1000;
+/// A large page of the GPU's: buffers so long begin and end on one.
+const LARGE: u64 = 2 << 20;
 
 /// Pageable memory: zeroed, on whole pages, freed when dropped.
 #[derive(Debug)]
@@ -64,7 +67,12 @@ enum Kind<'m> {
     Own(Arc<gpu::Memory>),
 }
 
-/// One end of a route.
+/// Where the memory behind the guard begins: on a page, and of large buffers on a large page.
+fn front(bytes: u64) -> u64 {
+    if bytes < LARGE { PAGE as u64 } else { LARGE }
+}
+
+/// One end of a route. Before what transfers may name, and behind it, there is memory that they may not touch.
 pub(crate) struct Buffer<'m> {
     /// Goes before the memory does.
     pinned: Option<Pinned>,
@@ -80,6 +88,9 @@ impl<'m> Buffer<'m> {
             .checked_add(end.offset)
             .filter(|bytes| capacity > 0 && *bytes <= MAX_BYTES)
             .ok_or_else(|| Unavailable::new(format!("a buffer of {capacity} bytes: 1 byte to 16 GiB are possible")))?;
+        let front = front(bytes);
+        let grain = if bytes < LARGE { 1 } else { LARGE };
+        let bytes = (front + bytes + GUARD).next_multiple_of(grain);
         let len = bytes as usize;
         let context = machine.context();
         let kind = match (end.memory, context) {
@@ -95,7 +106,7 @@ impl<'m> Buffer<'m> {
             (Memory::Host(Host::Pinned), Err(_)) => Kind::Own(machine.space()?.alloc_host(bytes)?),
             (Memory::Gpu(_), Err(_)) => Kind::Own(machine.space()?.alloc_video(bytes)?),
         };
-        Ok(Buffer { pinned: None, kind, offset: end.offset, capacity })
+        Ok(Buffer { pinned: None, kind, offset: front + end.offset, capacity })
     }
 
     /// Makes it nameable in pushbuffers of our own address space.
@@ -182,40 +193,46 @@ impl<'m> Buffer<'m> {
         })
     }
 
-    fn fits(&self, bytes: usize) -> Result<(), Error> {
-        let bytes = bytes as u64;
-        if bytes > self.capacity { Err(Error::Capacity { bytes, capacity: self.capacity }) } else { Ok(()) }
+    /// Where `bytes` at an offset, which may lie in the guards, are in the memory.
+    fn place(&self, at: i64, bytes: usize) -> Result<u64, Error> {
+        let (bytes, capacity) = (bytes as u64, self.capacity);
+        let start = at.checked_add(GUARD as i64).and_then(|start| u64::try_from(start).ok());
+        let end = start.and_then(|start| start.checked_add(bytes));
+        match end {
+            Some(end) if end <= capacity + 2 * GUARD => Ok(self.offset.wrapping_add_signed(at)),
+            _ => Err(Error::Capacity { bytes, capacity }),
+        }
     }
 
-    /// Writes the start: host memory by the CPU, memory of the GPU by CUDA if it is CUDA's, else through its CPU mapping.
-    pub(crate) fn write(&mut self, machine: &Machine, data: &[u8]) -> Result<(), Error> {
-        self.fits(data.len())?;
+    /// Writes at an offset: host memory by the CPU, memory of the GPU by CUDA if it is CUDA's, else through its CPU mapping.
+    pub(crate) fn write(&self, machine: &Machine, at: i64, data: &[u8]) -> Result<(), Error> {
+        let place = self.place(at, data.len())?;
         if let Some(pointer) = self.host_pointer() {
-            // SAFETY: as many bytes are there, and no transfer is under way: one that is borrows the route.
-            unsafe { pointer.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
-        } else if let Some(slice) = self.device_slice(data.len() as u64)? {
+            // SAFETY: as many bytes are there (`place`), and no transfer is under way: who writes sees to that.
+            unsafe { pointer.offset(at as isize).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        } else if let Kind::Device(buffer) = &self.kind {
             // SAFETY: the slice is as long as the data.
-            unsafe { slice.upload_now(machine.context()?, data.as_ptr()) }?;
+            unsafe { buffer.slice(place as usize, data.len())?.upload_now(machine.context()?, data.as_ptr()) }?;
             // From pageable memory the call may come back before the last bytes have arrived. Other streams are not waited
             // for: a kernel of another route may be spinning in one.
             machine.context()?.synchronize_default_stream()?;
         } else if let Kind::Own(memory) = &self.kind {
-            memory.write(self.offset, data);
+            memory.write(place, data);
         }
         Ok(())
     }
 
-    /// Reads the start back, as [`Buffer::write`] writes it.
-    pub(crate) fn read(&self, machine: &Machine, into: &mut [u8]) -> Result<(), Error> {
-        self.fits(into.len())?;
+    /// Reads at an offset, as [`Buffer::write`] writes there.
+    pub(crate) fn read(&self, machine: &Machine, at: i64, into: &mut [u8]) -> Result<(), Error> {
+        let place = self.place(at, into.len())?;
         if let Some(pointer) = self.host_pointer() {
-            // SAFETY: as many bytes are there, and no transfer is under way: one that is borrows the route.
-            unsafe { pointer.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
-        } else if let Some(slice) = self.device_slice(into.len() as u64)? {
+            // SAFETY: as above.
+            unsafe { pointer.offset(at as isize).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+        } else if let Kind::Device(buffer) = &self.kind {
             // SAFETY: the slice is as long as the buffer.
-            unsafe { slice.download_now(machine.context()?, into.as_mut_ptr()) }?;
+            unsafe { buffer.slice(place as usize, into.len())?.download_now(machine.context()?, into.as_mut_ptr()) }?;
         } else if let Kind::Own(memory) = &self.kind {
-            memory.read(self.offset, into);
+            memory.read(place, into);
         }
         Ok(())
     }

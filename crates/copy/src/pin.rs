@@ -45,6 +45,8 @@ impl Pinned {
 /// [`PinError`] for each way in which the range is not that; [`Error::Unavailable`] where there is no CUDA or no way beside
 /// it; [`Error::Gpu`] where the kernel driver's objects behind the range are not known.
 pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error> {
+    // What is wrong with the range is said before what is wrong with the machine.
+    check(machine.context()?, pointer, length)?;
     pin_in(machine, machine.space()?, pointer, length)
 }
 

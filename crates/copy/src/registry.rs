@@ -13,6 +13,7 @@ const ENTRIES: &[Entry] = &[
     routes::ce::ENTRY,
     routes::inline::ENTRY,
     routes::bar1::ENTRY,
+    routes::message::ENTRY,
     routes::aperture::ENTRY,
 ];
 

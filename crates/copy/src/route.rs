@@ -1,6 +1,7 @@
 //! The two traits of a way to move bytes.
 
 use crate::error::Error;
+use crate::inspect::Inspect;
 use std::time::Duration;
 
 /// A way between two memories, opened: its buffers are allocated and its channel exists.
@@ -22,6 +23,11 @@ pub trait Route {
 
     /// Reads the start of the destination back into `into`, untimed and by a way that is not this one where there is another.
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error>;
+
+    /// Its two memories, guards included; `None` where they cannot be looked at.
+    fn ends(&self) -> Option<&dyn Inspect> {
+        None
+    }
 }
 
 /// One transfer that is ready to go, as often as one likes.
@@ -47,6 +53,11 @@ pub trait Transfer {
     /// When the last transfer that is done was, in nanoseconds of the GPU's clock ([`gpu::Clock`]): the timestamp that the
     /// engine wrote with its release. `None` where no engine of ours releases anything.
     fn released_gpu_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Its two memories, to be looked at and written while nothing of it is under way; `None` where they cannot be.
+    fn ends(&self) -> Option<&dyn Inspect> {
         None
     }
 }

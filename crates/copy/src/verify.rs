@@ -1,6 +1,7 @@
 //! Whether a route moved what it should, and nothing else.
 
 use crate::error::Error;
+use crate::inspect::{GUARD, HostEnd, Inspect};
 use crate::route::Route;
 use std::fmt;
 use std::time::Duration;
@@ -60,6 +61,8 @@ pub enum Wrong {
     Data(Difference),
     /// Bytes that it should have left alone; `first` counts from the end of the transfer.
     PastTheEnd { touched: u64, first: u64 },
+    /// The same before its start, from which `last` counts.
+    BeforeTheStart { touched: u64, last: u64 },
 }
 
 impl fmt::Display for Wrong {
@@ -70,12 +73,13 @@ impl fmt::Display for Wrong {
                 f,
                 "{touched} bytes past the end of the transfer were written, the first at {first} bytes behind it"
             ),
+            Wrong::BeforeTheStart { touched, last } => write!(
+                f,
+                "{touched} bytes before the start of the transfer were written, the last at {last} bytes before it"
+            ),
         }
     }
 }
-
-/// How many bytes behind the transfer are looked at, where the route's buffers are so long.
-const BEHIND: u64 = 64;
 
 /// Fills with random bytes: SplitMix64 (Steele, Lea, Flood 2014), the same for the same seed.
 fn random(into: &mut [u8], seed: u64) {
@@ -88,8 +92,108 @@ fn random(into: &mut [u8], seed: u64) {
     }
 }
 
+/// Transfers whose bytes can be told from those of the transfers before: what the next one has to leave at the destination.
+#[derive(Debug)]
+pub struct Checked {
+    /// What lies at the source.
+    sent: Vec<u8>,
+    found: Vec<u8>,
+    /// What lies before and behind the destination.
+    guards: [[u8; GUARD as usize]; 2],
+    footprint: i64,
+    state: u64,
+}
+
+/// Bytes that are changed at the start, in the middle and at the end between two transfers.
+const STAMP: usize = 8;
+
+impl Checked {
+    /// Gives the source random bytes, of which none is at its place at the destination, and writes the guards at both ends of
+    /// the destination; beside the source lies something else.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`] for more bytes than there are, and what CUDA says.
+    pub fn new(ends: &dyn Inspect, bytes: u64, seed: u64) -> Result<Checked, Error> {
+        let (mut sent, mut guards) = (vec![0; bytes as usize], [[0; GUARD as usize]; 2]);
+        random(&mut sent, seed);
+        random(&mut guards[0], !seed);
+        random(&mut guards[1], seed.rotate_left(32) ^ 0x5a);
+        let footprint = ends.footprint(bytes) as i64;
+        let mut checked = Checked { found: sent.clone(), sent, guards, footprint, state: seed | 1 };
+        ends.write_source(0, &checked.sent)?;
+        checked.clear(ends)?;
+        for (at, behind, guard) in [(-(GUARD as i64), -(GUARD as i64), guards[0]), (footprint, bytes as i64, guards[1])]
+        {
+            ends.write_destination(at, &guard)?;
+            ends.write_source(behind, &guard.map(|byte| !byte))?;
+        }
+        Ok(checked)
+    }
+
+    /// Every byte of the destination is wrong now.
+    fn clear(&mut self, ends: &dyn Inspect) -> Result<(), Error> {
+        self.found.iter_mut().zip(&self.sent).for_each(|(to, sent)| *to = !sent);
+        ends.write_destination(0, &self.found)
+    }
+
+    /// Before a transfer: changes bytes at the start, in the middle and at the end (all of up to 24), at the end that the CPU
+    /// writes by itself. New bytes at the source have to arrive; wrong ones at the destination have to be written over.
+    ///
+    /// # Errors
+    /// What the memory says.
+    pub fn renew(&mut self, ends: &dyn Inspect) -> Result<(), Error> {
+        let length = self.sent.len();
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        // Spans that do not overlap: a byte that is changed twice may be what it was.
+        let inner = (length.saturating_sub(3 * STAMP) as u64).max(1);
+        let middle = STAMP + ((self.state >> 16) % inner) as usize;
+        let starts = if length <= 3 * STAMP { [0, STAMP, 2 * STAMP] } else { [0, middle, length - STAMP] };
+        for (n, at) in starts.into_iter().enumerate().filter(|(_, at)| *at < length) {
+            let span = at..(at + STAMP).min(length);
+            // No byte stays what it was.
+            let mut new = (self.state.rotate_left(17 * n as u32) | 0x0101_0101_0101_0101).to_le_bytes();
+            new.iter_mut().zip(&self.sent[span.clone()]).for_each(|(new, sent)| *new ^= sent);
+            let new = &new[..span.len()];
+            match ends.host_end() {
+                HostEnd::Source => {
+                    ends.write_source(at as i64, new)?;
+                    self.sent[span].copy_from_slice(new);
+                }
+                HostEnd::Destination => ends.write_destination(at as i64, new)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// After a transfer: every byte of it, and the guards at both ends.
+    ///
+    /// # Errors
+    /// What the memory says. A difference is no error, but the answer.
+    pub fn check(&mut self, ends: &dyn Inspect) -> Result<Option<Wrong>, Error> {
+        self.compare(ends, None)
+    }
+
+    fn compare(&mut self, ends: &dyn Inspect, before: Option<&[u8]>) -> Result<Option<Wrong>, Error> {
+        ends.read_destination(0, &mut self.found)?;
+        if let Some(d) = Difference::between(&self.sent, &self.found, before) {
+            return Ok(Some(Wrong::Data(d)));
+        }
+        let mut found = [0; GUARD as usize];
+        ends.read_destination(self.footprint, &mut found)?;
+        if let Some(d) = Difference::between(&self.guards[1], &found, None) {
+            return Ok(Some(Wrong::PastTheEnd { touched: d.differing, first: d.first }));
+        }
+        ends.read_destination(-(GUARD as i64), &mut found)?;
+        let last = self.guards[0].iter().zip(&found).rposition(|(guard, found)| guard != found);
+        Ok(last.map(|last| {
+            let touched = self.guards[0].iter().zip(&found).filter(|(guard, found)| guard != found).count() as u64;
+            Wrong::BeforeTheStart { touched, last: GUARD - last as u64 }
+        }))
+    }
+}
+
 /// Two transfers of random bytes, the second of the complement of the first: no byte that the route leaves as it was can be
-/// right both times. What lies behind the destination, up to 64 bytes, has to stay as it was.
+/// right both times. What lies before and behind the destination, 64 bytes each, has to stay as it was.
 ///
 /// # Errors
 /// What the route says. A difference is no error, but the answer: that of the first transfer that is not right.
@@ -97,7 +201,26 @@ pub fn verify(route: &mut dyn Route, bytes: u64, seed: u64, timeout: Duration) -
     if bytes > route.capacity() {
         return Err(Error::Capacity { bytes, capacity: route.capacity() });
     }
-    let behind = BEHIND.min(route.capacity() - bytes) as usize;
+    let Some(ends) = route.ends() else { return without_guards(route, bytes, seed, timeout) };
+    let mut checked = Checked::new(ends, bytes, seed)?;
+    for _ in 0..2 {
+        one_transfer(route, bytes, timeout)?;
+        let Some(ends) = route.ends() else { return Ok(None) };
+        let before: Vec<u8> = checked.sent.iter().map(|byte| !byte).collect();
+        let wrong = checked.compare(ends, Some(&before))?;
+        if wrong.is_some() {
+            return Ok(wrong);
+        }
+        // What has just arrived is now what must go.
+        checked.sent = before;
+        ends.write_source(0, &checked.sent)?;
+    }
+    Ok(None)
+}
+
+/// Of a route whose memories cannot be looked at: what lies behind the destination within its capacity.
+fn without_guards(route: &mut dyn Route, bytes: u64, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
+    let behind = GUARD.min(route.capacity() - bytes) as usize;
     let length = bytes as usize;
     let mut sent = vec![0; length + behind];
     random(&mut sent, seed);

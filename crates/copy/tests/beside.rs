@@ -3,7 +3,7 @@
 
 mod fake;
 
-use copy::{Error, Machine, PinError, names, open, pin, verify};
+use copy::{Error, Machine, PinError, Route, names, open, pin, verify};
 use cuda::Cuda;
 use cuda::runtime::Runtime;
 use doorbell_softgpu::{Mode, SoftDriver};
@@ -100,6 +100,9 @@ fn what_is_listed_is_there() {
     for listed in names(&rig.machine) {
         let opened = open(&rig.machine, &listed.name, 100);
         match (listed.unavailable, opened) {
+            (None, Err(Error::Unavailable(why))) if listed.name.contains("message") => {
+                assert!(why.reason.contains("carries 1 to 8 bytes"), "{why}");
+            }
             (None, Ok(mut route)) => assert_eq!(verify(&mut *route, 99, 1, TIMEOUT).unwrap(), None, "{}", listed.name),
             (Some(why), Err(Error::Unavailable(found))) => assert_eq!(why, found),
             // The stand-in's registered memory is none that the software GPU knows of.
@@ -210,46 +213,76 @@ fn the_kernel_that_answers_runs_from_prepare_to_rest_or_drop_and_keeps_nobody_wa
 }
 
 #[test]
-fn bytes_and_number_travel_in_one_line() {
+fn copies_that_a_kernel_acknowledges_write_their_bytes_and_no_others() {
     let rig = rig(Entry::OwnClient);
     for (name, sizes) in [
         ("host->bar1[answered]->gpu0", &[1, 5, 8][..]),
-        ("host->bar1[answered,answer=line]->gpu0", &[8]),
-        ("host[pageable,offset=3]->bar1[answered,store=fenced,warps=4,blocks=4]->gpu0", &[8]),
+        ("host[pageable,offset=3]->bar1[answered,store=fenced,warps=4,blocks=4]->gpu0[offset=5]", &[1, 8]),
         ("host->bar1[answered,mail]->gpu0", &[8]),
-        ("host->bar1[answered,plain]->gpu0", &[1, 8]),
     ] {
         let mut route = open(&rig.machine, name, 8).unwrap();
         for &bytes in sizes {
+            assert_eq!(route.ends().unwrap().footprint(bytes), bytes);
             assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
         let too_long = route.prepare(9).err();
-        assert!(matches!(too_long, Some(Error::Capacity { bytes: 9, capacity: 8 } | Error::Unavailable(_))), "{name}");
-        // Bytes that change from one transfer to the next are each there when it has been answered.
-        let mut transfers = 0;
-        for round in 0..20_u8 {
-            let data = [round, 1, 2, 3, 4, 5, 6, !round];
-            route.fill(&data).unwrap();
-            let mut transfer = route.prepare(8).unwrap();
-            for _ in 0..3 {
-                transfer.submit().unwrap();
-                transfer.wait(TIMEOUT).unwrap();
-                transfers += 1;
-            }
-            drop(transfer);
-            let mut found = [0; 8];
-            route.read_back(&mut found).unwrap();
-            assert_eq!(found, data, "{name}, after {transfers} transfers");
-        }
+        assert!(matches!(too_long, Some(Error::Capacity { bytes: 9, capacity: 8 })), "{name}: {too_long:?}");
+        again_and_again(&mut *route, name);
     }
-    for (name, why) in [
-        ("host->bar1[answered,plain,mail]->gpu0", "choose one"),
-        ("host->bar1[plain]->gpu0", "beside answered"),
-        ("host->bar1[answered,mail,warps=16]->gpu0", "one warp"),
-    ] {
+    for (name, why) in
+        [("host->bar1[mail]->gpu0", "beside answered"), ("host->bar1[answered,mail,warps=16]->gpu0", "one warp")]
+    {
         let refused = open(&rig.machine, name, 64).err().unwrap();
         assert!(matches!(&refused, Error::Unavailable(u) if u.reason.contains(why)), "{name}: {refused}");
     }
+    assert_eq!(fake::alive(), [""; 0]);
+}
+
+/// Bytes that change from one transfer to the next are each there when it has been answered.
+fn again_and_again(route: &mut dyn Route, name: &str) {
+    let mut transfers = 0;
+    for round in 0..20_u8 {
+        let data = [round, 1, 2, 3, 4, 5, 6, !round];
+        route.fill(&data).unwrap();
+        let mut transfer = route.prepare(8).unwrap();
+        for _ in 0..3 {
+            transfer.submit().unwrap();
+            transfer.wait(TIMEOUT).unwrap();
+            transfers += 1;
+        }
+        drop(transfer);
+        let mut found = [0; 8];
+        route.read_back(&mut found).unwrap();
+        assert_eq!(found, data, "{name}, after {transfers} transfers");
+    }
+}
+
+#[test]
+fn a_message_is_a_line_in_a_mailbox_and_no_copy() {
+    let rig = rig(Entry::OwnClient);
+    for name in [
+        "host->message->gpu0",
+        "host->message[answer=line]->gpu0[offset=64]",
+        "host[pageable,offset=3]->message[store=fenced,warps=4,blocks=4]->gpu0",
+    ] {
+        let mut route = open(&rig.machine, name, 8).unwrap();
+        for bytes in [1, 5, 8] {
+            assert_eq!(route.ends().unwrap().footprint(bytes), 64, "the whole line is the message's");
+            assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+        }
+        assert!(matches!(route.prepare(9).err(), Some(Error::Capacity { bytes: 9, capacity: 8 })), "{name}");
+        again_and_again(&mut *route, name);
+    }
+    for (name, capacity, why) in [
+        ("host->message->gpu0", 9, "copies are bar1, ce and inline"),
+        ("host->message->gpu0[offset=8]", 8, "multiple of 64"),
+        ("gpu0->message->host", 8, "a message goes to a kernel"),
+    ] {
+        let refused = open(&rig.machine, name, capacity).err().unwrap();
+        assert!(matches!(&refused, Error::Unavailable(u) if u.reason.contains(why)), "{name}: {refused}");
+    }
+    let listed: Vec<_> = names(&rig.machine).into_iter().filter(|route| route.name.contains("message")).collect();
+    assert!(listed.len() == 1 && listed[0].about.contains("not a copy"), "{listed:?}");
     assert_eq!(fake::alive(), [""; 0]);
 }
 

@@ -127,8 +127,8 @@ fn a_wrong_bit_is_found_with_its_place() {
     let (_one, machine) = start();
     for name in every_route() {
         let mut route = open(&machine, &name, CAPACITY).unwrap();
-        // The first is a fill of the GPU's memory, or the first look at it.
-        fake::SPOIL_COPY.store(2, Ordering::SeqCst);
+        // The first three fill the GPU's memory and its guards.
+        fake::SPOIL_COPY.store(4, Ordering::SeqCst);
         let found = verify(&mut *route, 5000, 3, TIMEOUT).unwrap().expect(&name);
         let Wrong::Data(found) = found else { panic!("{name}: {found}") };
         assert_eq!((found.first, found.differing, found.expected ^ found.found), (4999, 1, 0x10), "{name}");

@@ -1,7 +1,7 @@
 //! Our own routes on the software GPU: what they move, what they refuse, and that a check sees what goes wrong. Nothing of
 //! their speed is shown here.
 
-use copy::{Difference, Error, Machine, Route, Transfer, Wrong, back_to_back, names, open, parse, verify};
+use copy::{Difference, Error, Inspect, Machine, Route, Transfer, Wrong, back_to_back, names, open, parse, verify};
 use doorbell_softgpu::{Mode, Planted as Fault, SoftDriver};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -221,6 +221,8 @@ fn what_does_not_exist_says_why() {
         ("host->bar1[answered]->gpu0", "launched by CUDA: the software GPU has no CUDA"),
         ("gpu0->bar1[answered]->host", "nothing to answer"),
         ("host->bar1[answered,flush]->gpu0", "choose one"),
+        ("host->message->gpu0", "launched by CUDA: the software GPU has no CUDA"),
+        ("gpu0->message->host", "a message goes to a kernel"),
         ("host->inline[group=cuda]->gpu0", "software GPU has no CUDA"),
         ("host->ce0[group=cuda]->gpu0", "software GPU has no CUDA"),
     ] {
@@ -314,6 +316,10 @@ impl Route for Miscounted<'_> {
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
         self.inner.fill(data)
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        self.inner.ends()
     }
 
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {

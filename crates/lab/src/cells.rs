@@ -2,13 +2,21 @@
 //!
 //! Cells of one size take turns: each round has a block of samples of every route, in an order drawn anew, so that a machine
 //! that changes its speed changes it for all, and ratios are taken within rounds. A route that is missing or fails becomes a
-//! result and the others go on. What is measured is verified before, and what the timed transfers moved is verified after.
+//! result and the others go on.
+//!
+//! Each route is verified before. Before each timed transfer some of its bytes become others, by the CPU alone, so that no transfer
+//! can look as if it had moved what an earlier one moved; the first and the last of each block, and every n-th between them
+//! ([`Plan::check_every`]), are compared whole, with the guards at both ends, when they are done. After a check, which asks CUDA
+//! for bytes of the GPU's, come two transfers that are not timed.
 
 use crate::clock::Clock;
 use crate::samples::{NoMemory, Sample, Samples};
 use crate::statistics::{Ratio, Summary, medians_of_rounds, worst};
-use copy::{Difference, Route, Transfer, Wrong, verify};
+use copy::{Checked, Difference, Route, Transfer, Wrong, verify};
 use std::time::Duration;
+
+/// How often timed transfers are checked, if nothing else is asked for.
+pub const CHECK_EVERY: u64 = 16;
 
 /// How many samples a cell takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +45,8 @@ pub struct Plan {
     pub seed: u64,
     /// After which a transfer counts as lost.
     pub timeout: Duration,
+    /// Besides the first and the last timed transfer of a block each n-th is checked; 1: all are.
+    pub check_every: u64,
     /// For each route the one (its index) that its ratio is taken to.
     pub compare: Vec<Option<usize>>,
 }
@@ -157,15 +167,29 @@ pub fn run(plan: &Plan, opened: &mut [Opened<'_>], clock: &Clock, mut tell: impl
 struct Live<'r> {
     route: usize,
     transfer: Box<dyn Transfer + 'r>,
+    /// Where its memories can be looked at.
+    checked: Option<Checked>,
     samples: Samples,
-    failed: Option<copy::Error>,
+    failed: Option<Stopped>,
+}
+
+/// Why a cell takes no more samples.
+enum Stopped {
+    Error(copy::Error),
+    Wrong(Wrong),
+}
+
+impl From<copy::Error> for Stopped {
+    fn from(error: copy::Error) -> Stopped {
+        Stopped::Error(error)
+    }
 }
 
 impl Live<'_> {
     /// The others' turn: nothing of this one's is to be busy on the GPU meanwhile.
     fn rest(&mut self) {
         let rested = self.transfer.rest().err();
-        self.failed = self.failed.take().or(rested);
+        self.failed = self.failed.take().or(rested.map(Stopped::Error));
     }
 }
 
@@ -204,14 +228,18 @@ fn one_size(
         match prepared {
             Ok(transfer) => {
                 let samples = Samples::reserve(asked as usize, rounds as usize);
-                live.push(Live { route: i, transfer, samples, failed: None });
+                let checked = transfer.ends().map(|ends| Checked::new(ends, bytes, random.u64(..))).transpose();
+                match checked {
+                    Ok(checked) => live.push(Live { route: i, transfer, checked, samples, failed: None }),
+                    Err(e) => outcomes[i] = Some(outcome_of(e)),
+                }
             }
             Err(e) => outcomes[i] = Some(outcome_of(e)),
         }
     }
 
     for l in &mut live {
-        l.failed = warm_up(l.transfer.as_mut(), plan.timeout, WARM_UP).err();
+        l.failed = warm_up(l.transfer.as_mut(), plan.timeout, WARM_UP).err().map(Stopped::Error);
         l.rest();
     }
     let mut order: Vec<usize> = (0..live.len()).collect();
@@ -229,22 +257,24 @@ fn one_size(
     }
     tell(rounds, rounds);
 
-    let done: Vec<(usize, Samples, Option<copy::Error>)> =
-        live.into_iter().map(|l| (l.route, l.samples, l.failed)).collect();
+    let done: Vec<_> = live.into_iter().map(|l| (l.route, l.samples, l.failed, l.checked.is_some())).collect();
     let mut found = vec![0; bytes as usize];
     let mut medians: Vec<Vec<Option<u64>>> = vec![Vec::new(); opened.len()];
-    for (i, samples, failed) in done {
+    for (i, samples, failed, checked) in done {
         let o = &mut opened[i];
-        outcomes[i] = Some(match (failed, &mut o.route) {
-            (Some(e), _) => retire(o, bytes, e),
-            (None, Ok(route)) => match after(route.as_mut(), &sent, &mut found) {
-                Ok(()) => {
-                    medians[i] = medians_of_rounds(samples.rounds());
-                    measured(&samples, asked)
-                }
-                Err(outcome) => outcome,
-            },
-            (None, Err(outcome)) => outcome.clone(),
+        let right = match (failed, &mut o.route) {
+            (Some(Stopped::Error(e)), _) => Err(retire(o, bytes, e)),
+            (Some(Stopped::Wrong(wrong)), _) => Err(wrong_after(&wrong)),
+            (None, Ok(_)) if checked => Ok(()),
+            (None, Ok(route)) => after(route.as_mut(), &sent, &mut found),
+            (None, Err(outcome)) => Err(outcome.clone()),
+        };
+        outcomes[i] = Some(match right {
+            Ok(()) => {
+                medians[i] = medians_of_rounds(samples.rounds());
+                measured(&samples, asked)
+            }
+            Err(outcome) => outcome,
         });
     }
     for i in 0..outcomes.len() {
@@ -270,15 +300,20 @@ fn verified(o: &mut Opened<'_>, bytes: u64, random: &mut fastrand::Rng, timeout:
     match verify(route.as_mut(), bytes, random.u64(..), timeout) {
         Ok(None) => None,
         Err(e) => Some(retire(o, bytes, e)),
-        Ok(Some(wrong)) => {
-            let error = wrong.to_string();
-            let difference = match wrong {
-                Wrong::Data(d) => Some(d),
-                Wrong::PastTheEnd { .. } => None,
-            };
-            Some(Outcome::Failed(Failed { error, difference }))
-        }
+        Ok(Some(wrong)) => Some(Outcome::Failed(Failed { error: wrong.to_string(), difference: difference(&wrong) })),
     }
+}
+
+fn difference(wrong: &Wrong) -> Option<Difference> {
+    match wrong {
+        Wrong::Data(d) => Some(d.clone()),
+        Wrong::PastTheEnd { .. } | Wrong::BeforeTheStart { .. } => None,
+    }
+}
+
+/// A timed transfer left something else.
+fn wrong_after(wrong: &Wrong) -> Outcome {
+    Outcome::Failed(Failed { error: format!("after a timed transfer: {wrong}"), difference: difference(wrong) })
 }
 
 fn warm_up(transfer: &mut dyn Transfer, timeout: Duration, most: u32) -> Result<(), copy::Error> {
@@ -301,7 +336,7 @@ fn block(
     began: u64,
     asked: u64,
     (round, rounds): (u64, u64),
-) -> Result<(), copy::Error> {
+) -> Result<(), Stopped> {
     // What is left is spread over the rounds that are left; of the time each round has its share.
     let until = asked * (round + 1) / rounds;
     let wanted = until - asked * round / rounds;
@@ -309,9 +344,15 @@ fn block(
         .time_per_cell
         .map_or(u64::MAX, |t| (t.as_nanos() as u64 as f64 * (round + 1) as f64 / rounds as f64) as u64);
     warm_up(l.transfer.as_mut(), plan.timeout, WARM_UP_OF_A_BLOCK)?;
+    // The n-th ones fall elsewhere in each round.
+    let every = plan.check_every.max(1);
+    let mut unchecked = false;
     for taken in 0..wanted {
         if taken > 0 && l.samples.busy_ns() >= end_of_time {
             break;
+        }
+        if let (Some(checked), Some(ends)) = (&mut l.checked, l.transfer.ends()) {
+            checked.renew(ends)?;
         }
         // ORDERING: the last sample's own stores are drained, or the submission's fence would wait for them.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -321,8 +362,27 @@ fn block(
         l.transfer.wait(plan.timeout)?;
         let done = clock.now();
         l.samples.push(clock, began, before, submitted, done);
+        unchecked = true;
+        if taken == 0 || taken + 1 == wanted || (taken + round) % every == 0 {
+            check(l)?;
+            unchecked = false;
+            if taken + 1 < wanted {
+                // The check has left other things in the caches.
+                warm_up(l.transfer.as_mut(), plan.timeout, WARM_UP_OF_A_BLOCK)?;
+            }
+        }
     }
-    Ok(())
+    // The time was over before the last that was wanted.
+    if unchecked { check(l) } else { Ok(()) }
+}
+
+/// Compares what the last transfer left.
+fn check(l: &mut Live<'_>) -> Result<(), Stopped> {
+    let (Some(checked), Some(ends)) = (&mut l.checked, l.transfer.ends()) else { return Ok(()) };
+    match checked.check(ends)? {
+        None => Ok(()),
+        Some(wrong) => Err(Stopped::Wrong(wrong)),
+    }
 }
 
 /// What the last timed transfer left in the destination.

@@ -17,7 +17,7 @@ use crate::noise::{Gaps, Looking, Taken};
 use crate::placement::rest_if_due;
 use crate::samples::{NoMemory, Samples};
 use crate::statistics::{Summary, WORST};
-use copy::{Difference, Route, Transfer, verify};
+use copy::{Checked, Difference, Route, Transfer, verify};
 use counters::{Counters, Spent};
 use gpu::Correlation;
 use split::Moments;
@@ -182,10 +182,13 @@ struct Live<'r> {
     kind: Kind,
     rests: bool,
     transfer: Box<dyn Transfer + 'r>,
+    /// Where its memories can be looked at.
+    checked: Option<Checked>,
+    turns: u64,
     totals: Vec<u64>,
     submits: Vec<u64>,
     kept: Kept,
-    failed: Option<copy::Error>,
+    failed: Option<Missing>,
 }
 
 /// The worst so far, in memory that was there before: unsorted, with the least of them known.
@@ -234,7 +237,9 @@ fn touched(count: usize) -> Vec<u64> {
 /// Lets the contenders take turns on the calling thread, in an order drawn anew for each round. `correlate` is asked about
 /// once a second for the GPU's clock; `tell` hears how much time is over.
 ///
-/// What the transfers moved is new random data, compared after the last of them.
+/// What the transfers moved is new random data. Where their memories can be looked at, some of its bytes change before each
+/// transfer, and what is there is compared, with the guards at both ends, in every [`CHECK_TURNS`]-th turn of a contender and
+/// after its last; else after the last alone.
 pub fn run(
     plan: &Plan,
     contenders: &mut [Contender<'_>],
@@ -260,8 +265,8 @@ pub fn run(
             if live.failed.is_some() || live.totals.len() == room {
                 continue;
             }
-            if let Err(error) = turn(plan, live, clock, room) {
-                live.failed = Some(error);
+            if let Err(missing) = turn(plan, live, clock, room) {
+                live.failed = Some(missing);
             }
         }
         turns += 1;
@@ -277,13 +282,18 @@ pub fn run(
     correlations.extend(correlate.iter().map(|c| c()));
 
     let full = live.iter().any(|l| l.totals.len() == room);
+    for live in live.iter_mut().filter(|l| l.failed.is_none() && !l.totals.is_empty()) {
+        live.failed = check(live).err();
+    }
     let taken: Vec<_> = live.into_iter().map(|l| (l.index, of_live(l, clock, began, &correlations))).collect();
     let mut rows: Vec<Row> = contenders.iter().map(missing_row).collect();
-    for (index, (measured, failed)) in taken {
+    let mut unchecked = vec![true; contenders.len()];
+    for (index, (measured, failed, checked)) in taken {
+        unchecked[index] = !checked;
         rows[index].measured = measured;
-        rows[index].missing = failed.map(Missing::from);
+        rows[index].missing = failed;
     }
-    compare(contenders, &data, &mut rows);
+    compare(contenders, &data, &unchecked, &mut rows);
     let error = correlations.iter().map(|c| c.error_ns).max();
     Phase { rows, turns, seconds, clock: error.map(|e| (correlations.len(), e)), full, noise: noise.gaps(clock) }
 }
@@ -314,13 +324,22 @@ fn prepared<'r>(plan: &Plan, contenders: &'r mut [Contender<'_>]) -> Vec<Live<'r
         // What cannot be prepared was not verified either.
         let Ok(transfer) = route.prepare(bytes) else { continue };
         let (totals, submits, kept) = (touched(room), touched(room), Kept::new());
-        live.push(Live { index, kind, rests, transfer, totals, submits, kept, failed: None });
+        let seed = plan.seed.wrapping_add(index as u64);
+        let checked = transfer.ends().map(|ends| Checked::new(ends, bytes, seed)).transpose();
+        let (checked, failed) = match checked {
+            Ok(checked) => (checked, None),
+            Err(error) => (None, Some(Missing::from(error))),
+        };
+        live.push(Live { index, kind, rests, transfer, checked, turns: 0, totals, submits, kept, failed });
     }
     live
 }
 
+/// A contender is checked in the first of so many turns: what that asks of CUDA takes milliseconds under load.
+const CHECK_TURNS: u64 = 16;
+
 /// One turn.
-fn turn(plan: &Plan, live: &mut Live<'_>, clock: &Clock, room: usize) -> Result<(), copy::Error> {
+fn turn(plan: &Plan, live: &mut Live<'_>, clock: &Clock, room: usize) -> Result<(), Missing> {
     if live.rests {
         live.transfer.submit()?;
         live.transfer.wait(plan.timeout)?;
@@ -332,6 +351,9 @@ fn turn(plan: &Plan, live: &mut Live<'_>, clock: &Clock, room: usize) -> Result<
         }
         if rest_if_due() {
             begun = clock.now();
+        }
+        if let (Some(checked), Some(ends)) = (&mut live.checked, live.transfer.ends()) {
+            checked.renew(ends)?;
         }
         let moments = match live.kind {
             Kind::Own => own(&mut *live.transfer, clock, plan.timeout)?,
@@ -345,7 +367,20 @@ fn turn(plan: &Plan, live: &mut Live<'_>, clock: &Clock, room: usize) -> Result<
             break;
         }
     }
-    if live.rests { live.transfer.rest() } else { Ok(()) }
+    live.turns += 1;
+    if live.turns % CHECK_TURNS == 1 {
+        check(live)?;
+    }
+    if live.rests { Ok(live.transfer.rest()?) } else { Ok(()) }
+}
+
+/// Compares what the last transfer left.
+fn check(live: &mut Live<'_>) -> Result<(), Missing> {
+    let (Some(checked), Some(ends)) = (&mut live.checked, live.transfer.ends()) else { return Ok(()) };
+    match checked.check(ends)? {
+        None => Ok(()),
+        Some(wrong) => Err(Missing::Failed(format!("after a transfer: {wrong}"))),
+    }
 }
 
 /// A transfer of our own: no system call from the submission to the end. Two looks that lie far apart say that the thread
@@ -388,10 +423,11 @@ fn cudas(transfer: &mut dyn Transfer, clock: &Clock, timeout: Duration) -> Resul
     Ok(Moments { before, submitted, done, gap: None, released_gpu_ns: None, spent: Some(spent) })
 }
 
-type OfLive = (Option<Measured>, Option<copy::Error>);
+/// What was measured, why no more was, and whether what was moved has been checked.
+type OfLive = (Option<Measured>, Option<Missing>, bool);
 
 fn of_live(live: Live<'_>, clock: &Clock, began: u64, correlations: &[Correlation]) -> OfLive {
-    let Live { mut totals, mut submits, kept, failed, .. } = live;
+    let Live { mut totals, mut submits, kept, failed, checked, .. } = live;
     let nanoseconds = |ticks: &mut Vec<u64>| {
         ticks.iter_mut().for_each(|t| *t = clock.ns(*t));
         Summary::of(ticks)
@@ -408,7 +444,7 @@ fn of_live(live: Live<'_>, clock: &Clock, began: u64, correlations: &[Correlatio
             split: Split::of(&r.moments, clock, correlations),
         })
         .collect();
-    (total.zip(submit).map(|(total, submit)| Measured { total, submit, worst }), failed)
+    (total.zip(submit).map(|(total, submit)| Measured { total, submit, worst }), failed, checked.is_some())
 }
 
 fn missing_row(contender: &Contender<'_>) -> Row {
@@ -423,13 +459,16 @@ fn missing_row(contender: &Contender<'_>) -> Row {
 }
 
 /// What the destinations hold, against what was sent. One that is wrong, or whose transfer failed, takes no more turns.
-fn compare(contenders: &mut [Contender<'_>], data: &[Vec<u8>], rows: &mut [Row]) {
-    for ((contender, data), row) in contenders.iter_mut().zip(data).zip(rows) {
+fn compare(contenders: &mut [Contender<'_>], data: &[Vec<u8>], unchecked: &[bool], rows: &mut [Row]) {
+    for (((contender, data), row), unchecked) in contenders.iter_mut().zip(data).zip(rows).zip(unchecked) {
         if let Some(missing) = row.missing.clone() {
             contender.route = Err(missing);
             continue;
         }
         let Ok(route) = &mut contender.route else { continue };
+        if !unchecked {
+            continue;
+        }
         let mut found = vec![0; data.len()];
         let wrong = match route.read_back(&mut found) {
             Err(error) => Some(error.to_string()),

@@ -1,6 +1,6 @@
 //! The runner against routes of plain memory, some of them broken in ways that real ones could be.
 
-use copy::{Error, Route, Transfer, Unavailable};
+use copy::{Error, HostEnd, Inspect, Route, Transfer, Unavailable};
 use lab::cells::{Cell, Count, Measured, Outcome, Plan, open, run};
 use lab::clock::Clock;
 use std::cell::RefCell;
@@ -16,8 +16,14 @@ enum Fault {
     Nothing,
     /// One byte more than asked for.
     OneMore,
+    /// One byte before the start as well.
+    OneBefore,
     /// Everything is right until so many transfers were made; then nothing moves.
     StopsMoving(u64),
+    /// The n-th transfer, counted from 1, moves nothing; all others are right.
+    Skips(u64),
+    /// The n-th transfer writes one byte more.
+    OneMoreOnce(u64),
     /// Cannot do this size.
     Missing(u64),
     /// An error when this size is submitted.
@@ -32,10 +38,37 @@ type Log = Rc<RefCell<Vec<&'static str>>>;
 struct Memory {
     name: &'static str,
     fault: Fault,
+    host: HostEnd,
     log: Log,
-    source: Vec<u8>,
-    destination: Vec<u8>,
+    /// With the guards on both sides.
+    source: RefCell<Vec<u8>>,
+    destination: RefCell<Vec<u8>>,
     transfers: u64,
+}
+
+const G: usize = copy::GUARD as usize;
+
+fn part(at: i64, bytes: usize) -> std::ops::Range<usize> {
+    let start = usize::try_from(at + G as i64).unwrap();
+    start..start + bytes
+}
+
+impl Inspect for Memory {
+    fn host_end(&self) -> HostEnd {
+        self.host
+    }
+    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.source.borrow_mut()[part(at, data.len())].copy_from_slice(data);
+        Ok(())
+    }
+    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.destination.borrow_mut()[part(at, data.len())].copy_from_slice(data);
+        Ok(())
+    }
+    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
+        into.copy_from_slice(&self.destination.borrow()[part(at, into.len())]);
+        Ok(())
+    }
 }
 
 impl Route for Memory {
@@ -43,7 +76,7 @@ impl Route for Memory {
         self.name
     }
     fn capacity(&self) -> u64 {
-        self.source.len() as u64
+        (self.source.borrow().len() - 2 * G) as u64
     }
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         assert!(bytes <= self.capacity());
@@ -53,12 +86,13 @@ impl Route for Memory {
         Ok(Box::new(Prepared { route: self, bytes: bytes as usize, done: true }))
     }
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.source[..data.len()].copy_from_slice(data);
-        Ok(())
+        self.write_source(0, data)
     }
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        into.copy_from_slice(&self.destination[..into.len()]);
-        Ok(())
+        self.read_destination(0, into)
+    }
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 }
 
@@ -77,12 +111,15 @@ impl Transfer for Prepared<'_> {
         let bytes = match r.fault {
             Fault::LastByte => self.bytes - 1,
             Fault::Nothing => 0,
-            Fault::OneMore => (self.bytes + 1).min(r.source.len()),
+            Fault::OneMore => self.bytes + 1,
+            Fault::OneMoreOnce(n) if r.transfers == n => self.bytes + 1,
             Fault::StopsMoving(n) if r.transfers > n => 0,
+            Fault::Skips(n) if r.transfers == n => 0,
             Fault::Breaks(n) if n == self.bytes as u64 => return Err(gpu::Error::ChannelKilled(31).into()),
             _ => self.bytes,
         };
-        r.destination[..bytes].copy_from_slice(&r.source[..bytes]);
+        let before = usize::from(r.fault == Fault::OneBefore);
+        r.destination.borrow_mut()[G - before..G + bytes].copy_from_slice(&r.source.borrow()[G - before..G + bytes]);
         self.done = r.fault != Fault::Hangs(self.bytes as u64);
         Ok(())
     }
@@ -91,6 +128,9 @@ impl Transfer for Prepared<'_> {
     }
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         if self.done { Ok(()) } else { Err(Error::Late { bytes: self.bytes as u64, after: timeout }) }
+    }
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&*self.route)
     }
     fn rest(&mut self) -> Result<(), Error> {
         self.route.log.borrow_mut().push("rest");
@@ -107,6 +147,7 @@ fn plan(routes: &[(&'static str, Fault)], sizes: &[u64], samples: u64) -> Plan {
         time_per_cell: None,
         seed: 1,
         timeout: Duration::from_millis(1),
+        check_every: u64::MAX,
         compare: vec![Some(0); routes.len()],
     }
 }
@@ -118,9 +159,10 @@ fn measure(plan: &Plan, routes: &[(&'static str, Fault)]) -> (Vec<Cell>, Vec<&'s
             return Err(Unavailable { reason: "this machine has none".into() }.into());
         };
         // What a buffer held before is no zero.
-        let destination = vec![0xee; capacity as usize];
-        let log = log.clone();
-        Ok(Box::new(Memory { name, fault: *fault, log, source: vec![0; capacity as usize], destination, transfers: 0 }))
+        let destination = RefCell::new(vec![0xee; capacity as usize + 2 * G]);
+        let source = RefCell::new(vec![0; capacity as usize + 2 * G]);
+        let host = if name.ends_with("from the GPU") { HostEnd::Destination } else { HostEnd::Source };
+        Ok(Box::new(Memory { name, fault: *fault, host, log: log.clone(), source, destination, transfers: 0 }))
     });
     let cells = run(plan, &mut opened, &Clock::monotonic_raw(), |_| {});
     drop(opened);
@@ -163,14 +205,14 @@ fn good_routes_are_measured_and_take_turns() {
         let ratio = m.ratio.map(|(against, r)| (against, r.rounds));
         assert_eq!(ratio, if c.route == "a" { None } else { Some((0, 10)) });
     }
-    // A block is 100 samples and two transfers of warm-up.
+    // A block is 100 samples and two transfers of warm-up, before the first and after its check.
     let blocks: Vec<(&str, usize)> = log.chunk_by(|a, b| a == b).map(|c| (c[0], c.len())).collect();
     let longest = blocks.iter().map(|b| b.1).max().unwrap();
-    assert!(blocks.len() > 40 && longest <= 102, "{blocks:?}");
+    assert!(blocks.len() > 40 && longest <= 104, "{blocks:?}");
     // After its warm-up and after each of its blocks a transfer rests, and never within one.
     let turns: Vec<(&str, usize)> = blocks.iter().copied().filter(|b| b.0 != "rest").collect();
     assert_eq!(log.iter().filter(|b| **b == "rest").count(), 6 * (1 + 10));
-    assert_eq!(turns.iter().filter(|b| b.1 == 102).count(), 6 * 10);
+    assert_eq!(turns.iter().filter(|b| b.1 == 104).count(), 6 * 10);
     let orders: std::collections::BTreeSet<Vec<&str>> =
         turns.windows(3).map(|w| w.iter().map(|b| b.0).collect()).collect();
     assert!(orders.len() > 3, "the order is drawn anew: {orders:?}");
@@ -203,20 +245,64 @@ fn a_transfer_that_moves_nothing_is_found_whatever_lay_there() {
     }
 }
 
-#[test]
-fn timed_transfers_are_verified_as_well() {
-    // The two of the verification are right, all after them move nothing.
-    let routes = [("late", Fault::StopsMoving(2))];
-    let (cells, log) = measure(&plan(&routes, &[64], 5), &routes);
-    assert!(error(&cells, "late", 64).starts_with("after the timed transfers: "));
-    assert!(log.len() > 5);
+/// The two of the verification and the warm-up of the cell and of the first block.
+const BEFORE_THE_FIRST: u64 = 2 + 64 + 2;
+
+/// The number of each timed transfer, as a route counts: in one round of 100, with `every`.
+fn timed(every: u64) -> Vec<u64> {
+    let (mut next, mut all) = (BEFORE_THE_FIRST, Vec::new());
+    for taken in 0..100 {
+        next += 1;
+        all.push(next);
+        if (taken == 0 || taken % every == 0) && taken < 99 {
+            next += 2;
+        }
+    }
+    all
 }
 
 #[test]
-fn a_write_past_the_end_is_found() {
-    let routes = [("long", Fault::OneMore)];
-    let (cells, _) = measure(&plan(&routes, &[8, 64], 5), &routes);
-    assert!(error(&cells, "long", 8).contains("1 bytes past the end"), "{}", error(&cells, "long", 8));
+fn a_fault_that_begins_at_any_timed_transfer_is_found_and_so_is_one_of_a_single_transfer_where_each_is_checked() {
+    for (every, single) in [(16, false), (1, true)] {
+        let numbers = timed(every);
+        for n in [0, 66, 99] {
+            let number = numbers[n];
+            for name in ["to the GPU", "from the GPU"] {
+                let mut faults = vec![Fault::StopsMoving(number - 1)];
+                if single {
+                    faults.extend([Fault::Skips(number), Fault::OneMoreOnce(number)]);
+                }
+                for fault in faults {
+                    let routes = [(name, fault)];
+                    for bytes in [1, 8, 64, 5000] {
+                        let p = Plan { rounds: 1, check_every: every, ..plan(&routes, &[bytes], 100) };
+                        let (cells, log) = measure(&p, &routes);
+                        let why = error(&cells, name, bytes);
+                        assert!(why.starts_with("after a timed transfer: "), "{fault:?}, transfer {n}: {why}");
+                        assert!(log.len() as u64 >= number, "{fault:?}: not before it");
+                    }
+                }
+            }
+        }
+        // The same without a fault.
+        let routes = [("to the GPU", Fault::None), ("from the GPU", Fault::None)];
+        let p = Plan { rounds: 1, check_every: every, ..plan(&routes, &[1, 8, 64, 5000], 100) };
+        let (cells, log) = measure(&p, &routes);
+        assert!(cells.iter().all(|cell| matches!(cell.outcome, Outcome::Measured(_))), "{cells:?}");
+        let made = log.iter().filter(|name| **name == "to the GPU").count() as u64;
+        assert_eq!(made, 4 * numbers[99], "transfers are counted as the routes count them");
+    }
+}
+
+#[test]
+fn a_write_past_either_end_is_found_at_every_size_also_the_largest() {
+    for (fault, what) in [(Fault::OneMore, "1 bytes past the end"), (Fault::OneBefore, "1 bytes before the start")] {
+        let routes = [("long", fault)];
+        let (cells, _) = measure(&plan(&routes, &[1, 8, 64], 5), &routes);
+        for bytes in [1, 8, 64] {
+            assert!(error(&cells, "long", bytes).contains(what), "{bytes}: {}", error(&cells, "long", bytes));
+        }
+    }
 }
 
 #[test]

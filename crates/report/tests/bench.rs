@@ -19,6 +19,7 @@ fn plan() -> Plan {
         rounds: 20,
         time_per_cell: Some(Duration::from_secs(10)),
         seed: 42,
+        check_every: 16,
         timeout: Duration::from_secs(5),
         compare: vec![None, Some(0), Some(0)],
     }

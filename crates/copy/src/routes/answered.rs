@@ -1,24 +1,27 @@
-//! Stores through BAR1 that a spinning kernel sees and answers: `bar1[answered]`, from the CPU into a running kernel and back.
+//! A kernel that spins, sees what the CPU stores through BAR1, and answers in pinned host memory: under `bar1[answered]`, a copy
+//! whose arrival it acknowledges, and under `message`, which is no copy.
 //!
 //! A submission stores the transfer's bytes and a number; a kernel of a few warps spins on the number (`ld.relaxed.sys`) and
 //! stores each that it sees into pinned host memory (`st.relaxed.sys`), which is what the wait spins on. Where the number lies
 //! is the [`Form`]:
 //!
-//! - line, where the route was opened for 8 bytes at most: they and the number behind them in one line, at the destination
-//!   itself, which one store sends as one write. One load of the kernel's returns both, and its answer carries the bytes back;
-//! - plain, for longer ones and where `plain` says so: the bytes, and then the number, in a word of video memory of its own:
-//!   posted writes of one CPU arrive in their order;
-//! - `mail`: 8 bytes and the number, twice, in a line elsewhere. The kernel stores the bytes to the destination and answers
-//!   behind a fence: what is written is CUDA's to choose, at the price of the fence.
+//! - message: up to 8 bytes and the number behind them in one line of the GPU's, the mailbox, which one store sends as one write.
+//!   One load of the kernel's returns both, and its answer carries the bytes back. The kernel has them then; they have been
+//!   copied nowhere else, and each message writes the whole line of 64 bytes;
+//! - plain: a copy. The bytes go to the destination, and then the number into a word of video memory of its own: posted writes of
+//!   one CPU arrive in their order;
+//! - `mail`: a copy of 8 bytes. They and the number travel twice in a line elsewhere; the kernel stores the bytes to the
+//!   destination and answers behind a fence: what is written is CUDA's to choose, at the price of the fence.
 //!
 //! The kernel is launched with the transfer and ends with it. It also ends when the transfer rests ([`Transfer::rest`]), for
 //! beside it CUDA's context never leaves the GPU's compute engine to channels of other groups; and by itself 20 s after the
 //! last number. The first submission after either launches it again, through CUDA, and takes longer for it. It runs in a
 //! stream of its own; whoever waits for CUDA's whole context meanwhile waits for the kernel too.
 
-use super::Ends;
+use super::{Ends, HostBytes};
 use crate::entry::Opened;
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::pin::{self, Pinned};
 use crate::route::{Route, Transfer};
@@ -30,7 +33,6 @@ use std::arch::x86_64::__m128i;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-pub(super) const PLAIN: &str = "plain";
 pub(super) const MAIL: &str = "mail";
 /// How many warps look, if not [`WARPS`].
 pub(super) const WARPS_4: &str = "warps=4";
@@ -47,13 +49,13 @@ pub(super) const STORE_FENCED: &str = "store=fenced";
 /// Warps that look: more of them see no sooner (H100).
 const WARPS: u32 = 1;
 /// Bytes that travel beside their number.
-const BESIDE: u64 = 8;
+pub(super) const BESIDE: u64 = 8;
 /// Ends the kernel; no transfer has this number.
 const STOP: u32 = u32::MAX;
 /// The kernel ends so long after the last number that it saw.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of a line, and of the flag's memory; the answer has two lines.
-const LINE_BYTES: usize = 64;
+pub(super) const LINE_BYTES: usize = 64;
 /// In the answer's memory: why the kernel ended, 0 while it runs. What it answers lies before it.
 const ENDED: usize = LINE_BYTES;
 /// It saw that it was to end.
@@ -65,28 +67,17 @@ const EAGER: u32 = 4096;
 
 /// Where the number lies, and what the kernel does about the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+pub(super) enum Form {
     Plain,
-    Line,
+    Message,
     Mail,
 }
 
 impl Form {
-    /// Of a route that is opened for so many bytes.
-    fn of(executor: &Executor, capacity: u64) -> Form {
-        if executor.has(MAIL) {
-            Form::Mail
-        } else if executor.has(PLAIN) || capacity > BESIDE {
-            Form::Plain
-        } else {
-            Form::Line
-        }
-    }
-
     fn kernel(self) -> &'static str {
         match self {
             Form::Plain => "answer",
-            Form::Line => "answer_line",
+            Form::Message => "answer_line",
             Form::Mail => "answer_mail",
         }
     }
@@ -95,7 +86,7 @@ impl Form {
     fn load(self) -> &'static str {
         match self {
             Form::Plain => "ld.relaxed.sys.global.u32 %r2, [%rd4];",
-            Form::Line => "ld.relaxed.sys.global.v4.u32 {%r10, %r11, %r2, %r12}, [%rd4];",
+            Form::Message => "ld.relaxed.sys.global.v4.u32 {%r10, %r11, %r2, %r12}, [%rd4];",
             // A number beside each four bytes: no more of it needs to come in one piece than eight bytes do.
             Form::Mail => {
                 "ld.relaxed.sys.global.v4.u32 {%r10, %r2, %r11, %r12}, [%rd4];
@@ -108,7 +99,7 @@ impl Form {
     fn answer(self) -> &'static str {
         match self {
             Form::Plain => "st.relaxed.sys.global.u32 [%rd5], %r2;",
-            Form::Line => "st.relaxed.sys.global.v4.u32 [%rd5], {%r10, %r11, %r2, %r2};",
+            Form::Message => "st.relaxed.sys.global.v4.u32 [%rd5], {%r10, %r11, %r2, %r2};",
             Form::Mail => {
                 "st.relaxed.sys.global.v2.u32 [%rd9], {%r10, %r11};
     fence.acq_rel.sys;
@@ -199,7 +190,7 @@ fn source(form: Form, lanes: u32) -> String {
 pub(super) fn check(machine: &Machine, executor: &Executor) -> Result<(), Unavailable> {
     let no_kernel = |why: Unavailable| Unavailable::new(format!("the kernel that answers is launched by CUDA: {why}"));
     machine.context().map(drop).map_err(no_kernel)?;
-    for two in [[PLAIN, MAIL], [WARPS_4, WARPS_16], [BLOCKS_4, BLOCKS_16], [STORE_AVX512, STORE_FENCED]] {
+    for two in [[WARPS_4, WARPS_16], [BLOCKS_4, BLOCKS_16], [STORE_AVX512, STORE_FENCED]] {
         if two.iter().all(|one| executor.has(one)) {
             return Err(Unavailable::new(format!("{} and {} exclude one another: choose one", two[0], two[1])));
         }
@@ -210,20 +201,15 @@ pub(super) fn check(machine: &Machine, executor: &Executor) -> Result<(), Unavai
     Ok(())
 }
 
-/// The bytes that both ends have room for. A line is the destination's own.
-pub(super) fn room(executor: &Executor, capacity: u64) -> u64 {
-    if Form::of(executor, capacity) == Form::Plain { capacity } else { capacity.max(LINE_BYTES as u64) }
-}
-
 pub(super) fn open<'m>(
     machine: &'m Machine,
     mut map: Bar1Map,
     ends: Ends<'m>,
     executor: &Executor,
+    form: Form,
     capacity: u64,
 ) -> Opened<'m> {
     let context = machine.context()?;
-    let form = Form::of(executor, capacity);
     let flag = DeviceBuffer::new(context, LINE_BYTES)?;
     let pinned = pin::pin(machine, flag.address(), LINE_BYTES as u64)?;
     let mut flag_map = Bar1Map::of_pin(pinned.pin(), 0, LINE_BYTES as u64)?;
@@ -238,7 +224,7 @@ pub(super) fn open<'m>(
         _ if executor.has(WARPS_16) => 16,
         _ => WARPS,
     };
-    let lanes = if form == Form::Line && executor.has(WHOLE) { 4 } else { 1 };
+    let lanes = if form == Form::Message && executor.has(WHOLE) { 4 } else { 1 };
     let blocks = match executor {
         _ if executor.has(BLOCKS_4) => 4,
         _ if executor.has(BLOCKS_16) => 16,
@@ -295,7 +281,7 @@ impl AnsweredRoute<'_> {
 
     /// What carries the number.
     fn line(&self) -> Numbered<'_> {
-        let map = if self.form == Form::Line { &self.map } else { &self.flag_map };
+        let map = if self.form == Form::Message { &self.map } else { &self.flag_map };
         Numbered { form: self.form, map, bytes: if self.form == Form::Plain { Some(&self.map) } else { None } }
     }
 
@@ -307,7 +293,7 @@ impl AnsweredRoute<'_> {
         Ok(Kernel {
             stream: &self.stream,
             function: self.module.function(self.form.kernel())?,
-            flag: if self.form == Form::Line { data } else { self.flag.address() },
+            flag: if self.form == Form::Message { data } else { self.flag.address() },
             data,
             answer: self.answer.device_address()?,
             answered: Answer { at: word, form: self.form },
@@ -328,7 +314,7 @@ struct Numbered<'r> {
 }
 
 impl Numbered<'_> {
-    /// On its way when this returns. Of a line's `from` there are at most eight bytes.
+    /// On its way when this returns. Of a message's or mail's `from` there are at most eight bytes.
     #[inline]
     fn send(&self, from: &[u8], number: u32) -> Result<(), Error> {
         let mut line = Line([0; LINE_BYTES]);
@@ -343,7 +329,7 @@ impl Numbered<'_> {
                 // ORDERING: behind the bytes, which `write` has fenced.
                 return Ok(self.map.store32(0, number)?);
             }
-            Form::Line => {
+            Form::Message => {
                 line.0[..from.len()].copy_from_slice(from);
                 line.0[8..12].copy_from_slice(&n);
             }
@@ -378,7 +364,7 @@ impl Answer {
     /// What is there when the kernel has answered `number`: with a line, its bytes before it.
     fn expected(self, from: &[u8], number: u32) -> [u32; 4] {
         match self.form {
-            Form::Line => {
+            Form::Message => {
                 let mut eight = [0; 8];
                 eight[..from.len()].copy_from_slice(from);
                 let bytes = u64::from_le_bytes(eight);
@@ -390,7 +376,7 @@ impl Answer {
 
     #[inline]
     fn is(self, expected: &[u32; 4]) -> bool {
-        if self.form == Form::Line {
+        if self.form == Form::Message {
             // SAFETY: aligned pinned memory that its route keeps; one load of sixteen bytes, as the kernel's store is one.
             let found: [u32; 4] = unsafe { std::mem::transmute(self.at.cast::<__m128i>().read_volatile()) };
             return found == *expected;
@@ -456,17 +442,18 @@ impl Route for AnsweredRoute<'_> {
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
         match self.form {
-            Form::Line if bytes > BESIDE => {
+            _ if bytes > self.capacity => {
                 let capacity = self.capacity;
                 return Err(Error::Capacity { bytes, capacity });
             }
             Form::Mail if bytes != BESIDE => return Err(Unavailable::new("mail is 8 bytes").into()),
             _ => {}
         }
-        let from: &[u8] = self.ends.host_bytes(super::Direction::ToGpu, bytes)?;
+        let from = self.ends.host_bytes(super::Direction::ToGpu, bytes)?;
         let kernel = self.kernel()?;
+        let (line, ends) = (self.line(), &self.ends);
         let mut answered =
-            Answered { line: self.line(), kernel, from, number: 0, expected: [0; 4], running: false, submitted: false };
+            Answered { line, kernel, from, ends, number: 0, expected: [0; 4], running: false, submitted: false };
         answered.wake()?;
         Ok(Box::new(answered))
     }
@@ -478,12 +465,17 @@ impl Route for AnsweredRoute<'_> {
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.ends.read_back(into)
     }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
+    }
 }
 
 struct Answered<'r> {
     line: Numbered<'r>,
     kernel: Kernel<'r>,
-    from: &'r [u8],
+    from: HostBytes<'r>,
+    ends: &'r Ends<'r>,
     /// Of the last transfer.
     number: u32,
     /// The answer to it.
@@ -503,8 +495,8 @@ impl Answered<'_> {
         // What an earlier transfer left there is no answer to this one's next number.
         self.kernel.answered.reset([self.number, 0, 0, 0]);
         match self.line.form {
-            // The bytes that lie before the number are the destination's: they stay what they are.
-            Form::Line => self.line.map.store32(8, self.number)?,
+            // The bytes that lie before the number are the last message's: they stay what they are.
+            Form::Message => self.line.map.store32(8, self.number)?,
             Form::Plain => self.line.send(&[], self.number)?,
             Form::Mail => self.line.send(&[0; 8], self.number)?,
         }
@@ -528,8 +520,9 @@ impl Transfer for Answered<'_> {
         }
         // 0 is what the flag holds at first.
         self.number = if self.number >= STOP - 1 { 1 } else { self.number + 1 };
-        self.line.send(self.from, self.number)?;
-        self.expected = self.kernel.answered.expected(self.from, self.number);
+        let from = self.from.bytes();
+        self.line.send(from, self.number)?;
+        self.expected = self.kernel.answered.expected(from, self.number);
         self.submitted = true;
         Ok(())
     }
@@ -568,7 +561,7 @@ impl Transfer for Answered<'_> {
     fn rest(&mut self) -> Result<(), Error> {
         if self.running {
             match self.line.form {
-                Form::Line => self.line.map.store32(8, STOP)?,
+                Form::Message => self.line.map.store32(8, STOP)?,
                 Form::Plain => self.line.send(&[], STOP)?,
                 Form::Mail => self.line.send(&[0; 8], STOP)?,
             }
@@ -576,6 +569,10 @@ impl Transfer for Answered<'_> {
             self.running = false;
         }
         Ok(())
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
     }
 }
 

@@ -2,9 +2,10 @@
 //! BAR0 window of older GPUs. All the work is in the submission, the moves included: no transfer finds the window where it
 //! needs it. A move makes system calls, so this is the one route of our own whose submissions do.
 
-use super::{Direction, Ends};
+use super::{Direction, Ends, HostBytes};
 use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
@@ -58,8 +59,8 @@ impl Route for ApertureRoute<'_> {
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
         let host = self.ends.host_bytes(self.direction, bytes)?;
-        let (aperture, base, direction) = (&mut self.aperture, self.base, self.direction);
-        Ok(Box::new(Windows { aperture, base, host, direction, done: false }))
+        let (aperture, base, direction, ends) = (&mut self.aperture, self.base, self.direction, &self.ends);
+        Ok(Box::new(Windows { aperture, base, host, direction, ends, done: false }))
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
@@ -69,12 +70,17 @@ impl Route for ApertureRoute<'_> {
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.ends.read_back(into)
     }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
+    }
 }
 
 struct Windows<'r> {
     aperture: &'r mut Aperture,
     base: u64,
-    host: &'r mut [u8],
+    host: HostBytes<'r>,
+    ends: &'r Ends<'r>,
     direction: Direction,
     done: bool,
 }
@@ -83,8 +89,8 @@ impl Transfer for Windows<'_> {
     fn submit(&mut self) -> Result<(), Error> {
         self.aperture.close();
         match self.direction {
-            Direction::ToGpu => self.aperture.write(self.base, self.host)?,
-            Direction::FromGpu => self.aperture.read(self.base, self.host)?,
+            Direction::ToGpu => self.aperture.write(self.base, self.host.bytes())?,
+            Direction::FromGpu => self.aperture.read(self.base, self.host.bytes_mut())?,
         }
         self.done = true;
         Ok(())
@@ -96,5 +102,9 @@ impl Transfer for Windows<'_> {
 
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         if self.done { Ok(()) } else { Err(Error::Idle) }
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! Stores are posted: when the submission returns they are on their way, in front of whatever the CPU sends to the GPU next.
 //! `bar1[flush]` also waits for them: a load of the last byte comes back only after all stores before it have arrived.
-//! `bar1[answered]` waits until a kernel has seen them (`answered`).
+//! `bar1[answered]` waits until a kernel has seen that they are there (`answered`). All of them are copies: they write the
+//! transfer's bytes and no others. What is told to a kernel without a copy is a `message`.
 
-use super::answered::{BLOCKS_4, BLOCKS_16, MAIL, PLAIN, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16, WHOLE};
-use super::{Direction, Ends, answered};
+use super::answered::{BLOCKS_4, BLOCKS_16, Form, MAIL, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16};
+use super::{Direction, Ends, HostBytes, answered};
 use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
@@ -18,25 +20,13 @@ const FLUSH: &str = "flush";
 const ANSWERED: &str = "answered";
 
 /// What says more about how a kernel answers.
-const OF_ANSWERED: [&str; 9] = [PLAIN, MAIL, WARPS_4, WARPS_16, BLOCKS_4, BLOCKS_16, STORE_AVX512, STORE_FENCED, WHOLE];
+const OF_ANSWERED: [&str; 7] = [MAIL, WARPS_4, WARPS_16, BLOCKS_4, BLOCKS_16, STORE_AVX512, STORE_FENCED];
 
 pub(crate) const ENTRY: Entry = Entry {
     word: Word {
         name: "bar1",
         numbered: false,
-        options: &[
-            FLUSH,
-            ANSWERED,
-            PLAIN,
-            MAIL,
-            WARPS_4,
-            WARPS_16,
-            BLOCKS_4,
-            BLOCKS_16,
-            STORE_AVX512,
-            STORE_FENCED,
-            WHOLE,
-        ],
+        options: &[FLUSH, ANSWERED, MAIL, WARPS_4, WARPS_16, BLOCKS_4, BLOCKS_16, STORE_AVX512, STORE_FENCED],
     },
     about,
     list,
@@ -46,7 +36,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 fn about(_: &Machine, spec: &Spec) -> String {
     let way = if spec.executor.has(ANSWERED) {
-        "stores of the CPU through BAR1, seen by a kernel that spins and answers in host memory"
+        "stores of the CPU through BAR1, whose arrival a kernel that spins acknowledges in host memory; mail: the kernel stores them"
     } else {
         "stores and loads of the CPU through BAR1; flush: a load waits until the stores have arrived"
     };
@@ -90,13 +80,13 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
 fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
     let direction = Direction::of(machine, spec)?;
     let answered = spec.executor.has(ANSWERED);
-    let room = if answered { answered::room(&spec.executor, capacity) } else { capacity };
-    let mut ends = Ends::new(machine, spec, room)?;
+    let mut ends = Ends::new(machine, spec, capacity)?;
     let gpu = ends.gpu_end(direction);
     gpu.pin(machine)?;
     let map = gpu.bar1()?;
     if answered {
-        return answered::open(machine, map, ends, &spec.executor, capacity);
+        let form = if spec.executor.has(MAIL) { Form::Mail } else { Form::Plain };
+        return answered::open(machine, map, ends, &spec.executor, form, capacity);
     }
     Ok(Box::new(Bar1Route { map, ends, direction, flush: spec.executor.has(FLUSH) }))
 }
@@ -119,10 +109,10 @@ impl Route for Bar1Route<'_> {
 
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
-        let (map, host) = (&self.map, self.ends.host_bytes(self.direction, bytes)?);
+        let (map, host, ends) = (&self.map, self.ends.host_bytes(self.direction, bytes)?, &self.ends);
         Ok(match self.direction {
-            Direction::ToGpu => Box::new(Stores { map, from: host, flush: self.flush, stored: false }),
-            Direction::FromGpu => Box::new(Loads { map, to: host, loaded: false }),
+            Direction::ToGpu => Box::new(Stores { map, from: host, ends, flush: self.flush, stored: false }),
+            Direction::FromGpu => Box::new(Loads { map, to: host, ends, loaded: false }),
         })
     }
 
@@ -133,11 +123,16 @@ impl Route for Bar1Route<'_> {
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.ends.read_back(into)
     }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
+    }
 }
 
 struct Stores<'r> {
     map: &'r Bar1Map,
-    from: &'r [u8],
+    from: HostBytes<'r>,
+    ends: &'r Ends<'r>,
     flush: bool,
     stored: bool,
 }
@@ -155,7 +150,7 @@ impl Stores<'_> {
 impl Transfer for Stores<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
-        self.map.write(0, self.from)?;
+        self.map.write(0, self.from.bytes())?;
         self.stored = true;
         Ok(())
     }
@@ -172,18 +167,23 @@ impl Transfer for Stores<'_> {
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         if self.stored { self.arrived() } else { Err(Error::Idle) }
     }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
+    }
 }
 
 struct Loads<'r> {
     map: &'r Bar1Map,
-    to: &'r mut [u8],
+    to: HostBytes<'r>,
+    ends: &'r Ends<'r>,
     loaded: bool,
 }
 
 impl Transfer for Loads<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
-        self.map.read(0, self.to)?;
+        self.map.read(0, self.to.bytes_mut())?;
         self.loaded = true;
         Ok(())
     }
@@ -195,5 +195,9 @@ impl Transfer for Loads<'_> {
     #[inline]
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         if self.loaded { Ok(()) } else { Err(Error::Idle) }
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
     }
 }

@@ -10,6 +10,7 @@ use super::channel::{
 use super::{Direction, Ends};
 use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Route, Transfer};
 use crate::spec::{Executor, Spec, Word};
@@ -180,10 +181,10 @@ impl Route for CopyEngine<'_> {
         if self.armed {
             let (to, from, bytes) = ends(&self.ends, bytes)?;
             let armed = Armed::copy(channel, &to, &from, bytes, self.mode, self.release)?;
-            return Ok(Box::new(Own::armed(armed, None)));
+            return Ok(Box::new(Own::armed(armed, None, &self.ends)));
         }
         let prepared = prepare(channel, &self.ends, bytes, self.mode, self.release)?;
-        Ok(Box::new(Own::new(channel, prepared, None)))
+        Ok(Box::new(Own::new(channel, prepared, None, &self.ends)))
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
@@ -192,5 +193,9 @@ impl Route for CopyEngine<'_> {
 
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.ends.read_back(into)
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
     }
 }

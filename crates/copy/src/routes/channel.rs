@@ -1,7 +1,9 @@
 //! What the routes over a channel of our own have in common: where the channel lies, and how its end is waited for.
 
+use super::{Ends, HostBytes};
 use crate::buffer::PAGEABLE;
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::Transfer;
 use crate::spec::{Executor, Host, Memory, Spec};
@@ -112,17 +114,23 @@ enum Ready<'r> {
 pub(crate) struct Own<'r> {
     ready: Ready<'r>,
     /// What travels in the command stream; a copy engine reads its source itself.
-    data: Option<&'r [u8]>,
+    data: Option<HostBytes<'r>>,
+    ends: &'r Ends<'r>,
     last: Option<Ticket>,
 }
 
 impl<'r> Own<'r> {
-    pub(crate) fn new(channel: &'r mut Channel, prepared: Prepared, data: Option<&'r [u8]>) -> Own<'r> {
-        Own { ready: Ready::Prepared(channel, prepared), data, last: None }
+    pub(crate) fn new(
+        channel: &'r mut Channel,
+        prepared: Prepared,
+        data: Option<HostBytes<'r>>,
+        ends: &'r Ends<'r>,
+    ) -> Own<'r> {
+        Own { ready: Ready::Prepared(channel, prepared), data, ends, last: None }
     }
 
-    pub(crate) fn armed(armed: Armed<'r>, data: Option<&'r [u8]>) -> Own<'r> {
-        Own { ready: Ready::Armed(armed), data, last: None }
+    pub(crate) fn armed(armed: Armed<'r>, data: Option<HostBytes<'r>>, ends: &'r Ends<'r>) -> Own<'r> {
+        Own { ready: Ready::Armed(armed), data, ends, last: None }
     }
 
     #[inline]
@@ -138,9 +146,9 @@ impl Transfer for Own<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
         self.last = Some(match (&mut self.ready, self.data) {
-            (Ready::Prepared(channel, prepared), Some(data)) => prepared.submit_data(channel, data)?,
+            (Ready::Prepared(channel, prepared), Some(data)) => prepared.submit_data(channel, data.bytes())?,
             (Ready::Prepared(channel, prepared), None) => prepared.submit(channel)?,
-            (Ready::Armed(armed), Some(data)) => armed.submit_data(data)?,
+            (Ready::Armed(armed), Some(data)) => armed.submit_data(data.bytes())?,
             (Ready::Armed(armed), None) => armed.submit()?,
         });
         Ok(())
@@ -181,6 +189,10 @@ impl Transfer for Own<'_> {
             Ready::Armed(armed) => armed.is_timed(),
         };
         self.last.filter(|_| timed).map(|_| self.channel().timestamp())
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
     }
 }
 

@@ -10,6 +10,7 @@
 use super::{Direction, Ends};
 use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
@@ -71,11 +72,11 @@ impl Route for CudaRoute<'_> {
 
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
-        let side = side(&self.ends, self.direction, bytes)?;
+        let (side, ends) = (side(&self.ends, self.direction, bytes)?, &self.ends);
         if self.sync {
-            Ok(Box::new(Sync { context: self.context, side, submitted: false }))
+            Ok(Box::new(Sync { context: self.context, side, ends, submitted: false }))
         } else {
-            Ok(Box::new(Async { stream: &self.stream, side }))
+            Ok(Box::new(Async { stream: &self.stream, side, ends }))
         }
     }
 
@@ -85,6 +86,10 @@ impl Route for CudaRoute<'_> {
 
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.ends.read_back(into)
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
     }
 }
 
@@ -110,6 +115,7 @@ pub(crate) fn side<'r>(ends: &'r Ends<'_>, direction: Direction, bytes: u64) -> 
 struct Async<'r> {
     stream: &'r Stream<'r>,
     side: Side<'r>,
+    ends: &'r Ends<'r>,
 }
 
 impl Side<'_> {
@@ -148,6 +154,10 @@ impl Transfer for Async<'_> {
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         Ok(self.stream.synchronize()?)
     }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
+    }
 }
 
 impl Drop for Async<'_> {
@@ -160,6 +170,7 @@ impl Drop for Async<'_> {
 struct Sync<'r> {
     context: &'r Context,
     side: Side<'r>,
+    ends: &'r Ends<'r>,
     submitted: bool,
 }
 
@@ -184,5 +195,9 @@ impl Transfer for Sync<'_> {
     #[inline]
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         if self.submitted { Ok(()) } else { Err(Error::Idle) }
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
     }
 }

@@ -7,6 +7,7 @@ use super::cuda::{Side, side};
 use super::{Direction, Ends};
 use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Route, Transfer};
 use crate::spec::{Spec, Word};
@@ -72,11 +73,11 @@ impl Route for RuntimeRoute<'_> {
 
     fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         self.ends.check(bytes)?;
-        let side = side(&self.ends, self.direction, bytes)?;
+        let (side, ends) = (side(&self.ends, self.direction, bytes)?, &self.ends);
         if self.sync {
-            Ok(Box::new(Sync { runtime: self.runtime, side, submitted: false }))
+            Ok(Box::new(Sync { runtime: self.runtime, side, ends, submitted: false }))
         } else {
-            Ok(Box::new(Async { stream: &self.stream, side }))
+            Ok(Box::new(Async { stream: &self.stream, side, ends }))
         }
     }
 
@@ -87,11 +88,16 @@ impl Route for RuntimeRoute<'_> {
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.ends.read_back(into)
     }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
+    }
 }
 
 struct Async<'r> {
     stream: &'r Stream,
     side: Side<'r>,
+    ends: &'r Ends<'r>,
 }
 
 impl Transfer for Async<'_> {
@@ -117,6 +123,10 @@ impl Transfer for Async<'_> {
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         Ok(self.stream.synchronize()?)
     }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
+    }
 }
 
 impl Drop for Async<'_> {
@@ -129,6 +139,7 @@ impl Drop for Async<'_> {
 struct Sync<'r> {
     runtime: Runtime,
     side: Side<'r>,
+    ends: &'r Ends<'r>,
     submitted: bool,
 }
 
@@ -153,5 +164,9 @@ impl Transfer for Sync<'_> {
     #[inline]
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         if self.submitted { Ok(()) } else { Err(Error::Idle) }
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
     }
 }

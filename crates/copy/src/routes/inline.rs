@@ -10,6 +10,7 @@ use super::channel::{
 use super::{Direction, Ends};
 use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Route, Transfer};
 use crate::spec::{Executor, Spec, Word};
@@ -122,15 +123,15 @@ impl Route for InlineRoute<'_> {
             let reason = format!("{bytes} bytes in the command stream: 4 MiB at most go in one submission");
             return Err(Unavailable::new(reason).into());
         }
-        let source: &[u8] = self.ends.host_bytes(Direction::ToGpu, bytes)?;
+        let source = self.ends.host_bytes(Direction::ToGpu, bytes)?;
         let destination = &self.ends.destination.region(bytes)?;
         let (channel, bytes) = (&mut self.channel, bytes as u32);
         if self.armed {
             let armed = Armed::inline(channel, destination, bytes, self.mode, self.release)?;
-            return Ok(Box::new(Own::armed(armed, Some(source))));
+            return Ok(Box::new(Own::armed(armed, Some(source), &self.ends)));
         }
         let prepared = Prepared::inline_with(channel, destination, bytes, self.mode, self.release)?;
-        Ok(Box::new(Own::new(channel, prepared, Some(source))))
+        Ok(Box::new(Own::new(channel, prepared, Some(source), &self.ends)))
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
@@ -139,5 +140,9 @@ impl Route for InlineRoute<'_> {
 
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.ends.read_back(into)
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
     }
 }

@@ -10,11 +10,14 @@ pub(crate) mod channel;
 pub(crate) mod cuda;
 pub(crate) mod cudart;
 pub(crate) mod inline;
+pub(crate) mod message;
 
 use crate::buffer::Buffer;
 use crate::error::{Error, Unavailable};
+use crate::inspect::{HostEnd, Inspect};
 use crate::machine::Machine;
 use crate::spec::{Memory, Spec};
+use std::marker::PhantomData;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +52,44 @@ pub(crate) struct Ends<'m> {
     pub(crate) machine: &'m Machine,
     pub(crate) source: Buffer<'m>,
     pub(crate) destination: Buffer<'m>,
+    /// A message writes so many bytes of its destination, however long it is; 0 for copies.
+    pub(crate) line: u64,
+}
+
+/// Bytes of host memory at one end of a route, which is borrowed as long as they are used.
+#[derive(Clone, Copy)]
+pub(crate) struct HostBytes<'r> {
+    at: *mut u8,
+    length: usize,
+    route: PhantomData<&'r ()>,
+}
+
+impl HostBytes<'_> {
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// What is there now; nobody writes there as long as the slice is used.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the buffer has that many bytes (checked when this was made) and lives as long as the route; it is written only
+        // between transfers, and slices are made for one submission.
+        unsafe { std::slice::from_raw_parts(self.at, self.length) }
+    }
+
+    /// For the CPU to write.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.length) }
+    }
 }
 
 impl<'m> Ends<'m> {
     pub(crate) fn new(machine: &'m Machine, spec: &Spec, capacity: u64) -> Result<Ends<'m>, Error> {
         let source = Buffer::new(machine, spec.source, capacity)?;
         let destination = Buffer::new(machine, spec.destination, capacity)?;
-        Ok(Ends { name: spec.to_string(), machine, source, destination })
+        Ok(Ends { name: spec.to_string(), machine, source, destination, line: 0 })
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -80,24 +114,50 @@ impl<'m> Ends<'m> {
     }
 
     /// The start of the end that is the host's, for the CPU to read or write as long as the route is borrowed.
-    #[expect(clippy::mut_from_ref, reason = "the memory is not part of self: see SAFETY")]
-    pub(crate) fn host_bytes(&self, direction: Direction, bytes: u64) -> Result<&mut [u8], Error> {
+    pub(crate) fn host_bytes(&self, direction: Direction, bytes: u64) -> Result<HostBytes<'_>, Error> {
         let host = match direction {
             Direction::ToGpu => &self.source,
             Direction::FromGpu => &self.destination,
         };
         self.check(bytes)?;
-        let pointer = host.host_pointer().ok_or_else(|| Unavailable::new("neither end is the host's"))?;
-        // SAFETY: the buffer has that many bytes (just checked) and lives as long as self; whoever else touches it borrows
-        // the route mutably, as the transfer that this slice goes into does.
-        Ok(unsafe { std::slice::from_raw_parts_mut(pointer, bytes as usize) })
+        let at = host.host_pointer().ok_or_else(|| Unavailable::new("neither end is the host's"))?;
+        Ok(HostBytes { at, length: bytes as usize, route: PhantomData })
     }
 
-    pub(crate) fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.source.write(self.machine, data)
+    pub(crate) fn fill(&self, data: &[u8]) -> Result<(), Error> {
+        self.fits(data.len())?;
+        self.source.write(self.machine, 0, data)
     }
 
-    pub(crate) fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.destination.read(self.machine, into)
+    pub(crate) fn read_back(&self, into: &mut [u8]) -> Result<(), Error> {
+        self.fits(into.len())?;
+        self.destination.read(self.machine, 0, into)
+    }
+
+    fn fits(&self, bytes: usize) -> Result<(), Error> {
+        let (bytes, capacity) = (bytes as u64, self.capacity());
+        if bytes > capacity { Err(Error::Capacity { bytes, capacity }) } else { Ok(()) }
+    }
+}
+
+impl Inspect for Ends<'_> {
+    fn footprint(&self, bytes: u64) -> u64 {
+        bytes.max(self.line)
+    }
+
+    fn host_end(&self) -> HostEnd {
+        if self.source.host_pointer().is_some() { HostEnd::Source } else { HostEnd::Destination }
+    }
+
+    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.source.write(self.machine, at, data)
+    }
+
+    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.destination.write(self.machine, at, data)
+    }
+
+    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
+        self.destination.read(self.machine, at, into)
     }
 }

@@ -130,6 +130,7 @@ impl Args {
             rounds: self.rounds,
             time_per_cell: self.time_per_cell.or(samples.is_none().then_some(time)),
             seed: self.seed.unwrap_or_else(seed),
+            check_every: lab::cells::CHECK_EVERY,
             timeout: self.timeout,
         };
         match plan.fits() {

@@ -109,6 +109,7 @@ const GROUP: &str = "group=cuda";
 const TIMED: &str = "release=engine";
 /// A kernel answers, which spins meanwhile.
 const ANSWERED: &str = "answered";
+const MESSAGE: &str = "message";
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
@@ -323,7 +324,7 @@ impl<'m> Engines<'m> {
             Some(number) => self.list().into_iter().find(|e| e.number == number).map(|e| e.about()).unwrap_or_default(),
             None => String::new(),
         };
-        let rests = spec.as_ref().is_some_and(|s| s.executor.has(ANSWERED));
+        let rests = spec.as_ref().is_some_and(|s| s.executor.has(ANSWERED) || s.executor.name == MESSAGE);
         Contender { name, about, kind, bytes, rests, route }
     }
 

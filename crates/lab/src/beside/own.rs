@@ -1,11 +1,9 @@
 //! Our own channels: one worker for each engine and each of the CPU's ways, all of whose routes it uses in turns.
 
 use super::{Beat, Job, Plan, Trouble, any_size, outside_capture};
-use copy::{Difference, Machine, Route};
+use copy::{Checked, Machine, Route, Unavailable, Wrong};
 use std::sync::Arc;
 
-/// Bytes behind a transfer that have to stay as they are.
-const BEHIND: u64 = 64;
 /// Submissions of one transfer that are under way at a time, at most.
 const UNDER_WAY: u32 = 4;
 
@@ -77,53 +75,59 @@ fn worker(machine: &Machine, kind: &Kind, capacity: u64, seed: u64, beat: &Beat)
     }
 }
 
-/// Moves random bytes of a random length once or a few times over, and compares them, and what lies behind them.
+/// Moves random bytes of a random length once or a few times over, the last of them with bytes of its own, and compares them and
+/// the guards at both ends.
 pub(super) fn exchange(route: &mut dyn Route, random: &mut fastrand::Rng, beat: &Beat) -> Result<(), Trouble> {
     let bytes = any_size(random, route.capacity());
-    let all = bytes.saturating_add(BEHIND).min(route.capacity()) as usize;
-    let (mut sent, mut found) = (vec![0; all], vec![0; all]);
-    let failed = |route: &dyn Route, error: copy::Error| match Trouble::from(error) {
-        Trouble::Unavailable(reason) => Trouble::Unavailable(reason),
-        Trouble::Data(what) | Trouble::Error(what) => {
-            Trouble::Error(format!("{}, {bytes} bytes: {what}", route.name()))
-        }
-    };
-    let mut step = |route: &mut dyn Route| -> Result<(), copy::Error> {
-        beat.step("reads the destination back");
-        route.read_back(&mut found)?;
-        // No byte is at its place already, and none behind may come there unseen.
-        sent.iter_mut().zip(&found).for_each(|(to, there)| *to = there ^ random.u8(1..));
+    let name = route.name().to_string();
+    let mut step = |route: &mut dyn Route| -> Result<Option<Wrong>, copy::Error> {
+        beat.step("prepares");
+        let mut transfer = route.prepare(bytes)?;
         // Memory of CUDA's is filled with a wait for the whole context.
         beat.step("waits until no stream is in capture");
         let outside = outside_capture();
-        beat.step("fills the source");
-        route.fill(&sent)?;
+        beat.step("fills source, destination and guards");
+        let seed = random.u64(..);
+        let mut checked = match transfer.ends() {
+            Some(ends) => Checked::new(ends, bytes, seed)?,
+            None => return Err(Unavailable::new("its memories cannot be looked at").into()),
+        };
         drop(outside);
-        sent[bytes as usize..].copy_from_slice(&found[bytes as usize..]);
-        beat.step("prepares and submits");
-        let mut transfer = route.prepare(bytes)?;
-        for _ in 0..random.u32(1..=UNDER_WAY) {
+        beat.step("submits");
+        for _ in 0..random.u32(0..UNDER_WAY) {
             match transfer.submit() {
                 // Of large transfers only few can be under way.
-                Err(copy::Error::Gpu(gpu::Error::RingFull(_))) => {
-                    transfer.wait(beat.timeout)?;
-                    transfer.submit()?;
-                }
+                Err(copy::Error::Gpu(gpu::Error::RingFull(_))) => transfer.wait(beat.timeout)?,
                 other => other?,
             }
         }
         beat.step("waits for its transfers");
+        match transfer.wait(beat.timeout) {
+            // None was submitted.
+            Err(copy::Error::Idle) => {}
+            other => other?,
+        }
+        if let Some(ends) = transfer.ends() {
+            checked.renew(ends)?;
+        }
+        beat.step("submits the last");
+        transfer.submit()?;
         transfer.wait(beat.timeout)?;
-        drop(transfer);
         beat.step("reads the destination back");
-        route.read_back(&mut found)
+        match transfer.ends() {
+            Some(ends) => checked.check(ends),
+            None => Ok(None),
+        }
     };
-    step(route).map_err(|error| failed(route, error))?;
-    match Difference::between(&sent, &found, None) {
+    let wrong = step(route).map_err(|error| match Trouble::from(error) {
+        Trouble::Unavailable(reason) => Trouble::Unavailable(reason),
+        Trouble::Data(what) | Trouble::Error(what) => Trouble::Error(format!("{name}, {bytes} bytes: {what}")),
+    })?;
+    match wrong {
         None => {
             beat.round(bytes);
             Ok(())
         }
-        Some(d) => Err(Trouble::Data(format!("{}, {bytes} bytes: {d}", route.name()))),
+        Some(wrong) => Err(Trouble::Data(format!("{name}, {bytes} bytes: {wrong}"))),
     }
 }

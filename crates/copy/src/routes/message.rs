@@ -1,0 +1,51 @@
+//! `host->message->gpu0`: up to 8 bytes from the CPU into a running kernel, and back as its answer. A message, and no copy.
+//!
+//! The CPU stores bytes and a number as one line of 64 bytes into a mailbox in video memory; a kernel that spins there reads both at
+//! once and answers with them (`answered`). Nothing is copied to memory that anybody else uses, and the line is written as a
+//! whole: what a message is compared with is another message, or a launch, not a copy of 8 bytes. Those are `bar1`, `ce` and
+//! `inline`.
+
+use super::answered::{
+    self, BESIDE, BLOCKS_4, BLOCKS_16, Form, LINE_BYTES, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16, WHOLE,
+};
+use super::{Direction, Ends};
+use crate::entry::{Entry, Opened};
+use crate::error::Unavailable;
+use crate::machine::Machine;
+use crate::spec::{Spec, Word};
+
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word {
+        name: "message",
+        numbered: false,
+        options: &[WARPS_4, WARPS_16, BLOCKS_4, BLOCKS_16, STORE_AVX512, STORE_FENCED, WHOLE],
+    },
+    about: |_, _| "a message of up to 8 bytes to a kernel that spins, and its answer in host memory; not a copy".into(),
+    list: |machine| vec![format!("host->message->gpu{}", machine.index())],
+    check,
+    open,
+};
+
+fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    if Direction::of(machine, spec)? == Direction::FromGpu {
+        return Err(Unavailable::new("a message goes to a kernel; its answer is what comes from the GPU"));
+    }
+    if spec.destination.offset % LINE_BYTES as u64 != 0 {
+        return Err(Unavailable::new("a message is a line of 64 bytes: its mailbox begins at a multiple of 64"));
+    }
+    answered::check(machine, &spec.executor)?;
+    machine.space().map(drop)
+}
+
+fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
+    if capacity > BESIDE {
+        let reason = format!("a message carries 1 to {BESIDE} bytes, not {capacity}: copies are bar1, ce and inline");
+        return Err(Unavailable::new(reason).into());
+    }
+    let line = LINE_BYTES as u64;
+    let mut ends = Ends { line, ..Ends::new(machine, spec, line)? };
+    let mailbox = ends.gpu_end(Direction::ToGpu);
+    mailbox.pin(machine)?;
+    let map = mailbox.bar1()?;
+    answered::open(machine, map, ends, &spec.executor, Form::Message, capacity)
+}
