@@ -89,6 +89,40 @@ fn told(threads: Vec<(i32, Thread)>) -> Locks {
     lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()
 }
 
+/// Two process images, one of which has another module at the same addresses.
+fn told_of_two(first: Vec<(i32, Thread)>, second: Vec<(i32, Thread)>) -> Locks {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.doorbell");
+    let mut w = Writer::create(&path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
+    for (process, threads) in [(0, first), (1, second)] {
+        for (tid, t) in threads {
+            w.events(process, tid, 1, &t.0).unwrap();
+        }
+    }
+    w.end(&End::default()).unwrap();
+    lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()
+}
+
+#[test]
+fn the_locks_of_two_processes_are_not_mixed_where_their_addresses_are_the_same() {
+    let path = b"/opt/other";
+    let map = MappingBody { start: 0x1000, end: 0x9000, rights: 5, path: path.len() as u32, ..Default::default() };
+    let other = Thread::default().add(kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT, pid: 8 }, &[]).add(
+        kind::MAPPING,
+        0,
+        1,
+        &map,
+        path,
+    );
+    // Both hold HEAP at the same time; thread 2 of the first waits for thread 1 of the first.
+    let one = Thread::default().begins().pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 900);
+    let two = Thread::default().hold(op::MUTEX_LOCK, HEAP, 0x3000, 500, 910, 950);
+    let l = told_of_two(vec![(1, one), (2, two)], vec![(3, other.pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 200, 800))]);
+    let names: Vec<_> = l.locks.iter().map(|r| (&r.name[..], r.instances, r.contended)).collect();
+    assert_eq!(names, [("app+0x1000/mutex", 1, 1), ("other+0x1000/mutex", 1, 0)]);
+    assert_eq!(l.waits[0].holders.iter().map(|h| h.tid).collect::<Vec<_>>(), [1]);
+}
+
 const HEAP: u64 = 0x7000_0000;
 
 #[test]
