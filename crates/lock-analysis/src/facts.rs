@@ -178,7 +178,7 @@ impl Held {
     }
 }
 
-/// What there is of context switches.
+/// The context switches in the recording.
 #[derive(Debug, Default)]
 pub struct Switches {
     /// One of [`tape::switch::scope`], and why if it is nothing.
