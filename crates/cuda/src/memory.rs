@@ -41,6 +41,14 @@ impl<'c> DeviceBuffer<'c> {
         Ok(DeviceBuffer { context, address, len })
     }
 
+    /// Memory that was allocated elsewhere, freed when dropped.
+    ///
+    /// # Safety
+    /// `len` bytes of device memory of this context are allocated at `address`, and nobody else frees them.
+    pub unsafe fn from_address(context: &'c Context, address: u64, len: usize) -> Self {
+        DeviceBuffer { context, address, len }
+    }
+
     /// Its address on the GPU.
     pub fn address(&self) -> u64 {
         self.address

@@ -42,6 +42,10 @@ struct Table {
     query: unsafe extern "C" fn(RawStream) -> Status,
     destroy: unsafe extern "C" fn(RawStream) -> Status,
     set_device: unsafe extern "C" fn(c_int) -> Status,
+    malloc: unsafe extern "C" fn(*mut *mut c_void, usize) -> Status,
+    free: unsafe extern "C" fn(*mut c_void) -> Status,
+    malloc_async: unsafe extern "C" fn(*mut *mut c_void, usize, RawStream) -> Status,
+    free_async: unsafe extern "C" fn(*mut c_void, RawStream) -> Status,
     name: unsafe extern "C" fn(Status) -> *const c_char,
 }
 
@@ -69,6 +73,10 @@ impl Table {
             query: function!(c"cudaStreamQuery", fn(RawStream) -> Status),
             destroy: function!(c"cudaStreamDestroy", fn(RawStream) -> Status),
             set_device: function!(c"cudaSetDevice", fn(c_int) -> Status),
+            malloc: function!(c"cudaMalloc", fn(*mut *mut c_void, usize) -> Status),
+            free: function!(c"cudaFree", fn(*mut c_void) -> Status),
+            malloc_async: function!(c"cudaMallocAsync", fn(*mut *mut c_void, usize, RawStream) -> Status),
+            free_async: function!(c"cudaFreeAsync", fn(*mut c_void, RawStream) -> Status),
             name: function!(c"cudaGetErrorName", fn(Status) -> *const c_char),
         })
     }
@@ -145,6 +153,23 @@ impl Runtime {
         Error::Call { call, name, code: status, text: "from the CUDA runtime".into() }
     }
 
+    /// Device memory of the calling thread's device (`cudaMalloc`): its address. Nobody frees it but [`Runtime::free`].
+    pub fn malloc(&self, bytes: usize) -> Result<u64> {
+        let mut at = std::ptr::null_mut();
+        // SAFETY: writes one address.
+        self.check("cudaMalloc", unsafe { (self.table.malloc)(&mut at, bytes) })?;
+        Ok(at as u64)
+    }
+
+    /// Gives it back (`cudaFree`).
+    ///
+    /// # Safety
+    /// `address` is what [`Runtime::malloc`] answered, once, and nothing uses it.
+    pub unsafe fn free(&self, address: u64) -> Result<()> {
+        // SAFETY: the caller's.
+        self.check("cudaFree", unsafe { (self.table.free)(address as *mut c_void) })
+    }
+
     /// Copies to the device and waits (`cudaMemcpy`). From pageable memory the last part may still be on its way when it
     /// returns.
     ///
@@ -190,6 +215,25 @@ impl Stream {
         // SAFETY: writes one handle.
         runtime.check("cudaStreamCreateWithFlags", unsafe { (runtime.table.create)(&mut raw, NON_BLOCKING) })?;
         Ok(Stream { runtime, raw })
+    }
+
+    /// Device memory out of the stream's pool (`cudaMallocAsync`): its address.
+    pub fn malloc(&self, bytes: usize) -> Result<u64> {
+        let mut at = std::ptr::null_mut();
+        // SAFETY: writes one address.
+        let status = unsafe { (self.runtime.table.malloc_async)(&mut at, bytes, self.raw) };
+        self.runtime.check("cudaMallocAsync", status)?;
+        Ok(at as u64)
+    }
+
+    /// Gives it back to the pool, in the order of the stream (`cudaFreeAsync`).
+    ///
+    /// # Safety
+    /// `address` is what [`Stream::malloc`] answered, once, and nothing but what is in the stream before uses it.
+    pub unsafe fn free(&self, address: u64) -> Result<()> {
+        // SAFETY: the caller's.
+        let status = unsafe { (self.runtime.table.free_async)(address as *mut c_void, self.raw) };
+        self.runtime.check("cudaFreeAsync", status)
     }
 
     /// Host to device (`cudaMemcpyAsync`).

@@ -45,11 +45,26 @@ impl DeviceOptions {
     }
 }
 
-/// A usermode object and its mapping.
-#[derive(Debug)]
+/// The mapping of a usermode object, and its file; both go with this.
 struct Usermode {
+    driver: Arc<dyn Driver>,
     page: *mut u8,
     fd: RawFd,
+    /// The process that made it.
+    opener: u32,
+}
+
+impl Drop for Usermode {
+    fn drop(&mut self) {
+        if fork::forked(self.opener) {
+            return;
+        }
+        if !self.page.is_null() {
+            // SAFETY: our own mapping; channels that ring it keep the device alive.
+            let _ = unsafe { self.driver.munmap(self.page.cast(), USERMODE_SIZE) };
+        }
+        let _ = self.driver.close(self.fd);
+    }
 }
 
 /// One GPU, opened. Address spaces and channels keep it open.
@@ -64,7 +79,9 @@ pub struct Device {
     pub(crate) subdevice: u32,
     pub(crate) uuid: [u8; 16],
     card: CardInfo,
-    usermode: [Usermode; 2],
+    /// The usermode pages, by [`Bar`], and what maps them.
+    pages: [*mut u8; 2],
+    usermode: Vec<Usermode>,
     classes: Vec<u32>,
     soft: bool,
     /// Files to close, last opened first.
@@ -159,7 +176,7 @@ impl Device {
 
     /// The usermode page of a BAR; its doorbell is at +0x90.
     pub(crate) fn usermode(&self, bar: Bar) -> *mut u8 {
-        self.usermode[bar as usize].page
+        self.pages[bar as usize]
     }
 
     /// Opens one of the device's nodes afresh: one file, one mapping.
@@ -191,11 +208,7 @@ impl Drop for Device {
         if self.forked() {
             return;
         }
-        for usermode in &self.usermode {
-            // SAFETY: our own mapping; channels that ring it keep the device alive.
-            let _ = unsafe { self.driver.munmap(usermode.page.cast(), USERMODE_SIZE) };
-            let _ = self.driver.close(usermode.fd);
-        }
+        self.usermode.clear();
         if !self.borrowed {
             self.free(self.device, self.subdevice);
             self.free(self.client, self.client);
@@ -290,10 +303,8 @@ impl Own {
             return Err(Error::NoClass(class::HOPPER_USERMODE_A));
         }
         let node = node(&self.card);
-        let usermode = [
-            map_usermode(&mut self.files, &node, ctl, client, subdevice, Bar::Bar0)?,
-            map_usermode(&mut self.files, &node, ctl, client, subdevice, Bar::Bar1)?,
-        ];
+        let map = |bar| map_usermode(&driver, &node, (ctl, client, subdevice), bar, self.opener);
+        let usermode = vec![map(Bar::Bar0)?, map(Bar::Bar1)?];
         let soft = self.soft();
         Ok(Arc::new(Device {
             driver,
@@ -306,6 +317,7 @@ impl Own {
             subdevice,
             uuid,
             card: self.card,
+            pages: [usermode[0].page, usermode[1].page],
             usermode,
             classes,
             soft,
@@ -368,40 +380,28 @@ fn register_with_uvm(driver: &dyn Driver, abi: &Abi, fd: RawFd, memory: RawFd, u
 }
 
 fn map_usermode(
-    files: &mut Files,
+    driver: &Arc<dyn Driver>,
     node: &str,
-    ctl: RawFd,
-    client: u32,
-    subdevice: u32,
+    (ctl, client, subdevice): (RawFd, u32, u32),
     bar: Bar,
+    opener: u32,
 ) -> Result<Usermode, Error> {
-    let driver = files.driver.clone();
     let class = class::HOPPER_USERMODE_A;
     let object = match bar {
-        Bar::Bar0 => driver::alloc_bytes(&*driver, ctl, client, subdevice, 0, class, &mut [])?,
+        Bar::Bar0 => driver::alloc_bytes(&**driver, ctl, client, subdevice, 0, class, &mut [])?,
         Bar::Bar1 => {
             let mut params = UsermodeAlloc { bar1: 1, privileged: 0 };
-            driver::alloc(&*driver, ctl, client, subdevice, 0, class, &mut params)?
+            driver::alloc(&**driver, ctl, client, subdevice, 0, class, &mut params)?
         }
     };
-    let fd = open(&*driver, node)?;
-    let map = || -> Result<*mut u8, Error> {
-        driver::register_fd(&*driver, fd, ctl)?;
-        driver::map_memory(&*driver, ctl, client, subdevice, object, 0, USERMODE_SIZE as u64, 0, fd)?;
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let page = unsafe { driver.mmap(std::ptr::null_mut(), USERMODE_SIZE, prot, libc::MAP_SHARED, fd, 0) };
-        page.map(|page| page.cast()).map_err(|cause| Error::Map {
-            what: "a usermode page",
-            length: USERMODE_SIZE as u64,
-            cause,
-        })
-    };
-    match map() {
-        Ok(page) => Ok(Usermode { page, fd }),
-        Err(error) => {
-            let _ = driver.close(fd);
-            Err(error)
-        }
-    }
+    let fd = open(&**driver, node)?;
+    let mut usermode = Usermode { driver: driver.clone(), page: std::ptr::null_mut(), fd, opener };
+    driver::register_fd(&**driver, fd, ctl)?;
+    driver::map_memory(&**driver, ctl, client, subdevice, object, 0, USERMODE_SIZE as u64, 0, fd)?;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let page = unsafe { driver.mmap(std::ptr::null_mut(), USERMODE_SIZE, prot, libc::MAP_SHARED, fd, 0) };
+    let (what, length) = ("a usermode page", USERMODE_SIZE as u64);
+    usermode.page = page.map_err(|cause| Error::Map { what, length, cause })?.cast();
+    Ok(usermode)
 }

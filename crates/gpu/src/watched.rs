@@ -67,12 +67,12 @@ impl Watched {
             return make();
         }
         // SAFETY: the caller's.
-        let takes = unsafe { self.before(file, request, arg) };
+        let (takes, parameters) = unsafe { (self.before(file, request, arg), parameters(request, arg)) };
         let ret = make();
         let errno = Errno::keep();
         if ret == 0 && !takes {
-            // SAFETY: the driver has just read and written these structs.
-            let (whole, nested) = unsafe { (argument(file, request, arg), nested(request, arg)) };
+            // SAFETY: the driver has just read and written these structs; where the parameters are was said before.
+            let (whole, nested) = unsafe { (argument(file, request, arg), nested(request, arg, parameters)) };
             self.graph().ioctl(IoctlRecord { fd, file, request, ret, arg: whole, nested });
         }
         drop(errno);
@@ -202,33 +202,52 @@ unsafe fn argument<'a>(file: FileKind, request: u64, arg: *mut c_void) -> &'a [u
     unsafe { std::slice::from_raw_parts(arg.cast(), size) }
 }
 
-/// What RM_ALLOC's and RM_CONTROL's `params` point to, after the call.
+/// Where RM_ALLOC's and RM_CONTROL's parameters are, and how many bytes: as the program says before the call. What the driver
+/// writes there in its answer is not followed.
 ///
 /// # Safety
-/// As [`argument`], and the call has succeeded.
-unsafe fn nested<'a>(request: u64, arg: *mut c_void) -> &'a [u8] {
+/// As [`argument`].
+unsafe fn parameters(request: u64, arg: *mut c_void) -> Option<(u64, u32)> {
     let size = abi::request_size(request);
     // SAFETY: the request's struct.
-    let bytes = || unsafe { std::slice::from_raw_parts(arg.cast::<u8>(), size) };
-    let (at, length, status) = match abi::rm_nr(request) {
-        Some(nr::ALLOC) => {
-            if let Some(call) = (size == size_of::<Nvos64>()).then(|| Nvos64::read(bytes())).flatten() {
-                (call.params, abi::alloc_params_size(call.class, call.params_size), call.status)
-            } else if let Some(call) = Nvos21::read(bytes()) {
-                (call.params, abi::alloc_params_size(call.class, call.params_size), call.status)
-            } else {
-                return &[];
-            }
+    let bytes = unsafe { std::slice::from_raw_parts(arg.cast::<u8>(), size) };
+    let (at, length) = match abi::rm_nr(request)? {
+        nr::ALLOC if size == size_of::<Nvos64>() => {
+            let call = Nvos64::read(bytes)?;
+            (call.params, abi::alloc_params_size(call.class, call.params_size))
         }
-        Some(nr::CONTROL) => match Nvos54::read(bytes()) {
-            Some(call) => (call.params, call.params_size, call.status),
-            None => return &[],
-        },
-        _ => return &[],
+        nr::ALLOC => {
+            let call = Nvos21::read(bytes)?;
+            (call.params, abi::alloc_params_size(call.class, call.params_size))
+        }
+        nr::CONTROL => {
+            let call = Nvos54::read(bytes)?;
+            (call.params, call.params_size)
+        }
+        _ => return None,
     };
-    if at == 0 || status != 0 {
-        return &[];
+    (at != 0).then_some((at, length))
+}
+
+/// The parameters after the call, if it did what it was asked to.
+///
+/// # Safety
+/// As [`argument`]; `parameters` is what it was before the call.
+unsafe fn nested<'a>(request: u64, arg: *mut c_void, parameters: Option<(u64, u32)>) -> &'a [u8] {
+    let size = abi::request_size(request);
+    // SAFETY: the request's struct.
+    let bytes = unsafe { std::slice::from_raw_parts(arg.cast::<u8>(), size) };
+    let status = match abi::rm_nr(request) {
+        Some(nr::ALLOC) if size == size_of::<Nvos64>() => Nvos64::read(bytes).map(|call| call.status),
+        Some(nr::ALLOC) => Nvos21::read(bytes).map(|call| call.status),
+        Some(nr::CONTROL) => Nvos54::read(bytes).map(|call| call.status),
+        _ => None,
+    };
+    match (parameters, status) {
+        // SAFETY: the driver has just used that many bytes there.
+        (Some((at, length)), Some(0)) => unsafe {
+            std::slice::from_raw_parts(at as *const u8, (length as usize).min(NESTED_MAX))
+        },
+        _ => &[],
     }
-    // SAFETY: the driver has just used that many bytes.
-    unsafe { std::slice::from_raw_parts(at as *const u8, (length as usize).min(NESTED_MAX)) }
 }

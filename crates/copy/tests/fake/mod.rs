@@ -387,6 +387,14 @@ driver! {
     cudaMemcpyAsync(to: *mut c_void, from: *const c_void, bytes: usize, kind: c_int, stream: *mut c_void) {
         runtime_copy(to, from, bytes, kind, Some(stream))
     }
+    cudaMalloc(at: *mut *mut c_void, bytes: usize) {
+        give(at, with(|fake| fake.allocate(Kind::Device { ordinal: 0 }, bytes)) as *mut c_void)
+    }
+    cudaFree(at: *mut c_void) { free(at as u64) }
+    cudaMallocAsync(at: *mut *mut c_void, bytes: usize, _stream: *mut c_void) {
+        give(at, with(|fake| fake.allocate(Kind::Device { ordinal: 0 }, bytes)) as *mut c_void)
+    }
+    cudaFreeAsync(at: *mut c_void, _stream: *mut c_void) { free(at as u64) }
     cudaStreamCreateWithFlags(stream: *mut *mut c_void, flags: c_uint) { create_stream(stream, flags) }
     cudaStreamSynchronize(stream: *mut c_void) { synchronize_stream(stream) }
     cudaStreamQuery(stream: *mut c_void) { with(|fake| if fake.step(stream as u64) { NOT_READY } else { SUCCESS }) }
