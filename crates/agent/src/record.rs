@@ -3,16 +3,17 @@
 //! A thread claims a ring at its first event (one time: a few system calls), then writes without lock or system call.
 //! After a fork the child finds [`active`] false and records nothing: the rings belong to the parent.
 
-use crate::process::region::{AWAY, active, address, control, stopped};
+use crate::process::region::{AWAY, active, control, map_again, rings, session, stopped};
 use crate::process::renewal::Child;
 use crate::process::thread::{self, Thread};
 use crate::process::{scheduling, sys};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tape::event::{EntryBody, GapBody, NoteBody, Plain, kind};
-use tape::region::{self, PAGE, RINGS, RingHead};
+use tape::event::{EntryBody, GapBody, NO_RING, NoteBody, Plain, ThreadBody, kind};
+use tape::region::{self, PAGE, RingHead};
 use tape::ring::Writer;
+use tape::rings::{RINGS, Size};
 
 struct Writers(UnsafeCell<[MaybeUninit<Writer>; RINGS]>);
 // SAFETY: element i is touched only by the thread that has claimed ring i.
@@ -104,60 +105,70 @@ pub fn ready(t: &Thread) -> bool {
 #[cold]
 /// A ring's writer, and where its first page is mapped here.
 fn claim(tid: i32) -> Option<(*mut Writer, usize)> {
-    let c = control()?;
-    let bytes = c.ring_bytes as usize;
-    for (i, mapped) in MAPPED.iter().enumerate() {
-        let at = address(region::ring_at(i, bytes));
-        // SAFETY: inside the region.
-        let head = unsafe { &*(at as *const RingHead) };
-        // ORDERING: Acquire pairs with the recorder's Release when it freed the ring.
-        if head.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            continue;
-        }
-        head.tid.store(tid, Ordering::Relaxed);
-        // SAFETY: the ring's first page, where its last owner may have left locks.
-        let locks = unsafe { &*((at + region::LOCKS_AT) as *const region::LockTable) };
-        locks.n.store(0, Ordering::Relaxed);
-        locks.waits.store(0, Ordering::Relaxed);
-        // SAFETY: as above.
-        let call = unsafe { &*((at + region::CALL_AT) as *const region::CallRow) };
-        call.function.store(0, Ordering::Relaxed);
-        head.generation.fetch_add(1, Ordering::Relaxed);
-        c.rings.fetch_max(i as u32 + 1, Ordering::AcqRel);
-        let mut here = mapped.load(Ordering::Relaxed);
-        if here == 0 {
-            let a = map_ring(at, bytes)?;
-            mapped.store(a, Ordering::Relaxed);
-            here = a;
-            if !in_the_middle() {
-                make_resident(here as *mut u8, PAGE + 2 * bytes);
-            }
-        }
-        // SAFETY: element i is ours by the claim; the ring is mapped for good.
-        return unsafe {
-            let w = (WRITERS.0.get() as *mut MaybeUninit<Writer>).add(i);
-            let w = (*w).write(Writer::new(here as *const RingHead, (here + PAGE) as *mut u8, bytes as u64));
-            if in_the_middle() {
-                // Every thread of the program comes here, in the middle of something, and 8 MiB take 8 to 15 ms.
-                w.prepare_with(make_resident);
-            }
-            Some((w, here))
+    let (c, s, rings) = (control()?, session()?, rings()?);
+    let i = rings.claim(s, tid, Size::Large).or_else(|_| rings.claim(s, tid, Size::Small)).ok()?;
+    let bytes = rings.geometry.bytes(i);
+    let mapped = MAPPED.get(i)?;
+    let mut here = mapped.load(Ordering::Relaxed);
+    if here == 0 {
+        let Some(a) = map_ring(rings.geometry.at(i), bytes) else {
+            rings.give_back(i);
+            return None;
         };
+        mapped.store(a, Ordering::Relaxed);
+        here = a;
+        if !in_the_middle() {
+            make_resident(here as *mut u8, PAGE + 2 * bytes);
+        }
     }
-    None
+    // SAFETY: the ring's first page, where its last owner may have left locks and a call.
+    let (head, locks, call) = unsafe {
+        let at = |offset| here + offset;
+        (
+            &*(here as *const RingHead),
+            &*(at(region::LOCKS_AT) as *const region::LockTable),
+            &*(at(region::CALL_AT) as *const region::CallRow),
+        )
+    };
+    locks.n.store(0, Ordering::Relaxed);
+    locks.waits.store(0, Ordering::Relaxed);
+    call.function.store(0, Ordering::Relaxed);
+    let pid = c.pid.load(Ordering::Relaxed);
+    head.tid.store(tid, Ordering::Relaxed);
+    head.pid.store(pid, Ordering::Relaxed);
+    head.ordinal.store(0, Ordering::Relaxed);
+    head.generation.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: element i is ours by the claim; the ring is mapped for good.
+    let w = unsafe {
+        let w = (WRITERS.0.get() as *mut MaybeUninit<Writer>).add(i);
+        (*w).write(Writer::new(here as *const RingHead, (here + PAGE) as *mut u8, bytes as u64))
+    };
+    if in_the_middle() {
+        // Every thread of the program comes here, in the middle of something, and 8 MiB take 8 to 15 ms.
+        w.prepare_with(make_resident);
+    }
+    let body = ThreadBody { tid, ordinal: 0, from_ring: NO_RING, pid: pid as u32, from_head: 0 };
+    if !w.push(kind::THREAD, 0, sys::tsc(), &body, &[], &[]) {
+        // Full of its last owner's events.
+        rings.give_back(i);
+        return None;
+    }
+    Some((w, here))
 }
 
 /// Maps a ring's head page and its data twice in a row.
 fn map_ring(at: usize, bytes: usize) -> Option<usize> {
     let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let (rw, over) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
     // SAFETY: an address range of our own, then replaced piece by piece by pieces of the region.
     unsafe {
         let a = sys::mmap(AWAY, PAGE + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
-        let ok = sys::map_again(at, PAGE + bytes, a) && sys::map_again(at + PAGE, bytes, a + PAGE + bytes);
-        if !ok {
-            return None;
+        let whole = map_again(a, at, PAGE + bytes, rw, over)
+            .and_then(|_| map_again(a + PAGE + bytes, at + PAGE, bytes, rw, over));
+        if whole.is_none() {
+            sys::munmap(a, PAGE + 2 * bytes);
         }
-        Some(a)
+        whole.map(|_| a)
     }
 }
 
@@ -172,16 +183,16 @@ fn make_resident(at: *mut u8, len: usize) {
 /// Waits for the recorder to make room, if the user asked for that. True: try again.
 #[cold]
 fn wait_for_room(w: &mut Writer) -> bool {
-    let Some(c) = control() else { return false };
+    let (Some(c), Some(s)) = (control(), session()) else { return false };
     if c.on_full != region::on_full::WAIT || c.stopped.load(Ordering::Relaxed) != 0 {
         return false;
     }
     w.publish();
-    let mut beat = c.beat.load(Ordering::Relaxed);
+    let mut beat = s.beat.load(Ordering::Relaxed);
     let mut still = 0;
     while !w.fits(tape::ring::MAX_EVENT) {
         sys::nap(50_000);
-        let b = c.beat.load(Ordering::Relaxed);
+        let b = s.beat.load(Ordering::Relaxed);
         // About a second without a sign of life: the recorder is gone.
         still = if b == beat { still + 1 } else { 0 };
         beat = b;
@@ -260,12 +271,12 @@ pub fn note(text: &[u8]) {
 
 /// In a forked child: the rings are the parent's.
 pub fn renew(child: &Child) {
-    let bytes = control().map_or(0, |c| c.ring_bytes as usize);
-    for mapped in &MAPPED {
+    let geometry = rings().map(|r| r.geometry);
+    for (i, mapped) in MAPPED.iter().enumerate() {
         let at = mapped.swap(0, Ordering::Relaxed);
-        if at != 0 {
+        if let Some(g) = geometry.filter(|_| at != 0) {
             // SAFETY: our mapping of the parent's ring, which only this thread could write to.
-            unsafe { sys::munmap(at, PAGE + 2 * bytes) };
+            unsafe { sys::munmap(at, PAGE + 2 * g.bytes(i)) };
         }
     }
     let t = child.thread;

@@ -47,7 +47,7 @@ pub fn begin() {
     real::look_up();
     thread::find_numbers();
     // Not attached: nothing is recorded or changed, and the environment is put right all the same.
-    match (environment::region(), environment::board()) {
+    match (environment::session(), environment::board()) {
         (Some(_), _) => {
             renewal::set_steps(&STEPS);
             let _ = region::attach();

@@ -130,6 +130,8 @@ impl Args {
             no_calls: false,
             on_full: OnFull::Gap,
             ring: 8 << 20,
+            memory: 1 << 30,
+            wait: false,
             no_data: false,
             no_args: false,
             max_size: None,

@@ -154,7 +154,6 @@ fn program_hint(e: &ProgramError) -> &'static str {
             io::ErrorKind::PermissionDenied => "this user must be able to read the program",
             _ => "look at the file and at the disk it lies on",
         },
-        ProgramError::Static(_) => "link it dynamically; if it only starts another program, record that one",
         ProgramError::Musl(_) => "build it for glibc, as NVIDIA's libraries are",
         ProgramError::ThirtyTwoBit(_) | ProgramError::Foreign(_) => "build it for x86-64",
         ProgramError::NotAProgram(_) => "give a program, or an interpreter and the file (`sh FILE`)",

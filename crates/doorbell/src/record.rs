@@ -63,6 +63,13 @@ pub struct Args {
     /// Size of each thread's ring buffer, 1MiB to 256MiB
     #[arg(long, value_name = units::SIZE, default_value = "8MiB", value_parser = units::size_in(1 << 20..=256 << 20))]
     pub ring: u64,
+    /// Memory for the ring buffers of all threads and processes together; a thread without one waits or drops events, as
+    /// --on-full says
+    #[arg(long, value_name = units::SIZE, default_value = "1GiB", value_parser = units::size_in(16 << 20..=1 << 40))]
+    pub memory: u64,
+    /// Go on until all followed processes have ended, not only the program
+    #[arg(long)]
+    pub wait: bool,
     /// Keep commands and launches, drop the data that is sent inside the command stream
     #[arg(long)]
     pub no_data: bool,
@@ -162,6 +169,10 @@ impl Args {
             switches: !self.no_switches,
             calls: self.calls || self.locks && !self.no_calls,
             ring_bytes: self.ring as usize,
+            memory: self.memory,
+            // The file was claimed, see `claim`.
+            force: true,
+            wait: self.wait,
             no_data: self.no_data,
             no_args: self.no_args,
             limit: self.max_size,
@@ -244,6 +255,9 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     }
     for t in &e.trouble {
         let _ = writeln!(err, "{name} {t}");
+    }
+    for reason in e.incomplete_because.iter().filter(|r| !e.trouble.contains(r) && **r != e.how) {
+        let _ = writeln!(err, "{name} not complete: {reason}");
     }
     let view = match (args.locks, args.calls) {
         (true, _) => " --locks",

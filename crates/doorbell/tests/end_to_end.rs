@@ -406,7 +406,6 @@ fn a_program_that_cannot_be_recorded_is_refused_with_the_reason() {
         (dir.path().join("missing").display().to_string(), "no such program", 127),
         (text_file.display().to_string(), "not executable", 126),
         (executable(dir.path(), "empty", b""), "neither", 126),
-        (elf("static", 2, 62), "statically linked", 126),
         (elf("narrow", 1, 3), "32-bit", 126),
         (elf("foreign", 2, 183), "another processor", 126),
     ];

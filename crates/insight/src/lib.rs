@@ -14,15 +14,13 @@ pub mod gaps;
 pub mod merge;
 mod order;
 mod place;
-mod processes;
 pub mod qmds;
 mod recording;
 pub mod rows;
-mod state;
 mod summary;
 pub mod tally;
 pub mod walk;
 
 pub use driver_calls::driver_call;
-pub use recording::{Image, InsightError, Recording, Source};
+pub use recording::{InsightError, Recording};
 pub use summary::summary;

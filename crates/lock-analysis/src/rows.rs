@@ -72,8 +72,7 @@ impl Rows<'_> {
             let hold = self.labels.ns(l.longest_hold);
             if l.longest_hold > 0 && hold >= row.longest_hold_ns {
                 row.longest_hold_ns = hold;
-                row.longest_hold_site =
-                    Some(self.labels.facts.names.site(l.process, l.longest_hold_at.0, l.longest_hold_at.1));
+                row.longest_hold_site = Some(self.labels.facts.names.site(l.longest_hold_at.0));
                 row.longest_hold_tid = Some(l.longest_hold_at.2);
             }
         }
@@ -121,7 +120,7 @@ impl Rows<'_> {
             thread: self.labels.thread(w.tid),
             lock: self.labels.name(w.lock),
             operation: ops::name(w.op),
-            site: self.labels.site(w.lock, w.site, w.from),
+            site: self.labels.facts.names.site(w.site),
             wait_ns: self.labels.ns(w.ticks),
             result: w.result,
             unfinished: w.unfinished,
@@ -144,7 +143,7 @@ impl Rows<'_> {
         HolderRow {
             tid: h.tid,
             thread: self.labels.thread(h.tid),
-            site: self.labels.site(w.lock, h.site, h.taken),
+            site: self.labels.facts.names.site(h.site),
             since: self.labels.seconds(h.taken),
             hold_ns: self.labels.ns(h.released.saturating_sub(h.taken)),
             of_wait_ns: self.labels.ns(h.share),
@@ -179,8 +178,8 @@ impl Rows<'_> {
             held: self.labels.name(from),
             taken: self.labels.name(to),
             count: e.count,
-            held_site: self.labels.site(from, e.sites.0, e.when),
-            taken_site: self.labels.site(from, e.sites.1, e.when),
+            held_site: self.labels.facts.names.site(e.sites.0),
+            taken_site: self.labels.facts.names.site(e.sites.1),
             tids: e.tids,
         }
     }
@@ -245,7 +244,7 @@ impl Rows<'_> {
             tid: w.tid,
             thread: self.labels.thread(w.tid),
             sched: waiter.name(),
-            site: self.labels.site(w.lock, w.site, w.from),
+            site: self.labels.facts.names.site(w.site),
             holder: self.holder(i, k, found),
             holder_sched: holder.name(),
             by_sched: by.map(|b| b.name()),
@@ -259,7 +258,7 @@ impl Rows<'_> {
             tid,
             thread: self.labels.thread(tid),
             lock: self.labels.name(lock),
-            site: self.labels.site(lock, site, since),
+            site: self.labels.facts.names.site(site),
             since: self.labels.seconds(since),
             waiting,
         }

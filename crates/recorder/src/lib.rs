@@ -5,20 +5,27 @@
 //! this process dies the program goes on unrecorded.
 
 mod clock;
-mod drain;
+mod end;
+mod followed;
+mod image;
 mod machine;
+mod memory;
+mod output;
 mod perf;
 mod policies;
 mod preload;
+mod processes;
 mod program;
+mod record;
+mod region;
+mod rights;
 mod sched;
 mod scrub;
-mod session;
-mod shared;
+mod shared_session;
 mod signals;
 mod switches;
 
 pub use machine::{Machine, driver_version, machine};
 pub use policies::{PolicyOptions, run_with_policies};
 pub use program::{Program, ProgramError};
-pub use session::{Options, Outcome, RecordError, Tap, record};
+pub use record::{Options, Outcome, RecordError, Tap, record};

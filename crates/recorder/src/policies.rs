@@ -1,16 +1,17 @@
 //! A program under lock policies: started with the agent in it and a board that says which; nothing is recorded.
 
+use crate::memory::{Mapping, memfd, path_of};
 use crate::preload::Preload;
 use crate::program::Program;
-use crate::session::{RecordError, has_ended, reap};
-use crate::shared::{memfd, path_of};
+use crate::record::{RecordError, has_ended, reap};
+use crate::rights;
 use crate::signals::Signals;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::process::ExitStatus;
 use tape::policy::Board;
+use tape::session::environment;
 
 pub struct PolicyOptions<'a> {
     /// Program and its arguments.
@@ -24,32 +25,21 @@ pub struct PolicyOptions<'a> {
 /// The board, shared with the program.
 struct SharedBoard {
     file: File,
-    at: *mut Board,
+    mapping: Mapping,
 }
 
 impl SharedBoard {
     fn new(write: impl FnOnce(&mut Board)) -> io::Result<SharedBoard> {
-        let file = memfd(c"doorbell-policies", &[])?;
-        file.set_len(size_of::<Board>() as u64)?;
-        // SAFETY: a fresh mapping of our own file.
-        let at = unsafe {
-            let rw = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(std::ptr::null_mut(), size_of::<Board>(), rw, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let board = SharedBoard { file, at: at.cast() };
+        let file = memfd(c"doorbell-policies", &[], size_of::<Board>())?;
+        let mapping = Mapping::new(&file, 0, size_of::<Board>())?;
         // SAFETY: zeroed, which is a Board, and ours alone so far.
-        write(unsafe { &mut *board.at });
-        Ok(board)
+        write(unsafe { &mut *mapping.at().cast() });
+        Ok(SharedBoard { file, mapping })
     }
-}
 
-impl Drop for SharedBoard {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping.
-        unsafe { libc::munmap(self.at.cast(), size_of::<Board>()) };
+    fn board(&self) -> &Board {
+        // SAFETY: mapped as long as we live; what others write to it are atomics.
+        unsafe { &*self.mapping.at().cast() }
     }
 }
 
@@ -64,10 +54,13 @@ pub fn run_with_policies(
 ) -> Result<ExitStatus, RecordError> {
     let name = o.command.first().cloned().unwrap_or_default();
     let program = Program::find(&name)?;
-    let board = SharedBoard::new(write).map_err(RecordError::Region)?;
-    let preload = Preload::new(o.agent, o.soft).map_err(RecordError::Region)?;
+    // A file over the size limit is an error to be told, not a death.
+    let _no_death = crate::signals::survive_file_size_limit();
+    let board = SharedBoard::new(write).map_err(RecordError::memory)?;
+    let preload = Preload::new(o.agent, o.soft).map_err(RecordError::memory)?;
+    rights::let_the_program_see_us();
     let mut command = preload.command(&program, &o.command);
-    command.env("DOORBELL_POLICY_BOARD", path_of(&board.file)).env_remove("DOORBELL_REGION");
+    command.env(environment::BOARD, path_of(&board.file)).env_remove(environment::SESSION);
     let signals = Signals::handle();
     signals.prepare(&mut command);
     let child = command.spawn().map_err(|cause| RecordError::Start { path: program.path, cause })?;
@@ -78,7 +71,7 @@ pub fn run_with_policies(
     // From here on the number may be another process's.
     signals.program(None);
     let status = reap(pid);
-    // SAFETY: mapped; the program has ended, what it has forked may still count, in atomics.
-    read(unsafe { &*board.at });
+    // (What it has forked may still count.)
+    read(board.board());
     Ok(status)
 }

@@ -1,12 +1,13 @@
 //! The libraries that are loaded into the program, as memory files, and the command that starts it with them.
 
+use crate::memory::{memfd, path_of};
 use crate::program::Program;
-use crate::shared::{memfd, path_of};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use tape::session::environment;
 
 /// Kept until the program has loaded them: it opens them by this process's number.
 pub struct Preload {
@@ -17,8 +18,8 @@ pub struct Preload {
 impl Preload {
     /// The bytes of the agent, and of the software GPU if the program is to find that one.
     pub fn new(agent: &[u8], soft: Option<&[u8]>) -> io::Result<Preload> {
-        let agent = memfd(c"doorbell-agent.so", agent)?;
-        let soft = soft.map(|b| memfd(c"doorbell-softgpu.so", b)).transpose()?;
+        let agent = memfd(c"doorbell-agent.so", agent, 0)?;
+        let soft = soft.map(|b| memfd(c"doorbell-softgpu.so", b, 0)).transpose()?;
         Ok(Preload { agent, soft })
     }
 
@@ -38,7 +39,7 @@ impl Preload {
         let mut command = Command::new(&program.path);
         command.arg0(program.arg0.as_ref().unwrap_or(&name)).args(&program.first_args);
         command.args(words.get(1..).unwrap_or(&[]));
-        command.env("LD_PRELOAD", &preload).env("DOORBELL_PRELOAD_WAS", &was);
+        command.env("LD_PRELOAD", &preload).env(environment::PRELOAD_WAS, &was);
         command
     }
 }

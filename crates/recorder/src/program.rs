@@ -18,8 +18,6 @@ pub enum ProgramError {
     NotExecutable(PathBuf),
     #[error("{path}: {cause}")]
     Io { path: PathBuf, cause: io::Error },
-    #[error("{0}: statically linked, so nothing can be preloaded into it")]
-    Static(PathBuf),
     #[error("{0}: linked against musl, into which a library for glibc cannot be preloaded")]
     Musl(PathBuf),
     #[error("{0}: a 32-bit program; only x86-64 programs can be recorded")]
@@ -42,6 +40,8 @@ pub struct Program {
     pub arg0: Option<OsString>,
     /// Arguments before those of the command line.
     pub first_args: Vec<OsString>,
+    /// Nothing can be preloaded into it; what it starts is followed all the same (busybox as a shell).
+    pub is_static: bool,
 }
 
 impl Program {
@@ -87,12 +87,12 @@ fn examine(path: &Path, depth: u32) -> Result<Program, ProgramError> {
     let file = File::open(path).map_err(io_err)?;
     let mut head = Vec::new();
     (&file).take(4096).read_to_end(&mut head).map_err(io_err)?;
-    let plain = || Program { path: path.into(), arg0: None, first_args: Vec::new() };
+    let plain = |is_static| Program { path: path.into(), arg0: None, first_args: Vec::new(), is_static };
     if !head.starts_with(b"#!") {
         if raises_privileges(path, &meta) {
             return Err(ProgramError::SetUid(path.into()));
         }
-        return elf(path, &file, &head).map(|()| plain());
+        return elf(path, &file, &head).map(plain);
     }
     // A script's own set-user-ID bit means nothing to Linux.
     let line = head.get(2..).unwrap_or(&[]).split(|&b| b == b'\n').next().unwrap_or(&[]).trim_ascii();
@@ -107,10 +107,9 @@ fn examine(path: &Path, depth: u32) -> Result<Program, ProgramError> {
         && !asked.as_bytes().iter().any(|&b| b.is_ascii_whitespace() || b == b'=');
     if depth == 0 && interpreter.file_name() == Some(OsStr::new("env")) && name_only {
         let found = examine(&named(asked)?, depth + 1)?;
-        return Ok(Program { path: found.path, arg0: Some(asked.into()), first_args: vec![path.into()] });
+        return Ok(Program { arg0: Some(asked.into()), first_args: vec![path.into()], ..found });
     }
-    examine(interpreter, depth + 1)?;
-    Ok(plain())
+    Ok(plain(examine(interpreter, depth + 1)?.is_static))
 }
 
 /// Executing it would change who we are: then the loader takes no preload from a path.
@@ -129,8 +128,8 @@ fn raises_privileges(path: &Path, meta: &std::fs::Metadata) -> bool {
         || (user != 0 && capabilities())
 }
 
-/// ELF header and program headers (System V ABI, chapter 4 and 5).
-fn elf(path: &Path, file: &File, b: &[u8]) -> Result<(), ProgramError> {
+/// ELF header and program headers (System V ABI, chapter 4 and 5). True if it is statically linked.
+fn elf(path: &Path, file: &File, b: &[u8]) -> Result<bool, ProgramError> {
     let none = || ProgramError::NotAProgram(path.into());
     if !b.starts_with(b"\x7fELF") {
         return Err(none());
@@ -152,7 +151,7 @@ fn elf(path: &Path, file: &File, b: &[u8]) -> Result<(), ProgramError> {
     for i in 0..u64::from(n) {
         let at = off.saturating_add(i * u64::from(size));
         if file.read_exact_at(&mut header, at).is_err() {
-            break;
+            return Err(none());
         }
         // p_type 3 is PT_INTERP: a dynamic loader is asked for; p_offset and p_filesz say where its path is.
         if header[..4] != [3, 0, 0, 0] {
@@ -162,7 +161,8 @@ fn elf(path: &Path, file: &File, b: &[u8]) -> Result<(), ProgramError> {
         let mut loader = vec![0; len.min(4096) as usize];
         let read = file.read_at(&mut loader, at).unwrap_or(0);
         let musl = loader.get(..read).unwrap_or(&[]).windows(7).any(|w| w == b"ld-musl");
-        return if musl { Err(ProgramError::Musl(path.into())) } else { Ok(()) };
+        return if musl { Err(ProgramError::Musl(path.into())) } else { Ok(false) };
     }
-    Err(ProgramError::Static(path.into()))
+    // Without a segment there is nothing to run.
+    if n == 0 { Err(none()) } else { Ok(true) }
 }

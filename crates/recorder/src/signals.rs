@@ -1,7 +1,7 @@
 //! What signals to the recorder mean while a program runs.
 //!
-//! It outlives what is meant for the program: SIGINT and SIGQUIT reach the program from the terminal by themselves, SIGTERM,
-//! SIGHUP, SIGUSR1 and SIGUSR2 are passed on. A signal that was ignored when we started stays ignored, by us and by the
+//! It outlives what is meant for the program: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on, and SIGINT and SIGQUIT where
+//! a process sent them: from the terminal they reach the program by themselves. A signal that was ignored when we started stays ignored, by us and by the
 //! program (`nohup`); the program's own dispositions are those it would have without us.
 
 use std::os::unix::process::CommandExt;
@@ -11,6 +11,14 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// Signals that came before there was a program to take them: a bit each.
 static EARLY: AtomicU64 = AtomicU64::new(0);
+
+/// What the terminal sends goes to the program, too, which is in the same group.
+extern "C" fn pass_on_if_sent(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    // SAFETY: the kernel's, of this signal. Codes above 0 are the kernel's own.
+    if unsafe { (*info).si_code } <= 0 {
+        pass_on(signal);
+    }
+}
 
 extern "C" fn pass_on(signal: libc::c_int) {
     let bit = 1u64 << (signal & 63);
@@ -30,6 +38,13 @@ pub struct Signals {
     child_ignored: bool,
 }
 
+/// While it lives, a file over the size limit is an error to be told, not a death.
+pub fn survive_file_size_limit() -> Signals {
+    let mut s = Signals { before: Vec::new(), child_ignored: false };
+    s.set(libc::SIGXFSZ, stay as *const () as libc::sighandler_t);
+    s
+}
+
 impl Signals {
     pub fn handle() -> Signals {
         let mut s = Signals { before: Vec::new(), child_ignored: false };
@@ -37,9 +52,8 @@ impl Signals {
         for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
             s.set(signal, pass_on as *const () as libc::sighandler_t);
         }
-        // SIGXFSZ: a tape over the file size limit is an error to be told, not a death.
-        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGXFSZ] {
-            s.set(signal, stay as *const () as libc::sighandler_t);
+        for signal in [libc::SIGINT, libc::SIGQUIT] {
+            s.set(signal, pass_on_if_sent as *const () as libc::sighandler_t);
         }
         // An ignored SIGCHLD would take the program's exit status from us.
         if disposition(libc::SIGCHLD).is_some_and(|d| d.sa_sigaction == libc::SIG_IGN) {
@@ -57,11 +71,12 @@ impl Signals {
     }
 
     fn install(&mut self, signal: libc::c_int, handler: libc::sighandler_t) {
-        // SAFETY: zeroed is a sigaction without flags and with an empty mask; both handlers may run at any time.
+        // SAFETY: zeroed is a sigaction without flags and with an empty mask; the handlers may run at any time, with the three
+        // arguments that SA_SIGINFO gives those that take them.
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = handler;
-            new.sa_flags = libc::SA_RESTART;
+            new.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
             let mut old: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(signal, &new, &mut old) == 0 {
                 self.before.push((signal, old));
@@ -100,7 +115,8 @@ impl Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         PROGRAM.store(0, Ordering::SeqCst);
-        for (signal, before) in &self.before {
+        // The latest first, should one have been set twice.
+        for (signal, before) in self.before.iter().rev() {
             // SAFETY: what was in force before us.
             unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
         }

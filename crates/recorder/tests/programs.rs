@@ -68,6 +68,9 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         switches: false,
         calls: false,
         ring_bytes: 1 << 20,
+        memory: 256 << 20,
+        force: false,
+        wait: false,
         no_data: false,
         no_args: false,
         limit: None,
@@ -87,7 +90,10 @@ fn each_kind_of_file_is_told_apart() {
     assert!(matches!(Program::find(data.as_os_str()), Err(ProgramError::NotExecutable(_))));
     assert!(c.find("good", elf(2, 62, Some(GLIBC), 0)).is_ok());
     assert!(c.find("headers at its end", elf(2, 62, Some(GLIBC), 300_000)).is_ok());
-    assert!(matches!(c.find("static", elf(2, 62, None, 0)), Err(ProgramError::Static(_))));
+    assert!(
+        c.find("static", elf(2, 62, None, 0)).unwrap().is_static
+            && !c.find("good", elf(2, 62, Some(GLIBC), 0)).unwrap().is_static
+    );
     assert!(matches!(c.find("32", elf(1, 3, Some(GLIBC), 0)), Err(ProgramError::ThirtyTwoBit(_))));
     assert!(matches!(c.find("arm", elf(2, 183, Some(GLIBC), 0)), Err(ProgramError::Foreign(_))));
     let musl = elf(2, 62, Some("/lib/ld-musl-x86_64.so.1\0"), 0);
@@ -105,7 +111,9 @@ fn a_script_is_what_its_interpreter_is() {
     let fixed = c.file("static", elf(2, 62, None, 0), 0o755);
     let good = c.file("good", elf(2, 62, Some(GLIBC), 0), 0o755);
     let script = |interpreter: &Path| format!("#! {} -x\nhello\n", interpreter.display());
-    assert!(matches!(c.find("a", script(&fixed)), Err(ProgramError::Static(p)) if p == fixed));
+    assert!(c.find("a", script(&fixed)).unwrap().is_static);
+    let foreign = c.file("foreign", elf(2, 183, Some(GLIBC), 0), 0o755);
+    assert!(matches!(c.find("f", script(&foreign)), Err(ProgramError::Foreign(p)) if p == foreign));
     let found = c.find("b", script(&good)).unwrap();
     assert_eq!((found.path, found.first_args.len()), (c.path("b"), 0));
     assert!(matches!(c.find("c", "#!/no/such/interpreter\n"), Err(ProgramError::NotFound(_))));
@@ -143,8 +151,8 @@ fn marking(c: &Case) -> Vec<OsString> {
 #[test]
 fn without_a_program_there_is_no_tape() {
     let c = Case::new();
-    let fixed = c.file("static", elf(2, 62, None, 0), 0o755);
-    for command in [vec![], vec!["/no/such/program".into()], vec![fixed.into_os_string()]] {
+    let foreign = c.file("foreign", elf(2, 183, Some(GLIBC), 0), 0o755);
+    for command in [vec![], vec!["/no/such/program".into()], vec![foreign.into_os_string()]] {
         assert!(matches!(record(&options(command, &c.path("t"))), Err(RecordError::Program(_))));
         assert!(!c.path("t").exists());
     }

@@ -27,9 +27,7 @@ fn plays_the_program() {
             (0..n.parse().unwrap()).for_each(|i: u32| assert!(ring.note(&format!("note {i}"))));
             // Not published: never was.
             assert!(ring.writer.push(tape::event::kind::NOTE, 0, 1, &tape::event::NoteBody::default(), &[], &[]));
-            // SAFETY: ourselves.
-            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
-            unreachable!()
+            fake::kill_me()
         }
         ["threads", n, at_a_time] => threads(&region, n.parse().unwrap(), at_a_time.parse().unwrap()),
         ["storm", entries, words] => storm(&region, entries.parse().unwrap(), words.parse().unwrap(), false),
@@ -55,7 +53,7 @@ fn plays_the_program() {
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let beat = || region.control().beat.load(Ordering::Relaxed);
+            let beat = || region.joined.page().beat.load(Ordering::Relaxed);
             let (before, begun) = (beat(), Instant::now());
             while beat() < before + 5 && begun.elapsed() < Duration::from_secs(20) {
                 std::thread::sleep(Duration::from_millis(10));
@@ -100,7 +98,9 @@ fn plays_the_recorder() {
         ["sh", text] => ["/bin/sh", "-c", text].iter().map(Into::into).collect(),
         ref arguments => program(arguments),
     };
-    let o = recorder::record(&options(command, Path::new(&told[0]))).unwrap();
+    let mut o = options(command, Path::new(&told[0]));
+    o.force = true;
+    let o = recorder::record(&o).unwrap();
     std::process::exit(o.status.code().unwrap_or(99));
 }
 
@@ -138,7 +138,7 @@ fn storm(region: &Region, entries: u64, words: usize, patient: bool) -> i32 {
 fn stray(region: &Region) -> i32 {
     let c = region.control();
     let mut ring = region.claim().unwrap();
-    let n = c.ring_bytes as usize;
+    let n = c.small_bytes as usize;
     let taken = |head: &tape::region::RingHead| head.tail.load(Ordering::Acquire) == head.head.load(Ordering::Acquire);
     assert!(ring.note("first"));
     wait_for("the first note to be taken", || taken(ring.head));
@@ -170,7 +170,7 @@ fn stray(region: &Region) -> i32 {
 fn wild(region: &Region) -> i32 {
     let mut ring = region.claim().unwrap();
     let other = std::thread::scope(|s| s.spawn(|| region.claim().unwrap()).join().unwrap());
-    let n = region.control().ring_bytes as usize;
+    let n = region.control().small_bytes as usize;
     let mut x = 0x1234_5678_9abc_def1u64;
     for i in 0..2000u64 {
         assert!(ring.note(&format!("note {i}")));
@@ -190,6 +190,7 @@ fn wild(region: &Region) -> i32 {
     let c = region.control();
     c.trapped.store(u64::MAX, Ordering::Relaxed);
     c.rings.store(u32::MAX, Ordering::Relaxed);
+    c.large_rings.store(u32::MAX, Ordering::Relaxed);
     c.ringless.store(u64::MAX, Ordering::Relaxed);
     std::thread::sleep(Duration::from_millis(100));
     6
@@ -464,18 +465,50 @@ fn sigterm_is_the_programs() {
     }
 }
 
+/// A terminal for a session of its own, and the side that a user has.
+fn terminal(c: &mut Command) -> std::fs::File {
+    let (mut user, mut program) = (0, 0);
+    use std::ptr::null_mut;
+    // SAFETY: two descriptors to write to; no name, attributes or size asked for.
+    assert_eq!(unsafe { libc::openpty(&mut user, &mut program, null_mut(), null_mut(), null_mut()) }, 0);
+    // SAFETY: setsid and ioctl may be called between fork and exec; the descriptors are ours.
+    unsafe {
+        libc::fcntl(user, libc::F_SETFD, libc::FD_CLOEXEC);
+        c.pre_exec(move || {
+            libc::setsid();
+            libc::ioctl(program, libc::TIOCSCTTY, 0);
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+        std::os::fd::FromRawFd::from_raw_fd(user)
+    }
+}
+
 #[test]
-fn sigint_to_the_recorder_alone_ends_nothing() {
+fn sigint_is_the_programs_once_whoever_sends_it() {
     let dir = tempfile::tempdir().unwrap();
-    let (out, up, go) = (dir.path().join("t"), dir.path().join("up"), dir.path().join("go"));
-    let text = format!(": > {}; while [ ! -e {} ]; do sleep 0.05; done; exit 4", up.display(), go.display());
-    let mut c = shell(&out, &text, |_| {});
-    wait_for_file(up.to_str().unwrap());
-    // SAFETY: our own child.
-    unsafe { libc::kill(c.id() as i32, libc::SIGINT) };
-    std::thread::sleep(Duration::from_millis(100));
-    std::fs::write(&go, "").unwrap();
-    assert_eq!(c.wait().unwrap().code(), Some(4));
+    for by_terminal in [true, false] {
+        let (out, up, seen) = (dir.path().join("t"), dir.path().join("up"), dir.path().join("seen"));
+        let [up_, seen_] = [&up, &seen].map(|p| p.display());
+        let text = format!(
+            "n=0; trap 'n=$((n+1)); : > {seen_}' INT; : > {up_}; while [ ! -e {seen_} ]; do sleep 0.05; done; \
+             sleep 0.2; exit $n"
+        );
+        let mut user = None;
+        let mut c = shell(&out, &text, |c| user = Some(terminal(c)));
+        wait_for_file(up.to_str().unwrap());
+        match (&mut user, by_terminal) {
+            // Control-C.
+            (Some(u), true) => std::io::Write::write_all(u, &[3]).unwrap(),
+            // SAFETY: our own child.
+            _ => assert_eq!(unsafe { libc::kill(c.id() as i32, libc::SIGINT) }, 0),
+        }
+        assert_eq!(c.wait().unwrap().code(), Some(1), "by the terminal: {by_terminal}");
+        assert_eq!(read(&out).end.unwrap().exit_code, Some(1));
+        for f in [up, seen] {
+            std::fs::remove_file(f).unwrap();
+        }
+    }
 }
 
 #[test]

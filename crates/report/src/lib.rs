@@ -19,7 +19,6 @@ pub mod locks;
 pub mod locks_bench;
 pub mod number;
 pub mod objects;
-mod processes;
 pub mod raw;
 mod rows;
 pub mod submissions;

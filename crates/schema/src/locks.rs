@@ -40,7 +40,7 @@ pub struct Locks {
     pub calls: Option<Calls>,
 }
 
-/// The context switches in the recording.
+/// What there is of context switches.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SwitchesRow {
     /// `all_cpus`: with who came and went; `program`: without; `none`.

@@ -315,7 +315,8 @@ pub struct ThreadBody {
 /// A ring number that means 'none'.
 pub const NO_RING: u32 = u32::MAX;
 
-/// Events that did not fit into this ring so far: where the totals rise there is a gap.
+/// Events of this thread that did not fit into this ring so far: where the totals rise there is a gap. They begin at 0 behind
+/// each THREAD event. (On tapes of version 1 they go on over the threads of a ring.)
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GapBody {

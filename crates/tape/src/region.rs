@@ -23,8 +23,6 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 pub const VERSION: u32 = 4;
 
 pub const PAGE: usize = 4096;
-/// Rings at most: threads that are alive and have recorded something.
-pub const RINGS: usize = 1024;
 /// Channels followed at a time (slots of freed channels are used again).
 pub const SLOTS: usize = 512;
 pub const SLOTS_AT: usize = PAGE;
@@ -62,7 +60,7 @@ pub mod on_full {
     pub const WAIT: u32 = 1;
 }
 
-/// Page 0. Three groups on cache lines of their own: what the tap reads, what the agent counts, the recorder's heartbeat.
+/// Page 0. Two groups on cache lines of their own: what the tap reads, what the agent counts.
 #[repr(C)]
 pub struct Control {
     pub magic: u64,
@@ -71,15 +69,15 @@ pub struct Control {
     pub tap: u32,
     /// [`on_full`]; set by the recorder.
     pub on_full: u32,
-    /// Power of two; set by the recorder.
+    /// Bytes of a large ring, a power of two; set by the recorder.
     pub ring_bytes: u32,
-    /// Process that may record: 0 lets the first agent in, which writes its own. Agent.
+    /// The process that has claimed the region, as it knows itself (getpid). Agent.
     pub pid: AtomicI32,
     /// 1 when the recorder has stopped taking events (disk full, limit reached): taps record nothing more. Recorder.
     pub stopped: AtomicU32,
     /// [`locks`]; set by the recorder before the program starts.
     pub locks: u32,
-    /// Bytes of a small ring, a power of two; `ring_bytes` are those of a large one. Recorder.
+    /// Bytes of a small ring, a power of two; set by the recorder.
     pub small_bytes: u32,
     _pad0: [u32; 22],
     /// 1 once an agent is at work, 2 when it has finished (its last events are in the rings). Agent.
@@ -97,17 +95,10 @@ pub struct Control {
     pub strangers: AtomicU64,
     /// Events lost because no ring was free. Agent.
     pub ringless: AtomicU64,
-    /// An agent of another layout found this region and left it alone: its version. Agent.
-    pub refused: AtomicU32,
     /// Large rings claimed so far (highest number among the large ones + 1). Agent.
     pub large_rings: AtomicU32,
     /// Threads that kept to a small ring, or had none, because the memory for rings was used up. Agent.
     pub no_memory: AtomicU64,
-    _pad1: [u32; 16],
-    /// The recorder's heartbeat: goes up while it drains. A waiter that sees it stand still for a second goes on. Recorder.
-    pub beat: AtomicU64,
-    /// Rings whose memory the recorder has made resident ahead of use. Recorder.
-    pub ready: AtomicU32,
 }
 
 pub mod trouble {
@@ -161,9 +152,7 @@ pub struct RingHead {
     /// Bytes ever taken. Recorder.
     pub tail: AtomicU64,
     _pad1: [u64; 15],
-    /// 0 free, 1 claimed. The agent claims, the recorder frees after the thread has died and the ring is empty.
-    pub state: AtomicU32,
-    /// Thread that writes, or wrote last. Agent.
+    /// Thread that writes, or wrote last. Who owns the ring, [`crate::rings::RingEntry`] says. Agent.
     pub tid: AtomicI32,
     /// Events, entries and bytes lost so far because the ring was full. Agent.
     pub gap_events: AtomicU64,
@@ -239,13 +228,3 @@ const _: () = assert!(LOCKS_AT + size_of::<LockTable>() <= CALL_AT && CALL_AT + 
 const _: () = assert!(size_of::<Control>() <= PAGE && size_of::<RingHead>() <= LOCKS_AT);
 const _: () = assert!(LOCKS_AT + size_of::<LockTable>() <= PAGE);
 const _: () = assert!(SHADOW_AT.is_multiple_of(PAGE) && RINGS_AT.is_multiple_of(PAGE));
-
-/// Offset of ring `i`'s head page.
-pub const fn ring_at(i: usize, ring_bytes: usize) -> usize {
-    RINGS_AT + i * (PAGE + ring_bytes)
-}
-
-/// Bytes of the whole region. Sparse: only what is used takes memory.
-pub const fn region_bytes(ring_bytes: usize) -> usize {
-    ring_at(RINGS, ring_bytes)
-}

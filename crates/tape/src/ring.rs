@@ -35,6 +35,8 @@ pub struct Writer {
     /// Up to here the memory is there without page faults; all of it if at the end of all numbers.
     prepared: u64,
     prepare: Option<Prepare>,
+    /// What the ring's earlier owners had counted as gaps: events, entries, bytes.
+    gaps_before: [u64; 3],
 }
 
 /// Makes memory of the ring's data area resident: address and length.
@@ -54,7 +56,8 @@ impl Writer {
         // SAFETY: mapped, by the caller's promise.
         let h = unsafe { &*head };
         let at = h.head.load(Ordering::Relaxed);
-        Writer { head, data, bytes, at, end: at, prepared: u64::MAX, prepare: None }
+        let gaps_before = totals(h);
+        Writer { head, data, bytes, at, end: at, prepared: u64::MAX, prepare: None, gaps_before }
     }
 
     /// Has the memory made resident piece by piece on the way round it for the first time, instead of all at once before.
@@ -222,12 +225,15 @@ impl Writer {
         (self.at - self.shared().head.load(Ordering::Relaxed)) as usize
     }
 
-    /// Events, entries and bytes counted as gaps so far.
+    /// Events, entries and bytes counted as gaps by this writer so far. (The ring's own totals go on over its owners.)
     pub fn gaps(&self) -> (u64, u64, u64) {
-        let h = self.shared();
-        // ORDERING: Relaxed: this side is the only writer.
-        let [a, b, c] = [&h.gap_events, &h.gap_entries, &h.gap_bytes].map(|g| g.load(Ordering::Relaxed));
-        (a, b, c)
+        let (now, before) = (totals(self.shared()), self.gaps_before);
+        (now[0].wrapping_sub(before[0]), now[1].wrapping_sub(before[1]), now[2].wrapping_sub(before[2]))
+    }
+
+    /// Bytes ever written, up to the next event: what [`crate::event::ThreadBody::from_head`] is to be once they are published.
+    pub fn head(&self) -> u64 {
+        self.at
     }
 
     /// Counts what did not fit.
@@ -239,6 +245,12 @@ impl Writer {
             to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
         }
     }
+}
+
+/// A ring's gaps so far: events, entries, bytes.
+fn totals(h: &RingHead) -> [u64; 3] {
+    // ORDERING: Relaxed: counters; the owner is the only writer.
+    [&h.gap_events, &h.gap_entries, &h.gap_bytes].map(|g| g.load(Ordering::Relaxed))
 }
 
 /// The reading side: the recorder's. It keeps its own place: what the program does to the shared tail does not move it.
@@ -289,6 +301,11 @@ impl Reader {
         self.published() > self.bytes
     }
 
+    /// Bytes ever taken.
+    pub fn taken(&self) -> u64 {
+        self.tail.get()
+    }
+
     /// Gives `n` bytes back to the writer.
     pub fn take(&self, n: usize) {
         self.tail.set(self.tail.get().wrapping_add(n as u64));
@@ -310,10 +327,22 @@ impl Reader {
 /// Length of the longest run of whole events at the start of `b` that is not longer than `limit`. Judged by their lengths
 /// alone: a length that no event has ends it.
 pub fn whole_events(b: &[u8], limit: usize) -> usize {
+    walk(b, limit, |_| false)
+}
+
+/// As [`whole_events`], but ends before a THREAD event that is not the first: what is another thread's.
+pub fn events_of_one_thread(b: &[u8], limit: usize) -> usize {
+    walk(b, limit, |kind| kind == crate::event::kind::THREAD)
+}
+
+fn walk(b: &[u8], limit: usize, ends: impl Fn(u16) -> bool) -> usize {
     let mut at = 0;
-    while let Some(len) = b.get(at + 4..at + 8) {
-        let len = u32::from_ne_bytes([len[0], len[1], len[2], len[3]]) as usize;
+    while let Some(&[a, k, _, _, l0, l1, l2, l3]) = b.get(at..at + 8) {
+        let len = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
         if !(16..=MAX_EVENT).contains(&len) || !len.is_multiple_of(8) || len > b.len() - at || len > limit - at {
+            break;
+        }
+        if at > 0 && ends(u16::from_ne_bytes([a, k])) {
             break;
         }
         at += len;

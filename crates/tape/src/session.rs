@@ -9,10 +9,10 @@
 //!
 //! 1. **Start.** The recorder fills in the settings and offers at least two regions ([`Session::offer`]) before the first
 //!    program starts. It raises [`Session::beat`] at least every 50 ms, whatever its disk does, until it ends.
-//! 2. **A process that does nothing of interest** reads the environment and costs nothing else.
-//! 3. **Attach** (agent, at the first event that matters, once an image; never in a vfork child): map the session; check
-//!    `magic`, `version` and `region_version` ([`Session::check`]; if they differ, add 1 to `refused` and go on unrecorded).
-//!    [`Session::claim`] takes a ready region by one compare-and-swap that carries the pid, so that a process killed at any
+//! 2. **Load** (agent, its constructor): map the session, check `magic`, `version` and `region_version` ([`Session::check`]; if
+//!    they differ, add 1 to `refused` and go on unrecorded), add 1 to `started`, look in `locks` whether locks or calls are to be
+//!    hooked. A process that does nothing of interest costs no more than that.
+//! 3. **Attach** (agent, at the first event that matters, once an image; never in a vfork child): [`Session::claim`] takes a ready region by one compare-and-swap that carries the pid, so that a process killed at any
 //!    moment leaves either a ready region or one with its owner's number. Then open `/proc/RECORDER/fd/FD` with O_CLOEXEC, map
 //!    [`crate::region::FIXED_BYTES`], store `pid` in the [`crate::region::Control`], then 1 in its `state`. If that fails,
 //!    [`Session::abandon`] with the reason. If nothing was ready: [`Session::call`] the recorder, wait (futex) on
@@ -183,9 +183,12 @@ pub struct Session {
     pub refused: AtomicU32,
     /// Programs that found no room in the table of the unwatched. Agents.
     pub unwatched_lost: AtomicU32,
+    /// Agents whose constructor has run. Agents.
+    pub started: AtomicU32,
+    _pad3: u32,
     /// Bytes of memory for rings that are still to be had. Agents take, the recorder gives.
     pub memory: AtomicI64,
-    _pad2: [u32; 26],
+    _pad2: [u32; 24],
     pub regions: [RegionEntry; REGIONS],
     pub unwatched: [UnwatchedEntry; UNWATCHED],
 }

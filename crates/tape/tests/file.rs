@@ -131,7 +131,7 @@ fn of_process(pieces: &[Piece], wanted: u32) -> Vec<Piece> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
     fn cut_anywhere(pieces in prop::collection::vec(piece(), 0..6), end in any::<bool>()) {
@@ -404,6 +404,25 @@ fn a_tape_is_the_users_alone_and_takes_nobodys_place_unasked() {
     assert_eq!((old.metadata().unwrap().len(), mode(&old)), (100_000, 0o644));
     let w = Writer::replace(&old, &Header::default()).unwrap();
     assert_eq!((mode(&old), old.metadata().unwrap().len()), (0o600, w.bytes()), "nothing of it is left");
+}
+
+/// One that holds the name is written to, so that nobody else gets it in between.
+#[test]
+fn an_empty_file_is_written_to_when_asked_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t");
+    let inode = |p: &Path| std::os::unix::fs::MetadataExt::ino(&p.metadata().unwrap());
+    std::fs::write(&path, "").unwrap();
+    assert!(matches!(Writer::create(&path, &Header::default()), Err(TapeError::Exists(_))));
+    let before = inode(&path);
+    Writer::replace(&path, &Header::default()).unwrap();
+    assert_eq!(inode(&path), before);
+    // Not one that has another name as well.
+    let (other, link) = (dir.path().join("other"), dir.path().join("link"));
+    std::fs::write(&other, "").unwrap();
+    std::fs::hard_link(&other, &link).unwrap();
+    Writer::replace(&link, &Header::default()).unwrap();
+    assert_eq!(other.metadata().unwrap().len(), 0);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 
 /// What the recorder puts into the environment; taken out again before the program sees it.
-const REGION: &[u8] = b"DOORBELL_REGION=";
+pub const SESSION: &[u8] = b"DOORBELL_SESSION=";
 /// The same of `run`: which locks follow which policy.
 pub const BOARD: &[u8] = b"DOORBELL_POLICY_BOARD=";
 /// The user's: `off` leaves all locks alone.
@@ -13,12 +13,12 @@ pub const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// What LD_PRELOAD was before the recorder put us in front.
 pub const WAS: &[u8] = b"DOORBELL_PRELOAD_WAS=";
 
-/// Longest path of a region or board, with its NUL: `/proc/PID/fd/N`.
+/// Longest path of a session or board, with its NUL: `/proc/PID/fd/N`.
 const PATH: usize = 256;
 
 /// What was found. Copied: the program may write over the strings that it was started with.
 struct Found {
-    region: [u8; PATH],
+    session: [u8; PATH],
     board: [u8; PATH],
     off: bool,
 }
@@ -26,7 +26,7 @@ struct Found {
 struct Kept(UnsafeCell<Found>);
 // SAFETY: written by the constructor only, before there are other threads.
 unsafe impl Sync for Kept {}
-static FOUND: Kept = Kept(UnsafeCell::new(Found { region: [0; PATH], board: [0; PATH], off: false }));
+static FOUND: Kept = Kept(UnsafeCell::new(Found { session: [0; PATH], board: [0; PATH], off: false }));
 
 fn found() -> &'static Found {
     // SAFETY: see Kept.
@@ -37,9 +37,9 @@ fn path(of: &'static [u8; PATH]) -> Option<&'static CStr> {
     CStr::from_bytes_until_nul(of).ok().filter(|p| !p.is_empty())
 }
 
-/// Path of the recorder's region.
-pub fn region() -> Option<&'static CStr> {
-    path(&found().region)
+/// Path of the recorder's session.
+pub fn session() -> Option<&'static CStr> {
+    path(&found().session)
 }
 
 /// Path of the board of policies.
@@ -89,7 +89,7 @@ pub fn entry(begins: &[u8]) -> Option<&'static [u8]> {
 pub fn read() {
     // SAFETY: constructors run before other threads.
     let f = unsafe { &mut *FOUND.0.get() };
-    for (name, to) in [(REGION, &mut f.region), (BOARD, &mut f.board)] {
+    for (name, to) in [(SESSION, &mut f.session), (BOARD, &mut f.board)] {
         if let Some(value) = entry(name).and_then(|e| e.get(name.len()..))
             && let Some(room) = to.get_mut(..value.len()).filter(|r| r.len() < PATH)
         {
@@ -116,7 +116,7 @@ pub fn restore() {
         while from != environ {
             from = from.sub(1);
             let e = *from;
-            if variable(e, REGION).is_some() || variable(e, BOARD).is_some() || variable(e, WAS).is_some() {
+            if variable(e, SESSION).is_some() || variable(e, BOARD).is_some() || variable(e, WAS).is_some() {
                 continue;
             }
             if let Some(value) = variable(e, PRELOAD) {

@@ -64,6 +64,11 @@ pub fn getpid() -> i32 {
     unsafe { syscall6(libc::SYS_getpid, 0, 0, 0, 0, 0, 0) as i32 }
 }
 
+pub fn getppid() -> i32 {
+    // SAFETY: no arguments, no memory.
+    unsafe { syscall6(libc::SYS_getppid, 0, 0, 0, 0, 0, 0) as i32 }
+}
+
 pub fn gettid() -> i32 {
     // SAFETY: no arguments, no memory.
     unsafe { syscall6(libc::SYS_gettid, 0, 0, 0, 0, 0, 0) as i32 }
@@ -91,31 +96,37 @@ pub fn nap(ns: i64) {
     unsafe { syscall6(libc::SYS_nanosleep, t.as_ptr() as usize, 0, 0, 0, 0, 0) };
 }
 
+/// A number as text, at the end of `room`.
+pub fn decimal(mut n: u32, room: &mut [u8; 10]) -> &[u8] {
+    let mut at = room.len();
+    loop {
+        at -= 1;
+        room[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 || at == 0 {
+            return &room[at..];
+        }
+    }
+}
+
 /// Where `fd` points to, as /proc says; the bytes that fitted.
 pub fn fd_path(fd: i32, out: &mut [u8]) -> usize {
     let mut name = [0u8; 32];
     let prefix = b"/proc/self/fd/";
+    let mut room = [0; 10];
+    let digits = decimal(fd as u32, &mut room);
     name[..prefix.len()].copy_from_slice(prefix);
-    let mut digits = [0u8; 10];
-    let mut n = fd as u32;
-    let mut k = 0;
-    loop {
-        if let Some(d) = digits.get_mut(k) {
-            *d = b'0' + (n % 10) as u8;
-        }
-        k += 1;
-        n /= 10;
-        if n == 0 {
-            break;
-        }
-    }
-    for i in 0..k.min(10) {
-        name[prefix.len() + i] = digits[k.min(10) - 1 - i];
-    }
+    name[prefix.len()..prefix.len() + digits.len()].copy_from_slice(digits);
     // SAFETY: a NUL-terminated path and a buffer with its length.
     let r =
         unsafe { syscall6(libc::SYS_readlink, name.as_ptr() as usize, out.as_mut_ptr() as usize, out.len(), 0, 0, 0) };
     r.max(0) as usize
+}
+
+/// Wakes one that waits for a word in shared memory.
+pub fn wake(word: &core::sync::atomic::AtomicU32) {
+    // SAFETY: a word that stays mapped.
+    unsafe { syscall6(libc::SYS_futex, word.as_ptr() as usize, libc::FUTEX_WAKE as usize, 1, 0, 0, 0) };
 }
 
 /// membarrier commands used for rewriting code.

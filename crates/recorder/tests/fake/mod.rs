@@ -1,4 +1,4 @@
-//! An agent that does what a test tells it, by the protocol of `tape::region`; and the two roles that the test binary plays
+//! An agent that does what a test tells it, by the protocol of `tape::session` and `tape::rings`; and the two roles that the test binary plays
 //! when it is started again: the program with the agent in it, and the recorder.
 #![allow(dead_code)] // each test file uses its part
 
@@ -7,18 +7,33 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tape::event::{EntryBody, GapBody, NoteBody, entry_flags, kind};
-use tape::file::{End, Item, Reader, TapeError};
-use tape::region::{self, Control, PAGE, RINGS, RingHead};
+use tape::event::{EntryBody, GapBody, NO_RING, NoteBody, ThreadBody, entry_flags, kind};
+use tape::file::{End, Item, Process, ProcessEnd, Reader, TapeError, Unwatched};
+use tape::region::{self, Control, FIXED_BYTES, PAGE, RingHead};
 use tape::ring::Writer;
+use tape::rings::{Rings, Size};
+use tape::session::{Claim, PATIENCE_MS, SESSION_BYTES, Session};
 
-pub struct Region {
-    fd: i32,
+/// The session, as an agent's constructor finds it.
+#[derive(Clone, Copy)]
+pub struct Joined {
     base: *mut u8,
-    ring_bytes: usize,
 }
 
-// SAFETY: the region is atomics, and bytes that one claimant writes.
+// SAFETY: atomics, and numbers that nobody writes to.
+unsafe impl Send for Joined {}
+// SAFETY: as above.
+unsafe impl Sync for Joined {}
+
+/// A region, as an agent has it.
+pub struct Region {
+    pub joined: Joined,
+    pub claim: Claim,
+    fd: i32,
+    base: *mut u8,
+}
+
+// SAFETY: the region is atomics, and bytes that one owner writes.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -27,6 +42,8 @@ pub struct Claimed {
     pub head: &'static RingHead,
     pub data: *mut u8,
     pub writer: Writer,
+    pub ring: usize,
+    pub ordinal: u32,
 }
 
 // SAFETY: moved to the thread that writes, never shared.
@@ -37,25 +54,99 @@ fn map(fd: i32, at: *mut u8, len: usize, offset: usize) -> *mut u8 {
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE | fixed);
     // SAFETY: a fresh mapping, or over address space of our own.
     let p = unsafe { libc::mmap(at.cast(), len, prot, flags, fd, offset as i64) };
-    assert_ne!(p, libc::MAP_FAILED);
+    assert_ne!(p, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
     p.cast()
 }
 
+fn open(path: &str) -> i32 {
+    let path = CString::new(path).unwrap();
+    // SAFETY: a NUL-terminated path.
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    assert!(fd >= 0, "{path:?}: {}", std::io::Error::last_os_error());
+    fd
+}
+
+pub fn gettid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { libc::gettid() }
+}
+
+pub fn getppid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { libc::getppid() }
+}
+
+pub fn kill_me() -> ! {
+    // SAFETY: ourselves.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    unreachable!()
+}
+
+impl Joined {
+    /// What every agent does as it is loaded.
+    pub fn join() -> Joined {
+        let fd = open(&std::env::var("DOORBELL_SESSION").expect("started by the recorder"));
+        let j = Joined { base: map(fd, std::ptr::null_mut(), SESSION_BYTES, 0) };
+        // SAFETY: our own descriptor; the mapping stays.
+        unsafe { libc::close(fd) };
+        assert!(j.page().check());
+        j.page().started.fetch_add(1, Ordering::Relaxed);
+        j
+    }
+
+    pub fn page(&self) -> &'static Session {
+        // SAFETY: mapped and never unmapped.
+        unsafe { &*self.base.cast() }
+    }
+
+    pub fn call(&self) {
+        self.page().call();
+        // SAFETY: a word that stays mapped.
+        unsafe { libc::syscall(libc::SYS_futex, self.page().calls.as_ptr(), libc::FUTEX_WAKE, 1) };
+    }
+
+    /// Claims a region; `None` if none was to be had in time.
+    pub fn claim(&self) -> Option<Claim> {
+        let begun = Instant::now();
+        loop {
+            let word = self.page().word.load(Ordering::Acquire);
+            // SAFETY: rdtsc is there on every x86-64.
+            let tsc = unsafe { core::arch::x86_64::_rdtsc() };
+            if let Some(c) = self.page().claim(std::process::id() as i32, getppid(), tsc) {
+                self.call();
+                return Some(c);
+            }
+            self.call();
+            if begun.elapsed() > Duration::from_millis(PATIENCE_MS.into())
+                || self.page().stopped.load(Ordering::Acquire) != 0
+            {
+                self.page().turned_away.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            let t = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+            // SAFETY: a word that stays mapped, and a timespec.
+            unsafe { libc::syscall(libc::SYS_futex, self.page().word.as_ptr(), libc::FUTEX_WAIT, word, &raw const t) };
+        }
+    }
+}
+
 impl Region {
-    /// As the agent's constructor does it.
+    /// As the agent does it at the first event that matters.
     pub fn attach() -> Region {
-        let path = std::env::var("DOORBELL_REGION").expect("started by the recorder");
-        let path = CString::new(path).unwrap();
-        // SAFETY: a NUL-terminated path.
-        let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-        assert!(fd >= 0);
-        let base = map(fd, std::ptr::null_mut(), region::RINGS_AT, 0);
-        let r = Region { fd, base, ring_bytes: 0 };
+        let joined = Joined::join();
+        let claim = joined.claim().expect("a region");
+        Region::of(joined, claim)
+    }
+
+    pub fn of(joined: Joined, claim: Claim) -> Region {
+        let fd = open(&format!("/proc/{}/fd/{}", joined.page().recorder, claim.fd));
+        let base = map(fd, std::ptr::null_mut(), FIXED_BYTES, 0);
+        let r = Region { joined, claim, fd, base };
         let c = r.control();
         assert_eq!((c.magic, c.version), (region::MAGIC, region::VERSION));
         c.pid.store(std::process::id() as i32, Ordering::Release);
         c.state.store(1, Ordering::Release);
-        Region { ring_bytes: c.ring_bytes as usize, ..r }
+        r
     }
 
     pub fn control(&self) -> &'static Control {
@@ -64,34 +155,68 @@ impl Region {
     }
 
     pub fn slots(&self) -> &'static [region::Slot] {
-        // SAFETY: inside the region; atomics only.
+        // SAFETY: inside the fixed part; atomics only.
         unsafe { std::slice::from_raw_parts(self.base.add(region::SLOTS_AT).cast(), region::SLOTS) }
     }
 
-    /// Claims a ring for this thread. `None`: all are taken.
+    pub fn table(&self) -> Rings<'static> {
+        // SAFETY: mapped and never unmapped.
+        unsafe { Rings::new(self.base) }.unwrap()
+    }
+
+    /// Claims a small ring for this thread. `None`: all are taken, or the memory is.
     pub fn claim(&self) -> Option<Claimed> {
-        for i in 0..RINGS {
-            let at = region::ring_at(i, self.ring_bytes);
-            let head = map(self.fd, std::ptr::null_mut(), PAGE, at);
-            // SAFETY: the ring's head page, never unmapped once claimed.
-            let h: &'static RingHead = unsafe { &*head.cast::<RingHead>() };
-            if h.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                // SAFETY: our own mapping; `h` is not used any more.
-                unsafe { libc::munmap(head.cast(), PAGE) };
-                continue;
-            }
-            // SAFETY: no arguments.
-            h.tid.store(unsafe { libc::gettid() }, Ordering::Relaxed);
-            h.generation.fetch_add(1, Ordering::Relaxed);
-            self.control().rings.fetch_max(i as u32 + 1, Ordering::AcqRel);
-            let data = map(self.fd, std::ptr::null_mut(), 2 * self.ring_bytes, at + PAGE);
-            // SAFETY: the second half of the address range just mapped.
-            map(self.fd, unsafe { data.add(self.ring_bytes) }, self.ring_bytes, at + PAGE);
-            // SAFETY: claimed, mapped twice in a row.
-            let writer = unsafe { Writer::new(h, data, self.ring_bytes as u64) };
-            return Some(Claimed { head: h, data, writer });
+        self.claim_of(Size::Small, 0, None)
+    }
+
+    fn claim_of(&self, size: Size, ordinal: u32, from: Option<&Claimed>) -> Option<Claimed> {
+        let table = self.table();
+        let i = table.claim(self.joined.page(), gettid(), size).ok()?;
+        let (at, n) = (table.geometry.at(i), table.geometry.bytes(i));
+        let base = map(self.fd, std::ptr::null_mut(), PAGE + 2 * n, at);
+        // SAFETY: the last part of the address range just mapped.
+        map(self.fd, unsafe { base.add(PAGE + n) }, n, at + PAGE);
+        // SAFETY: the ring's first page, never unmapped; its lock table is zeroed as a new owner must.
+        let head: &'static RingHead = unsafe {
+            let locks = &*base.add(region::LOCKS_AT).cast::<region::LockTable>();
+            locks.n.store(0, Ordering::Relaxed);
+            locks.waits.store(0, Ordering::Relaxed);
+            &*base.cast()
+        };
+        head.tid.store(gettid(), Ordering::Relaxed);
+        head.pid.store(std::process::id() as i32, Ordering::Relaxed);
+        head.ordinal.store(ordinal, Ordering::Relaxed);
+        head.generation.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: claimed, mapped twice in a row.
+        let (data, writer) = unsafe { (base.add(PAGE), Writer::new(head, base.add(PAGE), n as u64)) };
+        let mut c = Claimed { head, data, writer, ring: i, ordinal };
+        let (from_ring, from_head) = from.map_or((NO_RING, 0), |f| (f.ring as u32, f.writer.head()));
+        let body = ThreadBody { tid: gettid(), ordinal, from_ring, pid: std::process::id(), from_head };
+        let begun = Instant::now();
+        while !c.writer.push(kind::THREAD, 0, 1, &body, &[], &[]) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "its last owner's events are never taken");
+            std::thread::sleep(Duration::from_millis(1));
         }
-        None
+        Some(c)
+    }
+
+    /// Moves this thread to a large ring, if there is one.
+    pub fn grow(&self, small: Claimed) -> Claimed {
+        let mut small = small;
+        small.writer.publish();
+        match self.claim_of(Size::Large, small.ordinal + 1, Some(&small)) {
+            Some(large) => {
+                self.table().give_back(small.ring);
+                large
+            }
+            None => small,
+        }
+    }
+
+    /// As a thread's last act.
+    pub fn give_back(&self, mut c: Claimed) {
+        c.writer.publish();
+        self.table().give_back(c.ring);
     }
 
     pub fn claim_patiently(&self) -> Claimed {
@@ -162,6 +287,9 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         switches: false,
         calls: false,
         ring_bytes: 1 << 20,
+        memory: 256 << 20,
+        force: false,
+        wait: false,
         no_data: false,
         no_args: false,
         limit: None,
@@ -182,6 +310,11 @@ pub struct Tape {
     pub entries: Vec<(u64, Vec<u32>, u16)>,
     pub gaps: Vec<GapBody>,
     pub stray: usize,
+    pub processes: Vec<Process>,
+    pub process_ends: Vec<ProcessEnd>,
+    pub unwatched: Vec<Unwatched>,
+    /// Index of the process and thread number of each note.
+    pub writers: Vec<(u32, i32)>,
     pub end: Option<End>,
     pub error: Option<TapeError>,
 }
@@ -191,11 +324,15 @@ pub fn read(path: &Path) -> Tape {
     let mut r = Reader::open(path).unwrap();
     loop {
         match r.item() {
-            Ok(Some(Item::Events { bytes, .. })) => {
+            Ok(Some(Item::Events { process, tid, bytes })) => {
                 let mut events = tape::event::Events::new(&bytes);
                 for e in &mut events {
                     match e.body {
-                        tape::event::Body::Note(text) => t.notes.push(String::from_utf8_lossy(text).into_owned()),
+                        tape::event::Body::Note(text) => {
+                            t.notes.push(String::from_utf8_lossy(text).into_owned());
+                            t.writers.push((process, tid));
+                        }
+                        tape::event::Body::Thread(b) => assert_eq!(b.tid, tid),
                         tape::event::Body::Gap(g) => t.gaps.push(g),
                         tape::event::Body::Entry(b, w) => {
                             let words = w.chunks(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
@@ -208,6 +345,9 @@ pub fn read(path: &Path) -> Tape {
             }
             Ok(Some(Item::Note(text))) => t.remarks.push(text),
             Ok(Some(Item::End(end))) => t.end = Some(*end),
+            Ok(Some(Item::Process(p))) => t.processes.push(*p),
+            Ok(Some(Item::ProcessEnd(e))) => t.process_ends.push(*e),
+            Ok(Some(Item::Unwatched(u))) => t.unwatched.push(*u),
             Ok(Some(_)) => {}
             Ok(None) => return t,
             Err(e) => {

@@ -15,10 +15,7 @@ const STRIDE: u64 = 256;
 
 pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> Result<()> {
     let module = module(context)?;
-    let create = || {
-        Stream::new(context)?;
-        Ok(())
-    };
+    let create = || Ok(drop(Stream::new(context)?));
     starve(options, report, create, |n, turn| launches(context, &module, options.seed ^ (n + 1) << 32, turn))
 }
 

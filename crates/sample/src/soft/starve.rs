@@ -46,9 +46,5 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
         }
         Ok(to_bytes(&Random::new(options.seed ^ (n + 1) << 32).words(WORDS)))
     };
-    let create = || {
-        create();
-        Ok(())
-    };
-    starve(options, report, create, work)
+    starve(options, report, || Ok(create()), work)
 }

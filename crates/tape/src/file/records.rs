@@ -53,8 +53,11 @@ pub struct Process {
     pub pid: i32,
     /// Parent as the image began to be recorded; 0 if it is not known.
     pub ppid: i32,
-    /// The parent's image, if that one is recorded.
+    /// The image of the nearest process above it that is recorded.
     pub parent: Option<u32>,
+    /// The processes between, which record nothing (shells, launchers), the nearest first; up to the first program if none
+    /// above it is recorded.
+    pub through: Vec<Ancestor>,
     /// Images of this process so far: 0 for the first, one more after each exec.
     pub image: u32,
     /// Empty with `--no-args`, or if /proc did not say it.
@@ -64,6 +67,15 @@ pub struct Process {
     /// Time stamp counter when the image began to be recorded.
     pub start_tsc: u64,
     pub rank: Option<Rank>,
+}
+
+/// A process that is not recorded itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ancestor {
+    pub pid: i32,
+    /// As /proc/PID/comm says it. Empty with `--no-args`.
+    pub name: String,
 }
 
 /// Which part of a job a process is, as its launcher says in the environment.
@@ -113,15 +125,20 @@ pub struct ProcessEnd {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unwatched {
+    /// Of the first one; 0 if it is not known.
     pub pid: i32,
-    /// The image that started it, if that one is recorded.
+    /// The process that started it.
+    pub ppid: i32,
+    /// Its image, if that one is recorded.
     pub parent: Option<u32>,
     /// Empty with `--no-args`.
     pub path: String,
     /// One of [`crate::session::unwatched::TEXT`].
     pub why: String,
-    /// Time stamp counter when it was noted.
+    /// Time stamp counter when it was noted; 0 in a chunk that only counts.
     pub tsc: u64,
+    /// How often the same was noted: 1 for the first, and at the end of the recording how many came after it.
+    pub count: u64,
 }
 
 /// The last chunk but for the index.

@@ -6,7 +6,7 @@ use super::{Clock, End, Header, MAGIC, Process, ProcessEnd, TapeError, Unwatched
 use serde::Serialize;
 use std::fs::{File, Permissions};
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Writes chunks. Mode 0600.
@@ -18,7 +18,12 @@ pub struct Writer {
     index: Index,
     /// Where the last chunks began, with their numbers (never the header): what can be given up to make room for the end.
     recent: std::collections::VecDeque<(u64, u64)>,
+    /// A small chunk as it is written.
+    small: Vec<u8>,
 }
+
+/// Payloads up to this are copied, to be written together with their heads.
+const SMALL: usize = 16 << 10;
 
 /// Chunks that [`Writer::give_up`] can take back.
 const RECENT: usize = 64;
@@ -42,9 +47,12 @@ impl Writer {
     }
 
     /// As [`Writer::create`], but takes the place of a file or a link that has the name already. Whoever has the old file
-    /// open keeps it; where the link led to stays as it is.
+    /// open keeps it; where the link led to stays as it is. An empty file is written to: it may hold the name for us.
     pub fn replace(path: &Path, header: &Header) -> Result<Writer, TapeError> {
         let err = |cause| TapeError::Io { path: path.into(), cause };
+        if let Some(file) = open_empty(path) {
+            return Writer::begin(file, path, header);
+        }
         let old = path.symlink_metadata().is_ok_and(|m| m.is_file() || m.is_symlink());
         if old && open_special(path).map_err(err)?.is_none() {
             std::fs::remove_file(path).map_err(err)?;
@@ -55,7 +63,7 @@ impl Writer {
     fn begin(file: File, path: &Path, header: &Header) -> Result<Writer, TapeError> {
         let err = |cause| TapeError::Io { path: path.into(), cause };
         let (index, recent) = (Index::default(), Default::default());
-        let mut w = Writer { file, path: path.into(), seq: 0, bytes: 0, index, recent };
+        let mut w = Writer { file, path: path.into(), seq: 0, bytes: 0, index, recent, small: Vec::new() };
         let mut start = [0; 16];
         start[..8].copy_from_slice(MAGIC);
         start[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -139,9 +147,15 @@ impl Writer {
         let pad = [0u8; 8];
         let pad = &pad[..head.padded() - payload.len()];
         let written = (|| {
-            self.file.write_all(&head.encode())?;
-            self.file.write_all(payload)?;
-            self.file.write_all(pad)
+            if payload.len() > SMALL {
+                self.file.write_all(&head.encode())?;
+                self.file.write_all(payload)?;
+                return self.file.write_all(pad);
+            }
+            // Short threads make short chunks: one system call each.
+            self.small.clear();
+            [&head.encode()[..], payload, pad].iter().for_each(|b| self.small.extend_from_slice(b));
+            self.file.write_all(&self.small)
         })();
         if let Err(e) = written {
             // Leave whole chunks only. If even this fails the reader still stops at the damage.
@@ -169,6 +183,16 @@ fn open_new(path: &Path) -> io::Result<File> {
     // (The mode above is subject to the umask and to default ACLs.)
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
+}
+
+/// A file of nothing, of ours alone.
+fn open_empty(path: &Path) -> Option<File> {
+    let file = File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    let m = file.metadata().ok()?;
+    // SAFETY: no arguments.
+    let ours = m.uid() == unsafe { libc::geteuid() };
+    let empty = m.is_file() && m.len() == 0 && m.nlink() == 1;
+    (empty && ours && file.set_permissions(Permissions::from_mode(0o600)).is_ok()).then_some(file)
 }
 
 /// What `path` leads to, if that is a pipe, a socket or a device: writing there destroys nothing. `None`: it is not.

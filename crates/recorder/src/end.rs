@@ -1,0 +1,249 @@
+//! What the tape says at the end: of each image, and of the whole recording. Whether everything is on it, and if not, why.
+//!
+//! Invariant: a recording is complete only if nothing is known that was, or may have been, missed.
+
+use crate::followed::Ending;
+use crate::image::Image;
+use crate::region::Region;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tape::file::{End, EndChannel, ProcessEnd, Unwatched};
+use tape::region::{self, Slot};
+
+/// Names of programs in one reason, at most.
+const NAMES: usize = 5;
+
+/// What all images come to.
+#[derive(Default)]
+pub struct Totals {
+    ends: End,
+    /// Reasons of images, with how many have each.
+    because: Vec<(String, u32)>,
+    images: u32,
+    pub turned_away: u32,
+    pub refused: u32,
+    pub started: u32,
+    pub unwatched: Vec<Unwatched>,
+    pub unwatched_lost: u64,
+    /// Regions could not be made: why.
+    pub no_region: Option<String>,
+}
+
+impl Totals {
+    pub fn add(&mut self, e: ProcessEnd) {
+        let t = &mut self.ends;
+        t.trapped = t.trapped.saturating_add(e.trapped);
+        t.tapped = t.tapped.saturating_add(e.tapped);
+        t.strangers = t.strangers.saturating_add(e.strangers);
+        t.sites_patched = t.sites_patched.saturating_add(e.sites_patched);
+        t.gap_events = t.gap_events.saturating_add(e.gap_events);
+        t.gap_entries = t.gap_entries.saturating_add(e.gap_entries);
+        t.gap_bytes = t.gap_bytes.saturating_add(e.gap_bytes);
+        for text in e.trouble {
+            if !t.trouble.contains(&text) {
+                t.trouble.push(text);
+            }
+        }
+        self.images += 1;
+        t.channels = if self.images == 1 { e.channels } else { Vec::new() };
+        for reason in e.incomplete_because {
+            match self.because.iter_mut().find(|(r, _)| *r == reason) {
+                Some((_, n)) => *n += 1,
+                None => self.because.push((reason, 1)),
+            }
+        }
+    }
+
+    /// The end of the recording.
+    pub fn end(self, pid: i32, status: ExitStatus, took: Duration, stopped: Option<&str>) -> End {
+        let mut because = Vec::new();
+        let how = match stopped {
+            Some(why) => format!("recording stopped early: {why}"),
+            None => how_it_ended(status),
+        };
+        because.extend(stopped.map(|_| how.clone()));
+        let mut trouble = self.ends.trouble;
+        if self.refused > 0 {
+            let text = "the agent is of another version than this doorbell";
+            trouble.push(text.into());
+            because.push(text.into());
+        } else if self.started == 0 && self.images == 0 {
+            let text = "the agent never reported in: the program did not load it";
+            trouble.push(text.into());
+            because.push(text.into());
+        }
+        if self.turned_away > 0 {
+            because.push(format!("{} found no region to be recorded in", processes(self.turned_away)));
+        }
+        because.extend(self.no_region.map(|e| format!("memory for processes could not be had: {e}")));
+        for (reason, n) in self.because {
+            because.push(if n == 1 { reason } else { format!("{reason} (in {})", processes(n)) });
+        }
+        because.extend(unwatched(&self.unwatched, self.unwatched_lost));
+        End {
+            how,
+            pid,
+            exit_code: status.code(),
+            signal: status.signal(),
+            seconds: took.as_secs_f64(),
+            agent: self.started > 0 || self.images > 0,
+            processes: self.images,
+            complete: because.is_empty(),
+            incomplete_because: because,
+            trouble,
+            ..self.ends
+        }
+    }
+}
+
+fn processes(n: u32) -> String {
+    if n == 1 { "1 process".into() } else { format!("{n} processes") }
+}
+
+/// Why a recording is not complete where programs were not watched.
+fn unwatched(all: &[Unwatched], lost: u64) -> Option<String> {
+    if all.is_empty() && lost == 0 {
+        return None;
+    }
+    let name = |u: &Unwatched| {
+        let path = if u.path.is_empty() { "a program" } else { &u.path };
+        let times = if u.count > 1 { format!(", {} times", u.count) } else { String::new() };
+        format!("{path} ({}{times})", u.why)
+    };
+    let mut names: Vec<String> = all.iter().take(NAMES).map(name).collect();
+    let rest = all.len().saturating_sub(NAMES) as u64 + lost;
+    if rest > 0 {
+        names.push(format!("{rest} more"));
+    }
+    Some(format!("not watched: {}", names.join(", ")))
+}
+
+/// The end of one image. `stopped`: why the recording has stopped, if it has.
+pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> ProcessEnd {
+    let c = image.region.control();
+    let gaps = image.gaps();
+    let live = || image.region.slots().iter().filter(|s| s.state.load(Ordering::Acquire) == 1);
+    // (Saturating: the program may have written anything over its counters.)
+    let sum = |of: fn(&Slot) -> &AtomicU64| live().fold(0u64, |n, s| n.saturating_add(of(s).load(Ordering::Relaxed)));
+    let (trapped, rings) = (sum(|s| &s.trapped_total), sum(|s| &s.rings_total));
+    let channels = image.region.slots().iter().enumerate().filter(|(_, s)| s.state.load(Ordering::Acquire) == 1);
+    let status = match ending {
+        Ending::Status(raw) => Some(ExitStatus::from_raw(*raw)),
+        _ => None,
+    };
+    let ringless = c.ringless.load(Ordering::Relaxed);
+    let because = reasons(image, ending, stopped, ringless);
+    ProcessEnd {
+        index: image.index,
+        how: match (ending, status) {
+            (_, Some(s)) => how_it_ended(s),
+            (Ending::Exec, _) => "exec".into(),
+            (Ending::StillRunning, _) => "still running".into(),
+            _ => "ended".into(),
+        },
+        exit_code: status.and_then(|s| s.code()),
+        signal: status.and_then(|s| s.signal()),
+        seconds: image.took().as_secs_f64(),
+        trapped: c.trapped.load(Ordering::Relaxed).saturating_add(trapped),
+        tapped: c.tapped.load(Ordering::Relaxed).saturating_add(rings.saturating_sub(trapped)),
+        strangers: c.strangers.load(Ordering::Relaxed),
+        sites_patched: c.patched.load(Ordering::Relaxed),
+        gap_events: gaps.events.saturating_add(ringless),
+        gap_entries: gaps.entries,
+        gap_bytes: gaps.bytes,
+        trouble: trouble(&image.region).map(|t| t.1.to_owned()).collect(),
+        channels: channels.map(|(i, s)| end_channel(&image.region, i, s)).collect(),
+        complete: because.is_empty(),
+        incomplete_because: because,
+    }
+}
+
+/// Why not everything that the image did is on the tape.
+fn reasons(image: &Image, ending: &Ending, stopped: Option<&str>, ringless: u64) -> Vec<String> {
+    let mut out = Vec::new();
+    let c = image.region.control();
+    if stopped.is_some() {
+        out.push("the recording stopped before it ended".to_owned());
+    } else if *ending == Ending::StillRunning {
+        out.push(format!("process {} was still running", image.pid));
+    }
+    let (gaps, dropped) = (image.gaps().events, image.dropped.events);
+    let lost = gaps.saturating_sub(dropped);
+    if lost > 0 {
+        out.push(format!("{lost} events did not fit into the rings"));
+    }
+    if ringless > 0 {
+        let memory = c.no_memory.load(Ordering::Relaxed) > 0;
+        let why = if memory { " (the memory for rings was used up)" } else { "" };
+        out.push(format!("{ringless} events came from threads without a ring{why}"));
+    }
+    let strangers = c.strangers.load(Ordering::Relaxed);
+    if strangers > 0 {
+        out.push(format!("{strangers} doorbells were rung for channels that were not known"));
+    }
+    let strange = image.strange();
+    if strange > 0 {
+        out.push(format!("{strange} bytes in the rings were overwritten by the program"));
+    }
+    out.extend(image.unmapped.as_ref().map(|e| format!("a ring could not be mapped: {e}")));
+    out.extend(trouble(&image.region).filter(|t| t.0).map(|t| t.1.to_owned()));
+    out
+}
+
+pub fn how_it_ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited {code}"),
+        (_, Some(s)) => format!("killed by signal {s}"),
+        _ => "ended".into(),
+    }
+}
+
+fn end_channel(region: &Region, i: usize, s: &Slot) -> EndChannel {
+    let userd = s.shadow_userd.load(Ordering::Relaxed);
+    EndChannel {
+        slot: i as u32,
+        generation: s.generation.load(Ordering::Relaxed),
+        handle: s.handle.load(Ordering::Relaxed),
+        client: s.client.load(Ordering::Relaxed),
+        token: s.token.load(Ordering::Relaxed),
+        put: s.put.load(Ordering::Relaxed),
+        entries: s.entries_total.load(Ordering::Relaxed),
+        rings: s.rings_total.load(Ordering::Relaxed),
+        lost: s.lost.load(Ordering::Relaxed),
+        // GP_PUT in USERD, +0x8C.
+        final_put: (userd != 0).then(|| region.word(userd.checked_add(0x8c)?)).flatten(),
+    }
+}
+
+/// What the agent had trouble with, and whether events are missing because of it.
+fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
+    let bits = region.control().trouble.load(Ordering::Relaxed);
+    let known = [
+        (
+            region::trouble::UNDECODED,
+            true,
+            "an instruction that rang a doorbell could not be decoded: that page was opened and is not tapped any more",
+        ),
+        (
+            region::trouble::NO_SECOND_MAPPING,
+            true,
+            "a doorbell page could not be mapped a second time: it is not tapped",
+        ),
+        (
+            region::trouble::NO_SHADOW,
+            false,
+            "a ring in video memory could not be shadowed: it is read through BAR1, about 1 us a word",
+        ),
+        (
+            region::trouble::TABLE_FULL,
+            true,
+            "a table of the agent was full: some mappings or channels are not followed",
+        ),
+        (region::trouble::NO_PATCH, false, "the kernel refused to have code rewritten: doorbells go on trapping"),
+        (region::trouble::NO_CALLS, true, "a page of a library could not be written: calls of CUDA are missing"),
+        (region::trouble::UNKNOWN_DRIVER, true, "the driver is none that we know: nothing was tapped"),
+    ];
+    known.into_iter().filter(move |(bit, ..)| bits & bit != 0).map(|(_, missing, text)| (missing, text))
+}

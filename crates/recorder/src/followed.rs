@@ -1,0 +1,376 @@
+//! All processes of a recording: gives each that asks a region, drains them all in one round, and closes each as it ends.
+//!
+//! Invariant: a region is freed only when its process has ended or will write no more, and everything that it holds was
+//! taken before.
+
+use crate::end::{self, Totals};
+use crate::image::Image;
+use crate::output::Output;
+use crate::processes::{self, Handle, Identity};
+use crate::region::Region;
+use crate::shared_session::SharedSession;
+use crate::switches::Switches;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tape::file::{Ancestor, Clock, Process, Unwatched};
+use tape::session::{Noted, state, unwatched};
+use tape::switch::WRITER;
+
+/// A ring is looked for a dead owner so often; more often while threads come and go faster than that.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOK_SHORT: Duration = Duration::from_millis(2);
+/// Rings of a process beyond which it is short of them.
+const MANY_RINGS: usize = tape::rings::SMALL / 4;
+
+pub struct Followed<'a> {
+    session: &'a SharedSession,
+    pub out: Output,
+    options: Options,
+    /// Regions that wait for a process.
+    offered: Vec<(usize, Region)>,
+    /// Processes that have claimed one and have not written yet.
+    claimed: Vec<Claimed>,
+    images: Vec<Image>,
+    /// Index of the latest image of each process, and how many it had before.
+    latest: HashMap<i32, (u32, u32)>,
+    next: u32,
+    switches: Option<Switches>,
+    totals: Totals,
+    /// The first program.
+    first: i32,
+    /// Programs that could not be followed: how often each, and why.
+    unwatched: HashMap<(String, &'static str), u64>,
+    /// [`tape::session::Session::calls`] as last seen.
+    calls: u32,
+    looked: Instant,
+    freed: usize,
+}
+
+/// What goes onto the tape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub no_data: bool,
+    pub no_args: bool,
+}
+
+struct Claimed {
+    entry: usize,
+    region: Region,
+    pid: i32,
+    handle: Handle,
+    identity: Identity,
+}
+
+/// How an image ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// As wait gives it.
+    Status(i32),
+    /// Its status is not known.
+    Unknown,
+    /// Another image of the same process came.
+    Exec,
+    /// It goes on; the recording does not.
+    StillRunning,
+}
+
+impl<'a> Followed<'a> {
+    pub fn new(session: &'a SharedSession, out: Output, options: Options, switches: Option<Switches>) -> Followed<'a> {
+        Followed {
+            session,
+            out,
+            options,
+            offered: Vec::new(),
+            claimed: Vec::new(),
+            images: Vec::new(),
+            latest: HashMap::new(),
+            next: 0,
+            switches,
+            totals: Totals::default(),
+            first: 0,
+            unwatched: HashMap::new(),
+            calls: 0,
+            looked: Instant::now(),
+            freed: 0,
+        }
+    }
+
+    /// Has regions ready. To be called before the program starts, to see whether there can be any.
+    pub fn prepare(&mut self) -> std::io::Result<()> {
+        self.session.keep_ready(&mut self.offered)
+    }
+
+    /// The first program runs.
+    pub fn program(&mut self, pid: i32) {
+        self.first = pid;
+    }
+
+    /// One round over everything; says how many bytes of events it took.
+    pub fn round(&mut self) -> usize {
+        self.calls = self.session.page().calls.load(Ordering::Acquire);
+        self.look_at_claims();
+        self.take_unwatched();
+        let page = self.session.page();
+        let taken = self.images.iter_mut().map(|i| i.round(page, &mut self.out)).sum();
+        self.look_at_switches(false);
+        if self.looked.elapsed() > if self.is_short_of_rings() && self.freed > 0 { LOOK_SHORT } else { LOOK } {
+            self.looked = Instant::now();
+            self.freed = self.images.iter_mut().map(|i| i.free_dead(&mut self.out)).sum();
+        }
+        self.end_those_that_ended();
+        if self.out.stopped().is_some() {
+            self.stop();
+        }
+        taken
+    }
+
+    /// Sleeps until a process calls, at most so long.
+    pub fn sleep(&self, at_most: Duration) {
+        self.session.sleep(self.calls, at_most);
+    }
+
+    /// Many rings of a process are in use, or were.
+    fn is_short_of_rings(&self) -> bool {
+        self.images.iter().any(|i| i.region.mapped().count() > MANY_RINGS)
+    }
+
+    /// Processes that have claimed a region since.
+    fn look_at_claims(&mut self) {
+        let page = self.session.page();
+        let state_of = |entry: usize| page.regions.get(entry).map_or((state::FREE, 0), |e| e.state());
+        let mut i = 0;
+        while let Some((entry, _)) = self.offered.get(i) {
+            match state_of(*entry) {
+                (state::CLAIMED | state::ABANDONED, pid) => {
+                    let (entry, region) = self.offered.swap_remove(i);
+                    // At once: it may exec, or end.
+                    let (handle, identity) = (Handle::open(pid), processes::identity(pid));
+                    self.claimed.push(Claimed { entry, region, pid, handle, identity });
+                }
+                _ => i += 1,
+            }
+        }
+        // (Without memory or descriptors for more, processes that come now are turned away, and counted.)
+        if let Err(e) = self.session.keep_ready(&mut self.offered) {
+            self.totals.no_region.get_or_insert_with(|| e.to_string());
+        }
+        let mut i = 0;
+        while let Some(c) = self.claimed.get(i) {
+            let (what, _) = state_of(c.entry);
+            let attached = c.region.control().state.load(Ordering::Acquire) != 0;
+            if what == state::ABANDONED {
+                let c = self.claimed.swap_remove(i);
+                let why = page.regions.get(c.entry).map_or(0, |e| e.why.load(Ordering::Relaxed));
+                let (tsc, path) = (crate::clock::tsc(), c.identity.exe.as_bytes());
+                self.unwatched(Noted { why, pid: c.pid, parent: c.identity.ppid, tsc, path });
+                self.give_back(c.entry, c.region);
+            } else if attached {
+                let c = self.claimed.swap_remove(i);
+                self.begin(c);
+            } else if c.handle.has_ended() && c.region.control().state.load(Ordering::Acquire) == 0 {
+                // Killed before it wrote anything.
+                let c = self.claimed.swap_remove(i);
+                self.give_back(c.entry, c.region);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// A process has attached: it is an image of the recording from now on.
+    fn begin(&mut self, c: Claimed) {
+        let Claimed { entry, region, pid, handle, identity } = c;
+        if let Some(old) = self.images.iter().position(|i| i.pid == pid) {
+            // One that ended while another got its number, or an exec: whichever, the old one writes no more.
+            let ending = if self.images[old].handle.has_ended() { self.ending(old) } else { Ending::Exec };
+            self.end_image(old, ending);
+        }
+        let index = self.next;
+        self.next += 1;
+        let e = self.session.page().regions.get(entry);
+        let (mut ppid, tsc) = e.map_or((0, 0), |e| (e.ppid.load(Ordering::Relaxed), e.tsc.load(Ordering::Acquire)));
+        if identity.ppid != 0 {
+            ppid = identity.ppid;
+        }
+        let number = self.latest.get(&pid).map_or(0, |(_, n)| n + 1);
+        // The nearest one that is recorded; shells and launchers between them record nothing.
+        let between = if ppid > 0 { processes::parents(ppid, self.first) } else { Vec::new() };
+        let ancestors: Vec<i32> = std::iter::once(ppid).chain(between).filter(|p| *p > 1).collect();
+        let parent = ancestors.iter().find_map(|p| self.latest.get(p).map(|l| l.0));
+        let named = !self.options.no_args;
+        let within = |p: &&i32| !self.latest.contains_key(*p) && ancestors.contains(&self.first);
+        let name = |p: &i32| if named { processes::name(*p) } else { String::new() };
+        let through = ancestors.iter().take_while(within).map(|p| Ancestor { pid: *p, name: name(p) }).collect();
+        self.latest.insert(pid, (index, number));
+        self.out.process(&Process {
+            index,
+            pid,
+            ppid,
+            parent,
+            through,
+            image: number,
+            exe: if named { identity.exe } else { String::new() },
+            args: (named && !identity.args.is_empty()).then_some(identity.args),
+            start_tsc: tsc,
+            rank: identity.rank,
+        });
+        if let Some(s) = &mut self.switches {
+            s.follow(pid);
+        }
+        let mut image = Image::new(index, entry, pid, handle, region, self.options.no_data);
+        if self.out.stopped().is_some() {
+            image.stop();
+        }
+        self.images.push(image);
+    }
+
+    fn give_back(&self, entry: usize, region: Region) {
+        self.session.page().give_memory(region.memory());
+        // The descriptor is closed before the entry may be offered with another.
+        drop(region);
+        self.session.page().free(entry);
+    }
+
+    fn ending(&self, i: usize) -> Ending {
+        self.images.get(i).and_then(|i| i.handle.status()).map_or(Ending::Unknown, Ending::Status)
+    }
+
+    /// Closes the images of processes that have ended. The first program's is closed by whoever waits for it.
+    fn end_those_that_ended(&mut self) {
+        let mut i = 0;
+        while let Some(image) = self.images.get(i) {
+            if image.pid != self.first && image.handle.has_ended() {
+                let ending = self.ending(i);
+                self.end_image(i, ending);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// The first program has ended, with this status.
+    pub fn program_has_ended(&mut self, status: i32) {
+        // It may have claimed its region a moment ago.
+        self.round();
+        if let Some(i) = self.images.iter().position(|i| i.pid == self.first) {
+            self.end_image(i, Ending::Status(status));
+        }
+        self.first = 0;
+    }
+
+    fn end_image(&mut self, i: usize, ending: Ending) {
+        let mut image = self.images.swap_remove(i);
+        if ending == Ending::StillRunning {
+            image.stop();
+        }
+        image.finish(self.session.page(), &mut self.out);
+        if matches!(ending, Ending::Status(_) | Ending::Unknown) {
+            // Its number may be another process's from now on.
+            self.latest.remove(&image.pid);
+        }
+        if let Some(s) = &mut self.switches {
+            s.look(true);
+            let events = s.take(image.pid);
+            s.forget(image.pid);
+            image.tell(WRITER, &events, &mut self.out);
+        }
+        let end = end::of_image(&image, &ending, self.out.stopped());
+        self.out.process_end(&end);
+        self.totals.add(end);
+        let Image { entry, region, .. } = image;
+        if ending == Ending::StillRunning {
+            // It has the region's descriptor's number, and its memory: neither is given to another.
+            return;
+        }
+        self.give_back(entry, region);
+    }
+
+    fn look_at_switches(&mut self, end: bool) {
+        let Some(mut s) = self.switches.take() else { return };
+        if self.out.stopped().is_none() {
+            s.look(end);
+            for image in &mut self.images {
+                s.policies(image.pid, || image.threads());
+                let events = s.take(image.pid);
+                image.tell(WRITER, &events, &mut self.out);
+            }
+        }
+        self.switches = Some(s);
+    }
+
+    fn take_unwatched(&mut self) {
+        let mut noted = Vec::new();
+        self.session.page().take_unwatched(|n| noted.push((n.why, n.pid, n.parent, n.tsc, n.path.to_vec())));
+        for (why, pid, parent, tsc, path) in noted {
+            self.unwatched(Noted { why, pid, parent, tsc, path: &path });
+        }
+    }
+
+    /// A program that is not watched: the first of each name is on the tape at once, with a number at the end.
+    pub fn unwatched(&mut self, n: Noted<'_>) {
+        let why = unwatched::TEXT.get(n.why as usize).unwrap_or(&unwatched::TEXT[0]);
+        let path = if self.options.no_args { String::new() } else { String::from_utf8_lossy(n.path).into_owned() };
+        // (A program that starts thousands of others fills neither the tape nor us.)
+        if self.unwatched.len() >= MANY_UNWATCHED && !self.unwatched.contains_key(&(path.clone(), *why)) {
+            self.totals.unwatched_lost += 1;
+            return;
+        }
+        let count = self.unwatched.entry((path.clone(), why)).or_default();
+        *count += 1;
+        if *count == 1 {
+            let parent = self.latest.get(&n.parent).map(|l| l.0);
+            let why = (*why).to_owned();
+            self.out.unwatched(&Unwatched { pid: n.pid, ppid: n.parent, parent, path, why, tsc: n.tsc, count: 1 });
+        }
+    }
+
+    /// Nothing more is recorded, of anybody.
+    fn stop(&mut self) {
+        if self.session.page().stopped.load(Ordering::Relaxed) == 0 {
+            self.session.stop();
+        }
+        self.images.iter_mut().for_each(Image::stop);
+    }
+
+    /// Images that are recorded, or are about to be.
+    pub fn live(&self) -> usize {
+        self.images.len() + self.claimed.len()
+    }
+
+    pub fn clock(&mut self, c: &Clock) {
+        self.out.clock(c);
+    }
+
+    /// The recording ends: processes that still run are recorded no further.
+    pub fn finish(mut self) -> (Output, Totals) {
+        self.stop();
+        // (A program that writes over its rings may have us find something for ever.)
+        let begun = Instant::now();
+        while self.round() > 0 && begun.elapsed() < LAST {}
+        while !self.images.is_empty() {
+            let ended = self.images[0].handle.has_ended();
+            let ending = if ended { self.ending(0) } else { Ending::StillRunning };
+            self.end_image(0, ending);
+        }
+        for ((path, why), count) in self.unwatched {
+            let u = Unwatched { path, why: why.into(), count, ..Unwatched::default() };
+            if count > 1 {
+                self.out.unwatched(&Unwatched { count: count - 1, ..u.clone() });
+            }
+            self.totals.unwatched.push(u);
+        }
+        self.totals.unwatched.sort_by(|a, b| (&a.path, &a.why).cmp(&(&b.path, &b.why)));
+        let page = self.session.page();
+        self.totals.turned_away = page.turned_away.load(Ordering::Relaxed);
+        self.totals.refused = page.refused.load(Ordering::Relaxed);
+        self.totals.started = page.started.load(Ordering::Relaxed);
+        self.totals.unwatched_lost += u64::from(page.unwatched_lost.load(Ordering::Relaxed));
+        (self.out, self.totals)
+    }
+}
+
+/// The last round takes no longer.
+const LAST: Duration = Duration::from_secs(1);
+/// Names of programs that are not watched, at most.
+const MANY_UNWATCHED: usize = 1000;

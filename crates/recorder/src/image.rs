@@ -1,0 +1,316 @@
+//! One recorded process image: takes the events out of its rings and hands them on, until it has ended.
+//!
+//! What the program shares with us it may also overwrite, by a stray pointer, at any moment: events are copied out before
+//! they are looked at, and no number in the shared memory is trusted further than its own ring. A ring that holds no
+//! events costs what it held and a note, never the recording.
+
+use crate::output::{Dropped, Output};
+use crate::processes::{self, Handle};
+use crate::region::{Region, Ring};
+use crate::scrub::Scrubber;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tape::call::{self, CallBody};
+use tape::event::{Body, Event, Head, NO_RING, ThreadBody, bytes_of};
+use tape::lock::{self, HeldBody};
+use tape::region::{CallRow, HeldLock};
+use tape::ring::{MAX_EVENT, events_of_one_thread, whole_events};
+use tape::session::Session;
+
+/// Bytes of one chunk at most.
+const CHUNK: usize = 1 << 20;
+/// The last rounds take no longer.
+const LAST: Duration = Duration::from_secs(1);
+/// Small rings kept in memory ahead of use.
+const AHEAD: usize = 2;
+/// Rings whose threads went from one to the next, at most, when their order is restored. (There are as many only where a
+/// program wrote over them.)
+const CHAIN: u32 = 8;
+
+pub struct Image {
+    /// Number of the image on the tape.
+    pub index: u32,
+    /// Entry of the session's table.
+    pub entry: usize,
+    /// As we see it.
+    pub pid: i32,
+    pub handle: Handle,
+    pub region: Region,
+    pub begun: Instant,
+    scrub: Option<Scrubber>,
+    pub dropped: Dropped,
+    /// A ring could not be mapped: why.
+    pub unmapped: Option<String>,
+    /// The region is not written any further: the recording has stopped, or it ends.
+    pub stopped: bool,
+}
+
+impl Image {
+    pub fn new(index: u32, entry: usize, pid: i32, handle: Handle, region: Region, no_data: bool) -> Image {
+        Image {
+            index,
+            entry,
+            pid,
+            handle,
+            region,
+            begun: Instant::now(),
+            scrub: no_data.then(Scrubber::default),
+            dropped: Dropped::default(),
+            unmapped: None,
+            stopped: false,
+        }
+    }
+
+    /// Has its agent record nothing more.
+    pub fn stop(&mut self) {
+        if !self.stopped {
+            self.stopped = true;
+            self.region.control().stopped.store(1, Ordering::Release);
+        }
+    }
+
+    /// One round over all rings; says how many bytes it took.
+    pub fn round(&mut self, session: &Session, out: &mut Output) -> usize {
+        if let Err(e) = self.region.map_new_rings()
+            && self.unmapped.is_none()
+        {
+            self.unmapped = Some(e.to_string());
+        }
+        self.region.keep_ahead(session, AHEAD);
+        self.region.mapped().map(|i| self.ring(i, None, 0, out)).sum()
+    }
+
+    /// Takes a few chunks of ring `i`, so that a busy thread does not starve the others. `until`: what lies before this head,
+    /// all of it; `depth`: rings that wait for it.
+    fn ring(&mut self, i: usize, until: Option<u64>, depth: u32, out: &mut Output) -> usize {
+        let mut taken = 0;
+        let mut chunks = 0;
+        loop {
+            let Some(ring) = self.region.ring_mut(i) else { break };
+            let mut bytes = ring.reader.available();
+            // (Wrapping: both are counts that the program may have overwritten.)
+            let left = until.map(|u| u.wrapping_sub(ring.reader.taken()));
+            if let Some(left) = left {
+                let n = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+                bytes = &bytes[..n];
+            } else if chunks == 8 {
+                break;
+            }
+            if bytes.is_empty() {
+                let damaged = ring.reader.is_damaged();
+                if damaged && !ring.head_noted {
+                    out.note(&format!("{}ring {i}: its head was overwritten; events may be missing", self.who()));
+                }
+                if let Some(ring) = self.region.ring_mut(i) {
+                    ring.head_noted = damaged;
+                }
+                break;
+            }
+            chunks += 1;
+            // Copied, out of the program's reach.
+            let mut chunk = std::mem::take(&mut out.chunk);
+            chunk.clear();
+            chunk.extend_from_slice(bytes.get(..CHUNK + MAX_EVENT).unwrap_or(bytes));
+            let n = events_of_one_thread(&chunk, CHUNK);
+            if n == 0 {
+                // Not our agent's bytes: the program wrote over its ring. Go on where the next event will be.
+                let lost = bytes.len();
+                ring.reader.take(lost);
+                ring.strange += lost as u64;
+                taken += lost;
+                out.chunk = chunk;
+                out.note(&format!("{}ring {i}: {lost} bytes are no events, skipped", self.who()));
+                break;
+            }
+            if let Some((Event { body: Body::Thread(t), .. }, _)) = Event::parse(&chunk) {
+                if depth < CHAIN && self.comes_later(i, &t) {
+                    out.chunk = chunk;
+                    taken += self.ring(t.from_ring as usize, Some(t.from_head), depth + 1, out);
+                    if let Some(ring) = self.region.ring_mut(i) {
+                        ring.settled = Some(ring.reader.taken());
+                    }
+                    continue;
+                }
+                if let Some(ring) = self.region.ring_mut(i) {
+                    ring.tid = t.tid;
+                }
+            }
+            let Some(ring) = self.region.ring_mut(i) else { break };
+            // A thread of which no event says who it is: as the head says.
+            let tid = if ring.tid != 0 { ring.tid } else { ring.head().tid.load(Ordering::Relaxed) };
+            // Before it is written: a slow disk must not keep the ring full.
+            ring.reader.take(n);
+            chunk.truncate(n);
+            taken += n;
+            self.dropped.add(out.events(self.index, tid, &chunk, self.scrub.as_mut()));
+            out.chunk = chunk;
+        }
+        taken
+    }
+
+    /// True if the ring that the thread came from to ring `i` still holds events of it.
+    fn comes_later(&self, i: usize, t: &ThreadBody) -> bool {
+        let settled = self.region.ring(i).is_some_and(|r| r.settled == Some(r.reader.taken()));
+        if t.from_ring == NO_RING || t.from_ring as usize == i || settled {
+            return false;
+        }
+        self.region.ring(t.from_ring as usize).is_some_and(|from| {
+            let left = t.from_head.wrapping_sub(from.reader.taken());
+            // (Above: the head lies behind what was taken.)
+            left != 0 && left < 1 << 63 && !from.reader.available().is_empty()
+        })
+    }
+
+    /// For notes, where there is more than one process.
+    fn who(&self) -> String {
+        if self.index == 0 { String::new() } else { format!("process {}: ", self.pid) }
+    }
+
+    /// The numbers of its threads that own rings; none if it sees other numbers than we do, in a pid namespace of its own.
+    pub fn threads(&self) -> Vec<i32> {
+        if self.region.control().pid.load(Ordering::Relaxed) != self.pid {
+            return Vec::new();
+        }
+        let t = self.region.table();
+        self.region.mapped().filter_map(|i| Some(t.owner(i)?.tid())).filter(|t| *t > 0).collect()
+    }
+
+    /// Frees rings whose threads have died without giving them back; says how many.
+    pub fn free_dead(&mut self, out: &mut Output) -> usize {
+        if self.region.control().pid.load(Ordering::Relaxed) != self.pid {
+            return 0;
+        }
+        let owned = |i: usize| Some((i, self.region.table().owner(i)?));
+        let mut dead: Vec<_> = self.region.mapped().filter_map(owned).collect();
+        if dead.is_empty() {
+            return 0;
+        }
+        // A listing leaves out threads while others come and go: it finds the living quickly, and the rest is asked for one
+        // by one. After the rings: a thread that claims one now is not taken for a dead one.
+        let Some(alive) = threads(self.pid) else { return 0 };
+        dead.retain(|(_, owner)| !alive.contains(&owner.tid()) && !processes::has_thread(self.pid, owner.tid()));
+        let mut freed = 0;
+        for (i, owner) in dead {
+            // The thread may have published between the look and its death.
+            while self.ring(i, None, 0, out) > 0 {}
+            let Some(ring) = self.region.ring(i) else { continue };
+            if ring.reader.is_damaged() {
+                ring.reader.skip_to_head();
+            }
+            let held = held(ring);
+            if self.region.table().free(i, owner) {
+                freed += 1;
+                self.tell(owner.tid(), &held, out);
+            }
+        }
+        freed
+    }
+
+    /// Takes all that is left, and puts on the tape what the threads held and waited for when the program ended.
+    pub fn finish(&mut self, session: &Session, out: &mut Output) {
+        // (A process that still runs may write over its rings all the time.)
+        let begun = Instant::now();
+        while self.round(session, out) > 0 && begun.elapsed() < LAST {}
+        for i in self.region.mapped() {
+            let Some(owner) = self.region.table().owner(i) else { continue };
+            let held = self.region.ring(i).map(held).unwrap_or_default();
+            self.tell(owner.tid(), &held, out);
+        }
+    }
+
+    /// Writes events of our own making.
+    pub fn tell(&mut self, tid: i32, events: &[u8], out: &mut Output) {
+        let mut rest = events;
+        while !rest.is_empty() {
+            let n = whole_events(rest, CHUNK);
+            let (part, later) = rest.split_at(if n == 0 { rest.len() } else { n });
+            self.dropped.add(out.events(self.index, tid, part, self.scrub.as_mut()));
+            rest = later;
+        }
+    }
+
+    /// Events, entries and bytes that did not fit into the rings or came after the recording had stopped.
+    pub fn gaps(&self) -> Dropped {
+        self.region.mapped().filter_map(|i| self.region.ring(i)).fold(self.dropped, |d, r| {
+            let h = r.head();
+            // (Saturating: the program may have written anything over its counters.)
+            Dropped {
+                events: d.events.saturating_add(h.gap_events.load(Ordering::Relaxed)),
+                entries: d.entries.saturating_add(h.gap_entries.load(Ordering::Relaxed)),
+                bytes: d.bytes.saturating_add(h.gap_bytes.load(Ordering::Relaxed)),
+            }
+        })
+    }
+
+    /// Bytes in its rings that were no events.
+    pub fn strange(&self) -> u64 {
+        self.region.mapped().filter_map(|i| self.region.ring(i)).map(|r| r.strange).sum()
+    }
+
+    pub fn took(&self) -> Duration {
+        self.begun.elapsed()
+    }
+}
+
+/// What the thread of a ring holds, waits for and is in, as events.
+fn held(ring: &Ring) -> Vec<u8> {
+    let mut out = Vec::new();
+    let t = ring.locks();
+    let tsc = crate::clock::tsc();
+    let mut add = |h: &HeldLock, waiting: u32| {
+        let flags = h.flags.load(Ordering::Relaxed);
+        let long = flags & HeldLock::LONG != 0;
+        let flags = flags as u16;
+        let body = HeldBody {
+            addr: h.addr.load(Ordering::Relaxed),
+            site: h.site.load(Ordering::Relaxed),
+            since: h.since.load(Ordering::Relaxed),
+            wait: if long { h.wait.load(Ordering::Relaxed) } else { 0 },
+            result: if long { h.result.load(Ordering::Relaxed) } else { 0 },
+            waiting,
+        };
+        let head = Head { kind: lock::kind::HELD, flags, len: 16 + size_of::<HeldBody>() as u32, tsc };
+        out.extend_from_slice(bytes_of(&head));
+        out.extend_from_slice(bytes_of(&body));
+    };
+    let n = t.n.load(Ordering::Relaxed) as usize;
+    t.held.iter().take(n).for_each(|h| add(h, 0));
+    // ORDERING: Acquire pairs with the agent's Release: the row is there when the word says so.
+    if t.waits.load(Ordering::Acquire) == 1 {
+        add(&t.waiting, 1);
+    }
+    if let Some(event) = in_call(ring.call(), tsc) {
+        out.extend_from_slice(&event);
+    }
+    out
+}
+
+/// The call that a thread is in, as an event; `None` if it is in none.
+fn in_call(row: &CallRow, tsc: u64) -> Option<Vec<u8>> {
+    let flags = u16::try_from(row.function.load(Ordering::Relaxed)).ok().filter(|f| *f != 0)?;
+    let body = CallBody {
+        began: row.began.load(Ordering::Relaxed),
+        site: row.site.load(Ordering::Relaxed),
+        stream: row.stream.load(Ordering::Relaxed),
+        object: row.object.load(Ordering::Relaxed),
+        size: row.size.load(Ordering::Relaxed),
+        result: 0,
+        flags: row.flags.load(Ordering::Relaxed) as u16,
+        inner: 0,
+        seq: row.seq.load(Ordering::Relaxed),
+        pad: 0,
+    };
+    let head = Head { kind: call::kind::IN_CALL, flags, len: 16 + size_of::<CallBody>() as u32, tsc };
+    Some([bytes_of(&head), bytes_of(&body)].concat())
+}
+
+/// Ids of a process's threads, or most of them; `None` if they cannot be read.
+fn threads(pid: i32) -> Option<HashSet<i32>> {
+    let dir = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut out = HashSet::new();
+    for entry in dir {
+        out.insert(entry.ok()?.file_name().to_str()?.parse().ok()?);
+    }
+    Some(out)
+}

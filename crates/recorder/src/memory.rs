@@ -1,0 +1,130 @@
+//! Memory files, and mappings of them.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+
+/// A memfd with `bytes` in it and `len` bytes long if that is more, executable if the kernel lets us say so.
+///
+/// The limit of file sizes (`ulimit -f`) is meant for files on disks: it is out of the way meanwhile, as far as we may.
+pub fn memfd(name: &CStr, bytes: &[u8], len: usize) -> io::Result<File> {
+    const MFD_EXEC: u32 = 0x10;
+    // SAFETY: a NUL-terminated name. Kernels before 6.3 know no MFD_EXEC and make every memfd executable.
+    let fd = unsafe {
+        match libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | MFD_EXEC) {
+            -1 => libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC),
+            fd => fd,
+        }
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor of our own.
+    let mut f = unsafe { File::from_raw_fd(fd) };
+    let _limit = FileSizeLimit::lift();
+    f.write_all(bytes)?;
+    if len > bytes.len() {
+        f.set_len(len as u64)?;
+    }
+    Ok(f)
+}
+
+/// The limit of file sizes as it was, put back when this is dropped.
+struct FileSizeLimit(Option<libc::rlimit>);
+
+impl FileSizeLimit {
+    fn lift() -> FileSizeLimit {
+        let mut was = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: writes the struct it is given.
+        unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut was) };
+        if was.rlim_cur == libc::RLIM_INFINITY {
+            return FileSizeLimit(None);
+        }
+        let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        let most = libc::rlimit { rlim_cur: was.rlim_max, ..was };
+        // SAFETY: reads the structs it is given. Only the privileged may lift the hard limit.
+        let lifted = unsafe {
+            libc::setrlimit(libc::RLIMIT_FSIZE, &none) == 0 || libc::setrlimit(libc::RLIMIT_FSIZE, &most) == 0
+        };
+        FileSizeLimit(lifted.then_some(was))
+    }
+}
+
+impl Drop for FileSizeLimit {
+    fn drop(&mut self) {
+        if let Some(was) = &self.0 {
+            // SAFETY: reads the struct it is given.
+            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, was) };
+        }
+    }
+}
+
+/// `/proc/<pid>/fd/<n>` of one of our descriptors.
+pub fn path_of(f: &File) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), f.as_raw_fd())
+}
+
+/// A piece of a file, mapped.
+pub struct Mapping {
+    at: *mut u8,
+    len: usize,
+}
+
+// SAFETY: what is in it is read and written through atomics, or handed over by them.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `len` bytes from `offset`, a multiple of the page size, to read and write.
+    pub fn new(file: &File, offset: usize, len: usize) -> io::Result<Mapping> {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping.
+        unsafe { Mapping::map(std::ptr::null_mut(), len, rights, libc::MAP_SHARED, file.as_raw_fd(), offset) }
+    }
+
+    /// A page of a ring's head with its `bytes` of events behind it, and those events once more: an event that wraps lies in
+    /// one piece.
+    pub fn of_ring(file: &File, offset: usize, page: usize, bytes: usize) -> io::Result<Mapping> {
+        let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let (rights, over) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        let fd = file.as_raw_fd();
+        // SAFETY: an address range of our own, replaced by pieces of the file; those are unmapped with it.
+        unsafe {
+            let whole = Mapping::map(std::ptr::null_mut(), page + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
+            let first = Mapping::map(whole.at, page + bytes, rights, over, fd, offset)?;
+            std::mem::forget(first);
+            let second = Mapping::map(whole.at.add(page + bytes), bytes, libc::PROT_READ, over, fd, offset + page)?;
+            std::mem::forget(second);
+            Ok(whole)
+        }
+    }
+
+    /// # Safety
+    /// As mmap: with MAP_FIXED, what lies there is replaced.
+    unsafe fn map(at: *mut u8, len: usize, rights: i32, flags: i32, fd: i32, offset: usize) -> io::Result<Mapping> {
+        // SAFETY: the caller's.
+        let p = unsafe { libc::mmap(at.cast(), len, rights, flags, fd, offset as libc::off_t) };
+        if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Mapping { at: p.cast(), len }) }
+    }
+
+    /// Where it begins. It holds what the file held: zeros at first.
+    pub fn at(&self) -> *mut u8 {
+        self.at
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; whoever points into it does not outlive it.
+        unsafe { libc::munmap(self.at.cast(), self.len) };
+    }
+}
+
+/// Has `len` bytes of a memory file at `offset` in memory, so that their first touch finds them there.
+pub fn make_resident(file: &File, offset: usize, len: usize) -> io::Result<()> {
+    // SAFETY: our own file.
+    let r = unsafe { libc::fallocate(file.as_raw_fd(), 0, offset as libc::off_t, len as libc::off_t) };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,280 @@
+//! What /proc says of a process, and what became of it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use tape::file::Rank;
+
+/// Who a process is, as far as it can be found out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Identity {
+    pub ppid: i32,
+    pub exe: String,
+    pub args: Vec<String>,
+    pub rank: Option<Rank>,
+}
+
+/// Reads it. A process that has ended already is known by nothing.
+pub fn identity(pid: i32) -> Identity {
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.to_string_lossy().into_owned());
+    let bytes = |what: &str| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    let args = bytes("cmdline");
+    let args = args.strip_suffix(b"\0").unwrap_or(&args);
+    let args = args.split(|b| *b == 0).map(|a| String::from_utf8_lossy(a).into_owned());
+    Identity {
+        ppid: stat(pid).map_or(0, |s| s.ppid),
+        exe: exe.unwrap_or_default(),
+        args: if args.clone().all(|a| a.is_empty()) { Vec::new() } else { args.collect() },
+        rank: rank(&bytes("environ")),
+    }
+}
+
+/// Which part of a job a process is, by its environment: what a launcher put there last comes first (torchrun under
+/// `srun` knows better than Slurm).
+pub fn rank(environ: &[u8]) -> Option<Rank> {
+    let value = |name: &str| {
+        let find = |e: &[u8]| {
+            let v = e.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+            std::str::from_utf8(v).ok()?.parse::<u32>().ok()
+        };
+        environ.split(|b| *b == 0).find_map(find)
+    };
+    let names = [
+        ("torchrun", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
+        ("openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("pmi", "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
+        ("slurm", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+    ];
+    names.iter().find_map(|(launcher, rank, local, size)| {
+        let (rank, world_size) = (value(rank)?, value(size));
+        // A RANK alone may mean anything.
+        let torchrun = *launcher == "torchrun";
+        if torchrun && world_size.is_none() {
+            return None;
+        }
+        Some(Rank { rank, local_rank: value(local), world_size, launcher: (*launcher).into() })
+    })
+}
+
+/// What `/proc/PID/stat` says, of what is asked for here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    pub zombie: bool,
+    pub ppid: i32,
+    /// As wait gives it; 0 until it has ended, and where we may not know.
+    pub status: i32,
+}
+
+pub fn stat(pid: i32) -> Option<Stat> {
+    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// `pid (name) state ppid ... exit_code`, where the name may hold anything (proc_pid_stat(5)).
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let after = text.get(text.iter().rposition(|b| *b == b')')? + 1..)?;
+    let fields: Vec<&str> = std::str::from_utf8(after).ok()?.split_whitespace().collect();
+    // The state is field 3, the exit code field 52.
+    let number = |i: usize| fields.get(i - 3)?.parse().ok();
+    Some(Stat { zombie: *fields.first()? == "Z", ppid: number(4)?, status: number(52).unwrap_or(0) })
+}
+
+/// Process ids of a process and its parents, up to `until` or the first of all.
+pub fn parents(pid: i32, until: i32) -> Vec<i32> {
+    let mut out = Vec::new();
+    let mut at = pid;
+    // (As many as there may be, should numbers go round while we look.)
+    while at > 1 && at != until && out.len() < 1000 {
+        let Some(s) = stat(at) else { break };
+        at = s.ppid;
+        out.push(at);
+    }
+    out
+}
+
+/// A process's name; empty if it is gone.
+pub fn name(pid: i32) -> String {
+    let text = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(text.strip_suffix(b"\n").unwrap_or(&text)).into_owned()
+}
+
+/// True if there is a process that was started with this in its environment. (One that writes over the memory in which its
+/// environment lay is not found.)
+pub fn any_with(name: &str, value: &str) -> bool {
+    let wanted = format!("{name}={value}");
+    let Ok(all) = fs::read_dir("/proc") else { return false };
+    let pids = all.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let has = |pid: i32| {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|b| *b == 0).any(|e| e == wanted.as_bytes())
+    };
+    pids.filter(|pid| *pid != std::process::id() as i32).any(has)
+}
+
+/// True if the process has a thread of that number. In doubt it has: only what /proc denies is not there.
+pub fn has_thread(pid: i32, tid: i32) -> bool {
+    match fs::symlink_metadata(format!("/proc/{pid}/task/{tid}")) {
+        Err(e) => e.kind() != io::ErrorKind::NotFound,
+        Ok(_) => true,
+    }
+}
+
+/// A process by a handle that never means another one.
+pub struct Handle {
+    pid: i32,
+    fd: Option<OwnedFd>,
+}
+
+impl Handle {
+    pub fn open(pid: i32) -> Handle {
+        // SAFETY: no memory; the descriptor that comes back is ours.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
+        // SAFETY: as above.
+        Handle { pid, fd: (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) }) }
+    }
+
+    /// It has ended. Without a pidfd (it had ended before we could ask, or we are out of descriptors) /proc says so.
+    pub fn has_ended(&self) -> bool {
+        match &self.fd {
+            Some(_) => self.polled() & libc::POLLIN != 0,
+            None => stat(self.pid).is_none_or(|s| s.zombie),
+        }
+    }
+
+    /// Its parent has waited for it: its status is known for good, or never will be.
+    fn is_reaped(&self) -> bool {
+        match &self.fd {
+            Some(_) => self.polled() & libc::POLLHUP != 0,
+            None => stat(self.pid).is_none(),
+        }
+    }
+
+    fn polled(&self) -> libc::c_short {
+        let Some(fd) = &self.fd else { return 0 };
+        let mut p = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd.
+        unsafe { libc::poll(&mut p, 1, 0) };
+        p.revents
+    }
+
+    /// How it ended, as wait gives it: of a zombie from /proc, of one that was waited for from its pidfd (Linux 6.15).
+    /// `None`: not known.
+    pub fn status(&self) -> Option<i32> {
+        if !self.is_reaped()
+            && let Some(s) = stat(self.pid).filter(|s| s.zombie)
+        {
+            return Some(s.status);
+        }
+        self.exit_information()
+    }
+
+    fn exit_information(&self) -> Option<i32> {
+        /// `struct pidfd_info`, version 0 (linux/pidfd.h).
+        #[repr(C)]
+        #[derive(Default)]
+        struct Info {
+            mask: u64,
+            cgroup: u64,
+            pid: u32,
+            tgid: u32,
+            ppid: u32,
+            ids: [u32; 8],
+            exit_code: i32,
+        }
+        const _: () = assert!(size_of::<Info>() == 64);
+        /// PIDFD_GET_INFO, _IOWR(0xFF, 11, struct pidfd_info), and PIDFD_INFO_EXIT.
+        const GET_INFO: libc::c_ulong = 3 << 30 | 64 << 16 | 0xff << 8 | 11;
+        const EXIT: u64 = 1 << 3;
+        let mut info = Info { mask: EXIT, ..Info::default() };
+        // SAFETY: the kernel writes no more than the 64 bytes that the number says.
+        let r = unsafe { libc::ioctl(self.fd.as_ref()?.as_raw_fd(), GET_INFO, &raw mut info) };
+        (r == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn ranks_are_those_of_the_launcher_that_started_it() {
+        let of = |vars: &[&str]| rank(vars.join("\0").as_bytes());
+        let r = |rank, local_rank, world_size, launcher: &str| {
+            Some(Rank { rank, local_rank, world_size, launcher: launcher.into() })
+        };
+        assert_eq!(of(&["A=1", "RANK=3", "LOCAL_RANK=1", "WORLD_SIZE=8"]), r(3, Some(1), Some(8), "torchrun"));
+        assert_eq!(of(&["SLURM_PROCID=2", "SLURM_NTASKS=4"]), r(2, None, Some(4), "slurm"));
+        let both = ["SLURM_PROCID=0", "SLURM_NTASKS=1", "RANK=3", "WORLD_SIZE=8"];
+        assert_eq!(of(&both), r(3, None, Some(8), "torchrun"));
+        let ompi = ["OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=6", "OMPI_COMM_WORLD_LOCAL_RANK=0"];
+        assert_eq!(of(&ompi), r(5, Some(0), Some(6), "openmpi"));
+        assert_eq!(of(&["PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1"]), r(1, Some(1), Some(2), "pmi"));
+        for none in [&["RANK=high", "WORLD_SIZE=2"][..], &["RANK=3"], &["XRANK=1", "WORLD_SIZE=2"], &[], &["RANK"]] {
+            assert_eq!(of(none), None, "{none:?}");
+        }
+        assert_eq!(rank(b"\xff=\xfe\0RANK=\xff\0WORLD_SIZE=1"), None);
+    }
+
+    #[test]
+    fn names_may_hold_anything() {
+        let rest = "S 41 ".to_owned() + &"7 ".repeat(47) + "256";
+        for name in ["sh", ") Z 1 (", "a b", ")"] {
+            let s = parse_stat(format!("42 ({name}) {rest}\n").as_bytes());
+            assert_eq!(s, Some(Stat { zombie: false, ppid: 41, status: 256 }), "{name}");
+        }
+        for bad in ["", "42", "42 (x", "42 (x)", "42 (x) S", "42 (x) S y"] {
+            assert_eq!(parse_stat(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn we_know_who_we_are() {
+        let me = std::process::id() as i32;
+        let i = identity(me);
+        assert_eq!(i.args, std::env::args().collect::<Vec<_>>());
+        assert_eq!(i.exe, std::env::current_exe().unwrap().to_str().unwrap());
+        // SAFETY: no arguments.
+        assert_eq!((i.ppid, parents(me, 0)[0]), unsafe { (libc::getppid(), libc::getppid()) });
+        // SAFETY: no arguments.
+        assert!(has_thread(me, unsafe { libc::gettid() }) && !has_thread(me, i32::MAX));
+        assert_eq!(identity(i32::MAX), Identity::default());
+    }
+
+    /// Of processes that are not our children: a shell starts them and waits for them.
+    #[test]
+    fn how_it_ended_is_known_of_others_children_too() {
+        for (text, wanted) in [("exit 7", 7 << 8), ("kill -9 $$", 9)] {
+            let script = format!("sh -c 'echo $$; read x; {text}' & wait $!; read y");
+            let mut shell = Command::new("/bin/sh")
+                .args(["-c", &script.replace("read x", "sleep 0.2")])
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut line = String::new();
+            io::BufRead::read_line(&mut io::BufReader::new(shell.stdout.take().unwrap()), &mut line).unwrap();
+            let h = Handle::open(line.trim().parse().unwrap());
+            assert!(!h.has_ended());
+            let begun = Instant::now();
+            while !h.has_ended() || !h.is_reaped() {
+                assert!(begun.elapsed() < Duration::from_secs(20));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            match h.status() {
+                Some(status) => assert_eq!(status, wanted),
+                None => println!("skipped: this kernel does not say it (Linux 6.15 does)"),
+            }
+            drop(shell.stdin.take());
+            shell.wait().unwrap();
+        }
+        // A zombie: of our own.
+        let mut child = Command::new("/bin/sh").args(["-c", "exit 3"]).spawn().unwrap();
+        let h = Handle::open(child.id() as i32);
+        while !h.has_ended() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(h.status(), Some(3 << 8));
+        child.wait().unwrap();
+    }
+}

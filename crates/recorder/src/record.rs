@@ -1,0 +1,364 @@
+//! One recording: start the program with the agent in it, follow it and its children until it ends, close the tape.
+
+use crate::end::how_it_ended;
+use crate::followed::{self, Followed};
+use crate::output::Output;
+use crate::preload::Preload;
+use crate::program::{Program, ProgramError};
+use crate::region::Settings;
+use crate::shared_session::SharedSession;
+use crate::signals::Signals;
+use crate::switches::Switches;
+use crate::{clock, machine, processes, rights};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tape::file::{End, Header, TapeError, Writer};
+use tape::region;
+use tape::rings::{Geometry, SMALL_BYTES};
+use tape::session::{Noted, environment, unwatched};
+
+/// How doorbells are tapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tap {
+    /// Rewrite sites where that is proven safe, else trap.
+    #[default]
+    Auto,
+    Trap,
+    Patch,
+    /// Driver calls only.
+    Off,
+}
+
+impl Tap {
+    pub fn name(self) -> &'static str {
+        match self {
+            Tap::Auto => "auto",
+            Tap::Trap => "trap",
+            Tap::Patch => "patch",
+            Tap::Off => "off",
+        }
+    }
+
+    fn code(self) -> u32 {
+        match self {
+            Tap::Auto => region::tap::AUTO,
+            Tap::Trap => region::tap::TRAP,
+            Tap::Patch => region::tap::PATCH,
+            Tap::Off => region::tap::OFF,
+        }
+    }
+}
+
+pub struct Options<'a> {
+    /// Program and its arguments.
+    pub command: Vec<OsString>,
+    pub out: PathBuf,
+    pub tap: Tap,
+    /// Wait for the recorder when a ring is full, instead of counting a gap.
+    pub wait_on_full: bool,
+    /// Record every operation of locks.
+    pub locks: bool,
+    /// With locks or calls: when its threads were taken off their CPUs, and by whom.
+    pub switches: bool,
+    /// Record CUDA's calls.
+    pub calls: bool,
+    /// Bytes of the ring of a thread that records much; rounded up to a power of two.
+    pub ring_bytes: usize,
+    /// Bytes of all rings together.
+    pub memory: u64,
+    /// Take the place of a file that is there.
+    pub force: bool,
+    /// Go on until all followed processes have ended, not only the first.
+    pub wait: bool,
+    pub no_data: bool,
+    pub no_args: bool,
+    /// Stop recording (not the program) at this size of the tape.
+    pub limit: Option<u64>,
+    /// The agent library's bytes.
+    pub agent: &'a [u8],
+    /// The software GPU's bytes, if the program is to find that one.
+    pub soft: Option<&'a [u8]>,
+    /// doorbell's version, for the header.
+    pub version: &'a str,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    pub status: ExitStatus,
+    pub end: End,
+    /// Size of the tape.
+    pub bytes: u64,
+}
+
+/// Why nothing was recorded. As with [`TapeError`], each text says all.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error(transparent)]
+    Tape(#[from] TapeError),
+    #[error("shared memory for the rings: {0}")]
+    Region(io::Error),
+    #[error(
+        "shared memory for the rings: larger than the file size limit of {limit} bytes, which holds for memory files, too"
+    )]
+    FileSizeLimit { limit: u64 },
+    #[error("{path}: could not be started: {cause}")]
+    Start { path: PathBuf, cause: io::Error },
+    #[error("{0}: is the program itself, which the tape would replace")]
+    IsProgram(PathBuf),
+    /// `how`: what became of the program.
+    #[error("{path}: the tape could not be closed: {cause} ({how})")]
+    Close { path: PathBuf, cause: io::Error, how: String },
+}
+
+impl RecordError {
+    /// For memory that could not be had.
+    pub(crate) fn memory(cause: io::Error) -> RecordError {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: writes the struct it is given.
+        unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+        match cause.raw_os_error() {
+            Some(libc::EFBIG) => RecordError::FileSizeLimit { limit: limit.rlim_cur },
+            _ => RecordError::Region(cause),
+        }
+    }
+}
+
+/// Records one program and what it starts, from its start to its end.
+pub fn record(o: &Options) -> Result<Outcome, RecordError> {
+    let name = o.command.first().cloned().unwrap_or_default();
+    let program = Program::find(&name)?;
+    if same_file(&o.out, &program.path) {
+        return Err(RecordError::IsProgram(o.out.clone()));
+    }
+    // A file over the size limit is an error to be told, not a death.
+    let _no_death = crate::signals::survive_file_size_limit();
+    let tsc_hz = clock::tsc_hz();
+    let large = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
+    let wish = |on: bool, bit: u32| if on { bit } else { 0 };
+    let settings = Settings {
+        tap: o.tap.code(),
+        on_full: if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP },
+        locks: wish(o.locks, region::locks::RECORD)
+            | wish(o.calls, region::locks::CALLS)
+            | wish(o.no_args, region::locks::NO_NAMES),
+        geometry: Geometry { small: SMALL_BYTES.min(large), large },
+    };
+    let session = SharedSession::new(settings, o.memory).map_err(RecordError::memory)?;
+    let preload = Preload::new(o.agent, o.soft).map_err(RecordError::memory)?;
+
+    let switches = (o.locks || o.calls).then(|| Switches::open(o.switches, !o.no_args));
+    // Behind what needs privileges.
+    rights::let_the_program_see_us();
+    let header = header(o, &program.path, tsc_hz);
+    let writer = if o.force { Writer::replace(&o.out, &header) } else { Writer::create(&o.out, &header) }?;
+    let wanted = followed::Options { no_data: o.no_data, no_args: o.no_args };
+    let mut followed = Followed::new(&session, Output::new(writer, o.limit), wanted, switches);
+    let cleared = |e: RecordError| {
+        // Not a device or a pipe: those are not ours.
+        if o.out.symlink_metadata().is_ok_and(|m| m.is_file()) {
+            let _ = std::fs::remove_file(&o.out);
+        }
+        e
+    };
+    followed.prepare().map_err(|e| cleared(RecordError::memory(e)))?;
+    followed.clock(&clock::read(tsc_hz));
+
+    let mut command = preload.command(&program, &o.command);
+    command.env(environment::SESSION, session.path()).env_remove(environment::BOARD);
+    // Not earlier: a tape on a pipe that nobody reads must not outlive a SIGINT.
+    let signals = Signals::handle();
+    signals.prepare(&mut command);
+    let begun = Instant::now();
+    let child = command.spawn().map_err(|cause| cleared(RecordError::Start { path: program.path.clone(), cause }))?;
+    let pid = child.id() as i32;
+    rights::have_many_files();
+    followed.program(pid);
+    signals.program(Some(pid));
+    if program.is_static {
+        let (path, tsc) = (program.path.as_os_str().as_bytes(), clock::tsc());
+        followed.unwatched(Noted { why: unwatched::STATIC, pid, parent: 0, tsc, path });
+    }
+    let mut status = ExitStatus::default();
+    beating(&session, || {
+        status = follow(&mut followed, pid, &signals, tsc_hz, large);
+        let patience = if o.wait { None } else { Some(GRACE) };
+        go_on(&mut followed, &session, patience, large);
+    });
+    let took = begun.elapsed();
+    let (mut out, totals) = followed.finish();
+    out.clock(&clock::read(tsc_hz));
+    let mut end = totals.end(pid, status, took, out.stopped());
+    let bytes = out.end(&mut end).map_err(|cause| {
+        let how = format!("the program itself: {}", how_it_ended(status));
+        RecordError::Close { path: o.out.clone(), cause, how }
+    })?;
+    Ok(Outcome { status, end, bytes })
+}
+
+/// Bytes of a large ring: what the longest events need, and what some hundred leave of the address space.
+const RING_BYTES: (usize, usize) = (256 << 10, 256 << 20);
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    match (a.metadata(), b.metadata()) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
+}
+
+/// Runs `work` while the heartbeat goes on: a program that waits for room (`--on-full wait`) gives up on a recorder that
+/// stands still, and a disk may make it wait longer than that.
+fn beating<R>(session: &SharedSession, work: impl FnOnce() -> R) -> R {
+    let beat = &session.page().beat;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let ticker = s.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                beat.fetch_add(1, Ordering::Relaxed);
+                std::thread::park_timeout(BEAT);
+            }
+        });
+        let r = work();
+        done.store(true, Ordering::Release);
+        ticker.thread().unpark();
+        r
+    })
+}
+
+const BEAT: Duration = Duration::from_millis(50);
+
+/// A round that took more than this is followed by the next at once.
+const BUSY: usize = 512 << 10;
+/// Else by a pause: a reader close behind a writer takes the cache lines that the writer is about to write, and its
+/// prefetcher the ones after them (seen on an H200: 0.5 us a 4 KiB copy). A ring of 8 MiB fills in 16 ms at 500 MB/s.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Nothing came for so many rounds: the pause may be longer.
+const IDLE: u32 = 1000;
+/// A ring is looked at before so many bytes a second can fill it.
+const FASTEST: u64 = 2 << 30;
+
+/// How long to sleep between two rounds.
+struct Pace {
+    idle: u32,
+    fills_in: Duration,
+}
+
+impl Pace {
+    fn new(ring_bytes: usize) -> Pace {
+        Pace { idle: 0, fills_in: Duration::from_nanos(ring_bytes as u64 * 1_000_000_000 / FASTEST) }
+    }
+
+    /// After a round that took so many bytes. `None`: the next one at once.
+    fn after(&mut self, taken: usize) -> Option<Duration> {
+        self.idle = if taken > 0 { 0 } else { self.idle.saturating_add(1) };
+        let pause = if self.idle > IDLE { self.fills_in } else { PAUSE.min(self.fills_in) };
+        (taken <= BUSY).then_some(pause)
+    }
+}
+
+/// Drains until the first program has ended and its rings are empty.
+fn follow(followed: &mut Followed, pid: i32, signals: &Signals, tsc_hz: f64, ring_bytes: usize) -> ExitStatus {
+    let mut pace = Pace::new(ring_bytes);
+    let mut clocked = Instant::now();
+    loop {
+        let taken = followed.round();
+        if clocked.elapsed() > Duration::from_secs(60) {
+            clocked = Instant::now();
+            followed.clock(&clock::read(tsc_hz));
+        }
+        let Some(pause) = pace.after(taken) else { continue };
+        if has_ended(pid, false) {
+            // From here on the number may be another process's.
+            signals.program(None);
+            let status = reap(pid);
+            followed.program_has_ended(status.into_raw());
+            return status;
+        }
+        followed.sleep(pause);
+    }
+}
+
+/// Processes that outlive the first program have so long to end.
+const GRACE: Duration = Duration::from_secs(1);
+/// Processes that may still come are looked for so often.
+const SEARCH: Duration = Duration::from_millis(100);
+
+/// Drains the processes that outlive the first program: all of them, until they end, or those that are recorded, for as long
+/// as there is patience.
+fn go_on(followed: &mut Followed, session: &SharedSession, patience: Option<Duration>, ring_bytes: usize) {
+    let begun = Instant::now();
+    let mut pace = Pace::new(ring_bytes);
+    let mut searched = None::<Instant>;
+    loop {
+        let taken = followed.round();
+        match patience {
+            Some(patience) if followed.live() == 0 || begun.elapsed() > patience => return,
+            None if followed.live() == 0 && searched.is_none_or(|t| t.elapsed() > SEARCH) => {
+                // One that has done nothing so far may do it yet.
+                searched = Some(Instant::now());
+                if !processes::any_with(environment::SESSION, &session.path()) {
+                    return;
+                }
+            }
+            _ => {}
+        }
+        if let Some(pause) = pace.after(taken) {
+            followed.sleep(pause);
+        }
+    }
+}
+
+/// True when the child has ended; `wait`: waits for that, or a signal. It is not reaped yet: its number stays its own.
+pub fn has_ended(pid: i32, wait: bool) -> bool {
+    // SAFETY: zeroed is a siginfo; our own child.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOWAIT | if wait { 0 } else { libc::WNOHANG };
+        match libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) {
+            0 => info.si_pid() == pid,
+            // No such child: somebody else has waited for it.
+            _ => io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD),
+        }
+    }
+}
+
+pub fn reap(pid: i32) -> ExitStatus {
+    let mut raw = 0;
+    // SAFETY: our own child, which has ended.
+    while unsafe { libc::waitpid(pid, &mut raw, 0) } < 0
+        && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+    {}
+    ExitStatus::from_raw(raw)
+}
+
+fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {
+    let m = machine::machine();
+    let lossy = |s: &OsStr| String::from_utf8_lossy(s.as_bytes()).into_owned();
+    Header {
+        doorbell: o.version.into(),
+        args: (!o.no_args).then(|| o.command.iter().map(|s| lossy(s)).collect()),
+        exe: if o.no_args { String::new() } else { exe.display().to_string() },
+        started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        driver: if o.soft.is_some() { "soft".into() } else { m.driver },
+        gpu: if o.soft.is_some() { "software GPU".into() } else { m.gpu },
+        cuda: None,
+        kernel: m.kernel,
+        cpu: m.cpu,
+        host: m.host,
+        tsc_hz,
+        tap: o.tap.name().into(),
+        no_data: o.no_data,
+        locks: o.locks,
+        extra: Default::default(),
+    }
+}

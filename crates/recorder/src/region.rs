@@ -1,0 +1,178 @@
+//! A region as the recorder holds it: a memory file of which it maps what is used.
+
+use crate::memory::{self, Mapping};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use tape::region::{self, CALL_AT, CallRow, Control, FIXED_BYTES, LOCKS_AT, LockTable, PAGE, RingHead, SLOTS, Slot};
+use tape::ring::Reader;
+use tape::rings::{Geometry, RINGS, Rings, SMALL};
+use tape::session::Session;
+
+/// What the agent is told: the same for all regions of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// [`tape::region::tap`]
+    pub tap: u32,
+    /// [`tape::region::on_full`]
+    pub on_full: u32,
+    /// [`tape::region::locks`]
+    pub locks: u32,
+    pub geometry: Geometry,
+}
+
+pub struct Region {
+    file: File,
+    fixed: Mapping,
+    geometry: Geometry,
+    /// Rings that were ever in use, mapped: small and large ones by their number.
+    small: Vec<Ring>,
+    large: Vec<Ring>,
+    /// Small rings made resident ahead of use.
+    ready: usize,
+}
+
+/// A ring as this side sees it.
+pub struct Ring {
+    pub reader: Reader,
+    at: *mut u8,
+    _mapping: Mapping,
+    /// Thread that wrote what is taken next.
+    pub tid: i32,
+    /// It was said on the tape that the ring's head is none.
+    pub head_noted: bool,
+    /// Bytes that were taken and are no events.
+    pub strange: u64,
+    /// Where a THREAD event lies whose thread's older events cannot be had: it is not waited for.
+    pub settled: Option<u64>,
+}
+
+// SAFETY: as for Mapping, to which the pointers lead.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn new(file: &File, at: usize, bytes: usize) -> io::Result<Ring> {
+        let mapping = Mapping::of_ring(file, at, PAGE, bytes)?;
+        let at = mapping.at();
+        // SAFETY: mapped as the reader asks for, as long as the ring lives; nobody else reads it.
+        let reader = unsafe { Reader::new(at.cast::<RingHead>(), at.add(PAGE), bytes as u64) };
+        Ok(Ring { reader, at, _mapping: mapping, tid: 0, head_noted: false, strange: 0, settled: None })
+    }
+
+    pub fn head(&self) -> &RingHead {
+        self.reader.shared()
+    }
+
+    /// What its thread holds and waits for.
+    pub fn locks(&self) -> &LockTable {
+        // SAFETY: in the ring's first page, which is mapped as long as it lives; atomics only.
+        unsafe { &*self.at.add(LOCKS_AT).cast() }
+    }
+
+    /// The call of CUDA's that its thread is in.
+    pub fn call(&self) -> &CallRow {
+        // SAFETY: as above.
+        unsafe { &*self.at.add(CALL_AT).cast() }
+    }
+}
+
+impl Region {
+    /// A new one, with its first small rings in memory.
+    pub fn new(s: &Settings, session: &Session) -> io::Result<Region> {
+        let file = memory::memfd(c"doorbell-region", &[], s.geometry.region_bytes())?;
+        let fixed = Mapping::new(&file, 0, FIXED_BYTES)?;
+        // SAFETY: zeroed memory of at least a page, ours alone so far.
+        unsafe {
+            let c = fixed.at().cast::<Control>();
+            (&raw mut (*c).magic).write(region::MAGIC);
+            (&raw mut (*c).version).write(region::VERSION);
+            (&raw mut (*c).tap).write(s.tap);
+            (&raw mut (*c).on_full).write(s.on_full);
+            (&raw mut (*c).locks).write(s.locks);
+            (&raw mut (*c).small_bytes).write(s.geometry.small as u32);
+            (&raw mut (*c).ring_bytes).write(s.geometry.large as u32);
+        }
+        memory::make_resident(&file, 0, region::SLOTS_AT)?;
+        let (small, large) = (Vec::new(), Vec::new());
+        let mut r = Region { file, fixed, geometry: s.geometry, small, large, ready: 0 };
+        r.keep_ahead(session, 1);
+        Ok(r)
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    pub fn control(&self) -> &Control {
+        // SAFETY: mapped and initialised by `new`.
+        unsafe { &*self.fixed.at().cast::<Control>() }
+    }
+
+    pub fn slots(&self) -> &[Slot] {
+        // SAFETY: inside the fixed part; atomics only.
+        unsafe { std::slice::from_raw_parts(self.fixed.at().add(region::SLOTS_AT).cast(), SLOTS) }
+    }
+
+    /// The table of rings. Sizes are those that were asked for, whatever the program writes over them.
+    pub fn table(&self) -> Rings<'_> {
+        // SAFETY: inside the fixed part, mapped as long as the region lives; atomics only.
+        let entries = unsafe { std::slice::from_raw_parts(self.fixed.at().add(tape::rings::TABLE_AT).cast(), RINGS) };
+        Rings { entries, control: self.control(), geometry: self.geometry }
+    }
+
+    /// The word at a byte offset of the region (a shadow USERD's GP_PUT); `None` outside.
+    pub fn word(&self, at: u64) -> Option<u32> {
+        let mut b = [0; 4];
+        let inside = at.is_multiple_of(4) && at.checked_add(4)? <= self.geometry.region_bytes() as u64;
+        (inside && self.file.read_exact_at(&mut b, at).is_ok()).then(|| u32::from_ne_bytes(b))
+    }
+
+    /// Maps the rings that have come into use.
+    ///
+    /// # Errors
+    /// One of them cannot be mapped; those before it are.
+    pub fn map_new_rings(&mut self) -> io::Result<()> {
+        for i in self.table().used() {
+            let (list, k) = if i < SMALL { (&mut self.small, i) } else { (&mut self.large, i - SMALL) };
+            if k >= list.len() {
+                list.push(Ring::new(&self.file, self.geometry.at(i), self.geometry.bytes(i))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers of the rings that are mapped.
+    pub fn mapped(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.small.len()).chain(SMALL..SMALL + self.large.len())
+    }
+
+    pub fn ring(&self, i: usize) -> Option<&Ring> {
+        if i < SMALL { self.small.get(i) } else { self.large.get(i - SMALL) }
+    }
+
+    pub fn ring_mut(&mut self, i: usize) -> Option<&mut Ring> {
+        if i < SMALL { self.small.get_mut(i) } else { self.large.get_mut(i - SMALL) }
+    }
+
+    /// Has `n` small rings in memory beyond those that are owned. Failure costs the program page faults, nothing else.
+    pub fn keep_ahead(&mut self, session: &Session, n: usize) {
+        let t = self.table();
+        // (By the rings that are owned, not by what the program says of their number: they are memory.)
+        let owned = (0..self.small.len()).rev().find(|i| t.owner(*i).is_some());
+        let until = (owned.map_or(0, |i| i + 1) + n).min(SMALL);
+        while self.ready < until {
+            let i = self.ready;
+            if !self.table().back(session, i) {
+                break;
+            }
+            let _ = memory::make_resident(&self.file, self.geometry.at(i), PAGE + self.geometry.small);
+            self.ready += 1;
+        }
+    }
+
+    /// Memory of the session's that goes back with this region.
+    pub fn memory(&self) -> u64 {
+        self.table().memory()
+    }
+}

@@ -1,0 +1,60 @@
+//! What the recorder may do: privileges that it was given for a moment only, and limits of its own.
+
+/// The program opens our memory files by /proc/PID/fd. The kernel allows it that only if we have no privileges that it
+/// lacks. A doorbell with capabilities of its own (`setcap cap_perfmon+ep`) has them, and counts as undumpable besides: it
+/// gives them up. To be called when everything that needs them is open, by the process's first thread.
+///
+/// Root keeps what it has: the programs that it starts have that, too.
+pub fn let_the_program_see_us() {
+    // SAFETY: no memory.
+    if unsafe { libc::geteuid() } != 0 {
+        drop_capabilities();
+    }
+    // SAFETY: no memory but that of the kernel's. Only a change of identity or an exec takes it away again.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
+}
+
+fn drop_capabilities() {
+    /// `struct __user_cap_header_struct` and `struct __user_cap_data_struct` (capget(2)), version 3: two of the latter.
+    #[repr(C)]
+    struct Head {
+        version: u32,
+        pid: i32,
+    }
+    #[repr(C)]
+    #[derive(Clone, Copy, Default)]
+    struct Data {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    let mut head = Head { version: 0x2008_0522, pid: 0 };
+    let mut data = [Data::default(); 2];
+    // SAFETY: the kernel writes two structs of this layout, and reads them.
+    unsafe {
+        if libc::syscall(libc::SYS_capget, &raw mut head, data.as_mut_ptr()) != 0 {
+            return;
+        }
+        // What programs inherit stays.
+        for d in &mut data {
+            (d.effective, d.permitted) = (0, 0);
+        }
+        libc::syscall(libc::SYS_capset, &raw mut head, data.as_ptr());
+    }
+}
+
+/// Each process takes two descriptors of ours: as many as we may have. To be called when the program was started, which
+/// keeps the limit that it would have without us.
+pub fn have_many_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: reads and writes the struct it is given.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max.min(MANY);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// Files that the recorder uses at most: two for each image, and one each for CPUs and the rest.
+const MANY: u64 = 65_536;
