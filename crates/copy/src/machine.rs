@@ -1,4 +1,4 @@
-//! What there is to move bytes with: CUDA, our own channels beside it, or our own alone.
+//! The means to move bytes on this machine: CUDA, our own channels beside it, or our own alone.
 
 use crate::error::{Error, Unavailable};
 use cuda::runtime::Runtime;

@@ -262,6 +262,18 @@ mod tests {
         assert_eq!(version_in("GCC version: 14\n"), None);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_text_of_the_kernel_panics(text in "[0-9a-fx .\n]{0,80}", any in ".{0,40}") {
+            for text in [text, any] {
+                bar1(&text);
+                if let Some(v) = version_in(&text) {
+                    let _ = rm::abi::Abi::for_version(&v);
+                }
+            }
+        }
+    }
+
     #[test]
     fn bar1_is_the_second_memory_bar() {
         let text = "0x00000000f0000000 0x00000000f0ffffff 0x0000000000040200\n0x0000100000000000 0x0000101fffffffff 0x000000000014220c\n";

@@ -29,6 +29,9 @@ pub struct Args {
     /// JSON, numbers as numbers.
     #[arg(long)]
     json: bool,
+    /// Only this process, for example 4242 (the summary lists them)
+    #[arg(long, value_name = "PID")]
+    process: Option<i32>,
     /// At most this many submissions, copies, launches, objects, or rows and waits of locks and calls, for example 20
     #[arg(long, visible_alias = "top", value_name = "N")]
     limit: Option<u64>,
@@ -76,7 +79,10 @@ fn channel(text: &str) -> Result<(u32, Option<u32>), String> {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let recording = Recording::open(&self.file)?;
+        let recording = match self.process {
+            Some(pid) => Recording::open_process(&self.file, pid, &mut |_, _| ())?,
+            None => Recording::open(&self.file)?,
+        };
         let filter = Filter { channel: self.channel, limit: self.limit };
         let style = Style::of_stdout();
         let (r, json) = (&recording, self.json);

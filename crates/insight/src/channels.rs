@@ -21,9 +21,8 @@ fn watch_of(raw: u32) -> Watch {
     }
 }
 
-pub(crate) fn announced(number: usize, generation: u32, b: &ChannelBody) -> Channel {
+pub(crate) fn announced(generation: u32, b: &ChannelBody) -> Channel {
     Channel {
-        number,
         slot: b.slot,
         generation,
         client: b.client,
@@ -38,8 +37,8 @@ pub(crate) fn announced(number: usize, generation: u32, b: &ChannelBody) -> Chan
 }
 
 /// A channel of which only rings are on the tape.
-pub(crate) fn implied(number: usize, slot: u32, generation: u32) -> Channel {
-    Channel { number, slot, generation, ..Channel::default() }
+pub(crate) fn implied(slot: u32, generation: u32) -> Channel {
+    Channel { slot, generation, ..Channel::default() }
 }
 
 pub(crate) fn set_token(c: &mut Channel, token: u32) {

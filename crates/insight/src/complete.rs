@@ -2,7 +2,7 @@
 //!
 //! What was not watched is never counted as nothing lost: each way in which something can go by unseen has a reason here.
 
-use crate::recording::Recording;
+use crate::recording::{Image, Recording};
 use crate::walk::Outcome;
 use schema::channel::Watch;
 use schema::summary::{Lost, Page, Problems};
@@ -20,12 +20,20 @@ pub fn of_tape(r: &Recording, gap_events: u64) -> Vec<String> {
         return out;
     };
     // What the recorder found, then what it may not have said.
-    out.extend(end.incomplete_because.iter().cloned());
+    if r.is_selected() {
+        r.images().iter().for_each(|i| out.extend(of_image(r, i, 0)));
+    } else {
+        out.extend(end.incomplete_because.iter().cloned());
+        let several = r.images().len() > 1;
+        out.extend(r.images().iter().filter(|i| several && i.end.is_none()).flat_map(|i| of_image(r, i, 0)));
+    }
     let stopped = (!r.is_whole()).then(|| end.how.clone());
     let hides = |t: &&String| !HARMLESS.iter().any(|h| t.starts_with(h));
-    let silent = !end.agent && end.trouble.is_empty();
+    let trouble: Vec<String> =
+        if r.is_selected() { r.ends().flat_map(|e| e.trouble.clone()).collect() } else { end.trouble.clone() };
+    let silent = !r.is_selected() && !end.agent && trouble.is_empty() && r.images().iter().all(|i| i.end.is_none());
     let silent = silent.then(|| "the agent never reported in: nothing of the program was seen".to_owned());
-    for reason in stopped.into_iter().chain(end.trouble.iter().filter(hides).cloned()).chain(silent) {
+    for reason in stopped.into_iter().chain(trouble.iter().filter(hides).cloned()).chain(silent) {
         if !out.contains(&reason) {
             out.push(reason);
         }
@@ -36,9 +44,38 @@ pub fn of_tape(r: &Recording, gap_events: u64) -> Vec<String> {
     out
 }
 
+/// Reasons that concern one image out of several. `lost`: entries that its channels lack.
+pub(crate) fn of_image(r: &Recording, image: &Image, lost: u64) -> Vec<String> {
+    let mut out: Vec<String> = match &image.end {
+        Some(e) => e.incomplete_because.clone(),
+        None if r.version() == 1 => Vec::new(),
+        None => vec![format!("the end of process {} is not on the tape", image.process.pid)],
+    };
+    if lost > 0 {
+        out.push(format!("{} counted by GP_PUT not on the tape", several(lost, "GPFIFO entry")));
+    }
+    out
+}
+
+/// Programs that could not be watched, named if they are few.
+fn unwatched(r: &Recording) -> Option<String> {
+    let names: Vec<String> = r
+        .unwatched()
+        .iter()
+        .map(|u| {
+            if u.path.is_empty() { format!("process {} ({})", u.pid, u.why) } else { format!("{} ({})", u.path, u.why) }
+        })
+        .collect();
+    let more = if names.len() > 3 { ", ..." } else { "" };
+    let n = names.len() as u64;
+    (n > 0).then(|| format!("{} not watched: {}{more}", several(n, "program"), names[..names.len().min(3)].join(", ")))
+}
+
 /// Reasons that a walk over submissions finds, after those of the tape.
 pub(crate) fn of_walk(r: &Recording, out: &Outcome, pages: &[Page], problems: &Problems, lost: &Lost) -> Vec<String> {
     let mut all = of_tape(r, lost.gap_events);
+    // (What one process did is whole without what others did.)
+    all.extend(unwatched(r).filter(|_| !r.is_selected()));
     let mut add = |n: u64, noun: &str, rest: &str| {
         if n > 0 {
             all.push(format!("{} {rest}", several(n, noun)));

@@ -1,6 +1,7 @@
 //! Driver calls as rows, what they asked for by name.
 
-use crate::walk::Call;
+use crate::recording::{Recording, Source};
+use crate::state::Call;
 use rm::call::{Call as Rm, FileKind};
 use schema::Clock;
 use schema::driver_calls::DriverCallRow;
@@ -58,7 +59,7 @@ fn ioctl_name(call: &Rm<'_>) -> String {
 }
 
 /// The row of a driver call.
-pub fn driver_call<'a>(tid: i32, tsc: u64, call: &Call<'a>, clock: &Clock) -> DriverCallRow<'a> {
+pub fn driver_call<'a>(r: &Recording, source: Source, tsc: u64, call: &Call<'a>, clock: &Clock) -> DriverCallRow<'a> {
     let on = |fd: i32, file: FileKind| DriverCallRow {
         fd: Some(fd),
         file: Some(file_name(file)),
@@ -98,5 +99,6 @@ pub fn driver_call<'a>(tid: i32, tsc: u64, call: &Call<'a>, clock: &Clock) -> Dr
         Call::Close { fd, file } => DriverCallRow { call: "close", ..on(fd, file) },
         Call::Dup { new, file, .. } => DriverCallRow { call: "dup", ..on(new, file) },
     };
-    DriverCallRow { tsc, seconds: clock.seconds(tsc), tid, ..row }
+    let Source { process, tid } = source;
+    DriverCallRow { tsc, seconds: clock.seconds(tsc), process, pid: r.pid(process), tid, ..row }
 }

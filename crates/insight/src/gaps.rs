@@ -3,6 +3,7 @@
 //! A GAP event carries its ring's totals, and a ring keeps them when its thread ends and another takes it over. Which ring
 //! a thread had is not on a tape of version 1, so the totals of two threads may hold the same gaps.
 
+use crate::recording::Source;
 use std::collections::HashMap;
 use tape::event::GapBody;
 
@@ -32,13 +33,13 @@ impl Gaps {
 #[derive(Clone, Debug, Default)]
 pub struct GapTotals {
     /// Of each thread: the first and the highest totals that it reported.
-    threads: HashMap<i32, (Gaps, Gaps)>,
+    threads: HashMap<Source, (Gaps, Gaps)>,
 }
 
 impl GapTotals {
-    pub fn add(&mut self, tid: i32, b: &GapBody) {
+    pub fn add(&mut self, source: Source, b: &GapBody) {
         let now = Gaps::of(b);
-        let (_, highest) = self.threads.entry(tid).or_insert((now, now));
+        let (_, highest) = self.threads.entry(source).or_insert((now, now));
         *highest = highest.each(now, u64::max);
     }
 
@@ -55,6 +56,10 @@ impl GapTotals {
 mod tests {
     use super::*;
 
+    fn thread(tid: i32) -> Source {
+        Source { process: 0, tid }
+    }
+
     fn gap(n: u64) -> GapBody {
         GapBody { events: n, entries: n, bytes: 8 * n }
     }
@@ -62,13 +67,13 @@ mod tests {
     #[test]
     fn a_ring_that_is_used_again_counts_its_gaps_once() {
         let mut t = GapTotals::default();
-        [3, 10].iter().for_each(|n| t.add(1, &gap(*n)));
+        [3, 10].iter().for_each(|n| t.add(thread(1), &gap(*n)));
         assert_eq!(t.at_least(), Gaps { events: 10, entries: 10, bytes: 80 });
         // Thread 2 got the ring of thread 1 with its totals.
-        [11, 15].iter().for_each(|n| t.add(2, &gap(*n)));
+        [11, 15].iter().for_each(|n| t.add(thread(2), &gap(*n)));
         assert_eq!(t.at_least().events, 15);
         // Two rings that lose much meanwhile are told apart by what rose.
-        t.add(1, &gap(30));
+        t.add(thread(1), &gap(30));
         assert_eq!(t.at_least().events, 27 + 4);
     }
 }

@@ -14,13 +14,15 @@ pub mod gaps;
 pub mod merge;
 mod order;
 mod place;
+mod processes;
 pub mod qmds;
 mod recording;
 pub mod rows;
+mod state;
 mod summary;
 pub mod tally;
 pub mod walk;
 
 pub use driver_calls::driver_call;
-pub use recording::{InsightError, Recording};
+pub use recording::{Image, InsightError, Recording, Source};
 pub use summary::summary;

@@ -6,7 +6,7 @@
 //! Invariant: events of one thread never overtake each other, whatever their time stamps claim.
 
 use crate::event_time::order_key;
-use crate::recording::{ChunkAt, InsightError, Recording};
+use crate::recording::{ChunkAt, InsightError, Recording, Source};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
@@ -54,6 +54,8 @@ pub struct Submission {
     pub flags: u16,
     /// The agent's channel slot.
     pub slot: u32,
+    /// Index of the process image.
+    pub process: u32,
     /// Thread that rang.
     pub tid: i32,
     pub entries: Vec<Entry>,
@@ -87,10 +89,11 @@ impl Submission {
         self.words.clear();
     }
 
-    fn begin(&mut self, tsc: u64, flags: u16, tid: i32, ring: RingBody) {
+    fn begin(&mut self, tsc: u64, flags: u16, source: Source, ring: RingBody) {
         self.clear();
         (self.tsc, self.flags, self.slot) = (tsc, flags, ring.slot);
-        self.tid = if ring.tid == 0 { tid } else { ring.tid as i32 };
+        self.process = source.process;
+        self.tid = if ring.tid == 0 { source.tid } else { ring.tid as i32 };
         self.ring = Some(ring);
     }
 
@@ -142,7 +145,7 @@ impl Submission {
 pub enum Step<'a> {
     Submission(Submission),
     /// Anything but RING and ENTRY, with the thread it happened in.
-    Event(i32, Event<'a>),
+    Event(Source, Event<'a>),
 }
 
 /// Reads all threads side by side.
@@ -154,12 +157,12 @@ pub struct Merge<'r> {
     current: Option<usize>,
     spare: Vec<Submission>,
     /// GAP events met between a ring and its entries: they leave after the submission.
-    gaps: VecDeque<(i32, Event<'static>)>,
+    gaps: VecDeque<(Source, Event<'static>)>,
     stray: usize,
 }
 
 struct Thread {
-    tid: i32,
+    source: Source,
     chunks: VecDeque<ChunkAt>,
     bytes: Vec<u8>,
     at: usize,
@@ -196,12 +199,14 @@ impl Thread {
 impl<'r> Merge<'r> {
     /// All threads' events in the order of their time.
     pub fn new(recording: &'r Recording) -> Merge<'r> {
-        let mut by_tid: BTreeMap<i32, VecDeque<ChunkAt>> = BTreeMap::new();
+        let mut by_source: BTreeMap<Source, VecDeque<ChunkAt>> = BTreeMap::new();
         for c in &recording.chunks {
-            by_tid.entry(c.tid).or_default().push_back(*c);
+            by_source.entry(c.source).or_default().push_back(*c);
         }
-        let threads: Vec<Thread> =
-            by_tid.into_iter().map(|(tid, chunks)| Thread { tid, chunks, bytes: Vec::new(), at: 0, key: 0 }).collect();
+        let threads: Vec<Thread> = by_source
+            .into_iter()
+            .map(|(source, chunks)| Thread { source, chunks, bytes: Vec::new(), at: 0, key: 0 })
+            .collect();
         let heap = threads.iter().enumerate().filter_map(|(i, t)| Some(Reverse((t.peek()?, i)))).collect();
         Merge { recording, threads, heap, current: None, spare: Vec::new(), gaps: VecDeque::new(), stray: 0 }
     }
@@ -221,8 +226,8 @@ impl<'r> Merge<'r> {
 
     /// The next step in time; `None` at the end of the tape.
     pub fn next_step(&mut self) -> Result<Option<Step<'_>>, InsightError> {
-        if let Some((tid, gap)) = self.gaps.pop_front() {
-            return Ok(Some(Step::Event(tid, gap)));
+        if let Some((source, gap)) = self.gaps.pop_front() {
+            return Ok(Some(Step::Event(source, gap)));
         }
         let i = loop {
             let Some(i) = self.pick() else { return Ok(None) };
@@ -240,7 +245,7 @@ impl<'r> Merge<'r> {
         let t = &mut self.threads[i];
         let Some((e, n)) = Event::parse(&t.bytes[t.at..]) else { return Ok(None) };
         t.at += n;
-        Ok(Some(Step::Event(t.tid, e)))
+        Ok(Some(Step::Event(t.source, e)))
     }
 
     /// The thread whose next event is the earliest.
@@ -268,12 +273,13 @@ impl<'r> Merge<'r> {
             nothing_after = false;
             let Some((e, n)) = Event::parse(&t.bytes[t.at..]) else { break };
             match e.body {
-                Body::Ring(r) if !begun => s.begin(e.head.tsc, e.head.flags, t.tid, r),
+                Body::Ring(r) if !begun => s.begin(e.head.tsc, e.head.flags, t.source, r),
                 // A gap is noted behind the first event that fits again: a ring, perhaps, whose entries follow.
-                Body::Gap(g) => self.gaps.push_back((t.tid, Event { head: e.head, body: Body::Gap(g) })),
+                Body::Gap(g) => self.gaps.push_back((t.source, Event { head: e.head, body: Body::Gap(g) })),
                 Body::Entry(b, words) => {
                     if !begun {
-                        (s.tsc, s.slot, s.tid) = (e.head.tsc, b.slot, t.tid);
+                        (s.tsc, s.slot) = (e.head.tsc, b.slot);
+                        (s.process, s.tid) = (t.source.process, t.source.tid);
                     } else if !s.takes(e.head.flags, &b) {
                         break;
                     }

@@ -1,4 +1,4 @@
-//! A tape on disk: what its header and last chunk say, and where its chunks of events lie.
+//! A tape on disk: what its chunks say beside the events, and where its chunks of events lie.
 //!
 //! [`Recording::open`] reads the whole file once, checks every chunk and keeps an index of a few words a chunk, so that
 //! [`crate::merge`] can afterwards read all threads side by side with one chunk of each in memory. Damage is no error
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tape::event::Event;
-use tape::file::{Clock, End, Header, Item, Place, Reader, TapeError};
+use tape::file::{Clock, End, Header, Item, Place, Process, ProcessEnd, Reader, TapeError, Unwatched};
 
 #[derive(Debug, thiserror::Error)]
 pub enum InsightError {
@@ -22,16 +22,34 @@ pub enum InsightError {
     Layout { path: PathBuf, what: &'static str, found: u32, known: u32 },
     #[error("{path}: reading {len} bytes at offset {offset} again: {cause}")]
     Reread { path: PathBuf, offset: u64, len: usize, cause: std::io::Error },
+    #[error("{path}: has no process {pid}; it has {known}")]
+    NoProcess { path: PathBuf, pid: i32, known: String },
 }
 
 /// Where the events of one chunk lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkAt {
-    pub tid: i32,
+    pub source: Source,
     pub offset: u64,
     pub len: usize,
     /// [`order_key`] of the first event.
     pub first: u64,
+}
+
+/// Whose events they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Source {
+    /// Index of the process image in the recording.
+    pub process: u32,
+    pub tid: i32,
+}
+
+/// A process image: what is known of its begin and of its end.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    pub process: Process,
+    /// Absent if the recording was cut before.
+    pub end: Option<ProcessEnd>,
 }
 
 /// An opened tape.
@@ -39,10 +57,16 @@ pub(crate) struct ChunkAt {
 pub struct Recording {
     path: PathBuf,
     file: File,
+    version: u32,
     header: Header,
     clocks: Vec<Clock>,
     notes: Vec<String>,
+    /// By their index; those that are selected.
+    images: Vec<Image>,
+    unwatched: Vec<Unwatched>,
     end: Option<End>,
+    /// One process was asked for.
+    selected: bool,
     pub(crate) chunks: Vec<ChunkAt>,
     damage: Option<TapeError>,
     bytes: u64,
@@ -52,49 +76,134 @@ impl Recording {
     /// Reads and checks the file. An error only if not even the header can be read; later damage is kept in
     /// [`Recording::damage`].
     pub fn open(path: &Path) -> Result<Recording, InsightError> {
-        let mut reader = Reader::open(path)?;
-        let io_err = |cause| TapeError::Io { path: path.into(), cause };
-        let file = File::open(path).map_err(io_err)?;
-        let mut r = Recording {
+        Recording::open_watched(path, &mut |_, _| ())
+    }
+
+    /// As [`Recording::open`]; `progress` hears how many bytes of how many are read.
+    pub fn open_watched(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Recording, InsightError> {
+        let reader = Reader::open(path)?;
+        let mut r = Recording::empty(path, &reader)?;
+        r.read(reader, progress);
+        r.imply();
+        Ok(r)
+    }
+
+    /// What one process did, with all its images. What others did is not read where the file has an index.
+    pub fn open_process(path: &Path, pid: i32, progress: &mut dyn FnMut(u64, u64)) -> Result<Recording, InsightError> {
+        let reader = Reader::open(path)?.without_events();
+        let mut r = Recording::empty(path, &reader)?;
+        r.read(reader, &mut |_, _| ());
+        r.imply();
+        let wanted: Vec<u32> = r.images.iter().filter(|i| i.process.pid == pid).map(|i| i.process.index).collect();
+        if wanted.is_empty() {
+            let mut known: Vec<String> = r.images.iter().take(20).map(|i| i.process.pid.to_string()).collect();
+            known.dedup();
+            return Err(InsightError::NoProcess { path: path.into(), pid, known: known.join(", ") });
+        }
+        let all = std::mem::take(&mut r.images);
+        r.images = all.into_iter().filter(|i| wanted.contains(&i.process.index)).collect();
+        r.selected = true;
+        for index in wanted {
+            let mut only = Recording::empty(path, &Reader::open(path)?)?;
+            only.read(Reader::open(path)?.only(index), progress);
+            r.chunks.extend(only.chunks.into_iter().filter(|c| c.source.process == index));
+            r.damage = r.damage.or(only.damage);
+        }
+        Ok(r)
+    }
+
+    fn empty(path: &Path, reader: &Reader) -> Result<Recording, InsightError> {
+        let file = File::open(path).map_err(|cause| TapeError::Io { path: path.into(), cause })?;
+        Ok(Recording {
             path: path.into(),
+            version: reader.version(),
             header: reader.header().clone(),
             clocks: Vec::new(),
             notes: Vec::new(),
+            images: Vec::new(),
+            unwatched: Vec::new(),
             end: None,
+            selected: false,
             chunks: Vec::new(),
             damage: None,
             bytes: 0,
             file,
-        };
+        })
+    }
+
+    fn read(&mut self, mut reader: Reader, progress: &mut dyn FnMut(u64, u64)) {
+        let size = self.file.metadata().map_or(0, |m| m.len());
         loop {
             let item = match reader.item() {
                 Ok(Some(item)) => item,
                 Ok(None) => break,
                 Err(e) => {
-                    r.damage = Some(e);
+                    self.damage = Some(e);
                     break;
                 }
             };
+            progress(reader.bytes(), size);
             match item {
-                Item::Events { tid, bytes, .. } => {
+                Item::Events { process, tid, bytes } => {
                     if let Some((first, _)) = Event::parse(&bytes) {
                         let Place { offset, len } = reader.place();
-                        r.chunks.push(ChunkAt { tid, offset, len, first: order_key(&first) });
+                        let source = Source { process, tid };
+                        self.chunks.push(ChunkAt { source, offset, len, first: order_key(&first) });
                     }
                 }
-                Item::Clock(c) => r.clocks.push(c),
-                Item::Note(n) => r.notes.push(n),
-                Item::End(e) => r.end = Some(*e),
-                Item::Unknown(kind) => r.notes.push(format!("a chunk of unknown kind {kind} was left out")),
-                Item::Process(_) | Item::ProcessEnd(_) | Item::Unwatched(_) => {}
+                Item::Clock(c) => self.clocks.push(c),
+                Item::Note(n) => self.notes.push(n),
+                Item::Process(p) => {
+                    let index = p.index;
+                    self.image(index).process = *p;
+                }
+                Item::ProcessEnd(e) => {
+                    let index = e.index;
+                    self.image(index).end = Some(*e);
+                }
+                Item::Unwatched(u) => self.unwatched.push(*u),
+                Item::End(e) => self.end = Some(*e),
+                Item::Unknown(kind) => self.notes.push(format!("a chunk of unknown kind {kind} was left out")),
             }
         }
-        r.bytes = reader.bytes();
-        Ok(r)
+        self.bytes = reader.bytes();
+    }
+
+    /// The image of that index, made if it is not known yet.
+    fn image(&mut self, index: u32) -> &mut Image {
+        let at = self.images.partition_point(|i| i.process.index < index);
+        if self.images.get(at).is_none_or(|i| i.process.index != index) {
+            let process = Process { index, ..Process::default() };
+            self.images.insert(at, Image { process, end: None });
+        }
+        &mut self.images[at]
+    }
+
+    /// Images of which only events are on the tape, and what the end says of a recording of one image.
+    fn imply(&mut self) {
+        let indices: std::collections::BTreeSet<u32> = self.chunks.iter().map(|c| c.source.process).collect();
+        indices.into_iter().for_each(|i| {
+            self.image(i);
+        });
+        if let ([image], Some(end)) = (&mut self.images[..], &self.end)
+            && image.process.pid == 0
+        {
+            image.process.pid = end.pid;
+        }
+        if let [image] = &mut self.images[..]
+            && image.process.exe.is_empty()
+        {
+            (image.process.exe, image.process.args) = (self.header.exe.clone(), self.header.args.clone());
+        }
     }
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Layout version of the file: 1 knows no processes but the first.
+    pub fn version(&self) -> u32 {
+        self.version
     }
 
     pub fn header(&self) -> &Header {
@@ -110,9 +219,43 @@ impl Recording {
         &self.notes
     }
 
+    /// The process images in the order of their indices; those of one process if one was asked for.
+    pub fn images(&self) -> &[Image] {
+        &self.images
+    }
+
+    /// The process of an image.
+    pub fn pid(&self, index: u32) -> i32 {
+        let at = self.images.partition_point(|i| i.process.index < index);
+        self.images.get(at).filter(|i| i.process.index == index).map_or(0, |i| i.process.pid)
+    }
+
+    /// True if this is what one process did, out of more.
+    pub fn is_selected(&self) -> bool {
+        self.selected
+    }
+
+    /// Programs that were started and could not be recorded.
+    pub fn unwatched(&self) -> &[Unwatched] {
+        &self.unwatched
+    }
+
     /// Absent if the recording did not end as it should.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
+    }
+
+    /// How the images ended, as far as the tape says.
+    pub fn ends(&self) -> impl Iterator<Item = &ProcessEnd> {
+        self.images.iter().filter_map(|i| i.end.as_ref())
+    }
+
+    /// A total over the images that are read: of the recording's end, or of their own ends if one process was asked for.
+    pub fn total(&self, of_all: fn(&End) -> u64, of_one: fn(&ProcessEnd) -> u64) -> u64 {
+        match (&self.end, self.selected) {
+            (Some(e), false) => of_all(e),
+            _ => self.ends().map(of_one).fold(0, u64::saturating_add),
+        }
     }
 
     /// Why reading stopped before the end of the file.

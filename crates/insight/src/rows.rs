@@ -25,6 +25,8 @@ fn when(at: &At<'_>, clock: &Clock) -> When {
         submission: at.number,
         tsc: at.submission.tsc,
         seconds: clock.seconds(at.submission.tsc),
+        process: at.channel.process,
+        pid: at.channel.pid,
         tid: at.submission.tid,
         slot: at.channel.slot,
         generation: at.channel.generation,
@@ -154,6 +156,8 @@ impl Collector {
             number: at.number,
             tsc: s.tsc,
             seconds: clock.seconds(s.tsc),
+            process: c.process,
+            pid: c.pid,
             tid: s.tid,
             slot: c.slot,
             generation: c.generation,
@@ -192,28 +196,34 @@ impl Collector {
     }
 }
 
-/// The objects of a graph and what it has mapped, at most so many of each.
-pub fn objects(graph: &ObjectGraph, limit: usize) -> Objects {
-    let row = |n: &rm::graph::TreeNode<'_>| ObjectRow {
-        client: n.object.client,
-        handle: n.object.handle,
-        parent: n.object.parent_handle,
-        class: n.object.class,
-        class_name: n.object.class_name(),
-        detail: n.detail(),
-        depth: n.depth,
-        freed: n.object.freed.is_some(),
-    };
-    let mapping = |m: rm::graph::GpuMapping| MappingRow {
-        base: m.base,
-        length: m.length,
-        client: m.handle.map(|h| h.0),
-        handle: m.handle.map(|h| h.1),
-        offset: m.offset,
-        place: place(m.place),
-    };
-    Objects {
-        objects: graph.object_tree().iter().take(limit).map(row).collect(),
-        gpu_mappings: graph.gpu_mappings().take(limit).map(mapping).collect(),
+/// The objects of each image and what it has mapped, at most so many of each.
+pub fn objects<'g>(graphs: impl Iterator<Item = (u32, &'g ObjectGraph)>, limit: usize) -> Objects {
+    let mut all = Objects { objects: Vec::new(), gpu_mappings: Vec::new() };
+    for (process, graph) in graphs {
+        let row = |n: &rm::graph::TreeNode<'_>| ObjectRow {
+            process,
+            client: n.object.client,
+            handle: n.object.handle,
+            parent: n.object.parent_handle,
+            class: n.object.class,
+            class_name: n.object.class_name(),
+            detail: n.detail(),
+            depth: n.depth,
+            freed: n.object.freed.is_some(),
+        };
+        let mapping = |m: rm::graph::GpuMapping| MappingRow {
+            process,
+            base: m.base,
+            length: m.length,
+            client: m.handle.map(|h| h.0),
+            handle: m.handle.map(|h| h.1),
+            offset: m.offset,
+            place: place(m.place),
+        };
+        let left = limit.saturating_sub(all.objects.len());
+        all.objects.extend(graph.object_tree().iter().take(left).map(row));
+        let left = limit.saturating_sub(all.gpu_mappings.len());
+        all.gpu_mappings.extend(graph.gpu_mappings().take(left).map(mapping));
     }
+    all
 }

@@ -3,7 +3,8 @@
 use crate::complete;
 use crate::gaps::Gaps;
 use crate::merge::missing;
-use crate::recording::{InsightError, Recording};
+use crate::processes;
+use crate::recording::{InsightError, Recording, Source};
 use crate::tally::{Commonest, Sizes};
 use crate::walk::{At, Call, Outcome, Segment, Sink, walk};
 use pushbuf::decode::Item;
@@ -17,7 +18,6 @@ use schema::summary::{
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tape::event::{PageBody, SiteBody, lack, site_why};
-use tape::file::{End, Header};
 
 /// Shapes and sizes listed, at most.
 const LISTED: usize = 12;
@@ -50,10 +50,12 @@ struct Tally {
     recent: HashMap<usize, VecDeque<(pushbuf::ops::At, Place, u64)>>,
     methods: Commonest<(u32, u16)>,
     problems: Problems,
-    sites: BTreeMap<u64, Site>,
+    sites: BTreeMap<(u32, u64), Site>,
     pages: Vec<Page>,
     notes: Vec<String>,
     calls: u64,
+    /// Copies and launches of each image.
+    of_image: BTreeMap<u32, (u64, u64)>,
 }
 
 #[derive(Default)]
@@ -93,17 +95,18 @@ impl Kind {
 }
 
 impl Sink for Tally {
-    fn call(&mut self, _: i32, _: u64, _: &Call<'_>) {
+    fn call(&mut self, _: Source, _: u64, _: &Call<'_>) {
         self.calls += 1;
     }
 
-    fn page(&mut self, p: &PageBody) {
-        self.pages.push(Page { address: p.addr, class: p.class, handle: p.handle, tapped: p.tapped != 0 });
+    fn page(&mut self, process: u32, p: &PageBody) {
+        self.pages.push(Page { process, address: p.addr, class: p.class, handle: p.handle, tapped: p.tapped != 0 });
     }
 
-    fn site(&mut self, s: &SiteBody, path: &[u8]) {
+    fn site(&mut self, process: u32, s: &SiteBody, path: &[u8]) {
         let patched = s.patched != 0;
         let site = Site {
+            process,
             address: s.ip,
             module: String::from_utf8_lossy(path).into_owned(),
             offset: s.offset,
@@ -112,7 +115,7 @@ impl Sink for Tally {
             code: s.code.iter().map(|b| format!("{b:02x}")).collect(),
         };
         // A site is told of again when its state changes.
-        self.sites.insert(s.ip, site);
+        self.sites.insert((process, s.ip), site);
     }
 
     fn note(&mut self, text: &[u8]) {
@@ -175,7 +178,10 @@ impl Sink for Tally {
             self.semaphore(s);
         }
         match &op.what {
-            What::Copy(c) => self.copy_engine.add(Some(at.place(c.src)), at.place(c.dst), c.bytes()),
+            What::Copy(c) => {
+                self.copy_engine.add(Some(at.place(c.src)), at.place(c.dst), c.bytes());
+                self.of_image.entry(at.channel.process).or_default().0 += 1;
+            }
             What::Fill(f) => self.fills = (self.fills.0 + 1, self.fills.1.saturating_add(f.bytes())),
             What::Inline(i) => self.inline(at, op.at, i),
             What::Launch(l) => self.launch(at, l),
@@ -214,6 +220,9 @@ impl Tally {
             How::Pcas { .. } | How::Pcas2 { .. } => self.launches.by_pcas += 1,
         }
         let started = at.started();
+        if !started.and_then(|s| s.shape).is_some_and(|s| s.is_empty()) {
+            self.of_image.entry(at.channel.process).or_default().1 += 1;
+        }
         self.launches.again += u64::from(started.is_some_and(|s| s.again));
         match started.and_then(|s| s.shape) {
             Some(s) if s.is_empty() => self.launches.empty += 1,
@@ -237,7 +246,7 @@ impl Tally {
     fn close(self, r: &Recording, out: Outcome) -> Summary {
         let h = r.header();
         let end = r.end();
-        let lost = losses(&out, end);
+        let lost = losses(r, &out);
         let sum = |f: fn(&Channel) -> u64| out.channels.iter().map(f).sum::<u64>();
         let mut problems = self.problems;
         problems.unknown_methods = self
@@ -248,25 +257,25 @@ impl Tally {
             .collect();
         (problems.unknown_events, problems.stray_bytes, problems.late_rings) =
             (out.unknown_events, out.stray_bytes, out.late);
-        let mut trouble = end.map_or(Vec::new(), |e| e.trouble.clone());
+        let mut trouble = match end {
+            Some(e) if !r.is_selected() => e.trouble.clone(),
+            _ => r.ends().flat_map(|e| e.trouble.iter().cloned()).collect(),
+        };
         trouble.extend(out.channels.iter().filter(|c| c.surplus > 0).map(|c| {
             format!("channel {}: {} entries on the tape, its GP_PUT accounts for {}", c.label(), c.entries, c.accounted)
         }));
         let incomplete_because = complete::of_walk(r, &out, &self.pages, &problems, &lost);
         let entries_lost = lost.by_channels.max(lost.by_gaps);
+        let clock = crate::rows::clock(r);
+        let processes = processes::rows(r, &out, &self.of_image, &incomplete_because, &clock);
         let mut launches = self.launches;
         launches.programs = self.programs.distinct() as u64;
         launches.shapes = self.shapes.distinct() as u64;
         let sites: Vec<Site> = self.sites.into_values().collect();
         Summary {
-            program: Program {
-                exe: h.exe.clone(),
-                args: h.args.clone(),
-                pid: end.map_or(0, |e| e.pid),
-                started: h.started.clone(),
-            },
-            children: "not recorded",
-            nothing: nothing(&out, h, end).filter(|_| r.damage().is_none() && lost.gap_events == 0),
+            program: program(r),
+            children: if r.version() == 1 { "not recorded" } else { "followed" },
+            nothing: nothing(&out, r).filter(|_| r.damage().is_none() && lost.gap_events == 0),
             driver: h.driver.clone(),
             gpu: h.gpu.clone(),
             cuda: h.cuda.clone(),
@@ -313,36 +322,41 @@ impl Tally {
             pages: self.pages,
             notes: r.notes().iter().cloned().chain(self.notes).collect(),
             trouble,
-            end: end.map(|e| HowEnded { how: e.how.clone(), exit_code: e.exit_code, signal: e.signal }),
+            end: ended(r),
             driver_calls: self.calls,
+            processes,
+            unwatched: r.unwatched().iter().map(|u| processes::unwatched(u, &clock)).collect(),
             damage: r.damage().map(ToString::to_string),
         }
     }
 }
 
 /// What it usually means that no doorbell is on the tape.
-fn nothing(out: &Outcome, h: &Header, end: Option<&End>) -> Option<&'static str> {
+fn nothing(out: &Outcome, r: &Recording) -> Option<&'static str> {
     if out.doorbells > 0 || out.channels.iter().any(|c| c.entries > 0) {
         return None;
     }
-    Some(match end {
-        _ if h.tap == "off" => "the tap was off: driver calls only",
+    Some(match r.end() {
+        _ if r.header().tap == "off" => "the tap was off: driver calls only",
         Some(e) if !e.agent => {
             "the agent never reported in: the program did not load it, or ended before; nothing of it was seen"
         }
-        _ => "the program rang no doorbell itself: its children or a program that it execed did, or it used no GPU",
+        _ if r.version() == 1 => {
+            "the program rang no doorbell itself: its children or a program that it execed did, or it used no GPU"
+        }
+        _ if r.is_selected() => "this process rang no doorbell",
+        _ => "no doorbell was rung: the program used no GPU",
     })
 }
 
-fn losses(out: &Outcome, end: Option<&End>) -> Lost {
+fn losses(r: &Recording, out: &Outcome) -> Lost {
     let sum = |f: fn(&Channel) -> u64| out.channels.iter().map(f).sum::<u64>();
     // The recorder counts each ring once, also a gap at the very end, which has no event after it. GAP events are what
     // there is where the recorder was killed; never more than is missing.
-    let of = |event: u64, end: fn(&End) -> u64, e: Option<&End>| event.max(e.map_or(0, end));
     let gaps = Gaps {
-        events: of(out.gaps.events, |e| e.gap_events, end),
-        entries: of(out.gaps.entries, |e| e.gap_entries, end),
-        bytes: of(out.gaps.bytes, |e| e.gap_bytes, end),
+        events: out.gaps.events.max(r.total(|e| e.gap_events, |e| e.gap_events)),
+        entries: out.gaps.entries.max(r.total(|e| e.gap_entries, |e| e.gap_entries)),
+        bytes: out.gaps.bytes.max(r.total(|e| e.gap_bytes, |e| e.gap_bytes)),
     };
     Lost {
         by_channels: sum(|c| c.lost),
@@ -353,11 +367,39 @@ fn losses(out: &Outcome, end: Option<&End>) -> Lost {
         rings_missing: sum(|c| c.rings_missing),
         blind_rings: sum(|c| if c.watch == Watch::Blind { c.rings } else { 0 }),
         unrung: sum(|c| c.unrung),
-        strangers: out.strangers.max(end.map_or(0, |e| e.strangers)),
+        strangers: out.strangers.max(r.total(|e| e.strangers, |e| e.strangers)),
     }
 }
 
+fn program(r: &Recording) -> Program {
+    let h = r.header();
+    let of = |p: &tape::file::Process| Program {
+        exe: p.exe.clone(),
+        args: p.args.clone(),
+        pid: p.pid,
+        started: h.started.clone(),
+    };
+    match r.images() {
+        [.., last] if r.is_selected() => of(&last.process),
+        _ => {
+            let pid = r.end().map_or_else(|| r.images().first().map_or(0, |i| i.process.pid), |e| e.pid);
+            Program { exe: h.exe.clone(), args: h.args.clone(), pid, started: h.started.clone() }
+        }
+    }
+}
+
+/// Of the first program, or of the process that was asked for.
+fn ended(r: &Recording) -> Option<HowEnded> {
+    if r.is_selected() {
+        return r.ends().last().map(processes::ended);
+    }
+    r.end().map(|e| HowEnded { how: e.how.clone(), exit_code: e.exit_code, signal: e.signal })
+}
+
 fn seconds(r: &Recording, out: &Outcome) -> Option<f64> {
+    if r.is_selected() {
+        return Some(r.ends().map(|e| e.seconds).sum());
+    }
     if let Some(e) = r.end()
         && e.seconds > 0.0
     {

@@ -10,18 +10,21 @@ use crate::merge::{Entry, Merge, Step, Submission, missing};
 use crate::order::Reorder;
 use crate::place::{Places, class_name, place, place_at};
 use crate::qmds::{Qmds, Started};
-use crate::recording::{InsightError, Recording};
+use crate::recording::{InsightError, Recording, Source};
+pub use crate::state::Call;
+use crate::state::State;
 use pushbuf::class::Family;
 use pushbuf::decode::{Decoder, Item};
 use pushbuf::gpfifo;
 use pushbuf::ops::{Engine, Op, What};
 use rm::call::FileKind;
-use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
+use rm::graph::ObjectGraph;
 use schema::Place;
 use schema::channel::{Accounted, Channel, Watch};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use tape::event::{Body, Event, IoctlBody, MmapBody, NO_SLOT, PageBody, SiteBody, lack};
+use std::collections::BTreeMap;
+use tape::event::{Body, Event, NO_SLOT, PageBody, SiteBody, lack};
+use tape::file::EndChannel;
 
 /// Which submissions a reader wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,27 +81,15 @@ pub struct Segment<'a> {
     pub va_guessed: bool,
 }
 
-/// A driver call that is not an ioctl, or one that is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Call<'a> {
-    Ioctl { body: &'a IoctlBody, arg: &'a [u8], nested: &'a [u8] },
-    Mmap(&'a MmapBody),
-    Munmap { addr: u64, len: u64 },
-    Mremap { old: u64, old_len: u64, new: u64, new_len: u64 },
-    Open { fd: i32, file: FileKind, path: &'a [u8] },
-    Close { fd: i32, file: FileKind },
-    Dup { fd: i32, new: i32, file: FileKind },
-}
-
 /// What a reader of a tape takes. Every method does nothing unless it is written.
 pub trait Sink {
     /// True to go no further.
     fn done(&self) -> bool {
         false
     }
-    fn call(&mut self, _tid: i32, _tsc: u64, _call: &Call<'_>) {}
-    fn page(&mut self, _page: &PageBody) {}
-    fn site(&mut self, _site: &SiteBody, _path: &[u8]) {}
+    fn call(&mut self, _source: Source, _tsc: u64, _call: &Call<'_>) {}
+    fn page(&mut self, _process: u32, _page: &PageBody) {}
+    fn site(&mut self, _process: u32, _site: &SiteBody, _path: &[u8]) {}
     fn note(&mut self, _text: &[u8]) {}
     fn channel(&mut self, _tsc: u64, _channel: &Channel) {}
     /// The channel was freed, or its slot is another's now: nothing more comes of it but what was held up.
@@ -116,7 +107,10 @@ pub trait Sink {
 pub struct Outcome {
     /// All channels in the order in which they began, their accounts settled.
     pub channels: Vec<Channel>,
-    pub graph: ObjectGraph,
+    /// The driver's objects of each process image, as they stood at its end.
+    pub graphs: BTreeMap<u32, ObjectGraph>,
+    /// Doorbells and driver calls of each image.
+    pub doorbells_of: BTreeMap<u32, (u64, u64)>,
     /// What did not fit into rings: at least so much, by the GAP events on the tape.
     pub gaps: Gaps,
     /// Layouts of the events of locks and of calls, if there are any.
@@ -203,20 +197,13 @@ struct Walk<'r> {
     recording: &'r Recording,
     out: Outcome,
     streams: Vec<Stream>,
-    /// Slot to the channel that has it now.
-    live: HashMap<u32, usize>,
-    /// How many channels a slot has had.
-    generations: HashMap<u32, u32>,
+    images: BTreeMap<u32, State>,
     /// Ticks to wait for a ring that is missing in its channel's order.
     patience: u64,
     ready: Vec<Submission>,
-    /// Driver calls that the graph was told of.
-    calls: u64,
     gaps: GapTotals,
     /// Submissions given to the sink.
     given: u64,
-    places: Places,
-    qmds: RefCell<Qmds>,
 }
 
 /// Goes through the whole tape.
@@ -226,7 +213,8 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         recording,
         out: Outcome {
             channels: Vec::new(),
-            graph: ObjectGraph::new(),
+            graphs: BTreeMap::new(),
+            doorbells_of: BTreeMap::new(),
             gaps: Gaps::default(),
             lock_layout: None,
             call_layout: None,
@@ -239,22 +227,18 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
             last_ring: None,
         },
         streams: Vec::new(),
-        live: HashMap::new(),
-        generations: HashMap::new(),
+        images: BTreeMap::new(),
         patience: if hz.is_finite() && hz > 1.0 { hz as u64 } else { 3_000_000_000 },
         ready: Vec::new(),
-        calls: 0,
         gaps: GapTotals::default(),
         given: 0,
-        places: Places::default(),
-        qmds: RefCell::default(),
     };
     let mut merge = Merge::new(recording);
     while !sink.done() {
         match merge.next_step()? {
             None => break,
-            Some(Step::Event(tid, e)) => {
-                w.event(tid, &e, sink);
+            Some(Step::Event(source, e)) => {
+                w.event(source, &e, sink);
                 w.recycle(&mut merge);
             }
             Some(Step::Submission(s)) => {
@@ -272,8 +256,14 @@ impl Walk<'_> {
         self.ready.drain(..).for_each(|s| merge.recycle(s));
     }
 
-    fn event(&mut self, tid: i32, e: &Event<'_>, sink: &mut impl Sink) {
+    /// What is known of an image.
+    fn state(&mut self, process: u32) -> &mut State {
+        self.images.entry(process).or_default()
+    }
+
+    fn event(&mut self, source: Source, e: &Event<'_>, sink: &mut impl Sink) {
         let tsc = e.head.tsc;
+        let process = source.process;
         let call = match &e.body {
             Body::Ioctl(body, arg, nested) => Call::Ioctl { body, arg, nested },
             Body::Mmap(m) => Call::Mmap(m),
@@ -283,17 +273,17 @@ impl Walk<'_> {
             Body::Close(f) => Call::Close { fd: f.fd, file: FileKind::from_raw(f.file) },
             Body::Dup(f) => Call::Dup { fd: f.fd, new: f.other, file: FileKind::from_raw(f.file) },
             Body::Channel(b) => {
-                self.end_of(b.slot, sink);
-                let channel = announced(self.out.channels.len(), self.generation(b.slot), b);
-                self.begin(channel);
+                self.end_of(process, b.slot, sink);
+                let generation = self.state(process).generation(b.slot);
+                self.begin(process, announced(generation, b));
                 return;
             }
             Body::Token(t) => {
-                let i = self.channel_of(t.slot);
+                let i = self.channel_of(process, t.slot);
                 let i = if self.out.channels[i].token.is_some_and(|known| known != t.token) {
                     // Another channel has the slot: its CHANNEL event fell into a gap.
-                    self.end_of(t.slot, sink);
-                    self.channel_of(t.slot)
+                    self.end_of(process, t.slot, sink);
+                    self.channel_of(process, t.slot)
                 } else {
                     i
                 };
@@ -301,7 +291,7 @@ impl Walk<'_> {
                 return;
             }
             Body::ChannelEnd(b) => {
-                let i = self.channel_of(b.slot);
+                let i = self.channel_of(process, b.slot);
                 self.flush(i, sink);
                 self.resolve(i);
                 let c = &mut self.out.channels[i];
@@ -311,14 +301,14 @@ impl Walk<'_> {
                 self.streams[i].end();
                 sink.channel_end(c);
                 // What comes for the slot now is of another channel, announced or not.
-                self.live.remove(&b.slot);
+                self.state(process).live.remove(&b.slot);
                 return;
             }
-            Body::Page(p) => return sink.page(p),
-            Body::Site(s, path) => return sink.site(s, path),
+            Body::Page(p) => return sink.page(process, p),
+            Body::Site(s, path) => return sink.site(process, s, path),
             Body::Note(text) => return sink.note(text),
             Body::Gap(g) => {
-                self.gaps.add(tid, g);
+                self.gaps.add(source, g);
                 return;
             }
             Body::Ring(_) | Body::Entry(..) | Body::Thread(_) => return,
@@ -349,73 +339,33 @@ impl Walk<'_> {
                 return;
             }
         };
-        self.learn(&call);
-        sink.call(tid, tsc, &call);
+        self.state(process).learn(&call);
+        sink.call(source, tsc, &call);
     }
 
-    /// Tells the graph of a call.
-    fn learn(&mut self, call: &Call<'_>) {
-        self.calls += 1;
-        // RM_CONTROL, the commonest of all, maps nothing.
-        let control =
-            matches!(call, Call::Ioctl { body, .. } if rm::abi::rm_nr(body.request) == Some(rm::abi::nr::CONTROL));
-        self.places.stale |= !control;
-        let g = &mut self.out.graph;
-        match *call {
-            Call::Ioctl { body, arg, nested } => g.ioctl(IoctlRecord {
-                fd: body.fd,
-                file: FileKind::from_raw(body.file),
-                request: body.request,
-                ret: body.ret,
-                arg,
-                nested,
-            }),
-            Call::Mmap(m) => g.mmap(MmapRecord {
-                addr: m.addr,
-                len: m.len,
-                offset: m.offset,
-                fd: m.fd,
-                prot: m.prot,
-                flags: m.flags,
-            }),
-            Call::Munmap { addr, len } => g.munmap(addr, len),
-            Call::Mremap { old, old_len, new, new_len } => g.mremap(old, old_len, new, new_len),
-            Call::Open { fd, file, .. } => g.open(fd, file),
-            Call::Close { fd, .. } => g.close(fd),
-            Call::Dup { fd, new, .. } => g.dup(fd, new),
-        }
-    }
-
-    /// The number of the channel that begins in a slot.
-    fn generation(&mut self, slot: u32) -> u32 {
-        let next = self.generations.entry(slot).or_default();
-        let generation = *next;
-        *next = next.saturating_add(1);
-        generation
-    }
-
-    fn begin(&mut self, channel: Channel) -> usize {
+    fn begin(&mut self, process: u32, channel: Channel) -> usize {
         let i = self.out.channels.len();
-        self.live.insert(channel.slot, i);
+        self.state(process).live.insert(channel.slot, i);
         self.streams.push(Stream::new());
-        self.out.channels.push(channel);
+        self.out.channels.push(Channel { number: i, process, pid: self.recording.pid(process), ..channel });
         i
     }
 
     /// The channel in a slot; one that was never announced begins here.
-    fn channel_of(&mut self, slot: u32) -> usize {
-        match self.live.get(&slot) {
+    fn channel_of(&mut self, process: u32, slot: u32) -> usize {
+        let state = self.state(process);
+        match state.live.get(&slot) {
             Some(&i) => i,
             None => {
-                let generation = self.generation(slot);
-                self.begin(implied(self.out.channels.len(), slot, generation))
+                let generation = state.generation(slot);
+                self.begin(process, implied(slot, generation))
             }
         }
     }
 
     /// The slot is another's now, though the end of its channel is not on the tape.
-    fn end_of(&mut self, slot: u32, sink: &mut impl Sink) {
-        if let Some(i) = self.live.remove(&slot) {
+    fn end_of(&mut self, process: u32, slot: u32, sink: &mut impl Sink) {
+        if let Some(i) = self.state(process).live.remove(&slot) {
             self.flush(i, sink);
             if !self.streams[i].ended {
                 self.resolve(i);
@@ -429,6 +379,7 @@ impl Walk<'_> {
     fn take(&mut self, s: Submission, sink: &mut impl Sink) {
         if s.ring.is_some() {
             self.out.doorbells += 1;
+            self.state(s.process).doorbells += 1;
             self.out.first_ring.get_or_insert(s.tsc);
             self.out.last_ring = Some(self.out.last_ring.map_or(s.tsc, |l| l.max(s.tsc)));
         }
@@ -437,10 +388,10 @@ impl Walk<'_> {
             self.ready.push(s);
             return;
         }
-        let mut i = self.channel_of(s.slot);
+        let mut i = self.channel_of(s.process, s.slot);
         if self.is_of_another(i, &s) {
-            self.end_of(s.slot, sink);
-            i = self.channel_of(s.slot);
+            self.end_of(s.process, s.slot, sink);
+            i = self.channel_of(s.process, s.slot);
         }
         self.streams[i].arrived(&s);
         let from = self.ready.len();
@@ -480,7 +431,8 @@ impl Walk<'_> {
     /// Learns from the graph what the channel's own events do not say, and tells its decoder of new engine objects.
     fn resolve(&mut self, i: usize) {
         let (c, s) = (&mut self.out.channels[i], &mut self.streams[i]);
-        let graph = &self.out.graph;
+        let state = self.images.entry(c.process).or_default();
+        let graph = &state.graph;
         let found = match (c.announced, c.token) {
             (true, _) => graph.channel(c.client, c.handle),
             (false, Some(token)) => graph.channel_by_token(token),
@@ -515,7 +467,7 @@ impl Walk<'_> {
             c.gpfifo_place = place_at(graph, c.gpfifo);
         }
         c.class_name = class_name(c.class);
-        (s.resolved, s.resolved_at) = (true, self.calls);
+        (s.resolved, s.resolved_at) = (true, state.calls);
     }
 
     fn decode(&mut self, i: usize, s: &Submission, sink: &mut impl Sink) {
@@ -538,13 +490,14 @@ impl Walk<'_> {
         self.given += 1;
         let mut expected = self.streams[i].seen.next_entry;
         let channel = &self.out.channels[i];
+        let Some(state) = self.images.get(&channel.process) else { return };
         let at = At {
             channel,
             submission: s,
             number,
-            graph: &self.out.graph,
-            places: &self.places,
-            qmds: &self.qmds,
+            graph: &state.graph,
+            places: &state.places,
+            qmds: &state.qmds,
             started: Cell::new(None),
         };
         sink.submission(&at);
@@ -563,16 +516,18 @@ impl Walk<'_> {
     /// True if the graph knows of more engine objects on the channel than its decoder. Asked again only after a call.
     fn unbound(&mut self, i: usize) -> bool {
         let (c, s) = (&self.out.channels[i], &mut self.streams[i]);
-        if s.resolved_at == self.calls {
+        let state = self.images.entry(c.process).or_default();
+        if s.resolved_at == state.calls {
             return false;
         }
-        s.resolved_at = self.calls;
-        self.out.graph.channel(c.client, c.handle).is_some_and(|g| g.engines.len() > s.engines)
+        s.resolved_at = state.calls;
+        state.graph.channel(c.client, c.handle).is_some_and(|g| g.engines.len() > s.engines)
     }
 
     fn count(&mut self, i: usize, s: &Submission) {
-        self.places.refresh(&self.out.graph);
         let c = &mut self.out.channels[i];
+        let State { places, graph, .. } = self.images.entry(c.process).or_default();
+        places.refresh(graph);
         if s.ring.is_some() {
             c.rings += 1;
         }
@@ -591,7 +546,7 @@ impl Walk<'_> {
             if let gpfifo::Entry::Segment(g) = gpfifo::Entry::parse(e.gp) {
                 c.command_bytes += u64::from(g.dwords) * 4;
                 if c.pushbuffer_place == Place::Unknown {
-                    c.pushbuffer_place = self.places.at(g.va);
+                    c.pushbuffer_place = places.at(g.va);
                 }
             }
         }
@@ -616,15 +571,26 @@ impl Walk<'_> {
         }
         self.out.gaps = self.gaps.at_least();
         self.out.stray_bytes = merge.stray_bytes() as u64;
-        let ends = self.recording.end().map_or(&[][..], |e| &e.channels);
         for (i, c) in self.out.channels.iter_mut().enumerate() {
             c.rings_missing = self.streams[i].reorder.missing;
             self.out.late += self.streams[i].reorder.late;
-            let last_of_slot = self.live.get(&c.slot) == Some(&i);
-            let end = ends.iter().find(|e| last_of_slot && e.slot == c.slot && (c.handle == 0 || e.handle == c.handle));
+            let last_of_slot = self.images.get(&c.process).is_some_and(|s| s.live.get(&c.slot) == Some(&i));
+            let mut ends = ends_of(self.recording, c.process).iter();
+            let end = ends.find(|e| last_of_slot && e.slot == c.slot && (c.handle == 0 || e.handle == c.handle));
             self.streams[i].seen.settle(c, end);
         }
+        for (process, state) in std::mem::take(&mut self.images) {
+            self.out.doorbells_of.insert(process, (state.doorbells, state.calls));
+            self.out.graphs.insert(process, state.graph);
+        }
     }
+}
+
+/// The channels of an image as they stood at its end. (A recording of one image may say them at its own end only.)
+fn ends_of(r: &Recording, process: u32) -> &[EndChannel] {
+    let own = r.ends().find(|e| e.index == process).map(|e| &e.channels[..]);
+    let only = || r.end().filter(|_| r.images().len() <= 1 && !r.is_selected()).map(|e| &e.channels[..]);
+    own.or_else(only).unwrap_or_default()
 }
 
 fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {

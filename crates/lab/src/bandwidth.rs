@@ -21,7 +21,7 @@ pub struct Plan {
     pub rounds: u32,
     /// For each route the one (its index) that its ratio is taken to.
     pub compare: Vec<Option<usize>>,
-    /// Draws data and order.
+    /// Random seed for data and ordering.
     pub seed: u64,
     /// After which a way's copies count as lost.
     pub timeout: Duration,

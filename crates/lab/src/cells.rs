@@ -41,7 +41,7 @@ pub struct Plan {
     pub rounds: u64,
     /// Ends a cell before it has all its samples; each round keeps at least one.
     pub time_per_cell: Option<Duration>,
-    /// Draws data and order.
+    /// Random seed for data and ordering.
     pub seed: u64,
     /// After which a transfer counts as lost.
     pub timeout: Duration,

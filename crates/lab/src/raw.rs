@@ -111,7 +111,7 @@ pub struct Plan {
     pub sizes: Vec<u64>,
     /// Submissions of each cell.
     pub repeats: u32,
-    /// Draws the data.
+    /// Random seed for the data.
     pub seed: u64,
     /// Number of the copy engine.
     pub copy_engine: u32,

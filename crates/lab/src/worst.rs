@@ -357,7 +357,7 @@ fn turn(plan: &Plan, live: &mut Live<'_>, clock: &Clock, room: usize) -> Result<
         }
         let moments = match live.kind {
             Kind::Own => own(&mut *live.transfer, clock, plan.timeout)?,
-            Kind::Cuda => cudas(&mut *live.transfer, clock, plan.timeout)?,
+            Kind::Cuda => time_cuda_call(&mut *live.transfer, clock, plan.timeout)?,
         };
         let total = moments.done.saturating_sub(moments.before);
         live.totals.push(total);
@@ -412,7 +412,7 @@ fn own(transfer: &mut dyn Transfer, clock: &Clock, timeout: Duration) -> Result<
 
 /// A call of CUDA's, and its wait.
 #[inline]
-fn cudas(transfer: &mut dyn Transfer, clock: &Clock, timeout: Duration) -> Result<Moments, copy::Error> {
+fn time_cuda_call(transfer: &mut dyn Transfer, clock: &Clock, timeout: Duration) -> Result<Moments, copy::Error> {
     let counters = Counters::of_thread();
     let before = clock.now();
     transfer.submit()?;

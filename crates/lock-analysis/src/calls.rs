@@ -7,6 +7,7 @@ use crate::facts::{Addresses, Held};
 use crate::labels::{Labels, function_name};
 use crate::ops::{self, Class};
 use crate::pattern::{Mode, Patterns, Taken};
+use insight::Source;
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use tape::call::{self, CallBody, flag};
@@ -164,7 +165,8 @@ impl<'a> Gather<'a> {
     }
 
     /// To be called with all events, in order.
-    pub fn event(&mut self, tid: i32, e: &Event<'_>) {
+    pub fn event(&mut self, source: Source, e: &Event<'_>) {
+        let Source { process, tid } = source;
         let op = (e.head.flags >> 8) as u8;
         match &e.body {
             Body::Call(c) => self.call(tid, e.head.flags, e.head.tsc, c),
@@ -180,24 +182,24 @@ impl<'a> Gather<'a> {
             Body::SwitchesLost(_) => self.threads.values_mut().for_each(|p| p.out = None),
             _ => {
                 if let Some(h) = Held::of(e) {
-                    self.held(tid, &h);
+                    self.held(source, &h);
                 } else if let Body::Op(o) = &e.body
                     && let Some(class) = Class::of(op)
                 {
-                    let (lock, _) = self.addresses.lock(o.addr, class, op, o.result);
+                    let (lock, _) = self.addresses.lock(process, o.addr, class, op, o.result);
                     self.op(tid, lock, op, e.head.tsc, o.wait);
                 } else if let Body::Held(h) = &e.body
                     && let Some(class) = Class::of(op)
                 {
-                    self.addresses.lock(h.addr, class, op, 0);
+                    self.addresses.lock(process, h.addr, class, op, 0);
                 }
             }
         }
     }
 
-    fn held(&mut self, tid: i32, h: &Held) {
+    fn held(&mut self, Source { process, tid }: Source, h: &Held) {
         let Some(class) = Class::of_hold(h.op) else { return };
-        let (lock, _) = self.addresses.lock(h.addr, class, h.op, 0);
+        let (lock, _) = self.addresses.lock(process, h.addr, class, h.op, 0);
         let name = self.name_of.get(lock).copied().unwrap_or(0);
         let (taken, released) = if h.taken == 0 { (h.released, h.released) } else { (h.taken, h.released) };
         self.remember(tid, Taken { lock, name, op: h.op, taken, released, wait: h.wait, failed: false });

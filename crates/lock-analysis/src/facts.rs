@@ -6,7 +6,7 @@ use crate::names::Names;
 use crate::ops::{self, Class};
 use crate::threads::Threads;
 use insight::gaps::GapTotals;
-use insight::{InsightError, Recording};
+use insight::{InsightError, Recording, Source};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use tape::event::{Body, Event};
@@ -21,6 +21,8 @@ const FOREIGN: usize = 10_000;
 /// A lock from its making, or first use, to its end.
 #[derive(Clone, Debug)]
 pub struct Lock {
+    /// Index of the process image.
+    pub process: u32,
     pub addr: u64,
     pub class: Class,
     pub attr: u8,
@@ -70,13 +72,14 @@ impl Wait {
 /// Which lock an address is at a time.
 #[derive(Debug, Default)]
 pub struct Addresses {
-    live: HashMap<u64, (usize, Class)>,
+    live: HashMap<(u32, u64), (usize, Class)>,
     count: usize,
 }
 
 impl Addresses {
     /// The lock that an operation is of, and whether it is a new one. To be called with all events, in order.
-    pub fn lock(&mut self, addr: u64, class: Class, op: u8, result: i32) -> (usize, bool) {
+    pub fn lock(&mut self, process: u32, addr: u64, class: Class, op: u8, result: i32) -> (usize, bool) {
+        let addr = (process, addr);
         let known = self.live.get(&addr).filter(|(_, c)| *c == class).map(|(i, _)| *i);
         let (i, new) = match known {
             // Made anew where another was: the other was given up without being destroyed.
@@ -97,6 +100,7 @@ impl Addresses {
 /// A lock is used.
 #[derive(Clone, Copy, Debug)]
 struct Use {
+    process: u32,
     addr: u64,
     class: Class,
     op: u8,
@@ -174,7 +178,7 @@ impl Held {
     }
 }
 
-/// What there is of context switches.
+/// The context switches in the recording.
 #[derive(Debug, Default)]
 pub struct Switches {
     /// One of [`tape::switch::scope`], and why if it is nothing.
@@ -210,7 +214,7 @@ impl Facts {
     /// The facts of a tape; `None` if it has neither locks nor calls.
     pub fn of(r: &Recording) -> Result<Option<Facts>, InsightError> {
         let mut facts = Facts::default();
-        events::each(r, |tid, e| facts.event(tid, e))?;
+        events::each(r, |source, e| facts.event(source, e))?;
         if facts.layout.is_none() && facts.calls.is_none() {
             return Ok(None);
         }
@@ -227,11 +231,12 @@ impl Facts {
         self.switches.scope.as_ref().is_some_and(|(s, _)| *s != scope::REFUSED)
     }
 
-    pub fn event(&mut self, tid: i32, e: &Event<'_>) {
+    pub fn event(&mut self, source: Source, e: &Event<'_>) {
+        let Source { process, tid } = source;
         match &e.body {
             Body::Locks(l) => self.layout = Some(l.layout),
-            Body::Sched(s) => self.threads.add(tid, e.head.tsc, s),
-            Body::Mapping(m, path) => self.names.add(e.head.tsc, m, path),
+            Body::Sched(s) => self.threads.add(source, e.head.tsc, s),
+            Body::Mapping(m, path) => self.names.add(process, e.head.tsc, m, path),
             Body::Switches(s, text) => {
                 self.switches.scope = Some((s.scope, String::from_utf8_lossy(text).into_owned()));
             }
@@ -244,24 +249,25 @@ impl Facts {
                 self.callers.insert(tid);
             }
             Body::Gap(g) => {
-                self.gaps.add(tid, g);
+                self.gaps.add(source, g);
             }
             _ => {}
         }
         if let Some(h) = Held::of(e) {
-            self.held(tid, &h);
+            self.held(source, &h);
         } else if let Body::Op(o) = &e.body {
-            self.op(tid, e, o);
+            self.op(source, e, o);
         } else if let Body::Held(h) = &e.body {
-            self.waiting(tid, (e.head.flags >> 8) as u8, e.head.tsc, h);
+            self.waiting(source, (e.head.flags >> 8) as u8, e.head.tsc, h);
         }
     }
 
     fn lock(&mut self, u: Use) -> usize {
-        let Use { addr, class, op, attr, result, when, site } = u;
-        let (i, new) = self.addresses.lock(addr, class, op, result);
+        let Use { process, addr, class, op, attr, result, when, site } = u;
+        let (i, new) = self.addresses.lock(process, addr, class, op, result);
         if new {
             self.locks.push(Lock {
+                process,
                 addr,
                 class,
                 attr: attr & !attr::DEPTH,
@@ -288,7 +294,8 @@ impl Facts {
         i
     }
 
-    fn held(&mut self, tid: i32, h: &Held) {
+    fn held(&mut self, source: Source, h: &Held) {
+        let Source { process, tid } = source;
         let Some(class) = Class::of_hold(h.op) else {
             self.unknown += 1;
             return;
@@ -297,7 +304,7 @@ impl Facts {
         let suspended = h.ended == AT_THE_END && h.taken == 0;
         let when = if h.taken == 0 { h.released } else { h.taken };
         let Held { addr, op, attr, site, .. } = *h;
-        let i = self.lock(Use { addr, class, op, attr, result: 0, when, site });
+        let i = self.lock(Use { process, addr, class, op, attr, result: 0, when, site });
         let Some(l) = self.locks.get_mut(i) else { return };
         l.attr |= h.attr & !attr::DEPTH;
         if suspended {
@@ -338,15 +345,16 @@ impl Facts {
         }
     }
 
-    fn op(&mut self, tid: i32, e: &Event<'_>, o: &tape::lock::OpBody) {
+    fn op(&mut self, source: Source, e: &Event<'_>, o: &tape::lock::OpBody) {
         let (op, attr) = ((e.head.flags >> 8) as u8, e.head.flags as u8);
         let Some(class) = Class::of(op) else {
             self.unknown += 1;
             return;
         };
+        let Source { process, tid } = source;
         let tsc = e.head.tsc;
         let (addr, result, site) = (o.addr, o.result, o.site);
-        let i = self.lock(Use { addr, class, op, attr, result, when: tsc, site });
+        let i = self.lock(Use { process, addr, class, op, attr, result, when: tsc, site });
         let Some(l) = self.locks.get_mut(i) else { return };
         if let Some(n) = l.ops.get_mut(op as usize) {
             *n += 1;
@@ -371,14 +379,15 @@ impl Facts {
     }
 
     /// A wait that had not ended.
-    fn waiting(&mut self, tid: i32, op: u8, now: u64, h: &tape::lock::HeldBody) {
+    fn waiting(&mut self, source: Source, op: u8, now: u64, h: &tape::lock::HeldBody) {
         let Some(class) = Class::of(op) else { return };
+        let Source { process, tid } = source;
         let (addr, when, site) = (h.addr, h.since, h.site);
-        let i = self.lock(Use { addr, class, op, attr: 0, result: 0, when, site });
+        let i = self.lock(Use { process, addr, class, op, attr: 0, result: 0, when, site });
         self.left.push((tid, i, h.since, h.site, true));
         if ops::takes(op) {
             let held = self.at_end.get(&tid).map_or(&[][..], Vec::as_slice);
-            self.graph.waits(tid, held, i, h.site);
+            self.graph.waits(tid, held, i, h.site, h.since);
             let ticks = now.saturating_sub(h.since);
             let (from, site) = (h.since, h.site);
             self.waited(Wait { ticks, lock: i, from, tid, site, op, result: 0, unfinished: true });

@@ -11,18 +11,42 @@ const THREADS: usize = 4;
 pub struct Edge {
     /// Holds of the first in which the second was taken.
     pub count: u64,
-    /// Where the first and the second were taken, once.
+    /// Where the first and the second were taken, once, and when.
     pub sites: (u64, u64),
+    pub when: u64,
     pub tids: Vec<i32>,
 }
 
 #[derive(Debug, Default)]
 pub struct Graph {
     pub edges: BTreeMap<(usize, usize), Edge>,
-    /// Of each thread: locks taken and released inside a hold that has not ended yet: when and where last.
-    inside: HashMap<i32, BTreeMap<usize, (u64, u64)>>,
+    /// Of each thread: locks taken and released inside a hold that has not ended yet.
+    inside: HashMap<i32, Inside>,
     /// Of each thread: its last holds. One that began in them and ended after them was inside, too.
     ended: HashMap<i32, VecDeque<Hold>>,
+}
+
+/// Locks with when and where each was taken last, found by either.
+#[derive(Debug, Default)]
+struct Inside {
+    last: HashMap<usize, u64>,
+    by_time: BTreeMap<(u64, usize), u64>,
+}
+
+impl Inside {
+    fn took(&mut self, lock: usize, when: u64, site: u64) {
+        let last = self.last.entry(lock).or_insert(when);
+        if *last <= when {
+            self.by_time.remove(&(*last, lock));
+            *last = when;
+            self.by_time.insert((when, lock), site);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.last.clear();
+        self.by_time.clear();
+    }
 }
 
 /// Holds of a thread that are remembered for those that outlast them.
@@ -46,9 +70,9 @@ impl Graph {
     /// A hold has ended. To be called in the order of the ends.
     pub fn held(&mut self, tid: i32, h: Hold) {
         let inside = self.inside.entry(tid).or_default();
-        for (&other, &(when, at)) in inside.iter() {
-            if when > h.taken && other != h.lock {
-                add(&mut self.edges, (h.lock, other), (h.site, at), tid);
+        for (&(_, other), &at) in inside.by_time.range((h.taken.saturating_add(1), 0)..) {
+            if other != h.lock {
+                add(&mut self.edges, (h.lock, other), (h.site, at), h.taken, tid);
             }
         }
         let ended = self.ended.entry(tid).or_default();
@@ -56,12 +80,9 @@ impl Graph {
             inside.clear();
         } else if !h.tried {
             for o in ended.iter().filter(|o| o.taken < h.taken && h.taken < o.released && o.lock != h.lock) {
-                add(&mut self.edges, (o.lock, h.lock), (o.site, h.site), tid);
+                add(&mut self.edges, (o.lock, h.lock), (o.site, h.site), h.taken, tid);
             }
-            let row = inside.entry(h.lock).or_insert((h.taken, h.site));
-            if row.0 < h.taken {
-                *row = (h.taken, h.site);
-            }
+            inside.took(h.lock, h.taken, h.site);
         }
         if ended.len() == ENDED {
             ended.pop_front();
@@ -70,10 +91,10 @@ impl Graph {
     }
 
     /// A thread waits for `lock` while it holds `held`, and nothing came of it.
-    pub fn waits(&mut self, tid: i32, held: &[(usize, u64)], lock: usize, site: u64) {
+    pub fn waits(&mut self, tid: i32, held: &[(usize, u64)], lock: usize, site: u64, when: u64) {
         for &(other, at) in held {
             if other != lock {
-                add(&mut self.edges, (other, lock), (at, site), tid);
+                add(&mut self.edges, (other, lock), (at, site), when, tid);
             }
         }
     }
@@ -89,8 +110,8 @@ impl Graph {
     }
 }
 
-fn add(edges: &mut BTreeMap<(usize, usize), Edge>, key: (usize, usize), sites: (u64, u64), tid: i32) {
-    let e = edges.entry(key).or_insert_with(|| Edge { sites, ..Edge::default() });
+fn add(edges: &mut BTreeMap<(usize, usize), Edge>, key: (usize, usize), sites: (u64, u64), when: u64, tid: i32) {
+    let e = edges.entry(key).or_insert_with(|| Edge { sites, when, ..Edge::default() });
     e.count += 1;
     if e.tids.len() < THREADS && !e.tids.contains(&tid) {
         e.tids.push(tid);
@@ -218,8 +239,8 @@ mod tests {
             g.held(1, h);
         }
         assert_eq!(g.edges.keys().copied().collect::<Vec<_>>(), [(1, 2), (2, 3)]);
-        g.waits(3, &[(5, 0)], 6, 0);
-        g.waits(4, &[(6, 0)], 5, 0);
+        g.waits(3, &[(5, 0)], 6, 0, 0);
+        g.waits(4, &[(6, 0)], 5, 0, 0);
         assert_eq!(g.cycles(), [[5, 6]]);
     }
 
@@ -228,9 +249,9 @@ mod tests {
         let mut g = Graph::default();
         let n = 20_000;
         for i in 0..n {
-            g.waits(i as i32, &[(i, 0)], (i + 1) % n, 0);
+            g.waits(i as i32, &[(i, 0)], (i + 1) % n, 0, 0);
         }
-        g.waits(1, &[(n + 5, 0)], 0, 0);
+        g.waits(1, &[(n + 5, 0)], 0, 0, 0);
         let c = g.cycles();
         assert_eq!(c.len(), 1);
         assert_eq!(c[0].len(), n);

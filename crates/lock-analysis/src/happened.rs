@@ -4,7 +4,7 @@ use crate::events;
 use crate::facts::Facts;
 use crate::labels::Labels;
 use crate::labels::function_name;
-use insight::{InsightError, Recording};
+use insight::{InsightError, Recording, Source};
 use schema::happened::{OneCall, OneSwitch};
 use tape::call::{self, CallBody};
 use tape::event::{Body, Event};
@@ -22,9 +22,9 @@ pub fn each_call<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(Happene
     let Some(facts) = Facts::of(r)? else { return Ok(()) };
     let labels = Labels::new(r, &facts);
     let mut outcome = Ok(());
-    events::each(r, |tid, e| {
+    events::each(r, |source, e| {
         if outcome.is_ok()
-            && let Some(happened) = of(&labels, tid, e)
+            && let Some(happened) = of(&labels, source, e)
         {
             outcome = f(happened);
         }
@@ -32,16 +32,17 @@ pub fn each_call<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(Happene
     outcome
 }
 
-fn of(t: &Labels<'_>, tid: i32, e: &Event<'_>) -> Option<Happened> {
+fn of(t: &Labels<'_>, source: Source, e: &Event<'_>) -> Option<Happened> {
     Some(match &e.body {
-        Body::Call(c) => Happened::Call(one_call(t, tid, e, c, true)),
-        Body::InCall(c) => Happened::Call(one_call(t, tid, e, c, false)),
+        Body::Call(c) => Happened::Call(one_call(t, source, e, c, true)),
+        Body::InCall(c) => Happened::Call(one_call(t, source, e, c, false)),
         Body::Switch(s) => Happened::Switch(one_switch(t, e, s)),
         _ => return None,
     })
 }
 
-fn one_call(t: &Labels<'_>, tid: i32, e: &Event<'_>, c: &CallBody, returned: bool) -> OneCall {
+fn one_call(t: &Labels<'_>, source: Source, e: &Event<'_>, c: &CallBody, returned: bool) -> OneCall {
+    let Source { process, tid } = source;
     let function = e.head.flags;
     OneCall {
         at: t.seconds(c.began),
@@ -53,7 +54,7 @@ fn one_call(t: &Labels<'_>, tid: i32, e: &Event<'_>, c: &CallBody, returned: boo
         stream: c.stream,
         object: c.object,
         size: c.size,
-        site: t.facts.names.site(c.site),
+        site: t.facts.names.site(process, c.site, e.head.tsc),
         inner: c.inner,
     }
 }

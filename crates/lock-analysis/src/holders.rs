@@ -2,6 +2,7 @@
 
 use crate::facts::{AT_THE_END, Addresses, Held, Lock, Wait};
 use crate::ops::{self, Class};
+use insight::Source;
 use std::collections::HashMap;
 use tape::event::{Body, Event};
 use tape::lock::ended;
@@ -66,23 +67,24 @@ impl<'a> Holders<'a> {
     }
 
     /// To be called with all events again, in the same order.
-    pub fn event(&mut self, tid: i32, e: &Event<'_>) {
+    pub fn event(&mut self, source: Source, e: &Event<'_>) {
+        let Source { process, tid } = source;
         if let Some(h) = Held::of(e) {
             let Some(class) = Class::of_hold(h.op) else { return };
-            let (i, _) = self.addresses.lock(h.addr, class, h.op, 0);
+            let (i, _) = self.addresses.lock(process, h.addr, class, h.op, 0);
             if h.taken != 0 && h.ended != ended::CANCELLED_WAIT {
                 self.held(tid, i, &h);
             }
         } else if let Body::Op(o) = &e.body {
             let op = (e.head.flags >> 8) as u8;
             if let Some(class) = Class::of(op) {
-                self.addresses.lock(o.addr, class, op, o.result);
+                self.addresses.lock(process, o.addr, class, op, o.result);
             }
         } else if let Body::Held(h) = &e.body
             && let op = (e.head.flags >> 8) as u8
             && let Some(class) = Class::of(op)
         {
-            self.addresses.lock(h.addr, class, op, 0);
+            self.addresses.lock(process, h.addr, class, op, 0);
         }
     }
 

@@ -52,6 +52,12 @@ impl<'a> Labels<'a> {
         }
     }
 
+    /// Where something was done to a lock, by what was mapped at that time.
+    pub fn site(&self, lock: usize, addr: u64, when: u64) -> String {
+        let process = self.facts.locks.get(lock).map_or(0, |l| l.process);
+        self.facts.names.site(process, addr, when)
+    }
+
     pub fn thread(&self, tid: i32) -> String {
         self.facts.threads.name(tid).to_owned()
     }
@@ -63,10 +69,10 @@ pub fn function_name(number: u16) -> String {
 }
 
 fn name(f: &Facts, l: &Lock) -> (String, &'static str) {
-    let (place, by) = match (f.names.of_static(l.addr), l.made) {
+    let (place, by) = match (f.names.of_static(l.process, l.addr, l.used.0), l.made) {
         (Some(place), _) => (place, "static"),
-        (None, Some((_, site))) => (f.names.site(site), "made"),
-        (None, None) => (f.names.site(l.used.1), "first_use"),
+        (None, Some((when, site))) => (f.names.site(l.process, site, when), "made"),
+        (None, None) => (f.names.site(l.process, l.used.1, l.used.0), "first_use"),
     };
     (format!("{place}/{}", l.class.name()), by)
 }

@@ -40,7 +40,7 @@ pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
     let Some(mut facts) = Facts::of(r)? else { return Ok(Locks::default()) };
     let kept = facts.take_waits();
     let mut holders = Holders::new(&kept, &facts.locks);
-    events::each(r, |tid, e| holders.event(tid, e))?;
+    events::each(r, |source, e| holders.event(source, e))?;
     let found = holders.found;
     let labels = Labels::new(r, &facts);
     let (seen, calls) = Looked::of(r, &labels, &kept, &found)?;

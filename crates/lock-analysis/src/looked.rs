@@ -59,10 +59,10 @@ impl Looked {
         }
         let mut spans = Spans::new(spans);
         let mut calls = facts.calls.is_some().then(|| Gather::new(labels, &facts.callers));
-        events::each(r, |tid, e| {
-            spans.event(tid, e);
+        events::each(r, |source, e| {
+            spans.event(source.tid, e);
             if let Some(c) = &mut calls {
-                c.event(tid, e);
+                c.event(source, e);
             }
         })?;
         spans.finish();

@@ -19,22 +19,49 @@ struct Mapping {
     rights: u32,
 }
 
-/// The mappings of a tape.
+/// The mappings of all process images of a tape.
 #[derive(Debug, Default)]
 pub struct Names {
+    of: HashMap<u32, Mappings>,
+}
+
+impl Names {
+    /// Mappings of an image come in the order of their addresses, a whole reading of the maps or what was new in it.
+    pub fn add(&mut self, process: u32, tsc: u64, m: &MappingBody, path: &[u8]) {
+        self.of.entry(process).or_default().add(tsc, m, path);
+    }
+
+    /// To be called once, when all mappings are in.
+    pub fn finish(&mut self) {
+        self.of.values_mut().for_each(Mappings::finish);
+    }
+
+    /// `libcuda+0x3f21c0`, by what was mapped there at that time; an address outside all modules as a number.
+    pub fn site(&self, process: u32, addr: u64, when: u64) -> String {
+        self.of.get(&process).map_or_else(|| format!("{addr:#x}"), |m| m.site(addr, when))
+    }
+
+    /// The module and offset of a lock that is part of one; `None` for those on a heap or stack.
+    pub fn of_static(&self, process: u32, addr: u64, when: u64) -> Option<String> {
+        self.of.get(&process)?.of_static(addr, when)
+    }
+}
+
+/// The mappings of one image.
+#[derive(Debug, Default)]
+struct Mappings {
     /// Each file's name up to `.so`.
     modules: Vec<String>,
     by_path: HashMap<String, usize>,
     mappings: Vec<Mapping>,
     /// Of the last file mapping: where it ended, its module and base. What follows without a file is its zeroed data.
     last: (u64, Option<(usize, u64)>),
-    sorted: bool,
+    /// Bytes of the longest.
+    longest: u64,
 }
 
-impl Names {
-    /// Mappings come in the order of their addresses, a whole reading of the maps or what was new in it.
-    pub fn add(&mut self, tsc: u64, m: &MappingBody, path: &[u8]) {
-        self.sorted = false;
+impl Mappings {
+    fn add(&mut self, tsc: u64, m: &MappingBody, path: &[u8]) {
         let (module, base) = if path.first() == Some(&b'/') {
             let module = self.module(&String::from_utf8_lossy(path));
             let base = match self.last.1 {
@@ -51,6 +78,7 @@ impl Names {
                 _ => (None, m.start),
             }
         };
+        self.longest = self.longest.max(m.end.saturating_sub(m.start));
         self.mappings.push(Mapping { tsc, start: m.start, end: m.end, base, module, rights: m.rights });
     }
 
@@ -75,23 +103,21 @@ impl Names {
         self.mappings.iter().rev().find(of).map(|m| m.base)
     }
 
-    /// To be called once, when all mappings are in.
-    pub fn finish(&mut self) {
+    fn finish(&mut self) {
         // Of two that begin alike the later one comes last.
         self.mappings.sort_by_key(|m| (m.start, m.tsc));
-        self.sorted = true;
     }
 
-    fn at(&self, addr: u64) -> Option<&Mapping> {
-        debug_assert!(self.sorted);
+    /// What lay there at a time: what was last read before, or first after (a reading follows the event that asked for it).
+    fn at(&self, addr: u64, when: u64) -> Option<&Mapping> {
         let i = self.mappings.partition_point(|m| m.start <= addr);
-        // A few back: mappings of another time may begin between.
-        self.mappings[..i].iter().rev().take(16).filter(|m| addr < m.end).max_by_key(|m| m.tsc)
+        let near = self.mappings[..i].iter().rev().take_while(|m| addr - m.start < self.longest);
+        let there = near.filter(|m| addr < m.end);
+        there.max_by_key(|m| if m.tsc <= when { (true, m.tsc) } else { (false, u64::MAX - m.tsc) })
     }
 
-    /// `libcuda+0x3f21c0`; an address outside all modules as a number.
-    pub fn site(&self, addr: u64) -> String {
-        match self.at(addr) {
+    fn site(&self, addr: u64, when: u64) -> String {
+        match self.at(addr, when) {
             Some(Mapping { module: Some(i), base, .. }) => {
                 format!("{}+{:#x}", self.modules[*i], addr.wrapping_sub(*base))
             }
@@ -100,9 +126,8 @@ impl Names {
         }
     }
 
-    /// The module and offset of a lock that is part of one; `None` for those on a heap or stack.
-    pub fn of_static(&self, addr: u64) -> Option<String> {
-        match self.at(addr) {
+    fn of_static(&self, addr: u64, when: u64) -> Option<String> {
+        match self.at(addr, when) {
             Some(Mapping { module: Some(i), base, .. }) => {
                 Some(format!("{}+{:#x}", self.modules[*i], addr.wrapping_sub(*base)))
             }
@@ -122,7 +147,7 @@ mod tests {
     #[test]
     fn an_address_is_its_module_and_offset_wherever_the_module_lies() {
         for base in [0x7000_0000, 0x1_2345_6000] {
-            let mut n = Names::default();
+            let mut n = Mappings::default();
             let path = b"/usr/lib/libcuda.so.580.159";
             n.add(1, &map(base, base + 0x1000, 0, 1), path);
             n.add(1, &map(base + 0x1000, base + 0x9000, 0x1000, 5), path);
@@ -132,23 +157,34 @@ mod tests {
             // A later reading tells of one mapping only.
             n.add(9, &map(base + 0xf000, base + 0x10000, 0xf000, 5), path);
             n.finish();
-            assert_eq!(n.site(base + 0x1234), "libcuda+0x1234");
-            assert_eq!(n.of_static(base + 0x9010).as_deref(), Some("libcuda+0x9010"));
-            assert_eq!(n.of_static(base + 0xb000).as_deref(), Some("libcuda+0xb000"), "zeroed data");
-            assert_eq!(n.site(base + 0xd00d), "generated+0xd");
-            assert_eq!(n.site(base + 0xf001), "libcuda+0xf001");
-            assert_eq!(n.site(5), "0x5");
-            assert_eq!(n.of_static(5), None);
+            assert_eq!(n.site(base + 0x1234, 20), "libcuda+0x1234");
+            assert_eq!(n.of_static(base + 0x9010, 20).as_deref(), Some("libcuda+0x9010"));
+            assert_eq!(n.of_static(base + 0xb000, 20).as_deref(), Some("libcuda+0xb000"), "zeroed data");
+            assert_eq!(n.site(base + 0xd00d, 20), "generated+0xd");
+            assert_eq!(n.site(base + 0xf001, 20), "libcuda+0xf001");
+            assert_eq!(n.site(5, 20), "0x5");
+            assert_eq!(n.of_static(5, 20), None);
         }
     }
 
     #[test]
     fn what_was_mapped_last_counts() {
-        let mut n = Names::default();
+        let mut n = Mappings::default();
         n.add(1, &map(0x1000, 0x3000, 0, 5), b"/lib/liba.so");
         n.add(7, &map(0x1000, 0x2000, 0, 5), b"/lib/libb.so.1");
         n.finish();
-        assert_eq!(n.site(0x1800), "libb+0x800");
-        assert_eq!(n.site(0x2800), "liba+0x1800");
+        assert_eq!(n.site(0x1800, 20), "libb+0x800");
+        assert_eq!(n.site(0x2800, 20), "liba+0x1800");
+        // By the time of the event: before the second was there, and before any was read.
+        assert_eq!((n.site(0x1800, 6), n.site(0x1800, 0)), ("liba+0x800".into(), "liba+0x800".into()));
+    }
+
+    #[test]
+    fn many_small_mappings_hide_no_large_one() {
+        let mut n = Mappings::default();
+        n.add(1, &map(0x1000, 0x100000, 0, 5), b"/lib/liba.so");
+        (0..40).for_each(|i| n.add(2, &map(0x2000 + i * 0x1000, 0x2800 + i * 0x1000, 0, 5), b"/lib/libb.so"));
+        n.finish();
+        assert_eq!(n.site(0x50000, 9), "liba+0x4f000");
     }
 }

@@ -72,7 +72,8 @@ impl Rows<'_> {
             let hold = self.labels.ns(l.longest_hold);
             if l.longest_hold > 0 && hold >= row.longest_hold_ns {
                 row.longest_hold_ns = hold;
-                row.longest_hold_site = Some(self.labels.facts.names.site(l.longest_hold_at.0));
+                row.longest_hold_site =
+                    Some(self.labels.facts.names.site(l.process, l.longest_hold_at.0, l.longest_hold_at.1));
                 row.longest_hold_tid = Some(l.longest_hold_at.2);
             }
         }
@@ -120,7 +121,7 @@ impl Rows<'_> {
             thread: self.labels.thread(w.tid),
             lock: self.labels.name(w.lock),
             operation: ops::name(w.op),
-            site: self.labels.facts.names.site(w.site),
+            site: self.labels.site(w.lock, w.site, w.from),
             wait_ns: self.labels.ns(w.ticks),
             result: w.result,
             unfinished: w.unfinished,
@@ -143,7 +144,7 @@ impl Rows<'_> {
         HolderRow {
             tid: h.tid,
             thread: self.labels.thread(h.tid),
-            site: self.labels.facts.names.site(h.site),
+            site: self.labels.site(w.lock, h.site, h.taken),
             since: self.labels.seconds(h.taken),
             hold_ns: self.labels.ns(h.released.saturating_sub(h.taken)),
             of_wait_ns: self.labels.ns(h.share),
@@ -178,8 +179,8 @@ impl Rows<'_> {
             held: self.labels.name(from),
             taken: self.labels.name(to),
             count: e.count,
-            held_site: self.labels.facts.names.site(e.sites.0),
-            taken_site: self.labels.facts.names.site(e.sites.1),
+            held_site: self.labels.site(from, e.sites.0, e.when),
+            taken_site: self.labels.site(from, e.sites.1, e.when),
             tids: e.tids,
         }
     }
@@ -244,7 +245,7 @@ impl Rows<'_> {
             tid: w.tid,
             thread: self.labels.thread(w.tid),
             sched: waiter.name(),
-            site: self.labels.facts.names.site(w.site),
+            site: self.labels.site(w.lock, w.site, w.from),
             holder: self.holder(i, k, found),
             holder_sched: holder.name(),
             by_sched: by.map(|b| b.name()),
@@ -258,7 +259,7 @@ impl Rows<'_> {
             tid,
             thread: self.labels.thread(tid),
             lock: self.labels.name(lock),
-            site: self.labels.facts.names.site(site),
+            site: self.labels.site(lock, site, since),
             since: self.labels.seconds(since),
             waiting,
         }

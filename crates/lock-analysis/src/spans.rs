@@ -60,6 +60,8 @@ pub struct Spans {
     pub seen: Vec<Seen>,
     /// Threads that are off CPU.
     out: HashMap<i32, Out>,
+    /// Of each CPU: threads that were preempted there and are still off.
+    waiting: HashMap<u32, Vec<i32>>,
     /// When each thread last came onto a CPU.
     came: HashMap<i32, u64>,
     last: u64,
@@ -98,7 +100,7 @@ impl Spans {
             row.by_at.sort_by_key(|&i| spans[i].at);
         }
         let seen = vec![Seen::default(); spans.len()];
-        Spans { spans, of_thread, seen, out: HashMap::new(), came: HashMap::new(), last: 0 }
+        Spans { spans, of_thread, seen, out: HashMap::new(), waiting: HashMap::new(), came: HashMap::new(), last: 0 }
     }
 
     /// To be called with all events, in order.
@@ -106,7 +108,10 @@ impl Spans {
         self.last = self.last.max(e.head.tsc);
         match &e.body {
             Body::Switch(s) => self.switch(e.head.flags, e.head.tsc, s),
-            Body::SwitchesLost(_) => self.out.clear(),
+            Body::SwitchesLost(_) => {
+                self.out.clear();
+                self.waiting.clear();
+            }
             Body::Call(c) => self.call(tid, c.began, e.head.tsc, InCall { function: e.head.flags, size: c.size }),
             Body::InCall(c) => self.call(tid, c.began, u64::MAX, InCall { function: e.head.flags, size: c.size }),
             _ => {}
@@ -123,7 +128,8 @@ impl Spans {
     fn switch(&mut self, flags: u16, tsc: u64, s: &SwitchBody) {
         let out = flags & switch_flags::OUT != 0;
         let now = if out { s.other } else { s.tid };
-        for o in self.out.values_mut().filter(|o| o.preempted && o.cpu == s.cpu && o.by.len() < TURNS) {
+        for tid in self.waiting.get(&s.cpu).into_iter().flatten() {
+            let Some(o) = self.out.get_mut(tid).filter(|o| o.by.len() < TURNS) else { continue };
             if o.by.last().is_none_or(|last| last.0 != now) {
                 o.by.push((now, tsc));
             }
@@ -134,14 +140,30 @@ impl Spans {
         if out {
             if self.came.get(&s.tid).is_none_or(|came| *came <= tsc) {
                 let preempted = flags & switch_flags::PREEMPTED != 0;
-                self.out.insert(s.tid, Out { since: tsc, preempted, cpu: s.cpu, by: vec![(s.other, tsc)] });
+                let out = Out { since: tsc, preempted, cpu: s.cpu, by: vec![(s.other, tsc)] };
+                self.take(s.tid);
+                if preempted {
+                    self.waiting.entry(s.cpu).or_default().push(s.tid);
+                }
+                self.out.insert(s.tid, out);
             }
         } else {
             self.came.insert(s.tid, tsc);
-            if let Some(out) = self.out.remove(&s.tid) {
+            if let Some(out) = self.take(s.tid) {
                 self.off(s.tid, &out, tsc);
             }
         }
+    }
+
+    /// The thread is off CPU no more.
+    fn take(&mut self, tid: i32) -> Option<Out> {
+        let out = self.out.remove(&tid)?;
+        if out.preempted
+            && let Some(waiting) = self.waiting.get_mut(&out.cpu)
+        {
+            waiting.retain(|t| *t != tid);
+        }
+        Some(out)
     }
 
     fn off(&mut self, tid: i32, out: &Out, to: u64) {

@@ -1,5 +1,6 @@
 //! Threads: their names, and policy and priority at a time.
 
+use insight::Source;
 use schema::locks::ThreadRow;
 use std::collections::{BTreeMap, HashMap};
 use tape::lock::SchedBody;
@@ -76,7 +77,7 @@ mod libc_policy {
 #[derive(Debug, Default)]
 pub struct Threads {
     known: BTreeMap<i32, Thread>,
-    by_pthread: HashMap<u64, i32>,
+    by_pthread: HashMap<(u32, u64), i32>,
     /// Threads that came onto CPUs behind the program's, as they were then.
     others: HashMap<i32, Thread>,
 }
@@ -89,17 +90,17 @@ struct Thread {
 }
 
 impl Threads {
-    pub fn add(&mut self, by: i32, tsc: u64, s: &SchedBody) {
+    pub fn add(&mut self, by: Source, tsc: u64, s: &SchedBody) {
         let tid = match s.tid {
-            0 => match self.by_pthread.get(&s.pthread) {
+            0 => match self.by_pthread.get(&(by.process, s.pthread)) {
                 Some(&tid) => tid,
                 // It has not had an event of its own: its first will say.
                 None => return,
             },
             tid => tid,
         };
-        if s.pthread != 0 && tid == by {
-            self.by_pthread.insert(s.pthread, tid);
+        if s.pthread != 0 && tid == by.tid {
+            self.by_pthread.insert((by.process, s.pthread), tid);
         }
         let t = self.known.entry(tid).or_default();
         let end = s.name.iter().position(|b| *b == 0).unwrap_or(s.name.len());

@@ -4,7 +4,7 @@ use crate::events;
 use crate::facts::{AT_THE_END, Addresses, Facts, Held};
 use crate::labels::Labels;
 use crate::ops::{self, Class};
-use insight::{InsightError, Recording};
+use insight::{InsightError, Recording, Source};
 use schema::lock_uses::UseRow;
 use tape::event::{Body, Event};
 use tape::lock::{attr, ended};
@@ -15,9 +15,9 @@ pub fn each_use<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(UseRow) 
     let labels = Labels::new(r, &facts);
     let mut addresses = Addresses::default();
     let mut outcome = Ok(());
-    events::each(r, |tid, e| {
+    events::each(r, |source, e| {
         if outcome.is_ok()
-            && let Some(row) = row(&labels, &mut addresses, tid, e)
+            && let Some(row) = row(&labels, &mut addresses, source, e)
         {
             outcome = f(row);
         }
@@ -25,7 +25,8 @@ pub fn each_use<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(UseRow) 
     outcome
 }
 
-fn row(t: &Labels<'_>, addresses: &mut Addresses, tid: i32, e: &Event<'_>) -> Option<UseRow> {
+fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>) -> Option<UseRow> {
+    let Source { process, tid } = source;
     let (op, attributes) = ((e.head.flags >> 8) as u8, e.head.flags as u8);
     let names = &t.facts.names;
     let base = |lock: usize, class: Class, address: u64, site: u64| UseRow {
@@ -35,7 +36,7 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, tid: i32, e: &Event<'_>) -> Op
         lock: t.name(lock),
         address,
         kind: ops::attributes(class, attributes),
-        site: names.site(site),
+        site: names.site(process, site, e.head.tsc),
         result: 0,
         wait_ns: 0,
         hold_ns: None,
@@ -45,7 +46,7 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, tid: i32, e: &Event<'_>) -> Op
     };
     if let Some(h) = Held::of(e) {
         let class = Class::of_hold(h.op)?;
-        let (lock, _) = addresses.lock(h.addr, class, h.op, 0);
+        let (lock, _) = addresses.lock(process, h.addr, class, h.op, 0);
         let known = matches!(h.ended, ended::UNLOCK | ended::COND_WAIT | AT_THE_END) && h.taken != 0;
         let (result, release_site) = match &e.body {
             Body::Pair(p) => (0, Some(p.site.wrapping_add_signed(p.release.into()))),
@@ -65,7 +66,7 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, tid: i32, e: &Event<'_>) -> Op
             wait_ns: t.ns(h.wait),
             hold_ns: known.then(|| t.ns(h.released.saturating_sub(h.taken))),
             ended: Some(ended),
-            release_site: release_site.map(|s| names.site(s)),
+            release_site: release_site.map(|s| names.site(process, s, e.head.tsc)),
             depth: Some((attributes & attr::DEPTH) >> attr::DEPTH_SHIFT),
             ..base(lock, class, h.addr, h.site)
         });
@@ -73,12 +74,12 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, tid: i32, e: &Event<'_>) -> Op
     match &e.body {
         Body::Op(o) => {
             let class = Class::of(op)?;
-            let (lock, _) = addresses.lock(o.addr, class, op, o.result);
+            let (lock, _) = addresses.lock(process, o.addr, class, op, o.result);
             Some(UseRow { result: o.result, wait_ns: t.ns(o.wait), ..base(lock, class, o.addr, o.site) })
         }
         Body::Held(h) => {
             let class = Class::of(op)?;
-            let (lock, _) = addresses.lock(h.addr, class, op, 0);
+            let (lock, _) = addresses.lock(process, h.addr, class, op, 0);
             let wait_ns = t.ns(e.head.tsc.saturating_sub(h.since));
             Some(UseRow { wait_ns, ended: Some("at_the_end"), ..base(lock, class, h.addr, h.site) })
         }

@@ -78,7 +78,7 @@ fn flags(op: u8, attr: u8) -> u16 {
     u16::from(op) << 8 | u16::from(attr)
 }
 
-fn told(threads: Vec<(i32, Thread)>) -> Locks {
+fn locks_of(threads: Vec<(i32, Thread)>) -> Locks {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.doorbell");
     let mut w = Writer::create(&path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
@@ -89,11 +89,45 @@ fn told(threads: Vec<(i32, Thread)>) -> Locks {
     lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()
 }
 
+/// Two process images, one of which has another module at the same addresses.
+fn told_of_two(first: Vec<(i32, Thread)>, second: Vec<(i32, Thread)>) -> Locks {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.doorbell");
+    let mut w = Writer::create(&path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
+    for (process, threads) in [(0, first), (1, second)] {
+        for (tid, t) in threads {
+            w.events(process, tid, 1, &t.0).unwrap();
+        }
+    }
+    w.end(&End::default()).unwrap();
+    lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()
+}
+
+#[test]
+fn the_locks_of_two_processes_are_not_mixed_where_their_addresses_are_the_same() {
+    let path = b"/opt/other";
+    let map = MappingBody { start: 0x1000, end: 0x9000, rights: 5, path: path.len() as u32, ..Default::default() };
+    let other = Thread::default().add(kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT, pid: 8 }, &[]).add(
+        kind::MAPPING,
+        0,
+        1,
+        &map,
+        path,
+    );
+    // Both hold HEAP at the same time; thread 2 of the first waits for thread 1 of the first.
+    let one = Thread::default().begins().pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 900);
+    let two = Thread::default().hold(op::MUTEX_LOCK, HEAP, 0x3000, 500, 910, 950);
+    let l = told_of_two(vec![(1, one), (2, two)], vec![(3, other.pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 200, 800))]);
+    let names: Vec<_> = l.locks.iter().map(|r| (&r.name[..], r.instances, r.contended)).collect();
+    assert_eq!(names, [("app+0x1000/mutex", 1, 1), ("other+0x1000/mutex", 1, 0)]);
+    assert_eq!(l.waits[0].holders.iter().map(|h| h.tid).collect::<Vec<_>>(), [1]);
+}
+
 const HEAP: u64 = 0x7000_0000;
 
 #[test]
 fn who_held_a_lock_while_another_waited() {
-    let l = told(vec![
+    let l = locks_of(vec![
         (1, Thread::default().begins().pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 2000)),
         // The lock of another address held at the same time is nobody's business.
         (2, Thread::default().pair(op::MUTEX_LOCK, 0, HEAP + 64, 0x2100, 100, 3000)),
@@ -112,7 +146,7 @@ fn who_held_a_lock_while_another_waited() {
 
 #[test]
 fn readers_are_not_in_each_others_way() {
-    let l = told(vec![
+    let l = locks_of(vec![
         (1, Thread::default().begins().pair(op::RWLOCK_RDLOCK, 0, HEAP, 0x2000, 100, 2000)),
         (2, Thread::default().pair(op::RWLOCK_WRLOCK, 0, HEAP, 0x2100, 2100, 2400)),
         (3, Thread::default().hold(op::RWLOCK_RDLOCK, HEAP, 0x2200, 1500, 2500, 2600)),
@@ -133,7 +167,7 @@ fn an_address_that_is_used_again_is_another_lock() {
         .op(op::MUTEX_DESTROY, 1, HEAP, 0x2010, 40)
         .op(op::RWLOCK_INIT, 0, HEAP, 0x4000, 50)
         .pair(op::RWLOCK_RDLOCK, 0, HEAP, 0x5000, 60, 70);
-    let l = told(vec![(1, t)]);
+    let l = locks_of(vec![(1, t)]);
     let names: Vec<_> = l.locks.iter().map(|r| (r.name.as_str(), r.named_by, r.operations.len())).collect();
     assert_eq!(names, [("app+0x1000/mutex", "made", 4), ("app+0x3000/rwlock", "made", 3)]);
     assert_eq!(l.locks[0].attributes, ["recursive"]);
@@ -142,7 +176,7 @@ fn an_address_that_is_used_again_is_another_lock() {
 #[test]
 fn an_unlock_by_another_thread_ends_the_hold() {
     let by_another = HoldBody { addr: HEAP, site: 0x2000, hold: 8000, ended: ended::BY_ANOTHER, ..Default::default() };
-    let l = told(vec![
+    let l = locks_of(vec![
         // Taken at 1000, found gone at 9000.
         (1, Thread::default().begins().add(kind::HOLD, flags(op::MUTEX_LOCK, 0), 9000, &by_another, &[])),
         (2, Thread::default().op(op::MUTEX_UNLOCK, 0, HEAP, 0x2100, 3000)),
@@ -160,7 +194,7 @@ fn whether_inheritance_helps_depends_on_policy_lock_and_cpus() {
         let t = Thread::default().begins().sched(1, 2, holder.0, holder.1, holder.2);
         let low = t.pair(op_, attr >> attr::DEPTH_SHIFT, HEAP, 0x2000, 100, 2000);
         let t = Thread::default().sched(2, 2, waiter.0, waiter.1, waiter.2);
-        told(vec![(1, low), (2, t.hold(op_, HEAP, 0x2100, 500, 2100, 2200))])
+        locks_of(vec![(1, low), (2, t.hold(op_, HEAP, 0x2100, 500, 2100, 2200))])
     };
     let (fifo, other) = (1, 0);
     let l = tape(op::MUTEX_LOCK, 0, (fifo, 50, 1), (other, 0, 1));
@@ -192,7 +226,7 @@ fn who_was_off_cpu_and_who_had_it_instead() {
         .switch(0, 2, 1, 2090);
     let of = |high: i32| {
         let low = Thread::default().begins().sched(1, 2, 1, 10, 1);
-        told(vec![
+        locks_of(vec![
             (switch::WRITER, Thread(kernel.0.clone())),
             (1, low.pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 2000)),
             (2, Thread::default().sched(2, 2, 1, high, 1).hold(op::MUTEX_LOCK, HEAP, 0x2300, 500, 2100, 2200)),
@@ -216,7 +250,7 @@ fn who_was_off_cpu_and_who_had_it_instead() {
 fn a_holder_that_slept_or_ran_is_no_case_for_inheritance() {
     let of = |kernel: Thread| {
         let low = Thread::default().begins().sched(1, 2, 0, 0, 1);
-        let l = told(vec![
+        let l = locks_of(vec![
             (switch::WRITER, kernel),
             (1, low.pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 2000)),
             (2, Thread::default().sched(2, 2, 1, 50, 1).hold(op::MUTEX_LOCK, HEAP, 0x2300, 500, 2100, 2200)),
@@ -244,7 +278,7 @@ fn deadlines_go_before_priorities_and_short_ones_before_long_ones() {
         let begin = Thread::default().begins().0;
         let low = Thread([begin, sched(1, holder).0].concat());
         let high = sched(2, waiter);
-        told(vec![
+        locks_of(vec![
             (1, low.pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 2000)),
             (2, high.hold(op::MUTEX_LOCK, HEAP, 0x2100, 500, 2100, 2200)),
         ])
@@ -260,7 +294,7 @@ fn deadlines_go_before_priorities_and_short_ones_before_long_ones() {
 #[test]
 fn a_holder_that_waits_itself_is_told_with_whom_it_waits_for() {
     let other = HEAP + 64;
-    let l = told(vec![
+    let l = locks_of(vec![
         (1, Thread::default().begins().pair(op::MUTEX_LOCK, 0, other, 0x2000, 100, 1500)),
         // Holds what 3 wants, and waits for what 1 holds.
         (2, {
@@ -284,7 +318,7 @@ fn a_circle_of_waits_has_an_end() {
         let flags = flags(op::MUTEX_LOCK, 0);
         (tid, t.add(kind::HELD, flags, 9000, &held, &[]).add(kind::HELD, flags, 9000, &waits, &[]))
     };
-    let l = told(vec![
+    let l = locks_of(vec![
         waiting(1, HEAP, HEAP + 64, Thread::default().begins()),
         waiting(2, HEAP + 64, HEAP, Thread::default()),
     ]);
@@ -295,7 +329,7 @@ fn a_circle_of_waits_has_an_end() {
 #[test]
 fn a_wait_is_told_with_the_calls_around_it() {
     let (launch, copy) = (257, 267);
-    let l = told(vec![
+    let l = locks_of(vec![
         (
             1,
             Thread::default()
@@ -509,7 +543,7 @@ fn no_numbers_make_it_panic() {
                 (tid, t)
             })
             .collect();
-        let l = told(threads);
+        let l = locks_of(threads);
         assert!(l.recorded && l.waits.windows(2).all(|w| w[0].wait_ns >= w[1].wait_ns));
     }
 }

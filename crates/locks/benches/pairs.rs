@@ -131,7 +131,7 @@ mod pairs {
             }
         }
         group.bench_function("guard", |bench| bench.iter(|| (GUARD.enter(black_box(me)), GUARD.leave(me))));
-        if let Some(seat) = SEATS.sit(me) {
+        if let Some(seat) = SEATS.register(me) {
             let address = mutex.get() as usize;
             group.bench_function("boost_round_mutex", |bench| {
                 bench.iter(|| {

@@ -128,8 +128,8 @@ impl Seat {
         }
     }
 
-    /// Gives up the seat of a thread that has ended. (Another may have been faster, and the seat be somebody else's.)
-    fn stand(&self, whose: Tid) {
+    /// Gives up the seat of a thread that has ended, unless another thread has taken it over already.
+    fn unregister(&self, whose: Tid) {
         if self.tid.compare_exchange(whose.raw(), ENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.waiting_for.store(0, Ordering::SeqCst);
             self.waiting_rank.store(0, Ordering::SeqCst);
@@ -193,16 +193,16 @@ impl<const N: usize> Seats<N> {
     }
 
     /// A seat for the calling thread, or `None` if all are taken: then it boosts nobody and nobody boosts it.
-    pub fn sit(&self, me: Tid) -> Option<&Seat> {
+    pub fn register(&self, me: Tid) -> Option<&Seat> {
         // One that a thread left without a word whose number this one has now.
         if let Some(seat) = self.seat_of(me) {
-            seat.stand(me);
+            seat.unregister(me);
         }
         self.take_free(me).or_else(|| {
             for seat in self.taken() {
                 let tid = seat.tid.load(Ordering::Relaxed);
                 if tid != 0 && Policy::of(Tid::from_raw(tid)) == Err(libc::ESRCH) {
-                    seat.stand(Tid::from_raw(tid));
+                    seat.unregister(Tid::from_raw(tid));
                 }
             }
             self.take_free(me)

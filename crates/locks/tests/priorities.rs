@@ -73,7 +73,7 @@ fn boosts_nest_and_end() {
             if !fifo(5) {
                 return;
             }
-            let seat = seats.sit(me()).unwrap();
+            let seat = seats.register(me()).unwrap();
             let my = me();
             assert!(outer.lock(&seats, seat, 1) && inner.lock(&seats, seat, 1));
             assert_eq!(rank(my), 5);
@@ -82,7 +82,7 @@ fn boosts_nest_and_end() {
                 scope.spawn(move || {
                     assert!(fifo(priority));
                     let lock = if lock == "outer" { outer } else { inner };
-                    let seat = seats.sit(me()).unwrap();
+                    let seat = seats.register(me()).unwrap();
                     let taken = lock.lock(seats, seat, milliseconds);
                     if taken {
                         lock.unlock(seats, seat);
@@ -129,7 +129,7 @@ fn boosts_follow_a_chain() {
                 far.store(u32::MAX, Ordering::Relaxed);
                 return;
             }
-            let seat = seats.sit(me()).unwrap();
+            let seat = seats.register(me()).unwrap();
             assert!(second.lock(seats, seat, 1));
             far.store(me().raw(), Ordering::Relaxed);
             until("released", || release.load(Ordering::Relaxed));
@@ -143,7 +143,7 @@ fn boosts_follow_a_chain() {
         }
         scope.spawn(move || {
             assert!(fifo(4));
-            let seat = seats.sit(me()).unwrap();
+            let seat = seats.register(me()).unwrap();
             assert!(first.lock(seats, seat, 1));
             near.store(me().raw(), Ordering::Relaxed);
             assert!(second.lock(seats, seat, 60_000));
@@ -157,7 +157,7 @@ fn boosts_follow_a_chain() {
         until("raised by the near one", || rank(far) == 4);
         scope.spawn(move || {
             assert!(fifo(50));
-            let seat = seats.sit(me()).unwrap();
+            let seat = seats.register(me()).unwrap();
             assert!(first.lock(seats, seat, 60_000));
             first.unlock(seats, seat);
             seats.leave(seat, me());
@@ -178,12 +178,12 @@ fn a_policy_of_the_programs_own_is_left() {
             if !fifo(5) {
                 return;
             }
-            let seat = seats.sit(me()).unwrap();
+            let seat = seats.register(me()).unwrap();
             assert!(lock.lock(seats, seat, 1));
             let my = me();
             let waiter = scope.spawn(move || {
                 assert!(fifo(30));
-                let seat = seats.sit(me()).unwrap();
+                let seat = seats.register(me()).unwrap();
                 assert!(lock.lock(seats, seat, 60_000));
                 lock.unlock(seats, seat);
                 seats.leave(seat, me());
@@ -198,7 +198,7 @@ fn a_policy_of_the_programs_own_is_left() {
             assert!(lock.lock(seats, seat, 1));
             let waiter = scope.spawn(move || {
                 assert!(fifo(30));
-                let seat = seats.sit(me()).unwrap();
+                let seat = seats.register(me()).unwrap();
                 assert!(lock.lock(seats, seat, 60_000));
                 lock.unlock(seats, seat);
                 seats.leave(seat, me());
@@ -226,13 +226,13 @@ fn a_holder_that_leaves_is_restored_and_its_seat_used_again() {
             if !fifo(5) {
                 return;
             }
-            let seat = seats.sit(me()).unwrap();
+            let seat = seats.register(me()).unwrap();
             assert!(lock.lock(seats, seat, 1));
             let my = me();
             let waiter = scope.spawn(move || {
                 assert!(fifo(30));
-                let seat = seats.sit(me()).unwrap();
-                assert!(scope.spawn(|| seats.sit(me()).is_none()).join().unwrap(), "there are two");
+                let seat = seats.register(me()).unwrap();
+                assert!(scope.spawn(|| seats.register(me()).is_none()).join().unwrap(), "there are two");
                 assert!(!lock.lock(seats, seat, 1_000));
                 seats.leave(seat, me());
             });
@@ -241,7 +241,7 @@ fn a_holder_that_leaves_is_restored_and_its_seat_used_again() {
             assert_eq!(rank(my), 5);
             waiter.join().unwrap();
             assert_eq!(rank(my), 5);
-            let seat = seats.sit(my).unwrap();
+            let seat = seats.register(my).unwrap();
             assert!(seat.held.is_empty() && seat.raised_to() == 0);
         });
     });
@@ -286,7 +286,7 @@ fn at_the_end_everybody_is_as_before(with_deadline: bool) {
                     return;
                 }
                 let before = Policy::of(me()).unwrap();
-                let seat = seats.sit(me()).unwrap();
+                let seat = seats.register(me()).unwrap();
                 let mut dice = hands::Dice::new(number as u64 + 1);
                 for _ in 0..400 {
                     // In order, so that nothing but a deadline is ever in the way.

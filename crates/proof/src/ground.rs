@@ -72,7 +72,7 @@ pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<
 }
 
 /// Fails with a text if there is one.
-pub(crate) fn nothing(wrong: Option<String>, what: impl FnOnce() -> String) -> Result<(), Stop> {
+pub(crate) fn fail_if_some(wrong: Option<String>, what: impl FnOnce() -> String) -> Result<(), Stop> {
     match wrong {
         None => Ok(()),
         Some(wrong) => Err(Stop::Failed(format!("{}: {wrong}", what()))),

@@ -2,9 +2,9 @@
 //! operation of a lock, then for each of CUDA's calls and each context switch.
 
 use crate::{ReportError, json};
-use insight::Recording;
 use insight::rows::{self, Collector};
 use insight::walk::{At, Call, Segment, Sink, walk};
+use insight::{Recording, Source};
 use lock_analysis::Happened;
 use pushbuf::decode::Item;
 use pushbuf::ops::Op;
@@ -16,7 +16,14 @@ use std::io::{self, Write};
 /// Writes the whole tape. What comes first in time comes first.
 pub fn jsonl(r: &Recording, out: &mut dyn Write) -> Result<(), ReportError> {
     json::line(out, &Line::Header(r.header()))?;
-    let mut e = Export { out, clock: rows::clock(r), collector: Collector::default(), ops: Vec::new(), error: None };
+    let mut e = Export {
+        recording: r,
+        out,
+        clock: rows::clock(r),
+        collector: Collector::default(),
+        ops: Vec::new(),
+        error: None,
+    };
     let outcome = walk(r, &mut e)?;
     if let Some(error) = e.error {
         return Err(error.into());
@@ -39,6 +46,7 @@ pub fn jsonl(r: &Recording, out: &mut dyn Write) -> Result<(), ReportError> {
 }
 
 struct Export<'a> {
+    recording: &'a Recording,
     out: &'a mut dyn Write,
     clock: Clock,
     collector: Collector,
@@ -67,8 +75,8 @@ impl Sink for Export<'_> {
         self.error.is_some()
     }
 
-    fn call(&mut self, tid: i32, tsc: u64, call: &Call<'_>) {
-        self.line(&Line::Call(insight::driver_call(tid, tsc, call, &self.clock)));
+    fn call(&mut self, source: Source, tsc: u64, call: &Call<'_>) {
+        self.line(&Line::Call(insight::driver_call(self.recording, source, tsc, call, &self.clock)));
     }
 
     fn note(&mut self, text: &[u8]) {

@@ -19,6 +19,7 @@ pub mod locks;
 pub mod locks_bench;
 pub mod number;
 pub mod objects;
+mod processes;
 pub mod raw;
 mod rows;
 pub mod submissions;

@@ -13,18 +13,27 @@ impl Sink for Nothing {}
 
 /// Shows the objects on standard output.
 pub fn print(r: &Recording, filter: Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let graph = walk(r, &mut Nothing)?.graph;
+    let graphs = walk(r, &mut Nothing)?.graphs;
     let limit = filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX);
     if as_json {
-        json::print(&rows::objects(&graph, limit))
+        json::print(&rows::objects(graphs.iter().map(|(p, g)| (*p, g)), limit))
     } else {
-        to_stdout(|out| Ok(write(out, &style, &graph, limit)?))
+        to_stdout(|out| {
+            for (i, (process, graph)) in graphs.iter().enumerate() {
+                if graphs.len() > 1 {
+                    let head = format!("{}Process {}", if i > 0 { "\n" } else { "" }, r.pid(*process));
+                    writeln!(out, "{}", style.bold(&head))?;
+                }
+                write(out, &style, graph, limit)?;
+            }
+            Ok(())
+        })
     }
 }
 
 /// Writes the tree of objects and the table of GPU mappings.
 pub fn write(out: &mut dyn Write, style: &Style, graph: &ObjectGraph, limit: usize) -> io::Result<()> {
-    let o = rows::objects(graph, limit);
+    let o = rows::objects(std::iter::once((0, graph)), limit);
     writeln!(out, "{}", style.bold(&format!("Objects ({} in all)", graph.objects().len())))?;
     for n in graph.object_tree().iter().take(limit) {
         writeln!(out, "  {n}")?;

@@ -3,7 +3,7 @@
 use crate::launches::extent;
 use crate::number::{bytes, count, of, seconds};
 use crate::table::{Style, to_stdout, write as write_table};
-use crate::{ReportError, channels, json};
+use crate::{ReportError, channels, json, processes};
 use insight::Recording;
 use schema::Summary;
 use schema::summary::{Problems, Site, Transfers};
@@ -23,7 +23,9 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
         writeln!(out, "{name}{text}")
     };
     row("program", program(s))?;
-    row("children", format!("{}, nor what this program execs", s.children))?;
+    if s.children == "not recorded" {
+        row("children", format!("{}, nor what this program execs", s.children))?;
+    }
     row("driver", driver(s))?;
     let gpu = used_gpu(s);
     if gpu {
@@ -47,6 +49,7 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     } else {
         row("end", style.bad("not on the tape: the recording did not end as it should"))?;
     }
+    processes::write(out, style, s)?;
     sizes(out, style, "Copy engine, by size", &s.copies.copy_engine_detail)?;
     sizes(out, style, "Inline, by size", &s.copies.inline_detail)?;
     shapes(out, style, s)?;

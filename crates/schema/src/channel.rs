@@ -35,6 +35,9 @@ pub enum Accounted {
 pub struct Channel {
     /// Number in the table of this recording.
     pub number: usize,
+    /// Index of its process image, and the process.
+    pub process: u32,
+    pub pid: i32,
     /// The agent's slot, and which use of it this is, from 0.
     pub slot: u32,
     pub generation: u32,

@@ -9,6 +9,9 @@ pub struct DriverCallRow<'a> {
     pub call: &'static str,
     pub tsc: u64,
     pub seconds: Option<f64>,
+    /// Index of the process image, and the process.
+    pub process: u32,
+    pub pid: i32,
     pub tid: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,

@@ -17,6 +17,7 @@ pub mod locks;
 pub mod objects;
 pub mod operations;
 pub mod place;
+pub mod processes;
 pub mod submissions;
 pub mod summary;
 

@@ -40,7 +40,7 @@ pub struct Locks {
     pub calls: Option<Calls>,
 }
 
-/// What there is of context switches.
+/// The context switches in the recording.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SwitchesRow {
     /// `all_cpus`: with who came and went; `program`: without; `none`.

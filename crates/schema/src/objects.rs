@@ -11,6 +11,8 @@ pub struct Objects {
 
 #[derive(Debug, Serialize)]
 pub struct ObjectRow {
+    /// Index of the process image.
+    pub process: u32,
     pub client: u32,
     pub handle: u32,
     pub parent: u32,
@@ -23,6 +25,8 @@ pub struct ObjectRow {
 
 #[derive(Debug, Serialize)]
 pub struct MappingRow {
+    /// Index of the process image.
+    pub process: u32,
     pub base: u64,
     pub length: u64,
     pub client: Option<u32>,

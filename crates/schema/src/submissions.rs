@@ -9,6 +9,9 @@ pub struct SubmissionRow {
     pub number: u64,
     pub tsc: u64,
     pub seconds: Option<f64>,
+    /// Index of the process image, and the process.
+    pub process: u32,
+    pub pid: i32,
     pub tid: i32,
     pub slot: u32,
     pub generation: u32,

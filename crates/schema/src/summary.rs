@@ -3,13 +3,14 @@
 use crate::channel::Channel;
 use crate::operations::Shape;
 use crate::place::Place;
+use crate::processes::{ProcessRow, UnwatchedRow};
 use serde::Serialize;
 
 /// Everything that `show` says of a recording at a glance.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     pub program: Program,
-    /// What is known of the program's children and of programs that it execs: that they are never on the tape.
+    /// `followed`, or `not recorded` where the recording is of an older doorbell: then nothing is known of the program's children and of what it execs.
     pub children: &'static str,
     /// Where there is no submission: what that usually means.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,6 +59,10 @@ pub struct Summary {
     pub trouble: Vec<String>,
     pub end: Option<HowEnded>,
     pub driver_calls: u64,
+    /// Process images in the order in which they began; all numbers above are totals over them.
+    pub processes: Vec<ProcessRow>,
+    /// Programs that were started and could not be recorded.
+    pub unwatched: Vec<UnwatchedRow>,
     /// Why reading stopped before the end of the file.
     pub damage: Option<String>,
 }
@@ -220,6 +225,8 @@ pub struct UnknownMethod {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Site {
+    /// Index of the process image.
+    pub process: u32,
     pub address: u64,
     pub module: String,
     pub offset: u64,
@@ -232,13 +239,15 @@ pub struct Site {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Page {
+    /// Index of the process image.
+    pub process: u32,
     pub address: u64,
     pub class: u32,
     pub handle: u32,
     pub tapped: bool,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HowEnded {
     pub how: String,
     pub exit_code: Option<i32>,

@@ -63,17 +63,17 @@ pub fn taken(t: &Thread) -> Option<&'static Seat> {
 #[inline(always)]
 fn seat(me: Me) -> Option<&'static Seat> {
     match me.t.seat.get() {
-        0 => sit(me),
+        0 => register(me),
         _ => taken(me.t),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn sit(me: Me) -> Option<&'static Seat> {
+fn register(me: Me) -> Option<&'static Seat> {
     // Meanwhile, in a function that we call, a lock is not boosted.
     me.t.seat.set(NO_SEAT);
-    let seat = ALL.sit(me.tid)?;
+    let seat = ALL.register(me.tid)?;
     let key = KEY.load(Ordering::Relaxed);
     // (Without the key nobody hears that the thread ends, and its seat is taken back when one is needed.)
     if key != 0 {

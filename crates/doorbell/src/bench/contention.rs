@@ -142,20 +142,20 @@ impl Args {
             let mut order: Vec<usize> = (0..policies.len()).collect();
             random.shuffle(&mut order);
             for n in order {
-                if policies[n].told.missing.is_some() {
+                if policies[n].row.missing.is_some() {
                     continue;
                 }
-                let name = policies[n].told.name.clone();
+                let name = policies[n].row.name.clone();
                 progress.show(&format!("round {} of {}: {name}", round + 1, self.rounds));
                 let seed = random.u64(..);
-                let mut told: Vec<_> = policies.iter().map(|p| p.told.clone()).collect();
+                let mut rows: Vec<_> = policies.iter().map(|p| p.row.clone()).collect();
                 let mut unwritten = None;
                 let ended = policies[n].measure(self, cells, seed, round, |outcome| {
                     if self.gpu == Gpu::Real {
                         progress.ended(&report::contention::line(&name, &outcome));
                     }
                     comparison.add(&name, outcome);
-                    let partial = self.summary(&environment, cells, &told, &comparison, true);
+                    let partial = self.summary(&environment, cells, &rows, &comparison, true);
                     unwritten = out.partial(|to| report::contention::write_json(to, &partial)).err();
                 });
                 if let Some(e) = unwritten {
@@ -167,10 +167,10 @@ impl Args {
                         break 'rounds;
                     }
                     progress.ended(&format!("{name}: {}", why.text));
-                    policies[n].told.missing = Some(why.text);
+                    policies[n].row.missing = Some(why.text);
                 }
-                told = policies.iter().map(|p| p.told.clone()).collect();
-                let partial = self.summary(&environment, cells, &told, &comparison, true);
+                rows = policies.iter().map(|p| p.row.clone()).collect();
+                let partial = self.summary(&environment, cells, &rows, &comparison, true);
                 out.partial(|to| report::contention::write_json(to, &partial))?;
             }
         }
@@ -178,8 +178,8 @@ impl Args {
         if let Some(why) = impossible {
             return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
         }
-        let told: Vec<_> = policies.into_iter().map(|p| p.told).collect();
-        let result = self.summary(&environment, cells, &told, &comparison, false);
+        let rows: Vec<_> = policies.into_iter().map(|p| p.row).collect();
+        let result = self.summary(&environment, cells, &rows, &comparison, false);
         out.write(
             |to| report::contention::write_json(to, &result),
             |to| report::contention::write(to, &Style::of_stdout(), &result),

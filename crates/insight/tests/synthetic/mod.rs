@@ -9,7 +9,7 @@ use rm::class;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use tape::event::*;
-use tape::file::{Clock, End, EndChannel, Header, Writer};
+use tape::file::{Clock, End, EndChannel, Header, Process, ProcessEnd, Rank, Unwatched, Writer};
 
 pub const CTL: i32 = 3;
 pub const UVM: i32 = 4;
@@ -40,12 +40,17 @@ struct Live {
 #[derive(Default)]
 pub struct Tape {
     /// Chunks in file order, and events of each thread not yet in a chunk.
-    chunks: Vec<(i32, Vec<u8>)>,
-    open: BTreeMap<i32, Vec<u8>>,
-    live: HashMap<u32, Live>,
+    chunks: Vec<((u32, i32), Vec<u8>)>,
+    open: BTreeMap<(u32, i32), Vec<u8>>,
+    live: HashMap<(u32, u32), Live>,
     pub tsc: u64,
     pub header: Header,
     pub end: Option<End>,
+    /// Whose events come next.
+    pub process: u32,
+    pub processes: Vec<Process>,
+    pub process_ends: Vec<ProcessEnd>,
+    pub unwatched: Vec<Unwatched>,
     next_fd: i32,
 }
 
@@ -82,19 +87,19 @@ impl Tape {
         bytes.extend(b);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         let head = Head { kind, flags, len: 16 + bytes.len() as u32, tsc };
-        let to = self.open.entry(tid).or_default();
+        let to = self.open.entry((self.process, tid)).or_default();
         to.extend(bytes_of(&head));
         to.extend(bytes);
     }
 
     /// Raw bytes into a thread's chunk.
     pub fn raw(&mut self, tid: i32, bytes: &[u8]) {
-        self.open.entry(tid).or_default().extend(bytes);
+        self.open.entry((self.process, tid)).or_default().extend(bytes);
     }
 
     /// Flips `n` bits of the events, at places that `random` gives.
     pub fn flip(&mut self, n: usize, mut random: impl FnMut(usize) -> usize) {
-        let tids: Vec<i32> = self.open.keys().copied().collect();
+        let tids: Vec<(u32, i32)> = self.open.keys().copied().collect();
         for _ in 0..n {
             let b = self.open.get_mut(&tids[random(tids.len())]).unwrap();
             let at = random(b.len());
@@ -109,8 +114,9 @@ impl Tape {
 
     /// Ends a thread's chunk: what follows comes in another.
     pub fn cut(&mut self, tid: i32) {
-        if let Some(b) = self.open.remove(&tid) {
-            self.chunks.push((tid, b));
+        let thread = (self.process, tid);
+        if let Some(b) = self.open.remove(&thread) {
+            self.chunks.push((thread, b));
         }
     }
 
@@ -208,12 +214,13 @@ impl Tape {
 
     /// A channel of which the tape says nothing but its rings.
     pub fn bare_channel(&mut self, slot: u32, handle: u32, token: u32, ring: u32) {
-        self.live.insert(slot, Live { handle, token, ring, put: 0, entries: 0, rings: 0, recorded: true });
+        self.live
+            .insert((self.process, slot), Live { handle, token, ring, put: 0, entries: 0, rings: 0, recorded: true });
     }
 
     /// From now on rings of the slot are made but not recorded (or recorded again).
     pub fn recording(&mut self, slot: u32, on: bool) {
-        self.live.get_mut(&slot).unwrap().recorded = on;
+        self.live.get_mut(&(self.process, slot)).unwrap().recorded = on;
     }
 
     /// Rings with one entry for each list of words.
@@ -224,7 +231,7 @@ impl Tape {
 
     /// As [`Tape::submit`], with flags, at a time; entries longer than `piece` words come in pieces.
     pub fn submit_at(&mut self, tid: i32, tsc: u64, slot: u32, segments: &[&[u32]], flags: u16, piece: usize) {
-        let c = self.live.get_mut(&slot).unwrap();
+        let c = self.live.get_mut(&(self.process, slot)).unwrap();
         let (from, first, n) = (c.put, c.entries, segments.len() as u32);
         c.put = (c.put + n) % c.ring;
         c.entries += u64::from(n);
@@ -263,7 +270,7 @@ impl Tape {
     /// One entry of any kind as its own ring: `gp` as given, no words.
     pub fn submit_raw(&mut self, tid: i32, slot: u32, gp: u64, lack: u32) {
         self.ring_only(tid, slot, 1);
-        let c = &self.live[&slot];
+        let c = &self.live[&(self.process, slot)];
         let (seq, index) = (c.entries - 1, (c.put + c.ring - 1) % c.ring);
         let body = EntryBody { gp, seq, slot, index, words: 0, lack };
         self.event_at(tid, self.tsc, kind::ENTRY, 0, &body, &[], &[]);
@@ -272,7 +279,7 @@ impl Tape {
     /// A ring that brings `n` entries which the caller writes, or loses.
     pub fn ring_only(&mut self, tid: i32, slot: u32, n: u32) {
         self.tsc += 100;
-        let c = self.live.get_mut(&slot).unwrap();
+        let c = self.live.get_mut(&(self.process, slot)).unwrap();
         let (from, token) = (c.put, c.token);
         c.put = (c.put + n) % c.ring;
         c.entries += u64::from(n);
@@ -293,7 +300,7 @@ impl Tape {
 
     /// Frees a channel: its account is closed.
     pub fn end_channel(&mut self, tid: i32, slot: u32) {
-        let c = self.live.remove(&slot).unwrap();
+        let c = self.live.remove(&(self.process, slot)).unwrap();
         let body = ChannelEndBody { slot, put: c.put, entries: c.entries, rings: c.rings };
         self.event(tid, kind::CHANNEL_END, 0, &body, &[], &[]);
         self.free(tid, c.handle);
@@ -310,30 +317,42 @@ impl Tape {
 
     /// Writes the file: the chunks cut so far, what is open, clocks, the end with the channels still alive.
     pub fn write(&mut self, path: &Path) {
-        let tids: Vec<i32> = self.open.keys().copied().collect();
-        tids.iter().for_each(|t| self.cut(*t));
+        self.chunks.extend(std::mem::take(&mut self.open));
         let mut w = Writer::replace(path, &self.header).unwrap();
         w.clock(&Clock { tsc: 1000, monotonic_ns: 5_000_000_000, ..Clock::default() }).unwrap();
-        for (tid, bytes) in &self.chunks {
-            w.events(0, *tid, 0, bytes).unwrap();
+        self.processes.iter().for_each(|p| w.process(p).unwrap());
+        for ((process, tid), bytes) in &self.chunks {
+            w.events(*process, *tid, 0, bytes).unwrap();
         }
         w.clock(&Clock { tsc: self.tsc, monotonic_ns: 5_000_000_000 + self.tsc - 1000, ..Clock::default() }).unwrap();
+        self.unwatched.iter().for_each(|u| w.unwatched(u).unwrap());
+        for e in &self.process_ends {
+            let mut e = e.clone();
+            self.add_channels(e.index, &mut e.channels);
+            w.process_end(&e).unwrap();
+        }
         if let Some(end) = &self.end {
             let mut end = end.clone();
-            for (slot, c) in &self.live {
-                if !end.channels.iter().any(|e| e.slot == *slot) {
-                    end.channels.push(EndChannel {
-                        slot: *slot,
-                        handle: c.handle,
-                        token: c.token,
-                        put: c.put,
-                        entries: c.entries,
-                        rings: c.rings,
-                        ..EndChannel::default()
-                    });
-                }
+            if self.process_ends.is_empty() {
+                self.add_channels(0, &mut end.channels);
             }
             w.end(&end).unwrap();
+        }
+    }
+
+    fn add_channels(&self, process: u32, to: &mut Vec<EndChannel>) {
+        for ((_, slot), c) in self.live.iter().filter(|((p, _), _)| *p == process) {
+            if !to.iter().any(|e| e.slot == *slot) {
+                to.push(EndChannel {
+                    slot: *slot,
+                    handle: c.handle,
+                    token: c.token,
+                    put: c.put,
+                    entries: c.entries,
+                    rings: c.rings,
+                    ..EndChannel::default()
+                });
+            }
         }
     }
 }
@@ -412,5 +431,45 @@ pub fn one_of_everything() -> Tape {
     t.submit_raw(101, 1, gpfifo::Entry::extended_base(0x7f00_0000_0000).encode(), lack::NONE);
     t.note(100, "child process 4300 is not recorded");
     t.end_channel(100, 1);
+    t
+}
+
+/// A launcher whose two ranks use the GPU: the same channel slots and addresses, each its own.
+pub fn two_ranks() -> Tape {
+    let mut t = Tape::new();
+    t.processes = vec![Process { index: 0, pid: 4242, exe: "/usr/bin/torchrun".into(), ..Process::default() }];
+    t.process_ends = vec![ProcessEnd { index: 0, how: "exited 0".into(), exit_code: Some(0), ..ProcessEnd::default() }];
+    for rank in 0..2u32 {
+        let index = rank + 1;
+        let of_job = Rank { rank, local_rank: Some(rank), world_size: Some(2), launcher: "torchrun".into() };
+        t.processes.push(Process {
+            index,
+            pid: 5000 + rank as i32,
+            ppid: 4242,
+            parent: Some(0),
+            exe: "/usr/bin/python3".into(),
+            args: Some(vec!["python3".into(), "ddp.py".into()]),
+            start_tsc: t.tsc,
+            rank: Some(of_job),
+            ..Process::default()
+        });
+        let how = if rank == 0 { "exited 0" } else { "killed by signal 9" };
+        t.process_ends.push(ProcessEnd { index, how: how.into(), seconds: 1.0, ..ProcessEnd::default() });
+    }
+    for index in [1, 2] {
+        t.process = index;
+        let tid = 5000 + index as i32 - 1;
+        t.context(tid);
+        t.channel(tid, 0, 0x5c00_1001, 9, 32);
+    }
+    // They take turns, so that nothing of one may end up with the other; the second submits twice as much.
+    let words = copy(HOST_AT, DEVICE_AT, 4096);
+    for _ in 0..5 {
+        for (index, n) in [(1, 1), (2, 2)] {
+            t.process = index;
+            (0..n).for_each(|_| t.submit(5000 + index as i32 - 1, 0, &[&words]));
+        }
+    }
+    t.end.as_mut().unwrap().processes = 3;
     t
 }

@@ -73,7 +73,7 @@ pub fn run(machine: &Machine, cell: &Cell, plan: &Plan, clock: &Clock) -> Outcom
         (plan.tell)("measured");
     });
     let taken: Vec<(usize, Series)> = live.into_iter().map(series).collect();
-    let mut all: Vec<Series> = measured.iter().map(nothing).collect();
+    let mut all: Vec<Series> = measured.iter().map(no_calls).collect();
     for (index, taken) in taken {
         let Series { name, about, .. } = std::mem::replace(&mut all[index], taken);
         (all[index].name, all[index].about) = (name, about);
@@ -133,8 +133,11 @@ fn turns(
             if l.failed.is_some() {
                 continue;
             }
-            let sampled =
-                if l.own { own(l, clock, began, plan.timeout) } else { cudas(l, clock, began, plan.timeout, stopped) };
+            let sampled = if l.own {
+                own(l, clock, began, plan.timeout)
+            } else {
+                time_cuda_call(l, clock, began, plan.timeout, stopped)
+            };
             l.failed = sampled.err();
             let now = current_cpu();
             moved += u64::from(now != cpu);
@@ -197,7 +200,13 @@ fn prepared<'r>(measured: &'r mut [Measured<'_>]) -> Vec<Live<'r>> {
 /// or behind the wait: the one half of the samples says where the time of the calls went, the other that of the whole, whose
 /// wait no reading has delayed. Behind a slow call they are read in any case.
 #[inline]
-fn cudas(l: &mut Live<'_>, clock: &Clock, began: u64, timeout: Duration, stopped: &Stopped) -> Result<(), Error> {
+fn time_cuda_call(
+    l: &mut Live<'_>,
+    clock: &Clock,
+    began: u64,
+    timeout: Duration,
+    stopped: &Stopped,
+) -> Result<(), Error> {
     let of_call = l.samples.is_multiple_of(2);
     l.samples += 1;
     let from = Counters::of_thread();
@@ -292,7 +301,7 @@ fn series(l: Live<'_>) -> (usize, Series) {
 }
 
 /// A series of what is not there.
-fn nothing(m: &Measured<'_>) -> Series {
+fn no_calls(m: &Measured<'_>) -> Series {
     let (unavailable, failed) = match &m.route {
         Ok(_) => (None, Some(m.wrong.clone().unwrap_or_else(|| "it could not be prepared".into()))),
         Err(Error::Unavailable(u)) => (Some(u.reason.clone()), None),

@@ -27,17 +27,17 @@ pub(super) fn of<'m>(machine: &'m Machine, cell: &Cell) -> Vec<Measured<'m>> {
         return sizes(machine);
     }
     if cell.is_setup() {
-        let one = |kind: setup::Kind| cudas(kind.name(), kind.about().into(), 0, setup::open(machine, kind));
+        let one = |kind: setup::Kind| measured_by_cuda(kind.name(), kind.about().into(), 0, setup::open(machine, kind));
         return setup::Kind::ALL.map(one).into();
     }
     let launch_about = "cuLaunchKernel of a kernel of one thread";
     let graph_about = format!("cuGraphLaunch of {} such kernels", graph::KERNELS);
     let mut all = vec![
-        cudas(launch::NAME, launch_about.into(), launch::BYTES, launch::open(machine)),
-        cudas(graph::NAME, graph_about, launch::BYTES, graph::open(machine)),
+        measured_by_cuda(launch::NAME, launch_about.into(), launch::BYTES, launch::open(machine)),
+        measured_by_cuda(graph::NAME, graph_about, launch::BYTES, graph::open(machine)),
     ];
     let copy = copy::open(machine, &by_cuda(Memory::Pinned, machine.index()), OWN_BYTES);
-    all.push(cudas(
+    all.push(measured_by_cuda(
         "copy",
         format!("cuMemcpyHtoDAsync of {}, pinned: what ours does", size(OWN_BYTES)),
         OWN_BYTES,
@@ -65,13 +65,23 @@ fn sizes(machine: &Machine) -> Vec<Measured<'_>> {
         for bytes in SIZES {
             let route = copy::open(machine, &by_cuda(memory, gpu), bytes);
             let kind = if memory == Memory::Pinned { "pinned" } else { "pageable" };
-            all.push(cudas(&format!("copy {} {kind}", size(bytes)), "cuMemcpyHtoDAsync".into(), bytes, route));
+            all.push(measured_by_cuda(
+                &format!("copy {} {kind}", size(bytes)),
+                "cuMemcpyHtoDAsync".into(),
+                bytes,
+                route,
+            ));
         }
     }
     all
 }
 
-fn cudas<'m>(name: &str, about: String, bytes: u64, route: Result<Box<dyn Route + 'm>, Error>) -> Measured<'m> {
+fn measured_by_cuda<'m>(
+    name: &str,
+    about: String,
+    bytes: u64,
+    route: Result<Box<dyn Route + 'm>, Error>,
+) -> Measured<'m> {
     Measured { name: name.into(), about, own: false, bytes, route, wrong: None }
 }
 

@@ -286,7 +286,7 @@ impl Subject for Boosted {
 
     fn hand(&self) -> BoostHand<'_> {
         let me = Tid::current();
-        BoostHand { me, seats: &self.seats, seat: self.seats.sit(me) }
+        BoostHand { me, seats: &self.seats, seat: self.seats.register(me) }
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 use super::ring::another_space;
 use crate::Outcome;
 use crate::compare;
-use crate::ground::{Ground, Rig, Stop, ensure, nothing};
+use crate::ground::{Ground, Rig, Stop, ensure, fail_if_some};
 use crate::random::Random;
 use gpu::{
     Armed, Bar1Map, Channel, CopyMode, CopyRelease, Engine, Error, InlineMode, InlineRelease, Memory, Prepared, Ticket,
@@ -113,7 +113,7 @@ pub(super) fn flag_order(ground: &Ground) -> Outcome {
                 wait(&rig, &engine, ticket)?;
                 back.read(0, &mut found);
             }
-            nothing(compare::difference(&data, &found), || format!("{bytes} bytes at {at:#x}, round {round}"))?;
+            fail_if_some(compare::difference(&data, &found), || format!("{bytes} bytes at {at:#x}, round {round}"))?;
         }
     }
     Ok(format!("{rounds} transfers of {} sizes, looked at through BAR1 and by a copy engine", SIZES.len()))

@@ -1,7 +1,7 @@
 //! Video memory under the CPU's hands, against what the copy engine sees of it.
 
 use crate::compare;
-use crate::ground::{Ground, Rig, Stop, ensure, nothing};
+use crate::ground::{Ground, Rig, Stop, ensure, fail_if_some};
 use crate::random::Random;
 use crate::{Outcome, compare::guards};
 use gpu::{Bar1Map, Channel, Error, Memory};
@@ -36,16 +36,16 @@ pub(super) fn views(ground: &Ground) -> Outcome {
         copy(&rig, &mut channel, &host, &video)?;
         let (start, end) = (offset as usize, offset as usize + length);
         let after = rig.read(&host, 0, ROOM as usize);
-        nothing(compare::difference(&data, &after[start..end]), || what("stored"))?;
+        fail_if_some(compare::difference(&data, &after[start..end]), || what("stored"))?;
         let around = start - GUARD..end + GUARD;
-        nothing(guards(&before[around.clone()], &after[around], GUARD), || what("stored"))?;
+        fail_if_some(guards(&before[around.clone()], &after[around], GUARD), || what("stored"))?;
         // What the copy engine wrote, loaded by the CPU.
         let fresh = random.bytes(ROOM as usize);
         host.write(0, &fresh);
         copy(&rig, &mut channel, &video, &host)?;
         let mut seen = vec![0; length];
         map.read(offset, &mut seen)?;
-        nothing(compare::difference(&fresh[start..end], &seen), || what("loaded"))?;
+        fail_if_some(compare::difference(&fresh[start..end], &seen), || what("loaded"))?;
     }
     let past = map.write(ROOM - 7, &[0; 8]);
     ensure(matches!(past, Err(Error::Outside { .. })), || format!("a store past the end of the map: {past:?}"))?;

@@ -1,7 +1,7 @@
 //! What is moved arrives, all of it, there, and nowhere else.
 
 use crate::compare;
-use crate::ground::{Ground, Rig, Stop, nothing};
+use crate::ground::{Ground, Rig, Stop, fail_if_some};
 use crate::random::Random;
 use crate::{Outcome, ground};
 use gpu::{Channel, Engine, Memory};
@@ -49,8 +49,8 @@ fn transfer(rig: &Rig, channel: &mut Channel, random: &mut Random, how: How, thi
     })?;
     rig.wait(channel, &done, 1)?;
     let after = rig.read(dst, around_at, around.len());
-    nothing(compare::difference(&data, &after[GUARD..GUARD + length]), what)?;
-    nothing(compare::guards(&around, &after, GUARD), what)
+    fail_if_some(compare::difference(&data, &after[GUARD..GUARD + length]), what)?;
+    fail_if_some(compare::guards(&around, &after, GUARD), what)
 }
 
 pub(super) fn tiny(ground: &Ground) -> Outcome {
@@ -158,7 +158,7 @@ pub(super) fn pipelined(ground: &Ground) -> Outcome {
         })?;
         rig.wait(&channel, &done, round)?;
         let after = rig.read(&dst, 0, data.len());
-        nothing(compare::difference(&data, &after), || format!("round {round} of {PIECES} pipelined copies"))?;
+        fail_if_some(compare::difference(&data, &after), || format!("round {round} of {PIECES} pipelined copies"))?;
     }
     Ok(format!("10 rounds of {PIECES} copies of {PIECE} bytes"))
 }

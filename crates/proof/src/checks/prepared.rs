@@ -3,7 +3,7 @@
 use super::ring::another_space;
 use crate::Outcome;
 use crate::compare;
-use crate::ground::{Ground, Rig, Stop, ensure, nothing};
+use crate::ground::{Ground, Rig, Stop, ensure, fail_if_some};
 use crate::random::Random;
 use gpu::{Channel, CopyMode, Engine, Error, InlineMode, InlineRelease, Prepared, Ticket};
 
@@ -44,7 +44,7 @@ pub(super) fn copies(ground: &Ground) -> Outcome {
         if let Some(data) = &data {
             wait(&rig, &channel, ticket)?;
             ensure(channel.done(ticket), || "a ticket was waited for and is not done".into())?;
-            nothing(compare::difference(data, &rig.read(&dst, to, data.len())), || {
+            fail_if_some(compare::difference(data, &rig.read(&dst, to, data.len())), || {
                 format!("submission {} ({:?})", n + 1, modes[which])
             })?;
         }
@@ -68,7 +68,7 @@ pub(super) fn inline(ground: &Ground) -> Outcome {
         let data = random.bytes(101);
         let ticket = rig.patiently(&mut channel, |channel| prepared[which].submit_data(channel, &data))?;
         wait(&rig, &channel, ticket)?;
-        nothing(compare::difference(&data, &rig.read(&dst, 0, 101)), || {
+        fail_if_some(compare::difference(&data, &rig.read(&dst, 0, 101)), || {
             format!("submission {} ({:?} says that it is done)", n + 1, releases[which])
         })?;
     }
@@ -91,7 +91,7 @@ fn again(rig: &Rig, channel: &mut Channel, random: &mut Random) -> Result<(), St
             };
             wait(rig, channel, ticket)?;
             let found = rig.read(&dst, 0, data.len());
-            nothing(compare::difference(&data, &found), || {
+            fail_if_some(compare::difference(&data, &found), || {
                 format!("submission {} of {bytes} bytes, data again", n + 1)
             })?;
             dst.write(0, &vec![!found[0]; data.len()]);
@@ -117,7 +117,7 @@ pub(super) fn long_inline(ground: &Ground) -> Outcome {
                 Stop::Failed(why) => Stop::Failed(format!("{}: {why}", what())),
                 skipped => skipped,
             })?;
-            nothing(compare::difference(&data, &rig.read(&dst, 0, data.len())), what)?;
+            fail_if_some(compare::difference(&data, &rig.read(&dst, 0, data.len())), what)?;
         }
     }
     Ok("up to 100,001 bytes, by several launches and by several headers after one".into())

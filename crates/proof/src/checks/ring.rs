@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::compare;
-use crate::ground::{Ground, Rig, Stop, ensure, nothing};
+use crate::ground::{Ground, Rig, Stop, ensure, fail_if_some};
 use crate::ledger::Balance;
 use crate::random::Random;
 use gpu::{AddressSpace, Channel, CopyMode, Engine, Error, Memory, Prepared, Semaphore};
@@ -64,7 +64,7 @@ impl Lane {
     fn check(&self, rig: &Rig) -> Result<(), Stop> {
         rig.wait(&self.channel, &self.done, self.sent)?;
         let after = rig.read(&self.dst, 0, self.data.len());
-        nothing(compare::difference(&self.data, &after), || {
+        fail_if_some(compare::difference(&self.data, &after), || {
             format!("submission {} on {:?}", self.sent, self.channel.engine())
         })
     }
@@ -182,7 +182,7 @@ pub(super) fn acquire(ground: &Ground) -> Outcome {
         })?;
         rig.wait(&first, &passed, round)?;
         rig.wait(&second, &done, round)?;
-        nothing(compare::difference(&data, &rig.read(&dst, 0, 0x1000)), || format!("round {round}"))?;
+        fail_if_some(compare::difference(&data, &rig.read(&dst, 0, 0x1000)), || format!("round {round}"))?;
     }
     Ok(format!("{ROUNDS} rounds"))
 }

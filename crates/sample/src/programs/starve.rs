@@ -15,7 +15,10 @@ const STRIDE: u64 = 256;
 
 pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> Result<()> {
     let module = module(context)?;
-    let create = || Ok(drop(Stream::new(context)?));
+    let create = || {
+        Stream::new(context)?;
+        Ok(())
+    };
     starve(options, report, create, |n, turn| launches(context, &module, options.seed ^ (n + 1) << 32, turn))
 }
 

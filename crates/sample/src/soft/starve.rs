@@ -46,5 +46,9 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
         }
         Ok(to_bytes(&Random::new(options.seed ^ (n + 1) << 32).words(WORDS)))
     };
-    starve(options, report, || Ok(create()), work)
+    let create = || {
+        create();
+        Ok(())
+    };
+    starve(options, report, create, work)
 }

@@ -21,7 +21,7 @@ const TRACED: &str = "traced";
 
 /// A policy, and what came of it so far.
 pub struct Policy {
-    pub told: report::contention::Policy,
+    pub row: report::contention::Policy,
     kind: Kind,
 }
 
@@ -65,11 +65,11 @@ impl Policy {
                     (Kind::Run(names.clone()), format!("doorbell run --lock-policy {names}"))
                 }
             };
-            if all.iter().any(|p| p.told.name == name) {
+            if all.iter().any(|p| p.row.name == name) {
                 return Err(Failure::new(format!("--policies: {name} is there twice"), "name each once").into());
             }
-            let told = report::contention::Policy { name: name.into(), how, missing: None, report: Vec::new() };
-            all.push(Policy { told, kind });
+            let row = report::contention::Policy { name: name.into(), how, missing: None, report: Vec::new() };
+            all.push(Policy { row, kind });
         }
         Ok(all)
     }
@@ -111,7 +111,7 @@ impl Policy {
         let status = process.wait().map_err(|e| failed(e.to_string()))?;
         if let Kind::Run(_) = self.kind {
             let text = std::fs::read_to_string(said.path()).unwrap_or_default();
-            self.told.report = text.lines().map(|l| l.trim_start_matches("doorbell: ").to_owned()).collect();
+            self.row.report = text.lines().map(|l| l.trim_start_matches("doorbell: ").to_owned()).collect();
         }
         let measured = heard.map_err(&failed)?;
         if status.success() && measured == cells.len() {
@@ -249,7 +249,7 @@ mod tests {
         let traced =
             format!("doorbell record -q --force --locks --tap off --gpu real -o {} -- doorbell bench", tape.display());
         assert_eq!(line(&all[3]), traced);
-        assert_eq!(all[2].told.name, "pi+phase-fair");
+        assert_eq!(all[2].row.name, "pi+phase-fair");
     }
 
     #[test]
@@ -285,8 +285,8 @@ mod tests {
         };
         wrong(&line("copy=64x4MiB"), "not next");
         wrong(&format!("{}\nSegmentation", line("alone")), "it wrote");
-        let told = format!("# 3 of 64 threads\n{}# measured\n{}\n", line("alone") + "\n", line("copy=64x4MiB"));
-        assert_eq!(said(&told, &cells), (Ok(2), cells.to_vec()));
+        let row = format!("# 3 of 64 threads\n{}# measured\n{}\n", line("alone") + "\n", line("copy=64x4MiB"));
+        assert_eq!(said(&row, &cells), (Ok(2), cells.to_vec()));
         let three = format!("{both}{}", line("alone"));
         assert!(said(&three, &cells).0.is_err(), "more than was asked for");
     }

@@ -1,0 +1,82 @@
+//! The processes of a recording as rows.
+
+use crate::complete;
+use crate::recording::{Image, Recording};
+use crate::walk::Outcome;
+use schema::Clock;
+use schema::channel::Channel;
+use schema::processes::{ProcessRow, RankRow, UnwatchedRow};
+use schema::summary::HowEnded;
+use std::collections::BTreeMap;
+use tape::file::{ProcessEnd, Rank, Unwatched};
+
+/// One row for each image. `counted`: copies and launches of each. `all`: why the recording is not complete, which is why
+/// its only image is not.
+pub(crate) fn rows(
+    r: &Recording,
+    out: &Outcome,
+    counted: &BTreeMap<u32, (u64, u64)>,
+    all: &[String],
+    clock: &Clock,
+) -> Vec<ProcessRow> {
+    let only = r.images().len() == 1;
+    r.images()
+        .iter()
+        .map(|image| {
+            let index = image.process.index;
+            let channels: Vec<&Channel> = out.channels.iter().filter(|c| c.process == index).collect();
+            let sum = |f: fn(&Channel) -> u64| channels.iter().map(|c| f(c)).sum::<u64>();
+            let (doorbells, driver_calls) = out.doorbells_of.get(&index).copied().unwrap_or_default();
+            let (copies, launches) = counted.get(&index).copied().unwrap_or_default();
+            let lost = sum(|c| c.lost);
+            let because = if only { all.to_vec() } else { complete::of_image(r, image, lost) };
+            row(
+                image,
+                clock,
+                ProcessRow {
+                    complete: because.is_empty(),
+                    incomplete_because: because,
+                    doorbells,
+                    submissions: sum(|c| c.submissions),
+                    entries: sum(|c| c.entries),
+                    lost,
+                    copies,
+                    launches,
+                    channels: channels.len() as u64,
+                    driver_calls,
+                    ..ProcessRow::default()
+                },
+            )
+        })
+        .collect()
+}
+
+fn row(image: &Image, clock: &Clock, counted: ProcessRow) -> ProcessRow {
+    let p = &image.process;
+    ProcessRow {
+        index: p.index,
+        pid: p.pid,
+        ppid: p.ppid,
+        parent: p.parent,
+        image: p.image,
+        exe: p.exe.clone(),
+        args: p.args.clone(),
+        rank: p.rank.as_ref().map(rank),
+        began: (p.start_tsc != 0).then(|| clock.seconds(p.start_tsc)).flatten(),
+        end: image.end.as_ref().map(ended),
+        ..counted
+    }
+}
+
+fn rank(r: &Rank) -> RankRow {
+    RankRow { rank: r.rank, local_rank: r.local_rank, world_size: r.world_size, launcher: r.launcher.clone() }
+}
+
+pub(crate) fn ended(e: &ProcessEnd) -> HowEnded {
+    HowEnded { how: e.how.clone(), exit_code: e.exit_code, signal: e.signal }
+}
+
+pub(crate) fn unwatched(u: &Unwatched, clock: &Clock) -> UnwatchedRow {
+    let seconds = (u.tsc != 0).then(|| clock.seconds(u.tsc)).flatten();
+    UnwatchedRow { pid: u.pid, parent: u.parent, path: u.path.clone(), why: u.why.clone(), seconds }
+}

@@ -1,0 +1,57 @@
+//! The processes of a recording.
+
+use crate::summary::HowEnded;
+use serde::Serialize;
+
+/// A process image: what one execve, or one fork, made of a process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ProcessRow {
+    /// Number of the image in this recording; rows of other kinds carry it as `process`.
+    pub index: u32,
+    pub pid: i32,
+    /// 0 if it is not known.
+    pub ppid: i32,
+    /// Index of the parent's image, if that is recorded.
+    pub parent: Option<u32>,
+    /// 0 for the first image of a process, one more after each exec.
+    pub image: u32,
+    pub exe: String,
+    /// Absent with `--no-args`.
+    pub args: Option<Vec<String>>,
+    pub rank: Option<RankRow>,
+    /// When it began to be recorded, seconds.
+    pub began: Option<f64>,
+    pub end: Option<HowEnded>,
+    pub complete: bool,
+    pub incomplete_because: Vec<String>,
+    pub doorbells: u64,
+    pub submissions: u64,
+    pub entries: u64,
+    pub lost: u64,
+    pub copies: u64,
+    pub launches: u64,
+    pub channels: u64,
+    pub driver_calls: u64,
+}
+
+/// Which part of a job a process is, as its launcher says in the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RankRow {
+    pub rank: u32,
+    pub local_rank: Option<u32>,
+    pub world_size: Option<u32>,
+    /// `torchrun`, `slurm`, `openmpi` or `pmi`.
+    pub launcher: String,
+}
+
+/// A program that was started and not recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct UnwatchedRow {
+    pub pid: i32,
+    /// Index of the image that started it, if that is recorded.
+    pub parent: Option<u32>,
+    /// Empty with `--no-args`.
+    pub path: String,
+    pub why: String,
+    pub seconds: Option<f64>,
+}
