@@ -2,7 +2,6 @@
 
 use crate::failure::Failure;
 use crate::help::Page;
-use crate::progress::Progress;
 use crate::record::{self, Gpu, OnFull, TapArg};
 use crate::show;
 use anyhow::Context;
@@ -119,7 +118,6 @@ impl Args {
             "",
             &format!("$ doorbell record --tap {tap} --gpu {name} -o {out} doorbell sample {samples} --gpu {name}"),
         ])?;
-        let progress = Progress::new();
         let args = record::Args {
             out: Some(file.to_owned()),
             force: true,
@@ -140,7 +138,6 @@ impl Args {
             quiet: true,
             command,
         };
-        progress.show("recording the samples");
         args.record(file)
     }
 

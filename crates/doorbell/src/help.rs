@@ -1,17 +1,32 @@
 //! The text behind the options in `--help`: examples, lists and paragraphs, laid out for the terminal's width.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 /// Lines are never longer than this.
 const WIDEST: usize = 100;
 /// Nor laid out for less.
 const NARROWEST: usize = 40;
 
+thread_local! {
+    /// Columns that were asked for; 0: those of the terminal.
+    static ASKED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Has `build` lay its help out for so many columns, whatever the terminal.
+pub fn laid_out_for<T>(columns: usize, build: impl FnOnce() -> T) -> T {
+    ASKED.set(columns);
+    let built = build();
+    ASKED.set(0);
+    built
+}
+
 /// Columns that help is laid out for: those of the terminal (or COLUMNS), at most 100.
 pub fn width() -> usize {
     let set = std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse().ok());
     let terminal = || terminal_size::terminal_size().map(|(w, _)| usize::from(w.0));
-    set.or_else(terminal).unwrap_or(WIDEST).clamp(NARROWEST, WIDEST)
+    let asked = Some(ASKED.get()).filter(|asked| *asked > 0);
+    asked.or(set).or_else(terminal).unwrap_or(WIDEST).clamp(NARROWEST, WIDEST)
 }
 
 /// The text behind the options.

@@ -124,7 +124,7 @@ fn main() -> ExitCode {
         Command::Selftest(a) => a.run(),
         Command::Bench(a) => a.run(),
         Command::Selfbench(a) => a.run(),
-        Command::Man(a) => a.run(command_line()),
+        Command::Man(a) => a.run(),
         Command::Completions(a) => a.run(command_line()),
     };
     done.unwrap_or_else(|e| {

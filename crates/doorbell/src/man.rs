@@ -1,9 +1,12 @@
 //! `doorbell man`: manual pages, from the definitions that `--help` comes from.
 
 use crate::failure::Failure;
-use crate::help::Page;
+use crate::help::{self, Page};
 use anyhow::Context;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
 use output::WholeFile;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -26,8 +29,8 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn run(self, cli: clap::Command) -> anyhow::Result<ExitCode> {
-        let all = pages(cli);
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let all = pages();
         if let Some(dir) = &self.out {
             write_all(&all, dir, self.force)?;
             eprintln!("doorbell: {} pages in {}", all.len(), dir.display());
@@ -55,9 +58,9 @@ fn write_all(pages: &[(String, Vec<u8>)], dir: &Path, force: bool) -> anyhow::Re
 }
 
 /// Every page, `doorbell`, `doorbell-record` and so on. What is hidden has none.
-pub fn pages(mut cli: clap::Command) -> Vec<(String, Vec<u8>)> {
+pub fn pages() -> Vec<(String, Vec<u8>)> {
     // `disable_help_subcommand`: a page for `help` would say nothing.
-    cli = cli.disable_help_subcommand(true);
+    let mut cli = help::laid_out_for(WIDTH, crate::command_line).disable_help_subcommand(true);
     cli.build();
     let mut all = Vec::new();
     collect(&cli, "doorbell", &mut all);
@@ -68,11 +71,47 @@ fn collect(command: &clap::Command, name: &str, into: &mut Vec<(String, Vec<u8>)
     let titled = command.clone().name(name.to_owned());
     let mut text = Vec::new();
     // (Writing to memory does not fail.)
-    let _ = clap_mangen::Man::new(titled).render(&mut text);
+    let _ = page(titled, &mut text);
     into.push((name.to_owned(), text));
     for sub in command.get_subcommands().filter(|s| !s.is_hide_set()) {
         collect(sub, &format!("{name}-{}", sub.get_name()), into);
     }
+}
+
+/// Columns of a line: 80 less the margin of a page.
+const WIDTH: usize = 72;
+
+fn page(command: clap::Command, to: &mut dyn Write) -> io::Result<()> {
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let has_subcommands = command.get_subcommands().any(|s| !s.is_hide_set());
+    let man = Man::new(command);
+    man.render_title(to)?;
+    man.render_name_section(to)?;
+    man.render_synopsis_section(to)?;
+    man.render_description_section(to)?;
+    man.render_options_section(to)?;
+    if has_subcommands {
+        man.render_subcommands_section(to)?;
+    }
+    // What `--help` has behind the options is laid out already: its lines stay as they are.
+    for (n, block) in after.split("\n\n").enumerate() {
+        let (head, lines) = match block.split_once('\n') {
+            Some(("Examples:", lines)) => (Some("EXAMPLES"), lines),
+            _ if block.starts_with("Exit status: ") => (Some("EXIT STATUS"), block),
+            _ => (if n == 1 { Some("DETAILS") } else { None }, block),
+        };
+        let mut roff = Roff::new();
+        match head {
+            Some(head) => roff.control("SH", [head]),
+            None => roff.control("PP", []),
+        };
+        roff.control("nf", []);
+        for line in lines.lines() {
+            roff.text([roman(line)]);
+        }
+        roff.control("fi", []).to_writer(to)?;
+    }
+    man.render_version_section(to)
 }
 
 #[cfg(test)]
@@ -90,7 +129,7 @@ mod tests {
     #[test]
     fn every_subcommand_has_a_page_with_each_of_its_flags() {
         let dir = tempfile::tempdir().unwrap();
-        write_all(&pages(crate::command_line()), dir.path(), false).unwrap();
+        write_all(&pages(), dir.path(), false).unwrap();
         let mut cli = crate::command_line().disable_help_subcommand(true);
         cli.build();
         let mut expected = Vec::new();
@@ -101,7 +140,9 @@ mod tests {
             let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).unwrap();
             // roff writes a hyphen that must stay one as `\-`.
             let text = page.replace("\\-", "-");
-            assert!(text.contains("NAME") && text.contains("SYNOPSIS"), "{name}");
+            for section in ["NAME", "SYNOPSIS", "EXAMPLES"] {
+                assert!(text.contains(&format!(".SH {section}")), "{name}: {section}");
+            }
             for flag in flags {
                 assert!(text.contains(&format!("--{flag}")), "{name}: --{flag}");
             }
@@ -112,8 +153,8 @@ mod tests {
     fn pages_that_exist_are_kept_without_force() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("doorbell.1"), "mine").unwrap();
-        assert!(write_all(&pages(crate::command_line()), dir.path(), false).is_err());
+        assert!(write_all(&pages(), dir.path(), false).is_err());
         assert_eq!(std::fs::read(dir.path().join("doorbell.1")).unwrap(), b"mine");
-        write_all(&pages(crate::command_line()), dir.path(), true).unwrap();
+        write_all(&pages(), dir.path(), true).unwrap();
     }
 }

@@ -57,11 +57,11 @@ pub mod why {
         "lock elision is on",
         "unlocked by a thread that did not own it",
         "locked when it was first seen",
-        "locked by somebody who went round doorbell",
-        "destroyed, or of a kind that is not known",
-        "the process has number 1: thread numbers cannot be told from lock values",
+        "locked by code that bypassed doorbell",
+        "destroyed, or of an unknown kind",
+        "the process id is 1: thread ids cannot be told from lock values",
         "the plan says so",
-        "this C library keeps its locks in another way than doorbell knows",
+        "the layout of locks in this C library is not known",
     ];
 }
 

@@ -93,7 +93,7 @@ fn left(result: Result<(), NotHeld>) -> Code {
 
 fn unknown(mismatch: Mismatch) -> Missing {
     let Mismatch { what, expected, found } = mismatch;
-    Missing::Unavailable(format!("this libc keeps its locks in another way: {what} is {found}, not {expected}"))
+    Missing::Unavailable(format!("the layout of locks in this libc is not known: {what} is {found}, not {expected}"))
 }
 
 pub struct StockMutex(Box<Line<libc::pthread_mutex_t>>);
