@@ -5,6 +5,7 @@
 
 use crate::process::region::{AWAY, active, control, map_again, rings, session, stopped};
 use crate::process::renewal::Child;
+use crate::process::restrictions::{may, need};
 use crate::process::thread::{self, Thread};
 use crate::process::{scheduling, sys};
 use core::cell::UnsafeCell;
@@ -105,6 +106,9 @@ pub fn ready(t: &Thread) -> bool {
 #[cold]
 /// A ring's writer, and where its first page is mapped here.
 fn claim(tid: i32) -> Option<(*mut Writer, usize)> {
+    if !may(need::MEMORY) {
+        return None;
+    }
     let (c, s, rings) = (control()?, session()?, rings()?);
     let i = rings.claim(s, tid, Size::Large).or_else(|_| rings.claim(s, tid, Size::Small)).ok()?;
     let bytes = rings.geometry.bytes(i);
@@ -184,7 +188,7 @@ fn make_resident(at: *mut u8, len: usize) {
 #[cold]
 fn wait_for_room(w: &mut Writer) -> bool {
     let (Some(c), Some(s)) = (control(), session()) else { return false };
-    if c.on_full != region::on_full::WAIT || c.stopped.load(Ordering::Relaxed) != 0 {
+    if c.on_full != region::on_full::WAIT || !may(need::SLEEP) || c.stopped.load(Ordering::Relaxed) != 0 {
         return false;
     }
     w.publish();

@@ -243,6 +243,16 @@ fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
         ),
         (region::trouble::NO_PATCH, false, "the kernel refused to have code rewritten: doorbells go on trapping"),
         (region::trouble::NO_CALLS, true, "a page of a library could not be written: calls of CUDA are missing"),
+        (
+            region::trouble::NO_TSC,
+            true,
+            "the program forbade itself the time stamp counter: locks and calls are not recorded from then on",
+        ),
+        (
+            region::trouble::CONFINED,
+            true,
+            "the program forbade itself system calls: threads that began after that may not be recorded",
+        ),
         (region::trouble::UNKNOWN_DRIVER, true, "the driver is none that we know: nothing was tapped"),
     ];
     known.into_iter().filter(move |(bit, ..)| bits & bit != 0).map(|(_, missing, text)| (missing, text))

@@ -116,6 +116,10 @@ pub mod trouble {
     pub const UNKNOWN_DRIVER: u32 = 32;
     /// A page of a library could not be written: calls of CUDA are missing.
     pub const NO_CALLS: u32 = 64;
+    /// The program forbade itself the time stamp counter: locks and calls are not recorded from then on.
+    pub const NO_TSC: u32 = 128;
+    /// The program forbade itself system calls that a new thread's ring or new code takes.
+    pub const CONFINED: u32 = 256;
 }
 
 /// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.

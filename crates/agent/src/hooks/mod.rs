@@ -6,4 +6,5 @@
 pub mod cuda;
 mod files;
 mod locks;
+mod restrictions;
 mod signals;

@@ -2,6 +2,7 @@
 
 use super::state::{self, Me, board};
 use crate::process::real;
+use crate::process::restrictions::{may, need};
 use crate::process::thread::Thread;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -116,6 +117,9 @@ pub fn take(me: Me, lock: usize, first: impl FnOnce() -> c_int, f: impl FnOnce()
 
 #[inline(never)]
 fn wait(seat: &Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
+    if !may(need::SCHEDULING) {
+        ALL.counts.forbidden.store(1, Ordering::Relaxed);
+    }
     // (A latch whose holder is cancelled is held for ever.)
     let cancelled = cancel::defer();
     ALL.begin_wait(seat, my, lock);

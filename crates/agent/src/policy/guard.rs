@@ -7,8 +7,8 @@
 use super::state::{self, Me};
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use locks::Tid;
 use locks::guard::{Entered, Guard};
+use locks::{Clock, Tid};
 use tape::policy::Board;
 
 const PATIENCE_MS: u64 = 1000;
@@ -67,9 +67,7 @@ pub fn leave(me: Me) {
 }
 
 fn now() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a timespec of ours. (The clock is read without a system call.)
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
+    let t = Clock::Monotonic.now();
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 

@@ -6,7 +6,6 @@ use super::state::{self, Me, Now, deadline, ends_anywhere, foreign, given, mutex
 use crate::process::real::{self, Clock, Mutex, Time};
 use crate::process::thread::Thread;
 use core::ffi::{c_int, c_void};
-use locks::boost::Policy;
 use locks::layout::{ELISION, ERRORCHECK, KIND_MASK, Mutex as Inside, PRIO_INHERIT, PRIO_PROTECT, RECURSIVE, SHARED};
 use locks::pi::{Call, Decision, Foreign, Refusal};
 use locks::{Deadline, Outcome, Tid};
@@ -132,7 +131,7 @@ unsafe fn behind_ticket(me: Me, m: Mutex, s: State, until: Option<Deadline>, f: 
         } else if ends_anywhere() {
             return f();
         } else {
-            let rank = Policy::of(me.tid).map_or(0, |p| p.rank());
+            let rank = state::rank(me);
             if rank != 0 && !mark::is_gated(m) {
                 // Who holds it came beside the gate, so who has the gate waits for the real lock. There the kernel lets in
                 // whoever has the higher real-time priority, as POSIX has it.

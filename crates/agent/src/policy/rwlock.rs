@@ -7,13 +7,12 @@
 //! A thread that holds the lock already passes round the gate ([`locks::held`]), whatever it asks for: the real lock
 //! knows what to answer. A `try` asks the real lock alone and gets the stock answer.
 
-use super::state::{Me, Now, deadline, ends_anywhere, given, now, on, refused, rwlocks, wanted};
+use super::state::{self, Me, Now, deadline, ends_anywhere, given, now, on, refused, rwlocks, wanted};
 use super::{boost, mark};
 use crate::process::real::{self, Clock, Rwlock, Time};
 use crate::process::thread::Thread;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
-use locks::boost::Policy;
 use locks::held::{Entry, Exit, Mode};
 use locks::phase_fair::PhaseFair;
 use locks::{Deadline, Tid};
@@ -119,7 +118,7 @@ unsafe fn wait_at_gate(
     f: impl FnOnce() -> c_int,
 ) -> c_int {
     let held = &me.t.held;
-    let rank = Policy::of(me.tid).map_or(0, |p| p.rank());
+    let rank = state::rank(me);
     // SAFETY: the caller's: a rwlock.
     let writers = unsafe { mark::waiting_writers(l) };
     let waiting = writers.load(Ordering::Relaxed);

@@ -2,10 +2,12 @@
 
 use super::place;
 use crate::process::renewal::renew_after_fork;
+use crate::process::restrictions::{may, need};
 use crate::process::thread::{self, Thread};
 use crate::process::wiped::{goes_on, live, was_begun};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use locks::boost::Policy;
 use locks::layout::Layout;
 use locks::room::RwLayout;
 use locks::{Clock, Deadline, Tid};
@@ -66,6 +68,15 @@ pub fn ends_anywhere() -> bool {
     let cancelled = locks::cancel::defer();
     cancelled.put_back();
     cancelled.is_asynchronous()
+}
+
+/// The calling thread's rank among those who wait: 0 without a real-time priority, and where nobody may ask.
+#[cold]
+pub fn rank(me: Me) -> u32 {
+    if !may(need::SCHEDULING) {
+        return 0;
+    }
+    Policy::of(me.tid).map_or(0, |p| p.rank())
 }
 
 pub fn board() -> Option<&'static Board> {

@@ -8,6 +8,7 @@
 //! The owner's word lies in the page that fork wipes ([`wiped`]): in a child every lock is free. What it guards may be half
 //! changed there, and is renewed before it is used.
 
+use super::restrictions::{may, need};
 use super::{sys, thread, wiped};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -41,8 +42,8 @@ impl<T, const W: usize> OwnLock<T, W> {
         wiped::lock_word(W)
     }
 
-    /// Waits for the lock. `None` if this very thread holds it (we are in a signal handler), or if it was not to be had in
-    /// [`PATIENCE`].
+    /// Waits for the lock. `None` if this very thread holds it (we are in a signal handler), if it was not to be had in
+    /// [`PATIENCE`], or at once where the program has forbidden itself to wait.
     pub fn lock(&self) -> Option<Guard<'_, T, W>> {
         self.try_lock().or_else(|| self.wait())
     }
@@ -80,6 +81,9 @@ impl<T, const W: usize> OwnLock<T, W> {
 
 /// Waits in the kernel, which makes the caller the owner. False if it does not.
 fn sleep(owner: &AtomicU32) -> bool {
+    if !may(need::FUTEX | need::SLEEP) {
+        return false;
+    }
     let until = Deadline::after(Clock::Monotonic, PATIENCE);
     loop {
         let failed = match futex::lock_pi2(owner, Some(&until)) {

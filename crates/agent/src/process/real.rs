@@ -184,5 +184,12 @@ real! {
     posix_spawn = c"posix_spawn" (pid: *mut libc::pid_t, path: *const c_char, a: *const c_void, b: *const c_void, argv: Strings, env: Strings) -> c_int, libc::ENOSYS;
     posix_spawnp = c"posix_spawnp" (pid: *mut libc::pid_t, path: *const c_char, a: *const c_void, b: *const c_void, argv: Strings, env: Strings) -> c_int, libc::ENOSYS;
     system = c"system" (command: *const c_char) -> c_int, -1;
+    prctl = c"prctl" (option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int, -1;
+    syscall = c"syscall" (n: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong) -> c_long, -1;
     popen = c"popen" (command: *const c_char, mode: *const c_char) -> *mut c_void, core::ptr::null_mut();
+}
+
+/// For who jumps there.
+pub fn address_of_syscall() -> usize {
+    table::syscall.addr()
 }

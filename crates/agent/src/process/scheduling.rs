@@ -1,11 +1,15 @@
 //! Who a thread is to the kernel: policy, priority, CPUs, name.
 
+use super::restrictions::{may, need};
 use super::sys::syscall6;
 use super::thread;
 use tape::lock::{SchedBody, sched_why};
 
 /// What the kernel says of a thread, 0 being the calling one.
 pub fn ask(tid: i32, body: &mut SchedBody) {
+    if !may(need::SCHEDULING) {
+        return;
+    }
     let tid = tid as usize;
     let mut mask = [0u64; 128];
     // SAFETY: plain questions; the kernel writes no more than the lengths that it is given.
@@ -34,7 +38,7 @@ pub fn of_this_thread(tid: i32, name: bool) -> SchedBody {
     let mut body =
         SchedBody { pthread: thread::pointer() as u64, tid, why: sched_why::FIRST_EVENT, ..SchedBody::default() };
     ask(0, &mut body);
-    if name {
+    if name && may(need::SCHEDULING) {
         // SAFETY: PR_GET_NAME writes sixteen bytes.
         unsafe { syscall6(libc::SYS_prctl, libc::PR_GET_NAME as usize, body.name.as_mut_ptr() as usize, 0, 0, 0, 0) };
     }

@@ -135,9 +135,15 @@ pub fn membarrier(cmd: i32) -> bool {
     unsafe { syscall6(libc::SYS_membarrier, cmd as usize, 0, 0, 0, 0, 0) == 0 }
 }
 
-/// Time stamp counter.
+/// Time stamp counter; 0 once the program has forbidden itself to read it.
 #[inline]
 pub fn tsc() -> u64 {
+    if super::restrictions::no_tsc() { 0 } else { rdtsc() }
+}
+
+/// Time stamp counter, for where nothing happens any more once it may not be read.
+#[inline(always)]
+pub fn rdtsc() -> u64 {
     // SAFETY: rdtsc is there on every x86-64.
     unsafe { core::arch::x86_64::_rdtsc() }
 }

@@ -115,6 +115,11 @@ pub fn begin(what: u32) {
     BEGUN.fetch_or(what, Ordering::Release);
 }
 
+/// From now on this goes on no more.
+pub fn end(what: u32) {
+    WIPED.live.fetch_and(!what, Ordering::Release);
+}
+
 /// The word of a lock: 0, or the thread that holds it, as the kernel has it for a lock with priority inheritance.
 #[inline(always)]
 pub fn lock_word(w: usize) -> &'static AtomicU32 {

@@ -2,6 +2,7 @@
 
 use crate::process::maps::{self, EXECUTE, Mapping, PRIVATE, WRITE};
 use crate::process::own_lock::OwnLock;
+use crate::process::restrictions::{may, need};
 use crate::process::sys::{self, syscall6};
 use crate::process::thread::Thread;
 use crate::process::wiped::word;
@@ -52,8 +53,8 @@ pub fn code_at(t: &Thread, site: usize) -> Option<(usize, usize)> {
     let mut s = STATE.try_lock()?;
     let s = &mut *s;
     let mut found = s.known.code(site);
-    if found.is_none() {
-        let now = sys::tsc();
+    if found.is_none() && may(need::FILES) {
+        let now = sys::rdtsc();
         if now.wrapping_sub(LAST.load(Ordering::Relaxed)) < PAUSE {
             return None;
         }
@@ -158,7 +159,7 @@ fn tell(t: &Thread, r: &Mapping, path: &[u8]) {
     };
     // SAFETY: `enter` has made sure that there is a writer; it is this thread's, and it is busy.
     let w = unsafe { &mut *t.writer.get() };
-    record::push(w, kind::MAPPING, 0, sys::tsc(), &body, path, &[]);
+    record::push(w, kind::MAPPING, 0, sys::rdtsc(), &body, path, &[]);
     w.publish();
     t.busy.set(false);
 }

@@ -33,7 +33,7 @@ impl Call {
 /// Puts an event on the thread's ring. One that comes from a signal handler while the thread writes is counted as lost.
 #[inline(never)]
 pub fn put<B: Plain>(t: &Thread, k: u16, flags: u16, body: B) {
-    put_at(t, k, flags, sys::tsc(), body);
+    put_at(t, k, flags, sys::rdtsc(), body);
 }
 
 #[inline(never)]
@@ -189,7 +189,7 @@ fn make_room(t: &Thread, table: &LockTable, addr: usize, site: usize, flags: u16
     if !recursive && let Some(i) = find(table, c.addr) {
         let h = read(&table.held[i]);
         remove(table, i);
-        put_hold(t, &h, sys::tsc(), c.site as u64, ended::BY_ANOTHER);
+        put_hold(t, &h, sys::rdtsc(), c.site as u64, ended::BY_ANOTHER);
     }
     if rows(table).len() == HELD {
         let h = read(&table.held[0]);
@@ -310,7 +310,7 @@ pub fn op(t: &Thread, c: Call, wait: u64, other: u64, result: c_int) {
 pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, u64) {
     let table = table(t);
     let row = &table.waiting;
-    let from = sys::tsc();
+    let from = sys::rdtsc();
     row.addr.store(c.addr as u64, Ordering::Relaxed);
     row.site.store(c.site as u64, Ordering::Relaxed);
     row.since.store(from, Ordering::Relaxed);
@@ -319,7 +319,7 @@ pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, 
     table.waits.store(1, Ordering::Release);
     let r = f();
     table.waits.store(0, Ordering::Relaxed);
-    let now = sys::tsc();
+    let now = sys::rdtsc();
     // Never 0: that would say that nothing was waited for.
     (r, now, now.wrapping_sub(from).max(1))
 }
@@ -331,7 +331,7 @@ pub fn suspended(t: &Thread, c: &Call) {
     let Some(i) = find(table, c.addr) else { return };
     let row = &table.held[i];
     let h = read(row);
-    let tsc = sys::tsc();
+    let tsc = sys::rdtsc();
     row.since.store(0, Ordering::Relaxed);
     row.site.store(c.site as u64, Ordering::Relaxed);
     let depth = h.flags & u16::from(attr::DEPTH);

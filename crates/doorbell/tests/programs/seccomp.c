@@ -1,6 +1,7 @@
 /* seccomp HOW [first]: restricts itself, then uses locks. With `first` it has used them before.
  *   kill-gettid    gettid kills the process
  *   errno-gettid   gettid fails with EPERM
+ *   sandbox        only what the rest of this program needs; everything else kills
  *   strict         only read, write, exit and sigreturn
  *   notsc          rdtsc raises SIGSEGV */
 #include <errno.h>
@@ -56,6 +57,19 @@ static int filter(unsigned call, unsigned verdict) {
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
+/* What threads, locks and the end of this program take. */
+static int sandbox(void) {
+    const unsigned calls[] = {SYS_read, SYS_write, SYS_exit, SYS_exit_group, SYS_futex, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_brk,
+        SYS_clone, SYS_clone3, SYS_set_robust_list, SYS_rseq, SYS_rt_sigprocmask, SYS_rt_sigaction, SYS_madvise, SYS_getrandom};
+    enum { N = sizeof calls / sizeof *calls };
+    struct sock_filter rules[N + 3] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+    for (int i = 0; i < N; i++) rules[1 + i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i], N - i, 0);
+    rules[1 + N] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    rules[2 + N] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {N + 3, rules};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     sem_init(&s, 0, 0);
@@ -63,6 +77,7 @@ int main(int argc, char **argv) {
     int failed = 1, threads = 1;
     if (!strcmp(how, "kill-gettid")) failed = filter(SYS_gettid, SECCOMP_RET_KILL_PROCESS);
     if (!strcmp(how, "errno-gettid")) failed = filter(SYS_gettid, SECCOMP_RET_ERRNO | EPERM);
+    if (!strcmp(how, "sandbox")) failed = sandbox();
     if (!strcmp(how, "strict")) failed = prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT), threads = 0;
     if (!strcmp(how, "notsc")) failed = prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
     if (failed) return perror("seccomp: not possible"), 77;

@@ -87,11 +87,11 @@ pub unsafe extern "C" fn call<const F: usize>(
     unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, &a) };
     t.call_stack.set(stack);
     t.calls_inside.set(0);
-    let began = sys::tsc();
+    let began = sys::rdtsc();
     row.began.store(began, Ordering::Relaxed);
     // SAFETY: the caller's.
     let r = unsafe { real(at, f.words, &a) };
-    let ended = sys::tsc();
+    let ended = sys::rdtsc();
     end(t, row, f.number, ended, r as i32);
     r
 }

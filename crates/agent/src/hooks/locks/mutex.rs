@@ -53,7 +53,7 @@ unsafe fn take(t: &'static Thread, m: Mutex, site: usize, op: u8, f: impl FnOnce
     // SAFETY: the caller's: a mutex. Its attributes afterwards: fewer words to keep over the call.
     let (r, c) = unsafe { (real::pthread_mutex_trylock(m), call(m, site, op)) };
     if r == 0 {
-        holds::took(t, &c, sys::tsc());
+        holds::took(t, &c, sys::rdtsc());
         return 0;
     }
     if r == libc::EBUSY { wait(t, c, f) } else { refused(t, c, r) }
@@ -74,7 +74,7 @@ fn wait(t: &'static Thread, c: Call, f: impl FnOnce() -> c_int) -> c_int {
 #[inline(never)]
 fn refused(t: &'static Thread, c: Call, r: c_int) -> c_int {
     if has(r) {
-        holds::took_late(t, c, sys::tsc(), 0, r);
+        holds::took_late(t, c, sys::rdtsc(), 0, r);
     } else {
         holds::op(t, c, 0, 0, r);
     }
@@ -105,7 +105,7 @@ unsafe extern "C" fn recorded_lock(m: Mutex, site: usize) -> c_int {
     // completion. A core may read the clock while that instruction still waits for its line, so a hold may begin on the
     // tape by such a wait too early, some 100 ns at the utmost; it is not longer for all that a thread may be preempted,
     // as a reading in front of the one or behind the other would be.
-    let tsc = sys::tsc();
+    let tsc = sys::rdtsc();
     // SAFETY: as above.
     holds::took(thread::here(), &unsafe { call(m, site, op::MUTEX_LOCK) }, tsc)
 }
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn trylock(m: Mutex, site: usize) -> c_int {
     // SAFETY: the caller's: a mutex.
     let (c, r) = unsafe { (call(m, site, op::MUTEX_TRYLOCK), real::pthread_mutex_trylock(m)) };
     if r == 0 {
-        holds::took(t, &c, sys::tsc());
+        holds::took(t, &c, sys::rdtsc());
         return 0;
     }
     refused(t, c, r)
@@ -191,7 +191,7 @@ unsafe extern "C" fn recorded_unlock(m: Mutex, site: usize) -> c_int {
         return unsafe { unlock_otherwise(m, site) };
     }
     // ORDERING: as in `recorded_lock`; the locked instruction that releases waits for the reading in front of it.
-    let tsc = sys::tsc();
+    let tsc = sys::rdtsc();
     // SAFETY: the caller's: a mutex. Behind the unlock another thread may destroy it.
     let r = unsafe { real::known::pthread_mutex_unlock(m) };
     let c = Call::new(m as usize, site, op::MUTEX_UNLOCK, 0);
@@ -209,7 +209,7 @@ unsafe extern "C" fn unlock_otherwise(m: Mutex, site: usize) -> c_int {
         // SAFETY: the caller's.
         return unsafe { policy::mutex::unlock(m, site) };
     };
-    let tsc = sys::tsc();
+    let tsc = sys::rdtsc();
     // SAFETY: the caller's: a mutex.
     let r = unsafe { real::pthread_mutex_unlock(m) };
     let c = Call::new(m as usize, site, op::MUTEX_UNLOCK, 0);

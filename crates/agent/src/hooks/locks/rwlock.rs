@@ -55,7 +55,7 @@ unsafe fn take(t: &'static Thread, l: Rwlock, c: Call, first: Try, f: impl FnOnc
     // SAFETY: the caller's: a rwlock.
     let r = unsafe { first(l) };
     if r == 0 {
-        holds::took(t, &c, sys::tsc());
+        holds::took(t, &c, sys::rdtsc());
         return 0;
     }
     if r == libc::EBUSY {
@@ -101,7 +101,7 @@ macro_rules! plain {
                 let r = unsafe { real::known::$try(l) };
                 if r == 0 {
                     // ORDERING: as for mutexes.
-                    let tsc = sys::tsc();
+                    let tsc = sys::rdtsc();
                     // SAFETY: as above.
                     return holds::took(thread::here(), &unsafe { call(l, site, op::$op) }, tsc);
                 }
@@ -138,7 +138,7 @@ macro_rules! tries {
             // SAFETY: the caller's: a rwlock.
             let (c, r) = unsafe { (call(l, site, op::$op), real::$real(l)) };
             if r == 0 {
-                holds::took(t, &c, sys::tsc());
+                holds::took(t, &c, sys::rdtsc());
             } else {
                 holds::op(t, c, 0, 0, r);
             }
@@ -190,7 +190,7 @@ unsafe extern "C" fn recorded_unlock(l: Rwlock, site: usize) -> c_int {
         // SAFETY: the caller's.
         return unsafe { unlock_otherwise(l, site) };
     }
-    let tsc = sys::tsc();
+    let tsc = sys::rdtsc();
     // SAFETY: the caller's: a rwlock. Behind the unlock another thread may destroy it.
     let r = unsafe { real::known::pthread_rwlock_unlock(l) };
     let c = Call::new(l as usize, site, op::RWLOCK_UNLOCK, 0);
@@ -208,7 +208,7 @@ unsafe extern "C" fn unlock_otherwise(l: Rwlock, site: usize) -> c_int {
         // SAFETY: the caller's.
         return unsafe { policy::rwlock::unlock(l, site) };
     };
-    let tsc = sys::tsc();
+    let tsc = sys::rdtsc();
     // SAFETY: the caller's: a rwlock.
     let r = unsafe { real::pthread_rwlock_unlock(l) };
     let c = Call::new(l as usize, site, op::RWLOCK_UNLOCK, 0);

@@ -1,0 +1,170 @@
+//! Calls by which the program forbids itself something: `prctl` and, for `seccomp`, `syscall`.
+//!
+//! The agent then does without it, too ([`crate::process::restrictions`]). A thread that has no ring yet gets it before the
+//! filter is there. Calls that are made without libc are not seen.
+
+use crate::process::restrictions::{self, need};
+use crate::process::wiped::{self, live};
+use crate::process::{real, region, thread};
+use crate::record;
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_long, c_ulong};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use tape::region::trouble;
+
+const SET_MODE_STRICT: c_ulong = 0;
+const SET_MODE_FILTER: c_ulong = 1;
+
+static SYSCALL: AtomicUsize = AtomicUsize::new(0);
+
+/// As the C function of that name: two of its calls go through [`watched`], all others jump on.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub extern "C" fn syscall() {
+    naked_asm!(
+        ".cfi_startproc",
+        "cmp rdi, {seccomp}",
+        "je 2f",
+        "cmp rdi, {prctl}",
+        "je 2f",
+        "mov rax, qword ptr [rip + {real}]",
+        "test rax, rax",
+        "je 3f",
+        "jmp rax",
+        "2:",
+        "jmp {watched}",
+        "3:",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 56",
+        "call {resolve}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -56",
+        "jmp rax",
+        ".cfi_endproc",
+        seccomp = const libc::SYS_seccomp,
+        prctl = const libc::SYS_prctl,
+        real = sym SYSCALL,
+        watched = sym watched,
+        resolve = sym resolve,
+    )
+}
+
+extern "C" fn resolve() -> usize {
+    let at = real::address_of_syscall();
+    SYSCALL.store(at, Ordering::Relaxed);
+    at
+}
+
+unsafe extern "C" fn watched(n: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong) -> c_long {
+    // SAFETY: the caller's.
+    let call = || unsafe { real::syscall(n, a, b, c, d, e) };
+    // SAFETY: what the caller hands to the kernel as a filter.
+    unsafe {
+        if n == libc::SYS_prctl {
+            return restricted(a, b, c, call);
+        }
+        match a {
+            SET_MODE_STRICT => confined(None, call),
+            SET_MODE_FILTER => confined(Some(c as *const libc::sock_fprog), call),
+            _ => call(),
+        }
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        let call = || real::prctl(option, a, b, c, d).into();
+        restricted(option as c_ulong, a, b, call) as c_int
+    }
+}
+
+/// # Safety
+/// `b` is what the caller hands to the kernel.
+#[inline(always)]
+unsafe fn restricted(option: c_ulong, a: c_ulong, b: c_ulong, call: impl FnOnce() -> c_long) -> c_long {
+    match option as c_int {
+        // SAFETY: the caller's.
+        libc::PR_SET_SECCOMP => match a as u32 {
+            libc::SECCOMP_MODE_STRICT => unsafe { confined(None, call) },
+            libc::SECCOMP_MODE_FILTER => unsafe { confined(Some(b as *const libc::sock_fprog), call) },
+            _ => call(),
+        },
+        libc::PR_SET_TSC if a as c_int == libc::PR_TSC_SIGSEGV => without_tsc(call),
+        _ => call(),
+    }
+}
+
+/// Forbids the time stamp counter with `call`. No time, no record: locks and calls are left alone from here on.
+#[cold]
+#[inline(never)]
+fn without_tsc(call: impl FnOnce() -> c_long) -> c_long {
+    let r = call();
+    if r >= 0 {
+        if wiped::goes_on(live::LOCKS | live::CALLS) {
+            region::trouble(trouble::NO_TSC);
+            wiped::end(live::LOCKS | live::CALLS);
+        }
+        restrictions::forbid_tsc();
+    }
+    r
+}
+
+/// Installs a filter with `call`; without a filter, strict mode, which forbids the time stamp counter, too.
+///
+/// # Safety
+/// The filter is null or one that can be read.
+#[cold]
+#[inline(never)]
+unsafe fn confined(filter: Option<*const libc::sock_fprog>, call: impl FnOnce() -> c_long) -> c_long {
+    // SAFETY: the caller's.
+    let forbidden = filter.map_or(need::ALL, |f| unsafe { forbidden_by(f) });
+    let recorded = wiped::goes_on(live::LOCKS | live::CALLS);
+    if recorded && forbidden != 0 {
+        // The last moment for this thread.
+        let t = thread::here();
+        if t.writer.get().is_null() {
+            record::ready(t);
+        }
+    }
+    // Before the call: a filter may be for all threads.
+    let before = restrictions::forbid(forbidden);
+    let r = if filter.is_some() { call() } else { without_tsc(call) };
+    if r < 0 {
+        restrictions::put_back(before);
+    } else if recorded && forbidden & (need::MEMORY | need::FILES) != 0 {
+        region::trouble(trouble::CONFINED);
+    }
+    r
+}
+
+/// # Safety
+/// As [`confined`].
+unsafe fn forbidden_by(filter: *const libc::sock_fprog) -> u32 {
+    if (filter as usize) < 4096 || !restrictions::may(need::ALL) {
+        return need::ALL;
+    }
+    // SAFETY: the caller's: a filter as the kernel wants it.
+    unsafe {
+        let f = filter.read_unaligned();
+        if (f.filter as usize) < 4096 || !f.filter.is_aligned() {
+            return need::ALL;
+        }
+        restrictions::forbidden_by(core::slice::from_raw_parts(f.filter, usize::from(f.len)))
+    }
+}

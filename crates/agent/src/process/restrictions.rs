@@ -1,0 +1,206 @@
+//! What the program forbids itself: system calls (seccomp) and the time stamp counter (PR_SET_TSC).
+//!
+//! A filter may end the process for a call that the program itself would never make. So before a filter is installed it is
+//! evaluated for each call that the agent may make later, and what it does not allow is not made: threads then go on without a
+//! ring, and their events are counted as lost.
+//!
+//! Invariant: [`may`] is a load; nothing here makes a system call.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// What the agent may need the kernel for after the start: bits.
+pub mod need {
+    /// Mapping memory: a thread's ring.
+    pub const MEMORY: u32 = 1;
+    /// Opening and reading files of /proc, and the recorder's memory.
+    pub const FILES: u32 = 2;
+    /// Asking for and setting policies and priorities; a thread's name.
+    pub const SCHEDULING: u32 = 4;
+    pub const SLEEP: u32 = 8;
+    pub const FUTEX: u32 = 16;
+    pub const ALL: u32 = 31;
+}
+
+/// The calls that stand behind each need.
+const CALLS: [(u32, &[i64]); 5] = [
+    (need::MEMORY, &[libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_mprotect]),
+    (need::FILES, &[libc::SYS_open, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
+    (
+        need::SCHEDULING,
+        &[
+            libc::SYS_sched_getscheduler,
+            libc::SYS_sched_getparam,
+            libc::SYS_sched_getattr,
+            libc::SYS_sched_setattr,
+            libc::SYS_sched_getaffinity,
+            libc::SYS_getpriority,
+            libc::SYS_prctl,
+        ],
+    ),
+    (need::SLEEP, &[libc::SYS_nanosleep]),
+    (need::FUTEX, &[libc::SYS_futex]),
+];
+
+static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
+static NO_TSC: AtomicBool = AtomicBool::new(false);
+
+/// True if the agent may make the calls behind all of these [`need`]s.
+#[inline]
+pub fn may(needs: u32) -> bool {
+    FORBIDDEN.load(Ordering::Relaxed) & needs == 0
+}
+
+/// A filter is about to be installed, which forbids these [`need`]s. Returns what was forbidden before.
+pub fn forbid(needs: u32) -> u32 {
+    FORBIDDEN.fetch_or(needs, Ordering::Relaxed)
+}
+
+/// It was not installed.
+pub fn put_back(before: u32) {
+    FORBIDDEN.store(before, Ordering::Relaxed);
+}
+
+/// True once a thread of the program may not read the time stamp counter.
+#[inline(always)]
+pub fn no_tsc() -> bool {
+    NO_TSC.load(Ordering::Relaxed)
+}
+
+pub fn forbid_tsc() {
+    NO_TSC.store(true, Ordering::Relaxed);
+    locks::deadline::ask_the_kernel_for_the_time();
+}
+
+/// The [`need`]s of which a filter (`struct sock_filter`s) does not allow each call.
+pub fn forbidden_by(filter: &[libc::sock_filter]) -> u32 {
+    let allows = |call: i64| {
+        let action = evaluate(filter, call as u32).map(|answer| answer & libc::SECCOMP_RET_ACTION_FULL);
+        matches!(action, Some(libc::SECCOMP_RET_ALLOW | libc::SECCOMP_RET_LOG))
+    };
+    CALLS.iter().filter(|(_, calls)| !calls.iter().all(|&c| allows(c))).fold(0, |all, (bit, _)| all | bit)
+}
+
+/// What the filter answers to a call whose arguments are 0. `None`: the kernel would not take such a filter.
+fn evaluate(filter: &[libc::sock_filter], call: u32) -> Option<u32> {
+    /// AUDIT_ARCH_X86_64
+    const ARCH: u32 = 0xc000_003e;
+    /// `struct seccomp_data`: number, architecture, instruction pointer, six arguments.
+    const BYTES: u32 = 64;
+    let data = |at: u32| match at {
+        0 => Some(call),
+        4 => Some(ARCH),
+        8..BYTES if at.is_multiple_of(4) => Some(0),
+        _ => None,
+    };
+    let (mut a, mut x, mut memory) = (0u32, 0u32, [0u32; 16]);
+    let mut at = 0usize;
+    // (Jumps go forward only, so this ends.)
+    loop {
+        let i = filter.get(at)?;
+        at += 1;
+        let k = i.k;
+        let source = if i.code & 8 != 0 { x } else { k };
+        match i.code & 7 {
+            // BPF_LD and BPF_LDX: an absolute word of the data, its length, a constant, a word of the memory.
+            0 | 1 => {
+                let value = match i.code & 0xe0 {
+                    0x20 if i.code & 7 == 0 => data(k)?,
+                    0x80 => BYTES,
+                    0x00 => k,
+                    0x60 => *memory.get(k as usize)?,
+                    _ => return None,
+                };
+                if i.code & 7 == 0 { a = value } else { x = value }
+            }
+            // BPF_ST, BPF_STX
+            2 => *memory.get_mut(k as usize)? = a,
+            3 => *memory.get_mut(k as usize)? = x,
+            // BPF_ALU
+            4 => {
+                a = match i.code & 0xf0 {
+                    0x00 => a.wrapping_add(source),
+                    0x10 => a.wrapping_sub(source),
+                    0x20 => a.wrapping_mul(source),
+                    0x30 => a.checked_div(source)?,
+                    0x40 => a | source,
+                    0x50 => a & source,
+                    0x60 => a.checked_shl(source).unwrap_or(0),
+                    0x70 => a.checked_shr(source).unwrap_or(0),
+                    0x80 => a.wrapping_neg(),
+                    0xa0 => a ^ source,
+                    _ => return None,
+                }
+            }
+            // BPF_JMP
+            5 => {
+                let holds = match i.code & 0xf0 {
+                    0x00 => {
+                        at = at.checked_add(k as usize)?;
+                        continue;
+                    }
+                    0x10 => a == source,
+                    0x20 => a > source,
+                    0x30 => a >= source,
+                    0x40 => a & source != 0,
+                    _ => return None,
+                };
+                at += usize::from(if holds { i.jt } else { i.jf });
+            }
+            // BPF_RET: a constant or the accumulator.
+            6 => return Some(if i.code & 0x18 == 0x10 { a } else { k }),
+            // BPF_MISC: BPF_TAX, BPF_TXA
+            _ if i.code & 0xf8 == 0 => x = a,
+            _ => a = x,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD: u16 = 0x20;
+    const EQUAL: u16 = 0x15;
+    const AT_LEAST: u16 = 0x35;
+    const ANSWER: u16 = 0x06;
+
+    fn rule(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code, jt, jf, k }
+    }
+
+    /// For one call the one answer, for all others the other.
+    fn one(call: i64, then: u32, otherwise: u32) -> [libc::sock_filter; 4] {
+        let is = rule(EQUAL, 0, 1, call as u32);
+        [rule(LOAD, 0, 0, 0), is, rule(ANSWER, 0, 0, then), rule(ANSWER, 0, 0, otherwise)]
+    }
+
+    #[test]
+    fn a_filter_forbids_what_it_does_not_allow() {
+        let (allow, kill) = (libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_KILL_PROCESS);
+        assert_eq!(forbidden_by(&one(libc::SYS_gettid, kill, allow)), 0);
+        assert_eq!(forbidden_by(&one(libc::SYS_mremap, kill, allow)), need::MEMORY);
+        assert_eq!(forbidden_by(&one(libc::SYS_futex, libc::SECCOMP_RET_ERRNO | 1, allow)), need::FUTEX);
+        assert_eq!(forbidden_by(&one(libc::SYS_futex, allow, kill)), need::ALL & !need::FUTEX);
+        // As libseccomp has it: the architecture, calls of x32, an accumulator in memory and back.
+        let long = [
+            rule(LOAD, 0, 0, 4),
+            rule(EQUAL, 0, 6, 0xc000_003e),
+            rule(LOAD, 0, 0, 0),
+            rule(0x02, 0, 0, 3),
+            rule(0x60, 0, 0, 3),
+            rule(AT_LEAST, 2, 0, 0x4000_0000),
+            rule(EQUAL, 1, 0, libc::SYS_nanosleep as u32),
+            rule(ANSWER, 0, 0, allow),
+            rule(ANSWER, 0, 0, kill),
+        ];
+        assert_eq!(forbidden_by(&long), need::SLEEP);
+    }
+
+    #[test]
+    fn a_filter_without_an_answer_forbids_everything() {
+        assert_eq!(forbidden_by(&[]), need::ALL);
+        let beyond = [rule(LOAD, 0, 0, 64), rule(ANSWER, 0, 0, libc::SECCOMP_RET_ALLOW)];
+        assert_eq!(forbidden_by(&beyond), need::ALL);
+        assert_eq!(forbidden_by(&[rule(0x05, 0, 0, u32::MAX)]), need::ALL);
+    }
+}
