@@ -20,7 +20,8 @@ pub fn text(b: &Board) -> String {
     }
     for (reason, n) in b.refused.iter().enumerate() {
         let n = n.load(Ordering::Relaxed);
-        if n == 0 {
+        // (Those of the process are among the events.)
+        if n == 0 || why::OF_PROCESS.iter().any(|&r| usize::from(r) == reason) {
             continue;
         }
         let text = why::TEXT[reason];
@@ -82,6 +83,10 @@ fn events(b: &Board, out: &mut String) {
         let place = if module.is_empty() { format!("{offset:#x}") } else { format!("{module}+{offset:#x}") };
         let tid = e.tid.load(Ordering::Relaxed);
         let wanted = protocol::NAMES.get(usize::from(e.policy.load(Ordering::Relaxed))).unwrap_or(&"?");
+        if why::OF_PROCESS.contains(&(what - 1)) {
+            let _ = writeln!(out, "doorbell: no {lock} follows {wanted}: {text}");
+            continue;
+        }
         let _ = writeln!(out, "doorbell: {place}/{lock} at {addr:#x}, {wanted}, thread {tid}: {text}");
     }
     if b.told.load(Ordering::Relaxed) as usize > EVENTS {

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dbpolicy");
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Rules of a plan, at most.
 pub const RULES: usize = 1024;
 /// Events that are told one by one, at most; all are counted.
@@ -47,7 +47,11 @@ pub mod why {
     pub const INIT: u8 = 9;
     pub const PLANNED: u8 = 10;
     pub const LAYOUT: u8 = 11;
-    pub const COUNT: usize = 12;
+    pub const SANITIZER: u8 = 12;
+    pub const COUNT: usize = 13;
+
+    /// Reasons that hold for every lock of the process.
+    pub const OF_PROCESS: [u8; 2] = [LAYOUT, SANITIZER];
 
     pub const TEXT: [&str; COUNT] = [
         "shared between processes, which would not follow the policy",
@@ -62,6 +66,7 @@ pub mod why {
         "the process id is 1: thread ids cannot be told from lock values",
         "the plan says so",
         "the layout of locks in this C library is not known",
+        "the program is built with ThreadSanitizer, which must see each of its locks",
     ];
 }
 

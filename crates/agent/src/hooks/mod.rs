@@ -7,4 +7,5 @@ pub mod cuda;
 mod files;
 mod locks;
 mod restrictions;
+mod sanitizers;
 mod signals;

@@ -21,6 +21,7 @@ pub mod sched;
 mod state;
 
 use crate::process::renewal::Child;
+use crate::process::symbol;
 use crate::process::wiped::{self, live};
 use crate::process::{sys, thread};
 use core::ffi::CStr;
@@ -58,17 +59,27 @@ pub fn attach(path: &CStr, off: bool) -> Option<()> {
     }
     place::look_up();
     let me = Tid::from_raw(thread::number() as u32);
-    // SAFETY: the constructor: nobody reads them yet.
-    unsafe { state::set_proofs(mark::prove_mutexes(me), mark::prove_rwlocks(me)) };
+    // ThreadSanitizer reports what it does not see locked as a race, and waits for locks that it has seen locked only.
+    let watched = symbol::is_defined(c"__tsan_init");
+    let no = if watched { why::SANITIZER } else { why::LAYOUT };
+    if !watched {
+        // SAFETY: the constructor: nobody reads them yet.
+        unsafe { state::set_proofs(mark::prove_mutexes(me), mark::prove_rwlocks(me)) };
+    }
     state::set_board(board as *mut Board);
     b.state.store(1, Ordering::Release);
-    if mutexes().is_none() && b.mutex != protocol::STOCK {
-        refused(why::LAYOUT, b.mutex, class::MUTEX, me, 0, 0);
+    for (class, policy, is_known) in
+        [(class::MUTEX, b.mutex, mutexes().is_some()), (class::RWLOCK, b.rwlock, rwlocks().is_some())]
+    {
+        let rule = b.rules().iter().find(|r| [0, class].contains(&r.class) && r.policy != protocol::STOCK);
+        let wanted = if policy == protocol::STOCK { rule.map_or(policy, |r| r.policy) } else { policy };
+        if !is_known && wanted != protocol::STOCK {
+            refused(no, wanted, class, me, 0, 0);
+        }
     }
-    if rwlocks().is_none() && b.rwlock != protocol::STOCK {
-        refused(why::LAYOUT, b.rwlock, class::RWLOCK, me, 0, 0);
-    }
-    if [b.mutex, b.rwlock].contains(&protocol::BOOST) || b.rules().iter().any(|r| r.policy == protocol::BOOST) {
+    let boosts =
+        [b.mutex, b.rwlock].contains(&protocol::BOOST) || b.rules().iter().any(|r| r.policy == protocol::BOOST);
+    if boosts && !watched {
         boost::begin();
     }
     wiped::begin(live::POLICIES);

@@ -87,6 +87,16 @@ fn next_of(name: &CStr, kind: u8) -> usize {
     found
 }
 
+/// True if the program or one of the libraries that it started with defines a function of this name. From the constructor.
+pub fn is_defined(name: &CStr) -> bool {
+    let mut found = false;
+    each(&mut |m| {
+        found = defined(m, name.to_bytes(), STT_FUNC).is_some();
+        !found
+    });
+    found
+}
+
 /// Goes through the program and its libraries, in link order, until `f` says false.
 fn each(f: &mut dyn FnMut(&LinkMap) -> bool) {
     // SAFETY: the loader has filled the list before any code of a library runs; maps are only ever appended while the
