@@ -269,6 +269,32 @@ fn a_forked_child_calls_and_records_nothing() {
 }
 
 #[test]
+fn a_child_forked_during_a_lookup_looks_up() {
+    // (Its launches are the child's own, and not recorded here.)
+    let Some(calls) = recorded("plain", "looks-and-forks", &["--calls"]) else { return };
+    let out = start(built().unwrap(), &[], "plain", "looks-and-forks");
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "0 children failed\n");
+    assert!(calls.iter().all(|c| c.f.name == "cuLaunchKernel"));
+}
+
+#[test]
+fn a_function_with_more_variants_than_entries_is_named_as_incomplete() {
+    let Some(calls) = recorded("plain", "variants", &["--calls"]) else { return };
+    let queries: Vec<i32> = calls.iter().filter(|c| c.f.name == "cuEventQuery").map(|c| c.body.result).collect();
+    let tape = built().unwrap().join("plain-variants--calls.doorbell");
+    let mut reader = Reader::open(&tape).unwrap();
+    let mut trouble = Vec::new();
+    while let Some(item) = reader.item().unwrap() {
+        if let Item::End(end) = item {
+            trouble = end.trouble;
+        }
+    }
+    // One entry stands for the exported function.
+    assert_eq!(queries, (600..607).collect::<Vec<i32>>());
+    assert!(trouble.iter().any(|t| t.contains("more variants")), "{trouble:?}");
+}
+
+#[test]
 fn the_call_in_which_a_program_was_killed_is_seen() {
     let Some(calls) = recorded("dynamic", "killed", &["--calls"]) else { return };
     let [c] = &calls[..] else { panic!("{} calls", calls.len()) };

@@ -253,6 +253,11 @@ fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
             true,
             "the program forbade itself system calls: threads that began after that may not be recorded",
         ),
+        (
+            region::trouble::CALLS_FULL,
+            true,
+            "a function of CUDA's has more variants than doorbell has entries for it: calls of some are missing",
+        ),
         (region::trouble::UNKNOWN_DRIVER, true, "the driver is none that we know: nothing was tapped"),
     ];
     known.into_iter().filter(move |(bit, ..)| bits & bit != 0).map(|(_, missing, text)| (missing, text))

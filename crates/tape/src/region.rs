@@ -120,6 +120,8 @@ pub mod trouble {
     pub const NO_TSC: u32 = 128;
     /// The program forbade itself system calls that a new thread's ring or new code takes.
     pub const CONFINED: u32 = 256;
+    /// A function of CUDA's has more variants than entries: calls of the others are missing.
+    pub const CALLS_FULL: u32 = 512;
 }
 
 /// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.

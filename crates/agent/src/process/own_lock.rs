@@ -65,6 +65,11 @@ impl<T, const W: usize> OwnLock<T, W> {
         sleep(owner).then_some(Guard { lock: self, me })
     }
 
+    /// Releases what the calling thread took and forgot ([`core::mem::forget`]).
+    pub fn unlock_forgotten(&self) {
+        drop(Guard { lock: self, me: thread::number() as u32 });
+    }
+
     /// The value's address, for readers that find out by themselves whether it changed under them.
     pub fn peek(&self) -> *const T {
         self.0.get()

@@ -297,6 +297,44 @@ static void ended(void) {
 }
 #endif
 
+static void variants(void) {
+    void *lib = dlopen("libcuda.so.1", RTLD_LAZY);
+    int (*get)(const char *, void **, int, u64) = need(lib, "cuGetProcAddress");
+    for (int i = 0; i < 10; i++) {
+        int (*query)(void *) = 0;
+        get("cuEventQuery", (void **)&query, 20000 + i, 0);
+        printf("%d ", query(0));
+    }
+    puts("");
+}
+
+/* Forks while another thread is looking something up: the child looks up, too. */
+static volatile int over;
+static void *looks(void *v) {
+    while (!over) dlsym(RTLD_DEFAULT, "own_function");
+    return v;
+}
+static void looks_and_forks(void) {
+    pthread_t t[2];
+    void *lib = dlopen("libcuda.so.1", RTLD_LAZY);
+    for (int i = 0; i < 2; i++) pthread_create(&t[i], 0, looks, 0);
+    int bad = 0;
+    for (int i = 0; i < 300; i++) {
+        pid_t child = fork();
+        if (!child) {
+            alarm(20);
+            launch_t *launch = need(lib, "cuLaunchKernel");
+            _exit(launch(P(0xf1), 6, 7, 8, 32, 2, 3, 48, P(0x51), params, P(11)) != 6);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        bad += status != 0;
+    }
+    over = 1;
+    for (int i = 0; i < 2; i++) pthread_join(t[i], 0);
+    printf("%d children failed\n", bad);
+}
+
 #pragma weak cuLaunchCooperativeKernel
 extern int cuLaunchCooperativeKernel(void);
 
@@ -327,6 +365,8 @@ int main(int n, char **v) {
     if (!strcmp(how, "without")) without();
     if (!strcmp(how, "plugins")) plugins();
     if (!strcmp(how, "churn")) churn();
+    if (!strcmp(how, "variants")) variants();
+    if (!strcmp(how, "looks-and-forks")) looks_and_forks();
 #ifdef DRIVER
     if (!strcmp(how, "linked")) linked();
     if (!strcmp(how, "guarded")) guarded();

@@ -7,9 +7,9 @@ use super::slots::{self, LOOKUP};
 use crate::process::own_lock::OwnLock;
 use crate::process::symbol::{Dyn, Tables};
 use crate::process::wiped::word;
-use crate::process::{region, sys};
+use crate::process::{region, sys, thread};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use tape::call::{FUNCTIONS, flag};
 use tape::region::trouble;
 
@@ -79,6 +79,31 @@ pub unsafe fn look() {
     }
 }
 
+/// The thread that holds the lock over a fork, or 0.
+static FORKING: AtomicI32 = AtomicI32::new(0);
+
+/// A fork waits until nobody is looking: dl_iterate_phdr takes a lock of the loader's that libc does not free in the child.
+pub fn begin() {
+    extern "C" fn before() {
+        if let Some(guard) = STATE.lock() {
+            core::mem::forget(guard);
+            FORKING.store(thread::number(), Ordering::Relaxed);
+        }
+    }
+    extern "C" fn in_parent() {
+        // (Not if a signal handler forks in the middle of a look: that goes on.)
+        if FORKING.load(Ordering::Relaxed) == thread::number() {
+            FORKING.store(0, Ordering::Relaxed);
+            STATE.unlock_forgotten();
+        }
+    }
+    extern "C" fn in_child() {
+        FORKING.store(0, Ordering::Relaxed);
+    }
+    // SAFETY: three functions that stay.
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
 /// The entry for a real function that cuGetProcAddress gave for this name; the function itself if it is none of ours.
 pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usize {
     if slots::real(real).is_some() {
@@ -88,7 +113,10 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
     let flags = if per_thread || named { flag::PER_THREAD } else { 0 };
     // (One thread at a time.)
     let Some(_one) = STATE.lock() else { return real };
-    slots::of(f, real, flags).unwrap_or(real)
+    slots::of(f, real, flags).unwrap_or_else(|| {
+        region::trouble(trouble::CALLS_FULL);
+        real
+    })
 }
 
 /// An entry of the function with this number for a function of the program's own: for measuring what an entry costs.
@@ -170,7 +198,7 @@ impl State {
                     (now, at)
                 }
                 Some(_) => return,
-                None => return region::trouble(trouble::TABLE_FULL),
+                None => return region::trouble(trouble::CALLS_FULL),
             },
         };
         let known = self.known.get(..self.n).unwrap_or(&[]);

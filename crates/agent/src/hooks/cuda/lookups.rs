@@ -5,7 +5,9 @@
 //! resolver of an indirect function of ours, which the real dlsym calls under that lock.
 
 use super::find;
+use crate::policy::guard;
 use crate::process::{symbol, sys};
+use crate::trace::call::live;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -111,12 +113,20 @@ extern "C" fn under_the_loaders_lock() -> *const c_void {
 pub fn begin() {
     resolve_dlsym();
     resolve_dlvsym();
+    // (Once: a forked child that is recorded again has them.)
+    if ON.load(Ordering::Relaxed) == 0 {
+        find::begin();
+    }
     look();
     // ORDERING: Release: what a lookup uses, before it does.
     ON.store(1, Ordering::Release);
 }
 
 extern "C" fn look() {
+    // (In a forked child whose calls nobody records there is nothing to find.)
+    if !live() && !guard::on() {
+        return;
+    }
     let at = match DLSYM.load(Ordering::Relaxed) {
         0 => resolve_dlsym(),
         at => at,
