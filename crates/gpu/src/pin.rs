@@ -94,7 +94,7 @@ impl Drop for Pin {
         space.unmapped();
         if !space.device().forked() {
             // The memory may be freed as soon as this returns, and nobody tells us then.
-            space.drain_or_stop();
+            space.drain_or_stop(self.id);
         }
     }
 }

@@ -86,16 +86,25 @@ impl PinTable {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Ends the pins of what is about to be freed; how many there were.
-    pub fn freed(&self, base: u64, length: u64) -> usize {
-        if self.count() == 0 {
-            return 0;
-        }
-        let mut rows = self.rows();
-        let before = rows.len();
-        rows.retain(|row| !row.overlaps(base, length));
+    /// Ends the pins of what is about to be freed, and says which.
+    pub fn freed(&self, base: u64, length: u64) -> Vec<u64> {
+        if self.count() == 0 { Vec::new() } else { self.end(|row| row.overlaps(base, length)) }
+    }
+
+    /// Ends the pins of what does not lie there any more, and says which.
+    pub fn unmapped(&self, graph: &ObjectGraph) -> Vec<u64> {
+        if self.count() == 0 { Vec::new() } else { self.end(|row| !row.still_there(graph)) }
+    }
+
+    fn end(&self, ends: impl Fn(&Row) -> bool) -> Vec<u64> {
+        let (mut rows, mut ended) = (self.rows(), Vec::new());
+        rows.retain(|row| {
+            let goes = ends(row);
+            ended.extend(goes.then_some(row.id));
+            !goes
+        });
         self.count.store(rows.len(), Ordering::SeqCst);
-        before - rows.len()
+        ended
     }
 
     /// True if the whole range is pinned for the address space by one pin, and what was pinned still lies there.

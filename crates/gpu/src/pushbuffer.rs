@@ -13,7 +13,7 @@ use pushbuf::encode::{Lines, Words, inline_dma, launch_dma};
 use pushbuf::gpfifo::Entry;
 use pushbuf::semaphore::{Execute, Operation};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The memory of one pushbuffer.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ pub struct Validated {
     /// What a ring holds for it.
     entry: Entry,
     engine: Engine,
+    names_pins: AtomicBool,
     /// Of the address space, when all was last checked.
     generation: AtomicU64,
 }
@@ -162,7 +163,8 @@ impl Pushbuffer {
         let Pushbuffer { segment, capacity, len } = self;
         let entry = u32::try_from(len).ok().and_then(|words| Entry::segment(segment.memory.va(), words));
         let entry = entry.ok_or(Error::Words(len))?;
-        Ok(Validated { segment, capacity, len, entry, engine, generation: AtomicU64::new(generation) })
+        let (names_pins, generation) = (AtomicBool::new(false), AtomicU64::new(generation));
+        Ok(Validated { segment, capacity, len, entry, engine, names_pins, generation })
     }
 }
 
@@ -208,16 +210,29 @@ impl Validated {
         same_kind && Arc::ptr_eq(self.segment.memory.space(), space)
     }
 
-    /// That nothing that it names was unmapped. One comparison where nothing was unmapped at all; otherwise all is checked
-    /// again.
+    /// Nothing at all was unmapped since all was checked.
     #[inline]
+    pub(crate) fn is_fresh(&self, generation: u64) -> bool {
+        self.generation.load(Ordering::Relaxed) == generation
+    }
+
+    /// That nothing that it names was unmapped: all is checked again.
     pub(crate) fn check(&self, rules: &Rules<'_>, generation: u64) -> Result<(), Error> {
-        if self.generation.load(Ordering::Relaxed) == generation {
-            return Ok(());
-        }
         validate::check(&self.words(), rules).map_err(|_| Error::Stale)?;
         self.generation.store(generation, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether it was seen to name memory of CUDA's that is pinned.
+    #[inline]
+    pub(crate) fn names_pins(&self) -> bool {
+        self.names_pins.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note(&self, names_pins: bool) {
+        if names_pins {
+            self.names_pins.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn revalidate_for(

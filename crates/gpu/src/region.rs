@@ -115,6 +115,14 @@ impl Region {
         Ok(())
     }
 
+    /// The pin that it was cut out of, if it was.
+    pub(crate) fn pin(&self) -> Option<u64> {
+        match self.grant {
+            Grant::Pin(id) => Some(id),
+            Grant::Memory(_) => None,
+        }
+    }
+
     /// That a channel in `space`, on the GPU of that UUID, may be told of it now.
     pub(crate) fn check(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.space, space) {

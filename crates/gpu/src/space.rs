@@ -13,6 +13,7 @@ use rm::abi::{uvm, va_flags};
 use rm::class;
 use rm::driver;
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -131,9 +132,16 @@ impl AddressSpace {
 
     /// True if the whole range may be named in a pushbuffer.
     pub fn contains(&self, va: u64, length: u64) -> bool {
+        self.is_ours(va, length) || self.is_pinned(va, length)
+    }
+
+    fn is_ours(&self, va: u64, length: u64) -> bool {
         let Some(end) = va.checked_add(length) else { return false };
-        let ours = lock(&self.mapped).range(..=va).next_back().is_some_and(|(start, (len, _))| end <= start + len);
-        ours || self.watched.is_some_and(|watched| watched.pins.contain(&watched.graph(), self.id, va, length))
+        lock(&self.mapped).range(..=va).next_back().is_some_and(|(start, (len, _))| end <= start + len)
+    }
+
+    fn is_pinned(&self, va: u64, length: u64) -> bool {
+        self.watched.is_some_and(|watched| watched.pins.contain(&watched.graph(), self.id, va, length))
     }
 
     /// True if what a region was cut out of still has the range.
@@ -234,10 +242,11 @@ impl AddressSpace {
         stuck == 0
     }
 
-    /// As [`AddressSpace::drain`], for memory that goes whatever we say: a channel that does not come to its end is stopped.
-    pub(crate) fn drain_or_stop(&self) {
+    /// As [`AddressSpace::drain`], for a pin whose memory goes whatever we say: channels that may name it are waited for, and stopped
+    /// where they do not come to their end.
+    pub(crate) fn drain_or_stop(&self, pin: u64) {
         let trackers: Vec<_> = lock(&self.trackers).iter().filter_map(Weak::upgrade).collect();
-        tracker::drain_or_stop(&trackers, DRAIN);
+        tracker::drain_or_stop(&trackers, Some(&[pin]), DRAIN);
     }
 
     /// How far each channel here is: for whoever finds that something hangs.
@@ -279,6 +288,33 @@ impl AddressSpace {
 impl Ranges for AddressSpace {
     fn contains(&self, va: u64, length: u64) -> bool {
         AddressSpace::contains(self, va, length)
+    }
+}
+
+/// An address space that notes whether anything pinned was asked for.
+pub(crate) struct Noting<'a> {
+    space: &'a AddressSpace,
+    pinned: Cell<bool>,
+}
+
+impl<'a> Noting<'a> {
+    pub fn new(space: &'a AddressSpace) -> Noting<'a> {
+        Noting { space, pinned: Cell::new(false) }
+    }
+
+    pub fn pinned(&self) -> bool {
+        self.pinned.get()
+    }
+}
+
+impl Ranges for Noting<'_> {
+    fn contains(&self, va: u64, length: u64) -> bool {
+        if self.space.is_ours(va, length) {
+            return true;
+        }
+        let pinned = self.space.is_pinned(va, length);
+        self.pinned.set(self.pinned.get() || pinned);
+        pinned
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::error::Error;
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A submission of a prepared transfer. Good for as long as its channel lives: the engine releases 32 bits of the number, and at
@@ -30,12 +31,16 @@ pub(crate) trait Stop: std::fmt::Debug + Send + Sync {
     fn stop(&self);
 }
 
-/// Waits for what all of them have in flight, together no longer than `limit`, and stops those that do not come to an end.
-pub(crate) fn drain_or_stop(trackers: &[Arc<Tracker>], limit: Duration) {
+/// Waits for what those of them have in flight that may name what goes, together no longer than `limit`, and stops those that do
+/// not come to an end. `pins`: those that have ended; none where all of the memory goes.
+pub(crate) fn drain_or_stop(trackers: &[Arc<Tracker>], pins: Option<&[u64]>, limit: Duration) {
     let deadline = Instant::now() + limit;
-    for tracker in trackers {
+    for tracker in trackers.iter().filter(|tracker| pins.is_none_or(|pins| tracker.may_name(pins))) {
         if !tracker.drain(deadline) {
             tracker.stop();
+        }
+        if let Some(pins) = pins {
+            tracker.named().retain(|pin| !pins.contains(pin));
         }
     }
 }
@@ -57,6 +62,10 @@ pub(crate) struct Tracker {
     /// GPU address of the channel's USERD, mapped at the same address for the CPU, and what keeps it there.
     userd: OnceLock<(u64, Keep)>,
     token: AtomicU32,
+    /// Pins that transfers of the channel were prepared for.
+    named: Mutex<BTreeSet<u64>>,
+    /// A pushbuffer of the channel's named some pin.
+    names_any: AtomicBool,
     /// Stopped, because it did not come to its end before memory had to go.
     stopped: AtomicBool,
     channel: OnceLock<Arc<dyn Stop>>,
@@ -90,7 +99,9 @@ impl Tracker {
         let (submitted, token) = (AtomicU64::new(0), AtomicU32::new(0));
         let (lost, userd) = (AtomicU64::new(NOT_LOST), OnceLock::new());
         let (stopped, channel) = (AtomicBool::new(false), OnceLock::new());
-        let tracker = Tracker { va, _memory: memory, submitted, lost, userd, token, stopped, channel };
+        let (named, names_any) = (Mutex::default(), AtomicBool::new(false));
+        let tracker =
+            Tracker { va, _memory: memory, submitted, lost, userd, token, named, names_any, stopped, channel };
         tracker.word64(0).store(0, Ordering::Relaxed);
         tracker
     }
@@ -105,6 +116,27 @@ impl Tracker {
         let _ = self.channel.set(channel);
         self.token.store(token, Ordering::Relaxed);
         let _ = self.userd.set((userd, memory));
+    }
+
+    fn named(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before the pin is asked whether it is still good: whoever ends it then finds the channel.
+    pub fn names(&self, pin: u64) {
+        self.named().insert(pin);
+    }
+
+    /// The same, of a pushbuffer: whichever pin it is.
+    pub fn names_some_pin(&self) {
+        if !self.names_any.load(Ordering::Relaxed) {
+            self.names_any.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether what the channel has in flight may name one of these.
+    fn may_name(&self, pins: &[u64]) -> bool {
+        self.names_any.load(Ordering::SeqCst) || pins.iter().any(|pin| self.named().contains(pin))
     }
 
     /// Ends the channel: nothing that it has in flight touches memory any more.

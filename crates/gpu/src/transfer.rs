@@ -35,6 +35,10 @@ impl Between {
         self.all().all(Region::is_live)
     }
 
+    pub fn pins(&self) -> impl Iterator<Item = u64> {
+        self.all().filter_map(Region::pin)
+    }
+
     /// Asks the witnesses of both.
     #[cold]
     pub fn ask(&self) -> Result<(), Error> {

@@ -84,13 +84,16 @@ impl Watched {
     unsafe fn before(&self, file: FileKind, request: u64, arg: *mut c_void) -> bool {
         // SAFETY: the argument of a call that is about to be made.
         let whole = unsafe { argument(file, request, arg) };
-        let takes = match Call::parse(file, request, whole, &[]) {
-            Call::UvmFree(_) | Call::UvmUnmapExternal(_) | Call::UvmUnregisterGpuVaspace(_) => true,
-            Call::Free(call) => matches!(
-                self.graph().object(call.root, call.old).map(|o| o.kind),
-                Some(ObjectKind::Memory(_) | ObjectKind::VaSpace | ObjectKind::Device { .. } | ObjectKind::Client)
-            ),
-            _ => false,
+        // Whether the address space goes, or memory in it.
+        let (takes, all) = match Call::parse(file, request, whole, &[]) {
+            Call::UvmFree(_) | Call::UvmUnmapExternal(_) => (true, false),
+            Call::UvmUnregisterGpuVaspace(_) => (true, true),
+            Call::Free(call) => match self.graph().object(call.root, call.old).map(|o| o.kind) {
+                Some(ObjectKind::Memory(_)) => (true, false),
+                Some(ObjectKind::VaSpace | ObjectKind::Device { .. } | ObjectKind::Client) => (true, true),
+                _ => (false, false),
+            },
+            _ => (false, false),
         };
         if takes {
             // The status that is in the struct now is not the call's answer; it is taken for a success.
@@ -103,7 +106,11 @@ impl Watched {
                 status.fill(0);
             }
             self.graph().ioctl(IoctlRecord { fd: -1, file, request, ret: 0, arg: &copy, nested: &[] });
-            self.took_away();
+            let ended = self.pins.unmapped(&self.graph());
+            // What was never pinned nothing of ours can name.
+            if all || !ended.is_empty() {
+                self.took_away(if all { None } else { Some(&ended) });
+            }
         }
         takes
     }
@@ -121,21 +128,22 @@ impl Watched {
     /// CUDA is about to free `length` bytes at `base`, whether it tells the driver or not: pins in it end, and what is in
     /// flight is waited for.
     pub fn frees(&self, base: u64, length: u64) {
-        if self.pins.freed(base, length) > 0 {
-            self.took_away();
+        let ended = self.pins.freed(base, length);
+        if !ended.is_empty() {
+            self.took_away(Some(&ended));
         }
     }
 
     /// Nothing more is submitted to what goes now, and what is in flight comes to its end, or its channel is stopped: CUDA frees
-    /// the memory when this returns.
-    fn took_away(&self) {
+    /// the memory when this returns. `pins` have ended with it; none where the address space itself goes.
+    fn took_away(&self, pins: Option<&[u64]>) {
         // ORDERING: see AddressSpace::unmapped.
         self.unmaps.fetch_add(1, Ordering::SeqCst);
         let trackers: Vec<_> = {
             let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
             trackers.iter().filter_map(Weak::upgrade).collect()
         };
-        tracker::drain_or_stop(&trackers, DRAIN);
+        tracker::drain_or_stop(&trackers, pins, DRAIN);
     }
 
     pub fn opened(&self, fd: RawFd, path: &[u8]) {

@@ -9,7 +9,7 @@ use gpu::{
 use rm::abi::uvm;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -311,4 +311,50 @@ fn a_peers_unmap_ends_the_pin_of_the_gpu_that_it_is_for_and_no_other() {
     unmap_for(&rig, &memory, ours);
     assert!(matches!(copy.submit(&mut channel), Err(Error::Stale)));
     assert!(!pin.region().is_live() && !space.contains(memory.va(), 64));
+}
+
+#[test]
+fn a_free_neither_waits_for_nor_stops_a_channel_that_cannot_name_the_memory() {
+    let rig = rig();
+    let space = rig.enter(Entry::OwnClient);
+    let (held, freed) = (rig.cuda.alloc_video(0x1000).unwrap(), rig.cuda.alloc_video(0x1000).unwrap());
+    let (kept, going) = (space.pin(held.va(), 0x1000).unwrap(), space.pin(freed.va(), 0x1000).unwrap());
+    let (channel, _copy, gate, _source) = stuck(&space, kept.region());
+    let start = Instant::now();
+    // Never pinned, pinned for nobody, unpinned.
+    drop(rig.cuda.alloc_video(0x1000).unwrap());
+    drop(freed);
+    drop(going);
+    assert!(start.elapsed() < Duration::from_millis(900), "waited for a channel that has nothing to do with it");
+    assert!(channel.error().is_none() && space.in_flight().iter().all(|channel| !channel.stopped));
+    assert!(kept.region().is_live());
+    gate.set(1);
+    drop(kept);
+    let mut found = vec![0; 0x1000];
+    held.read(0, &mut found);
+    assert!(found == vec![0xaa; 0x1000], "it went on");
+}
+
+#[test]
+fn a_pushbuffer_that_names_a_pin_is_waited_for_as_a_transfer_is() {
+    let rig = rig();
+    let space = rig.enter(Entry::OwnClient);
+    let memory = rig.cuda.alloc_video(0x1000).unwrap();
+    let pin = space.pin(memory.va(), 0x1000).unwrap();
+    let source = space.alloc_host(0x1000).unwrap();
+    source.write(0, &[0xaa; 0x1000]);
+    let gate = Semaphores::new(&space).unwrap().alloc().unwrap();
+    let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    let mut words = Pushbuffer::new(&space, 64).unwrap();
+    words.host_acquire(&gate, 1).unwrap().copy(memory.va(), source.va(), 0x1000).unwrap();
+    let words = words.validate(&channel).unwrap();
+    let ticket = channel.submit(&words).unwrap();
+    let opens = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        gate.set(1);
+    });
+    drop(pin);
+    assert!(channel.done(ticket), "it was over before the pin was gone");
+    assert!(matches!(channel.submit(&words), Err(Error::Stale)));
+    opens.join().unwrap();
 }

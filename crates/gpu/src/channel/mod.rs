@@ -24,7 +24,7 @@ use crate::memory::Memory;
 use crate::place::Place;
 use crate::pushbuffer::{Pushbuffer, Segment, Validated};
 use crate::ring::{Ring, USERD_OFFSET};
-use crate::space::AddressSpace;
+use crate::space::{AddressSpace, Noting};
 use crate::tracker::{Stop, Ticket, Tracker};
 use crate::transfer::Between;
 use crate::validate::{self, Ranges, Rules};
@@ -163,11 +163,24 @@ impl Channel {
         if !pushbuffer.is_for(self.engine, &self.space) {
             return Err(Error::OtherChannel);
         }
-        pushbuffer.check(&self.rules(), self.space.generation())
+        loop {
+            // ORDERING: said before the generation is read: whoever ends a pin makes it grow and then asks which channels name it.
+            if pushbuffer.names_pins() {
+                self.tracker.names_some_pin();
+            }
+            let generation = self.space.generation();
+            if pushbuffer.is_fresh(generation) {
+                return Ok(());
+            }
+            let space = &Noting::new(&self.space);
+            pushbuffer.check(&Rules { space, ..self.rules() }, generation)?;
+            pushbuffer.note(space.pinned());
+        }
     }
 
     /// Checks the words of a transfer and what it is prepared between: they may name that, and the tracker.
     pub(crate) fn check_transfer(&self, words: &[u32], between: &Between) -> Result<(), Error> {
+        between.pins().for_each(|pin| self.tracker.names(pin));
         between.check(&self.space, self.space.device().uuid())?;
         self.check_words(words, Some(between))
     }
@@ -430,14 +443,21 @@ impl Channel {
 impl Pushbuffer {
     /// Checks every word against what `channel` may do. Nothing is submitted without.
     pub fn validate(self, channel: &Channel) -> Result<Validated, Error> {
-        self.validate_for(channel.engine, &channel.space, &channel.rules())
+        let space = &Noting::new(&channel.space);
+        let rules = Rules { space, ..channel.rules() };
+        let validated = self.validate_for(channel.engine, &channel.space, &rules)?;
+        validated.note(space.pinned());
+        Ok(validated)
     }
 }
 
 impl Validated {
     /// What makes it stale, if something does; otherwise it is fresh again.
     pub fn revalidate(&mut self, channel: &Channel) -> Result<(), Error> {
-        self.revalidate_for(channel.engine, &channel.space, &channel.rules())
+        let space = &Noting::new(&channel.space);
+        self.revalidate_for(channel.engine, &channel.space, &Rules { space, ..channel.rules() })?;
+        self.note(space.pinned());
+        Ok(())
     }
 }
 
