@@ -152,8 +152,11 @@ impl Driver for Lying {
     }
 }
 
+type Done = Result<(), Box<dyn std::error::Error>>;
+type Asks = fn(Arc<dyn Driver>) -> Done;
+
 /// Everything that asks the driver and needs no answer of the GPU's.
-fn without_a_channel(driver: Arc<dyn Driver>) -> Result<(), Box<dyn std::error::Error>> {
+fn without_a_channel(driver: Arc<dyn Driver>) -> Done {
     let device = Device::open(driver, 0)?;
     let _ = device.engines();
     let space = AddressSpace::new(&device)?;
@@ -166,7 +169,7 @@ fn without_a_channel(driver: Arc<dyn Driver>) -> Result<(), Box<dyn std::error::
 }
 
 /// A copy by a channel.
-fn with_a_channel(driver: Arc<dyn Driver>) -> Result<(), Box<dyn std::error::Error>> {
+fn with_a_channel(driver: Arc<dyn Driver>) -> Done {
     let device = Device::open(driver, 0)?;
     let space = AddressSpace::new(&device)?;
     let host = space.alloc_host(0x1000)?;
@@ -180,7 +183,7 @@ fn with_a_channel(driver: Arc<dyn Driver>) -> Result<(), Box<dyn std::error::Err
 }
 
 /// Runs it against such answers: nothing wild, nothing left, and an error says something.
-fn holds(plan: Plan, what: fn(Arc<dyn Driver>) -> Result<(), Box<dyn std::error::Error>>) -> Result<u32, String> {
+fn holds(plan: Plan, what: Asks) -> Result<u32, String> {
     let lying = Lying::new(plan.clone());
     let ended = what(lying.clone());
     let account = lying.account();
@@ -197,7 +200,7 @@ fn holds(plan: Plan, what: fn(Arc<dyn Driver>) -> Result<(), Box<dyn std::error:
 }
 
 /// How many calls it makes when all answers are right.
-fn calls(what: fn(Arc<dyn Driver>) -> Result<(), Box<dyn std::error::Error>>) -> u32 {
+fn calls(what: Asks) -> u32 {
     let lying = Lying::new(Plan(Vec::new()));
     what(lying.clone()).unwrap();
     let calls = lying.account().calls;

@@ -30,7 +30,7 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     if Direction::of(machine, spec)? == Direction::FromGpu {
         return Err(Unavailable::new("a message goes to a kernel; its answer is what comes from the GPU"));
     }
-    if spec.destination.offset % LINE_BYTES as u64 != 0 {
+    if !spec.destination.offset.is_multiple_of(LINE_BYTES as u64) {
         return Err(Unavailable::new("a message is a line of 64 bytes: its mailbox begins at a multiple of 64"));
     }
     answered::check(machine, &spec.executor)?;

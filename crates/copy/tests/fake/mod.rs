@@ -122,7 +122,8 @@ pub static ANSWER_LIMIT: AtomicU64 = AtomicU64::new(0);
 pub static ANSWER_DEAF: AtomicU64 = AtomicU64::new(0);
 /// Told of each free before it is made, with what it is of, as the exchanged functions of a real libcuda tell; none where they
 /// could not be exchanged.
-pub static FREES: Mutex<Option<Box<dyn Fn(u64, u64) + Send>>> = Mutex::new(None);
+pub static FREES: Mutex<Option<Tell>> = Mutex::new(None);
+pub type Tell = Box<dyn Fn(u64, u64) + Send>;
 /// Calls of any function of the driver.
 pub static CALLS: AtomicU64 = AtomicU64::new(0);
 
