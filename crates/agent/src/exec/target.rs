@@ -260,6 +260,7 @@ pub unsafe fn in_path(name: *const c_char, path: &[u8]) -> Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::ffi::CString;
     use std::io::Write;
     use std::os::fd::AsRawFd;
@@ -368,5 +369,28 @@ mod tests {
         std::fs::create_dir(dir.path().join("sh")).expect("a directory");
         let both = [dir.path().as_os_str().as_bytes(), b":/bin"].concat();
         assert_eq!(find(c"sh", &both), Target::Followed);
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_program_is_told_apart_or_unknown(
+            at in proptest::collection::vec((0..147usize, any::<u8>()), 1..12), cut in 0..200usize,
+        ) {
+            let mut bytes = elf_of(2, 62, 3, b"/lib64/ld-linux-x86-64.so.2\0");
+            for (at, value) in at {
+                bytes[at] = value;
+            }
+            bytes.truncate(cut.max(1));
+            let t = path(file(&bytes).path());
+            // Nothing else is followed: the preload would fail in it.
+            prop_assert!(t != Target::Followed || bytes.windows(21).any(|w| w == b"/ld-linux-x86-64.so.2"));
+            prop_assert!(bytes.starts_with(b"\x7fELF") || t == Target::Unknown);
+        }
+
+        #[test]
+        fn any_script_ends(line in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let t = path(file(&[b"#!", &line[..]].concat()).path());
+            prop_assert!(matches!(t, Target::Unknown | Target::Static | Target::Followed));
+        }
     }
 }

@@ -86,6 +86,49 @@ fn number(text: &[u8], base: u32) -> Option<(u64, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// Characters that lines of the file are made of, so that mistakes lie close to what is right.
+    fn near() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(proptest::sample::select(b"0f9-: rwxps/[]\n\xff".to_vec()), 0..120)
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_mapping_or_none(text in near()) {
+            if let Some((m, path)) = parse(&text) {
+                prop_assert!(path.len() <= 1024 && text.ends_with(path) | (path.len() == 1024));
+                prop_assert!(m.rights <= READ | WRITE | EXECUTE | PRIVATE);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_mapping_or_none(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn what_the_kernel_writes_comes_back(
+            start in 0..1usize << 47, len in 1..1usize << 40, offset in any::<u32>(), inode in any::<u64>(), rights in 0..16u32,
+            path in "(/[a-z .\u{e4}]{1,300})?",
+        ) {
+            let bit = |of: u32, letter: char, none: char| if rights & of != 0 { letter } else { none };
+            let letters: String =
+                [bit(READ, 'r', '-'), bit(WRITE, 'w', '-'), bit(EXECUTE, 'x', '-'), bit(PRIVATE, 'p', 's')].iter().collect();
+            let end = start + len;
+            let line = format!("{start:x}-{end:x} {letters} {offset:08x} fd:01 {inode}    {path}");
+            let (m, found) = parse(line.as_bytes()).expect("a line of the kernel's");
+            prop_assert_eq!(m, Mapping { start, end, offset: offset.into(), inode, rights });
+            prop_assert_eq!(found, path.as_bytes());
+        }
+
+        #[test]
+        fn a_number_is_what_the_library_reads(text in "[0-9a-f]{0,20}[-: x]?.{0,3}") {
+            let digits: String = text.chars().take_while(char::is_ascii_hexdigit).collect();
+            let expected = u64::from_str_radix(&digits, 16).ok();
+            prop_assert_eq!(number(text.as_bytes(), 16).map(|(n, _)| n), expected);
+        }
+    }
 
     #[test]
     fn lines_of_the_maps_are_understood() {

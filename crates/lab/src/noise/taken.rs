@@ -55,7 +55,7 @@ fn of_interrupts(text: &str, cpu: usize) -> Option<u64> {
     let name = format!("CPU{cpu}");
     let column = lines.next()?.split_ascii_whitespace().position(|head| head == name)?;
     let counts = lines.filter_map(|line| line.split_ascii_whitespace().nth(1 + column)?.parse::<u64>().ok());
-    Some(counts.sum())
+    Some(counts.fold(0, u64::saturating_add))
 }
 
 #[cfg(test)]
@@ -82,5 +82,26 @@ mod tests {
         let second = Taken::now(first.cpu).unwrap();
         assert_eq!(second.since(&second).steal, Duration::ZERO);
         assert!(second.interrupts >= first.interrupts && second.steal >= first.steal);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_counted_or_refused(text in "([ 0-9a-zA-Z:]{0,40}\n){0,6}", cpu in 0..5usize) {
+            let _ = (of_stat(&text, cpu), of_interrupts(&text, cpu));
+        }
+
+        #[test]
+        fn what_the_kernel_writes_comes_back(columns in proptest::collection::vec(0..1u64 << 40, 10)) {
+            let row: Vec<String> = columns.iter().map(u64::to_string).collect();
+            let text = format!("cpu  1 2 3 4 5 6 7 8 9 10\ncpu3 {}\nintr 5\n", row.join(" "));
+            proptest::prop_assert!(of_stat(&text, 3).is_some() && of_stat(&text, 2).is_none());
+        }
+
+        #[test]
+        fn huge_counts_are_no_overflow(n in proptest::prelude::any::<u64>()) {
+            let stat = format!("cpu0 {n} {n} {n} {n} {n} {n} {n} {n} {n} {n}\n");
+            let interrupts = format!("  CPU0\n 0: {n} timer\n 1: {n} timer\n");
+            let _ = (of_stat(&stat, 0), of_interrupts(&interrupts, 0));
+        }
     }
 }
