@@ -16,6 +16,9 @@ pub enum Site {
     Displacement,
     /// `xchg %esi,0x90(%rdi)`: a load and a store in one. For tests of what a tap does not know.
     Exchange,
+    /// A function of the caller's at this address, `extern "sysv64" fn(address: *mut u8, token: u32)`, which stores the token
+    /// there. For tests of what a tap leaves in registers.
+    At(usize),
 }
 
 /// Byte offset of the doorbell in a usermode page (class 0xC361 and later +0x90).
@@ -33,6 +36,10 @@ pub unsafe fn ring(site: Site, page: *mut u8, token: u32) {
             Site::Libcuda => store_libcuda(page.add(DOORBELL), token),
             Site::Displacement => store_displacement(page, token),
             Site::Exchange => exchange(page, token),
+            Site::At(store) => {
+                let store: unsafe extern "sysv64" fn(*mut u8, u32) = std::mem::transmute(store);
+                store(page.add(DOORBELL), token);
+            }
         }
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod environment;
 pub mod maps;
+mod memory;
 pub mod own_lock;
 pub mod real;
 pub mod region;
