@@ -63,3 +63,18 @@ fn may_be_over() -> bool {
     let (known, now) = (&thread::here().changes, CHANGES.load(Ordering::Acquire));
     known.replace(now) != now
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_access_that_may_be_allowed_by_now_is_made_again_once() {
+        may_be_over();
+        assert!(!may_be_over());
+        allowed();
+        allowed();
+        assert!(may_be_over());
+        assert!(!may_be_over());
+    }
+}

@@ -153,6 +153,26 @@ fn handlers_come_late_and_through_every_call() {
     as_bare(&["late", "sysv", "sigset"]);
 }
 
+#[test]
+fn a_handler_may_unblock_its_signal_and_send_itself_another() {
+    as_bare(&["unblocks-itself", "sent-inside"]);
+}
+
+#[test]
+fn masks_come_with_threads_and_programs_in_every_way() {
+    as_bare(&["thread-mask", "spawn", "old-masks"]);
+}
+
+#[test]
+fn whoever_waits_for_a_signal_gets_it() {
+    as_bare(&["waits"]);
+}
+
+#[test]
+fn what_was_installed_is_told_as_the_kernel_tells_it() {
+    as_bare(&["actions"]);
+}
+
 // ---- the program
 
 static WORK: Mutex<Option<(Work, gpu::Validated)>> = Mutex::new(None);

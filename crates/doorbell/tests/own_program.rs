@@ -75,9 +75,13 @@ fn finished(command: &mut Command, what: &str) -> Output {
 }
 
 fn record(dir: &Path, tap: &str, program: &str, set: &[(&str, &str)]) -> Recorded {
+    record_with(dir, tap, program, set, &[])
+}
+
+fn record_with(dir: &Path, tap: &str, program: &str, set: &[(&str, &str)], arguments: &[&str]) -> Recorded {
     let tape = dir.join(format!("{program}.{tap}.doorbell"));
     let mut command = doorbell();
-    command.args(["record", "--force", "--gpu", "soft", "--tap", tap, "-o"]).arg(&tape).arg("--");
+    command.args(["record", "--force", "--gpu", "soft", "--tap", tap, "-o"]).arg(&tape).args(arguments).arg("--");
     let test = format!("plays_{program}");
     command.arg(std::env::current_exe().unwrap()).args([&test, "--exact", "--ignored", "--nocapture"]);
     let out = finished(command.envs(set.iter().copied()), &format!("{program} under {tap}"));
@@ -228,22 +232,26 @@ extern int early;
 int main(void) { return getenv("LD_PRELOAD") || getenv("DOORBELL_REGION") ? 3 : early == 0 ? 4 : 5; }
 "#;
 
+/// The program with that library; an error without a compiler.
+fn early(dir: &Path) -> std::io::Result<std::path::PathBuf> {
+    std::fs::write(dir.join("early.c"), EARLY).unwrap();
+    std::fs::write(dir.join("main.c"), MAIN).unwrap();
+    let cc = |arguments: &[&str]| Command::new("cc").current_dir(dir).args(arguments).status();
+    assert!(cc(&["-shared", "-fPIC", "-o", "libearly.so", "early.c"])?.success());
+    assert!(cc(&["-o", "main", "main.c", "-L.", "-learly", "-Wl,-rpath,$ORIGIN"])?.success());
+    Ok(dir.join("main"))
+}
+
 #[test]
 fn a_library_that_uses_the_driver_before_main_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
-    let at = |name: &str| dir.path().join(name);
-    std::fs::write(at("early.c"), EARLY).unwrap();
-    std::fs::write(at("main.c"), MAIN).unwrap();
-    let cc = |arguments: &[&str]| Command::new("cc").current_dir(dir.path()).args(arguments).status();
-    match cc(&["-shared", "-fPIC", "-o", "libearly.so", "early.c"]) {
+    let program = match early(dir.path()) {
+        Ok(program) => program,
         Err(e) => trial::skip!("no cc: {e}"),
-        Ok(status) => assert!(status.success()),
-    }
-    let linked = cc(&["-o", "main", "main.c", "-L.", "-learly", "-Wl,-rpath,$ORIGIN"]).unwrap();
-    assert!(linked.success());
-    let tape = at("tape.doorbell");
+    };
+    let tape = dir.path().join("tape.doorbell");
     let mut command = doorbell();
-    command.args(["record", "--gpu", "soft", "-q", "-o"]).arg(&tape).arg("--").arg(at("main"));
+    command.args(["record", "--gpu", "soft", "-q", "-o"]).arg(&tape).arg("--").arg(&program);
     let out = finished(&mut command, "main");
     assert_eq!(out.status.code(), Some(5), "{}", String::from_utf8_lossy(&out.stderr));
     let exported = finished(doorbell().args(["export", "--jsonl"]).arg(&tape), "export");
@@ -251,7 +259,109 @@ fn a_library_that_uses_the_driver_before_main_is_recorded() {
     assert!(text.contains("CHECK_VERSION"), "the call is not on the tape: {text}");
 }
 
+#[test]
+fn more_sites_than_there_is_room_for_go_on_trapping_and_the_tape_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let r = record(dir.path(), "patch", "many_sites", &[]);
+    assert_eq!(r.out.status.code(), Some(0), "{}", r.text());
+    r.whole("70 sites");
+    let sites = r.summary["sites"].to_string();
+    assert!(sites.contains("out of slots for sites"), "{sites}");
+}
+
+#[test]
+fn a_segment_longer_than_half_a_ring_is_cut_and_the_tape_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    for (on_full, cut) in [("gap", true), ("wait", false)] {
+        let dir = dir.path().join(on_full);
+        std::fs::create_dir(&dir).unwrap();
+        let r = record_with(&dir, "patch", "long_segment", &[], &["--ring", "1MiB", "--on-full", on_full]);
+        assert_eq!(r.out.status.code(), Some(0), "{on_full}: {}", r.text());
+        r.whole(on_full);
+        let all = r.summary.to_string();
+        assert_eq!(all.contains("longer than is recorded"), cut, "{on_full}: {all}");
+    }
+}
+
+#[test]
+fn a_driver_of_a_branch_that_is_not_known_is_named_and_not_tapped() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = match early(dir.path()) {
+        Ok(program) => program,
+        Err(e) => trial::skip!("no cc: {e}"),
+    };
+    for (version, known) in [("580.999.1", true), ("999.10.1", false)] {
+        let tape = dir.path().join(version);
+        let mut command = doorbell();
+        command.env("DOORBELL_SOFTGPU_DRIVER", version).args(["record", "--gpu", "soft", "-q", "-o"]).arg(&tape);
+        let out = finished(command.arg("--").arg(&program), "main");
+        assert_eq!(out.status.code(), Some(5), "{version}: {}", String::from_utf8_lossy(&out.stderr));
+        let shown = finished(doorbell().args(["show", "--summary", "--json"]).arg(&tape), "show");
+        let summary: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        let trouble = summary["trouble"].to_string();
+        assert_eq!(trouble.contains("the driver is none that we know"), !known, "{version}: {trouble}");
+    }
+}
+
 // ---- the programs
+
+/// The site that [`any_site`] goes on at: `mov rax,rdi; mov ecx,esi`, then libcuda's store and what follows it.
+static SITE: AtomicUsize = AtomicUsize::new(0);
+
+#[unsafe(naked)]
+unsafe extern "sysv64" fn any_site(_: *mut u8, _: u32) {
+    std::arch::naked_asm!("jmp qword ptr [rip + {site}]", site = sym SITE)
+}
+
+/// Bytes from one site to the next.
+const APART: usize = 48;
+
+/// So many copies of a site, in memory of their own.
+fn sites(n: usize) -> usize {
+    let mut one = vec![0x48u8, 0x89, 0xf8, 0x89, 0xf1];
+    one.resize(16, 0x90);
+    one.extend([0x89, 0x08, 0xe9, 9, 0, 0, 0, 0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0xc3]);
+    one.resize(APART, 0x90);
+    let (rw, how) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: fresh memory, filled before it is executable.
+    unsafe {
+        let at = libc::mmap(ptr::null_mut(), n * APART, rw, how, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        let code = one.repeat(n);
+        ptr::copy_nonoverlapping(code.as_ptr(), at.cast(), code.len());
+        assert_eq!(libc::mprotect(at, n * APART, libc::PROT_READ | libc::PROT_EXEC), 0);
+        at as usize
+    }
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn plays_many_sites() {
+    const SITES: usize = 70;
+    let first = sites(SITES);
+    SITE.store(first, Ordering::SeqCst);
+    let mut work = Work::with(Site::At(any_site as *const () as usize));
+    for n in 0..SITES {
+        SITE.store(first + n * APART, Ordering::SeqCst);
+        work.rounds(3);
+    }
+    work.say_entries();
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn plays_long_segment() {
+    let mut work = Work::new();
+    work.rounds(3);
+    let mut words = Pushbuffer::new(work.channel.space(), 150_000).unwrap();
+    while words.len() < 140_000 {
+        words.copy(work.target.va(), work.source.va(), 64).unwrap();
+    }
+    let words = words.validate(&work.channel).unwrap();
+    work.channel.submit(&words).unwrap();
+    work.rounds(3);
+    work.say_entries();
+}
 
 /// A page that faults, and how often whose handler was called.
 static PAGE: AtomicUsize = AtomicUsize::new(0);

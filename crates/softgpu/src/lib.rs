@@ -12,7 +12,8 @@
 //! - [`planted`]: faults that a test asks for, to see that its checks find them.
 //!
 //! Environment of the preloaded library: `DOORBELL_SOFTGPU=strict|poll`, `DOORBELL_SOFTGPU_COUNTERS=path`,
-//! `DOORBELL_SOFTGPU_LOG=1` to say on standard error which channel was killed and why, and `DOORBELL_SOFTGPU_FAULT=NAME`.
+//! `DOORBELL_SOFTGPU_LOG=1` to say on standard error which channel was killed and why, `DOORBELL_SOFTGPU_FAULT=NAME`, and
+//! `DOORBELL_SOFTGPU_DRIVER=VERSION` for another driver's version.
 //!
 //! The one invariant: nothing is executed that a doorbell did not announce (strict), and nothing that goes wrong on one
 //! channel is felt by another.

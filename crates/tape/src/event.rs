@@ -72,7 +72,7 @@ pub struct RingBody {
     /// GP_PUT before and after, as indices into the GPFIFO.
     pub put_from: u32,
     pub put_to: u32,
-    /// Thread that rang.
+    /// Thread that rang; 0 if it left its ring to another ([`ring_flags::HANDED_OVER`]) and is not known.
     pub tid: u32,
     /// Which doorbell page (slot of the agent's page table).
     pub page: u32,
@@ -86,7 +86,7 @@ pub struct RingBody {
 pub mod ring_flags {
     /// Seen by a trap (else by a rewritten site).
     pub const TRAPPED: u16 = 1;
-    /// Rung by another thread that found this channel's tap busy and handed its submission over.
+    /// Rung by another thread, which found this channel's tap busy and left its ring to the one that writes this.
     pub const HANDED_OVER: u16 = 2;
 }
 

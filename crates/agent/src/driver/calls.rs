@@ -33,6 +33,7 @@ pub unsafe fn ioctl(fd: c_int, file: u32, request: c_ulong, arg: *mut c_void) ->
         write_down(tsc, body, arg);
         if ret == 0 && !arg.is_null() {
             match (abi::rm_nr(request), file) {
+                (Some(nr::CHECK_VERSION_STR), _) => version(abi::request_size(request), arg),
                 (Some(n), _) => rm_call(n, abi::request_size(request), arg, going.get(..freed).unwrap_or(&[])),
                 (None, file::UVM) => uvm_call(request, arg),
                 _ => {}
@@ -94,6 +95,21 @@ unsafe fn write_down(tsc: u64, mut body: IoctlBody, arg: *mut c_void) {
     body.arg = a.len() as u32;
     body.nested = b.len() as u32;
     record::event(kind::IOCTL, flags, tsc, &body, a, b);
+}
+
+/// The driver has said its version: of a branch that we do not know no layout is trusted.
+///
+/// # Safety
+/// `arg` is the argument of a CHECK_VERSION_STR of this size that succeeded.
+unsafe fn version(size: usize, arg: *mut c_void) {
+    if size != size_of::<abi::CheckVersion>() {
+        return;
+    }
+    // SAFETY: the size says that it is one.
+    let v = unsafe { (arg as *const abi::CheckVersion).read_unaligned() };
+    if v.text().is_some_and(|text| abi::Abi::insist(text).is_err()) {
+        super::distrust();
+    }
 }
 
 /// `.status` of an RM call, if it is one whose status we know to find.

@@ -80,7 +80,7 @@ unsafe fn doorbell_page(
     b: &Bound,
     class: u32,
 ) {
-    let off_limits = region::control().is_none_or(|c| c.tap == how::OFF);
+    let off_limits = region::control().is_none_or(|c| c.tap == how::OFF) || !super::is_trusted();
     let mut tapped = false;
     let mut p = u32::MAX;
     if !off_limits {

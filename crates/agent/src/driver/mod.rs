@@ -11,7 +11,21 @@ mod model;
 
 use crate::process::region;
 use crate::process::renewal::Child;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
+use tape::region::trouble;
+
+static UNKNOWN: AtomicBool = AtomicBool::new(false);
+
+/// The driver is none that we know: where its channels lie is not trusted, and no doorbell is tapped.
+fn distrust() {
+    UNKNOWN.store(true, Ordering::Relaxed);
+    region::trouble(trouble::UNKNOWN_DRIVER);
+}
+
+/// True if the driver's layouts are known, as far as it has said its version.
+fn is_trusted() -> bool {
+    !UNKNOWN.load(Ordering::Relaxed)
+}
 
 /// The program ends.
 pub fn finish() {

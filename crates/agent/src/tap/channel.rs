@@ -4,11 +4,11 @@
 //! only after it has taken the claim too, so a channel cannot vanish under a tap.
 
 use super::ranges;
-use crate::process::{region, sys};
+use crate::process::{region, sys, thread};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tape::event::watch;
-use tape::region::SLOTS;
+use tape::region::{SLOTS, Slot};
 
 /// GP_PUT in USERD (class 0xC56F and later, Nvc56fControl +0x8C); GP_GET is four bytes before it.
 pub const GP_PUT: u64 = 0x8c;
@@ -228,6 +228,46 @@ pub fn claim(slot: usize) -> bool {
     false
 }
 
+/// Threads that have left rings to the owner of a slot's claim, and how many each: `thread << 32 | rings`, 0 is free.
+static LEFT: [[AtomicU64; LEAVING]; SLOTS] = [const { [const { AtomicU64::new(0) }; LEAVING] }; SLOTS];
+/// Threads at a time that are known; of others it is not known that it was they who rang.
+const LEAVING: usize = 8;
+
+/// Leaves the calling thread's ring to the owner of slot `i`'s claim. False if there is none any more: the caller is the owner.
+#[cold]
+#[inline(never)]
+pub fn leave(i: usize, slot: &Slot) -> bool {
+    let me = u64::from(thread::here().id() as u32) << 32;
+    let more = |v: u64| match v {
+        0 => Some(me | 1),
+        v if v & !0xffff_ffff == me => Some(v + 1),
+        _ => None,
+    };
+    let rows = LEFT.get(i).map_or(&[][..], |r| r);
+    // (Before it counts: the owner finds at least as many as it makes.)
+    let noted = rows.iter().any(|row| row.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok());
+    // ORDERING: AcqRel: the owner must see the GP_PUT that this thread wrote before it rang.
+    if slot.claim.fetch_add(1, Ordering::AcqRel) != 0 {
+        return true;
+    }
+    if noted {
+        take_left(i);
+    }
+    false
+}
+
+/// The thread of a ring that was left to the owner of slot `i`'s claim; 0 if it is not known.
+pub fn take_left(i: usize) -> u32 {
+    let fewer = |v: u64| match v & 0xffff_ffff {
+        0 => None,
+        1 => Some(0),
+        _ => Some(v - 1),
+    };
+    let rows = LEFT.get(i).map_or(&[][..], |r| r);
+    let taken = rows.iter().find_map(|row| row.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).ok());
+    taken.map_or(0, |v| (v >> 32) as u32)
+}
+
 /// Gives a claim taken by [`claim`] back and says how many rings were handed over meanwhile: the caller makes them
 /// (`submit::settle`).
 pub fn unclaim(slot: usize) -> u32 {
@@ -250,4 +290,43 @@ pub fn renew() {
         u.store(0, Ordering::Relaxed);
     }
     SHADOWS.store(0, Ordering::Relaxed);
+    for row in LEFT.iter().flatten() {
+        row.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn rings_that_are_left_to_another_keep_their_threads() {
+        // SAFETY: atomics and numbers, all zero.
+        let slot: Slot = unsafe { core::mem::zeroed() };
+        let i = SLOTS - 1;
+        assert!(!leave(i, &slot), "nobody has the claim: it is the caller's");
+        assert_eq!(take_left(i), 0, "nothing was left");
+        let mut left = BTreeMap::new();
+        std::thread::scope(|s| {
+            let slot = &slot;
+            let all: Vec<_> = (1..=LEAVING as u32)
+                .map(|n| {
+                    s.spawn(move || {
+                        assert!((0..100 * n).all(|_| leave(i, slot)));
+                        (thread::here().id() as u32, 100 * n)
+                    })
+                })
+                .collect();
+            left.extend(all.into_iter().map(|t| t.join().unwrap()));
+        });
+        // One more than there is room for is not known.
+        assert!(leave(i, &slot));
+        let mut taken = BTreeMap::new();
+        for _ in 1..slot.claim.load(Ordering::Relaxed) {
+            *taken.entry(take_left(i)).or_insert(0) += 1;
+        }
+        assert_eq!(taken.remove(&0), Some(1));
+        assert_eq!(taken, left);
+    }
 }

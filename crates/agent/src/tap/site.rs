@@ -22,6 +22,8 @@ const PAGE: usize = 4096;
 /// Sites seen: address of the store, and of its stub once it may be entered.
 static SEEN: [AtomicU64; SITES] = [const { AtomicU64::new(0) }; SITES];
 static STUB: [AtomicU64; SITES] = [const { AtomicU64::new(0) }; SITES];
+/// There were more sites than that.
+static FULL: AtomicBool = AtomicBool::new(false);
 static BARRIER: AtomicBool = AtomicBool::new(false);
 
 struct Stubs {
@@ -64,10 +66,12 @@ pub fn learn(access: &Access, rip: u64, code: &[u8], offset: u64) {
     }
     // Another thread is at it: this site will trap again.
     let Some(mut stubs) = STUBS.try_lock() else { return };
-    let Some(i) = SEEN.iter().position(|s| {
-        let a = s.load(Ordering::Acquire);
-        a == 0 || a == rip
-    }) else {
+    let known_or_free = |s: &AtomicU64| [0, rip].contains(&s.load(Ordering::Acquire));
+    let Some(i) = SEEN.iter().position(known_or_free) else {
+        // Sites beyond trap each time. The first of them is told.
+        if !FULL.swap(true, Ordering::Relaxed) {
+            tell(&mut stubs, rip, code, site_why::FULL);
+        }
         return;
     };
     if SEEN[i].load(Ordering::Relaxed) == rip {

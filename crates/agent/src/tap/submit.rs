@@ -4,8 +4,9 @@
 //! forward the new entries where the channel has a shadow, put them and the words they point to on the ring, then make the store.
 //! No allocation, no lock, no system call (except on a nearly full GPFIFO, and a thread's first ring).
 //!
-//! Two threads may ring one channel at once. The first one in owns the channel's tap until nobody waits; others leave
-//! their ring to it (one count each, so no ring is lost or merged) and go on. Nobody spins behind a preempted thread.
+//! Two threads may ring one channel at once (libcuda's do not: it holds a lock of the channel's). The first one in owns the
+//! channel's tap until nobody waits; others leave their ring to it (one count each, so no ring is lost or merged) and go on.
+//! Nobody spins behind a preempted thread; the ring itself waits until that thread goes on.
 
 use super::channel::{self, Channel, GP_PUT};
 use super::{page, ranges, shadow};
@@ -13,7 +14,7 @@ use crate::process::{region, sys};
 use crate::record;
 use core::sync::atomic::Ordering;
 use tape::event::{EntryBody, Head, NO_SLOT, RingBody, entry_flags, kind, lack, ring_flags, watch};
-use tape::region::Slot;
+use tape::region::{Slot, on_full};
 use tape::ring::{MAX_EVENT, Writer};
 
 /// The doorbell in a usermode page (NV_USERMODE_NOTIFY_CHANNEL_PENDING, class 0xC361 +0x90).
@@ -21,13 +22,24 @@ pub const DOORBELL: u64 = 0x90;
 
 /// Words of one entry that fit into one event.
 const CHUNK: usize = (MAX_EVENT - 64) / 4;
-/// Words recorded of one entry at most: the longest segment a GPFIFO entry can name (21 bits).
-const LONGEST: usize = 1 << 21;
+/// Words recorded of one entry at most: what half a ring holds, unless the thread waits for room. More would never fit.
+fn longest() -> usize {
+    match region::control() {
+        Some(c) if c.on_full == on_full::GAP => c.ring_bytes as usize / 2 / 4,
+        _ => usize::MAX,
+    }
+}
 
 /// A store of `value` at `offset` of doorbell page `p`, seen before it reached the GPU: records what it submits, then
 /// makes the store.
 #[inline]
 pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
+    store_for(p, offset, value, trapped, false);
+}
+
+/// As [`store`]. `left_to_us`: another thread rang, while a claim was taken outside the tap.
+#[inline]
+fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool) {
     let Some(real) = page::real(p) else { return };
     if offset != DOORBELL || !region::active() {
         ring_doorbell(real + offset, value);
@@ -39,14 +51,20 @@ pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
         return;
     };
     let Some(slot) = region::slot(i) else { return };
-    // ORDERING: AcqRel: the owner must see the GP_PUT that this thread wrote before it rang.
-    if slot.claim.fetch_add(1, Ordering::AcqRel) != 0 {
+    // ORDERING: AcqRel: takes over what the last owner, and who left a ring to it, have written.
+    if slot.claim.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() && channel::leave(i, slot) {
         return;
     }
     let mut flags = if trapped { ring_flags::TRAPPED } else { 0 };
+    let mut rang = None;
+    if left_to_us {
+        flags |= ring_flags::HANDED_OVER;
+        rang = Some(channel::take_left(i));
+    }
     loop {
+        let bell = Bell { page: p, token: value, flags, rang };
         // SAFETY: we own the claim of slot i.
-        let submitted = unsafe { channel::get(i) }.map(|c| submit(c, slot, i, p, value, flags));
+        let submitted = unsafe { channel::get(i) }.map(|c| submit(c, slot, i, &bell));
         // Only what is on the ring is accounted for: of a program killed in between, entries that never rang would count as lost.
         let account = || {
             if let Some(s) = &submitted {
@@ -80,6 +98,7 @@ pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
             break;
         }
         flags |= ring_flags::HANDED_OVER;
+        rang = Some(channel::take_left(i));
     }
 }
 
@@ -95,7 +114,7 @@ pub fn settle(slot: usize) {
     let trapped = region::control().is_some_and(|c| c.tap == tape::region::tap::TRAP);
     if let Some(p) = page::of_device(device) {
         for _ in 0..waiting {
-            store(p, DOORBELL, token, trapped);
+            store_for(p, DOORBELL, token, trapped, true);
         }
     }
 }
@@ -211,7 +230,17 @@ struct Submitted {
     later: Option<Later>,
 }
 
-fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u16) -> Submitted {
+/// A ring, as it came.
+struct Bell {
+    page: usize,
+    token: u32,
+    flags: u16,
+    /// The thread that rang, if it is not this one; 0 if that is not known.
+    rang: Option<u32>,
+}
+
+fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
+    let flags = bell.flags;
     let tsc = sys::tsc();
     let from = slot.put.load(Ordering::Relaxed);
     let seq = slot.rings_total.load(Ordering::Relaxed);
@@ -230,15 +259,14 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, p: usize, token: u32, flags: u
         None
     } else {
         record::with(|w, tid| {
-            let page = p as u32;
             let body = RingBody {
-                token,
+                token: bell.token,
                 slot: i as u32,
                 seq,
                 put_from: from,
                 put_to: put,
-                tid: tid as u32,
-                page,
+                tid: bell.rang.unwrap_or(tid as u32),
+                page: bell.page as u32,
                 pid: 0,
                 call: 0,
             };
@@ -279,7 +307,7 @@ fn large(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
         return None;
     }
     let va = gp.address(c.base);
-    let range = locate(c, va, words as u64 * 4).filter(|r| !r.video)?;
+    let range = locate(c, va, words as u64 * 4).filter(|r| !r.video && words <= longest())?;
     let pieces = words.div_ceil(CHUNK);
     if !w.fits(words * 4 + (pieces + 1) * 64) {
         return None;
@@ -363,7 +391,11 @@ fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
     };
     let from = range.cpu + (va - range.va);
     let where_from = if range.video { entry_flags::FROM_VIDEO } else { 0 };
-    let words = words.min(LONGEST);
+    let kept = words.min(longest());
+    if kept < words {
+        body.lack = lack::TOO_LONG;
+    }
+    let words = kept;
     let mut done = 0;
     loop {
         let n = (words - done).min(CHUNK);

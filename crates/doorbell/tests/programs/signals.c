@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +101,27 @@ static void deeper(int signal, siginfo_t *info, void *context) {
     siglongjmp(back, 1);
 }
 
+/* Unblocks its own signal, and crashes again, three times. */
+static void unblocks(int signal, siginfo_t *info, void *context) {
+    (void)info, (void)context;
+    say("SIGSEGV blocked inside", is_blocked(SIGSEGV));
+    mask(SIG_UNBLOCK, signal);
+    say("SIGSEGV blocked inside", is_blocked(SIGSEGV));
+    if (++depth < 4) *(volatile int *)8 = 1;
+    siglongjmp(back, 1);
+}
+
+/* Sends itself its signal, which comes when it has returned. */
+static void raises(int signal, siginfo_t *info, void *context) {
+    (void)info, (void)context;
+    int mine = ++depth;
+    say("begin", mine);
+    if (depth < 3) raise(signal);
+    say("end", mine);
+}
+
+static void returns_plain(int signal) { say("handler of", signal); }
+
 static char *page(void) { return mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 
 #pragma GCC diagnostic ignored "-Winfinite-recursion"
@@ -129,6 +151,18 @@ static void wild(const char *how) {
 static void *thread(void *p) {
     say("SIGSEGV blocked in a thread", is_blocked(SIGSEGV));
     say("SIGTRAP blocked in a thread", is_blocked(SIGTRAP));
+    return p;
+}
+
+static void *thread_rings(void *ring) {
+    ((void (*)(void))ring)();
+    return thread(ring);
+}
+
+static void *kills(void *p) {
+    mask(SIG_BLOCK, SIGTRAP);
+    usleep(50000);
+    kill(getpid(), SIGTRAP);
     return p;
 }
 
@@ -336,6 +370,97 @@ int scenario(const char *name, void (*ring)(void)) {
             if (!sigsetjmp(back, 1)) wild("wild-write");
             say("handled", seen);
         }
+    } else if (!strcmp(name, "unblocks-itself")) {
+        set(SIGSEGV, unblocks, 0);
+        if (!sigsetjmp(back, 1)) {
+            ring();
+            wild("null-write");
+        }
+        say("deep", depth);
+        say("SIGSEGV blocked after", is_blocked(SIGSEGV));
+    } else if (!strcmp(name, "sent-inside")) {
+        set(SIGTRAP, raises, 0);
+        ring();
+        __asm__ volatile("int3");
+        say("depth", depth);
+        say("SIGTRAP blocked after", is_blocked(SIGTRAP));
+    } else if (!strcmp(name, "thread-mask")) {
+        pthread_t t;
+        pthread_attr_t a;
+        sigset_t s;
+        sigemptyset(&s);
+        sigaddset(&s, SIGTRAP);
+        pthread_attr_init(&a);
+        pthread_attr_setsigmask_np(&a, &s);
+        ring();
+        pthread_create(&t, &a, thread_rings, ring);
+        pthread_join(t, 0);
+        mask(SIG_BLOCK, SIGSEGV);
+        pthread_create(&t, 0, thread_rings, ring);
+        pthread_join(t, 0);
+    } else if (!strcmp(name, "waits")) {
+        pthread_t t;
+        sigset_t s;
+        int got = 0;
+        sigemptyset(&s);
+        sigaddset(&s, SIGTRAP);
+        mask(SIG_BLOCK, SIGTRAP);
+        ring();
+        pthread_create(&t, 0, kills, 0);
+        say("waited", sigwait(&s, &got));
+        say("signal", got);
+        pthread_join(t, 0);
+        ring();
+        set(SIGTRAP, returns, 0);
+        raise(SIGTRAP);
+        kill(getpid(), SIGTRAP);
+        sigemptyset(&s);
+        say("suspended", sigsuspend(&s));
+        say("because", errno == EINTR);
+        say("SIGTRAP blocked", is_blocked(SIGTRAP));
+        pthread_create(&t, 0, kills, 0);
+        say("suspended", sigsuspend(&s));
+        pthread_join(t, 0);
+    } else if (!strcmp(name, "old-masks")) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+        ring();
+        say("before", sigblock(1 << (SIGSEGV - 1) | 1 << (SIGUSR2 - 1)));
+        say("SIGSEGV blocked", is_blocked(SIGSEGV));
+        ring();
+        say("then", sigsetmask(1 << (SIGTRAP - 1)));
+        say("SIGSEGV blocked", is_blocked(SIGSEGV));
+        say("now", siggetmask());
+#pragma GCC diagnostic pop
+    } else if (!strcmp(name, "spawn")) {
+        extern char **environ;
+        char *argv[] = {"sed", "-n", "s/^SigBlk:/program: blocked/p", "/proc/self/status", 0};
+        pid_t child;
+        int status = -1;
+        mask(SIG_BLOCK, SIGSEGV);
+        ring();
+        say("spawned", posix_spawnp(&child, "sed", 0, 0, argv, environ));
+        waitpid(child, &status, 0);
+        say("ended", status);
+        say("SIGSEGV blocked", is_blocked(SIGSEGV));
+    } else if (!strcmp(name, "actions")) {
+        struct sigaction a = {.sa_sigaction = returns, .sa_flags = SA_SIGINFO | SA_RESTART};
+        sigfillset(&a.sa_mask);
+        ring();
+        sigaction(SIGTRAP, &a, 0);
+        memset(&old, 0, sizeof old);
+        say("asked", sigaction(SIGTRAP, 0, &old));
+        say("flags", old.sa_flags);
+        say("SIGKILL in the mask", sigismember(&old.sa_mask, SIGKILL));
+        say("SIGTERM in the mask", sigismember(&old.sa_mask, SIGTERM));
+        signal(SIGTRAP, returns_plain);
+        sigaction(SIGTRAP, 0, &old);
+        say("flags", old.sa_flags);
+        say("SIGTRAP in the mask", sigismember(&old.sa_mask, SIGTRAP));
+        __sysv_signal(SIGTRAP, returns_plain);
+        sigaction(SIGTRAP, 0, &old);
+        say("flags", old.sa_flags);
+        say("SIGTRAP in the mask", sigismember(&old.sa_mask, SIGTRAP));
     } else {
         say("no such scenario", 0);
         return 2;
