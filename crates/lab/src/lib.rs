@@ -14,6 +14,7 @@ pub mod launch;
 pub mod noise;
 pub mod placement;
 pub mod raw;
+pub mod routes;
 pub mod samples;
 pub mod sizes;
 pub mod statistics;

@@ -10,3 +10,4 @@
 pub mod calls;
 pub mod contention;
 pub mod locks;
+pub mod threads;

@@ -3,7 +3,6 @@
 
 mod child;
 mod policy;
-mod stands;
 
 use crate::failure::Failure;
 use crate::help::Page;

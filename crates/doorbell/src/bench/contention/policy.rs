@@ -1,11 +1,12 @@
 //! Processes under a policy: how each is started, and what it says line by line.
 
+use super::Args;
 use super::child::{CELL_HANGS_S, PROGRESS, START_HANGS_S};
-use super::{Args, stands};
 use crate::failure::Failure;
 use crate::record::Gpu;
 use crate::units;
 use lock_lab::contention::{Cell, Outcome, STOCK};
+use lock_lab::threads;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::os::unix::process::CommandExt;
@@ -102,7 +103,7 @@ impl Policy {
         }
         let mut process = command.spawn().map_err(|e| failed(format!("{}: {e}", whole[0].display())))?;
         let heard = hear(&mut process, cells, seconds, &mut each).map_err(|why| match why {
-            Quiet::Hung(what) => format!("{what}{}", stands::where_threads_are(process.id())),
+            Quiet::Hung(what) => format!("{what}{}", threads::where_threads_are(process.id())),
             Quiet::Wrong(what) => what,
         });
         if heard.is_err() {

@@ -1,11 +1,11 @@
-//! Where the threads of a process that says nothing stand, from /proc: what a hang leaves behind.
+//! What the threads of a silent process are doing, from /proc: evidence of a hang.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// The threads of a process and of all that it started, those that stand alike together, the most first; and what they did in
-/// a second: who spins runs, who is stuck neither runs nor switches.
+/// The threads of a process and of its descendants, equal ones together, the most frequent first; and what they did in a
+/// second: spinning threads use CPU time, stuck ones neither use it nor switch.
 pub fn where_threads_are(process: u32) -> String {
     let mut alike: BTreeMap<String, u32> = BTreeMap::new();
     let before = done(process);
@@ -24,7 +24,7 @@ pub fn where_threads_are(process: u32) -> String {
     format!("; in a second its threads had {ran:.2} s of CPUs and switched {switched} times{text}")
 }
 
-/// What all threads had of CPUs so far, ns, and how often they gave one up or lost it.
+/// CPU time of all threads so far, ns, and their context switches.
 fn done(process: u32) -> (u64, u64) {
     let mut sum = (0, 0);
     for process in family(process) {
@@ -56,17 +56,20 @@ fn family(process: u32) -> Vec<u32> {
     all
 }
 
-/// Name without numbers, state, what it waits for in the kernel, system call with its first argument (a futex's address).
+/// One thread, from its files in /proc.
 fn of_thread(task: &str, process: u32) -> String {
     let read = |file: &str| fs::read_to_string(format!("{task}/{file}")).unwrap_or_default();
-    let name: String = read("comm").trim().chars().filter(|c| !c.is_ascii_digit()).collect();
-    let stat = read("stat");
+    described(process, &read("comm"), &read("stat"), &read("wchan"), &read("syscall"))
+}
+
+/// Name without digits, state, what it waits for in the kernel, system call with its first argument (a futex's address).
+fn described(process: u32, comm: &str, stat: &str, wchan: &str, syscall: &str) -> String {
+    let name: String = comm.trim().chars().filter(|c| !c.is_ascii_digit()).collect();
     let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let fields: Vec<&str> = after.split_ascii_whitespace().collect();
     // The state is field 3, real-time priority 40, policy 41; those before the name and it are cut off.
     let field = |n: usize| fields.get(n - 3).copied().unwrap_or("?");
-    let call = read("syscall");
-    let mut call = call.split_ascii_whitespace();
+    let mut call = syscall.split_ascii_whitespace();
     let call = match (call.next(), call.next()) {
         (Some(number), Some(argument)) => format!("system call {number} ({argument})"),
         (Some(word), None) => word.to_owned(),
@@ -76,13 +79,22 @@ fn of_thread(task: &str, process: u32) -> String {
         "0" => String::new(),
         policy => format!(", policy {policy} priority {}", field(40)),
     };
-    format!("{} of {process}: {} {} {call}{policy}", name.trim(), field(3), read("wchan"))
+    format!("{} of {process}: {} {wchan} {call}{policy}", name.trim(), field(3))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::process::{Command, Stdio};
+
+    proptest! {
+        #[test]
+        fn no_text_of_the_kernel_panics(pid: u32, comm in ".{0,20}", stat in "[0-9 ()a-zS]{0,80}", call in "[0-9a-fx ]{0,20}") {
+            let of = format!(" of {pid}: ");
+            prop_assert!(described(pid, &comm, &stat, "", &call).contains(&of));
+        }
+    }
 
     #[test]
     fn sleeping_threads_of_what_was_started_are_said_to_sleep() {
