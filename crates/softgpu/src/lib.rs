@@ -22,6 +22,7 @@ pub mod counters;
 pub mod doorbell;
 pub mod driver;
 pub mod engine;
+pub mod fault;
 pub mod interpose;
 pub mod kernel;
 pub mod memory;

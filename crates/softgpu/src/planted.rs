@@ -3,7 +3,7 @@
 //! One at a time and none by default. In process through [`Machine::plant`](crate::Machine::plant); in the preloaded
 //! library through `DOORBELL_SOFTGPU_FAULT=NAME`, with the names of [`Planted::parse`].
 
-use crate::engine::Fault;
+use crate::fault::Fault;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 

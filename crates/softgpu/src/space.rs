@@ -1,6 +1,6 @@
 //! A GPU address space: which range of addresses is which piece of which memory object.
 
-use crate::engine::Fault;
+use crate::fault::Fault;
 use crate::memory::Memory;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,5 @@
 //! A channel as the GPU sees it: where its ring is, what it may do, how far it has come.
 
-use super::pbdma::Pbdma;
 use super::{Fault, Runlists, Turn};
 use crate::counters::{ChannelCounters, state};
 use crate::doorbell::{self, Slot};
@@ -58,7 +57,13 @@ pub struct Channel {
     stopped: AtomicBool,
     /// Classes of the engine objects allocated on it.
     objects: Mutex<Vec<u32>>,
-    pbdma: Mutex<Pbdma>,
+    work: Mutex<Box<dyn Work>>,
+}
+
+/// What carries out a channel's entries, and remembers where it stands in them.
+pub trait Work: std::fmt::Debug + Send {
+    /// One slice.
+    fn turn(&mut self, channel: &Channel, gpu: &Runlists) -> Result<Turn, Fault>;
 }
 
 /// What a channel is made from.
@@ -81,6 +86,7 @@ impl Channel {
         setup: Setup,
         bell: &'static doorbell::Bell,
         counters: Option<&'static ChannelCounters>,
+        work: Box<dyn Work>,
     ) -> Option<Self> {
         let slot = bell.free_slot()?;
         let token = setup.engine.runlist() << 16 | slot as u32;
@@ -107,7 +113,7 @@ impl Channel {
             bound: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             objects: Mutex::default(),
-            pbdma: Mutex::default(),
+            work: Mutex::new(work),
         })
     }
 
@@ -146,11 +152,11 @@ impl Channel {
 
     /// One slice of the channel's work.
     pub fn turn(&self, gpu: &Runlists) -> Turn {
-        let mut pbdma = self.pbdma.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         if self.stopped.load(Ordering::Acquire) {
             return Turn::Idle;
         }
-        match pbdma.turn(self, gpu) {
+        match work.turn(self, gpu) {
             Ok(turn) => turn,
             Err(fault) => {
                 self.kill(&fault, gpu);
@@ -180,7 +186,7 @@ impl Channel {
     /// Returns when the channel has made its last step. Its number is free again.
     pub fn stop(&self) {
         let was = self.stopped.swap(true, Ordering::AcqRel);
-        drop(self.pbdma.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.work.lock().unwrap_or_else(PoisonError::into_inner));
         self.bell.release(self.slot);
         if let Some(counters) = self.counters
             && !was

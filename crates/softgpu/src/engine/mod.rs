@@ -11,61 +11,18 @@ mod inline;
 mod pbdma;
 mod semaphore;
 
-pub use channel::{Channel, Engine, Setup};
+pub use channel::{Channel, Engine, Setup, Work};
+pub use pbdma::Pbdma;
 
 use crate::counters::Counters;
 use crate::doorbell::{Bell, TIME_0};
+use crate::fault::Fault;
 use crate::memory::Memory;
 use crate::planted::Plot;
 use crate::sys;
-use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Codes of the robust channel's error notifier (`nverror.h`), the same numbers that a kernel log calls Xid.
-pub mod code {
-    /// ROBUST_CHANNEL_GR_EXCEPTION: an engine refused a method or its data. This GPU uses it for every engine.
-    pub const ENGINE: u32 = 13;
-    /// ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT
-    pub const MMU: u32 = 31;
-    /// ROBUST_CHANNEL_PBDMA_ERROR
-    pub const PBDMA: u32 = 32;
-}
-
-/// Why a channel was killed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// One of [`code`].
-    pub code: u32,
-    pub what: &'static str,
-    /// The address, method or word that did it.
-    pub detail: u64,
-}
-
-impl Fault {
-    pub fn unmapped(va: u64) -> Fault {
-        Fault { code: code::MMU, what: "address not mapped", detail: va }
-    }
-
-    pub fn read_only(va: u64) -> Fault {
-        Fault { code: code::MMU, what: "address mapped read-only", detail: va }
-    }
-
-    pub fn pbdma(what: &'static str, detail: u64) -> Fault {
-        Fault { code: code::PBDMA, what, detail }
-    }
-
-    pub fn engine(what: &'static str, detail: u64) -> Fault {
-        Fault { code: code::ENGINE, what, detail }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({:#x}), error {}", self.what, self.detail, self.code)
-    }
-}
 
 /// What a method did to the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! It stops at any word and goes on there: an acquire that does not hold is tried again with all state kept.
 
-use super::channel::{Channel, Engine};
+use super::channel::{Channel, Engine, Work};
 use super::compute::Compute;
 use super::copy::Copy;
 use super::host::Host;
@@ -70,8 +70,8 @@ impl Default for Pbdma {
     }
 }
 
-impl Pbdma {
-    pub fn turn(&mut self, channel: &Channel, gpu: &Runlists) -> Result<Turn, Fault> {
+impl Work for Pbdma {
+    fn turn(&mut self, channel: &Channel, gpu: &Runlists) -> Result<Turn, Fault> {
         for _ in 0..SLICE {
             if !self.busy {
                 let put = channel.limit(gpu.poll);
@@ -96,7 +96,9 @@ impl Pbdma {
         }
         Ok(Turn::Ready)
     }
+}
 
+impl Pbdma {
     fn fetch(&mut self, channel: &Channel) -> Result<(), Fault> {
         let raw = channel.space.read_u64(channel.gpfifo.wrapping_add(8 * u64::from(self.get)))?;
         self.words.clear();

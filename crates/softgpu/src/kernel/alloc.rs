@@ -3,7 +3,7 @@
 use super::objects::{Client, Group, Kind, Object};
 use super::{File, Machine, Node, lock};
 use crate::doorbell::USERD_SIZE;
-use crate::engine::{Channel, Engine};
+use crate::engine::{Channel, Engine, Pbdma};
 use crate::memory::{Memory, PAGE, Place};
 use crate::space::AddressSpace;
 use crate::status::{self, Outcome};
@@ -143,7 +143,8 @@ impl Machine {
                 let index = objects.channels_created;
                 objects.channels_created += 1;
                 let counters = self.counters.channel(index);
-                let channel = Channel::new(channel, self.bell, counters).ok_or(status::INSUFFICIENT_RESOURCES)?;
+                let work = Box::new(Pbdma::default());
+                let channel = Channel::new(channel, self.bell, counters, work).ok_or(status::INSUFFICIENT_RESOURCES)?;
                 crate::counters::add(&self.counters.channels_created, 1);
                 let channel = Arc::new(channel);
                 lock(&group.channels).push(Arc::downgrade(&channel));
