@@ -226,6 +226,7 @@ fn ten_thousand_short_threads_lose_nothing() {
 fn a_filter_on_gettid_does_not_matter() {
     needs!(Trial::of("seccomp")).with(&["kill-gettid"]).as_bare();
     needs!(Trial::of("seccomp")).with(&["kill-gettid", "first"]).as_bare();
+    needs!(Trial::of("seccomp")).with(&["kill-gettid", "starts"]).as_bare();
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! memory). Only an environment that is too large for that gets a mapping, which a vfork child leaves to its parent.
 
 use crate::process::environment::{PRELOAD, WAS};
+use crate::process::restrictions::{may, need};
 use crate::process::sys;
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
@@ -74,7 +75,8 @@ fn carried() -> Option<&'static Carried> {
 
 /// True if started programs are followed.
 pub fn is_kept() -> bool {
-    carried().is_some()
+    // (A filter goes on over exec, and our start makes calls that it may forbid.)
+    may(need::ALL) && carried().is_some()
 }
 
 /// The first of our libraries can be opened from here.

@@ -134,6 +134,10 @@ fn without_tsc(call: impl FnOnce() -> c_long) -> c_long {
 unsafe fn confined(filter: Option<*const libc::sock_fprog>, call: impl FnOnce() -> c_long) -> c_long {
     // SAFETY: the caller's.
     let forbidden = filter.map_or(need::ALL, |f| unsafe { forbidden_by(f) });
+    if forbidden & (need::MEMORY | need::FILES) != 0 {
+        // (If anything is to be recorded at all.)
+        let _ = region::attach();
+    }
     let recorded = wiped::goes_on(live::LOCKS | live::CALLS);
     if recorded && forbidden != 0 {
         // The last moment for this thread.

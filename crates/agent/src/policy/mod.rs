@@ -34,7 +34,8 @@ use tape::policy::{Board, MAGIC, VERSION, class, protocol, why};
 pub fn attach(path: &CStr, off: bool) -> Option<()> {
     let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
     // SAFETY: a NUL-terminated path.
-    let fd = unsafe { sys::syscall6(libc::SYS_open, path.as_ptr() as usize, flags, 0, 0, 0, 0) };
+    let fd =
+        unsafe { sys::syscall6(libc::SYS_openat, libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0) };
     if fd < 0 {
         return None;
     }

@@ -28,7 +28,9 @@ pub struct Mapping {
 pub fn each(text: &mut [u8], mut f: impl FnMut(&Mapping, &[u8]) -> bool) {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     // SAFETY: a NUL-terminated path.
-    let fd = unsafe { syscall6(libc::SYS_open, c"/proc/self/maps".as_ptr() as usize, flags, 0, 0, 0, 0) };
+    let fd = unsafe {
+        syscall6(libc::SYS_openat, libc::AT_FDCWD as usize, c"/proc/self/maps".as_ptr() as usize, flags, 0, 0, 0)
+    };
     if fd < 0 {
         return;
     }

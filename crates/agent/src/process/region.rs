@@ -3,6 +3,7 @@
 //! [`attach`] may be called at any time, by the constructor or at the first event that matters.
 
 use super::own_lock::OwnLock;
+use super::restrictions::{may, need};
 use super::wiped::{self, live, word};
 use super::{environment, renewal, sys};
 use core::ffi::CStr;
@@ -27,7 +28,7 @@ pub fn attach() -> Option<()> {
     if active() {
         return Some(());
     }
-    let path = environment::session()?;
+    let path = environment::session().filter(|_| may(need::FILES | need::MEMORY))?;
     let one = ATTACH.lock()?;
     if active() {
         return Some(());

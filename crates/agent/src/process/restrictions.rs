@@ -18,13 +18,15 @@ pub mod need {
     pub const SCHEDULING: u32 = 4;
     pub const SLEEP: u32 = 8;
     pub const FUTEX: u32 = 16;
-    pub const ALL: u32 = 31;
+    /// Asking for numbers of threads and processes: at the start only.
+    pub const NUMBERS: u32 = 32;
+    pub const ALL: u32 = 63;
 }
 
 /// The calls that stand behind each need.
-const CALLS: [(u32, &[i64]); 5] = [
+const CALLS: [(u32, &[i64]); 6] = [
     (need::MEMORY, &[libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_mprotect]),
-    (need::FILES, &[libc::SYS_open, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
+    (need::FILES, &[libc::SYS_open, libc::SYS_openat, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
     (
         need::SCHEDULING,
         &[
@@ -39,6 +41,7 @@ const CALLS: [(u32, &[i64]); 5] = [
     ),
     (need::SLEEP, &[libc::SYS_nanosleep]),
     (need::FUTEX, &[libc::SYS_futex]),
+    (need::NUMBERS, &[libc::SYS_gettid, libc::SYS_getpid]),
 ];
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
@@ -177,7 +180,8 @@ mod tests {
     #[test]
     fn a_filter_forbids_what_it_does_not_allow() {
         let (allow, kill) = (libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_KILL_PROCESS);
-        assert_eq!(forbidden_by(&one(libc::SYS_gettid, kill, allow)), 0);
+        assert_eq!(forbidden_by(&one(libc::SYS_socket, kill, allow)), 0);
+        assert_eq!(forbidden_by(&one(libc::SYS_gettid, kill, allow)), need::NUMBERS);
         assert_eq!(forbidden_by(&one(libc::SYS_mremap, kill, allow)), need::MEMORY);
         assert_eq!(forbidden_by(&one(libc::SYS_futex, libc::SECCOMP_RET_ERRNO | 1, allow)), need::FUTEX);
         assert_eq!(forbidden_by(&one(libc::SYS_futex, allow, kill)), need::ALL & !need::FUTEX);

@@ -1,4 +1,5 @@
-/* seccomp HOW [first]: restricts itself, then uses locks. With `first` it has used them before.
+/* seccomp HOW [first|starts]: restricts itself, then uses locks. With `first` it has used them before; with `starts` it starts
+ * itself again, with HOW `again` (nothing more), before it ends.
  *   kill-gettid    gettid kills the process
  *   errno-gettid   gettid fails with EPERM
  *   sandbox        only what the rest of this program needs; everything else kills
@@ -9,13 +10,16 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <spawn.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+extern char **environ;
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
@@ -73,13 +77,15 @@ static int sandbox(void) {
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     sem_init(&s, 0, 0);
-    if (argc > 2) locks();
+    int starts = argc > 2 && !strcmp(argv[2], "starts");
+    if (argc > 2 && !starts) locks();
     int failed = 1, threads = 1;
     if (!strcmp(how, "kill-gettid")) failed = filter(SYS_gettid, SECCOMP_RET_KILL_PROCESS);
     if (!strcmp(how, "errno-gettid")) failed = filter(SYS_gettid, SECCOMP_RET_ERRNO | EPERM);
     if (!strcmp(how, "sandbox")) failed = sandbox();
     if (!strcmp(how, "strict")) failed = prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT), threads = 0;
     if (!strcmp(how, "notsc")) failed = prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+    if (!strcmp(how, "again")) failed = 0;
     if (failed) return perror("seccomp: not possible"), 77;
     locks();
     if (threads) {
@@ -90,6 +96,13 @@ int main(int argc, char **argv) {
         while (n < 3000000) pthread_cond_wait(&c, &m);
         pthread_mutex_unlock(&m);
         for (int i = 0; i < 3; i++) pthread_join(t[i], 0);
+    }
+    if (starts) {
+        char *args[] = {argv[0], "again", 0};
+        pid_t child;
+        int status;
+        if (posix_spawn(&child, "/proc/self/exe", 0, 0, args, environ)) return 6;
+        if (waitpid(child, &status, 0) != child || status) return 7;
     }
     char line[64];
     int length = snprintf(line, sizeof line, "sum %ld %ld\n", n, written);
