@@ -3,23 +3,17 @@
 //! A thread claims a ring at its first event (one time: a few system calls), then writes without lock or system call.
 //! After a fork the child finds [`active`] false and records nothing: the rings belong to the parent.
 
-use crate::process::region::{AWAY, active, control, map_again, rings, session, stopped};
+use crate::process::region::{AWAY, active, control, map_piece, rings, stopped};
 use crate::process::renewal::Child;
 use crate::process::restrictions::{may, need};
 use crate::process::thread::{self, Thread};
-use crate::process::{scheduling, sys};
-use core::cell::UnsafeCell;
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::process::{scheduling, session, sys};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
 use tape::event::{EntryBody, GapBody, NO_RING, NoteBody, Plain, ThreadBody, kind};
 use tape::region::{self, PAGE, RingHead};
 use tape::ring::Writer;
-use tape::rings::{RINGS, Size};
+use tape::rings::{NoRing, RINGS, Rings, Size};
 
-struct Writers(UnsafeCell<[MaybeUninit<Writer>; RINGS]>);
-// SAFETY: element i is touched only by the thread that has claimed ring i.
-unsafe impl Sync for Writers {}
-static WRITERS: Writers = Writers(UnsafeCell::new([const { MaybeUninit::uninit() }; RINGS]));
 /// Where ring i's head page is mapped here (its data, twice, behind it); 0 until first claimed.
 static MAPPED: [AtomicUsize; RINGS] = [const { AtomicUsize::new(0) }; RINGS];
 
@@ -47,8 +41,10 @@ pub fn with<R>(f: impl FnOnce(&mut Writer, i32) -> R) -> Option<R> {
     r
 }
 
-/// Attempts of a thread without a ring to get one: one in so many events.
+/// Events that a thread without a ring lets go by before it asks for one again.
 const PATIENCE: u32 = 256;
+/// Rings that a thread tries when the first ones are full.
+const TRIES: usize = 16;
 
 /// A ring for a thread that has none; null, and the event counted as lost, if there is none to be had. The caller has
 /// made the thread busy.
@@ -56,19 +52,175 @@ const PATIENCE: u32 = 256;
 fn first(t: &Thread) -> *mut Writer {
     let Some(c) = control() else { return core::ptr::null_mut() };
     let patience = t.patience.get();
-    let claimed = if patience == 0 { claim(t.id()) } else { None };
-    let Some((w, at)) = claimed else {
+    let claimed = if patience == 0 { begin_small(t) } else { None };
+    let Some((i, at)) = claimed else {
         t.patience.set(if patience == 0 { PATIENCE } else { patience - 1 });
         c.ringless.fetch_add(1, Ordering::Relaxed);
         return core::ptr::null_mut();
     };
+    t.rings[0].set(i as u32 + 1);
     // (Locks first: whoever finds a writer finds them, too.)
     t.locks.set((at + region::LOCKS_AT) as *const region::LockTable);
     t.call.set((at + region::CALL_AT) as *const region::CallRow);
+    let w = t.room.get().cast();
     t.writer.set(w);
+    ends::tell(t);
     // SAFETY: this thread's own writer, and the thread is busy: there is no second reference.
     begins(t, unsafe { &mut *w });
     w
+}
+
+/// Claims a small ring and begins it. Its number and where its first page is mapped here.
+fn begin_small(t: &Thread) -> Option<(usize, usize)> {
+    let rings = rings()?;
+    let mut full = [0usize; TRIES];
+    let mut n = 0;
+    let mut found = None;
+    while n < TRIES && found.is_none() {
+        let Some(i) = claim(&rings, t, Size::Small) else { break };
+        let Some((mut w, at)) = open(&rings, i, t) else {
+            rings.give_back(i);
+            break;
+        };
+        // In the last one it waits, if that is what the user asked for.
+        if begin(&mut w, t, NO_RING, 0) || (n + 1 == TRIES && wait_for_room(&mut w) && begin(&mut w, t, NO_RING, 0)) {
+            // (Behind the event: its last owner may have left it more than half full.)
+            w.set_growable(rings.geometry.large > rings.geometry.small);
+            // SAFETY: the thread's own room, and it is busy.
+            unsafe { (*t.room.get()).write(w) };
+            found = Some((i, at));
+        } else {
+            // Its last owner left it full.
+            full[n] = i;
+            n += 1;
+        }
+    }
+    full[..n].iter().for_each(|i| rings.give_back(*i));
+    found
+}
+
+/// A ring of this size for the thread.
+fn claim(rings: &Rings, t: &Thread, size: Size) -> Option<usize> {
+    match rings.claim(session::get()?, t.id(), size) {
+        Ok(i) => Some(i),
+        Err(NoRing::Memory) => {
+            crate::process::region::count(|c| &c.no_memory);
+            None
+        }
+        Err(NoRing::Taken) => None,
+    }
+}
+
+/// A writer to a ring that this thread has claimed, and where its first page is mapped here.
+fn open(rings: &Rings, i: usize, t: &Thread) -> Option<(Writer, usize)> {
+    let bytes = rings.geometry.bytes(i);
+    let mapped = MAPPED.get(i)?;
+    let at = match mapped.load(Ordering::Relaxed) {
+        0 => {
+            let at = map_ring(rings.geometry.at(i), bytes)?;
+            mapped.store(at, Ordering::Relaxed);
+            at
+        }
+        at => at,
+    };
+    // SAFETY: the ring's first page; the tables may be what its last owner left.
+    let (head, locks, call) = unsafe {
+        let locks = &*((at + region::LOCKS_AT) as *const region::LockTable);
+        (&*(at as *const RingHead), locks, &*((at + region::CALL_AT) as *const region::CallRow))
+    };
+    head.tid.store(t.id(), Ordering::Relaxed);
+    head.pid.store(control().map_or(0, |c| c.pid.load(Ordering::Relaxed)), Ordering::Relaxed);
+    head.ordinal.store(t.ordinal.get(), Ordering::Relaxed);
+    head.generation.fetch_add(1, Ordering::Relaxed);
+    locks.n.store(0, Ordering::Relaxed);
+    locks.waits.store(0, Ordering::Relaxed);
+    call.function.store(0, Ordering::Relaxed);
+    // SAFETY: the ring is ours by the claim and mapped for good.
+    let mut w = unsafe { Writer::new(head, (at + PAGE) as *mut u8, bytes as u64) };
+    // Piece by piece: a thread comes here in the middle of something.
+    w.prepare_with(make_resident);
+    Some((w, at))
+}
+
+/// The ring's first event of this thread: whose it is, and where the thread's events before lie. False if it does not fit.
+fn begin(w: &mut Writer, t: &Thread, from_ring: u32, from_head: u64) -> bool {
+    let body = ThreadBody {
+        tid: t.id(),
+        ordinal: t.ordinal.get(),
+        from_ring,
+        pid: control().map_or(0, |c| c.pid.load(Ordering::Relaxed)) as u32,
+        from_head,
+    };
+    let fits = w.push(kind::THREAD, 0, sys::tsc(), &body, &[], &[]);
+    if fits {
+        w.publish();
+        t.ordinal.set(t.ordinal.get() + 1);
+    }
+    fits
+}
+
+/// A small ring that is half full: the thread goes on in a large one, where there is one. True: try again.
+#[cold]
+#[inline(never)]
+fn grow(w: &mut Writer) -> bool {
+    if !w.is_growable() {
+        return false;
+    }
+    // From now on all of it is used, whatever comes of this.
+    w.set_growable(false);
+    let t = thread::here();
+    if !core::ptr::eq(w, t.writer.get()) {
+        return true;
+    }
+    let Some(rings) = rings() else { return true };
+    let Some(i) = claim(&rings, t, Size::Large) else { return true };
+    w.publish();
+    let (from, head) = (t.rings[0].get().wrapping_sub(1), w.head());
+    let opened = open(&rings, i, t);
+    match opened.and_then(|(mut large, _)| begin(&mut large, t, from, head).then_some(large)) {
+        Some(large) => {
+            t.rings[1].set(i as u32 + 1);
+            *w = large;
+        }
+        None => rings.give_back(i),
+    }
+    true
+}
+
+/// The thread ends: what it still holds goes on the tape, and the next thread may have its rings. If it does record something
+/// more, it is given others.
+fn thread_ends(t: &Thread) {
+    let w = t.writer.get();
+    if w.is_null() || !active() || t.busy.replace(true) {
+        return;
+    }
+    // SAFETY: this thread's own writer, and the thread is busy.
+    let w = unsafe { &mut *w };
+    // SAFETY: set together with the writer, to a page that is never unmapped.
+    let table = unsafe { &*t.locks.get() };
+    let n = table.n.load(Ordering::Relaxed) as usize;
+    for held in table.held.get(..n).unwrap_or(&table.held) {
+        let (flags, body) = held.event(0);
+        push(w, tape::lock::kind::HELD, flags, sys::tsc(), &body, &[], &[]);
+    }
+    table.n.store(0, Ordering::Relaxed);
+    w.publish();
+    // The code first: a signal handler that knows no caller does not look for the tables.
+    t.code.iter().for_each(|c| c.set((0, 0)));
+    t.call_code.set((0, 0));
+    compiler_fence(Ordering::SeqCst);
+    t.writer.set(core::ptr::null_mut());
+    t.locks.set(core::ptr::null());
+    t.call.set(core::ptr::null());
+    t.patience.set(0);
+    if let Some(rings) = rings() {
+        for ring in &t.rings {
+            if let Some(i) = ring.replace(0).checked_sub(1) {
+                rings.give_back(i as usize);
+            }
+        }
+    }
+    t.busy.set(false);
 }
 
 /// A thread has got its ring: says who it is, where that is asked for.
@@ -103,81 +255,26 @@ pub fn ready(t: &Thread) -> bool {
     !w.is_null()
 }
 
-#[cold]
-/// A ring's writer, and where its first page is mapped here.
-fn claim(tid: i32) -> Option<(*mut Writer, usize)> {
-    if !may(need::MEMORY) {
-        return None;
-    }
-    let (c, s, rings) = (control()?, session()?, rings()?);
-    let i = rings.claim(s, tid, Size::Large).or_else(|_| rings.claim(s, tid, Size::Small)).ok()?;
-    let bytes = rings.geometry.bytes(i);
-    let mapped = MAPPED.get(i)?;
-    let mut here = mapped.load(Ordering::Relaxed);
-    if here == 0 {
-        let Some(a) = map_ring(rings.geometry.at(i), bytes) else {
-            rings.give_back(i);
-            return None;
-        };
-        mapped.store(a, Ordering::Relaxed);
-        here = a;
-        if !in_the_middle() {
-            make_resident(here as *mut u8, PAGE + 2 * bytes);
-        }
-    }
-    // SAFETY: the ring's first page, where its last owner may have left locks and a call.
-    let (head, locks, call) = unsafe {
-        let at = |offset| here + offset;
-        (
-            &*(here as *const RingHead),
-            &*(at(region::LOCKS_AT) as *const region::LockTable),
-            &*(at(region::CALL_AT) as *const region::CallRow),
-        )
-    };
-    locks.n.store(0, Ordering::Relaxed);
-    locks.waits.store(0, Ordering::Relaxed);
-    call.function.store(0, Ordering::Relaxed);
-    let pid = c.pid.load(Ordering::Relaxed);
-    head.tid.store(tid, Ordering::Relaxed);
-    head.pid.store(pid, Ordering::Relaxed);
-    head.ordinal.store(0, Ordering::Relaxed);
-    head.generation.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: element i is ours by the claim; the ring is mapped for good.
-    let w = unsafe {
-        let w = (WRITERS.0.get() as *mut MaybeUninit<Writer>).add(i);
-        (*w).write(Writer::new(here as *const RingHead, (here + PAGE) as *mut u8, bytes as u64))
-    };
-    if in_the_middle() {
-        // Every thread of the program comes here, in the middle of something, and 8 MiB take 8 to 15 ms.
-        w.prepare_with(make_resident);
-    }
-    let body = ThreadBody { tid, ordinal: 0, from_ring: NO_RING, pid: pid as u32, from_head: 0 };
-    if !w.push(kind::THREAD, 0, sys::tsc(), &body, &[], &[]) {
-        // Full of its last owner's events.
-        rings.give_back(i);
-        return None;
-    }
-    Some((w, here))
-}
-
-/// Maps a ring's head page and its data twice in a row.
-fn map_ring(at: usize, bytes: usize) -> Option<usize> {
+/// Maps a ring's first page and its events twice in a row. `offset`: where in the region it lies.
+fn map_ring(offset: usize, bytes: usize) -> Option<usize> {
     let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let (rw, over) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
     // SAFETY: an address range of our own, then replaced piece by piece by pieces of the region.
     unsafe {
-        let a = sys::mmap(AWAY, PAGE + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
-        let whole = map_again(a, at, PAGE + bytes, rw, over)
-            .and_then(|_| map_again(a + PAGE + bytes, at + PAGE, bytes, rw, over));
-        if whole.is_none() {
-            sys::munmap(a, PAGE + 2 * bytes);
+        let at = sys::mmap(AWAY, PAGE + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
+        let ok = map_piece(offset, PAGE + bytes, at) && map_piece(offset + PAGE, bytes, at + PAGE + bytes);
+        if !ok {
+            sys::munmap(at, PAGE + 2 * bytes);
+            return None;
         }
-        whole.map(|_| a)
+        Some(at)
     }
 }
 
 /// Page faults now, not in the tap. The recorder has made the first rings resident.
 fn make_resident(at: *mut u8, len: usize) {
+    if !may(need::MEMORY) {
+        return;
+    }
     // SAFETY: a range of our own mapping; an older kernel refuses and the faults come later.
     unsafe {
         sys::syscall6(libc::SYS_madvise, at as usize, len, 23 /* MADV_POPULATE_WRITE */, 0, 0, 0)
@@ -187,8 +284,8 @@ fn make_resident(at: *mut u8, len: usize) {
 /// Waits for the recorder to make room, if the user asked for that. True: try again.
 #[cold]
 fn wait_for_room(w: &mut Writer) -> bool {
-    let (Some(c), Some(s)) = (control(), session()) else { return false };
-    if c.on_full != region::on_full::WAIT || !may(need::SLEEP) || c.stopped.load(Ordering::Relaxed) != 0 {
+    let (Some(c), Some(s)) = (control(), session::get()) else { return false };
+    if c.on_full != region::on_full::WAIT || c.stopped.load(Ordering::Relaxed) != 0 {
         return false;
     }
     w.publish();
@@ -217,7 +314,10 @@ static GAPS: AtomicU64 = AtomicU64::new(0);
 /// Appends an event, waiting or counting a gap when the ring is full. Not published.
 #[inline]
 pub fn push<B: Plain>(w: &mut Writer, k: u16, flags: u16, tsc: u64, body: &B, a: &[u8], b: &[u8]) -> bool {
-    if w.push(k, flags, tsc, body, a, b) || (wait_for_room(w) && w.push(k, flags, tsc, body, a, b)) {
+    if w.push(k, flags, tsc, body, a, b)
+        || (grow(w) && w.push(k, flags, tsc, body, a, b))
+        || (wait_for_room(w) && w.push(k, flags, tsc, body, a, b))
+    {
         if GAPS.load(Ordering::Relaxed) != 0 {
             note_gap(w, tsc);
         }
@@ -232,6 +332,11 @@ pub fn push<B: Plain>(w: &mut Writer, k: u16, flags: u16, tsc: u64, body: &B, a:
 pub fn entry(w: &mut Writer, flags: u16, tsc: u64, body: &EntryBody) -> Option<*mut u8> {
     let n = body.words as usize * 4;
     if let Some(p) = w.push_with(kind::ENTRY, flags, tsc, body, n) {
+        return Some(p);
+    }
+    if grow(w)
+        && let Some(p) = w.push_with(kind::ENTRY, flags, tsc, body, n)
+    {
         return Some(p);
     }
     if wait_for_room(w)
@@ -287,6 +392,67 @@ pub fn renew(child: &Child) {
     t.writer.set(core::ptr::null_mut());
     t.locks.set(core::ptr::null());
     t.call.set(core::ptr::null());
+    t.rings.iter().for_each(|r| r.set(0));
+    t.ordinal.set(0);
     t.busy.set(false);
     t.patience.set(0);
+}
+
+/// A thread's end, as libc tells it: by the destructor of a key's value.
+pub mod ends {
+    use super::*;
+    use crate::process::real;
+    use core::ffi::c_void;
+
+    /// The key, plus 1.
+    static KEY: AtomicUsize = AtomicUsize::new(0);
+    /// The values of keys below lie in the thread itself; of others, in memory that libc allocates.
+    const INLINE_KEYS: libc::pthread_key_t = 32;
+    /// libc calls destructors so often while they set values again (PTHREAD_DESTRUCTOR_ITERATIONS). The others may record
+    /// something, so ours waits for the last time.
+    const ROUNDS: usize = 4;
+
+    /// From the constructor: creating a key allocates nothing.
+    pub fn begin() {
+        let mut key: libc::pthread_key_t = 0;
+        // SAFETY: a key of our own.
+        if unsafe { real::pthread_key_create(&mut key, ended as *const c_void) } == 0 {
+            if key < INLINE_KEYS {
+                KEY.store(key as usize + 1, Ordering::Relaxed);
+            } else {
+                // SAFETY: as above.
+                unsafe { libc::pthread_key_delete(key) };
+            }
+        }
+    }
+
+    /// Gives our key back, for a program that wants all there are. True if there was one.
+    pub fn give_key_back() -> bool {
+        let ours = KEY.swap(0, Ordering::Relaxed);
+        if ours != 0 {
+            // SAFETY: our key.
+            unsafe { libc::pthread_key_delete((ours - 1) as libc::pthread_key_t) };
+        }
+        ours != 0
+    }
+
+    /// Asks to be told when the calling thread ends. Without a key the recorder notices it.
+    pub fn tell(_: &Thread) {
+        set(1);
+    }
+
+    fn set(round: usize) {
+        let key = KEY.load(Ordering::Relaxed);
+        if key != 0 {
+            // SAFETY: our key, whose value lies in the thread itself.
+            unsafe { libc::pthread_setspecific((key - 1) as libc::pthread_key_t, round as *const c_void) };
+        }
+    }
+
+    unsafe extern "C" fn ended(round: *mut c_void) {
+        match round as usize {
+            n if n < ROUNDS => set(n + 1),
+            _ => thread_ends(thread::here()),
+        }
+    }
 }

@@ -1,11 +1,14 @@
 //! The constructor and destructor of the preloaded library, and the order in which the modules begin.
 
-use crate::process::environment::{self, BOARD, PRELOAD, WAS};
+use crate::process::environment::{self, BOARD, PRELOAD, SESSION, WAS};
 use crate::process::renewal::{self, Steps};
-use crate::process::wiped::live;
-use crate::process::{real, region, thread};
+use crate::process::session::want;
+use crate::process::wiped::{self, live};
+use crate::process::{real, region, session, sys, thread};
 use crate::{driver, exec, hooks, policy, record, signals, tap, trace};
 use core::sync::atomic::{AtomicU32, Ordering};
+use tape::region::locks as wish;
+use tape::session::Session;
 
 static STEPS: Steps = Steps {
     attached: &[signals::begin, trace::begin, hooks::cuda::begin],
@@ -19,12 +22,28 @@ static STEPS: Steps = Steps {
     ],
 };
 
-/// Keeps what started programs need to be followed, as long as it stands in the environment.
-fn keep() {
+/// Keeps what started programs need to be followed, as long as it stands in the environment: this variable.
+fn keep(name: &[u8]) {
     let value = |name: &[u8]| environment::entry(name).and_then(|e| e.get(name.len()..));
-    let (Some(preload), Some(board)) = (value(PRELOAD), environment::entry(BOARD)) else { return };
+    let (Some(preload), Some(entry)) = (value(PRELOAD), environment::entry(name)) else { return };
     let ours = preload.strip_suffix(value(WAS).unwrap_or(&[])).unwrap_or(preload);
-    exec::environment::keep(ours.strip_suffix(b":").unwrap_or(ours), &[board]);
+    exec::environment::keep(ours.strip_suffix(b":").unwrap_or(ours), &[entry]);
+}
+
+/// Hooks what the recorder asked for. The process attaches at its first event that matters, a program that the recorder has
+/// started itself at once: its recording is never empty.
+fn begin_session(s: &Session) {
+    keep(SESSION);
+    renewal::set_steps(&STEPS);
+    record::ends::begin();
+    let bit = |flag: u32, what: u32| if s.locks & flag != 0 { what } else { 0 };
+    session::set_wanted(bit(wish::RECORD, want::LOCKS) | bit(wish::CALLS, want::CALLS));
+    if sys::getppid() == s.recorder {
+        let _ = region::attach();
+    }
+    if session::wanted(want::CALLS) {
+        hooks::cuda::look_for_cuda();
+    }
 }
 
 /// 1 once it has begun.
@@ -47,13 +66,17 @@ pub fn begin() {
     real::look_up();
     thread::find_numbers();
     // Not attached: nothing is recorded or changed, and the environment is put right all the same.
+    if !wiped::prepare() {
+        return environment::restore();
+    }
     match (environment::session(), environment::board()) {
         (Some(_), _) => {
-            renewal::set_steps(&STEPS);
-            let _ = region::attach();
+            if let Some(s) = session::open() {
+                begin_session(s);
+            }
         }
         (None, Some(board)) => {
-            keep();
+            keep(BOARD);
             renewal::set_steps(&STEPS);
             let _ = policy::attach(board, environment::policies_off());
             if policy::guard::on() {

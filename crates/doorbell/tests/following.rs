@@ -47,8 +47,11 @@ impl Rig {
 
 /// The ways to run a program under doorbell that follow what it starts.
 fn ways(dir: &Path) -> Vec<Vec<String>> {
-    let _ = dir;
-    vec![["run", "--lock-policy", "pi,phase-fair", "--"].map(str::to_owned).to_vec()]
+    let tape = dir.join("following.doorbell").display().to_string();
+    vec![
+        ["run", "--lock-policy", "pi,phase-fair", "--"].map(str::to_owned).to_vec(),
+        ["record", "--force", "-q", "--locks", "--gpu", "soft", "-o", &tape, "--"].map(str::to_owned).to_vec(),
+    ]
 }
 
 fn each_way(rig: &Rig, check: impl Fn(&[&str])) {
@@ -111,6 +114,23 @@ fn shells_and_wrappers_are_followed() {
             assert!(said > 0 && said == loaded, "{command}: {text}");
         }
     });
+}
+
+/// It cannot be recorded, but what it starts can.
+#[test]
+fn a_static_program_is_passed_through() {
+    let rig = match Rig::new() {
+        Ok(r) => r,
+        Err(why) => trial::skip!("{why}"),
+    };
+    if !installed("busybox") {
+        trial::skip!("no busybox: no static program");
+    }
+    let who = rig.who.to_str().unwrap();
+    let tape = rig.dir.path().join("static.doorbell").display().to_string();
+    let record = ["record", "--force", "-q", "--gpu", "soft", "-o", &tape, "--"];
+    let text = rig.same(&record, &["busybox", "env", who, "static"]);
+    assert!(text.contains("loaded=1 visible=0"), "{text}");
 }
 
 #[test]

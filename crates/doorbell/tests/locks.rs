@@ -59,10 +59,27 @@ fn recorded(tape: &Path, command: &[&str]) -> Output {
     finished(&mut c, command[0])
 }
 
-fn shown(tape: &Path) -> Value {
-    let out = finished(doorbell().args(["show", "--locks", "--json"]).arg(tape), "show");
+fn shown_as(tape: &Path, options: &[&str]) -> Value {
+    let out = finished(doorbell().args(["show", "--json"]).args(options).arg(tape), "show");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+/// The numbers of the recorded processes, the program's first.
+fn processes(tape: &Path) -> Vec<String> {
+    let summary = shown_as(tape, &["--summary"]);
+    let rows = summary["processes"].as_array().expect("rows");
+    rows.iter().map(|p| p["pid"].to_string()).collect()
+}
+
+/// The locks of one process.
+fn shown_of(tape: &Path, pid: &str) -> Value {
+    shown_as(tape, &["--locks", "--process", pid])
+}
+
+/// The locks of the program itself.
+fn shown(tape: &Path) -> Value {
+    shown_of(tape, &processes(tape)[0])
 }
 
 struct Run {
@@ -328,6 +345,11 @@ fn threads_that_end_late_and_forked_children_do_no_harm() {
     r.same_output();
     // Three waits were cancelled: what called them never came back to be counted.
     r.counts_but(&[]);
+    // The child took 1,000 mutexes, in a process of its own.
+    let tape = r.dir.path().join("tape.doorbell");
+    let all = processes(&tape);
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert_eq!(shown_of(&tape, &all[1])["operations"]["mutex_lock"], 1000);
     let foreign: u64 = r.rows("locks").iter().filter_map(|l| l["foreign_unlocks"].as_u64()).sum();
     assert_eq!(foreign, 0, "an unlock behind a cancelled wait is the thread's own");
 }

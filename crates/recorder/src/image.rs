@@ -259,17 +259,7 @@ fn held(ring: &Ring) -> Vec<u8> {
     let t = ring.locks();
     let tsc = crate::clock::tsc();
     let mut add = |h: &HeldLock, waiting: u32| {
-        let flags = h.flags.load(Ordering::Relaxed);
-        let long = flags & HeldLock::LONG != 0;
-        let flags = flags as u16;
-        let body = HeldBody {
-            addr: h.addr.load(Ordering::Relaxed),
-            site: h.site.load(Ordering::Relaxed),
-            since: h.since.load(Ordering::Relaxed),
-            wait: if long { h.wait.load(Ordering::Relaxed) } else { 0 },
-            result: if long { h.result.load(Ordering::Relaxed) } else { 0 },
-            waiting,
-        };
+        let (flags, body) = h.event(waiting);
         let head = Head { kind: lock::kind::HELD, flags, len: 16 + size_of::<HeldBody>() as u32, tsc };
         out.extend_from_slice(bytes_of(&head));
         out.extend_from_slice(bytes_of(&body));

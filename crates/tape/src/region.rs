@@ -15,7 +15,7 @@
 //! Invariant: every field that both sides write is atomic; each has one writer, named at the field.
 
 use crate::rings;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
@@ -208,6 +208,21 @@ pub struct HeldLock {
 impl HeldLock {
     /// `wait` and `result` are not both 0.
     pub const LONG: u32 = 1 << 16;
+
+    /// As an event: its flags and its body. `waiting`: 1 for what a thread waits for.
+    pub fn event(&self, waiting: u32) -> (u16, crate::lock::HeldBody) {
+        let flags = self.flags.load(Ordering::Relaxed);
+        let long = flags & HeldLock::LONG != 0;
+        let body = crate::lock::HeldBody {
+            addr: self.addr.load(Ordering::Relaxed),
+            site: self.site.load(Ordering::Relaxed),
+            since: self.since.load(Ordering::Relaxed),
+            wait: if long { self.wait.load(Ordering::Relaxed) } else { 0 },
+            result: if long { self.result.load(Ordering::Relaxed) } else { 0 },
+            waiting,
+        };
+        (flags as u16, body)
+    }
 }
 
 /// Where in a ring's first page its [`CallRow`] lies.

@@ -37,6 +37,8 @@ pub struct Writer {
     prepare: Option<Prepare>,
     /// What the ring's earlier owners had counted as gaps: events, entries, bytes.
     gaps_before: [u64; 3],
+    /// Half of the ring is all that this writer fills: it is to move to a larger one.
+    growable: bool,
 }
 
 /// Makes memory of the ring's data area resident: address and length.
@@ -57,7 +59,7 @@ impl Writer {
         let h = unsafe { &*head };
         let at = h.head.load(Ordering::Relaxed);
         let gaps_before = totals(h);
-        Writer { head, data, bytes, at, end: at, prepared: u64::MAX, prepare: None, gaps_before }
+        Writer { head, data, bytes, at, end: at, prepared: u64::MAX, prepare: None, gaps_before, growable: false }
     }
 
     /// Has the memory made resident piece by piece on the way round it for the first time, instead of all at once before.
@@ -68,6 +70,16 @@ impl Writer {
             self.prepared = self.at.next_multiple_of(self.piece());
             self.prepare = Some(f);
         }
+    }
+
+    /// Whether the ring counts as full when it is half full, so that its thread can move to a larger one in time.
+    pub fn set_growable(&mut self, growable: bool) {
+        self.growable = growable;
+        self.end = self.at;
+    }
+
+    pub fn is_growable(&self) -> bool {
+        self.growable
     }
 
     fn shared(&self) -> &RingHead {
@@ -87,7 +99,8 @@ impl Writer {
         // ORDERING: Acquire pairs with the reader's Release: it has finished reading what it gave back.
         let tail = self.shared().tail.load(Ordering::Acquire);
         // A tail that cannot be (a program that wrote over it) is no room, until the reader puts it right.
-        let room = self.bytes.saturating_sub(self.at.wrapping_sub(tail));
+        let usable = if self.growable { self.bytes / 2 } else { self.bytes };
+        let room = usable.saturating_sub(self.at.wrapping_sub(tail));
         while self.prepared < self.at + room.min(len as u64) {
             self.prepare_piece();
         }

@@ -212,3 +212,30 @@ fn take_bytes(r: &Reader) -> Vec<u8> {
     r.take(bytes.len());
     bytes
 }
+
+/// A ring that its thread is to leave when it is half full.
+#[test]
+fn a_growable_ring_is_full_when_it_is_half_full() {
+    let r = Ring::new();
+    let (mut w, reader) = r.ends();
+    w.set_growable(true);
+    let body = tape::event::MunmapBody { addr: 1, len: 2 };
+    let each = tape::ring::event_len(size_of_val(&body), 0);
+    let push = |w: &mut tape::ring::Writer| w.push(tape::event::kind::MUNMAP, 0, 0, &body, &[], &[]);
+    let mut n = 0;
+    while push(&mut w) {
+        n += 1;
+    }
+    w.publish();
+    assert_eq!(n, BYTES / 2 / each);
+    // What the reader takes is room again: a thread that writes little never has to leave.
+    reader.take(10 * each);
+    assert_eq!((0..).take_while(|_| push(&mut w)).count(), 10);
+    w.set_growable(false);
+    let mut all = n + 10;
+    while push(&mut w) {
+        all += 1;
+    }
+    w.publish();
+    assert_eq!(all - 10, BYTES / each);
+}

@@ -12,6 +12,8 @@ pub mod environment;
 mod target;
 
 use crate::process::real::{self, Strings};
+use crate::process::restrictions::{may, need};
+use crate::process::{session, sys};
 use crate::signals::inherit::{over_exec, over_spawn};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -48,11 +50,12 @@ fn search_path() -> &'static [u8] {
 /// `env` is null or a null-terminated array of strings, `path` null or a string.
 unsafe fn start<R>(
     examine: impl FnOnce() -> Target,
-    path: *const c_char,
+    (path, child): (*const c_char, bool),
     env: Strings,
     start: impl FnOnce(Strings) -> R,
 ) -> R {
-    if !environment::is_kept() {
+    // (A program that may not open files starts none that is linked dynamically.)
+    if !environment::is_kept() || !may(need::FILES) {
         return start(env);
     }
     let mut target = examine();
@@ -60,7 +63,7 @@ unsafe fn start<R>(
         target = Target::Unreachable;
     }
     // SAFETY: the caller's.
-    unsafe { note(target, path) };
+    unsafe { note(target, path, child) };
     if target.inject() {
         // SAFETY: the caller's.
         unsafe { environment::with(env, start) }
@@ -73,7 +76,15 @@ unsafe fn start<R>(
 ///
 /// # Safety
 /// `path` is null or a string.
-unsafe fn note(_target: Target, _path: *const c_char) {}
+/// `child`: a child of this process will be it, not this process.
+unsafe fn note(target: Target, path: *const c_char, child: bool) {
+    let (Some(why), Some(s)) = (target.unwatched(), session::get()) else { return };
+    // SAFETY: the caller's.
+    let path = if path.is_null() { &[][..] } else { unsafe { CStr::from_ptr(path) }.to_bytes() };
+    let pid = if child { 0 } else { sys::getpid() };
+    s.note_unwatched(why, pid, session::number(), sys::tsc(), path);
+    session::call(s);
+}
 
 /// # Safety
 /// As execve.
@@ -81,7 +92,12 @@ unsafe fn note(_target: Target, _path: *const c_char) {}
 pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the caller's.
     unsafe {
-        start(|| target::of_path(libc::AT_FDCWD, path), path, envp, |e| over_exec(|| real::execve(path, argv, e)))
+        start(
+            || target::of_path(libc::AT_FDCWD, path),
+            (path, false),
+            envp,
+            |e| over_exec(|| real::execve(path, argv, e)),
+        )
     }
 }
 
@@ -99,7 +115,12 @@ pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
 pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the caller's.
     unsafe {
-        start(|| target::in_path(file, search_path()), file, envp, |e| over_exec(|| real::execvpe(file, argv, e)))
+        start(
+            || target::in_path(file, search_path()),
+            (file, false),
+            envp,
+            |e| over_exec(|| real::execvpe(file, argv, e)),
+        )
     }
 }
 
@@ -117,7 +138,12 @@ pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
 pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the caller's.
     unsafe {
-        start(|| target::of_descriptor(fd), core::ptr::null(), envp, |e| over_exec(|| real::fexecve(fd, argv, e)))
+        start(
+            || target::of_descriptor(fd),
+            (core::ptr::null(), false),
+            envp,
+            |e| over_exec(|| real::fexecve(fd, argv, e)),
+        )
     }
 }
 
@@ -137,7 +163,7 @@ pub unsafe extern "C" fn execveat(
         if empty && flags & libc::AT_EMPTY_PATH != 0 { target::of_descriptor(dir) } else { target::of_path(dir, path) }
     };
     // SAFETY: the caller's.
-    unsafe { start(examine, path, envp, |e| over_exec(|| real::execveat(dir, path, argv, e, flags))) }
+    unsafe { start(examine, (path, false), envp, |e| over_exec(|| real::execveat(dir, path, argv, e, flags))) }
 }
 
 /// Gives a function of the execl family its arguments as an array. They come in registers, then on the stack: the
@@ -232,7 +258,7 @@ pub unsafe extern "C" fn posix_spawn(
     unsafe {
         start(
             || target::of_path(libc::AT_FDCWD, path),
-            path,
+            (path, true),
             envp,
             |e| over_spawn(|| real::posix_spawn(pid, path, actions, attributes, argv, e)),
         )
@@ -254,7 +280,7 @@ pub unsafe extern "C" fn posix_spawnp(
     unsafe {
         start(
             || target::in_path(file, search_path()),
-            file,
+            (file, true),
             envp,
             |e| over_spawn(|| real::posix_spawnp(pid, file, actions, attributes, argv, e)),
         )
@@ -266,13 +292,14 @@ pub unsafe extern "C" fn posix_spawnp(
 /// # Safety
 /// `command` is null or a string.
 unsafe fn shell<R>(command: *const c_char, call: impl Fn(*const c_char) -> R) -> R {
-    if command.is_null() || !environment::is_kept() || !environment::is_reachable() {
+    if command.is_null() || !environment::is_kept() || !may(need::FILES | need::MEMORY) || !environment::is_reachable()
+    {
         return call(command);
     }
     // SAFETY: the caller's.
     unsafe { environment::with_command(command, env(), &call) }.unwrap_or_else(|()| {
         // SAFETY: the caller's.
-        unsafe { note(Target::Unreachable, c"/bin/sh".as_ptr()) };
+        unsafe { note(Target::Command, c"/bin/sh".as_ptr(), true) };
         call(command)
     })
 }

@@ -7,6 +7,7 @@
 
 use crate::process::sys;
 use core::ffi::{CStr, c_char};
+use tape::session::unwatched;
 
 /// What becomes of a program that is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,14 +16,20 @@ pub enum Target {
     Followed,
     /// It loads nothing, but what it starts may: it gets the environment to pass on.
     Static,
-    /// Set-user-ID, set-group-ID, or with capabilities: the loader ignores preloads.
-    Privileged,
-    /// A program for 32 bits or another processor: its loader would complain about the library.
+    /// Set-user-ID or set-group-ID: the loader ignores preloads.
+    SetId,
+    /// With capabilities of its own: as above.
+    Capabilities,
+    /// A program for 32 bits: its loader would complain about the library.
+    ThirtyTwoBit,
+    /// A program for another processor.
     Foreign,
     /// A loader other than glibc's (musl's): it would fail to load the library and end the program.
     OtherLoader,
     /// Our library's file cannot be opened from here (another namespace, a closed recorder).
     Unreachable,
+    /// The command of a shell that cannot carry our variables.
+    Command,
     /// Not a program as far as can be seen. The kernel decides; it gets the environment, as a shell may run it.
     Unknown,
 }
@@ -31,6 +38,21 @@ impl Target {
     /// True if the program is to get our environment.
     pub fn inject(self) -> bool {
         matches!(self, Target::Followed | Target::Static | Target::Unknown)
+    }
+
+    /// Why it is not watched: one of [`unwatched`].
+    pub fn unwatched(self) -> Option<u32> {
+        Some(match self {
+            Target::Followed | Target::Unknown => return None,
+            Target::Static => unwatched::STATIC,
+            Target::SetId => unwatched::SET_ID,
+            Target::Capabilities => unwatched::CAPABILITIES,
+            Target::ThirtyTwoBit => unwatched::THIRTY_TWO_BIT,
+            Target::Foreign => unwatched::FOREIGN,
+            Target::OtherLoader => unwatched::LOADER,
+            Target::Unreachable => unwatched::NO_REGION,
+            Target::Command => unwatched::COMMAND,
+        })
     }
 }
 
@@ -123,7 +145,7 @@ fn look(fd: i32, interpreter: &mut [u8; HEAD]) -> Seen {
         return Seen::Script(name.len());
     }
     let target = elf(fd, head);
-    Seen::Is(if target.inject() && raises_privileges(fd) { Target::Privileged } else { target })
+    Seen::Is(privileges(fd).filter(|_| target.inject()).unwrap_or(target))
 }
 
 /// ELF header and program headers (System V ABI, chapters 4 and 5).
@@ -133,6 +155,9 @@ fn elf(fd: i32, head: &[u8]) -> Target {
         return Target::Unknown;
     }
     // EI_CLASS 2 is 64-bit, EI_DATA 1 little-endian, e_machine 62 EM_X86_64.
+    if head.get(4) == Some(&1) {
+        return Target::ThirtyTwoBit;
+    }
     if head.get(4) != Some(&2) || head.get(5) != Some(&1) || u16_at(18) != 62 {
         return Target::Foreign;
     }
@@ -171,7 +196,7 @@ fn is_loader(fd: i32) -> bool {
 }
 
 /// Starting it would change who we are: then the loader takes no preload from a path.
-fn raises_privileges(fd: i32) -> bool {
+fn privileges(fd: i32) -> Option<Target> {
     // SAFETY: plain integers; all zero is one.
     let mut s: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: an empty path names the descriptor; the struct outlives the call.
@@ -196,10 +221,13 @@ fn raises_privileges(fd: i32) -> bool {
             sys::syscall6(libc::SYS_fgetxattr, fd as usize, c"security.capability".as_ptr() as usize, 0, 0, 0, 0) > 0
         }
     };
-    known
-        && ((s.st_mode & 0o4000 != 0 && s.st_uid as isize != user)
-            || (s.st_mode & 0o2010 == 0o2010 && s.st_gid as isize != group)
-            || (user != 0 && capabilities()))
+    let set_id = (s.st_mode & 0o4000 != 0 && s.st_uid as isize != user)
+        || (s.st_mode & 0o2010 == 0o2010 && s.st_gid as isize != group);
+    match () {
+        () if known && set_id => Some(Target::SetId),
+        () if user != 0 && capabilities() => Some(Target::Capabilities),
+        () => None,
+    }
 }
 
 /// Whether a file can be read from here.
@@ -327,7 +355,7 @@ mod tests {
         assert_eq!(path(file(&elf_of(2, 62, 3, glibc)).path()), Target::Followed);
         assert_eq!(path(file(&elf_of(2, 62, 3, b"/lib/ld-musl-x86_64.so.1\0")).path()), Target::OtherLoader);
         assert_eq!(path(file(&elf_of(2, 62, 1, b"")).path()), Target::Static);
-        assert_eq!(path(file(&elf_of(1, 3, 3, b"/lib/ld-linux.so.2\0")).path()), Target::Foreign);
+        assert_eq!(path(file(&elf_of(1, 3, 3, b"/lib/ld-linux.so.2\0")).path()), Target::ThirtyTwoBit);
         assert_eq!(path(file(&elf_of(2, 183, 3, b"/lib/ld-linux-aarch64.so.1\0")).path()), Target::Foreign);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::driver::calls::{self, file_event};
 use crate::driver::{files, mappings};
-use crate::process::{real, region, sys};
+use crate::process::{real, region, session, sys};
 use crate::record;
 use crate::start;
 use crate::tap::site;
@@ -26,14 +26,15 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) ->
 
 /// After an open: remember driver files. The first may be opened by another library's constructor, which runs before ours.
 unsafe fn opened(fd: c_int, path: *const c_char) -> c_int {
-    if fd >= 0 && !path.is_null() && (region::active() || !start::has_begun()) {
+    if fd >= 0 && !path.is_null() && (session::is_there() || !start::has_begun()) {
         let _keep = sys::Errno::keep();
         // SAFETY: open succeeded with this path, so it is a string.
         let p = unsafe { CStr::from_ptr(path) }.to_bytes();
         let f = files::by_path(p);
         if f != file::OTHER {
             start::begin();
-            if region::active_here() {
+            // The event for which a process is recorded.
+            if region::arrive() && region::active_here() {
                 files::set(fd, f);
                 site::reserve();
                 file_event(kind::OPEN, fd, -1, f, p.get(..256).unwrap_or(p));

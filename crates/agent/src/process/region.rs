@@ -1,142 +1,122 @@
-//! The shared memory of the recorder's as mapped here.
+//! The shared memory of this process and the recorder.
 //!
-//! [`attach`] may be called at any time, by the constructor or at the first event that matters.
+//! [`attach`] may be called at any time, by the constructor or at the first event that matters, and again in a forked child.
 
 use super::own_lock::OwnLock;
 use super::restrictions::{may, need};
+use super::session;
 use super::wiped::{self, live, word};
-use super::{environment, renewal, sys};
+use super::{renewal, sys};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use tape::region::{self, Control, RINGS_AT, SLOTS, Slot};
+use tape::region::{self, Control, FIXED_BYTES, SLOTS, Slot};
 use tape::rings::Rings;
-use tape::session::{self, SESSION_BYTES, Session};
+use tape::session::{Session, unwatched};
 
 /// Where our large mappings go if that is free (a hint): away from the program's libraries, whose neighbourhood is kept
 /// for stubs, and from the low addresses that CUDA likes.
 pub const AWAY: usize = 0x5d00_0000_0000;
 
-static SESSION: AtomicUsize = AtomicUsize::new(0);
+/// What attaching needs the kernel for.
+const NEEDED: u32 = need::MEMORY | need::FILES | need::FUTEX;
+
 static REGION: AtomicUsize = AtomicUsize::new(0);
-/// The region's descriptor in the recorder.
-static FD: AtomicI32 = AtomicI32::new(-1);
+/// Its descriptor in the recorder.
+static FILE: AtomicI32 = AtomicI32::new(-1);
 static ATTACH: OwnLock<(), { word::ATTACH }> = OwnLock::new(());
 
-/// Claims a region of the recorder's, if the environment named a session at the start, and lets the modules above begin.
-/// `None`: nothing is recorded. A process that has attached stays so.
+/// Claims a region, maps it, and lets the modules above begin. `None`: nothing is recorded. A process that has attached stays
+/// so; one that found no region does not ask again.
+#[cold]
+#[inline(never)]
 pub fn attach() -> Option<()> {
     if active() {
         return Some(());
     }
-    let path = environment::session().filter(|_| may(need::FILES | need::MEMORY))?;
+    let s = session::get()?;
+    if wiped::goes_on(live::TURNED_AWAY) || !may(NEEDED) || wiped::is_vfork_child() {
+        return None;
+    }
     let one = ATTACH.lock()?;
     if active() {
         return Some(());
     }
-    let s = join(path)?;
-    let c = claim(s)?;
+    if wiped::was_begun(live::RECORDING) {
+        renewal::renew_after_fork();
+    }
+    let Some(c) = map(s) else {
+        wiped::begin(live::TURNED_AWAY);
+        return None;
+    };
     wiped::begin(live::RECORDING);
+    // ORDERING: Release: pid and mapping before the state that says the agent is at work.
     c.state.store(1, Ordering::Release);
     drop(one);
     renewal::attached(c);
     Some(())
 }
 
-fn open(path: &CStr) -> Option<i32> {
-    let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
-    // SAFETY: a NUL-terminated path.
-    let fd = unsafe { sys::syscall6(libc::SYS_open, path.as_ptr() as usize, flags, 0, 0, 0, 0) };
-    (fd >= 0).then_some(fd as i32)
-}
-
-fn close(fd: i32) {
-    // SAFETY: our own descriptor; mappings stay.
-    unsafe { sys::syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
-}
-
-/// The session, mapped once.
-fn join(path: &CStr) -> Option<&'static Session> {
-    if let Some(s) = session() {
-        return Some(s);
-    }
-    let fd = open(path)?;
-    let rw = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh mapping of the recorder's file.
-    let at = unsafe { sys::mmap(0, SESSION_BYTES, rw, libc::MAP_SHARED, fd, 0) };
-    close(fd);
-    let at = at?;
-    // SAFETY: as many bytes as a session has.
-    let s = unsafe { &*(at as *const Session) };
-    if !s.check() {
-        if s.magic == session::MAGIC {
-            s.refused.fetch_add(1, Ordering::Relaxed);
+fn map(s: &Session) -> Option<&'static Control> {
+    let claim = session::claim(s)?;
+    let mapped = open(s.recorder, claim.fd).and_then(|fd| {
+        let rw = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping of the recorder's file; our own descriptor.
+        unsafe {
+            let at = sys::mmap(AWAY, FIXED_BYTES, rw, libc::MAP_SHARED, fd, 0);
+            sys::close(fd);
+            at
         }
-        return None;
-    }
-    s.started.fetch_add(1, Ordering::Relaxed);
-    SESSION.store(at, Ordering::Release);
-    Some(s)
-}
-
-/// The session that this process has joined.
-pub fn session() -> Option<&'static Session> {
-    let at = SESSION.load(Ordering::Acquire);
-    // SAFETY: 0 or the session, which is never unmapped.
-    if at == 0 { None } else { Some(unsafe { &*(at as *const Session) }) }
-}
-
-fn claim(s: &Session) -> Option<&'static Control> {
-    let me = sys::getpid();
-    let claimed = s.claim(me, sys::getppid(), sys::tsc())?;
-    s.call();
-    sys::wake(&s.calls);
-    FD.store(claimed.fd, Ordering::Relaxed);
-    let rw = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh mapping of the recorder's file.
-    let base = unsafe { map_again(AWAY, 0, RINGS_AT, rw, libc::MAP_SHARED | libc::MAP_NORESERVE) };
-    let Some(base) = base.filter(|_| wiped::prepare()) else {
-        s.abandon(claimed.region, me, session::unwatched::NO_REGION);
+    });
+    // SAFETY: the mapping holds a Control.
+    let c = mapped.map(|base| (base, unsafe { &*(base as *const Control) }));
+    let good = c.filter(|(_, c)| c.magic == region::MAGIC && c.version == region::VERSION);
+    let Some((base, c)) = good else {
+        s.abandon(claim.region, session::number(), unwatched::NO_REGION);
+        session::call(s);
         return None;
     };
-    // SAFETY: at least the first page is mapped and holds a Control.
-    let c = unsafe { &*(base as *const Control) };
-    c.pid.store(me, Ordering::Relaxed);
+    c.pid.store(sys::getpid(), Ordering::Relaxed);
+    FILE.store(claim.fd, Ordering::Relaxed);
     REGION.store(base, Ordering::Release);
     Some(c)
 }
 
-/// Maps a piece of the region: `len` bytes from `offset`. The file is opened by its path in the recorder's descriptors.
-///
-/// # Safety
-/// As mmap: with MAP_FIXED, what lies at `at` is replaced.
-pub unsafe fn map_again(at: usize, offset: usize, len: usize, rights: i32, flags: i32) -> Option<usize> {
-    let s = session()?;
-    let mut path = [0u8; 48];
-    let mut n = 0;
-    let mut put = |bytes: &[u8]| {
-        for b in bytes {
-            if let Some(to) = path.get_mut(n) {
-                *to = *b;
-            }
-            n += 1;
-        }
-    };
-    put(b"/proc/");
-    put(sys::decimal(s.recorder as u32, &mut [0; 10]));
-    put(b"/fd/");
-    put(sys::decimal(FD.load(Ordering::Relaxed) as u32, &mut [0; 10]));
-    let fd = open(CStr::from_bytes_until_nul(&path).ok()?)?;
-    // SAFETY: the caller's.
-    let at = unsafe { sys::mmap(at, len, rights, flags, fd, offset) };
-    close(fd);
-    at
+fn open(recorder: i32, fd: i32) -> Option<i32> {
+    if !may(need::FILES) {
+        return None;
+    }
+    let mut path = [0; 48];
+    session::path(recorder, fd, &mut path);
+    sys::open(CStr::from_bytes_until_nul(&path).ok()?, libc::O_RDWR)
 }
 
-/// The table of rings.
-pub fn rings() -> Option<Rings<'static>> {
-    let b = REGION.load(Ordering::Relaxed);
-    // SAFETY: the region, which is never unmapped.
-    if b == 0 { None } else { unsafe { Rings::new(b as *const u8) } }
+/// Maps `len` bytes of the region's file from `offset` on at `to`, where an address range of our own lies. The file is opened
+/// for each piece, as a descriptor that stayed open would be seen by the program and could be closed by it.
+///
+/// # Safety
+/// Whatever lies at `to` is ours to replace.
+pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
+    let Some(s) = session::get().filter(|_| may(need::MEMORY)) else { return false };
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    if let Some(fd) = open(s.recorder, FILE.load(Ordering::Relaxed)) {
+        // SAFETY: the caller's; our own descriptor.
+        return unsafe {
+            let at = sys::mmap(to, len, rw, libc::MAP_SHARED | libc::MAP_FIXED, fd, offset);
+            sys::close(fd);
+            at == Some(to)
+        };
+    }
+    // The program has given up the rights that it began with. What is mapped can be mapped again, longer: mremap with an old
+    // length of 0 doubles a shared mapping from the file's begin on, and the piece is moved out of that.
+    // SAFETY: fresh mappings of our own, of which the piece goes where the caller wants it.
+    unsafe {
+        let base = REGION.load(Ordering::Relaxed);
+        let all = sys::mremap(base, 0, offset + len, libc::MREMAP_MAYMOVE, 0);
+        let Some(all) = all else { return false };
+        let moved = sys::mremap(all + offset, len, len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, to);
+        sys::munmap(all, if moved.is_some() { offset } else { offset + len });
+        moved == Some(to)
+    }
 }
 
 /// In a forked child: the region is the parent's. Its mapping stays, because the program's own addresses may show parts of it.
@@ -155,11 +135,24 @@ pub fn active_here() -> bool {
     active() && control().is_some_and(|c| c.pid.load(Ordering::Relaxed) == sys::getpid())
 }
 
+/// True if an event that matters is to be recorded here: attaches a process that has not yet.
+#[inline]
+pub fn arrive() -> bool {
+    active() || (session::get().is_some() && attach().is_some())
+}
+
 #[inline]
 pub fn control() -> Option<&'static Control> {
     let b = REGION.load(Ordering::Relaxed);
     // SAFETY: 0 or the region, which is never unmapped.
     if b == 0 { None } else { Some(unsafe { &*(b as *const Control) }) }
+}
+
+/// The table of rings; `None` before [`attach`].
+pub fn rings() -> Option<Rings<'static>> {
+    let b = REGION.load(Ordering::Relaxed);
+    // SAFETY: the region's fixed part, which is never unmapped.
+    if b == 0 { None } else { unsafe { Rings::new(b as *const u8) } }
 }
 
 /// The channel slot `i`; `None` before [`attach`] or past the table.
@@ -171,11 +164,6 @@ pub fn slot(i: usize) -> Option<&'static Slot> {
     }
     // SAFETY: inside the mapped region.
     Some(unsafe { &*((b + region::SLOTS_AT) as *const Slot).add(i) })
-}
-
-/// Address here of the region's byte `offset`.
-pub fn address(offset: usize) -> usize {
-    REGION.load(Ordering::Relaxed) + offset
 }
 
 #[inline]

@@ -50,6 +50,16 @@ pub unsafe fn map_again(from: usize, len: usize, to: usize) -> bool {
     unsafe { syscall6(libc::SYS_mremap, from, 0, len, how, to, 0) == to as isize }
 }
 
+/// mremap; `None` on failure.
+///
+/// # Safety
+/// As mremap.
+pub unsafe fn mremap(from: usize, old: usize, new: usize, flags: i32, to: usize) -> Option<usize> {
+    // SAFETY: the caller's.
+    let r = unsafe { syscall6(libc::SYS_mremap, from, old, new, flags as usize, to, 0) };
+    if (-4095..0).contains(&r) { None } else { Some(r as usize) }
+}
+
 /// Changes protection; false if refused.
 ///
 /// # Safety
@@ -96,6 +106,43 @@ pub fn nap(ns: i64) {
     unsafe { syscall6(libc::SYS_nanosleep, t.as_ptr() as usize, 0, 0, 0, 0, 0) };
 }
 
+/// Opens a file with O_CLOEXEC.
+pub fn open(path: &core::ffi::CStr, flags: i32) -> Option<i32> {
+    let flags = (flags | libc::O_CLOEXEC) as usize;
+    // SAFETY: a NUL-terminated path.
+    let fd = unsafe { syscall6(libc::SYS_open, path.as_ptr() as usize, flags, 0, 0, 0, 0) };
+    (fd >= 0).then_some(fd as i32)
+}
+
+/// # Safety
+/// `fd` is a descriptor of ours that nobody uses any more.
+pub unsafe fn close(fd: i32) {
+    // SAFETY: the caller's.
+    unsafe { syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
+}
+
+/// Where a link points to; the bytes that fitted.
+pub fn readlink(path: &core::ffi::CStr, out: &mut [u8]) -> usize {
+    let (path, to) = (path.as_ptr() as usize, out.as_mut_ptr() as usize);
+    // SAFETY: a NUL-terminated path and a buffer with its length.
+    unsafe { syscall6(libc::SYS_readlink, path, to, out.len(), 0, 0, 0) }.max(0) as usize
+}
+
+/// Waits until a word in shared memory is not `is` any more, it is woken, or `ms` have passed.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, is: u32, ms: u32) {
+    let time = [i64::from(ms / 1000), i64::from(ms % 1000) * 1_000_000];
+    let (at, op) = (word.as_ptr() as usize, libc::FUTEX_WAIT as usize);
+    // SAFETY: a word and a timespec that outlive the call.
+    unsafe { syscall6(libc::SYS_futex, at, op, is as usize, time.as_ptr() as usize, 0, 0) };
+}
+
+/// Wakes all who wait for a word in shared memory.
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+    let (at, op) = (word.as_ptr() as usize, libc::FUTEX_WAKE as usize);
+    // SAFETY: a word that outlives the call.
+    unsafe { syscall6(libc::SYS_futex, at, op, i32::MAX as usize, 0, 0, 0) };
+}
+
 /// A number as text, at the end of `room`.
 pub fn decimal(mut n: u32, room: &mut [u8; 10]) -> &[u8] {
     let mut at = room.len();
@@ -121,12 +168,6 @@ pub fn fd_path(fd: i32, out: &mut [u8]) -> usize {
     let r =
         unsafe { syscall6(libc::SYS_readlink, name.as_ptr() as usize, out.as_mut_ptr() as usize, out.len(), 0, 0, 0) };
     r.max(0) as usize
-}
-
-/// Wakes one that waits for a word in shared memory.
-pub fn wake(word: &core::sync::atomic::AtomicU32) {
-    // SAFETY: a word that stays mapped.
-    unsafe { syscall6(libc::SYS_futex, word.as_ptr() as usize, libc::FUTEX_WAKE as usize, 1, 0, 0, 0) };
 }
 
 /// membarrier commands used for rewriting code.

@@ -9,6 +9,7 @@
 use super::{symbol, sys};
 use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use locks::held::Held;
 use tape::region::{CallRow, LockTable};
@@ -16,8 +17,14 @@ use tape::ring::Writer;
 
 #[repr(C)]
 pub struct Thread {
-    /// This thread's ring; null before its first event.
+    /// Writes to this thread's ring: points to `room`; null before its first event.
     pub writer: Cell<*mut Writer>,
+    pub room: UnsafeCell<MaybeUninit<Writer>>,
+    /// Numbers of its rings, plus 1: the small one, where its locks and its call are written down, and the large one that it
+    /// may have moved to.
+    pub rings: [Cell<u32>; 2],
+    /// Rings that it has used.
+    pub ordinal: Cell<u32>,
     /// Where the thread's held locks are written down: in its ring's first page.
     pub locks: Cell<*const LockTable>,
     /// Code in which a caller of a lock was last seen, twice: start and length. Its mapping is on the tape.

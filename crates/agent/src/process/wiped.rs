@@ -18,6 +18,8 @@ pub mod live {
     pub const CALLS: u32 = 4;
     /// Locks follow policies.
     pub const POLICIES: u32 = 8;
+    /// The process found no region and does not ask again.
+    pub const TURNED_AWAY: u32 = 16;
 }
 
 /// The agent's own locks ([`super::own_lock`]): which word is whose.
@@ -81,6 +83,16 @@ pub fn place() -> Place {
         }
         pid if pid == me => Place::Home,
         _ => Place::VforkChild,
+    }
+}
+
+/// True in a vfork child: nothing of its parent's may be changed there. (As [`place`], but leaves the first question of a
+/// forked child to others.)
+pub fn is_vfork_child() -> bool {
+    let me = sys::getpid();
+    match WIPED.pid.load(Ordering::Relaxed) {
+        0 => shares_its_parents_memory(me),
+        pid => pid != me,
     }
 }
 

@@ -51,6 +51,27 @@ fn release(at: usize, n: usize) {
     }
 }
 
+/// Maps shadow pages for ourselves: from here the tap reads what the program writes to its own view of them.
+fn map(at: usize, pages: usize) -> Option<usize> {
+    let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: an address range of our own, then replaced by pieces of the region.
+    unsafe {
+        let alias = sys::mmap(region::AWAY, pages * PAGE, libc::PROT_NONE, none, -1, 0)?;
+        if !region::map_piece(at, pages * PAGE, alias) {
+            sys::munmap(alias, pages * PAGE);
+            return None;
+        }
+        Some(alias)
+    }
+}
+
+/// Frees shadow pages that the program does not see.
+fn give_up(at: usize, alias: usize, pages: usize) {
+    // SAFETY: our own mapping, through which nobody looks any more: the caller holds the channel's claim.
+    unsafe { sys::munmap(alias, pages * PAGE) };
+    release(at, pages);
+}
+
 /// Puts a shadow under the channel's ring and USERD, both mapped page by page at `c.ring` and `c.userd`. False, with
 /// everything as it was, if that cannot be done. The caller holds the claim; the channel is not in use yet.
 pub fn put_under(c: &mut Channel, slot: usize) -> bool {
@@ -61,14 +82,17 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
     }
     let pages = bytes / PAGE + 1;
     let Some(at) = alloc(pages) else { return false };
-    let alias = region::address(at);
+    let Some(alias) = map(at, pages) else {
+        release(at, pages);
+        return false;
+    };
     let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: the program's ring and USERD pages are its mapping of this channel's memory and nobody uses them before the
     // channel is scheduled; each is moved whole pages at a time to an address range of our own, and the shadow (the same
     // contents, in shared memory of our region) takes its place.
     unsafe {
         let Some(aside) = sys::mmap(0, pages * PAGE, libc::PROT_NONE, none, -1, 0) else {
-            release(at, pages);
+            give_up(at, alias, pages);
             return false;
         };
         copy_words(c.ring, alias as u64, bytes);
@@ -78,13 +102,13 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
         // hole, but a doubled BAR mapping has no pages: the driver fills it in at mmap only.)
         if !move_pages(c.ring as usize, bytes, aside) {
             sys::munmap(aside, pages * PAGE);
-            release(at, pages);
+            give_up(at, alias, pages);
             return false;
         }
         if !move_pages(c.userd as usize, PAGE, aside + bytes) {
             move_pages(aside, bytes, c.ring as usize);
             sys::munmap(aside + bytes, PAGE);
-            release(at, pages);
+            give_up(at, alias, pages);
             return false;
         }
         let under =
@@ -92,7 +116,7 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
         if !under {
             move_pages(aside, bytes, c.ring as usize);
             move_pages(aside + bytes, PAGE, c.userd as usize);
-            release(at, pages);
+            give_up(at, alias, pages);
             return false;
         }
         c.real_ring = aside as u64;
@@ -155,7 +179,7 @@ pub fn take_away(c: &mut Channel, slot: usize, still_mapped: bool) {
             sys::munmap(c.real_ring as usize, pages * PAGE);
         }
     }
-    release(c.shadow_at, pages);
+    give_up(c.shadow_at, (c.alias_userd as usize).wrapping_sub(bytes), pages);
     if let Some(s) = region::slot(slot) {
         s.shadow_userd.store(0, Ordering::Relaxed);
     }

@@ -1,14 +1,22 @@
 //! Whether what a thread does is recorded: it has a ring, and the code that it comes from is on the tape.
 
 use super::code;
+use crate::process::region;
+use crate::process::session::{want, wanted};
 use crate::process::thread::{self, Thread};
 use crate::process::wiped::{goes_on, live as which};
 use crate::record;
 
-/// True while locks are recorded in this process.
+/// True if locks are recorded in this process. The first one attaches it.
 #[inline(always)]
 pub fn live() -> bool {
-    goes_on(which::LOCKS)
+    goes_on(which::LOCKS) || (wanted(want::LOCKS) && begins())
+}
+
+#[cold]
+#[inline(never)]
+fn begins() -> bool {
+    !goes_on(which::TURNED_AWAY) && region::attach().is_some() && goes_on(which::LOCKS)
 }
 
 /// This thread, if what it does is to be recorded; `site` is where the call came from.

@@ -2,6 +2,7 @@
 
 use super::code;
 use crate::process::region;
+use crate::process::session::{want, wanted};
 use crate::process::thread::Thread;
 use crate::process::wiped::{goes_on, live as which};
 use crate::record;
@@ -9,10 +10,16 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use tape::call::{CallBody, Function, Size, Stream, flag, kind};
 use tape::region::CallRow;
 
-/// True while calls are recorded in this process.
+/// True if calls are recorded in this process. The first one attaches it.
 #[inline(always)]
 pub fn live() -> bool {
-    goes_on(which::CALLS)
+    goes_on(which::CALLS) || (wanted(want::CALLS) && begins())
+}
+
+#[cold]
+#[inline(never)]
+fn begins() -> bool {
+    !goes_on(which::TURNED_AWAY) && region::attach().is_some() && goes_on(which::CALLS)
 }
 
 /// The arguments, as words: in registers, and the first on the stack. (A function that takes fewer finds in the rest what

@@ -29,7 +29,7 @@ use crate::trace::call as trace;
 use tape::call::{CallsBody, LAYOUT, kind};
 use tape::region::{Control, locks as wish};
 
-/// Begins, if the recorder asked for it.
+/// The process has attached: begins, if the recorder asked for calls. (They are looked for since the start.)
 pub fn begin(c: &'static Control) {
     if c.locks & wish::CALLS == 0 {
         return;
@@ -40,7 +40,6 @@ pub fn begin(c: &'static Control) {
         let body = CallsBody { layout: LAYOUT, pid: sys::getpid() as u32 };
         record::event(kind::CALLS, 0, sys::tsc(), &body, &[], &[]);
     }
-    look_for_cuda();
 }
 
 /// An entry for a function of the caller's own, as if it were the function of CUDA's with this number

@@ -2,7 +2,9 @@
 
 use crate::policy;
 use crate::process::real;
+use crate::record;
 use crate::signals::inherit::make_thread;
+use crate::trace::arrival;
 use core::ffi::{c_int, c_void};
 
 /// # Safety
@@ -15,6 +17,8 @@ pub unsafe extern "C" fn pthread_create(
     with: *mut c_void,
 ) -> c_int {
     policy::sched::before_create();
+    // A forked child starts anew while it has one thread.
+    let _ = arrival::live();
     // SAFETY: the caller's.
     unsafe { make_thread(attributes, start, with, |start, with| real::pthread_create(thread, attributes, start, with)) }
 }
@@ -36,7 +40,7 @@ pub unsafe extern "C" fn thrd_create(thread: *mut c_void, start: *const c_void, 
 pub unsafe extern "C" fn pthread_key_create(key: *mut libc::pthread_key_t, destructor: *const c_void) -> c_int {
     // SAFETY: the caller's.
     let r = unsafe { real::pthread_key_create(key, destructor) };
-    if r != libc::EAGAIN || !policy::boost::give_key_back() {
+    if r != libc::EAGAIN || !(policy::boost::give_key_back() || record::ends::give_key_back()) {
         return r;
     }
     // SAFETY: the caller's.

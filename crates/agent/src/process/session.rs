@@ -1,0 +1,155 @@
+//! The recorder's session as mapped here: what is recorded, and where a process finds its region.
+//!
+//! A process maps the session at its start and does no more. It claims a region at its first event that matters
+//! ([`super::region::attach`]), so one that uses no GPU and takes no recorded lock costs the recorder nothing.
+
+use super::environment;
+use super::sys;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use tape::session::{Claim, PATIENCE_MS, SESSION_BYTES, Session};
+
+/// Where it is mapped; 0: no recorder.
+static SESSION: AtomicUsize = AtomicUsize::new(0);
+
+/// Maps the session that the environment names. From the constructor. `None`: nothing is recorded.
+pub fn open() -> Option<&'static Session> {
+    let fd = sys::open(environment::session()?, libc::O_RDWR)?;
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a fresh mapping of the recorder's file; our own descriptor.
+    let at = unsafe {
+        let at = sys::mmap(super::region::AWAY, SESSION_BYTES, rw, libc::MAP_SHARED, fd, 0);
+        sys::close(fd);
+        at?
+    };
+    // SAFETY: mapped just now, in the size that the recorder makes it.
+    let s = unsafe { &*(at as *const Session) };
+    if !s.check() {
+        if s.magic == tape::session::MAGIC {
+            s.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: nobody else has seen it.
+        unsafe { sys::munmap(at, SESSION_BYTES) };
+        return None;
+    }
+    s.started.fetch_add(1, Ordering::Relaxed);
+    SESSION.store(at, Ordering::Release);
+    Some(s)
+}
+
+/// The session; `None` without a recorder.
+pub fn get() -> Option<&'static Session> {
+    let at = SESSION.load(Ordering::Acquire);
+    // SAFETY: 0 or a mapping that is never unmapped.
+    (at != 0).then(|| unsafe { &*(at as *const Session) })
+}
+
+/// True where a recorder wants to know of driver files.
+#[inline]
+pub fn is_there() -> bool {
+    SESSION.load(Ordering::Relaxed) != 0
+}
+
+/// This process's number where the recorder sees it: what /proc, the recorder's, says of us.
+pub fn number() -> i32 {
+    let mut to = [0u8; 16];
+    let n = sys::readlink(c"/proc/self", &mut to);
+    let digits = to.get(..n).unwrap_or(&[]);
+    let number = digits.iter().try_fold(0i32, |n, d| {
+        let d = d.checked_sub(b'0').filter(|d| *d < 10)?;
+        n.checked_mul(10)?.checked_add(i32::from(d))
+    });
+    number.filter(|n| *n > 0).unwrap_or_else(sys::getpid)
+}
+
+/// Tells the recorder that something has changed.
+pub fn call(s: &Session) {
+    s.call();
+    sys::futex_wake(&s.calls);
+}
+
+/// Claims a region. Where none is ready, waits for the recorder to make one, for [`PATIENCE_MS`] at most.
+pub fn claim(s: &Session) -> Option<Claim> {
+    const STEP_MS: u32 = 10;
+    let (pid, parent) = (number(), sys::getppid());
+    let mut beat = s.beat.load(Ordering::Relaxed);
+    let mut silent = 0;
+    for _ in 0..PATIENCE_MS / STEP_MS {
+        // ORDERING: Acquire: read before the claim, so that a region that comes after it wakes us.
+        let word = s.word.load(Ordering::Acquire);
+        if let Some(c) = s.claim(pid, parent, sys::tsc()) {
+            call(s);
+            return Some(c);
+        }
+        if s.stopped.load(Ordering::Acquire) != 0 {
+            return None;
+        }
+        call(s);
+        sys::futex_wait(&s.word, word, STEP_MS);
+        let now = s.beat.load(Ordering::Relaxed);
+        silent = if now == beat { silent + 1 } else { 0 };
+        beat = now;
+        // The recorder moves it every 50 ms.
+        if silent * STEP_MS > 150 {
+            break;
+        }
+    }
+    s.turned_away.fetch_add(1, Ordering::Relaxed);
+    call(s);
+    None
+}
+
+/// Path of the recorder's descriptor `fd`, with a NUL behind it: `/proc/RECORDER/fd/FD`.
+pub fn path(recorder: i32, fd: i32, to: &mut [u8; 48]) {
+    *to = [0; 48];
+    let mut n = 0;
+    let mut put = |bytes: &[u8]| {
+        if let Some(room) = to.get_mut(n..n + bytes.len()) {
+            room.copy_from_slice(bytes);
+            n += bytes.len();
+        }
+    };
+    let mut room = [0; 10];
+    put(b"/proc/");
+    put(sys::decimal(recorder as u32, &mut room));
+    put(b"/fd/");
+    put(sys::decimal(fd as u32, &mut room));
+}
+
+/// Bits of [`wanted`]: what a process attaches for.
+pub mod want {
+    pub const LOCKS: u32 = 1;
+    pub const CALLS: u32 = 2;
+}
+
+static WANTED: AtomicU32 = AtomicU32::new(0);
+
+/// From the constructor.
+pub fn set_wanted(what: u32) {
+    WANTED.store(what, Ordering::Relaxed);
+}
+
+/// True if the recorder asked for one of these.
+#[inline(always)]
+pub fn wanted(what: u32) -> bool {
+    WANTED.load(Ordering::Relaxed) & what != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    #[test]
+    fn paths_of_descriptors() {
+        let mut to = [1; 48];
+        path(4_194_304, 1_048_576, &mut to);
+        assert_eq!(CStr::from_bytes_until_nul(&to).expect("it ends"), c"/proc/4194304/fd/1048576");
+        path(1, 0, &mut to);
+        assert_eq!(CStr::from_bytes_until_nul(&to).expect("it ends"), c"/proc/1/fd/0");
+    }
+
+    #[test]
+    fn the_number_is_that_of_proc() {
+        assert_eq!(number(), std::process::id() as i32);
+    }
+}
