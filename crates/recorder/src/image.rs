@@ -86,8 +86,7 @@ impl Image {
     fn ring(&mut self, i: usize, until: Option<u64>, depth: u32, out: &mut Output) -> usize {
         let mut taken = 0;
         let mut chunks = 0;
-        loop {
-            let Some(ring) = self.region.ring_mut(i) else { break };
+        while let Some(ring) = self.region.ring_mut(i) {
             let mut bytes = ring.reader.available();
             // (Wrapping: both are counts that the program may have overwritten.)
             let left = until.map(|u| u.wrapping_sub(ring.reader.taken()));
