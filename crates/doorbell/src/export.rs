@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Writes a recording in a form that other programs read.
+/// Write a recording in a form that other programs read
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

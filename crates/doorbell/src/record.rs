@@ -244,7 +244,7 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     };
     let (seconds, size) = (number::seconds(e.seconds), number::bytes(o.bytes));
     let mut err = std::io::stderr().lock();
-    let _ = writeln!(err, "{name} {} in {seconds}{doorbells}: {size}", out.display());
+    let _ = writeln!(err, "{name} wrote {}: {seconds}{doorbells}, {size}", out.display());
     if e.how.starts_with("recording stopped") {
         let _ = writeln!(err, "{name} {}", e.how);
     }

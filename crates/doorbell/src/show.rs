@@ -7,7 +7,7 @@ use report::table::Style;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Shows what a recording holds.
+/// Show what a recording holds
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
