@@ -57,8 +57,8 @@ pub fn blocks(of: &Arc<gpu::AddressSpace>) -> Source {
     let free: Arc<Mutex<BTreeSet<u64>>> = Arc::new(Mutex::new((0..CHUNK / SMALL).map(|n| n * SMALL).collect()));
     Box::new(move |kind, bytes| {
         let device = matches!(kind, Kind::Device { .. });
-        if device && bytes as u64 <= SMALL {
-            let offset = free.lock().unwrap().pop_first().unwrap();
+        let small = if device && bytes as u64 <= SMALL { free.lock().unwrap().pop_first() } else { None };
+        if let Some(offset) = small {
             let keep = Small { chunk: chunk.clone(), free: free.clone(), offset };
             return (chunk.va() + offset, Box::new(keep) as Keep);
         }
