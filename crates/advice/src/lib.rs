@@ -105,6 +105,7 @@ mod tests {
         let holder = HolderRow { tid: 2, of_wait_ns: longest_ns, hold_ns: longest_ns, ..HolderRow::default() };
         WaitRow {
             at: 0.0,
+            tsc: 0,
             tid: 1,
             thread: String::new(),
             lock: lock.into(),
@@ -143,6 +144,7 @@ mod tests {
         let holder = HolderRow { tid: 2, hold_ns: 1, of_wait_ns: 1, ..HolderRow::default() };
         Inversion {
             at: 0.0,
+            tsc: 0,
             lock: lock.into(),
             wait_ns: 1,
             tid: 1,

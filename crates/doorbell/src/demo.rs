@@ -151,7 +151,8 @@ impl Args {
             say(&["", &format!("$ doorbell show {out} --submissions --channel {slot}.{generation}"), "..."])?;
             let mut text = Vec::new();
             // Nothing behind the example, of whatever channel, is wanted.
-            let filter = Filter { channel: Some((slot, Some(generation))), limit: Some(number + 1) };
+            let filter =
+                Filter { channel: Some((slot, Some(generation))), limit: Some(number + 1), ..Filter::default() };
             report::submissions::write(&recording, filter, style, &mut text)?;
             let text = String::from_utf8_lossy(&text);
             std::io::stdout().write_all(submission(&text, number).as_bytes())?;

@@ -1,7 +1,6 @@
 //! `doorbell export`: a recording for other programs.
 
 use anyhow::Context;
-use insight::Recording;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -15,13 +14,16 @@ Examples:
   doorbell export --jsonl app.doorbell -o app.jsonl
 
 One JSON object a line; its `type` is `header`, `call`, `submission`, `copy`, `launch`, `lock`, `cuda_call`, `switch`,
-`channel` or `end`.")]
+`channel` or `end`. docs/reference/json.md describes every key.")]
 pub struct Args {
     /// JSON Lines: one object for each driver call, submission, copy, launch, operation of a lock, call of CUDA's and context switch.
     #[arg(long, required = true)]
     jsonl: bool,
     /// The recording.
     file: PathBuf,
+    /// Only this process, for example 4242
+    #[arg(long, value_name = "PID")]
+    process: Option<i32>,
     /// Write to this file instead of standard output (mode 0600; for example app.jsonl)
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -32,7 +34,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let recording = Recording::open(&self.file)?;
+        let recording = crate::show::open(&self.file, self.process)?;
         match &self.out {
             None => report::table::to_stdout(|out| report::export::jsonl(&recording, out))?,
             Some(path) => {

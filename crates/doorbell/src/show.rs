@@ -1,11 +1,14 @@
 //! `doorbell show`: what a recording holds.
 
 use crate::failure::{self, Failure};
+use crate::progress::Progress;
 use insight::Recording;
 use insight::walk::Filter;
 use report::table::Style;
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Show what a recording holds
 #[derive(Debug, clap::Args)]
@@ -14,6 +17,9 @@ Examples:
   doorbell show app.doorbell                                the summary
   doorbell show app.doorbell --submissions --limit 20       the first 20 submissions, decoded
   doorbell show app.doorbell --submissions --channel 3      those of one channel
+  doorbell show app.doorbell --copies --sort bytes --top 5  the five largest copies
+  doorbell show app.doorbell --launches --between 0.5,2     what was launched in that time
+  doorbell show job.doorbell --process 4243                 what one process did
   doorbell show app.doorbell --copies --json | jq '.[].bytes'
   doorbell show app.doorbell --locks                        who held a lock while another waited, and why so long
   doorbell show app.doorbell --calls --top 3                CUDA's calls, which locks they take and share
@@ -38,6 +44,18 @@ pub struct Args {
     /// Only this channel (its number in the first column of --channels, for example 3 or 3.1)
     #[arg(long, value_name = "SLOT", value_parser = channel)]
     channel: Option<(u32, Option<u32>)>,
+    /// Only channels of this engine, for example COPY2
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    /// Only what this thread submitted, for example 4243
+    #[arg(long, value_name = "TID")]
+    thread: Option<i32>,
+    /// Only what was submitted between two times, in seconds since the recording began, for example 0.5,2
+    #[arg(long, value_name = "FROM_TO", value_parser = between, allow_hyphen_values = true)]
+    between: Option<(f64, f64)>,
+    /// The largest first, for example bytes; without it, in the order of time
+    #[arg(long, value_name = "KEY")]
+    sort: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -77,20 +95,90 @@ fn channel(text: &str) -> Result<(u32, Option<u32>), String> {
     }
 }
 
+fn between(text: &str) -> Result<(f64, f64), String> {
+    let wrong = || format!("{text:?} is no pair of times in seconds, such as 0.5,2");
+    let (from, to) = text.split_once(',').ok_or_else(wrong)?;
+    let number = |t: &str| t.trim().parse::<f64>().ok().filter(|t| t.is_finite()).ok_or_else(wrong);
+    match (number(from)?, number(to)?) {
+        (from, to) if from > to => Err(format!("{from} is later than {to}")),
+        pair => Ok(pair),
+    }
+}
+
+/// What a view can be narrowed down by.
+struct Applies {
+    view: &'static str,
+    /// `--channel` and `--engine`.
+    channel: bool,
+    /// `--thread` and `--between`.
+    submission: bool,
+    limit: bool,
+    sorts: &'static [&'static str],
+}
+
+const VIEWS: [Applies; 8] = [
+    Applies { view: "--summary", channel: false, submission: false, limit: false, sorts: &[] },
+    Applies { view: "--submissions", channel: true, submission: true, limit: true, sorts: &[] },
+    Applies { view: "--copies", channel: true, submission: true, limit: true, sorts: report::copies::SORTS },
+    Applies { view: "--launches", channel: true, submission: true, limit: true, sorts: report::launches::SORTS },
+    Applies { view: "--channels", channel: true, submission: false, limit: true, sorts: report::channels::SORTS },
+    Applies { view: "--objects", channel: false, submission: false, limit: true, sorts: &[] },
+    Applies { view: "--locks", channel: false, submission: false, limit: true, sorts: &[] },
+    Applies { view: "--calls", channel: false, submission: false, limit: true, sorts: &[] },
+];
+
+impl View {
+    fn number(&self) -> usize {
+        let asked = [self.submissions, self.copies, self.launches, self.channels, self.objects, self.locks, self.calls];
+        asked.iter().position(|a| *a).map_or(0, |i| i + 1)
+    }
+}
+
 impl Args {
+    /// A filter that the view cannot apply is an error, not something to be ignored.
+    fn check(&self) -> Result<(), Failure> {
+        let at = &VIEWS[self.view.number()];
+        let filters: [(&str, bool, fn(&Applies) -> bool); 6] = [
+            ("--channel", self.channel.is_some(), |a| a.channel),
+            ("--engine", self.engine.is_some(), |a| a.channel),
+            ("--thread", self.thread.is_some(), |a| a.submission),
+            ("--between", self.between.is_some(), |a| a.submission),
+            ("--limit", self.limit.is_some(), |a| a.limit),
+            ("--sort", self.sort.is_some(), |a| !a.sorts.is_empty()),
+        ];
+        for (name, asked, applies) in filters {
+            if asked && !applies(at) {
+                let others: Vec<&str> = VIEWS.iter().filter(|v| applies(v)).map(|v| v.view).collect();
+                let what = format!("{} cannot apply {name}", at.view);
+                return Err(Failure::new(what, format!("{name} works with {}", others.join(", "))));
+            }
+        }
+        match &self.sort {
+            Some(key) if !at.sorts.contains(&key.as_str()) => {
+                let what = format!("{} cannot be sorted by {key:?}", at.view);
+                Err(Failure::new(what, format!("sort by {}", at.sorts.join(", "))))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let recording = match self.process {
-            Some(pid) => Recording::open_process(&self.file, pid, &mut |_, _| ())?,
-            None => Recording::open(&self.file)?,
+        self.check()?;
+        let recording = open(&self.file, self.process)?;
+        let filter = Filter {
+            channel: self.channel,
+            engine: self.engine,
+            thread: self.thread,
+            between: self.between,
+            limit: self.limit,
         };
-        let filter = Filter { channel: self.channel, limit: self.limit };
-        let style = Style::of_stdout();
+        let (style, sort) = (Style::of_stdout(), self.sort.as_deref());
         let (r, json) = (&recording, self.json);
         match &self.view {
             v if v.submissions => report::submissions::print(r, filter, style, json)?,
-            v if v.copies => report::copies::print(r, filter, style, json)?,
-            v if v.launches => report::launches::print(r, filter, style, json)?,
-            v if v.channels => report::channels::print(r, filter, style, json)?,
+            v if v.copies => report::copies::print(r, filter, sort, style, json)?,
+            v if v.launches => report::launches::print(r, filter, sort, style, json)?,
+            v if v.channels => report::channels::print(r, filter, sort, style, json)?,
             v if v.locks => report::locks::print(r, self.limit, style, json)?,
             v if v.calls => report::calls::print(r, self.limit, style, json)?,
             v if v.objects => report::objects::print(r, filter, style, json)?,
@@ -99,6 +187,31 @@ impl Args {
         damage_of(&recording)
     }
 }
+
+/// Opens a recording, or what one process of it did. Says on a terminal how far it is if that takes long.
+pub fn open(path: &Path, process: Option<i32>) -> anyhow::Result<Recording> {
+    let mut bar = None;
+    let began = Instant::now();
+    let terminal = std::io::stderr().is_terminal();
+    let mut told = 0;
+    let mut progress = |read: u64, of: u64| {
+        if !terminal || began.elapsed() < PATIENCE || of == 0 {
+            return;
+        }
+        let percent = read.saturating_mul(100) / of;
+        if bar.is_none() || percent > told {
+            told = percent;
+            bar.get_or_insert_with(Progress::new).show(&format!("reading {}: {percent} %", path.display()));
+        }
+    };
+    Ok(match process {
+        Some(pid) => Recording::open_process(path, pid, &mut progress)?,
+        None => Recording::open_watched(path, &mut progress)?,
+    })
+}
+
+/// What takes no longer needs no progress.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Status 0, or the damage as an error after everything before it was shown.
 pub fn damage_of(r: &Recording) -> anyhow::Result<ExitCode> {

@@ -63,6 +63,77 @@ fn every_view_has_its_json() {
 }
 
 #[test]
+fn filters_narrow_down_what_a_view_lists() {
+    let (_dir, path) = written(one_of_everything());
+    let rows = |args: &[&str]| json(args, &path).as_array().unwrap().clone();
+    let all = rows(&["--copies"]);
+    let engines = |v: &[Value]| v.iter().map(|r| r["engine"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let copies = rows(&["--copies", "--engine", "copy2"]);
+    assert!(!copies.is_empty() && copies.len() < all.len() && engines(&copies).iter().all(|e| e == "COPY2"), "{all:?}");
+    let thread = all[0]["tid"].to_string();
+    assert!(rows(&["--copies", "--thread", &thread]).iter().all(|r| r["tid"].to_string() == thread));
+    assert!(rows(&["--submissions", "--thread", "99999"]).is_empty());
+    let at = all[1]["seconds"].as_f64().unwrap();
+    let between = format!("{at},{at}");
+    assert_eq!(rows(&["--copies", "--between", &between]).len(), all.iter().filter(|r| r["seconds"] == at).count());
+    assert_eq!(rows(&["--submissions", "--between", "-2,-1"]).len(), 0);
+    let bytes: Vec<u64> = rows(&["--copies", "--sort", "bytes"]).iter().map(|r| r["bytes"].as_u64().unwrap()).collect();
+    assert!(bytes.is_sorted_by(|a, b| a >= b) && bytes.len() == all.len(), "{bytes:?}");
+    assert_eq!(rows(&["--copies", "--sort", "bytes", "--top", "1"])[0]["bytes"], 64 << 20);
+    assert_eq!(rows(&["--channels", "--engine", "GRAPHICS"]).len(), 1);
+}
+
+#[test]
+fn a_filter_that_a_view_cannot_apply_is_an_error_that_names_those_that_can() {
+    let (_dir, path) = written(one_of_everything());
+    let refused = |args: &[&str], texts: &[&str]| {
+        let out = doorbell().arg("show").arg(&path).args(args).assert().code(2).stdout("");
+        let err = String::from_utf8_lossy(&out.get_output().stderr).into_owned();
+        assert!(texts.iter().all(|t| err.contains(t)), "{args:?}: {err}");
+    };
+    refused(&["--thread", "1"], &["--summary cannot apply --thread", "--submissions, --copies, --launches"]);
+    refused(&["--locks", "--channel", "1"], &["--locks cannot apply --channel", "--channels"]);
+    refused(&["--channels", "--between", "0,1"], &["--channels cannot apply --between"]);
+    refused(&["--limit", "3"], &["--summary cannot apply --limit"]);
+    refused(&["--submissions", "--sort", "bytes"], &["--submissions cannot apply --sort", "--copies"]);
+    refused(&["--launches", "--sort", "bytes"], &["cannot be sorted by", "blocks, registers, shared"]);
+    refused(&["--copies", "--between", "2,1"], &["later"]);
+    refused(&["--process", "77"], &["has no process 77"]);
+}
+
+#[test]
+fn a_recording_of_several_processes_shows_their_tree_and_totals() {
+    let (_dir, path) = written(synthetic::two_ranks());
+    let out = doorbell().arg("show").arg(&path).assert().success();
+    let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
+    for line in ["4242 torchrun", "  5000 python3, rank 0 of 2 (torchrun)", "  5001 python3, rank 1 of 2 (torchrun)"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let v = json(&[], &path);
+    assert_eq!(
+        (v["submissions"].as_u64(), v["complete"].as_bool(), v["processes"].as_array().unwrap().len()),
+        (Some(15), Some(true), 3)
+    );
+    assert_eq!(v["schema"], "doorbell.summary/2");
+    assert_eq!(json(&["--process", "5001"], &path)["submissions"], 10);
+    let of = |pid: &str| json(&["--copies", "--process", pid], &path).as_array().unwrap().len();
+    assert_eq!((of("5000"), of("5001"), of("4242")), (5, 10, 0));
+}
+
+#[test]
+fn copies_are_those_that_the_summary_counts() {
+    for name in ["copies", "launches"] {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../insight/fixtures/h200-{name}.doorbell"));
+        let s = json(&["--summary"], &path);
+        let rows = json(&["--copies"], &path);
+        let of = |mode: &str| rows.as_array().unwrap().iter().filter(|r| r["mode"] == mode).count() as u64;
+        assert_eq!(s["copies"]["copy_engine"], of("copy_engine"), "{name}");
+        assert_eq!(s["copies"]["inline"], of("inline"), "{name}");
+        assert_eq!(s["fills"], of("fill"), "{name}");
+    }
+}
+
+#[test]
 fn text_goes_to_a_pipe_without_escapes() {
     let (_dir, path) = written(one_of_everything());
     let out = doorbell().arg("show").arg(&path).env("CLICOLOR_FORCE", "1").assert().success();

@@ -11,6 +11,7 @@ pub mod complete;
 mod driver_calls;
 mod event_time;
 pub mod gaps;
+mod inline_writes;
 pub mod merge;
 mod order;
 mod place;
@@ -24,5 +25,6 @@ pub mod tally;
 pub mod walk;
 
 pub use driver_calls::driver_call;
+pub use inline_writes::LaunchWrites;
 pub use recording::{Image, InsightError, Recording, Source};
 pub use summary::summary;

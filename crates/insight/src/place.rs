@@ -17,38 +17,9 @@ pub fn place(p: rm::graph::Place) -> Place {
     }
 }
 
-/// The places of all mapped GPU addresses at one moment, quicker to ask than the graph.
-#[derive(Debug)]
-pub(crate) struct Places {
-    /// Start, end, place; sorted, not overlapping.
-    ranges: Vec<(u64, u64, Place)>,
-    /// The graph has learnt something since.
-    pub stale: bool,
-}
-
-impl Default for Places {
-    fn default() -> Places {
-        Places { ranges: Vec::new(), stale: true }
-    }
-}
-
-impl Places {
-    pub fn refresh(&mut self, graph: &ObjectGraph) {
-        if !self.stale {
-            return;
-        }
-        self.stale = false;
-        self.ranges.clear();
-        self.ranges.extend(graph.gpu_mappings().map(|m| (m.base, m.base.saturating_add(m.length), place(m.place))));
-    }
-
-    pub fn at(&self, va: u64) -> Place {
-        let i = self.ranges.partition_point(|(start, ..)| *start <= va);
-        match i.checked_sub(1).map(|i| self.ranges[i]) {
-            Some((_, end, place)) if va < end => place,
-            _ => Place::Unknown,
-        }
-    }
+/// Where a GPU virtual address of an address space lies, and on which GPU if it is a GPU's memory.
+pub fn place_in(graph: &ObjectGraph, space: Option<(u32, u32)>, va: u64) -> (Place, Option<u32>) {
+    graph.place_in(space, va).map_or((Place::Unknown, None), |(p, gpu)| (place(p), gpu))
 }
 
 /// A class by name where it is known, else by number.

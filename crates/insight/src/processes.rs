@@ -25,7 +25,7 @@ pub(crate) fn rows(
         .map(|image| {
             let index = image.process.index;
             let channels: Vec<&Channel> = out.channels.iter().filter(|c| c.process == index).collect();
-            let sum = |f: fn(&Channel) -> u64| channels.iter().map(|c| f(c)).sum::<u64>();
+            let sum = |f: fn(&Channel) -> u64| channels.iter().map(|c| f(c)).fold(0, u64::saturating_add);
             let (doorbells, driver_calls) = out.doorbells_of.get(&index).copied().unwrap_or_default();
             let (copies, launches) = counted.get(&index).copied().unwrap_or_default();
             let lost = sum(|c| c.lost);

@@ -16,8 +16,12 @@ use tape::event::lack;
 
 /// The clock of a recording's rows: it counts from the first clock reading of the tape, or from its first event.
 pub fn clock(r: &Recording) -> Clock {
-    let zero = r.clocks().first().map_or_else(|| r.first_tsc().unwrap_or(0), |c| c.tsc);
-    Clock::new(zero, r.header().tsc_hz)
+    clock_at(r, r.header().tsc_hz)
+}
+
+/// The same at another rate of time stamps.
+pub fn clock_at(r: &Recording, hz: f64) -> Clock {
+    Clock::new(r.clocks().first().map_or_else(|| r.first_tsc().unwrap_or(0), |c| c.tsc), hz)
 }
 
 fn when(at: &At<'_>, clock: &Clock) -> When {
@@ -41,8 +45,10 @@ pub fn copy(at: &At<'_>, op: &Op, clock: &Clock) -> Option<CopyRow> {
         mode,
         src: None,
         src_place: None,
+        src_gpu: None,
         dst,
-        dst_place: at.place(dst),
+        dst_place: at.located(dst).0,
+        dst_gpu: at.located(dst).1,
         bytes,
         lines,
         pipelined: false,
@@ -56,7 +62,8 @@ pub fn copy(at: &At<'_>, op: &Op, clock: &Clock) -> Option<CopyRow> {
     match &op.what {
         What::Copy(c) => Some(CopyRow {
             src: Some(c.src),
-            src_place: Some(at.place(c.src)),
+            src_place: Some(at.located(c.src).0),
+            src_gpu: at.located(c.src).1,
             pipelined: c.transfer == Transfer::Pipelined,
             pitch: c.src_layout == Layout::Pitch && c.dst_layout == Layout::Pitch,
             physical: c.src_space == Space::Physical || c.dst_space == Space::Physical,

@@ -1,7 +1,6 @@
 //! What is known of one process image while its events are read: its driver objects, which channel has which slot, and the
 //! QMDs in its memory. Images share none of it.
 
-use crate::place::Places;
 use crate::qmds::Qmds;
 use rm::call::FileKind;
 use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
@@ -24,7 +23,6 @@ pub enum Call<'a> {
 #[derive(Default)]
 pub(crate) struct State {
     pub graph: ObjectGraph,
-    pub places: Places,
     pub qmds: RefCell<Qmds>,
     /// Driver calls that the graph was told of.
     pub calls: u64,
@@ -48,10 +46,6 @@ impl State {
     /// Tells the graph of a call.
     pub fn learn(&mut self, call: &Call<'_>) {
         self.calls += 1;
-        // RM_CONTROL, the commonest of all, maps nothing.
-        let control =
-            matches!(call, Call::Ioctl { body, .. } if rm::abi::rm_nr(body.request) == Some(rm::abi::nr::CONTROL));
-        self.places.stale |= !control;
         let g = &mut self.graph;
         match *call {
             Call::Ioctl { body, arg, nested } => g.ioctl(IoctlRecord {

@@ -2,6 +2,7 @@
 
 use crate::complete;
 use crate::gaps::Gaps;
+use crate::inline_writes::Window;
 use crate::merge::missing;
 use crate::processes;
 use crate::recording::{InsightError, Recording, Source};
@@ -16,13 +17,11 @@ use schema::summary::{
     Copies, Direction, HowEnded, LaunchShape, Launches, Lost, Page, Problems, Program, Semaphores, Site, SizeCount,
     Summary, Tap, Transfers, UnknownMethod,
 };
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use tape::event::{PageBody, SiteBody, lack, site_why};
 
 /// Shapes and sizes listed, at most.
 const LISTED: usize = 12;
-/// Inline writes remembered a channel, to be taken back when a launch turns out to use them.
-const REMEMBERED: usize = 256;
 
 /// Goes through the whole tape.
 pub fn summary(recording: &Recording) -> Result<Summary, InsightError> {
@@ -46,8 +45,8 @@ struct Tally {
     launches: Launches,
     shapes: Commonest<Shape>,
     programs: Commonest<u64>,
-    /// Inline writes that counted as copies, by channel: where, place, bytes.
-    recent: HashMap<usize, VecDeque<(pushbuf::ops::At, Place, u64)>>,
+    /// Inline writes that counted as copies: place and bytes.
+    recent: Window<(Located, u64)>,
     methods: Commonest<(u32, u16)>,
     problems: Problems,
     sites: BTreeMap<(u32, u64), Site>,
@@ -58,20 +57,23 @@ struct Tally {
     of_image: BTreeMap<u32, (u64, u64)>,
 }
 
+/// Where bytes lie, and on which GPU.
+type Located = (Place, Option<u32>);
+
 #[derive(Default)]
 struct Kind {
     sizes: Sizes,
-    directions: BTreeMap<(Option<Place>, Place), (u64, u64)>,
+    directions: BTreeMap<(Option<Located>, Located), (u64, u64)>,
 }
 
 impl Kind {
-    fn add(&mut self, from: Option<Place>, to: Place, bytes: u64) {
+    fn add(&mut self, from: Option<Located>, to: Located, bytes: u64) {
         self.sizes.add(bytes);
         let d = self.directions.entry((from, to)).or_default();
         (d.0, d.1) = (d.0 + 1, d.1.saturating_add(bytes));
     }
 
-    fn take_back(&mut self, from: Option<Place>, to: Place, bytes: u64) {
+    fn take_back(&mut self, from: Option<Located>, to: Located, bytes: u64) {
         self.sizes.remove(bytes);
         if let Some(d) = self.directions.get_mut(&(from, to)) {
             (d.0, d.1) = (d.0.saturating_sub(1), d.1.saturating_sub(bytes));
@@ -86,9 +88,17 @@ impl Kind {
                 .directions
                 .iter()
                 .filter(|(_, d)| d.0 > 0)
-                .map(|(&(from, to), &(count, bytes))| Direction { from, to, count, bytes })
+                .map(|(&(from, to), &(count, bytes))| Direction {
+                    from: from.map(|f| f.0),
+                    from_gpu: from.and_then(|f| f.1),
+                    to: to.0,
+                    to_gpu: to.1,
+                    count,
+                    bytes,
+                })
                 .collect(),
             sizes: self.sizes.buckets(),
+            other_sizes: self.sizes.not_told_apart(),
             commonest_sizes: commonest.map(|(bytes, count)| SizeCount { bytes, count }).collect(),
         }
     }
@@ -125,7 +135,7 @@ impl Sink for Tally {
     }
 
     fn channel_end(&mut self, c: &Channel) {
-        self.recent.remove(&c.number);
+        self.recent.ended(c.number);
     }
 
     fn submission(&mut self, at: &At<'_>) {
@@ -179,7 +189,7 @@ impl Sink for Tally {
         }
         match &op.what {
             What::Copy(c) => {
-                self.copy_engine.add(Some(at.place(c.src)), at.place(c.dst), c.bytes());
+                self.copy_engine.add(Some(at.located(c.src)), at.located(c.dst), c.bytes());
                 self.of_image.entry(at.channel.process).or_default().0 += 1;
             }
             What::Fill(f) => self.fills = (self.fills.0 + 1, self.fills.1.saturating_add(f.bytes())),
@@ -205,13 +215,9 @@ impl Tally {
             self.own = (self.own.0 + 1, self.own.1.saturating_add(i.bytes()));
             return;
         }
-        let place = at.place(i.dst);
+        let place = at.located(i.dst);
         self.inline.add(None, place, i.bytes());
-        let recent = self.recent.entry(at.channel.number).or_default();
-        if recent.len() == REMEMBERED {
-            recent.pop_front();
-        }
-        recent.push_back((where_, place, i.bytes()));
+        self.recent.wrote(at.channel.number, where_, (place, i.bytes()));
     }
 
     fn launch(&mut self, at: &At<'_>, l: &Launch) {
@@ -234,10 +240,7 @@ impl Tally {
         }
         // A write in an earlier segment that has counted as a copy turns out to be this launch's own.
         let Some(written) = l.written_at else { return };
-        let Some(recent) = self.recent.get_mut(&at.channel.number) else { return };
-        if let Some(i) = recent.iter().rposition(|(w, ..)| *w == written)
-            && let Some((_, place, bytes)) = recent.remove(i)
-        {
+        if let Some((place, bytes)) = self.recent.launched(at.channel.number, written) {
             self.inline.take_back(None, place, bytes);
             self.own = (self.own.0 + 1, self.own.1.saturating_add(bytes));
         }
@@ -247,7 +250,7 @@ impl Tally {
         let h = r.header();
         let end = r.end();
         let lost = losses(r, &out);
-        let sum = |f: fn(&Channel) -> u64| out.channels.iter().map(f).sum::<u64>();
+        let sum = |f: fn(&Channel) -> u64| out.channels.iter().map(f).fold(0, u64::saturating_add);
         let mut problems = self.problems;
         problems.unknown_methods = self
             .methods
@@ -266,11 +269,14 @@ impl Tally {
         }));
         let incomplete_because = complete::of_walk(r, &out, &self.pages, &problems, &lost);
         let entries_lost = lost.by_channels.max(lost.by_gaps);
+        let gpus: BTreeSet<u32> = out.channels.iter().filter_map(|c| c.gpu).collect();
+        let gpus = gpus.into_iter().collect();
         let clock = crate::rows::clock(r);
         let processes = processes::rows(r, &out, &self.of_image, &incomplete_because, &clock);
         let mut launches = self.launches;
         launches.programs = self.programs.distinct() as u64;
         launches.shapes = self.shapes.distinct() as u64;
+        launches.not_told_apart = self.shapes.others.max(self.programs.others);
         let sites: Vec<Site> = self.sites.into_values().collect();
         Summary {
             program: program(r),
@@ -278,6 +284,7 @@ impl Tally {
             nothing: nothing(&out, r).filter(|_| r.damage().is_none() && lost.gap_events == 0),
             driver: h.driver.clone(),
             gpu: h.gpu.clone(),
+            gpus,
             cuda: h.cuda.clone(),
             tap: Tap {
                 asked: h.tap.clone(),
@@ -350,7 +357,7 @@ fn nothing(out: &Outcome, r: &Recording) -> Option<&'static str> {
 }
 
 fn losses(r: &Recording, out: &Outcome) -> Lost {
-    let sum = |f: fn(&Channel) -> u64| out.channels.iter().map(f).sum::<u64>();
+    let sum = |f: fn(&Channel) -> u64| out.channels.iter().map(f).fold(0, u64::saturating_add);
     // The recorder counts each ring once, also a gap at the very end, which has no event after it. GAP events are what
     // there is where the recorder was killed; never more than is missing.
     let gaps = Gaps {

@@ -56,6 +56,11 @@ impl Sizes {
             .collect()
     }
 
+    /// Counted without their exact size, because there were too many.
+    pub fn not_told_apart(&self) -> u64 {
+        self.exact.others
+    }
+
     /// The commonest exact sizes with their counts.
     pub fn commonest(&self, n: usize) -> Vec<(u64, u64)> {
         self.exact.top(n)

@@ -8,7 +8,7 @@ use crate::channels::{Seen, announced, implied, set_token};
 use crate::gaps::{GapTotals, Gaps};
 use crate::merge::{Entry, Merge, Step, Submission, missing};
 use crate::order::Reorder;
-use crate::place::{Places, class_name, place, place_at};
+use crate::place::{class_name, place, place_at, place_in};
 use crate::qmds::{Qmds, Started};
 use crate::recording::{InsightError, Recording, Source};
 pub use crate::state::Call;
@@ -19,25 +19,43 @@ use pushbuf::gpfifo;
 use pushbuf::ops::{Engine, Op, What};
 use rm::call::FileKind;
 use rm::graph::ObjectGraph;
-use schema::Place;
 use schema::channel::{Accounted, Channel, Watch};
+use schema::{Clock, Place};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use tape::event::{Body, Event, NO_SLOT, PageBody, SiteBody, lack};
 use tape::file::EndChannel;
 
 /// Which submissions a reader wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     /// Slot, and generation if only one use of the slot is wanted.
     pub channel: Option<(u32, Option<u32>)>,
+    /// `COPY2`, `graphics`: as the channel's engine, in any case.
+    pub engine: Option<String>,
+    pub thread: Option<i32>,
+    /// Seconds of the recording's clock, from and to.
+    pub between: Option<(f64, f64)>,
     /// At most so many of whatever is listed.
     pub limit: Option<u64>,
 }
 
 impl Filter {
+    /// Whether anything of a channel is wanted.
     pub fn wants(&self, c: &Channel) -> bool {
-        self.channel.is_none_or(|(slot, generation)| c.slot == slot && generation.is_none_or(|g| c.generation == g))
+        let slot =
+            |&(slot, generation): &(u32, Option<u32>)| c.slot == slot && generation.is_none_or(|g| c.generation == g);
+        self.channel.as_ref().is_none_or(slot) && self.engine.as_ref().is_none_or(|e| c.engine.eq_ignore_ascii_case(e))
+    }
+
+    /// Whether a submission is wanted.
+    pub fn wants_at(&self, at: &At<'_>, clock: &Clock) -> bool {
+        let inside = |&(from, to): &(f64, f64)| {
+            clock.seconds(at.submission.tsc).is_some_and(|seconds| (from..=to).contains(&seconds))
+        };
+        self.wants(at.channel)
+            && self.thread.is_none_or(|t| at.submission.tid == t)
+            && self.between.as_ref().is_none_or(inside)
     }
 }
 
@@ -48,7 +66,8 @@ pub struct At<'a> {
     /// Counts the doorbells of known channels, from 0, in the order in which sinks see them.
     pub number: u64,
     pub graph: &'a ObjectGraph,
-    places: &'a Places,
+    /// Address space of the channel, if it has one of its own.
+    space: Option<(u32, u32)>,
     qmds: &'a RefCell<Qmds>,
     /// Of the launch at hand.
     started: Cell<Option<Started>>,
@@ -57,7 +76,12 @@ pub struct At<'a> {
 impl At<'_> {
     /// Where a GPU virtual address lies at this moment.
     pub fn place(&self, va: u64) -> Place {
-        self.places.at(va)
+        self.located(va).0
+    }
+
+    /// As [`At::place`], and on which GPU (device instance) a GPU's memory lies.
+    pub fn located(&self, va: u64) -> (Place, Option<u32>) {
+        place_in(self.graph, self.space, va)
     }
 
     /// What the launch that a sink was just given starts, from the stream or from memory.
@@ -146,6 +170,7 @@ struct Stream {
     /// Time of the newest submission, and one more than its highest entry counter.
     newest: u64,
     top_entry: u64,
+    space: Option<(u32, u32)>,
 }
 
 struct Decoding {
@@ -165,6 +190,7 @@ impl Stream {
             resolved_at: 0,
             newest: 0,
             top_entry: 0,
+            space: None,
         }
     }
 
@@ -446,6 +472,8 @@ impl Walk<'_> {
                     d.decoder = Decoder::new(g.class);
                 }
             }
+            c.gpu = g.gpu;
+            s.space = g.va_space.map(|space| (g.client, space));
             c.engine = g.engine_name().unwrap_or_default().into();
             if let (None, Some(t)) = (c.token, g.token) {
                 set_token(c, t);
@@ -496,7 +524,7 @@ impl Walk<'_> {
             submission: s,
             number,
             graph: &state.graph,
-            places: &state.places,
+            space: self.streams[i].space,
             qmds: &state.qmds,
             started: Cell::new(None),
         };
@@ -526,8 +554,8 @@ impl Walk<'_> {
 
     fn count(&mut self, i: usize, s: &Submission) {
         let c = &mut self.out.channels[i];
-        let State { places, graph, .. } = self.images.entry(c.process).or_default();
-        places.refresh(graph);
+        let graph = &self.images.entry(c.process).or_default().graph;
+        let space = self.streams[i].space;
         if s.ring.is_some() {
             c.rings += 1;
         }
@@ -546,7 +574,7 @@ impl Walk<'_> {
             if let gpfifo::Entry::Segment(g) = gpfifo::Entry::parse(e.gp) {
                 c.command_bytes += u64::from(g.dwords) * 4;
                 if c.pushbuffer_place == Place::Unknown {
-                    c.pushbuffer_place = places.at(g.va);
+                    c.pushbuffer_place = place_in(graph, space, g.va).0;
                 }
             }
         }

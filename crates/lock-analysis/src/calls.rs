@@ -320,6 +320,7 @@ impl<'a> Gather<'a> {
                 p99_ns: t.ns(g.latency.percentile(99.0)),
                 max_ns: t.ns(g.max.0),
                 max_at: t.seconds(g.max.1),
+                max_tsc: g.max.1,
                 max_tid: g.max.2,
                 patterns,
                 other_patterns: g.patterns.others,

@@ -299,6 +299,7 @@ mod tests {
                 p99_ns: 5,
                 max_ns: 5,
                 max_at: 0.0,
+                max_tsc: 0,
                 max_tid: 1,
                 patterns: vec![pattern],
                 other_patterns: 0,

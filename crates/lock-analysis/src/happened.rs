@@ -46,6 +46,9 @@ fn one_call(t: &Labels<'_>, source: Source, e: &Event<'_>, c: &CallBody, returne
     let function = e.head.flags;
     OneCall {
         at: t.seconds(c.began),
+        tsc: c.began,
+        process,
+        pid: t.recording.pid(process),
         tid,
         call: function_name(function),
         kind: call::function(function).map_or("other", |f| f.class.name()),
@@ -67,6 +70,7 @@ fn one_switch(t: &Labels<'_>, e: &Event<'_>, s: &SwitchBody) -> OneSwitch {
     };
     OneSwitch {
         at: t.seconds(e.head.tsc),
+        tsc: e.head.tsc,
         tid: s.tid,
         cpu: s.cpu,
         what,

@@ -2,13 +2,15 @@
 
 use crate::facts::{Facts, Lock};
 use insight::Recording;
+use schema::Clock;
 use std::collections::HashMap;
 
 /// What the locks, threads and times of a recording are called in its rows.
 pub struct Labels<'a> {
     pub facts: &'a Facts,
-    pub first: u64,
-    pub hz: f64,
+    pub recording: &'a Recording,
+    clock: Clock,
+    hz: f64,
     /// Of each lock: its name without number, and how it was found.
     pub names: Vec<(String, &'static str)>,
     /// Its number among those of its name, from 1; 0 if it is the only one.
@@ -17,7 +19,7 @@ pub struct Labels<'a> {
 }
 
 impl<'a> Labels<'a> {
-    pub fn new(r: &Recording, facts: &'a Facts) -> Labels<'a> {
+    pub fn new(r: &'a Recording, facts: &'a Facts) -> Labels<'a> {
         let hz = r.header().tsc_hz;
         let names: Vec<_> = facts.locks.iter().map(|l| name(facts, l)).collect();
         let mut count: HashMap<&str, usize> = HashMap::new();
@@ -32,8 +34,10 @@ impl<'a> Labels<'a> {
             })
             .collect();
         let lost = facts.gap_events().max(r.end().map_or(0, |e| e.gap_events));
-        let hz = if hz > 0.0 { hz } else { 1e9 };
-        Labels { facts, first: r.first_tsc().unwrap_or(0), hz, names, numbers, lost }
+        let hz = if hz.is_finite() && hz > 0.0 { hz } else { 1e9 };
+        // (Where the tape does not say how fast its time stamps count, one is taken for a nanosecond.)
+        let clock = insight::rows::clock_at(r, hz);
+        Labels { facts, recording: r, clock, hz, names, numbers, lost }
     }
 
     pub fn ns(&self, ticks: u64) -> u64 {
@@ -41,7 +45,7 @@ impl<'a> Labels<'a> {
     }
 
     pub fn seconds(&self, tsc: u64) -> f64 {
-        tsc.saturating_sub(self.first) as f64 / self.hz
+        self.clock.seconds(tsc).unwrap_or(0.0)
     }
 
     pub fn name(&self, lock: usize) -> String {

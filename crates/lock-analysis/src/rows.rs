@@ -117,6 +117,7 @@ impl Rows<'_> {
         let waiter = found.seen.waiter(i);
         WaitRow {
             at: self.labels.seconds(w.from),
+            tsc: w.from,
             tid: w.tid,
             thread: self.labels.thread(w.tid),
             lock: self.labels.name(w.lock),
@@ -146,6 +147,7 @@ impl Rows<'_> {
             thread: self.labels.thread(h.tid),
             site: self.labels.site(w.lock, h.site, h.taken),
             since: self.labels.seconds(h.taken),
+            tsc: h.taken,
             hold_ns: self.labels.ns(h.released.saturating_sub(h.taken)),
             of_wait_ns: self.labels.ns(h.share),
             unfinished: h.unfinished,
@@ -240,6 +242,7 @@ impl Rows<'_> {
         };
         Some(Inversion {
             at: self.labels.seconds(w.from),
+            tsc: w.from,
             lock: self.labels.name(w.lock),
             wait_ns: self.labels.ns(w.ticks),
             tid: w.tid,
@@ -261,6 +264,7 @@ impl Rows<'_> {
             lock: self.labels.name(lock),
             site: self.labels.site(lock, site, since),
             since: self.labels.seconds(since),
+            tsc: since,
             waiting,
         }
     }

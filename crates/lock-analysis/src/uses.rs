@@ -31,6 +31,9 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
     let names = &t.facts.names;
     let base = |lock: usize, class: Class, address: u64, site: u64| UseRow {
         at: t.seconds(e.head.tsc),
+        tsc: e.head.tsc,
+        process,
+        pid: t.recording.pid(process),
         tid,
         operation: ops::name(op),
         lock: t.name(lock),

@@ -17,7 +17,7 @@ const PATTERNS: usize = 2;
 pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
     let locks = lock_analysis::locks(r, 1)?;
     if as_json {
-        return json::print(&locks.calls.unwrap_or_default());
+        return json::document(&locks.calls.unwrap_or_default());
     }
     let limit = limit.map_or(ROWS, |n| usize::try_from(n).unwrap_or(usize::MAX));
     to_stdout(|out| Ok(write(&locks, limit, style, out)?))
@@ -216,6 +216,7 @@ mod tests {
             p99_ns: 9000,
             max_ns: 12_000,
             max_at: 0.5,
+            max_tsc: 0,
             max_tid: 7,
             patterns: vec![PatternRow {
                 calls: 98,

@@ -1,42 +1,75 @@
 //! Every copy, inline write and fill.
 
 use crate::number::bytes;
+use crate::summary::place_name;
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json, rows};
-use insight::Recording;
 use insight::walk::Filter;
+use insight::{LaunchWrites, Recording};
 use schema::operations::CopyRow;
 use std::io::{self, Write};
 
-/// Shows copies on standard output.
-pub fn print(r: &Recording, filter: Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
+/// What the rows can be sorted by, the largest first.
+pub const SORTS: &[&str] = &["bytes", "lines"];
+
+fn key(sort: &str, row: &CopyRow) -> u64 {
+    match sort {
+        "bytes" => row.bytes,
+        "lines" => row.lines.into(),
+        _ => 0,
+    }
+}
+
+/// Shows copies on standard output, in the order of time or by one of [`SORTS`].
+pub fn print(
+    r: &Recording,
+    filter: Filter,
+    sort: Option<&str>,
+    style: Style,
+    as_json: bool,
+) -> Result<(), ReportError> {
+    let sorted = match sort {
+        Some(sort) => Some(rows::sorted(&filter, |row| key(sort, row), |filter, f| each(r, filter, f))?),
+        None => None,
+    };
+    let all = |f: &mut dyn FnMut(CopyRow) -> io::Result<()>| match sorted {
+        Some(rows) => Ok(rows.into_iter().try_for_each(f)?),
+        None => each(r, filter.clone(), f),
+    };
     to_stdout(|out| {
         if as_json {
             let mut array = json::Array::begin(out)?;
-            each(r, filter, |row| array.push(&row))?;
+            all(&mut |row| array.push(&row))?;
             Ok(array.end()?)
         } else {
-            write(r, filter, style, out)
+            head(style, out)?;
+            all(&mut |row| line(out, &row))
         }
     })
 }
 
 /// Writes copies as lines of fixed columns, as they come.
 pub fn write(r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+    head(style, out)?;
+    each(r, filter, |row| line(out, &row))
+}
+
+fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
     let head = format!(
         "{:>11}  {:>7}  {:<6}  {:<8}  {:<11}  {:>10}  {:<23}  {:<23}  semaphore",
         "seconds", "thread", "slot", "engine", "mode", "bytes", "from", "to"
     );
-    writeln!(out, "{}", style.bold(&head))?;
-    each(r, filter, |row| line(out, &row))
+    writeln!(out, "{}", style.bold(&head))
 }
 
 fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
+    // Which GPU is only worth the words where it is not the same one.
+    let peers = c.src_gpu.is_some() && c.dst_gpu.is_some() && c.src_gpu != c.dst_gpu;
     let from = match (c.src, c.src_place) {
-        (Some(a), Some(p)) => format!("{} {a:#x}", p.name()),
+        (Some(a), Some(p)) => format!("{} {a:#x}", place_name(p, c.src_gpu.filter(|_| peers))),
         _ => "-".into(),
     };
-    let to = format!("{} {:#x}", c.dst_place.name(), c.dst);
+    let to = format!("{} {:#x}", place_name(c.dst_place, c.dst_gpu.filter(|_| peers)), c.dst);
     let mut rest = c.semaphore.map_or(String::new(), |a| format!("{a:#x} = {:#x}", c.payload.unwrap_or(0)));
     for (is, what) in [
         (c.lines > 1, format!("{} lines", c.lines)),
@@ -44,6 +77,7 @@ fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
         (c.pipelined, "pipelined".into()),
         (c.physical, "physical".into()),
         (!c.complete, "not all data seen".into()),
+        (c.guessed, "guessed: set in a gap".into()),
     ] {
         if is {
             rest.push_str(if rest.is_empty() { "" } else { ", " });
@@ -72,5 +106,7 @@ pub(crate) fn slot(slot: u32, generation: u32) -> String {
 
 /// Calls `f` with each row that the filter wants.
 pub fn each(r: &Recording, filter: Filter, f: impl FnMut(CopyRow) -> io::Result<()>) -> Result<(), ReportError> {
-    rows::each(r, filter, insight::rows::copy, f)
+    // What the summary does not count as a copy is none here.
+    let own = LaunchWrites::of(r)?;
+    rows::each(r, filter, |at, op, clock| insight::rows::copy(at, op, clock).filter(|_| !own.holds(at, op)), f)
 }

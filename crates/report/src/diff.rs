@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 /// Shows a comparison on standard output: all of it as JSON, `top` rows of each kind as text.
 pub fn print(d: &Diff, top: usize, style: Style, as_json: bool) -> Result<(), ReportError> {
-    if as_json { json::print(d) } else { to_stdout(|out| Ok(write(d, top, style, out)?)) }
+    if as_json { json::document(d) } else { to_stdout(|out| Ok(write(d, top, style, out)?)) }
 }
 
 /// Writes the text.

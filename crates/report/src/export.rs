@@ -4,23 +4,24 @@
 use crate::{ReportError, json};
 use insight::rows::{self, Collector};
 use insight::walk::{At, Call, Segment, Sink, walk};
-use insight::{Recording, Source};
+use insight::{LaunchWrites, Recording, Source};
 use lock_analysis::Happened;
 use pushbuf::decode::Item;
 use pushbuf::ops::Op;
-use schema::Clock;
 use schema::lines::Line;
 use schema::operations::{CopyRow, LaunchRow};
+use schema::{Clock, Document};
 use std::io::{self, Write};
 
 /// Writes the whole tape. What comes first in time comes first.
 pub fn jsonl(r: &Recording, out: &mut dyn Write) -> Result<(), ReportError> {
-    json::line(out, &Line::Header(r.header()))?;
+    json::line(out, &Line::Header(Document::of(r.header())))?;
     let mut e = Export {
         recording: r,
         out,
         clock: rows::clock(r),
         collector: Collector::default(),
+        own: LaunchWrites::of(r)?,
         ops: Vec::new(),
         error: None,
     };
@@ -50,6 +51,8 @@ struct Export<'a> {
     out: &'a mut dyn Write,
     clock: Clock,
     collector: Collector,
+    /// Inline writes that are no copies.
+    own: LaunchWrites,
     /// Copies and launches of the submission at hand; they follow it.
     ops: Vec<OpRow>,
     error: Option<io::Error>,
@@ -97,7 +100,9 @@ impl Sink for Export<'_> {
 
     fn op(&mut self, at: &At<'_>, op: &Op) {
         if let Some(row) = rows::copy(at, op, &self.clock) {
-            self.ops.push(OpRow::Copy(row));
+            if !self.own.holds(at, op) {
+                self.ops.push(OpRow::Copy(row));
+            }
         } else if let Some(row) = rows::launch(at, op, &self.clock) {
             self.ops.push(OpRow::Launch(row));
         }

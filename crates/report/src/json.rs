@@ -2,6 +2,8 @@
 
 use crate::ReportError;
 use crate::table::to_stdout;
+use schema::Document;
+use schema::document::Kind;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -11,6 +13,11 @@ pub fn print<T: Serialize>(value: &T) -> Result<(), ReportError> {
         serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
         Ok(writeln!(out)?)
     })
+}
+
+/// As [`print`], with the name of its schema as the first key.
+pub fn document<T: Kind>(value: &T) -> Result<(), ReportError> {
+    print(&Document::of(value))
 }
 
 /// Writes a value as one line.

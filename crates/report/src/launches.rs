@@ -9,27 +9,58 @@ use insight::walk::Filter;
 use schema::operations::LaunchRow;
 use std::io::{self, Write};
 
-/// Shows launches on standard output.
-pub fn print(r: &Recording, filter: Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
+/// What the rows can be sorted by, the largest first.
+pub const SORTS: &[&str] = &["blocks", "registers", "shared"];
+
+fn key(sort: &str, row: &LaunchRow) -> u64 {
+    match sort {
+        "blocks" => row.shape.map_or(0, |s| s.grid.iter().fold(1, |n, g| n.saturating_mul(u64::from(*g)))),
+        "registers" => row.shape.map_or(0, |s| s.registers.into()),
+        "shared" => row.shape.map_or(0, |s| s.shared_memory.into()),
+        _ => 0,
+    }
+}
+
+/// Shows launches on standard output, in the order of time or by one of [`SORTS`].
+pub fn print(
+    r: &Recording,
+    filter: Filter,
+    sort: Option<&str>,
+    style: Style,
+    as_json: bool,
+) -> Result<(), ReportError> {
+    let sorted = match sort {
+        Some(sort) => Some(rows::sorted(&filter, |row| key(sort, row), |filter, f| each(r, filter, f))?),
+        None => None,
+    };
+    let all = |f: &mut dyn FnMut(LaunchRow) -> io::Result<()>| match sorted {
+        Some(rows) => Ok(rows.into_iter().try_for_each(f)?),
+        None => each(r, filter.clone(), f),
+    };
     to_stdout(|out| {
         if as_json {
             let mut array = json::Array::begin(out)?;
-            each(r, filter, |row| array.push(&row))?;
+            all(&mut |row| array.push(&row))?;
             Ok(array.end()?)
         } else {
-            write(r, filter, style, out)
+            head(style, out)?;
+            all(&mut |row| line(out, &row))
         }
     })
 }
 
 /// Writes launches as lines of fixed columns, as they come.
 pub fn write(r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+    head(style, out)?;
+    each(r, filter, |row| line(out, &row))
+}
+
+fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
     let head = format!(
         "{:>11}  {:>7}  {:<6}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  QMD",
         "seconds", "thread", "slot", "grid", "block", "cluster", "registers", "shared", "program"
     );
-    writeln!(out, "{}", style.bold(&head))?;
-    each(r, filter, |row| line(out, &row))
+    writeln!(out, "{}", style.bold(&head))
 }
 
 /// `64 x 2 x 1`

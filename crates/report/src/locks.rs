@@ -20,7 +20,7 @@ pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> 
     let limit = limit.unwrap_or(if as_json { JSON_WAITS } else { ROWS });
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let locks = lock_analysis::locks(r, limit)?;
-    if as_json { json::print(&locks) } else { to_stdout(|out| write(&locks, limit, style, out)) }
+    if as_json { json::document(&locks) } else { to_stdout(|out| write(&locks, limit, style, out)) }
 }
 
 /// Writes the text.
@@ -166,7 +166,7 @@ fn wait(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
                 off_cpu(h, out)?;
                 behind(h, out)?;
             }
-            let told: u64 = w.holders.iter().map(|h| h.of_wait_ns).sum();
+            let told: u64 = w.holders.iter().map(|h| h.of_wait_ns).fold(0, u64::saturating_add);
             let (more, time) = (w.holds.saturating_sub(w.holders.len() as u64), w.held_ns.saturating_sub(told));
             if more > 0 && matters(time, w.wait_ns) {
                 writeln!(out, "{:16}and in {} of it for {} in all", "", of(more, "other hold"), nanoseconds(time))?;
@@ -357,6 +357,7 @@ mod tests {
         };
         let mut w = WaitRow {
             at: 0.5,
+            tsc: 500,
             tid: 12,
             thread: "main".into(),
             lock: "libx+0x3f21c0/mutex".into(),

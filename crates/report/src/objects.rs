@@ -16,7 +16,7 @@ pub fn print(r: &Recording, filter: Filter, style: Style, as_json: bool) -> Resu
     let graphs = walk(r, &mut Nothing)?.graphs;
     let limit = filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX);
     if as_json {
-        json::print(&rows::objects(graphs.iter().map(|(p, g)| (*p, g)), limit))
+        json::document(&rows::objects(graphs.iter().map(|(p, g)| (*p, g)), limit))
     } else {
         to_stdout(|out| {
             for (i, (process, graph)) in graphs.iter().enumerate() {

@@ -15,7 +15,8 @@ pub fn each<R>(
     of: impl FnMut(&At<'_>, &Op, &Clock) -> Option<R>,
     f: impl FnMut(R) -> io::Result<()>,
 ) -> Result<(), ReportError> {
-    let mut rows = Rows { filter, clock: rows::clock(r), left: filter.limit.unwrap_or(u64::MAX), of, f, error: None };
+    let left = filter.limit.unwrap_or(u64::MAX);
+    let mut rows = Rows { filter, clock: rows::clock(r), left, of, f, error: None };
     walk(r, &mut rows)?;
     rows.error.map_or(Ok(()), |e| Err(e.into()))
 }
@@ -39,7 +40,7 @@ where
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {
-        if self.done() || !self.filter.wants(at.channel) {
+        if self.done() || !self.filter.wants_at(at, &self.clock) {
             return;
         }
         if let Some(row) = (self.of)(at, op, &self.clock) {
@@ -47,4 +48,21 @@ where
             self.error = (self.f)(row).err();
         }
     }
+}
+
+/// All rows that the filter wants, those with the largest `key` first, and no more than its limit.
+pub fn sorted<R, K: Ord>(
+    filter: &Filter,
+    key: impl Fn(&R) -> K,
+    each: impl FnOnce(Filter, &mut dyn FnMut(R) -> io::Result<()>) -> Result<(), ReportError>,
+) -> Result<Vec<R>, ReportError> {
+    let mut all = Vec::new();
+    each(Filter { limit: None, ..filter.clone() }, &mut |row| {
+        all.push(row);
+        Ok(())
+    })?;
+    // (Stable: what is equal stays in the order of time.)
+    all.sort_by_cached_key(|row| std::cmp::Reverse(key(row)));
+    all.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
+    Ok(all)
 }

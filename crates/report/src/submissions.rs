@@ -45,7 +45,7 @@ impl Text<'_> {
     }
 
     fn skips(&self, at: &At<'_>) -> bool {
-        self.done() || !self.filter.wants(at.channel)
+        self.done() || !self.filter.wants_at(at, &self.clock)
     }
 
     /// Names the class of a subchannel where it is not the one named last.
@@ -192,19 +192,19 @@ impl Sink for Json<'_, '_> {
     }
 
     fn segment(&mut self, at: &At<'_>, s: &Segment<'_>) {
-        if self.filter.wants(at.channel) {
+        if self.filter.wants_at(at, self.clock) {
             self.collector.segment(at, s);
         }
     }
 
     fn item(&mut self, at: &At<'_>, item: &Item<'_>) {
-        if self.filter.wants(at.channel) {
+        if self.filter.wants_at(at, self.clock) {
             self.collector.item(item);
         }
     }
 
     fn submission_end(&mut self, at: &At<'_>) {
-        if !self.done() && self.filter.wants(at.channel) {
+        if !self.done() && self.filter.wants_at(at, self.clock) {
             self.shown += 1;
             if let Err(e) = self.array.push(&self.collector.row) {
                 self.error = Some(e);

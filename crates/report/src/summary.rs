@@ -5,14 +5,14 @@ use crate::number::{bytes, count, of, seconds};
 use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, channels, json, processes};
 use insight::Recording;
-use schema::Summary;
 use schema::summary::{Problems, Site, Transfers};
+use schema::{Place, Summary};
 use std::io::{self, Write};
 
 /// Shows the summary on standard output.
 pub fn print(r: &Recording, style: Style, as_json: bool) -> Result<(), ReportError> {
     let s = insight::summary(r)?;
-    if as_json { json::print(&s) } else { to_stdout(|out| Ok(write(out, &style, &s)?)) }
+    if as_json { json::document(&s) } else { to_stdout(|out| Ok(write(out, &style, &s)?)) }
 }
 
 /// Writes the summary as text.
@@ -85,11 +85,11 @@ fn submissions(s: &Summary) -> String {
 fn operations(row: &mut impl FnMut(&str, String) -> io::Result<()>, s: &Summary) -> io::Result<()> {
     let (ce, inline) = (&s.copies.copy_engine_detail, &s.copies.inline_detail);
     row("copies", format!("copy engine {} ({})", count(s.copies.copy_engine), bytes(ce.bytes)))?;
-    for line in directions(ce) {
+    for line in directions(ce, s.gpus.len() > 1) {
         row("", format!("  {line}"))?;
     }
     row("", format!("inline {} ({})", count(s.copies.inline), bytes(inline.bytes)))?;
-    for line in directions(inline) {
+    for line in directions(inline, s.gpus.len() > 1) {
         row("", format!("  {line}"))?;
     }
     if s.copies.inline_for_launches > 0 {
@@ -133,7 +133,15 @@ fn program(s: &Summary) -> String {
 
 fn driver(s: &Summary) -> String {
     let cuda = s.cuda.as_ref().map(|c| format!("CUDA {c}"));
-    let parts = [Some(s.driver.clone()), Some(s.gpu.clone()), cuda];
+    let gpu = match &s.gpus[..] {
+        [] | [0] => s.gpu.clone(),
+        [one] => format!("{} (GPU {one})", s.gpu),
+        more => {
+            let each: Vec<String> = more.iter().map(u32::to_string).collect();
+            format!("{} x {} (GPU {})", more.len(), s.gpu, each.join(", "))
+        }
+    };
+    let parts = [Some(s.driver.clone()), Some(gpu), cuda];
     parts.into_iter().flatten().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
@@ -179,19 +187,26 @@ fn lost(s: &Summary) -> String {
     if why.is_empty() { count(s.lost) } else { format!("{} ({})", count(s.lost), why.join("; ")) }
 }
 
-fn directions(t: &Transfers) -> Vec<String> {
+fn directions(t: &Transfers, several: bool) -> Vec<String> {
     let line = |d: &schema::summary::Direction| {
-        let from = d.from.map_or("stream", |p| p.name());
-        format!("{from} -> {}: {} ({})", d.to.name(), count(d.count), bytes(d.bytes))
+        let from = d.from.map_or("stream".into(), |p| place_name(p, d.from_gpu.filter(|_| several)));
+        let to = place_name(d.to, d.to_gpu.filter(|_| several));
+        format!("{from} -> {to}: {} ({})", count(d.count), bytes(d.bytes))
     };
     t.by_place.iter().map(line).collect()
+}
+
+/// `video`, and of which GPU where there are several: `video of GPU 1`.
+pub(crate) fn place_name(p: Place, gpu: Option<u32>) -> String {
+    gpu.map_or_else(|| p.name().to_owned(), |gpu| format!("{} of GPU {gpu}", p.name()))
 }
 
 fn launches(s: &Summary) -> String {
     let d = &s.launch_detail;
     let mut rest = Vec::new();
     if d.programs > 0 {
-        rest.push(of(d.programs, "program"));
+        let least = if d.not_told_apart > 0 { "at least " } else { "" };
+        rest.push(format!("{least}{}", of(d.programs, "program")));
     }
     if d.without_qmd > 0 {
         rest.push(format!("{} whose QMD was never in the stream", count(d.without_qmd)));

@@ -116,18 +116,18 @@ fn the_objects() {
 #[test]
 fn a_filter_shows_one_channel_and_no_more_than_the_limit() {
     let (_dir, r) = tape();
-    let only = |slot, generation| Filter { channel: Some((slot, generation)), limit: None };
+    let only = |slot, generation| Filter { channel: Some((slot, generation)), limit: None, ..Filter::default() };
     let all = text(|out| submissions::write(&r, Filter::default(), PLAIN, out));
     let heads = |t: &str| t.lines().filter(|l| l.starts_with('#')).count();
     assert_eq!(heads(&all), 7);
     assert_eq!(heads(&text(|out| submissions::write(&r, only(0, None), PLAIN, out))), 2);
     assert_eq!(heads(&text(|out| submissions::write(&r, only(1, Some(0)), PLAIN, out))), 5);
     assert_eq!(heads(&text(|out| submissions::write(&r, only(1, Some(1)), PLAIN, out))), 0);
-    let two = Filter { channel: Some((1, None)), limit: Some(2) };
-    let t = text(|out| submissions::write(&r, two, PLAIN, out));
+    let two = Filter { channel: Some((1, None)), limit: Some(2), ..Filter::default() };
+    let t = text(|out| submissions::write(&r, two.clone(), PLAIN, out));
     assert_eq!(heads(&t), 2);
     assert!(all.contains(&t[..t.len() / 2]));
-    let none = Filter { channel: None, limit: Some(0) };
+    let none = Filter { channel: None, limit: Some(0), ..Filter::default() };
     assert_eq!(text(|out| submissions::write(&r, none, PLAIN, out)), "");
     assert_eq!(text(|out| copies::write(&r, two, PLAIN, out)).lines().count(), 3);
 }

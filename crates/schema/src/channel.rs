@@ -45,6 +45,8 @@ pub struct Channel {
     pub handle: u32,
     pub class: u32,
     pub class_name: String,
+    /// Its GPU: the driver's device instance.
+    pub gpu: Option<u32>,
     /// `GRAPHICS`, `COPY2`, ...; empty if unknown.
     pub engine: String,
     /// From the token; GA100 and later carry it in bits 22:16.

@@ -57,6 +57,8 @@ pub struct CallRow {
     pub max_ns: u64,
     /// When the longest began, and its thread.
     pub max_at: f64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub max_tsc: u64,
     pub max_tid: i32,
     /// What most calls follow first.
     pub patterns: Vec<PatternRow>,

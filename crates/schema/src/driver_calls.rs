@@ -7,6 +7,7 @@ use std::borrow::Cow;
 #[derive(Default, Serialize)]
 pub struct DriverCallRow<'a> {
     pub call: &'static str,
+    #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,
     pub seconds: Option<f64>,
     /// Index of the process image, and the process.

@@ -5,8 +5,12 @@ use serde::Serialize;
 /// A call of CUDA's.
 #[derive(Clone, Debug, Serialize)]
 pub struct OneCall {
-    /// When it began, seconds since the first event.
+    /// When it began, seconds and time stamp.
     pub at: f64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub tsc: u64,
+    pub process: u32,
+    pub pid: i32,
     pub tid: i32,
     pub call: String,
     /// `launch`, `async copy`, ...
@@ -32,8 +36,10 @@ pub struct OneCall {
 /// A thread of the program left a CPU or came onto one.
 #[derive(Clone, Debug, Serialize)]
 pub struct OneSwitch {
-    /// Seconds since the first event.
+    /// Seconds and time stamp.
     pub at: f64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub tsc: u64,
     pub tid: i32,
     pub cpu: u32,
     /// `preempted`: it could have run on; `blocked`; `on`: it came onto the CPU.

@@ -9,6 +9,7 @@ pub mod channel;
 pub mod clock;
 pub mod cuda_calls;
 pub mod diff;
+pub mod document;
 pub mod driver_calls;
 pub mod happened;
 pub mod lines;
@@ -20,7 +21,9 @@ pub mod place;
 pub mod processes;
 pub mod submissions;
 pub mod summary;
+mod wide;
 
 pub use clock::Clock;
+pub use document::Document;
 pub use place::Place;
 pub use summary::Summary;

@@ -1,6 +1,7 @@
 //! One line of an export.
 
 use crate::channel::Channel;
+use crate::document::Document;
 use crate::driver_calls::DriverCallRow;
 use crate::happened::{OneCall, OneSwitch};
 use crate::lock_uses::UseRow;
@@ -13,7 +14,7 @@ use std::borrow::Cow;
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line<'a> {
-    Header(&'a tape::file::Header),
+    Header(Document<'a, tape::file::Header>),
     Call(DriverCallRow<'a>),
     Submission(&'a SubmissionRow),
     Copy(&'a CopyRow),

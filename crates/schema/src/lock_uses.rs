@@ -5,8 +5,12 @@ use serde::Serialize;
 /// An operation, or a lock and its unlock, as it is on the tape. In the order of their ends.
 #[derive(Clone, Debug, Serialize)]
 pub struct UseRow {
-    /// When it ended, seconds since the first event.
+    /// When it ended, seconds and time stamp.
     pub at: f64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub tsc: u64,
+    pub process: u32,
+    pub pid: i32,
     pub tid: i32,
     /// The function that was called; of a hold, the one that took the lock.
     pub operation: &'static str,

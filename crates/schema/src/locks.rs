@@ -4,7 +4,7 @@ use crate::cuda_calls::Calls;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// All that `show --locks` tells. Times in nanoseconds, times of day in seconds since the tape's first event.
+/// All that `show --locks` tells. Times in nanoseconds, times of day in seconds of the recording's clock.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Locks {
     /// False if the tape was recorded without `--locks`: then all else is empty.
@@ -99,7 +99,10 @@ pub struct LockRow {
 /// A wait and who was in its way.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaitRow {
+    /// When it began, seconds and time stamp.
     pub at: f64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub tsc: u64,
     pub tid: i32,
     pub thread: String,
     pub lock: String,
@@ -132,8 +135,10 @@ pub struct HolderRow {
     pub thread: String,
     /// Where it took the lock.
     pub site: String,
-    /// When, in seconds since the first event.
+    /// When, seconds and time stamp.
     pub since: f64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub tsc: u64,
     pub hold_ns: u64,
     /// How much of the wait it held the lock.
     pub of_wait_ns: u64,
@@ -183,6 +188,8 @@ pub struct OrderRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct Inversion {
     pub at: f64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub tsc: u64,
     pub lock: String,
     pub wait_ns: u64,
     pub tid: i32,
@@ -205,6 +212,8 @@ pub struct LeftRow {
     pub lock: String,
     pub site: String,
     pub since: f64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub tsc: u64,
     /// It waited for it; else it held it.
     pub waiting: bool,
 }
@@ -216,6 +225,6 @@ pub struct ThreadRow {
     pub name: String,
     /// At its first event.
     pub sched: String,
-    /// Later ones: seconds since the first event of the tape, and what it became.
+    /// Later ones: seconds, and what it became.
     pub changes: Vec<(f64, String)>,
 }

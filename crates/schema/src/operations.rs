@@ -27,6 +27,7 @@ impl Shape {
 pub struct When {
     /// Number of the submission, as in `--submissions`.
     pub submission: u64,
+    #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,
     pub seconds: Option<f64>,
     /// Index of the process image, and the process.
@@ -68,8 +69,11 @@ pub struct CopyRow {
     /// GPU virtual address; `None` where the bytes do not come from memory.
     pub src: Option<u64>,
     pub src_place: Option<Place>,
+    /// Which GPU's memory, if it is a GPU's.
+    pub src_gpu: Option<u32>,
     pub dst: u64,
     pub dst_place: Place,
+    pub dst_gpu: Option<u32>,
     pub bytes: u64,
     pub lines: u32,
     /// May overlap the copies before it.
@@ -78,6 +82,7 @@ pub struct CopyRow {
     pub pitch: bool,
     /// Address and payload of the semaphore that is released with it.
     pub semaphore: Option<u64>,
+    #[serde(serialize_with = "crate::wide::hex_if_any")]
     pub payload: Option<u64>,
     /// Physical addresses, which only a privileged channel may use.
     pub physical: bool,

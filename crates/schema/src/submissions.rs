@@ -7,6 +7,7 @@ use serde::Serialize;
 #[derive(Debug, Default, Serialize)]
 pub struct SubmissionRow {
     pub number: u64,
+    #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,
     pub seconds: Option<f64>,
     /// Index of the process image, and the process.
@@ -29,6 +30,7 @@ pub struct SubmissionRow {
 pub struct EntryRow {
     pub index: u32,
     pub seq: u64,
+    #[serde(serialize_with = "crate::wide::hex")]
     pub gp: u64,
     pub va: u64,
     pub place: Place,

@@ -17,6 +17,8 @@ pub struct Summary {
     pub nothing: Option<&'static str>,
     pub driver: String,
     pub gpu: String,
+    /// Device instances of the GPUs that its channels are on.
+    pub gpus: Vec<u32>,
     pub cuda: Option<String>,
     pub tap: Tap,
     /// From the first clock reading to the last, or what the recorder said at the end.
@@ -129,6 +131,8 @@ pub struct Transfers {
     pub sizes: Vec<Bucket>,
     /// Exact sizes with their counts, the commonest first.
     pub commonest_sizes: Vec<SizeCount>,
+    /// Transfers whose sizes were too many to be told apart.
+    pub other_sizes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -151,7 +155,10 @@ pub struct Bucket {
 pub struct Direction {
     /// `None` for inline data.
     pub from: Option<Place>,
+    /// Which GPU's memory, if it is a GPU's.
+    pub from_gpu: Option<u32>,
     pub to: Place,
+    pub to_gpu: Option<u32>,
     pub count: u64,
     pub bytes: u64,
 }
@@ -180,6 +187,8 @@ pub struct Launches {
     /// Distinct program addresses.
     pub programs: u64,
     pub shapes: u64,
+    /// Launches whose shapes or programs were too many to be told apart: then the two numbers above are lower bounds.
+    pub not_told_apart: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -51,12 +51,16 @@ impl ObjectGraph {
             Call::MapMemory(m) => self.map_memory(&m),
             Call::MapMemoryDma(m) => self.map_dma(&m),
             Call::UnmapMemoryDma(m) => {
-                let len = if m.size != 0 {
-                    m.size
-                } else {
-                    self.external.at(m.dma_offset).map_or(0, |(start, len, _)| len - (m.dma_offset - start))
-                };
-                self.external.cut(m.dma_offset, len);
+                let own = self.spaces_dma.get(&(m.client, m.dma));
+                let at = own.and_then(|own| own.at(m.dma_offset)).or_else(|| self.external.at(m.dma_offset));
+                let len =
+                    if m.size != 0 { m.size } else { at.map_or(0, |(start, len, _)| len - (m.dma_offset - start)) };
+                if let Some(own) = self.spaces_dma.get_mut(&(m.client, m.dma)) {
+                    own.cut(m.dma_offset, len);
+                }
+                // What another space has at the same address stays.
+                let space = Some((m.client, m.dma));
+                self.external.cut_if(m.dma_offset, len, |e| e.space.is_none() || e.space == space);
             }
             Call::CheckVersion(v) => {
                 if let Some(text) = v.text().filter(|t| !t.is_empty()) {
@@ -90,7 +94,8 @@ impl ObjectGraph {
             }
             Call::UvmSemaphorePool { base, length, .. } => {
                 self.ranges.insert(base, length);
-                let pool = External { backing: Backing::SemaphorePool, offset: 0, gpus: Vec::new() };
+                let pool =
+                    External { backing: Backing::SemaphorePool, offset: 0, gpus: Vec::new(), home: None, space: None };
                 self.external.insert(base, length, pool);
             }
             Call::UvmMapExternal(m) => self.map_external(&m, record.arg),
@@ -377,12 +382,16 @@ impl ObjectGraph {
     fn map_dma(&mut self, m: &MapDma) {
         let memory = self.live_memory(m.client, m.memory);
         let backing = Backing::Memory { client: m.client, handle: m.memory, memory };
-        self.insert_external(m.dma_offset, m.length, External { backing, offset: m.offset, gpus: Vec::new() });
+        let (home, space) = (self.home_of(m.client, m.memory), (m.client, m.dma));
+        let e = External { backing, offset: m.offset, gpus: Vec::new(), home, space: Some(space) };
+        self.spaces_dma.entry(space).or_default().insert(m.dma_offset, m.length, e.clone());
+        self.insert_external(m.dma_offset, m.length, e);
     }
 
     fn map_external(&mut self, m: &MapExternal, arg: &[u8]) {
         let memory = self.live_memory(m.client, m.memory);
         let backing = Backing::Memory { client: m.client, handle: m.memory, memory };
+        let home = self.home_of(m.client, m.memory);
         // The same memory mapped on one more GPU keeps the GPUs that it has.
         let mut gpus = match self.external.at(m.base) {
             Some((start, len, e))
@@ -405,7 +414,19 @@ impl ObjectGraph {
             }
             None => gpus.clear(),
         }
-        self.insert_external(m.base, m.length, External { backing, offset: m.offset, gpus });
+        self.insert_external(m.base, m.length, External { backing, offset: m.offset, gpus, home, space: None });
+    }
+
+    /// Device instance of the GPU under which an object was made.
+    fn home_of(&self, client: u32, handle: u32) -> Option<u32> {
+        let mut o = self.object(client, handle)?;
+        // (Parents are older than their children, so this ends.)
+        loop {
+            if let ObjectKind::Device { instance } = o.kind {
+                return Some(instance);
+            }
+            o = self.objects.get(o.parent?.0)?;
+        }
     }
 
     fn insert_external(&mut self, base: u64, length: u64, e: External) {

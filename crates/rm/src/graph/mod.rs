@@ -80,6 +80,8 @@ pub struct ObjectGraph {
     fds: HashMap<i32, usize>,
     cpu: Intervals<CpuMapping>,
     external: Intervals<External>,
+    /// RM mappings by their address space: two spaces may use the same addresses.
+    spaces_dma: HashMap<(u32, u32), Intervals<External>>,
     /// External ranges and pools that UVM was asked for: base to length.
     ranges: BTreeMap<u64, u64>,
     /// GPUs registered with UVM.

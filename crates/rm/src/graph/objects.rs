@@ -249,6 +249,10 @@ pub(super) struct External {
     pub offset: u64,
     /// GPUs that it is mapped on; empty for RM mappings.
     pub gpus: Vec<[u8; 16]>,
+    /// Device instance of the GPU that the memory was allocated on, if that is known.
+    pub home: Option<u32>,
+    /// Of an RM mapping: client and handle of the address space.
+    pub space: Option<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What can be asked of the graph.
 
-use super::objects::Backing;
+use super::objects::{Backing, External};
 use super::*;
 
 impl ObjectGraph {
@@ -44,6 +44,23 @@ impl ObjectGraph {
                 cpu: memory.and_then(|m| self.cpu_address_near(m, offset, address)),
                 managed: false,
             },
+        })
+    }
+
+    /// Where a GPU virtual address of an address space lies, and on which GPU (device instance) its memory was made. An RM
+    /// mapping of another space at the same address is not taken for this one's.
+    pub fn place_in(&self, space: Option<(u32, u32)>, address: u64) -> Option<(Place, Option<u32>)> {
+        let own = space.and_then(|s| self.spaces_dma.get(&s));
+        let (_, _, e) = own.and_then(|own| own.at(address)).or_else(|| {
+            let of_another = |e: &External| own.is_some() && e.space.is_some();
+            self.external.at(address).filter(|(_, _, e)| !of_another(e))
+        })?;
+        Some(match e.backing {
+            Backing::SemaphorePool => (Place::Host, None),
+            Backing::Memory { memory, .. } => {
+                let place = memory.map_or(Place::Unknown, |m| self.memories[m.0].place);
+                (place, e.home.filter(|_| place == Place::Video))
+            }
         })
     }
 

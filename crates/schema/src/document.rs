@@ -1,0 +1,52 @@
+//! JSON documents say which schema they follow.
+
+use crate::cuda_calls::Calls;
+use crate::diff::Diff;
+use crate::locks::Locks;
+use crate::objects::Objects;
+use crate::summary::Summary;
+use serde::Serialize;
+
+/// What has a schema of its own. The number after the slash rises whenever a key goes, or means something else.
+pub trait Kind: Serialize {
+    const SCHEMA: &'static str;
+}
+
+impl Kind for Summary {
+    const SCHEMA: &'static str = "doorbell.summary/2";
+}
+
+impl Kind for Locks {
+    const SCHEMA: &'static str = "doorbell.locks/2";
+}
+
+impl Kind for Calls {
+    const SCHEMA: &'static str = "doorbell.calls/2";
+}
+
+impl Kind for Objects {
+    const SCHEMA: &'static str = "doorbell.objects/2";
+}
+
+impl Kind for Diff {
+    const SCHEMA: &'static str = "doorbell.diff/2";
+}
+
+/// The first line of an export.
+impl Kind for tape::file::Header {
+    const SCHEMA: &'static str = "doorbell.lines/2";
+}
+
+/// A value with the name of its schema as the first key.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Document<'a, T> {
+    schema: &'static str,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+impl<'a, T: Kind> Document<'a, T> {
+    pub fn of(body: &'a T) -> Document<'a, T> {
+        Document { schema: T::SCHEMA, body }
+    }
+}

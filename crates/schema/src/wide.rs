@@ -1,0 +1,22 @@
+//! Numbers of 64 bits in JSON. Many readers keep numbers as doubles, which are exact up to 2^53 only. What may exceed that is
+//! a string: time stamps in decimal, patterns of bits in hexadecimal.
+
+use serde::Serializer;
+
+/// `"123456789"`
+pub fn decimal<S: Serializer>(v: &u64, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(v)
+}
+
+/// `"0x1f"`
+pub fn hex<S: Serializer>(v: &u64, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(&format_args!("{v:#x}"))
+}
+
+/// As [`hex`]; null if there is none.
+pub fn hex_if_any<S: Serializer>(v: &Option<u64>, s: S) -> Result<S::Ok, S::Error> {
+    match v {
+        Some(v) => hex(v, s),
+        None => s.serialize_none(),
+    }
+}
