@@ -89,7 +89,7 @@ fn events(b: &Board, out: &mut String) {
         }
         let _ = writeln!(out, "doorbell: {place}/{lock} at {addr:#x}, {wanted}, thread {tid}: {text}");
     }
-    if b.told.load(Ordering::Relaxed) as usize > EVENTS {
+    if b.events_total.load(Ordering::Relaxed) as usize > EVENTS {
         let _ = writeln!(out, "doorbell: the first {EVENTS} of these were kept");
     }
 }

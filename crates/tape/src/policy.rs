@@ -136,7 +136,7 @@ pub struct Board {
     pub guard_wait_ns: AtomicU64,
     pub guard_longest_ns: AtomicU64,
     /// Of `events`, those begun; may be more than there is room for.
-    pub told: AtomicU32,
+    pub events_total: AtomicU32,
     pub pad2: u32,
     pub rule: [Rule; RULES],
     pub events: [Event; EVENTS],
@@ -162,10 +162,10 @@ impl Board {
     }
 
     /// Puts an event into the table, if there is room.
-    pub fn tell(&self, what: u8, policy: u8, class: u8, tid: u32, addr: u64, place: ([u8; NAME], u64)) {
-        let i = self.told.fetch_add(1, Ordering::Relaxed) as usize;
+    pub fn record_event(&self, what: u8, policy: u8, class: u8, tid: u32, addr: u64, place: ([u8; NAME], u64)) {
+        let i = self.events_total.fetch_add(1, Ordering::Relaxed) as usize;
         let Some(e) = self.events.get(i) else {
-            self.told.store(EVENTS as u32 + 1, Ordering::Relaxed);
+            self.events_total.store(EVENTS as u32 + 1, Ordering::Relaxed);
             return;
         };
         e.addr.store(addr, Ordering::Relaxed);

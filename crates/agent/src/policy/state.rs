@@ -142,7 +142,7 @@ pub fn refused(reason: u8, wanted: u8, lock_class: u8, me: Tid, addr: usize, sit
         count.fetch_add(1, Ordering::Relaxed);
     }
     let place = place::of(addr).or_else(|| place::of(site)).unwrap_or(([0; tape::policy::NAME], site as u64));
-    b.tell(reason, wanted, lock_class, me.raw(), addr as u64, place);
+    b.record_event(reason, wanted, lock_class, me.raw(), addr as u64, place);
 }
 
 pub fn given(what: u8) {
@@ -158,7 +158,7 @@ pub fn foreign(me: Me, wanted: u8, addr: usize, site: usize) {
     // All are counted, the first ones told.
     if b.foreign.fetch_add(1, Ordering::Relaxed) < 64 {
         let place = place::of(addr).or_else(|| place::of(site)).unwrap_or(([0; tape::policy::NAME], site as u64));
-        b.tell(why::FOREIGN_UNLOCK, wanted, class::MUTEX, me.tid.raw(), addr as u64, place);
+        b.record_event(why::FOREIGN_UNLOCK, wanted, class::MUTEX, me.tid.raw(), addr as u64, place);
     }
 }
 

@@ -121,7 +121,7 @@ impl Known {
         }
         if is_new {
             let is_program = self.exe_len > 0 && self.exe.get(..self.exe_len) == Some(path);
-            tell(t, &r, if is_program { b"/program" } else { path });
+            record_mapping(t, &r, if is_program { b"/program" } else { path });
         }
     }
 }
@@ -146,7 +146,7 @@ struct Walk {
     read: bool,
 }
 
-fn tell(t: &Thread, r: &Mapping, path: &[u8]) {
+fn record_mapping(t: &Thread, r: &Mapping, path: &[u8]) {
     if t.busy.replace(true) {
         return;
     }
