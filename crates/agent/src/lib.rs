@@ -6,7 +6,7 @@
 //! only.
 //!
 //! *Hot zone* ([`tap`], what a rewritten doorbell site calls): no allocation, no lock, no system call. *Cold zone*
-//! ([`driver`]): fixed tables, spin locks, the real functions by link order. The agent never changes what the program
+//! ([`driver`]): fixed tables, locks with priority inheritance, the real functions by link order. The agent never changes what the program
 //! computes, its signals, its errno or its exit status; where something is in doubt it passes the call through and says why
 //! on the tape.
 //!
