@@ -261,16 +261,20 @@ fn threads_that_end_and_their_last_destructors_are_seen() {
 }
 
 #[test]
-fn a_forked_child_calls_and_records_nothing() {
+fn forked_children_are_recorded_as_processes_of_their_own() {
     let Some(calls) = recorded("dynamic", "forked", &["--calls"]) else { return };
-    let names: Vec<&str> = calls.iter().map(|c| c.f.name).collect();
-    assert_eq!(names, ["cudaDeviceSynchronize", "cudaLaunchKernel"]);
-    assert_eq!(calls[1].body.size, 4);
+    let mut all: Vec<(&str, u64, i32)> = calls.iter().map(|c| (c.f.name, c.body.size, c.tid)).collect();
+    all.sort_unstable();
+    let (sync, launch) = ("cudaDeviceSynchronize", "cudaLaunchKernel");
+    let parent = all[0].2;
+    let [a, b, c] = [all[2].2, all[3].2, all[4].2];
+    let child = |tid| (launch, 6 * 7 * 8, tid);
+    assert_eq!(all, [(sync, 0, parent), (launch, 4, parent), child(a), child(b), child(c)]);
+    assert!(![a, b, c].contains(&parent) && a != b && b != c);
 }
 
 #[test]
 fn a_child_forked_during_a_lookup_looks_up() {
-    // (Its launches are the child's own, and not recorded here.)
     let Some(calls) = recorded("plain", "looks-and-forks", &["--calls"]) else { return };
     let out = start(built().unwrap(), &[], "plain", "looks-and-forks");
     assert_eq!(String::from_utf8_lossy(&out.stdout), "0 children failed\n");

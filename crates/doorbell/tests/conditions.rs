@@ -253,6 +253,7 @@ fn a_forbidden_time_stamp_counter_does_not_matter() {
     needs!(Trial::of("seccomp")).with(&["notsc"]).as_bare();
     let t = needs!(Trial::of("seccomp")).with(&["notsc", "first"]);
     t.as_bare();
+    needs!(Trial::of("seccomp")).with(&["child-notsc"]).as_bare();
     // What came before is there, and the report says why nothing came after.
     let shown = t.shown().to_string();
     assert!(shown.contains("time stamp counter"), "{shown}");

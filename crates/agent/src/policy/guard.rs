@@ -5,7 +5,8 @@
 //! a launch of another thread, which then goes on without.
 
 use super::state::{self, Me};
-use core::sync::atomic::{AtomicBool, Ordering};
+use crate::process::wiped::{self, live};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use locks::guard::{Entered, Guard};
 use locks::{Clock, Tid};
@@ -13,17 +14,16 @@ use tape::policy::Board;
 
 const PATIENCE_MS: u64 = 1000;
 
-static ON: AtomicBool = AtomicBool::new(false);
 static GUARD: Guard = Guard::new();
 
-/// True if calls are guarded in this process.
+/// True if calls are guarded in this process, a forked child included: policies go on there.
 pub fn on() -> bool {
-    ON.load(Ordering::Relaxed)
+    wiped::was_begun(live::GUARD)
 }
 
 /// Begins. From the constructor, once policies are on.
 pub fn begin() {
-    ON.store(true, Ordering::Release);
+    wiped::begin(live::GUARD);
 }
 
 /// A thread's outermost call of a class that is guarded. `None`: the call goes on without the guard.

@@ -20,6 +20,8 @@ pub mod live {
     pub const POLICIES: u32 = 8;
     /// The process found no region and does not ask again.
     pub const TURNED_AWAY: u32 = 16;
+    /// Calls of CUDA go through the guard.
+    pub const GUARD: u32 = 32;
 }
 
 /// The agent's own locks ([`super::own_lock`]): which word is whose.

@@ -9,15 +9,24 @@ pub mod code;
 pub mod holds;
 
 use crate::process::renewal::Child;
+use crate::process::restrictions::no_tsc;
 use crate::process::wiped::{self, live};
-use crate::process::{sys, thread};
+use crate::process::{region, sys, thread};
 use crate::record;
 use tape::lock::{LAYOUT, LocksBody, kind};
-use tape::region::{Control, locks as wish};
+use tape::region::{Control, locks as wish, trouble};
+
+/// True if the time can be read. Otherwise the recording says that it lacks locks and calls.
+pub fn has_clock() -> bool {
+    if no_tsc() {
+        region::trouble(trouble::NO_TSC);
+    }
+    !no_tsc()
+}
 
 /// Begins, if the recorder asked for locks.
 pub fn begin(c: &'static Control) {
-    if c.locks & wish::RECORD == 0 {
+    if c.locks & wish::RECORD == 0 || !has_clock() {
         return;
     }
     wiped::begin(live::LOCKS);

@@ -4,7 +4,8 @@
  *   errno-gettid   gettid fails with EPERM
  *   sandbox        only what the rest of this program needs; everything else kills
  *   strict         only read, write, exit and sigreturn
- *   notsc          rdtsc raises SIGSEGV */
+ *   notsc          rdtsc raises SIGSEGV
+ *   child-notsc    the same in a forked child */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -85,6 +86,12 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "sandbox")) failed = sandbox();
     if (!strcmp(how, "strict")) failed = prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT), threads = 0;
     if (!strcmp(how, "notsc")) failed = prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+    if (!strcmp(how, "child-notsc")) {
+        pid_t child = fork();
+        int status;
+        if (child) return waitpid(child, &status, 0) != child || status ? 8 : 0;
+        failed = prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+    }
     if (!strcmp(how, "again")) failed = 0;
     if (failed) return perror("seccomp: not possible"), 77;
     locks();

@@ -5,9 +5,7 @@
 //! resolver of an indirect function of ours, which the real dlsym calls under that lock.
 
 use super::find;
-use crate::policy::guard;
 use crate::process::{symbol, sys};
-use crate::trace::call::live;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -123,10 +121,6 @@ pub fn begin() {
 }
 
 extern "C" fn look() {
-    // (In a forked child whose calls nobody records there is nothing to find.)
-    if !live() && !guard::on() {
-        return;
-    }
     let at = match DLSYM.load(Ordering::Relaxed) {
         0 => resolve_dlsym(),
         at => at,

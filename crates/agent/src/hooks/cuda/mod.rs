@@ -26,12 +26,13 @@ use crate::process::wiped::{self, live};
 use crate::process::{sys, thread};
 use crate::record;
 use crate::trace::call as trace;
+use crate::trace::has_clock;
 use tape::call::{CallsBody, LAYOUT, kind};
 use tape::region::{Control, locks as wish};
 
 /// The process has attached: begins, if the recorder asked for calls. (They are looked for since the start.)
 pub fn begin(c: &'static Control) {
-    if c.locks & wish::CALLS == 0 {
+    if c.locks & wish::CALLS == 0 || !has_clock() {
         return;
     }
     wiped::begin(live::CALLS);
