@@ -11,7 +11,7 @@ use tape::region::locks as wish;
 use tape::session::Session;
 
 static STEPS: Steps = Steps {
-    attached: &[signals::begin, trace::begin, hooks::cuda::begin],
+    attached: &[trace::begin, hooks::cuda::begin],
     renewed: &[
         (live::RECORDING, record::renew),
         (live::RECORDING, tap::renew),
@@ -35,6 +35,7 @@ fn keep(name: &[u8]) {
 fn begin_session(s: &Session) {
     keep(SESSION);
     renewal::set_steps(&STEPS);
+    signals::begin();
     record::ends::begin();
     let bit = |flag: u32, what: u32| if s.locks & flag != 0 { what } else { 0 };
     session::set_wanted(bit(wish::RECORD, want::LOCKS) | bit(wish::CALLS, want::CALLS));

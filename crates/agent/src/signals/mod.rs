@@ -22,10 +22,10 @@ pub mod waits;
 pub use entry::install;
 
 use crate::process::sys;
-use tape::region::Control;
 
-/// Once the process has attached: a program may have been started with one of our signals blocked.
-pub fn begin(_: &'static Control) {
+/// From the constructor of every followed process: it may have been started with one of our signals blocked, and threads that
+/// begin before it attaches inherit that.
+pub fn begin() {
     if masks::bits_of(sys::signal_mask(libc::SIG_BLOCK, 0)) != 0 {
         install();
     }
