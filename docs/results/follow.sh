@@ -53,7 +53,7 @@ one plain $sample
 one sh-c sh -c "$sample; true"
 one env-i env -i PATH="$PATH" $sample
 one wrappers timeout 100 nice -n 1 taskset -c 0 env A=1 $sample
-command -v busybox > /dev/null && one busybox busybox sh -c "busybox env -i busybox nice $sample"
+command -v busybox > /dev/null && one busybox busybox sh -c "busybox env -i $(command -v busybox) env A=1 $sample"
 one three sh -c "$sample & $sample & wait; $sample | tail -n 1"
 one exec sh -c "exec $sample"
 if [ "$gpu" = real ]; then
