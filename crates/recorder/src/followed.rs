@@ -145,7 +145,7 @@ impl<'a> Followed<'a> {
                 (state::CLAIMED | state::ABANDONED, pid) => {
                     let (entry, region) = self.offered.swap_remove(i);
                     // At once: it may exec, or end.
-                    let (handle, identity) = (Handle::open(pid), processes::identity(pid));
+                    let (handle, identity) = (Handle::open(pid), Identity::of(pid));
                     self.claimed.push(Claimed { entry, region, pid, handle, identity });
                 }
                 _ => i += 1,
@@ -186,6 +186,7 @@ impl<'a> Followed<'a> {
             let ending = if self.images[old].handle.has_ended() { self.ending(old) } else { Ending::Exec };
             self.end_image(old, ending);
         }
+        let identity = identity.or(Identity::from(region.said()));
         let index = self.next;
         self.next += 1;
         let e = self.session.page().regions.get(entry);

@@ -20,13 +20,12 @@ use tape::session::Session;
 
 /// Bytes of one chunk at most.
 const CHUNK: usize = 1 << 20;
-/// The last rounds take no longer.
-const LAST: Duration = Duration::from_secs(1);
 /// Small rings kept in memory ahead of use.
 const AHEAD: usize = 2;
-/// Rings whose threads went from one to the next, at most, when their order is restored. (There are as many only where a
-/// program wrote over them.)
-const CHAIN: u32 = 8;
+/// How often a round goes over the rings while some of them wait for others.
+const PASSES: u32 = 64;
+/// The last rounds take no longer.
+const LAST: Duration = Duration::from_secs(1);
 
 pub struct Image {
     /// Number of the image on the tape.
@@ -71,6 +70,9 @@ impl Image {
     }
 
     /// One round over all rings; says how many bytes it took.
+    ///
+    /// Where a thread has come to a ring from another one, what it left there goes first: its new ring waits, and is looked at
+    /// again once the others were.
     pub fn round(&mut self, session: &Session, out: &mut Output) -> usize {
         if let Err(e) = self.region.map_new_rings()
             && self.unmapped.is_none()
@@ -78,35 +80,47 @@ impl Image {
             self.unmapped = Some(e.to_string());
         }
         self.region.keep_ahead(session, AHEAD);
-        self.region.mapped().map(|i| self.ring(i, None, 0, out)).sum()
+        let mut taken = 0;
+        for _ in 0..PASSES {
+            let (mut more, mut waiting) = (0, Vec::new());
+            for i in self.region.mapped() {
+                let (n, waits) = self.ring(i, out);
+                more += n;
+                waiting.extend(waits.then_some(i));
+            }
+            taken += more;
+            if waiting.is_empty() {
+                break;
+            }
+            if more == 0 {
+                // They wait for one another, which no agent writes: the program wrote over them.
+                for i in waiting {
+                    if let Some(ring) = self.region.ring_mut(i) {
+                        ring.settled = Some(ring.reader.taken());
+                    }
+                }
+            }
+        }
+        taken
     }
 
-    /// Takes a few chunks of ring `i`, so that a busy thread does not starve the others. `until`: what lies before this head,
-    /// all of it; `depth`: rings that wait for it.
-    fn ring(&mut self, i: usize, until: Option<u64>, depth: u32, out: &mut Output) -> usize {
+    /// Takes what ring `i` holds, up to a few chunks, so that a busy thread does not starve the others: how many bytes, and
+    /// whether what comes next has to wait for another ring.
+    fn ring(&mut self, i: usize, out: &mut Output) -> (usize, bool) {
         let mut taken = 0;
-        let mut chunks = 0;
-        while let Some(ring) = self.region.ring_mut(i) {
-            let mut bytes = ring.reader.available();
-            // (Wrapping: both are counts that the program may have overwritten.)
-            let left = until.map(|u| u.wrapping_sub(ring.reader.taken()));
-            if let Some(left) = left {
-                let n = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-                bytes = &bytes[..n];
-            } else if chunks == 8 {
-                break;
-            }
+        while taken < 8 * CHUNK
+            && let Some(ring) = self.region.ring_mut(i)
+        {
+            let bytes = ring.reader.available();
             if bytes.is_empty() {
                 let damaged = ring.reader.is_damaged();
-                if damaged && !ring.head_noted {
+                let new = damaged && !std::mem::replace(&mut ring.head_noted, damaged);
+                ring.head_noted = damaged;
+                if new {
                     out.note(&format!("{}ring {i}: its head was overwritten; events may be missing", self.who()));
-                }
-                if let Some(ring) = self.region.ring_mut(i) {
-                    ring.head_noted = damaged;
                 }
                 break;
             }
-            chunks += 1;
             // Copied, out of the program's reach.
             let mut chunk = std::mem::take(&mut out.chunk);
             chunk.clear();
@@ -123,13 +137,9 @@ impl Image {
                 break;
             }
             if let Some((Event { body: Body::Thread(t), .. }, _)) = Event::parse(&chunk) {
-                if depth < CHAIN && self.comes_later(i, &t) {
+                if self.comes_later(i, &t) {
                     out.chunk = chunk;
-                    taken += self.ring(t.from_ring as usize, Some(t.from_head), depth + 1, out);
-                    if let Some(ring) = self.region.ring_mut(i) {
-                        ring.settled = Some(ring.reader.taken());
-                    }
-                    continue;
+                    return (taken, true);
                 }
                 if let Some(ring) = self.region.ring_mut(i) {
                     ring.tid = t.tid;
@@ -145,7 +155,7 @@ impl Image {
             self.dropped.add(out.events(self.index, tid, &chunk, self.scrub.as_mut()));
             out.chunk = chunk;
         }
-        taken
+        (taken, false)
     }
 
     /// True if the ring that the thread came from to ring `i` still holds events of it.
@@ -155,8 +165,8 @@ impl Image {
             return false;
         }
         self.region.ring(t.from_ring as usize).is_some_and(|from| {
+            // (Wrapping: both are counts. Above the half, the head lies behind what was taken.)
             let left = t.from_head.wrapping_sub(from.reader.taken());
-            // (Above: the head lies behind what was taken.)
             left != 0 && left < 1 << 63 && !from.reader.available().is_empty()
         })
     }
@@ -192,7 +202,7 @@ impl Image {
         let mut freed = 0;
         for (i, owner) in dead {
             // The thread may have published between the look and its death.
-            while self.ring(i, None, 0, out) > 0 {}
+            while matches!(self.ring(i, out), (1.., _)) {}
             let Some(ring) = self.region.ring(i) else { continue };
             if ring.reader.is_damaged() {
                 ring.reader.skip_to_head();

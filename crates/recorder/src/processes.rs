@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use tape::file::Rank;
 
 /// Who a process is, as far as it can be found out.
@@ -14,18 +15,35 @@ pub struct Identity {
     pub rank: Option<Rank>,
 }
 
-/// Reads it. A process that has ended already is known by nothing.
-pub fn identity(pid: i32) -> Identity {
-    let exe = fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.to_string_lossy().into_owned());
-    let bytes = |what: &str| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
-    let args = bytes("cmdline");
-    let args = args.strip_suffix(b"\0").unwrap_or(&args);
-    let args = args.split(|b| *b == 0).map(|a| String::from_utf8_lossy(a).into_owned());
-    Identity {
-        ppid: stat(pid).map_or(0, |s| s.ppid),
-        exe: exe.unwrap_or_default(),
-        args: if args.clone().all(|a| a.is_empty()) { Vec::new() } else { args.collect() },
-        rank: rank(&bytes("environ")),
+impl Identity {
+    /// Reads it. A process that has ended already is known by nothing.
+    pub fn of(pid: i32) -> Identity {
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.into_os_string().into_vec());
+        let bytes = |what: &str| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+        let i = Identity::from([exe.unwrap_or_default(), bytes("cmdline"), bytes("environ")]);
+        Identity { ppid: stat(pid).map_or(0, |s| s.ppid), ..i }
+    }
+
+    /// What is not known, from `other`.
+    pub fn or(self, other: Identity) -> Identity {
+        let Identity { ppid, exe, args, rank } = self;
+        Identity {
+            ppid: if ppid == 0 { other.ppid } else { ppid },
+            exe: if exe.is_empty() { other.exe } else { exe },
+            args: if args.is_empty() { other.args } else { args },
+            rank: rank.or(other.rank),
+        }
+    }
+}
+
+/// Path, arguments and environment, as /proc has them.
+impl From<[Vec<u8>; 3]> for Identity {
+    fn from([exe, args, environ]: [Vec<u8>; 3]) -> Identity {
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        let list = args.strip_suffix(b"\0").unwrap_or(&args);
+        let known = list.iter().any(|b| *b != 0);
+        let args = if known { list.split(|b| *b == 0).map(text).collect() } else { Vec::new() };
+        Identity { ppid: 0, exe: text(&exe), args, rank: rank(&environ) }
     }
 }
 
@@ -231,14 +249,17 @@ mod tests {
     #[test]
     fn we_know_who_we_are() {
         let me = std::process::id() as i32;
-        let i = identity(me);
+        let i = Identity::of(me);
         assert_eq!(i.args, std::env::args().collect::<Vec<_>>());
         assert_eq!(i.exe, std::env::current_exe().unwrap().to_str().unwrap());
         // SAFETY: no arguments.
         assert_eq!((i.ppid, parents(me, 0)[0]), unsafe { (libc::getppid(), libc::getppid()) });
         // SAFETY: no arguments.
         assert!(has_thread(me, unsafe { libc::gettid() }) && !has_thread(me, i32::MAX));
-        assert_eq!(identity(i32::MAX), Identity::default());
+        let nobody = Identity::of(i32::MAX);
+        assert_eq!(nobody, Identity::default());
+        assert_eq!(nobody.or(i.clone()), i);
+        assert_eq!(i.clone().or(Identity { ppid: 1, exe: "x".into(), ..Identity::default() }), i);
     }
 
     /// Of processes that are not our children: a shell starts them and waits for them.

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
-use tape::region::{self, CALL_AT, CallRow, Control, FIXED_BYTES, LOCKS_AT, LockTable, PAGE, RingHead, SLOTS, Slot};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use tape::region::{self, CALL_AT, CallRow, Control, FIXED_BYTES, Identity, LOCKS_AT, LockTable, PAGE, RingHead};
+use tape::region::{SLOTS, Slot};
 use tape::ring::Reader;
 use tape::rings::{Geometry, RINGS, Rings, SMALL};
 use tape::session::Session;
@@ -107,6 +109,21 @@ impl Region {
     pub fn control(&self) -> &Control {
         // SAFETY: mapped and initialised by `new`.
         unsafe { &*self.fixed.at().cast::<Control>() }
+    }
+
+    fn identity(&self) -> &Identity {
+        // SAFETY: inside the fixed part; atomics only.
+        unsafe { &*self.fixed.at().add(region::IDENTITY_AT).cast() }
+    }
+
+    /// What the process says of itself: path, arguments and environment, as /proc would give them.
+    pub fn said(&self) -> [Vec<u8>; 3] {
+        let i = self.identity();
+        let bytes = |len: &AtomicU32, of: &[AtomicU8]| {
+            let n = len.load(Ordering::Relaxed) as usize;
+            of.iter().take(n).map(|b| b.load(Ordering::Relaxed)).collect()
+        };
+        [bytes(&i.exe_len, &i.exe), bytes(&i.args_len, &i.args), bytes(&i.environ_len, &i.environ)]
     }
 
     pub fn slots(&self) -> &[Slot] {

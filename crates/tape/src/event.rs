@@ -304,8 +304,8 @@ pub struct ThreadBody {
     pub tid: i32,
     /// How many rings this thread has used before: 0 when it is new (a thread number may be used again).
     pub ordinal: u32,
-    /// The ring that the thread has left for this one, or [`NO_RING`]. Its events up to `from_head` come before those that
-    /// follow here.
+    /// The ring that the thread had before this one, or [`NO_RING`] for a new thread. Its events up to `from_head` come before
+    /// those that follow here.
     pub from_ring: u32,
     pub pid: u32,
     /// That ring's head as the thread left it. It has published this much before it published this event.

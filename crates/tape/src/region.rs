@@ -3,6 +3,7 @@
 //! | offset | what |
 //! |---|---|
 //! | 0 | [`Control`]: one page of settings and counters |
+//! | [`IDENTITY_AT`] | [`Identity`]: who the process is |
 //! | [`SLOTS_AT`] | [`SLOTS`] channel slots: what the agent knows of each channel, readable after the program died |
 //! | [`crate::rings::TABLE_AT`] | one [`crate::rings::RingEntry`] a ring: who owns it |
 //! | [`SHADOW_AT`] | shadow pages: what lies at the program's GPFIFO and USERD addresses instead of video memory |
@@ -15,7 +16,7 @@
 //! Invariant: every field that both sides write is atomic; each has one writer, named at the field.
 
 use crate::rings;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
@@ -25,7 +26,8 @@ pub const VERSION: u32 = 4;
 pub const PAGE: usize = 4096;
 /// Channels followed at a time (slots of freed channels are used again).
 pub const SLOTS: usize = 512;
-pub const SLOTS_AT: usize = PAGE;
+pub const IDENTITY_AT: usize = PAGE;
+pub const SLOTS_AT: usize = IDENTITY_AT + size_of::<Identity>();
 /// What is mapped as a whole: control page, slots and the table of rings.
 pub const FIXED_BYTES: usize = (rings::TABLE_AT + rings::TABLE_BYTES).next_multiple_of(PAGE);
 pub const SHADOW_AT: usize = FIXED_BYTES;
@@ -100,6 +102,46 @@ pub struct Control {
     /// Threads that kept to a small ring, or had none, because the memory for rings was used up. Agent.
     pub no_memory: AtomicU64,
 }
+
+/// Bytes of what a process says of itself.
+pub const EXE: usize = 1024;
+pub const ARGS: usize = 6144;
+pub const ENVIRON: usize = 1000;
+
+/// Who the process is, as it says itself, for the recorder that comes too late to ask /proc. All zero if the agent does not
+/// say it. Agent, before it stores 1 in [`Control::state`].
+#[repr(C)]
+pub struct Identity {
+    /// Bytes that are used of each.
+    pub exe_len: AtomicU32,
+    pub args_len: AtomicU32,
+    pub environ_len: AtomicU32,
+    _pad: [u32; 3],
+    /// What the link /proc/self/exe says.
+    pub exe: [AtomicU8; EXE],
+    /// As /proc/self/cmdline: each with a NUL behind it; cut where there is no more room.
+    pub args: [AtomicU8; ARGS],
+    /// Of the environment at the start, each with a NUL behind it, those variables of which [`IN_ENVIRON`] has the name.
+    pub environ: [AtomicU8; ENVIRON],
+}
+
+/// By these a launcher says which part of a job a process is.
+pub const IN_ENVIRON: [&str; 12] = [
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK",
+    "MPI_LOCALRANKID",
+    "PMI_SIZE",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NTASKS",
+];
+
+const _: () = assert!(size_of::<Identity>() == 2 * PAGE);
 
 pub mod trouble {
     /// An instruction that touched a doorbell page could not be decoded; the page was opened and is no longer tapped.

@@ -17,7 +17,8 @@
 //!    recorder writes what the old ring holds up to `from_head` before anything behind that THREAD event.
 //! 3. **Give back** (agent, as the thread ends): publish; if the lock table still has rows, push a
 //!    [`crate::lock::HeldBody`] for each; clear the table; [`Rings::give_back`]. Nothing is written to the ring by this thread
-//!    afterwards; if it does record something more it claims a ring again, with the next ordinal.
+//!    afterwards; if it does record something more it claims a ring again, with the next ordinal and the ring that it had in
+//!    `from_ring` and `from_head`.
 //! 4. **Free** (recorder): the ring of a thread that has ended without giving it back. The thread's number is confirmed to be
 //!    gone, the ring is emptied, then [`Rings::free`], which fails if anything has changed meanwhile.
 //!

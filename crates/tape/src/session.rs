@@ -14,7 +14,8 @@
 //!    hooked. A process that does nothing of interest costs no more than that.
 //! 3. **Attach** (agent, at the first event that matters, once an image; never in a vfork child): [`Session::claim`] takes a ready region by one compare-and-swap that carries the pid, so that a process killed at any
 //!    moment leaves either a ready region or one with its owner's number. Then open `/proc/RECORDER/fd/FD` with O_CLOEXEC, map
-//!    [`crate::region::FIXED_BYTES`], store `pid` in the [`crate::region::Control`], then 1 in its `state`. If that fails,
+//!    [`crate::region::FIXED_BYTES`], fill in the [`crate::region::Identity`], store `pid` in the
+//!    [`crate::region::Control`], then 1 in its `state`. If that fails,
 //!    [`Session::abandon`] with the reason. If nothing was ready: [`Session::call`] the recorder, wait (futex) on
 //!    [`Session::word`] as it was before the claim failed, for at most [`PATIENCE_MS`] in all while `beat` moves and
 //!    `stopped` is 0, then add 1 to `turned_away` and go on unrecorded.

@@ -7,6 +7,7 @@
 //! in once, by the constructor, as [`renewal::Steps`].
 
 pub mod environment;
+mod identity;
 pub mod maps;
 mod memory;
 pub mod own_lock;

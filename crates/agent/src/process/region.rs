@@ -75,6 +75,8 @@ fn map(s: &Session) -> Option<&'static Control> {
         session::call(s);
         return None;
     };
+    // SAFETY: in the part that was mapped; atomics only.
+    super::identity::say(unsafe { &*((base + region::IDENTITY_AT) as *const region::Identity) });
     c.pid.store(sys::getpid(), Ordering::Relaxed);
     FILE.store(claim.fd, Ordering::Relaxed);
     REGION.store(base, Ordering::Release);

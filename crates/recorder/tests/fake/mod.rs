@@ -5,7 +5,7 @@
 use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tape::event::{EntryBody, GapBody, NO_RING, NoteBody, ThreadBody, entry_flags, kind};
 use tape::file::{End, Item, Process, ProcessEnd, Reader, TapeError, Unwatched};
@@ -144,9 +144,25 @@ impl Region {
         let r = Region { joined, claim, fd, base };
         let c = r.control();
         assert_eq!((c.magic, c.version), (region::MAGIC, region::VERSION));
+        r.say_who_we_are();
         c.pid.store(std::process::id() as i32, Ordering::Release);
         c.state.store(1, Ordering::Release);
         r
+    }
+
+    fn say_who_we_are(&self) {
+        use std::os::unix::ffi::OsStrExt;
+        // SAFETY: in the fixed part, mapped and never unmapped; atomics only.
+        let i = unsafe { &*self.base.add(region::IDENTITY_AT).cast::<region::Identity>() };
+        let put = |bytes: &[u8], len: &AtomicU32, to: &[AtomicU8]| {
+            to.iter().zip(bytes).for_each(|(to, b)| to.store(*b, Ordering::Relaxed));
+            len.store(bytes.len().min(to.len()) as u32, Ordering::Relaxed);
+        };
+        put(std::env::current_exe().unwrap().as_os_str().as_bytes(), &i.exe_len, &i.exe);
+        put(&std::fs::read("/proc/self/cmdline").unwrap(), &i.args_len, &i.args);
+        let known = |(k, v): (String, String)| region::IN_ENVIRON.contains(&&k[..]).then(|| format!("{k}={v}\0"));
+        let environ: String = std::env::vars().filter_map(known).collect();
+        put(environ.as_bytes(), &i.environ_len, &i.environ);
     }
 
     pub fn control(&self) -> &'static Control {
@@ -166,10 +182,10 @@ impl Region {
 
     /// Claims a small ring for this thread. `None`: all are taken, or the memory is.
     pub fn claim(&self) -> Option<Claimed> {
-        self.claim_of(Size::Small, 0, None)
+        self.claim_of(Size::Small, 0, NO_RING, 0)
     }
 
-    fn claim_of(&self, size: Size, ordinal: u32, from: Option<&Claimed>) -> Option<Claimed> {
+    fn claim_of(&self, size: Size, ordinal: u32, from_ring: u32, from_head: u64) -> Option<Claimed> {
         let table = self.table();
         let i = table.claim(self.joined.page(), gettid(), size).ok()?;
         let (at, n) = (table.geometry.at(i), table.geometry.bytes(i));
@@ -190,7 +206,6 @@ impl Region {
         // SAFETY: claimed, mapped twice in a row.
         let (data, writer) = unsafe { (base.add(PAGE), Writer::new(head, base.add(PAGE), n as u64)) };
         let mut c = Claimed { head, data, writer, ring: i, ordinal };
-        let (from_ring, from_head) = from.map_or((NO_RING, 0), |f| (f.ring as u32, f.writer.head()));
         let body = ThreadBody { tid: gettid(), ordinal, from_ring, pid: std::process::id(), from_head };
         let begun = Instant::now();
         while !c.writer.push(kind::THREAD, 0, 1, &body, &[], &[]) {
@@ -204,7 +219,7 @@ impl Region {
     pub fn grow(&self, small: Claimed) -> Claimed {
         let mut small = small;
         small.writer.publish();
-        match self.claim_of(Size::Large, small.ordinal + 1, Some(&small)) {
+        match self.claim_of(Size::Large, small.ordinal + 1, small.ring as u32, small.writer.head()) {
             Some(large) => {
                 self.table().give_back(small.ring);
                 large
@@ -213,10 +228,20 @@ impl Region {
         }
     }
 
-    /// As a thread's last act.
-    pub fn give_back(&self, mut c: Claimed) {
+    /// As a thread's last act. What it needs should it come again: [`Region::claim_again`].
+    pub fn give_back(&self, mut c: Claimed) -> (u32, u32, u64) {
         c.writer.publish();
         self.table().give_back(c.ring);
+        (c.ordinal, c.ring as u32, c.writer.head())
+    }
+
+    pub fn claim_again(&self, (ordinal, ring, head): (u32, u32, u64)) -> Claimed {
+        loop {
+            match self.claim_of(Size::Small, ordinal + 1, ring, head) {
+                Some(c) => return c,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 
     pub fn claim_patiently(&self) -> Claimed {

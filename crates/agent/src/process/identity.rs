@@ -1,0 +1,117 @@
+//! Tells the recorder who this process is: by the time it asks /proc, a short process may have ended.
+//!
+//! Little stack is used: the thread that comes here first may have little.
+
+use super::sys::{self, syscall6};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU8, Ordering};
+use tape::region::{IN_ENVIRON, Identity};
+
+/// No variable of interest is as long, its value included.
+const LINE: usize = 64;
+
+pub fn say(i: &Identity) {
+    // SAFETY: a NUL-terminated path, and memory of that length that nobody else writes to.
+    let n = unsafe {
+        let path = c"/proc/self/exe".as_ptr() as usize;
+        syscall6(libc::SYS_readlink, path, i.exe.as_ptr() as usize, i.exe.len(), 0, 0, 0)
+    };
+    i.exe_len.store(n.max(0) as u32, Ordering::Relaxed);
+    let mut have = 0;
+    read(c"/proc/self/cmdline", |fd| {
+        let room = i.args.get(have..).unwrap_or(&[]);
+        // SAFETY: as above.
+        let n = unsafe { syscall6(libc::SYS_read, fd as usize, room.as_ptr() as usize, room.len(), 0, 0, 0) };
+        have += n.max(0) as usize;
+        n > 0 && have < i.args.len()
+    });
+    i.args_len.store(have as u32, Ordering::Relaxed);
+    let mut found = Variables { line: [0; LINE], len: 0, have: 0 };
+    let mut piece = [0u8; 512];
+    read(c"/proc/self/environ", |fd| {
+        // SAFETY: a buffer with its length.
+        let n = unsafe { syscall6(libc::SYS_read, fd as usize, piece.as_mut_ptr() as usize, piece.len(), 0, 0, 0) };
+        piece.get(..n.max(0) as usize).unwrap_or(&[]).iter().for_each(|b| found.byte(*b, &i.environ));
+        n > 0
+    });
+    i.environ_len.store(found.have as u32, Ordering::Relaxed);
+}
+
+/// Opens a file and calls `piece` with its descriptor until that says there is no more.
+fn read(path: &CStr, mut piece: impl FnMut(i32) -> bool) {
+    let Some(fd) = sys::open(path, libc::O_RDONLY) else { return };
+    while piece(fd) {}
+    // SAFETY: our own descriptor.
+    unsafe { sys::close(fd) };
+}
+
+/// Picks the variables of interest out of an environment that comes byte by byte.
+struct Variables {
+    line: [u8; LINE],
+    /// Bytes of the entry at hand so far; more than there is room for if it is too long.
+    len: usize,
+    /// Bytes written.
+    have: usize,
+}
+
+impl Variables {
+    fn byte(&mut self, b: u8, to: &[AtomicU8]) {
+        if let Some(at) = self.line.get_mut(self.len) {
+            *at = b;
+        }
+        self.len += 1;
+        if b != 0 {
+            return;
+        }
+        let entry = self.line.get(..self.len).unwrap_or(&[]);
+        self.len = 0;
+        let name = entry.split(|b| *b == b'=').next().unwrap_or(&[]);
+        if IN_ENVIRON.iter().any(|k| k.as_bytes() == name)
+            && let Some(room) = to.get(self.have..self.have + entry.len())
+        {
+            room.iter().zip(entry).for_each(|(to, b)| to.store(*b, Ordering::Relaxed));
+            self.have += entry.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU32;
+
+    #[test]
+    fn ranks_are_picked_out_of_any_environment() {
+        let to: [AtomicU8; 60] = [const { AtomicU8::new(0) }; 60];
+        let mut v = Variables { line: [0; LINE], len: 0, have: 0 };
+        let long = "RANK=".to_owned() + &"1".repeat(100);
+        let all = [
+            "A=1",
+            "RANK=3",
+            "RANK",
+            "XRANK=4",
+            &long,
+            "",
+            "WORLD_SIZE=8",
+            "SLURM_NTASKS=123456789012",
+            "PMI_RANK=1",
+            "PMI_SIZE=7",
+        ];
+        all.iter().for_each(|e| e.bytes().chain([0]).for_each(|b| v.byte(b, &to)));
+        let got: Vec<u8> = to.iter().take(v.have).map(|b| b.load(Ordering::Relaxed)).collect();
+        // The last one found no room.
+        assert_eq!(got, b"RANK=3\0RANK\0WORLD_SIZE=8\0SLURM_NTASKS=123456789012\0".to_vec());
+    }
+
+    #[test]
+    fn we_say_who_we_are() {
+        // SAFETY: atomics and numbers.
+        let i: Box<Identity> = unsafe { Box::new(core::mem::zeroed()) };
+        say(&i);
+        let bytes = |n: &AtomicU32, of: &[AtomicU8]| {
+            of.iter().take(n.load(Ordering::Relaxed) as usize).map(|b| b.load(Ordering::Relaxed)).collect::<Vec<u8>>()
+        };
+        assert_eq!(bytes(&i.exe_len, &i.exe), std::env::current_exe().unwrap().as_os_str().as_encoded_bytes());
+        assert_eq!(bytes(&i.args_len, &i.args), std::fs::read("/proc/self/cmdline").unwrap());
+    }
+}
