@@ -16,6 +16,7 @@ use tape::event::{Body, Event, Head, NO_RING, ThreadBody, bytes_of};
 use tape::lock::{self, HeldBody};
 use tape::region::{CallRow, HeldLock};
 use tape::ring::{MAX_EVENT, events_of_one_thread, whole_events};
+use tape::rings::RINGS;
 use tape::session::Session;
 
 /// Bytes of one chunk at most.
@@ -74,13 +75,9 @@ impl Image {
     /// Where a thread has come to a ring from another one, what it left there goes first: its new ring waits, and is looked at
     /// again once the others were.
     pub fn round(&mut self, session: &Session, out: &mut Output) -> usize {
-        if let Err(e) = self.region.map_new_rings()
-            && self.unmapped.is_none()
-        {
-            self.unmapped = Some(e.to_string());
-        }
-        self.region.keep_ahead(session, AHEAD);
         let mut taken = 0;
+        self.map_new_rings();
+        self.region.keep_ahead(session, AHEAD);
         for _ in 0..PASSES {
             let (mut more, mut waiting) = (0, Vec::new());
             for i in self.region.mapped() {
@@ -92,7 +89,8 @@ impl Image {
             if waiting.is_empty() {
                 break;
             }
-            if more == 0 {
+            // One that they wait for may be newer than the last look.
+            if !self.map_new_rings() && more == 0 {
                 // They wait for one another, which no agent writes: the program wrote over them.
                 for i in waiting {
                     if let Some(ring) = self.region.ring_mut(i) {
@@ -102,6 +100,17 @@ impl Image {
             }
         }
         taken
+    }
+
+    /// True if there were any.
+    fn map_new_rings(&mut self) -> bool {
+        let before = self.region.mapped().count();
+        if let Err(e) = self.region.map_new_rings()
+            && self.unmapped.is_none()
+        {
+            self.unmapped = Some(e.to_string());
+        }
+        self.region.mapped().count() > before
     }
 
     /// Takes what ring `i` holds, up to a few chunks, so that a busy thread does not starve the others: how many bytes, and
@@ -164,11 +173,13 @@ impl Image {
         if t.from_ring == NO_RING || t.from_ring as usize == i || settled {
             return false;
         }
-        self.region.ring(t.from_ring as usize).is_some_and(|from| {
-            // (Wrapping: both are counts. Above the half, the head lies behind what was taken.)
-            let left = t.from_head.wrapping_sub(from.reader.taken());
-            left != 0 && left < 1 << 63 && !from.reader.available().is_empty()
-        })
+        let Some(from) = self.region.ring(t.from_ring as usize) else {
+            // Not mapped yet, if there is such a ring.
+            return (t.from_ring as usize) < RINGS;
+        };
+        // (Wrapping: both are counts. Above the half, the head lies behind what was taken.)
+        let left = t.from_head.wrapping_sub(from.reader.taken());
+        left != 0 && left < 1 << 63 && !from.reader.available().is_empty()
     }
 
     /// For notes, where there is more than one process.

@@ -100,7 +100,7 @@ mod tests {
         all.iter().for_each(|e| e.bytes().chain([0]).for_each(|b| v.byte(b, &to)));
         let got: Vec<u8> = to.iter().take(v.have).map(|b| b.load(Ordering::Relaxed)).collect();
         // The last one found no room.
-        assert_eq!(got, b"RANK=3\0RANK\0WORLD_SIZE=8\0SLURM_NTASKS=123456789012\0".to_vec());
+        assert_eq!(got, b"RANK=3\0WORLD_SIZE=8\0SLURM_NTASKS=123456789012\0PMI_RANK=1\0".to_vec());
     }
 
     #[test]
