@@ -583,10 +583,20 @@ impl Mutex {
     }
 
     /// Round a wait for a condition with this mutex: libc unlocks and locks it in there, by its kind.
-    pub fn before_condition(&self) {
+    /// False: the mutex is under its original protocol from now on, because the caller does not hold it. libc then unlocks it all
+    /// the same, where it would refuse a mutex with priority inheritance.
+    pub fn before_condition(&self, me: Tid) -> bool {
+        let mine = self.lock.load(Ordering::Relaxed) & TID_MASK == me.raw();
+        if !mine && !matches!(self.kind(), RECURSIVE | ERRORCHECK) {
+            self.revert(Refusal::ForeignUnlock, 0);
+            if self.state() == REFUSED {
+                return false;
+            }
+        }
         let forked = forks_above();
         let more = |seen: u32| Some(if seen & !CONDITIONS == forked { seen + 1 } else { forked + 1 });
         let _ = self.conditions.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
+        true
     }
 
     /// After it; the caller holds the mutex again.

@@ -406,6 +406,19 @@ fn a_bypass_sends_the_mutex_back() {
 
 /// libc's wait for a condition unlocks and locks a converted mutex.
 #[test]
+fn a_wait_with_a_mutex_that_nobody_holds_is_as_without_us() {
+    let mutex = Shim::of_kind(libc::PTHREAD_MUTEX_NORMAL, true);
+    assert!(matches!((mutex.lock(), mutex.unlock()), (0, 0)));
+    assert!(!mutex.view().before_condition(me()), "it goes back to its own protocol");
+    let mut condition: libc::pthread_cond_t = libc::PTHREAD_COND_INITIALIZER;
+    let past = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+    // SAFETY: both initialised. libc unlocks the mutex though nobody holds it, and locks it again.
+    let waited = unsafe { libc::pthread_cond_timedwait(&mut condition, mutex.raw.get(), &past) };
+    assert_eq!(waited, libc::ETIMEDOUT);
+    assert_eq!(mutex.unlock(), 0);
+}
+
+#[test]
 fn conditions_work_with_converted_mutexes() {
     for kind in [NORMAL, RECURSIVE, ERRORCHECK, layout::ADAPTIVE] {
         struct Condition(UnsafeCell<libc::pthread_cond_t>);
@@ -421,7 +434,7 @@ fn conditions_work_with_converted_mutexes() {
                     for round in 0..500 {
                         assert_eq!(mutex.lock(), 0);
                         while turn.load(Ordering::Relaxed) != round * 4 + number {
-                            mutex.view().before_condition();
+                            assert!(mutex.view().before_condition(me()));
                             // SAFETY: both initialised, the mutex held.
                             assert_eq!(unsafe { libc::pthread_cond_wait(condition.0.get(), mutex.raw.get()) }, 0);
                             mutex.view().after_condition();

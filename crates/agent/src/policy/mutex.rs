@@ -432,8 +432,11 @@ pub unsafe fn before_wait(me: Me, m: Mutex, site: usize) -> Waits {
                 Waits::Plain
             }
             protocol::PI => converted(m).map_or(Waits::Plain, |inside| {
-                inside.before_condition();
-                Waits::Converted
+                if inside.before_condition(me.tid) {
+                    return Waits::Converted;
+                }
+                went_back(me, m, Foreign::Released { owner: 0 }, site);
+                Waits::Plain
             }),
             protocol::BOOST => {
                 boost::lets_go(me, m as usize);
