@@ -200,26 +200,44 @@ impl Recent {
     /// The words of memory from `address` on as far as recent copies wrote them, newest first, and the newest copy among them.
     pub(super) fn read(&self, address: u64, into: &mut [u32; MAX_WORDS]) -> (usize, Option<At>) {
         let mut known = [false; MAX_WORDS];
-        let mut newest = None;
+        let (mut left, mut newest) = (MAX_WORDS, None);
+        let to = address.saturating_add(4 * MAX_WORDS as u64);
         let newest_first = (0..RECORDS).map(|i| (self.next + RECORDS - i) % RECORDS);
         for record in newest_first.filter_map(|i| self.records.get(i).copied().flatten()) {
             let end = record.dst.saturating_add(4 * u64::from(record.words));
             let overwritten = self.head - record.start > WORDS as u64;
-            let apart = record.dst >= address.saturating_add(4 * MAX_WORDS as u64) || end <= address;
+            let apart = record.dst >= to || end <= address;
             if overwritten || apart || !record.dst.abs_diff(address).is_multiple_of(4) {
                 continue;
             }
-            for (i, (word, known)) in into.iter_mut().zip(&mut known).enumerate() {
-                let here = address.saturating_add(4 * i as u64);
-                if *known || here < record.dst || here >= end {
-                    continue;
+            // Only the words that this copy wrote are looked at.
+            let first = record.dst.max(address);
+            let position = record.start + (first - record.dst) / 4;
+            let (skip, count) = ((first - address) / 4, (end.min(to) - first).div_ceil(4));
+            let from = position as usize % WORDS;
+            let (skip, count) = (skip as usize, count as usize);
+            // The usual case: one copy holds all that is asked for, in one piece.
+            if left == MAX_WORDS
+                && let (Some(words), Some(to)) = (self.words.get(from..from + count), into.get_mut(skip..skip + count))
+                && let Some(known) = known.get_mut(skip..skip + count)
+            {
+                to.copy_from_slice(words);
+                known.fill(true);
+                left -= count;
+                newest = newest.or(Some(record.at));
+                if left == 0 {
+                    break;
                 }
-                let position = record.start + (here - record.dst) / 4;
-                *word = self.words.get(position as usize % WORDS).copied().unwrap_or(0);
+                continue;
+            }
+            let wanted = into.iter_mut().zip(&mut known).skip(skip).take(count);
+            for (i, (word, known)) in wanted.enumerate().filter(|(_, (_, known))| !**known) {
+                *word = self.words.get((from + i) % WORDS).copied().unwrap_or(0);
                 *known = true;
+                left -= 1;
                 newest = newest.or(Some(record.at));
             }
-            if known.iter().all(|k| *k) {
+            if left == 0 {
                 break;
             }
         }
