@@ -187,7 +187,7 @@ fn grow(w: &mut Writer) -> bool {
     true
 }
 
-/// The thread ends: what it still holds goes on the tape, and the next thread may have its rings. If it does record something
+/// The thread ends: what it still holds, and the call that it is in, go on the tape, and the next thread may have its rings. If it does record something
 /// more, it is given others.
 fn thread_ends(t: &Thread) {
     let w = t.writer.get();
@@ -204,6 +204,13 @@ fn thread_ends(t: &Thread) {
         push(w, tape::lock::kind::HELD, flags, sys::tsc(), &body, &[], &[]);
     }
     table.n.store(0, Ordering::Relaxed);
+    // SAFETY: as above.
+    let row = unsafe { &*t.call.get() };
+    if let Some((function, body)) = row.event() {
+        // It was cancelled in there, or has ended itself.
+        push(w, tape::call::kind::IN_CALL, function, sys::tsc(), &body, &[], &[]);
+        row.function.store(0, Ordering::Relaxed);
+    }
     w.publish();
     // The code first: a signal handler that knows no caller does not look for the tables.
     t.code.iter().for_each(|c| c.set((0, 0)));

@@ -298,19 +298,7 @@ fn held(ring: &Ring) -> Vec<u8> {
 
 /// The call that a thread is in, as an event; `None` if it is in none.
 fn in_call(row: &CallRow, tsc: u64) -> Option<Vec<u8>> {
-    let flags = u16::try_from(row.function.load(Ordering::Relaxed)).ok().filter(|f| *f != 0)?;
-    let body = CallBody {
-        began: row.began.load(Ordering::Relaxed),
-        site: row.site.load(Ordering::Relaxed),
-        stream: row.stream.load(Ordering::Relaxed),
-        object: row.object.load(Ordering::Relaxed),
-        size: row.size.load(Ordering::Relaxed),
-        result: 0,
-        flags: row.flags.load(Ordering::Relaxed) as u16,
-        inner: 0,
-        seq: row.seq.load(Ordering::Relaxed),
-        pad: 0,
-    };
+    let (flags, body) = row.event()?;
     let head = Head { kind: call::kind::IN_CALL, flags, len: 16 + size_of::<CallBody>() as u32, tsc };
     Some([bytes_of(&head), bytes_of(&body)].concat())
 }

@@ -287,6 +287,26 @@ pub struct CallRow {
     pub seq: AtomicU32,
 }
 
+impl CallRow {
+    /// The call that the thread is in, as an event: the function and its body. `None` if it is in none.
+    pub fn event(&self) -> Option<(u16, crate::call::CallBody)> {
+        let function = u16::try_from(self.function.load(Ordering::Relaxed)).ok().filter(|f| *f != 0)?;
+        let body = crate::call::CallBody {
+            began: self.began.load(Ordering::Relaxed),
+            site: self.site.load(Ordering::Relaxed),
+            stream: self.stream.load(Ordering::Relaxed),
+            object: self.object.load(Ordering::Relaxed),
+            size: self.size.load(Ordering::Relaxed),
+            result: 0,
+            flags: self.flags.load(Ordering::Relaxed) as u16,
+            inner: 0,
+            seq: self.seq.load(Ordering::Relaxed),
+            pad: 0,
+        };
+        Some((function, body))
+    }
+}
+
 const _: () = assert!(LOCKS_AT + size_of::<LockTable>() <= CALL_AT && CALL_AT + size_of::<CallRow>() <= PAGE);
 const _: () = assert!(size_of::<Control>() <= PAGE && size_of::<RingHead>() <= LOCKS_AT);
 const _: () = assert!(LOCKS_AT + size_of::<LockTable>() <= PAGE);
