@@ -68,15 +68,18 @@ fn a_tape_that_cannot_be_written() {
 }
 
 #[test]
-fn a_file_size_limit_below_the_rings_is_told_and_not_died_of() {
+fn a_file_size_limit_is_told_and_not_died_of() {
     let dir = tempfile::tempdir().unwrap();
-    let mut c = Command::new("bash");
-    let line = "ulimit -f 1000; exec \"$0\" record --gpu soft -o \"$1\" -- true";
-    c.args(["-c", line]).arg(assert_cmd::cargo::cargo_bin!("doorbell")).arg(dir.path().join("t"));
-    let out = c.output().unwrap();
-    // Whoever may lift the limit for a moment is not stopped by it.
-    if !out.status.success() {
-        assert_eq!(out.status.code(), Some(125));
-        says(std::str::from_utf8(&out.stderr).unwrap(), "the file size limit of 1024000 bytes", "ulimit -f unlimited");
+    for command in ["record --gpu soft -o \"$1\"", "run --lock-policy ticket"] {
+        let mut c = std::process::Command::new("bash");
+        let line = format!("ulimit -f 1000; exec \"$0\" {command} -- true");
+        c.args(["-c", &line]).arg(assert_cmd::cargo::cargo_bin!("doorbell")).arg(dir.path().join("t"));
+        let out = c.output().unwrap();
+        // Whoever may lift the limit for a moment is not stopped by it.
+        if !out.status.success() {
+            assert_eq!(out.status.code(), Some(125), "{command}: {:?}", out.status);
+            let err = std::str::from_utf8(&out.stderr).unwrap();
+            says(err, "the file size limit of 1024000 bytes", "ulimit -f unlimited");
+        }
     }
 }

@@ -98,7 +98,7 @@ impl<'a> Followed<'a> {
 
     /// Has regions ready. To be called before the program starts, to see whether there can be any.
     pub fn prepare(&mut self) -> std::io::Result<()> {
-        self.session.keep_ready(&mut self.offered)
+        self.session.prepare(&mut self.offered)
     }
 
     /// The first program runs.
@@ -183,7 +183,8 @@ impl<'a> Followed<'a> {
         let Claimed { entry, region, pid, handle, identity } = c;
         if let Some(old) = self.images.iter().position(|i| i.pid == pid) {
             // One that ended while another got its number, or an exec: whichever, the old one writes no more.
-            let ending = if self.images[old].handle.has_ended() { self.ending(old) } else { Ending::Exec };
+            let another = self.images[old].handle.is_another_than(&handle);
+            let ending = if another { self.ending(old) } else { Ending::Exec };
             self.end_image(old, ending);
         }
         let identity = identity.or(Identity::from(region.said()));

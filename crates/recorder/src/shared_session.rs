@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tape::session::{MAGIC, SESSION_BYTES, Session, VERSION};
 
-/// Regions kept ready for processes to come.
-const READY: usize = 2;
+/// Regions that are ready before the program starts, and regions kept ready once it runs: a launcher starts as many processes
+/// as there are GPUs at a time, and each waits [`tape::session::PATIENCE_MS`] at most. Each takes about 280 KiB.
+const FIRST: usize = 2;
+const READY: usize = 8;
 
 pub struct SharedSession {
     file: File,
@@ -49,13 +51,22 @@ impl SharedSession {
         unsafe { &*self.mapping.at().cast::<Session>() }
     }
 
-    /// Makes regions until enough are ready. `offered`: those that are, by their entry.
+    /// The first regions. `offered`: those that are ready, by their entry.
+    pub fn prepare(&self, offered: &mut Vec<(usize, Region)>) -> io::Result<()> {
+        self.have_ready(offered, FIRST)
+    }
+
+    /// Makes regions until enough are ready.
     pub fn keep_ready(&self, offered: &mut Vec<(usize, Region)>) -> io::Result<()> {
+        self.have_ready(offered, READY)
+    }
+
+    fn have_ready(&self, offered: &mut Vec<(usize, Region)>, n: usize) -> io::Result<()> {
         if self.page().stopped.load(Ordering::Relaxed) != 0 {
             return Ok(());
         }
         let mut new = false;
-        while offered.len() < READY {
+        while offered.len() < n {
             let region = Region::new(&self.settings, self.page())?;
             // All entries in use: as many processes as there can be.
             let Some(entry) = self.page().offer(region.fd()) else { break };

@@ -205,6 +205,7 @@ fn a_program_runs_and_its_events_are_on_the_tape() {
     assert_eq!((o.end.how.as_str(), o.end.exit_code, o.end.agent), ("exited 7", Some(7), true));
     let t = read(&out);
     assert_eq!(t.notes, (0..500).map(|i| format!("note {i}")).collect::<Vec<_>>());
+    assert!(o.end.complete && o.end.incomplete_because.is_empty());
     assert_eq!(t.end, Some(o.end));
     assert_eq!(out.metadata().unwrap().len(), o.bytes);
 }
@@ -247,6 +248,8 @@ fn a_ring_that_fills_is_a_counted_gap_and_nothing_is_torn() {
     assert!(t.entries.iter().all(|(seq, words, _)| words.len() == 4000 && words.iter().all(|w| *w == *seq as u32)));
     assert!(t.entries.windows(2).all(|w| w[0].0 < w[1].0));
     assert_eq!(t.entries.len() as u64 + o.end.gap_entries, 20000);
+    let because = format!("{} events did not fit into the rings", o.end.gap_events);
+    assert_eq!((o.end.complete, &o.end.incomplete_because[..]), (false, &[because][..]));
     assert_eq!(o.end.gap_bytes, o.end.gap_entries * 16000);
 }
 
@@ -317,6 +320,10 @@ fn at_its_limit_the_recording_stops_and_not_the_program() {
     let t = read(&out);
     assert!(t.entries.iter().map(|e| e.0).eq(0..t.entries.len() as u64));
     assert_eq!(t.entries.len() as u64 + o.end.gap_entries, 2000, "what came later is counted");
+    // What a stopped recording did not see is not counted as nothing.
+    let because = ["recording stopped early: the size limit was reached", "the recording stopped before it ended"];
+    assert_eq!((o.end.complete, &o.end.incomplete_because[..]), (false, &because.map(String::from)[..]));
+    assert!(t.process_ends.len() == 1 && !t.process_ends[0].complete);
     assert!((2 << 20..(3 << 20) + 8192).contains(&o.bytes), "{}", o.bytes);
 }
 
@@ -370,7 +377,7 @@ fn on_a_full_disk_the_recording_ends_and_the_program_does_not() {
     let out = small.0.join("t");
     let o = recorder::record(&options(program(&["patient storm", "3000", "4000"]), &out)).unwrap();
     assert_eq!(o.status.code(), Some(0));
-    assert_eq!(o.end.how, "recording stopped early: the disk is full");
+    assert_eq!((o.end.how.as_str(), o.end.complete), ("recording stopped early: the disk is full", false));
     let t = read(&out);
     assert!(t.error.is_none());
     assert!(!t.entries.is_empty() && t.entries.iter().map(|e| e.0).eq(0..t.entries.len() as u64));

@@ -12,7 +12,10 @@ use tape::file::{End, Item, Process, ProcessEnd, Reader, TapeError, Unwatched};
 use tape::region::{self, Control, FIXED_BYTES, PAGE, RingHead};
 use tape::ring::Writer;
 use tape::rings::{Rings, Size};
-use tape::session::{Claim, PATIENCE_MS, SESSION_BYTES, Session};
+use tape::session::{Claim, SESSION_BYTES, Session};
+
+/// More than an agent has: the machine may be busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The session, as an agent's constructor finds it.
 #[derive(Clone, Copy)]
@@ -117,9 +120,7 @@ impl Joined {
                 return Some(c);
             }
             self.call();
-            if begun.elapsed() > Duration::from_millis(PATIENCE_MS.into())
-                || self.page().stopped.load(Ordering::Acquire) != 0
-            {
+            if begun.elapsed() > PATIENCE || self.page().stopped.load(Ordering::Acquire) != 0 {
                 self.page().turned_away.fetch_add(1, Ordering::Relaxed);
                 return None;
             }

@@ -46,6 +46,9 @@ enum Wanted {
     NoEvents,
 }
 
+/// Bytes that are read at a time, at most.
+const BUFFER: u64 = 1 << 20;
+
 /// Reads a tape chunk by chunk.
 pub struct Reader {
     file: BufReader<File>,
@@ -69,7 +72,8 @@ impl Reader {
     pub fn open(path: &Path) -> Result<Reader, TapeError> {
         let io_err = |cause| TapeError::Io { path: path.into(), cause };
         let file = File::open(path).map_err(io_err)?;
-        let mut file = BufReader::with_capacity(1 << 20, file);
+        let size = file.metadata().ok().filter(|m| m.is_file()).map_or(BUFFER, |m| m.len());
+        let mut file = BufReader::with_capacity(size.clamp(4096, BUFFER) as usize, file);
         let mut start = [0; 16];
         let n = read_up_to(&mut file, &mut start).map_err(io_err)?;
         if n < 8 || &start[..8] != MAGIC {
