@@ -8,9 +8,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
-use trial::{Source, known_defect};
+use trial::Source;
 
-const SUITE: &str = "conditions";
 /// A hang is a failure that takes this long.
 const PATIENCE: Duration = Duration::from_secs(45);
 const POLICIES: [&str; 7] = ["stock", "ticket", "pi", "phase-fair", "boost", "pi,phase-fair", "guard"];
@@ -152,9 +151,7 @@ fn mlockall_locks_no_memory_of_threads_that_never_come() {
 
 #[test]
 fn an_ordinary_user_may_lock_memory_within_the_limit() {
-    known_defect(SUITE, "mlockall fails with ENOMEM in an ordinary user's recording", || {
-        needs!(Trial::of("mlockall")).with(&["user"]).as_bare();
-    });
+    needs!(Trial::of("mlockall")).with(&["user"]).as_bare();
 }
 
 // ---- many threads
@@ -204,18 +201,18 @@ fn short_threads(all: u32, side_by_side: u32) {
 
 #[test]
 fn threads_that_live_for_two_locks_lose_nothing_one_after_the_other() {
-    known_defect(SUITE, "each short thread costs the recorder 8 MiB", || short_threads(1000, 1));
+    short_threads(1000, 1);
 }
 
 #[test]
 fn threads_that_live_for_two_locks_lose_nothing_side_by_side() {
-    known_defect(SUITE, "the recorder cannot keep up with short threads", || short_threads(4500, 50));
+    short_threads(4500, 50);
 }
 
 #[test]
 #[ignore = "10,000 threads; run by .ci/run"]
 fn ten_thousand_short_threads_lose_nothing() {
-    known_defect(SUITE, "the recorder cannot keep up with short threads", || short_threads(10_000, 100));
+    short_threads(10_000, 100);
 }
 
 // ---- system call filters
