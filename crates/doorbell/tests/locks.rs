@@ -506,6 +506,7 @@ print(sum(q.get() for _ in range(32 * 500)), digests)
 }
 
 #[test]
+#[ignore = "a large program; run by .ci/run"]
 fn node_survives() {
     let script = "
 const { Worker, isMainThread, parentPort } = require('worker_threads');
@@ -521,6 +522,7 @@ for (let i = 0; i < 4; i++) {
 }
 
 #[test]
+#[ignore = "a large program; run by .ci/run"]
 fn java_survives() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("Storm.java");

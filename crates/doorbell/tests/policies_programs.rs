@@ -78,6 +78,7 @@ fn python() {
 }
 
 #[test]
+#[ignore = "a large program under each policy; run by .ci/run"]
 fn node() {
     if is_there("node", "--version") {
         runs("node", "threads.js");
@@ -85,6 +86,7 @@ fn node() {
 }
 
 #[test]
+#[ignore = "a large program under each policy; run by .ci/run"]
 fn java() {
     if is_there("java", "-version") {
         runs("java", "Threads.java");
