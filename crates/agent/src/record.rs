@@ -3,7 +3,7 @@
 //! A thread claims a ring at its first event (one time: a few system calls), then writes without lock or system call.
 //! After a fork the child finds [`active`] false and records nothing: the rings belong to the parent.
 
-use crate::process::region::{AWAY, active, control, map_piece, rings, stopped};
+use crate::process::region::{active, control, map_piece, rings, stopped};
 use crate::process::renewal::Child;
 use crate::process::restrictions::{may, need};
 use crate::process::thread::{self, Thread};
@@ -267,7 +267,7 @@ fn map_ring(offset: usize, bytes: usize) -> Option<usize> {
     let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: an address range of our own, then replaced piece by piece by pieces of the region.
     unsafe {
-        let at = sys::mmap(AWAY, PAGE + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
+        let at = sys::mmap(sys::AWAY, PAGE + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
         let ok = map_piece(offset, PAGE + bytes, at) && map_piece(offset + PAGE, bytes, at + PAGE + bytes);
         if !ok {
             sys::munmap(at, PAGE + 2 * bytes);

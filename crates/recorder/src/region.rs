@@ -134,7 +134,7 @@ impl Region {
     /// The table of rings. Sizes are those that were asked for, whatever the program writes over them.
     pub fn table(&self) -> Rings<'_> {
         // SAFETY: inside the fixed part, mapped as long as the region lives; atomics only.
-        let entries = unsafe { std::slice::from_raw_parts(self.fixed.at().add(tape::rings::TABLE_AT).cast(), RINGS) };
+        let entries = unsafe { std::slice::from_raw_parts(self.fixed.at().add(tape::region::TABLE_AT).cast(), RINGS) };
         Rings { entries, control: self.control(), geometry: self.geometry }
     }
 

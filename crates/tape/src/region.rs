@@ -5,7 +5,7 @@
 //! | 0 | [`Control`]: one page of settings and counters |
 //! | [`IDENTITY_AT`] | [`Identity`]: who the process is |
 //! | [`SLOTS_AT`] | [`SLOTS`] channel slots: what the agent knows of each channel, readable after the program died |
-//! | [`crate::rings::TABLE_AT`] | one [`crate::rings::RingEntry`] a ring: who owns it |
+//! | [`TABLE_AT`] | one [`RingEntry`] a ring: who owns it |
 //! | [`SHADOW_AT`] | shadow pages: what lies at the program's GPFIFO and USERD addresses instead of video memory |
 //! | [`RINGS_AT`] | the rings, each a page of [`RingHead`] and its events: see [`crate::rings`] |
 //!
@@ -15,7 +15,6 @@
 //!
 //! Invariant: every field that both sides write is atomic; each has one writer, named at the field.
 
-use crate::rings;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// "DRBLRGN1"
@@ -28,8 +27,15 @@ pub const PAGE: usize = 4096;
 pub const SLOTS: usize = 512;
 pub const IDENTITY_AT: usize = PAGE;
 pub const SLOTS_AT: usize = IDENTITY_AT + size_of::<Identity>();
+/// Rings of the small size: threads that are alive and have recorded something.
+pub const SMALL: usize = 2048;
+/// Rings of the large size: threads among them that record much.
+pub const LARGE: usize = 256;
+pub const RINGS: usize = SMALL + LARGE;
+pub const TABLE_AT: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
+pub const TABLE_BYTES: usize = RINGS * size_of::<RingEntry>();
 /// What is mapped as a whole: control page, slots and the table of rings.
-pub const FIXED_BYTES: usize = (rings::TABLE_AT + rings::TABLE_BYTES).next_multiple_of(PAGE);
+pub const FIXED_BYTES: usize = (TABLE_AT + TABLE_BYTES).next_multiple_of(PAGE);
 pub const SHADOW_AT: usize = FIXED_BYTES;
 /// Bytes of shadow pages: 12 KiB a channel of 1024 entries.
 pub const SHADOW_BYTES: usize = 16 << 20;
@@ -191,6 +197,19 @@ pub struct Slot {
     pub entries: AtomicU32,
 }
 
+/// One ring, beside its memory so that looking for a free one touches none of that.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct RingEntry {
+    /// Low half: the thread that owns it, 0 if it is free. High half: counts its owners. Agent; the recorder clears the
+    /// low half of a dead owner.
+    pub owner: AtomicU64,
+    /// 1 when its memory is taken from the session's. Whoever takes it.
+    pub backed: AtomicU32,
+}
+
+const _: () = assert!(size_of::<RingEntry>() == 64);
+
 /// First page of a ring.
 #[repr(C, align(128))]
 pub struct RingHead {
@@ -200,7 +219,7 @@ pub struct RingHead {
     /// Bytes ever taken. Recorder.
     pub tail: AtomicU64,
     _pad1: [u64; 15],
-    /// Thread that writes, or wrote last. Who owns the ring, [`crate::rings::RingEntry`] says. Agent.
+    /// Thread that writes, or wrote last. Who owns the ring, [`RingEntry`] says. Agent.
     pub tid: AtomicI32,
     /// Events, entries and bytes lost so far because the ring was full. Agent.
     pub gap_events: AtomicU64,

@@ -27,31 +27,13 @@
 //!
 //! Invariant: one thread at a time owns a ring, and only the owner writes behind its head.
 
-use crate::region::{Control, PAGE, RINGS_AT, SLOTS, SLOTS_AT, Slot};
+use crate::region::{Control, PAGE, RINGS_AT, TABLE_AT};
+pub use crate::region::{LARGE, RINGS, RingEntry, SMALL};
 use crate::session::Session;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Rings of the small size: threads that are alive and have recorded something.
-pub const SMALL: usize = 2048;
-/// Rings of the large size: threads among them that record much.
-pub const LARGE: usize = 256;
-pub const RINGS: usize = SMALL + LARGE;
 /// Bytes of a small ring, if the large ones are not smaller.
 pub const SMALL_BYTES: usize = 256 << 10;
-
-pub const TABLE_AT: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
-pub const TABLE_BYTES: usize = RINGS * size_of::<RingEntry>();
-
-/// One ring, beside its memory so that looking for a free one touches none of that.
-#[repr(C, align(64))]
-#[derive(Default)]
-pub struct RingEntry {
-    /// Low half: the thread that owns it, 0 if it is free. High half: counts its owners. Agent; the recorder clears the
-    /// low half of a dead owner.
-    pub owner: AtomicU64,
-    /// 1 when its memory is taken from the session's. Whoever takes it.
-    pub backed: AtomicU32,
-}
 
 /// Which size is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,5 +213,3 @@ impl Owner {
         tid_of(self.0)
     }
 }
-
-const _: () = assert!(size_of::<RingEntry>() == 64);

@@ -13,10 +13,6 @@ use tape::region::{self, Control, FIXED_BYTES, SLOTS, Slot};
 use tape::rings::Rings;
 use tape::session::{Session, unwatched};
 
-/// Where our large mappings go if that is free (a hint): away from the program's libraries, whose neighbourhood is kept
-/// for stubs, and from the low addresses that CUDA likes.
-pub const AWAY: usize = 0x5d00_0000_0000;
-
 /// What attaching needs the kernel for.
 const NEEDED: u32 = need::MEMORY | need::FILES | need::FUTEX;
 
@@ -62,7 +58,7 @@ fn map(s: &Session) -> Option<&'static Control> {
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping of the recorder's file; our own descriptor.
         unsafe {
-            let at = sys::mmap(AWAY, FIXED_BYTES, rw, libc::MAP_SHARED, fd, 0);
+            let at = sys::mmap(sys::AWAY, FIXED_BYTES, rw, libc::MAP_SHARED, fd, 0);
             sys::close(fd);
             at
         }

@@ -17,7 +17,7 @@ pub fn open() -> Option<&'static Session> {
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a fresh mapping of the recorder's file; our own descriptor.
     let at = unsafe {
-        let at = sys::mmap(super::region::AWAY, SESSION_BYTES, rw, libc::MAP_SHARED, fd, 0);
+        let at = sys::mmap(sys::AWAY, SESSION_BYTES, rw, libc::MAP_SHARED, fd, 0);
         sys::close(fd);
         at?
     };

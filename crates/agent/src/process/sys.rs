@@ -2,6 +2,10 @@
 
 use core::arch::asm;
 
+/// Where our large mappings go if that is free (a hint): away from the program's libraries, whose neighbourhood is kept
+/// for stubs, and from the low addresses that CUDA likes.
+pub const AWAY: usize = 0x5d00_0000_0000;
+
 /// A raw system call. Negative results are `-errno`.
 ///
 /// # Safety

@@ -56,7 +56,7 @@ fn map(at: usize, pages: usize) -> Option<usize> {
     let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: an address range of our own, then replaced by pieces of the region.
     unsafe {
-        let alias = sys::mmap(region::AWAY, pages * PAGE, libc::PROT_NONE, none, -1, 0)?;
+        let alias = sys::mmap(sys::AWAY, pages * PAGE, libc::PROT_NONE, none, -1, 0)?;
         if !region::map_piece(at, pages * PAGE, alias) {
             sys::munmap(alias, pages * PAGE);
             return None;
