@@ -5,8 +5,7 @@ use crate::recording::{Image, Recording};
 use crate::walk::Outcome;
 use schema::Clock;
 use schema::channel::Channel;
-use schema::processes::{ProcessRow, RankRow, UnwatchedRow};
-use schema::summary::HowEnded;
+use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use std::collections::BTreeMap;
 use tape::file::{ProcessEnd, Rank, Unwatched};
 

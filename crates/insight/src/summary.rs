@@ -13,9 +13,10 @@ use pushbuf::ops::{How, Inline, Launch, Op, Purpose, Semaphore, What};
 use schema::Place;
 use schema::channel::{Accounted, Channel, Watch};
 use schema::operations::Shape;
+use schema::processes::HowEnded;
 use schema::summary::{
-    Copies, Direction, HowEnded, LaunchShape, Launches, Lost, Page, Problems, Program, Semaphores, Site, SizeCount,
-    Summary, Tap, Transfers, UnknownMethod,
+    Copies, Direction, LaunchShape, Launches, Lost, Page, Problems, Program, Semaphores, Site, SizeCount, Summary, Tap,
+    Transfers, UnknownMethod,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use tape::event::{PageBody, SiteBody, lack, site_why};

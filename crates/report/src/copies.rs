@@ -1,7 +1,7 @@
 //! Every copy, inline write and fill.
 
+use crate::cell::{place_name, slot, time};
 use crate::number::bytes;
-use crate::summary::place_name;
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json, rows};
 use insight::walk::Filter;
@@ -94,14 +94,6 @@ fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
         bytes(c.bytes),
     );
     writeln!(out, "{}", text.trim_end())
-}
-
-pub(crate) fn time(s: Option<f64>) -> String {
-    s.map_or("-".into(), |s| format!("{s:.6}"))
-}
-
-pub(crate) fn slot(slot: u32, generation: u32) -> String {
-    if generation == 0 { slot.to_string() } else { format!("{slot}.{generation}") }
 }
 
 /// Calls `f` with each row that the filter wants.

@@ -1,6 +1,6 @@
 //! Every kernel launch.
 
-use crate::copies::{slot, time};
+use crate::cell::{extent, slot, time};
 use crate::number::bytes;
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json, rows};
@@ -61,11 +61,6 @@ fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
         "seconds", "thread", "slot", "grid", "block", "cluster", "registers", "shared", "program"
     );
     writeln!(out, "{}", style.bold(&head))
-}
-
-/// `64 x 2 x 1`
-pub fn extent(e: [u32; 3]) -> String {
-    format!("{} x {} x {}", e[0], e[1], e[2])
 }
 
 fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {

@@ -7,6 +7,7 @@ pub mod bandwidth;
 pub mod bench;
 pub mod beside;
 pub mod calls;
+mod cell;
 pub mod channels;
 pub mod checks;
 pub mod contention;

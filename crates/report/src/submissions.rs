@@ -1,6 +1,6 @@
 //! Every submission with its decoded commands.
 
-use crate::launches::extent;
+use crate::cell::extent;
 use crate::number::{bytes, seconds};
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json};

@@ -1,12 +1,12 @@
 //! A recording at a glance.
 
-use crate::launches::extent;
+use crate::cell::{extent, place_name};
 use crate::number::{bytes, count, of, seconds};
 use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, channels, json, processes};
 use insight::Recording;
+use schema::Summary;
 use schema::summary::{Problems, Site, Transfers};
-use schema::{Place, Summary};
 use std::io::{self, Write};
 
 /// Shows the summary on standard output.
@@ -194,11 +194,6 @@ fn directions(t: &Transfers, several: bool) -> Vec<String> {
         format!("{from} -> {to}: {} ({})", count(d.count), bytes(d.bytes))
     };
     t.by_place.iter().map(line).collect()
-}
-
-/// `video`, and of which GPU where there are several: `video of GPU 1`.
-pub(crate) fn place_name(p: Place, gpu: Option<u32>) -> String {
-    gpu.map_or_else(|| p.name().to_owned(), |gpu| format!("{} of GPU {gpu}", p.name()))
 }
 
 fn launches(s: &Summary) -> String {

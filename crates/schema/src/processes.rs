@@ -1,6 +1,5 @@
 //! The processes of a recording.
 
-use crate::summary::HowEnded;
 use serde::Serialize;
 
 /// A process image: what one execve, or one fork, made of a process.
@@ -54,4 +53,11 @@ pub struct UnwatchedRow {
     pub path: String,
     pub why: String,
     pub seconds: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HowEnded {
+    pub how: String,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
 }

@@ -3,7 +3,7 @@
 use crate::channel::Channel;
 use crate::operations::Shape;
 use crate::place::Place;
-use crate::processes::{ProcessRow, UnwatchedRow};
+use crate::processes::{HowEnded, ProcessRow, UnwatchedRow};
 use serde::Serialize;
 
 /// Everything that `show` says of a recording at a glance.
@@ -254,11 +254,4 @@ pub struct Page {
     pub class: u32,
     pub handle: u32,
     pub tapped: bool,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct HowEnded {
-    pub how: String,
-    pub exit_code: Option<i32>,
-    pub signal: Option<i32>,
 }

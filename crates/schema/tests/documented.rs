@@ -15,11 +15,11 @@ use schema::locks::{
 };
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, LaunchRow, Mode, Shape, When};
-use schema::processes::{ProcessRow, RankRow, UnwatchedRow};
+use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 use schema::summary::{
-    Bucket, Copies, Direction, HowEnded, LaunchShape, Launches, Lost, Page, Problems, Program, Semaphores, Site,
-    SizeCount, Summary, Tap, Transfers, UnknownMethod,
+    Bucket, Copies, Direction, LaunchShape, Launches, Lost, Page, Problems, Program, Semaphores, Site, SizeCount,
+    Summary, Tap, Transfers, UnknownMethod,
 };
 use serde::Serialize;
 use serde_json::Value;

@@ -1,0 +1,21 @@
+//! How values of rows stand in the cells of tables.
+
+use schema::Place;
+
+/// `video`, and of which GPU where there are several: `video of GPU 1`.
+pub fn place_name(p: Place, gpu: Option<u32>) -> String {
+    gpu.map_or_else(|| p.name().to_owned(), |gpu| format!("{} of GPU {gpu}", p.name()))
+}
+
+/// `64 x 2 x 1`
+pub fn extent(e: [u32; 3]) -> String {
+    format!("{} x {} x {}", e[0], e[1], e[2])
+}
+
+pub fn time(s: Option<f64>) -> String {
+    s.map_or("-".into(), |s| format!("{s:.6}"))
+}
+
+pub fn slot(slot: u32, generation: u32) -> String {
+    if generation == 0 { slot.to_string() } else { format!("{slot}.{generation}") }
+}
