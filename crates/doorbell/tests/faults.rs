@@ -23,8 +23,12 @@ fn library() -> Result<&'static Path, String> {
     static BUILT: OnceLock<Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/signals.c");
-        let library = Source { file: &file, compiler: "cc", flags: &["-shared", "-fPIC"] }.compile(dir.path())?;
+        let compiled = |name: &str, flags: &[&str]| {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+            Source { file: &file, compiler: "cc", flags }.compile(dir.path())
+        };
+        let library = compiled("signals.c", &["-shared", "-fPIC"])?;
+        compiled("inherited.c", &[])?;
         Ok((dir, library))
     });
     built.as_ref().map(|(_, library)| library.as_path()).map_err(Clone::clone)
@@ -57,7 +61,11 @@ fn run(scenario: &str, library: &Path, tap: Option<&str>) -> Result<Ended, Strin
         }
     };
     command.args(["plays_scenario", "--exact", "--ignored", "--nocapture"]);
-    command.env("SCENARIO", scenario).env("SCENARIOS", library).env("GPU", if tap.is_some() { "1" } else { "0" });
+    command
+        .env("SCENARIO", scenario)
+        .env("SCENARIOS", library)
+        .env("INHERITED", library.with_file_name("inherited"))
+        .env("GPU", if tap.is_some() { "1" } else { "0" });
     let out = trial::finished_within(&mut command, PATIENCE, scenario);
     let mut ended = ended(&out.ok_or(format!("still running after {PATIENCE:?}"))?);
     if tap.is_some() && ended.status == 0 {
