@@ -155,22 +155,24 @@ impl<'a> Followed<'a> {
         if let Err(e) = self.session.keep_ready(&mut self.offered) {
             self.totals.no_region.get_or_insert_with(|| e.to_string());
         }
+        // In the order of their claims: an exec may have followed the first one at once.
+        self.claimed.sort_by_key(|c| page.regions.get(c.entry).map_or(0, |e| e.tsc.load(Ordering::Acquire)));
         let mut i = 0;
         while let Some(c) = self.claimed.get(i) {
             let (what, _) = state_of(c.entry);
             let attached = c.region.control().state.load(Ordering::Acquire) != 0;
             if what == state::ABANDONED {
-                let c = self.claimed.swap_remove(i);
+                let c = self.claimed.remove(i);
                 let why = page.regions.get(c.entry).map_or(0, |e| e.why.load(Ordering::Relaxed));
                 let (tsc, path) = (crate::clock::tsc(), c.identity.exe.as_bytes());
                 self.unwatched(Noted { why, pid: c.pid, parent: c.identity.ppid, tsc, path });
                 self.give_back(c.entry, c.region);
             } else if attached {
-                let c = self.claimed.swap_remove(i);
+                let c = self.claimed.remove(i);
                 self.begin(c);
             } else if c.handle.has_ended() && c.region.control().state.load(Ordering::Acquire) == 0 {
                 // Killed before it wrote anything.
-                let c = self.claimed.swap_remove(i);
+                let c = self.claimed.remove(i);
                 self.give_back(c.entry, c.region);
             } else {
                 i += 1;

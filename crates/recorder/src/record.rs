@@ -192,7 +192,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     beating(&session, || {
         status = follow(&mut followed, pid, &signals, tsc_hz, large);
         let patience = if o.wait { None } else { Some(GRACE) };
-        go_on(&mut followed, &session, patience, large);
+        go_on(&mut followed, &session, &signals, patience, large);
     });
     let took = begun.elapsed();
     let (mut out, totals) = followed.finish();
@@ -295,11 +295,17 @@ const SEARCH: Duration = Duration::from_millis(100);
 
 /// Drains the processes that outlive the first program: all of them, until they end, or those that are recorded, for as long
 /// as there is patience.
-fn go_on(followed: &mut Followed, session: &SharedSession, patience: Option<Duration>, ring_bytes: usize) {
+fn go_on(
+    followed: &mut Followed,
+    session: &SharedSession,
+    signals: &Signals,
+    patience: Option<Duration>,
+    ring_bytes: usize,
+) {
     let begun = Instant::now();
     let mut pace = Pace::new(ring_bytes);
     let mut searched = None::<Instant>;
-    loop {
+    while !signals.interrupted() {
         let taken = followed.round();
         match patience {
             Some(patience) if followed.live() == 0 || begun.elapsed() > patience => return,

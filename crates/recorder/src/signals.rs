@@ -1,26 +1,35 @@
 //! What signals to the recorder mean while a program runs.
 //!
 //! It outlives what is meant for the program: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on, and SIGINT and SIGQUIT where
-//! a process sent them: from the terminal they reach the program by themselves. A signal that was ignored when we started stays ignored, by us and by the
+//! a process sent them: from the terminal they reach the program by themselves. Once it has ended, any of them ends the wait
+//! for the processes that it left behind. A signal that was ignored when we started stays ignored, by us and by the
 //! program (`nohup`); the program's own dispositions are those it would have without us.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// Signals that came before there was a program to take them: a bit each.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
+/// The program has ended, and a signal came after that.
+static OVER: AtomicBool = AtomicBool::new(false);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
 /// What the terminal sends goes to the program, too, which is in the same group.
 extern "C" fn pass_on_if_sent(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
     // SAFETY: the kernel's, of this signal. Codes above 0 are the kernel's own.
-    if unsafe { (*info).si_code } <= 0 {
+    if OVER.load(Ordering::SeqCst) || unsafe { (*info).si_code } <= 0 {
         pass_on(signal);
     }
 }
 
 extern "C" fn pass_on(signal: libc::c_int) {
+    if OVER.load(Ordering::SeqCst) {
+        INTERRUPTED.store(true, Ordering::SeqCst);
+        return;
+    }
     let bit = 1u64 << (signal & 63);
     EARLY.fetch_or(bit, Ordering::SeqCst);
     let pid = PROGRAM.load(Ordering::SeqCst);
@@ -49,6 +58,8 @@ impl Signals {
     pub fn handle() -> Signals {
         let mut s = Signals { before: Vec::new(), child_ignored: false };
         EARLY.store(0, Ordering::SeqCst);
+        OVER.store(false, Ordering::SeqCst);
+        INTERRUPTED.store(false, Ordering::SeqCst);
         for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
             s.set(signal, pass_on as *const () as libc::sighandler_t);
         }
@@ -97,9 +108,10 @@ impl Signals {
         }
     }
 
-    /// The program runs: signals go to it, those that came before it too. `None`: it has ended.
+    /// The program runs: signals go to it, those that came before it too. `None`: it has ended, and they are for us.
     pub fn program(&self, pid: Option<i32>) {
         let Some(pid) = pid else {
+            OVER.store(true, Ordering::SeqCst);
             PROGRAM.store(0, Ordering::SeqCst);
             return;
         };
@@ -109,6 +121,13 @@ impl Signals {
             // SAFETY: our own child, not yet waited for.
             unsafe { libc::kill(pid, signal) };
         }
+    }
+}
+
+impl Signals {
+    /// A signal came after the program had ended: somebody wants an end of it.
+    pub fn interrupted(&self) -> bool {
+        INTERRUPTED.load(Ordering::SeqCst)
     }
 }
 

@@ -14,6 +14,7 @@ use tape::session::unwatched;
 /// A program: does what its arguments say, then exits with a status of its own.
 #[test]
 #[ignore = "a role of the other tests"]
+#[allow(clippy::zombie_processes, reason = "some programs leave their children behind")]
 fn plays_the_program() {
     let told = fake::told();
     let told: Vec<&str> = told.iter().map(String::as_str).collect();
@@ -195,8 +196,14 @@ fn plays_the_program() {
 #[ignore = "a role of the other tests"]
 fn plays_the_recorder() {
     let told = fake::told();
-    let arguments: Vec<&str> = told[1..].iter().map(String::as_str).collect();
-    let o = recorder::record(&options(program(&arguments), Path::new(&told[0]))).unwrap();
+    let mut arguments: Vec<&str> = told[1..].iter().map(String::as_str).collect();
+    let wait = arguments[0] == "waits";
+    if wait {
+        arguments.remove(0);
+    }
+    let mut o = options(program(&arguments), Path::new(&told[0]));
+    o.wait = wait;
+    let o = recorder::record(&o).unwrap();
     std::process::exit(o.status.code().unwrap_or(99));
 }
 
@@ -403,6 +410,34 @@ fn who_asks_for_it_gets_all_processes_to_their_ends() {
         let t = read(&out);
         assert_eq!(t.notes.last().map(String::as_str), Some(last), "{role}");
         assert!(t.process_ends[0].exit_code == Some(0) || t.process_ends[0].how == "ended");
+    }
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_processes_that_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let [up, go] = ["up", "go"].map(|n| dir.path().join(n));
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let out = dir.path().join(signal.to_string());
+        let _ = std::fs::remove_file(&up);
+        let mut c = recorder(&out, &["waits", "outlived", up.to_str().unwrap(), go.to_str().unwrap()]);
+        // SAFETY: signal may be called between fork and exec.
+        unsafe {
+            c.pre_exec(move || {
+                libc::signal(signal, libc::SIG_DFL);
+                Ok(())
+            })
+        };
+        let mut c = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_for_file(up.to_str().unwrap());
+        // Longer than it would wait without being asked to.
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(c.try_wait().unwrap().is_none());
+        // SAFETY: our own child.
+        unsafe { libc::kill(c.id() as i32, signal) };
+        assert_eq!(c.wait().unwrap().code(), Some(0));
+        let end = read(&out).end.unwrap();
+        assert!(!end.complete && end.incomplete_because[0].ends_with("was still running"), "{end:?}");
     }
 }
 
