@@ -71,7 +71,7 @@ fn plays_the_program() {
         }
         // Its child goes on when it has ended.
         ["outlived", up, go] => {
-            again(&["until", up, go]).spawn().unwrap();
+            outlived(&["until", up, go]);
             wait_for_file(up);
             0
         }
@@ -93,7 +93,7 @@ fn plays_the_program() {
         }
         // As above, but it does nothing before its parent has ended.
         ["outlived by a late one", up, go] => {
-            again(&["late", up, go]).spawn().unwrap();
+            outlived(&["late", up, go]);
             wait_for_file(up);
             0
         }
@@ -205,6 +205,12 @@ fn plays_the_recorder() {
     o.wait = wait;
     let o = recorder::record(&o).unwrap();
     std::process::exit(o.status.code().unwrap_or(99));
+}
+
+/// Starts a program that this process does not wait for: it is to outlive it.
+#[allow(clippy::zombie_processes, reason = "it outlives this process, so nobody here can wait for it")]
+fn outlived(what: &[&str]) {
+    again(what).spawn().unwrap();
 }
 
 /// This program once more, with other arguments, in an environment as it is.

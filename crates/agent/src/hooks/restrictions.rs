@@ -101,7 +101,9 @@ unsafe fn restricted(option: c_ulong, a: c_ulong, b: c_ulong, call: impl FnOnce(
     match option as c_int {
         // SAFETY: the caller's.
         libc::PR_SET_SECCOMP => match a as u32 {
+            // SAFETY: the caller's.
             libc::SECCOMP_MODE_STRICT => unsafe { confined(None, call) },
+            // SAFETY: the caller's.
             libc::SECCOMP_MODE_FILTER => unsafe { confined(Some(b as *const libc::sock_fprog), call) },
             _ => call(),
         },

@@ -130,6 +130,7 @@ pub fn find_numbers() {
     // SAFETY: three words that describe a member for debuggers: its bits, its elements, its offset (nptl_db).
     let told = match symbol::next_object(c"_thread_db_pthread_tid") {
         0 => None,
+        // SAFETY: as above.
         at => unsafe { Some(*(at as *const [u32; 3])) },
     };
     let offset = match told {
