@@ -138,7 +138,8 @@ impl Args {
     /// A filter that the view cannot apply is an error, not something to be ignored.
     fn check(&self) -> Result<(), Failure> {
         let at = &VIEWS[self.view.number()];
-        let filters: [(&str, bool, fn(&Applies) -> bool); 6] = [
+        type Filter = (&'static str, bool, fn(&Applies) -> bool);
+        let filters: [Filter; 6] = [
             ("--channel", self.channel.is_some(), |a| a.channel),
             ("--engine", self.engine.is_some(), |a| a.channel),
             ("--thread", self.thread.is_some(), |a| a.submission),

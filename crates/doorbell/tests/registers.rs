@@ -230,16 +230,16 @@ fn nothing_behind_the_stub_touches_what_it_does_not_save() {
             }
             let inside = |to: u64| (start..start + f.code.len() as u64).contains(&to);
             match i.flow_control() {
-                FlowControl::Call | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
-                    if i.mnemonic() != Mnemonic::Syscall && !inside(i.near_branch_target()) {
-                        left.push(i.near_branch_target());
-                    }
+                FlowControl::Call | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+                    if i.mnemonic() != Mnemonic::Syscall && !inside(i.near_branch_target()) =>
+                {
+                    left.push(i.near_branch_target());
                 }
-                FlowControl::IndirectCall if !i.is_ip_rel_memory_operand() => {
-                    // One that it has read, or the ring's.
-                    if read == 0 && !f.name.contains("Writer4look") {
-                        wrong.push(format!("{} calls what a register says, at {:#x}", f.name, i.ip()));
-                    }
+                // One that it has read, or the ring's.
+                FlowControl::IndirectCall
+                    if !i.is_ip_rel_memory_operand() && read == 0 && !f.name.contains("Writer4look") =>
+                {
+                    wrong.push(format!("{} calls what a register says, at {:#x}", f.name, i.ip()));
                 }
                 _ => {}
             }

@@ -71,7 +71,7 @@ fn filters_narrow_down_what_a_view_lists() {
     let copies = rows(&["--copies", "--engine", "copy2"]);
     assert!(!copies.is_empty() && copies.len() < all.len() && engines(&copies).iter().all(|e| e == "COPY2"), "{all:?}");
     let thread = all[0]["tid"].to_string();
-    assert!(rows(&["--copies", "--thread", &thread]).iter().all(|r| r["tid"].to_string() == thread));
+    assert!(rows(&["--copies", "--thread", &thread]).iter().all(|r| r["tid"] == all[0]["tid"]));
     assert!(rows(&["--submissions", "--thread", "99999"]).is_empty());
     let at = all[1]["seconds"].as_f64().unwrap();
     let between = format!("{at},{at}");

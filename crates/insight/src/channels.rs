@@ -78,7 +78,7 @@ impl Seen {
         let kept = c.entries - self.cut;
         // More than the account has is a fault of the account and is said as such: it makes up for nothing that is lost.
         c.lost = if kept <= c.accounted { c.accounted - kept } else { self.cut.min(c.accounted) };
-        c.surplus = if c.entries > c.accounted { c.entries - c.accounted } else { 0 };
+        c.surplus = c.entries.saturating_sub(c.accounted);
         let rings = self.rings.or(end.map(|e| e.rings));
         c.rings_missing = c.rings_missing.max(rings.map_or(0, |r| r.saturating_sub(c.rings)));
     }

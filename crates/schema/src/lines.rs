@@ -13,6 +13,7 @@ use std::borrow::Cow;
 /// One JSON object; `type` says which.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "one at a time, written at once")]
 pub enum Line<'a> {
     Header(Document<'a, tape::file::Header>),
     Call(DriverCallRow<'a>),
