@@ -408,28 +408,19 @@ pub fn renew(child: &Child) {
 /// A thread's end, as libc tells it: by the destructor of a key's value.
 pub mod ends {
     use super::*;
-    use crate::process::real;
+    use crate::process::key;
     use core::ffi::c_void;
 
     /// The key, plus 1.
     static KEY: AtomicUsize = AtomicUsize::new(0);
-    /// The values of keys below lie in the thread itself; of others, in memory that libc allocates.
-    const INLINE_KEYS: libc::pthread_key_t = 32;
     /// libc calls destructors so often while they set values again (PTHREAD_DESTRUCTOR_ITERATIONS). The others may record
     /// something, so ours waits for the last time.
     const ROUNDS: usize = 4;
 
     /// From the constructor: creating a key allocates nothing.
     pub fn begin() {
-        let mut key: libc::pthread_key_t = 0;
-        // SAFETY: a key of our own.
-        if unsafe { real::pthread_key_create(&mut key, ended as *const c_void) } == 0 {
-            if key < INLINE_KEYS {
-                KEY.store(key as usize + 1, Ordering::Relaxed);
-            } else {
-                // SAFETY: as above.
-                unsafe { libc::pthread_key_delete(key) };
-            }
+        if let Some(key) = key::create(ended) {
+            KEY.store(key as usize + 1, Ordering::Relaxed);
         }
     }
 

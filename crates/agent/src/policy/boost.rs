@@ -1,7 +1,7 @@
 //! Holders raised to the priority of who waits for them, and brought back ([`locks::boost`]).
 
 use super::state::{self, Me, board};
-use crate::process::real;
+use crate::process::key;
 use crate::process::restrictions::{may, need};
 use crate::process::thread::Thread;
 use core::ffi::{c_int, c_void};
@@ -17,21 +17,12 @@ pub static ALL: Seats<SEATS> = Seats::new();
 
 /// The key whose destructor tells that a thread ends, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
-/// Keys below it have their place in the thread itself; for others libc allocates.
-const INLINE_KEYS: u32 = 32;
 const NO_SEAT: usize = 1;
 
 /// From the constructor, where a lock may be boosted.
 pub fn begin() {
-    let mut key: libc::pthread_key_t = 0;
-    // SAFETY: a key of our own; creating one allocates nothing.
-    if unsafe { real::pthread_key_create(&mut key, ends as *const c_void) } == 0 {
-        if key < INLINE_KEYS {
-            KEY.store(key + 1, Ordering::Relaxed);
-        } else {
-            // SAFETY: created just now.
-            unsafe { libc::pthread_key_delete(key) };
-        }
+    if let Some(key) = key::create(ends) {
+        KEY.store(key + 1, Ordering::Relaxed);
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod environment;
 mod identity;
+pub mod key;
 pub mod maps;
 mod memory;
 pub mod own_lock;

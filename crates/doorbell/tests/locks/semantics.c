@@ -639,6 +639,8 @@ static void keys(void) {
     static pthread_key_t all[PTHREAD_KEYS_MAX + 1];
     int n = 0, r;
     printf("-- keys\n");
+    /* None was created: the number of the first is not valid. */
+    printf("before any %s\n", name_of(pthread_setspecific(0, &n)));
     while (n <= PTHREAD_KEYS_MAX && !(r = pthread_key_create(&all[n], NULL))) n++;
     printf("keys %d, then %s\n", n, name_of(r));
     SAY(pthread_mutex_lock(&late));
