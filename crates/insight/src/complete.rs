@@ -91,6 +91,7 @@ pub(crate) fn of_walk(r: &Recording, out: &Outcome, pages: &[Page], problems: &P
     add(surplus, "channel", "with more entries than its GP_PUT accounts for: its account is wrong");
     add(problems.unmapped_segments, "segment", "at an address without a CPU mapping: its words were not seen");
     add(problems.cut_segments, "segment", "longer than is recorded");
+    add(problems.torn_segments, "segment", "of which words did not fit into the rings");
     add(problems.uncopied_segments, "segment", "whose words were still to be copied when the program died");
     add(problems.unknown_events, "event", "of a kind that this doorbell does not know");
     add(problems.stray_bytes, "byte", "in checked chunks that hold no event");

@@ -156,7 +156,7 @@ pub struct Merge<'r> {
     heap: BinaryHeap<Reverse<(u64, usize)>>,
     current: Option<usize>,
     spare: Vec<Submission>,
-    /// GAP events met between a ring and its entries: they leave after the submission.
+    /// GAP and THREAD events met between a ring and its entries: they leave after the submission.
     gaps: VecDeque<(Source, Event<'static>)>,
     stray: usize,
 }
@@ -276,6 +276,10 @@ impl<'r> Merge<'r> {
                 Body::Ring(r) if !begun => s.begin(e.head.tsc, e.head.flags, t.source, r),
                 // A gap is noted behind the first event that fits again: a ring, perhaps, whose entries follow.
                 Body::Gap(g) => self.gaps.push_back((t.source, Event { head: e.head, body: Body::Gap(g) })),
+                // The thread went on in a larger ring, in the middle of an entry perhaps.
+                Body::Thread(b) if begun => {
+                    self.gaps.push_back((t.source, Event { head: e.head, body: Body::Thread(b) }));
+                }
                 Body::Entry(b, words) => {
                     if !begun {
                         (s.tsc, s.slot) = (e.head.tsc, b.slot);

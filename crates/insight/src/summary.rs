@@ -158,6 +158,7 @@ impl Sink for Tally {
                 p.unmapped_bytes += u64::from(s.dwords) * 4;
             }
             lack::TOO_LONG => p.cut_segments += 1,
+            lack::RING_FULL => p.torn_segments += 1,
             missing::NEVER_COPIED => p.uncopied_segments += 1,
             _ => {}
         }

@@ -424,3 +424,35 @@ fn words_that_were_read_late_are_counted_and_decoded() {
         assert_eq!((s.problems.late_segments, s.problems.uncopied_segments), (1, 0));
     }
 }
+
+/// A thread moves to a larger ring when the recorder falls behind, in the middle of an entry perhaps.
+#[test]
+fn an_entry_that_goes_on_in_another_ring_is_whole() {
+    let mut t = with_one_copy();
+    let words = copy_64_mib();
+    let body = large(&mut t, 2, words.len() as u32);
+    let pieces = [(&words[..8], entry_flags::MORE), (&words[8..], 0)];
+    for (k, (words, flags)) in pieces.into_iter().enumerate() {
+        if k == 1 {
+            let thread = tape::event::ThreadBody { tid: 2, ordinal: 1, from_ring: 0, pid: 1, from_head: 4096 };
+            t.event(2, kind::THREAD, 0, &thread, &[], &[]);
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let body = EntryBody { words: words.len() as u32, ..body };
+        t.event(2, kind::ENTRY, flags | entry_flags::CONTINUED, &body, &bytes, &[]);
+    }
+    let s = summary(&mut t);
+    assert_eq!((s.lost, s.entries, s.copies.copy_engine, s.problems.torn_segments), (0, 2, 2, 0));
+    assert!(s.complete, "{:?}", s.incomplete_because);
+}
+
+/// What is left of an entry after a gap makes the recording incomplete, even where another entry makes up for it in the count.
+#[test]
+fn words_that_did_not_fit_make_a_recording_incomplete() {
+    let mut t = with_one_copy();
+    let body = large(&mut t, 2, 16);
+    t.note(2, "still here");
+    t.event(2, kind::ENTRY, entry_flags::CONTINUED, &EntryBody { words: 4, ..body }, &[0; 16], &[]);
+    let s = summary(&mut t);
+    assert!(!s.complete && s.problems.torn_segments > 0, "{:?} {:?}", s.problems, s.incomplete_because);
+}

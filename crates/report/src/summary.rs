@@ -270,6 +270,7 @@ fn problems(out: &mut dyn Write, style: &Style, p: &Problems) -> io::Result<()> 
     let lines = [
         (p.unmapped_segments, "segment", format!(" without a CPU mapping ({})", bytes(p.unmapped_bytes))),
         (p.cut_segments, "segment", " longer than is recorded".into()),
+        (p.torn_segments, "segment", " of which words did not fit into the rings".into()),
         (p.late_segments, "segment", " read late: its words may be of a later submission".into()),
         (p.uncopied_segments, "segment", " not copied yet when the program died".into()),
         (p.holes, "place", " where entries are missing".into()),

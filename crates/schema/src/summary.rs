@@ -212,6 +212,8 @@ pub struct Problems {
     pub unmapped_bytes: u64,
     /// Segments longer than is recorded.
     pub cut_segments: u64,
+    /// Segments of which words did not fit into the rings.
+    pub torn_segments: u64,
     /// Segments whose words were read long after the doorbell: another thread may have written over them.
     pub late_segments: u64,
     /// Segments whose words were still to be copied when the program died. Their entries are not lost.

@@ -236,6 +236,7 @@ fn problems() -> Problems {
         unmapped_segments: 1,
         unmapped_bytes: 1,
         cut_segments: 1,
+        torn_segments: 1,
         late_segments: 1,
         uncopied_segments: 1,
         holes: 1,
