@@ -1,7 +1,7 @@
 //! Hands events to the recorder: each thread's ring.
 //!
 //! A thread claims a ring at its first event (one time: a few system calls), then writes without lock or system call.
-//! After a fork the child finds [`active`] false and records nothing: the rings belong to the parent.
+//! The rings belong to one process: a forked child forgets its parent's ([`renew`]) and claims rings of its own.
 
 use crate::process::region::{active, control, map_piece, rings, stopped};
 use crate::process::renewal::Child;

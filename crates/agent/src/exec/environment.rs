@@ -253,7 +253,7 @@ unsafe fn fill(c: &Carried, env: *const *const c_char, entries: *mut *const c_ch
     }
 }
 
-/// Bytes of the longest command line that [`prefix`] makes room for: the kernel's limit of one string (MAX_ARG_STRLEN).
+/// Bytes of the longest command line that [`with_command`] makes room for: the kernel's limit of one string (MAX_ARG_STRLEN).
 const COMMAND: usize = 128 << 10;
 
 /// Calls `then` with a shell command that sets our variables before it goes on with `command`. `system` and `popen` give
@@ -292,7 +292,7 @@ pub unsafe fn with_command<R>(
     let mut end = at as *mut u8;
     let mut put = |pieces: &[&[u8]]| {
         for piece in pieces {
-            // SAFETY: `need` counts all pieces; the mapping is zeroed, so that a NUL stands behind the last.
+            // SAFETY: `need` counts all pieces; the mapping is zeroed, so the text ends in a NUL.
             unsafe {
                 core::ptr::copy_nonoverlapping(piece.as_ptr(), end, piece.len());
                 end = end.add(piece.len());

@@ -219,7 +219,7 @@ unsafe extern "C" fn with_own_environment(path: *const c_char, argv: Strings) ->
     unsafe { execve(path, argv, env()) }
 }
 
-/// execle's: the environment stands behind the array's end.
+/// execle's: the environment follows the null pointer that ends the array.
 ///
 /// # Safety
 /// As execle.

@@ -75,7 +75,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: our own descriptor.
-        unsafe { sys::syscall6(libc::SYS_close, self.0 as usize, 0, 0, 0, 0, 0) };
+        unsafe { sys::close(self.0) };
     }
 }
 
