@@ -10,13 +10,17 @@ const USUAL: Duration = Duration::from_secs(5);
 /// The time in which the threads work.
 pub(crate) struct Turn<'a> {
     ready: &'a AtomicUsize,
+    begun: &'a AtomicBool,
     over: &'a AtomicBool,
 }
 
 impl Turn<'_> {
-    /// This thread works from now on.
+    /// Waits until every thread is ready. Threads that work already would starve the creations of those that still prepare.
     pub(crate) fn ready(&self) {
         self.ready.fetch_add(1, Ordering::Release);
+        while !self.begun.load(Ordering::Acquire) && self.goes_on() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn goes_on(&self) -> bool {
@@ -42,13 +46,13 @@ pub(crate) fn starve(
     work: impl Fn(u64, &Turn<'_>) -> Result<Vec<u8>> + Sync,
 ) -> Result<()> {
     let duration = options.seconds.map_or(USUAL, Duration::from_secs_f64);
-    let (ready, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (ready, begun, over) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
     let threads = options.threads as usize;
     let (results, created, longest) = std::thread::scope(|scope| {
         let _end = End(&over);
         let workers: Vec<std::thread::ScopedJoinHandle<'_, Result<Vec<u8>>>> = (0..threads as u64)
             .map(|n| {
-                let (work, turn) = (&work, Turn { ready: &ready, over: &over });
+                let (work, turn) = (&work, Turn { ready: &ready, begun: &begun, over: &over });
                 // (A recording shows the name.)
                 let named = std::thread::Builder::new().name(format!("launches {n}"));
                 named.spawn_scoped(scope, move || work(n, &turn)).map_err(Error::Thread)
@@ -58,6 +62,7 @@ pub(crate) fn starve(
             std::thread::sleep(Duration::from_millis(1));
         }
         (options.progress)(&format!("starve: {threads} threads launch, one creates streams"));
+        begun.store(true, Ordering::Release);
         let deadline = Instant::now() + duration;
         // The workers end at the deadline, whoever waits for them.
         let over = &over;
@@ -86,4 +91,45 @@ pub(crate) fn starve(
     report.fact("streams created", created);
     report.fact("longest creation, us", longest.as_micros() as u64);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Gpu;
+    use std::sync::RwLock;
+
+    fn options(threads: u32) -> Options {
+        Options { gpu: Gpu::Soft, seconds: Some(0.05), count: None, seed: 1, threads, progress: |_| {} }
+    }
+
+    #[test]
+    fn nobody_works_while_another_prepares() {
+        let (prepared, lock) = (AtomicUsize::new(0), RwLock::new(()));
+        let work = |n: u64, turn: &Turn<'_>| {
+            std::thread::sleep(Duration::from_millis(2 * n));
+            prepared.fetch_add(1, Ordering::Relaxed);
+            turn.ready();
+            assert_eq!(prepared.load(Ordering::Relaxed), 8);
+            while turn.goes_on() {
+                let _held = lock.read();
+            }
+            Ok(vec![n as u8])
+        };
+        let mut report = Report::new("starve", String::new(), 1);
+        starve(&options(8), &mut report, || Ok(()), work).unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_fails_ends_the_others() {
+        let work = |n: u64, turn: &Turn<'_>| {
+            if n == 3 {
+                return Err(Error::Panicked);
+            }
+            turn.ready();
+            Ok(Vec::new())
+        };
+        let mut report = Report::new("starve", String::new(), 1);
+        assert!(starve(&options(8), &mut report, || Ok(()), work).is_err());
+    }
 }

@@ -101,7 +101,9 @@ impl Form {
             Form::Plain => "st.relaxed.sys.global.u32 [%rd5], %r2;",
             Form::Message => "st.relaxed.sys.global.v4.u32 [%rd5], {%r10, %r11, %r2, %r2};",
             Form::Mail => {
-                "st.relaxed.sys.global.v2.u32 [%rd9], {%r10, %r11};
+                "setp.eq.u32 %p2, %r2, 0xffffffff;
+    @%p2 bra NAME_STOPPED;
+    st.relaxed.sys.global.v2.u32 [%rd9], {%r10, %r11};
     fence.acq_rel.sys;
     st.relaxed.sys.global.u32 [%rd5], %r2;"
             }
@@ -111,8 +113,8 @@ impl Form {
 
 /// Answers each number that comes after `seen` at `flag` at `to`, until it is 2^32 - 1 or `limit` nanoseconds have passed
 /// without one; then stores 1 or 2, which it was, at `ended`. Several lanes see the same and answer 16 bytes each, one behind the
-/// other. 2^32 - 1 is answered too, and the clock is read only while nothing
-/// comes: nothing stands before an answer or between two. One thread of each warp does so: the more look, the sooner one
+/// other. 2^32 - 1 is answered too (except with mail: the bytes beside it are no copy), and the clock is read only while nothing
+/// comes: nothing delays an answer. One thread of each warp does so: the more look, the sooner one
 /// sees; a slow one's older answer is followed by its newer one. They end together. PTX 7.0 for sm_70: the driver compiles it
 /// for whatever GPU there is.
 const ANSWER: &str = r"
