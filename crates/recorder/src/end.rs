@@ -2,7 +2,6 @@
 //!
 //! Invariant: a recording is complete only if nothing is known that was, or may have been, missed.
 
-use crate::followed::Ending;
 use crate::image::Image;
 use crate::region::Region;
 use std::os::unix::process::ExitStatusExt;
@@ -14,6 +13,19 @@ use tape::region::{self, Slot};
 
 /// Names of programs in one reason, at most.
 const NAMES: usize = 5;
+
+/// How an image of a process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The status, as `wait` gives it.
+    Status(i32),
+    /// It ended, and its status is not known.
+    Unknown,
+    /// The process executed another program: a new image of it follows.
+    Exec,
+    /// The process still runs when the recording ends.
+    StillRunning,
+}
 
 /// What all images come to.
 #[derive(Default)]

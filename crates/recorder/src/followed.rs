@@ -3,7 +3,7 @@
 //! Invariant: a region is freed only when its process has ended or will write no more, and everything that it holds was
 //! taken before.
 
-use crate::end::{self, Totals};
+use crate::end::{self, Ending, Totals};
 use crate::image::Image;
 use crate::output::Output;
 use crate::processes::{self, Handle, Identity};
@@ -60,19 +60,6 @@ struct Claimed {
     pid: i32,
     handle: Handle,
     identity: Identity,
-}
-
-/// How an image ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// As wait gives it.
-    Status(i32),
-    /// Its status is not known.
-    Unknown,
-    /// Another image of the same process came.
-    Exec,
-    /// It goes on; the recording does not.
-    StillRunning,
 }
 
 impl<'a> Followed<'a> {
