@@ -17,6 +17,7 @@ fn shape_of(l: &Launch) -> Option<Shape> {
         registers: q.registers(),
         shared_memory: q.shared_memory(),
         program: q.program_address(),
+        kernel: l.kernel.filter(|k| *k != q.program_address()),
     })
 }
 

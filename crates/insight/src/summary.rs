@@ -235,7 +235,7 @@ impl Tally {
         match started.and_then(|s| s.shape) {
             Some(s) if s.is_empty() => self.launches.empty += 1,
             Some(s) => {
-                self.programs.add(s.program);
+                self.programs.add(s.code());
                 self.shapes.add(s);
             }
             None => self.launches.without_qmd += 1,

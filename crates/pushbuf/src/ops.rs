@@ -270,6 +270,9 @@ pub struct Launch {
     pub qmd_address: u64,
     /// `None` when the QMD was not among the recent inline copies of this channel: it lies in memory (graphs put it there once).
     pub qmd: Option<Qmd>,
+    /// Address of the kernel's code as its constants name it. The QMD's program address is another where something runs before
+    /// each kernel: CUPTI's tracing puts one trampoline before all of them.
+    pub kernel: Option<u64>,
     /// The newest inline copy that wrote (a part of) the QMD: the `at` of its [`Op`].
     pub written_at: Option<At>,
 }

@@ -316,6 +316,31 @@ fn a_kernels_parameters_are_told_from_user_data() {
     assert_eq!(purposes, [Purpose::Constants, Purpose::Data, Purpose::Qmd]);
 }
 
+/// As recorded from driver 580.159: constant buffer 0 names the kernel at 0x118, and under CUPTI the QMD's program is another.
+#[test]
+fn the_kernel_behind_a_profilers_trampoline_is_named() {
+    let (_, bytes) = qmd(1, &[]);
+    let kernel = |constants: &[(u64, u64)]| {
+        let got = ops(|w| {
+            for (offset, value) in constants {
+                w.inline(1, 0x2_0000_0000 + offset, &value.to_le_bytes(), 0x41).unwrap();
+            }
+            w.inline(1, 0x1000, &bytes, 0x41).unwrap();
+            w.launch(1, 0x1000).unwrap();
+        });
+        launches(&got)[0].kernel
+    };
+    assert_eq!(kernel(&[(0x118, 0x7f_1234_aa00)]), Some(0x7f_1234_aa00));
+    // The newest counts, whichever copy wrote it.
+    assert_eq!(kernel(&[(0x118, 0x7f_1234_aa00), (0x118, 0x7f_1234_bb00)]), Some(0x7f_1234_bb00));
+    // Nothing there, no address of code, or another range.
+    for constants in
+        [&[][..], &[(0x100, 0x7f_1234_aa00)], &[(0x118, 0)], &[(0x118, 0x7f_1234_aa04)], &[(0x118, 0x80_1234_aa00)]]
+    {
+        assert_eq!(kernel(constants), None, "{constants:x?}");
+    }
+}
+
 #[test]
 fn a_qmd_that_was_never_seen_is_not_made_up() {
     let got = ops(|w| w.launch(1, 0x1000).unwrap());

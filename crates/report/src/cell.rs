@@ -1,6 +1,7 @@
 //! How values of rows stand in the cells of tables.
 
 use schema::Place;
+use schema::operations::Shape;
 
 /// `video`, and of which GPU where there are several: `video of GPU 1`.
 pub fn place_name(p: Place, gpu: Option<u32>) -> String {
@@ -10,6 +11,11 @@ pub fn place_name(p: Place, gpu: Option<u32>) -> String {
 /// `64 x 2 x 1`
 pub fn extent(e: [u32; 3]) -> String {
     format!("{} x {} x {}", e[0], e[1], e[2])
+}
+
+/// Where the GPU starts, if that is not the kernel itself.
+pub fn through(shape: &Shape) -> String {
+    shape.kernel.map_or(String::new(), |_| format!(", through {:#x}", shape.program))
 }
 
 pub fn time(s: Option<f64>) -> String {

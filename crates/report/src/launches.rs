@@ -1,6 +1,6 @@
 //! Every kernel launch.
 
-use crate::cell::{extent, slot, time};
+use crate::cell::{extent, slot, through, time};
 use crate::number::bytes;
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json, rows};
@@ -72,15 +72,16 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
         }
         Some(s) => writeln!(
             out,
-            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({}{again})",
+            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({}{again}{})",
             extent(s.grid),
             extent(s.block),
             s.cluster.map_or("-".into(), extent),
             s.registers,
             bytes(s.shared_memory.into()),
-            format!("{:#x}", s.program),
+            format!("{:#x}", s.code()),
             l.qmd,
-            l.how
+            l.how,
+            through(s)
         ),
         None => writeln!(out, "{begin}  the QMD at {:#x} was never in the stream ({})", l.qmd, l.how),
     }

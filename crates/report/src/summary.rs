@@ -1,6 +1,6 @@
 //! A recording at a glance.
 
-use crate::cell::{extent, place_name};
+use crate::cell::{extent, place_name, through};
 use crate::number::{bytes, count, of, seconds};
 use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, channels, json, processes};
@@ -246,7 +246,7 @@ fn shapes(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> {
             l.shape.cluster.map_or("-".into(), extent),
             l.shape.registers.to_string(),
             bytes(l.shape.shared_memory.into()),
-            format!("{:#x}", l.shape.program),
+            format!("{:#x}{}", l.shape.code(), through(&l.shape)),
         ]);
     }
     write_table(out, &t, 2)

@@ -12,10 +12,18 @@ pub struct Shape {
     pub registers: u32,
     /// Bytes a block.
     pub shared_memory: u32,
+    /// Address of the code that the GPU starts.
     pub program: u64,
+    /// Address of the kernel, where `program` is code that runs before it (a profiler's); else `None`.
+    pub kernel: Option<u64>,
 }
 
 impl Shape {
+    /// Address of the kernel's code, as far as is known.
+    pub fn code(&self) -> u64 {
+        self.kernel.unwrap_or(self.program)
+    }
+
     /// True for a QMD without blocks: it runs nothing and only orders or starts others.
     pub fn is_empty(&self) -> bool {
         self.grid.contains(&0)

@@ -184,7 +184,7 @@ pub struct Launches {
     pub again: u64,
     /// Launches whose QMD was never in the stream.
     pub without_qmd: u64,
-    /// Distinct program addresses.
+    /// Distinct kernels, by their address.
     pub programs: u64,
     pub shapes: u64,
     /// Launches whose shapes or programs were too many to be told apart: then the two numbers above are lower bounds.

@@ -180,7 +180,15 @@ fn launches() -> Launches {
 }
 
 fn shape() -> Shape {
-    Shape { grid: [1; 3], block: [1; 3], cluster: Some([1; 3]), registers: 1, shared_memory: 1, program: 1 }
+    Shape {
+        grid: [1; 3],
+        block: [1; 3],
+        cluster: Some([1; 3]),
+        registers: 1,
+        shared_memory: 1,
+        program: 1,
+        kernel: Some(1),
+    }
 }
 
 fn launch_shape() -> LaunchShape {

@@ -11,6 +11,8 @@ use crate::semaphore::{Execute, Operation, Reduction, method};
 
 /// Operations that wait for the launch that may use an inline copy before them.
 const HELD: usize = 64;
+/// Where in constant buffer 0 the driver names the kernel (driver 580.159, CUDA 13.0).
+const KERNEL: u64 = 0x118;
 
 const REPORT_PAYLOAD_LOWER: u16 = 0x158;
 const REPORT_ADDRESS_UPPER: u16 = 0x164;
@@ -362,7 +364,9 @@ impl Engine {
                 let whole = registers.unknown_qmd & ((1 << words) - 1) == 0;
                 let qmd = registers.qmd.get(..words).filter(|_| whole).and_then(|w| Qmd::parse_for(class_id, w));
                 let qmd_address = address(upper & 0x1ff, lower) << 8;
-                (Some(What::Launch(Launch { how: How::InlineQmd, qmd_address, qmd, written_at: None })), 0b11 << 8)
+                let kernel = qmd.as_ref().and_then(|qmd| self.kernel(qmd));
+                let launch = Launch { how: How::InlineQmd, qmd_address, qmd, kernel, written_at: None };
+                (Some(What::Launch(launch)), 0b11 << 8)
             }
             _ => return,
         };
@@ -402,12 +406,24 @@ impl Engine {
             self.give_purpose(qmd_address, qmd);
         }
         let written_at = newest.filter(|_| qmd.is_some());
-        let what = What::Launch(Launch { how, qmd_address, qmd, written_at });
+        let kernel = qmd.as_ref().and_then(|qmd| self.kernel(qmd));
+        let what = What::Launch(Launch { how, qmd_address, qmd, kernel, written_at });
         let guessed = self.registers(subch).unknown & PCAS != 0;
         self.emit(Op { at: self.at(write.word_index), subch, class_id, guessed, what }, sink);
         if self.held.iter().all(|op| !unresolved(op)) {
             self.release_held(sink);
         }
+    }
+
+    /// The address of the kernel as the driver puts it into constant buffer 0, where that is among the recent copies.
+    fn kernel(&self, qmd: &Qmd) -> Option<u64> {
+        let constants = qmd.constant_buffer(0)?;
+        let mut words = [0; 2];
+        let (known, _) = self.recent.read(constants.address.saturating_add(KERNEL), &mut words);
+        let kernel = u64::from(words[1]) << 32 | u64::from(words[0]);
+        // Other drivers may have something else there. Code is aligned, and lies in one range of 4 GiB.
+        let is_code = kernel != 0 && kernel.is_multiple_of(128) && kernel >> 32 == qmd.program_address() >> 32;
+        (known == words.len() && is_code).then_some(kernel)
     }
 
     /// Says of the inline copies that are held what this launch shows.

@@ -7,7 +7,6 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use super::{At, Inline, Layout, Origin, Purpose, Semaphore, Span, address};
-use crate::qmd::MAX_WORDS;
 use crate::semaphore::{Operation, Reduction};
 
 pub(super) const RECORDS: usize = 64;
@@ -198,10 +197,10 @@ impl Recent {
     }
 
     /// The words of memory from `address` on as far as recent copies wrote them, newest first, and the newest copy among them.
-    pub(super) fn read(&self, address: u64, into: &mut [u32; MAX_WORDS]) -> (usize, Option<At>) {
-        let mut known = [false; MAX_WORDS];
-        let (mut left, mut newest) = (MAX_WORDS, None);
-        let to = address.saturating_add(4 * MAX_WORDS as u64);
+    pub(super) fn read<const N: usize>(&self, address: u64, into: &mut [u32; N]) -> (usize, Option<At>) {
+        let mut known = [false; N];
+        let (mut left, mut newest) = (N, None);
+        let to = address.saturating_add(4 * N as u64);
         let newest_first = (0..RECORDS).map(|i| (self.next + RECORDS - i) % RECORDS);
         for record in newest_first.filter_map(|i| self.records.get(i).copied().flatten()) {
             let end = record.dst.saturating_add(4 * u64::from(record.words));
@@ -217,7 +216,7 @@ impl Recent {
             let from = position as usize % WORDS;
             let (skip, count) = (skip as usize, count as usize);
             // The usual case: one copy holds all that is asked for, in one piece.
-            if left == MAX_WORDS
+            if left == N
                 && let (Some(words), Some(to)) = (self.words.get(from..from + count), into.get_mut(skip..skip + count))
                 && let Some(known) = known.get_mut(skip..skip + count)
             {
