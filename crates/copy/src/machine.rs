@@ -22,7 +22,7 @@ type OpenGroup = Box<dyn Fn() -> Result<Arc<AddressSpace>, gpu::Error> + Send + 
 
 /// One GPU and the ways to it. Routes borrow it.
 pub struct Machine {
-    // Our own side goes first: it stands in CUDA's address space.
+    // Our side is dropped first: it lives in CUDA's address space.
     own: Result<Arc<AddressSpace>, Unavailable>,
     /// The same address space entered with CUDA's client, opened when a route first asks for CUDA's channel group.
     group: OnceLock<Result<Arc<AddressSpace>, Unavailable>>,

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::context::Context;
 use crate::functions::{RawEvent, RawStream};
 
-/// How a stream stands to the default stream.
+/// How a stream relates to the default stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Order {

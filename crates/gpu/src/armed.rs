@@ -1,14 +1,13 @@
-//! Transfers that wait in the channel: the engine has them already and stands before a gate, and a submission is one store
-//! that opens it.
+//! Transfers that wait in the channel: the engine has fetched them and waits at a gate. A submission is one store that opens
+//! the gate.
 //!
 //! Each transfer has two GPFIFO entries: a gate (the host's SEM_EXECUTE, ACQUIRE of a word of the transfer's own in video
-//! memory) and a body with SYNC_WAIT, whose words are fetched only when the gate is behind. Data, number and the gate's word
-//! lie in one line, so that one write of the CPU brings them all. What a doorbell costs (it wakes the channel, which reads
+//! memory) and a body with SYNC_WAIT, whose words are fetched only after the gate. Data, number and the gate's word
+//! lie in one line, so one write of the CPU carries all three. What a doorbell costs (it wakes the channel, which reads
 //! GP_PUT and the entry) is paid before, when the transfer is armed.
 //!
-//! The price: a channel that stands before a gate holds its runlist. Others there get it by time slices only, CUDA's kernels
-//! and a graphics channel's gate above all: [`Armed::rest`] lets go. And the channel is this transfer's alone as long as it
-//! lives: what is submitted to a ring goes behind the gates.
+//! The price: a channel that waits at a gate occupies its runlist. Other channels there, CUDA's among them, run only in time
+//! slices; [`Armed::rest`] ends that. And no other transfer can use the channel: its entries would lie behind the gates.
 //!
 //! A number is promised to a transfer when it is armed and announced when its gate is opened; what frees memory waits for what
 //! is announced. What is armed when the memory goes is never opened: its words are replaced by NOPs first.
@@ -29,7 +28,7 @@ use pushbuf::semaphore::{Execute, Operation};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Transfers that have a place of their own; one less stands before its gate at most.
+/// Transfers with a place of their own. At most one less waits at its gate.
 const PLACES: usize = 4;
 /// Words of a line.
 const LINE_WORDS: usize = LINE / 4;
@@ -60,7 +59,7 @@ pub struct Armed<'c> {
     entries: [[u64; 2]; PLACES],
     /// What was promised to each place last.
     tickets: [Ticket; PLACES],
-    /// The place whose gate is opened next, and how many from there on stand before theirs.
+    /// The place whose gate is opened next, and how many from there on wait at theirs.
     next: usize,
     waiting: usize,
     last: Option<Ticket>,
@@ -318,7 +317,7 @@ impl<'c> Armed<'c> {
         unsafe { stores::store_line(self.how, self.memory.as_ptr().add(4 * (body + last)), &line) };
     }
 
-    /// Lets go of the engine: nothing stands before a gate any more. The next submission arms again, and takes longer.
+    /// Frees the engine: no transfer waits at a gate any more. The next submission arms again, and takes longer.
     ///
     /// # Errors
     /// [`Error::Timeout`] where the channel does not come to its end, [`Error::ChannelKilled`], [`Error::Forked`].

@@ -199,7 +199,7 @@ impl Bar1Map {
         self.length
     }
 
-    /// PCIe bus address of the first byte. Other devices reach it there where no IOMMU stands between; how far the range
+    /// PCIe bus address of the first byte. Other devices reach it there if no IOMMU is between; how far the range
     /// goes on from there, [`Bar1Map::bus_range`] says.
     pub fn bus_address(&self) -> u64 {
         self.bus
@@ -207,7 +207,7 @@ impl Bar1Map {
 
     /// The bus address with the length that may be used from there on.
     ///
-    /// The whole range, where the driver gives each mapping addresses in a row. Where all video memory stands in BAR1 in
+    /// The whole range, where the driver gives each mapping addresses in a row. Where BAR1 maps all video memory in
     /// physical order (static BAR1), a range may be scattered, and only the rest of its first page is sure.
     ///
     /// # Errors

@@ -94,7 +94,7 @@ impl Clock {
     }
 }
 
-/// The tsc, not before what stands before it is done, and not after what stands behind it has begun.
+/// The tsc, read after the code before it has finished and before the code after it begins.
 pub(crate) fn tsc() -> u64 {
     // ORDERING: loads from the device stay on their side of the counter's reading.
     lfence();

@@ -104,7 +104,7 @@ impl Device {
         Ok(params.mask)
     }
 
-    /// True if all video memory stands in BAR1 in physical order. Drivers that do not know the question have no such mode.
+    /// True if BAR1 maps all video memory in physical order. Drivers that do not know the question have no such mode.
     pub(crate) fn static_bar1(&self) -> Result<bool, RmError> {
         let mut params = StaticBar1Info::default();
         self.control(STATIC_BAR1_INFO, &mut params)?;

@@ -206,7 +206,7 @@ pub(crate) struct Layout {
     pub data: Vec<(usize, usize)>,
 }
 
-/// What stands for the ticket's number until one is taken: no address or length looks like it.
+/// Placeholder for the ticket's number: no address or length looks like it.
 pub(crate) const PAYLOAD: u32 = 0xd00b_e11a;
 
 impl Layout {

@@ -1,4 +1,4 @@
-//! Coexistence: CUDA's kernels, copies and graphs beside every kind of channel of ours, for as long as one likes, with every
+//! Coexistence: CUDA's kernels, copies and graphs beside every kind of our channels, for any time, with every
 //! byte compared.
 //!
 //! Each worker is a thread that does one thing again and again and says so after each round. Who says nothing for the
@@ -73,7 +73,7 @@ pub struct Beat {
     bytes: AtomicU64,
     stale: AtomicU64,
     notes: Mutex<Vec<String>>,
-    /// What it is about to do, for whoever finds that it hangs.
+    /// What it is about to do: says where it hung.
     step: Mutex<&'static str>,
     /// The kernel's number of its thread; 0 before it has begun.
     thread: AtomicI32,
@@ -198,7 +198,7 @@ impl Outcome {
     }
 }
 
-/// All that there is to do beside one another: CUDA's part, every kind of channel of ours, and what makes and frees things.
+/// All that there is to do beside one another: CUDA's part, every kind of our channels, and threads that allocate and free.
 pub fn jobs(machine: &Arc<Machine>, plan: &Plan) -> Vec<Job> {
     let mut all = cuda::jobs(machine, plan);
     all.extend(own::jobs(machine, plan));

@@ -1,7 +1,7 @@
 //! What CUDA's launches suffer from other threads' copies and launches, and from who holds their locks: the experiments of
 //! "Autonomy Today: Many Delay-Prone Black Boxes" (ECRTS 2024) on one GPU, beside copies of our own that take no lock.
 //!
-//! A cell is what runs beside one real-time thread, which takes turns with calls of CUDA's and copies of ours. The time of a
+//! A cell is what runs beside one real-time thread, which alternates CUDA calls with our copies. The time of a
 //! call of CUDA's is that of the call alone: it is asynchronous, so what is in it is libcuda's code, its locks, and the
 //! scheduler, which the kernel's counters tell apart. What comes after the call until the work is done is kept beside it.
 //!

@@ -1,4 +1,4 @@
-//! What a check stands on: how the GPU is opened, and an address space with the few things that every check needs.
+//! The ground under every check: how the GPU is opened, and an address space with the few things that checks need.
 
 use crate::ledger::Ledger;
 use gpu::{

@@ -1,6 +1,6 @@
 //! What a driver was asked for and has not been given back: descriptors, mappings, RM objects, UVM ranges, channels.
 //!
-//! A [`Ledger`] stands in front of any driver and counts. Other threads of the process do not disturb it, as they would a
+//! A [`Ledger`] wraps any driver and counts its calls. Other threads of the process do not disturb it, as they would a
 //! look at `/proc/self/fd`.
 
 use rm::abi::{self, nr, uvm};

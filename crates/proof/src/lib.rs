@@ -4,7 +4,7 @@
 //! that kills its channel spoils no other. What moves is random data that is compared byte by byte, between guard bytes.
 //! A check says what it found: which byte differs, which semaphore did not come, which error killed the channel.
 //!
-//! The one invariant: on real hardware nothing is done that could hurt whoever else uses the GPU. The first thing that
+//! The one invariant: on real hardware nothing is done that could hurt other users of the GPU. The first thing that
 //! reaches it is one copy of 8 bytes, sizes and counts are small, and what no known code has written is validated only,
 //! never executed.
 

@@ -112,7 +112,7 @@ impl<'m> GatedCopies<'m> {
         open.store(1, Ordering::Release);
     }
 
-    /// Opens the gate and waits, whatever stands behind it.
+    /// Opens the gate and waits for all that was submitted behind it.
     fn clear(&mut self) -> Result<(), Error> {
         self.enqueued = None;
         self.open_gate();

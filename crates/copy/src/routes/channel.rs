@@ -30,7 +30,7 @@ pub(crate) const ARMED: &str = "armed";
 /// entered for it when it is first asked for.
 pub(crate) const CUDAS_GROUP: &str = "group=cuda";
 
-/// The address space that the channel of an executor stands in: entered with CUDA's client only for CUDA's group.
+/// The address space of an executor's channel: entered with CUDA's client only for CUDA's group.
 pub(crate) fn space<'m>(machine: &'m Machine, executor: &Executor) -> Result<&'m Arc<AddressSpace>, Unavailable> {
     if executor.has(CUDAS_GROUP) { machine.group_space() } else { machine.space() }
 }

@@ -1,4 +1,4 @@
-//! The functions in libcuda's import slots: each makes the call that it stands for and tells what it did.
+//! The functions in libcuda's import slots: each makes the real call and reports what it did.
 
 use crate::errno::Errno;
 use crate::slots::Exchange;

@@ -1,5 +1,5 @@
 //! What comes and goes while others are in flight: channels, and memory of CUDA's that is pinned, unpinned and freed under
-//! transfers of ours.
+//! our transfers.
 
 use super::own::{exchange, kinds};
 use super::{Beat, Job, Plan, Trouble, outside_capture};
@@ -103,7 +103,7 @@ fn memory(machine: &Machine, seed: u64, beat: &Beat) -> Result<(), Trouble> {
         match going {
             Going::Unpinned => pinned = None,
             Going::Freed => {
-                beat.step("cuMemFree under transfers of ours");
+                beat.step("cuMemFree under our transfers");
                 buffer = None;
                 freed += 1;
             }
@@ -173,7 +173,7 @@ fn small_blocks(machine: &Machine, seed: u64, beat: &Beat) -> Result<(), Trouble
         for _ in 0..random.u32(1..=4) {
             prepared.submit(&mut channel)?;
         }
-        beat.step("cuMemFree of a small block under transfers of ours");
+        beat.step("cuMemFree of a small block under our transfers");
         drop(block);
         let mut owners = Vec::new();
         while owners.len() < TRIES && owners.last().is_none_or(|b: &DeviceBuffer<'_>| b.address() != address) {

@@ -13,7 +13,7 @@ pub(super) struct Kind {
     pub(super) routes: Vec<String>,
 }
 
-/// Every kind of channel of ours that there is.
+/// Every kind of our channels.
 pub(super) fn kinds(machine: &Machine) -> Vec<Kind> {
     let gpu = format!("gpu{}", machine.index());
     let mut all = Vec::new();

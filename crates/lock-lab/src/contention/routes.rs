@@ -1,4 +1,4 @@
-//! What takes turns on the measuring thread: CUDA's calls, and copies of ours that take no lock.
+//! What takes turns on the measuring thread: CUDA's calls, and our copies, which take no lock.
 
 use super::cell::{Cell, Memory};
 use crate::calls::{graph, setup};
@@ -16,7 +16,7 @@ pub(super) struct Measured<'m> {
     pub wrong: Option<String>,
 }
 
-/// Of a copy of ours: what fits into one submission of each route.
+/// Of our copies: what fits into one submission of each route.
 const OWN_BYTES: u64 = 4 << 10;
 /// The sizes of [`Cell::Sizes`]: powers of four from 4 KiB to 64 MiB.
 const SIZES: [u64; 8] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];

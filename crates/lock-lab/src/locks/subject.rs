@@ -211,7 +211,7 @@ impl Subject for Converted {
     }
 }
 
-/// The ticket lies within the mutex that it stands before.
+/// The ticket lies within its mutex.
 struct Ticketed {
     mutex: StockMutex,
     layout: Layout,
@@ -398,7 +398,7 @@ impl Subject for StockRwlock {
     }
 }
 
-/// The gate lies within the rwlock that it stands before.
+/// The gate lies within its rwlock.
 struct PhaseFairRwlock {
     rwlock: StockRwlock,
     layout: RwLayout,
