@@ -1,5 +1,6 @@
 //! What a program starts is followed, and neither it nor its parent notices.
 
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use trial::{Source, finished, installed};
@@ -144,4 +145,82 @@ fn what_a_program_preloads_itself_stays() {
         let text = rig.same(way, &["sh", "-c", command]);
         assert_eq!(text, "libm.so.6\n0\nLD_PRELOAD=libm.so.6\n");
     });
+}
+
+/// What a recording says about itself.
+fn summary(tape: &Path) -> Value {
+    let out = finished(doorbell().args(["show", "--summary", "--json"]).arg(tape), "show");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+/// Records `launcher` starting a small program that uses the software GPU, and compares the output with the bare one.
+fn launched(dir: &Path, launcher: &[&str], envs: &[(&str, &str)]) -> Value {
+    let tape = dir.join("launched.doorbell");
+    let sample = [assert_cmd::cargo::cargo_bin!("doorbell").to_str().unwrap(), "sample", "launches", "--gpu", "soft"];
+    let mut bare = Command::new(launcher[0]);
+    let bare = finished(bare.args(&launcher[1..]).args(sample).envs(envs.iter().copied()), "bare");
+    let record = ["record", "--force", "-q", "--locks", "--gpu", "soft", "-o", tape.to_str().unwrap(), "--"];
+    let out = finished(doorbell().args(record).args(launcher).args(sample).envs(envs.iter().copied()), "recorded");
+    assert_eq!((out.status, out.stdout), (bare.status, bare.stdout), "{}", String::from_utf8_lossy(&out.stderr));
+    summary(&tape)
+}
+
+/// The processes that used the GPU.
+fn used(summary: &Value) -> Vec<&Value> {
+    summary["processes"].as_array().unwrap().iter().filter(|p| p["submissions"] != 0).collect()
+}
+
+#[test]
+fn the_ranks_of_open_mpi_are_recorded() {
+    let ompi = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"].map(|name| (name, "1"));
+    let mpirun = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2"];
+    if !installed("mpirun") {
+        trial::skip!("no mpirun");
+    }
+    let works = finished(Command::new("mpirun").args(&mpirun[1..]).arg("true").envs(ompi), "mpirun true");
+    if !works.status.success() {
+        trial::skip!("this mpirun is not Open MPI's, or starts nothing here");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let s = launched(dir.path(), &mpirun, &ompi);
+    assert_eq!((&s["complete"], &s["lost"]), (&true.into(), &0.into()), "{s}");
+    let mut ranks: Vec<_> = used(&s).iter().map(|p| p["rank"].clone()).collect();
+    ranks.sort_by_key(|r| r["rank"].as_u64());
+    let rank = |n: u32| serde_json::json!({"rank": n, "local_rank": n, "world_size": 2, "launcher": "openmpi"});
+    assert_eq!(ranks, [rank(0), rank(1)]);
+    // Both are mpirun's children.
+    assert!(used(&s).iter().all(|p| p["parent"] == 0), "{s}");
+}
+
+#[test]
+fn what_uv_runs_is_recorded() {
+    let uv = ["uv", "run", "--no-project", "--offline", "--no-config"];
+    if !finished(Command::new("sh").args(["-c", "uv --version"]), "uv --version").status.success() {
+        trial::skip!("no uv");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let s = launched(dir.path(), &uv, &[]);
+    assert_eq!((&s["complete"], &s["lost"]), (&true.into(), &0.into()), "{s}");
+    assert_eq!(used(&s).len(), 1, "{s}");
+}
+
+/// srun has its tasks started by a daemon: its recording says that they are not in it. Here a shell plays srun.
+#[test]
+fn a_program_whose_work_is_done_elsewhere_makes_a_recording_incomplete() {
+    let dir = tempfile::tempdir().unwrap();
+    let srun = dir.path().join("srun");
+    std::fs::copy("/bin/sh", &srun).unwrap();
+    let tape = dir.path().join("srun.doorbell");
+    let srun = srun.to_str().unwrap();
+    let again = format!("{srun} -c 'exit 3'; exit 4");
+    for (command, status) in [(vec![srun, "-c", "exit 3"], 3), (vec!["sh", "-c", &again], 4)] {
+        let record = ["record", "--force", "-q", "--gpu", "soft", "-o", tape.to_str().unwrap(), "--"];
+        let out = finished(doorbell().args(record).args(&command), "srun");
+        assert_eq!(out.status.code(), Some(status), "{}", String::from_utf8_lossy(&out.stderr));
+        let s = summary(&tape);
+        assert_eq!(s["complete"], false, "{s}");
+        let why = s["incomplete_because"].to_string();
+        assert!(why.contains("srun (what it starts is not its child)"), "{why}");
+    }
 }

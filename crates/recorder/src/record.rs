@@ -184,9 +184,11 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     rights::have_many_files();
     followed.program(pid);
     signals.program(Some(pid));
-    if program.is_static {
-        let (path, tsc) = (program.path.as_os_str().as_bytes(), clock::tsc());
-        followed.unwatched(Noted { why: unwatched::STATIC, pid, parent: 0, tsc, path });
+    let path = program.path.as_os_str().as_bytes();
+    for (is, why) in [(program.is_static, unwatched::STATIC), (unwatched::elsewhere(path), unwatched::ELSEWHERE)] {
+        if is {
+            followed.unwatched(Noted { why, pid, parent: 0, tsc: clock::tsc(), path });
+        }
     }
     let mut status = ExitStatus::default();
     beating(&session, || {

@@ -114,7 +114,9 @@ pub mod unwatched {
     pub const NO_REGION: u32 = 9;
     /// Could not be looked at before it was started.
     pub const UNREADABLE: u32 = 10;
-    pub const COUNT: usize = 11;
+    /// It asks a service or another machine to start programs ([`elsewhere`]). It is watched, they are not.
+    pub const ELSEWHERE: u32 = 11;
+    pub const COUNT: usize = 12;
 
     pub const TEXT: [&str; COUNT] = [
         "not known",
@@ -128,7 +130,15 @@ pub mod unwatched {
         "its command line is too long",
         "its memory could not be attached",
         "its file could not be read",
+        "what it starts is not its child",
     ];
+
+    /// True for a program, by its path, whose work is done by processes that are not its children. srun's tasks are children
+    /// of a daemon of Slurm's, even on the same machine; mpirun reaches other machines through ssh.
+    pub fn elsewhere(path: &[u8]) -> bool {
+        let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
+        matches!(name, b"srun" | b"ssh" | b"docker" | b"podman")
+    }
 }
 
 /// Bytes of a path that are kept; of a longer one the end.

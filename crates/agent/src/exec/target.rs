@@ -14,6 +14,8 @@ use tape::session::unwatched;
 pub enum Target {
     /// A dynamic x86-64 program of glibc's: it gets the environment that loads us.
     Followed,
+    /// As above, but it has its work done by processes that are not its children (`srun`).
+    Elsewhere,
     /// It loads nothing, but what it starts may: it gets the environment to pass on.
     Static,
     /// Set-user-ID or set-group-ID: the loader ignores preloads.
@@ -37,13 +39,22 @@ pub enum Target {
 impl Target {
     /// True if the program is to get our environment.
     pub fn inject(self) -> bool {
-        matches!(self, Target::Followed | Target::Static | Target::Unknown)
+        matches!(self, Target::Followed | Target::Elsewhere | Target::Static | Target::Unknown)
+    }
+
+    /// This, started by this path.
+    fn called(self, path: &CStr) -> Target {
+        match self {
+            Target::Followed if unwatched::elsewhere(path.to_bytes()) => Target::Elsewhere,
+            other => other,
+        }
     }
 
     /// Why it is not watched: one of [`unwatched`].
     pub fn unwatched(self) -> Option<u32> {
         Some(match self {
             Target::Followed | Target::Unknown => return None,
+            Target::Elsewhere => unwatched::ELSEWHERE,
             Target::Static => unwatched::STATIC,
             Target::SetId => unwatched::SET_ID,
             Target::Capabilities => unwatched::CAPABILITIES,
@@ -96,7 +107,8 @@ pub unsafe fn of_path(dir: i32, path: *const c_char) -> Target {
         return Target::Unknown;
     }
     match File::open(dir, path) {
-        Some(f) => of_descriptor(f.0),
+        // SAFETY: a string.
+        Some(f) => of_descriptor(f.0).called(unsafe { CStr::from_ptr(path) }),
         // Executable and not readable, or not there at all.
         None => Target::Unknown,
     }
@@ -280,7 +292,8 @@ pub unsafe fn in_path(name: *const c_char, path: &[u8]) -> Target {
         if read(f.0, 0, &mut one).is_empty() {
             continue;
         }
-        return of_descriptor(f.0);
+        // SAFETY: a NUL-terminated path.
+        return of_descriptor(f.0).called(unsafe { CStr::from_ptr(at.cast()) });
     }
     Target::Unknown
 }
@@ -324,6 +337,20 @@ mod tests {
         let inner = file(b"#!/bin/sh\n");
         let outer = file(format!("#!{}\n", inner.path().display()).as_bytes());
         assert_eq!(path(outer.path()), Target::Followed);
+    }
+
+    #[test]
+    fn what_has_its_work_done_elsewhere_is_known_by_its_name() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (name, is) in [("srun", Target::Elsewhere), ("ssh", Target::Elsewhere), ("ssh-agent", Target::Followed)] {
+            let to = dir.path().join(name);
+            std::os::unix::fs::symlink("/bin/sh", &to).expect("a link");
+            assert_eq!(path(&to), is, "{name}");
+            let name = CString::new(name).expect("a name");
+            // SAFETY: a string.
+            assert_eq!(unsafe { in_path(name.as_ptr(), dir.path().as_os_str().as_bytes()) }, is);
+        }
+        assert!(Target::Elsewhere.inject());
     }
 
     #[test]
