@@ -215,6 +215,32 @@ fn ten_thousand_short_threads_lose_nothing() {
     short_threads(10_000, 100);
 }
 
+/// In turns, and the quickest of each: on a busy machine a single run takes anything from one to three times as long.
+#[test]
+#[ignore = "10 runs of 10,000 threads; run by .ci/run"]
+fn ten_thousand_short_threads_take_at_most_twice_as_long() {
+    for side_by_side in ["1", "100"] {
+        let t = needs!(Trial::of("short_threads")).with(&["10000", side_by_side]);
+        let took = |mode: &str| {
+            let begun = Instant::now();
+            let out = t.run(mode).expect("it ends");
+            let took = begun.elapsed();
+            assert_eq!(status(&out), 0, "{}", text(&out.stderr));
+            if mode == "record" {
+                assert_eq!(t.shown()["lost_events"], 0, "events were lost");
+            }
+            took
+        };
+        let (mut bare, mut recorded) = (Duration::MAX, Duration::MAX);
+        for _ in 0..5 {
+            bare = bare.min(took("bare"));
+            recorded = recorded.min(took("record"));
+        }
+        println!("{side_by_side} side by side: bare {bare:?}, recorded {recorded:?}");
+        assert!(recorded <= bare * 2, "{side_by_side} side by side: bare {bare:?}, recorded {recorded:?}");
+    }
+}
+
 // ---- system call filters
 
 #[test]
