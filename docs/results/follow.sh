@@ -42,7 +42,7 @@ except Exception as e:
     sys.exit()
 p = s.get("processes", [])
 used = [x for x in p if x.get("submissions")]
-ranks = ",".join(str(x.get("rank")) for x in p if x.get("rank") is not None)
+ranks = ", ".join(f"{x['rank']['rank']} of {x['rank']['world_size']}" for x in p if x.get("rank") and x in used)
 same = "same" if (bare, rc1) == (recorded, rc2) else f"DIFFERENT {rc1}/{rc2}"
 print(f"| {name} | {len(used)} of {len(p)} | {ranks} | {s.get('submissions')} | {s.get('lost')} | {s.get('complete')} "
       f"{'; '.join(s.get('incomplete_because', []))} | {float(t1)-float(t0):.1f} | {float(t2)-float(t1):.1f} | {same} |")
@@ -54,8 +54,28 @@ one sh-c sh -c "$sample; true"
 one env-i env -i PATH="$PATH" $sample
 one wrappers timeout 100 nice -n 1 taskset -c 0 env A=1 $sample
 command -v busybox > /dev/null && one busybox busybox sh -c "busybox env -i $(command -v busybox) env A=1 $sample"
+# (As root Open MPI wants to be told twice.)
+command -v uv > /dev/null && one uv-run uv run --no-project --no-config --offline $sample
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+command -v mpirun > /dev/null && one mpirun mpirun --oversubscribe --bind-to none -np 2 $sample
 one three sh -c "$sample & $sample & wait; $sample | tail -n 1"
 one exec sh -c "exec $sample"
+# Slurm's daemon starts the tasks: one doorbell, and one recording, each. The row of srun itself must say that they are not in it.
+if command -v srun > /dev/null && timeout 20 srun -n 2 true 2> /dev/null; then
+  one srun srun -n 2 $sample
+  if [[ srun-each =~ $pattern ]]; then
+    timeout 180 srun -n 2 "$D" record -q --force --gpu "$gpu" -o "$tape/srun.doorbell" -- $sample > "$out/srun-each.recorded" 2> "$out/srun-each.recorded.err"
+    status=$?
+    for rank in 0 1; do
+      "$D" show --summary --json "$tape/srun.rank$rank.doorbell" | python3 -c '
+import json, sys
+s = json.load(sys.stdin)
+used = [p for p in s["processes"] if p.get("submissions")]
+print("| srun doorbell record, status", sys.argv[1], "|", len(used), "of", len(s["processes"]), "|", [p["rank"]["rank"] for p in used],
+      "|", s["submissions"], "|", s["lost"], "|", s["complete"], "| | | |")' "$status"
+    done
+  fi
+fi
 if [ "$gpu" = real ]; then
   one shim "$tape/shim" "$here/follow/loader.py" fork
   one loader-fork "$python" "$here/follow/loader.py" fork

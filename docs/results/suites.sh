@@ -4,7 +4,7 @@
 # A row is a program, a column a way to run it: `same` as plain (status and what it prints), `refused` by doorbell with a reason, or
 # what differs. What differs is run TRIES times more, plain and that way, and differs only if no verdict of one comes in the other. The POSIX suite and
 # glibc's tests have scripts of their own: posix.sh, nptl.sh. DOORBELL names the binary, PYTHON a python3 with its test
-# package, MODES the ways, LIMIT the seconds that one run may take.
+# package, MODULES its modules, MODES the ways, LIMIT the seconds that one run may take.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: suites.sh OUT [cpython realtime threads seccomp sanitizers limits]}
@@ -91,17 +91,13 @@ for part in $parts; do
   alike() { cat; }; before_all=:
   case $part in
     cpython)
-      head_of "CPython's own tests"
+      echo; echo "## CPython's own tests"; echo
       # (What is called python3 may be a script that starts it.)
       python=$("${PYTHON:-python3}" -c 'import sys; print(sys.executable)' 2> /dev/null)
       "$python" -c 'import test.test_threading' 2> /dev/null || { skipped CPython "no python3 with its test package (libpython3-testsuite)"; continue; }
-      # How long, in which order and how many is no result: the last line is.
-      alike() { grep -oE '^Result: .*|^(OK|FAILED).*' | head -n 1; }
-      for name in test_threading test_thread test_threadsignals test_signal test_faulthandler test_subprocess test_fork1 \
-        test_multiprocessing_fork test_multiprocessing_spawn test_multiprocessing_forkserver test_concurrent_futures test_queue; do
-        "$python" -c "import importlib.util,sys; sys.exit(not importlib.util.find_spec('test.$name'))" || { skipped "$name" "this Python has none"; continue; }
-        row "$name" "$python" -m test -q "$name"
-      done ;;
+      # Compared case by case: cpython.py says how.
+      # shellcheck disable=SC2086
+      "$python" "$here/cpython.py" "$d" "$out" "${LIMIT:-900}" "$tries" "$modes" ${MODULES-} || failed=1 ;;
     realtime)
       head_of "Real-time programs"
       # Their figures are times: that they end with all their lines is what counts.
