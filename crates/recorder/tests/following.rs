@@ -611,12 +611,15 @@ fn a_killed_recorder_leaves_a_tape_without_an_end() {
     let dir = tempfile::tempdir().unwrap();
     for after in [30, 80, 200] {
         let out = dir.path().join(after.to_string());
-        let mut c =
-            recorder(&out, &["storm of processes", "40"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // A program that does not end before its recorder, however quick the machine.
+        let mut c = recorder(&out, &["storm of processes", "1000000"]);
+        let mut c = c.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_for("the tape", || out.metadata().is_ok_and(|m| m.len() > 200));
         std::thread::sleep(Duration::from_millis(after));
         c.kill().unwrap();
         c.wait().unwrap();
+        // SAFETY: what is left of the group that we started: the program.
+        unsafe { libc::kill(-(c.id() as i32), libc::SIGKILL) };
         let t = read(&out);
         assert!(t.end.is_none());
         // The last chunk may have been cut.

@@ -436,8 +436,10 @@ int scenario(const char *name, void (*ring)(void)) {
         int status = -1;
         mask(SIG_BLOCK, SIGSEGV);
         ring();
-        say("spawned", posix_spawn(&child, getenv("INHERITED"), 0, 0, argv, environ));
+        int spawned = posix_spawn(&child, getenv("INHERITED"), 0, 0, argv, environ);
         waitpid(child, &status, 0);
+        /* Not before the child has ended: either of them may be the first to write. */
+        say("spawned", spawned);
         say("ended", status);
         say("SIGSEGV blocked", is_blocked(SIGSEGV));
     } else if (!strcmp(name, "actions")) {
