@@ -13,7 +13,7 @@ use crate::sys;
 use std::ffi::c_void;
 use std::mem::{MaybeUninit, transmute};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use trap::ucontext::Context;
 use trap::{Kind, Registers, advance, decode, load_into, store_value};
 
@@ -24,7 +24,13 @@ static HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static FLAGS: AtomicI32 = AtomicI32::new(0);
 static MASK: AtomicU64 = AtomicU64::new(0);
 static RESTORER: AtomicUsize = AtomicUsize::new(0);
-static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// Whose handler the kernel has: see [`install`].
+static STATE: AtomicU32 = AtomicU32::new(NOT_YET);
+const NOT_YET: u32 = 0;
+const BEGUN: u32 = 1;
+const INSTALLED: u32 = 2;
+/// Calls of [`sigaction`] for SIGSEGV that go on to libc.
+static PASSING: AtomicU32 = AtomicU32::new(0);
 
 /// libc's own `sigaction`: found behind us where we interpose it.
 fn real() -> Option<Sigaction> {
@@ -78,12 +84,36 @@ fn remembered() -> libc::sigaction {
     action
 }
 
-/// Makes our handler the kernel's, and the one that was there the layer above.
+/// Makes our handler the kernel's, and the one that was there the layer above. When this returns it is there, whichever thread has
+/// put it there: the first doorbell page of a process may be mapped by several threads at once.
 pub fn install() {
-    if INSTALLED.swap(true, Ordering::AcqRel) {
+    if STATE.load(Ordering::Acquire) == INSTALLED {
         return;
     }
     let Some(real) = real() else { return };
+    // A handler that interrupted us could wait for us for ever.
+    let before = sys::signal_mask(mask_bits(&full_mask()));
+    // ORDERING: sequentially consistent with `sigaction`: it sees that this has begun, or we see it passing.
+    match STATE.compare_exchange(NOT_YET, BEGUN, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => {
+            while PASSING.load(Ordering::SeqCst) != 0 {
+                std::thread::yield_now();
+            }
+            put_in_place(real);
+            STATE.store(INSTALLED, Ordering::Release);
+        }
+        Err(_) => wait_for_installed(),
+    }
+    sys::signal_mask(before);
+}
+
+fn wait_for_installed() {
+    while STATE.load(Ordering::Acquire) != INSTALLED {
+        std::thread::yield_now();
+    }
+}
+
+fn put_in_place(real: Sigaction) {
     // SAFETY: as in `remembered`.
     let mut ours: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     ours.sa_sigaction = handler as *const () as usize;
@@ -92,8 +122,10 @@ pub fn install() {
     let mut old = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: both are valid actions; `old` is written where the call succeeds and zero (SIG_DFL) otherwise.
     unsafe {
-        real(libc::SIGSEGV, &raw const ours, old.as_mut_ptr());
+        real(libc::SIGSEGV, ptr::null(), old.as_mut_ptr());
+        // Before ours is there: another thread may fault at once.
         remember(old.assume_init_ref());
+        real(libc::SIGSEGV, &raw const ours, ptr::null_mut());
     }
 }
 
@@ -106,9 +138,21 @@ pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc
         sys::set_errno(libc::ENOSYS);
         return -1;
     };
-    if signal != libc::SIGSEGV || !INSTALLED.load(Ordering::Acquire) {
+    if signal != libc::SIGSEGV {
         // SAFETY: the caller's contract.
         return unsafe { real(signal, new, old) };
+    }
+    if STATE.load(Ordering::Acquire) != INSTALLED {
+        // ORDERING: see `install`.
+        PASSING.fetch_add(1, Ordering::SeqCst);
+        if STATE.load(Ordering::SeqCst) == NOT_YET {
+            // SAFETY: the caller's contract.
+            let r = unsafe { real(signal, new, old) };
+            PASSING.fetch_sub(1, Ordering::Release);
+            return r;
+        }
+        PASSING.fetch_sub(1, Ordering::Release);
+        wait_for_installed();
     }
     let before = remembered();
     // SAFETY: the caller says that each is null or valid.
@@ -190,14 +234,10 @@ fn forward(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     }
     // The mask that the handler would have: the interrupted thread's and its own, never SIGSEGV.
     let segv = 1u64 << (libc::SIGSEGV - 1);
-    // SAFETY: the kernel's context of the running handler; sigset_t is at least 8 bytes of plain bits; the raw call takes
-    // the size of the kernel's set.
+    // SAFETY: the kernel's context of the running handler; sigset_t is at least 8 bytes of plain bits.
     let previous = unsafe {
         let interrupted = mask_bits(&(*context.cast::<libc::ucontext_t>()).uc_sigmask);
-        let mask = (interrupted | MASK.load(Ordering::Relaxed)) & !segv;
-        let mut previous = 0u64;
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut previous, 8usize);
-        previous
+        sys::signal_mask((interrupted | MASK.load(Ordering::Relaxed)) & !segv)
     };
     // SAFETY: a handler that was registered with these flags, called with the kernel's arguments.
     unsafe {
@@ -206,6 +246,6 @@ fn forward(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
         } else {
             transmute::<usize, extern "C" fn(i32)>(handler)(signal);
         }
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const previous, ptr::null_mut::<u64>(), 8usize);
     }
+    sys::signal_mask(previous);
 }
