@@ -175,7 +175,7 @@ pub mod trouble {
 /// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.
 #[repr(C, align(128))]
 pub struct Slot {
-    /// 0 free, 1 in use, 2 ended and not yet used again.
+    /// 0 free, 1 in use, 2 ended and not yet used again, 3 ended and never used again.
     pub state: AtomicU32,
     pub token: AtomicU32,
     pub client: AtomicU32,

@@ -30,6 +30,9 @@ pub unsafe fn ioctl(fd: c_int, file: u32, request: c_ulong, arg: *mut c_void) ->
     let body = IoctlBody { fd, file, request, ret, errno, arg: 0, nested: 0, tsc_end };
     // SAFETY: the driver has just read and written these structs, so they are there.
     unsafe {
+        if freed > 0 && !(ret == 0 && has_freed(arg)) {
+            channels::not_freed(going.get(..freed).unwrap_or(&[]));
+        }
         write_down(tsc, body, arg);
         if ret == 0 && !arg.is_null() {
             match (abi::rm_nr(request), file) {
@@ -187,6 +190,15 @@ unsafe fn before_free(request: c_ulong, arg: *mut c_void, going: &mut [u16; SLOT
     // SAFETY: an NVOS00 by its size.
     let p = unsafe { *(arg as *const Nvos00) };
     channels::before_free(p.root, p.old, going)
+}
+
+/// True if RM_FREE said so.
+///
+/// # Safety
+/// `arg` is its argument.
+unsafe fn has_freed(arg: *mut c_void) -> bool {
+    // SAFETY: the caller's.
+    unsafe { (arg as *const Nvos00).read_unaligned() }.status == 0
 }
 
 /// Memory is mapped into the process.

@@ -5,24 +5,33 @@ use crate::process::own_lock::OwnLock;
 use crate::process::wiped::word;
 use crate::process::{region, sys};
 use crate::record;
-use crate::tap::channel::{self, Channel};
+use crate::tap::channel::{self, Channel, Span, USERD};
 use crate::tap::{page, ranges, shadow, submit};
 use core::sync::atomic::Ordering;
 use rm::abi::ChannelAlloc;
 use tape::event::{ChannelBody, ChannelEndBody, TokenBody, kind, watch};
-use tape::region::{SLOTS, tap as how, trouble};
+use tape::region::{SLOTS, Slot, tap as how, trouble};
 
 /// Held while channels come, go or change what they lie on: threads create contexts at the same time.
 static CHANNELS: OwnLock<(), { word::CHANNELS }> = OwnLock::new(());
 
-/// Bytes of a channel's USERD.
-const USERD: u64 = 512;
+/// States of a slot ([`Slot::state`]).
+const LIVE: u32 = 1;
+const ENDED: u32 = 2;
+/// Its channel has ended, and a tap was still at it: the slot is not used again.
+const GIVEN_UP: u32 = 3;
+
+fn is_live(slot: &Slot) -> bool {
+    slot.state.load(Ordering::Relaxed) == LIVE
+}
 
 /// A channel was allocated.
 pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
-    let tsc = sys::tsc();
     let Some(_one) = CHANNELS.lock() else { return };
-    let free = (0..SLOTS).find(|&i| region::slot(i).is_some_and(|s| s.state.load(Ordering::Relaxed) != 1));
+    // Not earlier: the slot's last channel has its end on the tape before this.
+    let tsc = sys::tsc();
+    let is_free = |s: &Slot| ![LIVE, GIVEN_UP].contains(&s.state.load(Ordering::Relaxed));
+    let free = (0..SLOTS).find(|&i| region::slot(i).is_some_and(is_free));
     let Some(i) = free else {
         region::trouble(trouble::TABLE_FULL);
         return;
@@ -52,7 +61,7 @@ pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
     if let Some(to) = unsafe { channel::get(i) } {
         *to = c;
     }
-    slot.state.store(1, Ordering::Release);
+    slot.state.store(LIVE, Ordering::Release);
     let body =
         ChannelBody { slot: i as u32, client, handle, class, gpfifo: p.gpfifo, entries: p.entries, watch: c.watch };
     record::event(kind::CHANNEL, 0, tsc, &body, &[], &[]);
@@ -86,9 +95,7 @@ fn locate(c: &mut Channel, slot: usize) {
 pub fn token(client: u32, object: u32, token: u32) {
     let is_it = |i: usize| {
         region::slot(i).is_some_and(|s| {
-            s.state.load(Ordering::Relaxed) == 1
-                && s.client.load(Ordering::Relaxed) == client
-                && s.handle.load(Ordering::Relaxed) == object
+            is_live(s) && s.client.load(Ordering::Relaxed) == client && s.handle.load(Ordering::Relaxed) == object
         })
     };
     let Some(i) = (0..SLOTS).find(|&i| is_it(i)) else { return };
@@ -101,13 +108,14 @@ pub fn token(client: u32, object: u32, token: u32) {
 }
 
 /// Before RM_FREE of an object (`old`, or the whole client): which channels it will take, and their last GP_PUT while it can
-/// still be read.
+/// still be read. Their tokens are forgotten: once they are free the driver may give them to another thread's channels, before
+/// this thread is back from the call.
 pub fn before_free(root: u32, old: u32, going: &mut [u16; SLOTS]) -> usize {
     let n = model::with_tree(root, |is_under| {
         let mut n = 0;
         for i in 0..SLOTS {
             let Some(slot) = region::slot(i) else { break };
-            if slot.state.load(Ordering::Relaxed) != 1 || slot.client.load(Ordering::Relaxed) != root {
+            if !is_live(slot) || slot.client.load(Ordering::Relaxed) != root {
                 continue;
             }
             if (old == root || is_under(old, slot.handle.load(Ordering::Relaxed)))
@@ -122,8 +130,21 @@ pub fn before_free(root: u32, old: u32, going: &mut [u16; SLOTS]) -> usize {
     let n = n.unwrap_or(0);
     for &i in going.get(..n).unwrap_or(&[]) {
         last_put(i as usize);
+        if let Some(_one) = CHANNELS.lock() {
+            channel::forget_token(i as usize);
+        }
     }
     n
+}
+
+/// RM_FREE was refused: the channels go on.
+#[cold]
+pub fn not_freed(going: &[u16]) {
+    let Some(_one) = CHANNELS.lock() else { return };
+    for i in going.iter().map(|&i| usize::from(i)) {
+        let (token, device) = (region::slot(i).map_or(0, |s| s.token.load(Ordering::Relaxed)), channel::device(i));
+        channel::set_token(i, token, device);
+    }
 }
 
 /// Takes entries into account that were written but never rung.
@@ -144,11 +165,9 @@ pub fn end(i: usize) {
     let Some(slot) = region::slot(i) else { return };
     let Some(_one) = CHANNELS.lock() else { return };
     channel::forget_token(i);
-    if !channel::claim(i) {
-        return;
-    }
+    let claimed = channel::claim(i);
     // SAFETY: we hold the claim.
-    if let Some(c) = unsafe { channel::get(i) } {
+    if let Some(c) = unsafe { channel::get(i) }.filter(|_| claimed) {
         if c.watch == watch::SHADOW {
             let there = ranges::find(c.ring, 8).is_some();
             shadow::take_away(c, i, there);
@@ -168,8 +187,10 @@ pub fn end(i: usize) {
         c.trapped.fetch_add(trapped, Ordering::Relaxed);
         c.tapped.fetch_add(body.rings - trapped, Ordering::Relaxed);
     }
-    slot.state.store(2, Ordering::Release);
-    submit::settle(i);
+    slot.state.store(if claimed { ENDED } else { GIVEN_UP }, Ordering::Release);
+    if claimed {
+        submit::settle(i);
+    }
 }
 
 /// Memory was mapped: channels that were allocated before their ring was mapped are seen from now on.
@@ -177,8 +198,8 @@ pub fn look_again() {
     let Some(_one) = CHANNELS.lock() else { return };
     for i in 0..SLOTS {
         let Some(slot) = region::slot(i) else { break };
-        if slot.state.load(Ordering::Relaxed) == 1 && slot.rings_total.load(Ordering::Relaxed) == 0 && channel::claim(i)
-        {
+        let is_blind = || channel::lies(i).is_some_and(|lies| lies.watch == watch::BLIND);
+        if is_live(slot) && slot.rings_total.load(Ordering::Relaxed) == 0 && is_blind() && channel::claim(i) {
             // SAFETY: we hold the claim.
             if let Some(c) = unsafe { channel::get(i) }
                 && c.watch == watch::BLIND
@@ -191,20 +212,23 @@ pub fn look_again() {
     }
 }
 
-/// A range is about to be unmapped: channels that lie there are seen no longer. `and` runs while channels stand still. False
-/// from a signal handler that came in while channels were changed.
+/// A range is about to be unmapped: channels that lie there are seen no longer. `and` runs while none comes or goes. False from a
+/// signal handler that came in while channels were changed. Other channels' taps are not waited for.
 pub fn before_unmap(addr: u64, end: u64, and: impl FnOnce()) -> bool {
     let Some(_one) = CHANNELS.lock() else { return false };
+    let going = Span(addr, end);
     for i in 0..SLOTS {
         let Some(slot) = region::slot(i) else { break };
-        if slot.state.load(Ordering::Relaxed) != 1 || !channel::claim(i) {
+        let lies_there = || {
+            channel::lies(i).is_some_and(|lies| {
+                lies.watch != watch::BLIND && (lies.ring.overlaps(going) || lies.userd.overlaps(going))
+            })
+        };
+        if !is_live(slot) || !lies_there() || !channel::claim(i) {
             continue;
         }
         // SAFETY: we hold the claim.
-        if let Some(c) = unsafe { channel::get(i) }
-            && c.watch != watch::BLIND
-            && ((c.ring < end && c.ring + u64::from(c.entries) * 8 > addr) || (c.userd < end && c.userd + USERD > addr))
-        {
+        if let Some(c) = unsafe { channel::get(i) } {
             if c.watch == watch::SHADOW {
                 shadow::take_away(c, i, false);
             }
@@ -219,7 +243,7 @@ pub fn before_unmap(addr: u64, end: u64, and: impl FnOnce()) -> bool {
 /// The program ends: what its channels' GP_PUT says now.
 pub fn finish() {
     for i in 0..SLOTS {
-        if region::slot(i).is_some_and(|s| s.state.load(Ordering::Relaxed) == 1) {
+        if region::slot(i).is_some_and(is_live) {
             last_put(i);
         }
     }

@@ -5,7 +5,7 @@ use super::channels;
 use super::files;
 use super::model::{self, Bound, Mapped};
 use crate::process::{real, region, sys};
-use crate::tap::{answer, page, ranges, site, submit};
+use crate::tap::{answer, hole, page, ranges, site, submit};
 use crate::{fault, record, signals};
 use core::ffi::{c_int, c_void};
 use rm::abi;
@@ -33,7 +33,7 @@ pub unsafe fn mmap(
     }
     let tsc = sys::tsc();
     // SAFETY: the caller's.
-    let at = unsafe { f(addr, len, prot, flags, fd, off) };
+    let at = hole::place(addr as usize, || unsafe { f(addr, len, prot, flags, fd, off) });
     if file == file::OTHER || !region::active_here() {
         return at;
     }

@@ -13,6 +13,8 @@ use tape::region::{SLOTS, Slot};
 /// GP_PUT in USERD (class 0xC56F and later, Nvc56fControl +0x8C); GP_GET is four bytes before it.
 pub const GP_PUT: u64 = 0x8c;
 pub const GP_GET: u64 = 0x88;
+/// Bytes of a channel's USERD.
+pub const USERD: u64 = 512;
 
 /// What the tap needs of one channel.
 #[derive(Clone, Copy)]
@@ -144,6 +146,40 @@ pub unsafe fn get(i: usize) -> Option<&'static mut Channel> {
     Some(unsafe { &mut *(TABLE.0.get() as *mut Channel).add(i) })
 }
 
+/// Where a channel lies, as far as the program sees it.
+pub struct Lies {
+    pub watch: u32,
+    pub ring: Span,
+    pub userd: Span,
+}
+
+/// Addresses of the program's: the first, and the first behind.
+#[derive(Clone, Copy)]
+pub struct Span(pub u64, pub u64);
+
+impl Span {
+    pub fn overlaps(self, other: Span) -> bool {
+        self.0 < other.1 && self.1 > other.0
+    }
+}
+
+/// Where the channel of slot `i` lies. For the holder of the cold zone's lock, under which alone this changes (but for a shadow
+/// that is taken away); no tap at work is waited for.
+pub fn lies(i: usize) -> Option<Lies> {
+    if i >= SLOTS {
+        return None;
+    }
+    // SAFETY: in bounds. Taps write to other fields only, and whole words are read.
+    unsafe {
+        let c = (TABLE.0.get() as *const Channel).add(i);
+        let ring = (&raw const (*c).ring).read_volatile();
+        let userd = (&raw const (*c).userd).read_volatile();
+        let entries = (&raw const (*c).entries).read_volatile();
+        let watch = (&raw const (*c).watch).read_volatile();
+        Some(Lies { watch, ring: Span(ring, ring + u64::from(entries) * 8), userd: Span(userd, userd + USERD) })
+    }
+}
+
 /// USERD pages that are shadows, for the fault handler: the program's page address by slot, 0 if there is none.
 pub static USERDS: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 /// How many there are, so that the handler need not look.
@@ -170,7 +206,7 @@ pub fn by_token(token: u32, device: u32) -> Option<usize> {
         }
         if v != DEAD && (v >> 32) as u32 == token {
             let slot = (v as u32).wrapping_sub(1) as usize;
-            let theirs = DEVICES.get(slot).map_or(0, |d| d.load(Ordering::Relaxed));
+            let theirs = self::device(slot);
             if device == 0 || theirs == 0 || theirs == device {
                 return Some(slot);
             }
@@ -181,7 +217,12 @@ pub fn by_token(token: u32, device: u32) -> Option<usize> {
     first
 }
 
-pub static DEVICES: [AtomicU32; SLOTS] = [const { AtomicU32::new(0) }; SLOTS];
+static DEVICES: [AtomicU32; SLOTS] = [const { AtomicU32::new(0) }; SLOTS];
+
+/// The device of slot `i`'s channel; 0 if unknown.
+pub fn device(i: usize) -> u32 {
+    DEVICES.get(i).map_or(0, |d| d.load(Ordering::Relaxed))
+}
 
 /// Cold zone only.
 pub fn set_token(slot: usize, token: u32, device: u32) -> bool {

@@ -7,6 +7,7 @@
 pub mod access;
 pub mod answer;
 pub mod channel;
+pub mod hole;
 pub mod page;
 pub mod ranges;
 pub mod shadow;

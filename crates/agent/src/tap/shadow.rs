@@ -10,6 +10,7 @@
 //! read GP_GET once keeps the guard for good: slower, and right.
 
 use super::channel::{Channel, GP_GET, GP_PUT, SHADOWS, USERDS};
+use super::hole::{self, Hole};
 use crate::fault;
 use crate::process::{real, region, sys};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -80,6 +81,9 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
     if bytes == 0 || !bytes.is_multiple_of(PAGE) || !c.ring.is_multiple_of(page) || !c.userd.is_multiple_of(page) {
         return false;
     }
+    if !hole::is_safe(c.ring, bytes as u64) || !hole::is_safe(c.userd, page) {
+        return false;
+    }
     let pages = bytes / PAGE + 1;
     let Some(at) = alloc(pages) else { return false };
     let Some(alias) = map(at, pages) else {
@@ -97,9 +101,14 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
         };
         copy_words(c.ring, alias as u64, bytes);
         copy_words(c.userd, (alias + bytes) as u64, PAGE);
-        // Between the move and the shadow the addresses are unmapped for some microseconds. Nobody takes them: the kernel
-        // hands out addresses from the top, and CUDA's rings lie below 16 GiB. (Doubling the mapping instead would leave no
-        // hole, but a doubled BAR mapping has no pages: the driver fills it in at mmap only.)
+        // Between the move and the shadow the addresses are unmapped for some microseconds. (Doubling the mapping instead would
+        // leave no hole, but a doubled BAR mapping has no pages: the driver fills it in at mmap only. It cannot be kept by
+        // MREMAP_DONTUNMAP either.)
+        let Some(_hole) = Hole::open() else {
+            sys::munmap(aside, pages * PAGE);
+            give_up(at, alias, pages);
+            return false;
+        };
         if !move_pages(c.ring as usize, bytes, aside) {
             sys::munmap(aside, pages * PAGE);
             give_up(at, alias, pages);
@@ -272,4 +281,5 @@ pub fn renew() {
     for u in &USED {
         u.store(0, Ordering::Relaxed);
     }
+    hole::renew();
 }

@@ -109,7 +109,7 @@ pub fn settle(slot: usize) {
         return;
     }
     let token = region::slot(slot).map_or(0, |s| s.token.load(Ordering::Relaxed));
-    let device = channel::DEVICES.get(slot).map_or(0, |d| d.load(Ordering::Relaxed));
+    let device = channel::device(slot);
     // How it came is not kept for a doorbell that was left to the claim; where nothing is rewritten there is only one way.
     let trapped = region::control().is_some_and(|c| c.tap == tape::region::tap::TRAP);
     if let Some(p) = page::of_device(device) {

@@ -1,0 +1,112 @@
+//! Addresses of the program's that are unmapped for a moment, while the pages there are exchanged: nothing else may come to lie
+//! there meanwhile.
+//!
+//! The kernel hands out no address below [`HANDED_OUT`] by itself. There only a mapping that the program asks for at an address can
+//! take the place, and such calls wait ([`place`]).
+
+use crate::process::sys;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Below this the kernel puts nothing by itself: both of its layouts begin far above (a third of the address space, or its end).
+const HANDED_OUT: u64 = 1 << 40;
+/// Naps of 50 us: the longest wait, for a thread that was taken off its CPU.
+const PATIENCE: u32 = 4000;
+
+/// A hole is there, or about to come.
+static OPEN: AtomicU32 = AtomicU32::new(0);
+/// Calls that map at an address and are under way.
+static PLACING: AtomicU32 = AtomicU32::new(0);
+
+/// True if nobody but the program can put something into a hole there.
+pub fn is_safe(at: u64, len: u64) -> bool {
+    at.checked_add(len).is_some_and(|end| end <= HANDED_OUT)
+}
+
+/// While it lives, nothing is mapped at an address that the program names.
+pub struct Hole(());
+
+impl Hole {
+    /// `None` if a call that maps something does not come to its end. One at a time: the caller holds the cold zone's lock.
+    pub fn open() -> Option<Hole> {
+        // ORDERING: sequentially consistent with `place`: it sees this, or we see it counted.
+        OPEN.store(1, Ordering::SeqCst);
+        let hole = Hole(());
+        for _ in 0..PATIENCE {
+            if PLACING.load(Ordering::SeqCst) == 0 {
+                return Some(hole);
+            }
+            sys::nap(50_000);
+        }
+        None
+    }
+}
+
+impl Drop for Hole {
+    fn drop(&mut self) {
+        // ORDERING: Release: the pages are back before anybody maps again.
+        OPEN.store(0, Ordering::Release);
+    }
+}
+
+/// Maps something at `at` (0: wherever the kernel likes), not while a hole is open.
+pub fn place<R>(at: usize, map: impl FnOnce() -> R) -> R {
+    if at == 0 {
+        return map();
+    }
+    for _ in 0..PATIENCE {
+        // ORDERING: see `Hole::open`.
+        PLACING.fetch_add(1, Ordering::SeqCst);
+        if OPEN.load(Ordering::SeqCst) == 0 {
+            let r = map();
+            PLACING.fetch_sub(1, Ordering::Release);
+            return r;
+        }
+        PLACING.fetch_sub(1, Ordering::Release);
+        sys::nap(50_000);
+    }
+    // A hole that is never closed: this is a handler that interrupted the thread that opened it.
+    map()
+}
+
+/// In a forked child: other threads' calls are the parent's.
+pub fn renew() {
+    OPEN.store(0, Ordering::Relaxed);
+    PLACING.store(0, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicBool;
+
+    #[test]
+    fn nothing_is_placed_while_a_hole_is_open() {
+        let (open, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    let mut placed = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        place(4096, || assert!(!open.load(Ordering::SeqCst)));
+                        place(0, || placed += 1);
+                    }
+                    assert!(placed > 0);
+                });
+            }
+            for _ in 0..300 {
+                let hole = Hole::open().expect("they come to their ends");
+                open.store(true, Ordering::SeqCst);
+                std::thread::yield_now();
+                open.store(false, Ordering::SeqCst);
+                drop(hole);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn only_low_addresses_are_safe() {
+        assert!(is_safe(0x2_0060_0000, 0x3000));
+        assert!(!is_safe(0x7f00_0000_0000, 0x3000) && !is_safe((1 << 40) - 0x1000, 0x3000) && !is_safe(u64::MAX, 2));
+    }
+}
