@@ -4,7 +4,7 @@
 use crate::errno::Errno;
 use crate::pins::PinTable;
 use crate::tracker::{self, InFlight, Tracker};
-use rm::abi::{self, Nvos21, Nvos54, Nvos64, Plain, nr, uvm};
+use rm::abi::{self, uvm};
 use rm::call::Call;
 use rm::graph::{FileKind, IoctlRecord, MmapRecord, ObjectGraph, ObjectKind};
 use std::ffi::{c_int, c_void};
@@ -72,7 +72,9 @@ impl Watched {
         let errno = Errno::keep();
         if ret == 0 && !takes {
             // SAFETY: the driver has just read and written these structs; where the parameters are was said before.
-            let (whole, nested) = unsafe { (argument(file, request, arg), nested(request, arg, parameters)) };
+            let whole = unsafe { argument(file, request, arg) };
+            // SAFETY: the same.
+            let nested = unsafe { nested(file, request, whole, parameters) };
             self.graph().ioctl(IoctlRecord { fd, file, request, ret, arg: whole, nested });
         }
         drop(errno);
@@ -216,42 +218,17 @@ unsafe fn argument<'a>(file: FileKind, request: u64, arg: *mut c_void) -> &'a [u
 /// # Safety
 /// As [`argument`].
 unsafe fn parameters(request: u64, arg: *mut c_void) -> Option<(u64, u32)> {
-    let size = abi::request_size(request);
     // SAFETY: the request's struct.
-    let bytes = unsafe { std::slice::from_raw_parts(arg.cast::<u8>(), size) };
-    let (at, length) = match abi::rm_nr(request)? {
-        nr::ALLOC if size == size_of::<Nvos64>() => {
-            let call = Nvos64::read(bytes)?;
-            (call.params, abi::alloc_params_size(call.class, call.params_size))
-        }
-        nr::ALLOC => {
-            let call = Nvos21::read(bytes)?;
-            (call.params, abi::alloc_params_size(call.class, call.params_size))
-        }
-        nr::CONTROL => {
-            let call = Nvos54::read(bytes)?;
-            (call.params, call.params_size)
-        }
-        _ => return None,
-    };
-    (at != 0).then_some((at, length))
+    let bytes = unsafe { std::slice::from_raw_parts(arg.cast::<u8>(), abi::request_size(request)) };
+    rm::call::parameters(request, bytes)
 }
 
-/// The parameters after the call, if it did what it was asked to.
+/// The parameters after the call, if it did what it was asked to. `whole` is its argument now.
 ///
 /// # Safety
 /// As [`argument`]; `parameters` is what it was before the call.
-unsafe fn nested<'a>(request: u64, arg: *mut c_void, parameters: Option<(u64, u32)>) -> &'a [u8] {
-    let size = abi::request_size(request);
-    // SAFETY: the request's struct.
-    let bytes = unsafe { std::slice::from_raw_parts(arg.cast::<u8>(), size) };
-    let status = match abi::rm_nr(request) {
-        Some(nr::ALLOC) if size == size_of::<Nvos64>() => Nvos64::read(bytes).map(|call| call.status),
-        Some(nr::ALLOC) => Nvos21::read(bytes).map(|call| call.status),
-        Some(nr::CONTROL) => Nvos54::read(bytes).map(|call| call.status),
-        _ => None,
-    };
-    match (parameters, status) {
+unsafe fn nested<'a>(file: FileKind, request: u64, whole: &[u8], parameters: Option<(u64, u32)>) -> &'a [u8] {
+    match (parameters, Call::parse(file, request, whole, &[]).status()) {
         // SAFETY: the driver has just used that many bytes there.
         (Some((at, length)), Some(0)) => unsafe {
             std::slice::from_raw_parts(at as *const u8, (length as usize).min(NESTED_MAX))

@@ -153,14 +153,33 @@ pub struct MapDma {
     pub status: u32,
 }
 
-/// UVM_MAP_EXTERNAL_ALLOCATION, the first GPU's attributes only.
+/// The GPUs that a UVM_MAP_EXTERNAL_ALLOCATION names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapExternal {
+pub struct ExternalGpus<'a> {
+    first: [u8; 16],
+    count: usize,
+    /// The call's argument, as far as it was kept.
+    arg: &'a [u8],
+}
+
+impl<'a> ExternalGpus<'a> {
+    /// Their UUIDs. `None` if there are several and the recording kept only the first: then nothing is said of which.
+    pub fn iter(&self) -> Option<impl Iterator<Item = [u8; 16]> + 'a> {
+        let (first, arg, others) = (self.first, self.arg, 1..self.count);
+        if others.clone().any(|n| uvm::map_external_gpu(arg, n).is_none()) {
+            return None;
+        }
+        Some(core::iter::once(first).chain(others.filter_map(move |n| uvm::map_external_gpu(arg, n))))
+    }
+}
+
+/// UVM_MAP_EXTERNAL_ALLOCATION.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapExternal<'a> {
     pub base: u64,
     pub length: u64,
     pub offset: u64,
-    pub gpu: uvm::GpuMapping,
-    pub gpu_count: u64,
+    pub gpus: ExternalGpus<'a>,
     pub ctl_fd: i32,
     pub client: u32,
     pub memory: u32,
@@ -192,7 +211,7 @@ pub enum Call<'a> {
     UvmRegisterChannel(uvm::RegisterChannel),
     UvmUnregisterChannel(uvm::UnregisterChannel),
     UvmCreateExternalRange(uvm::Range),
-    UvmMapExternal(MapExternal),
+    UvmMapExternal(MapExternal<'a>),
     UvmUnmapExternal(uvm::GpuRange),
     UvmFree(uvm::Range),
     /// UVM_ALLOC_SEMAPHORE_POOL: its range, and its status if the recording goes that far.
@@ -423,8 +442,8 @@ fn parse_uvm(request: u64, arg: &[u8]) -> Option<Call<'_>> {
                 base: head.base,
                 length: head.length,
                 offset: head.offset,
-                gpu: head.gpu,
-                gpu_count: tail.gpu_count,
+                // A count of 0 names the first, too.
+                gpus: ExternalGpus { first: head.gpu.uuid, count: tail.gpu_count.clamp(1, 256) as usize, arg },
                 ctl_fd: tail.ctl_fd,
                 client: tail.client,
                 memory: tail.memory,
@@ -439,6 +458,28 @@ fn parse_uvm(request: u64, arg: &[u8]) -> Option<Call<'_>> {
         },
         _ => return None,
     })
+}
+
+/// Where the parameters of RM_ALLOC or RM_CONTROL lie in the program, and their size in bytes, as the call's argument says.
+/// `None` for other calls, and where there are none.
+pub fn parameters(request: u64, arg: &[u8]) -> Option<(u64, u32)> {
+    let size = abi::request_size(request);
+    let (at, length) = match abi::rm_nr(request)? {
+        nr::ALLOC if size >= size_of::<abi::Nvos64>() => {
+            let a = abi::Nvos64::read(arg)?;
+            (a.params, abi::alloc_params_size(a.class, a.params_size))
+        }
+        nr::ALLOC => {
+            let a = abi::Nvos21::read(arg)?;
+            (a.params, abi::alloc_params_size(a.class, a.params_size))
+        }
+        nr::CONTROL => {
+            let c = abi::Nvos54::read(arg)?;
+            (c.params, c.params_size)
+        }
+        _ => return None,
+    };
+    (at != 0).then_some((at, length))
 }
 
 /// The token that NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN returned, if the call is that.
@@ -515,11 +556,14 @@ mod tests {
         match parse(&whole) {
             Call::UvmMapExternal(x) => {
                 assert_eq!((x.base, x.length, x.offset, x.memory), (1 << 33, 2 << 20, 0x1000, 5));
-                assert_eq!(x.gpu.uuid, [8; 16]);
+                assert_eq!(x.gpus.iter().unwrap().collect::<Vec<_>>(), [[8; 16]]);
             }
             other => panic!("{other:?}"),
         }
-        assert_eq!(format!("{:?}", parse(&short)), format!("{:?}", parse(&whole)));
+        assert_eq!(uvm::map_external_short(&whole), short.first_chunk().copied());
+        let (Call::UvmMapExternal(a), Call::UvmMapExternal(b)) = (parse(&short), parse(&whole)) else { panic!() };
+        let said = |m: MapExternal<'_>| (m.base, m.length, m.offset, m.ctl_fd, m.client, m.memory, m.status);
+        assert_eq!(said(a), said(b));
         assert_eq!(parse(&short[..83]), Call::UvmOther { request: uvm::MAP_EXTERNAL_ALLOCATION });
         assert_eq!(parse(&whole[..9263]), Call::UvmOther { request: uvm::MAP_EXTERNAL_ALLOCATION });
     }

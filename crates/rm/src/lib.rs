@@ -1,9 +1,9 @@
 //! The kernel driver's ABI, and what can be learnt from its calls.
 //!
 //! [`abi`] holds numbers and layouts by driver version, [`class`], [`status`] and [`control`] their names; [`call`] turns a
-//! recorded ioctl into a value. With `std` there are the [`driver`], through libc's exported functions, and the [`graph`]
-//! of objects that a program's calls, issued or read from a tape, have made. Nothing here knows CUDA, what is in a
-//! channel, or files.
+//! recorded ioctl into a value, and [`fact`] says what such a call tells of objects and memory. With `std` there are the
+//! `driver`, through libc's exported functions, and the `graph` of objects that a program's calls, issued or read from a
+//! tape, have made. Nothing here knows CUDA, what is in a channel, or files.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 pub mod abi;
@@ -12,6 +12,8 @@ pub mod class;
 pub mod control;
 #[cfg(feature = "std")]
 pub mod driver;
+pub mod fact;
 #[cfg(feature = "std")]
 pub mod graph;
+pub mod place;
 pub mod status;

@@ -2,6 +2,7 @@
 
 use crate::process::sys;
 use core::sync::atomic::{AtomicU16, Ordering};
+use rm::call::FileKind;
 use tape::event::file;
 
 const MAX: usize = 65536;
@@ -30,16 +31,7 @@ fn decode(k: u16) -> u32 {
 
 /// What a path names.
 pub fn by_path(path: &[u8]) -> u32 {
-    let Some(rest) = path.strip_prefix(b"/dev/nvidia") else { return file::OTHER };
-    match rest {
-        b"ctl" => file::CTL,
-        b"-uvm" => file::UVM,
-        [] => file::OTHER,
-        digits if digits.iter().all(u8::is_ascii_digit) && digits.len() <= 3 => {
-            file::GPU + digits.iter().fold(0, |n, d| n * 10 + u32::from(d - b'0'))
-        }
-        _ => file::NODE,
-    }
+    FileKind::of_path(path).to_raw()
 }
 
 /// What `fd` is; a system call the first time only.

@@ -1,6 +1,5 @@
 //! Mappings of driver memory: doorbell pages are tapped, other memory is where the tap finds what the GPU is given.
 
-use super::calls;
 use super::channels;
 use super::files;
 use super::model::{self, Bound, Mapped};
@@ -57,7 +56,7 @@ pub unsafe fn mmap(
         // SAFETY: the mapping just made, of a usermode object.
         unsafe { doorbell_page(f, at as u64, len, flags, fd, off, &b, class) };
     } else {
-        calls::mapped(Mapped {
+        model::map(Mapped {
             client: b.client,
             memory: b.memory,
             offset: b.offset,
@@ -65,6 +64,7 @@ pub unsafe fn mmap(
             len: len as u64,
             video: file >= file::GPU,
         });
+        channels::look_again();
     }
     at
 }

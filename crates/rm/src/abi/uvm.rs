@@ -33,6 +33,15 @@ pub const MAP_EXTERNAL_SIZE: usize = 9264;
 /// In a recording: bytes 0..60 (one GPU's attributes) and 9240..9264 of it.
 pub const MAP_EXTERNAL_SHORT_SIZE: usize = 60 + 24;
 
+/// What a recording keeps of a UVM_MAP_EXTERNAL_ALLOCATION argument. `None` if it is not there as a whole.
+pub fn map_external_short(arg: &[u8]) -> Option<[u8; MAP_EXTERNAL_SHORT_SIZE]> {
+    let mut short = [0; MAP_EXTERNAL_SHORT_SIZE];
+    let (head, tail) = short.split_at_mut(60);
+    head.copy_from_slice(arg.get(..60)?);
+    tail.copy_from_slice(arg.get(MAP_EXTERNAL_SIZE - 24..MAP_EXTERNAL_SIZE)?);
+    Some(short)
+}
+
 /// UUID of the n-th GPU of UVM_MAP_EXTERNAL_ALLOCATION, counted from 0; `None` where the struct is not there as a whole.
 pub fn map_external_gpu(arg: &[u8], n: usize) -> Option<[u8; 16]> {
     if arg.len() < MAP_EXTERNAL_SIZE || n >= 256 {

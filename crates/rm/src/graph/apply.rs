@@ -1,32 +1,10 @@
-//! What each call does to the graph.
+//! What each fact does to the graph.
 
 use super::objects::{Backing, External};
 use super::*;
-use crate::abi::{self, Plain, control, nvos02};
-use crate::call::{Alloc, Call, Control, HeapOp, MapDma, MapExternal, VidHeap, work_submit_token};
-use crate::class;
-
-/// Where NVOS32 and NV_MEMORY_ALLOCATION_PARAMS attributes say that memory lies.
-fn place_of_attr(attr: u32) -> Place {
-    match attr & abi::attr::LOCATION_MASK {
-        abi::attr::LOCATION_VIDMEM => Place::Video,
-        abi::attr::LOCATION_PCI => Place::Host,
-        _ => Place::Unknown,
-    }
-}
-
-/// Memory classes and where they lie when nothing else says so.
-fn place_of_class(class: u32) -> Option<Place> {
-    Some(match class {
-        // SYSTEM, OS_DESCRIPTOR, LIST_SYSTEM
-        0x3e | 0x71 | 0x81 => Place::Host,
-        // LOCAL_PRIVILEGED, LOCAL_USER, LIST_FBMEM, LOCAL_PHYSICAL, FABRIC, MULTICAST_FABRIC
-        0x3f | 0x40 | 0x82 | 0xc2 | 0xf8 | 0xfd => Place::Video,
-        // EXTENDED_USER, VIRTUAL, LIST_OBJECT, DEVICELESS, NV50_MEMORY_VIRTUAL, FLA, FABRIC_IMPORT
-        0x42 | 0x70 | 0x83 | 0x90ce | 0x50a0 | 0xf3 | 0xf9 | 0xfb => Place::Unknown,
-        _ => return None,
-    })
-}
+use crate::abi;
+use crate::call::Call;
+use crate::fact::{self, Created, Fact, MappedExternal, What};
 
 impl ObjectGraph {
     pub fn new() -> ObjectGraph {
@@ -37,95 +15,114 @@ impl ObjectGraph {
     pub fn ioctl(&mut self, record: IoctlRecord<'_>) {
         self.now += 1;
         let call = Call::parse(record.file, record.request, record.arg, record.nested);
-        if record.ret != 0 || !call.succeeded(record.ret) {
+        if !call.succeeded(record.ret) {
             return;
         }
         let file = self.file_of(record.fd, record.file);
-        match call {
-            Call::Alloc(a) => self.alloc(&a, file),
-            Call::Free(f) => self.free_handle(f.root, f.old),
-            Call::Control(c) => self.control(&c),
-            Call::AllocMemory(a) => self.alloc_memory(&a),
-            Call::VidHeapControl(h) => self.vid_heap(&h),
-            Call::DupObject(d) => self.dup_object(&d),
-            Call::MapMemory(m) => self.map_memory(&m),
-            Call::MapMemoryDma(m) => self.map_dma(&m),
-            Call::UnmapMemoryDma(m) => {
-                let own = self.spaces_dma.get(&(m.client, m.dma));
-                let at = own.and_then(|own| own.at(m.dma_offset)).or_else(|| self.external.at(m.dma_offset));
-                let len =
-                    if m.size != 0 { m.size } else { at.map_or(0, |(start, len, _)| len - (m.dma_offset - start)) };
-                if let Some(own) = self.spaces_dma.get_mut(&(m.client, m.dma)) {
-                    own.cut(m.dma_offset, len);
+        if let Some(fact) = Fact::of(&call, record.ret) {
+            self.apply(fact, file);
+        }
+    }
+
+    /// A call through `file` has said this.
+    fn apply(&mut self, fact: Fact<'_>, file: usize) {
+        match fact {
+            Fact::Created(c) => self.created(&c, file),
+            Fact::Freed { client, handle } => self.free_handle(client, handle),
+            Fact::Duplicated { client, parent, handle, source } => self.duplicated(client, parent, handle, source),
+            Fact::Bound { fd, client, handle, offset } => self.bound(fd, client, handle, offset),
+            Fact::Token { client, channel, token } => {
+                if let Some(ch) = self.live_channel(client, channel) {
+                    self.channels[ch.0].token = Some(token);
+                    let with_token = self.tokens.entry(token).or_default();
+                    if with_token.last() != Some(&ch) {
+                        with_token.push(ch);
+                    }
                 }
-                // What another space has at the same address stays.
-                let space = Some((m.client, m.dma));
-                self.external.cut_if(m.dma_offset, len, |e| e.space.is_none() || e.space == space);
             }
-            Call::CheckVersion(v) => {
+            Fact::EngineOf { client, channel, engine_type } => {
+                if let Some(ch) = self.live_channel(client, channel)
+                    && self.channels[ch.0].engine == 0
+                {
+                    self.channels[ch.0].engine = engine_type;
+                }
+            }
+            Fact::ChannelScheduled { client, channel } => {
+                if let Some(ch) = self.live_channel(client, channel) {
+                    self.channels[ch.0].scheduled = true;
+                }
+            }
+            Fact::GroupScheduled { client, group } => {
+                for id in &self.alive {
+                    let Some(ch) = self.channels.get_mut(id.0) else { continue };
+                    if ch.client == client && ch.group == Some(group) {
+                        ch.scheduled = true;
+                    }
+                }
+            }
+            Fact::MappedInSpace { client, space, memory, base, length, offset } => {
+                let space = (client, space);
+                let e = self.external_of(client, memory, offset, Vec::new(), Some(space));
+                self.spaces_dma.entry(space).or_default().insert(base, length, e.clone());
+                self.insert_external(base, length, e);
+            }
+            Fact::UnmappedInSpace { client, space, base, length } => self.unmap_in_space((client, space), base, length),
+            Fact::Version(v) => {
                 if let Some(text) = v.text().filter(|t| !t.is_empty()) {
                     self.driver_version = Some(text.to_owned());
                 }
             }
-            Call::UvmRegisterGpu(g) => {
-                if !self.gpus.contains(&g.uuid) {
-                    self.gpus.push(g.uuid);
+            Fact::GpuRegistered(gpu) => {
+                if !self.gpus.contains(&gpu) {
+                    self.gpus.push(gpu);
                 }
             }
-            Call::UvmUnregisterGpu(g) => self.gpus.retain(|u| *u != g.uuid),
-            Call::UvmRegisterGpuVaspace(v) => {
-                self.va_spaces.retain(|(_, _, u)| *u != v.uuid);
-                self.va_spaces.push((v.client, v.va_space, v.uuid));
+            Fact::GpuUnregistered(gpu) => self.gpus.retain(|u| *u != gpu),
+            Fact::SpaceRegistered { client, space, gpu } => {
+                self.va_spaces.retain(|(_, _, u)| *u != gpu);
+                self.va_spaces.push((client, space, gpu));
                 self.spaces = Some(file);
             }
-            Call::UvmUnregisterGpuVaspace(v) => self.va_spaces.retain(|(_, _, u)| *u != v.uuid),
-            Call::UvmRegisterChannel(c) => {
-                if let Some(ch) = self.live_channel(c.client, c.channel) {
-                    self.channels[ch.0].uvm = Some((c.base, c.length));
+            Fact::SpaceUnregistered(gpu) => self.va_spaces.retain(|(_, _, u)| *u != gpu),
+            Fact::ChannelRegistered { client, channel, window } => {
+                if let Some(ch) = self.live_channel(client, channel) {
+                    self.channels[ch.0].uvm = Some(window);
                 }
             }
-            Call::UvmUnregisterChannel(c) => {
-                if let Some(ch) = self.live_channel(c.client, c.channel) {
+            Fact::ChannelUnregistered { client, channel } => {
+                if let Some(ch) = self.live_channel(client, channel) {
                     self.channels[ch.0].uvm = None;
                 }
             }
-            Call::UvmCreateExternalRange(r) => {
-                self.ranges.insert(r.base, r.length);
+            Fact::RangeReserved { base, length } => {
+                self.ranges.insert(base, length);
             }
-            Call::UvmSemaphorePool { base, length, .. } => {
+            Fact::PoolCreated { base, length } => {
                 self.ranges.insert(base, length);
                 let pool =
                     External { backing: Backing::SemaphorePool, offset: 0, gpus: Vec::new(), home: None, space: None };
                 self.external.insert(base, length, pool);
             }
-            Call::UvmMapExternal(m) => self.map_external(&m, record.arg),
-            Call::UvmUnmapExternal(r) => {
+            Fact::MappedExternal(m) => self.map_external(&m),
+            Fact::UnmappedExternal { base, length, gpu } => {
                 for (start, len, mut e) in
-                    self.external.cut_if(r.base, r.length, |e| e.gpus.is_empty() || e.gpus.contains(&r.uuid))
+                    self.external.cut_if(base, length, |e| e.gpus.is_empty() || e.gpus.contains(&gpu))
                 {
-                    e.gpus.retain(|g| *g != r.uuid);
+                    e.gpus.retain(|g| *g != gpu);
                     if !e.gpus.is_empty() {
                         self.external.insert(start, len, e);
                     }
                 }
             }
-            Call::UvmFree(r) => {
-                let len = self.ranges.remove(&r.base).unwrap_or(0).max(r.length);
-                self.external.cut(r.base, len);
+            Fact::RangeFreed { base, length } => {
+                let len = self.ranges.remove(&base).unwrap_or(0).max(length);
+                self.external.cut(base, len);
             }
-            // RM_UNMAP_MEMORY ends the kernel's side; the program's mapping goes at its munmap, which is recorded too.
-            Call::UnmapMemory(_)
-            | Call::RegisterFd(_)
-            | Call::CardInfo(_)
-            | Call::UvmInitialize(_)
-            | Call::UvmMmInitialize(_)
-            | Call::UvmOther { .. }
-            | Call::Other { .. }
-            | Call::Foreign { .. } => {}
         }
     }
 
-    fn add(&mut self, client: u32, parent: u32, handle: u32, class: u32, kind: ObjectKind) -> ObjectId {
+    fn add(&mut self, c: &Created, kind: ObjectKind) -> ObjectId {
+        let Created { client, parent, handle, class, .. } = *c;
         if self.live.contains_key(&(client, handle)) {
             // The free was not seen: what has the handle now is the new object.
             self.free_handle(client, handle);
@@ -151,116 +148,85 @@ impl ObjectGraph {
         id
     }
 
-    fn add_memory(&mut self, client: u32, parent: u32, handle: u32, class: u32, size: u64, place: Place) -> MemoryId {
+    fn add_memory(&mut self, c: &Created, m: &fact::Memory) {
         let id = MemoryId(self.memories.len());
-        let born = self.now;
         // Before the object, which points at it.
         self.memories.push(Memory {
             id,
-            client,
-            handle,
-            class,
-            size,
-            place,
-            user_address: None,
-            born,
+            client: c.client,
+            handle: c.handle,
+            class: c.class,
+            size: m.size,
+            place: m.place,
+            user_address: m.user_address,
+            born: self.now,
             freed: None,
             handles: 1,
         });
-        self.add(client, parent, handle, class, ObjectKind::Memory(id));
-        id
+        self.add(c, ObjectKind::Memory(id));
+        if let Some(fd) = m.fd {
+            let file = self.file_of(fd, FileKind::Ctl);
+            self.files[file].bound = Some((Target::Memory(id), 0));
+        }
     }
 
-    fn alloc(&mut self, a: &Alloc<'_>, file: usize) {
-        // A client's own handle is what the call returns as new; everything else lives under `root`.
-        if class::is_root(a.class) {
-            self.add(a.new, a.new, a.new, a.class, ObjectKind::Client);
-            self.files[file].clients.push(a.new);
-            return;
-        }
-        let kind = match a.class {
-            class::NV01_DEVICE_0 => {
-                let instance = a.params::<abi::DeviceAlloc>().map_or(0, |p| p.device_id);
-                ObjectKind::Device { instance }
-            }
-            class::NV20_SUBDEVICE_0 => {
-                ObjectKind::Subdevice { index: a.params::<abi::SubdeviceAlloc>().map_or(0, |p| p.subdevice_id) }
-            }
-            class::FERMI_VASPACE_A => ObjectKind::VaSpace,
-            class::FERMI_CONTEXT_SHARE_A => ObjectKind::ContextShare,
-            class::KEPLER_CHANNEL_GROUP_A => {
-                ObjectKind::Group { engine: a.params::<abi::ChannelGroupAlloc>().map_or(0, |p| p.engine_type) }
-            }
-            c if abi::is_channel_class(c) => return self.alloc_channel(a),
-            c if abi::is_usermode_class(c) => {
-                let page = self.pages.len();
-                let bar1 = a.params::<abi::UsermodeAlloc>().is_some_and(|p| p.bar1 != 0);
-                let object = self.add(a.root, a.parent, a.new, c, ObjectKind::Usermode(page));
-                self.pages.push(UsermodePage {
-                    object,
-                    client: a.root,
-                    handle: a.new,
-                    class: c,
-                    bar1,
-                    cpu: None,
-                    freed: None,
-                });
+    fn created(&mut self, c: &Created, file: usize) {
+        let kind = match c.what {
+            What::Client => {
+                self.add(c, ObjectKind::Client);
+                self.files[file].clients.push(c.handle);
                 return;
             }
-            c => match place_of_class(c) {
-                Some(place) => {
-                    let p = a.params::<abi::MemoryAlloc>();
-                    // Class 0x40 covers every place that the attributes name; they are as the driver left them.
-                    let place = match p {
-                        Some(p) if c == class::NV01_MEMORY_LOCAL_USER => place_of_attr(p.attr),
-                        _ => place,
-                    };
-                    self.add_memory(a.root, a.parent, a.new, c, p.map_or(0, |p| p.size), place);
-                    return;
-                }
-                None => self.engine_object(a, c),
-            },
+            What::Channel(p) => return self.add_channel(c, &p),
+            What::Usermode { bar1 } => {
+                let page = self.pages.len();
+                let object = self.add(c, ObjectKind::Usermode(page));
+                let (client, handle, class) = (c.client, c.handle, c.class);
+                self.pages.push(UsermodePage { object, client, handle, class, bar1, cpu: None, freed: None });
+                return;
+            }
+            What::Memory(m) => return self.add_memory(c, &m),
+            What::Device { instance } => ObjectKind::Device { instance },
+            What::Subdevice { index } => ObjectKind::Subdevice { index },
+            What::VaSpace => ObjectKind::VaSpace,
+            What::ContextShare => ObjectKind::ContextShare,
+            What::Group { engine_type } => ObjectKind::Group { engine: engine_type },
+            What::Other { engine_type } => self.engine_object(c, engine_type),
         };
-        self.add(a.root, a.parent, a.new, a.class, kind);
+        self.add(c, kind);
     }
 
     /// An object on a channel is an engine; a copy engine says which, if its channel did not.
-    fn engine_object(&mut self, a: &Alloc<'_>, class: u32) -> ObjectKind {
-        let Some(ch) = self.live_channel(a.root, a.parent) else { return ObjectKind::Other };
-        let c = &mut self.channels[ch.0];
-        c.engines.push((a.new, class));
-        if c.engine == 0
-            && class::is_copy(class)
-            && let Some(p) = a.params::<abi::CopyAlloc>()
-            && p.version == 1
-        {
-            c.engine = p.engine_type;
+    fn engine_object(&mut self, c: &Created, engine_type: Option<u32>) -> ObjectKind {
+        let Some(ch) = self.live_channel(c.client, c.parent) else { return ObjectKind::Other };
+        let channel = &mut self.channels[ch.0];
+        channel.engines.push((c.handle, c.class));
+        if channel.engine == 0 {
+            channel.engine = engine_type.unwrap_or(0);
         }
         ObjectKind::Engine
     }
 
-    fn alloc_channel(&mut self, a: &Alloc<'_>) {
-        // Parameters that were cut leave a channel of which only the handle is known.
-        let p = abi::ChannelAlloc::read_short(a.nested);
+    fn add_channel(&mut self, c: &Created, p: &abi::ChannelAlloc) {
         let id = ChannelId(self.channels.len());
-        let parent = self.live.get(&(a.root, a.parent)).copied();
+        let parent = self.live.get(&(c.client, c.parent)).copied();
         let group_engine = parent.and_then(|p| match self.objects[p.0].kind {
             ObjectKind::Group { engine } => Some(engine),
             _ => None,
         });
         let gpu = self.device_of(parent);
         let some = |handle: u32| (handle != 0).then_some(handle);
-        let object = self.add(a.root, a.parent, a.new, a.class, ObjectKind::Channel(id));
-        let userd = some(p.userd_memory[0]).map(|handle| self.locate_userd(a.root, handle, p.userd_offset[0]));
+        let object = self.add(c, ObjectKind::Channel(id));
+        let userd = some(p.userd_memory[0]).map(|handle| self.locate_userd(c.client, handle, p.userd_offset[0]));
         let gpfifo_at = some(p.entries).and_then(|_| self.place_of(p.gpfifo));
         self.channels.push(Channel {
             id,
             object,
-            client: a.root,
-            handle: a.new,
-            class: a.class,
-            parent: a.parent,
-            group: group_engine.map(|_| a.parent),
+            client: c.client,
+            handle: c.handle,
+            class: c.class,
+            parent: c.parent,
+            group: group_engine.map(|_| c.parent),
             gpu,
             gpfifo: p.gpfifo,
             entries: p.entries,
@@ -281,7 +247,7 @@ impl ObjectGraph {
             freed: None,
         });
         self.alive.insert(id);
-        self.latest.insert((a.root, a.new), id);
+        self.latest.insert((c.client, c.handle), id);
     }
 
     fn locate_userd(&self, client: u32, handle: u32, offset: u64) -> Userd {
@@ -296,6 +262,7 @@ impl ObjectGraph {
         }
     }
 
+    /// Device instance of the GPU under which an object was made.
     fn device_of(&self, mut object: Option<ObjectId>) -> Option<u32> {
         // Parents have smaller ids than their children, so this ends.
         while let Some(o) = object {
@@ -307,48 +274,8 @@ impl ObjectGraph {
         None
     }
 
-    fn alloc_memory(&mut self, a: &abi::Nvos02Fd) {
-        let place = match (place_of_class(a.class), a.flags & nvos02::LOCATION_MASK) {
-            (Some(p), _) if p != Place::Unknown => p,
-            (_, nvos02::LOCATION_VIDMEM) => Place::Video,
-            (_, nvos02::LOCATION_PCI) => Place::Host,
-            _ => Place::Unknown,
-        };
-        let id = self.add_memory(a.root, a.parent, a.new, a.class, a.limit.saturating_add(1), place);
-        if a.class == class::NV01_MEMORY_SYSTEM_OS_DESCRIPTOR {
-            self.memories[id.0].user_address = Some(a.memory);
-        } else if a.fd >= 0 {
-            // Host memory comes with its mapping prepared: the next mmap of this descriptor shows it.
-            let file = self.file_of(a.fd, FileKind::Ctl);
-            self.files[file].bound = Some((Target::Memory(id), 0));
-        }
-    }
-
-    fn vid_heap(&mut self, h: &VidHeap) {
-        match h.op {
-            HeapOp::Alloc { memory, flags, attr, size, .. } => {
-                let (class, place) = if flags & abi::alloc_flags::VIRTUAL != 0 {
-                    (class::NV50_MEMORY_VIRTUAL, Place::Unknown)
-                } else {
-                    match place_of_attr(attr) {
-                        Place::Host => (class::NV01_MEMORY_SYSTEM, Place::Host),
-                        place => (class::NV01_MEMORY_LOCAL_USER, place),
-                    }
-                };
-                self.add_memory(h.root, h.parent, memory, class, size, place);
-            }
-            HeapOp::OsDescriptor { memory, descriptor, size } => {
-                let class = class::NV01_MEMORY_SYSTEM_OS_DESCRIPTOR;
-                let id = self.add_memory(h.root, h.parent, memory, class, size, Place::Host);
-                self.memories[id.0].user_address = Some(descriptor);
-            }
-            HeapOp::Free { memory } => self.free_handle(h.root, memory),
-            HeapOp::Other { .. } => {}
-        }
-    }
-
-    fn dup_object(&mut self, d: &abi::Nvos55) {
-        let source = self.live.get(&(d.client_src, d.object_src)).copied();
+    fn duplicated(&mut self, client: u32, parent: u32, handle: u32, source: (u32, u32)) {
+        let source = self.live.get(&source).copied();
         let (class, kind) = match source {
             Some(s) => (self.objects[s.0].class, self.objects[s.0].kind),
             None => (0, ObjectKind::Other),
@@ -363,70 +290,66 @@ impl ObjectGraph {
             self.memories[m.0].handles += 1;
             self.memories[m.0].freed = None;
         }
-        self.add(d.client, d.parent, d.object, class, kind);
+        self.add(&Created { client, parent, handle, class, what: What::Other { engine_type: None } }, kind);
     }
 
-    fn map_memory(&mut self, m: &abi::Nvos33Fd) {
-        if m.fd < 0 {
-            return;
-        }
-        let target = match self.live.get(&(m.client, m.memory)).map(|o| self.objects[o.0].kind) {
+    fn bound(&mut self, fd: i32, client: u32, handle: u32, offset: u64) {
+        let target = match self.live.get(&(client, handle)).map(|o| self.objects[o.0].kind) {
             Some(ObjectKind::Memory(id)) => Target::Memory(id),
             Some(ObjectKind::Usermode(page)) => Target::Usermode(page),
-            _ => Target::Object { client: m.client, handle: m.memory },
+            _ => Target::Object { client, handle },
         };
-        let file = self.file_of(m.fd, FileKind::Other);
-        self.files[file].bound = Some((target, m.offset));
+        let file = self.file_of(fd, FileKind::Other);
+        self.files[file].bound = Some((target, offset));
     }
 
-    fn map_dma(&mut self, m: &MapDma) {
-        let memory = self.live_memory(m.client, m.memory);
-        let backing = Backing::Memory { client: m.client, handle: m.memory, memory };
-        let (home, space) = (self.home_of(m.client, m.memory), (m.client, m.dma));
-        let e = External { backing, offset: m.offset, gpus: Vec::new(), home, space: Some(space) };
-        self.spaces_dma.entry(space).or_default().insert(m.dma_offset, m.length, e.clone());
-        self.insert_external(m.dma_offset, m.length, e);
+    fn unmap_in_space(&mut self, space: (u32, u32), base: u64, length: u64) {
+        let own = self.spaces_dma.get(&space);
+        let at = own.and_then(|own| own.at(base)).or_else(|| self.external.at(base));
+        let length = if length != 0 { length } else { at.map_or(0, |(start, len, _)| len - (base - start)) };
+        if let Some(own) = self.spaces_dma.get_mut(&space) {
+            own.cut(base, length);
+        }
+        // What another space has at the same address stays.
+        self.external.cut_if(base, length, |e| e.space.is_none() || e.space == Some(space));
     }
 
-    fn map_external(&mut self, m: &MapExternal, arg: &[u8]) {
-        let memory = self.live_memory(m.client, m.memory);
-        let backing = Backing::Memory { client: m.client, handle: m.memory, memory };
-        let home = self.home_of(m.client, m.memory);
+    /// A mapping of a client's memory at a GPU address.
+    fn external_of(
+        &self,
+        client: u32,
+        handle: u32,
+        offset: u64,
+        gpus: Vec<[u8; 16]>,
+        space: Option<(u32, u32)>,
+    ) -> External {
+        let backing = Backing::Memory { client, handle, memory: self.live_memory(client, handle) };
+        External { backing, offset, gpus, home: self.home_of(client, handle), space }
+    }
+
+    fn map_external(&mut self, m: &MappedExternal<'_>) {
+        let mut e = self.external_of(m.client, m.memory, m.offset, Vec::new(), None);
         // The same memory mapped on one more GPU keeps the GPUs that it has.
-        let mut gpus = match self.external.at(m.base) {
-            Some((start, len, e))
-                if start == m.base && len == m.length && e.backing == backing && e.offset == m.offset =>
-            {
-                e.gpus.clone()
-            }
-            _ => Vec::new(),
-        };
-        // Of several GPUs a recording keeps the first: then nothing is said of which.
-        let all = 1..m.gpu_count.clamp(1, 256) as usize;
-        let others: Option<Vec<[u8; 16]>> = all.map(|n| abi::uvm::map_external_gpu(arg, n)).collect();
-        match others {
-            Some(others) => {
-                for uuid in std::iter::once(m.gpu.uuid).chain(others) {
-                    if !gpus.contains(&uuid) {
-                        gpus.push(uuid);
+        if let Some((start, len, old)) = self.external.at(m.base)
+            && (start, len, old.backing, old.offset) == (m.base, m.length, e.backing, e.offset)
+        {
+            e.gpus.clone_from(&old.gpus);
+        }
+        match m.gpus.iter() {
+            Some(gpus) => {
+                for gpu in gpus {
+                    if !e.gpus.contains(&gpu) {
+                        e.gpus.push(gpu);
                     }
                 }
             }
-            None => gpus.clear(),
+            None => e.gpus.clear(),
         }
-        self.insert_external(m.base, m.length, External { backing, offset: m.offset, gpus, home, space: None });
+        self.insert_external(m.base, m.length, e);
     }
 
-    /// Device instance of the GPU under which an object was made.
     fn home_of(&self, client: u32, handle: u32) -> Option<u32> {
-        let mut o = self.object(client, handle)?;
-        // (Parents are older than their children, so this ends.)
-        loop {
-            if let ObjectKind::Device { instance } = o.kind {
-                return Some(instance);
-            }
-            o = self.objects.get(o.parent?.0)?;
-        }
+        self.device_of(self.live.get(&(client, handle)).copied())
     }
 
     fn insert_external(&mut self, base: u64, length: u64, e: External) {
@@ -451,42 +374,6 @@ impl ObjectGraph {
             }
         }
         self.alive = alive;
-    }
-
-    fn control(&mut self, c: &Control<'_>) {
-        if let Some(token) = work_submit_token(c) {
-            if let Some(ch) = self.live_channel(c.client, c.object) {
-                self.channels[ch.0].token = Some(token);
-                let with_token = self.tokens.entry(token).or_default();
-                if with_token.last() != Some(&ch) {
-                    with_token.push(ch);
-                }
-            }
-            return;
-        }
-        match c.cmd {
-            control::CHANNEL_BIND => {
-                if let (Some(ch), Some(p)) = (self.live_channel(c.client, c.object), c.params::<control::Bind>())
-                    && self.channels[ch.0].engine == 0
-                {
-                    self.channels[ch.0].engine = p.engine_type;
-                }
-            }
-            control::CHANNEL_SCHEDULE => {
-                if let Some(ch) = self.live_channel(c.client, c.object) {
-                    self.channels[ch.0].scheduled = true;
-                }
-            }
-            control::GROUP_SCHEDULE => {
-                for id in &self.alive {
-                    let Some(ch) = self.channels.get_mut(id.0) else { continue };
-                    if ch.client == c.client && ch.group == Some(c.object) {
-                        ch.scheduled = true;
-                    }
-                }
-            }
-            _ => {}
-        }
     }
 
     /// Frees what a handle names and everything below it; a client's handle frees all that it holds.

@@ -2,7 +2,7 @@
 //!
 //! Feed it every driver call in order, issued by us or read from a tape; ask it what lies at a GPU address, which channel
 //! a doorbell value means, where a page is mapped. A call that failed changes nothing; a freed object stays listed with
-//! the moment it went. The graph never panics, whatever it is fed, and never asks the kernel.
+//! the moment it went. What a call means is [`crate::fact`]'s; the graph keeps it. The graph never panics, whatever it is fed, and never asks the kernel.
 
 mod apply;
 mod intervals;
@@ -14,12 +14,13 @@ mod tests;
 mod tree;
 
 pub use objects::{
-    Channel, ChannelId, CpuMapping, GpuMapping, Located, Memory, MemoryId, Moment, Object, ObjectId, ObjectKind, Place,
+    Channel, ChannelId, CpuMapping, GpuMapping, Located, Memory, MemoryId, Moment, Object, ObjectId, ObjectKind,
     Target, Userd, UsermodePage,
 };
 pub use tree::TreeNode;
 
 pub use crate::call::FileKind;
+pub use crate::place::Place;
 
 use intervals::Intervals;
 use objects::External;

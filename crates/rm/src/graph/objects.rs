@@ -4,6 +4,7 @@
 
 use super::intervals::Sliced;
 use crate::class;
+use crate::place::Place;
 
 /// Position of an object in [`super::ObjectGraph::objects`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,17 +70,6 @@ impl Object {
     pub fn class_name(&self) -> String {
         class::name(self.class).map_or_else(|| format!("class {:#06x}", self.class), str::to_owned)
     }
-}
-
-/// Where bytes lie.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// The GPU's own memory.
-    Video,
-    Host,
-    /// Not told by the calls seen: virtual ranges, managed memory that migrates, objects of other processes.
-    #[default]
-    Unknown,
 }
 
 /// A memory object, under one or several handles.

@@ -1,0 +1,12 @@
+//! Where memory lies, as far as driver calls say.
+
+/// Where bytes lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The GPU's own memory.
+    Video,
+    Host,
+    /// The calls do not say: virtual ranges, managed memory that migrates, objects of other processes.
+    #[default]
+    Unknown,
+}
