@@ -63,6 +63,7 @@ pub unsafe fn mmap(
             addr: at as u64,
             len: len as u64,
             video: file >= file::GPU,
+            user: false,
         });
         channels::look_again();
     }
