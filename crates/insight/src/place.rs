@@ -3,11 +3,6 @@
 use rm::graph::ObjectGraph;
 use schema::Place;
 
-/// Where a GPU virtual address lies now.
-pub fn place_at(graph: &ObjectGraph, va: u64) -> Place {
-    graph.place_of(va).map_or(Place::Unknown, |l| place(l.place))
-}
-
 /// The graph's place as a row has it.
 pub fn place(p: rm::graph::Place) -> Place {
     match p {
@@ -17,9 +12,18 @@ pub fn place(p: rm::graph::Place) -> Place {
     }
 }
 
-/// Where a GPU virtual address of an address space lies, and on which GPU if it is a GPU's memory.
-pub fn place_in(graph: &ObjectGraph, space: Option<(u32, u32)>, va: u64) -> (Place, Option<u32>) {
-    graph.place_in(space, va).map_or((Place::Unknown, None), |(p, gpu)| (place(p), gpu))
+/// The address space and the GPU of a channel, as far as they are known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reach {
+    /// Client and handle.
+    pub space: Option<(u32, u32)>,
+    /// Device instance.
+    pub gpu: Option<u32>,
+}
+
+/// Where a GPU virtual address lies for a channel, and on which GPU if it is a GPU's memory.
+pub fn place_in(graph: &ObjectGraph, reach: Reach, va: u64) -> (Place, Option<u32>) {
+    graph.place_in(reach.space, reach.gpu, va).map_or((Place::Unknown, None), |(p, gpu)| (place(p), gpu))
 }
 
 /// A class by name where it is known, else by number.

@@ -8,7 +8,7 @@ use crate::channels::{Seen, announced, implied, set_token};
 use crate::gaps::{GapTotals, Gaps};
 use crate::merge::{Entry, Merge, Step, Submission, missing};
 use crate::order::Reorder;
-use crate::place::{class_name, place, place_at, place_in};
+use crate::place::{Reach, class_name, place, place_in};
 use crate::qmds::{Qmds, Started};
 use crate::recording::{InsightError, Recording, Source};
 pub use crate::state::Call;
@@ -66,8 +66,7 @@ pub struct At<'a> {
     /// Counts the doorbells of known channels, from 0, in the order in which sinks see them.
     pub number: u64,
     pub graph: &'a ObjectGraph,
-    /// Address space of the channel, if it has one of its own.
-    space: Option<(u32, u32)>,
+    reach: Reach,
     qmds: &'a RefCell<Qmds>,
     /// Of the launch at hand.
     started: Cell<Option<Started>>,
@@ -81,7 +80,7 @@ impl At<'_> {
 
     /// As [`At::place`], and on which GPU (device instance) a GPU's memory lies.
     pub fn located(&self, va: u64) -> (Place, Option<u32>) {
-        place_in(self.graph, self.space, va)
+        place_in(self.graph, self.reach, va)
     }
 
     /// What the launch that a sink was just given starts, from the stream or from memory.
@@ -170,7 +169,7 @@ struct Stream {
     /// Time of the newest submission, and one more than its highest entry counter.
     newest: u64,
     top_entry: u64,
-    space: Option<(u32, u32)>,
+    reach: Reach,
 }
 
 struct Decoding {
@@ -190,7 +189,7 @@ impl Stream {
             resolved_at: 0,
             newest: 0,
             top_entry: 0,
-            space: None,
+            reach: Reach::default(),
         }
     }
 
@@ -473,7 +472,7 @@ impl Walk<'_> {
                 }
             }
             c.gpu = g.gpu;
-            s.space = g.va_space.map(|space| (g.client, space));
+            s.reach = Reach { space: g.va_space.map(|space| (g.client, space)), gpu: g.gpu };
             c.engine = g.engine_name().unwrap_or_default().into();
             if let (None, Some(t)) = (c.token, g.token) {
                 set_token(c, t);
@@ -492,7 +491,7 @@ impl Walk<'_> {
             }
         }
         if c.gpfifo_place == Place::Unknown && c.gpfifo != 0 {
-            c.gpfifo_place = place_at(graph, c.gpfifo);
+            c.gpfifo_place = place_in(graph, s.reach, c.gpfifo).0;
         }
         c.class_name = class_name(c.class);
         (s.resolved, s.resolved_at) = (true, state.calls);
@@ -524,7 +523,7 @@ impl Walk<'_> {
             submission: s,
             number,
             graph: &state.graph,
-            space: self.streams[i].space,
+            reach: self.streams[i].reach,
             qmds: &state.qmds,
             started: Cell::new(None),
         };
@@ -555,7 +554,7 @@ impl Walk<'_> {
     fn count(&mut self, i: usize, s: &Submission) {
         let c = &mut self.out.channels[i];
         let graph = &self.images.entry(c.process).or_default().graph;
-        let space = self.streams[i].space;
+        let reach = self.streams[i].reach;
         if s.ring.is_some() {
             c.rings += 1;
         }
@@ -574,7 +573,7 @@ impl Walk<'_> {
             if let gpfifo::Entry::Segment(g) = gpfifo::Entry::parse(e.gp) {
                 c.command_bytes += u64::from(g.dwords) * 4;
                 if c.pushbuffer_place == Place::Unknown {
-                    c.pushbuffer_place = place_in(graph, space, g.va).0;
+                    c.pushbuffer_place = place_in(graph, reach, g.va).0;
                 }
             }
         }

@@ -52,7 +52,7 @@ pub enum Fact<'a> {
         client: u32,
         group: u32,
     },
-    /// RM mapped memory into an address space of its own.
+    /// RM mapped memory into an address space: `space` names it, or a range of virtual memory in it.
     MappedInSpace {
         client: u32,
         space: u32,
@@ -135,10 +135,14 @@ pub enum What {
         index: u32,
     },
     VaSpace,
+    /// `va_space`: handle of its address space, 0 for the device's own.
     Group {
         engine_type: u32,
+        va_space: u32,
     },
-    ContextShare,
+    ContextShare {
+        va_space: u32,
+    },
     Channel(abi::ChannelAlloc),
     /// A doorbell page.
     Usermode {
@@ -161,6 +165,8 @@ pub struct Memory {
     pub user_address: Option<u64>,
     /// The next mmap of this descriptor shows it.
     pub fd: Option<i32>,
+    /// Of a range of GPU addresses without memory behind it: handle of its address space, 0 for the device's own.
+    pub va_space: u32,
 }
 
 /// UVM_MAP_EXTERNAL_ALLOCATION.
@@ -259,9 +265,12 @@ fn created(a: &Alloc<'_>) -> Created {
             What::Subdevice { index: a.params::<abi::SubdeviceAlloc>().map_or(0, |p| p.subdevice_id) }
         }
         class::FERMI_VASPACE_A => What::VaSpace,
-        class::FERMI_CONTEXT_SHARE_A => What::ContextShare,
+        class::FERMI_CONTEXT_SHARE_A => {
+            What::ContextShare { va_space: a.params::<abi::ContextShareAlloc>().map_or(0, |p| p.va_space) }
+        }
         class::KEPLER_CHANNEL_GROUP_A => {
-            What::Group { engine_type: a.params::<abi::ChannelGroupAlloc>().map_or(0, |p| p.engine_type) }
+            let p = a.params::<abi::ChannelGroupAlloc>().unwrap_or_default();
+            What::Group { engine_type: p.engine_type, va_space: p.va_space }
         }
         // Parameters that were cut leave a channel of which only the handle is known.
         c if abi::is_channel_class(c) => What::Channel(abi::Plain::read_short(a.nested)),
@@ -276,7 +285,13 @@ fn created(a: &Alloc<'_>) -> Created {
                     Some(p) if c == class::NV01_MEMORY_LOCAL_USER => place_of_attr(p.attr),
                     _ => place,
                 };
-                What::Memory(Memory { size: p.map_or(0, |p| p.size), place, user_address: None, fd: None })
+                What::Memory(Memory {
+                    size: p.map_or(0, |p| p.size),
+                    place,
+                    user_address: None,
+                    fd: None,
+                    va_space: p.map_or(0, |p| p.va_space),
+                })
             }
             None => What::Other {
                 engine_type: (class::is_copy(c))
@@ -308,6 +323,7 @@ fn host_memory(a: &abi::Nvos02Fd) -> Created {
             user_address: user.then_some(a.memory),
             // Other host memory comes with its mapping prepared.
             fd: (!user && a.fd >= 0).then_some(a.fd),
+            va_space: 0,
         }),
     }
 }
@@ -324,10 +340,10 @@ fn heap(h: &VidHeap) -> Option<Fact<'static>> {
                     place => (class::NV01_MEMORY_LOCAL_USER, place),
                 }
             };
-            (memory, class, Memory { size, place, user_address: None, fd: None })
+            (memory, class, Memory { size, place, user_address: None, fd: None, va_space: h.va_space })
         }
         HeapOp::OsDescriptor { memory, descriptor, size } => {
-            let of_program = Memory { size, place: Place::Host, user_address: Some(descriptor), fd: None };
+            let of_program = Memory { size, place: Place::Host, user_address: Some(descriptor), fd: None, va_space: 0 };
             (memory, class::NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, of_program)
         }
         HeapOp::Free { memory } => return Some(Fact::Freed { client: h.root, handle: memory }),

@@ -24,6 +24,9 @@ pub const DEVICE_AT: u64 = 0x7f00_2000_0000;
 pub const QMD_AT: u64 = RINGS_AT + 0x10_0000;
 pub const HOST_AT: u64 = 0x2_0400_0000;
 pub const GHZ: f64 = 1e9;
+/// UUIDs of two GPUs.
+pub const GPU_0: [u8; 16] = [7; 16];
+pub const GPU_1: [u8; 16] = [9; 16];
 
 /// A channel as the tape's threads use it.
 struct Live {
@@ -150,20 +153,46 @@ impl Tape {
 
     /// Memory of a class, mapped at a GPU address; host memory at the same CPU address as well.
     pub fn memory(&mut self, tid: i32, handle: u32, class: u32, base: u64, length: u64) {
-        let m = abi::MemoryAlloc { size: length, ..Default::default() };
-        self.alloc(tid, DEVICE, handle, class, m.as_bytes());
-        let gpu = uvm::GpuMapping { uuid: [7; 16], mapping: 1, ..Default::default() };
-        let head = uvm::MapExternalHead { base, length, offset: 0, gpu, pad: 0 };
-        let tail = uvm::MapExternalTail { gpu_count: 1, ctl_fd: CTL, client: CLIENT, memory: handle, status: 0 };
-        let mut arg = head.as_bytes()[..60].to_vec();
-        arg.extend_from_slice(tail.as_bytes());
-        self.ioctl(tid, UVM, file::UVM, uvm::MAP_EXTERNAL_ALLOCATION, &arg, &[]);
+        self.memory_of(tid, DEVICE, handle, class, length);
+        self.external(tid, GPU_0, handle, base, length);
         self.next_fd += 1;
         let fd = self.next_fd;
         let map = abi::Nvos33Fd { client: CLIENT, device: DEVICE, memory: handle, length, fd, ..Default::default() };
         self.rm(tid, nr::MAP_MEMORY, &map, &[]);
         let body = MmapBody { addr: base, len: length, fd, file: file::GPU, ..Default::default() };
         self.event(tid, kind::MMAP, 0, &body, &[], &[]);
+    }
+
+    /// Memory of a class on a GPU, mapped nowhere.
+    pub fn memory_of(&mut self, tid: i32, device: u32, handle: u32, class: u32, size: u64) {
+        let m = abi::MemoryAlloc { size, ..Default::default() };
+        self.alloc(tid, device, handle, class, m.as_bytes());
+    }
+
+    /// UVM maps memory at a GPU address of one GPU.
+    pub fn external(&mut self, tid: i32, uuid: [u8; 16], memory: u32, base: u64, length: u64) {
+        let gpu = uvm::GpuMapping { uuid, mapping: 1, ..Default::default() };
+        let head = uvm::MapExternalHead { base, length, offset: 0, gpu, pad: 0 };
+        let tail = uvm::MapExternalTail { gpu_count: 1, ctl_fd: CTL, client: CLIENT, memory, status: 0 };
+        let mut arg = head.as_bytes()[..60].to_vec();
+        arg.extend_from_slice(tail.as_bytes());
+        self.ioctl(tid, UVM, file::UVM, uvm::MAP_EXTERNAL_ALLOCATION, &arg, &[]);
+    }
+
+    /// RM maps memory at a GPU address of an address space.
+    pub fn map_in_space(&mut self, tid: i32, dma: u32, memory: u32, base: u64, length: u64) {
+        let (client, dma_offset) = (CLIENT, base);
+        let m = abi::v580::Nvos46 { client, dma, memory, length, dma_offset, ..Default::default() };
+        self.rm(tid, nr::MAP_MEMORY_DMA, &m, &[]);
+    }
+
+    /// A device and its address space, registered with UVM.
+    pub fn device(&mut self, tid: i32, device: u32, instance: u32, va_space: u32, uuid: [u8; 16]) {
+        let params = abi::DeviceAlloc { device_id: instance, ..Default::default() };
+        self.alloc(tid, CLIENT, device, class::NV01_DEVICE_0, params.as_bytes());
+        self.alloc(tid, device, va_space, class::FERMI_VASPACE_A, &[0; 56]);
+        let space = uvm::RegisterGpuVaspace { uuid, client: CLIENT, va_space, ..Default::default() };
+        self.ioctl(tid, UVM, file::UVM, uvm::REGISTER_GPU_VASPACE, space.as_bytes(), &[]);
     }
 
     /// What a CUDA context makes before its first channel.
@@ -184,9 +213,15 @@ impl Tape {
 
     /// A channel with its driver calls, in an agent's slot. `engine`: 1 graphics, 9 + n copy engine n.
     pub fn channel(&mut self, tid: i32, slot: u32, handle: u32, engine: u32, ring: u32) {
+        self.channel_on(tid, DEVICE, 0, slot, handle, engine, ring);
+    }
+
+    /// As [`Tape::channel`], on a device, its group in an address space.
+    #[allow(clippy::too_many_arguments)]
+    pub fn channel_on(&mut self, tid: i32, device: u32, va_space: u32, slot: u32, handle: u32, engine: u32, ring: u32) {
         let group = GROUP + handle % 0x1000;
-        let g = abi::ChannelGroupAlloc { engine_type: engine, ..Default::default() };
-        self.alloc(tid, DEVICE, group, class::KEPLER_CHANNEL_GROUP_A, g.as_bytes());
+        let g = abi::ChannelGroupAlloc { engine_type: engine, va_space, ..Default::default() };
+        self.alloc(tid, device, group, class::KEPLER_CHANNEL_GROUP_A, g.as_bytes());
         let mut c = abi::ChannelAllocFull::default();
         (c.client.gpfifo, c.client.entries, c.client.engine_type) = (RINGS_AT, ring, engine);
         (c.client.userd_memory[0], c.client.userd_offset[0]) = (0x5c00_0100, 0x2000);
@@ -433,6 +468,39 @@ pub fn one_of_everything() -> Tape {
     t.end_channel(100, 1);
     t
 }
+
+/// A program on two GPUs. Both show memory of their own at [`BOTH_AT`]; [`PEER_AT`] is video memory of the second, mapped on
+/// both. Slots 0 and 1 are copy channels of the first and of the second.
+pub fn two_gpus() -> Tape {
+    let mut t = Tape::new();
+    t.context(100);
+    // (The device that the context's memory is made under is instance 0, too.)
+    t.device(100, 0x5a00_0001, 0, 0x5a00_0002, GPU_0);
+    t.device(100, SECOND, 1, SECOND_SPACE, GPU_1);
+    let video = class::NV01_MEMORY_LOCAL_USER;
+    t.memory_of(100, DEVICE, 0x5a00_0100, class::NV01_MEMORY_SYSTEM, 1 << 20);
+    t.external(100, GPU_0, 0x5a00_0100, BOTH_AT, 1 << 20);
+    t.memory_of(100, SECOND, 0x5b00_0100, video, 1 << 20);
+    t.external(100, GPU_1, 0x5b00_0100, BOTH_AT, 1 << 20);
+    t.memory_of(100, SECOND, 0x5b00_0101, video, 1 << 20);
+    t.external(100, GPU_0, 0x5b00_0101, PEER_AT, 1 << 20);
+    t.external(100, GPU_1, 0x5b00_0101, PEER_AT, 1 << 20);
+    for (gpu, uuid) in [GPU_0, GPU_1].into_iter().enumerate() {
+        for (memory, at) in [(0x5c00_0100, RINGS_AT), (0x5c00_0101, PUSH_AT), (0x5c00_0103, HOST_AT)] {
+            if gpu == 1 {
+                t.external(100, uuid, memory, at, 2 << 20);
+            }
+        }
+    }
+    t.channel_on(100, DEVICE, 0, 0, 0x5c00_1001, 9, 32);
+    t.channel_on(100, SECOND, SECOND_SPACE, 1, 0x5c00_1002, 9, 32);
+    t
+}
+
+pub const SECOND: u32 = 0x5b00_0001;
+pub const SECOND_SPACE: u32 = 0x5b00_0002;
+pub const BOTH_AT: u64 = 0x7f10_0000_0000;
+pub const PEER_AT: u64 = 0x7f11_0000_0000;
 
 /// A launcher whose two ranks use the GPU: the same channel slots and addresses, each its own.
 pub fn two_ranks() -> Tape {

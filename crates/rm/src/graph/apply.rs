@@ -61,12 +61,14 @@ impl ObjectGraph {
                 }
             }
             Fact::MappedInSpace { client, space, memory, base, length, offset } => {
-                let space = (client, space);
+                let space = self.space_of(client, space);
                 let e = self.external_of(client, memory, offset, Vec::new(), Some(space));
                 self.spaces_dma.entry(space).or_default().insert(base, length, e.clone());
                 self.insert_external(base, length, e);
             }
-            Fact::UnmappedInSpace { client, space, base, length } => self.unmap_in_space((client, space), base, length),
+            Fact::UnmappedInSpace { client, space, base, length } => {
+                self.unmap_in_space(self.space_of(client, space), base, length)
+            }
             Fact::Version(v) => {
                 if let Some(text) = v.text().filter(|t| !t.is_empty()) {
                     self.driver_version = Some(text.to_owned());
@@ -82,6 +84,9 @@ impl ObjectGraph {
                 self.va_spaces.retain(|(_, _, u)| *u != gpu);
                 self.va_spaces.push((client, space, gpu));
                 self.spaces = Some(file);
+                let of = self.home_of(client, space);
+                self.instances.retain(|(i, u)| *u != gpu && Some(*i) != of);
+                self.instances.extend(of.map(|instance| (instance, gpu)));
             }
             Fact::SpaceUnregistered(gpu) => self.va_spaces.retain(|(_, _, u)| *u != gpu),
             Fact::ChannelRegistered { client, channel, window } => {
@@ -105,6 +110,9 @@ impl ObjectGraph {
             }
             Fact::MappedExternal(m) => self.map_external(&m),
             Fact::UnmappedExternal { base, length, gpu } => {
+                if let Some((_, own)) = self.on_gpu.iter_mut().find(|(u, _)| *u == gpu) {
+                    own.cut(base, length);
+                }
                 for (start, len, mut e) in
                     self.external.cut_if(base, length, |e| e.gpus.is_empty() || e.gpus.contains(&gpu))
                 {
@@ -117,8 +125,15 @@ impl ObjectGraph {
             Fact::RangeFreed { base, length } => {
                 let len = self.ranges.remove(&base).unwrap_or(0).max(length);
                 self.external.cut(base, len);
+                self.on_gpu.iter_mut().for_each(|(_, own)| drop(own.cut(base, len)));
             }
         }
+    }
+
+    /// The address space that a mapping of RM's lies in. A range of virtual memory names its own.
+    fn space_of(&self, client: u32, dma: u32) -> (u32, u32) {
+        let range = self.live_memory(client, dma).and_then(|m| self.memories.get(m.0));
+        (client, range.map_or(dma, |m| if m.va_space != 0 { m.va_space } else { dma }))
     }
 
     fn add(&mut self, c: &Created, kind: ObjectKind) -> ObjectId {
@@ -159,6 +174,7 @@ impl ObjectGraph {
             size: m.size,
             place: m.place,
             user_address: m.user_address,
+            va_space: m.va_space,
             born: self.now,
             freed: None,
             handles: 1,
@@ -189,8 +205,8 @@ impl ObjectGraph {
             What::Device { instance } => ObjectKind::Device { instance },
             What::Subdevice { index } => ObjectKind::Subdevice { index },
             What::VaSpace => ObjectKind::VaSpace,
-            What::ContextShare => ObjectKind::ContextShare,
-            What::Group { engine_type } => ObjectKind::Group { engine: engine_type },
+            What::ContextShare { va_space } => ObjectKind::ContextShare { va_space },
+            What::Group { engine_type, va_space } => ObjectKind::Group { engine: engine_type, va_space },
             What::Other { engine_type } => self.engine_object(c, engine_type),
         };
         self.add(c, kind);
@@ -210,15 +226,21 @@ impl ObjectGraph {
     fn add_channel(&mut self, c: &Created, p: &abi::ChannelAlloc) {
         let id = ChannelId(self.channels.len());
         let parent = self.live.get(&(c.client, c.parent)).copied();
-        let group_engine = parent.and_then(|p| match self.objects[p.0].kind {
-            ObjectKind::Group { engine } => Some(engine),
+        let group = parent.and_then(|p| match self.objects[p.0].kind {
+            ObjectKind::Group { engine, va_space } => Some((engine, va_space)),
             _ => None,
         });
+        let share = match self.object(c.client, p.context_share).map(|o| o.kind) {
+            Some(ObjectKind::ContextShare { va_space }) => va_space,
+            _ => 0,
+        };
         let gpu = self.device_of(parent);
         let some = |handle: u32| (handle != 0).then_some(handle);
         let object = self.add(c, ObjectKind::Channel(id));
         let userd = some(p.userd_memory[0]).map(|handle| self.locate_userd(c.client, handle, p.userd_offset[0]));
-        let gpfifo_at = some(p.entries).and_then(|_| self.place_of(p.gpfifo));
+        let va_space = some(p.va_space).or(some(share)).or(group.and_then(|g| some(g.1)));
+        let space = va_space.map(|space| (c.client, space));
+        let gpfifo_at = some(p.entries).and_then(|_| self.located(space, gpu, p.gpfifo));
         self.channels.push(Channel {
             id,
             object,
@@ -226,16 +248,16 @@ impl ObjectGraph {
             handle: c.handle,
             class: c.class,
             parent: c.parent,
-            group: group_engine.map(|_| c.parent),
+            group: group.map(|_| c.parent),
             gpu,
             gpfifo: p.gpfifo,
             entries: p.entries,
             flags: p.flags,
             runqueue: u32::from(p.flags & abi::channel_flags::RUNQUEUE_ONE != 0),
             userd,
-            engine: if p.engine_type != 0 { p.engine_type } else { group_engine.unwrap_or(0) },
+            engine: if p.engine_type != 0 { p.engine_type } else { group.map_or(0, |g| g.0) },
             context_share: some(p.context_share),
-            va_space: some(p.va_space),
+            va_space,
             error_notifier: some(p.error_object),
             cid: p.cid,
             token: None,
@@ -341,9 +363,19 @@ impl ObjectGraph {
                     if !e.gpus.contains(&gpu) {
                         e.gpus.push(gpu);
                     }
+                    if !self.on_gpu.iter().any(|(u, _)| *u == gpu) {
+                        self.on_gpu.push((gpu, Intervals::default()));
+                    }
+                    if let Some((_, own)) = self.on_gpu.iter_mut().find(|(u, _)| *u == gpu) {
+                        own.insert(m.base, m.length, External { gpus: vec![gpu], ..e.clone() });
+                    }
                 }
             }
-            None => e.gpus.clear(),
+            // It may be on any of them.
+            None => {
+                e.gpus.clear();
+                self.on_gpu.iter_mut().for_each(|(_, own)| drop(own.cut(m.base, m.length)));
+            }
         }
         self.insert_external(m.base, m.length, e);
     }
@@ -364,7 +396,9 @@ impl ObjectGraph {
         for &ChannelId(i) in &alive {
             let gpfifo = self.channels[i].gpfifo;
             if gpfifo >= base && gpfifo - base < length && self.channels[i].entries != 0 {
-                self.channels[i].gpfifo_at = self.place_of(gpfifo);
+                let c = &self.channels[i];
+                let space = c.va_space.map(|space| (c.client, space));
+                self.channels[i].gpfifo_at = self.located(space, c.gpu, gpfifo);
             }
             if let Some(u) = self.channels[i].userd.as_mut().filter(|u| u.gpu.is_none() && u.memory.is_some())
                 && u.memory == memory

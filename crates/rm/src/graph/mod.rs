@@ -83,6 +83,10 @@ pub struct ObjectGraph {
     external: Intervals<External>,
     /// RM mappings by their address space: two spaces may use the same addresses.
     spaces_dma: HashMap<(u32, u32), Intervals<External>>,
+    /// UVM's mappings on each GPU: two GPUs may show other memory at the same address.
+    on_gpu: Vec<([u8; 16], Intervals<External>)>,
+    /// Device instance and UUID of the GPUs whose address spaces were registered with UVM.
+    instances: Vec<(u32, [u8; 16])>,
     /// External ranges and pools that UVM was asked for: base to length.
     ranges: BTreeMap<u64, u64>,
     /// GPUs registered with UVM.

@@ -52,11 +52,14 @@ pub enum ObjectKind {
     },
     VaSpace,
     Memory(MemoryId),
-    /// A channel group: engine type, 0 if not known.
+    /// A channel group: engine type, 0 if not known, and its address space, 0 for the device's own.
     Group {
         engine: u32,
+        va_space: u32,
     },
-    ContextShare,
+    ContextShare {
+        va_space: u32,
+    },
     Channel(ChannelId),
     /// A usermode object: which of [`super::ObjectGraph::usermode_pages`].
     Usermode(usize),
@@ -85,6 +88,8 @@ pub struct Memory {
     pub place: Place,
     /// CPU address of the pages it was made of, for user memory (class 0x71).
     pub user_address: Option<u64>,
+    /// Of a range of virtual memory: handle of its address space, 0 for the device's own.
+    pub va_space: u32,
     pub born: Moment,
     /// When its last handle went. UVM mappings of it may outlive that.
     pub freed: Option<Moment>,
@@ -146,6 +151,7 @@ pub struct Channel {
     /// NV2080_ENGINE_TYPE, from the channel, its group or BIND, in this order; 0 if none said.
     pub engine: u32,
     pub context_share: Option<u32>,
+    /// Its address space: its own, its context share's or its group's.
     pub va_space: Option<u32>,
     /// Memory of the error notifier.
     pub error_notifier: Option<u32>,

@@ -6,7 +6,44 @@ use super::*;
 impl ObjectGraph {
     /// What lies at a GPU virtual address; `None` if nothing is known to be mapped there.
     pub fn place_of(&self, address: u64) -> Option<Located> {
-        let Some((start, len, e)) = self.external.at(address) else {
+        self.located(None, None, address)
+    }
+
+    /// Where a GPU virtual address lies for a channel, and on which GPU (device instance) its memory was made.
+    ///
+    /// `space`: client and handle of the channel's address space; `gpu`: device instance of its GPU. What another space or
+    /// only another GPU has at that address is not taken for this one's.
+    pub fn place_in(&self, space: Option<(u32, u32)>, gpu: Option<u32>, address: u64) -> Option<(Place, Option<u32>)> {
+        let (_, _, e) = self.external_in(space, gpu, address)?;
+        Some(match e.backing {
+            Backing::SemaphorePool => (Place::Host, None),
+            Backing::Memory { memory, .. } => {
+                let place = memory.map_or(Place::Unknown, |m| self.memories[m.0].place);
+                (place, e.home.filter(|_| place == Place::Video))
+            }
+        })
+    }
+
+    fn external_in(&self, space: Option<(u32, u32)>, gpu: Option<u32>, address: u64) -> Option<(u64, u64, &External)> {
+        let own = space.and_then(|s| self.spaces_dma.get(&s));
+        let uuid = gpu.and_then(|g| self.instances.iter().find(|(i, _)| *i == g)).map(|(_, uuid)| uuid);
+        let on_gpu = || self.on_gpu.iter().find(|(u, _)| Some(u) == uuid).map(|(_, own)| own);
+        own.and_then(|own| own.at(address)).or_else(|| on_gpu()?.at(address)).or_else(|| {
+            let of_another = |e: &External| {
+                e.space.is_some_and(|s| own.is_some() || (space.is_some_and(|own| s != own) && self.is_space(s)))
+                    || uuid.is_some_and(|u| !e.gpus.is_empty() && !e.gpus.contains(u))
+            };
+            self.external.at(address).filter(|(_, _, e)| !of_another(e))
+        })
+    }
+
+    fn is_space(&self, (client, handle): (u32, u32)) -> bool {
+        self.object(client, handle).is_some_and(|o| o.kind == ObjectKind::VaSpace)
+    }
+
+    /// As [`place_of`](Self::place_of), for a channel as in [`place_in`](Self::place_in).
+    pub(super) fn located(&self, space: Option<(u32, u32)>, gpu: Option<u32>, address: u64) -> Option<Located> {
+        let Some((start, len, e)) = self.external_in(space, gpu, address) else {
             // Managed memory has no external mapping: the program's mapping of the UVM file is the GPU's too.
             let (start, len, m) = self.cpu.at(address)?;
             return (m.target == Target::Uvm).then_some(Located {
@@ -44,23 +81,6 @@ impl ObjectGraph {
                 cpu: memory.and_then(|m| self.cpu_address_near(m, offset, address)),
                 managed: false,
             },
-        })
-    }
-
-    /// Where a GPU virtual address of an address space lies, and on which GPU (device instance) its memory was made. An RM
-    /// mapping of another space at the same address is not taken for this one's.
-    pub fn place_in(&self, space: Option<(u32, u32)>, address: u64) -> Option<(Place, Option<u32>)> {
-        let own = space.and_then(|s| self.spaces_dma.get(&s));
-        let (_, _, e) = own.and_then(|own| own.at(address)).or_else(|| {
-            let of_another = |e: &External| own.is_some() && e.space.is_some();
-            self.external.at(address).filter(|(_, _, e)| !of_another(e))
-        })?;
-        Some(match e.backing {
-            Backing::SemaphorePool => (Place::Host, None),
-            Backing::Memory { memory, .. } => {
-                let place = memory.map_or(Place::Unknown, |m| self.memories[m.0].place);
-                (place, e.home.filter(|_| place == Place::Video))
-            }
         })
     }
 

@@ -548,3 +548,77 @@ fn the_tree_prints_parents_before_children() {
     assert!(tree.iter().any(|l| l == "        0x5c002000 HOPPER_COMPUTE_A"));
     assert!(tree.iter().any(|l| l == "    0x5c000101 NV01_MEMORY_SYSTEM (4 MiB, host)"), "{tree:#?}");
 }
+
+/// A second GPU: its device, its address space registered with UVM, and a channel in a group there.
+fn with_second_gpu(p: &mut Program) -> ([u8; 16], u32, u32) {
+    let (uuid, device, space) = ([9; 16], 0x5d00_0001, 0x5d00_0003);
+    let params = abi::DeviceAlloc { device_id: 2, ..Default::default() };
+    p.alloc(CLIENT, CLIENT, device, class::NV01_DEVICE_0, params.as_bytes());
+    p.alloc(CLIENT, device, space, class::FERMI_VASPACE_A, &[0; 56]);
+    let registered = uvm::RegisterGpuVaspace { uuid, client: CLIENT, va_space: space, ..Default::default() };
+    p.uvm(uvm::REGISTER_GPU_VASPACE, &registered);
+    (uuid, device, space)
+}
+
+#[test]
+fn two_gpus_may_show_other_memory_at_one_address() {
+    let mut p = Program::with_device();
+    let (second, device, _) = with_second_gpu(&mut p);
+    let (at, there) = (0x7_0000_0000, 0x5d00_0100);
+    p.external(at, 0x10000, PUSH, 0);
+    let m = abi::MemoryAlloc { size: 0x10000, ..Default::default() };
+    p.alloc(CLIENT, device, there, class::NV01_MEMORY_LOCAL_USER, m.as_bytes());
+    p.external_on(at, 0x10000, there, 0, second);
+    assert_eq!(p.g.place_in(None, Some(1), at + 8), Some((Place::Host, None)));
+    assert_eq!(p.g.place_in(None, Some(2), at + 8), Some((Place::Video, Some(2))));
+    // What only the other GPU has is not this one's.
+    p.external_on(at + 0x10_0000, 0x1000, there, 0, second);
+    assert_eq!(p.g.place_in(None, Some(1), at + 0x10_0000), None);
+    assert_eq!(p.g.place_in(None, Some(2), at + 0x10_0000), Some((Place::Video, Some(2))));
+    // The end on one is not the end on the other.
+    p.uvm(uvm::UNMAP_EXTERNAL, &uvm::GpuRange { base: at, length: 0x10000, uuid: second, ..Default::default() });
+    assert_eq!(p.g.place_in(None, Some(1), at + 8), Some((Place::Host, None)));
+    assert_eq!(p.g.place_in(None, Some(2), at + 8), None);
+}
+
+#[test]
+fn a_channel_of_a_group_is_in_the_groups_address_space() {
+    let mut p = Program::with_device();
+    let (_, device, other) = with_second_gpu(&mut p);
+    // The same GPU addresses in both spaces: video memory in one, host memory in the other, last mapped.
+    let (at, range) = (0xb000_0000, 0x5c00_0777);
+    let map = |p: &mut Program, dma: u32, memory: u32| {
+        let (client, length, dma_offset) = (CLIENT, 0x10000, at);
+        p.rm(
+            nr::MAP_MEMORY_DMA,
+            &abi::v580::Nvos46 { client, dma, memory, length, dma_offset, ..Default::default() },
+            &[],
+        );
+    };
+    // RM is given the space itself, or a range of virtual memory that was made in it.
+    let virt = abi::MemoryAlloc { va_space: VASPACE, size: 1 << 30, ..Default::default() };
+    p.alloc(CLIENT, DEVICE, range, class::NV50_MEMORY_VIRTUAL, virt.as_bytes());
+    map(&mut p, range, RINGS);
+    map(&mut p, other, PUSH);
+    p.group(0x5c00_0200, class::engine::GRAPHICS);
+    let mut c = abi::ChannelAllocFull::default();
+    (c.client.gpfifo, c.client.entries) = (at, 1024);
+    p.alloc(CLIENT, 0x5c00_0200, 0x5c00_1000, class::HOPPER_CHANNEL_GPFIFO_A, c.as_bytes());
+    let first = p.g.channel(CLIENT, 0x5c00_1000).unwrap();
+    assert_eq!((first.va_space, first.gpfifo_at.unwrap().place), (Some(VASPACE), Place::Video));
+    // By its context share; and in its own space.
+    let share = abi::ContextShareAlloc { va_space: other, ..Default::default() };
+    p.alloc(CLIENT, 0x5c00_0200, 0x5c00_0300, class::FERMI_CONTEXT_SHARE_A, share.as_bytes());
+    c.client.context_share = 0x5c00_0300;
+    p.alloc(CLIENT, 0x5c00_0200, 0x5c00_1001, class::HOPPER_CHANNEL_GPFIFO_A, c.as_bytes());
+    (c.client.context_share, c.client.va_space) = (0, other);
+    p.alloc(CLIENT, device, 0x5c00_1002, class::HOPPER_CHANNEL_GPFIFO_A, c.as_bytes());
+    for handle in [0x5c00_1001, 0x5c00_1002] {
+        let c = p.g.channel(CLIENT, handle).unwrap();
+        assert_eq!((c.va_space, c.gpfifo_at.unwrap().place), (Some(other), Place::Host), "{handle:#x}");
+    }
+    // A space without a mapping there does not see those of others.
+    p.alloc(CLIENT, DEVICE, 0x5c00_0004, class::FERMI_VASPACE_A, &[0; 56]);
+    assert_eq!(p.g.place_in(Some((CLIENT, 0x5c00_0004)), Some(1), at), None);
+    assert_eq!(p.g.place_in(Some((CLIENT, VASPACE)), Some(1), at).unwrap().0, Place::Video);
+}

@@ -55,7 +55,7 @@ impl TreeNode<'_> {
                 };
                 format!("{}, {place}{alias}", size(m.size))
             }),
-            ObjectKind::Group { engine } => engine_of(engine),
+            ObjectKind::Group { engine, .. } => engine_of(engine),
             ObjectKind::Channel(id) => self.graph.channels.get(id.0).map_or(String::new(), |c| {
                 let token = c.token.map_or(String::new(), |t| format!(", token {t:#x}"));
                 format!("{}, GPFIFO {:#x} of {} entries{token}", engine_of(c.engine), c.gpfifo, c.entries)
@@ -67,7 +67,7 @@ impl TreeNode<'_> {
             ObjectKind::Subdevice { .. }
             | ObjectKind::Client
             | ObjectKind::VaSpace
-            | ObjectKind::ContextShare
+            | ObjectKind::ContextShare { .. }
             | ObjectKind::Engine
             | ObjectKind::Other => String::new(),
         }
