@@ -1,9 +1,10 @@
 //! Every copy, inline write and fill.
 
+use crate::ReportError;
 use crate::cell::{place_name, slot, time};
 use crate::number::bytes;
-use crate::table::{Style, to_stdout};
-use crate::{ReportError, json, rows};
+use crate::rows::{self, Lines};
+use crate::table::Style;
 use insight::walk::Filter;
 use insight::{LaunchWrites, Recording};
 use schema::operations::CopyRow;
@@ -28,24 +29,8 @@ pub fn print(
     style: Style,
     as_json: bool,
 ) -> Result<(), ReportError> {
-    let sorted = match sort {
-        Some(sort) => Some(rows::sorted(&filter, |row| key(sort, row), |filter, f| each(r, filter, f))?),
-        None => None,
-    };
-    let all = |f: &mut dyn FnMut(CopyRow) -> io::Result<()>| match sorted {
-        Some(rows) => Ok(rows.into_iter().try_for_each(f)?),
-        None => each(r, filter.clone(), f),
-    };
-    to_stdout(|out| {
-        if as_json {
-            let mut array = json::Array::begin(out)?;
-            all(&mut |row| array.push(&row))?;
-            Ok(array.end()?)
-        } else {
-            head(style, out)?;
-            all(&mut |row| line(out, &row))
-        }
-    })
+    let key = sort.map(|sort| move |row: &CopyRow| key(sort, row));
+    rows::print(&filter, key, style, as_json, &Lines { head, line }, |filter, f| each(r, filter, f))
 }
 
 /// Writes copies as lines of fixed columns, as they come.

@@ -1,12 +1,48 @@
 //! Lists that have a row for some of the operations: copies, launches.
 
-use crate::ReportError;
+use crate::table::{Style, to_stdout};
+use crate::{ReportError, json};
 use insight::Recording;
 use insight::rows;
 use insight::walk::{At, Filter, Sink, walk};
 use pushbuf::ops::Op;
 use schema::Clock;
-use std::io;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// How rows look as text.
+pub struct Lines<R> {
+    /// Writes the names of the columns.
+    pub head: fn(Style, &mut dyn Write) -> io::Result<()>,
+    pub line: fn(&mut dyn Write, &R) -> io::Result<()>,
+}
+
+/// Shows rows on standard output: as lines or, with `as_json`, as an array; in the order of time or, with a `key`, those with
+/// the largest first. `each` calls a function with each row that a filter wants.
+pub fn print<R: Serialize, K: Ord>(
+    filter: &Filter,
+    key: Option<impl Fn(&R) -> K>,
+    style: Style,
+    as_json: bool,
+    lines: &Lines<R>,
+    each: impl Fn(Filter, &mut dyn FnMut(R) -> io::Result<()>) -> Result<(), ReportError>,
+) -> Result<(), ReportError> {
+    let sorted = key.map(|key| sorted(filter, key, &each)).transpose()?;
+    let all = |f: &mut dyn FnMut(R) -> io::Result<()>| match sorted {
+        Some(rows) => Ok(rows.into_iter().try_for_each(f)?),
+        None => each(filter.clone(), f),
+    };
+    to_stdout(|out| {
+        if as_json {
+            let mut array = json::Array::begin(out)?;
+            all(&mut |row| array.push(&row))?;
+            Ok(array.end()?)
+        } else {
+            (lines.head)(style, out)?;
+            all(&mut |row| (lines.line)(out, &row))
+        }
+    })
+}
 
 /// Calls `f` with what `of` makes of each operation that the filter wants.
 pub fn each<R>(
@@ -51,7 +87,7 @@ where
 }
 
 /// All rows that the filter wants, those with the largest `key` first, and no more than its limit.
-pub fn sorted<R, K: Ord>(
+fn sorted<R, K: Ord>(
     filter: &Filter,
     key: impl Fn(&R) -> K,
     each: impl FnOnce(Filter, &mut dyn FnMut(R) -> io::Result<()>) -> Result<(), ReportError>,

@@ -105,6 +105,26 @@ fn the_copies_and_launches() {
 }
 
 #[test]
+fn with_two_gpus_it_says_which() {
+    use synthetic::{DEVICE_AT, HOST_AT, PEER_AT, copy};
+    let dir = tempfile::tempdir().unwrap();
+    let mut t = synthetic::two_gpus();
+    t.submit(100, 0, &[&copy(DEVICE_AT, PEER_AT, 4096)]);
+    t.submit(100, 1, &[&copy(HOST_AT, PEER_AT, 4096)]);
+    t.write(&dir.path().join("t"));
+    let r = Recording::open(&dir.path().join("t")).unwrap();
+    let s = insight::summary(&r).unwrap();
+    let summary = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+    assert!(summary.contains("2 x NVIDIA H100 80GB HBM3 (GPU 0, 1)"), "{summary}");
+    let copies = text(|out| copies::write(&r, Filter::default(), PLAIN, out));
+    let rows: Vec<&str> = copies.lines().skip(1).collect();
+    let shows =
+        |row: &str, from: &str, to: &str| row.contains(&format!("{from} 0x")) && row.contains(&format!("{to} 0x"));
+    assert!(shows(rows[0], "video of GPU 0", "video of GPU 1"), "{copies}");
+    assert!(shows(rows[1], "host", "video"), "{copies}");
+}
+
+#[test]
 fn the_objects() {
     let (_dir, r) = tape();
     struct Nothing;
