@@ -4,7 +4,7 @@
 
 MODES is a list with spaces. The Python that runs this is the one that is tested. A case is what the JUnit file of `-m test`
 names; its outcome is ok, FAIL, ERROR or skipped. A module differs where a case's outcomes under doorbell and plain have nothing in
-common, after each was run TRIES times more, in turns. A module that ends without a JUnit file (a crash, the time limit) counts as
+common, after each was run TRIES times more, in turns; it varies where they differed at first. A module that ends without a JUnit file (a crash, the time limit) counts as
 one case of that name. Writes OUT/cpython/MODULE.MODE with what each run said and OUT/cpython/MODULE.MODE.cases."""
 import collections
 import json
@@ -36,7 +36,8 @@ def cases_of(path):
         outcome = "ERROR" if "error" in kinds else "FAIL" if "failure" in kinds else "skipped" if "skipped" in kinds else "ok"
         if case.get("status") == "notrun" or case.get("result") == "skipped":
             outcome = "skipped"
-        name = case.get("name")
+        # (A subtest has none.)
+        name = case.get("name") or "a subtest"
         found[name] = max(found.get(name, "ok"), outcome, key=rank.index)
     return found
 
@@ -51,7 +52,10 @@ def once(mode, module):
     }.get(mode, [doorbell, "run", "--lock-policy", mode, "--"])
     work = os.path.join(directory, "work")
     os.mkdir(work)
-    said = open(os.path.join(out, f"{module}.{mode}"), "wb")
+    name = os.path.join(out, f"{module}.{mode}")
+    while os.path.exists(name):
+        name += ".again"
+    said = open(name, "wb")
     start = time.monotonic()
     # A session of its own, so that nothing that it leaves behind stays, and a terminal is nobody's.
     child = subprocess.Popen([*under, sys.executable, "-m", "test", "-v", "--junit-xml", "cases.xml", module], cwd=work,
@@ -77,7 +81,7 @@ def once(mode, module):
     except (OSError, xml.ParseError):
         cases = {}
     cases[module] = f"status {status}"
-    with open(os.path.join(out, f"{module}.{mode}.cases"), "w") as file:
+    with open(f"{name}.cases", "w") as file:
         file.writelines(f"{outcome} {name}\n" for name, outcome in sorted(cases.items()))
     told = None
     if os.path.exists(tape):
@@ -131,11 +135,12 @@ for module in modules:
             plains.append(once("plain", module)[0])
             mines.append(once(mode, module)[0])
             differ, again = apart(), again + 1
-        verdict = "same" if mine == plain else "same as one of the plain runs" if not differ else "**differs**"
+        varies = sorted(name for name in set(plain) | set(mine) if plain.get(name) != mine.get(name))
+        verdict = "**differs**" if differ else "varies, as plain or not again" if varies else "same"
         print(f" {verdict}, {counted(mine)}, {seconds:.0f} s{taped(told)} |", end="", flush=True)
-        for name in differ:
-            failed = True
-            print(f"{module} {mode} {name}: plain {[run.get(name) for run in plains]}, here {[run.get(name) for run in mines]}",
+        failed = failed or bool(differ)
+        for name in differ or varies:
+            print(f"{'differs' if differ else 'varies'}: {module} {mode} {name}: plain {[run.get(name) for run in plains]}, here {[run.get(name) for run in mines]}",
                   file=sys.stderr, flush=True)
     print(flush=True)
 sys.exit(failed)

@@ -45,23 +45,18 @@ pub struct Holders<'a> {
     waits: &'a [Wait],
     locks: &'a [Lock],
     addresses: Addresses,
-    /// Of each lock: its waits by the time they began, and the longest of them.
-    of_lock: HashMap<usize, (Vec<usize>, u64)>,
+    of_lock: HashMap<usize, Overlaps>,
     /// Of each wait.
     pub found: Vec<InTheWay>,
 }
 
 impl<'a> Holders<'a> {
     pub fn new(waits: &'a [Wait], locks: &'a [Lock]) -> Holders<'a> {
-        let mut of_lock: HashMap<usize, (Vec<usize>, u64)> = HashMap::new();
+        let mut of_lock: HashMap<usize, Vec<usize>> = HashMap::new();
         for (i, w) in waits.iter().enumerate() {
-            let row = of_lock.entry(w.lock).or_default();
-            row.0.push(i);
-            row.1 = row.1.max(w.ticks);
+            of_lock.entry(w.lock).or_default().push(i);
         }
-        for (rows, _) in of_lock.values_mut() {
-            rows.sort_by_key(|&i| waits[i].from);
-        }
+        let of_lock = of_lock.into_iter().map(|(lock, rows)| (lock, Overlaps::new(rows, waits))).collect();
         let found = vec![InTheWay::default(); waits.len()];
         Holders { waits, locks, addresses: Addresses::default(), of_lock, found }
     }
@@ -89,7 +84,7 @@ impl<'a> Holders<'a> {
     }
 
     fn held(&mut self, tid: i32, lock: usize, h: &Held) {
-        let Some((rows, longest)) = self.of_lock.get(&lock) else { return };
+        let Some(overlaps) = self.of_lock.get(&lock) else { return };
         let mut released = h.released;
         if h.ended != ended::UNLOCK && h.ended != ended::COND_WAIT {
             // Another thread may have released it meanwhile.
@@ -97,16 +92,12 @@ impl<'a> Holders<'a> {
             let next = foreign.partition_point(|t| *t < h.taken);
             released = released.min(foreign.get(next).copied().unwrap_or(u64::MAX));
         }
-        let first = rows.partition_point(|&w| self.waits[w].from.saturating_add(*longest) <= h.taken);
-        for &w in rows.get(first..).unwrap_or_default() {
+        overlaps.each(h.taken, released.saturating_add(BEFORE), |w| {
             let wait = &self.waits[w];
-            if wait.from >= released.saturating_add(BEFORE) {
-                break;
-            }
             // Readers do not wait for readers.
             let beside = ops::reads(wait.op) && ops::reads(h.op);
-            if wait.tid == tid || beside || wait.to() <= h.taken {
-                continue;
+            if wait.tid == tid || beside {
+                return;
             }
             let share = wait.to().min(released).saturating_sub(wait.from.max(h.taken));
             let unfinished = h.ended == AT_THE_END && released == h.released;
@@ -122,6 +113,96 @@ impl<'a> Holders<'a> {
                 found.holders.insert(at, holder);
                 found.holders.truncate(KEPT);
             }
+        });
+    }
+}
+
+/// The waits for one lock, found by a time in which they were. One wait may last for the whole recording, and many short ones
+/// lie in it: to look at all that began since would take as many steps as there are holds times waits.
+#[derive(Debug)]
+struct Overlaps {
+    /// With the time at which each began, in that order.
+    waits: Vec<(u64, usize)>,
+    /// A binary tree in an array: 1 is the root, below `k` are `2 k` and `2 k + 1`. The latest end of the waits below.
+    latest: Vec<u64>,
+}
+
+impl Overlaps {
+    fn new(rows: Vec<usize>, all: &[Wait]) -> Overlaps {
+        let mut waits: Vec<(u64, usize)> = rows.into_iter().map(|i| (all[i].from, i)).collect();
+        waits.sort_by_key(|w| w.0);
+        let leaves = waits.len().next_power_of_two();
+        let mut latest = vec![0; 2 * leaves];
+        for (to, (_, i)) in latest[leaves..].iter_mut().zip(&waits) {
+            *to = all[*i].to();
         }
+        for k in (1..leaves).rev() {
+            latest[k] = latest[2 * k].max(latest[2 * k + 1]);
+        }
+        Overlaps { waits, latest }
+    }
+
+    /// The waits that began before `end` and ended after `begin`, in the order in which they began.
+    fn each(&self, begin: u64, end: u64, mut of: impl FnMut(usize)) {
+        let leaves = self.latest.len() / 2;
+        let count = self.waits.partition_point(|w| w.0 < end);
+        let mut k = 1;
+        loop {
+            // The first leaf below `k`.
+            let first = (k << (leaves.ilog2() - usize::ilog2(k))) - leaves;
+            if first >= count {
+                return;
+            }
+            if self.latest[k] > begin {
+                if k < leaves {
+                    k *= 2;
+                    continue;
+                }
+                of(self.waits[first].1);
+            }
+            // The next one that is not below this one: up from right-hand sides, and over.
+            k = (k + 1) >> (k + 1).trailing_zeros();
+            if k == 1 {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn wait(from: u64, ticks: u64) -> Wait {
+        Wait { ticks, lock: 0, from, tid: 1, site: 0, op: 0, result: 0, unfinished: false }
+    }
+
+    proptest! {
+        #[test]
+        fn what_overlaps_is_found(
+            of in proptest::collection::vec((0..60u64, 0..60u64), 1..40), begin in 0..70u64, long in 0..70u64,
+        ) {
+            let waits: Vec<Wait> = of.iter().map(|&(from, ticks)| wait(from, ticks)).collect();
+            let mut found = Vec::new();
+            Overlaps::new((0..waits.len()).collect(), &waits).each(begin, begin + long, |w| found.push(w));
+            let mut all: Vec<usize> = (0..waits.len()).collect();
+            all.sort_by_key(|&i| waits[i].from);
+            all.retain(|&i| waits[i].from < begin + long && waits[i].to() > begin);
+            prop_assert_eq!(found, all);
+        }
+    }
+
+    /// 200,000 times 200,000 steps would take minutes.
+    #[test]
+    fn a_wait_as_long_as_the_recording_does_not_slow_the_search() {
+        let n = 200_000;
+        let mut waits: Vec<Wait> = (0..n).map(|i| wait(10 * i, 5)).collect();
+        waits.push(wait(0, 10 * n));
+        let overlaps = Overlaps::new((0..waits.len()).collect(), &waits);
+        let (mut found, start) = (0, std::time::Instant::now());
+        (0..n).for_each(|i| overlaps.each(10 * i + 1, 10 * i + 2, |_| found += 1));
+        assert_eq!(found, 2 * n);
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
     }
 }
