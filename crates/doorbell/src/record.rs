@@ -96,11 +96,10 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TapArg {
     /// Rewrite the instruction that rings the doorbell where that is proven safe, else trap
+    #[value(alias = "patch")]
     Auto,
     /// Trap every store to a doorbell page (about 2 us each)
     Trap,
-    /// As auto
-    Patch,
     /// Driver calls only
     Off,
 }
@@ -161,7 +160,6 @@ impl Args {
             tap: match self.tap {
                 TapArg::Auto => Tap::Auto,
                 TapArg::Trap => Tap::Trap,
-                TapArg::Patch => Tap::Patch,
                 TapArg::Off => Tap::Off,
             },
             wait_on_full: self.on_full == OnFull::Wait,
@@ -270,6 +268,14 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patch_is_another_word_for_auto_and_no_help_names_it() {
+        assert_eq!(TapArg::from_str("patch", false), Ok(TapArg::Auto));
+        let names: Vec<_> = TapArg::value_variants().iter().filter_map(|t| t.to_possible_value()).collect();
+        let names: Vec<_> = names.iter().map(|v| v.get_name()).collect();
+        assert_eq!(names, ["auto", "trap", "off"]);
+    }
 
     #[test]
     fn a_driver_is_known_or_insisted_on_or_refused_with_a_hint() {

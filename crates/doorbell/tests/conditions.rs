@@ -255,6 +255,23 @@ fn a_gettid_that_fails_does_not_matter() {
     needs!(Trial::of("seccomp")).with(&["errno-gettid"]).as_bare();
 }
 
+/// What it starts inherits the filter, and is followed.
+#[test]
+fn a_filter_that_allows_openat_and_not_open_does_not_matter() {
+    let t = needs!(Trial::of("seccomp")).with(&["kill-open", "first"]);
+    t.as_bare();
+    t.run("record").expect("the recording ends");
+    let shown = t.shown().to_string();
+    assert!(!shown.contains("forbade itself system calls"), "{shown}");
+    let t = needs!(Trial::of("seccomp")).with(&["kill-open", "starts"]);
+    t.as_bare();
+    t.run("record").expect("the recording ends");
+    let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = trial::finished(show.args(["show", "--summary", "--json"]).arg(t.tape()), "show");
+    let summary: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(summary["processes"].as_array().map(Vec::len), Some(2), "{summary}");
+}
+
 #[test]
 fn a_sandbox_that_allows_only_what_the_program_needs_does_not_matter() {
     let t = needs!(Trial::of("seccomp")).with(&["sandbox", "first"]);

@@ -7,7 +7,7 @@ use schema::Clock;
 use schema::channel::Channel;
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use std::collections::BTreeMap;
-use tape::file::{ProcessEnd, Rank, Unwatched};
+use tape::file::{Process, ProcessEnd, Rank, Unwatched};
 
 /// One row for each image. `counted`: copies and launches of each. `all`: why the recording is not complete, which is why
 /// its only image is not.
@@ -31,6 +31,7 @@ pub(crate) fn rows(
             let because = if only { all.to_vec() } else { complete::of_image(r, image, lost) };
             row(
                 image,
+                parent(&image.process, r.images()),
                 clock,
                 ProcessRow {
                     complete: because.is_empty(),
@@ -50,13 +51,21 @@ pub(crate) fn rows(
         .collect()
 }
 
-fn row(image: &Image, clock: &Clock, counted: ProcessRow) -> ProcessRow {
+/// The image of the nearest process above it that is recorded. One that began to be recorded after its child was not known when the
+/// child's row was written: it is found by its number among the later images.
+fn parent(of: &Process, all: &[Image]) -> Option<u32> {
+    let later = |pid: i32| all.iter().map(|i| &i.process).find(|q| q.index > of.index && q.pid == pid && pid != of.pid);
+    let mut above = [of.ppid].into_iter().chain(of.through.iter().map(|a| a.pid)).filter(|pid| *pid > 0);
+    of.parent.or_else(|| above.find_map(later).map(|q| q.index))
+}
+
+fn row(image: &Image, parent: Option<u32>, clock: &Clock, counted: ProcessRow) -> ProcessRow {
     let p = &image.process;
     ProcessRow {
         index: p.index,
         pid: p.pid,
         ppid: p.ppid,
-        parent: p.parent,
+        parent,
         image: p.image,
         exe: p.exe.clone(),
         args: p.args.clone(),

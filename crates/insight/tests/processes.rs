@@ -6,7 +6,7 @@ mod synthetic;
 use insight::Recording;
 use std::path::PathBuf;
 use synthetic::{Tape, two_ranks};
-use tape::file::Unwatched;
+use tape::file::{Ancestor, Process, ProcessEnd, Unwatched};
 
 fn written(mut t: Tape) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -31,6 +31,32 @@ fn totals_are_those_of_all_processes_and_each_has_its_own() {
         s.channel_list.iter().map(|c| (c.process, c.pid, c.slot)).collect::<Vec<_>>(),
         [(1, 5000, 0), (2, 5001, 0)]
     );
+}
+
+/// A child may attach first; a shell or a launcher between them records nothing.
+#[test]
+fn a_parent_that_began_after_its_child_is_found() {
+    let mut t = two_ranks();
+    let child = |index: u32, pid: i32, ppid: i32, through: &[i32]| Process {
+        index,
+        pid,
+        ppid,
+        through: through.iter().map(|&pid| Ancestor { pid, ..Ancestor::default() }).collect(),
+        ..Process::default()
+    };
+    t.processes.extend([
+        child(3, 70, 71, &[]),
+        child(4, 80, 81, &[81, 71]),
+        child(5, 71, 1, &[]),
+        child(6, 90, 91, &[]),
+    ]);
+    for index in 3..7 {
+        t.process_ends.push(ProcessEnd { index, how: "exited 0".into(), ..ProcessEnd::default() });
+    }
+    let (_dir, path) = written(t);
+    let s = insight::summary(&Recording::open(&path).unwrap()).unwrap();
+    let parents: Vec<_> = s.processes.iter().map(|p| p.parent).collect();
+    assert_eq!(parents, [None, Some(0), Some(0), Some(5), Some(5), None, None]);
 }
 
 #[test]

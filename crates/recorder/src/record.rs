@@ -31,7 +31,6 @@ pub enum Tap {
     #[default]
     Auto,
     Trap,
-    Patch,
     /// Driver calls only.
     Off,
 }
@@ -41,7 +40,6 @@ impl Tap {
         match self {
             Tap::Auto => "auto",
             Tap::Trap => "trap",
-            Tap::Patch => "patch",
             Tap::Off => "off",
         }
     }
@@ -50,7 +48,6 @@ impl Tap {
         match self {
             Tap::Auto => region::tap::AUTO,
             Tap::Trap => region::tap::TRAP,
-            Tap::Patch => region::tap::PATCH,
             Tap::Off => region::tap::OFF,
         }
     }

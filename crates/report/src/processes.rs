@@ -56,17 +56,24 @@ fn name(p: &ProcessRow) -> String {
     text.trim_end().to_owned()
 }
 
-/// Each process below its parent, brothers in the order in which they began. A parent is a row of its own: by index, or the
-/// last image before it that has the parent's pid.
+/// Each process below its parent, brothers in the order in which they began. A parent is a row of its own: by index (it may have
+/// begun to be recorded after its child), or the last image before it that has the parent's pid.
 fn tree(all: &[ProcessRow]) -> Vec<(usize, &ProcessRow)> {
     let parent = |i: usize, p: &ProcessRow| {
-        let by_index = p.parent.and_then(|parent| all[..i].iter().position(|q| q.index == parent));
+        let by_index = p.parent.and_then(|parent| all.iter().position(|q| q.index == parent));
         by_index.or_else(|| all[..i].iter().rposition(|q| q.pid == p.ppid && p.ppid != 0))
     };
-    // (A parent stands before its children, so that nothing goes round in a circle.)
+    let mut parents: Vec<_> = all.iter().enumerate().map(|(i, p)| parent(i, p)).collect();
+    // Nothing goes round in a circle, whatever a tape says.
+    for i in 0..parents.len() {
+        let above = std::iter::successors(parents[i], |at| parents[*at]);
+        if above.take(parents.len()).any(|at| at == i) {
+            parents[i] = None;
+        }
+    }
     let mut children: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
-    for (i, p) in all.iter().enumerate() {
-        children.entry(parent(i, p)).or_default().push(i);
+    for (i, parent) in parents.into_iter().enumerate() {
+        children.entry(parent).or_default().push(i);
     }
     let mut out = Vec::new();
     let mut work: Vec<(usize, usize)> = children.get(&None).into_iter().flatten().rev().map(|i| (0, *i)).collect();
@@ -90,7 +97,8 @@ mod tests {
             parent,
             ..ProcessRow::default()
         };
-        // A launcher with two ranks, one of which has a worker; an image of which nothing is known; one that is its own parent.
+        // A launcher with two ranks, one of which has a worker; an image of which nothing is known; one that is its own parent;
+        // one that began before its parent; two that are each other's.
         let all = [
             p(0, 10, 1, None),
             p(1, 11, 10, Some(0)),
@@ -98,8 +106,14 @@ mod tests {
             p(3, 13, 11, Some(1)),
             p(4, 99, 0, None),
             p(5, 98, 98, Some(5)),
+            p(6, 21, 20, Some(7)),
+            p(7, 20, 10, Some(0)),
+            p(8, 31, 32, Some(9)),
+            p(9, 32, 31, Some(8)),
         ];
         let shape: Vec<(usize, i32)> = tree(&all).iter().map(|(d, p)| (*d, p.pid)).collect();
-        assert_eq!(shape, [(0, 10), (1, 11), (2, 13), (1, 12), (0, 99), (0, 98)]);
+        let known = [(0, 10), (1, 11), (2, 13), (1, 12), (1, 20), (2, 21), (0, 99), (0, 98)];
+        assert_eq!(shape[..8], known);
+        assert_eq!(shape[8..], [(0, 31), (1, 32)]);
     }
 }

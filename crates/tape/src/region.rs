@@ -43,9 +43,9 @@ pub const RINGS_AT: usize = SHADOW_AT + SHADOW_BYTES;
 
 /// How doorbells are tapped.
 pub mod tap {
+    /// Sites are rewritten where that is safe.
     pub const AUTO: u32 = 0;
     pub const TRAP: u32 = 1;
-    pub const PATCH: u32 = 2;
     /// Driver calls only.
     pub const OFF: u32 = 3;
 }

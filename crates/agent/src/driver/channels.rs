@@ -78,7 +78,7 @@ fn locate(c: &mut Channel, slot: usize) {
     c.watch = watch::DIRECT;
     // Only where doorbells are seen, or nobody would forward what is written to a shadow.
     let wanted = region::control().is_some_and(|c| {
-        matches!(c.tap, how::AUTO | how::PATCH)
+        c.tap == how::AUTO
             && page::any()
             && c.trouble.load(Ordering::Relaxed) & (trouble::UNDECODED | trouble::NO_SECOND_MAPPING) == 0
     });

@@ -26,7 +26,7 @@ pub mod need {
 /// The calls that stand behind each need.
 const CALLS: [(u32, &[i64]); 6] = [
     (need::MEMORY, &[libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_mprotect]),
-    (need::FILES, &[libc::SYS_open, libc::SYS_openat, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
+    (need::FILES, &[libc::SYS_openat, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
     (
         need::SCHEDULING,
         &[

@@ -157,7 +157,7 @@ unsafe fn write(at: u64, bytes: &[u8]) {
 /// The driver library is about to be used for the first time: takes a page for stubs near it, while there is one. CUDA
 /// reserves gigabytes around its library soon after, and then now and then no page is left within reach of a jump.
 pub fn reserve() {
-    let wanted = region::control().is_some_and(|c| matches!(c.tap, how::AUTO | how::PATCH));
+    let wanted = region::control().is_some_and(|c| c.tap == how::AUTO);
     if !wanted {
         return;
     }

@@ -2,6 +2,7 @@
  * itself again, with HOW `again` (nothing more), before it ends.
  *   kill-gettid    gettid kills the process
  *   errno-gettid   gettid fails with EPERM
+ *   kill-open      open kills the process (libc opens files by openat)
  *   sandbox        only what the rest of this program needs; everything else kills
  *   strict         only read, write, exit and sigreturn
  *   notsc          rdtsc raises SIGSEGV
@@ -83,6 +84,7 @@ int main(int argc, char **argv) {
     int failed = 1, threads = 1;
     if (!strcmp(how, "kill-gettid")) failed = filter(SYS_gettid, SECCOMP_RET_KILL_PROCESS);
     if (!strcmp(how, "errno-gettid")) failed = filter(SYS_gettid, SECCOMP_RET_ERRNO | EPERM);
+    if (!strcmp(how, "kill-open")) failed = filter(SYS_open, SECCOMP_RET_KILL_PROCESS);
     if (!strcmp(how, "sandbox")) failed = sandbox();
     if (!strcmp(how, "strict")) failed = prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT), threads = 0;
     if (!strcmp(how, "notsc")) failed = prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
