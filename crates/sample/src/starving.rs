@@ -1,6 +1,7 @@
 //! One thread that creates beside many that work: what `starve` has in common with and without a GPU.
 
 use crate::{Error, Options, Report, Result};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,18 +13,28 @@ pub(crate) struct Turn<'a> {
     ready: &'a AtomicUsize,
     begun: &'a AtomicBool,
     over: &'a AtomicBool,
+    /// Threads that have worked once.
+    at_work: &'a AtomicUsize,
+    /// How often this thread has asked.
+    asked: Cell<u32>,
 }
 
 impl Turn<'_> {
     /// Waits until every thread is ready. Threads that work already would starve the creations of those that still prepare.
     pub(crate) fn ready(&self) {
         self.ready.fetch_add(1, Ordering::Release);
-        while !self.begun.load(Ordering::Acquire) && self.goes_on() {
+        while !self.begun.load(Ordering::Acquire) && !self.over.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
+    /// To be asked before each piece of work.
     pub(crate) fn goes_on(&self) -> bool {
+        let asked = self.asked.get();
+        if asked < 2 {
+            self.asked.set(asked + 1);
+            self.at_work.fetch_add(asked as usize, Ordering::Release);
+        }
         !self.over.load(Ordering::Relaxed)
     }
 }
@@ -47,22 +58,30 @@ pub(crate) fn starve(
 ) -> Result<()> {
     let duration = options.seconds.map_or(USUAL, Duration::from_secs_f64);
     let (ready, begun, over) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
+    let at_work = AtomicUsize::new(0);
     let threads = options.threads as usize;
     let (results, created, longest) = std::thread::scope(|scope| {
         let _end = End(&over);
         let workers: Vec<std::thread::ScopedJoinHandle<'_, Result<Vec<u8>>>> = (0..threads as u64)
             .map(|n| {
-                let (work, turn) = (&work, Turn { ready: &ready, begun: &begun, over: &over });
+                let asked = Cell::new(0);
+                let turn = Turn { ready: &ready, begun: &begun, over: &over, at_work: &at_work, asked };
+                let work = &work;
                 // (A recording shows the name.)
                 let named = std::thread::Builder::new().name(format!("launches {n}"));
                 named.spawn_scoped(scope, move || work(n, &turn)).map_err(Error::Thread)
             })
             .collect::<Result<_>>()?;
-        while ready.load(Ordering::Acquire) < threads && !workers.iter().any(|w| w.is_finished()) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let wait_for_all = |count: &AtomicUsize| {
+            while count.load(Ordering::Acquire) < threads && !workers.iter().any(|w| w.is_finished()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        wait_for_all(&ready);
         (options.progress)(&format!("starve: {threads} threads launch, one creates streams"));
         begun.store(true, Ordering::Release);
+        // On a busy machine a creation that came before would starve nobody, and nobody would starve it.
+        wait_for_all(&at_work);
         let deadline = Instant::now() + duration;
         // The workers end at the deadline, whoever waits for them.
         let over = &over;
@@ -118,6 +137,28 @@ mod tests {
         };
         let mut report = Report::new("starve", String::new(), 1);
         starve(&options(8), &mut report, || Ok(()), work).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_created_before_each_has_worked() {
+        let worked = AtomicUsize::new(0);
+        let work = |n: u64, turn: &Turn<'_>| {
+            turn.ready();
+            std::thread::sleep(Duration::from_millis(5 * n));
+            for i in 0.. {
+                if !turn.goes_on() {
+                    break;
+                }
+                worked.fetch_add(usize::from(i == 0), Ordering::Relaxed);
+                std::thread::yield_now();
+            }
+            Ok(Vec::new())
+        };
+        let create = || {
+            assert_eq!(worked.load(Ordering::Relaxed), 8);
+            Ok(())
+        };
+        starve(&options(8), &mut Report::new("starve", String::new(), 1), create, work).unwrap();
     }
 
     #[test]
