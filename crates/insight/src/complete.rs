@@ -75,7 +75,9 @@ fn unwatched(r: &Recording) -> Option<String> {
 pub(crate) fn of_walk(r: &Recording, out: &Outcome, pages: &[Page], problems: &Problems, lost: &Lost) -> Vec<String> {
     let mut all = of_tape(r, lost.gap_events);
     // (What one process did is whole without what others did.)
-    all.extend(unwatched(r).filter(|_| !r.is_selected()));
+    // The recorder says it too, unless it was killed.
+    let said = all.iter().any(|reason| reason.starts_with("not watched: "));
+    all.extend(unwatched(r).filter(|_| !said && !r.is_selected()));
     let mut add = |n: u64, noun: &str, rest: &str| {
         if n > 0 {
             all.push(format!("{} {rest}", several(n, noun)));

@@ -107,6 +107,21 @@ fn what_one_process_lacks_or_nobody_watched_is_said() {
 }
 
 #[test]
+fn a_program_that_was_not_watched_is_one_reason() {
+    let mut t = two_ranks();
+    let said = "not watched: /usr/bin/srun (what it starts is not its child, 4 times)";
+    t.end.as_mut().unwrap().incomplete_because = vec![said.into()];
+    t.unwatched = vec![Unwatched {
+        path: "/usr/bin/srun".into(),
+        why: "what it starts is not its child".into(),
+        ..Unwatched::default()
+    }];
+    let (_dir, path) = written(t);
+    let s = insight::summary(&Recording::open(&path).unwrap()).unwrap();
+    assert_eq!(s.incomplete_because, [said]);
+}
+
+#[test]
 fn an_image_whose_end_is_missing_is_not_complete() {
     let mut t = two_ranks();
     t.process_ends.pop();
