@@ -9,9 +9,9 @@ use crate::process::restrictions::{may, need};
 use crate::process::thread::{self, Thread};
 use crate::process::{scheduling, session, sys};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
-use tape::event::{EntryBody, GapBody, NO_RING, NoteBody, Plain, ThreadBody, kind};
+use tape::event::{EntryBody, GapBody, NO_RING, NoteBody, Plain, RingBody, ThreadBody, kind};
 use tape::region::{self, PAGE, RingHead};
-use tape::ring::Writer;
+use tape::ring::{MAX_EVENT, Writer};
 use tape::rings::{NoRing, RINGS, Rings, Size};
 
 /// Where ring i's head page is mapped here (its data, twice, behind it); 0 until first claimed.
@@ -323,35 +323,36 @@ fn wait_for_room(w: &mut Writer) -> bool {
 static GAPS: AtomicU64 = AtomicU64::new(0);
 
 /// Appends an event, waiting or counting a gap when the ring is full. Not published.
-#[inline]
+#[inline(always)]
 pub fn push<B: Plain>(w: &mut Writer, k: u16, flags: u16, tsc: u64, body: &B, a: &[u8], b: &[u8]) -> bool {
-    if w.push(k, flags, tsc, body, a, b)
-        || (grow(w) && w.push(k, flags, tsc, body, a, b))
-        || (wait_for_room(w) && w.push(k, flags, tsc, body, a, b))
-    {
-        if GAPS.load(Ordering::Relaxed) != 0 {
-            note_gap(w, tsc);
-        }
+    let fits = has_room(w, Writer::len_of(size_of::<B>(), a.len(), b.len()));
+    if fits && w.push(k, flags, tsc, body, a, b) {
+        note_gaps(w, tsc);
         return true;
     }
     lose(w, 1, 0, (a.len() + b.len()) as u64);
     false
 }
 
+/// Appends the event of a doorbell, as [`push`].
+#[inline(always)]
+pub fn ring(w: &mut Writer, flags: u16, tsc: u64, body: RingBody) -> bool {
+    let words = body.words();
+    let fits = has_room(w, Writer::len_of(size_of::<RingBody>(), 0, 0));
+    if fits && w.push_words_with(kind::RING, flags, tsc, words, 0).is_some() {
+        note_gaps(w, tsc);
+        return true;
+    }
+    lose(w, 1, 0, 0);
+    false
+}
+
 /// Reserves an ENTRY event and returns where its words go. A full ring is waited for or counted.
-#[inline]
-pub fn entry(w: &mut Writer, flags: u16, tsc: u64, body: &EntryBody) -> Option<*mut u8> {
-    let n = body.words as usize * 4;
-    if let Some(p) = w.push_with(kind::ENTRY, flags, tsc, body, n) {
-        return Some(p);
-    }
-    if grow(w)
-        && let Some(p) = w.push_with(kind::ENTRY, flags, tsc, body, n)
-    {
-        return Some(p);
-    }
-    if wait_for_room(w)
-        && let Some(p) = w.push_with(kind::ENTRY, flags, tsc, body, n)
+#[inline(always)]
+pub fn entry(w: &mut Writer, flags: u16, tsc: u64, body: EntryBody) -> Option<*mut u8> {
+    let (n, words) = (body.words as usize * 4, body.words());
+    if has_room(w, Writer::len_of(size_of::<EntryBody>(), 0, n))
+        && let Some(p) = w.push_words_with(kind::ENTRY, flags, tsc, words, n)
     {
         return Some(p);
     }
@@ -359,13 +360,35 @@ pub fn entry(w: &mut Writer, flags: u16, tsc: u64, body: &EntryBody) -> Option<*
     None
 }
 
+/// True if so many bytes fit, after a wait or in a larger ring if need be.
+#[inline(always)]
+fn has_room(w: &mut Writer, len: usize) -> bool {
+    w.fits(len) || makes_room(w, len)
+}
+
+/// (Given no body: one whose address is known here would lie in memory on the usual way, too.)
 #[cold]
+#[inline(never)]
+fn makes_room(w: &mut Writer, len: usize) -> bool {
+    len <= MAX_EVENT && ((grow(w) && w.fits(len)) || (wait_for_room(w) && w.fits(len)))
+}
+
+#[cold]
+#[inline(never)]
 fn lose(w: &mut Writer, events: u64, entries: u64, bytes: u64) {
     GAPS.store(1, Ordering::Relaxed);
     w.count_gap(events, entries, bytes);
 }
 
+#[inline(always)]
+fn note_gaps(w: &mut Writer, tsc: u64) {
+    if GAPS.load(Ordering::Relaxed) != 0 {
+        note_gap(w, tsc);
+    }
+}
+
 #[cold]
+#[inline(never)]
 fn note_gap(w: &mut Writer, tsc: u64) {
     // The totals so far; where they rise on the tape is where the gap was.
     GAPS.store(0, Ordering::Relaxed);

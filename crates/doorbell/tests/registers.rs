@@ -259,3 +259,56 @@ fn nothing_behind_the_stub_touches_what_it_does_not_save() {
     assert!(seen.len() > 3, "{seen:?}");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// A load that is wider than the stores that wrote its bytes waits until every store before them has left the core. Behind the
+/// new entries' way to the GPU that is a way over the bus, in the middle of the tap. Eight bytes is what the tap stores in one.
+#[test]
+fn what_a_doorbell_does_in_the_usual_case_loads_nothing_wide() {
+    let doorbell = assert_cmd::cargo::cargo_bin!("doorbell");
+    let target = doorbell.parent().unwrap().parent().unwrap();
+    let library = read(&target.join("preload-libraries/preload/libdoorbell_agent.so"));
+    // Other ways than the usual one, and the copy of the program's own words: those were written long before.
+    let unusual = [
+        "panic",
+        "memcpy",
+        "memmove",
+        "first",
+        "makes_room",
+        "lose",
+        "note_gap",
+        "stranger",
+        "nearly_full",
+        "take_left",
+    ];
+    let unusual =
+        |f: &Function| unusual.iter().chain(&["leave", "Writer4look", "wait_for"]).any(|n| f.name.contains(n));
+    let find = |n: &str| library.functions.iter().find(|(_, f)| f.name.contains(n)).map(|(&at, _)| at);
+    let (mut seen, mut left) = (BTreeSet::new(), vec![find("on_store").expect("what a stub calls")]);
+    let mut wide = Vec::new();
+    while let Some(at) = left.pop() {
+        let Some((&start, f)) = library.functions.range(..=at).next_back() else { panic!("no code at {at:#x}") };
+        if unusual(f) || !seen.insert(f.name.clone()) {
+            continue;
+        }
+        for i in &mut Decoder::with_ip(64, &f.code, start, DecoderOptions::NONE) {
+            let loads = (1..i.op_count()).any(|o| i.op_kind(o) == OpKind::Memory);
+            if loads && i.memory_size().size() > 8 {
+                wide.push(format!("{}: {:?} at {:#x}", f.name, i.code(), i.ip()));
+            }
+            let inside = |to: u64| (start..start + f.code.len() as u64).contains(&to);
+            let to = i.near_branch_target();
+            if to != 0 && !inside(to) {
+                left.push(to);
+            }
+            let word = if i.is_ip_rel_memory_operand() { library.words.get(&i.ip_rel_memory_address()) } else { None };
+            if let Some(Ok(to)) = word
+                && library.functions.contains_key(to)
+            {
+                left.push(*to);
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{wide:#?}");
+    let names = seen.iter().cloned().collect::<Vec<_>>().join(" ");
+    assert!(names.contains("submit") && names.contains("ranges"), "{names}");
+}

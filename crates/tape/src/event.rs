@@ -83,6 +83,20 @@ pub struct RingBody {
     pub call: u32,
 }
 
+impl RingBody {
+    /// Its bytes, for [`crate::ring::Writer::push_words_with`].
+    #[inline(always)]
+    pub const fn words(self) -> [u64; 5] {
+        [
+            self.token as u64 | (self.slot as u64) << 32,
+            self.seq,
+            self.put_from as u64 | (self.put_to as u64) << 32,
+            self.tid as u64 | (self.page as u64) << 32,
+            self.pid as u64 | (self.call as u64) << 32,
+        ]
+    }
+}
+
 pub mod ring_flags {
     /// Seen by a trap (else by a rewritten site).
     pub const TRAPPED: u16 = 1;
@@ -105,6 +119,14 @@ pub struct EntryBody {
     pub words: u32,
     /// Why there are fewer words than the entry says: one of [`lack`].
     pub lack: u32,
+}
+
+impl EntryBody {
+    /// Its bytes, for [`crate::ring::Writer::push_words_with`].
+    #[inline(always)]
+    pub const fn words(self) -> [u64; 4] {
+        [self.gp, self.seq, self.slot as u64 | (self.index as u64) << 32, self.words as u64 | (self.lack as u64) << 32]
+    }
 }
 
 /// Why an entry's words are not, or not all, on the tape.
@@ -525,5 +547,18 @@ impl<'a> Iterator for Events<'a> {
         let (e, n) = Event::parse(self.bytes)?;
         self.bytes = &self.bytes[n..];
         Some(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_bodies_bytes() {
+        let ring = RingBody { token: 1, slot: 2, seq: 3, put_from: 4, put_to: 5, tid: 6, page: 7, pid: 8, call: 9 };
+        assert_eq!(ring.words().map(u64::to_ne_bytes).concat(), bytes_of(&ring));
+        let entry = EntryBody { gp: 1 << 63 | 1, seq: 2, slot: 3, index: 4, words: 5, lack: 6 };
+        assert_eq!(entry.words().map(u64::to_ne_bytes).concat(), bytes_of(&entry));
     }
 }

@@ -139,13 +139,19 @@ impl Writer {
         p
     }
 
+    /// Bytes of an event with a body of `body` bytes and up to two payloads.
+    #[inline(always)]
+    pub const fn len_of(body: usize, a: usize, b: usize) -> usize {
+        (size_of::<Head>() + body + a.next_multiple_of(8) + b).next_multiple_of(8)
+    }
+
     /// Appends an event with a body and up to two payloads (the second starts on a multiple of 8). False if it does not
     /// fit; nothing is written then. Not visible before [`Writer::publish`].
-    #[inline]
+    #[inline(always)]
     pub fn push<B: Plain>(&mut self, kind: u16, flags: u16, tsc: u64, body: &B, a: &[u8], b: &[u8]) -> bool {
         let first = size_of::<Head>() + size_of::<B>();
         let second = first + a.len().next_multiple_of(8);
-        let len = (second + b.len()).next_multiple_of(8);
+        let len = Writer::len_of(size_of::<B>(), a.len(), b.len());
         if len > MAX_EVENT || !self.fits(len) {
             return false;
         }
@@ -162,14 +168,25 @@ impl Writer {
         true
     }
 
-    /// Appends an event whose body is `N` words, for those that come every few nanoseconds: [`Writer::push`] without its
-    /// lengths and with as few stores as there are words, and the line that an event behind this one will need is asked
-    /// for. A locked instruction waits for all stores before it, and the reader's core has had the ring's lines last.
+    /// Appends an event whose body is `N` words and whose payload the caller writes itself: returns where the payload of
+    /// `payload` bytes begins. `None` if it does not fit.
+    ///
+    /// The words go from registers into the ring. A body that is built in memory is loaded from there in pieces that are wider
+    /// than those it was stored in; such a load waits until every store before it has left the core. In the tap of a doorbell
+    /// those are the posted stores to the GPU.
     #[inline(always)]
-    pub fn push_words<const N: usize>(&mut self, kind: u16, flags: u16, tsc: u64, body: [u64; N]) -> bool {
-        let len = size_of::<Head>() + size_of::<[u64; N]>();
-        if !self.fits(len) {
-            return false;
+    pub fn push_words_with<const N: usize>(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        tsc: u64,
+        body: [u64; N],
+        payload: usize,
+    ) -> Option<*mut u8> {
+        let first = size_of::<Head>() + size_of::<[u64; N]>();
+        let len = (first + payload).next_multiple_of(8);
+        if len > MAX_EVENT || !self.fits(len) {
+            return None;
         }
         let p = self.reserve(len).cast::<u64>();
         let head = u64::from(kind) | u64::from(flags) << 16 | (len as u64) << 32;
@@ -178,38 +195,21 @@ impl Writer {
             p.write_unaligned(head.to_le());
             p.add(1).write_unaligned(tsc);
             p.add(2).cast::<[u64; N]>().write_unaligned(body);
+            Some(p.cast::<u8>().add(first))
         }
-        let ahead = p.wrapping_byte_add(AHEAD);
+    }
+
+    /// Appends an event whose body is `N` words, for those that come every few nanoseconds: [`Writer::push`] without its
+    /// lengths and with as few stores as there are words, and the line that an event behind this one will need is asked
+    /// for. A locked instruction waits for all stores before it, and the reader's core has had the ring's lines last.
+    #[inline(always)]
+    pub fn push_words<const N: usize>(&mut self, kind: u16, flags: u16, tsc: u64, body: [u64; N]) -> bool {
+        let Some(p) = self.push_words_with(kind, flags, tsc, body, 0) else { return false };
+        let from = size_of::<Head>() + size_of::<[u64; N]>();
+        let ahead = p.wrapping_byte_sub(from).wrapping_byte_add(AHEAD);
         // SAFETY: a prefetch touches no memory as far as the program is concerned.
         unsafe { core::arch::asm!("prefetchw [{}]", in(reg) ahead, options(nostack, preserves_flags)) };
         true
-    }
-
-    /// Appends an event whose payload the caller writes itself: returns where the payload of `payload` bytes begins.
-    /// `None` if it does not fit.
-    #[inline]
-    pub fn push_with<B: Plain>(
-        &mut self,
-        kind: u16,
-        flags: u16,
-        tsc: u64,
-        body: &B,
-        payload: usize,
-    ) -> Option<*mut u8> {
-        let first = size_of::<Head>() + size_of::<B>();
-        let len = (first + payload).next_multiple_of(8);
-        if len > MAX_EVENT || !self.fits(len) {
-            return None;
-        }
-        let p = self.reserve(len);
-        let head = Head { kind, flags, len: len as u32, tsc };
-        // SAFETY: as in `push`.
-        unsafe {
-            p.cast::<Head>().write_unaligned(head);
-            let bb = bytes_of(body);
-            core::ptr::copy_nonoverlapping(bb.as_ptr(), p.add(size_of::<Head>()), bb.len());
-            Some(p.add(first))
-        }
     }
 
     /// Makes everything pushed visible to the reader.

@@ -33,9 +33,12 @@ pub struct Channel {
     pub watch: u32,
     /// Segment base set by GPFIFO opcode 4 (address bits 56:40).
     pub base: u64,
-    /// The range that held the last segment, and the table generation it was true for.
-    pub last: ranges::Range,
+    /// The ranges that held the last segments, and the table generation they were true for. Two: the entries of one submission
+    /// often take turns, the program's words and the driver's own.
+    pub last: [ranges::Range; 2],
     pub last_generation: u64,
+    /// Which of them was found later.
+    pub later: bool,
     /// GPU virtual addresses, for resolving them later if they are not mapped yet.
     pub gpfifo_va: u64,
     pub userd_memory: u32,
@@ -62,8 +65,9 @@ impl Channel {
         entries: 0,
         watch: 0,
         base: 0,
-        last: ranges::Range { va: 0, len: 0, cpu: 0, video: false },
-        last_generation: u64::MAX,
+        last: [ranges::Range { va: 0, len: 0, cpu: 0, video: false }; 2],
+        last_generation: 0,
+        later: false,
         gpfifo_va: 0,
         userd_memory: 0,
         userd_offset: 0,

@@ -41,6 +41,13 @@ pub fn generation() -> u64 {
 
 /// The range that holds all of `va..va+len`.
 pub fn find(va: u64, len: u64) -> Option<Range> {
+    let mut found = Range::default();
+    find_into(va, len, &mut found).then_some(found)
+}
+
+/// As [`find`]; writes it there, field by field. False, and nothing is written, if there is none. (A value that is returned
+/// and then kept is loaded in wider pieces than it was stored in: see [`tape::ring::Writer::push_words_with`].)
+pub fn find_into(va: u64, len: u64, to: &mut Range) -> bool {
     for _ in 0..1000 {
         let before = SEQ.load(Ordering::Acquire);
         if before & 1 == 0 {
@@ -49,12 +56,14 @@ pub fn find(va: u64, len: u64) -> Option<Range> {
             // ORDERING: the reads above before the second look at the count.
             fence(Ordering::Acquire);
             if SEQ.load(Ordering::Relaxed) == before {
-                return hit;
+                let Some(hit) = hit else { return false };
+                (to.va, to.len, to.cpu, to.video) = (hit.va, hit.len, hit.cpu, hit.video);
+                return true;
             }
         }
         core::hint::spin_loop();
     }
-    None
+    false
 }
 
 /// True if a range that is mapped at its own address overlaps `addr..addr+len`. No lock: for every munmap of the program.
@@ -77,6 +86,7 @@ pub fn overlaps(addr: u64, len: u64) -> bool {
 }
 
 /// The last range that begins below `end`.
+#[inline(always)]
 unsafe fn last_below(t: *const Table, end: u64) -> Option<Range> {
     // SAFETY: the table is static; n is clamped, so every index is inside.
     unsafe {
@@ -84,12 +94,19 @@ unsafe fn last_below(t: *const Table, end: u64) -> Option<Range> {
         let (mut lo, mut hi) = (0usize, (&raw const (*t).n).read_volatile().min(MAX));
         while lo < hi {
             let mid = (lo + hi) / 2;
-            if ranges.add(mid).read_volatile().va < end { lo = mid + 1 } else { hi = mid }
+            if (&raw const (*ranges.add(mid)).va).read_volatile() < end { lo = mid + 1 } else { hi = mid }
         }
-        Some(ranges.add(lo.checked_sub(1)?).read_volatile())
+        let last = ranges.add(lo.checked_sub(1)?);
+        Some(Range {
+            va: (&raw const (*last).va).read_volatile(),
+            len: (&raw const (*last).len).read_volatile(),
+            cpu: (&raw const (*last).cpu).read_volatile(),
+            video: (&raw const (*last).video).read_volatile(),
+        })
     }
 }
 
+#[inline(always)]
 unsafe fn search(t: *const Table, va: u64, len: u64) -> Option<Range> {
     let end = va.checked_add(len)?;
     // SAFETY: the caller's.

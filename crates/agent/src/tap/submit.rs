@@ -198,7 +198,7 @@ impl Later {
                 let more = if done + n < self.words { entry_flags::MORE } else { 0 };
                 self.body.words = n as u32;
                 // The words must be there before it is known whether they came in time, so the flag is set behind them.
-                let Some(to) = record::entry(w, entry_flags::CONTINUED | more, self.tsc, &self.body) else {
+                let Some(to) = record::entry(w, entry_flags::CONTINUED | more, self.tsc, self.body) else {
                     break;
                 };
                 // SAFETY: the segment is mapped and this long; `to` has room for n words.
@@ -270,7 +270,7 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
                 pid: 0,
                 call: 0,
             };
-            record::push(w, kind::RING, flags, tsc, &body, &[], &[]);
+            record::ring(w, flags, tsc, body);
             let mut lost = 0;
             let mut at = from;
             // One large segment, nobody else at this channel.
@@ -307,15 +307,14 @@ fn large(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
         return None;
     }
     let va = gp.address(c.base);
-    let range = locate(c, va, words as u64 * 4).filter(|r| !r.video && words <= longest())?;
+    let segment = locate(c, va, words as u64 * 4).filter(|s| !s.video && words <= longest())?;
     let pieces = words.div_ceil(CHUNK);
     if !w.fits(words * 4 + (pieces + 1) * 64) {
         return None;
     }
     let body = EntryBody { gp: gp.0, seq, slot: i as u32, index, words: 0, lack: lack::NONE };
-    record::entry(w, entry_flags::MORE, tsc, &body)?;
-    let from = (range.cpu + (va - range.va)) as *const u8;
-    Some(Later { body, from, words, tsc })
+    record::entry(w, entry_flags::MORE, tsc, body)?;
+    Some(Later { body, from: segment.at as *const u8, words, tsc })
 }
 
 #[inline]
@@ -343,9 +342,9 @@ fn ask_for_words(c: &mut Channel, from: u32, n: u32) {
         if words == 0 || words > left {
             continue;
         }
-        let Some(r) = locate(c, va, words as u64 * 4).filter(|r| !r.video) else { continue };
+        let Some(segment) = locate(c, va, words as u64 * 4).filter(|s| !s.video) else { continue };
         left -= words;
-        let start = r.cpu + (va - r.va);
+        let start = segment.at;
         for line in (0..words as u64 * 4).step_by(64) {
             // SAFETY: a prefetch reads nothing as far as the program is concerned.
             unsafe {
@@ -382,15 +381,15 @@ fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
     let words = gp.words();
     if words == 0 {
         c.base = gp.base().unwrap_or(c.base);
-        return record::entry(w, 0, tsc, &body).is_some();
+        return record::entry(w, 0, tsc, body).is_some();
     }
     let va = gp.address(c.base);
-    let Some(range) = locate(c, va, words as u64 * 4) else {
+    let Some(segment) = locate(c, va, words as u64 * 4) else {
         body.lack = lack::UNMAPPED;
-        return record::entry(w, 0, tsc, &body).is_some();
+        return record::entry(w, 0, tsc, body).is_some();
     };
-    let from = range.cpu + (va - range.va);
-    let where_from = if range.video { entry_flags::FROM_VIDEO } else { 0 };
+    let from = segment.at;
+    let where_from = if segment.video { entry_flags::FROM_VIDEO } else { 0 };
     let kept = words.min(longest());
     if kept < words {
         body.lack = lack::TOO_LONG;
@@ -403,11 +402,11 @@ fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
         let flags =
             where_from | if more { entry_flags::MORE } else { 0 } | if done > 0 { entry_flags::CONTINUED } else { 0 };
         body.words = n as u32;
-        let Some(to) = record::entry(w, flags, tsc, &body) else {
+        let Some(to) = record::entry(w, flags, tsc, body) else {
             // What was written of this entry stays without an end: the reader sees that MORE was not kept.
             return false;
         };
-        // SAFETY: `range` is mapped and holds the whole segment; `to` has room for n words.
+        // SAFETY: the segment is mapped as a whole; `to` has room for n words.
         unsafe { core::ptr::copy_nonoverlapping((from + 4 * done as u64) as *const u8, to, n * 4) };
         done += n;
         if !more {
@@ -416,15 +415,35 @@ fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
     }
 }
 
-#[inline]
-fn locate(c: &mut Channel, va: u64, len: u64) -> Option<ranges::Range> {
+/// Where a segment lies in this process.
+struct Segment {
+    at: u64,
+    /// In video memory.
+    video: bool,
+}
+
+/// Where `len` bytes from the GPU's address `va` on lie. (Of the range only what is needed is loaded, in the pieces that it was
+/// stored in.)
+#[inline(always)]
+fn locate(c: &mut Channel, va: u64, len: u64) -> Option<Segment> {
     let generation = ranges::generation();
-    let r = c.last;
-    if c.last_generation == generation && va >= r.va && va + len <= r.va + r.len {
-        return Some(r);
+    if c.last_generation != generation {
+        c.last_generation = generation;
+        c.last.iter_mut().for_each(|r| r.len = 0);
     }
-    let r = ranges::find(va, len)?;
-    c.last = r;
-    c.last_generation = generation;
-    Some(r)
+    let holds = |r: &ranges::Range| va >= r.va && va + len <= r.va + r.len;
+    let which = if holds(&c.last[0]) {
+        0
+    } else if holds(&c.last[1]) {
+        1
+    } else {
+        c.later = !c.later;
+        let which = usize::from(c.later);
+        if !ranges::find_into(va, len, &mut c.last[which]) {
+            return None;
+        }
+        which
+    };
+    let r = &c.last[which];
+    Some(Segment { at: r.cpu + (va - r.va), video: r.video })
 }
