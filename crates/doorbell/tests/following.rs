@@ -162,7 +162,14 @@ fn launched(dir: &Path, launcher: &[&str], envs: &[(&str, &str)]) -> Value {
     let bare = finished(bare.args(&launcher[1..]).args(sample).envs(envs.iter().copied()), "bare");
     let record = ["record", "--force", "-q", "--locks", "--gpu", "soft", "-o", tape.to_str().unwrap(), "--"];
     let out = finished(doorbell().args(record).args(launcher).args(sample).envs(envs.iter().copied()), "recorded");
-    assert_eq!((out.status, out.stdout), (bare.status, bare.stdout), "{}", String::from_utf8_lossy(&out.stderr));
+    // (The lines of several ranks come in any order.)
+    let lines = |out: &Output| {
+        let mut lines: Vec<String> = String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!((out.status, lines(&out)), (bare.status, lines(&bare)), "{said}");
     summary(&tape)
 }
 
@@ -223,4 +230,47 @@ fn a_program_whose_work_is_done_elsewhere_makes_a_recording_incomplete() {
         let why = s["incomplete_because"].to_string();
         assert!(why.contains("srun (what it starts is not its child)"), "{why}");
     }
+}
+
+/// What each start took, sorted: us from fork to wait, and us of CPU.
+fn starts(said: &str, how: &str) -> [Vec<f64>; 2] {
+    let of = |field: usize| {
+        let lines = said.lines().filter_map(|l| l.strip_prefix(how)?.strip_prefix(' '));
+        let mut all: Vec<f64> = lines.map(|l| l.split(' ').nth(field).unwrap().parse().unwrap()).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    };
+    [of(0), of(1)]
+}
+
+/// One program starts `true` both ways in turns, so a busy machine is as busy for both.
+#[test]
+fn a_followed_child_that_records_nothing_costs_at_most_a_millisecond() {
+    const RUNS: usize = 200;
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = match compile(dir.path(), "starts_often.c") {
+        Ok(p) => p,
+        Err(why) => trial::skip!("{why}"),
+    };
+    let tape = dir.path().join("t.doorbell");
+    let mut record = doorbell();
+    record.args(["record", "-q", "--locks", "--tap", "off", "-o"]).arg(&tape).arg("--").arg(program);
+    let out = finished(record.args([&RUNS.to_string(), "/bin/true"]), "starts_often");
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    let (bare, followed) = (starts(&said, "bare"), starts(&said, "followed"));
+    for (i, what) in ["from fork to wait", "of CPU"].into_iter().enumerate() {
+        assert_eq!((bare[i].len(), followed[i].len()), (RUNS, RUNS));
+        let [p50, p99] = [50, 99].map(|p| (bare[i][RUNS * p / 100], followed[i][RUNS * p / 100]));
+        println!("us {what}: bare p50 {:.0} p99 {:.0}, followed p50 {:.0} p99 {:.0}", p50.0, p99.0, p50.1, p99.1);
+        // (From fork to wait tells of the machine where it is busy: each start then waits for a CPU, and one that takes longer
+        // waits more often.)
+        if what == "of CPU" {
+            assert!(p50.1 > p50.0, "is it followed? bare {:.0} us, followed {:.0} us {what}", p50.0, p50.1);
+            assert!(p50.1 - p50.0 < 1000.0, "bare {:.0} us, followed {:.0} us {what}", p50.0, p50.1);
+        }
+    }
+    // Each had the agent in it, and none is on the tape.
+    let summary = summary(&tape);
+    assert_eq!(summary["processes"].as_array().map(Vec::len), Some(1), "{summary}");
 }
