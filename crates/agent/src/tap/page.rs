@@ -12,7 +12,7 @@ pub const PAGES: usize = 32;
 pub const INHERITED: u32 = u32::MAX;
 
 struct Page {
-    /// The program's mapping; 0 is free.
+    /// The program's mapping; [`FREE`] or [`TAKEN`] where there is none.
     addr: AtomicU64,
     len: AtomicU64,
     real: AtomicU64,
@@ -23,16 +23,30 @@ static TABLE: [Page; PAGES] = [const {
     Page { addr: AtomicU64::new(0), len: AtomicU64::new(0), real: AtomicU64::new(0), device: AtomicU32::new(0) }
 }; PAGES];
 
+const FREE: u64 = 0;
+/// A thread is writing the entry. No page lies there.
+const TAKEN: u64 = 1;
+
+impl Page {
+    /// Where the program's mapping lies, if there is one.
+    fn at(&self) -> Option<u64> {
+        // ORDERING: Acquire: the rest of the page is there if its address is.
+        Some(self.addr.load(Ordering::Acquire)).filter(|a| ![FREE, TAKEN].contains(a))
+    }
+
+    fn overlaps(&self, from: u64, len: u64) -> bool {
+        let end = |a: u64| a + self.len.load(Ordering::Relaxed);
+        self.at().is_some_and(|a| a < from.saturating_add(len) && end(a) > from)
+    }
+}
+
 /// Page and offset of an address, if it lies in a doorbell page.
 #[inline]
 pub fn find(addr: u64) -> Option<(usize, u64)> {
-    for (i, p) in TABLE.iter().enumerate() {
-        let a = p.addr.load(Ordering::Acquire);
-        if a != 0 && addr >= a && addr - a < p.len.load(Ordering::Relaxed) {
-            return Some((i, addr - a));
-        }
-    }
-    None
+    TABLE.iter().enumerate().find_map(|(i, p)| {
+        let offset = addr.checked_sub(p.at()?)?;
+        (offset < p.len.load(Ordering::Relaxed)).then_some((i, offset))
+    })
 }
 
 /// Where page `p` is really mapped.
@@ -49,14 +63,15 @@ pub fn device(p: usize) -> u32 {
 
 /// A page of this device, or any if the device is not known.
 pub fn of_device(device: u32) -> Option<usize> {
-    let used = |p: &&Page| p.addr.load(Ordering::Acquire) != 0;
-    let at = |f: &dyn Fn(&Page) -> bool| TABLE.iter().position(|p| used(&p) && f(p));
+    let at = |f: &dyn Fn(&Page) -> bool| TABLE.iter().position(|p| p.at().is_some() && f(p));
     at(&|p| p.device.load(Ordering::Relaxed) == device).or_else(|| at(&|_| true))
 }
 
-/// Adds a page; `None` if the table is full. Cold zone only.
+/// Adds a page; `None` if the table is full. Several threads may do that at once.
 pub fn add(addr: u64, len: u64, real: u64, device: u32) -> Option<usize> {
-    let i = TABLE.iter().position(|p| p.addr.load(Ordering::Relaxed) == 0)?;
+    // ORDERING: Acquire: whoever gave the entry back has read all of it.
+    let take = |p: &Page| p.addr.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    let i = TABLE.iter().position(take)?;
     let p = &TABLE[i];
     p.len.store(len, Ordering::Relaxed);
     p.real.store(real, Ordering::Relaxed);
@@ -69,43 +84,70 @@ pub fn add(addr: u64, len: u64, real: u64, device: u32) -> Option<usize> {
 /// Gives a page back to the program: its stores go to the hardware unseen from now on. True if that worked.
 pub fn open(p: usize) -> bool {
     let Some(page) = TABLE.get(p) else { return false };
-    let (addr, len) = (page.addr.load(Ordering::Relaxed), page.len.load(Ordering::Relaxed));
+    let (addr, len) = (page.at(), page.len.load(Ordering::Relaxed));
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: the program's own mapping, given the rights that it asked for.
-    let open = addr != 0 && unsafe { real::mprotect(addr as *mut _, len as usize, rw) } == 0;
+    let open = addr.is_some_and(|addr| unsafe { real::mprotect(addr as *mut _, len as usize, rw) } == 0);
     fault::allowed();
     open
 }
 
 /// True if there is a doorbell page that we tap.
 pub fn any() -> bool {
-    TABLE.iter().any(|p| p.addr.load(Ordering::Relaxed) != 0)
+    TABLE.iter().any(|p| p.at().is_some())
 }
 
 /// True if a page lies in `from..from+len`.
 pub fn overlaps(from: u64, len: u64) -> bool {
-    TABLE.iter().any(|p| {
-        let a = p.addr.load(Ordering::Relaxed);
-        a != 0 && a < from.saturating_add(len) && a + p.len.load(Ordering::Relaxed) > from
-    })
+    TABLE.iter().any(|p| p.overlaps(from, len))
 }
 
 /// Forgets pages that lie in `from..from+len` and hands their real mappings to `each`. Cold zone only.
 pub fn remove(from: u64, len: u64, mut each: impl FnMut(u64, u64)) {
-    for p in &TABLE {
-        let a = p.addr.load(Ordering::Relaxed);
-        if a != 0 && a < from.saturating_add(len) && a + p.len.load(Ordering::Relaxed) > from {
-            p.addr.store(0, Ordering::Release);
-            let real = p.real.swap(0, Ordering::Relaxed);
-            each(real, p.len.load(Ordering::Relaxed));
-            fault::allowed();
-        }
+    for p in TABLE.iter().filter(|p| p.overlaps(from, len)) {
+        let (real, len) = (p.real.swap(0, Ordering::Relaxed), p.len.load(Ordering::Relaxed));
+        // ORDERING: Release: from here on the entry is another thread's to write.
+        p.addr.store(FREE, Ordering::Release);
+        each(real, len);
+        fault::allowed();
     }
 }
 
 /// In a forked child: the pages are the parent's.
 pub fn renew() {
-    for p in TABLE.iter().filter(|p| p.addr.load(Ordering::Relaxed) != 0) {
+    for p in TABLE.iter().filter(|p| p.at().is_some()) {
         p.device.store(INHERITED, Ordering::Relaxed);
+    }
+    // (Other threads of the parent were writing these.)
+    for p in &TABLE {
+        let _ = p.addr.compare_exchange(TAKEN, FREE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_several_threads_finds_its_own_page_and_what_belongs_to_it() {
+        const LEN: u64 = 0x10000;
+        std::thread::scope(|s| {
+            for thread in 1..5u64 {
+                s.spawn(move || {
+                    for time in 0..25_000 {
+                        let (addr, real) = (thread << 32, thread << 40 | time);
+                        let i = add(addr, LEN, real, thread as u32).expect("there is room");
+                        assert_eq!(find(addr + 0x90), Some((i, 0x90)));
+                        assert_eq!((self::real(i), device(i)), (Some(real), thread as u32));
+                        assert!(overlaps(addr + 1, 1) && !overlaps(addr + LEN, 1));
+                        let mut gone = Vec::new();
+                        remove(addr, LEN, |real, len| gone.push((real, len)));
+                        assert_eq!(gone, [(real, LEN)]);
+                        assert_eq!(find(addr + 0x90), None);
+                    }
+                });
+            }
+        });
+        assert!(!any());
     }
 }
