@@ -2,7 +2,7 @@
 """CPython's own tests, plain and under doorbell, compared case by case. suites.sh starts it:
     cpython.py DOORBELL OUT LIMIT TRIES MODES [MODULE ...]
 
-MODES is a list with spaces. The Python that runs this is the one that is tested. A case is what the JUnit file of `-m test`
+MODES is a list with spaces; gpu-patch and gpu-trap are for programs that use the software GPU (`ringing`). The Python that runs this is the one that is tested. A case is what the JUnit file of `-m test`
 names; its outcome is ok, FAIL, ERROR or skipped. A module differs where a case's outcomes under doorbell and plain have nothing in
 common, after each was run TRIES times more, in turns; it varies where they differed at first. A module that ends without a JUnit file (a crash, the time limit) counts as
 one case of that name. Writes OUT/cpython/MODULE.MODE with what each run said and OUT/cpython/MODULE.MODE.cases."""
@@ -46,10 +46,17 @@ def once(mode, module):
     """One run: ({case: outcome}, seconds, what the recording says or None)."""
     directory = tempfile.mkdtemp(prefix="cpython.")
     tape = os.path.join(directory, "tape")
+    record = [doorbell, "record", "--locks", "--quiet", "-o", tape]
     under = {
         "plain": [],
-        "record": [doorbell, "record", "--locks", "--tap", "off", "--quiet", "-o", tape, "--"],
+        "record": [*record, "--tap", "off", "--"],
+        "gpu-patch": [*record, "--gpu", "soft", "--tap", "patch", "--"],
+        "gpu-trap": [*record, "--gpu", "soft", "--tap", "trap", "--"],
     }.get(mode, [doorbell, "run", "--lock-policy", mode, "--"])
+    environment = dict(os.environ)
+    if mode.startswith("gpu-"):
+        # (A strict software GPU has signal handlers of its own.)
+        environment.update(RINGS="1", DOORBELL_SOFTGPU="poll")
     work = os.path.join(directory, "work")
     os.mkdir(work)
     name = os.path.join(out, f"{module}.{mode}")
@@ -59,7 +66,7 @@ def once(mode, module):
     start = time.monotonic()
     # A session of its own, so that nothing that it leaves behind stays, and a terminal is nobody's.
     child = subprocess.Popen([*under, sys.executable, "-m", "test", "-v", "--junit-xml", "cases.xml", module], cwd=work,
-                             stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+                             stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
     try:
         status = child.wait(limit)
     except subprocess.TimeoutExpired:
@@ -110,8 +117,9 @@ def taped(told):
     summary, locks = told["--summary"], told["--locks"]
     # (Without a GPU there is nothing to tap, and doorbell says so.)
     why = "; ".join(reason for reason in summary["incomplete_because"] if not reason.startswith("the tap was off"))
-    return f", {len(summary['processes'])} processes, {sum(locks['operations'].values())} operations, " \
-        f"lost {locks['lost_events']}" + (f", incomplete: {why[:300]}" if why else "")
+    return f", {len(summary['processes'])} processes, {sum(locks['operations'].values())} operations, " + \
+        (f"{summary['submissions']} submissions, " if summary["submissions"] else "") + \
+        f"lost {locks['lost_events'] + summary['lost']}" + (f", incomplete: {why[:300]}" if why else "")
 
 
 print("| module | plain |", *(f" {mode} |" for mode in modes), sep="")

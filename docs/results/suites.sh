@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# What programs' own tests say plain, recorded and under each policy: docs/results/suites.sh OUT [cpython realtime threads seccomp
-# sanitizers limits ...]
+# What programs' own tests say plain, recorded and under each policy: docs/results/suites.sh OUT [cpython ringing realtime threads
+# seccomp sanitizers limits ...]
 # A row is a program, a column a way to run it: `same` as plain (status and what it prints), `refused` by doorbell with a reason, or
 # what differs. What differs is run TRIES times more, plain and that way, and differs only if no verdict of one comes in the other. The POSIX suite and
 # glibc's tests have scripts of their own: posix.sh, nptl.sh. DOORBELL names the binary, PYTHON a python3 with its test
 # package, MODULES its modules, MODES the ways, LIMIT the seconds that one run may take.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-out=${1:?usage: suites.sh OUT [cpython realtime threads seccomp sanitizers limits]}
+out=${1:?usage: suites.sh OUT [cpython ringing realtime threads seccomp sanitizers limits]}
 shift
-parts=${*:-cpython realtime threads seccomp sanitizers limits}
+parts=${*:-cpython ringing realtime threads seccomp sanitizers limits}
 d=${DOORBELL:-$here/../../target/release/doorbell}
 modes=${MODES:-record stock ticket pi phase-fair boost}
 limit=${LIMIT:-300}
@@ -98,6 +98,18 @@ for part in $parts; do
       # Compared case by case: cpython.py says how.
       # shellcheck disable=SC2086
       "$python" "$here/cpython.py" "$d" "$out" "${LIMIT:-900}" "$tries" "$modes" ${MODULES-} || failed=1 ;;
+    ringing)
+      echo; echo "## CPython's own tests while each Python process uses the software GPU"; echo
+      python=$("${PYTHON:-python3}" -c 'import sys; print(sys.executable)' 2> /dev/null)
+      "$python" -c 'import test.test_threading' 2> /dev/null || { skipped CPython "no python3 with its test package (libpython3-testsuite)"; continue; }
+      # (The versions that the workspace uses.)
+      cp "$here/../../Cargo.lock" "$here/ringing/"
+      cargo build --quiet --manifest-path "$here/ringing/Cargo.toml" --target-dir "$work/ringing" 2> "$out/ringing.log" ||
+        { skipped CPython "ringing does not build (see ringing.log)"; continue; }
+      # (Not test_subprocess: it counts the descriptors of Pythons that use no GPU.)
+      # shellcheck disable=SC2086
+      RINGING=$work/ringing/debug/libringing.so PYTHONPATH=$here/ringing "$python" "$here/cpython.py" "$d" "$out" "${LIMIT:-900}" \
+        "$tries" "gpu-patch gpu-trap" ${MODULES:-test_threading test_threadsignals test_signal test_faulthandler test_fork1 test_popen test_posix} || failed=1 ;;
     realtime)
       head_of "Real-time programs"
       # Their figures are times: that they end with all their lines is what counts.
