@@ -274,3 +274,27 @@ fn a_followed_child_that_records_nothing_costs_at_most_a_millisecond() {
     let summary = summary(&tape);
     assert_eq!(summary["processes"].as_array().map(Vec::len), Some(1), "{summary}");
 }
+
+/// A page that a forked child writes to is copied for it. The agent's tables are large: only their used part may be touched.
+#[test]
+fn a_recorded_child_touches_few_pages() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = match compile(dir.path(), "forks.c") {
+        Ok(p) => p,
+        Err(why) => trial::skip!("{why}"),
+    };
+    let pages = |command: &mut Command| -> u64 {
+        let out = finished(command.arg("30"), "forks");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+        said.trim().strip_prefix("pages ").and_then(|n| n.parse().ok()).expect("a number")
+    };
+    let bare = pages(&mut Command::new(&program));
+    let tape = dir.path().join("t.doorbell");
+    let mut record = doorbell();
+    record.args(["record", "-q", "--locks", "--tap", "off", "-o"]).arg(&tape).arg("--").arg(&program);
+    let recorded = pages(&mut record);
+    println!("pages of a child: bare {bare}, recorded {recorded}");
+    assert_eq!(summary(&tape)["processes"].as_array().map(Vec::len), Some(31), "each child takes a lock");
+    assert!(recorded < bare + 190, "bare {bare}, recorded {recorded}");
+}

@@ -81,9 +81,10 @@ impl State {
             known.line(t, *mapping, path, &mut walk);
             false
         });
-        if walk.read {
+        // (Not all of the tables, which are large: a forked child would get memory of its own for each page of them.)
+        if let (true, Some(now), Some(next)) = (walk.read, known.now.get_mut(..walk.new), known.next.get(..walk.new)) {
+            now.copy_from_slice(next);
             known.n = walk.new;
-            known.now.swap_with_slice(&mut known.next);
         }
     }
 }
