@@ -44,8 +44,8 @@ pub struct Writer {
 /// Makes memory of the ring's data area resident: address and length.
 pub type Prepare = fn(*mut u8, usize);
 
-/// Bytes that are prepared at a time.
-pub const PIECE: usize = 256 << 10;
+/// Bytes that are prepared at a time. A doorbell waits for them: at 256 KiB the longest took 190 us (H200).
+pub const PIECE: usize = 64 << 10;
 
 impl Writer {
     /// A writer over a ring that this thread has claimed.
