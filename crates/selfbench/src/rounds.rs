@@ -34,6 +34,8 @@ impl Mode {
 struct Sample {
     n: u64,
     p50: u64,
+    /// The mean of the middle half, where the program says it, or `p50`.
+    typical: f64,
     p99: u64,
     max: u64,
 }
@@ -153,7 +155,11 @@ fn loops(text: &str) -> Option<Vec<(String, Sample)>> {
             let at = |k: &str| l.get(k).and_then(Value::as_u64);
             let p50 = at("p50_ns")?;
             let p99 = at("p99_ns").unwrap_or(p50);
-            Some((name.clone(), Sample { n: at("n").unwrap_or(1), p50, p99, max: at("max_ns").unwrap_or(p99) }))
+            let typical = l.get("middle_ns").and_then(Value::as_f64).unwrap_or(p50 as f64);
+            Some((
+                name.clone(),
+                Sample { n: at("n").unwrap_or(1), p50, typical, p99, max: at("max_ns").unwrap_or(p99) },
+            ))
         })
         .collect();
     (!found.is_empty()).then_some(found)
@@ -174,10 +180,15 @@ impl Rounds {
         median(self.samples(name, mode).iter().map(|s| s.p50 as f64).collect()).map(|v| v.round() as u64)
     }
 
-    /// What `mode` adds to bare, ns: median over the rounds of the difference of the two medians of one round.
-    fn added(&self, name: &str, mode: Mode) -> Option<f64> {
+    /// What `mode` adds to bare, ns: of the rounds' differences of the two loops' typical times the median, and the quartiles
+    /// around it.
+    fn added(&self, name: &str, mode: Mode) -> Option<[f64; 3]> {
         let pairs = self.samples(name, Mode::Bare).iter().zip(self.samples(name, mode));
-        median(pairs.map(|(b, m)| m.p50 as f64 - b.p50 as f64).collect())
+        let mut all: Vec<f64> = pairs.map(|(b, m)| m.typical - b.typical).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        let at = |i: usize| all.get(i).copied();
+        let last = all.len().checked_sub(1)?;
+        Some([at(last / 4)?, median(all.clone())?, at(last - last / 4)?])
     }
 
     pub fn whys(&self) -> Vec<String> {
@@ -188,7 +199,7 @@ impl Rounds {
         let s = self.samples(name, mode);
         let bare = self.p50(name, Mode::Bare)?;
         let p50 = self.p50(name, mode)?;
-        let added = self.added(name, mode)?;
+        let [low, added, high] = self.added(name, mode)?;
         Some(json!({
             "p50_ns": p50,
             "p50_least_ns": s.iter().map(|s| s.p50).min(),
@@ -197,6 +208,8 @@ impl Rounds {
             "samples": s.iter().map(|s| s.n).sum::<u64>(),
             "rounds": s.len(),
             "added_ns": added,
+            "added_low_ns": low,
+            "added_high_ns": high,
             "added_percent": 100.0 * added / bare as f64,
         }))
     }
@@ -213,16 +226,19 @@ impl Rounds {
 
     pub fn table(&self, title: &str) -> String {
         let mut t = format!("{title}\n");
-        let head = ["loop", "tap", "p50 ns", "least p50", "p99 ns", "max ns", "samples", "added ns", "added %"];
+        let head =
+            ["loop", "tap", "p50 ns", "least p50", "p99 ns", "max ns", "samples", "added ns", "quartiles", "added %"];
         let mut rows: Vec<Vec<String>> = vec![head.iter().map(|s| s.to_string()).collect()];
         for name in self.loops.keys() {
             for mode in Mode::ALL {
                 let Some(r) = self.row(name, mode) else { continue };
                 let whole = |k: &str| r[k].as_f64().map_or(String::new(), |v| format!("{v:.0}"));
                 let first = if mode == Mode::Bare { name.clone() } else { String::new() };
-                let (added, percent) = match mode {
-                    Mode::Bare => (String::new(), String::new()),
-                    _ => (whole("added_ns"), r["added_percent"].as_f64().map_or(String::new(), |v| format!("{v:.1}"))),
+                let percent = r["added_percent"].as_f64().map_or(String::new(), |v| format!("{v:.1}"));
+                let quartiles = format!("{}..{}", whole("added_low_ns"), whole("added_high_ns"));
+                let [added, quartiles, percent] = match mode {
+                    Mode::Bare => Default::default(),
+                    _ => [whole("added_ns"), quartiles, percent],
                 };
                 rows.push(vec![
                     first,
@@ -233,6 +249,7 @@ impl Rounds {
                     whole("max_ns"),
                     whole("samples"),
                     added,
+                    quartiles,
                     percent,
                 ]);
             }
@@ -269,13 +286,23 @@ mod tests {
     #[test]
     fn what_is_added_is_the_median_of_the_rounds_differences() {
         let mut r = Rounds::default();
-        let s = |p50| Sample { n: 10, p50, p99: p50, max: p50 };
+        let s = |p50| Sample { n: 10, p50, typical: p50 as f64, p99: p50, max: p50 };
         let modes = r.loops.entry("x".into()).or_default();
         // The machine gets twice as slow after the first round: the difference within a round stays.
-        modes.insert(Mode::Bare, vec![s(100), s(200), s(200)]);
-        modes.insert(Mode::Patch, vec![s(110), s(215), s(210)]);
-        assert_eq!(r.added("x", Mode::Patch), Some(10.0));
+        modes.insert(Mode::Bare, vec![s(100), s(200), s(200), s(200), s(200)]);
+        modes.insert(Mode::Patch, vec![s(112), s(215), s(110), s(210), s(211)]);
+        assert_eq!(r.added("x", Mode::Patch), Some([10.0, 11.0, 12.0]));
         assert_eq!(r.p50("x", Mode::Bare), Some(200));
         assert_eq!(r.added("x", Mode::Trap), None);
+    }
+
+    #[test]
+    fn less_than_a_step_of_the_clock_is_seen_where_the_program_says_the_middle() {
+        let mut r = Rounds::default();
+        let l = |line: &str| loops(line).expect("loops")[0].1;
+        let modes = r.loops.entry("x".into()).or_default();
+        modes.insert(Mode::Bare, vec![l("{\"loops\":{\"x\":{\"p50_ns\":60,\"middle_ns\":60.5}}}")]);
+        modes.insert(Mode::Patch, vec![l("{\"loops\":{\"x\":{\"p50_ns\":60,\"middle_ns\":63.0}}}")]);
+        assert_eq!(r.added("x", Mode::Patch), Some([2.5; 3]));
     }
 }

@@ -37,7 +37,7 @@ pub fn measure(o: &Options<'_>, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> 
     let mut whys = Vec::new();
     if o.command.is_empty() {
         let r = runner.rounds(*rounds, &words(&["selfbench", "ring", "--count", &count]), true, tell)?;
-        tables.push(("ring (software GPU's doorbell page as plain memory)", r));
+        tables.push(("software GPU, its doorbell page plain memory (posted: the stores to it and to the ring are out of the caches)", r));
         match recorder::driver_version() {
             Some(_) => {
                 let sample = words(&["sample", "bench", "--gpu", "real", "--count", &count]);
