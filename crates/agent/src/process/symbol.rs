@@ -208,7 +208,7 @@ impl Tables {
                 return None;
             }
             let word = *filter.add((h / 64 % filter_n) as usize);
-            if word >> (h % 64) & word >> ((h >> shift) % 64) & 1 == 0 {
+            if word >> (h % 64) & word >> (h.wrapping_shr(shift) % 64) & 1 == 0 {
                 return None;
             }
             let mut i = *buckets.add((h % buckets_n) as usize);
@@ -263,6 +263,7 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn what_libc_has_is_found_in_the_version_that_programs_get_today() {
@@ -277,5 +278,173 @@ mod tests {
         let new = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"pthread_cond_wait".as_ptr(), c"GLIBC_2.3.2".as_ptr()) };
         assert_eq!(next(c"pthread_cond_wait"), new as usize);
         assert_eq!(next(c"no_library_has_this"), 0);
+    }
+
+    /// A library's symbol.
+    #[derive(Clone, Debug)]
+    struct Made {
+        name: String,
+        kind: u8,
+        defined: bool,
+        hidden: bool,
+    }
+
+    /// The tables of a library with these symbols, as a linker makes them.
+    struct Library {
+        strings: Vec<u8>,
+        symbols: Vec<Sym>,
+        versions: Vec<u16>,
+        /// As u64, so that the filter is aligned; all else are u32.
+        gnu_hash: Vec<u64>,
+        hash: Vec<u32>,
+    }
+
+    fn gnu(name: &str) -> u32 {
+        name.bytes().fold(5381u32, |h, b| h.wrapping_mul(33).wrapping_add(u32::from(b)))
+    }
+
+    /// The gABI's, written as it writes it.
+    fn sysv(name: &str) -> u32 {
+        let mut h = 0u32;
+        for b in name.bytes() {
+            h = (h << 4).wrapping_add(b.into());
+            let g = h & 0xf000_0000;
+            if g != 0 {
+                h ^= g >> 24;
+            }
+            h &= !g;
+        }
+        h
+    }
+
+    impl Library {
+        fn new(made: &[Made], buckets: u32, filter: u32, shift: u32, with_versions: bool) -> Library {
+            // Those that are not defined come first and are in no GNU hash table.
+            let mut order: Vec<&Made> = made.iter().collect();
+            order.sort_by_key(|m| (m.defined, if m.defined { gnu(&m.name) % buckets } else { 0 }));
+            let first = 1 + order.iter().filter(|m| !m.defined).count() as u32;
+            let none = || Sym { name: 0, info: 0, other: 0, shndx: 0, value: 0, size: 0 };
+            let mut l = Library {
+                strings: vec![0],
+                symbols: vec![none()],
+                versions: vec![0],
+                gnu_hash: Vec::new(),
+                hash: Vec::new(),
+            };
+            for (i, m) in order.iter().enumerate() {
+                let name = l.strings.len() as u32;
+                l.strings.extend(m.name.bytes().chain([0]));
+                let (info, shndx) = (0x10 | m.kind, u16::from(m.defined));
+                l.symbols.push(Sym { name, info, shndx, value: 0x1000 + i, ..none() });
+                l.versions.push(if m.hidden { HIDDEN | 2 } else { 3 });
+            }
+            let defined = || order.iter().zip(1u32..).filter(|(m, _)| m.defined);
+            let mut words = vec![buckets, first, filter, shift];
+            let mut bits = vec![0u64; filter as usize];
+            for (m, _) in defined() {
+                let h = gnu(&m.name);
+                bits[(h / 64 % filter) as usize] |= 1 << (h % 64) | 1 << (h.wrapping_shr(shift) % 64);
+            }
+            words.extend(bits.iter().flat_map(|b| [*b as u32, (*b >> 32) as u32]));
+            let bucket_of = |m: &Made| gnu(&m.name) % buckets;
+            let begins = |b: u32| defined().find(|(m, _)| bucket_of(m) == b).map_or(0, |(_, i)| i);
+            words.extend((0..buckets).map(begins));
+            let all: Vec<_> = defined().collect();
+            words.extend(all.iter().enumerate().map(|(k, (m, _))| {
+                let last = all.get(k + 1).is_none_or(|(next, _)| bucket_of(next) != bucket_of(m));
+                gnu(&m.name) & !1 | u32::from(last)
+            }));
+            words.resize(words.len().next_multiple_of(2), 0);
+            l.gnu_hash = words.chunks(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect();
+            let count = l.symbols.len() as u32;
+            let (mut heads, mut chains) = (vec![0; buckets as usize], vec![0; count as usize]);
+            for (m, i) in order.iter().zip(1u32..) {
+                let b = (sysv(&m.name) % buckets) as usize;
+                chains[i as usize] = std::mem::replace(&mut heads[b], i);
+            }
+            l.hash = [vec![buckets, count], heads, chains].concat();
+            if !with_versions {
+                l.versions.clear();
+            }
+            l
+        }
+
+        /// What a name and kind are found to be, by one of the two tables.
+        fn find(&self, name: &str, kind: u8, by_gnu: bool) -> Option<usize> {
+            let address = |p: *const u8| p as usize;
+            let mut dynamic = vec![
+                Dyn { tag: DT_STRTAB, value: address(self.strings.as_ptr()) },
+                Dyn { tag: DT_SYMTAB, value: address(self.symbols.as_ptr().cast()) },
+                Dyn { tag: DT_HASH, value: address(self.hash.as_ptr().cast()) },
+            ];
+            if by_gnu {
+                dynamic.push(Dyn { tag: DT_GNU_HASH, value: address(self.gnu_hash.as_ptr().cast()) });
+            }
+            if !self.versions.is_empty() {
+                dynamic.push(Dyn { tag: DT_VERSYM, value: address(self.versions.as_ptr().cast()) });
+            }
+            dynamic.push(Dyn { tag: 0, value: 0 });
+            // SAFETY: tables of the layout that the tags say, which stay while this runs.
+            unsafe { Tables::of(0, dynamic.as_ptr())?.symbol(name.as_bytes(), kind).map(|s| (*s).value) }
+        }
+    }
+
+    fn made() -> impl Strategy<Value = Made> {
+        // So few letters that names and buckets collide.
+        ("[ab]{0,4}", prop::sample::select(vec![STT_OBJECT, STT_FUNC]), any::<bool>(), any::<bool>())
+            .prop_map(|(name, kind, defined, hidden)| Made { name, kind, defined, hidden })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_table_finds_what_it_holds_and_nothing_else(
+            all in prop::collection::vec(made(), 0..24), buckets in 1u32..6, filter in 0u32..3, shift in 0u32..40,
+            versions: bool, name in "[abc]{0,4}",
+        ) {
+            let library = Library::new(&all, buckets, 1 << filter, shift, versions);
+            for name in all.iter().map(|m| &m.name).chain([&name]) {
+                for kind in [STT_OBJECT, STT_FUNC] {
+                    let is = |m: &&Made| m.name == *name && m.kind == kind && m.defined && !(versions && m.hidden);
+                    let wanted = all.iter().any(|m| is(&m));
+                    for by_gnu in [true, false] {
+                        let found = library.find(name, kind, by_gnu);
+                        prop_assert_eq!(found.is_some(), wanted, "{:?} {} {}", name, kind, by_gnu);
+                        let Some(value) = found else { continue };
+                        let s = &library.symbols[1 + value - 0x1000];
+                        let at = s.name as usize;
+                        prop_assert_eq!(&library.strings[at..at + name.len() + 1], [name.as_bytes(), &[0]].concat());
+                        prop_assert_eq!(s.info & 15, kind);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_function_of_the_c_library_is_found_where_dlsym_finds_it() {
+        // SAFETY: a library that is loaded, and its names.
+        unsafe {
+            let libc = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_NOW);
+            let mut map: *const LinkMap = core::ptr::null();
+            assert_eq!(libc::dlinfo(libc, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()), 0);
+            let tables = Tables::of((*map).addr, (*map).dynamic).unwrap();
+            // (Its symbols end where its strings begin.)
+            let count = (tables.strings - tables.symbols) / size_of::<Sym>();
+            let mut checked = 0;
+            for i in 1..count {
+                let s = &*(tables.symbols as *const Sym).add(i);
+                let version = *(tables.versions as *const u16).add(i);
+                if s.info & 15 != STT_FUNC || s.shndx == 0 || version & HIDDEN != 0 {
+                    continue;
+                }
+                let name = CStr::from_ptr((tables.strings + s.name as usize) as *const c_char);
+                let found = tables.function(name.to_bytes()).map_or(0, |s| (*map).addr + (*s).value);
+                assert_eq!(found, libc::dlsym(libc, name.as_ptr()) as usize, "{name:?}");
+                checked += 1;
+            }
+            assert!(checked > 1000, "{checked} functions");
+        }
     }
 }
