@@ -6,6 +6,7 @@
 //!
 //! Invariant: no tape makes this panic, whatever its bytes; what is damaged or missing is counted and named.
 
+pub mod ahead;
 mod channels;
 pub mod complete;
 mod driver_calls;

@@ -10,7 +10,7 @@ use crate::recording::{ChunkAt, InsightError, Recording, Source};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
-use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, lack, ring_flags};
+use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, kind, lack, ring_flags};
 
 /// Why words are missing, as far as the tape as a whole says it: codes beside those of [`tape::event::lack`].
 pub mod missing {
@@ -148,8 +148,20 @@ pub enum Step<'a> {
     Event(Source, Event<'a>),
 }
 
+/// Submissions whose memory is kept for others: in all, and beyond how many no large ones.
+const SPARE: usize = 1024;
+const SPARE_LARGE: usize = 64;
+
+/// A step whose event, if it is one, is still bytes.
+pub(crate) enum Raw<'a> {
+    Submission(Submission),
+    Event(Source, &'a [u8]),
+    /// Not from the bytes at hand.
+    Made(Source, Event<'static>),
+}
+
 /// Reads all threads side by side.
-pub struct Merge<'r> {
+pub(crate) struct Merge<'r> {
     recording: &'r Recording,
     threads: Vec<Thread>,
     /// Key and index of every thread that is not at its end, but for the current one.
@@ -167,32 +179,59 @@ struct Thread {
     bytes: Vec<u8>,
     at: usize,
     key: u64,
+    /// Key and length of the event at `at`, as soon as it is known to be one.
+    next: Option<(u64, usize)>,
 }
 
 impl Thread {
-    /// Makes sure that an event is at hand and returns its key; `None` at the end of the thread.
-    fn ready(&mut self, r: &Recording, stray: &mut usize) -> Result<Option<u64>, InsightError> {
-        loop {
-            if let Some((e, _)) = Event::parse(self.bytes.get(self.at..).unwrap_or(&[])) {
-                self.key = self.key.max(order_key(&e));
-                return Ok(Some(self.key));
-            }
+    /// Looks at the event at hand. False if the chunk has no more.
+    fn look(&mut self) -> bool {
+        if self.next.is_none()
+            && let Some((e, n)) = Event::parse(self.bytes.get(self.at..).unwrap_or(&[]))
+        {
+            self.next = Some((self.key.max(order_key(&e)), n));
+        }
+        self.next.is_some()
+    }
+
+    /// Makes sure that an event is at hand. False at the end of the thread.
+    fn ready(&mut self, r: &Recording, stray: &mut usize) -> Result<bool, InsightError> {
+        while !self.look() {
             *stray += self.bytes.len().saturating_sub(self.at);
             self.at = 0;
             let Some(c) = self.chunks.pop_front() else {
                 self.bytes = Vec::new();
-                return Ok(None);
+                return Ok(false);
             };
             r.load(&c, &mut self.bytes)?;
         }
+        Ok(true)
+    }
+
+    /// The event at hand was taken.
+    fn took(&mut self) {
+        if let Some((key, n)) = self.next.take() {
+            self.key = key;
+            self.at += n;
+        }
+    }
+
+    /// Takes the event at hand.
+    fn take(&mut self) -> &[u8] {
+        let from = self.at;
+        self.took();
+        self.bytes.get(from..self.at).unwrap_or(&[])
+    }
+
+    /// True if a ring or an entry is at hand, which go into a submission.
+    fn is_of_submission(&self) -> bool {
+        let kind = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk).map_or(0, |k| u16::from_le_bytes(*k));
+        self.next.is_some() && matches!(kind, kind::RING | kind::ENTRY)
     }
 
     /// When this thread goes on, without loading its next chunk.
-    fn peek(&self) -> Option<u64> {
-        match Event::parse(self.bytes.get(self.at..).unwrap_or(&[])) {
-            Some((e, _)) => Some(self.key.max(order_key(&e))),
-            None => self.chunks.front().map(|c| self.key.max(c.first)),
-        }
+    fn peek(&mut self) -> Option<u64> {
+        if self.look() { self.next.map(|n| n.0) } else { self.chunks.front().map(|c| self.key.max(c.first)) }
     }
 }
 
@@ -203,11 +242,11 @@ impl<'r> Merge<'r> {
         for c in &recording.chunks {
             by_source.entry(c.source).or_default().push_back(*c);
         }
-        let threads: Vec<Thread> = by_source
+        let mut threads: Vec<Thread> = by_source
             .into_iter()
-            .map(|(source, chunks)| Thread { source, chunks, bytes: Vec::new(), at: 0, key: 0 })
+            .map(|(source, chunks)| Thread { source, chunks, bytes: Vec::new(), at: 0, key: 0, next: None })
             .collect();
-        let heap = threads.iter().enumerate().filter_map(|(i, t)| Some(Reverse((t.peek()?, i)))).collect();
+        let heap = threads.iter_mut().enumerate().filter_map(|(i, t)| Some(Reverse((t.peek()?, i)))).collect();
         Merge { recording, threads, heap, current: None, spare: Vec::new(), gaps: VecDeque::new(), stray: 0 }
     }
 
@@ -219,33 +258,29 @@ impl<'r> Merge<'r> {
     /// Takes a submission back so that its memory is used again.
     pub fn recycle(&mut self, s: Submission) {
         // A few large ones would otherwise be kept for ever.
-        if self.spare.len() < 64 && s.words.capacity() < 1 << 20 {
+        let most = if s.words.capacity() < 1 << 12 { SPARE } else { SPARE_LARGE };
+        if self.spare.len() < most && s.words.capacity() < 1 << 20 {
             self.spare.push(s);
         }
     }
 
     /// The next step in time; `None` at the end of the tape.
-    pub fn next_step(&mut self) -> Result<Option<Step<'_>>, InsightError> {
+    pub(crate) fn next_raw(&mut self) -> Result<Option<Raw<'_>>, InsightError> {
         if let Some((source, gap)) = self.gaps.pop_front() {
-            return Ok(Some(Step::Event(source, gap)));
+            return Ok(Some(Raw::Made(source, gap)));
         }
         let i = loop {
             let Some(i) = self.pick() else { return Ok(None) };
-            if self.threads[i].ready(self.recording, &mut self.stray)?.is_some() {
+            if self.threads[i].ready(self.recording, &mut self.stray)? {
                 break i;
             }
             self.current = None;
         };
-        let t = &self.threads[i];
-        let is_group =
-            matches!(Event::parse(&t.bytes[t.at..]), Some((Event { body: Body::Ring(_) | Body::Entry(..), .. }, _)));
-        if is_group {
-            return Ok(Some(Step::Submission(self.group(i)?)));
+        if self.threads[i].is_of_submission() {
+            return Ok(Some(Raw::Submission(self.group(i)?)));
         }
         let t = &mut self.threads[i];
-        let Some((e, n)) = Event::parse(&t.bytes[t.at..]) else { return Ok(None) };
-        t.at += n;
-        Ok(Some(Step::Event(t.source, e)))
+        Ok(Some(Raw::Event(t.source, t.take())))
     }
 
     /// The thread whose next event is the earliest.
@@ -268,10 +303,10 @@ impl<'r> Merge<'r> {
         let mut begun = false;
         let mut nothing_after = false;
         let t = &mut self.threads[i];
-        while t.ready(self.recording, &mut self.stray)?.is_some() {
+        while t.ready(self.recording, &mut self.stray)? {
             // Whatever ends the submission, or a gap, comes after its entries.
             nothing_after = false;
-            let Some((e, n)) = Event::parse(&t.bytes[t.at..]) else { break };
+            let Some((e, _)) = Event::parse(t.bytes.get(t.at..).unwrap_or(&[])) else { break };
             match e.body {
                 Body::Ring(r) if !begun => s.begin(e.head.tsc, e.head.flags, t.source, r),
                 // A gap is noted behind the first event that fits again: a ring, perhaps, whose entries follow.
@@ -293,7 +328,7 @@ impl<'r> Merge<'r> {
                 _ => break,
             }
             begun = true;
-            t.at += n;
+            t.took();
         }
         s.finish(nothing_after.then(|| self.recording.is_whole()));
         Ok(s)

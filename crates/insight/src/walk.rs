@@ -4,9 +4,10 @@
 //! channel, its decoder and the few submissions that wait for their turn. What a sink sees of one channel is in the order
 //! of its rings; channels among each other are in the order of time, but for submissions that waited.
 
+use crate::ahead::read_ahead;
 use crate::channels::{Seen, announced, implied, set_token};
 use crate::gaps::{GapTotals, Gaps};
-use crate::merge::{Entry, Merge, Step, Submission, missing};
+use crate::merge::{Entry, Step, Submission, missing};
 use crate::order::Reorder;
 use crate::place::{Reach, class_name, place, place_in};
 use crate::qmds::{Qmds, Started};
@@ -258,29 +259,21 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         gaps: GapTotals::default(),
         given: 0,
     };
-    let mut merge = Merge::new(recording);
-    while !sink.done() {
-        match merge.next_step()? {
-            None => break,
-            Some(Step::Event(source, e)) => {
-                w.event(source, &e, sink);
-                w.recycle(&mut merge);
+    read_ahead(recording, |steps| {
+        while !sink.done() {
+            match steps.next_step()? {
+                None => break,
+                Some(Step::Event(source, e)) => w.event(source, &e, sink),
+                Some(Step::Submission(s)) => w.take(s, sink),
             }
-            Some(Step::Submission(s)) => {
-                w.take(s, sink);
-                w.recycle(&mut merge);
-            }
+            w.ready.drain(..).for_each(|s| steps.recycle(s));
         }
-    }
-    w.finish(&merge, sink);
-    Ok(w.out)
+        w.finish(steps.stray_bytes(), sink);
+        Ok(w.out)
+    })
 }
 
 impl Walk<'_> {
-    fn recycle(&mut self, merge: &mut Merge<'_>) {
-        self.ready.drain(..).for_each(|s| merge.recycle(s));
-    }
-
     /// What is known of an image.
     fn state(&mut self, process: u32) -> &mut State {
         self.images.entry(process).or_default()
@@ -586,7 +579,7 @@ impl Walk<'_> {
         }
     }
 
-    fn finish(&mut self, merge: &Merge<'_>, sink: &mut impl Sink) {
+    fn finish(&mut self, stray_bytes: usize, sink: &mut impl Sink) {
         for i in 0..self.streams.len() {
             if !sink.done() {
                 self.flush(i, sink);
@@ -597,7 +590,7 @@ impl Walk<'_> {
             }
         }
         self.out.gaps = self.gaps.at_least();
-        self.out.stray_bytes = merge.stray_bytes() as u64;
+        self.out.stray_bytes = stray_bytes as u64;
         for (i, c) in self.out.channels.iter_mut().enumerate() {
             c.rings_missing = self.streams[i].reorder.missing;
             self.out.late += self.streams[i].reorder.late;

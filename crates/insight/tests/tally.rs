@@ -3,6 +3,8 @@
 mod synthetic;
 
 use insight::Recording;
+use insight::ahead::read_ahead;
+use insight::merge::{Step, Submission};
 use schema::channel::Accounted;
 use schema::{Place, Summary};
 use synthetic::*;
@@ -14,6 +16,19 @@ fn summary(t: &mut Tape) -> Summary {
     let path = dir.path().join("t.doorbell");
     t.write(&path);
     insight::summary(&Recording::open(&path).unwrap()).unwrap()
+}
+
+/// All submissions of a tape, as they are read.
+fn submissions(r: &Recording) -> Vec<Submission> {
+    read_ahead(r, |steps| {
+        let mut all = Vec::new();
+        while let Some(step) = steps.next_step().unwrap() {
+            if let Step::Submission(s) = step {
+                all.push(s);
+            }
+        }
+        all
+    })
 }
 
 #[test]
@@ -167,9 +182,7 @@ fn entries_in_pieces_are_joined_across_events_and_chunks() {
     let path = dir.path().join("pieces");
     all.write(&path);
     let r = Recording::open(&path).unwrap();
-    let mut m = insight::merge::Merge::new(&r);
-    let Some(insight::merge::Step::Submission(sub)) = m.next_step().unwrap() else { panic!("a submission") };
-    assert_eq!(sub.words(&sub.entries[0]), words);
+    assert_eq!(submissions(&r)[0].words(&submissions(&r)[0].entries[0]), words);
     t.bare_channel(0, 0x5c00_1000, 0x1_0000, 1024);
     t.submit_at(2, t.tsc + 1000, 0, &[&words, &copy(HOST_AT, DEVICE_AT, 9)], 0, 1000);
     let s = summary(&mut t);
@@ -206,10 +219,8 @@ fn a_submission_goes_on_in_the_next_chunk_of_its_thread() {
     let path = dir.path().join("apart");
     apart.write(&path);
     let r = Recording::open(&path).unwrap();
-    let mut m = insight::merge::Merge::new(&r);
-    let Some(insight::merge::Step::Submission(sub)) = m.next_step().unwrap() else { panic!("a submission") };
-    assert_eq!((sub.entries.len(), sub.words(&sub.entries[0])), (1, &words[..]));
-    assert!(m.next_step().unwrap().is_none());
+    let all = submissions(&r);
+    assert_eq!((all.len(), all[0].entries.len(), all[0].words(&all[0].entries[0])), (1, 1, &words[..]));
 }
 
 #[test]
@@ -262,13 +273,8 @@ fn entries_find_their_ring_around_a_gap() {
     let path = dir.path().join("t");
     t.write(&path);
     let r = Recording::open(&path).unwrap();
-    let mut m = insight::merge::Merge::new(&r);
-    let mut got = Vec::new();
-    while let Some(step) = m.next_step().unwrap() {
-        if let insight::merge::Step::Submission(s) = step {
-            got.push((s.ring.map(|r| r.seq), s.entries.iter().map(|e| e.seq).collect::<Vec<_>>()));
-        }
-    }
+    let counters = |s: &Submission| (s.ring.map(|r| r.seq), s.entries.iter().map(|e| e.seq).collect::<Vec<_>>());
+    let got: Vec<_> = submissions(&r).iter().map(counters).collect();
     assert_eq!(got, [(Some(0), vec![0]), (None, vec![1]), (Some(2), vec![2, 3])]);
     let s = insight::summary(&r).unwrap();
     // (No entry is lost; the one event is.)

@@ -4,6 +4,7 @@
 //! memory grows with the kinds of calls and the locks that they take, not with the calls.
 
 use crate::facts::{Addresses, Held};
+use crate::fast_map::FastMap;
 use crate::labels::{Labels, function_name};
 use crate::ops::{self, Class};
 use crate::pattern::{Mode, Patterns, Taken};
@@ -129,7 +130,7 @@ pub struct Gather<'a> {
     name_of: Vec<u32>,
     names: Vec<&'a str>,
     addresses: Addresses,
-    threads: HashMap<i32, Pending>,
+    threads: FastMap<i32, Pending>,
     groups: BTreeMap<Key, Group>,
     shares: BTreeMap<(usize, u16), Share>,
     unfinished: u64,
@@ -156,7 +157,7 @@ impl<'a> Gather<'a> {
             name_of,
             names,
             addresses: Addresses::default(),
-            threads: HashMap::new(),
+            threads: FastMap::default(),
             groups: BTreeMap::new(),
             shares: BTreeMap::new(),
             unfinished: 0,

@@ -1,6 +1,7 @@
 //! The first walk over a tape's locks: which there are, what was done with them, and the waits that were worth a look.
 
 use crate::events;
+use crate::fast_map::FastMap;
 use crate::graph::{Graph, Hold};
 use crate::names::Names;
 use crate::ops::{self, Class};
@@ -72,7 +73,7 @@ impl Wait {
 /// Which lock an address is at a time.
 #[derive(Debug, Default)]
 pub struct Addresses {
-    live: HashMap<(u32, u64), (usize, Class)>,
+    live: FastMap<(u32, u64), (usize, Class)>,
     count: usize,
 }
 

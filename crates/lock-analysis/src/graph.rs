@@ -1,6 +1,7 @@
 //! The order in which locks are taken while others are held, and the cycles in it: threads that take two locks in two
 //! orders can stop each other for ever, whether they did on this tape or not.
 
+use crate::fast_map::FastMap;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Threads of an edge that are remembered.
@@ -21,15 +22,15 @@ pub struct Edge {
 pub struct Graph {
     pub edges: BTreeMap<(usize, usize), Edge>,
     /// Of each thread: locks taken and released inside a hold that has not ended yet.
-    inside: HashMap<i32, Inside>,
+    inside: FastMap<i32, Inside>,
     /// Of each thread: its last holds. One that began in them and ended after them was inside, too.
-    ended: HashMap<i32, VecDeque<Hold>>,
+    ended: FastMap<i32, VecDeque<Hold>>,
 }
 
 /// Locks with when and where each was taken last, found by either.
 #[derive(Debug, Default)]
 struct Inside {
-    last: HashMap<usize, u64>,
+    last: FastMap<usize, u64>,
     by_time: BTreeMap<(u64, usize), u64>,
 }
 

@@ -1,9 +1,9 @@
 //! The second walk: who held a lock while others waited for it.
 
 use crate::facts::{AT_THE_END, Addresses, Held, Lock, Wait};
+use crate::fast_map::FastMap;
 use crate::ops::{self, Class};
 use insight::Source;
-use std::collections::HashMap;
 use tape::event::{Body, Event};
 use tape::lock::ended;
 
@@ -45,14 +45,14 @@ pub struct Holders<'a> {
     waits: &'a [Wait],
     locks: &'a [Lock],
     addresses: Addresses,
-    of_lock: HashMap<usize, Overlaps>,
+    of_lock: FastMap<usize, Overlaps>,
     /// Of each wait.
     pub found: Vec<InTheWay>,
 }
 
 impl<'a> Holders<'a> {
     pub fn new(waits: &'a [Wait], locks: &'a [Lock]) -> Holders<'a> {
-        let mut of_lock: HashMap<usize, Vec<usize>> = HashMap::new();
+        let mut of_lock: FastMap<usize, Vec<usize>> = FastMap::default();
         for (i, w) in waits.iter().enumerate() {
             of_lock.entry(w.lock).or_default().push(i);
         }

@@ -11,6 +11,7 @@ mod calls;
 mod diff;
 mod events;
 mod facts;
+mod fast_map;
 mod graph;
 mod happened;
 mod holders;

@@ -5,7 +5,7 @@
 //! CPU. While it could have run on, its CPU was theirs who came after it there: as far as that is on the tape, which has no
 //! switch between two threads of other programs. Where records were lost nothing is assumed until the thread's next switch.
 
-use std::collections::HashMap;
+use crate::fast_map::FastMap;
 use tape::event::{Body, Event};
 use tape::switch::{SwitchBody, switch_flags};
 
@@ -55,15 +55,15 @@ const BY: usize = 16;
 pub struct Spans {
     spans: Vec<Span>,
     /// Of each thread: its spans by their begin and the longest of them, and by `at`.
-    of_thread: HashMap<i32, Order>,
+    of_thread: FastMap<i32, Order>,
     /// Of each span.
     pub seen: Vec<Seen>,
     /// Threads that are off CPU.
-    out: HashMap<i32, Out>,
+    out: FastMap<i32, Out>,
     /// Of each CPU: threads that were preempted there and are still off.
-    waiting: HashMap<u32, Vec<i32>>,
+    waiting: FastMap<u32, Vec<i32>>,
     /// When each thread last came onto a CPU.
-    came: HashMap<i32, u64>,
+    came: FastMap<i32, u64>,
     last: u64,
 }
 
@@ -88,7 +88,7 @@ const TURNS: usize = 4096;
 
 impl Spans {
     pub fn new(spans: Vec<Span>) -> Spans {
-        let mut of_thread: HashMap<i32, Order> = HashMap::new();
+        let mut of_thread: FastMap<i32, Order> = FastMap::default();
         for (i, s) in spans.iter().enumerate() {
             let row = of_thread.entry(s.tid).or_default();
             row.by_begin.push(i);
@@ -100,7 +100,15 @@ impl Spans {
             row.by_at.sort_by_key(|&i| spans[i].at);
         }
         let seen = vec![Seen::default(); spans.len()];
-        Spans { spans, of_thread, seen, out: HashMap::new(), waiting: HashMap::new(), came: HashMap::new(), last: 0 }
+        Spans {
+            spans,
+            of_thread,
+            seen,
+            out: FastMap::default(),
+            waiting: FastMap::default(),
+            came: FastMap::default(),
+            last: 0,
+        }
     }
 
     /// To be called with all events, in order.

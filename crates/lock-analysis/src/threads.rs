@@ -1,8 +1,9 @@
 //! Threads: their names, and policy and priority at a time.
 
+use crate::fast_map::FastMap;
 use insight::Source;
 use schema::locks::ThreadRow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use tape::lock::SchedBody;
 use tape::switch::{DeadlineBody, TaskBody};
 
@@ -77,9 +78,9 @@ mod libc_policy {
 #[derive(Debug, Default)]
 pub struct Threads {
     known: BTreeMap<i32, Thread>,
-    by_pthread: HashMap<(u32, u64), i32>,
+    by_pthread: FastMap<(u32, u64), i32>,
     /// Threads that came onto CPUs behind the program's, as they were then.
-    others: HashMap<i32, Thread>,
+    others: FastMap<i32, Thread>,
 }
 
 #[derive(Debug, Default)]

@@ -1,0 +1,191 @@
+//! Reading ahead: one thread reads a tape and merges its threads while another makes sense of what was read.
+//!
+//! What comes is what [`Merge`] gives, in its order. Batches go to and fro between the two, so memory is bounded and nothing is
+//! allocated anew once they have grown.
+
+use crate::merge::{Merge, Raw, Step, Submission};
+use crate::recording::{InsightError, Recording, Source};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+use tape::event::Event;
+
+/// Bytes of events and words of submissions in a batch, about.
+const BATCH: usize = 64 << 10;
+/// Batches that wait for the reader's other half.
+const WAITING: usize = 2;
+
+#[derive(Default)]
+struct Batch {
+    items: VecDeque<Item>,
+    /// The events' bytes.
+    bytes: Vec<u8>,
+    /// Submissions that were made sense of: their memory is used again.
+    spare: Vec<Submission>,
+    stray: usize,
+    /// Nothing comes after this batch.
+    end: Option<Result<(), InsightError>>,
+}
+
+enum Item {
+    /// So many bytes.
+    Event(Source, usize),
+    /// Not from the bytes of the tape.
+    Made(Source, Event<'static>),
+    Submission(Submission),
+}
+
+/// Where batches come from.
+enum From<'r> {
+    Thread {
+        full: Receiver<Batch>,
+        empty: Sender<Batch>,
+    },
+    /// There can be no other thread.
+    Here(Merge<'r>),
+}
+
+/// The steps of a tape, read ahead.
+pub struct Steps<'r> {
+    from: From<'r>,
+    batch: Batch,
+    at: usize,
+    stray: usize,
+}
+
+/// Calls `f` with all threads' events in the order of their time. The reading ends when `f` returns.
+pub fn read_ahead<T>(recording: &Recording, f: impl FnOnce(&mut Steps<'_>) -> T) -> T {
+    let (to_full, full) = sync_channel(WAITING);
+    let (empty, from_empty) = channel();
+    thread::scope(|scope| {
+        let reader = thread::Builder::new().name("read ahead".into());
+        let from = match reader.spawn_scoped(scope, move || read(recording, &to_full, &from_empty)) {
+            Ok(_) => From::Thread { full, empty },
+            Err(_) => From::Here(Merge::new(recording)),
+        };
+        f(&mut Steps { from, batch: Batch::default(), at: 0, stray: 0 })
+    })
+}
+
+fn read(recording: &Recording, full: &SyncSender<Batch>, empty: &Receiver<Batch>) {
+    let mut merge = Merge::new(recording);
+    loop {
+        let mut batch = empty.try_recv().unwrap_or_default();
+        fill(&mut batch, &mut merge);
+        let last = batch.end.is_some();
+        // (Nobody takes it if the other half has seen enough.)
+        if full.send(batch).is_err() || last {
+            return;
+        }
+    }
+}
+
+fn fill(batch: &mut Batch, merge: &mut Merge<'_>) {
+    batch.spare.drain(..).for_each(|s| merge.recycle(s));
+    batch.bytes.clear();
+    batch.items.clear();
+    let mut words = 0;
+    while batch.end.is_none() && batch.bytes.len() + words < BATCH {
+        match merge.next_raw() {
+            Ok(Some(Raw::Event(source, bytes))) => {
+                batch.items.push_back(Item::Event(source, bytes.len()));
+                batch.bytes.extend_from_slice(bytes);
+            }
+            Ok(Some(Raw::Made(source, e))) => batch.items.push_back(Item::Made(source, e)),
+            Ok(Some(Raw::Submission(s))) => {
+                words += size_of::<Submission>() + s.word_count() * 4;
+                batch.items.push_back(Item::Submission(s));
+            }
+            Ok(None) => batch.end = Some(Ok(())),
+            Err(e) => batch.end = Some(Err(e)),
+        }
+    }
+    batch.stray = merge.stray_bytes();
+}
+
+impl Steps<'_> {
+    /// The next step in time; `None` at the end of the tape.
+    pub fn next_step(&mut self) -> Result<Option<Step<'_>>, InsightError> {
+        loop {
+            match self.batch.items.pop_front() {
+                Some(Item::Submission(s)) => return Ok(Some(Step::Submission(s))),
+                Some(Item::Made(source, e)) => return Ok(Some(Step::Event(source, e))),
+                Some(Item::Event(source, n)) => {
+                    let from = self.at;
+                    self.at += n;
+                    // (It was one a moment ago.)
+                    let Some((e, _)) = Event::parse(self.batch.bytes.get(from..self.at).unwrap_or(&[])) else {
+                        return Ok(None);
+                    };
+                    return Ok(Some(Step::Event(source, e)));
+                }
+                None => {
+                    if let Some(end) = self.batch.end.take() {
+                        self.batch.end = Some(Ok(()));
+                        return end.map(|()| None);
+                    }
+                    self.turn();
+                }
+            }
+        }
+    }
+
+    /// The next batch, for this one.
+    fn turn(&mut self) {
+        match &mut self.from {
+            From::Thread { full, empty } => {
+                let next = full.recv().unwrap_or_else(|_| Batch { end: Some(Ok(())), ..Batch::default() });
+                let done = std::mem::replace(&mut self.batch, next);
+                // (The last one is of no use to a reader that has come to the end.)
+                let _ = empty.send(done);
+            }
+            From::Here(merge) => fill(&mut self.batch, merge),
+        }
+        (self.at, self.stray) = (0, self.batch.stray);
+    }
+
+    /// Takes a submission back so that its memory is used again.
+    pub fn recycle(&mut self, s: Submission) {
+        self.batch.spare.push(s);
+    }
+
+    /// Bytes inside checked chunks that were no events, so far.
+    pub fn stray_bytes(&self) -> usize {
+        self.stray
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn steps(s: &mut Steps<'_>) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(step) = s.next_step().unwrap() {
+            all.push(format!("{step:?}"));
+            if let Step::Submission(taken) = step {
+                s.recycle(taken);
+            }
+        }
+        assert!(s.next_step().unwrap().is_none(), "the end stays the end");
+        all
+    }
+
+    #[test]
+    fn without_a_second_thread_the_same_comes() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/h200-launches.doorbell");
+        let r = Recording::open(&path).unwrap();
+        let here = From::Here(Merge::new(&r));
+        let here = steps(&mut Steps { from: here, batch: Batch::default(), at: 0, stray: 0 });
+        assert!(here.len() > 1000);
+        assert!(here == read_ahead(&r, steps));
+    }
+
+    #[test]
+    fn reading_may_stop_anywhere() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/h200-launches.doorbell");
+        let r = Recording::open(&path).unwrap();
+        assert!(read_ahead(&r, |s| s.next_step().unwrap().is_some()));
+    }
+}
