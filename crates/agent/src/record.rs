@@ -7,7 +7,7 @@ use crate::process::region::{active, control, map_piece, rings, stopped};
 use crate::process::renewal::Child;
 use crate::process::restrictions::{may, need};
 use crate::process::thread::{self, Thread};
-use crate::process::{scheduling, session, sys};
+use crate::process::{locked, scheduling, session, sys};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
 use tape::event::{EntryBody, GapBody, NO_RING, NoteBody, Plain, RingBody, ThreadBody, kind};
 use tape::region::{self, PAGE, RingHead};
@@ -277,6 +277,7 @@ fn map_ring(offset: usize, bytes: usize) -> Option<usize> {
             sys::munmap(at, PAGE + 2 * bytes);
             return None;
         }
+        locked::mapped(at, PAGE + 2 * bytes);
         Some(at)
     }
 }
@@ -414,6 +415,7 @@ pub fn note(text: &[u8]) {
 
 /// In a forked child: the rings are the parent's.
 pub fn renew(child: &Child) {
+    locked::renew();
     let geometry = rings().map(|r| r.geometry);
     for (i, mapped) in MAPPED.iter().enumerate() {
         let at = mapped.swap(0, Ordering::Relaxed);

@@ -6,6 +6,7 @@
 pub mod cuda;
 mod files;
 mod locks;
+mod memory;
 mod restrictions;
 mod sanitizers;
 mod signals;

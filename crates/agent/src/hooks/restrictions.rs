@@ -135,7 +135,7 @@ fn without_tsc(call: impl FnOnce() -> c_long) -> c_long {
 #[inline(never)]
 unsafe fn confined(filter: Option<*const libc::sock_fprog>, call: impl FnOnce() -> c_long) -> c_long {
     // SAFETY: the caller's.
-    let forbidden = filter.map_or(need::ALL, |f| unsafe { forbidden_by(f) });
+    let forbidden = filter.map_or(need::EVERYTHING, |f| unsafe { forbidden_by(f) });
     if forbidden & (need::MEMORY | need::FILES) != 0 {
         // (If anything is to be recorded at all.)
         let _ = region::attach();
@@ -163,13 +163,13 @@ unsafe fn confined(filter: Option<*const libc::sock_fprog>, call: impl FnOnce() 
 /// As [`confined`].
 unsafe fn forbidden_by(filter: *const libc::sock_fprog) -> u32 {
     if (filter as usize) < 4096 || !restrictions::may(need::ALL) {
-        return need::ALL;
+        return need::EVERYTHING;
     }
     // SAFETY: the caller's: a filter as the kernel wants it.
     unsafe {
         let f = filter.read_unaligned();
         if (f.filter as usize) < 4096 || !f.filter.is_aligned() {
-            return need::ALL;
+            return need::EVERYTHING;
         }
         restrictions::forbidden_by(core::slice::from_raw_parts(f.filter, usize::from(f.len)))
     }

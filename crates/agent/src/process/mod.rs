@@ -9,6 +9,7 @@
 pub mod environment;
 mod identity;
 pub mod key;
+pub mod locked;
 pub mod maps;
 mod memory;
 pub mod own_lock;

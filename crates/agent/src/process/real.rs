@@ -115,6 +115,7 @@ real! {
     dup3 = c"dup3" (a: c_int, b: c_int, flags: c_int) -> c_int, -1;
     mmap = c"mmap" (a: *mut c_void, n: usize, p: c_int, f: c_int, fd: c_int, o: c_long) -> *mut c_void, FAILED;
     mmap64 = c"mmap64" (a: *mut c_void, n: usize, p: c_int, f: c_int, fd: c_int, o: c_long) -> *mut c_void, FAILED;
+    mlockall = c"mlockall" (f: c_int) -> c_int, -1;
     munmap = c"munmap" (a: *mut c_void, n: usize) -> c_int, -1;
     mremap = c"mremap" (a: *mut c_void, o: usize, n: usize, f: c_int, to: *mut c_void) -> *mut c_void, FAILED;
     mprotect = c"mprotect" (a: *mut c_void, n: usize, p: c_int) -> c_int, -1;

@@ -20,11 +20,15 @@ pub mod need {
     pub const FUTEX: u32 = 16;
     /// Asking for numbers of threads and processes: at the start only.
     pub const NUMBERS: u32 = 32;
+    /// What recording and following need.
     pub const ALL: u32 = 63;
+    /// Where the program locks its memory: what is ours is unlocked again. Nothing else needs it.
+    pub const LOCKED: u32 = 64;
+    pub const EVERYTHING: u32 = ALL | LOCKED;
 }
 
 /// The calls that stand behind each need.
-const CALLS: [(u32, &[i64]); 6] = [
+const CALLS: [(u32, &[i64]); 7] = [
     (need::MEMORY, &[libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_mprotect]),
     (need::FILES, &[libc::SYS_openat, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
     (
@@ -42,6 +46,7 @@ const CALLS: [(u32, &[i64]); 6] = [
     (need::SLEEP, &[libc::SYS_nanosleep]),
     (need::FUTEX, &[libc::SYS_futex]),
     (need::NUMBERS, &[libc::SYS_gettid, libc::SYS_getpid]),
+    (need::LOCKED, &[libc::SYS_munlock, libc::SYS_prlimit64, libc::SYS_geteuid]),
 ];
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
@@ -184,7 +189,7 @@ mod tests {
         assert_eq!(forbidden_by(&one(libc::SYS_gettid, kill, allow)), need::NUMBERS);
         assert_eq!(forbidden_by(&one(libc::SYS_mremap, kill, allow)), need::MEMORY);
         assert_eq!(forbidden_by(&one(libc::SYS_futex, libc::SECCOMP_RET_ERRNO | 1, allow)), need::FUTEX);
-        assert_eq!(forbidden_by(&one(libc::SYS_futex, allow, kill)), need::ALL & !need::FUTEX);
+        assert_eq!(forbidden_by(&one(libc::SYS_futex, allow, kill)), need::EVERYTHING & !need::FUTEX);
         // As libseccomp has it: the architecture, calls of x32, an accumulator in memory and back.
         let long = [
             rule(LOAD, 0, 0, 4),
@@ -202,9 +207,9 @@ mod tests {
 
     #[test]
     fn a_filter_without_an_answer_forbids_everything() {
-        assert_eq!(forbidden_by(&[]), need::ALL);
+        assert_eq!(forbidden_by(&[]), need::EVERYTHING);
         let beyond = [rule(LOAD, 0, 0, 64), rule(ANSWER, 0, 0, libc::SECCOMP_RET_ALLOW)];
-        assert_eq!(forbidden_by(&beyond), need::ALL);
-        assert_eq!(forbidden_by(&[rule(0x05, 0, 0, u32::MAX)]), need::ALL);
+        assert_eq!(forbidden_by(&beyond), need::EVERYTHING);
+        assert_eq!(forbidden_by(&[rule(0x05, 0, 0, u32::MAX)]), need::EVERYTHING);
     }
 }
