@@ -136,8 +136,11 @@ fn open(rings: &Rings, i: usize, t: &Thread) -> Option<(Writer, usize)> {
     call.function.store(0, Ordering::Relaxed);
     // SAFETY: the ring is ours by the claim and mapped for good.
     let mut w = unsafe { Writer::new(head, (at + PAGE) as *mut u8, bytes as u64) };
-    // Piece by piece: a thread comes here in the middle of something.
-    w.prepare_with(make_resident);
+    // A large ring's pages come by page faults, as the thread gets to them. All at once would stop it for milliseconds; in pieces of
+    // 128 or 256 KiB it was 45 or 190 us each (H200), and a system call in the middle of a doorbell.
+    if i < tape::rings::SMALL {
+        w.prepare_with(make_resident);
+    }
     Some((w, at))
 }
 

@@ -26,8 +26,8 @@ use std::process::ExitCode;
     .list("Policies:", &[
         ("pi", "mutexes: the holder runs at the priority of the highest waiter"),
         ("ticket", "mutexes: first come, first served"),
-        ("phase-fair", "rwlocks: readers and writers take turns, writers first come, first served. A program whose reader waits, \
-                        holding the lock, for another thread to read hangs if a writer comes between them"),
+        ("phase-fair", "rwlocks: readers and writers take turns, writers first come, first served. A reader that has \
+                        waited a second for a writer's turn goes first"),
         ("boost", "mutexes, rwlocks: holders get their waiters' real-time priority while they wait (CAP_SYS_NICE)"),
         ("guard", "CUDA launches, copies and memsets: one at a time, under one mutex with priority inheritance. Calls \
                    that wait for a stream, an event or a device are left alone; nobody waits longer than a second"),

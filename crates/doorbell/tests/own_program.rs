@@ -772,11 +772,14 @@ fn plays_quiet() {
         trial::skip_part!("this kernel has no syscall user dispatch");
         return work.say_entries();
     }
+    // One batch may have some: where the recorder did not get to its CPU, the thread moves to a larger ring, once.
+    let mut calling = 0;
     for batch in 0..20 {
         GATE.store(1, Ordering::SeqCst);
         let last = (0..100).try_fold(None, |_, _| work.channel.submit(&words).map(Some));
         GATE.store(0, Ordering::SeqCst);
-        assert_eq!(count(&CALLS), 0, "a system call in batch {batch}");
+        calling += CALLS.swap(0, Ordering::SeqCst);
+        assert!(calling <= 1, "system calls in batch {batch}, and in one before");
         let last = last.unwrap_or_else(|e| panic!("batch {batch}: {e}")).unwrap();
         work.channel.wait(last, PATIENCE).unwrap();
     }

@@ -13,9 +13,10 @@ use crate::process::real::{self, Clock, Rwlock, Time};
 use crate::process::thread::Thread;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 use locks::held::{Entry, Exit, Mode};
 use locks::phase_fair::PhaseFair;
-use locks::{Deadline, Tid};
+use locks::{Deadline, Outcome, Tid};
 use tape::policy::{class, protocol, why};
 
 #[inline(always)]
@@ -46,6 +47,10 @@ unsafe fn decide(me: Me, l: Rwlock, site: usize) -> u8 {
     given(want);
     want
 }
+
+/// A reader waits at the gate so long, then it asks the real lock: whoever reads may be waiting for this reader, which glibc's
+/// rwlock would have let in.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Parts of [`mark::waiting_writers`].
 const WRITERS: u32 = 0xffff;
@@ -138,11 +143,14 @@ unsafe fn wait_at_gate(
     }
     let in_gate = match (mode, &until) {
         (Mode::Write, until) => gate.wait_to_write(me.tid, rank, until.as_ref()),
-        (_, None) => gate.read(me.tid),
+        (_, None) => gate.read_until(me.tid, &Deadline::after(locks::Clock::Monotonic, PATIENCE)),
         (_, Some(until)) => gate.read_until(me.tid, until),
     };
     let r = if in_gate.is_acquired() {
         held.set_mode(l as usize, mode);
+        f()
+    } else if until.is_none() && in_gate == Outcome::TimedOut {
+        // Round the gate, as it was entered in `held`.
         f()
     } else {
         in_gate.code()

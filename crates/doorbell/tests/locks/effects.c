@@ -152,6 +152,34 @@ static void phases(void) {
     for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
 }
 
+/* A reader that holds the lock waits for a second reader; a writer waits between the two. */
+static pthread_rwlock_t between = PTHREAD_RWLOCK_INITIALIZER;
+static atomic_int second_read, written;
+static void *second_reader(void *unused) {
+    pthread_rwlock_rdlock(&between);
+    second_read = 1;
+    pthread_rwlock_unlock(&between);
+    return unused;
+}
+static void *writer_between(void *unused) {
+    pthread_rwlock_wrlock(&between);
+    written = 1;
+    pthread_rwlock_unlock(&between);
+    return unused;
+}
+static void readers(void) {
+    pthread_t t[2];
+    pthread_rwlock_rdlock(&between);
+    pthread_create(&t[0], NULL, writer_between, NULL);
+    nap(200000);
+    pthread_create(&t[1], NULL, second_reader, NULL);
+    for (int i = 0; i < 20000 && !second_read; i++) nap(1000);
+    int both = second_read, early = written;
+    pthread_rwlock_unlock(&between);
+    for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
+    printf("the second reader %s, the writer wrote %s\n", both && !early ? "read" : "waited in vain", early ? "early" : "afterwards");
+}
+
 int main(int n, char **a) {
     alarm(60);
     const char *what = n > 1 ? a[1] : "";
@@ -160,5 +188,6 @@ int main(int n, char **a) {
     if (!strcmp(what, "raised")) raised();
     if (!strcmp(what, "own")) own();
     if (!strcmp(what, "phases")) phases();
+    if (!strcmp(what, "readers")) readers();
     return 0;
 }
