@@ -285,7 +285,7 @@ fn map_ring(offset: usize, bytes: usize) -> Option<usize> {
     }
 }
 
-/// Page faults now, not in the tap. The recorder has made the first rings resident.
+/// Page faults now, not in the tap: for small rings, the first of which the recorder has made resident.
 fn make_resident(at: *mut u8, len: usize) {
     if !may(need::MEMORY) {
         return;

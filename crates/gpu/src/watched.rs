@@ -223,7 +223,7 @@ unsafe fn parameters(request: u64, arg: *mut c_void) -> Option<(u64, u32)> {
     rm::call::parameters(request, bytes)
 }
 
-/// The parameters after the call, if it did what it was asked to. `whole` is its argument now.
+/// The parameters after a call that succeeded. `whole` is the call's argument, read after the call.
 ///
 /// # Safety
 /// As [`argument`]; `parameters` is what it was before the call.

@@ -124,7 +124,7 @@ proptest! {
         prop_assert!(alone <= s.doorbells);
     }
 
-    /// A file with any bytes written over it gives what stands before the damage, or an error.
+    /// A file with any bytes overwritten gives everything before the damage, or an error.
     #[test]
     fn no_damage_makes_it_panic(at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..64)) {
         let dir = tempfile::tempdir().unwrap();

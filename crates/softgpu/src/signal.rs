@@ -91,7 +91,7 @@ pub fn install() {
         return;
     }
     let Some(real) = real() else { return };
-    // A handler that interrupted us could wait for us for ever.
+    // A signal handler that interrupts this thread here would deadlock: it waits for the installation.
     let before = sys::signal_mask(mask_bits(&full_mask()));
     // ORDERING: sequentially consistent with `sigaction`: it sees that this has begun, or we see it passing.
     match STATE.compare_exchange(NOT_YET, BEGUN, Ordering::SeqCst, Ordering::SeqCst) {

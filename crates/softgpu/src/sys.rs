@@ -119,7 +119,7 @@ pub fn gpu_clock() -> u64 {
     (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) & !31
 }
 
-/// Sets the thread's signal mask (the kernel's 64 bits); what it was. Async-signal-safe.
+/// Sets the thread's signal mask (the kernel's 64 bits) and returns the old one. Async-signal-safe.
 pub fn signal_mask(mask: u64) -> u64 {
     let mut before = 0u64;
     // SAFETY: two words that outlive the call, of the size that is said.

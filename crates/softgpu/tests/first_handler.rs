@@ -33,7 +33,7 @@ fn threads() -> bool {
                     }
                     signal::install();
                     let there = kernels();
-                    // SAFETY: two actions of ours.
+                    // SAFETY: both actions are this function's own.
                     unsafe {
                         signal::sigaction(libc::SIGSEGV, &new, std::ptr::null_mut());
                         signal::sigaction(libc::SIGSEGV, std::ptr::null(), &mut old);

@@ -33,7 +33,7 @@ pub fn all(flags: c_int) {
     });
 }
 
-/// Memory of ours was mapped.
+/// The agent has mapped memory: unlocks it where a limit counts it.
 pub fn mapped(at: usize, len: usize) {
     if COUNTED.load(Ordering::Relaxed) && may(need::LOCKED) {
         unlock(at, len);

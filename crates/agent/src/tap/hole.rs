@@ -14,7 +14,7 @@ const PATIENCE: u32 = 20_000;
 
 /// A hole is there, or about to come.
 static OPEN: AtomicU32 = AtomicU32::new(0);
-/// Calls that map at an address and are under way.
+/// Running calls that map at an address of the program's choice.
 static PLACING: AtomicU32 = AtomicU32::new(0);
 
 /// True if nobody but the program can put something into a hole there.
