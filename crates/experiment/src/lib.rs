@@ -1,0 +1,12 @@
+//! Experiments as files: a TOML text, checked with line and hint, becomes an [`Experiment`]; its matrix expands into
+//! [`Stage`]s, each with the [`Cell`]s that take turns in it.
+//!
+//! Pure: it knows neither routes nor GPUs, measures nothing and opens nothing. What a route's text or a call's name means is
+//! for those to say that open it.
+
+pub mod model;
+
+pub use model::{
+    Addresses, Arrival, Assert, Axis, Bound, Cell, Class, Compare, Cpus, Data, Experiment, Gpu, LoadSpec, Metric,
+    Observe, Run, Stage, SubjectSpec, Verify, What,
+};

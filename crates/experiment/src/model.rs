@@ -1,0 +1,263 @@
+//! An experiment, read and checked. All times are nanoseconds, all sizes bytes.
+
+use serde::{Deserialize, Serialize};
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// As files and folders are named: letters, digits, `-` and `_`.
+    pub name: String,
+    /// One line for people.
+    pub about: String,
+    pub run: Run,
+    pub subjects: Vec<SubjectSpec>,
+    pub loads: Vec<LoadSpec>,
+    /// Every combination of their values is a stage.
+    pub matrix: Vec<Axis>,
+    pub verify: Verify,
+    pub compare: Option<Compare>,
+    pub asserts: Vec<Assert>,
+}
+
+/// How everything is run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Of random data and of every random order.
+    pub seed: u64,
+    /// How often the cells of a stage take turns, in an order drawn anew each time.
+    pub rounds: u32,
+    /// How often the whole is done, each time by new processes. Rounds of all repeats count together.
+    pub repeats: u32,
+    /// Samples of each cell of a stage, over the rounds of one repeat. Of `samples` and `duration_ns` one at least is given;
+    /// whichever is reached first ends the stage.
+    pub samples: Option<u64>,
+    /// Of a stage in one repeat.
+    pub duration_ns: Option<u64>,
+    /// A transfer that takes longer is lost, and ends its cell.
+    pub timeout_ns: u64,
+    /// The machine's own noise is looked at for so long before a stage and after it.
+    pub noise_ns: u64,
+    /// In each n-th round the kernel's counters are read round each call, and its samples count for nothing else; 0: never.
+    pub counters_every: u32,
+    /// Of the measuring thread, where a subject says nothing else.
+    pub class: Class,
+    pub cpus: Cpus,
+    /// `stock`, `agent`, `traced`, or what `run --lock-policy` takes, with `+` between several.
+    pub policy: String,
+    pub gpu: Gpu,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gpu {
+    #[default]
+    Real,
+    /// What works is a result; how long it took is none.
+    Soft,
+}
+
+/// A route or a call, by its text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// `host->ce2->gpu0`
+    Route(String),
+    /// `launch`, `graph(20)`, `malloc`
+    Call(String),
+}
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SubjectSpec {
+    /// Unique in the experiment; the text of the route or call unless the file says otherwise.
+    pub name: String,
+    pub what: What,
+    /// One cell each. Empty: what the matrix says, else what the call needs by itself.
+    pub sizes: Vec<u64>,
+    /// So many copies back to back count as one sample, timed by the GPU's clock; 1: each copy by itself.
+    pub back_to_back: u32,
+    pub addresses: Addresses,
+    pub data: Data,
+    pub arrival: Arrival,
+    pub observe: Observe,
+    pub class: Option<Class>,
+    pub cpus: Option<Cpus>,
+    /// A sample that takes longer, from its intended release to its end, has missed it.
+    pub deadline_ns: Option<u64>,
+    /// What of ours is armed or spins is let go of behind each turn.
+    pub rests: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Addresses {
+    #[default]
+    Fixed,
+    /// Another place within the buffers for each transfer.
+    Random,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Data {
+    /// Bytes at the start, in the middle and at the end change before each transfer.
+    #[default]
+    Fresh,
+    Fixed,
+}
+
+/// When the next one starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrival {
+    /// So many under way at a time; the next starts when one has ended.
+    Closed { depth: u32 },
+    /// One each period, whatever the one before does: a late one makes those behind it wait, and that counts.
+    Paced { period_ns: u64 },
+}
+
+impl Default for Arrival {
+    fn default() -> Arrival {
+        Arrival::Closed { depth: 1 }
+    }
+}
+
+/// Which part of a sample stands for it in tables, ratios and comparisons. All parts are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Observe {
+    /// From the call until it came back.
+    Submit,
+    /// Until the CPU saw the end; of paced arrivals from the intended release.
+    #[default]
+    Done,
+    /// From the engine's start to its end, by the GPU's clock.
+    Engine,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    #[default]
+    Other,
+    Nice(i32),
+    Fifo(u32),
+    /// SCHED_DEADLINE with most of a CPU.
+    Deadline,
+    /// The first that the kernel grants of FIFO 80, DEADLINE, nice -20.
+    RealTime,
+}
+
+/// Where threads run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cpus {
+    /// Wherever the kernel puts them.
+    #[default]
+    Any,
+    /// The last CPU of this process; nothing else of this process runs there.
+    Last,
+    /// All but those of the measuring thread.
+    Others,
+    These(Vec<usize>),
+}
+
+/// What runs beside the measurement, without a pause or at a rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadSpec {
+    /// Unique in the experiment.
+    pub name: String,
+    pub what: What,
+    pub bytes: u64,
+    /// Threads; 0: none.
+    pub count: u32,
+    /// Of each thread, a second; without a pause if there is none.
+    pub rate: Option<f64>,
+    pub cpus: Cpus,
+    pub class: Class,
+    /// Compare the bytes of each n-th transfer; 0: only those of the last.
+    pub check_every: u64,
+}
+
+/// One name and its values, as text: `bytes`, `policy`, `LOAD.count`, `LOAD.bytes`, `SUBJECT.period`, `run.class`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Axis {
+    pub name: String,
+    pub values: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verify {
+    /// Besides the first and the last of a turn each n-th transfer is compared whole; 1: all are; 0: none.
+    pub every: u64,
+}
+
+/// What is compared, within one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compare {
+    /// The name of a subject, or of a policy where policies are compared.
+    pub baseline: String,
+    pub metric: Metric,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    Min,
+    Mean,
+    #[default]
+    P50,
+    P99,
+    #[serde(rename = "p99.9")]
+    P999,
+    #[serde(rename = "p99.99")]
+    P9999,
+    Max,
+    /// Deadlines missed, of all.
+    Misses,
+    /// Bytes a second.
+    Rate,
+}
+
+/// A bound that sets the exit status.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Assert {
+    /// A subject's name; `*` for every one.
+    pub subject: String,
+    pub metric: Metric,
+    pub bound: Bound,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// Nanoseconds; of `misses` a part of all, of `rate` bytes a second.
+    AtMost(f64),
+    AtLeast(f64),
+    /// So many times the same metric of another subject.
+    AtMostTimes(f64, String),
+    /// So many nanoseconds above the longest gap of the machine's own noise.
+    AboveNoise(f64),
+}
+
+/// One combination of the matrix's values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    pub number: u32,
+    /// Names and values of the axes, as written in the file.
+    pub point: Vec<(String, String)>,
+    pub run: Run,
+    pub verify: Verify,
+    /// What takes turns.
+    pub cells: Vec<Cell>,
+    /// What runs beside it; those with threads.
+    pub loads: Vec<LoadSpec>,
+}
+
+/// One subject at one size in one stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    pub subject: SubjectSpec,
+    /// 0 for calls that move nothing.
+    pub bytes: u64,
+}
