@@ -4,8 +4,8 @@
 //! eight bytes to video memory and back. All of it is given back.
 
 use crate::{Check, Verdict};
+use environment::Virtualization;
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyEngine, CopyMode, DeviceOptions, Engine, Prepared};
-use lab::environment::Virtualization;
 use rm::driver::Driver;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// With what was found before: where one of those says that it is not possible, the GPU is left alone.
 pub fn checks(found: &[Check], attempt: bool) -> Vec<Check> {
-    let mut all = vec![vgpu(&lab::environment::virtualization())];
+    let mut all = vec![vgpu(&environment::virtualization())];
     let against: Vec<String> = found
         .iter()
         .chain(&all)

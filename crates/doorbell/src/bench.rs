@@ -81,14 +81,14 @@ struct Where {
 }
 
 impl Where {
-    fn wish(&self) -> lab::placement::Wish {
-        lab::placement::Wish { cpu: self.cpu, fifo: self.fifo }
+    fn wish(&self) -> placement::Wish {
+        placement::Wish { cpu: self.cpu, fifo: self.fifo }
     }
 
     /// A CPU that does not exist is a slip of the pen; SCHED_FIFO that is not permitted is only said.
     fn check(&self) -> anyhow::Result<()> {
         let Some(cpu) = self.cpu else { return Ok(()) };
-        let placed = lab::placement::Placement::take(lab::placement::Wish { cpu: Some(cpu), fifo: None });
+        let placed = placement::Placement::take(placement::Wish { cpu: Some(cpu), fifo: None });
         match placed.notes.first() {
             None => Ok(()),
             Some(note) => {

@@ -1,16 +1,7 @@
 //! The clock of all samples: the time stamp counter where it is invariant, else CLOCK_MONOTONIC_RAW.
 
+use environment::clock::{Calibrated, Source};
 use std::time::{Duration, Instant};
-
-/// Where a reading comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// rdtscp, fenced.
-    Tsc,
-    /// clock_gettime(CLOCK_MONOTONIC_RAW): the counter is missing or changes its speed.
-    MonotonicRaw,
-}
 
 /// A clock that was calibrated when it was made.
 #[derive(Clone, Debug)]
@@ -49,6 +40,12 @@ impl Clock {
     /// Ticks a second; `None` where the counter is not used.
     pub fn tsc_hz(&self) -> Option<f64> {
         (self.source == Source::Tsc).then(|| 1e9 / self.ns_per_tick)
+    }
+
+    /// What is known of it, for result files.
+    pub fn calibrated(&self) -> Calibrated {
+        let Clock { source, error_ppm, reading_ns, .. } = *self;
+        Calibrated { source, tsc_hz: self.tsc_hz(), error_ppm, reading_ns }
     }
 
     /// How far the calibration can be off, parts per million.

@@ -4,13 +4,9 @@
 //! deadline of a period. *Gaps* (as osnoise has them): how long a thread that never sleeps is off its CPU, seen as the time
 //! between two readings of the clock.
 
-pub mod taken;
-
-pub use taken::Taken;
-
 use crate::clock::Clock;
-use crate::placement::{Placement, Wish, rest_if_due};
 use crate::statistics::Summary;
+use placement::{Placement, Wish, rest_if_due};
 use std::time::Duration;
 
 /// How late periodic wakeups were.
@@ -272,7 +268,7 @@ mod tests {
     #[test]
     fn a_thread_of_higher_priority_is_seen_as_gaps() {
         // A busy thread on the same CPU takes its share of it: the probe must see whole time slices missing.
-        let cpu = crate::placement::affinity().unwrap()[0];
+        let cpu = placement::affinity().unwrap()[0];
         let clock = Clock::new();
         let stop = std::sync::atomic::AtomicBool::new(false);
         let gaps = std::thread::scope(|s| {

@@ -11,15 +11,17 @@ mod split;
 
 pub use split::{Cause, Split};
 
-use crate::clock::{Clock, Source};
+use crate::clock::Clock;
 use crate::interference::Rate;
-use crate::noise::{Gaps, Looking, Taken};
-use crate::placement::rest_if_due;
+use crate::noise::{Gaps, Looking};
 use crate::samples::{NoMemory, Samples};
 use crate::statistics::{Summary, WORST};
 use copy::{Checked, Difference, Route, Transfer, verify};
 use counters::{Counters, Spent};
+use environment::Taken;
+use environment::clock::Source;
 use gpu::Correlation;
+use placement::rest_if_due;
 use split::Moments;
 use std::time::Duration;
 

@@ -5,8 +5,8 @@
 use crate::ReportError;
 use crate::number::{bytes, of};
 use crate::table::{self, Style};
+use environment::Environment;
 use lab::bandwidth::{Cell, Plan, Versus};
-use lab::environment::Environment;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::{self, Write};

@@ -4,9 +4,9 @@ use crate::ReportError;
 use crate::bench;
 use crate::number::{bytes, count, seconds};
 use crate::table::{self, Style};
+use environment::Environment;
 use lab::beside::kernel_log::Reports;
 use lab::beside::{Account, End, Outcome, Trouble};
-use lab::environment::Environment;
 use serde_json::{Value, json};
 use std::io::Write;
 

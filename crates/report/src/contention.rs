@@ -8,7 +8,7 @@ use crate::bench;
 use crate::json;
 use crate::number::{bytes, count, nanoseconds, of, seconds};
 use crate::table::{self, Style};
-use lab::environment::Environment;
+use environment::Environment;
 use lock_lab::contention::{
     Against, Cell, Comparison, Effect, Loaded, Outcome, Parts, Row, STOCK, Series, Tail, Times, What,
 };

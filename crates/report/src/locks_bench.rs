@@ -6,7 +6,7 @@
 use crate::ReportError;
 use crate::number::{count, nanoseconds, of};
 use crate::table::{self, Style};
-use lab::environment::Environment;
+use environment::Environment;
 use lock_lab::locks::{BATCH, Cost, Figures, Missing, Pairs, Plan, Policy, Waits};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

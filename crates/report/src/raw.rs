@@ -5,7 +5,7 @@
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds, of};
 use crate::table::{self, Style};
-use lab::environment::Environment;
+use environment::Environment;
 use lab::raw::profiler::Reported;
 use lab::raw::{Cell, Curve, Direction, Mode, Plan, WAYS, Way, curves};
 use serde::Serialize;

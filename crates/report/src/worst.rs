@@ -6,7 +6,7 @@ use crate::ReportError;
 use crate::bench;
 use crate::number::{bytes, count, nanoseconds, seconds};
 use crate::table::{self, Style};
-use lab::environment::Environment;
+use environment::Environment;
 use lab::interference::{Ended, Load, Rate};
 use lab::noise::Gaps;
 use lab::worst::{Kind, Measured, Missing, Row, Split, Stage, Worst};

@@ -1,8 +1,8 @@
 //! What people and programs read of copies back to back.
 
+use environment::{Environment, Gpu};
 use lab::bandwidth::{Cell, Plan, Rate, Versus};
 use lab::clock::Clock;
-use lab::environment::{Environment, Gpu};
 use report::bandwidth::{Bandwidth, write, write_json};
 use report::table::Style;
 use serde_json::Value;
@@ -48,7 +48,7 @@ fn cells() -> Vec<Cell> {
 }
 
 fn environment() -> Environment {
-    let mut e = Environment::gather(Gpu::Soft, &Clock::monotonic_raw(), 1, Vec::new());
+    let mut e = Environment::gather(Gpu::Soft, Clock::monotonic_raw().calibrated(), 1, Vec::new());
     (e.gpu, e.driver) = (Some("GPU of a test".into()), Some("580.1".into()));
     (e.pcie_generation, e.pcie_width) = (None, None);
     e

@@ -1,9 +1,9 @@
 //! What people and programs read of a measurement.
 
+use environment::{Environment, Gpu};
 use lab::Difference;
 use lab::cells::{Cell, Count, Failed, Measured, Outcome, Plan};
 use lab::clock::Clock;
-use lab::environment::{Environment, Gpu};
 use lab::samples::Sample;
 use lab::statistics::{Interval, Ratio, Summary};
 use report::bench::{Bench, write, write_json};
@@ -58,7 +58,12 @@ fn cells() -> Vec<Cell> {
 }
 
 fn environment() -> Environment {
-    let mut e = Environment::gather(Gpu::Soft, &Clock::monotonic_raw(), 42, vec!["SCHED_FIFO was not given".into()]);
+    let mut e = Environment::gather(
+        Gpu::Soft,
+        Clock::monotonic_raw().calibrated(),
+        42,
+        vec!["SCHED_FIFO was not given".into()],
+    );
     e.gpu = Some("NVIDIA H100".into());
     e.driver = Some("580.1".into());
     (e.pcie_generation, e.pcie_width) = (Some(5), Some(16));

@@ -1,9 +1,9 @@
 //! The text of `bench contention` where times are shown, and what JSON says of the same.
 
+use environment::{Environment, Gpu};
 use lab::clock::Clock;
-use lab::environment::{Environment, Gpu};
-use lab::placement::Class;
 use lock_lab::contention::{Cell, Comparison, Loaded, Outcome, Parts, Series, Slow, Times};
+use placement::Class;
 use report::contention::{Contention, Policy, line, write, write_json};
 use report::table::Style;
 use serde_json::Value;
@@ -83,7 +83,7 @@ fn outcome(cell: Cell, launch: &[(u64, u64)]) -> Outcome {
 const SETUP: Cell = Cell::Setup { copies: None, launches: 32 };
 
 fn with(functional: bool, f: impl FnOnce(&Contention<'_>)) {
-    let environment = Environment::gather(Gpu::Soft, &Clock::monotonic_raw(), 1, Vec::new());
+    let environment = Environment::gather(Gpu::Soft, Clock::monotonic_raw().calibrated(), 1, Vec::new());
     let mut comparison = Comparison::default();
     for _ in 0..2 {
         comparison.add("stock", outcome(Cell::Alone, &[(4_000, 900_000), (40_000, 100)]));

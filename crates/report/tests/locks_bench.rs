@@ -1,14 +1,14 @@
 //! The lock experiments as people and programs read them.
 
+use environment::{Environment, Gpu};
 use lab::clock::Clock;
-use lab::environment::{Environment, Gpu};
 use lock_lab::locks::{Cost, Figures, Missing, Pairs, Plan, Policy, Wait, Waits};
 use report::locks_bench::{Locks, write, write_json};
 use report::table::Style;
 use serde_json::Value;
 
 fn environment() -> Environment {
-    Environment::gather(Gpu::Soft, &Clock::monotonic_raw(), 7, vec!["the machine was busy".into()])
+    Environment::gather(Gpu::Soft, Clock::monotonic_raw().calibrated(), 7, vec!["the machine was busy".into()])
 }
 
 fn waits(policy: Policy, ms: &[u64], cap: u64, overtaken: u64) -> Waits {

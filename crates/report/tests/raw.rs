@@ -1,7 +1,7 @@
 //! The raw study as people and programs read it.
 
+use environment::{Environment, Gpu};
 use lab::clock::Clock;
-use lab::environment::{Environment, Gpu};
 use lab::raw::profiler::Reported;
 use lab::raw::{Budget, Cell, Direction, Mode, Plan, WAYS};
 use report::raw::{Raw, write, write_json};
@@ -21,7 +21,7 @@ fn plan() -> Plan {
 }
 
 fn environment() -> Environment {
-    let mut e = Environment::gather(Gpu::Soft, &Clock::new(), 42, Vec::new());
+    let mut e = Environment::gather(Gpu::Soft, Clock::new().calibrated(), 42, Vec::new());
     (e.gpu, e.driver) = (Some("NVIDIA H100 80GB HBM3".into()), Some("580.159.04".into()));
     (e.pcie_generation, e.pcie_width) = (Some(5), Some(16));
     e

@@ -1,9 +1,10 @@
 //! The text of `bench worst` where times are shown, and what JSON says of the same.
 
+use environment::Taken;
+use environment::{Environment, Gpu};
 use lab::clock::Clock;
-use lab::environment::{Environment, Gpu};
 use lab::interference::{Ended, Load, Rate};
-use lab::noise::{Gaps, Taken};
+use lab::noise::Gaps;
 use lab::statistics::Summary;
 use lab::worst::{Kind, Measured, Missing, Phase, Row, Split, Stage, Worst};
 use report::table::Style;
@@ -38,7 +39,7 @@ fn stage(load: Option<Rate>, rows: Vec<Row>) -> Stage {
 }
 
 fn with(f: impl FnOnce(&Run<'_>)) {
-    let environment = Environment::gather(Gpu::Soft, &Clock::monotonic_raw(), 1, Vec::new());
+    let environment = Environment::gather(Gpu::Soft, Clock::monotonic_raw().calibrated(), 1, Vec::new());
     let load = Load {
         route: "host->cuda->gpu0".into(),
         threads: 64,

@@ -7,11 +7,11 @@ use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::{result, units};
 use copy::{Machine, back_to_back};
+use environment::Environment;
 use lab::bandwidth::{self, Cell, Plan};
 use lab::clock::Clock;
-use lab::environment::{self, Environment};
-use lab::placement::Placement;
 use lab::samples::NoMemory;
+use placement::Placement;
 use report::bandwidth::Bandwidth;
 use report::number;
 use report::table::Style;
@@ -75,7 +75,7 @@ impl Args {
             Gpu::Soft => environment::Gpu::Soft,
             Gpu::Real => environment::Gpu::Real { pci: pci.as_deref() },
         };
-        let environment = Environment::gather(gpu, &clock, plan.seed, placed.notes.clone());
+        let environment = Environment::gather(gpu, clock.calibrated(), plan.seed, placed.notes.clone());
         let progress = Progress::new();
         let open = |name: &str, capacity| back_to_back::open(&machine, name, capacity);
         let cells = bandwidth::run(&plan, &clock, open, |round| {

@@ -7,9 +7,9 @@ use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::{result, units};
 use copy::Machine;
+use environment::Environment;
 use lab::beside::{self, Outcome, Plan, kernel_log};
 use lab::clock::Clock;
-use lab::environment::{self, Environment};
 use report::beside::Run;
 use report::number;
 use report::table::Style;
@@ -92,7 +92,7 @@ impl Args {
             Gpu::Soft => environment::Gpu::Soft,
             Gpu::Real => environment::Gpu::Real { pci: pci.as_deref() },
         };
-        let environment = Environment::gather(gpu, &Clock::new(), self.seed, Vec::new());
+        let environment = Environment::gather(gpu, Clock::new().calibrated(), self.seed, Vec::new());
         let given_back = give_back(machine, &outcome);
         let reports = kernel_log::new(&before, &self.reports());
 

@@ -5,10 +5,10 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::{result, units};
+use environment::Environment;
 use lab::cells::{self, Count, Outcome, Plan};
 use lab::clock::Clock;
-use lab::environment::{self, Environment};
-use lab::placement::Placement;
+use placement::Placement;
 use report::bench::Bench;
 use report::number;
 use report::table::Style;
@@ -87,7 +87,7 @@ impl Args {
             Gpu::Soft => environment::Gpu::Soft,
             Gpu::Real => environment::Gpu::Real { pci: pci.as_deref() },
         };
-        let environment = Environment::gather(gpu, &clock, plan.seed, placed.notes.clone());
+        let environment = Environment::gather(gpu, clock.calibrated(), plan.seed, placed.notes.clone());
         let progress = Progress::new();
         let measured = cells::run(&plan, &mut opened, &clock, |p| {
             let (size, of) = (number::bytes(p.bytes), p.size + 1);

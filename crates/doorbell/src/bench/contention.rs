@@ -9,9 +9,8 @@ use crate::help::Page;
 use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::{result, units};
+use environment::Environment;
 use lab::clock::Clock;
-use lab::environment::{self, Environment};
-use lab::placement;
 use lock_lab::contention::{Cell, Comparison, Set};
 use policy::Policy;
 use report::contention::Contention;
@@ -128,7 +127,7 @@ impl Args {
             Gpu::Soft => environment::Gpu::Soft,
             Gpu::Real => environment::Gpu::Real { pci: None },
         };
-        let environment = Environment::gather(gpu, &clock, self.seed, Vec::new());
+        let environment = Environment::gather(gpu, clock.calibrated(), self.seed, Vec::new());
         let progress = Progress::new();
         if out.has_table() && self.gpu == Gpu::Real {
             let all = self.duration.as_secs_f64();

@@ -4,8 +4,8 @@ use crate::failure::Failure;
 use crate::help::Page;
 use crate::progress::Progress;
 use crate::{result, units};
+use environment::Environment;
 use lab::clock::Clock;
-use lab::environment::{self, Environment};
 use lock_lab::locks::{self, Access, Missing, Plan, Waits};
 use report::locks_bench::Locks;
 use report::number;
@@ -74,7 +74,7 @@ impl Args {
         let out = self.result.open(1 << 16)?;
         let clock = Clock::new();
         let gpu = environment::Gpu::Real { pci: None };
-        let environment = Environment::gather(gpu, &clock, self.seed, Vec::new());
+        let environment = Environment::gather(gpu, clock.calibrated(), self.seed, Vec::new());
         let progress = Progress::new();
         let wanted = |what| self.only.is_empty() || self.only.contains(&what);
         let starved = |who, waiter| {

@@ -8,12 +8,12 @@ use crate::record::Gpu;
 use crate::{result, units};
 use anyhow::Context;
 use cuda::cupti::Cupti;
+use environment::Environment;
 use gpu::{AddressSpace, Device, DeviceOptions};
 use lab::clock::Clock;
-use lab::environment::{self, Environment};
-use lab::placement::Placement;
 use lab::raw::profiler::{self, Reported};
 use lab::raw::{self, Budget, Plan};
+use placement::Placement;
 use report::number;
 use report::raw::Raw;
 use report::table::Style;
@@ -97,7 +97,7 @@ impl Args {
             Gpu::Soft => environment::Gpu::Soft,
             Gpu::Real => environment::Gpu::Real { pci: None },
         };
-        let environment = Environment::gather(gpu, &clock, plan.seed, placed.notes.clone());
+        let environment = Environment::gather(gpu, clock.calibrated(), plan.seed, placed.notes.clone());
         let functional = device.is_soft();
         let progress = Progress::new();
         let cells = raw::run(&space, &plan, |bytes| progress.show(&number::bytes(bytes))).context("the raw study")?;

@@ -7,14 +7,15 @@ use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::{result, units};
 use copy::Machine;
+use environment::Environment;
+use environment::Taken;
 use gpu::Correlation;
 use lab::clock::Clock;
-use lab::environment::{self, Environment};
 use lab::interference::{self, Load, Running};
 use lab::launch;
-use lab::noise::{Gaps, Taken, gaps};
-use lab::placement::{self, Placement};
+use lab::noise::{Gaps, gaps};
 use lab::worst::{self, Contender, Kind, Missing, Plan, Stage};
+use placement::Placement;
 use report::number;
 use report::table::Style;
 use report::worst::Run;
@@ -179,7 +180,7 @@ impl Args {
             progress.show(&format!("{} threads of load start", load.threads));
             let (stage, ended) = interference::under(&machine, &load, |running| {
                 // libcuda may have started threads of its own meanwhile.
-                let _ = interference::clear(&others);
+                let _ = placement::cpus::clear(&others);
                 stage(&mut contenders, "under load", self.duration, Some(running))
             });
             (Some(stage), Some(ended))
@@ -189,7 +190,7 @@ impl Args {
             Gpu::Soft => environment::Gpu::Soft,
             Gpu::Real => environment::Gpu::Real { pci: pci.as_deref() },
         };
-        let environment = Environment::gather(gpu, &clock, self.seed, notes);
+        let environment = Environment::gather(gpu, clock.calibrated(), self.seed, notes);
         drop(placed);
         drop(progress);
 
@@ -293,7 +294,7 @@ fn alone(cpu: Option<usize>, others: &[usize]) -> Vec<String> {
     if others.contains(&cpu) {
         return vec![format!("CPU {cpu} is the only one: what is measured shares it with the load")];
     }
-    match interference::clear(others) {
+    match placement::cpus::clear(others) {
         Ok((_, 0)) => vec![format!(
             "this process leaves CPU {cpu} to the measuring thread; whether other processes do, isolated_cpus says"
         )],

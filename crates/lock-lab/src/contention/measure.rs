@@ -7,9 +7,8 @@ use super::routes::{self, Measured};
 use super::series::{Counting, Parts, Series, Slow, Slowest, Times};
 use copy::{Difference, Error, Machine, Route, Transfer, verify};
 use lab::clock::Clock;
-use lab::interference;
-use lab::placement::{Class, Placement, rest_if_due};
 use lab::worst::counters::{Counters, Spent};
+use placement::{Class, Placement, rest_if_due};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -59,7 +58,7 @@ pub fn run(machine: &Machine, cell: &Cell, plan: &Plan, clock: &Clock) -> Outcom
     let ((), load) = crowd::beside(machine, cell, plan, |stopped| {
         let placed = Placement::real_time(plan.cpu, plan.priority);
         // libcuda may have started threads of its own meanwhile.
-        if let Ok((_, stayed @ 1..)) = interference::clear(&plan.others) {
+        if let Ok((_, stayed @ 1..)) = placement::cpus::clear(&plan.others) {
             outcome.notes.push(format!("{stayed} other threads of this process stayed on the measuring CPU"));
         }
         (outcome.seconds, outcome.moved) = {

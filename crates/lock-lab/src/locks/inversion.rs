@@ -7,7 +7,7 @@
 use super::subject::{Access, Subject, Visit, with_mutex, with_rwlock};
 use super::{Missing, Plan, Policy, Wait, Waits, keep, none_yet, turns};
 use lab::clock::Clock;
-use lab::placement::{Placement, Wish, affinity};
+use placement::{Placement, Wish, affinity};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;

@@ -1,9 +1,13 @@
 //! What a figure was taken on and under. What is not known is null, with the reason in `unknown`.
 
+pub mod clock;
 mod gpu;
 mod host;
+pub mod taken;
 
-use crate::clock::{Clock, Source};
+pub use taken::Taken;
+
+use clock::{Calibrated, Source};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -94,19 +98,19 @@ impl Unknown {
 
 impl Environment {
     /// Gathers it from the calling thread, which is the measuring one and already where it measures.
-    pub fn gather(gpu: Gpu<'_>, clock: &Clock, seed: u64, notes: Vec<String>) -> Environment {
+    pub fn gather(gpu: Gpu<'_>, clock: Calibrated, seed: u64, notes: Vec<String>) -> Environment {
         let mut u = Unknown(BTreeMap::new());
         let g = match gpu {
             Gpu::Soft => gpu::Facts::soft(),
             Gpu::Real { pci } => gpu::Facts::of(pci),
         };
-        let scheduler = crate::placement::scheduler().map_err(|e| e.to_string());
-        let affinity = crate::placement::affinity().map_err(|e| e.to_string());
+        let scheduler = placement::scheduler().map_err(|e| e.to_string());
+        let affinity = placement::affinity().map_err(|e| e.to_string());
         let commit = match env!("DOORBELL_COMMIT") {
             "" => Err("it was not built in a git checkout".into()),
             c => Ok(c.to_string()),
         };
-        let tsc_hz = clock.tsc_hz().ok_or_else(|| "the time stamp counter is not invariant here".to_string());
+        let tsc_hz = clock.tsc_hz.ok_or_else(|| "the time stamp counter is not invariant here".to_string());
         let first_cpu = affinity.as_ref().ok().and_then(|a| a.first().copied()).unwrap_or(0);
         let mut e = Environment {
             time: u.take("time", host::time()),
@@ -137,10 +141,10 @@ impl Environment {
             priority: u.take("priority", scheduler.map(|s| i64::from(s.1))),
             affinity: u.take("affinity", affinity),
             notes,
-            clock: clock.source(),
+            clock: clock.source,
             tsc_hz: u.take("tsc_hz", tsc_hz),
-            clock_error_ppm: clock.error_ppm(),
-            clock_reading_ns: clock.reading_ns(),
+            clock_error_ppm: clock.error_ppm,
+            clock_reading_ns: clock.reading_ns,
             unknown: BTreeMap::new(),
         };
         e.unknown = u.0;
@@ -155,7 +159,7 @@ mod tests {
     #[test]
     fn what_is_null_has_its_reason_and_nothing_else_has_one() {
         for gpu in [Gpu::Soft, Gpu::Real { pci: None }, Gpu::Real { pci: Some("ffff:ff:1f.7") }] {
-            let e = Environment::gather(gpu, &Clock::monotonic_raw(), 5, Vec::new());
+            let e = Environment::gather(gpu, Calibrated::MONOTONIC_RAW, 5, Vec::new());
             let v = serde_json::to_value(&e).unwrap();
             for (field, value) in v.as_object().unwrap() {
                 let reason = e.unknown.get(field.as_str());
@@ -168,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_software_gpu_is_called_so() {
-        let e = Environment::gather(Gpu::Soft, &Clock::monotonic_raw(), 0, Vec::new());
+        let e = Environment::gather(Gpu::Soft, Calibrated::MONOTONIC_RAW, 0, Vec::new());
         assert_eq!(e.gpu.as_deref(), Some("software GPU"));
         assert!(e.driver.is_none() && e.unknown["driver"].contains("software"));
     }

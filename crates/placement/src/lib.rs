@@ -1,6 +1,7 @@
 //! Where the measuring thread runs, and before whom: a CPU and SCHED_FIFO, where this process may have them, else what comes
 //! nearest to it.
 
+pub mod cpus;
 pub mod deadline;
 
 pub use deadline::rest_if_due;
@@ -92,7 +93,7 @@ impl Placement {
     /// SCHED_DEADLINE, or where that is refused too nice -20. The notes say what was refused and why.
     ///
     /// Under SCHED_DEADLINE it is to call [`rest_if_due`] between its samples, or the kernel takes it off its CPU within
-    /// them; [`Placement::throttled`] counts that. It is also to keep others off its CPU ([`crate::interference::clear`]):
+    /// them; [`Placement::throttled`] counts that. It is also to keep others off its CPU ([`cpus::clear`]):
     /// it may not be pinned itself.
     pub fn real_time(cpu: Option<usize>, priority: i32) -> Placement {
         let mut p = Placement::take(Wish { cpu, fifo: Some(priority) });
@@ -200,7 +201,7 @@ pub fn affinity() -> io::Result<Vec<usize>> {
 }
 
 /// The CPUs on which a thread (0: the calling one) may run.
-pub(crate) fn affinity_of(thread: i32) -> io::Result<Vec<usize>> {
+fn affinity_of(thread: i32) -> io::Result<Vec<usize>> {
     let set = set_of(thread)?;
     // SAFETY: every index is below the size of the set.
     Ok((0..libc::CPU_SETSIZE as usize).filter(|c| unsafe { libc::CPU_ISSET(*c, &set) }).collect())
