@@ -74,6 +74,11 @@ impl Clock {
         (ticks as f64 * self.ns_per_tick).round() as u64
     }
 
+    /// Nanoseconds as ticks.
+    pub fn ticks(&self, ns: u64) -> u64 {
+        (ns as f64 / self.ns_per_tick).round() as u64
+    }
+
     fn cost(&self) -> f64 {
         let mut distances: Vec<u64> = vec![0; 4097];
         for d in &mut distances {

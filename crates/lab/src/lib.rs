@@ -8,14 +8,17 @@ pub mod bandwidth;
 pub mod beside;
 pub mod cells;
 pub mod clock;
+pub mod counters;
 pub mod interference;
 pub mod launch;
+mod moment;
 pub mod noise;
 pub mod raw;
 pub mod routes;
 pub mod samples;
 pub mod sizes;
 pub mod statistics;
+mod turn;
 pub mod worst;
 
 pub use copy::Difference;

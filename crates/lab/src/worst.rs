@@ -6,12 +6,12 @@
 //! The invariant: between the submission of a transfer of our own and its end the measuring thread reads memory and the time
 //! stamp counter, and nothing else; the kernel's counters are read round calls of CUDA's alone, outside what is timed.
 
-pub mod counters;
 mod split;
 
 pub use split::{Cause, Split};
 
 use crate::clock::Clock;
+use crate::counters::{Counters, Spent};
 use crate::interference::Rate;
 use crate::noise::{Gaps, Looking};
 use crate::samples::{NoMemory, Samples};

@@ -1,7 +1,7 @@
 //! Where the time of one sample went, as far as it can be known.
 
-use super::counters::Spent;
 use crate::clock::Clock;
+use crate::counters::Spent;
 use gpu::Correlation;
 
 /// A sample as it was taken. Times are ticks of the lab's clock.

@@ -7,7 +7,7 @@ use super::routes::{self, Measured};
 use super::series::{Counting, Parts, Series, Slow, Slowest, Times};
 use copy::{Difference, Error, Machine, Route, Transfer, verify};
 use lab::clock::Clock;
-use lab::worst::counters::{Counters, Spent};
+use lab::counters::{Counters, Spent};
 use placement::{Class, Placement, rest_if_due};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;

@@ -3,8 +3,8 @@
 //! Times are counted in buckets, so that what several processes counted can be put together: below 256 ns each bucket is
 //! one nanosecond, above it is at most 1/128 of its value wide. The least and the largest are exact.
 
+use lab::counters::Spent;
 use lab::statistics::Percentile;
-use lab::worst::counters::Spent;
 use serde::{Deserialize, Serialize};
 
 /// Buckets of each power of two: 1 / 128 of the value is the most that a bucket is wide.

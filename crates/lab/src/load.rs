@@ -1,0 +1,343 @@
+//! Load beside a measurement: threads that do one thing, without a pause or at a rate.
+//!
+//! Load is only what it achieved: each thread counts what it did, and its data is compared. All threads have opened what they
+//! need before any works, and none gives anything back before none works any more: opening and freeing take locks of
+//! libcuda's for which a thread waits for ever beside others that launch.
+
+use crate::clock::Clock;
+use placement::cpus::confine;
+use placement::renice;
+use experiment::{Class, LoadSpec};
+use results::Loaded;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use subject::{Checks, Machine, Subject, Wanted};
+
+/// Why a thread of a load did not go on.
+type Reason = String;
+
+/// How the threads of a stage's loads are run.
+pub(crate) struct Plan<'p> {
+    pub loads: &'p [LoadSpec],
+    /// For each load the CPUs of its threads; empty leaves them where they are.
+    pub cpus: Vec<Vec<usize>>,
+    pub seed: u64,
+    pub timeout: Duration,
+    pub clock: &'p Clock,
+}
+
+/// What one thread did, in cache lines of its own: the threads share none.
+#[repr(align(128))]
+#[derive(Default)]
+struct Count {
+    done: AtomicU64,
+    checked: AtomicU64,
+    longest_ns: AtomicU64,
+    /// The kernel's number of the thread; 0 before it has begun.
+    thread: AtomicI32,
+}
+
+/// Where the threads of all loads wait for each other.
+struct Gates {
+    threads: usize,
+    /// One thread after the other opens what it needs and gives it back: sixty at once would stand in each other's way for
+    /// longer than they work.
+    one: Mutex<()>,
+    /// Threads that have all that they need, that have done their work once, and that do no more of it; or have failed.
+    ready: AtomicUsize,
+    started: AtomicUsize,
+    left: AtomicUsize,
+    stop: AtomicBool,
+    /// The measurement is over: until then all threads are there, whatever they were told.
+    over: AtomicBool,
+}
+
+impl Gates {
+    fn wait_for(&self, threads: &AtomicUsize) {
+        while threads.load(Ordering::Acquire) < self.threads {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// The loads while they run.
+pub(crate) struct Running<'p> {
+    plan: &'p Plan<'p>,
+    gates: &'p Gates,
+    counts: Vec<Vec<Count>>,
+    failed: Vec<Mutex<Vec<(Reason, u32)>>>,
+}
+
+/// A moment of all loads.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark {
+    at: Instant,
+    done: Vec<u64>,
+    scheduled: Vec<(u64, u64)>,
+}
+
+impl Running<'_> {
+    pub fn mark(&self) -> Mark {
+        let done = |counts: &Vec<Count>| counts.iter().map(|c| c.done.load(Ordering::Relaxed)).sum();
+        Mark {
+            at: Instant::now(),
+            done: self.counts.iter().map(done).collect(),
+            scheduled: self.counts.iter().map(|counts| scheduled(counts)).collect(),
+        }
+    }
+
+    /// What was achieved since a moment.
+    pub fn since(&self, mark: &Mark) -> Vec<Loaded> {
+        let now = self.mark();
+        let seconds = now.at.duration_since(mark.at).as_secs_f64().max(1e-9);
+        let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9 / seconds;
+        let one = |(n, load): (usize, &LoadSpec)| Loaded {
+            name: load.name.clone(),
+            what: text(load),
+            threads: load.count,
+            bytes: load.bytes,
+            transfers: now.done[n] - mark.done[n],
+            seconds,
+            longest_ns: self.counts[n].iter().map(|c| c.longest_ns.load(Ordering::Relaxed)).max().unwrap_or(0),
+            on_cpu: share(mark.scheduled[n].0, now.scheduled[n].0),
+            waiting: share(mark.scheduled[n].1, now.scheduled[n].1),
+            checked: 0,
+            failed: Vec::new(),
+        };
+        self.plan.loads.iter().enumerate().map(one).collect()
+    }
+
+    /// Tells all threads to stop; they are not waited for.
+    pub fn stop(&self) {
+        self.gates.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn fail(&self, load: usize, reason: Reason) {
+        let mut failed = self.failed[load].lock().unwrap_or_else(PoisonError::into_inner);
+        match failed.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, threads)) => *threads += 1,
+            None => failed.push((reason, 1)),
+        }
+    }
+
+    /// One thread, from the opening of what it does to the comparison of its last data.
+    fn thread(&self, machine: &Machine, load: usize, n: usize) {
+        let mut steps = Steps { gates: self.gates, told: 0 };
+        // SAFETY: asks for the calling thread's number.
+        let number = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+        self.counts[load][n].thread.store(number, Ordering::Relaxed);
+        if let Err(reason) = self.work(machine, load, n, &mut steps) {
+            self.fail(load, reason);
+        }
+    }
+
+    fn work(&self, machine: &Machine, load: usize, n: usize, steps: &mut Steps<'_>) -> Result<(), Reason> {
+        let (spec, count) = (&self.plan.loads[load], &self.counts[load][n]);
+        place(spec, &self.plan.cpus[load])?;
+        let text = |e: subject::Error| e.to_string();
+        let turn = || self.gates.one.lock().unwrap_or_else(PoisonError::into_inner);
+        let seed = self.plan.seed ^ ((load as u64) << 32 | n as u64);
+        let opening = turn();
+        machine.enter().map_err(text)?;
+        let mut opened = subject::open(machine, &spec.what, &Wanted::of(spec.bytes)).map_err(text)?;
+        let mut subject = opened.prepare(seed).map_err(text)?;
+        drop(opening);
+        steps.tell(READY);
+        self.gates.wait_for(&self.gates.ready);
+        let worked = self.until_stopped(spec, subject.as_mut(), count, steps);
+        let checked = worked.and_then(|()| check(subject.as_mut(), count));
+        steps.tell(LEFT);
+        self.gates.wait_for(&self.gates.left);
+        while !self.gates.over.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _giving_back = turn();
+        drop(subject);
+        drop(opened);
+        checked
+    }
+
+    fn until_stopped(
+        &self,
+        spec: &LoadSpec,
+        subject: &mut dyn Subject,
+        count: &Count,
+        steps: &mut Steps<'_>,
+    ) -> Result<(), Reason> {
+        let (clock, text) = (self.plan.clock, |e: subject::Error| e.to_string());
+        let pause = spec.rate.filter(|rate| *rate > 0.0).map(|rate| Duration::from_secs_f64(1.0 / rate));
+        let mut next = Instant::now();
+        let (mut done, mut longest) = (0u64, 0);
+        while !self.gates.stop.load(Ordering::Relaxed) {
+            subject.renew().map_err(text)?;
+            let before = clock.now();
+            subject.fire().map_err(text)?;
+            subject.wait(self.plan.timeout).map_err(text)?;
+            longest = longest.max(clock.now().saturating_sub(before));
+            done += 1;
+            count.done.store(done, Ordering::Relaxed);
+            count.longest_ns.store(clock.ns(longest), Ordering::Relaxed);
+            steps.tell(STARTED);
+            if spec.check_every > 0 && done.is_multiple_of(spec.check_every) {
+                check(subject, count)?;
+            }
+            if let Some(pause) = pause {
+                next += pause;
+                while !self.gates.stop.load(Ordering::Relaxed) {
+                    let left = next.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    std::thread::sleep(left.min(Duration::from_millis(10)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check(subject: &mut dyn Subject, count: &Count) -> Result<(), Reason> {
+    if subject.checks() == Checks::Nothing || count.done.load(Ordering::Relaxed) == 0 {
+        return Ok(());
+    }
+    match subject.check().map_err(|e| e.to_string())? {
+        Some(wrong) => Err(format!("wrong data: {wrong}")),
+        None => {
+            count.checked.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+}
+
+fn place(spec: &LoadSpec, cpus: &[usize]) -> Result<(), Reason> {
+    if !cpus.is_empty() {
+        confine(0, cpus).map_err(|e| format!("its CPUs were not given: {e}"))?;
+    }
+    match spec.class {
+        Class::Other => Ok(()),
+        Class::Nice(nice) => renice(nice).map(|_| ()).map_err(|e| format!("nice {nice} was not given: {e}")),
+        Class::Fifo(priority) => {
+            let param = libc::sched_param { sched_priority: priority as i32 };
+            // SAFETY: reads one sched_param, for the calling thread.
+            match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &param) } {
+                0 => Ok(()),
+                _ => Err(format!("SCHED_FIFO {priority} was not given: {}", std::io::Error::last_os_error())),
+            }
+        }
+        Class::Deadline | Class::RealTime => Err("a load has the class other, nice or fifo".into()),
+    }
+}
+
+fn text(load: &LoadSpec) -> String {
+    match &load.what {
+        experiment::What::Route(text) | experiment::What::Call(text) => text.clone(),
+    }
+}
+
+/// What all threads of a load had of CPUs, and what they waited for one, ns.
+fn scheduled(counts: &[Count]) -> (u64, u64) {
+    let of = |count: &Count| {
+        let thread = count.thread.load(Ordering::Relaxed);
+        let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
+        let mut fields = text.split_ascii_whitespace().map(|f| f.parse::<u64>().unwrap_or(0));
+        Some((fields.next()?, fields.next()?))
+    };
+    counts.iter().filter_map(of).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+/// What a thread has come to, in this order.
+const READY: u8 = 1;
+const STARTED: u8 = 2;
+const LEFT: u8 = 3;
+
+/// Counts its thread once for all that it comes to; when it ends, for what it has not come to.
+struct Steps<'g> {
+    gates: &'g Gates,
+    told: u8,
+}
+
+impl Steps<'_> {
+    fn tell(&mut self, come_to: u8) {
+        while self.told < come_to {
+            self.told += 1;
+            let threads = match self.told {
+                READY => &self.gates.ready,
+                STARTED => &self.gates.started,
+                _ => &self.gates.left,
+            };
+            threads.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Steps<'_> {
+    fn drop(&mut self) {
+        self.tell(LEFT);
+    }
+}
+
+/// Sets a flag when it is dropped, a panic included: threads that look at it end.
+struct Set<'s>(&'s AtomicBool);
+
+impl Drop for Set<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `measure` on the calling thread beside the loads: begun when every thread has done its work once, or has failed.
+/// `tell` hears, on the calling thread, how many threads are ready. The threads are told to stop afterwards and waited for;
+/// `measure`'s own account of what they achieved is completed by what became of them.
+pub(crate) fn beside<T>(
+    machine: &Machine,
+    plan: &Plan<'_>,
+    tell: &dyn Fn(usize),
+    measure: impl FnOnce(&Running<'_>) -> (T, Vec<Loaded>),
+) -> (T, Vec<Loaded>) {
+    let gates = Gates {
+        threads: plan.loads.iter().map(|l| l.count as usize).sum(),
+        one: Mutex::new(()),
+        ready: AtomicUsize::new(0),
+        started: AtomicUsize::new(0),
+        left: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+        over: AtomicBool::new(false),
+    };
+    let counts = |l: &LoadSpec| std::iter::repeat_with(Count::default).take(l.count as usize).collect();
+    let running = Running {
+        plan,
+        gates: &gates,
+        counts: plan.loads.iter().map(counts).collect(),
+        failed: plan.loads.iter().map(|_| Mutex::default()).collect(),
+    };
+    let (measured, mut loaded) = std::thread::scope(|scope| {
+        // Whatever `measure` does, the threads end.
+        let _stop = (Set(&gates.stop), Set(&gates.over));
+        for (load, spec) in plan.loads.iter().enumerate() {
+            for n in 0..spec.count as usize {
+                let thread = std::thread::Builder::new().name(format!("load {n}"));
+                let running = &running;
+                if let Err(e) = thread.spawn_scoped(scope, move || running.thread(machine, load, n)) {
+                    running.fail(load, format!("the system starts no more threads: {e}"));
+                    drop(Steps { gates: &gates, told: 0 });
+                }
+            }
+        }
+        let mut told = 0;
+        while gates.started.load(Ordering::Acquire) < gates.threads {
+            std::thread::sleep(Duration::from_millis(1));
+            let ready = gates.ready.load(Ordering::Acquire);
+            if ready > told {
+                told = ready;
+                tell(ready);
+            }
+        }
+        measure(&running)
+    });
+    for (n, loaded) in loaded.iter_mut().enumerate() {
+        loaded.checked = running.counts[n].iter().map(|c| c.checked.load(Ordering::Relaxed)).sum();
+        loaded.failed = std::mem::take(&mut *running.failed[n].lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    (measured, loaded)
+}

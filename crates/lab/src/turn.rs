@@ -1,0 +1,504 @@
+//! The sampling loop: one turn of one cell. Every transfer is a sample.
+//!
+//! The invariant: between a call and the end of its transfer the measuring thread reads the clock and, of what polls, memory;
+//! nothing else. The kernel's counters are read in rounds of their own, whose samples count for nothing else. What is not
+//! timed (new bytes, comparisons, rests) never makes a paced arrival late: the arrivals' clock stands still meanwhile.
+
+use crate::clock::Clock;
+use crate::counters::{Counters, Spent};
+use crate::moment::{Beside, Moment, Slowest};
+use experiment::Arrival;
+use placement::rest_if_due;
+use results::{Compared, Tally};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use subject::{Checks, Error, Subject, Waiting, Wrong};
+
+/// A cell while it is measured.
+pub(crate) struct Live<'r> {
+    /// As many as may be under way at a time.
+    pub subjects: Vec<Box<dyn Subject + 'r>>,
+    pub arrival: Arrival,
+    pub timeout: Duration,
+    /// Besides the first and the last of a turn each n-th is compared; 0: none.
+    pub check_every: u64,
+    pub rests: bool,
+    pub moments: Vec<Moment>,
+    pub slowest: Slowest,
+    /// Of the rounds with counters.
+    pub slowest_counted: Slowest,
+    pub tally: Tally,
+    pub compared: Compared,
+    pub ended: Option<Ended>,
+}
+
+/// Why a cell takes no more samples.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Error(Error),
+    /// What a timed transfer left is not what it should be.
+    Wrong(Wrong),
+    /// The load was told to stop, so that what waited for it came to an end.
+    LoadStopped,
+    /// There is no more room for samples.
+    Full,
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended::Error(error)
+    }
+}
+
+/// One turn.
+pub(crate) struct Turn<'t> {
+    pub round: u32,
+    /// The kernel's counters are read round each call.
+    pub counted: bool,
+    pub samples: u64,
+    /// One sample is taken at least.
+    pub time: Duration,
+    /// Set when the load was told to stop.
+    pub load_stopped: &'t AtomicBool,
+}
+
+/// Untimed transfers at the beginning of a turn and behind each comparison: both leave other things in the caches.
+const WARM_UP: u32 = 2;
+
+/// What is under way.
+#[derive(Clone, Copy, Default)]
+struct UnderWay {
+    subject: usize,
+    moment: Moment,
+    counters: Option<Counters>,
+}
+
+impl Live<'_> {
+    /// Takes the samples of one turn; then lets go of the GPU.
+    pub fn turn(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
+        let taken = self.samples_of(clock, turn);
+        let rested = match self.rests {
+            true => self.subjects.iter_mut().try_for_each(|subject| subject.rest()),
+            false => Ok(()),
+        };
+        taken.and(rested.map_err(Ended::Error))
+    }
+
+    /// Untimed transfers, at most `most` of them, in at most about `time`.
+    pub fn warm_up(&mut self, clock: &Clock, most: u32, time: Duration) -> Result<(), Ended> {
+        let begun = clock.now();
+        for _ in 0..most {
+            for subject in &mut self.subjects {
+                subject.renew()?;
+                subject.fire()?;
+                subject.wait(self.timeout)?;
+            }
+            if clock.ns(clock.now().saturating_sub(begun)) > time.as_nanos() as u64 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn samples_of(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
+        self.warm_up(clock, WARM_UP, turn.time / 8)?;
+        let mut arrivals = Arrivals::new(self.arrival, clock);
+        let begun = clock.now();
+        let mut rested = 0;
+        let over = |rested: u64| clock.ns(clock.now().saturating_sub(begun + rested)) >= turn.time.as_nanos() as u64;
+        let mut taken = 0;
+        while taken < turn.samples && (taken == 0 || !over(rested)) {
+            if self.moments.len() == self.moments.capacity() {
+                return Err(Ended::Full);
+            }
+            // The first one is compared, then each n-th; the n-th ones fall elsewhere in each round.
+            let until_check = match (taken, self.check_every) {
+                (_, 0) => turn.samples,
+                (0, _) => 1,
+                (taken, every) => every - (taken + u64::from(turn.round)) % every,
+            };
+            let most = until_check.min(turn.samples - taken).min((self.moments.capacity() - self.moments.len()) as u64);
+            taken += self.run(clock, turn, &mut arrivals, most, &mut rested, &over)?;
+            let last = taken >= turn.samples || over(rested);
+            let untimed = arrivals.pause(clock);
+            if self.check_every > 0 || last {
+                self.check()?;
+                if !last {
+                    self.warm_up(clock, WARM_UP, turn.time / 8)?;
+                }
+            }
+            arrivals.resume(clock, untimed);
+        }
+        Ok(())
+    }
+
+    /// Samples until `most` are taken or the time is over; nothing is under way then. How many there were.
+    fn run(
+        &mut self,
+        clock: &Clock,
+        turn: &Turn<'_>,
+        arrivals: &mut Arrivals,
+        most: u64,
+        rested: &mut u64,
+        over: &dyn Fn(u64) -> bool,
+    ) -> Result<u64, Ended> {
+        let depth = self.subjects.len();
+        let (mut fired, mut seen) = (0u64, 0u64);
+        let mut under_way = [UnderWay::default(); MOST_DEPTH];
+        loop {
+            while fired < most && (fired - seen) < depth as u64 && (fired == 0 || !over(*rested)) {
+                let subject = (fired % depth as u64) as usize;
+                let slot = &mut under_way[subject];
+                let untimed = arrivals.pause(clock);
+                if rest_if_due() {
+                    *rested += clock.now().saturating_sub(untimed);
+                }
+                self.subjects[subject].renew()?;
+                arrivals.resume(clock, untimed);
+                *slot = UnderWay { subject, moment: Moment { round: turn.round, ..Moment::default() }, counters: None };
+                // ORDERING: the last sample's own stores are drained, or the submission's fence would wait for them.
+                std::sync::atomic::fence(Ordering::SeqCst);
+                slot.moment.release = arrivals.next(clock);
+                slot.counters = turn.counted.then(Counters::of_thread);
+                slot.moment.call = clock.now();
+                if slot.moment.release == 0 {
+                    slot.moment.release = slot.moment.call;
+                }
+                self.subjects[subject].fire()?;
+                slot.moment.submitted = clock.now();
+                fired += 1;
+            }
+            if seen == fired {
+                return Ok(seen);
+            }
+            let oldest = (seen % depth as u64) as usize;
+            seen += 1;
+            self.end_of(clock, turn, &mut under_way[oldest])?;
+        }
+    }
+
+    /// Waits for the end of one, and keeps it.
+    fn end_of(&mut self, clock: &Clock, turn: &Turn<'_>, one: &mut UnderWay) -> Result<(), Ended> {
+        let subject = &mut self.subjects[one.subject];
+        let mut beside = Beside::default();
+        one.moment.done = match subject.waiting() {
+            Waiting::Called => {
+                subject.wait(self.timeout)?;
+                clock.now()
+            }
+            Waiting::Polled => {
+                let (done, gap) = poll(subject.as_mut(), clock, one.moment.submitted, self.timeout)?;
+                beside.gap = Some(gap);
+                done
+            }
+        };
+        one.moment.engine(subject.engine());
+        let stopped = turn.load_stopped.load(Ordering::Relaxed);
+        one.moment.capped = stopped;
+        let index = self.moments.len();
+        if let Some(from) = &one.counters {
+            let spent = Spent::between(from, &Counters::of_thread());
+            beside.spent = Some(spent);
+            add(&mut self.tally, &spent);
+            self.slowest_counted.offer(index, &one.moment, beside);
+        } else {
+            self.slowest.offer(index, &one.moment, beside);
+        }
+        self.moments.push(one.moment);
+        if stopped { Err(Ended::LoadStopped) } else { Ok(()) }
+    }
+
+    /// Compares what the last transfer of each has left.
+    fn check(&mut self) -> Result<(), Ended> {
+        for subject in &mut self.subjects {
+            let checks = subject.checks();
+            if checks == Checks::Nothing {
+                continue;
+            }
+            if let Some(wrong) = subject.check()? {
+                return Err(Ended::Wrong(wrong));
+            }
+            self.compared.whole += 1;
+            self.compared.guards = checks == Checks::BytesAndGuards;
+        }
+        Ok(())
+    }
+}
+
+/// The most that may be under way at a time.
+pub const MOST_DEPTH: usize = 32;
+
+/// Looks until it is done: when it was, and the longest time between two looks. Two looks that lie far apart say that the
+/// thread was kept from looking.
+#[inline]
+fn poll(subject: &mut dyn Subject, clock: &Clock, submitted: u64, timeout: Duration) -> Result<(u64, u64), Error> {
+    let (mut last, mut gap) = (submitted, 0);
+    loop {
+        let there = subject.poll()?;
+        let now = clock.now();
+        gap = gap.max(now.saturating_sub(last));
+        last = now;
+        if there {
+            return Ok((now, gap));
+        }
+        if clock.ns(now.saturating_sub(submitted)) > timeout.as_nanos() as u64 {
+            // Says what it is late with.
+            subject.wait(Duration::ZERO)?;
+            return Ok((clock.now(), gap));
+        }
+    }
+}
+
+fn add(tally: &mut Tally, spent: &Spent) {
+    tally.calls += 1;
+    tally.wall_ns += spent.wall_ns;
+    tally.on_cpu_ns += spent.cpu_ns.min(spent.wall_ns);
+    tally.slept += u64::from(spent.voluntary > 0);
+    tally.preempted += u64::from(spent.involuntary > 0);
+    match spent.asleep_ns() {
+        Some(asleep) => {
+            tally.asleep_ns += asleep;
+            tally.run_queue_ns += spent.run_queue_ns.unwrap_or(0);
+        }
+        None => tally.unknown += 1,
+    }
+}
+
+/// When the next one should start, ticks.
+struct Arrivals {
+    period: Option<u64>,
+    next: u64,
+}
+
+impl Arrivals {
+    fn new(arrival: Arrival, clock: &Clock) -> Arrivals {
+        match arrival {
+            Arrival::Closed { .. } => Arrivals { period: None, next: 0 },
+            Arrival::Paced { period_ns } => {
+                let period = clock.ticks(period_ns).max(1);
+                Arrivals { period: Some(period), next: clock.now() + period }
+            }
+        }
+    }
+
+    /// Waits for the release of the next one, and says when it was to be; 0 where each is released by its call.
+    fn next(&mut self, clock: &Clock) -> u64 {
+        let Some(period) = self.period else { return 0 };
+        let release = self.next;
+        while clock.now() < release {
+            std::hint::spin_loop();
+        }
+        self.next = release + period;
+        release
+    }
+
+    /// What follows is not timed.
+    fn pause(&self, clock: &Clock) -> u64 {
+        clock.now()
+    }
+
+    /// The arrivals' clock stood still where somebody was waiting already.
+    fn resume(&mut self, clock: &Clock, paused: u64) {
+        if self.period.is_some() {
+            let (late_before, late_now) = (paused.saturating_sub(self.next), clock.now().saturating_sub(self.next));
+            self.next += late_now - late_before;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    /// Takes a time, then is done; stalls once; goes wrong at one transfer.
+    struct Fake {
+        takes_ns: u64,
+        stall_at: Option<(u64, u64)>,
+        wrong_at: Option<u64>,
+        fired: Rc<Cell<u64>>,
+        until: u64,
+        clock: Clock,
+        waiting: Waiting,
+    }
+
+    impl Subject for Fake {
+        fn waiting(&self) -> Waiting {
+            self.waiting
+        }
+
+        fn fire(&mut self) -> Result<(), Error> {
+            let n = self.fired.get();
+            self.fired.set(n + 1);
+            let takes = self.stall_at.filter(|(at, _)| *at == n).map_or(self.takes_ns, |(_, ns)| ns);
+            self.until = self.clock.now() + self.clock.ticks(takes);
+            Ok(())
+        }
+
+        fn poll(&mut self) -> Result<bool, Error> {
+            Ok(self.clock.now() >= self.until)
+        }
+
+        fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+            let begun = self.clock.now();
+            while !self.poll()? {
+                if self.clock.ns(self.clock.now() - begun) > timeout.as_nanos() as u64 {
+                    return Err(Error::Late { bytes: 8, after: timeout });
+                }
+            }
+            Ok(())
+        }
+
+        fn checks(&self) -> Checks {
+            Checks::BytesAndGuards
+        }
+
+        fn check(&mut self) -> Result<Option<Wrong>, Error> {
+            let wrong = self.wrong_at == Some(self.fired.get());
+            Ok(wrong.then_some(Wrong::PastTheEnd { touched: 1, first: 0 }))
+        }
+    }
+
+    fn fake(clock: &Clock) -> Fake {
+        Fake {
+            takes_ns: 1_000,
+            stall_at: None,
+            wrong_at: None,
+            fired: Rc::default(),
+            until: 0,
+            clock: clock.clone(),
+            waiting: Waiting::Polled,
+        }
+    }
+
+    fn live<'r>(fakes: Vec<Fake>, arrival: Arrival, check_every: u64) -> Live<'r> {
+        Live {
+            subjects: fakes.into_iter().map(|f| Box::new(f) as Box<dyn Subject>).collect(),
+            arrival,
+            timeout: Duration::from_secs(1),
+            check_every,
+            rests: true,
+            moments: Vec::with_capacity(100_000),
+            slowest: Slowest::new(),
+            slowest_counted: Slowest::new(),
+            tally: Tally::default(),
+            compared: Compared::default(),
+            ended: None,
+        }
+    }
+
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
+
+    fn turn(samples: u64, counted: bool) -> Turn<'static> {
+        Turn { round: 0, counted, samples, time: Duration::from_secs(20), load_stopped: &GOES_ON }
+    }
+
+    #[test]
+    fn every_transfer_is_a_sample_and_takes_what_it_takes() {
+        let clock = Clock::new();
+        for waiting in [Waiting::Polled, Waiting::Called] {
+            let mut l = live(vec![Fake { waiting, ..fake(&clock) }], Arrival::Closed { depth: 1 }, 16);
+            l.turn(&clock, &turn(500, false)).unwrap();
+            assert_eq!(l.moments.len(), 500);
+            assert!(l.moments.iter().all(|m| clock.ns(m.done - m.call) >= 999 && m.release == m.call));
+            assert!(l.compared.whole >= 500 / 16 && l.compared.guards);
+            assert_eq!(l.tally.calls, 0);
+        }
+    }
+
+    #[test]
+    fn counters_are_read_in_their_own_rounds() {
+        let clock = Clock::new();
+        let mut l = live(vec![fake(&clock)], Arrival::Closed { depth: 1 }, 0);
+        l.turn(&clock, &turn(50, true)).unwrap();
+        assert_eq!((l.tally.calls, l.moments.len()), (50, 50));
+        assert!(l.tally.wall_ns >= 50 * 1_000 && l.slowest.sorted().is_empty());
+    }
+
+    #[test]
+    fn a_stall_makes_paced_arrivals_wait_and_a_closed_loop_hides_it() {
+        let clock = Clock::new();
+        let stalled = || Fake { stall_at: Some((50, 2_000_000)), ..fake(&clock) };
+        // One each 20 us: a stall of 2 ms is a hundred periods, and each arrival behind it waits for those before.
+        let late = |l: &Live<'_>| {
+            let late = |m: &&Moment| clock.ns(m.done - m.release) > 100_000;
+            l.moments.iter().filter(late).count()
+        };
+        let mut paced = live(vec![stalled()], Arrival::Paced { period_ns: 20_000 }, 16);
+        paced.turn(&clock, &turn(400, false)).unwrap();
+        let mut closed = live(vec![stalled()], Arrival::Closed { depth: 1 }, 16);
+        closed.turn(&clock, &turn(400, false)).unwrap();
+        // The host may add stalls of its own to both.
+        assert!(late(&paced) >= 80, "{} of {}", late(&paced), paced.moments.len());
+        assert!(late(&closed) >= 1 && late(&closed) < 40, "{}", late(&closed));
+        let worst = paced.slowest.sorted();
+        assert!(clock.ns(paced.moments[worst[0].0].done - paced.moments[worst[0].0].release) >= 2_000_000);
+    }
+
+    #[test]
+    fn what_is_not_timed_does_not_make_arrivals_late() {
+        let clock = Clock::new();
+        struct Slow(Fake);
+        impl Subject for Slow {
+            fn waiting(&self) -> Waiting {
+                self.0.waiting
+            }
+            fn renew(&mut self) -> Result<(), Error> {
+                std::thread::sleep(Duration::from_micros(300));
+                Ok(())
+            }
+            fn fire(&mut self) -> Result<(), Error> {
+                self.0.fire()
+            }
+            fn poll(&mut self) -> Result<bool, Error> {
+                self.0.poll()
+            }
+            fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+                self.0.wait(timeout)
+            }
+        }
+        let mut l = live(Vec::new(), Arrival::Paced { period_ns: 20_000 }, 0);
+        l.subjects.push(Box::new(Slow(fake(&clock))));
+        l.turn(&clock, &turn(100, false)).unwrap();
+        let late = l.moments.iter().filter(|m| clock.ns(m.done - m.release) > 250_000).count();
+        assert!(late < 50, "{late} of 100 waited for what is not timed");
+    }
+
+    #[test]
+    fn a_wrong_transfer_ends_the_cell_where_each_is_compared() {
+        let clock = Clock::new();
+        for at in [1, 67, 100] {
+            // Two warm-ups stand before each: the n-th timed transfer is the 3n-th of all.
+            let wrong = Fake { wrong_at: Some(3 * at), ..fake(&clock) };
+            let mut l = live(vec![wrong], Arrival::Closed { depth: 1 }, 1);
+            assert!(matches!(l.turn(&clock, &turn(100, false)), Err(Ended::Wrong(_))), "{at}");
+            assert_eq!(l.moments.len() as u64, at);
+            let mut right = live(vec![fake(&clock)], Arrival::Closed { depth: 1 }, 1);
+            assert!(right.turn(&clock, &turn(100, false)).is_ok() && right.compared.whole == 100);
+        }
+    }
+
+    #[test]
+    fn several_are_under_way_at_a_time() {
+        let clock = Clock::new();
+        let fakes = (0..4).map(|_| Fake { takes_ns: 50_000, ..fake(&clock) }).collect();
+        let mut l = live(fakes, Arrival::Closed { depth: 4 }, 0);
+        l.turn(&clock, &turn(64, false)).unwrap();
+        let overlapping = l.moments.windows(2).filter(|pair| pair[1].call < pair[0].done).count();
+        assert!(l.moments.len() == 64 && overlapping > 32, "{overlapping}");
+        assert!(l.moments.iter().all(|m| clock.ns(m.done - m.call) >= 49_000));
+    }
+
+    #[test]
+    fn a_lost_transfer_and_a_stopped_load_end_the_cell() {
+        let clock = Clock::new();
+        let mut l = live(vec![Fake { takes_ns: u64::MAX / 4, ..fake(&clock) }], Arrival::Closed { depth: 1 }, 0);
+        l.timeout = Duration::from_millis(5);
+        assert!(matches!(l.turn(&clock, &turn(1, false)), Err(Ended::Error(Error::Late { .. }))));
+        let stopped = AtomicBool::new(true);
+        let mut l = live(vec![fake(&clock)], Arrival::Closed { depth: 1 }, 0);
+        let ended = l.turn(&clock, &Turn { load_stopped: &stopped, ..turn(10, false) });
+        assert!(matches!(ended, Err(Ended::LoadStopped)) && l.moments.len() == 1 && l.moments[0].capped);
+    }
+}
