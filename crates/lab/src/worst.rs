@@ -17,7 +17,6 @@ use crate::noise::{Gaps, Looking};
 use crate::samples::{NoMemory, Samples};
 use crate::statistics::{Summary, WORST};
 use copy::{Checked, Difference, Route, Transfer, verify};
-use counters::{Counters, Spent};
 use environment::Taken;
 use environment::clock::Source;
 use gpu::Correlation;
