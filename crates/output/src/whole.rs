@@ -45,10 +45,7 @@ impl WholeFile {
             file.write_all(b"\n").map_err(err)?;
             return Ok(WholeFile { path, kind: Kind::Direct(file) });
         }
-        let folder = match path.parent() {
-            Some(p) if !p.as_os_str().is_empty() => p.to_path_buf(),
-            _ => PathBuf::from("."),
-        };
+        let folder = folder_of(&path);
         let held = match reserve(&folder, room) {
             Ok(file) => file,
             Err(cause) => {
@@ -109,16 +106,52 @@ fn renamed<E: From<io::Error>>(
     path: &Path,
     f: impl FnOnce(&mut dyn Write) -> Result<(), E>,
 ) -> Result<(), E> {
+    renamed_into(folder, path, |file| through_a_buffer(file, f))
+}
+
+/// Writes what `f` writes to `path`, as a whole: under another name in the same folder, which then is renamed. An old file is
+/// replaced. A process that is killed meanwhile leaves a file whose name is that of [`is_part`].
+///
+/// # Errors
+/// There is no new file, and an old one is as it was before.
+pub fn replace<T, E: From<io::Error>>(path: &Path, f: impl FnOnce(&mut File) -> Result<T, E>) -> Result<T, E> {
+    let folder = folder_of(path);
+    let done = renamed_into(&folder, path, f)?;
+    // The name itself lasts only once the folder is on the disk.
+    File::open(&folder)?.sync_all()?;
+    Ok(done)
+}
+
+/// Whether a file of this name was being written when its process was killed.
+pub fn is_part(name: &str) -> bool {
+    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+}
+
+const PREFIX: &str = ".doorbell-";
+const SUFFIX: &str = ".part";
+
+fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p.to_path_buf(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn renamed_into<T, E: From<io::Error>>(
+    folder: &Path,
+    path: &Path,
+    f: impl FnOnce(&mut File) -> Result<T, E>,
+) -> Result<T, E> {
     // As any new file: what the umask leaves.
     let mut file = tempfile::Builder::new()
-        .prefix(".doorbell-")
-        .suffix(".part")
+        .prefix(PREFIX)
+        .suffix(SUFFIX)
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)?;
-    through_a_buffer(file.as_file_mut(), f)?;
+    let done = f(file.as_file_mut())?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|e| e.error)?;
-    Ok(())
+    Ok(done)
 }
 
 fn through_a_buffer<E: From<io::Error>>(

@@ -1,0 +1,70 @@
+//! Why a folder could not be made, read or written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}: there is a run already")]
+    Exists(PathBuf),
+    #[error("{0}: the folder is not empty, and what is in it is no run of doorbell")]
+    NotOurs(PathBuf),
+    #[error("{0}: no run: it has no experiment.json")]
+    NoRun(PathBuf),
+    #[error("{path}: {what} writes to it")]
+    Busy { path: PathBuf, what: String },
+    #[error("{path}: the run there is of another experiment: {what}")]
+    OtherExperiment { path: PathBuf, what: String },
+    #[error("{path}: {what}")]
+    Damaged { path: PathBuf, what: String },
+    #[error("{path}: its schema is {found:?}, and this doorbell reads {reads:?}")]
+    Version { path: PathBuf, found: String, reads: &'static str, by: Option<String> },
+    #[error("{path}: cannot be read: {cause}")]
+    Read { path: PathBuf, cause: io::Error },
+    #[error("{path}: cannot be written: {cause}")]
+    Write { path: PathBuf, cause: io::Error },
+}
+
+impl Error {
+    /// What helps.
+    pub fn hint(&self) -> String {
+        use io::ErrorKind::{FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        let text = match self {
+            Error::Exists(_) => "--resume goes on with it, --force replaces it, -o FOLDER writes elsewhere",
+            Error::NotOurs(_) => "give a new or an empty folder: -o FOLDER",
+            Error::NoRun(_) => "give the folder that `doorbell bench -o` wrote",
+            Error::Busy { .. } => "wait for its end, or write elsewhere with -o FOLDER",
+            Error::OtherExperiment { .. } => {
+                "--resume goes on only with the same experiment and the same --set; --force replaces the run"
+            }
+            Error::Damaged { .. } => "if its part is removed (parts/, samples/), --resume measures it again",
+            Error::Version { by: Some(by), .. } => return format!("doorbell {by} wrote it: read it with that one"),
+            Error::Version { .. } => "read it with the doorbell that wrote it",
+            Error::Read { .. } => "give the folder of a run, with all its files readable",
+            Error::Write { cause, .. } => match cause.kind() {
+                StorageFull | QuotaExceeded => {
+                    "free some space; what is finished is kept, and --resume goes on with it"
+                }
+                FileTooLarge => {
+                    "raise the file size limit (`ulimit -f unlimited`); --resume goes on with what is finished"
+                }
+                PermissionDenied | ReadOnlyFilesystem => "this user may not write there; -o FOLDER writes elsewhere",
+                NotFound => "the directory that it lies in must exist; -o FOLDER writes elsewhere",
+                _ => "what is finished is kept, and --resume goes on with it",
+            },
+        };
+        text.into()
+    }
+
+    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |cause| Error::Read { path: path.into(), cause }
+    }
+
+    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |cause| Error::Write { path: path.into(), cause }
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl ToString) -> Error {
+        Error::Damaged { path: path.into(), what: what.to_string() }
+    }
+}

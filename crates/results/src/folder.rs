@@ -1,0 +1,298 @@
+//! The folder, and who may write to it.
+
+use crate::Error;
+use crate::lock::Lock;
+use crate::part::{Part, Sample};
+use crate::samples::{self, Samples, Sum};
+use experiment::Experiment;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const PART_SCHEMA: &str = "doorbell.part/1";
+const EXPERIMENT: &str = "experiment.json";
+const PARTS: &str = "parts";
+const SAMPLES: &str = "samples";
+pub(crate) const PLOTS: &str = "plots";
+pub(crate) const RUN: &str = "run.json";
+
+/// One run.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    experiment: Experiment,
+    /// None where it is only read.
+    _lock: Option<Lock>,
+}
+
+/// A part as it lies in `parts`.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    schema: String,
+    doorbell: String,
+    samples: Sum,
+    part: Part,
+}
+
+impl Folder {
+    /// A new run. With `force` it takes the place of one that is there, finished or not.
+    ///
+    /// # Errors
+    /// There is a run, or something else; another run writes there; it cannot be written.
+    pub fn create(path: &Path, experiment: &Experiment, force: bool) -> Result<Folder, Error> {
+        let write = || Error::write(path);
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => {
+                let names = entries.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>();
+                names.map_err(Error::read(path))?
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir(path).map_err(write())?;
+                Vec::new()
+            }
+            Err(e) => return Err(Error::Write { path: path.into(), cause: e }),
+        };
+        let is_run = || path.join(EXPERIMENT).exists();
+        // What a run that was killed at its very start leaves.
+        let is_empty = entries.iter().all(|e| e == ".lock" || e.to_str().is_some_and(output::is_part));
+        if !is_run() && !is_empty {
+            return Err(Error::NotOurs(path.into()));
+        }
+        let free = || if is_run() && !force { Err(Error::Exists(path.into())) } else { Ok(()) };
+        free()?;
+        let lock = Lock::of_run(path)?;
+        // Another run may have come and gone meanwhile.
+        free()?;
+        if is_run() {
+            // Last what makes it a run, so that a removal that was cut short can be repeated.
+            for name in [RUN, PLOTS, PARTS, SAMPLES, EXPERIMENT] {
+                let path = path.join(name);
+                let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+                match removed {
+                    Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::Write { path, cause: e }),
+                    _ => {}
+                }
+            }
+        }
+        let folder = Folder { path: path.into(), experiment: experiment.clone(), _lock: Some(lock) };
+        folder.make_ready()?;
+        let name = path.join(EXPERIMENT);
+        let text = serde_json::to_string_pretty(experiment)
+            .map_err(|e| Error::Write { path: name.clone(), cause: e.into() })?;
+        whole(&name, text.as_bytes())?;
+        Ok(folder)
+    }
+
+    /// A run that is to go on, or to be summed up again.
+    ///
+    /// # Errors
+    /// There is none; another run writes there.
+    pub fn resume(path: &Path) -> Result<Folder, Error> {
+        let experiment = read_experiment(path)?;
+        let lock = Lock::of_run(path)?;
+        let folder = Folder { path: path.into(), experiment, _lock: Some(lock) };
+        folder.make_ready()?;
+        Ok(folder)
+    }
+
+    /// To write parts of a run that this process does not lead.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn join(path: &Path) -> Result<Folder, Error> {
+        let experiment = read_experiment(path)?;
+        let lock = Lock::of_part(path)?;
+        Ok(Folder { path: path.into(), experiment, _lock: Some(lock) })
+    }
+
+    /// To read it, finished or not.
+    ///
+    /// # Errors
+    /// There is no run.
+    pub fn open(path: &Path) -> Result<Folder, Error> {
+        Ok(Folder { path: path.into(), experiment: read_experiment(path)?, _lock: None })
+    }
+
+    /// The folders are there, and what was being written when a run was killed is not.
+    fn make_ready(&self) -> Result<(), Error> {
+        for folder in [self.path.clone(), self.path.join(PARTS), self.path.join(SAMPLES)] {
+            let err = || Error::write(&folder);
+            match fs::create_dir(&folder) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(err()(e)),
+                _ => {}
+            }
+            for entry in fs::read_dir(&folder).map_err(err())? {
+                let entry = entry.map_err(err())?;
+                if entry.file_name().to_str().is_some_and(output::is_part) {
+                    fs::remove_file(entry.path()).map_err(err())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn experiment(&self) -> &Experiment {
+        &self.experiment
+    }
+
+    /// # Errors
+    /// The run is of another experiment.
+    pub fn is_of(&self, experiment: &Experiment) -> Result<(), Error> {
+        if *experiment == self.experiment {
+            return Ok(());
+        }
+        let what = difference(&self.experiment, experiment);
+        Err(Error::OtherExperiment { path: self.path.clone(), what })
+    }
+
+    pub fn has_part(&self, stage: u32, repeat: u32) -> bool {
+        self.part_path(stage, repeat).exists()
+    }
+
+    fn part_path(&self, stage: u32, repeat: u32) -> PathBuf {
+        self.path.join(PARTS).join(format!("{stage:04}-{repeat:02}.json"))
+    }
+
+    /// Where the samples of a part lie.
+    pub fn samples_path(&self, stage: u32, repeat: u32) -> PathBuf {
+        self.path.join(SAMPLES).join(format!("{stage:04}-{repeat:02}.parquet"))
+    }
+
+    /// The samples, one list each cell, then the part: a part that exists has its samples.
+    ///
+    /// # Errors
+    /// It cannot be written; there is no part then.
+    pub fn write_part(&self, part: &Part, cells: &[Vec<Sample>]) -> Result<(), Error> {
+        let path = self.part_path(part.stage, part.repeat);
+        let names: Vec<_> = part.cells.iter().map(|c| c.about.clone()).collect();
+        let samples = samples::write(&self.samples_path(part.stage, part.repeat), part, &names, cells)?;
+        let part = part.clone();
+        let all = Written { schema: PART_SCHEMA.into(), doorbell: VERSION.into(), samples, part };
+        let text = serde_json::to_vec(&all).map_err(|e| Error::Write { path: path.clone(), cause: e.into() })?;
+        // What JSON cannot hold, a number that is none, is noticed here, not when the run is summed up.
+        if let Err(e) = serde_json::from_slice::<Written>(&text) {
+            return Err(Error::Write { path, cause: e.into() });
+        }
+        whole(&path, &text)
+    }
+
+    /// By stage and repeat.
+    ///
+    /// # Errors
+    /// One cannot be read.
+    pub fn parts(&self) -> Result<Vec<Part>, Error> {
+        let folder = self.path.join(PARTS);
+        let mut parts = Vec::new();
+        let entries = match fs::read_dir(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(parts),
+            entries => entries.map_err(Error::read(&folder))?,
+        };
+        for entry in entries {
+            let path = entry.map_err(Error::read(&folder))?.path();
+            if path.extension().is_some_and(|e| e == "json") {
+                let part = read_part(&path)?.part;
+                if path != self.part_path(part.stage, part.repeat) {
+                    let what = format!("it is of stage {}, repeat {}, as its name should say", part.stage, part.repeat);
+                    return Err(Error::Damaged { path, what });
+                }
+                parts.push(part);
+            }
+        }
+        parts.sort_by_key(|p| (p.stage, p.repeat));
+        Ok(parts)
+    }
+
+    /// The samples of a part, to be read cell by cell.
+    ///
+    /// # Errors
+    /// There is no such part; its samples are missing or damaged.
+    pub fn open_samples(&self, stage: u32, repeat: u32) -> Result<Samples, Error> {
+        let sum = read_part(&self.part_path(stage, repeat))?.samples;
+        Samples::open(&self.samples_path(stage, repeat), sum)
+    }
+
+    /// All samples of a part, by cell.
+    ///
+    /// # Errors
+    /// As [`Folder::open_samples`].
+    pub fn samples(&self, stage: u32, repeat: u32) -> Result<Vec<Vec<Sample>>, Error> {
+        let cells = read_part(&self.part_path(stage, repeat))?.part.cells.len();
+        let samples = self.open_samples(stage, repeat)?;
+        (0..cells).map(|cell| samples.cell(cell)).collect()
+    }
+}
+
+/// A file of these bytes, whole or not at all.
+pub(crate) fn whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    output::replace(path, |file| file.write_all(bytes)).map_err(Error::write(path))
+}
+
+fn read_experiment(folder: &Path) -> Result<Experiment, Error> {
+    let path = folder.join(EXPERIMENT);
+    let text = match fs::read(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::NoRun(folder.into())),
+        text => text.map_err(Error::read(&path))?,
+    };
+    serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e))
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    schema: String,
+    doorbell: Option<String>,
+}
+
+/// JSON of this schema.
+pub(crate) fn read_json<T: for<'a> Deserialize<'a>>(path: &Path, reads: &'static str) -> Result<T, Error> {
+    let text = fs::read(path).map_err(Error::read(path))?;
+    let Versioned { schema: found, doorbell: by } =
+        serde_json::from_slice(&text).map_err(|e| Error::damaged(path, format!("not a file of doorbell: {e}")))?;
+    if found != reads {
+        return Err(Error::Version { path: path.into(), found, reads, by });
+    }
+    serde_json::from_slice(&text).map_err(|e| Error::damaged(path, e))
+}
+
+fn read_part(path: &Path) -> Result<Written, Error> {
+    read_json(path, PART_SCHEMA)
+}
+
+/// The first thing in which two experiments differ, by its keys.
+fn difference(old: &Experiment, new: &Experiment) -> String {
+    let of = |e| serde_json::to_value(e).unwrap_or_default();
+    let (old, new) = (of(old), of(new));
+    let mut keys = vec![];
+    let (a, b) = descend(&old, &new, &mut keys);
+    format!("{} is {a} there and {b} now", keys.join("."))
+}
+
+fn descend<'a>(
+    a: &'a serde_json::Value,
+    b: &'a serde_json::Value,
+    keys: &mut Vec<String>,
+) -> (&'a serde_json::Value, &'a serde_json::Value) {
+    use serde_json::Value::{Array, Object};
+    let next = match (a, b) {
+        (Object(x), Object(y)) if x.keys().eq(y.keys()) => {
+            x.iter().zip(y).find(|(x, y)| x.1 != y.1).map(|(x, y)| (x.0.clone(), x.1, y.1))
+        }
+        (Array(x), Array(y)) if x.len() == y.len() => {
+            x.iter().zip(y).enumerate().find(|(_, (x, y))| x != y).map(|(i, (x, y))| (i.to_string(), x, y))
+        }
+        _ => None,
+    };
+    match next {
+        Some((key, a, b)) => {
+            keys.push(key);
+            descend(a, b, keys)
+        }
+        None => (a, b),
+    }
+}
