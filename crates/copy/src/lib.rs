@@ -27,7 +27,7 @@ pub use error::{Error, PinError, Unavailable};
 pub use inspect::{GUARD, HostEnd, Inspect};
 pub use machine::{Machine, Where};
 pub use pin::{Pinned, pin};
-pub use registry::{Listed, names, open, parse};
+pub use registry::{Listed, about, names, open, parse};
 pub use route::{Route, Transfer};
 pub use spec::Spec;
 pub use verify::{Checked, Difference, Wrong, verify};

@@ -50,6 +50,16 @@ pub fn parse(text: &str) -> Result<Spec, SyntaxError> {
     Spec::parse(text, &words)
 }
 
+/// What moves the bytes of a route, in one line, whether it can be opened or not.
+///
+/// # Errors
+/// As [`parse`].
+pub fn about(machine: &Machine, name: &str) -> Result<String, SyntaxError> {
+    let spec = parse(name)?;
+    let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
+    Ok(entry.map_or_else(String::new, |entry| (entry.about)(machine, &spec)))
+}
+
 /// Opens a route by its text, with buffers for transfers of up to `capacity` bytes.
 ///
 /// # Errors

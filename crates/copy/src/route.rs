@@ -38,7 +38,13 @@ pub trait Transfer {
     /// True when the last submitted transfer's bytes are all there.
     fn poll(&mut self) -> Result<bool, Error>;
 
-    /// Spins until the last submitted transfer's bytes are all there.
+    /// Whether [`Transfer::poll`] only looks at memory. Where it calls CUDA, a loop of polls is no way to wait:
+    /// [`Transfer::wait`] is.
+    fn is_polled(&self) -> bool {
+        true
+    }
+
+    /// Until the last submitted transfer's bytes are all there.
     ///
     /// # Errors
     /// [`Error::Late`] after `timeout`; the transfer may still be under way.

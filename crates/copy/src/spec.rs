@@ -84,10 +84,12 @@ pub struct Word {
     pub options: &'static [&'static str],
 }
 
-/// Why a text is no way, and at which byte of it.
+/// Why a text is no way, or not what else is written in its place, and at which byte of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("route `{text}`: {what} at byte {at}; {allowed}")]
+#[error("{kind} `{text}`: {what} at byte {at}; {allowed}")]
 pub struct SyntaxError {
+    /// What it was read as: `route`.
+    pub kind: &'static str,
     pub text: String,
     pub at: usize,
     /// What is wrong.
@@ -103,7 +105,8 @@ const SHAPE: &str = "a route is `source->executor->destination`, such as `host->
 impl Spec {
     /// Parses a text against the executors that there are.
     pub fn parse(text: &str, words: &[Word]) -> Result<Spec, SyntaxError> {
-        let error = |at, what: String, allowed: String| SyntaxError { text: text.into(), at, what, allowed };
+        let error =
+            |at, what: String, allowed: String| SyntaxError { kind: "route", text: text.into(), at, what, allowed };
         let mut parts = Vec::new();
         let mut at = 0;
         for part in text.split("->") {

@@ -130,8 +130,11 @@ impl Checked {
         Ok(checked)
     }
 
-    /// Every byte of the destination is wrong now.
-    fn clear(&mut self, ends: &dyn Inspect) -> Result<(), Error> {
+    /// Every byte of the destination is wrong now: only a transfer puts that right.
+    ///
+    /// # Errors
+    /// What the memory says.
+    pub fn clear(&mut self, ends: &dyn Inspect) -> Result<(), Error> {
         self.found.iter_mut().zip(&self.sent).for_each(|(to, sent)| *to = !sent);
         ends.write_destination(0, &self.found)
     }

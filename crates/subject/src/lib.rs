@@ -4,9 +4,17 @@
 //! The invariant: between `fire` and the end nothing here allocates, locks or makes a system call that the measured route or
 //! call does not make itself. Nothing here is timed; that is `lab`'s.
 
+mod catalogue;
+mod launch;
+mod route;
+mod text;
+
 use std::time::Duration;
 
+pub use catalogue::{Listed, calls, check, open};
+pub use copy::spec::SyntaxError;
 pub use copy::{Error, Machine, Unavailable, Wrong};
+pub use experiment::What;
 
 /// What is opened: buffers, channels and modules exist.
 pub trait Opened {

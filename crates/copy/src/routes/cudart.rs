@@ -118,6 +118,10 @@ impl Transfer for Async<'_> {
         Ok(self.stream.is_done()?)
     }
 
+    fn is_polled(&self) -> bool {
+        false
+    }
+
     /// CUDA's wait has no time limit: `timeout` is not looked at.
     #[inline]
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {

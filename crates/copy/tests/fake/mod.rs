@@ -1,5 +1,6 @@
-//! A stand-in for libcuda that copies: its memory is the heap, and a stream does one piece of work whenever it is asked
-//! whether it is done, all of it when it is waited for. Its clock goes by the work: a copy takes 1,000 ns.
+//! A stand-in for libcuda: its memory is the heap, its kernels are Rust, and a stream does one piece of work whenever it is
+//! asked whether it is done, all of it when it is waited for; with [`run_by_itself`] a thread of its own does it. Its clock
+//! goes by the work: a copy takes 1,000 ns.
 
 #![allow(dead_code)]
 
@@ -81,12 +82,16 @@ impl Drop for Small {
     }
 }
 
+/// What may be captured into a graph.
+#[derive(Clone, Debug)]
+enum Work {
+    Copy { to: u64, from: u64, len: usize },
+    Fill { to: u64, word: u32, width: usize, count: usize },
+    Kernel { function: u64, threads: u32, arguments: Vec<u64> },
+}
+
 enum Op {
-    Copy {
-        to: u64,
-        from: u64,
-        len: usize,
-    },
+    Work(Work),
     Gate {
         flag: u64,
     },
@@ -106,6 +111,10 @@ struct Fake {
     objects: BTreeMap<u64, &'static str>,
     streams: BTreeMap<u64, VecDeque<Op>>,
     events: BTreeMap<u64, u64>,
+    captures: BTreeMap<u64, Vec<Work>>,
+    graphs: BTreeMap<u64, Vec<Work>>,
+    /// The kernels that each module has.
+    modules: BTreeMap<u64, BTreeSet<String>>,
 }
 
 static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
@@ -124,6 +133,10 @@ pub static ANSWER_DEAF: AtomicU64 = AtomicU64::new(0);
 /// could not be exchanged.
 pub static FREES: Mutex<Option<Tell>> = Mutex::new(None);
 pub type Tell = Box<dyn Fn(u64, u64) + Send>;
+/// Counts down to the launch that is left out, by itself or in a graph; 0: none.
+pub static LOSE_LAUNCH: AtomicU64 = AtomicU64::new(0);
+/// Not 0: functions that only newer drivers have are missing.
+pub static OLD: AtomicU64 = AtomicU64::new(0);
 /// Calls of any function of the driver.
 pub static CALLS: AtomicU64 = AtomicU64::new(0);
 
@@ -208,6 +221,17 @@ impl Fake {
         }
     }
 
+    /// Into the stream, or into the graph that is captured from it.
+    fn submit(&mut self, stream: *mut c_void, work: Work) -> Status {
+        match self.captures.get_mut(&(stream as u64)) {
+            Some(graph) => {
+                graph.push(work);
+                SUCCESS
+            }
+            None => self.enqueue(stream, Op::Work(work)),
+        }
+    }
+
     fn enqueue(&mut self, stream: *mut c_void, op: Op) -> Status {
         match self.streams.get_mut(&(stream as u64)) {
             Some(queue) => {
@@ -222,9 +246,9 @@ impl Fake {
     fn step(&mut self, stream: u64) -> bool {
         let Some(op) = self.streams.get_mut(&stream).and_then(VecDeque::pop_front) else { return false };
         match op {
-            Op::Copy { to, from, len } => {
-                copy_now(to, from, len);
-                self.clock += COPY_NS;
+            Op::Work(work) => {
+                self.clock += if let Work::Copy { .. } = work { COPY_NS } else { 0 };
+                do_now(&work);
             }
             Op::Gate { flag } => {
                 // SAFETY: two words of pinned memory of the caller's, which outlives the kernel.
@@ -242,10 +266,96 @@ impl Fake {
     }
 }
 
+/// Whether the countdown ends with this call.
+fn strikes(countdown: &AtomicU64) -> bool {
+    countdown.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)) == Ok(1)
+}
+
+/// The kernels by name, and the widths of their arguments.
+const KERNELS: [(&str, u64, &[usize]); 7] = [
+    ("gate", 0x101, &[8, 8]),
+    ("answer", 0x102, &[8, 8, 8, 4, 8, 8]),
+    ("answer_line", 0x103, &[8, 8, 8, 4, 8, 8]),
+    ("answer_mail", 0x104, &[8, 8, 8, 4, 8, 8]),
+    ("count", COUNT, &[8]),
+    ("count_and_tell", COUNT_AND_TELL, &[8, 8]),
+    ("step", STEP, &[8, 4, 4]),
+];
+const COUNT: u64 = 0x110;
+const COUNT_AND_TELL: u64 = 0x111;
+const STEP: u64 = 0x112;
+
+fn do_now(work: &Work) {
+    match work {
+        Work::Copy { to, from, len } => copy_now(*to, *from, *len),
+        Work::Fill { to, word, width, count } => {
+            let bytes = word.to_le_bytes()[..*width].repeat(*count);
+            match bytes.as_slice().try_into() {
+                // A word that somebody may be looking at.
+                // SAFETY: an aligned word of a live allocation.
+                Ok(word) if to % 4 == 0 => unsafe {
+                    AtomicU32::from_ptr(*to as *mut u32).store(u32::from_le_bytes(word), Ordering::Release);
+                },
+                // SAFETY: a live allocation that was checked by the call.
+                _ => unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), *to as *mut u8, bytes.len()) },
+            }
+        }
+        Work::Kernel { .. } if strikes(&LOSE_LAUNCH) => {}
+        Work::Kernel { function, threads, arguments } => match (*function, arguments.as_slice()) {
+            (COUNT | COUNT_AND_TELL, [cell, word @ ..]) => {
+                // SAFETY: aligned words of live allocations of the caller's.
+                let at = |at: u64| unsafe { AtomicU32::from_ptr(at as *mut u32) };
+                let count = at(*cell).fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+                if let [word] = word {
+                    at(*word).store(count, Ordering::Release);
+                }
+            }
+            (STEP, [cells, n, value]) => {
+                for i in 0..(*n as u32).min(*threads) {
+                    let cell = (cells + u64::from(i) * 4) as *mut u32;
+                    // SAFETY: the caller's allocation has that many words.
+                    unsafe { *cell = (*cell).wrapping_mul(1_664_525).wrapping_add(*value as u32).wrapping_add(i) };
+                }
+            }
+            other => panic!("no such kernel: {other:x?}"),
+        },
+    }
+}
+
+/// Work is done by a thread while this lives, as on a GPU, and not when it is asked for.
+pub struct Running {
+    stop: Arc<std::sync::atomic::AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+pub fn run_by_itself() -> Running {
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let told = stop.clone();
+    let thread = std::thread::spawn(move || {
+        while !told.load(Ordering::Acquire) {
+            let worked = with(|fake| {
+                let streams: Vec<u64> = fake.streams.keys().copied().collect();
+                streams.into_iter().filter(|stream| fake.step(*stream)).count()
+            });
+            if worked == 0 {
+                std::thread::yield_now();
+            }
+        }
+    });
+    Running { stop, thread: Some(thread) }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        drop(self.thread.take().map(std::thread::JoinHandle::join));
+    }
+}
+
 fn copy_now(to: u64, from: u64, len: usize) {
     // SAFETY: one side is a live allocation of the stand-in's, checked by the call; the other is the caller's.
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len) };
-    if SPOIL_COPY.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)) == Ok(1) {
+    if strikes(&SPOIL_COPY) {
         // SAFETY: the last byte of the target.
         unsafe { *((to as *mut u8).add(len - 1)) ^= 0x10 };
     }
@@ -318,12 +428,21 @@ fn copy(device: u64, to: u64, from: u64, len: usize, stream: Option<*mut c_void>
             return INVALID_VALUE;
         }
         match stream {
-            Some(stream) => fake.enqueue(stream, Op::Copy { to, from, len }),
+            Some(stream) => fake.submit(stream, Work::Copy { to, from, len }),
             None => {
                 copy_now(to, from, len);
                 SUCCESS
             }
         }
+    })
+}
+
+fn fill(to: u64, word: u32, width: usize, count: usize, stream: *mut c_void) -> Status {
+    with(|fake| {
+        if !fake.holds(to, width * count) {
+            return INVALID_VALUE;
+        }
+        fake.submit(stream, Work::Fill { to, word, width, count })
     })
 }
 
@@ -423,7 +542,7 @@ fn synchronize_stream(stream: *mut c_void) -> Status {
         return SUCCESS;
     }
     with(|fake| {
-        if !fake.streams.contains_key(&(stream as u64)) {
+        if !fake.streams.contains_key(&(stream as u64)) || fake.captures.contains_key(&(stream as u64)) {
             return INVALID_HANDLE;
         }
         while fake.step(stream as u64) {}
@@ -532,15 +651,27 @@ driver! {
     cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) {
         copy(from, to as u64, from, bytes, Some(stream))
     }
-    cuMemcpyDtoDAsync_v2(_to: u64, _from: u64, _bytes: usize, _stream: *mut c_void) { NOT_SUPPORTED }
-    cuMemsetD8Async(_to: u64, _value: u8, _count: usize, _stream: *mut c_void) { NOT_SUPPORTED }
-    cuMemsetD32Async(_to: u64, _value: c_uint, _count: usize, _stream: *mut c_void) { NOT_SUPPORTED }
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
+        if !with(|fake| fake.holds(to, bytes)) { return INVALID_VALUE; }
+        copy(from, to, from, bytes, Some(stream))
+    }
+    cuMemsetD8Async(to: u64, value: u8, count: usize, stream: *mut c_void) { fill(to, value.into(), 1, count, stream) }
+    cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: *mut c_void) { fill(to, value, 4, count, stream) }
     cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) { create_stream(stream, flags) }
     cuStreamDestroy_v2(stream: *mut c_void) { destroy_stream(stream) }
     cuStreamSynchronize(stream: *mut c_void) { synchronize_stream(stream) }
     cuStreamQuery(stream: *mut c_void) { with(|fake| if fake.step(stream as u64) { NOT_READY } else { SUCCESS }) }
-    cuStreamBeginCapture_v2(_stream: *mut c_void, _mode: c_int) { NOT_SUPPORTED }
-    cuStreamEndCapture(_stream: *mut c_void, _graph: *mut *mut c_void) { NOT_SUPPORTED }
+    cuStreamBeginCapture_v2(stream: *mut c_void, _mode: c_int) {
+        with(|fake| fake.captures.insert(stream as u64, Vec::new())).map_or(SUCCESS, |_| INVALID_VALUE)
+    }
+    cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) {
+        with(|fake| {
+            let Some(work) = fake.captures.remove(&(stream as u64)) else { return INVALID_VALUE };
+            let new = fake.create("graph");
+            fake.graphs.insert(new, work);
+            give(graph, new as *mut c_void)
+        })
+    }
     cuEventCreate(event: *mut *mut c_void, _flags: c_uint) { handle(event, "event") }
     cuEventRecord(event: *mut c_void, stream: *mut c_void) {
         with(|fake| fake.enqueue(stream, Op::Record { event: event as u64 }))
@@ -553,49 +684,83 @@ driver! {
         })
     }
     cuEventDestroy_v2(event: *mut c_void) { with(|fake| fake.destroy(event, "event")) }
-    cuModuleLoadData(module: *mut *mut c_void, _image: *const c_void) { handle(module, "module") }
-    cuModuleUnload(module: *mut c_void) { with(|fake| fake.destroy(module, "module")) }
-    cuModuleGetFunction(function: *mut *mut c_void, _module: *mut c_void, name: *const c_char) {
+    cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) {
         // SAFETY: zero-terminated text.
-        match unsafe { CStr::from_ptr(name) }.to_bytes() {
-            b"gate" => give(function, 0x101 as *mut c_void),
-            b"answer" => give(function, 0x102 as *mut c_void),
-            b"answer_line" => give(function, 0x103 as *mut c_void),
-            b"answer_mail" => give(function, 0x104 as *mut c_void),
-            _ => NOT_FOUND,
+        let text = unsafe { CStr::from_ptr(image.cast()) }.to_string_lossy();
+        let kernels = text.split(".entry ").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())).collect();
+        if !text.contains(".version") { return INVALID_VALUE; }
+        let new = with(|fake| {
+            let new = fake.create("module");
+            fake.modules.insert(new, kernels);
+            new
+        });
+        give(module, new as *mut c_void)
+    }
+    cuModuleUnload(module: *mut c_void) {
+        with(|fake| {
+            fake.modules.remove(&(module as u64));
+            fake.destroy(module, "module")
+        })
+    }
+    cuModuleGetFunction(function: *mut *mut c_void, module: *mut c_void, name: *const c_char) {
+        // SAFETY: zero-terminated text.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        if !with(|fake| fake.modules.get(&(module as u64)).is_some_and(|all| all.contains(name.as_ref()))) {
+            return NOT_FOUND;
         }
+        // A kernel of any other name counts.
+        let known = KERNELS.iter().find(|kernel| kernel.0 == name);
+        give(function, known.map_or(COUNT, |kernel| kernel.1) as *mut c_void)
     }
     cuLaunchKernel(
         function: *mut c_void,
-        _gx: c_uint, _gy: c_uint, _gz: c_uint,
-        _bx: c_uint, _by: c_uint, _bz: c_uint,
+        gx: c_uint, _gy: c_uint, _gz: c_uint,
+        bx: c_uint, _by: c_uint, _bz: c_uint,
         _shared: c_uint, stream: *mut c_void,
         arguments: *mut *mut c_void, _extra: *mut *mut c_void
     ) {
-        // SAFETY: the first argument of both kernels is an address.
-        let flag = unsafe { (*arguments).cast::<u64>().read() };
-        match function as u64 {
-            0x101 => with(|fake| fake.enqueue(stream, Op::Gate { flag })),
-            kind @ 0x102..=0x104 => {
-                // SAFETY: the other arguments of the kernel that answers: two addresses, a word, nanoseconds, an address.
-                let (to, ended, seen, limit, data) = unsafe {
-                    let long = |n: usize| (*arguments.add(n)).cast::<u64>().read();
-                    (long(1), long(2), (*arguments.add(3)).cast::<u32>().read(), long(4), long(5))
-                };
+        let Some((_, kind, widths)) = KERNELS.iter().find(|kernel| kernel.1 == function as u64) else {
+            return INVALID_HANDLE;
+        };
+        let given = widths.iter().enumerate().map(|(n, width)| {
+            let mut value = [0; 8];
+            // SAFETY: the caller passes a pointer for each argument of the kernel.
+            unsafe { std::ptr::copy_nonoverlapping((*arguments.add(n)).cast(), value.as_mut_ptr(), *width) };
+            u64::from_ne_bytes(value)
+        });
+        let given: Vec<u64> = given.collect();
+        match (kind, given.as_slice()) {
+            (0x101, [flag, ..]) => with(|fake| fake.enqueue(stream, Op::Gate { flag: *flag })),
+            (0x102..=0x104, &[flag, to, ended, seen, limit, data]) => {
                 let limit = match ANSWER_LIMIT.load(Ordering::SeqCst) {
                     0 => limit,
                     sooner => sooner,
                 };
                 ANSWER_LAUNCHES.fetch_add(1, Ordering::SeqCst);
                 ANSWER_RUNS.fetch_add(1, Ordering::SeqCst);
-                let kernel = std::thread::spawn(move || answer(kind - 0x102, [flag, to, ended, data], seen, limit));
+                let kind = kind - 0x102;
+                let kernel = std::thread::spawn(move || answer(kind, [flag, to, ended, data], seen as u32, limit));
                 with(|fake| fake.enqueue(stream, Op::Answer(kernel)))
             }
-            _ => INVALID_HANDLE,
+            _ => with(|fake| {
+                fake.submit(stream, Work::Kernel { function: *kind, threads: gx * bx, arguments: given })
+            }),
         }
     }
-    cuGraphInstantiateWithFlags(_exec: *mut *mut c_void, _graph: *mut c_void, _flags: u64) { NOT_SUPPORTED }
-    cuGraphLaunch(_exec: *mut c_void, _stream: *mut c_void) { NOT_SUPPORTED }
-    cuGraphExecDestroy(_exec: *mut c_void) { NOT_SUPPORTED }
-    cuGraphDestroy(_graph: *mut c_void) { NOT_SUPPORTED }
+    cuGraphInstantiateWithFlags(exec: *mut *mut c_void, graph: *mut c_void, _flags: u64) {
+        with(|fake| {
+            let Some(work) = fake.graphs.get(&(graph as u64)).cloned() else { return INVALID_HANDLE };
+            let new = fake.create("exec");
+            fake.graphs.insert(new, work);
+            give(exec, new as *mut c_void)
+        })
+    }
+    cuGraphLaunch(exec: *mut c_void, stream: *mut c_void) {
+        with(|fake| {
+            let Some(work) = fake.graphs.get(&(exec as u64)).cloned() else { return INVALID_HANDLE };
+            work.into_iter().map(|one| fake.submit(stream, one)).find(|status| *status != SUCCESS).unwrap_or(SUCCESS)
+        })
+    }
+    cuGraphExecDestroy(exec: *mut c_void) { with(|fake| fake.destroy(exec, "exec")) }
+    cuGraphDestroy(graph: *mut c_void) { with(|fake| fake.destroy(graph, "graph")) }
 }

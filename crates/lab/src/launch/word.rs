@@ -90,6 +90,10 @@ impl<F: FnMut() -> Result<(), Error>> Transfer for InStream<'_, F> {
         Ok(self.stream.is_done()?)
     }
 
+    fn is_polled(&self) -> bool {
+        false
+    }
+
     /// CUDA's wait has no time limit: `timeout` is not looked at.
     #[inline]
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {

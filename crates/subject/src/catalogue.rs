@@ -1,0 +1,132 @@
+//! Which calls there are, and the one way to open what an experiment names.
+
+use crate::route;
+use crate::text::{self, Call, Number};
+use crate::{Error, Machine, Opened, SyntaxError, Wanted, What};
+
+/// What opening gives: it borrows the machine.
+pub(crate) type Result<'m> = std::result::Result<Box<dyn Opened + 'm>, Error>;
+
+/// One kind of call.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    pub name: &'static str,
+    /// How it is written, with what it may take.
+    pub form: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// What it is about by itself, bytes; 0 for calls that take no size.
+    pub bytes: u64,
+    pub number: Option<Number>,
+    pub words: &'static [&'static str],
+    pub open: for<'m> fn(&'m Machine, &Call, &Wanted) -> Result<'m>,
+}
+
+const ENTRIES: &[Entry] = &[crate::launch::LAUNCH, crate::launch::GRAPH];
+
+/// A call that may be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub name: &'static str,
+    /// How it is written: `graph(KERNELS,polled)`.
+    pub form: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
+    /// The size that it takes where none is given; 0 for calls that take none.
+    pub bytes: u64,
+}
+
+/// Every call that can be measured, or run beside a measurement.
+pub fn calls() -> Vec<Listed> {
+    let listed = |e: &Entry| Listed { name: e.name, form: e.form, about: e.about, bytes: e.bytes };
+    ENTRIES.iter().map(listed).collect()
+}
+
+/// Whether this is the text of a route or of a call. Nothing is opened.
+///
+/// # Errors
+/// What is wrong with it, where, and what is allowed there.
+pub fn check(what: &What) -> std::result::Result<(), SyntaxError> {
+    match what {
+        What::Route(name) => copy::parse(name).map(drop),
+        What::Call(text) => text::parse(text, ENTRIES).map(drop),
+    }
+}
+
+/// Opens a route or a call for the calling thread, whose CUDA context becomes the machine's. Any number of threads may open
+/// the same on one machine; each uses its own.
+///
+/// # Errors
+/// [`Error::Syntax`] for a text that is neither, [`Error::Unavailable`] for what this machine lacks, and what CUDA and the
+/// driver say.
+pub fn open<'m>(machine: &'m Machine, what: &What, wanted: &Wanted) -> Result<'m> {
+    machine.enter()?;
+    match what {
+        What::Route(name) => route::open(machine, name, wanted),
+        What::Call(text) => {
+            let (call, index) = text::parse(text, ENTRIES)?;
+            (ENTRIES[index].open)(machine, &call, wanted)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> SyntaxError {
+        check(&What::Call(text.into())).unwrap_err()
+    }
+
+    #[test]
+    fn every_form_is_its_own_text() {
+        let mut names: Vec<_> = calls().iter().map(|call| call.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), calls().len(), "a name stands for two calls");
+        for call in calls() {
+            assert!(
+                call.form.starts_with(call.name) && !call.about.is_empty() && !call.about.contains('\n'),
+                "{call:?}"
+            );
+            check(&What::Call(call.name.into())).unwrap();
+        }
+    }
+
+    #[test]
+    fn calls_are_read_and_printed() {
+        for (text, printed) in [
+            ("launch", "launch"),
+            (" launch ( polled ) ", "launch(polled)"),
+            ("graph(7)", "graph(7)"),
+            ("graph", "graph"),
+            ("graph(polled, 20)", "graph(20,polled)"),
+        ] {
+            assert_eq!(text::parse(text, ENTRIES).unwrap().0.to_string(), printed);
+        }
+        assert_eq!(text::parse("graph", ENTRIES).unwrap().0.number, 20);
+        check(&What::Route("host->ce0->gpu0".into())).unwrap();
+    }
+
+    #[test]
+    fn errors_say_what_where_and_what_is_allowed() {
+        for (text, at, what, allowed) in [
+            ("", 0, "nothing", "launch(polled), graph("),
+            ("lunch", 0, "`lunch`", "calls are launch"),
+            ("launch(", 7, "no closing bracket", "byte 6"),
+            ("launch()", 7, "nothing", "polled"),
+            ("launch(3)", 7, "`3`", "launch takes polled"),
+            ("graph(0)", 6, "`0`", "a number of kernels from 1 to"),
+            ("graph(20000000000)", 6, "`20000000000`", "from 1 to"),
+            ("graph(3,4)", 8, "`4`", "from 1 to"),
+            ("graph(3, fast)", 9, "`fast`", "polled"),
+            ("graph(polled,polled)", 13, "second time", "polled"),
+        ] {
+            let error = error(text);
+            assert_eq!((error.at, error.kind), (at, "call"), "{error}");
+            assert!(error.what.contains(what) && error.allowed.contains(allowed), "{error}");
+        }
+        let error = check(&What::Route("host->ce0".into())).unwrap_err();
+        assert!(error.to_string().starts_with("route `host->ce0`"), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The calls against a stand-in for libcuda: that each does its work, says when it was not done, and leaves nothing. What a
+//! real GPU does is not shown here.
+
+#[path = "../../copy/tests/fake/mod.rs"]
+mod fake;
+
+use cuda::Cuda;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+use subject::{Checks, Error, Machine, Subject, Waiting, Wanted, What, Wrong, open};
+
+/// The stand-in is one for the process, and so are its mistakes.
+static ONE: Mutex<()> = Mutex::new(());
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+fn start() -> (MutexGuard<'static, ()>, Machine) {
+    let guard = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    for mistake in [&fake::SPOIL_COPY, &fake::LOSE_LAUNCH, &fake::OLD] {
+        mistake.store(0, Ordering::SeqCst);
+    }
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    (guard, Machine::of_cuda(&unsafe { Cuda::from_symbols(fake::find) }.unwrap()).unwrap())
+}
+
+fn call(text: &str) -> What {
+    What::Call(text.into())
+}
+
+fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {
+    subject.renew()?;
+    subject.fire()?;
+    match subject.waiting() {
+        Waiting::Called => subject.wait(TIMEOUT)?,
+        Waiting::Polled => {
+            while !subject.poll()? {
+                std::thread::yield_now();
+            }
+        }
+    }
+    subject.check()
+}
+
+/// In a thread of its own, as loads are.
+fn elsewhere(machine: &Machine, what: &What, wanted: &Wanted, times: u32) {
+    let work = || {
+        let mut opened = open(machine, what, wanted).unwrap();
+        assert!(!opened.about().is_empty());
+        assert_eq!(opened.verify(3, TIMEOUT).unwrap(), None, "{what:?}");
+        let mut subject = opened.prepare(5).unwrap();
+        for n in 0..times {
+            assert_eq!(once(&mut *subject).unwrap(), None, "{what:?}, the {n}th");
+        }
+        subject.rest().unwrap();
+        assert_eq!(once(&mut *subject).unwrap(), None, "{what:?}, after a rest");
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+}
+
+#[test]
+fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
+    let (_one, machine) = start();
+    let _running = fake::run_by_itself();
+    let with_words = ["launch(polled)", "graph(3)", "graph(1,polled)", "graph(5,polled)"];
+    for text in subject::calls().iter().map(|call| call.name).chain(with_words) {
+        elsewhere(&machine, &call(text), &Wanted::of(0), 4);
+        assert_eq!(fake::alive(), [""; 0], "{text} left objects behind");
+    }
+    for route in ["host->cuda->gpu0", "gpu0->cuda[sync]->host", "host[pageable]->cuda->gpu0"] {
+        for fresh_data in [true, false] {
+            let wanted = Wanted { fresh_data, ..Wanted::of(5000) };
+            elsewhere(&machine, &What::Route(route.into()), &wanted, 4);
+            assert_eq!(fake::alive(), [""; 0], "{route} left objects behind");
+        }
+    }
+}
+
+#[test]
+fn a_launch_that_was_lost_is_found_at_any_later_comparison() {
+    let (_one, machine) = start();
+    for text in ["launch", "graph(6)"] {
+        for lost in [1, 67, 100] {
+            let mut opened = open(&machine, &call(text), &Wanted::of(0)).unwrap();
+            let mut subject = opened.prepare(9).unwrap();
+            assert_eq!(subject.checks(), Checks::Bytes);
+            let kernels = if text == "launch" { 1 } else { 6 };
+            fake::LOSE_LAUNCH.store(kernels * lost, Ordering::SeqCst);
+            for n in 1..=100 {
+                let wrong = once(&mut *subject).unwrap();
+                assert_eq!(wrong.is_some(), n >= lost, "{text}: the {n}th, {lost} was lost");
+            }
+        }
+    }
+    // A polled one never comes.
+    let _running = fake::run_by_itself();
+    let mut opened = open(&machine, &call("launch(polled)"), &Wanted::of(0)).unwrap();
+    let mut subject = opened.prepare(1).unwrap();
+    assert_eq!(once(&mut *subject).unwrap(), None);
+    fake::LOSE_LAUNCH.store(1, Ordering::SeqCst);
+    subject.fire().unwrap();
+    assert!(matches!(subject.wait(Duration::from_millis(20)), Err(Error::Late { .. })));
+}
+
+#[test]
+fn a_polled_end_calls_nothing_of_cudas() {
+    let (_one, machine) = start();
+    let _running = fake::run_by_itself();
+    for text in ["launch(polled)", "graph(4,polled)"] {
+        let mut opened = open(&machine, &call(text), &Wanted::of(0)).unwrap();
+        let mut subject = opened.prepare(1).unwrap();
+        assert_eq!(subject.waiting(), Waiting::Polled);
+        for _ in 0..20 {
+            let before = fake::CALLS.load(Ordering::SeqCst);
+            subject.fire().unwrap();
+            assert_eq!(fake::CALLS.load(Ordering::SeqCst) - before, 1, "{text}: one call submits");
+            subject.wait(TIMEOUT).unwrap();
+            assert!(subject.poll().unwrap());
+            assert_eq!(fake::CALLS.load(Ordering::SeqCst) - before, 1, "{text}: none waits");
+        }
+    }
+}
+
+#[test]
+fn without_cuda_calls_are_unavailable_with_the_reason() {
+    use doorbell_softgpu::{Mode, SoftDriver};
+    let machine = Machine::of_driver(std::sync::Arc::new(SoftDriver::new(Mode::Poll)), false).unwrap();
+    match open(&machine, &call("launch"), &Wanted::of(0)) {
+        Err(Error::Unavailable(why)) => assert!(why.reason.contains("no CUDA"), "{why}"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it opens"),
+    }
+    assert!(matches!(open(&machine, &call("lunch"), &Wanted::of(0)).err(), Some(Error::Syntax(_))));
+}

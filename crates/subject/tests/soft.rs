@@ -1,0 +1,73 @@
+//! Our own routes as subjects, on the software GPU.
+
+use doorbell_softgpu::{Mode, SoftDriver};
+use std::sync::Arc;
+use std::time::Duration;
+use subject::{Checks, Machine, Subject, Waiting, Wanted, What, open};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+fn machine() -> Machine {
+    Machine::of_driver(Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap()
+}
+
+fn route(name: &str) -> What {
+    What::Route(name.into())
+}
+
+fn once(subject: &mut dyn Subject) {
+    subject.renew().unwrap();
+    subject.fire().unwrap();
+    subject.wait(TIMEOUT).unwrap();
+    assert!(subject.poll().unwrap());
+}
+
+#[test]
+fn every_kind_of_route_moves_fresh_bytes_and_is_polled() {
+    let machine = machine();
+    for (name, timed) in [
+        ("host->ce2->gpu0", true),
+        ("gpu0->ce0[pipelined]->host", true),
+        ("host->ce1[release=word]->gpu0", false),
+        ("host->inline->gpu0", false),
+        ("host->inline[armed,release=engine]->gpu0", true),
+        ("gpu0->ce2[armed]->host", true),
+        ("host->bar1->gpu0", false),
+        ("gpu0->bar1->host", false),
+        ("host->aperture->gpu0", false),
+    ] {
+        for bytes in [8, 4097] {
+            let mut opened = open(&machine, &route(name), &Wanted::of(bytes)).unwrap();
+            assert!(!opened.about().is_empty());
+            assert_eq!(opened.verify(7, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+            let mut subject = opened.prepare(11).unwrap();
+            assert_eq!((subject.waiting(), subject.checks()), (Waiting::Polled, Checks::BytesAndGuards), "{name}");
+            for _ in 0..5 {
+                once(&mut *subject);
+                assert_eq!(subject.check().unwrap(), None, "{name}, {bytes} bytes");
+                assert_eq!(subject.engine().is_some(), timed, "{name}");
+            }
+            subject.rest().unwrap();
+            once(&mut *subject);
+            assert_eq!(subject.check().unwrap(), None, "{name}, {bytes} bytes, after a rest");
+        }
+    }
+}
+
+#[test]
+fn threads_use_routes_of_their_own_on_one_machine() {
+    let machine = machine();
+    std::thread::scope(|scope| {
+        for name in ["host->ce0->gpu0", "host->ce1->gpu0", "gpu0->ce2->host"] {
+            let machine = &machine;
+            scope.spawn(move || {
+                let mut opened = open(machine, &route(name), &Wanted::of(3000)).unwrap();
+                let mut subject = opened.prepare(1).unwrap();
+                for _ in 0..50 {
+                    once(&mut *subject);
+                }
+                assert_eq!(subject.check().unwrap(), None, "{name}");
+            });
+        }
+    });
+}
