@@ -1,0 +1,200 @@
+//! A histogram of fixed size for any number of samples.
+
+use crate::{Percentile, Summary};
+use hdrhistogram::Histogram as Hdr;
+use serde::{Deserialize, Serialize};
+
+/// Samples in buckets that are at most a thousandth of their value wide. Count, mean, the least and the largest are exact.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    buckets: Hdr<u64>,
+    exact: Exact,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Exact {
+    count: u64,
+    /// Above [`Histogram::LARGEST`]. They lie in the last bucket.
+    overflow: u64,
+    sum: u128,
+    min: u64,
+    max: u64,
+}
+
+/// The samples from `low` to `high`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    pub low: u64,
+    pub high: u64,
+    pub count: u64,
+}
+
+impl Histogram {
+    /// A percentile lies at most this part of its value above the exact one, and never below it.
+    ///
+    /// A bucket of an HDR histogram with three significant digits is 2^k wide, and begins at 1024 * 2^k or above it. What is
+    /// reported is the bucket's last value: less than 2^k too much, of at least 1024 * 2^k.
+    pub const ERROR: f64 = 1.0 / 1024.0;
+
+    /// An hour in nanoseconds. What is larger is counted as an overflow.
+    pub const LARGEST: u64 = 3_600_000_000_000;
+
+    const DIGITS: u8 = 3;
+
+    pub fn new() -> Histogram {
+        #[expect(clippy::expect_used, reason = "the bounds are constants, and a test makes one")]
+        let buckets = Hdr::new_with_max(Histogram::LARGEST, Histogram::DIGITS).expect("constant bounds are valid");
+        Histogram { buckets, exact: Exact { min: u64::MAX, ..Exact::default() } }
+    }
+
+    /// Allocates nothing.
+    #[inline]
+    pub fn record(&mut self, value: u64) {
+        self.buckets.saturating_record(value.min(Histogram::LARGEST));
+        let exact = &mut self.exact;
+        exact.count += 1;
+        exact.overflow += u64::from(value > Histogram::LARGEST);
+        exact.sum += u128::from(value);
+        exact.min = exact.min.min(value);
+        exact.max = exact.max.max(value);
+    }
+
+    /// Adds the samples of another one.
+    pub fn merge(&mut self, other: &Histogram) {
+        for bucket in other.buckets.iter_recorded() {
+            self.buckets.saturating_record_n(bucket.value_iterated_to(), bucket.count_since_last_iteration());
+        }
+        let (exact, others) = (&mut self.exact, &other.exact);
+        exact.count += others.count;
+        exact.overflow += others.overflow;
+        exact.sum += others.sum;
+        exact.min = exact.min.min(others.min);
+        exact.max = exact.max.max(others.max);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.exact.count
+    }
+
+    /// How many samples were above [`Histogram::LARGEST`].
+    pub fn overflow(&self) -> u64 {
+        self.exact.overflow
+    }
+
+    /// `None` where fewer than ten samples lie beyond it. What lies among the overflows is the maximum.
+    pub fn percentile(&self, percentile: Percentile) -> Option<u64> {
+        let rank = percentile.rank(self.exact.count)?;
+        if rank > self.exact.count - self.exact.overflow {
+            return Some(self.exact.max);
+        }
+        let mut so_far = 0;
+        let bucket = self.buckets.iter_recorded().find(|b| {
+            so_far += b.count_since_last_iteration();
+            so_far >= rank
+        })?;
+        Some(self.buckets.highest_equivalent(bucket.value_iterated_to()).clamp(self.exact.min, self.exact.max))
+    }
+
+    /// `None` without samples. Percentiles are as exact as [`Histogram::ERROR`] says.
+    pub fn summary(&self) -> Option<Summary> {
+        Some(Summary {
+            count: self.exact.count,
+            min: self.exact.min,
+            mean: self.exact.sum as f64 / self.exact.count as f64,
+            p50: self.percentile(Percentile::P50)?,
+            p90: self.percentile(Percentile::P90),
+            p99: self.percentile(Percentile::P99),
+            p999: self.percentile(Percentile::P999),
+            p9999: self.percentile(Percentile::P9999),
+            max: self.exact.max,
+        })
+    }
+
+    /// Those that hold samples, from the least to the largest.
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
+        self.buckets.iter_recorded().map(|b| Bucket {
+            low: self.buckets.lowest_equivalent(b.value_iterated_to()),
+            high: self.buckets.highest_equivalent(b.value_iterated_to()),
+            count: b.count_since_last_iteration(),
+        })
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram::new()
+    }
+}
+
+impl Extend<u64> for Histogram {
+    fn extend<I: IntoIterator<Item = u64>>(&mut self, values: I) {
+        values.into_iter().for_each(|v| self.record(v));
+    }
+}
+
+impl FromIterator<u64> for Histogram {
+    fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Histogram {
+        let mut histogram = Histogram::new();
+        histogram.extend(values);
+        histogram
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALL: [Percentile; 5] =
+        [Percentile::P50, Percentile::P90, Percentile::P99, Percentile::P999, Percentile::P9999];
+
+    proptest! {
+        #[test]
+        fn it_is_as_exact_as_it_says(
+            values in prop::collection::vec((0u32..42, any::<u64>()).prop_map(|(bits, v)| v & ((1 << bits) - 1)), 1..3000),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let whole: Histogram = values.iter().copied().collect();
+            let (one, other) = values.split_at(cut.index(values.len()));
+            let mut merged: Histogram = one.iter().copied().collect();
+            merged.merge(&other.iter().copied().collect());
+            let exact = Summary::of(&mut values.clone()).unwrap();
+            prop_assert_eq!(whole.summary(), merged.summary());
+            prop_assert!(whole.buckets().eq(merged.buckets()));
+            let near = whole.summary().unwrap();
+            prop_assert_eq!((near.count, near.min, near.max), (exact.count, exact.min, exact.max));
+            let mut sorted = values;
+            sorted.sort_unstable();
+            for p in ALL {
+                match (p.of(&sorted), whole.percentile(p)) {
+                    (None, None) => {}
+                    (Some(exact), Some(near)) => {
+                        prop_assert!(near >= exact && (near - exact) as f64 <= exact as f64 * Histogram::ERROR)
+                    }
+                    other => prop_assert!(false, "{:?}", other),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_counted_and_the_maximum_stays_exact() {
+        let mut histogram: Histogram = (0..990).collect();
+        histogram.extend([u64::MAX; 10]);
+        assert_eq!((histogram.overflow(), histogram.count()), (10, 1000));
+        assert_eq!(histogram.percentile(Percentile::P99), Some(989));
+        histogram.extend([u64::MAX; 10]);
+        assert_eq!(histogram.percentile(Percentile::P99), Some(u64::MAX));
+        let other = histogram.clone();
+        histogram.merge(&other);
+        assert_eq!((histogram.overflow(), histogram.summary().unwrap().max), (40, u64::MAX));
+    }
+
+    #[test]
+    fn buckets_hold_all_samples() {
+        let histogram: Histogram = (0..100_000).map(|v| v * 37).collect();
+        assert_eq!(histogram.buckets().map(|b| b.count).sum::<u64>(), 100_000);
+        assert!(histogram.buckets().all(|b| (b.high - b.low) as f64 <= b.low as f64 * Histogram::ERROR));
+        assert_eq!(Histogram::new().summary(), None);
+    }
+}

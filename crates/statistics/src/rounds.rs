@@ -1,0 +1,294 @@
+//! Samples by rounds, and how far a figure of all of them can be off.
+//!
+//! Rounds are drawn with replacement, whole: the samples of one round were taken one behind the other, at one speed of the
+//! host, and depend on each other. An interval over samples would be far too narrow.
+
+use crate::distribution::{normal_cdf, student_quantile};
+use crate::{Figure, Interval, Summary};
+
+/// With fewer rounds there is no interval.
+pub const MIN_ROUNDS: usize = 6;
+
+/// So often rounds are drawn for an interval.
+pub const RESAMPLES: usize = 2000;
+
+/// The samples of one cell, sorted, each with its round.
+#[derive(Clone, Debug)]
+pub struct Rounds {
+    values: Vec<u64>,
+    round_of: Vec<u32>,
+    /// Of each round.
+    counts: Vec<u64>,
+    sums: Vec<f64>,
+    /// How many samples of each round lie before each block of [`Rounds::block`] sorted samples: one row a block. With it a
+    /// percentile of drawn rounds is found without a look at all samples.
+    before: Vec<u64>,
+    block: usize,
+}
+
+impl Rounds {
+    /// One slice a round, in any order within; a round without samples keeps its number.
+    pub fn new<R: AsRef<[u64]>>(rounds: &[R]) -> Rounds {
+        // Rows are then a quarter as many numbers as samples at most.
+        Rounds::with_block(rounds, (4 * rounds.len()).max(256))
+    }
+
+    fn with_block<R: AsRef<[u64]>>(rounds: &[R], block: usize) -> Rounds {
+        let mut all: Vec<(u64, u32)> =
+            rounds.iter().zip(0..).flat_map(|(samples, r)| samples.as_ref().iter().map(move |v| (*v, r))).collect();
+        all.sort_unstable();
+        let counts = rounds.iter().map(|r| r.as_ref().len() as u64).collect();
+        let sums = rounds.iter().map(|r| r.as_ref().iter().map(|v| *v as f64).sum()).collect();
+        let mut before = Vec::with_capacity((all.len() / block + 1) * rounds.len());
+        let mut so_far = vec![0; rounds.len()];
+        for block in all.chunks(block) {
+            before.extend_from_slice(&so_far);
+            block.iter().for_each(|(_, r)| so_far[*r as usize] += 1);
+        }
+        let (values, round_of) = all.into_iter().unzip();
+        Rounds { values, round_of, counts, sums, before, block }
+    }
+
+    /// How many there are, with those without samples.
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// The numbers of those that have samples.
+    pub fn sampled(&self) -> Vec<usize> {
+        (0..self.len()).filter(|r| self.counts[*r] > 0).collect()
+    }
+
+    /// Of one round.
+    pub fn samples(&self, round: usize) -> u64 {
+        self.counts.get(round).copied().unwrap_or(0)
+    }
+
+    /// All samples, sorted.
+    pub fn sorted(&self) -> &[u64] {
+        &self.values
+    }
+
+    /// Of all samples together.
+    pub fn summary(&self) -> Option<Summary> {
+        Summary::of_sorted(&self.values)
+    }
+
+    /// Of all samples together.
+    pub fn figure(&self, figure: Figure) -> Option<f64> {
+        figure.of(&self.values)
+    }
+
+    /// Of each round by itself; none where it has too few samples for it.
+    pub fn each(&self, figure: Figure) -> Vec<Option<f64>> {
+        let mut rounds: Vec<Vec<u64>> = self.counts.iter().map(|n| Vec::with_capacity(*n as usize)).collect();
+        for (value, round) in self.values.iter().zip(&self.round_of) {
+            rounds[*round as usize].push(*value);
+        }
+        rounds.iter().map(|sorted| figure.of(sorted)).collect()
+    }
+
+    /// Of all samples of some rounds, each counted as often as `times` says. A percentile is the nearest rank however few
+    /// samples there are.
+    pub fn drawn(&self, figure: Figure, times: &[u32]) -> Option<f64> {
+        let total: u64 = self.counts.iter().zip(times).map(|(n, t)| n * u64::from(*t)).sum();
+        if total == 0 {
+            return None;
+        }
+        match figure {
+            Figure::Percentile(p) => self.ranked(p.nearest(total), times).map(|v| v as f64),
+            Figure::Mean => {
+                Some(self.sums.iter().zip(times).map(|(s, t)| s * f64::from(*t)).sum::<f64>() / total as f64)
+            }
+            Figure::Min => self.first(self.values.iter().zip(&self.round_of), times),
+            Figure::Max => self.first(self.values.iter().zip(&self.round_of).rev(), times),
+            Figure::Misses(above) => {
+                let until = self.values.partition_point(|v| *v <= above);
+                Some((total - self.counted(until, times)) as f64 / total as f64)
+            }
+        }
+    }
+
+    fn first<'a>(&self, mut all: impl Iterator<Item = (&'a u64, &'a u32)>, times: &[u32]) -> Option<f64> {
+        all.find(|(_, round)| times[**round as usize] > 0).map(|(value, _)| *value as f64)
+    }
+
+    /// How many drawn samples there are among the first `until` sorted ones.
+    fn counted(&self, until: usize, times: &[u32]) -> u64 {
+        let block = (until / self.block).min(self.values.len().div_ceil(self.block).saturating_sub(1));
+        let within = self.round_of[block * self.block..until].iter().map(|r| u64::from(times[*r as usize]));
+        self.counted_before(block, times) + within.sum::<u64>()
+    }
+
+    fn counted_before(&self, block: usize, times: &[u32]) -> u64 {
+        let row = &self.before[block * times.len()..][..times.len()];
+        row.iter().zip(times).map(|(n, t)| n * u64::from(*t)).sum()
+    }
+
+    /// The drawn sample of a rank, the least is the first.
+    fn ranked(&self, rank: u64, times: &[u32]) -> Option<u64> {
+        let (mut low, mut high) = (0, self.values.len().div_ceil(self.block));
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            if self.counted_before(middle, times) < rank { low = middle } else { high = middle }
+        }
+        let mut so_far = self.counted_before(low, times);
+        let from = low * self.block;
+        self.values[from..].iter().zip(&self.round_of[from..]).find_map(|(value, round)| {
+            so_far += u64::from(times[*round as usize]);
+            (so_far >= rank).then_some(*value)
+        })
+    }
+
+    /// Holds the figure with this confidence as far as rounds are independent of each other: the expanded percentile interval
+    /// of the bootstrap. `None` with fewer than [`MIN_ROUNDS`] rounds, of a figure that all samples are too few for, and of
+    /// the extremes.
+    pub fn interval(&self, figure: Figure, seed: u64, confidence: f64) -> Option<Interval<f64>> {
+        self.figure(figure).filter(|_| figure.has_interval())?;
+        let draws = Draws::new(self.len(), self.sampled(), RESAMPLES, seed)?;
+        draws.interval(confidence, |times| self.drawn(figure, times))
+    }
+}
+
+/// [`Rounds::interval`], of rounds that nothing else is asked of.
+pub fn interval_over_rounds<R: AsRef<[u64]>>(
+    rounds: &[R],
+    figure: Figure,
+    seed: u64,
+    confidence: f64,
+) -> Option<Interval<f64>> {
+    Rounds::new(rounds).interval(figure, seed, confidence)
+}
+
+/// Rounds drawn with replacement, many times over. Two cells that took turns are drawn the same rounds.
+#[derive(Clone, Debug)]
+pub struct Draws {
+    rounds: usize,
+    from: Vec<usize>,
+    resamples: usize,
+    seed: u64,
+}
+
+impl Draws {
+    /// Of `rounds` rounds those in `from` are drawn. `None` where they are fewer than [`MIN_ROUNDS`].
+    pub fn new(rounds: usize, from: Vec<usize>, resamples: usize, seed: u64) -> Option<Draws> {
+        (from.len() >= MIN_ROUNDS).then_some(Draws { rounds, from, resamples, seed })
+    }
+
+    /// The values of `figure`, sorted. It gets how often each round was drawn.
+    pub fn figures(&self, mut figure: impl FnMut(&[u32]) -> Option<f64>) -> Vec<f64> {
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        let mut times = vec![0u32; self.rounds];
+        let mut figures: Vec<f64> = (0..self.resamples)
+            .filter_map(|_| {
+                times.fill(0);
+                (0..self.from.len()).for_each(|_| times[self.from[random.usize(0..self.from.len())]] += 1);
+                figure(&times)
+            })
+            .collect();
+        figures.sort_unstable_by(f64::total_cmp);
+        figures
+    }
+
+    /// Between the figures at both ends of the sorted ones. `None` where a draw has no figure.
+    pub fn interval(&self, confidence: f64, figure: impl FnMut(&[u32]) -> Option<f64>) -> Option<Interval<f64>> {
+        let figures = self.figures(figure);
+        if figures.len() < self.resamples {
+            return None;
+        }
+        let tail = self.tail(confidence);
+        let low = (tail * figures.len() as f64).floor() as usize;
+        Some(Interval { low: *figures.get(low)?, high: *figures.get(figures.len() - 1 - low)? })
+    }
+
+    /// The part of the draws that is left out at each end.
+    ///
+    /// Draws from n rounds spread by sqrt((n - 1) / n) less than rounds do, and know nothing of how uncertain that spread is.
+    /// An interval between the plain percentiles is therefore too narrow: of 6 rounds 95 % hold about 86 %. The percentiles
+    /// are moved outwards to where Student's t lies (Hesterberg, What Teachers Should Know about the Bootstrap, 2015).
+    pub fn tail(&self, confidence: f64) -> f64 {
+        let n = self.from.len() as f64;
+        let t = student_quantile((1.0 + confidence) / 2.0, self.from.len() as u32 - 1);
+        normal_cdf(-t * (n / (n - 1.0)).sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_drawn_figure_is_that_of_the_samples_written_out(
+            rounds in prop::collection::vec(prop::collection::vec(0u64..200, 0..60), 1..30),
+            seed in any::<u64>(),
+        ) {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let all = Rounds::with_block(&rounds, 7);
+            let times: Vec<u32> = rounds.iter().map(|_| random.u32(0..4)).collect();
+            let mut written: Vec<u64> =
+                rounds.iter().zip(&times).flat_map(|(r, t)| r.repeat(*t as usize)).collect();
+            written.sort_unstable();
+            for figure in [Figure::Min, Figure::Mean, Figure::Max, Figure::Misses(random.u64(0..210)), Figure::P50] {
+                let (drawn, expected) = (all.drawn(figure, &times), figure.of(&written));
+                match (drawn, expected) {
+                    (Some(a), Some(b)) => prop_assert!((a - b).abs() < 1e-9, "{}: {} {}", figure, a, b),
+                    (a, b) => prop_assert_eq!(a, b),
+                }
+            }
+            for (r, alone) in all.each(Figure::P50).into_iter().enumerate() {
+                let mut sorted = rounds[r].clone();
+                sorted.sort_unstable();
+                prop_assert_eq!(alone, Figure::P50.of(&sorted));
+            }
+            if !written.is_empty() {
+                let rank = random.u64(0..written.len() as u64) + 1;
+                prop_assert_eq!(all.ranked(rank, &times), Some(written[rank as usize - 1]));
+            }
+        }
+    }
+
+    #[test]
+    fn few_rounds_have_no_interval_and_neither_have_extremes() {
+        let rounds: Vec<Vec<u64>> = (0..6).map(|r| (0..10).map(|v| v + r).collect()).collect();
+        let interval = |rounds: &[Vec<u64>], figure| interval_over_rounds(rounds, figure, 1, 0.95);
+        assert!(interval(&rounds, Figure::P50).is_some());
+        assert_eq!(interval(&rounds[..5], Figure::P50), None);
+        assert_eq!(interval(&rounds, Figure::Max), None);
+        assert_eq!(interval(&rounds, Figure::P99), None, "60 samples");
+        let mut empty = rounds.clone();
+        empty[2].clear();
+        assert_eq!(interval(&empty, Figure::P50), None, "five rounds have samples");
+        empty.push(vec![3]);
+        assert!(interval(&empty, Figure::P50).is_some());
+    }
+
+    /// Rounds of a host that has one of two speeds in each of them.
+    fn flipping(rounds: usize, random: &mut fastrand::Rng) -> Vec<Vec<u64>> {
+        let round = |random: &mut fastrand::Rng| {
+            let speed = if random.bool() { 1.15 } else { 1.0 };
+            (0..200).map(|_| (1e6 * speed * (1.0 + 0.1 * random.f64())) as u64).collect()
+        };
+        (0..rounds).map(|_| round(random)).collect()
+    }
+
+    #[test]
+    fn intervals_hold_the_mean_as_often_as_they_say() {
+        let truth = 1e6 * 1.075 * 1.05;
+        let (mut random, tries) = (fastrand::Rng::with_seed(5), 400);
+        for rounds in [12, 30] {
+            let holds = |random: &mut fastrand::Rng| {
+                let seed = random.u64(..);
+                interval_over_rounds(&flipping(rounds, random), Figure::Mean, seed, 0.95).unwrap().holds(truth)
+            };
+            let held = (0..tries).filter(|_| holds(&mut random)).count();
+            // 380 of 400 are expected; four standard deviations of the binomial to both sides.
+            assert!((362..=397).contains(&held), "{rounds} rounds: {held} of {tries}");
+        }
+    }
+}
