@@ -4,9 +4,21 @@
 //! Pure: it knows neither routes nor GPUs, measures nothing and opens nothing. What a route's text or a call's name means is
 //! for those to say that open it.
 
+mod error;
+pub mod keys;
 pub mod model;
+mod read;
+mod shipped;
+pub mod sizes;
+pub mod stages;
+mod tree;
+mod values;
+mod write;
 
+pub use error::{Error, Place};
 pub use model::{
     Addresses, Arrival, Assert, Axis, Bound, Cell, Class, Compare, Cpus, Data, Experiment, Gpu, LoadSpec, Metric,
     Observe, Run, Stage, SubjectSpec, Verify, What,
 };
+pub use read::read;
+pub use shipped::{Shipped, shipped, shipped_named};

@@ -1,0 +1,581 @@
+//! From text to an [`Experiment`]: every key is known, every value is of its kind, every name is there.
+
+use crate::error::{Error, Place, Wrong};
+use crate::keys::{self, Section};
+use crate::model::{Assert, Axis, Bound, Compare, Experiment, Gpu, LoadSpec, Metric, Run, SubjectSpec, Verify, What};
+use crate::stages::{self, About};
+use crate::tree::{self, Entry, Node, Table, Value};
+use crate::values::{self, Word};
+use crate::{sizes, stages::Draft};
+
+/// Longer names break tables.
+const LONGEST_NAME: usize = 200;
+
+/// Reads an experiment. `origin` names its file in messages; `sets` are options `--set`, as `run.duration=60s`.
+///
+/// # Errors
+/// The first mistake, with its line and what would be right.
+pub fn read(text: &str, origin: &str, sets: &[String]) -> Result<Experiment, Error> {
+    let read = || {
+        let mut root = tree::parse(text)?;
+        for option in sets {
+            tree::set(&mut root, option)?;
+        }
+        experiment(&root, origin)
+    };
+    read().map_err(|e| Error { origin: origin.into(), ..e })
+}
+
+/// One table of the file and what may stand in it.
+struct Keys<'t> {
+    section: &'static Section,
+    /// For messages.
+    title: String,
+    table: &'t Table,
+}
+
+impl<'t> Keys<'t> {
+    fn of(section: &'static Section, title: String, table: &'t Table) -> Result<Keys<'t>, Error> {
+        for entry in &table.entries {
+            if !section.keys.iter().any(|key| key.name == entry.key) {
+                let what = format!("there is no key `{}` in {title}", entry.key);
+                let mut wrong = Wrong::word(what, &entry.key, section.keys.iter().map(|key| key.name));
+                if let Some(other) = elsewhere(&entry.key, section.name).filter(|_| wrong.meant.is_none()) {
+                    wrong.what += &format!(" (it belongs in {other})");
+                }
+                return Err(wrong.at(&entry.place));
+            }
+        }
+        Ok(Keys { section, title, table })
+    }
+
+    fn node(&self, key: &str) -> Option<&'t Node> {
+        debug_assert!(self.section.keys.iter().any(|k| k.name == key), "{key} is in the table of keys");
+        self.table.get(key)
+    }
+
+    /// A text, as `parse` reads it.
+    fn text<T>(&self, key: &str, parse: impl FnOnce(&str) -> Result<T, Wrong>) -> Result<Option<T>, Error> {
+        let Some(node) = self.node(key) else { return Ok(None) };
+        match &node.value {
+            Value::Text(text) => parse(text).map(Some).map_err(|wrong| self.within(key, wrong).at(&node.place)),
+            other => Err(self.within(key, Wrong::new(other.kind(), "a text in quotes")).at(&node.place)),
+        }
+    }
+
+    fn word<T: Word>(&self, key: &str) -> Result<Option<T>, Error> {
+        self.text(key, T::of)
+    }
+
+    /// A whole number within the bounds that the table of keys gives it.
+    fn whole(&self, key: &str) -> Result<Option<u64>, Error> {
+        let Some(node) = self.node(key) else { return Ok(None) };
+        let bounds = self.section.keys.iter().find(|k| k.name == key).map(|k| k.kind);
+        let Some(keys::Kind::Whole { least, most }) = bounds else { return Ok(None) };
+        let found = match node.value {
+            Value::Whole(n) => u64::try_from(n).ok().filter(|n| (least..=most).contains(n)),
+            _ => None,
+        };
+        let wrong = || Wrong::new(node.value.kind(), format!("a whole number from {least} to {most}"));
+        found.map(Some).ok_or_else(|| self.within(key, wrong()).at(&node.place))
+    }
+
+    fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
+        let Some(node) = self.node(key) else { return Ok(None) };
+        match node.value {
+            Value::Flag(flag) => Ok(Some(flag)),
+            ref other => Err(self.within(key, Wrong::new(other.kind(), "`true` or `false`")).at(&node.place)),
+        }
+    }
+
+    fn within(&self, key: &str, wrong: Wrong) -> Wrong {
+        Wrong { what: format!("{} `{key}`: {}", self.title, wrong.what), ..wrong }
+    }
+
+    /// Of the table itself.
+    fn wrong(&self, what: &str, allowed: &str) -> Error {
+        Wrong::new(format!("{} {what}", self.title), allowed).at(&self.table.place)
+    }
+}
+
+/// Where a key is known that is not known here.
+fn elsewhere(key: &str, here: &str) -> Option<String> {
+    let there = keys::SECTIONS.iter().find(|s| s.name != here && s.keys.iter().any(|k| k.name == key))?;
+    Some(titled(there))
+}
+
+fn titled(section: &Section) -> String {
+    match (section.name, section.many) {
+        ("", _) => "the top of the file".into(),
+        (name, true) => format!("[[{name}]]"),
+        (name, false) => format!("[{name}]"),
+    }
+}
+
+/// Where what the stages are made of is written.
+struct Places {
+    subjects: Vec<Place>,
+    loads: Vec<Place>,
+    matrix: Place,
+}
+
+impl Places {
+    fn of(&self, about: About) -> &Place {
+        match about {
+            About::Subject(i) => self.subjects.get(i).unwrap_or(&Place::Whole),
+            About::Load(i) => self.loads.get(i).unwrap_or(&Place::Whole),
+            About::Matrix => &self.matrix,
+        }
+    }
+}
+
+fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
+    let top = top(root)?;
+    let whole = Table { place: Place::Whole, entries: Vec::new() };
+    let run = run(&one(root, "run")?.unwrap_or_else(|| whole.clone()))?;
+    let matrix = one(root, "matrix")?.map(|mut table| {
+        tree::flatten(&mut table);
+        table
+    });
+    let mut matrix = matrix.unwrap_or_else(|| whole.clone());
+    if matrix.place == Place::Whole {
+        matrix.place = root.entry("matrix").map_or(Place::Whole, |entry| entry.place.clone());
+    }
+    let varied = |name: &str, key: &str| matrix.entry(&format!("{name}.{key}")).is_some();
+    let (mut subjects, mut loads) = (Vec::new(), Vec::new());
+    let mut places = Places { subjects: Vec::new(), loads: Vec::new(), matrix: matrix.place.clone() };
+    let mut names: Vec<(String, &Place)> = Vec::new();
+    for table in many(root, "subject")? {
+        subjects.push(subject(table, &matrix)?);
+        places.subjects.push(table.place.clone());
+    }
+    for table in many(root, "load")? {
+        loads.push(load(table, &matrix, &varied)?);
+        places.loads.push(table.place.clone());
+    }
+    if subjects.is_empty() {
+        return Err(Wrong::new("there is no [[subject]]: nothing is measured", "").at(&root.place));
+    }
+    let named = subjects.iter().map(|s: &SubjectSpec| &s.name).zip(&places.subjects);
+    for (name, place) in named.chain(loads.iter().map(|l: &LoadSpec| &l.name).zip(&places.loads)) {
+        if let Some((_, first)) = names.iter().find(|(n, _)| n == name) {
+            let first = if let Place::At { line, .. } = first { format!(" in line {line}") } else { String::new() };
+            let what = format!("`{name}` is there already{first}");
+            return Err(Wrong::new(what, "give one of them another name: `name = \"..\"`").at(place));
+        }
+        names.push((name.clone(), place));
+    }
+    let name = match top.text("name", file_name)? {
+        Some(name) => name,
+        None => file_name(stem(origin)).map_err(|_| {
+            Wrong::new("the experiment has no `name`, and its file's name is none", "letters, digits, `-` and `_`")
+                .at(&root.place)
+        })?,
+    };
+    let about = top.text("about", |text| Ok(text.to_owned()))?.unwrap_or_default();
+    let verify = verify(&one(root, "verify")?.unwrap_or_else(|| whole.clone()))?;
+    let mut read = Experiment {
+        name,
+        about,
+        run,
+        subjects,
+        loads,
+        matrix: Vec::new(),
+        verify,
+        compare: None,
+        asserts: Vec::new(),
+    };
+    read.matrix = axes(&matrix, &read)?;
+    if let Some(table) = one(root, "compare")? {
+        read.compare = Some(compare(&table, &read)?);
+    }
+    for table in many(root, "assert")? {
+        let assert = assert(table, &read)?;
+        read.asserts.push(assert);
+    }
+    stages::expand(&read).map_err(|(about, wrong)| wrong.at(places.of(about)))?;
+    Ok(read)
+}
+
+/// The top of the file: its own keys, and sections that are known.
+fn top(root: &Table) -> Result<Keys<'_>, Error> {
+    let section = &keys::SECTIONS[0];
+    let own = |entry: &&Entry| section.keys.iter().any(|key| key.name == entry.key);
+    for entry in root.entries.iter().filter(|entry| !own(entry)) {
+        if !keys::SECTIONS.iter().any(|s| s.name == entry.key) {
+            let is_table = match &entry.node.value {
+                Value::Table(_) => true,
+                Value::List(list) => list.iter().any(|node| matches!(node.value, Value::Table(_))),
+                _ => false,
+            };
+            let what = format!("there is no {} `{}`", if is_table { "section" } else { "key" }, entry.key);
+            let words = keys::SECTIONS.iter().map(|s| s.name).filter(|name| !name.is_empty());
+            let mut wrong = Wrong::word(what, &entry.key, words.chain(section.keys.iter().map(|k| k.name)));
+            if let Some(other) = elsewhere(&entry.key, "").filter(|_| !is_table) {
+                wrong.what += &format!(" at the top of the file (it belongs in {other})");
+            }
+            return Err(wrong.at(&entry.place));
+        }
+    }
+    Ok(Keys { section, title: "the file's".into(), table: root })
+}
+
+/// The one table `[name]`.
+fn one(root: &Table, name: &str) -> Result<Option<Table>, Error> {
+    let Some(entry) = root.entry(name) else { return Ok(None) };
+    match &entry.node.value {
+        Value::Table(table) => Ok(Some(table.clone())),
+        Value::List(_) => Err(Wrong::new(format!("there is one [{name}] only"), format!("[{name}]")).at(&entry.place)),
+        other => {
+            Err(Wrong::new(format!("`{name}` is {}", other.kind()), format!("a section [{name}]")).at(&entry.place))
+        }
+    }
+}
+
+/// All tables `[[name]]`.
+fn many<'t>(root: &'t Table, name: &str) -> Result<Vec<&'t Table>, Error> {
+    let Some(entry) = root.entry(name) else { return Ok(Vec::new()) };
+    let wrong = |what: String| Wrong::new(what, format!("sections [[{name}]], in double brackets")).at(&entry.place);
+    match &entry.node.value {
+        Value::List(list) => {
+            let table = |node: &'t Node| match &node.value {
+                Value::Table(table) => Ok(table),
+                other => Err(wrong(format!("`{name}` holds {}", other.kind()))),
+            };
+            list.iter().map(table).collect()
+        }
+        other => Err(wrong(format!("`{name}` is {}", other.kind()))),
+    }
+}
+
+fn run(table: &Table) -> Result<Run, Error> {
+    let keys = Keys::of(&keys::SECTIONS[1], "[run]".into(), table)?;
+    let run = Run {
+        seed: keys.whole("seed")?.unwrap_or(1),
+        rounds: keys.whole("rounds")?.unwrap_or(10) as u32,
+        repeats: keys.whole("repeats")?.unwrap_or(1) as u32,
+        samples: keys.whole("samples")?,
+        duration_ns: keys.text("duration", above_zero)?,
+        timeout_ns: keys.text("timeout", above_zero)?.unwrap_or(1_000_000_000),
+        noise_ns: keys.text("noise", values::time)?.unwrap_or(200_000_000),
+        counters_every: keys.whole("counters-every")?.unwrap_or(0) as u32,
+        class: keys.text("class", values::class)?.unwrap_or_default(),
+        cpus: keys.text("cpus", values::cpus)?.unwrap_or_default(),
+        policy: keys.text("policy", values::policy)?.unwrap_or_else(|| "stock".into()),
+        gpu: keys.word::<Gpu>("gpu")?.unwrap_or_default(),
+    };
+    if run.samples.is_none() && run.duration_ns.is_none() {
+        return Err(keys.wrong("does not say how long", "`duration = \"10s\"` or `samples = 1000`, or both"));
+    }
+    if run.counters_every == 1 {
+        let at = keys.node("counters-every").map_or(&table.place, |node| &node.place);
+        let what = "[run] `counters-every`: with 1 no round is left for samples";
+        return Err(Wrong::new(what, "0 for never, or 2 and more").at(at));
+    }
+    Ok(run)
+}
+
+fn above_zero(text: &str) -> Result<u64, Wrong> {
+    match values::time(text)? {
+        0 => Err(Wrong::new("0 is no time to wait for", "more than 0")),
+        ns => Ok(ns),
+    }
+}
+
+/// What it is: exactly one of `route` and `call`, or the first that an axis says.
+fn what(keys: &Keys<'_>, matrix: &Table) -> Result<What, Error> {
+    let text = |text: &str| match text.trim() {
+        "" => Err(Wrong::new("it is empty", "")),
+        text if text.chars().any(char::is_control) => Err(Wrong::new(format!("{text:?} has control characters"), "")),
+        text => Ok(text.to_owned()),
+    };
+    match (keys.text("route", text)?, keys.text("call", text)?) {
+        (Some(route), None) => Ok(What::Route(route)),
+        (None, Some(call)) => Ok(What::Call(call)),
+        (Some(_), Some(_)) => Err(keys.wrong("has a `route` and a `call`", "one of them")),
+        (None, None) => {
+            let name = keys.table.named().unwrap_or_default();
+            let first = |key: &str| match &matrix.get(&format!("{name}.{key}"))?.value {
+                Value::List(list) => match &list.first()?.value {
+                    Value::Text(text) => stages::what(key, text).ok(),
+                    _ => None,
+                },
+                _ => None,
+            };
+            ["route", "call", "what"]
+                .into_iter()
+                .find_map(first)
+                .ok_or_else(|| keys.wrong("has no `route` and no `call`", "one of them"))
+        }
+    }
+}
+
+/// Names that mean something else in `--set`, in the matrix or in asserts.
+const RESERVED: [&str; 10] = ["", "*", "bytes", "policy", "run", "matrix", "verify", "compare", "assert", "name"];
+
+fn name(keys: &Keys<'_>, what: &What) -> Result<String, Error> {
+    let fits = |text: &str| {
+        if RESERVED.contains(&text) || text.trim() != text {
+            let allowed = "another name; the route's or the call's text if there is none";
+            return Err(Wrong::new(format!("{text:?} means something else"), allowed));
+        }
+        if text.len() > LONGEST_NAME || text.chars().any(char::is_control) {
+            return Err(Wrong::new("the name is too long, or has control characters", format!("{LONGEST_NAME} bytes")));
+        }
+        Ok(text.to_owned())
+    };
+    let key = if matches!(what, What::Route(_)) { "route" } else { "call" };
+    match keys.text("name", fits)? {
+        Some(name) => Ok(name),
+        None => {
+            let place = keys.node(key).map_or(&keys.table.place, |node| &node.place);
+            fits(what.text()).map_err(|wrong| keys.within(key, wrong).at(place))
+        }
+    }
+}
+
+fn subject(table: &Table, matrix: &Table) -> Result<SubjectSpec, Error> {
+    let title = table.named().map_or("[[subject]]".into(), |name| format!("[[subject]] `{name}`"));
+    let keys = Keys::of(&keys::SECTIONS[2], title, table)?;
+    let what = what(&keys, matrix)?;
+    let sizes = match keys.node("sizes") {
+        None => Vec::new(),
+        Some(node) => sizes_of(node).map_err(|(wrong, place)| keys.within("sizes", wrong).at(place))?,
+    };
+    let name = name(&keys, &what)?;
+    let sized = |key: &str| matrix.get(key).is_some();
+    if matches!(what, What::Route(_)) && sizes.is_empty() && !sized("bytes") && !sized(&format!("{name}.bytes")) {
+        return Err(keys.wrong("has no `sizes`", "`sizes = \"4B..64MiB\"`, or `bytes = [..]` in [matrix]"));
+    }
+    Ok(SubjectSpec {
+        name,
+        what,
+        sizes,
+        back_to_back: keys.whole("back-to-back")?.unwrap_or(1) as u32,
+        addresses: keys.word("addresses")?.unwrap_or_default(),
+        data: keys.word("data")?.unwrap_or_default(),
+        arrival: keys.text("arrival", values::arrival)?.unwrap_or_default(),
+        observe: keys.word("observe")?.unwrap_or_default(),
+        class: keys.text("class", values::class)?,
+        cpus: keys.text("cpus", values::cpus)?,
+        deadline_ns: keys.text("deadline", above_zero)?,
+        rests: keys.flag("rests")?.unwrap_or(false),
+    })
+}
+
+fn load(table: &Table, matrix: &Table, varied: &impl Fn(&str, &str) -> bool) -> Result<LoadSpec, Error> {
+    let title = table.named().map_or("[[load]]".into(), |name| format!("[[load]] `{name}`"));
+    let keys = Keys::of(&keys::SECTIONS[3], title, table)?;
+    let what = what(&keys, matrix)?;
+    let name = name(&keys, &what)?;
+    let bytes = match keys.node("bytes") {
+        None => 0,
+        Some(node) => size_of(node).map_err(|wrong| keys.within("bytes", wrong).at(&node.place))?,
+    };
+    if matches!(what, What::Route(_)) && bytes == 0 && !varied(&name, "bytes") {
+        return Err(keys.wrong("has no `bytes`", "the size of its transfers: `bytes = \"4KiB\"`"));
+    }
+    let rate = match keys.node("rate").map(|node| (&node.value, &node.place)) {
+        None => None,
+        Some((Value::Whole(n), place)) => Some((n.to_string(), place)),
+        Some((Value::Number(n), place)) => Some((n.to_string(), place)),
+        Some((Value::Text(text), place)) => Some((text.clone(), place)),
+        Some((other, place)) => return Err(keys.within("rate", Wrong::new(other.kind(), "`1000/s`")).at(place)),
+    };
+    let rate = rate.map(|(text, place)| values::rate(&text).map_err(|wrong| keys.within("rate", wrong).at(place)));
+    Ok(LoadSpec {
+        name,
+        what,
+        bytes,
+        count: keys.whole("count")?.unwrap_or(1) as u32,
+        rate: rate.transpose()?,
+        cpus: keys.text("cpus", values::cpus)?.unwrap_or_default(),
+        class: keys.text("class", values::class)?.unwrap_or_default(),
+        check_every: keys.whole("check-every")?.unwrap_or(0),
+    })
+}
+
+/// One size.
+fn size_of(node: &Node) -> Result<u64, Wrong> {
+    match &node.value {
+        Value::Whole(n) => match u64::try_from(*n) {
+            Ok(bytes) if bytes > 0 => Ok(bytes),
+            _ => Err(Wrong::new(format!("{n} bytes"), "a size from 1 byte on: `4KiB`")),
+        },
+        Value::Text(text) => sizes::one(text).map_err(|e| Wrong::new(e.to_string(), "")),
+        other => Err(Wrong::new(other.kind(), "a size: `4KiB`")),
+    }
+}
+
+/// A text of sizes, or a list of them.
+fn sizes_of(node: &Node) -> Result<Vec<u64>, (Wrong, &Place)> {
+    let wrong = |wrong| (wrong, &node.place);
+    let mut all = match &node.value {
+        Value::Text(text) => sizes::parse(text).map_err(|e| wrong(Wrong::new(e.to_string(), "")))?,
+        Value::List(list) if list.is_empty() => {
+            return Err(wrong(Wrong::new("the list is empty", "one size at least")));
+        }
+        Value::List(list) => {
+            let mut all = Vec::new();
+            for inner in list {
+                match &inner.value {
+                    Value::List(_) => return Err((Wrong::new("a list within the list", "sizes"), &inner.place)),
+                    _ => all.extend(sizes_of(inner)?),
+                }
+            }
+            all
+        }
+        _ => vec![size_of(node).map_err(wrong)?],
+    };
+    all.sort_unstable();
+    all.dedup();
+    if all.len() > sizes::MOST {
+        return Err(wrong(Wrong::new(format!("{} sizes", all.len()), format!("at most {}", sizes::MOST))));
+    }
+    Ok(all)
+}
+
+/// The axes, each value tried at what it changes.
+fn axes(matrix: &Table, read: &Experiment) -> Result<Vec<Axis>, Error> {
+    let mut axes = Vec::new();
+    for entry in &matrix.entries {
+        let wrong = |wrong: Wrong, place: &Place| {
+            Wrong { what: format!("[matrix] `{}`: {}", entry.key, wrong.what), ..wrong }.at(place)
+        };
+        let mut draft = Draft::of(read);
+        draft.knows(&entry.key).map_err(|wrong| wrong.at(&entry.place))?;
+        let texts: Vec<(String, &Place)> = match &entry.node.value {
+            Value::List(list) => {
+                let text = |node| Ok((scalar(node).map_err(|w| wrong(w, &node.place))?, &node.place));
+                list.iter().map(text).collect::<Result<_, Error>>()?
+            }
+            Value::Text(text) if entry.key == "bytes" || entry.key.ends_with(".bytes") => {
+                let all = sizes::parse(text).map_err(|e| wrong(Wrong::new(e.to_string(), ""), &entry.node.place))?;
+                all.into_iter().map(|bytes| (sizes::text(bytes), &entry.node.place)).collect()
+            }
+            _ => vec![(scalar(&entry.node).map_err(|w| wrong(w, &entry.node.place))?, &entry.node.place)],
+        };
+        if texts.is_empty() {
+            return Err(wrong(Wrong::new("the list is empty", "one value at least"), &entry.node.place));
+        }
+        let mut values: Vec<String> = Vec::new();
+        for (text, place) in texts {
+            draft.apply(&entry.key, &text).map_err(|w| wrong(w, place))?;
+            if values.contains(&text) {
+                return Err(wrong(Wrong::new(format!("{text:?} is there twice"), "each value once"), place));
+            }
+            values.push(text);
+        }
+        axes.push(Axis { name: entry.key.clone(), values });
+    }
+    for (i, axis) in axes.iter().enumerate() {
+        let clash = axes[..i].iter().find(|other| stages::same_target(&axis.name, &other.name));
+        if let (Some(other), Some(entry)) = (clash, matrix.entry(&axis.name)) {
+            let what = format!("[matrix] `{}` and `{}` change the same", axis.name, other.name);
+            return Err(Wrong::new(what, "one of them; `NAME.what` takes routes and calls").at(&entry.place));
+        }
+    }
+    Ok(axes)
+}
+
+fn scalar(node: &Node) -> Result<String, Wrong> {
+    match &node.value {
+        Value::Text(text) => Ok(text.trim().to_owned()),
+        Value::Whole(n) => Ok(n.to_string()),
+        Value::Number(n) => Ok(n.to_string()),
+        other => Err(Wrong::new(other.kind(), "a list of texts or numbers")),
+    }
+}
+
+fn verify(table: &Table) -> Result<Verify, Error> {
+    let keys = Keys::of(&keys::SECTIONS[5], "[verify]".into(), table)?;
+    Ok(Verify { every: keys.whole("every")?.unwrap_or(16) })
+}
+
+fn compare(table: &Table, read: &Experiment) -> Result<Compare, Error> {
+    let keys = Keys::of(&keys::SECTIONS[6], "[compare]".into(), table)?;
+    let policies: Vec<&str> = match read.matrix.iter().find(|axis| axis.name == "policy") {
+        Some(axis) => axis.values.iter().map(String::as_str).collect(),
+        None => Vec::new(),
+    };
+    let subjects = read.subjects.iter().map(|s| s.name.as_str());
+    let known: Vec<&str> = subjects.chain(policies).collect();
+    let there = |text: &str| match known.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(Wrong::word(format!("{text:?} is no subject and no policy of the matrix"), text, known.clone())),
+    };
+    let baseline = keys.text("baseline", there)?;
+    Ok(Compare {
+        baseline: baseline.ok_or_else(|| keys.wrong("has no `baseline`", "the name of a subject, or a policy"))?,
+        metric: keys.text("metric", values::metric)?.unwrap_or_default(),
+    })
+}
+
+fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {
+    let keys = Keys::of(&keys::SECTIONS[7], "[[assert]]".into(), table)?;
+    let names: Vec<&str> = read.subjects.iter().map(|s| s.name.as_str()).collect();
+    let there = |text: &str| match text == "*" || names.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(Wrong::word(format!("there is no subject {text:?}"), text, names.iter().copied().chain(["*"]))),
+    };
+    let subject = keys.text("subject", there)?.unwrap_or_else(|| "*".into());
+    let metric = keys.text("metric", values::metric)?.unwrap_or_default();
+    let amount = |key: &str| -> Result<Option<f64>, Error> {
+        let Some(node) = keys.node(key) else { return Ok(None) };
+        let text = match (&node.value, metric) {
+            (Value::Text(text), _) => text.clone(),
+            (Value::Whole(n), Metric::Misses) => n.to_string(),
+            (Value::Number(n), Metric::Misses) => n.to_string(),
+            (other, _) => {
+                let allowed = "a text with a unit: `50us`, `10GB/s`, `0.1%`";
+                return Err(keys.within(key, Wrong::new(other.kind(), allowed)).at(&node.place));
+            }
+        };
+        values::amount(&text, metric).map(Some).map_err(|wrong| keys.within(key, wrong).at(&node.place))
+    };
+    let times = |text: &str| match values::times(text)? {
+        Bound::AtMostTimes(_, of) if !names.contains(&of.as_str()) => {
+            Err(Wrong::word(format!("there is no subject {of:?}"), &of, names.clone()))
+        }
+        bound => Ok(bound),
+    };
+    let bounds = [
+        amount("at-most")?.map(Bound::AtMost),
+        amount("at-least")?.map(Bound::AtLeast),
+        keys.text("at-most-times", times)?,
+        keys.text("above-noise", |text| Ok(Bound::AboveNoise(values::time(text)? as f64)))?,
+    ];
+    let mut given = bounds.into_iter().flatten();
+    const BOUNDS: &str = "one of `at-most`, `at-least`, `at-most-times` and `above-noise`";
+    let bound = given.next().ok_or_else(|| keys.wrong("has no bound", BOUNDS))?;
+    if given.next().is_some() {
+        return Err(keys.wrong("has more than one bound", &format!("{BOUNDS}; more bounds are more [[assert]]")));
+    }
+    if let (Bound::AboveNoise(_), Metric::Misses | Metric::Rate) = (&bound, metric) {
+        return Err(
+            keys.wrong("holds what is no time against the machine's noise", "a metric that is a time, as `max`")
+        );
+    }
+    let without = |s: &&SubjectSpec| (subject == "*" || s.name == subject) && s.deadline_ns.is_none();
+    if metric == Metric::Misses
+        && let Some(s) = read.subjects.iter().find(without)
+    {
+        let what = format!("counts missed deadlines, and `{}` has no deadline", s.name);
+        return Err(keys.wrong(&what, "`deadline = \"50us\"` in its [[subject]]"));
+    }
+    Ok(Assert { subject, metric, bound })
+}
+
+/// Without folders and without its ending.
+fn stem(origin: &str) -> &str {
+    let file = origin.rsplit(['/', '\\']).next().unwrap_or(origin);
+    file.strip_suffix(".toml").unwrap_or(file)
+}
+
+fn file_name(text: &str) -> Result<String, Wrong> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    match !text.is_empty() && text.len() <= 100 && text.chars().all(fits) {
+        true => Ok(text.into()),
+        false => Err(Wrong::new(format!("{text:?}"), "letters, digits, `-` and `_`, at most 100")),
+    }
+}

@@ -1,0 +1,26 @@
+//! The experiments that come along, as files to read, run, copy and change.
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shipped {
+    pub name: &'static str,
+    /// The file, comments and all.
+    pub text: &'static str,
+}
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        &[$(Shipped { name: $name, text: include_str!(concat!("../../../experiments/", $name, ".toml")) }),*]
+    };
+}
+
+const SHIPPED: &[Shipped] = files!["smoke", "crossover"];
+
+/// All of them, in the order in which one would meet them.
+pub fn shipped() -> &'static [Shipped] {
+    SHIPPED
+}
+
+pub fn shipped_named(name: &str) -> Option<&'static Shipped> {
+    SHIPPED.iter().find(|shipped| shipped.name == name)
+}

@@ -1,0 +1,321 @@
+//! A TOML text as a tree in which everything knows where it is written, and what options of the command line change in it.
+
+use crate::error::{Error, Place, Wrong};
+use crate::keys::{self, Kind};
+use toml::de::{DeTable, DeValue};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub place: Place,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Text(String),
+    Whole(i128),
+    Number(f64),
+    Flag(bool),
+    /// A date, or a number that is too large: nothing here takes it.
+    Other(String),
+    List(Vec<Node>),
+    Table(Table),
+}
+
+impl Value {
+    /// For messages.
+    pub fn kind(&self) -> String {
+        match self {
+            Value::Text(text) => format!("the text {text:?}"),
+            Value::Whole(n) => format!("the number {n}"),
+            Value::Number(n) => format!("the number {n}"),
+            Value::Flag(flag) => flag.to_string(),
+            Value::Other(text) => format!("`{text}`"),
+            Value::List(_) => "a list".into(),
+            Value::Table(_) => "a table".into(),
+        }
+    }
+}
+
+/// In the order in which they are written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Table {
+    pub place: Place,
+    pub entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub key: String,
+    pub place: Place,
+    pub node: Node,
+}
+
+impl Table {
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| &entry.node)
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        match self.get(key)?.value {
+            Value::Text(ref text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The name of a subject or load: given, or what it is.
+    pub fn named(&self) -> Option<&str> {
+        ["name", "route", "call"].into_iter().find_map(|key| self.text(key))
+    }
+
+    fn put(&mut self, key: &str, node: Node) {
+        match self.entries.iter_mut().find(|entry| entry.key == key) {
+            Some(entry) => (entry.place, entry.node) = (node.place.clone(), node),
+            None => self.entries.push(Entry { key: key.into(), place: node.place.clone(), node }),
+        }
+    }
+}
+
+/// Reads a text.
+pub(crate) fn parse(text: &str) -> Result<Table, Error> {
+    let lines = Lines::of(text);
+    let document = DeTable::parse(text).map_err(|e| {
+        let place = e.span().map_or(Place::Whole, |span| lines.place(text, span.start));
+        Wrong::new(format!("this is not TOML: {}", e.message().replace('\n', ", ")), "").at(&place)
+    })?;
+    let mut root = table(text, &lines, document.get_ref());
+    root.place = Place::At { line: 1, column: 1 };
+    Ok(root)
+}
+
+fn table(text: &str, lines: &Lines, from: &DeTable<'_>) -> Table {
+    let mut entries: Vec<(usize, Entry)> = from
+        .iter()
+        .map(|(key, value)| {
+            let start = key.span().start;
+            let node = node(text, lines, value.span().start, value.get_ref());
+            (start, Entry { key: key.get_ref().to_string(), place: lines.place(text, start), node })
+        })
+        .collect();
+    entries.sort_by_key(|(start, _)| *start);
+    let place = entries.first().map_or(Place::Whole, |(_, entry)| entry.place.clone());
+    Table { place, entries: entries.into_iter().map(|(_, entry)| entry).collect() }
+}
+
+fn node(text: &str, lines: &Lines, start: usize, from: &DeValue<'_>) -> Node {
+    let place = lines.place(text, start);
+    let value = match from {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(n) => match i128::from_str_radix(n.as_str(), n.radix()) {
+            Ok(whole) => Value::Whole(whole),
+            Err(_) => Value::Other(n.to_string()),
+        },
+        DeValue::Float(n) => match n.as_str().parse() {
+            Ok(number) => Value::Number(number),
+            Err(_) => Value::Other(n.to_string()),
+        },
+        DeValue::Boolean(flag) => Value::Flag(*flag),
+        DeValue::Datetime(date) => Value::Other(date.to_string()),
+        DeValue::Array(list) => {
+            Value::List(list.iter().map(|v| node(text, lines, v.span().start, v.get_ref())).collect())
+        }
+        DeValue::Table(from) => Value::Table(Table { place: place.clone(), ..table(text, lines, from) }),
+    };
+    Node { place, value }
+}
+
+/// Where the lines of a text start, in bytes.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Lines {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
+        Lines(std::iter::once(0).chain(ends).collect())
+    }
+
+    fn place(&self, text: &str, at: usize) -> Place {
+        let at = at.min(text.len());
+        let line = self.0.partition_point(|start| *start <= at).max(1);
+        let start = self.0[line - 1];
+        let column = text.get(start..at).map_or(at - start, |before| before.chars().count()) + 1;
+        Place::At { line, column }
+    }
+}
+
+/// `run.duration=60s`, `cuda.arrival=paced(50us)`, `matrix.policy=stock,pi`: puts it into the tree, as if it stood in the file.
+pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
+    let place = Place::Option(format!("--set {option}"));
+    let names = names(root);
+    let (section, rest) = section(option, &names).map_err(|wrong| wrong.at(&place))?;
+    let within = if section == "matrix" { names.as_slice() } else { &[] };
+    let Some((key, text)) = key(rest, within) else {
+        return Err(Wrong::new("there is no `=`", SHAPE).at(&place));
+    };
+    let kind = keys::kind(section, key);
+    let node = Node { value: value(text.trim(), kind, &place), place: place.clone() };
+    if section.is_empty() {
+        root.put(key, node);
+        return Ok(());
+    }
+    if keys::section(section).is_some_and(|s| !s.many) && !names.iter().any(|name| name == section) {
+        if root.get(section).is_none() {
+            let empty = Table { place: place.clone(), entries: Vec::new() };
+            root.put(section, Node { place: place.clone(), value: Value::Table(empty) });
+        }
+        let found = root.entries.iter_mut().find(|entry| entry.key == section);
+        if let Some(Value::Table(table)) = found.map(|entry| &mut entry.node.value) {
+            if section == "matrix" {
+                flatten(table);
+            }
+            table.put(key, node);
+        }
+        return Ok(());
+    }
+    // Of two with one name both are set: that there are two is said later.
+    for table in tables(root).filter(|table| table.named() == Some(section)) {
+        // What it is, is one of both.
+        match key {
+            "route" => table.entries.retain(|entry| entry.key != "call"),
+            "call" => table.entries.retain(|entry| entry.key != "route"),
+            _ => {}
+        }
+        table.put(key, node.clone());
+    }
+    Ok(())
+}
+
+const SHAPE: &str = "it is written `run.duration=60s`, `matrix.policy=stock,pi` or `NAME.count=8`, with the name of a \
+                     subject or load";
+
+fn tables(root: &mut Table) -> impl Iterator<Item = &mut Table> {
+    let many = root.entries.iter_mut().filter(|entry| entry.key == "subject" || entry.key == "load");
+    let lists = many.filter_map(|entry| match &mut entry.node.value {
+        Value::List(list) => Some(list.iter_mut()),
+        _ => None,
+    });
+    lists.flatten().filter_map(|node| match &mut node.value {
+        Value::Table(table) => Some(table),
+        _ => None,
+    })
+}
+
+/// Of all subjects and loads, the longest first.
+fn names(root: &mut Table) -> Vec<String> {
+    let mut names: Vec<String> = tables(root).filter_map(|table| table.named().map(str::to_owned)).collect();
+    names.sort_by_key(|name| std::cmp::Reverse(name.len()));
+    names
+}
+
+/// The section or name that an option is for, and what follows it. Names may have dots and `=` in them.
+fn section<'o>(option: &'o str, names: &[String]) -> Result<(&'o str, &'o str), Wrong> {
+    let sections = keys::SECTIONS.iter().filter(|section| !section.many).map(|section| section.name);
+    let known: Vec<&str> = names.iter().map(String::as_str).chain(sections).collect();
+    for name in &known {
+        if let Some(rest) = option.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')) {
+            return Ok((&option[..name.len()], rest));
+        }
+    }
+    let head = option.split('=').next().unwrap_or_default();
+    match head.rsplit_once('.') {
+        Some(("assert", _)) => Err(Wrong::new("asserts have no names and cannot be set", SHAPE)),
+        Some((name, _)) => {
+            let what = format!("there is no section, subject or load `{name}`");
+            Err(Wrong::word(what, name, known.into_iter().filter(|name| !name.is_empty())))
+        }
+        None => Ok(("", option)),
+    }
+}
+
+fn key<'o>(rest: &'o str, names: &[String]) -> Option<(&'o str, &'o str)> {
+    let behind = names
+        .iter()
+        .filter(|name| rest.strip_prefix(name.as_str()).is_some_and(|r| r.starts_with('.')))
+        .map(String::len);
+    let from = behind.max().unwrap_or(0);
+    let at = from + rest[from..].find('=')?;
+    Some((rest[..at].trim(), &rest[at + 1..]))
+}
+
+/// A value without quotes and brackets, as what its key takes.
+fn value(text: &str, kind: Option<Kind>, place: &Place) -> Value {
+    match kind {
+        Some(Kind::Whole { .. }) => text.parse().map_or_else(|_| Value::Text(text.into()), Value::Whole),
+        Some(Kind::Flag) => text.parse().map_or_else(|_| Value::Text(text.into()), Value::Flag),
+        Some(Kind::Values) => {
+            let node = |text: &str| Node { place: place.clone(), value: Value::Text(text.trim().into()) };
+            Value::List(split(text).into_iter().map(node).collect())
+        }
+        _ => Value::Text(text.into()),
+    }
+}
+
+/// At the commas that stand in no brackets.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0usize);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' => depth += 1,
+            b')' | b']' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+/// `crowd.count = [..]` is a table within a table for TOML, and one name here. Names in quotes stay as they are.
+pub(crate) fn flatten(table: &mut Table) {
+    let mut flat = Vec::new();
+    for entry in std::mem::take(&mut table.entries) {
+        match entry.node.value {
+            Value::Table(mut inner) => {
+                flatten(&mut inner);
+                let within = |inside: Entry| Entry { key: format!("{}.{}", entry.key, inside.key), ..inside };
+                flat.extend(inner.entries.into_iter().map(within));
+            }
+            _ => flat.push(entry),
+        }
+    }
+    table.entries = flat;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_lines_and_columns_of_characters() {
+        let root = parse("a = 1\n\n# ü\n  b = [\"ü\", 2]\n[t]\nx.y = true\n").unwrap();
+        let at = |line, column| Place::At { line, column };
+        assert_eq!(root.entry("b").unwrap().place, at(4, 3));
+        let Value::List(list) = &root.get("b").unwrap().value else { panic!() };
+        assert_eq!(list[1].place, at(4, 13));
+        let Value::Table(t) = &root.get("t").unwrap().value else { panic!() };
+        let mut t = t.clone();
+        flatten(&mut t);
+        assert_eq!((t.entries[0].key.as_str(), &t.entries[0].place), ("x.y", &at(6, 3)));
+    }
+
+    #[test]
+    fn entries_keep_their_order() {
+        let root = parse("z = 1\na = 2\nm = 3\n").unwrap();
+        let keys: Vec<&str> = root.entries.iter().map(|entry| entry.key.as_str()).collect();
+        assert_eq!(keys, ["z", "a", "m"]);
+    }
+
+    #[test]
+    fn commas_within_brackets_do_not_split() {
+        assert_eq!(split("stock,pi"), ["stock", "pi"]);
+        assert_eq!(split("host->cuda[graph,polled]->gpu0,closed(4)"), ["host->cuda[graph,polled]->gpu0", "closed(4)"]);
+        assert_eq!(split(""), [""]);
+        assert_eq!(split("a],b"), ["a]", "b"]);
+    }
+}

@@ -1,0 +1,453 @@
+//! How times, rates, classes, CPUs and bounds are written, both ways: every text that is printed here reads back as the same.
+
+use crate::error::Wrong;
+use crate::model::{Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, Metric, Observe, What};
+use std::fmt;
+
+/// Whole nanoseconds up to here are exact as floating point; 104 days.
+const LONGEST_NS: u64 = 9_007_199_254_740_992;
+/// More CPUs than Linux knows.
+const MOST_CPU: usize = 8191;
+const TIMES: &str = "a time is written `500ns`, `50us`, `1.5ms`, `60s`, `2min` or `1h`";
+
+const UNITS_OF_TIME: [(&str, u64); 6] = [
+    ("h", 3_600_000_000_000),
+    ("min", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+
+/// Nanoseconds.
+pub(crate) fn time(text: &str) -> Result<u64, Wrong> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let (number, unit) = text.split_at(digits);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || fraction.contains('.') || number.ends_with('.') {
+        return Err(Wrong::new(format!("{text:?} is no time"), TIMES));
+    }
+    let unit = match unit.trim_start() {
+        "" if number.bytes().all(|b| b == b'0') => "ns",
+        "" => return Err(Wrong::new(format!("the unit of {text:?} is missing"), TIMES)),
+        "µs" | "μs" => "us",
+        "m" => return Err(Wrong::new(format!("`m` in {text:?} can mean two things"), "write `min` or `ms`")),
+        unit => unit,
+    };
+    let Some((_, scale)) = UNITS_OF_TIME.iter().find(|(name, _)| *name == unit) else {
+        return Err(Wrong::new(format!("{unit:?} in {text:?} is no unit of time"), TIMES));
+    };
+    let large = || Wrong::new(format!("{text:?} is too long"), "at most 100 days");
+    let whole = whole.parse::<u64>().map_err(|_| large())?.checked_mul(*scale).ok_or_else(large)?;
+    let (mut rest, mut scale) = (0, *scale);
+    for digit in fraction.trim_end_matches('0').bytes() {
+        if scale % 10 != 0 {
+            return Err(Wrong::new(format!("{text:?} is no whole number of nanoseconds"), TIMES));
+        }
+        scale /= 10;
+        rest += u64::from(digit - b'0') * scale;
+    }
+    let ns = whole.checked_add(rest).ok_or_else(large)?;
+    if ns > LONGEST_NS { Err(large()) } else { Ok(ns) }
+}
+
+/// The shortest text for so many nanoseconds.
+pub(crate) fn time_text(ns: u64) -> String {
+    let (unit, scale) =
+        UNITS_OF_TIME.iter().find(|(_, scale)| ns >= *scale && ns.is_multiple_of(*scale)).unwrap_or(&("ns", 1));
+    format!("{}{unit}", ns / scale)
+}
+
+/// A number above 0, finite.
+fn number(text: &str) -> Option<f64> {
+    // What `parse` takes besides: `inf`, `nan`, signs.
+    let plain = text.starts_with(|c: char| c.is_ascii_digit());
+    text.parse::<f64>().ok().filter(|n| plain && n.is_finite() && *n >= 0.0)
+}
+
+/// `1000/s`: so many a second.
+pub(crate) fn rate(text: &str) -> Result<f64, Wrong> {
+    const RATES: &str = "a rate is written `1000/s`, `10/ms` or `30/min`; for no load at all, `count = 0`";
+    let (count, per) = text.trim().split_once('/').unwrap_or((text.trim(), "s"));
+    let times = match per.trim() {
+        "s" => 1.0,
+        "ms" => 1000.0,
+        "min" => 1.0 / 60.0,
+        per => return Err(Wrong::new(format!("{per:?} in {text:?} is no unit of a rate"), RATES)),
+    };
+    match number(count.trim()).map(|n| n * times).filter(|n| n.is_finite() && *n > 0.0) {
+        Some(rate) => Ok(rate),
+        None => Err(Wrong::new(format!("{text:?} is no rate"), RATES)),
+    }
+}
+
+/// `closed(4)`: its word and what stands in the brackets.
+fn called(text: &str) -> (&str, Option<&str>) {
+    match text.strip_suffix(')').and_then(|t| t.split_once('(')) {
+        Some((word, inner)) => (word.trim(), Some(inner.trim())),
+        None => (text, None),
+    }
+}
+
+pub(crate) fn class(text: &str) -> Result<Class, Wrong> {
+    let text = text.trim();
+    let bounded = |inner: &str, least: i64, most: i64| {
+        let value = inner.parse::<i64>().ok().filter(|n| (least..=most).contains(n));
+        value.ok_or_else(|| Wrong::new(format!("{inner:?} in {text:?}"), format!("a number from {least} to {most}")))
+    };
+    match called(text) {
+        ("other", None) => Ok(Class::Other),
+        ("nice", Some(n)) => Ok(Class::Nice(bounded(n, -20, 19)? as i32)),
+        ("fifo", Some(n)) => Ok(Class::Fifo(bounded(n, 1, 99)? as u32)),
+        ("deadline", None) => Ok(Class::Deadline),
+        ("real-time", None) => Ok(Class::RealTime),
+        ("nice" | "fifo", None) => Err(Wrong::new(format!("{text:?} needs a number"), "as `nice(-5)` or `fifo(80)`")),
+        (word, _) => {
+            const WORDS: [&str; 5] = ["other", "nice(-5)", "fifo(80)", "deadline", "real-time"];
+            Err(Wrong::word(format!("{text:?} is no scheduling class"), word, WORDS))
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Class::Other => f.write_str("other"),
+            Class::Nice(n) => write!(f, "nice({n})"),
+            Class::Fifo(n) => write!(f, "fifo({n})"),
+            Class::Deadline => f.write_str("deadline"),
+            Class::RealTime => f.write_str("real-time"),
+        }
+    }
+}
+
+pub(crate) fn cpus(text: &str) -> Result<Cpus, Wrong> {
+    const CPUS: &str = "CPUs are written `any`, `last`, `others`, or as a list: `0,2-5`";
+    let text = text.trim();
+    match text {
+        "any" => return Ok(Cpus::Any),
+        "last" => return Ok(Cpus::Last),
+        "others" => return Ok(Cpus::Others),
+        _ => {}
+    }
+    let wrong = || Wrong { meant: None, ..Wrong::new(format!("{text:?} names no CPUs"), CPUS) };
+    let mut all = std::collections::BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |t: &str| t.trim().parse::<usize>().map_err(|_| wrong());
+        let (first, last) = (number(first)?, number(last)?);
+        if last > MOST_CPU {
+            return Err(Wrong::new(format!("there is no CPU {last}"), format!("numbers up to {MOST_CPU}")));
+        }
+        if last < first {
+            return Err(Wrong::new(format!("{:?} ends before it begins", part.trim()), CPUS));
+        }
+        all.extend(first..=last);
+    }
+    Ok(Cpus::These(all.into_iter().collect()))
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let these = match self {
+            Cpus::Any => return f.write_str("any"),
+            Cpus::Last => return f.write_str("last"),
+            Cpus::Others => return f.write_str("others"),
+            Cpus::These(these) => these,
+        };
+        let mut rest = these.as_slice();
+        while let Some(first) = rest.first() {
+            let run = rest.iter().enumerate().take_while(|(i, cpu)| **cpu == first + i).count();
+            if rest.len() != these.len() {
+                f.write_str(",")?;
+            }
+            match run {
+                1 => write!(f, "{first}")?,
+                _ => write!(f, "{first}-{}", first + run - 1)?,
+            }
+            rest = &rest[run..];
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn arrival(text: &str) -> Result<Arrival, Wrong> {
+    const ARRIVALS: &str = "`closed(4)`: so many under way at a time; `paced(100us)`: one each period";
+    const DEEPEST: u32 = 1024;
+    let text = text.trim();
+    match called(text) {
+        ("closed", Some(depth)) => match depth.parse().ok().filter(|d| (1..=DEEPEST).contains(d)) {
+            Some(depth) => Ok(Arrival::Closed { depth }),
+            None => Err(Wrong::new(format!("{depth:?} in {text:?}"), format!("a number from 1 to {DEEPEST}"))),
+        },
+        ("paced", Some(period)) => match time(period)? {
+            0 => Err(Wrong::new(format!("a period of 0 in {text:?}"), ARRIVALS)),
+            period_ns => Ok(Arrival::Paced { period_ns }),
+        },
+        (word, inner) => {
+            let meant = crate::error::nearest(word, ["closed", "paced"]).filter(|_| inner.is_some());
+            let meant = meant.map(|word| format!("{word}({})", inner.unwrap_or_default()));
+            Err(Wrong { meant, ..Wrong::new(format!("{text:?} is no arrival"), ARRIVALS) })
+        }
+    }
+}
+
+impl fmt::Display for Arrival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Arrival::Closed { depth } => write!(f, "closed({depth})"),
+            Arrival::Paced { period_ns } => write!(f, "paced({})", time_text(*period_ns)),
+        }
+    }
+}
+
+/// A policy's words, and those that say how the process runs.
+const POLICIES: [&str; 8] = ["stock", "agent", "traced", "pi", "ticket", "boost", "phase-fair", "guard"];
+
+/// `pi+phase-fair`, or the file of a plan.
+pub(crate) fn policy(text: &str) -> Result<String, Wrong> {
+    let text = text.trim();
+    if text.len() > 5 && text.ends_with(".toml") && !text.contains(char::is_control) {
+        return Ok(text.into());
+    }
+    let words: Vec<&str> = text.split(['+', ',']).map(str::trim).collect();
+    for word in &words {
+        if !POLICIES.contains(word) {
+            let mut wrong = Wrong::word(format!("{word:?} is no lock policy"), word, POLICIES);
+            wrong.allowed += ", several with `+`, or a plan: a file that ends in .toml";
+            return Err(wrong);
+        }
+        let alone = ["stock", "agent", "traced"].contains(word);
+        if (alone && words.len() > 1) || words.iter().filter(|w| *w == word).count() > 1 {
+            let allowed = "`stock`, `agent` and `traced` stand alone; others once, as in `pi+phase-fair`";
+            return Err(Wrong::new(format!("{word:?} in {text:?}"), allowed));
+        }
+    }
+    Ok(words.join("+"))
+}
+
+pub(crate) fn metric(text: &str) -> Result<Metric, Wrong> {
+    let all = [
+        Metric::Min,
+        Metric::Mean,
+        Metric::P50,
+        Metric::P99,
+        Metric::P999,
+        Metric::P9999,
+        Metric::Max,
+        Metric::Misses,
+        Metric::Rate,
+    ];
+    let found = all.into_iter().find(|metric| metric.name() == text);
+    found.ok_or_else(|| Wrong::word(format!("{text:?} is no metric"), text, all.map(Metric::name)))
+}
+
+impl Metric {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Min => "min",
+            Metric::Mean => "mean",
+            Metric::P50 => "p50",
+            Metric::P99 => "p99",
+            Metric::P999 => "p99.9",
+            Metric::P9999 => "p99.99",
+            Metric::Max => "max",
+            Metric::Misses => "misses",
+            Metric::Rate => "rate",
+        }
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl What {
+    /// As it is written.
+    pub fn text(&self) -> &str {
+        match self {
+            What::Route(text) | What::Call(text) => text,
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// Those with two or three words.
+pub(crate) trait Word: Sized + Copy + PartialEq + 'static {
+    const WORDS: &'static [(&'static str, Self)];
+
+    fn of(text: &str) -> Result<Self, Wrong> {
+        let found = Self::WORDS.iter().find(|(word, _)| *word == text);
+        let wrong = || Wrong::word(format!("{text:?}"), text, Self::WORDS.iter().map(|(word, _)| *word));
+        found.map(|(_, value)| *value).ok_or_else(wrong)
+    }
+
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, value)| *value == self).map_or("", |(word, _)| word)
+    }
+}
+
+impl Word for Gpu {
+    const WORDS: &'static [(&'static str, Gpu)] = &[("real", Gpu::Real), ("soft", Gpu::Soft)];
+}
+
+impl Word for Addresses {
+    const WORDS: &'static [(&'static str, Addresses)] = &[("fixed", Addresses::Fixed), ("random", Addresses::Random)];
+}
+
+impl Word for Data {
+    const WORDS: &'static [(&'static str, Data)] = &[("fresh", Data::Fresh), ("fixed", Data::Fixed)];
+}
+
+impl Word for Observe {
+    const WORDS: &'static [(&'static str, Observe)] =
+        &[("submit", Observe::Submit), ("done", Observe::Done), ("engine", Observe::Engine)];
+}
+
+const UNITS_OF_RATE: [(&str, f64); 7] = [
+    ("kB/s", 1e3),
+    ("MB/s", 1e6),
+    ("GB/s", 1e9),
+    ("KiB/s", 1024.0),
+    ("MiB/s", 1_048_576.0),
+    ("GiB/s", 1_073_741_824.0),
+    ("B/s", 1.0),
+];
+
+/// A bound of a metric, in the metric's unit.
+pub(crate) fn amount(text: &str, metric: Metric) -> Result<f64, Wrong> {
+    let text = text.trim();
+    match metric {
+        Metric::Misses => {
+            let part = match text.strip_suffix('%') {
+                Some(percent) => number(percent.trim()).map(|n| n / 100.0),
+                None => number(text),
+            };
+            let allowed = "of misses a part of all is bounded: `0.1%`, `0.001` or `0`";
+            part.filter(|p| *p <= 1.0).ok_or_else(|| Wrong::new(format!("{text:?} is no part"), allowed))
+        }
+        Metric::Rate => {
+            let scaled = |(unit, scale): &(&str, f64)| Some(number(text.strip_suffix(unit)?.trim())? * scale);
+            let found = UNITS_OF_RATE.iter().find_map(scaled).filter(|rate| rate.is_finite());
+            found.ok_or_else(|| {
+                Wrong::new(format!("{text:?} is no rate of bytes"), "it is written `10GB/s` or `300MiB/s`")
+            })
+        }
+        _ => time(text).map(|ns| ns as f64),
+    }
+}
+
+pub(crate) fn amount_text(amount: f64, metric: Metric) -> String {
+    match metric {
+        Metric::Misses => amount.to_string(),
+        Metric::Rate => format!("{amount}B/s"),
+        _ => time_text(amount as u64),
+    }
+}
+
+/// `1.2 cuda`
+pub(crate) fn times(text: &str) -> Result<Bound, Wrong> {
+    let parts = text.trim().split_once(char::is_whitespace);
+    let factor = parts.and_then(|(factor, of)| Some((number(factor).filter(|f| *f > 0.0)?, of.trim())));
+    match factor.filter(|(_, of)| !of.is_empty()) {
+        Some((factor, of)) => Ok(Bound::AtMostTimes(factor, of.into())),
+        None => Err(Wrong::new(format!("{text:?}"), "a number and the name of a subject: `1.2 cuda`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_are_exact() {
+        for (text, ns) in [
+            ("60s", 60_000_000_000),
+            ("1.5ms", 1_500_000),
+            ("100us", 100_000),
+            ("100 µs", 100_000),
+            ("7ns", 7),
+            ("2min", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("0", 0),
+            ("0s", 0),
+            ("0.000001s", 1_000),
+            ("1.50s", 1_500_000_000),
+            ("0.5min", 30_000_000_000),
+        ] {
+            assert_eq!(time(text), Ok(ns), "{text}");
+            assert_eq!(time(&time_text(ns)), Ok(ns));
+        }
+        assert_eq!(time_text(90_000_000_000), "90s");
+        for text in
+            ["", "s", "5", "5m", "5 parsecs", "1.2.3s", "1.s", ".5s", "-1s", "0.5ns", "99999999999h", "101000000s"]
+        {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        fn says<T: fmt::Debug>(wrong: Result<T, Wrong>, words: &[&str]) {
+            let text = wrong.unwrap_err().at(&crate::Place::Whole).to_string();
+            assert!(words.iter().all(|w| text.contains(w)), "{text}");
+        }
+        says(time("60"), &["unit", "missing", "60s"]);
+        says(time("5m"), &["two things", "min", "ms"]);
+        says(rate("0/s"), &["count = 0"]);
+        says(rate("5/day"), &["\"day\"", "1000/s"]);
+        says(rate("inf/s"), &["no rate"]);
+        says(class("nice(-21)"), &["-20 to 19"]);
+        says(class("fifo"), &["needs a number"]);
+        says(class("real_time"), &["did you mean `real-time`"]);
+        says(cpus("0,x"), &["0,2-5"]);
+        says(cpus("5-2"), &["ends before"]);
+        says(cpus("100000"), &["no CPU 100000"]);
+        says(arrival("close(4)"), &["did you mean `closed(4)`"]);
+        says(arrival("closed(0)"), &["from 1 to"]);
+        says(arrival("paced(0s)"), &["period of 0"]);
+        says(policy("phasefair"), &["did you mean `phase-fair`"]);
+        says(policy("stock+pi"), &["stand alone"]);
+        says(metric("p999"), &["did you mean `p99"]);
+        says(amount("50us", Metric::Misses), &["0.1%"]);
+        says(amount("10GB", Metric::Rate), &["10GB/s"]);
+        says(times("cuda"), &["1.2 cuda"]);
+    }
+
+    #[test]
+    fn bounds_are_in_the_metrics_unit() {
+        assert_eq!(amount("50us", Metric::P99), Ok(50_000.0));
+        assert_eq!(amount("0.5%", Metric::Misses), Ok(0.005));
+        assert_eq!(amount("0", Metric::Misses), Ok(0.0));
+        assert_eq!(amount("2.5GB/s", Metric::Rate), Ok(2.5e9));
+        assert_eq!(amount("1 MiB/s", Metric::Rate), Ok(1_048_576.0));
+        assert_eq!(times("1.2 host->cuda->gpu0"), Ok(Bound::AtMostTimes(1.2, "host->cuda->gpu0".into())));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_back(ns in 0..LONGEST_NS, per_second in 0.001..1e12f64, set in proptest::collection::btree_set(0..64usize, 1..20)) {
+            prop_assert_eq!(time(&time_text(ns)), Ok(ns));
+            prop_assert_eq!(rate(&format!("{per_second}/s")), Ok(per_second));
+            prop_assert_eq!(amount(&amount_text(per_second, Metric::Rate), Metric::Rate), Ok(per_second));
+            let these = Cpus::These(set.into_iter().collect());
+            prop_assert_eq!(cpus(&these.to_string()), Ok(these));
+        }
+
+        #[test]
+        fn no_text_panics(text in "\\PC{0,24}|[0-9a-z.()/%, µ+-]{0,24}") {
+            let _ = (time(&text), rate(&text), class(&text), cpus(&text), arrival(&text), policy(&text), metric(&text), times(&text));
+            let _ = (amount(&text, Metric::Rate), amount(&text, Metric::Misses), amount(&text, Metric::Max));
+        }
+    }
+}

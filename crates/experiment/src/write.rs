@@ -1,0 +1,147 @@
+//! From an [`Experiment`] to a text that reads back as the same.
+
+use crate::model::{Bound, Experiment, LoadSpec, SubjectSpec, What};
+use crate::values::{Word, amount_text, time_text};
+use crate::{keys, sizes};
+use std::fmt::{Display, Write};
+
+impl Experiment {
+    /// The whole, with every value that the file left to its default, as TOML.
+    pub fn to_toml(&self) -> String {
+        let mut out = Out(String::new());
+        out.text("name", &self.name);
+        out.text("about", &self.about);
+        let run = &self.run;
+        out.section("[run]");
+        out.number("seed", run.seed);
+        out.number("rounds", run.rounds);
+        out.number("repeats", run.repeats);
+        if let Some(samples) = run.samples {
+            out.number("samples", samples);
+        }
+        if let Some(ns) = run.duration_ns {
+            out.text("duration", time_text(ns));
+        }
+        out.text("timeout", time_text(run.timeout_ns));
+        out.text("noise", time_text(run.noise_ns));
+        out.number("counters-every", run.counters_every);
+        out.text("class", run.class);
+        out.text("cpus", &run.cpus);
+        out.text("policy", &run.policy);
+        out.text("gpu", run.gpu.word());
+        self.subjects.iter().for_each(|subject| out.subject(subject));
+        self.loads.iter().for_each(|load| out.load(load));
+        if !self.matrix.is_empty() {
+            out.section("[matrix]");
+        }
+        for axis in &self.matrix {
+            let values: Vec<String> = axis.values.iter().map(|value| quoted(value)).collect();
+            let _ = writeln!(out.0, "{} = [{}]", quoted(&axis.name), values.join(", "));
+        }
+        out.section("[verify]");
+        out.number("every", self.verify.every);
+        if let Some(compare) = &self.compare {
+            out.section("[compare]");
+            out.text("baseline", &compare.baseline);
+            out.text("metric", compare.metric);
+        }
+        for assert in &self.asserts {
+            out.section("[[assert]]");
+            out.text("subject", &assert.subject);
+            out.text("metric", assert.metric);
+            match &assert.bound {
+                Bound::AtMost(amount) => out.text("at-most", amount_text(*amount, assert.metric)),
+                Bound::AtLeast(amount) => out.text("at-least", amount_text(*amount, assert.metric)),
+                Bound::AtMostTimes(factor, of) => out.text("at-most-times", format!("{factor} {of}")),
+                Bound::AboveNoise(ns) => out.text("above-noise", time_text(*ns as u64)),
+            }
+        }
+        out.0
+    }
+}
+
+struct Out(String);
+
+impl Out {
+    fn section(&mut self, name: &str) {
+        let _ = writeln!(self.0, "\n{name}");
+    }
+
+    fn text(&mut self, key: &str, value: impl Display) {
+        debug_assert!(keys::SECTIONS.iter().any(|s| s.keys.iter().any(|k| k.name == key)), "{key}");
+        let _ = writeln!(self.0, "{key} = {}", quoted(&value.to_string()));
+    }
+
+    fn number(&mut self, key: &str, value: impl Display) {
+        let _ = writeln!(self.0, "{key} = {value}");
+    }
+
+    fn what(&mut self, what: &What, name: &str) {
+        match what {
+            What::Route(route) => self.text("route", route),
+            What::Call(call) => self.text("call", call),
+        }
+        if what.text() != name {
+            self.text("name", name);
+        }
+    }
+
+    fn subject(&mut self, subject: &SubjectSpec) {
+        self.section("[[subject]]");
+        self.what(&subject.what, &subject.name);
+        if !subject.sizes.is_empty() {
+            let sizes: Vec<String> = subject.sizes.iter().map(|bytes| quoted(&sizes::text(*bytes))).collect();
+            let _ = writeln!(self.0, "sizes = [{}]", sizes.join(", "));
+        }
+        self.number("back-to-back", subject.back_to_back);
+        self.text("addresses", subject.addresses.word());
+        self.text("data", subject.data.word());
+        self.text("arrival", subject.arrival);
+        self.text("observe", subject.observe.word());
+        if let Some(class) = subject.class {
+            self.text("class", class);
+        }
+        if let Some(cpus) = &subject.cpus {
+            self.text("cpus", cpus);
+        }
+        if let Some(ns) = subject.deadline_ns {
+            self.text("deadline", time_text(ns));
+        }
+        self.number("rests", subject.rests);
+    }
+
+    fn load(&mut self, load: &LoadSpec) {
+        self.section("[[load]]");
+        self.what(&load.what, &load.name);
+        if load.bytes > 0 {
+            self.text("bytes", sizes::text(load.bytes));
+        }
+        self.number("count", load.count);
+        if let Some(rate) = load.rate {
+            self.text("rate", format!("{rate}/s"));
+        }
+        self.text("cpus", &load.cpus);
+        self.text("class", load.class);
+        self.number("check-every", load.check_every);
+    }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

@@ -1,0 +1,43 @@
+//! The shipped experiments are read, expand, and survive being written and read again.
+
+use experiment::{read, shipped, shipped_named};
+
+#[test]
+fn every_shipped_experiment_is_read_and_written_back() {
+    for shipped in shipped() {
+        let origin = format!("experiments/{}.toml", shipped.name);
+        let first = read(shipped.text, &origin, &[]).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(first.name, shipped.name, "its name is its file's");
+        assert!(!first.about.is_empty(), "{origin}");
+        let stages = first.stages().unwrap();
+        assert!(stages.iter().all(|stage| !stage.cells.is_empty()), "{origin}");
+        assert!(stages.iter().enumerate().all(|(i, stage)| stage.number as usize == i), "{origin}");
+        let text = first.to_toml();
+        let again = read(&text, "elsewhere", &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        assert_eq!(first, again, "{text}");
+        assert_eq!(stages, again.stages().unwrap());
+    }
+}
+
+#[test]
+fn every_file_of_the_folder_is_shipped() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
+    for file in std::fs::read_dir(folder).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let Some(name) = name.strip_suffix(".toml") else { continue };
+        assert!(shipped_named(name).is_some(), "experiments/{name}.toml is not in the list of shipped experiments");
+    }
+}
+
+#[test]
+fn options_change_a_shipped_experiment() {
+    let smoke = shipped_named("smoke").unwrap();
+    let sets = ["run.gpu=soft", "run.duration=1s", "cuda.arrival=paced(50us)", "matrix.policy=stock,pi+phase-fair"];
+    let changed = read(smoke.text, "smoke.toml", &sets.map(String::from)).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(changed.run.gpu, experiment::Gpu::Soft);
+    assert_eq!(changed.run.duration_ns, Some(1_000_000_000));
+    assert_eq!(changed.subjects[0].arrival, experiment::Arrival::Paced { period_ns: 50_000 });
+    assert_eq!(changed.policies(), ["stock", "pi+phase-fair"]);
+    let stages = changed.stages().unwrap();
+    assert_eq!(stages.iter().map(|s| s.run.policy.as_str()).collect::<Vec<_>>(), ["stock", "pi+phase-fair"]);
+}
