@@ -85,6 +85,11 @@ pub fn virtualization() -> Result<Virtualization, String> {
     gpu::virtualization()
 }
 
+/// The time of day, UTC, RFC 3339.
+pub fn utc_now() -> Result<String, String> {
+    host::time()
+}
+
 /// A field's value, or why there is none.
 type Known<T> = Result<T, String>;
 

@@ -5,9 +5,9 @@
 //! libcuda's for which a thread waits for ever beside others that launch.
 
 use crate::clock::Clock;
+use experiment::{Class, LoadSpec};
 use placement::cpus::confine;
 use placement::renice;
-use experiment::{Class, LoadSpec};
 use results::Loaded;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -278,7 +278,7 @@ impl Drop for Steps<'_> {
 }
 
 /// Sets a flag when it is dropped, a panic included: threads that look at it end.
-struct Set<'s>(&'s AtomicBool);
+pub(crate) struct Set<'s>(pub &'s AtomicBool);
 
 impl Drop for Set<'_> {
     fn drop(&mut self) {

@@ -77,11 +77,13 @@ impl Live<'_> {
     /// Takes the samples of one turn; then lets go of the GPU.
     pub fn turn(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
         let taken = self.samples_of(clock, turn);
-        let rested = match self.rests {
-            true => self.subjects.iter_mut().try_for_each(|subject| subject.rest()),
-            false => Ok(()),
-        };
-        taken.and(rested.map_err(Ended::Error))
+        let rested = if self.rests { self.rest() } else { Ok(()) };
+        taken.and(rested)
+    }
+
+    /// Lets go of what is kept busy on the GPU.
+    pub fn rest(&mut self) -> Result<(), Ended> {
+        self.subjects.iter_mut().try_for_each(|subject| subject.rest()).map_err(Ended::Error)
     }
 
     /// Untimed transfers, at most `most` of them, in at most about `time`.

@@ -1,0 +1,423 @@
+//! One stage in one repeat: what it measures is opened and verified, its loads start, its cells take turns in rounds, in an
+//! order drawn anew for each. What is missing or fails becomes a result, and the others go on.
+
+use crate::clock::Clock;
+use crate::load::{self, Running};
+use crate::moment::{Beside, Moment, Scale, Slowest};
+use crate::noise::{Gaps, Looking};
+use crate::seat::{Seat, Seats};
+use crate::turn::{Ended, Live, MOST_DEPTH, Turn};
+use copy::Unavailable;
+use environment::Taken;
+use environment::clock::Source;
+use experiment::{Addresses, Arrival, Cell, Data, Stage};
+use gpu::Correlation;
+use results::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use subject::{Error, Machine, Opened, Wanted};
+
+/// What a stage is run with.
+#[derive(Clone, Copy)]
+pub struct Lab<'l> {
+    pub machine: &'l Machine,
+    pub clock: &'l Clock,
+    /// Hears what is being done, between turns.
+    pub tell: &'l dyn Fn(&str),
+}
+
+/// What one stage gave in one repeat: its account, and the samples of each cell.
+#[derive(Debug)]
+pub struct Finished {
+    pub part: Part,
+    pub samples: Vec<Vec<Sample>>,
+}
+
+/// A cell, opened or not.
+struct Ready<'m> {
+    /// As many as may be under way at a time.
+    opened: Vec<Box<dyn Opened + 'm>>,
+    about: String,
+    status: Status,
+}
+
+/// How late a measurement may be before its load is told to stop: what waits for a lock that the load holds for ever waits
+/// no longer then.
+const GRACE: Duration = Duration::from_secs(1);
+/// Where a stage is bounded by samples alone.
+const UNBOUNDED: Duration = Duration::from_secs(600);
+/// Untimed transfers of each cell before its first turn.
+const WARM_UP: u32 = 64;
+const WARM_UP_TIME: Duration = Duration::from_millis(100);
+/// The GPU's clock is compared with the counter about once in this time.
+const CORRELATE: Duration = Duration::from_secs(1);
+/// Room for samples where no number is asked for: one each so many nanoseconds of the cell's time, within these bounds.
+const LEAST_NS: u64 = 250;
+const ROOM: std::ops::RangeInclusive<u64> = 10_000..=8_000_000;
+
+/// Runs a stage on the calling thread.
+pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
+    let begun = Instant::now();
+    let mut part = empty(stage, repeat);
+    let mut random = fastrand::Rng::with_seed(stage.run.seed ^ (u64::from(stage.number) << 32) ^ u64::from(repeat));
+    let seats = placement::affinity().map_err(|e| e.to_string()).and_then(|all| Seats::of(stage, all));
+    let seats = match seats {
+        Ok(seats) => seats,
+        Err(why) => return nothing(part, stage, &why),
+    };
+    (lab.tell)("opening");
+    let mut ready: Vec<Ready<'_>> = stage.cells.iter().map(|cell| open(lab, stage, cell, random.u64(..))).collect();
+    let measured = ready.iter().filter(|r| r.status == Status::Measured).count();
+    let room = room(stage, measured as u64);
+    let mut live: Vec<(usize, Live<'_>)> = Vec::with_capacity(measured);
+    let mut accounts: Vec<(String, Status)> = ready.iter().map(|r| (r.about.clone(), r.status.clone())).collect();
+    for (n, r) in ready.iter_mut().enumerate().filter(|(_, r)| r.status == Status::Measured) {
+        match prepare(r, stage, &stage.cells[n], room, random.u64(..)) {
+            Ok(one) => live.push((n, one)),
+            Err(error) => accounts[n].1 = status_of(error),
+        }
+    }
+    let load_cpus = stage.loads.iter().map(|load| seats.resolve(&load.cpus)).collect::<Result<Vec<_>, _>>();
+    let load_cpus = match load_cpus {
+        Ok(cpus) => cpus,
+        Err(why) => return nothing(part, stage, &why),
+    };
+    let plan = load::Plan {
+        loads: &stage.loads,
+        cpus: load_cpus,
+        seed: random.u64(..),
+        timeout: Duration::from_nanos(stage.run.timeout_ns),
+        clock: lab.clock,
+    };
+    let threads: u32 = stage.loads.iter().map(|load| load.count).sum();
+    let tell = |ready: usize| (lab.tell)(&format!("{ready} of {threads} threads of load"));
+    let mut session = Session { lab, stage, seats: &seats, began: lab.clock.now(), correlations: Vec::new() };
+    let ((), loads) = load::beside(lab.machine, &plan, &tell, |running| {
+        let loads = session.measure(&mut live, &mut random, &mut part, running);
+        ((), loads)
+    });
+    part.loads = loads;
+    (lab.tell)("closing");
+    let mut samples: Vec<Vec<Sample>> = stage.cells.iter().map(|_| Vec::new()).collect();
+    let mut cells: Vec<PartCell> = accounts.into_iter().map(|(about, status)| no_samples(about, status)).collect();
+    let scale = Scale { clock: lab.clock, began: session.began, correlations: &session.correlations };
+    for (n, one) in live {
+        samples[n] = account(&scale, one, &mut cells[n], &stage.cells[n].subject.name, &mut part.notes);
+    }
+    part.cells = cells;
+    part.seconds = begun.elapsed().as_secs_f64();
+    part.clock_error_ns = session.correlations.iter().map(|c| c.error_ns).max();
+    Finished { part, samples }
+}
+
+fn empty(stage: &Stage, repeat: u32) -> Part {
+    Part {
+        stage: stage.number,
+        repeat,
+        began: environment::utc_now().unwrap_or_default(),
+        seconds: 0.0,
+        cpu: None,
+        class: String::new(),
+        throttled: 0,
+        cells: Vec::new(),
+        loads: Vec::new(),
+        noise: Vec::new(),
+        clock_error_ns: None,
+        counted: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// A part in which nothing can be measured.
+fn nothing(mut part: Part, stage: &Stage, why: &str) -> Finished {
+    let cell = |_: &Cell| no_samples(String::new(), Status::Failed(why.to_owned()));
+    part.cells = stage.cells.iter().map(cell).collect();
+    Finished { part, samples: stage.cells.iter().map(|_| Vec::new()).collect() }
+}
+
+fn no_samples(about: String, status: Status) -> PartCell {
+    PartCell { about, status, samples: 0, compared: Compared::default(), worst: Vec::new(), counted: None }
+}
+
+fn open<'m>(lab: &Lab<'m>, stage: &Stage, cell: &Cell, seed: u64) -> Ready<'m> {
+    let wanted = Wanted {
+        bytes: cell.bytes,
+        fresh_data: cell.subject.data == Data::Fresh,
+        random_addresses: cell.subject.addresses == Addresses::Random,
+        back_to_back: cell.subject.back_to_back,
+    };
+    let depth = match cell.subject.arrival {
+        Arrival::Closed { depth } => depth.max(1) as usize,
+        Arrival::Paced { .. } => 1,
+    };
+    let mut ready = Ready { opened: Vec::new(), about: String::new(), status: Status::Measured };
+    if depth > MOST_DEPTH {
+        ready.status = Status::Failed(format!("closed({depth}): at most {MOST_DEPTH} may be under way at a time"));
+        return ready;
+    }
+    let timeout = Duration::from_nanos(stage.run.timeout_ns);
+    for n in 0..depth {
+        let opened = subject::open(lab.machine, &cell.subject.what, &wanted).and_then(|mut opened| {
+            let wrong = opened.verify(seed.wrapping_add(n as u64), timeout)?;
+            Ok((opened, wrong))
+        });
+        match opened {
+            Ok((opened, None)) => {
+                ready.about = opened.about();
+                ready.opened.push(opened);
+            }
+            Ok((_, Some(wrong))) => ready.status = Status::Failed(wrong.to_string()),
+            Err(error) => ready.status = status_of(error),
+        }
+        if ready.status != Status::Measured {
+            break;
+        }
+    }
+    ready
+}
+
+fn status_of(error: Error) -> Status {
+    match error {
+        Error::Unavailable(Unavailable { reason }) => Status::Unavailable(reason),
+        error => Status::Failed(with_causes(&error)),
+    }
+}
+
+/// An error and its causes, each once.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(c) = cause {
+        let c_text = c.to_string();
+        if !text.contains(&c_text) {
+            text = format!("{text}: {c_text}");
+        }
+        cause = c.source();
+    }
+    text
+}
+
+/// Samples of each cell that there is room for.
+fn room(stage: &Stage, cells: u64) -> usize {
+    let by_time = stage.run.duration_ns.map(|ns| (ns / cells.max(1) / LEAST_NS).clamp(*ROOM.start(), *ROOM.end()));
+    let asked = match (stage.run.samples, by_time) {
+        (Some(samples), Some(by_time)) => samples.min(by_time),
+        (Some(samples), None) => samples,
+        (None, by_time) => by_time.unwrap_or(*ROOM.start()),
+    };
+    // Once as moments, once as samples, and as much again is left to others.
+    let each = (size_of::<Moment>() + size_of::<Sample>()) as u64;
+    let fits = free_memory().map_or(u64::MAX, |free| free / 2 / each / cells.max(1));
+    asked.min(fits).max(1) as usize
+}
+
+/// MemAvailable of /proc/meminfo, bytes.
+fn free_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+fn prepare<'r>(
+    ready: &'r mut Ready<'_>,
+    stage: &Stage,
+    cell: &Cell,
+    room: usize,
+    seed: u64,
+) -> Result<Live<'r>, Error> {
+    let prepare = |(n, opened): (usize, &'r mut Box<dyn Opened + '_>)| opened.prepare(seed.wrapping_add(n as u64));
+    // Touched: no page fault falls into a sample.
+    let mut moments = vec![Moment { round: 1, ..Moment::default() }; room];
+    moments.clear();
+    Ok(Live {
+        subjects: ready.opened.iter_mut().enumerate().map(prepare).collect::<Result<_, _>>()?,
+        arrival: cell.subject.arrival,
+        timeout: Duration::from_nanos(stage.run.timeout_ns),
+        check_every: stage.verify.every,
+        rests: cell.subject.rests,
+        moments,
+        slowest: Slowest::new(),
+        slowest_counted: Slowest::new(),
+        tally: Tally::default(),
+        compared: Compared::default(),
+        ended: None,
+    })
+}
+
+/// A stage while it is measured.
+struct Session<'s> {
+    lab: &'s Lab<'s>,
+    stage: &'s Stage,
+    seats: &'s Seats,
+    began: u64,
+    correlations: Vec<Correlation>,
+}
+
+impl Session<'_> {
+    fn measure(
+        &mut self,
+        live: &mut [(usize, Live<'_>)],
+        random: &mut fastrand::Rng,
+        part: &mut Part,
+        running: &Running<'_>,
+    ) -> Vec<Loaded> {
+        let run = &self.stage.run;
+        let clock = self.lab.clock;
+        let cpus = self.seats.resolve(&run.cpus).unwrap_or_default();
+        if self.seats.is_alone() {
+            // libcuda may have started threads of its own.
+            match placement::cpus::clear(&self.seats.others()) {
+                Ok((_, 0)) => {}
+                Ok((_, stayed)) => {
+                    part.notes.push(format!("{stayed} other threads of this process stayed on the measuring CPU"));
+                }
+                Err(e) => part.notes.push(format!("other threads of this process may be on the measuring CPU: {e}")),
+            }
+        }
+        let mut seat = Some(Seat::take(run.class, &cpus));
+        if let Some(seat) = &seat {
+            (part.cpu, part.class) = (seat.cpu(), seat.class());
+            part.notes.extend(seat.notes.iter().cloned());
+        }
+        let noise = Duration::from_nanos(run.noise_ns);
+        part.noise.extend(self.noise(noise));
+        for (_, one) in live.iter_mut() {
+            let warm = one.warm_up(clock, WARM_UP, WARM_UP_TIME);
+            let rested = one.rest();
+            one.ended = warm.and(rested).err();
+        }
+        let taken = part.cpu.and_then(Taken::now);
+        let mark = running.mark();
+        self.began = clock.now();
+        self.rounds(live, random, part, running, &mut seat, &cpus);
+        let loads = running.since(&mark);
+        if let (Some(from), Some(to)) = (taken, part.cpu.and_then(Taken::now)) {
+            let taken = to.since(&from);
+            part.counted.push(("steal_ms".into(), taken.steal.as_secs_f64() * 1e3));
+            part.counted.extend(taken.interrupts.map(|n| ("interrupts".to_owned(), n as f64)));
+        }
+        part.noise.extend(self.noise(noise));
+        part.throttled += seat.as_ref().map_or(0, Seat::throttled);
+        loads
+    }
+
+    fn noise(&self, duration: Duration) -> Option<Noise> {
+        if duration.is_zero() {
+            return None;
+        }
+        (self.lab.tell)("the machine's own noise");
+        let mut looking = Looking::new();
+        looking.look(self.lab.clock, duration);
+        let Gaps { readings, p50_ns, p99_ns, max_ns, interruptions, lost_ppm, .. } = looking.gaps(self.lab.clock);
+        Some(Noise { readings, p50_ns, p99_ns, max_ns, interruptions, lost_ppm })
+    }
+
+    fn correlate(&mut self) {
+        if self.lab.clock.source() == Source::Tsc
+            && let Ok(space) = self.lab.machine.space()
+        {
+            self.correlations.push(space.device().clock().correlate());
+        }
+    }
+
+    fn rounds(
+        &mut self,
+        live: &mut [(usize, Live<'_>)],
+        random: &mut fastrand::Rng,
+        part: &mut Part,
+        running: &Running<'_>,
+        seat: &mut Option<Seat>,
+        cpus: &[usize],
+    ) {
+        let (run, clock) = (&self.stage.run, self.lab.clock);
+        let rounds = run.rounds.max(1);
+        let limit = run.duration_ns.map_or(UNBOUNDED, |ns| 2 * Duration::from_nanos(ns)) + GRACE;
+        let time = match run.duration_ns {
+            Some(ns) => Duration::from_nanos(ns / u64::from(rounds) / live.len().max(1) as u64),
+            None => UNBOUNDED,
+        };
+        let (stopped, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let _over = load::Set(&over);
+            let watch = || {
+                let end = Instant::now() + limit;
+                while !over.load(Ordering::Relaxed) && Instant::now() < end {
+                    std::thread::park_timeout(Duration::from_millis(50));
+                }
+                if !over.load(Ordering::Relaxed) {
+                    stopped.store(true, Ordering::Relaxed);
+                    running.stop();
+                }
+            };
+            let watching = (!self.stage.loads.is_empty()).then(|| scope.spawn(watch));
+            let mut order: Vec<usize> = (0..live.len()).collect();
+            let (begun, mut correlated) = (Instant::now(), None::<Instant>);
+            for round in 0..rounds {
+                if live.iter().all(|(_, one)| one.ended.is_some()) {
+                    break;
+                }
+                if begun.elapsed() >= limit {
+                    part.notes.push(format!("the time was over after {round} of {rounds} rounds"));
+                    break;
+                }
+                if correlated.is_none_or(|at| at.elapsed() >= CORRELATE) {
+                    self.correlate();
+                    correlated = Some(Instant::now());
+                    (self.lab.tell)(&format!("round {} of {rounds}", round + 1));
+                }
+                random.shuffle(&mut order);
+                for &n in &order {
+                    let (cell, one) = &mut live[n];
+                    if one.ended.is_some() {
+                        continue;
+                    }
+                    let share = |round: u64| run.samples.map(|s| s * round / u64::from(rounds));
+                    let samples = share(u64::from(round) + 1).zip(share(u64::from(round)));
+                    let turn = Turn {
+                        round,
+                        counted: run.counters_every > 0 && (round + 1).is_multiple_of(run.counters_every),
+                        samples: samples.map_or(u64::MAX, |(to, from)| to - from),
+                        time,
+                        load_stopped: &stopped,
+                    };
+                    let subject = &self.stage.cells[*cell].subject;
+                    let elsewhere = subject.class.is_some() || subject.cpus.is_some();
+                    if elsewhere {
+                        let own = subject.cpus.as_ref().map(|c| self.seats.resolve(c).unwrap_or_default());
+                        part.throttled += seat.take().map_or(0, |seat| seat.throttled());
+                        *seat = Some(Seat::take(subject.class.unwrap_or(run.class), own.as_deref().unwrap_or(cpus)));
+                    }
+                    one.ended = one.turn(clock, &turn).err();
+                    if elsewhere {
+                        part.throttled += seat.take().map_or(0, |seat| seat.throttled());
+                        *seat = Some(Seat::take(run.class, cpus));
+                    }
+                }
+            }
+            self.correlate();
+            over.store(true, Ordering::Relaxed);
+            watching.iter().for_each(|thread| thread.thread().unpark());
+        });
+    }
+}
+
+/// The account of a cell, and its samples.
+fn account(scale: &Scale<'_>, one: Live<'_>, cell: &mut PartCell, name: &str, notes: &mut Vec<String>) -> Vec<Sample> {
+    let Live { moments, slowest, slowest_counted, tally, compared, ended, .. } = one;
+    match ended {
+        None => {}
+        Some(Ended::Error(error)) => cell.status = status_of(error),
+        Some(Ended::Wrong(wrong)) => {
+            cell.status = Status::Failed(format!("sample {}: {wrong}", moments.len().saturating_sub(1)));
+        }
+        Some(Ended::LoadStopped) => notes.push(format!(
+            "{name}: its last sample was over because the load was told to stop; nobody knows how long it would have taken"
+        )),
+        Some(Ended::Full) => notes.push(format!("{name}: the room for {} samples was used up", moments.len())),
+    }
+    let explained = |(index, beside): (usize, Beside)| scale.explained(index, &moments[index], &beside);
+    cell.worst = slowest.sorted().into_iter().chain(slowest_counted.sorted()).map(explained).collect();
+    (cell.samples, cell.compared) = (moments.len() as u64, compared);
+    cell.counted = (tally.calls > 0).then_some(tally);
+    moments.iter().map(|moment| scale.sample(moment)).collect()
+}

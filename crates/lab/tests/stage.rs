@@ -1,0 +1,146 @@
+//! A stage on the software GPU: cells take turns beside loads, what is missing or fails becomes a result.
+
+use doorbell_softgpu::{Mode, SoftDriver};
+use experiment::{
+    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, Observe, Run, Stage, SubjectSpec, Verify, What,
+};
+use lab::clock::Clock;
+use lab::stage::{self, Finished, Lab};
+use results::Status;
+
+fn subject(what: &str) -> SubjectSpec {
+    SubjectSpec {
+        name: what.into(),
+        what: What::Route(what.into()),
+        sizes: Vec::new(),
+        back_to_back: 1,
+        addresses: Addresses::Fixed,
+        data: Data::Fresh,
+        arrival: Arrival::default(),
+        observe: Observe::Done,
+        class: None,
+        cpus: None,
+        deadline_ns: None,
+        rests: true,
+    }
+}
+
+fn cell(what: &str, bytes: u64) -> Cell {
+    Cell { subject: subject(what), bytes }
+}
+
+fn stage(cells: Vec<Cell>, loads: Vec<LoadSpec>) -> Stage {
+    let run = Run {
+        seed: 7,
+        rounds: 4,
+        repeats: 1,
+        samples: Some(40),
+        duration_ns: None,
+        timeout_ns: 10_000_000_000,
+        noise_ns: 5_000_000,
+        counters_every: 4,
+        class: Class::Other,
+        cpus: Cpus::Last,
+        policy: "stock".into(),
+        gpu: Gpu::Soft,
+    };
+    Stage { number: 3, point: Vec::new(), run, verify: Verify { every: 4 }, cells, loads }
+}
+
+fn load(what: &str, count: u32, cpus: Cpus) -> LoadSpec {
+    LoadSpec {
+        name: what.into(),
+        what: What::Route(what.into()),
+        bytes: 4096,
+        count,
+        rate: None,
+        cpus,
+        class: Class::Other,
+        check_every: 2,
+    }
+}
+
+fn run(stage: &Stage) -> Finished {
+    let machine = copy::Machine::of_driver(std::sync::Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap();
+    stage::run(&Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} }, stage, 2)
+}
+
+#[test]
+fn cells_take_turns_and_every_transfer_is_a_sample() {
+    let cells = vec![cell("host->ce0->gpu0", 8), cell("gpu0->ce1->host", 4096), cell("host->inline->gpu0", 64)];
+    let Finished { part, samples } = run(&stage(cells, Vec::new()));
+    assert_eq!((part.stage, part.repeat, part.noise.len()), (3, 2, 2));
+    for (cell, samples) in part.cells.iter().zip(&samples) {
+        assert_eq!((&cell.status, cell.samples, samples.len()), (&Status::Measured, 40, 40), "{cell:?}");
+        assert!(cell.compared.whole >= 8 && cell.compared.guards && !cell.about.is_empty(), "{cell:?}");
+        let rounds: Vec<u32> = samples.iter().map(|s| s.round).collect();
+        assert_eq!(rounds, (0..40).map(|n| n / 10).collect::<Vec<_>>());
+        assert!(samples.iter().all(|s| s.call_ns <= s.submitted_ns && s.submitted_ns <= s.done_ns));
+        assert!(samples.windows(2).all(|two| two[0].done_ns <= two[1].call_ns));
+        // The slowest of the rounds without counters, and those with them.
+        assert_eq!((cell.worst.len(), cell.counted.map(|tally| tally.calls)), (40, Some(10)));
+        let slowest = samples.iter().filter(|s| s.round != 3).map(|s| s.done()).max().unwrap();
+        assert_eq!(samples[cell.worst[0].index as usize].done(), slowest);
+    }
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_a_result_and_the_others_go_on() {
+    let cells = vec![
+        cell("host->ce0->gpu0", 8),
+        cell("host->cuda->gpu0", 8),
+        cell("host->warp->gpu0", 8),
+        cell("host->ce99->gpu0", 8),
+        cell("host->ce0->gpu0", 0),
+    ];
+    let Finished { part, samples } = run(&stage(cells, Vec::new()));
+    let status = |n: usize| &part.cells[n].status;
+    assert_eq!(status(0), &Status::Measured);
+    assert!(matches!(status(1), Status::Unavailable(why) if why.contains("no CUDA")), "{:?}", status(1));
+    assert!(matches!(status(2), Status::Failed(why) if why.contains("warp")), "{:?}", status(2));
+    assert!(matches!(status(3), Status::Unavailable(_)), "{:?}", status(3));
+    assert!(matches!(status(4), Status::Unavailable(_) | Status::Failed(_)), "{:?}", status(4));
+    assert_eq!(samples.iter().map(Vec::len).collect::<Vec<_>>(), [40, 0, 0, 0, 0]);
+}
+
+#[test]
+fn loads_run_beside_and_say_what_they_did() {
+    let loads = vec![
+        load("host->ce1->gpu0", 2, Cpus::Others),
+        LoadSpec { rate: Some(100.0), ..load("gpu0->ce0->host", 1, Cpus::Any) },
+    ];
+    let mut stage = stage(vec![cell("host->inline->gpu0", 64)], loads);
+    (stage.run.samples, stage.run.duration_ns) = (None, Some(300_000_000));
+    let Finished { part, samples } = run(&stage);
+    assert!(samples[0].len() > 10 && part.cells[0].status == Status::Measured, "{part:?}");
+    let [copies, paced] = part.loads.as_slice() else { panic!("{:?}", part.loads) };
+    assert!(copies.transfers > 10 && copies.checked > 2 && copies.failed.is_empty(), "{copies:?}");
+    assert!(copies.longest_ns > 0 && copies.threads == 2);
+    let rate = paced.transfers as f64 / paced.seconds;
+    assert!(paced.failed.is_empty() && rate > 5.0 && rate < 130.0, "{paced:?}");
+}
+
+#[test]
+fn a_load_that_cannot_start_is_said_so_and_the_measurement_goes_on() {
+    let stage = stage(vec![cell("host->ce0->gpu0", 8)], vec![load("host->cuda->gpu0", 3, Cpus::Any)]);
+    let Finished { part, samples } = run(&stage);
+    assert_eq!(samples[0].len(), 40);
+    let [(why, threads)] = part.loads[0].failed.as_slice() else { panic!("{:?}", part.loads) };
+    assert!(why.contains("no CUDA") && *threads == 3, "{why}");
+}
+
+#[test]
+fn a_cpu_that_is_not_there_is_an_error_of_every_cell() {
+    let mut stage = stage(vec![cell("host->ce0->gpu0", 8)], Vec::new());
+    stage.run.cpus = Cpus::These(vec![100_000]);
+    let Finished { part, .. } = run(&stage);
+    assert!(matches!(&part.cells[0].status, Status::Failed(why) if why.contains("100000")), "{part:?}");
+}
+
+#[test]
+fn several_under_way_have_channels_of_their_own() {
+    let mut cells = vec![cell("host->ce0->gpu0", 4096)];
+    cells[0].subject.arrival = Arrival::Closed { depth: 3 };
+    let Finished { part, samples } = run(&stage(cells, Vec::new()));
+    assert_eq!((&part.cells[0].status, samples[0].len()), (&Status::Measured, 40));
+}
