@@ -60,7 +60,7 @@ pub enum Error {
     #[error(transparent)]
     Gpu(#[from] gpu::Error),
     #[error(transparent)]
-    Cuda(#[from] cuda::Error),
+    Cuda(cuda::Error),
     #[error("{bytes} bytes do not fit into buffers of {capacity}; open the route with a larger capacity")]
     Capacity { bytes: u64, capacity: u64 },
     #[error("{bytes} bytes of pageable memory cannot be had from the system")]
@@ -69,4 +69,14 @@ pub enum Error {
     Idle,
     #[error("{bytes} bytes are not there within {after:?}")]
     Late { bytes: u64, after: Duration },
+}
+
+/// What needs a function that this driver does not have does not exist here.
+impl From<cuda::Error> for Error {
+    fn from(error: cuda::Error) -> Error {
+        match error {
+            missing @ cuda::Error::Missing { .. } => Unavailable::new(missing.to_string()).into(),
+            other => Error::Cuda(other),
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::functions::{Cuda, RawContext};
+use crate::graph::outside_capture;
 use std::ffi::c_int;
 
 /// `CUdevice_attribute` values that we ask for.
@@ -151,12 +152,14 @@ impl Context {
 
     /// Waits for what was submitted without a stream: copies that return before their last bytes have arrived.
     pub fn synchronize_default_stream(&self) -> Result<()> {
+        let _outside = outside_capture();
         // SAFETY: null is the default stream (`CU_STREAM_LEGACY` in this build of the API).
         unsafe { self.cuda.cuStreamSynchronize(std::ptr::null_mut()) }
     }
 
-    /// Waits for everything that was submitted in the current context.
+    /// Waits for everything that was submitted in the current context, outside of every capture.
     pub fn synchronize(&self) -> Result<()> {
+        let _outside = outside_capture();
         // SAFETY: takes nothing.
         unsafe { self.cuda.cuCtxSynchronize() }
     }

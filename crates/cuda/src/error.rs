@@ -11,6 +11,9 @@ pub enum Error {
     Length { what: &'static str, to: usize, from: usize },
     #[error("{what}: not a C string")]
     Text { what: &'static str },
+    /// A function that only newer drivers have.
+    #[error("this CUDA driver has no {call}: a newer one is needed")]
+    Missing { call: &'static str },
 }
 
 /// CUDA cannot be used on this machine: a finding, not a failure.

@@ -2,7 +2,7 @@
 //!
 //! Signatures are those of the CUDA driver API reference; the versioned names (`_v2`) are the ones that `cuda.h` maps the
 //! plain names to since CUDA 4.0 (memory, contexts), 10.1 (stream capture) and 11.4 (UUID), so any driver that runs CUDA 11.4
-//! has them.
+//! has them. Those that only newer drivers have are optional: where one is missing, its call says so.
 
 use crate::error::{Error, Unavailable};
 use crate::library::Loaded;
@@ -18,6 +18,7 @@ pub(crate) type RawModule = *mut c_void;
 pub(crate) type RawFunction = *mut c_void;
 pub(crate) type RawGraph = *mut c_void;
 pub(crate) type RawGraphExec = *mut c_void;
+pub(crate) type RawLink = *mut c_void;
 
 pub(crate) const SUCCESS: Status = 0;
 /// `CUDA_ERROR_NOT_READY`: what a query answers while work is under way.
@@ -27,10 +28,15 @@ pub(crate) const NOT_READY: Status = 600;
 const PLACES: [&str; 3] = ["libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
 
 macro_rules! functions {
-    ($(fn $name:ident($($argument:ident: $kind:ty),*);)*) => {
+    (
+        $(fn $name:ident($($argument:ident: $kind:ty),*);)*
+        optional
+        $(fn $newer:ident($($its:ident: $of:ty),*);)*
+    ) => {
         #[allow(non_snake_case)]
         struct Table {
             $($name: unsafe extern "C" fn($($kind),*) -> Status,)*
+            $($newer: Option<unsafe extern "C" fn($($of),*) -> Status>,)*
         }
 
         impl Table {
@@ -46,6 +52,17 @@ macro_rules! functions {
                         let address = find(NAME)?.as_ptr();
                         // SAFETY: the caller says that there is such a function.
                         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($kind),*) -> Status>(address) }
+                    },)*
+                    $($newer: {
+                        const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($newer), "\0").as_bytes()) {
+                            Ok(name) => name,
+                            Err(_) => c"",
+                        };
+                        find(NAME).ok().map(|address| {
+                            let address = address.as_ptr();
+                            // SAFETY: as above.
+                            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($of),*) -> Status>(address) }
+                        })
                     },)*
                 })
             }
@@ -63,6 +80,27 @@ macro_rules! functions {
                     self.check(stringify!($name), unsafe { (self.table.$name)($($argument),*) })
                 }
             )*
+            $(
+                /// # Safety
+                /// As the CUDA driver API reference says of this function.
+                #[allow(non_snake_case, clippy::too_many_arguments)]
+                #[inline]
+                pub(crate) unsafe fn $newer(&self, $($its: $of),*) -> crate::Result<()> {
+                    let function = self.table.$newer.ok_or(Error::Missing { call: stringify!($newer) })?;
+                    // SAFETY: passed on to the caller.
+                    self.check(stringify!($newer), unsafe { function($($its),*) })
+                }
+            )*
+
+            /// Whether this driver has one of the functions that only newer ones have.
+            pub(crate) fn has(&self, name: &str) -> bool {
+                $(
+                    if name == stringify!($newer) {
+                        return self.table.$newer.is_some();
+                    }
+                )*
+                false
+            }
         }
     };
 }
@@ -128,6 +166,36 @@ functions! {
     fn cuGraphLaunch(exec: RawGraphExec, stream: RawStream);
     fn cuGraphExecDestroy(exec: RawGraphExec);
     fn cuGraphDestroy(graph: RawGraph);
+    optional
+    fn cuStreamWriteValue32_v2(stream: RawStream, at: u64, value: c_uint, flags: c_uint);
+    fn cuMemcpyBatchAsync_v2(
+        to: *mut u64, from: *mut u64, bytes: *mut usize, count: usize,
+        attributes: *mut CopyAttributes, of: *mut usize, attribute_count: usize, stream: RawStream
+    );
+    fn cuMemcpyBatchAsync(
+        to: *mut u64, from: *mut u64, bytes: *mut usize, count: usize,
+        attributes: *mut CopyAttributes, of: *mut usize, attribute_count: usize, failed: *mut usize, stream: RawStream
+    );
+    fn cuModuleGetLoadingMode(mode: *mut c_int);
+    fn cuLinkCreate_v2(options: c_uint, names: *mut c_int, values: *mut *mut c_void, link: *mut RawLink);
+    fn cuLinkAddData_v2(
+        link: RawLink, kind: c_int, data: *mut c_void, bytes: usize, name: *const c_char,
+        options: c_uint, names: *mut c_int, values: *mut *mut c_void
+    );
+    fn cuLinkComplete(link: RawLink, image: *mut *mut c_void, bytes: *mut usize);
+    fn cuLinkDestroy(link: RawLink);
+}
+
+/// `CUmemcpyAttributes`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct CopyAttributes {
+    /// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM` is 1.
+    pub source_order: c_int,
+    /// `CUmemLocation` of source and destination: type and number, hints for managed memory.
+    pub source: [c_int; 2],
+    pub destination: [c_int; 2],
+    pub flags: c_uint,
 }
 
 /// The loaded and initialised driver.
@@ -185,6 +253,12 @@ impl Cuda {
         // SAFETY: writes one int.
         unsafe { self.cuDriverGetVersion(&mut version) }?;
         Ok(version)
+    }
+
+    /// Which of the two forms of batches this driver has.
+    #[inline]
+    pub(crate) fn has_batches_of_13(&self) -> bool {
+        self.table.cuMemcpyBatchAsync_v2.is_some()
     }
 
     /// Without a text for [`NOT_READY`], which polling loops get again and again.

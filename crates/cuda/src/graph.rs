@@ -4,9 +4,23 @@ use crate::Result;
 use crate::context::Context;
 use crate::functions::{RawGraph, RawGraphExec};
 use crate::stream::Stream;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do does not disturb the capture.
 const THREAD_LOCAL: i32 = 1;
+
+/// CUDA's rule: a context with a stream in capture must not be waited for as a whole. Who captures writes, who waits reads.
+static CAPTURE: RwLock<()> = RwLock::new(());
+
+/// Nobody waits for the whole context while this is held.
+fn capturing() -> RwLockWriteGuard<'static, ()> {
+    CAPTURE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// No stream is in capture while this is held.
+pub(crate) fn outside_capture() -> RwLockReadGuard<'static, ()> {
+    CAPTURE.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[derive(Debug)]
 pub struct Graph<'c> {
@@ -21,9 +35,11 @@ pub struct GraphExec<'c> {
 }
 
 impl<'c> Graph<'c> {
-    /// Captures what `submit` puts into the stream, instead of running it.
+    /// Captures what `submit` puts into the stream, instead of running it. Nobody waits for the whole context meanwhile
+    /// ([`Context::synchronize`] waits until the capture has ended).
     pub fn capture(stream: &Stream<'c>, submit: impl FnOnce() -> Result<()>) -> Result<Self> {
         let context = stream.context;
+        let _alone = capturing();
         // SAFETY: the stream lives.
         unsafe { context.cuda.cuStreamBeginCapture_v2(stream.raw, THREAD_LOCAL) }?;
         let submitted = submit();

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::functions::{RawFunction, RawModule};
 use crate::stream::Stream;
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 
 /// PTX compiled by the driver for the context's GPU; unloaded when dropped.
 #[derive(Debug)]
@@ -22,18 +22,103 @@ unsafe impl Sync for Module<'_> {}
 impl<'c> Module<'c> {
     pub fn from_ptx(context: &'c Context, ptx: &str) -> Result<Self> {
         let text = CString::new(ptx).map_err(|_| Error::Text { what: "PTX" })?;
+        Module::from_ptx_text(context, &text)
+    }
+
+    /// As [`Module::from_ptx`], of text that is ready for CUDA: one call, and nothing else.
+    #[inline]
+    pub fn from_ptx_text(context: &'c Context, ptx: &CStr) -> Result<Self> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle; the image is zero-terminated text and is not kept.
-        unsafe { context.cuda.cuModuleLoadData(&mut raw, text.as_ptr().cast()) }?;
+        unsafe { context.cuda.cuModuleLoadData(&mut raw, ptx.as_ptr().cast()) }?;
+        Ok(Module { context, raw })
+    }
+
+    /// Of code that is compiled already: one call, and nothing else.
+    #[inline]
+    pub fn from_compiled(context: &'c Context, compiled: &Compiled) -> Result<Self> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: writes one handle; the image is whole, as the linker gave it, and is not kept.
+        unsafe { context.cuda.cuModuleLoadData(&mut raw, compiled.image.as_ptr().cast()) }?;
         Ok(Module { context, raw })
     }
 
     pub fn function(&self, name: &str) -> Result<Function<'_>> {
-        let text = CString::new(name).map_err(|_| Error::Text { what: "kernel name" })?;
+        self.function_named(&CString::new(name).map_err(|_| Error::Text { what: "kernel name" })?)
+    }
+
+    /// As [`Module::function`], of a name that is ready for CUDA.
+    #[inline]
+    pub fn function_named(&self, name: &CStr) -> Result<Function<'_>> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle; the name is zero-terminated.
-        unsafe { self.context.cuda.cuModuleGetFunction(&mut raw, self.raw, text.as_ptr()) }?;
+        unsafe { self.context.cuda.cuModuleGetFunction(&mut raw, self.raw, name.as_ptr()) }?;
         Ok(Function { context: self.context, raw })
+    }
+}
+
+/// Code for the context's GPU, as modules are loaded from it.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// In words, so that it is aligned for whatever reads it.
+    image: Vec<u64>,
+}
+
+/// `CU_JIT_INPUT_PTX`.
+const PTX: i32 = 1;
+/// `CU_MODULE_LAZY_LOADING`.
+const LAZY: i32 = 2;
+
+impl Compiled {
+    /// Compiles PTX for the context's GPU (`cuLinkCreate`, `cuLinkAddData`, `cuLinkComplete`).
+    ///
+    /// # Errors
+    /// What the compiler says, and [`Error::Missing`].
+    pub fn from_ptx(context: &Context, ptx: &str) -> Result<Compiled> {
+        let (text, none) = (CString::new(ptx).map_err(|_| Error::Text { what: "PTX" })?, std::ptr::null_mut());
+        let (cuda, mut link) = (context.cuda, std::ptr::null_mut());
+        // SAFETY: no options; writes one handle.
+        unsafe { cuda.cuLinkCreate_v2(0, none, std::ptr::null_mut(), &mut link) }?;
+        let (mut image, mut bytes) = (std::ptr::null_mut(), 0);
+        let data = text.as_bytes_with_nul();
+        // SAFETY: the text is read before the call returns; it is zero-terminated, and its zero counts. No options.
+        let linked = unsafe {
+            cuda.cuLinkAddData_v2(
+                link,
+                PTX,
+                data.as_ptr().cast_mut().cast(),
+                data.len(),
+                c"kernels".as_ptr(),
+                0,
+                none,
+                std::ptr::null_mut(),
+            )
+        };
+        // SAFETY: writes one pointer and one size.
+        let linked = linked.and_then(|()| unsafe { cuda.cuLinkComplete(link, &mut image, &mut bytes) });
+        let words = bytes.div_ceil(8);
+        let mut copy = vec![0u64; words];
+        if linked.is_ok() && !image.is_null() {
+            // SAFETY: so many bytes lie there until the link is destroyed, and the copy has room for them.
+            unsafe { std::ptr::copy_nonoverlapping(image.cast::<u8>(), copy.as_mut_ptr().cast(), bytes) };
+        }
+        // SAFETY: created above, and not used any more.
+        let destroyed = unsafe { cuda.cuLinkDestroy(link) };
+        linked.and(destroyed)?;
+        Ok(Compiled { image: copy })
+    }
+}
+
+impl Context {
+    /// Whether modules are loaded kernel by kernel, when each is first used (`CUDA_MODULE_LOADING`).
+    ///
+    /// # Errors
+    /// What CUDA says, and [`Error::Missing`].
+    pub fn loads_lazily(&self) -> Result<bool> {
+        let mut mode = 0;
+        // SAFETY: writes one int.
+        unsafe { self.cuda.cuModuleGetLoadingMode(&mut mode) }?;
+        Ok(mode == LAZY)
     }
 }
 

@@ -23,7 +23,7 @@ pub use context::{Attribute, Context, Device};
 pub use error::{Error, Unavailable};
 pub use functions::Cuda;
 pub use graph::{Graph, GraphExec};
-pub use kernel::{Argument, Function, Module};
+pub use kernel::{Argument, Compiled, Function, Module};
 pub use memory::{DeviceBuffer, DeviceSlice, PinnedBuffer, Registration};
 pub use pointer::{MemoryType, Pointer};
 pub use stream::{Event, Order, Stream};

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::functions::CopyAttributes;
 use crate::{Result, stream::Stream};
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -111,6 +112,15 @@ impl<'c> PinnedBuffer<'c> {
         // SAFETY: `len` fresh bytes, of ours alone.
         unsafe { pointer.write_bytes(0, len) };
         Ok(PinnedBuffer { context, pointer, len })
+    }
+
+    /// As CUDA gives it (`cuMemHostAlloc`): nothing is written. What is in it is not known, but it is pinned, and so has been
+    /// written by the kernel or an earlier owner in this process.
+    pub fn as_given(context: &'c Context, len: usize) -> Result<Self> {
+        let mut pointer: *mut c_void = std::ptr::null_mut();
+        // SAFETY: writes one pointer.
+        unsafe { context.cuda.cuMemHostAlloc(&mut pointer, len, PORTABLE_MAPPED) }?;
+        Ok(PinnedBuffer { context, pointer: pointer.cast(), len })
     }
 
     pub fn len(&self) -> usize {
@@ -257,6 +267,47 @@ impl Stream<'_> {
         same_length("device to device copy", to.len, from.len)?;
         // SAFETY: both have that many bytes, and freeing device memory waits for the copy.
         unsafe { self.context.cuda.cuMemcpyDtoDAsync_v2(to.address, from.address, from.len, self.raw) }
+    }
+
+    /// A batch of one copy (`cuMemcpyBatchAsync`, since CUDA 12.8), between any two addresses that CUDA knows.
+    ///
+    /// # Safety
+    /// `bytes` at both addresses stay allocated, and unused in ways that disagree with the copy, until it is done.
+    #[inline]
+    pub unsafe fn copy_batch(&self, mut to: u64, mut from: u64, mut bytes: usize) -> Result<()> {
+        // Source read in stream order; the hints are for managed memory.
+        let mut attributes = CopyAttributes { source_order: 1, source: [0; 2], destination: [0; 2], flags: 0 };
+        let (cuda, mut of, mut failed) = (self.context.cuda, 0usize, 0usize);
+        if cuda.has_batches_of_13() {
+            // SAFETY: arrays of one; the caller keeps the memory.
+            return unsafe {
+                cuda.cuMemcpyBatchAsync_v2(&mut to, &mut from, &mut bytes, 1, &mut attributes, &mut of, 1, self.raw)
+            };
+        }
+        // SAFETY: as above; the form of CUDA 12 also says which one failed.
+        unsafe {
+            cuda.cuMemcpyBatchAsync(
+                &mut to,
+                &mut from,
+                &mut bytes,
+                1,
+                &mut attributes,
+                &mut of,
+                1,
+                &mut failed,
+                self.raw,
+            )
+        }
+    }
+
+    /// Whether [`Stream::copy_batch`] is there.
+    ///
+    /// # Errors
+    /// Which function is missing.
+    pub fn can_copy_batches(&self) -> Result<()> {
+        let cuda = self.context.cuda;
+        let has = cuda.has_batches_of_13() || cuda.has("cuMemcpyBatchAsync");
+        if has { Ok(()) } else { Err(Error::Missing { call: "cuMemcpyBatchAsync" }) }
     }
 
     pub fn fill8(&self, to: DeviceSlice<'_>, value: u8) -> Result<()> {

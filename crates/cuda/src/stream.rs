@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::context::Context;
+use crate::error::Error;
 use crate::functions::{RawEvent, RawStream};
 
 /// How a stream relates to the default stream.
@@ -48,6 +49,26 @@ impl<'c> Stream<'c> {
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream lives until this is dropped.
         unsafe { self.context.cuda.cuStreamSynchronize(self.raw) }
+    }
+
+    /// Puts a write of one word behind everything in the stream, after a fence for all who look
+    /// (`cuStreamWriteValue32`).
+    ///
+    /// # Safety
+    /// A word at `at`, aligned, that the GPU reaches under this address, stays allocated until it has been written.
+    #[inline]
+    pub unsafe fn write_word(&self, at: u64, value: u32) -> Result<()> {
+        // SAFETY: the caller keeps the word.
+        unsafe { self.context.cuda.cuStreamWriteValue32_v2(self.raw, at, value, 0) }
+    }
+
+    /// Whether [`Stream::write_word`] is there.
+    ///
+    /// # Errors
+    /// Which function is missing.
+    pub fn can_write_words(&self) -> Result<()> {
+        const CALL: &str = "cuStreamWriteValue32_v2";
+        if self.context.cuda.has(CALL) { Ok(()) } else { Err(Error::Missing { call: CALL }) }
     }
 
     /// True when everything in the stream is done.

@@ -22,7 +22,19 @@ pub struct Entry {
     pub open: for<'m> fn(&'m Machine, &Call, &Wanted) -> Result<'m>,
 }
 
-const ENTRIES: &[Entry] = &[crate::launch::LAUNCH, crate::launch::GRAPH];
+#[rustfmt::skip]
+const ENTRIES: &[Entry] = &[
+    crate::launch::LAUNCH,
+    crate::launch::GRAPH,
+    crate::setup::STREAM,
+    crate::setup::MALLOC,
+    crate::setup::HOST_ALLOC,
+    crate::setup::HOST_REGISTER,
+    crate::setup::MODULE,
+    crate::setup::LAZY,
+    crate::setup::INSTANTIATE,
+    crate::hog::HOG,
+];
 
 /// A call that may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -71,30 +71,15 @@ const PTX: &str = r"
 ";
 
 fn open<'m>(machine: &'m Machine, call: &Call, graph: Option<u32>) -> Open<'m> {
-    let context = machine.context()?;
-    let polled = call.has(POLLED);
-    let launches = Launches {
-        exec: None,
-        stream: Stream::new(context)?,
-        module: Module::from_ptx(context, PTX)?,
-        cell: DeviceBuffer::new(context, BYTES)?,
-        told: PinnedBuffer::new(context, BYTES)?,
-        context,
-        polled,
-        about: match graph {
-            None => "a kernel of one thread, which counts".into(),
-            Some(kernels) => format!("a graph of {kernels} kernels of one thread, each of which counts"),
-        },
-        kernels: graph.unwrap_or(1),
-    };
-    let exec = match graph {
-        Some(_) => Some(launches.capture()?),
-        None => None,
-    };
-    Ok(Box::new(Launches { exec, ..launches }))
+    let mut launches = Launches::new(machine, graph.unwrap_or(1), call.has(POLLED))?;
+    if graph.is_some() {
+        launches.exec = Some(launches.graph()?.instantiate()?);
+    }
+    Ok(Box::new(launches))
 }
 
-struct Launches<'m> {
+/// A chain of kernels that count in one word, and all that it takes to launch them.
+pub(crate) struct Launches<'m> {
     // Before the code and the memory that it names.
     exec: Option<GraphExec<'m>>,
     stream: Stream<'m>,
@@ -103,9 +88,10 @@ struct Launches<'m> {
     told: PinnedBuffer<'m>,
     context: &'m Context,
     polled: bool,
-    about: String,
     /// Of one launch.
     kernels: u32,
+    /// What the word is when all that was launched is done.
+    count: u32,
 }
 
 /// A kernel and what it is launched with.
@@ -124,39 +110,83 @@ impl Kernel<'_> {
 }
 
 impl<'m> Launches<'m> {
+    /// `polled`: the last of the chain tells the CPU.
+    pub(crate) fn new(machine: &'m Machine, kernels: u32, polled: bool) -> Result<Launches<'m>, Error> {
+        let context = machine.context()?;
+        let mut launches = Launches {
+            exec: None,
+            stream: Stream::new(context)?,
+            module: Module::from_ptx(context, PTX)?,
+            cell: DeviceBuffer::new(context, BYTES)?,
+            told: PinnedBuffer::new(context, BYTES)?,
+            context,
+            polled,
+            kernels,
+            count: 0,
+        };
+        launches.start(0)?;
+        Ok(launches)
+    }
+
     fn kernel(&self, tells: bool) -> Result<Kernel<'_>, Error> {
         let function = self.module.function(if tells { "count_and_tell" } else { "count" })?;
         let arguments = [Argument::U64(self.cell.address()), Argument::U64(self.told.device_address()?)];
         Ok(Kernel { function, arguments, taken: if tells { 2 } else { 1 } })
     }
 
-    fn capture(&self) -> Result<GraphExec<'m>, Error> {
+    /// The chain, as a graph.
+    pub(crate) fn graph(&self) -> Result<Graph<'m>, Error> {
         let (counts, last) = (self.kernel(false)?, self.kernel(self.polled)?);
-        let graph = Graph::capture(&self.stream, || {
+        Ok(Graph::capture(&self.stream, || {
             (1..self.kernels).try_for_each(|_| counts.launch(&self.stream))?;
             last.launch(&self.stream)
-        })?;
-        Ok(graph.instantiate()?)
+        })?)
+    }
+
+    pub(crate) fn kernels(&self) -> u32 {
+        self.kernels
+    }
+
+    /// Launches a graph of the chain once, and compares the count.
+    pub(crate) fn count_one(&mut self, exec: &GraphExec<'_>) -> Result<Option<Wrong>, Error> {
+        // SAFETY: its kernels name memory of self, and the stream is waited for in the next line.
+        unsafe { exec.launch(&self.stream) }?;
+        self.stream.synchronize()?;
+        self.count = self.count.wrapping_add(self.kernels);
+        self.compare(self.count)
+    }
+
+    fn compare(&self, count: u32) -> Result<Option<Wrong>, Error> {
+        let mut found = [0; BYTES];
+        self.cell.read(&mut found)?;
+        Ok(Difference::between(&count.to_le_bytes(), &found, None).map(Wrong::Data))
+    }
+
+    fn start(&mut self, count: u32) -> Result<(), Error> {
+        self.count = count;
+        self.cell.write(&count.to_le_bytes())?;
+        // What was written from pageable memory has arrived then.
+        Ok(self.context.synchronize_default_stream()?)
     }
 
     fn subject(&mut self, seed: u64) -> Result<Counted<'_>, Error> {
         let start = seed as u32;
-        self.cell.write(&start.to_le_bytes())?;
-        // What was written from pageable memory has arrived then.
-        self.context.synchronize_default_stream()?;
+        self.start(start)?;
         let kernel = self.kernel(self.polled)?;
         // SAFETY: an aligned word of pinned memory that lives as long as self; it is touched by atomic accesses alone.
         let told = unsafe { AtomicU32::from_ptr(self.told.as_ptr().cast()) };
         told.store(start, Ordering::Release);
         let end = if self.polled { End::Told(told) } else { End::Asked };
-        let (stream, cell) = (&self.stream, &self.cell);
-        Ok(Counted { exec: self.exec.as_ref(), kernel, kernels: self.kernels, stream, cell, end, count: start })
+        Ok(Counted { exec: self.exec.as_ref(), kernel, stream: &self.stream, of: self, end, count: start })
     }
 }
 
 impl Opened for Launches<'_> {
     fn about(&self) -> String {
-        self.about.clone()
+        match (&self.exec, self.kernels) {
+            (None, _) => "a kernel of one thread, which counts".into(),
+            (Some(_), kernels) => format!("a graph of {kernels} kernels of one thread, each of which counts"),
+        }
     }
 
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
@@ -183,9 +213,8 @@ enum End<'r> {
 struct Counted<'r> {
     exec: Option<&'r GraphExec<'r>>,
     kernel: Kernel<'r>,
-    kernels: u32,
     stream: &'r Stream<'r>,
-    cell: &'r DeviceBuffer<'r>,
+    of: &'r Launches<'r>,
     end: End<'r>,
     /// What the word is when all that was launched is done.
     count: u32,
@@ -206,7 +235,7 @@ impl Subject for Counted<'_> {
             Some(exec) => unsafe { exec.launch(self.stream) }?,
             None => self.kernel.launch(self.stream)?,
         }
-        self.count = self.count.wrapping_add(self.kernels);
+        self.count = self.count.wrapping_add(self.of.kernels);
         Ok(())
     }
 
@@ -230,9 +259,7 @@ impl Subject for Counted<'_> {
     }
 
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
-        let mut found = [0; BYTES];
-        self.cell.read(&mut found)?;
-        Ok(Difference::between(&self.count.to_le_bytes(), &found, None).map(Wrong::Data))
+        self.of.compare(self.count)
     }
 }
 

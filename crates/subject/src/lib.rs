@@ -5,8 +5,10 @@
 //! call does not make itself. Nothing here is timed; that is `lab`'s.
 
 mod catalogue;
+mod hog;
 mod launch;
 mod route;
+mod setup;
 mod text;
 
 use std::time::Duration;

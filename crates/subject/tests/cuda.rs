@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn start() -> (MutexGuard<'static, ()>, Machine) {
     let guard = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    for mistake in [&fake::SPOIL_COPY, &fake::LOSE_LAUNCH, &fake::OLD] {
+    for mistake in [&fake::SPOIL_COPY, &fake::LOSE_LAUNCH, &fake::OLD, &fake::EAGER] {
         mistake.store(0, Ordering::SeqCst);
     }
     // SAFETY: the stand-in's functions have the signatures of the real ones.
@@ -61,9 +61,21 @@ fn elsewhere(machine: &Machine, what: &What, wanted: &Wanted, times: u32) {
 fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
     let (_one, machine) = start();
     let _running = fake::run_by_itself();
-    let with_words = ["launch(polled)", "graph(3)", "graph(1,polled)", "graph(5,polled)"];
+    let with_words = [
+        "launch(polled)",
+        "graph(3)",
+        "graph(1,polled)",
+        "graph(5,polled)",
+        "hostalloc(touched)",
+        "module(3)",
+        "module(2,compiled)",
+        "lazy(2)",
+        "lazy(1)",
+        "instantiate(7)",
+    ];
     for text in subject::calls().iter().map(|call| call.name).chain(with_words) {
-        elsewhere(&machine, &call(text), &Wanted::of(0), 4);
+        let bytes = if text.starts_with("host") || text == "malloc" { 1 << 20 } else { 0 };
+        elsewhere(&machine, &call(text), &Wanted::of(bytes), 4);
         assert_eq!(fake::alive(), [""; 0], "{text} left objects behind");
     }
     for route in ["host->cuda->gpu0", "gpu0->cuda[sync]->host", "host[pageable]->cuda->gpu0"] {
@@ -130,4 +142,96 @@ fn without_cuda_calls_are_unavailable_with_the_reason() {
         Ok(_) => panic!("it opens"),
     }
     assert!(matches!(open(&machine, &call("lunch"), &Wanted::of(0)).err(), Some(Error::Syntax(_))));
+}
+
+/// Calls of the driver that one `fire` makes, and what is alive behind it and behind the next `renew`.
+fn one_fire(machine: &Machine, text: &str, bytes: u64) -> (u64, usize) {
+    let mut opened = open(machine, &call(text), &Wanted::of(bytes)).unwrap();
+    let mut subject = opened.prepare(1).unwrap();
+    subject.renew().unwrap();
+    let (before, alive) = (fake::CALLS.load(Ordering::SeqCst), fake::alive().len());
+    subject.fire().unwrap();
+    let calls = fake::CALLS.load(Ordering::SeqCst) - before;
+    let held = fake::alive().len() - alive;
+    subject.wait(TIMEOUT).unwrap();
+    subject.renew().unwrap();
+    assert_eq!(fake::alive().len(), alive, "{text}: renew gives it back");
+    // Without a renewal nothing is lost either.
+    subject.fire().unwrap();
+    subject.fire().unwrap();
+    subject.rest().unwrap();
+    (calls, held)
+}
+
+#[test]
+fn a_set_up_call_is_one_call_and_is_given_back_untimed() {
+    let (_one, machine) = start();
+    for (text, bytes) in [
+        ("stream", 0),
+        ("malloc", 4096),
+        ("hostalloc", 4096),
+        ("hostregister", 8192),
+        ("module(2)", 0),
+        ("module(2,compiled)", 0),
+        ("instantiate(3)", 0),
+    ] {
+        assert_eq!(one_fire(&machine, text, bytes), (1, 1), "{text}");
+    }
+    // The kernel is found and launched; it stays with its module.
+    assert_eq!(one_fire(&machine, "lazy(9)", 0), (2, 0));
+    assert_eq!(one_fire(&machine, "hog", 0), (0, 0));
+    assert_eq!(fake::alive(), [""; 0]);
+}
+
+#[test]
+fn modules_are_compiled_anew_and_kernels_are_first_launched_once() {
+    let (_one, machine) = start();
+    let (loads, cached) = (|| fake::LOADS.load(Ordering::SeqCst), || fake::CACHED.load(Ordering::SeqCst));
+    let mut opened = open(&machine, &call("module(5)"), &Wanted::of(0)).unwrap();
+    let mut subject = opened.prepare(1).unwrap();
+    let before = (loads(), cached());
+    for _ in 0..10 {
+        assert_eq!(once(&mut *subject).unwrap(), None);
+    }
+    assert_eq!((loads() - before.0, cached() - before.1), (10, 0), "each text is new");
+    drop(subject);
+    drop(opened);
+    // Four first launches a module.
+    let mut opened = open(&machine, &call("lazy(4)"), &Wanted::of(0)).unwrap();
+    let before = loads();
+    let mut subject = opened.prepare(1).unwrap();
+    for n in 1..=10 {
+        assert_eq!(once(&mut *subject).unwrap(), None);
+        assert_eq!(loads() - before, (n + 3) / 4, "after the {n}th");
+    }
+    fake::LOSE_LAUNCH.store(1, Ordering::SeqCst);
+    assert!(once(&mut *subject).unwrap().is_some());
+}
+
+#[test]
+fn what_a_driver_does_not_have_is_unavailable_and_the_rest_goes_on() {
+    let (_one, _) = start();
+    fake::OLD.store(1, Ordering::SeqCst);
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let old = Machine::of_cuda(&unsafe { Cuda::from_symbols(fake::find) }.unwrap()).unwrap();
+    for text in ["lazy", "module(compiled)"] {
+        match open(&old, &call(text), &Wanted::of(0)).err() {
+            Some(Error::Unavailable(why)) => assert!(why.reason.contains("this CUDA driver has no cu"), "{why}"),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+    elsewhere(&old, &call("module(2)"), &Wanted::of(0), 2);
+    fake::OLD.store(0, Ordering::SeqCst);
+    fake::EAGER.store(1, Ordering::SeqCst);
+    drop(old);
+    // SAFETY: as above.
+    let machine = Machine::of_cuda(&unsafe { Cuda::from_symbols(fake::find) }.unwrap()).unwrap();
+    match open(&machine, &call("lazy"), &Wanted::of(0)).err() {
+        Some(Error::Unavailable(why)) => assert!(why.reason.contains("CUDA_MODULE_LOADING=LAZY"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    match open(&machine, &call("hostregister"), &Wanted::of(4097)).err() {
+        Some(Error::Unavailable(why)) => assert!(why.reason.contains("whole pages"), "{why}"),
+        other => panic!("{other:?}"),
+    }
 }

@@ -115,6 +115,9 @@ struct Fake {
     graphs: BTreeMap<u64, Vec<Work>>,
     /// The kernels that each module has.
     modules: BTreeMap<u64, BTreeSet<String>>,
+    links: BTreeMap<u64, Vec<u8>>,
+    /// Every text that was loaded: the driver keeps what it has compiled.
+    loaded: BTreeSet<String>,
 }
 
 static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
@@ -137,6 +140,11 @@ pub type Tell = Box<dyn Fn(u64, u64) + Send>;
 pub static LOSE_LAUNCH: AtomicU64 = AtomicU64::new(0);
 /// Not 0: functions that only newer drivers have are missing.
 pub static OLD: AtomicU64 = AtomicU64::new(0);
+/// Not 0: modules are loaded whole.
+pub static EAGER: AtomicU64 = AtomicU64::new(0);
+/// Modules that were loaded, and those of them whose text had been loaded before.
+pub static LOADS: AtomicU64 = AtomicU64::new(0);
+pub static CACHED: AtomicU64 = AtomicU64::new(0);
 /// Calls of any function of the driver.
 pub static CALLS: AtomicU64 = AtomicU64::new(0);
 
@@ -557,8 +565,25 @@ fn destroy_stream(stream: *mut c_void) -> Status {
     })
 }
 
+/// Functions that only newer drivers have.
+const NEWER: [&CStr; 5] = [
+    c"cuStreamWriteValue32_v2",
+    c"cuMemcpyBatchAsync_v2",
+    c"cuMemcpyBatchAsync",
+    c"cuModuleGetLoadingMode",
+    c"cuLinkCreate_v2",
+];
+
+/// The library's functions by name.
+pub fn find(name: &CStr) -> Option<NonNull<c_void>> {
+    if OLD.load(Ordering::SeqCst) != 0 && NEWER.contains(&name) {
+        return None;
+    }
+    find_call(name)
+}
+
 driver! {
-    find;
+    find_call;
     cuInit(_flags: c_uint) { SUCCESS }
     cuDriverGetVersion(version: *mut c_int) { give(version, 13_000) }
     cuGetErrorName(_status: Status, name: *mut *const c_char) { give(name, c"CUDA_ERROR_OF_THE_STAND_IN".as_ptr()) }
@@ -689,7 +714,11 @@ driver! {
         let text = unsafe { CStr::from_ptr(image.cast()) }.to_string_lossy();
         let kernels = text.split(".entry ").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())).collect();
         if !text.contains(".version") { return INVALID_VALUE; }
+        LOADS.fetch_add(1, Ordering::SeqCst);
         let new = with(|fake| {
+            if !fake.loaded.insert(text.into_owned()) {
+                CACHED.fetch_add(1, Ordering::SeqCst);
+            }
             let new = fake.create("module");
             fake.modules.insert(new, kernels);
             new
@@ -759,6 +788,51 @@ driver! {
         with(|fake| {
             let Some(work) = fake.graphs.get(&(exec as u64)).cloned() else { return INVALID_HANDLE };
             work.into_iter().map(|one| fake.submit(stream, one)).find(|status| *status != SUCCESS).unwrap_or(SUCCESS)
+        })
+    }
+    cuStreamWriteValue32_v2(stream: *mut c_void, at: u64, value: c_uint, flags: c_uint) {
+        if flags != 0 || !at.is_multiple_of(4) { return INVALID_VALUE; }
+        fill(at, value, 4, 1, stream)
+    }
+    cuMemcpyBatchAsync_v2(
+        to: *mut u64, from: *mut u64, bytes: *mut usize, count: usize,
+        attributes: *mut c_int, of: *mut usize, attribute_count: usize, stream: *mut c_void
+    ) {
+        // SAFETY: arrays of the length that is given.
+        let (to, from, bytes, order, of) = unsafe { (*to, *from, *bytes, *attributes, *of) };
+        if (count, attribute_count, order, of) != (1, 1, 1, 0) || stream.is_null() { return INVALID_VALUE; }
+        let device = |at: u64| with(|fake| matches!(fake.block(at), Some((_, Block { kind: Kind::Device { .. }, .. }))));
+        copy(if device(to) { to } else { from }, to, from, bytes, Some(stream))
+    }
+    cuModuleGetLoadingMode(mode: *mut c_int) { give(mode, if EAGER.load(Ordering::SeqCst) == 0 { 2 } else { 1 }) }
+    cuLinkCreate_v2(options: c_uint, _names: *mut c_int, _values: *mut *mut c_void, link: *mut *mut c_void) {
+        if options != 0 { return INVALID_VALUE; }
+        handle(link, "link")
+    }
+    cuLinkAddData_v2(
+        link: *mut c_void, kind: c_int, data: *mut c_void, bytes: usize, _name: *const c_char,
+        options: c_uint, _names: *mut c_int, _values: *mut *mut c_void
+    ) {
+        if kind != 1 || options != 0 { return INVALID_VALUE; }
+        // SAFETY: so many bytes of text.
+        let text = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) }.to_vec();
+        if text.last() != Some(&0) { return INVALID_VALUE; }
+        with(|fake| fake.links.insert(link as u64, text));
+        SUCCESS
+    }
+    cuLinkComplete(link: *mut c_void, image: *mut *mut c_void, bytes: *mut usize) {
+        with(|fake| match fake.links.get(&(link as u64)) {
+            Some(text) => {
+                give(bytes, text.len());
+                give(image, text.as_ptr().cast_mut().cast())
+            }
+            None => INVALID_HANDLE,
+        })
+    }
+    cuLinkDestroy(link: *mut c_void) {
+        with(|fake| {
+            fake.links.remove(&(link as u64));
+            fake.destroy(link, "link")
         })
     }
     cuGraphExecDestroy(exec: *mut c_void) { with(|fake| fake.destroy(exec, "exec")) }

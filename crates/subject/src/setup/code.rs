@@ -1,0 +1,255 @@
+//! Code comes to the GPU: modules are loaded, and kernels when they are first used.
+
+use super::{Take, Taking};
+use crate::catalogue::{Entry, Result as Open};
+use crate::text::{Call, Number};
+use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
+use copy::Difference;
+use cuda::{Argument, Compiled, Context, DeviceBuffer, Module, Stream};
+use std::ffi::CString;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The module is compiled before, as those of libraries are.
+const COMPILED: &str = "compiled";
+
+pub(crate) const MODULE: Entry = Entry {
+    name: "module",
+    form: "module(KERNELS,compiled)",
+    about: "cuModuleLoadData of PTX, compiled anew each time, or (compiled) of code for this GPU; unloaded before the next, \
+            untimed",
+    bytes: 0,
+    number: Some(Number { of: "kernels", default: 400, most: 10_000 }),
+    words: &[COMPILED],
+    open: open_module,
+};
+
+pub(crate) const LAZY: Entry = Entry {
+    name: "lazy",
+    form: "lazy(KERNELS)",
+    about: "the first launch of a kernel that is loaded when it is first used, cuModuleGetFunction included; a new module of \
+            so many is loaded, untimed, when all have been used",
+    bytes: 0,
+    number: Some(Number { of: "kernels", default: 200, most: 10_000 }),
+    words: &[],
+    open: open_lazy,
+};
+
+/// So many kernels, each of which adds 1 to a word. No two calls give the same text, so that nothing is found in a cache: the
+/// driver keeps what it has compiled, also on disk.
+fn text(kernels: u32, salt: u64) -> String {
+    let mut text = String::from(".version 7.0\n.target sm_70\n.address_size 64\n");
+    for n in 0..kernels {
+        let name = name(salt, n);
+        // Writing to a String does not fail.
+        let _ = write!(
+            text,
+            ".visible .entry {name}(.param .u64 {name}_cell)\n{{\n .reg .b32 %r<5>;\n .reg .b64 %rd<3>;\n \
+             ld.param.u64 %rd1, [{name}_cell];\n cvta.to.global.u64 %rd2, %rd1;\n ld.volatile.global.u32 %r1, [%rd2];\n \
+             add.u32 %r2, %r1, {more};\n sub.u32 %r3, %r2, {less};\n st.volatile.global.u32 [%rd2], %r3;\n ret;\n}}\n",
+            more = n + 4,
+            less = n + 3,
+        );
+    }
+    text
+}
+
+fn name(salt: u64, kernel: u32) -> String {
+    format!("own_{salt:016x}_{kernel}")
+}
+
+/// A word that kernels count in, and a stream of their own.
+struct Counter<'m> {
+    stream: Stream<'m>,
+    cell: DeviceBuffer<'m>,
+    count: u32,
+}
+
+impl<'m> Counter<'m> {
+    fn new(context: &'m Context) -> Result<Counter<'m>, Error> {
+        let counter = Counter { stream: Stream::new(context)?, cell: DeviceBuffer::new(context, 4)?, count: 0 };
+        counter.cell.write(&[0; 4])?;
+        context.synchronize_default_stream()?;
+        Ok(counter)
+    }
+
+    /// Finds a kernel of the module and launches it.
+    #[inline]
+    fn launch(&mut self, module: &Module<'_>, name: &CString) -> Result<(), Error> {
+        let (function, arguments) = (module.function_named(name)?, [Argument::U64(self.cell.address())]);
+        // SAFETY: the argument is the kernel's; the stream is waited for before the word goes.
+        unsafe { function.launch([1; 3], [1; 3], 0, &self.stream, &arguments) }?;
+        self.count = self.count.wrapping_add(1);
+        Ok(())
+    }
+
+    fn compare(&self) -> Result<Option<Wrong>, Error> {
+        self.stream.synchronize()?;
+        let mut found = [0; 4];
+        self.cell.read(&mut found)?;
+        Ok(Difference::between(&self.count.to_le_bytes(), &found, None).map(Wrong::Data))
+    }
+}
+
+impl Drop for Counter<'_> {
+    fn drop(&mut self) {
+        let _ = self.stream.synchronize();
+    }
+}
+
+fn c_string(text: String) -> Result<CString, Error> {
+    CString::new(text).map_err(|_| cuda::Error::Text { what: "PTX" }.into())
+}
+
+fn open_module<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open<'m> {
+    let (context, kernels) = (machine.context()?, call.number);
+    let salt = fastrand::u64(..);
+    let compiled = match call.has(COMPILED) {
+        true => Some(Compiled::from_ptx(context, &text(kernels, salt))?),
+        false => None,
+    };
+    let (text, first) = (CString::default(), c_string(name(salt, 0))?);
+    Ok(Box::new(Taking(Modules { counter: Counter::new(context)?, context, kernels, salt, text, first, compiled })))
+}
+
+struct Modules<'m> {
+    counter: Counter<'m>,
+    context: &'m Context,
+    kernels: u32,
+    /// Of the next text.
+    salt: u64,
+    text: CString,
+    /// The first kernel's name.
+    first: CString,
+    compiled: Option<Compiled>,
+}
+
+impl<'m> Take for Modules<'m> {
+    type Held = Module<'m>;
+    const CHECKS: Checks = Checks::Bytes;
+
+    fn about(&self) -> String {
+        let what = if self.compiled.is_some() { "code for this GPU" } else { "PTX, compiled anew each time" };
+        format!("cuModuleLoadData of {} kernels, {what}; unloaded before the next, untimed", self.kernels)
+    }
+
+    fn ready(&mut self) -> Result<(), Error> {
+        if self.compiled.is_none() {
+            self.salt = self.salt.wrapping_add(1);
+            self.text = c_string(text(self.kernels, self.salt))?;
+            self.first = c_string(name(self.salt, 0))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<Module<'m>, Error> {
+        Ok(match &self.compiled {
+            Some(compiled) => Module::from_compiled(self.context, compiled)?,
+            None => Module::from_ptx_text(self.context, &self.text)?,
+        })
+    }
+
+    /// Launches its first kernel.
+    fn check(&mut self, module: &Module<'m>) -> Result<Option<Wrong>, Error> {
+        self.counter.launch(module, &self.first)?;
+        self.counter.compare()
+    }
+}
+
+fn open_lazy<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open<'m> {
+    let (context, kernels) = (machine.context()?, call.number);
+    if !context.loads_lazily()? {
+        let reason = "CUDA loads whole modules here: set CUDA_MODULE_LOADING=LAZY";
+        return Err(Unavailable::new(reason).into());
+    }
+    let salt = fastrand::u64(..);
+    let compiled = Compiled::from_ptx(context, &text(kernels, salt))?;
+    let names = (0..kernels).map(|n| c_string(name(salt, n))).collect::<Result<_, _>>()?;
+    Ok(Box::new(Lazy { module: None, counter: Counter::new(context)?, context, compiled, names, used: 0 }))
+}
+
+/// A module that was compiled once and is loaded again whenever all its kernels have been used: nothing is compiled meanwhile.
+struct Lazy<'m> {
+    // Before the word that its kernels name.
+    module: Option<Module<'m>>,
+    counter: Counter<'m>,
+    context: &'m Context,
+    compiled: Compiled,
+    names: Vec<CString>,
+    /// Kernels of the module that have been launched.
+    used: usize,
+}
+
+impl<'m> Lazy<'m> {
+    fn ready(&mut self) -> Result<(), Error> {
+        if self.module.is_none() || self.used == self.names.len() {
+            self.counter.stream.synchronize()?;
+            self.module = None;
+            self.module = Some(Module::from_compiled(self.context, &self.compiled)?);
+            self.used = 0;
+        }
+        Ok(())
+    }
+}
+
+impl Opened for Lazy<'_> {
+    fn about(&self) -> String {
+        format!("the first launch of one of {} kernels that are loaded when they are first used", self.names.len())
+    }
+
+    fn verify(&mut self, _seed: u64, _timeout: Duration) -> Result<Option<Wrong>, Error> {
+        let mut first = FirstLaunches(self);
+        first.renew()?;
+        first.fire()?;
+        first.check()
+    }
+
+    fn prepare(&mut self, _seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
+        self.ready()?;
+        Ok(Box::new(FirstLaunches(self)))
+    }
+}
+
+struct FirstLaunches<'s, 'm>(&'s mut Lazy<'m>);
+
+impl Subject for FirstLaunches<'_, '_> {
+    fn waiting(&self) -> Waiting {
+        Waiting::Called
+    }
+
+    fn renew(&mut self) -> Result<(), Error> {
+        self.0.ready()
+    }
+
+    #[inline]
+    fn fire(&mut self) -> Result<(), Error> {
+        let lazy = &mut *self.0;
+        if lazy.used == lazy.names.len() {
+            // Nobody has renewed it: not a way to time it, but a first launch all the same.
+            lazy.ready()?;
+        }
+        let (Some(module), Some(name)) = (&lazy.module, lazy.names.get(lazy.used)) else { return Err(Error::Idle) };
+        lazy.counter.launch(module, name)?;
+        lazy.used += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        Ok(self.0.counter.stream.is_done()?)
+    }
+
+    #[inline]
+    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
+        Ok(self.0.counter.stream.synchronize()?)
+    }
+
+    fn checks(&self) -> Checks {
+        Checks::Bytes
+    }
+
+    fn check(&mut self) -> Result<Option<Wrong>, Error> {
+        self.0.counter.compare()
+    }
+}

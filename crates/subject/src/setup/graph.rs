@@ -1,0 +1,52 @@
+//! Graphs are made ready: one graph, instantiated again and again.
+
+use super::{Take, Taking};
+use crate::catalogue::{Entry, Result as Open};
+use crate::launch::Launches;
+use crate::text::{Call, Number};
+use crate::{Checks, Error, Machine, Wrong};
+use cuda::{Graph, GraphExec};
+
+pub(crate) const INSTANTIATE: Entry = Entry {
+    name: "instantiate",
+    form: "instantiate(KERNELS)",
+    about: "cuGraphInstantiate of a chain of kernels; destroyed before the next, untimed",
+    bytes: 0,
+    number: Some(Number { of: "kernels", default: 2000, most: 100_000 }),
+    words: &[],
+    open,
+};
+
+fn open<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open<'m> {
+    let launches = Launches::new(machine, call.number, false)?;
+    let graph = launches.graph()?;
+    Ok(Box::new(Taking(Instantiates { graph, launches })))
+}
+
+struct Instantiates<'m> {
+    // Before what its kernels name.
+    graph: Graph<'m>,
+    launches: Launches<'m>,
+}
+
+impl<'m> Take for Instantiates<'m> {
+    type Held = GraphExec<'m>;
+    const CHECKS: Checks = Checks::Bytes;
+
+    fn about(&self) -> String {
+        format!(
+            "cuGraphInstantiate of a chain of {} kernels; destroyed before the next, untimed",
+            self.launches.kernels()
+        )
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<GraphExec<'m>, Error> {
+        Ok(self.graph.instantiate()?)
+    }
+
+    /// Launches it once: every kernel counts.
+    fn check(&mut self, exec: &GraphExec<'m>) -> Result<Option<Wrong>, Error> {
+        self.launches.count_one(exec)
+    }
+}

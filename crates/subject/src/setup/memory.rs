@@ -1,0 +1,138 @@
+//! Memory of the GPU, pinned memory, and pageable memory that is pinned afterwards.
+
+use super::{Take, Taking};
+use crate::catalogue::{Entry, Result as Open};
+use crate::text::Call;
+use crate::{Error, Machine, Unavailable, Wanted};
+use cuda::{Context, DeviceBuffer, PinnedBuffer, Registration};
+
+/// Where no size is given.
+const BYTES: u64 = 64 << 20;
+/// A virtual machine's memory grows on first use: what is measured then is the hypervisor.
+const TOUCHED: &str = "touched";
+const PAGE: usize = 4096;
+
+pub(crate) const MALLOC: Entry = Entry {
+    name: "malloc",
+    form: "malloc",
+    about: "cuMemAlloc; freed before the next, untimed",
+    bytes: BYTES,
+    number: None,
+    words: &[],
+    open: |machine, _, wanted| Ok(Box::new(Taking(Mallocs { context: machine.context()?, bytes: size(wanted)? }))),
+};
+
+pub(crate) const HOST_ALLOC: Entry = Entry {
+    name: "hostalloc",
+    form: "hostalloc(touched)",
+    about: "cuMemHostAlloc; freed before the next, untimed; touched: as much memory again was used and freed beforehand, \
+            so that a virtual machine has it",
+    bytes: BYTES,
+    number: None,
+    words: &[TOUCHED],
+    open: open_host_allocs,
+};
+
+pub(crate) const HOST_REGISTER: Entry = Entry {
+    name: "hostregister",
+    form: "hostregister",
+    about: "cuMemHostRegister of memory that was written before; unregistered before the next, untimed",
+    bytes: BYTES,
+    number: None,
+    words: &[],
+    open: open_registers,
+};
+
+fn size(wanted: &Wanted) -> Result<usize, Error> {
+    let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
+    usize::try_from(bytes).map_err(|_| Error::Memory { bytes })
+}
+
+struct Mallocs<'m> {
+    context: &'m Context,
+    bytes: usize,
+}
+
+impl<'m> Take for Mallocs<'m> {
+    type Held = DeviceBuffer<'m>;
+
+    fn about(&self) -> String {
+        format!("{} ({} bytes)", MALLOC.about, self.bytes)
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<DeviceBuffer<'m>, Error> {
+        Ok(DeviceBuffer::new(self.context, self.bytes)?)
+    }
+}
+
+fn open_host_allocs<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
+    let (context, bytes) = (machine.context()?, size(wanted)?);
+    if call.has(TOUCHED) {
+        // Twice as much: the kernel need not give the very same pages again.
+        drop(written(2 * bytes)?);
+    }
+    Ok(Box::new(Taking(HostAllocs { context, bytes })))
+}
+
+/// Memory of which every page has been written, by words.
+fn written(bytes: usize) -> Result<Vec<u64>, Error> {
+    let mut memory: Vec<u64> = Vec::new();
+    memory.try_reserve_exact(bytes.div_ceil(8)).map_err(|_| Error::Memory { bytes: bytes as u64 })?;
+    // Not zero: the kernel maps fresh zeros without a page behind them.
+    memory.resize(bytes.div_ceil(8), 0x5a5a_5a5a_5a5a_5a5a);
+    std::hint::black_box(memory.as_slice());
+    Ok(memory)
+}
+
+struct HostAllocs<'m> {
+    context: &'m Context,
+    bytes: usize,
+}
+
+impl<'m> Take for HostAllocs<'m> {
+    type Held = PinnedBuffer<'m>;
+
+    fn about(&self) -> String {
+        format!("cuMemHostAlloc of {} bytes; freed before the next, untimed", self.bytes)
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<PinnedBuffer<'m>, Error> {
+        Ok(PinnedBuffer::as_given(self.context, self.bytes)?)
+    }
+}
+
+fn open_registers<'m>(machine: &'m Machine, _: &Call, wanted: &Wanted) -> Open<'m> {
+    let (context, bytes) = (machine.context()?, size(wanted)?);
+    if bytes % PAGE != 0 {
+        return Err(
+            Unavailable::new(format!("{bytes} bytes to be registered: whole pages of {PAGE} bytes can be")).into()
+        );
+    }
+    Ok(Box::new(Taking(Registers { context, pages: written(bytes + PAGE)?, bytes })))
+}
+
+struct Registers<'m> {
+    context: &'m Context,
+    /// One page more than is registered, so that it begins on a page.
+    pages: Vec<u64>,
+    bytes: usize,
+}
+
+impl<'m> Take for Registers<'m> {
+    type Held = Registration<'m>;
+
+    fn about(&self) -> String {
+        format!("{} ({} bytes)", HOST_REGISTER.about, self.bytes)
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<Registration<'m>, Error> {
+        let start = self.pages.as_mut_ptr().cast::<u8>();
+        let at = start.wrapping_add(start.align_offset(PAGE));
+        // SAFETY: so many bytes behind the first page boundary are the vector's, which is neither changed nor dropped before
+        // what this gives: `Taken` holds that and borrows this.
+        Ok(unsafe { Registration::new(self.context, at, self.bytes) }?)
+    }
+}

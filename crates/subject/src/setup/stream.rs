@@ -1,0 +1,33 @@
+//! A stream.
+
+use super::{Take, Taking};
+use crate::Error;
+use crate::catalogue::Entry;
+use cuda::{Context, Stream};
+
+pub(crate) const STREAM: Entry = Entry {
+    name: "stream",
+    form: "stream",
+    about: "cuStreamCreate; destroyed before the next, untimed",
+    bytes: 0,
+    number: None,
+    words: &[],
+    open: |machine, _, _| Ok(Box::new(Taking(Streams { context: machine.context()? }))),
+};
+
+struct Streams<'m> {
+    context: &'m Context,
+}
+
+impl<'m> Take for Streams<'m> {
+    type Held = Stream<'m>;
+
+    fn about(&self) -> String {
+        STREAM.about.into()
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<Stream<'m>, Error> {
+        Ok(Stream::new(self.context)?)
+    }
+}
