@@ -9,12 +9,14 @@ pub enum Error {
     Exists(PathBuf),
     #[error("{0}: the folder is not empty, and what is in it is no run of doorbell")]
     NotOurs(PathBuf),
-    #[error("{0}: no run: it has no experiment.json")]
+    #[error("{0}: no run: it has no experiment.toml")]
     NoRun(PathBuf),
     #[error("{path}: {what} writes to it")]
     Busy { path: PathBuf, what: String },
     #[error("{path}: the run there is of another experiment: {what}")]
     OtherExperiment { path: PathBuf, what: String },
+    #[error(transparent)]
+    Experiment(Box<experiment::Error>),
     #[error("{path}: {what}")]
     Damaged { path: PathBuf, what: String },
     #[error("{path}: its schema is {found:?}, and this doorbell reads {reads:?}")]
@@ -36,6 +38,9 @@ impl Error {
             Error::Busy { .. } => "wait for its end, or write elsewhere with -o FOLDER",
             Error::OtherExperiment { .. } => {
                 "--resume goes on only with the same experiment and the same --set; --force replaces the run"
+            }
+            Error::Experiment(_) => {
+                "in the folder of a run it is never changed by hand: begin a new run with the changed file"
             }
             Error::Damaged { .. } => "if its part is removed (parts/, samples/), --resume measures it again",
             Error::Version { by: Some(by), .. } => return format!("doorbell {by} wrote it: read it with that one"),

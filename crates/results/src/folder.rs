@@ -4,7 +4,7 @@ use crate::Error;
 use crate::lock::Lock;
 use crate::part::{Part, Sample};
 use crate::samples::{self, Samples, Sum};
-use experiment::Experiment;
+use experiment::{Experiment, Stage};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const PART_SCHEMA: &str = "doorbell.part/1";
-const EXPERIMENT: &str = "experiment.json";
+const EXPERIMENT: &str = "experiment.toml";
 const PARTS: &str = "parts";
 const SAMPLES: &str = "samples";
 pub(crate) const PLOTS: &str = "plots";
@@ -24,6 +24,7 @@ pub(crate) const RUN: &str = "run.json";
 pub struct Folder {
     path: PathBuf,
     experiment: Experiment,
+    stages: Vec<Stage>,
     /// None where it is only read.
     _lock: Option<Lock>,
 }
@@ -77,12 +78,9 @@ impl Folder {
                 }
             }
         }
-        let folder = Folder { path: path.into(), experiment: experiment.clone(), _lock: Some(lock) };
+        let folder = Folder::of(path, experiment.clone(), Some(lock))?;
         folder.make_ready()?;
-        let name = path.join(EXPERIMENT);
-        let text = serde_json::to_string_pretty(experiment)
-            .map_err(|e| Error::Write { path: name.clone(), cause: e.into() })?;
-        whole(&name, text.as_bytes())?;
+        whole(&path.join(EXPERIMENT), experiment.to_toml().as_bytes())?;
         Ok(folder)
     }
 
@@ -93,7 +91,7 @@ impl Folder {
     pub fn resume(path: &Path) -> Result<Folder, Error> {
         let experiment = read_experiment(path)?;
         let lock = Lock::of_run(path)?;
-        let folder = Folder { path: path.into(), experiment, _lock: Some(lock) };
+        let folder = Folder::of(path, experiment, Some(lock))?;
         folder.make_ready()?;
         Ok(folder)
     }
@@ -105,7 +103,7 @@ impl Folder {
     pub fn join(path: &Path) -> Result<Folder, Error> {
         let experiment = read_experiment(path)?;
         let lock = Lock::of_part(path)?;
-        Ok(Folder { path: path.into(), experiment, _lock: Some(lock) })
+        Folder::of(path, experiment, Some(lock))
     }
 
     /// To read it, finished or not.
@@ -113,7 +111,12 @@ impl Folder {
     /// # Errors
     /// There is no run.
     pub fn open(path: &Path) -> Result<Folder, Error> {
-        Ok(Folder { path: path.into(), experiment: read_experiment(path)?, _lock: None })
+        Folder::of(path, read_experiment(path)?, None)
+    }
+
+    fn of(path: &Path, experiment: Experiment, lock: Option<Lock>) -> Result<Folder, Error> {
+        let stages = experiment.stages().map_err(|e| Error::Experiment(Box::new(e)))?;
+        Ok(Folder { path: path.into(), experiment, stages, _lock: lock })
     }
 
     /// The folders are there, and what was being written when a run was killed is not.
@@ -140,6 +143,11 @@ impl Folder {
 
     pub fn experiment(&self) -> &Experiment {
         &self.experiment
+    }
+
+    /// Of the experiment, by number.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
     }
 
     /// # Errors
@@ -171,8 +179,8 @@ impl Folder {
     /// It cannot be written; there is no part then.
     pub fn write_part(&self, part: &Part, cells: &[Vec<Sample>]) -> Result<(), Error> {
         let path = self.part_path(part.stage, part.repeat);
-        let names: Vec<_> = part.cells.iter().map(|c| c.about.clone()).collect();
-        let samples = samples::write(&self.samples_path(part.stage, part.repeat), part, &names, cells)?;
+        let stage = self.stages.get(part.stage as usize);
+        let samples = samples::write(&self.samples_path(part.stage, part.repeat), part, stage, cells)?;
         let part = part.clone();
         let all = Written { schema: PART_SCHEMA.into(), doorbell: VERSION.into(), samples, part };
         let text = serde_json::to_vec(&all).map_err(|e| Error::Write { path: path.clone(), cause: e.into() })?;
@@ -240,7 +248,9 @@ fn read_experiment(folder: &Path) -> Result<Experiment, Error> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::NoRun(folder.into())),
         text => text.map_err(Error::read(&path))?,
     };
-    serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e))
+    let text = String::from_utf8(text).map_err(|e| Error::damaged(&path, e))?;
+    let experiment = experiment::read(&text, &path.to_string_lossy(), &[]);
+    experiment.map_err(|e| Error::Experiment(Box::new(e)))
 }
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! The folder of one run: what was asked (`experiment.json`), the parts that are finished (`parts/`), their samples
+//! The folder of one run: what was asked (`experiment.toml`), the parts that are finished (`parts/`), their samples
 //! (`samples/`, Parquet) and what they say together (`run.json`).
 //!
 //! The invariant: every file appears whole or not at all, so a run that was killed at any moment leaves only whole parts, and

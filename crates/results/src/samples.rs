@@ -1,10 +1,11 @@
 //! The samples of one part as a Parquet file: a row each, the cells behind each other.
 //!
-//! Every column but the flags is delta encoded: times of one cell follow each other, so a sample takes about seven bytes (and no fewer with Snappy). A row
-//! group holds samples of one cell only, so a cell is read without the others.
+//! Every column but the flags is delta encoded: times of one cell follow each other, so a sample takes about seven bytes (and no
+//! fewer with Snappy). A row group holds samples of one cell only, so a cell is read without the others.
 
 use crate::part::{Part, Sample};
 use crate::{Error, folder};
+use experiment::{Cell, Stage};
 use parquet::basic::{Encoding, Repetition, Type as Physical};
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::column::reader::get_typed_column_reader;
@@ -34,6 +35,8 @@ const ROUND: usize = 1;
 const TIMES: [&str; 6] = ["release_ns", "call_ns", "submitted_ns", "started_ns", "ended_ns", "done_ns"];
 const FIRST_TIME: usize = 2;
 const CAPPED: usize = FIRST_TIME + TIMES.len();
+/// Whether counters were read in its round. What reads samples here finds that out from the experiment.
+const COUNTERS: &str = "counters";
 
 fn time(s: &Sample, which: usize) -> u64 {
     [s.release_ns, s.call_ns, s.submitted_ns, s.started_ns, s.ended_ns, s.done_ns][which]
@@ -62,9 +65,14 @@ fn schema() -> Type {
     };
     let mut fields = vec![column("cell", Physical::INT32, true), column("round", Physical::INT32, true)];
     fields.extend(TIMES.iter().enumerate().map(|(i, name)| column(name, Physical::INT64, !is_optional(i))));
-    fields.push(column("capped", Physical::BOOLEAN, true));
+    fields.extend(["capped", COUNTERS].map(|name| column(name, Physical::BOOLEAN, true)));
     let fields = fields.into_iter().collect::<Result<_, _>>();
     fields.and_then(|f| Type::group_type_builder("sample").with_fields(f).build()).expect("a constant schema")
+}
+
+/// Whether in this round the kernel's counters are read round each call, if that is so in each n-th round.
+pub fn reads_counters(round: u32, every: u32) -> bool {
+    every > 0 && (round + 1).is_multiple_of(every)
 }
 
 /// Length and checksum of a file of samples; its part keeps them.
@@ -94,8 +102,11 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-/// `names` are those of the cells.
-pub(crate) fn write(path: &Path, part: &Part, names: &[String], cells: &[Vec<Sample>]) -> Result<Sum, Error> {
+/// `stage` is the part's.
+pub(crate) fn write(path: &Path, part: &Part, stage: Option<&Stage>, cells: &[Vec<Sample>]) -> Result<Sum, Error> {
+    let of_cell = |c: &Cell| serde_json::json!({ "subject": c.subject.name, "bytes": c.bytes });
+    let names: Vec<_> = stage.into_iter().flat_map(|s| &s.cells).map(of_cell).collect();
+    let counters_every = stage.map_or(0, |s| s.run.counters_every);
     let metadata = [
         ("doorbell.schema", SCHEMA.to_owned()),
         ("doorbell.stage", part.stage.to_string()),
@@ -110,6 +121,7 @@ pub(crate) fn write(path: &Path, part: &Part, names: &[String], cells: &[Vec<Sam
         .set_dictionary_enabled(false)
         .set_encoding(Encoding::DELTA_BINARY_PACKED)
         .set_column_encoding("capped".into(), Encoding::RLE)
+        .set_column_encoding(COUNTERS.into(), Encoding::RLE)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
         .set_max_row_group_row_count(Some(ROWS))
@@ -120,7 +132,7 @@ pub(crate) fn write(path: &Path, part: &Part, names: &[String], cells: &[Vec<Sam
         for (cell, samples) in cells.iter().enumerate() {
             for some in samples.chunks(ROWS) {
                 let mut group = out.next_row_group().map_err(io_error)?;
-                write_group(&mut group, cell, some).map_err(io_error)?;
+                write_group(&mut group, cell, some, counters_every).map_err(io_error)?;
                 group.close().map_err(io_error)?;
             }
         }
@@ -147,6 +159,7 @@ fn write_group<W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     cell: usize,
     samples: &[Sample],
+    counters_every: u32,
 ) -> Result<(), ParquetError> {
     let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
     column::<Int32Type, _>(group, samples, |_| Some(cell as i32))?;
@@ -158,7 +171,8 @@ fn write_group<W: Write + Send>(
             (ns > 0 || !optional).then(|| signed(ns))
         })?;
     }
-    column::<BoolType, _>(group, samples, |s| Some(s.capped))
+    column::<BoolType, _>(group, samples, |s| Some(s.capped))?;
+    column::<BoolType, _>(group, samples, |s| Some(reads_counters(s.round, counters_every)))
 }
 
 fn column<T: DataType, W: Write + Send>(
@@ -225,6 +239,15 @@ impl Samples {
     /// The file cannot be read.
     pub fn cell(&self, cell: usize) -> Result<Vec<Sample>, Error> {
         let mut samples = Vec::new();
+        self.each(cell, |some| samples.extend_from_slice(some))?;
+        Ok(samples)
+    }
+
+    /// As [`Samples::cell`], at most a million of them at a time.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn each(&self, cell: usize, mut f: impl FnMut(&[Sample])) -> Result<(), Error> {
         for i in 0..self.reader.num_row_groups() {
             let about = self.reader.metadata().row_group(i).column(CELL).statistics();
             let other = match about {
@@ -235,13 +258,13 @@ impl Samples {
                 _ => false,
             };
             if !other {
-                self.group(i, cell, &mut samples).map_err(|e| Error::damaged(&self.path, e))?;
+                f(&self.group(i, cell).map_err(|e| Error::damaged(&self.path, e))?);
             }
         }
-        Ok(samples)
+        Ok(())
     }
 
-    fn group(&self, i: usize, cell: usize, into: &mut Vec<Sample>) -> Result<(), ParquetError> {
+    fn group(&self, i: usize, cell: usize) -> Result<Vec<Sample>, ParquetError> {
         let group = self.reader.get_row_group(i)?;
         let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
         let cells = values::<Int32Type>(&*group, CELL, rows)?;
@@ -259,8 +282,9 @@ impl Samples {
         for (s, capped) in samples.iter_mut().zip(values::<BoolType>(&*group, CAPPED, rows)?) {
             s.capped = capped.unwrap_or(false);
         }
-        into.extend(samples.into_iter().zip(cells).filter(|(_, c)| *c == Some(cell as i32)).map(|(s, _)| s));
-        Ok(())
+        let mut cells = cells.into_iter();
+        samples.retain(|_| cells.next() == Some(Some(cell as i32)));
+        Ok(samples)
     }
 }
 

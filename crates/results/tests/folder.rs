@@ -36,7 +36,7 @@ fn parts_and_samples_come_back_as_they_were_written() {
     assert!(folder.samples(11, 3).unwrap() == odd);
     assert!(folder.open_samples(11, 3).unwrap().cell(1).unwrap() == odd[1]);
     assert!(folder.samples(1, 0).is_err());
-    assert_eq!(names(&path), [".lock", "experiment.json", "parts", "samples"]);
+    assert_eq!(names(&path), [".lock", "experiment.toml", "parts", "samples"]);
     assert_eq!(names(&path.join("parts")), ["0000-00.json", "0011-03.json"]);
     assert_eq!(names(&path.join("samples")), ["0000-00.parquet", "0011-03.parquet"]);
 }
@@ -68,7 +68,7 @@ fn a_folder_that_exists_is_refused() {
     assert!(Folder::resume(&path).unwrap().has_part(0, 0));
     fs::write(path.join("mine.txt"), "kept").unwrap();
     assert!(!Folder::create(&path, &experiment(), true).unwrap().has_part(0, 0));
-    assert_eq!(names(&path), [".lock", "experiment.json", "mine.txt", "parts", "samples"]);
+    assert_eq!(names(&path), [".lock", "experiment.toml", "mine.txt", "parts", "samples"]);
 
     let other = dir.path().join("other");
     fs::create_dir(&other).unwrap();
@@ -107,11 +107,11 @@ fn what_was_being_written_when_a_run_was_killed_is_removed() {
         fs::write(path.join(name), "half").unwrap();
     }
     let folder = Folder::resume(&path).unwrap();
-    assert_eq!(names(&path), [".lock", "experiment.json", "parts", "samples"]);
+    assert_eq!(names(&path), [".lock", "experiment.toml", "parts", "samples"]);
     assert!(names(&path.join("parts")).is_empty() && names(&path.join("samples")).is_empty());
     // One that was killed before it had written its experiment is no run, and in nobody's way.
     drop(folder);
-    fs::remove_file(path.join("experiment.json")).unwrap();
+    fs::remove_file(path.join("experiment.toml")).unwrap();
     fs::remove_dir(path.join("parts")).unwrap();
     fs::remove_dir(path.join("samples")).unwrap();
     Folder::create(&path, &experiment(), false).unwrap();
@@ -168,9 +168,9 @@ fn files_of_others_are_told_from_ours() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     fs::create_dir(&path).unwrap();
-    fs::write(path.join("experiment.json"), "{\"name\": 1}").unwrap();
+    fs::write(path.join("experiment.toml"), "name = 1").unwrap();
     let e = Folder::open(&path).unwrap_err().to_string();
-    assert!(e.contains("experiment.json"), "{e}");
+    assert!(e.contains("experiment.toml"), "{e}");
 }
 
 #[test]

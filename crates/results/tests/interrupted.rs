@@ -57,7 +57,7 @@ fn a_run_that_is_killed_leaves_whole_parts_and_goes_on_behind_them() {
         }
         let mut child = child("plays_a_run_until_it_is_killed", &path);
         let begun = Instant::now();
-        while !path.join("experiment.json").exists() && begun.elapsed() < Duration::from_secs(20) {
+        while !path.join("experiment.toml").exists() && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_micros(random.u64(0..40_000)));
