@@ -2,38 +2,46 @@
 
 mod bandwidth;
 mod beside;
-mod closed_loop;
+mod child;
 mod contention;
+mod experiment;
 mod locks;
+mod machine;
 mod noise;
 mod raw;
-mod routes;
 mod worst;
 
 use crate::help::Page;
 use std::process::ExitCode;
 
-/// Measure transfers: every route and size, each transfer a sample
+/// Run an experiment: every transfer a sample, what is compared takes turns
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = Page::examples(&[
-        ("doorbell bench --list", "the routes of this machine"),
-        ("doorbell bench --routes 'host->cuda->gpu0,host->ce0->gpu0'", "two routes, 4 B to 64 MiB"),
-        ("doorbell bench --sizes 8B,4KiB --samples 10000 --cpu 4 --fifo -o small.json", ""),
-        ("doorbell bench --sizes 1KiB..31KiB/1KiB --compare 'host->cuda->gpu0'", ""),
-        ("doorbell bench --gpu soft --samples 20", "whether it works, never how fast"),
+        ("doorbell bench --list", "the experiments that come with doorbell"),
+        ("doorbell bench smoke", "half a minute, on any machine"),
+        ("doorbell bench crossover -o crossover", "samples, figures and plots in a folder"),
+        ("doorbell bench my.toml --plan", "what it would do, and how long that takes"),
+        ("doorbell bench setups --set matrix.policy=stock,pi --set run.duration=2s", ""),
+        ("doorbell bench -o crossover --resume", "go on with a run that was stopped"),
+        ("doorbell bench smoke --gpu soft", "whether it works, never how fast"),
     ])
-    .text("Routes take turns in rounds, in an order drawn anew for each, so that a machine that changes its speed changes it \
-           for all. Each is verified with random bytes before, and the bytes that the timed transfers moved are compared \
-           after. A route that does not exist here is listed with the reason, and the others go on.")
-    .statuses(&[(0, "done"), (2, "an error or a cell that failed"), (77, "nothing can be measured on this machine")])
+    .text("An experiment is a TOML file: what is measured, beside which load, in which combinations. Copy a shipped one and \
+           change it. A run is a folder: samples as Parquet, figures as JSON, plots. Ctrl-C keeps what is finished.")
+    .statuses(&[
+        (0, "done, and every bound of the experiment holds"),
+        (1, "a bound of the experiment does not hold"),
+        (2, "an error, or something that is measured failed"),
+        (77, "nothing can be measured on this machine"),
+        (130, "stopped by Ctrl-C"),
+    ])
 )]
 pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
     #[command(flatten)]
-    closed_loop: closed_loop::Args,
+    experiment: Box<experiment::Args>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -50,7 +58,7 @@ enum What {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.what {
-            None => self.closed_loop.run(),
+            None => self.experiment.run(),
             Some(What::Raw(r)) => r.run(),
             Some(What::Bandwidth(b)) => b.run(),
             Some(What::Noise(n)) => n.run(),

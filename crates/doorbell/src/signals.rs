@@ -1,5 +1,7 @@
 //! Signals that must not end doorbell in silence.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 /// Past a limit on file sizes (`ulimit -f`) a write is to be an error with a text, not the end of this process. A handler,
 /// unlike an ignored signal, is not inherited by the programs that are started.
 pub fn survive_file_size_limit() {
@@ -15,4 +17,22 @@ pub fn survive_file_size_limit() {
             libc::sigaction(libc::SIGXFSZ, &new, std::ptr::null_mut());
         }
     }
+}
+
+/// Ctrl-C from now on asks for an end instead of making one; a second one ends the process as ever.
+pub fn stop_on_interrupt() -> &'static AtomicBool {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    extern "C" fn stop(_: libc::c_int) {
+        STOP.store(true, Ordering::Relaxed);
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: zeroed is a sigaction with an empty mask; the handler stores one flag. SA_RESETHAND: the next one ends.
+        unsafe {
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = stop as *const () as libc::sighandler_t;
+            new.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
+            libc::sigaction(signal, &new, std::ptr::null_mut());
+        }
+    }
+    &STOP
 }

@@ -10,4 +10,3 @@
 pub mod calls;
 pub mod contention;
 pub mod locks;
-pub mod threads;

@@ -1,6 +1,6 @@
 //! `doorbell bench bandwidth`: copies back to back, CUDA's and our own, in turns.
 
-use super::{Where, routes};
+use super::{Where, machine as routes};
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::progress::Progress;
@@ -64,7 +64,7 @@ impl Args {
         if self.gpu == Gpu::Soft {
             crate::sample::with_softgpu()?;
         }
-        let machine = routes::open_machine(self.gpu)?;
+        let machine = routes::open(self.gpu)?;
         let plan = self.plan(bytes, ways(&machine))?;
         let room = (1 << 14) + ((plan.routes.len() as u64) << 12);
         let out = self.result.open(room)?;

@@ -1,6 +1,6 @@
 //! `doorbell bench beside`: CUDA and every kind of channel of ours at the same time, every byte compared.
 
-use super::routes;
+use super::machine as routes;
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::progress::Progress;
@@ -74,7 +74,7 @@ impl Args {
         let out = self.result.open(1 << 16)?;
         let plan = Plan { duration: self.duration, patience: self.patience, capacity, seed: self.seed };
         let before = self.reports();
-        let machine = Arc::new(routes::open_machine(self.gpu)?);
+        let machine = Arc::new(routes::open(self.gpu)?);
         let progress = Progress::new();
         let tell = |p: beside::Progress| {
             let beside::Progress { elapsed, workers, rounds, bytes, wrong } = p;

@@ -1,6 +1,6 @@
 //! `doorbell bench worst`: the worst small transfer of a time, with other threads copying beside it.
 
-use super::routes;
+use super::machine as routes;
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::progress::Progress;
@@ -129,7 +129,7 @@ impl Args {
         let all = self.duration + self.unloaded + self.noise * 4 + self.timeout * 4;
         // SAFETY: alarm takes a number of seconds; no handler is set for its signal.
         unsafe { libc::alarm(all.as_secs() as u32 + HANGS_S) };
-        let machine = routes::open_machine(self.gpu)?;
+        let machine = routes::open(self.gpu)?;
         let engines = Engines { machine: &machine };
         let wanted = wanted.unwrap_or_else(|| engines.usual());
         let mut contenders: Vec<Contender<'_>> = wanted.iter().map(|w| engines.open(w)).collect();

@@ -1,7 +1,7 @@
 //! One process under one policy: measures every cell, a line of JSON for each on standard output.
 
 use super::Args;
-use crate::bench::routes;
+use crate::bench::machine as routes;
 use crate::record::Gpu;
 use lab::clock::Clock;
 use lock_lab::contention::{self, Cell, Plan};
@@ -25,7 +25,7 @@ pub fn run(args: &Args, cells: &[Cell], cpu: Option<usize>, others: &[usize]) ->
         libc::alarm(all.min(u32::MAX.into()) as u32);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
     }
-    let machine = routes::open_machine(args.gpu)?;
+    let machine = routes::open(args.gpu)?;
     let clock = Clock::new();
     for (n, cell) in cells.iter().enumerate() {
         let plan = Plan {

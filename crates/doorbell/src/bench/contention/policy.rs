@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::record::Gpu;
 use crate::units;
 use lock_lab::contention::{Cell, Outcome, STOCK};
-use lock_lab::threads;
+use runner::threads;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! Routes by name: lists as they are typed, and the machine that has them.
+//! The machine that is measured, and the routes that it has.
 
 use crate::failure::Failure;
 use crate::record::Gpu;
@@ -6,9 +6,9 @@ use copy::{Machine, Where};
 pub use lab::routes::{compare, split};
 use report::table::{self, Style, to_stdout};
 
-const LISTED: &str = "`doorbell bench --list` lists the routes of this machine";
+const LISTED: &str = "`doorbell bench --routes` lists the routes of this machine";
 
-pub fn open_machine(gpu: Gpu) -> anyhow::Result<Machine> {
+pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
     let place = match gpu {
         Gpu::Real => Where::Real,
         Gpu::Soft => Where::Soft,

@@ -1,0 +1,42 @@
+//! One process of a run: measures its stages, and leaves a part of each in the run's folder.
+
+use super::machine;
+use crate::record::Gpu;
+use lab::clock::Clock;
+use lab::stage::{self, Lab};
+use results::Folder;
+use runner::{PART, PROGRESS, STAGE};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCode> {
+    let folder = Folder::join(folder)?;
+    let stages = folder.experiment().stages()?;
+    let asked: Vec<_> = stages.iter().filter(|stage| numbers.contains(&stage.number)).collect();
+    let gpu = match asked.first().map(|stage| stage.run.gpu) {
+        Some(experiment::Gpu::Soft) => Gpu::Soft,
+        _ => Gpu::Real,
+    };
+    if gpu == Gpu::Soft {
+        crate::sample::with_softgpu()?;
+    }
+    // SAFETY: takes numbers. The process under a lock policy that started this one ends with its own parent.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let machine = machine::open(gpu)?;
+    let clock = Clock::new();
+    let lab = Lab { machine: &machine, clock: &clock, tell: &|text| say(PROGRESS, text) };
+    for stage in asked {
+        say(STAGE, &stage.number.to_string());
+        let finished = stage::run(&lab, stage, repeat);
+        folder.write_part(&finished.part, &finished.samples)?;
+        say(PART, &stage.number.to_string());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line for the process that leads the run. If that is gone, so is this one.
+fn say(kind: &str, text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{kind}{text}").and_then(|()| out.flush());
+}

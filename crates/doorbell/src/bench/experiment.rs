@@ -1,0 +1,198 @@
+//! `doorbell bench EXPERIMENT`: a file of experiments, or one of those that come with doorbell.
+
+use super::machine;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::record::Gpu;
+use crate::signals;
+use experiment::{Experiment, Stage};
+use results::Folder;
+use runner::{End, Heard, News, Runner};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// A file (experiment.toml), or the name of a shipped experiment (smoke, crossover, worst, ...)
+    #[arg(value_name = "EXPERIMENT")]
+    experiment: Option<String>,
+    /// Keep samples, figures and plots in this folder (for example results/smoke)
+    #[arg(short, long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Change a value of the experiment, for example run.duration=60s or matrix.policy=stock,pi
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Which GPU: --gpu soft is --set run.gpu=soft
+    #[arg(long, value_enum, value_name = "GPU")]
+    gpu: Option<Gpu>,
+    /// Say what would run and how long it takes, and exit
+    #[arg(long)]
+    plan: bool,
+    /// Go on with the run in the folder of --out
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Replace the run in the folder of --out
+    #[arg(long, requires = "out", conflicts_with = "resume")]
+    force: bool,
+    /// Print the result as JSON, without a table
+    #[arg(long)]
+    json: bool,
+    /// List the shipped experiments and exit
+    #[arg(long)]
+    list: bool,
+    /// List the routes and calls of this machine and exit
+    #[arg(long)]
+    routes: bool,
+    /// One process of a run: measures stages and leaves a part of each in this folder
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    child: Option<PathBuf>,
+    #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
+    repeat: u32,
+    #[arg(long, value_name = "LIST", hide = true, value_delimiter = ',')]
+    stages: Vec<u32>,
+}
+
+const EXPERIMENTS: &str = "`doorbell bench --list` lists the shipped experiments; a file has a path or ends in .toml";
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(folder) = &self.child {
+            return super::child::run(folder, self.repeat, &self.stages);
+        }
+        if self.list {
+            return list();
+        }
+        if self.routes {
+            let machine = machine::open(self.gpu.unwrap_or(Gpu::Real))?;
+            return machine::list(&machine).map(|()| ExitCode::SUCCESS);
+        }
+        let asked = self.experiment()?;
+        if self.plan {
+            let asked = match asked {
+                Some(experiment) => experiment,
+                None => Folder::open(self.folder()?)?.experiment().clone(),
+            };
+            return plan(&asked);
+        }
+        let temporary = tempfile::tempdir()?;
+        let folder = match (&asked, self.resume) {
+            (Some(experiment), false) => {
+                let path = self.out.clone().unwrap_or_else(|| temporary.path().join(&experiment.name));
+                Folder::create(&path, experiment, self.force)?
+            }
+            (asked, _) => {
+                let folder = Folder::resume(self.folder()?)?;
+                asked.iter().try_for_each(|experiment| folder.is_of(experiment))?;
+                folder
+            }
+        };
+        let experiment = folder.experiment().clone();
+        let stages = experiment.stages()?;
+        let ended = self.measure(&folder, &experiment, &stages)?;
+        if let End::Impossible(why) = ended {
+            return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn folder(&self) -> Result<&Path, Failure> {
+        self.out.as_deref().ok_or_else(|| Failure::new("no experiment is given", EXPERIMENTS))
+    }
+
+    /// What is asked for; `None` where the folder says it.
+    fn experiment(&self) -> anyhow::Result<Option<Experiment>> {
+        let Some(name) = &self.experiment else {
+            return match self.resume {
+                true => Ok(None),
+                false => Err(Failure::new("no experiment is given", EXPERIMENTS).into()),
+            };
+        };
+        let mut sets = self.sets.clone();
+        sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
+        let is_file = name.contains('/') || name.ends_with(".toml");
+        match experiment::shipped_named(name).filter(|_| !is_file) {
+            Some(shipped) => Ok(Some(experiment::read(shipped.text, shipped.name, &sets)?)),
+            None if is_file || Path::new(name).is_file() => {
+                let text = std::fs::read_to_string(name)
+                    .map_err(|e| Failure::new(format!("{name}: {e}"), "the file must exist and be text"))?;
+                Ok(Some(experiment::read(&text, name, &sets)?))
+            }
+            None => Err(Failure::new(format!("there is no experiment {name:?}"), EXPERIMENTS).into()),
+        }
+    }
+
+    fn measure(&self, folder: &Folder, experiment: &Experiment, stages: &[Stage]) -> anyhow::Result<End> {
+        let progress = Progress::new();
+        let begun = Instant::now();
+        let before = std::cell::Cell::new(None::<usize>);
+        let runner = Runner {
+            folder,
+            experiment,
+            stages,
+            program: std::env::current_exe()?,
+            stop: signals::stop_on_interrupt(),
+        };
+        let mut hear = |heard: Heard<'_>| {
+            let first = before.get().unwrap_or(heard.done);
+            before.set(Some(first));
+            let left = left(begun.elapsed().as_secs_f64(), heard.done - first, heard.of - heard.done);
+            let place = place(heard.stage);
+            match heard.what {
+                News::Doing(text) => progress.show(&format!("{} of {} {place}: {text}{left}", heard.done, heard.of)),
+                News::Finished => progress.show(&format!("{} of {}{left}", heard.done, heard.of)),
+                News::Lost(why) => progress.ended(&format!("{place}: {why}")),
+            }
+        };
+        Ok(runner.run(&mut hear)?)
+    }
+}
+
+/// The time that is left, by what the parts so far took.
+fn left(seconds: f64, done: usize, left: usize) -> String {
+    if done == 0 {
+        return String::new();
+    }
+    let left = seconds / done as f64 * left as f64;
+    match left as u64 {
+        seconds if seconds >= 120 => format!(", {} min left", seconds / 60),
+        seconds => format!(", {seconds} s left"),
+    }
+}
+
+/// A stage, for people.
+fn place(stage: &Stage) -> String {
+    let point: Vec<String> = stage.point.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if point.is_empty() { format!("stage {}", stage.number) } else { point.join(" ") }
+}
+
+fn list() -> anyhow::Result<ExitCode> {
+    let style = report::table::Style::of_stdout();
+    let mut table = style.table(&["experiment", "what it measures"]);
+    for shipped in experiment::shipped() {
+        let about = experiment::read(shipped.text, shipped.name, &[]).map(|e| e.about).unwrap_or_default();
+        table.add_row([shipped.name.to_owned(), about]);
+    }
+    report::table::to_stdout(|out| Ok(report::table::write(out, &table, 0)?))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan(experiment: &Experiment) -> anyhow::Result<ExitCode> {
+    let stages = experiment.stages()?;
+    let style = report::table::Style::of_stdout();
+    let mut table = style.table(&["stage", "point", "policy", "cells", "beside"]);
+    for stage in &stages {
+        let cells: Vec<String> = stage.cells.iter().map(|c| c.subject.name.clone()).collect();
+        let loads: Vec<String> = stage.loads.iter().map(|l| format!("{} x {}", l.count, l.name)).collect();
+        table.add_row([
+            stage.number.to_string(),
+            place(stage),
+            stage.run.policy.clone(),
+            cells.join(", "),
+            loads.join(", "),
+        ]);
+    }
+    report::table::to_stdout(|out| Ok(report::table::write(out, &table, 0)?))?;
+    Ok(ExitCode::SUCCESS)
+}

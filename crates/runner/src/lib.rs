@@ -1,0 +1,167 @@
+//! Runs an experiment: for each repeat one process under each lock policy, which measures its stages one after the other and
+//! leaves a finished part of each in the run's folder.
+//!
+//! The invariant: a process that dies or hangs costs the stage that it was at, no more. What is finished is never done again,
+//! so a run that was stopped at any moment goes on behind its last part.
+
+mod process;
+pub mod threads;
+
+use experiment::{Experiment, Stage};
+use process::{End as Ended, Process};
+use results::{Compared, Folder, Part, PartCell, Status};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use process::{PART, PROGRESS, STAGE, policy_command};
+
+/// A run that is under way.
+pub struct Runner<'r> {
+    pub folder: &'r Folder,
+    pub experiment: &'r Experiment,
+    pub stages: &'r [Stage],
+    /// This program's own file: each process is one of it.
+    pub program: PathBuf,
+    /// Set from outside: the run ends, what is finished stays.
+    pub stop: &'r AtomicBool,
+}
+
+/// What is heard of a run while it is under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard<'h> {
+    pub stage: &'h Stage,
+    pub repeat: u32,
+    /// Parts that are finished, and all.
+    pub done: usize,
+    pub of: usize,
+    pub what: News<'h>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum News<'h> {
+    /// What is being done.
+    Doing(&'h str),
+    Finished,
+    /// The process died or hung: the part says so, and the run goes on.
+    Lost(&'h str),
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    Complete,
+    Stopped,
+    /// Nothing of it can be measured on this machine, and why.
+    Impossible(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Results(#[from] results::Error),
+    #[error("{what}: {cause}")]
+    Start { what: String, cause: std::io::Error },
+}
+
+impl Runner<'_> {
+    /// Runs every part that is missing; `hear` hears of it.
+    ///
+    /// # Errors
+    /// A process cannot be started, the folder cannot be written.
+    pub fn run(&self, hear: &mut dyn FnMut(Heard<'_>)) -> Result<End, Error> {
+        let repeats = self.experiment.run.repeats.max(1);
+        let mut policies: Vec<&str> = Vec::new();
+        for stage in self.stages {
+            if !policies.contains(&stage.run.policy.as_str()) {
+                policies.push(&stage.run.policy);
+            }
+        }
+        for repeat in 0..repeats {
+            // What is compared takes turns: no policy is always first.
+            let mut random = fastrand::Rng::with_seed(self.experiment.run.seed.wrapping_add(repeat.into()));
+            random.shuffle(&mut policies);
+            for policy in &policies {
+                match self.policy(policy, repeat, hear)? {
+                    End::Complete => {}
+                    other => return Ok(other),
+                }
+            }
+        }
+        Ok(End::Complete)
+    }
+
+    /// All stages of one policy in one repeat.
+    fn policy(&self, policy: &str, repeat: u32, hear: &mut dyn FnMut(Heard<'_>)) -> Result<End, Error> {
+        let is_missing = |stage: &&Stage| stage.run.policy == policy && !self.folder.has_part(stage.number, repeat);
+        loop {
+            let missing: Vec<&Stage> = self.stages.iter().filter(is_missing).collect();
+            if missing.is_empty() {
+                return Ok(End::Complete);
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(End::Stopped);
+            }
+            let process = Process { runner: self, policy, repeat, stages: &missing };
+            let ended = process.run(&mut |stage, what| {
+                let (done, of) = self.counted();
+                hear(Heard { stage, repeat, done, of, what });
+            })?;
+            let (lost, why): (Vec<&Stage>, String) = match ended {
+                Ended::Done => {
+                    let left = missing.iter().copied().filter(|s| is_missing(s)).collect();
+                    (left, "its process ended without measuring it".into())
+                }
+                Ended::Stopped => return Ok(End::Stopped),
+                Ended::Impossible(why) if self.counted().0 == 0 => return Ok(End::Impossible(why)),
+                Ended::Impossible(why) => (missing, why),
+                // Before its first stage: the next process would not come further.
+                Ended::Died { at: None, why } => (missing, why),
+                Ended::Died { at: Some(at), why } => (missing.into_iter().filter(|s| s.number == at).collect(), why),
+            };
+            for stage in lost.into_iter().filter(is_missing) {
+                self.folder.write_part(&lost_part(stage, repeat, &why), &no_samples(stage))?;
+                let (done, of) = self.counted();
+                hear(Heard { stage, repeat, done, of, what: News::Lost(&why) });
+            }
+        }
+    }
+
+    /// Parts that are finished, and all.
+    fn counted(&self) -> (usize, usize) {
+        let repeats = self.experiment.run.repeats.max(1);
+        let all = self.stages.iter().flat_map(|stage| (0..repeats).map(|repeat| (stage.number, repeat)));
+        let done = all.filter(|(stage, repeat)| self.folder.has_part(*stage, *repeat)).count();
+        (done, self.stages.len() * repeats as usize)
+    }
+}
+
+fn no_samples(stage: &Stage) -> Vec<Vec<results::Sample>> {
+    stage.cells.iter().map(|_| Vec::new()).collect()
+}
+
+/// A part whose process did not come to its end.
+fn lost_part(stage: &Stage, repeat: u32, why: &str) -> Part {
+    let cell = |_| PartCell {
+        about: String::new(),
+        status: Status::Failed(why.into()),
+        samples: 0,
+        compared: Compared::default(),
+        worst: Vec::new(),
+        counted: None,
+    };
+    Part {
+        stage: stage.number,
+        repeat,
+        began: String::new(),
+        seconds: 0.0,
+        cpu: None,
+        class: String::new(),
+        throttled: 0,
+        cells: stage.cells.iter().map(cell).collect(),
+        loads: Vec::new(),
+        noise: Vec::new(),
+        clock_error_ns: None,
+        counted: Vec::new(),
+        notes: vec![why.into()],
+    }
+}

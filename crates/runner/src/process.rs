@@ -1,0 +1,276 @@
+//! One process under one policy: how it is started, and what it says line by line.
+
+use crate::{Error, News, Runner};
+use experiment::{Gpu, Stage};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// What lines of a process begin with: the number of the stage that it begins, or has finished; what it is doing.
+pub const STAGE: &str = "stage ";
+pub const PART: &str = "part ";
+pub const PROGRESS: &str = "# ";
+
+/// Exit status of what is not possible on this machine.
+const IMPOSSIBLE: i32 = 77;
+/// With the agent and no policy: what the agent itself costs.
+const AGENT: &str = "agent";
+/// Recorded, with its locks.
+const TRACED: &str = "traced";
+const STOCK: &str = "stock";
+
+/// What starting, and opening and closing a stage's routes and threads, may take; a process that is silent for longer hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A stage without a time of its own.
+const UNBOUNDED: Duration = Duration::from_secs(600);
+/// How often it is looked at whether the run is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// What a process that was told to stop has for it.
+const LEAVE: Duration = Duration::from_secs(5);
+
+pub(crate) struct Process<'p> {
+    pub runner: &'p Runner<'p>,
+    pub policy: &'p str,
+    pub repeat: u32,
+    pub stages: &'p [&'p Stage],
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Done,
+    Stopped,
+    Impossible(String),
+    /// At which stage, if it had begun one.
+    Died {
+        at: Option<u32>,
+        why: String,
+    },
+}
+
+impl<'p> Process<'p> {
+    pub fn run(&self, hear: &mut dyn FnMut(&'p Stage, News<'_>)) -> Result<End, Error> {
+        let start = |what: &str| {
+            let what = what.to_owned();
+            move |cause| Error::Start { what, cause }
+        };
+        let mut errors = tempfile::tempfile().map_err(start("a temporary file"))?;
+        let stderr = errors.try_clone().map_err(start("a temporary file"))?;
+        let whole = self.command();
+        let mut command = Command::new(&whole[0]);
+        command.args(&whole[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        let parent = std::process::id();
+        // SAFETY: system calls with numbers, between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // The parent may have died before the call above.
+                if libc::getppid() as u32 == parent { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
+            });
+        }
+        let mut process = command.spawn().map_err(start(&whole[0].to_string_lossy()))?;
+        let mut at = None;
+        let silence = self.hear(&mut process, &mut at, hear);
+        let stopped = self.runner.stop.load(Ordering::Relaxed);
+        let hung = match silence {
+            None => None,
+            Some(what) if stopped => Some(what),
+            Some(what) => Some(format!("{what}{}", crate::threads::where_threads_are(process.id()))),
+        };
+        let status = if hung.is_some() { end(&mut process) } else { process.wait() };
+        let status = status.map_err(start("its end"))?;
+        if stopped {
+            return Ok(End::Stopped);
+        }
+        if let Some(why) = hung {
+            return Ok(End::Died { at, why });
+        }
+        if status.success() {
+            return Ok(End::Done);
+        }
+        let mut text = String::new();
+        let _ = errors.rewind().and_then(|()| errors.read_to_string(&mut text));
+        let why = why(&text);
+        if status.code() == Some(IMPOSSIBLE) {
+            return Ok(End::Impossible(why.unwrap_or_default()));
+        }
+        if status.signal() == Some(libc::SIGINT) {
+            return Ok(End::Stopped);
+        }
+        let why = match why {
+            Some(why) => format!("its process ended, {}: {why}", ended(status)),
+            None => format!("its process ended, {}", ended(status)),
+        };
+        Ok(End::Died { at, why })
+    }
+
+    /// Reads its lines until there are no more: `None`; or until it is silent for too long, or the run is to stop.
+    fn hear(
+        &self,
+        process: &mut Child,
+        at: &mut Option<u32>,
+        hear: &mut dyn FnMut(&'p Stage, News<'_>),
+    ) -> Option<String> {
+        let out = process.stdout.take()?;
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let (mut last, mut heard) = ("its start".to_owned(), Instant::now());
+        loop {
+            let stage = at.and_then(|n| self.stages.iter().find(|s| s.number == n)).copied();
+            let patience = PATIENCE + stage.map_or(PATIENCE, time_of);
+            match lines.recv_timeout(LOOK) {
+                Ok(line) => {
+                    heard = Instant::now();
+                    if let Some(number) = line.strip_prefix(STAGE) {
+                        *at = number.trim().parse().ok();
+                    } else if line.starts_with(PART) {
+                        if let Some(stage) = stage {
+                            hear(stage, News::Finished);
+                        }
+                        last = format!("the end of stage {}", at.unwrap_or_default());
+                        // Between two stages: what dies now has lost none.
+                        let next = at.and_then(|n| self.stages.iter().position(|s| s.number == n)).map(|i| i + 1);
+                        *at = next.and_then(|i| self.stages.get(i)).map(|s| s.number);
+                    } else if let Some(text) = line.strip_prefix(PROGRESS) {
+                        last = text.to_owned();
+                        if let Some(stage) = stage {
+                            hear(stage, News::Doing(text));
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if self.runner.stop.load(Ordering::Relaxed) => {
+                    return Some("it was told to stop".into());
+                }
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > patience => {
+                    return Some(format!("its process hung: nothing for {} s after {last}", patience.as_secs()));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn command(&self) -> Vec<OsString> {
+        let runner = self.runner;
+        let stages: Vec<String> = self.stages.iter().map(|s| s.number.to_string()).collect();
+        let mut child: Vec<OsString> = vec![runner.program.clone().into()];
+        child.extend(["bench", "--child"].map(OsString::from));
+        child.push(runner.folder.path().into());
+        child.extend(["--repeat".into(), self.repeat.to_string().into()]);
+        child.extend(["--stages".into(), stages.join(",").into()]);
+        let gpu = self.stages.first().map_or(Gpu::Real, |s| s.run.gpu);
+        policy_command(self.policy, gpu, runner.program.as_os_str(), runner.folder.path(), self.repeat, child)
+    }
+}
+
+/// What a stage takes at most without a word.
+fn time_of(stage: &Stage) -> Duration {
+    let run = &stage.run;
+    let measured = run.duration_ns.map_or(UNBOUNDED, Duration::from_nanos) * 2;
+    measured + Duration::from_nanos(run.noise_ns) + Duration::from_nanos(run.timeout_ns)
+}
+
+/// The command line of a child under a policy. What is left of the policy itself (its account, or a recording) goes into the
+/// run's folder.
+pub fn policy_command(
+    policy: &str,
+    gpu: Gpu,
+    program: &std::ffi::OsStr,
+    folder: &Path,
+    repeat: u32,
+    child: Vec<OsString>,
+) -> Vec<OsString> {
+    let gpu = match gpu {
+        Gpu::Real => "real",
+        Gpu::Soft => "soft",
+    };
+    let mut all: Vec<OsString> = Vec::new();
+    let told = |name: &str, end: &str| folder.join(format!("{name}-{repeat:02}.{end}")).into_os_string();
+    match policy {
+        STOCK => {}
+        TRACED => {
+            all.push(program.into());
+            all.extend(["record", "-q", "--force", "--locks", "--tap", "off", "--gpu", gpu, "-o"].map(OsString::from));
+            all.extend([told(TRACED, "doorbell"), "--".into()]);
+        }
+        policy => {
+            let names = if policy == AGENT { STOCK.to_owned() } else { policy.replace('+', ",") };
+            all.push(program.into());
+            all.extend(["run", "--lock-policy", &names, "--gpu", gpu, "--force", "--out"].map(OsString::from));
+            all.extend([told(&format!("policy-{policy}"), "txt"), "--".into()]);
+        }
+    }
+    all.extend(child);
+    all
+}
+
+/// Ends a process: it may leave by itself, then it is killed.
+fn end(process: &mut Child) -> std::io::Result<ExitStatus> {
+    // SAFETY: two numbers; the process has not been waited for, so its number is its own.
+    unsafe { libc::kill(process.id() as i32, libc::SIGTERM) };
+    let until = Instant::now() + LEAVE;
+    while Instant::now() < until {
+        if let Some(status) = process.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = process.kill();
+    process.wait()
+}
+
+fn ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("status {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// Of what it wrote to standard error the line that says why. An error says in its first line what it is about; behind it
+/// come hints, or what the program wrote.
+fn why(text: &str) -> Option<String> {
+    let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    let line = lines.iter().rev().find(|l| l.starts_with("error: ")).or(lines.last())?;
+    Some(line.trim_start_matches("error: ").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(policy: &str) -> String {
+        let child = ["doorbell", "bench"].map(OsString::from).into();
+        let all = policy_command(policy, Gpu::Soft, "doorbell".as_ref(), "/f".as_ref(), 2, child);
+        all.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_policy_is_a_command_line() {
+        let run = "doorbell run --lock-policy";
+        let rest = "-02.txt -- doorbell bench";
+        assert_eq!(line("stock"), "doorbell bench");
+        assert_eq!(line("agent"), format!("{run} stock --gpu soft --force --out /f/policy-agent{rest}"));
+        assert_eq!(line("pi+ticket"), format!("{run} pi,ticket --gpu soft --force --out /f/policy-pi+ticket{rest}"));
+        let record = "doorbell record -q --force --locks --tap off --gpu soft -o /f/traced-02.doorbell";
+        assert_eq!(line("traced"), format!("{record} -- doorbell bench"));
+    }
+
+    #[test]
+    fn the_line_that_says_why_is_found() {
+        assert_eq!(why("error: no disk\nhint: buy one\n").as_deref(), Some("no disk"));
+        assert_eq!(why("a\n\nb\n").as_deref(), Some("b"));
+        assert_eq!(why("\n"), None);
+    }
+}
