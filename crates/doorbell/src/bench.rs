@@ -1,15 +1,11 @@
 //! `doorbell bench`: how long transfers take, every one of them a sample.
 
-mod bandwidth;
-mod beside;
 mod child;
-mod contention;
 mod experiment;
 mod locks;
 mod machine;
 mod noise;
 mod raw;
-mod worst;
 
 use crate::help::Page;
 use std::process::ExitCode;
@@ -47,12 +43,8 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Raw(Box<raw::Args>),
-    Bandwidth(Box<bandwidth::Args>),
     Noise(noise::Args),
-    Worst(Box<worst::Args>),
-    Beside(beside::Args),
     Locks(Box<locks::Args>),
-    Contention(Box<contention::Args>),
 }
 
 impl Args {
@@ -60,12 +52,8 @@ impl Args {
         match self.what {
             None => self.experiment.run(),
             Some(What::Raw(r)) => r.run(),
-            Some(What::Bandwidth(b)) => b.run(),
             Some(What::Noise(n)) => n.run(),
-            Some(What::Worst(w)) => w.run(),
-            Some(What::Beside(b)) => b.run(),
             Some(What::Locks(l)) => l.run(),
-            Some(What::Contention(c)) => c.run(),
         }
     }
 }

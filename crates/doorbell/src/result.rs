@@ -44,19 +44,6 @@ impl Args {
 }
 
 impl Sink {
-    /// Whether standard output gets a table.
-    pub fn has_table(&self) -> bool {
-        !self.json
-    }
-
-    /// The file alone, with what is known so far.
-    pub fn partial(&mut self, json: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> anyhow::Result<()> {
-        match &mut self.file {
-            None => Ok(()),
-            Some(file) => write(file, json),
-        }
-    }
-
     /// Writes all of it.
     pub fn write(
         mut self,

@@ -5,8 +5,8 @@
 //! between two readings of the clock.
 
 use crate::clock::Clock;
-use crate::statistics::Summary;
 use placement::{Placement, Wish, rest_if_due};
+use statistics::Summary;
 use std::time::Duration;
 
 /// How late periodic wakeups were.

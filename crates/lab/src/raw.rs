@@ -9,11 +9,11 @@
 
 pub mod profiler;
 
-use crate::statistics::Summary;
 use copy::Difference;
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Memory, Pushbuffer, Semaphore, Semaphores, Validated};
 use pushbuf::encode::MAX_INLINE;
 use serde::Serialize;
+use statistics::Summary;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn every_pushbuffer_fits_in_one_entry() {
         for budget in [Budget::REAL, Budget::SOFT] {
-            for bytes in crate::sizes::parse(SIZES).unwrap() {
+            for bytes in experiment::sizes::parse(SIZES).unwrap() {
                 for mode in [Mode::Plain, Mode::Pipelined, Mode::Inline] {
                     if mode == Mode::Inline && bytes as usize > MOST_INLINE {
                         continue;

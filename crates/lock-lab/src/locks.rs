@@ -17,7 +17,7 @@ pub use inversion::{POLICIES as INVERTED, inversion};
 pub use starvation::{POLICIES as STARVED, starvation};
 pub use subject::Access;
 
-use lab::statistics::Summary;
+use statistics::Summary;
 use std::ffi::CStr;
 use std::fmt;
 use std::time::Duration;

@@ -3,14 +3,10 @@
 //! Nothing is computed here but how a number is written. Text goes to any [`std::io::Write`], so that tests and files see
 //! what a terminal sees; a reader that stops reading (a closed pipe) is no error.
 
-pub mod bandwidth;
-pub mod bench;
-pub mod beside;
 pub mod calls;
 mod cell;
 pub mod channels;
 pub mod checks;
-pub mod contention;
 pub mod copies;
 pub mod diff;
 pub mod export;
@@ -18,6 +14,7 @@ pub mod json;
 pub mod launches;
 pub mod locks;
 pub mod locks_bench;
+pub mod noise;
 pub mod number;
 pub mod objects;
 mod processes;
@@ -26,7 +23,6 @@ mod rows;
 pub mod submissions;
 pub mod summary;
 pub mod table;
-pub mod worst;
 
 /// Why nothing, or not all, was written.
 #[derive(Debug, thiserror::Error)]

@@ -3,10 +3,7 @@
 use crate::failure::Failure;
 use crate::record::Gpu;
 use copy::{Machine, Where};
-pub use lab::routes::{compare, split};
 use report::table::{self, Style, to_stdout};
-
-const LISTED: &str = "`doorbell bench --routes` lists the routes of this machine";
 
 pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
     let place = match gpu {
@@ -20,27 +17,6 @@ pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
         };
         Failure::impossible(format!("no GPU to measure: {e}"), hint).into()
     })
-}
-
-/// The routes of a list as they are written shortest. `all` is every one that is worth knowing here, `plain` one of each
-/// executor and direction.
-pub fn resolve(machine: &Machine, list: &str) -> anyhow::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for name in split(list) {
-        match name {
-            "all" => names.extend(copy::names(machine).into_iter().map(|l| l.name)),
-            "plain" => names.extend(lab::routes::plain(copy::names(machine))),
-            name => names.push(one(name)?),
-        }
-    }
-    Ok(names)
-}
-
-pub fn one(name: &str) -> anyhow::Result<String> {
-    match copy::parse(name) {
-        Ok(spec) => Ok(spec.to_string()),
-        Err(e) => Err(Failure::new(e.to_string(), LISTED).into()),
-    }
 }
 
 pub fn list(machine: &Machine) -> anyhow::Result<()> {

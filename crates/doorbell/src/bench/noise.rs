@@ -41,11 +41,11 @@ impl Args {
         drop(progress);
         out.write(
             |out| {
-                let mut v = report::bench::noise(&noise);
+                let mut v = report::noise::json(&noise);
                 v["clock_reading_ns"] = clock.reading_ns().into();
                 Ok(writeln!(out, "{v:#}")?)
             },
-            |out| report::bench::write_noise(out, &Style::of_stdout(), &noise),
+            |out| report::noise::write(out, &Style::of_stdout(), &noise),
         )?;
         Ok(ExitCode::SUCCESS)
     }

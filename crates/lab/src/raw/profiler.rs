@@ -3,11 +3,11 @@
 //! In a run of its own: CUPTI watches these copies and nothing else that is measured.
 
 use super::Direction;
-use crate::statistics::Summary;
 use copy::Difference;
 use cuda::cupti::{CopyKind, Cupti, Memcpy};
 use cuda::{Context, DeviceBuffer, PinnedBuffer, Stream, Unavailable};
 use serde::Serialize;
+use statistics::Summary;
 
 /// Copies of each size before those that count.
 const WARM_UP: u32 = 10;

@@ -5,7 +5,7 @@
 use super::subject::{Access, Subject, Visit, with_mutex, with_rwlock};
 use super::{Missing, Plan, Policy};
 use lab::clock::Clock;
-use lab::statistics::{Percentile, Summary};
+use statistics::{Percentile, Summary};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
