@@ -167,10 +167,10 @@ impl<'m> Buffer<'m> {
         Some(unsafe { base.add(self.offset as usize) })
     }
 
-    /// The first `bytes` bytes of CUDA's device memory; `None` for any other.
-    pub(crate) fn device_slice(&self, bytes: u64) -> Result<Option<DeviceSlice<'_>>, Error> {
+    /// `bytes` bytes of CUDA's device memory, so far behind the offset; `None` for any other.
+    pub(crate) fn device_slice(&self, at: u64, bytes: u64) -> Result<Option<DeviceSlice<'_>>, Error> {
         match &self.kind {
-            Kind::Device(buffer) => Ok(Some(buffer.slice(self.offset as usize, bytes as usize)?)),
+            Kind::Device(buffer) => Ok(Some(buffer.slice((self.offset + at) as usize, bytes as usize)?)),
             _ => Ok(None),
         }
     }

@@ -1,6 +1,6 @@
 //! The two traits of a way to move bytes.
 
-use crate::error::Error;
+use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use std::time::Duration;
 
@@ -54,6 +54,15 @@ pub trait Transfer {
     /// kernel that spins. The next submission readies it again, and takes longer for it. Most ways have nothing to do here.
     fn rest(&mut self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// The next submissions go from another place of the source to another of the destination: offsets from where transfers
+    /// begin otherwise. Nothing of it is under way.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where its addresses are fixed when it is prepared, [`Error::Capacity`] where it would not fit.
+    fn move_to(&mut self, _source: u64, _destination: u64) -> Result<(), Error> {
+        Err(Unavailable::new("its addresses are fixed when it is prepared").into())
     }
 
     /// When the last transfer that is done was, in nanoseconds of the GPU's clock ([`gpu::Clock`]): the timestamp that the

@@ -2,7 +2,7 @@
 
 mod fake;
 
-use copy::{BackToBack, Error, GatedCopies, Machine, PinError, Spec, Wrong, names, open, parse, pin, verify};
+use copy::{BackToBack, Checked, Error, GatedCopies, Machine, PinError, Spec, Wrong, names, open, parse, pin, verify};
 use cuda::Cuda;
 use cuda::runtime::Runtime;
 use std::sync::atomic::Ordering;
@@ -19,6 +19,7 @@ fn start() -> (MutexGuard<'static, ()>, Machine) {
     fake::SPOIL_COPY.store(0, Ordering::SeqCst);
     fake::GATE_EXPIRES.store(0, Ordering::SeqCst);
     fake::RUNTIME_STARTS.store(0, Ordering::SeqCst);
+    fake::OLD.store(0, Ordering::SeqCst);
     // SAFETY: the stand-in's functions have the signatures of the real ones.
     let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
     // SAFETY: as above.
@@ -34,8 +35,22 @@ fn every_route() -> Vec<String> {
             all.push(format!("gpu0[offset=7]->{cuda}->{host}"));
         }
     }
+    for cuda in FORMS {
+        all.push(format!("host[offset=13]->{cuda}->gpu0"));
+        all.push(format!("gpu0[offset=7]->{cuda}->host"));
+    }
     all
 }
+
+/// Those of pinned memory alone.
+const FORMS: [&str; 6] = [
+    "cuda[polled]",
+    "cuda[graph]",
+    "cuda[graph,polled]",
+    "cuda[graph,polled=write]",
+    "cuda[batch]",
+    "cuda[batch,polled]",
+];
 
 fn reason(error: Error) -> String {
     match error {
@@ -54,6 +69,7 @@ fn opening(machine: &Machine, name: &str) -> String {
 #[test]
 fn every_route_moves_every_size_and_leaves_nothing() {
     let (_one, machine) = start();
+    let _running = fake::run_by_itself();
     for name in every_route() {
         let mut route = open(&machine, &name, CAPACITY).unwrap();
         assert_eq!((route.name(), route.capacity()), (name.as_str(), CAPACITY));
@@ -68,7 +84,14 @@ fn every_route_moves_every_size_and_leaves_nothing() {
 #[test]
 fn one_call_submits_and_one_waits() {
     let (_one, machine) = start();
+    let _running = fake::run_by_itself();
     for (name, submitting, waiting) in [
+        ("host->cuda[polled]->gpu0", 2, 0),
+        ("host->cuda[graph]->gpu0", 1, 1),
+        ("gpu0->cuda[graph,polled]->host", 1, 0),
+        ("host->cuda[graph,polled=write]->gpu0", 1, 0),
+        ("host->cuda[batch]->gpu0", 1, 1),
+        ("gpu0->cuda[batch,polled]->host", 2, 0),
         ("host->cuda->gpu0", 1, 1),
         ("gpu0->cuda->host", 1, 1),
         ("host->cuda[sync]->gpu0", 1, 0),
@@ -85,6 +108,7 @@ fn one_call_submits_and_one_waits() {
             let submitted = calls();
             transfer.wait(TIMEOUT).unwrap();
             assert_eq!((submitted - before, calls() - submitted), (submitting, waiting), "{name}");
+            assert_eq!(transfer.is_polled(), waiting == 0, "{name}");
         }
     }
 }
@@ -125,6 +149,7 @@ fn a_runtime_that_is_missing_or_does_not_start_is_unavailable() {
 #[test]
 fn a_wrong_bit_is_found_with_its_place() {
     let (_one, machine) = start();
+    let _running = fake::run_by_itself();
     for name in every_route() {
         let mut route = open(&machine, &name, CAPACITY).unwrap();
         // The first three fill the GPU's memory and its guards.
@@ -240,4 +265,99 @@ fn what_cannot_be_pinned_says_why_and_what_to_do() {
         assert!(reason(pin(&machine, pointer, length).unwrap_err()).contains("address space"));
     }
     [device, host, managed, other].into_iter().for_each(fake::take_back);
+}
+
+/// What the CPU sees the moment that the word is there.
+#[test]
+fn the_bytes_are_there_when_the_word_is() {
+    let (_one, machine) = start();
+    let running = fake::run_by_itself();
+    for form in FORMS.iter().filter(|form| form.contains("polled")) {
+        let mut route = open(&machine, &format!("gpu0->{form}->host"), 4096).unwrap();
+        let mut transfer = route.prepare(4096).unwrap();
+        let mut checked = Checked::new(transfer.ends().unwrap(), 4096, 3).unwrap();
+        assert!(!transfer.poll().unwrap() && matches!(transfer.wait(TIMEOUT), Err(Error::Idle)), "{form}");
+        for n in 0..300 {
+            checked.renew(transfer.ends().unwrap()).unwrap();
+            // Now and then several are under way.
+            for _ in 0..=n % 3 {
+                transfer.submit().unwrap();
+            }
+            while !transfer.poll().unwrap() {}
+            assert_eq!(checked.check(transfer.ends().unwrap()).unwrap(), None, "{form}, the {n}th");
+        }
+    }
+    // A copy that never comes to its end: what is polled is given up, and the bytes are not there.
+    drop(running);
+    for form in FORMS.iter().filter(|form| form.contains("polled")) {
+        let mut route = open(&machine, &format!("gpu0->{form}->host"), 4096).unwrap();
+        let mut transfer = route.prepare(4096).unwrap();
+        transfer.submit().unwrap();
+        assert!(!transfer.poll().unwrap(), "{form}");
+        assert!(matches!(transfer.wait(Duration::from_millis(5)), Err(Error::Late { bytes: 4096, .. })), "{form}");
+    }
+}
+
+#[test]
+fn forms_that_contradict_each_other_or_that_a_driver_lacks_say_so() {
+    let (_one, machine) = start();
+    for (form, why) in [
+        ("sync,graph", "choose one"),
+        ("batch,graph", "choose one"),
+        ("sync,polled", "nothing to poll"),
+        ("polled=write", "for graph"),
+        ("batch,polled=write", "for graph"),
+        ("graph,polled,polled=write", "one word"),
+    ] {
+        let said = opening(&machine, &format!("host->cuda[{form}]->gpu0"));
+        assert!(said.contains(why), "{form}: {said}");
+    }
+    fake::OLD.store(1, Ordering::SeqCst);
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let old = Machine::of_cuda(&unsafe { Cuda::from_symbols(fake::find) }.unwrap()).unwrap();
+    fake::OLD.store(0, Ordering::SeqCst);
+    for (form, call) in [
+        ("batch", "cuMemcpyBatchAsync"),
+        ("polled", "cuStreamWriteValue32"),
+        ("graph,polled=write", "cuStreamWriteValue32"),
+    ] {
+        let said = opening(&old, &format!("host->cuda[{form}]->gpu0"));
+        assert!(said.contains("this CUDA driver has no") && said.contains(call), "{form}: {said}");
+    }
+    // What needs nothing new goes on.
+    let _running = fake::run_by_itself();
+    for form in ["cuda", "cuda[graph]", "cuda[graph,polled]"] {
+        let mut route = open(&old, &format!("host->{form}->gpu0"), 64).unwrap();
+        assert_eq!(verify(&mut *route, 64, 1, TIMEOUT).unwrap(), None, "{form}");
+    }
+    assert!(reason(gated(&machine, "host->cuda[graph]->gpu0").unwrap_err()).contains("cuda[graph]"));
+}
+
+#[test]
+fn transfers_move_to_other_places_of_their_buffers() {
+    let (_one, machine) = start();
+    let _running = fake::run_by_itself();
+    for name in every_route() {
+        let mut route = open(&machine, &name, 1000).unwrap();
+        let mut transfer = route.prepare(100).unwrap();
+        let moved = transfer.move_to(0, 0);
+        if name.contains("graph") {
+            assert!(reason(moved.unwrap_err()).contains("addresses that it was made with"), "{name}");
+            continue;
+        }
+        for (source, destination) in [(900, 0), (0, 900), (17, 33), (0, 0)] {
+            let data = [source as u8 | 1; 100];
+            transfer.ends().unwrap().write_source(source, &data).unwrap();
+            transfer.ends().unwrap().write_destination(destination - 64, &[0; 228]).unwrap();
+            transfer.move_to(source as u64, destination as u64).unwrap();
+            transfer.submit().unwrap();
+            transfer.wait(TIMEOUT).unwrap();
+            let mut found = [1; 228];
+            transfer.ends().unwrap().read_destination(destination - 64, &mut found).unwrap();
+            assert!(found[64..164] == data && found[..64] == [0; 64] && found[164..] == [0; 64], "{name}");
+        }
+        for (source, destination) in [(901, 0), (0, 901), (u64::MAX, 0)] {
+            assert!(matches!(transfer.move_to(source, destination), Err(Error::Capacity { .. })), "{name}");
+        }
+    }
 }

@@ -78,7 +78,15 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
         elsewhere(&machine, &call(text), &Wanted::of(bytes), 4);
         assert_eq!(fake::alive(), [""; 0], "{text} left objects behind");
     }
-    for route in ["host->cuda->gpu0", "gpu0->cuda[sync]->host", "host[pageable]->cuda->gpu0"] {
+    for route in [
+        "host->cuda->gpu0",
+        "gpu0->cuda[sync]->host",
+        "host[pageable]->cuda->gpu0",
+        "host->cuda[polled]->gpu0",
+        "gpu0->cuda[graph,polled]->host",
+        "host->cuda[graph]->gpu0",
+        "gpu0->cuda[batch,polled]->host",
+    ] {
         for fresh_data in [true, false] {
             let wanted = Wanted { fresh_data, ..Wanted::of(5000) };
             elsewhere(&machine, &What::Route(route.into()), &wanted, 4);
@@ -202,7 +210,7 @@ fn modules_are_compiled_anew_and_kernels_are_first_launched_once() {
     let mut subject = opened.prepare(1).unwrap();
     for n in 1..=10 {
         assert_eq!(once(&mut *subject).unwrap(), None);
-        assert_eq!(loads() - before, (n + 3) / 4, "after the {n}th");
+        assert_eq!(loads() - before, u64::div_ceil(n, 4), "after the {n}th");
     }
     fake::LOSE_LAUNCH.store(1, Ordering::SeqCst);
     assert!(once(&mut *subject).unwrap().is_some());

@@ -3,7 +3,7 @@
 use super::BackToBack;
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
-use crate::routes::cuda::{self as route, SYNC, Side, side};
+use crate::routes::cuda::{self as route, Side, side};
 use crate::routes::{Direction, Ends};
 use crate::spec::{End, Host, Memory, Spec};
 use cuda::{Argument, Event, Module, PinnedBuffer, Stream};
@@ -65,14 +65,14 @@ GATE_DONE:
 ";
 
 impl<'m> GatedCopies<'m> {
-    /// As the route `spec`, which is one of CUDA's without `sync`, between pinned or registered memory and the GPU.
+    /// As the route `spec`, which is `cuda` without options, between pinned or registered memory and the GPU.
     ///
     /// # Errors
     /// As [`crate::open`]; pageable memory is [`Error::Unavailable`], for its copies do not wait in the stream.
     pub fn new(machine: &'m Machine, spec: &Spec, capacity: u64) -> Result<GatedCopies<'m>, Error> {
         route::check(machine, spec)?;
         let pageable = |end: End| end.memory == Memory::Host(Host::Pageable);
-        if spec.executor.name != route::ENTRY.word.name || spec.executor.has(SYNC) {
+        if spec.executor.name != route::ENTRY.word.name || !spec.executor.options.is_empty() {
             return Err(Unavailable::new(format!("{} does not wait in a stream of CUDA's", spec.executor)).into());
         }
         if pageable(spec.source) || pageable(spec.destination) {

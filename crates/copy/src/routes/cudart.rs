@@ -3,7 +3,7 @@
 //!
 //! Done means what it means for `cuda`.
 
-use super::cuda::{Side, side};
+use super::cuda::{Side, side, side_at};
 use super::{Direction, Ends};
 use crate::entry::{Entry, Opened};
 use crate::error::{Error, Unavailable};
@@ -128,6 +128,12 @@ impl Transfer for Async<'_> {
         Ok(self.stream.synchronize()?)
     }
 
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        let bytes = self.side.device.len() as u64;
+        self.side = side_at(self.ends, self.side.direction, bytes, [source, destination])?;
+        Ok(())
+    }
+
     fn ends(&self) -> Option<&dyn Inspect> {
         Some(self.ends)
     }
@@ -168,6 +174,12 @@ impl Transfer for Sync<'_> {
     #[inline]
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         if self.submitted { Ok(()) } else { Err(Error::Idle) }
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        let bytes = self.side.device.len() as u64;
+        self.side = side_at(self.ends, self.side.direction, bytes, [source, destination])?;
+        Ok(())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {

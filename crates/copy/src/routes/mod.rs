@@ -105,6 +105,15 @@ impl<'m> Ends<'m> {
         if bytes > capacity { Err(Error::Capacity { bytes, capacity }) } else { Ok(()) }
     }
 
+    /// That a transfer from or to this place fits.
+    pub(crate) fn holds(&self, at: u64, bytes: u64) -> Result<(), Error> {
+        let capacity = self.capacity();
+        match at.checked_add(bytes) {
+            Some(end) if end <= capacity => Ok(()),
+            _ => Err(Error::Capacity { bytes: at.saturating_add(bytes), capacity }),
+        }
+    }
+
     /// The end that is the GPU's.
     pub(crate) fn gpu_end(&mut self, direction: Direction) -> &mut Buffer<'m> {
         match direction {
@@ -115,13 +124,19 @@ impl<'m> Ends<'m> {
 
     /// The start of the end that is the host's, for the CPU to read or write as long as the route is borrowed.
     pub(crate) fn host_bytes(&self, direction: Direction, bytes: u64) -> Result<HostBytes<'_>, Error> {
+        self.host_bytes_at(direction, 0, bytes)
+    }
+
+    /// As [`Ends::host_bytes`], at another place.
+    pub(crate) fn host_bytes_at(&self, direction: Direction, at: u64, bytes: u64) -> Result<HostBytes<'_>, Error> {
+        self.holds(at, bytes)?;
         let host = match direction {
             Direction::ToGpu => &self.source,
             Direction::FromGpu => &self.destination,
         };
         self.check(bytes)?;
-        let at = host.host_pointer().ok_or_else(|| Unavailable::new("neither end is the host's"))?;
-        Ok(HostBytes { at, length: bytes as usize, route: PhantomData })
+        let start = host.host_pointer().ok_or_else(|| Unavailable::new("neither end is the host's"))?;
+        Ok(HostBytes { at: start.wrapping_add(at as usize), length: bytes as usize, route: PhantomData })
     }
 
     pub(crate) fn fill(&self, data: &[u8]) -> Result<(), Error> {

@@ -149,7 +149,28 @@ pub static CACHED: AtomicU64 = AtomicU64::new(0);
 pub static CALLS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
+    /// Told when this thread enters a function of the stand-in's (true) and leaves it.
+    pub static ENTERS: std::cell::Cell<Option<fn(bool)>> = const { std::cell::Cell::new(None) };
     static CURRENT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+struct Inside;
+
+impl Inside {
+    fn enter() -> Inside {
+        if let Some(tell) = ENTERS.get() {
+            tell(true);
+        }
+        Inside
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if let Some(tell) = ENTERS.get() {
+            tell(false);
+        }
+    }
 }
 
 fn lock() -> MutexGuard<'static, Option<Fake>> {
@@ -462,6 +483,7 @@ macro_rules! driver {
                 #[allow(non_snake_case)]
                 extern "C" fn $name($($argument: $kind),*) -> Status {
                     CALLS.fetch_add(1, Ordering::SeqCst);
+                    let _inside = Inside::enter();
                     $body
                 }
                 if name.to_bytes() == stringify!($name).as_bytes() {

@@ -1,0 +1,345 @@
+//! libcuda's own copies: what every other route is compared with.
+//!
+//! As tight as CUDA lets a program be. `cuda`: one call submits (`cuMemcpyHtoDAsync`, `cuMemcpyDtoHAsync`) on a stream that
+//! waits for no other, one call waits (`cuStreamSynchronize`, which knows no time limit). `sync` is the one call that does
+//! both (`cuMemcpyHtoD`, `cuMemcpyDtoH`). `graph` is CUDA's own prepared form: a graph of one copy, instantiated once, launched
+//! (`cuGraphLaunch`) and waited for on its stream. `batch` is `cuMemcpyBatchAsync` of one copy (since CUDA 12.8).
+//!
+//! `polled`: a word in pinned memory is written behind the copy, and the CPU waits by looking there; no call of CUDA's waits.
+//! Behind `cuda` and `batch` it is written by a second call (`cuStreamWriteValue32`, with its fence). In a graph it is a second
+//! node: `polled` a copy of one word from the GPU, `polled=write` the same write of the stream, captured.
+//!
+//! Done means what CUDA promises. Of `sync` from pageable memory that is less than for all others: the source may be
+//! changed, and whatever CUDA is told next sees the bytes, but the last of them may still be on their way.
+
+mod stream;
+
+use self::stream::{End, How, InStream};
+use super::{Direction, Ends};
+use crate::entry::{Entry, Opened};
+use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
+use crate::machine::Machine;
+use crate::route::{Route, Transfer};
+use crate::spec::{Executor, Spec, Word};
+use cuda::{Context, DeviceBuffer, DeviceSlice, Graph, GraphExec, PinnedBuffer, Stream};
+use std::time::Duration;
+
+const SYNC: &str = "sync";
+const GRAPH: &str = "graph";
+const BATCH: &str = "batch";
+const POLLED: &str = "polled";
+const POLLED_WRITE: &str = "polled=write";
+
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word { name: "cuda", numbered: false, options: &[SYNC, GRAPH, BATCH, POLLED, POLLED_WRITE] },
+    about,
+    list,
+    check,
+    open,
+};
+
+fn about(_: &Machine, spec: &Spec) -> String {
+    let executor = &spec.executor;
+    let form = match Form::of(executor) {
+        Form::Async => "libcuda's own copies on a stream",
+        Form::Sync => "libcuda's own copies, by the one call that also waits",
+        Form::Graph => "a graph of one copy, libcuda's own prepared form",
+        Form::Batch => "libcuda's own copies, as batches of one",
+    };
+    let end = match (Form::of(executor), Mark::of(executor)) {
+        (Form::Sync, _) => "",
+        (_, None) => "; cuStreamSynchronize waits",
+        (_, Some(Mark::Copy)) => "; the CPU waits for a word that a second copy in the graph writes",
+        (_, Some(Mark::Write)) => "; the CPU waits for a word that the stream writes behind it",
+    };
+    format!("{form}{end}")
+}
+
+fn list(machine: &Machine) -> Vec<String> {
+    let gpu = machine.index();
+    let mut names = Vec::new();
+    for host in ["host", "host[pageable]", "host[registered]"] {
+        let forms = ["cuda", "cuda[sync]"];
+        let of_pinned = ["cuda[polled]", "cuda[graph]", "cuda[graph,polled]", "cuda[batch]", "cuda[batch,polled]"];
+        for cuda in forms.iter().chain(of_pinned.iter().filter(|_| host == "host")) {
+            names.push(format!("{host}->{cuda}->gpu{gpu}"));
+            names.push(format!("gpu{gpu}->{cuda}->{host}"));
+        }
+    }
+    names
+}
+
+/// How CUDA is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Async,
+    Sync,
+    Graph,
+    Batch,
+}
+
+impl Form {
+    fn of(executor: &Executor) -> Form {
+        match [SYNC, GRAPH, BATCH].map(|option| executor.has(option)) {
+            [true, _, _] => Form::Sync,
+            [_, true, _] => Form::Graph,
+            [_, _, true] => Form::Batch,
+            _ => Form::Async,
+        }
+    }
+}
+
+/// What writes the word that is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// A copy of one word from the GPU, in the graph.
+    Copy,
+    /// The stream.
+    Write,
+}
+
+impl Mark {
+    fn of(executor: &Executor) -> Option<Mark> {
+        match (executor.has(POLLED), executor.has(POLLED_WRITE), executor.has(GRAPH)) {
+            (true, _, true) => Some(Mark::Copy),
+            (true, _, false) | (_, true, _) => Some(Mark::Write),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    let executor = &spec.executor;
+    if [SYNC, GRAPH, BATCH].iter().filter(|option| executor.has(option)).count() > 1 {
+        return Err(Unavailable::new("sync, graph and batch are three ways to tell CUDA: choose one"));
+    }
+    if executor.has(SYNC) && Mark::of(executor).is_some() {
+        return Err(Unavailable::new("sync has waited when it returns: there is nothing to poll"));
+    }
+    if executor.has(POLLED_WRITE) && !executor.has(GRAPH) {
+        return Err(Unavailable::new("the stream writes the word in any case: polled=write is for graph"));
+    }
+    if executor.has(POLLED) && executor.has(POLLED_WRITE) {
+        return Err(Unavailable::new("there is one word behind the copy: choose polled or polled=write"));
+    }
+    Direction::of(machine, spec)?;
+    machine.context().map(|_| ())
+}
+
+fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
+    let direction = Direction::of(machine, spec)?;
+    let context = machine.context()?;
+    let (form, mark) = (Form::of(&spec.executor), Mark::of(&spec.executor));
+    let stream = Stream::new(context)?;
+    if form == Form::Batch {
+        stream.can_copy_batches()?;
+    }
+    if mark == Some(Mark::Write) {
+        stream.can_write_words()?;
+    }
+    let word = mark.map(|mark| Polled::new(context, mark)).transpose()?;
+    let ends = Ends::new(machine, spec, capacity)?;
+    Ok(Box::new(CudaRoute { stream, word, ends, context, direction, form }))
+}
+
+/// The word that is written behind a copy.
+struct Polled<'m> {
+    mark: Mark,
+    /// In host memory, on a line of its own.
+    word: PinnedBuffer<'m>,
+    /// What a graph copies there.
+    from: DeviceBuffer<'m>,
+}
+
+/// What a graph writes: the CPU has cleared the word before.
+const THERE: u32 = 1;
+
+impl<'m> Polled<'m> {
+    fn new(context: &'m Context, mark: Mark) -> Result<Polled<'m>, Error> {
+        let word = PinnedBuffer::new(context, 64)?;
+        let from = DeviceBuffer::new(context, 4)?;
+        from.write(&THERE.to_le_bytes())?;
+        // From pageable memory the call may come back before the bytes have arrived.
+        context.synchronize_default_stream()?;
+        Ok(Polled { mark, word, from })
+    }
+
+    /// Puts the write into the stream, or into the graph that is captured from it.
+    fn put(&self, stream: &Stream<'_>) -> cuda::Result<()> {
+        match self.mark {
+            Mark::Copy => {
+                // SAFETY: the buffer has that many bytes, and lives until the stream has been waited for.
+                let word = unsafe { std::slice::from_raw_parts_mut(self.word.as_ptr(), 4) };
+                // SAFETY: as above; the CPU only looks at the word by atomic loads.
+                unsafe { stream.download(word, self.from.slice(0, 4)?) }
+            }
+            // SAFETY: as above.
+            Mark::Write => unsafe { stream.write_word(self.word.device_address()?, THERE) },
+        }
+    }
+}
+
+struct CudaRoute<'m> {
+    // Before the memory that its work may name.
+    stream: Stream<'m>,
+    word: Option<Polled<'m>>,
+    ends: Ends<'m>,
+    context: &'m Context,
+    direction: Direction,
+    form: Form,
+}
+
+impl<'m> CudaRoute<'m> {
+    /// The copy, and behind it the write of the word.
+    fn graph(&self, side: Side<'_>) -> Result<GraphExec<'m>, Error> {
+        let graph = Graph::capture(&self.stream, || {
+            // SAFETY: the route keeps the memories until its stream has been waited for.
+            unsafe { side.enqueue(&self.stream) }?;
+            self.word.as_ref().map_or(Ok(()), |word| word.put(&self.stream))
+        })?;
+        Ok(graph.instantiate()?)
+    }
+}
+
+impl Route for CudaRoute<'_> {
+    fn name(&self) -> &str {
+        &self.ends.name
+    }
+
+    fn capacity(&self) -> u64 {
+        self.ends.capacity()
+    }
+
+    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
+        self.ends.check(bytes)?;
+        let (side, ends) = (side(&self.ends, self.direction, bytes)?, &self.ends);
+        let how = match self.form {
+            Form::Sync => return Ok(Box::new(Sync { context: self.context, side, ends, submitted: false })),
+            Form::Async => How::Copy,
+            Form::Batch => How::Batch,
+            Form::Graph => How::Graph(self.graph(side)?),
+        };
+        let end = match &self.word {
+            None => End::Asked,
+            Some(polled) => End::told(&polled.word)?,
+        };
+        Ok(Box::new(InStream::new(&self.stream, side, ends, how, end)))
+    }
+
+    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.ends.fill(data)
+    }
+
+    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        self.ends.read_back(into)
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
+    }
+}
+
+/// The two memories of a transfer, equally long.
+#[derive(Clone, Copy)]
+pub(crate) struct Side<'r> {
+    pub(crate) host: *mut u8,
+    pub(crate) device: DeviceSlice<'r>,
+    pub(crate) direction: Direction,
+}
+
+pub(crate) fn side<'r>(ends: &'r Ends<'_>, direction: Direction, bytes: u64) -> Result<Side<'r>, Error> {
+    side_at(ends, direction, bytes, [0, 0])
+}
+
+/// As [`side`], from another place of the source to another of the destination.
+pub(crate) fn side_at<'r>(
+    ends: &'r Ends<'_>,
+    direction: Direction,
+    bytes: u64,
+    [source, destination]: [u64; 2],
+) -> Result<Side<'r>, Error> {
+    ends.holds(source, bytes)?;
+    ends.holds(destination, bytes)?;
+    let (host, device, host_at, device_at) = match direction {
+        Direction::ToGpu => (&ends.source, &ends.destination, source, destination),
+        Direction::FromGpu => (&ends.destination, &ends.source, destination, source),
+    };
+    let missing = || Unavailable::new("CUDA copies between its own memories");
+    let host = host.host_pointer().ok_or_else(missing)?;
+    let device = device.device_slice(device_at, bytes)?.ok_or_else(missing)?;
+    Ok(Side { host: host.wrapping_add(host_at as usize), device, direction })
+}
+
+impl Side<'_> {
+    /// # Safety
+    /// The memory stays allocated, and the host's unused, until the stream has been synchronised.
+    #[inline]
+    pub(crate) unsafe fn enqueue(&self, stream: &Stream<'_>) -> cuda::Result<()> {
+        let len = self.device.len();
+        match self.direction {
+            // SAFETY: the host buffer has the slice's length; the caller keeps it.
+            Direction::ToGpu => unsafe { stream.upload(self.device, std::slice::from_raw_parts(self.host, len)) },
+            Direction::FromGpu => {
+                // SAFETY: as above.
+                unsafe { stream.download(std::slice::from_raw_parts_mut(self.host, len), self.device) }
+            }
+        }
+    }
+
+    /// The same, as a batch of one.
+    ///
+    /// # Safety
+    /// As [`Side::enqueue`].
+    #[inline]
+    unsafe fn enqueue_batch(&self, stream: &Stream<'_>) -> cuda::Result<()> {
+        let (host, device) = (self.host as u64, self.device.address());
+        let (to, from) = match self.direction {
+            Direction::ToGpu => (device, host),
+            Direction::FromGpu => (host, device),
+        };
+        // SAFETY: both have the slice's length; the caller keeps them.
+        unsafe { stream.copy_batch(to, from, self.device.len()) }
+    }
+}
+
+struct Sync<'r> {
+    context: &'r Context,
+    side: Side<'r>,
+    ends: &'r Ends<'r>,
+    submitted: bool,
+}
+
+impl Transfer for Sync<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        let Side { host, device, direction } = self.side;
+        match direction {
+            // SAFETY: the host buffer has the slice's length, and the call is done with it when it returns.
+            Direction::ToGpu => unsafe { device.upload_now(self.context, host) }?,
+            // SAFETY: as above.
+            Direction::FromGpu => unsafe { device.download_now(self.context, host) }?,
+        }
+        self.submitted = true;
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<bool, Error> {
+        Ok(self.submitted)
+    }
+
+    #[inline]
+    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
+        if self.submitted { Ok(()) } else { Err(Error::Idle) }
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        let bytes = self.side.device.len() as u64;
+        self.side = side_at(self.ends, self.side.direction, bytes, [source, destination])?;
+        Ok(())
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
+    }
+}

@@ -1,0 +1,169 @@
+//! What is put into a stream of CUDA's, and how its end is known.
+
+use super::super::Ends;
+use super::{Side, THERE, side_at};
+use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
+use crate::route::Transfer;
+use cuda::{GraphExec, PinnedBuffer, Stream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a submission puts into the stream.
+pub(super) enum How<'r> {
+    Copy,
+    Batch,
+    Graph(GraphExec<'r>),
+}
+
+/// How the end is known.
+pub(super) enum End<'r> {
+    /// CUDA is asked.
+    Asked,
+    /// By a word in pinned memory.
+    Told {
+        word: &'r AtomicU32,
+        /// The address under which the GPU sees it.
+        at: u64,
+        /// What it holds when the last one is done.
+        number: u32,
+    },
+}
+
+impl<'r> End<'r> {
+    pub(super) fn told(buffer: &'r PinnedBuffer<'_>) -> Result<End<'r>, Error> {
+        // SAFETY: an aligned word of pinned memory that lives as long as the buffer is borrowed; the CPU touches it by atomic
+        // accesses alone.
+        let word = unsafe { AtomicU32::from_ptr(buffer.as_ptr().cast()) };
+        word.store(0, Ordering::Relaxed);
+        Ok(End::Told { word, at: buffer.device_address()?, number: 0 })
+    }
+
+    /// The word of a graph is written with the same number each time: it is cleared before.
+    #[inline]
+    fn clear(&mut self, submitted: bool, stream: &Stream<'_>) -> Result<(), Error> {
+        let End::Told { word, number, .. } = self else { return Ok(()) };
+        if submitted && !is_told(word, *number) {
+            // The last one is under way, and its word would be taken for that of this one.
+            stream.synchronize()?;
+        }
+        *number = THERE;
+        // ORDERING: the call that launches the graph comes behind it, and with it the graph's own write.
+        word.store(0, Ordering::Release);
+        Ok(())
+    }
+}
+
+#[inline]
+fn is_told(word: &AtomicU32, number: u32) -> bool {
+    // ORDERING: what was written before the word is visible with it.
+    word.load(Ordering::Acquire) == number
+}
+
+pub(super) struct InStream<'r> {
+    stream: &'r Stream<'r>,
+    side: Side<'r>,
+    ends: &'r Ends<'r>,
+    how: How<'r>,
+    end: End<'r>,
+    submitted: bool,
+}
+
+impl<'r> InStream<'r> {
+    pub(super) fn new(
+        stream: &'r Stream<'r>,
+        side: Side<'r>,
+        ends: &'r Ends<'r>,
+        how: How<'r>,
+        end: End<'r>,
+    ) -> InStream<'r> {
+        InStream { stream, side, ends, how, end, submitted: false }
+    }
+}
+
+impl Transfer for InStream<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        match &self.how {
+            // SAFETY: the transfer borrows the route, which owns the memory, and waits for the stream when it is dropped.
+            How::Copy => unsafe { self.side.enqueue(self.stream) }?,
+            // SAFETY: as above.
+            How::Batch => unsafe { self.side.enqueue_batch(self.stream) }?,
+            How::Graph(exec) => {
+                self.end.clear(self.submitted, self.stream)?;
+                // SAFETY: as above; it names the route's memories alone.
+                unsafe { exec.launch(self.stream) }?;
+            }
+        }
+        match (&self.how, &mut self.end) {
+            (How::Copy | How::Batch, End::Told { at, number, .. }) => {
+                *number = number.wrapping_add(1);
+                // SAFETY: as above.
+                unsafe { self.stream.write_word(*at, *number) }?;
+            }
+            (How::Graph(_), _) | (_, End::Asked) => {}
+        }
+        self.submitted = true;
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        match &self.end {
+            End::Asked => Ok(self.stream.is_done()?),
+            End::Told { word, number, .. } => Ok(self.submitted && is_told(word, *number)),
+        }
+    }
+
+    fn is_polled(&self) -> bool {
+        matches!(self.end, End::Told { .. })
+    }
+
+    /// CUDA's own wait has no time limit: `timeout` is not looked at there.
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        const LOOKS: u32 = 256;
+        let End::Told { word, number, .. } = &self.end else { return Ok(self.stream.synchronize()?) };
+        if !self.submitted {
+            return Err(Error::Idle);
+        }
+        for _ in 0..LOOKS {
+            if is_told(word, *number) {
+                return Ok(());
+            }
+        }
+        let start = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                if is_told(word, *number) {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            let after = start.elapsed();
+            if after > timeout {
+                return Err(Error::Late { bytes: self.side.device.len() as u64, after });
+            }
+        }
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        if matches!(self.how, How::Graph(_)) {
+            return Err(Unavailable::new("a graph's copy has the addresses that it was made with").into());
+        }
+        let bytes = self.side.device.len() as u64;
+        self.side = side_at(self.ends, self.side.direction, bytes, [source, destination])?;
+        Ok(())
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(self.ends)
+    }
+}
+
+impl Drop for InStream<'_> {
+    fn drop(&mut self) {
+        // Whoever has waited already pays one more call here, outside of any transfer.
+        let _ = self.stream.synchronize();
+    }
+}

@@ -1,0 +1,77 @@
+//! Counts the allocations of a thread, and its system calls where the kernel can tell. What a stand-in does in its own
+//! functions does not count ([`stand_in`]).
+
+#![allow(dead_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// What the gate was, and the allocations, when a stand-in was entered.
+    static BEFORE: Cell<(u8, u64)> = const { Cell::new((0, 0)) };
+}
+
+// SAFETY: every call goes to `System` unchanged; the counter is a plain thread-local without a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's obligations are those of `System`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // Freeing is as unwelcome.
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's obligations are those of `System`.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Whether a system call of this thread goes to SIGSYS instead of the kernel (syscall user dispatch).
+static GATE: AtomicU8 = AtomicU8::new(0);
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn called(_: i32) {
+    // Let this one's return and everything after it pass.
+    GATE.store(0, Ordering::SeqCst);
+    CALLS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// False where the kernel cannot tell.
+pub fn watch_system_calls() -> bool {
+    const DISPATCH: i32 = 59; // PR_SET_SYSCALL_USER_DISPATCH, Linux 5.11
+    // SAFETY: a handler that only touches atomics; the gate lives as long as the process, and no range is exempt.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = called as *const () as usize;
+        libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut());
+        libc::prctl(DISPATCH, 1u64, 0u64, 0u64, GATE.as_ptr()) == 0
+    }
+}
+
+/// Allocations and system calls of this thread during `work`.
+pub fn cost(watched: bool, work: impl FnOnce()) -> (u64, u32) {
+    let (allocations, calls) = (ALLOCATIONS.get(), CALLS.load(Ordering::SeqCst));
+    GATE.store(u8::from(watched), Ordering::SeqCst);
+    work();
+    GATE.store(0, Ordering::SeqCst);
+    (ALLOCATIONS.get() - allocations, CALLS.load(Ordering::SeqCst) - calls)
+}
+
+/// Told when a stand-in is entered and left: what lies between is not counted.
+pub fn stand_in(entered: bool) {
+    if entered {
+        BEFORE.set((GATE.swap(0, Ordering::SeqCst), ALLOCATIONS.get()));
+    } else {
+        let (gate, allocations) = BEFORE.get();
+        ALLOCATIONS.set(allocations);
+        GATE.store(gate, Ordering::SeqCst);
+    }
+}
