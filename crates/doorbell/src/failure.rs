@@ -100,6 +100,12 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(f) = c.downcast_ref::<Failure>() {
             return Some(f.hint.clone());
         }
+        if let Some(e) = c.downcast_ref::<results::Error>() {
+            return Some(e.hint());
+        }
+        if let Some(runner::Error::Results(e)) = c.downcast_ref::<runner::Error>() {
+            return Some(e.hint());
+        }
         if let Some(e) = c.downcast_ref::<output::Error>() {
             return Some(e.hint().into());
         }

@@ -5,7 +5,7 @@
 
 pub mod clock;
 pub mod counters;
-pub mod kernel_log;
+mod kernel_log;
 mod load;
 mod moment;
 pub mod noise;

@@ -2,6 +2,7 @@
 //! order drawn anew for each. What is missing or fails becomes a result, and the others go on.
 
 use crate::clock::Clock;
+use crate::kernel_log;
 use crate::load::{self, Running};
 use crate::moment::{Beside, Moment, Scale, Slowest};
 use crate::noise::{Gaps, Looking};
@@ -58,6 +59,7 @@ const ROOM: std::ops::RangeInclusive<u64> = 10_000..=8_000_000;
 /// Runs a stage on the calling thread.
 pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
     let begun = Instant::now();
+    let reports = kernel_log::reports();
     let mut part = empty(stage, repeat);
     let mut random = fastrand::Rng::with_seed(stage.run.seed ^ (u64::from(stage.number) << 32) ^ u64::from(repeat));
     let seats = placement::affinity().map_err(|e| e.to_string()).and_then(|all| Seats::of(stage, all));
@@ -103,6 +105,14 @@ pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
     let scale = Scale { clock: lab.clock, began: session.began, correlations: &session.correlations };
     for (n, one) in live {
         samples[n] = account(&scale, one, &mut cells[n], &stage.cells[n].subject.name, &mut part.notes);
+    }
+    if let Ok(new) = kernel_log::new(&reports, &kernel_log::reports())
+        && let Some(first) = new.first()
+    {
+        // Whose fault it is nobody can say: nothing of this part is to be believed.
+        let why = format!("the GPU's driver reported an error meanwhile: {first}");
+        cells.iter_mut().for_each(|cell| cell.status = Status::Failed(why.clone()));
+        part.notes.extend(new);
     }
     part.cells = cells;
     part.seconds = begun.elapsed().as_secs_f64();

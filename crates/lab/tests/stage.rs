@@ -1,6 +1,6 @@
 //! A stage on the software GPU: cells take turns beside loads, what is missing or fails becomes a result.
 
-use doorbell_softgpu::{Mode, SoftDriver};
+use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use experiment::{
     Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, Observe, Run, Stage, SubjectSpec, Verify, What,
 };
@@ -143,4 +143,31 @@ fn several_under_way_have_channels_of_their_own() {
     cells[0].subject.arrival = Arrival::Closed { depth: 3 };
     let Finished { part, samples } = run(&stage(cells, Vec::new()));
     assert_eq!((&part.cells[0].status, samples[0].len()), (&Status::Measured, 40));
+}
+
+/// What becomes of one cell on a broken GPU, and of how many samples.
+fn broken(planted: Planted, what: &str) -> (Status, usize) {
+    let driver = SoftDriver::broken(Mode::Strict, planted);
+    let machine = copy::Machine::of_driver(std::sync::Arc::new(driver), false).unwrap();
+    let mut stage = stage(vec![cell(what, 8)], Vec::new());
+    stage.run.timeout_ns = 300_000_000;
+    let lab = Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} };
+    let Finished { part, samples } = stage::run(&lab, &stage, 0);
+    (part.cells[0].status.clone(), samples[0].len())
+}
+
+#[test]
+fn a_broken_gpu_is_a_failed_cell_with_its_reason() {
+    let failed = |planted, what| match broken(planted, what) {
+        (Status::Failed(why), samples) => (why, samples),
+        other => panic!("{other:?}"),
+    };
+    let (why, samples) = failed(Planted::ShortCopy, "host->ce2->gpu0");
+    assert!(why.contains("offset 7") && samples == 0, "verified before anything is timed: {why}");
+    let (why, _) = failed(Planted::LongCopy, "host->ce2->gpu0");
+    assert!(why.contains("past the end"), "{why}");
+    let (why, samples) = failed(Planted::LostRelease { from: 90 }, "host->ce2->gpu0");
+    assert!(why.contains("not there within") && samples < 40, "{samples}: {why}");
+    let (why, samples) = failed(Planted::DeadChannel { entry: 90, xid: 31 }, "host->ce2->gpu0");
+    assert!(why.contains("31") && samples < 40, "{samples}: {why}");
 }
