@@ -97,6 +97,7 @@ fn every_route_moves_cudas_memory() {
 #[test]
 fn what_is_listed_is_there() {
     let (rig, _theirs) = rig_with_group();
+    let _running = fake::run_by_itself();
     for listed in names(&rig.machine) {
         let opened = open(&rig.machine, &listed.name, 100);
         match (listed.unavailable, opened) {
