@@ -41,7 +41,7 @@ fn starvation_has_a_figure_for_every_policy() {
     assert!(of("stock") > of("phase-fair"), "{v}");
     assert_eq!(v["starvation"]["stock"]["capped"].as_bool(), Some(of("stock") >= 300.0));
     assert!(v["inversion_ms"].is_null());
-    assert_eq!((v["environment"]["seed"].as_u64(), v["plan"]["cap_ms"].as_f64()), (Some(5), Some(300.0)));
+    assert_eq!((v["environment"]["facts"]["run.seed"].as_u64(), v["plan"]["cap_ms"].as_f64()), (Some(5), Some(300.0)));
     assert!(v["libc"].as_str().unwrap().starts_with("glibc 2."));
 }
 

@@ -1,7 +1,9 @@
 //! What is known of the clock that the samples were taken with.
 
+use crate::gather::Gathered;
+
 /// Where a reading comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// rdtscp, fenced.
@@ -26,4 +28,18 @@ impl Calibrated {
     /// CLOCK_MONOTONIC_RAW as it is, its cost not measured.
     pub const MONOTONIC_RAW: Calibrated =
         Calibrated { source: Source::MonotonicRaw, tsc_hz: None, error_ppm: 0.0, reading_ns: 0.0 };
+}
+
+pub fn facts(clock: Option<Calibrated>, into: &mut Gathered) {
+    let Some(clock) = clock else {
+        return into.none_of("clock.", "no clock was calibrated");
+    };
+    let source = match clock.source {
+        Source::Tsc => "tsc",
+        Source::MonotonicRaw => "monotonic_raw",
+    };
+    into.put("clock.source", Ok(source));
+    into.put("clock.tsc_hz", clock.tsc_hz.ok_or_else(|| "the time stamp counter is not invariant here".to_string()));
+    into.put("clock.error_ppm", Ok(clock.error_ppm));
+    into.put("clock.reading_ns", Ok(clock.reading_ns));
 }

@@ -1,14 +1,30 @@
-//! What a figure was taken on and under. What is not known is null, with the reason in `unknown`.
+//! What a figure was taken on and under: facts about the machine, its GPU and the way between them, and what may disturb.
+//!
+//! Each fact is a value, or the reason why it is not known; one of both is always there. Nothing here changes a setting.
 
 pub mod clock;
+mod compare;
+mod files;
+mod gather;
 mod gpu;
 mod host;
+pub mod lists;
+pub mod names;
+mod nvml;
+mod pci;
 pub mod taken;
+mod value;
+mod warnings;
 
+pub use compare::Difference;
 pub use taken::Taken;
+pub use value::{Known, Value};
+pub use warnings::{Severity, Warning};
 
-use clock::{Calibrated, Source};
-use serde::Serialize;
+use clock::Calibrated;
+use files::Files;
+use gather::Gathered;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Which GPU the figures are about.
@@ -21,51 +37,14 @@ pub enum Gpu<'a> {
 }
 
 /// As it goes into result files.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// UTC, RFC 3339.
-    pub time: Option<String>,
-    pub doorbell: String,
-    pub commit: Option<String>,
-    pub command: Vec<String>,
-    pub seed: u64,
-
-    pub gpu: Option<String>,
-    pub gpu_uuid: Option<String>,
-    pub gpu_pci_address: Option<String>,
-    pub gpu_numa_node: Option<i64>,
-    pub driver: Option<String>,
-    pub cuda: Option<String>,
-    pub pcie_generation: Option<u64>,
-    pub pcie_width: Option<u64>,
-    pub sm_clock_mhz: Option<u64>,
-    pub memory_clock_mhz: Option<u64>,
-
-    pub cpu: Option<String>,
-    pub cpus: Option<u64>,
-    pub governor: Option<String>,
-    pub isolated_cpus: Option<String>,
-    pub virtual_machine: Option<bool>,
-    pub kernel: Option<String>,
-    pub preemption: Option<String>,
-    pub rt_runtime_us: Option<i64>,
-    /// 1, 5 and 15 minutes.
-    pub load: Option<[f64; 3]>,
-
-    /// Of the measuring thread, while it measures.
-    pub scheduler: Option<String>,
-    pub priority: Option<i64>,
-    pub affinity: Option<Vec<usize>>,
+    /// By the names of [`names::ALL`].
+    pub facts: BTreeMap<String, Value>,
+    /// The other names, and why each is not known.
+    pub unknown: BTreeMap<String, String>,
     /// What was asked for and not given, and what that may mean.
     pub notes: Vec<String>,
-
-    pub clock: Source,
-    pub tsc_hz: Option<f64>,
-    pub clock_error_ppm: f64,
-    pub clock_reading_ns: f64,
-
-    /// Field, and why it is null.
-    pub unknown: BTreeMap<&'static str, String>,
 }
 
 /// Whose a GPU is.
@@ -82,79 +61,95 @@ pub enum Virtualization {
 
 /// Whose GPU 0 is, or why that is not known.
 pub fn virtualization() -> Result<Virtualization, String> {
-    gpu::virtualization()
+    gpu::of(&nvml::device(None)?)
 }
 
 /// The time of day, UTC, RFC 3339.
 pub fn utc_now() -> Result<String, String> {
-    host::time()
-}
-
-/// A field's value, or why there is none.
-type Known<T> = Result<T, String>;
-
-struct Unknown(BTreeMap<&'static str, String>);
-
-impl Unknown {
-    fn take<T>(&mut self, field: &'static str, value: Known<T>) -> Option<T> {
-        value.map_err(|reason| self.0.insert(field, reason)).ok()
-    }
+    host::thread::time()
 }
 
 impl Environment {
     /// Gathers it from the calling thread, which is the measuring one and already where it measures.
-    pub fn gather(gpu: Gpu<'_>, clock: Calibrated, seed: u64, notes: Vec<String>) -> Environment {
-        let mut u = Unknown(BTreeMap::new());
-        let g = match gpu {
-            Gpu::Soft => gpu::Facts::soft(),
-            Gpu::Real { pci } => gpu::Facts::of(pci),
-        };
-        let scheduler = placement::scheduler().map_err(|e| e.to_string());
-        let affinity = placement::affinity().map_err(|e| e.to_string());
-        let commit = match env!("DOORBELL_COMMIT") {
-            "" => Err("it was not built in a git checkout".into()),
-            c => Ok(c.to_string()),
-        };
-        let tsc_hz = clock.tsc_hz.ok_or_else(|| "the time stamp counter is not invariant here".to_string());
-        let first_cpu = affinity.as_ref().ok().and_then(|a| a.first().copied()).unwrap_or(0);
-        let mut e = Environment {
-            time: u.take("time", host::time()),
-            doorbell: env!("CARGO_PKG_VERSION").into(),
-            commit: u.take("commit", commit),
-            command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
-            seed,
-            gpu: u.take("gpu", g.name),
-            gpu_uuid: u.take("gpu_uuid", g.uuid),
-            gpu_pci_address: u.take("gpu_pci_address", g.pci_address),
-            gpu_numa_node: u.take("gpu_numa_node", g.numa_node),
-            driver: u.take("driver", g.driver),
-            cuda: u.take("cuda", g.cuda),
-            pcie_generation: u.take("pcie_generation", g.pcie_generation),
-            pcie_width: u.take("pcie_width", g.pcie_width),
-            sm_clock_mhz: u.take("sm_clock_mhz", g.sm_clock_mhz),
-            memory_clock_mhz: u.take("memory_clock_mhz", g.memory_clock_mhz),
-            cpu: u.take("cpu", host::cpu()),
-            cpus: u.take("cpus", host::cpus()),
-            governor: u.take("governor", host::governor(first_cpu)),
-            isolated_cpus: u.take("isolated_cpus", host::isolated()),
-            virtual_machine: u.take("virtual_machine", host::virtual_machine()),
-            kernel: u.take("kernel", host::kernel()),
-            preemption: u.take("preemption", host::preemption()),
-            rt_runtime_us: u.take("rt_runtime_us", host::rt_runtime()),
-            load: u.take("load", host::load()),
-            scheduler: u.take("scheduler", scheduler.clone().map(|s| s.0)),
-            priority: u.take("priority", scheduler.map(|s| i64::from(s.1))),
-            affinity: u.take("affinity", affinity),
-            notes,
-            clock: clock.source,
-            tsc_hz: u.take("tsc_hz", tsc_hz),
-            clock_error_ppm: clock.error_ppm,
-            clock_reading_ns: clock.reading_ns,
-            unknown: BTreeMap::new(),
-        };
-        e.unknown = u.0;
-        e
+    pub fn gather(gpu: Gpu<'_>, clock: Option<Calibrated>, notes: Vec<String>) -> Environment {
+        let files = Files::of_this_machine();
+        let mut into = Gathered::default();
+        run(&mut into);
+        clock::facts(clock, &mut into);
+        host::facts(&files, &mut into);
+        let node = into.facts.get("cpu.numa_node").and_then(Value::integer);
+        let node = node.map(|n| n as u64).ok_or_else(|| "the node of the measuring CPU is not known".to_string());
+        match gpu {
+            Gpu::Soft => {
+                const NONE: &str = "the software GPU has none";
+                into.put("gpu.name", Ok("software GPU"));
+                pci::facts(&files, Err(NONE.into()), node, &mut into);
+                into.none_of("gpu.", NONE);
+            }
+            Gpu::Real { pci } => {
+                let address = gpu::facts(&files, pci, &mut into);
+                pci::facts(&files, address, node, &mut into);
+            }
+        }
+        let Gathered { facts, unknown } = into;
+        Environment { facts, unknown, notes }
     }
+
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.facts.get(name)
+    }
+
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.get(name)?.text()
+    }
+
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        self.get(name)?.integer()
+    }
+
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.get(name)?.number()
+    }
+
+    pub fn truth(&self, name: &str) -> Option<bool> {
+        self.get(name)?.truth()
+    }
+
+    /// Of a list, and nothing of what is not known.
+    pub fn list(&self, name: &str) -> &[Value] {
+        self.get(name).and_then(Value::list).unwrap_or_default()
+    }
+
+    /// States a fact, in place of what was known.
+    pub fn set(&mut self, name: &str, value: impl Into<Value>) {
+        self.unknown.remove(name);
+        self.facts.insert(name.into(), value.into());
+    }
+
+    /// Takes a fact back.
+    pub fn forget(&mut self, name: &str, why: &str) {
+        self.facts.remove(name);
+        self.unknown.insert(name.into(), why.into());
+    }
+
+    /// With the seed of a run.
+    pub fn seeded(mut self, seed: u64) -> Environment {
+        self.set("run.seed", seed);
+        self
+    }
+}
+
+fn run(into: &mut Gathered) {
+    let commit = match env!("DOORBELL_COMMIT") {
+        "" => Err("it was not built in a git checkout".into()),
+        c => Ok(c),
+    };
+    into.put("run.time", host::thread::time());
+    into.put("run.doorbell", Ok(env!("CARGO_PKG_VERSION")));
+    into.put("run.commit", commit);
+    let command: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    into.put("run.command", Ok(command));
+    into.put::<u64>("run.seed", Err("the run has none".into()));
 }
 
 #[cfg(test)]
@@ -162,23 +157,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_null_has_its_reason_and_nothing_else_has_one() {
+    fn each_fact_is_a_value_or_has_its_reason() {
         for gpu in [Gpu::Soft, Gpu::Real { pci: None }, Gpu::Real { pci: Some("ffff:ff:1f.7") }] {
-            let e = Environment::gather(gpu, Calibrated::MONOTONIC_RAW, 5, Vec::new());
-            let v = serde_json::to_value(&e).unwrap();
-            for (field, value) in v.as_object().unwrap() {
-                let reason = e.unknown.get(field.as_str());
-                assert_eq!(value.is_null(), reason.is_some_and(|r| !r.is_empty()), "{field}: {value} {reason:?}");
+            let e = Environment::gather(gpu, Some(Calibrated::MONOTONIC_RAW), Vec::new()).seeded(5);
+            for fact in names::ALL {
+                let reason = e.unknown.get(fact.name);
+                assert_eq!(e.get(fact.name).is_none(), reason.is_some_and(|r| !r.is_empty()), "{}: {e:?}", fact.name);
             }
-            assert!(e.unknown.keys().all(|k| v.get(k).is_some()), "{:?}", e.unknown);
-            assert_eq!((e.seed, e.kernel.is_some(), e.load.is_some()), (5, true, true));
+            let undocumented = e.facts.keys().chain(e.unknown.keys()).find(|n| names::of(n).is_none());
+            assert_eq!(undocumented, None);
+            assert_eq!(e.integer("run.seed"), Some(5));
+            assert!(e.text("kernel.release").is_some() && e.list("kernel.load").len() == 3);
         }
     }
 
     #[test]
     fn the_software_gpu_is_called_so() {
-        let e = Environment::gather(Gpu::Soft, Calibrated::MONOTONIC_RAW, 0, Vec::new());
-        assert_eq!(e.gpu.as_deref(), Some("software GPU"));
-        assert!(e.driver.is_none() && e.unknown["driver"].contains("software"));
+        let e = Environment::gather(Gpu::Soft, None, Vec::new());
+        assert_eq!(e.text("gpu.name"), Some("software GPU"));
+        assert!(e.unknown["gpu.driver"].contains("software") && e.unknown["pci.max_payload"].contains("software"));
+        assert_eq!(e.unknown["clock.source"], "no clock was calibrated");
+    }
+
+    #[test]
+    fn json_and_back_is_the_same() {
+        let e = Environment::gather(Gpu::Soft, Some(Calibrated::MONOTONIC_RAW), vec!["a note".into()]);
+        let text = serde_json::to_string(&e).unwrap();
+        assert_eq!(serde_json::from_str::<Environment>(&text).unwrap(), e);
     }
 }

@@ -70,11 +70,16 @@ fn nanos(duration: std::time::Duration) -> u64 {
 
 fn head(out: &mut dyn Write, style: &Style, r: &Locks<'_>) -> Result<(), ReportError> {
     let e = r.environment;
-    let or = |v: &Option<String>| v.clone().unwrap_or_else(|| "unknown".into());
-    let cpus = e.cpus.map_or("?".into(), |n| of(n, "CPU"));
-    let load = e.load.map_or("unknown".into(), |load| format!("{:.1}", load[0]));
-    writeln!(out, "{}", style.bold(&format!("{}, {cpus}, kernel {}, {}", or(&e.cpu), or(&e.kernel), r.libc)))?;
-    writeln!(out, "load {load} before it began; seed {}", e.seed)?;
+    let or = |fact: &str| e.text(fact).unwrap_or("unknown").to_string();
+    let cpus = e.integer("cpu.online").map_or("?".into(), |n| of(n as u64, "CPU"));
+    let load = e.list("kernel.load").first().and_then(environment::Value::number);
+    let load = load.map_or("unknown".into(), |load| format!("{load:.1}"));
+    writeln!(
+        out,
+        "{}",
+        style.bold(&format!("{}, {cpus}, kernel {}, {}", or("cpu.model"), or("kernel.release"), r.libc))
+    )?;
+    writeln!(out, "load {load} before it began; seed {}", e.integer("run.seed").unwrap_or(0))?;
     for note in &e.notes {
         writeln!(out, "note: {note}")?;
     }
@@ -148,7 +153,8 @@ fn costs(out: &mut dyn Write, style: &Style, r: &Locks<'_>, all: &[Cost]) -> Res
     }
     if all.iter().any(|cost| cost.threads > 1) {
         let title = style.bold("a lock and an unlock that others want");
-        let (inside, reading) = (nanoseconds(nanos(r.plan.inside)), r.environment.clock_reading_ns);
+        let (inside, reading) =
+            (nanoseconds(nanos(r.plan.inside)), r.environment.number("clock.reading_ns").unwrap_or(0.0));
         writeln!(
             out,
             "\n{title}, time of both with the wait, two readings of the clock included ({reading:.0} ns each);"

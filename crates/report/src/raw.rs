@@ -58,9 +58,9 @@ fn three_digits(v: f64) -> String {
 /// Writes the tables, and below them what was not measured and why.
 pub fn write(out: &mut dyn Write, style: &Style, r: &Raw<'_>) -> Result<(), ReportError> {
     let e = r.environment;
-    let gpu = e.gpu.as_deref().unwrap_or("GPU unknown");
-    let driver = e.driver.as_deref().map_or(String::new(), |v| format!(", driver {v}"));
-    let link = match (e.pcie_generation, e.pcie_width) {
+    let gpu = e.text("gpu.name").unwrap_or("GPU unknown");
+    let driver = e.text("gpu.driver").map_or(String::new(), |v| format!(", driver {v}"));
+    let link = match (e.integer("gpu.link_generation"), e.integer("gpu.link_width")) {
         (Some(g), Some(w)) => format!(", PCIe {g} x{w}"),
         _ => String::new(),
     };

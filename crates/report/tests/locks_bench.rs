@@ -8,7 +8,8 @@ use report::table::Style;
 use serde_json::Value;
 
 fn environment() -> Environment {
-    Environment::gather(Gpu::Soft, Clock::monotonic_raw().calibrated(), 7, vec!["the machine was busy".into()])
+    Environment::gather(Gpu::Soft, Some(Clock::monotonic_raw().calibrated()), vec!["the machine was busy".into()])
+        .seeded(7)
 }
 
 fn waits(policy: Policy, ms: &[u64], cap: u64, overtaken: u64) -> Waits {
@@ -95,7 +96,7 @@ fn what_was_capped_is_never_a_time_that_the_lock_took() {
     assert_eq!(row(&text, "unavailable"), "unavailable: mutex, pi, 4 threads: not converted: Init");
 
     let v = json(&r);
-    assert_eq!((v["bench"].as_str(), v["environment"]["seed"].as_u64()), (Some("locks"), Some(7)));
+    assert_eq!((v["bench"].as_str(), v["environment"]["facts"]["run.seed"].as_u64()), (Some("locks"), Some(7)));
     assert_eq!(v["starvation_ms"], serde_json::json!({"stock": 2010.0, "phase-fair": 20.0, "guard": null}));
     assert_eq!(v["inversion_ms"], serde_json::json!({"stock": 305.0, "pi": 6.0}));
     assert!(v["reader_starvation_ms"].is_null() && v["inversion_unavailable"].is_null());

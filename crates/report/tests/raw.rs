@@ -21,9 +21,11 @@ fn plan() -> Plan {
 }
 
 fn environment() -> Environment {
-    let mut e = Environment::gather(Gpu::Soft, Clock::new().calibrated(), 42, Vec::new());
-    (e.gpu, e.driver) = (Some("NVIDIA H100 80GB HBM3".into()), Some("580.159.04".into()));
-    (e.pcie_generation, e.pcie_width) = (Some(5), Some(16));
+    let mut e = Environment::gather(Gpu::Soft, Some(Clock::new().calibrated()), Vec::new()).seeded(42);
+    e.set("gpu.name", "NVIDIA H100 80GB HBM3");
+    e.set("gpu.driver", "580.159.04");
+    e.set("gpu.link_generation", 5u64);
+    e.set("gpu.link_width", 16u64);
     e
 }
 

@@ -74,7 +74,7 @@ impl Args {
         let out = self.result.open(1 << 16)?;
         let clock = Clock::new();
         let gpu = environment::Gpu::Real { pci: None };
-        let environment = Environment::gather(gpu, clock.calibrated(), self.seed, Vec::new());
+        let environment = Environment::gather(gpu, Some(clock.calibrated()), Vec::new()).seeded(self.seed);
         let progress = Progress::new();
         let wanted = |what| self.only.is_empty() || self.only.contains(&what);
         let starved = |who, waiter| {

@@ -97,7 +97,7 @@ impl Args {
             Gpu::Soft => environment::Gpu::Soft,
             Gpu::Real => environment::Gpu::Real { pci: None },
         };
-        let environment = Environment::gather(gpu, clock.calibrated(), plan.seed, placed.notes.clone());
+        let environment = Environment::gather(gpu, Some(clock.calibrated()), placed.notes.clone()).seeded(plan.seed);
         let functional = device.is_soft();
         let progress = Progress::new();
         let cells = raw::run(&space, &plan, |bytes| progress.show(&number::bytes(bytes))).context("the raw study")?;

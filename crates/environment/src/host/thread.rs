@@ -1,0 +1,71 @@
+//! The measuring thread, which is the calling one.
+
+use crate::gather::Gathered;
+use crate::value::Known;
+
+pub fn facts(into: &mut Gathered) {
+    let scheduler = placement::scheduler().map_err(|e| e.to_string());
+    into.put("thread.scheduler", scheduler.clone().map(|s| s.0));
+    into.put("thread.priority", scheduler.map(|s| i64::from(s.1)));
+    into.put("thread.affinity", placement::affinity().map_err(|e| e.to_string()));
+    into.put("thread.timer_slack_ns", timer_slack());
+    into.put("thread.priority_limit", priority_limit());
+}
+
+/// The CPU that it is on now.
+pub fn cpu() -> Known<u64> {
+    // SAFETY: takes and returns numbers.
+    u64::try_from(unsafe { libc::sched_getcpu() }).map_err(|_| "sched_getcpu does not say".into())
+}
+
+/// By so much the kernel may let an ordinary thread sleep longer than it asked for.
+fn timer_slack() -> Known<i64> {
+    // SAFETY: concerns the calling thread only and takes no pointer.
+    match unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) } {
+        n if n >= 0 => Ok(i64::from(n)),
+        _ => Err(format!("prctl: {}", std::io::Error::last_os_error())),
+    }
+}
+
+/// RLIMIT_RTPRIO: the highest real-time priority that a process without rights may take.
+fn priority_limit() -> Known<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes one rlimit.
+    match unsafe { libc::getrlimit(libc::RLIMIT_RTPRIO, &mut limit) } {
+        0 => Ok(limit.rlim_cur),
+        _ => Err(format!("getrlimit: {}", std::io::Error::last_os_error())),
+    }
+}
+
+/// UTC, RFC 3339.
+pub fn time() -> Known<String> {
+    // SAFETY: gmtime_r reads one time and writes one tm, both of ours.
+    let tm = unsafe {
+        let now = libc::time(std::ptr::null_mut());
+        let mut tm: libc::tm = std::mem::zeroed();
+        if libc::gmtime_r(&now, &mut tm).is_null() {
+            return Err("the clock is out of range".into());
+        }
+        tm
+    };
+    let (year, month, day) = (tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday);
+    Ok(format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", tm.tm_hour, tm.tm_min, tm.tm_sec))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_has_the_form_of_rfc_3339() {
+        let t = time().unwrap();
+        let shape: String = t.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        assert_eq!(shape, "0000-00-00T00:00:00Z");
+        assert!(t.as_str() > "2026");
+    }
+
+    #[test]
+    fn the_cpu_is_one_that_this_thread_may_use() {
+        assert!(placement::affinity().unwrap().contains(&(cpu().unwrap() as usize)));
+    }
+}
