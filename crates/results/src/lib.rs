@@ -6,11 +6,14 @@
 
 mod error;
 pub mod folder;
+mod json;
 mod lock;
 pub mod part;
+pub mod run;
 pub mod samples;
 
 pub use error::Error;
 pub use folder::Folder;
 pub use part::{Compared, Explained, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
+pub use run::{Context, Run};
 pub use samples::Samples;

@@ -204,6 +204,10 @@ pub struct Samples {
 }
 
 impl Samples {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) fn open(path: &Path, expected: Sum) -> Result<Samples, Error> {
         let damaged = |what: String| Error::damaged(path, what);
         let mut file = File::open(path).map_err(Error::read(path))?;

@@ -105,3 +105,22 @@ pub fn part(stage: u32, repeat: u32, cells: &[Vec<Sample>]) -> Part {
         notes: Vec::new(),
     }
 }
+
+/// An experiment from its text.
+pub fn read(text: &str) -> Experiment {
+    experiment::read(text, "made-up.toml", &[]).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// One that takes so long in all: a tenth in the call, half in the engine.
+pub fn sample(round: u32, at: u64, ns: u64) -> Sample {
+    Sample {
+        round,
+        release_ns: at,
+        call_ns: at,
+        submitted_ns: at + ns / 10,
+        started_ns: at + ns / 4,
+        ended_ns: at + ns * 3 / 4,
+        done_ns: at + ns,
+        capped: false,
+    }
+}

@@ -1,0 +1,332 @@
+//! What a run says: `run.json`, one document with everything but the samples. Tables, comparisons and plots read it.
+//!
+//! All times are nanoseconds. What was not measured, or has too few samples to be said, is null or is left out; no number
+//! stands in for it.
+
+mod asserts;
+mod cells;
+mod sum_up;
+
+pub use sum_up::Context;
+
+use crate::part::{Compared, Loaded, Noise, Status, Tally};
+use crate::{Error, Folder, folder, json};
+use experiment::{Arrival, Assert, Experiment, Gpu, Metric, Observe, What};
+use serde::{Deserialize, Serialize};
+use statistics::{Interval, Misses, Summary};
+
+pub const SCHEMA: &str = "doorbell.run/1";
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub schema: String,
+    /// The version of the doorbell that wrote it, and the commit that it was built from.
+    pub doorbell: String,
+    pub commit: Option<String>,
+    /// The command line.
+    pub command: Vec<String>,
+    /// UTC, RFC 3339. A run that was resumed started when it was begun first.
+    pub started: String,
+    pub ended: String,
+    /// Every part is there.
+    pub complete: bool,
+    /// The parts that are not.
+    pub missing: Vec<Missing>,
+    /// On the software GPU: what works is a result, how long it took is none.
+    pub functional: bool,
+    pub experiment: Experiment,
+    pub environment: serde_json::Value,
+    pub warnings: Vec<String>,
+    pub stages: Vec<StageOfRun>,
+    pub cells: Vec<CellOfRun>,
+    pub asserts: Vec<Judged>,
+    pub parts: Vec<PartOfRun>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    pub stage: u32,
+    pub repeat: u32,
+    pub why: String,
+}
+
+/// Name and value of an axis of the matrix.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Coordinate {
+    pub name: String,
+    pub value: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageOfRun {
+    pub number: u32,
+    pub point: Vec<Coordinate>,
+    pub policy: String,
+    /// Of all repeats together.
+    pub seconds: f64,
+    /// The longest gap of the machine's own noise, before and after, in any repeat.
+    pub noise_floor_ns: Option<u64>,
+    /// Of all repeats together: sums, and of `on_cpu` and `waiting` the means over time.
+    pub loads: Vec<Loaded>,
+}
+
+/// What one process did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartOfRun {
+    pub stage: u32,
+    pub repeat: u32,
+    pub began: String,
+    pub seconds: f64,
+    pub cpu: Option<usize>,
+    pub class: String,
+    pub throttled: u64,
+    pub noise: Vec<Noise>,
+    pub clock_error_ns: Option<u64>,
+    pub counted: Vec<Counted>,
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Counted {
+    pub name: String,
+    pub value: f64,
+}
+
+/// One subject at one size in one stage, all repeats together. Samples of rounds in which counters were read are in `tally`
+/// only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellOfRun {
+    pub stage: u32,
+    /// Which of its stage's, as in the samples' column `cell`.
+    pub cell: u32,
+    pub point: Vec<Coordinate>,
+    pub subject: String,
+    pub what: What,
+    /// What moves the bytes, in one line.
+    pub about: String,
+    /// 0 for calls that move nothing.
+    pub bytes: u64,
+    /// So many copies are one sample.
+    pub back_to_back: u32,
+    pub arrival: Arrival,
+    pub policy: String,
+    pub status: Status,
+    pub samples: u64,
+    /// Of these the ones that nobody knows the time of, but that it was at least so long.
+    pub capped: u64,
+    /// With samples.
+    pub rounds: u64,
+    pub checked: Compared,
+    /// Which of the figures stands for the cell.
+    pub observe: Observe,
+    pub figures: Figures,
+    /// Of what `observe` names.
+    pub per_round: PerRound,
+    pub misses: Option<Misses>,
+    pub rate: Option<Rate>,
+    pub ratio: Option<RatioOfRun>,
+    /// By what `observe` names, the slowest first.
+    pub worst: Vec<WorstOfRun>,
+    pub tally: Option<Tally>,
+}
+
+impl CellOfRun {
+    pub fn observed(&self) -> Option<&Figure> {
+        match self.observe {
+            Observe::Submit => self.figures.submit.as_ref(),
+            Observe::Done => self.figures.done.as_ref(),
+            Observe::Engine => self.figures.engine.as_ref(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// From the intended release until the CPU saw the end.
+    pub done: Option<Figure>,
+    /// From the call until it came back.
+    pub submit: Option<Figure>,
+    /// From the engine's start to its end.
+    pub engine: Option<Figure>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// 95 %, from the bootstrap over rounds; null with fewer than six rounds.
+    pub p50_interval: Option<Interval<f64>>,
+    #[serde(rename = "p99.9_interval")]
+    pub p999_interval: Option<Interval<f64>>,
+}
+
+/// Columns: the i-th of each is of the same round. In the order of repeats and rounds; rounds without samples are left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PerRound {
+    pub repeat: Vec<u32>,
+    pub round: Vec<u32>,
+    pub samples: Vec<u64>,
+    pub p50: Vec<u64>,
+    /// None with fewer than a thousand samples in the round.
+    pub p99: Vec<Option<u64>>,
+    pub max: Vec<u64>,
+}
+
+/// Without a pause where the arrivals are closed; as they came where they are paced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    pub transfers_per_second: f64,
+    /// None of calls that move nothing.
+    pub bytes_per_second: Option<f64>,
+    /// Of `transfers_per_second`.
+    pub interval: Option<Interval<f64>>,
+}
+
+/// So many times what the baseline takes (of `rate`: does).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RatioOfRun {
+    /// A subject's name, or a policy.
+    pub baseline: String,
+    pub metric: Metric,
+    #[serde(flatten)]
+    pub ratio: statistics::Ratio,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorstOfRun {
+    pub repeat: u32,
+    /// The row among those of this cell in the part's file of samples, from 0.
+    pub index: u64,
+    pub round: u32,
+    /// When it should have started, since the part began.
+    pub at_ns: u64,
+    /// From the intended release until the CPU saw the end.
+    pub total_ns: u64,
+    /// From the intended release until the call: it waited for those before it.
+    pub queued_ns: u64,
+    /// From the call until it came back.
+    pub submit_ns: u64,
+    /// From then until the engine had released it. Negative if the release came before the call was back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine_ns: Option<i64>,
+    /// From the release until the CPU saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_ns: Option<i64>,
+    /// The longest time in which a polling CPU did not look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_gap_ns: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asleep_ns: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_queue_ns: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_cpu_ns: Option<u64>,
+    pub capped: bool,
+    pub mostly: Cause,
+}
+
+/// What more than half of a sample's time is known to have been spent on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// It waited for those before it.
+    Queue,
+    /// In the submission of our own: stores to the GPU, or the CPU was taken away there.
+    Submission,
+    /// Between doorbell and release: fetching, waiting in the engine, moving.
+    Engine,
+    /// The CPU was kept from looking.
+    CpuKeptAway,
+    /// Between the release and the CPU's next look: the write's way to memory.
+    Seeing,
+    /// Asleep: locks of libcuda's, or the kernel.
+    Asleep,
+    RunQueue,
+    /// On a CPU, where libcuda's code, its spinning locks and its spinning for the engine are not told apart.
+    OnCpu,
+    #[default]
+    Unknown,
+}
+
+/// An assert of the experiment, and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    pub assert: Assert,
+    pub verdict: Verdict,
+    /// One for each cell that it is about.
+    pub cells: Vec<JudgedCell>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Held,
+    /// The value or the bound is not known. An assert that says nothing has not held.
+    NotJudged,
+    Broken,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JudgedCell {
+    pub stage: u32,
+    pub subject: String,
+    pub bytes: u64,
+    pub verdict: Verdict,
+    pub value: Option<f64>,
+    pub bound: Option<f64>,
+    /// Why it is not judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl Run {
+    /// Sums up the parts and samples that are there. Samples are read cell by cell.
+    ///
+    /// # Errors
+    /// A part or its samples cannot be read, or are not those of the experiment.
+    pub fn from_folder(folder: &Folder, context: Context) -> Result<Run, Error> {
+        sum_up::run(folder, context)
+    }
+
+    /// No assert was broken, and none left open. Of a functional run none says anything.
+    pub fn asserts_held(&self) -> bool {
+        self.functional || self.asserts.iter().all(|a| a.verdict == Verdict::Held)
+    }
+
+    pub fn is_functional(experiment: &Experiment) -> bool {
+        experiment.run.gpu == Gpu::Soft
+    }
+
+    /// The text of `run.json`.
+    ///
+    /// # Errors
+    /// A number that JSON does not have.
+    pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        json::to_vec(self)
+    }
+
+    /// The cells of a stage.
+    pub fn cells_of(&self, stage: u32) -> impl Iterator<Item = &CellOfRun> {
+        self.cells.iter().filter(move |c| c.stage == stage)
+    }
+}
+
+impl Folder {
+    pub fn has_run(&self) -> bool {
+        self.path().join(folder::RUN).exists()
+    }
+
+    /// # Errors
+    /// The run is not summed up yet, or by a doorbell that wrote another schema.
+    pub fn run(&self) -> Result<Run, Error> {
+        folder::read_json(&self.path().join(folder::RUN), SCHEMA)
+    }
+
+    /// # Errors
+    /// It cannot be written; what was there stays.
+    pub fn write_run(&self, run: &Run) -> Result<(), Error> {
+        let path = self.path().join(folder::RUN);
+        let text = run.to_json().map_err(|e| Error::Write { path: path.clone(), cause: e.into() })?;
+        folder::whole(&path, &text)
+    }
+}

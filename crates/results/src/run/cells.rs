@@ -1,0 +1,223 @@
+//! The samples of one cell, by rounds, and the figures that they give.
+
+use super::{Cause, Figure, PerRound, Rate, WorstOfRun};
+use crate::part::{Explained, Part, Sample};
+use crate::samples::reads_counters;
+use crate::{Error, Samples};
+use experiment::{Arrival, Cell, Observe, Stage};
+use statistics::{CONFIDENCE, Interval, Misses, Rounds, WORST, Worst};
+
+/// What all samples of a cell say that count.
+pub(super) struct Gathered {
+    /// By round: of all repeats, one behind the other.
+    done: Vec<Vec<u64>>,
+    submit: Vec<Vec<u64>>,
+    engine: Vec<Vec<u64>>,
+    worst: Worst<Kept>,
+    deadline: Vec<u64>,
+    /// Of each round: samples, the first release, the last end.
+    spans: Vec<Option<(u64, u64, u64)>>,
+    pub samples: u64,
+    pub capped: u64,
+}
+
+struct Kept {
+    repeat: u32,
+    index: u64,
+    sample: Sample,
+}
+
+/// The value that stands for a sample.
+fn observed(s: &Sample, observe: Observe) -> Option<u64> {
+    match observe {
+        Observe::Submit => Some(s.submit()),
+        Observe::Done => Some(s.done()),
+        Observe::Engine => s.engine(),
+    }
+}
+
+impl Gathered {
+    /// Of the parts of one stage, each with its samples.
+    pub fn of(stage: &Stage, cell: usize, parts: &[(&Part, Samples)]) -> Result<Gathered, Error> {
+        let (each, repeats) = (stage.run.rounds as usize, stage.run.repeats as usize);
+        let rounds = || vec![Vec::new(); each * repeats];
+        let observe = stage.cells[cell].subject.observe;
+        let mut all = Gathered {
+            done: rounds(),
+            submit: rounds(),
+            engine: rounds(),
+            worst: Worst::new(WORST),
+            deadline: Vec::new(),
+            spans: vec![None; each * repeats],
+            samples: 0,
+            capped: 0,
+        };
+        let has_deadline = stage.cells[cell].subject.deadline_ns.is_some();
+        for (part, samples) in parts {
+            let mut index = 0;
+            let mut beyond = None;
+            samples.each(cell, |some| {
+                for s in some {
+                    let at = (index, part.repeat as usize * each + s.round as usize);
+                    index += 1;
+                    if s.round as usize >= each || part.repeat as usize >= repeats {
+                        beyond = Some(s.round);
+                    } else if !reads_counters(s.round, stage.run.counters_every) {
+                        all.add(s, part.repeat, at, observe, has_deadline);
+                    }
+                }
+            })?;
+            if let Some(round) = beyond {
+                let what = format!("round {round} of repeat {}, of {each} rounds in {repeats}", part.repeat);
+                return Err(Error::damaged(samples.path(), what));
+            }
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, s: &Sample, repeat: u32, (index, round): (u64, usize), observe: Observe, has_deadline: bool) {
+        self.samples += 1;
+        self.capped += u64::from(s.capped);
+        self.done[round].push(s.done());
+        self.submit[round].push(s.submit());
+        self.engine[round].extend(s.engine());
+        if has_deadline {
+            self.deadline.push(s.done());
+        }
+        let (n, first, last) = self.spans[round].unwrap_or((0, s.release_ns, 0));
+        self.spans[round] = Some((n + 1, first.min(s.release_ns), last.max(s.done_ns)));
+        if let Some(value) = observed(s, observe) {
+            self.worst.offer(value, || Kept { repeat, index, sample: *s });
+        }
+    }
+
+    /// With samples.
+    pub fn rounds(&self) -> u64 {
+        self.spans.iter().flatten().count() as u64
+    }
+
+    pub fn misses(&self, deadline_ns: Option<u64>) -> Option<Misses> {
+        deadline_ns.map(|ns| Misses::of(self.deadline.iter().copied(), ns)).filter(|m| m.of > 0)
+    }
+
+    pub fn take(&mut self, what: Observe) -> Rounds {
+        Rounds::new(&std::mem::take(match what {
+            Observe::Submit => &mut self.submit,
+            Observe::Done => &mut self.done,
+            Observe::Engine => &mut self.engine,
+        }))
+    }
+
+    /// `values` are the times of all samples, by rounds.
+    pub fn rate(&self, cell: &Cell, values: &Rounds, seed: u64) -> Option<Rate> {
+        let many = f64::from(cell.subject.back_to_back.max(1));
+        let (transfers_per_second, interval) = match cell.subject.arrival {
+            Arrival::Closed { depth: 1 } => {
+                let mean = values.figure(statistics::Figure::Mean).filter(|m| *m > 0.0)?;
+                let rate = |ns: f64| many * 1e9 / ns;
+                let interval = values.interval(statistics::Figure::Mean, seed, CONFIDENCE).filter(|i| i.low > 0.0);
+                (rate(mean), interval.map(|i| Interval { low: rate(i.high), high: rate(i.low) }))
+            }
+            _ => {
+                let spans = self.spans.iter().flatten();
+                let (n, ns) = spans.fold((0, 0), |(n, ns), s| (n + s.0, ns + s.2.saturating_sub(s.1)));
+                if ns == 0 {
+                    return None;
+                }
+                (many * n as f64 * 1e9 / ns as f64, None)
+            }
+        };
+        let bytes_per_second = (cell.bytes > 0).then(|| transfers_per_second * cell.bytes as f64);
+        Some(Rate { transfers_per_second, bytes_per_second, interval })
+    }
+
+    /// `explained` gives what a part says of a sample of its own.
+    pub fn worst<'a>(self, explained: impl Fn(u32, u64) -> Option<&'a Explained>) -> Vec<WorstOfRun> {
+        let one = |kept: Kept| {
+            let Kept { repeat, index, sample: s } = kept;
+            let signed = |from: u64, to: u64| to as i64 - from as i64;
+            let released = (s.ended_ns > 0).then_some(s.ended_ns);
+            let mut worst = WorstOfRun {
+                repeat,
+                index,
+                round: s.round,
+                at_ns: s.release_ns,
+                total_ns: s.done(),
+                queued_ns: s.call_ns.saturating_sub(s.release_ns),
+                submit_ns: s.submit(),
+                engine_ns: released.map(|ns| signed(s.submitted_ns, ns)),
+                seen_ns: released.map(|ns| signed(ns, s.done_ns)),
+                capped: s.capped,
+                ..WorstOfRun::default()
+            };
+            if let Some(e) = explained(repeat, index) {
+                worst.engine_ns = worst.engine_ns.or(e.engine_ns);
+                worst.seen_ns = worst.seen_ns.or(e.seen_ns);
+                worst.longest_gap_ns = e.longest_gap_ns;
+                worst.asleep_ns = e.asleep_ns;
+                worst.run_queue_ns = e.run_queue_ns;
+                worst.on_cpu_ns = e.on_cpu_ns;
+            }
+            worst.mostly = worst.cause();
+            worst
+        };
+        self.worst.into_sorted().into_iter().map(|w| one(w.note)).collect()
+    }
+}
+
+impl WorstOfRun {
+    /// The largest of the parts that are known, if it is more than half of the sample.
+    fn cause(&self) -> Cause {
+        let positive = |ns: Option<i64>| ns.map_or(0, |ns| ns.max(0) as u64);
+        // What the kernel says of the thread tells more than that the time was in the call.
+        let own = self.on_cpu_ns.is_none();
+        let parts = [
+            (self.queued_ns, Cause::Queue),
+            (if own { self.submit_ns } else { 0 }, Cause::Submission),
+            (positive(self.engine_ns), Cause::Engine),
+            (positive(self.seen_ns), Cause::Seeing),
+            (self.asleep_ns.unwrap_or(0), Cause::Asleep),
+            (self.run_queue_ns.unwrap_or(0), Cause::RunQueue),
+            (self.on_cpu_ns.unwrap_or(0), Cause::OnCpu),
+        ];
+        // One look may cost a load from the GPU: that is the look's own time, not somebody else's.
+        let kept_away = |ns: u64| self.longest_gap_ns.is_some_and(|gap| gap >= 2_000 && gap.saturating_mul(2) > ns);
+        // Of equal ones the first.
+        match parts.into_iter().rev().max_by_key(|(ns, _)| *ns) {
+            Some((ns, cause)) if ns.saturating_mul(2) > self.total_ns => match cause {
+                Cause::Seeing if kept_away(ns) => Cause::CpuKeptAway,
+                cause => cause,
+            },
+            // Nobody knows when the end came while nobody looked.
+            _ if self.engine_ns.is_none() && kept_away(self.total_ns) => Cause::CpuKeptAway,
+            _ => Cause::Unknown,
+        }
+    }
+}
+
+/// The figures of one quantity.
+pub(super) fn figure(rounds: &Rounds, seed: u64) -> Option<Figure> {
+    let interval = |figure| rounds.interval(figure, seed, CONFIDENCE);
+    Some(Figure {
+        summary: rounds.summary()?,
+        p50_interval: interval(statistics::Figure::P50),
+        p999_interval: interval(statistics::Figure::P999),
+    })
+}
+
+/// `each` rounds are those of one repeat.
+pub(super) fn per_round(rounds: &Rounds, each: u32) -> PerRound {
+    let of = |figure| rounds.each(figure).into_iter();
+    let figures = of(statistics::Figure::P50).zip(of(statistics::Figure::P99)).zip(of(statistics::Figure::Max));
+    let mut all = PerRound::default();
+    for (number, ((p50, p99), max)) in (0u32..).zip(figures) {
+        let (Some(p50), Some(max)) = (p50, max) else { continue };
+        all.repeat.push(number / each.max(1));
+        all.round.push(number % each.max(1));
+        all.samples.push(rounds.samples(number as usize));
+        all.p50.push(p50 as u64);
+        all.p99.push(p99.map(|v| v as u64));
+        all.max.push(max as u64);
+    }
+    all
+}

@@ -1,0 +1,321 @@
+//! From the parts and samples of a folder to a [`Run`].
+
+use super::cells::{Gathered, figure, per_round};
+use super::{
+    CellOfRun, Coordinate, Counted, Figures, Missing, PartOfRun, RatioOfRun, Run, SCHEMA, StageOfRun, asserts,
+};
+use crate::part::{Compared, Explained, Loaded, Part, Status, Tally};
+use crate::{Error, Folder, folder};
+use experiment::{Compare, Experiment, Metric, Observe, Stage};
+use statistics::{CONFIDENCE, Ratio, Rounds};
+use std::collections::HashMap;
+
+/// What the folder does not say.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    pub commit: Option<String>,
+    pub command: Vec<String>,
+    /// UTC, RFC 3339.
+    pub started: String,
+    pub ended: String,
+    pub environment: serde_json::Value,
+    pub warnings: Vec<String>,
+    /// Why a part (stage, repeat) is missing, where somebody knows.
+    pub failed: HashMap<(u32, u32), String>,
+    /// Why any other one is.
+    pub interrupted: Option<String>,
+}
+
+pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
+    let experiment = folder.experiment();
+    let stages = folder.stages();
+    let parts = folder.parts()?;
+    for part in &parts {
+        let known = stages
+            .get(part.stage as usize)
+            .is_some_and(|s| s.cells.len() == part.cells.len() && part.repeat < s.run.repeats);
+        if !known {
+            let what = format!("its part {:04}-{:02} is not one of the experiment", part.stage, part.repeat);
+            return Err(Error::damaged(folder.path(), what));
+        }
+    }
+    let missing = missing(stages, &parts, &context);
+    let mut warnings = context.warnings;
+    let mut cells = Vec::new();
+    let compare = experiment.compare.as_ref().map(|c| Comparison::of(experiment, c, stages));
+    let mut values: HashMap<(u32, u32), Rounds> = HashMap::new();
+    for stage in stages {
+        let mut of_stage = Vec::new();
+        for part in parts.iter().filter(|p| p.stage == stage.number) {
+            of_stage.push((part, folder.open_samples(part.stage, part.repeat)?));
+        }
+        for number in 0..stage.cells.len() {
+            let (cell, rounds) = one(stage, number, &of_stage, &mut warnings)?;
+            if let Some(rounds) = rounds.filter(|_| compare.is_some()) {
+                values.insert((cell.stage, cell.cell), rounds);
+            }
+            cells.push(cell);
+        }
+    }
+    if let Some(compare) = &compare {
+        let ratios: Vec<_> = cells.iter().map(|c| compare.ratio(c, &cells, &values, experiment.run.seed)).collect();
+        cells.iter_mut().zip(ratios).for_each(|(cell, ratio)| cell.ratio = ratio);
+    }
+    let stages: Vec<_> = stages.iter().map(|s| stage_of_run(s, &parts)).collect();
+    let functional = Run::is_functional(experiment);
+    let asserts = experiment.asserts.iter().map(|a| asserts::judge(a, &stages, &cells, functional)).collect();
+    Ok(Run {
+        schema: SCHEMA.into(),
+        doorbell: folder::VERSION.into(),
+        commit: context.commit,
+        command: context.command,
+        started: context.started,
+        ended: context.ended,
+        complete: missing.is_empty(),
+        missing,
+        functional,
+        experiment: experiment.clone(),
+        environment: context.environment,
+        warnings,
+        stages,
+        cells,
+        asserts,
+        parts: parts.into_iter().map(part_of_run).collect(),
+    })
+}
+
+fn missing(stages: &[Stage], parts: &[Part], context: &Context) -> Vec<Missing> {
+    let all = stages.iter().flat_map(|s| (0..s.run.repeats).map(|r| (s.number, r)));
+    let there = |at: &(u32, u32)| parts.iter().any(|p| (p.stage, p.repeat) == *at);
+    let otherwise = || context.interrupted.clone().unwrap_or_else(|| "not measured".into());
+    let why = |at: (u32, u32)| context.failed.get(&at).cloned().unwrap_or_else(otherwise);
+    all.filter(|at| !there(at)).map(|at| Missing { stage: at.0, repeat: at.1, why: why(at) }).collect()
+}
+
+fn point(stage: &Stage) -> Vec<Coordinate> {
+    stage.point.iter().map(|(name, value)| Coordinate { name: name.clone(), value: value.clone() }).collect()
+}
+
+/// A cell without its ratio, and the samples that stand for it.
+fn one(
+    stage: &Stage,
+    number: usize,
+    parts: &[(&Part, crate::Samples)],
+    warnings: &mut Vec<String>,
+) -> Result<(CellOfRun, Option<Rounds>), Error> {
+    let cell = &stage.cells[number];
+    let subject = &cell.subject;
+    let seed = stage.run.seed ^ (u64::from(stage.number) << 32 | number as u64);
+    let mut gathered = Gathered::of(stage, number, parts)?;
+    let (samples, capped, rounds) = (gathered.samples, gathered.capped, gathered.rounds());
+    let misses = gathered.misses(subject.deadline_ns);
+    let (mut figures, mut rate, mut kept) = (Figures::default(), None, None);
+    for what in [Observe::Done, Observe::Submit, Observe::Engine] {
+        let values = gathered.take(what);
+        let found = figure(&values, seed);
+        // Copies back to back are timed by the GPU's clock where there is one.
+        if found.is_some() && (what == Observe::Done || what == Observe::Engine && subject.back_to_back > 1) {
+            rate = gathered.rate(cell, &values, seed);
+        }
+        match what {
+            Observe::Done => figures.done = found,
+            Observe::Submit => figures.submit = found,
+            Observe::Engine => figures.engine = found,
+        }
+        if what == subject.observe {
+            kept = Some(values);
+        }
+    }
+    let explained: HashMap<(u32, u64), &Explained> =
+        parts.iter().flat_map(|(p, _)| p.cells[number].worst.iter().map(|e| ((p.repeat, e.index), e))).collect();
+    let of_parts = || parts.iter().map(|(p, _)| (p.repeat, &p.cells[number]));
+    let checked = of_parts()
+        .map(|(_, c)| c.compared)
+        .reduce(|a, b| Compared { whole: a.whole + b.whole, guards: a.guards && b.guards });
+    let status = status(of_parts().map(|(repeat, c)| (repeat, &c.status)), |what| {
+        warnings.push(format!("{} at {} bytes in stage {}: {what}", subject.name, cell.bytes, stage.number));
+    });
+    let cell = CellOfRun {
+        stage: stage.number,
+        cell: number as u32,
+        point: point(stage),
+        subject: subject.name.clone(),
+        what: subject.what.clone(),
+        about: of_parts().map(|(_, c)| c.about.clone()).find(|a| !a.is_empty()).unwrap_or_default(),
+        bytes: cell.bytes,
+        back_to_back: subject.back_to_back,
+        arrival: subject.arrival,
+        policy: stage.run.policy.clone(),
+        status,
+        samples,
+        capped,
+        rounds,
+        checked: checked.unwrap_or_default(),
+        observe: subject.observe,
+        per_round: kept.as_ref().map(|r| per_round(r, stage.run.rounds)).unwrap_or_default(),
+        figures,
+        misses,
+        rate,
+        ratio: None,
+        worst: gathered.worst(|repeat, index| explained.get(&(repeat, index)).copied()),
+        tally: of_parts().filter_map(|(_, c)| c.counted).reduce(added),
+    };
+    Ok((cell, kept.filter(|r| !r.is_empty())))
+}
+
+fn added(a: Tally, b: Tally) -> Tally {
+    Tally {
+        calls: a.calls + b.calls,
+        wall_ns: a.wall_ns + b.wall_ns,
+        on_cpu_ns: a.on_cpu_ns + b.on_cpu_ns,
+        run_queue_ns: a.run_queue_ns + b.run_queue_ns,
+        asleep_ns: a.asleep_ns + b.asleep_ns,
+        slept: a.slept + b.slept,
+        preempted: a.preempted + b.preempted,
+        unknown: a.unknown + b.unknown,
+    }
+}
+
+/// One failure makes the cell failed. A cell that some processes could open and others not is measured, with a warning.
+fn status<'a>(of_parts: impl Iterator<Item = (u32, &'a Status)>, warn: impl FnOnce(String)) -> Status {
+    let (mut measured, mut unavailable, mut failed) = (false, None, None);
+    for (repeat, status) in of_parts {
+        match status {
+            Status::Measured => measured = true,
+            Status::Unavailable(why) => unavailable = unavailable.or(Some((repeat, why))),
+            Status::Failed(why) => failed = failed.or(Some(why)),
+        }
+    }
+    match (failed, unavailable) {
+        (Some(why), _) => Status::Failed(why.clone()),
+        (None, None) if measured => Status::Measured,
+        (None, None) => Status::Unavailable("its stage was not measured".into()),
+        (None, Some((repeat, why))) => {
+            if measured {
+                warn(format!("not available in repeat {repeat}, but in others: {why}"));
+                return Status::Measured;
+            }
+            Status::Unavailable(why.clone())
+        }
+    }
+}
+
+fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
+    let of_stage = || parts.iter().filter(|p| p.stage == stage.number);
+    let mut loads: Vec<Loaded> = Vec::new();
+    for load in of_stage().flat_map(|p| &p.loads) {
+        match loads.iter_mut().find(|l| l.name == load.name) {
+            Some(sum) => add_load(sum, load),
+            None => loads.push(load.clone()),
+        }
+    }
+    StageOfRun {
+        number: stage.number,
+        point: point(stage),
+        policy: stage.run.policy.clone(),
+        seconds: of_stage().map(|p| p.seconds).sum(),
+        noise_floor_ns: of_stage().flat_map(|p| &p.noise).filter(|n| n.readings > 0).map(|n| n.max_ns).max(),
+        loads,
+    }
+}
+
+fn add_load(sum: &mut Loaded, load: &Loaded) {
+    let seconds = sum.seconds + load.seconds;
+    let mean = |a: f64, b: f64| if seconds > 0.0 { (a * sum.seconds + b * load.seconds) / seconds } else { 0.0 };
+    (sum.on_cpu, sum.waiting) = (mean(sum.on_cpu, load.on_cpu), mean(sum.waiting, load.waiting));
+    sum.seconds = seconds;
+    sum.bytes += load.bytes;
+    sum.transfers += load.transfers;
+    sum.checked += load.checked;
+    sum.longest_ns = sum.longest_ns.max(load.longest_ns);
+    for (why, n) in &load.failed {
+        match sum.failed.iter_mut().find(|(w, _)| w == why) {
+            Some((_, of)) => *of += n,
+            None => sum.failed.push((why.clone(), *n)),
+        }
+    }
+}
+
+fn part_of_run(p: Part) -> PartOfRun {
+    PartOfRun {
+        stage: p.stage,
+        repeat: p.repeat,
+        began: p.began,
+        seconds: p.seconds,
+        cpu: p.cpu,
+        class: p.class,
+        throttled: p.throttled,
+        noise: p.noise,
+        clock_error_ns: p.clock_error_ns,
+        counted: p.counted.into_iter().map(|(name, value)| Counted { name, value }).collect(),
+        notes: p.notes,
+    }
+}
+
+/// Who is compared with whom.
+struct Comparison<'a> {
+    compare: &'a Compare,
+    /// The baseline is a policy, not a subject.
+    of_policies: bool,
+    /// Of each stage the one that differs from it in its policy only and has the baseline's.
+    partner: Vec<Option<u32>>,
+}
+
+impl<'a> Comparison<'a> {
+    fn of(experiment: &Experiment, compare: &'a Compare, stages: &[Stage]) -> Comparison<'a> {
+        let of_policies = !experiment.subjects.iter().any(|s| s.name == compare.baseline);
+        let is_baseline = |s: &Stage| {
+            s.run.policy == compare.baseline
+                || s.point.iter().any(|(name, value)| name == "policy" && *value == compare.baseline)
+        };
+        let partner = |s: &Stage| {
+            let others = |s: &Stage| s.point.iter().filter(|(name, _)| name != "policy").cloned().collect::<Vec<_>>();
+            stages.iter().find(|b| is_baseline(b) && others(b) == others(s)).map(|b| b.number)
+        };
+        Comparison { compare, of_policies, partner: stages.iter().map(partner).collect() }
+    }
+
+    fn baseline<'c>(&self, cell: &CellOfRun, cells: &'c [CellOfRun]) -> Option<&'c CellOfRun> {
+        let (stage, subject) = if self.of_policies {
+            (self.partner.get(cell.stage as usize).copied().flatten()?, &cell.subject)
+        } else {
+            (cell.stage, &self.compare.baseline)
+        };
+        let found = cells.iter().find(|c| c.stage == stage && c.subject == *subject && c.bytes == cell.bytes)?;
+        ((found.stage, found.cell) != (cell.stage, cell.cell)).then_some(found)
+    }
+
+    fn ratio(
+        &self,
+        cell: &CellOfRun,
+        cells: &[CellOfRun],
+        values: &HashMap<(u32, u32), Rounds>,
+        seed: u64,
+    ) -> Option<RatioOfRun> {
+        let baseline = self.baseline(cell, cells)?;
+        let of = |c: &CellOfRun| values.get(&(c.stage, c.cell));
+        let (these, those) = (of(cell)?, of(baseline)?);
+        let seed = seed ^ (u64::from(cell.stage) << 32 | u64::from(cell.cell));
+        let ratio = |these, those, figure| Ratio::of(these, those, figure, seed, CONFIDENCE);
+        let ratio = match self.compare.metric {
+            Metric::Rate => {
+                // Both move as many bytes: the rates are as the mean times, the other way round.
+                let many = f64::from(cell.back_to_back.max(1)) / f64::from(baseline.back_to_back.max(1));
+                let mut ratio = ratio(those, these, statistics::Figure::Mean)?;
+                ratio.ratio *= many;
+                if let Some(i) = &mut ratio.interval {
+                    i.low *= many;
+                    i.high *= many;
+                }
+                ratio
+            }
+            Metric::Misses => {
+                let deadline = |c: &CellOfRun| c.misses.as_ref().map(|m| m.deadline_ns);
+                let ns = deadline(cell).filter(|ns| deadline(baseline) == Some(*ns))?;
+                ratio(these, those, statistics::Figure::Misses(ns))?
+            }
+            metric => ratio(these, those, asserts::figure(metric)?)?,
+        };
+        Some(RatioOfRun { baseline: self.compare.baseline.clone(), metric: self.compare.metric, ratio })
+    }
+}
