@@ -5,9 +5,11 @@
 //! for those to say that open it.
 
 mod error;
+mod estimate;
 pub mod keys;
 pub mod model;
 mod read;
+pub mod schema;
 mod shipped;
 pub mod sizes;
 pub mod stages;
@@ -16,6 +18,7 @@ mod values;
 mod write;
 
 pub use error::{Error, Place};
+pub use estimate::{Estimate, SAMPLE_BYTES, SAMPLE_NS, STAGE_NS, START_NS};
 pub use model::{
     Addresses, Arrival, Assert, Axis, Bound, Cell, Class, Compare, Cpus, Data, Experiment, Gpu, LoadSpec, Metric,
     Observe, Run, Stage, SubjectSpec, Verify, What,

@@ -7,6 +7,7 @@ use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
 use crate::values::{self, Word};
 use crate::{sizes, stages::Draft};
+use std::collections::HashMap;
 
 /// Longer names break tables.
 const LONGEST_NAME: usize = 200;
@@ -131,40 +132,26 @@ impl Places {
 
 fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
     let top = top(root)?;
-    let whole = Table { place: Place::Whole, entries: Vec::new() };
+    let whole = Table { place: root.place.clone(), entries: Vec::new() };
     let run = run(&one(root, "run")?.unwrap_or_else(|| whole.clone()))?;
     let matrix = one(root, "matrix")?.map(|mut table| {
         tree::flatten(&mut table);
         table
     });
-    let mut matrix = matrix.unwrap_or_else(|| whole.clone());
-    if matrix.place == Place::Whole {
-        matrix.place = root.entry("matrix").map_or(Place::Whole, |entry| entry.place.clone());
-    }
+    let matrix = matrix.unwrap_or_else(|| whole.clone());
     let varied = |name: &str, key: &str| matrix.entry(&format!("{name}.{key}")).is_some();
-    let (mut subjects, mut loads) = (Vec::new(), Vec::new());
-    let mut places = Places { subjects: Vec::new(), loads: Vec::new(), matrix: matrix.place.clone() };
-    let mut names: Vec<(String, &Place)> = Vec::new();
-    for table in many(root, "subject")? {
-        subjects.push(subject(table, &matrix)?);
-        places.subjects.push(table.place.clone());
-    }
-    for table in many(root, "load")? {
-        loads.push(load(table, &matrix, &varied)?);
-        places.loads.push(table.place.clone());
-    }
+    let (subject_tables, load_tables) = (many(root, "subject")?, many(root, "load")?);
+    let place = |tables: &[&Table]| tables.iter().map(|table| table.place.clone()).collect();
+    let places = Places { subjects: place(&subject_tables), loads: place(&load_tables), matrix: matrix.place.clone() };
+    let subjects: Vec<SubjectSpec> =
+        subject_tables.iter().map(|table| subject(table, &matrix)).collect::<Result<_, Error>>()?;
+    let loads: Vec<LoadSpec> =
+        load_tables.iter().map(|table| load(table, &matrix, &varied)).collect::<Result<_, Error>>()?;
     if subjects.is_empty() {
         return Err(Wrong::new("there is no [[subject]]: nothing is measured", "").at(&root.place));
     }
-    let named = subjects.iter().map(|s: &SubjectSpec| &s.name).zip(&places.subjects);
-    for (name, place) in named.chain(loads.iter().map(|l: &LoadSpec| &l.name).zip(&places.loads)) {
-        if let Some((_, first)) = names.iter().find(|(n, _)| n == name) {
-            let first = if let Place::At { line, .. } = first { format!(" in line {line}") } else { String::new() };
-            let what = format!("`{name}` is there already{first}");
-            return Err(Wrong::new(what, "give one of them another name: `name = \"..\"`").at(place));
-        }
-        names.push((name.clone(), place));
-    }
+    let names = subjects.iter().map(|s| &s.name).chain(loads.iter().map(|l| &l.name));
+    each_once(names.zip(subject_tables.iter().chain(&load_tables)))?;
     let name = match top.text("name", file_name)? {
         Some(name) => name,
         None => file_name(stem(origin)).map_err(|_| {
@@ -195,6 +182,21 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
     }
     stages::expand(&read).map_err(|(about, wrong)| wrong.at(places.of(about)))?;
     Ok(read)
+}
+
+/// That no two have one name.
+fn each_once<'e>(named: impl Iterator<Item = (&'e String, &'e &'e Table)>) -> Result<(), Error> {
+    let mut seen: HashMap<&str, &Place> = HashMap::new();
+    for (name, table) in named {
+        let written = ["name", "route", "call"].into_iter().find_map(|key| table.get(key));
+        let place = written.map_or(&table.place, |node| &node.place);
+        if let Some(first) = seen.insert(name, place) {
+            let first = if let Place::At { line, .. } = first { format!(" in line {line}") } else { String::new() };
+            let what = format!("`{name}` is there already{first}");
+            return Err(Wrong::new(what, "give one of them another name: `name = \"..\"`").at(place));
+        }
+    }
+    Ok(())
 }
 
 /// The top of the file: its own keys, and sections that are known.
@@ -461,6 +463,8 @@ fn axes(matrix: &Table, read: &Experiment) -> Result<Vec<Axis>, Error> {
         let mut values: Vec<String> = Vec::new();
         for (text, place) in texts {
             draft.apply(&entry.key, &text).map_err(|w| wrong(w, place))?;
+            // Others hold policies against each other by their text.
+            let text = if entry.key == "policy" { values::policy(&text).map_err(|w| wrong(w, place))? } else { text };
             if values.contains(&text) {
                 return Err(wrong(Wrong::new(format!("{text:?} is there twice"), "each value once"), place));
             }
@@ -500,8 +504,10 @@ fn compare(table: &Table, read: &Experiment) -> Result<Compare, Error> {
     };
     let subjects = read.subjects.iter().map(|s| s.name.as_str());
     let known: Vec<&str> = subjects.chain(policies).collect();
+    let policy = |text: &str| values::policy(text).ok().filter(|policy| known.contains(&policy.as_str()));
     let there = |text: &str| match known.contains(&text) {
         true => Ok(text.to_owned()),
+        false if policy(text).is_some() => values::policy(text),
         false => Err(Wrong::word(format!("{text:?} is no subject and no policy of the matrix"), text, known.clone())),
     };
     let baseline = keys.text("baseline", there)?;

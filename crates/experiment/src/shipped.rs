@@ -14,7 +14,24 @@ macro_rules! files {
     };
 }
 
-const SHIPPED: &[Shipped] = files!["smoke", "crossover"];
+const SHIPPED: &[Shipped] = files![
+    "smoke",
+    "small",
+    "submit",
+    "crossover",
+    "bandwidth",
+    "worst",
+    "paced",
+    "beside",
+    "alone",
+    "contention",
+    "crowds",
+    "setting-up",
+    "inversion",
+    "setups",
+    "placement",
+    "eight",
+];
 
 /// All of them, in the order in which one would meet them.
 pub fn shipped() -> &'static [Shipped] {

@@ -1,0 +1,135 @@
+//! How long an experiment takes and how much it writes, before it runs.
+
+use crate::error::Error;
+use crate::model::{Arrival, Experiment, Stage};
+
+/// Of one process, until its first stage: it loads CUDA, opens the GPU and its channels.
+pub const START_NS: u64 = 4_000_000_000;
+/// Of one stage, besides what it measures: its buffers are touched, its routes opened, each of its cells checked.
+pub const STAGE_NS: u64 = 500_000_000;
+/// How long one sample takes, about, where only a duration is given.
+pub const SAMPLE_NS: u64 = 10_000;
+/// Of one sample in its file, where times are stored as differences.
+pub const SAMPLE_BYTES: u64 = 10;
+
+/// What an experiment will do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    pub stages: u64,
+    /// Of all stages.
+    pub cells: u64,
+    /// One for each repeat under each policy.
+    pub processes: u64,
+    /// At most, of all stages that say how long they last, in all repeats; with their noise, and with what starting costs.
+    pub time_ns: u64,
+    /// Stages that only say how many samples they want: the machine decides how long they take, and their measuring is not in
+    /// `time_ns`.
+    pub stages_by_samples: u64,
+    /// Of all cells in all repeats: at most where the number is given, else about, with 10 us a sample.
+    pub samples: u64,
+    /// Whether `samples` is a limit that the file gives for every stage.
+    pub samples_are_limited: bool,
+    /// Of the samples' files, about.
+    pub sample_bytes: u64,
+}
+
+impl Experiment {
+    /// What it will do, before it runs.
+    ///
+    /// # Errors
+    /// As [`Experiment::stages`].
+    pub fn estimate(&self) -> Result<Estimate, Error> {
+        let stages = self.stages()?;
+        let repeats = u64::from(self.run.repeats);
+        let processes = repeats.saturating_mul(self.policies().len() as u64);
+        let mut estimate = Estimate { processes, samples_are_limited: true, ..Estimate::default() };
+        let mut each_repeat = 0u64;
+        let mut samples = 0u64;
+        for stage in &stages {
+            estimate.stages += 1;
+            estimate.cells += stage.cells.len() as u64;
+            let noise = stage.run.noise_ns.saturating_mul(2);
+            let measured = stage.run.duration_ns.unwrap_or(0);
+            each_repeat = each_repeat.saturating_add(measured).saturating_add(noise).saturating_add(STAGE_NS);
+            estimate.stages_by_samples += u64::from(stage.run.duration_ns.is_none());
+            estimate.samples_are_limited &= stage.run.samples.is_some();
+            samples = samples.saturating_add(samples_of(stage));
+        }
+        estimate.time_ns = each_repeat.saturating_mul(repeats).saturating_add(START_NS.saturating_mul(processes));
+        estimate.samples = samples.saturating_mul(repeats);
+        estimate.sample_bytes = estimate.samples.saturating_mul(SAMPLE_BYTES);
+        Ok(estimate)
+    }
+}
+
+/// Of all cells of a stage in one repeat.
+fn samples_of(stage: &Stage) -> u64 {
+    let cells = stage.cells.len() as u64;
+    let by_time = stage.run.duration_ns.map(|duration| {
+        let share = duration / cells.max(1);
+        let of_cell = |arrival| match arrival {
+            Arrival::Paced { period_ns } => share / period_ns.max(1),
+            Arrival::Closed { .. } => share / SAMPLE_NS,
+        };
+        stage.cells.iter().fold(0u64, |all, cell| all.saturating_add(of_cell(cell.subject.arrival)))
+    });
+    let by_number = stage.run.samples.map(|samples| samples.saturating_mul(cells));
+    match (by_number, by_time) {
+        (Some(number), Some(time)) => number.min(time),
+        (number, time) => number.or(time).unwrap_or(0),
+    }
+}
+
+impl Estimate {
+    /// Whether the machine decides how long a part of it takes.
+    pub fn is_open(&self) -> bool {
+        self.stages_by_samples > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Estimate {
+        crate::read(text, "x.toml", &[]).unwrap_or_else(|e| panic!("{e}")).estimate().unwrap()
+    }
+
+    #[test]
+    fn durations_add_up() {
+        let e = of(r#"
+            [run]
+            duration = "10s"
+            repeats = 3
+            noise = "1s"
+            [[subject]]
+            call = "launch"
+            [[subject]]
+            call = "graph(20)"
+            arrival = "paced(1ms)"
+            [matrix]
+            policy = ["stock", "pi"]
+            "#);
+        assert_eq!((e.stages, e.cells, e.processes, e.stages_by_samples), (2, 4, 6, 0));
+        let a_stage = 10_000_000_000 + 2 * 1_000_000_000 + STAGE_NS;
+        assert_eq!(e.time_ns, 3 * 2 * a_stage + 6 * START_NS);
+        // 5 s for each of two cells: 500,000 of 10 us each, and 5,000 of 1 ms each.
+        assert_eq!((e.samples, e.samples_are_limited), (3 * 2 * 505_000, false));
+        assert_eq!(e.sample_bytes, e.samples * SAMPLE_BYTES);
+    }
+
+    #[test]
+    fn samples_alone_leave_the_time_open() {
+        let e = of("[run]\nsamples = 1000\nnoise = \"0s\"\n[[subject]]\ncall = \"launch\"\n");
+        assert_eq!((e.samples, e.samples_are_limited, e.is_open()), (1000, true, true));
+        assert_eq!(e.time_ns, STAGE_NS + START_NS);
+    }
+
+    #[test]
+    fn what_is_reached_first_counts() {
+        let e = of("[run]\nsamples = 1000\nduration = \"1s\"\n[[subject]]\ncall = \"launch\"\n");
+        assert_eq!((e.samples, e.is_open()), (1000, false));
+        let e = of("[run]\nsamples = 1000000000\nduration = \"1s\"\n[[subject]]\ncall = \"launch\"\n");
+        assert_eq!(e.samples, 100_000);
+    }
+}

@@ -1,0 +1,139 @@
+//! The format as a JSON Schema, for editors that complete and check TOML while it is written. It is made from the table of keys;
+//! names, sums and what keys say about each other only the reader knows.
+
+use crate::keys::{Key, Kind, OF_LOADS, OF_SUBJECTS, SECTIONS, Section};
+use serde_json::{Map, Value, json};
+
+const TIME: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s|min|h)|0)\s*$";
+const SIZE: &str = r"^\s*[0-9]+\s*(B|KiB|MiB|GiB)?\s*$";
+const SIZES: &str = r"^[0-9BKMGi\s.,/]+$";
+const RATE: &str = r"^\s*[0-9][0-9.e+-]*\s*(/\s*(s|ms|min))?\s*$";
+const CLASS: &str = r"^\s*(other|nice\(\s*[+-]?[0-9]+\s*\)|fifo\(\s*\+?[0-9]+\s*\)|deadline|real-time)\s*$";
+const CPUS: &str = r"^\s*(any|last|others|[0-9\s,+-]+)\s*$";
+const POLICY: &str = r"^\s*(.+\.toml|(stock|agent|traced|pi|ticket|boost|phase-fair|guard)(\s*[+,]\s*(pi|ticket|boost|phase-fair|guard))*)\s*$";
+const ARRIVAL: &str = r"^\s*(closed\s*\(\s*\+?[0-9]+\s*\)|paced\s*\(.+\))$";
+const AMOUNT: &str = r"^\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h|([kMG]|[KMG]i)?B/s)?\s*$";
+const TIMES: &str = r"^\s*[0-9][0-9.e+-]*\s+\S";
+
+/// The schema, as its file holds it.
+pub fn schema() -> String {
+    let mut properties = Map::new();
+    for section in SECTIONS {
+        match section.name {
+            "" => properties.extend(section.keys.iter().map(of_key)),
+            "matrix" => drop(properties.insert("matrix".into(), matrix(section))),
+            name => {
+                let one = of_section(section);
+                let all = if section.many {
+                    json!({ "type": "array", "description": section.about, "items": one })
+                } else {
+                    one
+                };
+                properties.insert(name.into(), all);
+            }
+        }
+    }
+    let whole = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "An experiment of doorbell bench",
+        "type": "object",
+        "properties": properties,
+        "required": ["run"],
+        "additionalProperties": false,
+        "definitions": { "values": values(), "axis": axis() },
+    });
+    let mut text = format!("{whole:#}");
+    text.push('\n');
+    text
+}
+
+fn of_section(section: &Section) -> Value {
+    let properties: Map<String, Value> = section.keys.iter().map(of_key).collect();
+    let mut one = json!({
+        "type": "object",
+        "description": section.about,
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    match section.name {
+        "run" => one["anyOf"] = json!([{ "required": ["duration"] }, { "required": ["samples"] }]),
+        "subject" | "load" => one["not"] = json!({ "required": ["route", "call"] }),
+        "compare" => one["required"] = json!(["baseline"]),
+        _ => {}
+    }
+    one
+}
+
+fn of_key(key: &Key) -> (String, Value) {
+    let mut schema = of_kind(key.kind);
+    schema["description"] = key.about.into();
+    let default = match key.kind {
+        _ if key.default.is_empty() => None,
+        Kind::Whole { .. } => key.default.parse::<u64>().ok().map(Value::from),
+        Kind::Flag => key.default.parse::<bool>().ok().map(Value::from),
+        _ => Some(key.default.into()),
+    };
+    if let Some(default) = default {
+        schema["default"] = default;
+    }
+    (key.name.into(), schema)
+}
+
+fn of_kind(kind: Kind) -> Value {
+    let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
+    match kind {
+        Kind::Text => json!({ "type": "string" }),
+        Kind::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Kind::Flag => json!({ "type": "boolean" }),
+        Kind::Time => text(TIME),
+        Kind::Size => size(),
+        Kind::Sizes => {
+            let sizes = || json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, text(SIZES)] });
+            let list = json!({ "type": "array", "items": sizes(), "minItems": 1 });
+            json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, text(SIZES), list] })
+        }
+        Kind::Rate => json!({ "anyOf": [{ "type": "number", "exclusiveMinimum": 0 }, text(RATE)] }),
+        Kind::Class => text(CLASS),
+        Kind::Cpus => text(CPUS),
+        Kind::Policy => text(POLICY),
+        Kind::Arrival => text(ARRIVAL),
+        Kind::Choice(words) => json!({ "type": "string", "enum": words }),
+        Kind::Amount => json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, text(AMOUNT)] }),
+        Kind::Times => text(TIMES),
+        Kind::Values => json!({ "$ref": "#/definitions/values" }),
+    }
+}
+
+fn size() -> Value {
+    json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "type": "string", "pattern": SIZE }] })
+}
+
+fn values() -> Value {
+    let one = json!({ "type": ["string", "number"] });
+    json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1, "uniqueItems": true }] })
+}
+
+/// `crowd.count = [..]` is a table `crowd` for TOML.
+fn axis() -> Value {
+    let mut keys: Vec<&str> = OF_SUBJECTS.iter().chain(OF_LOADS).copied().collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let list = json!({ "$ref": "#/definitions/values" });
+    let properties: Map<String, Value> = keys.into_iter().map(|key| (key.to_owned(), list.clone())).collect();
+    // Names may have dots in them, and are tables within tables then.
+    let inner = json!({ "$ref": "#/definitions/axis" });
+    json!({ "anyOf": [list, { "type": "object", "properties": properties, "additionalProperties": inner }] })
+}
+
+fn matrix(section: &Section) -> Value {
+    let mut properties: Map<String, Value> = section.keys.iter().map(of_key).collect();
+    let of_run = section.keys.iter().filter_map(|key| Some((key.name.strip_prefix("run.")?, of_key(key).1)));
+    let of_run: Map<String, Value> = of_run.map(|(name, schema)| (name.to_owned(), schema)).collect();
+    properties.insert("run".into(), json!({ "type": "object", "properties": of_run, "additionalProperties": false }));
+    json!({
+        "type": "object",
+        "description": section.about,
+        "properties": properties,
+        "additionalProperties": { "$ref": "#/definitions/axis" },
+    })
+}
