@@ -305,7 +305,7 @@ fn experiments() -> impl Strategy<Value = Experiment> {
             }
             Assert { subject: chosen.clone(), metric, bound }
         });
-        let compare = axes.0.then(|| Compare { baseline: chosen, metric: Metric::P999 });
+        let compare = axes.0.then_some(Compare { baseline: chosen, metric: Metric::P999 });
         let asserts = asserts.into_iter().collect();
         Experiment { name, about, run, subjects, loads, matrix, verify: Verify { every }, compare, asserts }
     })

@@ -41,3 +41,16 @@ fn options_change_a_shipped_experiment() {
     let stages = changed.stages().unwrap();
     assert_eq!(stages.iter().map(|s| s.run.policy.as_str()).collect::<Vec<_>>(), ["stock", "pi+phase-fair"]);
 }
+
+#[test]
+fn every_shipped_experiment_is_documented_with_its_time() {
+    let reference = include_str!("../../../docs/reference/experiments.md");
+    for shipped in shipped() {
+        let plan = read(shipped.text, &format!("{}.toml", shipped.name), &[]).unwrap().estimate().unwrap();
+        let row = reference.lines().find(|line| line.starts_with(&format!("| `{}` |", shipped.name)));
+        let row = row.unwrap_or_else(|| panic!("`{}` is not documented", shipped.name));
+        let seconds = plan.time_ns / 1_000_000_000;
+        assert!(!plan.is_open() && row.ends_with(&format!("| {seconds} s |")), "{seconds} s: {row}");
+        assert!(seconds < 600, "`{}` takes {seconds} s", shipped.name);
+    }
+}
