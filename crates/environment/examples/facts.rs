@@ -1,11 +1,38 @@
-//! Prints what is known of this machine, with the warnings that follow from it, as JSON.
+//! Prints what is known of this machine, the warnings that follow from it, and what is counted in one second, as JSON. The
+//! first argument is the PCI address of the GPU; without one it is the driver's first.
 
-use environment::{Environment, Gpu};
+use environment::{Counters, Environment, Gpu};
+use std::time::{Duration, Instant};
 
 fn main() -> Result<(), serde_json::Error> {
     let pci = std::env::args().nth(1);
-    let environment = Environment::gather(Gpu::Real { pci: pci.as_deref() }, None, Vec::new());
-    let all = serde_json::json!({ "warnings": environment.warnings(), "environment": environment });
+    let gpu = Gpu::Real { pci: pci.as_deref() };
+    let milliseconds = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
+    let begun = Instant::now();
+    let environment = Environment::gather(gpu, None, Vec::new());
+    let gathered_ms = milliseconds(begun);
+    let again = Instant::now();
+    let second = Environment::gather(gpu, None, Vec::new());
+    let gathered_again_ms = milliseconds(again);
+    let cpu = environment.integer("thread.cpu").map(|n| n as usize);
+    let begin = Instant::now();
+    let counters = Counters::begin(gpu, cpu);
+    let begin_ms = milliseconds(begin);
+    std::thread::sleep(Duration::from_secs(1));
+    let end = Instant::now();
+    let counted = counters.end();
+    let differences: Vec<String> =
+        Environment::compare(&environment, &second).iter().map(ToString::to_string).collect();
+    let all = serde_json::json!({
+        "warnings": environment.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "environment": environment,
+        "differs_when_gathered_again": differences,
+        "counted": counted.values,
+        "not_counted": counted.missing,
+        "took_ms": {
+            "gather": gathered_ms, "gather_again": gathered_again_ms, "begin": begin_ms, "end": milliseconds(end),
+        },
+    });
     println!("{}", serde_json::to_string_pretty(&all)?);
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 pub mod clock;
 mod compare;
+pub mod counters;
 mod files;
 mod gather;
 mod gpu;
@@ -17,6 +18,7 @@ mod value;
 mod warnings;
 
 pub use compare::Difference;
+pub use counters::{Counted, Counters, wire_overhead};
 pub use taken::Taken;
 pub use value::{Known, Value};
 pub use warnings::{Severity, Warning};

@@ -21,7 +21,7 @@ pub struct Part {
     pub noise: Vec<Noise>,
     /// How far the GPU's clock and the CPU's can be apart, ns; none where there is no such clock.
     pub clock_error_ns: Option<u64>,
-    /// What the machine and the GPU counted meanwhile: name and value (`steal_ms`, `pcie_read_bytes`, `energy_mj`).
+    /// What the machine and the GPU counted meanwhile: name and value (`steal_ms`, `pcie_to_gpu_bytes`, `energy_mj`).
     pub counted: Vec<(String, f64)>,
     pub notes: Vec<String>,
 }

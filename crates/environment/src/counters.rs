@@ -1,0 +1,162 @@
+//! What the machine and its GPU count while something is measured: read once before and once after, never in between.
+
+mod gpu;
+mod process;
+
+use crate::{Gpu, Taken};
+use gpu::{Device, Looked};
+use process::Used;
+use std::time::Instant;
+
+/// Counts from a moment on.
+pub struct Counters {
+    began: Instant,
+    cpu: Option<usize>,
+    device: Result<Device, String>,
+    first: Result<Looked, String>,
+    used: Result<Used, String>,
+    taken: Option<Taken>,
+}
+
+/// What was counted in a time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// By the names of `docs/reference/environment.md`.
+    pub values: Vec<(String, f64)>,
+    /// The other names, several in one where they have one reason, and the reason.
+    pub missing: Vec<(String, String)>,
+}
+
+impl Counters {
+    /// `cpu` is the measuring one. The GPU is asked first, and the kernel last: what is counted for this process begins right
+    /// before this returns.
+    pub fn begin(gpu: Gpu<'_>, cpu: Option<usize>) -> Counters {
+        let device = Device::open(gpu);
+        let first = device.as_ref().map(Device::look).map_err(Clone::clone);
+        let taken = cpu.and_then(Taken::now);
+        Counters { began: Instant::now(), cpu, device, first, used: Used::now(), taken }
+    }
+
+    /// In the opposite order.
+    pub fn end(self) -> Counted {
+        let mut counted = Counted::default();
+        let used = Used::now();
+        let taken = self.cpu.and_then(Taken::now);
+        let seconds = self.began.elapsed().as_secs_f64();
+        counted.put("wall_ms", Ok(seconds * 1e3));
+        match (&used, &self.used) {
+            (Ok(now), Ok(then)) => now.since(then, &mut counted),
+            (Err(why), _) | (_, Err(why)) => counted.missing("cpu_*_ms, switches_*, faults_*", why.clone()),
+        }
+        match (taken.zip(self.taken), self.cpu) {
+            (Some((now, then)), _) => of_cpu(&now.since(&then), &mut counted),
+            (None, None) => counted.missing(OF_CPU, "the measuring thread has no CPU of its own".into()),
+            (None, Some(cpu)) => counted.missing(OF_CPU, format!("/proc/stat does not tell of CPU {cpu}")),
+        }
+        match (&self.device, &self.first) {
+            (Ok(device), Ok(first)) => device.look().since(first, device, &mut counted),
+            (Err(why), _) | (_, Err(why)) => counted.missing(gpu::ALL, why.clone()),
+        }
+        counted
+    }
+}
+
+const OF_CPU: &str = "steal_ms, irq_ms, softirq_ms, interrupts";
+
+fn of_cpu(taken: &Taken, counted: &mut Counted) {
+    let ms = |d: std::time::Duration| d.as_secs_f64() * 1e3;
+    counted.put("steal_ms", Ok(ms(taken.steal)));
+    counted.put("irq_ms", Ok(ms(taken.interrupts_time)));
+    counted.put("softirq_ms", Ok(ms(taken.softirq_time)));
+    let none = || "/proc/interrupts has no column of the measuring CPU".to_string();
+    counted.put("interrupts", taken.interrupts.map(|n| n as f64).ok_or_else(none));
+}
+
+impl Counted {
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.values.iter().find(|(n, _)| n == name).map(|(_, v)| *v)
+    }
+
+    fn put(&mut self, name: &str, known: Result<f64, String>) {
+        match known {
+            Ok(value) => self.values.push((name.into(), value)),
+            Err(why) => self.missing(name, why),
+        }
+    }
+
+    /// Names with one reason are one entry.
+    fn missing(&mut self, name: &str, why: String) {
+        match self.missing.iter_mut().find(|(_, known)| *known == why) {
+            Some((names, _)) => *names = format!("{names}, {name}"),
+            None => self.missing.push((name.into(), why)),
+        }
+    }
+}
+
+/// By which part the bytes that crossed the link are more than the payload: (counted - payload) / payload. Heads of packets,
+/// requests that ask for data, acknowledgements that the counter counts, doorbells, polled words and everything else that
+/// crossed it meanwhile are in it. Negative where the counter missed some; `None` without payload.
+pub fn wire_overhead(payload: u64, counted: f64) -> Option<f64> {
+    (payload > 0 && counted.is_finite()).then(|| (counted - payload as f64) / payload as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_gpu_the_rest_is_counted_and_the_reason_given_once() {
+        let cpu = placement::affinity().unwrap()[0];
+        for gpu in [Gpu::Soft, Gpu::Real { pci: Some("ffff:ff:1f.7") }] {
+            let counters = Counters::begin(gpu, Some(cpu));
+            let begun = Instant::now();
+            let mut n = 0u64;
+            while begun.elapsed().as_millis() < 30 {
+                n = std::hint::black_box(n + 1);
+            }
+            let counted = counters.end();
+            assert!(counted.get("wall_ms").unwrap() >= 30.0, "{counted:?}");
+            // The kernel charges a thread's time at its ticks where it does not at its switches.
+            let charged = counted.get("cpu_user_ms").unwrap() + counted.get("cpu_system_ms").unwrap();
+            assert!(charged > 0.0, "{counted:?}");
+            assert!(counted.get("steal_ms").unwrap() >= 0.0 && counted.get("energy_mj").is_none());
+            let of_gpu: Vec<_> = counted.missing.iter().filter(|(names, _)| names.contains("energy_mj")).collect();
+            assert_eq!(of_gpu.len(), 1, "{counted:?}");
+            assert!(!of_gpu[0].1.is_empty());
+        }
+    }
+
+    #[test]
+    fn without_a_cpu_it_says_so() {
+        let counted = Counters::begin(Gpu::Soft, None).end();
+        assert!(counted.missing.iter().any(|(names, why)| names == OF_CPU && why.contains("no CPU of its own")));
+    }
+
+    #[test]
+    fn what_was_used_is_seen() {
+        let counters = Counters::begin(Gpu::Soft, None);
+        let pages = vec![1u8; 8 << 20];
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let counted = counters.end();
+        drop(std::hint::black_box(pages));
+        assert!(counted.get("switches_voluntary").unwrap() >= 1.0, "it slept: {counted:?}");
+        assert!(counted.get("faults_minor").unwrap() >= 2.0, "it touched new pages: {counted:?}");
+    }
+
+    #[test]
+    fn overhead_is_what_is_more_than_the_payload() {
+        assert_eq!(wire_overhead(1000, 1070.0), Some(0.07));
+        assert_eq!(wire_overhead(1000, 900.0), Some(-0.1));
+        assert_eq!((wire_overhead(0, 5.0), wire_overhead(5, f64::NAN)), (None, None));
+    }
+
+    #[test]
+    fn one_reason_is_one_entry() {
+        let mut counted = Counted::default();
+        counted.put("a", Err("why".into()));
+        counted.put("b", Err("why".into()));
+        counted.put("c", Err("else".into()));
+        let texts: Vec<(&str, &str)> = counted.missing.iter().map(|(n, w)| (n.as_str(), w.as_str())).collect();
+        assert_eq!(texts, [("a, b", "why"), ("c", "else")]);
+    }
+}

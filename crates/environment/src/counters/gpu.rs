@@ -1,0 +1,252 @@
+//! What the GPU counts, through NVML. Two looks; what lies between is their difference.
+
+use super::Counted;
+use crate::Gpu;
+use crate::nvml::{self, why};
+use crate::value::Known;
+use nvml_wrapper::GpmSample;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{
+    Clock, EccCounter, MemoryError, PcieUtilCounter, PerformancePolicy, TemperatureSensor,
+};
+use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::gpm::gpm_metrics_get;
+use std::time::Instant;
+
+/// Every name that this module may put, for where there is no GPU to ask.
+pub const ALL: &str = "pcie_to_gpu_bytes, pcie_from_gpu_bytes, energy_mj, power_w, temperature_begin_c, temperature_c, \
+                       sm_begin_mhz, sm_mhz, memory_mhz, throttle_reasons, throttled_power_ms, throttled_heat_ms, \
+                       pcie_replays, ecc_corrected, ecc_uncorrected";
+
+pub struct Device {
+    nvml: nvml_wrapper::Device<'static>,
+    /// Whether the GPU counts the bytes of its link (GPM), or why it does not.
+    counts_bytes: Known<()>,
+}
+
+/// One moment. Each is asked for by itself, and each may be refused by itself.
+pub struct Looked {
+    at: Instant,
+    bytes: Known<GpmSample<'static>>,
+    energy_mj: Known<u64>,
+    power_mw: Known<u32>,
+    temperature_c: Known<u32>,
+    sm_mhz: Known<u32>,
+    memory_mhz: Known<u32>,
+    throttle: Known<ThrottleReasons>,
+    /// Nanoseconds with lowered clocks, since the driver was loaded.
+    by_power_ns: Known<u64>,
+    by_heat_ns: Known<u64>,
+    replays: Known<u32>,
+    corrected: Known<u64>,
+    uncorrected: Known<u64>,
+}
+
+/// Looks that are closer than this give no rate that is worth its name.
+const LEAST_SECONDS: f64 = 0.1;
+
+impl Device {
+    pub fn open(gpu: Gpu<'_>) -> Known<Device> {
+        let Gpu::Real { pci } = gpu else {
+            return Err("the software GPU counts nothing".into());
+        };
+        let nvml = nvml::device(pci)?;
+        let counts_bytes = match nvml.gpm_support() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("this GPU counts no bytes of its link (no GPM)".to_string()),
+            Err(e) => Err(format!("the bytes of the link are not counted (GPM): {e}")),
+        };
+        Ok(Device { nvml, counts_bytes })
+    }
+
+    pub fn look(&self) -> Looked {
+        let d = &self.nvml;
+        let violation = |policy| d.violation_status(policy).map(|v| v.violation_time).map_err(why);
+        let errors = |kind| d.total_ecc_errors(kind, EccCounter::Volatile).map_err(why);
+        // The bytes between everything else: the calls before them and behind them cross the link too.
+        let looked = Looked {
+            at: Instant::now(),
+            bytes: Err(String::new()),
+            power_mw: d.power_usage().map_err(why),
+            temperature_c: d.temperature(TemperatureSensor::Gpu).map_err(why),
+            sm_mhz: d.clock_info(Clock::SM).map_err(why),
+            memory_mhz: d.clock_info(Clock::Memory).map_err(why),
+            throttle: d.current_throttle_reasons().map_err(why),
+            by_power_ns: violation(PerformancePolicy::Power),
+            by_heat_ns: violation(PerformancePolicy::Thermal),
+            replays: d.pcie_replay_counter().map_err(why),
+            corrected: errors(MemoryError::Corrected),
+            uncorrected: errors(MemoryError::Uncorrected),
+            energy_mj: d.total_energy_consumption().map_err(why),
+        };
+        let bytes = self.counts_bytes.clone().and_then(|()| d.gpm_sample().map_err(why));
+        Looked { at: Instant::now(), bytes, ..looked }
+    }
+
+    /// Bytes of both directions between two looks: to the GPU, and from it.
+    fn bytes(&self, first: &Looked, second: &Looked, seconds: f64) -> Known<[Known<f64>; 2]> {
+        let (a, b) = (first.bytes.as_ref().map_err(Clone::clone)?, second.bytes.as_ref().map_err(Clone::clone)?);
+        if seconds < LEAST_SECONDS {
+            return Err(format!("{:.0} ms are too short for the bytes of the link", seconds * 1e3));
+        }
+        // As the GPU sees it: it receives what goes to it.
+        let wanted = [GpmMetricId::PcieRxPerSec, GpmMetricId::PcieTxPerSec];
+        let found = gpm_metrics_get(nvml::library()?, a, b, &wanted).map_err(why)?;
+        let mut of = found.into_iter().map(|m| m.map_err(why).and_then(|m| bytes_of(m.value, seconds)));
+        let mut next = || of.next().unwrap_or_else(|| Err("NVML: a metric is missing".into()));
+        Ok([next(), next()])
+    }
+}
+
+/// NVML's rate is in MiB a second.
+fn bytes_of(mib_per_second: f64, seconds: f64) -> Known<f64> {
+    match mib_per_second.is_finite() && mib_per_second >= 0.0 {
+        true => Ok(mib_per_second * (1u64 << 20) as f64 * seconds),
+        false => Err(format!("NVML: a rate of {mib_per_second} MiB/s")),
+    }
+}
+
+/// Of counters that only grow; one that fell was set back meanwhile.
+fn more(now: &Known<u64>, then: &Known<u64>) -> Known<u64> {
+    match (now, then) {
+        (Ok(now), Ok(then)) => now.checked_sub(*then).ok_or_else(|| "the counter was set back meanwhile".to_string()),
+        (Err(why), _) | (_, Err(why)) => Err(why.clone()),
+    }
+}
+
+impl Looked {
+    pub fn since(&self, first: &Looked, device: &Device, counted: &mut Counted) {
+        let seconds = self.at.duration_since(first.at).as_secs_f64();
+        match device.bytes(first, self, seconds) {
+            Ok([to, from]) => {
+                counted.put("pcie_to_gpu_bytes", to);
+                counted.put("pcie_from_gpu_bytes", from);
+            }
+            Err(why) => {
+                counted.missing("pcie_to_gpu_bytes, pcie_from_gpu_bytes", why);
+                if device.counts_bytes.is_err() {
+                    device.look_at_rates(counted);
+                }
+            }
+        }
+        self.differences(first, seconds, counted);
+    }
+
+    /// All but the bytes of the link.
+    fn differences(&self, first: &Looked, seconds: f64, counted: &mut Counted) {
+        let energy = more(&self.energy_mj, &first.energy_mj).map(|mj| mj as f64);
+        counted.put("energy_mj", energy.clone());
+        match energy {
+            Ok(mj) if seconds > 0.0 => counted.put("power_w", Ok(mj / 1e3 / seconds)),
+            _ => counted.put("power_at_end_w", self.power_mw.clone().map(|mw| f64::from(mw) / 1e3)),
+        }
+        let number = |n: &Known<u32>| n.clone().map(f64::from);
+        counted.put("temperature_begin_c", number(&first.temperature_c));
+        counted.put("temperature_c", number(&self.temperature_c));
+        counted.put("sm_begin_mhz", number(&first.sm_mhz));
+        counted.put("sm_mhz", number(&self.sm_mhz));
+        counted.put("memory_mhz", number(&self.memory_mhz));
+        let both = |a: ThrottleReasons, b: ThrottleReasons| (a | b).difference(ThrottleReasons::GPU_IDLE).bits() as f64;
+        let throttle = self.throttle.clone().and_then(|now| first.throttle.clone().map(|then| both(now, then)));
+        counted.put("throttle_reasons", throttle);
+        let ms = |now, then| more(now, then).map(|ns| ns as f64 / 1e6);
+        counted.put("throttled_power_ms", ms(&self.by_power_ns, &first.by_power_ns));
+        counted.put("throttled_heat_ms", ms(&self.by_heat_ns, &first.by_heat_ns));
+        let wide = |n: &Known<u32>| n.clone().map(u64::from);
+        let count = |now: Known<u64>, then: Known<u64>| more(&now, &then).map(|n| n as f64);
+        counted.put("pcie_replays", count(wide(&self.replays), wide(&first.replays)));
+        counted.put("ecc_corrected", count(self.corrected.clone(), first.corrected.clone()));
+        counted.put("ecc_uncorrected", count(self.uncorrected.clone(), first.uncorrected.clone()));
+    }
+}
+
+impl Device {
+    /// For GPUs without GPM: what crossed the link in 20 ms right now, which is no count of what was measured.
+    fn look_at_rates(&self, counted: &mut Counted) {
+        let rate = |which| self.nvml.pcie_throughput(which).map(|kb| f64::from(kb) * 1024.0).map_err(why);
+        counted.put("pcie_to_gpu_at_end_bytes_per_s", rate(PcieUtilCounter::Receive));
+        counted.put("pcie_from_gpu_at_end_bytes_per_s", rate(PcieUtilCounter::Send));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn looked() -> Looked {
+        let no = || Err("not counted".to_string());
+        Looked {
+            at: Instant::now(),
+            bytes: Err("not counted".into()),
+            energy_mj: Ok(1_000_000),
+            power_mw: Ok(90_000),
+            temperature_c: Ok(40),
+            sm_mhz: Ok(345),
+            memory_mhz: Ok(3201),
+            throttle: Ok(ThrottleReasons::GPU_IDLE),
+            by_power_ns: Ok(5_000_000),
+            by_heat_ns: no(),
+            replays: Ok(3),
+            corrected: Ok(0),
+            uncorrected: Ok(7),
+        }
+    }
+
+    #[test]
+    fn what_lies_between_two_looks_is_their_difference() {
+        let first = looked();
+        let second = Looked {
+            at: first.at + Duration::from_secs(2),
+            energy_mj: Ok(1_300_000),
+            temperature_c: Ok(45),
+            sm_mhz: Ok(1980),
+            throttle: Ok(ThrottleReasons::SW_POWER_CAP),
+            by_power_ns: Ok(8_500_000),
+            replays: Ok(5),
+            uncorrected: Ok(6),
+            ..looked()
+        };
+        let mut counted = Counted::default();
+        second.differences(&first, 2.0, &mut counted);
+        let want = [
+            ("energy_mj", 300_000.0),
+            ("power_w", 150.0),
+            ("temperature_begin_c", 40.0),
+            ("temperature_c", 45.0),
+            ("sm_begin_mhz", 345.0),
+            ("sm_mhz", 1980.0),
+            ("memory_mhz", 3201.0),
+            ("throttle_reasons", ThrottleReasons::SW_POWER_CAP.bits() as f64),
+            ("throttled_power_ms", 3.5),
+            ("pcie_replays", 2.0),
+            ("ecc_corrected", 0.0),
+        ];
+        let values: Vec<(&str, f64)> = counted.values.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+        assert_eq!(values, want);
+        let missing: Vec<(&str, &str)> = counted.missing.iter().map(|(n, w)| (n.as_str(), w.as_str())).collect();
+        let set_back = ("ecc_uncorrected", "the counter was set back meanwhile");
+        assert_eq!(missing, [("throttled_heat_ms", "not counted"), set_back]);
+        for (name, _) in values.iter().copied().chain([("throttled_heat_ms", 0.0), ("ecc_uncorrected", 0.0)]) {
+            assert!(ALL.split(", ").any(|n| n.trim() == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_counts_no_energy_has_the_power_of_the_moment() {
+        let first = Looked { energy_mj: Err("not supported".into()), ..looked() };
+        let second = Looked { energy_mj: Err("not supported".into()), ..looked() };
+        let mut counted = Counted::default();
+        second.differences(&first, 1.0, &mut counted);
+        assert_eq!((counted.get("power_w"), counted.get("power_at_end_w")), (None, Some(90.0)));
+    }
+
+    #[test]
+    fn a_rate_becomes_bytes() {
+        // 55.17 GB/s of payload to an H200 read as 56,225 MiB/s.
+        let counted = bytes_of(56_225.0, 10.0).unwrap();
+        let overhead = super::super::wire_overhead(551_700_000_000, counted).unwrap();
+        assert!((0.068..0.069).contains(&overhead), "{overhead}");
+        assert!(bytes_of(-1.0, 1.0).is_err() && bytes_of(f64::NAN, 1.0).is_err());
+    }
+}
