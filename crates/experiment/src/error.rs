@@ -61,6 +61,11 @@ impl Wrong {
         Wrong { what: what.into(), allowed: allowed.into(), meant: None }
     }
 
+    /// A value of another kind, or beyond its bounds.
+    pub fn unfit(value: &str, takes: &str) -> Wrong {
+        Wrong::new(format!("{value} does not fit"), format!("it takes {takes}"))
+    }
+
     /// A word that is none of those that may stand there.
     pub fn word<'a>(what: impl Into<String>, word: &str, words: impl IntoIterator<Item = &'a str>) -> Wrong {
         let words: Vec<&str> = words.into_iter().collect();

@@ -60,7 +60,7 @@ impl<'t> Keys<'t> {
         let Some(node) = self.node(key) else { return Ok(None) };
         match &node.value {
             Value::Text(text) => parse(text).map(Some).map_err(|wrong| self.within(key, wrong).at(&node.place)),
-            other => Err(self.within(key, Wrong::new(other.kind(), "a text in quotes")).at(&node.place)),
+            other => Err(self.within(key, Wrong::unfit(&other.kind(), "a text in quotes")).at(&node.place)),
         }
     }
 
@@ -77,7 +77,7 @@ impl<'t> Keys<'t> {
             Value::Whole(n) => u64::try_from(n).ok().filter(|n| (least..=most).contains(n)),
             _ => None,
         };
-        let wrong = || Wrong::new(node.value.kind(), format!("a whole number from {least} to {most}"));
+        let wrong = || Wrong::unfit(&node.value.kind(), &format!("a whole number from {least} to {most}"));
         found.map(Some).ok_or_else(|| self.within(key, wrong()).at(&node.place))
     }
 
@@ -85,7 +85,7 @@ impl<'t> Keys<'t> {
         let Some(node) = self.node(key) else { return Ok(None) };
         match node.value {
             Value::Flag(flag) => Ok(Some(flag)),
-            ref other => Err(self.within(key, Wrong::new(other.kind(), "`true` or `false`")).at(&node.place)),
+            ref other => Err(self.within(key, Wrong::unfit(&other.kind(), "`true` or `false`")).at(&node.place)),
         }
     }
 
@@ -227,17 +227,19 @@ fn one(root: &Table, name: &str) -> Result<Option<Table>, Error> {
     let Some(entry) = root.entry(name) else { return Ok(None) };
     match &entry.node.value {
         Value::Table(table) => Ok(Some(table.clone())),
-        Value::List(_) => Err(Wrong::new(format!("there is one [{name}] only"), format!("[{name}]")).at(&entry.place)),
-        other => {
-            Err(Wrong::new(format!("`{name}` is {}", other.kind()), format!("a section [{name}]")).at(&entry.place))
+        Value::List(_) => {
+            Err(Wrong::new(format!("there is one [{name}] only"), format!("it is written [{name}]")).at(&entry.place))
         }
+        other => Err(Wrong::new(format!("`{name}` is {}", other.kind()), format!("it is written [{name}], a section"))
+            .at(&entry.place)),
     }
 }
 
 /// All tables `[[name]]`.
 fn many<'t>(root: &'t Table, name: &str) -> Result<Vec<&'t Table>, Error> {
     let Some(entry) = root.entry(name) else { return Ok(Vec::new()) };
-    let wrong = |what: String| Wrong::new(what, format!("sections [[{name}]], in double brackets")).at(&entry.place);
+    let wrong =
+        |what: String| Wrong::new(what, format!("it is written [[{name}]], in double brackets")).at(&entry.place);
     match &entry.node.value {
         Value::List(list) => {
             let table = |node: &'t Node| match &node.value {
@@ -279,7 +281,7 @@ fn run(table: &Table) -> Result<Run, Error> {
 
 fn above_zero(text: &str) -> Result<u64, Wrong> {
     match values::time(text)? {
-        0 => Err(Wrong::new("0 is no time to wait for", "more than 0")),
+        0 => Err(Wrong::new("0 is no time to wait for", "it takes more than 0")),
         ns => Ok(ns),
     }
 }
@@ -382,7 +384,9 @@ fn load(table: &Table, matrix: &Table, varied: &impl Fn(&str, &str) -> bool) -> 
         Some((Value::Whole(n), place)) => Some((n.to_string(), place)),
         Some((Value::Number(n), place)) => Some((n.to_string(), place)),
         Some((Value::Text(text), place)) => Some((text.clone(), place)),
-        Some((other, place)) => return Err(keys.within("rate", Wrong::new(other.kind(), "`1000/s`")).at(place)),
+        Some((other, place)) => {
+            return Err(keys.within("rate", Wrong::unfit(&other.kind(), "a rate: `1000/s`")).at(place));
+        }
     };
     let rate = rate.map(|(text, place)| values::rate(&text).map_err(|wrong| keys.within("rate", wrong).at(place)));
     Ok(LoadSpec {
@@ -402,10 +406,10 @@ fn size_of(node: &Node) -> Result<u64, Wrong> {
     match &node.value {
         Value::Whole(n) => match u64::try_from(*n) {
             Ok(bytes) if bytes > 0 => Ok(bytes),
-            _ => Err(Wrong::new(format!("{n} bytes"), "a size from 1 byte on: `4KiB`")),
+            _ => Err(Wrong::unfit(&format!("{n} bytes"), "a size from 1 byte on: `4KiB`")),
         },
         Value::Text(text) => sizes::one(text).map_err(|e| Wrong::new(e.to_string(), "")),
-        other => Err(Wrong::new(other.kind(), "a size: `4KiB`")),
+        other => Err(Wrong::unfit(&other.kind(), "a size: `4KiB`")),
     }
 }
 
@@ -415,13 +419,13 @@ fn sizes_of(node: &Node) -> Result<Vec<u64>, (Wrong, &Place)> {
     let mut all = match &node.value {
         Value::Text(text) => sizes::parse(text).map_err(|e| wrong(Wrong::new(e.to_string(), "")))?,
         Value::List(list) if list.is_empty() => {
-            return Err(wrong(Wrong::new("the list is empty", "one size at least")));
+            return Err(wrong(Wrong::new("the list is empty", "it takes one size at least")));
         }
         Value::List(list) => {
             let mut all = Vec::new();
             for inner in list {
                 match &inner.value {
-                    Value::List(_) => return Err((Wrong::new("a list within the list", "sizes"), &inner.place)),
+                    Value::List(_) => return Err((Wrong::unfit("a list within the list", "sizes"), &inner.place)),
                     _ => all.extend(sizes_of(inner)?),
                 }
             }
@@ -458,7 +462,7 @@ fn axes(matrix: &Table, read: &Experiment) -> Result<Vec<Axis>, Error> {
             _ => vec![(scalar(&entry.node).map_err(|w| wrong(w, &entry.node.place))?, &entry.node.place)],
         };
         if texts.is_empty() {
-            return Err(wrong(Wrong::new("the list is empty", "one value at least"), &entry.node.place));
+            return Err(wrong(Wrong::new("the list is empty", "it takes one value at least"), &entry.node.place));
         }
         let mut values: Vec<String> = Vec::new();
         for (text, place) in texts {
@@ -466,7 +470,7 @@ fn axes(matrix: &Table, read: &Experiment) -> Result<Vec<Axis>, Error> {
             // Others hold policies against each other by their text.
             let text = if entry.key == "policy" { values::policy(&text).map_err(|w| wrong(w, place))? } else { text };
             if values.contains(&text) {
-                return Err(wrong(Wrong::new(format!("{text:?} is there twice"), "each value once"), place));
+                return Err(wrong(Wrong::new(format!("{text:?} is there twice"), "it takes each value once"), place));
             }
             values.push(text);
         }
@@ -487,7 +491,7 @@ fn scalar(node: &Node) -> Result<String, Wrong> {
         Value::Text(text) => Ok(text.trim().to_owned()),
         Value::Whole(n) => Ok(n.to_string()),
         Value::Number(n) => Ok(n.to_string()),
-        other => Err(Wrong::new(other.kind(), "a list of texts or numbers")),
+        other => Err(Wrong::unfit(&other.kind(), "a list of texts or numbers")),
     }
 }
 
@@ -533,8 +537,8 @@ fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {
             (Value::Whole(n), Metric::Misses) => n.to_string(),
             (Value::Number(n), Metric::Misses) => n.to_string(),
             (other, _) => {
-                let allowed = "a text with a unit: `50us`, `10GB/s`, `0.1%`";
-                return Err(keys.within(key, Wrong::new(other.kind(), allowed)).at(&node.place));
+                let takes = "a text with a unit: `50us`, `10GB/s`, `0.1%`";
+                return Err(keys.within(key, Wrong::unfit(&other.kind(), takes)).at(&node.place));
             }
         };
         values::amount(&text, metric).map(Some).map_err(|wrong| keys.within(key, wrong).at(&node.place))
@@ -582,6 +586,6 @@ fn file_name(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     match !text.is_empty() && text.len() <= 100 && text.chars().all(fits) {
         true => Ok(text.into()),
-        false => Err(Wrong::new(format!("{text:?}"), "letters, digits, `-` and `_`, at most 100")),
+        false => Err(Wrong::unfit(&format!("{text:?}"), "letters, digits, `-` and `_`, at most 100")),
     }
 }

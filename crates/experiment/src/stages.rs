@@ -67,7 +67,7 @@ pub(crate) fn same_target(a: &str, b: &str) -> bool {
 pub(crate) fn what(key: &str, text: &str) -> Result<What, Wrong> {
     let text = text.trim();
     if text.is_empty() || text.chars().any(char::is_control) {
-        return Err(Wrong::new(format!("{text:?}"), "a route as `host->cuda->gpu0`, or a call as `launch`"));
+        return Err(Wrong::unfit(&format!("{text:?}"), "a route as `host->cuda->gpu0`, or a call as `launch`"));
     }
     let is_route = key == "route" || (key == "what" && text.contains("->"));
     Ok(if is_route { What::Route(text.into()) } else { What::Call(text.into()) })
@@ -155,7 +155,7 @@ impl Draft {
                 "count" => {
                     let count = text.parse().ok().filter(|n| u64::from(*n) <= MOST_THREADS);
                     load.count = count.ok_or_else(|| {
-                        Wrong::new(format!("{text:?}"), format!("a whole number from 0 to {MOST_THREADS}"))
+                        Wrong::unfit(&format!("{text:?}"), &format!("a whole number from 0 to {MOST_THREADS}"))
                     })?;
                 }
                 "bytes" => load.bytes = one_size(text)?,

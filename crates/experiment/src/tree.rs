@@ -240,8 +240,15 @@ fn key<'o>(rest: &'o str, names: &[String]) -> Option<(&'o str, &'o str)> {
     Some((rest[..at].trim(), &rest[at + 1..]))
 }
 
-/// A value without quotes and brackets, as what its key takes.
+/// A value as what its key takes: without quotes and brackets, or as it would stand in the file.
 fn value(text: &str, kind: Option<Kind>, place: &Place) -> Value {
+    if text.starts_with(['"', '\'', '['])
+        && let Ok(value) = DeValue::parse(text)
+    {
+        let mut node = node(text, &Lines::of(text), 0, value.get_ref());
+        put_at(&mut node, place);
+        return node.value;
+    }
     match kind {
         Some(Kind::Whole { .. }) => text.parse().map_or_else(|_| Value::Text(text.into()), Value::Whole),
         Some(Kind::Flag) => text.parse().map_or_else(|_| Value::Text(text.into()), Value::Flag),
@@ -250,6 +257,14 @@ fn value(text: &str, kind: Option<Kind>, place: &Place) -> Value {
             Value::List(split(text).into_iter().map(node).collect())
         }
         _ => Value::Text(text.into()),
+    }
+}
+
+/// All of it was given by one option.
+fn put_at(node: &mut Node, place: &Place) {
+    node.place = place.clone();
+    if let Value::List(list) = &mut node.value {
+        list.iter_mut().for_each(|inner| put_at(inner, place));
     }
 }
 

@@ -94,7 +94,8 @@ pub(crate) fn class(text: &str) -> Result<Class, Wrong> {
     let text = text.trim();
     let bounded = |inner: &str, least: i64, most: i64| {
         let value = inner.parse::<i64>().ok().filter(|n| (least..=most).contains(n));
-        value.ok_or_else(|| Wrong::new(format!("{inner:?} in {text:?}"), format!("a number from {least} to {most}")))
+        value
+            .ok_or_else(|| Wrong::unfit(&format!("{inner:?} in {text:?}"), &format!("a number from {least} to {most}")))
     };
     match called(text) {
         ("other", None) => Ok(Class::Other),
@@ -179,7 +180,7 @@ pub(crate) fn arrival(text: &str) -> Result<Arrival, Wrong> {
     match called(text) {
         ("closed", Some(depth)) => match depth.parse().ok().filter(|d| (1..=DEEPEST).contains(d)) {
             Some(depth) => Ok(Arrival::Closed { depth }),
-            None => Err(Wrong::new(format!("{depth:?} in {text:?}"), format!("a number from 1 to {DEEPEST}"))),
+            None => Err(Wrong::unfit(&format!("{depth:?} in {text:?}"), &format!("a number from 1 to {DEEPEST}"))),
         },
         ("paced", Some(period)) => match time(period)? {
             0 => Err(Wrong::new(format!("a period of 0 in {text:?}"), ARRIVALS)),
@@ -221,7 +222,7 @@ pub(crate) fn policy(text: &str) -> Result<String, Wrong> {
         let alone = ["stock", "agent", "traced"].contains(word);
         if (alone && words.len() > 1) || words.iter().filter(|w| *w == word).count() > 1 {
             let allowed = "`stock`, `agent` and `traced` stand alone; others once, as in `pi+phase-fair`";
-            return Err(Wrong::new(format!("{word:?} in {text:?}"), allowed));
+            return Err(Wrong::new(format!("{word:?} in {text:?} does not fit"), allowed));
         }
     }
     Ok(words.join("+"))
@@ -287,7 +288,7 @@ pub(crate) trait Word: Sized + Copy + PartialEq + 'static {
 
     fn of(text: &str) -> Result<Self, Wrong> {
         let found = Self::WORDS.iter().find(|(word, _)| *word == text);
-        let wrong = || Wrong::word(format!("{text:?}"), text, Self::WORDS.iter().map(|(word, _)| *word));
+        let wrong = || Wrong::word(format!("{text:?} is not known"), text, Self::WORDS.iter().map(|(word, _)| *word));
         found.map(|(_, value)| *value).ok_or_else(wrong)
     }
 
@@ -360,7 +361,7 @@ pub(crate) fn times(text: &str) -> Result<Bound, Wrong> {
     let factor = parts.and_then(|(factor, of)| Some((number(factor).filter(|f| *f > 0.0)?, of.trim())));
     match factor.filter(|(_, of)| !of.is_empty()) {
         Some((factor, of)) => Ok(Bound::AtMostTimes(factor, of.into())),
-        None => Err(Wrong::new(format!("{text:?}"), "a number and the name of a subject: `1.2 cuda`")),
+        None => Err(Wrong::unfit(&format!("{text:?}"), "a number and the name of a subject: `1.2 cuda`")),
     }
 }
 

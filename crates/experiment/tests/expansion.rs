@@ -166,6 +166,20 @@ fn options_reach_names_with_dots_and_equal_signs() {
 }
 
 #[test]
+fn options_may_have_quotes_and_brackets_as_in_the_file() {
+    let sets = [
+        "run.duration=\"2s\"",
+        "matrix.policy=[\"stock\", 'pi']",
+        "cuda.sizes=['8B', 4096]",
+        "matrix.crowd.count=[0, 8]",
+    ];
+    let all = of(TWO, &sets);
+    assert_eq!(all.run.duration_ns, Some(2_000_000_000));
+    assert_eq!(all.policies(), ["stock", "pi"]);
+    assert_eq!((all.subjects[0].sizes.as_slice(), all.stages().unwrap().len()), (&[8, 4096][..], 4));
+}
+
+#[test]
 fn later_options_win() {
     assert_eq!(of(TWO, &["cuda.sizes=8B", "run.rounds=3", "run.rounds=4"]).run.rounds, 4);
 }

@@ -214,5 +214,6 @@ fn options_are_named_instead_of_lines() {
     says("matrix.crowd.counts=1,2", &["did you mean `count`?"]);
     says("assert.at-most=5us", &["no names"]);
     says("compare.baseline=cud", &["did you mean `cuda`?"]);
+    says("matrix.policy=[\"stock\", \"pie\"]", &["did you mean `pi`?"]);
     says("launch.rests=1", &["`true` or `false`"]);
 }
