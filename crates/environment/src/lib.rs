@@ -15,12 +15,14 @@ mod nvml;
 mod pci;
 pub mod taken;
 mod value;
+mod warm;
 mod warnings;
 
 pub use compare::Difference;
 pub use counters::{Counted, Counters, wire_overhead};
 pub use taken::Taken;
 pub use value::{Known, Value};
+pub use warm::{Warmed, warm_memory};
 pub use warnings::{Severity, Warning};
 
 use clock::Calibrated;

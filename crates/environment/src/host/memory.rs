@@ -36,7 +36,7 @@ fn number(text: &str, key: &str, file: &str) -> Known<u64> {
 }
 
 /// `key:  1234 kB`
-fn kilobytes(text: &str, key: &str, file: &str) -> Known<u64> {
+pub fn kilobytes(text: &str, key: &str, file: &str) -> Known<u64> {
     number(text, key, file)
 }
 

@@ -1,0 +1,112 @@
+//! Memory that is touched before it matters. A virtual machine's host may give it memory only when it is touched first, or
+//! again after it has taken it back (free page reporting does after seconds): then the first touch of a page costs the host's
+//! work too, and what a measurement allocates first pays for it. In one such machine (example `warm`, 1 GiB) the first touch
+//! of 4 KiB took 13.9 us, the next ones 0.4 to 0.6 us.
+
+use crate::files::Files;
+use crate::host::memory;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// What touching cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warmed {
+    /// Less than was asked for where there is not so much memory.
+    pub bytes: usize,
+    pub time: Duration,
+}
+
+/// At most this part of the memory that a program could have now is touched, in per cent: the rest is left to others.
+const MOST: u64 = 75;
+
+/// Takes so much memory from the kernel, writes to each page of it, and gives it back: the kernel has pages then that the host
+/// has given. It hands out first what came back last, but nothing says that the next allocation gets just these pages.
+///
+/// # Errors
+/// The kernel gives no memory, or does not say how much there is.
+pub fn warm_memory(bytes: usize) -> io::Result<Warmed> {
+    let text = Files::of_this_machine().text("/proc/meminfo").map_err(io::Error::other)?;
+    let available = memory::kilobytes(&text, "MemAvailable", "/proc/meminfo").map_err(io::Error::other)?;
+    let most = usize::try_from(available.saturating_mul(1024) / 100 * MOST).unwrap_or(usize::MAX);
+    let begun = Instant::now();
+    let region = Region::map(bytes.min(most))?;
+    region.touch();
+    let bytes = region.bytes;
+    drop(region);
+    Ok(Warmed { bytes, time: begun.elapsed() })
+}
+
+/// Pages of our own that nobody else sees.
+struct Region {
+    at: *mut u8,
+    bytes: usize,
+}
+
+impl Region {
+    /// Whole pages; nothing for nothing.
+    fn map(bytes: usize) -> io::Result<Region> {
+        let bytes = bytes & !(page() - 1);
+        if bytes == 0 {
+            return Ok(Region { at: std::ptr::null_mut(), bytes: 0 });
+        }
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, wherever the kernel likes; it overlays nothing.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // A fault for each 2 MiB costs a fraction of one for each 4 KiB. Where huge pages are off, nothing changes.
+        // SAFETY: advice about our own mapping.
+        unsafe { libc::madvise(at, bytes, libc::MADV_HUGEPAGE) };
+        Ok(Region { at: at.cast(), bytes })
+    }
+
+    /// Writes to each page: reading would be given the one page of zeros that all share.
+    fn touch(&self) {
+        for offset in (0..self.bytes).step_by(page()) {
+            // SAFETY: within the mapping, which is ours and writable; volatile, or the store would be left out.
+            unsafe { self.at.add(offset).write_volatile(1) };
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: our own mapping, of which nothing is left to be used.
+            unsafe { libc::munmap(self.at.cast(), self.bytes) };
+        }
+    }
+}
+
+fn page() -> usize {
+    // SAFETY: takes and returns numbers.
+    match unsafe { libc::sysconf(libc::_SC_PAGESIZE) } {
+        n if n > 0 && (n as usize).is_power_of_two() => n as usize,
+        _ => 4096,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_is_touched() {
+        let before = Instant::now();
+        let region = Region::map(4 << 20).unwrap();
+        region.touch();
+        let resident = (0..region.bytes).step_by(page()).all(|at| {
+            let mut state = 0u8;
+            // SAFETY: one page of our own mapping, and one byte for its state.
+            unsafe { libc::mincore(region.at.add(at).cast(), page(), &mut state) == 0 && state & 1 == 1 }
+        });
+        assert!(resident, "after {:?}", before.elapsed());
+    }
+
+    #[test]
+    fn as_much_as_was_asked_for_and_no_more_than_there_is() {
+        assert_eq!(warm_memory(0).unwrap().bytes, 0);
+        assert_eq!(warm_memory((3 << 20) + 5).unwrap().bytes, 3 << 20);
+    }
+}
