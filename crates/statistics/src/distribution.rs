@@ -5,7 +5,7 @@ use std::f64::consts::{FRAC_2_PI, TAU};
 /// The part of a standard normal distribution below `x`.
 pub fn normal_cdf(x: f64) -> f64 {
     let (density, size) = ((-x * x / 2.0).exp() / TAU.sqrt(), x.abs());
-    if size < 5.0 {
+    if size < 3.0 {
         // Abramowitz and Stegun 26.2.11: a series of positive terms.
         let (mut term, mut sum, mut odd) = (x, x, 1.0);
         while term.abs() > sum.abs() * 1e-17 {

@@ -1,0 +1,177 @@
+//! The same figures as numpy and scipy, of the same samples. `fixtures/make.py` made `fixtures/golden.json`.
+
+use serde::Deserialize;
+use statistics::distribution::{normal_cdf, normal_quantile, student_cdf, student_quantile};
+use statistics::{Figure, Percentile, Ratio, Rounds, Summary, median_interval};
+
+#[derive(Deserialize)]
+struct Golden {
+    percentiles: Vec<Percentiles>,
+    medians: Vec<Medians>,
+    distributions: Distributions,
+    bootstraps: Vec<Bootstrap>,
+}
+
+#[derive(Deserialize)]
+struct Percentiles {
+    seed: u64,
+    count: usize,
+    scale: u64,
+    min: u64,
+    max: u64,
+    mean: f64,
+    /// p50, p90, p99, p99.9, p99.99 by `numpy.quantile(.., method="inverted_cdf")`.
+    at: [u64; 5],
+}
+
+#[derive(Deserialize)]
+struct Medians {
+    seed: u64,
+    count: usize,
+    confidence: f64,
+    interval: Option<[u64; 2]>,
+}
+
+#[derive(Deserialize)]
+struct Distributions {
+    normal_cdf: Vec<[f64; 2]>,
+    normal_quantile: Vec<[f64; 2]>,
+    student_cdf: Vec<(f64, u32, f64)>,
+    student_quantile: Vec<(f64, u32, f64)>,
+}
+
+#[derive(Deserialize)]
+struct Bootstrap {
+    seed: u64,
+    count: usize,
+    each: usize,
+    figure: String,
+    of: String,
+    value: f64,
+    interval: [f64; 2],
+    /// Between which the two bounds lie as far as chance moves them in 2,000 draws.
+    low: [f64; 2],
+    high: [f64; 2],
+}
+
+fn golden() -> Golden {
+    serde_json::from_str(include_str!("../fixtures/golden.json")).unwrap()
+}
+
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn sample(&mut self, scale: u64) -> u64 {
+        let x = self.next();
+        let second_hump = if (x >> 32) % 3 == 0 { 5 * scale } else { 0 };
+        let tail = if (x >> 40) % 200 == 0 { (x >> 50) % (100 * scale) } else { 0 };
+        20 * scale + x % (4 * scale) + second_hump + tail
+    }
+
+    fn rounds(seed: u64, count: usize, each: usize) -> Rounds {
+        let mut random = SplitMix(seed);
+        let all: Vec<Vec<u64>> = (0..count)
+            .map(|_| {
+                let scale = if random.next() % 2 == 1 { 1150 } else { 1000 };
+                (0..each).map(|_| random.sample(scale)).collect()
+            })
+            .collect();
+        Rounds::new(&all)
+    }
+}
+
+fn samples(seed: u64, count: usize, scale: u64) -> Vec<u64> {
+    let mut random = SplitMix(seed);
+    (0..count).map(|_| random.sample(scale)).collect()
+}
+
+fn assert_near(found: f64, expected: f64, part: f64, what: &str) {
+    assert!((found - expected).abs() <= expected.abs() * part + 1e-15, "{what}: {found}, expected {expected}");
+}
+
+#[test]
+fn percentiles_are_those_of_numpy() {
+    let all = [Percentile::P50, Percentile::P90, Percentile::P99, Percentile::P999, Percentile::P9999];
+    let mut checked = 0;
+    for set in golden().percentiles {
+        let mut values = samples(set.seed, set.count, set.scale);
+        let s = Summary::of(&mut values).unwrap();
+        assert_eq!((s.count, s.min, s.max), (set.count as u64, set.min, set.max));
+        assert_near(s.mean, set.mean, 1e-12, "mean");
+        let found = [Some(s.p50), s.p90, s.p99, s.p999, s.p9999];
+        for ((percentile, found), expected) in all.iter().zip(found).zip(set.at) {
+            assert_eq!(found.is_some(), set.count as u64 >= percentile.needs());
+            if let Some(found) = found {
+                assert_eq!(found, expected, "{percentile} of {}", set.count);
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, 9 + 7 + 5 + 3 + 2);
+}
+
+#[test]
+fn the_interval_of_a_median_is_that_of_scipy() {
+    for set in golden().medians {
+        let mut values = samples(set.seed, set.count, 1000);
+        values.sort_unstable();
+        let found = median_interval(&values, set.confidence).map(|i| [i.low, i.high]);
+        assert_eq!(found, set.interval, "{} at {}", set.count, set.confidence);
+    }
+}
+
+#[test]
+fn distributions_are_those_of_scipy() {
+    let all = golden().distributions;
+    for [x, expected] in all.normal_cdf {
+        assert_near(normal_cdf(x), expected, 1e-9, &format!("normal cdf {x}"));
+    }
+    for [p, expected] in all.normal_quantile {
+        assert_near(normal_quantile(p), expected, 1e-9, &format!("normal quantile {p}"));
+    }
+    for (x, freedom, expected) in all.student_cdf {
+        // Of a tail that is 1e-9 of the whole a difference of two numbers near 1 keeps fewer digits.
+        assert!((student_cdf(x, freedom) - expected).abs() < 1e-13, "student cdf {x} {freedom}");
+    }
+    for (p, freedom, expected) in all.student_quantile {
+        assert_near(student_quantile(p, freedom), expected, 1e-9, &format!("student quantile {p} {freedom}"));
+    }
+}
+
+#[test]
+fn intervals_over_rounds_are_those_of_scipy() {
+    let mut same = 0;
+    for set in golden().bootstraps {
+        let figure = match set.figure.as_str() {
+            "p50" => Figure::P50,
+            "p90" => Figure::P90,
+            "p99" => Figure::P99,
+            "mean" => Figure::Mean,
+            "misses" => Figure::Misses(24_500),
+            other => panic!("{other}"),
+        };
+        let rounds = SplitMix::rounds(set.seed, set.count, set.each);
+        let (value, interval) = if set.of == "one" {
+            (rounds.figure(figure).unwrap(), rounds.interval(figure, 1, 0.95).unwrap())
+        } else {
+            let ratio = Ratio::of(&rounds, &SplitMix::rounds(set.seed + 100, set.count, set.each), figure, 1, 0.95);
+            let ratio = ratio.unwrap();
+            (ratio.ratio, ratio.interval.unwrap())
+        };
+        let what =
+            format!("{} of {}, {} rounds: {interval:?}, scipy {:?}", set.figure, set.of, set.count, set.interval);
+        assert_near(value, set.value, 1e-12, &what);
+        let within = |found: f64, [low, high]: [f64; 2]| low * (1.0 - 1e-12) <= found && found <= high * (1.0 + 1e-12);
+        assert!(within(interval.low, set.low) && within(interval.high, set.high), "{what}");
+        same += usize::from(interval.low == set.interval[0] && interval.high == set.interval[1]);
+    }
+    println!("{same} intervals are the same to the last digit");
+}
