@@ -92,6 +92,17 @@ impl Rounds {
         rounds.iter().map(|sorted| figure.of(sorted)).collect()
     }
 
+    /// Each sample divided by its round's divisor, in whole parts of 1 / `unit`. A round without a divisor is left empty.
+    pub fn divided(&self, by: &[Option<f64>], unit: f64) -> Rounds {
+        let mut rounds = vec![Vec::new(); self.len()];
+        for (value, round) in self.values.iter().zip(&self.round_of) {
+            if let Some(divisor) = by.get(*round as usize).copied().flatten().filter(|d| *d > 0.0) {
+                rounds[*round as usize].push((*value as f64 * unit / divisor).round() as u64);
+            }
+        }
+        Rounds::new(&rounds)
+    }
+
     /// Of all samples of some rounds, each counted as often as `times` says. A percentile is the nearest rank however few
     /// samples there are.
     pub fn drawn(&self, figure: Figure, times: &[u32]) -> Option<f64> {
@@ -266,6 +277,14 @@ mod tests {
         assert_eq!(interval(&empty, Figure::P50), None, "five rounds have samples");
         empty.push(vec![3]);
         assert!(interval(&empty, Figure::P50).is_some());
+    }
+
+    #[test]
+    fn rounds_are_divided_by_what_is_theirs() {
+        let rounds = Rounds::new(&[vec![10, 20], vec![30], vec![7], vec![8]]);
+        let divided = rounds.divided(&[Some(10.0), Some(20.0), None], 1e6);
+        assert_eq!(divided.sorted(), [1_000_000, 1_500_000, 2_000_000]);
+        assert_eq!((divided.len(), divided.sampled()), (4, vec![0, 1]));
     }
 
     /// Rounds of a host that has one of two speeds in each of them.

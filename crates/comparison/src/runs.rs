@@ -1,0 +1,355 @@
+//! Two runs, cell by cell.
+
+use crate::{Difference, Missing, Side, Speeds, holm};
+use serde::{Deserialize, Serialize};
+use statistics::{Figure, Interval, MIN_ROUNDS, Rounds};
+use std::fmt;
+
+/// The chance that anything at all is called slower or faster where all cells are equal.
+pub const ERROR: f64 = 0.01;
+
+/// What makes cells of two runs the same one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key {
+    pub subject: String,
+    pub bytes: u64,
+    /// Names and values of the matrix's axes: `policy=stock copies.count=4`, or nothing.
+    pub point: String,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.subject)?;
+        if self.bytes > 0 {
+            write!(f, " {} B", self.bytes)?;
+        }
+        if !self.point.is_empty() {
+            write!(f, " [{}]", self.point)?;
+        }
+        Ok(())
+    }
+}
+
+/// One cell of one run.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    pub rounds: Rounds,
+    /// The repeat of each round.
+    pub repeats: Vec<u32>,
+    /// The baseline's median in each round, where the experiment names a baseline and this cell is another one.
+    pub baseline: Option<Vec<Option<f64>>>,
+}
+
+/// What is there of a cell in one run.
+#[derive(Clone, Debug)]
+pub enum Run {
+    Measured(Box<Cell>),
+    /// The cell is in the run, and has no samples.
+    Failed(String),
+    /// It does not exist on that machine, or the experiment has no such cell.
+    Absent(String),
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub figures: Vec<Figure>,
+    /// A slowdown by less than this part is no failure.
+    pub fail_above: f64,
+    pub seed: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// No difference is certain. The interval says how large one can be.
+    Equal,
+    Slower,
+    Faster,
+    TooFew(Missing),
+    OnlyInA(String),
+    OnlyInB(String),
+    /// Measured in A, and failed in B.
+    Lost(String),
+}
+
+/// One figure of one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub cell: Key,
+    pub metric: String,
+    /// Of all samples, whatever the speed of the host.
+    pub a: Option<f64>,
+    pub b: Option<f64>,
+    /// The ratio is that of the multiples of the baseline.
+    pub beside_baseline: bool,
+    pub difference: Option<Difference>,
+    /// Adjusted for the number of tests.
+    pub probability: Option<f64>,
+    pub verdict: Verdict,
+    /// It is slower for certain, and by `fail_above` or more as far as the interval says; or it is lost.
+    pub fails: bool,
+    pub notes: Vec<String>,
+}
+
+impl Row {
+    pub fn interval(&self) -> Option<Interval<f64>> {
+        self.difference.as_ref().map(|d| d.interval)
+    }
+}
+
+/// Something that differs between the two environments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    pub what: String,
+    pub a: String,
+    pub b: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    pub fail_above: f64,
+    pub tests: u32,
+    pub rows: Vec<Row>,
+}
+
+/// The ratio of one cell in both runs, figure by figure. Verdicts of slower and faster are those of [`Comparison::of`].
+pub fn compare(cell: &Key, a: &Run, b: &Run, request: &Request) -> Vec<Row> {
+    let (a, b) = match (a, b) {
+        (Run::Measured(a), Run::Measured(b)) => (a, b),
+        (a, b) => return vec![unmeasured(cell, a, b)],
+    };
+    let beside_baseline = a.baseline.is_some() && b.baseline.is_some();
+    let (divided_a, divided_b);
+    let (rounds_a, rounds_b) = match (&a.baseline, &b.baseline) {
+        (Some(of_a), Some(of_b)) => {
+            (divided_a, divided_b) = (a.rounds.divided(of_a, UNIT), b.rounds.divided(of_b, UNIT));
+            (&divided_a, &divided_b)
+        }
+        _ => (&a.rounds, &b.rounds),
+    };
+    let (speeds_a, speeds_b) = speeds(a, b, rounds_a, rounds_b);
+    let side_a = Side { rounds: rounds_a, repeats: &a.repeats, speeds: &speeds_a };
+    let side_b = Side { rounds: rounds_b, repeats: &b.repeats, speeds: &speeds_b };
+    let notes = notes(&speeds_a, &speeds_b);
+    let row = |figure: &Figure| {
+        let difference = Difference::of(side_a, side_b, *figure, request.seed);
+        Row {
+            cell: cell.clone(),
+            metric: figure.to_string(),
+            a: a.rounds.figure(*figure),
+            b: b.rounds.figure(*figure),
+            beside_baseline,
+            probability: None,
+            verdict: difference.as_ref().err().map_or(Verdict::Equal, |m| Verdict::TooFew(*m)),
+            difference: difference.ok(),
+            fails: false,
+            notes: notes.clone(),
+        }
+    };
+    request.figures.iter().map(row).collect()
+}
+
+/// Samples beside a baseline are whole millionths of its median.
+const UNIT: f64 = 1e6;
+
+/// A baseline shows the speed of the host by itself, whatever became of the cell. Where it has one speed the cell may still
+/// have two. Where both runs had too few rounds at the same speed, multiples of the baseline are compared all the same.
+fn speeds(a: &Cell, b: &Cell, rounds_a: &Rounds, rounds_b: &Rounds) -> (Speeds, Speeds) {
+    if let (Some(of_a), Some(of_b)) = (&a.baseline, &b.baseline) {
+        let (speeds_a, speeds_b) = (Speeds::of(of_a), Speeds::of(of_b));
+        let two = speeds_a.centres.len().max(speeds_b.centres.len()) > 1;
+        let rounds = |speeds: &Speeds, speed| speeds.of.iter().filter(|s| **s == Some(speed)).count();
+        let both = speeds_a.matched(&speeds_b).into_iter().map(|(m, n)| rounds(&speeds_a, m).min(rounds(&speeds_b, n)));
+        if two && both.sum::<usize>() >= MIN_ROUNDS {
+            return (speeds_a, speeds_b);
+        }
+    }
+    (Speeds::of(&rounds_a.each(Figure::P50)), Speeds::of(&rounds_b.each(Figure::P50)))
+}
+
+fn unmeasured(cell: &Key, a: &Run, b: &Run) -> Row {
+    let verdict = match (a, b) {
+        (Run::Measured(_), Run::Failed(why)) => Verdict::Lost(why.clone()),
+        (Run::Measured(_), Run::Absent(why))
+        | (Run::Absent(_) | Run::Failed(_), Run::Failed(why) | Run::Absent(why)) => Verdict::OnlyInA(why.clone()),
+        (Run::Failed(why) | Run::Absent(why), _) => Verdict::OnlyInB(why.clone()),
+        (Run::Measured(_), Run::Measured(_)) => Verdict::Equal,
+    };
+    let fails = matches!(verdict, Verdict::Lost(_));
+    Row {
+        cell: cell.clone(),
+        metric: String::new(),
+        a: None,
+        b: None,
+        beside_baseline: false,
+        difference: None,
+        probability: None,
+        verdict,
+        fails,
+        notes: vec![],
+    }
+}
+
+/// What a reader must know of the speeds of the host.
+fn notes(a: &Speeds, b: &Speeds) -> Vec<String> {
+    let two = |name: &str, speeds: &Speeds| {
+        let [fast, slow] = speeds.centres.as_slice() else { return None };
+        let percent = ((slow - fast).exp() - 1.0) * 100.0;
+        let share = speeds.share(1) * 100.0;
+        Some(format!("{name}: {share:.0} % of the rounds {percent:.0} % slower than the others"))
+    };
+    match (two("A", a), two("B", b)) {
+        (Some(a), Some(b)) => vec![format!("{a}; {b}; compared at the same speed")],
+        (Some(one), None) => vec![format!("{one}, none in B; compared at the nearer speed")],
+        (None, Some(one)) => vec![format!("{one}, none in A; compared at the nearer speed")],
+        (None, None) => vec![],
+    }
+}
+
+impl Comparison {
+    /// Decides, for all rows together.
+    pub fn of(mut rows: Vec<Row>, fail_above: f64) -> Comparison {
+        let tested: Vec<usize> = (0..rows.len()).filter(|r| rows[*r].difference.is_some()).collect();
+        let raw: Vec<f64> = tested.iter().filter_map(|r| rows[*r].difference.as_ref().map(|d| d.probability)).collect();
+        for (&row, adjusted) in tested.iter().zip(holm(&raw)) {
+            let row = &mut rows[row];
+            row.probability = Some(adjusted);
+            let Some(difference) = &row.difference else { continue };
+            row.verdict = match difference.ratio {
+                _ if adjusted > ERROR => Verdict::Equal,
+                ratio if ratio > 1.0 => Verdict::Slower,
+                _ => Verdict::Faster,
+            };
+            row.fails = row.verdict == Verdict::Slower && difference.interval.high >= 1.0 + fail_above;
+        }
+        Comparison { fail_above, tests: tested.len() as u32, rows }
+    }
+
+    pub fn fails(&self) -> bool {
+        self.rows.iter().any(|r| r.fails)
+    }
+
+    /// Rows that are called equal, though a slowdown by `fail_above` lies in their interval.
+    pub fn undecided(&self) -> usize {
+        let reaches =
+            |r: &&Row| r.verdict == Verdict::Equal && r.interval().is_some_and(|i| i.high >= 1.0 + self.fail_above);
+        self.rows.iter().filter(reaches).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(subject: &str) -> Key {
+        Key { subject: subject.into(), bytes: 64, point: "policy=stock".into() }
+    }
+
+    /// `rounds` rounds of 100 samples of about 1 us times `times`.
+    fn measured(rounds: usize, times: f64, seed: u64) -> Run {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut round =
+            |_| -> Vec<u64> { (0..100).map(|_| (1e3 * times * (1.0 + 0.05 * random.f64())) as u64).collect() };
+        let all: Vec<_> = (0..rounds).map(&mut round).collect();
+        Run::Measured(Box::new(Cell { rounds: Rounds::new(&all), repeats: vec![0; rounds], baseline: None }))
+    }
+
+    fn request(figure: Figure) -> Request {
+        Request { figures: vec![figure], fail_above: 0.05, seed: 1 }
+    }
+
+    fn one(a: &Run, b: &Run, figure: Figure) -> Row {
+        Comparison::of(compare(&key("ce0"), a, b, &request(figure)), 0.05).rows.remove(0)
+    }
+
+    #[test]
+    fn what_is_not_in_both_runs_is_said_and_what_failed_in_b_fails() {
+        let (run, failed, absent) =
+            (measured(10, 1.0, 1), Run::Failed("no bytes".into()), Run::Absent("no route".into()));
+        let verdict = |a, b| {
+            let row = one(a, b, Figure::P50);
+            (row.verdict, row.fails)
+        };
+        assert_eq!(verdict(&run, &failed), (Verdict::Lost("no bytes".into()), true));
+        assert_eq!(verdict(&run, &absent), (Verdict::OnlyInA("no route".into()), false));
+        assert_eq!(verdict(&absent, &run), (Verdict::OnlyInB("no route".into()), false));
+        assert_eq!(verdict(&failed, &run), (Verdict::OnlyInB("no bytes".into()), false));
+    }
+
+    #[test]
+    fn too_few_rounds_or_samples_are_no_verdict() {
+        let few = one(&measured(5, 1.0, 1), &measured(10, 2.0, 2), Figure::P50);
+        assert_eq!(few.verdict, Verdict::TooFew(Missing::Rounds { a: 5, b: 10 }));
+        let tail = one(&measured(10, 1.0, 1), &measured(10, 2.0, 2), Figure::P999);
+        assert_eq!(tail.verdict, Verdict::TooFew(Missing::Samples { a: 1000, b: 1000, needs: 10_000 }));
+        assert_eq!(
+            one(&measured(9, 1.0, 1), &measured(9, 1.0, 2), Figure::Max).verdict,
+            Verdict::TooFew(Missing::Extreme)
+        );
+        assert_eq!(
+            one(&measured(9, 0.0, 1), &measured(9, 1.0, 2), Figure::P50).verdict,
+            Verdict::TooFew(Missing::Zero)
+        );
+    }
+
+    #[test]
+    fn a_certain_slowdown_below_the_bound_does_not_fail() {
+        let row = one(&measured(20, 1.0, 1), &measured(20, 1.03, 2), Figure::P50);
+        assert_eq!((&row.verdict, row.fails), (&Verdict::Slower, false), "{row:?}");
+        let row = one(&measured(20, 1.0, 1), &measured(20, 1.3, 2), Figure::P50);
+        assert_eq!((&row.verdict, row.fails), (&Verdict::Slower, true));
+        let row = one(&measured(20, 1.0, 1), &measured(20, 0.8, 2), Figure::P50);
+        assert_eq!((&row.verdict, row.fails), (&Verdict::Faster, false));
+        assert!(row.interval().unwrap().holds(0.8));
+    }
+
+    #[test]
+    fn cells_that_are_exactly_alike_are_equal() {
+        let alike = || {
+            let rounds = Rounds::new(&vec![vec![40u64; 50]; 12]);
+            Run::Measured(Box::new(Cell { rounds, repeats: vec![0; 12], baseline: None }))
+        };
+        let row = one(&alike(), &alike(), Figure::P50);
+        assert_eq!((row.verdict, row.difference.unwrap().ratio), (Verdict::Equal, 1.0));
+    }
+
+    #[test]
+    fn a_host_at_another_speed_does_not_matter_beside_a_baseline() {
+        let with = |speed: f64, times: f64, seed| {
+            let (Run::Measured(cell), Run::Measured(other)) =
+                (measured(20, speed * times, seed), measured(20, speed, seed + 9))
+            else {
+                unreachable!()
+            };
+            Run::Measured(Box::new(Cell { baseline: Some(other.rounds.each(Figure::P50)), ..*cell }))
+        };
+        // A ran at one speed only, B at the other.
+        assert_eq!(one(&with(1.0, 3.0, 1), &with(1.15, 3.0, 2), Figure::P50).verdict, Verdict::Equal);
+        let row = one(&with(1.0, 3.0, 1), &with(1.15, 3.3, 2), Figure::P50);
+        assert!(row.verdict == Verdict::Slower && row.interval().unwrap().holds(1.1), "{row:?}");
+        // Without it nobody could tell that from a slowdown.
+        assert_eq!(one(&measured(20, 1.0, 1), &measured(20, 1.15, 2), Figure::P50).verdict, Verdict::Slower);
+    }
+
+    #[test]
+    fn of_many_equal_cells_hardly_ever_one_is_called_different() {
+        // 40 equal cells in 100 comparisons: without an adjustment a third of them would call one.
+        let different = |run: u64| {
+            let cell = |n: u64| {
+                let seed = run * 1000 + n * 2;
+                compare(
+                    &key(&n.to_string()),
+                    &measured(12, 1.0, seed),
+                    &measured(12, 1.0, seed + 1),
+                    &request(Figure::P50),
+                )
+            };
+            let comparison = Comparison::of((0..40).flat_map(cell).collect(), 0.05);
+            assert_eq!(comparison.tests, 40);
+            comparison.rows.iter().any(|r| r.verdict != Verdict::Equal)
+        };
+        let wrong = (0..100).filter(|run| different(*run)).count();
+        assert!(wrong <= 5, "{wrong} of 100");
+    }
+}
