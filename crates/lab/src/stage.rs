@@ -42,8 +42,8 @@ struct Ready<'m> {
     status: Status,
 }
 
-/// How late a measurement may be before its load is told to stop: what waits for a lock that the load holds for ever waits
-/// no longer then.
+/// How late a measurement may be, beyond four times its time, before its load is told to stop: what waits for a lock that the
+/// load holds for ever waits no longer then.
 const GRACE: Duration = Duration::from_secs(1);
 /// Where a stage is bounded by samples alone.
 const UNBOUNDED: Duration = Duration::from_secs(600);
@@ -79,6 +79,11 @@ pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
             Err(error) => accounts[n].1 = status_of(error),
         }
     }
+    for (_, one) in &mut live {
+        let warm = one.warm_up(lab.clock, WARM_UP, WARM_UP_TIME);
+        let rested = one.rest();
+        one.ended = warm.and(rested).err();
+    }
     let load_cpus = stage.loads.iter().map(|load| seats.resolve(&load.cpus)).collect::<Result<Vec<_>, _>>();
     let load_cpus = match load_cpus {
         Ok(cpus) => cpus,
@@ -102,6 +107,11 @@ pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
     (lab.tell)("closing");
     let mut samples: Vec<Vec<Sample>> = stage.cells.iter().map(|_| Vec::new()).collect();
     let mut cells: Vec<PartCell> = accounts.into_iter().map(|(about, status)| no_samples(about, status)).collect();
+    for (_, one) in live.iter_mut().filter(|(_, one)| stage.verify.every == 0 && !one.moments.is_empty()) {
+        if matches!(one.ended, None | Some(Ended::LoadStopped | Ended::Full)) {
+            one.ended = one.check().err().or(one.ended.take());
+        }
+    }
     let scale = Scale { clock: lab.clock, began: session.began, correlations: &session.correlations };
     for (n, one) in live {
         samples[n] = account(&scale, one, &mut cells[n], &stage.cells[n].subject.name, &mut part.notes);
@@ -244,7 +254,9 @@ fn prepare<'r>(
         arrival: cell.subject.arrival,
         timeout: Duration::from_nanos(stage.run.timeout_ns),
         check_every: stage.verify.every,
+        warms_up: stage.loads.is_empty() || cell.subject.rests,
         rests: cell.subject.rests,
+        spent: Duration::ZERO,
         moments,
         slowest: Slowest::new(),
         slowest_counted: Slowest::new(),
@@ -291,11 +303,6 @@ impl Session<'_> {
         }
         let noise = Duration::from_nanos(run.noise_ns);
         part.noise.extend(self.noise(noise));
-        for (_, one) in live.iter_mut() {
-            let warm = one.warm_up(clock, WARM_UP, WARM_UP_TIME);
-            let rested = one.rest();
-            one.ended = warm.and(rested).err();
-        }
         let taken = part.cpu.and_then(Taken::now);
         let mark = running.mark();
         self.began = clock.now();
@@ -341,11 +348,10 @@ impl Session<'_> {
     ) {
         let (run, clock) = (&self.stage.run, self.lab.clock);
         let rounds = run.rounds.max(1);
-        let limit = run.duration_ns.map_or(UNBOUNDED, |ns| 2 * Duration::from_nanos(ns)) + GRACE;
-        let time = match run.duration_ns {
-            Some(ns) => Duration::from_nanos(ns / u64::from(rounds) / live.len().max(1) as u64),
-            None => UNBOUNDED,
-        };
+        let limit = run.duration_ns.map_or(UNBOUNDED, |ns| 4 * Duration::from_nanos(ns)) + GRACE;
+        // Each cell has its share of the time, and each of its turns a share of that. A cell whose calls take longer has fewer.
+        let own = run.duration_ns.map(|ns| Duration::from_nanos(ns / live.len().max(1) as u64));
+        let time = own.map_or(UNBOUNDED, |own| own / rounds);
         let (stopped, over) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let _over = load::Set(&over);
@@ -361,13 +367,9 @@ impl Session<'_> {
             };
             let watching = (!self.stage.loads.is_empty()).then(|| scope.spawn(watch));
             let mut order: Vec<usize> = (0..live.len()).collect();
-            let (begun, mut correlated) = (Instant::now(), None::<Instant>);
+            let mut correlated = None::<Instant>;
             for round in 0..rounds {
                 if live.iter().all(|(_, one)| one.ended.is_some()) {
-                    break;
-                }
-                if begun.elapsed() >= limit {
-                    part.notes.push(format!("the time was over after {round} of {rounds} rounds"));
                     break;
                 }
                 if correlated.is_none_or(|at| at.elapsed() >= CORRELATE) {
@@ -378,7 +380,7 @@ impl Session<'_> {
                 random.shuffle(&mut order);
                 for &n in &order {
                     let (cell, one) = &mut live[n];
-                    if one.ended.is_some() {
+                    if one.ended.is_some() || own.is_some_and(|own| one.spent >= own) {
                         continue;
                     }
                     let share = |round: u64| run.samples.map(|s| s * round / u64::from(rounds));

@@ -11,7 +11,7 @@ use experiment::Arrival;
 use placement::rest_if_due;
 use results::{Compared, Tally};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use subject::{Checks, Error, Subject, Waiting, Wrong};
 
 /// A cell while it is measured.
@@ -20,9 +20,13 @@ pub(crate) struct Live<'r> {
     pub subjects: Vec<Box<dyn Subject + 'r>>,
     pub arrival: Arrival,
     pub timeout: Duration,
-    /// Besides the first and the last of a turn each n-th is compared; 0: none.
+    /// Besides the first and the last of a turn each n-th is compared; 0: only the very last, when all loads have ended.
     pub check_every: u64,
+    /// Untimed transfers stand at the beginning of a turn. Beside a load there are none: they would hide what it does.
+    pub warms_up: bool,
     pub rests: bool,
+    /// What its turns took so far.
+    pub spent: Duration,
     pub moments: Vec<Moment>,
     pub slowest: Slowest,
     /// Of the rounds with counters.
@@ -38,7 +42,7 @@ pub(crate) enum Ended {
     Error(Error),
     /// What a timed transfer left is not what it should be.
     Wrong(Wrong),
-    /// The load was told to stop, so that what waited for it came to an end.
+    /// The load was told to stop: what waited for it came to an end, and nothing is measured beside it any more.
     LoadStopped,
     /// There is no more room for samples.
     Full,
@@ -64,6 +68,8 @@ pub(crate) struct Turn<'t> {
 
 /// Untimed transfers at the beginning of a turn and behind each comparison: both leave other things in the caches.
 const WARM_UP: u32 = 2;
+/// What was over when the load was told to stop had waited for that if it took longer than this.
+const WAITED: Duration = Duration::from_millis(10);
 
 /// What is under way.
 #[derive(Clone, Copy, Default)]
@@ -76,8 +82,10 @@ struct UnderWay {
 impl Live<'_> {
     /// Takes the samples of one turn; then lets go of the GPU.
     pub fn turn(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
+        let begun = Instant::now();
         let taken = self.samples_of(clock, turn);
         let rested = if self.rests { self.rest() } else { Ok(()) };
+        self.spent += begun.elapsed();
         taken.and(rested)
     }
 
@@ -102,8 +110,12 @@ impl Live<'_> {
         Ok(())
     }
 
+    fn warm(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
+        if self.warms_up { self.warm_up(clock, WARM_UP, turn.time / 8) } else { Ok(()) }
+    }
+
     fn samples_of(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
-        self.warm_up(clock, WARM_UP, turn.time / 8)?;
+        self.warm(clock, turn)?;
         let mut arrivals = Arrivals::new(self.arrival, clock);
         let begun = clock.now();
         let mut rested = 0;
@@ -123,10 +135,10 @@ impl Live<'_> {
             taken += self.run(clock, turn, &mut arrivals, most, &mut rested, &over)?;
             let last = taken >= turn.samples || over(rested);
             let untimed = arrivals.pause(clock);
-            if self.check_every > 0 || last {
+            if self.check_every > 0 {
                 self.check()?;
                 if !last {
-                    self.warm_up(clock, WARM_UP, turn.time / 8)?;
+                    self.warm(clock, turn)?;
                 }
             }
             arrivals.resume(clock, untimed);
@@ -149,6 +161,9 @@ impl Live<'_> {
         let mut under_way = [UnderWay::default(); MOST_DEPTH];
         loop {
             while fired < most && (fired - seen) < depth as u64 && (fired == 0 || !over(*rested)) {
+                if turn.load_stopped.load(Ordering::Relaxed) {
+                    return Err(Ended::LoadStopped);
+                }
                 let subject = (fired % depth as u64) as usize;
                 let slot = &mut under_way[subject];
                 let untimed = arrivals.pause(clock);
@@ -196,7 +211,8 @@ impl Live<'_> {
         };
         one.moment.engine(subject.engine());
         let stopped = turn.load_stopped.load(Ordering::Relaxed);
-        one.moment.capped = stopped;
+        let took = clock.ns(one.moment.done.saturating_sub(one.moment.call));
+        one.moment.capped = stopped && took > WAITED.as_nanos() as u64;
         let index = self.moments.len();
         if let Some(from) = &one.counters {
             let spent = Spent::between(from, &Counters::of_thread());
@@ -211,7 +227,10 @@ impl Live<'_> {
     }
 
     /// Compares what the last transfer of each has left.
-    fn check(&mut self) -> Result<(), Ended> {
+    ///
+    /// # Errors
+    /// What is wrong with it, or with reading it.
+    pub fn check(&mut self) -> Result<(), Ended> {
         for subject in &mut self.subjects {
             let checks = subject.checks();
             if checks == Checks::Nothing {
@@ -380,7 +399,9 @@ mod tests {
             arrival,
             timeout: Duration::from_secs(1),
             check_every,
+            warms_up: true,
             rests: true,
+            spent: Duration::ZERO,
             moments: Vec::with_capacity(100_000),
             slowest: Slowest::new(),
             slowest_counted: Slowest::new(),
@@ -498,9 +519,21 @@ mod tests {
         let mut l = live(vec![Fake { takes_ns: u64::MAX / 4, ..fake(&clock) }], Arrival::Closed { depth: 1 }, 0);
         l.timeout = Duration::from_millis(5);
         assert!(matches!(l.turn(&clock, &turn(1, false)), Err(Ended::Error(Error::Late { .. }))));
-        let stopped = AtomicBool::new(true);
-        let mut l = live(vec![fake(&clock)], Arrival::Closed { depth: 1 }, 0);
+        // Told to stop while one waits: that one was cut short, and there is no next one.
+        let stopped = AtomicBool::new(false);
+        let mut l = live(vec![Fake { takes_ns: 300_000_000, ..fake(&clock) }], Arrival::Closed { depth: 1 }, 0);
+        l.warms_up = false;
+        let ended = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                stopped.store(true, Ordering::Relaxed);
+            });
+            l.turn(&clock, &Turn { load_stopped: &stopped, ..turn(10, false) })
+        });
+        assert!(matches!(ended, Err(Ended::LoadStopped)), "{ended:?}");
+        let taken = l.moments.len();
+        assert!(l.moments.last().unwrap().capped && taken <= 10);
         let ended = l.turn(&clock, &Turn { load_stopped: &stopped, ..turn(10, false) });
-        assert!(matches!(ended, Err(Ended::LoadStopped)) && l.moments.len() == 1 && l.moments[0].capped);
+        assert!(matches!(ended, Err(Ended::LoadStopped)) && l.moments.len() == taken);
     }
 }
