@@ -20,6 +20,7 @@ pub mod objects;
 mod processes;
 pub mod raw;
 mod rows;
+pub mod run;
 pub mod submissions;
 pub mod summary;
 pub mod table;

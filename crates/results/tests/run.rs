@@ -256,7 +256,9 @@ fn what_is_missing_unavailable_or_failed_is_said() {
     let mut part = part(0, 0, &one);
     part.cells[1].status = Status::Unavailable("no BAR1 on this GPU".into());
     part.cells[2].status = Status::Failed("byte 7 is wrong".into());
-    let (_dir, folder) = folder(&text(""), &[(part, one)]);
+    let asserts =
+        "[[assert]]\nsubject = \"base\"\nat-most = \"1s\"\n[[assert]]\nsubject = \"fast\"\nat-most = \"1s\"\n";
+    let (_dir, folder) = folder(&read(&format!("{}\n{asserts}", text("").to_toml())), &[(part, one)]);
     let failed = HashMap::from([((0, 1), "its process died: signal 9".to_owned())]);
     let run = Run::from_folder(&folder, Context { failed, ..context() }).unwrap();
     let missing = Missing { stage: 0, repeat: 1, why: "its process died: signal 9".into() };
@@ -267,6 +269,9 @@ fn what_is_missing_unavailable_or_failed_is_said() {
     assert_eq!(status[2], Status::Failed("byte 7 is wrong".into()));
     assert!(run.cells[1].figures.done.is_none() && run.cells[1].worst.is_empty());
     assert_eq!(run.cells[0].samples, 1600);
+    // What is not there breaks no assert about it, but one that is about nothing else has not held.
+    let of_asserts: Vec<_> = run.asserts.iter().map(|a| (a.verdict, a.cells.len())).collect();
+    assert_eq!(of_asserts, [(Verdict::Held, 1), (Verdict::NotJudged, 1)]);
     let nothing = Folder::create(&folder.path().with_file_name("none"), &text(""), false).unwrap();
     let interrupted = Some("interrupted".to_owned());
     let run = Run::from_folder(&nothing, Context { interrupted, ..context() }).unwrap();

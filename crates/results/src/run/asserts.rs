@@ -46,10 +46,10 @@ pub fn value(cell: &CellOfRun, metric: Metric) -> Result<f64, String> {
 }
 
 pub(super) fn judge(assert: &Assert, stages: &[StageOfRun], cells: &[CellOfRun], functional: bool) -> Judged {
-    let everyone = assert.subject == "*";
-    // What a machine does not have breaks no bound of every subject.
-    let is_meant =
-        |c: &&CellOfRun| c.subject == assert.subject || everyone && !matches!(c.status, Status::Unavailable(_));
+    let is_meant = |c: &&CellOfRun| c.subject == assert.subject || assert.subject == "*";
+    // What this machine does not have breaks no bound, unless it has nothing of what is asserted.
+    let is_there = |c: &&CellOfRun| !matches!(c.status, Status::Unavailable(_));
+    let any = cells.iter().filter(is_meant).any(|c| is_there(&c));
     let one = |cell: &CellOfRun| {
         let (value, bound) = match functional {
             true => (Err("functional: no times".into()), Ok(0.0)),
@@ -73,7 +73,7 @@ pub(super) fn judge(assert: &Assert, stages: &[StageOfRun], cells: &[CellOfRun],
             why,
         }
     };
-    let cells: Vec<_> = cells.iter().filter(is_meant).map(one).collect();
+    let cells: Vec<_> = cells.iter().filter(is_meant).filter(|c| !any || is_there(c)).map(one).collect();
     let verdict = cells.iter().map(|c| c.verdict).max().unwrap_or(Verdict::NotJudged);
     Judged { assert: assert.clone(), verdict, cells }
 }

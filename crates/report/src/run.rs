@@ -1,0 +1,399 @@
+//! What one run of an experiment says, for people: a table for each stage, and what stands behind it.
+//!
+//! Stages that differ only in their size share a table. Times of the software GPU are those of an emulation: they are left
+//! out.
+
+mod figures;
+
+use crate::ReportError;
+use crate::number::{bytes, count, nanoseconds, of, seconds};
+use crate::table::Style;
+use experiment::{Bound, Metric, Observe};
+use results::part::Loaded;
+use results::run::{Cause, CellOfRun, Coordinate, Judged, JudgedCell, Verdict};
+use results::{Run, Status};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+/// Of stages that differ only in their size, in the order of the first ones.
+struct Group<'a> {
+    point: Vec<&'a Coordinate>,
+    stages: Vec<u32>,
+    /// By size, then in the order of the experiment.
+    cells: Vec<&'a CellOfRun>,
+}
+
+fn groups(run: &Run) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for stage in &run.stages {
+        let point: Vec<_> = stage.point.iter().filter(|c| c.name != "bytes").collect();
+        let cells = run.cells_of(stage.number);
+        match groups.iter_mut().find(|g| g.point == point) {
+            Some(group) => {
+                group.stages.push(stage.number);
+                group.cells.extend(cells);
+            }
+            None => groups.push(Group { point, stages: vec![stage.number], cells: cells.collect() }),
+        }
+    }
+    groups.iter_mut().for_each(|g| g.cells.sort_by_key(|c| c.bytes));
+    groups
+}
+
+/// Writes all of it. `folder` is where the run's files stay; none of a run that is not kept.
+pub fn write(out: &mut dyn Write, style: &Style, run: &Run, folder: Option<&Path>) -> Result<(), ReportError> {
+    head(out, style, run)?;
+    let groups = groups(run);
+    for group in &groups {
+        writeln!(out)?;
+        stage(out, style, run, group, groups.len() > 1)?;
+    }
+    legend(out, run)?;
+    not_measured(out, style, run)?;
+    asserts(out, style, run)?;
+    if !run.warnings.is_empty() {
+        writeln!(out)?;
+        run.warnings.iter().try_for_each(|w| writeln!(out, "warning: {w}"))?;
+    }
+    if let Some(folder) = folder {
+        writeln!(out)?;
+        writeln!(out, "{}: figures in run.json, every sample in samples/, plots in plots/", folder.display())?;
+    }
+    Ok(())
+}
+
+fn head(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+    let e = &run.experiment;
+    let title = if e.about.is_empty() { e.name.clone() } else { format!("{}: {}", e.name, e.about) };
+    writeln!(out, "{}", style.bold(&title))?;
+    writeln!(out, "{}", machine(run))?;
+    let commit = run.commit.as_deref().map_or(String::new(), |c| format!(" ({c})"));
+    let samples: u64 = run.cells.iter().map(|c| c.samples).sum();
+    writeln!(
+        out,
+        "doorbell {}{commit}, {}; {} in {}",
+        run.doorbell,
+        run.started,
+        of(samples, "sample"),
+        seconds(run.stages.iter().map(|s| s.seconds).sum())
+    )?;
+    if run.functional {
+        writeln!(out, "note: the software GPU shows what works, never how fast; times are left out")?;
+    }
+    if !run.complete {
+        let all = run.missing.len() + run.parts.len();
+        let line = format!("not complete: {} of {} missing", run.missing.len(), of(all as u64, "part"));
+        writeln!(out, "{}", style.bad(&line))?;
+        let mut why: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for m in &run.missing {
+            why.entry(&m.why).or_default().push(format!("{}.{}", m.stage, m.repeat));
+        }
+        for (why, parts) in why {
+            let more = if parts.len() > 4 { ", ..." } else { "" };
+            writeln!(out, "  stage.repeat {}{more}: {why}", parts[..parts.len().min(4)].join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+/// What it ran on, in a line.
+pub fn machine(run: &Run) -> String {
+    let fact = |name: &str| {
+        let v = run.environment.get("facts")?.get(name)?;
+        Some(v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+    };
+    let named = |what: &str, name: &str| fact(name).map(|v| format!("{what} {v}"));
+    let link = fact("gpu.link_generation").zip(fact("gpu.link_width")).map(|(g, w)| format!("PCIe {g} x{w}"));
+    let all = [
+        fact("host.name"),
+        fact("gpu.name"),
+        named("driver", "gpu.driver"),
+        named("CUDA", "gpu.cuda"),
+        link,
+        fact("cpu.model"),
+        named("kernel", "kernel.release"),
+    ];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    if all.is_empty() { "machine unknown".into() } else { all.join(", ") }
+}
+
+fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, several: bool) -> Result<(), ReportError> {
+    let point: Vec<String> = group.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
+    let stages = || run.stages.iter().filter(|s| group.stages.contains(&s.number));
+    if !point.is_empty() || several {
+        writeln!(out, "{}", style.bold(&if point.is_empty() { "all else as it is".into() } else { point.join(", ") }))?;
+    }
+    let mut named: Vec<&str> = Vec::new();
+    for load in stages().flat_map(|s| &s.loads) {
+        if !named.contains(&load.name.as_str()) {
+            named.push(&load.name);
+        }
+    }
+    for name in named {
+        let all: Vec<&Loaded> = stages().flat_map(|s| &s.loads).filter(|l| l.name == name).collect();
+        load(out, style, &all, run.functional)?;
+    }
+    let floor = stages().filter_map(|s| s.noise_floor_ns).max();
+    if let Some(floor) = floor.filter(|_| !run.functional) {
+        writeln!(
+            out,
+            "noise floor {}: the longest time that a thread which never sleeps was kept off its CPU",
+            nanoseconds(floor)
+        )?;
+    }
+    figures::write(out, style, run, &group.cells)?;
+    if !run.functional {
+        slowest(out, &group.cells)?;
+        figures::counters(out, style, &group.cells)?;
+    }
+    Ok(())
+}
+
+/// What a load did, in one line: the least and the most of several stages.
+fn load(out: &mut dyn Write, style: &Style, all: &[&Loaded], functional: bool) -> Result<(), ReportError> {
+    let Some(first) = all.first() else { return Ok(()) };
+    let name = if first.name == first.what { String::new() } else { format!("{}, ", first.name) };
+    write!(out, "beside: {name}{} by {}", of(first.threads.into(), "thread"), first.what)?;
+    let least_and_most = |f: &dyn Fn(&Loaded) -> f64, text: &dyn Fn(f64) -> String| {
+        let values = || all.iter().filter(|l| l.seconds > 0.0).map(|l| f(l));
+        let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+        let (low, high) = if low > high { (0.0, 0.0) } else { (low, high) };
+        let (low, high) = (text(low), text(high));
+        if low == high { high } else { format!("{low} to {high}") }
+    };
+    let transfers: u64 = all.iter().map(|l| l.transfers).sum();
+    write!(out, "; {}", of(transfers, "transfer"))?;
+    if !functional {
+        let rate = least_and_most(&|l| l.transfers as f64 / l.seconds, &|v| count(v.round() as u64));
+        write!(out, ", {rate} a second")?;
+        if all.iter().any(|l| l.bytes > 0) {
+            let rate = least_and_most(&|l| l.bytes as f64 / l.seconds / 1e9, &figures::three_digits);
+            write!(out, ", {rate} GB/s")?;
+        }
+        let longest = all.iter().map(|l| l.longest_ns).max().unwrap_or(0);
+        if longest > 0 {
+            write!(out, ", the longest {}", nanoseconds(longest))?;
+        }
+    }
+    let checked: u64 = all.iter().map(|l| l.checked).sum();
+    if checked > 0 {
+        write!(out, "; {} compared", count(checked))?;
+    }
+    writeln!(out)?;
+    let mut failed: BTreeMap<&str, u32> = BTreeMap::new();
+    for (why, n) in all.iter().flat_map(|l| &l.failed) {
+        *failed.entry(why).or_default() += n;
+    }
+    for (why, n) in failed {
+        writeln!(out, "{}", style.bad(&format!("  {} FAILED: {why}", of(n.into(), "thread"))))?;
+    }
+    Ok(())
+}
+
+/// The slowest sample of each table, and what the slowest ones of all its cells have in common.
+fn slowest(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+    let mut all = cells.iter().flat_map(|c| c.worst.iter().map(move |w| (*c, w)));
+    let Some(first) = all.next() else { return Ok(()) };
+    let value = |w: &results::run::WorstOfRun, c: &CellOfRun| match c.observe {
+        Observe::Submit => w.submit_ns,
+        Observe::Done | Observe::Engine => w.total_ns,
+    };
+    let (cell, worst) = all.fold(first, |a, b| if value(b.1, b.0) > value(a.1, a.0) { b } else { a });
+    let at = format!("repeat {}, round {}, sample {}", worst.repeat, worst.round, count(worst.index));
+    write!(out, "slowest: {}, {} in {at}", title(cell), nanoseconds(value(worst, cell)))?;
+    writeln!(out, "{}", parts(worst))?;
+    let mut causes: BTreeMap<Cause, u64> = BTreeMap::new();
+    for w in cells.iter().flat_map(|c| &c.worst) {
+        *causes.entry(w.mostly).or_default() += 1;
+    }
+    let total: u64 = causes.values().sum();
+    let mut causes: Vec<_> = causes.into_iter().collect();
+    causes.sort_by_key(|(cause, n)| (*cause == Cause::Unknown, std::cmp::Reverse(*n)));
+    let causes: Vec<String> = causes.iter().map(|(c, n)| format!("{} {}", name(*c), count(*n))).collect();
+    writeln!(out, "the {} slowest, by where most of their time went: {}", count(total), causes.join(", "))?;
+    Ok(())
+}
+
+fn parts(w: &results::run::WorstOfRun) -> String {
+    let signed = |ns: i64| match ns < 0 {
+        true => format!("-{}", nanoseconds(ns.unsigned_abs())),
+        false => nanoseconds(ns as u64),
+    };
+    let mut all = Vec::new();
+    let mut add = |name: &str, value: Option<String>| all.extend(value.map(|v| format!("{name} {v}")));
+    add("waited for those before it", (w.queued_ns > 0).then(|| nanoseconds(w.queued_ns)));
+    add("call", Some(nanoseconds(w.submit_ns)));
+    add("engine", w.engine_ns.map(signed));
+    add("seen after", w.seen_ns.map(signed));
+    add("longest gap", w.longest_gap_ns.map(nanoseconds));
+    add("asleep", w.asleep_ns.map(nanoseconds));
+    add("run queue", w.run_queue_ns.map(nanoseconds));
+    add("on a CPU", w.on_cpu_ns.map(nanoseconds));
+    let least = if w.capped { "at least; " } else { "" };
+    format!(" ({least}{})", all.join(", "))
+}
+
+fn name(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Queue => "queue",
+        Cause::Submission => "submission",
+        Cause::Engine => "engine",
+        Cause::CpuKeptAway => "CPU kept away",
+        Cause::Seeing => "seeing the end",
+        Cause::Asleep => "asleep",
+        Cause::RunQueue => "run queue",
+        Cause::OnCpu => "on a CPU",
+        Cause::Unknown => "not known",
+    }
+}
+
+fn title(cell: &CellOfRun) -> String {
+    match cell.bytes {
+        0 => cell.subject.clone(),
+        n => format!("{} {}", cell.subject, bytes(n)),
+    }
+}
+
+fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
+    let measured = || run.cells.iter().filter(|c| c.observed().is_some());
+    if run.functional || measured().next().is_none() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    for (observe, what) in [
+        (Observe::Done, "from the intended release until the CPU saw the end"),
+        (Observe::Submit, "of the call alone, until it came back"),
+        (Observe::Engine, "from the engine's start to its end, by the GPU's clock"),
+    ] {
+        let mut of: Vec<&str> = measured().filter(|c| c.observe == observe).map(|c| c.subject.as_str()).collect();
+        of.sort_unstable();
+        of.dedup();
+        let all = measured().all(|c| c.observe == observe);
+        if !of.is_empty() {
+            writeln!(out, "times{}: {what}", if all { String::new() } else { format!(" of {}", of.join(", ")) })?;
+        }
+    }
+    writeln!(
+        out,
+        "95 %, +-: over rounds, which are drawn whole; - with fewer than six. max is the largest of so many, and bounds nothing"
+    )?;
+    if let Some(ratio) = measured().find_map(|c| c.ratio.as_ref()) {
+        let metric = ratio.metric;
+        writeln!(out, "times {}: {metric} over its {metric}, in the same rounds; ~ may be 1", ratio.baseline)?;
+    }
+    let capped: u64 = measured().map(|c| c.capped).sum();
+    if capped > 0 {
+        writeln!(out, "{} took at least so long: what they waited for was told to stop", of(capped, "sample"))?;
+    }
+    Ok(())
+}
+
+/// Each subject and reason once, with the sizes that it holds for.
+fn not_measured(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+    let mut order = Vec::new();
+    let mut sizes: BTreeMap<(&str, &str, bool), Vec<u64>> = BTreeMap::new();
+    for c in &run.cells {
+        let (why, failed) = match &c.status {
+            Status::Measured => continue,
+            Status::Unavailable(why) => (why, false),
+            Status::Failed(why) => (why, true),
+        };
+        let key = (c.subject.as_str(), why.as_str(), failed);
+        if !sizes.contains_key(&key) {
+            order.push(key);
+        }
+        let of = sizes.entry(key).or_default();
+        if !of.contains(&c.bytes) {
+            of.push(c.bytes);
+        }
+    }
+    for failed in [false, true] {
+        let these: Vec<_> = order.iter().filter(|k| k.2 == failed).collect();
+        if these.is_empty() {
+            continue;
+        }
+        writeln!(out)?;
+        writeln!(out, "{}", if failed { style.bad("FAILED") } else { style.bold("unavailable") })?;
+        for key in these {
+            let at = match sizes[key].as_slice() {
+                [] | [0] => String::new(),
+                [one] => format!(", {}", bytes(*one)),
+                [first, .., last] => {
+                    format!(", {} sizes from {} to {}", sizes[key].len(), bytes(*first), bytes(*last))
+                }
+            };
+            writeln!(out, "  {}{at}: {}", key.0, key.1)?;
+        }
+    }
+    Ok(())
+}
+
+fn asserts(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+    if run.asserts.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    if run.functional {
+        return Ok(writeln!(out, "not judged: {}, for there are no times", of(run.asserts.len() as u64, "assert"))?);
+    }
+    for judged in &run.asserts {
+        let asked = asked(judged);
+        match judged.verdict {
+            Verdict::Held => writeln!(out, "{}: {asked}", style.good("held"))?,
+            Verdict::NotJudged => writeln!(out, "not judged: {asked}")?,
+            Verdict::Broken => writeln!(out, "{}: {asked}", style.bad("BROKEN"))?,
+        }
+        let mut left: Vec<_> = judged.cells.iter().filter(|c| c.verdict != Verdict::Held).collect();
+        left.sort_by_key(|c| std::cmp::Reverse(c.verdict));
+        for c in left.iter().take(SHOWN) {
+            writeln!(out, "  {}", of_cell(run, judged, c))?;
+        }
+        if left.len() > SHOWN {
+            writeln!(out, "  and {} more", left.len() - SHOWN)?;
+        }
+    }
+    Ok(())
+}
+
+/// Of the cells of an assert that did not hold it.
+const SHOWN: usize = 5;
+
+fn amount(metric: Metric, v: f64) -> String {
+    match metric {
+        Metric::Misses => format!("{:.3} %", v * 100.0),
+        Metric::Rate => format!("{} GB/s", figures::three_digits(v / 1e9)),
+        _ => nanoseconds(v.max(0.0) as u64),
+    }
+}
+
+fn asked(judged: &Judged) -> String {
+    let a = &judged.assert;
+    let who = if a.subject == "*" { "every subject" } else { &a.subject };
+    let bound = match &a.bound {
+        Bound::AtMost(v) => format!("at most {}", amount(a.metric, *v)),
+        Bound::AtLeast(v) => format!("at least {}", amount(a.metric, *v)),
+        Bound::AtMostTimes(times, other) => format!("at most {times} times that of {other}"),
+        Bound::AboveNoise(ns) => format!("at most {} above the noise floor", nanoseconds(*ns as u64)),
+    };
+    format!("{} of {who}: {bound}", a.metric)
+}
+
+fn of_cell(run: &Run, judged: &Judged, c: &JudgedCell) -> String {
+    let size = if c.bytes > 0 { format!(" {}", bytes(c.bytes)) } else { String::new() };
+    let stage = run.stages.iter().find(|s| s.number == c.stage).filter(|_| run.stages.len() > 1);
+    let point: Vec<String> = stage
+        .into_iter()
+        .flat_map(|s| &s.point)
+        .filter(|p| p.name != "bytes")
+        .map(|p| format!(", {} = {}", p.name, p.value))
+        .collect();
+    let what = match (&c.why, c.value, c.bound) {
+        (Some(why), ..) => why.clone(),
+        (None, Some(v), Some(b)) => {
+            format!("{}, and the bound is {}", amount(judged.assert.metric, v), amount(judged.assert.metric, b))
+        }
+        _ => "not known".into(),
+    };
+    format!("{}{size}{}: {what}", c.subject, point.concat())
+}

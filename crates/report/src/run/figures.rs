@@ -1,0 +1,234 @@
+//! The table of some cells. What a terminal has no room for is left out, the least important first, and said.
+
+use crate::ReportError;
+use crate::number::{bytes, count, nanoseconds};
+use crate::table::{self, Style};
+use experiment::{Arrival, Metric, Observe};
+use results::Run;
+use results::Status;
+use results::run::{CellOfRun, Figure};
+use statistics::Interval;
+use std::io::Write;
+
+pub(super) fn three_digits(v: f64) -> String {
+    match v {
+        v if v >= 99.95 => format!("{v:.0}"),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v if v >= 0.9995 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+/// `2.47 .. 2.49 us`
+fn range(i: Interval<f64>) -> String {
+    let (low, high) = (nanoseconds(i.low.round() as u64), nanoseconds(i.high.round() as u64));
+    match (low.split_once(' '), high.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} .. {high}"),
+        _ => format!("{low} .. {high}"),
+    }
+}
+
+struct Column {
+    head: String,
+    cells: Vec<String>,
+    /// The highest go first where there is no room; 0 never goes.
+    goes: u8,
+    /// What takes its place first.
+    short: Option<Box<Column>>,
+}
+
+fn width(columns: &[Column]) -> usize {
+    let one = |c: &Column| c.cells.iter().map(String::len).chain([c.head.trim_start_matches('>').len()]).max();
+    columns.iter().filter_map(one).map(|w| w + 2).sum()
+}
+
+pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+    let cells: Vec<&CellOfRun> = cells.iter().copied().filter(|c| c.samples > 0).collect();
+    if cells.is_empty() {
+        writeln!(out, "nothing was measured")?;
+        return Ok(());
+    }
+    let mut columns = if run.functional { functional(&cells) } else { times(run, &cells) };
+    let mut left_out = Vec::new();
+    while let Some(room) = style.width {
+        let least = columns.iter().enumerate().filter(|(_, c)| c.goes > 0).max_by_key(|(_, c)| c.goes);
+        match least {
+            Some((i, _)) if width(&columns) > usize::from(room) => match columns[i].short.take() {
+                Some(short) => columns[i] = *short,
+                None => left_out.push(columns.remove(i).head.trim_start_matches('>').to_owned()),
+            },
+            _ => break,
+        }
+    }
+    let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
+    let mut t = style.table(&heads);
+    let apart = cells.chunk_by(|a, b| a.bytes == b.bytes).any(|g| g.len() > 1);
+    for (i, cell) in cells.iter().enumerate() {
+        if apart && i > 0 && cells[i - 1].bytes != cell.bytes {
+            t.add_row([""]);
+        }
+        t.add_row(columns.iter().map(|c| c.cells[i].clone()));
+    }
+    table::write(out, &t, 0)?;
+    if !left_out.is_empty() {
+        left_out.reverse();
+        writeln!(out, "no room for: {} (a wider terminal or a pipe has it)", left_out.join(", "))?;
+    }
+    Ok(())
+}
+
+fn column(head: &str, goes: u8, cells: &[&CellOfRun], f: impl Fn(&CellOfRun) -> String) -> Column {
+    Column { head: head.into(), cells: cells.iter().map(|c| f(c)).collect(), goes, short: None }
+}
+
+/// Intervals as their bounds, and where there is no room as their half in per cent of the value.
+fn intervals(
+    [head, short_head]: [&str; 2],
+    goes: u8,
+    cells: &[&CellOfRun],
+    f: impl Fn(&CellOfRun) -> Option<(f64, Interval<f64>)>,
+    bounds: impl Fn(Interval<f64>) -> String,
+) -> Column {
+    let half = |c: &CellOfRun| match f(c) {
+        Some((value, i)) if value > 0.0 => format!("{:.1} %", (i.high - i.low) / 2.0 / value * 100.0),
+        _ => "-".into(),
+    };
+    let short = column(short_head, goes, cells, half);
+    let long = column(head, 6, cells, |c| f(c).map_or("-".into(), |(_, i)| bounds(i)));
+    Column { short: Some(Box::new(short)), ..long }
+}
+
+/// The size once, and what it is.
+fn names(cells: &[&CellOfRun]) -> Vec<Column> {
+    let mut columns = Vec::new();
+    if cells.iter().any(|c| c.bytes > 0) {
+        let sizes = cells.iter().enumerate().map(|(i, c)| match i.checked_sub(1).map(|k| cells[k].bytes) {
+            Some(before) if before == c.bytes => String::new(),
+            _ if c.bytes == 0 => "-".into(),
+            _ => bytes(c.bytes),
+        });
+        columns.push(Column { head: ">size".into(), cells: sizes.collect(), goes: 0, short: None });
+    }
+    columns.push(column("what", 0, cells, |c| {
+        let many = if c.back_to_back > 1 { format!(", {} each", c.back_to_back) } else { String::new() };
+        let failed = if matches!(c.status, Status::Failed(_)) { " FAILED" } else { "" };
+        format!("{}{many}{failed}", c.subject)
+    }));
+    columns
+}
+
+fn functional(cells: &[&CellOfRun]) -> Vec<Column> {
+    let mut columns = names(cells);
+    columns.push(column(">samples", 0, cells, |c| count(c.samples)));
+    columns.push(column(">compared", 0, cells, |c| count(c.checked.whole)));
+    columns.push(column("data", 0, cells, |c| match (&c.status, c.checked.whole) {
+        (Status::Failed(_), _) => "see below".into(),
+        (_, 0) => "-".into(),
+        _ if c.checked.guards => "right, and round it".into(),
+        _ => "right".into(),
+    }));
+    columns
+}
+
+fn times(run: &Run, cells: &[&CellOfRun]) -> Vec<Column> {
+    let of = |c: &CellOfRun, f: &dyn Fn(&Figure) -> String| c.observed().map_or("-".into(), f);
+    let mut columns = names(cells);
+    columns.push(column(">samples", 4, cells, |c| count(c.samples)));
+    columns.push(column(">p50", 0, cells, |c| of(c, &|f| nanoseconds(f.summary.p50))));
+    let of_p50 = |c: &CellOfRun| c.observed().and_then(|f| Some((f.summary.p50 as f64, f.p50_interval?)));
+    columns.push(intervals([">95 % of p50", ">+- p50"], 2, cells, of_p50, range));
+    tails(&mut columns, cells);
+    columns.push(column(">max", 0, cells, |c| of(c, &|f| nanoseconds(f.summary.max))));
+    if let Some(ratio) = cells.iter().find_map(|c| c.ratio.as_ref()) {
+        let is_baseline = |c: &CellOfRun| c.subject == ratio.baseline || c.policy == ratio.baseline;
+        columns.push(column(&format!(">times {}", ratio.baseline), 0, cells, |c| match &c.ratio {
+            Some(r) => {
+                format!("{}{}", if r.ratio.differs() == Some(true) { "" } else { "~" }, three_digits(r.ratio.ratio))
+            }
+            None if is_baseline(c) => "1".into(),
+            None => "-".into(),
+        }));
+        let of_ratio = |c: &CellOfRun| c.ratio.as_ref().and_then(|r| Some((r.ratio.ratio, r.ratio.interval?)));
+        let bounds = |i: Interval<f64>| format!("{} .. {}", three_digits(i.low), three_digits(i.high));
+        columns.push(intervals([">95 % of it", ">+- it"], 1, cells, of_ratio, bounds));
+    }
+    if cells.iter().any(|c| c.misses.is_some()) {
+        columns.push(column(">missed", 0, cells, |c| c.misses.map_or("-".into(), |m| count(m.missed))));
+        columns.push(column(">in a row", 3, cells, |c| c.misses.map_or("-".into(), |m| count(m.longest_run))));
+    }
+    rates(&mut columns, run, cells);
+    if cells.iter().any(|c| c.observe != Observe::Submit && c.figures.submit.is_some()) {
+        columns.push(column(">call p50", 8, cells, |c| {
+            c.figures.submit.as_ref().map_or("-".into(), |f| nanoseconds(f.summary.p50))
+        }));
+    }
+    columns
+}
+
+/// The first percentile that has too few samples beyond it says so; those behind it are left out.
+fn tails(columns: &mut Vec<Column>, cells: &[&CellOfRun]) {
+    let tails: [(&str, fn(&Figure) -> Option<u64>); 3] =
+        [(">p99", |f| f.summary.p99), (">p99.9", |f| f.summary.p999), (">p99.99", |f| f.summary.p9999)];
+    for (i, (head, tail)) in tails.iter().enumerate() {
+        let before = |f: &Figure| i == 0 || tails[i - 1].1(f).is_some();
+        if !cells.iter().any(|c| c.observed().is_some_and(before)) {
+            return;
+        }
+        columns.push(column(head, [0, 3, 5][i], cells, |c| match c.observed() {
+            None => "-".into(),
+            Some(f) => match tail(f) {
+                Some(ns) => nanoseconds(ns),
+                None if before(f) => format!("max of {}", count(f.summary.count)),
+                None => String::new(),
+            },
+        }));
+    }
+}
+
+/// What the kernel counted round the calls.
+pub(super) fn counters(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+    let counted: Vec<_> = cells.iter().filter_map(|c| Some((c, c.tally.filter(|t| t.calls > 0)?))).collect();
+    if counted.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "in other rounds, counted by the kernel round each call, on average:")?;
+    let heads = [">size", "what", ">calls", ">time", ">on a CPU", ">run queue", ">asleep", ">slept", ">preempted"];
+    let mut t = style.table(&heads);
+    for (c, tally) in counted {
+        let each = |ns: u64| nanoseconds(ns / tally.calls);
+        let part = |n: u64| format!("{:.1} %", n as f64 * 100.0 / tally.calls as f64);
+        t.add_row([
+            if c.bytes > 0 { bytes(c.bytes) } else { "-".into() },
+            c.subject.clone(),
+            count(tally.calls),
+            each(tally.wall_ns),
+            each(tally.on_cpu_ns),
+            each(tally.run_queue_ns),
+            each(tally.asleep_ns),
+            part(tally.slept),
+            part(tally.preempted),
+        ]);
+    }
+    Ok(table::write(out, &t, 0)?)
+}
+
+fn rates(columns: &mut Vec<Column>, run: &Run, cells: &[&CellOfRun]) {
+    let is_asked = |m: Metric| {
+        run.experiment.compare.as_ref().is_some_and(|c| c.metric == m)
+            || run.experiment.asserts.iter().any(|a| a.metric == m)
+    };
+    let matters =
+        is_asked(Metric::Rate) || cells.iter().any(|c| c.back_to_back > 1 || c.arrival != Arrival::Closed { depth: 1 });
+    let goes = if matters { 0 } else { 7 };
+    if cells.iter().any(|c| c.rate.as_ref().is_some_and(|r| r.bytes_per_second.is_some())) {
+        columns.push(column(">GB/s", goes, cells, |c| {
+            let rate = c.rate.as_ref().and_then(|r| r.bytes_per_second);
+            rate.map_or("-".into(), |v| three_digits(v / 1e9))
+        }));
+    }
+    if matters {
+        columns.push(column(">a second", 4, cells, |c| {
+            c.rate.as_ref().map_or("-".into(), |r| count(r.transfers_per_second.round() as u64))
+        }));
+    }
+}

@@ -1,0 +1,185 @@
+//! The table of a run that nobody measured, wide, narrow and without times.
+
+#[path = "../../results/tests/made/mod.rs"]
+mod made;
+
+use made::{part, read, sample};
+use report::table::Style;
+use results::part::{Explained, Loaded, Noise, Status, Tally};
+use results::{Context, Folder, Run, Sample};
+use serde_json::json;
+use std::path::Path;
+
+const EXPERIMENT: &str = r#"
+name = "made-up"
+about = "nobody measured this"
+[run]
+rounds = 10
+repeats = 2
+samples = 12000
+counters-every = 5
+[matrix]
+bytes = "8,4096"
+"beside.count" = ["0", "4"]
+[[subject]]
+name = "cuda"
+route = "host->cuda->gpu0"
+[[subject]]
+name = "host->bar1->gpu0"
+route = "host->bar1->gpu0"
+deadline = "5us"
+[[subject]]
+name = "launch"
+call = "launch"
+[[load]]
+name = "beside"
+route = "host->ce0->gpu0"
+bytes = "4MiB"
+[compare]
+baseline = "cuda"
+[[assert]]
+subject = "host->bar1->gpu0"
+metric = "p99"
+at-most = "9us"
+[[assert]]
+subject = "cuda"
+metric = "p50"
+at-most = "6us"
+[[assert]]
+metric = "p99.99"
+at-most = "1ms"
+"#;
+
+fn samples(repeat: u32, ns: f64, each: u64, seed: u64) -> Vec<Sample> {
+    let mut random = fastrand::Rng::with_seed(seed * 7 + u64::from(repeat));
+    let mut all = Vec::new();
+    for round in 0..10 {
+        for i in 0..each {
+            let spike = if random.u32(0..200) == 0 { 1.5 } else { 1.0 };
+            let ns = ns * spike * (1.0 + 0.1 * random.f64());
+            all.push(sample(round, u64::from(round) * 1_000_000_000 + i * 50_000, ns as u64));
+        }
+    }
+    all
+}
+
+fn run(text: &str, repeats: u32) -> Run {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::create(&dir.path().join("run"), &read(text), false).unwrap();
+    for stage in folder.stages() {
+        let loaded = !stage.loads.is_empty();
+        for repeat in 0..repeats {
+            let slow = if loaded { 2.0 } else { 1.0 };
+            let cell = |c: &experiment::Cell| {
+                let (ns, each) = match c.subject.name.as_str() {
+                    "cuda" => (6_000.0 + c.bytes as f64, 600),
+                    "launch" => (3_000.0, 30),
+                    _ if c.bytes > 8 => return Vec::new(),
+                    _ => (2_400.0, 600),
+                };
+                let seed = u64::from(stage.number) * 10 + ns as u64;
+                samples(repeat, ns * slow, each, seed)
+            };
+            let mut cells: Vec<_> = stage.cells.iter().map(cell).collect();
+            let mut part = part(stage.number, repeat, &cells);
+            if let Some(s) = cells[1].get_mut(321) {
+                (s.ended_ns, s.done_ns) = (s.ended_ns + 1_000, s.done_ns + 120_000);
+                part.cells[1].worst =
+                    vec![Explained { index: 321, longest_gap_ns: Some(118_000), ..Explained::default() }];
+            } else {
+                part.cells[1].status = Status::Unavailable("BAR1 is too small".into());
+            }
+            part.cells[2].counted =
+                Some(Tally { calls: 60, wall_ns: 200_000, on_cpu_ns: 180_000, slept: 2, ..Tally::default() });
+            part.noise = vec![Noise { readings: 9, max_ns: 12_000 + u64::from(repeat), ..Noise::default() }; 2];
+            if loaded {
+                part.loads = vec![Loaded {
+                    name: "beside".into(),
+                    what: "host->ce0->gpu0".into(),
+                    threads: 4,
+                    bytes: 52_000_000_000 + u64::from(stage.number) * 1_000_000_000,
+                    transfers: 12_397,
+                    seconds: 1.0,
+                    longest_ns: 900_000,
+                    checked: 4,
+                    failed: vec![("out of memory".into(), 1)],
+                    ..Loaded::default()
+                }];
+            }
+            folder.write_part(&part, &cells).unwrap();
+        }
+    }
+    let facts = json!({
+        "host.name": "node1", "gpu.name": "NVIDIA H200", "gpu.driver": "580.1", "gpu.link_generation": 5,
+        "gpu.link_width": 16, "cpu.model": "Xeon", "kernel.release": "6.18"
+    });
+    let context = Context {
+        commit: Some("0123abc".into()),
+        started: "2026-11-22T18:00:00Z".into(),
+        ended: "2026-11-22T18:01:00Z".into(),
+        environment: json!({ "facts": facts }),
+        warnings: vec!["the governor is powersave: cpupower frequency-set -g performance".into()],
+        interrupted: Some("interrupted".into()),
+        ..Context::default()
+    };
+    Run::from_folder(&folder, context).unwrap()
+}
+
+fn text(run: &Run, width: Option<u16>) -> String {
+    let mut out = Vec::new();
+    let style = Style { colour: false, width };
+    report::run::write(&mut out, &style, run, Some(Path::new("results/made-up"))).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn a_pipe_has_every_column() {
+    insta::assert_snapshot!(text(&run(EXPERIMENT, 2), None));
+}
+
+#[test]
+fn a_terminal_has_those_that_it_has_room_for() {
+    let run = run(EXPERIMENT, 2);
+    for width in [80, 120] {
+        let text = text(&run, Some(width));
+        let table: Vec<&str> = text.lines().filter(|l| l.contains(" us  ") || l.contains("what  ")).collect();
+        assert!(table.len() >= 8, "{text}");
+        assert!(table.iter().all(|l| l.len() <= usize::from(width)), "{text}");
+        insta::assert_snapshot!(format!("at_{width}_columns"), text);
+    }
+}
+
+#[test]
+fn a_functional_run_has_no_times() {
+    let text = text(&run(&EXPERIMENT.replace("repeats = 2", "repeats = 2\ngpu = \"soft\""), 2), None);
+    let without_head = &text[text.find("note: the software GPU").unwrap()..];
+    for unit in [" us", " ms", " ns", "GB/s"] {
+        let bounds = ["at most", "at least"];
+        let timed: Vec<_> =
+            without_head.lines().filter(|l| l.contains(unit) && !bounds.iter().any(|b| l.contains(b))).collect();
+        assert!(timed.is_empty(), "{timed:?}");
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn what_is_missing_is_said_first() {
+    let text = text(&run(EXPERIMENT, 1), None);
+    let line = text.lines().nth(3).unwrap();
+    assert_eq!(line, "not complete: 4 of 8 parts missing");
+    assert!(text.contains("stage.repeat 0.1, 1.1, 2.1, 3.1: interrupted"), "{text}");
+}
+
+#[test]
+fn the_text_means_the_same_without_colour() {
+    let run = run(EXPERIMENT, 1);
+    let mut out = Vec::new();
+    report::run::write(&mut out, &Style { colour: true, width: None }, &run, None).unwrap();
+    let mut plain = String::from_utf8(out).unwrap();
+    for code in ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m"] {
+        plain = plain.replace(code, "");
+    }
+    let mut out = Vec::new();
+    report::run::write(&mut out, &Style::default(), &run, None).unwrap();
+    assert_eq!(plain, String::from_utf8(out).unwrap());
+}
