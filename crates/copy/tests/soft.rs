@@ -236,7 +236,7 @@ fn what_is_listed_opens_or_says_why() {
     let (_driver, machine) = soft();
     let listed = names(&machine);
     for (executor, routes) in
-        [("cuda", 12), ("cudart", 8), ("ce0", 8), ("ce2", 6), ("inline", 5), ("bar1", 5), ("aperture", 2)]
+        [("cuda", 22), ("cudart", 8), ("ce0", 8), ("ce2", 6), ("inline", 5), ("bar1", 5), ("aperture", 2)]
     {
         let is = |listed: &&copy::Listed| parse(&listed.name).unwrap().executor.word() == executor;
         assert_eq!(listed.iter().filter(is).count(), routes, "{executor}");
