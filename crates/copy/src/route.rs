@@ -71,6 +71,12 @@ pub trait Transfer {
         None
     }
 
+    /// When the engine began the last transfer that is done, by the same clock. `None` where it does not say: `ceN[timed]` and
+    /// `inline[timed]` do.
+    fn started_gpu_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Its two memories, to be looked at and written while nothing of it is under way; `None` where they cannot be.
     fn ends(&self) -> Option<&dyn Inspect> {
         None

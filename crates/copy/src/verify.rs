@@ -82,7 +82,7 @@ impl fmt::Display for Wrong {
 }
 
 /// Fills with random bytes: SplitMix64 (Steele, Lea, Flood 2014), the same for the same seed.
-fn random(into: &mut [u8], seed: u64) {
+pub(crate) fn random(into: &mut [u8], seed: u64) {
     let mut state = seed;
     for word in into.chunks_mut(8) {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

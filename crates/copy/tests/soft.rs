@@ -1,7 +1,9 @@
 //! Our own routes on the software GPU: what they move, what they refuse, and that a check sees what goes wrong. Nothing of
 //! their speed is shown here.
 
-use copy::{Difference, Error, Inspect, Machine, Route, Transfer, Wrong, back_to_back, names, open, parse, verify};
+use copy::{
+    Difference, Error, Inspect, Machine, Places, Route, Transfer, Wrong, back_to_back, names, open, parse, verify,
+};
 use doorbell_softgpu::{Mode, Planted as Fault, SoftDriver};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -458,4 +460,94 @@ fn copies_that_die_back_to_back_are_an_error() {
     copies.ready(4096, 20).unwrap();
     let died = copies.go().and_then(|()| copies.finish(TIMEOUT).map(drop)).unwrap_err();
     assert!(matches!(died, Error::Gpu(gpu::Error::ChannelKilled(31))), "{died}");
+}
+
+#[test]
+fn transfers_move_to_other_places_of_their_buffers() {
+    let (_driver, machine) = soft();
+    for (name, bytes) in [
+        ("host->ce2->gpu0", 777),
+        ("gpu0[offset=8]->ce0[pipelined]->host", 4097),
+        ("host->ce1[folded,pushbuffer=host]->gpu0", 64),
+        ("host->ce2[timed]->gpu0", 64),
+        ("host->inline->gpu0", 8),
+        ("host[offset=4]->inline->gpu0", 40_000),
+        ("host->inline[timed]->gpu0", 777),
+        ("host->inline[split]->gpu0", 777),
+        ("host->bar1->gpu0", 777),
+        ("host->bar1[flush]->gpu0", 8),
+        ("gpu0->bar1->host", 777),
+        ("host->aperture->gpu0", 777),
+        ("gpu0->aperture->host", 777),
+    ] {
+        let capacity = 200_000;
+        let mut route = open(&machine, name, capacity).unwrap();
+        let mut transfer = route.prepare(bytes).unwrap();
+        let mut places = Places::new(transfer.ends().unwrap(), capacity, bytes, 5).unwrap();
+        for n in 0..100 {
+            let (from, to) = places.renew(transfer.ends().unwrap(), n % 4 != 0).unwrap();
+            transfer.move_to(from, to).unwrap();
+            transfer.submit().unwrap();
+            places.made();
+            transfer.wait(TIMEOUT).unwrap();
+            assert_eq!(places.check(transfer.ends().unwrap()).unwrap(), None, "{name}, the {n}th, from {from} to {to}");
+        }
+        for (from, to) in [(capacity - bytes + 1, 0), (0, capacity - bytes + 1), (u64::MAX, 0)] {
+            assert!(matches!(transfer.move_to(from, to), Err(Error::Capacity { .. })), "{name}");
+        }
+    }
+    for (name, bytes, why) in [
+        ("host->ce2[armed]->gpu0", 64, "waits in the channel"),
+        ("host->inline[armed]->gpu0", 8, "waits in the channel"),
+        ("host->inline[split]->gpu0", 40_000, "an address of its own"),
+    ] {
+        let mut route = open(&machine, name, 100_000).unwrap();
+        let mut transfer = route.prepare(bytes).unwrap();
+        match transfer.move_to(0, 0) {
+            Err(Error::Unavailable(said)) => assert!(said.reason.contains(why), "{name}: {said}"),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn timed_routes_say_when_the_engine_began() {
+    let (_driver, machine) = soft();
+    let clock = machine.space().unwrap().device().clock();
+    for name in [
+        "host->ce2[timed]->gpu0",
+        "gpu0->ce0[pipelined,timed]->host",
+        "host->ce1[folded,timed]->gpu0",
+        "host->inline[timed]->gpu0",
+        "host->inline[release=host,timed]->gpu0",
+    ] {
+        moves(&machine, name, 5000);
+        let mut route = open(&machine, name, 5000).unwrap();
+        let mut transfer = route.prepare(5000).unwrap();
+        assert_eq!(transfer.started_gpu_ns(), None, "{name}");
+        for _ in 0..50 {
+            let before = clock.now();
+            transfer.submit().unwrap();
+            transfer.wait(TIMEOUT).unwrap();
+            let times = [before, transfer.started_gpu_ns().unwrap(), transfer.released_gpu_ns().unwrap(), clock.now()];
+            assert!(times.is_sorted(), "{name}: {times:?}");
+        }
+    }
+    // The plain ones do not.
+    for name in ["host->ce2->gpu0", "host->inline[release=engine]->gpu0"] {
+        let mut route = open(&machine, name, 8).unwrap();
+        let mut transfer = route.prepare(8).unwrap();
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+        assert!(transfer.started_gpu_ns().is_none() && transfer.released_gpu_ns().is_some(), "{name}");
+    }
+    for (name, why) in [
+        ("host->ce2[armed,timed]->gpu0", "timed or armed"),
+        ("host->inline[armed,timed]->gpu0", "timed or armed"),
+        ("host->ce2[release=word,timed]->gpu0", "writes the time"),
+        ("host->inline[release=word,timed]->gpu0", "release=engine or release=host"),
+    ] {
+        let said = opening(&machine, name, 8);
+        assert!(said.contains(why), "{name}: {said}");
+    }
 }

@@ -78,8 +78,8 @@ impl<'c> Armed<'c> {
         mode: CopyMode,
         release: CopyRelease,
     ) -> Result<Armed<'c>, Error> {
-        let words = transfer::copy(channel.ends(), to, from, bytes, mode, release)?;
-        let between = Between { to: to.clone(), from: Some(from.clone()) };
+        let between = Between { to: to.clone(), from: Some(from.clone()), begun: None };
+        let words = transfer::copy(channel.ends(), &between, bytes, mode, release)?;
         Armed::new(channel, words, bytes.into(), release.is_timed(), between)
     }
 
@@ -94,8 +94,8 @@ impl<'c> Armed<'c> {
         mode: InlineMode,
         release: InlineRelease,
     ) -> Result<Armed<'c>, Error> {
-        let words = transfer::inline(channel.ends(), to, bytes, mode, release)?;
-        let between = Between { to: to.clone(), from: None };
+        let between = Between { to: to.clone(), from: None, begun: None };
+        let words = transfer::inline(channel.ends(), &between, bytes, mode, release)?;
         Armed::new(channel, words, bytes.into(), release.is_timed(), between)
     }
 

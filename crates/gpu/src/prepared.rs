@@ -10,9 +10,11 @@ use crate::error::Error;
 use crate::memory::Memory;
 use crate::place::Place;
 use crate::region::Region;
+use crate::semaphore::{Semaphore, Semaphores};
 use crate::stores::{LINE, Line, LineStore, store_line};
 use crate::tracker::Ticket;
-use crate::transfer::{self, Between, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout};
+use crate::transfer::{self, BEGUN, Between, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout};
+use pushbuf::encode::MAX_INLINE;
 use pushbuf::gpfifo::Entry;
 use std::sync::Arc;
 
@@ -42,6 +44,10 @@ pub struct Prepared {
     bytes: u64,
     /// Its release writes the time, too.
     timed: bool,
+    /// What the engine releases, with the time, before it begins.
+    begun: Option<Semaphore>,
+    /// It has one address at each end.
+    moves_whole: bool,
     between: Between,
     /// Each submission asks whether the memory is still the allocation that was pinned.
     asks: bool,
@@ -80,9 +86,39 @@ impl Prepared {
         mode: CopyMode,
         release: CopyRelease,
     ) -> Result<Prepared, Error> {
-        let words = transfer::copy(ch.ends(), to, from, bytes, mode, release)?;
-        let mut prepared =
-            Prepared::new(ch, words, u64::from(bytes), Between { to: to.clone(), from: Some(from.clone()) })?;
+        let between = Between { to: to.clone(), from: Some(from.clone()), begun: None };
+        Prepared::new_copy(ch, between, bytes, mode, release)
+    }
+
+    /// As [`Prepared::copy_with`]; the engine also says when it begins ([`Prepared::started`]), by a release of its own with the
+    /// time in front of the copy.
+    ///
+    /// # Errors
+    /// As [`Prepared::copy`].
+    pub fn copy_with_start(
+        ch: &mut Channel,
+        to: &Region,
+        from: &Region,
+        bytes: u32,
+        mode: CopyMode,
+        release: CopyRelease,
+    ) -> Result<Prepared, Error> {
+        let begun = begun(ch)?;
+        let between = Between { to: to.clone(), from: Some(from.clone()), begun: Some(begun.va()) };
+        let mut prepared = Prepared::new_copy(ch, between, bytes, mode, release)?;
+        prepared.begun = Some(begun);
+        Ok(prepared)
+    }
+
+    fn new_copy(
+        ch: &mut Channel,
+        between: Between,
+        bytes: u32,
+        mode: CopyMode,
+        release: CopyRelease,
+    ) -> Result<Prepared, Error> {
+        let words = transfer::copy(ch.ends(), &between, bytes, mode, release)?;
+        let mut prepared = Prepared::new(ch, words, u64::from(bytes), between)?;
         prepared.timed = release.is_timed();
         Ok(prepared)
     }
@@ -107,9 +143,40 @@ impl Prepared {
         mode: InlineMode,
         release: InlineRelease,
     ) -> Result<Prepared, Error> {
-        let words = transfer::inline(ch.ends(), to, bytes, mode, release)?;
-        let mut prepared = Prepared::new(ch, words, u64::from(bytes), Between { to: to.clone(), from: None })?;
+        Prepared::new_inline(ch, Between { to: to.clone(), from: None, begun: None }, bytes, mode, release)
+    }
+
+    /// As [`Prepared::inline_with`]; the engine also says when it begins ([`Prepared::started`]), by a report of its own with
+    /// the time in front of the data.
+    ///
+    /// # Errors
+    /// As [`Prepared::copy`].
+    pub fn inline_with_start(
+        ch: &mut Channel,
+        to: &Region,
+        bytes: u32,
+        mode: InlineMode,
+        release: InlineRelease,
+    ) -> Result<Prepared, Error> {
+        let begun = begun(ch)?;
+        let between = Between { to: to.clone(), from: None, begun: Some(begun.va()) };
+        let mut prepared = Prepared::new_inline(ch, between, bytes, mode, release)?;
+        prepared.begun = Some(begun);
+        Ok(prepared)
+    }
+
+    fn new_inline(
+        ch: &mut Channel,
+        between: Between,
+        bytes: u32,
+        mode: InlineMode,
+        release: InlineRelease,
+    ) -> Result<Prepared, Error> {
+        let words = transfer::inline(ch.ends(), &between, bytes, mode, release)?;
+        let mut prepared = Prepared::new(ch, words, u64::from(bytes), between)?;
         prepared.timed = release.is_timed();
+        // A launch for each header's worth has an address each.
+        prepared.moves_whole = mode == InlineMode::Headers || bytes as usize <= MAX_INLINE;
         Ok(prepared)
     }
 
@@ -150,6 +217,8 @@ impl Prepared {
             layout,
             bytes,
             timed: true,
+            begun: None,
+            moves_whole: true,
             lines: (between.from.is_none() && template_lines <= WHOLE && ch.pushbuffers() == Place::Video)
                 .then(LineStore::best),
             between,
@@ -168,6 +237,13 @@ impl Prepared {
     /// True where [`Channel::timestamp`] is the time at which a submission of this was done.
     pub fn is_timed(&self) -> bool {
         self.timed
+    }
+
+    /// When the engine began the last submission that is done, in nanoseconds of the GPU's clock. `None` where it is not asked
+    /// for, and before it has begun. Where several are under way it is the time of one of them.
+    #[inline]
+    pub fn started(&self) -> Option<u64> {
+        self.begun.as_ref().filter(|begun| begun.poll(BEGUN)).map(Semaphore::timestamp)
     }
 
     /// Submissions that may be under way at a time.
@@ -224,6 +300,29 @@ impl Prepared {
         self.ring(ch, slot, self.lines)
     }
 
+    /// The next submissions go to another address within the region that was given, and from another where there is a source.
+    ///
+    /// # Errors
+    /// [`Error::OutsideRegion`], also for a source where there is none, and for data in several launches.
+    pub fn aim(&mut self, to: u64, from: Option<u64>) -> Result<(), Error> {
+        let outside = |va| Error::OutsideRegion { va, length: self.bytes };
+        if !self.moves_whole || !self.between.to.holds(to, self.bytes) {
+            return Err(outside(to));
+        }
+        let from = match (&self.between.from, from) {
+            (Some(source), Some(from)) if source.holds(from, self.bytes) => Some(from),
+            (None, None) => None,
+            (_, from) => return Err(outside(from.unwrap_or(0))),
+        };
+        for (at, value) in [(self.layout.destination, Some(to)), (self.layout.source, from)] {
+            let Some(value) = value else { continue };
+            self.template[at] = (value >> 32) as u32;
+            self.template[at + 1] = value as u32;
+        }
+        self.moves += 1;
+        Ok(())
+    }
+
     /// Submits an inline copy of `data`, which is as long as was prepared.
     ///
     /// # Errors
@@ -277,6 +376,9 @@ impl Prepared {
         if self.asks {
             self.between.ask()?;
         }
+        if let Some(begun) = &self.begun {
+            begun.set(0);
+        }
         // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
         let ticket = ch.take_ticket();
         if ch.space().generation() != self.generation {
@@ -311,6 +413,12 @@ impl Prepared {
         self.next = if slot + 1 == self.tickets.len() { 0 } else { slot + 1 };
         Ok(ticket)
     }
+}
+
+/// A semaphore for the start of a transfer.
+fn begun(ch: &Channel) -> Result<Semaphore, Error> {
+    // One page for it: none is full.
+    Semaphores::new(ch.space())?.alloc().ok_or(Error::Length(0))
 }
 
 /// Words at the start of a line, NOPs behind them.

@@ -15,6 +15,8 @@ pub(crate) struct Between {
     pub to: Region,
     /// None where the data travels in the command stream.
     pub from: Option<Region>,
+    /// Address of the semaphore that is released, with the time, before the transfer begins; our own memory.
+    pub begun: Option<u64>,
 }
 
 impl Between {
@@ -23,7 +25,7 @@ impl Between {
     }
 
     pub fn holds(&self, va: u64, length: u64) -> bool {
-        self.all().any(|region| region.holds(va, length))
+        self.all().any(|region| region.holds(va, length)) || self.begun == Some(va) && length <= 16
     }
 
     /// That a channel in `space`, on the GPU of that UUID, may name them.
@@ -117,11 +119,11 @@ impl CopyRelease {
     }
 }
 
-/// A copy from the start of one region to the start of another by a copy engine, and the release of its `tracker`.
+/// A copy from the start of one region to the start of another by a copy engine, and the release of its `tracker`; before it
+/// the release of `begun`, if there is one.
 pub(crate) fn copy(
     (engine, tracker): (Engine, u64),
-    to: &Region,
-    from: &Region,
+    between: &Between,
     bytes: u32,
     mode: CopyMode,
     release: CopyRelease,
@@ -129,9 +131,15 @@ pub(crate) fn copy(
     if !matches!(engine, Engine::Copy(_)) {
         return Err(Error::OtherChannel);
     }
+    let Between { to, from: Some(from), begun } = between else { return Err(Error::Length(0)) };
     let mut words = [0u32; 32];
     let mut w = Words::new(&mut words);
     let pitch = launch_dma::PITCH;
+    if let Some(begun) = *begun {
+        // Nothing has been written yet that would have to be flushed.
+        w.copy_semaphore(COPY, begun, BEGUN)?;
+        w.inc(COPY, offset::COPY_LAUNCH_DMA, &[launch_dma::RELEASE_TIMED])?;
+    }
     match mode {
         CopyMode::Plain => w.copy(COPY, from.va(), to.va(), bytes, launch_dma::NON_PIPELINED | pitch)?,
         CopyMode::Pipelined => w.copy(COPY, from.va(), to.va(), bytes, launch_dma::PIPELINED | pitch)?,
@@ -150,11 +158,12 @@ pub(crate) fn copy(
 /// `bytes` that travel in the command stream to the start of a region, by the graphics engine.
 pub(crate) fn inline(
     (engine, tracker): (Engine, u64),
-    to: &Region,
+    between: &Between,
     bytes: u32,
     mode: InlineMode,
     release: InlineRelease,
 ) -> Result<Vec<u32>, Error> {
+    let Between { to, begun, .. } = between;
     if engine != Engine::Graphics {
         return Err(Error::OtherChannel);
     }
@@ -164,6 +173,9 @@ pub(crate) fn inline(
     let data = vec![0u8; bytes as usize];
     let mut words = vec![0u32; data.len().div_ceil(4) + 64 + 9 * (data.len() / MAX_INLINE)];
     let mut w = Words::new(&mut words);
+    if let Some(begun) = *begun {
+        w.report_release(COMPUTE, begun, BEGUN)?;
+    }
     let (upper, lower) = ((tracker >> 32) as u32, tracker as u32);
     // The second copy of a flag is ordered behind the barrier of the first.
     let barrier = if release == InlineRelease::Flag { 0 } else { inline_dma::NO_SYSMEMBAR };
@@ -205,6 +217,9 @@ pub(crate) struct Layout {
     /// Blocks of inline data: first word, words.
     pub data: Vec<(usize, usize)>,
 }
+
+/// What the semaphore before a transfer is released with: the engine has come to it.
+pub(crate) const BEGUN: u32 = 1;
 
 /// Placeholder for the ticket's number: no address or length looks like it.
 pub(crate) const PAYLOAD: u32 = 0xd00b_e11a;

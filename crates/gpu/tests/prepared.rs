@@ -272,3 +272,97 @@ fn a_submission_without_data_sends_the_newest_that_was_given() {
         }
     }
 }
+
+#[test]
+fn an_engine_says_when_it_begins() {
+    let (_driver, space) = space();
+    let (source, target) = (space.alloc_host(1 << 16).unwrap(), space.alloc_video(1 << 16).unwrap());
+    let (from, to) = (source.region(), target.region());
+    let mut transfers: Vec<(Channel, Prepared, Vec<u8>)> = Vec::new();
+    for mode in [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded] {
+        let mut channel = Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap();
+        let copy = Prepared::copy_with_start(&mut channel, &to, &from, 5000, mode, Default::default()).unwrap();
+        transfers.push((channel, copy, Vec::new()));
+    }
+    for release in [InlineRelease::Engine, InlineRelease::Host, InlineRelease::Flag, InlineRelease::Execute] {
+        for (bytes, mode) in [(8, InlineMode::Headers), (40_000, InlineMode::Headers), (40_000, InlineMode::Launches)] {
+            let mut channel = Channel::new(&space, Engine::Graphics, ChannelOptions::default()).unwrap();
+            let inline = Prepared::inline_with_start(&mut channel, &to, bytes, mode, release).unwrap();
+            transfers.push((channel, inline, noise(bytes as usize, 3)));
+        }
+    }
+    for (channel, transfer, data) in &mut transfers {
+        assert_eq!(transfer.started(), None, "before the first");
+        let clock = space.device().clock();
+        for n in 0..70u64 {
+            let before = clock.now();
+            let data: Vec<u8> =
+                if data.is_empty() { noise(5000, n) } else { data.iter().map(|b| b ^ n as u8).collect() };
+            let ticket = if transfer.bytes() == 5000 {
+                source.write(0, &data);
+                transfer.submit(channel).unwrap()
+            } else {
+                transfer.submit_data(channel, &data).unwrap()
+            };
+            channel.wait(ticket, TIMEOUT).unwrap();
+            let (started, after) = (transfer.started().unwrap(), clock.now());
+            assert!((before..=after).contains(&started), "{before} {started} {after}");
+            if transfer.is_timed() {
+                assert!((started..=after).contains(&channel.timestamp()), "{started} {}", channel.timestamp());
+            }
+            let mut back = vec![0; data.len()];
+            target.read(0, &mut back);
+            assert!(back == data, "round {n}");
+        }
+    }
+    // The plain one does not say, and its words are as many as before.
+    let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    let mut plain = Prepared::copy(&mut channel, &to, &from, 64, CopyMode::Plain).unwrap();
+    let ticket = plain.submit(&mut channel).unwrap();
+    channel.wait(ticket, TIMEOUT).unwrap();
+    assert_eq!(plain.started(), None);
+}
+
+#[test]
+fn transfers_are_aimed_within_their_regions() {
+    let (_driver, space) = space();
+    let (source, target) = (space.alloc_host(1 << 16).unwrap(), space.alloc_video(1 << 16).unwrap());
+    let (from, to) = (source.region(), target.region());
+    let data = noise(1 << 16, 9);
+    source.write(0, &data);
+    for options in everywhere() {
+        let mut channel = Channel::new(&space, Engine::Copy(2), options).unwrap();
+        let mut copy = Prepared::copy(&mut channel, &to, &from, 777, CopyMode::Plain).unwrap();
+        let mut graphics = Channel::new(&space, Engine::Graphics, options).unwrap();
+        let mut inline = Prepared::inline(&mut graphics, &to, 777, InlineMode::Headers).unwrap();
+        for n in 0..50u64 {
+            let (at, into) = ((n * 131 % 60000) as usize, n * 517 % 60000);
+            copy.aim(target.va() + into, Some(source.va() + at as u64)).unwrap();
+            let ticket = copy.submit(&mut channel).unwrap();
+            channel.wait(ticket, TIMEOUT).unwrap();
+            let mut back = vec![0; 777];
+            target.read(into, &mut back);
+            assert!(back == data[at..at + 777], "{options:?} round {n}");
+            inline.aim(target.va() + into + 1, None).unwrap();
+            let ticket = inline.submit_data(&mut graphics, &data[at..at + 777]).unwrap();
+            graphics.wait(ticket, TIMEOUT).unwrap();
+            target.read(into + 1, &mut back);
+            assert!(back == data[at..at + 777], "{options:?} round {n}, inline");
+        }
+        let (first, last) = (target.va(), target.va() + (1 << 16) - 777);
+        copy.aim(last, Some(source.va())).unwrap();
+        for (to, from) in
+            [(last + 1, Some(source.va())), (first - 1, Some(source.va())), (first, Some(first)), (first, None)]
+        {
+            assert!(matches!(copy.aim(to, from), Err(Error::OutsideRegion { .. })), "{to:#x} {from:x?}");
+        }
+        inline.aim(last, None).unwrap();
+        for (to, from) in [(last + 1, None), (first, Some(source.va()))] {
+            assert!(matches!(inline.aim(to, from), Err(Error::OutsideRegion { .. })), "{to:#x} {from:x?}");
+        }
+    }
+    // Several launches have several addresses.
+    let mut graphics = Channel::new(&space, Engine::Graphics, ChannelOptions::default()).unwrap();
+    let mut split = Prepared::inline(&mut graphics, &to, 40_000, InlineMode::Launches).unwrap();
+    assert!(matches!(split.aim(target.va(), None), Err(Error::OutsideRegion { .. })));
+}

@@ -4,6 +4,7 @@
 //! The invariant: between `fire` and the end nothing here allocates, locks or makes a system call that the measured route or
 //! call does not make itself. Nothing here is timed; that is `lab`'s.
 
+mod back_to_back;
 mod catalogue;
 mod hog;
 mod launch;

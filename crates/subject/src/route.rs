@@ -1,20 +1,19 @@
-//! Routes as subjects: random bytes, changed before each transfer, compared whole with the guards at both ends.
+//! Routes as subjects: random bytes, changed before each transfer, compared whole with the guards at both ends; at the same
+//! place each time, or at another ([`copy::Places`]).
 
 use crate::catalogue::Result as Open;
-use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
-use copy::{Checked, Route, Transfer};
+use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong, back_to_back};
+use copy::{Checked, Places, Route, Transfer};
 use std::time::Duration;
 
 pub(crate) fn open<'m>(machine: &'m Machine, name: &str, wanted: &Wanted) -> Open<'m> {
     let about = copy::about(machine, name)?;
     if wanted.back_to_back > 1 {
-        return Err(Unavailable::new("copies back to back are not built yet").into());
+        return back_to_back::open(machine, name, about, wanted);
     }
-    if wanted.random_addresses {
-        return Err(Unavailable::new("another place for each transfer is not built yet").into());
-    }
-    let route = copy::open(machine, name, wanted.bytes)?;
-    Ok(Box::new(OpenRoute { route, about, bytes: wanted.bytes, fresh: wanted.fresh_data }))
+    let Wanted { bytes, fresh_data: fresh, random_addresses: moves, .. } = *wanted;
+    let route = copy::open(machine, name, if moves { Places::room(bytes) } else { bytes })?;
+    Ok(Box::new(OpenRoute { route, about, bytes, fresh, moves }))
 }
 
 struct OpenRoute<'m> {
@@ -22,6 +21,25 @@ struct OpenRoute<'m> {
     about: String,
     bytes: u64,
     fresh: bool,
+    moves: bool,
+}
+
+impl OpenRoute<'_> {
+    fn subject(&mut self, seed: u64) -> Result<Moving<'_>, Error> {
+        let Self { bytes, fresh, moves, .. } = *self;
+        let capacity = self.route.capacity();
+        let mut transfer = self.route.prepare(bytes)?;
+        if moves {
+            transfer.move_to(0, 0)?;
+        }
+        let ends = transfer.ends().ok_or_else(|| Unavailable::new("its memories cannot be looked at"))?;
+        let data = if moves {
+            Data::Anywhere(Places::new(ends, capacity, bytes, seed)?)
+        } else {
+            Data::Here(Checked::new(ends, bytes, seed)?)
+        };
+        Ok(Moving { transfer, data, fresh })
+    }
 }
 
 impl Opened for OpenRoute<'_> {
@@ -30,21 +48,31 @@ impl Opened for OpenRoute<'_> {
     }
 
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
-        copy::verify(self.route.as_mut(), self.bytes, seed, timeout)
+        let wrong = copy::verify(self.route.as_mut(), self.bytes, seed, timeout)?;
+        if wrong.is_some() || !self.moves {
+            return Ok(wrong);
+        }
+        let mut subject = self.subject(seed)?;
+        subject.renew()?;
+        subject.fire()?;
+        subject.wait(timeout)?;
+        subject.check()
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        let (bytes, fresh) = (self.bytes, self.fresh);
-        let transfer = self.route.prepare(bytes)?;
-        let ends = transfer.ends().ok_or_else(|| Unavailable::new("its memories cannot be looked at"))?;
-        let checked = Checked::new(ends, bytes, seed)?;
-        Ok(Box::new(Moving { transfer, checked, fresh }))
+        Ok(Box::new(self.subject(seed)?))
     }
+}
+
+/// What lies in the memories.
+enum Data {
+    Here(Checked),
+    Anywhere(Places),
 }
 
 struct Moving<'r> {
     transfer: Box<dyn Transfer + 'r>,
-    checked: Checked,
+    data: Data,
     fresh: bool,
 }
 
@@ -54,15 +82,24 @@ impl Subject for Moving<'_> {
     }
 
     fn renew(&mut self) -> Result<(), Error> {
-        match self.transfer.ends() {
-            Some(ends) if self.fresh => self.checked.renew(ends),
-            _ => Ok(()),
+        let Some(ends) = self.transfer.ends() else { return Ok(()) };
+        match &mut self.data {
+            Data::Here(checked) if self.fresh => checked.renew(ends),
+            Data::Here(_) => Ok(()),
+            Data::Anywhere(places) => {
+                let (source, destination) = places.renew(ends, self.fresh)?;
+                self.transfer.move_to(source, destination)
+            }
         }
     }
 
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
-        self.transfer.submit()
+        self.transfer.submit()?;
+        if let Data::Anywhere(places) = &mut self.data {
+            places.made();
+        }
+        Ok(())
     }
 
     #[inline]
@@ -77,7 +114,7 @@ impl Subject for Moving<'_> {
 
     #[inline]
     fn engine(&self) -> Option<Engine> {
-        Some(Engine { started: None, ended: self.transfer.released_gpu_ns()? })
+        Some(Engine { started: self.transfer.started_gpu_ns(), ended: self.transfer.released_gpu_ns()? })
     }
 
     fn checks(&self) -> Checks {
@@ -86,12 +123,17 @@ impl Subject for Moving<'_> {
 
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
         let Some(ends) = self.transfer.ends() else { return Ok(None) };
-        let wrong = self.checked.check(ends)?;
-        if wrong.is_none() && !self.fresh {
-            // What stays the same has to be moved again before the next comparison, or that compares what this one saw.
-            self.checked.clear(ends)?;
+        match &mut self.data {
+            Data::Anywhere(places) => places.check(ends),
+            Data::Here(checked) => {
+                let wrong = checked.check(ends)?;
+                if wrong.is_none() && !self.fresh {
+                    // What stays the same has to be moved again before the next comparison, or that sees what this one saw.
+                    checked.clear(ends)?;
+                }
+                Ok(wrong)
+            }
         }
-        Ok(wrong)
     }
 
     fn rest(&mut self) -> Result<(), Error> {

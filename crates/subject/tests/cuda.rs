@@ -87,12 +87,38 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
         "host->cuda[graph]->gpu0",
         "gpu0->cuda[batch,polled]->host",
     ] {
-        for fresh_data in [true, false] {
-            let wanted = Wanted { fresh_data, ..Wanted::of(5000) };
+        for (fresh_data, random_addresses) in [(true, false), (false, false), (true, true), (false, true)] {
+            if random_addresses && route.contains("graph") {
+                continue;
+            }
+            let wanted = Wanted { fresh_data, random_addresses, ..Wanted::of(5000) };
             elsewhere(&machine, &What::Route(route.into()), &wanted, 4);
             assert_eq!(fake::alive(), [""; 0], "{route} left objects behind");
         }
     }
+}
+
+#[test]
+fn cudas_copies_run_back_to_back_behind_a_gate() {
+    let (_one, machine) = start();
+    for name in ["host->cuda->gpu0", "gpu0->cuda->host"] {
+        let wanted = Wanted { back_to_back: 20, ..Wanted::of(4096) };
+        let mut opened = open(&machine, &What::Route(name.into()), &wanted).unwrap();
+        assert_eq!(opened.verify(7, TIMEOUT).unwrap(), None, "{name}");
+        let mut subject = opened.prepare(11).unwrap();
+        for _ in 0..5 {
+            assert_eq!(once(&mut *subject).unwrap(), None, "{name}");
+            let engine = subject.engine().unwrap();
+            assert_eq!(engine.ended - engine.started.unwrap(), 20 * fake::COPY_NS, "{name}");
+        }
+        // One that goes wrong among them is found if it is the last, which is what stays.
+        subject.renew().unwrap();
+        fake::SPOIL_COPY.store(20, Ordering::SeqCst);
+        subject.fire().unwrap();
+        subject.wait(TIMEOUT).unwrap();
+        assert!(subject.check().unwrap().is_some(), "{name}");
+    }
+    assert_eq!(fake::alive(), [""; 0]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::sync::Arc;
 use std::time::Duration;
-use subject::{Checks, Machine, Subject, Waiting, Wanted, What, open};
+use subject::{Checks, Error, Machine, Subject, Waiting, Wanted, What, open};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -70,4 +70,66 @@ fn threads_use_routes_of_their_own_on_one_machine() {
             });
         }
     });
+}
+
+#[test]
+fn transfers_go_to_other_places_and_an_engine_says_when_it_began() {
+    let machine = machine();
+    for (name, fresh_data) in [
+        ("host->ce2[timed]->gpu0", true),
+        ("gpu0->ce0[timed]->host", false),
+        ("host->inline[timed]->gpu0", false),
+        ("host->bar1->gpu0", true),
+    ] {
+        let wanted = Wanted { random_addresses: true, fresh_data, ..Wanted::of(3000) };
+        let mut opened = open(&machine, &route(name), &wanted).unwrap();
+        assert_eq!(opened.verify(7, TIMEOUT).unwrap(), None, "{name}");
+        let mut subject = opened.prepare(11).unwrap();
+        assert_eq!(subject.checks(), Checks::BytesAndGuards);
+        for n in 0..50 {
+            once(&mut *subject);
+            assert_eq!(subject.check().unwrap(), None, "{name}, the {n}th");
+            if let Some(engine) = subject.engine() {
+                assert!(engine.started.unwrap() <= engine.ended, "{name}: {engine:?}");
+            } else {
+                assert!(!name.contains("timed"));
+            }
+        }
+    }
+    let wanted = Wanted { random_addresses: true, ..Wanted::of(64) };
+    let mut armed = open(&machine, &route("host->ce2[armed]->gpu0"), &wanted).unwrap();
+    match armed.prepare(1).err() {
+        Some(Error::Unavailable(why)) => assert!(why.reason.contains("with its addresses"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn copies_run_back_to_back_and_are_compared() {
+    let machine = machine();
+    for (name, fresh_data) in
+        [("host->ce2->gpu0", true), ("gpu0->ce0[pipelined]->host", true), ("host->ce1->gpu0", false)]
+    {
+        let wanted = Wanted { back_to_back: 40, fresh_data, ..Wanted::of(3000) };
+        let mut opened = open(&machine, &route(name), &wanted).unwrap();
+        assert!(opened.about().contains("40 back to back"));
+        assert_eq!(opened.verify(7, TIMEOUT).unwrap(), None, "{name}");
+        let mut subject = opened.prepare(11).unwrap();
+        for n in 0..20 {
+            subject.renew().unwrap();
+            assert!(matches!(subject.wait(TIMEOUT), Err(Error::Idle)), "nothing has been fired");
+            subject.fire().unwrap();
+            if n % 2 == 0 {
+                subject.wait(TIMEOUT).unwrap();
+            }
+            while !subject.poll().unwrap() {}
+            let engine = subject.engine().unwrap();
+            assert!(engine.started.unwrap() <= engine.ended, "{engine:?}");
+            assert_eq!(subject.check().unwrap(), None, "{name}, the {n}th");
+        }
+    }
+    let wanted = Wanted { back_to_back: 2, random_addresses: true, ..Wanted::of(64) };
+    assert!(matches!(open(&machine, &route("host->ce2->gpu0"), &wanted).err(), Some(Error::Unavailable(_))));
+    let wanted = Wanted { back_to_back: 2, ..Wanted::of(64) };
+    assert!(matches!(open(&machine, &route("host->inline->gpu0"), &wanted).err(), Some(Error::Unavailable(_))));
 }

@@ -3,6 +3,7 @@
 
 use super::BackToBack;
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::routes::Ends;
 use crate::routes::{ce, channel};
@@ -27,6 +28,7 @@ pub(super) struct Copies<'m> {
     /// How many are ready to go.
     count: u32,
     last: Option<Ticket>,
+    span: Option<(u64, u64)>,
 }
 
 impl<'m> Copies<'m> {
@@ -44,7 +46,7 @@ impl<'m> Copies<'m> {
         begin.copy_release(&begun, BEGUN)?;
         let begin = begin.validate(&channel)?;
         let (mode, release) = (ce::mode(&spec.executor), ce::release(&spec.executor));
-        Ok(Copies { channel, prepared: None, begin, begun, ends, mode, release, count: 0, last: None })
+        Ok(Copies { channel, prepared: None, begin, begun, ends, mode, release, count: 0, last: None, span: None })
     }
 
     /// Submits one, waiting for room where all slots are in use.
@@ -85,6 +87,7 @@ impl BackToBack for Copies<'_> {
         // What CUDA has unmapped since says nothing about the semaphore; it only has to be looked at again.
         self.begin.revalidate(&self.channel)?;
         self.begun.set(0);
+        self.span = None;
         self.submit()?;
         self.wait(PATIENCE)?;
         self.count = count;
@@ -111,7 +114,17 @@ impl BackToBack for Copies<'_> {
         }
         let (start, end) = (self.begun.timestamp(), self.channel.timestamp());
         let backwards = || Unavailable::new(format!("the GPU's clock went back from {start} to {end} ns"));
-        Ok(end.checked_sub(start).ok_or_else(backwards)? as f64)
+        let taken = end.checked_sub(start).ok_or_else(backwards)?;
+        self.span = Some((start, end));
+        Ok(taken as f64)
+    }
+
+    fn span(&self) -> Option<(u64, u64)> {
+        self.span
+    }
+
+    fn ends(&self) -> &dyn Inspect {
+        &self.ends
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 
 use super::BackToBack;
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::routes::cuda::{self as route, Side, side};
 use crate::routes::{Direction, Ends};
@@ -17,12 +18,13 @@ pub struct GatedCopies<'m> {
     ends: Ends<'m>,
     direction: Direction,
     module: Module<'m>,
-    /// Word 0: the gate is open. Word 1: what the kernel saw.
+    /// Word 0: the gate is open. Word 1: what the kernel saw. Words 2 and 3: when, by the GPU's clock.
     flag: PinnedBuffer<'m>,
     start: Event<'m>,
     end: Event<'m>,
     /// Bytes of the copies behind the gate, if there are any.
     enqueued: Option<u64>,
+    span: Option<(u64, u64)>,
 }
 
 /// More would fill the queue behind the gate, and the call that waits for room there would wait for ever.
@@ -31,7 +33,8 @@ const MAX_GATED: u32 = 256;
 const GATE_LIMIT: Duration = Duration::from_secs(5);
 const OPENED: u32 = 1;
 
-/// Waits until the word at `flag` is not zero, `limit` nanoseconds at most, and says in the next word which it was.
+/// Waits until the word at `flag` is not zero, `limit` nanoseconds at most, and says in the next word which it was, and behind
+/// it when.
 /// PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is.
 const GATE: &str = r"
 .version 7.0
@@ -59,6 +62,8 @@ GATE_AGAIN:
 GATE_OPEN:
     mov.u32 %r2, 1;
 GATE_DONE:
+    mov.u64 %rd5, %globaltimer;
+    st.volatile.global.u64 [%rd3+8], %rd5;
     st.volatile.global.u32 [%rd3+4], %r2;
     ret;
 }
@@ -84,10 +89,11 @@ impl<'m> GatedCopies<'m> {
             ends: Ends::new(machine, spec, capacity)?,
             direction: Direction::of(machine, spec)?,
             module: Module::from_ptx(context, GATE)?,
-            flag: PinnedBuffer::new(context, 8)?,
+            flag: PinnedBuffer::new(context, 16)?,
             start: Event::timed(context)?,
             end: Event::timed(context)?,
             enqueued: None,
+            span: None,
         })
     }
 
@@ -127,6 +133,7 @@ impl BackToBack for GatedCopies<'_> {
 
     fn ready(&mut self, bytes: u64, count: u32) -> Result<(), Error> {
         self.ends.check(bytes)?;
+        self.span = None;
         if !(1..=MAX_GATED).contains(&count) {
             return Err(Unavailable::new(format!("{count} gated copies: 1 to {MAX_GATED} fit behind the gate")).into());
         }
@@ -173,7 +180,20 @@ impl BackToBack for GatedCopies<'_> {
         if seen.load(Ordering::Acquire) != OPENED {
             return Err(Error::Late { bytes, after: GATE_LIMIT });
         }
-        Ok(self.end.nanoseconds_since(&self.start)?)
+        let taken = self.end.nanoseconds_since(&self.start)?;
+        // SAFETY: within the buffer, aligned; the kernel has written it and ended.
+        let opened = unsafe { self.flag.as_ptr().add(8).cast::<u64>().read_volatile() };
+        self.span = Some((opened, opened + taken.round() as u64));
+        Ok(taken)
+    }
+
+    /// The start is when the gate opened, the length what the events around the copies say.
+    fn span(&self) -> Option<(u64, u64)> {
+        self.span
+    }
+
+    fn ends(&self) -> &dyn Inspect {
+        &self.ends
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {

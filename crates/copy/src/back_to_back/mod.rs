@@ -9,6 +9,7 @@ mod gated;
 pub use gated::GatedCopies;
 
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::registry::{self, parse};
 use crate::routes;
@@ -37,6 +38,13 @@ pub trait BackToBack {
     /// # Errors
     /// [`Error::Late`] where they did not end in time, or did not run back to back.
     fn finish(&mut self, timeout: Duration) -> Result<f64, Error>;
+
+    /// When the first of those that are done began and the last ended, in nanoseconds of the GPU's clock.
+    fn span(&self) -> Option<(u64, u64)>;
+
+    /// Its two memories, to be looked at and written while nothing runs: between [`BackToBack::ready`] and
+    /// [`BackToBack::go`], and behind [`BackToBack::finish`].
+    fn ends(&self) -> &dyn Inspect;
 
     /// Writes the source, as [`crate::Route::fill`].
     fn fill(&mut self, data: &[u8]) -> Result<(), Error>;

@@ -60,7 +60,7 @@ impl Route for ApertureRoute<'_> {
         self.ends.check(bytes)?;
         let host = self.ends.host_bytes(self.direction, bytes)?;
         let (aperture, base, direction, ends) = (&mut self.aperture, self.base, self.direction, &self.ends);
-        Ok(Box::new(Windows { aperture, base, host, direction, ends, done: false }))
+        Ok(Box::new(Windows { aperture, base, at: 0, host, direction, ends, done: false }))
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
@@ -79,6 +79,8 @@ impl Route for ApertureRoute<'_> {
 struct Windows<'r> {
     aperture: &'r mut Aperture,
     base: u64,
+    /// Where in the buffer.
+    at: u64,
     host: HostBytes<'r>,
     ends: &'r Ends<'r>,
     direction: Direction,
@@ -89,8 +91,8 @@ impl Transfer for Windows<'_> {
     fn submit(&mut self) -> Result<(), Error> {
         self.aperture.close();
         match self.direction {
-            Direction::ToGpu => self.aperture.write(self.base, self.host.bytes())?,
-            Direction::FromGpu => self.aperture.read(self.base, self.host.bytes_mut())?,
+            Direction::ToGpu => self.aperture.write(self.base + self.at, self.host.bytes())?,
+            Direction::FromGpu => self.aperture.read(self.base + self.at, self.host.bytes_mut())?,
         }
         self.done = true;
         Ok(())
@@ -102,6 +104,18 @@ impl Transfer for Windows<'_> {
 
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         if self.done { Ok(()) } else { Err(Error::Idle) }
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        let bytes = self.host.len() as u64;
+        let (host, gpu) = match self.direction {
+            Direction::ToGpu => (source, destination),
+            Direction::FromGpu => (destination, source),
+        };
+        self.ends.holds(gpu, bytes)?;
+        self.host = self.ends.host_bytes_at(self.direction, host, bytes)?;
+        self.at = gpu;
+        Ok(())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {

@@ -111,8 +111,8 @@ impl Route for Bar1Route<'_> {
         self.ends.check(bytes)?;
         let (map, host, ends) = (&self.map, self.ends.host_bytes(self.direction, bytes)?, &self.ends);
         Ok(match self.direction {
-            Direction::ToGpu => Box::new(Stores { map, from: host, ends, flush: self.flush, stored: false }),
-            Direction::FromGpu => Box::new(Loads { map, to: host, ends, loaded: false }),
+            Direction::ToGpu => Box::new(Stores { map, from: host, at: 0, ends, flush: self.flush, stored: false }),
+            Direction::FromGpu => Box::new(Loads { map, to: host, at: 0, ends, loaded: false }),
         })
     }
 
@@ -132,6 +132,8 @@ impl Route for Bar1Route<'_> {
 struct Stores<'r> {
     map: &'r Bar1Map,
     from: HostBytes<'r>,
+    /// Where at the GPU's end.
+    at: u64,
     ends: &'r Ends<'r>,
     flush: bool,
     stored: bool,
@@ -141,7 +143,7 @@ impl Stores<'_> {
     #[inline]
     fn arrived(&self) -> Result<(), Error> {
         if self.flush {
-            self.map.read(self.from.len() as u64 - 1, &mut [0])?;
+            self.map.read(self.at + self.from.len() as u64 - 1, &mut [0])?;
         }
         Ok(())
     }
@@ -150,7 +152,7 @@ impl Stores<'_> {
 impl Transfer for Stores<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
-        self.map.write(0, self.from.bytes())?;
+        self.map.write(self.at, self.from.bytes())?;
         self.stored = true;
         Ok(())
     }
@@ -168,6 +170,14 @@ impl Transfer for Stores<'_> {
         if self.stored { self.arrived() } else { Err(Error::Idle) }
     }
 
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        let bytes = self.from.len() as u64;
+        self.ends.holds(destination, bytes)?;
+        self.from = self.ends.host_bytes_at(Direction::ToGpu, source, bytes)?;
+        self.at = destination;
+        Ok(())
+    }
+
     fn ends(&self) -> Option<&dyn Inspect> {
         Some(self.ends)
     }
@@ -176,6 +186,8 @@ impl Transfer for Stores<'_> {
 struct Loads<'r> {
     map: &'r Bar1Map,
     to: HostBytes<'r>,
+    /// Where at the GPU's end.
+    at: u64,
     ends: &'r Ends<'r>,
     loaded: bool,
 }
@@ -183,7 +195,7 @@ struct Loads<'r> {
 impl Transfer for Loads<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
-        self.map.read(0, self.to.bytes_mut())?;
+        self.map.read(self.at, self.to.bytes_mut())?;
         self.loaded = true;
         Ok(())
     }
@@ -195,6 +207,14 @@ impl Transfer for Loads<'_> {
     #[inline]
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         if self.loaded { Ok(()) } else { Err(Error::Idle) }
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        let bytes = self.to.len() as u64;
+        self.ends.holds(source, bytes)?;
+        self.to = self.ends.host_bytes_at(Direction::FromGpu, destination, bytes)?;
+        self.at = source;
+        Ok(())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {

@@ -5,7 +5,7 @@
 //! Those on graphics' runlist can also be reached from CUDA's own channel group (`ce0[group=cuda]`).
 
 use super::channel::{
-    self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST,
+    self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,
 };
 use super::{Direction, Ends};
 use crate::entry::{Entry, Opened};
@@ -33,6 +33,7 @@ pub(crate) const ENTRY: Entry = Entry {
             PIPELINED,
             FOLDED,
             ARMED,
+            TIMED,
             WORD,
             LOCAL,
             CUDAS_GROUP,
@@ -60,6 +61,7 @@ fn about(machine: &Machine, spec: &Spec) -> String {
         [PIPELINED] => "; copies may overlap",
         [FOLDED] => "; copy and release in one launch",
         [CUDAS_GROUP] => "; in CUDA's channel group",
+        [TIMED] => "; it also says when it begins",
         _ => "",
     };
     format!("copy engine {}{kind}, on a channel of our own{mode}", spec.executor.index.unwrap_or(0))
@@ -89,6 +91,9 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     if spec.executor.has(WORD) && spec.executor.has(LOCAL) {
         return Err(Unavailable::new("there is one release at the end of a transfer: choose one"));
     }
+    if spec.executor.has(TIMED) && release(&spec.executor) != CopyRelease::Timed {
+        return Err(Unavailable::new("timed needs the release that writes the time: choose it or another release"));
+    }
     channel::check(machine, spec)?;
     match (spec.executor.index, machine.copy_engines()) {
         (Some(n), Some(engines)) if !engines.iter().any(|engine| engine.number == n) => {
@@ -117,7 +122,8 @@ fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
     ends.destination.pin_in(machine, space)?;
     let channel = Channel::new(space, engine, channel::options(&spec.executor))?;
     let (mode, release) = (mode(&spec.executor), release(&spec.executor));
-    Ok(Box::new(CopyEngine { channel, ends, mode, release, armed: spec.executor.has(ARMED) }))
+    let (armed, timed) = (spec.executor.has(ARMED), spec.executor.has(TIMED));
+    Ok(Box::new(CopyEngine { channel, ends, mode, release, armed, timed }))
 }
 
 pub(crate) fn mode(executor: &Executor) -> CopyMode {
@@ -142,7 +148,9 @@ fn ends(ends: &Ends<'_>, bytes: u64) -> Result<(Region, Region, u32), Error> {
         let reason = format!("{bytes} bytes by the copy engine: 1 GiB at most go in one copy");
         return Err(Unavailable::new(reason).into());
     }
-    Ok((ends.destination.region(bytes)?, ends.source.region(bytes)?, bytes as u32))
+    // All of both: a transfer may be moved within them.
+    let all = ends.capacity();
+    Ok((ends.destination.region(all)?, ends.source.region(all)?, bytes as u32))
 }
 
 /// A copy of `bytes` between the starts of the two ends.
@@ -164,6 +172,7 @@ struct CopyEngine<'m> {
     mode: CopyMode,
     release: CopyRelease,
     armed: bool,
+    timed: bool,
 }
 
 impl Route for CopyEngine<'_> {
@@ -183,7 +192,12 @@ impl Route for CopyEngine<'_> {
             let armed = Armed::copy(channel, &to, &from, bytes, self.mode, self.release)?;
             return Ok(Box::new(Own::armed(armed, None, &self.ends)));
         }
-        let prepared = prepare(channel, &self.ends, bytes, self.mode, self.release)?;
+        let prepared = if self.timed {
+            let (to, from, bytes) = ends(&self.ends, bytes)?;
+            Prepared::copy_with_start(channel, &to, &from, bytes, self.mode, self.release)?
+        } else {
+            prepare(channel, &self.ends, bytes, self.mode, self.release)?
+        };
         Ok(Box::new(Own::new(channel, prepared, None, &self.ends)))
     }
 

@@ -1,6 +1,6 @@
 //! What the routes over a channel of our own have in common: where the channel lies, and how its end is waited for.
 
-use super::{Ends, HostBytes};
+use super::{Direction, Ends, HostBytes};
 use crate::buffer::PAGEABLE;
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
@@ -25,6 +25,9 @@ pub(crate) const DOORBELL_BAR1: &str = "doorbell=bar1";
 /// The transfer waits in the channel, and a submission opens its gate ([`gpu::Armed`]). The engine's runlist is held
 /// meanwhile: others on it, CUDA's channels among them, get it by time slices only.
 pub(crate) const ARMED: &str = "armed";
+
+/// The engine also says when it begins: a release with the time in front of the transfer, in the same words.
+pub(crate) const TIMED: &str = "timed";
 
 /// In CUDA's channel group, beside its kernels and without a change of context, instead of one of our own. CUDA's client is
 /// entered for it when it is first asked for.
@@ -65,6 +68,9 @@ pub(crate) fn not_both(executor: &Executor) -> Result<(), Unavailable> {
         return Err(Unavailable::new(
             "a gate in CUDA's channel group keeps the whole group waiting, CUDA's channels too",
         ));
+    }
+    if executor.has(ARMED) && executor.has(TIMED) {
+        return Err(Unavailable::new("what is armed has begun when its gate is opened: choose timed or armed"));
     }
     Ok(())
 }
@@ -179,6 +185,37 @@ impl Transfer for Own<'_> {
         match &mut self.ready {
             Ready::Prepared(..) => Ok(()),
             Ready::Armed(armed) => Ok(armed.rest()?),
+        }
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        let Ready::Prepared(_, prepared) = &mut self.ready else {
+            return Err(Unavailable::new("what is armed waits in the channel with its addresses").into());
+        };
+        let bytes = prepared.bytes();
+        self.ends.holds(source, bytes)?;
+        self.ends.holds(destination, bytes)?;
+        let to = self.ends.destination.va() + destination;
+        let aimed = match &mut self.data {
+            None => prepared.aim(to, Some(self.ends.source.va() + source)),
+            Some(data) => {
+                let moved = self.ends.host_bytes_at(Direction::ToGpu, source, bytes)?;
+                prepared.aim(to, None).map(|()| *data = moved)
+            }
+        };
+        aimed.map_err(|error| match error {
+            gpu::Error::OutsideRegion { .. } => {
+                Unavailable::new("each of its launches has an address of its own").into()
+            }
+            other => other.into(),
+        })
+    }
+
+    #[inline]
+    fn started_gpu_ns(&self) -> Option<u64> {
+        match &self.ready {
+            Ready::Prepared(_, prepared) => prepared.started(),
+            Ready::Armed(_) => None,
         }
     }
 

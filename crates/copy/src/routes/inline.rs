@@ -5,7 +5,7 @@
 //! source into the stream, so that is part of what it costs. `inline[group=cuda]` is a channel in CUDA's own channel group.
 
 use super::channel::{
-    self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TRACKER_VIDEO, USERD_HOST,
+    self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,
 };
 use super::{Direction, Ends};
 use crate::entry::{Entry, Opened};
@@ -34,6 +34,7 @@ pub(crate) const ENTRY: Entry = Entry {
         options: &[
             SPLIT,
             ARMED,
+            TIMED,
             RELEASES[0].0,
             RELEASES[1].0,
             RELEASES[2].0,
@@ -56,7 +57,8 @@ fn about(_: &Machine, spec: &Spec) -> String {
     let place = if spec.executor.has(CUDAS_GROUP) { " in CUDA's channel group" } else { "" };
     format!(
         "data in the command stream of a graphics channel of our own{place}, and a number behind them to the host; split: a \
-         launch for each 31 KiB; release: who says that they are there; armed: waits in the channel, and holds the engine"
+         launch for each 31 KiB; release: who says that they are there; armed: waits in the channel, and holds the engine; timed: the engine says when it begins \
+         and ends"
     )
 }
 
@@ -73,12 +75,17 @@ fn list(machine: &Machine) -> Vec<String> {
 
 fn release(executor: &Executor) -> InlineRelease {
     let chosen = RELEASES.iter().find(|(option, _)| executor.has(option));
-    chosen.map_or_else(InlineRelease::default, |(_, release)| *release)
+    // The default tells no time.
+    let default = if executor.has(TIMED) { InlineRelease::Engine } else { InlineRelease::default() };
+    chosen.map_or(default, |(_, release)| *release)
 }
 
 fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     if RELEASES.iter().filter(|(option, _)| spec.executor.has(option)).count() > 1 {
         return Err(Unavailable::new("there is one release at the end of a transfer: choose one"));
+    }
+    if spec.executor.has(TIMED) && !matches!(release(&spec.executor), InlineRelease::Engine | InlineRelease::Host) {
+        return Err(Unavailable::new("timed needs a release that writes the time: release=engine or release=host"));
     }
     channel::not_both(&spec.executor)?;
     match Direction::of(machine, spec)? {
@@ -96,7 +103,7 @@ fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
     let channel = Channel::new(space, Engine::Graphics, channel::options(&spec.executor))?;
     let mode = if spec.executor.has(SPLIT) { InlineMode::Launches } else { InlineMode::Headers };
     let (release, armed) = (release(&spec.executor), spec.executor.has(ARMED));
-    Ok(Box::new(InlineRoute { channel, ends, mode, release, armed }))
+    Ok(Box::new(InlineRoute { channel, ends, mode, release, armed, timed: spec.executor.has(TIMED) }))
 }
 
 struct InlineRoute<'m> {
@@ -106,6 +113,7 @@ struct InlineRoute<'m> {
     mode: InlineMode,
     release: InlineRelease,
     armed: bool,
+    timed: bool,
 }
 
 impl Route for InlineRoute<'_> {
@@ -124,13 +132,15 @@ impl Route for InlineRoute<'_> {
             return Err(Unavailable::new(reason).into());
         }
         let source = self.ends.host_bytes(Direction::ToGpu, bytes)?;
-        let destination = &self.ends.destination.region(bytes)?;
+        // All of it: a transfer may be moved within it.
+        let destination = &self.ends.destination.region(self.ends.capacity())?;
         let (channel, bytes) = (&mut self.channel, bytes as u32);
         if self.armed {
             let armed = Armed::inline(channel, destination, bytes, self.mode, self.release)?;
             return Ok(Box::new(Own::armed(armed, Some(source), &self.ends)));
         }
-        let prepared = Prepared::inline_with(channel, destination, bytes, self.mode, self.release)?;
+        let prepare = if self.timed { Prepared::inline_with_start } else { Prepared::inline_with };
+        let prepared = prepare(channel, destination, bytes, self.mode, self.release)?;
         Ok(Box::new(Own::new(channel, prepared, Some(source), &self.ends)))
     }
 

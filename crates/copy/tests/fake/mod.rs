@@ -283,8 +283,11 @@ impl Fake {
                 // SAFETY: two words of pinned memory of the caller's, which outlives the kernel.
                 let [flag, seen] = unsafe { [0, 4].map(|at| AtomicU32::from_ptr((flag + at) as *mut u32)) };
                 let open = flag.load(Ordering::Acquire) != 0 && GATE_EXPIRES.load(Ordering::SeqCst) == 0;
-                seen.store(if open { 1 } else { 2 }, Ordering::Release);
                 self.clock += GATE_NS;
+                // SAFETY: as above, two words behind them.
+                unsafe { AtomicU64::from_ptr((seen.as_ptr() as u64 + 4) as *mut u64) }
+                    .store(self.clock, Ordering::Release);
+                seen.store(if open { 1 } else { 2 }, Ordering::Release);
             }
             Op::Answer(kernel) => drop(kernel.join()),
             Op::Record { event } => {

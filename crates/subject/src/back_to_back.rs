@@ -1,0 +1,138 @@
+//! Equal copies one behind the other as one subject: what the engine moves in a second, by the GPU's own clock. Between them
+//! nothing of the CPU's takes part.
+
+use crate::catalogue::Result as Open;
+use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
+use copy::{BackToBack, Checked};
+use std::time::Duration;
+
+/// Longer than any copies take that will ever end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn open<'m>(machine: &'m Machine, name: &str, about: String, wanted: &Wanted) -> Open<'m> {
+    if wanted.random_addresses {
+        return Err(Unavailable::new("copies back to back are all between the same two places").into());
+    }
+    let copies = copy::back_to_back::open(machine, name, wanted.bytes)?;
+    let Wanted { bytes, fresh_data: fresh, back_to_back: count, .. } = *wanted;
+    Ok(Box::new(OpenCopies { copies, about, bytes, count, fresh }))
+}
+
+struct OpenCopies<'m> {
+    copies: Box<dyn BackToBack + 'm>,
+    about: String,
+    bytes: u64,
+    count: u32,
+    fresh: bool,
+}
+
+impl OpenCopies<'_> {
+    fn subject(&mut self, seed: u64) -> Result<Running<'_>, Error> {
+        let checked = Checked::new(self.copies.ends(), self.bytes, seed)?;
+        let (bytes, count, fresh) = (self.bytes, self.count, self.fresh);
+        Ok(Running { copies: self.copies.as_mut(), checked, bytes, count, fresh, is: Is::Done })
+    }
+}
+
+impl Opened for OpenCopies<'_> {
+    fn about(&self) -> String {
+        format!("{}; {} back to back", self.about, self.count)
+    }
+
+    fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
+        let mut subject = self.subject(seed)?;
+        subject.renew()?;
+        subject.fire()?;
+        subject.wait(timeout)?;
+        subject.check()
+    }
+
+    fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
+        Ok(Box::new(self.subject(seed)?))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Is {
+    Ready,
+    UnderWay,
+    Done,
+}
+
+struct Running<'s> {
+    copies: &'s mut dyn BackToBack,
+    checked: Checked,
+    bytes: u64,
+    count: u32,
+    fresh: bool,
+    is: Is,
+}
+
+impl Running<'_> {
+    fn finish(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.copies.finish(timeout)?;
+        self.is = Is::Done;
+        Ok(())
+    }
+}
+
+impl Subject for Running<'_> {
+    fn waiting(&self) -> Waiting {
+        Waiting::Called
+    }
+
+    /// Readies them behind one that warms up. The bytes change after that one, so it moves none that count.
+    fn renew(&mut self) -> Result<(), Error> {
+        if self.is == Is::UnderWay {
+            self.finish(PATIENCE)?;
+        }
+        self.copies.ready(self.bytes, self.count)?;
+        self.is = Is::Ready;
+        if self.fresh { self.checked.renew(self.copies.ends()) } else { Ok(()) }
+    }
+
+    fn fire(&mut self) -> Result<(), Error> {
+        if self.is != Is::Ready {
+            // Nobody has renewed it: not a way to time it.
+            self.renew()?;
+        }
+        self.copies.go()?;
+        self.is = Is::UnderWay;
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<bool, Error> {
+        if self.is == Is::UnderWay {
+            match self.finish(Duration::ZERO) {
+                Err(Error::Late { .. }) => return Ok(false),
+                other => other?,
+            }
+        }
+        Ok(self.is == Is::Done)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        match self.is {
+            Is::UnderWay => self.finish(timeout),
+            Is::Done => Ok(()),
+            Is::Ready => Err(Error::Idle),
+        }
+    }
+
+    fn engine(&self) -> Option<Engine> {
+        let (started, ended) = self.copies.span()?;
+        Some(Engine { started: Some(started), ended })
+    }
+
+    fn checks(&self) -> Checks {
+        Checks::BytesAndGuards
+    }
+
+    fn check(&mut self) -> Result<Option<Wrong>, Error> {
+        let wrong = self.checked.check(self.copies.ends())?;
+        if wrong.is_none() && !self.fresh {
+            self.checked.clear(self.copies.ends())?;
+        }
+        Ok(wrong)
+    }
+}
