@@ -20,7 +20,8 @@ pub struct Estimate {
     pub cells: u64,
     /// One for each repeat under each policy.
     pub processes: u64,
-    /// At most, of all stages that say how long they last, in all repeats; with their noise, and with what starting costs.
+    /// About, of all stages that say how long they last, in all repeats; with their noise, and with what starting costs. A
+    /// stage is shorter where its samples are reached first, and longer where a call does not come back until the load stops.
     pub time_ns: u64,
     /// Stages that only say how many samples they want: the machine decides how long they take, and their measuring is not in
     /// `time_ns`.

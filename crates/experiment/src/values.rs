@@ -2,6 +2,7 @@
 
 use crate::error::Wrong;
 use crate::model::{Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, Metric, Observe, What};
+use crate::stages::MOST_DEPTH;
 use std::fmt;
 
 /// Whole nanoseconds up to here are exact as floating point; 104 days.
@@ -175,12 +176,11 @@ impl fmt::Display for Cpus {
 
 pub(crate) fn arrival(text: &str) -> Result<Arrival, Wrong> {
     const ARRIVALS: &str = "`closed(4)`: so many under way at a time; `paced(100us)`: one each period";
-    const DEEPEST: u32 = 1024;
     let text = text.trim();
     match called(text) {
-        ("closed", Some(depth)) => match depth.parse().ok().filter(|d| (1..=DEEPEST).contains(d)) {
+        ("closed", Some(depth)) => match depth.parse().ok().filter(|d| (1..=MOST_DEPTH).contains(d)) {
             Some(depth) => Ok(Arrival::Closed { depth }),
-            None => Err(Wrong::unfit(&format!("{depth:?} in {text:?}"), &format!("a number from 1 to {DEEPEST}"))),
+            None => Err(Wrong::unfit(&format!("{depth:?} in {text:?}"), &format!("a number from 1 to {MOST_DEPTH}"))),
         },
         ("paced", Some(period)) => match time(period)? {
             0 => Err(Wrong::new(format!("a period of 0 in {text:?}"), ARRIVALS)),

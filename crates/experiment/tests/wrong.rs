@@ -103,6 +103,7 @@ fn values_of_the_wrong_kind() {
     instead("duration = \"10s\"", "duration = \"10s\"\npolicy = \"phase_fair\"", &["did you mean `phase-fair`?"]);
     instead("call = \"launch\"", "call = \"launch\"\nrests = \"yes\"", &["`true` or `false`"]);
     instead("call = \"launch\"", "call = \"launch\"\narrival = \"paced(50)\"", &["`arrival`", "unit"]);
+    instead("call = \"launch\"", "call = \"launch\"\narrival = \"closed(33)\"", &["a number from 1 to 32"]);
     instead("call = \"launch\"", "call = \"launch\"\nclass = \"fifo(100)\"", &["1 to 99"]);
     instead("bytes = \"4MiB\"", "bytes = \"4MB\"", &["[[load]] `crowd` `bytes`", "\"MB\""]);
     instead("bytes = \"4MiB\"", "bytes = 0", &["0 bytes"]);
