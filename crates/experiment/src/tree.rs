@@ -146,7 +146,8 @@ impl Lines {
     }
 }
 
-/// `run.duration=60s`, `cuda.arrival=paced(50us)`, `matrix.policy=stock,pi`: puts it into the tree, as if it stood in the file.
+/// `run.duration=60s`, `cuda.arrival=paced(50us)`, `matrix.policy=stock,pi`: puts it into the tree, as if it
+/// stood in the file. Without a value the key is taken out.
 pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
     let place = Place::Option(format!("--set {option}"));
     let names = names(root);
@@ -155,10 +156,19 @@ pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
     let Some((key, text)) = key(rest, within) else {
         return Err(Wrong::new("there is no `=`", SHAPE).at(&place));
     };
-    let kind = keys::kind(section, key);
-    let node = Node { value: value(text.trim(), kind, &place), place: place.clone() };
+    let text = text.trim();
+    if (section, key, text) == ("compare", "baseline", "") {
+        // Without a baseline nothing is compared.
+        root.entries.retain(|entry| entry.key != "compare");
+        return Ok(());
+    }
+    let node = Node { value: value(text, keys::kind(section, key), &place), place: place.clone() };
+    let put = |table: &mut Table| match text {
+        "" => table.entries.retain(|entry| entry.key != key),
+        _ => table.put(key, node.clone()),
+    };
     if section.is_empty() {
-        root.put(key, node);
+        put(root);
         return Ok(());
     }
     if keys::section(section).is_some_and(|s| !s.many) && !names.iter().any(|name| name == section) {
@@ -171,7 +181,7 @@ pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
             if section == "matrix" {
                 flatten(table);
             }
-            table.put(key, node);
+            put(table);
         }
         return Ok(());
     }
@@ -183,7 +193,7 @@ pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
             "call" => table.entries.retain(|entry| entry.key != "route"),
             _ => {}
         }
-        table.put(key, node.clone());
+        put(table);
     }
     Ok(())
 }

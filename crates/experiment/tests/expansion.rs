@@ -180,6 +180,30 @@ fn options_may_have_quotes_and_brackets_as_in_the_file() {
 }
 
 #[test]
+fn policies_have_one_text_each() {
+    let more =
+        "[matrix]\npolicy = [\"stock\", \"pi, phase-fair\"]\nbytes = 8\n[compare]\nbaseline = \"pi,phase-fair\"\n";
+    let all = of(&format!("{TWO}{more}"), &[]);
+    let stages = all.stages().unwrap();
+    assert_eq!(all.policies(), ["stock", "pi+phase-fair"]);
+    assert_eq!(all.compare.unwrap().baseline, "pi+phase-fair");
+    assert_eq!((stages[1].run.policy.as_str(), stages[1].point[0].1.as_str()), ("pi+phase-fair", "pi+phase-fair"));
+}
+
+#[test]
+fn an_option_without_a_value_takes_the_key_out() {
+    let more = "[matrix]\npolicy = [\"stock\", \"pi\"]\nbytes = 8\n[compare]\nbaseline = \"stock\"\nmetric = \"max\"\n";
+    let text = format!("{TWO}{more}");
+    let all =
+        of(&text, &["compare.baseline=", "matrix.policy=traced", "launch.sizes=", "run.samples=5", "run.duration="]);
+    assert!(all.compare.is_none());
+    assert_eq!((all.policies(), all.run.duration_ns, all.run.samples), (vec!["traced".to_owned()], None, Some(5)));
+    assert!(all.subjects[1].sizes.is_empty());
+    let all = of(&text, &["compare.baseline=", "matrix.policy="]);
+    assert_eq!((all.policies(), all.matrix.len()), (vec!["stock".to_owned()], 1));
+}
+
+#[test]
 fn later_options_win() {
     assert_eq!(of(TWO, &["cuda.sizes=8B", "run.rounds=3", "run.rounds=4"]).run.rounds, 4);
 }
