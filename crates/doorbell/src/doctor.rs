@@ -1,6 +1,7 @@
 //! `doorbell doctor`: what works on this machine, found by trying it.
 
 use crate::help::Page;
+use environment::{Environment, Gpu};
 use std::process::ExitCode;
 
 /// Try what works on this machine and, for each thing that does not, say why
@@ -26,10 +27,13 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let checks = doctor::examine(!self.no_try);
         let possible = doctor::possible(&checks);
+        let environment = Environment::gather(Gpu::Real { pci: None }, None, Vec::new());
+        let warnings = environment.warnings();
         if self.json {
-            report::json::print(&serde_json::json!({ "possible": possible, "checks": checks }))?;
+            let all = serde_json::json!({ "possible": possible, "checks": checks, "warnings": warnings });
+            report::json::print(&all)?;
         } else {
-            report::checks::print(&checks, possible)?;
+            report::checks::print(&checks, possible, &warnings)?;
         }
         Ok(ExitCode::from(if possible { 0 } else { crate::IMPOSSIBLE }))
     }

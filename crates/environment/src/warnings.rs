@@ -34,7 +34,7 @@ impl std::fmt::Display for Warning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)?;
         if !self.change.is_empty() {
-            write!(f, ": {}", self.change)?;
+            write!(f, "; {}", self.change)?;
         }
         Ok(())
     }
@@ -219,7 +219,7 @@ impl Rules<'_> {
         if !growing.is_empty() {
             let names: Vec<String> = growing.iter().map(Value::to_string).collect();
             let text = format!("the host may give this machine memory only when it is touched ({})", names.join(", "));
-            self.say("memory.grows", Notice, false, text, "memory is touched before it is measured");
+            self.say("memory.grows", Notice, false, text, "touch memory before measuring");
         }
         if let Some(pages) = self.e.integer("memory.balloon_pages").filter(|p| *p > 0) {
             let text = format!("the host holds {} MiB of this machine's memory in a balloon", pages / 256);
@@ -462,7 +462,7 @@ mod tests {
                 "cpu.governor",
                 "powersave".into(),
                 Warn,
-                "governor of CPU 4 is powersave: `cpupower -c 4 frequency-set -g performance`",
+                "governor of CPU 4 is powersave; `cpupower -c 4 frequency-set -g performance`",
             ),
             ("cpu.most_khz", 2_000_000u64.into(), Warn, "2000 of 3800 MHz"),
             ("cpu.idle_exit_us", 133u64.into(), Warn, "133 us to wake up"),

@@ -3,6 +3,7 @@
 use crate::ReportError;
 use crate::table::{Style, to_stdout};
 use doctor::{Check, Verdict};
+use environment::{Severity, Warning};
 use std::io::{self, Write};
 
 /// Writes the lines, and whether recording is possible.
@@ -32,8 +33,27 @@ pub fn write(out: &mut dyn Write, style: &Style, checks: &[Check], possible: boo
     }
 }
 
-pub fn print(checks: &[Check], possible: bool) -> Result<(), ReportError> {
-    to_stdout(|out| Ok(write(out, &Style::of_stdout(), checks, possible)?))
+/// What may spoil measurements, the worst first; nothing where there is nothing.
+pub fn write_warnings(out: &mut dyn Write, style: &Style, warnings: &[Warning]) -> io::Result<()> {
+    if !warnings.is_empty() {
+        writeln!(out, "\n{}", style.bold("What may spoil measurements here:"))?;
+    }
+    for w in warnings {
+        match w.severity {
+            Severity::Serious => writeln!(out, "{}  {w}", style.bad("serious"))?,
+            Severity::Warning => writeln!(out, "warning  {w}")?,
+            Severity::Notice => writeln!(out, "notice   {w}")?,
+        }
+    }
+    Ok(())
+}
+
+pub fn print(checks: &[Check], possible: bool, warnings: &[Warning]) -> Result<(), ReportError> {
+    to_stdout(|out| {
+        let style = Style::of_stdout();
+        write(out, &style, checks, possible)?;
+        Ok(write_warnings(out, &style, warnings)?)
+    })
 }
 
 #[cfg(test)]
@@ -59,5 +79,31 @@ mod tests {
         missing: /dev/nvidia0
         hint: `doorbell demo` records a sample against the software GPU
         ");
+    }
+
+    #[test]
+    fn warnings_stand_below_with_what_to_change() {
+        let warning = |severity, text: &str, change: &str| Warning {
+            fact: "a.fact".into(),
+            severity,
+            medians: true,
+            text: text.into(),
+            change: change.into(),
+        };
+        let all = [
+            warning(Severity::Serious, "the link has 8 of 16 lanes", "another slot"),
+            warning(Severity::Notice, "load", ""),
+        ];
+        let mut out = Vec::new();
+        write_warnings(&mut out, &Style::default(), &all).unwrap();
+        insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
+
+        What may spoil measurements here:
+        serious  the link has 8 of 16 lanes; another slot
+        notice   load
+        ");
+        let mut out = Vec::new();
+        write_warnings(&mut out, &Style::default(), &[]).unwrap();
+        assert!(out.is_empty());
     }
 }
