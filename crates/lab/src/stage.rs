@@ -9,9 +9,9 @@ use crate::noise::{Gaps, Looking};
 use crate::seat::{Seat, Seats};
 use crate::turn::{Ended, Live, MOST_DEPTH, Turn};
 use copy::Unavailable;
-use environment::Taken;
+use environment::Counters;
 use environment::clock::Source;
-use experiment::{Addresses, Arrival, Cell, Data, Stage};
+use experiment::{Addresses, Arrival, Cell, Data, Gpu, Stage};
 use gpu::Correlation;
 use results::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,6 +52,8 @@ const WARM_UP: u32 = 64;
 const WARM_UP_TIME: Duration = Duration::from_millis(100);
 /// The GPU's clock is compared with the counter about once in this time.
 const CORRELATE: Duration = Duration::from_secs(1);
+/// Memory that is touched before a stage, bytes.
+const WARM_MEMORY: std::ops::RangeInclusive<u64> = 256 << 20..=4 << 30;
 /// Room for samples where no number is asked for: one each so many nanoseconds of the cell's time, within these bounds.
 const LEAST_NS: u64 = 250;
 const ROOM: std::ops::RangeInclusive<u64> = 10_000..=8_000_000;
@@ -68,6 +70,11 @@ pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
         Err(why) => return nothing(part, stage, &why),
     };
     (lab.tell)("opening");
+    if stage.run.gpu == Gpu::Real
+        && let Err(e) = environment::warm_memory(memory_of(stage))
+    {
+        part.notes.push(format!("memory was not touched beforehand: {e}"));
+    }
     let mut ready: Vec<Ready<'_>> = stage.cells.iter().map(|cell| open(lab, stage, cell, random.u64(..))).collect();
     let measured = ready.iter().filter(|r| r.status == Status::Measured).count();
     let room = room(stage, measured as u64);
@@ -231,6 +238,14 @@ fn room(stage: &Stage, cells: u64) -> usize {
     asked.min(fits).max(1) as usize
 }
 
+/// Memory that the stage's transfers and calls will take, bytes: a virtual machine may get it only when it is touched first.
+fn memory_of(stage: &Stage) -> usize {
+    let cells = stage.cells.iter().map(|cell| cell.bytes.saturating_mul(2));
+    let loads = stage.loads.iter().map(|load| load.bytes.saturating_mul(2 * u64::from(load.count)));
+    let all = cells.chain(loads).fold(0, u64::saturating_add);
+    usize::try_from(all.clamp(*WARM_MEMORY.start(), *WARM_MEMORY.end())).unwrap_or(usize::MAX)
+}
+
 /// MemAvailable of /proc/meminfo, bytes.
 fn free_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -303,16 +318,18 @@ impl Session<'_> {
         }
         let noise = Duration::from_nanos(run.noise_ns);
         part.noise.extend(self.noise(noise));
-        let taken = part.cpu.and_then(Taken::now);
+        let gpu = match run.gpu {
+            Gpu::Soft => environment::Gpu::Soft,
+            Gpu::Real => environment::Gpu::Real { pci: None },
+        };
+        let counters = Counters::begin(gpu, part.cpu);
         let mark = running.mark();
         self.began = clock.now();
         self.rounds(live, random, part, running, &mut seat, &cpus);
         let loads = running.since(&mark);
-        if let (Some(from), Some(to)) = (taken, part.cpu.and_then(Taken::now)) {
-            let taken = to.since(&from);
-            part.counted.push(("steal_ms".into(), taken.steal.as_secs_f64() * 1e3));
-            part.counted.extend(taken.interrupts.map(|n| ("interrupts".to_owned(), n as f64)));
-        }
+        let counted = counters.end();
+        part.notes.extend(counted.missing.iter().map(|(names, why)| format!("{names}: {why}")));
+        part.counted = counted.values;
         part.noise.extend(self.noise(noise));
         part.throttled += seat.as_ref().map_or(0, Seat::throttled);
         loads

@@ -13,9 +13,14 @@ pub fn count(n: u64) -> String {
     out
 }
 
-/// A count with its noun: `1 program`, `2,000 programs`.
+/// A count with its noun: `1 program`, `2,000 programs`, `3 processes`.
 pub fn of(n: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+    let end = match noun.ends_with('s') {
+        _ if n == 1 => "",
+        true => "es",
+        false => "s",
+    };
+    format!("{} {noun}{end}", count(n))
 }
 
 /// Bytes with a binary unit; exact where the unit divides them, else three digits.

@@ -7,7 +7,7 @@
 mod process;
 pub mod threads;
 
-use experiment::{Experiment, Stage};
+use experiment::Stage;
 use process::{End as Ended, Process};
 use results::{Compared, Folder, Part, PartCell, Status};
 use std::path::PathBuf;
@@ -18,8 +18,6 @@ pub use process::{PART, PROGRESS, STAGE, policy_command};
 /// A run that is under way.
 pub struct Runner<'r> {
     pub folder: &'r Folder,
-    pub experiment: &'r Experiment,
-    pub stages: &'r [Stage],
     /// This program's own file: each process is one of it.
     pub program: PathBuf,
     /// Set from outside: the run ends, what is finished stays.
@@ -69,16 +67,16 @@ impl Runner<'_> {
     /// # Errors
     /// A process cannot be started, the folder cannot be written.
     pub fn run(&self, hear: &mut dyn FnMut(Heard<'_>)) -> Result<End, Error> {
-        let repeats = self.experiment.run.repeats.max(1);
+        let repeats = self.folder.experiment().run.repeats.max(1);
         let mut policies: Vec<&str> = Vec::new();
-        for stage in self.stages {
+        for stage in self.folder.stages() {
             if !policies.contains(&stage.run.policy.as_str()) {
                 policies.push(&stage.run.policy);
             }
         }
         for repeat in 0..repeats {
             // What is compared takes turns: no policy is always first.
-            let mut random = fastrand::Rng::with_seed(self.experiment.run.seed.wrapping_add(repeat.into()));
+            let mut random = fastrand::Rng::with_seed(self.folder.experiment().run.seed.wrapping_add(repeat.into()));
             random.shuffle(&mut policies);
             for policy in &policies {
                 match self.policy(policy, repeat, hear)? {
@@ -94,7 +92,7 @@ impl Runner<'_> {
     fn policy(&self, policy: &str, repeat: u32, hear: &mut dyn FnMut(Heard<'_>)) -> Result<End, Error> {
         let is_missing = |stage: &&Stage| stage.run.policy == policy && !self.folder.has_part(stage.number, repeat);
         loop {
-            let missing: Vec<&Stage> = self.stages.iter().filter(is_missing).collect();
+            let missing: Vec<&Stage> = self.folder.stages().iter().filter(is_missing).collect();
             if missing.is_empty() {
                 return Ok(End::Complete);
             }
@@ -128,10 +126,10 @@ impl Runner<'_> {
 
     /// Parts that are finished, and all.
     fn counted(&self) -> (usize, usize) {
-        let repeats = self.experiment.run.repeats.max(1);
-        let all = self.stages.iter().flat_map(|stage| (0..repeats).map(|repeat| (stage.number, repeat)));
+        let repeats = self.folder.experiment().run.repeats.max(1);
+        let all = self.folder.stages().iter().flat_map(|stage| (0..repeats).map(|repeat| (stage.number, repeat)));
         let done = all.filter(|(stage, repeat)| self.folder.has_part(*stage, *repeat)).count();
-        (done, self.stages.len() * repeats as usize)
+        (done, self.folder.stages().len() * repeats as usize)
     }
 }
 

@@ -5,8 +5,12 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::signals;
+use environment::Severity;
 use experiment::{Experiment, Stage};
-use results::Folder;
+use lab::clock::Clock;
+use report::number;
+use results::run::{Context, Run};
+use results::{Folder, Status};
 use runner::{End, Heard, News, Runner};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -74,7 +78,7 @@ impl Args {
                 Some(experiment) => experiment,
                 None => Folder::open(self.folder()?)?.experiment().clone(),
             };
-            return plan(&asked);
+            return plan(&asked, self.json);
         }
         let temporary = tempfile::tempdir()?;
         let folder = match (&asked, self.resume) {
@@ -88,13 +92,7 @@ impl Args {
                 folder
             }
         };
-        let experiment = folder.experiment().clone();
-        let stages = experiment.stages()?;
-        let ended = self.measure(&folder, &experiment, &stages)?;
-        if let End::Impossible(why) = ended {
-            return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
-        }
-        Ok(ExitCode::SUCCESS)
+        self.measure(&folder)
     }
 
     fn folder(&self) -> Result<&Path, Failure> {
@@ -123,17 +121,52 @@ impl Args {
         }
     }
 
-    fn measure(&self, folder: &Folder, experiment: &Experiment, stages: &[Stage]) -> anyhow::Result<End> {
+    fn measure(&self, folder: &Folder) -> anyhow::Result<ExitCode> {
+        let started = environment::utc_now().unwrap_or_default();
+        let gpu = folder.experiment().run.gpu;
+        let before = surroundings(gpu);
+        let warnings = before.warnings();
+        if gpu == experiment::Gpu::Real {
+            warnings.iter().filter(|w| w.severity > Severity::Notice).for_each(|w| eprintln!("warning: {w}"));
+        }
+        let ended = self.parts(folder)?;
+        if let End::Impossible(why) = ended {
+            return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
+        }
+        let after = surroundings(gpu);
+        let changed = environment::Environment::compare(&before, &after);
+        let mut all: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        all.extend(changed.iter().map(|difference| format!("changed while it ran: {difference}")));
+        let commit = after.text("run.commit").map(str::to_owned);
+        let run = Run::from_folder(
+            folder,
+            Context {
+                commit,
+                command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+                started,
+                ended: environment::utc_now().unwrap_or_default(),
+                environment: serde_json::to_value(&after)?,
+                warnings: all,
+                failed: Default::default(),
+                interrupted: (ended == End::Stopped).then(|| "it was stopped".into()),
+            },
+        )?;
+        folder.write_run(&run)?;
+        self.show(&run)?;
+        Ok(verdict(&run, &ended))
+    }
+
+    fn show(&self, run: &Run) -> anyhow::Result<()> {
+        let text = run.to_json()?;
+        Ok(report::table::to_stdout(|out| Ok(out.write_all(&text)?))?)
+    }
+
+    /// Measures what is missing.
+    fn parts(&self, folder: &Folder) -> anyhow::Result<End> {
         let progress = Progress::new();
         let begun = Instant::now();
         let before = std::cell::Cell::new(None::<usize>);
-        let runner = Runner {
-            folder,
-            experiment,
-            stages,
-            program: std::env::current_exe()?,
-            stop: signals::stop_on_interrupt(),
-        };
+        let runner = Runner { folder, program: std::env::current_exe()?, stop: signals::stop_on_interrupt() };
         let mut hear = |heard: Heard<'_>| {
             let first = before.get().unwrap_or(heard.done);
             before.set(Some(first));
@@ -147,6 +180,31 @@ impl Args {
         };
         Ok(runner.run(&mut hear)?)
     }
+}
+
+/// What the figures are taken on.
+fn surroundings(gpu: experiment::Gpu) -> environment::Environment {
+    let gpu = match gpu {
+        experiment::Gpu::Soft => environment::Gpu::Soft,
+        experiment::Gpu::Real => environment::Gpu::Real { pci: None },
+    };
+    environment::Environment::gather(gpu, Some(Clock::new().calibrated()), Vec::new())
+}
+
+/// Exit status of a run that Ctrl-C ended.
+const STOPPED: u8 = 130;
+
+fn verdict(run: &Run, ended: &End) -> ExitCode {
+    let failed = run.cells.iter().any(|cell| matches!(cell.status, Status::Failed(_)));
+    let loads = run.stages.iter().flat_map(|stage| &stage.loads).any(|load| !load.failed.is_empty());
+    let none = run.cells.iter().all(|cell| matches!(cell.status, Status::Unavailable(_)));
+    ExitCode::from(match () {
+        () if *ended == End::Stopped => STOPPED,
+        () if failed || loads => crate::ERROR,
+        () if none => crate::IMPOSSIBLE,
+        () if !run.asserts_held() => 1,
+        () => 0,
+    })
 }
 
 /// The time that is left, by what the parts so far took.
@@ -178,12 +236,25 @@ fn list() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn plan(experiment: &Experiment) -> anyhow::Result<ExitCode> {
-    let stages = experiment.stages()?;
+fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<ExitCode> {
+    let (stages, estimate) = (experiment.stages()?, experiment.estimate()?);
+    if json {
+        let plan = serde_json::json!({
+            "experiment": experiment,
+            "stages": stages,
+            "processes": estimate.processes,
+            "seconds": estimate.time_ns as f64 / 1e9,
+            "stages_bounded_by_samples_alone": estimate.stages_by_samples,
+            "samples": estimate.samples,
+            "sample_bytes": estimate.sample_bytes,
+        });
+        report::table::to_stdout(|out| Ok(writeln!(out, "{plan:#}")?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let style = report::table::Style::of_stdout();
     let mut table = style.table(&["stage", "point", "policy", "cells", "beside"]);
     for stage in &stages {
-        let cells: Vec<String> = stage.cells.iter().map(|c| c.subject.name.clone()).collect();
+        let cells: Vec<String> = stage.cells.iter().map(cell_name).collect();
         let loads: Vec<String> = stage.loads.iter().map(|l| format!("{} x {}", l.count, l.name)).collect();
         table.add_row([
             stage.number.to_string(),
@@ -193,6 +264,32 @@ fn plan(experiment: &Experiment) -> anyhow::Result<ExitCode> {
             loads.join(", "),
         ]);
     }
-    report::table::to_stdout(|out| Ok(report::table::write(out, &table, 0)?))?;
+    let open = match estimate.stages_by_samples {
+        0 => String::new(),
+        n => format!(", and what the machine needs for the samples of {}", number::of(n, "stage")),
+    };
+    let most = if estimate.samples_are_limited { "at most" } else { "about" };
+    report::table::to_stdout(|out| {
+        report::table::write(out, &table, 0)?;
+        writeln!(
+            out,
+            "\n{} in {} of {}: about {}{open}; {most} {} samples, {} of files",
+            number::of(estimate.cells, "cell"),
+            number::of(estimate.stages, "stage"),
+            number::of(estimate.processes, "process"),
+            number::seconds(estimate.time_ns as f64 / 1e9),
+            number::count(estimate.samples),
+            number::bytes(estimate.sample_bytes),
+        )?;
+        Ok(())
+    })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A subject and its size.
+fn cell_name(cell: &experiment::Cell) -> String {
+    match cell.bytes {
+        0 => cell.subject.name.clone(),
+        bytes => format!("{} {}", cell.subject.name, number::bytes(bytes)),
+    }
 }
