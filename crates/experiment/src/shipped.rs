@@ -22,6 +22,7 @@ const SHIPPED: &[Shipped] = files![
     "bandwidth",
     "worst",
     "paced",
+    "chunks",
     "beside",
     "alone",
     "contention",
