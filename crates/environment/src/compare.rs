@@ -23,7 +23,7 @@ impl std::fmt::Display for Difference {
 
 impl Environment {
     /// Settings that differ, in the order of [`names::ALL`], and what held only at one of the two moments and is a warning.
-    /// What differs in any two runs (times, clocks now, load) is left out. A fact that only one of the two knows of differs.
+    /// What differs in any two runs (times, clocks now, what else ran) is left out. A fact that only one of the two knows of differs.
     pub fn compare(first: &Environment, second: &Environment) -> Vec<Difference> {
         let (of_first, of_second) = (first.warnings(), second.warnings());
         let about = |all: &[Warning], fact: &str| all.iter().find(|w| w.fact == fact).cloned();
@@ -37,7 +37,7 @@ impl Environment {
             let differs = match fact.kind {
                 Kind::Setting => a != b,
                 Kind::Moment => a != b && warning.is_some(),
-                Kind::Record => false,
+                Kind::Activity | Kind::Record => false,
             };
             differs.then(|| Difference { fact: fact.name.into(), first: a.cloned(), second: b.cloned(), warning })
         };
@@ -82,6 +82,10 @@ mod tests {
         let calm = environment(&[("gpu.throttle", Value::List(vec!["idle".into()]))]);
         let hot = environment(&[("gpu.throttle", Value::List(vec!["heat".into()]))]);
         assert_eq!(Environment::compare(&calm, &hot).len(), 1);
+        // What a run itself brings about is no difference.
+        let (idle, busy) =
+            (environment(&[("cpu.pressure", 0.0.into())]), environment(&[("cpu.pressure", 90.0.into())]));
+        assert_eq!((Environment::compare(&idle, &busy), busy.warnings().len()), (Vec::new(), 1));
         assert_eq!(Environment::compare(&hot, &hot), []);
     }
 }

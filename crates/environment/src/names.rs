@@ -8,6 +8,8 @@ pub enum Kind {
     Setting,
     /// It was so at that moment.
     Moment,
+    /// What ran then, this program's own work included.
+    Activity,
     /// It tells runs apart.
     Record,
 }
@@ -25,6 +27,10 @@ const fn setting(name: &'static str, about: &'static str) -> Fact {
 
 const fn moment(name: &'static str, about: &'static str) -> Fact {
     Fact { name, kind: Kind::Moment, about }
+}
+
+const fn activity(name: &'static str, about: &'static str) -> Fact {
+    Fact { name, kind: Kind::Activity, about }
 }
 
 const fn record(name: &'static str, about: &'static str) -> Fact {
@@ -74,7 +80,7 @@ pub const ALL: &[Fact] = &[
     setting("cpu.numa_node", "Node of the measuring CPU"),
     setting("cpu.quota", "CPUs that this process's control group may use at a time; `none` without a limit"),
     moment("cpu.steal_since_boot", "Part of all CPUs' time since boot that the host took, parts per million"),
-    moment("cpu.pressure", "Part of the last 10 s in which a runnable thread had no CPU, per cent"),
+    activity("cpu.pressure", "Part of the last 10 s in which a runnable thread had no CPU, per cent"),
     setting("kernel.release", "Release of the kernel"),
     setting("kernel.preemption", "How it was built to be preempted"),
     setting("kernel.realtime", "Whether it is a PREEMPT_RT kernel"),
@@ -87,7 +93,7 @@ pub const ALL: &[Fact] = &[
     ),
     setting("kernel.watchdog", "Whether each CPU is interrupted to see that it is alive"),
     setting("kernel.clock_source", "Clock behind `clock_gettime`"),
-    moment("kernel.load", "Runnable threads on average over 1, 5 and 15 minutes"),
+    activity("kernel.load", "Runnable threads on average over 1, 5 and 15 minutes"),
     setting("memory.total_kb", "Memory"),
     moment("memory.available_kb", "Of it, what a program could have now"),
     setting("memory.swap_kb", "Swap"),
@@ -102,12 +108,12 @@ pub const ALL: &[Fact] = &[
     ),
     setting("memory.grows", "What lets the host give memory only when it is touched, or take it back"),
     moment("memory.balloon_pages", "Pages that the host holds through a balloon"),
-    moment("memory.pressure", "Part of the last 10 s in which a thread waited for memory, per cent"),
-    moment("io.pressure", "Part of the last 10 s in which a thread waited for a disk, per cent"),
+    activity("memory.pressure", "Part of the last 10 s in which a thread waited for memory, per cent"),
+    activity("io.pressure", "Part of the last 10 s in which a thread waited for a disk, per cent"),
     setting("thread.scheduler", "Class of the measuring thread"),
     setting("thread.priority", "Its real-time priority"),
     setting("thread.affinity", "CPUs that it may run on"),
-    moment("thread.cpu", "CPU that it was on: the measuring CPU of this page"),
+    setting("thread.cpu", "The measuring CPU of this page: the only one that it may run on, or the last of them"),
     setting("thread.timer_slack_ns", "By so much the kernel may let it sleep too long"),
     setting("thread.priority_limit", "Highest real-time priority without rights (RLIMIT_RTPRIO)"),
     setting("gpu.name", "Name of the GPU"),
@@ -137,7 +143,7 @@ pub const ALL: &[Fact] = &[
     moment("gpu.power_w", "Power now, watts"),
     setting("gpu.power_limit_w", "Limit of its power, watts"),
     moment("gpu.temperature_c", "Temperature, degrees Celsius"),
-    moment("gpu.busy_percent", "Part of the last second or less in which a kernel ran"),
+    activity("gpu.busy_percent", "Part of the last second or less in which a kernel ran"),
     moment("gpu.link_generation", "Generation of its PCIe link now; many GPUs lower it while they idle"),
     setting("gpu.link_width", "Lanes of that link"),
     setting("gpu.link_most_generation", "Highest generation of GPU and slot together"),

@@ -12,10 +12,11 @@ pub fn facts(into: &mut Gathered) {
     into.put("thread.priority_limit", priority_limit());
 }
 
-/// The CPU that it is on now.
+/// The CPU whose facts are asked for: the only one that it may run on, or the last of them, as experiments have it. Not the one
+/// that it happens to be on: that may be another when it is asked again.
 pub fn cpu() -> Known<u64> {
-    // SAFETY: takes and returns numbers.
-    u64::try_from(unsafe { libc::sched_getcpu() }).map_err(|_| "sched_getcpu does not say".into())
+    let all = placement::affinity().map_err(|e| e.to_string())?;
+    all.last().map(|cpu| *cpu as u64).ok_or_else(|| "the thread may run on no CPU".into())
 }
 
 /// By so much the kernel may let an ordinary thread sleep longer than it asked for.
@@ -65,7 +66,10 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_is_one_that_this_thread_may_use() {
-        assert!(placement::affinity().unwrap().contains(&(cpu().unwrap() as usize)));
+    fn the_cpu_is_the_one_that_this_thread_may_use() {
+        let all = placement::affinity().unwrap();
+        assert_eq!(cpu().unwrap(), *all.last().unwrap() as u64);
+        let placed = placement::Placement::take(placement::Wish { cpu: Some(all[0]), fifo: None });
+        assert_eq!((cpu().unwrap(), placed.cpu), (all[0] as u64, Some(all[0])));
     }
 }
