@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::model::{Arrival, Experiment, Stage};
+use std::fmt;
 
 /// Of one process, until its first stage: it loads CUDA, opens the GPU and its channels.
 pub const START_NS: u64 = 4_000_000_000;
@@ -88,9 +89,96 @@ impl Estimate {
     }
 }
 
+/// One line: `25 stages, 200 cells, 1 process; about 2 min 31 s; at most 200,000 samples, 2 MB`.
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = |n: u64, one: &str, many: &str| format!("{} {}", grouped(n), if n == 1 { one } else { many });
+        write!(
+            f,
+            "{}, {}, {}; about {}",
+            counted(self.stages, "stage", "stages"),
+            counted(self.cells, "cell", "cells"),
+            counted(self.processes, "process", "processes"),
+            span(self.time_ns)
+        )?;
+        if self.is_open() {
+            let (stages, end) = if self.stages_by_samples == 1 { ("stage", "ends") } else { ("stages", "end") };
+            let (number, of) = (grouped(self.stages_by_samples), grouped(self.stages));
+            write!(
+                f,
+                ", and what the machine takes for the samples of the {number} {stages} of {of} that {end} by samples alone"
+            )?;
+        }
+        let (most, samples) =
+            if self.samples_are_limited { ("at most", self.samples) } else { ("about", rounded(self.samples)) };
+        let size = match self.sample_bytes {
+            bytes if bytes >= 1_000_000_000 => format!("{:.1} GB", bytes as f64 / 1e9),
+            bytes => format!("{} MB", bytes.div_ceil(1_000_000)),
+        };
+        write!(f, "; {most} {}, {size}", counted(samples, "sample", "samples"))
+    }
+}
+
+/// To two digits.
+fn rounded(n: u64) -> u64 {
+    let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(1));
+    (n / unit).saturating_mul(unit)
+}
+
+/// `1,234,567`
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let head = digits.len() % 3;
+    let mut out = digits[..head].to_owned();
+    for (at, digit) in digits[head..].chars().enumerate() {
+        if at.is_multiple_of(3) && !out.is_empty() {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `24 s`, `2 min 31 s`, `1 h 5 min`
+fn span(ns: u64) -> String {
+    let seconds = ns.div_ceil(1_000_000_000);
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, min, 0) => format!("{min} min"),
+        (0, min, s) => format!("{min} min {s} s"),
+        (h, min, _) => format!("{} h {min} min", grouped(h)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_said_in_one_line() {
+        let e = Estimate {
+            stages: 25,
+            cells: 1200,
+            processes: 1,
+            time_ns: 151_000_000_000,
+            samples: 1_200_000,
+            samples_are_limited: true,
+            sample_bytes: 12_000_000,
+            stages_by_samples: 0,
+        };
+        let line = "25 stages, 1,200 cells, 1 process; about 2 min 31 s; at most 1,200,000 samples, 12 MB";
+        assert_eq!(e.to_string(), line);
+        let e = Estimate { stages: 1, stages_by_samples: 1, samples_are_limited: false, time_ns: 4_500_000_000, ..e };
+        let line = "1 stage, 1,200 cells, 1 process; about 5 s, and what the machine takes for the samples of the 1 stage of 1 \
+                    that ends by samples alone; about 1,200,000 samples, 12 MB";
+        assert_eq!(e.to_string(), line);
+        assert_eq!(
+            [grouped(0), grouped(12), grouped(123), grouped(1234), grouped(123_456)],
+            ["0", "12", "123", "1,234", "123,456"]
+        );
+        assert_eq!([rounded(0), rounded(7), rounded(99), rounded(4_799_988)], [0, 7, 99, 4_700_000]);
+        assert_eq!([span(0), span(60_000_000_000), span(3_900_000_000_000)], ["0 s", "1 min", "1 h 5 min"]);
+    }
 
     fn of(text: &str) -> Estimate {
         crate::read(text, "x.toml", &[]).unwrap_or_else(|e| panic!("{e}")).estimate().unwrap()
