@@ -67,7 +67,7 @@ fn head(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
     let e = &run.experiment;
     let title = if e.about.is_empty() { e.name.clone() } else { format!("{}: {}", e.name, e.about) };
     writeln!(out, "{}", style.bold(&title))?;
-    writeln!(out, "{}", machine(run))?;
+    writeln!(out, "{}", run.machine())?;
     let commit = run.commit.as_deref().map_or(String::new(), |c| format!(" ({c})"));
     let samples: u64 = run.cells.iter().map(|c| c.samples).sum();
     writeln!(
@@ -95,27 +95,6 @@ fn head(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
         }
     }
     Ok(())
-}
-
-/// What it ran on, in a line.
-pub fn machine(run: &Run) -> String {
-    let fact = |name: &str| {
-        let v = run.environment.get("facts")?.get(name)?;
-        Some(v.as_str().map_or_else(|| v.to_string(), str::to_owned))
-    };
-    let named = |what: &str, name: &str| fact(name).map(|v| format!("{what} {v}"));
-    let link = fact("gpu.link_generation").zip(fact("gpu.link_width")).map(|(g, w)| format!("PCIe {g} x{w}"));
-    let all = [
-        fact("host.name"),
-        fact("gpu.name"),
-        named("driver", "gpu.driver"),
-        named("CUDA", "gpu.cuda"),
-        link,
-        fact("cpu.model"),
-        named("kernel", "kernel.release"),
-    ];
-    let all: Vec<String> = all.into_iter().flatten().collect();
-    if all.is_empty() { "machine unknown".into() } else { all.join(", ") }
 }
 
 fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, several: bool) -> Result<(), ReportError> {

@@ -305,6 +305,27 @@ impl Run {
         json::to_vec(self)
     }
 
+    /// What it ran on, in a line.
+    pub fn machine(&self) -> String {
+        let fact = |name: &str| {
+            let v = self.environment.get("facts")?.get(name)?;
+            Some(v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+        };
+        let named = |what: &str, name: &str| fact(name).map(|v| format!("{what} {v}"));
+        let link = fact("gpu.link_generation").zip(fact("gpu.link_width")).map(|(g, w)| format!("PCIe {g} x{w}"));
+        let all = [
+            fact("host.name"),
+            fact("gpu.name"),
+            named("driver", "gpu.driver"),
+            named("CUDA", "gpu.cuda"),
+            link,
+            fact("cpu.model"),
+            named("kernel", "kernel.release"),
+        ];
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        if all.is_empty() { "machine unknown".into() } else { all.join(", ") }
+    }
+
     /// The cells of a stage.
     pub fn cells_of(&self, stage: u32) -> impl Iterator<Item = &CellOfRun> {
         self.cells.iter().filter(move |c| c.stage == stage)

@@ -1,0 +1,158 @@
+//! Pictures of a run, as SVG files in the folder `plots` of the run: latency against size, the distribution with its tail, a
+//! histogram, and every sample over time.
+//!
+//! The invariant: a picture can be read without colour. Series differ in dashes and markers too, axes say their units, the
+//! head says on which machine and with which commit it was made, and no picture of the software GPU passes for times.
+//! Written by hand: a picture is a few hundred lines of SVG, and no library draws an axis of nines.
+
+mod axis;
+mod chart;
+mod pictures;
+mod shape;
+mod svg;
+
+use chart::Head;
+use pictures::Drawn;
+use results::run::{CellOfRun, Coordinate, StageOfRun};
+use results::{Folder, Run};
+use shape::Shape;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Results(#[from] results::Error),
+    #[error("{path}: cannot be written: {cause}")]
+    Write { path: PathBuf, cause: io::Error },
+}
+
+/// Draws what there is to draw, and says which files that are.
+///
+/// # Errors
+/// Samples cannot be read; a file cannot be written. What is written is whole.
+pub fn all(folder: &Folder, run: &Run) -> Result<Vec<PathBuf>, Error> {
+    let plots = folder.path().join("plots");
+    match std::fs::create_dir(&plots) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(Error::Write { path: plots, cause }),
+        _ => {}
+    }
+    let about = About::of(run);
+    let mut files = Vec::new();
+    for (first, cells) in by_size(run) {
+        let point = point(&first.point);
+        let head =
+            about.head("latency against size", &point, "p50 of each subject against size, with a band up to p99.9");
+        if let Some(svg) = pictures::latency(&head, &cells) {
+            files.push(write(&plots, &format!("{:04}-latency.svg", first.number), &svg)?);
+        }
+    }
+    for stage in &run.stages {
+        let mut sizes: Vec<u64> = run.cells_of(stage.number).map(|c| c.bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let mut repeats = Vec::new();
+        for part in run.parts.iter().filter(|p| p.stage == stage.number) {
+            repeats.push((folder.open_samples(part.stage, part.repeat)?, (part.seconds * 1e9) as u64));
+        }
+        let Some(of_folder) = folder.stages().get(stage.number as usize) else { continue };
+        for size in sizes.iter().copied() {
+            let mut cells: Vec<Drawn<'_>> = Vec::new();
+            for cell in run.cells_of(stage.number).filter(|c| c.bytes == size && c.observed().is_some()) {
+                cells.push((cell, Shape::of(of_folder, cell.cell as usize, &repeats)?));
+            }
+            if cells.is_empty() {
+                continue;
+            }
+            let name = match sizes.len() {
+                1 => format!("{:04}", stage.number),
+                _ => format!("{:04}-{size}", stage.number),
+            };
+            let mut place = point(&stage.point);
+            if size > 0 {
+                place.push(axis::bytes(size));
+            }
+            let pictures: [(&str, &str, &str, fn(&Head<'_>, &[Drawn<'_>]) -> String); 3] = [
+                (
+                    "cdf",
+                    "distribution",
+                    "the part of the samples below each time; tails are stretched",
+                    pictures::distribution,
+                ),
+                (
+                    "histogram",
+                    "histogram",
+                    "how many samples took how long, both by their logarithm",
+                    pictures::histogram,
+                ),
+                ("timeline", "every sample over time", "the least and the largest of each column", pictures::time_line),
+            ];
+            for (kind, title, what, draw) in pictures {
+                let svg = draw(&about.head(title, &place, what), &cells);
+                files.push(write(&plots, &format!("{name}-{kind}.svg"), &svg)?);
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn write(folder: &Path, name: &str, svg: &str) -> Result<PathBuf, Error> {
+    let path = folder.join(name);
+    let written: io::Result<()> = output::replace(&path, |file| file.write_all(svg.as_bytes()));
+    match written {
+        Ok(()) => Ok(path),
+        Err(cause) => Err(Error::Write { path, cause }),
+    }
+}
+
+/// Cells of stages that differ only in their size, under the first of these stages.
+fn by_size(run: &Run) -> Vec<(&StageOfRun, Vec<&CellOfRun>)> {
+    let mut groups: Vec<(&StageOfRun, Vec<&CellOfRun>)> = Vec::new();
+    let rest = |s: &StageOfRun| s.point.iter().filter(|c| c.name != "bytes").cloned().collect::<Vec<Coordinate>>();
+    for stage in &run.stages {
+        let cells = run.cells_of(stage.number);
+        match groups.iter_mut().find(|g| rest(g.0) == rest(stage)) {
+            Some(group) => group.1.extend(cells),
+            None => groups.push((stage, cells.collect())),
+        }
+    }
+    groups
+}
+
+/// A place in the matrix, without the size, which is said otherwise.
+fn point(point: &[Coordinate]) -> Vec<String> {
+    point.iter().filter(|c| c.name != "bytes").map(|c| format!("{} = {}", c.name, c.value)).collect()
+}
+
+/// What stands above every picture of a run.
+struct About {
+    name: String,
+    machine: String,
+    version: String,
+    functional: bool,
+}
+
+impl About {
+    fn of(run: &Run) -> About {
+        let commit = run.commit.as_deref().map_or(String::new(), |c| format!(" ({c})"));
+        let short = if run.complete { "" } else { "; the run is not complete" };
+        About {
+            name: run.experiment.name.clone(),
+            machine: run.machine(),
+            version: format!("doorbell {}{commit}, {}{short}", run.doorbell, run.started),
+            functional: run.functional,
+        }
+    }
+
+    fn head(&self, title: &str, place: &[String], what: &str) -> Head<'_> {
+        let place = if place.is_empty() { String::new() } else { format!(", {}", place.join(", ")) };
+        let title = format!("{}: {title}{place}", self.name);
+        let mark = if self.functional { " Functional: no times." } else { "" };
+        Head {
+            about: format!("{what}. {}; {}.{mark}", self.machine, self.version),
+            title,
+            below: [&self.machine, &self.version],
+            functional: self.functional,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! An SVG file, written element by element. Text is escaped, and coordinates have one decimal.
+
+use std::fmt::Write;
+
+pub struct Svg {
+    text: String,
+    open: Vec<&'static str>,
+}
+
+/// Where a text begins, or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Pen {
+    pub colour: &'static str,
+    pub width: f64,
+    /// As `stroke-dasharray`; empty: drawn through.
+    pub dash: &'static str,
+}
+
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // XML has no way to write these.
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// `M x y L x y ..`, each point to a tenth.
+pub fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
+    let mut d = String::new();
+    for (x, y) in points {
+        let _ = write!(d, "{}{x:.1} {y:.1}", if d.is_empty() { "M" } else { "L" });
+    }
+    d
+}
+
+impl Svg {
+    /// `about` is read to those who do not see it.
+    pub fn new(width: f64, height: f64, title: &str, about: &str) -> Svg {
+        let mut svg = Svg { text: String::new(), open: Vec::new() };
+        let _ = write!(
+            svg.text,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\" role=\"img\" font-family=\"Helvetica, Arial, sans-serif\">\n\
+             <title>{}</title>\n<desc>{}</desc>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+            escaped(title),
+            escaped(about)
+        );
+        svg
+    }
+
+    /// Until [`Svg::close`]. `class` says what it is; `title` is shown where a pointer rests on it.
+    pub fn group(&mut self, class: &str, title: Option<&str>) {
+        let _ = writeln!(self.text, "<g class=\"{}\">", escaped(class));
+        if let Some(title) = title {
+            let _ = writeln!(self.text, "<title>{}</title>", escaped(title));
+        }
+        self.open.push("g");
+    }
+
+    pub fn close(&mut self) {
+        if let Some(name) = self.open.pop() {
+            let _ = writeln!(self.text, "</{name}>");
+        }
+    }
+
+    pub fn text(&mut self, (x, y): (f64, f64), size: f64, anchor: Anchor, text: &str) {
+        self.styled((x, y), size, anchor, "#222", "", text);
+    }
+
+    pub fn bold(&mut self, (x, y): (f64, f64), size: f64, text: &str) {
+        self.styled((x, y), size, Anchor::Start, "#000", " font-weight=\"bold\"", text);
+    }
+
+    /// From the bottom to the top.
+    pub fn upright(&mut self, (x, y): (f64, f64), size: f64, text: &str) {
+        let turned = format!(" transform=\"rotate(-90 {x:.1} {y:.1})\"");
+        self.styled((x, y), size, Anchor::Middle, "#222", &turned, text);
+    }
+
+    fn styled(&mut self, (x, y): (f64, f64), size: f64, anchor: Anchor, colour: &str, more: &str, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let _ = writeln!(
+            self.text,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" text-anchor=\"{anchor}\" fill=\"{colour}\"{more}>{}</text>",
+            escaped(text)
+        );
+    }
+
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), pen: Pen) {
+        self.path(&path([from, to]), pen);
+    }
+
+    pub fn path(&mut self, d: &str, pen: Pen) {
+        let dash = if pen.dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{}\"", pen.dash) };
+        let _ = writeln!(
+            self.text,
+            "<path d=\"{d}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"{dash} stroke-linejoin=\"round\"/>",
+            pen.colour, pen.width
+        );
+    }
+
+    pub fn area(&mut self, points: impl IntoIterator<Item = (f64, f64)>, colour: &str, opacity: f64) {
+        let d = path(points);
+        let _ = writeln!(self.text, "<path d=\"{d}Z\" fill=\"{colour}\" fill-opacity=\"{opacity}\" stroke=\"none\"/>");
+    }
+
+    pub fn frame(&mut self, (x, y): (f64, f64), (width, height): (f64, f64)) {
+        let _ = writeln!(
+            self.text,
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"none\" stroke=\"#444\"/>"
+        );
+    }
+
+    /// A shape of its own for each of the first six numbers.
+    pub fn marker(&mut self, number: usize, (x, y): (f64, f64), r: f64, colour: &str) {
+        let shape = match number % 6 {
+            0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\" "),
+            1 => polygon(&[(x - r, y - r), (x + r, y - r), (x + r, y + r), (x - r, y + r)]),
+            2 => polygon(&[(x, y - 1.2 * r), (x + 1.1 * r, y + r), (x - 1.1 * r, y + r)]),
+            3 => polygon(&[(x, y - 1.3 * r), (x + 1.3 * r, y), (x, y + 1.3 * r), (x - 1.3 * r, y)]),
+            4 => polygon(&[(x, y + 1.2 * r), (x + 1.1 * r, y - r), (x - 1.1 * r, y - r)]),
+            _ => {
+                let _ = writeln!(
+                    self.text,
+                    "<path d=\"M{:.1} {:.1}L{:.1} {:.1}M{:.1} {:.1}L{:.1} {:.1}\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+                    x - r,
+                    y - r,
+                    x + r,
+                    y + r,
+                    x - r,
+                    y + r,
+                    x + r,
+                    y - r
+                );
+                return;
+            }
+        };
+        let _ = writeln!(self.text, "{shape}fill=\"white\" stroke=\"{colour}\" stroke-width=\"1.8\"/>");
+    }
+
+    pub fn finish(mut self) -> String {
+        while !self.open.is_empty() {
+            self.close();
+        }
+        self.text.push_str("</svg>\n");
+        self.text
+    }
+}
+
+fn polygon(points: &[(f64, f64)]) -> String {
+    let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    format!("<polygon points=\"{}\" ", points.join(" "))
+}
