@@ -78,6 +78,51 @@ fn why(path: &str, e: &std::io::Error) -> String {
 }
 
 #[cfg(test)]
+pub mod tree {
+    //! A machine of a test: files and links below a folder, gone at the end.
+
+    use super::Files;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    pub struct Tree(PathBuf);
+
+    impl Tree {
+        pub fn new(name: &str) -> Tree {
+            let tree = Tree(std::env::temp_dir().join(format!("environment-{name}-{}", std::process::id())));
+            let _ = fs::remove_dir_all(&tree.0);
+            fs::create_dir_all(&tree.0).unwrap();
+            tree
+        }
+
+        pub fn files(&self) -> Files {
+            Files::below(&self.0)
+        }
+
+        pub fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
+            fs::write(self.at(path), bytes).unwrap();
+        }
+
+        pub fn link(&self, path: &str, to: &str) {
+            symlink(to, self.at(path)).unwrap();
+        }
+
+        fn at(&self, path: &str) -> PathBuf {
+            let at = self.0.join(path.trim_start_matches('/'));
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            at
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -91,15 +136,13 @@ mod tests {
 
     #[test]
     fn what_lies_below_a_folder_is_found_by_its_path_on_the_machine() {
-        let root = std::env::temp_dir().join(format!("environment-files-{}", std::process::id()));
-        fs::create_dir_all(root.join("sys/devices/pci0000:40/0000:41:00.0")).unwrap();
-        fs::create_dir_all(root.join("sys/bus/pci/devices")).unwrap();
-        let link = root.join("sys/bus/pci/devices/0000:41:00.0");
-        let _ = std::os::unix::fs::symlink("../../../devices/pci0000:40/0000:41:00.0", link);
-        let files = Files::below(&root);
+        let tree = super::tree::Tree::new("files");
+        tree.write("/sys/devices/pci0000:40/0000:41:00.0/vendor", "0x10de\n");
+        tree.link("/sys/bus/pci/devices/0000:41:00.0", "../../../devices/pci0000:40/0000:41:00.0");
+        let files = tree.files();
         let real = files.real("/sys/bus/pci/devices/0000:41:00.0");
         assert_eq!(real.as_deref(), Ok("/sys/devices/pci0000:40/0000:41:00.0"));
         assert_eq!(files.names("/sys/bus/pci/devices").unwrap(), ["0000:41:00.0"]);
-        fs::remove_dir_all(root).unwrap();
+        assert_eq!(files.text("/sys/bus/pci/devices/0000:41:00.0/vendor").as_deref(), Ok("0x10de"));
     }
 }

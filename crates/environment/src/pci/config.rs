@@ -223,6 +223,28 @@ pub mod tests {
         assert!(Config::of(&bytes[..64]).express().unwrap_err().contains("needs root"));
     }
 
+    /// Rows that are not all zeros, of the root port of a machine of QEMU's with access control switched on.
+    const ROOT_PORT: &str = include_str!("../../tests/fixtures/qemu-root-port.config.hex");
+
+    #[test]
+    fn a_root_port_says_what_lspci_reads_from_it() {
+        let mut all = vec![0; WHOLE];
+        for row in ROOT_PORT.lines() {
+            let (at, rest) = row.split_once(": ").unwrap();
+            let (at, row) = (usize::from_str_radix(at, 16).unwrap(), bytes(rest));
+            all[at..at + row.len()].copy_from_slice(&row);
+        }
+        let config = Config::of(&all);
+        // LnkCap: Speed 16GT/s, Width x16; LnkSta: Speed 2.5GT/s, Width x1; MaxPayload 128 bytes, MaxReadReq 128 bytes
+        let express = config.express().unwrap();
+        assert_eq!(express.link_possible, Link { generation: 4, width: 16 });
+        assert_eq!((express.link, express.sleeps), (Link { generation: 1, width: 1 }, "off"));
+        assert_eq!((express.max_payload, express.max_payload_possible), (Some(128), Some(128)));
+        assert_eq!((express.max_read_request, express.relaxed_ordering), (Some(128), false));
+        // ACSCtl: SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-
+        assert_eq!(config.access_control().unwrap().names(), ["SrcValid", "ReqRedir", "CmpltRedir", "UpstreamFwd"]);
+    }
+
     #[test]
     fn registers_are_taken_apart() {
         // 256 of 512 bytes, reads of 4096, relaxed ordering, extended tags; L1; generation 5, x8 of x16.

@@ -126,10 +126,8 @@ fn translation(files: &Files, group: Known<String>, into: &mut Gathered) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::tree::Tree;
     use config::tests::{express, space};
-    use std::fs;
-    use std::os::unix::fs::symlink;
-    use std::path::{Path, PathBuf};
 
     #[test]
     fn addresses_are_written_as_the_kernel_does() {
@@ -150,32 +148,9 @@ mod tests {
         }
     }
 
-    struct Tree(PathBuf);
-
-    impl Tree {
-        fn write(&self, path: &str, bytes: &[u8]) {
-            let at = self.0.join(path.trim_start_matches('/'));
-            fs::create_dir_all(at.parent().unwrap()).unwrap();
-            fs::write(at, bytes).unwrap();
-        }
-
-        fn link(&self, path: &str, to: &str) {
-            let at = self.0.join(path.trim_start_matches('/'));
-            fs::create_dir_all(at.parent().unwrap()).unwrap();
-            symlink(Path::new(to), at).unwrap();
-        }
-    }
-
-    impl Drop for Tree {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     /// A GPU behind a switch, behind a root port; on node 1 of two.
     fn machine() -> Tree {
-        let tree = Tree(std::env::temp_dir().join(format!("environment-pci-{}", std::process::id())));
-        let _ = fs::remove_dir_all(&tree.0);
+        let tree = Tree::new("pci");
         let devices = "/sys/devices/pci0000:40";
         let path = ["0000:40:01.0", "0000:41:00.0", "0000:42:04.0", "0000:43:00.0"];
         let mut at = devices.to_string();
@@ -184,7 +159,7 @@ mod tests {
             let body = express(2, 1 << 5 | 2 << 12, 5 | 16 << 4, 0, 5 | 16 << 4);
             let acs: &[u8] = if i == 2 { &[0x1f, 0, 0x1d, 0] } else { &[0x1f, 0, 0, 0] };
             let extended: &[(u16, &[u8])] = if i < 3 { &[(0x0d, acs)] } else { &[] };
-            tree.write(&format!("{at}/config"), &space(&[(0x10, &body)], extended));
+            tree.write(&format!("{at}/config"), space(&[(0x10, &body)], extended));
             tree.write(&format!("{at}/current_link_speed"), b"32.0 GT/s PCIe\n");
             tree.write(&format!("{at}/max_link_speed"), b"32.0 GT/s PCIe\n");
             tree.write(&format!("{at}/current_link_width"), b"16\n");
@@ -204,7 +179,7 @@ mod tests {
     #[test]
     fn a_gpu_behind_a_switch_is_found_with_its_way() {
         let tree = machine();
-        let files = Files::below(&tree.0);
+        let files = tree.files();
         let mut into = Gathered::default();
         facts(&files, Ok("00000000:43:00.0".into()), Ok(0), &mut into);
         let fact = |name: &str| into.facts.get(name).map(ToString::to_string).ok_or_else(|| into.unknown.get(name));
