@@ -67,6 +67,9 @@ pub enum Error {
     Memory { bytes: u64 },
     #[error("the transfer was not submitted; submit it before waiting for it")]
     Idle,
+    /// A transfer was let through that must not be.
+    #[error("memory that {why} was submitted to")]
+    Gone { why: &'static str },
     #[error("{bytes} bytes are not there within {after:?}")]
     Late { bytes: u64, after: Duration },
 }

@@ -34,6 +34,15 @@ const ENTRIES: &[Entry] = &[
     crate::setup::LAZY,
     crate::setup::INSTANTIATE,
     crate::hog::HOG,
+    crate::work::KERNELS,
+    crate::work::MEMSET,
+    crate::work::COPIES,
+    crate::work::GRAPHS,
+    crate::work::CE,
+    crate::work::INLINE,
+    crate::work::BAR1,
+    crate::work::APERTURE,
+    crate::work::CHURN,
 ];
 
 /// A call that may be opened.
@@ -113,11 +122,26 @@ mod tests {
             ("graph(7)", "graph(7)"),
             ("graph", "graph"),
             ("graph(polled, 20)", "graph(20,polled)"),
+            ("ce(0)", "ce(0)"),
+            ("inline(group=cuda)", "inline(group=cuda)"),
+            ("churn(small,channels)", "churn(channels,small)"),
         ] {
             assert_eq!(text::parse(text, ENTRIES).unwrap().0.to_string(), printed);
         }
         assert_eq!(text::parse("graph", ENTRIES).unwrap().0.number, 20);
         check(&What::Route("host->ce0->gpu0".into())).unwrap();
+    }
+
+    #[test]
+    fn everything_in_the_shipped_experiments_is_known() {
+        for shipped in experiment::shipped() {
+            let read = experiment::read(shipped.text, shipped.name, &[])
+                .unwrap_or_else(|error| panic!("{}: {error}", shipped.name));
+            let whats = read.subjects.iter().map(|s| &s.what).chain(read.loads.iter().map(|l| &l.what));
+            for what in whats {
+                check(what).unwrap_or_else(|error| panic!("{}: {error}", shipped.name));
+            }
+        }
     }
 
     #[test]
@@ -128,7 +152,7 @@ mod tests {
             ("launch(", 7, "no closing bracket", "byte 6"),
             ("launch()", 7, "nothing", "polled"),
             ("launch(3)", 7, "`3`", "launch takes polled"),
-            ("graph(0)", 6, "`0`", "a number of kernels from 1 to"),
+            ("graph(0)", 6, "`0`", "the number of kernels from 1 to"),
             ("graph(20000000000)", 6, "`20000000000`", "from 1 to"),
             ("graph(3,4)", 8, "`4`", "from 1 to"),
             ("graph(3, fast)", 9, "`fast`", "polled"),

@@ -29,7 +29,7 @@ pub(crate) const GRAPH: Entry = Entry {
     form: "graph(KERNELS,polled)",
     about: "cuGraphLaunch of a chain of kernels of one thread and cuStreamSynchronize; polled: the last one's own word",
     bytes: 0,
-    number: Some(Number { of: "kernels", default: 20, most: 10_000 }),
+    number: Some(Number { of: "kernels", default: 20, least: 1, most: 10_000 }),
     words: &[POLLED],
     open: |machine, call, _| open(machine, call, Some(call.number)),
 };

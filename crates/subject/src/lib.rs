@@ -11,6 +11,7 @@ mod launch;
 mod route;
 mod setup;
 mod text;
+mod work;
 
 use std::time::Duration;
 

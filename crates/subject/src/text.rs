@@ -12,6 +12,7 @@ pub struct Number {
     /// What it counts.
     pub of: &'static str,
     pub default: u32,
+    pub least: u32,
     pub most: u32,
 }
 
@@ -55,7 +56,7 @@ fn quoted(word: &str) -> String {
 fn allowed(entry: &Entry) -> String {
     let mut all = Vec::new();
     if let Some(number) = entry.number {
-        all.push(format!("a number of {} from 1 to {}", number.of, number.most));
+        all.push(format!("the number of {} from {} to {}", number.of, number.least, number.most));
     }
     if !entry.words.is_empty() {
         all.push(entry.words.join(", "));
@@ -102,7 +103,7 @@ pub fn parse(text: &str, entries: &[Entry]) -> Result<(Call, usize), SyntaxError
         let refused = |what: String| error(at, what, allowed(entry));
         if part_text.bytes().next().is_some_and(|byte| byte.is_ascii_digit()) {
             let number = entry.number.filter(|_| !call.number_given).ok_or_else(|| refused(quoted(part_text)))?;
-            let value = part_text.parse().ok().filter(|value| (1..=number.most).contains(value));
+            let value = part_text.parse().ok().filter(|value| (number.least..=number.most).contains(value));
             call.number = value.ok_or_else(|| refused(quoted(part_text)))?;
             call.number_given = true;
             continue;

@@ -27,6 +27,9 @@ fn call(text: &str) -> What {
     What::Call(text.into())
 }
 
+/// Work of our own channels.
+const OURS: [&str; 5] = ["ce", "inline", "bar1", "aperture", "churn"];
+
 fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {
     subject.renew()?;
     subject.fire()?;
@@ -73,7 +76,17 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
         "lazy(1)",
         "instantiate(7)",
     ];
+    // A size where the call takes one.
+    for (text, bytes) in [("kernels", 4), ("memset", 100), ("copies", 1), ("graphs", 80)] {
+        elsewhere(&machine, &call(text), &Wanted::of(bytes), 10);
+    }
     for text in subject::calls().iter().map(|call| call.name).chain(with_words) {
+        if OURS.contains(&text) {
+            // Without a channel of our own there is none of them.
+            let opened = open(&machine, &call(text), &Wanted::of(0));
+            assert!(matches!(opened.err(), Some(Error::Unavailable(_))), "{text}");
+            continue;
+        }
         let bytes = if text.starts_with("host") || text == "malloc" { 1 << 20 } else { 0 };
         elsewhere(&machine, &call(text), &Wanted::of(bytes), 4);
         assert_eq!(fake::alive(), [""; 0], "{text} left objects behind");
@@ -267,5 +280,37 @@ fn what_a_driver_does_not_have_is_unavailable_and_the_rest_goes_on() {
     match open(&machine, &call("hostregister"), &Wanted::of(4097)).err() {
         Some(Error::Unavailable(why)) => assert!(why.reason.contains("whole pages"), "{why}"),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn work_that_goes_wrong_is_found() {
+    let (_one, machine) = start();
+    for (text, mistake, at) in [
+        ("kernels", &fake::LOSE_LAUNCH, 40),
+        ("graphs", &fake::LOSE_LAUNCH, 30),
+        ("copies", &fake::SPOIL_COPY, 21),
+        ("memset", &fake::SPOIL_COPY, 5),
+    ] {
+        let mut opened = open(&machine, &call(text), &Wanted::of(0)).unwrap();
+        let mut subject = opened.prepare(3).unwrap();
+        for _ in 0..3 {
+            assert_eq!(once(&mut *subject).unwrap(), None, "{text}");
+        }
+        mistake.store(at, Ordering::SeqCst);
+        let wrong = (0..40).find_map(|_| once(&mut *subject).unwrap());
+        assert!(wrong.is_some() && mistake.load(Ordering::SeqCst) == 0, "{text}: {wrong:?}");
+    }
+    // Of many units one comparison at the end sees a launch that was lost long before.
+    for text in ["kernels", "graphs"] {
+        let mut opened = open(&machine, &call(text), &Wanted::of(0)).unwrap();
+        let mut subject = opened.prepare(3).unwrap();
+        fake::LOSE_LAUNCH.store(1, Ordering::SeqCst);
+        for _ in 0..20 {
+            subject.renew().unwrap();
+            subject.fire().unwrap();
+            subject.wait(TIMEOUT).unwrap();
+        }
+        assert!(subject.check().unwrap().is_some(), "{text}");
     }
 }

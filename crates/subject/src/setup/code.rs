@@ -19,7 +19,7 @@ pub(crate) const MODULE: Entry = Entry {
     about: "cuModuleLoadData of PTX, compiled anew each time, or (compiled) of code for this GPU; unloaded before the next, \
             untimed",
     bytes: 0,
-    number: Some(Number { of: "kernels", default: 400, most: 10_000 }),
+    number: Some(Number { of: "kernels", default: 400, least: 1, most: 10_000 }),
     words: &[COMPILED],
     open: open_module,
 };
@@ -30,7 +30,7 @@ pub(crate) const LAZY: Entry = Entry {
     about: "the first launch of a kernel that is loaded when it is first used, cuModuleGetFunction included; a new module of \
             so many is loaded, untimed, when all have been used",
     bytes: 0,
-    number: Some(Number { of: "kernels", default: 200, most: 10_000 }),
+    number: Some(Number { of: "kernels", default: 200, least: 1, most: 10_000 }),
     words: &[],
     open: open_lazy,
 };

@@ -12,7 +12,7 @@ pub(crate) const INSTANTIATE: Entry = Entry {
     form: "instantiate(KERNELS)",
     about: "cuGraphInstantiate of a chain of kernels; destroyed before the next, untimed",
     bytes: 0,
-    number: Some(Number { of: "kernels", default: 2000, most: 100_000 }),
+    number: Some(Number { of: "kernels", default: 2000, least: 1, most: 100_000 }),
     words: &[],
     open,
 };

@@ -1,0 +1,242 @@
+//! What comes and goes while others are in flight: channels, and memory of CUDA's that is pinned, unpinned and freed under
+//! our transfers.
+
+use super::own::{every_name, exchange};
+use super::{Unit, Units, size};
+use crate::catalogue::{Entry, Result as Open};
+use crate::text::Call;
+use crate::{Error, Machine, Unavailable, Wanted, Wrong};
+use copy::Difference;
+use cuda::{Context, DeviceBuffer};
+use gpu::{Channel, ChannelOptions, CopyMode, Engine, Memory, Prepared, Ticket};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CHANNELS: &str = "channels";
+const PINS: &str = "pins";
+const SMALL_BLOCKS: &str = "small";
+
+pub(crate) const CHURN: Entry = Entry {
+    name: "churn",
+    form: "churn(channels,pins,small)",
+    about: "channels are made, used and dropped; memory of CUDA's is unpinned or freed under our transfers (pins), also in \
+            small blocks, which CUDA gives out again (small); all three where none is named; all bytes compared",
+    bytes: ROOM,
+    number: None,
+    words: &[CHANNELS, PINS, SMALL_BLOCKS],
+    open,
+};
+
+/// Buffers of routes that live for a moment.
+const ROOM: u64 = 64 << 10;
+/// The largest block that shares a mapping with others: CUDA frees it without a call of the driver.
+const SMALL: usize = 64 << 10;
+/// Allocations so large are the driver's, each by itself: smaller ones CUDA cuts out of what it keeps.
+const LARGE: usize = 4 << 20;
+/// How many allocations are made to get a small block's address again.
+const TRIES: usize = 64;
+/// Longer than any transfer takes that will ever end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
+    let asked = |word| call.words.is_empty() || call.has(word);
+    let mut kinds: Vec<Kind<'m>> = Vec::new();
+    if asked(CHANNELS) {
+        machine.space()?;
+        let capacity = if wanted.bytes == 0 { ROOM } else { size(wanted) };
+        kinds.push(Kind::Channels(Channels { machine, names: every_name(machine), capacity }));
+    }
+    if asked(PINS) {
+        kinds.push(Kind::Pins(Blocks::new(machine, LARGE)?));
+    }
+    if asked(SMALL_BLOCKS) {
+        kinds.push(Kind::Small(Blocks::new(machine, SMALL)?));
+    }
+    Ok(Box::new(Units(Churn { kinds })))
+}
+
+enum Kind<'m> {
+    Channels(Channels<'m>),
+    Pins(Blocks<'m>),
+    Small(Blocks<'m>),
+}
+
+struct Churn<'m> {
+    kinds: Vec<Kind<'m>>,
+}
+
+impl Unit for Churn<'_> {
+    fn about(&self) -> String {
+        let kinds = self.kinds.iter().map(|kind| match kind {
+            Kind::Channels(_) => "channels made and dropped",
+            Kind::Pins(_) => "memory unpinned and freed in flight",
+            Kind::Small(_) => "small blocks freed in flight and given out again",
+        });
+        kinds.collect::<Vec<_>>().join("; ")
+    }
+
+    fn work(&mut self, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error> {
+        let n = random.usize(0..self.kinds.len());
+        match &mut self.kinds[n] {
+            Kind::Channels(channels) => channels.work(random),
+            Kind::Pins(blocks) => blocks.large(random),
+            Kind::Small(blocks) => blocks.small(random),
+        }
+    }
+}
+
+struct Channels<'m> {
+    machine: &'m Machine,
+    names: Vec<String>,
+    capacity: u64,
+}
+
+impl Channels<'_> {
+    /// Opens a route of any kind, uses it, and gives it back, with its channel and its buffers.
+    fn work(&mut self, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error> {
+        while !self.names.is_empty() {
+            let n = random.usize(0..self.names.len());
+            match copy::open(self.machine, &self.names[n], self.capacity) {
+                Ok(mut route) => {
+                    for _ in 0..random.u32(1..=3) {
+                        let wrong = exchange(route.as_mut(), random)?;
+                        if wrong.is_some() {
+                            return Ok(wrong);
+                        }
+                    }
+                    return Ok(None);
+                }
+                // Not on this machine: another one is.
+                Err(Error::Unavailable(_)) => drop(self.names.swap_remove(n)),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Unavailable::new("none of our own routes can be opened").into())
+    }
+}
+
+/// How memory goes away under a transfer.
+#[derive(Clone, Copy, Debug)]
+enum Going {
+    /// It is unpinned while the transfer may be under way.
+    Unpinned,
+    /// CUDA frees it while the transfer may be under way, and it is unpinned afterwards.
+    Freed,
+    /// As it should be: waited for, unpinned, freed.
+    InOrder,
+}
+
+/// Blocks of CUDA's, and a channel of our own that copies from or to them.
+struct Blocks<'m> {
+    // Before the memory that its work may name.
+    channel: Channel,
+    host: Arc<Memory>,
+    data: Vec<u8>,
+    found: Vec<u8>,
+    machine: &'m Machine,
+    context: &'m Context,
+}
+
+impl<'m> Blocks<'m> {
+    fn new(machine: &'m Machine, room: usize) -> Result<Blocks<'m>, Error> {
+        let (context, space) = (machine.context()?, machine.space()?);
+        let engines = machine.copy_engines().unwrap_or_default();
+        let engine = if room == LARGE { engines.first() } else { engines.last() };
+        let engine = Engine::Copy(engine.map_or(0, |engine| engine.number));
+        Ok(Blocks {
+            channel: Channel::new(space, engine, ChannelOptions::default())?,
+            host: space.alloc_host(room as u64)?,
+            data: vec![0; room],
+            found: vec![0; room],
+            machine,
+            context,
+        })
+    }
+
+    /// From memory of CUDA's to the host: what is read too late does no harm.
+    fn large(&mut self, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error> {
+        let Blocks { channel, host, data, found, machine, context } = self;
+        let going = [Going::Unpinned, Going::Freed, Going::InOrder][random.usize(0..3)];
+        let buffer = DeviceBuffer::new(context, LARGE)?;
+        random.fill(data);
+        buffer.write(data)?;
+        context.synchronize()?;
+        let pinned = copy::pin(machine, buffer.address(), LARGE as u64)?;
+        let mode = [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded][random.usize(0..3)];
+        let mut prepared = Prepared::copy(channel, &host.region(), pinned.region(), LARGE as u32, mode)?;
+        let mut last: Option<Ticket> = None;
+        for _ in 0..random.u32(1..=8) {
+            last = Some(prepared.submit(channel)?);
+        }
+        let (mut buffer, mut pinned) = (Some(buffer), Some(pinned));
+        match going {
+            Going::Unpinned => pinned = None,
+            Going::Freed => buffer = None,
+            Going::InOrder => {}
+        }
+        if let Some(last) = last {
+            channel.wait(last, PATIENCE)?;
+        }
+        host.read(0, found);
+        if let Some(difference) = Difference::between(data, found, None) {
+            return Ok(Some(Wrong::Data(difference)));
+        }
+        if matches!(going, Going::Freed) {
+            still_refused(&mut prepared, channel, "CUDA has freed")?;
+        }
+        drop((pinned, buffer));
+        still_refused(&mut prepared, channel, "is no longer pinned")?;
+        alive(channel)?;
+        Ok(None)
+    }
+
+    /// Small blocks share a mapping that CUDA keeps when it frees them, and are given out again: a transfer that was prepared for
+    /// the one before must not reach the next owner's.
+    fn small(&mut self, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error> {
+        let Blocks { channel, host, data, found, machine, context } = self;
+        let bytes = random.usize(1..=SMALL);
+        let block = DeviceBuffer::new(context, bytes)?;
+        let address = block.address();
+        let pinned = copy::pin(machine, address, bytes as u64)?;
+        let mut prepared = Prepared::copy(channel, pinned.region(), &host.region(), bytes as u32, CopyMode::Plain)?;
+        for _ in 0..random.u32(1..=4) {
+            prepared.submit(channel)?;
+        }
+        drop(block);
+        let mut owners = Vec::new();
+        while owners.len() < TRIES && owners.last().is_none_or(|b: &DeviceBuffer<'_>| b.address() != address) {
+            owners.push(DeviceBuffer::new(context, bytes)?);
+        }
+        let theirs = &mut data[..bytes];
+        random.fill(theirs);
+        let owner = owners.last().filter(|owner| owner.address() == address);
+        if let Some(owner) = owner {
+            owner.write(theirs)?;
+            context.synchronize()?;
+        }
+        still_refused(&mut prepared, channel, "CUDA has freed")?;
+        if let Some(owner) = owner {
+            let found = &mut found[..bytes];
+            owner.read(found)?;
+            if let Some(difference) = Difference::between(theirs, found, None) {
+                return Ok(Some(Wrong::Data(difference)));
+            }
+        }
+        drop((owners, pinned));
+        alive(channel)?;
+        Ok(None)
+    }
+}
+
+fn alive(channel: &Channel) -> Result<(), Error> {
+    channel.error().map_or(Ok(()), |code| Err(gpu::Error::ChannelKilled(code).into()))
+}
+
+/// Nothing may be submitted to memory that is gone.
+fn still_refused(prepared: &mut Prepared, channel: &mut Channel, why: &'static str) -> Result<(), Error> {
+    match prepared.submit(channel) {
+        Err(gpu::Error::Stale | gpu::Error::Reused) => Ok(()),
+        Ok(_) => Err(Error::Gone { why }),
+        Err(error) => Err(error.into()),
+    }
+}
