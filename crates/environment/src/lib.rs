@@ -76,11 +76,20 @@ pub fn utc_now() -> Result<String, String> {
 impl Environment {
     /// Gathers it from the calling thread, which is the measuring one and already where it measures.
     pub fn gather(gpu: Gpu<'_>, clock: Option<Calibrated>, notes: Vec<String>) -> Environment {
+        Environment::gather_of(gpu, clock, notes, host::thread::cpu())
+    }
+
+    /// From a thread that is not the measuring one, with the CPU that this will be on.
+    pub fn gather_for(cpu: usize, gpu: Gpu<'_>, clock: Option<Calibrated>, notes: Vec<String>) -> Environment {
+        Environment::gather_of(gpu, clock, notes, Ok(cpu as u64))
+    }
+
+    fn gather_of(gpu: Gpu<'_>, clock: Option<Calibrated>, notes: Vec<String>, cpu: Known<u64>) -> Environment {
         let files = Files::of_this_machine();
         let mut into = Gathered::default();
         run(&mut into);
         clock::facts(clock, &mut into);
-        host::facts(&files, &mut into);
+        host::facts(&files, cpu, &mut into);
         let node = into.facts.get("cpu.numa_node").and_then(Value::integer);
         let node = node.map(|n| n as u64).ok_or_else(|| "the node of the measuring CPU is not known".to_string());
         match gpu {
@@ -173,6 +182,13 @@ mod tests {
             assert_eq!(e.integer("run.seed"), Some(5));
             assert!(e.text("kernel.release").is_some() && e.list("kernel.load").len() == 3);
         }
+    }
+
+    #[test]
+    fn the_measuring_cpu_may_be_another_than_this_threads() {
+        let e = Environment::gather_for(100_000, Gpu::Soft, None, Vec::new());
+        assert_eq!(e.integer("thread.cpu"), Some(100_000));
+        assert!(e.unknown["cpu.governor"].contains("cpu100000") && e.unknown["cpu.idle_states"].contains("cpu100000"));
     }
 
     #[test]

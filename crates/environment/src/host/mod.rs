@@ -8,10 +8,10 @@ pub mod thread;
 
 use crate::files::Files;
 use crate::gather::Gathered;
+use crate::value::Known;
 
-/// The measuring thread is the calling one.
-pub fn facts(files: &Files, into: &mut Gathered) {
-    let cpu = thread::cpu();
+/// `cpu` is the measuring one; the measuring thread is the calling one.
+pub fn facts(files: &Files, cpu: Known<u64>, into: &mut Gathered) {
     into.put("thread.cpu", cpu.clone());
     thread::facts(into);
     cpu::facts(files, cpu.clone(), into);

@@ -1,0 +1,88 @@
+//! Facts and counters of a GPU, with an NVML of the test's own: where a real one is, the answers are not known beforehand.
+
+use environment::{Counted, Counters, Environment, Gpu};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// The PCI address that the test's NVML knows.
+const GPU: Gpu<'static> = Gpu::Real { pci: Some("0000:41:00.0") };
+
+/// Started by the tests, with the test's NVML before all others.
+#[test]
+#[ignore = "a program that the tests start"]
+fn plays_a_measurement() {
+    let environment = Environment::gather(GPU, None, Vec::new());
+    let counters = Counters::begin(GPU, None);
+    std::thread::sleep(Duration::from_millis(300));
+    let Counted { values, missing } = counters.end();
+    // A busy machine may need several tries to be quick.
+    let mut quick = (0..100).map(|_| Counters::begin(GPU, None).end());
+    let short = quick.find(|c| c.get("wall_ms").is_some_and(|ms| ms < 50.0) && c.get("pcie_to_gpu_bytes").is_none());
+    let other = Environment::gather(Gpu::Real { pci: Some("0000:42:00.0") }, None, Vec::new());
+    let all = serde_json::json!({
+        "environment": environment,
+        "warnings": environment.warnings(),
+        "counted": values.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+        "missing": missing,
+        "short": short.map(|c| c.missing),
+        "other": other.unknown["gpu.name"],
+    });
+    println!("\nsaid: {all}");
+}
+
+/// What the program says under the test's NVML; `None` where there is no compiler.
+fn said(with: &[(&str, &str)]) -> Option<serde_json::Value> {
+    let folder = std::env::temp_dir().join(format!("environment-nvml-{}-{}", std::process::id(), with.len()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/libnvidia-ml.c");
+    let source = trial::Source { file: &file, compiler: "cc", flags: &["-shared", "-fPIC"] };
+    let library = match source.compile(&folder) {
+        Ok(library) => library,
+        Err(why) => trial::skip!("{why}"),
+    };
+    std::fs::rename(library, folder.join("libnvidia-ml.so.1")).expect("a name");
+    let mut program = Command::new(std::env::current_exe().expect("this program"));
+    program.args(["--exact", "--ignored", "--nocapture", "plays_a_measurement"]).env("LD_LIBRARY_PATH", &folder);
+    let out = trial::finished(program.envs(with.iter().copied()), "a measurement");
+    std::fs::remove_dir_all(&folder).expect("the folder is ours");
+    let text = String::from_utf8_lossy(&out.stdout);
+    let line = text.lines().find_map(|l| l.strip_prefix("said: "));
+    Some(serde_json::from_str(line.unwrap_or_else(|| panic!("{out:?}"))).expect("JSON"))
+}
+
+#[test]
+fn what_the_gpu_counts_is_counted_and_what_it_lacks_has_its_reason() {
+    let Some(said) = said(&[]) else { return };
+    let facts = &said["environment"]["facts"];
+    assert_eq!((facts["gpu.name"].as_str(), facts["gpu.driver"].as_str()), (Some("GPU of a test"), Some("580.0")));
+    let unknown = &said["environment"]["unknown"];
+    // Not supported by the GPU; a symbol that the library lacks; and a GPU that is not there.
+    assert!(unknown["gpu.persistence"].as_str().is_some_and(|r| r.starts_with("NVML: ")), "{unknown}");
+    assert!(unknown["gpu.uuid"].as_str().is_some_and(|r| r.starts_with("NVML: ")), "{unknown}");
+    assert!(said["other"].as_str().is_some_and(|r| r.starts_with("no GPU at 0000:42:00.0")), "{said}");
+    let warned = said["warnings"].as_array().expect("warnings").iter().any(|w| w["fact"] == "gpu.link_width");
+    assert!(warned, "8 of 16 lanes: {said}");
+
+    let counted = |name: &str| said["counted"][name].as_f64().unwrap_or_else(|| panic!("{name}: {said}"));
+    // The samples lie a little farther apart than the readings of the kernel, on a busy machine much.
+    let mib_per_second = counted("pcie_to_gpu_bytes") / f64::from(1 << 20) / (counted("wall_ms") / 1e3);
+    assert!((999.0..10_000.0).contains(&mib_per_second), "{said}");
+    let ratio = counted("pcie_to_gpu_bytes") / counted("pcie_from_gpu_bytes");
+    assert!((ratio - 20.0).abs() < 1e-6, "each direction is its own metric: {said}");
+    assert!((20.0..2000.0).contains(&counted("power_w")), "{said}");
+    assert_eq!(counted("temperature_c"), 41.0);
+    let reasons = said["missing"].to_string();
+    assert!(reasons.contains("sm_mhz") && !reasons.contains("pcie_to_gpu_bytes"), "{reasons}");
+    assert!(said["short"].to_string().contains("too short for the bytes of the link"), "{said}");
+}
+
+#[test]
+fn a_gpu_without_gpm_has_rates_under_another_name() {
+    let Some(said) = said(&[("NVML_WITHOUT_GPM", "1")]) else { return };
+    let counted = &said["counted"];
+    assert!(counted["pcie_to_gpu_bytes"].is_null(), "{counted}");
+    assert_eq!(counted["pcie_to_gpu_at_end_bytes_per_s"].as_f64(), Some(2000.0 * 1024.0));
+    assert_eq!(counted["pcie_from_gpu_at_end_bytes_per_s"].as_f64(), Some(100.0 * 1024.0));
+    assert!(said["missing"].to_string().contains("no GPM"), "{said}");
+}
