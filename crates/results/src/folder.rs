@@ -39,7 +39,8 @@ struct Written {
 }
 
 impl Folder {
-    /// A new run. With `force` it takes the place of one that is there, finished or not.
+    /// A new run, in a folder that is made where it is not there. With `force` it takes the place of a run that is there,
+    /// finished or not.
     ///
     /// # Errors
     /// There is a run, or something else; another run writes there; it cannot be written.
@@ -51,7 +52,7 @@ impl Folder {
                 names.map_err(Error::read(path))?
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir(path).map_err(write())?;
+                fs::create_dir_all(path).map_err(write())?;
                 Vec::new()
             }
             Err(e) => return Err(Error::Write { path: path.into(), cause: e }),

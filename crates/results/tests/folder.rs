@@ -3,6 +3,7 @@
 mod made;
 
 use made::{experiment, part, samples};
+use proptest::prelude::*;
 use results::{Error, Folder, Sample, Status};
 use std::fs;
 use std::path::Path;
@@ -83,8 +84,12 @@ fn a_folder_that_exists_is_refused() {
     assert_eq!(names(&foreign), ["thesis.tex"]);
     assert!(matches!(Folder::resume(&foreign), Err(Error::NoRun(_))));
     assert!(matches!(Folder::open(&dir.path().join("nowhere")), Err(Error::NoRun(_))));
-    let e = Folder::create(&dir.path().join("no/such"), &experiment(), false).unwrap_err();
-    assert!(e.to_string().contains("no/such") && e.hint().contains("directory"), "{e}");
+    Folder::create(&dir.path().join("results/deep/run"), &experiment(), false).expect("folders above it are made");
+    fs::write(dir.path().join("file"), "").unwrap();
+    for path in ["file", "file/run"] {
+        let e = Folder::create(&dir.path().join(path), &experiment(), true).unwrap_err();
+        assert!(matches!(e, Error::Write { .. }) && e.to_string().contains(path), "{e}");
+    }
 }
 
 #[test]
@@ -161,6 +166,27 @@ fn damage_is_an_error_with_the_name_of_the_file() {
     fs::rename(&file, path.join("parts/0001-00.json")).unwrap();
     let e = folder.parts().unwrap_err().to_string();
     assert!(e.contains("parts/0001-00.json") && e.contains("stage 0"), "{e}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn any_sample_comes_back(
+        cells in prop::collection::vec(
+            prop::collection::vec((0u32..1 << 31, prop::array::uniform6(0u64..1 << 63), any::<bool>()), 0..40),
+            1..4,
+        ),
+    ) {
+        let sample = |&(round, [release_ns, call_ns, submitted_ns, started_ns, ended_ns, done_ns], capped): &_| {
+            Sample { round, release_ns, call_ns, submitted_ns, started_ns, ended_ns, done_ns, capped }
+        };
+        let cells: Vec<Vec<Sample>> = cells.iter().map(|c| c.iter().map(sample).collect()).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::create(dir.path(), &experiment(), false).unwrap();
+        folder.write_part(&part(0, 0, &cells), &cells).unwrap();
+        prop_assert!(folder.samples(0, 0).unwrap() == cells);
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn context() -> Context {
     Context {
         commit: Some("0123abc".into()),
         command: vec!["doorbell".into(), "bench".into()],
-        started: "2026-11-22T18:00:00Z".into(),
+        started: "2026-11-22T18:00:30Z".into(),
         ended: "2026-11-22T18:01:00Z".into(),
         environment: json!({ "cpu": "made up" }),
         ..Context::default()
@@ -94,6 +94,7 @@ fn figures_are_those_of_all_samples_of_all_repeats() {
     let (_dir, folder) = both(&text(""));
     let run = Run::from_folder(&folder, context()).unwrap();
     assert!(run.complete && run.missing.is_empty() && !run.functional);
+    assert_eq!(run.started, "2026-11-22T18:00:00Z", "by the earliest part");
     assert_eq!((run.cells.len(), run.parts.len(), run.stages.len()), (3, 2, 1));
     for (number, cell) in run.cells.iter().enumerate() {
         let samples: Vec<Sample> = (0..2).flat_map(|r| three(r)[number].clone()).collect();

@@ -40,6 +40,9 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         }
     }
     let missing = missing(stages, &parts, &context);
+    // A run that goes on began with its first part.
+    let began = parts.iter().map(|p| &p.began).filter(|b| !b.is_empty());
+    let started = began.chain([&context.started]).min().cloned().unwrap_or_default();
     let mut warnings = context.warnings;
     let mut cells = Vec::new();
     let compare = experiment.compare.as_ref().map(|c| Comparison::of(experiment, c, stages));
@@ -58,7 +61,10 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         }
     }
     if let Some(compare) = &compare {
-        let ratios: Vec<_> = cells.iter().map(|c| compare.ratio(c, &cells, &values, experiment.run.seed)).collect();
+        let ratios: Vec<_> = {
+            let places: HashMap<Place<'_>, &CellOfRun> = cells.iter().map(|c| (place(c), c)).collect();
+            cells.iter().map(|c| compare.ratio(c, &places, &values, experiment.run.seed)).collect()
+        };
         cells.iter_mut().zip(ratios).for_each(|(cell, ratio)| cell.ratio = ratio);
     }
     let stages: Vec<_> = stages.iter().map(|s| stage_of_run(s, &parts)).collect();
@@ -69,7 +75,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         doorbell: folder::VERSION.into(),
         commit: context.commit,
         command: context.command,
-        started: context.started,
+        started,
         ended: context.ended,
         complete: missing.is_empty(),
         missing,
@@ -252,6 +258,13 @@ fn part_of_run(p: Part) -> PartOfRun {
     }
 }
 
+/// Stage, subject and size: no other cell of the run has them.
+type Place<'a> = (u32, &'a str, u64);
+
+fn place(c: &CellOfRun) -> Place<'_> {
+    (c.stage, &c.subject, c.bytes)
+}
+
 /// Who is compared with whom.
 struct Comparison<'a> {
     compare: &'a Compare,
@@ -275,20 +288,20 @@ impl<'a> Comparison<'a> {
         Comparison { compare, of_policies, partner: stages.iter().map(partner).collect() }
     }
 
-    fn baseline<'c>(&self, cell: &CellOfRun, cells: &'c [CellOfRun]) -> Option<&'c CellOfRun> {
+    fn baseline<'c>(&self, cell: &CellOfRun, cells: &HashMap<Place<'_>, &'c CellOfRun>) -> Option<&'c CellOfRun> {
         let (stage, subject) = if self.of_policies {
             (self.partner.get(cell.stage as usize).copied().flatten()?, &cell.subject)
         } else {
             (cell.stage, &self.compare.baseline)
         };
-        let found = cells.iter().find(|c| c.stage == stage && c.subject == *subject && c.bytes == cell.bytes)?;
-        ((found.stage, found.cell) != (cell.stage, cell.cell)).then_some(found)
+        let found = cells.get(&(stage, subject.as_str(), cell.bytes)).copied()?;
+        (place(found) != place(cell)).then_some(found)
     }
 
     fn ratio(
         &self,
         cell: &CellOfRun,
-        cells: &[CellOfRun],
+        cells: &HashMap<Place<'_>, &CellOfRun>,
         values: &HashMap<(u32, u32), Rounds>,
         seed: u64,
     ) -> Option<RatioOfRun> {
