@@ -178,7 +178,7 @@ proptest! {
             1..4,
         ),
     ) {
-        let sample = |&(round, [release_ns, call_ns, submitted_ns, started_ns, ended_ns, done_ns], capped): &_| {
+        let sample = |&(round, [release_ns, call_ns, submitted_ns, started_ns, ended_ns, done_ns], capped): &(u32, [u64; 6], bool)| {
             Sample { round, release_ns, call_ns, submitted_ns, started_ns, ended_ns, done_ns, capped }
         };
         let cells: Vec<Vec<Sample>> = cells.iter().map(|c| c.iter().map(sample).collect()).collect();
