@@ -3,7 +3,7 @@
 
 use crate::catalogue::Result as Open;
 use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
-use copy::{BackToBack, Checked};
+use copy::{BackToBack, Checked, HostEnd};
 use std::time::Duration;
 
 /// Longer than any copies take that will ever end.
@@ -88,7 +88,8 @@ impl Subject for Running<'_> {
         }
         self.copies.ready(self.bytes, self.count)?;
         self.is = Is::Ready;
-        if self.fresh { self.checked.renew(self.copies.ends()) } else { Ok(()) }
+        let ends = self.copies.ends();
+        if self.fresh || ends.host_end() == HostEnd::Destination { self.checked.renew(ends) } else { Ok(()) }
     }
 
     fn fire(&mut self) -> Result<(), Error> {

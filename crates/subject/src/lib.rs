@@ -19,6 +19,7 @@ pub use catalogue::{Listed, calls, check, open};
 pub use copy::spec::SyntaxError;
 pub use copy::{Error, Machine, Unavailable, Wrong};
 pub use experiment::What;
+pub use route::of_route;
 
 /// What is opened: buffers, channels and modules exist.
 pub trait Opened {

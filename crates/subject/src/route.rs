@@ -3,7 +3,7 @@
 
 use crate::catalogue::Result as Open;
 use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong, back_to_back};
-use copy::{Checked, Places, Route, Transfer};
+use copy::{Checked, HostEnd, Places, Route, Transfer};
 use std::time::Duration;
 
 pub(crate) fn open<'m>(machine: &'m Machine, name: &str, wanted: &Wanted) -> Open<'m> {
@@ -11,9 +11,14 @@ pub(crate) fn open<'m>(machine: &'m Machine, name: &str, wanted: &Wanted) -> Ope
     if wanted.back_to_back > 1 {
         return back_to_back::open(machine, name, about, wanted);
     }
+    let capacity = if wanted.random_addresses { Places::room(wanted.bytes) } else { wanted.bytes };
+    Ok(of_route(copy::open(machine, name, capacity)?, about, wanted))
+}
+
+/// A route that the caller has opened, as a subject. With random addresses its transfers move within its capacity.
+pub fn of_route<'m>(route: Box<dyn Route + 'm>, about: String, wanted: &Wanted) -> Box<dyn Opened + 'm> {
     let Wanted { bytes, fresh_data: fresh, random_addresses: moves, .. } = *wanted;
-    let route = copy::open(machine, name, if moves { Places::room(bytes) } else { bytes })?;
-    Ok(Box::new(OpenRoute { route, about, bytes, fresh, moves }))
+    Box::new(OpenRoute { route, about, bytes, fresh, moves })
 }
 
 struct OpenRoute<'m> {
@@ -84,7 +89,8 @@ impl Subject for Moving<'_> {
     fn renew(&mut self) -> Result<(), Error> {
         let Some(ends) = self.transfer.ends() else { return Ok(()) };
         match &mut self.data {
-            Data::Here(checked) if self.fresh => checked.renew(ends),
+            // At the destination bytes change in any case: what is moved stays what it is.
+            Data::Here(checked) if self.fresh || ends.host_end() == HostEnd::Destination => checked.renew(ends),
             Data::Here(_) => Ok(()),
             Data::Anywhere(places) => {
                 let (source, destination) = places.renew(ends, self.fresh)?;

@@ -87,7 +87,11 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
             assert!(matches!(opened.err(), Some(Error::Unavailable(_))), "{text}");
             continue;
         }
-        let bytes = if text.starts_with("host") || text == "malloc" { 1 << 20 } else { 0 };
+        let bytes = match text {
+            "malloc" | "hostalloc" | "hostalloc(touched)" | "hostregister" => 1 << 20,
+            "kernels" | "memset" | "graphs" | "copies" => 4096,
+            _ => 0,
+        };
         elsewhere(&machine, &call(text), &Wanted::of(bytes), 4);
         assert_eq!(fake::alive(), [""; 0], "{text} left objects behind");
     }
@@ -292,7 +296,7 @@ fn work_that_goes_wrong_is_found() {
         ("copies", &fake::SPOIL_COPY, 21),
         ("memset", &fake::SPOIL_COPY, 5),
     ] {
-        let mut opened = open(&machine, &call(text), &Wanted::of(0)).unwrap();
+        let mut opened = open(&machine, &call(text), &Wanted::of(4096)).unwrap();
         let mut subject = opened.prepare(3).unwrap();
         for _ in 0..3 {
             assert_eq!(once(&mut *subject).unwrap(), None, "{text}");
@@ -303,7 +307,7 @@ fn work_that_goes_wrong_is_found() {
     }
     // Of many units one comparison at the end sees a launch that was lost long before.
     for text in ["kernels", "graphs"] {
-        let mut opened = open(&machine, &call(text), &Wanted::of(0)).unwrap();
+        let mut opened = open(&machine, &call(text), &Wanted::of(4096)).unwrap();
         let mut subject = opened.prepare(3).unwrap();
         fake::LOSE_LAUNCH.store(1, Ordering::SeqCst);
         for _ in 0..20 {
