@@ -272,6 +272,7 @@ fn prepare<'r>(
         warms_up: stage.loads.is_empty() || cell.subject.rests,
         rests: cell.subject.rests,
         spent: Duration::ZERO,
+        comparing: Duration::ZERO,
         moments,
         slowest: Slowest::new(),
         slowest_counted: Slowest::new(),

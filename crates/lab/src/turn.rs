@@ -25,8 +25,9 @@ pub(crate) struct Live<'r> {
     /// Untimed transfers stand at the beginning of a turn. Beside a load there are none: they would hide what it does.
     pub warms_up: bool,
     pub rests: bool,
-    /// What its turns took so far.
+    /// What its turns took so far, and of that the comparisons.
     pub spent: Duration,
+    pub comparing: Duration,
     pub moments: Vec<Moment>,
     pub slowest: Slowest,
     /// Of the rounds with counters.
@@ -68,6 +69,9 @@ pub(crate) struct Turn<'t> {
 
 /// Untimed transfers at the beginning of a turn and behind each comparison: both leave other things in the caches.
 const WARM_UP: u32 = 2;
+/// Comparisons take at most one part in so many of a cell's time, unless each transfer is to be compared: beside a load what
+/// they ask of CUDA may take milliseconds.
+const COMPARING: u32 = 4;
 /// What was over when the load was told to stop had waited for that if it took longer than this.
 const WAITED: Duration = Duration::from_millis(10);
 
@@ -117,7 +121,7 @@ impl Live<'_> {
     fn samples_of(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
         self.warm(clock, turn)?;
         let mut arrivals = Arrivals::new(self.arrival, clock);
-        let begun = clock.now();
+        let (begun, whole) = (clock.now(), Instant::now());
         let mut rested = 0;
         let over = |rested: u64| clock.ns(clock.now().saturating_sub(begun + rested)) >= turn.time.as_nanos() as u64;
         let mut taken = 0;
@@ -126,6 +130,7 @@ impl Live<'_> {
                 return Err(Ended::Full);
             }
             // The first one is compared, then each n-th; the n-th ones fall elsewhere in each round.
+            let due = self.check_every == 1 || self.comparing * COMPARING <= self.spent + whole.elapsed();
             let until_check = match (taken, self.check_every) {
                 (_, 0) => turn.samples,
                 (0, _) => 1,
@@ -135,8 +140,10 @@ impl Live<'_> {
             taken += self.run(clock, turn, &mut arrivals, most, &mut rested, &over)?;
             let last = taken >= turn.samples || over(rested);
             let untimed = arrivals.pause(clock);
-            if self.check_every > 0 {
+            if self.check_every > 0 && due {
+                let begun = Instant::now();
                 self.check()?;
+                self.comparing += begun.elapsed();
                 if !last {
                     self.warm(clock, turn)?;
                 }
@@ -402,6 +409,7 @@ mod tests {
             warms_up: true,
             rests: true,
             spent: Duration::ZERO,
+            comparing: Duration::ZERO,
             moments: Vec::with_capacity(100_000),
             slowest: Slowest::new(),
             slowest_counted: Slowest::new(),

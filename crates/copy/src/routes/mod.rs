@@ -16,7 +16,7 @@ use crate::buffer::Buffer;
 use crate::error::{Error, Unavailable};
 use crate::inspect::{HostEnd, Inspect};
 use crate::machine::Machine;
-use crate::spec::{Memory, Spec};
+use crate::spec::{Host, Memory, Spec};
 use std::marker::PhantomData;
 
 /// Which way the bytes go.
@@ -88,7 +88,12 @@ impl HostBytes<'_> {
 impl<'m> Ends<'m> {
     pub(crate) fn new(machine: &'m Machine, spec: &Spec, capacity: u64) -> Result<Ends<'m>, Error> {
         let source = Buffer::new(machine, spec.source, capacity)?;
-        let destination = Buffer::new(machine, spec.destination, capacity)?;
+        let mut destination = Buffer::new(machine, spec.destination, capacity)?;
+        // CUDA's one call from pageable memory promises what CUDA is told next, no more: only CUDA may look there.
+        let is_promised = spec.source.memory != Memory::Host(Host::Pageable) || !spec.executor.name.starts_with("cuda");
+        if is_promised {
+            destination.read_directly(machine);
+        }
         Ok(Ends { name: spec.to_string(), machine, source, destination, line: 0 })
     }
 
