@@ -49,6 +49,8 @@ struct Gates {
     started: AtomicUsize,
     left: AtomicUsize,
     stop: AtomicBool,
+    /// Nobody works until it is false again.
+    rest: AtomicBool,
     /// The measurement is over: until then all threads are there, whatever they were told.
     over: AtomicBool,
 }
@@ -108,9 +110,9 @@ impl Running<'_> {
         self.plan.loads.iter().enumerate().map(one).collect()
     }
 
-    /// Tells all threads to stop; they are not waited for.
-    pub fn stop(&self) {
-        self.gates.stop.store(true, Ordering::Relaxed);
+    /// Lets all threads rest behind what they are doing, or go on; they are not waited for.
+    pub fn rest(&self, rest: bool) {
+        self.gates.rest.store(rest, Ordering::Relaxed);
     }
 
     fn fail(&self, load: usize, reason: Reason) {
@@ -170,6 +172,10 @@ impl Running<'_> {
         let mut next = Instant::now();
         let (mut done, mut longest) = (0u64, 0);
         while !self.gates.stop.load(Ordering::Relaxed) {
+            if self.gates.rest.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_micros(100));
+                continue;
+            }
             subject.renew().map_err(text)?;
             let before = clock.now();
             subject.fire().map_err(text)?;
@@ -302,6 +308,7 @@ pub(crate) fn beside<T>(
         started: AtomicUsize::new(0),
         left: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
+        rest: AtomicBool::new(false),
         over: AtomicBool::new(false),
     };
     let counts = |l: &LoadSpec| std::iter::repeat_with(Count::default).take(l.count as usize).collect();

@@ -7,7 +7,7 @@ use crate::load::{self, Running};
 use crate::moment::{Beside, Moment, Scale, Slowest};
 use crate::noise::{Gaps, Looking};
 use crate::seat::{Seat, Seats};
-use crate::turn::{Ended, Live, MOST_DEPTH, Turn};
+use crate::turn::{Ended, Live, MOST_DEPTH, Turn, Watch};
 use copy::Unavailable;
 use environment::Counters;
 use environment::clock::Source;
@@ -42,9 +42,11 @@ struct Ready<'m> {
     status: Status,
 }
 
-/// How late a measurement may be, beyond four times its time, before its load is told to stop: what waits for a lock that the
-/// load holds for ever waits no longer then.
-const GRACE: Duration = Duration::from_secs(1);
+/// A call that is under way for so long at least, and for as long as the stage is to last, is stuck behind the loads: they
+/// rest until it is over.
+const STUCK: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(20);
 /// Where a stage is bounded by samples alone.
 const UNBOUNDED: Duration = Duration::from_secs(600);
 /// Untimed transfers of each cell before its first turn.
@@ -115,7 +117,7 @@ pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
     let mut samples: Vec<Vec<Sample>> = stage.cells.iter().map(|_| Vec::new()).collect();
     let mut cells: Vec<PartCell> = accounts.into_iter().map(|(about, status)| no_samples(about, status)).collect();
     for (_, one) in live.iter_mut().filter(|(_, one)| stage.verify.every == 0 && !one.moments.is_empty()) {
-        if matches!(one.ended, None | Some(Ended::LoadStopped | Ended::Full)) {
+        if matches!(one.ended, None | Some(Ended::Full)) {
             one.ended = one.check().err().or(one.ended.take());
         }
     }
@@ -366,24 +368,23 @@ impl Session<'_> {
     ) {
         let (run, clock) = (&self.stage.run, self.lab.clock);
         let rounds = run.rounds.max(1);
-        let limit = run.duration_ns.map_or(UNBOUNDED, |ns| 4 * Duration::from_nanos(ns)) + GRACE;
         // Each cell has its share of the time, and each of its turns a share of that. A cell whose calls take longer has fewer.
         let own = run.duration_ns.map(|ns| Duration::from_nanos(ns / live.len().max(1) as u64));
         let time = own.map_or(UNBOUNDED, |own| own / rounds);
-        let (stopped, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (watch, over) = (Watch::default(), AtomicBool::new(false));
+        let stuck = run.duration_ns.map_or(STUCK, Duration::from_nanos).max(STUCK).as_nanos() as u64;
         std::thread::scope(|scope| {
             let _over = load::Set(&over);
-            let watch = || {
-                let end = Instant::now() + limit;
-                while !over.load(Ordering::Relaxed) && Instant::now() < end {
-                    std::thread::park_timeout(Duration::from_millis(50));
-                }
-                if !over.load(Ordering::Relaxed) {
-                    stopped.store(true, Ordering::Relaxed);
-                    running.stop();
+            let look = || {
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::park_timeout(LOOK);
+                    let call = watch.call.load(Ordering::Relaxed);
+                    let rest = call != 0 && clock.ns(clock.now().saturating_sub(call)) > stuck;
+                    watch.resting.store(rest, Ordering::Relaxed);
+                    running.rest(rest);
                 }
             };
-            let watching = (!self.stage.loads.is_empty()).then(|| scope.spawn(watch));
+            let watching = (!self.stage.loads.is_empty()).then(|| scope.spawn(look));
             let mut order: Vec<usize> = (0..live.len()).collect();
             let mut correlated = None::<Instant>;
             for round in 0..rounds {
@@ -408,7 +409,7 @@ impl Session<'_> {
                         counted: run.counters_every > 0 && (round + 1).is_multiple_of(run.counters_every),
                         samples: samples.map_or(u64::MAX, |(to, from)| to - from),
                         time,
-                        load_stopped: &stopped,
+                        watch: &watch,
                     };
                     let subject = &self.stage.cells[*cell].subject;
                     let elsewhere = subject.class.is_some() || subject.cpus.is_some();
@@ -440,9 +441,6 @@ fn account(scale: &Scale<'_>, one: Live<'_>, cell: &mut PartCell, name: &str, no
         Some(Ended::Wrong(wrong)) => {
             cell.status = Status::Failed(format!("sample {}: {wrong}", moments.len().saturating_sub(1)));
         }
-        Some(Ended::LoadStopped) => notes.push(format!(
-            "{name}: its last sample was over because the load was told to stop; nobody knows how long it would have taken"
-        )),
         Some(Ended::Full) => notes.push(format!("{name}: the room for {} samples was used up", moments.len())),
     }
     let explained = |(index, beside): (usize, Beside)| scale.explained(index, &moments[index], &beside);

@@ -10,7 +10,7 @@ use crate::moment::{Beside, Moment, Slowest};
 use experiment::Arrival;
 use placement::rest_if_due;
 use results::{Compared, Tally};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use subject::{Checks, Error, Subject, Waiting, Wrong};
 
@@ -43,8 +43,6 @@ pub(crate) enum Ended {
     Error(Error),
     /// What a timed transfer left is not what it should be.
     Wrong(Wrong),
-    /// The load was told to stop: what waited for it came to an end, and nothing is measured beside it any more.
-    LoadStopped,
     /// There is no more room for samples.
     Full,
 }
@@ -63,8 +61,16 @@ pub(crate) struct Turn<'t> {
     pub samples: u64,
     /// One sample is taken at least.
     pub time: Duration,
-    /// Set when the load was told to stop.
-    pub load_stopped: &'t AtomicBool,
+    pub watch: &'t Watch,
+}
+
+/// What the measuring thread tells a second one, which lets the loads rest while a call is stuck behind them.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// When the call that is under way was made, ticks; 0: none is.
+    pub call: AtomicU64,
+    /// The loads rest.
+    pub resting: AtomicBool,
 }
 
 /// Untimed transfers at the beginning of a turn and behind each comparison: both leave other things in the caches.
@@ -72,8 +78,6 @@ const WARM_UP: u32 = 2;
 /// Comparisons take at most one part in so many of a cell's time, unless each transfer is to be compared: beside a load what
 /// they ask of CUDA may take milliseconds.
 const COMPARING: u32 = 4;
-/// What was over when the load was told to stop had waited for that if it took longer than this.
-const WAITED: Duration = Duration::from_millis(10);
 
 /// What is under way.
 #[derive(Clone, Copy, Default)]
@@ -90,6 +94,7 @@ impl Live<'_> {
         let taken = self.samples_of(clock, turn);
         let rested = if self.rests { self.rest() } else { Ok(()) };
         self.spent += begun.elapsed();
+        turn.watch.call.store(0, Ordering::Relaxed);
         taken.and(rested)
     }
 
@@ -168,9 +173,6 @@ impl Live<'_> {
         let mut under_way = [UnderWay::default(); MOST_DEPTH];
         loop {
             while fired < most && (fired - seen) < depth as u64 && (fired == 0 || !over(*rested)) {
-                if turn.load_stopped.load(Ordering::Relaxed) {
-                    return Err(Ended::LoadStopped);
-                }
                 let subject = (fired % depth as u64) as usize;
                 let slot = &mut under_way[subject];
                 let untimed = arrivals.pause(clock);
@@ -188,6 +190,7 @@ impl Live<'_> {
                 if slot.moment.release == 0 {
                     slot.moment.release = slot.moment.call;
                 }
+                turn.watch.call.store(slot.moment.call, Ordering::Relaxed);
                 self.subjects[subject].fire()?;
                 slot.moment.submitted = clock.now();
                 fired += 1;
@@ -217,9 +220,9 @@ impl Live<'_> {
             }
         };
         one.moment.engine(subject.engine());
-        let stopped = turn.load_stopped.load(Ordering::Relaxed);
-        let took = clock.ns(one.moment.done.saturating_sub(one.moment.call));
-        one.moment.capped = stopped && took > WAITED.as_nanos() as u64;
+        // It waited for the loads until they were told to rest.
+        one.moment.capped = turn.watch.resting.load(Ordering::Relaxed);
+        turn.watch.call.store(0, Ordering::Relaxed);
         let index = self.moments.len();
         if let Some(from) = &one.counters {
             let spent = Spent::between(from, &Counters::of_thread());
@@ -230,7 +233,7 @@ impl Live<'_> {
             self.slowest.offer(index, &one.moment, beside);
         }
         self.moments.push(one.moment);
-        if stopped { Err(Ended::LoadStopped) } else { Ok(()) }
+        Ok(())
     }
 
     /// Compares what the last transfer of each has left.
@@ -419,10 +422,10 @@ mod tests {
         }
     }
 
-    static GOES_ON: AtomicBool = AtomicBool::new(false);
+    static WATCH: Watch = Watch { call: AtomicU64::new(0), resting: AtomicBool::new(false) };
 
     fn turn(samples: u64, counted: bool) -> Turn<'static> {
-        Turn { round: 0, counted, samples, time: Duration::from_secs(20), load_stopped: &GOES_ON }
+        Turn { round: 0, counted, samples, time: Duration::from_secs(20), watch: &WATCH }
     }
 
     #[test]
@@ -522,26 +525,25 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_transfer_and_a_stopped_load_end_the_cell() {
+    fn a_lost_transfer_ends_the_cell_and_one_that_waited_for_a_load_is_capped() {
         let clock = Clock::new();
         let mut l = live(vec![Fake { takes_ns: u64::MAX / 4, ..fake(&clock) }], Arrival::Closed { depth: 1 }, 0);
         l.timeout = Duration::from_millis(5);
         assert!(matches!(l.turn(&clock, &turn(1, false)), Err(Ended::Error(Error::Late { .. }))));
-        // Told to stop while one waits: that one was cut short, and there is no next one.
-        let stopped = AtomicBool::new(false);
+        // The loads rest because this one waited for them: nobody knows how long it would have taken.
+        let watch = Watch::default();
         let mut l = live(vec![Fake { takes_ns: 300_000_000, ..fake(&clock) }], Arrival::Closed { depth: 1 }, 0);
         l.warms_up = false;
-        let ended = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(20));
-                stopped.store(true, Ordering::Relaxed);
+                while watch.call.load(Ordering::Relaxed) == 0 {
+                    std::thread::yield_now();
+                }
+                watch.resting.store(true, Ordering::Relaxed);
             });
-            l.turn(&clock, &Turn { load_stopped: &stopped, ..turn(10, false) })
+            l.turn(&clock, &Turn { watch: &watch, ..turn(1, false) }).unwrap();
         });
-        assert!(matches!(ended, Err(Ended::LoadStopped)), "{ended:?}");
-        let taken = l.moments.len();
-        assert!(l.moments.last().unwrap().capped && taken <= 10);
-        let ended = l.turn(&clock, &Turn { load_stopped: &stopped, ..turn(10, false) });
-        assert!(matches!(ended, Err(Ended::LoadStopped)) && l.moments.len() == taken);
+        assert!(l.moments.len() == 1 && l.moments[0].capped);
+        assert_eq!(watch.call.load(Ordering::Relaxed), 0);
     }
 }
