@@ -134,7 +134,7 @@ struct About {
 
 impl About {
     fn of(run: &Run) -> About {
-        let commit = run.commit.as_deref().map_or(String::new(), |c| format!(" ({c})"));
+        let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
         let short = if run.complete { "" } else { "; the run is not complete" };
         About {
             name: run.experiment.name.clone(),

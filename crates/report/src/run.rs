@@ -68,7 +68,7 @@ fn head(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
     let title = if e.about.is_empty() { e.name.clone() } else { format!("{}: {}", e.name, e.about) };
     writeln!(out, "{}", style.bold(&title))?;
     writeln!(out, "{}", run.machine())?;
-    let commit = run.commit.as_deref().map_or(String::new(), |c| format!(" ({c})"));
+    let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
     let samples: u64 = run.cells.iter().map(|c| c.samples).sum();
     writeln!(
         out,
@@ -174,13 +174,9 @@ fn load(out: &mut dyn Write, style: &Style, all: &[&Loaded], functional: bool) -
 fn slowest(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let mut all = cells.iter().flat_map(|c| c.worst.iter().map(move |w| (*c, w)));
     let Some(first) = all.next() else { return Ok(()) };
-    let value = |w: &results::run::WorstOfRun, c: &CellOfRun| match c.observe {
-        Observe::Submit => w.submit_ns,
-        Observe::Done | Observe::Engine => w.total_ns,
-    };
-    let (cell, worst) = all.fold(first, |a, b| if value(b.1, b.0) > value(a.1, a.0) { b } else { a });
+    let (cell, worst) = all.fold(first, |a, b| if b.1.value_ns > a.1.value_ns { b } else { a });
     let at = format!("repeat {}, round {}, sample {}", worst.repeat, worst.round, count(worst.index));
-    write!(out, "slowest: {}, {} in {at}", title(cell), nanoseconds(value(worst, cell)))?;
+    write!(out, "slowest: {}, {} in {at}", title(cell), nanoseconds(worst.value_ns))?;
     writeln!(out, "{}", parts(worst))?;
     let mut causes: BTreeMap<Cause, u64> = BTreeMap::new();
     for w in cells.iter().flat_map(|c| &c.worst) {

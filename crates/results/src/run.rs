@@ -200,6 +200,8 @@ pub struct WorstOfRun {
     pub round: u32,
     /// When it should have started, since the part began.
     pub at_ns: u64,
+    /// The time that the cell's `observe` names.
+    pub value_ns: u64,
     /// From the intended release until the CPU saw the end.
     pub total_ns: u64,
     /// From the intended release until the call: it waited for those before it.
@@ -295,6 +297,13 @@ impl Run {
 
     pub fn is_functional(experiment: &Experiment) -> bool {
         experiment.run.gpu == Gpu::Soft
+    }
+
+    /// The commit, short: twelve digits, and whether files differed from it.
+    pub fn short_commit(&self) -> Option<String> {
+        let (digits, rest) = self.commit.as_deref()?.split_at_checked(12).unwrap_or((self.commit.as_deref()?, ""));
+        let changed = rest.find('-').map_or("", |at| &rest[at..]);
+        Some(format!("{digits}{changed}"))
     }
 
     /// The text of `run.json`.

@@ -157,7 +157,8 @@ fn the_worst_have_their_place_and_what_is_known_of_their_time() {
     assert_eq!(first.mostly, Cause::CpuKeptAway);
     assert_eq!((worst[1].repeat, worst[1].index, worst[1].mostly), (0, 5, Cause::Engine));
     assert_eq!((worst[2].repeat, worst[2].index, worst[2].mostly), (0, 6, Cause::Seeing));
-    assert!(worst.windows(2).all(|w| w[0].total_ns >= w[1].total_ns));
+    assert!(worst.windows(2).all(|w| w[0].value_ns >= w[1].value_ns));
+    assert!(worst.iter().all(|w| w.value_ns == w.total_ns));
     let row = folder.samples(0, 1).unwrap()[0][977];
     assert_eq!(row.done(), total, "the index is the row in the file");
 }
@@ -406,6 +407,9 @@ fn run_json_is_as_its_schema_says_and_comes_back_as_it_was() {
     let (_dir, folder) = both(&experiment);
     assert!(!folder.has_run());
     let run = Run::from_folder(&folder, context()).unwrap();
+    let submits = &run.cells[0];
+    assert_eq!(submits.worst[0].value_ns, submits.figures.submit.as_ref().unwrap().summary.max);
+    assert_eq!(submits.worst[0].value_ns, submits.worst[0].submit_ns);
     validate(&run);
     folder.write_run(&run).unwrap();
     assert_eq!(folder.run().unwrap(), run);
@@ -421,6 +425,21 @@ fn run_json_is_as_its_schema_says_and_comes_back_as_it_was() {
     assert!(e.hint().contains("doorbell 3.0.0"), "{}", e.hint());
     std::fs::write(&path, &text[..text.len() / 2]).unwrap();
     assert!(folder.run().unwrap_err().to_string().contains("run.json"));
+}
+
+#[test]
+fn commits_are_short_for_people() {
+    let (_dir, folder) = folder(&text(""), &[]);
+    let mut run = Run::from_folder(&folder, context()).unwrap();
+    for (commit, short) in [
+        ("0123abc", "0123abc"),
+        ("0fcd25f588c62997ac3affa6ff836e97a5068678", "0fcd25f588c6"),
+        ("0fcd25f588c62997ac3affa6ff836e97a5068678-changed", "0fcd25f588c6-changed"),
+        ("0fcd25f588c6-changed", "0fcd25f588c6-changed"),
+    ] {
+        run.commit = Some(commit.into());
+        assert_eq!(run.short_commit().as_deref(), Some(short));
+    }
 }
 
 #[test]

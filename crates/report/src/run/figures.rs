@@ -15,7 +15,8 @@ pub(super) fn three_digits(v: f64) -> String {
         v if v >= 99.95 => format!("{v:.0}"),
         v if v >= 9.995 => format!("{v:.1}"),
         v if v >= 0.9995 => format!("{v:.2}"),
-        v => format!("{v:.3}"),
+        v if v >= 0.00995 => format!("{v:.3}"),
+        v => format!("{v:.5}"),
     }
 }
 

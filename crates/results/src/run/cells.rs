@@ -133,7 +133,7 @@ impl Gathered {
 
     /// `explained` gives what a part says of a sample of its own.
     pub fn worst<'a>(self, explained: impl Fn(u32, u64) -> Option<&'a Explained>) -> Vec<WorstOfRun> {
-        let one = |kept: Kept| {
+        let one = |value_ns: u64, kept: Kept| {
             let Kept { repeat, index, sample: s } = kept;
             let signed = |from: u64, to: u64| to as i64 - from as i64;
             let released = (s.ended_ns > 0).then_some(s.ended_ns);
@@ -142,6 +142,7 @@ impl Gathered {
                 index,
                 round: s.round,
                 at_ns: s.release_ns,
+                value_ns,
                 total_ns: s.done(),
                 queued_ns: s.call_ns.saturating_sub(s.release_ns),
                 submit_ns: s.submit(),
@@ -161,7 +162,7 @@ impl Gathered {
             worst.mostly = worst.cause();
             worst
         };
-        self.worst.into_sorted().into_iter().map(|w| one(w.note)).collect()
+        self.worst.into_sorted().into_iter().map(|w| one(w.value, w.note)).collect()
     }
 }
 
