@@ -211,6 +211,7 @@ fn one_fire(machine: &Machine, text: &str, bytes: u64) -> (u64, usize) {
     subject.fire().unwrap();
     subject.fire().unwrap();
     subject.rest().unwrap();
+    assert_eq!(subject.check().unwrap(), None, "{text}: behind a rest");
     (calls, held)
 }
 

@@ -160,7 +160,8 @@ impl<'m> Blocks<'m> {
         let buffer = DeviceBuffer::new(context, LARGE)?;
         random.fill(data);
         buffer.write(data)?;
-        context.synchronize()?;
+        // Other streams are not waited for: a kernel of a route may be spinning in one.
+        context.synchronize_default_stream()?;
         let pinned = copy::pin(machine, buffer.address(), LARGE as u64)?;
         let mode = [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded][random.usize(0..3)];
         let mut prepared = Prepared::copy(channel, &host.region(), pinned.region(), LARGE as u32, mode)?;
@@ -212,7 +213,7 @@ impl<'m> Blocks<'m> {
         let owner = owners.last().filter(|owner| owner.address() == address);
         if let Some(owner) = owner {
             owner.write(theirs)?;
-            context.synchronize()?;
+            context.synchronize_default_stream()?;
         }
         still_refused(&mut prepared, channel, "CUDA has freed")?;
         if let Some(owner) = owner {
