@@ -56,7 +56,7 @@ pub struct Matched {
 pub enum Missing {
     /// With so many rounds at a speed that both had.
     Rounds { a: u32, b: u32 },
-    /// Too few for a percentile, at each speed that both had.
+    /// Too few for a percentile at the speeds that both had.
     Samples { a: u64, b: u64, needs: u64 },
     /// The figure is 0, and nothing is a multiple of it.
     Zero,
@@ -68,10 +68,10 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Missing::Rounds { a, b } => {
-                write!(f, "{a} and {b} rounds at one speed of the host: {MIN_ROUNDS} are needed")
+                write!(f, "{a} and {b} rounds at the same speed of the host: {MIN_ROUNDS} are needed")
             }
             Missing::Samples { a, b, needs } => {
-                write!(f, "{a} and {b} samples at one speed of the host: {needs} are needed")
+                write!(f, "{a} and {b} samples at the same speed of the host: {needs} are needed")
             }
             Missing::Zero => f.write_str("the figure is 0"),
             Missing::Extreme => f.write_str("extremes have no interval"),
@@ -144,17 +144,19 @@ fn strata(a: Side<'_>, b: Side<'_>, figure: Figure) -> Result<Vec<Stratum>, Miss
         return Err(Missing::Rounds { a: rounds_a as u32, b: rounds_b as u32 });
     }
     let Figure::Percentile(percentile) = figure else { return Ok(all) };
+    // All speeds together have ten samples beyond it, and each has some.
+    let needs = percentile.needs();
     let samples = |rounds: &Rounds, of: &[usize]| of.iter().map(|r| rounds.samples(*r)).sum::<u64>();
-    let most = all.iter().map(|s| (samples(a.rounds, &s.a), samples(b.rounds, &s.b)));
-    let (most_a, most_b) = most.max_by_key(|(a, b)| *a.min(b)).unwrap_or_default();
-    let enough: Vec<Stratum> = all
-        .into_iter()
-        .filter(|s| samples(a.rounds, &s.a).min(samples(b.rounds, &s.b)) >= percentile.needs())
-        .collect();
-    let (rounds_a, rounds_b) = counted(&enough);
-    match rounds_a.min(rounds_b) {
-        0 => Err(Missing::Samples { a: most_a, b: most_b, needs: percentile.needs() }),
-        few if few < MIN_ROUNDS => Err(Missing::Rounds { a: rounds_a as u32, b: rounds_b as u32 }),
+    let both = |s: &Stratum| (samples(a.rounds, &s.a), samples(b.rounds, &s.b));
+    let most = all.iter().map(both).max_by_key(|(a, b)| *a.min(b)).unwrap_or_default();
+    let enough: Vec<Stratum> = all.into_iter().filter(|s| both(s).0.min(both(s).1) >= needs.div_ceil(4)).collect();
+    let sum = enough.iter().map(both).reduce(|sum, s| (sum.0 + s.0, sum.1 + s.1));
+    let (samples_a, samples_b) = sum.unwrap_or(most);
+    if samples_a.min(samples_b) < needs {
+        return Err(Missing::Samples { a: samples_a, b: samples_b, needs });
+    }
+    match counted(&enough) {
+        (a, b) if a.min(b) < MIN_ROUNDS => Err(Missing::Rounds { a: a as u32, b: b as u32 }),
         _ => Ok(enough),
     }
 }

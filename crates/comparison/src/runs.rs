@@ -2,7 +2,7 @@
 
 use crate::{Difference, Missing, Side, Speeds, holm};
 use serde::{Deserialize, Serialize};
-use statistics::{Figure, Interval, MIN_ROUNDS, Rounds};
+use statistics::{Figure, Interval, Rounds};
 use std::fmt;
 
 /// The chance that anything at all is called slower or faster where all cells are equal.
@@ -78,7 +78,7 @@ pub enum Verdict {
 pub struct Row {
     pub cell: Key,
     pub metric: String,
-    /// Of all samples, whatever the speed of the host.
+    /// At the speed of the host at which both runs have the most rounds.
     pub a: Option<f64>,
     pub b: Option<f64>,
     /// The ratio is that of the multiples of the baseline.
@@ -128,44 +128,55 @@ pub fn compare(cell: &Key, a: &Run, b: &Run, request: &Request) -> Vec<Row> {
         }
         _ => (&a.rounds, &b.rounds),
     };
-    let (speeds_a, speeds_b) = speeds(a, b, rounds_a, rounds_b);
-    let side_a = Side { rounds: rounds_a, repeats: &a.repeats, speeds: &speeds_a };
-    let side_b = Side { rounds: rounds_b, repeats: &b.repeats, speeds: &speeds_b };
-    let notes = notes(&speeds_a, &speeds_b);
+    let of_host = speeds_of_baseline(a, b);
+    let of_cell = (Speeds::of(&rounds_a.each(Figure::P50)), Speeds::of(&rounds_b.each(Figure::P50)));
     let row = |figure: &Figure| {
-        let difference = Difference::of(side_a, side_b, *figure, request.seed);
+        let difference = |(speeds_a, speeds_b): &(Speeds, Speeds)| {
+            let side_a = Side { rounds: rounds_a, repeats: &a.repeats, speeds: speeds_a };
+            let side_b = Side { rounds: rounds_b, repeats: &b.repeats, speeds: speeds_b };
+            Difference::of(side_a, side_b, *figure, request.seed)
+        };
+        // A baseline shows the speed of the host by itself, whatever became of the cell. Where both runs had too few rounds
+        // at the same speed, the multiples of the baseline are compared all the same.
+        let by_host = of_host.as_ref().map(|speeds| (difference(speeds), speeds)).filter(|(d, _)| d.is_ok());
+        let (difference, speeds) = by_host.unwrap_or_else(|| (difference(&of_cell), &of_cell));
+        let shown = shown(a, b, speeds, *figure);
         Row {
             cell: cell.clone(),
             metric: figure.to_string(),
-            a: a.rounds.figure(*figure),
-            b: b.rounds.figure(*figure),
+            a: shown.0,
+            b: shown.1,
             beside_baseline,
             probability: None,
             verdict: difference.as_ref().err().map_or(Verdict::Equal, |m| Verdict::TooFew(*m)),
             difference: difference.ok(),
             fails: false,
-            notes: notes.clone(),
+            notes: notes(&speeds.0, &speeds.1),
         }
     };
     request.figures.iter().map(row).collect()
 }
 
+/// The figures themselves, at that speed of the host at which both have the most rounds.
+fn shown(a: &Cell, b: &Cell, speeds: &(Speeds, Speeds), figure: Figure) -> (Option<f64>, Option<f64>) {
+    let rounds = |of: &Speeds, speed| of.of.iter().filter(|s| **s == Some(speed)).count();
+    let matched = speeds.0.matched(&speeds.1).into_iter();
+    let most = matched.max_by_key(|(m, n)| rounds(&speeds.0, *m).min(rounds(&speeds.1, *n)));
+    let Some((of_a, of_b)) = most else { return (a.rounds.figure(figure), b.rounds.figure(figure)) };
+    let at = |cell: &Cell, of: &Speeds, speed| {
+        let times: Vec<u32> = of.of.iter().map(|s| u32::from(*s == Some(speed))).collect();
+        cell.rounds.figure(figure).and_then(|_| cell.rounds.drawn(figure, &times))
+    };
+    (at(a, &speeds.0, of_a), at(b, &speeds.1, of_b))
+}
+
 /// Samples beside a baseline are whole millionths of its median.
 const UNIT: f64 = 1e6;
 
-/// A baseline shows the speed of the host by itself, whatever became of the cell. Where it has one speed the cell may still
-/// have two. Where both runs had too few rounds at the same speed, multiples of the baseline are compared all the same.
-fn speeds(a: &Cell, b: &Cell, rounds_a: &Rounds, rounds_b: &Rounds) -> (Speeds, Speeds) {
-    if let (Some(of_a), Some(of_b)) = (&a.baseline, &b.baseline) {
-        let (speeds_a, speeds_b) = (Speeds::of(of_a), Speeds::of(of_b));
-        let two = speeds_a.centres.len().max(speeds_b.centres.len()) > 1;
-        let rounds = |speeds: &Speeds, speed| speeds.of.iter().filter(|s| **s == Some(speed)).count();
-        let both = speeds_a.matched(&speeds_b).into_iter().map(|(m, n)| rounds(&speeds_a, m).min(rounds(&speeds_b, n)));
-        if two && both.sum::<usize>() >= MIN_ROUNDS {
-            return (speeds_a, speeds_b);
-        }
-    }
-    (Speeds::of(&rounds_a.each(Figure::P50)), Speeds::of(&rounds_b.each(Figure::P50)))
+/// `None` without a baseline, or where it has one speed: the cell may still have two.
+fn speeds_of_baseline(a: &Cell, b: &Cell) -> Option<(Speeds, Speeds)> {
+    let both = (Speeds::of(a.baseline.as_ref()?), Speeds::of(b.baseline.as_ref()?));
+    (both.0.centres.len().max(both.1.centres.len()) > 1).then_some(both)
 }
 
 fn unmeasured(cell: &Key, a: &Run, b: &Run) -> Row {
@@ -224,6 +235,11 @@ impl Comparison {
             row.fails = row.verdict == Verdict::Slower && difference.interval.high >= 1.0 + fail_above;
         }
         Comparison { fail_above, tests: tested.len() as u32, rows }
+    }
+
+    /// No time fails, however slow: these are not times of a GPU. What is lost still does.
+    pub fn forgive_times(&mut self) {
+        self.rows.iter_mut().for_each(|r| r.fails = matches!(r.verdict, Verdict::Lost(_)));
     }
 
     pub fn fails(&self) -> bool {

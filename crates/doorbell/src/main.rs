@@ -2,6 +2,7 @@
 
 mod bench;
 mod color;
+mod compare;
 mod completions;
 mod demo;
 mod diff;
@@ -50,7 +51,7 @@ pub const IMPOSSIBLE: u8 = 77;
     ])
     .statuses(&[
         (0, "done"),
-        (1, "a limit was exceeded or two recordings differ"),
+        (1, "a limit was exceeded, a run is slower, or two recordings differ"),
         (ERROR, "an error"),
         (IMPOSSIBLE, "not possible on this machine"),
     ])
@@ -78,6 +79,7 @@ enum Command {
     Sample(sample::Args),
     Selftest(selftest::Args),
     Bench(Box<bench::Args>),
+    Compare(compare::Args),
     Selfbench(selfbench::Args),
     Man(man::Args),
     Completions(completions::Args),
@@ -123,6 +125,7 @@ fn main() -> ExitCode {
         Command::Sample(a) => a.run(),
         Command::Selftest(a) => a.run(),
         Command::Bench(a) => a.run(),
+        Command::Compare(a) => a.run(),
         Command::Selfbench(a) => a.run(),
         Command::Man(a) => a.run(),
         Command::Completions(a) => a.run(command_line()),

@@ -7,6 +7,7 @@ pub mod calls;
 mod cell;
 pub mod channels;
 pub mod checks;
+pub mod comparison;
 pub mod copies;
 pub mod diff;
 pub mod export;

@@ -85,7 +85,9 @@ pub fn run(host: &Host, times: f64, with_baseline: bool, random: &mut fastrand::
             let speeds: Vec<f64> =
                 (0..host.samples).map(|n| speed(if n < from { was_slow } else { is_slow })).collect();
             rounds.push(subject.round(host, &speeds, process, random));
-            baseline.push(other.round(host, &speeds, process_other, random));
+            if with_baseline {
+                baseline.push(other.round(host, &speeds, process_other, random));
+            }
             repeats.push(repeat as u32);
         }
     }

@@ -1,0 +1,257 @@
+//! `doorbell compare`: whether one run is slower than another, and which of many machines is an outlier.
+
+mod load;
+
+use crate::failure::Failure;
+use crate::help::Page;
+use comparison::{Change, Comparison, Key, Machine, Request, compare_machines};
+use load::Loaded;
+use report::comparison::Heading;
+use report::table::{Style, to_stdout};
+use statistics::Figure;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Compare two runs, or many machines: what is slower, how far, and how sure that is
+#[derive(Debug, clap::Args)]
+#[command(after_help = Page::examples(&[
+    ("doorbell compare baseline run", "two folders that `doorbell bench -o` wrote"),
+    ("doorbell compare baseline run --fail-above 3% --junit gate.xml", "a gate in CI"),
+    ("doorbell compare baseline run --metric p50,p99.9 --markdown gate.md", ""),
+    ("doorbell compare old/run.json new/run.json --json | jq '.rows[] | select(.fails)'", ""),
+    ("doorbell compare --nodes nodes/*", "the same experiment on many machines: which one is odd"),
+])
+.text("A figure is called slower or faster where its interval leaves out 1, with 99 % for all tests together. Rounds are \
+       compared with rounds at the same speed of the host. A regression is slower for certain, and may be so by --fail-above \
+       or more: its interval lies above 1 and reaches that far.")
+.statuses(&[
+    (0, "nothing is slower by the limit; no machine is an outlier"),
+    (1, "a regression, a cell that failed in the second run, or an outlier"),
+    (2, "an error, or nothing that can be compared"),
+]))]
+pub struct Args {
+    /// The run that is the reference: a folder or a run.json, for example baseline
+    #[arg(value_name = "A", required_unless_present = "nodes")]
+    a: Option<PathBuf>,
+    /// The run that may be slower, for example run
+    #[arg(value_name = "B", required_unless_present = "nodes")]
+    b: Option<PathBuf>,
+    /// Compare these runs of one experiment on many machines instead, for example nodes/*
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["a", "b", "junit", "markdown"])]
+    nodes: Vec<PathBuf>,
+    /// A slowdown by less than this is no regression, and a machine nearer to the others no outlier
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
+    fail_above: f64,
+    /// Figures to compare: mean, p50, p90, p99, p99.9, p99.99 [default: p50,p99]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = figure)]
+    metric: Vec<Figure>,
+    /// Print the result as JSON, without a table
+    #[arg(long)]
+    json: bool,
+    /// Write it as JUnit XML too, replacing an older file, for example gate.xml
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write it as a Markdown table too, replacing an older file, for example gate.md
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').map(|n| n.trim().parse::<f64>()) {
+        Some(Ok(p)) if (0.0..=1000.0).contains(&p) => Ok(p / 100.0),
+        _ => Err("a percentage from 0% to 1000%, with its sign: 5%".into()),
+    }
+}
+
+fn figure(text: &str) -> Result<Figure, String> {
+    let all = [Figure::Mean, Figure::P50, Figure::P90, Figure::P99, Figure::P999, Figure::P9999];
+    let found = all.into_iter().find(|f| f.to_string() == text);
+    found.ok_or_else(|| match text {
+        "min" | "max" => "extremes have no interval: p99.99 is the last figure that has one".into(),
+        _ => format!("one of {}", all.map(|f| f.to_string()).join(", ")),
+    })
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match (&self.a, &self.b) {
+            (Some(a), Some(b)) => self.two(a, b),
+            _ => machines(&self.nodes, &self.metric, self.fail_above, self.json),
+        }
+    }
+
+    fn two(&self, a: &Path, b: &Path) -> anyhow::Result<ExitCode> {
+        let (mut a, mut b) = (Loaded::open(a)?, Loaded::open(b)?);
+        let mut warnings = Vec::new();
+        let figures = figures(&self.metric, &mut [&mut a, &mut b], &mut warnings)?;
+        let changes = changes(&a, &b);
+        warnings.extend(not_comparable(&changes));
+        let differs = a.experiment_differs(&b).map(|what| format!("the experiments are not the same: {what}"));
+        warnings.extend(differs);
+        let functional = a.run.functional || b.run.functional;
+        if functional {
+            warnings.push("a run on the software GPU: its times say nothing, and none fails".into());
+        }
+        for loaded in [&a, &b].into_iter().filter(|l| !l.run.complete) {
+            let parts = loaded.run.missing.len() as u64;
+            warnings.push(format!("{}: {} missing", loaded.name, report::number::of(parts, "part")));
+        }
+        let keys = keys(&[&a, &b]);
+        let request = Request { figures, fail_above: self.fail_above, seed: a.run.experiment.run.seed };
+        let mut rows = Vec::new();
+        for key in &keys {
+            rows.extend(comparison::compare(key, &a.cell(key)?, &b.cell(key)?, &request));
+        }
+        let mut comparison = Comparison::of(rows, self.fail_above);
+        if functional {
+            comparison.forgive_times();
+        }
+        let baseline = a.run.experiment.compare.as_ref().map(|c| c.baseline.clone());
+        let heading = Heading { a: a.name.clone(), b: b.name.clone(), baseline, changes, warnings };
+        self.write(&heading, &comparison)?;
+        if comparison.tests == 0 && !comparison.fails() {
+            let hint = "a figure needs 6 rounds in both runs, p99 1,000 samples, p99.9 10,000; more repeats give more";
+            return Err(Failure::new("nothing in the two runs can be compared", hint).into());
+        }
+        Ok(ExitCode::from(u8::from(comparison.fails())))
+    }
+
+    fn write(&self, heading: &Heading, comparison: &Comparison) -> anyhow::Result<()> {
+        if let Some(path) = &self.junit {
+            let xml = report::comparison::junit(heading, comparison)?;
+            written("--junit", path, |out| Ok(out.write_all(xml.as_bytes())?))?;
+        }
+        if let Some(path) = &self.markdown {
+            written("--markdown", path, |out| report::comparison::write_markdown(out, heading, comparison))?;
+        }
+        if self.json {
+            return json(&report::comparison::json(heading, comparison));
+        }
+        Ok(to_stdout(|out| report::comparison::write(out, &Style::of_stdout(), heading, comparison))?)
+    }
+}
+
+fn written(
+    option: &str,
+    path: &Path,
+    f: impl FnOnce(&mut dyn Write) -> Result<(), report::ReportError>,
+) -> anyhow::Result<()> {
+    crate::result::is_file(option, path, "it is written beside what goes to standard output")?;
+    let done = output::replace(path, |file| f(file));
+    done.map_err(|e| anyhow::Error::new(e).context(format!("{} was not written", path.display())))
+}
+
+fn json(value: &serde_json::Value) -> anyhow::Result<()> {
+    Ok(to_stdout(|out| {
+        serde_json::to_writer_pretty(&mut *out, value).map_err(std::io::Error::from)?;
+        Ok(writeln!(out)?)
+    })?)
+}
+
+/// Those that are asked for. A `run.json` without its folder has medians of rounds only, and all runs are read in the same way.
+fn figures(asked: &[Figure], runs: &mut [&mut Loaded], warnings: &mut Vec<String>) -> anyhow::Result<Vec<Figure>> {
+    let figures = if asked.is_empty() { vec![Figure::P50, Figure::P99] } else { asked.to_vec() };
+    let Some(without) = runs.iter().find(|r| !r.has_samples()).map(|r| r.name.clone()) else { return Ok(figures) };
+    if asked.iter().any(|f| *f != Figure::P50) {
+        let what = format!("{without}: without its samples only p50 can be compared");
+        return Err(Failure::new(what, "give the folders with parts/ and samples/, or --metric p50").into());
+    }
+    warnings.push(format!("{without}: its samples are not there: medians of rounds are compared, and no tails"));
+    runs.iter_mut().for_each(|r| r.forget_samples());
+    Ok(vec![Figure::P50])
+}
+
+/// Of all runs, in the order of the first that has them.
+fn keys(runs: &[&Loaded]) -> Vec<Key> {
+    let mut keys: Vec<Key> = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    keys.extend(runs.iter().flat_map(|r| r.keys()).filter(|key| seen.insert(key.clone())));
+    keys
+}
+
+fn changes(a: &Loaded, b: &Loaded) -> Vec<Change> {
+    let known = |v: &Option<environment::Value>| v.as_ref().map_or("unknown".into(), ToString::to_string);
+    let differences = environment::Environment::compare(&a.environment(), &b.environment());
+    let mut changes: Vec<Change> =
+        differences.iter().map(|d| Change { what: d.fact.clone(), a: known(&d.first), b: known(&d.second) }).collect();
+    let mut also = |what: &str, a: String, b: String| {
+        if a != b {
+            changes.push(Change { what: what.into(), a, b });
+        }
+    };
+    also("doorbell", a.run.doorbell.clone(), b.run.doorbell.clone());
+    let commit = |l: &Loaded| l.run.commit.clone().unwrap_or_else(|| "unknown".into());
+    also("commit", commit(a), commit(b));
+    changes
+}
+
+/// Facts that make it another machine, or another driver.
+const OTHER_MACHINE: [&str; 4] = ["host.name", "cpu.model", "gpu.name", "gpu.driver"];
+
+fn not_comparable(changes: &[Change]) -> Option<String> {
+    let others: Vec<&str> = OTHER_MACHINE.into_iter().filter(|o| changes.iter().any(|c| c.what == *o)).collect();
+    let is = if others.len() == 1 { "is another one" } else { "are others" };
+    (!others.is_empty()).then(|| format!("{} {is}: differences may come from that", others.join(", ")))
+}
+
+/// Compares runs of one experiment on many machines. Exit status 1 where one is an outlier.
+pub fn machines(paths: &[PathBuf], asked: &[Figure], least: f64, as_json: bool) -> anyhow::Result<ExitCode> {
+    let fewest = comparison::FEWEST_MACHINES;
+    if paths.len() < fewest {
+        let what = format!("{}, and {fewest} are needed", report::number::of(paths.len() as u64, "machine"));
+        return Err(Failure::new(what, "of fewer nobody can say which is the odd one: `doorbell compare A B`").into());
+    }
+    let mut runs = paths.iter().map(|p| Loaded::open(p)).collect::<anyhow::Result<Vec<_>>>()?;
+    let names = load::names(paths);
+    let mut warnings = Vec::new();
+    let figures = figures(asked, &mut runs.iter_mut().collect::<Vec<_>>(), &mut warnings)?;
+    for (name, run) in names.iter().zip(&runs).skip(1) {
+        let differs = runs[0].experiment_differs(run);
+        warnings.extend(differs.map(|what| format!("{name}: its experiment is not that of {}: {what}", names[0])));
+    }
+    let seed = runs[0].run.experiment.run.seed;
+    let mut found = Vec::new();
+    for key in keys(&runs.iter().collect::<Vec<_>>()) {
+        let samples = runs.iter_mut().map(|r| r.samples(&key)).collect::<anyhow::Result<Vec<_>>>()?;
+        let empty = statistics::Rounds::new::<Vec<u64>>(&[]);
+        let with: Vec<Machine<'_>> = names
+            .iter()
+            .zip(&samples)
+            .map(|(name, rounds)| Machine { name, rounds: rounds.as_ref().unwrap_or(&empty) })
+            .collect();
+        found.extend(figures.iter().filter_map(|figure| compare_machines(&key, &with, *figure, least, seed)));
+    }
+    if found.is_empty() {
+        let what = format!("no figure is known of {fewest} machines");
+        return Err(Failure::new(what, "p99 needs 1,000 samples of a cell; --metric p50 needs one").into());
+    }
+    if as_json {
+        json(&report::comparison::machines_json(&found, &warnings))?;
+    } else {
+        to_stdout(|out| report::comparison::write_machines(out, &Style::of_stdout(), &found, &warnings))?;
+    }
+    let odd = found.iter().flat_map(|m| &m.standings).any(|s| s.outlier);
+    Ok(ExitCode::from(u8::from(odd)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_has_its_sign() {
+        assert_eq!(percent("5%"), Ok(0.05));
+        assert_eq!(percent("0.5 %"), Ok(0.005));
+        for wrong in ["5", "", "%", "-1%", "nan%", "x%"] {
+            assert!(percent(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn extremes_are_refused_with_a_reason() {
+        assert_eq!(figure("p99.9"), Ok(Figure::P999));
+        assert!(figure("max").is_err_and(|e| e.contains("interval")));
+        assert!(figure("p98").is_err_and(|e| e.contains("p99.99")));
+    }
+}

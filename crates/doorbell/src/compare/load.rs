@@ -1,0 +1,205 @@
+//! Cells of a run, as they are compared: samples by rounds, each beside the baseline's median.
+
+use crate::failure::Failure;
+use comparison::{Cell, Key};
+use environment::Environment;
+use experiment::Observe;
+use results::run::CellOfRun;
+use results::samples::reads_counters;
+use results::{Folder, Run, Samples, Status};
+use statistics::{Figure, Rounds};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// A run that can be compared.
+pub struct Loaded {
+    pub name: String,
+    pub run: Run,
+    /// `None` where only `run.json` is there.
+    folder: Option<Folder>,
+    /// Of the stage that was read last.
+    open: HashMap<(u32, u32), Samples>,
+    medians: HashMap<(u32, u32), Vec<Option<f64>>>,
+}
+
+const HINT: &str = "give the folder that `doorbell bench -o` wrote, or its run.json";
+
+impl Loaded {
+    /// A folder, or a `run.json` that may lie in one.
+    pub fn open(path: &Path) -> anyhow::Result<Loaded> {
+        let name = path.to_string_lossy().trim_end_matches('/').to_owned();
+        let is_folder = path.is_dir();
+        let folder = if is_folder { Some(path.to_owned()) } else { path.parent().map(Path::to_owned) };
+        let folder = folder.filter(|f| is_folder || path.file_name().is_some_and(|n| n == "run.json") && has_parts(f));
+        let (run, folder) = match folder {
+            Some(folder) => {
+                let folder = Folder::open(if folder.as_os_str().is_empty() { Path::new(".") } else { &folder })?;
+                if !folder.has_run() {
+                    let what = format!("{name}: the run is not finished: it has no run.json");
+                    let hint = format!("`doorbell bench -o {name} --resume` finishes it");
+                    return Err(Failure::new(what, hint).into());
+                }
+                (folder.run()?, Some(folder))
+            }
+            None => (alone(path)?, None),
+        };
+        Ok(Loaded { name, run, folder, open: HashMap::new(), medians: HashMap::new() })
+    }
+
+    pub fn has_samples(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    /// Medians of rounds are compared then, as of a `run.json` by itself.
+    pub fn forget_samples(&mut self) {
+        self.folder = None;
+    }
+
+    pub fn environment(&self) -> Environment {
+        serde_json::from_value(self.run.environment.clone()).unwrap_or_default()
+    }
+
+    /// In what the experiment of another run is another one.
+    pub fn experiment_differs(&self, other: &Loaded) -> Option<String> {
+        if self.run.experiment == other.run.experiment {
+            return None;
+        }
+        match &self.folder {
+            Some(folder) => match folder.is_of(&other.run.experiment) {
+                Err(results::Error::OtherExperiment { what, .. }) => Some(what),
+                _ => None,
+            },
+            None => Some("something differs".into()),
+        }
+    }
+
+    pub fn key(cell: &CellOfRun) -> Key {
+        let point: Vec<String> = cell.point.iter().map(|c| format!("{}={}", c.name, c.value)).collect();
+        Key { subject: cell.subject.clone(), bytes: cell.bytes, point: point.join(" ") }
+    }
+
+    pub fn keys(&self) -> Vec<Key> {
+        self.run.cells.iter().map(Loaded::key).collect()
+    }
+
+    /// What is there of a cell.
+    pub fn cell(&mut self, key: &Key) -> anyhow::Result<comparison::Run> {
+        let Some(cell) = self.run.cells.iter().find(|c| Loaded::key(c) == *key).cloned() else {
+            return Ok(comparison::Run::Absent("the other run's experiment has no such cell".into()));
+        };
+        match &cell.status {
+            Status::Failed(why) => return Ok(comparison::Run::Failed(why.clone())),
+            Status::Unavailable(why) => return Ok(comparison::Run::Absent(why.clone())),
+            Status::Measured => {}
+        }
+        let rounds = self.rounds(&cell)?;
+        if rounds.is_empty() {
+            return Ok(comparison::Run::Failed("it has no samples".into()));
+        }
+        let each = self.rounds_of_repeat(cell.stage);
+        let repeats = (0..rounds.len()).map(|r| (r / each) as u32).collect();
+        let baseline = self.baseline(&cell).map(|b| self.medians_of(&b)).transpose()?;
+        Ok(comparison::Run::Measured(Box::new(Cell { rounds, repeats, baseline })))
+    }
+
+    /// Samples of a cell, for comparisons of more than two runs.
+    pub fn samples(&mut self, key: &Key) -> anyhow::Result<Option<Rounds>> {
+        let found = self.run.cells.iter().find(|c| Loaded::key(c) == *key).cloned();
+        let measured = found.filter(|c| c.status == Status::Measured);
+        measured.map(|c| self.rounds(&c)).transpose().map(|r| r.filter(|r| !r.is_empty()))
+    }
+
+    /// What a cell is held against within its run, if that is another subject. Other policies have rounds of their own, in
+    /// processes of their own: they share no speed of the host with these.
+    fn baseline(&self, cell: &CellOfRun) -> Option<CellOfRun> {
+        let name = &self.run.experiment.compare.as_ref()?.baseline;
+        let mut others = self.run.cells.iter().filter(|c| c.stage == cell.stage && c.bytes == cell.bytes);
+        let found = others.find(|c| c.subject == *name && c.cell != cell.cell)?;
+        (found.status == Status::Measured).then(|| found.clone())
+    }
+
+    fn medians_of(&mut self, cell: &CellOfRun) -> anyhow::Result<Vec<Option<f64>>> {
+        let at = (cell.stage, cell.cell);
+        if let Some(known) = self.medians.get(&at) {
+            return Ok(known.clone());
+        }
+        let medians = self.rounds(cell)?.each(Figure::P50);
+        self.medians.insert(at, medians.clone());
+        Ok(medians)
+    }
+
+    /// The most that any stage has, where stages are not known: numbers of rounds need only be different.
+    fn rounds_of_repeat(&self, stage: u32) -> usize {
+        let of_stage = self.folder.as_ref().and_then(|f| f.stages().get(stage as usize)).map(|s| s.run.rounds);
+        let beyond = self.run.cells.iter().flat_map(|c| &c.per_round.round).max().map_or(1, |r| r + 1);
+        of_stage.unwrap_or(beyond).max(1) as usize
+    }
+
+    fn rounds(&mut self, cell: &CellOfRun) -> anyhow::Result<Rounds> {
+        let each = self.rounds_of_repeat(cell.stage);
+        let Some(folder) = &self.folder else {
+            let of = &cell.per_round;
+            let last = of.repeat.iter().max().map_or(0, |r| *r as usize + 1);
+            let mut rounds = vec![Vec::new(); last * each];
+            for ((repeat, round), p50) in of.repeat.iter().zip(&of.round).zip(&of.p50) {
+                rounds[*repeat as usize * each + *round as usize].push(*p50);
+            }
+            return Ok(Rounds::new(&rounds));
+        };
+        let Some(stage) = folder.stages().get(cell.stage as usize) else { return Ok(Rounds::new::<Vec<u64>>(&[])) };
+        self.open.retain(|(of, _), _| *of == cell.stage);
+        let mut rounds = vec![Vec::new(); each * stage.run.repeats as usize];
+        for repeat in (0..stage.run.repeats).filter(|r| folder.has_part(cell.stage, *r)) {
+            let samples = match self.open.entry((cell.stage, repeat)) {
+                std::collections::hash_map::Entry::Occupied(there) => there.into_mut(),
+                std::collections::hash_map::Entry::Vacant(free) => {
+                    free.insert(folder.open_samples(cell.stage, repeat)?)
+                }
+            };
+            samples.each(cell.cell as usize, |some| {
+                for s in some.iter().filter(|s| !reads_counters(s.round, stage.run.counters_every)) {
+                    let value = match cell.observe {
+                        Observe::Submit => Some(s.submit()),
+                        Observe::Done => Some(s.done()),
+                        Observe::Engine => s.engine(),
+                    };
+                    if let Some(round) = rounds.get_mut(repeat as usize * each + s.round as usize) {
+                        round.extend(value);
+                    }
+                }
+            })?;
+        }
+        Ok(Rounds::new(&rounds))
+    }
+}
+
+fn has_parts(folder: &Path) -> bool {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    folder.join("experiment.toml").is_file() && folder.join("parts").is_dir()
+}
+
+/// A `run.json` without its folder.
+fn alone(path: &Path) -> anyhow::Result<Run> {
+    let shown = path.display();
+    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{shown}: {e}"), HINT))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&bytes).map_err(|e| Failure::new(format!("{shown}: no run.json: {e}"), HINT))?;
+    let found = value.get("schema").and_then(|s| s.as_str()).unwrap_or_default();
+    if found != results::run::SCHEMA {
+        let what = format!("{shown}: its schema is {found:?}, and this doorbell reads {:?}", results::run::SCHEMA);
+        return Err(Failure::new(what, HINT).into());
+    }
+    serde_json::from_value(value).map_err(|e| Failure::new(format!("{shown}: {e}"), HINT).into())
+}
+
+/// Names of runs for people: the last part of each path, or the whole paths where these are not all different.
+pub fn names(paths: &[PathBuf]) -> Vec<String> {
+    let shown = |p: &PathBuf| p.to_string_lossy().trim_end_matches('/').trim_end_matches("/run.json").to_owned();
+    let whole: Vec<String> = paths.iter().map(shown).collect();
+    let last = |w: &String| w.rsplit('/').next().unwrap_or(w).to_owned();
+    let short: Vec<String> = whole.iter().map(last).collect();
+    let mut different = short.clone();
+    different.sort();
+    different.dedup();
+    if different.len() == short.len() { short } else { whole }
+}
