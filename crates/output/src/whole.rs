@@ -215,6 +215,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.json");
+        let mut seen = Vec::new();
+        let put = |bytes: &'static [u8]| move |file: &mut File| file.write_all(bytes);
+        replace(&path, put(b"old")).unwrap();
+        let failed = replace(&path, |file| {
+            file.write_all(b"half")?;
+            seen = entries(dir.path());
+            Err::<(), _>(io::Error::from(io::ErrorKind::StorageFull))
+        });
+        assert!(failed.is_err());
+        assert_eq!(seen.iter().filter(|name| is_part(name)).count(), 1, "what a killed process leaves has such a name");
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), entries(dir.path()).len()), ("old", 1));
+        assert_eq!(replace(&path, |file| file.write_all(b"new").map(|()| 7)).unwrap(), 7);
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), entries(dir.path()).len()), ("new", 1));
+        assert!(replace(&dir.path().join("no/such"), put(b"x")).is_err());
+    }
+
+    #[test]
     fn what_cannot_be_written_is_known_before() {
         let dir = tempfile::tempdir().unwrap();
         for bad in [dir.path().join("no/such/folder"), dir.path().to_path_buf(), "/dev/full".into()] {

@@ -10,7 +10,7 @@ use crate::number::{bytes, count, nanoseconds, of, seconds};
 use crate::table::Style;
 use experiment::{Bound, Metric, Observe};
 use results::part::Loaded;
-use results::run::{Cause, CellOfRun, Coordinate, Judged, JudgedCell, Verdict};
+use results::run::{Cause, CellOfRun, Coordinate, Judged, JudgedCell, Verdict, WorstOfRun};
 use results::{Run, Status};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -125,6 +125,11 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
     if !run.functional {
         slowest(out, &group.cells)?;
         figures::counters(out, style, &group.cells)?;
+        // Of a sample without counters it is known only where the engine's times are.
+        let counted = || group.cells.iter().flat_map(|c| &c.worst_counted).filter(|w| w.on_cpu_ns.is_some());
+        if counted().next().is_some() {
+            writeln!(out, "{}", causes("slowest of those rounds", counted()))?;
+        }
     }
     Ok(())
 }
@@ -178,19 +183,22 @@ fn slowest(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError>
     let at = format!("repeat {}, round {}, sample {}", worst.repeat, worst.round, count(worst.index));
     write!(out, "slowest: {}, {} in {at}", title(cell), nanoseconds(worst.value_ns))?;
     writeln!(out, "{}", parts(worst))?;
+    writeln!(out, "{}", causes("slowest", cells.iter().flat_map(|c| &c.worst)))?;
+    Ok(())
+}
+
+/// Where most of their time went, the commonest first.
+fn causes<'a>(what: &str, all: impl Iterator<Item = &'a WorstOfRun>) -> String {
     let mut causes: BTreeMap<Cause, u64> = BTreeMap::new();
-    for w in cells.iter().flat_map(|c| &c.worst) {
-        *causes.entry(w.mostly).or_default() += 1;
-    }
+    all.for_each(|w| *causes.entry(w.mostly).or_default() += 1);
     let total: u64 = causes.values().sum();
     let mut causes: Vec<_> = causes.into_iter().collect();
     causes.sort_by_key(|(cause, n)| (*cause == Cause::Unknown, std::cmp::Reverse(*n)));
     let causes: Vec<String> = causes.iter().map(|(c, n)| format!("{} {}", name(*c), count(*n))).collect();
-    writeln!(out, "the {} slowest, by where most of their time went: {}", count(total), causes.join(", "))?;
-    Ok(())
+    format!("the {} {what}, by where most of their time went: {}", count(total), causes.join(", "))
 }
 
-fn parts(w: &results::run::WorstOfRun) -> String {
+fn parts(w: &WorstOfRun) -> String {
     let signed = |ns: i64| match ns < 0 {
         true => format!("-{}", nanoseconds(ns.unsigned_abs())),
         false => nanoseconds(ns as u64),

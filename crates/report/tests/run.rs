@@ -89,6 +89,10 @@ fn run(text: &str, repeats: u32) -> Run {
             } else {
                 part.cells[1].status = Status::Unavailable("BAR1 is too small".into());
             }
+            // Round 4 is one with counters.
+            let asleep =
+                |index| Explained { index, on_cpu_ns: Some(100), asleep_ns: Some(9_000), ..Explained::default() };
+            part.cells[2].worst = (4 * 30..5 * 30).map(asleep).collect();
             part.cells[2].counted =
                 Some(Tally { calls: 60, wall_ns: 200_000, on_cpu_ns: 180_000, slept: 2, ..Tally::default() });
             part.noise = vec![Noise { readings: 9, max_ns: 12_000 + u64::from(repeat), ..Noise::default() }; 2];

@@ -128,6 +128,8 @@ pub struct CellOfRun {
     /// By what `observe` names, the slowest first.
     pub worst: Vec<WorstOfRun>,
     pub tally: Option<Tally>,
+    /// The same of the rounds in which counters were read, where the kernel says more of their time.
+    pub worst_counted: Vec<WorstOfRun>,
 }
 
 impl CellOfRun {

@@ -237,6 +237,8 @@ fn rounds_with_counters_count_for_the_tally_only() {
         cells[0].iter_mut().filter(|s| s.round % 4 == 3).for_each(|s| s.done_ns += 1_000_000);
         let mut part = part(0, repeat, &cells);
         part.cells[0].counted = Some(Tally { calls: 400, slept: 7, wall_ns: 1000, ..Tally::default() });
+        let asleep = |index| Explained { index, asleep_ns: Some(900_000), on_cpu_ns: Some(3), ..Explained::default() };
+        part.cells[0].worst = (600..800).map(asleep).collect();
         (part, cells)
     });
     let (_dir, folder) = folder(&experiment, &parts);
@@ -246,6 +248,11 @@ fn rounds_with_counters_count_for_the_tally_only() {
     assert!(cell.figures.done.as_ref().unwrap().summary.max < 100_000);
     assert_eq!(cell.tally.map(|t| (t.calls, t.slept)), Some((800, 14)));
     assert!(!cell.per_round.round.contains(&3) && !cell.per_round.round.contains(&7));
+    assert!(run.cells[1].worst_counted.len() == 100 && cell.worst_counted.len() == 100);
+    assert!(cell.worst_counted.iter().all(|w| w.value_ns > 1_000_000 && w.round % 4 == 3));
+    let asleep = cell.worst_counted.iter().filter(|w| w.mostly == Cause::Asleep).count();
+    let explained = cell.worst_counted.iter().filter(|w| (600..800).contains(&w.index)).count();
+    assert!(asleep == explained && asleep > 10, "{asleep}");
     // What stands behind such a round keeps its row.
     let w = &cell.worst[0];
     assert_eq!(folder.samples(0, w.repeat).unwrap()[0][w.index as usize].done(), w.total_ns);

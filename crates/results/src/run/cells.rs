@@ -14,6 +14,8 @@ pub(super) struct Gathered {
     submit: Vec<Vec<u64>>,
     engine: Vec<Vec<u64>>,
     worst: Worst<Kept>,
+    /// Of the rounds in which counters were read.
+    counted: Worst<Kept>,
     deadline: Vec<u64>,
     /// Of each round: samples, the first release, the last end.
     spans: Vec<Option<(u64, u64, u64)>>,
@@ -47,6 +49,7 @@ impl Gathered {
             submit: rounds(),
             engine: rounds(),
             worst: Worst::new(WORST),
+            counted: Worst::new(WORST),
             deadline: Vec::new(),
             spans: vec![None; each * repeats],
             samples: 0,
@@ -64,6 +67,8 @@ impl Gathered {
                         beyond = Some(s.round);
                     } else if !reads_counters(s.round, stage.run.counters_every) {
                         all.add(s, part.repeat, at, observe, has_deadline);
+                    } else if let Some(value) = observed(s, observe) {
+                        all.counted.offer(value, || Kept { repeat: part.repeat, index: at.0, sample: *s });
                     }
                 }
             })?;
@@ -131,8 +136,8 @@ impl Gathered {
         Some(Rate { transfers_per_second, bytes_per_second, interval })
     }
 
-    /// `explained` gives what a part says of a sample of its own.
-    pub fn worst<'a>(self, explained: impl Fn(u32, u64) -> Option<&'a Explained>) -> Vec<WorstOfRun> {
+    /// Of the rounds that count, and of those with counters. `explained` gives what a part says of a sample of its own.
+    pub fn worst<'a>(self, explained: impl Fn(u32, u64) -> Option<&'a Explained>) -> [Vec<WorstOfRun>; 2] {
         let one = |value_ns: u64, kept: Kept| {
             let Kept { repeat, index, sample: s } = kept;
             let signed = |from: u64, to: u64| to as i64 - from as i64;
@@ -162,7 +167,8 @@ impl Gathered {
             worst.mostly = worst.cause();
             worst
         };
-        self.worst.into_sorted().into_iter().map(|w| one(w.value, w.note)).collect()
+        let all = |worst: Worst<Kept>| worst.into_sorted().into_iter().map(|w| one(w.value, w.note)).collect();
+        [all(self.worst), all(self.counted)]
     }
 }
 
@@ -182,10 +188,14 @@ impl WorstOfRun {
             (self.on_cpu_ns.unwrap_or(0), Cause::OnCpu),
         ];
         // One look may cost a load from the GPU: that is the look's own time, not somebody else's.
-        let kept_away = |ns: u64| self.longest_gap_ns.is_some_and(|gap| gap >= 2_000 && gap.saturating_mul(2) > ns);
+        let of = |part: Option<u64>, ns: u64| part.is_some_and(|part| part.saturating_mul(2) > ns);
+        let kept_away = |ns: u64| of(self.longest_gap_ns.filter(|gap| *gap >= 2_000), ns);
         // Of equal ones the first.
         match parts.into_iter().rev().max_by_key(|(ns, _)| *ns) {
             Some((ns, cause)) if ns.saturating_mul(2) > self.total_ns => match cause {
+                // Why it was seen late, where that is known.
+                Cause::Seeing if of(self.asleep_ns, ns) => Cause::Asleep,
+                Cause::Seeing if of(self.run_queue_ns, ns) => Cause::RunQueue,
                 Cause::Seeing if kept_away(ns) => Cause::CpuKeptAway,
                 cause => cause,
             },

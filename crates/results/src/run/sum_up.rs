@@ -141,6 +141,7 @@ fn one(
     let status = status(of_parts().map(|(repeat, c)| (repeat, &c.status)), |what| {
         warnings.push(format!("{} at {} bytes in stage {}: {what}", subject.name, cell.bytes, stage.number));
     });
+    let [worst, worst_counted] = gathered.worst(|repeat, index| explained.get(&(repeat, index)).copied());
     let cell = CellOfRun {
         stage: stage.number,
         cell: number as u32,
@@ -163,8 +164,9 @@ fn one(
         misses,
         rate,
         ratio: None,
-        worst: gathered.worst(|repeat, index| explained.get(&(repeat, index)).copied()),
+        worst,
         tally: of_parts().filter_map(|(_, c)| c.counted).reduce(added),
+        worst_counted,
     };
     Ok((cell, kept.filter(|r| !r.is_empty())))
 }
