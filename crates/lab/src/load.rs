@@ -15,7 +15,19 @@ use std::time::{Duration, Instant};
 use subject::{Checks, Machine, Subject, Wanted};
 
 /// Why a thread of a load did not go on.
-type Reason = String;
+enum Reason {
+    Unavailable(String),
+    Failed(String),
+}
+
+impl From<subject::Error> for Reason {
+    fn from(error: subject::Error) -> Reason {
+        match error {
+            subject::Error::Unavailable(u) => Reason::Unavailable(u.reason),
+            error => Reason::Failed(error.to_string()),
+        }
+    }
+}
 
 /// How the threads of a stage's loads are run.
 pub(crate) struct Plan<'p> {
@@ -68,7 +80,8 @@ pub(crate) struct Running<'p> {
     plan: &'p Plan<'p>,
     gates: &'p Gates,
     counts: Vec<Vec<Count>>,
-    failed: Vec<Mutex<Vec<(Reason, u32)>>>,
+    /// Of each load why it does not exist here, and why threads failed, with how many.
+    ended: Vec<Mutex<(Option<String>, Vec<(String, u32)>)>>,
 }
 
 /// A moment of all loads.
@@ -98,7 +111,7 @@ impl Running<'_> {
             name: load.name.clone(),
             what: text(load),
             threads: load.count,
-            bytes: load.bytes,
+            bytes: load.bytes.saturating_mul(now.done[n] - mark.done[n]),
             transfers: now.done[n] - mark.done[n],
             seconds,
             longest_ns: self.counts[n].iter().map(|c| c.longest_ns.load(Ordering::Relaxed)).max().unwrap_or(0),
@@ -106,6 +119,7 @@ impl Running<'_> {
             waiting: share(mark.scheduled[n].1, now.scheduled[n].1),
             checked: 0,
             failed: Vec::new(),
+            unavailable: None,
         };
         self.plan.loads.iter().enumerate().map(one).collect()
     }
@@ -116,10 +130,13 @@ impl Running<'_> {
     }
 
     fn fail(&self, load: usize, reason: Reason) {
-        let mut failed = self.failed[load].lock().unwrap_or_else(PoisonError::into_inner);
-        match failed.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, threads)) => *threads += 1,
-            None => failed.push((reason, 1)),
+        let mut ended = self.ended[load].lock().unwrap_or_else(PoisonError::into_inner);
+        match reason {
+            Reason::Unavailable(why) => ended.0 = Some(why),
+            Reason::Failed(why) => match ended.1.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, threads)) => *threads += 1,
+                None => ended.1.push((why, 1)),
+            },
         }
     }
 
@@ -136,14 +153,13 @@ impl Running<'_> {
 
     fn work(&self, machine: &Machine, load: usize, n: usize, steps: &mut Steps<'_>) -> Result<(), Reason> {
         let (spec, count) = (&self.plan.loads[load], &self.counts[load][n]);
-        place(spec, &self.plan.cpus[load])?;
-        let text = |e: subject::Error| e.to_string();
+        place(spec, &self.plan.cpus[load]).map_err(Reason::Failed)?;
         let turn = || self.gates.one.lock().unwrap_or_else(PoisonError::into_inner);
         let seed = self.plan.seed ^ ((load as u64) << 32 | n as u64);
         let opening = turn();
-        machine.enter().map_err(text)?;
-        let mut opened = subject::open(machine, &spec.what, &Wanted::of(spec.bytes)).map_err(text)?;
-        let mut subject = opened.prepare(seed).map_err(text)?;
+        machine.enter()?;
+        let mut opened = subject::open(machine, &spec.what, &Wanted::of(spec.bytes))?;
+        let mut subject = opened.prepare(seed)?;
         drop(opening);
         steps.tell(READY);
         self.gates.wait_for(&self.gates.ready);
@@ -167,7 +183,7 @@ impl Running<'_> {
         count: &Count,
         steps: &mut Steps<'_>,
     ) -> Result<(), Reason> {
-        let (clock, text) = (self.plan.clock, |e: subject::Error| e.to_string());
+        let clock = self.plan.clock;
         let pause = spec.rate.filter(|rate| *rate > 0.0).map(|rate| Duration::from_secs_f64(1.0 / rate));
         let mut next = Instant::now();
         let (mut done, mut longest) = (0u64, 0);
@@ -176,10 +192,10 @@ impl Running<'_> {
                 std::thread::sleep(Duration::from_micros(100));
                 continue;
             }
-            subject.renew().map_err(text)?;
+            subject.renew()?;
             let before = clock.now();
-            subject.fire().map_err(text)?;
-            subject.wait(self.plan.timeout).map_err(text)?;
+            subject.fire()?;
+            subject.wait(self.plan.timeout)?;
             longest = longest.max(clock.now().saturating_sub(before));
             done += 1;
             count.done.store(done, Ordering::Relaxed);
@@ -207,8 +223,8 @@ fn check(subject: &mut dyn Subject, count: &Count) -> Result<(), Reason> {
     if subject.checks() == Checks::Nothing || count.done.load(Ordering::Relaxed) == 0 {
         return Ok(());
     }
-    match subject.check().map_err(|e| e.to_string())? {
-        Some(wrong) => Err(format!("wrong data: {wrong}")),
+    match subject.check()? {
+        Some(wrong) => Err(Reason::Failed(format!("wrong data: {wrong}"))),
         None => {
             count.checked.fetch_add(1, Ordering::Relaxed);
             Ok(())
@@ -216,7 +232,7 @@ fn check(subject: &mut dyn Subject, count: &Count) -> Result<(), Reason> {
     }
 }
 
-fn place(spec: &LoadSpec, cpus: &[usize]) -> Result<(), Reason> {
+fn place(spec: &LoadSpec, cpus: &[usize]) -> Result<(), String> {
     if !cpus.is_empty() {
         confine(0, cpus).map_err(|e| format!("its CPUs were not given: {e}"))?;
     }
@@ -316,7 +332,7 @@ pub(crate) fn beside<T>(
         plan,
         gates: &gates,
         counts: plan.loads.iter().map(counts).collect(),
-        failed: plan.loads.iter().map(|_| Mutex::default()).collect(),
+        ended: plan.loads.iter().map(|_| Mutex::default()).collect(),
     };
     let (measured, mut loaded) = std::thread::scope(|scope| {
         // Whatever `measure` does, the threads end.
@@ -326,7 +342,7 @@ pub(crate) fn beside<T>(
                 let thread = std::thread::Builder::new().name(format!("load {n}"));
                 let running = &running;
                 if let Err(e) = thread.spawn_scoped(scope, move || running.thread(machine, load, n)) {
-                    running.fail(load, format!("the system starts no more threads: {e}"));
+                    running.fail(load, Reason::Failed(format!("the system starts no more threads: {e}")));
                     drop(Steps { gates: &gates, told: 0 });
                 }
             }
@@ -344,7 +360,8 @@ pub(crate) fn beside<T>(
     });
     for (n, loaded) in loaded.iter_mut().enumerate() {
         loaded.checked = running.counts[n].iter().map(|c| c.checked.load(Ordering::Relaxed)).sum();
-        loaded.failed = std::mem::take(&mut *running.failed[n].lock().unwrap_or_else(PoisonError::into_inner));
+        (loaded.unavailable, loaded.failed) =
+            std::mem::take(&mut *running.ended[n].lock().unwrap_or_else(PoisonError::into_inner));
     }
     (measured, loaded)
 }

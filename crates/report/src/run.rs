@@ -165,6 +165,9 @@ fn load(out: &mut dyn Write, style: &Style, all: &[&Loaded], functional: bool) -
         write!(out, "; {} compared", count(checked))?;
     }
     writeln!(out)?;
+    if let Some(why) = all.iter().find_map(|l| l.unavailable.as_ref()) {
+        writeln!(out, "{}", style.bad(&format!("  measured without it: {why}")))?;
+    }
     let mut failed: BTreeMap<&str, u32> = BTreeMap::new();
     for (why, n) in all.iter().flat_map(|l| &l.failed) {
         *failed.entry(why).or_default() += n;

@@ -136,6 +136,7 @@ pub struct Loaded {
     pub name: String,
     pub what: String,
     pub threads: u32,
+    /// Of all transfers together.
     pub bytes: u64,
     pub transfers: u64,
     pub seconds: f64,
@@ -148,6 +149,9 @@ pub struct Loaded {
     pub checked: u64,
     /// Why threads did not start, stopped early or were wrong, and how many.
     pub failed: Vec<(String, u32)>,
+    /// Why there is no such load on this machine: the stage was measured without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<String>,
 }
 
 /// Gaps between consecutive readings of the clock on a thread that does nothing else.

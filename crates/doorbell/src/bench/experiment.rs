@@ -9,6 +9,7 @@ use environment::Severity;
 use experiment::{Experiment, Stage};
 use lab::clock::Clock;
 use report::number;
+use report::table::Style;
 use results::run::{Context, Run};
 use results::{Folder, Status};
 use runner::{End, Heard, News, Runner};
@@ -145,20 +146,28 @@ impl Args {
                 command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
                 started,
                 ended: environment::utc_now().unwrap_or_default(),
-                environment: serde_json::to_value(&after)?,
+                environment: serde_json::to_value(&before)?,
                 warnings: all,
                 failed: Default::default(),
                 interrupted: (ended == End::Stopped).then(|| "it was stopped".into()),
             },
         )?;
         folder.write_run(&run)?;
-        self.show(&run)?;
+        if self.out.is_some() {
+            plot::all(folder, &run)?;
+        }
+        self.show(&run, folder)?;
         Ok(verdict(&run, &ended))
     }
 
-    fn show(&self, run: &Run) -> anyhow::Result<()> {
-        let text = run.to_json()?;
-        Ok(report::table::to_stdout(|out| Ok(out.write_all(&text)?))?)
+    fn show(&self, run: &Run, folder: &Folder) -> anyhow::Result<()> {
+        if self.json {
+            let text = run.to_json()?;
+            return Ok(report::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
+        }
+        // A folder that goes away with this process is none to look into.
+        let kept = self.out.is_some().then(|| folder.path());
+        Ok(report::table::to_stdout(|out| report::run::write(out, &Style::of_stdout(), run, kept))?)
     }
 
     /// Measures what is missing.
@@ -226,7 +235,7 @@ fn place(stage: &Stage) -> String {
 }
 
 fn list() -> anyhow::Result<ExitCode> {
-    let style = report::table::Style::of_stdout();
+    let style = Style::of_stdout();
     let mut table = style.table(&["experiment", "what it measures"]);
     for shipped in experiment::shipped() {
         let about = experiment::read(shipped.text, shipped.name, &[]).map(|e| e.about).unwrap_or_default();
@@ -251,7 +260,7 @@ fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<ExitCode> {
         report::table::to_stdout(|out| Ok(writeln!(out, "{plan:#}")?))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let style = report::table::Style::of_stdout();
+    let style = Style::of_stdout();
     let mut table = style.table(&["stage", "point", "policy", "cells", "beside"]);
     for stage in &stages {
         let cells: Vec<String> = stage.cells.iter().map(cell_name).collect();

@@ -236,6 +236,7 @@ fn add_load(sum: &mut Loaded, load: &Loaded) {
     sum.transfers += load.transfers;
     sum.checked += load.checked;
     sum.longest_ns = sum.longest_ns.max(load.longest_ns);
+    sum.unavailable = sum.unavailable.take().or_else(|| load.unavailable.clone());
     for (why, n) in &load.failed {
         match sum.failed.iter_mut().find(|(w, _)| w == why) {
             Some((_, of)) => *of += n,
