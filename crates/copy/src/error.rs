@@ -74,11 +74,18 @@ pub enum Error {
     Late { bytes: u64, after: Duration },
 }
 
-/// What needs a function that this driver does not have does not exist here.
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: i32 = 801;
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
+const NOT_IN_A_GRAPH: i32 = 900;
+
+/// What needs a function that this driver does not have, or that CUDA says it does not support, does not exist here.
 impl From<cuda::Error> for Error {
     fn from(error: cuda::Error) -> Error {
         match error {
-            missing @ cuda::Error::Missing { .. } => Unavailable::new(missing.to_string()).into(),
+            cuda::Error::Missing { .. } | cuda::Error::Call { code: NOT_SUPPORTED | NOT_IN_A_GRAPH, .. } => {
+                Unavailable::new(error.to_string()).into()
+            }
             other => Error::Cuda(other),
         }
     }

@@ -20,6 +20,7 @@ fn start() -> (MutexGuard<'static, ()>, Machine) {
     fake::GATE_EXPIRES.store(0, Ordering::SeqCst);
     fake::RUNTIME_STARTS.store(0, Ordering::SeqCst);
     fake::OLD.store(0, Ordering::SeqCst);
+    fake::NO_WRITES.store(0, Ordering::SeqCst);
     // SAFETY: the stand-in's functions have the signatures of the real ones.
     let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
     // SAFETY: as above.
@@ -324,6 +325,18 @@ fn forms_that_contradict_each_other_or_that_a_driver_lacks_say_so() {
         let said = opening(&old, &format!("host->cuda[{form}]->gpu0"));
         assert!(said.contains("this CUDA driver has no") && said.contains(call), "{form}: {said}");
     }
+    // A driver that has the function and refuses it.
+    fake::NO_WRITES.store(801, Ordering::SeqCst);
+    for form in ["polled", "batch,polled"] {
+        let said = opening(&machine, &format!("host->cuda[{form}]->gpu0"));
+        assert!(said.contains("cuStreamWriteValue32_v2: "), "{form}: {said}");
+    }
+    fake::NO_WRITES.store(900, Ordering::SeqCst);
+    let mut route = open(&machine, "host->cuda[graph,polled=write]->gpu0", 64).unwrap();
+    assert!(reason(route.prepare(64).err().unwrap()).contains("(900)"));
+    drop(route);
+    assert!(open(&machine, "host->cuda[polled]->gpu0", 64).is_ok());
+    fake::NO_WRITES.store(0, Ordering::SeqCst);
     // What needs nothing new goes on.
     let _running = fake::run_by_itself();
     for form in ["cuda", "cuda[graph]", "cuda[graph,polled]"] {

@@ -73,7 +73,7 @@ fn cudas_forms_add_nothing_to_the_calls_that_they_make() {
         let name = format!("host->cuda{form}->gpu0");
         let mut route = open(&machine, &name, 4096).unwrap();
         let mut transfer = route.prepare(4096).unwrap();
-        for round in 0..200 {
+        for round in 0..60 {
             let mut failed = false;
             let spent = cost(watched, || {
                 failed = transfer.submit().is_err() || transfer.poll().is_err();

@@ -129,7 +129,13 @@ impl<'m> Take for Modules<'m> {
     const CHECKS: Checks = Checks::Bytes;
 
     fn about(&self) -> String {
-        let what = if self.compiled.is_some() { "code for this GPU" } else { "PTX, compiled anew each time" };
+        let what = match (&self.compiled, std::env::var("CUDA_CACHE_DISABLE").as_deref()) {
+            (Some(_), _) => "code for this GPU",
+            (None, Ok("1")) => "PTX, compiled anew each time",
+            (None, _) => {
+                "PTX, compiled anew each time, and written to the driver's cache on disk (CUDA_CACHE_DISABLE is not 1)"
+            }
+        };
         format!("cuModuleLoadData of {} kernels, {what}; unloaded before the next, untimed", self.kernels)
     }
 

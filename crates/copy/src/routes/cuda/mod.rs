@@ -139,6 +139,11 @@ fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
         stream.can_write_words()?;
     }
     let word = mark.map(|mark| Polled::new(context, mark)).transpose()?;
+    if let (Some(word), Form::Async | Form::Batch) = (&word, form) {
+        // Some drivers have the function and refuse it.
+        word.put(&stream)?;
+        stream.synchronize()?;
+    }
     let ends = Ends::new(machine, spec, capacity)?;
     Ok(Box::new(CudaRoute { stream, word, ends, context, direction, form }))
 }
