@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Measures what the pages here keep: docs/results/bench.sh OUT [NAME ...]
+#
+# Each NAME is a shipped experiment (all that are listed below, unless names are given) and becomes a folder OUT/NAME and a
+# table OUT/NAME.txt. DOORBELL names the binary (default: cargo's release build). About 25 minutes on an H200.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+out=${1:?usage: bench.sh OUT [NAME ...]}
+shift
+d=${DOORBELL:-$here/../../target/release/doorbell}
+mkdir -p "$out"
+
+# Where a run is shorter than the shipped file says, the reason is the time that this takes altogether.
+options() {
+  case $1 in
+    small | eight | placement) echo --set run.duration=30s ;;
+    submit) echo --set run.duration=20s ;;
+    crossover) echo --set run.duration=5s ;;
+    bandwidth | alone) echo --set run.duration=20s ;;
+    chunks) echo --set run.duration=2s ;;
+    paced) echo --set run.duration=10s ;;
+    worst) echo --set matrix.crowd.count=0,64 --set run.duration=45s ;;
+    contention) echo --set run.duration=2s --set run.repeats=2 ;;
+    crowds) echo --set run.duration=1500ms ;;
+    setting-up) echo --set run.duration=1s --set matrix.policy=stock,phase-fair ;;
+    inversion) echo --set run.duration=1s --set run.repeats=2 ;;
+    setups) echo --set run.duration=2s --set matrix.policy=stock,ticket+phase-fair ;;
+    beside) echo --set run.duration=150s ;;
+  esac
+}
+
+for name in ${*:-smoke small submit eight placement crossover bandwidth alone paced chunks worst contention crowds setting-up inversion setups beside}; do
+  # shellcheck disable=SC2046
+  "$d" bench "$name" $(options "$name") --force -o "$out/$name" > "$out/$name.txt" 2> "$out/$name.err"
+  echo "$name: exit status $?"
+done
