@@ -27,6 +27,8 @@ pub enum Error {
     Write { path: PathBuf, cause: io::Error },
 }
 
+type Draw = fn(&Head<'_>, &[Drawn<'_>]) -> String;
+
 /// Draws what there is to draw, and says which files that are.
 ///
 /// # Errors
@@ -72,7 +74,7 @@ pub fn all(folder: &Folder, run: &Run) -> Result<Vec<PathBuf>, Error> {
             if size > 0 {
                 place.push(axis::bytes(size));
             }
-            let pictures: [(&str, &str, &str, fn(&Head<'_>, &[Drawn<'_>]) -> String); 3] = [
+            let pictures: [(&str, &str, &str, Draw); 3] = [
                 (
                     "cdf",
                     "distribution",

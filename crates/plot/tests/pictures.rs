@@ -18,7 +18,7 @@ repeats = 2
 samples = 20000
 counters-every = 5
 [matrix]
-bytes = "8..64KiB"
+bytes = "8,64,512,4096,65536"
 [[subject]]
 name = "cuda"
 route = "host->cuda->gpu0"
@@ -174,7 +174,7 @@ fn plots(path: &Path, name: &str) -> PathBuf {
 fn a_functional_run_is_marked() {
     let dir = tempfile::tempdir().unwrap();
     let text = EXPERIMENT.replace("seed = 1", "").replace("repeats = 2", "repeats = 2\ngpu = \"soft\"");
-    let (folder, run) = made(&dir.path().join("run"), &text.replace("8..64KiB", "8,16"));
+    let (folder, run) = made(&dir.path().join("run"), &text.replace("8,64,512,4096,65536", "8,16"));
     let files = plot::all(&folder, &run).unwrap();
     assert_eq!(files.len(), 7);
     files.iter().for_each(|f| check(f, true));
@@ -183,7 +183,7 @@ fn a_functional_run_is_marked() {
 #[test]
 fn a_run_without_samples_has_no_pictures_and_one_sample_has() {
     let dir = tempfile::tempdir().unwrap();
-    let text = EXPERIMENT.replace("8..64KiB", "8");
+    let text = EXPERIMENT.replace("8,64,512,4096,65536", "8");
     let folder = Folder::create(&dir.path().join("run"), &read(&text), false).unwrap();
     let run = Run::from_folder(&folder, Context::default()).unwrap();
     assert!(plot::all(&folder, &run).unwrap().is_empty());

@@ -169,7 +169,7 @@ fn damage_is_an_error_with_the_name_of_the_file() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn any_sample_comes_back(

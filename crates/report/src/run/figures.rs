@@ -166,12 +166,15 @@ fn times(run: &Run, cells: &[&CellOfRun]) -> Vec<Column> {
     columns
 }
 
+type Tail = fn(&Figure) -> Option<u64>;
+
+const TAILS: [(&str, Tail); 3] =
+    [(">p99", |f| f.summary.p99), (">p99.9", |f| f.summary.p999), (">p99.99", |f| f.summary.p9999)];
+
 /// The first percentile that has too few samples beyond it says so; those behind it are left out.
 fn tails(columns: &mut Vec<Column>, cells: &[&CellOfRun]) {
-    let tails: [(&str, fn(&Figure) -> Option<u64>); 3] =
-        [(">p99", |f| f.summary.p99), (">p99.9", |f| f.summary.p999), (">p99.99", |f| f.summary.p9999)];
-    for (i, (head, tail)) in tails.iter().enumerate() {
-        let before = |f: &Figure| i == 0 || tails[i - 1].1(f).is_some();
+    for (i, (head, tail)) in TAILS.iter().enumerate() {
+        let before = |f: &Figure| i == 0 || TAILS[i - 1].1(f).is_some();
         if !cells.iter().any(|c| c.observed().is_some_and(before)) {
             return;
         }

@@ -132,7 +132,7 @@ impl Gathered {
                 (many * n as f64 * 1e9 / ns as f64, None)
             }
         };
-        let bytes_per_second = (cell.bytes > 0).then(|| transfers_per_second * cell.bytes as f64);
+        let bytes_per_second = (cell.bytes > 0).then_some(transfers_per_second * cell.bytes as f64);
         Some(Rate { transfers_per_second, bytes_per_second, interval })
     }
 
