@@ -32,8 +32,8 @@ fn main() {
                     let part = |n: u32| format!("{:.0}", 100.0 * f64::from(n) / f64::from(tries));
                     if times == 1.0 {
                         width = 100.0 * c.width;
-                        let called = tries - c.slower - c.faster - c.none;
-                        cells.push(format!("{:.1}", 100.0 * f64::from(called) / f64::from(tries)));
+                        let wrong = c.slower + c.faster;
+                        cells.push(format!("{} ({:.1})", part(c.equal), 100.0 * f64::from(wrong) / f64::from(tries)));
                     } else {
                         cells.push(format!("{} ({})", part(c.slower), part(c.fails)));
                     }

@@ -25,6 +25,15 @@ pub struct Side<'a> {
     /// The repeat, a process of its own, that each round belongs to.
     pub repeats: &'a [u32],
     pub speeds: &'a Speeds,
+    /// The step of the clock, as a part of the median: see [`resolution`].
+    pub resolution: f64,
+}
+
+/// The least difference of two samples, as a part of their median: what a clock cannot tell apart. 0 where all are alike.
+pub fn resolution(rounds: &Rounds) -> f64 {
+    let steps = rounds.sorted().windows(2).map(|w| w[1] - w[0]).filter(|step| *step > 0);
+    let median = rounds.figure(Figure::P50).filter(|m| *m > 0.0);
+    steps.min().zip(median).map_or(0.0, |(step, median)| step as f64 / median)
 }
 
 /// B over A, rounds compared at the same speed of the host.
@@ -36,8 +45,9 @@ pub struct Difference {
     /// How probable it is that two equal cells are so far apart, or further.
     pub probability: f64,
     pub matched: Vec<Matched>,
-    /// How much wider the error is than that of independent rounds, because repeats or rounds in a row are alike.
-    pub dependence: f64,
+    /// How much wider the error is than that of independent rounds: repeats or rounds in a row are alike, or the clock is
+    /// coarse.
+    pub widened: f64,
 }
 
 /// A speed of the host that both had.
@@ -110,6 +120,8 @@ impl Difference {
             _ => drawn_variance(a.rounds, b.rounds, &strata, Figure::P50, seed).ok_or(Missing::Zero)?,
         };
         let (variance, freedom) = dependence(a, b, &strata).widened(own, medians, freedom);
+        // A value lies anywhere within a step of the clock, however often it is read.
+        let variance = variance + (a.resolution.powi(2) + b.resolution.powi(2)) / 12.0;
         let error = variance.sqrt();
         let reach = student_quantile(1.0 - ERROR / 2.0, freedom as u32) * error;
         Ok(Difference {
@@ -117,7 +129,7 @@ impl Difference {
             interval: Interval { low: (log - reach).exp(), high: (log + reach).exp() },
             probability: if log == 0.0 { 1.0 } else { 2.0 * student_cdf(-log.abs() / error, freedom as u32) },
             matched,
-            dependence: (variance / own).sqrt(),
+            widened: (variance / own).sqrt(),
         })
     }
 }
@@ -208,7 +220,7 @@ fn drawn_variance(a: &Rounds, b: &Rounds, strata: &[Stratum], figure: Figure, se
     let variance = (squares - sum * sum / draws).max(0.0) / (draws - 1.0);
     // Draws from n rounds spread by (n - 1) / n less than rounds do.
     let least = strata.iter().map(|s| s.a.len().min(s.b.len())).max()? as f64;
-    // Clocks have a resolution: of two cells whose rounds are all alike nothing more is known than that.
+    // Rounds that are all alike still leave something to be known.
     Some((variance * least / (least - 1.0)).max(LEAST_VARIANCE))
 }
 

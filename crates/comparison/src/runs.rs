@@ -1,5 +1,6 @@
 //! Two runs, cell by cell.
 
+use crate::difference::resolution;
 use crate::{Difference, Missing, Side, Speeds, holm};
 use serde::{Deserialize, Serialize};
 use statistics::{Figure, Interval, Rounds};
@@ -62,8 +63,10 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// No difference is certain. The interval says how large one can be.
+    /// No difference is certain, and B is not slower by `fail_above`: its interval ends below that.
     Equal,
+    /// No difference is certain, and a slowdown by `fail_above` is not ruled out.
+    Unclear,
     Slower,
     Faster,
     TooFew(Missing),
@@ -128,12 +131,13 @@ pub fn compare(cell: &Key, a: &Run, b: &Run, request: &Request) -> Vec<Row> {
         }
         _ => (&a.rounds, &b.rounds),
     };
+    let (resolution_a, resolution_b) = (resolution(&a.rounds), resolution(&b.rounds));
     let of_host = speeds_of_baseline(a, b);
     let of_cell = (Speeds::of(&rounds_a.each(Figure::P50)), Speeds::of(&rounds_b.each(Figure::P50)));
     let row = |figure: &Figure| {
         let difference = |(speeds_a, speeds_b): &(Speeds, Speeds)| {
-            let side_a = Side { rounds: rounds_a, repeats: &a.repeats, speeds: speeds_a };
-            let side_b = Side { rounds: rounds_b, repeats: &b.repeats, speeds: speeds_b };
+            let side_a = Side { rounds: rounds_a, repeats: &a.repeats, speeds: speeds_a, resolution: resolution_a };
+            let side_b = Side { rounds: rounds_b, repeats: &b.repeats, speeds: speeds_b, resolution: resolution_b };
             Difference::of(side_a, side_b, *figure, request.seed)
         };
         // A baseline shows the speed of the host by itself, whatever became of the cell. Where both runs had too few rounds
@@ -227,12 +231,15 @@ impl Comparison {
             let row = &mut rows[row];
             row.probability = Some(adjusted);
             let Some(difference) = &row.difference else { continue };
+            let reaches = difference.interval.high >= 1.0 + fail_above;
             row.verdict = match difference.ratio {
+                // Nothing rules out a slowdown by nothing.
+                _ if adjusted > ERROR && reaches && fail_above > 0.0 => Verdict::Unclear,
                 _ if adjusted > ERROR => Verdict::Equal,
                 ratio if ratio > 1.0 => Verdict::Slower,
                 _ => Verdict::Faster,
             };
-            row.fails = row.verdict == Verdict::Slower && difference.interval.high >= 1.0 + fail_above;
+            row.fails = row.verdict == Verdict::Slower && reaches;
         }
         Comparison { fail_above, tests: tested.len() as u32, rows }
     }
@@ -244,13 +251,6 @@ impl Comparison {
 
     pub fn fails(&self) -> bool {
         self.rows.iter().any(|r| r.fails)
-    }
-
-    /// Rows that are called equal, though a slowdown by `fail_above` lies in their interval.
-    pub fn undecided(&self) -> usize {
-        let reaches =
-            |r: &&Row| r.verdict == Verdict::Equal && r.interval().is_some_and(|i| i.high >= 1.0 + self.fail_above);
-        self.rows.iter().filter(reaches).count()
     }
 }
 
@@ -331,6 +331,37 @@ mod tests {
     }
 
     #[test]
+    fn what_rounds_cannot_tell_is_not_called_equal() {
+        // Rounds up to 60 % apart: a slowdown by 5 % is neither certain nor ruled out.
+        let wild = |seed: u64| {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let all: Vec<Vec<u64>> = (0..12)
+                .map(|_| {
+                    let speed = 1e3 * (1.0 + 0.6 * random.f64());
+                    (0..100).map(|_| (speed * (1.0 + 0.05 * random.f64())) as u64).collect()
+                })
+                .collect();
+            Run::Measured(Box::new(Cell { rounds: Rounds::new(&all), repeats: vec![0; 12], baseline: None }))
+        };
+        let row = one(&wild(1), &wild(2), Figure::P50);
+        assert_eq!((&row.verdict, row.fails), (&Verdict::Unclear, false), "{row:?}");
+    }
+
+    #[test]
+    fn one_step_of_a_coarse_clock_is_no_slowdown() {
+        // The GPU's clock in steps of 32 ns: all samples are one step or the next.
+        let cell = |ns: u64| {
+            let rounds: Vec<Vec<u64>> =
+                (0..20).map(|_| (0..50).map(|n| ns + 32 * u64::from(n == 0)).collect()).collect();
+            Run::Measured(Box::new(Cell { rounds: Rounds::new(&rounds), repeats: vec![0; 20], baseline: None }))
+        };
+        let row = one(&cell(1024), &cell(1056), Figure::P50);
+        assert_eq!(row.verdict, Verdict::Unclear, "{row:?}");
+        let row = one(&cell(1024), &cell(1184), Figure::P50);
+        assert_eq!(row.verdict, Verdict::Slower, "five steps: {row:?}");
+    }
+
+    #[test]
     fn a_host_at_another_speed_does_not_matter_beside_a_baseline() {
         let with = |speed: f64, times: f64, seed| {
             let (Run::Measured(cell), Run::Measured(other)) =
@@ -363,7 +394,7 @@ mod tests {
             };
             let comparison = Comparison::of((0..40).flat_map(cell).collect(), 0.05);
             assert_eq!(comparison.tests, 40);
-            comparison.rows.iter().any(|r| r.verdict != Verdict::Equal)
+            comparison.rows.iter().any(|r| matches!(r.verdict, Verdict::Slower | Verdict::Faster))
         };
         let wrong = (0..100).filter(|run| different(*run)).count();
         assert!(wrong <= 5, "{wrong} of 100");

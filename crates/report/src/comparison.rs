@@ -51,6 +51,7 @@ fn verdict(row: &Row) -> (&'static str, String) {
         Verdict::Slower => ("slower", String::new()),
         Verdict::Faster => ("faster", String::new()),
         Verdict::Equal => ("equal", String::new()),
+        Verdict::Unclear => ("unclear", String::new()),
         Verdict::TooFew(missing) => ("too few", missing.to_string()),
         Verdict::OnlyInA(why) => ("only in A", why.clone()),
         Verdict::OnlyInB(why) => ("only in B", why.clone()),
@@ -79,6 +80,8 @@ pub fn outcome(c: &Comparison) -> String {
         (count(|r| !r.fails && r.verdict == Verdict::Slower), "slower by less than the limit"),
         (count(|r| r.verdict == Verdict::Faster), "faster"),
         (count(|r| r.verdict == Verdict::Equal), "equal"),
+        (count(|r| r.verdict == Verdict::Unclear), "unclear"),
+        (count(|r| matches!(r.verdict, Verdict::TooFew(_))), "with too few rounds or samples"),
     ];
     let said = |(n, what): &(u64, &str)| match *what {
         "regression" | "lost cell" => number::of(*n, what),
@@ -95,13 +98,11 @@ fn trust(c: &Comparison) -> Vec<String> {
         "{tests}: where nothing differs, the chance of any false slower or faster is about {}",
         percent(ERROR)
     )];
-    match c.undecided() as u64 {
-        0 => {}
-        n => lines.push(format!(
-            "{} called equal may be slower by {} all the same: more rounds would tell",
-            number::of(n, "figure"),
-            percent(c.fail_above)
-        )),
+    if c.rows.iter().any(|r| r.verdict == Verdict::Unclear) {
+        let limit = percent(c.fail_above);
+        lines.push(format!(
+            "unclear: neither certain nor ruled out that it is slower by {limit}; more rounds would tell"
+        ));
     }
     lines
 }
@@ -180,7 +181,7 @@ pub fn json(heading: &Heading, c: &Comparison) -> Value {
             "interval": d.map(|d| d.interval),
             "probability": row.probability,
             "matched": d.map(|d| &d.matched),
-            "dependence": d.map(|d| d.dependence),
+            "widened": d.map(|d| d.widened),
             "verdict": verdict.replace(' ', "_"),
             "why": if why.is_empty() { Value::Null } else { Value::from(why) },
             "fails": row.fails,
@@ -229,7 +230,13 @@ pub fn write_markdown(out: &mut dyn Write, heading: &Heading, c: &Comparison) ->
     Ok(())
 }
 
-/// One test case for each figure of each cell.
+fn skipped(why: String) -> TestCaseStatus {
+    let mut status = TestCaseStatus::skipped();
+    status.set_message(why);
+    status
+}
+
+/// One test case for each figure of each cell. What cannot be told is skipped, not passed.
 pub fn junit(heading: &Heading, c: &Comparison) -> Result<String, quick_junit::SerializeError> {
     let mut suite = TestSuite::new("doorbell compare");
     for row in &c.rows {
@@ -245,11 +252,8 @@ pub fn junit(heading: &Heading, c: &Comparison) -> Result<String, quick_junit::S
                 status.set_type("regression").set_message(detail(row));
                 status
             }
-            Verdict::TooFew(_) | Verdict::OnlyInA(_) | Verdict::OnlyInB(_) => {
-                let mut status = TestCaseStatus::skipped();
-                status.set_message(in_words(row));
-                status
-            }
+            Verdict::TooFew(_) | Verdict::OnlyInA(_) | Verdict::OnlyInB(_) => skipped(in_words(row)),
+            Verdict::Unclear => skipped(format!("unclear: {}", detail(row))),
             _ => TestCaseStatus::success(),
         };
         let mut case = TestCase::new(name.trim_end().to_owned(), status);
@@ -331,7 +335,7 @@ mod tests {
             interval: Interval { low: ratio * 0.99, high: ratio * 1.01 },
             probability: 1e-6,
             matched: vec![Matched { a: 4000.0, b: 4000.0 * ratio, rounds_a: 60, rounds_b: 60 }],
-            dependence: 1.0,
+            widened: 1.0,
         });
         Row {
             cell: Key { subject: subject.into(), bytes: 4096, point: "policy=a|b".into() },
@@ -352,6 +356,7 @@ mod tests {
             row("ce0", 1.08, Verdict::Slower, true),
             row("bar1", 1.0, Verdict::Equal, false),
             row("<graph>", 0.9, Verdict::Faster, false),
+            row("wide", 1.02, Verdict::Unclear, false),
             row("few", 1.0, Verdict::TooFew(Missing::Rounds { a: 3, b: 60 }), false),
             row("gone", 1.0, Verdict::Lost("the engine \"died\"".into()), true),
         ];
@@ -362,7 +367,7 @@ mod tests {
             changes: vec![Change { what: "gpu.driver".into(), a: "580".into(), b: "590".into() }],
             warnings: vec![],
         };
-        (heading, Comparison { fail_above: 0.05, tests: 3, rows })
+        (heading, Comparison { fail_above: 0.05, tests: 4, rows })
     }
 
     fn text(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> String {
@@ -381,10 +386,12 @@ mod tests {
           ce0 4 KiB [policy=a|b]      p50     4.00 us  4.32 us  1.080  1.069 to 1.091  regression
           bar1 4 KiB [policy=a|b]     p50     4.00 us  4.00 us  1.000  0.990 to 1.010  equal
           <graph> 4 KiB [policy=a|b]  p50     4.00 us  3.60 us  0.900  0.891 to 0.909  faster
+          wide 4 KiB [policy=a|b]     p50     4.00 us  4.08 us  1.020  1.010 to 1.030  unclear
           few 4 KiB [policy=a|b]      p50     4.00 us  4.00 us      -               -  too few: 3 and 60 rounds at the same speed of the host: 6 are needed
           gone 4 KiB [policy=a|b]     p50     4.00 us  4.00 us      -               -  lost: the engine "died"
-          3 tests: where nothing differs, the chance of any false slower or faster is about 1 %
-          1 regression, 1 lost cell, 1 faster, 1 equal
+          4 tests: where nothing differs, the chance of any false slower or faster is about 1 %
+          unclear: neither certain nor ruled out that it is slower by 5 %; more rounds would tell
+          1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples
         "#);
     }
 
@@ -394,18 +401,20 @@ mod tests {
         insta::assert_snapshot!(text(|out| write_markdown(out, &heading, &c)), @r#"
         ### run against baseline
 
-        **1 regression, 1 lost cell, 1 faster, 1 equal**
+        **1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples**
 
         | cell | figure | A | B | B/A | 99 % interval | verdict |
         |---|---|--:|--:|--:|--:|---|
         | ce0 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.32 us | 1.080 | 1.069 to 1.091 | **regression** |
         | bar1 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | 1.000 | 0.990 to 1.010 | equal |
         | &lt;graph> 4 KiB [policy=a\|b] | p50 | 4.00 us | 3.60 us | 0.900 | 0.891 to 0.909 | faster |
+        | wide 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.08 us | 1.020 | 1.010 to 1.030 | unclear |
         | few 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | too few: 3 and 60 rounds at the same speed of the host: 6 are needed |
         | gone 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | **lost: the engine "died"** |
 
         - gpu.driver: 580 in A, 590 in B
-        - 3 tests: where nothing differs, the chance of any false slower or faster is about 1 %
+        - 4 tests: where nothing differs, the chance of any false slower or faster is about 1 %
+        - unclear: neither certain nor ruled out that it is slower by 5 %; more rounds would tell
         "#);
     }
 
@@ -413,10 +422,10 @@ mod tests {
     fn junit_counts_failures_errors_and_what_was_skipped() {
         let (heading, c) = comparison();
         let xml = junit(&heading, &c).unwrap();
-        assert!(xml.contains(r#"tests="5" skipped="1" errors="1" failures="1""#), "{xml}");
+        assert!(xml.contains(r#"tests="6" skipped="2" errors="1" failures="1""#), "{xml}");
         assert!(xml.contains("&lt;graph&gt; 4 KiB") && xml.contains("&quot;died&quot;"), "{xml}");
         assert!(xml.contains("p50 is 1.080 times as long (1.069 to 1.091): 4.00 us, then 4.32 us"), "{xml}");
-        assert_eq!(xml.matches("<skipped").count(), 1);
+        assert_eq!(xml.matches("<skipped").count(), 2);
     }
 
     #[test]
@@ -424,8 +433,8 @@ mod tests {
         let (heading, c) = comparison();
         let v = json(&heading, &c);
         assert_eq!((&v["rows"][0]["verdict"], &v["rows"][0]["fails"]), (&json!("regression"), &json!(true)));
-        assert_eq!(v["rows"][3]["verdict"], "too_few");
-        assert_eq!(v["rows"][4]["why"], "the engine \"died\"");
+        assert_eq!(v["rows"][4]["verdict"], "too_few");
+        assert_eq!(v["rows"][5]["why"], "the engine \"died\"");
         assert_eq!(v["changes"][0]["b"], "590");
     }
 

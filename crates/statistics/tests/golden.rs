@@ -72,8 +72,8 @@ impl SplitMix {
 
     fn sample(&mut self, scale: u64) -> u64 {
         let x = self.next();
-        let second_hump = if (x >> 32) % 3 == 0 { 5 * scale } else { 0 };
-        let tail = if (x >> 40) % 200 == 0 { (x >> 50) % (100 * scale) } else { 0 };
+        let second_hump = if (x >> 32).is_multiple_of(3) { 5 * scale } else { 0 };
+        let tail = if (x >> 40).is_multiple_of(200) { (x >> 50) % (100 * scale) } else { 0 };
         20 * scale + x % (4 * scale) + second_hump + tail
     }
 
