@@ -3,6 +3,7 @@
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
     AddressSpace, Channel, ChannelOptions, CopyMode, Device, Engine, Error, InlineMode, InlineRelease, Place, Prepared,
+    Pushbuffer, Semaphores,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -315,7 +316,25 @@ fn an_engine_says_when_it_begins() {
             assert!(back == data, "round {n}");
         }
     }
-    // The plain one does not say, and its words are as many as before.
+    // What waits has not begun, whatever the one before it did.
+    let gate = Semaphores::new(&space).unwrap().alloc().unwrap();
+    for (channel, transfer, data) in &mut transfers {
+        gate.set(0);
+        let mut shut = Pushbuffer::new(&space, 16).unwrap();
+        shut.host_acquire(&gate, 1).unwrap();
+        let shut = shut.validate(channel).unwrap();
+        assert!(transfer.started().is_some());
+        channel.submit(&shut).unwrap();
+        let ticket = match transfer.bytes() {
+            5000 => transfer.submit(channel).unwrap(),
+            _ => transfer.submit_data(channel, data).unwrap(),
+        };
+        assert_eq!(transfer.started(), None);
+        gate.set(1);
+        channel.wait(ticket, TIMEOUT).unwrap();
+        assert!(transfer.started().is_some());
+    }
+    // The plain one does not say.
     let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
     let mut plain = Prepared::copy(&mut channel, &to, &from, 64, CopyMode::Plain).unwrap();
     let ticket = plain.submit(&mut channel).unwrap();
