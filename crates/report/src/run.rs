@@ -4,6 +4,7 @@
 //! out.
 
 mod figures;
+mod side_by_side;
 
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of, seconds};
@@ -48,6 +49,9 @@ pub fn write(out: &mut dyn Write, style: &Style, run: &Run, folder: Option<&Path
     for group in &groups {
         writeln!(out)?;
         stage(out, style, run, group, groups.len() > 1)?;
+    }
+    if !run.functional {
+        side_by_side::write(out, style, &groups)?;
     }
     legend(out, run)?;
     not_measured(out, style, run)?;
@@ -202,16 +206,19 @@ fn causes<'a>(what: &str, all: impl Iterator<Item = &'a WorstOfRun>) -> String {
 }
 
 fn parts(w: &WorstOfRun) -> String {
-    let signed = |ns: i64| match ns < 0 {
-        true => format!("-{}", nanoseconds(ns.unsigned_abs())),
-        false => nanoseconds(ns as u64),
-    };
     let mut all = Vec::new();
     let mut add = |name: &str, value: Option<String>| all.extend(value.map(|v| format!("{name} {v}")));
     add("waited for those before it", (w.queued_ns > 0).then(|| nanoseconds(w.queued_ns)));
     add("call", Some(nanoseconds(w.submit_ns)));
-    add("engine", w.engine_ns.map(signed));
-    add("seen after", w.seen_ns.map(signed));
+    let positive = |ns: i64| nanoseconds(ns.max(0) as u64);
+    match w.engine_ns {
+        // The rest of the call's time, or all of it, went by after the end.
+        Some(ns) if ns < 0 => add("ended before the call was back by", Some(nanoseconds(ns.unsigned_abs()))),
+        ns => {
+            add("engine", ns.map(positive));
+            add("seen after", w.seen_ns.map(positive));
+        }
+    }
     add("longest gap", w.longest_gap_ns.map(nanoseconds));
     add("asleep", w.asleep_ns.map(nanoseconds));
     add("run queue", w.run_queue_ns.map(nanoseconds));

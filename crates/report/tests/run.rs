@@ -154,6 +154,21 @@ fn a_terminal_has_those_that_it_has_room_for() {
 }
 
 #[test]
+fn stages_stand_side_by_side_where_a_column_can_be_read_down() {
+    let text_of = EXPERIMENT.replace("\"8,4096\"", "\"8\"").replace("[\"0\", \"4\"]", "[\"0\", \"1\", \"2\", \"4\"]");
+    let run = run(&text_of, 2);
+    let of = |width| {
+        let text = text(&run, width);
+        let from = text.find("side by side").unwrap();
+        text[from..].split("\n\n").next().unwrap().to_owned()
+    };
+    insta::assert_snapshot!("side_by_side", of(None));
+    let narrow = of(Some(80));
+    assert!(narrow.lines().all(|l| l.len() <= 80 || l.starts_with("no room for")), "{narrow}");
+    assert!(["p50", "no room for"].iter().all(|t| narrow.contains(t)), "{narrow}");
+}
+
+#[test]
 fn a_functional_run_has_no_times() {
     let text = text(&run(&EXPERIMENT.replace("repeats = 2", "repeats = 2\ngpu = \"soft\""), 2), None);
     let without_head = &text[text.find("note: the software GPU").unwrap()..];

@@ -29,17 +29,18 @@ fn range(i: Interval<f64>) -> String {
     }
 }
 
-struct Column {
-    head: String,
-    cells: Vec<String>,
+pub(super) struct Column {
+    pub head: String,
+    pub cells: Vec<String>,
     /// The highest go first where there is no room; 0 never goes.
-    goes: u8,
+    pub goes: u8,
     /// What takes its place first.
-    short: Option<Box<Column>>,
+    pub short: Option<Box<Column>>,
 }
 
 fn width(columns: &[Column]) -> usize {
-    let one = |c: &Column| c.cells.iter().map(String::len).chain([c.head.trim_start_matches('>').len()]).max();
+    let head = |c: &Column| c.head.trim_start_matches('>').lines().map(str::len).max().unwrap_or(0);
+    let one = |c: &Column| c.cells.iter().map(String::len).chain([head(c)]).max();
     columns.iter().filter_map(one).map(|w| w + 2).sum()
 }
 
@@ -50,17 +51,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
         return Ok(());
     }
     let mut columns = if run.functional { functional(&cells) } else { times(run, &cells) };
-    let mut left_out = Vec::new();
-    while let Some(room) = style.width {
-        let least = columns.iter().enumerate().filter(|(_, c)| c.goes > 0).max_by_key(|(_, c)| c.goes);
-        match least {
-            Some((i, _)) if width(&columns) > usize::from(room) => match columns[i].short.take() {
-                Some(short) => columns[i] = *short,
-                None => left_out.push(columns.remove(i).head.trim_start_matches('>').to_owned()),
-            },
-            _ => break,
-        }
-    }
+    let left_out = fit(&mut columns, style.width);
     let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
     let mut t = style.table(&heads);
     let apart = cells.chunk_by(|a, b| a.bytes == b.bytes).any(|g| g.len() > 1);
@@ -71,8 +62,28 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
         t.add_row(columns.iter().map(|c| c.cells[i].clone()));
     }
     table::write(out, &t, 0)?;
+    no_room(out, left_out)
+}
+
+/// Leaves out what there is no room for, and says what.
+pub(super) fn fit(columns: &mut Vec<Column>, room: Option<u16>) -> Vec<String> {
+    let mut left_out = Vec::new();
+    while let Some(room) = room {
+        let least = columns.iter().enumerate().filter(|(_, c)| c.goes > 0).max_by_key(|(_, c)| c.goes);
+        match least {
+            Some((i, _)) if width(columns) > usize::from(room) => match columns[i].short.take() {
+                Some(short) => columns[i] = *short,
+                None => left_out.push(columns.remove(i).head.trim_start_matches('>').replace('\n', " ")),
+            },
+            _ => break,
+        }
+    }
+    left_out.reverse();
+    left_out
+}
+
+pub(super) fn no_room(out: &mut dyn Write, left_out: Vec<String>) -> Result<(), ReportError> {
     if !left_out.is_empty() {
-        left_out.reverse();
         writeln!(out, "no room for: {} (a wider terminal or a pipe has it)", left_out.join(", "))?;
     }
     Ok(())
