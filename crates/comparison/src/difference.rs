@@ -3,17 +3,12 @@
 use crate::Speeds;
 use crate::runs::ERROR;
 use serde::{Deserialize, Serialize};
-use statistics::distribution::{fisher_tail, student_cdf, student_quantile};
+use statistics::distribution::{student_cdf, student_quantile};
 use statistics::{Figure, Interval, MIN_ROUNDS, Rounds};
 use std::fmt;
 
 /// So often rounds are drawn for the error of a ratio. It is known to 2 % then.
 const DRAWS: u32 = 1000;
-
-/// Repeats that differ with less than this probability by chance are taken as the units, in the place of rounds.
-///
-/// Not 0.05: three repeats seldom tell that they differ, and a quarter is what is usual for such a test beforehand (Bancroft).
-const REPEATS_DIFFER: f64 = 0.25;
 
 /// Of a ratio's logarithm.
 const LEAST_VARIANCE: f64 = 1e-12;
@@ -230,8 +225,8 @@ fn drawn_variance(a: &Rounds, b: &Rounds, strata: &[Stratum], figure: Figure, se
 /// Each repeat is a process of its own with its own addresses and its own luck: where rounds of one repeat are more alike than
 /// those of different ones, repeats are the units. And where a round is like the one before it, rounds count for less.
 struct Dependence {
-    /// The variance of repeats over that of rounds, and the degrees of freedom that repeats leave; `None` where repeats do
-    /// not differ by more than chance.
+    /// The variance of repeats over that of rounds, and the degrees of freedom that repeats leave; `None` where repeats
+    /// differ less than rounds do.
     repeats: Option<(f64, f64)>,
     /// How many times the variance of independent rounds it is.
     in_a_row: f64,
@@ -285,8 +280,8 @@ fn dependence(a: Side<'_>, b: Side<'_>, strata: &[Stratum]) -> Dependence {
     let by_chance = 2.0 / f64::from(within_free).sqrt();
     let in_a_row = if alike > by_chance { (1.0 + alike) / (1.0 - alike) } else { 1.0 };
     let quotient = (between / f64::from(groups_free.max(1))) / (within / f64::from(within_free));
-    let differ =
-        groups_free > 0 && quotient > 1.0 && fisher_tail(quotient, (groups_free, within_free)) < REPEATS_DIFFER;
+    // No test whether they differ comes first: of three repeats it seldom notices, and what it overlooks is then a false alarm.
+    let differ = groups_free > 0 && quotient > 1.0;
     Dependence { repeats: differ.then_some((quotient, f64::from(groups_free))), in_a_row }
 }
 

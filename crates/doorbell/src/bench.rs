@@ -22,12 +22,13 @@ use std::process::ExitCode;
         ("doorbell bench setups --set matrix.policy=stock,pi --set run.duration=2s", ""),
         ("doorbell bench -o crossover --resume", "go on with a run that was stopped"),
         ("doorbell bench smoke --gpu soft", "whether it works, never how fast"),
+        ("doorbell bench --from nodes/*", "which of many machines is odd, as `compare --nodes` says it"),
     ])
     .text("An experiment is a TOML file: what is measured, beside which load, in which combinations. Copy a shipped one and \
            change it. A run is a folder: samples as Parquet, figures as JSON, plots. Ctrl-C keeps what is finished.")
     .statuses(&[
         (0, "done, and every bound of the experiment holds"),
-        (1, "a bound of the experiment does not hold"),
+        (1, "a bound of the experiment does not hold; with --from, a machine is an outlier"),
         (2, "an error, or something that is measured failed"),
         (77, "nothing can be measured on this machine"),
         (130, "stopped by Ctrl-C"),

@@ -195,6 +195,9 @@ fn not_comparable(changes: &[Change]) -> Option<String> {
     (!others.is_empty()).then(|| format!("{} {is}: differences may come from that", others.join(", ")))
 }
 
+/// Unless --fail-above says otherwise.
+pub const FAIL_ABOVE: f64 = 0.05;
+
 /// Compares runs of one experiment on many machines. Exit status 1 where one is an outlier.
 pub fn machines(paths: &[PathBuf], asked: &[Figure], least: f64, as_json: bool) -> anyhow::Result<ExitCode> {
     let fewest = comparison::FEWEST_MACHINES;
@@ -241,8 +244,8 @@ mod tests {
 
     #[test]
     fn a_percentage_has_its_sign() {
-        assert_eq!(percent("5%"), Ok(0.05));
         assert_eq!(percent("0.5 %"), Ok(0.005));
+        assert_eq!(percent("5%"), Ok(FAIL_ABOVE), "the default of --fail-above");
         for wrong in ["5", "", "%", "-1%", "nan%", "x%"] {
             assert!(percent(wrong).is_err(), "{wrong}");
         }

@@ -1,6 +1,6 @@
-//! The normal distribution, Student's t and Fisher's F, as far as intervals and tests need them.
+//! The normal distribution and Student's t, as far as intervals and tests need them.
 
-use std::f64::consts::{FRAC_2_PI, PI, TAU};
+use std::f64::consts::{FRAC_2_PI, TAU};
 
 /// The part of a standard normal distribution below `x`.
 pub fn normal_cdf(x: f64) -> f64 {
@@ -49,41 +49,6 @@ pub fn student_cdf(x: f64, freedom: u32) -> f64 {
 /// What has the part `p`, between 0 and 1, of Student's t distribution below it.
 pub fn student_quantile(p: f64, freedom: u32) -> f64 {
     bisected(p, |x| student_cdf(x, freedom))
-}
-
-/// The part of Fisher's F distribution, with these degrees of freedom of the two variances, above `x`.
-pub fn fisher_tail(x: f64, (one, other): (u32, u32)) -> f64 {
-    let (one, other) = (f64::from(one), f64::from(other));
-    incomplete_beta(other / (other + one * x.max(0.0)), other / 2.0, one / 2.0)
-}
-
-/// The regularized incomplete beta function, `a` and `b` whole or half numbers.
-fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
-    if x > (a + 1.0) / (a + b + 2.0) {
-        return 1.0 - incomplete_beta(1.0 - x, b, a);
-    }
-    // Abramowitz and Stegun 26.5.8: the continued fraction, from the inside out. It converges fast on this side.
-    let coefficient = |k: u32| {
-        let m = f64::from(k / 2);
-        match k % 2 {
-            0 => m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m)),
-            _ => -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0)),
-        }
-    };
-    let inside = (1..=200).rev().fold(1.0, |below, k| 1.0 + coefficient(k) / below);
-    let front = a * x.ln() + b * (1.0 - x).ln() + ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b);
-    front.exp() / (a * inside)
-}
-
-/// The logarithm of the gamma function of a whole or half number.
-fn ln_gamma(z: f64) -> f64 {
-    let half = z.fract() > 0.0;
-    let (mut at, mut sum) = if half { (0.5, PI.sqrt().ln()) } else { (1.0, 0.0) };
-    while at < z {
-        sum += f64::ln(at);
-        at += 1.0;
-    }
-    sum
 }
 
 /// Where a distribution function has the value `p`.

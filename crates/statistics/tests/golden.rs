@@ -1,7 +1,7 @@
 //! The same figures as numpy and scipy, of the same samples. `fixtures/make.py` made `fixtures/golden.json`.
 
 use serde::Deserialize;
-use statistics::distribution::{fisher_tail, normal_cdf, normal_quantile, student_cdf, student_quantile};
+use statistics::distribution::{normal_cdf, normal_quantile, student_cdf, student_quantile};
 use statistics::{Figure, Percentile, Ratio, Rounds, Summary, median_interval};
 
 #[derive(Deserialize)]
@@ -38,7 +38,6 @@ struct Distributions {
     normal_quantile: Vec<[f64; 2]>,
     student_cdf: Vec<(f64, u32, f64)>,
     student_quantile: Vec<(f64, u32, f64)>,
-    fisher_tail: Vec<(f64, (u32, u32), f64)>,
 }
 
 #[derive(Deserialize)]
@@ -146,9 +145,6 @@ fn distributions_are_those_of_scipy() {
         assert_near(student_quantile(p, freedom), expected, 1e-9, &format!("student quantile {p} {freedom}"));
     }
     assert!(normal_quantile(0.5).abs() < 1e-15 && student_quantile(0.5, 3).abs() < 1e-15);
-    for (x, freedom, expected) in all.fisher_tail {
-        assert_near(fisher_tail(x, freedom), expected, 1e-9, &format!("fisher tail {x} {freedom:?}"));
-    }
 }
 
 #[test]

@@ -50,6 +50,9 @@ pub struct Args {
     /// List the routes and calls of this machine and exit
     #[arg(long)]
     routes: bool,
+    /// Measure nothing: compare the runs that many machines left, for example nodes/*
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["experiment", "out", "sets", "plan", "list", "routes"])]
+    from: Vec<PathBuf>,
     /// One process of a run: measures stages and leaves a part of each in this folder
     #[arg(long, value_name = "FOLDER", hide = true)]
     child: Option<PathBuf>,
@@ -68,6 +71,9 @@ impl Args {
         }
         if self.list {
             return list();
+        }
+        if !self.from.is_empty() {
+            return crate::compare::machines(&self.from, &[], crate::compare::FAIL_ABOVE, self.json);
         }
         if self.routes {
             let machine = machine::open(self.gpu.unwrap_or(Gpu::Real))?;
