@@ -146,6 +146,10 @@ fn the_worst_have_their_place_and_what_is_known_of_their_time() {
     late.ended_ns += 50_000;
     late.done_ns += 50_000;
     parts[0].0.cells[0].worst = vec![Explained { index: 5, longest_gap_ns: Some(40_000), ..Explained::default() }];
+    // One that was over long before its call was back.
+    let call = &mut parts[0].1[0][8];
+    call.submitted_ns += 20_000;
+    (call.started_ns, call.ended_ns, call.done_ns) = (call.call_ns + 5, call.call_ns + 10, call.submitted_ns + 90);
     // And one that was seen late though the CPU looked.
     parts[0].1[0][6].done_ns += 30_000;
     let (_dir, folder) = folder(&text(""), &parts);
@@ -157,6 +161,8 @@ fn the_worst_have_their_place_and_what_is_known_of_their_time() {
     assert_eq!(first.mostly, Cause::CpuKeptAway);
     assert_eq!((worst[1].repeat, worst[1].index, worst[1].mostly), (0, 5, Cause::Engine));
     assert_eq!((worst[2].repeat, worst[2].index, worst[2].mostly), (0, 6, Cause::Seeing));
+    assert_eq!((worst[3].repeat, worst[3].index, worst[3].mostly), (0, 8, Cause::Submission));
+    assert!(worst[3].engine_ns < Some(-10_000) && worst[3].seen_ns > Some(worst[3].submit_ns as i64));
     assert!(worst.windows(2).all(|w| w[0].value_ns >= w[1].value_ns));
     assert!(worst.iter().all(|w| w.value_ns == w.total_ns));
     let row = folder.samples(0, 1).unwrap()[0][977];

@@ -182,7 +182,8 @@ impl WorstOfRun {
             (self.queued_ns, Cause::Queue),
             (if own { self.submit_ns } else { 0 }, Cause::Submission),
             (positive(self.engine_ns), Cause::Engine),
-            (positive(self.seen_ns), Cause::Seeing),
+            // What went by before the call was back is the call's.
+            (positive(self.seen_ns.map(|ns| ns + self.engine_ns.unwrap_or(0).min(0))), Cause::Seeing),
             (self.asleep_ns.unwrap_or(0), Cause::Asleep),
             (self.run_queue_ns.unwrap_or(0), Cause::RunQueue),
             (self.on_cpu_ns.unwrap_or(0), Cause::OnCpu),
