@@ -133,9 +133,10 @@ fn digits(v: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-fn short(v: f64) -> String {
+/// `12.5 k`
+pub fn short(v: f64) -> String {
     match v {
-        v if v >= 1e6 => format!("{} M", digits(v / 1e6)),
+        v if v >= 999.5e3 => format!("{} M", digits(v / 1e6)),
         v if v >= 1e3 => format!("{} k", digits(v / 1e3)),
         v => digits(v),
     }

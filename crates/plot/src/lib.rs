@@ -55,7 +55,7 @@ pub fn all(folder: &Folder, run: &Run) -> Result<Vec<PathBuf>, Error> {
         sizes.dedup();
         let mut repeats = Vec::new();
         for part in run.parts.iter().filter(|p| p.stage == stage.number) {
-            repeats.push((folder.open_samples(part.stage, part.repeat)?, (part.seconds * 1e9) as u64));
+            repeats.push(folder.open_samples(part.stage, part.repeat)?);
         }
         let Some(of_folder) = folder.stages().get(stage.number as usize) else { continue };
         for size in sizes.iter().copied() {

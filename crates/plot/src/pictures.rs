@@ -99,7 +99,7 @@ fn legend(chart: &mut Chart, panel: &Panel, cells: &[Drawn<'_>]) {
     let note = |(c, s): &Drawn<'_>| {
         let p50 = c.observed().map_or(String::new(), |f| format!("p50 {}, ", nanoseconds(f.summary.p50 as f64)));
         let max = s.worst.map_or(String::new(), |w| format!("max {}", nanoseconds(w.1)));
-        format!("{p50}{max} of {}", s.samples)
+        format!("{p50}{max} of {}", crate::axis::short(s.samples as f64))
     };
     let entries: Vec<_> =
         cells.iter().enumerate().map(|(number, d)| (Look { number }, d.0.subject.as_str(), note(d))).collect();

@@ -38,25 +38,24 @@ fn observed(s: &Sample, observe: Observe) -> Option<u64> {
 }
 
 impl Shape {
-    /// Of the files of its repeats, each with how long it took, ns.
-    pub fn of(stage: &Stage, cell: usize, repeats: &[(Samples, u64)]) -> Result<Shape, Error> {
+    /// Of the files of its repeats.
+    pub fn of(stage: &Stage, cell: usize, repeats: &[Samples]) -> Result<Shape, Error> {
         let observe = stage.cells[cell].subject.observe;
         let mut values = Vec::new();
         let mut starts = Vec::new();
         let mut offset = 0;
         let mut shape = Shape::default();
-        for (samples, took) in repeats {
-            let mut last = *took;
+        for samples in repeats {
             samples.each(cell, |some| {
                 for s in some.iter().filter(|s| !reads_counters(s.round, stage.run.counters_every)) {
                     if let Some(ns) = observed(s, observe) {
                         values.push(ns);
                         starts.push(offset + s.release_ns);
-                        last = last.max(s.release_ns);
                     }
                 }
             })?;
-            offset += last;
+            // The same of all cells: a part ends with the last of any.
+            offset += samples.last_release_ns();
             shape.repeats.push(offset as f64 / 1e9);
         }
         shape.repeats.pop();

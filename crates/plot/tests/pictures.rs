@@ -4,7 +4,7 @@
 mod made;
 
 use made::{part, read, sample};
-use results::{Context, Folder, Part, Run, Sample};
+use results::{Context, Folder, Run, Sample};
 use roxmltree::{Document, Node};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ fn made(path: &Path, text: &str) -> (Folder, Run) {
             }
             // Rounds in which counters were read are in no picture.
             cells[0].iter_mut().filter(|s| s.round == 4).for_each(|s| s.done_ns += 900_000_000);
-            folder.write_part(&Part { seconds: 0.43, ..part(stage.number, repeat, &cells) }, &cells).unwrap();
+            folder.write_part(&part(stage.number, repeat, &cells), &cells).unwrap();
         }
     }
     let context = Context {
