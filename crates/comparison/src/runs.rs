@@ -72,6 +72,7 @@ pub enum Verdict {
     TooFew(Missing),
     OnlyInA(String),
     OnlyInB(String),
+    InNeither(String),
     /// Measured in A, and failed in B.
     Lost(String),
 }
@@ -186,9 +187,9 @@ fn speeds_of_baseline(a: &Cell, b: &Cell) -> Option<(Speeds, Speeds)> {
 fn unmeasured(cell: &Key, a: &Run, b: &Run) -> Row {
     let verdict = match (a, b) {
         (Run::Measured(_), Run::Failed(why)) => Verdict::Lost(why.clone()),
-        (Run::Measured(_), Run::Absent(why))
-        | (Run::Absent(_) | Run::Failed(_), Run::Failed(why) | Run::Absent(why)) => Verdict::OnlyInA(why.clone()),
-        (Run::Failed(why) | Run::Absent(why), _) => Verdict::OnlyInB(why.clone()),
+        (Run::Measured(_), Run::Absent(why)) => Verdict::OnlyInA(why.clone()),
+        (Run::Failed(why) | Run::Absent(why), Run::Measured(_)) => Verdict::OnlyInB(why.clone()),
+        (_, Run::Failed(why) | Run::Absent(why)) => Verdict::InNeither(why.clone()),
         (Run::Measured(_), Run::Measured(_)) => Verdict::Equal,
     };
     let fails = matches!(verdict, Verdict::Lost(_));
@@ -291,6 +292,7 @@ mod tests {
         assert_eq!(verdict(&run, &absent), (Verdict::OnlyInA("no route".into()), false));
         assert_eq!(verdict(&absent, &run), (Verdict::OnlyInB("no route".into()), false));
         assert_eq!(verdict(&failed, &run), (Verdict::OnlyInB("no bytes".into()), false));
+        assert_eq!(verdict(&failed, &absent), (Verdict::InNeither("no route".into()), false));
     }
 
     #[test]

@@ -55,6 +55,7 @@ fn verdict(row: &Row) -> (&'static str, String) {
         Verdict::TooFew(missing) => ("too few", missing.to_string()),
         Verdict::OnlyInA(why) => ("only in A", why.clone()),
         Verdict::OnlyInB(why) => ("only in B", why.clone()),
+        Verdict::InNeither(why) => ("in neither", why.clone()),
         Verdict::Lost(why) => ("lost", why.clone()),
     }
 }
@@ -182,7 +183,7 @@ pub fn json(heading: &Heading, c: &Comparison) -> Value {
             "probability": row.probability,
             "matched": d.map(|d| &d.matched),
             "widened": d.map(|d| d.widened),
-            "verdict": verdict.replace(' ', "_"),
+            "verdict": verdict.to_lowercase().replace(' ', "_"),
             "why": if why.is_empty() { Value::Null } else { Value::from(why) },
             "fails": row.fails,
             "notes": row.notes,
@@ -252,7 +253,9 @@ pub fn junit(heading: &Heading, c: &Comparison) -> Result<String, quick_junit::S
                 status.set_type("regression").set_message(detail(row));
                 status
             }
-            Verdict::TooFew(_) | Verdict::OnlyInA(_) | Verdict::OnlyInB(_) => skipped(in_words(row)),
+            Verdict::TooFew(_) | Verdict::OnlyInA(_) | Verdict::OnlyInB(_) | Verdict::InNeither(_) => {
+                skipped(in_words(row))
+            }
             Verdict::Unclear => skipped(format!("unclear: {}", detail(row))),
             _ => TestCaseStatus::success(),
         };
