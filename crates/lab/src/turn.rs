@@ -67,7 +67,7 @@ pub(crate) struct Turn<'t> {
 /// What the measuring thread tells a second one, which lets the loads rest while a call is stuck behind them.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// When the call that is under way was made, ticks; 0: none is.
+    /// When what is under way began, a call or what lies between two of them, ticks; 0: nothing is.
     pub call: AtomicU64,
     /// The loads rest.
     pub resting: AtomicBool,
@@ -146,8 +146,11 @@ impl Live<'_> {
             let last = taken >= turn.samples || over(rested);
             let untimed = arrivals.pause(clock);
             if self.check_every > 0 && due {
+                // A comparison may be stuck behind the loads as a call may.
                 let begun = Instant::now();
+                turn.watch.call.store(clock.now(), Ordering::Relaxed);
                 self.check()?;
+                turn.watch.call.store(0, Ordering::Relaxed);
                 self.comparing += begun.elapsed();
                 if !last {
                     self.warm(clock, turn)?;
@@ -179,6 +182,7 @@ impl Live<'_> {
                 if rest_if_due() {
                     *rested += clock.now().saturating_sub(untimed);
                 }
+                turn.watch.call.store(untimed, Ordering::Relaxed);
                 self.subjects[subject].renew()?;
                 arrivals.resume(clock, untimed);
                 *slot = UnderWay { subject, moment: Moment { round: turn.round, ..Moment::default() }, counters: None };

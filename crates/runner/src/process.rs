@@ -64,6 +64,8 @@ impl<'p> Process<'p> {
         let whole = self.command();
         let mut command = Command::new(&whole[0]);
         command.args(&whole[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        // Code that is compiled again each time is what is measured, not what the driver kept on disk.
+        command.env("CUDA_CACHE_DISABLE", "1");
         let parent = std::process::id();
         // SAFETY: system calls with numbers, between fork and exec.
         unsafe {
