@@ -1,7 +1,7 @@
 //! How many times as slow one set of rounds is as another.
 
 use crate::Speeds;
-use crate::runs::ERROR;
+use crate::family::ERROR;
 use serde::{Deserialize, Serialize};
 use statistics::distribution::{student_cdf, student_quantile};
 use statistics::{Figure, Interval, MIN_ROUNDS, Rounds};

@@ -1,5 +1,8 @@
 //! Many tests at once.
 
+/// The chance that anything at all is called slower or faster where all cells are equal.
+pub const ERROR: f64 = 0.01;
+
 /// Holm's adjusted probabilities, in the order given.
 ///
 /// Where every one up to some level is called a difference, the chance that any call is false is at most that level,

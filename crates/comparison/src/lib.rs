@@ -12,7 +12,7 @@ mod runs;
 mod speeds;
 
 pub use difference::{Difference, Matched, Missing, Side};
-pub use family::holm;
+pub use family::{ERROR, holm};
 pub use machines::{FEWEST_MACHINES, Machine, Machines, Standing, compare_machines};
-pub use runs::{Cell, Change, Comparison, ERROR, Key, Request, Row, Run, Verdict, compare};
+pub use runs::{Cell, Change, Comparison, Key, Request, Row, Run, Verdict, compare};
 pub use speeds::{LEAST_APART, MOST_APART, Speeds};

@@ -1,13 +1,12 @@
 //! Two runs, cell by cell.
 
 use crate::difference::resolution;
+use crate::family::ERROR;
 use crate::{Difference, Missing, Side, Speeds, holm};
 use serde::{Deserialize, Serialize};
 use statistics::{Figure, Interval, Rounds};
+use std::borrow::Cow;
 use std::fmt;
-
-/// The chance that anything at all is called slower or faster where all cells are equal.
-pub const ERROR: f64 = 0.01;
 
 /// What makes cells of two runs the same one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -123,28 +122,24 @@ pub fn compare(cell: &Key, a: &Run, b: &Run, request: &Request) -> Vec<Row> {
         (Run::Measured(a), Run::Measured(b)) => (a, b),
         (a, b) => return vec![unmeasured(cell, a, b)],
     };
-    let beside_baseline = a.baseline.is_some() && b.baseline.is_some();
-    let (divided_a, divided_b);
-    let (rounds_a, rounds_b) = match (&a.baseline, &b.baseline) {
-        (Some(of_a), Some(of_b)) => {
-            (divided_a, divided_b) = (a.rounds.divided(of_a, UNIT), b.rounds.divided(of_b, UNIT));
-            (&divided_a, &divided_b)
-        }
-        _ => (&a.rounds, &b.rounds),
-    };
-    let (resolution_a, resolution_b) = (resolution(&a.rounds), resolution(&b.rounds));
-    let of_host = speeds_of_baseline(a, b);
-    let of_cell = (Speeds::of(&rounds_a.each(Figure::P50)), Speeds::of(&rounds_b.each(Figure::P50)));
+    let alone = Pair::alone(a, b);
+    let beside = Pair::beside_baseline(a, b);
+    let moved = Pair::baselines(a, b).and_then(|baselines| baselines.moved(request.seed));
     let row = |figure: &Figure| {
-        let difference = |(speeds_a, speeds_b): &(Speeds, Speeds)| {
-            let side_a = Side { rounds: rounds_a, repeats: &a.repeats, speeds: speeds_a, resolution: resolution_a };
-            let side_b = Side { rounds: rounds_b, repeats: &b.repeats, speeds: speeds_b, resolution: resolution_b };
-            Difference::of(side_a, side_b, *figure, request.seed)
+        let judged = |pair| Pair::judged(pair, *figure, request.seed);
+        let (difference, speeds, beside_baseline) = match (&beside, moved) {
+            (None, _) => (judged(&alone).0, judged(&alone).1, false),
+            (Some(beside), None) => (judged(beside).0, judged(beside).1, true),
+            (Some(beside), Some(_)) => {
+                let size = |d: &Result<Difference, Missing>| d.as_ref().map_or(f64::INFINITY, |d| d.ratio.ln().abs());
+                let (first, second) = (judged(beside), judged(&alone));
+                if size(&first.0) <= size(&second.0) { (first.0, first.1, true) } else { (second.0, second.1, false) }
+            }
         };
-        // A baseline shows the speed of the host by itself, whatever became of the cell. Where both runs had too few rounds
-        // at the same speed, the multiples of the baseline are compared all the same.
-        let by_host = of_host.as_ref().map(|speeds| (difference(speeds), speeds)).filter(|(d, _)| d.is_ok());
-        let (difference, speeds) = by_host.unwrap_or_else(|| (difference(&of_cell), &of_cell));
+        let mut notes = notes(&speeds.0, &speeds.1);
+        notes.extend(moved.map(|ratio| {
+            format!("the baseline is {ratio:.3} times as slow in B: of the change beside it and that by itself the smaller counts")
+        }));
         let shown = shown(a, b, speeds, *figure);
         Row {
             cell: cell.clone(),
@@ -156,10 +151,75 @@ pub fn compare(cell: &Key, a: &Run, b: &Run, request: &Request) -> Vec<Row> {
             verdict: difference.as_ref().err().map_or(Verdict::Equal, |m| Verdict::TooFew(*m)),
             difference: difference.ok(),
             fails: false,
-            notes: notes(&speeds.0, &speeds.1),
+            notes,
         }
     };
     request.figures.iter().map(row).collect()
+}
+
+/// Rounds of both runs, as they are compared.
+struct Pair<'a> {
+    rounds: (Cow<'a, Rounds>, Cow<'a, Rounds>),
+    repeats: (&'a [u32], &'a [u32]),
+    resolution: (f64, f64),
+    /// By the medians of the baseline, which show the speed of the host whatever became of the cell.
+    host: Option<(Speeds, Speeds)>,
+    /// By the medians of these rounds.
+    own: (Speeds, Speeds),
+}
+
+impl<'a> Pair<'a> {
+    fn new(a: &'a Cell, b: &'a Cell, rounds: (Cow<'a, Rounds>, Cow<'a, Rounds>)) -> Pair<'a> {
+        let own = |rounds: &Rounds| Speeds::of(&rounds.each(Figure::P50));
+        Pair {
+            own: (own(&rounds.0), own(&rounds.1)),
+            rounds,
+            repeats: (&a.repeats, &b.repeats),
+            resolution: (resolution(&a.rounds), resolution(&b.rounds)),
+            host: speeds_of_baseline(a, b),
+        }
+    }
+
+    fn alone(a: &'a Cell, b: &'a Cell) -> Pair<'a> {
+        Pair::new(a, b, (Cow::Borrowed(&a.rounds), Cow::Borrowed(&b.rounds)))
+    }
+
+    fn beside_baseline(a: &'a Cell, b: &'a Cell) -> Option<Pair<'a>> {
+        let divided = |cell: &Cell| Some(Cow::Owned(cell.rounds.divided(cell.baseline.as_ref()?, UNIT)));
+        Some(Pair::new(a, b, (divided(a)?, divided(b)?)))
+    }
+
+    /// The medians of the baseline itself.
+    fn baselines(a: &'a Cell, b: &'a Cell) -> Option<Pair<'a>> {
+        let medians = |cell: &Cell| {
+            let each = |m: &Option<f64>| m.map(|m| vec![m as u64]).unwrap_or_default();
+            Some(Cow::Owned(Rounds::new(&cell.baseline.as_ref()?.iter().map(each).collect::<Vec<_>>())))
+        };
+        Some(Pair::new(a, b, (medians(a)?, medians(b)?)))
+    }
+
+    /// The difference, and the speeds at which rounds were compared. Where both runs had too few rounds at the same speed of
+    /// the host, these rounds' own speeds are taken.
+    fn judged(&self, figure: Figure, seed: u64) -> (Result<Difference, Missing>, &(Speeds, Speeds)) {
+        let at = |speeds: &(Speeds, Speeds)| {
+            let ((rounds_a, rounds_b), (repeats_a, repeats_b)) = (&self.rounds, self.repeats);
+            let a = Side { rounds: rounds_a, repeats: repeats_a, speeds: &speeds.0, resolution: self.resolution.0 };
+            let b = Side { rounds: rounds_b, repeats: repeats_b, speeds: &speeds.1, resolution: self.resolution.1 };
+            Difference::of(a, b, figure, seed)
+        };
+        let by_host = self.host.as_ref().map(|speeds| (at(speeds), speeds)).filter(|(d, _)| d.is_ok());
+        by_host.unwrap_or_else(|| (at(&self.own), &self.own))
+    }
+
+    /// How many times as slow it is in B, if that is certain.
+    ///
+    /// A driver whose copies became faster makes all others slower beside them, and a host that is slow throughout makes the
+    /// baseline slow. Which of the two it was nobody can tell; a cell that became slower is slower beside the baseline and by
+    /// itself.
+    fn moved(&self, seed: u64) -> Option<f64> {
+        let difference = self.judged(Figure::P50, seed).0.ok()?;
+        (difference.probability <= ERROR).then_some(difference.ratio)
+    }
 }
 
 /// The figures themselves, at that speed of the host at which both have the most rounds.
@@ -377,6 +437,13 @@ mod tests {
         assert_eq!(one(&with(1.0, 3.0, 1), &with(1.15, 3.0, 2), Figure::P50).verdict, Verdict::Equal);
         let row = one(&with(1.0, 3.0, 1), &with(1.15, 3.3, 2), Figure::P50);
         assert!(row.verdict == Verdict::Slower && row.interval().unwrap().holds(1.1), "{row:?}");
+        // The baseline became faster by itself: that makes no cell slower.
+        let (Run::Measured(cell), Run::Measured(faster)) = (measured(20, 3.0, 5), measured(20, 0.8, 6)) else {
+            unreachable!()
+        };
+        let beside_faster = Run::Measured(Box::new(Cell { baseline: Some(faster.rounds.each(Figure::P50)), ..*cell }));
+        let row = one(&with(1.0, 3.0, 1), &beside_faster, Figure::P50);
+        assert!(row.verdict == Verdict::Equal && row.notes[0].contains("times as slow in B"), "{row:?}");
         // Without it nobody could tell that from a slowdown.
         assert_eq!(one(&measured(20, 1.0, 1), &measured(20, 1.15, 2), Figure::P50).verdict, Verdict::Slower);
     }
