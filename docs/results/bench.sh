@@ -20,12 +20,12 @@ options() {
     chunks) echo --set run.duration=2s ;;
     paced) echo --set run.duration=10s ;;
     worst) echo --set matrix.crowd.count=0,64 --set run.duration=45s ;;
-    contention) echo --set run.duration=1500ms --set run.repeats=2 ;;
-    crowds) echo --set run.duration=1s ;;
+    contention) echo --set run.duration=1s --set run.repeats=2 ;;
+    crowds) echo --set run.duration=1s --set matrix.copying.count=64 ;;
     setting-up) echo --set run.duration=1s --set matrix.policy=stock,phase-fair ;;
     inversion) echo --set run.duration=1s --set run.repeats=2 ;;
-    setups) echo --set run.duration=2s --set matrix.policy=stock,ticket+phase-fair --set matrix.neighbour.count=0,1,10 ;;
-    beside) echo --set run.duration=150s ;;
+    setups) echo --set run.duration=1500ms --set matrix.policy=stock,ticket+phase-fair --set matrix.neighbour.count=0,1,10 ;;
+    beside) echo --set run.duration=60s ;;
   esac
 }
 

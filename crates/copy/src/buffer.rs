@@ -5,6 +5,7 @@ use crate::inspect::GUARD;
 use crate::machine::Machine;
 use crate::pin::{self, Pinned};
 use crate::spec::{End, Host, Memory};
+use crate::view::View;
 use cuda::{DeviceBuffer, DeviceSlice, PinnedBuffer, Registration};
 use gpu::{AddressSpace, Aperture, Bar1Map, Region};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -72,13 +73,6 @@ fn front(bytes: u64) -> u64 {
     if bytes < LARGE { PAGE as u64 } else { LARGE }
 }
 
-/// A mapping of CUDA's memory of the GPU, guards included, through which the CPU reads what arrived there.
-struct View {
-    map: Bar1Map,
-    /// Goes after the mapping does.
-    _pinned: Pinned,
-}
-
 /// More is read by CUDA: loads through BAR1 make 0.7 GB/s.
 const VIEWED: usize = 64 << 10;
 
@@ -142,16 +136,12 @@ impl<'m> Buffer<'m> {
     /// From now on short reads of CUDA's memory of the GPU go through BAR1 where that is possible: they take no lock of
     /// libcuda's, for which they would wait as long as a copy of CUDA's beside other threads.
     pub(crate) fn read_directly(&mut self, machine: &Machine) {
-        let (Kind::Device(buffer), Ok(space)) = (&self.kind, machine.space()) else { return };
-        let (from, length) = (self.offset - GUARD, self.capacity + 2 * GUARD);
-        if self.capacity > VIEWED as u64 {
-            return;
+        if let Kind::Device(buffer) = &self.kind
+            && self.capacity <= VIEWED as u64
+        {
+            let (from, length) = (self.offset - GUARD, self.capacity + 2 * GUARD);
+            self.view = View::of(machine, buffer.address() + from, length).ok();
         }
-        let view = pin::pin_in(machine, space, buffer.address() + from, length).and_then(|pinned| {
-            let map = Bar1Map::of_pin(pinned.pin(), 0, length)?;
-            Ok(View { map, _pinned: pinned })
-        });
-        self.view = view.ok();
     }
 
     /// Bytes behind the offset.
@@ -256,7 +246,7 @@ impl<'m> Buffer<'m> {
             // SAFETY: as above.
             unsafe { pointer.offset(at as isize).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
         } else if let Some(view) = &self.view {
-            view.map.read(at.wrapping_add(GUARD as i64) as u64, into)?;
+            view.read(at.wrapping_add(GUARD as i64) as u64, into)?;
         } else if let Kind::Device(buffer) = &self.kind {
             // SAFETY: the slice is as long as the buffer.
             unsafe { buffer.slice(place as usize, into.len())?.download_now(machine.context()?, into.as_mut_ptr()) }?;

@@ -21,6 +21,7 @@ mod route;
 mod routes;
 pub mod spec;
 mod verify;
+mod view;
 
 pub use back_to_back::{BackToBack, GatedCopies};
 pub use entry::Opened;
@@ -33,3 +34,4 @@ pub use registry::{Listed, about, names, open, parse};
 pub use route::{Route, Transfer};
 pub use spec::Spec;
 pub use verify::{Checked, Difference, Wrong, verify};
+pub use view::View;

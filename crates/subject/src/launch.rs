@@ -7,7 +7,7 @@
 use crate::catalogue::{Entry, Result as Open};
 use crate::text::{Call, Number};
 use crate::{Checks, Error, Machine, Opened, Subject, Waiting, Wrong};
-use copy::Difference;
+use copy::{Difference, View};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -84,6 +84,8 @@ pub(crate) struct Launches<'m> {
     exec: Option<GraphExec<'m>>,
     stream: Stream<'m>,
     module: Module<'m>,
+    /// Of the word that is counted in, where the CPU can read it by itself. Before the memory.
+    view: Option<View>,
     cell: DeviceBuffer<'m>,
     told: PinnedBuffer<'m>,
     context: &'m Context,
@@ -113,11 +115,13 @@ impl<'m> Launches<'m> {
     /// `polled`: the last of the chain tells the CPU.
     pub(crate) fn new(machine: &'m Machine, kernels: u32, polled: bool) -> Result<Launches<'m>, Error> {
         let context = machine.context()?;
+        let cell = DeviceBuffer::new(context, BYTES)?;
         let mut launches = Launches {
             exec: None,
             stream: Stream::new(context)?,
             module: Module::from_ptx(context, PTX)?,
-            cell: DeviceBuffer::new(context, BYTES)?,
+            view: View::of(machine, cell.address(), BYTES as u64).ok(),
+            cell,
             told: PinnedBuffer::new(context, BYTES)?,
             context,
             polled,
@@ -158,7 +162,10 @@ impl<'m> Launches<'m> {
 
     fn compare(&self, count: u32) -> Result<Option<Wrong>, Error> {
         let mut found = [0; BYTES];
-        self.cell.read(&mut found)?;
+        match &self.view {
+            Some(view) => view.read(0, &mut found)?,
+            None => self.cell.read(&mut found)?,
+        }
         Ok(Difference::between(&count.to_le_bytes(), &found, None).map(Wrong::Data))
     }
 
