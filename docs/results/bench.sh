@@ -2,7 +2,8 @@
 # Measures what the pages here keep: docs/results/bench.sh OUT [NAME ...]
 #
 # Each NAME is a shipped experiment (all that are listed below, unless names are given) and becomes a folder OUT/NAME and a
-# table OUT/NAME.txt. DOORBELL names the binary (default: cargo's release build). About 25 minutes on an H200.
+# table OUT/NAME.txt. DOORBELL names the binary (default: cargo's release build), LIMIT the seconds after which one is stopped as
+# by Ctrl-C: what it has finished is kept then. About 25 minutes on an H200.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: bench.sh OUT [NAME ...]}
@@ -31,6 +32,6 @@ options() {
 
 for name in ${*:-smoke small submit eight placement crossover bandwidth alone paced chunks worst contention crowds setting-up inversion setups beside}; do
   # shellcheck disable=SC2046
-  "$d" bench "$name" $(options "$name") --force -o "$out/$name" > "$out/$name.txt" 2> "$out/$name.err"
+  timeout -s INT "${LIMIT:-600}" "$d" bench "$name" $(options "$name") --force -o "$out/$name" > "$out/$name.txt" 2> "$out/$name.err"
   echo "$name: exit status $?"
 done

@@ -200,7 +200,12 @@ impl Running<'_> {
             done += 1;
             count.done.store(done, Ordering::Relaxed);
             count.longest_ns.store(clock.ns(longest), Ordering::Relaxed);
-            steps.tell(STARTED);
+            if done == 1 {
+                // A thread that goes on at once may keep a lock of libcuda's from all others: none goes on before each has
+                // had its turn.
+                steps.tell(STARTED);
+                self.gates.wait_for(&self.gates.started);
+            }
             if spec.check_every > 0 && done.is_multiple_of(spec.check_every) {
                 check(subject, count)?;
             }
