@@ -77,7 +77,7 @@ fn every_argument_has_a_text_and_a_value_has_an_example() {
         if !takes_value(&arg) {
             continue;
         }
-        let named = value_name(&arg).filter(|v| v.chars().all(|c| c.is_ascii_uppercase() || "_|".contains(c)));
+        let named = value_name(&arg).filter(|v| v.chars().all(|c| c.is_ascii_uppercase() || "_|=".contains(c)));
         assert!(named.is_some(), "{name}: value name {:?}", value_name(&arg));
         let shown = !arg.get_default_values().is_empty()
             || !arg.get_possible_values().is_empty()

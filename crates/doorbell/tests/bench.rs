@@ -4,9 +4,11 @@
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
+use serde_json::Value;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 fn bench() -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
@@ -56,6 +58,9 @@ fn a_run_is_a_folder_with_a_part_of_each_stage() {
         assert_eq!(part.cells.len(), 2);
         assert!(part.cells.iter().all(|c| c.samples == 60 && c.compared.whole > 0), "{part:?}");
     }
+    assert_eq!(whole_parts(&out), 3);
+    let run = run_json(&out);
+    assert!(run["complete"] == true && run["cells"].as_array().unwrap().len() == 6, "{run}");
     // What is there is not written over by accident, and not done again.
     bench().arg(file(dir.path(), SMALL)).arg("-o").arg(&out).assert().code(2).stderr(contains("--force"));
     bench().args(["--resume", "-o"]).arg(&out).assert().success();
@@ -83,43 +88,299 @@ fn what_is_asked_wrongly_is_said_with_line_and_hint() {
     bench().assert().code(2).stderr(contains("no experiment"));
 }
 
-fn start(folder: &Path, out: &Path, text: &str) -> Child {
-    std::process::Command::new(assert_cmd::cargo::cargo_bin!("doorbell"))
-        .arg("bench")
-        .arg(file(folder, text))
-        .arg("-o")
-        .arg(out)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
+/// `run.json`, which fits its schema.
+fn run_json(out: &Path) -> Value {
+    let read = |path: &Path| -> Value { serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap() };
+    let schema = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/run.schema.json"));
+    let run = read(&out.join("run.json"));
+    let wrong: Vec<_> = jsonschema::validator_for(&schema)
         .unwrap()
+        .iter_errors(&run)
+        .map(|e| format!("{}: {e}", e.instance_path()))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    run
+}
+
+/// The statuses of the cells, by subject.
+fn statuses(run: &Value, subject: &str) -> Vec<String> {
+    let cells = run["cells"].as_array().unwrap().iter().filter(|c| c["subject"] == subject);
+    cells.map(|c| c["status"].to_string()).collect()
+}
+
+/// Every part is whole and has its samples. How many there are.
+fn whole_parts(out: &Path) -> usize {
+    let folder = results::Folder::open(out).unwrap();
+    let parts = folder.parts().unwrap();
+    for part in &parts {
+        let samples = folder.samples(part.stage, part.repeat).unwrap();
+        let expected: Vec<u64> = part.cells.iter().map(|c| c.samples).collect();
+        assert_eq!(samples.iter().map(|s| s.len() as u64).collect::<Vec<_>>(), expected);
+    }
+    parts.len()
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + LONG;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A run in a process group of its own.
+fn start(folder: &Path, out: &Path, text: &str) -> Child {
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    command.arg("bench").arg(file(folder, text)).arg("-o").arg(out);
+    spawn(&mut command)
+}
+
+fn spawn(command: &mut std::process::Command) -> Child {
+    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The process that measures for this one, if there is one now.
+fn measuring(parent: &Child) -> Option<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent.id())).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+fn kill(pid: i32, signal: i32) {
+    // SAFETY: two numbers, of a process or a group that this test started.
+    let sent = unsafe { libc::kill(pid, signal) } == 0;
+    let error = std::io::Error::last_os_error();
+    assert!(sent || error.raw_os_error() == Some(libc::ESRCH), "{error}");
+}
+
+fn first_part(out: &Path) -> SystemTime {
+    std::fs::metadata(out.join("parts/0000-00.json")).unwrap().modified().unwrap()
+}
+
+/// Goes on with a run. The process of one that was killed may live for a moment after it.
+fn resume(out: &Path) {
+    let mut resumed = bench();
+    resumed.args(["--resume", "-o"]).arg(out);
+    let until = Instant::now() + LONG;
+    loop {
+        let output = resumed.output().unwrap();
+        if output.status.success() {
+            return;
+        }
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(err.contains("still measures") && Instant::now() < until, "{output:?}");
+    }
+}
+
+fn long() -> String {
+    SMALL.replace("samples = 60", "duration = \"500ms\"\nnoise = \"0s\"")
 }
 
 #[test]
 fn a_killed_run_goes_on_behind_its_last_part() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let long = SMALL.replace("samples = 60", "duration = \"400ms\"");
-    let mut child = start(dir.path(), &out, &long);
-    let until = Instant::now() + Duration::from_secs(60);
-    while parts(&out) == 0 {
-        assert!(Instant::now() < until, "no part came");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut child = start(dir.path(), &out, &long());
+    wait_for("no part came", || parts(&out) > 0);
     child.kill().unwrap();
     child.wait().unwrap();
-    let before = parts(&out);
-    assert!(before >= 1);
-    let first = std::fs::metadata(out.join("parts/0000-00.json")).unwrap().modified().unwrap();
-    // Its process may live for a moment after it.
-    let mut resumed = bench();
-    resumed.args(["--resume", "-o"]).arg(&out);
-    let until = Instant::now() + Duration::from_secs(30);
-    while !resumed.output().unwrap().status.success() {
-        assert!(Instant::now() < until, "{:?}", resumed.output());
+    let first = first_part(&out);
+    resume(&out);
+    assert_eq!((whole_parts(&out), first_part(&out)), (3, first));
+    assert_eq!(run_json(&out)["complete"], true);
+}
+
+#[test]
+fn ctrl_c_keeps_what_is_finished_and_the_run_goes_on_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let mut child = start(dir.path(), &out, &long());
+    wait_for("no part came", || parts(&out) > 0);
+    let first = first_part(&out);
+    kill(-(child.id() as i32), libc::SIGINT);
+    let output = child.wait().unwrap();
+    assert_eq!(output.code(), Some(130), "{output}");
+    let run = run_json(&out);
+    let left = 3 - whole_parts(&out);
+    assert!(left > 0 && run["complete"] == false, "{left} left");
+    let missing = run["missing"].as_array().unwrap();
+    assert_eq!(missing.len(), left);
+    assert!(missing.iter().all(|m| m["why"] == "it was stopped"), "{missing:?}");
+    resume(&out);
+    assert_eq!((whole_parts(&out), first_part(&out)), (3, first));
+    assert_eq!(run_json(&out)["complete"], true);
+}
+
+#[test]
+fn a_process_that_dies_costs_its_stage_and_is_measured_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    // Between two stages it costs none: then once more.
+    let text = (0..20).find_map(|_| {
+        let _ = std::fs::remove_dir_all(&out);
+        let child = start(dir.path(), &out, &long());
+        wait_for("no part came", || parts(&out) > 0);
+        std::thread::sleep(Duration::from_millis(100));
+        kill(measuring(&child)?, libc::SIGKILL);
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(matches!(output.status.code(), Some(0 | 2)), "{}: {text}", output.status);
+        (output.status.code() == Some(2)).then_some(text)
+    });
+    let text = text.expect("never in the midst of a stage");
+    assert!(text.contains("not complete: 1 of 3 parts missing") && text.contains("signal 9"), "{text}");
+    let run = run_json(&out);
+    assert_eq!(whole_parts(&out), 2);
+    for subject in ["ce", "inline"] {
+        let failed = statuses(&run, subject).iter().filter(|s| s.contains("signal 9")).count();
+        assert_eq!(failed, 1, "{}", run["cells"]);
     }
-    assert_eq!(parts(&out), 3);
-    assert_eq!(std::fs::metadata(out.join("parts/0000-00.json")).unwrap().modified().unwrap(), first);
+    resume(&out);
+    assert_eq!(whole_parts(&out), 3);
+    let run = run_json(&out);
+    assert!(run["complete"] == true && statuses(&run, "ce").iter().all(|s| s == "\"measured\""), "{run}");
+}
+
+#[test]
+fn killed_at_any_moment_every_part_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let many = SMALL.replace("samples = 60", "samples = 2000\nduration = \"60ms\"\nrepeats = 3\nnoise = \"0s\"");
+    let program = assert_cmd::cargo::cargo_bin!("doorbell");
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut there = 0;
+    for turn in 0..8 {
+        let mut command = std::process::Command::new(program);
+        command.arg("bench").arg("-o").arg(&out);
+        // Killed before it had said what it is, there is nothing to go on with.
+        match out.join("experiment.toml").exists() {
+            true => command.arg("--resume"),
+            false => command.arg(file(dir.path(), &many)),
+        };
+        let mut child = spawn(&mut command);
+        let moment = |random: &mut fastrand::Rng| Duration::from_micros(random.u64(1_000..350_000));
+        std::thread::sleep(moment(&mut random));
+        if random.bool() {
+            measuring(&child).inspect(|&pid| kill(pid, libc::SIGKILL));
+            std::thread::sleep(moment(&mut random));
+        }
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        assert!(status.signal() == Some(libc::SIGKILL) || matches!(status.code(), Some(0 | 2)), "{status}");
+        if out.join("experiment.toml").exists() {
+            let now = whole_parts(&out);
+            assert!(now >= there, "turn {turn}, seed {seed}: {now} parts, and there were {there}");
+            there = now;
+        }
+    }
+    if !out.join("experiment.toml").exists() {
+        bench().arg(file(dir.path(), &many)).arg("-o").arg(&out).assert().success();
+    }
+    resume(&out);
+    assert_eq!(whole_parts(&out), 9, "seed {seed}");
+    assert_eq!(run_json(&out)["complete"], true);
+}
+
+/// A disk of 160 KiB, on which the first part has room and the second has not; then a larger one. Needs a mount of its own.
+const FULL: &str = r#"
+set -u
+mount -t tmpfs -o size=160k none "$2" || exit 99
+"$0" bench "$1" -o "$2/run" >/dev/null 2>"$3/err"
+echo "full $?"
+find "$2/run" -type f | sed "s|$2/run/||" | sort
+mount -o remount,size=64m "$2" || exit 99
+"$0" bench --resume -o "$2/run" >/dev/null
+echo "space $?"
+cp -r "$2/run" "$3/run"
+"#;
+
+#[test]
+fn on_a_full_disk_the_run_ends_with_a_hint_and_goes_on_when_there_is_space() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let larger = SMALL.replace("samples = 60", "samples = 5000");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-rm", "sh", "-c", FULL]).arg(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let output = command.arg(file(dir.path(), &larger)).arg(&disk).arg(dir.path()).output();
+    let output = match output {
+        Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap(),
+        other => trial::skip!("a disk of its own cannot be mounted here: {other:?}"),
+    };
+    let err = std::fs::read_to_string(dir.path().join("err")).unwrap();
+    let lines: Vec<&str> = output.lines().collect();
+    let [first, there @ .., last] = &lines[..] else { panic!("{output}") };
+    assert_eq!((*first, *last), ("full 2", "space 0"), "{err}");
+    let errors: Vec<&str> = err.lines().filter(|l| !l.starts_with("warning")).collect();
+    let [error, hint] = errors[..] else { panic!("{err}") };
+    assert!(error.starts_with("error: ") && error.contains("No space left"), "{err}");
+    assert!(hint.starts_with("hint: free some space") && hint.contains("--resume"), "{err}");
+    assert_eq!(there, [".lock", "experiment.toml", "parts/0000-00.json", "samples/0000-00.parquet"]);
+    let out = dir.path().join("run");
+    assert_eq!(whole_parts(&out), 3);
+    assert_eq!(run_json(&out)["complete"], true);
+}
+
+#[test]
+fn a_route_that_dies_fails_and_the_others_are_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let text = format!("{SMALL}[[subject]]\nroute = \"host->bar1->gpu0\"\nname = \"bar1\"\n");
+    let mut command = bench();
+    command.arg(file(dir.path(), &text)).arg("-o").arg(&out);
+    // Behind its warming up, in the midst of its samples.
+    command.env("DOORBELL_SOFTGPU_FAULT", "dead-channel:100");
+    command.assert().code(2).stdout(contains("FAILED").and(contains("Xid")).and(contains("bar1")));
+    let run = run_json(&out);
+    for subject in ["ce", "inline"] {
+        assert!(statuses(&run, subject).iter().all(|s| s.contains("error 31")), "{:?}", statuses(&run, subject));
+    }
+    assert_eq!(statuses(&run, "bar1"), ["\"measured\""; 3]);
+    assert_eq!(run["complete"], true);
+    // What failed was measured: it is a result, and not done again.
+    bench().args(["--resume", "-o"]).arg(&out).assert().code(2);
+}
+
+#[test]
+fn a_load_that_dies_is_said_beside_what_was_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let text = "[run]\ngpu = \"soft\"\nrounds = 4\nsamples = 200\nduration = \"300ms\"\n[[subject]]\nname = \"bar1\"\n\
+                route = \"host->bar1->gpu0\"\nsizes = [\"64B\"]\n[[load]]\ncall = \"ce\"\ncount = 2\nbytes = 4096\n";
+    let mut command = bench();
+    command.arg(file(dir.path(), text)).arg("-o").arg(&out).env("DOORBELL_SOFTGPU_FAULT", "dead-channel:30");
+    command.assert().code(2).stdout(contains("2 threads FAILED: the channel was killed by error 31"));
+    let run = run_json(&out);
+    assert_eq!(statuses(&run, "bar1"), ["\"measured\""]);
+    assert!(run["stages"][0]["loads"][0]["failed"].to_string().contains("error 31"), "{}", run["stages"]);
+}
+
+#[test]
+fn routes_calls_and_experiments_are_listed() {
+    let json = |args: &[&str]| -> Value {
+        let out = bench().args(args).assert().success();
+        serde_json::from_slice(&out.get_output().stdout).unwrap()
+    };
+    let names = |list: &Value| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let listed = json(&["--routes", "--gpu", "soft", "--json"]);
+    let routes = names(&listed["routes"]);
+    assert!(["host->ce0->gpu0", "host->inline->gpu0"].iter().all(|r| routes.contains(&(*r).to_owned())), "{routes:?}");
+    let why =
+        |name: &str| &listed["routes"].as_array().unwrap().iter().find(|l| l["name"] == name).unwrap()["unavailable"];
+    assert!(why("host->ce0->gpu0").is_null());
+    assert!(why("host->cuda->gpu0").as_str().unwrap().contains("no CUDA"));
+    assert_eq!(names(&listed["calls"]), subject::calls().iter().map(|c| c.name).collect::<Vec<_>>());
+    let text = bench().args(["--routes", "--gpu", "soft"]).assert().success();
+    text.stdout(contains("host->ce0->gpu0").and(contains("graph(KERNELS,polled)")).and(contains("cuStreamCreate")));
+
+    let experiments = json(&["--list", "--json"])["experiments"].clone();
+    assert_eq!(names(&experiments), experiment::shipped().iter().map(|s| s.name).collect::<Vec<_>>());
+    assert!(experiments.as_array().unwrap().iter().all(|e| e["seconds"].as_f64().unwrap() > 0.0), "{experiments}");
+    bench().arg("--list").assert().success().stdout(contains("takes about"));
 }
 
 #[test]

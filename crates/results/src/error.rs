@@ -32,10 +32,10 @@ impl Error {
     pub fn hint(&self) -> String {
         use io::ErrorKind::{FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         let text = match self {
-            Error::Exists(_) => "--resume goes on with it, --force replaces it, -o FOLDER writes elsewhere",
-            Error::NotOurs(_) => "give a new or an empty folder: -o FOLDER",
+            Error::Exists(_) => "--resume goes on with it, --force replaces it, -o DIR writes elsewhere",
+            Error::NotOurs(_) => "give a new or an empty folder: -o DIR",
             Error::NoRun(_) => "give the folder that `doorbell bench -o` wrote",
-            Error::Busy { .. } => "wait for its end, or write elsewhere with -o FOLDER",
+            Error::Busy { .. } => "wait for its end, or write elsewhere with -o DIR",
             Error::OtherExperiment { .. } => {
                 "--resume goes on only with the same experiment and the same --set; --force replaces the run"
             }
@@ -53,8 +53,8 @@ impl Error {
                 FileTooLarge => {
                     "raise the file size limit (`ulimit -f unlimited`); --resume goes on with what is finished"
                 }
-                PermissionDenied | ReadOnlyFilesystem => "this user may not write there; -o FOLDER writes elsewhere",
-                NotFound => "the directory that it lies in must exist; -o FOLDER writes elsewhere",
+                PermissionDenied | ReadOnlyFilesystem => "this user may not write there; -o DIR writes elsewhere",
+                NotFound => "the directory that it lies in must exist; -o DIR writes elsewhere",
                 _ => "what is finished is kept, and --resume goes on with it",
             },
         };

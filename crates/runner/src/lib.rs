@@ -2,18 +2,23 @@
 //! leaves a finished part of each in the run's folder.
 //!
 //! The invariant: a process that dies or hangs costs the stage that it was at, no more. What is finished is never done again,
-//! so a run that was stopped at any moment goes on behind its last part.
+//! so a run that was stopped at any moment goes on behind its last part. What was lost leaves no part: a run that goes on
+//! measures it again.
 
 mod process;
 pub mod threads;
 
 use experiment::Stage;
 use process::{End as Ended, Process};
-use results::{Compared, Folder, Part, PartCell, Status};
+use results::Folder;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use process::{PART, PROGRESS, STAGE, policy_command};
+pub use process::{PART, PROGRESS, STAGE, UNWRITTEN, policy_command};
+
+/// Stage and repeat, and why.
+type Lost = HashMap<(u32, u32), String>;
 
 /// A run that is under way.
 pub struct Runner<'r> {
@@ -40,8 +45,16 @@ pub enum News<'h> {
     /// What is being done.
     Doing(&'h str),
     Finished,
-    /// The process died or hung: the part says so, and the run goes on.
+    /// The process died or hung: there is no part, and the run goes on.
     Lost(&'h str),
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub end: End,
+    /// Stage and repeat of each part whose process died or hung, and how.
+    pub lost: Lost,
 }
 
 /// How a run ended.
@@ -59,6 +72,9 @@ pub enum Error {
     Results(#[from] results::Error),
     #[error("{what}: {cause}")]
     Start { what: String, cause: std::io::Error },
+    /// A process could not write what it had measured.
+    #[error("{what}")]
+    Unwritten { what: String, hint: String },
 }
 
 impl Runner<'_> {
@@ -66,7 +82,13 @@ impl Runner<'_> {
     ///
     /// # Errors
     /// A process cannot be started, the folder cannot be written.
-    pub fn run(&self, hear: &mut dyn FnMut(Heard<'_>)) -> Result<End, Error> {
+    pub fn run(&self, hear: &mut dyn FnMut(Heard<'_>)) -> Result<Outcome, Error> {
+        let mut lost = HashMap::new();
+        let end = self.all(&mut lost, hear)?;
+        Ok(Outcome { end, lost })
+    }
+
+    fn all(&self, lost: &mut Lost, hear: &mut dyn FnMut(Heard<'_>)) -> Result<End, Error> {
         let repeats = self.folder.experiment().run.repeats.max(1);
         let mut policies: Vec<&str> = Vec::new();
         for stage in self.folder.stages() {
@@ -79,7 +101,7 @@ impl Runner<'_> {
             let mut random = fastrand::Rng::with_seed(self.folder.experiment().run.seed.wrapping_add(repeat.into()));
             random.shuffle(&mut policies);
             for policy in &policies {
-                match self.policy(policy, repeat, hear)? {
+                match self.policy(policy, repeat, lost, hear)? {
                     End::Complete => {}
                     other => return Ok(other),
                 }
@@ -89,10 +111,18 @@ impl Runner<'_> {
     }
 
     /// All stages of one policy in one repeat.
-    fn policy(&self, policy: &str, repeat: u32, hear: &mut dyn FnMut(Heard<'_>)) -> Result<End, Error> {
-        let is_missing = |stage: &&Stage| stage.run.policy == policy && !self.folder.has_part(stage.number, repeat);
+    fn policy(
+        &self,
+        policy: &str,
+        repeat: u32,
+        lost: &mut Lost,
+        hear: &mut dyn FnMut(Heard<'_>),
+    ) -> Result<End, Error> {
+        let has_part = |stage: &Stage| self.folder.has_part(stage.number, repeat);
         loop {
-            let missing: Vec<&Stage> = self.folder.stages().iter().filter(is_missing).collect();
+            let is_left = |stage: &&Stage| stage.run.policy == policy && !lost.contains_key(&(stage.number, repeat));
+            let missing: Vec<&Stage> =
+                self.folder.stages().iter().filter(is_left).filter(|stage| !has_part(stage)).collect();
             if missing.is_empty() {
                 return Ok(End::Complete);
             }
@@ -104,20 +134,18 @@ impl Runner<'_> {
                 let (done, of) = self.counted();
                 hear(Heard { stage, repeat, done, of, what });
             })?;
-            let (lost, why): (Vec<&Stage>, String) = match ended {
-                Ended::Done => {
-                    let left = missing.iter().copied().filter(|s| is_missing(s)).collect();
-                    (left, "its process ended without measuring it".into())
-                }
+            let (costs, why): (Vec<&Stage>, String) = match ended {
+                Ended::Done => (missing, "its process ended without measuring it".into()),
                 Ended::Stopped => return Ok(End::Stopped),
                 Ended::Impossible(why) if self.counted().0 == 0 => return Ok(End::Impossible(why)),
                 Ended::Impossible(why) => (missing, why),
                 // Before its first stage: the next process would not come further.
                 Ended::Died { at: None, why } => (missing, why),
                 Ended::Died { at: Some(at), why } => (missing.into_iter().filter(|s| s.number == at).collect(), why),
+                Ended::Unwritten { what, hint } => return Err(Error::Unwritten { what, hint }),
             };
-            for stage in lost.into_iter().filter(is_missing) {
-                self.folder.write_part(&lost_part(stage, repeat, &why), &no_samples(stage))?;
+            for stage in costs.into_iter().filter(|stage| !has_part(stage)) {
+                lost.insert((stage.number, repeat), why.clone());
                 let (done, of) = self.counted();
                 hear(Heard { stage, repeat, done, of, what: News::Lost(&why) });
             }
@@ -130,36 +158,5 @@ impl Runner<'_> {
         let all = self.folder.stages().iter().flat_map(|stage| (0..repeats).map(|repeat| (stage.number, repeat)));
         let done = all.filter(|(stage, repeat)| self.folder.has_part(*stage, *repeat)).count();
         (done, self.folder.stages().len() * repeats as usize)
-    }
-}
-
-fn no_samples(stage: &Stage) -> Vec<Vec<results::Sample>> {
-    stage.cells.iter().map(|_| Vec::new()).collect()
-}
-
-/// A part whose process did not come to its end.
-fn lost_part(stage: &Stage, repeat: u32, why: &str) -> Part {
-    let cell = |_| PartCell {
-        about: String::new(),
-        status: Status::Failed(why.into()),
-        samples: 0,
-        compared: Compared::default(),
-        worst: Vec::new(),
-        counted: None,
-    };
-    Part {
-        stage: stage.number,
-        repeat,
-        began: String::new(),
-        seconds: 0.0,
-        cpu: None,
-        class: String::new(),
-        throttled: 0,
-        cells: stage.cells.iter().map(cell).collect(),
-        loads: Vec::new(),
-        noise: Vec::new(),
-        clock_error_ns: None,
-        counted: Vec::new(),
-        notes: vec![why.into()],
     }
 }

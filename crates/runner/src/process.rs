@@ -16,6 +16,8 @@ pub const STAGE: &str = "stage ";
 pub const PART: &str = "part ";
 pub const PROGRESS: &str = "# ";
 
+/// Exit status of a process that could not write what it had measured: EX_IOERR of sysexits.h. Standard error says why.
+pub const UNWRITTEN: u8 = 74;
 /// Exit status of what is not possible on this machine.
 const IMPOSSIBLE: i32 = 77;
 /// With the agent and no policy: what the agent itself costs.
@@ -46,6 +48,11 @@ pub(crate) enum End {
     Done,
     Stopped,
     Impossible(String),
+    /// It measured, and could not write it.
+    Unwritten {
+        what: String,
+        hint: String,
+    },
     /// At which stage, if it had begun one.
     Died {
         at: Option<u32>,
@@ -100,6 +107,9 @@ impl<'p> Process<'p> {
         let why = why(&text);
         if status.code() == Some(IMPOSSIBLE) {
             return Ok(End::Impossible(why.unwrap_or_default()));
+        }
+        if status.code() == Some(UNWRITTEN.into()) {
+            return Ok(End::Unwritten { what: why.unwrap_or_default(), hint: hint(&text).unwrap_or_default() });
         }
         if status.signal() == Some(libc::SIGINT) {
             return Ok(End::Stopped);
@@ -248,6 +258,11 @@ fn why(text: &str) -> Option<String> {
     Some(line.trim_start_matches("error: ").to_owned())
 }
 
+/// What helps, as it wrote it to standard error.
+fn hint(text: &str) -> Option<String> {
+    text.lines().rev().find_map(|l| l.strip_prefix("hint: ")).map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,6 +287,8 @@ mod tests {
     #[test]
     fn the_line_that_says_why_is_found() {
         assert_eq!(why("error: no disk\nhint: buy one\n").as_deref(), Some("no disk"));
+        assert_eq!(hint("error: no disk\nhint: buy one\n").as_deref(), Some("buy one"));
+        assert_eq!(hint("error: hint: none\n"), None);
         assert_eq!(why("a\n\nb\n").as_deref(), Some("b"));
         assert_eq!(why("\n"), None);
     }

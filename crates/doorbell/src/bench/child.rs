@@ -5,7 +5,7 @@ use crate::record::Gpu;
 use lab::clock::Clock;
 use lab::stage::{self, Lab};
 use results::Folder;
-use runner::{PART, PROGRESS, STAGE};
+use runner::{PART, PROGRESS, STAGE, UNWRITTEN};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,9 +18,6 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
         Some(experiment::Gpu::Soft) => Gpu::Soft,
         _ => Gpu::Real,
     };
-    if gpu == Gpu::Soft {
-        crate::sample::with_softgpu()?;
-    }
     // SAFETY: takes numbers. The process under a lock policy that started this one ends with its own parent.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let machine = machine::open(gpu)?;
@@ -29,7 +26,11 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
     for stage in asked {
         say(STAGE, &stage.number.to_string());
         let finished = stage::run(&lab, stage, repeat);
-        folder.write_part(&finished.part, &finished.samples)?;
+        if let Err(e) = folder.write_part(&finished.part, &finished.samples) {
+            // Nor could the next stage be written.
+            crate::failure::print(&e.into());
+            return Ok(ExitCode::from(UNWRITTEN));
+        }
         say(PART, &stage.number.to_string());
     }
     Ok(ExitCode::SUCCESS)

@@ -12,7 +12,7 @@ use report::number;
 use report::table::Style;
 use results::run::{Context, Run};
 use results::{Folder, Status};
-use runner::{End, Heard, News, Runner};
+use runner::{End, Heard, News, Outcome, Runner};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -20,11 +20,11 @@ use std::time::Instant;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// A file (experiment.toml), or the name of a shipped experiment (smoke, crossover, worst, ...)
+    /// A file, for example my.toml, or the name of a shipped experiment, for example smoke
     #[arg(value_name = "EXPERIMENT")]
     experiment: Option<String>,
-    /// Keep samples, figures and plots in this folder (for example results/smoke)
-    #[arg(short, long, value_name = "FOLDER")]
+    /// Keep samples, figures and plots in this folder, for example results/smoke
+    #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Change a value of the experiment, for example run.duration=60s or matrix.policy=stock,pi
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -44,10 +44,10 @@ pub struct Args {
     /// Print the result as JSON, without a table
     #[arg(long)]
     json: bool,
-    /// List the shipped experiments and exit
+    /// List the shipped experiments, with the time that each takes, and exit
     #[arg(long)]
     list: bool,
-    /// List the routes and calls of this machine and exit
+    /// List the routes and calls that an experiment can name, with what this machine lacks, and exit
     #[arg(long)]
     routes: bool,
     /// Measure nothing: compare the runs that many machines left, for example nodes/*
@@ -70,14 +70,14 @@ impl Args {
             return super::child::run(folder, self.repeat, &self.stages);
         }
         if self.list {
-            return list();
+            return list(self.json);
         }
         if !self.from.is_empty() {
             return crate::compare::machines(&self.from, &[], crate::compare::FAIL_ABOVE, self.json);
         }
         if self.routes {
             let machine = machine::open(self.gpu.unwrap_or(Gpu::Real))?;
-            return machine::list(&machine).map(|()| ExitCode::SUCCESS);
+            return machine::list(&machine, self.json).map(|()| ExitCode::SUCCESS);
         }
         let asked = self.experiment()?;
         if self.plan {
@@ -136,10 +136,11 @@ impl Args {
         if gpu == experiment::Gpu::Real {
             warnings.iter().filter(|w| w.severity > Severity::Notice).for_each(|w| eprintln!("warning: {w}"));
         }
-        let ended = self.parts(folder)?;
-        if let End::Impossible(why) = ended {
+        let Outcome { end, lost } = self.parts(folder)?;
+        if let End::Impossible(why) = end {
             return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
         }
+        let is_lost = !lost.is_empty();
         let after = surroundings(gpu);
         let changed = environment::Environment::compare(&before, &after);
         let mut all: Vec<String> = warnings.iter().map(ToString::to_string).collect();
@@ -154,8 +155,8 @@ impl Args {
                 ended: environment::utc_now().unwrap_or_default(),
                 environment: serde_json::to_value(&before)?,
                 warnings: all,
-                failed: Default::default(),
-                interrupted: (ended == End::Stopped).then(|| "it was stopped".into()),
+                failed: lost,
+                interrupted: (end == End::Stopped).then(|| "it was stopped".into()),
             },
         )?;
         folder.write_run(&run)?;
@@ -163,7 +164,7 @@ impl Args {
             plot::all(folder, &run)?;
         }
         self.show(&run, folder)?;
-        Ok(verdict(&run, &ended))
+        Ok(verdict(&run, &end, is_lost))
     }
 
     fn show(&self, run: &Run, folder: &Folder) -> anyhow::Result<()> {
@@ -177,7 +178,7 @@ impl Args {
     }
 
     /// Measures what is missing.
-    fn parts(&self, folder: &Folder) -> anyhow::Result<End> {
+    fn parts(&self, folder: &Folder) -> anyhow::Result<Outcome> {
         let progress = Progress::new();
         let begun = Instant::now();
         let before = std::cell::Cell::new(None::<usize>);
@@ -209,13 +210,13 @@ fn surroundings(gpu: experiment::Gpu) -> environment::Environment {
 /// Exit status of a run that Ctrl-C ended.
 const STOPPED: u8 = 130;
 
-fn verdict(run: &Run, ended: &End) -> ExitCode {
+fn verdict(run: &Run, ended: &End, lost: bool) -> ExitCode {
     let failed = run.cells.iter().any(|cell| matches!(cell.status, Status::Failed(_)));
     let loads = run.stages.iter().flat_map(|stage| &stage.loads).any(|load| !load.failed.is_empty());
     let none = run.cells.iter().all(|cell| matches!(cell.status, Status::Unavailable(_)));
     ExitCode::from(match () {
         () if *ended == End::Stopped => STOPPED,
-        () if failed || loads => crate::ERROR,
+        () if failed || loads || lost => crate::ERROR,
         () if none => crate::IMPOSSIBLE,
         () if !run.asserts_held() => 1,
         () => 0,
@@ -228,10 +229,11 @@ fn left(seconds: f64, done: usize, left: usize) -> String {
         return String::new();
     }
     let left = seconds / done as f64 * left as f64;
-    match left as u64 {
-        seconds if seconds >= 120 => format!(", {} min left", seconds / 60),
-        seconds => format!(", {seconds} s left"),
-    }
+    format!(", {} left", about_time(left as u64))
+}
+
+fn about_time(seconds: u64) -> String {
+    if seconds >= 120 { format!("{} min", (seconds + 30) / 60) } else { format!("{seconds} s") }
 }
 
 /// A stage, for people.
@@ -240,12 +242,38 @@ fn place(stage: &Stage) -> String {
     if point.is_empty() { format!("stage {}", stage.number) } else { point.join(" ") }
 }
 
-fn list() -> anyhow::Result<ExitCode> {
-    let style = Style::of_stdout();
-    let mut table = style.table(&["experiment", "what it measures"]);
+fn list(json: bool) -> anyhow::Result<ExitCode> {
+    let mut all = Vec::new();
     for shipped in experiment::shipped() {
-        let about = experiment::read(shipped.text, shipped.name, &[]).map(|e| e.about).unwrap_or_default();
-        table.add_row([shipped.name.to_owned(), about]);
+        let read = experiment::read(shipped.text, shipped.name, &[])?;
+        let estimate = read.estimate()?;
+        all.push((shipped.name, read.about, estimate));
+    }
+    if json {
+        let one = |(name, about, estimate): &(&str, String, experiment::Estimate)| {
+            serde_json::json!({
+                "name": name,
+                "about": about,
+                "seconds": estimate.time_ns as f64 / 1e9,
+                "stages": estimate.stages,
+                "stages_bounded_by_samples_alone": estimate.stages_by_samples,
+                "cells": estimate.cells,
+            })
+        };
+        let list = serde_json::json!({ "experiments": all.iter().map(one).collect::<Vec<_>>() });
+        report::table::to_stdout(|out| Ok(writeln!(out, "{list:#}")?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let style = Style::of_stdout();
+    let mut table = style.table(&["experiment", "takes about", "what it measures"]);
+    for (name, about, estimate) in all {
+        // The machine decides how long the samples take that no time bounds.
+        let more = if estimate.is_open() { " and more" } else { "" };
+        table.add_row([
+            name.to_owned(),
+            format!("{}{more}", about_time(estimate.time_ns.div_ceil(1_000_000_000))),
+            about,
+        ]);
     }
     report::table::to_stdout(|out| Ok(report::table::write(out, &table, 0)?))?;
     Ok(ExitCode::SUCCESS)

@@ -1,14 +1,18 @@
-//! The machine that is measured, and the routes that it has.
+//! The machine that is measured, and the routes and calls that it has.
 
 use crate::failure::Failure;
 use crate::record::Gpu;
 use copy::{Machine, Where};
+use report::number;
 use report::table::{self, Style, to_stdout};
 
 pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
     let place = match gpu {
         Gpu::Real => Where::Real,
-        Gpu::Soft => Where::Soft,
+        Gpu::Soft => {
+            crate::sample::with_softgpu()?;
+            Where::Soft
+        }
     };
     Machine::open(place).map_err(|e| {
         let hint = match gpu {
@@ -19,11 +23,38 @@ pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
     })
 }
 
-pub fn list(machine: &Machine) -> anyhow::Result<()> {
+/// What an experiment can name: the routes, with what this machine lacks of them, and the calls.
+pub fn list(machine: &Machine, json: bool) -> anyhow::Result<()> {
+    let (routes, calls) = (copy::names(machine), subject::calls());
+    if json {
+        let route = |l: &copy::Listed| {
+            let unavailable = l.unavailable.as_ref().map(|u| &u.reason);
+            serde_json::json!({ "name": l.name, "about": l.about, "unavailable": unavailable })
+        };
+        let call = |l: &subject::Listed| {
+            let bytes = (l.bytes > 0).then_some(l.bytes);
+            serde_json::json!({ "name": l.name, "form": l.form, "about": l.about, "bytes": bytes })
+        };
+        let all = serde_json::json!({
+            "routes": routes.iter().map(route).collect::<Vec<_>>(),
+            "calls": calls.iter().map(call).collect::<Vec<_>>(),
+        });
+        return Ok(to_stdout(|out| Ok(writeln!(out, "{all:#}")?))?);
+    }
     let style = Style::of_stdout();
     let mut t = style.table(&["route", "what moves the bytes", "here"]);
-    for l in copy::names(machine) {
+    for l in routes {
         t.add_row([l.name, l.about, l.unavailable.map_or("yes".into(), |u| format!("no: {}", u.reason))]);
     }
-    Ok(to_stdout(|out| Ok(table::write(out, &t, 0)?))?)
+    let mut c = style.table(&["call", "what it does", "bytes"]);
+    for l in calls {
+        let bytes = if l.bytes > 0 { number::bytes(l.bytes) } else { String::new() };
+        c.add_row([l.form.to_owned(), l.about.to_owned(), bytes]);
+    }
+    Ok(to_stdout(|out| {
+        table::write(out, &t, 0)?;
+        writeln!(out)?;
+        table::write(out, &c, 0)?;
+        Ok(())
+    })?)
 }

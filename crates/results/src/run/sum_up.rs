@@ -43,7 +43,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     // A run that goes on began with its first part.
     let began = parts.iter().map(|p| &p.began).filter(|b| !b.is_empty());
     let started = began.chain([&context.started]).min().cloned().unwrap_or_default();
-    let mut warnings = context.warnings;
+    let mut warnings = context.warnings.clone();
     let mut cells = Vec::new();
     let compare = experiment.compare.as_ref().map(|c| Comparison::of(experiment, c, stages));
     let mut values: HashMap<(u32, u32), Rounds> = HashMap::new();
@@ -53,7 +53,8 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
             of_stage.push((part, folder.open_samples(part.stage, part.repeat)?));
         }
         for number in 0..stage.cells.len() {
-            let (cell, rounds) = one(stage, number, &of_stage, &mut warnings)?;
+            let lost = (0..stage.run.repeats).find_map(|repeat| context.failed.get(&(stage.number, repeat)));
+            let (cell, rounds) = one(stage, number, &of_stage, lost, &mut warnings)?;
             if let Some(rounds) = rounds.filter(|_| compare.is_some()) {
                 values.insert((cell.stage, cell.cell), rounds);
             }
@@ -107,6 +108,7 @@ fn one(
     stage: &Stage,
     number: usize,
     parts: &[(&Part, crate::Samples)],
+    lost: Option<&String>,
     warnings: &mut Vec<String>,
 ) -> Result<(CellOfRun, Option<Rounds>), Error> {
     let cell = &stage.cells[number];
@@ -138,7 +140,7 @@ fn one(
     let checked = of_parts()
         .map(|(_, c)| c.compared)
         .reduce(|a, b| Compared { whole: a.whole + b.whole, guards: a.guards && b.guards });
-    let status = status(of_parts().map(|(repeat, c)| (repeat, &c.status)), |what| {
+    let status = status(of_parts().map(|(repeat, c)| (repeat, &c.status)), lost, |what| {
         warnings.push(format!("{} at {} bytes in stage {}: {what}", subject.name, cell.bytes, stage.number));
     });
     let [worst, worst_counted] = gathered.worst(|repeat, index| explained.get(&(repeat, index)).copied());
@@ -184,8 +186,13 @@ fn added(a: Tally, b: Tally) -> Tally {
     }
 }
 
-/// One failure makes the cell failed. A cell that some processes could open and others not is measured, with a warning.
-fn status<'a>(of_parts: impl Iterator<Item = (u32, &'a Status)>, warn: impl FnOnce(String)) -> Status {
+/// One failure makes the cell failed. A cell that some processes could open and others not is measured, with a warning. So is
+/// one that a process died at, if others did not: the part is missing. `lost` says why none is there.
+fn status<'a>(
+    of_parts: impl Iterator<Item = (u32, &'a Status)>,
+    lost: Option<&String>,
+    warn: impl FnOnce(String),
+) -> Status {
     let (mut measured, mut unavailable, mut failed) = (false, None, None);
     for (repeat, status) in of_parts {
         match status {
@@ -197,7 +204,10 @@ fn status<'a>(of_parts: impl Iterator<Item = (u32, &'a Status)>, warn: impl FnOn
     match (failed, unavailable) {
         (Some(why), _) => Status::Failed(why.clone()),
         (None, None) if measured => Status::Measured,
-        (None, None) => Status::Unavailable("its stage was not measured".into()),
+        (None, None) => match lost {
+            Some(why) => Status::Failed(why.clone()),
+            None => Status::Unavailable("its stage was not measured".into()),
+        },
         (None, Some((repeat, why))) => {
             if measured {
                 warn(format!("not available in repeat {repeat}, but in others: {why}"));
