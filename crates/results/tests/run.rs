@@ -293,6 +293,9 @@ fn what_is_missing_unavailable_or_failed_is_said() {
     assert_eq!(run.missing.iter().map(|m| m.why.as_str()).collect::<Vec<_>>(), ["interrupted"; 2]);
     assert!(matches!(run.cells[0].status, Status::Unavailable(_)));
     validate(&run);
+    let failed = HashMap::from([((0, 1), "its process died: signal 9".to_owned())]);
+    let run = Run::from_folder(&nothing, Context { failed, ..context() }).unwrap();
+    assert!(run.cells.iter().all(|c| c.status == Status::Failed("its process died: signal 9".into())));
 }
 
 #[test]
