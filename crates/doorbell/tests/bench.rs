@@ -213,6 +213,19 @@ fn ctrl_c_keeps_what_is_finished_and_the_run_goes_on_later() {
 }
 
 #[test]
+fn ctrl_c_before_anything_is_measured_leaves_a_run_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let mut child = start(dir.path(), &out, &long());
+    wait_for("no folder came", || out.join("experiment.toml").exists());
+    kill(-(child.id() as i32), libc::SIGINT);
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130), "{status}");
+    let run = run_json(&out);
+    assert_eq!((run["complete"].as_bool(), run["missing"].as_array().map(Vec::len)), (Some(false), Some(3)));
+}
+
+#[test]
 fn a_process_that_dies_costs_its_stage_and_is_measured_again() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");

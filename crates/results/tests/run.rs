@@ -292,6 +292,7 @@ fn what_is_missing_unavailable_or_failed_is_said() {
     let run = Run::from_folder(&nothing, Context { interrupted, ..context() }).unwrap();
     assert_eq!(run.missing.iter().map(|m| m.why.as_str()).collect::<Vec<_>>(), ["interrupted"; 2]);
     assert!(matches!(run.cells[0].status, Status::Unavailable(_)));
+    assert!(run.stages[0].seconds.is_sign_positive());
     validate(&run);
     let failed = HashMap::from([((0, 1), "its process died: signal 9".to_owned())]);
     let run = Run::from_folder(&nothing, Context { failed, ..context() }).unwrap();

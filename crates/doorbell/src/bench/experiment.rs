@@ -15,6 +15,7 @@ use results::{Folder, Status};
 use runner::{End, Heard, News, Outcome, Runner};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 #[derive(Debug, clap::Args)]
@@ -87,6 +88,8 @@ impl Args {
             };
             return plan(&asked, self.json);
         }
+        // From before there is anything to keep, until it is kept.
+        let stop = signals::stop_on_interrupt();
         let temporary = tempfile::tempdir()?;
         let folder = match (&asked, self.resume) {
             (Some(experiment), false) => {
@@ -99,7 +102,7 @@ impl Args {
                 folder
             }
         };
-        self.measure(&folder)
+        self.measure(&folder, stop)
     }
 
     fn folder(&self) -> Result<&Path, Failure> {
@@ -128,7 +131,7 @@ impl Args {
         }
     }
 
-    fn measure(&self, folder: &Folder) -> anyhow::Result<ExitCode> {
+    fn measure(&self, folder: &Folder, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
         let started = environment::utc_now().unwrap_or_default();
         let gpu = folder.experiment().run.gpu;
         let before = surroundings(gpu);
@@ -136,7 +139,7 @@ impl Args {
         if gpu == experiment::Gpu::Real {
             warnings.iter().filter(|w| w.severity > Severity::Notice).for_each(|w| eprintln!("warning: {w}"));
         }
-        let Outcome { end, lost } = self.parts(folder)?;
+        let Outcome { end, lost } = self.parts(folder, stop)?;
         if let End::Impossible(why) = end {
             return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
         }
@@ -178,11 +181,11 @@ impl Args {
     }
 
     /// Measures what is missing.
-    fn parts(&self, folder: &Folder) -> anyhow::Result<Outcome> {
+    fn parts(&self, folder: &Folder, stop: &AtomicBool) -> anyhow::Result<Outcome> {
         let progress = Progress::new();
         let begun = Instant::now();
         let before = std::cell::Cell::new(None::<usize>);
-        let runner = Runner { folder, program: std::env::current_exe()?, stop: signals::stop_on_interrupt() };
+        let runner = Runner { folder, program: std::env::current_exe()?, stop };
         let mut hear = |heard: Heard<'_>| {
             let first = before.get().unwrap_or(heard.done);
             before.set(Some(first));

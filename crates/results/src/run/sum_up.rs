@@ -231,7 +231,8 @@ fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
         number: stage.number,
         point: point(stage),
         policy: stage.run.policy.clone(),
-        seconds: of_stage().map(|p| p.seconds).sum(),
+        // (The sum of no numbers would be -0.0.)
+        seconds: of_stage().fold(0.0, |all, p| all + p.seconds),
         noise_floor_ns: of_stage().flat_map(|p| &p.noise).filter(|n| n.readings > 0).map(|n| n.max_ns).max(),
         loads,
     }

@@ -47,7 +47,7 @@ const PRIMARY: u64 = 1;
 const STEP: u64 = 0x101;
 const CELLS: u64 = 0x102;
 const SPIN: u64 = 0x103;
-/// One word from one address to another: the launch that `bench worst` times.
+/// One word from one address to another: the launch that an experiment times.
 const WORD: u64 = 0x104;
 
 thread_local! {
