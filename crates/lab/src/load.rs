@@ -75,13 +75,19 @@ impl Gates {
     }
 }
 
+/// What became of a load's threads that did not go on: why there is no such load here, and why threads failed, with how many.
+#[derive(Default)]
+struct Ended {
+    unavailable: Option<String>,
+    failed: Vec<(String, u32)>,
+}
+
 /// The loads while they run.
 pub(crate) struct Running<'p> {
     plan: &'p Plan<'p>,
     gates: &'p Gates,
     counts: Vec<Vec<Count>>,
-    /// Of each load why it does not exist here, and why threads failed, with how many.
-    ended: Vec<Mutex<(Option<String>, Vec<(String, u32)>)>>,
+    ended: Vec<Mutex<Ended>>,
 }
 
 /// A moment of all loads.
@@ -132,10 +138,10 @@ impl Running<'_> {
     fn fail(&self, load: usize, reason: Reason) {
         let mut ended = self.ended[load].lock().unwrap_or_else(PoisonError::into_inner);
         match reason {
-            Reason::Unavailable(why) => ended.0 = Some(why),
-            Reason::Failed(why) => match ended.1.iter_mut().find(|(known, _)| *known == why) {
+            Reason::Unavailable(why) => ended.unavailable = Some(why),
+            Reason::Failed(why) => match ended.failed.iter_mut().find(|(known, _)| *known == why) {
                 Some((_, threads)) => *threads += 1,
-                None => ended.1.push((why, 1)),
+                None => ended.failed.push((why, 1)),
             },
         }
     }
@@ -365,8 +371,8 @@ pub(crate) fn beside<T>(
     });
     for (n, loaded) in loaded.iter_mut().enumerate() {
         loaded.checked = running.counts[n].iter().map(|c| c.checked.load(Ordering::Relaxed)).sum();
-        (loaded.unavailable, loaded.failed) =
-            std::mem::take(&mut *running.ended[n].lock().unwrap_or_else(PoisonError::into_inner));
+        let ended = std::mem::take(&mut *running.ended[n].lock().unwrap_or_else(PoisonError::into_inner));
+        (loaded.unavailable, loaded.failed) = (ended.unavailable, ended.failed);
     }
     (measured, loaded)
 }

@@ -11,7 +11,7 @@ use crate::number::{bytes, count, nanoseconds, of, seconds};
 use crate::table::Style;
 use experiment::{Bound, Metric, Observe};
 use results::part::Loaded;
-use results::run::{Cause, CellOfRun, Coordinate, Judged, JudgedCell, Verdict, WorstOfRun};
+use results::run::{Cause, CellOfRun, Coordinate, Judged, JudgedCell, StageOfRun, Verdict, WorstOfRun};
 use results::{Run, Status};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -125,6 +125,9 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
             nanoseconds(floor)
         )?;
     }
+    if !run.functional {
+        counted(out, &stages().collect::<Vec<_>>())?;
+    }
     figures::write(out, style, run, &group.cells)?;
     if !run.functional {
         slowest(out, &group.cells)?;
@@ -180,6 +183,27 @@ fn load(out: &mut dyn Write, style: &Style, all: &[&Loaded], functional: bool) -
         writeln!(out, "{}", style.bad(&format!("  {} FAILED: {why}", of(n.into(), "thread"))))?;
     }
     Ok(())
+}
+
+/// What the GPU and the kernel counted while the stages of a table were measured.
+fn counted(out: &mut dyn Write, stages: &[&StageOfRun]) -> Result<(), ReportError> {
+    let mut said: Vec<String> = Vec::new();
+    let links: Option<Vec<_>> = stages.iter().map(|s| s.link).collect();
+    if let Some(links) = links.filter(|links| !links.is_empty()) {
+        for (way, of) in [("to", 0), ("from", 1)] {
+            let all = links.iter().map(|link| if of == 0 { link.to_gpu } else { link.from_gpu });
+            let (payload, counted) = all.fold((0.0, 0.0), |sum, c| (sum.0 + c.payload_bytes, sum.1 + c.counted_bytes));
+            said.push(format!("{} {way} the GPU, {} of it payload", bytes(counted as u64), bytes(payload as u64)));
+        }
+    }
+    let sum = |of: fn(&StageOfRun) -> Option<f64>| stages.iter().map(|s| of(s)).sum::<Option<f64>>();
+    said.extend(sum(|s| s.energy_j).map(|joule| format!("{joule:.0} J")));
+    said.extend(stages.iter().filter_map(|s| s.temperature_c).reduce(f64::max).map(|t| format!("{t:.0} C")));
+    said.extend(sum(|s| s.cpu_seconds).map(|cpu| format!("{} of CPUs", seconds(cpu))));
+    if said.is_empty() || stages.is_empty() {
+        return Ok(());
+    }
+    Ok(writeln!(out, "counted: {}", said.join("; "))?)
 }
 
 /// The slowest sample of each table, and what the slowest ones of all its cells have in common.

@@ -68,6 +68,30 @@ pub struct StageOfRun {
     pub noise_floor_ns: Option<u64>,
     /// Of all repeats together: sums, and of `on_cpu` and `waiting` the means over time.
     pub loads: Vec<Loaded>,
+    /// What crossed the link to the GPU; null where that is not counted.
+    pub link: Option<Link>,
+    /// Of the GPU, of all repeats together; null where it is not counted.
+    pub energy_j: Option<f64>,
+    /// The highest at the end of a repeat.
+    pub temperature_c: Option<f64>,
+    /// Of this run's processes, user and system.
+    pub cpu_seconds: Option<f64>,
+}
+
+/// Bytes that crossed the link while a stage was measured, of all repeats together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    pub to_gpu: Crossed,
+    pub from_gpu: Crossed,
+}
+
+/// In one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Crossed {
+    /// Of the samples and of the loads. What else was moved meanwhile (warm-ups, comparisons by CUDA) is not in it.
+    pub payload_bytes: f64,
+    /// By the GPU's counter: heads of packets, requests, doorbells and polled words are in it.
+    pub counted_bytes: f64,
 }
 
 /// What one process did.

@@ -13,6 +13,9 @@ const LEAST: usize = 3;
 /// Subjects, each at one size. More are no columns.
 const MOST: usize = 6;
 
+/// Which figure of a cell.
+type Of = fn(&Figure) -> Option<u64>;
+
 pub(super) fn write(out: &mut dyn Write, style: &Style, groups: &[Group<'_>]) -> Result<(), ReportError> {
     let mut kinds: Vec<(&str, u64)> = Vec::new();
     for c in groups.iter().flat_map(|g| &g.cells).filter(|c| c.observed().is_some()) {
@@ -27,7 +30,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, groups: &[Group<'_>]) ->
     let one_size = kinds.iter().all(|k| k.1 == kinds[0].1);
     for (subject, size) in kinds {
         let name = if one_size || size == 0 { subject.to_owned() } else { format!("{subject} {}", bytes(size)) };
-        let figures: [(&str, u8, fn(&Figure) -> Option<u64>); 3] = [
+        let figures: [(&str, u8, Of); 3] = [
             ("p50", 0, |f| Some(f.summary.p50)),
             ("p99.9", 2, |f| f.summary.p999),
             ("max", 1, |f| Some(f.summary.max)),

@@ -2,11 +2,12 @@
 
 use super::cells::{Gathered, figure, per_round};
 use super::{
-    CellOfRun, Coordinate, Counted, Figures, Missing, PartOfRun, RatioOfRun, Run, SCHEMA, StageOfRun, asserts,
+    CellOfRun, Coordinate, Counted, Crossed, Figures, Link, Missing, PartOfRun, RatioOfRun, Run, SCHEMA, StageOfRun,
+    asserts,
 };
 use crate::part::{Compared, Explained, Loaded, Part, Status, Tally};
 use crate::{Error, Folder, folder};
-use experiment::{Compare, Experiment, Metric, Observe, Stage};
+use experiment::{Compare, Experiment, Metric, Observe, Stage, What};
 use statistics::{CONFIDENCE, Ratio, Rounds};
 use std::collections::HashMap;
 
@@ -227,6 +228,9 @@ fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
             None => loads.push(load.clone()),
         }
     }
+    // Where one repeat does not say, the sum would be of something else.
+    let counted =
+        |name: &str| of_stage().map(|p| value(p, name)).sum::<Option<f64>>().filter(|_| of_stage().count() > 0);
     StageOfRun {
         number: stage.number,
         point: point(stage),
@@ -235,7 +239,44 @@ fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
         seconds: of_stage().fold(0.0, |all, p| all + p.seconds),
         noise_floor_ns: of_stage().flat_map(|p| &p.noise).filter(|n| n.readings > 0).map(|n| n.max_ns).max(),
         loads,
+        link: link(stage, parts),
+        energy_j: counted("energy_mj").map(|mj| mj / 1e3),
+        temperature_c: of_stage().filter_map(|p| value(p, "temperature_c")).reduce(f64::max),
+        cpu_seconds: counted("cpu_user_ms").zip(counted("cpu_system_ms")).map(|(user, system)| (user + system) / 1e3),
     }
+}
+
+fn value(part: &Part, name: &str) -> Option<f64> {
+    part.counted.iter().find(|(n, _)| n == name).map(|(_, value)| *value)
+}
+
+/// Which way the bytes of a route go: to the GPU or from it. `None` for what is no route.
+fn is_to_gpu(what: &What) -> Option<bool> {
+    let What::Route(text) = what else { return None };
+    Some(text.trim_start().starts_with("host"))
+}
+
+fn link(stage: &Stage, parts: &[Part]) -> Option<Link> {
+    let mut link = Link { to_gpu: Crossed::default(), from_gpu: Crossed::default() };
+    let mut of_stage = 0;
+    for part in parts.iter().filter(|p| p.stage == stage.number) {
+        of_stage += 1;
+        link.to_gpu.counted_bytes += value(part, "pcie_to_gpu_bytes")?;
+        link.from_gpu.counted_bytes += value(part, "pcie_from_gpu_bytes")?;
+        let cells = stage.cells.iter().zip(&part.cells).map(|(cell, done)| {
+            let bytes = cell.bytes as f64 * f64::from(cell.subject.back_to_back) * done.samples as f64;
+            (&cell.subject.what, bytes)
+        });
+        let loads = stage.loads.iter().zip(&part.loads).map(|(load, done)| (&load.what, done.bytes as f64));
+        for (what, bytes) in cells.chain(loads) {
+            match is_to_gpu(what) {
+                Some(true) => link.to_gpu.payload_bytes += bytes,
+                Some(false) => link.from_gpu.payload_bytes += bytes,
+                None => {}
+            }
+        }
+    }
+    (of_stage > 0).then_some(link)
 }
 
 fn add_load(sum: &mut Loaded, load: &Loaded) {
