@@ -1,18 +1,15 @@
 #!/usr/bin/env bash
-# Rebuilds the figures of locks.md: docs/results/locks.sh OUT [costs|protocols|histogram|matrix|setups|policies|worst|inversion|traced|models ...]
+# What locks.md and protocols.md keep and no experiment measures: docs/results/locks.sh OUT [costs|protocols|traced|models ...]
 # costs and protocols need no GPU. models needs python3 with PyTorch, timm and transformers (PYTHON names it).
-# DOORBELL names the binary (default: cargo's release build), CPU the one to measure on, POLICIES those of CUDA's cells,
-# MODELS the models (DEVICE=cpu: that they run, no more), N the inferences whose operations are counted, JOBS how many of their
-# recordings run at once. SECONDS_OF_* and *_CELLS, *_POLICIES below make a part shorter.
+# DOORBELL names the binary (default: cargo's release build), MODELS the models (DEVICE=cpu: that they run, no more), N the inferences
+# whose operations are counted, JOBS how many of their recordings run at once. The experiments are in bench.sh.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-out=${1:?usage: locks.sh OUT [costs|protocols|histogram|matrix|setups|policies|worst|inversion|traced|models ...]}
+out=${1:?usage: locks.sh OUT [costs|protocols|traced|models ...]}
 shift
-parts=${*:-costs protocols histogram inversion matrix setups policies worst traced models}
+parts=${*:-costs protocols traced models}
 d=${DOORBELL:-$here/../../target/release/doorbell}
 python=${PYTHON:-python3}
-cpu=${CPU:-$(($(nproc) - 1))}
-policies=${POLICIES:-stock,pi,ticket,phase-fair,boost,guard}
 n=${N:-50}
 jobs=${JOBS:-6}
 device=${DEVICE:-cuda}
@@ -37,27 +34,27 @@ part() {
 echo "## Machine"; "$d" --version; "$d" doctor --no-try
 want costs && { "$d" selfbench locks --json > "$out/costs.json"; part costs selfbench locks; }
 want protocols && part protocols bench locks --force -o "$out/protocols.json"
-contention() { name=$1; shift; part "$name" bench contention "$@" --cpu "$cpu" --force -o "$out/$name.json"; }
-want histogram && contention histogram --cells alone,sizes --policies stock --duration "${SECONDS_OF_HISTOGRAM:-10}s" --rounds 1
-want inversion && contention inversion --cells "${INVERSION_CELLS:-inversion}" --policies "$policies" --duration "${SECONDS_OF_INVERSION:-9}s"
-want matrix && contention matrix --cells "${MATRIX_CELLS:-matrix}" --policies stock --duration "${SECONDS_OF_MATRIX:-5}s" --rounds 1
-want setups && contention setups --cells setups --policies "${SETUPS_POLICIES:-$policies}" --duration "${SECONDS_OF_SETUPS:-3}s"
-want policies && contention policies --cells policies --policies "$policies" --duration "${SECONDS_OF_POLICIES:-5}s"
-want worst && contention worst --cells worst --policies "${WORST_POLICIES:-$policies}" --duration "${SECONDS_OF_WORST:-60}s"
 
+# Which locks a call waited for, and who held them: experiments whose process is recorded. NAME, then the experiment and its options.
+traced() {
+  local cell=$1; shift
+  part "traced $cell" bench "$@" --set matrix.policy=traced --set compare.baseline= --set run.rounds=1 --set run.repeats=1 \
+    --set run.duration=2s --force -o "$out/traced-$cell"
+  tape="$out/traced-$cell/traced-00.doorbell"
+  "$d" show --locks --limit 12 "$tape" > "$out/traced-$cell.txt" 2>&1
+  "$d" show --calls --limit 6 "$tape" >> "$out/traced-$cell.txt" 2>&1
+  head -n 90 "$out/traced-$cell.txt"
+  ls -l "$tape"
+  rm -f "$tape"
+}
 if want traced; then
-  # Which locks a launch waited for, and who held them: the same cells, recorded.
-  # shellcheck disable=SC2086
-  for cell in ${TRACED_CELLS:-copy=64x4MiB copy=64x4MiB[pageable] launch=64 inversion=1x4MiB+hogs=3 setup+launch=32}; do
-    tape=$(mktemp -d)
-    part "traced $cell" bench contention --cells "$cell" --policies traced --duration 2s --rounds 1 --cpu "$cpu" --tapes "$tape" \
-      --force -o "$out/traced-$cell.json"
-    "$d" show --locks --limit 12 "$tape/contention-0.doorbell" > "$out/traced-$cell.txt" 2>&1
-    "$d" show --calls --limit 6 "$tape/contention-0.doorbell" >> "$out/traced-$cell.txt" 2>&1
-    head -n 90 "$out/traced-$cell.txt"
-    ls -l "$tape"
-    rm -rf "$tape"
-  done
+  traced copy crowds --set 'matrix.copying.route=host->cuda->gpu0' --set matrix.copying.bytes=4MiB --set matrix.copying.count=64 \
+    --set matrix.launching.count=0
+  traced both crowds --set 'matrix.copying.route=host->cuda->gpu0' --set matrix.copying.bytes=4MiB --set matrix.copying.count=100 \
+    --set matrix.launching.count=100
+  traced setup setting-up --set matrix.neighbour.what=launch --set matrix.neighbour.count=32
+  traced inversion inversion
+  traced allocation "$here/setups/host-allocation.toml" --set matrix.neighbour.rate=
 fi
 
 if want models; then

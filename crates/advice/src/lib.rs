@@ -13,7 +13,7 @@ const PASSED: u64 = 4;
 const MANY_HOLDS: u64 = 16;
 /// Shorter waits are not worth a rule: about what it takes to wake a thread.
 const SHORT_NS: u64 = 50_000;
-/// What it costs to hand a mutex over to a thread that sleeps, about (docs/results/locks.md, "Convoys").
+/// What it costs to hand a mutex over to a thread that sleeps, about (docs/results/protocols.md, "Convoys").
 const HAND_OVER_NS: u64 = 10_000;
 
 enum Rule {
