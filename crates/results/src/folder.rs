@@ -182,14 +182,18 @@ impl Folder {
         let path = self.part_path(part.stage, part.repeat);
         let stage = self.stages.get(part.stage as usize);
         let samples = samples::write(&self.samples_path(part.stage, part.repeat), part, stage, cells)?;
-        let part = part.clone();
-        let all = Written { schema: PART_SCHEMA.into(), doorbell: VERSION.into(), samples, part };
+        let all = Written { schema: PART_SCHEMA.into(), doorbell: VERSION.into(), samples, part: part.clone() };
         let text = serde_json::to_vec(&all).map_err(|e| Error::Write { path: path.clone(), cause: e.into() })?;
         // What JSON cannot hold, a number that is none, is noticed here, not when the run is summed up.
         if let Err(e) = serde_json::from_slice::<Written>(&text) {
             return Err(Error::Write { path, cause: e.into() });
         }
-        whole(&path, &text)
+        let written = whole(&path, &text);
+        if written.is_err() && !path.exists() {
+            // Samples of no part: on a full disk somebody else may need the room.
+            let _ = fs::remove_file(self.samples_path(part.stage, part.repeat));
+        }
+        written
     }
 
     /// By stage and repeat.
