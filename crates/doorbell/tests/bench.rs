@@ -296,6 +296,21 @@ fn killed_at_any_moment_every_part_is_whole() {
     assert_eq!(run_json(&out)["complete"], true);
 }
 
+#[test]
+fn each_lock_policy_has_a_process_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let text = SMALL.replace("bytes = \"8B,64B,4KiB\"", "bytes = \"8B,64B\"\npolicy = [\"stock\", \"pi\", \"traced\"]");
+    bench().arg(file(dir.path(), &text)).arg("-o").arg(&out).assert().success();
+    assert_eq!(whole_parts(&out), 6);
+    let run = run_json(&out);
+    assert_eq!(statuses(&run, "ce"), ["\"measured\""; 6]);
+    // What the policy did, and the recording.
+    for left in ["policy-pi-00.txt", "traced-00.doorbell"] {
+        assert!(std::fs::metadata(out.join(left)).unwrap().len() > 0, "{left}");
+    }
+}
+
 /// A disk of 300 KiB, on which some parts have room and the others have not; then a larger one. Needs a mount of its own.
 const FULL: &str = r#"
 set -u
