@@ -305,10 +305,9 @@ fn each_lock_policy_has_a_process_of_its_own() {
     assert_eq!(whole_parts(&out), 6);
     let run = run_json(&out);
     assert_eq!(statuses(&run, "ce"), ["\"measured\""; 6]);
-    // What the policy did, and the recording.
-    for left in ["policy-pi-00.txt", "traced-00.doorbell"] {
-        assert!(std::fs::metadata(out.join(left)).unwrap().len() > 0, "{left}");
-    }
+    // What the policy did (nothing: the software GPU has no pthread lock), and the recording.
+    assert!(out.join("policy-pi-00.txt").exists());
+    assert!(std::fs::metadata(out.join("traced-00.doorbell")).unwrap().len() > 0);
 }
 
 /// A disk of 300 KiB, on which some parts have room and the others have not; then a larger one. Needs a mount of its own.
