@@ -235,7 +235,7 @@ fn a_process_that_dies_costs_its_stage_and_is_measured_again() {
         let child = start(dir.path(), &out, &long());
         wait_for("no part came", || parts(&out) > 0);
         std::thread::sleep(Duration::from_millis(100));
-        kill(measuring(&child)?, libc::SIGKILL);
+        measuring(&child).inspect(|&pid| kill(pid, libc::SIGKILL));
         let output = child.wait_with_output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(matches!(output.status.code(), Some(0 | 2)), "{}: {text}", output.status);
