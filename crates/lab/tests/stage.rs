@@ -172,3 +172,25 @@ fn a_broken_gpu_is_a_failed_cell_with_its_reason() {
     let (why, samples) = failed(Planted::DeadChannel { entry: 90, xid: 31 }, "host->ce2->gpu0");
     assert!(why.contains("31") && samples < 40, "{samples}: {why}");
 }
+
+#[test]
+fn a_subject_may_have_a_seat_of_its_own_and_the_thread_is_afterwards_what_it_was() {
+    let before = (placement::affinity().unwrap(), placement::scheduler().unwrap());
+    let mut cells = vec![cell("host->ce0->gpu0", 8), cell("host->inline->gpu0", 8)];
+    cells[0].subject.class = Some(Class::Nice(3));
+    cells[0].subject.cpus = Some(Cpus::These(vec![before.0[0]]));
+    let Finished { part, samples } = run(&stage(cells, Vec::new()));
+    assert!(part.cells.iter().all(|c| c.status == Status::Measured), "{part:?}");
+    assert_eq!(samples.iter().map(Vec::len).collect::<Vec<_>>(), [40, 40]);
+    // Of the stage, not of the one subject.
+    assert_eq!(part.cpu, before.0.last().copied());
+    assert_eq!((placement::affinity().unwrap(), placement::scheduler().unwrap()), before);
+}
+
+#[test]
+fn every_thread_of_a_load_has_worked_before_the_measurement_ends() {
+    let loads = vec![load("host->ce1->gpu0", 4, Cpus::Any)];
+    let Finished { part, .. } = run(&stage(vec![cell("host->inline->gpu0", 64)], loads));
+    // Each compares its last transfer, if it made one.
+    assert!(part.loads[0].failed.is_empty() && part.loads[0].checked >= 4, "{:?}", part.loads);
+}
