@@ -298,6 +298,7 @@ fn killed_at_any_moment_every_part_is_whole() {
 }
 
 #[test]
+#[ignore = "starts a process under each of three policies; run by .ci/run"]
 fn each_lock_policy_has_a_process_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
@@ -325,6 +326,7 @@ cp -r "$2/run" "$3/run"
 "#;
 
 #[test]
+#[ignore = "fills a disk and measures twelve stages; run by .ci/run"]
 fn on_a_full_disk_the_run_ends_with_a_hint_and_goes_on_when_there_is_space() {
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
