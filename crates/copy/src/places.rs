@@ -246,7 +246,7 @@ mod tests {
                 memory.transfer(at, moved, before);
                 places.made();
                 let wrong = places.check(&memory).unwrap();
-                // One byte beside it is what it was once in 256 times.
+                // A random byte equals the old one in 1 of 256 cases.
                 let beside = moved > bytes || before > 0;
                 match &wrong {
                     Some(Wrong::Data(d)) if !beside => assert_eq!(d.nothing_moved, moved == 0, "{text}"),

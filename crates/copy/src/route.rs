@@ -57,7 +57,7 @@ pub trait Transfer {
     }
 
     /// The next submissions go from another place of the source to another of the destination: offsets from where transfers
-    /// begin otherwise. Nothing of it is under way.
+    /// begin otherwise. No transfer may be in flight.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where its addresses are fixed when it is prepared, [`Error::Capacity`] where it would not fit.

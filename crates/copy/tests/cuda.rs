@@ -280,7 +280,7 @@ fn the_bytes_are_there_when_the_word_is() {
         assert!(!transfer.poll().unwrap() && matches!(transfer.wait(TIMEOUT), Err(Error::Idle)), "{form}");
         for n in 0..300 {
             checked.renew(transfer.ends().unwrap()).unwrap();
-            // Now and then several are under way.
+            // Sometimes several copies are in flight.
             for _ in 0..=n % 3 {
                 transfer.submit().unwrap();
             }

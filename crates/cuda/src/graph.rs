@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do does not disturb the capture.
 const THREAD_LOCAL: i32 = 1;
 
-/// CUDA's rule: a context with a stream in capture must not be waited for as a whole. Who captures writes, who waits reads.
+/// CUDA's rule: do not synchronise a context while one of its streams is in capture. Capturing takes the write lock, synchronising the read lock.
 static CAPTURE: RwLock<()> = RwLock::new(());
 
 /// Nobody waits for the whole context while this is held.

@@ -1,7 +1,7 @@
 //! Equal copies one behind the other as one subject: what the engine moves in a second, by the GPU's own clock. Between them
 //! nothing of the CPU's takes part.
 
-use crate::catalogue::Result as Open;
+use crate::entry::Result as Open;
 use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
 use copy::{BackToBack, Checked, HostEnd};
 use std::time::Duration;

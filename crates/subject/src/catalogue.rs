@@ -1,26 +1,9 @@
 //! Which calls there are, and the one way to open what an experiment names.
 
+use crate::entry::{Entry, Result};
 use crate::route;
-use crate::text::{self, Call, Number};
-use crate::{Error, Machine, Opened, SyntaxError, Wanted, What};
-
-/// What opening gives: it borrows the machine.
-pub(crate) type Result<'m> = std::result::Result<Box<dyn Opened + 'm>, Error>;
-
-/// One kind of call.
-#[derive(Clone, Copy)]
-pub struct Entry {
-    pub name: &'static str,
-    /// How it is written, with what it may take.
-    pub form: &'static str,
-    /// One line for people.
-    pub about: &'static str,
-    /// What it is about by itself, bytes; 0 for calls that take no size.
-    pub bytes: u64,
-    pub number: Option<Number>,
-    pub words: &'static [&'static str],
-    pub open: for<'m> fn(&'m Machine, &Call, &Wanted) -> Result<'m>,
-}
+use crate::text;
+use crate::{Machine, SyntaxError, Wanted, What};
 
 #[rustfmt::skip]
 const ENTRIES: &[Entry] = &[

@@ -1,6 +1,6 @@
 //! A load that needs a CPU and nothing else.
 
-use crate::catalogue::Entry;
+use crate::entry::Entry;
 use crate::{Error, Opened, Subject, Waiting, Wrong};
 use std::time::{Duration, Instant};
 

@@ -4,8 +4,7 @@
 //! once. `polled`: the last kernel also writes the new number to pinned memory, and the CPU waits by looking there; nothing
 //! of CUDA's is called for it.
 
-use crate::catalogue::{Entry, Result as Open};
-use crate::text::{Call, Number};
+use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Waiting, Wrong};
 use copy::{Difference, View};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Stream};

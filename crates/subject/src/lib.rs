@@ -6,6 +6,7 @@
 
 mod back_to_back;
 mod catalogue;
+mod entry;
 mod hog;
 mod launch;
 mod route;

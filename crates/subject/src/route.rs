@@ -1,7 +1,7 @@
 //! Routes as subjects: random bytes, changed before each transfer, compared whole with the guards at both ends; at the same
 //! place each time, or at another ([`copy::Places`]).
 
-use crate::catalogue::Result as Open;
+use crate::entry::Result as Open;
 use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong, back_to_back};
 use copy::{Checked, HostEnd, Places, Route, Transfer};
 use std::time::Duration;

@@ -2,45 +2,8 @@
 //!
 //! Which names there are, and what each takes, is the catalogue's to say ([`Entry`]).
 
-use crate::catalogue::Entry;
+use crate::entry::{Call, Entry};
 use copy::spec::SyntaxError;
-use std::fmt;
-
-/// A number that a call takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Number {
-    /// What it counts.
-    pub of: &'static str,
-    pub default: u32,
-    pub least: u32,
-    pub most: u32,
-}
-
-/// A call as it was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    pub name: &'static str,
-    /// Given, or the call's own; 0 for calls without one.
-    pub number: u32,
-    /// Sorted as the catalogue has them.
-    pub words: Vec<&'static str>,
-    /// As it is printed.
-    number_given: bool,
-}
-
-impl Call {
-    pub fn has(&self, word: &str) -> bool {
-        self.words.contains(&word)
-    }
-}
-
-impl fmt::Display for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = self.number_given.then(|| self.number.to_string());
-        let inner: Vec<&str> = number.as_deref().into_iter().chain(self.words.iter().copied()).collect();
-        if inner.is_empty() { f.write_str(self.name) } else { write!(f, "{}({})", self.name, inner.join(",")) }
-    }
-}
 
 /// `text` without the blanks around it, and where that begins.
 fn trimmed(text: &str, at: usize) -> (usize, &str) {

@@ -1,4 +1,4 @@
-//! The kernel: how it preempts, what it was started with, and what it does on its own in the background.
+//! The kernel: its preemption model, its command line, and its background work.
 
 use crate::files::Files;
 use crate::gather::Gathered;

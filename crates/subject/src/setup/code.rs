@@ -1,8 +1,7 @@
 //! Code comes to the GPU: modules are loaded, and kernels when they are first used.
 
 use super::{Take, Taking};
-use crate::catalogue::{Entry, Result as Open};
-use crate::text::{Call, Number};
+use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
 use copy::Difference;
 use cuda::{Argument, Compiled, Context, DeviceBuffer, Module, Stream};

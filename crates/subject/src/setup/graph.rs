@@ -1,9 +1,8 @@
 //! Graphs are made ready: one graph, instantiated again and again.
 
 use super::{Take, Taking};
-use crate::catalogue::{Entry, Result as Open};
+use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::launch::Launches;
-use crate::text::{Call, Number};
 use crate::{Checks, Error, Machine, Wrong};
 use cuda::{Graph, GraphExec};
 

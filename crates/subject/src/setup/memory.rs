@@ -1,8 +1,7 @@
 //! Memory of the GPU, pinned memory, and pageable memory that is pinned afterwards.
 
 use super::{Take, Taking};
-use crate::catalogue::{Entry, Result as Open};
-use crate::text::Call;
+use crate::entry::{Call, Entry, Result as Open};
 use crate::{Error, Machine, Unavailable, Wanted};
 use cuda::{Context, DeviceBuffer, PinnedBuffer, Registration};
 

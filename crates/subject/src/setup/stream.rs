@@ -2,7 +2,7 @@
 
 use super::{Take, Taking};
 use crate::Error;
-use crate::catalogue::Entry;
+use crate::entry::Entry;
 use cuda::{Context, Stream};
 
 pub(crate) const STREAM: Entry = Entry {

@@ -3,8 +3,7 @@
 
 use super::own::{every_name, exchange};
 use super::{Unit, Units, size};
-use crate::catalogue::{Entry, Result as Open};
-use crate::text::Call;
+use crate::entry::{Call, Entry, Result as Open};
 use crate::{Error, Machine, Unavailable, Wanted, Wrong};
 use copy::Difference;
 use cuda::{Context, DeviceBuffer};

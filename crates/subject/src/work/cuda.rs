@@ -1,8 +1,7 @@
 //! CUDA's part: kernels, fills, copies and graphs on streams of their own, each against the same arithmetic on the CPU.
 
 use super::{any_size, size};
-use crate::catalogue::{Entry, Result as Open};
-use crate::text::Call;
+use crate::entry::{Call, Entry, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Waiting, Wanted, Wrong};
 use copy::Difference;
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Stream};

@@ -2,8 +2,7 @@
 //! transfer's bytes and guards are compared.
 
 use super::{Unit, Units, any_size, size};
-use crate::catalogue::{Entry, Result as Open};
-use crate::text::Number;
+use crate::entry::{Entry, Number, Result as Open};
 use crate::{Error, Machine, Unavailable, Wanted, Wrong};
 use copy::{Checked, Route};
 use std::time::Duration;

@@ -44,7 +44,7 @@ impl<'r> End<'r> {
     fn clear(&mut self, submitted: bool, stream: &Stream<'_>) -> Result<(), Error> {
         let End::Told { word, number, .. } = self else { return Ok(()) };
         if submitted && !is_told(word, *number) {
-            // The last one is under way, and its word would be taken for that of this one.
+            // The previous copy is still in flight: its word would look like the end of this one.
             stream.synchronize()?;
         }
         *number = THERE;

@@ -1,0 +1,58 @@
+//! What a kind of call says of itself, and one call as it was asked for.
+
+use crate::{Error, Machine, Opened, Wanted};
+use std::fmt;
+
+/// What opening gives: it borrows the machine.
+pub(crate) type Result<'m> = std::result::Result<Box<dyn Opened + 'm>, Error>;
+
+/// One kind of call.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    pub name: &'static str,
+    /// How it is written, with what it may take.
+    pub form: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// What it is about by itself, bytes; 0 for calls that take no size.
+    pub bytes: u64,
+    pub number: Option<Number>,
+    pub words: &'static [&'static str],
+    pub open: for<'m> fn(&'m Machine, &Call, &Wanted) -> Result<'m>,
+}
+
+/// A number that a call takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Number {
+    /// What it counts.
+    pub of: &'static str,
+    pub default: u32,
+    pub least: u32,
+    pub most: u32,
+}
+
+/// A call as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub name: &'static str,
+    /// Given, or the call's own; 0 for calls without one.
+    pub number: u32,
+    /// Sorted as the catalogue has them.
+    pub words: Vec<&'static str>,
+    /// As it is printed.
+    pub number_given: bool,
+}
+
+impl Call {
+    pub fn has(&self, word: &str) -> bool {
+        self.words.contains(&word)
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.number_given.then(|| self.number.to_string());
+        let inner: Vec<&str> = number.as_deref().into_iter().chain(self.words.iter().copied()).collect();
+        if inner.is_empty() { f.write_str(self.name) } else { write!(f, "{}({})", self.name, inner.join(",")) }
+    }
+}
