@@ -32,6 +32,6 @@ options() {
 
 for name in ${*:-smoke small submit eight placement crossover bandwidth alone paced chunks worst contention crowds setting-up inversion setups beside}; do
   # shellcheck disable=SC2046
-  timeout -s INT "${LIMIT:-600}" "$d" bench "$name" $(options "$name") --force -o "$out/$name" > "$out/$name.txt" 2> "$out/$name.err"
+  timeout -k 60 -s INT "${LIMIT:-600}" "$d" bench "$name" $(options "$name") --force -o "$out/$name" > "$out/$name.txt" 2> "$out/$name.err"
   echo "$name: exit status $?"
 done
