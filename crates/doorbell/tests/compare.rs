@@ -86,6 +86,7 @@ impl Made {
             compared: Compared { whole: 3, guards: true },
             worst: Vec::new(),
             counted: None,
+            metered: None,
         };
         Part {
             stage: 0,

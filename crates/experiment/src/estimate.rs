@@ -51,7 +51,8 @@ impl Experiment {
             estimate.stages += 1;
             estimate.cells += stage.cells.len() as u64;
             let noise = stage.run.noise_ns.saturating_mul(2);
-            let measured = stage.run.duration_ns.unwrap_or(0);
+            let metered = stage.run.meter_ns.saturating_mul(stage.cells.len() as u64);
+            let measured = stage.run.duration_ns.unwrap_or(0).saturating_add(metered);
             each_repeat = each_repeat.saturating_add(measured).saturating_add(noise).saturating_add(STAGE_NS);
             estimate.stages_by_samples += u64::from(stage.run.duration_ns.is_none());
             estimate.samples_are_limited &= stage.run.samples.is_some();

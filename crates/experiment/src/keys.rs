@@ -119,6 +119,13 @@ pub const SECTIONS: &[Section] = &[
                 "In each n-th round the kernel's counters are read round each call, and its samples count for nothing \
                  else. 0: never.",
             ),
+            key(
+                "meter",
+                Kind::Time,
+                "0s",
+                "When all rounds are over each cell goes on for so long between two looks at what the GPU and the machine \
+                 count: bytes on the link, energy, CPU time. These transfers are no samples. 100ms at least; 0s: never.",
+            ),
             key("class", Kind::Class, "other", "The scheduling class of the measuring thread."),
             key("cpus", Kind::Cpus, "any", "Where the measuring thread runs."),
             key("policy", Kind::Policy, "stock", "The lock policy under which the processes run."),

@@ -39,6 +39,9 @@ pub struct Run {
     pub noise_ns: u64,
     /// In each n-th round the kernel's counters are read round each call, and its samples count for nothing else; 0: never.
     pub counters_every: u32,
+    /// When all rounds are over each cell goes on for so long, between two looks at what the GPU and the machine count; 0: it
+    /// does not.
+    pub meter_ns: u64,
     /// Of the measuring thread, where a subject says nothing else.
     pub class: Class,
     pub cpus: Cpus,

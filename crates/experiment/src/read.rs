@@ -263,6 +263,7 @@ fn run(table: &Table) -> Result<Run, Error> {
         timeout_ns: keys.text("timeout", above_zero)?.unwrap_or(1_000_000_000),
         noise_ns: keys.text("noise", values::time)?.unwrap_or(200_000_000),
         counters_every: keys.whole("counters-every")?.unwrap_or(0) as u32,
+        meter_ns: keys.text("meter", meter)?.unwrap_or(0),
         class: keys.text("class", values::class)?.unwrap_or_default(),
         cpus: keys.text("cpus", values::cpus)?.unwrap_or_default(),
         policy: keys.text("policy", values::policy)?.unwrap_or_else(|| "stock".into()),
@@ -277,6 +278,19 @@ fn run(table: &Table) -> Result<Run, Error> {
         return Err(Wrong::new(what, "0 for never, or 2 and more").at(at));
     }
     Ok(run)
+}
+
+/// The GPU's counters tell nothing of less.
+const LEAST_METER_NS: u64 = 100_000_000;
+
+fn meter(text: &str) -> Result<u64, Wrong> {
+    match values::time(text)? {
+        ns @ 1..LEAST_METER_NS => {
+            let what = format!("{} is too short for the GPU's counters", values::time_text(ns));
+            Err(Wrong::new(what, "0s for never, or 100ms and more"))
+        }
+        ns => Ok(ns),
+    }
 }
 
 fn above_zero(text: &str) -> Result<u64, Wrong> {

@@ -25,6 +25,7 @@ impl Experiment {
         out.text("timeout", time_text(run.timeout_ns));
         out.text("noise", time_text(run.noise_ns));
         out.number("counters-every", run.counters_every);
+        out.text("meter", time_text(run.meter_ns));
         out.text("class", run.class);
         out.text("cpus", &run.cpus);
         out.text("policy", &run.policy);

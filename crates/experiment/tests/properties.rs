@@ -148,6 +148,10 @@ fn times() -> impl Strategy<Value = u64> {
     prop_oneof![1..1_000_000_000_000u64, (1..100_000u64).prop_map(|s| s * 1_000_000_000), 1..9_000_000_000_000_000u64]
 }
 
+fn meters() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0u64), 100_000_000..9_000_000_000_000u64]
+}
+
 fn classes() -> impl Strategy<Value = Class> {
     prop_oneof![
         Just(Class::Other),
@@ -188,10 +192,17 @@ fn runs() -> impl Strategy<Value = Run> {
         (1..1_000_000_000u64, times()).prop_map(|(n, ns)| (Some(n), Some(ns))),
     ];
     let numbers = (0..=i64::MAX as u64, 1..=1_000_000u32, 1..=10_000u32, prop_oneof![Just(0u32), 2..=1_000_000u32]);
-    let rest =
-        (times(), times(), classes(), cpus(), select(&["stock", "pi+phase-fair", "plan.toml"][..]), any::<bool>());
+    let rest = (
+        times(),
+        times(),
+        meters(),
+        classes(),
+        cpus(),
+        select(&["stock", "pi+phase-fair", "plan.toml"][..]),
+        any::<bool>(),
+    );
     (numbers, lengths, rest).prop_map(|((seed, rounds, repeats, counters_every), (samples, duration_ns), rest)| {
-        let (timeout_ns, noise_ns, class, cpus, policy, soft) = rest;
+        let (timeout_ns, noise_ns, meter_ns, class, cpus, policy, soft) = rest;
         let gpu = if soft { Gpu::Soft } else { Gpu::Real };
         let policy = policy.to_owned();
         Run {
@@ -203,6 +214,7 @@ fn runs() -> impl Strategy<Value = Run> {
             timeout_ns,
             noise_ns,
             counters_every,
+            meter_ns,
             class,
             cpus,
             policy,

@@ -100,6 +100,7 @@ fn values_of_the_wrong_kind() {
     instead("duration = \"10s\"", "duration = \"10s\"\nseed = 2020-01-01", &["2020-01-01"]);
     instead("duration = \"10s\"", "duration = \"10s\"\ngpu = \"software\"", &["`gpu`", "`real`, `soft`"]);
     instead("duration = \"10s\"", "duration = \"10s\"\ncounters-every = 1", &["no round is left"]);
+    instead("duration = \"10s\"", "duration = \"10s\"\nmeter = \"50ms\"", &["50ms is too short", "100ms and more"]);
     instead("duration = \"10s\"", "duration = \"10s\"\npolicy = \"phase_fair\"", &["did you mean `phase-fair`?"]);
     instead("call = \"launch\"", "call = \"launch\"\nrests = \"yes\"", &["`true` or `false`"]);
     instead("call = \"launch\"", "call = \"launch\"\narrival = \"paced(50)\"", &["`arrival`", "unit"]);

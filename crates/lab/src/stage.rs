@@ -11,8 +11,9 @@ use crate::turn::{Ended, Live, MOST_DEPTH, Turn, Watch};
 use copy::Unavailable;
 use environment::Counters;
 use environment::clock::Source;
-use experiment::{Addresses, Arrival, Cell, Data, Gpu, Stage};
+use experiment::{Addresses, Arrival, Cell, Data, Gpu, Run, Stage};
 use gpu::Correlation;
+use results::part::Metered;
 use results::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -165,7 +166,15 @@ fn nothing(mut part: Part, stage: &Stage, why: &str) -> Finished {
 }
 
 fn no_samples(about: String, status: Status) -> PartCell {
-    PartCell { about, status, samples: 0, compared: Compared::default(), worst: Vec::new(), counted: None }
+    PartCell {
+        about,
+        status,
+        samples: 0,
+        compared: Compared::default(),
+        worst: Vec::new(),
+        counted: None,
+        metered: None,
+    }
 }
 
 fn open<'m>(lab: &Lab<'m>, stage: &Stage, cell: &Cell, seed: u64) -> Ready<'m> {
@@ -280,6 +289,7 @@ fn prepare<'r>(
         slowest_counted: Slowest::new(),
         tally: Tally::default(),
         compared: Compared::default(),
+        metered: None,
         ended: None,
     })
 }
@@ -321,11 +331,7 @@ impl Session<'_> {
         }
         let noise = Duration::from_nanos(run.noise_ns);
         part.noise.extend(self.noise(noise));
-        let gpu = match run.gpu {
-            Gpu::Soft => environment::Gpu::Soft,
-            Gpu::Real => environment::Gpu::Real { pci: None },
-        };
-        let counters = Counters::begin(gpu, part.cpu);
+        let counters = Counters::begin(counting(run), part.cpu);
         let mark = running.mark();
         self.began = clock.now();
         self.rounds(live, random, part, running, &mut seat, &cpus);
@@ -333,6 +339,9 @@ impl Session<'_> {
         let counted = counters.end();
         part.notes.extend(counted.missing.iter().map(|(names, why)| format!("{names}: {why}")));
         part.counted = counted.values;
+        if run.meter_ns > 0 {
+            self.meter(live, part.cpu, running);
+        }
         part.noise.extend(self.noise(noise));
         part.throttled += seat.as_ref().map_or(0, Seat::throttled);
         loads
@@ -366,25 +375,13 @@ impl Session<'_> {
         seat: &mut Option<Seat>,
         cpus: &[usize],
     ) {
-        let (run, clock) = (&self.stage.run, self.lab.clock);
+        let (stage, clock) = (self.stage, self.lab.clock);
+        let run = &stage.run;
         let rounds = run.rounds.max(1);
         // Each cell has its share of the time, and each of its turns a share of that. A cell whose calls take longer has fewer.
         let own = run.duration_ns.map(|ns| Duration::from_nanos(ns / live.len().max(1) as u64));
         let time = own.map_or(UNBOUNDED, |own| own / rounds);
-        let (watch, over) = (Watch::default(), AtomicBool::new(false));
-        let stuck = run.duration_ns.map_or(STUCK, Duration::from_nanos).max(STUCK).as_nanos() as u64;
-        std::thread::scope(|scope| {
-            let _over = load::Set(&over);
-            let look = || {
-                while !over.load(Ordering::Relaxed) {
-                    std::thread::park_timeout(LOOK);
-                    let call = watch.call.load(Ordering::Relaxed);
-                    let rest = call != 0 && clock.ns(clock.now().saturating_sub(call)) > stuck;
-                    watch.resting.store(rest, Ordering::Relaxed);
-                    running.rest(rest);
-                }
-            };
-            let watching = (!self.stage.loads.is_empty()).then(|| scope.spawn(look));
+        self.watched(running, |session, watch| {
             let mut order: Vec<usize> = (0..live.len()).collect();
             let mut correlated = None::<Instant>;
             for round in 0..rounds {
@@ -392,9 +389,9 @@ impl Session<'_> {
                     break;
                 }
                 if correlated.is_none_or(|at| at.elapsed() >= CORRELATE) {
-                    self.correlate();
+                    session.correlate();
                     correlated = Some(Instant::now());
-                    (self.lab.tell)(&format!("round {} of {rounds}", round + 1));
+                    (session.lab.tell)(&format!("round {} of {rounds}", round + 1));
                 }
                 random.shuffle(&mut order);
                 for &n in &order {
@@ -409,12 +406,12 @@ impl Session<'_> {
                         counted: run.counters_every > 0 && (round + 1).is_multiple_of(run.counters_every),
                         samples: samples.map_or(u64::MAX, |(to, from)| to - from),
                         time,
-                        watch: &watch,
+                        watch,
                     };
-                    let subject = &self.stage.cells[*cell].subject;
+                    let subject = &stage.cells[*cell].subject;
                     let elsewhere = subject.class.is_some() || subject.cpus.is_some();
                     if elsewhere {
-                        let own = subject.cpus.as_ref().map(|c| self.seats.resolve(c).unwrap_or_default());
+                        let own = subject.cpus.as_ref().map(|c| session.seats.resolve(c).unwrap_or_default());
                         part.throttled += seat.take().map_or(0, |seat| seat.throttled());
                         *seat = Some(Seat::take(subject.class.unwrap_or(run.class), own.as_deref().unwrap_or(cpus)));
                     }
@@ -425,16 +422,72 @@ impl Session<'_> {
                     }
                 }
             }
-            self.correlate();
+            session.correlate();
+        });
+    }
+
+    /// Each cell goes on alone, between two looks at what the GPU and the machine count; none of its transfers is a sample.
+    fn meter(&mut self, live: &mut [(usize, Live<'_>)], cpu: Option<usize>, running: &Running<'_>) {
+        let stage = self.stage;
+        let run = &stage.run;
+        let (clock, time) = (self.lab.clock, Duration::from_nanos(run.meter_ns));
+        (self.lab.tell)("metering each cell");
+        self.watched(running, |_, watch| {
+            for (_, one) in live.iter_mut().filter(|(_, one)| matches!(one.ended, None | Some(Ended::Full))) {
+                let turn = Turn { round: run.rounds, counted: false, samples: u64::MAX, time, watch };
+                let mark = running.mark();
+                let counters = Counters::begin(counting(run), cpu);
+                let transfers = one.unsampled(clock, &turn);
+                let counted = counters.end();
+                let loads = running.since(&mark);
+                match transfers {
+                    Ok(transfers) => {
+                        let seconds = counted.get("wall_ms").unwrap_or(0.0) / 1e3;
+                        one.metered = Some(Metered { seconds, transfers, loads, counted: counted.values });
+                    }
+                    Err(ended) => one.ended = Some(ended),
+                }
+            }
+        });
+    }
+
+    /// Does something while a second thread watches it: if one call takes as long as the whole stage should, the loads rest until
+    /// it is back.
+    fn watched(&mut self, running: &Running<'_>, work: impl FnOnce(&mut Self, &Watch)) {
+        let clock = self.lab.clock;
+        let (watch, over) = (Watch::default(), AtomicBool::new(false));
+        let stuck = self.stage.run.duration_ns.map_or(STUCK, Duration::from_nanos).max(STUCK).as_nanos() as u64;
+        let has_loads = !self.stage.loads.is_empty();
+        std::thread::scope(|scope| {
+            let _over = load::Set(&over);
+            let look = || {
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::park_timeout(LOOK);
+                    let call = watch.call.load(Ordering::Relaxed);
+                    let rest = call != 0 && clock.ns(clock.now().saturating_sub(call)) > stuck;
+                    watch.resting.store(rest, Ordering::Relaxed);
+                    running.rest(rest);
+                }
+            };
+            let watching = has_loads.then(|| scope.spawn(look));
+            work(self, &watch);
             over.store(true, Ordering::Relaxed);
             watching.iter().for_each(|thread| thread.thread().unpark());
         });
     }
 }
 
+fn counting(run: &Run) -> environment::Gpu<'static> {
+    match run.gpu {
+        Gpu::Soft => environment::Gpu::Soft,
+        Gpu::Real => environment::Gpu::Real { pci: None },
+    }
+}
+
 /// The account of a cell, and its samples.
 fn account(scale: &Scale<'_>, one: Live<'_>, cell: &mut PartCell, name: &str, notes: &mut Vec<String>) -> Vec<Sample> {
-    let Live { moments, slowest, slowest_counted, tally, compared, ended, .. } = one;
+    let Live { moments, slowest, slowest_counted, tally, compared, metered, ended, .. } = one;
+    cell.metered = metered;
     match ended {
         None => {}
         Some(Ended::Error(error)) => cell.status = status_of(error),

@@ -9,6 +9,7 @@ use crate::counters::{Counters, Spent};
 use crate::moment::{Beside, Moment, Slowest};
 use experiment::Arrival;
 use placement::rest_if_due;
+use results::part::Metered;
 use results::{Compared, Tally};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -34,6 +35,7 @@ pub(crate) struct Live<'r> {
     pub slowest_counted: Slowest,
     pub tally: Tally,
     pub compared: Compared,
+    pub metered: Option<Metered>,
     pub ended: Option<Ended>,
 }
 
@@ -79,6 +81,9 @@ const WARM_UP: u32 = 2;
 /// they ask of CUDA may take milliseconds.
 const COMPARING: u32 = 4;
 
+/// The most transfers of a turn without samples.
+const UNSAMPLED: usize = 1 << 20;
+
 /// What is under way.
 #[derive(Clone, Copy, Default)]
 struct UnderWay {
@@ -96,6 +101,21 @@ impl Live<'_> {
         self.spent += begun.elapsed();
         turn.watch.call.store(0, Ordering::Relaxed);
         taken.and(rested)
+    }
+
+    /// A turn whose transfers are no samples, and are not compared; how many there were.
+    pub fn unsampled(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<u64, Ended> {
+        let samples = std::mem::replace(&mut self.moments, Vec::with_capacity(UNSAMPLED));
+        let slowest = std::mem::replace(&mut self.slowest, Slowest::new());
+        let check_every = std::mem::take(&mut self.check_every);
+        let taken = self.turn(clock, turn);
+        self.check_every = check_every;
+        self.slowest = slowest;
+        let transfers = std::mem::replace(&mut self.moments, samples).len() as u64;
+        match taken {
+            Ok(()) | Err(Ended::Full) => Ok(transfers),
+            Err(ended) => Err(ended),
+        }
     }
 
     /// Lets go of what is kept busy on the GPU.
@@ -422,6 +442,7 @@ mod tests {
             slowest_counted: Slowest::new(),
             tally: Tally::default(),
             compared: Compared::default(),
+            metered: None,
             ended: None,
         }
     }

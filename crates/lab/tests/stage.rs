@@ -39,6 +39,7 @@ fn stage(cells: Vec<Cell>, loads: Vec<LoadSpec>) -> Stage {
         timeout_ns: 10_000_000_000,
         noise_ns: 5_000_000,
         counters_every: 4,
+        meter_ns: 0,
         class: Class::Other,
         cpus: Cpus::Last,
         policy: "stock".into(),
@@ -118,6 +119,21 @@ fn loads_run_beside_and_say_what_they_did() {
     assert!(copies.longest_ns > 0 && copies.threads == 2);
     let rate = paced.transfers as f64 / paced.seconds;
     assert!(paced.failed.is_empty() && rate > 5.0 && rate < 130.0, "{paced:?}");
+}
+
+#[test]
+fn a_metered_cell_goes_on_and_its_samples_stay_as_they_were() {
+    let cells = vec![cell("host->ce0->gpu0", 8), cell("host->ce99->gpu0", 8)];
+    let mut stage = stage(cells, vec![load("host->ce1->gpu0", 1, Cpus::Any)]);
+    stage.run.meter_ns = 100_000_000;
+    let Finished { part, samples } = run(&stage);
+    assert_eq!((part.cells[0].samples, samples[0].len()), (40, 40));
+    let metered = part.cells[0].metered.as_ref().unwrap();
+    assert!(metered.transfers > 10 && metered.seconds >= 0.1, "{metered:?}");
+    assert!(metered.loads[0].transfers > 0, "{metered:?}");
+    assert!(metered.counted.iter().any(|(name, ms)| name == "cpu_user_ms" && *ms >= 0.0), "{metered:?}");
+    assert!(part.cells[0].compared.whole < metered.transfers && part.cells[1].metered.is_none());
+    assert!(part.cells[0].worst.iter().all(|worst| worst.round < 4));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! out.
 
 mod figures;
+mod metered;
 mod side_by_side;
 
 use crate::ReportError;
@@ -131,6 +132,7 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
     figures::write(out, style, run, &group.cells)?;
     if !run.functional {
         slowest(out, &group.cells)?;
+        metered::write(out, style, &group.cells)?;
         figures::counters(out, style, &group.cells)?;
         // Of a sample without counters it is known only where the engine's times are.
         let counted = || group.cells.iter().flat_map(|c| &c.worst_counted).filter(|w| w.on_cpu_ns.is_some());
@@ -188,7 +190,7 @@ fn load(out: &mut dyn Write, style: &Style, all: &[&Loaded], functional: bool) -
 /// What the GPU and the kernel counted while the stages of a table were measured.
 fn counted(out: &mut dyn Write, stages: &[&StageOfRun]) -> Result<(), ReportError> {
     let mut said: Vec<String> = Vec::new();
-    let links: Option<Vec<_>> = stages.iter().map(|s| s.link).collect();
+    let links: Option<Vec<_>> = stages.iter().map(|s| s.used.link).collect();
     if let Some(links) = links.filter(|links| !links.is_empty()) {
         for (way, of) in [("to", 0), ("from", 1)] {
             let all = links.iter().map(|link| if of == 0 { link.to_gpu } else { link.from_gpu });
@@ -197,9 +199,9 @@ fn counted(out: &mut dyn Write, stages: &[&StageOfRun]) -> Result<(), ReportErro
         }
     }
     let sum = |of: fn(&StageOfRun) -> Option<f64>| stages.iter().map(|s| of(s)).sum::<Option<f64>>();
-    said.extend(sum(|s| s.energy_j).map(|joule| format!("{joule:.0} J")));
-    said.extend(stages.iter().filter_map(|s| s.temperature_c).reduce(f64::max).map(|t| format!("{t:.0} C")));
-    said.extend(sum(|s| s.cpu_seconds).map(|cpu| format!("{} of CPUs", seconds(cpu))));
+    said.extend(sum(|s| s.used.energy_j).map(|joule| format!("{joule:.0} J")));
+    said.extend(stages.iter().filter_map(|s| s.used.temperature_c).reduce(f64::max).map(|t| format!("{t:.0} C")));
+    said.extend(sum(|s| s.used.cpu_seconds).map(|cpu| format!("{} of CPUs", seconds(cpu))));
     if said.is_empty() || stages.is_empty() {
         return Ok(());
     }

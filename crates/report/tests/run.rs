@@ -5,7 +5,7 @@ mod made;
 
 use made::{part, read, sample};
 use report::table::Style;
-use results::part::{Explained, Loaded, Noise, Status, Tally};
+use results::part::{Explained, Loaded, Metered, Noise, Status, Tally};
 use results::{Context, Folder, Run, Sample};
 use serde_json::json;
 use std::path::Path;
@@ -95,6 +95,11 @@ fn run(text: &str, repeats: u32) -> Run {
             part.cells[2].worst = (4 * 30..5 * 30).map(asleep).collect();
             part.cells[2].counted =
                 Some(Tally { calls: 60, wall_ns: 200_000, on_cpu_ns: 180_000, slept: 2, ..Tally::default() });
+            // The GPU counts heads of packets too.
+            let counts =
+                [("pcie_to_gpu_bytes", 9_400_000.0), ("pcie_from_gpu_bytes", 64_000.0), ("energy_mj", 20_000.0)];
+            let counted = counts.map(|(name, value)| (name.to_owned(), value)).to_vec();
+            part.cells[0].metered = Some(Metered { seconds: 0.25, transfers: 2_000, loads: Vec::new(), counted });
             part.noise = vec![Noise { readings: 9, max_ns: 12_000 + u64::from(repeat), ..Noise::default() }; 2];
             if loaded {
                 part.loads = vec![Loaded {

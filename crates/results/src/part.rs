@@ -38,6 +38,21 @@ pub struct PartCell {
     pub worst: Vec<Explained>,
     /// From the rounds in which counters were read.
     pub counted: Option<Tally>,
+    /// When the rounds were over.
+    #[serde(default)]
+    pub metered: Option<Metered>,
+}
+
+/// A cell that went on between two looks at the counters, when the rounds were over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Metered {
+    pub seconds: f64,
+    /// None of them is a sample.
+    pub transfers: u64,
+    /// What the loads did in this time.
+    pub loads: Vec<Loaded>,
+    /// As [`Part::counted`].
+    pub counted: Vec<(String, f64)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -68,9 +68,16 @@ pub struct StageOfRun {
     pub noise_floor_ns: Option<u64>,
     /// Of all repeats together: sums, and of `on_cpu` and `waiting` the means over time.
     pub loads: Vec<Loaded>,
-    /// What crossed the link to the GPU; null where that is not counted.
+    #[serde(flatten)]
+    pub used: Used,
+}
+
+/// What was counted meanwhile, of all repeats together; null where it is not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Used {
+    /// What crossed the link to the GPU.
     pub link: Option<Link>,
-    /// Of the GPU, of all repeats together; null where it is not counted.
+    /// Of the GPU.
     pub energy_j: Option<f64>,
     /// The highest at the end of a repeat.
     pub temperature_c: Option<f64>,
@@ -78,7 +85,16 @@ pub struct StageOfRun {
     pub cpu_seconds: Option<f64>,
 }
 
-/// Bytes that crossed the link while a stage was measured, of all repeats together.
+/// A cell that went on alone when the rounds were over.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeteredOfRun {
+    pub seconds: f64,
+    pub transfers: u64,
+    #[serde(flatten)]
+    pub used: Used,
+}
+
+/// Bytes that crossed the link meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     pub to_gpu: Crossed,
@@ -152,6 +168,7 @@ pub struct CellOfRun {
     /// By what `observe` names, the slowest first.
     pub worst: Vec<WorstOfRun>,
     pub tally: Option<Tally>,
+    pub metered: Option<MeteredOfRun>,
     /// The same of the rounds in which counters were read, where the kernel says more of their time.
     pub worst_counted: Vec<WorstOfRun>,
 }

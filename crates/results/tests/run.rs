@@ -4,7 +4,8 @@ mod made;
 
 use experiment::Observe;
 use made::{part, read, sample};
-use results::run::{Cause, Missing, SCHEMA, Verdict};
+use results::part::Metered;
+use results::run::{Cause, Missing, SCHEMA, Used, Verdict};
 use results::{Context, Error, Explained, Folder, Loaded, Noise, Part, Run, Sample, Status, Tally};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -262,6 +263,37 @@ fn rounds_with_counters_count_for_the_tally_only() {
     // What stands behind such a round keeps its row.
     let w = &cell.worst[0];
     assert_eq!(folder.samples(0, w.repeat).unwrap()[0][w.index as usize].done(), w.total_ns);
+}
+
+#[test]
+fn what_metered_cells_counted_is_summed_over_repeats() {
+    let counted = |to_gpu: f64| {
+        let all = [("pcie_to_gpu_bytes", to_gpu), ("pcie_from_gpu_bytes", 50.0), ("energy_mj", 2000.0)];
+        all.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    };
+    let parts = [0, 1].map(|repeat| {
+        let cells = three(repeat);
+        let mut part = part(0, repeat, &cells);
+        let metered = Metered { seconds: 0.25, transfers: 100, loads: Vec::new(), counted: counted(1e6) };
+        part.cells[0].metered = Some(metered.clone());
+        // One repeat does not say: the sum of the other would be of something else.
+        part.cells[1].metered =
+            Some(Metered { counted: if repeat == 0 { counted(1.0) } else { Vec::new() }, ..metered });
+        (part, cells)
+    });
+    let (_dir, folder) = folder(&text(""), &parts);
+    let run = Run::from_folder(&folder, context()).unwrap();
+    let metered = run.cells[0].metered.unwrap();
+    assert_eq!((metered.seconds, metered.transfers, metered.used.energy_j), (0.5, 200, Some(4.0)));
+    let link = metered.used.link.unwrap();
+    assert_eq!(link.to_gpu.payload_bytes, 200.0 * run.cells[0].bytes as f64);
+    assert_eq!(
+        (link.to_gpu.counted_bytes, link.from_gpu.counted_bytes, link.from_gpu.payload_bytes),
+        (2e6, 100.0, 0.0)
+    );
+    assert_eq!(run.cells[1].metered.map(|m| (m.transfers, m.used)), Some((200, Used::default())));
+    assert!(run.cells[2].metered.is_none());
+    validate(&run);
 }
 
 #[test]

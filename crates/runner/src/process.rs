@@ -190,7 +190,8 @@ impl<'p> Process<'p> {
 fn time_of(stage: &Stage) -> Duration {
     let run = &stage.run;
     let measured = run.duration_ns.map_or(UNBOUNDED, Duration::from_nanos) * 2;
-    measured + Duration::from_nanos(run.noise_ns) + Duration::from_nanos(run.timeout_ns)
+    let metered = Duration::from_nanos(run.meter_ns) * 2 * stage.cells.len() as u32;
+    measured + metered + Duration::from_nanos(run.noise_ns) + Duration::from_nanos(run.timeout_ns)
 }
 
 /// The command line of a child under a policy. What is left of the policy itself (its account, or a recording) goes into the

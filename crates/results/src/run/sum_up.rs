@@ -2,12 +2,12 @@
 
 use super::cells::{Gathered, figure, per_round};
 use super::{
-    CellOfRun, Coordinate, Counted, Crossed, Figures, Link, Missing, PartOfRun, RatioOfRun, Run, SCHEMA, StageOfRun,
-    asserts,
+    CellOfRun, Coordinate, Counted, Crossed, Figures, Link, MeteredOfRun, Missing, PartOfRun, RatioOfRun, Run, SCHEMA,
+    StageOfRun, Used, asserts,
 };
 use crate::part::{Compared, Explained, Loaded, Part, Status, Tally};
 use crate::{Error, Folder, folder};
-use experiment::{Compare, Experiment, Metric, Observe, Stage, What};
+use experiment::{Cell, Compare, Experiment, Metric, Observe, Stage, What};
 use statistics::{CONFIDENCE, Ratio, Rounds};
 use std::collections::HashMap;
 
@@ -169,6 +169,7 @@ fn one(
         ratio: None,
         worst,
         tally: of_parts().filter_map(|(_, c)| c.counted).reduce(added),
+        metered: metered(stage, number, parts),
         worst_counted,
     };
     Ok((cell, kept.filter(|r| !r.is_empty())))
@@ -228,9 +229,7 @@ fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
             None => loads.push(load.clone()),
         }
     }
-    // Where one repeat does not say, the sum would be of something else.
-    let counted =
-        |name: &str| of_stage().map(|p| value(p, name)).sum::<Option<f64>>().filter(|_| of_stage().count() > 0);
+    let windows: Vec<Window<'_>> = of_stage().map(|part| Window::of_stage(stage, part)).collect();
     StageOfRun {
         number: stage.number,
         point: point(stage),
@@ -239,15 +238,64 @@ fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
         seconds: of_stage().fold(0.0, |all, p| all + p.seconds),
         noise_floor_ns: of_stage().flat_map(|p| &p.noise).filter(|n| n.readings > 0).map(|n| n.max_ns).max(),
         loads,
-        link: link(stage, parts),
-        energy_j: counted("energy_mj").map(|mj| mj / 1e3),
-        temperature_c: of_stage().filter_map(|p| value(p, "temperature_c")).reduce(f64::max),
-        cpu_seconds: counted("cpu_user_ms").zip(counted("cpu_system_ms")).map(|(user, system)| (user + system) / 1e3),
+        used: used(&windows),
     }
 }
 
-fn value(part: &Part, name: &str) -> Option<f64> {
-    part.counted.iter().find(|(n, _)| n == name).map(|(_, value)| *value)
+/// The time between two looks at the counters.
+struct Window<'p> {
+    counted: &'p [(String, f64)],
+    /// What was moved, and how many bytes of it.
+    moved: Vec<(&'p What, f64)>,
+}
+
+impl<'p> Window<'p> {
+    fn new(
+        stage: &'p Stage,
+        cells: impl Iterator<Item = (&'p Cell, u64)>,
+        loads: &[Loaded],
+        counted: &'p [(String, f64)],
+    ) -> Window<'p> {
+        let bytes =
+            |cell: &Cell, transfers: u64| cell.bytes as f64 * f64::from(cell.subject.back_to_back) * transfers as f64;
+        let loads = stage.loads.iter().zip(loads).map(|(load, done)| (&load.what, done.bytes as f64));
+        let moved = cells.map(|(cell, transfers)| (&cell.subject.what, bytes(cell, transfers))).chain(loads).collect();
+        Window { counted, moved }
+    }
+
+    fn of_stage(stage: &'p Stage, part: &'p Part) -> Window<'p> {
+        let cells = stage.cells.iter().zip(part.cells.iter().map(|done| done.samples));
+        Window::new(stage, cells, &part.loads, &part.counted)
+    }
+
+    fn value(&self, name: &str) -> Option<f64> {
+        self.counted.iter().find(|(n, _)| n == name).map(|(_, value)| *value)
+    }
+}
+
+/// Of all windows together.
+fn used(windows: &[Window<'_>]) -> Used {
+    // Where one does not say, the sum would be of something else.
+    let sum = |name: &str| windows.iter().map(|w| w.value(name)).sum::<Option<f64>>().filter(|_| !windows.is_empty());
+    Used {
+        link: link(windows),
+        energy_j: sum("energy_mj").map(|mj| mj / 1e3),
+        temperature_c: windows.iter().filter_map(|w| w.value("temperature_c")).reduce(f64::max),
+        cpu_seconds: sum("cpu_user_ms").zip(sum("cpu_system_ms")).map(|(user, system)| (user + system) / 1e3),
+    }
+}
+
+/// The `n`-th cell of its stage.
+fn metered(stage: &Stage, n: usize, parts: &[(&Part, crate::Samples)]) -> Option<MeteredOfRun> {
+    let cell = &stage.cells[n];
+    let of_cell = || parts.iter().filter_map(|(p, _)| p.cells[n].metered.as_ref());
+    let windows: Vec<Window<'_>> =
+        of_cell().map(|m| Window::new(stage, std::iter::once((cell, m.transfers)), &m.loads, &m.counted)).collect();
+    (!windows.is_empty()).then(|| MeteredOfRun {
+        seconds: of_cell().map(|m| m.seconds).sum(),
+        transfers: of_cell().map(|m| m.transfers).sum(),
+        used: used(&windows),
+    })
 }
 
 /// Which way the bytes of a route go: to the GPU or from it. `None` for what is no route.
@@ -256,19 +304,12 @@ fn is_to_gpu(what: &What) -> Option<bool> {
     Some(text.trim_start().starts_with("host"))
 }
 
-fn link(stage: &Stage, parts: &[Part]) -> Option<Link> {
+fn link(windows: &[Window<'_>]) -> Option<Link> {
     let mut link = Link { to_gpu: Crossed::default(), from_gpu: Crossed::default() };
-    let mut of_stage = 0;
-    for part in parts.iter().filter(|p| p.stage == stage.number) {
-        of_stage += 1;
-        link.to_gpu.counted_bytes += value(part, "pcie_to_gpu_bytes")?;
-        link.from_gpu.counted_bytes += value(part, "pcie_from_gpu_bytes")?;
-        let cells = stage.cells.iter().zip(&part.cells).map(|(cell, done)| {
-            let bytes = cell.bytes as f64 * f64::from(cell.subject.back_to_back) * done.samples as f64;
-            (&cell.subject.what, bytes)
-        });
-        let loads = stage.loads.iter().zip(&part.loads).map(|(load, done)| (&load.what, done.bytes as f64));
-        for (what, bytes) in cells.chain(loads) {
+    for window in windows {
+        link.to_gpu.counted_bytes += window.value("pcie_to_gpu_bytes")?;
+        link.from_gpu.counted_bytes += window.value("pcie_from_gpu_bytes")?;
+        for &(what, bytes) in &window.moved {
             match is_to_gpu(what) {
                 Some(true) => link.to_gpu.payload_bytes += bytes,
                 Some(false) => link.from_gpu.payload_bytes += bytes,
@@ -276,7 +317,7 @@ fn link(stage: &Stage, parts: &[Part]) -> Option<Link> {
             }
         }
     }
-    (of_stage > 0).then_some(link)
+    (!windows.is_empty()).then_some(link)
 }
 
 fn add_load(sum: &mut Loaded, load: &Loaded) {

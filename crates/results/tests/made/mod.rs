@@ -35,6 +35,7 @@ pub fn experiment() -> Experiment {
             timeout_ns: 1_000_000_000,
             noise_ns: 1_000_000,
             counters_every: 0,
+            meter_ns: 0,
             class: Class::Other,
             cpus: Cpus::Last,
             policy: "stock".into(),
@@ -88,6 +89,7 @@ pub fn part(stage: u32, repeat: u32, cells: &[Vec<Sample>]) -> Part {
         compared: Compared { whole: 3, guards: true },
         worst: Vec::new(),
         counted: None,
+        metered: None,
     };
     Part {
         stage,
