@@ -1,16 +1,22 @@
-//! The memory at the two ends of a route: CUDA's where there is CUDA, so that all routes move the same bytes, else our own.
+//! The memory at one end of a route: allocated for it (CUDA's where there is CUDA, so that all routes move the same bytes, else
+//! our own), or the user's.
+//!
+//! A buffer knows the address under which engines see it. What an executor needs beyond that, a pin in its address space or a map
+//! through BAR1, is made when it first asks and goes with the buffer.
 
-use crate::error::{Error, Unavailable};
+use crate::error::{Error, PinError, Unavailable};
 use crate::inspect::GUARD;
 use crate::machine::Machine;
 use crate::pin::{self, Pinned};
 use crate::spec::{End, Host, Memory};
 use crate::view::View;
-use cuda::{DeviceBuffer, DeviceSlice, PinnedBuffer, Registration};
+use cuda::{DeviceBuffer, DeviceSlice, MemoryType, PinnedBuffer, Registration};
 use gpu::{AddressSpace, Aperture, Bar1Map, Region};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Larger buffers would only be a slip of the pen.
 const MAX_BYTES: u64 = 16 << 30;
@@ -60,13 +66,26 @@ enum Kind<'m> {
     Pinned(PinnedBuffer<'m>),
     Registered {
         // Before the pages that it marks.
-        registration: Registration<'m>,
+        _registration: Registration<'m>,
         pages: Pages,
     },
     Pageable(Pages),
     Device(DeviceBuffer<'m>),
     Own(Arc<gpu::Memory>),
+    Theirs(Theirs),
 }
+
+/// Memory of the user's that CUDA knows.
+struct Theirs {
+    /// Where the CPU reads and writes it; none for memory of the GPU.
+    host: Option<NonNull<u8>>,
+    address: u64,
+}
+
+// SAFETY: an address; who made the buffer promised that the memory stays, and uses of it go through raw pointers.
+unsafe impl Send for Theirs {}
+// SAFETY: as above.
+unsafe impl Sync for Theirs {}
 
 /// Where the memory behind the guard begins: on a page, and of large buffers on a large page.
 fn front(bytes: u64) -> u64 {
@@ -76,20 +95,68 @@ fn front(bytes: u64) -> u64 {
 /// More is read by CUDA: loads through BAR1 make 0.7 GB/s.
 const VIEWED: usize = 64 << 10;
 
-/// One end of a route. Before what transfers may name, and behind it, there is memory that they may not touch.
-pub(crate) struct Buffer<'m> {
+/// One end of a route: memory that executors move bytes from or to. Before what they may name, and behind it, there is memory
+/// that they may not touch, if the buffer was allocated here.
+pub struct Buffer<'m> {
     /// Goes before the memory does.
     view: Option<View>,
-    /// Goes before the memory does.
-    pinned: Option<Pinned>,
+    /// As above.
+    bar1: OnceLock<Bar1Map>,
+    /// As above: one for each address space that asked.
+    pins: Mutex<Vec<Pinned>>,
     kind: Kind<'m>,
+    machine: &'m Machine,
+    /// The GPU whose memory it is; none for the host's.
+    gpu: Option<u32>,
+    /// The address under which engines see what is behind the offset.
+    va: u64,
     offset: u64,
     capacity: u64,
+    guard: u64,
+    id: u64,
+}
+
+/// Tells a buffer from all others of the process, also from those at the same address before it.
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Bytes of host memory at one end of a transfer, which is borrowed as long as they are used.
+#[derive(Clone, Copy)]
+pub(crate) struct HostBytes<'r> {
+    at: *mut u8,
+    length: usize,
+    buffer: PhantomData<&'r ()>,
+}
+
+impl HostBytes<'_> {
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// What is there now; nobody writes there as long as the slice is used.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the buffer has that many bytes (checked when this was made) and outlives this; it is written only between
+        // transfers, and slices are made for one submission.
+        unsafe { std::slice::from_raw_parts(self.at, self.length) }
+    }
+
+    /// For the CPU to write.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.length) }
+    }
 }
 
 impl<'m> Buffer<'m> {
-    /// Allocates `capacity` bytes behind the end's offset.
-    pub(crate) fn new(machine: &'m Machine, end: End, capacity: u64) -> Result<Buffer<'m>, Error> {
+    /// Allocates `capacity` bytes behind the end's offset, with guards around them.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for a kind of memory or a size that there is not, and what the allocation says.
+    pub fn new(machine: &'m Machine, end: End, capacity: u64) -> Result<Buffer<'m>, Error> {
         let bytes = capacity
             .checked_add(end.offset)
             .filter(|bytes| capacity > 0 && *bytes <= MAX_BYTES)
@@ -99,162 +166,283 @@ impl<'m> Buffer<'m> {
         let bytes = (front + bytes + GUARD).next_multiple_of(grain);
         let len = bytes as usize;
         let context = machine.context();
-        let kind = match (end.memory, context) {
-            (Memory::Host(Host::Pageable), _) => Kind::Pageable(Pages::new(bytes)?),
-            (Memory::Host(Host::Pinned), Ok(context)) => Kind::Pinned(PinnedBuffer::new(context, len)?),
+        let (kind, base) = match (end.memory, context) {
+            (Memory::Host(Host::Pageable), _) => {
+                let pages = Pages::new(bytes)?;
+                let base = pages.as_ptr() as u64;
+                (Kind::Pageable(pages), base)
+            }
+            (Memory::Host(Host::Pinned), Ok(context)) => {
+                let buffer = PinnedBuffer::new(context, len)?;
+                let base = buffer.device_address()?;
+                (Kind::Pinned(buffer), base)
+            }
             (Memory::Host(Host::Registered), context) => {
                 let (context, pages) = (context?, Pages::new(bytes)?);
                 // SAFETY: the pages live as long as the registration.
                 let registration = unsafe { Registration::new(context, pages.as_ptr(), len) }?;
-                Kind::Registered { registration, pages }
+                let base = registration.device_address()?;
+                (Kind::Registered { _registration: registration, pages }, base)
             }
-            (Memory::Gpu(_), Ok(context)) => Kind::Device(DeviceBuffer::new(context, len)?),
-            (Memory::Host(Host::Pinned), Err(_)) => Kind::Own(machine.space()?.alloc_host(bytes)?),
-            (Memory::Gpu(_), Err(_)) => Kind::Own(machine.space()?.alloc_video(bytes)?),
+            (Memory::Gpu(_), Ok(context)) => {
+                let buffer = DeviceBuffer::new(context, len)?;
+                let base = buffer.address();
+                (Kind::Device(buffer), base)
+            }
+            (Memory::Host(Host::Pinned), Err(_)) => own(machine.space()?.alloc_host(bytes)?),
+            (Memory::Gpu(_), Err(_)) => own(machine.space()?.alloc_video(bytes)?),
         };
-        Ok(Buffer { view: None, pinned: None, kind, offset: front + end.offset, capacity })
+        let gpu = match end.memory {
+            Memory::Gpu(n) => Some(n),
+            Memory::Host(_) => None,
+        };
+        let offset = front + end.offset;
+        Ok(Buffer::over(machine, kind, gpu, base + offset, (offset, capacity, GUARD)))
     }
 
-    /// Makes it nameable in pushbuffers of our own address space.
-    pub(crate) fn pin(&mut self, machine: &Machine) -> Result<(), Error> {
-        self.pin_in(machine, machine.space()?)
+    fn over(
+        machine: &'m Machine,
+        kind: Kind<'m>,
+        gpu: Option<u32>,
+        va: u64,
+        (offset, capacity, guard): (u64, u64, u64),
+    ) -> Buffer<'m> {
+        let (bar1, pins) = (OnceLock::new(), Mutex::default());
+        Buffer { view: None, bar1, pins, kind, machine, gpu, va, offset, capacity, guard, id: next_id() }
     }
 
-    /// As [`Buffer::pin`], of one of the machine's address spaces.
-    pub(crate) fn pin_in(&mut self, machine: &Machine, space: &Arc<AddressSpace>) -> Result<(), Error> {
-        let base = match &self.kind {
-            Kind::Own(_) => return Ok(()),
-            Kind::Pinned(buffer) => buffer.device_address()?,
-            Kind::Device(buffer) => buffer.address(),
-            Kind::Registered { registration, .. } => registration.device_address()?,
-            Kind::Pageable(_) => return Err(Unavailable::new(PAGEABLE).into()),
+    /// `length` bytes at `pointer`, which is CUDA's: memory of this machine's GPU, or host memory that CUDA allocated or
+    /// registered. There are no guards around it.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] where the range is not that.
+    ///
+    /// # Safety
+    /// The memory stays allocated as long as the buffer; while a transfer from or to it is under way, nobody uses it in ways that
+    /// disagree with the transfer.
+    pub unsafe fn of_pointer(machine: &'m Machine, pointer: u64, length: u64) -> Result<Buffer<'m>, Error> {
+        let context = machine.context()?;
+        pin::check(context, pointer, length)?;
+        let known = context.pointer(pointer)?.ok_or(PinError::Freed { pointer })?;
+        let (host, gpu) = match known.memory {
+            MemoryType::Host => (NonNull::new(pointer as *mut u8), None),
+            _ => (None, Some(machine.index())),
         };
-        self.pinned = Some(pin::pin_in(machine, space, base + self.offset, self.capacity)?);
-        Ok(())
+        let theirs = Theirs { host, address: pointer };
+        Ok(Buffer::over(machine, Kind::Theirs(theirs), gpu, pointer, (0, length, 0)))
+    }
+
+    /// `length` bytes at `offset` of memory of our own, of this machine's address space. There are no guards around them.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] where they are not all within it.
+    pub fn of_memory(
+        machine: &'m Machine,
+        memory: &Arc<gpu::Memory>,
+        offset: u64,
+        length: u64,
+    ) -> Result<Buffer<'m>, Error> {
+        let part = memory.region().part(offset, length)?;
+        let gpu = (memory.place() == gpu::Place::Video).then(|| machine.index());
+        Ok(Buffer::over(machine, Kind::Own(memory.clone()), gpu, part.va(), (offset, length, 0)))
     }
 
     /// From now on short reads of CUDA's memory of the GPU go through BAR1 where that is possible: they take no lock of
     /// libcuda's, for which they would wait as long as a copy of CUDA's beside other threads.
-    pub(crate) fn read_directly(&mut self, machine: &Machine) {
-        if let Kind::Device(buffer) = &self.kind
+    pub(crate) fn read_directly(&mut self) {
+        if let Kind::Device(_) = &self.kind
             && self.capacity <= VIEWED as u64
         {
-            let (from, length) = (self.offset - GUARD, self.capacity + 2 * GUARD);
-            self.view = View::of(machine, buffer.address() + from, length).ok();
+            let length = self.capacity + 2 * self.guard;
+            self.view = View::of(self.machine, self.va - self.guard, length).ok();
         }
     }
 
     /// Bytes behind the offset.
-    pub(crate) fn capacity(&self) -> u64 {
+    pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// The address under which the GPU sees it.
-    pub(crate) fn va(&self) -> u64 {
-        if let Some(pinned) = &self.pinned {
-            return pinned.va();
-        }
-        let base = match &self.kind {
-            Kind::Own(memory) => memory.va(),
-            Kind::Device(buffer) => buffer.address(),
-            Kind::Pinned(buffer) => buffer.as_ptr() as u64,
-            Kind::Registered { pages, .. } | Kind::Pageable(pages) => pages.as_ptr() as u64,
-        };
-        base + self.offset
+    /// The GPU whose memory it is; none for the host's.
+    pub fn gpu(&self) -> Option<u32> {
+        self.gpu
     }
 
-    /// The first `bytes` bytes behind the offset, for transfers of our own: our memory, or CUDA's that was pinned.
-    pub(crate) fn region(&self, bytes: u64) -> Result<Region, Error> {
-        Ok(match (&self.kind, &self.pinned) {
-            (Kind::Own(memory), _) => memory.region().part(self.offset, bytes)?,
-            (_, Some(pinned)) => pinned.region().part(0, bytes)?,
-            _ => return Err(Unavailable::new(PAGEABLE).into()),
-        })
+    /// Whether engines can reach it.
+    pub fn is_pinned(&self) -> bool {
+        !matches!(self.kind, Kind::Pageable(_))
+    }
+
+    /// The address under which engines see it: of pageable memory, which they do not see, the CPU's.
+    pub fn va(&self) -> u64 {
+        self.va
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// That `bytes` at `at` are within it.
+    pub(crate) fn holds(&self, at: u64, bytes: u64) -> Result<(), Error> {
+        match at.checked_add(bytes) {
+            Some(end) if end <= self.capacity => Ok(()),
+            _ => Err(Error::Capacity { bytes: at.saturating_add(bytes), capacity: self.capacity }),
+        }
+    }
+
+    /// It as our own pushbuffers in that address space may name it. Memory of CUDA's is pinned there the first time.
+    pub(crate) fn region(&self, space: &Arc<AddressSpace>) -> Result<Region, Error> {
+        match &self.kind {
+            Kind::Own(memory) => Ok(memory.region().part(self.offset, self.capacity)?),
+            _ => self.with_pin(space, |pin| Ok(pin.region().clone())),
+        }
+    }
+
+    fn with_pin<T>(
+        &self,
+        space: &Arc<AddressSpace>,
+        take: impl FnOnce(&Arc<gpu::Pin>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if let Kind::Pageable(_) = &self.kind {
+            return Err(Unavailable::new(PAGEABLE).into());
+        }
+        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pinned) = pins.iter().find(|pinned| Arc::ptr_eq(pinned.pin().space(), space)) {
+            return take(pinned.pin());
+        }
+        let pinned = pin::pin_in(self.machine, space, self.va, self.capacity)?;
+        let taken = take(pinned.pin());
+        pins.push(pinned);
+        taken
     }
 
     /// Where the CPU reads and writes host memory; `None` for memory of the GPU.
-    pub(crate) fn host_pointer(&self) -> Option<*mut u8> {
+    pub fn host_pointer(&self) -> Option<*mut u8> {
         let base = match &self.kind {
             Kind::Pinned(buffer) => buffer.as_ptr(),
             Kind::Registered { pages, .. } | Kind::Pageable(pages) => pages.as_ptr(),
             Kind::Own(memory) if memory.place() == gpu::Place::Host => memory.as_ptr(),
-            Kind::Own(_) | Kind::Device(_) => return None,
+            Kind::Theirs(Theirs { host: Some(host), .. }) => host.as_ptr(),
+            Kind::Own(_) | Kind::Device(_) | Kind::Theirs(_) => return None,
         };
-        // SAFETY: the buffer was allocated with the offset in it.
+        // SAFETY: the buffer was made with the offset in it.
         Some(unsafe { base.add(self.offset as usize) })
+    }
+
+    /// Bytes of it for the CPU to read or write as long as it is borrowed.
+    pub(crate) fn host_bytes(&self, at: u64, bytes: u64) -> Result<HostBytes<'_>, Error> {
+        self.holds(at, bytes)?;
+        let start = self.host_pointer().ok_or_else(|| Unavailable::new("neither end is the host's"))?;
+        Ok(HostBytes { at: start.wrapping_add(at as usize), length: bytes as usize, buffer: PhantomData })
     }
 
     /// `bytes` bytes of CUDA's device memory, so far behind the offset; `None` for any other.
     pub(crate) fn device_slice(&self, at: u64, bytes: u64) -> Result<Option<DeviceSlice<'_>>, Error> {
+        self.holds(at, bytes)?;
         match &self.kind {
             Kind::Device(buffer) => Ok(Some(buffer.slice((self.offset + at) as usize, bytes as usize)?)),
+            // SAFETY: who made the buffer promised that the memory stays as long as it is borrowed; `holds`.
+            Kind::Theirs(Theirs { host: None, address }) => {
+                Ok(Some(unsafe { DeviceSlice::of_address(address + at, bytes as usize) }))
+            }
             _ => Ok(None),
         }
     }
 
-    /// Memory of the GPU, pinned, through BAR1: from the offset on.
-    pub(crate) fn bar1(&self) -> Result<Bar1Map, Error> {
-        Ok(match (&self.kind, &self.pinned) {
-            (Kind::Own(memory), _) => Bar1Map::of(memory, self.offset, self.capacity)?,
-            (_, Some(pinned)) => Bar1Map::of_pin(pinned.pin(), 0, self.capacity)?,
-            _ => return Err(Unavailable::new(NOT_THE_GPUS).into()),
-        })
+    /// A map of it through BAR1, of memory of the GPU: the one that all who ask share.
+    pub(crate) fn bar1(&self) -> Result<&Bar1Map, Error> {
+        if let Some(map) = self.bar1.get() {
+            return Ok(map);
+        }
+        let map = self.new_bar1()?;
+        Ok(self.bar1.get_or_init(|| map))
     }
 
-    /// A window of BAR1 over memory of the GPU, pinned, and where in what it moves over the buffer begins.
+    /// A map of its own for who asks.
+    pub(crate) fn new_bar1(&self) -> Result<Bar1Map, Error> {
+        match &self.kind {
+            _ if self.gpu.is_none() => Err(Unavailable::new(NOT_THE_GPUS).into()),
+            Kind::Own(memory) => Ok(Bar1Map::of(memory, self.offset, self.capacity)?),
+            _ => self.with_pin(self.machine.space()?, |pin| Ok(Bar1Map::of_pin(pin, 0, self.capacity)?)),
+        }
+    }
+
+    /// A window of BAR1 over memory of the GPU, and where in what it moves over the buffer begins.
     pub(crate) fn aperture(&self) -> Result<(Aperture, u64), Error> {
-        Ok(match (&self.kind, &self.pinned) {
-            (Kind::Own(memory), _) => (Aperture::of(memory)?, self.offset),
-            (_, Some(pinned)) => (Aperture::of_pin(pinned.pin(), Aperture::WINDOW)?, 0),
-            _ => return Err(Unavailable::new(NOT_THE_GPUS).into()),
-        })
+        match &self.kind {
+            _ if self.gpu.is_none() => Err(Unavailable::new(NOT_THE_GPUS).into()),
+            Kind::Own(memory) => Ok((Aperture::of(memory)?, self.offset)),
+            _ => self.with_pin(self.machine.space()?, |pin| Ok((Aperture::of_pin(pin, Aperture::WINDOW)?, 0))),
+        }
     }
 
     /// Where `bytes` at an offset, which may lie in the guards, are in the memory.
     fn place(&self, at: i64, bytes: usize) -> Result<u64, Error> {
         let (bytes, capacity) = (bytes as u64, self.capacity);
-        let start = at.checked_add(GUARD as i64).and_then(|start| u64::try_from(start).ok());
+        let start = at.checked_add(self.guard as i64).and_then(|start| u64::try_from(start).ok());
         let end = start.and_then(|start| start.checked_add(bytes));
         match end {
-            Some(end) if end <= capacity + 2 * GUARD => Ok(self.offset.wrapping_add_signed(at)),
+            Some(end) if end <= capacity + 2 * self.guard => Ok(self.offset.wrapping_add_signed(at)),
             _ => Err(Error::Capacity { bytes, capacity }),
         }
     }
 
-    /// Writes at an offset: host memory by the CPU, memory of the GPU by CUDA if it is CUDA's, else through its CPU mapping.
-    pub(crate) fn write(&self, machine: &Machine, at: i64, data: &[u8]) -> Result<(), Error> {
+    /// CUDA's device memory at an offset, which may lie in the guards.
+    fn cudas(&self, at: i64, bytes: usize) -> Result<Option<DeviceSlice<'_>>, Error> {
+        let place = self.place(at, bytes)?;
+        match &self.kind {
+            Kind::Device(buffer) => Ok(Some(buffer.slice(place as usize, bytes)?)),
+            _ => self.device_slice(place, bytes as u64),
+        }
+    }
+
+    /// Writes at an offset while no transfer is under way: host memory by the CPU, memory of the GPU by CUDA if it is CUDA's, else
+    /// through its CPU mapping. The guards, if there are any, are before 0 and behind the capacity.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`] outside of memory and guards, and what CUDA says.
+    pub fn write(&self, at: i64, data: &[u8]) -> Result<(), Error> {
         let place = self.place(at, data.len())?;
         if let Some(pointer) = self.host_pointer() {
             // SAFETY: as many bytes are there (`place`), and no transfer is under way: who writes sees to that.
             unsafe { pointer.offset(at as isize).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
-        } else if let Kind::Device(buffer) = &self.kind {
-            // SAFETY: the slice is as long as the data.
-            unsafe { buffer.slice(place as usize, data.len())?.upload_now(machine.context()?, data.as_ptr()) }?;
-            // From pageable memory the call may come back before the last bytes have arrived. Other streams are not waited
-            // for: a kernel of another route may be spinning in one.
-            machine.context()?.synchronize_default_stream()?;
         } else if let Kind::Own(memory) = &self.kind {
             memory.write(place, data);
+        } else if let Some(slice) = self.cudas(at, data.len())? {
+            let context = self.machine.context()?;
+            // SAFETY: the slice is as long as the data.
+            unsafe { slice.upload_now(context, data.as_ptr()) }?;
+            // From pageable memory the call may come back before the last bytes have arrived. Other streams are not waited
+            // for: a kernel of another route may be spinning in one.
+            context.synchronize_default_stream()?;
         }
         Ok(())
     }
 
     /// Reads at an offset, as [`Buffer::write`] writes there.
-    pub(crate) fn read(&self, machine: &Machine, at: i64, into: &mut [u8]) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// As [`Buffer::write`].
+    pub fn read(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
         let place = self.place(at, into.len())?;
         if let Some(pointer) = self.host_pointer() {
             // SAFETY: as above.
             unsafe { pointer.offset(at as isize).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
         } else if let Some(view) = &self.view {
-            view.read(at.wrapping_add(GUARD as i64) as u64, into)?;
-        } else if let Kind::Device(buffer) = &self.kind {
-            // SAFETY: the slice is as long as the buffer.
-            unsafe { buffer.slice(place as usize, into.len())?.download_now(machine.context()?, into.as_mut_ptr()) }?;
+            view.read(at.wrapping_add(self.guard as i64) as u64, into)?;
         } else if let Kind::Own(memory) = &self.kind {
             memory.read(place, into);
+        } else if let Some(slice) = self.cudas(at, into.len())? {
+            // SAFETY: the slice is as long as the buffer.
+            unsafe { slice.download_now(self.machine.context()?, into.as_mut_ptr()) }?;
         }
         Ok(())
     }
+}
+
+fn own<'m>(memory: Arc<gpu::Memory>) -> (Kind<'m>, u64) {
+    let base = memory.va();
+    (Kind::Own(memory), base)
 }
 
 impl std::fmt::Debug for Buffer<'_> {
@@ -262,6 +450,6 @@ impl std::fmt::Debug for Buffer<'_> {
         f.debug_struct("Buffer")
             .field("va", &format_args!("{:#x}", self.va()))
             .field("capacity", &self.capacity)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

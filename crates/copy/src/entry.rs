@@ -1,11 +1,11 @@
-//! What a kind of route says of itself.
+//! What a kind of executor says of itself.
 
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
-use crate::route::Route;
+use crate::route::{Executor, Route};
 use crate::spec::{Spec, Word};
 
-/// One kind of route.
+/// One kind of executor.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     /// How it is written.
@@ -16,10 +16,12 @@ pub(crate) struct Entry {
     pub(crate) list: fn(&Machine) -> Vec<String>,
     /// Why there is no such route on this machine, as far as that is known without trying.
     pub(crate) check: fn(&Machine, &Spec) -> Result<(), Unavailable>,
-    /// Opens one that `check` has passed.
-    pub(crate) open: Open,
+    /// Opens one that `check` has passed: what moves the bytes, between whichever memories.
+    pub(crate) open: for<'m> fn(&'m Machine, &Spec) -> Found<'m>,
 }
 
+/// An executor: it borrows the machine.
+pub type Found<'m> = Result<Box<dyn Executor + 'm>, Error>;
+
 /// What opening a route gives: it borrows the machine.
-pub type Opened<'m> = Result<Box<dyn Route + 'm>, Error>;
-type Open = for<'m> fn(&'m Machine, &Spec, u64) -> Opened<'m>;
+pub type Opened<'m> = Result<Route<'m>, Error>;

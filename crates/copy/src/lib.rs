@@ -1,4 +1,5 @@
-//! Every way to move bytes: [`Route`] opens a way, [`Transfer`] is one movement that is ready to go.
+//! Every way to move bytes: an [`Executor`] moves them between any two memories ([`Buffer`]), a [`Route`] is an executor with
+//! two memories of its own, a [`Transfer`] is one movement that is ready to go.
 //!
 //! A route is written `source -> executor -> destination`: `host->ce0->gpu0`, `gpu0->ce2[pipelined]->host`,
 //! `host[pageable]->cuda->gpu0` ([`spec`]). [`Machine`] is what there is to move bytes with, [`names`] the routes on it, and
@@ -10,6 +11,7 @@
 
 pub mod back_to_back;
 mod buffer;
+mod ends;
 mod entry;
 mod error;
 mod inspect;
@@ -24,14 +26,15 @@ mod verify;
 mod view;
 
 pub use back_to_back::{BackToBack, GatedCopies};
-pub use entry::Opened;
+pub use buffer::Buffer;
+pub use entry::{Found, Opened};
 pub use error::{Error, PinError, Unavailable};
 pub use inspect::{GUARD, HostEnd, Inspect};
 pub use machine::{Machine, Where};
 pub use pin::{Pinned, pin};
 pub use places::Places;
-pub use registry::{Listed, about, names, open, parse};
-pub use route::{Route, Transfer};
+pub use registry::{Listed, about, executor, names, open, parse};
+pub use route::{Executor, Route, Transfer};
 pub use spec::Spec;
 pub use verify::{Checked, Difference, Wrong, verify};
 pub use view::View;

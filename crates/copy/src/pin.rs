@@ -64,7 +64,7 @@ pub(crate) fn pin_in(machine: &Machine, space: &Arc<AddressSpace>, pointer: u64,
 }
 
 /// That CUDA has the whole range, of a kind that the GPU reads where it is; the allocation's number.
-fn check(context: &Context, pointer: u64, length: u64) -> Result<u64, Error> {
+pub(crate) fn check(context: &Context, pointer: u64, length: u64) -> Result<u64, Error> {
     if pointer == 0 {
         return Err(PinError::Null.into());
     }

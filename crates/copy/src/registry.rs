@@ -1,8 +1,10 @@
 //! Which routes there are.
 
-use crate::entry::{Entry, Opened};
+use crate::ends::Pair;
+use crate::entry::{Entry, Found, Opened};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
+use crate::route::Route;
 use crate::routes;
 use crate::spec::{Spec, SyntaxError, Word};
 
@@ -67,10 +69,25 @@ pub fn about(machine: &Machine, name: &str) -> Result<String, SyntaxError> {
 /// refuses one, and what the allocation of buffers says.
 pub fn open<'m>(machine: &'m Machine, name: &str, capacity: u64) -> Opened<'m> {
     let spec = parse(name)?;
+    let executor = of_spec(machine, &spec)?;
+    let room = executor.room(capacity)?;
+    let opened = Pair::new(machine, &spec, room).and_then(|pair| Route::over(executor, pair, capacity));
+    opened.map_err(refused)
+}
+
+/// Opens what moves the bytes of a route, for memories of the caller's: of the route's two ends only the kinds count.
+///
+/// # Errors
+/// As [`open`].
+pub fn executor<'m>(machine: &'m Machine, name: &str) -> Found<'m> {
+    of_spec(machine, &parse(name)?)
+}
+
+fn of_spec<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
     let entry = entry.ok_or_else(|| Unavailable::new(format!("no executor is called {}", spec.executor.name)))?;
-    (entry.check)(machine, &spec)?;
-    (entry.open)(machine, &spec, capacity).map_err(refused)
+    (entry.check)(machine, spec)?;
+    (entry.open)(machine, spec).map_err(refused)
 }
 
 /// What the driver refuses while a way is opened does not exist here.

@@ -1,32 +1,125 @@
-//! The two traits of a way to move bytes.
+//! An executor moves bytes between any two memories; a route is an executor with two memories of its own.
 
+use crate::buffer::Buffer;
+use crate::ends::Pair;
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use std::time::Duration;
 
-/// A way between two memories, opened: its buffers are allocated and its channel exists.
-pub trait Route {
-    /// As it was asked for: `host->ce0->gpu0`.
-    fn name(&self) -> &str;
+/// What moves bytes: it owns channels, streams and kernels, and no memory that it moves.
+pub trait Executor {
+    /// Bytes that a memory needs for transfers of up to `capacity`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where it moves no transfer so large.
+    fn room(&self, capacity: u64) -> Result<u64, Error> {
+        Ok(capacity)
+    }
 
-    /// The largest transfer that its buffers hold, bytes.
-    fn capacity(&self) -> u64;
+    /// A message writes so many bytes of its destination, however long it is; 0 for copies.
+    fn line(&self) -> u64 {
+        0
+    }
+
+    /// Makes both memories reachable for it: pinned, or mapped. [`Executor::prepare`] does it too; whoever asks before learns
+    /// earlier what is wrong with them.
+    ///
+    /// # Errors
+    /// What the driver has against it.
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error>;
+
+    /// Readies a transfer of `bytes` from the start of one memory to the start of another.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where it cannot move that many bytes between these two, with the reason, and [`Error::Capacity`].
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error>;
+}
+
+/// A way between two memories, opened: they are allocated, and what moves the bytes exists.
+pub struct Route<'m> {
+    // Before the memories that its work may name.
+    executor: Box<dyn Executor + 'm>,
+    pair: Pair<'m>,
+    capacity: u64,
+}
+
+impl<'m> Route<'m> {
+    /// Between two memories of the caller's choice.
+    ///
+    /// # Errors
+    /// What the executor has against the memories.
+    pub fn new(
+        name: &str,
+        source: Buffer<'m>,
+        executor: Box<dyn Executor + 'm>,
+        destination: Buffer<'m>,
+    ) -> Result<Route<'m>, Error> {
+        let pair = Pair { name: name.into(), source, destination, line: 0 };
+        let capacity = pair.capacity();
+        Route::over(executor, pair, capacity)
+    }
+
+    pub(crate) fn over(
+        mut executor: Box<dyn Executor + 'm>,
+        mut pair: Pair<'m>,
+        capacity: u64,
+    ) -> Result<Route<'m>, Error> {
+        pair.line = executor.line();
+        executor.reach(&pair.source, &pair.destination)?;
+        Ok(Route { executor, pair, capacity })
+    }
+
+    /// As it was asked for: `host->ce0->gpu0`.
+    pub fn name(&self) -> &str {
+        &self.pair.name
+    }
+
+    /// The largest transfer that its memories hold, bytes.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
 
     /// Readies a transfer of `bytes` from the start of the source to the start of the destination.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where this way cannot move that many bytes, with the reason.
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error>;
+    pub fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
+        let capacity = self.capacity;
+        if bytes > capacity {
+            return Err(Error::Capacity { bytes, capacity });
+        }
+        self.executor.prepare(&self.pair.source, &self.pair.destination, bytes)
+    }
 
     /// Writes `data` to the start of the source, untimed and by a way that is not this one where there is another.
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error>;
+    ///
+    /// # Errors
+    /// [`Error::Capacity`], and what CUDA says.
+    pub fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.pair.fill(data)
+    }
 
     /// Reads the start of the destination back into `into`, untimed and by a way that is not this one where there is another.
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error>;
+    ///
+    /// # Errors
+    /// As [`Route::fill`].
+    pub fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        self.pair.read_back(into)
+    }
 
-    /// Its two memories, guards included; `None` where they cannot be looked at.
-    fn ends(&self) -> Option<&dyn Inspect> {
-        None
+    /// Its two memories, guards included, while nothing is under way.
+    pub fn ends(&self) -> &dyn Inspect {
+        &self.pair
+    }
+
+    /// Its parts, to be put together in another way.
+    pub fn into_parts(self) -> (Buffer<'m>, Box<dyn Executor + 'm>, Buffer<'m>) {
+        (self.pair.source, self.executor, self.pair.destination)
     }
 }
 

@@ -82,7 +82,7 @@ fn every_route_moves_cudas_memory() {
             let mut route = open(&rig.machine, name, 70_001).unwrap();
             for bytes in [1, 2, 3, 7, 8, 4095, 4097, 40_000, 70_001] {
                 assert_eq!(
-                    verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(),
+                    verify(&mut route, bytes, bytes, TIMEOUT).unwrap(),
                     None,
                     "{entry:?}, {name}, {bytes} bytes"
                 );
@@ -104,7 +104,7 @@ fn what_is_listed_is_there() {
             (None, Err(Error::Unavailable(why))) if listed.name.contains("message") => {
                 assert!(why.reason.contains("carries 1 to 8 bytes"), "{why}");
             }
-            (None, Ok(mut route)) => assert_eq!(verify(&mut *route, 99, 1, TIMEOUT).unwrap(), None, "{}", listed.name),
+            (None, Ok(mut route)) => assert_eq!(verify(&mut route, 99, 1, TIMEOUT).unwrap(), None, "{}", listed.name),
             (Some(why), Err(Error::Unavailable(found))) => assert_eq!(why, found),
             // The stand-in's registered memory is none that the software GPU knows of.
             (None, Err(Error::Unavailable(why))) if listed.name.contains("registered") => {
@@ -160,14 +160,14 @@ fn both_entries_serve_one_machine() {
     let mut routes: Vec<_> = names.iter().map(|name| open(&rig.machine, name, 70_001).unwrap()).collect();
     for bytes in [1, 8, 4097, 70_001] {
         for route in &mut routes {
-            assert_eq!(verify(&mut **route, bytes, bytes, TIMEOUT).unwrap(), None, "{}, {bytes} bytes", route.name());
+            assert_eq!(verify(route, bytes, bytes, TIMEOUT).unwrap(), None, "{}, {bytes} bytes", route.name());
         }
     }
     let engines = rig.machine.copy_engines().unwrap();
     for engine in engines.iter().filter(|engine| engine.is_graphics()) {
         let name = format!("gpu0->ce{}[group=cuda]->host", engine.number);
         let mut route = open(&rig.machine, &name, 5000).unwrap();
-        assert_eq!(verify(&mut *route, 5000, 1, TIMEOUT).unwrap(), None, "{name}");
+        assert_eq!(verify(&mut route, 5000, 1, TIMEOUT).unwrap(), None, "{name}");
     }
     let (own, group) = (rig.machine.space().unwrap(), rig.machine.group_space().unwrap());
     assert!(!Arc::ptr_eq(own, group));
@@ -193,7 +193,7 @@ fn the_kernel_that_answers_runs_from_prepare_to_rest_or_drop_and_keeps_nobody_wa
         assert!(transfer.poll().unwrap());
         if round % 10 == 0 {
             for route in &mut others {
-                assert_eq!(verify(&mut **route, 4096, round, TIMEOUT).unwrap(), None, "{}", route.name());
+                assert_eq!(verify(route, 4096, round, TIMEOUT).unwrap(), None, "{}", route.name());
             }
         }
     }
@@ -223,12 +223,12 @@ fn copies_that_a_kernel_acknowledges_write_their_bytes_and_no_others() {
     ] {
         let mut route = open(&rig.machine, name, 8).unwrap();
         for &bytes in sizes {
-            assert_eq!(route.ends().unwrap().footprint(bytes), bytes);
-            assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+            assert_eq!(route.ends().footprint(bytes), bytes);
+            assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
         let too_long = route.prepare(9).err();
         assert!(matches!(too_long, Some(Error::Capacity { bytes: 9, capacity: 8 })), "{name}: {too_long:?}");
-        again_and_again(&mut *route, name);
+        again_and_again(&mut route, name);
     }
     for (name, why) in
         [("host->bar1[mail]->gpu0", "beside answered"), ("host->bar1[answered,mail,warps=16]->gpu0", "one warp")]
@@ -240,7 +240,7 @@ fn copies_that_a_kernel_acknowledges_write_their_bytes_and_no_others() {
 }
 
 /// Bytes that change from one transfer to the next are each there when it has been answered.
-fn again_and_again(route: &mut dyn Route, name: &str) {
+fn again_and_again(route: &mut Route<'_>, name: &str) {
     let mut transfers = 0;
     for round in 0..20_u8 {
         let data = [round, 1, 2, 3, 4, 5, 6, !round];
@@ -268,11 +268,11 @@ fn a_message_is_a_line_in_a_mailbox_and_no_copy() {
     ] {
         let mut route = open(&rig.machine, name, 8).unwrap();
         for bytes in [1, 5, 8] {
-            assert_eq!(route.ends().unwrap().footprint(bytes), 64, "the whole line is the message's");
-            assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+            assert_eq!(route.ends().footprint(bytes), 64, "the whole line is the message's");
+            assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
         assert!(matches!(route.prepare(9).err(), Some(Error::Capacity { bytes: 9, capacity: 8 })), "{name}");
-        again_and_again(&mut *route, name);
+        again_and_again(&mut route, name);
     }
     for (name, capacity, why) in [
         ("host->message->gpu0", 9, "copies are bar1, ce and inline"),

@@ -75,7 +75,7 @@ fn every_route_moves_every_size_and_leaves_nothing() {
         let mut route = open(&machine, &name, CAPACITY).unwrap();
         assert_eq!((route.name(), route.capacity()), (name.as_str(), CAPACITY));
         for bytes in [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 4095, 4096, 4097, 65_537, CAPACITY - 1, CAPACITY] {
-            assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+            assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
         drop(route);
         assert_eq!(fake::alive(), [""; 0], "{name} left objects behind");
@@ -155,7 +155,7 @@ fn a_wrong_bit_is_found_with_its_place() {
         let mut route = open(&machine, &name, CAPACITY).unwrap();
         // The first three fill the GPU's memory and its guards.
         fake::SPOIL_COPY.store(4, Ordering::SeqCst);
-        let found = verify(&mut *route, 5000, 3, TIMEOUT).unwrap().expect(&name);
+        let found = verify(&mut route, 5000, 3, TIMEOUT).unwrap().expect(&name);
         let Wrong::Data(found) = found else { panic!("{name}: {found}") };
         assert_eq!((found.first, found.differing, found.expected ^ found.found), (4999, 1, 0x10), "{name}");
     }
@@ -168,7 +168,7 @@ fn sizes_that_do_not_fit_are_refused() {
     assert!(reason(route.prepare(0).err().unwrap()).contains("0 bytes"));
     for bytes in [101, u64::MAX] {
         assert!(matches!(route.prepare(bytes).err(), Some(Error::Capacity { capacity: 100, .. })));
-        assert!(matches!(verify(&mut *route, bytes, 1, TIMEOUT), Err(Error::Capacity { .. })));
+        assert!(matches!(verify(&mut route, bytes, 1, TIMEOUT), Err(Error::Capacity { .. })));
     }
     assert!(matches!(route.fill(&[0; 101]), Err(Error::Capacity { bytes: 101, capacity: 100 })));
     assert!(matches!(route.read_back(&mut [0; 101]), Err(Error::Capacity { bytes: 101, capacity: 100 })));
@@ -341,7 +341,7 @@ fn forms_that_contradict_each_other_or_that_a_driver_lacks_say_so() {
     let _running = fake::run_by_itself();
     for form in ["cuda", "cuda[graph]", "cuda[graph,polled]"] {
         let mut route = open(&old, &format!("host->{form}->gpu0"), 64).unwrap();
-        assert_eq!(verify(&mut *route, 64, 1, TIMEOUT).unwrap(), None, "{form}");
+        assert_eq!(verify(&mut route, 64, 1, TIMEOUT).unwrap(), None, "{form}");
     }
     assert!(reason(gated(&machine, "host->cuda[graph]->gpu0").unwrap_err()).contains("cuda[graph]"));
 }

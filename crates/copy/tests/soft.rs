@@ -2,7 +2,8 @@
 //! their speed is shown here.
 
 use copy::{
-    Difference, Error, Inspect, Machine, Places, Route, Transfer, Wrong, back_to_back, names, open, parse, verify,
+    Buffer, Difference, Error, Executor, Machine, Places, Route, Transfer, Wrong, back_to_back, names, open, parse,
+    verify,
 };
 use doorbell_softgpu::{Mode, Planted as Fault, SoftDriver};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ fn moves(machine: &Machine, name: &str, capacity: u64) {
     let mut route = open(machine, name, capacity).unwrap();
     assert_eq!((route.name(), route.capacity()), (name, capacity));
     for bytes in sizes(capacity) {
-        assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+        assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
     }
 }
 
@@ -96,7 +97,7 @@ fn the_aperture_moves_over_what_is_larger_than_it() {
     for name in ["host->aperture->gpu0[offset=5]", "gpu0[offset=4095]->aperture->host"] {
         let mut route = open(&machine, name, capacity).unwrap();
         for bytes in [(4 << 20) - 5, 4 << 20, (8 << 20) + 1, capacity] {
-            assert_eq!(verify(&mut *route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+            assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
     }
 }
@@ -147,7 +148,7 @@ fn transfers_are_submitted_again_and_again() {
             assert!(transfer.poll().unwrap());
         }
         drop(transfer);
-        assert_eq!(verify(&mut *route, bytes, 9, TIMEOUT).unwrap(), None, "{name}");
+        assert_eq!(verify(&mut route, bytes, 9, TIMEOUT).unwrap(), None, "{name}");
     }
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
@@ -201,7 +202,7 @@ fn sizes_that_do_not_fit_are_refused() {
         }
     }
     let mut inline = open(&machine, "host->inline->gpu0", 8 << 20).unwrap();
-    assert_eq!(verify(&mut *inline, 4 << 20, 2, TIMEOUT).unwrap(), None);
+    assert_eq!(verify(&mut inline, 4 << 20, 2, TIMEOUT).unwrap(), None);
     assert!(reason(inline.prepare(5 << 20).err().unwrap()).contains("4 MiB"));
 }
 
@@ -253,33 +254,56 @@ fn what_is_listed_opens_or_says_why() {
     }
 }
 
-/// A route that drops, adds or moves bytes of the one inside it.
-struct Planted<'r> {
-    inner: Box<dyn Route + 'r>,
+/// The route, with another executor around its own.
+fn around<'m>(route: Route<'m>, wrap: impl FnOnce(Box<dyn Executor + 'm>) -> Box<dyn Executor + 'm>) -> Route<'m> {
+    let (source, executor, destination) = route.into_parts();
+    Route::new("wrong", source, wrap(executor), destination).unwrap()
+}
+
+/// Changes bytes that the one inside it has moved.
+struct Planted<'m> {
+    inner: Box<dyn Executor + 'm>,
     fault: fn(&mut [u8]),
 }
 
-impl Route for Planted<'_> {
-    fn name(&self) -> &str {
-        "planted"
+impl Executor for Planted<'_> {
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        self.inner.reach(from, to)
     }
 
-    fn capacity(&self) -> u64 {
-        self.inner.capacity()
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let inner = self.inner.prepare(from, to, bytes)?;
+        Ok(Box::new(Changing { inner, to, bytes, fault: self.fault }))
+    }
+}
+
+struct Changing<'r> {
+    inner: Box<dyn Transfer + 'r>,
+    to: &'r Buffer<'r>,
+    bytes: u64,
+    fault: fn(&mut [u8]),
+}
+
+impl Transfer for Changing<'_> {
+    fn submit(&mut self) -> Result<(), Error> {
+        self.inner.submit()
     }
 
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        self.inner.prepare(bytes)
+    fn poll(&mut self) -> Result<bool, Error> {
+        self.inner.poll()
     }
 
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.inner.fill(data)
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.inner.read_back(into)?;
-        (self.fault)(into);
-        Ok(())
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.inner.wait(timeout)?;
+        let mut bytes = vec![0; self.bytes as usize];
+        self.to.read(0, &mut bytes)?;
+        (self.fault)(&mut bytes);
+        self.to.write(0, &bytes)
     }
 }
 
@@ -287,7 +311,8 @@ impl Route for Planted<'_> {
 fn planted_differences_are_seen() {
     let (_driver, machine) = soft();
     let planted = |fault: fn(&mut [u8])| {
-        let mut route = Planted { inner: open(&machine, "host->ce0->gpu0", 4096).unwrap(), fault };
+        let route = open(&machine, "host->ce0->gpu0", 4096).unwrap();
+        let mut route = around(route, |inner| Box::new(Planted { inner, fault }));
         verify(&mut route, 1000, 5, TIMEOUT).unwrap()
     };
     assert_eq!(planted(|_| {}), None);
@@ -297,35 +322,24 @@ fn planted_differences_are_seen() {
     assert!(matches!(several, Some(Wrong::Data(Difference { first: 10, differing: 10, .. }))), "{several:?}");
 }
 
-/// A route whose transfers do nothing, one byte too few, or one byte too many.
-struct Miscounted<'r> {
-    inner: Box<dyn Route + 'r>,
+/// Moves one byte too few, or one byte too many.
+struct Miscounted<'m> {
+    inner: Box<dyn Executor + 'm>,
     bytes: fn(u64) -> u64,
 }
 
-impl Route for Miscounted<'_> {
-    fn name(&self) -> &str {
-        "wrong"
+impl Executor for Miscounted<'_> {
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        self.inner.reach(from, to)
     }
 
-    fn capacity(&self) -> u64 {
-        self.inner.capacity()
-    }
-
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        self.inner.prepare((self.bytes)(bytes))
-    }
-
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.inner.fill(data)
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        self.inner.ends()
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.inner.read_back(into)
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        self.inner.prepare(from, to, (self.bytes)(bytes))
     }
 }
 
@@ -335,12 +349,57 @@ fn a_byte_too_few_and_a_byte_too_many_are_seen() {
     for name in ["host->ce0->gpu0", "gpu0->ce0->host", "host->inline->gpu0", "host->bar1->gpu0", "gpu0->aperture->host"]
     {
         for seed in 0..20 {
-            let inner = open(&machine, name, 4096).unwrap();
-            let few = verify(&mut Miscounted { inner, bytes: |bytes| bytes - 1 }, 777, seed, TIMEOUT).unwrap();
+            let miscounted = |bytes| {
+                let route = open(&machine, name, 4096).unwrap();
+                let mut route = around(route, |inner| Box::new(Miscounted { inner, bytes }));
+                verify(&mut route, 777, seed, TIMEOUT).unwrap()
+            };
+            let few = miscounted(|bytes| bytes - 1);
             assert!(matches!(few, Some(Wrong::Data(Difference { first: 776, differing: 1, .. }))), "{name}: {few:?}");
-            let inner = open(&machine, name, 4096).unwrap();
-            let many = verify(&mut Miscounted { inner, bytes: |bytes| bytes + 1 }, 777, seed, TIMEOUT).unwrap();
+            let many = miscounted(|bytes| bytes + 1);
             assert!(matches!(many, Some(Wrong::PastTheEnd { touched: 1, first: 0 })), "{name}: {many:?}");
+        }
+    }
+}
+
+/// One executor for any two memories: each pair is reached when it is first used, and another in between changes nothing.
+#[test]
+fn an_executor_moves_bytes_between_any_two_memories() {
+    let (_driver, machine) = soft();
+    let memory = |video: bool| {
+        let space = machine.space().unwrap();
+        if video { space.alloc_video(64 * KIB).unwrap() } else { space.alloc_host(64 * KIB).unwrap() }
+    };
+    for (name, up) in [
+        ("host->ce2->gpu0", true),
+        ("gpu0->ce2->host", false),
+        ("host->inline->gpu0", true),
+        ("host->bar1->gpu0", true),
+        ("gpu0->bar1->host", false),
+        ("host->aperture->gpu0", true),
+        ("gpu0->aperture->host", false),
+    ] {
+        let (host, video) = ([memory(false), memory(false)], [memory(true), memory(true)]);
+        let mut executor = copy::executor(&machine, name).unwrap();
+        let (from, to) = if up { (&host, &video) } else { (&video, &host) };
+        for n in [0, 1, 0, 1, 1, 0] {
+            let (offset, length) = (4096 + 64 * n as u64, 5000);
+            let from = Buffer::of_memory(&machine, &from[n], offset, length).unwrap();
+            let to = Buffer::of_memory(&machine, &to[1 - n], 2 * offset, length).unwrap();
+            let sent: Vec<u8> = (0..length).map(|at| (at * 7 + n as u64) as u8).collect();
+            from.write(0, &sent).unwrap();
+            to.write(0, &vec![0xee; length as usize]).unwrap();
+            let mut transfer = executor.prepare(&from, &to, length - 1).unwrap();
+            transfer.submit().unwrap();
+            transfer.wait(TIMEOUT).unwrap();
+            drop(transfer);
+            let mut found = vec![0; length as usize];
+            to.read(0, &mut found).unwrap();
+            assert_eq!(found[..4999], sent[..4999], "{name}");
+            assert_eq!(found[4999], 0xee, "{name}: one byte too many");
+            // There are no guards around memory of the caller's.
+            assert!(matches!(to.write(-1, &[0]), Err(Error::Capacity { .. })));
+            assert!(matches!(executor.prepare(&from, &to, length + 1).err(), Some(Error::Capacity { .. })));
         }
     }
 }
@@ -358,7 +417,7 @@ fn a_gpu_that_copies_too_little_or_too_much_is_found_out() {
         let machine = broken(fault);
         for name in ["host->ce0->gpu0", "gpu0->ce0[pipelined]->host", "host->ce0[folded]->gpu0"] {
             let mut route = open(&machine, name, 4096).unwrap();
-            let found = verify(&mut *route, 777, 4, TIMEOUT).unwrap().expect(name);
+            let found = verify(&mut route, 777, 4, TIMEOUT).unwrap().expect(name);
             assert!(found.to_string().contains(says), "{fault:?}, {name}: {found}");
         }
     }

@@ -202,6 +202,16 @@ impl Drop for Registration<'_> {
     }
 }
 
+impl<'b> DeviceSlice<'b> {
+    /// Memory that was allocated elsewhere.
+    ///
+    /// # Safety
+    /// `len` bytes of device memory at `address` stay allocated as long as the slice and what is enqueued with it.
+    pub unsafe fn of_address(address: u64, len: usize) -> DeviceSlice<'b> {
+        DeviceSlice { address, len, buffer: PhantomData }
+    }
+}
+
 /// Copies that return when they are done as far as CUDA promises it, of any host memory.
 impl DeviceSlice<'_> {
     /// `cuMemcpyHtoD`: returns when the source may be changed. From pageable memory the last part may still be on its way

@@ -16,13 +16,13 @@ pub(crate) fn open<'m>(machine: &'m Machine, name: &str, wanted: &Wanted) -> Ope
 }
 
 /// A route that the caller has opened, as a subject. With random addresses its transfers move within its capacity.
-pub fn of_route<'m>(route: Box<dyn Route + 'm>, about: String, wanted: &Wanted) -> Box<dyn Opened + 'm> {
+pub fn of_route<'m>(route: Route<'m>, about: String, wanted: &Wanted) -> Box<dyn Opened + 'm> {
     let Wanted { bytes, fresh_data: fresh, random_addresses: moves, .. } = *wanted;
     Box::new(OpenRoute { route, about, bytes, fresh, moves })
 }
 
 struct OpenRoute<'m> {
-    route: Box<dyn Route + 'm>,
+    route: Route<'m>,
     about: String,
     bytes: u64,
     fresh: bool,
@@ -53,7 +53,7 @@ impl Opened for OpenRoute<'_> {
     }
 
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
-        let wrong = copy::verify(self.route.as_mut(), self.bytes, seed, timeout)?;
+        let wrong = copy::verify(&mut self.route, self.bytes, seed, timeout)?;
         if wrong.is_some() || !self.moves {
             return Ok(wrong);
         }

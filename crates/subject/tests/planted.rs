@@ -1,7 +1,9 @@
 //! What a comparison finds: routes of plain memory that go wrong at one transfer, in ways in which real ones could.
 
-use copy::{Error, GUARD, HostEnd, Inspect, Route, Transfer};
-use std::cell::RefCell;
+use copy::spec::{End, Host, Memory};
+use copy::{Buffer, Error, Executor, GUARD, HostEnd, Inspect, Machine, Route, Transfer};
+use doorbell_softgpu::{Mode, SoftDriver};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use subject::{Checks, Opened, Wanted, Wrong, of_route};
 
@@ -26,80 +28,69 @@ enum Fault {
 
 const FAULTS: [Fault; 5] = [Fault::Skips, Fault::LastByte, Fault::OneBit, Fault::OneMore, Fault::OneBefore];
 
-struct Memory {
-    host: HostEnd,
+/// Moves bytes by the CPU, all but one of the transfers right.
+struct Plain {
     fault: Fault,
     at: u64,
     transfers: u64,
-    /// With the guards on both sides.
-    source: RefCell<Vec<u8>>,
-    destination: RefCell<Vec<u8>>,
 }
 
-impl Memory {
-    fn new(host: HostEnd, capacity: u64, fault: Fault, at: u64) -> Memory {
-        // What a buffer held before is no zero.
-        let memory = || RefCell::new(vec![0xee; capacity as usize + 2 * G]);
-        Memory { host, fault, at, transfers: 0, source: memory(), destination: memory() }
+impl Executor for Plain {
+    fn reach(&mut self, _: &Buffer<'_>, _: &Buffer<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+    fn prepare<'r>(
+        &'r mut self,
+        source: &'r Buffer<'r>,
+        destination: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let data = Vec::with_capacity(bytes as usize + G);
+        Ok(Box::new(Moves {
+            plain: self,
+            ends: Ends { source, destination },
+            bytes: bytes as usize,
+            from: 0,
+            to: 0,
+            data,
+        }))
     }
 }
 
-fn part(at: i64, bytes: usize) -> std::ops::Range<usize> {
-    let start = usize::try_from(at + G as i64).unwrap();
-    start..start + bytes
+struct Ends<'r> {
+    source: &'r Buffer<'r>,
+    destination: &'r Buffer<'r>,
 }
 
-impl Inspect for Memory {
+impl Inspect for Ends<'_> {
     fn host_end(&self) -> HostEnd {
-        self.host
+        if self.source.gpu().is_none() { HostEnd::Source } else { HostEnd::Destination }
     }
     fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
-        self.source.borrow_mut()[part(at, data.len())].copy_from_slice(data);
-        Ok(())
+        self.source.write(at, data)
     }
     fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
-        self.destination.borrow_mut()[part(at, data.len())].copy_from_slice(data);
-        Ok(())
+        self.destination.write(at, data)
     }
     fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
-        into.copy_from_slice(&self.destination.borrow()[part(at, into.len())]);
-        Ok(())
-    }
-}
-
-impl Route for Memory {
-    fn name(&self) -> &str {
-        "plain memory"
-    }
-    fn capacity(&self) -> u64 {
-        (self.source.borrow().len() - 2 * G) as u64
-    }
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        Ok(Box::new(Moves { memory: self, bytes: bytes as usize, from: 0, to: 0 }))
-    }
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.write_source(0, data)
-    }
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.read_destination(0, into)
-    }
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(self)
+        self.destination.read(at, into)
     }
 }
 
 struct Moves<'r> {
-    memory: &'r mut Memory,
+    plain: &'r mut Plain,
+    ends: Ends<'r>,
     bytes: usize,
     from: usize,
     to: usize,
+    data: Vec<u8>,
 }
 
 impl Transfer for Moves<'_> {
     fn submit(&mut self) -> Result<(), Error> {
-        let memory = &mut *self.memory;
-        memory.transfers += 1;
-        let fault = if memory.transfers == memory.at { memory.fault } else { Fault::None };
+        let plain = &mut *self.plain;
+        plain.transfers += 1;
+        let fault = if plain.transfers == plain.at { plain.fault } else { Fault::None };
         let (moved, before) = match fault {
             Fault::Skips => (0, 0),
             Fault::LastByte => (self.bytes - 1, 0),
@@ -107,13 +98,12 @@ impl Transfer for Moves<'_> {
             Fault::OneBefore => (self.bytes, 1),
             Fault::None | Fault::OneBit => (self.bytes, 0),
         };
-        let (from, to) = (G + self.from, G + self.to);
-        let (source, destination) = (memory.source.get_mut(), memory.destination.get_mut());
-        destination[to - before..to + moved].copy_from_slice(&source[from - before..from + moved]);
+        self.data.resize(before + moved, 0);
+        self.ends.source.read(self.from as i64 - before as i64, &mut self.data)?;
         if fault == Fault::OneBit {
-            destination[to + self.bytes / 2] ^= 4;
+            self.data[self.bytes / 2] ^= 4;
         }
-        Ok(())
+        self.ends.destination.write(self.to as i64 - before as i64, &self.data)
     }
     fn poll(&mut self) -> Result<bool, Error> {
         Ok(true)
@@ -126,7 +116,7 @@ impl Transfer for Moves<'_> {
         Ok(())
     }
     fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&*self.memory)
+        Some(&self.ends)
     }
 }
 
@@ -159,8 +149,23 @@ fn each(mut work: impl FnMut(HostEnd, Wanted, u64)) {
     }
 }
 
+/// Whose memory of the GPU is memory like any other.
+fn machine() -> &'static Machine {
+    static MACHINE: OnceLock<Machine> = OnceLock::new();
+    MACHINE.get_or_init(|| Machine::of_driver(Arc::new(SoftDriver::new(Mode::Poll)), false).unwrap())
+}
+
 fn open(host: HostEnd, wanted: &Wanted, capacity: u64, fault: Fault, at: u64) -> Box<dyn Opened> {
-    of_route(Box::new(Memory::new(host, capacity, fault, at)), "plain memory".into(), wanted)
+    let buffer = |memory| {
+        let buffer = Buffer::new(machine(), End { memory, offset: 0 }, capacity).unwrap();
+        // What a buffer held before is no zero.
+        buffer.write(-(GUARD as i64), &vec![0xee; capacity as usize + 2 * G]).unwrap();
+        buffer
+    };
+    let (near, far) = (buffer(Memory::Host(Host::Pageable)), buffer(Memory::Gpu(0)));
+    let (source, destination) = if host == HostEnd::Source { (near, far) } else { (far, near) };
+    let plain = Box::new(Plain { fault, at, transfers: 0 });
+    of_route(Route::new("plain memory", source, plain, destination).unwrap(), "plain memory".into(), wanted)
 }
 
 #[test]

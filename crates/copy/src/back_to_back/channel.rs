@@ -2,10 +2,10 @@
 //! its own behind it, as CUDA writes them. A submission takes a fraction of the shortest copy's time, so no gate is needed.
 
 use super::BackToBack;
+use crate::ends::{Ends, Pair};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::routes::Ends;
 use crate::routes::{ce, channel};
 use crate::spec::Spec;
 use gpu::{Channel, CopyMode, CopyRelease, Engine, Prepared, Pushbuffer, Semaphore, Semaphores, Ticket, Validated};
@@ -22,7 +22,7 @@ pub(super) struct Copies<'m> {
     prepared: Option<Prepared>,
     begin: Validated,
     begun: Semaphore,
-    ends: Ends<'m>,
+    pair: Pair<'m>,
     mode: CopyMode,
     release: CopyRelease,
     /// How many are ready to go.
@@ -35,9 +35,9 @@ impl<'m> Copies<'m> {
     pub(super) fn new(machine: &'m Machine, spec: &Spec, capacity: u64) -> Result<Copies<'m>, Error> {
         ce::check(machine, spec)?;
         let space = channel::space(machine, &spec.executor)?;
-        let mut ends = Ends::new(machine, spec, capacity)?;
-        ends.source.pin_in(machine, space)?;
-        ends.destination.pin_in(machine, space)?;
+        let pair = Pair::new(machine, spec, capacity)?;
+        pair.source.region(space)?;
+        pair.destination.region(space)?;
         let engine = Engine::Copy(spec.executor.index.unwrap_or(0));
         let channel = Channel::new(space, engine, channel::options(&spec.executor))?;
         let none = || Unavailable::new("all semaphores are in use");
@@ -46,7 +46,7 @@ impl<'m> Copies<'m> {
         begin.copy_release(&begun, BEGUN)?;
         let begin = begin.validate(&channel)?;
         let (mode, release) = (ce::mode(&spec.executor), ce::release(&spec.executor));
-        Ok(Copies { channel, prepared: None, begin, begun, ends, mode, release, count: 0, last: None, span: None })
+        Ok(Copies { channel, prepared: None, begin, begun, pair, mode, release, count: 0, last: None, span: None })
     }
 
     /// Submits one, waiting for room where all slots are in use.
@@ -72,17 +72,17 @@ impl<'m> Copies<'m> {
 
 impl BackToBack for Copies<'_> {
     fn name(&self) -> &str {
-        &self.ends.name
+        &self.pair.name
     }
 
     fn ready(&mut self, bytes: u64, count: u32) -> Result<(), Error> {
-        self.ends.check(bytes)?;
+        Ends::new(&self.pair.source, &self.pair.destination, bytes)?;
         if count == 0 {
             return Err(Unavailable::new("no copies do not run back to back: 1 is the least").into());
         }
         channel::settle(&self.channel, self.last);
         if self.prepared.as_ref().is_none_or(|prepared| prepared.bytes() != bytes) {
-            self.prepared = Some(ce::prepare(&mut self.channel, &self.ends, bytes, self.mode, self.release)?);
+            self.prepared = Some(ce::prepare(&mut self.channel, &self.pair.ends(), bytes, self.mode, self.release)?);
         }
         // What CUDA has unmapped since says nothing about the semaphore; it only has to be looked at again.
         self.begin.revalidate(&self.channel)?;
@@ -124,15 +124,15 @@ impl BackToBack for Copies<'_> {
     }
 
     fn ends(&self) -> &dyn Inspect {
-        &self.ends
+        &self.pair
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.ends.fill(data)
+        self.pair.fill(data)
     }
 
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.ends.read_back(into)
+        self.pair.read_back(into)
     }
 }
 

@@ -1,11 +1,11 @@
 //! CUDA's copies back to back, behind a kernel that waits for the host.
 
 use super::BackToBack;
+use crate::ends::{Ends, Pair};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::routes::cuda::{self as route, Side, side};
-use crate::routes::{Direction, Ends};
 use crate::spec::{End, Host, Memory, Spec};
 use cuda::{Argument, Event, Module, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,8 +15,7 @@ use std::time::Duration;
 /// submission costs. The GPU's own clock says how long they take: the bandwidth to compare with.
 pub struct GatedCopies<'m> {
     stream: Stream<'m>,
-    ends: Ends<'m>,
-    direction: Direction,
+    pair: Pair<'m>,
     module: Module<'m>,
     /// Word 0: the gate is open. Word 1: what the kernel saw. Words 2 and 3: when, by the GPU's clock.
     flag: PinnedBuffer<'m>,
@@ -86,8 +85,7 @@ impl<'m> GatedCopies<'m> {
         let context = machine.context()?;
         Ok(GatedCopies {
             stream: Stream::new(context)?,
-            ends: Ends::new(machine, spec, capacity)?,
-            direction: Direction::of(machine, spec)?,
+            pair: Pair::new(machine, spec, capacity)?,
             module: Module::from_ptx(context, GATE)?,
             flag: PinnedBuffer::new(context, 16)?,
             start: Event::timed(context)?,
@@ -128,11 +126,11 @@ impl<'m> GatedCopies<'m> {
 
 impl BackToBack for GatedCopies<'_> {
     fn name(&self) -> &str {
-        &self.ends.name
+        &self.pair.name
     }
 
     fn ready(&mut self, bytes: u64, count: u32) -> Result<(), Error> {
-        self.ends.check(bytes)?;
+        Ends::new(&self.pair.source, &self.pair.destination, bytes)?;
         self.span = None;
         if !(1..=MAX_GATED).contains(&count) {
             return Err(Unavailable::new(format!("{count} gated copies: 1 to {MAX_GATED} fit behind the gate")).into());
@@ -140,7 +138,7 @@ impl BackToBack for GatedCopies<'_> {
         if self.enqueued.is_some() {
             self.clear()?;
         }
-        let side = side(&self.ends, self.direction, bytes)?;
+        let side = side(self.pair.ends(), bytes)?;
         let gate = self.module.function("gate")?;
         // One before the gate: what CUDA sets up for the first copy of its kind may wait for the GPU.
         // SAFETY: the ends live as long as self, and the stream is waited for.
@@ -193,15 +191,15 @@ impl BackToBack for GatedCopies<'_> {
     }
 
     fn ends(&self) -> &dyn Inspect {
-        &self.ends
+        &self.pair
     }
 
     fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.ends.fill(data)
+        self.pair.fill(data)
     }
 
     fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.ends.read_back(into)
+        self.pair.read_back(into)
     }
 }
 

@@ -18,13 +18,14 @@
 //! last number. The first submission after either launches it again, through CUDA, and takes longer for it. It runs in a
 //! stream of its own; whoever waits for CUDA's whole context meanwhile waits for the kernel too.
 
-use super::{Ends, HostBytes};
-use crate::entry::Opened;
+use crate::buffer::{Buffer, HostBytes};
+use crate::ends::Ends;
+use crate::entry::Found;
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::pin::{self, Pinned};
-use crate::route::{Route, Transfer};
+use crate::route::{self, Transfer};
 use crate::spec::Executor;
 use cuda::{Argument, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
 use gpu::Bar1Map;
@@ -203,21 +204,18 @@ pub(super) fn check(machine: &Machine, executor: &Executor) -> Result<(), Unavai
     Ok(())
 }
 
-pub(super) fn open<'m>(
-    machine: &'m Machine,
-    mut map: Bar1Map,
-    ends: Ends<'m>,
-    executor: &Executor,
-    form: Form,
-    capacity: u64,
-) -> Opened<'m> {
+pub(super) fn open<'m>(machine: &'m Machine, executor: &Executor, form: Form) -> Found<'m> {
     let context = machine.context()?;
     let flag = DeviceBuffer::new(context, LINE_BYTES)?;
     let pinned = pin::pin(machine, flag.address(), LINE_BYTES as u64)?;
     let mut flag_map = Bar1Map::of_pin(pinned.pin(), 0, LINE_BYTES as u64)?;
+    let mut store = None;
     for (option, how) in [(STORE_AVX512, LineStore::Full), (STORE_FENCED, LineStore::Fenced)] {
-        if executor.has(option) && !(map.set_line_store(how) && flag_map.set_line_store(how)) {
-            return Err(Unavailable::new(format!("this CPU cannot: {option}")).into());
+        if executor.has(option) {
+            if !flag_map.set_line_store(how) {
+                return Err(Unavailable::new(format!("this CPU cannot: {option}")).into());
+            }
+            store = Some(how);
         }
     }
     let warps = match form {
@@ -232,47 +230,50 @@ pub(super) fn open<'m>(
         _ if executor.has(BLOCKS_16) => 16,
         _ => 1,
     };
-    let route = AnsweredRoute {
+    Ok(Box::new(Answers {
         stream: Stream::new(context)?,
         module: Module::from_ptx(context, &source(form, lanes))?,
-        map,
+        mapped: None,
         flag_map,
         _pinned: pinned,
         flag,
         answer: PinnedBuffer::new(context, 2 * LINE_BYTES)?,
-        ends,
         form,
+        store,
         warps,
         blocks,
-        capacity,
-    };
-    route.try_out()?;
-    Ok(Box::new(route))
+    }))
 }
 
-struct AnsweredRoute<'m> {
+/// The destination that was last asked for, through BAR1.
+struct Mapped {
+    buffer: u64,
+    va: u64,
+    map: Bar1Map,
+}
+
+struct Answers<'m> {
     // What works on memory goes before it, and maps and pins before what they name.
     stream: Stream<'m>,
     module: Module<'m>,
-    map: Bar1Map,
+    mapped: Option<Mapped>,
     flag_map: Bar1Map,
     _pinned: Pinned,
     flag: DeviceBuffer<'m>,
     answer: PinnedBuffer<'m>,
-    ends: Ends<'m>,
     form: Form,
+    /// How lines are stored, if not in the best way.
+    store: Option<LineStore>,
     warps: u32,
     blocks: u32,
-    /// Bytes that were asked for; the ends may have more.
-    capacity: u64,
 }
 
-impl AnsweredRoute<'_> {
+impl Answers<'_> {
     /// Once from launch to end before anything counts: CUDA loads code when it is first launched, and may wait for the whole
     /// context then, which is not to happen beside a kernel that spins.
-    fn try_out(&self) -> Result<(), Error> {
-        let kernel = self.kernel()?;
-        let line = self.line();
+    fn try_out(&self, mapped: &Mapped) -> Result<(), Error> {
+        let kernel = self.kernel(mapped)?;
+        let line = self.line(mapped);
         line.send(&[], STOP)?;
         line.arrived()?;
         kernel.launch(0, TRY_OUT)?;
@@ -282,16 +283,16 @@ impl AnsweredRoute<'_> {
     }
 
     /// What carries the number.
-    fn line(&self) -> Numbered<'_> {
-        let map = if self.form == Form::Message { &self.map } else { &self.flag_map };
-        Numbered { form: self.form, map, bytes: if self.form == Form::Plain { Some(&self.map) } else { None } }
+    fn line<'r>(&'r self, mapped: &'r Mapped) -> Numbered<'r> {
+        let map = if self.form == Form::Message { &mapped.map } else { &self.flag_map };
+        Numbered { form: self.form, map, bytes: if self.form == Form::Plain { Some(&mapped.map) } else { None } }
     }
 
-    fn kernel(&self) -> Result<Kernel<'_>, Error> {
+    fn kernel(&self, mapped: &Mapped) -> Result<Kernel<'_>, Error> {
         let word = self.answer.as_ptr().cast::<u32>();
         // SAFETY: an aligned word of pinned memory that lives as long as self, touched by atomic accesses alone.
         let ended = unsafe { AtomicU32::from_ptr(word.add(ENDED / 4)) };
-        let data = self.ends.destination.va();
+        let data = mapped.va;
         Ok(Kernel {
             stream: &self.stream,
             function: self.module.function(self.form.kernel())?,
@@ -379,7 +380,7 @@ impl Answer {
     #[inline]
     fn is(self, expected: &[u32; 4]) -> bool {
         if self.form == Form::Message {
-            // SAFETY: aligned pinned memory that its route keeps; one load of sixteen bytes, as the kernel's store is one.
+            // SAFETY: aligned pinned memory that its executor keeps; one load of sixteen bytes, as the kernel's store is one.
             let found: [u32; 4] = unsafe { std::mem::transmute(self.at.cast::<__m128i>().read_volatile()) };
             return found == *expected;
         }
@@ -422,7 +423,7 @@ impl Kernel<'_> {
             Argument::U64(limit.as_nanos() as u64),
             Argument::U64(self.data),
         ];
-        // SAFETY: the arguments are the kernel's; the route keeps all memories, and the stream is waited for before it goes.
+        // SAFETY: the arguments are the kernel's; all memories outlive the transfer, and the stream is waited for before it goes.
         Ok(unsafe { self.function.launch([self.blocks, 1, 1], [32 * self.warps, 1, 1], 0, self.stream, &arguments) }?)
     }
 
@@ -432,44 +433,58 @@ impl Kernel<'_> {
     }
 }
 
-impl Route for AnsweredRoute<'_> {
-    fn name(&self) -> &str {
-        &self.ends.name
-    }
-
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        self.ends.check(bytes)?;
+impl route::Executor for Answers<'_> {
+    fn room(&self, capacity: u64) -> Result<u64, Error> {
         match self.form {
-            _ if bytes > self.capacity => {
-                let capacity = self.capacity;
-                return Err(Error::Capacity { bytes, capacity });
+            Form::Message if capacity > BESIDE => {
+                let reason =
+                    format!("a message carries 1 to {BESIDE} bytes, not {capacity}: copies are bar1, ce and inline");
+                Err(Unavailable::new(reason).into())
             }
+            Form::Message => Ok(LINE_BYTES as u64),
+            Form::Plain | Form::Mail => Ok(capacity),
+        }
+    }
+
+    fn line(&self) -> u64 {
+        if self.form == Form::Message { LINE_BYTES as u64 } else { 0 }
+    }
+
+    fn reach(&mut self, _: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        if self.mapped.as_ref().is_some_and(|mapped| mapped.buffer == to.id()) {
+            return Ok(());
+        }
+        let mut map = to.new_bar1()?;
+        if let Some(how) = self.store {
+            // The flag's map could: this is the same CPU.
+            map.set_line_store(how);
+        }
+        let mapped = Mapped { buffer: to.id(), va: to.va(), map };
+        self.try_out(&mapped)?;
+        self.mapped = Some(mapped);
+        Ok(())
+    }
+
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        self.reach(from, to)?;
+        let ends = Ends { line: route::Executor::line(self), ..Ends::new(from, to, bytes)? };
+        match self.form {
+            Form::Message if bytes > BESIDE => return Err(Error::Capacity { bytes, capacity: BESIDE }),
             Form::Mail if bytes != BESIDE => return Err(Unavailable::new("mail is 8 bytes").into()),
             _ => {}
         }
-        let from = self.ends.host_bytes(super::Direction::ToGpu, bytes)?;
-        let kernel = self.kernel()?;
-        let (line, ends) = (self.line(), &self.ends);
+        let from = from.host_bytes(0, bytes)?;
+        let mapped = self.mapped.as_ref().ok_or(Error::Idle)?;
+        let (line, kernel) = (self.line(mapped), self.kernel(mapped)?);
         let mut answered =
             Answered { line, kernel, from, ends, number: 0, expected: [0; 4], running: false, submitted: false };
         answered.wake()?;
         Ok(Box::new(answered))
-    }
-
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.ends.fill(data)
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.ends.read_back(into)
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
     }
 }
 
@@ -477,7 +492,7 @@ struct Answered<'r> {
     line: Numbered<'r>,
     kernel: Kernel<'r>,
     from: HostBytes<'r>,
-    ends: &'r Ends<'r>,
+    ends: Ends<'r>,
     /// Of the last transfer.
     number: u32,
     /// The answer to it.
@@ -574,7 +589,7 @@ impl Transfer for Answered<'_> {
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {
-        Some(self.ends)
+        Some(&self.ends)
     }
 }
 

@@ -2,12 +2,13 @@
 //! BAR0 window of older GPUs. All the work is in the submission, the moves included: no transfer finds the window where it
 //! needs it. A move makes system calls, so this is the one route of our own whose submissions do.
 
-use super::{Direction, Ends, HostBytes};
-use crate::entry::{Entry, Opened};
+use crate::buffer::{Buffer, HostBytes};
+use crate::ends::{Direction, Ends};
+use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::route::{Route, Transfer};
+use crate::route::{Executor, Transfer};
 use crate::spec::{Spec, Word};
 use gpu::Aperture;
 use std::time::Duration;
@@ -30,49 +31,53 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     machine.space().map(drop)
 }
 
-fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
-    let direction = Direction::of(machine, spec)?;
-    let mut ends = Ends::new(machine, spec, capacity)?;
-    let gpu = ends.gpu_end(direction);
-    gpu.pin(machine)?;
-    let (aperture, base) = gpu.aperture()?;
-    Ok(Box::new(ApertureRoute { aperture, base, ends, direction }))
+fn open<'m>(_: &'m Machine, _: &Spec) -> Found<'m> {
+    Ok(Box::new(Moved { over: None }))
 }
 
-struct ApertureRoute<'m> {
+struct Moved {
+    over: Option<Over>,
+}
+
+/// A window over one buffer.
+struct Over {
+    buffer: u64,
     aperture: Aperture,
     /// Where in what the window moves over the buffer begins.
     base: u64,
-    ends: Ends<'m>,
-    direction: Direction,
 }
 
-impl Route for ApertureRoute<'_> {
-    fn name(&self) -> &str {
-        &self.ends.name
+impl Moved {
+    /// The window over this buffer.
+    fn over(&mut self, gpu: &Buffer<'_>) -> Result<&mut Over, Error> {
+        let over = match self.over.take() {
+            Some(over) if over.buffer == gpu.id() => over,
+            _ => {
+                let (aperture, base) = gpu.aperture()?;
+                Over { buffer: gpu.id(), aperture, base }
+            }
+        };
+        Ok(self.over.insert(over))
+    }
+}
+
+impl Executor for Moved {
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        let gpu = if to.gpu().is_some() { to } else { from };
+        self.over(gpu).map(drop)
     }
 
-    fn capacity(&self) -> u64 {
-        self.ends.capacity()
-    }
-
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        self.ends.check(bytes)?;
-        let host = self.ends.host_bytes(self.direction, bytes)?;
-        let (aperture, base, direction, ends) = (&mut self.aperture, self.base, self.direction, &self.ends);
-        Ok(Box::new(Windows { aperture, base, at: 0, host, direction, ends, done: false }))
-    }
-
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.ends.fill(data)
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.ends.read_back(into)
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let ends = Ends::new(from, to, bytes)?;
+        let direction = ends.direction()?;
+        let host = ends.host_bytes(direction, 0, bytes)?;
+        let Over { aperture, base, .. } = self.over(ends.gpu_end(direction))?;
+        Ok(Box::new(Windows { aperture, base: *base, at: 0, host, direction, ends, done: false }))
     }
 }
 
@@ -82,7 +87,7 @@ struct Windows<'r> {
     /// Where in the buffer.
     at: u64,
     host: HostBytes<'r>,
-    ends: &'r Ends<'r>,
+    ends: Ends<'r>,
     direction: Direction,
     done: bool,
 }
@@ -112,13 +117,13 @@ impl Transfer for Windows<'_> {
             Direction::ToGpu => (source, destination),
             Direction::FromGpu => (destination, source),
         };
-        self.ends.holds(gpu, bytes)?;
-        self.host = self.ends.host_bytes_at(self.direction, host, bytes)?;
+        self.ends.hold([source, destination], bytes)?;
+        self.host = self.ends.host_bytes(self.direction, host, bytes)?;
         self.at = gpu;
         Ok(())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {
-        Some(self.ends)
+        Some(&self.ends)
     }
 }

@@ -5,13 +5,15 @@
 //! `bar1[answered]` waits until a kernel has seen that they are there (`answered`). All of them are copies: they write the
 //! transfer's bytes and no others. What is told to a kernel without a copy is a `message`.
 
+use super::answered;
 use super::answered::{BLOCKS_4, BLOCKS_16, Form, MAIL, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16};
-use super::{Direction, Ends, HostBytes, answered};
-use crate::entry::{Entry, Opened};
+use crate::buffer::{Buffer, HostBytes};
+use crate::ends::{Direction, Ends};
+use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::route::{Route, Transfer};
+use crate::route::{Executor, Transfer};
 use crate::spec::{Spec, Word};
 use gpu::Bar1Map;
 use std::time::Duration;
@@ -77,55 +79,37 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     machine.space().map(drop)
 }
 
-fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
-    let direction = Direction::of(machine, spec)?;
-    let answered = spec.executor.has(ANSWERED);
-    let mut ends = Ends::new(machine, spec, capacity)?;
-    let gpu = ends.gpu_end(direction);
-    gpu.pin(machine)?;
-    let map = gpu.bar1()?;
-    if answered {
+fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
+    if spec.executor.has(ANSWERED) {
         let form = if spec.executor.has(MAIL) { Form::Mail } else { Form::Plain };
-        return answered::open(machine, map, ends, &spec.executor, form, capacity);
+        return answered::open(machine, &spec.executor, form);
     }
-    Ok(Box::new(Bar1Route { map, ends, direction, flush: spec.executor.has(FLUSH) }))
+    Ok(Box::new(Bar1 { flush: spec.executor.has(FLUSH) }))
 }
 
-struct Bar1Route<'m> {
-    map: Bar1Map,
-    ends: Ends<'m>,
-    direction: Direction,
+struct Bar1 {
     flush: bool,
 }
 
-impl Route for Bar1Route<'_> {
-    fn name(&self) -> &str {
-        &self.ends.name
+impl Executor for Bar1 {
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        let gpu = if to.gpu().is_some() { to } else { from };
+        gpu.bar1().map(drop)
     }
 
-    fn capacity(&self) -> u64 {
-        self.ends.capacity()
-    }
-
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        self.ends.check(bytes)?;
-        let (map, host, ends) = (&self.map, self.ends.host_bytes(self.direction, bytes)?, &self.ends);
-        Ok(match self.direction {
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let ends = Ends::new(from, to, bytes)?;
+        let direction = ends.direction()?;
+        let (map, host) = (ends.gpu_end(direction).bar1()?, ends.host_bytes(direction, 0, bytes)?);
+        Ok(match direction {
             Direction::ToGpu => Box::new(Stores { map, from: host, at: 0, ends, flush: self.flush, stored: false }),
             Direction::FromGpu => Box::new(Loads { map, to: host, at: 0, ends, loaded: false }),
         })
-    }
-
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.ends.fill(data)
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.ends.read_back(into)
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
     }
 }
 
@@ -134,7 +118,7 @@ struct Stores<'r> {
     from: HostBytes<'r>,
     /// Where at the GPU's end.
     at: u64,
-    ends: &'r Ends<'r>,
+    ends: Ends<'r>,
     flush: bool,
     stored: bool,
 }
@@ -172,14 +156,14 @@ impl Transfer for Stores<'_> {
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
         let bytes = self.from.len() as u64;
-        self.ends.holds(destination, bytes)?;
-        self.from = self.ends.host_bytes_at(Direction::ToGpu, source, bytes)?;
+        self.ends.hold([source, destination], bytes)?;
+        self.from = self.ends.source.host_bytes(source, bytes)?;
         self.at = destination;
         Ok(())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {
-        Some(self.ends)
+        Some(&self.ends)
     }
 }
 
@@ -188,7 +172,7 @@ struct Loads<'r> {
     to: HostBytes<'r>,
     /// Where at the GPU's end.
     at: u64,
-    ends: &'r Ends<'r>,
+    ends: Ends<'r>,
     loaded: bool,
 }
 
@@ -211,13 +195,13 @@ impl Transfer for Loads<'_> {
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
         let bytes = self.to.len() as u64;
-        self.ends.holds(source, bytes)?;
-        self.to = self.ends.host_bytes_at(Direction::FromGpu, destination, bytes)?;
+        self.ends.hold([source, destination], bytes)?;
+        self.to = self.ends.destination.host_bytes(destination, bytes)?;
         self.at = source;
         Ok(())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {
-        Some(self.ends)
+        Some(&self.ends)
     }
 }

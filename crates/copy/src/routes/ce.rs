@@ -7,12 +7,12 @@
 use super::channel::{
     self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,
 };
-use super::{Direction, Ends};
-use crate::entry::{Entry, Opened};
+use crate::buffer::Buffer;
+use crate::ends::{Direction, Ends};
+use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
-use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::route::{Route, Transfer};
+use crate::route::{self, Transfer};
 use crate::spec::{Executor, Spec, Word};
 use gpu::{Armed, Channel, CopyMode, CopyRelease, Engine, Prepared, Region};
 
@@ -114,16 +114,12 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     }
 }
 
-fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
-    let space = channel::space(machine, &spec.executor)?;
+fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     let engine = Engine::Copy(spec.executor.index.unwrap_or(0));
-    let mut ends = Ends::new(machine, spec, capacity)?;
-    ends.source.pin_in(machine, space)?;
-    ends.destination.pin_in(machine, space)?;
-    let channel = Channel::new(space, engine, channel::options(&spec.executor))?;
+    let channel = Channel::new(channel::space(machine, &spec.executor)?, engine, channel::options(&spec.executor))?;
     let (mode, release) = (mode(&spec.executor), release(&spec.executor));
     let (armed, timed) = (spec.executor.has(ARMED), spec.executor.has(TIMED));
-    Ok(Box::new(CopyEngine { channel, ends, mode, release, armed, timed }))
+    Ok(Box::new(CopyEngine { channel, mode, release, armed, timed }))
 }
 
 pub(crate) fn mode(executor: &Executor) -> CopyMode {
@@ -143,14 +139,14 @@ pub(crate) fn release(executor: &Executor) -> CopyRelease {
 }
 
 /// The two ends of a copy of `bytes`.
-fn ends(ends: &Ends<'_>, bytes: u64) -> Result<(Region, Region, u32), Error> {
+fn regions(channel: &Channel, ends: &Ends<'_>, bytes: u64) -> Result<(Region, Region, u32), Error> {
     if bytes > MAX_BYTES {
         let reason = format!("{bytes} bytes by the copy engine: 1 GiB at most go in one copy");
         return Err(Unavailable::new(reason).into());
     }
     // All of both: a transfer may be moved within them.
-    let all = ends.capacity();
-    Ok((ends.destination.region(all)?, ends.source.region(all)?, bytes as u32))
+    let space = channel.space();
+    Ok((ends.destination.region(space)?, ends.source.region(space)?, bytes as u32))
 }
 
 /// A copy of `bytes` between the starts of the two ends.
@@ -161,55 +157,44 @@ pub(crate) fn prepare(
     mode: CopyMode,
     release: CopyRelease,
 ) -> Result<Prepared, Error> {
-    let (to, from, bytes) = ends(between, bytes)?;
+    let (to, from, bytes) = regions(channel, between, bytes)?;
     Ok(Prepared::copy_with(channel, &to, &from, bytes, mode, release)?)
 }
 
-struct CopyEngine<'m> {
-    // Before the memory that its work may name.
+struct CopyEngine {
     channel: Channel,
-    ends: Ends<'m>,
     mode: CopyMode,
     release: CopyRelease,
     armed: bool,
     timed: bool,
 }
 
-impl Route for CopyEngine<'_> {
-    fn name(&self) -> &str {
-        &self.ends.name
+impl route::Executor for CopyEngine {
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        from.region(self.channel.space())?;
+        to.region(self.channel.space())?;
+        Ok(())
     }
 
-    fn capacity(&self) -> u64 {
-        self.ends.capacity()
-    }
-
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        self.ends.check(bytes)?;
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let ends = Ends::new(from, to, bytes)?;
         let channel = &mut self.channel;
         if self.armed {
-            let (to, from, bytes) = ends(&self.ends, bytes)?;
+            let (to, from, bytes) = regions(channel, &ends, bytes)?;
             let armed = Armed::copy(channel, &to, &from, bytes, self.mode, self.release)?;
-            return Ok(Box::new(Own::armed(armed, None, &self.ends)));
+            return Ok(Box::new(Own::armed(armed, None, ends)));
         }
         let prepared = if self.timed {
-            let (to, from, bytes) = ends(&self.ends, bytes)?;
+            let (to, from, bytes) = regions(channel, &ends, bytes)?;
             Prepared::copy_with_start(channel, &to, &from, bytes, self.mode, self.release)?
         } else {
-            prepare(channel, &self.ends, bytes, self.mode, self.release)?
+            prepare(channel, &ends, bytes, self.mode, self.release)?
         };
-        Ok(Box::new(Own::new(channel, prepared, None, &self.ends)))
-    }
-
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.ends.fill(data)
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.ends.read_back(into)
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
+        Ok(Box::new(Own::new(channel, prepared, None, ends)))
     }
 }

@@ -1,7 +1,7 @@
 //! What the routes over a channel of our own have in common: where the channel lies, and how its end is waited for.
 
-use super::{Direction, Ends, HostBytes};
-use crate::buffer::PAGEABLE;
+use crate::buffer::{HostBytes, PAGEABLE};
+use crate::ends::Ends;
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
@@ -121,7 +121,7 @@ pub(crate) struct Own<'r> {
     ready: Ready<'r>,
     /// What travels in the command stream; a copy engine reads its source itself.
     data: Option<HostBytes<'r>>,
-    ends: &'r Ends<'r>,
+    ends: Ends<'r>,
     last: Option<Ticket>,
 }
 
@@ -130,12 +130,12 @@ impl<'r> Own<'r> {
         channel: &'r mut Channel,
         prepared: Prepared,
         data: Option<HostBytes<'r>>,
-        ends: &'r Ends<'r>,
+        ends: Ends<'r>,
     ) -> Own<'r> {
         Own { ready: Ready::Prepared(channel, prepared), data, ends, last: None }
     }
 
-    pub(crate) fn armed(armed: Armed<'r>, data: Option<HostBytes<'r>>, ends: &'r Ends<'r>) -> Own<'r> {
+    pub(crate) fn armed(armed: Armed<'r>, data: Option<HostBytes<'r>>, ends: Ends<'r>) -> Own<'r> {
         Own { ready: Ready::Armed(armed), data, ends, last: None }
     }
 
@@ -193,13 +193,12 @@ impl Transfer for Own<'_> {
             return Err(Unavailable::new("what is armed waits in the channel with its addresses").into());
         };
         let bytes = prepared.bytes();
-        self.ends.holds(source, bytes)?;
-        self.ends.holds(destination, bytes)?;
+        self.ends.hold([source, destination], bytes)?;
         let to = self.ends.destination.va() + destination;
         let aimed = match &mut self.data {
             None => prepared.aim(to, Some(self.ends.source.va() + source)),
             Some(data) => {
-                let moved = self.ends.host_bytes_at(Direction::ToGpu, source, bytes)?;
+                let moved = self.ends.source.host_bytes(source, bytes)?;
                 prepared.aim(to, None).map(|()| *data = moved)
             }
         };
@@ -229,7 +228,7 @@ impl Transfer for Own<'_> {
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {
-        Some(self.ends)
+        Some(&self.ends)
     }
 }
 

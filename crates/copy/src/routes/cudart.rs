@@ -4,12 +4,13 @@
 //! Done means what it means for `cuda`.
 
 use super::cuda::{Side, side, side_at};
-use super::{Direction, Ends};
-use crate::entry::{Entry, Opened};
+use crate::buffer::Buffer;
+use crate::ends::{Direction, Ends};
+use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::route::{Route, Transfer};
+use crate::route::{Executor, Transfer};
 use crate::spec::{Spec, Word};
 use cuda::runtime::{Runtime, Stream};
 use std::time::Duration;
@@ -42,62 +43,46 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     machine.runtime().map(|_| ())
 }
 
-fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
-    let direction = Direction::of(machine, spec)?;
+fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     let runtime = machine.runtime()?;
     let device = machine.context()?.device().ordinal();
     let start = |error: cuda::Error| Unavailable::new(format!("the CUDA runtime does not start: {error}"));
     runtime.set_device(device).map_err(start)?;
     let stream = Stream::new(runtime).map_err(start)?;
-    let ends = Ends::new(machine, spec, capacity)?;
-    Ok(Box::new(RuntimeRoute { stream, ends, runtime, direction, sync: spec.executor.has(SYNC) }))
+    Ok(Box::new(Copies { stream, runtime, sync: spec.executor.has(SYNC) }))
 }
 
-struct RuntimeRoute<'m> {
-    // Before the memory that its work may name.
+struct Copies {
     stream: Stream,
-    ends: Ends<'m>,
     runtime: Runtime,
-    direction: Direction,
     sync: bool,
 }
 
-impl Route for RuntimeRoute<'_> {
-    fn name(&self) -> &str {
-        &self.ends.name
+impl Executor for Copies {
+    fn reach(&mut self, _: &Buffer<'_>, _: &Buffer<'_>) -> Result<(), Error> {
+        Ok(())
     }
 
-    fn capacity(&self) -> u64 {
-        self.ends.capacity()
-    }
-
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        self.ends.check(bytes)?;
-        let (side, ends) = (side(&self.ends, self.direction, bytes)?, &self.ends);
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let ends = Ends::new(from, to, bytes)?;
+        let side = side(ends, bytes)?;
         if self.sync {
             Ok(Box::new(Sync { runtime: self.runtime, side, ends, submitted: false }))
         } else {
             Ok(Box::new(Async { stream: &self.stream, side, ends }))
         }
     }
-
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.ends.fill(data)
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.ends.read_back(into)
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
-    }
 }
 
 struct Async<'r> {
     stream: &'r Stream,
     side: Side<'r>,
-    ends: &'r Ends<'r>,
+    ends: Ends<'r>,
 }
 
 impl Transfer for Async<'_> {
@@ -105,7 +90,7 @@ impl Transfer for Async<'_> {
     fn submit(&mut self) -> Result<(), Error> {
         let Side { host, device, direction } = self.side;
         match direction {
-            // SAFETY: the host buffer has the slice's length; the transfer borrows the route, which owns both, and waits
+            // SAFETY: the host buffer has the slice's length; the transfer borrows both, and waits
             // for the stream when it is dropped.
             Direction::ToGpu => unsafe { self.stream.upload(device, host) }?,
             // SAFETY: as above.
@@ -130,12 +115,12 @@ impl Transfer for Async<'_> {
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
         let bytes = self.side.device.len() as u64;
-        self.side = side_at(self.ends, self.side.direction, bytes, [source, destination])?;
+        self.side = side_at(self.ends, bytes, [source, destination])?;
         Ok(())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {
-        Some(self.ends)
+        Some(&self.ends)
     }
 }
 
@@ -149,7 +134,7 @@ impl Drop for Async<'_> {
 struct Sync<'r> {
     runtime: Runtime,
     side: Side<'r>,
-    ends: &'r Ends<'r>,
+    ends: Ends<'r>,
     submitted: bool,
 }
 
@@ -178,11 +163,11 @@ impl Transfer for Sync<'_> {
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
         let bytes = self.side.device.len() as u64;
-        self.side = side_at(self.ends, self.side.direction, bytes, [source, destination])?;
+        self.side = side_at(self.ends, bytes, [source, destination])?;
         Ok(())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {
-        Some(self.ends)
+        Some(&self.ends)
     }
 }

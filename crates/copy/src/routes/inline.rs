@@ -7,12 +7,12 @@
 use super::channel::{
     self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,
 };
-use super::{Direction, Ends};
-use crate::entry::{Entry, Opened};
+use crate::buffer::Buffer;
+use crate::ends::{Direction, Ends};
+use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
-use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::route::{Route, Transfer};
+use crate::route::{self, Transfer};
 use crate::spec::{Executor, Spec, Word};
 use gpu::{Armed, Channel, Engine, InlineMode, InlineRelease, Prepared};
 
@@ -96,63 +96,48 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     }
 }
 
-fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
+fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     let space = channel::space(machine, &spec.executor)?;
-    let mut ends = Ends::new(machine, spec, capacity)?;
-    ends.destination.pin_in(machine, space)?;
     let channel = Channel::new(space, Engine::Graphics, channel::options(&spec.executor))?;
     let mode = if spec.executor.has(SPLIT) { InlineMode::Launches } else { InlineMode::Headers };
     let (release, armed) = (release(&spec.executor), spec.executor.has(ARMED));
-    Ok(Box::new(InlineRoute { channel, ends, mode, release, armed, timed: spec.executor.has(TIMED) }))
+    Ok(Box::new(Inline { channel, mode, release, armed, timed: spec.executor.has(TIMED) }))
 }
 
-struct InlineRoute<'m> {
-    // Before the memory that its work may name.
+struct Inline {
     channel: Channel,
-    ends: Ends<'m>,
     mode: InlineMode,
     release: InlineRelease,
     armed: bool,
     timed: bool,
 }
 
-impl Route for InlineRoute<'_> {
-    fn name(&self) -> &str {
-        &self.ends.name
+impl route::Executor for Inline {
+    fn reach(&mut self, _: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        to.region(self.channel.space()).map(drop)
     }
 
-    fn capacity(&self) -> u64 {
-        self.ends.capacity()
-    }
-
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        self.ends.check(bytes)?;
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let ends = Ends::new(from, to, bytes)?;
         if bytes > MAX_BYTES {
             let reason = format!("{bytes} bytes in the command stream: 4 MiB at most go in one submission");
             return Err(Unavailable::new(reason).into());
         }
-        let source = self.ends.host_bytes(Direction::ToGpu, bytes)?;
+        let source = from.host_bytes(0, bytes)?;
         // All of it: a transfer may be moved within it.
-        let destination = &self.ends.destination.region(self.ends.capacity())?;
+        let destination = &to.region(self.channel.space())?;
         let (channel, bytes) = (&mut self.channel, bytes as u32);
         if self.armed {
             let armed = Armed::inline(channel, destination, bytes, self.mode, self.release)?;
-            return Ok(Box::new(Own::armed(armed, Some(source), &self.ends)));
+            return Ok(Box::new(Own::armed(armed, Some(source), ends)));
         }
         let prepare = if self.timed { Prepared::inline_with_start } else { Prepared::inline_with };
         let prepared = prepare(channel, destination, bytes, self.mode, self.release)?;
-        Ok(Box::new(Own::new(channel, prepared, Some(source), &self.ends)))
-    }
-
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.ends.fill(data)
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.ends.read_back(into)
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
+        Ok(Box::new(Own::new(channel, prepared, Some(source), ends)))
     }
 }

@@ -6,10 +6,10 @@
 //! `inline`.
 
 use super::answered::{
-    self, BESIDE, BLOCKS_4, BLOCKS_16, Form, LINE_BYTES, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16, WHOLE,
+    self, BLOCKS_4, BLOCKS_16, Form, LINE_BYTES, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16, WHOLE,
 };
-use super::{Direction, Ends};
-use crate::entry::{Entry, Opened};
+use crate::ends::Direction;
+use crate::entry::Entry;
 use crate::error::Unavailable;
 use crate::machine::Machine;
 use crate::spec::{Spec, Word};
@@ -23,7 +23,7 @@ pub(crate) const ENTRY: Entry = Entry {
     about: |_, _| "a message of up to 8 bytes to a kernel that spins, and its answer in host memory; not a copy".into(),
     list: |machine| vec![format!("host->message->gpu{}", machine.index())],
     check,
-    open,
+    open: |machine, spec| answered::open(machine, &spec.executor, Form::Message),
 };
 
 fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
@@ -35,17 +35,4 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     }
     answered::check(machine, &spec.executor)?;
     machine.space().map(drop)
-}
-
-fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
-    if capacity > BESIDE {
-        let reason = format!("a message carries 1 to {BESIDE} bytes, not {capacity}: copies are bar1, ce and inline");
-        return Err(Unavailable::new(reason).into());
-    }
-    let line = LINE_BYTES as u64;
-    let mut ends = Ends { line, ..Ends::new(machine, spec, line)? };
-    let mailbox = ends.gpu_end(Direction::ToGpu);
-    mailbox.pin(machine)?;
-    let map = mailbox.bar1()?;
-    answered::open(machine, map, ends, &spec.executor, Form::Message, capacity)
 }

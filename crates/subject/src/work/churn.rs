@@ -98,7 +98,7 @@ impl Channels<'_> {
             match copy::open(self.machine, &self.names[n], self.capacity) {
                 Ok(mut route) => {
                     for _ in 0..random.u32(1..=3) {
-                        let wrong = exchange(route.as_mut(), random)?;
+                        let wrong = exchange(&mut route, random)?;
                         if wrong.is_some() {
                             return Ok(wrong);
                         }

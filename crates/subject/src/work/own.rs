@@ -107,7 +107,7 @@ pub(super) fn every_name(machine: &Machine) -> Vec<String> {
 }
 
 struct Routes<'m> {
-    routes: Vec<Box<dyn Route + 'm>>,
+    routes: Vec<Route<'m>>,
     next: usize,
 }
 
@@ -119,13 +119,13 @@ impl Unit for Routes<'_> {
 
     fn work(&mut self, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error> {
         self.next = (self.next + 1) % self.routes.len();
-        exchange(self.routes[self.next].as_mut(), random)
+        exchange(&mut self.routes[self.next], random)
     }
 }
 
 /// Moves random bytes of a random length once or a few times over, the last of them with bytes of its own, and compares them and
 /// the guards at both ends.
-pub(super) fn exchange(route: &mut dyn Route, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error> {
+pub(super) fn exchange(route: &mut Route<'_>, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error> {
     let bytes = any_size(random, route.capacity());
     let mut transfer = route.prepare(bytes)?;
     let hidden = || Unavailable::new("its memories cannot be looked at");

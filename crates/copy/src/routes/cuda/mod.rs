@@ -15,12 +15,13 @@
 mod stream;
 
 use self::stream::{End, How, InStream};
-use super::{Direction, Ends};
-use crate::entry::{Entry, Opened};
+use crate::buffer::Buffer;
+use crate::ends::{Direction, Ends};
+use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::route::{Route, Transfer};
+use crate::route::{self, Transfer};
 use crate::spec::{Executor, Spec, Word};
 use cuda::{Context, DeviceBuffer, DeviceSlice, Graph, GraphExec, PinnedBuffer, Stream};
 use std::time::Duration;
@@ -127,8 +128,7 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     machine.context().map(|_| ())
 }
 
-fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
-    let direction = Direction::of(machine, spec)?;
+fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     let context = machine.context()?;
     let (form, mark) = (Form::of(&spec.executor), Mark::of(&spec.executor));
     let stream = Stream::new(context)?;
@@ -144,8 +144,7 @@ fn open<'m>(machine: &'m Machine, spec: &Spec, capacity: u64) -> Opened<'m> {
         word.put(&stream)?;
         stream.synchronize()?;
     }
-    let ends = Ends::new(machine, spec, capacity)?;
-    Ok(Box::new(CudaRoute { stream, word, ends, context, direction, form }))
+    Ok(Box::new(Copies { stream, word, context, form }))
 }
 
 /// The word that is written behind a copy.
@@ -185,17 +184,15 @@ impl<'m> Polled<'m> {
     }
 }
 
-struct CudaRoute<'m> {
-    // Before the memory that its work may name.
+struct Copies<'m> {
+    // Before the word that its work may name.
     stream: Stream<'m>,
     word: Option<Polled<'m>>,
-    ends: Ends<'m>,
     context: &'m Context,
-    direction: Direction,
     form: Form,
 }
 
-impl<'m> CudaRoute<'m> {
+impl<'m> Copies<'m> {
     /// The copy, and behind it the write of the word.
     fn graph(&self, side: Side<'_>) -> Result<GraphExec<'m>, Error> {
         let graph = Graph::capture(&self.stream, || {
@@ -207,18 +204,19 @@ impl<'m> CudaRoute<'m> {
     }
 }
 
-impl Route for CudaRoute<'_> {
-    fn name(&self) -> &str {
-        &self.ends.name
+impl route::Executor for Copies<'_> {
+    fn reach(&mut self, _: &Buffer<'_>, _: &Buffer<'_>) -> Result<(), Error> {
+        Ok(())
     }
 
-    fn capacity(&self) -> u64 {
-        self.ends.capacity()
-    }
-
-    fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
-        self.ends.check(bytes)?;
-        let (side, ends) = (side(&self.ends, self.direction, bytes)?, &self.ends);
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let ends = Ends::new(from, to, bytes)?;
+        let side = side(ends, bytes)?;
         let how = match self.form {
             Form::Sync => return Ok(Box::new(Sync { context: self.context, side, ends, submitted: false })),
             Form::Async => How::Copy,
@@ -231,18 +229,6 @@ impl Route for CudaRoute<'_> {
         };
         Ok(Box::new(InStream::new(&self.stream, side, ends, how, end)))
     }
-
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.ends.fill(data)
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.ends.read_back(into)
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
-    }
 }
 
 /// The two memories of a transfer, equally long.
@@ -253,22 +239,17 @@ pub(crate) struct Side<'r> {
     pub(crate) direction: Direction,
 }
 
-pub(crate) fn side<'r>(ends: &'r Ends<'_>, direction: Direction, bytes: u64) -> Result<Side<'r>, Error> {
-    side_at(ends, direction, bytes, [0, 0])
+pub(crate) fn side(ends: Ends<'_>, bytes: u64) -> Result<Side<'_>, Error> {
+    side_at(ends, bytes, [0, 0])
 }
 
 /// As [`side`], from another place of the source to another of the destination.
-pub(crate) fn side_at<'r>(
-    ends: &'r Ends<'_>,
-    direction: Direction,
-    bytes: u64,
-    [source, destination]: [u64; 2],
-) -> Result<Side<'r>, Error> {
-    ends.holds(source, bytes)?;
-    ends.holds(destination, bytes)?;
+pub(crate) fn side_at<'r>(ends: Ends<'r>, bytes: u64, [source, destination]: [u64; 2]) -> Result<Side<'r>, Error> {
+    ends.hold([source, destination], bytes)?;
+    let direction = ends.direction()?;
     let (host, device, host_at, device_at) = match direction {
-        Direction::ToGpu => (&ends.source, &ends.destination, source, destination),
-        Direction::FromGpu => (&ends.destination, &ends.source, destination, source),
+        Direction::ToGpu => (ends.source, ends.destination, source, destination),
+        Direction::FromGpu => (ends.destination, ends.source, destination, source),
     };
     let missing = || Unavailable::new("CUDA copies between its own memories");
     let host = host.host_pointer().ok_or_else(missing)?;
@@ -311,7 +292,7 @@ impl Side<'_> {
 struct Sync<'r> {
     context: &'r Context,
     side: Side<'r>,
-    ends: &'r Ends<'r>,
+    ends: Ends<'r>,
     submitted: bool,
 }
 
@@ -340,11 +321,11 @@ impl Transfer for Sync<'_> {
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
         let bytes = self.side.device.len() as u64;
-        self.side = side_at(self.ends, self.side.direction, bytes, [source, destination])?;
+        self.side = side_at(self.ends, bytes, [source, destination])?;
         Ok(())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {
-        Some(self.ends)
+        Some(&self.ends)
     }
 }

@@ -1,7 +1,7 @@
 //! What is put into a stream of CUDA's, and how its end is known.
 
-use super::super::Ends;
 use super::{Side, THERE, side_at};
+use crate::ends::Ends;
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::route::Transfer;
@@ -63,7 +63,7 @@ fn is_told(word: &AtomicU32, number: u32) -> bool {
 pub(super) struct InStream<'r> {
     stream: &'r Stream<'r>,
     side: Side<'r>,
-    ends: &'r Ends<'r>,
+    ends: Ends<'r>,
     how: How<'r>,
     end: End<'r>,
     submitted: bool,
@@ -73,7 +73,7 @@ impl<'r> InStream<'r> {
     pub(super) fn new(
         stream: &'r Stream<'r>,
         side: Side<'r>,
-        ends: &'r Ends<'r>,
+        ends: Ends<'r>,
         how: How<'r>,
         end: End<'r>,
     ) -> InStream<'r> {
@@ -85,7 +85,7 @@ impl Transfer for InStream<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
         match &self.how {
-            // SAFETY: the transfer borrows the route, which owns the memory, and waits for the stream when it is dropped.
+            // SAFETY: the transfer borrows the memory, and waits for the stream when it is dropped.
             How::Copy => unsafe { self.side.enqueue(self.stream) }?,
             // SAFETY: as above.
             How::Batch => unsafe { self.side.enqueue_batch(self.stream) }?,
@@ -152,12 +152,12 @@ impl Transfer for InStream<'_> {
             return Err(Unavailable::new("a graph's copy has the addresses that it was made with").into());
         }
         let bytes = self.side.device.len() as u64;
-        self.side = side_at(self.ends, self.side.direction, bytes, [source, destination])?;
+        self.side = side_at(self.ends, bytes, [source, destination])?;
         Ok(())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {
-        Some(self.ends)
+        Some(&self.ends)
     }
 }
 

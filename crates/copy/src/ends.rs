@@ -1,0 +1,179 @@
+//! The two memories of a transfer, which way the bytes go between them, and how they are looked at.
+
+use crate::buffer::{Buffer, HostBytes};
+use crate::error::{Error, Unavailable};
+use crate::inspect::{HostEnd, Inspect};
+use crate::machine::Machine;
+use crate::spec::{Memory, Spec};
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    ToGpu,
+    FromGpu,
+}
+
+const NO_GPU: &str = "a route needs a GPU at one of its ends";
+const NO_HOST: &str = "a route needs the host at one of its ends";
+
+impl Direction {
+    /// That of a way between the host and this machine's GPU; no route leads elsewhere yet.
+    pub(crate) fn of(machine: &Machine, spec: &Spec) -> Result<Direction, Unavailable> {
+        let gpu = |memory| match memory {
+            Memory::Gpu(n) if n != machine.index() => {
+                let index = machine.index();
+                Err(Unavailable::new(format!("gpu{n} is not open; this machine was opened with gpu{index}")))
+            }
+            Memory::Gpu(n) => Ok(Some(n)),
+            Memory::Host(_) => Ok(None),
+        };
+        Direction::between(gpu(spec.source.memory)?, gpu(spec.destination.memory)?)
+    }
+
+    fn between(from: Option<u32>, to: Option<u32>) -> Result<Direction, Unavailable> {
+        match (from, to) {
+            (None, Some(_)) => Ok(Direction::ToGpu),
+            (Some(_), None) => Ok(Direction::FromGpu),
+            (None, None) => Err(Unavailable::new(NO_GPU)),
+            (Some(_), Some(_)) => Err(Unavailable::new(NO_HOST)),
+        }
+    }
+}
+
+/// The two memories of a transfer, borrowed as long as it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<'r> {
+    pub(crate) source: &'r Buffer<'r>,
+    pub(crate) destination: &'r Buffer<'r>,
+    /// A message writes so many bytes of its destination, however long it is; 0 for copies.
+    pub(crate) line: u64,
+}
+
+impl<'r> Ends<'r> {
+    /// # Errors
+    /// What every executor refuses: no bytes, and more than there are.
+    pub(crate) fn new(source: &'r Buffer<'r>, destination: &'r Buffer<'r>, bytes: u64) -> Result<Ends<'r>, Error> {
+        if bytes == 0 {
+            return Err(Unavailable::new("a transfer of 0 bytes moves nothing").into());
+        }
+        let ends = Ends { source, destination, line: 0 };
+        ends.hold([0, 0], bytes)?;
+        Ok(ends)
+    }
+
+    pub(crate) fn direction(&self) -> Result<Direction, Unavailable> {
+        Direction::between(self.source.gpu(), self.destination.gpu())
+    }
+
+    /// That a transfer from this place of the source to that of the destination fits.
+    pub(crate) fn hold(&self, [source, destination]: [u64; 2], bytes: u64) -> Result<(), Error> {
+        self.source.holds(source, bytes)?;
+        self.destination.holds(destination, bytes)
+    }
+
+    /// The end that is the host's, for the CPU to read or write.
+    pub(crate) fn host_bytes(&self, direction: Direction, at: u64, bytes: u64) -> Result<HostBytes<'r>, Error> {
+        match direction {
+            Direction::ToGpu => self.source.host_bytes(at, bytes),
+            Direction::FromGpu => self.destination.host_bytes(at, bytes),
+        }
+    }
+
+    /// The end that is the GPU's.
+    pub(crate) fn gpu_end(&self, direction: Direction) -> &'r Buffer<'r> {
+        match direction {
+            Direction::ToGpu => self.destination,
+            Direction::FromGpu => self.source,
+        }
+    }
+}
+
+impl Inspect for Ends<'_> {
+    fn footprint(&self, bytes: u64) -> u64 {
+        bytes.max(self.line)
+    }
+
+    fn host_end(&self) -> HostEnd {
+        if self.source.host_pointer().is_some() { HostEnd::Source } else { HostEnd::Destination }
+    }
+
+    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.source.write(at, data)
+    }
+
+    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.destination.write(at, data)
+    }
+
+    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
+        self.destination.read(at, into)
+    }
+}
+
+/// The two memories of a route, which owns them.
+pub(crate) struct Pair<'m> {
+    pub(crate) name: String,
+    pub(crate) source: Buffer<'m>,
+    pub(crate) destination: Buffer<'m>,
+    /// As of [`Ends`].
+    pub(crate) line: u64,
+}
+
+impl<'m> Pair<'m> {
+    /// Allocates both, with room for transfers of `room` bytes.
+    pub(crate) fn new(machine: &'m Machine, spec: &Spec, room: u64) -> Result<Pair<'m>, Error> {
+        let source = Buffer::new(machine, spec.source, room)?;
+        let mut destination = Buffer::new(machine, spec.destination, room)?;
+        // CUDA's one call from pageable memory promises what CUDA is told next, no more: only CUDA may look there.
+        let is_promised = source.is_pinned() || !spec.executor.name.starts_with("cuda");
+        if is_promised {
+            destination.read_directly();
+        }
+        Ok(Pair { name: spec.to_string(), source, destination, line: 0 })
+    }
+
+    pub(crate) fn ends(&self) -> Ends<'_> {
+        Ends { source: &self.source, destination: &self.destination, line: self.line }
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.source.capacity().min(self.destination.capacity())
+    }
+
+    fn fits(&self, bytes: usize) -> Result<(), Error> {
+        let (bytes, capacity) = (bytes as u64, self.capacity());
+        if bytes > capacity { Err(Error::Capacity { bytes, capacity }) } else { Ok(()) }
+    }
+
+    pub(crate) fn fill(&self, data: &[u8]) -> Result<(), Error> {
+        self.fits(data.len())?;
+        self.source.write(0, data)
+    }
+
+    pub(crate) fn read_back(&self, into: &mut [u8]) -> Result<(), Error> {
+        self.fits(into.len())?;
+        self.destination.read(0, into)
+    }
+}
+
+impl Inspect for Pair<'_> {
+    fn footprint(&self, bytes: u64) -> u64 {
+        self.ends().footprint(bytes)
+    }
+
+    fn host_end(&self) -> HostEnd {
+        self.ends().host_end()
+    }
+
+    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.source.write(at, data)
+    }
+
+    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.destination.write(at, data)
+    }
+
+    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
+        self.destination.read(at, into)
+    }
+}
