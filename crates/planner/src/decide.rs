@@ -1,0 +1,144 @@
+//! Which of several measured routes is the best: the fastest, unless one that is preferred to it is as fast.
+//!
+//! Two routes that differ by less than the machine's own moods would change places with each calibration. So a route is kept
+//! that is preferred for another reason where it is within [`WITHIN`] of the fastest, or where the samples do not tell the two
+//! apart. CUDA's forms set a bound of their own: what is chosen is never more than [`WITHIN_OF_CUDA`] slower than the best of
+//! them, as far as the samples tell.
+
+use crate::model::executor;
+
+/// A preferred route may be so much slower than the fastest: 5 %.
+pub const WITHIN: f64 = 1.05;
+/// And so much slower than the best form of CUDA's: 2 %.
+pub const WITHIN_OF_CUDA: f64 = 1.02;
+
+/// Executors from the most preferred one on, each with the reason.
+pub const PREFERENCE: [(&str, &str); 10] = [
+    ("ce", "a copy engine leaves the CPU and the SMs free"),
+    ("peer", "one GPU's copy engine leaves the CPU and the SMs free"),
+    ("split", "copy engines leave the CPU and the SMs free"),
+    ("batch", "a copy engine leaves the CPU and the SMs free"),
+    ("inline", "the engine of graphics is used, and the CPU copies once"),
+    ("zerocopy", "a kernel is launched"),
+    ("sm", "a kernel is launched"),
+    ("cuda", "CUDA's locks are taken"),
+    ("cudart", "CUDA's locks are taken"),
+    ("bar1", "the CPU's own stores and loads keep it busy"),
+];
+
+/// Place of a route in the order of preference; those that are not in the list come last.
+pub fn preference(route: &str) -> usize {
+    let word = executor(route).split('[').next().unwrap_or_default();
+    // `ce2` is a numbered `ce`; the 1 of `bar1` is part of its name.
+    let place = |word: &str| PREFERENCE.iter().position(|(name, _)| *name == word);
+    place(word).or_else(|| place(word.trim_end_matches(|c: char| c.is_ascii_digit()))).unwrap_or(PREFERENCE.len())
+}
+
+/// A form of CUDA's own copy.
+pub fn is_cuda(route: &str) -> bool {
+    let word = executor(route);
+    word.starts_with("cuda")
+}
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    /// Which contender is the best.
+    pub best: usize,
+    pub fastest: usize,
+    /// More samples could decide otherwise.
+    pub open: bool,
+}
+
+/// The best of contenders that stand in the order of preference. `compare` gives the ratio of one to another, with its
+/// interval: paired by rounds where that is possible, because hosts change their speed. `None` of none.
+pub fn best(
+    routes: &[&str],
+    figures: &[f64],
+    compare: impl Fn(usize, usize) -> (f64, Option<(f64, f64)>),
+) -> Option<Verdict> {
+    let least = |of: &mut dyn Iterator<Item = usize>| of.min_by(|a, b| figures[*a].total_cmp(&figures[*b]));
+    let fastest = least(&mut (0..routes.len()))?;
+    let cuda = least(&mut (0..routes.len()).filter(|n| is_cuda(routes[*n])));
+    let mut open = false;
+    for n in 0..routes.len() {
+        let bounds = [Some((fastest, WITHIN)), cuda.map(|cuda| (cuda, WITHIN_OF_CUDA))];
+        let mut fits = true;
+        for (other, bound) in bounds.into_iter().flatten().filter(|(other, _)| *other != n) {
+            let (ratio, interval) = compare(n, other);
+            // Not told apart is as good as equal, and more samples could say more.
+            let as_fast = interval.is_some_and(|(low, high)| low <= 1.0 && 1.0 <= high);
+            open |= interval.is_none_or(|(low, high)| low <= bound && bound < high);
+            fits &= ratio <= bound || as_fast;
+        }
+        if fits {
+            return Some(Verdict { best: n, fastest, open });
+        }
+    }
+    Some(Verdict { best: fastest, fastest, open })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CE: &str = "host->ce2->gpu0";
+    const CUDA: &str = "host->cuda[polled]->gpu0";
+    const BAR1: &str = "host->bar1[flush]->gpu0";
+
+    /// Figures, and how far each ratio can be off.
+    fn decide(routes: &[(&str, f64)], off: Option<f64>) -> (String, bool) {
+        let (names, figures): (Vec<&str>, Vec<f64>) = routes.iter().copied().unzip();
+        let compare = |a: usize, b: usize| {
+            let ratio = figures[a] / figures[b];
+            (ratio, off.map(|off| (ratio * (1.0 - off), ratio * (1.0 + off))))
+        };
+        let verdict = best(&names, &figures, compare).unwrap();
+        (names[verdict.best].to_owned(), verdict.open)
+    }
+
+    #[test]
+    fn the_order_of_preference_is_that_of_the_list() {
+        assert!(preference(CE) < preference("host->inline[split]->gpu0"));
+        assert!(preference("host->inline->gpu0") < preference(CUDA) && preference(CUDA) < preference(BAR1));
+        assert!(preference("gpu0->cudart->host") < preference(BAR1) && preference(BAR1) < preference("a->new->b"));
+        assert!(is_cuda(CUDA) && is_cuda("gpu0->cudart->host") && !is_cuda(CE));
+        assert_eq!((executor(CE), executor("x"), executor("a->b")), ("ce2", "x", "b"));
+    }
+
+    #[test]
+    fn the_fastest_wins_where_it_is_faster_by_more_than_the_bound() {
+        assert_eq!(decide(&[(CE, 4570.0), (BAR1, 1340.0)], Some(0.01)), (BAR1.into(), false));
+        assert_eq!(decide(&[(CE, 7020.0), (BAR1, 7260.0)], Some(0.01)), (CE.into(), false));
+    }
+
+    #[test]
+    fn a_copy_engine_is_kept_within_five_per_cent_of_the_cpus_stores() {
+        assert_eq!(decide(&[(CE, 104.0), (BAR1, 100.0)], Some(0.005)), (CE.into(), false));
+        assert_eq!(decide(&[(CE, 106.0), (BAR1, 100.0)], Some(0.005)), (BAR1.into(), false));
+        // Three is not chosen for being near two, which is near one.
+        assert_eq!(
+            decide(&[(CE, 110.0), ("host->inline->gpu0", 104.0), (BAR1, 100.0)], Some(0.005)).0,
+            "host->inline->gpu0"
+        );
+    }
+
+    #[test]
+    fn nothing_is_kept_that_is_more_than_two_per_cent_slower_than_cuda() {
+        assert_eq!(decide(&[(CE, 103.0), (CUDA, 100.0)], Some(0.005)), (CUDA.into(), false));
+        assert_eq!(decide(&[(CE, 101.0), (CUDA, 100.0)], Some(0.005)), (CE.into(), false));
+        // Both bounds hold at once: within 5 % of the fastest, and within 2 % of CUDA's.
+        assert_eq!(decide(&[(CE, 104.0), (CUDA, 101.0), (BAR1, 100.0)], Some(0.001)).0, CUDA);
+    }
+
+    #[test]
+    fn what_the_samples_do_not_tell_apart_stays_open_and_the_preferred_is_kept() {
+        assert_eq!(decide(&[(CE, 120.0), (BAR1, 100.0)], Some(0.3)), (CE.into(), true));
+        // They are told apart, but not on which side of the bound they lie.
+        assert_eq!(decide(&[(CE, 106.0), (BAR1, 100.0)], Some(0.02)), (BAR1.into(), true));
+        // Without an interval nothing is certain.
+        assert_eq!(decide(&[(CE, 106.0), (BAR1, 100.0)], None), (BAR1.into(), true));
+        assert_eq!(decide(&[(CE, 100.0)], None), (CE.into(), false));
+        assert_eq!(best(&[], &[], |_, _| (1.0, None)), None);
+    }
+}
