@@ -25,7 +25,8 @@ use std::process::ExitCode;
         ("doorbell bench --from nodes/*", "which of many machines is odd, as `compare --nodes` says it"),
     ])
     .text("An experiment is a TOML file: what is measured, beside which load, in which combinations. Copy a shipped one and \
-           change it. A run is a folder: samples as Parquet, figures as JSON, plots. Ctrl-C keeps what is finished.")
+           change it. A run is a folder: samples as Parquet, figures as JSON, plots. Ctrl-C keeps what is finished; a second one waits \
+           for no process.")
     .statuses(&[
         (0, "done, and every bound of the experiment holds"),
         (1, "a bound of the experiment does not hold; with --from, a machine is an outlier"),

@@ -1,6 +1,6 @@
 //! Signals that must not end doorbell in silence.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Past a limit on file sizes (`ulimit -f`) a write is to be an error with a text, not the end of this process. A handler,
 /// unlike an ignored signal, is not inherited by the programs that are started.
@@ -19,20 +19,44 @@ pub fn survive_file_size_limit() {
     }
 }
 
-/// Ctrl-C from now on asks for an end instead of making one; a second one ends the process as ever.
-pub fn stop_on_interrupt() -> &'static AtomicBool {
-    static STOP: AtomicBool = AtomicBool::new(false);
-    extern "C" fn stop(_: libc::c_int) {
-        STOP.store(true, Ordering::Relaxed);
-    }
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: zeroed is a sigaction with an empty mask; the handler stores one flag. SA_RESETHAND: the next one ends.
-        unsafe {
-            let mut new: libc::sigaction = std::mem::zeroed();
-            new.sa_sigaction = stop as *const () as libc::sighandler_t;
-            new.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
-            libc::sigaction(signal, &new, std::ptr::null_mut());
+/// From now on Ctrl-C and SIGTERM are counted and end nothing; the third one ends this process as ever.
+pub fn count_interrupts() -> &'static AtomicU32 {
+    static HEARD: AtomicU32 = AtomicU32::new(0);
+    static FIRST_NS: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn heard(_: libc::c_int) {
+        let now = monotonic_ns();
+        // `timeout` sends its signal twice, to what it started and to the process group: together they are one.
+        let first = FIRST_NS.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).err();
+        if first.is_some_and(|first| now.saturating_sub(first) < TOGETHER_NS) {
+            return;
+        }
+        if HEARD.fetch_add(1, Ordering::Relaxed) == 1 {
+            ENDING.iter().for_each(|signal| on(*signal, libc::SIG_DFL));
         }
     }
-    &STOP
+    ENDING.iter().for_each(|signal| on(*signal, heard as *const () as libc::sighandler_t));
+    &HEARD
+}
+
+const ENDING: [libc::c_int; 2] = [libc::SIGINT, libc::SIGTERM];
+/// What comes within this time of the first one is part of it.
+const TOGETHER_NS: u64 = 300_000_000;
+
+fn on(signal: libc::c_int, action: libc::sighandler_t) {
+    // SAFETY: zeroed is a sigaction with an empty mask; the action is the default or a handler that makes calls only that a
+    // handler may make.
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = action;
+        new.sa_flags = libc::SA_RESTART;
+        libc::sigaction(signal, &new, std::ptr::null_mut());
+    }
+}
+
+/// Never 0.
+fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: where to put the time. A signal handler may make this call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).max(1)
 }

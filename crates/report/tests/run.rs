@@ -6,7 +6,7 @@ mod made;
 use made::{part, read, sample};
 use report::table::Style;
 use results::part::{Explained, Loaded, Metered, Noise, Status, Tally};
-use results::{Context, Folder, Run, Sample};
+use results::{Context, Folder, Interrupted, Run, Sample};
 use serde_json::json;
 use std::path::Path;
 
@@ -128,7 +128,7 @@ fn run(text: &str, repeats: u32) -> Run {
         ended: "2026-11-22T18:01:00Z".into(),
         environment: json!({ "facts": facts }),
         warnings: vec!["the governor is powersave: cpupower frequency-set -g performance".into()],
-        interrupted: Some("interrupted".into()),
+        interrupted: Some(Interrupted::default()),
         ..Context::default()
     };
     Run::from_folder(&folder, context).unwrap()
@@ -191,7 +191,7 @@ fn what_is_missing_is_said_first() {
     let text = text(&run(EXPERIMENT, 1), None);
     let line = text.lines().nth(3).unwrap();
     assert_eq!(line, "not complete: 4 of 8 parts missing");
-    assert!(text.contains("stage.repeat 0.1, 1.1, 2.1, 3.1: interrupted"), "{text}");
+    assert!(text.contains("stage.repeat 0.1, 1.1, 2.1, 3.1: the run was stopped before it"), "{text}");
 }
 
 #[test]

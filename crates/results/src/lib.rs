@@ -15,5 +15,5 @@ pub mod samples;
 pub use error::Error;
 pub use folder::Folder;
 pub use part::{Compared, Explained, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
-pub use run::{Context, Run};
+pub use run::{Context, Interrupted, Run};
 pub use samples::Samples;

@@ -7,7 +7,7 @@ mod asserts;
 mod cells;
 mod sum_up;
 
-pub use sum_up::Context;
+pub use sum_up::{Context, Interrupted};
 
 use crate::part::{Compared, Loaded, Noise, Status, Tally};
 use crate::{Error, Folder, folder, json};

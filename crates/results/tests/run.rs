@@ -6,7 +6,7 @@ use experiment::Observe;
 use made::{part, read, sample};
 use results::part::Metered;
 use results::run::{Cause, Missing, SCHEMA, Used, Verdict};
-use results::{Context, Error, Explained, Folder, Loaded, Noise, Part, Run, Sample, Status, Tally};
+use results::{Context, Error, Explained, Folder, Interrupted, Loaded, Noise, Part, Run, Sample, Status, Tally};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -320,10 +320,12 @@ fn what_is_missing_unavailable_or_failed_is_said() {
     let of_asserts: Vec<_> = run.asserts.iter().map(|a| (a.verdict, a.cells.len())).collect();
     assert_eq!(of_asserts, [(Verdict::Held, 1), (Verdict::NotJudged, 1)]);
     let nothing = Folder::create(&folder.path().with_file_name("none"), &text(""), false).unwrap();
-    let interrupted = Some("interrupted".to_owned());
+    let interrupted = Some(Interrupted { at: Some((0, 0)) });
     let run = Run::from_folder(&nothing, Context { interrupted, ..context() }).unwrap();
-    assert_eq!(run.missing.iter().map(|m| m.why.as_str()).collect::<Vec<_>>(), ["interrupted"; 2]);
-    assert!(matches!(run.cells[0].status, Status::Unavailable(_)));
+    let why: Vec<&str> = run.missing.iter().map(|m| m.why.as_str()).collect();
+    assert_eq!(why, ["the run was stopped while it was measured", "the run was stopped before it"]);
+    let why = Status::Unavailable("the run was stopped while its stage was measured".into());
+    assert_eq!(run.cells[0].status, why);
     assert!(run.stages[0].seconds.is_sign_positive());
     validate(&run);
     let failed = HashMap::from([((0, 1), "its process died: signal 9".to_owned())]);

@@ -13,7 +13,8 @@ use process::{End as Ended, Process};
 use results::Folder;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 pub use process::{PART, PROGRESS, STAGE, UNWRITTEN, policy_command};
 
@@ -25,8 +26,9 @@ pub struct Runner<'r> {
     pub folder: &'r Folder,
     /// This program's own file: each process is one of it.
     pub program: PathBuf,
-    /// Set from outside: the run ends, what is finished stays.
-    pub stop: &'r AtomicBool,
+    /// How often the run was told to stop, from outside: it ends, and what is finished stays. The second time it waits for no
+    /// process.
+    pub stop: &'r AtomicU32,
 }
 
 /// What is heard of a run while it is under way.
@@ -47,6 +49,13 @@ pub enum News<'h> {
     Finished,
     /// The process died or hung: there is no part, and the run goes on.
     Lost(&'h str),
+    /// A process was told to end, and has not ended yet: it is waited for.
+    Ending {
+        process: u32,
+        at_most: Duration,
+    },
+    /// These processes were killed, and have not ended: the run does not wait for them.
+    LeftBehind(&'h [u32]),
 }
 
 /// What became of a run.
@@ -61,7 +70,10 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Complete,
-    Stopped,
+    /// Stage and repeat of the part that was under way, if one was.
+    Stopped {
+        at: Option<(u32, u32)>,
+    },
     /// Nothing of it can be measured on this machine, and why.
     Impossible(String),
 }
@@ -126,8 +138,8 @@ impl Runner<'_> {
             if missing.is_empty() {
                 return Ok(End::Complete);
             }
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(End::Stopped);
+            if self.stop.load(Ordering::Relaxed) > 0 {
+                return Ok(End::Stopped { at: None });
             }
             let process = Process { runner: self, policy, repeat, stages: &missing };
             let ended = process.run(&mut |stage, what| {
@@ -136,7 +148,10 @@ impl Runner<'_> {
             })?;
             let (costs, why): (Vec<&Stage>, String) = match ended {
                 Ended::Done => (missing, "its process ended without measuring it".into()),
-                Ended::Stopped => return Ok(End::Stopped),
+                Ended::Stopped { at } => {
+                    let at = at.map(|stage| (stage, repeat)).filter(|at| !self.folder.has_part(at.0, at.1));
+                    return Ok(End::Stopped { at });
+                }
                 Ended::Impossible(why) if self.counted().0 == 0 => return Ok(End::Impossible(why)),
                 Ended::Impossible(why) => (missing, why),
                 // Before its first stage: the next process would not come further.

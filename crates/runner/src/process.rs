@@ -32,8 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const UNBOUNDED: Duration = Duration::from_secs(600);
 /// How often it is looked at whether the run is to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// What a process that was told to stop has for it.
+/// How often it is looked at whether a process has ended.
+const SHORT: Duration = Duration::from_millis(10);
+/// What a process that was told to end has for it.
 const LEAVE: Duration = Duration::from_secs(5);
+/// What one that was killed has for it. Calls of the GPU's driver cannot be interrupted, and may wait for each other.
+const GO: Duration = Duration::from_secs(1);
+/// A process that has not ended by then is waited for, and that is said.
+const AT_ONCE: Duration = Duration::from_millis(200);
 
 pub(crate) struct Process<'p> {
     pub runner: &'p Runner<'p>,
@@ -46,7 +52,10 @@ pub(crate) struct Process<'p> {
 #[derive(Debug)]
 pub(crate) enum End {
     Done,
-    Stopped,
+    /// At which stage, if it had begun one.
+    Stopped {
+        at: Option<u32>,
+    },
     Impossible(String),
     /// It measured, and could not write it.
     Unwritten {
@@ -85,20 +94,29 @@ impl<'p> Process<'p> {
         let mut process = command.spawn().map_err(start(&whole[0].to_string_lossy()))?;
         let mut at = None;
         let silence = self.hear(&mut process, &mut at, hear);
-        let stopped = self.runner.stop.load(Ordering::Relaxed);
-        let hung = match silence {
-            None => None,
-            Some(what) if stopped => Some(what),
-            Some(what) => Some(format!("{what}{}", crate::threads::where_threads_are(process.id()))),
+        let gone = match silence {
+            None => self.wait(&mut process),
+            Some(_) => Ok(None),
         };
-        let status = if hung.is_some() { end(&mut process) } else { process.wait() };
-        let status = status.map_err(start("its end"))?;
-        if stopped {
-            return Ok(End::Stopped);
+        let (hung, status) = match gone.map_err(start("its end"))? {
+            Some(status) => (None, Some(status)),
+            None => {
+                let hung = match (silence, self.stopped()) {
+                    (Some(what), 0) => Some(format!("{what}{}", crate::threads::where_threads_are(process.id()))),
+                    (what, _) => Some(what.unwrap_or_else(|| "its process hung at its end".into())),
+                };
+                let stage = at.and_then(|n| self.stages.iter().find(|s| s.number == n)).or(self.stages.first());
+                let mut tell = |what: News<'_>| stage.iter().for_each(|stage| hear(stage, what));
+                (hung, self.end(&mut process, &mut tell).map_err(start("its end"))?)
+            }
+        };
+        if self.stopped() > 0 {
+            return Ok(End::Stopped { at });
         }
         if let Some(why) = hung {
             return Ok(End::Died { at, why });
         }
+        let Some(status) = status else { return Ok(End::Died { at, why: "its process hung".into() }) };
         if status.success() {
             return Ok(End::Done);
         }
@@ -112,7 +130,7 @@ impl<'p> Process<'p> {
             return Ok(End::Unwritten { what: why.unwrap_or_default(), hint: hint(&text).unwrap_or_default() });
         }
         if status.signal() == Some(libc::SIGINT) {
-            return Ok(End::Stopped);
+            return Ok(End::Stopped { at });
         }
         let why = match why {
             Some(why) => format!("its process ended, {}: {why}", ended(status)),
@@ -162,7 +180,7 @@ impl<'p> Process<'p> {
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) if self.runner.stop.load(Ordering::Relaxed) => {
+                Err(RecvTimeoutError::Timeout) if self.stopped() > 0 => {
                     return Some("it was told to stop".into());
                 }
                 Err(RecvTimeoutError::Timeout) if heard.elapsed() > patience => {
@@ -170,6 +188,53 @@ impl<'p> Process<'p> {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
+        }
+    }
+
+    /// How often the run was told to stop.
+    fn stopped(&self) -> u32 {
+        self.runner.stop.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a process that says no more: `None` if it hangs, or the run is to stop.
+    fn wait(&self, process: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+        let begun = Instant::now();
+        while self.stopped() == 0 && begun.elapsed() < PATIENCE {
+            if let Some(status) = process.try_wait()? {
+                return Ok(Some(status));
+            }
+            std::thread::sleep(SHORT);
+        }
+        process.try_wait()
+    }
+
+    /// Ends a process, in bounded time: it is told to end, then it is killed (at once if the run is told to stop for the second
+    /// time), then it is left behind: `None`.
+    fn end(&self, process: &mut Child, tell: &mut dyn FnMut(News<'_>)) -> std::io::Result<Option<ExitStatus>> {
+        // With those that it has started: under a lock policy one of them measures.
+        let all = crate::threads::family(process.id());
+        // SAFETY: two numbers; the process has not been waited for, so its number is its own.
+        unsafe { libc::kill(process.id() as i32, libc::SIGTERM) };
+        let (begun, mut killed, mut told) = (Instant::now(), None::<Instant>, false);
+        loop {
+            let status = process.try_wait()?;
+            let left: Vec<u32> = all.iter().copied().filter(|p| crate::threads::is_alive(*p)).collect();
+            if status.is_some() && left.is_empty() {
+                return Ok(status);
+            }
+            if killed.is_none() && (begun.elapsed() >= LEAVE || self.stopped() > 1 || status.is_some()) {
+                let _ = process.kill();
+                killed = Some(Instant::now());
+            }
+            if killed.is_some_and(|at| at.elapsed() >= GO) {
+                tell(News::LeftBehind(if left.is_empty() { &all[..1] } else { &left }));
+                return Ok(None);
+            }
+            if !told && begun.elapsed() >= AT_ONCE {
+                told = true;
+                tell(News::Ending { process: process.id(), at_most: LEAVE + GO });
+            }
+            std::thread::sleep(SHORT);
         }
     }
 
@@ -226,21 +291,6 @@ pub fn policy_command(
     }
     all.extend(child);
     all
-}
-
-/// Ends a process: it may leave by itself, then it is killed.
-fn end(process: &mut Child) -> std::io::Result<ExitStatus> {
-    // SAFETY: two numbers; the process has not been waited for, so its number is its own.
-    unsafe { libc::kill(process.id() as i32, libc::SIGTERM) };
-    let until = Instant::now() + LEAVE;
-    while Instant::now() < until {
-        if let Some(status) = process.try_wait()? {
-            return Ok(status);
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let _ = process.kill();
-    process.wait()
 }
 
 fn ended(status: ExitStatus) -> String {

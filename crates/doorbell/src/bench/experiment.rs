@@ -10,12 +10,12 @@ use experiment::{Experiment, Stage};
 use lab::clock::Clock;
 use report::number;
 use report::table::Style;
-use results::run::{Context, Run};
+use results::run::{Context, Interrupted, Run};
 use results::{Folder, Status};
 use runner::{End, Heard, News, Outcome, Runner};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
 #[derive(Debug, clap::Args)]
@@ -89,7 +89,7 @@ impl Args {
             return plan(&asked, self.json);
         }
         // From before there is anything to keep, until it is kept.
-        let stop = signals::stop_on_interrupt();
+        let stop = signals::count_interrupts();
         let temporary = tempfile::tempdir()?;
         let folder = match (&asked, self.resume) {
             (Some(experiment), false) => {
@@ -131,7 +131,7 @@ impl Args {
         }
     }
 
-    fn measure(&self, folder: &Folder, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    fn measure(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
         let started = environment::utc_now().unwrap_or_default();
         let gpu = folder.experiment().run.gpu;
         let before = surroundings(gpu);
@@ -139,27 +139,34 @@ impl Args {
         if gpu == experiment::Gpu::Real {
             warnings.iter().filter(|w| w.severity > Severity::Notice).for_each(|w| eprintln!("warning: {w}"));
         }
-        let Outcome { end, lost } = self.parts(folder, stop)?;
+        let (Outcome { end, lost }, left_behind) = self.parts(folder, stop)?;
         if let End::Impossible(why) = end {
             return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
         }
         let is_lost = !lost.is_empty();
-        let after = surroundings(gpu);
-        let changed = environment::Environment::compare(&before, &after);
         let mut all: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-        all.extend(changed.iter().map(|difference| format!("changed while it ran: {difference}")));
-        let commit = after.text("run.commit").map(str::to_owned);
+        if left_behind {
+            // The driver's answers wait for the calls that those processes are in.
+            all.push("a process did not end: what changed while the run lasted was not looked at".into());
+        } else {
+            let changed = environment::Environment::compare(&before, &surroundings(gpu));
+            all.extend(changed.iter().map(|difference| format!("changed while it ran: {difference}")));
+        }
+        let interrupted = match end {
+            End::Stopped { at } => Some(Interrupted { at }),
+            _ => None,
+        };
         let run = Run::from_folder(
             folder,
             Context {
-                commit,
+                commit: before.text("run.commit").map(str::to_owned),
                 command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
                 started,
                 ended: environment::utc_now().unwrap_or_default(),
                 environment: serde_json::to_value(&before)?,
                 warnings: all,
                 failed: lost,
-                interrupted: (end == End::Stopped).then(|| "it was stopped".into()),
+                interrupted,
             },
         )?;
         folder.write_run(&run)?;
@@ -180,11 +187,12 @@ impl Args {
         Ok(report::table::to_stdout(|out| report::run::write(out, &Style::of_stdout(), run, kept))?)
     }
 
-    /// Measures what is missing.
-    fn parts(&self, folder: &Folder, stop: &AtomicBool) -> anyhow::Result<Outcome> {
+    /// Measures what is missing. Says too whether a process was left behind that did not end.
+    fn parts(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<(Outcome, bool)> {
         let progress = Progress::new();
         let begun = Instant::now();
         let before = std::cell::Cell::new(None::<usize>);
+        let mut left_behind = false;
         let runner = Runner { folder, program: std::env::current_exe()?, stop };
         let mut hear = |heard: Heard<'_>| {
             let first = before.get().unwrap_or(heard.done);
@@ -195,9 +203,22 @@ impl Args {
                 News::Doing(text) => progress.show(&format!("{} of {} {place}: {text}{left}", heard.done, heard.of)),
                 News::Finished => progress.show(&format!("{} of {}{left}", heard.done, heard.of)),
                 News::Lost(why) => progress.ended(&format!("{place}: {why}")),
+                News::Ending { process, at_most } => progress.ended(&format!(
+                    "waiting for process {process}, which measures, to end: {} s at most; Ctrl-C: no longer",
+                    at_most.as_secs()
+                )),
+                News::LeftBehind(processes) => {
+                    left_behind = true;
+                    let all: Vec<String> = processes.iter().map(u32::to_string).collect();
+                    progress.ended(&format!(
+                        "process {} was killed and has not ended: it is in a call of the kernel's. The run goes on without it",
+                        all.join(", ")
+                    ));
+                }
             }
         };
-        Ok(runner.run(&mut hear)?)
+        let outcome = runner.run(&mut hear)?;
+        Ok((outcome, left_behind))
     }
 }
 
@@ -218,7 +239,7 @@ fn verdict(run: &Run, ended: &End, lost: bool) -> ExitCode {
     let loads = run.stages.iter().flat_map(|stage| &stage.loads).any(|load| !load.failed.is_empty());
     let none = run.cells.iter().all(|cell| matches!(cell.status, Status::Unavailable(_)));
     ExitCode::from(match () {
-        () if *ended == End::Stopped => STOPPED,
+        () if matches!(ended, End::Stopped { .. }) => STOPPED,
         () if failed || loads || lost => crate::ERROR,
         () if none => crate::IMPOSSIBLE,
         () if !run.asserts_held() => 1,

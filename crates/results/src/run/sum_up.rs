@@ -24,7 +24,14 @@ pub struct Context {
     /// Why a part (stage, repeat) is missing, where somebody knows.
     pub failed: HashMap<(u32, u32), String>,
     /// Why any other one is.
-    pub interrupted: Option<String>,
+    pub interrupted: Option<Interrupted>,
+}
+
+/// The run was stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interrupted {
+    /// Stage and repeat of the part that was under way, if one was.
+    pub at: Option<(u32, u32)>,
 }
 
 pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
@@ -55,7 +62,11 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         }
         for number in 0..stage.cells.len() {
             let lost = (0..stage.run.repeats).find_map(|repeat| context.failed.get(&(stage.number, repeat)));
-            let (cell, rounds) = one(stage, number, &of_stage, lost, &mut warnings)?;
+            let without = match lost {
+                Some(why) => Status::Failed(why.clone()),
+                None => Status::Unavailable(not_measured(stage, &context).into()),
+            };
+            let (cell, rounds) = one(stage, number, &of_stage, without, &mut warnings)?;
             if let Some(rounds) = rounds.filter(|_| compare.is_some()) {
                 values.insert((cell.stage, cell.cell), rounds);
             }
@@ -95,9 +106,22 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
 fn missing(stages: &[Stage], parts: &[Part], context: &Context) -> Vec<Missing> {
     let all = stages.iter().flat_map(|s| (0..s.run.repeats).map(|r| (s.number, r)));
     let there = |at: &(u32, u32)| parts.iter().any(|p| (p.stage, p.repeat) == *at);
-    let otherwise = || context.interrupted.clone().unwrap_or_else(|| "not measured".into());
-    let why = |at: (u32, u32)| context.failed.get(&at).cloned().unwrap_or_else(otherwise);
+    let otherwise = |at: (u32, u32)| match &context.interrupted {
+        Some(stopped) if stopped.at == Some(at) => "the run was stopped while it was measured".into(),
+        Some(_) => "the run was stopped before it".into(),
+        None => "not measured".into(),
+    };
+    let why = |at: (u32, u32)| context.failed.get(&at).cloned().unwrap_or_else(|| otherwise(at));
     all.filter(|at| !there(at)).map(|at| Missing { stage: at.0, repeat: at.1, why: why(at) }).collect()
+}
+
+/// Why nothing of a stage was measured that no process died at.
+fn not_measured(stage: &Stage, context: &Context) -> &'static str {
+    match context.interrupted.as_ref().map(|stopped| stopped.at) {
+        Some(Some((at, _))) if at == stage.number => "the run was stopped while its stage was measured",
+        Some(_) => "the run was stopped before its stage",
+        None => "its stage was not measured",
+    }
 }
 
 fn point(stage: &Stage) -> Vec<Coordinate> {
@@ -109,7 +133,7 @@ fn one(
     stage: &Stage,
     number: usize,
     parts: &[(&Part, crate::Samples)],
-    lost: Option<&String>,
+    without: Status,
     warnings: &mut Vec<String>,
 ) -> Result<(CellOfRun, Option<Rounds>), Error> {
     let cell = &stage.cells[number];
@@ -141,7 +165,7 @@ fn one(
     let checked = of_parts()
         .map(|(_, c)| c.compared)
         .reduce(|a, b| Compared { whole: a.whole + b.whole, guards: a.guards && b.guards });
-    let status = status(of_parts().map(|(repeat, c)| (repeat, &c.status)), lost, |what| {
+    let status = status(of_parts().map(|(repeat, c)| (repeat, &c.status)), without, |what| {
         warnings.push(format!("{} at {} bytes in stage {}: {what}", subject.name, cell.bytes, stage.number));
     });
     let [worst, worst_counted] = gathered.worst(|repeat, index| explained.get(&(repeat, index)).copied());
@@ -189,12 +213,8 @@ fn added(a: Tally, b: Tally) -> Tally {
 }
 
 /// One failure makes the cell failed. A cell that some processes could open and others not is measured, with a warning. So is
-/// one that a process died at, if others did not: the part is missing. `lost` says why none is there.
-fn status<'a>(
-    of_parts: impl Iterator<Item = (u32, &'a Status)>,
-    lost: Option<&String>,
-    warn: impl FnOnce(String),
-) -> Status {
+/// one that a process died at, if others did not: the part is missing. `without` is what it is if no part is there.
+fn status<'a>(of_parts: impl Iterator<Item = (u32, &'a Status)>, without: Status, warn: impl FnOnce(String)) -> Status {
     let (mut measured, mut unavailable, mut failed) = (false, None, None);
     for (repeat, status) in of_parts {
         match status {
@@ -206,10 +226,7 @@ fn status<'a>(
     match (failed, unavailable) {
         (Some(why), _) => Status::Failed(why.clone()),
         (None, None) if measured => Status::Measured,
-        (None, None) => match lost {
-            Some(why) => Status::Failed(why.clone()),
-            None => Status::Unavailable("its stage was not measured".into()),
-        },
+        (None, None) => without,
         (None, Some((repeat, why))) => {
             if measured {
                 warn(format!("not available in repeat {repeat}, but in others: {why}"));
