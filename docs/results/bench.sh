@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Measures what the pages here keep: docs/results/bench.sh OUT [NAME ...]
 #
-# Each NAME is a shipped experiment (all that are listed below, unless names are given) and becomes a folder OUT/NAME and a
-# table OUT/NAME.txt. DOORBELL names the binary (default: cargo's release build), LIMIT the seconds after which one is stopped as
-# by Ctrl-C: what it has finished is kept then. About 25 minutes on an H200.
+# Each NAME is a shipped experiment, or a second run of one with other options (worst-policies, setups100), and becomes a folder
+# OUT/NAME and a table OUT/NAME.txt. Without names: all below but setups100, about 22 minutes on an H200. setups100 has not ended
+# yet: give it a large LIMIT. DOORBELL names the binary (default: cargo's release build), LIMIT the seconds after which one is
+# stopped as by Ctrl-C: what it has finished is kept then.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: bench.sh OUT [NAME ...]}
@@ -21,17 +22,20 @@ options() {
     chunks) echo --set run.duration=2s ;;
     paced) echo --set run.duration=10s ;;
     worst) echo --set matrix.crowd.count=0,64 --set run.duration=45s ;;
+    worst-policies) echo --set matrix.policy=stock,pi,ticket,phase-fair,guard --set matrix.crowd.count=64 --set run.duration=12s ;;
     contention) echo --set run.duration=1s --set run.repeats=2 ;;
     crowds) echo --set run.duration=1s --set matrix.copying.count=64 ;;
     setting-up) echo --set run.duration=1s --set matrix.policy=stock,phase-fair ;;
-    inversion) echo --set run.duration=1s --set run.repeats=2 ;;
+    inversion) echo --set run.duration=10s --set run.repeats=2 --set matrix.policy=stock,pi,guard,phase-fair,ticket ;;
     setups) echo --set run.duration=1500ms --set matrix.policy=stock,ticket+phase-fair --set matrix.neighbour.count=0,1,10 ;;
-    beside) echo --set run.duration=60s ;;
+    setups100) echo --set run.duration=1500ms --set matrix.policy=stock --set matrix.neighbour.count=100 ;;
   esac
 }
 
-for name in ${*:-smoke small submit eight placement crossover bandwidth alone paced chunks worst contention crowds setting-up inversion setups beside}; do
+for name in ${*:-smoke small submit eight placement crossover bandwidth alone paced chunks worst worst-policies contention crowds setting-up inversion setups beside}; do
+  experiment=${name%-policies}
+  experiment=${experiment%100}
   # shellcheck disable=SC2046
-  timeout -k 60 -s INT "${LIMIT:-600}" "$d" bench "$name" $(options "$name") --force -o "$out/$name" > "$out/$name.txt" 2> "$out/$name.err"
+  timeout -k 60 -s INT "${LIMIT:-600}" "$d" bench "$experiment" $(options "$name") --force -o "$out/$name" > "$out/$name.txt" 2> "$out/$name.err"
   echo "$name: exit status $?"
 done
