@@ -107,7 +107,11 @@ impl Args {
         if functional {
             comparison.forgive_times();
         }
-        let baseline = a.run.experiment.compare.as_ref().map(|c| c.baseline.clone());
+        let experiment = &a.run.experiment;
+        let mut names: Vec<&str> = experiment.subjects.iter().filter_map(|s| experiment.baseline_of(&s.name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let baseline = (!names.is_empty()).then(|| names.join(" and "));
         let heading = Heading { a: a.name.clone(), b: b.name.clone(), baseline, changes, warnings };
         self.write(&heading, &comparison)?;
         if comparison.tests == 0 && !comparison.fails() {

@@ -170,6 +170,13 @@ pub const SECTIONS: &[Section] = &[
             key("cpus", Kind::Cpus, "", "Where it is measured. As in `[run]` unless it is given."),
             key("deadline", Kind::Time, "", "A sample that takes longer, from its intended release, has missed it."),
             key("rests", Kind::Flag, "false", "What is armed or spins on the GPU is let go of behind each turn."),
+            key(
+                "baseline",
+                Kind::Text,
+                "",
+                "The name of the subject that it is compared with. What `[compare]` says unless it is given; its own name: \
+                 with none.",
+            ),
         ],
     },
     Section {

@@ -19,6 +19,15 @@ pub struct Experiment {
     pub asserts: Vec<Assert>,
 }
 
+impl Experiment {
+    /// What a subject is compared with: a subject's name, or a policy; its own name where it is the baseline itself.
+    pub fn baseline_of(&self, subject: &str) -> Option<&str> {
+        let compare = self.compare.as_ref()?;
+        let own = self.subjects.iter().find(|s| s.name == subject).and_then(|s| s.baseline.as_deref());
+        Some(own.unwrap_or(&compare.baseline))
+    }
+}
+
 /// How everything is run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -41,6 +50,7 @@ pub struct Run {
     pub counters_every: u32,
     /// When all rounds are over each cell goes on for so long, between two looks at what the GPU and the machine count; 0: it
     /// does not.
+    #[serde(default)]
     pub meter_ns: u64,
     /// Of the measuring thread, where a subject says nothing else.
     pub class: Class,
@@ -89,6 +99,9 @@ pub struct SubjectSpec {
     pub deadline_ns: Option<u64>,
     /// What of ours is armed or spins is let go of behind each turn.
     pub rests: bool,
+    /// The name of the subject that it is compared with, in the place of that of `[compare]`; its own: with none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,7 +211,7 @@ pub struct Verify {
 /// What is compared, within one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compare {
-    /// The name of a subject, or of a policy where policies are compared.
+    /// The name of a subject, or of a policy where policies are compared. Subjects may have another one of their own.
     pub baseline: String,
     pub metric: Metric,
 }

@@ -176,6 +176,7 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
     if let Some(table) = one(root, "compare")? {
         read.compare = Some(compare(&table, &read)?);
     }
+    subject_tables.iter().zip(&read.subjects).try_for_each(|(table, subject)| own_baseline(table, subject, &read))?;
     for table in many(root, "assert")? {
         let assert = assert(table, &read)?;
         read.asserts.push(assert);
@@ -378,6 +379,7 @@ fn subject(table: &Table, matrix: &Table) -> Result<SubjectSpec, Error> {
         cpus: keys.text("cpus", values::cpus)?,
         deadline_ns: keys.text("deadline", above_zero)?,
         rests: keys.flag("rests")?.unwrap_or(false),
+        baseline: keys.text("baseline", |text| Ok(text.to_owned()))?,
     })
 }
 
@@ -533,6 +535,21 @@ fn compare(table: &Table, read: &Experiment) -> Result<Compare, Error> {
         baseline: baseline.ok_or_else(|| keys.wrong("has no `baseline`", "the name of a subject, or a policy"))?,
         metric: keys.text("metric", values::metric)?.unwrap_or_default(),
     })
+}
+
+/// That what a subject is compared with is another subject, or itself.
+fn own_baseline(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Result<(), Error> {
+    let Some((node, own)) = table.get("baseline").zip(subject.baseline.as_deref()) else { return Ok(()) };
+    let title = format!("[[subject]] `{}` `baseline`", subject.name);
+    let names = || read.subjects.iter().map(|s| s.name.as_str());
+    if !names().any(|name| name == own) {
+        return Err(Wrong::word(format!("{title}: there is no subject {own:?}"), own, names()).at(&node.place));
+    }
+    if read.compare.is_none() {
+        let what = format!("{title}: nothing is compared, for there is no [compare]");
+        return Err(Wrong::new(what, "`[compare]` with `baseline`, what all others are compared with").at(&node.place));
+    }
+    Ok(())
 }
 
 fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {

@@ -245,6 +245,7 @@ fn subject_without_sizes(subject: &SubjectSpec) -> SubjectSpec {
         cpus: subject.cpus.clone(),
         deadline_ns: subject.deadline_ns,
         rests: subject.rests,
+        baseline: subject.baseline.clone(),
     }
 }
 

@@ -160,6 +160,7 @@ pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
     if (section, key, text) == ("compare", "baseline", "") {
         // Without a baseline nothing is compared.
         root.entries.retain(|entry| entry.key != "compare");
+        tables(root).for_each(|table| table.entries.retain(|entry| entry.key != "baseline"));
         return Ok(());
     }
     let node = Node { value: value(text, keys::kind(section, key), &place), place: place.clone() };

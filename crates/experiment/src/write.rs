@@ -109,6 +109,9 @@ impl Out {
             self.text("deadline", time_text(ns));
         }
         self.number("rests", subject.rests);
+        if let Some(baseline) = &subject.baseline {
+            self.text("baseline", baseline);
+        }
     }
 
     fn load(&mut self, load: &LoadSpec) {

@@ -241,6 +241,7 @@ fn subjects() -> impl Strategy<Value = SubjectSpec> {
             cpus: own.1,
             deadline_ns: own.2,
             rests: flags.2,
+            baseline: None,
         },
     )
 }
@@ -317,6 +318,9 @@ fn experiments() -> impl Strategy<Value = Experiment> {
             }
             Assert { subject: chosen.clone(), metric, bound }
         });
+        if axes.0 && axes.3 {
+            subjects[0].baseline = Some(chosen.clone());
+        }
         let compare = axes.0.then_some(Compare { baseline: chosen, metric: Metric::P999 });
         let asserts = asserts.into_iter().collect();
         Experiment { name, about, run, subjects, loads, matrix, verify: Verify { every }, compare, asserts }

@@ -169,6 +169,13 @@ fn axes() {
 fn what_is_compared_and_asserted() {
     with("[compare]\nbaseline = \"cud\"\n", &["x.toml:15:12", "did you mean `cuda`?"]);
     with("[compare]\n", &["has no `baseline`"]);
+    let own = |name: &str, more: &str| {
+        GOOD.replace("call = \"launch\"\n", &format!("call = \"launch\"\nbaseline = \"{name}\"\n")) + more
+    };
+    says(&own("cud", "[compare]\nbaseline = \"cuda\"\n"), &["x.toml:9:12", "no subject", "did you mean `cuda`?"]);
+    says(&own("crowd", "[compare]\nbaseline = \"cuda\"\n"), &["x.toml:9:12", "no subject"]);
+    says(&own("cuda", ""), &["x.toml:9:12", "no [compare]"]);
+    read(&own("cuda", "[compare]\nbaseline = \"cuda\"\n"), "x.toml", &["compare.baseline=".into()]).unwrap();
     with("[compare]\nbaseline = \"pi\"\n", &["no subject and no policy"]);
     with("[compare]\nbaseline = \"cuda\"\nmetric = \"p95\"\n", &["no metric", "`p99`"]);
     with("[[assert]]\nsubject = \"cud\"\nat-most = \"5us\"\n", &["did you mean `cuda`?"]);

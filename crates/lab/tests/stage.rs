@@ -22,6 +22,7 @@ fn subject(what: &str) -> SubjectSpec {
         cpus: None,
         deadline_ns: None,
         rests: true,
+        baseline: None,
     }
 }
 

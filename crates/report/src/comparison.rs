@@ -153,7 +153,10 @@ pub fn write(out: &mut dyn Write, style: &Style, heading: &Heading, c: &Comparis
     }
     table::write(out, &t, 2)?;
     if let Some(baseline) = heading.baseline.as_ref().filter(|_| c.rows.iter().any(|r| r.beside_baseline)) {
-        writeln!(out, "  B/A of other cells than {baseline}: of their multiples of its median in the same round")?;
+        writeln!(
+            out,
+            "  B/A of other cells than {baseline}: of their multiples of the baseline's median in the same round"
+        )?;
     }
     for line in notes(c).iter().chain(&trust(c)) {
         writeln!(out, "  {line}")?;

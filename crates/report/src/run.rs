@@ -299,7 +299,11 @@ fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
     )?;
     if let Some(ratio) = measured().find_map(|c| c.ratio.as_ref()) {
         let metric = ratio.metric;
-        writeln!(out, "times {}: {metric} over its {metric}, in the same rounds; ~ may be 1", ratio.baseline)?;
+        let (head, of) = match figures::baselines(measured()).as_slice() {
+            [one] => (format!("times {one}"), "its"),
+            _ => ("times".into(), "the baseline's"),
+        };
+        writeln!(out, "{head}: {metric} over {of} {metric}, in the same rounds; ~ may be 1")?;
     }
     let capped: u64 = measured().map(|c| c.capped).sum();
     if capped > 0 {

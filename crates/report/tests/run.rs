@@ -187,6 +187,18 @@ fn a_functional_run_has_no_times() {
 }
 
 #[test]
+fn where_baselines_differ_a_column_says_which() {
+    let own = EXPERIMENT.replace("call = \"launch\"\n", "call = \"launch\"\nbaseline = \"host->bar1->gpu0\"\n");
+    let text = text(&run(&own, 2), Some(160));
+    let head = text.lines().find(|l| l.contains("times") && l.contains("p50")).unwrap();
+    assert!(head.contains(" times ") && !head.contains("times cuda") && head.contains("  of"), "{text}");
+    let row = |name: &str| text.lines().find(|l| l.contains(&format!("  {name} "))).unwrap();
+    assert!(row("host->bar1->gpu0").contains("0.401  cuda  "), "{text}");
+    assert!(row("launch").contains(" 1.25  ") && row("launch").contains("  host->bar1->gpu0  "), "{text}");
+    assert!(text.contains("times: p50 over the baseline's p50"), "{text}");
+}
+
+#[test]
 fn what_is_missing_is_said_first() {
     let text = text(&run(EXPERIMENT, 1), None);
     let line = text.lines().nth(3).unwrap();

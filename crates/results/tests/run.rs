@@ -202,6 +202,17 @@ fn ratios_are_paired_by_round_and_stay_within_a_size() {
     let i = ratio.ratio.interval.unwrap();
     assert!(i.holds(0.5) && i.high - i.low < 0.02, "the host's speed does not count: {i:?}");
     assert!(run.cells[0].ratio.is_none() && run.cells[1].ratio.is_none());
+    // The baseline is compared with another one, which is compared with none.
+    experiment.subjects[0].baseline = Some("fast".into());
+    experiment.subjects[1].baseline = Some("fast".into());
+    let (_dir, folder) = both(&experiment);
+    let run = Run::from_folder(&folder, context()).unwrap();
+    validate(&run);
+    let ratio = run.cells[0].ratio.as_ref().unwrap();
+    assert_eq!(ratio.baseline, "fast");
+    assert!((ratio.ratio.ratio - 2.0).abs() < 0.04, "{ratio:?}");
+    assert!(run.cells[1].ratio.is_none() && run.cells[2].ratio.is_none());
+    experiment.subjects.iter_mut().for_each(|s| s.baseline = None);
     experiment.compare.as_mut().unwrap().metric = experiment::Metric::Rate;
     let (_dir, folder) = both(&experiment);
     let run = Run::from_folder(&folder, context()).unwrap();

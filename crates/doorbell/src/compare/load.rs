@@ -112,9 +112,9 @@ impl Loaded {
     /// What a cell is held against within its run, if that is another subject. Other policies have rounds of their own, in
     /// processes of their own: they share no speed of the host with these.
     fn baseline(&self, cell: &CellOfRun) -> Option<CellOfRun> {
-        let name = &self.run.experiment.compare.as_ref()?.baseline;
+        let name = self.run.experiment.baseline_of(&cell.subject)?;
         let mut others = self.run.cells.iter().filter(|c| c.stage == cell.stage && c.bytes == cell.bytes);
-        let found = others.find(|c| c.subject == *name && c.cell != cell.cell)?;
+        let found = others.find(|c| c.subject == name && c.cell != cell.cell)?;
         (found.status == Status::Measured).then(|| found.clone())
     }
 

@@ -151,9 +151,11 @@ fn times(run: &Run, cells: &[&CellOfRun]) -> Vec<Column> {
     columns.push(intervals([">95 % of p50", ">+- p50"], 2, cells, of_p50, range));
     tails(&mut columns, cells);
     columns.push(column(">max", 0, cells, |c| of(c, &|f| nanoseconds(f.summary.max))));
-    if let Some(ratio) = cells.iter().find_map(|c| c.ratio.as_ref()) {
-        let is_baseline = |c: &CellOfRun| c.subject == ratio.baseline || c.policy == ratio.baseline;
-        columns.push(column(&format!(">times {}", ratio.baseline), 0, cells, |c| match &c.ratio {
+    let baselines = baselines(cells.iter().copied());
+    if let Some(first) = baselines.first() {
+        let is_baseline = |c: &CellOfRun| baselines.iter().any(|name| c.subject == *name || c.policy == *name);
+        let head = if baselines.len() == 1 { format!(">times {first}") } else { ">times".into() };
+        columns.push(column(&head, 0, cells, |c| match &c.ratio {
             Some(r) => {
                 format!("{}{}", if r.ratio.differs() == Some(true) { "" } else { "~" }, three_digits(r.ratio.ratio))
             }
@@ -163,6 +165,9 @@ fn times(run: &Run, cells: &[&CellOfRun]) -> Vec<Column> {
         let of_ratio = |c: &CellOfRun| c.ratio.as_ref().and_then(|r| Some((r.ratio.ratio, r.ratio.interval?)));
         let bounds = |i: Interval<f64>| format!("{} .. {}", three_digits(i.low), three_digits(i.high));
         columns.push(intervals([">95 % of it", ">+- it"], 1, cells, of_ratio, bounds));
+        if baselines.len() > 1 {
+            columns.push(column("of", 0, cells, |c| c.ratio.as_ref().map_or("-".into(), |r| r.baseline.clone())));
+        }
     }
     if cells.iter().any(|c| c.misses.is_some()) {
         columns.push(column(">missed", 0, cells, |c| c.misses.map_or("-".into(), |m| count(m.missed))));
@@ -175,6 +180,17 @@ fn times(run: &Run, cells: &[&CellOfRun]) -> Vec<Column> {
         }));
     }
     columns
+}
+
+/// What cells are compared with, each once, in the order of the cells.
+pub(super) fn baselines<'c>(cells: impl Iterator<Item = &'c CellOfRun>) -> Vec<&'c str> {
+    let mut all: Vec<&str> = Vec::new();
+    for ratio in cells.filter_map(|c| c.ratio.as_ref()) {
+        if !all.contains(&ratio.baseline.as_str()) {
+            all.push(&ratio.baseline);
+        }
+    }
+    all
 }
 
 type Tail = fn(&Figure) -> Option<u64>;

@@ -381,15 +381,13 @@ fn place(c: &CellOfRun) -> Place<'_> {
 /// Who is compared with whom.
 struct Comparison<'a> {
     compare: &'a Compare,
-    /// The baseline is a policy, not a subject.
-    of_policies: bool,
+    experiment: &'a Experiment,
     /// Of each stage the one that differs from it in its policy only and has the baseline's.
     partner: Vec<Option<u32>>,
 }
 
 impl<'a> Comparison<'a> {
-    fn of(experiment: &Experiment, compare: &'a Compare, stages: &[Stage]) -> Comparison<'a> {
-        let of_policies = !experiment.subjects.iter().any(|s| s.name == compare.baseline);
+    fn of(experiment: &'a Experiment, compare: &'a Compare, stages: &[Stage]) -> Comparison<'a> {
         let is_baseline = |s: &Stage| {
             s.run.policy == compare.baseline
                 || s.point.iter().any(|(name, value)| name == "policy" && *value == compare.baseline)
@@ -398,17 +396,23 @@ impl<'a> Comparison<'a> {
             let others = |s: &Stage| s.point.iter().filter(|(name, _)| name != "policy").cloned().collect::<Vec<_>>();
             stages.iter().find(|b| is_baseline(b) && others(b) == others(s)).map(|b| b.number)
         };
-        Comparison { compare, of_policies, partner: stages.iter().map(partner).collect() }
+        Comparison { compare, experiment, partner: stages.iter().map(partner).collect() }
     }
 
-    fn baseline<'c>(&self, cell: &CellOfRun, cells: &HashMap<Place<'_>, &'c CellOfRun>) -> Option<&'c CellOfRun> {
-        let (stage, subject) = if self.of_policies {
-            (self.partner.get(cell.stage as usize).copied().flatten()?, &cell.subject)
+    /// The cell that this one is compared with, and what that one differs by: a subject's name, or a policy.
+    fn baseline<'c>(
+        &self,
+        cell: &CellOfRun,
+        cells: &HashMap<Place<'_>, &'c CellOfRun>,
+    ) -> Option<(&'c CellOfRun, &'a str)> {
+        let name = self.experiment.baseline_of(&cell.subject)?;
+        let (stage, subject) = if self.experiment.subjects.iter().any(|s| s.name == name) {
+            (cell.stage, name)
         } else {
-            (cell.stage, &self.compare.baseline)
+            (self.partner.get(cell.stage as usize).copied().flatten()?, cell.subject.as_str())
         };
-        let found = cells.get(&(stage, subject.as_str(), cell.bytes)).copied()?;
-        (place(found) != place(cell)).then_some(found)
+        let found = cells.get(&(stage, subject, cell.bytes)).copied()?;
+        (place(found) != place(cell)).then_some((found, name))
     }
 
     fn ratio(
@@ -418,7 +422,7 @@ impl<'a> Comparison<'a> {
         values: &HashMap<(u32, u32), Rounds>,
         seed: u64,
     ) -> Option<RatioOfRun> {
-        let baseline = self.baseline(cell, cells)?;
+        let (baseline, name) = self.baseline(cell, cells)?;
         let of = |c: &CellOfRun| values.get(&(c.stage, c.cell));
         let (these, those) = (of(cell)?, of(baseline)?);
         let seed = seed ^ (u64::from(cell.stage) << 32 | u64::from(cell.cell));
@@ -442,6 +446,6 @@ impl<'a> Comparison<'a> {
             }
             metric => ratio(these, those, asserts::figure(metric)?)?,
         };
-        Some(RatioOfRun { baseline: self.compare.baseline.clone(), metric: self.compare.metric, ratio })
+        Some(RatioOfRun { baseline: name.to_owned(), metric: self.compare.metric, ratio })
     }
 }

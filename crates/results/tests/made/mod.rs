@@ -19,6 +19,7 @@ pub fn subject(name: &str, sizes: &[u64]) -> SubjectSpec {
         cpus: None,
         deadline_ns: None,
         rests: false,
+        baseline: None,
     }
 }
 
