@@ -22,6 +22,7 @@ mod errno;
 mod error;
 mod exports;
 mod fork;
+mod late;
 mod libcuda;
 mod memory;
 mod pin;

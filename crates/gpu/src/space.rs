@@ -188,6 +188,16 @@ impl AddressSpace {
         }
     }
 
+    /// Beside a CUDA that was initialised before it was watched: takes CUDA's word that `length` bytes at `base` are one
+    /// allocation (`cuMemGetAddressRange`), which is mapped for this GPU and is no managed memory. Otherwise nothing is believed
+    /// that was not seen. When CUDA frees it, pins end as always, but for small blocks that are freed without a driver call
+    /// through functions that were looked up before.
+    pub fn believe(&self, base: u64, length: u64) {
+        if let Some(watched) = self.watched.filter(|watched| watched.is_late()) {
+            watched.believe(base, length, self.device().uuid());
+        }
+    }
+
     /// From now on each submission of what is prepared in this address space asks CUDA whether the memory is still the
     /// allocation that was pinned: 1 us or more each time, and CUDA's locks. For looking for a free that nothing else shows
     /// (see [`crate::Region`]). Transfers that were prepared before do not ask.

@@ -9,7 +9,7 @@ use rm::call::Call;
 use rm::graph::{FileKind, IoctlRecord, MmapRecord, ObjectGraph, ObjectKind};
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -26,12 +26,30 @@ pub struct Watched {
     unmaps: AtomicU64,
     pub(crate) pins: PinTable,
     trackers: Mutex<Vec<Weak<Tracker>>>,
+    /// CUDA was initialised before it was watched.
+    late: AtomicBool,
+    /// Allocations of before that were taken on CUDA's word: address and length.
+    believed: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Watched {
     /// All that is known of CUDA's objects.
     pub fn graph(&self) -> MutexGuard<'_, ObjectGraph> {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// CUDA was there first: what it did until now was not seen.
+    pub fn is_late(&self) -> bool {
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// Says so.
+    pub fn begin_late(&self) {
+        self.late.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn believed(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
+        self.believed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn track(&self, tracker: &Arc<Tracker>) {
@@ -87,7 +105,8 @@ impl Watched {
         // SAFETY: the argument of a call that is about to be made.
         let whole = unsafe { argument(file, request, arg) };
         // Whether the address space goes, or memory in it.
-        let (takes, all) = match Call::parse(file, request, whole, &[]) {
+        let call = Call::parse(file, request, whole, &[]);
+        let (takes, all) = match call {
             Call::UvmFree(_) | Call::UvmUnmapExternal(_) => (true, false),
             Call::UvmUnregisterGpuVaspace(_) => (true, true),
             Call::Free(call) => match self.graph().object(call.root, call.old).map(|o| o.kind) {
@@ -108,6 +127,11 @@ impl Watched {
                 status.fill(0);
             }
             self.graph().ioctl(IoctlRecord { fd: -1, file, request, ret: 0, arg: &copy, nested: &[] });
+            if let Call::UvmFree(free) = call
+                && free.length == 0
+            {
+                self.freed_unseen(free.base);
+            }
             let ended = self.pins.unmapped(&self.graph());
             // What was never pinned nothing of ours can name.
             if all || !ended.is_empty() {

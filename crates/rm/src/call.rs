@@ -163,6 +163,11 @@ pub struct ExternalGpus<'a> {
 }
 
 impl<'a> ExternalGpus<'a> {
+    /// A single one.
+    pub fn one(gpu: [u8; 16]) -> ExternalGpus<'static> {
+        ExternalGpus { first: gpu, count: 1, arg: &[] }
+    }
+
     /// Their UUIDs. `None` if there are several and the recording kept only the first: then nothing is said of which.
     pub fn iter(&self) -> Option<impl Iterator<Item = [u8; 16]> + 'a> {
         let (first, arg, others) = (self.first, self.arg, 1..self.count);

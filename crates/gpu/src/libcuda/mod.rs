@@ -14,8 +14,9 @@ use crate::slots::exchange;
 use crate::space::AddressSpace;
 use crate::watched::Watched;
 use hooks::exchanges;
-use rm::driver::Libc;
+use rm::driver::{Driver, Libc};
 use std::ffi::CStr;
+use std::os::fd::RawFd;
 use std::sync::{Arc, OnceLock};
 
 /// Where libcuda is looked for; the first is found through LD_LIBRARY_PATH and the linker's cache.
@@ -31,8 +32,11 @@ static WATCHED: OnceLock<Result<&'static Watched, String>> = OnceLock::new();
 impl Libcuda {
     /// Loads libcuda, if it is not loaded yet, and exchanges its import slots; the first call does it for the process.
     ///
+    /// If CUDA is initialised already, what it has is asked of the kernel driver when an address space is first wanted
+    /// ([`Watched::catch_up`]): there is no channel in CUDA's group then, and no BAR1 map of memory that was allocated before.
+    ///
     /// # Errors
-    /// Where there is no libcuda, or it is initialised already: its calls until now are lost.
+    /// Where there is no libcuda.
     pub fn open() -> Result<Libcuda, Error> {
         let watched = WATCHED.get_or_init(|| {
             let watched: &'static Watched = Box::leak(Box::default());
@@ -50,21 +54,29 @@ impl Libcuda {
 
     /// The address space that CUDA has on the GPU of that UUID (`cuDeviceGetUuid`).
     pub fn address_space(&self, uuid: [u8; 16], entry: Entry) -> Result<Arc<AddressSpace>, Error> {
-        self.watched.address_space(Arc::new(Libc), uuid, entry)
+        let driver: Arc<dyn Driver> = Arc::new(Libc);
+        if self.watched.is_late() && !self.watched.gpus().contains(&uuid) {
+            let ours = |error| Error::Libcuda(format!("it was initialised before doorbell was opened, and {error}"));
+            self.watched.catch_up(&driver, &files("/dev/nvidiactl"), &files("/dev/nvidia-uvm"), uuid).map_err(ours)?;
+        }
+        self.watched.address_space(driver, uuid, entry)
     }
 }
 
+/// This process's descriptors of a file, the lowest first.
+fn files(path: &str) -> Vec<RawFd> {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let same = open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == path));
+    let mut all: Vec<RawFd> = same.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    all.sort_unstable();
+    all
+}
+
 fn watch(watched: &'static Watched) -> Result<(), String> {
-    let already = std::fs::read_dir("/proc/self/fd")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
-        .any(|path| path.as_os_str() == "/dev/nvidiactl");
     // SAFETY: asks whether it is loaded, and loads nothing.
     let loaded = unsafe { libc::dlopen(PLACES[0].as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
-    if already && !loaded.is_null() {
-        return Err("it is initialised already; open doorbell before the first CUDA call".into());
+    if !loaded.is_null() && !files("/dev/nvidiactl").is_empty() {
+        watched.begin_late();
     }
     let mut handle = loaded;
     let mut reasons = Vec::new();

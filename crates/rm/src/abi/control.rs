@@ -12,6 +12,10 @@ pub const SET_TOKEN_NOTIF_INDEX: u32 = 0xc36f_010a;
 pub const BUILD_VERSION_V2: u32 = 0x13e;
 /// NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS
 pub const GPU_ATTACHED_IDS: u32 = 0x201;
+/// NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO
+pub const HANDLE_INFO: u32 = 0xd02;
+/// NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE
+pub const CHILD_HANDLE: u32 = 0xd05;
 /// NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2
 pub const GPU_ID_INFO_V2: u32 = 0x205;
 /// NV0000_CTRL_CMD_GPU_GET_PROBED_IDS; its struct differs by version.
@@ -22,6 +26,8 @@ pub const GPU_ATTACH_IDS: u32 = 0x215;
 pub const CLASS_LIST: u32 = 0x80_0201;
 /// NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2; its struct differs by version.
 pub const CLASS_LIST_V2: u32 = 0x80_0292;
+/// NV2080_CTRL_CMD_GPU_GET_ID: its parameter is the GPU's number, 4 bytes.
+pub const GPU_ID: u32 = 0x2080_0142;
 /// NV2080_CTRL_CMD_GPU_GET_GID_INFO
 pub const GID_INFO: u32 = 0x2080_014a;
 /// NV2080_CTRL_CMD_FB_GET_STATIC_BAR1_INFO
@@ -78,6 +84,25 @@ plain_struct! {
         pub board_id: u32,
         pub gpu_instance: u32,
         pub numa_id: i32,
+    }
+
+    /// NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS
+    pub struct HandleInfo = 16 {
+        /// In.
+        pub object: u32,
+        /// In: [`HandleInfo::PARENT`] or [`HandleInfo::CLASS`].
+        pub index: u32,
+        pub result: u64,
+    }
+
+    /// NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE_PARAMS
+    pub struct ChildHandle = 12 {
+        /// In.
+        pub parent: u32,
+        /// In.
+        pub class: u32,
+        /// One of that class below it; 0: there is none.
+        pub object: u32,
     }
 
     /// NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_V2_PARAMS
@@ -171,6 +196,13 @@ pub mod ce_caps {
         (CC_SECURE, "CC_SECURE"),
         (DECOMP_SUPPORTED, "DECOMP_SUPPORTED"),
     ];
+}
+
+impl HandleInfo {
+    /// NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_PARENT
+    pub const PARENT: u32 = 1;
+    /// NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID
+    pub const CLASS: u32 = 2;
 }
 
 impl GidInfo {

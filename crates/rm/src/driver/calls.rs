@@ -158,6 +158,39 @@ pub fn schedule_group(driver: &dyn Driver, abi: &Abi, fd: RawFd, client: u32, gr
     unsafe { control_bytes(driver, fd, client, group, abi::control::GROUP_SCHEDULE, params) }
 }
 
+/// The class of a client's object. Only the file that made the client may ask.
+pub fn class_of(driver: &dyn Driver, fd: RawFd, client: u32, object: u32) -> Result<u32, RmError> {
+    handle_info(driver, fd, client, object, abi::control::HandleInfo::CLASS).map(|class| class as u32)
+}
+
+/// The handle of an object's parent.
+pub fn parent_of(driver: &dyn Driver, fd: RawFd, client: u32, object: u32) -> Result<u32, RmError> {
+    handle_info(driver, fd, client, object, abi::control::HandleInfo::PARENT).map(|parent| parent as u32)
+}
+
+fn handle_info(driver: &dyn Driver, fd: RawFd, client: u32, object: u32, index: u32) -> Result<u64, RmError> {
+    let mut p = abi::control::HandleInfo { object, index, result: 0 };
+    // SAFETY: the parameters hold no pointers.
+    unsafe { control(driver, fd, client, client, abi::control::HANDLE_INFO, &mut p)? };
+    Ok(p.result)
+}
+
+/// An object of that class below `parent`, if there is one.
+pub fn child_of(driver: &dyn Driver, fd: RawFd, client: u32, parent: u32, class: u32) -> Result<Option<u32>, RmError> {
+    let mut p = abi::control::ChildHandle { parent, class, object: 0 };
+    // SAFETY: the parameters hold no pointers.
+    unsafe { control(driver, fd, client, client, abi::control::CHILD_HANDLE, &mut p)? };
+    Ok((p.object != 0).then_some(p.object))
+}
+
+/// The number of the GPU that a subdevice is of.
+pub fn gpu_id(driver: &dyn Driver, fd: RawFd, client: u32, subdevice: u32) -> Result<u32, RmError> {
+    let mut id = 0u32;
+    // SAFETY: the parameter is a number.
+    unsafe { control(driver, fd, client, subdevice, abi::control::GPU_ID, &mut id)? };
+    Ok(id)
+}
+
 /// The GPU's 16-byte UUID, from its subdevice.
 pub fn gpu_uuid(driver: &dyn Driver, fd: RawFd, client: u32, subdevice: u32) -> Result<[u8; 16], RmError> {
     let mut p = abi::control::GidInfo { flags: abi::control::GidInfo::BINARY, length: 16, ..Default::default() };

@@ -24,6 +24,13 @@ impl ObjectGraph {
         }
     }
 
+    /// As if a call through `fd` had said this: for what was there before anybody looked.
+    pub fn told(&mut self, fd: i32, kind: FileKind, fact: Fact<'_>) {
+        self.now += 1;
+        let file = self.file_of(fd, kind);
+        self.apply(fact, file);
+    }
+
     /// A call through `file` has said this.
     fn apply(&mut self, fact: Fact<'_>, file: usize) {
         match fact {

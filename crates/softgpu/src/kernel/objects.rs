@@ -4,6 +4,7 @@ use crate::engine::{Channel, Engine};
 use crate::memory::Memory;
 use crate::space::AddressSpace;
 use crate::status::{self, Outcome};
+use rm::class;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -35,6 +36,23 @@ pub enum Kind {
         channel: Weak<Channel>,
         class: u32,
     },
+}
+
+impl Kind {
+    /// Memory and engines have several: one stands for all.
+    fn class(&self) -> u32 {
+        match self {
+            Kind::Device => class::NV01_DEVICE_0,
+            Kind::Subdevice => class::NV20_SUBDEVICE_0,
+            Kind::Memory(_) => class::NV01_MEMORY_LOCAL_USER,
+            Kind::Usermode => class::HOPPER_USERMODE_A,
+            Kind::Space(_) => class::FERMI_VASPACE_A,
+            Kind::Group(_) => class::KEPLER_CHANNEL_GROUP_A,
+            Kind::ContextShare(_) => class::FERMI_CONTEXT_SHARE_A,
+            Kind::Channel { .. } => class::HOPPER_CHANNEL_GPFIFO_A,
+            Kind::EngineObject { class, .. } => *class,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -110,6 +128,22 @@ impl Objects {
                 return Ok(handle);
             }
         }
+    }
+
+    /// Class and parent of an object; a client has no parent.
+    pub fn described(&self, client: u32, handle: u32) -> Outcome<(u32, u32)> {
+        if handle == client && self.clients.contains_key(&client) {
+            return Ok((class::NV01_ROOT_CLIENT, 0));
+        }
+        let object = self.object(client, handle)?;
+        Ok((object.kind.class(), object.parent))
+    }
+
+    /// The first object of a class below another, if there is one.
+    pub fn child(&self, client: u32, parent: u32, class: u32) -> Outcome<Option<u32>> {
+        self.described(client, parent)?;
+        let objects = self.clients.get(&client).into_iter().flat_map(|c| &c.objects);
+        Ok(objects.filter(|(_, o)| o.parent == parent && o.kind.class() == class).map(|(handle, _)| *handle).min())
     }
 
     pub fn memory(&self, client: u32, handle: u32) -> Outcome<Arc<Memory>> {
