@@ -53,18 +53,26 @@ pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error
 /// As [`pin`], for the pushbuffers of one of the machine's address spaces.
 pub(crate) fn pin_in(machine: &Machine, space: &Arc<AddressSpace>, pointer: u64, length: u64) -> Result<Pinned, Error> {
     let context = machine.context()?;
-    let allocation = check(context, pointer, length)?;
+    let Allocation { number: allocation, base, bytes } = check(context, pointer, length)?;
     let cuda = context.cuda();
+    space.believe(base, bytes);
     // CUDA numbers allocations, each once: another number is another owner's memory at the same address.
     let witness = move || matches!(cuda.allocation(pointer), Ok(Some(now)) if now == allocation);
     let pin = space.pin_with(pointer, length, Arc::new(witness))?;
     // It may have been freed between the questions and the pin; from here on that ends the pin.
-    let now = check(context, pointer, length)?;
+    let now = check(context, pointer, length)?.number;
     if now == allocation { Ok(Pinned { pin: Arc::new(pin) }) } else { Err(PinError::Freed { pointer }.into()) }
 }
 
-/// That CUDA has the whole range, of a kind that the GPU reads where it is; the allocation's number.
-pub(crate) fn check(context: &Context, pointer: u64, length: u64) -> Result<u64, Error> {
+/// What CUDA says of an allocation.
+pub(crate) struct Allocation {
+    number: u64,
+    base: u64,
+    bytes: u64,
+}
+
+/// That CUDA has the whole range, of a kind that the GPU reads where it is.
+pub(crate) fn check(context: &Context, pointer: u64, length: u64) -> Result<Allocation, Error> {
     if pointer == 0 {
         return Err(PinError::Null.into());
     }
@@ -91,7 +99,10 @@ pub(crate) fn check(context: &Context, pointer: u64, length: u64) -> Result<u64,
     if pointer < known.base || left == 0 {
         return Err(PinError::Freed { pointer }.into());
     }
-    if length > left { Err(PinError::PastEnd { pointer, length, left }.into()) } else { Ok(known.allocation) }
+    if length > left {
+        return Err(PinError::PastEnd { pointer, length, left }.into());
+    }
+    Ok(Allocation { number: known.allocation, base: known.base, bytes: known.bytes })
 }
 
 /// Whether the process can read ordinary memory there. CUDA keeps what it has freed reserved, unreadable or as a mapping of
