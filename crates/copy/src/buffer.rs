@@ -7,12 +7,12 @@
 use crate::error::{Error, PinError, Unavailable};
 use crate::inspect::GUARD;
 use crate::machine::Machine;
+use crate::pages::{self, Pages};
 use crate::pin::{self, Pinned};
 use crate::spec::{End, Host, Memory};
 use crate::view::View;
 use cuda::{DeviceBuffer, DeviceSlice, MemoryType, PinnedBuffer, Registration};
 use gpu::{AddressSpace, Aperture, Bar1Map, Region};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,44 +23,9 @@ const MAX_BYTES: u64 = 16 << 30;
 /// Why only the CPU takes part in routes from or to pageable memory.
 pub(crate) const PAGEABLE: &str = "engines cannot reach pageable memory: use host (pinned) or host[registered]";
 const NOT_THE_GPUS: &str = "only pinned memory of the GPU has a place in BAR1";
-const PAGE: usize = 0x1000;
+const PAGE: u64 = 0x1000;
 /// A large page of the GPU's: buffers so long begin and end on one.
 const LARGE: u64 = 2 << 20;
-
-/// Pageable memory: zeroed, on whole pages, freed when dropped.
-#[derive(Debug)]
-pub(crate) struct Pages {
-    pointer: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: plain memory with one owner.
-unsafe impl Send for Pages {}
-// SAFETY: as above; shared use goes through raw pointers, which are the user's.
-unsafe impl Sync for Pages {}
-
-impl Pages {
-    pub(crate) fn new(bytes: u64) -> Result<Pages, Error> {
-        let none = Error::Memory { bytes };
-        let layout = usize::try_from(bytes).ok().filter(|bytes| *bytes > 0);
-        let layout = layout.and_then(|bytes| Layout::from_size_align(bytes.next_multiple_of(PAGE), PAGE).ok());
-        let Some(layout) = layout else { return Err(none) };
-        // SAFETY: the layout is not empty.
-        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
-        Ok(Pages { pointer, layout })
-    }
-
-    pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.pointer.as_ptr()
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout.
-        unsafe { dealloc(self.pointer.as_ptr(), self.layout) };
-    }
-}
 
 enum Kind<'m> {
     Pinned(PinnedBuffer<'m>),
@@ -89,7 +54,7 @@ unsafe impl Sync for Theirs {}
 
 /// Where the memory behind the guard begins: on a page, and of large buffers on a large page.
 fn front(bytes: u64) -> u64 {
-    if bytes < LARGE { PAGE as u64 } else { LARGE }
+    if bytes < LARGE { PAGE } else { LARGE }
 }
 
 /// More is read by CUDA: loads through BAR1 make 0.7 GB/s.
@@ -151,6 +116,15 @@ impl HostBytes<'_> {
     }
 }
 
+/// Why there is no such memory on this machine, as far as that is known without trying.
+pub(crate) fn check(machine: &Machine, end: End) -> Result<(), Unavailable> {
+    let Memory::Host(kind) = end.memory else { return Ok(()) };
+    if kind.is_cudas() {
+        machine.context()?;
+    }
+    pages::check(kind)
+}
+
 impl<'m> Buffer<'m> {
     /// Allocates `capacity` bytes behind the end's offset, with guards around them.
     ///
@@ -177,8 +151,13 @@ impl<'m> Buffer<'m> {
                 let base = buffer.device_address()?;
                 (Kind::Pinned(buffer), base)
             }
-            (Memory::Host(Host::Registered), context) => {
-                let (context, pages) = (context?, Pages::new(bytes)?);
+            (Memory::Host(Host::WriteCombined), context) => {
+                let buffer = PinnedBuffer::write_combined(context?, len)?;
+                let base = buffer.device_address()?;
+                (Kind::Pinned(buffer), base)
+            }
+            (Memory::Host(kind @ (Host::Registered | Host::Huge | Host::Node(_))), context) => {
+                let (context, pages) = (context?, Pages::of_kind(kind, bytes)?);
                 // SAFETY: the pages live as long as the registration.
                 let registration = unsafe { Registration::new(context, pages.as_ptr(), len) }?;
                 let base = registration.device_address()?;

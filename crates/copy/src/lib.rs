@@ -16,6 +16,7 @@ mod entry;
 mod error;
 mod inspect;
 mod machine;
+mod pages;
 mod pin;
 mod places;
 mod registry;

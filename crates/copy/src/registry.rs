@@ -1,5 +1,6 @@
 //! Which routes there are.
 
+use crate::buffer;
 use crate::ends::Pair;
 use crate::entry::{Entry, Found, Opened};
 use crate::error::{Error, Unavailable};
@@ -36,7 +37,7 @@ pub fn names(machine: &Machine) -> Vec<Listed> {
         for name in (entry.list)(machine) {
             // Every listed text parses: a test holds each entry to it.
             let Ok(spec) = parse(&name) else { continue };
-            let (about, unavailable) = ((entry.about)(machine, &spec), (entry.check)(machine, &spec).err());
+            let (about, unavailable) = ((entry.about)(machine, &spec), check(entry, machine, &spec).err());
             listed.push(Listed { name, about, unavailable });
         }
     }
@@ -86,8 +87,15 @@ pub fn executor<'m>(machine: &'m Machine, name: &str) -> Found<'m> {
 fn of_spec<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
     let entry = entry.ok_or_else(|| Unavailable::new(format!("no executor is called {}", spec.executor.name)))?;
-    (entry.check)(machine, spec)?;
+    check(entry, machine, spec)?;
     (entry.open)(machine, spec).map_err(refused)
+}
+
+/// Executor and memories.
+fn check(entry: &Entry, machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    (entry.check)(machine, spec)?;
+    buffer::check(machine, spec.source)?;
+    buffer::check(machine, spec.destination)
 }
 
 /// What the driver refuses while a way is opened does not exist here.

@@ -30,6 +30,22 @@ pub enum Host {
     Pageable,
     /// Pageable memory that was pinned afterwards.
     Registered,
+    /// Allocated pinned and write-combined: stores of the CPU pass its caches, loads are slow.
+    WriteCombined,
+    /// Huge pages of 2 MiB, pinned afterwards.
+    Huge,
+    /// Memory of one NUMA node, pinned afterwards.
+    Node(u32),
+}
+
+impl Host {
+    /// Whether CUDA allocates or registers it, and nobody else does.
+    pub fn is_cudas(self) -> bool {
+        match self {
+            Host::Pinned | Host::Pageable => false,
+            Host::Registered | Host::WriteCombined | Host::Huge | Host::Node(_) => true,
+        }
+    }
 }
 
 /// What moves the bytes.
@@ -134,11 +150,14 @@ impl fmt::Display for Spec {
 
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Host::Pinned => "pinned",
-            Host::Pageable => "pageable",
-            Host::Registered => "registered",
-        })
+        match self {
+            Host::Pinned => f.write_str("pinned"),
+            Host::Pageable => f.write_str("pageable"),
+            Host::Registered => f.write_str("registered"),
+            Host::WriteCombined => f.write_str("wc"),
+            Host::Huge => f.write_str("huge"),
+            Host::Node(n) => write!(f, "node={n}"),
+        }
     }
 }
 
@@ -237,7 +256,8 @@ fn or_nothing(word: &str) -> String {
 }
 
 fn end(part: &Part<'_>) -> Result<End, Wrong> {
-    const ENDS: &str = "a source or destination is host, host[pageable], host[registered] or gpu0, gpu1, ...";
+    const ENDS: &str = "a source or destination is host, host[pageable], host[registered], host[wc], host[huge], \
+                        host[node=N] or gpu0, gpu1, ...";
     let memory = match (part.name, part.number()?) {
         ("host", None) => Memory::Host(Host::default()),
         ("gpu", Some(n)) => Memory::Gpu(n),
@@ -261,8 +281,15 @@ fn end(part: &Part<'_>) -> Result<End, Wrong> {
             ("pinned", Memory::Host(_)) => Host::Pinned,
             ("pageable", Memory::Host(_)) => Host::Pageable,
             ("registered", Memory::Host(_)) => Host::Registered,
+            ("wc", Memory::Host(_)) => Host::WriteCombined,
+            ("huge", Memory::Host(_)) => Host::Huge,
+            (_, Memory::Host(_)) if option.starts_with("node=") => {
+                let digits = &option["node=".len()..];
+                let number = digits.parse().ok().filter(|number: &u32| number.to_string() == digits);
+                Host::Node(number.ok_or_else(|| wrong(format!("`{option}`"), "a NUMA node is a number: node=0"))?)
+            }
             (_, Memory::Host(_)) => {
-                let allowed = "options of host are pinned, pageable, registered, offset=BYTES";
+                let allowed = "options of host are pinned, pageable, registered, wc, huge, node=N, offset=BYTES";
                 return Err(wrong(or_nothing(option), allowed));
             }
             (_, Memory::Gpu(_)) => return Err(wrong(or_nothing(option), "the option of a GPU is offset=BYTES")),
@@ -366,6 +393,10 @@ mod tests {
             ("host->ce0->gpu0[pageable]", 16, "`pageable`", "offset=BYTES"),
             ("host[pageable,pinned]->ce0->gpu0", 14, "`pinned` after another", "once"),
             ("host[offset=1,offset=1]->ce0->gpu0", 14, "after another", "once"),
+            ("host[node=]->ce0->gpu0", 5, "`node=`", "node=0"),
+            ("host[node=01]->ce0->gpu0", 5, "`node=01`", "node=0"),
+            ("host[wc,huge]->ce0->gpu0", 8, "`huge` after another", "once"),
+            ("gpu0[wc]->ce0->host", 5, "`wc`", "offset=BYTES"),
             ("host[offset=+1]->ce0->gpu0", 5, "`offset=+1`", "bytes"),
             ("host[offset=99999999999999]->ce0->gpu0", 5, "`offset=99999999999999`", "2^40"),
         ] {
@@ -377,7 +408,14 @@ mod tests {
     }
 
     fn end() -> impl Strategy<Value = End> {
-        let host = prop_oneof![Just(Host::Pinned), Just(Host::Pageable), Just(Host::Registered)];
+        let host = prop_oneof![
+            Just(Host::Pinned),
+            Just(Host::Pageable),
+            Just(Host::Registered),
+            Just(Host::WriteCombined),
+            Just(Host::Huge),
+            any::<u32>().prop_map(Host::Node),
+        ];
         let memory = prop_oneof![host.prop_map(Memory::Host), any::<u32>().prop_map(Memory::Gpu)];
         (memory, prop_oneof![Just(0), 0..=MAX_OFFSET]).prop_map(|(memory, offset)| End { memory, offset })
     }
@@ -409,7 +447,7 @@ mod tests {
         /// Texts that are nearly right: the parts of ways, in any order.
         #[test]
         fn nearly_right_texts_are_answered(parts in prop::collection::vec(prop::sample::select(vec![
-            "host", "gpu0", "ce", "0", "->", "[", "]", ",", "pipelined", "offset=", "7", " ", "é", "cuda", "sync", "-", ">",
+            "host", "gpu0", "ce", "0", "node=", "wc", "->", "[", "]", ",", "pipelined", "offset=", "7", " ", "é", "cuda", "sync", "-", ">",
         ]), 0..14)) {
             let text = parts.concat();
             match parse(&text) {

@@ -83,6 +83,25 @@ fn every_route_moves_every_size_and_leaves_nothing() {
 }
 
 #[test]
+fn host_memory_of_every_kind_is_moved_or_says_why() {
+    let (_one, machine) = start();
+    let _running = fake::run_by_itself();
+    let combined = fake::WRITE_COMBINED.load(Ordering::SeqCst);
+    for (kind, missing) in [("wc", None), ("huge", Some("huge pages")), ("node=0", Some("NUMA node 0"))] {
+        for name in [format!("host[{kind}]->cuda->gpu0"), format!("gpu0->cuda[sync]->host[{kind},offset=3]")] {
+            match (open(&machine, &name, 70_001), missing) {
+                (Ok(mut route), _) => assert_eq!(verify(&mut route, 70_001, 5, TIMEOUT).unwrap(), None, "{name}"),
+                (Err(error), Some(missing)) => assert!(reason(error).contains(missing), "{name}"),
+                (Err(error), None) => panic!("{name}: {error}"),
+            }
+            assert_eq!(fake::alive(), [""; 0], "{name}");
+        }
+    }
+    assert_eq!(fake::WRITE_COMBINED.load(Ordering::SeqCst) - combined, 2);
+    assert!(opening(&machine, "host[node=999]->cuda->gpu0").contains("no NUMA node 999"));
+}
+
+#[test]
 fn one_call_submits_and_one_waits() {
     let (_one, machine) = start();
     let _running = fake::run_by_itself();
@@ -188,7 +207,9 @@ fn what_does_not_exist_says_why() {
     let error = open(&machine, "host->cudo->gpu0", 1).err().unwrap();
     assert!(matches!(&error, Error::Syntax(_)) && error.to_string().contains("executors are "), "{error}");
     let listed = names(&machine);
-    assert!(listed.iter().filter(|listed| listed.name.contains("->cuda")).all(|listed| listed.unavailable.is_none()));
+    // Pages and nodes are the machine's.
+    let is_cudas = |listed: &&copy::Listed| listed.name.contains("->cuda") && !listed.name.contains("huge");
+    assert!(listed.iter().filter(is_cudas).all(|listed| listed.unavailable.is_none() || listed.name.contains("node=0")));
     for listed in listed {
         assert_eq!(parse(&listed.name).unwrap().to_string(), listed.name);
     }

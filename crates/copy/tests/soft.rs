@@ -219,6 +219,9 @@ fn what_does_not_exist_says_why() {
         ("host[pageable]->ce0->gpu0", "pageable"),
         ("gpu0->ce0->host[pageable]", "pageable"),
         ("host[registered]->ce0->gpu0", "software GPU has no CUDA"),
+        ("host[wc]->ce0->gpu0", "software GPU has no CUDA"),
+        ("gpu0->ce0->host[huge]", "software GPU has no CUDA"),
+        ("host[node=0]->bar1->gpu0", "software GPU has no CUDA"),
         ("host->cuda->gpu0", "software GPU has no CUDA"),
         ("host->cudart->gpu0", "software GPU has no CUDA"),
         ("host->bar1[answered]->gpu0", "launched by CUDA: the software GPU has no CUDA"),
@@ -239,7 +242,7 @@ fn what_is_listed_opens_or_says_why() {
     let (_driver, machine) = soft();
     let listed = names(&machine);
     for (executor, routes) in
-        [("cuda", 22), ("cudart", 8), ("ce0", 8), ("ce2", 6), ("inline", 5), ("bar1", 5), ("aperture", 2)]
+        [("cuda", 28), ("cudart", 8), ("ce0", 14), ("ce2", 6), ("inline", 5), ("bar1", 5), ("aperture", 2)]
     {
         let is = |listed: &&copy::Listed| parse(&listed.name).unwrap().executor.word() == executor;
         assert_eq!(listed.iter().filter(is).count(), routes, "{executor}");

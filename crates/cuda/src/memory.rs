@@ -9,6 +9,8 @@ use std::marker::PhantomData;
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 0x01 | 0x02;
+/// `CU_MEMHOSTALLOC_WRITECOMBINED`.
+const WRITE_COMBINED: u32 = 0x04;
 
 /// Checks that `offset..offset + bytes` lies in a buffer of `len` bytes.
 fn inside(what: &'static str, offset: usize, bytes: usize, len: usize) -> Result<()> {
@@ -105,9 +107,18 @@ unsafe impl Sync for PinnedBuffer<'_> {}
 
 impl<'c> PinnedBuffer<'c> {
     pub fn new(context: &'c Context, len: usize) -> Result<Self> {
+        PinnedBuffer::zeroed(context, len, PORTABLE_MAPPED)
+    }
+
+    /// Write-combined: stores of the CPU pass its caches and are gathered, loads are slow.
+    pub fn write_combined(context: &'c Context, len: usize) -> Result<Self> {
+        PinnedBuffer::zeroed(context, len, PORTABLE_MAPPED | WRITE_COMBINED)
+    }
+
+    fn zeroed(context: &'c Context, len: usize, flags: u32) -> Result<Self> {
         let mut pointer: *mut c_void = std::ptr::null_mut();
         // SAFETY: writes one pointer.
-        unsafe { context.cuda.cuMemHostAlloc(&mut pointer, len, PORTABLE_MAPPED) }?;
+        unsafe { context.cuda.cuMemHostAlloc(&mut pointer, len, flags) }?;
         let pointer: *mut u8 = pointer.cast();
         // SAFETY: `len` fresh bytes, of ours alone.
         unsafe { pointer.write_bytes(0, len) };

@@ -78,6 +78,10 @@ fn list(machine: &Machine) -> Vec<String> {
             names.push(format!("gpu{gpu}->ce{engine}{option}->host"));
         }
     }
+    for host in ["host[wc]", "host[huge]", "host[node=0]"] {
+        names.push(format!("{host}->ce0->gpu{gpu}"));
+        names.push(format!("gpu{gpu}->ce0->{host}"));
+    }
     names
 }
 

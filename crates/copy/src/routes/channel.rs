@@ -80,11 +80,8 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     not_both(&spec.executor)?;
     space(machine, &spec.executor)?;
     for end in [spec.source, spec.destination] {
-        match end.memory {
-            Memory::Host(Host::Pageable) => return Err(Unavailable::new(PAGEABLE)),
-            // Whoever registers is CUDA.
-            Memory::Host(Host::Registered) => drop(machine.context()?),
-            _ => {}
+        if end.memory == Memory::Host(Host::Pageable) {
+            return Err(Unavailable::new(PAGEABLE));
         }
     }
     Ok(())

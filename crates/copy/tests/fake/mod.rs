@@ -147,6 +147,8 @@ pub static EAGER: AtomicU64 = AtomicU64::new(0);
 /// Modules that were loaded, and those of them whose text had been loaded before.
 pub static LOADS: AtomicU64 = AtomicU64::new(0);
 pub static CACHED: AtomicU64 = AtomicU64::new(0);
+/// Allocations of write-combined memory.
+pub static WRITE_COMBINED: AtomicU64 = AtomicU64::new(0);
 /// Calls of any function of the driver.
 pub static CALLS: AtomicU64 = AtomicU64::new(0);
 
@@ -646,7 +648,9 @@ driver! {
     }
     cuMemFree_v2(address: u64) { free(address) }
     cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) {
-        if flags != 3 { return INVALID_VALUE; }
+        // Portable and mapped; maybe write-combined.
+        if flags != 3 && flags != 7 { return INVALID_VALUE; }
+        WRITE_COMBINED.fetch_add(u64::from(flags == 7), Ordering::SeqCst);
         give(pointer, with(|fake| fake.allocate(Kind::Pinned, bytes)) as *mut c_void)
     }
     cuMemFreeHost(pointer: *mut c_void) { free(pointer as u64) }

@@ -68,6 +68,10 @@ fn list(machine: &Machine) -> Vec<String> {
             names.push(format!("gpu{gpu}->{cuda}->{host}"));
         }
     }
+    for host in ["host[wc]", "host[huge]", "host[node=0]"] {
+        names.push(format!("{host}->cuda->gpu{gpu}"));
+        names.push(format!("gpu{gpu}->cuda->{host}"));
+    }
     names
 }
 

@@ -1,0 +1,191 @@
+//! Host memory that is not CUDA's: pageable, on huge pages, or of a NUMA node.
+
+use crate::error::{Error, Unavailable};
+use crate::spec::Host;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::io;
+use std::path::Path;
+use std::ptr::NonNull;
+
+const PAGE: usize = 0x1000;
+const HUGE: u64 = 2 << 20;
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+const NODES: &str = "/sys/devices/system/node";
+/// `MPOL_BIND`: pages come from these nodes or not at all.
+const MPOL_BIND: libc::c_int = 2;
+/// Nodes that a mask names.
+const MAX_NODES: usize = 1024;
+
+/// Zeroed memory on whole pages, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pointer: NonNull<u8>,
+    kept: Kept,
+}
+
+/// How it is given back.
+#[derive(Debug)]
+enum Kept {
+    Heap(Layout),
+    Mapped(usize),
+}
+
+// SAFETY: plain memory with one owner.
+unsafe impl Send for Pages {}
+// SAFETY: as above; shared use goes through raw pointers, which are the user's.
+unsafe impl Sync for Pages {}
+
+/// Why there is no memory of that kind, as far as that is known without asking for it.
+pub(crate) fn check(kind: Host) -> Result<(), Unavailable> {
+    match kind {
+        Host::Huge if free_huge_pages() == Some(0) => Err(no_huge_pages()),
+        Host::Node(n) if !Path::new(&format!("{NODES}/node{n}")).exists() => {
+            Err(Unavailable::new(format!("this machine has no NUMA node {n} ({NODES})")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn free_huge_pages() -> Option<u64> {
+    std::fs::read_to_string(format!("{HUGE_PAGES}/free_hugepages")).ok()?.trim().parse().ok()
+}
+
+fn no_huge_pages() -> Unavailable {
+    Unavailable::new(
+        "too few huge pages of 2 MiB are free: reserve some (sysctl vm.nr_hugepages=N, or \
+         /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)",
+    )
+}
+
+impl Pages {
+    /// Of the kinds that are not CUDA's own: on huge pages, of a node, or anywhere.
+    pub(crate) fn of_kind(kind: Host, bytes: u64) -> Result<Pages, Error> {
+        match kind {
+            Host::Huge => Pages::huge(bytes),
+            Host::Node(n) => Pages::of_node(n, bytes),
+            Host::Pinned | Host::Pageable | Host::Registered | Host::WriteCombined => Pages::new(bytes),
+        }
+    }
+
+    pub(crate) fn new(bytes: u64) -> Result<Pages, Error> {
+        let none = Error::Memory { bytes };
+        let layout = usize::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+        let layout = layout.and_then(|bytes| Layout::from_size_align(bytes.next_multiple_of(PAGE), PAGE).ok());
+        let Some(layout) = layout else { return Err(none) };
+        // SAFETY: the layout is not empty.
+        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
+        Ok(Pages { pointer, kept: Kept::Heap(layout) })
+    }
+
+    /// On pages of 2 MiB, which have to be reserved.
+    fn huge(bytes: u64) -> Result<Pages, Error> {
+        let bytes = bytes.next_multiple_of(HUGE);
+        match map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB) {
+            Ok(pages) => Ok(pages),
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => Err(no_huge_pages().into()),
+            Err(error) => Err(Unavailable::new(format!("no huge pages: {error}")).into()),
+        }
+    }
+
+    /// Whose pages all come from NUMA node `n`.
+    fn of_node(n: u32, bytes: u64) -> Result<Pages, Error> {
+        check(Host::Node(n))?;
+        let bits = u64::BITS as usize;
+        let mut mask = [0u64; MAX_NODES / u64::BITS as usize];
+        let no_node = || Unavailable::new(format!("NUMA node {n}: nodes are counted up to {}", MAX_NODES - 1));
+        *mask.get_mut(n as usize / bits).ok_or_else(no_node)? |= 1 << (n as usize % bits);
+        let pages = map(bytes, 0).map_err(|_| Error::Memory { bytes })?;
+        // SAFETY: a mapping of our own, no page of which has been touched; the mask has as many bits as are told, of which the
+        // kernel leaves out the last.
+        let bound = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                pages.as_ptr(),
+                bytes,
+                MPOL_BIND,
+                mask.as_ptr(),
+                MAX_NODES + 1,
+                0,
+            )
+        };
+        if bound != 0 {
+            let error = io::Error::last_os_error();
+            return Err(Unavailable::new(format!("memory of NUMA node {n} alone (mbind): {error}")).into());
+        }
+        // SAFETY: as many bytes are mapped; touched now, they come from the node now.
+        unsafe { pages.as_ptr().write_bytes(0, bytes as usize) };
+        Ok(pages)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.pointer.as_ptr()
+    }
+}
+
+fn map(bytes: u64, flags: libc::c_int) -> io::Result<Pages> {
+    let length = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), length, prot, flags, -1, 0) };
+    match NonNull::new(at.cast()) {
+        Some(pointer) if at != libc::MAP_FAILED => Ok(Pages { pointer, kept: Kept::Mapped(length) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        match self.kept {
+            // SAFETY: allocated by `new` with this layout.
+            Kept::Heap(layout) => unsafe { dealloc(self.pointer.as_ptr(), layout) },
+            Kept::Mapped(length) => {
+                // SAFETY: the mapping made by `map`, which nothing refers to any more.
+                unsafe { libc::munmap(self.pointer.as_ptr().cast(), length) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(error: Error) -> String {
+        match error {
+            Error::Unavailable(unavailable) => unavailable.reason,
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Zeroed, and all of it can be written.
+    fn works(pages: &Pages, bytes: usize) {
+        // SAFETY: as many bytes are there.
+        let all = unsafe { std::slice::from_raw_parts_mut(pages.as_ptr(), bytes) };
+        assert!(all.iter().all(|byte| *byte == 0));
+        all.fill(7);
+    }
+
+    #[test]
+    fn memory_of_a_node_is_there_or_says_why() {
+        match Pages::of_kind(Host::Node(0), 3 * PAGE as u64 + 5) {
+            Ok(pages) => works(&pages, 3 * PAGE + 5),
+            Err(error) => assert!(reason(error).contains("NUMA node 0")),
+        }
+        let none = reason(Pages::of_kind(Host::Node(999), 1).unwrap_err());
+        assert!(none.contains("no NUMA node 999"), "{none}");
+    }
+
+    #[test]
+    fn huge_pages_are_there_or_the_sysctl_is_named() {
+        match Pages::of_kind(Host::Huge, 5) {
+            Ok(pages) => {
+                assert_eq!(pages.as_ptr() as u64 % HUGE, 0);
+                works(&pages, HUGE as usize);
+            }
+            Err(error) => {
+                let why = reason(error);
+                assert!(why.contains("vm.nr_hugepages") || why.starts_with("no huge pages: "), "{why}");
+            }
+        }
+    }
+}
