@@ -98,15 +98,7 @@ impl Pages {
         // SAFETY: a mapping of our own, no page of which has been touched; the mask has as many bits as are told, of which the
         // kernel leaves out the last.
         let bound = unsafe {
-            libc::syscall(
-                libc::SYS_mbind,
-                pages.as_ptr(),
-                bytes,
-                MPOL_BIND,
-                mask.as_ptr(),
-                MAX_NODES + 1,
-                0,
-            )
+            libc::syscall(libc::SYS_mbind, pages.as_ptr(), bytes, MPOL_BIND, mask.as_ptr(), MAX_NODES + 1, 0)
         };
         if bound != 0 {
             let error = io::Error::last_os_error();

@@ -14,6 +14,8 @@ const ENTRIES: &[Entry] = &[
     routes::cuda::ENTRY,
     routes::cudart::ENTRY,
     routes::ce::ENTRY,
+    routes::split::ENTRY,
+    routes::batch::ENTRY,
     routes::inline::ENTRY,
     routes::bar1::ENTRY,
     routes::message::ENTRY,

@@ -57,11 +57,18 @@ pub struct Executor {
     pub index: Option<u32>,
     /// Sorted, each once.
     pub options: Vec<&'static str>,
+    /// Those with numbers, as `pieces=256` or `engines=3+4`: sorted, each once.
+    pub numbers: Vec<(&'static str, Vec<u32>)>,
 }
 
 impl Executor {
     pub fn has(&self, option: &str) -> bool {
         self.options.contains(&option)
+    }
+
+    /// What stands behind `option`, which ends in `=`.
+    pub fn numbers(&self, option: &str) -> Option<&[u32]> {
+        self.numbers.iter().find(|(name, _)| *name == option).map(|(_, numbers)| numbers.as_slice())
     }
 
     /// Without its options.
@@ -76,10 +83,12 @@ impl fmt::Display for Executor {
         if let Some(index) = self.index {
             write!(f, "{index}")?;
         }
-        match self.options.as_slice() {
-            [] => Ok(()),
-            options => write!(f, "[{}]", options.join(",")),
-        }
+        let numbers = self.numbers.iter().map(|(name, numbers)| {
+            let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            format!("{name}{}", numbers.join("+"))
+        });
+        let all: Vec<String> = self.options.iter().map(|option| (*option).into()).chain(numbers).collect();
+        if all.is_empty() { Ok(()) } else { write!(f, "[{}]", all.join(",")) }
     }
 }
 
@@ -97,6 +106,7 @@ pub struct Word {
     pub name: &'static str,
     /// A number follows the name.
     pub numbered: bool,
+    /// One that ends in `=` takes a number, or several with `+` between them.
     pub options: &'static [&'static str],
 }
 
@@ -316,23 +326,38 @@ fn executor(part: &Part<'_>, words: &[Word]) -> Result<Executor, Wrong> {
         .find(|word| if word.numbered { word.name == part.name && part.number.is_some() } else { word.name == whole })
         .ok_or_else(|| Wrong { at: part.at, what: or_nothing(&whole), allowed })?;
     let index = if word.numbered { part.number()? } else { None };
-    let mut options = Vec::new();
+    let (mut options, mut numbers) = (Vec::new(), Vec::new());
     for &(at, option) in &part.options {
-        let Some(&known) = word.options.iter().find(|known| **known == option) else {
+        let is = |known: &&&'static str| {
+            **known == option && !known.ends_with('=') || known.ends_with('=') && option.starts_with(**known)
+        };
+        let Some(&known) = word.options.iter().find(is) else {
             let allowed = match word.options {
                 [] => format!("{} takes no options", word.name),
                 options => format!("options of {} are {}", word.name, options.join(", ")),
             };
             return Err(Wrong { at, what: or_nothing(option), allowed });
         };
-        if options.contains(&known) {
+        if options.contains(&known) || numbers.iter().any(|(name, _)| *name == known) {
             let what = format!("`{known}` for the second time");
             return Err(Wrong { at, what, allowed: "each option is given once".into() });
         }
-        options.push(known);
+        if known.ends_with('=') {
+            let read = |text: &str| text.parse().ok().filter(|number: &u32| number.to_string() == text);
+            let all: Option<Vec<u32>> = option[known.len()..].split('+').map(read).collect();
+            let all = all.ok_or_else(|| Wrong {
+                at,
+                what: format!("`{option}`"),
+                allowed: format!("{known} takes a number, or several with + between them"),
+            })?;
+            numbers.push((known, all));
+        } else {
+            options.push(known);
+        }
     }
     options.sort_unstable();
-    Ok(Executor { name: word.name, index, options })
+    numbers.sort_unstable();
+    Ok(Executor { name: word.name, index, options, numbers })
 }
 
 #[cfg(test)]
@@ -340,7 +365,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WORDS: [Word; 3] = [
+    const WORDS: [Word; 4] = [
+        Word { name: "split", numbered: false, options: &["engines=", "fast"] },
         Word { name: "ce", numbered: true, options: &["pipelined"] },
         Word { name: "cuda", numbered: false, options: &["sync", "other"] },
         Word { name: "bar1", numbered: false, options: &[] },
@@ -354,7 +380,7 @@ mod tests {
     fn ways_are_read() {
         let spec = parse("host->ce0->gpu0").unwrap();
         assert_eq!(spec.source, End { memory: Memory::Host(Host::Pinned), offset: 0 });
-        assert_eq!(spec.executor, Executor { name: "ce", index: Some(0), options: vec![] });
+        assert_eq!(spec.executor, Executor { name: "ce", index: Some(0), options: vec![], numbers: vec![] });
         assert_eq!(spec.destination, End { memory: Memory::Gpu(0), offset: 0 });
         let spec = parse(" gpu1 [ offset=7 ] -> ce12[pipelined] -> host [registered , offset=3] ").unwrap();
         assert_eq!(spec.to_string(), "gpu1[offset=7]->ce12[pipelined]->host[registered,offset=3]");
@@ -363,10 +389,31 @@ mod tests {
     }
 
     #[test]
+    fn options_may_have_numbers() {
+        let spec = parse("host->split[engines=3+4, fast]->gpu0").unwrap();
+        assert_eq!(spec.executor.numbers("engines="), Some(&[3, 4][..]));
+        assert!(spec.executor.has("fast") && spec.executor.numbers("fast").is_none());
+        assert_eq!(spec.to_string(), "host->split[fast,engines=3+4]->gpu0");
+        assert_eq!(parse("host->split[engines=0]->gpu0").unwrap().executor.numbers("engines="), Some(&[0][..]));
+        for (text, what) in [
+            ("engines=", "`engines=`"),
+            ("engines=3+", "`engines=3+`"),
+            ("engines=03", "`engines=03`"),
+            ("engines=-1", "`engines=-1`"),
+            ("engines=4294967296", "`engines=4294967296`"),
+            ("engines=1,engines=2", "second time"),
+            ("engine=1", "`engine=1`"),
+        ] {
+            let error = parse(&format!("host->split[{text}]->gpu0")).unwrap_err();
+            assert!(error.what.contains(what), "{error}");
+        }
+    }
+
+    #[test]
     fn a_name_may_end_in_a_digit() {
         assert_eq!(
             parse("host->bar1->gpu0").unwrap().executor,
-            Executor { name: "bar1", index: None, options: vec![] }
+            Executor { name: "bar1", index: None, options: vec![], numbers: vec![] }
         );
         assert_eq!(parse("host->bar2->gpu0").unwrap_err().what, "`bar2`");
         assert_eq!(parse("host->bar01->gpu0").unwrap_err().what, "`bar01`");
@@ -423,9 +470,12 @@ mod tests {
     fn executor() -> impl Strategy<Value = Executor> {
         (0..WORDS.len(), any::<u32>()).prop_flat_map(|(n, index)| {
             let word = WORDS[n];
-            prop::sample::subsequence(word.options, 0..=word.options.len()).prop_map(move |mut options| {
+            let chosen = prop::sample::subsequence(word.options, 0..=word.options.len());
+            (chosen, prop::collection::vec(any::<u32>(), 1..4)).prop_map(move |(chosen, all)| {
+                let (numbers, mut options): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|o| o.ends_with('='));
                 options.sort_unstable();
-                Executor { name: word.name, index: word.numbered.then_some(index), options }
+                let numbers = numbers.into_iter().map(|name| (name, all.clone())).collect();
+                Executor { name: word.name, index: word.numbered.then_some(index), options, numbers }
             })
         })
     }
@@ -447,7 +497,7 @@ mod tests {
         /// Texts that are nearly right: the parts of ways, in any order.
         #[test]
         fn nearly_right_texts_are_answered(parts in prop::collection::vec(prop::sample::select(vec![
-            "host", "gpu0", "ce", "0", "node=", "wc", "->", "[", "]", ",", "pipelined", "offset=", "7", " ", "é", "cuda", "sync", "-", ">",
+            "host", "gpu0", "ce", "0", "node=", "wc", "->", "[", "]", ",", "pipelined", "offset=", "7", " ", "é", "cuda", "sync", "-", ">", "split", "engines=", "+",
         ]), 0..14)) {
             let text = parts.concat();
             match parse(&text) {

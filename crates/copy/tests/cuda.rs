@@ -102,6 +102,36 @@ fn host_memory_of_every_kind_is_moved_or_says_why() {
 }
 
 #[test]
+fn a_batch_of_scattered_pieces_is_one_call() {
+    let (_one, machine) = start();
+    let _running = fake::run_by_itself();
+    for name in
+        ["host->cuda[batch,pieces=256]->gpu0", "gpu0[offset=3]->cuda[batch,polled,pieces=7]->host[pageable,offset=5]"]
+    {
+        let capacity = 200_000;
+        let mut route = open(&machine, name, capacity).unwrap();
+        for bytes in [256, 257, 511, 20_011, capacity] {
+            assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+        }
+        let mut transfer = route.prepare(9000).unwrap();
+        let mut places = copy::Places::new(transfer.ends().unwrap(), capacity, 9000, 5).unwrap();
+        for n in 0..20 {
+            let (from, to) = places.renew(transfer.ends().unwrap(), true).unwrap();
+            transfer.move_to(from, to).unwrap();
+            let before = fake::CALLS.load(Ordering::SeqCst);
+            transfer.submit().unwrap();
+            let calls = fake::CALLS.load(Ordering::SeqCst) - before;
+            assert_eq!(calls, 1 + u64::from(name.contains("polled")), "{name}");
+            places.made();
+            transfer.wait(TIMEOUT).unwrap();
+            assert_eq!(places.check(transfer.ends().unwrap()).unwrap(), None, "{name}, the {n}th");
+        }
+    }
+    assert!(opening(&machine, "host->cuda[pieces=2]->gpu0").contains("beside batch"));
+    assert!(opening(&machine, "host->cuda[batch,pieces=5000]->gpu0").contains("1 to 4096"));
+}
+
+#[test]
 fn one_call_submits_and_one_waits() {
     let (_one, machine) = start();
     let _running = fake::run_by_itself();
@@ -209,7 +239,9 @@ fn what_does_not_exist_says_why() {
     let listed = names(&machine);
     // Pages and nodes are the machine's.
     let is_cudas = |listed: &&copy::Listed| listed.name.contains("->cuda") && !listed.name.contains("huge");
-    assert!(listed.iter().filter(is_cudas).all(|listed| listed.unavailable.is_none() || listed.name.contains("node=0")));
+    assert!(
+        listed.iter().filter(is_cudas).all(|listed| listed.unavailable.is_none() || listed.name.contains("node=0"))
+    );
     for listed in listed {
         assert_eq!(parse(&listed.name).unwrap().to_string(), listed.name);
     }

@@ -67,6 +67,73 @@ fn copy_engines_move_every_size_both_ways() {
 }
 
 #[test]
+fn several_engines_move_every_size_together() {
+    let (driver, machine) = soft();
+    for name in [
+        "host->split->gpu0",
+        "gpu0->split->host",
+        "host[offset=1]->split[engines=0+2+3]->gpu0[offset=4095]",
+        "gpu0[offset=3]->split[engines=3+1]->host[offset=13]",
+    ] {
+        moves(&machine, name, 200 * KIB);
+        let mut route = open(&machine, name, 64 * KIB).unwrap();
+        let mut transfer = route.prepare(64 * KIB).unwrap();
+        let copies = || driver.counters().copies.load(Ordering::Relaxed);
+        let before = copies();
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+        let engines = if name.contains('+') { name.matches('+').count() as u64 + 1 } else { 2 };
+        assert_eq!(copies() - before, engines, "{name}: a piece for each engine");
+        assert!(transfer.released_gpu_ns().is_some());
+    }
+    for (name, why) in [
+        ("host->split[engines=2]->gpu0", "at least two engines"),
+        ("host->split[engines=2+2]->gpu0", "each named once"),
+        ("host->split[engines=2+99]->gpu0", "no ce99"),
+        ("host[pageable]->split->gpu0", "pageable"),
+        ("gpu0->split->gpu0", "the host at one of its ends"),
+    ] {
+        let found = opening(&machine, name, 4096);
+        assert!(found.contains(why), "{name}: {found}");
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn scattered_pieces_move_every_size_behind_one_doorbell() {
+    let (driver, machine) = soft();
+    moves(&machine, "host->batch[pieces=1]->gpu0", 200 * KIB);
+    for (name, pieces) in [
+        ("host->batch->gpu0", 256),
+        ("gpu0[offset=3]->batch[pieces=7]->host[offset=13]", 7),
+        ("host->batch[pieces=4096,engine=3]->gpu0", 4096),
+    ] {
+        let mut route = open(&machine, name, 64 * KIB).unwrap();
+        for bytes in [pieces, pieces + 1, 2 * pieces - 1, 20_011, 64 * KIB] {
+            assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+        }
+        assert!(reason(route.prepare(pieces - 1).err().unwrap()).contains("at least one byte"), "{name}");
+        let mut transfer = route.prepare(64 * KIB).unwrap();
+        let copies = || driver.counters().copies.load(Ordering::Relaxed);
+        let before = copies();
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+        assert_eq!(copies() - before, pieces, "{name}");
+    }
+    for (name, why) in [
+        ("host->batch[pieces=0]->gpu0", "1 to 4096"),
+        ("host->batch[pieces=4097]->gpu0", "1 to 4096"),
+        ("host->batch[engine=99]->gpu0", "no ce99"),
+        ("host->batch[engine=1+2]->gpu0", "several are `split`"),
+        ("gpu0->batch->host[pageable]", "pageable"),
+    ] {
+        let found = opening(&machine, name, 4096);
+        assert!(found.contains(why), "{name}: {found}");
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
 fn inline_moves_every_size_beyond_one_header_too() {
     let (driver, machine) = soft();
     for name in ["host->inline->gpu0", "host->inline[split]->gpu0", "host[pageable,offset=3]->inline->gpu0[offset=5]"] {
@@ -241,9 +308,17 @@ fn what_does_not_exist_says_why() {
 fn what_is_listed_opens_or_says_why() {
     let (_driver, machine) = soft();
     let listed = names(&machine);
-    for (executor, routes) in
-        [("cuda", 28), ("cudart", 8), ("ce0", 14), ("ce2", 6), ("inline", 5), ("bar1", 5), ("aperture", 2)]
-    {
+    for (executor, routes) in [
+        ("cuda", 30),
+        ("cudart", 8),
+        ("ce0", 14),
+        ("ce2", 6),
+        ("inline", 5),
+        ("bar1", 5),
+        ("aperture", 2),
+        ("split", 2),
+        ("batch", 2),
+    ] {
         let is = |listed: &&copy::Listed| parse(&listed.name).unwrap().executor.word() == executor;
         assert_eq!(listed.iter().filter(is).count(), routes, "{executor}");
     }
@@ -252,6 +327,11 @@ fn what_is_listed_opens_or_says_why() {
         assert!(listed.about.len() > 10);
         match listed.unavailable {
             Some(unavailable) => assert_eq!(opening(&machine, &listed.name, 4096), unavailable.reason),
+            // A piece has at least one byte.
+            None if listed.name.contains("pieces=") => {
+                let mut route = open(&machine, &listed.name, 4096).unwrap();
+                assert_eq!(verify(&mut route, 4096, 1, TIMEOUT).unwrap(), None, "{}", listed.name);
+            }
             None => moves(&machine, &listed.name, 4096),
         }
     }
@@ -531,6 +611,8 @@ fn transfers_move_to_other_places_of_their_buffers() {
         ("host->ce2->gpu0", 777),
         ("gpu0[offset=8]->ce0[pipelined]->host", 4097),
         ("host->ce1[folded,pushbuffer=host]->gpu0", 64),
+        ("host->split->gpu0", 9000),
+        ("gpu0[offset=8]->split[engines=0+1+2]->host", 20_000),
         ("host->ce2[timed]->gpu0", 64),
         ("host->inline->gpu0", 8),
         ("host[offset=4]->inline->gpu0", 40_000),

@@ -290,35 +290,31 @@ impl Stream<'_> {
         unsafe { self.context.cuda.cuMemcpyDtoDAsync_v2(to.address, from.address, from.len, self.raw) }
     }
 
-    /// A batch of one copy (`cuMemcpyBatchAsync`, since CUDA 12.8), between any two addresses that CUDA knows.
+    /// A batch of copies (`cuMemcpyBatchAsync`, since CUDA 12.8), each between any two addresses that CUDA knows. The order in
+    /// which they are made is not known.
+    ///
+    /// # Errors
+    /// [`Error::Length`] where the arrays are not equally long, and what CUDA says.
     ///
     /// # Safety
-    /// `bytes` at both addresses stay allocated, and unused in ways that disagree with the copy, until it is done.
+    /// As many bytes at each address stay allocated, and unused in ways that disagree with the copies, until they are done.
     #[inline]
-    pub unsafe fn copy_batch(&self, mut to: u64, mut from: u64, mut bytes: usize) -> Result<()> {
+    pub unsafe fn copy_batch(&self, to: &mut [u64], from: &mut [u64], bytes: &mut [usize]) -> Result<()> {
+        same_length("destinations and sources of a batch", to.len(), from.len())?;
+        same_length("addresses and lengths of a batch", to.len(), bytes.len())?;
         // Source read in stream order; the hints are for managed memory.
         let mut attributes = CopyAttributes { source_order: 1, source: [0; 2], destination: [0; 2], flags: 0 };
-        let (cuda, mut of, mut failed) = (self.context.cuda, 0usize, 0usize);
+        // From the first on, all have these.
+        let (cuda, count, mut of, mut failed) = (self.context.cuda, to.len(), 0usize, 0usize);
+        let (to, from, bytes) = (to.as_mut_ptr(), from.as_mut_ptr(), bytes.as_mut_ptr());
         if cuda.has_batches_of_13() {
-            // SAFETY: arrays of one; the caller keeps the memory.
+            // SAFETY: arrays of that length; the caller keeps the memory.
             return unsafe {
-                cuda.cuMemcpyBatchAsync_v2(&mut to, &mut from, &mut bytes, 1, &mut attributes, &mut of, 1, self.raw)
+                cuda.cuMemcpyBatchAsync_v2(to, from, bytes, count, &mut attributes, &mut of, 1, self.raw)
             };
         }
         // SAFETY: as above; the form of CUDA 12 also says which one failed.
-        unsafe {
-            cuda.cuMemcpyBatchAsync(
-                &mut to,
-                &mut from,
-                &mut bytes,
-                1,
-                &mut attributes,
-                &mut of,
-                1,
-                &mut failed,
-                self.raw,
-            )
-        }
+        unsafe { cuda.cuMemcpyBatchAsync(to, from, bytes, count, &mut attributes, &mut of, 1, &mut failed, self.raw) }
     }
 
     /// Whether [`Stream::copy_batch`] is there.

@@ -10,6 +10,7 @@
 mod aperture;
 mod armed;
 mod bar1;
+mod batch;
 mod channel;
 mod clock;
 mod device;
@@ -45,6 +46,7 @@ mod watching;
 pub use aperture::Aperture;
 pub use armed::Armed;
 pub use bar1::{Bar1Map, BusRange};
+pub use batch::{Batch, Piece};
 pub use channel::{Channel, ChannelOptions, Group};
 pub use clock::{Clock, Correlation, Drift};
 pub use device::{Bar, Device, DeviceOptions, Entry, SOFTGPU_MARKER};

@@ -6,6 +6,7 @@
 //! then all is validated again.
 
 use crate::channel::Channel;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::place::Place;
@@ -86,7 +87,7 @@ impl Prepared {
         mode: CopyMode,
         release: CopyRelease,
     ) -> Result<Prepared, Error> {
-        let between = Between { to: to.clone(), from: Some(from.clone()), begun: None };
+        let between = Between { to: to.clone(), from: Some(from.clone()), more: Vec::new(), begun: None };
         Prepared::new_copy(ch, between, bytes, mode, release)
     }
 
@@ -104,7 +105,7 @@ impl Prepared {
         release: CopyRelease,
     ) -> Result<Prepared, Error> {
         let begun = begun(ch)?;
-        let between = Between { to: to.clone(), from: Some(from.clone()), begun: Some(begun.va()) };
+        let between = Between { to: to.clone(), from: Some(from.clone()), more: Vec::new(), begun: Some(begun.va()) };
         let mut prepared = Prepared::new_copy(ch, between, bytes, mode, release)?;
         prepared.begun = Some(begun);
         Ok(prepared)
@@ -143,7 +144,13 @@ impl Prepared {
         mode: InlineMode,
         release: InlineRelease,
     ) -> Result<Prepared, Error> {
-        Prepared::new_inline(ch, Between { to: to.clone(), from: None, begun: None }, bytes, mode, release)
+        Prepared::new_inline(
+            ch,
+            Between { to: to.clone(), from: None, more: Vec::new(), begun: None },
+            bytes,
+            mode,
+            release,
+        )
     }
 
     /// As [`Prepared::inline_with`]; the engine also says when it begins ([`Prepared::started`]), by a report of its own with
@@ -159,7 +166,7 @@ impl Prepared {
         release: InlineRelease,
     ) -> Result<Prepared, Error> {
         let begun = begun(ch)?;
-        let between = Between { to: to.clone(), from: None, begun: Some(begun.va()) };
+        let between = Between { to: to.clone(), from: None, more: Vec::new(), begun: Some(begun.va()) };
         let mut prepared = Prepared::new_inline(ch, between, bytes, mode, release)?;
         prepared.begun = Some(begun);
         Ok(prepared)
@@ -177,6 +184,22 @@ impl Prepared {
         prepared.timed = release.is_timed();
         // A launch for each header's worth has an address each.
         prepared.moves_whole = mode == InlineMode::Headers || bytes as usize <= MAX_INLINE;
+        Ok(prepared)
+    }
+
+    /// Words that end in a release of the tracker, whose addresses stay what they are.
+    pub(crate) fn fixed(
+        ch: &mut Channel,
+        template: Vec<u32>,
+        bytes: u64,
+        between: Between,
+        timed: bool,
+    ) -> Result<Prepared, Error> {
+        if !matches!(ch.ends().0, Engine::Copy(_)) {
+            return Err(Error::OtherChannel);
+        }
+        let mut prepared = Prepared::new(ch, template, bytes, between)?;
+        (prepared.timed, prepared.moves_whole) = (timed, false);
         Ok(prepared)
     }
 
@@ -459,7 +482,7 @@ impl Drop for Prepared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AddressSpace, ChannelOptions, Device, Engine};
+    use crate::{AddressSpace, ChannelOptions, Device};
     use doorbell_softgpu::{Mode, SoftDriver};
     use std::time::Duration;
 

@@ -15,13 +15,15 @@ pub(crate) struct Between {
     pub to: Region,
     /// None where the data travels in the command stream.
     pub from: Option<Region>,
+    /// What else the pieces of a batch lie in.
+    pub more: Vec<Region>,
     /// Address of the semaphore that is released, with the time, before the transfer begins; our own memory.
     pub begun: Option<u64>,
 }
 
 impl Between {
     fn all(&self) -> impl Iterator<Item = &Region> {
-        std::iter::once(&self.to).chain(&self.from)
+        std::iter::once(&self.to).chain(&self.from).chain(&self.more)
     }
 
     pub fn holds(&self, va: u64, length: u64) -> bool {
@@ -110,7 +112,7 @@ impl CopyRelease {
         self == CopyRelease::Timed
     }
 
-    fn launch(self) -> u32 {
+    pub(crate) fn launch(self) -> u32 {
         match self {
             CopyRelease::Timed => launch_dma::FLUSH | launch_dma::RELEASE_TIMED,
             CopyRelease::Word => launch_dma::FLUSH | launch_dma::RELEASE,
@@ -131,7 +133,7 @@ pub(crate) fn copy(
     if !matches!(engine, Engine::Copy(_)) {
         return Err(Error::OtherChannel);
     }
-    let Between { to, from: Some(from), begun } = between else { return Err(Error::Length(0)) };
+    let Between { to, from: Some(from), begun, .. } = between else { return Err(Error::Length(0)) };
     let mut words = [0u32; 32];
     let mut w = Words::new(&mut words);
     let pitch = launch_dma::PITCH;

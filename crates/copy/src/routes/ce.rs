@@ -23,7 +23,7 @@ const WORD: &str = "release=word";
 /// The same, and flushed for who looks through the GPU only.
 const LOCAL: &str = "release=local";
 /// The most that the validator lets one copy move.
-const MAX_BYTES: u64 = 1 << 30;
+pub(super) const MAX_BYTES: u64 = 1 << 30;
 
 pub(crate) const ENTRY: Entry = Entry {
     word: Word {
@@ -99,11 +99,8 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
         return Err(Unavailable::new("timed needs the release that writes the time: choose it or another release"));
     }
     channel::check(machine, spec)?;
+    channel::engine(machine, spec.executor.index.unwrap_or(0))?;
     match (spec.executor.index, machine.copy_engines()) {
-        (Some(n), Some(engines)) if !engines.iter().any(|engine| engine.number == n) => {
-            let there: Vec<String> = engines.iter().map(|engine| format!("ce{}", engine.number)).collect();
-            Err(Unavailable::new(format!("this GPU has no ce{n}; it has {}", there.join(", "))))
-        }
         (Some(n), Some(engines))
             if spec.executor.has(CUDAS_GROUP) && !engines.iter().any(|e| e.number == n && e.is_graphics()) =>
         {

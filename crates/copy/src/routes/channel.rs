@@ -75,6 +75,23 @@ pub(crate) fn not_both(executor: &Executor) -> Result<(), Unavailable> {
     Ok(())
 }
 
+/// That there is such a copy engine.
+pub(crate) fn engine(machine: &Machine, n: u32) -> Result<(), Unavailable> {
+    match machine.copy_engines() {
+        Some(engines) if !engines.iter().any(|engine| engine.number == n) => {
+            let there: Vec<String> = engines.iter().map(|engine| format!("ce{}", engine.number)).collect();
+            Err(Unavailable::new(format!("this GPU has no ce{n}; it has {}", there.join(", "))))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The last error of a channel, if it has died.
+#[inline]
+pub(crate) fn alive(channel: &Channel) -> Result<(), Error> {
+    channel.error().map_or(Ok(()), |code| Err(gpu::Error::ChannelKilled(code).into()))
+}
+
 /// That there can be a channel, and that an engine reaches both ends.
 pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     not_both(&spec.executor)?;
@@ -163,10 +180,7 @@ impl Transfer for Own<'_> {
         if self.channel().done(last) {
             return Ok(true);
         }
-        match self.channel().error() {
-            None => Ok(false),
-            Some(code) => Err(gpu::Error::ChannelKilled(code).into()),
-        }
+        alive(self.channel()).map(|()| false)
     }
 
     #[inline]

@@ -5,9 +5,11 @@
 mod answered;
 pub(crate) mod aperture;
 pub(crate) mod bar1;
+pub(crate) mod batch;
 pub(crate) mod ce;
 pub(crate) mod channel;
 pub(crate) mod cuda;
 pub(crate) mod cudart;
 pub(crate) mod inline;
 pub(crate) mod message;
+pub(crate) mod split;

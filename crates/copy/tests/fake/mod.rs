@@ -833,11 +833,17 @@ driver! {
         to: *mut u64, from: *mut u64, bytes: *mut usize, count: usize,
         attributes: *mut c_int, of: *mut usize, attribute_count: usize, stream: *mut c_void
     ) {
-        // SAFETY: arrays of the length that is given.
-        let (to, from, bytes, order, of) = unsafe { (*to, *from, *bytes, *attributes, *of) };
-        if (count, attribute_count, order, of) != (1, 1, 1, 0) || stream.is_null() { return INVALID_VALUE; }
+        // SAFETY: one of each.
+        let (order, of) = unsafe { (*attributes, *of) };
+        if count == 0 || (attribute_count, order, of) != (1, 1, 0) || stream.is_null() { return INVALID_VALUE; }
         let device = |at: u64| with(|fake| matches!(fake.block(at), Some((_, Block { kind: Kind::Device { .. }, .. }))));
-        copy(if device(to) { to } else { from }, to, from, bytes, Some(stream))
+        for n in 0..count {
+            // SAFETY: arrays of the length that is given.
+            let (to, from, bytes) = unsafe { (*to.add(n), *from.add(n), *bytes.add(n)) };
+            let status = copy(if device(to) { to } else { from }, to, from, bytes, Some(stream));
+            if status != SUCCESS { return status; }
+        }
+        SUCCESS
     }
     cuModuleGetLoadingMode(mode: *mut c_int) { give(mode, if EAGER.load(Ordering::SeqCst) == 0 { 2 } else { 1 }) }
     cuLinkCreate_v2(options: c_uint, _names: *mut c_int, _values: *mut *mut c_void, link: *mut *mut c_void) {

@@ -3,7 +3,8 @@
 //! As tight as CUDA lets a program be. `cuda`: one call submits (`cuMemcpyHtoDAsync`, `cuMemcpyDtoHAsync`) on a stream that
 //! waits for no other, one call waits (`cuStreamSynchronize`, which knows no time limit). `sync` is the one call that does
 //! both (`cuMemcpyHtoD`, `cuMemcpyDtoH`). `graph` is CUDA's own prepared form: a graph of one copy, instantiated once, launched
-//! (`cuGraphLaunch`) and waited for on its stream. `batch` is `cuMemcpyBatchAsync` of one copy (since CUDA 12.8).
+//! (`cuGraphLaunch`) and waited for on its stream. `batch` is `cuMemcpyBatchAsync` of one copy (since CUDA 12.8), or of
+//! as many scattered pieces as it is told (`batch,pieces=256`), the same as those of our own `batch`.
 //!
 //! `polled`: a word in pinned memory is written behind the copy, and the CPU waits by looking there; no call of CUDA's waits.
 //! Behind `cuda` and `batch` it is written by a second call (`cuStreamWriteValue32`, with its fence). In a graph it is a second
@@ -14,7 +15,8 @@
 
 mod stream;
 
-use self::stream::{End, How, InStream};
+use self::stream::{End, How, InStream, Pieces};
+use super::batch::{self, PIECES};
 use crate::buffer::Buffer;
 use crate::ends::{Direction, Ends};
 use crate::entry::{Entry, Found};
@@ -33,7 +35,7 @@ const POLLED: &str = "polled";
 const POLLED_WRITE: &str = "polled=write";
 
 pub(crate) const ENTRY: Entry = Entry {
-    word: Word { name: "cuda", numbered: false, options: &[SYNC, GRAPH, BATCH, POLLED, POLLED_WRITE] },
+    word: Word { name: "cuda", numbered: false, options: &[SYNC, GRAPH, BATCH, PIECES, POLLED, POLLED_WRITE] },
     about,
     list,
     check,
@@ -46,6 +48,7 @@ fn about(_: &Machine, spec: &Spec) -> String {
         Form::Async => "libcuda's own copies on a stream",
         Form::Sync => "libcuda's own copies, by the one call that also waits",
         Form::Graph => "a graph of one copy, libcuda's own prepared form",
+        Form::Batch if executor.numbers(PIECES).is_some() => "libcuda's own copies, as one batch of scattered pieces",
         Form::Batch => "libcuda's own copies, as batches of one",
     };
     let end = match (Form::of(executor), Mark::of(executor)) {
@@ -68,6 +71,8 @@ fn list(machine: &Machine) -> Vec<String> {
             names.push(format!("gpu{gpu}->{cuda}->{host}"));
         }
     }
+    names.push(format!("host->cuda[batch,pieces=256]->gpu{gpu}"));
+    names.push(format!("gpu{gpu}->cuda[batch,pieces=256]->host"));
     for host in ["host[wc]", "host[huge]", "host[node=0]"] {
         names.push(format!("{host}->cuda->gpu{gpu}"));
         names.push(format!("gpu{gpu}->cuda->{host}"));
@@ -128,6 +133,10 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     if executor.has(POLLED) && executor.has(POLLED_WRITE) {
         return Err(Unavailable::new("there is one word behind the copy: choose polled or polled=write"));
     }
+    if executor.numbers(PIECES).is_some() && !executor.has(BATCH) {
+        return Err(Unavailable::new("pieces are those of a batch: write them beside batch"));
+    }
+    batch::count(executor)?;
     Direction::of(machine, spec)?;
     machine.context().map(|_| ())
 }
@@ -148,7 +157,8 @@ fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
         word.put(&stream)?;
         stream.synchronize()?;
     }
-    Ok(Box::new(Copies { stream, word, context, form }))
+    let pieces = spec.executor.numbers(PIECES).map(|_| batch::count(&spec.executor)).transpose()?;
+    Ok(Box::new(Copies { stream, word, context, form, pieces }))
 }
 
 /// The word that is written behind a copy.
@@ -194,6 +204,8 @@ struct Copies<'m> {
     word: Option<Polled<'m>>,
     context: &'m Context,
     form: Form,
+    /// Of a batch, if it is not one copy.
+    pieces: Option<u32>,
 }
 
 impl<'m> Copies<'m> {
@@ -224,7 +236,10 @@ impl route::Executor for Copies<'_> {
         let how = match self.form {
             Form::Sync => return Ok(Box::new(Sync { context: self.context, side, ends, submitted: false })),
             Form::Async => How::Copy,
-            Form::Batch => How::Batch,
+            Form::Batch => How::Batch(match self.pieces {
+                None => Pieces::new(side, &[(0, bytes)]),
+                Some(count) => Pieces::new(side, &batch::pieces(bytes, count)?),
+            }),
             Form::Graph => How::Graph(self.graph(side)?),
         };
         let end = match &self.word {
@@ -275,21 +290,6 @@ impl Side<'_> {
                 unsafe { stream.download(std::slice::from_raw_parts_mut(self.host, len), self.device) }
             }
         }
-    }
-
-    /// The same, as a batch of one.
-    ///
-    /// # Safety
-    /// As [`Side::enqueue`].
-    #[inline]
-    unsafe fn enqueue_batch(&self, stream: &Stream<'_>) -> cuda::Result<()> {
-        let (host, device) = (self.host as u64, self.device.address());
-        let (to, from) = match self.direction {
-            Direction::ToGpu => (device, host),
-            Direction::FromGpu => (host, device),
-        };
-        // SAFETY: both have the slice's length; the caller keeps them.
-        unsafe { stream.copy_batch(to, from, self.device.len()) }
     }
 }
 

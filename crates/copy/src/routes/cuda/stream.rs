@@ -1,7 +1,7 @@
 //! What is put into a stream of CUDA's, and how its end is known.
 
 use super::{Side, THERE, side_at};
-use crate::ends::Ends;
+use crate::ends::{Direction, Ends};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::route::Transfer;
@@ -12,8 +12,39 @@ use std::time::{Duration, Instant};
 /// What a submission puts into the stream.
 pub(super) enum How<'r> {
     Copy,
-    Batch,
+    Batch(Pieces),
     Graph(GraphExec<'r>),
+}
+
+/// The pieces of a batch, as CUDA takes them.
+pub(super) struct Pieces {
+    /// Where each begins in the transfer.
+    at: Vec<u64>,
+    to: Vec<u64>,
+    from: Vec<u64>,
+    bytes: Vec<usize>,
+}
+
+impl Pieces {
+    /// Of these offsets and lengths, which are within the transfer.
+    pub(super) fn new(side: Side<'_>, pieces: &[(u64, u64)]) -> Pieces {
+        let at: Vec<u64> = pieces.iter().map(|(at, _)| *at).collect();
+        let bytes = pieces.iter().map(|(_, bytes)| *bytes as usize).collect();
+        let mut pieces = Pieces { to: at.clone(), from: at.clone(), at, bytes };
+        pieces.aim(side);
+        pieces
+    }
+
+    fn aim(&mut self, side: Side<'_>) {
+        let (host, device) = (side.host as u64, side.device.address());
+        let (to, from) = match side.direction {
+            Direction::ToGpu => (device, host),
+            Direction::FromGpu => (host, device),
+        };
+        for (n, at) in self.at.iter().enumerate() {
+            (self.to[n], self.from[n]) = (to + at, from + at);
+        }
+    }
 }
 
 /// How the end is known.
@@ -84,11 +115,11 @@ impl<'r> InStream<'r> {
 impl Transfer for InStream<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
-        match &self.how {
+        match &mut self.how {
             // SAFETY: the transfer borrows the memory, and waits for the stream when it is dropped.
             How::Copy => unsafe { self.side.enqueue(self.stream) }?,
             // SAFETY: as above.
-            How::Batch => unsafe { self.side.enqueue_batch(self.stream) }?,
+            How::Batch(Pieces { to, from, bytes, .. }) => unsafe { self.stream.copy_batch(to, from, bytes) }?,
             How::Graph(exec) => {
                 self.end.clear(self.submitted, self.stream)?;
                 // SAFETY: as above; it names the route's memories alone.
@@ -96,7 +127,7 @@ impl Transfer for InStream<'_> {
             }
         }
         match (&self.how, &mut self.end) {
-            (How::Copy | How::Batch, End::Told { at, number, .. }) => {
+            (How::Copy | How::Batch(_), End::Told { at, number, .. }) => {
                 *number = number.wrapping_add(1);
                 // SAFETY: as above.
                 unsafe { self.stream.write_word(*at, *number) }?;
@@ -153,6 +184,9 @@ impl Transfer for InStream<'_> {
         }
         let bytes = self.side.device.len() as u64;
         self.side = side_at(self.ends, bytes, [source, destination])?;
+        if let How::Batch(pieces) = &mut self.how {
+            pieces.aim(self.side);
+        }
         Ok(())
     }
 

@@ -1,0 +1,187 @@
+//! Scattered pieces behind one doorbell, by one copy engine: `batch[pieces=256]` moves a transfer as so many pieces of equal size
+//! (the last takes what is left), which the engine is told in shuffled order, so that no two that follow one another lie side
+//! by side. `batch[engine=3]` says which engine, else it is the first that runs beside kernels. CUDA's counterpart is
+//! `cuda[batch,pieces=256]`.
+
+use super::ce::MAX_BYTES;
+use super::channel;
+use crate::buffer::Buffer;
+use crate::ends::{Direction, Ends};
+use crate::entry::{Entry, Found};
+use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
+use crate::machine::Machine;
+use crate::route::{Executor, Transfer};
+use crate::spec::{self, Spec, Word};
+use gpu::{Batch, Channel, CopyRelease, Engine, Piece, Ticket};
+use std::time::Duration;
+
+/// How many pieces, 1 to 4,096.
+pub(super) const PIECES: &str = "pieces=";
+const ENGINE: &str = "engine=";
+/// If nobody says.
+const DEFAULT: u32 = 256;
+
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word { name: "batch", numbered: false, options: &[PIECES, ENGINE] },
+    about: |machine, spec| {
+        let (count, engine) = (count(&spec.executor).unwrap_or(DEFAULT), engine(machine, &spec.executor));
+        format!("{count} scattered pieces behind one doorbell, by copy engine {engine} on a channel of our own")
+    },
+    list: |machine| {
+        let gpu = machine.index();
+        vec![format!("host->batch[pieces=256]->gpu{gpu}"), format!("gpu{gpu}->batch[pieces=256]->host")]
+    },
+    check,
+    open,
+};
+
+/// The number of pieces that an executor's options give, or the default.
+pub(super) fn count(executor: &spec::Executor) -> Result<u32, Unavailable> {
+    let most = Batch::MOST as u32;
+    match executor.numbers(PIECES) {
+        None => Ok(DEFAULT),
+        Some(&[count]) if (1..=most).contains(&count) => Ok(count),
+        Some(_) => Err(Unavailable::new(format!("pieces=N: 1 to {most} go behind one doorbell"))),
+    }
+}
+
+/// Offset and length of each piece of a transfer, in shuffled order.
+pub(super) fn pieces(bytes: u64, count: u32) -> Result<Vec<(u64, u64)>, Unavailable> {
+    let count = u64::from(count);
+    if bytes < count {
+        return Err(Unavailable::new(format!("{bytes} bytes in {count} pieces: a piece has at least one byte")));
+    }
+    let size = bytes / count;
+    let piece = |n| (n * size, if n + 1 == count { bytes - n * size } else { size });
+    let mut all: Vec<(u64, u64)> = (0..count).map(piece).collect();
+    // Fisher and Yates, the same each time.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for last in (1..all.len()).rev() {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        all.swap(last, (state >> 33) as usize % (last + 1));
+    }
+    Ok(all)
+}
+
+fn engine(machine: &Machine, executor: &spec::Executor) -> u32 {
+    if let Some([engine]) = executor.numbers(ENGINE) {
+        return *engine;
+    }
+    let engines = machine.copy_engines().unwrap_or_default();
+    engines.iter().find(|engine| engine.is_asynchronous()).or(engines.first()).map_or(0, |engine| engine.number)
+}
+
+fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    count(&spec.executor)?;
+    if spec.executor.numbers(ENGINE).is_some_and(|engines| engines.len() != 1) {
+        return Err(Unavailable::new("a batch is one engine's: several are `split`"));
+    }
+    Direction::of(machine, spec)?;
+    channel::check(machine, spec)?;
+    channel::engine(machine, engine(machine, &spec.executor))
+}
+
+fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
+    let engine = Engine::Copy(engine(machine, &spec.executor));
+    let channel = Channel::new(machine.space()?, engine, channel::options(&spec.executor))?;
+    Ok(Box::new(Scattered { channel, count: count(&spec.executor)? }))
+}
+
+struct Scattered {
+    channel: Channel,
+    count: u32,
+}
+
+impl Executor for Scattered {
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        from.region(self.channel.space())?;
+        to.region(self.channel.space())?;
+        Ok(())
+    }
+
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let ends = Ends::new(from, to, bytes)?;
+        let all = pieces(bytes, self.count)?;
+        let most = all.iter().map(|(_, length)| *length).max().unwrap_or(0);
+        if most > MAX_BYTES {
+            let reason = format!("{most} bytes in one piece: 1 GiB at most go in one copy");
+            return Err(Unavailable::new(reason).into());
+        }
+        let (target, source) = (to.region(self.channel.space())?, from.region(self.channel.space())?);
+        let piece = |(at, length)| Piece { to: target.va() + at, from: source.va() + at, bytes: length as u32 };
+        let all: Vec<Piece> = all.into_iter().map(piece).collect();
+        let regions = [target.part(0, bytes)?, source.part(0, bytes)?];
+        let batch = Batch::new(&mut self.channel, &regions, &all, CopyRelease::default())?;
+        Ok(Box::new(Together { channel: &mut self.channel, batch, ends, last: None }))
+    }
+}
+
+struct Together<'r> {
+    channel: &'r mut Channel,
+    batch: Batch,
+    ends: Ends<'r>,
+    last: Option<Ticket>,
+}
+
+impl Transfer for Together<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        self.last = Some(self.batch.submit(self.channel)?);
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        let Some(last) = self.last else { return Ok(false) };
+        if self.channel.done(last) { Ok(true) } else { channel::alive(self.channel).map(|()| false) }
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        channel::wait(self.channel, self.last, self.batch.bytes(), timeout)
+    }
+
+    #[inline]
+    fn released_gpu_ns(&self) -> Option<u64> {
+        self.last.map(|_| self.channel.timestamp())
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
+    }
+}
+
+impl Drop for Together<'_> {
+    fn drop(&mut self) {
+        channel::settle(self.channel, self.last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_every_byte_once_and_are_scattered() {
+        for (bytes, count) in [(1, 1), (7, 7), (4096, 5), (70_001, 256), (4096, 4096)] {
+            let mut all = pieces(bytes, count).unwrap();
+            assert_eq!(all.len(), count as usize);
+            let beside = all.windows(2).filter(|two| two[0].0 + two[0].1 == two[1].0).count();
+            assert!(beside * 10 < all.len().max(11), "{beside} of {count} follow the one before");
+            all.sort_unstable();
+            let mut at = 0;
+            for (start, length) in all {
+                assert!(start == at && length > 0, "{bytes} bytes in {count}");
+                at += length;
+            }
+            assert_eq!(at, bytes);
+        }
+        assert!(pieces(3, 4).is_err());
+    }
+}

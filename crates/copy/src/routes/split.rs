@@ -1,0 +1,233 @@
+//! One transfer by several copy engines: `split` by asynchronous engines that share no physical engine, `split[engines=3+4]` by
+//! those. The bytes are cut into one piece for each engine, on borders of the destination's pages; a submission rings each
+//! channel, and the transfer is done when all pieces are.
+//!
+//! If a channel refuses its piece, the pieces before it are on their way: the submission is an error, and one that is made again
+//! moves all of them again.
+
+use super::ce::MAX_BYTES;
+use super::channel;
+use crate::buffer::Buffer;
+use crate::ends::{Direction, Ends};
+use crate::entry::{Entry, Found};
+use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
+use crate::machine::Machine;
+use crate::route::{Executor, Transfer};
+use crate::spec::{self, Spec, Word};
+use gpu::{Channel, CopyMode, Engine, Prepared, Ticket};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+const ENGINES: &str = "engines=";
+const PAGE: u64 = 0x1000;
+/// Of one transfer, if they are not named.
+const DEFAULT: usize = 2;
+
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word { name: "split", numbered: false, options: &[ENGINES] },
+    about: |machine, spec| {
+        let all: Vec<String> = engines(machine, &spec.executor).iter().map(|n| format!("ce{n}")).collect();
+        format!("one transfer by several copy engines, on channels of our own: {}", all.join(" and "))
+    },
+    list: |machine| {
+        let gpu = machine.index();
+        vec![format!("host->split->gpu{gpu}"), format!("gpu{gpu}->split->host")]
+    },
+    check,
+    open,
+};
+
+/// Which engines: those that are named, or the first that have no physical engine in common.
+fn engines(machine: &Machine, executor: &spec::Executor) -> Vec<u32> {
+    if let Some(named) = executor.numbers(ENGINES) {
+        return named.to_vec();
+    }
+    let mut chosen: Vec<&gpu::CopyEngine> = Vec::new();
+    for engine in machine.copy_engines().unwrap_or_default().iter().filter(|engine| engine.is_asynchronous()) {
+        if chosen.len() < DEFAULT && chosen.iter().all(|other| engine.shares_with(other) != Some(true)) {
+            chosen.push(engine);
+        }
+    }
+    chosen.iter().map(|engine| engine.number).collect()
+}
+
+fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    Direction::of(machine, spec)?;
+    channel::check(machine, spec)?;
+    let mut engines = engines(machine, &spec.executor);
+    engines.iter().try_for_each(|n| channel::engine(machine, *n))?;
+    let count = engines.len();
+    engines.sort_unstable();
+    engines.dedup();
+    if engines.len() < 2 || engines.len() < count {
+        return Err(Unavailable::new("a transfer is split between at least two engines, each named once"));
+    }
+    Ok(())
+}
+
+fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
+    let space = machine.space()?;
+    let channel = |n| Channel::new(space, Engine::Copy(n), channel::options(&spec.executor));
+    let channels = engines(machine, &spec.executor).into_iter().map(channel).collect::<Result<Vec<_>, _>>()?;
+    Ok(Box::new(Split { channels }))
+}
+
+struct Split {
+    channels: Vec<Channel>,
+}
+
+/// `bytes` to `va` in at most `count` pieces, none of them empty, that begin on pages where they can.
+fn pieces(va: u64, bytes: u64, count: u64) -> Vec<Range<u64>> {
+    let border = |n: u64| {
+        let at = bytes / count * n + (bytes % count) * n / count;
+        // The last page border up to there.
+        ((va + at) / PAGE * PAGE).saturating_sub(va).min(bytes)
+    };
+    let mut all = Vec::new();
+    let mut start = 0;
+    for n in 1..=count {
+        let end = if n == count { bytes } else { border(n) };
+        if end > start {
+            all.push(start..end);
+            start = end;
+        }
+    }
+    all
+}
+
+impl Executor for Split {
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        for channel in &self.channels {
+            from.region(channel.space())?;
+            to.region(channel.space())?;
+        }
+        Ok(())
+    }
+
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let ends = Ends::new(from, to, bytes)?;
+        let mut parts = Vec::new();
+        let pieces = pieces(to.va(), bytes, self.channels.len() as u64);
+        for (channel, piece) in self.channels.iter_mut().zip(pieces) {
+            let length = piece.end - piece.start;
+            if length > MAX_BYTES {
+                let reason = format!("{length} bytes by one copy engine: 1 GiB at most go in one copy");
+                return Err(Unavailable::new(reason).into());
+            }
+            // All of both: a transfer may be moved within them.
+            let (target, source) = (to.region(channel.space())?, from.region(channel.space())?);
+            let prepared = Prepared::copy(channel, &target, &source, length as u32, CopyMode::Plain)?;
+            parts.push(Part { channel, prepared, at: piece.start, last: None });
+        }
+        let mut transfer = Parts { parts, ends, bytes };
+        transfer.move_to(0, 0)?;
+        Ok(Box::new(transfer))
+    }
+}
+
+/// What one engine moves.
+struct Part<'r> {
+    channel: &'r mut Channel,
+    prepared: Prepared,
+    /// Where in the transfer.
+    at: u64,
+    last: Option<Ticket>,
+}
+
+struct Parts<'r> {
+    parts: Vec<Part<'r>>,
+    ends: Ends<'r>,
+    bytes: u64,
+}
+
+impl Transfer for Parts<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        for part in &mut self.parts {
+            part.last = Some(part.prepared.submit(part.channel)?);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        for part in &self.parts {
+            let Some(last) = part.last else { return Ok(false) };
+            if !part.channel.done(last) {
+                return channel::alive(part.channel).map(|()| false);
+            }
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        let start = Instant::now();
+        for part in &self.parts {
+            let left = timeout.saturating_sub(start.elapsed());
+            channel::wait(part.channel, part.last, self.bytes, left)?;
+        }
+        Ok(())
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        self.ends.hold([source, destination], self.bytes)?;
+        let (to, from) = (self.ends.destination.va() + destination, self.ends.source.va() + source);
+        for part in &mut self.parts {
+            part.prepared.aim(to + part.at, Some(from + part.at))?;
+        }
+        Ok(())
+    }
+
+    /// That of the piece that was done last.
+    #[inline]
+    fn released_gpu_ns(&self) -> Option<u64> {
+        self.parts
+            .iter()
+            .map(|part| part.last.map(|_| part.channel.timestamp()))
+            .try_fold(0, |all, one| Some(one?.max(all)))
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
+    }
+}
+
+impl Drop for Parts<'_> {
+    fn drop(&mut self) {
+        for part in &self.parts {
+            channel::settle(part.channel, part.last);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_transfer_and_begin_on_pages() {
+        for va in [0x7000, 0x7001, 0x7fff, 0x10_0000] {
+            for bytes in [1, 2, 4095, 4096, 4097, 8192, 12_289, 70_001, 1 << 20] {
+                for count in [2, 3, 4, 7] {
+                    let pieces = pieces(va, bytes, count);
+                    let text = format!("{bytes} bytes at {va:#x} in {count}: {pieces:?}");
+                    assert!(!pieces.is_empty() && pieces.len() <= count as usize, "{text}");
+                    assert_eq!((pieces[0].start, pieces[pieces.len() - 1].end), (0, bytes), "{text}");
+                    assert!(pieces.windows(2).all(|two| two[0].end == two[1].start), "{text}");
+                    assert!(pieces.iter().all(|piece| piece.start < piece.end), "{text}");
+                    assert!(pieces[1..].iter().all(|piece| (va + piece.start) % PAGE == 0), "{text}");
+                    let most = pieces.iter().map(|piece| piece.end - piece.start).max().unwrap();
+                    assert!(most <= bytes / count + 2 * PAGE, "{text}");
+                }
+            }
+        }
+        assert_eq!(pieces(0, 1 << 20, 2), [0..1 << 19, 1 << 19..1 << 20]);
+    }
+}
