@@ -21,6 +21,7 @@
 use crate::error::Error;
 use crate::space::{AddressSpace, Grant};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whose memory a region is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct Region {
     gpus: Arc<[[u8; 16]]>,
     va: u64,
     length: u64,
+    /// The address space's generation at which the memory was last found to be there, by any part of it.
+    found: Arc<AtomicU64>,
 }
 
 impl Region {
@@ -54,7 +57,8 @@ impl Region {
         (va, length): (u64, u64),
     ) -> Region {
         debug_assert!(va.checked_add(length).is_some());
-        Region { space: space.clone(), grant, owner, gpus, va, length }
+        let found = Arc::new(AtomicU64::new(u64::MAX));
+        Region { space: space.clone(), grant, owner, gpus, va, length, found }
     }
 
     /// `length` bytes at `offset` of it.
@@ -105,6 +109,38 @@ impl Region {
     /// ticket first ([`AddressSpace::unmapped`]).
     pub fn is_live(&self) -> bool {
         self.space.is_granted(self.grant, self.va, self.length)
+    }
+
+    /// As [`Region::check`], after the ticket of a submission that names it was announced: without a lock, unless something was
+    /// unmapped since it was last looked at.
+    #[inline]
+    pub(crate) fn admit(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
+        if !Arc::ptr_eq(&self.space, space) {
+            return Err(Error::OtherSpace { va: self.va });
+        }
+        if !self.gpus.contains(&gpu) {
+            return Err(Error::OtherGpu { va: self.va });
+        }
+        if space.checks_each_submission() {
+            self.ask()?;
+        }
+        // ORDERING: read behind the ticket, see AddressSpace::unmapped.
+        if self.is_still_live() { Ok(()) } else { Err(Error::Stale) }
+    }
+
+    /// As [`Region::is_live`], without a lock unless something was unmapped since it was last asked.
+    #[inline]
+    pub fn is_still_live(&self) -> bool {
+        // The number is written only when the memory was there after it had been read, whichever thread wrote it.
+        let generation = self.space.generation();
+        if self.found.load(Ordering::Relaxed) == generation {
+            return true;
+        }
+        let live = self.is_live();
+        if live {
+            self.found.store(generation, Ordering::Relaxed);
+        }
+        live
     }
 
     /// Asks whoever allocated it whether the allocation is still the one that was pinned; if not, the pin ends.

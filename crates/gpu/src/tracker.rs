@@ -13,6 +13,12 @@ use std::time::{Duration, Instant};
 pub struct Ticket(pub(crate) u64);
 
 impl Ticket {
+    /// Which submission of its channel it is, from 1.
+    #[inline]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// What the engine releases.
     #[inline]
     pub(crate) fn payload(self) -> u32 {

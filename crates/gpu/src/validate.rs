@@ -45,20 +45,28 @@ struct State {
     inline: u64,
 }
 
-/// A few registers, found by method address.
+/// A few registers, found by method address: as many as the lists below let a pushbuffer set on one class (15, of the copy
+/// engine). No allocation: some submissions are checked on their way.
 #[derive(Default)]
-struct Registers(Vec<(u16, u32)>);
+struct Registers {
+    set: [(u16, u32); 16],
+    count: usize,
+}
 
 impl Registers {
-    fn set(&mut self, address: u16, value: u32) {
-        match self.0.iter_mut().find(|(a, _)| *a == address) {
-            Some((_, v)) => *v = value,
-            None => self.0.push((address, value)),
+    fn set(&mut self, address: u16, value: u32) -> Verdict {
+        if let Some((_, old)) = self.set[..self.count].iter_mut().find(|(a, _)| *a == address) {
+            *old = value;
+            return Ok(());
         }
+        let free = self.set.get_mut(self.count).ok_or(("more registers than are known", address.into()))?;
+        *free = (address, value);
+        self.count += 1;
+        Ok(())
     }
 
     fn get(&self, address: u16) -> Result<u32, (&'static str, u64)> {
-        let found = self.0.iter().find(|(a, _)| *a == address);
+        let found = self.set[..self.count].iter().find(|(a, _)| *a == address);
         found.map(|(_, v)| *v).ok_or(("a register that this pushbuffer does not set", address.into()))
     }
 
@@ -135,10 +143,7 @@ impl State {
     fn host_method(&mut self, address: u16, value: u32, space: &dyn Ranges) -> Verdict {
         match address {
             0x08 | 0x78 => Ok(()),
-            0x5c | 0x60 | 0x64 | 0x68 => {
-                self.host.set(address, value);
-                Ok(())
-            }
+            0x5c | 0x60 | 0x64 | 0x68 => self.host.set(address, value),
             0x6c => {
                 let execute = pushbuf::semaphore::Execute::parse(value);
                 if matches!(execute.operation, pushbuf::semaphore::Operation::Reserved(_)) {
@@ -164,10 +169,7 @@ impl State {
 
     fn copy_method(&mut self, address: u16, value: u32, space: &dyn Ranges) -> Verdict {
         match address {
-            0x240 | 0x244 | 0x248 | 0x24c | 0x400..=0x41c | 0x700 | 0x704 | 0x708 => {
-                self.copy.set(address, value);
-                Ok(())
-            }
+            0x240 | 0x244 | 0x248 | 0x24c | 0x400..=0x41c | 0x700 | 0x704 | 0x708 => self.copy.set(address, value),
             0x100 => Ok(()),
             0x300 => self.launch_copy(value, space),
             _ => Err(("a copy method that is not on the list", address.into())),
@@ -255,10 +257,7 @@ impl State {
         match address {
             // NO_OPERATION, WAIT_FOR_IDLE
             0x100 | 0x110 => Ok(()),
-            0x158 | 0x15c | 0x160 | 0x164 | 0x180..=0x190 | 0x1b00 | 0x1b04 | 0x1b08 => {
-                registers.set(address, value);
-                Ok(())
-            }
+            0x158 | 0x15c | 0x160 | 0x164 | 0x180..=0x190 | 0x1b00 | 0x1b04 | 0x1b08 => registers.set(address, value),
             // REPORT_SEMAPHORE_EXECUTE: release only; reductions, traps and conditions are left out.
             0x168 => {
                 if value & !0x103c != 0 {
@@ -293,8 +292,7 @@ impl State {
             0x2b4 => {
                 let qmd = u64::from(value) << 8;
                 within(rules.space, qmd, 384, 256)?;
-                registers.set(address, value);
-                Ok(())
+                registers.set(address, value)
             }
             0x2c0 => registers.get(0x2b4).map(|_| ()),
             _ => Err(("a compute method that is not on the list", address.into())),

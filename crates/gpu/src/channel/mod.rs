@@ -21,8 +21,10 @@ use crate::doorbell::{self, Site};
 use crate::engine::{COMPUTE, COPY, Engine};
 use crate::error::Error;
 use crate::memory::Memory;
+use crate::observer::Observer;
 use crate::place::Place;
 use crate::pushbuffer::{Pushbuffer, Segment, Validated};
+use crate::region::Region;
 use crate::ring::{Ring, USERD_OFFSET};
 use crate::space::{AddressSpace, Noting};
 use crate::tracker::{Stop, Ticket, Tracker};
@@ -143,9 +145,19 @@ impl Channel {
 
     /// The error that killed the channel (the notifier's Xid), if one did.
     pub fn error(&self) -> Option<u32> {
+        Channel::notified(&self.page)
+    }
+
+    /// The error in the notifier at the start of a channel's page.
+    pub(crate) fn notified(page: &Memory) -> Option<u32> {
         // NvNotification: info32 @8, status in the upper half of @12.
-        let status = self.page.word(12).load(Ordering::Acquire) >> 16;
-        (status == 0xffff).then(|| self.page.word(8).load(Ordering::Relaxed))
+        let status = page.word(12).load(Ordering::Acquire) >> 16;
+        (status == 0xffff).then(|| page.word(8).load(Ordering::Relaxed))
+    }
+
+    /// For threads that wait for what this channel does.
+    pub fn observer(&self) -> Observer {
+        Observer::new(&self.tracker, &self.page, self.space.device())
     }
 
     /// Puts a validated pushbuffer into the ring and rings the doorbell.
@@ -361,6 +373,32 @@ impl Channel {
         self.ring();
     }
 
+    /// Several entries of one submission; the last one's words release the ticket.
+    ///
+    /// # Errors
+    /// [`Error::RingFull`]: nothing was pushed.
+    #[inline]
+    pub(crate) fn push_several(&mut self, entries: &[u64], ticket: Ticket) -> Result<(), Error> {
+        let Some((last, before)) = entries.split_last() else { return Ok(()) };
+        self.room(entries.len() as u64)?;
+        for entry in before {
+            self.push(*entry, None);
+            self.mark_quarter(None);
+        }
+        self.push_prepared(*last, ticket);
+        Ok(())
+    }
+
+    /// That the words of a submission, whose ticket is taken, may name the region.
+    #[inline]
+    pub(crate) fn admit(&self, region: &Region) -> Result<(), Error> {
+        if region.pin().is_some() {
+            // ORDERING: said before the generation is read: whoever ends a pin then asks this channel, too.
+            self.tracker.names_some_pin();
+        }
+        region.admit(&self.space, self.space.device().uuid())
+    }
+
     /// True when the submission is done, and all before it on this channel. Asked again and again without progress, it rings
     /// the doorbell again, as [`Channel::wait`] does.
     #[inline]
@@ -403,6 +441,14 @@ impl Channel {
             self.ring_again();
             Ok(())
         })
+    }
+
+    /// Waits until all that was submitted is done.
+    ///
+    /// # Errors
+    /// As [`Channel::wait`].
+    pub fn idle(&self, limit: Duration) -> Result<(), Error> {
+        self.wait(self.last_ticket(), limit)
     }
 
     /// How often a wait, or polls, without progress have rung the doorbell again.

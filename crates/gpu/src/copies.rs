@@ -1,0 +1,279 @@
+//! Copies that are written when they are submitted: other regions, offsets and lengths each time, one or many behind one
+//! doorbell, and, where wanted, an acquire in front of them or a release behind them.
+//!
+//! A [`Prepared`](crate::Prepared) transfer is cheaper and moves the same number of bytes each time. This is for whoever learns
+//! only at the submission what is to be copied. A submission takes its ticket first and looks at the regions then, so whoever
+//! frees memory either sees the ticket or is seen. Each piece passes the validator. Nothing is allocated, and no lock is taken
+//! unless something was unmapped since a region was last looked at.
+
+use crate::channel::Channel;
+use crate::engine::{COPY, Engine};
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::place::Place;
+use crate::prepared::{line, store};
+use crate::region::Region;
+use crate::stores::{LINE, LineStore, store_line};
+use crate::tracker::Ticket;
+use crate::validate::{self, Ranges, Rules};
+use pushbuf::encode::{Words, launch_dma};
+use pushbuf::gpfifo::Entry;
+use pushbuf::semaphore::{Execute, Operation};
+use std::sync::Arc;
+
+/// Words of a slot, each one GPFIFO entry: about fifty pieces.
+const SLOT: usize = 512;
+/// Slots, most of which are for batches: a copy takes one.
+const SLOTS: usize = 128;
+/// Words that stay free in a slot for the tracker's release.
+const END: usize = 8;
+/// Words of a piece, and of a semaphore operation.
+const PIECE: usize = 9;
+const OPERATION: usize = 6;
+/// Most bytes that one launch moves; longer copies are several.
+const LAUNCH: u64 = 1 << 30;
+
+/// Room for the words of copies on one channel.
+#[derive(Debug)]
+pub struct Copies {
+    memory: Arc<Memory>,
+    /// The words of the slot that is being written.
+    staged: Box<[u32; SLOT]>,
+    /// GPFIFO entries of the submission that is being written.
+    entries: Vec<u64>,
+    /// Each slot's last submission.
+    tickets: Vec<Option<Ticket>>,
+    next: usize,
+    lines: Option<LineStore>,
+    channel: u64,
+    grave: crate::channel::Grave,
+}
+
+impl Copies {
+    /// For a channel of a copy engine.
+    ///
+    /// # Errors
+    /// [`Error::OtherChannel`] for another engine's, or no memory.
+    pub fn new(ch: &mut Channel) -> Result<Copies, Error> {
+        if !matches!(ch.engine(), Engine::Copy(_)) {
+            return Err(Error::OtherChannel);
+        }
+        ch.usable()?;
+        let place = ch.pushbuffers();
+        let memory = ch.space().alloc_own(place, (4 * SLOT * SLOTS) as u64)?;
+        Ok(Copies {
+            memory,
+            staged: Box::new([0; SLOT]),
+            entries: Vec::with_capacity(SLOTS),
+            tickets: vec![None; SLOTS],
+            next: 0,
+            lines: (place == Place::Video).then(LineStore::best),
+            channel: ch.id(),
+            grave: ch.grave(),
+        })
+    }
+
+    /// Begins a submission: its ticket is taken. Dropped before [`Written::submit`], it never was.
+    ///
+    /// # Errors
+    /// [`Error::RingFull`] while the next slot is under way, [`Error::OtherChannel`], [`Error::ChannelKilled`],
+    /// [`Error::ChannelStopped`], [`Error::Forked`].
+    #[inline]
+    pub fn begin<'c>(&'c mut self, ch: &'c mut Channel) -> Result<Written<'c>, Error> {
+        if self.channel != ch.id() {
+            return Err(Error::OtherChannel);
+        }
+        ch.ready()?;
+        self.entries.clear();
+        self.free(ch, 0)?;
+        // ORDERING: taken before any region is looked at, see AddressSpace::unmapped.
+        let ticket = ch.take_ticket();
+        Ok(Written { copies: self, ch, ticket, words: 0, pieces: 0, submitted: false })
+    }
+
+    /// The place of the slot that is `ahead` of the next.
+    #[inline]
+    fn slot(&self, ahead: usize) -> usize {
+        (self.next + ahead) % SLOTS
+    }
+
+    #[inline]
+    fn free(&self, ch: &Channel, ahead: usize) -> Result<(), Error> {
+        match self.tickets[self.slot(ahead)] {
+            _ if ahead == SLOTS => Err(Error::RingFull(SLOTS as u32)),
+            Some(ticket) if !ch.done(ticket) => Err(match ch.error() {
+                Some(code) => Error::ChannelKilled(code),
+                None => Error::RingFull(SLOTS as u32),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        // The channel may still read it: it is freed when the channel has come past, or has gone.
+        let before = self.next.checked_sub(1).unwrap_or(SLOTS - 1);
+        if let Some(last) = self.tickets[before] {
+            self.grave.put(self.memory.clone(), last);
+        }
+    }
+}
+
+/// A submission that is being written.
+#[derive(Debug)]
+pub struct Written<'c> {
+    copies: &'c mut Copies,
+    ch: &'c mut Channel,
+    ticket: Ticket,
+    /// Words in the slot that is being written.
+    words: usize,
+    pieces: usize,
+    submitted: bool,
+}
+
+/// What the words of one piece may name.
+struct Allowed([(u64, u64); 2]);
+
+impl Ranges for Allowed {
+    fn contains(&self, va: u64, length: u64) -> bool {
+        self.0.iter().any(|&(start, bytes)| va >= start && va - start <= bytes && length <= bytes - (va - start))
+    }
+}
+
+impl Written<'_> {
+    /// Pieces that one submission holds at least, without acquires and releases.
+    pub const PIECES: usize = SLOTS * ((SLOT - END) / PIECE) - 1;
+
+    /// Copies `bytes` from `from_at` in one region to `to_at` in another. The first piece waits for the submissions before on this
+    /// channel; pieces of one submission may overtake each other.
+    ///
+    /// # Errors
+    /// [`Error::Outside`], [`Error::Length`] for no bytes, [`Error::OtherSpace`], [`Error::OtherGpu`], [`Error::Stale`] where the
+    /// memory is gone, [`Error::Reused`], [`Error::RingFull`] where all slots are in use.
+    #[inline]
+    pub fn copy(&mut self, to: (&Region, u64), from: (&Region, u64), bytes: u64) -> Result<(), Error> {
+        let (to, from) = (self.admit(to, bytes)?, self.admit(from, bytes)?);
+        let mut done = 0;
+        while done < bytes {
+            let part = (bytes - done).min(LAUNCH);
+            let kind = if self.pieces == 0 { launch_dma::NON_PIPELINED } else { launch_dma::PIPELINED };
+            let (to, from) = (to + done, from + done);
+            self.write(PIECE, Allowed([(to, part), (from, part)]), |w| {
+                w.copy(COPY, from, to, part as u32, kind | launch_dma::PITCH)
+            })?;
+            self.pieces += 1;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// The channel waits here until the word at `at` in the region has come to `value`, as a number that counts up and wraps.
+    ///
+    /// # Errors
+    /// As [`Written::copy`], and [`Error::Misaligned`].
+    pub fn acquire(&mut self, word: (&Region, u64), value: u32) -> Result<(), Error> {
+        let va = self.word(word)?;
+        let wait = Execute { operation: Operation::AcquireCircGeq, switch_tsg: true, ..Execute::RELEASE };
+        self.write(OPERATION, Allowed([(va, 4); 2]), |w| w.host_semaphore(0, va, value.into(), wait))
+    }
+
+    /// Writes `value` to the word at `at` in the region when all pieces before are there.
+    ///
+    /// # Errors
+    /// As [`Written::acquire`].
+    pub fn release(&mut self, word: (&Region, u64), value: u32) -> Result<(), Error> {
+        let va = self.word(word)?;
+        self.write(OPERATION, Allowed([(va, 4); 2]), |w| w.copy_release(COPY, va, value, false))
+    }
+
+    fn word(&self, (region, at): (&Region, u64)) -> Result<u64, Error> {
+        let va = self.admit((region, at), 4)?;
+        if va.is_multiple_of(4) { Ok(va) } else { Err(Error::Misaligned { offset: at, size: 4 }) }
+    }
+
+    /// The address of `bytes` at `at` in a region that this channel may be told of now.
+    #[inline]
+    fn admit(&self, (region, at): (&Region, u64), bytes: u64) -> Result<u64, Error> {
+        if at.checked_add(bytes).is_none_or(|end| end > region.length()) {
+            return Err(Error::Outside { offset: at, length: bytes, size: region.length() });
+        }
+        if bytes == 0 {
+            return Err(Error::Length(0));
+        }
+        self.ch.admit(region)?;
+        Ok(region.va() + at)
+    }
+
+    #[inline]
+    fn write(
+        &mut self,
+        most: usize,
+        allowed: Allowed,
+        write: impl FnOnce(&mut Words<'_>) -> Result<(), pushbuf::encode::Error>,
+    ) -> Result<(), Error> {
+        if self.words + most + END > SLOT {
+            self.close_slot()?;
+            self.copies.free(self.ch, self.copies.entries.len())?;
+        }
+        let mut w = Words::new(&mut self.copies.staged[self.words..]);
+        write(&mut w)?;
+        validate::check(w.as_slice(), &Rules { space: &allowed, ..self.ch.rules() })?;
+        self.words += w.len();
+        Ok(())
+    }
+
+    /// The staged words into their slot; its entry is one more of the submission.
+    fn close_slot(&mut self) -> Result<(), Error> {
+        let slot = self.copies.slot(self.copies.entries.len());
+        let words = &self.copies.staged[..self.words];
+        let base = slot * SLOT;
+        match self.copies.lines {
+            Some(how) => {
+                for (i, words) in words.chunks(LINE / 4).enumerate() {
+                    let at = 4 * base + LINE * i;
+                    debug_assert!((at + LINE) as u64 <= self.copies.memory.length());
+                    // SAFETY: a line of the slot, which is not under way; `new` has asked whether this CPU can.
+                    unsafe { store_line(how, self.copies.memory.as_ptr().add(at), &line(words)) };
+                }
+            }
+            None => {
+                for (i, word) in words.iter().enumerate() {
+                    store(&self.copies.memory, base + i, *word);
+                }
+            }
+        }
+        let entry = Entry::segment(self.copies.memory.va() + 4 * base as u64, words.len() as u32);
+        self.copies.entries.push(entry.ok_or(Error::Length(words.len() as u64))?.encode());
+        self.words = 0;
+        Ok(())
+    }
+
+    /// Rings the doorbell for all of it.
+    ///
+    /// # Errors
+    /// [`Error::RingFull`]: nothing was submitted then.
+    #[inline]
+    pub fn submit(mut self) -> Result<Ticket, Error> {
+        let (ticket, tracker) = (self.ticket, self.ch.ends().1);
+        self.write(OPERATION, Allowed([(tracker, 16); 2]), |w| w.copy_release(COPY, tracker, ticket.payload(), false))?;
+        self.close_slot()?;
+        self.ch.push_several(&self.copies.entries, ticket)?;
+        let used = self.copies.entries.len();
+        for ahead in 0..used {
+            let slot = self.copies.slot(ahead);
+            self.copies.tickets[slot] = Some(ticket);
+        }
+        self.copies.next = self.copies.slot(used);
+        self.submitted = true;
+        Ok(ticket)
+    }
+}
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        if !self.submitted {
+            self.ch.give_back(self.ticket);
+        }
+    }
+}

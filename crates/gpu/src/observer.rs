@@ -1,0 +1,60 @@
+//! How far a channel is, for threads that do not submit: the channel itself is its submitter's alone.
+
+use crate::channel::Channel;
+use crate::device::Device;
+use crate::memory::Memory;
+use crate::tracker::{Ticket, Tracker};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A look at one channel. It keeps mapped what it looks at, also when the channel is gone.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    tracker: Arc<Tracker>,
+    /// Has the channel's error notifier.
+    page: Arc<Memory>,
+    device: Arc<Device>,
+}
+
+impl Observer {
+    pub(crate) fn new(tracker: &Arc<Tracker>, page: &Arc<Memory>, device: &Arc<Device>) -> Observer {
+        Observer { tracker: tracker.clone(), page: page.clone(), device: device.clone() }
+    }
+
+    /// True when the submission is done, and all before it on the channel. Never true in a fork's child.
+    #[inline]
+    pub fn done(&self, ticket: Ticket) -> bool {
+        !self.forked() && self.tracker.done(ticket)
+    }
+
+    /// Submissions up to this one that are not done.
+    #[inline]
+    pub fn missing(&self, ticket: Ticket) -> u64 {
+        ticket.number().saturating_sub(self.tracker.reached())
+    }
+
+    /// The ticket of that number, if there was one.
+    #[inline]
+    pub fn ticket(&self, number: u64) -> Option<Ticket> {
+        let submitted = self.tracker.submitted.load(Ordering::Relaxed);
+        (number > 0 && number <= submitted).then_some(Ticket(number))
+    }
+
+    /// The error that killed the channel (Xid), if one did.
+    pub fn error(&self) -> Option<u32> {
+        if self.forked() {
+            return None;
+        }
+        Channel::notified(&self.page)
+    }
+
+    /// The channel was stopped, because memory had to go before it came to its end.
+    pub fn is_stopped(&self) -> bool {
+        self.tracker.is_stopped()
+    }
+
+    #[inline]
+    pub fn forked(&self) -> bool {
+        self.device.forked()
+    }
+}

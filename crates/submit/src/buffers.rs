@@ -1,0 +1,135 @@
+//! The buffers of a session: found without a lock by whoever has a lane.
+
+use crate::error::Error;
+use crate::handle::BUFFER;
+use crate::lane::Lane;
+use gpu::{Memory, Region};
+use rm::graph::Place;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+const CHUNK: usize = 256;
+const CHUNKS: usize = 256;
+/// As many as there may be at a time.
+const MOST: usize = CHUNK * CHUNKS;
+
+/// What keeps a buffer's memory nameable.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    Ours(#[allow(dead_code, reason = "kept alive")] Arc<Memory>),
+    Cudas(#[allow(dead_code, reason = "kept alive")] copy::Pinned),
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub region: Region,
+    /// Where the CPU sees it; 0 where it does not.
+    pub pointer: u64,
+    pub place: Place,
+    // After the region, which names it.
+    pub _kept: Kept,
+}
+
+struct Slot {
+    /// Odd while the entry is there.
+    used: AtomicU32,
+    /// 1: video memory.
+    video: AtomicU8,
+    entry: UnsafeCell<Option<Entry>>,
+}
+
+// SAFETY: the entry is written while `used` is even and no claim that saw it odd lasts (`remove`); read by whoever has a claim.
+unsafe impl Sync for Slot {}
+
+pub(crate) struct Buffers {
+    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    free: Mutex<Free>,
+}
+
+struct Free {
+    places: Vec<u32>,
+    /// Places ever used.
+    top: u32,
+}
+
+impl Buffers {
+    pub const fn new() -> Buffers {
+        Buffers { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::new(Free { places: Vec::new(), top: 0 }) }
+    }
+
+    #[inline]
+    fn slot(&self, place: u32) -> Option<&Slot> {
+        self.chunks.get(place as usize / CHUNK)?.get()?.get(place as usize % CHUNK)
+    }
+
+    /// Place, and how often it was used.
+    pub fn add(&self, entry: Entry) -> Result<(u32, u32), Error> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = match free.places.pop() {
+            Some(place) => place,
+            None if free.top as usize == MOST => return Err(Error::Limit(MOST)),
+            None => {
+                free.top += 1;
+                free.top - 1
+            }
+        };
+        let make = || {
+            let one = || Slot { used: AtomicU32::new(0), video: AtomicU8::new(0), entry: UnsafeCell::new(None) };
+            (0..CHUNK).map(|_| one()).collect()
+        };
+        let slot = &self.chunks[place as usize / CHUNK].get_or_init(make)[place as usize % CHUNK];
+        slot.video.store((entry.place == Place::Video).into(), Ordering::Relaxed);
+        // SAFETY: the place is free: `used` is even, and whoever saw it odd has gone.
+        unsafe { *slot.entry.get() = Some(entry) };
+        let used = slot.used.load(Ordering::Relaxed).wrapping_add(1);
+        slot.used.store(used, Ordering::SeqCst);
+        Ok((place, used))
+    }
+
+    /// The entry, if it is there.
+    ///
+    /// # Safety
+    /// The caller has a claim on a lane for as long as it uses the entry.
+    #[inline]
+    pub unsafe fn find(&self, (place, used): (u32, u32)) -> Result<&Entry, Error> {
+        let slot = self.slot(place).ok_or_else(|| BUFFER.wrong())?;
+        // ORDERING: after the claim: either `remove` waits for that, or this sees the number that it has changed.
+        if used & 1 == 0 || slot.used.load(Ordering::SeqCst) != used {
+            return Err(BUFFER.wrong());
+        }
+        // SAFETY: the entry is there until the caller's claim has gone.
+        unsafe { &*slot.entry.get() }.as_ref().ok_or_else(|| BUFFER.wrong())
+    }
+
+    /// Whether it is in video memory: a hint for whoever chooses a lane.
+    #[inline]
+    pub fn is_video(&self, place: u32) -> bool {
+        self.slot(place).is_some_and(|slot| slot.video.load(Ordering::Relaxed) == 1)
+    }
+
+    /// Takes an entry out when nobody can find it any more.
+    pub fn remove(&self, (place, used): (u32, u32), lanes: &[Lane]) -> Result<Entry, Error> {
+        let slot = self.slot(place).ok_or_else(|| BUFFER.wrong())?;
+        let gone = slot.used.compare_exchange(used, used.wrapping_add(1), Ordering::SeqCst, Ordering::Relaxed);
+        if used & 1 == 0 || gone.is_err() {
+            return Err(BUFFER.wrong());
+        }
+        lanes.iter().for_each(Lane::grace);
+        // SAFETY: `used` is even, and each lane has been let go since: nobody looks at it.
+        let entry = unsafe { (*slot.entry.get()).take() };
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).places.push(place);
+        entry.ok_or_else(|| BUFFER.wrong())
+    }
+
+    /// Takes all out. No lane has a channel any more.
+    pub fn clear(&self, lanes: &[Lane]) {
+        let top = self.free.lock().unwrap_or_else(PoisonError::into_inner).top;
+        for place in 0..top {
+            let used = self.slot(place).map_or(0, |slot| slot.used.load(Ordering::SeqCst));
+            if used & 1 == 1 {
+                drop(self.remove((place, used), lanes));
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Copies that are written when they are submitted, and how far each is.
+
+use crate::error::Error;
+use crate::handle::{BUFFER, Buffer, COPY};
+use crate::lane::Inner;
+use crate::open::LANES;
+use crate::session::{Now, Session};
+use std::time::{Duration, Instant};
+
+/// A submission: what is waited for. It needs no release, and stays good until the session is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Copy(pub(crate) u64);
+
+impl Copy {
+    /// For other languages. Any number is safe: what is no copy is [`Error::Handle`].
+    pub const fn from_raw(raw: u64) -> Copy {
+        Copy(raw)
+    }
+
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+}
+
+/// One piece of a batch.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Piece {
+    pub to: Buffer,
+    pub to_at: u64,
+    pub from: Buffer,
+    pub from_at: u64,
+    pub bytes: u64,
+}
+
+/// Polls in vain between two looks whether the doorbell was missed.
+const LOOK: u64 = 4096;
+/// Polls that follow one another at once.
+const EAGER: u64 = 20_000;
+/// How long a wait goes on before it looks whether something is wrong.
+const AGAIN: Duration = Duration::from_millis(10);
+
+impl Session {
+    /// Copies `bytes` from one buffer to another, by this thread's lane or, if another thread submits there at this moment, by
+    /// any that is free. Nothing says in which order copies end: wait for the one before where it matters.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] and [`Error::Full`], after which it may be tried again; [`Error::Handle`], [`Error::Freed`],
+    /// [`Error::Outside`], [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`]. Nothing was submitted.
+    #[inline]
+    pub fn copy_async(
+        &self,
+        (to, to_at): (Buffer, u64),
+        (from, from_at): (Buffer, u64),
+        bytes: u64,
+    ) -> Result<Copy, Error> {
+        self.copy_batch(&[Piece { to, to_at, from, from_at, bytes }])
+    }
+
+    /// Many pieces behind one doorbell. They may overtake one another, so none may need what another writes.
+    ///
+    /// # Errors
+    /// As [`Session::copy_async`]; [`Error::Limit`] for more than [`Session::PIECES`].
+    #[inline]
+    pub fn copy_batch(&self, pieces: &[Piece]) -> Result<Copy, Error> {
+        self.ordered(pieces, None, None)
+    }
+
+    /// Most pieces of a batch.
+    pub const PIECES: usize = 4096;
+
+    /// As [`Session::copy_batch`], between two words that somebody else writes and reads: the lane waits until the first has come
+    /// to its value, counting up; the second is written when all pieces are there. What is submitted on the lane later waits,
+    /// too.
+    ///
+    /// # Errors
+    /// As [`Session::copy_batch`].
+    pub fn ordered(
+        &self,
+        pieces: &[Piece],
+        after: Option<(Buffer, u64, u32)>,
+        before: Option<(Buffer, u64, u32)>,
+    ) -> Result<Copy, Error> {
+        let now = self.now()?;
+        if pieces.len() > Session::PIECES {
+            return Err(Error::Limit(Session::PIECES));
+        }
+        let first = match (pieces.first(), after, before) {
+            (Some(piece), ..) => (piece.to, piece.from),
+            (None, Some((word, ..)), _) | (None, None, Some((word, ..))) => (word, word),
+            (None, None, None) => return Err(Error::Argument("an empty batch: pass one piece at least")),
+        };
+        let half = self.half(now, first)?;
+        let (at, mut claim) = self.any_lane(half, now)?;
+        let Some(Inner { copies: Some(copies), channel, .. }) = &mut *claim else { return Err(Error::Closed) };
+        // SAFETY: the claim outlives what is found.
+        let find = |buffer: Buffer| unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) };
+        let mut written = copies.begin(channel)?;
+        if let Some((word, at, value)) = after {
+            written.acquire((&find(word)?.region, at), value)?;
+        }
+        for piece in pieces {
+            let (to, from) = (find(piece.to)?, find(piece.from)?);
+            written.copy((&to.region, piece.to_at), (&from.region, piece.from_at), piece.bytes)?;
+        }
+        if let Some((word, at, value)) = before {
+            written.release((&find(word)?.region, at), value)?;
+        }
+        Ok(self.submitted(now, at, written.submit()?))
+    }
+
+    pub(crate) fn submitted(&self, now: Now, lane: usize, ticket: gpu::Ticket) -> Copy {
+        Copy(COPY.encode_number(now.opening(), lane as u8, ticket.number()))
+    }
+
+    /// The lanes that serve a direction.
+    #[inline]
+    pub(crate) fn half(&self, now: Now, (to, from): (Buffer, Buffer)) -> Result<usize, Error> {
+        let [(to, _), (from, _)] = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), from.0)?];
+        Ok(if self.buffers.is_video(from) && !self.buffers.is_video(to) { LANES } else { 0 })
+    }
+
+    /// As [`Session::copy_async`], and waits until it is done; also for a lane and for room on it, yielding.
+    ///
+    /// # Errors
+    /// As [`Session::copy_async`] and [`Session::wait`]. After [`Error::Timeout`] it may still be under way, or not submitted.
+    pub fn copy(&self, to: (Buffer, u64), from: (Buffer, u64), bytes: u64, limit: Duration) -> Result<(), Error> {
+        let start = Instant::now();
+        let copy = loop {
+            match self.copy_async(to, from, bytes) {
+                Err(Error::Busy | Error::Full(_)) if start.elapsed() < limit => std::thread::yield_now(),
+                Err(Error::Busy | Error::Full(_)) => return Err(Error::Timeout(limit)),
+                other => break other?,
+            }
+        };
+        self.wait(copy, limit.saturating_sub(start.elapsed()))
+    }
+
+    /// Submissions of the copy's lane, up to this one, that are not done: 0 when it is done.
+    ///
+    /// # Errors
+    /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`].
+    #[inline]
+    pub fn query(&self, copy: Copy) -> Result<u64, Error> {
+        let (lane, number) = COPY.decode_number(self.now()?.opening(), copy.0)?;
+        let lane = self.lanes.get(usize::from(lane)).ok_or_else(|| COPY.wrong())?;
+        lane.observe(|observer| {
+            if observer.forked() {
+                return Err(Error::Forked);
+            }
+            let ticket = observer.ticket(number).ok_or_else(|| COPY.wrong())?;
+            match observer.missing(ticket) {
+                0 => Ok(0),
+                _ if observer.is_stopped() => Err(Error::Stopped),
+                missing => observer.error().map_or(Ok(missing), |code| Err(Error::Killed(code))),
+            }
+        })
+    }
+
+    /// Whether it is done: what it wrote is there then, for the CPU and for every GPU.
+    ///
+    /// # Errors
+    /// As [`Session::query`].
+    #[inline]
+    pub fn poll(&self, copy: Copy) -> Result<bool, Error> {
+        Ok(self.query(copy)? == 0)
+    }
+
+    /// Waits until it is done: spins for some microseconds, then yields between polls.
+    ///
+    /// # Errors
+    /// As [`Session::query`], and [`Error::Timeout`].
+    pub fn wait(&self, copy: Copy, limit: Duration) -> Result<(), Error> {
+        let (mut polls, start) = (0u64, Instant::now());
+        let mut next = AGAIN;
+        while !self.poll(copy)? {
+            polls += 1;
+            if polls < EAGER {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+            if !polls.is_multiple_of(LOOK / 64) {
+                continue;
+            }
+            let after = start.elapsed();
+            if after > limit {
+                return Err(Error::Timeout(limit));
+            }
+            if after > next {
+                next = after + AGAIN;
+                self.look(copy);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the channel see whether its doorbell was missed, if no other thread has it.
+    fn look(&self, copy: Copy) {
+        let Ok(now) = self.now() else { return };
+        let Ok((lane, number)) = COPY.decode_number(now.opening(), copy.0) else { return };
+        if let Ok(claim) = self.claim(usize::from(lane), now)
+            && let Some(inner) = &*claim
+            && let Some(ticket) = inner.channel.observer().ticket(number)
+        {
+            inner.channel.done(ticket);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What can go wrong, by name. None of those that a submission answers allocates.
+
+use std::time::Duration;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the session is not open; open it first")]
+    Closed,
+    #[error("the session is open already: one process has one; close it first, or use the one that is open")]
+    AlreadyOpen,
+    #[error(
+        "this is a fork's child: the GPU's channels are its parent's; start a new program (exec) to use the GPU here"
+    )]
+    Forked,
+    #[error("no such {0}: it was closed or unpinned, or the number was never one")]
+    Handle(&'static str),
+    #[error("the memory behind the buffer was freed, or is another allocation now: unpin it, and pin what is there")]
+    Freed,
+    #[error("{length:#x} bytes at {offset:#x} do not lie within the buffer's {size:#x}")]
+    Outside { offset: u64, length: u64, size: u64 },
+    #[error("another thread submits on this lane at this moment; nothing was submitted: try again, or open more lanes")]
+    Busy,
+    #[error("{0} submissions of this are under way; wait for one of them first")]
+    Full(u32),
+    #[error(
+        "the next frame is still under way: the producer has come round the ring; wait for it, or have more frames"
+    )]
+    Overrun,
+    #[error("no more than {0} of these at a time; close some first")]
+    Limit(usize),
+    #[error("{0}")]
+    Argument(&'static str),
+    #[error("not done within {0:?}")]
+    Timeout(Duration),
+    #[error("the channel was killed by error {0} (Xid), the kernel log says why; close the session and open it again")]
+    Killed(u32),
+    #[error(
+        "the channel was stopped, because memory was freed under a copy that did not end in time; close the session and \
+         open it again"
+    )]
+    Stopped,
+    #[error(transparent)]
+    Pin(#[from] copy::PinError),
+    #[error("{0}")]
+    Unavailable(String),
+    #[error(transparent)]
+    Gpu(gpu::Error),
+    #[error(transparent)]
+    Cuda(cuda::Error),
+}
+
+impl From<gpu::Error> for Error {
+    #[inline]
+    fn from(error: gpu::Error) -> Error {
+        match error {
+            gpu::Error::Forked => Error::Forked,
+            gpu::Error::Stale | gpu::Error::Reused => Error::Freed,
+            gpu::Error::Outside { offset, length, size } => Error::Outside { offset, length, size },
+            gpu::Error::RingFull(entries) => Error::Full(entries),
+            gpu::Error::ChannelKilled(code) => Error::Killed(code),
+            gpu::Error::ChannelStopped => Error::Stopped,
+            gpu::Error::Timeout { after, .. } => Error::Timeout(after),
+            gpu::Error::Length(0) => Error::Argument("no bytes: pass how many are to be copied"),
+            other => Error::Gpu(other),
+        }
+    }
+}
+
+impl From<copy::Error> for Error {
+    fn from(error: copy::Error) -> Error {
+        match error {
+            copy::Error::Pin(error) => Error::Pin(error),
+            copy::Error::Gpu(error) => error.into(),
+            copy::Error::Unavailable(why) => Error::Unavailable(why.reason),
+            copy::Error::Cuda(error) => Error::Cuda(error),
+            other => Error::Unavailable(other.to_string()),
+        }
+    }
+}
+
+impl From<cuda::Error> for Error {
+    fn from(error: cuda::Error) -> Error {
+        Error::Cuda(error)
+    }
+}

@@ -1,0 +1,130 @@
+//! How a session comes to its address space: CUDA's where there is CUDA, its own on the software GPU.
+
+use crate::choose::Chooser;
+use crate::error::Error;
+use copy::Machine;
+use cuda::Cuda;
+use gpu::{AddressSpace, DeviceOptions, Engine, Entry, Libcuda};
+use rm::driver::Libc;
+use std::sync::Arc;
+
+/// Lanes that a session may have.
+pub(crate) const LANES: usize = 64;
+
+/// Where a session's channels are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Beside CUDA; without CUDA on the software GPU, if it is preloaded.
+    #[default]
+    Any,
+    Cuda,
+    Software,
+}
+
+type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How a session is opened.
+#[derive(Clone)]
+pub struct Options {
+    pub kind: Kind,
+    /// CUDA's number of the GPU.
+    pub gpu: u32,
+    /// Lanes, up to 64: threads that submit without ever being [`Error::Busy`]. Each is two channels, one for each direction.
+    pub lanes: usize,
+    /// Each submission asks CUDA whether the memory is still the allocation that was pinned: 1 us or more, and CUDA's locks.
+    pub check_each_submission: bool,
+    /// What this machine's sizes are; without it copy engines do everything.
+    pub profile: Option<Arc<dyn Chooser>>,
+    /// Told what the session does when it is opened and closed. Never called by what submits.
+    pub log: Option<Log>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { kind: Kind::Any, gpu: 0, lanes: 8, check_each_submission: false, profile: None, log: None }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("kind", &self.kind).field("gpu", &self.gpu).finish_non_exhaustive()
+    }
+}
+
+/// What an open session has beside its lanes.
+pub(crate) struct Setup {
+    /// None without CUDA.
+    pub machine: Option<Machine>,
+    pub space: Arc<AddressSpace>,
+    /// What copies to the GPU, and what copies from it.
+    pub engines: [Engine; 2],
+    pub profile: Option<Arc<dyn Chooser>>,
+    pub log: Option<Log>,
+}
+
+impl Setup {
+    pub fn new(options: &Options) -> Result<Setup, Error> {
+        let (machine, space) = match options.kind {
+            Kind::Cuda => beside(options.gpu)?,
+            Kind::Software => alone(options.gpu)?,
+            Kind::Any => match Cuda::load() {
+                Ok(_) => beside(options.gpu)?,
+                Err(no_cuda) => alone(options.gpu)
+                    .map_err(|error| Error::Unavailable(format!("no CUDA: {no_cuda}; and without it: {error}")))?,
+            },
+        };
+        Setup::of(machine, space, options)
+    }
+
+    pub fn of(machine: Option<Machine>, space: Arc<AddressSpace>, options: &Options) -> Result<Setup, Error> {
+        if options.check_each_submission {
+            space.check_each_submission();
+        }
+        let engines = engines(&space);
+        let setup = Setup { machine, space, engines, profile: options.profile.clone(), log: options.log.clone() };
+        setup.say(|| {
+            let beside = if setup.machine.is_some() { "beside CUDA" } else { "without CUDA" };
+            let [to, from] = setup.engines;
+            format!(
+                "opened {beside} on GPU {}, {} lanes, {to:?} to the GPU, {from:?} from it",
+                options.gpu, options.lanes
+            )
+        });
+        if setup.profile.is_none() {
+            setup.say(|| "no profile of this machine: copy engines move everything".into());
+        }
+        Ok(setup)
+    }
+
+    pub fn say(&self, text: impl FnOnce() -> String) {
+        if let Some(log) = &self.log {
+            log(&text());
+        }
+    }
+}
+
+type Opened = (Option<Machine>, Arc<AddressSpace>);
+
+fn beside(gpu: u32) -> Result<Opened, Error> {
+    let watched = Libcuda::open().map_err(|error| Error::Unavailable(error.to_string()))?;
+    let cuda = Cuda::load().map_err(|error| Error::Unavailable(error.to_string()))?;
+    let context = cuda.device(gpu as usize)?.primary_context()?;
+    let space = watched.address_space(context.device().uuid()?, Entry::OwnClient)?;
+    Ok((Some(Machine::beside(context, space.clone())), space))
+}
+
+fn alone(gpu: u32) -> Result<Opened, Error> {
+    // Real hardware is refused: a GPU belongs to somebody, and without CUDA nothing says to whom.
+    let device = DeviceOptions::default().open(Arc::new(Libc), gpu as usize)?;
+    Ok((None, AddressSpace::new(&device)?))
+}
+
+/// Two asynchronous copy engines that share no physical one, where there are such: both directions then run at a time.
+fn engines(space: &AddressSpace) -> [Engine; 2] {
+    let all = space.device().engines().unwrap_or_default();
+    let free: Vec<_> = all.iter().filter(|engine| engine.is_asynchronous()).collect();
+    let Some(first) = free.first().copied().or(all.first()) else { return [Engine::Copy(0); 2] };
+    let apart = free.iter().find(|other| other.number != first.number && other.shares_with(first) == Some(false));
+    let second = apart.copied().or(free.get(1).copied()).unwrap_or(first);
+    [Engine::Copy(first.number), Engine::Copy(second.number)]
+}

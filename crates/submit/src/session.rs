@@ -1,0 +1,325 @@
+//! The session: opened once, used by all threads, closed when what is under way is done.
+
+use crate::buffers::{Buffers, Entry, Kept};
+use crate::error::Error;
+use crate::handle::{BUFFER, Buffer};
+use crate::lane::{Claim, Inner, Lane};
+use crate::open::{LANES, Options, Setup};
+use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
+use rm::graph::Place;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+/// How long a close waits for what is under way; then its channels are stopped.
+const CLOSE: Duration = Duration::from_secs(10);
+/// Lanes to the GPU, lanes from it, and the one of inline copies.
+const ALL: usize = 2 * LANES + 1;
+pub(crate) const INLINE: usize = ALL - 1;
+/// GPFIFO entries of a lane's channel.
+const ENTRIES: u32 = 512;
+
+/// One process's copies. Everything takes `&self`, from any thread.
+pub struct Session {
+    pub(crate) lanes: [Lane; ALL],
+    pub(crate) buffers: Buffers,
+    /// Bit 0: open. 8 to 15: which opening. 16 on: lanes in use.
+    state: AtomicU64,
+    setup: RwLock<Option<Setup>>,
+    /// The process that opened it; 0 before the first time.
+    opener: AtomicU32,
+}
+
+/// What `state` says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Now(u64);
+
+impl Now {
+    #[inline]
+    pub fn opening(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    #[inline]
+    pub fn lanes(self) -> usize {
+        (self.0 >> 16) as usize
+    }
+}
+
+impl Default for Session {
+    fn default() -> Session {
+        Session::new()
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("open", &self.now().is_ok()).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Closed. It may be a `static`.
+    pub const fn new() -> Session {
+        Session {
+            lanes: [const { Lane::new() }; ALL],
+            buffers: Buffers::new(),
+            state: AtomicU64::new(0),
+            setup: RwLock::new(None),
+            opener: AtomicU32::new(0),
+        }
+    }
+
+    /// From now on CUDA's calls to the kernel driver are seen, as an open session beside CUDA needs it. Call it before CUDA is
+    /// initialised; the session may be opened later, when CUDA is at work. It loads libcuda and initialises nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where there is no libcuda, or it is initialised already.
+    pub fn watch() -> Result<(), Error> {
+        gpu::Libcuda::open().map(|_| ()).map_err(|error| Error::Unavailable(error.to_string()))
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyOpen`], [`Error::Forked`], [`Error::Unavailable`] with the reason, and what the driver refuses.
+    pub fn open(&self, options: &Options) -> Result<(), Error> {
+        self.open_with(options, Setup::new)
+    }
+
+    /// As [`Session::open`], in an address space that the caller has, with the CUDA beside which it is, if it is.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open_in(
+        &self,
+        space: Arc<AddressSpace>,
+        machine: Option<copy::Machine>,
+        options: &Options,
+    ) -> Result<(), Error> {
+        self.open_with(options, |options| Setup::of(machine, space, options))
+    }
+
+    fn open_with(&self, options: &Options, make: impl FnOnce(&Options) -> Result<Setup, Error>) -> Result<(), Error> {
+        self.same_process()?;
+        if !(1..=LANES).contains(&options.lanes) {
+            return Err(Error::Argument("a session has 1 to 64 lanes"));
+        }
+        let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
+        if setup.is_some() {
+            return Err(Error::AlreadyOpen);
+        }
+        let made = make(options)?;
+        for lane in 0..options.lanes {
+            for (half, engine) in [0, LANES].into_iter().zip(made.engines) {
+                if let Err(error) = make_lane(&self.lanes[half + lane], &made.space, engine) {
+                    self.empty();
+                    return Err(error);
+                }
+            }
+        }
+        self.opener.store(std::process::id(), Ordering::SeqCst);
+        let opening = (self.state.load(Ordering::Relaxed) >> 8).wrapping_add(1) & 0xff;
+        self.state.store((options.lanes as u64) << 16 | opening << 8 | 1, Ordering::SeqCst);
+        *setup = Some(made);
+        Ok(())
+    }
+
+    /// Closes it: waits for what is under way, up to ten seconds, and stops what is not done then. All handles end.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn close(&self) -> Result<(), Error> {
+        self.same_process()?;
+        let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
+        let was = setup.take().ok_or(Error::Closed)?;
+        self.state.fetch_and(!1, Ordering::SeqCst);
+        self.empty();
+        self.buffers.clear(&self.lanes);
+        was.say(|| "closed".into());
+        Ok(())
+    }
+
+    /// Takes the channels out of all lanes.
+    fn empty(&self) {
+        for lane in &self.lanes {
+            let mut claim = lane.claim_in_time();
+            let Some(inner) = claim.take() else { continue };
+            let _ = inner.channel.idle(CLOSE);
+            drop(lane.retract());
+            drop(inner);
+        }
+    }
+
+    /// Whether it is open, and which time.
+    #[inline]
+    pub(crate) fn now(&self) -> Result<Now, Error> {
+        let state = self.state.load(Ordering::SeqCst);
+        if state & 1 == 1 { Ok(Now(state)) } else { Err(Error::Closed) }
+    }
+
+    /// Set-up calls take locks that a forked child may find taken for ever.
+    pub(crate) fn same_process(&self) -> Result<(), Error> {
+        match self.opener.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            opener if opener == std::process::id() => Ok(()),
+            _ => Err(Error::Forked),
+        }
+    }
+
+    pub(crate) fn setup(&self) -> Result<Opened<'_>, Error> {
+        self.same_process()?;
+        let setup = self.setup.read().unwrap_or_else(PoisonError::into_inner);
+        if setup.is_some() { Ok(Opened(setup)) } else { Err(Error::Closed) }
+    }
+
+    /// The lane at `at`, which is still the one of `now`.
+    #[inline]
+    pub(crate) fn claim(&self, at: usize, now: Now) -> Result<Claim<'_>, Error> {
+        let claim = self.lanes[at].claim().ok_or(Error::Busy)?;
+        self.still(claim, now)
+    }
+
+    #[inline]
+    pub(crate) fn still<'l>(&self, claim: Claim<'l>, now: Now) -> Result<Claim<'l>, Error> {
+        // ORDERING: after the claim: a close that is under way waits for the claim, or is seen here.
+        if self.state.load(Ordering::SeqCst) == now.0 { Ok(claim) } else { Err(Error::Closed) }
+    }
+
+    /// This thread's lane in one half, or another that is free now.
+    #[inline]
+    pub(crate) fn any_lane(&self, half: usize, now: Now) -> Result<(usize, Claim<'_>), Error> {
+        let (own, lanes) = (thread(), now.lanes());
+        for other in 0..lanes {
+            let at = half + (own + other) % lanes;
+            if let Some(claim) = self.lanes[at].claim() {
+                return Ok((at, self.still(claim, now)?));
+            }
+        }
+        Err(Error::Busy)
+    }
+
+    /// This thread's lane in one half, waited for.
+    pub(crate) fn own_lane(&self, half: usize, now: Now) -> Result<(usize, Claim<'_>), Error> {
+        let at = if half == INLINE { INLINE } else { half + thread() % now.lanes() };
+        let mut claim = self.lanes[at].claim_in_time();
+        if at == INLINE && claim.is_none() {
+            // Only few sessions need it.
+            let setup = self.setup()?;
+            fill(&self.lanes[at], &mut claim, &setup.space, Engine::Graphics)?;
+        }
+        Ok((at, self.still(claim, now)?))
+    }
+
+    /// Makes `length` bytes of CUDA's memory at `pointer` nameable: cudaMalloc's, cudaHostAlloc's or registered memory of this
+    /// GPU. Takes CUDA's locks.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] for what is no such memory, [`Error::Unavailable`] without CUDA, [`Error::Closed`], [`Error::Forked`].
+    pub fn pin(&self, pointer: u64, length: u64) -> Result<Buffer, Error> {
+        let (setup, now) = (self.setup()?, self.now()?);
+        let machine = setup.machine.as_ref();
+        let machine = machine.ok_or_else(|| {
+            Error::Unavailable("the session is without CUDA: use memory of its own (Session::allocate)".into())
+        })?;
+        machine.enter()?;
+        let pinned = copy::pin(machine, pointer, length)?;
+        let (region, place) = (pinned.region().clone(), pinned.pin().place());
+        self.add(now, Entry { region, pointer, place, _kept: Kept::Cudas(pinned) })
+    }
+
+    /// Memory of the session's own, host memory or (`video`) the GPU's, which the CPU sees too. Allocated without CUDA, and
+    /// rounded up to pages.
+    ///
+    /// # Errors
+    /// What the driver refuses, [`Error::Closed`], [`Error::Forked`].
+    pub fn allocate(&self, bytes: u64, video: bool) -> Result<Buffer, Error> {
+        let (setup, now) = (self.setup()?, self.now()?);
+        let memory = if video { setup.space.alloc_video(bytes)? } else { setup.space.alloc_host(bytes)? };
+        let place = if video { Place::Video } else { Place::Host };
+        let (region, pointer) = (memory.region(), memory.va());
+        self.add(now, Entry { region, pointer, place, _kept: Kept::Ours(memory) })
+    }
+
+    fn add(&self, now: Now, entry: Entry) -> Result<Buffer, Error> {
+        let (place, used) = self.buffers.add(entry)?;
+        Ok(Buffer(BUFFER.encode(now.opening(), place, used)))
+    }
+
+    /// Ends a buffer. What is under way with it is waited for, up to a second; a channel that takes longer is stopped.
+    ///
+    /// # Errors
+    /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
+    pub fn unpin(&self, buffer: Buffer) -> Result<(), Error> {
+        let _setup = self.setup()?;
+        let entry = self.buffers.remove(BUFFER.decode(self.now()?.opening(), buffer.0)?, &self.lanes)?;
+        drop(entry);
+        Ok(())
+    }
+
+    /// Where a buffer is: its address, for CPU and GPU, and its bytes. The CPU may use the address of host memory and of
+    /// [`Session::allocate`]'s.
+    ///
+    /// # Errors
+    /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
+    pub fn place(&self, buffer: Buffer) -> Result<(u64, u64), Error> {
+        let _setup = self.setup()?;
+        let now = self.now()?;
+        // Any lane's claim keeps the entry.
+        let claim = self.lanes[0].claim_in_time();
+        // SAFETY: the claim lives until the end of the function.
+        let entry = unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) }?;
+        let place = (entry.pointer, entry.region.length());
+        drop(claim);
+        Ok(place)
+    }
+}
+
+/// The set-up of an open session, which stays open while this lives.
+pub(crate) struct Opened<'s>(RwLockReadGuard<'s, Option<Setup>>);
+
+impl std::ops::Deref for Opened<'_> {
+    type Target = Setup;
+
+    fn deref(&self) -> &Setup {
+        self.0.as_ref().expect("asked for when it was made")
+    }
+}
+
+fn make_lane(lane: &Lane, space: &Arc<AddressSpace>, engine: Engine) -> Result<(), Error> {
+    let mut claim = lane.claim_in_time();
+    fill(lane, &mut claim, space, engine)
+}
+
+fn fill(lane: &Lane, claim: &mut Claim<'_>, space: &Arc<AddressSpace>, engine: Engine) -> Result<(), Error> {
+    let options = ChannelOptions { entries: ENTRIES, ..Default::default() };
+    let mut channel = Channel::new(space, engine, options)?;
+    let copies = matches!(engine, Engine::Copy(_)).then(|| Copies::new(&mut channel)).transpose()?;
+    let observer = channel.observer();
+    **claim = Some(Inner { rings: Vec::new(), transfers: Vec::new(), copies, channel });
+    lane.publish(claim, observer);
+    Ok(())
+}
+
+/// A number of this thread's, from 0 in the order in which threads first ask.
+#[inline]
+fn thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) });
+    let mut number = NUMBER.get();
+    if number == usize::MAX {
+        number = NEXT.fetch_add(1, Ordering::Relaxed);
+        NUMBER.set(number);
+    }
+    number
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.close().is_err() && self.same_process().is_err() {
+            // A fork's child: nothing of it is ours to free.
+            std::mem::forget(self.setup.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What submits and polls allocates nothing and makes no system call. Alone in its process: it counts them.
+
+#[path = "../../copy/tests/counting/mod.rs"]
+mod counting;
+
+use counting::{cost, watch_system_calls};
+use doorbell_softgpu::{Mode, SoftDriver};
+use gpu::{AddressSpace, Device};
+use std::sync::Arc;
+use std::time::Duration;
+use submit::{Options, Piece, Session};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
+    // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
+    let device = Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap();
+    let session = Session::new();
+    session.open_in(AddressSpace::new(&device).unwrap(), None, &Options { lanes: 2, ..Options::default() }).unwrap();
+    let watched = watch_system_calls();
+    if !watched {
+        eprintln!("system calls are not watched: this kernel has no syscall user dispatch");
+    }
+    let (host, video) = (session.allocate(1 << 16, false).unwrap(), session.allocate(1 << 16, true).unwrap());
+    let prepared = session.prepare((video, 0), (host, 0), 4096).unwrap();
+    let given = session.prepare_bytes((video, 64), 56).unwrap();
+    let ring = session.ring((video, 0), (host, 0), 4096, 4).unwrap();
+    let piece = |n: u64| Piece { to: host, to_at: n * 64, from: video, from_at: n * 128, bytes: 64 };
+    let pieces: Vec<_> = (0..300).map(piece).collect();
+    let ways: [(&str, &dyn Fn() -> Result<submit::Copy, submit::Error>); 5] = [
+        ("prepared", &|| session.submit(prepared)),
+        ("bytes", &|| session.submit_bytes(given, &[7; 56])),
+        ("any", &|| session.copy_async((video, 8), (host, 16), 100)),
+        ("batch", &|| session.copy_batch(&pieces)),
+        ("ring", &|| session.ring_next(ring).and_then(|_| session.ring_submit(ring))),
+    ];
+    for (name, submit) in ways {
+        for round in 0..if name == "batch" { 60 } else { 700 } {
+            let mut copy = None;
+            let spent = cost(watched, || {
+                copy = submit().ok();
+                std::hint::black_box(copy.map(|copy| session.poll(copy).is_ok()));
+            });
+            assert_eq!((copy.is_some(), spent), (true, (0, 0)), "{name}, round {round}");
+            session.wait(copy.unwrap(), LIMIT).unwrap();
+        }
+    }
+    // Both counters count.
+    let (allocations, calls) = cost(watched, || {
+        drop(std::hint::black_box(Box::new(7)));
+        // SAFETY: no arguments.
+        unsafe { libc::getppid() };
+    });
+    assert_eq!((allocations, calls), (2, u32::from(watched)));
+}

@@ -1,0 +1,437 @@
+//! Sessions on the software GPU.
+
+use doorbell_softgpu::{Mode, SoftDriver};
+use gpu::{AddressSpace, Device};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+use submit::{Buffer, Chooser, Direction, Error, Executor, Options, Piece, Session};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+struct Rig {
+    session: Arc<Session>,
+    driver: SoftDriver,
+}
+
+fn rig_with(options: &Options) -> Rig {
+    let driver = SoftDriver::new(Mode::Strict);
+    let session = Arc::new(Session::new());
+    open(&session, driver, options).unwrap();
+    Rig { session, driver }
+}
+
+fn open(session: &Session, driver: SoftDriver, options: &Options) -> Result<(), Error> {
+    let device = Device::open(Arc::new(driver), 0).unwrap();
+    session.open_in(AddressSpace::new(&device).unwrap(), None, options)
+}
+
+fn rig() -> Rig {
+    rig_with(&Options { lanes: 2, ..Options::default() })
+}
+
+impl Rig {
+    fn bytes(&self, buffer: Buffer) -> &mut [u8] {
+        let (pointer, length) = self.session.place(buffer).unwrap();
+        // SAFETY: memory of the session's own, which the CPU sees; each test has its own and looks when nothing is under way.
+        unsafe { std::slice::from_raw_parts_mut(pointer as *mut u8, length as usize) }
+    }
+
+    fn faults(&self) -> u64 {
+        self.driver.counters().faults.load(Ordering::Relaxed)
+    }
+}
+
+fn noise(to: &mut [u8], seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for byte in to {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        *byte = (state >> 32) as u8;
+    }
+}
+
+#[test]
+fn every_way_of_copying_moves_its_bytes_and_no_others() {
+    let rig = rig();
+    let s = &rig.session;
+    let (host, video) = (s.allocate(1 << 16, false).unwrap(), s.allocate(1 << 16, true).unwrap());
+    noise(rig.bytes(host), 1);
+    s.copy((video, 5), (host, 3), 1001, LIMIT).unwrap();
+    assert!(rig.bytes(video)[5..1006] == rig.bytes(host)[3..1004]);
+    assert_eq!((rig.bytes(video)[4], rig.bytes(video)[1006]), (0, 0));
+    let back = s.copy_async((host, 40_000), (video, 5), 1001).unwrap();
+    s.wait(back, LIMIT).unwrap();
+    assert!(s.poll(back).unwrap() && s.query(back).unwrap() == 0);
+    assert!(rig.bytes(host)[40_000..41_001] == rig.bytes(host)[3..1004]);
+    let t = s.prepare((video, 8192), (host, 0), 4096).unwrap();
+    for round in 0..100 {
+        noise(&mut rig.bytes(host)[..4096], round);
+        s.wait(s.submit(t).unwrap(), LIMIT).unwrap();
+        assert!(rig.bytes(video)[8192..8192 + 4096] == rig.bytes(host)[..4096], "round {round}");
+    }
+    let t = s.prepare_bytes((video, 100), 56).unwrap();
+    s.wait(s.submit_bytes(t, &[0xab; 56]).unwrap(), LIMIT).unwrap();
+    assert!(rig.bytes(video)[100..156].iter().all(|byte| *byte == 0xab));
+    assert_eq!(rig.faults(), 0);
+}
+
+#[test]
+fn a_batch_moves_each_of_its_pieces_with_one_doorbell() {
+    let rig = rig();
+    let s = &rig.session;
+    let (host, video) = (s.allocate(1 << 20, false).unwrap(), s.allocate(1 << 20, true).unwrap());
+    noise(rig.bytes(host), 9);
+    for count in [1, 55, 56, 57, 256, Session::PIECES as u64] {
+        rig.bytes(video).fill(0);
+        // Pages in another order.
+        let place = |n: u64| (n * 7919 + 5) % count * 256;
+        let pieces: Vec<_> = (0..count)
+            .map(|n| Piece { to: video, to_at: place(n), from: host, from_at: n * 256, bytes: 200 })
+            .collect();
+        let rung = rig.driver.counters().doorbells.load(Ordering::Relaxed);
+        s.wait(s.copy_batch(&pieces).unwrap(), LIMIT).unwrap();
+        assert_eq!(rig.driver.counters().doorbells.load(Ordering::Relaxed), rung + 1, "{count} pieces");
+        for n in 0..count {
+            let (to, from) = (place(n) as usize, n as usize * 256);
+            assert!(rig.bytes(video)[to..to + 200] == rig.bytes(host)[from..from + 200], "piece {n} of {count}");
+        }
+    }
+    let piece = Piece { to: video, to_at: 0, from: host, from_at: 0, bytes: 1 };
+    assert!(matches!(s.copy_batch(&vec![piece; Session::PIECES + 1]), Err(Error::Limit(_))));
+    assert!(matches!(s.copy_batch(&[]), Err(Error::Argument(_))));
+}
+
+#[test]
+fn sixty_four_threads_submit_at_once_and_each_finds_its_own_bytes() {
+    const THREADS: usize = 64;
+    const ROUNDS: u64 = 5;
+    // Fewer lanes than threads: some are busy at times.
+    let rig = rig_with(&Options { lanes: 4, ..Options::default() });
+    let tried = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (rig, tried) = (&rig, &tried);
+            scope.spawn(move || {
+                let s = &rig.session;
+                let (host, video) = (s.allocate(4096, false).unwrap(), s.allocate(4096, true).unwrap());
+                let down = s.prepare((video, 0), (host, 0), 1024).unwrap();
+                let again = |submit: &dyn Fn() -> Result<submit::Copy, Error>| loop {
+                    match submit() {
+                        Err(Error::Busy | Error::Full(_)) => {
+                            tried.fetch_add(1, Ordering::Relaxed);
+                            std::thread::yield_now();
+                        }
+                        other => break other.unwrap(),
+                    }
+                };
+                for round in 0..ROUNDS {
+                    noise(&mut rig.bytes(host)[..1024], thread as u64 * 1000 + round);
+                    s.wait(again(&|| s.submit(down)), LIMIT).unwrap();
+                    s.wait(again(&|| s.copy_async((host, 2048), (video, 0), 1024)), LIMIT).unwrap();
+                    let all = rig.bytes(host);
+                    assert!(all[..1024] == all[2048..3072], "thread {thread}, round {round}");
+                }
+                s.release(down).unwrap();
+                s.unpin(video).unwrap();
+                s.unpin(host).unwrap();
+            });
+        }
+    });
+    assert_eq!(rig.faults(), 0);
+}
+
+#[test]
+fn what_is_gone_or_was_never_there_is_an_error() {
+    let rig = rig();
+    let s = &rig.session;
+    let (host, video) = (s.allocate(4096, false).unwrap(), s.allocate(4096, true).unwrap());
+    let t = s.prepare((video, 0), (host, 0), 64).unwrap();
+    let copy = s.submit(t).unwrap();
+    s.wait(copy, LIMIT).unwrap();
+    for raw in [0, 1, u64::MAX, host.raw() ^ 1, t.raw(), copy.raw()] {
+        let wrong = Buffer::from_raw(raw);
+        assert!(matches!(s.copy_async((wrong, 0), (host, 0), 8), Err(Error::Handle(_))), "{raw:#x}");
+        assert!(matches!(s.unpin(wrong), Err(Error::Handle(_))), "{raw:#x}");
+    }
+    for raw in [0, u64::MAX, t.raw() + 1, host.raw(), t.raw() | 0xfff << 32, t.raw() | 0xff << 44] {
+        assert!(matches!(s.submit(submit::Transfer::from_raw(raw)), Err(Error::Handle(_))), "{raw:#x}");
+        assert!(matches!(s.ring_next(submit::Ring::from_raw(raw)), Err(Error::Handle(_))), "{raw:#x}");
+    }
+    for raw in [0, u64::MAX, copy.raw() + 1, copy.raw() | 0xff << 44, t.raw()] {
+        let wrong = submit::Copy::from_raw(raw);
+        assert!(matches!(s.poll(wrong), Err(Error::Handle(_) | Error::Closed)), "{raw:#x}: {:?}", s.poll(wrong));
+    }
+    for (at, bytes) in [(4096, 1), (0, 4097), (u64::MAX, 8), (4090, u64::MAX)] {
+        assert!(matches!(s.copy_async((video, at), (host, 0), bytes), Err(Error::Outside { .. })), "{at} {bytes}");
+        assert!(matches!(s.copy_async((video, 0), (host, at), bytes), Err(Error::Outside { .. })), "{at} {bytes}");
+    }
+    assert!(matches!(s.copy_async((video, 0), (host, 0), 0), Err(Error::Argument(_))));
+    assert!(matches!(s.pin(0x1000, 64), Err(Error::Unavailable(_))), "no CUDA here");
+    // A refused submission is none: the next one is.
+    s.copy((video, 0), (host, 0), 8, LIMIT).unwrap();
+    s.unpin(host).unwrap();
+    assert!(matches!(s.submit(t), Err(Error::Freed)));
+    assert!(matches!(s.copy_async((video, 0), (host, 0), 8), Err(Error::Handle(_))));
+    assert!(matches!(s.unpin(host), Err(Error::Handle(_))));
+    s.release(t).unwrap();
+    assert!(matches!(s.submit(t), Err(Error::Handle(_))) && matches!(s.release(t), Err(Error::Handle(_))));
+    assert_eq!(rig.faults(), 0);
+}
+
+#[test]
+fn a_session_is_opened_once_and_everything_ends_with_it() {
+    let rig = rig();
+    let s = &rig.session;
+    assert!(matches!(open(s, rig.driver, &Options::default()), Err(Error::AlreadyOpen)));
+    let host = s.allocate(4096, false).unwrap();
+    let t = s.prepare((host, 0), (host, 2048), 64).unwrap();
+    let copy = s.submit(t).unwrap();
+    s.close().unwrap();
+    assert!(matches!(s.close(), Err(Error::Closed)));
+    for error in [s.submit(t).map(drop), s.poll(copy).map(drop), s.unpin(host), s.allocate(1, true).map(drop)] {
+        assert!(matches!(error, Err(Error::Closed)), "{error:?}");
+    }
+    open(s, rig.driver, &Options { lanes: 1, ..Options::default() }).unwrap();
+    for error in [s.submit(t).map(drop), s.poll(copy).map(drop), s.unpin(host)] {
+        assert!(matches!(error, Err(Error::Handle(_))), "of another opening: {error:?}");
+    }
+    for lanes in [0, 65] {
+        let refused = Session::new().open(&Options { lanes, ..Options::default() });
+        assert!(matches!(refused, Err(Error::Argument(_))));
+    }
+}
+
+#[test]
+fn a_close_waits_for_what_is_under_way() {
+    let rig = rig();
+    let s = &rig.session;
+    let (host, video) = (s.allocate(8 << 20, false).unwrap(), s.allocate(8 << 20, true).unwrap());
+    let consumed = || rig.driver.counters().copies.load(Ordering::Relaxed);
+    let before = consumed();
+    for _ in 0..8 {
+        s.copy_async((video, 0), (host, 0), 8 << 20).unwrap();
+    }
+    s.close().unwrap();
+    assert_eq!(consumed(), before + 8);
+    assert_eq!(rig.faults(), 0);
+}
+
+#[test]
+fn threads_that_submit_while_the_session_is_closed_and_opened_get_errors_and_nothing_worse() {
+    let rig = rig();
+    let stop = AtomicBool::new(false);
+    let done = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let s = &rig.session;
+                while !stop.load(Ordering::Relaxed) {
+                    let one = || -> Result<(), Error> {
+                        let host = s.allocate(4096, false)?;
+                        let t = s.prepare((host, 0), (host, 2048), 64)?;
+                        for _ in 0..5 {
+                            s.wait(s.submit(t)?, LIMIT)?;
+                        }
+                        s.release(t)?;
+                        s.unpin(host)
+                    };
+                    match one() {
+                        Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
+                        Err(Error::Closed | Error::Handle(_) | Error::Busy | Error::Freed) => {}
+                        Err(other) => panic!("{other:?}"),
+                    }
+                }
+            });
+        }
+        for _ in 0..30 {
+            rig.session.close().unwrap();
+            open(&rig.session, rig.driver, &Options { lanes: 2, ..Options::default() }).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(done.load(Ordering::Relaxed) > 0);
+    assert_eq!(rig.faults(), 0);
+}
+
+#[test]
+fn a_ring_gives_its_frames_in_turn_and_says_when_the_producer_has_come_round() {
+    let rig = rig();
+    let s = &rig.session;
+    let (host, video) = (s.allocate(1 << 16, false).unwrap(), s.allocate(1 << 16, true).unwrap());
+    let gate = s.allocate(64, false).unwrap();
+    let ring = s.ring((video, 1024), (host, 512), 4096, 4).unwrap();
+    assert!(matches!(s.ring_submit(ring), Err(Error::Argument(_))), "no frame was taken");
+    for round in 0..20u64 {
+        let frame = s.ring_next(ring).unwrap();
+        assert_eq!((frame.index as u64, frame.offset), (round % 4, 512 + round % 4 * 4096));
+        assert_eq!(s.ring_next(ring).unwrap(), frame, "asked again it is the same");
+        let at = frame.offset as usize;
+        noise(&mut rig.bytes(host)[at..at + 4096], round);
+        s.wait(s.ring_submit(ring).unwrap(), LIMIT).unwrap();
+        let to = at + 512;
+        assert!(rig.bytes(video)[to..to + 4096] == rig.bytes(host)[at..at + 4096], "round {round}");
+    }
+    // The lane waits at a word: no frame is done until it is written.
+    let held = s.ordered(&[], Some((gate, 0, 1)), None).unwrap();
+    for _ in 0..4 {
+        s.ring_next(ring).unwrap();
+        s.ring_submit(ring).unwrap();
+    }
+    assert!(matches!(s.ring_next(ring), Err(Error::Overrun)));
+    rig.bytes(gate)[0] = 1;
+    s.wait(held, LIMIT).unwrap();
+    let start = std::time::Instant::now();
+    while matches!(s.ring_next(ring), Err(Error::Overrun)) {
+        assert!(start.elapsed() < LIMIT);
+        std::thread::yield_now();
+    }
+    s.ring_release(ring).unwrap();
+    assert!(matches!(s.ring_next(ring), Err(Error::Handle(_))));
+    for frames in [0, 1, 1025] {
+        assert!(matches!(s.ring((video, 0), (host, 0), 64, frames), Err(Error::Argument(_))));
+    }
+    assert!(matches!(s.ring((video, 0), (host, 0), 1 << 14, 5), Err(Error::Outside { .. })));
+}
+
+#[test]
+fn a_copy_waits_for_a_word_and_writes_one_when_it_is_there() {
+    let rig = rig();
+    let s = &rig.session;
+    let (host, video) = (s.allocate(4096, false).unwrap(), s.allocate(4096, true).unwrap());
+    let words = s.allocate(64, false).unwrap();
+    noise(rig.bytes(host), 4);
+    let piece = Piece { to: video, to_at: 0, from: host, from_at: 0, bytes: 512 };
+    let copy = s.ordered(&[piece], Some((words, 4, 7)), Some((words, 8, 9))).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!s.poll(copy).unwrap() && s.query(copy).unwrap() == 1 && rig.bytes(video)[0..8] == [0; 8]);
+    assert!(matches!(s.wait(copy, Duration::from_millis(5)), Err(Error::Timeout(_))));
+    // Past the value is as good: words count up.
+    rig.bytes(words)[4] = 8;
+    s.wait(copy, LIMIT).unwrap();
+    assert!(rig.bytes(video)[..512] == rig.bytes(host)[..512] && rig.bytes(words)[8] == 9);
+    assert!(s.ordered(&[piece], Some((words, 2, 7)), None).is_err(), "not aligned");
+    assert!(matches!(s.ordered(&[piece], None, Some((words, 4096, 7))), Err(Error::Outside { .. })));
+    s.copy((video, 0), (host, 0), 8, LIMIT).unwrap();
+}
+
+#[test]
+fn so_many_submissions_of_one_transfer_are_under_way_and_one_more_is_an_error() {
+    let rig = rig();
+    let s = &rig.session;
+    let (host, gate) = (s.allocate(4096, false).unwrap(), s.allocate(64, false).unwrap());
+    let t = s.prepare((host, 0), (host, 2048), 64).unwrap();
+    s.ordered(&[], Some((gate, 0, 1)), None).unwrap();
+    for n in 0..32 {
+        assert!(s.submit(t).is_ok(), "{n}");
+    }
+    assert!(matches!(s.submit(t), Err(Error::Full(32))));
+    rig.bytes(gate)[0] = 1;
+    let start = std::time::Instant::now();
+    while matches!(s.submit(t), Err(Error::Full(_))) {
+        assert!(start.elapsed() < LIMIT);
+        std::thread::yield_now();
+    }
+}
+
+struct Small;
+
+impl Chooser for Small {
+    fn choose(&self, direction: Direction, bytes: u64) -> Executor {
+        if direction == Direction::ToGpu && bytes <= 512 { Executor::Inline } else { Executor::CopyEngine }
+    }
+}
+
+#[test]
+fn a_profile_chooses_and_without_one_the_log_says_so() {
+    let said = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = {
+        let said = said.clone();
+        Arc::new(move |text: &str| said.lock().unwrap().push(text.to_owned())) as Arc<dyn Fn(&str) + Send + Sync>
+    };
+    drop(rig_with(&Options { lanes: 1, log: Some(log), ..Options::default() }));
+    let said = said.lock().unwrap().join("\n");
+    assert!(said.contains("no profile") && said.contains("opened without CUDA") && said.contains("closed"), "{said}");
+
+    let rig = rig_with(&Options { lanes: 1, profile: Some(Arc::new(Small)), ..Options::default() });
+    let s = &rig.session;
+    let (host, video) = (s.allocate(4096, false).unwrap(), s.allocate(4096, true).unwrap());
+    let inline = || rig.driver.counters().inline_copies.load(Ordering::Relaxed);
+    let (small, large) =
+        (s.prepare((video, 0), (host, 0), 512).unwrap(), s.prepare((video, 0), (host, 0), 513).unwrap());
+    for round in 0..5 {
+        noise(rig.bytes(host), round);
+        let before = inline();
+        s.wait(s.submit(large).unwrap(), LIMIT).unwrap();
+        assert_eq!(inline(), before);
+        rig.bytes(video).fill(0);
+        s.wait(s.submit(small).unwrap(), LIMIT).unwrap();
+        assert!(inline() > before);
+        assert!(rig.bytes(video)[..512] == rig.bytes(host)[..512] && rig.bytes(video)[512] == 0);
+    }
+    s.unpin(host).unwrap();
+    assert!(s.submit(small).is_err(), "its source is gone");
+}
+
+#[test]
+fn a_forked_child_gets_errors() {
+    let rig = rig();
+    let s = &rig.session;
+    let host = s.allocate(4096, false).unwrap();
+    let t = s.prepare((host, 0), (host, 2048), 64).unwrap();
+    let copy = s.submit(t).unwrap();
+    s.wait(copy, LIMIT).unwrap();
+    // SAFETY: the child calls nothing that takes a lock, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let forked = |error: Result<(), Error>| matches!(error, Err(Error::Forked));
+        let all = [
+            forked(s.submit(t).map(drop)),
+            forked(s.poll(copy).map(drop)),
+            forked(s.copy_async((host, 0), (host, 64), 8).map(drop)),
+            forked(s.copy((host, 0), (host, 64), 8, LIMIT)),
+            forked(s.allocate(64, true).map(drop)),
+            forked(s.unpin(host)),
+            forked(s.release(t)),
+            forked(s.close()),
+            forked(s.open(&Options::default())),
+        ];
+        let wrong = all.iter().position(|right| !right);
+        // SAFETY: no destructor runs.
+        unsafe { libc::_exit(wrong.map_or(0, |at| at as i32 + 1)) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(libc::WEXITSTATUS(status), 0, "which call; status {status:#x}");
+    s.copy((host, 0), (host, 64), 8, LIMIT).unwrap();
+}
+
+fn cycles(count: usize) {
+    let driver = SoftDriver::new(Mode::Strict);
+    let session = Session::new();
+    let files = || std::fs::read_dir("/proc/self/fd").map(Iterator::count).unwrap_or(0);
+    for n in 0..count {
+        open(&session, driver, &Options { lanes: 1, ..Options::default() }).unwrap();
+        if n % 50 == 0 {
+            let host = session.allocate(4096, false).unwrap();
+            session.copy((host, 0), (host, 64), 8, LIMIT).unwrap();
+        }
+        session.close().unwrap();
+    }
+    // Other tests of this process open files, too: hundreds would be ours.
+    assert!(files() < 400, "{} files", files());
+}
+
+#[test]
+fn a_session_may_be_opened_and_closed_again_and_again() {
+    cycles(60);
+}
+
+#[test]
+#[ignore = "10,000 cycles take a minute; run by .ci/run"]
+fn a_session_may_be_opened_and_closed_ten_thousand_times() {
+    cycles(10_000);
+}
