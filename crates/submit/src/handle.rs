@@ -4,6 +4,7 @@ use crate::error::Error;
 
 /// Memory that copies may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
 pub struct Buffer(pub(crate) u64);
 
 /// A copy that is ready to go.

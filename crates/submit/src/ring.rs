@@ -18,6 +18,8 @@ pub(crate) struct Rotating {
     /// The producer has it.
     taken: bool,
     from_at: u64,
+    /// Address of the first frame.
+    pointer: u64,
     bytes: u64,
 }
 
@@ -28,6 +30,8 @@ pub struct Frame {
     pub index: usize,
     /// Where it is in the source buffer.
     pub offset: u64,
+    /// Its address.
+    pub pointer: u64,
 }
 
 impl Session {
@@ -47,6 +51,7 @@ impl Session {
             return Err(Error::Argument("a ring has 2 to 1,024 frames"));
         }
         let now = self.now()?;
+        let pointer = self.place(from)?.0.wrapping_add(from_at);
         let mut transfers = Vec::with_capacity(frames);
         let outside = Error::Argument("the frames go past the end of all addresses");
         if bytes.checked_mul(frames as u64).is_none_or(|all| to_at.max(from_at).checked_add(all).is_none()) {
@@ -61,7 +66,8 @@ impl Session {
             let (lane, mut claim) = self.own_lane(self.half(now, (to, from))?, now)?;
             let inner = claim.as_mut().ok_or(Error::Closed)?;
             let copies = vec![None; frames];
-            let rotating = Rotating { transfers: transfers.clone(), copies, next: 0, taken: false, from_at, bytes };
+            let transfers = transfers.clone();
+            let rotating = Rotating { transfers, copies, next: 0, taken: false, from_at, pointer, bytes };
             let (index, used) = Place::put(&mut inner.rings, MOST, rotating)?;
             Ok(Ring(RING.encode(now.opening(), name(lane, index), used)))
         });
@@ -77,9 +83,9 @@ impl Session {
     /// [`Error::Overrun`] while its last copy is under way, [`Error::Busy`], [`Error::Handle`], [`Error::Closed`], and as
     /// [`Session::query`].
     pub fn ring_next(&self, ring: Ring) -> Result<Frame, Error> {
-        let (index, offset, last) = self.with_ring(ring, |ring| {
-            let at = ring.next;
-            (at, ring.from_at + at as u64 * ring.bytes, ring.copies[at])
+        let (frame, last) = self.with_ring(ring, |ring| {
+            let (index, at) = (ring.next, ring.next as u64 * ring.bytes);
+            (Frame { index, offset: ring.from_at + at, pointer: ring.pointer + at }, ring.copies[index])
         })?;
         if let Some(copy) = last
             && !self.poll(copy)?
@@ -87,7 +93,7 @@ impl Session {
             return Err(Error::Overrun);
         }
         self.with_ring(ring, |ring| ring.taken = true)?;
-        Ok(Frame { index, offset })
+        Ok(frame)
     }
 
     /// Submits the copy of the frame that [`Session::ring_next`] gave, and goes on to the next.

@@ -28,7 +28,8 @@ fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
     let ring = session.ring((video, 0), (host, 0), 4096, 4).unwrap();
     let piece = |n: u64| Piece { to: host, to_at: n * 64, from: video, from_at: n * 128, bytes: 64 };
     let pieces: Vec<_> = (0..300).map(piece).collect();
-    let ways: [(&str, &dyn Fn() -> Result<submit::Copy, submit::Error>); 5] = [
+    type Way<'a> = (&'a str, &'a dyn Fn() -> Result<submit::Copy, submit::Error>);
+    let ways: [Way; 5] = [
         ("prepared", &|| session.submit(prepared)),
         ("bytes", &|| session.submit_bytes(given, &[7; 56])),
         ("any", &|| session.copy_async((video, 8), (host, 16), 100)),

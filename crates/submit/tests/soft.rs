@@ -30,6 +30,7 @@ fn rig() -> Rig {
     rig_with(&Options { lanes: 2, ..Options::default() })
 }
 
+#[allow(clippy::mut_from_ref, reason = "each test has memory of its own and looks when nothing is under way")]
 impl Rig {
     fn bytes(&self, buffer: Buffer) -> &mut [u8] {
         let (pointer, length) = self.session.place(buffer).unwrap();

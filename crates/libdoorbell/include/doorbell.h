@@ -1,0 +1,493 @@
+/* doorbell.h: copies between host and GPU memory that any thread may submit.
+ *
+ * Every function that can fail answers a code: 0 (DOORBELL_OK), or what went wrong. doorbell_error_text() says what a code
+ * means, doorbell_error_detail() what was wrong in this thread's last failed call. Handles are numbers: a stale or wrong one is
+ * DOORBELL_HANDLE, never a crash. A null pointer for an answer is DOORBELL_ARGUMENT. Functions may be called from any thread, unless they say otherwise.
+ *
+ * Generated from crates/libdoorbell by cbindgen. Do not edit. */
+
+#ifndef DOORBELL_H
+#define DOORBELL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ Done.
+ */
+#define DOORBELL_OK 0
+
+/*
+ The session is not open.
+ */
+#define DOORBELL_CLOSED 1
+
+/*
+ The session is open already: a process has one.
+ */
+#define DOORBELL_ALREADY_OPEN 2
+
+/*
+ A forked child has no session, and cannot open one.
+ */
+#define DOORBELL_FORKED 3
+
+/*
+ No such handle: closed, unpinned, of another kind, or never one.
+ */
+#define DOORBELL_HANDLE 4
+
+/*
+ The memory behind a buffer was freed, or given to another allocation.
+ */
+#define DOORBELL_FREED 5
+
+/*
+ An offset or length lies outside of a buffer.
+ */
+#define DOORBELL_OUTSIDE 6
+
+/*
+ Another thread submits on this lane at this moment. Nothing was submitted; it may be tried again.
+ */
+#define DOORBELL_BUSY 7
+
+/*
+ Too many submissions are under way. Nothing was submitted; it may be tried again when one is done.
+ */
+#define DOORBELL_FULL 8
+
+/*
+ The producer has come round a ring: its next frame is still under way.
+ */
+#define DOORBELL_OVERRUN 9
+
+/*
+ More of something than there may be at a time.
+ */
+#define DOORBELL_LIMIT 10
+
+/*
+ An argument is wrong: a null pointer, no bytes, an unknown flag.
+ */
+#define DOORBELL_ARGUMENT 11
+
+/*
+ Not done within the time that was given.
+ */
+#define DOORBELL_TIMEOUT 12
+
+/*
+ The channel was killed by an error of the GPU's (Xid): close the session.
+ */
+#define DOORBELL_KILLED 13
+
+/*
+ The channel was stopped, because memory was freed under a copy that did not end: close the session.
+ */
+#define DOORBELL_STOPPED 14
+
+/*
+ The memory cannot be pinned.
+ */
+#define DOORBELL_NOT_PINNABLE 15
+
+/*
+ Not possible on this machine, or not in this order.
+ */
+#define DOORBELL_UNAVAILABLE 16
+
+/*
+ The GPU's kernel driver refused.
+ */
+#define DOORBELL_DRIVER 17
+
+/*
+ CUDA refused.
+ */
+#define DOORBELL_CUDA 18
+
+/*
+ A defect of doorbell's: please report it with the detail.
+ */
+#define DOORBELL_PANIC 19
+
+/*
+ doorbell_options_t.kind: beside CUDA; without CUDA on the software GPU, if it is preloaded.
+ */
+#define DOORBELL_ANY 0
+
+/*
+ doorbell_options_t.kind: beside CUDA.
+ */
+#define DOORBELL_BESIDE_CUDA 1
+
+/*
+ doorbell_options_t.kind: on the software GPU, which has to be preloaded.
+ */
+#define DOORBELL_SOFTWARE 2
+
+/*
+ doorbell_options_t.flags: each submission asks CUDA whether the memory is still the allocation that was pinned. It finds
+ frees that nothing else shows, and costs 1 us or more and CUDA's locks each time.
+ */
+#define DOORBELL_CHECK 1
+
+/*
+ doorbell_allocate: host memory.
+ */
+#define DOORBELL_HOST 0
+
+/*
+ doorbell_allocate: the GPU's memory. The CPU may write it at some 20 GB/s; each read of it is a round trip over PCIe.
+ */
+#define DOORBELL_VIDEO 1
+
+/*
+ No limit to a wait.
+ */
+#define DOORBELL_FOREVER UINT64_MAX
+
+/*
+ Told what a session does when it is opened and closed. It must not call doorbell.
+ */
+typedef void (*doorbell_log_t)(void *user, const char *text);
+
+/*
+ How a session is opened. Set all of it to 0, then size, then what is wanted.
+ */
+typedef struct {
+  /*
+   sizeof(doorbell_options_t): by it later versions know what the program knows.
+   */
+  size_t size;
+  /*
+   DOORBELL_ANY, DOORBELL_BESIDE_CUDA or DOORBELL_SOFTWARE.
+   */
+  uint32_t kind;
+  /*
+   CUDA's number of the GPU.
+   */
+  uint32_t gpu;
+  /*
+   Threads that submit without ever getting DOORBELL_BUSY, up to 64; 0: 8.
+   */
+  uint32_t lanes;
+  /*
+   DOORBELL_CHECK or 0.
+   */
+  uint32_t flags;
+  /*
+   Null, or told what happens.
+   */
+  doorbell_log_t log;
+  /*
+   Passed to log.
+   */
+  void *log_user;
+} doorbell_options_t;
+
+/*
+ Memory that copies may name. 0 is never one.
+ */
+typedef uint64_t doorbell_buffer_t;
+
+/*
+ A submission: what is waited for. It needs no release. 0 is never one.
+ */
+typedef uint64_t doorbell_ticket_t;
+
+/*
+ One piece of a batch.
+ */
+typedef struct {
+  doorbell_buffer_t to;
+  uint64_t to_offset;
+  doorbell_buffer_t from;
+  uint64_t from_offset;
+  uint64_t bytes;
+} doorbell_piece_t;
+
+/*
+ A word of 32 bits in a buffer, and a value.
+ */
+typedef struct {
+  doorbell_buffer_t buffer;
+  /*
+   A multiple of 4.
+   */
+  uint64_t offset;
+  uint32_t value;
+} doorbell_word_t;
+
+/*
+ A copy that is ready to go. 0 is never one.
+ */
+typedef uint64_t doorbell_transfer_t;
+
+/*
+ Rotating frames. 0 is never one.
+ */
+typedef uint64_t doorbell_ring_t;
+
+/*
+ A frame of a ring, for the producer to fill.
+ */
+typedef struct {
+  /*
+   Which of the ring's.
+   */
+  uint32_t index;
+  /*
+   Where it is in the source buffer.
+   */
+  uint64_t offset;
+  /*
+   Its address.
+   */
+  void *pointer;
+} doorbell_frame_t;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ What a code means, in English. Never null, for any number; the text lives for ever.
+ Cost: none. Threads: any.
+ */
+const char *doorbell_error_text(int32_t code);
+
+/*
+ What was wrong in this thread's last call that failed, in English. Never null; valid until this thread's next call that
+ fails. Calls that succeed do not change it. Cost: none. Threads: any, each has its own.
+ */
+const char *doorbell_error_detail(void);
+
+/*
+ The library's version: major << 16 | minor << 8 | patch. Programs that were built for the same major version go on to work.
+ Cost: none. Threads: any.
+ */
+uint32_t doorbell_version(void);
+
+/*
+ From now on CUDA's calls to the kernel driver are seen, as a session beside CUDA needs it. Call it before anything initialises
+ CUDA; doorbell_open() may come later, when CUDA is at work. It loads libcuda and initialises nothing. A second call does
+ nothing.
+ Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda, or CUDA is initialised already.
+ */
+int32_t doorbell_init(void);
+
+/*
+ Opens the process's session. options may be null: GPU 0, 8 lanes.
+ Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none, and makes it this
+ thread's. Threads: any; others wait. Errors: DOORBELL_ALREADY_OPEN, DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_DRIVER,
+ DOORBELL_CUDA, DOORBELL_FORKED.
+ */
+int32_t doorbell_open(const doorbell_options_t *options);
+
+/*
+ Closes the session. What is under way is waited for, up to ten seconds; what is not done then is stopped. All handles end.
+ Cost: some milliseconds for each lane. Threads: any; calls of others that are under way end first, later ones answer
+ DOORBELL_CLOSED. Errors: DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_close(void);
+
+/*
+ Makes `length` bytes of CUDA's memory at `pointer` (cudaMalloc, cudaHostAlloc, cudaHostRegister) nameable, until
+ doorbell_unpin() or until CUDA frees them: copies answer DOORBELL_FREED then.
+ Cost: microseconds, and CUDA's locks: it waits where another thread is in a long call of CUDA's. Threads: any. Errors:
+ DOORBELL_NOT_PINNABLE with the reason, DOORBELL_UNAVAILABLE without CUDA, DOORBELL_LIMIT (65,536 at a time),
+ DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_pin(const void *pointer, size_t length, doorbell_buffer_t *buffer);
+
+/*
+ Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, rounded up to pages. Host memory is pinned, and its pages
+ are there: no call of CUDA's is made for it. doorbell_unpin() frees it.
+ Cost: some hundred microseconds, and the kernel driver's locks. Threads: any. Errors: DOORBELL_DRIVER, DOORBELL_LIMIT,
+ DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_allocate(uint32_t place,
+                          size_t length,
+                          doorbell_buffer_t *buffer,
+                          void **pointer);
+
+/*
+ Ends a buffer: what doorbell_pin() gave is not named any more, what doorbell_allocate() gave is freed. What is under way with it
+ is waited for, up to a second; a channel that takes longer is stopped.
+ Cost: microseconds and the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_unpin(doorbell_buffer_t buffer);
+
+/*
+ Where a buffer is, and how long. Either pointer may be null.
+ Cost: a microsecond. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_buffer(doorbell_buffer_t buffer, void **pointer, uint64_t *length);
+
+/*
+ Copies bytes from one buffer to another and waits until they are there; for a lane, and for room on it, too.
+ Cost: that of doorbell_copy_async() and the copy. It spins for some microseconds, then yields. Threads: any. Errors: those of
+ doorbell_copy_async() but DOORBELL_BUSY and DOORBELL_FULL, and DOORBELL_TIMEOUT: it may be under way then.
+ */
+int32_t doorbell_copy(doorbell_buffer_t to,
+                      uint64_t to_offset,
+                      doorbell_buffer_t from,
+                      uint64_t from_offset,
+                      uint64_t bytes,
+                      uint64_t timeout_ns);
+
+/*
+ Submits a copy from one buffer to another. It goes to the thread's lane, or to any other where another thread submits on that
+ one now; so copies end in any order, unless the program waits for the one before.
+ Cost: some 0.2 us; no lock, no allocation, no system call, unless memory was unmapped since. (A thread's very first call may
+ allocate: the loader makes room for its variables.) Threads: any. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be
+ tried again; DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED,
+ DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was submitted then.
+ */
+int32_t doorbell_copy_async(doorbell_buffer_t to,
+                            uint64_t to_offset,
+                            doorbell_buffer_t from,
+                            uint64_t from_offset,
+                            uint64_t bytes,
+                            doorbell_ticket_t *ticket);
+
+/*
+ Submits up to 4,096 copies behind one doorbell, with one ticket for all. They may overtake one another: none may need what
+ another writes. The first says to the GPU or from it; others may go the other way, on the same copy engine.
+ Cost: some 0.1 us and 40 ns for each piece; no lock, no allocation, no system call, as doorbell_copy_async(). Threads: any.
+ Errors: as doorbell_copy_async(), and DOORBELL_LIMIT. None of the pieces was submitted then.
+ */
+int32_t doorbell_copy_batch(const doorbell_piece_t *pieces,
+                            size_t count,
+                            doorbell_ticket_t *ticket);
+
+/*
+ As doorbell_copy_batch(), between two words. The lane waits until the word `after` has come to its value (counting up, and
+ wrapping); the word `before` is written when all pieces are there. Either may be null. With both ends in CUDA's memory
+ (cuStreamWriteValue32, cuStreamWaitValue32) a stream and doorbell wait for each other. What the thread submits later waits
+ behind the first word, too.
+ Cost, threads, errors: as doorbell_copy_batch().
+ */
+int32_t doorbell_copy_ordered(const doorbell_piece_t *pieces,
+                              size_t count,
+                              const doorbell_word_t *after,
+                              const doorbell_word_t *before,
+                              doorbell_ticket_t *ticket);
+
+/*
+ Makes a copy ready, to be submitted often: it is checked here, once. It belongs to the lane of the thread that prepares it.
+ Cost: some hundred microseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the thread's
+ lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT (no bytes, or more than 1 GiB),
+ DOORBELL_LIMIT (4,096 for each lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_prepare(doorbell_buffer_t to,
+                         uint64_t to_offset,
+                         doorbell_buffer_t from,
+                         uint64_t from_offset,
+                         uint64_t bytes,
+                         doorbell_transfer_t *transfer);
+
+/*
+ Makes a copy of up to 64 KiB ready whose bytes are given at each submission: they travel in the command stream, and need no
+ buffer. Good for parameters of a running kernel. All of these share one lane, on the graphics engine.
+ Cost, threads, errors: as doorbell_prepare().
+ */
+int32_t doorbell_prepare_bytes(doorbell_buffer_t to,
+                               uint64_t to_offset,
+                               uint64_t bytes,
+                               doorbell_transfer_t *transfer);
+
+/*
+ Submits what doorbell_prepare() made ready. Up to 32 submissions of a transfer may be under way.
+ Cost: some 60 ns; no lock, no allocation, no system call. Threads: any; two that submit on the same lane at the same instant
+ do not wait for each other: the second gets DOORBELL_BUSY. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be tried
+ again; DOORBELL_HANDLE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
+ Nothing was submitted then.
+ */
+int32_t doorbell_submit(doorbell_transfer_t transfer,
+                        doorbell_ticket_t *ticket);
+
+/*
+ As doorbell_submit(), with the bytes of what doorbell_prepare_bytes() made ready: as many as were prepared. They are read before
+ this returns.
+ Cost: some 70 ns, and 20 ns for each 64 bytes. Threads, errors: as doorbell_submit().
+ */
+int32_t doorbell_submit_bytes(doorbell_transfer_t transfer,
+                              const void *data,
+                              size_t bytes,
+                              doorbell_ticket_t *ticket);
+
+/*
+ Ends a transfer. What of it is under way goes on.
+ Cost: microseconds; it frees memory. Threads: any; it waits for the transfer's lane. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED,
+ DOORBELL_FORKED.
+ */
+int32_t doorbell_release(doorbell_transfer_t transfer);
+
+/*
+ Waits until a submission is done: what it wrote is there then, for the CPU and for the GPU. DOORBELL_FOREVER waits without
+ limit.
+ Cost: it spins for some microseconds, then yields between polls. Threads: any, several at a time. Errors: DOORBELL_TIMEOUT,
+ DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
+ */
+int32_t doorbell_wait(doorbell_ticket_t ticket,
+                      uint64_t timeout_ns);
+
+/*
+ Whether a submission is done.
+ Cost: some 20 ns; no lock, no allocation, no system call. Threads: any. Errors: as doorbell_wait() but DOORBELL_TIMEOUT.
+ */
+int32_t doorbell_poll(doorbell_ticket_t ticket,
+                      bool *done);
+
+/*
+ How many submissions of the ticket's lane, up to this one, are not done: 0 when it is done.
+ Cost, threads, errors: as doorbell_poll().
+ */
+int32_t doorbell_query(doorbell_ticket_t ticket, uint64_t *left);
+
+/*
+ A ring of 2 to 1,024 frames of `bytes` each, one behind the other in both buffers from the offsets on: the producer fills the
+ next one while the copy of the one before is under way.
+ Cost: that of doorbell_prepare() for each frame. Threads: any may open it; one at a time uses it. Errors: as
+ doorbell_prepare().
+ */
+int32_t doorbell_ring_open(doorbell_buffer_t to,
+                           uint64_t to_offset,
+                           doorbell_buffer_t from,
+                           uint64_t from_offset,
+                           uint64_t bytes,
+                           uint32_t frames,
+                           doorbell_ring_t *ring);
+
+/*
+ The next frame, for the producer to fill. Asked again before doorbell_ring_submit() it is the same one.
+ Cost: some 30 ns; no lock, no allocation, no system call. Threads: one at a time. Errors: DOORBELL_OVERRUN while its last copy is
+ under way, DOORBELL_BUSY, DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED,
+ DOORBELL_STOPPED.
+ */
+int32_t doorbell_ring_next(doorbell_ring_t ring,
+                           doorbell_frame_t *frame);
+
+/*
+ Submits the copy of the frame that doorbell_ring_next() gave, and goes on to the next.
+ Cost: that of doorbell_submit(). Threads: one at a time. Errors: DOORBELL_ARGUMENT without a frame, and as doorbell_submit(); the
+ frame stays the next then.
+ */
+int32_t doorbell_ring_submit(doorbell_ring_t ring,
+                             doorbell_ticket_t *ticket);
+
+/*
+ Ends a ring. What of it is under way goes on.
+ Cost, threads, errors: as doorbell_release().
+ */
+int32_t doorbell_ring_close(doorbell_ring_t ring);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* DOORBELL_H */

@@ -1,0 +1,476 @@
+//! The functions.
+
+use crate::codes::*;
+use crate::detail;
+use crate::types::*;
+use std::ffi::{CString, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+use submit::{Buffer, Copy, Error, Kind, Options, Piece, Ring, Session, Transfer};
+
+/// The process's.
+static SESSION: Session = Session::new();
+
+/// A piece of C's is one of submit's.
+const _: () = assert!(size_of::<Piece>() == size_of::<doorbell_piece_t>());
+
+/// A null or otherwise wrong argument.
+const fn wrong(what: &'static str) -> Error {
+    Error::Argument(what)
+}
+
+#[inline]
+fn run(call: impl FnOnce() -> Result<(), Error>) -> i32 {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => DOORBELL_OK,
+        Ok(Err(error)) => failed(&error),
+        Err(panic) => panicked(&*panic),
+    }
+}
+
+#[cold]
+fn failed(error: &Error) -> i32 {
+    detail::set(error);
+    code(error)
+}
+
+#[cold]
+fn panicked(panic: &(dyn std::any::Any + Send)) -> i32 {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    detail::set(&text.unwrap_or("a panic without a text"));
+    DOORBELL_PANIC
+}
+
+/// Writes an answer, and asks first whether there is a place for it.
+struct To<T>(*mut T);
+
+impl<T> To<T> {
+    /// # Safety
+    /// `at` is null or may be written.
+    unsafe fn new(at: *mut T) -> Result<To<T>, Error> {
+        if at.is_null() { Err(wrong("the pointer for the answer is null")) } else { Ok(To(at)) }
+    }
+
+    fn put(self, value: T) {
+        // SAFETY: not null, and the caller of `new` says that it may be written.
+        unsafe { self.0.write(value) };
+    }
+}
+
+/// # Safety
+/// `at` is null or leads to `count` values.
+unsafe fn many<'a, T>(at: *const T, count: usize) -> Result<&'a [T], Error> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if at.is_null() || !at.is_aligned() || count > isize::MAX as usize / size_of::<T>() {
+        return Err(wrong("a pointer is null or not aligned, or the count is too large"));
+    }
+    // SAFETY: the caller's.
+    Ok(unsafe { std::slice::from_raw_parts(at, count) })
+}
+
+fn limit(nanoseconds: u64) -> Duration {
+    Duration::from_nanos(nanoseconds)
+}
+
+/// The library's version: major << 16 | minor << 8 | patch. Programs that were built for the same major version go on to work.
+/// Cost: none. Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_version() -> u32 {
+    let part = |text: &str| text.parse::<u32>().unwrap_or(0);
+    part(env!("CARGO_PKG_VERSION_MAJOR")) << 16
+        | part(env!("CARGO_PKG_VERSION_MINOR")) << 8
+        | part(env!("CARGO_PKG_VERSION_PATCH"))
+}
+
+/// From now on CUDA's calls to the kernel driver are seen, as a session beside CUDA needs it. Call it before anything initialises
+/// CUDA; doorbell_open() may come later, when CUDA is at work. It loads libcuda and initialises nothing. A second call does
+/// nothing.
+/// Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda, or CUDA is initialised already.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_init() -> i32 {
+    run(Session::watch)
+}
+
+/// Opens the process's session. options may be null: GPU 0, 8 lanes.
+/// Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none, and makes it this
+/// thread's. Threads: any; others wait. Errors: DOORBELL_ALREADY_OPEN, DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_DRIVER,
+/// DOORBELL_CUDA, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_open(options: *const doorbell_options_t) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let options = unsafe { options.as_ref() }.map_or(Ok(Options::default()), read)?;
+        SESSION.open(&options)
+    })
+}
+
+fn read(from: &doorbell_options_t) -> Result<Options, Error> {
+    if from.size != size_of::<doorbell_options_t>() {
+        return Err(wrong("options.size is not sizeof(doorbell_options_t)"));
+    }
+    if from.flags & !DOORBELL_CHECK != 0 {
+        return Err(wrong("options.flags has a flag that this version does not know"));
+    }
+    let kind = match from.kind {
+        DOORBELL_ANY => Kind::Any,
+        DOORBELL_BESIDE_CUDA => Kind::Cuda,
+        DOORBELL_SOFTWARE => Kind::Software,
+        _ => return Err(wrong("options.kind is none that this version knows")),
+    };
+    let lanes = if from.lanes == 0 { Options::default().lanes } else { from.lanes as usize };
+    let log = from.log.map(|log| {
+        let user = User(from.log_user);
+        Arc::new(move |text: &str| user.tell(log, text)) as Arc<dyn Fn(&str) + Send + Sync>
+    });
+    let check_each_submission = from.flags & DOORBELL_CHECK != 0;
+    Ok(Options { kind, gpu: from.gpu, lanes, check_each_submission, profile: None, log })
+}
+
+struct User(*mut c_void);
+
+// SAFETY: only handed back to the program, whose function is documented to be called from any thread.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}
+
+impl User {
+    fn tell(&self, log: unsafe extern "C" fn(*mut c_void, *const c_char), text: &str) {
+        let text = CString::new(text).unwrap_or_default();
+        // SAFETY: the program's function, with the program's pointer.
+        unsafe { log(self.0, text.as_ptr()) };
+    }
+}
+
+/// Closes the session. What is under way is waited for, up to ten seconds; what is not done then is stopped. All handles end.
+/// Cost: some milliseconds for each lane. Threads: any; calls of others that are under way end first, later ones answer
+/// DOORBELL_CLOSED. Errors: DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_close() -> i32 {
+    run(|| SESSION.close())
+}
+
+/// Makes `length` bytes of CUDA's memory at `pointer` (cudaMalloc, cudaHostAlloc, cudaHostRegister) nameable, until
+/// doorbell_unpin() or until CUDA frees them: copies answer DOORBELL_FREED then.
+/// Cost: microseconds, and CUDA's locks: it waits where another thread is in a long call of CUDA's. Threads: any. Errors:
+/// DOORBELL_NOT_PINNABLE with the reason, DOORBELL_UNAVAILABLE without CUDA, DOORBELL_LIMIT (65,536 at a time),
+/// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_pin(pointer: *const c_void, length: usize, buffer: *mut doorbell_buffer_t) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let to = unsafe { To::new(buffer) }?;
+        to.put(SESSION.pin(pointer as u64, length as u64)?.raw());
+        Ok(())
+    })
+}
+
+/// Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, rounded up to pages. Host memory is pinned, and its pages
+/// are there: no call of CUDA's is made for it. doorbell_unpin() frees it.
+/// Cost: some hundred microseconds, and the kernel driver's locks. Threads: any. Errors: DOORBELL_DRIVER, DOORBELL_LIMIT,
+/// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_allocate(
+    place: u32,
+    length: usize,
+    buffer: *mut doorbell_buffer_t,
+    pointer: *mut *mut c_void,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let to = unsafe { To::new(buffer) }?;
+        if place > DOORBELL_VIDEO {
+            return Err(wrong("the place is neither DOORBELL_HOST nor DOORBELL_VIDEO"));
+        }
+        let made = SESSION.allocate(length as u64, place == DOORBELL_VIDEO)?;
+        if !pointer.is_null() {
+            let at = SESSION.place(made)?.0;
+            To(pointer).put(at as *mut c_void);
+        }
+        to.put(made.raw());
+        Ok(())
+    })
+}
+
+/// Ends a buffer: what doorbell_pin() gave is not named any more, what doorbell_allocate() gave is freed. What is under way with it
+/// is waited for, up to a second; a channel that takes longer is stopped.
+/// Cost: microseconds and the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_unpin(buffer: doorbell_buffer_t) -> i32 {
+    run(|| SESSION.unpin(Buffer::from_raw(buffer)))
+}
+
+/// Where a buffer is, and how long. Either pointer may be null.
+/// Cost: a microsecond. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_buffer(
+    buffer: doorbell_buffer_t,
+    pointer: *mut *mut c_void,
+    length: *mut u64,
+) -> i32 {
+    run(|| {
+        let (at, bytes) = SESSION.place(Buffer::from_raw(buffer))?;
+        if !pointer.is_null() {
+            To(pointer).put(at as *mut c_void);
+        }
+        if !length.is_null() {
+            To(length).put(bytes);
+        }
+        Ok(())
+    })
+}
+
+/// Copies bytes from one buffer to another and waits until they are there; for a lane, and for room on it, too.
+/// Cost: that of doorbell_copy_async() and the copy. It spins for some microseconds, then yields. Threads: any. Errors: those of
+/// doorbell_copy_async() but DOORBELL_BUSY and DOORBELL_FULL, and DOORBELL_TIMEOUT: it may be under way then.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_copy(
+    to: doorbell_buffer_t,
+    to_offset: u64,
+    from: doorbell_buffer_t,
+    from_offset: u64,
+    bytes: u64,
+    timeout_ns: u64,
+) -> i32 {
+    run(|| {
+        let (to, from) = ((Buffer::from_raw(to), to_offset), (Buffer::from_raw(from), from_offset));
+        SESSION.copy(to, from, bytes, limit(timeout_ns))
+    })
+}
+
+/// Submits a copy from one buffer to another. It goes to the thread's lane, or to any other where another thread submits on that
+/// one now; so copies end in any order, unless the program waits for the one before.
+/// Cost: some 0.2 us; no lock, no allocation, no system call, unless memory was unmapped since. (A thread's very first call may
+/// allocate: the loader makes room for its variables.) Threads: any. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be
+/// tried again; DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED,
+/// DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was submitted then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_copy_async(
+    to: doorbell_buffer_t,
+    to_offset: u64,
+    from: doorbell_buffer_t,
+    from_offset: u64,
+    bytes: u64,
+    ticket: *mut doorbell_ticket_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(ticket) }?;
+        let (to, from) = ((Buffer::from_raw(to), to_offset), (Buffer::from_raw(from), from_offset));
+        answer.put(SESSION.copy_async(to, from, bytes)?.raw());
+        Ok(())
+    })
+}
+
+/// Submits up to 4,096 copies behind one doorbell, with one ticket for all. They may overtake one another: none may need what
+/// another writes. The first says to the GPU or from it; others may go the other way, on the same copy engine.
+/// Cost: some 0.1 us and 40 ns for each piece; no lock, no allocation, no system call, as doorbell_copy_async(). Threads: any.
+/// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT. None of the pieces was submitted then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_copy_batch(
+    pieces: *const doorbell_piece_t,
+    count: usize,
+    ticket: *mut doorbell_ticket_t,
+) -> i32 {
+    // SAFETY: the caller's.
+    unsafe { doorbell_copy_ordered(pieces, count, std::ptr::null(), std::ptr::null(), ticket) }
+}
+
+/// As doorbell_copy_batch(), between two words. The lane waits until the word `after` has come to its value (counting up, and
+/// wrapping); the word `before` is written when all pieces are there. Either may be null. With both ends in CUDA's memory
+/// (cuStreamWriteValue32, cuStreamWaitValue32) a stream and doorbell wait for each other. What the thread submits later waits
+/// behind the first word, too.
+/// Cost, threads, errors: as doorbell_copy_batch().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_copy_ordered(
+    pieces: *const doorbell_piece_t,
+    count: usize,
+    after: *const doorbell_word_t,
+    before: *const doorbell_word_t,
+    ticket: *mut doorbell_ticket_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's; a piece is laid out as submit's (asserted above), whose handles are numbers.
+        let (answer, pieces) = unsafe { (To::new(ticket)?, many(pieces.cast::<Piece>(), count)?) };
+        // SAFETY: the caller's.
+        let [after, before] = [after, before].map(|word| unsafe { word.as_ref() });
+        let word = |word: &doorbell_word_t| (Buffer::from_raw(word.buffer), word.offset, word.value);
+        answer.put(SESSION.ordered(pieces, after.map(word), before.map(word))?.raw());
+        Ok(())
+    })
+}
+
+/// Makes a copy ready, to be submitted often: it is checked here, once. It belongs to the lane of the thread that prepares it.
+/// Cost: some hundred microseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the thread's
+/// lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT (no bytes, or more than 1 GiB),
+/// DOORBELL_LIMIT (4,096 for each lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_prepare(
+    to: doorbell_buffer_t,
+    to_offset: u64,
+    from: doorbell_buffer_t,
+    from_offset: u64,
+    bytes: u64,
+    transfer: *mut doorbell_transfer_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(transfer) }?;
+        let (to, from) = ((Buffer::from_raw(to), to_offset), (Buffer::from_raw(from), from_offset));
+        answer.put(SESSION.prepare(to, from, bytes)?.raw());
+        Ok(())
+    })
+}
+
+/// Makes a copy of up to 64 KiB ready whose bytes are given at each submission: they travel in the command stream, and need no
+/// buffer. Good for parameters of a running kernel. All of these share one lane, on the graphics engine.
+/// Cost, threads, errors: as doorbell_prepare().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_prepare_bytes(
+    to: doorbell_buffer_t,
+    to_offset: u64,
+    bytes: u64,
+    transfer: *mut doorbell_transfer_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(transfer) }?;
+        answer.put(SESSION.prepare_bytes((Buffer::from_raw(to), to_offset), bytes)?.raw());
+        Ok(())
+    })
+}
+
+/// Submits what doorbell_prepare() made ready. Up to 32 submissions of a transfer may be under way.
+/// Cost: some 60 ns; no lock, no allocation, no system call. Threads: any; two that submit on the same lane at the same instant
+/// do not wait for each other: the second gets DOORBELL_BUSY. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be tried
+/// again; DOORBELL_HANDLE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
+/// Nothing was submitted then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_submit(transfer: doorbell_transfer_t, ticket: *mut doorbell_ticket_t) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(ticket) }?;
+        answer.put(SESSION.submit(Transfer::from_raw(transfer))?.raw());
+        Ok(())
+    })
+}
+
+/// As doorbell_submit(), with the bytes of what doorbell_prepare_bytes() made ready: as many as were prepared. They are read before
+/// this returns.
+/// Cost: some 70 ns, and 20 ns for each 64 bytes. Threads, errors: as doorbell_submit().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_submit_bytes(
+    transfer: doorbell_transfer_t,
+    data: *const c_void,
+    bytes: usize,
+    ticket: *mut doorbell_ticket_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let (answer, data) = unsafe { (To::new(ticket)?, many(data.cast::<u8>(), bytes)?) };
+        answer.put(SESSION.submit_bytes(Transfer::from_raw(transfer), data)?.raw());
+        Ok(())
+    })
+}
+
+/// Ends a transfer. What of it is under way goes on.
+/// Cost: microseconds; it frees memory. Threads: any; it waits for the transfer's lane. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED,
+/// DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_release(transfer: doorbell_transfer_t) -> i32 {
+    run(|| SESSION.release(Transfer::from_raw(transfer)))
+}
+
+/// Waits until a submission is done: what it wrote is there then, for the CPU and for the GPU. DOORBELL_FOREVER waits without
+/// limit.
+/// Cost: it spins for some microseconds, then yields between polls. Threads: any, several at a time. Errors: DOORBELL_TIMEOUT,
+/// DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_wait(ticket: doorbell_ticket_t, timeout_ns: u64) -> i32 {
+    run(|| SESSION.wait(Copy::from_raw(ticket), limit(timeout_ns)))
+}
+
+/// Whether a submission is done.
+/// Cost: some 20 ns; no lock, no allocation, no system call. Threads: any. Errors: as doorbell_wait() but DOORBELL_TIMEOUT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_poll(ticket: doorbell_ticket_t, done: *mut bool) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(done) }?;
+        answer.put(SESSION.poll(Copy::from_raw(ticket))?);
+        Ok(())
+    })
+}
+
+/// How many submissions of the ticket's lane, up to this one, are not done: 0 when it is done.
+/// Cost, threads, errors: as doorbell_poll().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_query(ticket: doorbell_ticket_t, left: *mut u64) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(left) }?;
+        answer.put(SESSION.query(Copy::from_raw(ticket))?);
+        Ok(())
+    })
+}
+
+/// A ring of 2 to 1,024 frames of `bytes` each, one behind the other in both buffers from the offsets on: the producer fills the
+/// next one while the copy of the one before is under way.
+/// Cost: that of doorbell_prepare() for each frame. Threads: any may open it; one at a time uses it. Errors: as
+/// doorbell_prepare().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_ring_open(
+    to: doorbell_buffer_t,
+    to_offset: u64,
+    from: doorbell_buffer_t,
+    from_offset: u64,
+    bytes: u64,
+    frames: u32,
+    ring: *mut doorbell_ring_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(ring) }?;
+        let (to, from) = ((Buffer::from_raw(to), to_offset), (Buffer::from_raw(from), from_offset));
+        answer.put(SESSION.ring(to, from, bytes, frames as usize)?.raw());
+        Ok(())
+    })
+}
+
+/// The next frame, for the producer to fill. Asked again before doorbell_ring_submit() it is the same one.
+/// Cost: some 30 ns; no lock, no allocation, no system call. Threads: one at a time. Errors: DOORBELL_OVERRUN while its last copy is
+/// under way, DOORBELL_BUSY, DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED,
+/// DOORBELL_STOPPED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_ring_next(ring: doorbell_ring_t, frame: *mut doorbell_frame_t) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(frame) }?;
+        let found = SESSION.ring_next(Ring::from_raw(ring))?;
+        let (index, pointer) = (found.index as u32, found.pointer as *mut c_void);
+        answer.put(doorbell_frame_t { index, offset: found.offset, pointer });
+        Ok(())
+    })
+}
+
+/// Submits the copy of the frame that doorbell_ring_next() gave, and goes on to the next.
+/// Cost: that of doorbell_submit(). Threads: one at a time. Errors: DOORBELL_ARGUMENT without a frame, and as doorbell_submit(); the
+/// frame stays the next then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_ring_submit(ring: doorbell_ring_t, ticket: *mut doorbell_ticket_t) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(ticket) }?;
+        answer.put(SESSION.ring_submit(Ring::from_raw(ring))?.raw());
+        Ok(())
+    })
+}
+
+/// Ends a ring. What of it is under way goes on.
+/// Cost, threads, errors: as doorbell_release().
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_ring_close(ring: doorbell_ring_t) -> i32 {
+    run(|| SESSION.ring_release(Ring::from_raw(ring)))
+}

@@ -1,0 +1,118 @@
+//! Codes of errors.
+
+use std::ffi::{CStr, c_char};
+use submit::Error;
+
+/// Done.
+pub const DOORBELL_OK: i32 = 0;
+/// The session is not open.
+pub const DOORBELL_CLOSED: i32 = 1;
+/// The session is open already: a process has one.
+pub const DOORBELL_ALREADY_OPEN: i32 = 2;
+/// A forked child has no session, and cannot open one.
+pub const DOORBELL_FORKED: i32 = 3;
+/// No such handle: closed, unpinned, of another kind, or never one.
+pub const DOORBELL_HANDLE: i32 = 4;
+/// The memory behind a buffer was freed, or given to another allocation.
+pub const DOORBELL_FREED: i32 = 5;
+/// An offset or length lies outside of a buffer.
+pub const DOORBELL_OUTSIDE: i32 = 6;
+/// Another thread submits on this lane at this moment. Nothing was submitted; it may be tried again.
+pub const DOORBELL_BUSY: i32 = 7;
+/// Too many submissions are under way. Nothing was submitted; it may be tried again when one is done.
+pub const DOORBELL_FULL: i32 = 8;
+/// The producer has come round a ring: its next frame is still under way.
+pub const DOORBELL_OVERRUN: i32 = 9;
+/// More of something than there may be at a time.
+pub const DOORBELL_LIMIT: i32 = 10;
+/// An argument is wrong: a null pointer, no bytes, an unknown flag.
+pub const DOORBELL_ARGUMENT: i32 = 11;
+/// Not done within the time that was given.
+pub const DOORBELL_TIMEOUT: i32 = 12;
+/// The channel was killed by an error of the GPU's (Xid): close the session.
+pub const DOORBELL_KILLED: i32 = 13;
+/// The channel was stopped, because memory was freed under a copy that did not end: close the session.
+pub const DOORBELL_STOPPED: i32 = 14;
+/// The memory cannot be pinned.
+pub const DOORBELL_NOT_PINNABLE: i32 = 15;
+/// Not possible on this machine, or not in this order.
+pub const DOORBELL_UNAVAILABLE: i32 = 16;
+/// The GPU's kernel driver refused.
+pub const DOORBELL_DRIVER: i32 = 17;
+/// CUDA refused.
+pub const DOORBELL_CUDA: i32 = 18;
+/// A defect of doorbell's: please report it with the detail.
+pub const DOORBELL_PANIC: i32 = 19;
+
+const TEXTS: [&CStr; 20] = [
+    c"done",
+    c"the session is not open; call doorbell_open first",
+    c"the session is open already: a process has one",
+    c"this is a forked child: start a new program (exec) to use the GPU here",
+    c"no such handle: it was closed, is of another kind, or was never one",
+    c"the memory behind the buffer was freed, or is another allocation now",
+    c"the bytes do not lie within the buffer",
+    c"another thread submits on this lane at this moment; nothing was submitted: try again, or open more lanes",
+    c"too many submissions are under way; wait for one of them first",
+    c"the next frame of the ring is still under way",
+    c"more of these than there may be at a time",
+    c"an argument is wrong",
+    c"not done in time",
+    c"the channel was killed by an error of the GPU's (Xid); close the session and open it again",
+    c"the channel was stopped because memory was freed under a copy; close the session and open it again",
+    c"the memory cannot be pinned",
+    c"not possible here",
+    c"the kernel driver refused",
+    c"CUDA refused",
+    c"a defect of doorbell's: please report it",
+];
+
+fn text(code: i32) -> &'static CStr {
+    let known = usize::try_from(code).ok().and_then(|code| TEXTS.get(code));
+    known.copied().unwrap_or(c"no code of doorbell's")
+}
+
+pub(crate) fn code(error: &Error) -> i32 {
+    match error {
+        Error::Closed => DOORBELL_CLOSED,
+        Error::AlreadyOpen => DOORBELL_ALREADY_OPEN,
+        Error::Forked => DOORBELL_FORKED,
+        Error::Handle(_) => DOORBELL_HANDLE,
+        Error::Freed => DOORBELL_FREED,
+        Error::Outside { .. } => DOORBELL_OUTSIDE,
+        Error::Busy => DOORBELL_BUSY,
+        Error::Full(_) => DOORBELL_FULL,
+        Error::Overrun => DOORBELL_OVERRUN,
+        Error::Limit(_) => DOORBELL_LIMIT,
+        Error::Argument(_) => DOORBELL_ARGUMENT,
+        Error::Timeout(_) => DOORBELL_TIMEOUT,
+        Error::Killed(_) => DOORBELL_KILLED,
+        Error::Stopped => DOORBELL_STOPPED,
+        Error::Pin(_) => DOORBELL_NOT_PINNABLE,
+        Error::Unavailable(_) => DOORBELL_UNAVAILABLE,
+        Error::Gpu(_) => DOORBELL_DRIVER,
+        Error::Cuda(_) => DOORBELL_CUDA,
+    }
+}
+
+/// What a code means, in English. Never null, for any number; the text lives for ever.
+/// Cost: none. Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_error_text(code: i32) -> *const c_char {
+    text(code).as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_has_a_text_of_its_own() {
+        let last = DOORBELL_PANIC;
+        assert_eq!(last as usize + 1, TEXTS.len());
+        let texts: std::collections::BTreeSet<_> = (-1..=last).map(text).collect();
+        assert_eq!(texts.len(), TEXTS.len() + 1);
+        assert!(text(-1) == text(i32::MAX) && text(-1) == text(last + 1));
+        assert_eq!(text(DOORBELL_BUSY).to_bytes()[..14], *b"another thread");
+    }
+}

@@ -1,0 +1,87 @@
+//! What C sees.
+
+use std::ffi::{c_char, c_void};
+
+/// Memory that copies may name. 0 is never one.
+pub type doorbell_buffer_t = u64;
+/// A copy that is ready to go. 0 is never one.
+pub type doorbell_transfer_t = u64;
+/// A submission: what is waited for. It needs no release. 0 is never one.
+pub type doorbell_ticket_t = u64;
+/// Rotating frames. 0 is never one.
+pub type doorbell_ring_t = u64;
+
+/// doorbell_options_t.kind: beside CUDA; without CUDA on the software GPU, if it is preloaded.
+pub const DOORBELL_ANY: u32 = 0;
+/// doorbell_options_t.kind: beside CUDA.
+pub const DOORBELL_BESIDE_CUDA: u32 = 1;
+/// doorbell_options_t.kind: on the software GPU, which has to be preloaded.
+pub const DOORBELL_SOFTWARE: u32 = 2;
+
+/// doorbell_options_t.flags: each submission asks CUDA whether the memory is still the allocation that was pinned. It finds
+/// frees that nothing else shows, and costs 1 us or more and CUDA's locks each time.
+pub const DOORBELL_CHECK: u32 = 1;
+
+/// doorbell_allocate: host memory.
+pub const DOORBELL_HOST: u32 = 0;
+/// doorbell_allocate: the GPU's memory. The CPU may write it at some 20 GB/s; each read of it is a round trip over PCIe.
+pub const DOORBELL_VIDEO: u32 = 1;
+
+/// No limit to a wait.
+pub const DOORBELL_FOREVER: u64 = u64::MAX;
+
+/// Told what a session does when it is opened and closed. It must not call doorbell.
+pub type doorbell_log_t = Option<unsafe extern "C" fn(user: *mut c_void, text: *const c_char)>;
+
+/// How a session is opened. Set all of it to 0, then size, then what is wanted.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct doorbell_options_t {
+    /// sizeof(doorbell_options_t): by it later versions know what the program knows.
+    pub size: usize,
+    /// DOORBELL_ANY, DOORBELL_BESIDE_CUDA or DOORBELL_SOFTWARE.
+    pub kind: u32,
+    /// CUDA's number of the GPU.
+    pub gpu: u32,
+    /// Threads that submit without ever getting DOORBELL_BUSY, up to 64; 0: 8.
+    pub lanes: u32,
+    /// DOORBELL_CHECK or 0.
+    pub flags: u32,
+    /// Null, or told what happens.
+    pub log: doorbell_log_t,
+    /// Passed to log.
+    pub log_user: *mut c_void,
+}
+
+/// One piece of a batch.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct doorbell_piece_t {
+    pub to: doorbell_buffer_t,
+    pub to_offset: u64,
+    pub from: doorbell_buffer_t,
+    pub from_offset: u64,
+    pub bytes: u64,
+}
+
+/// A word of 32 bits in a buffer, and a value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct doorbell_word_t {
+    pub buffer: doorbell_buffer_t,
+    /// A multiple of 4.
+    pub offset: u64,
+    pub value: u32,
+}
+
+/// A frame of a ring, for the producer to fill.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct doorbell_frame_t {
+    /// Which of the ring's.
+    pub index: u32,
+    /// Where it is in the source buffer.
+    pub offset: u64,
+    /// Its address.
+    pub pointer: *mut c_void,
+}

@@ -1,0 +1,56 @@
+//! The examples, as a stranger would build and run them, on the software GPU.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+/// Where cargo puts the libraries of this crate and of softgpu: beside this test.
+fn libraries() -> PathBuf {
+    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    for name in ["libdoorbell.so", "libdoorbell_softgpu.so"] {
+        assert!(folder.join(name).is_file(), "no {name} in {}", folder.display());
+    }
+    folder
+}
+
+/// A command that has the software GPU and the library.
+fn on_soft_gpu(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", libraries().join("libdoorbell_softgpu.so"));
+    command.env("LD_LIBRARY_PATH", libraries()).env("DOORBELL_SOFTGPU", "poll");
+    command
+}
+
+fn text(out: &Output) -> String {
+    format!("{}\n{}{}", out.status, String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+/// Compiles an example; `None`, said where skips are counted, without a compiler.
+fn compiled(compiler: &str, standard: &str, source: &str, folder: &Path) -> Option<PathBuf> {
+    if !trial::installed(compiler) {
+        trial::skip_part!("no {compiler}");
+        return None;
+    }
+    let source = examples().join(source);
+    let to = folder.join(source.file_stem().unwrap());
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let mut command = Command::new(compiler);
+    command.args([standard, "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(include);
+    command.arg("-o").arg(&to).arg(source).arg("-L").arg(libraries()).args(["-ldoorbell", "-ldl"]);
+    let out = trial::finished(&mut command, compiler);
+    assert!(out.status.success(), "{}", text(&out));
+    Some(to)
+}
+
+#[test]
+fn check_finds_every_byte_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/check.c", folder.path()) else { return };
+    let out = trial::finished(on_soft_gpu(&program).arg("144"), "check");
+    assert!(out.status.success(), "{}", text(&out));
+    let said = text(&out);
+    assert!(said.contains("144 copies by 8 threads, every byte right") && said.contains("submit, alone"), "{said}");
+}

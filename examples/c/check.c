@@ -1,0 +1,284 @@
+/* Is every byte right, and what does a submission cost? 8 threads copy 8 bytes to 1 MiB to the GPU and back, and compare.
+ *
+ *   cc -O2 -pthread check.c -o check -ldoorbell -ldl
+ *   ./check [verified copies in all, 10000]
+ *
+ * With libcuda it runs beside CUDA: cudaMalloc's and cudaHostAlloc's memory (cuMemAlloc, cuMemHostAlloc), pinned. Without it, it
+ * runs on the software GPU, which has to be preloaded, with memory of doorbell's own. Exit status 0: every byte was right. */
+#define _GNU_SOURCE
+#include <doorbell.h>
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { THREADS = 8, LARGEST = 1 << 20, SIZES = 18, SAMPLES = 20000 };
+#define PATIENCE UINT64_C(10000000000)
+
+/* The part of the CUDA driver API that is needed. */
+static int (*cuInit)(unsigned);
+static int (*cuDeviceGet)(int *, int);
+static int (*cuDevicePrimaryCtxRetain)(void **, int);
+static int (*cuCtxSetCurrent)(void *);
+static int (*cuMemAlloc)(unsigned long long *, size_t);
+static int (*cuMemHostAlloc)(void **, size_t, unsigned);
+static void *context;
+
+static void check(int code, const char *what)
+{
+    if (code != DOORBELL_OK) {
+        fprintf(stderr, "%s: %s (%s)\n", what, doorbell_error_text(code), doorbell_error_detail());
+        exit(1);
+    }
+}
+
+static void cuda(int status, const char *what)
+{
+    if (status != 0) {
+        fprintf(stderr, "%s: CUDA error %d\n", what, status);
+        exit(1);
+    }
+}
+
+static int load_cuda(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library)
+        return 0;
+    struct { void *to; const char *name; } functions[] = {
+        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
+        {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemHostAlloc, "cuMemHostAlloc"},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *found = dlsym(library, functions[i].name);
+        if (!found) {
+            fprintf(stderr, "libcuda has no %s\n", functions[i].name);
+            exit(1);
+        }
+        memcpy(functions[i].to, &found, sizeof found);
+    }
+    return 1;
+}
+
+static uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Other bytes with each seed. */
+static void fill(unsigned char *to, size_t bytes, uint64_t seed)
+{
+    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
+    for (size_t i = 0; i < bytes; i++) {
+        if (i % 8 == 0) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+        }
+        to[i] = (unsigned char)(state >> 8 * (i % 8));
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+struct samples { size_t count; uint64_t ns[SAMPLES]; };
+
+static void add(struct samples *to, uint64_t ns)
+{
+    if (to->count < SAMPLES)
+        to->ns[to->count++] = ns;
+}
+
+static void say(const char *what, struct samples *s)
+{
+    if (s->count == 0)
+        return;
+    qsort(s->ns, s->count, sizeof *s->ns, by_value);
+    printf("%-34s %6zu samples, p50 %6" PRIu64 " ns, p99 %7" PRIu64 " ns, max %9" PRIu64 " ns\n", what, s->count,
+           s->ns[s->count / 2], s->ns[s->count - s->count / 100 - 1], s->ns[s->count - 1]);
+}
+
+struct memory { doorbell_buffer_t host, device; unsigned char *data, *back; };
+
+static struct memory allocate(int with_cuda)
+{
+    struct memory m;
+    void *host = NULL;
+    if (with_cuda) {
+        unsigned long long device;
+        cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+        cuda(cuMemHostAlloc(&host, 2 * LARGEST, 0), "cuMemHostAlloc");
+        cuda(cuMemAlloc(&device, LARGEST), "cuMemAlloc");
+        check(doorbell_pin(host, 2 * LARGEST, &m.host), "pin host memory");
+        check(doorbell_pin((void *)(uintptr_t)device, LARGEST, &m.device), "pin device memory");
+    } else {
+        check(doorbell_allocate(DOORBELL_HOST, 2 * LARGEST, &m.host, &host), "allocate host memory");
+        check(doorbell_allocate(DOORBELL_VIDEO, LARGEST, &m.device, NULL), "allocate video memory");
+    }
+    m.data = host;
+    m.back = m.data + LARGEST;
+    return m;
+}
+
+static int with_cuda;
+static unsigned long copies_each;
+
+struct thread { pthread_t id; unsigned number; unsigned long verified, tried_again; struct samples submits, asyncs; };
+
+/* Submits, again where another thread has the lane at this moment. */
+static doorbell_ticket_t submitted(struct thread *t, doorbell_transfer_t transfer)
+{
+    doorbell_ticket_t ticket = 0;
+    for (;;) {
+        uint64_t start = now();
+        int code = doorbell_submit(transfer, &ticket);
+        uint64_t end = now();
+        if (code == DOORBELL_OK) {
+            add(&t->submits, end - start);
+            return ticket;
+        }
+        if (code != DOORBELL_BUSY && code != DOORBELL_FULL)
+            check(code, "submit");
+        t->tried_again++;
+    }
+}
+
+static doorbell_ticket_t asked(struct thread *t, doorbell_buffer_t to, uint64_t to_at, doorbell_buffer_t from, uint64_t from_at,
+                               uint64_t bytes)
+{
+    doorbell_ticket_t ticket = 0;
+    for (;;) {
+        uint64_t start = now();
+        int code = doorbell_copy_async(to, to_at, from, from_at, bytes, &ticket);
+        uint64_t end = now();
+        if (code == DOORBELL_OK) {
+            add(&t->asyncs, end - start);
+            return ticket;
+        }
+        if (code != DOORBELL_BUSY && code != DOORBELL_FULL)
+            check(code, "copy_async");
+        t->tried_again++;
+    }
+}
+
+static void *work(void *argument)
+{
+    struct thread *t = argument;
+    struct memory m = allocate(with_cuda);
+    doorbell_transfer_t down[SIZES], up[SIZES];
+    for (int i = 0; i < SIZES; i++) {
+        check(doorbell_prepare(m.device, 0, m.host, 0, UINT64_C(8) << i, &down[i]), "prepare");
+        check(doorbell_prepare(m.host, LARGEST, m.device, 0, UINT64_C(8) << i, &up[i]), "prepare");
+    }
+    for (unsigned long round = 0; t->verified < copies_each; round++) {
+        int i = (int)(round % SIZES);
+        size_t bytes = (size_t)8 << i;
+        fill(m.data, bytes, (uint64_t)t->number << 32 | round);
+        memset(m.back, 0, bytes);
+        /* What was prepared, and what is written when it is submitted, in turn. */
+        if (round / SIZES % 2 == 0) {
+            check(doorbell_wait(submitted(t, down[i]), PATIENCE), "wait");
+            check(doorbell_wait(submitted(t, up[i]), PATIENCE), "wait");
+        } else {
+            check(doorbell_wait(asked(t, m.device, 0, m.host, 0, bytes), PATIENCE), "wait");
+            check(doorbell_wait(asked(t, m.host, LARGEST, m.device, 0, bytes), PATIENCE), "wait");
+        }
+        if (memcmp(m.data, m.back, bytes) != 0) {
+            fprintf(stderr, "thread %u, round %lu: %zu bytes came back wrong\n", t->number, round, bytes);
+            exit(1);
+        }
+        t->verified += 2;
+    }
+    return NULL;
+}
+
+static void report(void *user, const char *text)
+{
+    (void)user;
+    printf("doorbell: %s\n", text);
+}
+
+static struct thread threads[THREADS];
+static struct samples one, pair, done[2];
+
+int main(int argc, char **argv)
+{
+    unsigned long all = argc > 1 ? strtoul(argv[1], NULL, 10) : 10000;
+    copies_each = all / THREADS > 0 ? all / THREADS : 1;
+    /* Before CUDA is initialised: from now on its calls to the kernel driver are seen. */
+    int watching = doorbell_init();
+    with_cuda = load_cuda();
+    if (with_cuda) {
+        int device;
+        check(watching, "doorbell_init");
+        cuda(cuInit(0), "cuInit");
+        cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
+        cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+        cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    }
+    doorbell_options_t options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.lanes = THREADS;
+    options.log = report;
+    check(doorbell_open(&options), "doorbell_open");
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        threads[i].number = i;
+        if (pthread_create(&threads[i].id, NULL, work, &threads[i]) != 0)
+            return 1;
+    }
+    unsigned long verified = 0, again = 0;
+    struct samples *submits = calloc(2, sizeof *submits);
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i].id, NULL);
+        verified += threads[i].verified;
+        again += threads[i].tried_again;
+        for (size_t n = 0; n < threads[i].submits.count; n++)
+            add(&submits[0], threads[i].submits.ns[n]);
+        for (size_t n = 0; n < threads[i].asyncs.count; n++)
+            add(&submits[1], threads[i].asyncs.ns[n]);
+    }
+    printf("%lu copies by %d threads, every byte right; %lu submissions were tried again\n", verified, THREADS, again);
+    say("submit, 8 threads", &submits[0]);
+    say("copy_async, 8 threads", &submits[1]);
+
+    /* Alone, 8 bytes. */
+    struct memory m = allocate(with_cuda);
+    doorbell_transfer_t alone[2];
+    check(doorbell_prepare(m.device, 0, m.host, 0, 8, &alone[0]), "prepare");
+    check(doorbell_prepare(m.host, LARGEST, m.device, 0, 8, &alone[1]), "prepare");
+    for (unsigned long round = 0; round < copies_each * 2; round++) {
+        doorbell_ticket_t ticket;
+        fill(m.data, 8, round);
+        for (int way = 0; way < 2; way++) {
+            uint64_t start = now(), middle = now();
+            check(doorbell_submit(alone[way], &ticket), "submit");
+            uint64_t end = now();
+            check(doorbell_wait(ticket, PATIENCE), "wait");
+            add(&done[way], now() - middle);
+            add(&one, end - middle);
+            add(&pair, middle - start);
+        }
+        if (memcmp(m.data, m.back, 8) != 0) {
+            fprintf(stderr, "alone, round %lu: wrong\n", round);
+            return 1;
+        }
+    }
+    say("reading the clock twice", &pair);
+    say("submit, alone, with the clock", &one);
+    say("8 B to the GPU, submit and wait", &done[0]);
+    say("8 B from the GPU, submit and wait", &done[1]);
+    check(doorbell_close(), "doorbell_close");
+    free(submits);
+    return 0;
+}
