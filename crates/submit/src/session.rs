@@ -225,7 +225,14 @@ impl Session {
         })?;
         machine.enter()?;
         let pinned = copy::pin(machine, pointer, length)?;
-        let (region, place) = (pinned.region().clone(), pinned.pin().place());
+        // The driver calls do not say of memory that was there before they were seen.
+        let known = machine.context().map_err(|why| Error::Unavailable(why.reason))?.pointer(pointer)?;
+        let place = match known.map(|known| known.memory) {
+            Some(cuda::MemoryType::Device) => Place::Video,
+            Some(cuda::MemoryType::Host) => Place::Host,
+            _ => pinned.pin().place(),
+        };
+        let region = pinned.region().clone();
         self.add(now, Entry { region, pointer, place, _kept: Kept::Cudas(pinned) })
     }
 
