@@ -21,6 +21,11 @@ pub enum Attribute {
     PciDomain = 50,
     ComputeMajor = 75,
     ComputeMinor = 76,
+    /// Bytes; what one block may have of it is less.
+    MaxSharedMemoryPerMultiprocessor = 81,
+    /// Bytes, for kernels that ask for more than the usual 48 KiB.
+    MaxSharedMemoryPerBlockOptin = 97,
+    ClusterLaunch = 120,
 }
 
 /// One GPU, by CUDA's ordinal.

@@ -184,6 +184,32 @@ functions! {
     );
     fn cuLinkComplete(link: RawLink, image: *mut *mut c_void, bytes: *mut usize);
     fn cuLinkDestroy(link: RawLink);
+    fn cuLaunchKernelEx(
+        config: *const LaunchConfig, function: RawFunction, arguments: *mut *mut c_void, extra: *mut *mut c_void
+    );
+    fn cuFuncSetAttribute(function: RawFunction, attribute: c_int, value: c_int);
+    fn cuOccupancyMaxPotentialClusterSize(size: *mut c_int, function: RawFunction, config: *const LaunchConfig);
+    fn cuOccupancyMaxActiveClusters(clusters: *mut c_int, function: RawFunction, config: *const LaunchConfig);
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared_bytes: c_uint,
+    pub stream: RawStream,
+    pub attributes: *mut LaunchAttribute,
+    pub attribute_count: c_uint,
+}
+
+/// `CUlaunchAttribute`: a number, and a union of 64 bytes at a multiple of 8.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct LaunchAttribute {
+    pub number: c_int,
+    pub padding: c_int,
+    pub value: [c_uint; 16],
 }
 
 /// `CUmemcpyAttributes`.

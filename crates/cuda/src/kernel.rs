@@ -131,8 +131,8 @@ impl Drop for Module<'_> {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'m> {
-    context: &'m Context,
-    raw: RawFunction,
+    pub(crate) context: &'m Context,
+    pub(crate) raw: RawFunction,
 }
 
 // SAFETY: CUDA functions may be launched from any thread, by several at a time.
@@ -150,6 +150,22 @@ pub enum Argument {
 /// More than any kernel of ours takes.
 const MAX_ARGUMENTS: usize = 8;
 
+/// As CUDA takes arguments: a pointer to each.
+#[inline]
+pub(crate) fn pointers(arguments: &[Argument]) -> Result<[*mut c_void; MAX_ARGUMENTS]> {
+    if arguments.len() > MAX_ARGUMENTS {
+        return Err(Error::Length { what: "kernel arguments", to: MAX_ARGUMENTS, from: arguments.len() });
+    }
+    let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_ARGUMENTS];
+    for (pointer, argument) in pointers.iter_mut().zip(arguments) {
+        *pointer = match argument {
+            Argument::U32(value) => std::ptr::from_ref(value).cast_mut().cast(),
+            Argument::U64(value) => std::ptr::from_ref(value).cast_mut().cast(),
+        };
+    }
+    Ok(pointers)
+}
+
 impl Function<'_> {
     /// Submits one launch. Does not allocate: it is what launch loops time.
     ///
@@ -164,16 +180,7 @@ impl Function<'_> {
         stream: &Stream<'_>,
         arguments: &[Argument],
     ) -> Result<()> {
-        if arguments.len() > MAX_ARGUMENTS {
-            return Err(Error::Length { what: "kernel arguments", to: MAX_ARGUMENTS, from: arguments.len() });
-        }
-        let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_ARGUMENTS];
-        for (pointer, argument) in pointers.iter_mut().zip(arguments) {
-            *pointer = match argument {
-                Argument::U32(value) => std::ptr::from_ref(value).cast_mut().cast(),
-                Argument::U64(value) => std::ptr::from_ref(value).cast_mut().cast(),
-            };
-        }
+        let mut pointers = pointers(arguments)?;
         // SAFETY: the pointers lead to the caller's arguments, which are read before the call returns.
         unsafe {
             self.context.cuda.cuLaunchKernel(

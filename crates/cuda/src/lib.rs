@@ -7,6 +7,7 @@
 //! A context must be current on the thread that uses its streams, buffers and modules
 //! ([`Context::make_current`]); CUDA answers `CUDA_ERROR_INVALID_CONTEXT` where it is not.
 
+mod clusters;
 mod context;
 pub mod cupti;
 mod error;
@@ -19,6 +20,7 @@ mod pointer;
 pub mod runtime;
 mod stream;
 
+pub use clusters::Shape;
 pub use context::{Attribute, Context, Device};
 pub use error::{Error, Unavailable};
 pub use functions::Cuda;
