@@ -20,6 +20,9 @@ const ENTRIES: &[Entry] = &[
     routes::bar1::ENTRY,
     routes::message::ENTRY,
     routes::aperture::ENTRY,
+    routes::sm::ENTRY,
+    routes::zerocopy::ENTRY,
+    routes::resident::ENTRY,
 ];
 
 /// A route that may be opened.

@@ -170,6 +170,12 @@ pub trait Transfer {
         None
     }
 
+    /// The multiprocessors on which its kernels run, by cluster and block, as they said themselves. `None` where no kernel that
+    /// stays carries it, or not all have said so yet.
+    fn places(&self) -> Option<Vec<Vec<u32>>> {
+        None
+    }
+
     /// Its two memories, to be looked at and written while nothing of it is under way; `None` where they cannot be.
     fn ends(&self) -> Option<&dyn Inspect> {
         None

@@ -4,6 +4,8 @@
 
 #![allow(dead_code)]
 
+pub mod kernels;
+
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -275,7 +277,7 @@ impl Fake {
         }
     }
 
-    /// Does the stream's next piece of work; false when there is none.
+    /// Does the stream's next piece of work, or finds that it is under way; false when there is none.
     fn step(&mut self, stream: u64) -> bool {
         let Some(op) = self.streams.get_mut(&stream).and_then(VecDeque::pop_front) else { return false };
         match op {
@@ -293,6 +295,9 @@ impl Fake {
                     .store(self.clock, Ordering::Release);
                 seen.store(if open { 1 } else { 2 }, Ordering::Release);
             }
+            Op::Answer(kernel) if !kernel.is_finished() => {
+                self.streams.entry(stream).or_default().push_front(Op::Answer(kernel));
+            }
             Op::Answer(kernel) => drop(kernel.join()),
             Op::Record { event } => {
                 self.events.insert(event, self.clock);
@@ -308,7 +313,11 @@ fn strikes(countdown: &AtomicU64) -> bool {
 }
 
 /// The kernels by name, and the widths of their arguments.
-const KERNELS: [(&str, u64, &[usize]); 7] = [
+const KERNELS: [(&str, u64, &[usize]); 11] = [
+    ("copy_sm", COPY_SM, &[8, 8, 8, 8, 8, 4]),
+    ("copy_elements", COPY_ELEMENTS, &[8, 8, 8, 8, 8, 4]),
+    ("resident", kernels::RESIDENT, &[8, 8, 4, 8]),
+    ("resident_clusters", kernels::RESIDENT_CLUSTERS, &[8, 8, 4, 8]),
     ("gate", 0x101, &[8, 8]),
     ("answer", 0x102, &[8, 8, 8, 4, 8, 8]),
     ("answer_line", 0x103, &[8, 8, 8, 4, 8, 8]),
@@ -320,6 +329,8 @@ const KERNELS: [(&str, u64, &[usize]); 7] = [
 const COUNT: u64 = 0x110;
 const COUNT_AND_TELL: u64 = 0x111;
 const STEP: u64 = 0x112;
+const COPY_SM: u64 = 0x120;
+const COPY_ELEMENTS: u64 = 0x121;
 
 fn do_now(work: &Work) {
     match work {
@@ -353,6 +364,10 @@ fn do_now(work: &Work) {
                     unsafe { *cell = (*cell).wrapping_mul(1_664_525).wrapping_add(*value as u32).wrapping_add(i) };
                 }
             }
+            (COPY_SM | COPY_ELEMENTS, &[to, from, bytes, told, count, number]) => {
+                kernels::launched(*function == COPY_ELEMENTS, *threads, [to, from, bytes]);
+                kernels::end([told, count], number as u32);
+            }
             other => panic!("no such kernel: {other:x?}"),
         },
     }
@@ -369,13 +384,13 @@ pub fn run_by_itself() -> Running {
     let told = stop.clone();
     let thread = std::thread::spawn(move || {
         while !told.load(Ordering::Acquire) {
-            let worked = with(|fake| {
+            with(|fake| {
                 let streams: Vec<u64> = fake.streams.keys().copied().collect();
-                streams.into_iter().filter(|stream| fake.step(*stream)).count()
+                for stream in streams {
+                    fake.step(stream);
+                }
             });
-            if worked == 0 {
-                std::thread::yield_now();
-            }
+            std::thread::yield_now();
         }
     });
     Running { stop, thread: Some(thread) }
@@ -578,13 +593,16 @@ fn synchronize_stream(stream: *mut c_void) -> Status {
     if stream.is_null() {
         return SUCCESS;
     }
-    with(|fake| {
-        if !fake.streams.contains_key(&(stream as u64)) || fake.captures.contains_key(&(stream as u64)) {
-            return INVALID_HANDLE;
-        }
-        while fake.step(stream as u64) {}
-        SUCCESS
-    })
+    let is_there =
+        |fake: &mut Fake| fake.streams.contains_key(&(stream as u64)) && !fake.captures.contains_key(&(stream as u64));
+    if !with(is_there) {
+        return INVALID_HANDLE;
+    }
+    // A kernel that is waited for keeps nobody else from the library.
+    while with(|fake| fake.step(stream as u64)) {
+        std::thread::yield_now();
+    }
+    SUCCESS
 }
 
 fn destroy_stream(stream: *mut c_void) -> Status {
@@ -620,7 +638,10 @@ driver! {
     cuDeviceGetCount(count: *mut c_int) { give(count, 1) }
     cuDeviceGet(device: *mut c_int, ordinal: c_int) { if ordinal == 0 { give(device, 0) } else { 101 } }
     cuDeviceGetName(_name: *mut c_char, _length: c_int, _device: c_int) { NOT_SUPPORTED }
-    cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) { give(value, attribute) }
+    cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) {
+        // Compute capability 9; of all others, the number of the attribute is as good as any.
+        give(value, if attribute == 75 { 9 } else { attribute })
+    }
     cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) { give(uuid, *b"GPU-of-no-moment") }
     cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) { give(context, std::ptr::without_provenance_mut(PRIMARY)) }
     cuDevicePrimaryCtxRelease_v2(_device: c_int) { SUCCESS }
@@ -790,6 +811,10 @@ driver! {
         });
         let given: Vec<u64> = given.collect();
         match (kind, given.as_slice()) {
+            (&kernels::RESIDENT, &[mailbox, host, seen, limit]) if (gx, bx) == (1, 512) => {
+                let kernel = kernels::resident([1, 1], [mailbox, host, limit], seen as u32);
+                with(|fake| fake.enqueue(stream, Op::Answer(kernel)))
+            }
             (0x101, [flag, ..]) => with(|fake| fake.enqueue(stream, Op::Gate { flag: *flag })),
             (0x102..=0x104, &[flag, to, ended, seen, limit, data]) => {
                 let limit = match ANSWER_LIMIT.load(Ordering::SeqCst) {
@@ -806,6 +831,27 @@ driver! {
                 fake.submit(stream, Work::Kernel { function: *kind, threads: gx * bx, arguments: given })
             }),
         }
+    }
+    cuLaunchKernelEx(
+        config: *const kernels::Config, function: *mut c_void, arguments: *mut *mut c_void, _extra: *mut *mut c_void
+    ) {
+        // SAFETY: the caller's configuration with its attributes, and a pointer for each argument of the kernel.
+        let (config, size, given) = unsafe { (&*config, kernels::cluster(config), kernels::given(arguments)) };
+        let Some(size) = size.filter(|size| config.grid[0].is_multiple_of(*size)) else { return INVALID_VALUE };
+        if function as u64 != kernels::RESIDENT_CLUSTERS || config.block != [512, 1, 1] { return INVALID_HANDLE; }
+        if u64::from(size) > kernels::LARGEST_CLUSTER.load(Ordering::SeqCst) { return INVALID_VALUE; }
+        let [mailbox, host, seen, limit] = given;
+        let kernel = kernels::resident([config.grid[0] / size, size], [mailbox, host, limit], seen as u32);
+        with(|fake| fake.enqueue(config.stream, Op::Answer(kernel)))
+    }
+    cuFuncSetAttribute(_function: *mut c_void, attribute: c_int, _value: c_int) {
+        if attribute == 8 || attribute == 14 { SUCCESS } else { INVALID_VALUE }
+    }
+    cuOccupancyMaxPotentialClusterSize(size: *mut c_int, _function: *mut c_void, _config: *const kernels::Config) {
+        give(size, kernels::LARGEST_CLUSTER.load(Ordering::SeqCst) as c_int)
+    }
+    cuOccupancyMaxActiveClusters(clusters: *mut c_int, _function: *mut c_void, _config: *const kernels::Config) {
+        give(clusters, kernels::CLUSTERS_AT_ONCE.load(Ordering::SeqCst) as c_int)
     }
     cuGraphInstantiateWithFlags(exec: *mut *mut c_void, graph: *mut c_void, _flags: u64) {
         with(|fake| {

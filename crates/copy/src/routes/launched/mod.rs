@@ -1,0 +1,294 @@
+//! Kernels that are launched for each transfer, under `sm` and `zerocopy`.
+//!
+//! They run in a stream of their own, in CUDA's context. The end is CUDA's to say (the stream is waited for) or, `polled`, the
+//! kernel's: the last block to finish writes a number into pinned memory, behind all that was copied.
+
+mod ptx;
+
+use super::polling::{self, Word};
+use crate::buffer::{Buffer, PAGEABLE};
+use crate::ends::Ends;
+use crate::entry::Found;
+use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
+use crate::machine::Machine;
+use crate::route::{Executor, Transfer};
+use crate::spec::{Memory, Spec};
+use cuda::{Argument, Attribute, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
+use std::time::Duration;
+
+pub(super) const POLLED: &str = "polled";
+
+/// Threads of a block of the copy kernel.
+const COPYING: u32 = 512;
+/// Bytes of one of its loads and stores.
+const WIDE: u64 = 16;
+/// Threads of a block of the kernel of elements.
+const LOADING: u32 = 256;
+/// Bytes of an element.
+const WORD: u64 = 4;
+
+/// Which kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Of wide loads and stores; on so many blocks, if not as many as there are pieces and multiprocessors.
+    Sm { blocks: Option<u32> },
+    /// Of one element a thread.
+    Zerocopy,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Sm { .. } => ptx::SM,
+            Kind::Zerocopy => ptx::ZEROCOPY,
+        }
+    }
+
+    /// Blocks and threads for a transfer between these addresses.
+    fn grid(self, multiprocessors: u32, [from, to]: [u64; 2], bytes: u64) -> [u32; 2] {
+        match self {
+            Kind::Sm { blocks } => {
+                let pieces = bytes.div_ceil(u64::from(COPYING) * WIDE);
+                let most = blocks.unwrap_or(multiprocessors).max(1);
+                let of_size = pieces.clamp(1, most.into()) as u32;
+                [blocks.unwrap_or(of_size), COPYING]
+            }
+            Kind::Zerocopy => {
+                let words = if (from | to).is_multiple_of(WORD) { bytes / WORD } else { 0 };
+                let elements = words + (bytes - words * WORD);
+                // Buffers end at 16 GiB, far below the largest grid.
+                [elements.div_ceil(LOADING.into()).max(1) as u32, LOADING]
+            }
+        }
+    }
+}
+
+/// Why there is none on this machine, or not between these ends.
+pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    let no_kernel = |why: Unavailable| Unavailable::new(format!("the kernel that copies is launched by CUDA: {why}"));
+    machine.context().map(drop).map_err(no_kernel)?;
+    let mut gpus = 0;
+    for end in [spec.source.memory, spec.destination.memory] {
+        match end {
+            Memory::Gpu(n) if n != machine.index() => {
+                let index = machine.index();
+                return Err(Unavailable::new(format!("gpu{n} is not open; this machine was opened with gpu{index}")));
+            }
+            Memory::Gpu(_) => gpus += 1,
+            Memory::Host(crate::spec::Host::Pageable) => return Err(Unavailable::new(PAGEABLE)),
+            Memory::Host(_) => {}
+        }
+    }
+    if gpus == 0 { Err(Unavailable::new("a route needs a GPU at one of its ends")) } else { Ok(()) }
+}
+
+pub(super) fn open<'m>(machine: &'m Machine, kind: Kind, polled: bool) -> Found<'m> {
+    let context = machine.context()?;
+    let multiprocessors = context.device().attribute(Attribute::MultiprocessorCount)?;
+    let count = DeviceBuffer::new(context, 4)?;
+    count.write(&[0; 4])?;
+    let launches = Launches {
+        stream: Stream::new(context)?,
+        module: Module::from_ptx(context, &ptx::source())?,
+        count,
+        told: PinnedBuffer::new(context, 64)?,
+        kind,
+        multiprocessors: u32::try_from(multiprocessors).unwrap_or(1).max(1),
+        polled,
+    };
+    launches.try_out()?;
+    Ok(Box::new(launches))
+}
+
+struct Launches<'m> {
+    // Before what its work may name.
+    stream: Stream<'m>,
+    module: Module<'m>,
+    /// Blocks that have finished; 0 between launches.
+    count: DeviceBuffer<'m>,
+    /// Where the kernel says that it has.
+    told: PinnedBuffer<'m>,
+    kind: Kind,
+    multiprocessors: u32,
+    polled: bool,
+}
+
+impl Launches<'_> {
+    /// One launch that copies nothing: CUDA loads code when it is first launched, which is not to be part of a transfer.
+    fn try_out(&self) -> Result<(), Error> {
+        let told = Word::of(&self.told);
+        let mut launch = self.launch([0, 0], 0)?;
+        launch.number = 1;
+        told.reset(0);
+        launch.told = self.told.device_address()?;
+        launch.submit(&self.stream)?;
+        self.stream.synchronize()?;
+        let lost = || Unavailable::new("the kernel that copies ran and did not say so in host memory");
+        if told.is(1) { Ok(()) } else { Err(lost().into()) }
+    }
+
+    fn launch(&self, addresses: [u64; 2], bytes: u64) -> Result<Launch<'_>, Error> {
+        let [blocks, threads] = self.kind.grid(self.multiprocessors, addresses, bytes);
+        Ok(Launch {
+            function: self.module.function(self.kind.name())?,
+            addresses,
+            bytes,
+            told: if self.polled { self.told.device_address()? } else { 0 },
+            count: self.count.address(),
+            number: 0,
+            blocks,
+            threads,
+        })
+    }
+}
+
+/// What is launched for one transfer.
+struct Launch<'r> {
+    function: Function<'r>,
+    /// From and to.
+    addresses: [u64; 2],
+    bytes: u64,
+    /// Null if nobody looks there.
+    told: u64,
+    count: u64,
+    number: u32,
+    blocks: u32,
+    threads: u32,
+}
+
+impl Launch<'_> {
+    #[inline]
+    fn submit(&self, stream: &Stream<'_>) -> Result<(), Error> {
+        let [from, to] = self.addresses;
+        let arguments = [
+            Argument::U64(to),
+            Argument::U64(from),
+            Argument::U64(self.bytes),
+            Argument::U64(self.told),
+            Argument::U64(self.count),
+            Argument::U32(self.number),
+        ];
+        // SAFETY: the arguments are the kernel's. The addresses are those of the transfer's buffers, checked to hold so many bytes;
+        // they and the executor's memory outlive the transfer, which waits for the stream before it goes.
+        Ok(unsafe { self.function.launch([self.blocks, 1, 1], [self.threads, 1, 1], 0, stream, &arguments) }?)
+    }
+}
+
+impl Executor for Launches<'_> {
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        if from.is_pinned() && to.is_pinned() { Ok(()) } else { Err(Unavailable::new(PAGEABLE).into()) }
+    }
+
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        self.reach(from, to)?;
+        let ends = Ends::new(from, to, bytes)?;
+        let told = Word::of(&self.told);
+        told.reset(0);
+        let launch = self.launch([from.va(), to.va()], bytes)?;
+        Ok(Box::new(Launched { executor: self, launch, told, ends, submitted: false }))
+    }
+}
+
+struct Launched<'r> {
+    executor: &'r Launches<'r>,
+    launch: Launch<'r>,
+    told: Word<'r>,
+    ends: Ends<'r>,
+    submitted: bool,
+}
+
+impl Transfer for Launched<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        self.launch.number = self.launch.number.wrapping_add(1);
+        self.launch.submit(&self.executor.stream)?;
+        self.submitted = true;
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        if self.executor.polled {
+            Ok(self.submitted && self.told.is(self.launch.number))
+        } else {
+            Ok(self.executor.stream.is_done()?)
+        }
+    }
+
+    fn is_polled(&self) -> bool {
+        self.executor.polled
+    }
+
+    /// CUDA's own wait has no time limit: `timeout` is not looked at where the end is CUDA's to say.
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        if !self.executor.polled {
+            return Ok(self.executor.stream.synchronize()?);
+        }
+        if !self.submitted {
+            return Err(Error::Idle);
+        }
+        match polling::until(timeout, || self.told.is(self.launch.number)) {
+            Ok(()) => Ok(()),
+            Err(after) => {
+                // A kernel that failed says nothing more; CUDA says why.
+                self.executor.stream.is_done()?;
+                Err(Error::Late { bytes: self.launch.bytes, after })
+            }
+        }
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        self.ends.hold([source, destination], self.launch.bytes)?;
+        let addresses = [self.ends.source.va() + source, self.ends.destination.va() + destination];
+        let [blocks, threads] = self.executor.kind.grid(self.executor.multiprocessors, addresses, self.launch.bytes);
+        (self.launch.addresses, self.launch.blocks, self.launch.threads) = (addresses, blocks, threads);
+        Ok(())
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
+    }
+}
+
+impl Drop for Launched<'_> {
+    fn drop(&mut self) {
+        // Whoever has waited already pays one more call here, outside of any transfer.
+        let _ = self.executor.stream.synchronize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_follow_size_and_multiprocessors() {
+        let sm = |blocks, bytes| Kind::Sm { blocks }.grid(132, [0, 0], bytes);
+        assert_eq!(sm(None, 1), [1, 512]);
+        assert_eq!((sm(None, 8192), sm(None, 8193)), ([1, 512], [2, 512]));
+        assert_eq!(sm(None, 64 << 20), [132, 512]);
+        assert_eq!((sm(Some(4), 1), sm(Some(4), 64 << 20)), ([4, 512], [4, 512]));
+        let elements = |addresses, bytes| Kind::Zerocopy.grid(132, addresses, bytes);
+        assert_eq!((elements([0, 4], 1024), elements([0, 4], 1028)), ([1, 256], [2, 256]));
+        // Words and the three bytes behind them: 258 and 256 elements; where words are not aligned, each byte is one.
+        assert_eq!((elements([8, 4], 1023), elements([8, 4], 1015)), ([2, 256], [1, 256]));
+        assert_eq!((elements([1, 4], 1024), elements([4, 2], 256)), ([4, 256], [1, 256]));
+        assert_eq!(elements([0, 0], 64 << 20), [65_536, 256]);
+    }
+
+    #[test]
+    fn both_kernels_are_in_the_text() {
+        let text = ptx::source();
+        for kernel in [ptx::SM, ptx::ZEROCOPY] {
+            assert_eq!(text.matches(&format!(".entry {kernel}(")).count(), 1, "{kernel}");
+        }
+        assert!(!text.contains("NAME"));
+    }
+}

@@ -1,0 +1,56 @@
+//! Words of pinned memory in which a kernel says that it is done, and the wait for them.
+
+use cuda::PinnedBuffer;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Looks that follow one another at once; a pause between them would be part of the transfer's time.
+const EAGER: u32 = 4096;
+const LOOKS: u32 = 256;
+
+/// One word.
+#[derive(Clone, Copy)]
+pub(super) struct Word<'r>(&'r AtomicU32);
+
+impl<'r> Word<'r> {
+    /// The first of a buffer.
+    pub(super) fn of(buffer: &'r PinnedBuffer<'_>) -> Word<'r> {
+        // SAFETY: an aligned word of pinned memory that lives as long as the buffer is borrowed; the CPU touches it by atomic
+        // accesses alone.
+        Word(unsafe { AtomicU32::from_ptr(buffer.as_ptr().cast()) })
+    }
+
+    #[inline]
+    pub(super) fn is(self, number: u32) -> bool {
+        // ORDERING: what was written before the word is visible with it.
+        self.0.load(Ordering::Acquire) == number
+    }
+
+    /// While no kernel runs.
+    pub(super) fn reset(self, number: u32) {
+        self.0.store(number, Ordering::Release);
+    }
+}
+
+/// Looks until `is_done`; after `timeout`, how long it was.
+#[inline]
+pub(super) fn until(timeout: Duration, mut is_done: impl FnMut() -> bool) -> Result<(), Duration> {
+    for _ in 0..EAGER {
+        if is_done() {
+            return Ok(());
+        }
+    }
+    let start = Instant::now();
+    loop {
+        for _ in 0..LOOKS {
+            if is_done() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        let after = start.elapsed();
+        if after > timeout {
+            return Err(after);
+        }
+    }
+}

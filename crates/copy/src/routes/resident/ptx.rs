@@ -1,0 +1,192 @@
+//! The kernels that wait at a mailbox: one of a single block, one of clusters of blocks.
+//!
+//! The first thread of the first block of each cluster spins on the mailbox ([`super::mailbox`]). What it finds there it passes
+//! on: to its block through shared memory, to the other blocks of its cluster through theirs, and all of them wait at a barrier
+//! until then. All copy their part, meet at the barrier again, and the same thread answers with the number, behind a fence for
+//! all that they have written. Clusters know nothing of each other: each spins, copies its part and answers in a word of its
+//! own.
+//!
+//! Loads of the source are strong: no cache of the multiprocessor's, which outlives the transfer, answers them.
+
+use super::super::ptx::{STRONG, copy};
+
+pub(super) const ONE: &str = "resident";
+pub(super) const CLUSTERS: &str = "resident_clusters";
+
+/// Loads of 16 bytes that a thread has under way: one multiprocessor's 512 threads have 64 KiB.
+const UNROLL: usize = 8;
+
+/// Where the kernel writes in host memory: the answers of the clusters, why they ended, and for each block the number of its
+/// multiprocessor plus 1.
+pub(super) const ENDED: usize = 64;
+pub(super) const PLACES: usize = 128;
+/// No transfer has this number: it ends the kernel.
+pub(super) const STOP: u32 = u32::MAX;
+/// In the second line of host memory: told to end. 2 is the other reason: nothing came for as long as its limit says.
+pub(super) const STOPPED: u32 = 1;
+
+const KERNEL: &str = r"
+.visible .entry NAME(.param .u64 NAME_mailbox, .param .u64 NAME_host, .param .u32 NAME_seen, .param .u64 NAME_limit)
+.maxntid 512, 1, 1
+{
+    .shared .align 16 .b8 told[32];
+    .reg .pred %p<4>, %leads, %first_lane;
+    .reg .b32 %a<4>, %b<4>, %r<4>;
+    .reg .b32 %tid_x, %lane, %warp, %rank, %size, %cluster, %clusters, %seen, %spins, %fresh, %why, %here;
+    .reg .b64 %mailbox, %host, %limit, %since, %now, %at;
+    .reg .b64 %src, %dst, %bytes, %first, %step;
+    ld.param.u64 %mailbox, [NAME_mailbox];
+    ld.param.u64 %host, [NAME_host];
+    ld.param.u32 %seen, [NAME_seen];
+    ld.param.u64 %limit, [NAME_limit];
+    cvta.to.global.u64 %mailbox, %mailbox;
+    cvta.to.global.u64 %host, %host;
+    mov.u32 %here, told;
+    mov.u32 %tid_x, %tid.x;
+    and.b32 %lane, %tid_x, 31;
+    shr.u32 %warp, %tid_x, 5;
+    WHERE
+    // Warps' pieces of 512 bytes go to the blocks in turn, and to the clusters first.
+    mad.lo.u32 %r0, %rank, %clusters, %cluster;
+    mul.lo.u32 %r1, %size, %clusters;
+    mad.lo.u32 %r0, %warp, %r1, %r0;
+    shl.b32 %r0, %r0, 5;
+    add.u32 %r0, %r0, %lane;
+    cvt.u64.u32 %first, %r0;
+    mov.u32 %r2, %ntid.x;
+    mul.wide.u32 %step, %r1, %r2;
+    setp.ne.u32 %p0, %tid_x, 0;
+    @%p0 bra PLACED;
+    mov.u32 %r0, %smid;
+    add.u32 %r0, %r0, 1;
+    mov.u32 %r1, %ctaid.x;
+    mul.wide.u32 %at, %r1, 4;
+    add.u64 %at, %at, %host;
+    st.relaxed.sys.global.u32 [%at+PLACES], %r0;
+PLACED:
+    or.b32 %r0, %rank, %warp;
+    setp.eq.u32 %leads, %r0, 0;
+    setp.eq.u32 %first_lane, %lane, 0;
+    mov.u32 %why, 1;
+    mov.u32 %spins, 0;
+    mov.u32 %fresh, 0;
+    mov.u64 %since, %globaltimer;
+    READY
+AGAIN:
+    @!%leads bra TOLD;
+    @!%first_lane bra PASS_ON;
+LOOK:
+    ld.relaxed.sys.global.v4.u32 {%a0, %a1, %a2, %a3}, [%mailbox];
+    ld.relaxed.sys.global.v4.u32 {%b0, %b1, %b2, %b3}, [%mailbox+16];
+    setp.eq.u32 %p0, %a3, %seen;
+    @%p0 bra IDLE;
+    // One half is newer than the other: the rest of the line is on its way.
+    setp.ne.u32 %p0, %a3, %b3;
+    @%p0 bra IDLE;
+    mov.u32 %seen, %a3;
+    mov.u32 %fresh, 1;
+    bra FOUND;
+IDLE:
+    add.u32 %spins, %spins, 1;
+    and.b32 %r0, %spins, 63;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra LOOK;
+    mov.u64 %now, %globaltimer;
+    setp.eq.u32 %p0, %fresh, 0;
+    @%p0 bra SINCE;
+    mov.u64 %since, %now;
+    mov.u32 %fresh, 0;
+SINCE:
+    sub.u64 %now, %now, %since;
+    setp.lt.u64 %p0, %now, %limit;
+    @%p0 bra LOOK;
+    mov.u32 %why, 2;
+    mov.u32 %a3, 0xffffffff;
+FOUND:
+    st.shared.v4.u32 [told], {%a0, %a1, %a2, %a3};
+    st.shared.v4.u32 [told+16], {%b0, %b1, %b2, %b3};
+PASS_ON:
+    bar.warp.sync 0xffffffff;
+    PASS
+TOLD:
+    MEET
+    ld.shared.v4.u32 {%a0, %a1, %a2, %a3}, [told];
+    ld.shared.v4.u32 {%b0, %b1, %b2, %b3}, [told+16];
+    setp.eq.u32 %p0, %a3, 0xffffffff;
+    @%p0 bra END;
+    mov.b64 %src, {%a0, %a1};
+    mov.b64 %dst, {%a2, %b0};
+    mov.b64 %bytes, {%b1, %b2};
+    COPY
+    MEET
+    or.b32 %r0, %rank, %tid_x;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra AGAIN;
+    mul.wide.u32 %at, %cluster, 4;
+    add.u64 %at, %at, %host;
+    fence.acq_rel.sys;
+    st.relaxed.sys.global.u32 [%at], %a3;
+    bra AGAIN;
+END:
+    or.b32 %r0, %rank, %tid_x;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra OUT;
+    mul.wide.u32 %at, %cluster, 4;
+    add.u64 %at, %at, %host;
+    st.release.sys.global.u32 [%at+ENDED], %why;
+OUT:
+    ret;
+}
+";
+
+/// The cluster's first warp gives each other block what it needs to know, a lane each.
+const PASS: &str = "setp.eq.u32 %p0, %lane, 0;
+    setp.ge.u32 %p1, %lane, %size;
+    or.pred %p0, %p0, %p1;
+    @%p0 bra TOLD;
+    ld.shared.v4.u32 {%a0, %a1, %a2, %a3}, [told];
+    ld.shared.v4.u32 {%b0, %b1, %b2, %b3}, [told+16];
+    mapa.shared::cluster.u32 %r0, %here, %lane;
+    st.shared::cluster.v4.u32 [%r0], {%a0, %a1, %a2, %a3};
+    st.shared::cluster.v4.u32 [%r0+16], {%b0, %b1, %b2, %b3};";
+
+/// Release and acquire, as long as nothing else is said.
+const CLUSTER_BARRIER: &str = "barrier.cluster.arrive;
+    barrier.cluster.wait;";
+
+/// PTX 7.0 for sm_70.
+pub(super) fn one() -> String {
+    let kernel = KERNEL
+        .replace(
+            "WHERE",
+            "mov.u32 %rank, 0;\n    mov.u32 %size, 1;\n    mov.u32 %cluster, 0;\n    mov.u32 %clusters, 1;",
+        )
+        .replace("READY", "")
+        .replace("PASS\n", "\n")
+        .replace("MEET", "barrier.sync 0;");
+    text("7.0", "sm_70", ONE, kernel)
+}
+
+/// PTX 7.8 for sm_90: the first with clusters.
+pub(super) fn clusters() -> String {
+    let kernel = KERNEL
+        .replace(
+            "WHERE",
+            "mov.u32 %rank, %cluster_ctarank;\n    mov.u32 %size, %cluster_nctarank;
+    mov.u32 %cluster, %clusterid.x;\n    mov.u32 %clusters, %nclusterid.x;",
+        )
+        // Nobody writes to a block's shared memory before it runs.
+        .replace("READY", CLUSTER_BARRIER)
+        .replace("PASS\n", &format!("{PASS}\n"))
+        .replace("MEET", CLUSTER_BARRIER);
+    text("7.8", "sm_90", CLUSTERS, kernel)
+}
+
+fn text(version: &str, target: &str, name: &str, kernel: String) -> String {
+    let kernel = kernel
+        .replace("COPY\n", &format!("{}\n", copy(STRONG, UNROLL)))
+        .replace("+PLACES", &format!("+{PLACES}"))
+        .replace("+ENDED", &format!("+{ENDED}"))
+        .replace("NAME", name);
+    format!("\n.version {version}\n.target {target}\n.address_size 64\n{kernel}")
+}

@@ -1,0 +1,240 @@
+//! The ways whose bytes a kernel carries, on CUDA's memory that is the software GPU's: the kernels are functions here, so what is
+//! shown is the talk with them, their grids, rests, limits and errors. What a real GPU does, `examples/kernels.rs` shows.
+
+mod fake;
+
+use copy::{Error, Machine, Route, Unavailable, open, verify};
+use cuda::Cuda;
+use doorbell_softgpu::{Mode, SoftDriver};
+use fake::kernels;
+use gpu::{AddressSpace, Device, Entry, Watched, Watching};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The stand-in is one for the process.
+static ONE: Mutex<()> = Mutex::new(());
+
+struct Rig {
+    machine: Machine,
+    _theirs: Arc<AddressSpace>,
+    _one: MutexGuard<'static, ()>,
+}
+
+fn rig() -> Rig {
+    let one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let zero =
+        [&fake::ANSWER_LIMIT, &fake::ANSWER_DEAF, &kernels::CROWDED, &kernels::IDLE, &kernels::LAUNCHES, &fake::OLD];
+    zero.iter().for_each(|counter| counter.store(0, Ordering::SeqCst));
+    kernels::LARGEST_CLUSTER.store(16, Ordering::SeqCst);
+    kernels::CLUSTERS_AT_ONCE.store(8, Ordering::SeqCst);
+    kernels::CLUSTERS_RUN.store(16, Ordering::SeqCst);
+    let driver = SoftDriver::new(Mode::Strict);
+    let watched: &'static Watched = Box::leak(Box::default());
+    let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
+    *fake::SOURCE.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(fake::blocks(&theirs));
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
+    let context = cuda.device(0).unwrap().primary_context().unwrap();
+    let ours = watched.address_space(Arc::new(driver), theirs.device().uuid(), Entry::OwnClient).unwrap();
+    Rig { machine: Machine::beside(context, ours), _theirs: theirs, _one: one }
+}
+
+fn refused(machine: &Machine, name: &str) -> String {
+    match open(machine, name, 4096) {
+        Ok(_) => panic!("{name} opens"),
+        Err(Error::Unavailable(Unavailable { reason })) => reason,
+        Err(other) => panic!("{name}: {other}"),
+    }
+}
+
+#[test]
+fn kernels_move_every_size_from_and_to_every_place() {
+    let rig = rig();
+    let _running = fake::run_by_itself();
+    for name in [
+        "host->sm->gpu0",
+        "host[offset=13]->sm[polled]->gpu0[offset=5]",
+        "gpu0[offset=8]->sm[polled,blocks=4]->host[offset=4]",
+        "gpu0[offset=3]->sm[polled]->gpu0[offset=60]",
+        "host[offset=4]->zerocopy[polled]->gpu0[offset=12]",
+        "gpu0[offset=1]->zerocopy->host",
+        "host->resident->gpu0[offset=7]",
+        "gpu0[offset=2]->resident[sm]->host[offset=33]",
+        "host[offset=1]->resident[gpc]->gpu0",
+        "host->resident[gpc=4]->gpu0[offset=16]",
+        "gpu0[offset=9]->resident[cluster=8,clusters=4]->host",
+        "gpu0->resident[cluster=16]->gpu0",
+    ] {
+        let mut route = open(&rig.machine, name, 70_001).unwrap();
+        for bytes in [1, 4, 15, 16, 17, 31, 56, 4095, 4097, 70_001] {
+            assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+        }
+        drop(route);
+        assert_eq!((fake::alive(), kernels::RUNS.load(Ordering::SeqCst)), (Vec::new(), 0), "{name} left something");
+    }
+}
+
+#[test]
+fn transfers_of_kernels_move_to_other_places() {
+    let rig = rig();
+    let _running = fake::run_by_itself();
+    for name in ["host->sm[polled]->gpu0", "gpu0->zerocopy[polled]->host", "host->resident[gpc=4]->gpu0"] {
+        let mut route = open(&rig.machine, name, 1000).unwrap();
+        let mut transfer = route.prepare(100).unwrap();
+        for (source, destination) in [(900, 0), (0, 900), (17, 33), (0, 0)] {
+            let data = [source as u8 | 1; 100];
+            transfer.ends().unwrap().write_source(source, &data).unwrap();
+            transfer.ends().unwrap().write_destination(destination - 64, &[0; 228]).unwrap();
+            transfer.move_to(source as u64, destination as u64).unwrap();
+            transfer.submit().unwrap();
+            transfer.wait(TIMEOUT).unwrap();
+            let mut found = [1; 228];
+            transfer.ends().unwrap().read_destination(destination - 64, &mut found).unwrap();
+            assert!(found[64..164] == data && found[..64] == [0; 64] && found[164..] == [0; 64], "{name}");
+        }
+        for (source, destination) in [(901, 0), (0, 901), (u64::MAX, 0)] {
+            assert!(matches!(transfer.move_to(source, destination), Err(Error::Capacity { .. })), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_the_launched_kernels_cannot_do_they_say() {
+    let rig = rig();
+    for (name, why) in [
+        ("host[pageable]->sm->gpu0", "pageable"),
+        ("host->sm->host", "a GPU at one of its ends"),
+        ("host->sm->gpu1", "gpu1 is not open"),
+        ("host->sm[blocks=1+2]->gpu0", "one number of blocks"),
+        ("host->sm[blocks=0]->gpu0", "one number of blocks"),
+        ("gpu0->zerocopy->gpu0", "there is sm"),
+        ("gpu0->resident->host[pageable]", "pageable"),
+        ("host->resident[sm,gpc]->gpu0", "said once"),
+    ] {
+        let said = refused(&rig.machine, name);
+        assert!(said.contains(why), "{name}: {said}");
+    }
+    // Nothing does the stream's work: the kernel says nothing.
+    let running = fake::run_by_itself();
+    let mut route = open(&rig.machine, "host->sm[polled]->gpu0", 4096).unwrap();
+    drop(running);
+    let mut transfer = route.prepare(4096).unwrap();
+    assert!(matches!(transfer.wait(TIMEOUT), Err(Error::Idle)) && !transfer.poll().unwrap());
+    transfer.submit().unwrap();
+    assert!(!transfer.poll().unwrap());
+    assert!(matches!(transfer.wait(Duration::from_millis(5)), Err(Error::Late { bytes: 4096, .. })));
+}
+
+/// Launches, and clusters that run.
+fn counts() -> (u64, u64) {
+    (kernels::LAUNCHES.load(Ordering::SeqCst), kernels::RUNS.load(Ordering::SeqCst))
+}
+
+#[test]
+fn resident_kernels_run_from_prepare_to_rest_or_drop() {
+    let rig = rig();
+    let mut route = open(&rig.machine, "host->resident[gpc=4]->gpu0", 4096).unwrap();
+    assert_eq!(counts(), (1, 0), "tried out when it is opened");
+    let mut transfer = route.prepare(4096).unwrap();
+    assert!(matches!(transfer.wait(TIMEOUT), Err(Error::Idle)) && !transfer.poll().unwrap());
+    for _ in 0..50 {
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+        assert!(transfer.poll().unwrap());
+    }
+    assert_eq!(counts(), (2, 4), "one launch for all");
+    let places = transfer.places().unwrap();
+    assert_eq!(places.iter().map(Vec::len).collect::<Vec<_>>(), [16; 4]);
+    assert_eq!((places[0][1], places[3][15]), (2, 126), "where the blocks say they run");
+    transfer.rest().unwrap();
+    transfer.rest().unwrap();
+    assert_eq!(counts(), (2, 0));
+    transfer.submit().unwrap();
+    transfer.wait(TIMEOUT).unwrap();
+    assert_eq!(counts(), (3, 4), "woken by the next submission");
+    drop(transfer);
+    assert_eq!(counts(), (3, 0));
+    drop(route);
+    assert_eq!(fake::alive(), [""; 0]);
+}
+
+#[test]
+fn resident_kernels_that_ended_by_themselves_are_launched_again() {
+    let rig = rig();
+    let mut route = open(&rig.machine, "host->resident[clusters=4]->gpu0", 4096).unwrap();
+    fake::ANSWER_LIMIT.store(1, Ordering::SeqCst);
+    let mut transfer = route.prepare(4096).unwrap();
+    while kernels::RUNS.load(Ordering::SeqCst) > 0 {
+        std::thread::yield_now();
+    }
+    // They end between the submission and the wait: the wait tells new ones.
+    transfer.submit().unwrap();
+    while kernels::RUNS.load(Ordering::SeqCst) > 0 {
+        std::thread::yield_now();
+    }
+    fake::ANSWER_LIMIT.store(0, Ordering::SeqCst);
+    transfer.wait(TIMEOUT).unwrap();
+    transfer.submit().unwrap();
+    transfer.wait(TIMEOUT).unwrap();
+    assert!(transfer.poll().unwrap());
+}
+
+#[test]
+fn a_command_that_nobody_answers_is_late() {
+    let rig = rig();
+    let mut route = open(&rig.machine, "host->resident->gpu0", 4096).unwrap();
+    let mut transfer = route.prepare(64).unwrap();
+    fake::ANSWER_DEAF.store(1, Ordering::SeqCst);
+    transfer.submit().unwrap();
+    let late = transfer.wait(Duration::from_millis(30));
+    assert!(!transfer.poll().unwrap());
+    fake::ANSWER_DEAF.store(0, Ordering::SeqCst);
+    assert!(matches!(late, Err(Error::Late { bytes: 64, .. })), "{late:?}");
+    transfer.wait(TIMEOUT).unwrap();
+}
+
+/// What is set for as long as a route is opened.
+fn with(setting: &AtomicU64, value: u64, machine: &Machine, name: &str) -> String {
+    let before = setting.swap(value, Ordering::SeqCst);
+    let said = refused(machine, name);
+    setting.store(before, Ordering::SeqCst);
+    assert_eq!((fake::alive(), kernels::RUNS.load(Ordering::SeqCst)), (Vec::new(), 0), "{name}");
+    said
+}
+
+#[test]
+fn resident_kernels_are_tried_out_when_the_route_is_opened() {
+    let rig = rig();
+    let said = with(&kernels::CLUSTERS_RUN, 3, &rig.machine, "host->resident[gpc=4]->gpu0");
+    assert!(said.starts_with("3 of 4 resident kernels did a copy"), "{said}");
+    fake::ANSWER_LIMIT.store(1_000_000, Ordering::SeqCst);
+    let said = with(&fake::ANSWER_DEAF, 1, &rig.machine, "host->resident->gpu0");
+    assert!(said.starts_with("0 of 1 resident kernels"), "{said}");
+    fake::ANSWER_LIMIT.store(0, Ordering::SeqCst);
+    let said = with(&kernels::IDLE, 1, &rig.machine, "host->resident->gpu0");
+    assert!(said.contains("had not copied"), "{said}");
+}
+
+#[test]
+fn where_resident_kernels_run_is_shown_or_not_claimed() {
+    let rig = rig();
+    let said = with(&kernels::CROWDED, 1, &rig.machine, "host->resident[gpc]->gpu0");
+    assert!(said.contains("16 blocks ran on 1 multiprocessors"), "{said}");
+    let said = with(&kernels::LARGEST_CLUSTER, 8, &rig.machine, "host->resident[gpc=4]->gpu0");
+    assert!(said.contains("may share a GPC") && said.contains("clusters=4"), "{said}");
+    let said = with(&kernels::LARGEST_CLUSTER, 8, &rig.machine, "host->resident[cluster=16]->gpu0");
+    assert!(said.contains("has 8 blocks, not 16"), "{said}");
+    let said = with(&kernels::CLUSTERS_AT_ONCE, 3, &rig.machine, "host->resident[clusters=4]->gpu0");
+    assert!(said.contains("3 do"), "{said}");
+    // What is not claimed is not refused.
+    kernels::CROWDED.store(1, Ordering::SeqCst);
+    kernels::LARGEST_CLUSTER.store(8, Ordering::SeqCst);
+    let opens = |name| -> Route<'_> { open(&rig.machine, name, 64).unwrap() };
+    let mut route = opens("host->resident[clusters=4]->gpu0");
+    let mut transfer = route.prepare(64).unwrap();
+    transfer.submit().unwrap();
+    transfer.wait(TIMEOUT).unwrap();
+    assert_eq!(transfer.places(), Some(vec![vec![0; 8]; 4]));
+}
