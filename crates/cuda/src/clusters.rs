@@ -95,9 +95,7 @@ impl Function<'_> {
         let (mut pointers, mut attributes) = (pointers(arguments)?, [shape.dimension()]);
         let config = shape.config(&mut attributes, Some(stream));
         // SAFETY: the pointers lead to the caller's arguments, which are read with the configuration before the call returns.
-        unsafe {
-            self.context.cuda.cuLaunchKernelEx(&config, self.raw, pointers.as_mut_ptr(), std::ptr::null_mut())
-        }
+        unsafe { self.context.cuda.cuLaunchKernelEx(&config, self.raw, pointers.as_mut_ptr(), std::ptr::null_mut()) }
     }
 }
 
@@ -123,6 +121,9 @@ mod tests {
         let mut attributes = [shape.dimension()];
         let config = shape.config(&mut attributes, None);
         assert_eq!((config.grid, config.block, config.shared_bytes), ([64, 1, 1], [512, 1, 1], 1000));
-        assert_eq!((config.attribute_count, attributes[0].number, &attributes[0].value[..4]), (1, 4, &[16, 1, 1, 0][..]));
+        assert_eq!(
+            (config.attribute_count, attributes[0].number, &attributes[0].value[..4]),
+            (1, 4, &[16, 1, 1, 0][..])
+        );
     }
 }
