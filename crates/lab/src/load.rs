@@ -5,7 +5,7 @@
 //! libcuda's for which a thread waits for ever beside others that launch.
 
 use crate::clock::Clock;
-use experiment::{Class, LoadSpec};
+use experiment::{Class, LoadSpec, What};
 use placement::cpus::confine;
 use placement::renice;
 use results::Loaded;
@@ -90,6 +90,14 @@ pub(crate) struct Running<'p> {
     ended: Vec<Mutex<Ended>>,
 }
 
+/// Bytes that each transfer of a load moves. Calls have a size, too, but move none of it, or any part.
+fn moved(load: &LoadSpec) -> u64 {
+    match load.what {
+        What::Route(_) => load.bytes,
+        What::Call(_) => 0,
+    }
+}
+
 /// A moment of all loads.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
@@ -117,7 +125,7 @@ impl Running<'_> {
             name: load.name.clone(),
             what: text(load),
             threads: load.count,
-            bytes: load.bytes.saturating_mul(now.done[n] - mark.done[n]),
+            bytes: moved(load).saturating_mul(now.done[n] - mark.done[n]),
             transfers: now.done[n] - mark.done[n],
             seconds,
             longest_ns: self.counts[n].iter().map(|c| c.longest_ns.load(Ordering::Relaxed)).max().unwrap_or(0),

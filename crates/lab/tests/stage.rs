@@ -110,14 +110,16 @@ fn loads_run_beside_and_say_what_they_did() {
     let loads = vec![
         load("host->ce1->gpu0", 2, Cpus::Others),
         LoadSpec { rate: Some(100.0), ..load("gpu0->ce0->host", 1, Cpus::Any) },
+        LoadSpec { what: What::Call("ce(2)".into()), ..load("host->ce2->gpu0", 1, Cpus::Any) },
     ];
     let mut stage = stage(vec![cell("host->inline->gpu0", 64)], loads);
     (stage.run.samples, stage.run.duration_ns) = (None, Some(300_000_000));
     let Finished { part, samples } = run(&stage);
     assert!(samples[0].len() > 10 && part.cells[0].status == Status::Measured, "{part:?}");
-    let [copies, paced] = part.loads.as_slice() else { panic!("{:?}", part.loads) };
+    let [copies, paced, call] = part.loads.as_slice() else { panic!("{:?}", part.loads) };
     assert!(copies.transfers > 10 && copies.checked > 2 && copies.failed.is_empty(), "{copies:?}");
     assert!(copies.longest_ns > 0 && copies.threads == 2);
+    assert!(call.transfers > 0 && call.bytes == 0, "how much of its bytes a call moves nobody counts: {call:?}");
     let rate = paced.transfers as f64 / paced.seconds;
     assert!(paced.failed.is_empty() && rate > 5.0 && rate < 130.0, "{paced:?}");
 }

@@ -151,7 +151,7 @@ pub struct Loaded {
     pub name: String,
     pub what: String,
     pub threads: u32,
-    /// Of all transfers together.
+    /// Of all transfers together; 0 of calls, which move none of their bytes or any part of them.
     pub bytes: u64,
     pub transfers: u64,
     pub seconds: f64,

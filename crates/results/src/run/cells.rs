@@ -4,7 +4,7 @@ use super::{Cause, Figure, PerRound, Rate, WorstOfRun};
 use crate::part::{Explained, Part, Sample};
 use crate::samples::reads_counters;
 use crate::{Error, Samples};
-use experiment::{Arrival, Cell, Observe, Stage};
+use experiment::{Arrival, Cell, Observe, Stage, What};
 use statistics::{CONFIDENCE, Interval, Misses, Rounds, WORST, Worst};
 
 /// What all samples of a cell say that count.
@@ -132,7 +132,9 @@ impl Gathered {
                 (many * n as f64 * 1e9 / ns as f64, None)
             }
         };
-        let bytes_per_second = (cell.bytes > 0).then_some(transfers_per_second * cell.bytes as f64);
+        // What a call does with its bytes is no copy.
+        let moves = cell.bytes > 0 && matches!(cell.subject.what, What::Route(_));
+        let bytes_per_second = moves.then_some(transfers_per_second * cell.bytes as f64);
         Some(Rate { transfers_per_second, bytes_per_second, interval })
     }
 
