@@ -70,7 +70,10 @@ pub struct Buffer<'m> {
     /// As above: one for each address space that asked.
     pins: Mutex<Vec<Pinned>>,
     kind: Kind<'m>,
+    /// That of its GPU.
     machine: &'m Machine,
+    /// Whose CUDA context the threads are in.
+    home: &'m Machine,
     /// The GPU whose memory it is; none for the host's.
     gpu: Option<u32>,
     /// The address under which engines see what is behind the offset.
@@ -139,6 +142,11 @@ impl<'m> Buffer<'m> {
         let grain = if bytes < LARGE { 1 } else { LARGE };
         let bytes = (front + bytes + GUARD).next_multiple_of(grain);
         let len = bytes as usize;
+        let home = machine;
+        let machine = match end.memory {
+            Memory::Gpu(n) => home.gpu(n)?,
+            Memory::Host(_) => home,
+        };
         let context = machine.context();
         let (kind, base) = match (end.memory, context) {
             (Memory::Host(Host::Pageable), _) => {
@@ -164,7 +172,7 @@ impl<'m> Buffer<'m> {
                 (Kind::Registered { _registration: registration, pages }, base)
             }
             (Memory::Gpu(_), Ok(context)) => {
-                let buffer = DeviceBuffer::new(context, len)?;
+                let buffer = in_context(home, machine, || Ok(DeviceBuffer::new(context, len)?))?;
                 let base = buffer.address();
                 (Kind::Device(buffer), base)
             }
@@ -176,7 +184,7 @@ impl<'m> Buffer<'m> {
             Memory::Host(_) => None,
         };
         let offset = front + end.offset;
-        Ok(Buffer::over(machine, kind, gpu, base + offset, (offset, capacity, GUARD)))
+        Ok(Buffer { home, ..Buffer::over(machine, kind, gpu, base + offset, (offset, capacity, GUARD)) })
     }
 
     fn over(
@@ -187,7 +195,7 @@ impl<'m> Buffer<'m> {
         (offset, capacity, guard): (u64, u64, u64),
     ) -> Buffer<'m> {
         let (bar1, pins) = (OnceLock::new(), Mutex::default());
-        Buffer { view: None, bar1, pins, kind, machine, gpu, va, offset, capacity, guard, id: next_id() }
+        Buffer { view: None, bar1, pins, kind, machine, home: machine, gpu, va, offset, capacity, guard, id: next_id() }
     }
 
     /// `length` bytes at `pointer`, which is CUDA's: memory of this machine's GPU, or host memory that CUDA allocated or
@@ -240,6 +248,11 @@ impl<'m> Buffer<'m> {
     /// Bytes behind the offset.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// The machine of its GPU.
+    pub(crate) fn machine(&self) -> &'m Machine {
+        self.machine
     }
 
     /// The GPU whose memory it is; none for the host's.
@@ -389,11 +402,13 @@ impl<'m> Buffer<'m> {
             memory.write(place, data);
         } else if let Some(slice) = self.cudas(at, data.len())? {
             let context = self.machine.context()?;
-            // SAFETY: the slice is as long as the data.
-            unsafe { slice.upload_now(context, data.as_ptr()) }?;
-            // From pageable memory the call may come back before the last bytes have arrived. Other streams are not waited
-            // for: a kernel of another route may be spinning in one.
-            context.synchronize_default_stream()?;
+            in_context(self.home, self.machine, || {
+                // SAFETY: the slice is as long as the data.
+                unsafe { slice.upload_now(context, data.as_ptr()) }?;
+                // From pageable memory the call may come back before the last bytes have arrived. Other streams are not
+                // waited for: a kernel of another route may be spinning in one.
+                Ok(context.synchronize_default_stream()?)
+            })?;
         }
         Ok(())
     }
@@ -412,11 +427,25 @@ impl<'m> Buffer<'m> {
         } else if let Kind::Own(memory) = &self.kind {
             memory.read(place, into);
         } else if let Some(slice) = self.cudas(at, into.len())? {
-            // SAFETY: the slice is as long as the buffer.
-            unsafe { slice.download_now(self.machine.context()?, into.as_mut_ptr()) }?;
+            let context = self.machine.context()?;
+            in_context(self.home, self.machine, || {
+                // SAFETY: the slice is as long as the buffer.
+                Ok(unsafe { slice.download_now(context, into.as_mut_ptr()) }?)
+            })?;
         }
         Ok(())
     }
+}
+
+/// Does something in the CUDA context of another GPU than the one whose context is the thread's.
+fn in_context<T>(home: &Machine, machine: &Machine, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    if std::ptr::eq(home, machine) {
+        return work();
+    }
+    machine.enter()?;
+    let done = work();
+    home.enter()?;
+    done
 }
 
 fn own<'m>(memory: Arc<gpu::Memory>) -> (Kind<'m>, u64) {

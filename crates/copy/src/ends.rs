@@ -17,7 +17,7 @@ const NO_GPU: &str = "a route needs a GPU at one of its ends";
 const NO_HOST: &str = "a route needs the host at one of its ends";
 
 impl Direction {
-    /// That of a way between the host and this machine's GPU; no route leads elsewhere yet.
+    /// That of a way between the host and this machine's GPU. Ways between GPUs are [`seat`]'s.
     pub(crate) fn of(machine: &Machine, spec: &Spec) -> Result<Direction, Unavailable> {
         let gpu = |memory| match memory {
             Memory::Gpu(n) if n != machine.index() => {
@@ -38,6 +38,23 @@ impl Direction {
             (Some(_), Some(_)) => Err(Unavailable::new(NO_HOST)),
         }
     }
+}
+
+/// The machine of the GPU whose engines move the bytes, between any two memories of which one is a GPU's: of the GPU that they
+/// leave, so that writes go over the link, else of the one where they go.
+pub(crate) fn seat<'m>(machine: &'m Machine, spec: &Spec) -> Result<&'m Machine, Unavailable> {
+    let gpu = |memory| match memory {
+        Memory::Gpu(n) => machine.gpu(n).map(Some),
+        Memory::Host(_) => Ok(None),
+    };
+    let (from, to) = (gpu(spec.source.memory)?, gpu(spec.destination.memory)?);
+    from.or(to).ok_or_else(|| Unavailable::new(NO_GPU))
+}
+
+/// The routes of an executor between GPUs that are worth listing: within one, to the next, and back.
+pub(crate) fn between_gpus(machine: &Machine, executor: &str) -> Vec<String> {
+    let (gpu, next) = (machine.index(), machine.index() + 1);
+    [(gpu, gpu), (gpu, next), (next, gpu)].map(|(from, to)| format!("gpu{from}->{executor}->gpu{to}")).into()
 }
 
 /// The two memories of a transfer, borrowed as long as it is.

@@ -20,8 +20,17 @@ pub enum Where {
 /// Opens CUDA's address space a second time, with CUDA's own client.
 type OpenGroup = Box<dyn Fn() -> Result<Arc<AddressSpace>, gpu::Error> + Send + Sync>;
 
-/// One GPU and the ways to it. Routes borrow it.
+/// Opens another GPU beside the one of the machine.
+type OpenPeer = Box<dyn Fn(&Machine, u32) -> Result<Machine, Unavailable> + Send + Sync>;
+
+/// GPUs that routes may name.
+const GPUS: usize = 16;
+
+/// One GPU and the ways to it, and the others of the computer, which are opened when a route first names them. Routes borrow it.
 pub struct Machine {
+    /// By their numbers; they live in this one's CUDA.
+    peers: [OnceLock<Result<Box<Machine>, Unavailable>>; GPUS],
+    open_peer: Result<OpenPeer, Unavailable>,
     // Our side is dropped first: it lives in CUDA's address space.
     own: Result<Arc<AddressSpace>, Unavailable>,
     /// The same address space entered with CUDA's client, opened when a route first asks for CUDA's channel group.
@@ -65,6 +74,8 @@ impl Machine {
             Err(why) => (why.reason.as_str(), why.reason.as_str()),
         };
         Machine {
+            peers: Default::default(),
+            open_peer: Err(Unavailable::new("this machine was opened with gpu0 alone")),
             own,
             open_group: Err(Unavailable::new(no_group)),
             group: OnceLock::new(),
@@ -93,8 +104,16 @@ impl Machine {
         let watched = watched.map_err(beside);
         let own = watched.clone().and_then(|libcuda| libcuda.address_space(uuid, Entry::OwnClient).map_err(beside));
         let mut machine = Machine { runtime: OnceLock::new(), ..Machine::new(own, Ok(context)) };
-        machine.open_group =
-            watched.map(|libcuda| -> OpenGroup { Box::new(move || libcuda.address_space(uuid, Entry::CudasClient)) });
+        machine.open_group = watched
+            .clone()
+            .map(|libcuda| -> OpenGroup { Box::new(move || libcuda.address_space(uuid, Entry::CudasClient)) });
+        machine.open_peer = Ok(Box::new(move |home, n| {
+            let space = |uuid| {
+                let libcuda = watched.clone()?;
+                libcuda.address_space(uuid, Entry::OwnClient).map_err(beside)
+            };
+            peer(home, n, space)
+        }));
         Ok(machine)
     }
 
@@ -110,6 +129,11 @@ impl Machine {
         let device: Arc<Device> = DeviceOptions::default().allow_real(allow_real).open(driver, 0)?;
         let reason = if device.is_soft() { "the software GPU has no CUDA" } else { "CUDA was not asked for" };
         Ok(Machine::new(Ok(AddressSpace::new(&device)?), Err(Unavailable::new(reason))))
+    }
+
+    /// Our own channels alone, in an address space that the caller has.
+    pub fn of_space(space: Arc<AddressSpace>) -> Machine {
+        Machine::new(Ok(space), Err(Unavailable::new("CUDA was not asked for")))
     }
 
     /// CUDA alone, loaded by the caller.
@@ -134,6 +158,41 @@ impl Machine {
         self.open_group = Ok(Box::new(open));
         self.group = OnceLock::new();
         self
+    }
+
+    /// Gives the machine another GPU, opened by the caller: `gpu1`, or what comes after those that it has.
+    #[must_use]
+    pub fn with_peer(self, mut peer: Machine) -> Machine {
+        let free = self.peers.iter().enumerate().position(|(n, peer)| n as u32 > self.index && peer.get().is_none());
+        if let Some(n) = free {
+            peer.index = n as u32;
+            // It was free.
+            let _ = self.peers[n].set(Ok(Box::new(peer)));
+        }
+        self
+    }
+
+    /// The machine of GPU `n`: this one, or another of the computer, which the first call opens. The calling thread's context
+    /// stays this machine's.
+    ///
+    /// # Errors
+    /// Why there is no such GPU.
+    pub fn gpu(&self, n: u32) -> Result<&Machine, Unavailable> {
+        if n == self.index {
+            return Ok(self);
+        }
+        let closed = |why: Unavailable| Unavailable::new(format!("gpu{n} is not open: {why}"));
+        let Some(slot) = self.peers.get(n as usize) else {
+            return Err(closed(Unavailable::new(format!("GPUs are counted up to {}", GPUS - 1))));
+        };
+        let opened = slot.get_or_init(|| {
+            let open = self.open_peer.as_ref().map_err(Unavailable::clone)?;
+            open(self, n).map(|mut peer| {
+                peer.index = n;
+                Box::new(peer)
+            })
+        });
+        opened.as_deref().map_err(|why| closed(why.clone()))
     }
 
     /// Gives a machine with CUDA its runtime library, loaded by the caller.
@@ -186,4 +245,30 @@ impl Machine {
         let load = || Runtime::load().map_err(|unavailable| Unavailable::new(unavailable.reason));
         self.runtime.get_or_init(load).clone()
     }
+}
+
+/// Another of CUDA's GPUs, each of the two reaching the other's memory where they can, and our own channels there.
+fn peer(
+    home: &Machine,
+    n: u32,
+    space: impl FnOnce([u8; 16]) -> Result<Arc<AddressSpace>, Unavailable>,
+) -> Result<Machine, Unavailable> {
+    let first = home.context()?;
+    let opened = (|| {
+        let cuda = first.cuda();
+        let count = cuda.device_count()?;
+        if n as usize >= count {
+            return Ok(Err(Unavailable::new(format!("CUDA has {count} GPU{}", if count == 1 { "" } else { "s" }))));
+        }
+        let context = cuda.device(n as usize)?.primary_context()?;
+        // Without it CUDA still copies between the two, and our own channels say that the memory is not mapped.
+        let _ = first.enable_peer(&context)? && context.enable_peer(first)?;
+        let uuid = context.device().uuid()?;
+        Ok(Ok((context, uuid)))
+    })();
+    let restored = first.make_current();
+    let failed = |error: cuda::Error| Unavailable::new(format!("CUDA: {error}"));
+    let (context, uuid) = opened.map_err(failed)??;
+    restored.map_err(failed)?;
+    Ok(Machine::new(space(uuid), Ok(context)))
 }

@@ -101,6 +101,29 @@ fn host_memory_of_every_kind_is_moved_or_says_why() {
     assert!(opening(&machine, "host[node=999]->cuda->gpu0").contains("no NUMA node 999"));
 }
 
+/// The stand-in has one GPU: it is the other one too, by another number and with a context of its own.
+#[test]
+fn cuda_copies_from_gpu_to_gpu() {
+    let (_one, machine) = start();
+    let _running = fake::run_by_itself();
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
+    let machine = machine.with_peer(Machine::of_cuda(&cuda).unwrap());
+    let copies = || fake::PEER_COPIES.load(Ordering::SeqCst);
+    for (name, peer) in
+        [("gpu0->cuda->gpu0[offset=8192]", false), ("gpu0[offset=3]->cuda->gpu1", true), ("gpu1->cuda->gpu0", true)]
+    {
+        let mut route = open(&machine, name, CAPACITY).unwrap();
+        let before = copies();
+        for bytes in [1, 7, 4096, CAPACITY] {
+            assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
+        }
+        assert_eq!(copies() - before, if peer { 8 } else { 0 }, "{name}");
+        drop(route);
+        assert_eq!(fake::alive(), [""; 0], "{name} left objects behind");
+    }
+}
+
 #[test]
 fn a_batch_of_scattered_pieces_is_one_call() {
     let (_one, machine) = start();
@@ -232,13 +255,16 @@ fn sizes_that_do_not_fit_are_refused() {
 fn what_does_not_exist_says_why() {
     let (_one, machine) = start();
     assert!(opening(&machine, "host->cuda->host").contains("a GPU at one of its ends"));
-    assert!(opening(&machine, "gpu0->cuda->gpu0").contains("the host at one of its ends"));
+    assert!(opening(&machine, "gpu0->cuda[sync]->gpu0").contains("one form: cuda"));
+    assert!(opening(&machine, "gpu0->cudart->gpu0").contains("the host at one of its ends"));
     assert!(opening(&machine, "host->cuda->gpu1").contains("gpu1 is not open"));
     let error = open(&machine, "host->cudo->gpu0", 1).err().unwrap();
     assert!(matches!(&error, Error::Syntax(_)) && error.to_string().contains("executors are "), "{error}");
     let listed = names(&machine);
     // Pages and nodes are the machine's.
-    let is_cudas = |listed: &&copy::Listed| listed.name.contains("->cuda") && !listed.name.contains("huge");
+    let is_cudas = |listed: &&copy::Listed| {
+        listed.name.contains("->cuda") && !["huge", "gpu1"].iter().any(|other| listed.name.contains(other))
+    };
     assert!(
         listed.iter().filter(is_cudas).all(|listed| listed.unavailable.is_none() || listed.name.contains("node=0"))
     );

@@ -91,7 +91,45 @@ fn several_engines_move_every_size_together() {
         ("host->split[engines=2+2]->gpu0", "each named once"),
         ("host->split[engines=2+99]->gpu0", "no ce99"),
         ("host[pageable]->split->gpu0", "pageable"),
-        ("gpu0->split->gpu0", "the host at one of its ends"),
+        ("host->split->host", "a GPU at one of its ends"),
+    ] {
+        let found = opening(&machine, name, 4096);
+        assert!(found.contains(why), "{name}: {found}");
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+/// A second GPU that is the first by another number: who moves what where, not how fast.
+#[test]
+fn bytes_go_from_gpu_to_gpu() {
+    let (driver, machine) = soft();
+    let peer = Machine::of_space(machine.space().unwrap().clone());
+    let machine = machine.with_peer(peer);
+    assert_eq!(machine.gpu(1).unwrap().index(), 1);
+    for name in [
+        "gpu0->ce2->gpu0[offset=8192]",
+        "gpu0[offset=3]->ce1[pipelined]->gpu1[offset=5]",
+        "gpu1->ce0[folded]->gpu0",
+        "gpu1->split->gpu0",
+        "host->ce3->gpu1",
+        "gpu1->split->host",
+    ] {
+        moves(&machine, name, 70_001);
+    }
+    let mut route = open(&machine, "gpu0->batch[pieces=64]->gpu1", 70_001).unwrap();
+    assert_eq!(verify(&mut route, 70_001, 1, TIMEOUT).unwrap(), None);
+    let mut copies = back_to_back::open(&machine, "gpu0->ce2->gpu1", 9000).unwrap();
+    copies.fill(&[7; 9000]).unwrap();
+    copies.ready(9000, 20).unwrap();
+    copies.go().unwrap();
+    assert!(copies.finish(TIMEOUT).unwrap() > 0.0);
+    let mut found = vec![0; 9000];
+    copies.read_back(&mut found).unwrap();
+    assert_eq!(found, [7; 9000]);
+    for (name, why) in [
+        ("host->bar1->gpu1", "gpu1 is not open; this machine was opened with gpu0"),
+        ("gpu0->ce0->gpu2", "gpu2 is not open: this machine was opened with gpu0 alone"),
+        ("gpu0->ce99->gpu1", "no ce99"),
     ] {
         let found = opening(&machine, name, 4096);
         assert!(found.contains(why), "{name}: {found}");
@@ -280,7 +318,11 @@ fn what_does_not_exist_says_why() {
         ("gpu0->inline->host", "travels in the command stream"),
         ("gpu0->bar1[flush]->host", "nothing to flush"),
         ("host->ce0->host", "a GPU at one of its ends"),
-        ("gpu0->ce0->gpu0", "the host at one of its ends"),
+        ("gpu0->inline->gpu0", "the host at one of its ends"),
+        ("gpu0->bar1->gpu0", "the host at one of its ends"),
+        ("gpu0->cuda->gpu0", "software GPU has no CUDA"),
+        ("gpu0->cuda->gpu1", "gpu1 is not open: this machine was opened with gpu0 alone"),
+        ("gpu0->ce0->gpu99", "gpu99 is not open: GPUs are counted up to 15"),
         ("gpu0->ce0->gpu7", "gpu7 is not open"),
         ("host->ce99->gpu0", "no ce99; it has ce0"),
         ("host[pageable]->ce0->gpu0", "pageable"),
@@ -309,15 +351,15 @@ fn what_is_listed_opens_or_says_why() {
     let (_driver, machine) = soft();
     let listed = names(&machine);
     for (executor, routes) in [
-        ("cuda", 30),
+        ("cuda", 33),
         ("cudart", 8),
         ("ce0", 14),
-        ("ce2", 6),
+        ("ce2", 9),
         ("inline", 5),
         ("bar1", 5),
         ("aperture", 2),
-        ("split", 2),
-        ("batch", 2),
+        ("split", 5),
+        ("batch", 5),
     ] {
         let is = |listed: &&copy::Listed| parse(&listed.name).unwrap().executor.word() == executor;
         assert_eq!(listed.iter().filter(is).count(), routes, "{executor}");

@@ -1,6 +1,7 @@
 //! Devices and contexts.
 
 use crate::Result;
+use crate::error::Error;
 use crate::functions::{Cuda, RawContext};
 use crate::graph::outside_capture;
 use std::ffi::c_int;
@@ -111,12 +112,15 @@ impl Device {
     }
 }
 
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+const ALREADY_ENABLED: i32 = 704;
+
 /// A context; destroyed, or the primary one released, when dropped.
 #[derive(Debug)]
 pub struct Context {
     pub(crate) cuda: Cuda,
     device: Device,
-    raw: RawContext,
+    pub(crate) raw: RawContext,
     primary: bool,
 }
 
@@ -151,8 +155,10 @@ impl Context {
         }
         self.make_current()?;
         // SAFETY: the other context lives; the flags have to be 0.
-        unsafe { self.cuda.cuCtxEnablePeerAccess(peer.raw, 0) }?;
-        Ok(true)
+        match unsafe { self.cuda.cuCtxEnablePeerAccess(peer.raw, 0) } {
+            Ok(()) | Err(Error::Call { code: ALREADY_ENABLED, .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits for what was submitted without a stream: copies that return before their last bytes have arrived.

@@ -290,6 +290,18 @@ impl Stream<'_> {
         unsafe { self.context.cuda.cuMemcpyDtoDAsync_v2(to.address, from.address, from.len, self.raw) }
     }
 
+    /// From one GPU to another (`cuMemcpyPeerAsync`), each memory with its GPU's context; CUDA goes through host memory where
+    /// neither reaches the other.
+    ///
+    /// # Errors
+    /// [`Error::Length`], and what CUDA says.
+    pub fn copy_peer(&self, to: (DeviceSlice<'_>, &Context), from: (DeviceSlice<'_>, &Context)) -> Result<()> {
+        let ((to, at), (from, of)) = (to, from);
+        same_length("GPU to GPU copy", to.len, from.len)?;
+        // SAFETY: both have that many bytes, and freeing device memory waits for the copy.
+        unsafe { self.context.cuda.cuMemcpyPeerAsync(to.address, at.raw, from.address, of.raw, from.len, self.raw) }
+    }
+
     /// A batch of copies (`cuMemcpyBatchAsync`, since CUDA 12.8), each between any two addresses that CUDA knows. The order in
     /// which they are made is not known.
     ///

@@ -2,7 +2,7 @@
 //! its own behind it, as CUDA writes them. A submission takes a fraction of the shortest copy's time, so no gate is needed.
 
 use super::BackToBack;
-use crate::ends::{Ends, Pair};
+use crate::ends::{Ends, Pair, seat};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
@@ -34,7 +34,7 @@ pub(super) struct Copies<'m> {
 impl<'m> Copies<'m> {
     pub(super) fn new(machine: &'m Machine, spec: &Spec, capacity: u64) -> Result<Copies<'m>, Error> {
         ce::check(machine, spec)?;
-        let space = channel::space(machine, &spec.executor)?;
+        let space = channel::space(seat(machine, spec)?, &spec.executor)?;
         let pair = Pair::new(machine, spec, capacity)?;
         pair.source.region(space)?;
         pair.destination.region(space)?;

@@ -1,7 +1,7 @@
 //! CUDA's copies back to back, behind a kernel that waits for the host.
 
 use super::BackToBack;
-use crate::ends::{Ends, Pair};
+use crate::ends::{Direction, Ends, Pair};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
@@ -82,6 +82,8 @@ impl<'m> GatedCopies<'m> {
         if pageable(spec.source) || pageable(spec.destination) {
             return Err(Unavailable::new("copies of pageable memory do not wait in the stream").into());
         }
+        // Between the host and the GPU.
+        Direction::of(machine, spec)?;
         let context = machine.context()?;
         Ok(GatedCopies {
             stream: Stream::new(context)?,

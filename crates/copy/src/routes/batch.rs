@@ -6,7 +6,7 @@
 use super::ce::MAX_BYTES;
 use super::channel;
 use crate::buffer::Buffer;
-use crate::ends::{Direction, Ends};
+use crate::ends::{Ends, between_gpus, seat};
 use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
@@ -25,12 +25,14 @@ const DEFAULT: u32 = 256;
 pub(crate) const ENTRY: Entry = Entry {
     word: Word { name: "batch", numbered: false, options: &[PIECES, ENGINE] },
     about: |machine, spec| {
+        let machine = seat(machine, spec).unwrap_or(machine);
         let (count, engine) = (count(&spec.executor).unwrap_or(DEFAULT), engine(machine, &spec.executor));
         format!("{count} scattered pieces behind one doorbell, by copy engine {engine} on a channel of our own")
     },
     list: |machine| {
         let gpu = machine.index();
-        vec![format!("host->batch[pieces=256]->gpu{gpu}"), format!("gpu{gpu}->batch[pieces=256]->host")]
+        let host = vec![format!("host->batch[pieces=256]->gpu{gpu}"), format!("gpu{gpu}->batch[pieces=256]->host")];
+        [host, between_gpus(machine, "batch[pieces=256]")].concat()
     },
     check,
     open,
@@ -77,12 +79,13 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     if spec.executor.numbers(ENGINE).is_some_and(|engines| engines.len() != 1) {
         return Err(Unavailable::new("a batch is one engine's: several are `split`"));
     }
-    Direction::of(machine, spec)?;
+    let machine = seat(machine, spec)?;
     channel::check(machine, spec)?;
     channel::engine(machine, engine(machine, &spec.executor))
 }
 
 fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
+    let machine = seat(machine, spec)?;
     let engine = Engine::Copy(engine(machine, &spec.executor));
     let channel = Channel::new(machine.space()?, engine, channel::options(&spec.executor))?;
     Ok(Box::new(Scattered { channel, count: count(&spec.executor)? }))

@@ -8,12 +8,12 @@ use super::channel::{
     self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,
 };
 use crate::buffer::Buffer;
-use crate::ends::{Direction, Ends};
+use crate::ends::{Ends, between_gpus, seat};
 use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::route::{self, Transfer};
-use crate::spec::{Executor, Spec, Word};
+use crate::spec::{Executor, Memory, Spec, Word};
 use gpu::{Armed, Channel, CopyMode, CopyRelease, Engine, Prepared, Region};
 
 const PIPELINED: &str = "pipelined";
@@ -51,7 +51,8 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 fn about(machine: &Machine, spec: &Spec) -> String {
-    let engine = machine.copy_engines().unwrap_or_default().iter().find(|e| Some(e.number) == spec.executor.index);
+    let engines = seat(machine, spec).ok().and_then(Machine::copy_engines).unwrap_or_default();
+    let engine = engines.iter().find(|e| Some(e.number) == spec.executor.index);
     let kind = match engine {
         Some(engine) if engine.is_graphics() => ", which runs on graphics' runlist",
         Some(_) => ", which runs beside kernels",
@@ -78,6 +79,8 @@ fn list(machine: &Machine) -> Vec<String> {
             names.push(format!("gpu{gpu}->ce{engine}{option}->host"));
         }
     }
+    let asynchronous = machine.copy_engines().unwrap_or_default().iter().find(|engine| engine.is_asynchronous());
+    names.extend(between_gpus(machine, &format!("ce{}", asynchronous.map_or(0, |engine| engine.number))));
     for host in ["host[wc]", "host[huge]", "host[node=0]"] {
         names.push(format!("{host}->ce0->gpu{gpu}"));
         names.push(format!("gpu{gpu}->ce0->{host}"));
@@ -86,8 +89,8 @@ fn list(machine: &Machine) -> Vec<String> {
 }
 
 pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
-    let direction = Direction::of(machine, spec)?;
-    if spec.executor.has(LOCAL) && direction == Direction::FromGpu {
+    let machine = seat(machine, spec)?;
+    if spec.executor.has(LOCAL) && matches!(spec.destination.memory, Memory::Host(_)) {
         return Err(Unavailable::new(
             "release=local says nothing about what is written to the host: choose release=word",
         ));
@@ -116,7 +119,7 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
 }
 
 fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
-    let engine = Engine::Copy(spec.executor.index.unwrap_or(0));
+    let (engine, machine) = (Engine::Copy(spec.executor.index.unwrap_or(0)), seat(machine, spec)?);
     let channel = Channel::new(channel::space(machine, &spec.executor)?, engine, channel::options(&spec.executor))?;
     let (mode, release) = (mode(&spec.executor), release(&spec.executor));
     let (armed, timed) = (spec.executor.has(ARMED), spec.executor.has(TIMED));

@@ -92,10 +92,10 @@ pub(crate) fn alive(channel: &Channel) -> Result<(), Error> {
     channel.error().map_or(Ok(()), |code| Err(gpu::Error::ChannelKilled(code).into()))
 }
 
-/// That there can be a channel, and that an engine reaches both ends.
-pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+/// That there can be a channel on the GPU of that machine, and that an engine reaches both ends.
+pub(crate) fn check(seat: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     not_both(&spec.executor)?;
-    space(machine, &spec.executor)?;
+    space(seat, &spec.executor)?;
     for end in [spec.source, spec.destination] {
         if end.memory == Memory::Host(Host::Pageable) {
             return Err(Unavailable::new(PAGEABLE));

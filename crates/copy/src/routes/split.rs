@@ -8,7 +8,7 @@
 use super::ce::MAX_BYTES;
 use super::channel;
 use crate::buffer::Buffer;
-use crate::ends::{Direction, Ends};
+use crate::ends::{Ends, between_gpus, seat};
 use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
@@ -27,12 +27,14 @@ const DEFAULT: usize = 2;
 pub(crate) const ENTRY: Entry = Entry {
     word: Word { name: "split", numbered: false, options: &[ENGINES] },
     about: |machine, spec| {
+        let machine = seat(machine, spec).unwrap_or(machine);
         let all: Vec<String> = engines(machine, &spec.executor).iter().map(|n| format!("ce{n}")).collect();
         format!("one transfer by several copy engines, on channels of our own: {}", all.join(" and "))
     },
     list: |machine| {
         let gpu = machine.index();
-        vec![format!("host->split->gpu{gpu}"), format!("gpu{gpu}->split->host")]
+        [vec![format!("host->split->gpu{gpu}"), format!("gpu{gpu}->split->host")], between_gpus(machine, "split")]
+            .concat()
     },
     check,
     open,
@@ -53,7 +55,7 @@ fn engines(machine: &Machine, executor: &spec::Executor) -> Vec<u32> {
 }
 
 fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
-    Direction::of(machine, spec)?;
+    let machine = seat(machine, spec)?;
     channel::check(machine, spec)?;
     let mut engines = engines(machine, &spec.executor);
     engines.iter().try_for_each(|n| channel::engine(machine, *n))?;
@@ -67,6 +69,7 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
 }
 
 fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
+    let machine = seat(machine, spec)?;
     let space = machine.space()?;
     let channel = |n| Channel::new(space, Engine::Copy(n), channel::options(&spec.executor));
     let channels = engines(machine, &spec.executor).into_iter().map(channel).collect::<Result<Vec<_>, _>>()?;

@@ -149,6 +149,8 @@ pub static EAGER: AtomicU64 = AtomicU64::new(0);
 /// Modules that were loaded, and those of them whose text had been loaded before.
 pub static LOADS: AtomicU64 = AtomicU64::new(0);
 pub static CACHED: AtomicU64 = AtomicU64::new(0);
+/// Copies from GPU to GPU.
+pub static PEER_COPIES: AtomicU64 = AtomicU64::new(0);
 /// Allocations of write-combined memory.
 pub static WRITE_COMBINED: AtomicU64 = AtomicU64::new(0);
 /// Calls of any function of the driver.
@@ -730,6 +732,13 @@ driver! {
     }
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
         if !with(|fake| fake.holds(to, bytes)) { return INVALID_VALUE; }
+        copy(from, to, from, bytes, Some(stream))
+    }
+    cuMemcpyPeerAsync(
+        to: u64, to_context: *mut c_void, from: u64, from_context: *mut c_void, bytes: usize, stream: *mut c_void
+    ) {
+        if to_context.is_null() || from_context.is_null() || !with(|fake| fake.holds(to, bytes)) { return INVALID_VALUE; }
+        PEER_COPIES.fetch_add(1, Ordering::SeqCst);
         copy(from, to, from, bytes, Some(stream))
     }
     cuMemsetD8Async(to: u64, value: u8, count: usize, stream: *mut c_void) { fill(to, value.into(), 1, count, stream) }

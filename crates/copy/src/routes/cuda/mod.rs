@@ -13,18 +13,20 @@
 //! Done means what CUDA promises. Of `sync` from pageable memory that is less than for all others: the source may be
 //! changed, and whatever CUDA is told next sees the bytes, but the last of them may still be on their way.
 
+mod peer;
 mod stream;
 
+use self::peer::Peer;
 use self::stream::{End, How, InStream, Pieces};
 use super::batch::{self, PIECES};
 use crate::buffer::Buffer;
-use crate::ends::{Direction, Ends};
+use crate::ends::{Direction, Ends, between_gpus, seat};
 use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{self, Transfer};
-use crate::spec::{Executor, Spec, Word};
+use crate::spec::{Executor, Memory, Spec, Word};
 use cuda::{Context, DeviceBuffer, DeviceSlice, Graph, GraphExec, PinnedBuffer, Stream};
 use std::time::Duration;
 
@@ -71,6 +73,7 @@ fn list(machine: &Machine) -> Vec<String> {
             names.push(format!("gpu{gpu}->{cuda}->{host}"));
         }
     }
+    names.extend(between_gpus(machine, "cuda"));
     names.push(format!("host->cuda[batch,pieces=256]->gpu{gpu}"));
     names.push(format!("gpu{gpu}->cuda[batch,pieces=256]->host"));
     for host in ["host[wc]", "host[huge]", "host[node=0]"] {
@@ -137,6 +140,13 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
         return Err(Unavailable::new("pieces are those of a batch: write them beside batch"));
     }
     batch::count(executor)?;
+    if let (Memory::Gpu(_), Memory::Gpu(to)) = (spec.source.memory, spec.destination.memory) {
+        if *executor != (Executor { options: Vec::new(), numbers: Vec::new(), ..executor.clone() }) {
+            return Err(Unavailable::new("from GPU to GPU CUDA's copies have one form: cuda"));
+        }
+        machine.gpu(to)?.context()?;
+        return seat(machine, spec)?.context().map(drop);
+    }
     Direction::of(machine, spec)?;
     machine.context().map(|_| ())
 }
@@ -232,6 +242,9 @@ impl route::Executor for Copies<'_> {
         bytes: u64,
     ) -> Result<Box<dyn Transfer + 'r>, Error> {
         let ends = Ends::new(from, to, bytes)?;
+        if from.gpu().is_some() && to.gpu().is_some() {
+            return Ok(Box::new(Peer::new(&self.stream, ends, bytes)?));
+        }
         let side = side(ends, bytes)?;
         let how = match self.form {
             Form::Sync => return Ok(Box::new(Sync { context: self.context, side, ends, submitted: false })),
