@@ -244,7 +244,7 @@ impl Live<'_> {
             }
         };
         one.moment.engine(subject.engine());
-        // It waited for the loads until they were told to rest.
+        // It waited for the loads until they rested.
         one.moment.capped = turn.watch.resting.load(Ordering::Relaxed);
         turn.watch.call.store(0, Ordering::Relaxed);
         let index = self.moments.len();

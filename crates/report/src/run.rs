@@ -307,7 +307,8 @@ fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
     }
     let capped: u64 = measured().map(|c| c.capped).sum();
     if capped > 0 {
-        writeln!(out, "{} took at least so long: what they waited for was told to stop", of(capped, "sample"))?;
+        let short = "cut short: the loads rested until it was over, and beside them it would have taken longer";
+        writeln!(out, "{} {short}", of(capped, "sample"))?;
     }
     Ok(())
 }

@@ -199,6 +199,18 @@ fn where_baselines_differ_a_column_says_which() {
 }
 
 #[test]
+fn samples_that_were_cut_short_are_counted_and_it_is_said_how() {
+    let mut run = run(EXPERIMENT, 1);
+    assert!(!text(&run, None).contains("cut short"));
+    run.cells[0].capped = 2;
+    assert!(
+        text(&run, None).contains("2 samples cut short: the loads rested until the call was over"),
+        "{}",
+        text(&run, None)
+    );
+}
+
+#[test]
 fn what_is_missing_is_said_first() {
     let text = text(&run(EXPERIMENT, 1), None);
     let line = text.lines().nth(3).unwrap();

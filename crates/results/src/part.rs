@@ -87,7 +87,7 @@ pub struct Sample {
     pub ended_ns: u64,
     /// When the CPU saw the end.
     pub done_ns: u64,
-    /// Nobody knows how long it would have taken: its load was told to stop.
+    /// Cut short: the loads rested until it was over. Nobody knows how long it would have taken beside them.
     pub capped: bool,
 }
 
