@@ -203,11 +203,8 @@ fn samples_that_were_cut_short_are_counted_and_it_is_said_how() {
     let mut run = run(EXPERIMENT, 1);
     assert!(!text(&run, None).contains("cut short"));
     run.cells[0].capped = 2;
-    assert!(
-        text(&run, None).contains("2 samples cut short: the loads rested until the call was over"),
-        "{}",
-        text(&run, None)
-    );
+    let text = text(&run, None);
+    assert!(text.contains("2 samples cut short: the loads rested until it was over"), "{text}");
 }
 
 #[test]
