@@ -124,6 +124,11 @@ impl Machine {
         }
     }
 
+    /// Neither CUDA nor channels of our own, for what needs no GPU. Every route is [`Unavailable`], with this reason.
+    pub fn without_a_gpu(reason: &str) -> Machine {
+        Machine::new(Err(Unavailable::new(reason)), Err(Unavailable::new(reason)))
+    }
+
     /// Our own channels alone, over a kernel driver that the caller has. A real GPU only if `allow_real`.
     pub fn of_driver(driver: Arc<dyn Driver>, allow_real: bool) -> Result<Machine, Error> {
         let device: Arc<Device> = DeviceOptions::default().allow_real(allow_real).open(driver, 0)?;

@@ -506,3 +506,44 @@ fn a_machine_without_a_gpu_says_so() {
     }
     bench().arg(file(dir.path(), &real)).assert().code(77).stderr(contains("no GPU").and(contains("doctor")));
 }
+
+/// Locks need no GPU, and their policies hold for them. What needs a GPU says so.
+#[test]
+fn locks_are_measured_without_a_gpu_under_each_policy() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let text = r#"
+[run]
+gpu = "none"
+rounds = 2
+samples = 200
+duration = "2s"
+noise = "0s"
+[matrix]
+policy = ["stock", "pi+phase-fair"]
+[[subject]]
+call = "lock(mutex)"
+arrival = "paced(200us)"
+[[subject]]
+call = "lock(rwlock-write)"
+[[subject]]
+call = "launch"
+[[load]]
+name = "holder"
+call = "lock(mutex,hold=20us)"
+rate = "500/s"
+[compare]
+baseline = "stock"
+"#;
+    bench().arg(file(dir.path(), text)).arg("-o").arg(&out).assert().success().stdout(contains("lock(mutex)"));
+    let run = run_json(&out);
+    assert_eq!((run["complete"].as_bool(), run["functional"].as_bool()), (Some(true), Some(false)), "{run}");
+    for subject in ["lock(mutex)", "lock(rwlock-write)"] {
+        assert_eq!(statuses(&run, subject), ["\"measured\"", "\"measured\""], "{}", run["cells"]);
+    }
+    assert!(statuses(&run, "launch").iter().all(|s| s.contains("uses no GPU")), "{}", run["cells"]);
+    assert!(run["stages"].as_array().unwrap().iter().all(|s| s["loads"][0]["transfers"].as_u64() > Some(0)), "{run}");
+    // Both of ours were turned: a mutex under `pi`, a rwlock under `phase-fair`.
+    let done = std::fs::read_to_string(out.join("policy-pi+phase-fair-00.txt")).unwrap();
+    assert!(done.contains("1 lock under pi") && done.contains("1 lock under phase-fair"), "{done}");
+}

@@ -36,6 +36,8 @@ use std::collections::BTreeMap;
 pub enum Gpu<'a> {
     /// The software GPU: functions, never speed.
     Soft,
+    /// None is used.
+    None,
     /// The one at this PCI address (`0000:41:00.0`), or the driver's first.
     Real { pci: Option<&'a str> },
 }
@@ -96,6 +98,11 @@ impl Environment {
             Gpu::Soft => {
                 const NONE: &str = "the software GPU has none";
                 into.put("gpu.name", Ok("software GPU"));
+                pci::facts(&files, Err(NONE.into()), node, &mut into);
+                into.none_of("gpu.", NONE);
+            }
+            Gpu::None => {
+                const NONE: &str = "no GPU is used";
                 pci::facts(&files, Err(NONE.into()), node, &mut into);
                 into.none_of("gpu.", NONE);
             }

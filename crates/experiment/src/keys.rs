@@ -129,7 +129,7 @@ pub const SECTIONS: &[Section] = &[
             key("class", Kind::Class, "other", "The scheduling class of the measuring thread."),
             key("cpus", Kind::Cpus, "any", "Where the measuring thread runs."),
             key("policy", Kind::Policy, "stock", "The lock policy under which the processes run."),
-            key("gpu", Kind::Choice(&["real", "soft"]), "real", "The GPU, or the software GPU."),
+            key("gpu", Kind::Choice(&["real", "soft", "none"]), "real", "The GPU, the software GPU, or none."),
         ],
     },
     Section {

@@ -25,3 +25,4 @@ pub use model::{
 };
 pub use read::read;
 pub use shipped::{Shipped, shipped, shipped_named};
+pub use values::time_ns;

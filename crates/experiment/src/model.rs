@@ -67,6 +67,8 @@ pub enum Gpu {
     Real,
     /// What works is a result; how long it took is none.
     Soft,
+    /// None is opened: what needs one is not available.
+    None,
 }
 
 /// A route or a call, by its text.

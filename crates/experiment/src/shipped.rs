@@ -29,6 +29,7 @@ const SHIPPED: &[Shipped] = files![
     "crowds",
     "setting-up",
     "inversion",
+    "blocking",
     "setups",
     "placement",
     "eight",

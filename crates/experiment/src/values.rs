@@ -54,6 +54,14 @@ pub(crate) fn time(text: &str) -> Result<u64, Wrong> {
 }
 
 /// The shortest text for so many nanoseconds.
+/// A time as experiments write it, ns.
+///
+/// # Errors
+/// What is wrong with it, and how one is written.
+pub fn time_ns(text: &str) -> Result<u64, String> {
+    time(text).map_err(|wrong| format!("{}; {}", wrong.what, wrong.allowed))
+}
+
 pub(crate) fn time_text(ns: u64) -> String {
     let (unit, scale) =
         UNITS_OF_TIME.iter().find(|(_, scale)| ns >= *scale && ns.is_multiple_of(*scale)).unwrap_or(&("ns", 1));
@@ -298,7 +306,7 @@ pub(crate) trait Word: Sized + Copy + PartialEq + 'static {
 }
 
 impl Word for Gpu {
-    const WORDS: &'static [(&'static str, Gpu)] = &[("real", Gpu::Real), ("soft", Gpu::Soft)];
+    const WORDS: &'static [(&'static str, Gpu)] = &[("real", Gpu::Real), ("soft", Gpu::Soft), ("none", Gpu::None)];
 }
 
 impl Word for Addresses {

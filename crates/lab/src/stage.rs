@@ -480,6 +480,7 @@ impl Session<'_> {
 fn counting(run: &Run) -> environment::Gpu<'static> {
     match run.gpu {
         Gpu::Soft => environment::Gpu::Soft,
+        Gpu::None => environment::Gpu::None,
         Gpu::Real => environment::Gpu::Real { pci: None },
     }
 }

@@ -270,7 +270,7 @@ pub fn policy_command(
     child: Vec<OsString>,
 ) -> Vec<OsString> {
     let gpu = match gpu {
-        Gpu::Real => "real",
+        Gpu::Real | Gpu::None => "real",
         Gpu::Soft => "soft",
     };
     let mut all: Vec<OsString> = Vec::new();

@@ -17,6 +17,7 @@ const ENTRIES: &[Entry] = &[
     crate::setup::LAZY,
     crate::setup::INSTANTIATE,
     crate::hog::HOG,
+    crate::lock::LOCK,
     crate::work::KERNELS,
     crate::work::MEMSET,
     crate::work::COPIES,
@@ -108,6 +109,8 @@ mod tests {
             ("ce(0)", "ce(0)"),
             ("inline(group=cuda)", "inline(group=cuda)"),
             ("churn(small,channels)", "churn(channels,small)"),
+            ("lock", "lock"),
+            ("lock( name = queue, hold=1.5ms , rwlock-read )", "lock(rwlock-read,hold=1.5ms,name=queue)"),
         ] {
             assert_eq!(text::parse(text, ENTRIES).unwrap().0.to_string(), printed);
         }
@@ -140,6 +143,11 @@ mod tests {
             ("graph(3,4)", 8, "`4`", "from 1 to"),
             ("graph(3, fast)", 9, "`fast`", "polled"),
             ("graph(polled,polled)", 13, "second time", "polled"),
+            ("lock(mutex,rwlock-read)", 11, "`rwlock-read` besides `mutex`", "mutex or rwlock-read or rwlock-write"),
+            ("lock(hold=50)", 5, "`hold=50`", "hold= and a time"),
+            ("lock(hold=1us,hold=2us)", 14, "`hold` for the second time", "hold="),
+            ("lock(name=a b)", 5, "`name=a b`", "letters"),
+            ("launch(hold=1us)", 7, "`hold=1us`", "launch takes polled"),
         ] {
             let error = error(text);
             assert_eq!((error.at, error.kind), (at, "call"), "{error}");

@@ -18,7 +18,27 @@ pub struct Entry {
     pub bytes: u64,
     pub number: Option<Number>,
     pub words: &'static [&'static str],
+    /// Of its words one may be given.
+    pub one_word: bool,
+    /// What it takes as `key=value`.
+    pub values: &'static [Value],
     pub open: for<'m> fn(&'m Machine, &Call, &Wanted) -> Result<'m>,
+}
+
+/// What stands behind a key, and the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    Time(&'static str),
+    /// Letters, digits, `-` and `_`.
+    Name(&'static str),
+}
+
+impl Value {
+    pub fn key(self) -> &'static str {
+        match self {
+            Value::Time(key) | Value::Name(key) => key,
+        }
+    }
 }
 
 /// A number that a call takes.
@@ -41,18 +61,31 @@ pub struct Call {
     pub words: Vec<&'static str>,
     /// As it is printed.
     pub number_given: bool,
+    /// Keys and what was given, sorted as the catalogue has them. Times have been read once already.
+    pub values: Vec<(&'static str, String)>,
 }
 
 impl Call {
     pub fn has(&self, word: &str) -> bool {
         self.words.contains(&word)
     }
+
+    /// What was given behind a key.
+    pub fn given(&self, key: &str) -> Option<&str> {
+        self.values.iter().find(|(known, _)| *known == key).map(|(_, text)| text.as_str())
+    }
+
+    pub fn time_ns(&self, key: &str) -> Option<u64> {
+        experiment::time_ns(self.given(key)?).ok()
+    }
 }
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.number_given.then(|| self.number.to_string());
-        let inner: Vec<&str> = number.as_deref().into_iter().chain(self.words.iter().copied()).collect();
+        let values: Vec<String> = self.values.iter().map(|(key, text)| format!("{key}={text}")).collect();
+        let words = number.as_deref().into_iter().chain(self.words.iter().copied());
+        let inner: Vec<&str> = words.chain(values.iter().map(String::as_str)).collect();
         if inner.is_empty() { f.write_str(self.name) } else { write!(f, "{}({})", self.name, inner.join(",")) }
     }
 }

@@ -11,6 +11,8 @@ pub(crate) const HOG: Entry = Entry {
     bytes: 0,
     number: None,
     words: &[],
+    one_word: false,
+    values: &[],
     open: |_, _, _| Ok(Box::new(Hog)),
 };
 

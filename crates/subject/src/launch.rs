@@ -20,6 +20,8 @@ pub(crate) const LAUNCH: Entry = Entry {
     bytes: 0,
     number: None,
     words: &[POLLED],
+    one_word: false,
+    values: &[],
     open: |machine, call, _| open(machine, call, None),
 };
 
@@ -30,6 +32,8 @@ pub(crate) const GRAPH: Entry = Entry {
     bytes: 0,
     number: Some(Number { of: "kernels", default: 20, least: 1, most: 10_000 }),
     words: &[POLLED],
+    one_word: false,
+    values: &[],
     open: |machine, call, _| open(machine, call, Some(call.number)),
 };
 

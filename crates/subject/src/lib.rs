@@ -9,6 +9,7 @@ mod catalogue;
 mod entry;
 mod hog;
 mod launch;
+mod lock;
 mod route;
 mod setup;
 mod text;

@@ -1,8 +1,9 @@
-//! How a call is written: a name, and in brackets a number or words: `launch`, `graph(20)`, `launch(polled)`.
+//! How a call is written: a name, and in brackets a number, words or keys with values: `launch`, `graph(20)`, `launch(polled)`,
+//! `lock(mutex,hold=50us)`.
 //!
 //! Which names there are, and what each takes, is the catalogue's to say ([`Entry`]).
 
-use crate::entry::{Call, Entry};
+use crate::entry::{Call, Entry, Value};
 use copy::spec::SyntaxError;
 
 /// `text` without the blanks around it, and where that begins.
@@ -22,14 +23,33 @@ fn allowed(entry: &Entry) -> String {
         all.push(format!("the number of {} from {} to {}", number.of, number.least, number.most));
     }
     if !entry.words.is_empty() {
-        all.push(entry.words.join(", "));
+        all.push(entry.words.join(if entry.one_word { " or " } else { ", " }));
     }
+    all.extend(entry.values.iter().map(|value| match value {
+        Value::Time(key) => format!("{key}= and a time, as `50us`"),
+        Value::Name(key) => format!("{key}= and letters, digits, `-` or `_`"),
+    }));
     if all.is_empty() {
         format!("{} takes nothing in brackets", entry.name)
     } else {
         format!("{} takes {}", entry.name, all.join("; "))
     }
 }
+
+/// A key that the call knows, and what fits it.
+fn value<'t>(entry: &Entry, text: &'t str) -> Option<(&'static str, &'t str)> {
+    let (key, given) = text.split_once('=')?;
+    let (key, given) = (key.trim_end(), given.trim_start());
+    let value = entry.values.iter().find(|value| value.key() == key)?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let fits = match value {
+        Value::Time(_) => experiment::time_ns(given).is_ok(),
+        Value::Name(_) => !given.is_empty() && given.len() <= LONGEST_NAME && given.chars().all(plain),
+    };
+    fits.then_some((value.key(), given))
+}
+
+const LONGEST_NAME: usize = 64;
 
 /// Reads a call.
 ///
@@ -58,6 +78,7 @@ pub fn parse(text: &str, entries: &[Entry]) -> Result<(Call, usize), SyntaxError
         number: entry.number.map_or(0, |number| number.default),
         words: Vec::new(),
         number_given: false,
+        values: Vec::new(),
     };
     let Some((mut from, inner)) = inner else { return Ok((call, index)) };
     for part in inner.split(',') {
@@ -72,11 +93,23 @@ pub fn parse(text: &str, entries: &[Entry]) -> Result<(Call, usize), SyntaxError
             continue;
         }
         match entry.words.iter().find(|word| **word == part_text) {
-            Some(word) if !call.words.contains(word) => call.words.push(word),
+            Some(word) if !call.words.contains(word) && !(entry.one_word && !call.words.is_empty()) => {
+                call.words.push(word);
+            }
+            Some(word) if !call.words.contains(word) => {
+                return Err(refused(format!("`{word}` besides `{}`", call.words.join(", "))));
+            }
             Some(_) => return Err(refused(format!("`{part_text}` for the second time"))),
-            None => return Err(refused(quoted(part_text))),
+            None => {
+                let (key, given) = value(entry, part_text).ok_or_else(|| refused(quoted(part_text)))?;
+                if call.given(key).is_some() {
+                    return Err(refused(format!("`{key}` for the second time")));
+                }
+                call.values.push((key, given.into()));
+            }
         }
     }
+    call.values.sort_by_key(|(key, _)| entry.values.iter().position(|known| known.key() == *key));
     call.words.sort_by_key(|word| entry.words.iter().position(|known| known == word));
     Ok((call, index))
 }

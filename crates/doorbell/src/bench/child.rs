@@ -2,6 +2,7 @@
 
 use super::machine;
 use crate::record::Gpu;
+use copy::Machine;
 use lab::clock::Clock;
 use lab::stage::{self, Lab};
 use results::Folder;
@@ -14,13 +15,13 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
     let folder = Folder::join(folder)?;
     let stages = folder.experiment().stages()?;
     let asked: Vec<_> = stages.iter().filter(|stage| numbers.contains(&stage.number)).collect();
-    let gpu = match asked.first().map(|stage| stage.run.gpu) {
-        Some(experiment::Gpu::Soft) => Gpu::Soft,
-        _ => Gpu::Real,
-    };
     // SAFETY: takes numbers. The process under a lock policy that started this one ends with its own parent.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let machine = machine::open(gpu)?;
+    let machine = match asked.first().map(|stage| stage.run.gpu) {
+        Some(experiment::Gpu::None) => Machine::without_a_gpu("the experiment uses no GPU: it says gpu = \"none\""),
+        Some(experiment::Gpu::Soft) => machine::open(Gpu::Soft)?,
+        Some(experiment::Gpu::Real) | None => machine::open(Gpu::Real)?,
+    };
     let clock = Clock::new();
     let lab = Lab { machine: &machine, clock: &clock, tell: &|text| say(PROGRESS, text) };
     for stage in asked {

@@ -136,7 +136,7 @@ impl Args {
         let gpu = folder.experiment().run.gpu;
         let before = surroundings(gpu);
         let warnings = before.warnings();
-        if gpu == experiment::Gpu::Real {
+        if gpu != experiment::Gpu::Soft {
             warnings.iter().filter(|w| w.severity > Severity::Notice).for_each(|w| eprintln!("warning: {w}"));
         }
         let (Outcome { end, lost }, left_behind) = self.parts(folder, stop)?;
@@ -226,6 +226,7 @@ impl Args {
 fn surroundings(gpu: experiment::Gpu) -> environment::Environment {
     let gpu = match gpu {
         experiment::Gpu::Soft => environment::Gpu::Soft,
+        experiment::Gpu::None => environment::Gpu::None,
         experiment::Gpu::Real => environment::Gpu::Real { pci: None },
     };
     environment::Environment::gather(gpu, Some(Clock::new().calibrated()), Vec::new())

@@ -47,8 +47,10 @@ const LEAST_SECONDS: f64 = 0.1;
 
 impl Device {
     pub fn open(gpu: Gpu<'_>) -> Known<Device> {
-        let Gpu::Real { pci } = gpu else {
-            return Err("the software GPU counts nothing".into());
+        let pci = match gpu {
+            Gpu::Real { pci } => pci,
+            Gpu::Soft => return Err("the software GPU counts nothing".into()),
+            Gpu::None => return Err("no GPU is used".into()),
         };
         let nvml = nvml::device(pci)?;
         let counts_bytes = match nvml.gpm_support() {

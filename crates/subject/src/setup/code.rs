@@ -20,6 +20,8 @@ pub(crate) const MODULE: Entry = Entry {
     bytes: 0,
     number: Some(Number { of: "kernels", default: 400, least: 1, most: 10_000 }),
     words: &[COMPILED],
+    one_word: false,
+    values: &[],
     open: open_module,
 };
 
@@ -31,6 +33,8 @@ pub(crate) const LAZY: Entry = Entry {
     bytes: 0,
     number: Some(Number { of: "kernels", default: 200, least: 1, most: 10_000 }),
     words: &[],
+    one_word: false,
+    values: &[],
     open: open_lazy,
 };
 

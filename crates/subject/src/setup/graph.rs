@@ -13,6 +13,8 @@ pub(crate) const INSTANTIATE: Entry = Entry {
     bytes: 0,
     number: Some(Number { of: "kernels", default: 2000, least: 1, most: 100_000 }),
     words: &[],
+    one_word: false,
+    values: &[],
     open,
 };
 

@@ -18,6 +18,8 @@ pub(crate) const MALLOC: Entry = Entry {
     bytes: BYTES,
     number: None,
     words: &[],
+    one_word: false,
+    values: &[],
     open: |machine, _, wanted| Ok(Box::new(Taking(Mallocs { context: machine.context()?, bytes: size(wanted)? }))),
 };
 
@@ -29,6 +31,8 @@ pub(crate) const HOST_ALLOC: Entry = Entry {
     bytes: BYTES,
     number: None,
     words: &[TOUCHED],
+    one_word: false,
+    values: &[],
     open: open_host_allocs,
 };
 
@@ -39,6 +43,8 @@ pub(crate) const HOST_REGISTER: Entry = Entry {
     bytes: BYTES,
     number: None,
     words: &[],
+    one_word: false,
+    values: &[],
     open: open_registers,
 };
 

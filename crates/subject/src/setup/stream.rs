@@ -12,6 +12,8 @@ pub(crate) const STREAM: Entry = Entry {
     bytes: 0,
     number: None,
     words: &[],
+    one_word: false,
+    values: &[],
     open: |machine, _, _| Ok(Box::new(Taking(Streams { context: machine.context()? }))),
 };
 

@@ -23,6 +23,8 @@ pub(crate) const CHURN: Entry = Entry {
     bytes: ROOM,
     number: None,
     words: &[CHANNELS, PINS, SMALL_BLOCKS],
+    one_word: false,
+    values: &[],
     open,
 };
 

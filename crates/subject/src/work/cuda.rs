@@ -14,6 +14,8 @@ pub(crate) const KERNELS: Entry = Entry {
     bytes: ROOM,
     number: None,
     words: &[],
+    one_word: false,
+    values: &[],
     open: open_kernels,
 };
 
@@ -24,6 +26,8 @@ pub(crate) const MEMSET: Entry = Entry {
     bytes: ROOM,
     number: None,
     words: &[],
+    one_word: false,
+    values: &[],
     open: open_memsets,
 };
 
@@ -34,6 +38,8 @@ pub(crate) const COPIES: Entry = Entry {
     bytes: super::BYTES,
     number: None,
     words: &[],
+    one_word: false,
+    values: &[],
     open: open_copies,
 };
 
@@ -44,6 +50,8 @@ pub(crate) const GRAPHS: Entry = Entry {
     bytes: ROOM,
     number: None,
     words: &[],
+    one_word: false,
+    values: &[],
     open: open_graphs,
 };
 

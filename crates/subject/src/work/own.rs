@@ -16,6 +16,8 @@ pub(crate) const CE: Entry = Entry {
     bytes: super::BYTES,
     number: Some(Number { of: "the engine", default: 0, least: 0, most: 63 }),
     words: &[],
+    one_word: false,
+    values: &[],
     open: |machine, call, wanted| {
         let (n, gpu) = (call.number, format!("gpu{}", machine.index()));
         let both = |mode: &str| [format!("host->ce{n}{mode}->{gpu}"), format!("{gpu}->ce{n}{mode}->host")];
@@ -30,6 +32,8 @@ pub(crate) const INLINE: Entry = Entry {
     bytes: super::BYTES,
     number: None,
     words: &[GROUP],
+    one_word: false,
+    values: &[],
     open: |machine, call, wanted| {
         let options = if call.has(GROUP) { ["[group=cuda]", "[group=cuda,split]"] } else { ["", "[split]"] };
         let gpu = machine.index();
@@ -44,6 +48,8 @@ pub(crate) const BAR1: Entry = Entry {
     bytes: super::BYTES,
     number: None,
     words: &[],
+    one_word: false,
+    values: &[],
     open: |machine, _, wanted| {
         let gpu = machine.index();
         let up = ["bar1", "bar1[flush]"].map(|way| format!("host->{way}->gpu{gpu}"));
@@ -58,6 +64,8 @@ pub(crate) const APERTURE: Entry = Entry {
     bytes: super::BYTES,
     number: None,
     words: &[],
+    one_word: false,
+    values: &[],
     open: |machine, _, wanted| {
         let gpu = machine.index();
         open(machine, vec![format!("host->aperture->gpu{gpu}"), format!("gpu{gpu}->aperture->host")], wanted)
