@@ -1,0 +1,84 @@
+//! Which routes may be the best one: those that can be opened, and that are safe for any program.
+
+use copy::Machine;
+use copy::spec::{Executor, Host, Memory, Spec};
+use planner::{Direction, decide};
+
+/// A route that is not looked at, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    pub route: String,
+    pub why: String,
+}
+
+/// Options that a program has to choose for itself, and why no planner does it.
+const OPTIONS: [(&str, &str); 5] = [
+    ("armed", "it holds the engine between transfers"),
+    ("answered", "a kernel spins on the GPU meanwhile"),
+    ("pipelined", "a copy may overtake the one before it"),
+    ("timed", "it is for measurements"),
+    ("group=cuda", "it shares a channel group with CUDA's own work"),
+];
+
+/// Executors of the same kind.
+const EXECUTORS: [(&str, &str); 4] = [
+    ("auto", "it is what this is for"),
+    ("message", "it is no copy"),
+    ("aperture", "each submission is a system call"),
+    ("resident", "a kernel spins on the GPU meanwhile"),
+];
+
+/// The routes of one direction and memory kind, the most preferred first, and those that are left out.
+pub fn candidates(machine: &Machine, direction: Direction, memory: Host) -> (Vec<String>, Vec<Left>) {
+    let (mut kept, mut left) = (Vec::new(), Vec::new());
+    for listed in copy::names(machine) {
+        let Ok(spec) = copy::parse(&listed.name) else { continue };
+        let Some(spec) = of_memory(&spec, direction, memory) else { continue };
+        let route = spec.to_string();
+        if kept.iter().any(|(_, known)| *known == route) || left.iter().any(|known: &Left| known.route == route) {
+            continue;
+        }
+        let why = listed.unavailable.map(|u| u.reason).or_else(|| unsafe_default(&spec.executor, direction));
+        match why {
+            Some(why) => left.push(Left { route, why }),
+            None => kept.push((rank(machine, &spec), route)),
+        }
+    }
+    kept.sort();
+    (kept.into_iter().map(|(_, route)| route).collect(), left)
+}
+
+/// The same executor from or to this kind of memory, if it is of this direction. What lists a kind of its own is also there
+/// with it; what does not is tried.
+fn of_memory(spec: &Spec, direction: Direction, memory: Host) -> Option<Spec> {
+    let mut spec = spec.clone();
+    let host = match (direction, spec.source.memory, spec.destination.memory) {
+        (Direction::ToGpu, Memory::Host(_), Memory::Gpu(_)) => &mut spec.source,
+        (Direction::FromGpu, Memory::Gpu(_), Memory::Host(_)) => &mut spec.destination,
+        _ => return None,
+    };
+    host.memory = Memory::Host(memory);
+    Some(spec)
+}
+
+fn unsafe_default(executor: &Executor, direction: Direction) -> Option<String> {
+    let named = EXECUTORS.iter().find(|(name, _)| *name == executor.name).map(|(_, why)| *why);
+    let option = || OPTIONS.iter().find(|(option, _)| executor.has(option)).map(|(_, why)| *why);
+    let posted = || {
+        let posted = executor.name == "bar1" && direction == Direction::ToGpu && !executor.has("flush");
+        posted.then_some("nothing says when its bytes have arrived")
+    };
+    named.or_else(option).or_else(posted).map(str::to_owned)
+}
+
+/// Before others stands what is preferred: by kind; engines beside kernels before those on graphics' runlist; few options.
+fn rank(machine: &Machine, spec: &Spec) -> (usize, bool, usize, Option<u32>) {
+    let engines = machine.copy_engines().unwrap_or_default();
+    let graphics = engines.iter().any(|e| Some(e.number) == spec.executor.index && e.is_graphics());
+    (decide::preference(&spec.to_string()), graphics, spec.executor.options.len(), spec.executor.index)
+}
+
+/// As routes name it.
+pub fn memory_name(memory: Host) -> String {
+    memory.to_string()
+}

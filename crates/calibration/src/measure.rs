@@ -1,0 +1,251 @@
+//! Takes the samples, by the engine of experiments, and makes a profile.
+
+use crate::candidates::{self, Left};
+use crate::facts;
+use crate::search::{Answer, Doing, Request, Search, Settings, Sweep};
+use copy::Machine;
+use copy::spec::Host;
+use experiment::{
+    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, Observe, Run, Stage, SubjectSpec, Verify, What,
+};
+use lab::clock::Clock;
+use lab::stage::{self, Lab};
+use planner::{Direction, Key, Metric, Profile};
+use results::{Sample, Status};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is to be calibrated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    pub soft: bool,
+    pub objective: Metric,
+    pub budget: Duration,
+    /// Besides an idle machine.
+    pub beside: Option<Beside>,
+    pub memories: Vec<Host>,
+    /// The coarse ladder of sizes, ascending.
+    pub sizes: Vec<u64>,
+}
+
+/// What runs beside the second half of the measurements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beside {
+    /// A route or a call, by its text.
+    pub what: String,
+    pub threads: u32,
+    /// Of its transfers.
+    pub bytes: u64,
+}
+
+impl Beside {
+    /// As the profile names it.
+    pub fn name(&self) -> String {
+        format!("{} x {} of {}", self.threads, self.what, experiment::sizes::text(self.bytes))
+    }
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'p> {
+    pub load: &'p str,
+    pub doing: Doing,
+    /// Of the stage that begins.
+    pub smallest: u64,
+    pub largest: u64,
+    pub samples: u64,
+    /// At most.
+    pub left: Duration,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub enum Ended {
+    Done {
+        profile: Profile,
+        samples: u64,
+        /// Routes that were left out, or went no further, each once.
+        left: Vec<Left>,
+        notes: Vec<String>,
+    },
+    /// It was told to stop: there is no profile.
+    Stopped,
+    /// There is nothing to measure.
+    Nothing(Vec<Left>),
+}
+
+impl Calibration {
+    pub const MEMORIES: [Host; 3] = [Host::Pinned, Host::Pageable, Host::Registered];
+    pub const BUDGET: Duration = Duration::from_secs(120);
+    /// The software GPU has no speed: what works is seen in a moment.
+    pub const SOFT_BUDGET: Duration = Duration::from_secs(5);
+
+    /// 4 bytes to 64 MiB in powers of four; on the software GPU, whose copies are the CPU's, to 64 KiB.
+    pub fn sizes(soft: bool) -> Vec<u64> {
+        let last = if soft { 8 } else { 13 };
+        (1..=last).map(|n| 1 << (2 * n)).collect()
+    }
+
+    /// What will be looked at: the sweeps, and what is left out of them.
+    pub fn sweeps(&self, machine: &Machine) -> (Vec<Sweep>, Vec<Left>) {
+        let (mut sweeps, mut all_left) = (Vec::new(), Vec::new());
+        for memory in &self.memories {
+            for direction in [Direction::ToGpu, Direction::FromGpu] {
+                let (candidates, left) = candidates::candidates(machine, direction, *memory);
+                all_left.extend(left);
+                if !candidates.is_empty() {
+                    sweeps.push(Sweep { direction, memory: candidates::memory_name(*memory), candidates });
+                }
+            }
+        }
+        (sweeps, all_left)
+    }
+}
+
+/// Rounds of a stage.
+const ROUNDS: u32 = 12;
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Calibrates on the calling thread.
+pub fn run(machine: &Machine, asked: &Calibration, stop: &AtomicBool, tell: &mut dyn FnMut(&Progress<'_>)) -> Ended {
+    let begun = Instant::now();
+    let (sweeps, mut left) = asked.sweeps(machine);
+    if sweeps.is_empty() {
+        return Ended::Nothing(left);
+    }
+    let facts = facts::of_this_machine(asked.soft);
+    let clock = Clock::new();
+    let lab = Lab { machine, clock: &clock, tell: &|_| {} };
+    let loads: Vec<Option<&Beside>> = std::iter::once(None).chain(asked.beside.as_ref().map(Some)).collect();
+    let (mut plans, mut samples, mut notes, mut number) = (Vec::new(), 0, Vec::new(), 0);
+    for (n, load) in loads.iter().enumerate() {
+        // What an earlier half left over is the next one's.
+        let whole = asked.budget.saturating_sub(begun.elapsed());
+        let budget = whole / (loads.len() - n) as u32;
+        let rest = whole - budget;
+        let settings = Settings {
+            sizes: asked.sizes.clone(),
+            objective: asked.objective,
+            budget_ns: budget.as_nanos() as u64,
+            rounds: ROUNDS,
+        };
+        let name = load.map_or_else(|| Key::IDLE.to_owned(), Beside::name);
+        let mut search = Search::new(settings, sweeps.clone());
+        while let Some(request) = search.next() {
+            if stop.load(Ordering::Relaxed) {
+                return Ended::Stopped;
+            }
+            let sizes = || request.asks.iter().map(|ask| ask.bytes);
+            tell(&Progress {
+                load: &name,
+                doing: request.doing,
+                smallest: sizes().min().unwrap_or(0),
+                largest: sizes().max().unwrap_or(0),
+                samples: samples + search.samples(),
+                left: Duration::from_nanos(search.left_ns()) + rest,
+            });
+            let began = Instant::now();
+            let stage = stage_of(asked, &sweeps, &request, *load, number);
+            number += 1;
+            let finished = stage::run(&lab, &stage, 0);
+            let answers = finished.part.cells.iter().zip(finished.samples).map(|(cell, samples)| match &cell.status {
+                Status::Measured => Answer::Samples(rounds(&samples, request.rounds)),
+                Status::Unavailable(why) | Status::Failed(why) => Answer::Refused(why.clone()),
+            });
+            let answers: Vec<Answer> = answers.collect();
+            let failed = finished.part.loads.iter().flat_map(|load| &load.failed);
+            for note in finished.part.notes.into_iter().chain(failed.map(|(why, _)| why.clone())) {
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+            search.told(&request, answers, began.elapsed().as_nanos() as u64);
+        }
+        samples += search.samples();
+        plans.extend(search.plans(&name));
+        left.extend(search.dropped().map(|(route, why)| Left { route: route.into(), why: why.into() }));
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Ended::Stopped;
+    }
+    if plans.is_empty() {
+        return Ended::Nothing(left);
+    }
+    left.sort_by(|a, b| a.route.cmp(&b.route));
+    left.dedup_by(|a, b| a.route == b.route);
+    let taken = environment::utc_now().unwrap_or_else(|_| "not known".into());
+    Ended::Done { profile: Profile { functional: asked.soft, taken, facts, plans }, samples, left, notes }
+}
+
+/// Of each round; what was cut short is not counted.
+fn rounds(samples: &[Sample], rounds: u32) -> Vec<Vec<u64>> {
+    let mut all = vec![Vec::new(); rounds as usize];
+    for sample in samples.iter().filter(|sample| !sample.capped) {
+        if let Some(round) = all.get_mut(sample.round as usize) {
+            round.push(sample.done());
+        }
+    }
+    all
+}
+
+fn stage_of(asked: &Calibration, sweeps: &[Sweep], request: &Request, load: Option<&Beside>, number: u32) -> Stage {
+    let run = Run {
+        seed: 1,
+        rounds: request.rounds,
+        repeats: 1,
+        samples: Some(request.samples),
+        duration_ns: Some(request.duration_ns),
+        timeout_ns: TIMEOUT.as_nanos() as u64,
+        noise_ns: 0,
+        meter_ns: 0,
+        counters_every: 0,
+        class: if asked.soft { Class::Other } else { Class::RealTime },
+        cpus: if asked.soft { Cpus::Any } else { Cpus::Last },
+        policy: "stock".into(),
+        gpu: if asked.soft { Gpu::Soft } else { Gpu::Real },
+    };
+    let cell = |ask: &crate::search::Ask| {
+        let route = &sweeps[ask.sweep].candidates[ask.route];
+        Cell { subject: subject(route, ask.bytes), bytes: ask.bytes }
+    };
+    let loads = load.map(|beside| LoadSpec {
+        name: beside.name(),
+        what: if beside.what.contains("->") {
+            What::Route(beside.what.clone())
+        } else {
+            What::Call(beside.what.clone())
+        },
+        bytes: beside.bytes,
+        count: beside.threads,
+        rate: None,
+        cpus: if asked.soft { Cpus::Any } else { Cpus::Others },
+        class: Class::Other,
+        check_every: 0,
+    });
+    Stage {
+        number,
+        point: Vec::new(),
+        run,
+        // Every cell is verified when it is opened, and its last transfer at the end.
+        verify: Verify { every: 0 },
+        cells: request.asks.iter().map(cell).collect(),
+        loads: loads.into_iter().collect(),
+    }
+}
+
+fn subject(route: &str, bytes: u64) -> SubjectSpec {
+    SubjectSpec {
+        name: format!("{route} {bytes}"),
+        what: What::Route(route.into()),
+        sizes: Vec::new(),
+        back_to_back: 1,
+        addresses: Addresses::Fixed,
+        data: Data::Fresh,
+        arrival: Arrival::default(),
+        observe: Observe::Done,
+        class: None,
+        cpus: None,
+        deadline_ns: None,
+        rests: true,
+    }
+}

@@ -1,0 +1,155 @@
+//! What is known of one size: the samples of each route, and which route is the best by them.
+
+use planner::{Metric, decide};
+use statistics::{CONFIDENCE, Figure, Percentile, Ratio, Rounds};
+
+/// A tail, and a maximum, of fewer samples rests on a handful of them.
+pub const NEEDS: u64 = 10_000;
+/// Routes whose median is further from the best are no rivals for a tail.
+const RIVALS: f64 = 4.0;
+/// Of what is drawn for intervals.
+const SEED: u64 = 1;
+
+/// Samples that each rival needs for a metric.
+pub fn needs(metric: Metric) -> u64 {
+    match metric {
+        Metric::P50 => 1,
+        Metric::P999 => Percentile::P999.needs(),
+        Metric::Max => NEEDS,
+    }
+}
+
+fn figure_of(metric: Metric) -> Figure {
+    match metric {
+        Metric::P50 => Figure::P50,
+        Metric::P999 => Figure::P999,
+        Metric::Max => Figure::Max,
+    }
+}
+
+/// One size of one sweep.
+#[derive(Clone, Debug, Default)]
+pub struct Point {
+    /// Of each candidate.
+    pub cells: Vec<Cell>,
+    /// Rounds so far, of all stages that this size was in.
+    rounds: usize,
+    /// How often it was measured.
+    pub visits: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    /// By the number of the round; what was measured in the same round stands in the same place.
+    rounds: Vec<Vec<u64>>,
+    sorted: Option<Rounds>,
+    p50: Option<f64>,
+    samples: u64,
+    /// Why it cannot move so many bytes, or what went wrong.
+    pub refused: Option<String>,
+}
+
+impl Cell {
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Its median, ns; none where it was not measured.
+    pub fn p50(&self) -> Option<f64> {
+        self.p50
+    }
+
+    /// A figure and its interval, for the profile.
+    pub fn figure(&self, metric: Metric) -> Option<(u64, Option<(u64, u64)>)> {
+        let rounds = self.sorted.as_ref()?;
+        let figure = figure_of(metric);
+        let value = rounds.figure(figure)?;
+        let interval = rounds.interval(figure, SEED, CONFIDENCE);
+        Some((value.round() as u64, interval.map(|i| (i.low.round() as u64, i.high.round() as u64))))
+    }
+}
+
+/// Which is the best, by which metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Best {
+    pub route: usize,
+    /// Samples could still change it.
+    pub open: bool,
+    pub by: Metric,
+}
+
+impl Point {
+    pub fn new(candidates: usize) -> Point {
+        Point { cells: vec![Cell::default(); candidates], ..Point::default() }
+    }
+
+    /// Room for the rounds of one stage: the number of its first round.
+    pub fn stage(&mut self, rounds: usize) -> usize {
+        self.visits += 1;
+        let first = self.rounds;
+        self.rounds += rounds;
+        first
+    }
+
+    /// The samples of one route in the stage whose first round this is.
+    pub fn told(&mut self, route: usize, first: usize, samples: Vec<Vec<u64>>) {
+        let cell = &mut self.cells[route];
+        cell.rounds.resize(first, Vec::new());
+        cell.samples += samples.iter().map(|round| round.len() as u64).sum::<u64>();
+        cell.rounds.extend(samples);
+        let sorted = Rounds::new(&cell.rounds);
+        cell.p50 = sorted.figure(Figure::P50);
+        cell.sorted = Some(sorted);
+    }
+
+    pub fn measured(&self) -> impl Iterator<Item = usize> {
+        (0..self.cells.len()).filter(|n| self.cells[*n].p50.is_some())
+    }
+
+    /// The least median.
+    pub fn least(&self) -> Option<f64> {
+        self.cells.iter().filter_map(Cell::p50).min_by(f64::total_cmp)
+    }
+
+    /// Those that may be the best by this metric.
+    pub fn rivals(&self, metric: Metric) -> Vec<usize> {
+        let Some(least) = self.least() else { return Vec::new() };
+        let near = |n: &usize| metric == Metric::P50 || self.cells[*n].p50.is_some_and(|p50| p50 <= least * RIVALS);
+        self.measured().filter(near).collect()
+    }
+
+    /// The samples of the rival that has the fewest.
+    pub fn fewest(&self, metric: Metric) -> u64 {
+        self.rivals(metric).into_iter().map(|n| self.cells[n].samples).min().unwrap_or(0)
+    }
+
+    /// The best by a metric, if there are samples enough for that.
+    pub fn best(&self, routes: &[String], metric: Metric) -> Option<Best> {
+        let rivals = self.rivals(metric);
+        // Of one there is nothing to decide.
+        if rivals.len() > 1 && self.fewest(metric) < needs(metric) {
+            return None;
+        }
+        let names: Vec<&str> = rivals.iter().map(|n| routes[*n].as_str()).collect();
+        let sorted: Vec<&Rounds> = rivals.iter().filter_map(|n| self.cells[*n].sorted.as_ref()).collect();
+        let compare = |a: usize, b: usize| match ratio(sorted[a], sorted[b], metric) {
+            Some(Ratio { ratio, interval, .. }) => (ratio, interval.map(|i| (i.low, i.high))),
+            None => (1.0, None),
+        };
+        let verdict = decide::best(&names, compare)?;
+        Some(Best { route: rivals[verdict.best], open: verdict.open, by: metric })
+    }
+
+    /// The best by a metric; by the median where there are too few samples for that.
+    pub fn best_or_median(&self, routes: &[String], metric: Metric) -> Option<Best> {
+        self.best(routes, metric).or_else(|| self.best(routes, Metric::P50))
+    }
+}
+
+/// Paired by rounds. Of maxima those of each round are compared: one maximum of all has no interval.
+fn ratio(these: &Rounds, those: &Rounds, metric: Metric) -> Option<Ratio> {
+    match metric {
+        Metric::Max => Ratio::paired(&these.each(Figure::Max), &those.each(Figure::Max), CONFIDENCE),
+        _ => Ratio::of(these, those, figure_of(metric), SEED, CONFIDENCE),
+    }
+}

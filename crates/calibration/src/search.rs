@@ -1,0 +1,528 @@
+//! What to measure next. Pure: it sees samples and the time that they took, and nothing else.
+//!
+//! 1. All routes at two sizes; of each kind of executor the best go on.
+//! 2. These at a coarse ladder of sizes, every other one first. What is left far behind and falls back further is not asked
+//!    again in that direction.
+//! 3. Where the best routes of two neighbouring sizes differ, a size between them, until they lie a page apart or an eighth of
+//!    the smaller one. An end that its samples do not decide is measured again first, for twice as long.
+//! 4. Sizes that are still open, for twice as long each time.
+//!
+//! It ends when nothing is open, or when the next stage would not fit into what is left of the budget.
+
+use crate::point::{Best, Point, needs};
+use planner::{Direction, Figure, Key, Metric, Plan, Range, Undecided, decide};
+use std::collections::BTreeMap;
+
+/// One direction with one kind of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    pub direction: Direction,
+    pub memory: String,
+    /// In the order of preference.
+    pub candidates: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The coarse ladder, ascending.
+    pub sizes: Vec<u64>,
+    /// For which metric samples are spent.
+    pub objective: Metric,
+    pub budget_ns: u64,
+    /// In each stage.
+    pub rounds: u32,
+}
+
+/// One cell of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    pub sweep: usize,
+    pub bytes: u64,
+    /// Of the sweep's candidates.
+    pub route: usize,
+}
+
+/// One stage: its cells take turns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    pub asks: Vec<Ask>,
+    pub rounds: u32,
+    /// Of each cell at most.
+    pub samples: u64,
+    /// Of all cells together.
+    pub duration_ns: u64,
+    /// What the whole stage is thought to take.
+    pub estimate_ns: u64,
+    pub doing: Doing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// All routes at two sizes.
+    Kinds,
+    Ladder,
+    Borders,
+    /// What is close.
+    Close,
+}
+
+/// What came of one cell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Of each round, ns.
+    Samples(Vec<Vec<u64>>),
+    Refused(String),
+}
+
+#[derive(Clone, Debug)]
+pub struct Search {
+    settings: Settings,
+    sweeps: Vec<State>,
+    left_ns: u64,
+    /// Stages took so many times what was thought.
+    scale: f64,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    sweep: Sweep,
+    /// Why a candidate goes no further.
+    dropped: Vec<Option<String>>,
+    thinned: bool,
+    points: BTreeMap<u64, Slot>,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    point: Point,
+    /// By the objective, or by the median.
+    best: Option<Best>,
+}
+
+/// Routes at one size that have to take turns with each other.
+#[derive(Clone, Debug)]
+struct Task {
+    sweep: usize,
+    bytes: u64,
+    routes: Vec<usize>,
+    visits: u32,
+}
+
+/// Cells of a stage, and the bytes that they move.
+const MOST_CELLS: usize = 32;
+const MOST_BYTES: u64 = 1 << 30;
+/// A stage is short enough that Ctrl-C and the progress are prompt.
+const LONGEST_NS: u64 = 3_000_000_000;
+/// Of a kind of executor so many go on.
+const OF_A_KIND: usize = 3;
+/// A route of the same kind that is slower by more goes no further.
+const KIND: f64 = 1.10;
+/// What is slower by so much, and falls back, is not asked again in that direction.
+const BEHIND: f64 = 3.0;
+/// Routes that are near enough to the best of one size to be the best of its neighbour.
+const NEAR: f64 = 1.6;
+/// A size is measured so often at most.
+const VISITS: u32 = 4;
+/// Of a cell's first visit.
+const LEAST_NS: u64 = 2_000_000;
+const MEDIAN_NS: u64 = 15_000_000;
+const TAIL_NS: u64 = 150_000_000;
+const MEDIAN_SAMPLES: u64 = 1_000;
+/// Opening, verifying and warming up a cell: at first so much, and so much a byte.
+const OPEN_NS: f64 = 15e6;
+const OPEN_NS_A_BYTE: f64 = 4.0;
+/// The part of the budget that the ladder may take.
+const LADDER: f64 = 0.6;
+/// Estimates are that much too low now and then.
+const MARGIN: f64 = 1.15;
+/// Untimed transfers of a turn, beside the one sample that it has at least.
+const WARM_UP: f64 = 1.5;
+
+impl Search {
+    pub fn new(settings: Settings, sweeps: Vec<Sweep>) -> Search {
+        let state = |sweep: Sweep| State {
+            dropped: vec![None; sweep.candidates.len()],
+            thinned: false,
+            points: BTreeMap::new(),
+            sweep,
+        };
+        let left_ns = settings.budget_ns;
+        Search { settings, sweeps: sweeps.into_iter().map(state).collect(), left_ns, scale: 1.0 }
+    }
+
+    /// What is left of the budget.
+    pub fn left_ns(&self) -> u64 {
+        self.left_ns
+    }
+
+    /// Something else took time.
+    pub fn spend(&mut self, ns: u64) {
+        self.left_ns = self.left_ns.saturating_sub(ns);
+    }
+
+    /// The next stage; `None` when nothing is open or nothing more fits.
+    pub fn next(&self) -> Option<Request> {
+        let phases: [(Doing, fn(&Search) -> Vec<Task>); 4] = [
+            (Doing::Kinds, Search::kinds),
+            (Doing::Ladder, Search::ladder),
+            (Doing::Borders, Search::borders),
+            (Doing::Close, Search::close),
+        ];
+        phases.into_iter().find_map(|(doing, tasks)| {
+            let tasks = tasks(self);
+            if tasks.is_empty() { None } else { self.pack(tasks, doing) }
+        })
+    }
+
+    /// What came of a request, in the order of its cells.
+    pub fn told(&mut self, request: &Request, answers: Vec<Answer>, spent_ns: u64) {
+        self.spend(spent_ns);
+        let measure = (spent_ns as f64 / request.estimate_ns.max(1) as f64).clamp(0.1, 10.0);
+        self.scale = (self.scale * (1.0 + measure) / 2.0).clamp(0.05, 20.0);
+        let mut firsts: BTreeMap<(usize, u64), usize> = BTreeMap::new();
+        for (ask, answer) in request.asks.iter().zip(answers) {
+            let state = &mut self.sweeps[ask.sweep];
+            let candidates = state.sweep.candidates.len();
+            let slot =
+                state.points.entry(ask.bytes).or_insert_with(|| Slot { point: Point::new(candidates), best: None });
+            let first =
+                *firsts.entry((ask.sweep, ask.bytes)).or_insert_with(|| slot.point.stage(request.rounds as usize));
+            match answer {
+                Answer::Samples(rounds) if rounds.iter().any(|round| !round.is_empty()) => {
+                    slot.point.told(ask.route, first, rounds);
+                }
+                Answer::Samples(_) => {}
+                Answer::Refused(why) => slot.point.cells[ask.route].refused = Some(why),
+            }
+        }
+        for (sweep, bytes) in firsts.into_keys() {
+            let State { sweep, points, .. } = &mut self.sweeps[sweep];
+            if let Some(slot) = points.get_mut(&bytes) {
+                slot.best = slot.point.best_or_median(&sweep.candidates, self.settings.objective);
+            }
+        }
+        let ends = self.kind_sizes();
+        for state in &mut self.sweeps {
+            if !state.thinned && ends.iter().all(|bytes| state.points.contains_key(bytes)) {
+                state.thin(&ends);
+            }
+        }
+    }
+
+    /// Two sizes of the ladder: a small one, and one that takes its time.
+    fn kind_sizes(&self) -> Vec<u64> {
+        let sizes = &self.settings.sizes;
+        let mut two = vec![sizes[sizes.len() / 6], sizes[sizes.len() * 4 / 7]];
+        two.dedup();
+        two
+    }
+
+    fn kinds(&self) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        for bytes in self.kind_sizes() {
+            for (sweep, state) in self.sweeps.iter().enumerate() {
+                if !state.points.contains_key(&bytes) && !state.sweep.candidates.is_empty() {
+                    let routes = (0..state.sweep.candidates.len()).collect();
+                    tasks.push(Task { sweep, bytes, routes, visits: 0 });
+                }
+            }
+        }
+        tasks
+    }
+
+    fn ladder(&self) -> Vec<Task> {
+        let sizes = &self.settings.sizes;
+        // The largest at once with every other one, so that each size lies between two that are known.
+        let (mut first, mut second): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
+        sizes.iter().rev().enumerate().for_each(|(n, s)| if n % 2 == 0 { first.push(*s) } else { second.push(*s) });
+        let mut tasks = Vec::new();
+        for bytes in first.into_iter().rev().chain(second.into_iter().rev()) {
+            for (sweep, state) in self.sweeps.iter().enumerate() {
+                let routes: Vec<usize> = state.alive().filter(|n| !state.is_hopeless(*n, bytes)).collect();
+                if !state.points.contains_key(&bytes) && !routes.is_empty() {
+                    tasks.push(Task { sweep, bytes, routes, visits: 0 });
+                }
+            }
+        }
+        tasks
+    }
+
+    fn borders(&self) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        for (sweep, state) in self.sweeps.iter().enumerate() {
+            let known: Vec<(u64, &Slot, Best)> =
+                state.points.iter().filter_map(|(bytes, slot)| Some((*bytes, slot, slot.best?))).collect();
+            let mut again: Vec<u64> = Vec::new();
+            for two in known.windows(2).filter(|two| two[0].2.route != two[1].2.route) {
+                let [(low, lower, a), (high, upper, b)] = [two[0], two[1]];
+                let unsure: Vec<u64> = two
+                    .iter()
+                    .filter(|(_, slot, best)| best.open && slot.point.visits < VISITS - 1)
+                    .map(|(bytes, ..)| *bytes)
+                    .collect();
+                if !unsure.is_empty() {
+                    again.extend(unsure);
+                    continue;
+                }
+                // Neither end is certain, and both are near: what lies between them is no more certain.
+                let is_vague = (a.open || b.open) && (high - low) * 4 <= low;
+                if high - low <= resolution(low) || is_vague {
+                    continue;
+                }
+                let near = |n: &usize| {
+                    [lower, upper].iter().any(|slot| slot.is_near(*n)) || [a, b].iter().any(|best| best.route == *n)
+                };
+                let routes: Vec<usize> = state.alive().filter(near).collect();
+                tasks.push(Task { sweep, bytes: middle(low, high), routes, visits: 0 });
+            }
+            again.dedup();
+            tasks.extend(again.into_iter().filter_map(|bytes| state.again(sweep, bytes)));
+        }
+        tasks
+    }
+
+    fn close(&self) -> Vec<Task> {
+        let (mut tasks, objective) = (Vec::new(), self.settings.objective);
+        for (sweep, state) in self.sweeps.iter().enumerate() {
+            for (bytes, slot) in state.points.iter().filter(|(_, slot)| slot.point.visits < VISITS) {
+                let rivals = slot.point.rivals(objective);
+                let missing = needs(objective).saturating_sub(slot.point.fewest(objective));
+                let each: f64 = rivals.iter().map(|route| state.expected(*route, *bytes)).sum();
+                // What would take a good part of the rest would leave others undecided.
+                if rivals.len() > 1 && missing > 0 && missing as f64 * each <= self.left_ns as f64 / 4.0 {
+                    tasks.push(Task { sweep, bytes: *bytes, routes: rivals, visits: slot.point.visits });
+                } else if slot.best.is_some_and(|best| best.open) {
+                    tasks.extend(state.again(sweep, *bytes));
+                }
+            }
+        }
+        tasks
+    }
+
+    /// One stage of the first tasks that fit together.
+    fn pack(&self, tasks: Vec<Task>, doing: Doing) -> Option<Request> {
+        let mut packed: Vec<&Task> = Vec::new();
+        let (mut cells, mut bytes, mut estimate) = (0, 0u64, 0.0);
+        let first = tasks.iter().find(|task| self.estimate(task, LEAST_NS) * MARGIN <= self.left_ns as f64)?;
+        let wanted = self.cell_ns(&tasks, doing, first.visits);
+        // Shorter where the budget does not hold it.
+        let mut cell_ns = wanted;
+        while cell_ns > LEAST_NS && self.estimate(first, cell_ns) * MARGIN > self.left_ns as f64 {
+            cell_ns = (cell_ns / 2).max(LEAST_NS);
+        }
+        for task in tasks.iter().filter(|task| task.visits == first.visits) {
+            let (more, moved) = (task.routes.len(), task.bytes.saturating_mul(2 * task.routes.len() as u64));
+            let takes = self.estimate(task, cell_ns);
+            let fits = (estimate + takes) * MARGIN <= self.left_ns as f64;
+            let alone = packed.is_empty();
+            let room =
+                cells + more <= MOST_CELLS && bytes + moved <= MOST_BYTES && estimate + takes <= LONGEST_NS as f64;
+            if fits && (alone || room) {
+                (cells, bytes, estimate) = (cells + more, bytes + moved, estimate + takes);
+                packed.push(task);
+            }
+        }
+        let ask = |task: &&Task| {
+            let Task { sweep, bytes, .. } = **task;
+            task.routes.iter().map(move |route| Ask { sweep, bytes, route: *route }).collect::<Vec<_>>()
+        };
+        let asks: Vec<Ask> = packed.iter().flat_map(ask).collect();
+        let least = match self.settings.objective {
+            Metric::P50 => MEDIAN_SAMPLES,
+            metric => needs(metric) + needs(metric) / 20,
+        };
+        (!asks.is_empty()).then(|| Request {
+            rounds: self.settings.rounds,
+            samples: least << first.visits,
+            duration_ns: cell_ns * asks.len() as u64,
+            estimate_ns: estimate as u64,
+            asks,
+            doing,
+        })
+    }
+
+    /// The time of each cell of a stage.
+    fn cell_ns(&self, tasks: &[Task], doing: Doing, visits: u32) -> u64 {
+        let most = if self.settings.objective == Metric::P50 { MEDIAN_NS } else { TAIL_NS };
+        let most = match doing {
+            Doing::Kinds => MEDIAN_NS / 2,
+            _ => most << visits.min(3),
+        };
+        if !matches!(doing, Doing::Kinds | Doing::Ladder) {
+            return most;
+        }
+        // So long that the whole ladder fits into its part of the budget.
+        let cells: usize = tasks.iter().map(|task| task.routes.len()).sum();
+        let opening: f64 = tasks.iter().map(|task| self.estimate(task, 0)).sum();
+        let share = self.left_ns as f64 * LADDER - opening;
+        ((share / self.scale / cells.max(1) as f64).max(0.0) as u64).clamp(LEAST_NS, most)
+    }
+
+    /// What a task takes, ns.
+    fn estimate(&self, task: &Task, cell_ns: u64) -> f64 {
+        let state = &self.sweeps[task.sweep];
+        let open = OPEN_NS + task.bytes as f64 * OPEN_NS_A_BYTE;
+        let rounds = f64::from(self.settings.rounds);
+        let of = |route: &usize| {
+            // A turn has one sample at least, and its last one may begin just before its time is over.
+            let one = state.expected(*route, task.bytes) * rounds;
+            open + (one * (1.0 + WARM_UP)).max(cell_ns as f64 + one)
+        };
+        self.scale * task.routes.iter().map(of).sum::<f64>()
+    }
+
+    /// What was found, for a load: a plan for each sweep and metric.
+    pub fn plans(&self, load: &str) -> Vec<Plan> {
+        let of = |state: &State| Metric::ALL.map(|metric| state.plan(metric, load));
+        self.sweeps.iter().flat_map(of).flatten().collect()
+    }
+
+    /// Routes that went no further, and why.
+    pub fn dropped(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.sweeps.iter().flat_map(|state| {
+            let names = state.sweep.candidates.iter().map(String::as_str);
+            names.zip(&state.dropped).filter_map(|(name, why)| Some((name, why.as_deref()?)))
+        })
+    }
+
+    /// Samples that were taken so far.
+    pub fn samples(&self) -> u64 {
+        let slots = self.sweeps.iter().flat_map(|state| state.points.values());
+        slots.flat_map(|slot| &slot.point.cells).map(|cell| cell.samples()).sum()
+    }
+}
+
+impl State {
+    fn alive(&self) -> impl Iterator<Item = usize> {
+        (0..self.dropped.len()).filter(|n| self.dropped[*n].is_none())
+    }
+
+    /// Of each kind of executor the best go on.
+    fn thin(&mut self, ends: &[u64]) {
+        self.thinned = true;
+        let points: Vec<&Point> = ends.iter().filter_map(|bytes| Some(&self.points.get(bytes)?.point)).collect();
+        let p50 = |point: &Point, n: usize| point.cells[n].p50();
+        let kinds: Vec<usize> = self.sweep.candidates.iter().map(|route| decide::preference(route)).collect();
+        let mut keep: Vec<usize> = Vec::new();
+        for n in 0..kinds.len() {
+            let of_kind = || (0..kinds.len()).filter(|other| kinds[*other] == kinds[n]);
+            let least = |point: &Point| of_kind().filter_map(|o| p50(point, o)).min_by(f64::total_cmp);
+            let behind = |point: &&Point| Some(p50(point, n)? / least(point)?);
+            let (fastest, near) = (points.iter().filter_map(behind))
+                .fold((false, false), |(fastest, near), ratio| (fastest || ratio <= 1.0, near || ratio <= KIND));
+            let kept = keep.iter().filter(|k| kinds[**k] == kinds[n]).count();
+            if let Some(why) = points.iter().find_map(|point| point.cells[n].refused.clone())
+                && points.iter().all(|point| p50(point, n).is_none())
+            {
+                self.dropped[n] = Some(why);
+            } else if fastest || (near && kept < OF_A_KIND) {
+                keep.push(n);
+            } else {
+                self.dropped[n] = Some("others of its kind are as fast or faster".into());
+            }
+        }
+    }
+
+    /// Far behind at the sizes next to this one, and falling back towards it.
+    fn is_hopeless(&self, route: usize, bytes: u64) -> bool {
+        let behind = |point: &Point| Some(point.cells[route].p50()? / point.least()?);
+        let refused = |point: &Point| point.cells[route].refused.is_some();
+        let below: Vec<&Point> = self.points.range(..bytes).rev().take(2).map(|(_, slot)| &slot.point).collect();
+        let above: Vec<&Point> = self.points.range(bytes + 1..).take(2).map(|(_, slot)| &slot.point).collect();
+        // It was not asked at the nearest size: it was hopeless there.
+        let absent = |side: &[&Point]| side.first().is_some_and(|p| !refused(p) && p.cells[route].p50().is_none());
+        if absent(&below) || absent(&above) {
+            return true;
+        }
+        if below.first().is_some_and(|p| refused(p)) {
+            return true;
+        }
+        let falls = |side: &[&Point]| match side {
+            [near, far] => behind(near).zip(behind(far)).is_some_and(|(near, far)| near >= BEHIND && near >= far * 1.2),
+            _ => false,
+        };
+        let far = |side: &[&Point]| side.first().and_then(|p| behind(p)).is_some_and(|ratio| ratio >= BEHIND);
+        (falls(&below) && (above.is_empty() || far(&above))) || (far(&below) && far(&above))
+    }
+
+    /// What a transfer should take, ns, by the size nearest to it.
+    fn expected(&self, route: usize, bytes: u64) -> f64 {
+        let known = |(size, slot): (&u64, &Slot)| Some((*size, slot.point.cells[route].p50()?));
+        let below = self.points.range(..=bytes).rev().find_map(known);
+        let above = || self.points.range(bytes..).find_map(known);
+        match below {
+            Some((size, ns)) => ns * (bytes as f64 / size as f64).max(1.0),
+            None => above().map_or(20_000.0 + bytes as f64, |(_, ns)| ns),
+        }
+    }
+
+    /// Those that are near the best of a size, once more.
+    fn again(&self, sweep: usize, bytes: u64) -> Option<Task> {
+        let slot = self.points.get(&bytes)?;
+        let routes: Vec<usize> = slot.point.measured().filter(|n| slot.is_near(*n)).collect();
+        (routes.len() > 1).then(|| Task { sweep, bytes, routes, visits: slot.point.visits })
+    }
+
+    fn plan(&self, metric: Metric, load: &str) -> Option<Plan> {
+        let routes = &self.sweep.candidates;
+        let (mut points, mut undecided, mut ranges) = (Vec::new(), Vec::new(), Vec::<Range>::new());
+        let mut before = None;
+        for (bytes, slot) in &self.points {
+            let Some(best) = slot.point.best_or_median(routes, metric) else { continue };
+            let enough = |n: &usize| slot.point.cells[*n].samples() >= needs(metric);
+            let figure = |n: usize| {
+                let (ns, interval) = slot.point.cells[n].figure(metric)?;
+                Some(Figure { route: routes[n].clone(), ns, interval, samples: slot.point.cells[n].samples() })
+            };
+            let figures: Vec<Figure> = slot.point.measured().filter(enough).filter_map(figure).collect();
+            points.push(planner::Point { bytes: *bytes, figures });
+            if best.by != metric {
+                let samples = slot.point.fewest(metric);
+                undecided.push(Undecided { bytes: *bytes, samples, needs: needs(metric) });
+            }
+            let range = Range { from: 1, to: None, route: routes[best.route].clone(), by: best.by };
+            match (ranges.last_mut(), before) {
+                (Some(last), _) if last.route == range.route && last.by == range.by => {}
+                (Some(last), Some(before)) => {
+                    let border = between(before, *bytes);
+                    last.to = Some(border);
+                    ranges.push(Range { from: border + 1, ..range });
+                }
+                _ => ranges.push(range),
+            }
+            before = Some(*bytes);
+        }
+        let Sweep { direction, memory, .. } = &self.sweep;
+        let key = Key { direction: *direction, memory: memory.clone(), batch: 1, metric, load: load.into() };
+        (!ranges.is_empty()).then_some(Plan { key, ranges, points, undecided })
+    }
+}
+
+impl Slot {
+    fn is_near(&self, route: usize) -> bool {
+        self.point.cells[route].p50().zip(self.point.least()).is_some_and(|(p50, least)| p50 <= least * NEAR)
+    }
+}
+
+/// Two sizes so near need no third between them: an eighth of the smaller one, 16 bytes at least, a page at most.
+fn resolution(low: u64) -> u64 {
+    (low / 8).clamp(16, 4096)
+}
+
+/// A size between two, as round as they are apart.
+fn middle(low: u64, high: u64) -> u64 {
+    let middle = low + (high - low) / 2;
+    let grain = match high - low {
+        16_384.. => 4096,
+        256.. => 64,
+        16.. => 4,
+        _ => 1,
+    };
+    let round = middle / grain * grain;
+    if round > low && round < high { round } else { middle }
+}
+
+/// The last size of the lower range.
+fn between(low: u64, high: u64) -> u64 {
+    if high - low <= 1 { low } else { middle(low, high) }
+}
