@@ -12,5 +12,5 @@ mod point;
 pub mod search;
 
 pub use candidates::{Left, candidates};
-pub use measure::{Beside, Calibration, Ended, Progress, run};
+pub use measure::{Beside, Calibration, Done, Ended, Progress, run};
 pub use search::{Answer, Request, Search, Settings, Sweep};

@@ -61,17 +61,21 @@ pub struct Progress<'p> {
 /// How it ended.
 #[derive(Debug)]
 pub enum Ended {
-    Done {
-        profile: Profile,
-        samples: u64,
-        /// Routes that were left out, or went no further, each once.
-        left: Vec<Left>,
-        notes: Vec<String>,
-    },
+    Done(Box<Done>),
     /// It was told to stop: there is no profile.
     Stopped,
     /// There is nothing to measure.
     Nothing(Vec<Left>),
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    pub profile: Profile,
+    pub samples: u64,
+    /// Routes that were left out, or went no further, each once.
+    pub left: Vec<Left>,
+    pub notes: Vec<String>,
 }
 
 impl Calibration {
@@ -104,6 +108,9 @@ impl Calibration {
 
 /// Rounds of a stage.
 const ROUNDS: u32 = 12;
+/// Opening a route: a channel and buffers, and some transfers. The search corrects it by what stages take.
+const OPEN_NS: u64 = 15_000_000;
+const OPEN_SOFT_NS: u64 = 1_000_000;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Calibrates on the calling thread.
@@ -128,6 +135,7 @@ pub fn run(machine: &Machine, asked: &Calibration, stop: &AtomicBool, tell: &mut
             objective: asked.objective,
             budget_ns: budget.as_nanos() as u64,
             rounds: ROUNDS,
+            open_ns: if asked.soft { OPEN_SOFT_NS } else { OPEN_NS },
         };
         let name = load.map_or_else(|| Key::IDLE.to_owned(), Beside::name);
         let mut search = Search::new(settings, sweeps.clone());
@@ -174,7 +182,8 @@ pub fn run(machine: &Machine, asked: &Calibration, stop: &AtomicBool, tell: &mut
     left.sort_by(|a, b| a.route.cmp(&b.route));
     left.dedup_by(|a, b| a.route == b.route);
     let taken = environment::utc_now().unwrap_or_else(|_| "not known".into());
-    Ended::Done { profile: Profile { functional: asked.soft, taken, facts, plans }, samples, left, notes }
+    let profile = Profile { functional: asked.soft, taken, facts, plans };
+    Ended::Done(Box::new(Done { profile, samples, left, notes }))
 }
 
 /// Of each round; what was cut short is not counted.

@@ -31,6 +31,8 @@ pub struct Settings {
     pub budget_ns: u64,
     /// In each stage.
     pub rounds: u32,
+    /// What opening, verifying and warming up a cell is thought to take at first, besides its bytes.
+    pub open_ns: u64,
 }
 
 /// One cell of a stage.
@@ -83,6 +85,9 @@ pub struct Search {
     scale: f64,
 }
 
+/// What a phase has left to do.
+type Phase = fn(&Search) -> Vec<Task>;
+
 #[derive(Clone, Debug)]
 struct State {
     sweep: Sweep,
@@ -128,8 +133,7 @@ const LEAST_NS: u64 = 2_000_000;
 const MEDIAN_NS: u64 = 15_000_000;
 const TAIL_NS: u64 = 150_000_000;
 const MEDIAN_SAMPLES: u64 = 1_000;
-/// Opening, verifying and warming up a cell: at first so much, and so much a byte.
-const OPEN_NS: f64 = 15e6;
+/// What opening, verifying and warming up a cell takes at first for each byte.
 const OPEN_NS_A_BYTE: f64 = 4.0;
 /// The part of the budget that the ladder may take.
 const LADDER: f64 = 0.6;
@@ -162,7 +166,7 @@ impl Search {
 
     /// The next stage; `None` when nothing is open or nothing more fits.
     pub fn next(&self) -> Option<Request> {
-        let phases: [(Doing, fn(&Search) -> Vec<Task>); 4] = [
+        let phases: [(Doing, Phase); 4] = [
             (Doing::Kinds, Search::kinds),
             (Doing::Ladder, Search::ladder),
             (Doing::Borders, Search::borders),
@@ -361,7 +365,7 @@ impl Search {
     /// What a task takes, ns.
     fn estimate(&self, task: &Task, cell_ns: u64) -> f64 {
         let state = &self.sweeps[task.sweep];
-        let open = OPEN_NS + task.bytes as f64 * OPEN_NS_A_BYTE;
+        let open = self.settings.open_ns as f64 + task.bytes as f64 * OPEN_NS_A_BYTE;
         let rounds = f64::from(self.settings.rounds);
         let of = |route: &usize| {
             // A turn has one sample at least, and its last one may begin just before its time is over.
@@ -460,7 +464,10 @@ impl State {
     fn again(&self, sweep: usize, bytes: u64) -> Option<Task> {
         let slot = self.points.get(&bytes)?;
         let routes: Vec<usize> = slot.point.measured().filter(|n| slot.is_near(*n)).collect();
-        (routes.len() > 1).then(|| Task { sweep, bytes, routes, visits: slot.point.visits })
+        if routes.len() < 2 {
+            return None;
+        }
+        Some(Task { sweep, bytes, routes, visits: slot.point.visits })
     }
 
     fn plan(&self, metric: Metric, load: &str) -> Option<Plan> {

@@ -94,7 +94,7 @@ impl Host {
 }
 
 fn settings(objective: Metric, budget_ns: u64) -> Settings {
-    Settings { sizes: calibration::Calibration::sizes(false), objective, budget_ns, rounds: 12 }
+    Settings { sizes: calibration::Calibration::sizes(false), objective, budget_ns, rounds: 12, open_ns: 15_000_000 }
 }
 
 /// Runs a search to its end: what it found, what it spent, and how many stages it took.
@@ -161,7 +161,7 @@ fn is_found(plan: &Plan, costs: &[(&str, Cost)]) -> Result<(), String> {
 #[test]
 fn the_crossover_is_found_within_a_page_on_a_host_of_two_speeds() {
     assert_eq!(crossovers(&H200).len(), 1);
-    for seed in 0..8 {
+    for seed in 0..5 {
         let mut host = Host::new(seed);
         let (search, spent, _) = run(&mut host, &[&H200], settings(Metric::P50, 40_000_000_000));
         is_found(&plan(&search, Metric::P50), &H200).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -175,7 +175,7 @@ fn three_routes_within_one_step_of_the_ladder_are_told_apart() {
     let costs = [(CE, Cost::of(9000.0, 0.02)), (INLINE, Cost::of(4000.0, 0.15)), (BAR1, Cost::of(1000.0, 0.28))];
     let true_ones = crossovers(&costs);
     assert!(true_ones.len() == 2 && true_ones.iter().all(|b| (16_384..65_536).contains(b)), "{true_ones:?}");
-    for seed in 0..6 {
+    for seed in 0..4 {
         let (search, ..) = run(&mut Host::new(seed), &[&costs], settings(Metric::P50, 60_000_000_000));
         is_found(&plan(&search, Metric::P50), &costs).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     }
@@ -204,7 +204,7 @@ fn samples_go_where_routes_are_close() {
     // Just at the bound of 2 % over CUDA's best form at every size: never certain.
     let close = [(CE, Cost::of(5100.0, 0.018)), (CUDA, Cost::of(5000.0, 0.01765))];
     let far = [(CE, Cost::of(4000.0, 0.018)), (CUDA, Cost::of(9000.0, 0.06))];
-    let (search, ..) = run(&mut Host::new(1), &[&close, &far], settings(Metric::P50, 20_000_000_000));
+    let (search, ..) = run(&mut Host::new(1), &[&close, &far], settings(Metric::P50, 8_000_000_000));
     let samples = |direction| -> u64 {
         let plans = search.plans("idle");
         let plan = plans.iter().find(|p| p.key.direction == direction && p.key.metric == Metric::P50).unwrap();
@@ -246,7 +246,7 @@ fn cost() -> impl Strategy<Value = Cost> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn the_budget_holds_and_the_profile_is_whole(

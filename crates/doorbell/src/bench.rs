@@ -3,7 +3,7 @@
 mod child;
 mod experiment;
 mod locks;
-mod machine;
+pub mod machine;
 mod noise;
 mod raw;
 

@@ -1,6 +1,7 @@
 //! The command line: arguments, exit codes, wiring. One file a subcommand: its arguments and `run()`.
 
 mod bench;
+mod calibrate;
 mod color;
 mod compare;
 mod completions;
@@ -79,6 +80,7 @@ enum Command {
     Sample(sample::Args),
     Selftest(selftest::Args),
     Bench(Box<bench::Args>),
+    Calibrate(Box<calibrate::Args>),
     Compare(compare::Args),
     Selfbench(selfbench::Args),
     Man(man::Args),
@@ -125,6 +127,7 @@ fn main() -> ExitCode {
         Command::Sample(a) => a.run(),
         Command::Selftest(a) => a.run(),
         Command::Bench(a) => a.run(),
+        Command::Calibrate(a) => a.run(),
         Command::Compare(a) => a.run(),
         Command::Selfbench(a) => a.run(),
         Command::Man(a) => a.run(),

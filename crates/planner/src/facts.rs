@@ -1,9 +1,10 @@
 //! What a profile is tied to: another GPU, driver or machine has other crossovers.
 
+use serde::Serialize;
 use std::fmt;
 
 /// Facts of the machine that was measured. Who makes them says `not known` where one is not known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Facts {
     /// Version of doorbell.
     pub doorbell: String,
@@ -23,6 +24,13 @@ impl Facts {
     pub fn each(&self) -> [(&'static str, &str); 7] {
         let values = [&self.doorbell, &self.gpu, &self.uuid, &self.driver, &self.cpu, &self.nodes, &self.kernel];
         std::array::from_fn(|i| (Facts::NAMES[i], values[i].as_str()))
+    }
+
+    /// Name of the software GPU.
+    pub const SOFT: &'static str = "software GPU";
+
+    pub fn is_soft(&self) -> bool {
+        self.gpu == Facts::SOFT
     }
 
     /// For people.

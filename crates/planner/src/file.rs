@@ -1,6 +1,6 @@
 //! A profile as a TOML file: written whole, read strictly.
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Stale};
 use crate::model::{Direction, Figure, Key, Metric, Plan, Point, Profile, Range, Undecided};
 use experiment::{Error, Place, sizes};
 use serde::Deserialize;
@@ -30,7 +30,37 @@ impl LoadError {
     }
 }
 
+/// Why a profile is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("{0}: it was taken on the software GPU, whose times are none of a real one")]
+    Functional(PathBuf),
+    #[error("{path}: {stale}")]
+    Stale { path: PathBuf, stale: Stale },
+}
+
+impl Refused {
+    /// What helps: an option of the command line.
+    pub const HINT: &str = "`doorbell calibrate` measures this machine and writes a new profile";
+}
+
 impl Profile {
+    /// Reads a file that is to be followed on the machine with these facts.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or what has changed since it was written.
+    pub fn load_for(path: &Path, now: &Facts) -> Result<Profile, Refused> {
+        let profile = Profile::load(path)?;
+        if profile.functional && !now.is_soft() {
+            return Err(Refused::Functional(path.into()));
+        }
+        let stale = |stale| Refused::Stale { path: path.into(), stale };
+        profile.facts.still(now).map_err(stale)?;
+        Ok(profile)
+    }
+
     /// Reads a file.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! What a profile holds.
 
 use crate::facts::Facts;
+use serde::Serialize;
 use std::fmt;
 
 /// What a calibration found on one machine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Profile {
     /// Taken on the software GPU: it shows that routes work, and no figure in it is a speed. Refused for a real GPU.
     pub functional: bool,
@@ -16,7 +17,8 @@ pub struct Profile {
 }
 
 /// From where to where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Direction {
     ToGpu,
     FromGpu,
@@ -43,11 +45,14 @@ impl fmt::Display for Direction {
 }
 
 /// What is to be small.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum Metric {
     #[default]
+    #[serde(rename = "p50")]
     P50,
+    #[serde(rename = "p99.9")]
     P999,
+    #[serde(rename = "max")]
     Max,
 }
 
@@ -71,7 +76,7 @@ impl fmt::Display for Metric {
 }
 
 /// What a plan is for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Key {
     pub direction: Direction,
     /// Kind of host memory, as routes name it: `pinned`, `pageable`, `registered`.
@@ -99,7 +104,7 @@ impl fmt::Display for Key {
 }
 
 /// Which route for which size.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub key: Key,
     /// Ascending; together they hold every size from 1 byte on exactly once.
@@ -111,7 +116,7 @@ pub struct Plan {
 }
 
 /// Sizes with one best route.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Range {
     pub from: u64,
     /// Included; the last range has no end.
@@ -123,14 +128,14 @@ pub struct Range {
 }
 
 /// One measured size.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     pub bytes: u64,
     pub figures: Vec<Figure>,
 }
 
 /// One route at one size.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     pub route: String,
     /// Of the plan's metric.
@@ -141,7 +146,7 @@ pub struct Figure {
 }
 
 /// A size at which a metric was not decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Undecided {
     pub bytes: u64,
     /// Of the route with the fewest.

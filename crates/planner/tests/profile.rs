@@ -1,6 +1,6 @@
 //! Ranges hold every size once, a choice exists for each, what is written reads back, and no text panics.
 
-use planner::{Ask, Direction, Facts, Figure, Key, LoadError, Metric, Plan, Point, Profile, Range, Undecided};
+use planner::{Ask, Direction, Facts, Figure, Key, LoadError, Metric, Plan, Point, Profile, Range, Refused, Undecided};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -153,6 +153,16 @@ fn a_file_is_written_whole_and_one_that_is_missing_is_told() {
     assert!(Profile::load(&path).unwrap_err().is_missing());
     profile().save(&path).unwrap();
     assert_eq!(Profile::load(&path).unwrap(), profile());
+    assert_eq!(Profile::load_for(&path, &facts()).unwrap(), profile());
+    let newer = Facts { driver: "590.1".into(), ..facts() };
+    let stale = Profile::load_for(&path, &newer).unwrap_err().to_string();
+    assert!(stale.contains("p.toml") && stale.contains("driver was \"580.159.04\" and is \"590.1\""), "{stale}");
+    // One of the software GPU is refused for a real one whatever else it says.
+    Profile { functional: true, ..profile() }.save(&path).unwrap();
+    assert!(matches!(Profile::load_for(&path, &facts()), Err(Refused::Functional(_))));
+    let soft = Facts { gpu: Facts::SOFT.into(), ..facts() };
+    Profile { functional: true, facts: soft.clone(), ..profile() }.save(&path).unwrap();
+    assert!(Profile::load_for(&path, &soft).is_ok());
     std::fs::write(&path, "version = 1\n").unwrap();
     assert!(matches!(Profile::load(&path), Err(LoadError::Text(_))));
 }

@@ -1,0 +1,67 @@
+//! A calibration by the engine, on the software GPU: every route is opened, verified and measured.
+
+use calibration::{Calibration, Done, Ended, candidates, run};
+use copy::Machine;
+use copy::spec::Host;
+use doorbell_softgpu::{Mode, SoftDriver};
+use planner::{Ask, Direction, Metric};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+fn machine() -> Machine {
+    Machine::of_driver(Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap()
+}
+
+fn asked() -> Calibration {
+    Calibration {
+        soft: true,
+        objective: Metric::P50,
+        budget: Duration::from_millis(800),
+        beside: None,
+        memories: vec![Host::Pinned],
+        sizes: vec![16, 256, 4096],
+    }
+}
+
+#[test]
+fn a_profile_has_a_route_for_every_size_in_both_directions() {
+    let machine = machine();
+    let mut told = 0;
+    let Ended::Done(done) = run(&machine, &asked(), &AtomicBool::new(false), &mut |_| told += 1) else {
+        panic!("no profile")
+    };
+    let Done { profile, samples, left, .. } = *done;
+    assert!(profile.functional && samples > 100 && told >= 2, "{samples} {told}");
+    for (direction, source) in [(Direction::ToGpu, "host->"), (Direction::FromGpu, "gpu0->")] {
+        for bytes in [1, 300, 1 << 30] {
+            let choice = profile.choose(&Ask::of(direction, bytes)).unwrap();
+            assert!(choice.route.starts_with(source), "{choice:?}");
+        }
+    }
+    assert!(left.iter().any(|l| l.route == "host->bar1->gpu0" && l.why.contains("arrived")), "{left:?}");
+}
+
+#[test]
+fn it_stops_when_it_is_told_to() {
+    let stop = AtomicBool::new(true);
+    assert!(matches!(run(&machine(), &asked(), &stop, &mut |_| {}), Ended::Stopped));
+}
+
+#[test]
+fn candidates_are_safe_and_stand_in_the_order_of_preference() {
+    let (kept, left) = candidates(&machine(), Direction::ToGpu, Host::Pinned);
+    let place = |route: &str| kept.iter().position(|k| k == route).unwrap();
+    // Engines beside kernels, those on graphics' runlist, data in the stream, the CPU's own stores.
+    assert!(place("host->ce2->gpu0") < place("host->ce0->gpu0"));
+    assert!(place("host->ce0->gpu0") < place("host->inline->gpu0"));
+    assert!(place("host->inline->gpu0") < place("host->bar1[flush]->gpu0"));
+    for unsafe_ in ["armed", "answered", "pipelined", "message", "aperture", "bar1->"] {
+        assert!(!kept.iter().any(|route| route.contains(unsafe_)), "{unsafe_}: {kept:?}");
+    }
+    // Each listed route is kept or left out with a reason.
+    for listed in copy::names(&machine()).iter().filter(|l| l.name.starts_with("host->")) {
+        let reason = left.iter().find(|l| l.route == listed.name).map(|l| &l.why);
+        assert!(kept.contains(&listed.name) || reason.is_some_and(|why| !why.is_empty()), "{}", listed.name);
+    }
+}
