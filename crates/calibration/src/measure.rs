@@ -255,6 +255,7 @@ fn subject(route: &str, bytes: u64) -> SubjectSpec {
         class: None,
         cpus: None,
         deadline_ns: None,
+        baseline: None,
         rests: true,
     }
 }
