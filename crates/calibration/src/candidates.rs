@@ -62,6 +62,10 @@ fn of_memory(spec: &Spec, direction: Direction, memory: Host) -> Option<Spec> {
 }
 
 fn unsafe_default(executor: &Executor, direction: Direction) -> Option<String> {
+    // A transfer in pieces: what a batch is for, not one copy.
+    if executor.name == "batch" || executor.numbers("pieces=").is_some() {
+        return Some("it moves scattered pieces".into());
+    }
     let named = EXECUTORS.iter().find(|(name, _)| *name == executor.name).map(|(_, why)| *why);
     let option = || OPTIONS.iter().find(|(option, _)| executor.has(option)).map(|(_, why)| *why);
     let posted = || {

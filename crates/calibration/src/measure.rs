@@ -12,7 +12,6 @@ use lab::clock::Clock;
 use lab::stage::{self, Lab};
 use planner::{Direction, Key, Metric, Profile};
 use results::{Sample, Status};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is to be calibrated.
@@ -114,7 +113,12 @@ const OPEN_SOFT_NS: u64 = 1_000_000;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Calibrates on the calling thread.
-pub fn run(machine: &Machine, asked: &Calibration, stop: &AtomicBool, tell: &mut dyn FnMut(&Progress<'_>)) -> Ended {
+pub fn run(
+    machine: &Machine,
+    asked: &Calibration,
+    stop: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(&Progress<'_>),
+) -> Ended {
     let begun = Instant::now();
     let (sweeps, mut left) = asked.sweeps(machine);
     if sweeps.is_empty() {
@@ -140,7 +144,7 @@ pub fn run(machine: &Machine, asked: &Calibration, stop: &AtomicBool, tell: &mut
         let name = load.map_or_else(|| Key::IDLE.to_owned(), Beside::name);
         let mut search = Search::new(settings, sweeps.clone());
         while let Some(request) = search.next() {
-            if stop.load(Ordering::Relaxed) {
+            if stop() {
                 return Ended::Stopped;
             }
             let sizes = || request.asks.iter().map(|ask| ask.bytes);
@@ -173,7 +177,7 @@ pub fn run(machine: &Machine, asked: &Calibration, stop: &AtomicBool, tell: &mut
         plans.extend(search.plans(&name));
         left.extend(search.dropped().map(|(route, why)| Left { route: route.into(), why: why.into() }));
     }
-    if stop.load(Ordering::Relaxed) {
+    if stop() {
         return Ended::Stopped;
     }
     if plans.is_empty() {

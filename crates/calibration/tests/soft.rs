@@ -6,7 +6,6 @@ use copy::spec::Host;
 use doorbell_softgpu::{Mode, SoftDriver};
 use planner::{Ask, Direction, Metric};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 fn machine() -> Machine {
@@ -28,9 +27,7 @@ fn asked() -> Calibration {
 fn a_profile_has_a_route_for_every_size_in_both_directions() {
     let machine = machine();
     let mut told = 0;
-    let Ended::Done(done) = run(&machine, &asked(), &AtomicBool::new(false), &mut |_| told += 1) else {
-        panic!("no profile")
-    };
+    let Ended::Done(done) = run(&machine, &asked(), &|| false, &mut |_| told += 1) else { panic!("no profile") };
     let Done { profile, samples, left, .. } = *done;
     assert!(profile.functional && samples > 100 && told >= 2, "{samples} {told}");
     for (direction, source) in [(Direction::ToGpu, "host->"), (Direction::FromGpu, "gpu0->")] {
@@ -44,8 +41,7 @@ fn a_profile_has_a_route_for_every_size_in_both_directions() {
 
 #[test]
 fn it_stops_when_it_is_told_to() {
-    let stop = AtomicBool::new(true);
-    assert!(matches!(run(&machine(), &asked(), &stop, &mut |_| {}), Ended::Stopped));
+    assert!(matches!(run(&machine(), &asked(), &|| true, &mut |_| {}), Ended::Stopped));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use report::number;
 use report::table::{self, Style, to_stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Measure which route is the best for which size on this machine, for route `auto`
@@ -144,10 +145,11 @@ impl Args {
         }
         // The software GPU starts this command again: nothing may be claimed before that.
         let machine = machine::open(self.gpu)?;
-        let stop = signals::stop_on_interrupt();
+        let heard = signals::count_interrupts();
+        let stop = || heard.load(Ordering::Relaxed) > 0;
         let mut file = self.file()?;
         let progress = Progress::new();
-        let ended = calibration::run(&machine, &asked, stop, &mut |p| progress.show(&line(p)));
+        let ended = calibration::run(&machine, &asked, &stop, &mut |p| progress.show(&line(p)));
         progress.clear();
         match ended {
             Ended::Stopped => {
