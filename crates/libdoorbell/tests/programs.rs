@@ -54,3 +54,39 @@ fn check_finds_every_byte_right() {
     let said = text(&out);
     assert!(said.contains("144 copies by 8 threads, every byte right") && said.contains("submit, alone"), "{said}");
 }
+
+/// Runs an example and answers what it said.
+fn said(compiler: &str, standard: &str, source: &str, argument: &str) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(compiler, standard, source, folder.path())?;
+    let out = trial::finished(on_soft_gpu(&program).arg(argument), source);
+    assert!(out.status.success(), "{}", text(&out));
+    Some(text(&out))
+}
+
+#[test]
+fn every_example_does_what_it_says() {
+    for (compiler, standard, source, argument, says) in [
+        ("cc", "-std=c11", "c/frames.c", "120", "120 frames"),
+        ("cc", "-std=c11", "c/pages.c", "256", "256 pages of 4096 bytes out and in, two doorbells"),
+        ("cc", "-std=c11", "c/parameters.c", "300", "300 updates of 56 bytes"),
+        ("c++", "-std=c++17", "cpp/frames.cpp", "120", "120 frames in C++"),
+    ] {
+        if let Some(said) = said(compiler, standard, source, argument) {
+            assert!(said.contains(says), "{source}: {said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_an_error_and_no_crash() {
+    let abi = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi.c");
+    said("cc", "-std=gnu11", abi.to_str().unwrap(), "20");
+}
+
+#[test]
+#[ignore = "10,000 times open and close take a minute; run by .ci/run"]
+fn a_program_may_open_and_close_ten_thousand_times() {
+    let abi = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi.c");
+    said("cc", "-std=gnu11", abi.to_str().unwrap(), "10000");
+}

@@ -1,0 +1,179 @@
+/* What must be an error, and never a crash. Runs on the software GPU; prints nothing unless something is wrong. */
+#include <doorbell.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int failures;
+
+static void expect(int line, int code, int wanted)
+{
+    if (code != wanted) {
+        fprintf(stderr, "line %d: %d (%s: %s), not %d\n", line, code, doorbell_error_text(code), doorbell_error_detail(), wanted);
+        failures++;
+    } else if (code != DOORBELL_OK && doorbell_error_detail()[0] == 0) {
+        fprintf(stderr, "line %d: no detail\n", line);
+        failures++;
+    }
+}
+#define EXPECT(call, wanted) expect(__LINE__, (call), (wanted))
+
+static doorbell_buffer_t host, video;
+
+static void *from_another_thread(void *unused)
+{
+    (void)unused;
+    for (int n = 0; n < 20; n++)
+        EXPECT(doorbell_copy(video, 0, host, 0, 256, DOORBELL_FOREVER), DOORBELL_OK);
+    return NULL;
+}
+
+static void in_a_child(doorbell_transfer_t transfer, doorbell_ticket_t ticket)
+{
+    bool done;
+    doorbell_buffer_t buffer;
+    EXPECT(doorbell_submit(transfer, &ticket), DOORBELL_FORKED);
+    EXPECT(doorbell_poll(ticket, &done), DOORBELL_FORKED);
+    EXPECT(doorbell_copy(video, 0, host, 0, 8, DOORBELL_FOREVER), DOORBELL_FORKED);
+    EXPECT(doorbell_allocate(DOORBELL_HOST, 64, &buffer, NULL), DOORBELL_FORKED);
+    EXPECT(doorbell_unpin(host), DOORBELL_FORKED);
+    EXPECT(doorbell_close(), DOORBELL_FORKED);
+    EXPECT(doorbell_open(NULL), DOORBELL_FORKED);
+    _exit(failures != 0);
+}
+
+int main(int argc, char **argv)
+{
+    long cycles = argc > 1 ? atol(argv[1]) : 20;
+    doorbell_options_t options;
+    doorbell_ticket_t ticket = 0;
+    doorbell_transfer_t transfer = 0, bytes = 0;
+    doorbell_ring_t ring = 0;
+    doorbell_frame_t frame;
+    void *pointer = NULL;
+    uint64_t length = 0, left = 7;
+    bool done = false;
+    char data[56] = {0};
+
+    if (doorbell_version() >> 16 != 0 || doorbell_error_text(-1)[0] == 0)
+        failures++;
+    /* Not open yet. */
+    EXPECT(doorbell_close(), DOORBELL_CLOSED);
+    EXPECT(doorbell_pin(data, 8, &host), DOORBELL_CLOSED);
+    EXPECT(doorbell_submit(1, &ticket), DOORBELL_CLOSED);
+    EXPECT(doorbell_wait(1, 0), DOORBELL_CLOSED);
+
+    memset(&options, 0, sizeof options);
+    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT); /* no size */
+    options.size = sizeof options;
+    options.kind = 9;
+    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
+    options.kind = DOORBELL_SOFTWARE;
+    options.flags = 2;
+    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
+    options.flags = 0;
+    options.lanes = 65;
+    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
+    options.lanes = 1;
+    options.gpu = 7;
+    EXPECT(doorbell_open(&options), DOORBELL_DRIVER); /* there is one GPU */
+    options.gpu = 0;
+    for (long n = 0; n < cycles; n++) {
+        EXPECT(doorbell_open(&options), DOORBELL_OK);
+        EXPECT(doorbell_open(&options), DOORBELL_ALREADY_OPEN);
+        EXPECT(doorbell_close(), DOORBELL_OK);
+        if (failures)
+            return 1;
+    }
+    EXPECT(doorbell_open(&options), DOORBELL_OK);
+
+    EXPECT(doorbell_allocate(DOORBELL_HOST, 4096, &host, &pointer), DOORBELL_OK);
+    EXPECT(doorbell_allocate(DOORBELL_VIDEO, 4096, &video, NULL), DOORBELL_OK);
+    EXPECT(doorbell_allocate(2, 4096, &video, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_allocate(DOORBELL_HOST, 4096, NULL, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_pin(data, 8, &ring), DOORBELL_UNAVAILABLE); /* no CUDA */
+    EXPECT(doorbell_buffer(host, NULL, &length), DOORBELL_OK);
+    EXPECT(doorbell_buffer(video + 1, &pointer, NULL), DOORBELL_HANDLE);
+    if (length != 4096)
+        failures++;
+
+    /* Null, stale, of another kind, past the end. */
+    EXPECT(doorbell_prepare(video, 0, host, 0, 64, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_prepare(video, 0, host, 0, 0, &transfer), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_prepare(video, 4090, host, 0, 64, &transfer), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_prepare(video, 0, 0, 0, 64, &transfer), DOORBELL_HANDLE);
+    EXPECT(doorbell_prepare(video, 0, host, 0, 64, &transfer), DOORBELL_OK);
+    EXPECT(doorbell_prepare_bytes(video, 0, 1 << 20, &bytes), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_prepare_bytes(video, 0, sizeof data, &bytes), DOORBELL_OK);
+    EXPECT(doorbell_submit(transfer, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_submit(host, &ticket), DOORBELL_HANDLE);
+    EXPECT(doorbell_submit(UINT64_MAX, &ticket), DOORBELL_HANDLE);
+    EXPECT(doorbell_submit(bytes, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_submit_bytes(bytes, NULL, sizeof data, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_submit_bytes(bytes, data, 8, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_submit_bytes(transfer, data, sizeof data, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_submit_bytes(bytes, data, sizeof data, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(ticket, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_submit(transfer, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(ticket, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_poll(ticket, &done), DOORBELL_OK);
+    EXPECT(doorbell_poll(ticket, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_query(ticket, &left), DOORBELL_OK);
+    if (!done || left != 0)
+        failures++;
+    EXPECT(doorbell_wait(ticket + 1, 0), DOORBELL_HANDLE);
+    EXPECT(doorbell_copy_batch(NULL, 1, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_copy_batch(NULL, 0, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_copy_async(video, 0, host, 0, UINT64_MAX, &ticket), DOORBELL_OUTSIDE);
+
+    /* A word that the program writes holds a copy back. */
+    doorbell_word_t gate = {host, 2048, 1}, odd = {host, 2050, 1}, told = {host, 2052, 5};
+    doorbell_piece_t piece = {video, 0, host, 0, 64};
+    volatile uint32_t *words = (volatile uint32_t *)((char *)pointer + 2048);
+    EXPECT(doorbell_copy_ordered(&piece, 1, &odd, NULL, &ticket), DOORBELL_DRIVER);
+    EXPECT(doorbell_copy_ordered(&piece, 1, &gate, &told, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(ticket, 2000000), DOORBELL_TIMEOUT);
+    words[0] = 1;
+    EXPECT(doorbell_wait(ticket, DOORBELL_FOREVER), DOORBELL_OK);
+    if (words[1] != 5)
+        failures++;
+
+    EXPECT(doorbell_ring_open(video, 0, host, 0, 1024, 1, &ring), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_ring_open(video, 0, host, 0, 1024, 4, &ring), DOORBELL_OK);
+    EXPECT(doorbell_ring_submit(ring, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_ring_next(ring, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_ring_next(ring, &frame), DOORBELL_OK);
+    EXPECT(doorbell_ring_submit(ring, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_ring_close(ring), DOORBELL_OK);
+    EXPECT(doorbell_ring_close(ring), DOORBELL_HANDLE);
+
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, from_another_thread, NULL) == 0)
+        pthread_join(thread, NULL);
+
+    pid_t child = fork();
+    if (child == 0)
+        in_a_child(transfer, ticket);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0)
+        failures++;
+
+    /* Freed under a transfer; then everything ends. */
+    EXPECT(doorbell_unpin(host), DOORBELL_OK);
+    EXPECT(doorbell_unpin(host), DOORBELL_HANDLE);
+    EXPECT(doorbell_submit(transfer, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_release(transfer), DOORBELL_OK);
+    EXPECT(doorbell_release(transfer), DOORBELL_HANDLE);
+    EXPECT(doorbell_close(), DOORBELL_OK);
+    EXPECT(doorbell_submit_bytes(bytes, data, sizeof data, &ticket), DOORBELL_CLOSED);
+    EXPECT(doorbell_wait(ticket, 0), DOORBELL_CLOSED);
+    EXPECT(doorbell_open(&options), DOORBELL_OK);
+    EXPECT(doorbell_submit_bytes(bytes, data, sizeof data, &ticket), DOORBELL_HANDLE);
+    EXPECT(doorbell_unpin(video), DOORBELL_HANDLE);
+    EXPECT(doorbell_close(), DOORBELL_OK);
+    return failures != 0;
+}
