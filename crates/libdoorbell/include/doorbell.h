@@ -304,7 +304,7 @@ int32_t doorbell_close(void);
 int32_t doorbell_pin(const void *pointer, size_t length, doorbell_buffer_t *buffer);
 
 /*
- Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, rounded up to pages. Host memory is pinned, and its pages
+ Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, in whole pages. Host memory is pinned, and its pages
  are there: no call of CUDA's is made for it. doorbell_unpin() frees it.
  Cost: some hundred microseconds, and the kernel driver's locks. Threads: any. Errors: DOORBELL_DRIVER, DOORBELL_LIMIT,
  DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.

@@ -167,7 +167,7 @@ pub unsafe extern "C" fn doorbell_pin(pointer: *const c_void, length: usize, buf
     })
 }
 
-/// Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, rounded up to pages. Host memory is pinned, and its pages
+/// Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, in whole pages. Host memory is pinned, and its pages
 /// are there: no call of CUDA's is made for it. doorbell_unpin() frees it.
 /// Cost: some hundred microseconds, and the kernel driver's locks. Threads: any. Errors: DOORBELL_DRIVER, DOORBELL_LIMIT,
 /// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
@@ -59,7 +60,9 @@ fn check_finds_every_byte_right() {
 fn said(compiler: &str, standard: &str, source: &str, argument: &str) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(compiler, standard, source, folder.path())?;
-    let out = trial::finished(on_soft_gpu(&program).arg(argument), source);
+    // The longest, 10,000 times open and close, takes 90 s alone on the machine.
+    let out = trial::finished_within(on_soft_gpu(&program).arg(argument), Duration::from_secs(900), source);
+    let out = out.unwrap_or_else(|| panic!("{source} does not end"));
     assert!(out.status.success(), "{}", text(&out));
     Some(text(&out))
 }
@@ -89,4 +92,40 @@ fn what_is_wrong_is_an_error_and_no_crash() {
 fn a_program_may_open_and_close_ten_thousand_times() {
     let abi = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi.c");
     said("cc", "-std=gnu11", abi.to_str().unwrap(), "10000");
+}
+
+/// python3 with the package; `None`, said where skips are counted, without it.
+fn python() -> Option<Command> {
+    if !trial::installed("python3") {
+        trial::skip_part!("no python3");
+        return None;
+    }
+    let mut command = on_soft_gpu("python3");
+    command.env("PYTHONPATH", examples().join("../python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("DOORBELL_LIB", libraries().join("libdoorbell.so"));
+    Some(command)
+}
+
+#[test]
+fn the_python_package_passes_its_tests() {
+    let Some(mut command) = python() else { return };
+    let tests = examples().join("../python/tests/test_doorbell.py");
+    let out = trial::finished(command.arg(tests).arg("-v"), "python3");
+    assert!(out.status.success(), "{}", text(&out));
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.contains("test_every_way_of_copying") && said.contains("\nRan "), "{said}");
+    for line in said.lines().filter(|line| line.contains(" ... skipped ")) {
+        trial::skip_part!("{line}");
+    }
+}
+
+#[test]
+fn the_python_examples_do_what_they_say() {
+    for (name, argument, says) in
+        [("frames.py", "60", "60 frames"), ("pages.py", "256", "256 pages"), ("parameters.py", "100", "100 updates")]
+    {
+        let Some(mut command) = python() else { return };
+        let out = trial::finished(command.arg(examples().join("python").join(name)).arg(argument), name);
+        assert!(out.status.success() && text(&out).contains(says), "{name}: {}", text(&out));
+    }
 }

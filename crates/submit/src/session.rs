@@ -236,8 +236,8 @@ impl Session {
         self.add(now, Entry { region, pointer, place, _kept: Kept::Cudas(pinned) })
     }
 
-    /// Memory of the session's own, host memory or (`video`) the GPU's, which the CPU sees too. Allocated without CUDA, and
-    /// rounded up to pages.
+    /// Memory of the session's own, host memory or (`video`) the GPU's, which the CPU sees too. Allocated without CUDA, in whole
+    /// pages.
     ///
     /// # Errors
     /// What the driver refuses, [`Error::Closed`], [`Error::Forked`].
@@ -245,7 +245,7 @@ impl Session {
         let (setup, now) = (self.setup()?, self.now()?);
         let memory = if video { setup.space.alloc_video(bytes)? } else { setup.space.alloc_host(bytes)? };
         let place = if video { Place::Video } else { Place::Host };
-        let (region, pointer) = (memory.region(), memory.va());
+        let (region, pointer) = (memory.region().part(0, bytes)?, memory.va());
         self.add(now, Entry { region, pointer, place, _kept: Kept::Ours(memory) })
     }
 

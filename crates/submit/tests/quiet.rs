@@ -37,7 +37,8 @@ fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
         ("ring", &|| session.ring_next(ring).and_then(|_| session.ring_submit(ring))),
     ];
     for (name, submit) in ways {
-        for round in 0..if name == "batch" { 60 } else { 700 } {
+        // Round the ring of GPFIFO entries, and round the slots.
+        for round in 0..if name == "prepared" { 600 } else { 140 } {
             let mut copy = None;
             let spent = cost(watched, || {
                 copy = submit().ok();

@@ -1,0 +1,32 @@
+"""Copies between host and GPU memory that any thread may submit, past CUDA's locks.
+
+    import doorbell              # before the first CUDA call: from here on CUDA's driver calls are seen
+    import torch
+
+    doorbell.open()
+    weights = torch.empty(1 << 20, device="cuda")
+    staging = torch.empty(1 << 20).pin_memory()
+    to_gpu = doorbell.prepare(doorbell.pin(weights), doorbell.pin(staging))
+    to_gpu.submit().wait()
+
+A pin holds the tensor and its storage until it is closed. **Caching allocators reuse memory without any driver call**: when a
+tensor is dropped, PyTorch or CuPy may give its block to the next one, and nothing tells doorbell. Keep the tensor until the pin is
+closed (the pin does that for you), and do not resize or set_() a pinned tensor. `open(check=True)` asks CUDA at each submission
+whether the memory is still the allocation that was pinned; a caching allocator's reuse of a block is not seen by that, either.
+
+There is no build step: this is ctypes over libdoorbell.so. It is looked for in the file that DOORBELL_LIB names, beside this
+package, and where the system looks. A call costs some hundred nanoseconds of ctypes more than in C.
+"""
+
+from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidHandle, NotPinnable, OutOfRange, Overrun,
+                      Timeout, Unavailable)
+from ._library import version, watching
+from ._record import record, recording
+from ._session import (Buffer, Frame, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, open, pin, prepare,
+                       prepare_bytes, ring, session)
+
+__all__ = [
+    "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "InvalidHandle", "NotPinnable", "OutOfRange",
+    "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "close", "copy_", "copy_async", "copy_batch",
+    "open", "pin", "prepare", "prepare_bytes", "record", "recording", "ring", "session", "version", "watching",
+]

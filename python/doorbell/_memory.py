@@ -1,0 +1,119 @@
+"""Where an object's memory is: torch, CuPy, NumPy and whatever speaks their protocols."""
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_uint8, c_uint16, c_uint64, c_void_p, py_object
+
+
+class Memory:
+    """Address, bytes, whether it may be written, and what keeps it alive."""
+
+    __slots__ = ("pointer", "bytes", "readonly", "keep")
+
+    def __init__(self, pointer, bytes, readonly, keep):
+        self.pointer, self.bytes, self.readonly, self.keep = pointer, bytes, readonly, keep
+
+
+def memory_of(thing):
+    """The memory of an array, tensor or buffer, which has to be contiguous."""
+    for look in (_torch, _cuda_array, _numpy, _buffer, _dlpack):
+        found = look(thing)
+        if found is not None:
+            if found.bytes == 0:
+                raise ValueError("it has no bytes")
+            return found
+    raise TypeError(f"{type(thing).__name__} has no memory that is known here: pass a tensor, an array or a buffer")
+
+
+def _torch(thing):
+    if not (hasattr(thing, "data_ptr") and hasattr(thing, "untyped_storage")):
+        return None
+    if not thing.is_contiguous():
+        raise ValueError("the tensor is not contiguous: pass tensor.contiguous(), and keep it")
+    # The storage, too: a tensor that is set_() to another would let it go.
+    keep = (thing, thing.untyped_storage())
+    return Memory(thing.data_ptr(), thing.numel() * thing.element_size(), False, keep)
+
+
+def _array(thing, interface):
+    size = int(interface["typestr"][2:])
+    if interface["typestr"][1] == "U":
+        size *= 4
+    count, expected = 1, size
+    shape, strides = interface["shape"], interface.get("strides")
+    for length in shape:
+        count *= length
+    if strides is not None and count > 0:
+        for length, stride in zip(reversed(shape), reversed(strides)):
+            if length != 1 and stride != expected:
+                raise ValueError("the array is not contiguous: pass a contiguous copy, and keep it")
+            expected *= length
+    pointer, readonly = interface["data"]
+    return Memory(int(pointer or 0), count * size, bool(readonly), thing)
+
+
+def _cuda_array(thing):
+    interface = getattr(thing, "__cuda_array_interface__", None)
+    return None if interface is None else _array(thing, interface)
+
+
+def _numpy(thing):
+    interface = getattr(thing, "__array_interface__", None)
+    return _array(thing, interface) if isinstance(interface, dict) else None
+
+
+class _PyBuffer(ctypes.Structure):
+    """Py_buffer."""
+
+    _fields_ = [("buf", c_void_p), ("obj", py_object), ("len", c_ssize_t), ("itemsize", c_ssize_t), ("readonly", c_int),
+                ("ndim", c_int), ("format", c_char_p), ("shape", POINTER(c_ssize_t)), ("strides", POINTER(c_ssize_t)),
+                ("suboffsets", POINTER(c_ssize_t)), ("internal", c_void_p)]
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes, _get_buffer.restype = [py_object, POINTER(_PyBuffer), c_int], c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes, _release_buffer.restype = [POINTER(_PyBuffer)], None
+
+
+def _buffer(thing):
+    try:
+        view = memoryview(thing)
+    except TypeError:
+        return None
+    if not view.c_contiguous:
+        raise ValueError("the buffer is not contiguous")
+    raw = _PyBuffer()
+    # PyBUF_SIMPLE. The memoryview keeps the buffer exported, so that it is not resized; it is the one that is kept.
+    _get_buffer(view, ctypes.byref(raw), 0)
+    pointer = raw.buf
+    _release_buffer(ctypes.byref(raw))
+    return Memory(pointer or 0, view.nbytes, view.readonly, (thing, view))
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32), ("code", c_uint8),
+                ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
+                ("byte_offset", c_uint64)]
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.argtypes, _capsule_pointer.restype = [py_object, c_char_p], c_void_p
+
+
+def _dlpack(thing):
+    if not hasattr(thing, "__dlpack__"):
+        return None
+    # The capsule owns the tensor until somebody takes it, which nobody does: it is kept, and lets go with us.
+    capsule = thing.__dlpack__()
+    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    shape = [tensor.shape[i] for i in range(tensor.ndim)]
+    count, expected = 1, 1
+    for length in shape:
+        count *= length
+    if tensor.strides and count > 0:
+        for i in reversed(range(tensor.ndim)):
+            if shape[i] != 1 and tensor.strides[i] != expected:
+                raise ValueError("the tensor is not contiguous: pass a contiguous copy, and keep it")
+            expected *= shape[i]
+    bits = tensor.bits * tensor.lanes * count
+    return Memory((tensor.data or 0) + tensor.byte_offset, (bits + 7) // 8, False, (thing, capsule))

@@ -1,0 +1,44 @@
+"""Recording. The recorder's library has to be in the program before its first thread and before CUDA: it is preloaded, and no
+running program can be given it. So a program is recorded from its start, or not at all."""
+
+import os
+import shutil
+import sys
+from contextlib import contextmanager
+
+from ._errors import Unavailable
+
+# Set by `doorbell record` in what it starts.
+_SESSION = "DOORBELL_SESSION"
+
+
+def recording():
+    """Whether this program was started under `doorbell record`."""
+    return _SESSION in os.environ
+
+
+def _command(path):
+    program = getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv]
+    return ["doorbell", "record", "-o", os.fspath(path), "--", *program]
+
+
+@contextmanager
+def record(path, *, restart=False):
+    """`with doorbell.record("x.doorbell"):` asserts that this program is recorded.
+
+    A running program cannot begin to be recorded. Started under `doorbell record -o x.doorbell python ...` this does nothing: the
+    recording is of the whole program, in the file that the command named. Otherwise it raises Unavailable with the command, or,
+    with restart=True, replaces the program by itself under the recorder: all of it runs again from the start, so ask for that
+    before anything else is done.
+    """
+    if not recording():
+        command = _command(path)
+        if not restart:
+            import shlex
+            raise Unavailable("a running program cannot begin to be recorded; start it so: " + shlex.join(command))
+        if shutil.which("doorbell") is None:
+            raise Unavailable("the command doorbell is not in PATH")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execvp(command[0], command)
+    yield

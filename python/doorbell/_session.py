@@ -1,0 +1,305 @@
+"""The process's session, and what copies."""
+
+import ctypes
+from contextlib import contextmanager
+from ctypes import byref, c_bool, c_uint64, c_void_p
+
+from ._errors import Closed, DoorbellError, InvalidHandle, OutOfRange
+from ._library import ANY, BESIDE_CUDA, CHECK, FOREVER, HOST, LOG, SOFTWARE, VIDEO, FrameStruct, Options, Piece, check, library
+from ._memory import memory_of
+
+_KINDS = {None: ANY, "cuda": BESIDE_CUDA, "soft": SOFTWARE}
+_log = None
+
+
+def open(gpu=0, *, lanes=0, kind=None, check_allocations=False, log=None):
+    """Opens the process's session, which all threads use.
+
+    gpu: CUDA's number of it. lanes: threads that submit without ever being Busy, up to 64 (0: 8). kind: "cuda", "soft" (the
+    software GPU, which has to be preloaded), or None for CUDA where there is CUDA. check_allocations: each submission asks CUDA
+    whether the memory is still the allocation that was pinned. log: called with a text when the session opens and closes.
+    """
+    global _log
+    if kind not in _KINDS:
+        raise ValueError(f"kind is 'cuda', 'soft' or None, not {kind!r}")
+    function = LOG((lambda _, text: log(text.decode(errors="replace"))) if log else 0)
+    options = Options(ctypes.sizeof(Options), _KINDS[kind], gpu, lanes, CHECK if check_allocations else 0, function, None)
+    check(library.doorbell_open(byref(options)))
+    # Called until the session is closed.
+    _log = function
+
+
+def close():
+    """Closes the session: waits for what is under way, and ends all buffers, transfers and rings."""
+    check(library.doorbell_close())
+
+
+@contextmanager
+def session(gpu=0, **options):
+    """`with doorbell.session():` opens and closes it."""
+    open(gpu, **options)
+    try:
+        yield
+    finally:
+        close()
+
+
+def _nanoseconds(seconds):
+    return FOREVER if seconds is None else max(0, min(FOREVER, int(seconds * 1e9)))
+
+
+class _Handle:
+    """A number that is closed once."""
+
+    __slots__ = ("handle",)
+    _close = None
+
+    def close(self):
+        handle, self.handle = self.handle, 0
+        if handle:
+            check(getattr(library, self._close)(handle))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._end()
+
+    def __del__(self):
+        # At the interpreter's end the library's functions may be gone already.
+        if getattr(self, "handle", 0) and library is not None:
+            self._end()
+
+    def _end(self):
+        try:
+            self.close()
+        except (Closed, InvalidHandle):
+            pass  # It ended with its session.
+        except DoorbellError:
+            if self.__class__ is not Buffer:
+                raise
+
+
+class Buffer(_Handle):
+    """Memory that copies may name, until it is closed. It holds the object whose memory it is."""
+
+    __slots__ = ("pointer", "nbytes", "readonly", "on_gpu", "_keep", "__weakref__")
+    _close = "doorbell_unpin"
+
+    def __init__(self, handle, pointer, nbytes, readonly=False, on_gpu=None, keep=None):
+        self.handle, self.pointer, self.nbytes = handle, pointer, nbytes
+        self.readonly, self.on_gpu, self._keep = readonly, on_gpu, keep
+
+    def close(self):
+        super().close()
+        # Only now: what was under way with it has been waited for.
+        self._keep = None
+
+    def __repr__(self):
+        return f"<doorbell.Buffer {self.nbytes} bytes at {self.pointer:#x}{'' if self.handle else ', closed'}>"
+
+    @property
+    def view(self):
+        """A memoryview of memory of allocate()'s. Do not use it when the buffer is closed."""
+        if self.on_gpu is None:
+            raise TypeError("pinned memory is looked at through the object whose it is")
+        if not self.handle:
+            raise InvalidHandle("the buffer is closed")
+        return memoryview((ctypes.c_ubyte * self.nbytes).from_address(self.pointer)).cast("B")
+
+    def _interface(self):
+        if self.on_gpu is None or not self.handle:
+            raise AttributeError("memory of allocate()'s alone")
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.pointer, False), "strides": None, "version": 3}
+
+    @property
+    def __array_interface__(self):
+        """numpy.asarray(buffer), of host memory; it does not outlive the buffer."""
+        if self.on_gpu:
+            raise AttributeError("this is the GPU's memory")
+        return self._interface()
+
+    @property
+    def __cuda_array_interface__(self):
+        """cupy.asarray(buffer), torch.as_tensor(buffer), of the GPU's memory."""
+        if not self.on_gpu:
+            raise AttributeError("this is host memory")
+        return self._interface()
+
+
+def pin(thing):
+    """Makes the memory of a tensor or array nameable: device memory, or host memory that CUDA has pinned (torch's
+    tensor.pin_memory(), cupyx.empty_pinned()). It holds the tensor and its storage until it is closed."""
+    if isinstance(thing, Buffer):
+        return thing
+    memory, handle = memory_of(thing), c_uint64()
+    check(library.doorbell_pin(memory.pointer, memory.bytes, byref(handle)))
+    return Buffer(handle.value, memory.pointer, memory.bytes, memory.readonly, None, memory.keep)
+
+
+def allocate(nbytes, where="host"):
+    """Memory of doorbell's own, "host" (pinned) or "gpu". No call of CUDA's is made for it."""
+    if where not in ("host", "gpu"):
+        raise ValueError(f"memory is allocated on the 'host' or on the 'gpu', not {where!r}")
+    handle, pointer = c_uint64(), c_void_p()
+    check(library.doorbell_allocate(HOST if where == "host" else VIDEO, nbytes, byref(handle), byref(pointer)))
+    return Buffer(handle.value, pointer.value, nbytes, False, where == "gpu")
+
+
+class Ticket:
+    """A submission."""
+
+    __slots__ = ("number", "_keep")
+
+    def __init__(self, number, keep=None):
+        self.number, self._keep = number, keep
+
+    def wait(self, timeout=None):
+        """Waits until it is done; seconds, or for ever. Other Python threads run meanwhile."""
+        check(library.doorbell_wait(self.number, _nanoseconds(timeout)))
+        self._keep = None
+
+    def done(self):
+        answer = c_bool()
+        check(library.doorbell_poll(self.number, byref(answer)))
+        return answer.value
+
+    def left(self):
+        """Submissions of its lane, up to this one, that are not done."""
+        answer = c_uint64()
+        check(library.doorbell_query(self.number, byref(answer)))
+        return answer.value
+
+
+def _ends(dst, src):
+    to, from_ = pin(dst), pin(src)
+    if to.readonly:
+        raise ValueError("the destination may not be written")
+    return to, from_
+
+
+def _length(to, to_offset, from_, from_offset, nbytes):
+    if to_offset < 0 or from_offset < 0 or nbytes is not None and nbytes < 0:
+        raise OutOfRange("offsets and lengths are not negative")
+    if nbytes is not None:
+        return nbytes
+    if to.nbytes - to_offset != from_.nbytes - from_offset:
+        raise ValueError(f"{from_.nbytes - from_offset} bytes do not fit {to.nbytes - to_offset}: say how many (nbytes)")
+    return to.nbytes - to_offset
+
+
+def copy_(dst, src, nbytes=None, *, dst_offset=0, src_offset=0, timeout=None):
+    """Copies src to dst and waits. Tensors that are not pinned yet are pinned for this call, which takes CUDA's locks: pin what
+    is copied often."""
+    ours = [thing for thing in (dst, src) if not isinstance(thing, Buffer)]
+    to, from_ = _ends(dst, src)
+    try:
+        nbytes = _length(to, dst_offset, from_, src_offset, nbytes)
+        check(library.doorbell_copy(to.handle, dst_offset, from_.handle, src_offset, nbytes, _nanoseconds(timeout)))
+    finally:
+        for buffer in (to, from_):
+            if ours and buffer is not dst and buffer is not src:
+                buffer.close()
+    return dst
+
+
+def copy_async(dst, src, nbytes=None, *, dst_offset=0, src_offset=0):
+    """Submits a copy between two buffers; its Ticket."""
+    to, from_ = _ends(dst, src)
+    nbytes, ticket = _length(to, dst_offset, from_, src_offset, nbytes), c_uint64()
+    check(library.doorbell_copy_async(to.handle, dst_offset, from_.handle, src_offset, nbytes, byref(ticket)))
+    return Ticket(ticket.value, (to, from_))
+
+
+def copy_batch(pieces):
+    """Submits many copies behind one doorbell: (dst, dst_offset, src, src_offset, nbytes) each, of buffers."""
+    pieces = list(pieces)
+    array, keep = (Piece * len(pieces))(), []
+    for to_piece, (dst, dst_offset, src, src_offset, nbytes) in zip(array, pieces):
+        to, from_ = _ends(dst, src)
+        _length(to, dst_offset, from_, src_offset, nbytes)
+        to_piece.to, to_piece.to_offset, to_piece.bytes = to.handle, dst_offset, nbytes
+        to_piece.from_, to_piece.from_offset = from_.handle, src_offset
+        keep += (to, from_)
+    ticket = c_uint64()
+    check(library.doorbell_copy_batch(array, len(pieces), byref(ticket)))
+    return Ticket(ticket.value, keep)
+
+
+class Transfer(_Handle):
+    """A copy that is ready to go."""
+
+    __slots__ = ("_keep", "_ticket")
+    _close = "doorbell_release"
+
+    def __init__(self, handle, keep):
+        self.handle, self._keep, self._ticket = handle, keep, c_uint64()
+
+    def submit(self, data=None):
+        """Submits it once more; with the bytes, where prepare_bytes() made it."""
+        ticket = c_uint64()
+        if data is None:
+            check(library.doorbell_submit(self.handle, byref(ticket)))
+        else:
+            memory = memory_of(data)
+            check(library.doorbell_submit_bytes(self.handle, memory.pointer, memory.bytes, byref(ticket)))
+        return Ticket(ticket.value, self._keep)
+
+
+def prepare(dst, src, nbytes=None, *, dst_offset=0, src_offset=0):
+    """Makes a copy ready, to be submitted often. It holds both buffers."""
+    to, from_ = _ends(dst, src)
+    nbytes, transfer = _length(to, dst_offset, from_, src_offset, nbytes), c_uint64()
+    check(library.doorbell_prepare(to.handle, dst_offset, from_.handle, src_offset, nbytes, byref(transfer)))
+    return Transfer(transfer.value, (to, from_))
+
+
+def prepare_bytes(dst, nbytes, *, dst_offset=0):
+    """Makes a copy of up to 64 KiB ready whose bytes are given at each submit()."""
+    to, transfer = pin(dst), c_uint64()
+    if to.readonly:
+        raise ValueError("the destination may not be written")
+    _length(to, dst_offset, to, 0, nbytes)
+    check(library.doorbell_prepare_bytes(to.handle, dst_offset, nbytes, byref(transfer)))
+    return Transfer(transfer.value, (to,))
+
+
+class Frame:
+    """A frame of a ring: `view` is its memory."""
+
+    __slots__ = ("index", "offset", "view")
+
+    def __init__(self, index, offset, view):
+        self.index, self.offset, self.view = index, offset, view
+
+
+class Ring(_Handle):
+    """Rotating frames."""
+
+    __slots__ = ("frame_bytes", "_keep")
+    _close = "doorbell_ring_close"
+
+    def __init__(self, handle, frame_bytes, keep):
+        self.handle, self.frame_bytes, self._keep = handle, frame_bytes, keep
+
+    def next(self):
+        """The next frame, for the producer to fill. Overrun while its last copy is under way."""
+        frame = FrameStruct()
+        check(library.doorbell_ring_next(self.handle, byref(frame)))
+        view = memoryview((ctypes.c_ubyte * self.frame_bytes).from_address(frame.pointer)).cast("B")
+        return Frame(frame.index, frame.offset, view)
+
+    def submit(self):
+        """Submits the copy of the frame that next() gave."""
+        ticket = c_uint64()
+        check(library.doorbell_ring_submit(self.handle, byref(ticket)))
+        return Ticket(ticket.value, self._keep)
+
+
+def ring(dst, src, frame_bytes, frames=4, *, dst_offset=0, src_offset=0):
+    """A ring of frames, one behind the other in both buffers."""
+    to, from_ = _ends(dst, src)
+    _length(to, dst_offset, from_, src_offset, frame_bytes)
+    handle = c_uint64()
+    check(library.doorbell_ring_open(to.handle, dst_offset, from_.handle, src_offset, frame_bytes, frames, byref(handle)))
+    return Ring(handle.value, frame_bytes, (to, from_))

@@ -1,0 +1,259 @@
+"""On the software GPU: LD_PRELOAD=libdoorbell_softgpu.so DOORBELL_LIB=libdoorbell.so python -m unittest. Skips say why."""
+
+import array
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+import doorbell
+from doorbell import _memory, _session
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+
+class Array:
+    """What CuPy, PyTorch and Numba show."""
+
+    def __init__(self, pointer, shape, typestr, strides=None, readonly=False):
+        self.__cuda_array_interface__ = {
+            "data": (pointer, readonly), "shape": shape, "typestr": typestr, "strides": strides, "version": 3}
+
+
+class Where(unittest.TestCase):
+    """Which memory an object has."""
+
+    def found(self, thing):
+        memory = _memory.memory_of(thing)
+        return memory.pointer, memory.bytes, memory.readonly
+
+    def test_cuda_arrays(self):
+        self.assertEqual(self.found(Array(0x7000, (3, 4), "<f4")), (0x7000, 48, False))
+        self.assertEqual(self.found(Array(0x7000, (3, 4), "<f8", (32, 8), True)), (0x7000, 96, True))
+        self.assertEqual(self.found(Array(0x7000, (1, 4), "<f8", (999, 8))), (0x7000, 32, False))
+        for strides in ((8, 24), (64, 8), (32, 16)):
+            with self.assertRaisesRegex(ValueError, "contiguous"):
+                self.found(Array(0x7000, (3, 4), "<f8", strides))
+        with self.assertRaisesRegex(ValueError, "no bytes"):
+            self.found(Array(0, (0, 4), "<f8"))
+
+    def test_buffers(self):
+        block = bytearray(100)
+        at = ctypes.addressof(ctypes.c_char.from_buffer(block))
+        self.assertEqual(self.found(block), (at, 100, False))
+        self.assertEqual(self.found(memoryview(block)[10:20]), (at + 10, 10, False))
+        self.assertTrue(self.found(bytes(8))[2])
+        self.assertEqual(self.found(array.array("d", [1, 2]))[1], 16)
+        with self.assertRaisesRegex(ValueError, "contiguous"):
+            self.found(memoryview(block)[::2])
+        # A buffer that is held is not resized.
+        memory = _memory.memory_of(block)
+        with self.assertRaises(BufferError):
+            block.append(1)
+        del memory
+        with self.assertRaises(TypeError):
+            self.found(7)
+
+    def test_tensors_hold_their_storage(self):
+        class Tensor:
+            def data_ptr(self):
+                return 0x9000
+
+            def untyped_storage(self):
+                return "the storage"
+
+            def is_contiguous(self):
+                return contiguous
+
+            def numel(self):
+                return 10
+
+            def element_size(self):
+                return 2
+
+        contiguous = True
+        tensor = Tensor()
+        memory = _memory.memory_of(tensor)
+        self.assertEqual((memory.pointer, memory.bytes, memory.keep), (0x9000, 20, (tensor, "the storage")))
+        contiguous = False
+        with self.assertRaisesRegex(ValueError, "contiguous"):
+            _memory.memory_of(tensor)
+
+    @unittest.skipIf(numpy is None, "no numpy")
+    def test_numpy_and_dlpack(self):
+        block = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
+        self.assertEqual(self.found(block), (block.ctypes.data, 48, False))
+
+        class Only:
+            def __init__(self, of):
+                self.of = of
+
+            def __dlpack__(self, **_):
+                return self.of.__dlpack__()
+
+        self.assertEqual(self.found(Only(block)), (block.ctypes.data, 48, False))
+        self.assertEqual(self.found(Only(block[1:])), (block.ctypes.data + 16, 32, False))
+        for wrong in (block[:, 1:], Only(block.T)):
+            with self.assertRaisesRegex(ValueError, "contiguous"):
+                self.found(wrong)
+
+
+class OnTheSoftwareGpu(unittest.TestCase):
+    def setUp(self):
+        doorbell.open(kind="soft", lanes=4)
+
+    def tearDown(self):
+        try:
+            doorbell.close()
+        except doorbell.Closed:
+            pass
+
+    def test_every_way_of_copying(self):
+        host, gpu, back = doorbell.allocate(4096), doorbell.allocate(4096, "gpu"), doorbell.allocate(4096)
+        host.view[:] = os.urandom(4096)
+        self.assertIs(doorbell.copy_(gpu, host), gpu)
+        doorbell.copy_async(back, gpu).wait(10)
+        self.assertEqual(back.view, host.view)
+        transfer = doorbell.prepare(gpu, host, 100, dst_offset=7, src_offset=1)
+        for _ in range(50):
+            host.view[:] = os.urandom(4096)
+            ticket = transfer.submit()
+            ticket.wait()
+            self.assertTrue(ticket.done() and ticket.left() == 0)
+            self.assertEqual(gpu.view[7:107], host.view[1:101])
+        words = doorbell.prepare_bytes(gpu, 56, dst_offset=1000)
+        words.submit(bytes(range(56))).wait()
+        self.assertEqual(bytes(gpu.view[1000:1056]), bytes(range(56)))
+        doorbell.copy_batch((back, n * 64, gpu, (63 - n) * 64, 64) for n in range(64)).wait()
+        self.assertEqual(bytes(back.view[:64]), bytes(gpu.view[63 * 64:]))
+
+    def test_a_ring(self):
+        camera, gpu = doorbell.allocate(4 * 1024), doorbell.allocate(4 * 1024, "gpu")
+        ring = doorbell.ring(gpu, camera, 1024)
+        for n in range(20):
+            frame = ring.next()
+            self.assertEqual((frame.index, frame.offset), (n % 4, n % 4 * 1024))
+            frame.view[:] = bytes([n]) * 1024
+            ring.submit().wait()
+            self.assertEqual(bytes(gpu.view[frame.offset:frame.offset + 1024]), bytes([n]) * 1024)
+
+    def test_errors_are_classes(self):
+        host = doorbell.allocate(64)
+        with self.assertRaises(doorbell.DoorbellError):
+            doorbell.open(kind="soft")
+        for wrong, error in [
+            (lambda: doorbell.copy_(host, host, 65), doorbell.OutOfRange),
+            (lambda: doorbell.copy_(host, host, 8, src_offset=-1), doorbell.OutOfRange),
+            (lambda: doorbell.copy_(host, doorbell.allocate(32)), ValueError),
+            (lambda: doorbell.pin(bytearray(64)), doorbell.Unavailable),
+            (lambda: doorbell.pin(7), TypeError),
+            (lambda: doorbell.allocate(64, "disk"), ValueError),
+            (lambda: doorbell.open(kind="other"), ValueError),
+            (lambda: doorbell.copy_batch([]), doorbell.DoorbellError),
+        ]:
+            with self.assertRaises(error):
+                wrong()
+        transfer = doorbell.prepare(host, host, 8, dst_offset=32)
+        host.close()
+        host.close()
+        with self.assertRaises(doorbell.Freed):
+            transfer.submit()
+        with self.assertRaises(doorbell.InvalidHandle):
+            doorbell.copy_(host, host, 8)
+        doorbell.close()
+        with self.assertRaises(doorbell.Closed):
+            doorbell.allocate(64)
+        transfer.__del__()
+
+    def test_a_transfer_holds_its_buffers(self):
+        gpu = doorbell.allocate(64, "gpu")
+        transfer = doorbell.prepare(gpu, doorbell.allocate(64))
+        gc.collect()
+        transfer.submit().wait()
+
+    def test_threads(self):
+        wrong = []
+
+        def work(number):
+            try:
+                host, gpu = doorbell.allocate(512), doorbell.allocate(256, "gpu")
+                for n in range(20):
+                    host.view[:256] = os.urandom(256)
+                    doorbell.copy_(gpu, host, 256)
+                    doorbell.copy_(host, gpu, 256, dst_offset=256)
+                    if host.view[:256] != host.view[256:]:
+                        wrong.append((number, n))
+            except Exception as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_a_forked_child(self):
+        host = doorbell.allocate(64)
+        child = os.fork()
+        if child == 0:
+            try:
+                doorbell.copy_(host, host, 8, dst_offset=8)
+            except doorbell.Forked:
+                os._exit(0)
+            os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    @unittest.skipIf(numpy is None, "no numpy")
+    def test_numpy_looks_at_host_memory(self):
+        host, gpu = doorbell.allocate(4096), doorbell.allocate(4096, "gpu")
+        numbers = numpy.asarray(host).view(numpy.float32)
+        numbers[:] = numpy.arange(1024)
+        doorbell.copy_(gpu, host)
+        self.assertEqual(numpy.frombuffer(gpu.view, numpy.float32).tolist(), list(range(1024)))
+        self.assertFalse(hasattr(gpu, "__array_interface__") or hasattr(host, "__cuda_array_interface__"))
+
+    def test_the_log(self):
+        doorbell.close()
+        said = []
+        with doorbell.session(kind="soft", log=said.append):
+            pass
+        self.assertTrue(any("no profile" in text for text in said) and "closed" in said, said)
+
+
+class Recording(unittest.TestCase):
+    def test_a_program_that_runs_cannot_begin(self):
+        self.assertFalse(doorbell.recording())
+        with self.assertRaisesRegex(doorbell.Unavailable, "doorbell record -o x.doorbell -- "):
+            with doorbell.record("x.doorbell"):
+                self.fail("it was let in")
+
+    def test_under_the_recorder_it_does_nothing(self):
+        os.environ["DOORBELL_SESSION"] = "somewhere"
+        try:
+            with doorbell.record("x.doorbell"):
+                self.assertTrue(doorbell.recording())
+        finally:
+            del os.environ["DOORBELL_SESSION"]
+
+
+class Finding(unittest.TestCase):
+    def test_the_error_says_where_the_library_is_looked_for(self):
+        out = subprocess.run([sys.executable, "-c", "import doorbell"], capture_output=True, text=True,
+                             env={**os.environ, "DOORBELL_LIB": "/nowhere/libdoorbell.so", "LD_PRELOAD": ""})
+        self.assertIn("DOORBELL_LIB", out.stderr)
+        self.assertIn("/nowhere/libdoorbell.so", out.stderr)
+
+    def test_versions(self):
+        self.assertEqual(len(doorbell.version()), 3)
+        self.assertIs(_session.library, doorbell._library.library)
+
+
+if __name__ == "__main__":
+    unittest.main()
