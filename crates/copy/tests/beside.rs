@@ -102,7 +102,7 @@ fn what_is_listed_is_there() {
         let opened = open(&rig.machine, &listed.name, 300);
         match (listed.unavailable, opened) {
             (None, Err(Error::Unavailable(why))) if listed.name.contains("message") => {
-                assert!(why.reason.contains("carries 1 to 8 bytes"), "{why}");
+                assert!(why.reason.contains("carries 1 to 56 bytes"), "{why}");
             }
             (None, Ok(mut route)) => assert_eq!(verify(&mut route, 299, 1, TIMEOUT).unwrap(), None, "{}", listed.name),
             (Some(why), Err(Error::Unavailable(found))) => assert_eq!(why, found),
@@ -269,16 +269,16 @@ fn a_message_is_a_line_in_a_mailbox_and_no_copy() {
         "host->message[answer=line]->gpu0[offset=64]",
         "host[pageable,offset=3]->message[store=fenced,warps=4,blocks=4]->gpu0",
     ] {
-        let mut route = open(&rig.machine, name, 8).unwrap();
-        for bytes in [1, 5, 8] {
+        let mut route = open(&rig.machine, name, 56).unwrap();
+        for bytes in [1, 5, 8, 9, 16, 17, 48, 55, 56] {
             assert_eq!(route.ends().footprint(bytes), 64, "the whole line is the message's");
             assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
-        assert!(matches!(route.prepare(9).err(), Some(Error::Capacity { bytes: 9, capacity: 8 })), "{name}");
+        assert!(matches!(route.prepare(57).err(), Some(Error::Capacity { bytes: 57, capacity: 56 })), "{name}");
         again_and_again(&mut route, name);
     }
     for (name, capacity, why) in [
-        ("host->message->gpu0", 9, "copies are bar1, ce and inline"),
+        ("host->message->gpu0", 57, "copies are bar1, ce and inline"),
         ("host->message->gpu0[offset=8]", 8, "multiple of 64"),
         ("gpu0->message->host", 8, "a message goes to a kernel"),
     ] {
@@ -288,6 +288,32 @@ fn a_message_is_a_line_in_a_mailbox_and_no_copy() {
     let listed: Vec<_> = names(&rig.machine).into_iter().filter(|route| route.name.contains("message")).collect();
     assert!(listed.len() == 1 && listed[0].about.contains("not a copy"), "{listed:?}");
     assert_eq!(fake::alive(), [""; 0]);
+}
+
+#[test]
+fn a_long_message_is_read_again_until_all_of_it_is_there() {
+    let rig = rig(Entry::OwnClient);
+    let mut route = open(&rig.machine, "host->message->gpu0", 56).unwrap();
+    let mut transfer = route.prepare(56).unwrap();
+    for n in 0..20u8 {
+        transfer.ends().unwrap().write_source(0, &[n; 56]).unwrap();
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+    }
+    // The next number, and bytes that are not its own: half of a line that has arrived.
+    let torn = fake::ANSWER_TORN.load(Ordering::SeqCst);
+    transfer.ends().unwrap().write_destination(0, &[0xee; 32]).unwrap();
+    transfer.ends().unwrap().write_destination(56, &21u32.to_le_bytes()).unwrap();
+    while fake::ANSWER_TORN.load(Ordering::SeqCst) < torn + 2 {
+        std::thread::yield_now();
+    }
+    assert!(transfer.poll().unwrap(), "the answer is still that to the message before");
+    transfer.submit().unwrap();
+    transfer.wait(TIMEOUT).unwrap();
+    drop(transfer);
+    let mut found = [0; 56];
+    route.read_back(&mut found).unwrap();
+    assert_eq!(found, [19; 56]);
 }
 
 #[test]

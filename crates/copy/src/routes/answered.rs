@@ -8,6 +8,7 @@
 //! - message: up to 8 bytes and the number behind them in one line of the GPU's, the mailbox, which one store sends as one write.
 //!   One load of the kernel's returns both, and its answer carries the bytes back. The kernel has them then; they have been
 //!   copied nowhere else, and each message writes the whole line of 64 bytes;
+//! - long: a message of 9 to 56 bytes, which the kernel reads in four loads and whose sum it checks ([`long`]);
 //! - plain: a copy. The bytes go to the destination, and then the number into a word of video memory of its own: posted writes of
 //!   one CPU arrive in their order;
 //! - `mail`: a copy of 8 bytes. They and the number travel twice in a line elsewhere; the kernel stores the bytes to the
@@ -18,6 +19,7 @@
 //! last number. The first submission after either launches it again, through CUDA, and takes longer for it. It runs in a
 //! stream of its own; whoever waits for CUDA's whole context meanwhile waits for the kernel too.
 
+use super::long;
 use crate::buffer::{Buffer, HostBytes};
 use crate::ends::Ends;
 use crate::entry::Found;
@@ -51,6 +53,8 @@ pub(super) const STORE_FENCED: &str = "store=fenced";
 const WARPS: u32 = 1;
 /// Bytes that travel beside their number.
 pub(super) const BESIDE: u64 = 8;
+/// Bytes of the longest message.
+pub(super) const LONGEST: u64 = long::LONGEST as u64;
 /// Ends the kernel; no transfer has this number.
 const STOP: u32 = u32::MAX;
 /// The kernel ends so long after the last number that it saw.
@@ -71,6 +75,7 @@ const EAGER: u32 = 4096;
 pub(super) enum Form {
     Plain,
     Message,
+    Long,
     Mail,
 }
 
@@ -79,6 +84,7 @@ impl Form {
         match self {
             Form::Plain => "answer",
             Form::Message => "answer_line",
+            Form::Long => "answer_long",
             Form::Mail => "answer_mail",
         }
     }
@@ -88,6 +94,7 @@ impl Form {
         match self {
             Form::Plain => "ld.relaxed.sys.global.u32 %r2, [%rd4];",
             Form::Message => "ld.relaxed.sys.global.v4.u32 {%r10, %r11, %r2, %r12}, [%rd4];",
+            Form::Long => long::LOAD,
             // A number beside each four bytes: no more of it needs to come in one piece than eight bytes do.
             Form::Mail => {
                 "ld.relaxed.sys.global.v4.u32 {%r10, %r2, %r11, %r12}, [%rd4];
@@ -97,10 +104,11 @@ impl Form {
         }
     }
 
-    fn answer(self) -> &'static str {
-        match self {
+    fn answer(self) -> String {
+        let text = match self {
             Form::Plain => "st.relaxed.sys.global.u32 [%rd5], %r2;",
             Form::Message => "st.relaxed.sys.global.v4.u32 [%rd5], {%r10, %r11, %r2, %r2};",
+            Form::Long => return long::answer(),
             Form::Mail => {
                 "setp.eq.u32 %p2, %r2, 0xffffffff;
     @%p2 bra NAME_STOPPED;
@@ -108,7 +116,23 @@ impl Form {
     fence.acq_rel.sys;
     st.relaxed.sys.global.u32 [%rd5], %r2;"
             }
-        }
+        };
+        text.into()
+    }
+
+    /// A message, which is a line in the destination and no copy.
+    fn is_message(self) -> bool {
+        matches!(self, Form::Message | Form::Long)
+    }
+
+    /// Where in the message's line the number lies.
+    fn number_at(self) -> u64 {
+        if self == Form::Long { long::NUMBER as u64 } else { BESIDE }
+    }
+
+    /// Of a transfer of so many bytes by an executor of this form.
+    fn of_length(self, bytes: u64) -> Form {
+        if self == Form::Message && bytes > BESIDE { Form::Long } else { self }
     }
 }
 
@@ -123,6 +147,7 @@ const ANSWER: &str = r"
 {
     .reg .pred %p<4>;
     .reg .b32 %r<13>;
+    .reg .b32 %a<16>;
     .reg .b64 %rd<13>;
     mov.u32 %r6, %tid.x;
     and.b32 %r7, %r6, 31;
@@ -181,12 +206,19 @@ NAME_OUT:
 ";
 
 fn source(form: Form, lanes: u32) -> String {
-    let kernel = ANSWER
-        .replace("LANES", &lanes.to_string())
-        .replace("LOAD", form.load())
-        .replace("STORE", form.answer())
-        .replace("NAME", form.kernel());
-    format!("\n.version 7.0\n.target sm_70\n.address_size 64\n{kernel}")
+    let kernel = |form: Form, lanes: u32| {
+        ANSWER
+            .replace("LANES", &lanes.to_string())
+            .replace("LOAD", form.load())
+            .replace("STORE", &form.answer())
+            .replace("NAME", form.kernel())
+    };
+    let mut text = format!("\n.version 7.0\n.target sm_70\n.address_size 64\n{}", kernel(form, lanes));
+    if form == Form::Message {
+        // Its answer is a whole line in any case.
+        text += &kernel(Form::Long, 4);
+    }
+    text
 }
 
 /// Why there is none, beyond what every route through BAR1 needs.
@@ -271,9 +303,9 @@ struct Answers<'m> {
 impl Answers<'_> {
     /// Once from launch to end before anything counts: CUDA loads code when it is first launched, and may wait for the whole
     /// context then, which is not to happen beside a kernel that spins.
-    fn try_out(&self, mapped: &Mapped) -> Result<(), Error> {
-        let kernel = self.kernel(mapped)?;
-        let line = self.line(mapped);
+    fn try_out(&self, mapped: &Mapped, form: Form) -> Result<(), Error> {
+        let kernel = self.kernel(mapped, form)?;
+        let line = self.line(mapped, form);
         line.send(&[], STOP)?;
         line.arrived()?;
         kernel.launch(0, TRY_OUT)?;
@@ -283,23 +315,23 @@ impl Answers<'_> {
     }
 
     /// What carries the number.
-    fn line<'r>(&'r self, mapped: &'r Mapped) -> Numbered<'r> {
-        let map = if self.form == Form::Message { &mapped.map } else { &self.flag_map };
-        Numbered { form: self.form, map, bytes: if self.form == Form::Plain { Some(&mapped.map) } else { None } }
+    fn line<'r>(&'r self, mapped: &'r Mapped, form: Form) -> Numbered<'r> {
+        let map = if form.is_message() { &mapped.map } else { &self.flag_map };
+        Numbered { form, map, bytes: if form == Form::Plain { Some(&mapped.map) } else { None } }
     }
 
-    fn kernel(&self, mapped: &Mapped) -> Result<Kernel<'_>, Error> {
+    fn kernel(&self, mapped: &Mapped, form: Form) -> Result<Kernel<'_>, Error> {
         let word = self.answer.as_ptr().cast::<u32>();
         // SAFETY: an aligned word of pinned memory that lives as long as self, touched by atomic accesses alone.
         let ended = unsafe { AtomicU32::from_ptr(word.add(ENDED / 4)) };
         let data = mapped.va;
         Ok(Kernel {
             stream: &self.stream,
-            function: self.module.function(self.form.kernel())?,
-            flag: if self.form == Form::Message { data } else { self.flag.address() },
+            function: self.module.function(form.kernel())?,
+            flag: if form.is_message() { data } else { self.flag.address() },
             data,
             answer: self.answer.device_address()?,
-            answered: Answer { at: word, form: self.form },
+            answered: Answer { at: word, form },
             ended,
             warps: self.warps,
             blocks: self.blocks,
@@ -317,7 +349,7 @@ struct Numbered<'r> {
 }
 
 impl Numbered<'_> {
-    /// On its way when this returns. Of a message's or mail's `from` there are at most eight bytes.
+    /// On its way when this returns. Of a message's or mail's `from` there are at most eight bytes, of a long message's 56.
     #[inline]
     fn send(&self, from: &[u8], number: u32) -> Result<(), Error> {
         let mut line = Line([0; LINE_BYTES]);
@@ -336,6 +368,7 @@ impl Numbered<'_> {
                 line.0[..from.len()].copy_from_slice(from);
                 line.0[8..12].copy_from_slice(&n);
             }
+            Form::Long => line = Line(long::line(from, number)),
             Form::Mail => {
                 let mut eight = [0; 8];
                 eight[..from.len()].copy_from_slice(from);
@@ -349,6 +382,15 @@ impl Numbered<'_> {
         Ok(self.map.store_line(0, &line)?)
     }
 
+    /// As [`Numbered::send`], of a number that is no transfer's. A message's bytes, which lie before it, stay what they are.
+    fn send_number(&self, number: u32) -> Result<(), Error> {
+        match self.form {
+            Form::Message | Form::Long => Ok(self.map.store32(self.form.number_at(), number)?),
+            Form::Plain => self.send(&[], number),
+            Form::Mail => self.send(&[0; 8], number),
+        }
+    }
+
     /// Comes back when what was sent has arrived.
     fn arrived(&self) -> Result<(), Error> {
         self.map.load32(0)?;
@@ -356,44 +398,66 @@ impl Numbered<'_> {
     }
 }
 
-/// Sixteen bytes of pinned memory that the kernel writes in one piece.
+/// Pinned memory that the kernel writes in pieces of sixteen bytes.
 #[derive(Clone, Copy)]
 struct Answer {
     at: *mut u32,
     form: Form,
 }
 
+/// What is in the line when the kernel has answered.
+type Expected = [[u32; 4]; LINE_BYTES / 16];
+
 impl Answer {
     /// What is there when the kernel has answered `number`: with a line, its bytes before it.
-    fn expected(self, from: &[u8], number: u32) -> [u32; 4] {
+    #[inline]
+    fn expected(self, from: &[u8], number: u32) -> Expected {
+        let mut all = [[0; 4]; 4];
         match self.form {
             Form::Message => {
                 let mut eight = [0; 8];
                 eight[..from.len()].copy_from_slice(from);
                 let bytes = u64::from_le_bytes(eight);
-                [bytes as u32, (bytes >> 32) as u32, number, number]
+                all[0] = [bytes as u32, (bytes >> 32) as u32, number, number];
             }
-            Form::Plain | Form::Mail => [number, 0, 0, 0],
+            Form::Long => {
+                let line = long::line(from, number);
+                for (to, word) in all.iter_mut().flatten().zip(line.chunks_exact(4)) {
+                    *to = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+                }
+            }
+            Form::Plain | Form::Mail => all[0][0] = number,
         }
+        all
+    }
+
+    /// The n-th sixteen bytes.
+    #[inline]
+    fn piece(self, n: usize) -> [u32; 4] {
+        // SAFETY: aligned pinned memory of a line that its executor keeps; one load of sixteen bytes, as the kernel's store is one.
+        unsafe { std::mem::transmute(self.at.cast::<__m128i>().add(n).read_volatile()) }
     }
 
     #[inline]
-    fn is(self, expected: &[u32; 4]) -> bool {
-        if self.form == Form::Message {
-            // SAFETY: aligned pinned memory that its executor keeps; one load of sixteen bytes, as the kernel's store is one.
-            let found: [u32; 4] = unsafe { std::mem::transmute(self.at.cast::<__m128i>().read_volatile()) };
-            return found == *expected;
+    fn is(self, expected: &Expected) -> bool {
+        match self.form {
+            Form::Message => self.piece(0) == expected[0],
+            // The number comes last.
+            Form::Long => (0..expected.len()).rev().all(|n| self.piece(n) == expected[n]),
+            Form::Plain | Form::Mail => {
+                // SAFETY: as above, a word.
+                // ORDERING: what the kernel saw before it answered was there.
+                unsafe { AtomicU32::from_ptr(self.at) }.load(Ordering::Acquire) == expected[0][0]
+            }
         }
-        // SAFETY: as above, a word.
-        // ORDERING: what the kernel saw before it answered was there.
-        unsafe { AtomicU32::from_ptr(self.at) }.load(Ordering::Acquire) == expected[0]
     }
 
-    /// While no kernel runs.
-    fn reset(self, to: [u32; 4]) {
-        for (i, word) in to.into_iter().enumerate() {
+    /// No answer that is expected after `number`; while no kernel runs.
+    fn reset(self, number: u32) {
+        for word in 0..LINE_BYTES / 4 {
+            let to = if word == 0 { number } else { 0 };
             // SAFETY: as above; nobody else writes there now.
-            unsafe { AtomicU32::from_ptr(self.at.add(i)) }.store(word, Ordering::Relaxed);
+            unsafe { AtomicU32::from_ptr(self.at.add(word)) }.store(to, Ordering::Relaxed);
         }
     }
 }
@@ -436,18 +500,18 @@ impl Kernel<'_> {
 impl route::Executor for Answers<'_> {
     fn room(&self, capacity: u64) -> Result<u64, Error> {
         match self.form {
-            Form::Message if capacity > BESIDE => {
+            Form::Message if capacity > LONGEST => {
                 let reason =
-                    format!("a message carries 1 to {BESIDE} bytes, not {capacity}: copies are bar1, ce and inline");
+                    format!("a message carries 1 to {LONGEST} bytes, not {capacity}: copies are bar1, ce and inline");
                 Err(Unavailable::new(reason).into())
             }
-            Form::Message => Ok(LINE_BYTES as u64),
+            Form::Message | Form::Long => Ok(LINE_BYTES as u64),
             Form::Plain | Form::Mail => Ok(capacity),
         }
     }
 
     fn line(&self) -> u64 {
-        if self.form == Form::Message { LINE_BYTES as u64 } else { 0 }
+        if self.form.is_message() { LINE_BYTES as u64 } else { 0 }
     }
 
     fn reach(&mut self, _: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
@@ -460,7 +524,10 @@ impl route::Executor for Answers<'_> {
             map.set_line_store(how);
         }
         let mapped = Mapped { buffer: to.id(), va: to.va(), map };
-        self.try_out(&mapped)?;
+        self.try_out(&mapped, self.form)?;
+        if self.form == Form::Message {
+            self.try_out(&mapped, Form::Long)?;
+        }
         self.mapped = Some(mapped);
         Ok(())
     }
@@ -474,15 +541,16 @@ impl route::Executor for Answers<'_> {
         self.reach(from, to)?;
         let ends = Ends { line: route::Executor::line(self), ..Ends::new(from, to, bytes)? };
         match self.form {
-            Form::Message if bytes > BESIDE => return Err(Error::Capacity { bytes, capacity: BESIDE }),
+            Form::Message if bytes > LONGEST => return Err(Error::Capacity { bytes, capacity: LONGEST }),
             Form::Mail if bytes != BESIDE => return Err(Unavailable::new("mail is 8 bytes").into()),
             _ => {}
         }
         let from = from.host_bytes(0, bytes)?;
         let mapped = self.mapped.as_ref().ok_or(Error::Idle)?;
-        let (line, kernel) = (self.line(mapped), self.kernel(mapped)?);
-        let mut answered =
-            Answered { line, kernel, from, ends, number: 0, expected: [0; 4], running: false, submitted: false };
+        let form = self.form.of_length(bytes);
+        let (line, kernel) = (self.line(mapped, form), self.kernel(mapped, form)?);
+        let expected = Expected::default();
+        let mut answered = Answered { line, kernel, from, ends, number: 0, expected, running: false, submitted: false };
         answered.wake()?;
         Ok(Box::new(answered))
     }
@@ -496,7 +564,7 @@ struct Answered<'r> {
     /// Of the last transfer.
     number: u32,
     /// The answer to it.
-    expected: [u32; 4],
+    expected: Expected,
     running: bool,
     submitted: bool,
 }
@@ -510,13 +578,8 @@ impl Answered<'_> {
             self.kernel.stream.synchronize()?;
         }
         // What an earlier transfer left there is no answer to this one's next number.
-        self.kernel.answered.reset([self.number, 0, 0, 0]);
-        match self.line.form {
-            // The bytes that lie before the number are the last message's: they stay what they are.
-            Form::Message => self.line.map.store32(8, self.number)?,
-            Form::Plain => self.line.send(&[], self.number)?,
-            Form::Mail => self.line.send(&[0; 8], self.number)?,
-        }
+        self.kernel.answered.reset(self.number);
+        self.line.send_number(self.number)?;
         self.line.arrived()?;
         self.kernel.launch(self.number, LIMIT)?;
         self.running = true;
@@ -577,11 +640,7 @@ impl Transfer for Answered<'_> {
 
     fn rest(&mut self) -> Result<(), Error> {
         if self.running {
-            match self.line.form {
-                Form::Message => self.line.map.store32(8, STOP)?,
-                Form::Plain => self.line.send(&[], STOP)?,
-                Form::Mail => self.line.send(&[0; 8], STOP)?,
-            }
+            self.line.send_number(STOP)?;
             self.kernel.stream.synchronize()?;
             self.running = false;
         }

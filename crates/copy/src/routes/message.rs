@@ -1,7 +1,8 @@
-//! `host->message->gpu0`: up to 8 bytes from the CPU into a running kernel, and back as its answer. A message, and no copy.
+//! `host->message->gpu0`: up to 56 bytes from the CPU into a running kernel, and back as its answer. A message, and no copy.
 //!
-//! The CPU stores bytes and a number as one line of 64 bytes into a mailbox in video memory; a kernel that spins there reads both at
-//! once and answers with them (`answered`). Nothing is copied to memory that anybody else uses, and the line is written as a
+//! The CPU stores bytes and a number as one line of 64 bytes into a mailbox in video memory; a kernel that spins there reads both
+//! and answers with them (`answered`). Up to 8 bytes come with their number in one load of the kernel's; more take four, and a sum
+//! in the line says that they belong together (`long`). Nothing is copied to memory that anybody else uses, and the line is written as a
 //! whole: what a message is compared with is another message, or a launch, not a copy of 8 bytes. Those are `bar1`, `ce` and
 //! `inline`.
 
@@ -20,7 +21,9 @@ pub(crate) const ENTRY: Entry = Entry {
         numbered: false,
         options: &[WARPS_4, WARPS_16, BLOCKS_4, BLOCKS_16, STORE_AVX512, STORE_FENCED, WHOLE],
     },
-    about: |_, _| "a message of up to 8 bytes to a kernel that spins, and its answer in host memory; not a copy".into(),
+    about: |_, _| {
+        "a message of up to 56 bytes to a kernel that spins, and its answer in host memory; not a copy".into()
+    },
     list: |machine| vec![format!("host->message->gpu{}", machine.index())],
     check,
     open: |machine, spec| answered::open(machine, &spec.executor, Form::Message),

@@ -12,6 +12,7 @@ pub(crate) mod cuda;
 pub(crate) mod cudart;
 pub(crate) mod inline;
 mod launched;
+mod long;
 pub(crate) mod message;
 mod polling;
 mod ptx;

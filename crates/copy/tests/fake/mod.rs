@@ -132,6 +132,8 @@ pub static ANSWER_LAUNCHES: AtomicU64 = AtomicU64::new(0);
 pub static ANSWER_RUNS: AtomicU64 = AtomicU64::new(0);
 /// Not 0: the kernel that answers ends by itself after so many nanoseconds, whatever its limit.
 pub static ANSWER_LIMIT: AtomicU64 = AtomicU64::new(0);
+/// Lines whose sum was not theirs, as the kernel of long messages read them.
+pub static ANSWER_TORN: AtomicU64 = AtomicU64::new(0);
 /// Not 0: the kernel that answers sees nothing.
 pub static ANSWER_DEAF: AtomicU64 = AtomicU64::new(0);
 /// Told of each free before it is made, with what it is of, as the exchanged functions of a real libcuda tell; none where they
@@ -315,7 +317,8 @@ fn strikes(countdown: &AtomicU64) -> bool {
 }
 
 /// The kernels by name, and the widths of their arguments.
-const KERNELS: [(&str, u64, &[usize]); 11] = [
+const KERNELS: [(&str, u64, &[usize]); 12] = [
+    ("answer_long", 0x105, &[8, 8, 8, 4, 8, 8]),
     ("copy_sm", COPY_SM, &[8, 8, 8, 8, 8, 4]),
     ("copy_elements", COPY_ELEMENTS, &[8, 8, 8, 8, 8, 4]),
     ("resident", kernels::RESIDENT, &[8, 8, 4, 8]),
@@ -414,13 +417,14 @@ fn copy_now(to: u64, from: u64, len: usize) {
     }
 }
 
-/// What the kernel that answers does, on a thread: `kind` 0 the number alone, 1 the line, 2 the mail.
+/// What the kernel that answers does, on a thread: `kind` 0 the number alone, 1 the line, 2 the mail, 3 a long message.
 fn answer(kind: u64, [flag, to, ended, data]: [u64; 4], mut seen: u32, limit: u64) {
     // SAFETY: words of memory of the caller's, which outlives the kernel.
     let word = |at: u64| unsafe { AtomicU32::from_ptr(at as *mut u32) };
     let (number, low, high) = match kind {
         0 => (flag, flag, flag),
         1 => (flag + 8, flag, flag + 4),
+        3 => (flag + 56, flag, flag + 4),
         _ => (flag + 4, flag, flag + 8),
     };
     let (mut since, mut why) = (std::time::Instant::now(), 2);
@@ -433,6 +437,16 @@ fn answer(kind: u64, [flag, to, ended, data]: [u64; 4], mut seen: u32, limit: u6
         // A store of a line is not one here: the second number says that all of it has come.
         if value != seen && (kind != 2 || word(flag + 12).load(Ordering::Acquire) == value) {
             let bytes = [low, high].map(|at| word(at).load(Ordering::Acquire));
+            let line: [u32; 16] = std::array::from_fn(|n| {
+                word(if kind == 3 { flag + 4 * n as u64 } else { flag }).load(Ordering::Acquire)
+            });
+            let sum = (0..15).fold(0u32, |sum, n| {
+                sum.wrapping_add(line[n].wrapping_mul(0x9e37_79b1u32.wrapping_mul(2 * n as u32 + 1)))
+            });
+            if kind == 3 && (sum != line[15] || line[14] != value) {
+                ANSWER_TORN.fetch_add(1, Ordering::SeqCst);
+                continue;
+            }
             match kind {
                 0 => word(to).store(value, Ordering::Release),
                 1 => {
@@ -440,6 +454,9 @@ fn answer(kind: u64, [flag, to, ended, data]: [u64; 4], mut seen: u32, limit: u6
                         word(to + 4 * i as u64).store(part, Ordering::Release);
                     }
                 }
+                3 => line.into_iter().enumerate().for_each(|(n, part)| {
+                    word(to + 4 * n as u64).store(part, Ordering::Release);
+                }),
                 _ => {
                     word(data).store(bytes[0], Ordering::Release);
                     word(data + 4).store(bytes[1], Ordering::Release);
@@ -825,7 +842,7 @@ driver! {
                 with(|fake| fake.enqueue(stream, Op::Answer(kernel)))
             }
             (0x101, [flag, ..]) => with(|fake| fake.enqueue(stream, Op::Gate { flag: *flag })),
-            (0x102..=0x104, &[flag, to, ended, seen, limit, data]) => {
+            (0x102..=0x105, &[flag, to, ended, seen, limit, data]) => {
                 let limit = match ANSWER_LIMIT.load(Ordering::SeqCst) {
                     0 => limit,
                     sooner => sooner,
