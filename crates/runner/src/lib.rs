@@ -149,8 +149,10 @@ impl Runner<'_> {
             let (costs, why): (Vec<&Stage>, String) = match ended {
                 Ended::Done => (missing, "its process ended without measuring it".into()),
                 Ended::Stopped { at } => {
-                    let at = at.map(|stage| (stage, repeat)).filter(|at| !self.folder.has_part(at.0, at.1));
-                    return Ok(End::Stopped { at });
+                    // The one that was heard of last may be finished: the next was begun then.
+                    let from = at.map(|at| missing.iter().skip_while(move |stage| stage.number != at));
+                    let under_way = from.and_then(|mut stages| stages.find(|stage| !has_part(stage)));
+                    return Ok(End::Stopped { at: under_way.map(|stage| (stage.number, repeat)) });
                 }
                 Ended::Impossible(why) if self.counted().0 == 0 => return Ok(End::Impossible(why)),
                 Ended::Impossible(why) => (missing, why),

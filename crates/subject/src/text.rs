@@ -93,13 +93,13 @@ pub fn parse(text: &str, entries: &[Entry]) -> Result<(Call, usize), SyntaxError
             continue;
         }
         match entry.words.iter().find(|word| **word == part_text) {
-            Some(word) if !call.words.contains(word) && !(entry.one_word && !call.words.is_empty()) => {
-                call.words.push(word);
+            Some(word) if call.words.contains(word) => {
+                return Err(refused(format!("`{part_text}` for the second time")));
             }
-            Some(word) if !call.words.contains(word) => {
+            Some(word) if entry.one_word && !call.words.is_empty() => {
                 return Err(refused(format!("`{word}` besides `{}`", call.words.join(", "))));
             }
-            Some(_) => return Err(refused(format!("`{part_text}` for the second time"))),
+            Some(word) => call.words.push(word),
             None => {
                 let (key, given) = value(entry, part_text).ok_or_else(|| refused(quoted(part_text)))?;
                 if call.given(key).is_some() {
