@@ -4,6 +4,7 @@
 //! A buffer knows the address under which engines see it. What an executor needs beyond that, a pin in its address space or a map
 //! through BAR1, is made when it first asks and goes with the buffer.
 
+use crate::device;
 use crate::error::{Error, PinError, Unavailable};
 use crate::inspect::GUARD;
 use crate::machine::Machine;
@@ -76,6 +77,8 @@ pub struct Buffer<'m> {
     home: &'m Machine,
     /// The GPU whose memory it is; none for the host's.
     gpu: Option<u32>,
+    /// It plays the memory of a device.
+    is_device: bool,
     /// The address under which engines see what is behind the offset.
     va: u64,
     offset: u64,
@@ -145,6 +148,7 @@ impl<'m> Buffer<'m> {
         let home = machine;
         let machine = match end.memory {
             Memory::Gpu(n) => home.gpu(n)?,
+            Memory::Device => device::seat(home),
             Memory::Host(_) => home,
         };
         let context = machine.context();
@@ -171,20 +175,22 @@ impl<'m> Buffer<'m> {
                 let base = registration.device_address()?;
                 (Kind::Registered { _registration: registration, pages }, base)
             }
-            (Memory::Gpu(_), Ok(context)) => {
+            (Memory::Gpu(_) | Memory::Device, Ok(context)) => {
                 let buffer = in_context(home, machine, || Ok(DeviceBuffer::new(context, len)?))?;
                 let base = buffer.address();
                 (Kind::Device(buffer), base)
             }
             (Memory::Host(Host::Pinned), Err(_)) => own(machine.space()?.alloc_host(bytes)?),
-            (Memory::Gpu(_), Err(_)) => own(machine.space()?.alloc_video(bytes)?),
+            (Memory::Gpu(_) | Memory::Device, Err(_)) => own(machine.space()?.alloc_video(bytes)?),
         };
         let gpu = match end.memory {
             Memory::Gpu(n) => Some(n),
+            Memory::Device => Some(machine.index()),
             Memory::Host(_) => None,
         };
+        let is_device = end.memory == Memory::Device;
         let offset = front + end.offset;
-        Ok(Buffer { home, ..Buffer::over(machine, kind, gpu, base + offset, (offset, capacity, GUARD)) })
+        Ok(Buffer { home, is_device, ..Buffer::over(machine, kind, gpu, base + offset, (offset, capacity, GUARD)) })
     }
 
     fn over(
@@ -195,7 +201,21 @@ impl<'m> Buffer<'m> {
         (offset, capacity, guard): (u64, u64, u64),
     ) -> Buffer<'m> {
         let (bar1, pins) = (OnceLock::new(), Mutex::default());
-        Buffer { view: None, bar1, pins, kind, machine, home: machine, gpu, va, offset, capacity, guard, id: next_id() }
+        Buffer {
+            view: None,
+            bar1,
+            pins,
+            kind,
+            machine,
+            home: machine,
+            is_device: false,
+            gpu,
+            va,
+            offset,
+            capacity,
+            guard,
+            id: next_id(),
+        }
     }
 
     /// `length` bytes at `pointer`, which is CUDA's: memory of this machine's GPU, or host memory that CUDA allocated or
@@ -258,6 +278,11 @@ impl<'m> Buffer<'m> {
     /// The GPU whose memory it is; none for the host's.
     pub fn gpu(&self) -> Option<u32> {
         self.gpu
+    }
+
+    /// Whether it is a device's.
+    pub fn is_device(&self) -> bool {
+        self.is_device
     }
 
     /// Whether engines can reach it.

@@ -14,6 +14,8 @@ pub(crate) enum Direction {
 }
 
 const NO_GPU: &str = "a route needs a GPU at one of its ends";
+/// Why other executors have nothing to do with a device's memory.
+pub(crate) const A_DEVICES: &str = "a device moves its bytes itself: use dma or staged";
 const NO_HOST: &str = "a route needs the host at one of its ends";
 
 impl Direction {
@@ -26,6 +28,7 @@ impl Direction {
             }
             Memory::Gpu(n) => Ok(Some(n)),
             Memory::Host(_) => Ok(None),
+            Memory::Device => Err(Unavailable::new(A_DEVICES)),
         };
         Direction::between(gpu(spec.source.memory)?, gpu(spec.destination.memory)?)
     }
@@ -46,6 +49,7 @@ pub(crate) fn seat<'m>(machine: &'m Machine, spec: &Spec) -> Result<&'m Machine,
     let gpu = |memory| match memory {
         Memory::Gpu(n) => machine.gpu(n).map(Some),
         Memory::Host(_) => Ok(None),
+        Memory::Device => Err(Unavailable::new(A_DEVICES)),
     };
     let (from, to) = (gpu(spec.source.memory)?, gpu(spec.destination.memory)?);
     from.or(to).ok_or_else(|| Unavailable::new(NO_GPU))

@@ -67,6 +67,8 @@ pub enum Error {
     Memory { bytes: u64 },
     #[error("the transfer was not submitted; submit it before waiting for it")]
     Idle,
+    #[error("the device's handle was unpinned; pin the memory again")]
+    Unpinned,
     /// A transfer was let through that must not be.
     #[error("memory that {why} was submitted to")]
     Gone { why: &'static str },

@@ -11,6 +11,7 @@
 
 pub mod back_to_back;
 mod buffer;
+pub mod device;
 mod ends;
 mod entry;
 mod error;

@@ -20,6 +20,8 @@ const ENTRIES: &[Entry] = &[
     routes::bar1::ENTRY,
     routes::message::ENTRY,
     routes::aperture::ENTRY,
+    routes::dma::ENTRY,
+    routes::staged::ENTRY,
     routes::sm::ENTRY,
     routes::zerocopy::ENTRY,
     routes::resident::ENTRY,
@@ -94,6 +96,13 @@ fn of_spec<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     let entry = entry.ok_or_else(|| Unavailable::new(format!("no executor is called {}", spec.executor.name)))?;
     check(entry, machine, spec)?;
     (entry.open)(machine, spec).map_err(refused)
+}
+
+/// Why there is no such route on this machine, as far as that is known without trying.
+pub(crate) fn available(machine: &Machine, name: &str) -> Result<(), Unavailable> {
+    let spec = parse(name).map_err(|error| Unavailable::new(error.to_string()))?;
+    let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
+    entry.map_or(Ok(()), |entry| check(entry, machine, &spec))
 }
 
 /// Executor and memories.

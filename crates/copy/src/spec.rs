@@ -19,6 +19,8 @@ pub enum Memory {
     Host(Host),
     /// GPU n.
     Gpu(u32),
+    /// Of the device that moves bytes by itself ([`crate::device`]).
+    Device,
 }
 
 /// Kinds of host memory.
@@ -182,6 +184,10 @@ impl fmt::Display for End {
                 write!(f, "gpu{n}")?;
                 None
             }
+            Memory::Device => {
+                f.write_str("device")?;
+                None
+            }
         };
         match (kind, self.offset) {
             (None, 0) => Ok(()),
@@ -267,10 +273,11 @@ fn or_nothing(word: &str) -> String {
 
 fn end(part: &Part<'_>) -> Result<End, Wrong> {
     const ENDS: &str = "a source or destination is host, host[pageable], host[registered], host[wc], host[huge], \
-                        host[node=N] or gpu0, gpu1, ...";
+                        host[node=N], device or gpu0, gpu1, ...";
     let memory = match (part.name, part.number()?) {
         ("host", None) => Memory::Host(Host::default()),
         ("gpu", Some(n)) => Memory::Gpu(n),
+        ("device", None) => Memory::Device,
         _ => return Err(Wrong { at: part.at, what: or_nothing(&part.word()), allowed: ENDS.into() }),
     };
     let (mut kind, mut offset) = (None, None);
@@ -303,6 +310,7 @@ fn end(part: &Part<'_>) -> Result<End, Wrong> {
                 return Err(wrong(or_nothing(option), allowed));
             }
             (_, Memory::Gpu(_)) => return Err(wrong(or_nothing(option), "the option of a GPU is offset=BYTES")),
+            (_, Memory::Device) => return Err(wrong(or_nothing(option), "the option of a device is offset=BYTES")),
         };
         if kind.replace(found).is_some() {
             return Err(twice());
@@ -463,7 +471,7 @@ mod tests {
             Just(Host::Huge),
             any::<u32>().prop_map(Host::Node),
         ];
-        let memory = prop_oneof![host.prop_map(Memory::Host), any::<u32>().prop_map(Memory::Gpu)];
+        let memory = prop_oneof![host.prop_map(Memory::Host), any::<u32>().prop_map(Memory::Gpu), Just(Memory::Device)];
         (memory, prop_oneof![Just(0), 0..=MAX_OFFSET]).prop_map(|(memory, offset)| End { memory, offset })
     }
 

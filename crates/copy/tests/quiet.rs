@@ -29,6 +29,8 @@ fn submit_and_poll_allocate_nothing_and_make_no_system_call() {
         ("host->ce1[folded]->gpu0", 4096),
         ("host->split->gpu0", 9000),
         ("gpu0->batch[pieces=64]->host", 4096),
+        ("device->dma[buffers=4]->gpu0", 4096),
+        ("device->staged->gpu0", 4096),
         ("host->inline->gpu0", 8),
         ("host->inline->gpu0", 40_000),
         ("host->inline[split]->gpu0", 40_000),

@@ -2,8 +2,8 @@
 //! their speed is shown here.
 
 use copy::{
-    Buffer, Difference, Error, Executor, Machine, Places, Route, Transfer, Wrong, back_to_back, names, open, parse,
-    verify,
+    Buffer, Checked, Difference, Error, Executor, Machine, Places, Route, Transfer, Wrong, back_to_back, names, open,
+    parse, verify,
 };
 use doorbell_softgpu::{Mode, Planted as Fault, SoftDriver};
 use std::sync::Arc;
@@ -135,6 +135,96 @@ fn bytes_go_from_gpu_to_gpu() {
         assert!(found.contains(why), "{name}: {found}");
     }
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+/// A copy engine plays the device.
+#[test]
+fn a_devices_bytes_go_to_the_host_straight_to_the_gpu_and_through_the_host() {
+    let (driver, machine) = soft();
+    for name in [
+        "device->dma->host",
+        "host->dma->device",
+        "device[offset=65536]->dma->gpu0[offset=3]",
+        "gpu0->dma->device",
+        "device->staged->gpu0",
+        "gpu0->staged[ce=3]->device",
+    ] {
+        moves(&machine, name, 70_001);
+    }
+    for (name, why) in [
+        ("device->ce0->gpu0", "use dma or staged"),
+        ("device->bar1->gpu0", "use dma or staged"),
+        ("device->dma->device", "one end is the device's"),
+        ("host->dma->gpu0", "one end is the device's"),
+        ("device->dma->host[pageable]", "pageable"),
+        ("device->dma->gpu1", "gpu1 is not open"),
+        ("host->dma[buffers=4]->device", "read from the device"),
+        ("device->dma[buffers=0]->gpu0", "1 to 64"),
+        ("device->staged->host", "to the host it is dma"),
+        ("device->staged[ce=99]->gpu0", "no ce99"),
+    ] {
+        let found = opening(&machine, name, 4096);
+        assert!(found.contains(why), "{name}: {found}");
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn rotating_buffers_hold_the_last_transfers_one_each() {
+    let (_driver, machine) = soft();
+    let (bytes, frames) = (5000, 4_u64);
+    moves(&machine, "device->dma[buffers=4]->gpu0", bytes);
+    let mut route = open(&machine, "device->dma[buffers=4]->gpu0", bytes).unwrap();
+    let stride = 8192;
+    let mut transfer = route.prepare(bytes).unwrap();
+    let mut checked = Checked::new(transfer.ends().unwrap(), bytes, 9).unwrap();
+    for n in 0..11 {
+        checked.renew(transfer.ends().unwrap()).unwrap();
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+        assert_eq!(checked.check(transfer.ends().unwrap()).unwrap(), None, "the {n}th");
+    }
+    drop(transfer);
+    // Each of four is in a buffer of its own.
+    let mut transfer = route.prepare(bytes).unwrap();
+    for n in 0..frames as u8 {
+        transfer.ends().unwrap().write_source(0, &vec![n + 1; bytes as usize]).unwrap();
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+    }
+    drop(transfer);
+    let mut found = vec![0; bytes as usize + 1];
+    for n in 0..frames {
+        route.ends().read_destination((n * stride) as i64, &mut found).unwrap();
+        assert!(found[..bytes as usize].iter().all(|byte| u64::from(*byte) == n + 1), "buffer {n}");
+        assert!(found[bytes as usize] > 4, "no byte further");
+    }
+}
+
+#[test]
+fn a_device_moves_nothing_with_a_handle_that_was_unpinned() {
+    use copy::device::{Device, EngineDevice};
+    let (_driver, machine) = soft();
+    let space = machine.space().unwrap();
+    let (host, video) = (space.alloc_host(8192).unwrap(), space.alloc_video(8192).unwrap());
+    let of = |memory| Buffer::of_memory(&machine, memory, 0, 8192).unwrap();
+    let (host, own) = (of(&host), of(&video));
+    let mut device = EngineDevice::new(&machine).unwrap();
+    let (to, from) = (device.pin(&host).unwrap(), device.pin(&own).unwrap());
+    own.write(0, &[7; 8192]).unwrap();
+    let mut job = device.to_host(from, to, 100).unwrap();
+    assert!(!job.poll().unwrap() && matches!(job.wait(TIMEOUT), Err(Error::Idle)));
+    job.start(50, 8092).unwrap();
+    job.wait(TIMEOUT).unwrap();
+    assert!(matches!(job.start(0, 8093), Err(Error::Gpu(gpu::Error::OutsideRegion { .. }))));
+    drop(job);
+    let mut found = [0; 101];
+    host.read(8091, &mut found).unwrap();
+    assert!(found[0] == 0 && found[1..].iter().all(|byte| *byte == 7));
+    assert!(matches!(device.to_host(from, to, 8193).err(), Some(Error::Capacity { capacity: 8192, .. })));
+    device.unpin(to).unwrap();
+    assert!(matches!(device.unpin(to), Err(Error::Unpinned)));
+    assert!(matches!(device.to_host(from, to, 1).err(), Some(Error::Unpinned)));
 }
 
 #[test]
@@ -359,6 +449,8 @@ fn what_is_listed_opens_or_says_why() {
         ("bar1", 5),
         ("aperture", 2),
         ("split", 5),
+        ("dma", 5),
+        ("staged", 2),
         ("batch", 5),
     ] {
         let is = |listed: &&copy::Listed| parse(&listed.name).unwrap().executor.word() == executor;
@@ -654,6 +746,8 @@ fn transfers_move_to_other_places_of_their_buffers() {
         ("gpu0[offset=8]->ce0[pipelined]->host", 4097),
         ("host->ce1[folded,pushbuffer=host]->gpu0", 64),
         ("host->split->gpu0", 9000),
+        ("device->dma->gpu0", 777),
+        ("device->staged->gpu0", 777),
         ("gpu0[offset=8]->split[engines=0+1+2]->host", 20_000),
         ("host->ce2[timed]->gpu0", 64),
         ("host->inline->gpu0", 8),

@@ -33,6 +33,8 @@ const SHIPPED: &[Shipped] = files![
     "setups",
     "placement",
     "eight",
+    "scattered",
+    "device",
 ];
 
 /// All of them, in the order in which one would meet them.

@@ -78,6 +78,7 @@ pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
             Memory::Gpu(_) => gpus += 1,
             Memory::Host(crate::spec::Host::Pageable) => return Err(Unavailable::new(PAGEABLE)),
             Memory::Host(_) => {}
+            Memory::Device => return Err(Unavailable::new(crate::ends::A_DEVICES)),
         }
     }
     if gpus == 0 { Err(Unavailable::new("a route needs a GPU at one of its ends")) } else { Ok(()) }

@@ -1,0 +1,130 @@
+//! A copy engine in the place of a device: its memory is video memory of its GPU. With two GPUs what it moves to the first goes over
+//! a bus, as a device's would; with one it stays within the GPU, and shows that the path works, not how fast a device is.
+
+use super::{Device, Handle, Job};
+use crate::buffer::Buffer;
+use crate::error::{Error, Unavailable};
+use crate::machine::Machine;
+use crate::routes::channel;
+use gpu::{Channel, ChannelOptions, CopyMode, Engine, Prepared, Region, Ticket};
+use std::time::Duration;
+
+/// The most that the validator lets one copy move.
+const MAX_BYTES: u64 = 1 << 30;
+
+pub struct EngineDevice {
+    channel: Channel,
+    number: u32,
+    gpu: u32,
+    pinned: Vec<(Handle, Region)>,
+    next: u64,
+}
+
+impl EngineDevice {
+    /// Of the machine's second GPU, else of its first.
+    ///
+    /// # Errors
+    /// Where there is no channel of our own.
+    pub fn new(machine: &Machine) -> Result<EngineDevice, Error> {
+        let seat = super::seat(machine);
+        let engines = seat.copy_engines().unwrap_or_default();
+        let engine = engines.iter().find(|engine| engine.is_asynchronous()).or(engines.first());
+        let number = engine.map_or(0, |engine| engine.number);
+        let channel = Channel::new(seat.space()?, Engine::Copy(number), ChannelOptions::default())?;
+        Ok(EngineDevice { channel, number, gpu: seat.index(), pinned: Vec::new(), next: 0 })
+    }
+
+    fn region(&self, handle: Handle) -> Result<&Region, Error> {
+        let found = self.pinned.iter().find(|(pinned, _)| *pinned == handle);
+        found.map(|(_, region)| region).ok_or(Error::Unpinned)
+    }
+
+    fn job(&mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + '_>, Error> {
+        let (from, to) = (self.region(from)?.clone(), self.region(to)?.clone());
+        let capacity = from.length().min(to.length());
+        if bytes > capacity {
+            return Err(Error::Capacity { bytes, capacity });
+        }
+        if !(1..=MAX_BYTES).contains(&bytes) {
+            return Err(Unavailable::new(format!("{bytes} bytes by the device: 1 byte to 1 GiB are possible")).into());
+        }
+        let prepared = Prepared::copy(&mut self.channel, &to, &from, bytes as u32, CopyMode::Plain)?;
+        Ok(Box::new(Copy { channel: &mut self.channel, prepared, from: from.va(), to: to.va(), last: None }))
+    }
+}
+
+impl Device for EngineDevice {
+    fn about(&self) -> String {
+        format!("copy engine {} of GPU {} in the place of a device", self.number, self.gpu)
+    }
+
+    fn pin(&mut self, memory: &Buffer<'_>) -> Result<Handle, Error> {
+        let region = memory.region(self.channel.space())?;
+        let handle = Handle(self.next);
+        self.next += 1;
+        self.pinned.push((handle, region));
+        Ok(handle)
+    }
+
+    fn unpin(&mut self, handle: Handle) -> Result<(), Error> {
+        self.region(handle)?;
+        self.pinned.retain(|(pinned, _)| *pinned != handle);
+        Ok(())
+    }
+
+    // An engine does not ask whose memory it is.
+    fn to_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
+        self.job(from, to, bytes)
+    }
+
+    fn from_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
+        self.job(from, to, bytes)
+    }
+
+    fn to_gpu<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
+        self.job(from, to, bytes)
+    }
+
+    fn from_gpu<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
+        self.job(from, to, bytes)
+    }
+}
+
+struct Copy<'r> {
+    channel: &'r mut Channel,
+    prepared: Prepared,
+    from: u64,
+    to: u64,
+    last: Option<Ticket>,
+}
+
+impl Job for Copy<'_> {
+    #[inline]
+    fn start(&mut self, from: u64, to: u64) -> Result<(), Error> {
+        let (from, to) = (self.from.wrapping_add(from), self.to.wrapping_add(to));
+        self.last = Some(self.prepared.submit_at(self.channel, to, from)?);
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        let Some(last) = self.last else { return Ok(false) };
+        if self.channel.done(last) { Ok(true) } else { channel::alive(self.channel).map(|()| false) }
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        channel::wait(self.channel, self.last, self.prepared.bytes(), timeout)
+    }
+
+    #[inline]
+    fn released_gpu_ns(&self) -> Option<u64> {
+        self.last.map(|_| self.channel.timestamp())
+    }
+}
+
+impl Drop for Copy<'_> {
+    fn drop(&mut self) {
+        channel::settle(self.channel, self.last);
+    }
+}

@@ -1,0 +1,219 @@
+//! What a device moves by itself: `device->dma->host` (path A of the GPU Direct test), `device->dma->gpu0` (path C), and back.
+//!
+//! `dma[buffers=4]`: what is read from the device goes to one of so many buffers after the other, as frames of a camera do. They lie
+//! in the destination, one behind the other; what is written there to be compared later is written to all of them, and what is
+//! read is the buffer of the last transfer.
+
+use crate::buffer::{Buffer, PAGEABLE};
+use crate::device::{self, Device, EngineDevice, Handle, Job};
+use crate::ends::Ends;
+use crate::entry::Entry;
+use crate::error::{Error, Unavailable};
+use crate::inspect::{GUARD, HostEnd, Inspect};
+use crate::machine::Machine;
+use crate::route::{Executor, Transfer};
+use crate::spec::{self, Host, Memory, Spec, Word};
+use std::time::Duration;
+
+const BUFFERS: &str = "buffers=";
+/// A ring of more is no ring of frames.
+const MOST: u32 = 64;
+const PAGE: u64 = 0x1000;
+/// Buffers that stay pinned; of more, the oldest is pinned again when it is next used.
+const KEPT: usize = 64;
+
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word { name: "dma", numbered: false, options: &[BUFFERS] },
+    about: |machine, spec| {
+        let rotates = if spec.executor.numbers(BUFFERS).is_some() { ", to several buffers in turn" } else { "" };
+        format!("a device's own DMA{rotates}; a copy engine of GPU {} is the device", device::seat(machine).index())
+    },
+    list: |machine| {
+        let gpu = machine.index();
+        vec![
+            "device->dma->host".into(),
+            "host->dma->device".into(),
+            format!("device->dma->gpu{gpu}"),
+            format!("device->dma[buffers=4]->gpu{gpu}"),
+            format!("gpu{gpu}->dma->device"),
+        ]
+    },
+    check,
+    open: |machine, spec| Ok(Box::new(Dma::new(machine, buffers(&spec.executor)?)?)),
+};
+
+fn buffers(executor: &spec::Executor) -> Result<u64, Unavailable> {
+    match executor.numbers(BUFFERS) {
+        None => Ok(1),
+        Some(&[count]) if (1..=MOST).contains(&count) => Ok(count.into()),
+        Some(_) => Err(Unavailable::new(format!("buffers=N: 1 to {MOST} take turns"))),
+    }
+}
+
+/// That one end is the device's, and the other one that it reaches.
+pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    let ends = [spec.source.memory, spec.destination.memory];
+    if ends.iter().filter(|memory| **memory == Memory::Device).count() != 1 {
+        return Err(Unavailable::new("one end is the device's: device->dma->gpu0, host->dma->device"));
+    }
+    for memory in ends {
+        match memory {
+            Memory::Host(Host::Pageable) => return Err(Unavailable::new(PAGEABLE)),
+            Memory::Gpu(n) => drop(machine.gpu(n)?),
+            Memory::Host(_) | Memory::Device => {}
+        }
+    }
+    if buffers(&spec.executor)? > 1 && spec.destination.memory == Memory::Device {
+        return Err(Unavailable::new("buffers= take turns for what is read from the device"));
+    }
+    device::seat(machine).space().map(drop)
+}
+
+/// A device as an executor.
+pub(super) struct Dma {
+    device: Box<dyn Device>,
+    /// What is pinned, by buffer.
+    pinned: Vec<(u64, Handle)>,
+    buffers: u64,
+}
+
+/// Bytes from one buffer to the next in a destination for transfers of up to `bytes`.
+fn stride(bytes: u64) -> u64 {
+    (bytes + 2 * GUARD).next_multiple_of(PAGE)
+}
+
+impl Dma {
+    pub(super) fn new(machine: &Machine, buffers: u64) -> Result<Dma, Error> {
+        Ok(Dma { device: Box::new(EngineDevice::new(machine)?), pinned: Vec::new(), buffers })
+    }
+
+    /// Pinned once and used often.
+    fn pin(&mut self, buffer: &Buffer<'_>) -> Result<Handle, Error> {
+        if let Some((_, handle)) = self.pinned.iter().find(|(id, _)| *id == buffer.id()) {
+            return Ok(*handle);
+        }
+        if self.pinned.len() == KEPT {
+            let (_, oldest) = self.pinned.remove(0);
+            self.device.unpin(oldest)?;
+        }
+        let handle = self.device.pin(buffer)?;
+        self.pinned.push((buffer.id(), handle));
+        Ok(handle)
+    }
+}
+
+impl Executor for Dma {
+    fn room(&self, capacity: u64) -> Result<u64, Error> {
+        let none = || Unavailable::new(format!("{} buffers of {capacity} bytes", self.buffers));
+        match self.buffers {
+            1 => Ok(capacity),
+            // The first guard is the buffer's own.
+            n if capacity <= u64::MAX / 2 => Ok(stride(capacity).checked_mul(n).ok_or_else(none)?),
+            _ => Err(none().into()),
+        }
+    }
+
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        self.pin(from)?;
+        self.pin(to).map(drop)
+    }
+
+    fn prepare<'r>(
+        &'r mut self,
+        source: &'r Buffer<'r>,
+        destination: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let ends = Ends::new(source, destination, bytes)?;
+        let (from, to) = (self.pin(source)?, self.pin(destination)?);
+        let count = self.buffers;
+        let stride = if count > 1 { stride(bytes) } else { 0 };
+        destination.holds((count - 1) * stride, bytes)?;
+        let device = &mut self.device;
+        let job = match (source.is_device(), destination.is_device()) {
+            (true, false) if destination.gpu().is_some() => device.to_gpu(from, to, bytes)?,
+            (true, false) => device.to_host(from, to, bytes)?,
+            (false, true) if source.gpu().is_some() => device.from_gpu(from, to, bytes)?,
+            (false, true) => device.from_host(from, to, bytes)?,
+            _ => return Err(Unavailable::new("one end is the device's").into()),
+        };
+        let frames = Frames { ends, stride, count, last: 0 };
+        Ok(Box::new(Moves { job, frames, at: [0, 0], next: 0, bytes }))
+    }
+}
+
+/// The two memories, of which the destination may be several.
+struct Frames<'r> {
+    ends: Ends<'r>,
+    stride: u64,
+    count: u64,
+    /// Where the last transfer went.
+    last: u64,
+}
+
+impl Inspect for Frames<'_> {
+    fn host_end(&self) -> HostEnd {
+        self.ends.host_end()
+    }
+
+    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.ends.write_source(at, data)
+    }
+
+    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        (0..self.count).try_for_each(|n| self.ends.write_destination(at + (n * self.stride) as i64, data))
+    }
+
+    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
+        self.ends.read_destination(at + (self.last * self.stride) as i64, into)
+    }
+}
+
+struct Moves<'r> {
+    job: Box<dyn Job + 'r>,
+    frames: Frames<'r>,
+    /// Where in source and destination.
+    at: [u64; 2],
+    /// The buffer that the next transfer goes to.
+    next: u64,
+    bytes: u64,
+}
+
+impl Transfer for Moves<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        let [from, to] = self.at;
+        self.job.start(from, to + self.next * self.frames.stride)?;
+        self.frames.last = self.next;
+        self.next = if self.next + 1 == self.frames.count { 0 } else { self.next + 1 };
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        self.job.poll()
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.job.wait(timeout)
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        if self.frames.count > 1 {
+            return Err(Unavailable::new("its buffers are at fixed places of the destination").into());
+        }
+        self.frames.ends.hold([source, destination], self.bytes)?;
+        self.at = [source, destination];
+        Ok(())
+    }
+
+    #[inline]
+    fn released_gpu_ns(&self) -> Option<u64> {
+        self.job.released_gpu_ns()
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.frames)
+    }
+}

@@ -1,0 +1,179 @@
+//! A device's bytes to a GPU by way of host memory, as programs do it without a direct path (path B of the GPU Direct test):
+//! the device's DMA to pinned memory, then a copy to the GPU, or the other way round. `staged` copies by CUDA (`cuda[sync]`),
+//! without CUDA by a copy engine; `staged[ce=3]` by that engine.
+//!
+//! The second half is submitted when the first is done, by whoever polls or waits.
+
+use super::dma::{self, Dma};
+use crate::buffer::Buffer;
+use crate::ends::Ends;
+use crate::entry::{Entry, Found};
+use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
+use crate::machine::Machine;
+use crate::registry;
+use crate::route::{Executor, Transfer};
+use crate::spec::{self, End, Host, Memory, Spec, Word};
+use std::time::{Duration, Instant};
+
+const ENGINE: &str = "ce=";
+
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word { name: "staged", numbered: false, options: &[ENGINE] },
+    about: |machine, spec| {
+        let copy = copier(machine, &spec.executor).unwrap_or_default();
+        format!("a device's DMA to host memory, and from there to the GPU by {copy}; or the other way round")
+    },
+    list: |machine| {
+        let gpu = machine.index();
+        vec![format!("device->staged->gpu{gpu}"), format!("gpu{gpu}->staged->device")]
+    },
+    check,
+    open,
+};
+
+/// The executor between host and GPU.
+fn copier(machine: &Machine, executor: &spec::Executor) -> Result<String, Unavailable> {
+    match executor.numbers(ENGINE) {
+        Some(&[n]) => Ok(format!("ce{n}")),
+        Some(_) => Err(Unavailable::new("ce=N: one engine copies")),
+        None if machine.context().is_ok() => Ok("cuda[sync]".into()),
+        None => {
+            let engines = machine.copy_engines().unwrap_or_default();
+            let engine = engines.iter().find(|engine| engine.is_asynchronous()).or(engines.first());
+            Ok(format!("ce{}", engine.map_or(0, |engine| engine.number)))
+        }
+    }
+}
+
+fn reads(spec: &Spec) -> bool {
+    spec.source.memory == Memory::Device
+}
+
+/// The route of the half between host and GPU.
+fn half(machine: &Machine, spec: &Spec) -> Result<String, Unavailable> {
+    let gpu = if reads(spec) { spec.destination.memory } else { spec.source.memory };
+    let Memory::Gpu(n) = gpu else {
+        return Err(Unavailable::new("staged goes through host memory to a GPU: to the host it is dma"));
+    };
+    let copier = copier(machine, &spec.executor)?;
+    Ok(if reads(spec) { format!("host->{copier}->gpu{n}") } else { format!("gpu{n}->{copier}->host") })
+}
+
+fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    dma::check(machine, spec)?;
+    registry::available(machine, &half(machine, spec)?)
+}
+
+fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
+    let copy = registry::executor(machine, &half(machine, spec)?)?;
+    Ok(Box::new(Staged { dma: Dma::new(machine, 1)?, copy, host: None, machine, reads: reads(spec) }))
+}
+
+struct Staged<'m> {
+    dma: Dma,
+    copy: Box<dyn Executor + 'm>,
+    /// On the way, as large as the ends. Behind what its work may name it.
+    host: Option<Buffer<'m>>,
+    machine: &'m Machine,
+    /// From the device; otherwise to it.
+    reads: bool,
+}
+
+impl Executor for Staged<'_> {
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        let capacity = from.capacity().min(to.capacity());
+        if self.host.as_ref().is_none_or(|host| host.capacity() < capacity) {
+            let end = End { memory: Memory::Host(Host::Pinned), offset: 0 };
+            self.host = Some(Buffer::new(self.machine, end, capacity)?);
+        }
+        let Staged { dma, copy, host: Some(host), reads, .. } = self else { return Err(Error::Idle) };
+        if *reads {
+            dma.reach(from, host)?;
+            copy.reach(host, to)
+        } else {
+            copy.reach(from, host)?;
+            dma.reach(host, to)
+        }
+    }
+
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let ends = Ends::new(from, to, bytes)?;
+        self.reach(from, to)?;
+        let Staged { dma, copy, host: Some(host), reads, .. } = self else { return Err(Error::Idle) };
+        let halves = if *reads {
+            [dma.prepare(from, host, bytes)?, copy.prepare(host, to, bytes)?]
+        } else {
+            [copy.prepare(from, host, bytes)?, dma.prepare(host, to, bytes)?]
+        };
+        Ok(Box::new(Halves { halves, ends, half: None }))
+    }
+}
+
+struct Halves<'r> {
+    halves: [Box<dyn Transfer + 'r>; 2],
+    ends: Ends<'r>,
+    /// Which of them is under way, or was last.
+    half: Option<usize>,
+}
+
+impl Transfer for Halves<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        // Memory on the way is one: what an earlier transfer has there goes on first.
+        if self.half == Some(0) {
+            self.wait(PATIENCE)?;
+        }
+        self.halves[0].submit()?;
+        self.half = Some(0);
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        match self.half {
+            None => Ok(false),
+            Some(0) => {
+                if self.halves[0].poll()? {
+                    self.halves[1].submit()?;
+                    self.half = Some(1);
+                    return self.halves[1].poll();
+                }
+                Ok(false)
+            }
+            Some(_) => self.halves[1].poll(),
+        }
+    }
+
+    fn is_polled(&self) -> bool {
+        self.halves.iter().all(|half| half.is_polled())
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        let start = Instant::now();
+        if self.half.ok_or(Error::Idle)? == 0 {
+            self.halves[0].wait(timeout)?;
+            self.halves[1].submit()?;
+            self.half = Some(1);
+        }
+        self.halves[1].wait(timeout.saturating_sub(start.elapsed()))
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        self.halves[0].move_to(source, 0)?;
+        self.halves[1].move_to(0, destination)
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
+    }
+}
+
+/// Longer than any transfer takes that will ever end.
+const PATIENCE: Duration = Duration::from_secs(2);
