@@ -44,6 +44,8 @@ FUNCTIONS = {
     "doorbell_copy_async": [c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, ANSWER],
     "doorbell_copy_batch": [POINTER(Piece), c_size_t, ANSWER],
     "doorbell_copy_ordered": [POINTER(Piece), c_size_t, POINTER(Word), POINTER(Word), ANSWER],
+    "doorbell_copy_after_stream": [POINTER(Piece), c_size_t, c_void_p, ANSWER],
+    "doorbell_hold_stream": [c_void_p, c_uint64],
     "doorbell_prepare": [c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, ANSWER],
     "doorbell_prepare_bytes": [c_uint64, c_uint64, c_uint64, ANSWER],
     "doorbell_submit": [c_uint64, ANSWER],

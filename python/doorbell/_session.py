@@ -171,6 +171,19 @@ class Ticket:
         return answer.value
 
 
+    def hold(self, stream):
+        """What is put into the CUDA stream from now on waits for this. A call of CUDA's, with its locks."""
+        check(library.doorbell_hold_stream(_stream(stream), self.number))
+
+
+def _stream(stream):
+    """torch.cuda.Stream, cupy.cuda.Stream, a number, or None for the default stream."""
+    for name in ("cuda_stream", "ptr", "handle"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    return stream if stream is None else int(stream)
+
+
 def _ends(dst, src):
     to, from_ = pin(dst), pin(src)
     if to.readonly:
@@ -204,15 +217,19 @@ def copy_(dst, src, nbytes=None, *, dst_offset=0, src_offset=0, timeout=None):
 
 
 def copy_async(dst, src, nbytes=None, *, dst_offset=0, src_offset=0):
-    """Submits a copy between two buffers; its Ticket."""
+    """Submits a copy between two buffers; its Ticket. It waits for no stream: copy_batch() can, and Ticket.hold() lets a stream wait."""
     to, from_ = _ends(dst, src)
     nbytes, ticket = _length(to, dst_offset, from_, src_offset, nbytes), c_uint64()
     check(library.doorbell_copy_async(to.handle, dst_offset, from_.handle, src_offset, nbytes, byref(ticket)))
     return Ticket(ticket.value, (to, from_))
 
 
-def copy_batch(pieces):
-    """Submits many copies behind one doorbell: (dst, dst_offset, src, src_offset, nbytes) each, of buffers."""
+_NOW = object()
+
+
+def copy_batch(pieces, *, after=_NOW):
+    """Submits many copies behind one doorbell: (dst, dst_offset, src, src_offset, nbytes) each, of buffers. after: a CUDA stream, for
+    whose work of until now they wait (None: the default stream); that is a call of CUDA's, with its locks."""
     pieces = list(pieces)
     array, keep = (Piece * len(pieces))(), []
     for to_piece, (dst, dst_offset, src, src_offset, nbytes) in zip(array, pieces):
@@ -222,7 +239,10 @@ def copy_batch(pieces):
         to_piece.from_, to_piece.from_offset = from_.handle, src_offset
         keep += (to, from_)
     ticket = c_uint64()
-    check(library.doorbell_copy_batch(array, len(pieces), byref(ticket)))
+    if after is _NOW:
+        check(library.doorbell_copy_batch(array, len(pieces), byref(ticket)))
+    else:
+        check(library.doorbell_copy_after_stream(array, len(pieces), _stream(after), byref(ticket)))
     return Ticket(ticket.value, keep)
 
 

@@ -171,6 +171,19 @@ class OnTheSoftwareGpu(unittest.TestCase):
             doorbell.allocate(64)
         transfer.__del__()
 
+    def test_streams_need_cuda(self):
+        class Stream:
+            cuda_stream = 0x70
+
+        host = doorbell.allocate(64)
+        self.assertEqual([_session._stream(s) for s in (Stream(), 7, None)], [0x70, 7, None])
+        with self.assertRaises(doorbell.Unavailable):
+            doorbell.copy_batch([(host, 0, host, 32, 8)], after=Stream())
+        ticket = doorbell.copy_async(host, host, 8, dst_offset=32)
+        ticket.wait()
+        with self.assertRaises(doorbell.Unavailable):
+            ticket.hold(None)
+
     def test_a_transfer_holds_its_buffers(self):
         gpu = doorbell.allocate(64, "gpu")
         transfer = doorbell.prepare(gpu, doorbell.allocate(64))

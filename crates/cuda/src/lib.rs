@@ -19,6 +19,7 @@ mod memory;
 mod pointer;
 pub mod runtime;
 mod stream;
+mod words;
 
 pub use clusters::Shape;
 pub use context::{Attribute, Context, Device};
@@ -29,5 +30,6 @@ pub use kernel::{Argument, Compiled, Function, Module};
 pub use memory::{DeviceBuffer, DeviceSlice, PinnedBuffer, Registration};
 pub use pointer::{MemoryType, Pointer};
 pub use stream::{Event, Order, Stream};
+pub use words::{KeepCurrent, Words};
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -302,6 +302,37 @@ pub unsafe extern "C" fn doorbell_copy_ordered(
     })
 }
 
+/// As doorbell_copy_batch(), behind all that the CUDA stream (CUstream, cudaStream_t; null: the default stream) has queued now: a
+/// write of a word goes into the stream, and the lane waits for it. What the thread submits later waits behind that, too.
+/// Cost: a call of cuStreamWriteValue32, with CUDA's locks: it waits where another thread is in a long call of CUDA's. Threads: any.
+/// Errors: as doorbell_copy_batch(); DOORBELL_UNAVAILABLE without CUDA, DOORBELL_CUDA, and DOORBELL_FULL while 1,024 orders of
+/// streams are under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_copy_after_stream(
+    pieces: *const doorbell_piece_t,
+    count: usize,
+    stream: *mut c_void,
+    ticket: *mut doorbell_ticket_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's, as in doorbell_copy_ordered.
+        let (answer, pieces) = unsafe { (To::new(ticket)?, many(pieces.cast::<Piece>(), count)?) };
+        // SAFETY: the caller's.
+        answer.put(unsafe { SESSION.copy_after(stream, pieces) }?.raw());
+        Ok(())
+    })
+}
+
+/// What is put into the CUDA stream from now on waits for a submission: the lane writes a word behind it, and a wait for that goes
+/// into the stream. Not for doorbell_submit_bytes().
+/// Cost: a submission, and a call of cuStreamWaitValue32 with CUDA's locks. Threads: any. Errors: as doorbell_copy_after_stream();
+/// DOORBELL_BUSY while another thread submits on the lane; DOORBELL_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_hold_stream(stream: *mut c_void, ticket: doorbell_ticket_t) -> i32 {
+    // SAFETY: the caller's.
+    run(|| unsafe { SESSION.hold_stream(stream, Copy::from_raw(ticket)) })
+}
+
 /// Makes a copy ready, to be submitted often: it is checked here, once. It belongs to the lane of the thread that prepares it.
 /// Cost: some hundred microseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the thread's
 /// lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT (no bytes, or more than 1 GiB),

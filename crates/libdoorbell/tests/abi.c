@@ -141,6 +141,11 @@ int main(int argc, char **argv)
     if (words[1] != 5)
         failures++;
 
+    EXPECT(doorbell_copy_after_stream(&piece, 1, NULL, &ticket), DOORBELL_UNAVAILABLE); /* no CUDA */
+    EXPECT(doorbell_copy_after_stream(&piece, 1, NULL, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_hold_stream(NULL, ticket), DOORBELL_UNAVAILABLE);
+    EXPECT(doorbell_hold_stream(NULL, host), DOORBELL_HANDLE);
+
     EXPECT(doorbell_ring_open(video, 0, host, 0, 1024, 1, &ring), DOORBELL_ARGUMENT);
     EXPECT(doorbell_ring_open(video, 0, host, 0, 1024, 4, &ring), DOORBELL_OK);
     EXPECT(doorbell_ring_submit(ring, &ticket), DOORBELL_ARGUMENT);

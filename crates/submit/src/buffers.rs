@@ -31,6 +31,21 @@ pub(crate) struct Entry {
     pub _kept: Kept,
 }
 
+impl Entry {
+    /// CUDA's memory, pinned. A context has to be the thread's.
+    pub fn of_cuda(machine: &copy::Machine, pointer: u64, length: u64) -> Result<Entry, Error> {
+        let pinned = copy::pin(machine, pointer, length)?;
+        // The driver calls do not say of memory that was there before they were seen.
+        let known = machine.context().map_err(|why| Error::Unavailable(why.reason))?.pointer(pointer)?;
+        let place = match known.map(|known| known.memory) {
+            Some(cuda::MemoryType::Device) => Place::Video,
+            Some(cuda::MemoryType::Host) => Place::Host,
+            _ => pinned.pin().place(),
+        };
+        Ok(Entry { region: pinned.region().clone(), pointer, place, _kept: Kept::Cudas(pinned) })
+    }
+}
+
 struct Slot {
     /// Odd while the entry is there.
     used: AtomicU32,

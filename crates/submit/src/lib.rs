@@ -24,6 +24,7 @@ mod error;
 mod handle;
 mod lane;
 mod open;
+mod order;
 mod ring;
 mod session;
 mod transfers;

@@ -2,11 +2,12 @@
 
 use crate::choose::Chooser;
 use crate::error::Error;
+use crate::order::Order;
 use copy::Machine;
-use cuda::Cuda;
+use cuda::{Cuda, KeepCurrent};
 use gpu::{AddressSpace, DeviceOptions, Engine, Entry, Libcuda};
 use rm::driver::Libc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Lanes that a session may have.
 pub(crate) const LANES: usize = 64;
@@ -53,6 +54,8 @@ impl std::fmt::Debug for Options {
 
 /// What an open session has beside its lanes.
 pub(crate) struct Setup {
+    /// What orders streams, when it was first wanted. Before the machine, in whose context it is.
+    pub order: Mutex<Option<Arc<Order>>>,
     /// None without CUDA.
     pub machine: Option<Machine>,
     pub space: Arc<AddressSpace>,
@@ -81,7 +84,9 @@ impl Setup {
             space.check_each_submission();
         }
         let engines = engines(&space);
-        let setup = Setup { machine, space, engines, profile: options.profile.clone(), log: options.log.clone() };
+        let order = Mutex::new(None);
+        let setup =
+            Setup { order, machine, space, engines, profile: options.profile.clone(), log: options.log.clone() };
         setup.say(|| {
             let beside = if setup.machine.is_some() { "beside CUDA" } else { "without CUDA" };
             let [to, from] = setup.engines;
@@ -96,6 +101,15 @@ impl Setup {
         Ok(setup)
     }
 
+    /// CUDA's context is this thread's until what this answers is dropped; then it has the one again that it had.
+    pub fn enter(&self) -> Result<Option<KeepCurrent>, Error> {
+        let Some(machine) = &self.machine else { return Ok(None) };
+        let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
+        let kept = context.cuda().keep_current();
+        machine.enter()?;
+        Ok(Some(kept))
+    }
+
     pub fn say(&self, text: impl FnOnce() -> String) {
         if let Some(log) = &self.log {
             log(&text());
@@ -108,6 +122,8 @@ type Opened = (Option<Machine>, Arc<AddressSpace>);
 fn beside(gpu: u32) -> Result<Opened, Error> {
     let watched = Libcuda::open().map_err(|error| Error::Unavailable(error.to_string()))?;
     let cuda = Cuda::load().map_err(|error| Error::Unavailable(error.to_string()))?;
+    // The program's threads keep the contexts that they have.
+    let _kept = cuda.keep_current();
     let context = cuda.device(gpu as usize)?.primary_context()?;
     let space = watched.address_space(context.device().uuid()?, Entry::OwnClient)?;
     Ok((Some(Machine::beside(context, space.clone())), space))

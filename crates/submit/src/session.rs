@@ -138,6 +138,10 @@ impl Session {
         self.empty();
         self.buffers.clear(&self.lanes);
         was.say(|| "closed".into());
+        // What it has of CUDA's is freed in CUDA's context.
+        let kept = was.enter();
+        drop(was);
+        drop(kept);
         Ok(())
     }
 
@@ -223,17 +227,8 @@ impl Session {
         let machine = machine.ok_or_else(|| {
             Error::Unavailable("the session is without CUDA: use memory of its own (Session::allocate)".into())
         })?;
-        machine.enter()?;
-        let pinned = copy::pin(machine, pointer, length)?;
-        // The driver calls do not say of memory that was there before they were seen.
-        let known = machine.context().map_err(|why| Error::Unavailable(why.reason))?.pointer(pointer)?;
-        let place = match known.map(|known| known.memory) {
-            Some(cuda::MemoryType::Device) => Place::Video,
-            Some(cuda::MemoryType::Host) => Place::Host,
-            _ => pinned.pin().place(),
-        };
-        let region = pinned.region().clone();
-        self.add(now, Entry { region, pointer, place, _kept: Kept::Cudas(pinned) })
+        let _context = setup.enter()?;
+        self.add(now, Entry::of_cuda(machine, pointer, length)?)
     }
 
     /// Memory of the session's own, host memory or (`video`) the GPU's, which the CPU sees too. Allocated without CUDA, in whole

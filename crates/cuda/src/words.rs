@@ -1,0 +1,114 @@
+//! Words that streams write and wait for: what orders a stream against something that is not CUDA's.
+
+use crate::Result;
+use crate::context::Context;
+use crate::error::Error;
+use crate::functions::{Cuda, RawContext};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
+const PORTABLE_MAPPED: u32 = 0x01 | 0x02;
+/// `CU_STREAM_WAIT_VALUE_GEQ`: counting up, and wrapping.
+const REACHED: u32 = 0;
+
+/// Words of 32 bits in pinned host memory, zero at first; freed when dropped.
+#[derive(Debug)]
+pub struct Words {
+    cuda: Cuda,
+    at: *mut AtomicU32,
+    count: usize,
+}
+
+// SAFETY: the words are atomic, and CUDA's calls may be made from any thread.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// In the current context, which has to live longer.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where the driver has not both calls.
+    pub fn new(context: &Context, count: usize) -> Result<Words> {
+        let cuda = context.cuda();
+        for call in ["cuStreamWriteValue32_v2", "cuStreamWaitValue32_v2"] {
+            if !cuda.has(call) {
+                return Err(Error::Missing { call });
+            }
+        }
+        let mut at = std::ptr::null_mut();
+        // SAFETY: writes one pointer.
+        unsafe { cuda.cuMemHostAlloc(&mut at, 4 * count, PORTABLE_MAPPED) }?;
+        let words = Words { cuda, at: at.cast(), count };
+        (0..count).for_each(|index| words.word(index).store(0, Ordering::SeqCst));
+        Ok(words)
+    }
+
+    /// Address of the first, for CPU and GPU.
+    pub fn address(&self) -> u64 {
+        self.at as u64
+    }
+
+    /// # Panics
+    /// Where there is no such word.
+    pub fn word(&self, index: usize) -> &AtomicU32 {
+        assert!(index < self.count);
+        // SAFETY: within the allocation, which lives as long as self, and aligned.
+        unsafe { &*self.at.add(index) }
+    }
+
+    /// Puts a write of the word behind everything in the stream, after a fence for all who look.
+    ///
+    /// # Safety
+    /// `stream` is a stream's handle (`CUstream`) of a context on the words' GPU, or null; the words live until it is done.
+    pub unsafe fn write_after(&self, stream: *mut c_void, index: usize, value: u32) -> Result<()> {
+        let at = std::ptr::from_ref(self.word(index)) as u64;
+        // SAFETY: the caller's.
+        unsafe { self.cuda.cuStreamWriteValue32_v2(stream, at, value, 0) }
+    }
+
+    /// What is put into the stream from now on waits until the word has come to `value`.
+    ///
+    /// # Safety
+    /// As [`Words::write_after`].
+    pub unsafe fn hold_until(&self, stream: *mut c_void, index: usize, value: u32) -> Result<()> {
+        let at = std::ptr::from_ref(self.word(index)) as u64;
+        // SAFETY: the caller's.
+        unsafe { self.cuda.cuStreamWaitValue32_v2(stream, at, value, REACHED) }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`; whoever put writes and waits into streams has waited for them.
+        let _ = unsafe { self.cuda.cuMemFreeHost(self.at.cast()) };
+    }
+}
+
+/// Gives a thread the context back that it had.
+#[derive(Debug)]
+pub struct KeepCurrent {
+    cuda: Cuda,
+    /// None where the driver did not say.
+    was: Option<RawContext>,
+}
+
+impl Cuda {
+    /// Whatever context is made current on this thread until this is dropped, the one that it has now comes back.
+    pub fn keep_current(&self) -> KeepCurrent {
+        let mut was = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let known = unsafe { self.cuCtxGetCurrent(&mut was) };
+        KeepCurrent { cuda: *self, was: known.is_ok().then_some(was) }
+    }
+}
+
+impl Drop for KeepCurrent {
+    fn drop(&mut self) {
+        if let Some(was) = self.was {
+            // SAFETY: it was this thread's, or null for none.
+            let _ = unsafe { self.cuda.cuCtxSetCurrent(was) };
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Order between copies and a CUDA stream, in both directions: by a word that one of them writes and the other waits for.
+//!
+//! Each use takes a word of its own, in turn. A word is used again when what it was used for last has been written; until then the
+//! use after [`WORDS`] others is [`Error::Full`].
+
+use crate::buffers::Entry;
+use crate::copying::{Copy, Piece};
+use crate::error::Error;
+use crate::handle::{BUFFER, Buffer, COPY};
+use crate::lane::Inner;
+use crate::open::Setup;
+use crate::session::{Now, Session};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// Orders that may be under way at a time.
+const WORDS: usize = 1024;
+
+pub(crate) struct Order {
+    words: cuda::Words,
+    buffer: Buffer,
+    next: AtomicU64,
+}
+
+impl Order {
+    /// A word, and the value that it will have.
+    fn take(&self) -> Result<(usize, u32), Error> {
+        let mut number = self.next.load(Ordering::Relaxed);
+        loop {
+            let (index, before) = (number as usize % WORDS, (number / WORDS as u64) as u32);
+            if self.words.word(index).load(Ordering::SeqCst) != before {
+                return Err(Error::Full(WORDS as u32));
+            }
+            match self.next.compare_exchange_weak(number, number + 1, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return Ok((index, before.wrapping_add(1))),
+                Err(other) => number = other,
+            }
+        }
+    }
+
+    /// What nobody writes any more is written here, so that the word may be used again.
+    fn give_up(&self, (index, value): (usize, u32)) {
+        self.words.word(index).store(value, Ordering::SeqCst);
+    }
+
+    fn place(&self, (index, value): (usize, u32)) -> (Buffer, u64, u32) {
+        (self.buffer, 4 * index as u64, value)
+    }
+}
+
+impl Session {
+    /// The words, which the first call allocates.
+    fn order(&self, setup: &Setup, now: Now) -> Result<Arc<Order>, Error> {
+        let mut order = setup.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(order) = &*order {
+            return Ok(order.clone());
+        }
+        let without = || Error::Unavailable("the session is without CUDA: it has no streams".into());
+        let machine = setup.machine.as_ref().ok_or_else(without)?;
+        let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
+        let words = cuda::Words::new(context, WORDS)?;
+        let (pointer, bytes) = (words.address(), 4 * WORDS as u64);
+        let entry = Entry::of_cuda(machine, pointer, bytes)?;
+        let (place, used) = self.buffers.add(entry)?;
+        let buffer = Buffer(BUFFER.encode(now.opening(), place, used));
+        let made = Arc::new(Order { words, buffer, next: AtomicU64::new(0) });
+        *order = Some(made.clone());
+        Ok(made)
+    }
+
+    /// As [`Session::copy_batch`], behind what the CUDA stream has queued now: a write of a word goes into the stream, and the lane
+    /// waits for it. What is submitted on this thread's lane later waits, too. A call of CUDA's, with its locks.
+    ///
+    /// # Errors
+    /// As [`Session::copy_batch`]; [`Error::Unavailable`] without CUDA, [`Error::Cuda`], [`Error::Full`] while 1,024 orders are
+    /// under way.
+    ///
+    /// # Safety
+    /// `stream` is a stream's handle (`CUstream`) of this GPU, or null for the default stream.
+    pub unsafe fn copy_after(&self, stream: *mut c_void, pieces: &[Piece]) -> Result<Copy, Error> {
+        let (setup, now) = (self.setup()?, self.now()?);
+        let _context = setup.enter()?;
+        let order = self.order(&setup, now)?;
+        let taken = order.take()?;
+        // The stream first: a lane never waits for what nobody has queued.
+        // SAFETY: the caller's; the words go with the session, whose close waits for its lanes.
+        if let Err(error) = unsafe { order.words.write_after(stream, taken.0, taken.1) } {
+            order.give_up(taken);
+            return Err(error.into());
+        }
+        self.ordered(pieces, Some(order.place(taken)), None)
+    }
+
+    /// What is put into the CUDA stream from now on waits for a copy: the lane writes a word behind it, and a wait for that goes
+    /// into the stream. A call of CUDA's, with its locks.
+    ///
+    /// # Errors
+    /// As [`Session::copy_after`]; [`Error::Argument`] for a copy whose bytes travelled in the command stream.
+    ///
+    /// # Safety
+    /// As [`Session::copy_after`].
+    pub unsafe fn hold_stream(&self, stream: *mut c_void, copy: Copy) -> Result<(), Error> {
+        let (setup, now) = (self.setup()?, self.now()?);
+        let (lane, _) = COPY.decode_number(now.opening(), copy.0)?;
+        // That it is one.
+        self.query(copy)?;
+        let _context = setup.enter()?;
+        let order = self.order(&setup, now)?;
+        let taken = order.take()?;
+        let write = || -> Result<(), Error> {
+            let mut claim = self.claim(usize::from(lane), now)?;
+            let Inner { copies, channel, .. } = claim.as_mut().ok_or(Error::Closed)?;
+            let inline = Error::Argument("a copy whose bytes travelled in the command stream: wait for it instead");
+            let copies = copies.as_mut().ok_or(inline)?;
+            let (buffer, at, value) = order.place(taken);
+            // SAFETY: the claim outlives what is found.
+            let entry = unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) }?;
+            let mut written = copies.begin(channel)?;
+            written.release((&entry.region, at), value)?;
+            written.submit()?;
+            Ok(())
+        };
+        if let Err(error) = write() {
+            order.give_up(taken);
+            return Err(error);
+        }
+        // SAFETY: the caller's, and as above.
+        Ok(unsafe { order.words.hold_until(stream, taken.0, taken.1) }?)
+    }
+}

@@ -1,0 +1,263 @@
+//! Sessions beside CUDA: a stand-in for libcuda whose memory is the software GPU's, allocated by another client whose driver calls
+//! are watched.
+
+#[path = "../../copy/tests/fake/mod.rs"]
+mod fake;
+
+use copy::Machine;
+use cuda::{Context, Cuda, DeviceBuffer, PinnedBuffer};
+use doorbell_softgpu::{Mode, SoftDriver};
+use gpu::{AddressSpace, Device, Entry, Watched, Watching};
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use submit::{Error, Options, Piece, Session};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const BYTES: usize = 4096;
+/// The stand-in is one for the process.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// What was put into streams: (stream, address, value, whether it is a wait).
+static QUEUED: Mutex<Vec<(u64, u64, u32, bool)>> = Mutex::new(Vec::new());
+/// What the next write into a stream answers.
+static ANSWER: AtomicU32 = AtomicU32::new(0);
+
+thread_local!(static CURRENT: Cell<u64> = const { Cell::new(0) });
+
+fn queue(stream: *mut c_void, at: u64, value: u32, wait: bool) -> c_int {
+    let answer = ANSWER.swap(0, Ordering::SeqCst) as c_int;
+    if answer == 0 {
+        QUEUED.lock().unwrap().push((stream as u64, at, value, wait));
+    }
+    answer
+}
+
+unsafe extern "C" fn write_value(stream: *mut c_void, at: u64, value: c_uint, _flags: c_uint) -> c_int {
+    queue(stream, at, value, false)
+}
+
+unsafe extern "C" fn wait_value(stream: *mut c_void, at: u64, value: c_uint, _flags: c_uint) -> c_int {
+    queue(stream, at, value, true)
+}
+
+unsafe extern "C" fn get_current(to: *mut *mut c_void) -> c_int {
+    // SAFETY: the caller's place for the answer.
+    unsafe { *to = CURRENT.get() as *mut c_void };
+    0
+}
+
+unsafe extern "C" fn set_current(context: *mut c_void) -> c_int {
+    CURRENT.set(context as u64);
+    let theirs = fake::find(c"cuCtxSetCurrent").unwrap();
+    // SAFETY: the stand-in's function of that name.
+    unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> c_int>(theirs)(context) }
+}
+
+fn find(name: &CStr) -> Option<NonNull<c_void>> {
+    NonNull::new(match name.to_bytes() {
+        b"cuStreamWriteValue32_v2" => write_value as *mut c_void,
+        b"cuStreamWaitValue32_v2" => wait_value as *mut c_void,
+        b"cuCtxGetCurrent" => get_current as *mut c_void,
+        b"cuCtxSetCurrent" => set_current as *mut c_void,
+        _ => return fake::find(name),
+    })
+}
+
+struct Rig {
+    session: Session,
+    /// The program's own.
+    context: Context,
+    driver: SoftDriver,
+    _theirs: Arc<AddressSpace>,
+    _one: MutexGuard<'static, ()>,
+}
+
+/// `told`: frees are told, as by a libcuda whose functions are exchanged.
+fn rig(told: bool, options: &Options) -> Rig {
+    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    QUEUED.lock().unwrap().clear();
+    let driver = SoftDriver::new(Mode::Strict);
+    let watched: &'static Watched = Box::leak(Box::default());
+    let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
+    *fake::SOURCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(fake::blocks(&theirs));
+    *fake::FREES.lock().unwrap_or_else(PoisonError::into_inner) =
+        told.then(|| Box::new(|base, length| watched.frees(base, length)) as _);
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let cuda = unsafe { Cuda::from_symbols(find) }.unwrap();
+    let of_the_session = cuda.device(0).unwrap().primary_context().unwrap();
+    let ours = watched.address_space(Arc::new(driver), theirs.device().uuid(), Entry::OwnClient).unwrap();
+    let session = Session::new();
+    session.open_in(ours.clone(), Some(Machine::beside(of_the_session, ours)), options).unwrap();
+    let context = cuda.device(0).unwrap().primary_context().unwrap();
+    Rig { session, context, driver, _theirs: theirs, _one: one }
+}
+
+fn one_lane() -> Options {
+    Options { lanes: 1, ..Options::default() }
+}
+
+fn found(block: &DeviceBuffer<'_>) -> Vec<u8> {
+    let mut found = vec![0; BYTES];
+    block.read(&mut found).unwrap();
+    found
+}
+
+#[test]
+fn cudas_memory_is_pinned_and_copied_both_ways_and_the_thread_keeps_its_context() {
+    let rig = rig(true, &one_lane());
+    let s = &rig.session;
+    let device = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    let mut host = PinnedBuffer::new(&rig.context, BYTES).unwrap();
+    host.bytes_mut().fill(0x5a);
+    // A thread without a context pins as well, and has none afterwards.
+    let (address, pointer) = (device.address(), host.as_ptr() as u64);
+    let (to, from) = std::thread::scope(|scope| {
+        let pins = || (s.pin(address, BYTES as u64).unwrap(), s.pin(pointer, BYTES as u64).unwrap(), CURRENT.get());
+        let (to, from, current) = scope.spawn(pins).join().unwrap();
+        assert_eq!(current, 0);
+        (to, from)
+    });
+    s.copy((to, 100), (from, 0), 1000, LIMIT).unwrap();
+    assert!(found(&device)[100..1100].iter().all(|byte| *byte == 0x5a) && found(&device)[1100] == 0);
+    let back = s.prepare((from, 2000), (to, 50), 100).unwrap();
+    s.wait(s.submit(back).unwrap(), LIMIT).unwrap();
+    assert_eq!(host.bytes_mut()[2000..2100], [[0; 50], [0x5a; 50]].concat());
+    let plain = Box::new([0u8; 64]);
+    for (pointer, bytes) in [(0, 8), (address, BYTES as u64 + 1), (plain.as_ptr() as u64, 64), (address, 0)] {
+        assert!(matches!(s.pin(pointer, bytes), Err(Error::Pin(_))), "{pointer:#x}");
+    }
+    assert_eq!(rig.driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn memory_that_cuda_frees_ends_its_buffer_and_the_next_owner_keeps_its_bytes() {
+    let rig = rig(true, &one_lane());
+    let s = &rig.session;
+    let block = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    let (address, host) = (block.address(), s.allocate(BYTES as u64, false).unwrap());
+    let pinned = s.pin(address, BYTES as u64).unwrap();
+    let prepared = s.prepare((pinned, 0), (host, 0), 64).unwrap();
+    s.wait(s.submit(prepared).unwrap(), LIMIT).unwrap();
+    drop(block);
+    let next = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    assert_eq!(next.address(), address, "given out again");
+    next.write(&[0x11; BYTES]).unwrap();
+    assert!(matches!(s.submit(prepared), Err(Error::Freed)));
+    assert!(matches!(s.copy_async((pinned, 0), (host, 0), 64), Err(Error::Freed)));
+    assert!(matches!(s.prepare((pinned, 0), (host, 0), 64), Err(Error::Freed)));
+    assert!(matches!(s.prepare_bytes((pinned, 0), 64), Err(Error::Freed)));
+    s.unpin(pinned).unwrap();
+    // What is pinned at the same address now is another buffer.
+    let again = s.pin(address, BYTES as u64).unwrap();
+    assert!(matches!(s.copy_async((pinned, 0), (host, 0), 64), Err(Error::Handle(_))));
+    assert!(found(&next) == [0x11; BYTES]);
+    s.copy((again, 0), (host, 0), 64, LIMIT).unwrap();
+    assert!(found(&next)[..64] == [0; 64]);
+}
+
+#[test]
+fn a_free_that_nobody_tells_is_found_where_each_submission_asks() {
+    let options = Options { check_each_submission: true, ..one_lane() };
+    let rig = rig(false, &options);
+    let s = &rig.session;
+    let block = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    let host = s.allocate(BYTES as u64, false).unwrap();
+    let pinned = s.pin(block.address(), BYTES as u64).unwrap();
+    let prepared = s.prepare((pinned, 0), (host, 0), 64).unwrap();
+    s.wait(s.submit(prepared).unwrap(), LIMIT).unwrap();
+    s.copy((pinned, 0), (host, 0), 64, LIMIT).unwrap();
+    drop(block);
+    let next = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    next.write(&[0x11; BYTES]).unwrap();
+    assert!(matches!(s.copy_async((pinned, 0), (host, 0), 64), Err(Error::Freed)));
+    assert!(matches!(s.submit(prepared), Err(Error::Freed)));
+    assert!(found(&next) == [0x11; BYTES]);
+}
+
+/// The stream comes to what was queued.
+fn run_stream(at: u64, value: u32) {
+    // SAFETY: a word of the session's, as it was queued.
+    unsafe { AtomicU32::from_ptr(at as *mut u32) }.store(value, Ordering::SeqCst);
+}
+
+#[test]
+fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
+    let rig = rig(true, &one_lane());
+    let s = &rig.session;
+    let device = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    let to = s.pin(device.address(), BYTES as u64).unwrap();
+    let from = s.allocate(BYTES as u64, false).unwrap();
+    let piece = Piece { to, to_at: 0, from, from_at: 0, bytes: 256 };
+    let stream = 0x77 as *mut c_void;
+    let last = || *QUEUED.lock().unwrap().last().unwrap();
+    // SAFETY: as in `run_stream`.
+    let word = |at: u64| unsafe { AtomicU32::from_ptr(at as *mut u32) }.load(Ordering::SeqCst);
+    // More than there are words: each is used again.
+    for round in 0..1100 {
+        // SAFETY: no stream is looked at.
+        let copy = unsafe { s.copy_after(stream, &[piece]) }.unwrap();
+        let (of, at, value, wait) = last();
+        assert_eq!((of, wait), (0x77, false));
+        if round < 3 {
+            std::thread::sleep(Duration::from_millis(3));
+            assert!(!s.poll(copy).unwrap(), "it waits for the stream");
+        }
+        run_stream(at, value);
+        s.wait(copy, LIMIT).unwrap();
+        // SAFETY: as above.
+        unsafe { s.hold_stream(stream, copy) }.unwrap();
+        let (of, at, value, wait) = last();
+        assert_eq!((of, wait), (0x77, true));
+        let start = std::time::Instant::now();
+        while word(at) != value {
+            assert!(start.elapsed() < LIMIT, "round {round}: the stream waits for ever");
+            std::thread::yield_now();
+        }
+    }
+    // CUDA refuses: nothing waits, and the word is good for the next.
+    for _ in 0..2 {
+        ANSWER.store(700, Ordering::SeqCst);
+        // SAFETY: as above.
+        assert!(matches!(unsafe { s.copy_after(stream, &[piece]) }, Err(Error::Cuda(_))));
+    }
+    s.copy((to, 0), (from, 0), 8, LIMIT).unwrap();
+    let inline = s.prepare_bytes((to, 0), 8).unwrap();
+    let copy = s.submit_bytes(inline, &[1; 8]).unwrap();
+    // SAFETY: as above.
+    assert!(matches!(unsafe { s.hold_stream(stream, copy) }, Err(Error::Argument(_))));
+    s.close().unwrap();
+    assert_eq!(rig.driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_word_is_not_used_again_before_its_stream_has_written_it() {
+    let rig = rig(true, &one_lane());
+    let s = &rig.session;
+    let stream = 0x77 as *mut c_void;
+    // SAFETY: no stream is looked at.
+    let order = || unsafe { s.copy_after(stream, &[]) };
+    for n in 0..1024 {
+        // The lane's slots are full after some: the stream writes its word all the same.
+        let made = order();
+        assert!(made.is_ok() || matches!(made, Err(Error::Full(128))), "{n}: {made:?}");
+    }
+    assert!(matches!(order(), Err(Error::Full(1024))));
+    for (_, at, value, _) in QUEUED.lock().unwrap().drain(..) {
+        run_stream(at, value);
+    }
+    let start = std::time::Instant::now();
+    let copy = loop {
+        match order() {
+            Err(Error::Full(128)) if start.elapsed() < LIMIT => std::thread::yield_now(),
+            other => break other.unwrap(),
+        }
+    };
+    for (_, at, value, _) in QUEUED.lock().unwrap().drain(..) {
+        run_stream(at, value);
+    }
+    s.wait(copy, LIMIT).unwrap();
+}
