@@ -105,8 +105,9 @@ fn what_the_launched_kernels_cannot_do_they_say() {
     let rig = rig();
     for (name, why) in [
         ("host[pageable]->sm->gpu0", "pageable"),
-        ("host->sm->host", "a GPU at one of its ends"),
-        ("host->sm->gpu1", "gpu1 is not open"),
+        ("host->sm->host", "the kernel runs on gpu0"),
+        ("host->sm->gpu1", "the kernel runs on gpu0"),
+        ("gpu0->sm->gpu1", "gpu1 is not open"),
         ("host->sm[blocks=1+2]->gpu0", "one number of blocks"),
         ("host->sm[blocks=0]->gpu0", "one number of blocks"),
         ("gpu0->zerocopy->gpu0", "there is sm"),
@@ -125,6 +126,36 @@ fn what_the_launched_kernels_cannot_do_they_say() {
     transfer.submit().unwrap();
     assert!(!transfer.poll().unwrap());
     assert!(matches!(transfer.wait(Duration::from_millis(5)), Err(Error::Late { bytes: 4096, .. })));
+}
+
+#[test]
+fn kernels_touch_no_memory_that_they_do_not_reach() {
+    let Rig { machine, _theirs, _one } = rig();
+    let _running = fake::run_by_itself();
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
+    let machine = machine.with_peer(Machine::of_cuda(&cuda).unwrap());
+    for route in ["gpu0->sm->gpu1", "gpu1->resident->gpu0"] {
+        let said = refused(&machine, route);
+        assert!(said.contains("kernels of gpu0 do not reach the memory of gpu1"), "{said}");
+    }
+    // Nor where an executor is given memory that its route does not name.
+    let end = |text: &str| copy::parse(&format!("{text}->cuda->host")).unwrap().source;
+    let near = copy::Buffer::new(&machine, end("gpu0"), 64).unwrap();
+    let far = copy::Buffer::new(&machine, end("gpu1"), 64).unwrap();
+    for route in ["gpu0->sm->gpu0", "host->resident->gpu0"] {
+        let mut executor = copy::executor(&machine, route).unwrap();
+        assert!(executor.prepare(&near, &near, 64).is_ok(), "{route}");
+        for (from, to) in [(&near, &far), (&far, &near)] {
+            let said = executor.prepare(from, to, 64).err().unwrap().to_string();
+            assert!(said.contains("do not reach the memory of gpu1"), "{route}: {said}");
+        }
+    }
+    fake::PEERS.store(1, Ordering::SeqCst);
+    let mut route = open(&machine, "gpu0[offset=3]->sm[polled]->gpu1", 4097).unwrap();
+    assert_eq!(verify(&mut route, 4097, 1, TIMEOUT).unwrap(), None);
+    drop(route);
+    fake::PEERS.store(0, Ordering::SeqCst);
 }
 
 /// Launches, and clusters that run.

@@ -144,13 +144,18 @@ impl Context {
         unsafe { self.cuda.cuCtxSetCurrent(self.raw) }
     }
 
-    /// Lets this context's GPU reach the memory of another's, what is there and what will be; this becomes the context of the
-    /// calling thread. False, and nothing changes, where the two GPUs cannot.
-    pub fn enable_peer(&self, peer: &Context) -> Result<bool> {
+    /// Whether this context's GPU can reach the memory of another's, once that is enabled.
+    pub fn can_reach(&self, peer: &Context) -> Result<bool> {
         let mut can = 0;
         // SAFETY: writes one int.
         unsafe { self.cuda.cuDeviceCanAccessPeer(&mut can, self.device.raw, peer.device.raw) }?;
-        if can == 0 {
+        Ok(can != 0)
+    }
+
+    /// Lets this context's GPU reach the memory of another's, what is there and what will be; this becomes the context of the
+    /// calling thread. False, and nothing changes, where the two GPUs cannot.
+    pub fn enable_peer(&self, peer: &Context) -> Result<bool> {
+        if !self.can_reach(peer)? {
             return Ok(false);
         }
         self.make_current()?;

@@ -1,10 +1,11 @@
 //! `host->sm->gpu0`: a kernel that is launched for each transfer copies with 16 bytes a load and store, between pinned memory of the
-//! host and memory of the GPU, either way, or within the GPU's.
+//! host and memory of the GPU, either way, within the GPU's, or between it and that of another GPU that it reaches.
 //!
 //! Its grid has a block for each 8 KiB, up to one for each multiprocessor, or as many as `blocks=N` says. It is the one way here
 //! whose bytes the multiprocessors carry as fast as they can; a program's own kernels wait or share them meanwhile.
 
 use super::launched::{self, Kind, POLLED};
+use crate::ends::between_gpus;
 use crate::entry::Entry;
 use crate::error::Unavailable;
 use crate::machine::Machine;
@@ -25,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     check,
     open: |machine, spec| {
         let blocks = spec.executor.numbers(BLOCKS).and_then(|numbers| numbers.first().copied());
-        launched::open(machine, Kind::Sm { blocks }, spec.executor.has(POLLED))
+        launched::open(machine, spec, Kind::Sm { blocks })
     },
 };
 
@@ -36,7 +37,7 @@ fn list(machine: &Machine) -> Vec<String> {
         names.push(format!("host->{sm}->gpu{gpu}"));
         names.push(format!("gpu{gpu}->{sm}->host"));
     }
-    names.push(format!("gpu{gpu}->sm[polled]->gpu{gpu}"));
+    names.extend(between_gpus(machine, "sm[polled]"));
     names
 }
 

@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
             .collect()
     },
     check,
-    open: |machine, spec| launched::open(machine, Kind::Zerocopy, spec.executor.has(POLLED)),
+    open: |machine, spec| launched::open(machine, spec, Kind::Zerocopy),
 };
 
 fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {

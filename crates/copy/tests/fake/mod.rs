@@ -152,6 +152,8 @@ pub static EAGER: AtomicU64 = AtomicU64::new(0);
 pub static LOADS: AtomicU64 = AtomicU64::new(0);
 pub static CACHED: AtomicU64 = AtomicU64::new(0);
 /// Copies from GPU to GPU.
+/// Not 0: GPUs reach one another's memory.
+pub static PEERS: AtomicU64 = AtomicU64::new(0);
 pub static PEER_COPIES: AtomicU64 = AtomicU64::new(0);
 /// Allocations of write-combined memory.
 pub static WRITE_COMBINED: AtomicU64 = AtomicU64::new(0);
@@ -666,8 +668,11 @@ driver! {
     cuDevicePrimaryCtxRelease_v2(_device: c_int) { SUCCESS }
     cuCtxCreate_v2(_context: *mut *mut c_void, _flags: c_uint, _device: c_int) { NOT_SUPPORTED }
     cuCtxDestroy_v2(_context: *mut c_void) { NOT_SUPPORTED }
-    cuDeviceCanAccessPeer(can: *mut c_int, _device: c_int, _peer: c_int) { give(can, 0) }
-    cuCtxEnablePeerAccess(_peer: *mut c_void, _flags: c_uint) { NOT_SUPPORTED }
+    cuDeviceCanAccessPeer(can: *mut c_int, _device: c_int, _peer: c_int) {
+        give(can, PEERS.load(Ordering::SeqCst) as c_int)
+    }
+    // Enabled already.
+    cuCtxEnablePeerAccess(_peer: *mut c_void, _flags: c_uint) { 704 }
     cuCtxSetCurrent(context: *mut c_void) {
         CURRENT.set(context as u64);
         SUCCESS

@@ -7,13 +7,13 @@ mod ptx;
 
 use super::polling::{self, Word};
 use crate::buffer::{Buffer, PAGEABLE};
-use crate::ends::Ends;
+use crate::ends::{A_DEVICES, Ends};
 use crate::entry::Found;
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
-use crate::spec::{Memory, Spec};
+use crate::spec::{Host, Memory, Spec};
 use cuda::{Argument, Attribute, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
 use std::time::Duration;
 
@@ -68,23 +68,73 @@ impl Kind {
 pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     let no_kernel = |why: Unavailable| Unavailable::new(format!("the kernel that copies is launched by CUDA: {why}"));
     machine.context().map(drop).map_err(no_kernel)?;
-    let mut gpus = 0;
-    for end in [spec.source.memory, spec.destination.memory] {
-        match end {
-            Memory::Gpu(n) if n != machine.index() => {
-                let index = machine.index();
-                return Err(Unavailable::new(format!("gpu{n} is not open; this machine was opened with gpu{index}")));
-            }
-            Memory::Gpu(_) => gpus += 1,
-            Memory::Host(crate::spec::Host::Pageable) => return Err(Unavailable::new(PAGEABLE)),
-            Memory::Host(_) => {}
-            Memory::Device => return Err(Unavailable::new(crate::ends::A_DEVICES)),
-        }
+    let ends = [spec.source.memory, spec.destination.memory];
+    if ends.contains(&Memory::Device) {
+        return Err(Unavailable::new(A_DEVICES));
     }
-    if gpus == 0 { Err(Unavailable::new("a route needs a GPU at one of its ends")) } else { Ok(()) }
+    if ends.contains(&Memory::Host(Host::Pageable)) {
+        return Err(Unavailable::new(PAGEABLE));
+    }
+    let index = machine.index();
+    if !ends.contains(&Memory::Gpu(index)) {
+        return Err(Unavailable::new(format!("the kernel runs on gpu{index}: one end has to be its memory")));
+    }
+    match other_gpu(machine, spec) {
+        Some(n) if !machine.context()?.can_reach(machine.gpu(n)?.context()?).unwrap_or(false) => Err(no_way(index, n)),
+        _ => Ok(()),
+    }
 }
 
-pub(super) fn open<'m>(machine: &'m Machine, kind: Kind, polled: bool) -> Found<'m> {
+/// The GPU at the other end than this machine's, if there is one.
+fn other_gpu(machine: &Machine, spec: &Spec) -> Option<u32> {
+    [spec.source.memory, spec.destination.memory].into_iter().find_map(|end| match end {
+        Memory::Gpu(n) if n != machine.index() => Some(n),
+        _ => None,
+    })
+}
+
+fn no_way(index: u32, n: u32) -> Unavailable {
+    Unavailable::new(format!("kernels of gpu{index} do not reach the memory of gpu{n}"))
+}
+
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+const ALREADY: i32 = 704;
+
+/// The GPUs whose memory a kernel of this machine's may touch: those of a route's ends. Any other memory would be a fault of the
+/// kernel's, which ends CUDA's context.
+#[derive(Debug)]
+pub(super) struct Reach(Vec<u32>);
+
+impl Reach {
+    pub(super) fn of(machine: &Machine, spec: &Spec) -> Result<Reach, Error> {
+        let (index, other) = (machine.index(), other_gpu(machine, spec));
+        if let Some(n) = other {
+            match machine.context()?.enable_peer(machine.gpu(n)?.context()?) {
+                Ok(true) | Err(cuda::Error::Call { code: ALREADY, .. }) => {}
+                Ok(false) => return Err(no_way(index, n).into()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Reach([index].into_iter().chain(other).collect()))
+    }
+
+    /// That both memories are within it.
+    pub(super) fn check(&self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        for buffer in [from, to] {
+            if !buffer.is_pinned() {
+                return Err(Unavailable::new(PAGEABLE).into());
+            }
+            if let Some(n) = buffer.gpu()
+                && !self.0.contains(&n)
+            {
+                return Err(no_way(self.0[0], n).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn open<'m>(machine: &'m Machine, spec: &Spec, kind: Kind) -> Found<'m> {
     let context = machine.context()?;
     let multiprocessors = context.device().attribute(Attribute::MultiprocessorCount)?;
     let count = DeviceBuffer::new(context, 4)?;
@@ -96,7 +146,8 @@ pub(super) fn open<'m>(machine: &'m Machine, kind: Kind, polled: bool) -> Found<
         told: PinnedBuffer::new(context, 64)?,
         kind,
         multiprocessors: u32::try_from(multiprocessors).unwrap_or(1).max(1),
-        polled,
+        polled: spec.executor.has(POLLED),
+        reach: Reach::of(machine, spec)?,
     };
     launches.try_out()?;
     Ok(Box::new(launches))
@@ -113,6 +164,7 @@ struct Launches<'m> {
     kind: Kind,
     multiprocessors: u32,
     polled: bool,
+    reach: Reach,
 }
 
 impl Launches<'_> {
@@ -178,7 +230,7 @@ impl Launch<'_> {
 
 impl Executor for Launches<'_> {
     fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
-        if from.is_pinned() && to.is_pinned() { Ok(()) } else { Err(Unavailable::new(PAGEABLE).into()) }
+        self.reach.check(from, to)
     }
 
     fn prepare<'r>(

@@ -1,6 +1,6 @@
 //! `host->resident[sm]->gpu0`: kernels that run before any transfer is submitted, wait at a mailbox, and copy when they are told.
 //!
-//! They are what the microcontrollers of the GPU were in 'Data Transfer Matters for GPU Computing' (2013): HUB and GPC, told by
+//! They are what the microcontrollers of the GPU were in 'Data Transfer Matters of Real-Time GPU Computing' (2013): HUB and GPC, told by
 //! a command, and GPC4, four of them with a part of the data each. Their firmware has to be signed today; what programs may run
 //! on the GPU beside its engines is a kernel.
 //!
@@ -20,9 +20,9 @@
 mod mailbox;
 mod ptx;
 
-use super::launched;
+use super::launched::{self, Reach};
 use super::polling::until;
-use crate::buffer::{Buffer, PAGEABLE};
+use crate::buffer::Buffer;
 use crate::ends::Ends;
 use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
@@ -182,6 +182,7 @@ fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
         name,
         shape,
         plan,
+        reach: Reach::of(machine, spec)?,
     };
     resident.try_out()?;
     Ok(Box::new(resident))
@@ -195,6 +196,7 @@ struct Resident<'m> {
     name: &'static str,
     shape: Shape,
     plan: Plan,
+    reach: Reach,
 }
 
 /// Bytes that are copied when the kernels are tried out, and where they lie in the mailbox's memory.
@@ -280,7 +282,7 @@ impl Resident<'_> {
 
 impl route::Executor for Resident<'_> {
     fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
-        if from.is_pinned() && to.is_pinned() { Ok(()) } else { Err(Unavailable::new(PAGEABLE).into()) }
+        self.reach.check(from, to)
     }
 
     fn prepare<'r>(
