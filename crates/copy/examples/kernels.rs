@@ -16,7 +16,8 @@ const DEADLINE: Duration = Duration::from_secs(19);
 const TRANSFERS: usize = 200;
 const SIZES: [u64; 9] = [4, 13, 56, 1001, 4096, 65_536, 65_537, 262_144, 1 << 20];
 
-const ROUTES: [&str; 27] = [
+/// A kernel that fails ends CUDA's context and all that comes after it: what is newest comes last.
+const ROUTES: [&str; 28] = [
     "host->sm[polled]->gpu0",
     "gpu0->sm[polled]->host",
     "gpu0->sm[polled]->gpu0[offset=4096]",
@@ -30,6 +31,10 @@ const ROUTES: [&str; 27] = [
     "gpu0->zerocopy[polled]->host",
     "host[offset=1]->zerocopy[polled]->gpu0[offset=3]",
     "host->zerocopy->gpu0",
+    "host->message->gpu0",
+    "host->message[answer=line]->gpu0",
+    "host->bar1->gpu0[offset=3]",
+    "host->bar1[answered]->gpu0[offset=3]",
     "host->resident[sm]->gpu0",
     "gpu0->resident[sm]->host",
     "host[offset=7]->resident[sm]->gpu0[offset=1]",
@@ -41,9 +46,6 @@ const ROUTES: [&str; 27] = [
     "gpu0->resident[gpc=4]->host",
     "host[offset=9]->resident[gpc=4]->gpu0",
     "host->resident[clusters=4,cluster=8]->gpu0",
-    "host->message->gpu0",
-    "host->bar1->gpu0[offset=3]",
-    "host->bar1[answered]->gpu0[offset=3]",
 ];
 
 /// Ends the process whatever hangs: a call of CUDA's has no time limit.

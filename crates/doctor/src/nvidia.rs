@@ -18,6 +18,7 @@ pub fn checks() -> Vec<Check> {
     all.extend(gpus());
     all.push(confidential_computing());
     all.push(mig());
+    all.push(microcontrollers());
     all.push(libcuda());
     all
 }
@@ -224,6 +225,13 @@ fn cc_state() -> Result<u8, String> {
     // Closing the file frees the client as well.
     let _ = call(&ctl, nr::FREE, &mut free);
     result
+}
+
+/// What a reader of 'Data Transfer Matters of Real-Time GPU Computing' (2013) looks for.
+fn microcontrollers() -> Check {
+    let why = "their firmware must be signed by NVIDIA; kernels that wait at a mailbox do what they did: host->resident[sm]->gpu0, \
+               resident[gpc], resident[gpc=4]";
+    Check::info("microcontrollers", "the GPU's own (HUB, GPC) cannot be made to copy", why)
 }
 
 fn libcuda() -> Check {
