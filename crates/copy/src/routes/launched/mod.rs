@@ -124,6 +124,9 @@ impl Reach {
             if !buffer.is_pinned() {
                 return Err(Unavailable::new(PAGEABLE).into());
             }
+            if buffer.is_device() {
+                return Err(Unavailable::new(A_DEVICES).into());
+            }
             if let Some(n) = buffer.gpu()
                 && !self.0.contains(&n)
             {
