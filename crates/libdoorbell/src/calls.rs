@@ -223,7 +223,7 @@ pub unsafe extern "C" fn doorbell_buffer(
 }
 
 /// Copies bytes from one buffer to another and waits until they are there; for a lane, and for room on it, too.
-/// Cost: that of doorbell_copy_async() and the copy. It spins for some microseconds, then yields. Threads: any. Errors: those of
+/// Cost: that of doorbell_copy_async() and the copy. It spins for some 100 us, then yields. Threads: any. Errors: those of
 /// doorbell_copy_async() but DOORBELL_BUSY and DOORBELL_FULL, and DOORBELL_TIMEOUT: it may be under way then.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_copy(
@@ -242,7 +242,7 @@ pub extern "C" fn doorbell_copy(
 
 /// Submits a copy from one buffer to another. It goes to the thread's lane, or to any other where another thread submits on that
 /// one now; so copies end in any order, unless the program waits for the one before.
-/// Cost: some 0.2 us; no lock, no allocation, no system call, unless memory was unmapped since. (A thread's very first call may
+/// Cost: a submission, whose words are written and checked: more than doorbell_submit(); no lock, no allocation, no system call, unless memory was unmapped since. (A thread's very first call may
 /// allocate: the loader makes room for its variables.) Threads: any. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be
 /// tried again; DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED,
 /// DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was submitted then.
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn doorbell_copy_async(
 
 /// Submits up to 4,096 copies behind one doorbell, with one ticket for all. They may overtake one another: none may need what
 /// another writes. The first says to the GPU or from it; others may go the other way, on the same copy engine.
-/// Cost: some 0.1 us and 40 ns for each piece; no lock, no allocation, no system call, as doorbell_copy_async(). Threads: any.
+/// Cost: that of doorbell_copy_async(), and the words of each piece; no lock, no allocation, no system call, as doorbell_copy_async(). Threads: any.
 /// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT. None of the pieces was submitted then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_copy_batch(
@@ -374,7 +374,7 @@ pub unsafe extern "C" fn doorbell_prepare_bytes(
 }
 
 /// Submits what doorbell_prepare() made ready. Up to 32 submissions of a transfer may be under way.
-/// Cost: some 60 ns; no lock, no allocation, no system call. Threads: any; two that submit on the same lane at the same instant
+/// Cost: some 60 ns (H100 and H200); no lock, no allocation, no system call. Threads: any; two that submit on the same lane at the same instant
 /// do not wait for each other: the second gets DOORBELL_BUSY. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be tried
 /// again; DOORBELL_HANDLE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 /// Nothing was submitted then.
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn doorbell_submit(transfer: doorbell_transfer_t, ticket: 
 
 /// As doorbell_submit(), with the bytes of what doorbell_prepare_bytes() made ready: as many as were prepared. They are read before
 /// this returns.
-/// Cost: some 70 ns, and 20 ns for each 64 bytes. Threads, errors: as doorbell_submit().
+/// Cost: that of doorbell_submit(), and the storing of the bytes. Threads, errors: as doorbell_submit().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_submit_bytes(
     transfer: doorbell_transfer_t,
@@ -416,7 +416,7 @@ pub extern "C" fn doorbell_release(transfer: doorbell_transfer_t) -> i32 {
 
 /// Waits until a submission is done: what it wrote is there then, for the CPU and for the GPU. DOORBELL_FOREVER waits without
 /// limit.
-/// Cost: it spins for some microseconds, then yields between polls. Threads: any, several at a time. Errors: DOORBELL_TIMEOUT,
+/// Cost: it spins for some 100 us, then yields between polls. Threads: any, several at a time. Errors: DOORBELL_TIMEOUT,
 /// DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_wait(ticket: doorbell_ticket_t, timeout_ns: u64) -> i32 {
@@ -424,7 +424,7 @@ pub extern "C" fn doorbell_wait(ticket: doorbell_ticket_t, timeout_ns: u64) -> i
 }
 
 /// Whether a submission is done.
-/// Cost: some 20 ns; no lock, no allocation, no system call. Threads: any. Errors: as doorbell_wait() but DOORBELL_TIMEOUT.
+/// Cost: a load, and two atomic instructions; no lock, no allocation, no system call. Threads: any. Errors: as doorbell_wait() but DOORBELL_TIMEOUT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_poll(ticket: doorbell_ticket_t, done: *mut bool) -> i32 {
     run(|| {
@@ -471,7 +471,7 @@ pub unsafe extern "C" fn doorbell_ring_open(
 }
 
 /// The next frame, for the producer to fill. Asked again before doorbell_ring_submit() it is the same one.
-/// Cost: some 30 ns; no lock, no allocation, no system call. Threads: one at a time. Errors: DOORBELL_OVERRUN while its last copy is
+/// Cost: a few loads and atomic instructions; no lock, no allocation, no system call. Threads: one at a time. Errors: DOORBELL_OVERRUN while its last copy is
 /// under way, DOORBELL_BUSY, DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED,
 /// DOORBELL_STOPPED.
 #[unsafe(no_mangle)]

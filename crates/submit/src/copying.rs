@@ -5,6 +5,7 @@ use crate::handle::{BUFFER, Buffer, COPY};
 use crate::lane::Inner;
 use crate::open::LANES;
 use crate::session::{Now, Session};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A submission: what is waited for. It needs no release, and stays good until the session is closed.
@@ -33,10 +34,12 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-/// Polls in vain between two looks whether the doorbell was missed.
-const LOOK: u64 = 4096;
-/// Polls that follow one another at once.
-const EAGER: u64 = 20_000;
+/// Polls that follow one another at once, some 100 us: longer copies let other threads run.
+const EAGER: u64 = 4096;
+/// Polls between two looks at the clock.
+const CLOCK: u64 = 64;
+/// Polls of a lane in vain between two looks whether the doorbell was missed.
+const LOOK: u32 = 4096;
 /// How long a wait goes on before it looks whether something is wrong.
 const AGAIN: Duration = Duration::from_millis(10);
 
@@ -163,10 +166,14 @@ impl Session {
     /// As [`Session::query`].
     #[inline]
     pub fn poll(&self, copy: Copy) -> Result<bool, Error> {
-        Ok(self.query(copy)? == 0)
+        let done = self.query(copy)? == 0;
+        if !done && self.vain(copy) {
+            self.look(copy);
+        }
+        Ok(done)
     }
 
-    /// Waits until it is done: spins for some microseconds, then yields between polls.
+    /// Waits until it is done: spins for some 100 us, then yields between polls.
     ///
     /// # Errors
     /// As [`Session::query`], and [`Error::Timeout`].
@@ -180,7 +187,7 @@ impl Session {
             } else {
                 std::thread::yield_now();
             }
-            if !polls.is_multiple_of(LOOK / 64) {
+            if !polls.is_multiple_of(CLOCK) {
                 continue;
             }
             let after = start.elapsed();
@@ -193,6 +200,18 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Counts a poll in vain; true at every so many of a lane.
+    #[inline]
+    fn vain(&self, copy: Copy) -> bool {
+        let lane = COPY.lane(copy.0).and_then(|lane| self.lanes.get(lane));
+        // Two threads that count at once lose one: it is no matter when exactly a lane is looked at.
+        lane.is_some_and(|lane| {
+            let polls = lane.vain.load(Ordering::Relaxed).wrapping_add(1);
+            lane.vain.store(polls, Ordering::Relaxed);
+            polls.is_multiple_of(LOOK)
+        })
     }
 
     /// Lets the channel see whether its doorbell was missed, if no other thread has it.

@@ -53,6 +53,12 @@ impl Name {
         self.0 << KIND | u64::from(opening) << OPENING | u64::from(place) << 44 | number & ((1 << 44) - 1)
     }
 
+    /// The place alone, of whatever opening.
+    #[inline]
+    pub fn lane(self, handle: u64) -> Option<usize> {
+        (handle >> KIND == self.0).then_some((handle >> 44 & 0xff) as usize)
+    }
+
     #[inline]
     pub fn decode_number(self, opening: u8, handle: u64) -> Result<(u8, u64), Error> {
         if handle >> OPENING != self.0 << (KIND - OPENING) | u64::from(opening) {

@@ -65,6 +65,8 @@ pub(crate) struct Lane {
     readers: AtomicUsize,
     readable: AtomicBool,
     observer: UnsafeCell<Option<Observer>>,
+    /// Polls in vain, about.
+    pub vain: AtomicU32,
 }
 
 // SAFETY: `inner` is touched only through a `Claim`, which one thread at a time has; `observer` is written while `readable` is
@@ -87,6 +89,7 @@ impl Lane {
             readers: AtomicUsize::new(0),
             readable: AtomicBool::new(false),
             observer: UnsafeCell::new(None),
+            vain: AtomicU32::new(0),
         }
     }
 

@@ -70,10 +70,10 @@ impl Setup {
         let (machine, space) = match options.kind {
             Kind::Cuda => beside(options.gpu)?,
             Kind::Software => alone(options.gpu)?,
-            Kind::Any => match Cuda::load() {
-                Ok(_) => beside(options.gpu)?,
-                Err(no_cuda) => alone(options.gpu)
-                    .map_err(|error| Error::Unavailable(format!("no CUDA: {no_cuda}; and without it: {error}")))?,
+            Kind::Any => match beside(options.gpu) {
+                Ok(opened) => opened,
+                Err(first) => alone(options.gpu)
+                    .map_err(|second| Error::Unavailable(format!("beside CUDA: {first}; without CUDA: {second}")))?,
             },
         };
         Setup::of(machine, space, options)
@@ -120,12 +120,19 @@ impl Setup {
 type Opened = (Option<Machine>, Arc<AddressSpace>);
 
 fn beside(gpu: u32) -> Result<Opened, Error> {
+    // Before CUDA is initialised, if it is not yet.
     let watched = Libcuda::open().map_err(|error| Error::Unavailable(error.to_string()))?;
     let cuda = Cuda::load().map_err(|error| Error::Unavailable(error.to_string()))?;
     // The program's threads keep the contexts that they have.
     let _kept = cuda.keep_current();
     let context = cuda.device(gpu as usize)?.primary_context()?;
-    let space = watched.address_space(context.device().uuid()?, Entry::OwnClient)?;
+    let space = watched.address_space(context.device().uuid()?, Entry::OwnClient).map_err(|error| match error {
+        gpu::Error::Libcuda(why) => Error::Unavailable(format!(
+            "{why}; this order works: doorbell_init (Session::watch, or importing the Python package) before the first CUDA call, \
+             then CUDA, then opening the session"
+        )),
+        other => other.into(),
+    })?;
     Ok((Some(Machine::beside(context, space.clone())), space))
 }
 

@@ -10,7 +10,7 @@ use rm::graph::Place;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a close waits for what is under way; then its channels are stopped.
 const CLOSE: Duration = Duration::from_secs(10);
@@ -147,10 +147,11 @@ impl Session {
 
     /// Takes the channels out of all lanes.
     fn empty(&self) {
+        let start = Instant::now();
         for lane in &self.lanes {
             let mut claim = lane.claim_in_time();
             let Some(inner) = claim.take() else { continue };
-            let _ = inner.channel.idle(CLOSE);
+            let _ = inner.channel.idle(CLOSE.saturating_sub(start.elapsed()));
             drop(lane.retract());
             drop(inner);
         }
@@ -181,8 +182,17 @@ impl Session {
     /// The lane at `at`, which is still the one of `now`.
     #[inline]
     pub(crate) fn claim(&self, at: usize, now: Now) -> Result<Claim<'_>, Error> {
-        let claim = self.lanes[at].claim().ok_or(Error::Busy)?;
+        let claim = self.lanes[at].claim().ok_or_else(|| self.busy(at))?;
         self.still(claim, now)
+    }
+
+    /// Why a lane is not to be had: in a fork's child, whoever had it when the process forked has it for ever.
+    #[cold]
+    fn busy(&self, at: usize) -> Error {
+        match self.lanes[at].observe(|observer| Ok(observer.forked())) {
+            Ok(true) => Error::Forked,
+            _ => Error::Busy,
+        }
     }
 
     #[inline]
@@ -201,7 +211,7 @@ impl Session {
                 return Ok((at, self.still(claim, now)?));
             }
         }
-        Err(Error::Busy)
+        Err(self.busy(half))
     }
 
     /// This thread's lane in one half, waited for.

@@ -410,6 +410,40 @@ fn a_forked_child_gets_errors() {
     s.copy((host, 0), (host, 64), 8, LIMIT).unwrap();
 }
 
+#[test]
+fn a_lane_that_was_taken_when_the_process_forked_is_an_error_in_the_child_and_no_wait() {
+    let rig = rig_with(&Options { lanes: 1, ..Options::default() });
+    let s = &rig.session;
+    let host = s.allocate(4096, false).unwrap();
+    let t = s.prepare((host, 0), (host, 2048), 64).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Most of this thread's time is spent with the lane.
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok(copy) = s.submit(t) {
+                    let _ = s.wait(copy, LIMIT);
+                }
+            }
+        });
+        for _ in 0..30 {
+            // SAFETY: the child calls nothing that takes a lock, and leaves by _exit.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let forked = matches!(s.copy((host, 0), (host, 64), 8, Duration::MAX), Err(Error::Forked))
+                    && matches!(s.submit(t), Err(Error::Forked));
+                // SAFETY: no destructor runs.
+                unsafe { libc::_exit(i32::from(!forked)) };
+            }
+            let mut status = 0;
+            // SAFETY: our own child.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            assert_eq!(status, 0);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
 fn cycles(count: usize) {
     let driver = SoftDriver::new(Mode::Strict);
     let session = Session::new();
