@@ -261,7 +261,8 @@ impl<'m> Buffer<'m> {
             && self.capacity <= VIEWED as u64
         {
             let length = self.capacity + 2 * self.guard;
-            self.view = View::of(self.machine, self.va - self.guard, length).ok();
+            let view = || View::of(self.machine, self.va - self.guard, length);
+            self.view = in_context(self.home, self.machine, view).ok();
         }
     }
 
@@ -327,7 +328,7 @@ impl<'m> Buffer<'m> {
         if let Some(pinned) = pins.iter().find(|pinned| Arc::ptr_eq(pinned.pin().space(), space)) {
             return take(pinned.pin());
         }
-        let pinned = pin::pin_in(self.machine, space, self.va, self.capacity)?;
+        let pinned = in_context(self.home, self.machine, || pin::pin_in(self.machine, space, self.va, self.capacity))?;
         let taken = take(pinned.pin());
         pins.push(pinned);
         taken

@@ -668,6 +668,19 @@ fn a_channel_that_dies_is_an_error_with_its_number() {
     moves(&machine, "host->bar1->gpu0", 4096);
 }
 
+/// The first two entries of each channel bind its class and answer; the third is a piece.
+#[test]
+fn a_piece_whose_channel_dies_is_an_error_of_the_whole_transfer() {
+    let machine = broken(Fault::DeadChannel { entry: 3, xid: 31 });
+    for name in ["host->split->gpu0", "host->batch[pieces=8]->gpu0", "device->dma->gpu0", "device->staged->gpu0"] {
+        let mut route = open(&machine, name, 64 * KIB).unwrap();
+        let mut transfer = route.prepare(64 * KIB).unwrap();
+        let dead = transfer.submit().and_then(|()| transfer.wait(TIMEOUT)).unwrap_err();
+        assert!(matches!(dead, Error::Gpu(gpu::Error::ChannelKilled(31))), "{name}: {dead}");
+        assert!(matches!(transfer.poll(), Err(Error::Gpu(gpu::Error::ChannelKilled(31)))), "{name}");
+    }
+}
+
 #[test]
 fn machines_are_shared_by_threads() {
     fn shared<T: Sync + Send>() {}

@@ -34,6 +34,8 @@ const SHIPPED: &[Shipped] = files![
     "placement",
     "eight",
     "scattered",
+    "peer",
+    "kinds",
     "device",
 ];
 

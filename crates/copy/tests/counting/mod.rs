@@ -46,22 +46,33 @@ extern "C" fn called(_: i32) {
 
 /// False where the kernel cannot tell.
 pub fn watch_system_calls() -> bool {
-    const DISPATCH: i32 = 59; // PR_SET_SYSCALL_USER_DISPATCH, Linux 5.11
-    // SAFETY: a handler that only touches atomics; the gate lives as long as the process, and no range is exempt.
+    // SAFETY: a handler that only touches atomics.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = called as *const () as usize;
         libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut());
-        libc::prctl(DISPATCH, 1u64, 0u64, 0u64, GATE.as_ptr()) == 0
     }
+    dispatch(true) && dispatch(false)
+}
+
+/// Whether the gate is this thread's: only while it counts, or another's would send its calls, too.
+fn dispatch(on: bool) -> bool {
+    const DISPATCH: i32 = 59; // PR_SET_SYSCALL_USER_DISPATCH, Linux 5.11
+    let gate = if on { GATE.as_ptr() } else { std::ptr::null_mut() };
+    // SAFETY: the gate lives as long as the process, and no range is exempt.
+    unsafe { libc::prctl(DISPATCH, u64::from(on), 0u64, 0u64, gate) == 0 }
 }
 
 /// Allocations and system calls of this thread during `work`.
 pub fn cost(watched: bool, work: impl FnOnce()) -> (u64, u32) {
     let (allocations, calls) = (ALLOCATIONS.get(), CALLS.load(Ordering::SeqCst));
+    let watched = watched && dispatch(true);
     GATE.store(u8::from(watched), Ordering::SeqCst);
     work();
     GATE.store(0, Ordering::SeqCst);
+    if watched {
+        dispatch(false);
+    }
     (ALLOCATIONS.get() - allocations, CALLS.load(Ordering::SeqCst) - calls)
 }
 
