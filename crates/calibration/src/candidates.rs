@@ -38,7 +38,7 @@ pub fn candidates(machine: &Machine, direction: Direction, memory: Host) -> (Vec
         if kept.iter().any(|(_, known)| *known == route) || left.iter().any(|known: &Left| known.route == route) {
             continue;
         }
-        let why = listed.unavailable.map(|u| u.reason).or_else(|| unsafe_default(&spec.executor, direction));
+        let why = unsafe_default(&spec.executor, direction).or_else(|| listed.unavailable.map(|u| u.reason));
         match why {
             Some(why) => left.push(Left { route, why }),
             None => kept.push((rank(machine, &spec), route)),

@@ -8,6 +8,7 @@
 pub mod candidates;
 pub mod facts;
 pub mod measure;
+pub mod own;
 mod point;
 pub mod search;
 

@@ -140,6 +140,8 @@ pub fn run(
             budget_ns: budget.as_nanos() as u64,
             rounds: ROUNDS,
             open_ns: if asked.soft { OPEN_SOFT_NS } else { OPEN_NS },
+            // It has no speed to be certain of.
+            cell_ns: if asked.soft { 0 } else { Settings::cell_ns(asked.objective) },
         };
         let name = load.map_or_else(|| Key::IDLE.to_owned(), Beside::name);
         let mut search = Search::new(settings, sweeps.clone());

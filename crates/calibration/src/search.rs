@@ -33,6 +33,15 @@ pub struct Settings {
     pub rounds: u32,
     /// What opening, verifying and warming up a cell is thought to take at first, besides its bytes.
     pub open_ns: u64,
+    /// A cell's first visit takes so long at most.
+    pub cell_ns: u64,
+}
+
+impl Settings {
+    /// Of a cell's first visit, enough for a metric's samples of small transfers.
+    pub fn cell_ns(objective: Metric) -> u64 {
+        if objective == Metric::P50 { MEDIAN_NS } else { TAIL_NS }
+    }
 }
 
 /// One cell of a stage.
@@ -128,7 +137,7 @@ const BEHIND: f64 = 3.0;
 const NEAR: f64 = 1.6;
 /// A size is measured so often at most.
 const VISITS: u32 = 4;
-/// Of a cell's first visit.
+/// The shortest visit of a cell; the first one of a median, and of a tail.
 const LEAST_NS: u64 = 2_000_000;
 const MEDIAN_NS: u64 = 15_000_000;
 const TAIL_NS: u64 = 150_000_000;
@@ -347,11 +356,11 @@ impl Search {
 
     /// The time of each cell of a stage.
     fn cell_ns(&self, tasks: &[Task], doing: Doing, visits: u32) -> u64 {
-        let most = if self.settings.objective == Metric::P50 { MEDIAN_NS } else { TAIL_NS };
         let most = match doing {
-            Doing::Kinds => MEDIAN_NS / 2,
-            _ => most << visits.min(3),
+            Doing::Kinds => self.settings.cell_ns.min(MEDIAN_NS) / 2,
+            _ => self.settings.cell_ns << visits.min(3),
         };
+        let most = most.max(LEAST_NS);
         if !matches!(doing, Doing::Kinds | Doing::Ladder) {
             return most;
         }

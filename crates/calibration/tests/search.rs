@@ -94,7 +94,14 @@ impl Host {
 }
 
 fn settings(objective: Metric, budget_ns: u64) -> Settings {
-    Settings { sizes: calibration::Calibration::sizes(false), objective, budget_ns, rounds: 12, open_ns: 15_000_000 }
+    Settings {
+        sizes: calibration::Calibration::sizes(false),
+        objective,
+        budget_ns,
+        rounds: 12,
+        open_ns: 15_000_000,
+        cell_ns: Settings::cell_ns(objective),
+    }
 }
 
 /// Runs a search to its end: what it found, what it spent, and how many stages it took.

@@ -1,6 +1,6 @@
 //! A calibration by the engine, on the software GPU: every route is opened, verified and measured.
 
-use calibration::{Calibration, Done, Ended, candidates, run};
+use calibration::{Calibration, Done, Ended, candidates, own, run};
 use copy::Machine;
 use copy::spec::Host;
 use doorbell_softgpu::{Mode, SoftDriver};
@@ -16,7 +16,7 @@ fn asked() -> Calibration {
     Calibration {
         soft: true,
         objective: Metric::P50,
-        budget: Duration::from_millis(800),
+        budget: Duration::from_secs(20),
         beside: None,
         memories: vec![Host::Pinned],
         sizes: vec![16, 256, 4096],
@@ -60,4 +60,32 @@ fn candidates_are_safe_and_stand_in_the_order_of_preference() {
         let reason = left.iter().find(|l| l.route == listed.name).map(|l| &l.why);
         assert!(kept.contains(&listed.name) || reason.is_some_and(|why| !why.is_empty()), "{}", listed.name);
     }
+}
+
+#[test]
+fn a_route_auto_follows_the_profile_that_was_written_and_no_stale_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.toml");
+    let Ended::Done(done) = run(&machine(), &asked(), &|| false, &mut |_| {}) else { panic!("no profile") };
+    done.profile.save(&path).unwrap();
+    let of = |path: std::path::PathBuf| machine().with_profile(move || own::profile_at(&path, true));
+    let followed = of(path.clone());
+    for name in ["host->auto->gpu0", "gpu0->auto->host"] {
+        let mut route = copy::open(&followed, name, 8192).unwrap();
+        for bytes in [1, 255, 256, 257, 4096, 8192] {
+            let wrong = copy::verify(&mut route, bytes, bytes, Duration::from_secs(10)).unwrap();
+            assert_eq!(wrong, None, "{name}, {bytes} bytes");
+        }
+    }
+    let why = |machine: &Machine| match copy::open(machine, "host->auto->gpu0", 8) {
+        Err(e) => e.to_string(),
+        Ok(_) => panic!("it opens"),
+    };
+    let missing = why(&of(folder.path().join("none.toml")));
+    assert!(missing.contains("no profile at") && missing.contains("doorbell calibrate"), "{missing}");
+    let mut stale = done.profile.clone();
+    stale.facts.kernel = "2.4.0".into();
+    stale.save(&path).unwrap();
+    let stale = why(&of(path));
+    assert!(stale.contains("kernel was \"2.4.0\"") && stale.contains("doorbell calibrate"), "{stale}");
 }

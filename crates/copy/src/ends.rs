@@ -146,7 +146,9 @@ impl<'m> Pair<'m> {
         let source = Buffer::new(machine, spec.source, room)?;
         let mut destination = Buffer::new(machine, spec.destination, room)?;
         // CUDA's one call from pageable memory promises what CUDA is told next, no more: only CUDA may look there.
-        let is_promised = source.is_pinned() || !spec.executor.name.starts_with("cuda");
+        // (`auto` may choose it.)
+        let executor = spec.executor.name;
+        let is_promised = source.is_pinned() || !(executor.starts_with("cuda") || executor == "auto");
         if is_promised {
             destination.read_directly();
         }

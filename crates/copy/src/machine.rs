@@ -4,6 +4,7 @@ use crate::error::{Error, Unavailable};
 use cuda::runtime::Runtime;
 use cuda::{Context, Cuda};
 use gpu::{AddressSpace, CopyEngine, Device, DeviceOptions, Entry, Libcuda};
+use planner::Profile;
 use rm::driver::{Driver, Libc};
 use std::sync::{Arc, OnceLock};
 
@@ -23,6 +24,9 @@ type OpenGroup = Box<dyn Fn() -> Result<Arc<AddressSpace>, gpu::Error> + Send + 
 /// Opens another GPU beside the one of the machine.
 type OpenPeer = Box<dyn Fn(&Machine, u32) -> Result<Machine, Unavailable> + Send + Sync>;
 
+/// Finds the profile of this machine.
+type FindProfile = Box<dyn Fn() -> Result<Arc<Profile>, Unavailable> + Send + Sync>;
+
 /// GPUs that routes may name.
 const GPUS: usize = 16;
 
@@ -41,6 +45,8 @@ pub struct Machine {
     index: u32,
     /// Asked for once.
     engines: OnceLock<Option<Vec<CopyEngine>>>,
+    profile: OnceLock<Result<Arc<Profile>, Unavailable>>,
+    find_profile: Option<FindProfile>,
 }
 
 impl std::fmt::Debug for Machine {
@@ -83,6 +89,8 @@ impl Machine {
             cuda,
             index: 0,
             engines: OnceLock::new(),
+            profile: OnceLock::new(),
+            find_profile: None,
         }
     }
 
@@ -198,6 +206,27 @@ impl Machine {
             })
         });
         opened.as_deref().map_err(|why| closed(why.clone()))
+    }
+
+    /// Gives the machine its profile, which route `auto` follows: what finds it is called once, when a route first needs it. It
+    /// is also who sees that the profile was taken on this machine.
+    #[must_use]
+    pub fn with_profile(
+        mut self,
+        find: impl Fn() -> Result<Arc<Profile>, Unavailable> + Send + Sync + 'static,
+    ) -> Machine {
+        self.find_profile = Some(Box::new(find));
+        self.profile = OnceLock::new();
+        self
+    }
+
+    /// The profile of this machine, or why there is none.
+    pub fn profile(&self) -> Result<Arc<Profile>, Unavailable> {
+        let find = || match &self.find_profile {
+            Some(find) => find(),
+            None => Err(Unavailable::new("no profile was given; `doorbell calibrate` makes one")),
+        };
+        self.profile.get_or_init(find).clone()
     }
 
     /// Gives a machine with CUDA its runtime library, loaded by the caller.

@@ -25,7 +25,17 @@ const ENTRIES: &[Entry] = &[
     routes::sm::ENTRY,
     routes::zerocopy::ENTRY,
     routes::resident::ENTRY,
+    AUTO,
 ];
+
+/// One of the others, by the profile: it needs to know them.
+const AUTO: Entry = Entry {
+    word: routes::auto::WORD,
+    about: routes::auto::about,
+    list: routes::auto::list,
+    check: routes::auto::check,
+    open: |machine, spec| routes::auto::open(machine, spec, routes::auto::Registry { parse, open: of_spec }),
+};
 
 /// A route that may be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]

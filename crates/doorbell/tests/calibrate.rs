@@ -17,7 +17,7 @@ fn calibrate() -> Command {
 /// As short as it goes.
 fn short(out: &Path) -> Command {
     let mut command = calibrate();
-    command.args(["--gpu", "soft", "--host-memory", "pinned", "--budget", "1s", "-o"]).arg(out);
+    command.args(["--gpu", "soft", "--host-memory", "pinned", "--budget", "20s", "-o"]).arg(out);
     command
 }
 
@@ -60,7 +60,7 @@ fn the_software_gpus_profile_is_written_explained_and_refused_for_a_real_gpu() {
 fn the_own_profile_has_a_place_and_both_loads() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = calibrate();
-    command.args(["--gpu", "soft", "--host-memory", "pinned", "--budget", "1500ms", "--json"]);
+    command.args(["--gpu", "soft", "--host-memory", "pinned", "--budget", "3s", "--json"]);
     command.args(["--beside", "host->ce1->gpu0", "--threads", "1"]).env("XDG_CONFIG_HOME", dir.path());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -70,6 +70,29 @@ fn the_own_profile_has_a_place_and_both_loads() {
     for load in [Key::IDLE, "1 x host->ce1->gpu0 of 4KiB"] {
         assert!(profile.plans.iter().any(|plan| plan.key.load == load), "{load}: {profile:?}");
     }
+}
+
+#[test]
+fn route_auto_is_measured_by_the_profile_and_unavailable_without_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("p.toml");
+    let text = "about = \"auto\"\n[run]\ngpu = \"soft\"\nrounds = 2\nsamples = 8\ntimeout = \"60s\"\n[[subject]]\nroute = \"host->auto->gpu0\"\n\
+                [[subject]]\nroute = \"gpu0->auto->host\"\n[[subject]]\nroute = \"host->ce2->gpu0\"\n[verify]\nevery = 1\n\
+                [matrix]\nbytes = [\"8B\", \"64KiB\"]\n";
+    let file = dir.path().join("auto.toml");
+    std::fs::write(&file, text).unwrap();
+    let bench = || {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        command.env(planner::VARIABLE, &out).arg("bench").arg(&file).timeout(Duration::from_secs(60));
+        command
+    };
+    bench().assert().success().stdout(contains("no profile at").and(contains("doorbell calibrate")));
+    short(&out).assert().success();
+    let measured = bench().arg("--json").output().unwrap();
+    assert!(measured.status.success());
+    let run: serde_json::Value = serde_json::from_slice(&measured.stdout).unwrap();
+    let cells = run["cells"].as_array().unwrap();
+    assert!(cells.len() == 6 && cells.iter().all(|cell| cell["status"] == "measured"), "{run}");
 }
 
 #[test]

@@ -214,6 +214,8 @@ pub const SECTIONS: &[Section] = &[
             key("policy", Kind::Values, "", "Lock policies."),
             key("run.class", Kind::Values, "", "The scheduling class of the measuring thread."),
             key("run.cpus", Kind::Values, "", "Where the measuring thread runs."),
+            key("addresses", Kind::Values, "", "`addresses` of every subject."),
+            key("arrival", Kind::Values, "", "`arrival` of every subject."),
         ],
     },
     Section {

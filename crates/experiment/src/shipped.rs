@@ -37,6 +37,7 @@ const SHIPPED: &[Shipped] = files![
     "peer",
     "kinds",
     "device",
+    "auto",
 ];
 
 /// All of them, in the order in which one would meet them.

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Place, Wrong};
 use crate::keys;
-use crate::model::{Arrival, Cell, Experiment, LoadSpec, Run, Stage, SubjectSpec, What};
+use crate::model::{Addresses, Arrival, Cell, Experiment, LoadSpec, Run, Stage, SubjectSpec, What};
+use crate::values::Word;
 use crate::{sizes, values};
 use std::collections::HashSet;
 
@@ -139,6 +140,16 @@ impl Draft {
             }
             "run.cpus" => {
                 self.run.cpus = values::cpus(text)?;
+                return Ok(());
+            }
+            "addresses" => {
+                let addresses = Addresses::of(text)?;
+                self.subjects.iter_mut().for_each(|subject| subject.addresses = addresses);
+                return Ok(());
+            }
+            "arrival" => {
+                let arrival = values::arrival(text)?;
+                self.subjects.iter_mut().for_each(|subject| subject.arrival = arrival);
                 return Ok(());
             }
             _ => {}

@@ -1,6 +1,6 @@
 //! What the matrix makes of an experiment, and what options make of it.
 
-use experiment::{Arrival, Class, Cpus, Experiment, What, read};
+use experiment::{Addresses, Arrival, Class, Cpus, Experiment, What, read};
 
 fn of(text: &str, sets: &[&str]) -> Experiment {
     let sets: Vec<String> = sets.iter().map(|s| (*s).to_owned()).collect();
@@ -83,6 +83,26 @@ fn axes_change_what_they_name() {
     assert_eq!(first.cells[1].subject.cpus, Some(Cpus::These(vec![0])));
     assert_eq!((first.loads[0].rate, first.loads[0].class), (Some(1000.0), Class::Nice(19)));
     assert_eq!(first.loads[1].what, What::Call("stream".into()));
+}
+
+#[test]
+fn addresses_and_arrivals_of_all_subjects_are_axes() {
+    let matrix =
+        "[matrix]\nbytes = [\"8B\"]\naddresses = [\"fixed\", \"random\"]\narrival = [\"closed(1)\", \"paced(2ms)\"]\n";
+    let all = of(&format!("{TWO}{matrix}"), &[]);
+    let stages = all.stages().unwrap();
+    let of_stage = |n: usize| -> Vec<(Addresses, Arrival)> {
+        stages[n].cells.iter().map(|cell| (cell.subject.addresses, cell.subject.arrival)).collect()
+    };
+    let paced = Arrival::Paced { period_ns: 2_000_000 };
+    assert_eq!(stages.len(), 4);
+    assert!(of_stage(0).iter().all(|both| *both == (Addresses::Fixed, Arrival::Closed { depth: 1 })));
+    assert!(of_stage(3).len() > 1 && of_stage(3).iter().all(|both| *both == (Addresses::Random, paced)));
+    assert_eq!(of(&all.to_toml(), &[]).stages().unwrap(), stages);
+    let wrong = read(&format!("{TWO}[matrix]\nbytes = [\"8B\"]\naddresses = [\"rand\"]\n"), "x.toml", &[])
+        .unwrap_err()
+        .to_string();
+    assert!(wrong.contains("rand") && wrong.contains("`random`"), "{wrong}");
 }
 
 #[test]

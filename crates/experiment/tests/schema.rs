@@ -177,6 +177,8 @@ fn every_key_is_known_to_both_with_its_default() {
                     "bytes" => "[4, \"4KiB\"]".into(),
                     "policy" => "[\"stock\", \"pi+phase-fair\"]".into(),
                     "run.class" => "[\"other\", \"fifo(80)\"]".into(),
+                    "addresses" => "[\"fixed\", \"random\"]".into(),
+                    "arrival" => "[\"closed(1)\", \"paced(2ms)\"]".into(),
                     _ => "[\"any\", \"0,2-5\"]".into(),
                 },
                 (Kind::Times, _) => "\"1.2 cuda\"".into(),

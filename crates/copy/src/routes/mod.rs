@@ -4,6 +4,7 @@
 
 mod answered;
 pub(crate) mod aperture;
+pub(crate) mod auto;
 pub(crate) mod bar1;
 pub(crate) mod batch;
 pub(crate) mod ce;

@@ -14,7 +14,9 @@ pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
             Where::Soft
         }
     };
-    Machine::open(place).map_err(|e| {
+    let soft = gpu == Gpu::Soft;
+    let machine = Machine::open(place).map(|machine| machine.with_profile(move || calibration::own::profile(soft)));
+    machine.map_err(|e| {
         let hint = match gpu {
             Gpu::Real => "`doorbell doctor` says what is missing; `--gpu soft` shows on any machine what works",
             Gpu::Soft => "`doorbell doctor` says what works here",
