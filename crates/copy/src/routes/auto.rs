@@ -64,7 +64,7 @@ fn choose(profile: &Profile, machine: &Machine, spec: &Spec, bytes: u64) -> Resu
     };
     let host = [spec.source.memory, spec.destination.memory].into_iter().find_map(|memory| match memory {
         Memory::Host(host) => Some(host),
-        Memory::Gpu(_) => None,
+        Memory::Gpu(_) | Memory::Device => None,
     });
     let memory = match host.unwrap_or_default() {
         host @ (Host::Pageable | Host::Registered) => host.to_string(),
