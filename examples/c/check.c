@@ -1,7 +1,9 @@
 /* Is every byte right, and what does a submission cost? 8 threads copy 8 bytes to 1 MiB to the GPU and back, and compare.
  *
- *   cc -O2 -pthread check.c -o check -ldoorbell -ldl
- *   ./check [verified copies in all, 10000]
+ *   crates/libdoorbell/install.sh --prefix target/prefix
+ *   cc -O2 -pthread examples/c/check.c -o target/prefix/check -Itarget/prefix/include -Ltarget/prefix/lib \
+ *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
+ *   target/prefix/check [verified copies in all, 10000]
  *
  * With libcuda it runs beside CUDA: cudaMalloc's and cudaHostAlloc's memory (cuMemAlloc, cuMemHostAlloc), pinned. Without it, it
  * runs on the software GPU, which has to be preloaded, with memory of doorbell's own. Exit status 0: every byte was right. */

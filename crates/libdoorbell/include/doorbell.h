@@ -472,8 +472,8 @@ int32_t doorbell_query(doorbell_ticket_t ticket, uint64_t *left);
 
 /*
  A ring of 2 to 1,024 frames of `bytes` each, one behind the other in both buffers from the offsets on: the producer fills the
- next one while the copy of the one before is under way.
- Cost: that of doorbell_prepare() for each frame. Threads: any may open it; one at a time uses it. Errors: as
+ next one while the copy of the one before is under way. It goes by the copy engine; up to 32 frames may be under way.
+ Cost: that of doorbell_prepare(). Threads: any may open it; one at a time uses it. Errors: as
  doorbell_prepare().
  */
 int32_t doorbell_ring_open(doorbell_buffer_t to,

@@ -448,8 +448,8 @@ pub unsafe extern "C" fn doorbell_query(ticket: doorbell_ticket_t, left: *mut u6
 }
 
 /// A ring of 2 to 1,024 frames of `bytes` each, one behind the other in both buffers from the offsets on: the producer fills the
-/// next one while the copy of the one before is under way.
-/// Cost: that of doorbell_prepare() for each frame. Threads: any may open it; one at a time uses it. Errors: as
+/// next one while the copy of the one before is under way. It goes by the copy engine; up to 32 frames may be under way.
+/// Cost: that of doorbell_prepare(). Threads: any may open it; one at a time uses it. Errors: as
 /// doorbell_prepare().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_ring_open(

@@ -5,7 +5,8 @@ use crate::error::Error;
 use crate::order::Order;
 use copy::Machine;
 use cuda::{Cuda, KeepCurrent};
-use gpu::{AddressSpace, DeviceOptions, Engine, Entry, Libcuda};
+use gpu::{AddressSpace, CopyEngine, DeviceOptions, Engine, Entry, Libcuda};
+use rm::abi::control::ce_caps;
 use rm::driver::Libc;
 use std::sync::{Arc, Mutex};
 
@@ -142,12 +143,22 @@ fn alone(gpu: u32) -> Result<Opened, Error> {
     Ok((None, AddressSpace::new(&device)?))
 }
 
-/// Two asynchronous copy engines that share no physical one, where there are such: both directions then run at a time.
+/// An asynchronous copy engine for each direction: one that is made for it, if the driver says so, and two that share no physical
+/// engine, so that both directions run at a time.
 fn engines(space: &AddressSpace) -> [Engine; 2] {
     let all = space.device().engines().unwrap_or_default();
-    let free: Vec<_> = all.iter().filter(|engine| engine.is_asynchronous()).collect();
-    let Some(first) = free.first().copied().or(all.first()) else { return [Engine::Copy(0); 2] };
-    let apart = free.iter().find(|other| other.number != first.number && other.shares_with(first) == Some(false));
-    let second = apart.copied().or(free.get(1).copied()).unwrap_or(first);
-    [Engine::Copy(first.number), Engine::Copy(second.number)]
+    let free: Vec<&CopyEngine> = all.iter().filter(|engine| engine.is_asynchronous()).collect();
+    let best = |wanted: u16, apart: Option<&CopyEngine>| {
+        let better = |engine: &&CopyEngine| {
+            let alone =
+                apart.is_some_and(|other| other.number == engine.number || engine.shares_with(other) != Some(false));
+            (alone, !engine.caps.has(wanted), engine.caps.has(ce_caps::DECOMP_SUPPORTED), engine.number)
+        };
+        free.iter().copied().min_by_key(better)
+    };
+    let to = best(ce_caps::SYSMEM_READ, None);
+    let from = best(ce_caps::SYSMEM_WRITE, to);
+    // With graphics engines alone, any.
+    let number = |engine: Option<&CopyEngine>| engine.or(all.first()).map_or(0, |engine| engine.number);
+    [Engine::Copy(number(to)), Engine::Copy(number(from))]
 }

@@ -1,26 +1,34 @@
 //! Rotating frames: the producer fills the next while the copy of the one before is under way.
+//!
+//! All frames are one prepared transfer, whose addresses move within the two buffers.
 
 use crate::copying::Copy;
 use crate::error::Error;
-use crate::handle::{Buffer, RING, Ring, Transfer};
-use crate::lane::Place;
-use crate::session::Session;
-use crate::transfers::{locate, name};
+use crate::handle::{BUFFER, Buffer, RING, Ring};
+use crate::lane::{Inner, Place};
+use crate::session::{Now, Session};
+use crate::transfers::{length, locate, name};
+use gpu::{CopyMode, CopyRelease, Prepared};
 
 /// Rings of one lane.
 const MOST: usize = 1024;
+/// Most bytes of a frame.
+const MAX_BYTES: u64 = 1 << 30;
 
 pub(crate) struct Rotating {
-    transfers: Vec<Transfer>,
+    prepared: Prepared,
+    /// Addresses of the first frame, for the GPU.
+    to: u64,
+    from: u64,
+    /// Where the first frame is in the source buffer, and where the CPU sees it.
+    from_at: u64,
+    pointer: u64,
+    bytes: u64,
     /// The last copy of each frame.
     copies: Vec<Option<Copy>>,
     next: usize,
     /// The producer has it.
     taken: bool,
-    from_at: u64,
-    /// Address of the first frame.
-    pointer: u64,
-    bytes: u64,
 }
 
 /// A frame for the producer.
@@ -35,7 +43,8 @@ pub struct Frame {
 }
 
 impl Session {
-    /// A ring of `frames` frames of `bytes` each, one behind the other in both buffers from the offsets on.
+    /// A ring of `frames` frames of `bytes` each, one behind the other in both buffers from the offsets on. It is on this thread's
+    /// lane, and goes by the copy engine.
     ///
     /// # Errors
     /// As [`Session::prepare`]; [`Error::Argument`] for fewer than two frames.
@@ -51,30 +60,22 @@ impl Session {
             return Err(Error::Argument("a ring has 2 to 1,024 frames"));
         }
         let now = self.now()?;
-        let pointer = self.place(from)?.0.wrapping_add(from_at);
-        let mut transfers = Vec::with_capacity(frames);
-        let outside = Error::Argument("the frames go past the end of all addresses");
-        if bytes.checked_mul(frames as u64).is_none_or(|all| to_at.max(from_at).checked_add(all).is_none()) {
-            return Err(outside);
-        }
-        let made = (0..frames as u64).try_for_each(|frame| {
-            let at = frame * bytes;
-            transfers.push(self.prepare((to, to_at + at), (from, from_at + at), bytes)?);
-            Ok(())
-        });
-        let put = made.and_then(|()| {
-            let (lane, mut claim) = self.own_lane(self.half(now, (to, from))?, now)?;
-            let inner = claim.as_mut().ok_or(Error::Closed)?;
-            let copies = vec![None; frames];
-            let transfers = transfers.clone();
-            let rotating = Rotating { transfers, copies, next: 0, taken: false, from_at, pointer, bytes };
-            let (index, used) = Place::put(&mut inner.rings, MOST, rotating)?;
-            Ok(Ring(RING.encode(now.opening(), name(lane, index), used)))
-        });
-        if put.is_err() {
-            transfers.into_iter().for_each(|transfer| drop(self.release(transfer)));
-        }
-        put
+        let frame = length(bytes, MAX_BYTES)?;
+        // No product overflows: 2^30 by 2^10.
+        let all = bytes * frames as u64;
+        let [to_place, from_place] = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), from.0)?];
+        let (lane, mut claim) = self.own_lane(self.half(now, (to, from))?, now)?;
+        let Inner { rings, channel, .. } = claim.as_mut().ok_or(Error::Closed)?;
+        // SAFETY: the claim outlives what is found.
+        let (to, entry) = unsafe { (self.buffers.find(to_place)?, self.buffers.find(from_place)?) };
+        let (to, from) = (to.region.part(to_at, all)?, entry.region.part(from_at, all)?);
+        let (mode, release) = (CopyMode::Plain, CopyRelease::Word);
+        let prepared = Prepared::copy_with(channel, &to, &from, frame, mode, release)?;
+        let (pointer, copies) = (entry.pointer.wrapping_add(from_at), vec![None; frames]);
+        let (to, from) = (to.va(), from.va());
+        let ring = Rotating { prepared, to, from, from_at, pointer, bytes, copies, next: 0, taken: false };
+        let (index, used) = Place::put(rings, MOST, ring)?;
+        Ok(Ring(RING.encode(now.opening(), name(lane, index), used)))
     }
 
     /// The next frame, for the producer to fill. Asked again before [`Session::ring_submit`] it is the same one.
@@ -83,33 +84,35 @@ impl Session {
     /// [`Error::Overrun`] while its last copy is under way, [`Error::Busy`], [`Error::Handle`], [`Error::Closed`], and as
     /// [`Session::query`].
     pub fn ring_next(&self, ring: Ring) -> Result<Frame, Error> {
-        let (frame, last) = self.with_ring(ring, |ring| {
-            let (index, at) = (ring.next, ring.next as u64 * ring.bytes);
-            (Frame { index, offset: ring.from_at + at, pointer: ring.pointer + at }, ring.copies[index])
-        })?;
-        if let Some(copy) = last
-            && !self.poll(copy)?
-        {
-            return Err(Error::Overrun);
-        }
-        self.with_ring(ring, |ring| ring.taken = true)?;
-        Ok(frame)
+        self.with_ring(ring, |_, _, _, ring| {
+            if let Some(copy) = ring.copies[ring.next]
+                && !self.poll(copy)?
+            {
+                return Err(Error::Overrun);
+            }
+            ring.taken = true;
+            let at = ring.next as u64 * ring.bytes;
+            Ok(Frame { index: ring.next, offset: ring.from_at + at, pointer: ring.pointer.wrapping_add(at) })
+        })
     }
 
     /// Submits the copy of the frame that [`Session::ring_next`] gave, and goes on to the next.
     ///
     /// # Errors
-    /// [`Error::Argument`] without a frame, [`Error::Overrun`], and as [`Session::submit`]; the frame stays the next then.
+    /// [`Error::Argument`] without a frame, and as [`Session::submit`]; the frame stays the next then.
     pub fn ring_submit(&self, ring: Ring) -> Result<Copy, Error> {
-        let (at, transfer) = self.with_ring(ring, |ring| (ring.next, ring.taken.then(|| ring.transfers[ring.next])))?;
-        let transfer = transfer.ok_or(Error::Argument("take a frame of the ring first"))?;
-        let copy = self.submit(transfer)?;
-        self.with_ring(ring, |ring| {
-            ring.copies[at] = Some(copy);
-            ring.next = (at + 1) % ring.transfers.len();
+        self.with_ring(ring, |now, lane, channel, ring| {
+            if !ring.taken {
+                return Err(Error::Argument("take a frame of the ring first"));
+            }
+            let at = ring.next as u64 * ring.bytes;
+            let ticket = ring.prepared.submit_at(channel, ring.to + at, ring.from + at)?;
+            let copy = self.submitted(now, lane, ticket);
+            ring.copies[ring.next] = Some(copy);
+            ring.next = if ring.next + 1 == ring.copies.len() { 0 } else { ring.next + 1 };
             ring.taken = false;
-        })?;
-        Ok(copy)
+            Ok(copy)
+        })
     }
 
     /// Ends a ring. What of it is under way goes on.
@@ -122,15 +125,17 @@ impl Session {
         let (place, used) = RING.decode(now.opening(), ring.0)?;
         let (lane, index) = locate(place);
         let lane = self.lanes.get(lane).ok_or_else(|| RING.wrong())?;
-        let rotating = {
-            let mut claim = self.still(lane.claim_in_time(), now)?;
-            let inner = claim.as_mut().ok_or(Error::Closed)?;
-            Place::take(&mut inner.rings, index, used).ok_or_else(|| RING.wrong())?
-        };
-        rotating.transfers.into_iter().try_for_each(|transfer| self.release(transfer))
+        let mut claim = self.still(lane.claim_in_time(), now)?;
+        let inner = claim.as_mut().ok_or(Error::Closed)?;
+        Place::take(&mut inner.rings, index, used).map(drop).ok_or_else(|| RING.wrong())
     }
 
-    fn with_ring<T>(&self, ring: Ring, look: impl FnOnce(&mut Rotating) -> T) -> Result<T, Error> {
+    #[inline]
+    fn with_ring<T>(
+        &self,
+        ring: Ring,
+        look: impl FnOnce(Now, usize, &mut gpu::Channel, &mut Rotating) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let now = self.now()?;
         let (place, used) = RING.decode(now.opening(), ring.0)?;
         let (lane, index) = locate(place);
@@ -138,7 +143,8 @@ impl Session {
             return Err(RING.wrong());
         }
         let mut claim = self.claim(lane, now)?;
-        let inner = claim.as_mut().ok_or(Error::Closed)?;
-        Place::find(&mut inner.rings, index, used).map(look).ok_or_else(|| RING.wrong())
+        let Inner { rings, channel, .. } = claim.as_mut().ok_or(Error::Closed)?;
+        let ring = Place::find(rings, index, used).ok_or_else(|| RING.wrong())?;
+        look(now, lane, channel, ring)
     }
 }

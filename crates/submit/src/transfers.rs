@@ -174,11 +174,11 @@ impl Session {
     }
 }
 
-fn length(bytes: u64, most: u64) -> Result<u32, Error> {
+pub(crate) fn length(bytes: u64, most: u64) -> Result<u32, Error> {
     match u32::try_from(bytes) {
         Ok(0) => Err(Error::Argument("no bytes: pass how many are to be copied")),
         Ok(length) if bytes <= most => Ok(length),
         _ if most == MAX_INLINE => Err(Error::Argument("at most 64 KiB travel in the command stream")),
-        _ => Err(Error::Argument("a prepared copy has 1 GiB at most: prepare several")),
+        _ => Err(Error::Argument("a prepared copy, or a frame, has 1 GiB at most")),
     }
 }

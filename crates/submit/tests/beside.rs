@@ -178,6 +178,29 @@ fn a_free_that_nobody_tells_is_found_where_each_submission_asks() {
     assert!(found(&next) == [0x11; BYTES]);
 }
 
+#[test]
+fn a_copy_that_waits_while_its_memory_is_freed_is_stopped_and_says_so() {
+    let rig = rig(true, &one_lane());
+    let s = &rig.session;
+    let block = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    let host = s.allocate(BYTES as u64, false).unwrap();
+    let pinned = s.pin(block.address(), BYTES as u64).unwrap();
+    let piece = Piece { to: pinned, to_at: 0, from: host, from_at: 0, bytes: 64 };
+    let copy = s.ordered(&[piece], Some((host, 1024, 1)), None).unwrap();
+    // Waits a second, then gives up on it.
+    drop(block);
+    let next = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    next.write(&[0x11; BYTES]).unwrap();
+    assert!(matches!(s.poll(copy), Err(Error::Stopped)) && matches!(s.wait(copy, LIMIT), Err(Error::Stopped)));
+    assert!(matches!(s.copy_async((host, 0), (host, 64), 8), Err(Error::Stopped)));
+    let (words, _) = s.place(host).unwrap();
+    run_stream(words + 1024, 1);
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(found(&next) == [0x11; BYTES], "the next owner's bytes");
+    s.close().unwrap();
+    assert_eq!(rig.driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
 /// The stream comes to what was queued.
 fn run_stream(at: u64, value: u32) {
     // SAFETY: a word of the session's, as it was queued.

@@ -1,6 +1,6 @@
 //! Sessions on the software GPU.
 
-use doorbell_softgpu::{Mode, SoftDriver};
+use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use gpu::{AddressSpace, Device};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -316,6 +316,54 @@ fn a_copy_waits_for_a_word_and_writes_one_when_it_is_there() {
     assert!(s.ordered(&[piece], Some((words, 2, 7)), None).is_err(), "not aligned");
     assert!(matches!(s.ordered(&[piece], None, Some((words, 4096, 7))), Err(Error::Outside { .. })));
     s.copy((video, 0), (host, 0), 8, LIMIT).unwrap();
+}
+
+#[test]
+fn a_channel_that_dies_is_an_error_for_all_who_wait_and_the_next_opening_has_others() {
+    let rig = rig_with(&Options { lanes: 1, ..Options::default() });
+    let s = &rig.session;
+    let host = s.allocate(4096, false).unwrap();
+    let t = s.prepare((host, 0), (host, 2048), 64).unwrap();
+    rig.driver.machine.plant(Some(Planted::DeadChannel { entry: 6, xid: 31 }));
+    let start = std::time::Instant::now();
+    let (copy, error) = loop {
+        assert!(start.elapsed() < LIMIT);
+        let submitted = s.submit(t);
+        match submitted.and_then(|copy| s.wait(copy, LIMIT).map(|()| copy)) {
+            Err(error) => break (s.submit(t), error),
+            Ok(_) => continue,
+        }
+    };
+    assert!(matches!(error, Error::Killed(31)) && matches!(copy, Err(Error::Killed(31))), "{error:?} {copy:?}");
+    assert!(matches!(s.copy_async((host, 0), (host, 64), 8), Err(Error::Killed(31))));
+    assert!(matches!(s.copy((host, 0), (host, 64), 8, LIMIT), Err(Error::Killed(31))));
+    rig.driver.machine.plant(None);
+    s.close().unwrap();
+    open(s, rig.driver, &Options { lanes: 1, ..Options::default() }).unwrap();
+    let host = s.allocate(4096, false).unwrap();
+    s.copy((host, 0), (host, 64), 8, LIMIT).unwrap();
+}
+
+#[test]
+fn a_doorbell_that_was_missed_is_rung_again_by_waits_and_by_polls_alone() {
+    let rig = rig_with(&Options { lanes: 1, ..Options::default() });
+    let s = &rig.session;
+    let host = s.allocate(4096, false).unwrap();
+    let t = s.prepare((host, 0), (host, 2048), 64).unwrap();
+    for polls in [false, true] {
+        let rung = rig.driver.counters().doorbells.load(Ordering::Relaxed) as u32;
+        rig.driver.machine.plant(Some(Planted::LostDoorbell { nth: rung + 1 }));
+        let copy = s.submit(t).unwrap();
+        if polls {
+            let start = std::time::Instant::now();
+            while !s.poll(copy).unwrap() {
+                assert!(start.elapsed() < LIMIT);
+            }
+        } else {
+            s.wait(copy, LIMIT).unwrap();
+        }
+        rig.driver.machine.plant(None);
+    }
 }
 
 #[test]
