@@ -13,6 +13,8 @@ pub(crate) mod cuda;
 pub(crate) mod cudart;
 pub(crate) mod dma;
 pub(crate) mod inline;
+#[cfg(test)]
+mod interpreter;
 mod launched;
 mod long;
 pub(crate) mod message;

@@ -322,6 +322,7 @@ impl Drop for Launched<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::interpreter::{Kernel, Memory, Running};
     use super::*;
 
     #[test]
@@ -337,6 +338,57 @@ mod tests {
         assert_eq!((elements([8, 4], 1023), elements([8, 4], 1015)), ([2, 256], [1, 256]));
         assert_eq!((elements([1, 4], 1024), elements([4, 2], 256)), ([4, 256], [1, 256]));
         assert_eq!(elements([0, 0], 64 << 20), [65_536, 256]);
+    }
+
+    /// Bytes that differ from their neighbours and from those of another seed.
+    fn noise(seed: usize, length: usize) -> Vec<u8> {
+        (0..length).map(|n| (((n + 1) * (2 * seed + 1) * 0x9e37) >> 5) as u8 ^ seed as u8).collect()
+    }
+
+    #[test]
+    fn the_kernels_copy_their_bytes_and_no_others() {
+        const FROM: u64 = 0x1_0000;
+        const TO: u64 = 0x2_0000;
+        const TOLD: u64 = 0x1000;
+        let text = ptx::source();
+        for name in [ptx::SM, ptx::ZEROCOPY] {
+            let kernel = Kernel::parse(&text, name);
+            for (n, [source, destination]) in
+                [[0, 0], [0, 5], [7, 0], [4, 12], [12, 8], [9, 3], [15, 14]].into_iter().enumerate()
+            {
+                for (bytes, blocks) in [(1, 1), (4, 2), (13, 1), (16, 1), (31, 3), (56, 1), (1000, 1), (2049, 2)] {
+                    let (from, to) = (FROM + source, TO + destination);
+                    let mut memory = Memory::default();
+                    // The source ends with the 16 bytes that its last byte lies in.
+                    let data = noise(n, (source + bytes).next_multiple_of(16) as usize);
+                    let before = noise(n + 99, 2200);
+                    memory.add(FROM, data.clone());
+                    memory.add(TO, before.clone());
+                    memory.add(TOLD, vec![0; 8]);
+                    let blocks =
+                        if name == ptx::SM { blocks } else { Kind::Zerocopy.grid(1, [from, to], bytes)[0] * 4 };
+                    let arguments = [
+                        ("to", to),
+                        ("from", from),
+                        ("bytes", bytes),
+                        ("told", TOLD),
+                        ("count", TOLD + 4),
+                        ("number", 77),
+                    ];
+                    for block in 0..blocks {
+                        assert_eq!(memory.word(TOLD), 0, "{name}: told before the last block has finished");
+                        let mut running = Running::new(&kernel, [block, blocks], [1, 64], &arguments);
+                        while running.turn(&mut memory) {}
+                    }
+                    let (start, end) = (destination as usize, (destination + bytes) as usize);
+                    let place = format!("{name}, {blocks} blocks, {bytes} bytes from {source} to {destination}");
+                    let found = memory.bytes(TO, before.len());
+                    assert!(found[start..end] == data[source as usize..][..bytes as usize], "{place}");
+                    assert!(found[..start] == before[..start] && found[end..] == before[end..], "{place}: others");
+                    assert_eq!((memory.word(TOLD), memory.word(TOLD + 4)), (77, 0), "{place}");
+                }
+            }
+        }
     }
 
     #[test]

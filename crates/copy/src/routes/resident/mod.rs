@@ -230,7 +230,7 @@ impl Resident<'_> {
     /// One copy within the mailbox's memory, from launch to end: CUDA loads code when it is first launched, and may wait for the
     /// whole context then, which is not to happen beside a kernel that waits. What does not work ends by its own limit.
     fn try_out(&self) -> Result<(), Error> {
-        let data: [u8; TRIED] = std::array::from_fn(|n| (n * 31 >> 3) as u8 ^ 0x5a);
+        let data: [u8; TRIED] = std::array::from_fn(|n| ((n * 31) >> 3) as u8 ^ 0x5a);
         self.mailbox.reset(0)?;
         self.mailbox.map().write(TRIED_FROM as u64, &data)?;
         self.mailbox.map().write(TRIED_TO as u64, &[0; TRIED])?;

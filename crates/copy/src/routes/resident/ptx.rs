@@ -190,3 +190,91 @@ fn text(version: &str, target: &str, name: &str, kernel: String) -> String {
         .replace("NAME", name);
     format!("\n.version {version}\n.target {target}\n.address_size 64\n{kernel}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::interpreter::{Kernel, Memory, Running};
+    use super::*;
+
+    const MAILBOX: u64 = 0x1000;
+    const HOST: u64 = 0x2000;
+    const FROM: u64 = 0x1_0000;
+    const TO: u64 = 0x2_0000;
+
+    /// The two halves of a command.
+    fn halves([from, to, bytes]: [u64; 3], number: u32) -> [[u32; 4]; 2] {
+        let [low, high] = [|n: u64| n as u32, |n: u64| (n >> 32) as u32];
+        [[low(from), high(from), low(to), number], [high(to), low(bytes), high(bytes), number]]
+    }
+
+    fn talk(kernel: &Kernel, clusters: u32, [size, threads]: [u32; 2]) {
+        let mut memory = Memory::default();
+        memory.add(MAILBOX, vec![0; 64]);
+        memory.add(HOST, vec![0; 1024]);
+        memory.add(FROM, vec![0; 4096]);
+        memory.add(TO, vec![0; 4096]);
+        let parameters = [("mailbox", MAILBOX), ("host", HOST), ("seen", 0), ("limit", 1 << 40)];
+        let mut all: Vec<_> =
+            (0..clusters).map(|n| Running::new(kernel, [n, clusters], [size, threads], &parameters)).collect();
+        let mut turns = |memory: &mut Memory, n: usize| {
+            (0..n).map(|_| all.iter_mut().map(|one| one.turn(memory)).fold(false, |a, b| a | b)).all(|runs| runs)
+        };
+        for (number, [source, destination, bytes]) in
+            [[0, 0, 4], [3, 8, 13], [8, 3, 56], [5, 5, 1001], [0, 16, 2048]].into_iter().enumerate()
+        {
+            let number = number as u32 + 1;
+            for (n, byte) in memory.bytes(FROM, 4096).iter_mut().enumerate() {
+                *byte = ((n * 37) >> 3) as u8 ^ number as u8;
+            }
+            memory.bytes(TO, 4096).fill(0x77);
+            let [first, second] = halves([FROM + source, TO + destination, bytes], number);
+            // Half of the line is there: nobody acts on it.
+            memory.set(MAILBOX, &first);
+            assert!(turns(&mut memory, 20) && memory.bytes(TO, 4096).iter().all(|byte| *byte == 0x77));
+            memory.set(MAILBOX + 16, &second);
+            let answers = |memory: &mut Memory| (0..clusters).all(|n| memory.word(HOST + 4 * u64::from(n)) == number);
+            let mut left = 3000;
+            while !answers(&mut memory) {
+                assert!(turns(&mut memory, 1) && left > 0, "no answer to {bytes} bytes");
+                left -= 1;
+            }
+            let sent = memory.bytes(FROM + source, bytes as usize).to_vec();
+            let found = memory.bytes(TO, 4096);
+            let (start, end) = (destination as usize, (destination + bytes) as usize);
+            assert!(found[start..end] == sent, "{clusters} clusters of {size}: {bytes} bytes");
+            assert!(found[..start].iter().chain(&found[end..]).all(|byte| *byte == 0x77), "{bytes} bytes: others");
+        }
+        let [first, second] = halves([0; 3], STOP);
+        memory.set(MAILBOX, &first);
+        memory.set(MAILBOX + 16, &second);
+        assert!(!turns(&mut memory, 100), "told to end");
+        for cluster in 0..u64::from(clusters) {
+            assert_eq!(memory.word(HOST + ENDED as u64 + 4 * cluster), STOPPED);
+        }
+        for block in 0..clusters * size {
+            assert_eq!(memory.word(HOST + PLACES as u64 + 4 * u64::from(block)), 101 + block, "where it runs");
+        }
+    }
+
+    #[test]
+    fn kernels_copy_what_they_are_told_and_end() {
+        talk(&Kernel::parse(&one(), ONE), 1, [1, 64]);
+        let kernel = Kernel::parse(&clusters(), CLUSTERS);
+        for (clusters, shape) in [(1, [3, 32]), (2, [2, 64])] {
+            talk(&kernel, clusters, shape);
+        }
+    }
+
+    #[test]
+    fn kernels_that_nobody_tells_anything_end_by_themselves() {
+        for (kernel, size) in [(Kernel::parse(&one(), ONE), 1), (Kernel::parse(&clusters(), CLUSTERS), 2)] {
+            let mut memory = Memory::default();
+            memory.add(MAILBOX, vec![0; 64]);
+            memory.add(HOST, vec![0; 1024]);
+            let parameters = [("mailbox", MAILBOX), ("host", HOST), ("seen", 0), ("limit", 3)];
+            let mut running = Running::new(&kernel, [0, 1], [size, 32], &parameters);
+            assert!((0..2000).any(|_| !running.turn(&mut memory)), "it goes on");
+            assert_eq!((memory.word(HOST), memory.word(HOST + ENDED as u64)), (0, 2));
+        }
+    }
+}
