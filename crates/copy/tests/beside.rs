@@ -286,6 +286,34 @@ fn copies_that_a_kernel_acknowledges_write_their_bytes_and_no_others() {
     assert_eq!(fake::alive(), [""; 0]);
 }
 
+/// Every place in a line and every length around one, two and three lines.
+#[test]
+fn stores_through_bar1_write_their_bytes_and_no_others() {
+    let rig = rig(Entry::OwnClient);
+    for name in ["host->bar1->gpu0", "host[pageable]->bar1[flush]->gpu0"] {
+        let mut route = open(&rig.machine, name, 512).unwrap();
+        for bytes in [1usize, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 191, 193] {
+            let mut transfer = route.prepare(bytes as u64).unwrap();
+            for place in 0..64u64 {
+                let source = place * 7 % 61;
+                let data: Vec<u8> = (0..bytes).map(|n| (n as u64 * 5 + place) as u8 | 1).collect();
+                let ends = transfer.ends().unwrap();
+                ends.write_source(source as i64, &data).unwrap();
+                ends.write_destination(-64, &[0; 448]).unwrap();
+                transfer.move_to(source, place).unwrap();
+                transfer.submit().unwrap();
+                transfer.wait(TIMEOUT).unwrap();
+                let mut found = [1; 448];
+                transfer.ends().unwrap().read_destination(-64, &mut found).unwrap();
+                let (start, end) = (64 + place as usize, 64 + place as usize + bytes);
+                assert!(found[start..end] == data, "{name}, {bytes} bytes at {place}");
+                let mut others = found[..start].iter().chain(&found[end..]);
+                assert!(others.all(|byte| *byte == 0), "{name}, {bytes} bytes at {place}: others");
+            }
+        }
+    }
+}
+
 /// Bytes that change from one transfer to the next are each there when it has been answered.
 fn again_and_again(route: &mut Route<'_>, name: &str) {
     let mut transfers = 0;
