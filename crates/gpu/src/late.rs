@@ -24,10 +24,11 @@ use std::sync::Arc;
 
 /// The part of a client's handle that counts (RS_CLIENT_HANDLE_MAX).
 const CLIENTS: u32 = 0x10_0000;
-/// Objects of a client have handles near one another: the search ends behind so many that do not exist.
+/// Where handles of objects begin: those that libcuda chooses (seen with 570 and 580), and those that the driver chooses
+/// (RS_UNIQUE_HANDLE_BASE).
+const OBJECTS: [u32; 2] = [0x5c00_0000, 0xcaf0_0000];
+/// They count up: the search ends behind so many that do not exist.
 const MISSES: u32 = 4096;
-/// Objects may have been made before the first device.
-const BEFORE: u32 = 64;
 
 /// A VA space of CUDA's, and what it belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -89,21 +90,24 @@ impl Watched {
         uuid: [u8; 16],
     ) -> Result<(), Error> {
         let newest = Newest::new(&**driver)?;
-        let mut why = Error::Libcuda("none of its clients has an address space on this GPU".into());
+        let (mut seen, mut why) = (0, None);
         for &ctl in ctl {
-            for space in spaces(&newest, ctl, uuid) {
+            let clients = clients(&newest, ctl);
+            seen += clients.len();
+            for space in clients.into_iter().flat_map(|client| spaces(&newest, ctl, client, uuid)) {
                 for &uvm in uvm {
                     match self.try_out(driver, space, uvm) {
                         Ok(()) => {
                             self.learn(space, uvm);
                             return Ok(());
                         }
-                        Err(error) => why = error,
+                        Err(error) => why = Some(error),
                     }
                 }
             }
         }
-        Err(why)
+        let none = || Error::Libcuda(format!("none of its {seen} clients has an address space on this GPU"));
+        Err(why.unwrap_or_else(none))
     }
 
     /// A channel of ours in this VA space, dropped again.
@@ -170,55 +174,55 @@ impl Watched {
 const SMALL: u64 = 2 << 20;
 const SHARED: u64 = 64 << 20;
 
-/// All VA spaces on that GPU of all clients that were made through a control file.
-fn spaces(newest: &Newest<'_>, ctl: RawFd, uuid: [u8; 16]) -> Vec<Space> {
-    let (driver, last) = (newest.driver, newest.client % CLIENTS);
-    let base = newest.client - last;
-    let clients = (0..=last).rev().map(|n| base + n);
-    let of_file =
-        clients.filter(|&client| client != newest.client && driver::class_of(driver, ctl, client, client).is_ok());
-    let mut found = Vec::new();
-    for client in of_file {
-        for (handle, device) in spaces_of(driver, ctl, client) {
-            let Ok(Some(subdevice)) = driver::child_of(driver, ctl, client, device, class::NV20_SUBDEVICE_0) else {
-                continue;
-            };
-            let Ok(gpu) = driver::gpu_uuid(driver, ctl, client, subdevice) else { continue };
-            let instance = driver::gpu_id(driver, ctl, client, subdevice).ok().and_then(|id| newest.instance(id).ok());
-            if let Some(instance) = instance.filter(|_| gpu == uuid) {
-                found.push(Space { ctl, client, device, subdevice, handle, uuid, instance });
-            }
-        }
-        if !found.is_empty() {
-            break;
-        }
-    }
-    found
+/// The clients that were made through a control file, the youngest first.
+fn clients(newest: &Newest<'_>, ctl: RawFd) -> Vec<u32> {
+    let last = newest.client % CLIENTS;
+    let all = (0..=last).rev().map(|n| newest.client - last + n).filter(|&client| client != newest.client);
+    all.filter(|&client| driver::class_of(newest.driver, ctl, client, client).is_ok()).collect()
 }
 
-/// VA spaces of a client, each with its device.
-fn spaces_of(driver: &dyn Driver, ctl: RawFd, client: u32) -> Vec<(u32, u32)> {
-    let Ok(Some(first)) = driver::child_of(driver, ctl, client, client, class::NV01_DEVICE_0) else {
-        return Vec::new();
+/// The VA spaces on that GPU of a client.
+fn spaces(newest: &Newest<'_>, ctl: RawFd, client: u32, uuid: [u8; 16]) -> Vec<Space> {
+    let driver = newest.driver;
+    let objects = objects(driver, ctl, client);
+    let of = |wanted: u32| objects.iter().filter(move |object| object.class == wanted);
+    let on_gpu = |space: &Object| {
+        let (device, handle) = (space.parent, space.handle);
+        let subdevice = of(class::NV20_SUBDEVICE_0).find(|subdevice| subdevice.parent == device)?.handle;
+        driver::gpu_uuid(driver, ctl, client, subdevice).ok().filter(|gpu| *gpu == uuid)?;
+        let instance = newest.instance(driver::gpu_id(driver, ctl, client, subdevice).ok()?).ok()?;
+        Some(Space { ctl, client, device, subdevice, handle, uuid, instance })
     };
-    let (mut spaces, mut misses) = (Vec::new(), 0);
-    for handle in first.saturating_sub(BEFORE)..=u32::MAX {
-        match driver::class_of(driver, ctl, client, handle) {
-            Ok(found) => {
-                misses = 0;
-                if found == class::FERMI_VASPACE_A
-                    && let Ok(device) = driver::parent_of(driver, ctl, client, handle)
-                {
-                    spaces.push((handle, device));
+    of(class::FERMI_VASPACE_A).filter_map(on_gpu).collect()
+}
+
+struct Object {
+    handle: u32,
+    class: u32,
+    parent: u32,
+}
+
+/// Devices, subdevices and VA spaces of a client.
+fn objects(driver: &dyn Driver, ctl: RawFd, client: u32) -> Vec<Object> {
+    let mut objects = Vec::new();
+    for first in OBJECTS {
+        let mut misses = 0;
+        for handle in (first..=u32::MAX).take_while(|handle| handle >> 20 == first >> 20) {
+            match driver::class_of(driver, ctl, client, handle) {
+                Ok(class @ (class::NV01_DEVICE_0 | class::NV20_SUBDEVICE_0 | class::FERMI_VASPACE_A)) => {
+                    misses = 0;
+                    let parent = driver::parent_of(driver, ctl, client, handle);
+                    objects.extend(parent.ok().map(|parent| Object { handle, class, parent }));
                 }
+                Ok(_) => misses = 0,
+                Err(_) => misses += 1,
             }
-            Err(_) => misses += 1,
-        }
-        if misses > MISSES {
-            break;
+            if misses > MISSES {
+                break;
+            }
         }
     }
-    spaces
+    objects
 }
 
 #[cfg(test)]

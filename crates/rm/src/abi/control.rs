@@ -14,8 +14,6 @@ pub const BUILD_VERSION_V2: u32 = 0x13e;
 pub const GPU_ATTACHED_IDS: u32 = 0x201;
 /// NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO
 pub const HANDLE_INFO: u32 = 0xd02;
-/// NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE
-pub const CHILD_HANDLE: u32 = 0xd05;
 /// NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2
 pub const GPU_ID_INFO_V2: u32 = 0x205;
 /// NV0000_CTRL_CMD_GPU_GET_PROBED_IDS; its struct differs by version.
@@ -93,16 +91,6 @@ plain_struct! {
         /// In: [`HandleInfo::PARENT`] or [`HandleInfo::CLASS`].
         pub index: u32,
         pub result: u64,
-    }
-
-    /// NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE_PARAMS
-    pub struct ChildHandle = 12 {
-        /// In.
-        pub parent: u32,
-        /// In.
-        pub class: u32,
-        /// One of that class below it; 0: there is none.
-        pub object: u32,
     }
 
     /// NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_V2_PARAMS

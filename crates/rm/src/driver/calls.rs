@@ -175,14 +175,6 @@ fn handle_info(driver: &dyn Driver, fd: RawFd, client: u32, object: u32, index: 
     Ok(p.result)
 }
 
-/// An object of that class below `parent`, if there is one.
-pub fn child_of(driver: &dyn Driver, fd: RawFd, client: u32, parent: u32, class: u32) -> Result<Option<u32>, RmError> {
-    let mut p = abi::control::ChildHandle { parent, class, object: 0 };
-    // SAFETY: the parameters hold no pointers.
-    unsafe { control(driver, fd, client, client, abi::control::CHILD_HANDLE, &mut p)? };
-    Ok((p.object != 0).then_some(p.object))
-}
-
 /// The number of the GPU that a subdevice is of.
 pub fn gpu_id(driver: &dyn Driver, fd: RawFd, client: u32, subdevice: u32) -> Result<u32, RmError> {
     let mut id = 0u32;

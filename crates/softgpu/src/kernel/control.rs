@@ -5,10 +5,10 @@ use super::objects::{Kind, Object};
 use super::{File, Machine, lock};
 use crate::status::{self, Outcome};
 use rm::abi::control::{
-    AttachIds, AttachedIds, Bind, BuildVersion, CE_ALL_CAPS, CE_PCE_MASK, CHANNEL_BIND, CHANNEL_SCHEDULE, CHILD_HANDLE,
-    CLASS_LIST, CLASS_LIST_V2, CTRL_WORK_SUBMIT_TOKEN, CeAllCaps, CePceMask, ChildHandle, ClassList, GID_INFO,
-    GPU_ATTACH_IDS, GPU_ATTACHED_IDS, GPU_ID_INFO_V2, GPU_PROBED_IDS, GROUP_SCHEDULE, GidInfo, GpuIdInfo, HANDLE_INFO,
-    HandleInfo, STATIC_BAR1_INFO, Schedule, StaticBar1Info, WorkSubmitToken, ce_caps,
+    AttachIds, AttachedIds, Bind, BuildVersion, CE_ALL_CAPS, CE_PCE_MASK, CHANNEL_BIND, CHANNEL_SCHEDULE, CLASS_LIST,
+    CLASS_LIST_V2, CTRL_WORK_SUBMIT_TOKEN, CeAllCaps, CePceMask, ClassList, GID_INFO, GPU_ATTACH_IDS, GPU_ATTACHED_IDS,
+    GPU_ID_INFO_V2, GPU_PROBED_IDS, GROUP_SCHEDULE, GidInfo, GpuIdInfo, HANDLE_INFO, HandleInfo, STATIC_BAR1_INFO,
+    Schedule, StaticBar1Info, WorkSubmitToken, ce_caps,
 };
 use rm::abi::{Nvos54, Plain, control, v580};
 use rm::class;
@@ -110,10 +110,6 @@ impl Machine {
                     HandleInfo::CLASS => class.into(),
                     _ => return Err(status::INVALID_ARGUMENT),
                 };
-                Ok(())
-            }),
-            (CHILD_HANDLE, None) => params.with(|p: &mut ChildHandle| {
-                p.object = lock(&self.objects).child(call.client, p.parent, p.class)?.unwrap_or(0);
                 Ok(())
             }),
             (rm::abi::control::GPU_ID, Some(Kind::Subdevice)) => params.with(|p: &mut u32| {

@@ -139,13 +139,6 @@ impl Objects {
         Ok((object.kind.class(), object.parent))
     }
 
-    /// The first object of a class below another, if there is one.
-    pub fn child(&self, client: u32, parent: u32, class: u32) -> Outcome<Option<u32>> {
-        self.described(client, parent)?;
-        let objects = self.clients.get(&client).into_iter().flat_map(|c| &c.objects);
-        Ok(objects.filter(|(_, o)| o.parent == parent && o.kind.class() == class).map(|(handle, _)| *handle).min())
-    }
-
     pub fn memory(&self, client: u32, handle: u32) -> Outcome<Arc<Memory>> {
         match &self.object(client, handle)?.kind {
             Kind::Memory(memory) => Ok(memory.clone()),
