@@ -153,7 +153,9 @@ impl Machine {
     pub fn of_cuda(cuda: &Cuda) -> Result<Machine, Error> {
         let reason = "CUDA's own calls to the kernel driver were not seen, so its address space cannot be entered";
         let context = cuda.device(0)?.primary_context()?;
-        Ok(Machine::new(Err(Unavailable::new(reason)), Ok(context)))
+        let mut machine = Machine::new(Err(Unavailable::new(reason)), Ok(context));
+        machine.open_peer = Ok(Box::new(move |home, n| peer(home, n, |_| Err(Unavailable::new(reason)))));
+        Ok(machine)
     }
 
     /// CUDA and our own channels in its address space, both opened by the caller.

@@ -25,7 +25,15 @@ fn start() -> (MutexGuard<'static, ()>, Machine) {
     let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
     // SAFETY: as above.
     let runtime = unsafe { Runtime::from_symbols(fake::find_runtime) }.unwrap();
+    fake::DEVICES.store(1, Ordering::SeqCst);
+    fake::PEERS.store(0, Ordering::SeqCst);
     (guard, Machine::of_cuda(&cuda).unwrap().with_runtime(runtime))
+}
+
+/// Another machine of the same.
+fn again() -> Machine {
+    // SAFETY: as above.
+    Machine::of_cuda(&unsafe { Cuda::from_symbols(fake::find) }.unwrap()).unwrap()
 }
 
 fn every_route() -> Vec<String> {
@@ -101,18 +109,26 @@ fn host_memory_of_every_kind_is_moved_or_says_why() {
     assert!(opening(&machine, "host[node=999]->cuda->gpu0").contains("no NUMA node 999"));
 }
 
-/// The stand-in has one GPU: it is the other one too, by another number and with a context of its own.
+/// The other GPU is opened when a route first names it, its memory lies on it, and the thread's context stays what it was.
 #[test]
 fn cuda_copies_from_gpu_to_gpu() {
     let (_one, machine) = start();
     let _running = fake::run_by_itself();
-    // SAFETY: the stand-in's functions have the signatures of the real ones.
-    let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
-    let machine = machine.with_peer(Machine::of_cuda(&cuda).unwrap());
+    assert!(opening(&machine, "gpu0->cuda->gpu1").contains("gpu1 is not open: CUDA has 1 GPU"));
+    drop(machine);
+    let machine = again();
+    fake::DEVICES.store(2, Ordering::SeqCst);
+    fake::PEERS.store(1, Ordering::SeqCst);
+    let enabled = || fake::PEERS_ENABLED.load(Ordering::SeqCst);
+    let before_all = enabled();
     let copies = || fake::PEER_COPIES.load(Ordering::SeqCst);
-    for (name, peer) in
-        [("gpu0->cuda->gpu0[offset=8192]", false), ("gpu0[offset=3]->cuda->gpu1", true), ("gpu1->cuda->gpu0", true)]
-    {
+    for (name, peer) in [
+        ("gpu0->cuda->gpu0[offset=8192]", false),
+        ("gpu0[offset=3]->cuda->gpu1", true),
+        ("gpu1->cuda->gpu0", true),
+        ("host->cuda->gpu0", false),
+        ("gpu1->cuda->gpu1", false),
+    ] {
         let mut route = open(&machine, name, CAPACITY).unwrap();
         let before = copies();
         for bytes in [1, 7, 4096, CAPACITY] {
@@ -122,6 +138,8 @@ fn cuda_copies_from_gpu_to_gpu() {
         drop(route);
         assert_eq!(fake::alive(), [""; 0], "{name} left objects behind");
     }
+    assert_eq!(enabled() - before_all, 2, "opened once, each reaches the other");
+    assert!(opening(&machine, "gpu0->cuda->gpu2").contains("gpu2 is not open: CUDA has 2 GPUs"));
 }
 
 #[test]

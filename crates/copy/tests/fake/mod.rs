@@ -151,9 +151,13 @@ pub static EAGER: AtomicU64 = AtomicU64::new(0);
 /// Modules that were loaded, and those of them whose text had been loaded before.
 pub static LOADS: AtomicU64 = AtomicU64::new(0);
 pub static CACHED: AtomicU64 = AtomicU64::new(0);
-/// Copies from GPU to GPU.
+/// GPUs that there are.
+pub static DEVICES: AtomicU64 = AtomicU64::new(1);
 /// Not 0: GPUs reach one another's memory.
 pub static PEERS: AtomicU64 = AtomicU64::new(0);
+/// Calls that let one GPU reach another's memory.
+pub static PEERS_ENABLED: AtomicU64 = AtomicU64::new(0);
+/// Copies from GPU to GPU.
 pub static PEER_COPIES: AtomicU64 = AtomicU64::new(0);
 /// Allocations of write-combined memory.
 pub static WRITE_COMBINED: AtomicU64 = AtomicU64::new(0);
@@ -473,6 +477,23 @@ fn answer(kind: u64, [flag, to, ended, data]: [u64; 4], mut seen: u32, limit: u6
     word(ended).store(why, Ordering::Release);
 }
 
+fn devices() -> c_int {
+    DEVICES.load(Ordering::SeqCst) as c_int
+}
+
+/// The GPU of the thread's context.
+fn current() -> c_int {
+    (CURRENT.get() as usize).saturating_sub(PRIMARY) as c_int
+}
+
+/// Whether the memory is not of another GPU than the thread's context: real calls let that pass, routes do not rely on it.
+fn is_here(at: u64) -> bool {
+    with(|fake| match fake.block(at) {
+        Some((_, Block { kind: Kind::Device { ordinal }, .. })) => *ordinal == current(),
+        _ => true,
+    })
+}
+
 fn in_context() -> bool {
     CURRENT.get() != 0
 }
@@ -656,15 +677,19 @@ driver! {
     cuDriverGetVersion(version: *mut c_int) { give(version, 13_000) }
     cuGetErrorName(_status: Status, name: *mut *const c_char) { give(name, c"CUDA_ERROR_OF_THE_STAND_IN".as_ptr()) }
     cuGetErrorString(_status: Status, text: *mut *const c_char) { give(text, c"of the stand-in".as_ptr()) }
-    cuDeviceGetCount(count: *mut c_int) { give(count, 1) }
-    cuDeviceGet(device: *mut c_int, ordinal: c_int) { if ordinal == 0 { give(device, 0) } else { 101 } }
+    cuDeviceGetCount(count: *mut c_int) { give(count, devices()) }
+    cuDeviceGet(device: *mut c_int, ordinal: c_int) {
+        if (0..devices()).contains(&ordinal) { give(device, ordinal) } else { 101 }
+    }
     cuDeviceGetName(_name: *mut c_char, _length: c_int, _device: c_int) { NOT_SUPPORTED }
     cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) {
         // Compute capability 9; of all others, the number of the attribute is as good as any.
         give(value, if attribute == 75 { 9 } else { attribute })
     }
     cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) { give(uuid, *b"GPU-of-no-moment") }
-    cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) { give(context, std::ptr::without_provenance_mut(PRIMARY)) }
+    cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) {
+        give(context, std::ptr::without_provenance_mut(PRIMARY + device as usize))
+    }
     cuDevicePrimaryCtxRelease_v2(_device: c_int) { SUCCESS }
     cuCtxCreate_v2(_context: *mut *mut c_void, _flags: c_uint, _device: c_int) { NOT_SUPPORTED }
     cuCtxDestroy_v2(_context: *mut c_void) { NOT_SUPPORTED }
@@ -672,7 +697,11 @@ driver! {
         give(can, PEERS.load(Ordering::SeqCst) as c_int)
     }
     // Enabled already.
-    cuCtxEnablePeerAccess(_peer: *mut c_void, _flags: c_uint) { 704 }
+    cuCtxEnablePeerAccess(peer: *mut c_void, _flags: c_uint) {
+        if devices() > 1 && peer as u64 == CURRENT.get() { return INVALID_VALUE; }
+        PEERS_ENABLED.fetch_add(1, Ordering::SeqCst);
+        704
+    }
     cuCtxSetCurrent(context: *mut c_void) {
         CURRENT.set(context as u64);
         SUCCESS
@@ -689,7 +718,7 @@ driver! {
     }
     cuMemAlloc_v2(address: *mut u64, bytes: usize) {
         if !in_context() { return INVALID_CONTEXT; }
-        give(address, with(|fake| fake.allocate(Kind::Device { ordinal: 0 }, bytes)))
+        give(address, with(|fake| fake.allocate(Kind::Device { ordinal: current() }, bytes)))
     }
     cuMemFree_v2(address: u64) { free(address) }
     cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) {
@@ -744,8 +773,14 @@ driver! {
             }
         })
     }
-    cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) { copy(to, to, from as u64, bytes, None) }
-    cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) { copy(from, to as u64, from, bytes, None) }
+    cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) {
+        if !is_here(to) { return INVALID_CONTEXT; }
+        copy(to, to, from as u64, bytes, None)
+    }
+    cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) {
+        if !is_here(from) { return INVALID_CONTEXT; }
+        copy(from, to as u64, from, bytes, None)
+    }
     cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
         copy(to, to, from as u64, bytes, Some(stream))
     }
