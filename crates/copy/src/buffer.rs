@@ -359,9 +359,10 @@ impl<'m> Buffer<'m> {
         self.holds(at, bytes)?;
         match &self.kind {
             Kind::Device(buffer) => Ok(Some(buffer.slice((self.offset + at) as usize, bytes as usize)?)),
-            // SAFETY: who made the buffer promised that the memory stays as long as it is borrowed; `holds`.
             Kind::Theirs(Theirs { host: None, address }) => {
-                Ok(Some(unsafe { DeviceSlice::of_address(address + at, bytes as usize) }))
+                // SAFETY: who made the buffer promised that the memory stays as long as it is borrowed; `holds`.
+                let slice = unsafe { DeviceSlice::of_address(address + at, bytes as usize) };
+                Ok(Some(slice))
             }
             _ => Ok(None),
         }

@@ -135,6 +135,10 @@ fn cuda_copies_from_gpu_to_gpu() {
             assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
         }
         assert_eq!(copies() - before, if peer { 8 } else { 0 }, "{name}");
+        for n in 0..2 {
+            let there = fake::alive().iter().filter(|kind| **kind == format!("Device {{ ordinal: {n} }}")).count();
+            assert_eq!(there, name.matches(&format!("gpu{n}")).count(), "{name}: memory of GPU {n}");
+        }
         drop(route);
         assert_eq!(fake::alive(), [""; 0], "{name} left objects behind");
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 pub struct Handle(u64);
 
 /// What moves bytes by itself.
+#[expect(clippy::wrong_self_convention, reason = "directions of a transfer, not conversions")]
 pub trait Device {
     /// What it is, in a few words.
     fn about(&self) -> String;
