@@ -71,10 +71,20 @@ fn cudas_forms_add_nothing_to_the_calls_that_they_make() {
     let watched = watch_system_calls();
     let _running = fake::run_by_itself();
     fake::ENTERS.set(Some(counting::stand_in));
-    for form in
-        ["", "[sync]", "[polled]", "[graph]", "[graph,polled]", "[graph,polled=write]", "[batch]", "[batch,polled]"]
-    {
-        let name = format!("host->cuda{form}->gpu0");
+    for form in [
+        "cuda",
+        "cuda[sync]",
+        "cuda[polled]",
+        "cuda[graph]",
+        "cuda[graph,polled]",
+        "cuda[graph,polled=write]",
+        "cuda[batch]",
+        "cuda[batch,polled]",
+        "sm",
+        "sm[polled]",
+        "zerocopy[polled]",
+    ] {
+        let name = format!("host->{form}->gpu0");
         let mut route = open(&machine, &name, 4096).unwrap();
         let mut transfer = route.prepare(4096).unwrap();
         for round in 0..60 {
@@ -91,4 +101,38 @@ fn cudas_forms_add_nothing_to_the_calls_that_they_make() {
         }
     }
     fake::ENTERS.set(None);
+}
+
+#[test]
+fn kernels_that_wait_are_told_without_a_call() {
+    let driver = SoftDriver::new(Mode::Strict);
+    let watching: &'static gpu::Watched = Box::leak(Box::default());
+    let device = gpu::Device::open(Arc::new(gpu::Watching(driver, watching)), 0).unwrap();
+    let theirs = gpu::AddressSpace::new(&device).unwrap();
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    *fake::SOURCE.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(fake::blocks(&theirs));
+    // SAFETY: the stand-in's functions have the signatures of the real ones.
+    let context = unsafe { Cuda::from_symbols(fake::find) }.unwrap().device(0).unwrap().primary_context().unwrap();
+    let ours = watching.address_space(Arc::new(driver), device.uuid(), gpu::Entry::OwnClient).unwrap();
+    let machine = Machine::beside(context, ours);
+    let watched = watch_system_calls();
+    for (name, bytes) in [
+        ("host->resident->gpu0", 4097),
+        ("gpu0->resident[gpc=4]->host", 4096),
+        ("host->message->gpu0", 8),
+        ("host->message->gpu0", 56),
+        ("host->bar1[answered]->gpu0", 64),
+    ] {
+        let mut route = open(&machine, name, bytes).unwrap();
+        let mut transfer = route.prepare(bytes).unwrap();
+        for round in 0..20 {
+            let mut failed = false;
+            let spent = cost(watched, || {
+                failed = transfer.submit().is_err();
+                while !failed && !transfer.poll().unwrap() {}
+            });
+            assert_eq!((failed, spent), (false, (0, 0)), "{name}, round {round}");
+        }
+    }
+    *fake::SOURCE.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
 }

@@ -217,7 +217,7 @@ mod tests {
         let mut all: Vec<_> =
             (0..clusters).map(|n| Running::new(kernel, [n, clusters], [size, threads], &parameters)).collect();
         let mut turns = |memory: &mut Memory, n: usize| {
-            (0..n).map(|_| all.iter_mut().map(|one| one.turn(memory)).fold(false, |a, b| a | b)).all(|runs| runs)
+            (0..n).all(|_| all.iter_mut().map(|one| one.turn(memory)).fold(false, |a, b| a | b))
         };
         for (number, [source, destination, bytes]) in
             [[0, 0, 4], [3, 8, 13], [8, 3, 56], [5, 5, 1001], [0, 16, 2048]].into_iter().enumerate()
