@@ -22,6 +22,7 @@ about = "two ways, three sizes"
 gpu = "soft"
 rounds = 6
 samples = 60
+noise = "10ms"
 [[subject]]
 route = "host->ce0->gpu0"
 name = "ce"
@@ -174,7 +175,7 @@ fn resume(out: &Path) {
 }
 
 fn long() -> String {
-    SMALL.replace("samples = 60", "duration = \"500ms\"\nnoise = \"0s\"")
+    SMALL.replace("samples = 60", "duration = \"500ms\"")
 }
 
 #[test]
@@ -224,7 +225,7 @@ fn why_missing(run: &Value) -> Vec<String> {
 fn stop_beside_a_process_that_stays(again: bool) -> Option<()> {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let text = SMALL.replace("samples = 60", "duration = \"250ms\"\nnoise = \"0s\"").replace("8B,64B,4KiB", "8B..4KiB");
+    let text = SMALL.replace("samples = 60", "duration = \"250ms\"").replace("8B,64B,4KiB", "8B..4KiB");
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     command.arg("bench").arg(file(dir.path(), &text)).arg("-o").arg(&out);
     command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -242,7 +243,7 @@ fn stop_beside_a_process_that_stays(again: bool) -> Option<()> {
     kill(child.id() as i32, libc::SIGINT);
     if again {
         // Later than what counts as once.
-        std::thread::sleep(Duration::from_millis(700));
+        std::thread::sleep(Duration::from_millis(400));
         kill(child.id() as i32, libc::SIGINT);
     }
     let limit = if again { Duration::from_secs(5) } else { Duration::from_secs(15) };
@@ -335,7 +336,7 @@ fn a_process_that_dies_costs_its_stage_and_is_measured_again() {
 fn killed_at_any_moment_every_part_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let many = SMALL.replace("samples = 60", "samples = 2000\nduration = \"60ms\"\nrepeats = 3\nnoise = \"0s\"");
+    let many = SMALL.replace("samples = 60", "samples = 2000\nduration = \"60ms\"\nrepeats = 3");
     let program = assert_cmd::cargo::cargo_bin!("doorbell");
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -408,8 +409,7 @@ fn on_a_full_disk_the_run_ends_with_a_hint_and_goes_on_when_there_is_space() {
     std::fs::create_dir(&disk).unwrap();
     // A part takes 50 KiB, and up to 100 where the machine is busy: times that vary take more room.
     let sizes: Vec<String> = (3..15).map(|power| format!("{}B", 1 << power)).collect();
-    let larger =
-        SMALL.replace("samples = 60", "samples = 2500\nnoise = \"0s\"").replace("8B,64B,4KiB", &sizes.join(","));
+    let larger = SMALL.replace("samples = 60", "samples = 2500").replace("8B,64B,4KiB", &sizes.join(","));
     let mut command = std::process::Command::new("unshare");
     command.args(["-rm", "sh", "-c", FULL]).arg(assert_cmd::cargo::cargo_bin!("doorbell"));
     let output = command.arg(file(dir.path(), &larger)).arg(&disk).arg(dir.path()).output();

@@ -24,9 +24,10 @@ fn three_commands_end_a_starvation() {
     let dir = tempfile::tempdir().unwrap();
     let here = |args: &[&str]| doorbell(dir.path(), args);
     let program = assert_cmd::cargo::cargo_bin!("doorbell").display().to_string();
-    let app = [&program, "sample", "starve", "--gpu", "soft", "--threads", "16", "--duration", "2s"];
+    let app = |duration| [&program, "sample", "starve", "--gpu", "soft", "--threads", "16", "--duration", duration];
 
-    let starved = text(&here(&[&["record", "--locks", "--on-full", "wait", "-o", "a.doorbell"][..], &app].concat()));
+    let record = ["record", "--locks", "--on-full", "wait", "-o", "a.doorbell"];
+    let starved = text(&here(&[&record[..], &app("2s")].concat()));
     assert_eq!(fact(&starved, "launching threads"), 16);
     // (A creation that comes before all threads launch does not starve.)
     assert!(fact(&starved, "streams created") <= 2, "{starved}");
@@ -41,7 +42,7 @@ fn three_commands_end_a_starvation() {
     text(&here(&["plan", "a.doorbell", "-o", "plan.toml"]));
     assert_eq!(std::fs::read_to_string(dir.path().join("plan.toml")).unwrap(), plan);
 
-    let fixed = text(&here(&[&["run", "--lock-policy", "plan.toml"][..], &app].concat()));
+    let fixed = text(&here(&[&["run", "--lock-policy", "plan.toml"][..], &app("500ms")].concat()));
     assert!(fact(&fixed, "streams created") > 20, "{fixed}");
     let checksum = |said: &str| said.lines().find(|l| l.starts_with("checksum")).unwrap().to_owned();
     assert_eq!(checksum(&fixed), checksum(&starved), "the program computes the same");
