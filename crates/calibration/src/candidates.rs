@@ -28,24 +28,49 @@ const EXECUTORS: [(&str, &str); 4] = [
     ("resident", "a kernel spins on the GPU meanwhile"),
 ];
 
-/// The routes of one direction and memory kind, the most preferred first, and those that are left out.
-pub fn candidates(machine: &Machine, direction: Direction, memory: Host) -> (Vec<String>, Vec<Left>) {
+/// The routes of one direction, memory kind and batch length, the most preferred first, and those that are left out.
+pub fn candidates(machine: &Machine, direction: Direction, memory: Host, batch: u32) -> (Vec<String>, Vec<Left>) {
     let (mut kept, mut left) = (Vec::new(), Vec::new());
     for listed in copy::names(machine) {
-        let Ok(spec) = copy::parse(&listed.name) else { continue };
-        let Some(spec) = of_memory(&spec, direction, memory) else { continue };
-        let route = spec.to_string();
-        if kept.iter().any(|(_, known)| *known == route) || left.iter().any(|known: &Left| known.route == route) {
-            continue;
-        }
-        let why = unsafe_default(&spec.executor, direction).or_else(|| listed.unavailable.map(|u| u.reason));
-        match why {
-            Some(why) => left.push(Left { route, why }),
-            None => kept.push((rank(machine, &spec), route)),
+        for name in forms(&listed.name) {
+            let Ok(spec) = copy::parse(&name) else { continue };
+            let Some(spec) = of_memory(&spec, direction, memory).and_then(|spec| of_batch(spec, batch)) else {
+                continue;
+            };
+            let route = spec.to_string();
+            if kept.iter().any(|(_, known)| *known == route) || left.iter().any(|known: &Left| known.route == route) {
+                continue;
+            }
+            let unavailable = || listed.unavailable.as_ref().map(|u| u.reason.clone());
+            match unsafe_default(&spec.executor, direction).or_else(unavailable) {
+                Some(why) => left.push(Left { route, why }),
+                None => kept.push((rank(machine, &spec), route)),
+            }
         }
     }
     kept.sort();
     (kept.into_iter().map(|(_, route)| route).collect(), left)
+}
+
+/// A route as it is listed. Of CUDA's batches one form is, and the one that polls is usually faster.
+fn forms(name: &str) -> Vec<String> {
+    let polled = name.replace("cuda[batch,pieces=", "cuda[batch,polled,pieces=");
+    if polled == name { vec![polled] } else { vec![name.to_owned(), polled] }
+}
+
+const PIECES: &str = "pieces=";
+
+/// One that moves so many pieces; of one piece, one that moves no pieces.
+fn of_batch(mut spec: Spec, batch: u32) -> Option<Spec> {
+    let pieces = spec.executor.numbers.iter_mut().find(|(option, _)| *option == PIECES);
+    match (pieces, batch) {
+        (None, 1) => Some(spec),
+        (Some((_, count)), 2..) => {
+            *count = vec![batch];
+            Some(spec)
+        }
+        _ => None,
+    }
 }
 
 /// The same executor from or to this kind of memory, if it is of this direction. What lists a kind of its own is also there
@@ -62,10 +87,6 @@ fn of_memory(spec: &Spec, direction: Direction, memory: Host) -> Option<Spec> {
 }
 
 fn unsafe_default(executor: &Executor, direction: Direction) -> Option<String> {
-    // A transfer in pieces: what a batch is for, not one copy.
-    if executor.name == "batch" || executor.numbers("pieces=").is_some() {
-        return Some("it moves scattered pieces".into());
-    }
     let named = EXECUTORS.iter().find(|(name, _)| *name == executor.name).map(|(_, why)| *why);
     let option = || OPTIONS.iter().find(|(option, _)| executor.has(option)).map(|(_, why)| *why);
     let posted = || {

@@ -23,6 +23,8 @@ pub struct Calibration {
     /// Besides an idle machine.
     pub beside: Option<Beside>,
     pub memories: Vec<Host>,
+    /// Lengths of batches; 1: a transfer by itself. Others are measured with pinned memory.
+    pub batches: Vec<u32>,
     /// The coarse ladder of sizes, ascending.
     pub sizes: Vec<u64>,
 }
@@ -79,6 +81,7 @@ pub struct Done {
 
 impl Calibration {
     pub const MEMORIES: [Host; 3] = [Host::Pinned, Host::Pageable, Host::Registered];
+    pub const BATCHES: [u32; 2] = [1, 256];
     pub const BUDGET: Duration = Duration::from_secs(120);
     /// The software GPU has no speed: what works is seen in a moment.
     pub const SOFT_BUDGET: Duration = Duration::from_secs(5);
@@ -92,12 +95,13 @@ impl Calibration {
     /// What will be looked at: the sweeps, and what is left out of them.
     pub fn sweeps(&self, machine: &Machine) -> (Vec<Sweep>, Vec<Left>) {
         let (mut sweeps, mut all_left) = (Vec::new(), Vec::new());
-        for memory in &self.memories {
+        let all = self.memories.iter().flat_map(|memory| self.batches.iter().map(move |batch| (*memory, *batch)));
+        for (memory, batch) in all.filter(|(memory, batch)| *batch == 1 || *memory == Host::Pinned) {
             for direction in [Direction::ToGpu, Direction::FromGpu] {
-                let (candidates, left) = candidates::candidates(machine, direction, *memory);
+                let (candidates, left) = candidates::candidates(machine, direction, memory, batch);
                 all_left.extend(left);
                 if !candidates.is_empty() {
-                    sweeps.push(Sweep { direction, memory: candidates::memory_name(*memory), candidates });
+                    sweeps.push(Sweep { direction, memory: candidates::memory_name(memory), batch, candidates });
                 }
             }
         }

@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 pub struct Sweep {
     pub direction: Direction,
     pub memory: String,
+    /// Pieces of each transfer; 1: it is whole.
+    pub batch: u32,
     /// In the order of preference.
     pub candidates: Vec<String>,
 }
@@ -190,7 +192,10 @@ impl Search {
     /// What came of a request, in the order of its cells.
     pub fn told(&mut self, request: &Request, answers: Vec<Answer>, spent_ns: u64) {
         self.spend(spent_ns);
-        let measure = (spent_ns as f64 / request.estimate_ns.max(1) as f64).clamp(0.1, 10.0);
+        // What cannot be opened takes next to no time, and says nothing of what can be.
+        let opened = answers.iter().filter(|answer| matches!(answer, Answer::Samples(_))).count() as f64;
+        let part = (opened / request.asks.len().max(1) as f64).max(0.1);
+        let measure = (spent_ns as f64 / part / request.estimate_ns.max(1) as f64).clamp(0.1, 10.0);
         self.scale = (self.scale * (1.0 + measure) / 2.0).clamp(0.05, 20.0);
         let mut firsts: BTreeMap<(usize, u64), usize> = BTreeMap::new();
         for (ask, answer) in request.asks.iter().zip(answers) {
@@ -447,7 +452,9 @@ impl State {
         if absent(&below) || absent(&above) {
             return true;
         }
-        if below.first().is_some_and(|p| refused(p)) {
+        // Too many bytes for it. Of a batch they may have been too few.
+        let is_measured = |(_, slot): (&u64, &Slot)| slot.point.cells[route].p50().is_some();
+        if below.first().is_some_and(|p| refused(p)) && !self.points.range(bytes + 1..).any(is_measured) {
             return true;
         }
         let falls = |side: &[&Point]| match side {
@@ -508,8 +515,8 @@ impl State {
             }
             before = Some(*bytes);
         }
-        let Sweep { direction, memory, .. } = &self.sweep;
-        let key = Key { direction: *direction, memory: memory.clone(), batch: 1, metric, load: load.into() };
+        let Sweep { direction, memory, batch, .. } = &self.sweep;
+        let key = Key { direction: *direction, memory: memory.clone(), batch: *batch, metric, load: load.into() };
         (!ranges.is_empty()).then_some(Plan { key, ranges, points, undecided })
     }
 }

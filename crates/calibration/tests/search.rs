@@ -109,6 +109,7 @@ fn run(host: &mut Host, costs: &[&[(&str, Cost)]], settings: Settings) -> (Searc
     let sweep = |(n, costs): (usize, &&[(&str, Cost)])| Sweep {
         direction: if n == 0 { Direction::ToGpu } else { Direction::FromGpu },
         memory: "pinned".into(),
+        batch: 1,
         candidates: costs.iter().map(|(route, _)| (*route).into()).collect(),
     };
     let mut search = Search::new(settings, costs.iter().enumerate().map(sweep).collect());

@@ -19,6 +19,7 @@ fn asked() -> Calibration {
         budget: Duration::from_secs(20),
         beside: None,
         memories: vec![Host::Pinned],
+        batches: vec![1, 16],
         sizes: vec![16, 256, 4096],
     }
 }
@@ -36,6 +37,8 @@ fn a_profile_has_a_route_for_every_size_in_both_directions() {
             assert!(choice.route.starts_with(source), "{choice:?}");
         }
     }
+    let batch = profile.choose(&Ask { batch: 16, ..Ask::of(Direction::ToGpu, 4096) }).unwrap();
+    assert!(batch.route.contains("pieces=16"), "{batch:?}");
     assert!(left.iter().any(|l| l.route == "host->bar1->gpu0" && l.why.contains("arrived")), "{left:?}");
 }
 
@@ -46,7 +49,7 @@ fn it_stops_when_it_is_told_to() {
 
 #[test]
 fn candidates_are_safe_and_stand_in_the_order_of_preference() {
-    let (kept, left) = candidates(&machine(), Direction::ToGpu, Host::Pinned);
+    let (kept, left) = candidates(&machine(), Direction::ToGpu, Host::Pinned, 1);
     let place = |route: &str| kept.iter().position(|k| k == route).unwrap();
     // Engines beside kernels, those on graphics' runlist, data in the stream, the CPU's own stores.
     assert!(place("host->ce2->gpu0") < place("host->ce0->gpu0"));
@@ -56,7 +59,8 @@ fn candidates_are_safe_and_stand_in_the_order_of_preference() {
         assert!(!kept.iter().any(|route| route.contains(unsafe_)), "{unsafe_}: {kept:?}");
     }
     // Each listed route is kept or left out with a reason.
-    for listed in copy::names(&machine()).iter().filter(|l| l.name.starts_with("host->")) {
+    let whole = |name: &str| name.starts_with("host->") && !name.contains("pieces=") && !name.ends_with("->device");
+    for listed in copy::names(&machine()).iter().filter(|l| whole(&l.name)) {
         let reason = left.iter().find(|l| l.route == listed.name).map(|l| &l.why);
         assert!(kept.contains(&listed.name) || reason.is_some_and(|why| !why.is_empty()), "{}", listed.name);
     }
@@ -70,9 +74,9 @@ fn a_route_auto_follows_the_profile_that_was_written_and_no_stale_one() {
     done.profile.save(&path).unwrap();
     let of = |path: std::path::PathBuf| machine().with_profile(move || own::profile_at(&path, true));
     let followed = of(path.clone());
-    for name in ["host->auto->gpu0", "gpu0->auto->host"] {
+    for (name, least) in [("host->auto->gpu0", 1), ("gpu0->auto->host", 1), ("host->auto[pieces=16]->gpu0", 16)] {
         let mut route = copy::open(&followed, name, 8192).unwrap();
-        for bytes in [1, 255, 256, 257, 4096, 8192] {
+        for bytes in [least, 255, 256, 257, 4096, 8192] {
             let wrong = copy::verify(&mut route, bytes, bytes, Duration::from_secs(10)).unwrap();
             assert_eq!(wrong, None, "{name}, {bytes} bytes");
         }

@@ -125,6 +125,7 @@ fn what_the_profile_names_wrongly_is_said() {
     let machine = names("host->ce2->gpu0");
     assert!(reason(open(&machine, "gpu0->auto->host", 64)).contains("nothing for from-gpu"));
     assert!(reason(open(&machine, "host[pageable]->auto->gpu0", 64)).contains("pageable"));
+    assert!(reason(open(&machine, "host->auto[pieces=4]->gpu0", 64)).contains("no plan for batches"));
     assert!(reason(open(&machine, "host->auto[for=max,for=p99.9]->gpu0", 64)).contains("choose one"));
     assert!(open(&machine, "host->auto[fast]->gpu0", 64).is_err());
 }

@@ -62,6 +62,9 @@ pub struct Args {
     /// Kinds of host memory
     #[arg(long = "host-memory", value_enum, value_name = "KIND", value_delimiter = ',', default_values_t = [Memory::Pinned, Memory::Pageable, Memory::Registered])]
     memory: Vec<Memory>,
+    /// Lengths of batches, 1 for a transfer by itself; others are measured with pinned memory
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = Calibration::BATCHES, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: Vec<u32>,
     /// Which GPU
     #[arg(long, value_enum, value_name = "GPU", default_value = "real")]
     gpu: Gpu,
@@ -185,6 +188,7 @@ impl Args {
             budget: self.budget.unwrap_or(default),
             beside: self.beside.as_ref().map(of),
             memories: self.memory.iter().map(|memory| (*memory).into()).collect(),
+            batches: self.batch.clone(),
             sizes: Calibration::sizes(soft),
         }
     }
@@ -212,13 +216,14 @@ impl Args {
         let style = Style::of_stdout();
         let metric = Metric::from(self.metric);
         Ok(to_stdout(|out| {
-            let mut t = style.table(&["direction", "memory", "load", "sizes", "route", "by"]);
+            let mut t = style.table(&["direction", "memory", "batch", "load", "sizes", "route", "by"]);
             for plan in profile.plans.iter().filter(|plan| plan.key.metric == metric) {
                 for range in &plan.ranges {
                     let to = range.to.map_or_else(|| "on".into(), |to| format!("to {}", number::bytes(to)));
                     let sizes = format!("{} {to}", number::bytes(range.from));
-                    let Key { direction, memory, load, .. } = &plan.key;
-                    let row = [direction.name(), memory, load, &sizes, &range.route, range.by.name()];
+                    let Key { direction, memory, batch, load, .. } = &plan.key;
+                    let row =
+                        [direction.name(), memory, &batch.to_string(), load, &sizes, &range.route, range.by.name()];
                     t.add_row(row);
                 }
             }
@@ -335,7 +340,7 @@ fn plan(asked: &Calibration, machine: &copy::Machine, json: bool) -> anyhow::Res
         return Err(Failure::impossible(what, "`doorbell bench --routes` says what each route lacks").into());
     }
     if json {
-        let sweep = |s: &Sweep| serde_json::json!({ "direction": s.direction.name(), "memory": s.memory, "routes": s.candidates });
+        let sweep = |s: &Sweep| serde_json::json!({ "direction": s.direction.name(), "memory": s.memory, "batch": s.batch, "routes": s.candidates });
         let all = serde_json::json!({
             "seconds": asked.budget.as_secs_f64(),
             "sizes": asked.sizes,
@@ -354,9 +359,9 @@ fn plan(asked: &Calibration, machine: &copy::Machine, json: bool) -> anyhow::Res
             "At most {budget}, for {}. Sizes: {sizes}; then between those whose best routes differ.",
             asked.objective
         )?;
-        let mut t = style.table(&["direction", "memory", "routes"]);
+        let mut t = style.table(&["direction", "memory", "batch", "routes"]);
         for sweep in &sweeps {
-            t.add_row([sweep.direction.name(), &sweep.memory, &sweep.candidates.join("\n")]);
+            t.add_row([sweep.direction.name(), &sweep.memory, &sweep.batch.to_string(), &sweep.candidates.join("\n")]);
         }
         table::write(out, &t, 0)?;
         let mut t = style.table(&["left out", "why"]);

@@ -17,7 +17,7 @@ fn calibrate() -> Command {
 /// As short as it goes.
 fn short(out: &Path) -> Command {
     let mut command = calibrate();
-    command.args(["--gpu", "soft", "--host-memory", "pinned", "--budget", "20s", "-o"]).arg(out);
+    command.args(["--gpu", "soft", "--host-memory", "pinned", "--batch", "1", "--budget", "20s", "-o"]).arg(out);
     command
 }
 
@@ -60,7 +60,7 @@ fn the_software_gpus_profile_is_written_explained_and_refused_for_a_real_gpu() {
 fn the_own_profile_has_a_place_and_both_loads() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = calibrate();
-    command.args(["--gpu", "soft", "--host-memory", "pinned", "--budget", "3s", "--json"]);
+    command.args(["--gpu", "soft", "--host-memory", "pinned", "--batch", "1", "--budget", "3s", "--json"]);
     command.args(["--beside", "host->ce1->gpu0", "--threads", "1"]).env("XDG_CONFIG_HOME", dir.path());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -119,7 +119,10 @@ fn ctrl_c_writes_nothing_and_keeps_what_was_there() {
 fn what_would_be_measured_is_said_with_what_is_left_out() {
     let plan = calibrate().args(["--gpu", "soft", "--plan"]).assert().success();
     plan.stdout(contains("host->ce2->gpu0").and(contains("nothing says when its bytes have arrived")));
-    let json = calibrate().args(["--gpu", "soft", "--plan", "--json", "--host-memory", "pinned"]).output().unwrap();
+    let json = calibrate()
+        .args(["--gpu", "soft", "--plan", "--json", "--host-memory", "pinned", "--batch", "1"])
+        .output()
+        .unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["sweeps"].as_array().map(Vec::len), Some(2), "{json}");
     calibrate()

@@ -1,7 +1,8 @@
 //! `host->auto->gpu0`: for each size the executor that this machine's profile names (`doorbell calibrate`).
 //!
 //! The choice is made when a transfer is prepared; what is prepared is the chosen executor's own transfer, so `auto` costs
-//! nothing after that. `auto[for=p99.9]` and `auto[for=max]` choose by another metric than the median.
+//! nothing after that. `auto[for=p99.9]` and `auto[for=max]` choose by another metric than the median, `auto[pieces=256]` among the
+//! ways to move scattered pieces.
 
 use crate::buffer::Buffer;
 use crate::ends::Direction;
@@ -17,7 +18,10 @@ use std::sync::Arc;
 pub(crate) const NAME: &str = "auto";
 const METRICS: [(&str, Metric); 2] = [("for=p99.9", Metric::P999), ("for=max", Metric::Max)];
 
-pub(crate) const WORD: Word = Word { name: NAME, numbered: false, options: &[METRICS[0].0, METRICS[1].0] };
+/// A batch of so many pieces.
+const PIECES: &str = "pieces=";
+
+pub(crate) const WORD: Word = Word { name: NAME, numbered: false, options: &[METRICS[0].0, METRICS[1].0, PIECES] };
 
 /// What the registry knows of the others.
 #[derive(Clone, Copy)]
@@ -56,6 +60,10 @@ fn metric(executor: &spec::Executor) -> Metric {
     METRICS.iter().find(|(option, _)| executor.has(option)).map_or(Metric::P50, |(_, metric)| *metric)
 }
 
+fn pieces(executor: &spec::Executor) -> Option<u32> {
+    executor.numbers(PIECES).and_then(|numbers| numbers.first().copied())
+}
+
 /// The text of the best route for this size.
 fn choose(profile: &Profile, machine: &Machine, spec: &Spec, bytes: u64) -> Result<String, Unavailable> {
     let direction = match Direction::of(machine, spec)? {
@@ -71,7 +79,8 @@ fn choose(profile: &Profile, machine: &Machine, spec: &Spec, bytes: u64) -> Resu
         // To engines and CPU alike they are pinned memory.
         Host::Pinned | Host::WriteCombined | Host::Huge | Host::Node(_) => Host::Pinned.to_string(),
     };
-    let ask = Ask { memory: &memory, metric: metric(&spec.executor), ..Ask::of(direction, bytes) };
+    let batch = pieces(&spec.executor).unwrap_or(1);
+    let ask = Ask { memory: &memory, metric: metric(&spec.executor), batch, ..Ask::of(direction, bytes) };
     let choice = profile.choose(&ask).map_err(|none| Unavailable::new(none.to_string()))?;
     Ok(choice.route)
 }
@@ -94,8 +103,14 @@ impl<'m> Auto<'m> {
         if parsed.executor.name == NAME {
             return Err(unusable("that is no single route".into()).into());
         }
-        // Its executor, between the memories of this route.
-        let spec = Spec { executor: parsed.executor, ..self.spec.clone() };
+        // Its executor, between the memories of this route, with as many pieces.
+        let mut spec = Spec { executor: parsed.executor, ..self.spec.clone() };
+        let own = spec.executor.numbers.iter_mut().find(|(option, _)| *option == PIECES);
+        match (pieces(&self.spec.executor), own) {
+            (None, None) => {}
+            (Some(count), Some((_, own))) => *own = vec![count],
+            _ => return Err(unusable("it has no plan for batches".into()).into()),
+        }
         let executor = spec.executor.to_string();
         if !self.opened.contains_key(&executor) {
             let opened = (self.registry.open)(self.machine, &spec).map_err(|e| match e {
