@@ -640,6 +640,24 @@ fn a_gpu_that_copies_too_little_or_too_much_is_found_out() {
     }
 }
 
+/// Of each piece a byte is missing, or one too many is there.
+#[test]
+fn a_gpu_that_copies_too_little_or_too_much_of_a_piece_is_found_out() {
+    for (fault, pieces_differ) in [(Fault::ShortCopy, true), (Fault::LongCopy, false)] {
+        let machine = broken(fault);
+        for (name, pieces) in [("host->split->gpu0", 2), ("gpu0->batch[pieces=7]->host", 7), ("device->dma->gpu0", 1)] {
+            let mut route = open(&machine, name, 9000).unwrap();
+            match verify(&mut route, 9000, 4, TIMEOUT).unwrap().expect(name) {
+                Wrong::Data(found) if pieces_differ => assert_eq!(found.differing, pieces, "{name}"),
+                Wrong::PastTheEnd { touched: 1, first: 0 } if !pieces_differ => {}
+                // The byte that is one too many belongs to the next piece, which may have been there before.
+                Wrong::Data(found) if !pieces_differ && pieces > 1 => assert!(found.differing < pieces, "{name}"),
+                other => panic!("{fault:?}, {name}: {other}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn a_semaphore_that_never_comes_is_late() {
     let machine = broken(Fault::LostRelease { from: 2 });
