@@ -150,7 +150,7 @@ impl Written<'_> {
     ///
     /// # Errors
     /// [`Error::Outside`], [`Error::Length`] for no bytes, [`Error::OtherSpace`], [`Error::OtherGpu`], [`Error::Stale`] where the
-    /// memory is gone, [`Error::Reused`], [`Error::RingFull`] where all slots are in use.
+    /// memory is gone, [`Error::RingFull`] where all slots are in use.
     #[inline]
     pub fn copy(&mut self, to: (&Region, u64), from: (&Region, u64), bytes: u64) -> Result<(), Error> {
         let (to, from) = (self.admit(to, bytes)?, self.admit(from, bytes)?);

@@ -121,9 +121,6 @@ impl Region {
         if !self.gpus.contains(&gpu) {
             return Err(Error::OtherGpu { va: self.va });
         }
-        if space.checks_each_submission() {
-            self.ask()?;
-        }
         // ORDERING: read behind the ticket, see AddressSpace::unmapped.
         if self.is_still_live() { Ok(()) } else { Err(Error::Stale) }
     }
@@ -141,6 +138,16 @@ impl Region {
             self.found.store(generation, Ordering::Relaxed);
         }
         live
+    }
+
+    /// Where each submission is to ask ([`AddressSpace::check_each_submission`]): asks. [`Prepared`](crate::Prepared) transfers
+    /// do it themselves; for [`Copies`](crate::Copies) it is done before [`begin`](crate::Copies::begin), because the answer may
+    /// take locks of somebody who waits for tickets.
+    ///
+    /// # Errors
+    /// [`Error::Reused`].
+    pub fn ask_where_wanted(&self) -> Result<(), Error> {
+        if self.space.checks_each_submission() { self.ask() } else { Ok(()) }
     }
 
     /// Asks whoever allocated it whether the allocation is still the one that was pinned; if not, the pin ends.

@@ -98,6 +98,13 @@ impl Session {
         let Some(Inner { copies: Some(copies), channel, .. }) = &mut *claim else { return Err(Error::Closed) };
         // SAFETY: the claim outlives what is found.
         let find = |buffer: Buffer| unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) };
+        if now.asks() {
+            // Before the ticket is taken: whoever frees memory in a call of CUDA's waits for tickets, and this for CUDA.
+            pieces.iter().try_for_each(|piece| -> Result<(), Error> {
+                find(piece.to)?.region.ask_where_wanted()?;
+                Ok(find(piece.from)?.region.ask_where_wanted()?)
+            })?;
+        }
         let mut written = copies.begin(channel)?;
         if let Some((word, at, value)) = after {
             written.acquire((&find(word)?.region, at), value)?;

@@ -55,16 +55,15 @@ impl Session {
         bytes: u64,
         frames: usize,
     ) -> Result<Ring, Error> {
-        self.same_process()?;
         if !(2..=1024).contains(&frames) {
             return Err(Error::Argument("a ring has 2 to 1,024 frames"));
         }
-        let now = self.now()?;
+        let (setup, now) = (self.setup()?, self.now()?);
         let frame = length(bytes, MAX_BYTES)?;
         // No product overflows: 2^30 by 2^10.
         let all = bytes * frames as u64;
         let [to_place, from_place] = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), from.0)?];
-        let (lane, mut claim) = self.own_lane(self.half(now, (to, from))?, now)?;
+        let (lane, mut claim) = self.own_lane(&setup, self.half(now, (to, from))?, now)?;
         let Inner { rings, channel, .. } = claim.as_mut().ok_or(Error::Closed)?;
         // SAFETY: the claim outlives what is found.
         let (to, entry) = unsafe { (self.buffers.find(to_place)?, self.buffers.find(from_place)?) };

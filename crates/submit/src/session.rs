@@ -24,7 +24,7 @@ const ENTRIES: u32 = 512;
 pub struct Session {
     pub(crate) lanes: [Lane; ALL],
     pub(crate) buffers: Buffers,
-    /// Bit 0: open. 8 to 15: which opening. 16 on: lanes in use.
+    /// Bit 0: open. 1: each submission asks CUDA. 8 to 15: which opening. 16 on: lanes in use.
     state: AtomicU64,
     setup: RwLock<Option<Setup>>,
     /// The process that opened it; 0 before the first time.
@@ -39,6 +39,12 @@ impl Now {
     #[inline]
     pub fn opening(self) -> u8 {
         (self.0 >> 8) as u8
+    }
+
+    /// Each submission asks CUDA whether the memory is still what was pinned.
+    #[inline]
+    pub fn asks(self) -> bool {
+        self.0 & 2 != 0
     }
 
     #[inline]
@@ -121,7 +127,8 @@ impl Session {
         }
         self.opener.store(std::process::id(), Ordering::SeqCst);
         let opening = (self.state.load(Ordering::Relaxed) >> 8).wrapping_add(1) & 0xff;
-        self.state.store((options.lanes as u64) << 16 | opening << 8 | 1, Ordering::SeqCst);
+        let asks = u64::from(options.check_each_submission) << 1;
+        self.state.store((options.lanes as u64) << 16 | opening << 8 | asks | 1, Ordering::SeqCst);
         *setup = Some(made);
         Ok(())
     }
@@ -214,13 +221,13 @@ impl Session {
         Err(self.busy(half))
     }
 
-    /// This thread's lane in one half, waited for.
-    pub(crate) fn own_lane(&self, half: usize, now: Now) -> Result<(usize, Claim<'_>), Error> {
+    /// This thread's lane in one half, waited for. The set-up is asked for before, never by who has a lane: a close has it when it
+    /// waits for the lanes.
+    pub(crate) fn own_lane(&self, setup: &Opened<'_>, half: usize, now: Now) -> Result<(usize, Claim<'_>), Error> {
         let at = if half == INLINE { INLINE } else { half + thread() % now.lanes() };
         let mut claim = self.lanes[at].claim_in_time();
         if at == INLINE && claim.is_none() {
             // Only few sessions need it.
-            let setup = self.setup()?;
             fill(&self.lanes[at], &mut claim, &setup.space, Engine::Graphics)?;
         }
         Ok((at, self.still(claim, now)?))

@@ -61,9 +61,8 @@ impl Session {
         let executor = choose(setup.profile.as_deref(), direction, bytes.into());
         // The CPU has to be able to read it, and it has to fit into slots.
         let inline = executor == Executor::Inline && direction == Direction::ToGpu && u64::from(bytes) <= MAX_INLINE;
-        drop(setup);
         let half = if inline { INLINE } else { self.half(now, (to, from))? };
-        let (lane, mut claim) = self.own_lane(half, now)?;
+        let (lane, mut claim) = self.own_lane(&setup, half, now)?;
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         // SAFETY: the claim outlives what is found.
         let find = |place| unsafe { self.buffers.find(place) };
@@ -87,11 +86,10 @@ impl Session {
     /// # Errors
     /// As [`Session::prepare`].
     pub fn prepare_bytes(&self, (to, to_at): (Buffer, u64), bytes: u64) -> Result<Transfer, Error> {
-        let now = self.now()?;
-        self.same_process()?;
+        let (setup, now) = (self.setup()?, self.now()?);
         let bytes = length(bytes, MAX_INLINE)?;
         let place = BUFFER.decode(now.opening(), to.0)?;
-        let (lane, mut claim) = self.own_lane(INLINE, now)?;
+        let (lane, mut claim) = self.own_lane(&setup, INLINE, now)?;
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         // SAFETY: the claim outlives what is found.
         let to = unsafe { self.buffers.find(place) }?.region.part(to_at, bytes.into())?;

@@ -236,6 +236,8 @@ fn threads_that_submit_while_the_session_is_closed_and_opened_get_errors_and_not
                             s.wait(s.submit(t)?, LIMIT)?;
                         }
                         s.release(t)?;
+                        // A lane that the first who needs it makes.
+                        s.release(s.prepare_bytes((host, 0), 8)?)?;
                         s.unpin(host)
                     };
                     match one() {
@@ -246,7 +248,7 @@ fn threads_that_submit_while_the_session_is_closed_and_opened_get_errors_and_not
                 }
             });
         }
-        for _ in 0..30 {
+        for _ in 0..120 {
             rig.session.close().unwrap();
             open(&rig.session, rig.driver, &Options { lanes: 2, ..Options::default() }).unwrap();
             std::thread::sleep(Duration::from_millis(2));
