@@ -12,11 +12,12 @@ pub struct Left {
 }
 
 /// Options that a program has to choose for itself, and why no planner does it.
-const OPTIONS: [(&str, &str); 5] = [
+const OPTIONS: [(&str, &str); 6] = [
     ("armed", "it holds the engine between transfers"),
     ("answered", "a kernel spins on the GPU meanwhile"),
     ("pipelined", "a copy may overtake the one before it"),
     ("timed", "it is for measurements"),
+    ("folded", "the same copy, whose end is told in another way: the time is left to others"),
     ("group=cuda", "it shares a channel group with CUDA's own work"),
 ];
 

@@ -109,6 +109,8 @@ impl Calibration {
     }
 }
 
+/// The rest of the budget is for the intervals of all figures, at the end.
+const SEARCH: f64 = 0.95;
 /// Rounds of a stage.
 const ROUNDS: u32 = 12;
 /// Opening a route: a channel and buffers, and some transfers. The search corrects it by what stages take.
@@ -135,7 +137,7 @@ pub fn run(
     let (mut plans, mut samples, mut notes, mut number) = (Vec::new(), 0, Vec::new(), 0);
     for (n, load) in loads.iter().enumerate() {
         // What an earlier half left over is the next one's.
-        let whole = asked.budget.saturating_sub(begun.elapsed());
+        let whole = asked.budget.mul_f64(SEARCH).saturating_sub(begun.elapsed());
         let budget = whole / (loads.len() - n) as u32;
         let rest = whole - budget;
         let settings = Settings {
@@ -177,7 +179,10 @@ pub fn run(
                     notes.push(note);
                 }
             }
-            search.told(&request, answers, began.elapsed().as_nanos() as u64);
+            let measured = began.elapsed();
+            search.told(&request, answers, measured.as_nanos() as u64);
+            // Intervals of tails take their time, too.
+            search.spend((began.elapsed() - measured).as_nanos() as u64);
         }
         samples += search.samples();
         plans.extend(search.plans(&name));

@@ -55,7 +55,7 @@ fn candidates_are_safe_and_stand_in_the_order_of_preference() {
     assert!(place("host->ce2->gpu0") < place("host->ce0->gpu0"));
     assert!(place("host->ce0->gpu0") < place("host->inline->gpu0"));
     assert!(place("host->inline->gpu0") < place("host->bar1[flush]->gpu0"));
-    for unsafe_ in ["armed", "answered", "pipelined", "message", "aperture", "bar1->"] {
+    for unsafe_ in ["armed", "answered", "pipelined", "folded", "message", "aperture", "bar1->"] {
         assert!(!kept.iter().any(|route| route.contains(unsafe_)), "{unsafe_}: {kept:?}");
     }
     // Each listed route is kept or left out with a reason.
