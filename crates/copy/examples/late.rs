@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (to, from) = (target.region().part(0, length as u64)?, from.region().part(0, length as u64)?);
         let mut copy = gpu::Prepared::copy(&mut channel, &to, &from, length as u32, gpu::CopyMode::Plain)?;
         for round in 0..100u64 {
-            let data: Vec<u8> = (0..length as u64).map(|n| (n * 31 + round * 7 >> 3) as u8).collect();
+            let data: Vec<u8> = (0..length as u64).map(|n| ((n * 31 + round * 7) >> 3) as u8).collect();
             // SAFETY: the buffer has that many bytes, and no copy is under way.
             unsafe { std::slice::from_raw_parts_mut(host.as_ptr(), length) }.copy_from_slice(&data);
             let ticket = copy.submit(&mut channel)?;

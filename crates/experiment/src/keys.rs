@@ -124,7 +124,7 @@ pub const SECTIONS: &[Section] = &[
                 Kind::Time,
                 "0s",
                 "When all rounds are over each cell goes on for so long between two looks at what the GPU and the machine \
-                 count: bytes on the link, energy, CPU time. These transfers are no samples. 100ms at least; 0s: never.",
+                 count: bytes on the link, energy (of 1s and more), CPU time. These transfers are no samples. 100ms at least; 0s: never.",
             ),
             key("class", Kind::Class, "other", "The scheduling class of the measuring thread."),
             key("cpus", Kind::Cpus, "any", "Where the measuring thread runs."),

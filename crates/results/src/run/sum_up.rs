@@ -302,16 +302,23 @@ fn used(windows: &[Window<'_>]) -> Used {
     }
 }
 
+/// NVML's energy moves in steps of about 100 ms: windows of 250 ms gave 110, 118 or 158 W for one and the same work (H200).
+const LEAST_ENERGY_SECONDS: f64 = 1.0;
+
 /// The `n`-th cell of its stage.
 fn metered(stage: &Stage, n: usize, parts: &[(&Part, crate::Samples)]) -> Option<MeteredOfRun> {
     let cell = &stage.cells[n];
     let of_cell = || parts.iter().filter_map(|(p, _)| p.cells[n].metered.as_ref());
     let windows: Vec<Window<'_>> =
         of_cell().map(|m| Window::new(stage, std::iter::once((cell, m.transfers)), &m.loads, &m.counted)).collect();
+    let mut used = used(&windows);
+    if of_cell().any(|m| m.seconds < LEAST_ENERGY_SECONDS) {
+        used.energy_j = None;
+    }
     (!windows.is_empty()).then(|| MeteredOfRun {
         seconds: of_cell().map(|m| m.seconds).sum(),
         transfers: of_cell().map(|m| m.transfers).sum(),
-        used: used(&windows),
+        used,
     })
 }
 
