@@ -287,8 +287,12 @@ mod tests {
 
     #[test]
     fn notes_of_counters_are_told_from_others() {
-        assert!(is_of_counters("pcie_to_gpu_bytes, pcie_from_gpu_bytes: 65 ms are too short for the bytes of the link"));
+        assert!(is_of_counters(
+            "pcie_to_gpu_bytes, pcie_from_gpu_bytes: 65 ms are too short for the bytes of the link"
+        ));
         assert!(!is_of_counters("SCHED_FIFO 80 was not given: Operation not permitted"));
-        assert!(!is_of_counters("other threads of this process may be on the measuring CPU: no") && !is_of_counters(""));
+        assert!(
+            !is_of_counters("other threads of this process may be on the measuring CPU: no") && !is_of_counters("")
+        );
     }
 }

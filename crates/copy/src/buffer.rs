@@ -4,7 +4,6 @@
 //! A buffer knows the address under which engines see it. What an executor needs beyond that, a pin in its address space or a map
 //! through BAR1, is made when it first asks and goes with the buffer.
 
-use crate::device;
 use crate::error::{Error, PinError, Unavailable};
 use crate::inspect::GUARD;
 use crate::machine::Machine;
@@ -148,7 +147,7 @@ impl<'m> Buffer<'m> {
         let home = machine;
         let machine = match end.memory {
             Memory::Gpu(n) => home.gpu(n)?,
-            Memory::Device => device::seat(home),
+            Memory::Device => home.device_seat(),
             Memory::Host(_) => home,
         };
         let context = machine.context();

@@ -252,6 +252,11 @@ impl Machine {
         }
     }
 
+    /// The machine of the GPU whose copy engine plays a device: of a second GPU, else of the first.
+    pub(crate) fn device_seat(&self) -> &Machine {
+        self.gpu(self.index() + 1).unwrap_or(self)
+    }
+
     /// The number of the GPU in the names of routes.
     pub fn index(&self) -> u32 {
         self.index

@@ -1,9 +1,9 @@
 //! Devices and contexts.
 
 use crate::Result;
+use crate::capture::outside_capture;
 use crate::error::Error;
 use crate::functions::{Cuda, RawContext};
-use crate::graph::outside_capture;
 use std::ffi::c_int;
 
 /// `CUdevice_attribute` values that we ask for.

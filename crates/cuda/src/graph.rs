@@ -1,26 +1,13 @@
 //! Graphs, captured from a stream.
 
 use crate::Result;
+use crate::capture::capturing;
 use crate::context::Context;
 use crate::functions::{RawGraph, RawGraphExec};
 use crate::stream::Stream;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do does not disturb the capture.
 const THREAD_LOCAL: i32 = 1;
-
-/// CUDA's rule: do not synchronise a context while one of its streams is in capture. Capturing takes the write lock, synchronising the read lock.
-static CAPTURE: RwLock<()> = RwLock::new(());
-
-/// Nobody waits for the whole context while this is held.
-fn capturing() -> RwLockWriteGuard<'static, ()> {
-    CAPTURE.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// No stream is in capture while this is held.
-pub(crate) fn outside_capture() -> RwLockReadGuard<'static, ()> {
-    CAPTURE.read().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[derive(Debug)]
 pub struct Graph<'c> {

@@ -7,6 +7,7 @@
 //! A context must be current on the thread that uses its streams, buffers and modules
 //! ([`Context::make_current`]); CUDA answers `CUDA_ERROR_INVALID_CONTEXT` where it is not.
 
+mod capture;
 mod clusters;
 mod context;
 pub mod cupti;

@@ -124,6 +124,9 @@ pub enum Data {
     Fixed,
 }
 
+/// Transfers of one subject that may be under way at a time.
+pub const MOST_DEPTH: u32 = 32;
+
 /// When the next one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

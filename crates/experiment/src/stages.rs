@@ -12,8 +12,6 @@ pub const MOST_STAGES: usize = 10_000;
 pub const MOST_CELLS: usize = 200_000;
 /// Of the loads of one stage.
 pub const MOST_THREADS: u64 = 1024;
-/// Of one subject, under way at a time.
-pub const MOST_DEPTH: u32 = 32;
 /// Of one stage: a source and a destination for each thing that moves bytes.
 pub const MOST_BYTES: u64 = 64 << 30;
 

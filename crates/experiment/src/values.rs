@@ -1,8 +1,7 @@
 //! How times, rates, classes, CPUs and bounds are written, both ways: every text that is printed here reads back as the same.
 
 use crate::error::Wrong;
-use crate::model::{Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, Metric, Observe, What};
-use crate::stages::MOST_DEPTH;
+use crate::model::{Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, Metric, Observe, What};
 use std::fmt;
 
 /// Whole nanoseconds up to here are exact as floating point; 104 days.

@@ -168,7 +168,7 @@ fn cpus() -> impl Strategy<Value = Cpus> {
 }
 
 fn arrivals() -> impl Strategy<Value = Arrival> {
-    let closed = (1..=experiment::stages::MOST_DEPTH).prop_map(|depth| Arrival::Closed { depth });
+    let closed = (1..=experiment::model::MOST_DEPTH).prop_map(|depth| Arrival::Closed { depth });
     prop_oneof![closed, times().prop_map(|period_ns| Arrival::Paced { period_ns })]
 }
 

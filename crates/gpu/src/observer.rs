@@ -1,6 +1,5 @@
 //! How far a channel is, for threads that do not submit: the channel itself is its submitter's alone.
 
-use crate::channel::Channel;
 use crate::device::Device;
 use crate::memory::Memory;
 use crate::tracker::{Ticket, Tracker};
@@ -45,7 +44,7 @@ impl Observer {
         if self.forked() {
             return None;
         }
-        Channel::notified(&self.page)
+        notified(&self.page)
     }
 
     /// The channel was stopped, because memory had to go before it came to its end.
@@ -57,4 +56,11 @@ impl Observer {
     pub fn forked(&self) -> bool {
         self.device.forked()
     }
+}
+
+/// The error in the notifier at the start of a channel's page.
+pub(crate) fn notified(page: &Memory) -> Option<u32> {
+    // NvNotification: info32 @8, status in the upper half of @12.
+    let status = page.word(12).load(Ordering::Acquire) >> 16;
+    (status == 0xffff).then(|| page.word(8).load(Ordering::Relaxed))
 }

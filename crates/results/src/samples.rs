@@ -3,8 +3,8 @@
 //! Every column but the flags is delta encoded: times of one cell follow each other, so a sample takes about seven bytes (and no
 //! fewer with Snappy). A row group holds samples of one cell only, so a cell is read without the others.
 
+use crate::Error;
 use crate::part::{Part, Sample};
-use crate::{Error, folder};
 use experiment::{Cell, Stage};
 use parquet::basic::{Encoding, Repetition, Type as Physical};
 use parquet::column::reader::ColumnReaderImpl;
@@ -116,7 +116,7 @@ pub(crate) fn write(path: &Path, part: &Part, stage: Option<&Stage>, cells: &[Ve
     ];
     let metadata = metadata.map(|(k, v)| KeyValue::new(k.into(), v)).into();
     let properties = WriterProperties::builder()
-        .set_created_by(format!("doorbell {}", folder::VERSION))
+        .set_created_by(format!("doorbell {}", env!("CARGO_PKG_VERSION")))
         .set_key_value_metadata(Some(metadata))
         .set_dictionary_enabled(false)
         .set_encoding(Encoding::DELTA_BINARY_PACKED)

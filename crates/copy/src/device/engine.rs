@@ -26,7 +26,7 @@ impl EngineDevice {
     /// # Errors
     /// Where there is no channel of our own.
     pub fn new(machine: &Machine) -> Result<EngineDevice, Error> {
-        let seat = super::seat(machine);
+        let seat = machine.device_seat();
         let engines = seat.copy_engines().unwrap_or_default();
         let engine = engines.iter().find(|engine| engine.is_asynchronous()).or(engines.first());
         let number = engine.map_or(0, |engine| engine.number);

@@ -10,7 +10,6 @@ pub use engine::EngineDevice;
 
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::machine::Machine;
 use std::time::Duration;
 
 /// Memory that a device may reach, its own included.
@@ -84,9 +83,4 @@ pub trait Job {
     fn released_gpu_ns(&self) -> Option<u64> {
         None
     }
-}
-
-/// The machine of the GPU whose copy engine plays the device: of a second GPU, else of the first.
-pub(crate) fn seat(machine: &Machine) -> &Machine {
-    machine.gpu(machine.index() + 1).unwrap_or(machine)
 }

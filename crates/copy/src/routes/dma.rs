@@ -5,7 +5,7 @@
 //! read is the buffer of the last transfer.
 
 use crate::buffer::{Buffer, PAGEABLE};
-use crate::device::{self, Device, EngineDevice, Handle, Job};
+use crate::device::{Device, EngineDevice, Handle, Job};
 use crate::ends::Ends;
 use crate::entry::Entry;
 use crate::error::{Error, Unavailable};
@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     word: Word { name: "dma", numbered: false, options: &[BUFFERS] },
     about: |machine, spec| {
         let rotates = if spec.executor.numbers(BUFFERS).is_some() { ", to several buffers in turn" } else { "" };
-        format!("a device's own DMA{rotates}; a copy engine of GPU {} is the device", device::seat(machine).index())
+        format!("a device's own DMA{rotates}; a copy engine of GPU {} is the device", machine.device_seat().index())
     },
     list: |machine| {
         let gpu = machine.index();
@@ -66,7 +66,7 @@ pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     if buffers(&spec.executor)? > 1 && spec.destination.memory == Memory::Device {
         return Err(Unavailable::new("buffers= take turns for what is read from the device"));
     }
-    device::seat(machine).space().map(drop)
+    machine.device_seat().space().map(drop)
 }
 
 /// A device as an executor.

@@ -21,7 +21,7 @@ use crate::doorbell::{self, Site};
 use crate::engine::{COMPUTE, COPY, Engine};
 use crate::error::Error;
 use crate::memory::Memory;
-use crate::observer::Observer;
+use crate::observer::{Observer, notified};
 use crate::place::Place;
 use crate::pushbuffer::{Pushbuffer, Segment, Validated};
 use crate::region::Region;
@@ -145,14 +145,7 @@ impl Channel {
 
     /// The error that killed the channel (the notifier's Xid), if one did.
     pub fn error(&self) -> Option<u32> {
-        Channel::notified(&self.page)
-    }
-
-    /// The error in the notifier at the start of a channel's page.
-    pub(crate) fn notified(page: &Memory) -> Option<u32> {
-        // NvNotification: info32 @8, status in the upper half of @12.
-        let status = page.word(12).load(Ordering::Acquire) >> 16;
-        (status == 0xffff).then(|| page.word(8).load(Ordering::Relaxed))
+        notified(&self.page)
     }
 
     /// For threads that wait for what this channel does.
