@@ -2,7 +2,7 @@
 //! core may read the clock while it waits for the lock's line: threads that hand a few locks to and fro, by their raw time stamps.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tape::event::{Body, Events};
 use tape::file::{Item, Reader};
@@ -70,16 +70,29 @@ fn hardly_overlap(program: &str, arguments: [&str; 2], least: usize) {
         Ok(compiled) => compiled,
         Err(reason) => trial::skip!("{reason}"),
     };
-    let tape = dir.path().join("t.doorbell");
+    // Seen once: 331 of 250,004 overlap, by up to 7,657 ticks, and never again; likely the clocks of a virtual machine's CPUs were
+    // apart for a while. Locks that two threads hold at a time would overlap every time.
+    let mut seen: Vec<u64> = Vec::new();
+    while seen.len() < TRIES && seen.last().is_none_or(|most| *most >= CACHE_LINE) {
+        let tape = dir.path().join(format!("{}.doorbell", seen.len()));
+        seen.push(one_try(&compiled, tape, program, arguments, least));
+    }
+    assert!(seen.last().is_some_and(|most| *most < CACHE_LINE), "holds of {program} overlap by up to {seen:?} ticks");
+}
+
+const TRIES: usize = 3;
+
+/// The longest overlap of two holds, ticks.
+fn one_try(compiled: &Path, tape: PathBuf, program: &str, arguments: [&str; 2], least: usize) -> u64 {
     let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     record.args(["record", "--locks", "--tap", "off", "--on-full", "wait", "-q", "-o"]).arg(&tape).arg("--");
-    let out = trial::finished(record.arg(&compiled).args(arguments), program);
+    let out = trial::finished(record.arg(compiled).args(arguments), program);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let holds = holds(&tape);
     assert!(holds.len() >= least, "{} exclusive holds", holds.len());
     let (all, (found, most)) = (holds.len(), overlaps(holds));
     println!("{found} of {all} holds of {program} begin before the one before ended, by up to {most} ticks");
-    assert!(most < CACHE_LINE, "{found} of {all} holds of {program} overlap, by up to {most} ticks");
+    most
 }
 
 #[test]
