@@ -376,7 +376,7 @@ impl<'m> Buffer<'m> {
         Ok(self.bar1.get_or_init(|| map))
     }
 
-    /// A map of its own for who asks.
+    /// A new map, which belongs to the caller.
     pub(crate) fn new_bar1(&self) -> Result<Bar1Map, Error> {
         match &self.kind {
             _ if self.gpu.is_none() => Err(Unavailable::new(NOT_THE_GPUS).into()),

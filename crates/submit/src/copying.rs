@@ -1,27 +1,12 @@
 //! Copies that are written when they are submitted, and how far each is.
 
 use crate::error::Error;
-use crate::handle::{BUFFER, Buffer, COPY};
+use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::lane::Inner;
 use crate::open::LANES;
 use crate::session::{Now, Session};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// A submission: what is waited for. It needs no release, and stays good until the session is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Copy(pub(crate) u64);
-
-impl Copy {
-    /// For other languages. Any number is safe: what is no copy is [`Error::Handle`].
-    pub const fn from_raw(raw: u64) -> Copy {
-        Copy(raw)
-    }
-
-    pub const fn raw(self) -> u64 {
-        self.0
-    }
-}
 
 /// One piece of a batch.
 #[derive(Clone, Copy, Debug)]

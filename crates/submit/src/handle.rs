@@ -2,6 +2,21 @@
 
 use crate::error::Error;
 
+/// A submission: what is waited for. It needs no release, and stays good until the session is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Copy(pub(crate) u64);
+
+impl Copy {
+    /// For other languages. Any number is safe: what is no copy is [`Error::Handle`].
+    pub const fn from_raw(raw: u64) -> Copy {
+        Copy(raw)
+    }
+
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+}
+
 /// Memory that copies may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]

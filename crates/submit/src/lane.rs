@@ -5,6 +5,7 @@
 //! let go once ([`Lane::grace`]): a claim made later cannot find it any more.
 
 use crate::error::Error;
+use crate::prepared::{Ready, Rotating};
 use gpu::{Channel, Copies, Observer};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -13,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 /// What is on a lane's channel.
 pub(crate) struct Inner {
     // Before the channel that they are on.
-    pub rings: Vec<Place<crate::ring::Rotating>>,
-    pub transfers: Vec<Place<crate::transfers::Ready>>,
+    pub rings: Vec<Place<Rotating>>,
+    pub transfers: Vec<Place<Ready>>,
     /// None on the graphics engine.
     pub copies: Option<Copies>,
     pub channel: Channel,

@@ -25,14 +25,16 @@ mod handle;
 mod lane;
 mod open;
 mod order;
+mod prepared;
 mod ring;
 mod session;
 mod transfers;
+mod words;
 
 pub use choose::{Chooser, Direction, Executor};
-pub use copying::{Copy, Piece};
+pub use copying::Piece;
 pub use error::Error;
-pub use handle::{Buffer, Ring, Transfer};
+pub use handle::{Buffer, Copy, Ring, Transfer};
 pub use open::{Kind, Options};
 pub use ring::Frame;
 pub use session::Session;

@@ -2,7 +2,7 @@
 
 use crate::choose::Chooser;
 use crate::error::Error;
-use crate::order::Order;
+use crate::words::Order;
 use copy::Machine;
 use cuda::{Cuda, KeepCurrent};
 use gpu::{AddressSpace, CopyEngine, DeviceOptions, Engine, Entry, Libcuda};

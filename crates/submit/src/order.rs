@@ -4,50 +4,16 @@
 //! use after [`WORDS`] others is [`Error::Full`].
 
 use crate::buffers::Entry;
-use crate::copying::{Copy, Piece};
+use crate::copying::Piece;
 use crate::error::Error;
-use crate::handle::{BUFFER, Buffer, COPY};
+use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::lane::Inner;
 use crate::open::Setup;
 use crate::session::{Now, Session};
+use crate::words::{Order, WORDS};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError};
-
-/// Orders that may be under way at a time.
-const WORDS: usize = 1024;
-
-pub(crate) struct Order {
-    words: cuda::Words,
-    buffer: Buffer,
-    next: AtomicU64,
-}
-
-impl Order {
-    /// A word, and the value that it will have.
-    fn take(&self) -> Result<(usize, u32), Error> {
-        let mut number = self.next.load(Ordering::Relaxed);
-        loop {
-            let (index, before) = (number as usize % WORDS, (number / WORDS as u64) as u32);
-            if self.words.word(index).load(Ordering::SeqCst) != before {
-                return Err(Error::Full(WORDS as u32));
-            }
-            match self.next.compare_exchange_weak(number, number + 1, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return Ok((index, before.wrapping_add(1))),
-                Err(other) => number = other,
-            }
-        }
-    }
-
-    /// What nobody writes any more is written here, so that the word may be used again.
-    fn give_up(&self, (index, value): (usize, u32)) {
-        self.words.word(index).store(value, Ordering::SeqCst);
-    }
-
-    fn place(&self, (index, value): (usize, u32)) -> (Buffer, u64, u32) {
-        (self.buffer, 4 * index as u64, value)
-    }
-}
 
 impl Session {
     /// The words, which the first call allocates.

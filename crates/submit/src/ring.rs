@@ -2,10 +2,10 @@
 //!
 //! All frames are one prepared transfer, whose addresses move within the two buffers.
 
-use crate::copying::Copy;
 use crate::error::Error;
-use crate::handle::{BUFFER, Buffer, RING, Ring};
+use crate::handle::{BUFFER, Buffer, Copy, RING, Ring};
 use crate::lane::{Inner, Place};
+use crate::prepared::Rotating;
 use crate::session::{Now, Session};
 use crate::transfers::{length, locate, name};
 use gpu::{CopyMode, CopyRelease, Prepared};
@@ -14,22 +14,6 @@ use gpu::{CopyMode, CopyRelease, Prepared};
 const MOST: usize = 1024;
 /// Most bytes of a frame.
 const MAX_BYTES: u64 = 1 << 30;
-
-pub(crate) struct Rotating {
-    prepared: Prepared,
-    /// Addresses of the first frame, for the GPU.
-    to: u64,
-    from: u64,
-    /// Where the first frame is in the source buffer, and where the CPU sees it.
-    from_at: u64,
-    pointer: u64,
-    bytes: u64,
-    /// The last copy of each frame.
-    copies: Vec<Option<Copy>>,
-    next: usize,
-    /// The producer has it.
-    taken: bool,
-}
 
 /// A frame for the producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Copies that are ready to go: validated once, submitted often.
 
 use crate::choose::{Direction, Executor, choose};
-use crate::copying::Copy;
 use crate::error::Error;
-use crate::handle::{BUFFER, Buffer, TRANSFER, Transfer};
+use crate::handle::{BUFFER, Buffer, Copy, TRANSFER, Transfer};
 use crate::lane::Place;
+use crate::prepared::Ready;
 use crate::session::{INLINE, Session};
-use gpu::{CopyMode, CopyRelease, InlineMode, Prepared, Region};
+use gpu::{CopyMode, CopyRelease, InlineMode, Prepared};
 use rm::graph;
 
 /// Transfers of one lane.
@@ -17,16 +17,6 @@ const INDEX: u32 = 12;
 const MAX_BYTES: u64 = 1 << 30;
 /// Most bytes that travel in the command stream.
 const MAX_INLINE: u64 = 64 << 10;
-
-/// What a transfer's handle stands for.
-pub(crate) enum Ready {
-    /// By the copy engine.
-    Copy(Prepared),
-    /// By the graphics engine, bytes that the CPU reads from a buffer at each submission.
-    Read { prepared: Prepared, source: Region, buffer: (u32, u32) },
-    /// By the graphics engine, bytes that the caller gives.
-    Given(Prepared),
-}
 
 pub(crate) fn locate(place: u32) -> (usize, u32) {
     ((place >> INDEX) as usize, place & ((1 << INDEX) - 1))

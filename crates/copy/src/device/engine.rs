@@ -108,8 +108,7 @@ impl Job for Copy<'_> {
 
     #[inline]
     fn poll(&mut self) -> Result<bool, Error> {
-        let Some(last) = self.last else { return Ok(false) };
-        if self.channel.done(last) { Ok(true) } else { channel::alive(self.channel).map(|()| false) }
+        channel::poll(self.channel, self.last)
     }
 
     #[inline]

@@ -92,6 +92,19 @@ pub(crate) fn alive(channel: &Channel) -> Result<(), Error> {
     channel.error().map_or(Ok(()), |code| Err(gpu::Error::ChannelKilled(code).into()))
 }
 
+/// Whether the last submission is done; false before the first.
+///
+/// # Errors
+/// Where the channel has died before.
+#[inline]
+pub(crate) fn poll(channel: &Channel, last: Option<Ticket>) -> Result<bool, Error> {
+    match last {
+        None => Ok(false),
+        Some(last) if channel.done(last) => Ok(true),
+        Some(_) => alive(channel).map(|()| false),
+    }
+}
+
 /// That there can be a channel on the GPU of that machine, and that an engine reaches both ends.
 pub(crate) fn check(seat: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     not_both(&spec.executor)?;
@@ -176,11 +189,7 @@ impl Transfer for Own<'_> {
 
     #[inline]
     fn poll(&mut self) -> Result<bool, Error> {
-        let Some(last) = self.last else { return Ok(false) };
-        if self.channel().done(last) {
-            return Ok(true);
-        }
-        alive(self.channel()).map(|()| false)
+        poll(self.channel(), self.last)
     }
 
     #[inline]

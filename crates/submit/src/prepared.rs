@@ -1,0 +1,31 @@
+//! What is prepared on a lane: transfers, and frames that rotate.
+
+use crate::handle::Copy;
+use gpu::{Prepared, Region};
+
+/// What a transfer's handle stands for.
+pub(crate) enum Ready {
+    /// By the copy engine.
+    Copy(Prepared),
+    /// By the graphics engine, bytes that the CPU reads from a buffer at each submission.
+    Read { prepared: Prepared, source: Region, buffer: (u32, u32) },
+    /// By the graphics engine, bytes that the caller gives.
+    Given(Prepared),
+}
+
+/// Frames of one buffer that rotate.
+pub(crate) struct Rotating {
+    pub prepared: Prepared,
+    /// Addresses of the first frame, for the GPU.
+    pub to: u64,
+    pub from: u64,
+    /// Where the first frame is in the source buffer, and where the CPU sees it.
+    pub from_at: u64,
+    pub pointer: u64,
+    pub bytes: u64,
+    /// The last copy of each frame.
+    pub copies: Vec<Option<Copy>>,
+    pub next: usize,
+    /// The producer has it.
+    pub taken: bool,
+}
