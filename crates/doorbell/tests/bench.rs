@@ -79,6 +79,31 @@ fn the_plan_says_what_would_run() {
 }
 
 #[test]
+fn the_matrix_measures_every_route_or_says_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let mut matrix = bench();
+    matrix.args(["matrix", "--gpu", "soft", "--set", "matrix.bytes=4B,4KiB", "--set", "run.samples=20"]);
+    matrix.env("DOORBELL_PROFILE", dir.path().join("none.toml"));
+    matrix.args(["--set", "run.noise=0s"]).arg("-o").arg(&out).assert().success();
+    let run = results::Folder::open(&out).unwrap().run().unwrap();
+    for cell in &run.cells {
+        let route = cell.what.text();
+        assert!(copy::parse(route).is_ok(), "{route}");
+        match &cell.status {
+            results::Status::Measured => assert!(cell.checked.whole > 0, "{route}"),
+            results::Status::Unavailable(why) => {
+                let known = ["has no CUDA", "there is no profile", "a piece has at least one byte"];
+                assert!(known.iter().any(|known| why.contains(known)), "{route}: {why}");
+            }
+            results::Status::Failed(why) => panic!("{route}: {why}"),
+        }
+    }
+    let measured = run.cells.iter().filter(|c| c.status == results::Status::Measured).count();
+    assert!(measured >= 40, "{measured} of {}", run.cells.len());
+}
+
+#[test]
 fn what_is_asked_wrongly_is_said_with_line_and_hint() {
     let dir = tempfile::tempdir().unwrap();
     let wrong = SMALL.replace("rounds = 6", "round = 6");

@@ -38,6 +38,7 @@ const SHIPPED: &[Shipped] = files![
     "kinds",
     "device",
     "auto",
+    "matrix",
 ];
 
 /// All of them, in the order in which one would meet them.

@@ -17,7 +17,7 @@ use results::part::Metered;
 use results::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use subject::{Error, Machine, Opened, Wanted};
+use subject::{Error, Machine, Opened, Subject, Wanted};
 
 /// What a stage is run with.
 #[derive(Clone, Copy)]
@@ -275,8 +275,14 @@ fn prepare<'r>(
     // Touched: no page fault falls into a sample.
     let mut moments = vec![Moment { round: 1, ..Moment::default() }; room];
     moments.clear();
+    let mut subjects: Vec<Box<dyn Subject + 'r>> =
+        ready.opened.iter_mut().enumerate().map(prepare).collect::<Result<_, _>>()?;
+    if cell.subject.rests {
+        // Others are prepared next, and some of what that asks of CUDA waits for every kernel that runs.
+        subjects.iter_mut().try_for_each(|subject| subject.rest())?;
+    }
     Ok(Live {
-        subjects: ready.opened.iter_mut().enumerate().map(prepare).collect::<Result<_, _>>()?,
+        subjects,
         arrival: cell.subject.arrival,
         timeout: Duration::from_nanos(stage.run.timeout_ns),
         check_every: stage.verify.every,
@@ -502,4 +508,67 @@ fn account(scale: &Scale<'_>, one: Live<'_>, cell: &mut PartCell, name: &str, no
     (cell.samples, cell.compared) = (moments.len() as u64, compared);
     cell.counted = (tally.calls > 0).then_some(tally);
     moments.iter().map(|moment| scale.sample(moment)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell as Count;
+    use std::rc::Rc;
+    use subject::{Waiting, Wrong};
+
+    /// Counts how often it is told to let go of the GPU.
+    struct Spins {
+        rests: Rc<Count<u32>>,
+    }
+
+    impl Opened for Spins {
+        fn about(&self) -> String {
+            String::new()
+        }
+
+        fn verify(&mut self, _: u64, _: Duration) -> Result<Option<Wrong>, Error> {
+            Ok(None)
+        }
+
+        fn prepare(&mut self, _: u64) -> Result<Box<dyn Subject + '_>, Error> {
+            Ok(Box::new(Spins { rests: self.rests.clone() }))
+        }
+    }
+
+    impl Subject for Spins {
+        fn waiting(&self) -> Waiting {
+            Waiting::Polled
+        }
+
+        fn fire(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn poll(&mut self) -> Result<bool, Error> {
+            Ok(true)
+        }
+
+        fn wait(&mut self, _: Duration) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn rest(&mut self) -> Result<(), Error> {
+            self.rests.set(self.rests.get() + 1);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_spins_lets_go_of_the_gpu_before_others_are_prepared() {
+        for rests in [true, false] {
+            let text = format!("[run]\nsamples = 1\n[[subject]]\ncall = \"launch\"\nrests = {rests}\n");
+            let stages = experiment::read(&text, "x.toml", &[]).unwrap().stages().unwrap();
+            let counted = Rc::<Count<u32>>::default();
+            let opened: Vec<Box<dyn Opened>> = vec![Box::new(Spins { rests: counted.clone() })];
+            let mut ready = Ready { opened, about: String::new(), status: Status::Measured };
+            prepare(&mut ready, &stages[0], &stages[0].cells[0], 1, 0).unwrap();
+            assert_eq!(counted.get(), u32::from(rests));
+        }
+    }
 }
