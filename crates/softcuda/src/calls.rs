@@ -1,0 +1,227 @@
+//! The functions of the CUDA driver API that it has. Those that it only has by name answer `CUDA_ERROR_NOT_SUPPORTED`.
+
+use crate::kernels;
+use crate::memory::{allocate, find, free, soft};
+use crate::stream::Stream;
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const SUCCESS: c_int = 0;
+const INVALID_VALUE: c_int = 1;
+const OUT_OF_MEMORY: c_int = 2;
+const NO_DEVICE: c_int = 100;
+const INVALID_CONTEXT: c_int = 201;
+const INVALID_HANDLE: c_int = 400;
+const NOT_FOUND: c_int = 500;
+const NOT_READY: c_int = 600;
+const NOT_SUPPORTED: c_int = 801;
+
+/// The primary context's handle.
+const CONTEXT: usize = 0x10;
+
+thread_local!(static CURRENT: Cell<*mut c_void> = const { Cell::new(std::ptr::null_mut()) });
+
+fn give<T>(to: *mut T, value: T) -> c_int {
+    if to.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller's place for the answer.
+    unsafe { to.write_unaligned(value) };
+    SUCCESS
+}
+
+fn status(good: bool, otherwise: c_int) -> c_int {
+    if good { SUCCESS } else { otherwise }
+}
+
+fn in_context(then: impl FnOnce() -> c_int) -> c_int {
+    if CURRENT.get().is_null() { INVALID_CONTEXT } else { then() }
+}
+
+fn on(stream: *mut c_void, work: impl FnOnce(&Stream) + Send + 'static) -> c_int {
+    match Stream::find(stream as u64) {
+        Some(stream) => {
+            stream.put(work);
+            SUCCESS
+        }
+        None => INVALID_HANDLE,
+    }
+}
+
+/// Copies, whatever is where: the CPU sees all of it.
+///
+/// # Safety
+/// `bytes` of memory at both.
+unsafe fn copy(to: u64, from: u64, bytes: usize) {
+    // SAFETY: the caller's.
+    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+}
+
+macro_rules! calls {
+    ($($name:ident($($argument:ident: $kind:ty),*) $body:block)*) => {$(
+        /// # Safety
+        /// As the CUDA driver API reference says of this function.
+        #[allow(non_snake_case)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int $body
+    )*};
+}
+
+macro_rules! refused {
+    ($($name:ident)*) => {$(
+        #[allow(non_snake_case)]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> c_int {
+            NOT_SUPPORTED
+        }
+    )*};
+}
+
+refused! {
+    cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxEnablePeerAccess cuMemHostRegister_v2 cuMemHostUnregister
+    cuMemcpyPeerAsync cuStreamBeginCapture_v2 cuStreamEndCapture cuEventCreate cuEventRecord cuEventSynchronize
+    cuEventElapsedTime cuEventDestroy_v2 cuGraphInstantiateWithFlags cuGraphLaunch cuGraphExecDestroy cuGraphDestroy
+    cuMemFreeAsync
+}
+
+calls! {
+    cuInit(flags: c_uint) {
+        if flags != 0 { INVALID_VALUE } else { status(soft().is_some(), NO_DEVICE) }
+    }
+    cuDriverGetVersion(version: *mut c_int) { give(version, 13_000) }
+    cuGetErrorName(_status: c_int, name: *mut *const c_char) { give(name, c"CUDA_ERROR_OF_SOFTCUDA".as_ptr()) }
+    cuGetErrorString(_status: c_int, text: *mut *const c_char) { give(text, c"of a libcuda in software".as_ptr()) }
+    cuDeviceGetCount(count: *mut c_int) { give(count, 1) }
+    cuDeviceGet(device: *mut c_int, ordinal: c_int) { if ordinal == 0 { give(device, 0) } else { 101 } }
+    cuDeviceGetName(name: *mut c_char, length: c_int, _device: c_int) {
+        if length < 16 { INVALID_VALUE } else { give(name.cast(), *b"softcuda\0") }
+    }
+    cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) {
+        // Compute capability 9.0; of others, nothing.
+        give(value, if attribute == 75 { 9 } else { 0 })
+    }
+    cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) {
+        soft().map_or(NO_DEVICE, |soft| give(uuid, soft.device.uuid()))
+    }
+    cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) {
+        give(context, std::ptr::without_provenance_mut(CONTEXT))
+    }
+    cuDevicePrimaryCtxRelease_v2(_device: c_int) { SUCCESS }
+    cuCtxSetCurrent(context: *mut c_void) {
+        CURRENT.set(context);
+        SUCCESS
+    }
+    cuCtxGetCurrent(context: *mut *mut c_void) { give(context, CURRENT.get()) }
+    cuCtxSynchronize() {
+        Stream::all().iter().for_each(|stream| stream.synchronize());
+        SUCCESS
+    }
+    cuDeviceCanAccessPeer(can: *mut c_int, _device: c_int, _peer: c_int) { give(can, 0) }
+
+    cuMemAlloc_v2(address: *mut u64, bytes: usize) {
+        in_context(|| allocate(bytes, true).map_or(OUT_OF_MEMORY, |at| give(address, at)))
+    }
+    cuMemFree_v2(address: u64) { status(free(address, true), INVALID_VALUE) }
+    cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, _flags: c_uint) {
+        in_context(|| allocate(bytes, false).map_or(OUT_OF_MEMORY, |at| give(pointer, at as *mut c_void)))
+    }
+    cuMemFreeHost(pointer: *mut c_void) { status(free(pointer as u64, false), INVALID_VALUE) }
+    cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, _flags: c_uint) {
+        give(address, pointer as u64)
+    }
+    cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64) {
+        find(address, |at, block| (at, block.bytes as usize))
+            .map_or(NOT_FOUND, |(at, length)| give(base, at).max(give(bytes, length)))
+    }
+    cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: u64) {
+        find(address, |base, block| match attribute {
+            2 => give(value.cast(), if block.video { 2u32 } else { 1 }),
+            7 => give(value.cast(), block.number),
+            8 | 9 => give(value.cast(), 0u32),
+            11 => give(value.cast(), base),
+            12 => give(value.cast(), block.bytes),
+            _ => NOT_SUPPORTED,
+        })
+        .unwrap_or(INVALID_VALUE)
+    }
+
+    cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) {
+        // SAFETY: the caller's.
+        unsafe { copy(to, from as u64, bytes) };
+        SUCCESS
+    }
+    cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) {
+        // SAFETY: the caller's.
+        unsafe { copy(to as u64, from, bytes) };
+        SUCCESS
+    }
+    cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
+        let from = from as u64;
+        // SAFETY: the caller's, until the stream has come there.
+        on(stream, move |_| unsafe { copy(to, from, bytes) })
+    }
+    cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) {
+        let to = to as u64;
+        // SAFETY: as above.
+        on(stream, move |_| unsafe { copy(to, from, bytes) })
+    }
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
+        // SAFETY: as above.
+        on(stream, move |_| unsafe { copy(to, from, bytes) })
+    }
+    cuMemsetD8Async(to: u64, value: u8, count: usize, stream: *mut c_void) {
+        // SAFETY: as above.
+        on(stream, move |_| unsafe { std::ptr::write_bytes(to as *mut u8, value, count) })
+    }
+    cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: *mut c_void) {
+        // SAFETY: as above.
+        on(stream, move |_| (0..count).for_each(|n| unsafe { (to as *mut u32).add(n).write(value) }))
+    }
+
+    cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
+        in_context(|| give(stream, Stream::create() as *mut c_void))
+    }
+    cuStreamDestroy_v2(stream: *mut c_void) { status(Stream::destroy(stream as u64), INVALID_HANDLE) }
+    cuStreamSynchronize(stream: *mut c_void) {
+        Stream::find(stream as u64).map_or(INVALID_HANDLE, |stream| {
+            stream.synchronize();
+            SUCCESS
+        })
+    }
+    cuStreamQuery(stream: *mut c_void) {
+        Stream::find(stream as u64).map_or(INVALID_HANDLE, |stream| status(stream.is_idle(), NOT_READY))
+    }
+    cuStreamWriteValue32_v2(stream: *mut c_void, at: u64, value: c_uint, flags: c_uint) {
+        if flags != 0 || !at.is_multiple_of(4) || find(at, |_, _| ()).is_none() { return INVALID_VALUE; }
+        // SAFETY: a word of an allocation, which the caller keeps.
+        on(stream, move |_| unsafe { AtomicU32::from_ptr(at as *mut u32) }.store(value, Ordering::SeqCst))
+    }
+    cuStreamWaitValue32_v2(stream: *mut c_void, at: u64, value: c_uint, flags: c_uint) {
+        if flags != 0 || !at.is_multiple_of(4) || find(at, |_, _| ()).is_none() { return INVALID_VALUE; }
+        // SAFETY: as above.
+        on(stream, move |stream| unsafe { stream.wait_for(at, value) })
+    }
+
+    cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) {
+        if image.is_null() { INVALID_VALUE } else { give(module, image.cast_mut()) }
+    }
+    cuModuleUnload(_module: *mut c_void) { SUCCESS }
+    cuModuleGetFunction(function: *mut *mut c_void, _module: *mut c_void, name: *const c_char) {
+        // SAFETY: the caller's text.
+        let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("");
+        kernels::find(name).map_or(NOT_FOUND, |found| give(function, found as *mut c_void))
+    }
+    cuLaunchKernel(
+        function: *mut c_void,
+        _grid_x: c_uint, _grid_y: c_uint, _grid_z: c_uint,
+        _block_x: c_uint, _block_y: c_uint, _block_z: c_uint,
+        _shared: c_uint, stream: *mut c_void, arguments: *mut *mut c_void, _extra: *mut *mut c_void
+    ) {
+        // SAFETY: the caller's.
+        match unsafe { kernels::launch(function as u64, arguments) } {
+            Some(kernel) => on(stream, kernel),
+            None => INVALID_HANDLE,
+        }
+    }
+}

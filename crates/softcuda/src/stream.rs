@@ -1,0 +1,123 @@
+//! Streams: threads that do their work in order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+type Work = Box<dyn FnOnce(&Stream) + Send>;
+
+#[derive(Default)]
+struct Queue {
+    work: VecDeque<Work>,
+    given: u64,
+    done: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Stream {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    ended: AtomicBool,
+}
+
+static STREAMS: Mutex<BTreeMap<u64, Arc<Stream>>> = Mutex::new(BTreeMap::new());
+
+impl Stream {
+    fn start() -> Arc<Stream> {
+        let stream = Arc::new(Stream::default());
+        let its = stream.clone();
+        std::thread::spawn(move || its.run());
+        stream
+    }
+
+    /// A new one's handle.
+    pub fn create() -> u64 {
+        let stream = Stream::start();
+        let handle = Arc::as_ptr(&stream) as u64;
+        STREAMS.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, stream);
+        handle
+    }
+
+    /// By its handle; 0 is the default stream.
+    pub fn find(handle: u64) -> Option<Arc<Stream>> {
+        static DEFAULT: OnceLock<Arc<Stream>> = OnceLock::new();
+        if handle == 0 {
+            return Some(DEFAULT.get_or_init(Stream::start).clone());
+        }
+        STREAMS.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+    }
+
+    pub fn destroy(handle: u64) -> bool {
+        let taken = STREAMS.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        taken.is_some_and(|stream| {
+            stream.ended.store(true, Ordering::SeqCst);
+            let _queue = stream.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            stream.changed.notify_all();
+            true
+        })
+    }
+
+    pub fn all() -> Vec<Arc<Stream>> {
+        let streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.values().cloned().chain(Stream::find(0)).collect()
+    }
+
+    pub fn put(&self, work: impl FnOnce(&Stream) + Send + 'static) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.work.push_back(Box::new(work));
+        queue.given += 1;
+        self.changed.notify_all();
+    }
+
+    pub fn is_idle(&self) -> bool {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.done == queue.given
+    }
+
+    /// Until all is done that was given before.
+    pub fn synchronize(&self) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = queue.given;
+        while queue.done < wanted && !self.ended.load(Ordering::SeqCst) {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn run(&self) {
+        loop {
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let work = loop {
+                if self.ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                match queue.work.pop_front() {
+                    Some(work) => break work,
+                    None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            drop(queue);
+            work(self);
+            self.queue.lock().unwrap_or_else(PoisonError::into_inner).done += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits, on the stream's thread, until the word at `at` has come to `value`, counting up.
+    ///
+    /// # Safety
+    /// A word of memory that lives until then.
+    pub unsafe fn wait_for(&self, at: u64, value: u32) {
+        // SAFETY: the caller's.
+        let word = unsafe { AtomicU32::from_ptr(at as *mut u32) };
+        for turn in 0u32.. {
+            if word.load(Ordering::SeqCst).wrapping_sub(value) as i32 >= 0 || self.ended.load(Ordering::SeqCst) {
+                return;
+            }
+            match turn {
+                0..200 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(20)),
+            }
+        }
+    }
+}
