@@ -11,7 +11,7 @@ fn examples() -> PathBuf {
 /// Where cargo puts the libraries of this crate and of softgpu: beside this test.
 fn libraries() -> PathBuf {
     let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    for name in ["libdoorbell.so", "libdoorbell_softgpu.so"] {
+    for name in ["libdoorbell.so", "libdoorbell_softgpu.so", "libsoftcuda.so"] {
         assert!(folder.join(name).is_file(), "no {name} in {}", folder.display());
     }
     folder
@@ -22,6 +22,17 @@ fn on_soft_gpu(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", libraries().join("libdoorbell_softgpu.so"));
     command.env("LD_LIBRARY_PATH", libraries()).env("DOORBELL_SOFTGPU", "poll");
+    command
+}
+
+/// The same with a libcuda, in software too, which lies in `folder` under its name.
+fn beside_cuda(program: impl AsRef<std::ffi::OsStr>, folder: &Path) -> Command {
+    let link = folder.join("libcuda.so.1");
+    if !link.exists() {
+        std::os::unix::fs::symlink(libraries().join("libsoftcuda.so"), link).unwrap();
+    }
+    let mut command = on_soft_gpu(program);
+    command.env("LD_LIBRARY_PATH", std::env::join_paths([folder, &libraries()]).unwrap());
     command
 }
 
@@ -79,6 +90,38 @@ fn every_example_does_what_it_says() {
             assert!(said.contains(says), "{source}: {said}");
         }
     }
+}
+
+#[test]
+fn copies_and_kernels_are_in_order_and_without_order_the_test_sees_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/ordered.c", folder.path()) else { return };
+    for (arguments, says) in [
+        (&["1200"][..], "every word right"),
+        (&["300", "--without-order", "both"], "there are mismatches"),
+        (&["300", "--without-order", "copy"], "there are mismatches"),
+        (&["300", "--without-order", "stream"], "there are mismatches"),
+    ] {
+        let out = trial::finished(beside_cuda(&program, folder.path()).args(arguments), "ordered");
+        assert!(out.status.success() && text(&out).contains(says), "{arguments:?}: {}", text(&out));
+        let all = text(&out).lines().find(|line| line.starts_with("all ")).map(str::to_owned).unwrap();
+        assert_eq!(all.split_whitespace().nth(2), Some(arguments[0]), "copies: {all}");
+    }
+}
+
+#[test]
+fn the_cost_of_order_is_told_for_each_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/order_cost.c", folder.path()) else { return };
+    let raw = folder.path().join("raw.csv");
+    let out = trial::finished(beside_cuda(&program, folder.path()).arg("10").arg("--raw").arg(&raw), "order_cost");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("10 rounds"), "{said}");
+    for line in ["kernel end -> next kernel   nothing between", "kernel end -> bytes there   64 KiB to host, ours"] {
+        assert!(said.contains(line), "{said}");
+    }
+    // A head, then nine cells in each round.
+    assert_eq!(std::fs::read_to_string(raw).unwrap().lines().count(), 1 + 9 * 10);
 }
 
 #[test]

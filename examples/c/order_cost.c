@@ -1,0 +1,365 @@
+/* What the order between a CUDA stream and copies costs: ours against CUDA's own copy on the same stream, in turns.
+ *
+ *   cc -O2 -pthread examples/c/order_cost.c -o target/prefix/order_cost -Itarget/prefix/include -Ltarget/prefix/lib \
+ *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
+ *   target/prefix/order_cost [rounds, 5000] [--seconds 20] [--raw FILE]
+ *
+ * Into one stream go: a kernel that waits for a word of the CPU's, then writes new data and says "ended"; a copy of that data; and a
+ * kernel that says "running". All is queued before the CPU gives the word, so no call is on the way. The CPU polls host memory:
+ * `ended` is when the first kernel's word arrives, `there` when the data's last word has arrived at the copy's end (copies to host
+ * memory alone), `next` when the second kernel's word arrives. CUDA's copy is cuMemcpyAsync on the stream; ours is
+ * doorbell_copy_after_stream() and doorbell_hold_stream(); `nothing` has no copy. What the calls cost is read around them in the
+ * same rounds. Both ways write data that changes with each round, and it is compared.
+ *
+ * Exit status: 0, 1 for wrong data or an error, 77 without CUDA. */
+#define _GNU_SOURCE
+#include <doorbell.h>
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LARGE = 64 * 1024, MOST = 20000, WARM = 20 };
+#define PATIENCE UINT64_C(2000000000)
+
+typedef unsigned long long address_t;
+static int (*cuInit)(unsigned);
+static int (*cuDeviceGet)(int *, int);
+static int (*cuDevicePrimaryCtxRetain)(void **, int);
+static int (*cuCtxSetCurrent)(void *);
+static int (*cuCtxSynchronize)(void);
+static int (*cuMemAlloc)(address_t *, size_t);
+static int (*cuMemHostAlloc)(void **, size_t, unsigned);
+static int (*cuMemcpyDtoH)(void *, address_t, size_t);
+static int (*cuMemcpyDtoHAsync)(void *, address_t, size_t, void *);
+static int (*cuMemcpyHtoDAsync)(address_t, const void *, size_t, void *);
+static int (*cuStreamCreate)(void **, unsigned);
+static int (*cuModuleLoadData)(void **, const void *);
+static int (*cuModuleGetFunction)(void **, void *, const char *);
+static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+static void *stream, *gate, *mark;
+
+/* gate(gate, data, flag, number): waits until the word at gate is the number or above, at most two seconds; stores the number at data,
+ * then at flag. mark(flag, number): stores the number. */
+static const char PTX[] =
+    ".version 6.0\n"
+    ".target sm_70\n"
+    ".address_size 64\n"
+    ".visible .entry gate(.param .u64 gate_gate, .param .u64 gate_data, .param .u64 gate_flag, .param .u32 gate_number)\n"
+    "{\n"
+    "    .reg .pred %p<2>;\n"
+    "    .reg .b32 %number, %seen;\n"
+    "    .reg .b64 %gate, %data, %flag, %start, %time;\n"
+    "    ld.param.u64 %gate, [gate_gate];\n"
+    "    ld.param.u64 %data, [gate_data];\n"
+    "    ld.param.u64 %flag, [gate_flag];\n"
+    "    ld.param.u32 %number, [gate_number];\n"
+    "    mov.u64 %start, %globaltimer;\n"
+    "AGAIN:\n"
+    "    ld.volatile.u32 %seen, [%gate];\n"
+    "    sub.u32 %seen, %seen, %number;\n"
+    "    setp.ge.s32 %p0, %seen, 0;\n"
+    "    @%p0 bra OPEN;\n"
+    "    mov.u64 %time, %globaltimer;\n"
+    "    sub.u64 %time, %time, %start;\n"
+    "    setp.lt.u64 %p1, %time, 2000000000;\n"
+    "    @%p1 bra AGAIN;\n"
+    "OPEN:\n"
+    "    st.volatile.u32 [%data], %number;\n"
+    "    membar.sys;\n"
+    "    st.volatile.u32 [%flag], %number;\n"
+    "    ret;\n"
+    "}\n"
+    ".visible .entry mark(.param .u64 mark_flag, .param .u32 mark_number)\n"
+    "{\n"
+    "    .reg .b32 %number;\n"
+    "    .reg .b64 %flag;\n"
+    "    ld.param.u64 %flag, [mark_flag];\n"
+    "    ld.param.u32 %number, [mark_number];\n"
+    "    st.volatile.u32 [%flag], %number;\n"
+    "    ret;\n"
+    "}\n";
+
+static void check(int code, const char *what)
+{
+    if (code != DOORBELL_OK) {
+        fprintf(stderr, "%s: %s (%s)\n", what, doorbell_error_text(code), doorbell_error_detail());
+        exit(1);
+    }
+}
+
+static void cuda(int status, const char *what)
+{
+    if (status != 0) {
+        fprintf(stderr, "%s: CUDA error %d\n", what, status);
+        exit(1);
+    }
+}
+
+static int load_cuda(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library)
+        return 0;
+    struct { void *to; const char *name; } functions[] = {
+        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
+        {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuCtxSynchronize, "cuCtxSynchronize"}, {&cuMemAlloc, "cuMemAlloc_v2"},
+        {&cuMemHostAlloc, "cuMemHostAlloc"}, {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"},
+        {&cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2"}, {&cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2"},
+        {&cuStreamCreate, "cuStreamCreate"}, {&cuModuleLoadData, "cuModuleLoadData"},
+        {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *found = dlsym(library, functions[i].name);
+        if (!found) {
+            fprintf(stderr, "libcuda has no %s\n", functions[i].name);
+            exit(1);
+        }
+        memcpy(functions[i].to, &found, sizeof found);
+    }
+    return 1;
+}
+
+static inline uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static volatile sig_atomic_t stop;
+
+static void interrupted(int signal)
+{
+    (void)signal;
+    stop = 1;
+}
+
+enum by { NOTHING, CUDA, OURS };
+enum what { ENDED_THERE, THERE_NEXT, ENDED_NEXT, COPY_CALL, HOLD_CALL, METRICS };
+static const char *const METRIC[METRICS] = {"kernel end -> bytes there", "bytes there -> next kernel", "kernel end -> next kernel",
+                                            "CPU: the copy's call", "CPU: the call that holds"};
+
+struct cell {
+    const char *name;
+    enum by by;
+    int to_host;
+    uint32_t bytes;
+    uint32_t *ns[METRICS];
+    size_t count[METRICS];
+};
+
+static struct cell cells[] = {
+    {.name = "nothing between", .by = NOTHING},
+    {.name = "8 B to host, CUDA", .by = CUDA, .to_host = 1, .bytes = 8},
+    {.name = "8 B to host, ours", .by = OURS, .to_host = 1, .bytes = 8},
+    {.name = "8 B to GPU, CUDA", .by = CUDA, .bytes = 8},
+    {.name = "8 B to GPU, ours", .by = OURS, .bytes = 8},
+    {.name = "64 KiB to host, CUDA", .by = CUDA, .to_host = 1, .bytes = LARGE},
+    {.name = "64 KiB to host, ours", .by = OURS, .to_host = 1, .bytes = LARGE},
+    {.name = "64 KiB to GPU, CUDA", .by = CUDA, .bytes = LARGE},
+    {.name = "64 KiB to GPU, ours", .by = OURS, .bytes = LARGE},
+};
+enum { CELLS = sizeof cells / sizeof *cells };
+
+static doorbell_buffer_t video, host;
+static address_t video_at;
+/* Host memory: data of copies to the host, data of copies from it, and the words by which kernels and CPU talk. */
+static unsigned char *host_at;
+enum { BACK = 0, AWAY = LARGE, TALK = 2 * LARGE, ALL = 2 * LARGE + 4096 };
+
+static uint32_t volatile *word(uint64_t at)
+{
+    return (uint32_t volatile *)(host_at + at);
+}
+
+/* When the word came to the number. */
+static uint64_t arrived(uint64_t at, uint32_t number, const char *what)
+{
+    uint64_t start = now();
+    for (;;) {
+        uint64_t at_least = now();
+        if (*word(at) == number)
+            return at_least;
+        if (at_least - start > PATIENCE) {
+            fprintf(stderr, "%s: not there after two seconds\n", what);
+            exit(1);
+        }
+        if (at_least - start > 1000000)
+            sched_yield();
+    }
+}
+
+static void add(struct cell *c, enum what what, uint64_t ns)
+{
+    if (c->count[what] < MOST)
+        c->ns[what][c->count[what]++] = ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns;
+}
+
+static void launch(void *kernel, void **arguments)
+{
+    cuda(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
+}
+
+static int is_later(int code, const char *what)
+{
+    if (code == DOORBELL_BUSY || code == DOORBELL_FULL)
+        return 1;
+    check(code, what);
+    return 0;
+}
+
+static void shot(struct cell *c, uint32_t number, int counts, FILE *raw)
+{
+    uint64_t last = c->bytes < 4 ? 0 : c->bytes - 4;
+    address_t talk = (address_t)(uintptr_t)(host_at + TALK), flag = talk + 64, next = talk + 128;
+    address_t data = c->by == NOTHING ? talk + 192
+                     : c->to_host     ? video_at + last
+                                      : (address_t)(uintptr_t)(host_at + AWAY + last);
+    void *first[] = {&talk, &data, &flag, &number}, *second[] = {&next, &number};
+    uint64_t called = 0, held = 0, holding = 0, there = 0;
+    launch(gate, first);
+    uint64_t start = now();
+    if (c->by == CUDA) {
+        cuda(c->to_host ? cuMemcpyDtoHAsync(host_at + BACK, video_at, c->bytes, stream)
+                        : cuMemcpyHtoDAsync(video_at, host_at + AWAY, c->bytes, stream), "cuMemcpyAsync");
+        called = now() - start;
+    } else if (c->by == OURS) {
+        doorbell_piece_t piece = c->to_host ? (doorbell_piece_t){host, BACK, video, 0, c->bytes}
+                                            : (doorbell_piece_t){video, 0, host, AWAY, c->bytes};
+        doorbell_ticket_t ticket;
+        while (is_later(doorbell_copy_after_stream(&piece, 1, stream, &ticket), "copy"))
+            start = now();
+        called = now() - start;
+        holding = now();
+        while (is_later(doorbell_hold_stream(stream, ticket), "hold the stream"))
+            holding = now();
+        held = now() - holding;
+    }
+    launch(mark, second);
+    *word(TALK) = number;
+    uint64_t ended = arrived(TALK + 64, number, "the first kernel");
+    if (c->to_host)
+        there = arrived(BACK + last, number, c->name);
+    uint64_t running = arrived(TALK + 128, number, "the second kernel");
+    if (c->by != NOTHING && !c->to_host) {
+        uint32_t found = 0;
+        cuda(cuMemcpyDtoH(&found, video_at + last, 4), "cuMemcpyDtoH");
+        if (found != number) {
+            fprintf(stderr, "%s: %u, not %u\n", c->name, found, number);
+            exit(1);
+        }
+    }
+    if (!counts)
+        return;
+    add(c, ENDED_NEXT, running - ended);
+    if (c->to_host) {
+        add(c, ENDED_THERE, there - ended);
+        add(c, THERE_NEXT, running - there);
+    }
+    if (c->by != NOTHING)
+        add(c, COPY_CALL, called);
+    if (c->by == OURS)
+        add(c, HOLD_CALL, held);
+    if (raw)
+        fprintf(raw, "%s,%" PRIu32 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", c->name, number, there ? there - ended : 0,
+                running - ended, called, held);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void open_all(void)
+{
+    doorbell_options_t options;
+    int device;
+    void *context, *module, *pointer;
+    cuda(cuInit(0), "cuInit");
+    cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
+    cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    cuda(cuModuleLoadData(&module, PTX), "cuModuleLoadData");
+    cuda(cuModuleGetFunction(&gate, module, "gate"), "cuModuleGetFunction");
+    cuda(cuModuleGetFunction(&mark, module, "mark"), "cuModuleGetFunction");
+    cuda(cuMemAlloc(&video_at, LARGE), "cuMemAlloc");
+    cuda(cuMemHostAlloc(&pointer, ALL, 0), "cuMemHostAlloc");
+    cuda(cuStreamCreate(&stream, 1), "cuStreamCreate");
+    host_at = pointer;
+    memset(host_at, 0, ALL);
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.kind = DOORBELL_BESIDE_CUDA;
+    options.lanes = 1;
+    check(doorbell_open(&options), "doorbell_open");
+    check(doorbell_pin((void *)(uintptr_t)video_at, LARGE, &video), "pin device memory");
+    check(doorbell_pin(pointer, ALL, &host), "pin host memory");
+}
+
+int main(int argc, char **argv)
+{
+    unsigned long rounds = 5000;
+    double limit = 20;
+    FILE *raw = NULL;
+    for (int i = 1; i < argc; i++) {
+        if (i + 1 < argc && !strcmp(argv[i], "--seconds"))
+            limit = strtod(argv[++i], NULL);
+        else if (i + 1 < argc && !strcmp(argv[i], "--raw"))
+            raw = fopen(argv[++i], "w");
+        else if (argv[i][0] != '-')
+            rounds = strtoul(argv[i], NULL, 10);
+        else {
+            fprintf(stderr, "usage: order_cost [rounds] [--seconds N] [--raw FILE]\n");
+            return 2;
+        }
+    }
+    if (rounds > MOST)
+        rounds = MOST;
+    int watching = doorbell_init();
+    if (!load_cuda()) {
+        printf("no libcuda: there are no streams to be ordered against\n");
+        return 77;
+    }
+    check(watching, "doorbell_init");
+    open_all();
+    signal(SIGINT, interrupted);
+    signal(SIGTERM, interrupted);
+    for (int i = 0; i < CELLS; i++)
+        for (int m = 0; m < METRICS; m++)
+            if (!(cells[i].ns[m] = calloc(MOST, sizeof(uint32_t))))
+                return 1;
+    if (raw)
+        fprintf(raw, "cell,number,ended_to_there_ns,ended_to_next_ns,copy_call_ns,hold_call_ns\n");
+    uint64_t start = now();
+    uint32_t number = 0;
+    unsigned long done = 0;
+    for (unsigned long round = 0; round < rounds + WARM && !stop && (double)(now() - start) < limit * 1e9; round++) {
+        for (int i = 0; i < CELLS; i++)
+            shot(&cells[(i + round) % CELLS], ++number, round >= WARM, raw);
+        done += round >= WARM;
+    }
+    cuda(cuCtxSynchronize(), "cuCtxSynchronize");
+    printf("%lu rounds in %.1f s, the cells in turns, all data right; ns\n", done, (double)(now() - start) / 1e9);
+    printf("%-27s %-22s %7s %8s %8s %9s\n", "what", "way", "n", "p50", "p99", "max");
+    for (int m = 0; m < METRICS; m++) {
+        for (int i = 0; i < CELLS; i++) {
+            uint32_t *ns = cells[i].ns[m];
+            size_t n = cells[i].count[m];
+            if (n == 0)
+                continue;
+            qsort(ns, n, sizeof *ns, by_value);
+            printf("%-27s %-22s %7zu %8" PRIu32 " %8" PRIu32 " %9" PRIu32 "\n", METRIC[m], cells[i].name, n, ns[n / 2],
+                   ns[n - n / 100 - 1], ns[n - 1]);
+        }
+    }
+    if (raw)
+        fclose(raw);
+    check(doorbell_close(), "doorbell_close");
+    return 0;
+}
