@@ -22,13 +22,13 @@ pub(crate) unsafe fn launch(function: u64, arguments: *mut *mut c_void) -> Optio
     let long = |n: usize| unsafe { *(*arguments.add(n)).cast::<u64>() };
     // SAFETY: the caller's.
     let short = |n: usize| unsafe { *(*arguments.add(n)).cast::<u32>() };
-    match NAMES.get((function as usize).checked_sub(1)?)? {
-        &"step" => {
+    match *NAMES.get((function as usize).checked_sub(1)?)? {
+        "step" => {
             let (buffer, check, expected, write, next, wrong) =
                 (long(0), short(1), short(2), short(3), short(4), long(5));
             Some(Box::new(move |_| step(buffer, (check, expected), (write, next), wrong)))
         }
-        &"gate" => {
+        "gate" => {
             let (gate, data, flag, number) = (long(0), long(1), long(2), short(3));
             Some(Box::new(move |stream| {
                 // SAFETY: words of the program's, which live until the kernel has run.
@@ -37,7 +37,7 @@ pub(crate) unsafe fn launch(function: u64, arguments: *mut *mut c_void) -> Optio
                 word(flag).store(number, Ordering::SeqCst);
             }))
         }
-        &"mark" => {
+        "mark" => {
             let (flag, number) = (long(0), short(1));
             Some(Box::new(move |_| word(flag).store(number, Ordering::SeqCst)))
         }
