@@ -1,0 +1,862 @@
+/* Who delays a copy? 4 KiB to the GPU, by CUDA and by libdoorbell in turns, beside threads of the same program that load modules,
+ * allocate device memory or pinned host memory, register host memory, create streams or instantiate graphs.
+ *
+ *   crates/libdoorbell/install.sh --prefix target/prefix
+ *   cc -O2 -pthread examples/c/undelayed.c -o target/prefix/undelayed -Itarget/prefix/include -Ltarget/prefix/lib \
+ *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
+ *   target/prefix/undelayed --rounds 2 --json undelayed.json
+ *
+ * A turn has one kind of neighbour, or none. In slices that take turns it has --turn / 2 seconds of libdoorbell's prepared copy
+ * (submit and wait), as long of CUDA's (cuMemcpyHtoDAsync and cuStreamSynchronize), and --turn / 8 each of libdoorbell's set-up
+ * calls. A call that began in time is waited for. After --patience seconds in one call the neighbours pause, so that it returns:
+ * such a row is marked with >. "nothing" comes first, in the middle and last of each round, so both sides of a difference are of
+ * one run. The bytes are others each time. One copy of 64 is copied back and compared, and the last of each turn is read through
+ * CUDA.
+ *
+ * Without libcuda there are no neighbours and no copies of CUDA's. With --software it runs on the software GPU, which has to be
+ * preloaded. Exit status 0: every byte was right; 1: some were not; 2: an error. SIGINT ends it with what it has. */
+#define _GNU_SOURCE
+#include <doorbell.h>
+#include <dlfcn.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_THREADS = 128, MOST_COUNTS = 8, KERNELS = 400, NODES = 2000, COMPARE = 64 };
+#define BLOCK ((size_t)64 << 20) /* what neighbours allocate and register */
+#define PIECE ((size_t)1 << 20)  /* what is pinned */
+#define PATIENCE UINT64_C(10000000000)
+#define WITHIN 10000 /* ns */
+
+/* The part of the CUDA driver API that is needed. */
+static int (*cuInit)(unsigned);
+static int (*cuDeviceGet)(int *, int);
+static int (*cuDevicePrimaryCtxRetain)(void **, int);
+static int (*cuCtxSetCurrent)(void *);
+static int (*cuMemAlloc)(unsigned long long *, size_t);
+static int (*cuMemFree)(unsigned long long);
+static int (*cuMemHostAlloc)(void **, size_t, unsigned);
+static int (*cuMemFreeHost)(void *);
+static int (*cuMemHostRegister)(void *, size_t, unsigned);
+static int (*cuMemHostUnregister)(void *);
+static int (*cuStreamCreate)(void **, unsigned);
+static int (*cuStreamDestroy)(void *);
+static int (*cuStreamSynchronize)(void *);
+static int (*cuStreamBeginCapture)(void *, int);
+static int (*cuStreamEndCapture)(void *, void **);
+static int (*cuMemcpyHtoDAsync)(unsigned long long, const void *, size_t, void *);
+static int (*cuMemcpyDtoH)(void *, unsigned long long, size_t);
+static int (*cuModuleLoadData)(void **, const void *);
+static int (*cuModuleUnload)(void *);
+static int (*cuModuleGetFunction)(void **, void *, const char *);
+static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+static int (*cuGraphInstantiate)(void **, void *, unsigned long long);
+static int (*cuGraphExecDestroy)(void *);
+static int (*cuGraphDestroy)(void *);
+static void *context;
+
+static int load_cuda(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library)
+        return 0;
+    struct { void *to; const char *name; } functions[] = {
+        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
+        {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemFree, "cuMemFree_v2"},
+        {&cuMemHostAlloc, "cuMemHostAlloc"}, {&cuMemFreeHost, "cuMemFreeHost"},
+        {&cuMemHostRegister, "cuMemHostRegister_v2"}, {&cuMemHostUnregister, "cuMemHostUnregister"},
+        {&cuStreamCreate, "cuStreamCreate"}, {&cuStreamDestroy, "cuStreamDestroy_v2"},
+        {&cuStreamSynchronize, "cuStreamSynchronize"}, {&cuStreamBeginCapture, "cuStreamBeginCapture_v2"},
+        {&cuStreamEndCapture, "cuStreamEndCapture"}, {&cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2"},
+        {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"}, {&cuModuleLoadData, "cuModuleLoadData"}, {&cuModuleUnload, "cuModuleUnload"},
+        {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
+        {&cuGraphInstantiate, "cuGraphInstantiateWithFlags"}, {&cuGraphExecDestroy, "cuGraphExecDestroy"},
+        {&cuGraphDestroy, "cuGraphDestroy"},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *found = dlsym(library, functions[i].name);
+        if (!found) {
+            fprintf(stderr, "libcuda has no %s\n", functions[i].name);
+            exit(2);
+        }
+        memcpy(functions[i].to, &found, sizeof found);
+    }
+    return 1;
+}
+
+static void check(int code, const char *what)
+{
+    if (code != DOORBELL_OK) {
+        fprintf(stderr, "%s: %s (%s)\n", what, doorbell_error_text(code), doorbell_error_detail());
+        exit(2);
+    }
+}
+
+static void cuda(int status, const char *what)
+{
+    if (status != 0) {
+        fprintf(stderr, "%s: CUDA error %d\n", what, status);
+        exit(2);
+    }
+}
+
+static uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- Samples ---- */
+
+struct samples { size_t count, room; uint64_t *ns; };
+
+static void add(struct samples *to, uint64_t ns)
+{
+    if (to->count == to->room) {
+        to->room = to->room ? 2 * to->room : 4096;
+        to->ns = realloc(to->ns, to->room * sizeof *to->ns);
+        if (!to->ns)
+            exit(2);
+    }
+    to->ns[to->count++] = ns;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Of sorted samples, the nearest rank: the least one that `of` in `out_of` do not exceed. At least ten have to lie beyond it (but of
+ * the median), otherwise 0. */
+static uint64_t percentile(const struct samples *s, uint64_t of, uint64_t out_of)
+{
+    uint64_t needs = of * 2 == out_of ? 1 : 10 * out_of / (out_of - of);
+    return s->count < needs ? 0 : s->ns[(s->count * of + out_of - 1) / out_of - 1];
+}
+
+static uint64_t p50(const struct samples *s) { return percentile(s, 1, 2); }
+static uint64_t p99(const struct samples *s) { return percentile(s, 99, 100); }
+static uint64_t p999(const struct samples *s) { return percentile(s, 999, 1000); }
+static uint64_t most(const struct samples *s) { return s->count ? s->ns[s->count - 1] : 0; }
+
+/* A time, three digits of it; 0 is none. */
+static const char *text(uint64_t ns)
+{
+    static char texts[16][24];
+    static unsigned next;
+    char *to = texts[next++ % 16];
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    double value = (double)ns;
+    int unit = 0;
+    for (; value >= 999.5 && unit < 3; unit++)
+        value /= 1000;
+    if (ns == 0)
+        snprintf(to, sizeof *texts, "-");
+    else
+        snprintf(to, sizeof *texts, "%.*f %s", unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, value, units[unit]);
+    return to;
+}
+
+/* ---- What there is beside ---- */
+
+enum kind { NOTHING, MODULE, DEVICE, PINNED, REGISTER, STREAM, GRAPH, KINDS };
+static const char *const names[KINDS] = {"nothing", "module", "device", "pinned", "register", "stream", "graph"};
+static const char *const calls[KINDS] = {"", "cuModuleLoadData, 400 kernels of PTX", "cuMemAlloc, 64 MiB", "cuMemHostAlloc, 64 MiB",
+    "cuMemHostRegister, 64 MiB", "cuStreamCreate", "cuGraphInstantiate, 2,000 kernels"};
+
+static atomic_int interrupted, ended;
+/* From then on neighbours pause. */
+static _Atomic uint64_t pause_at;
+
+struct neighbour {
+    pthread_t id;
+    enum kind kind;
+    unsigned number;
+    uint64_t done, longest, salt;
+    int status;           /* CUDA's error that ended it */
+    const char *refused;  /* in which call */
+    char *ptx;
+    void *memory, *module, *function, *graph, *stream;
+    unsigned long long cell;
+};
+
+/* So many kernels, and no text twice: the driver keeps what it has compiled. */
+static void write_ptx(struct neighbour *n, unsigned kernels)
+{
+    size_t at = 0, room = 256 + (size_t)kernels * 512;
+    if (!n->ptx && !(n->ptx = malloc(room)))
+        exit(2);
+    n->salt++;
+    at += (size_t)snprintf(n->ptx, room, ".version 7.0\n.target sm_70\n.address_size 64\n");
+    for (unsigned k = 0; k < kernels; k++)
+        at += (size_t)snprintf(n->ptx + at, room - at,
+            ".visible .entry k%u_%u_%" PRIu64 "(.param .u64 cell)\n{\n .reg .b32 %%r<4>;\n .reg .b64 %%rd<3>;\n"
+            " ld.param.u64 %%rd1, [cell];\n cvta.to.global.u64 %%rd2, %%rd1;\n ld.volatile.global.u32 %%r1, [%%rd2];\n"
+            " add.u32 %%r2, %%r1, %u;\n sub.u32 %%r3, %%r2, %u;\n st.volatile.global.u32 [%%rd2], %%r3;\n ret;\n}\n",
+            k, n->number, n->salt, k + 4, k + 3);
+}
+
+static int failed(struct neighbour *n, int status, const char *what)
+{
+    if (status != 0 && !n->status) {
+        n->status = status;
+        n->refused = what;
+    }
+    return status != 0;
+}
+
+/* A chain of kernels, captured once. */
+static int make_graph(struct neighbour *n)
+{
+    char name[64];
+    write_ptx(n, 1);
+    snprintf(name, sizeof name, "k0_%u_%" PRIu64, n->number, n->salt);
+    void *arguments[] = {&n->cell};
+    if (failed(n, cuMemAlloc(&n->cell, 4), "cuMemAlloc") || failed(n, cuStreamCreate(&n->stream, 1), "cuStreamCreate") ||
+        failed(n, cuModuleLoadData(&n->module, n->ptx), "cuModuleLoadData") ||
+        failed(n, cuModuleGetFunction(&n->function, n->module, name), "cuModuleGetFunction") ||
+        failed(n, cuStreamBeginCapture(n->stream, 2), "cuStreamBeginCapture"))
+        return 0;
+    for (int i = 0; i < NODES; i++)
+        if (failed(n, cuLaunchKernel(n->function, 1, 1, 1, 1, 1, 1, 0, n->stream, arguments, NULL), "cuLaunchKernel"))
+            break;
+    return !failed(n, cuStreamEndCapture(n->stream, &n->graph), "cuStreamEndCapture") && !n->status;
+}
+
+static int ready(struct neighbour *n)
+{
+    switch (n->kind) {
+    case REGISTER:
+        n->memory = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (n->memory == MAP_FAILED)
+            return !failed(n, 2, "mmap");
+        memset(n->memory, 0x5a, BLOCK);
+        return 1;
+    case GRAPH:
+        return make_graph(n);
+    case MODULE:
+        write_ptx(n, KERNELS);
+        return 1;
+    default:
+        return 1;
+    }
+}
+
+/* One call, and what gives its result back. The longer of the two. */
+static uint64_t call(struct neighbour *n)
+{
+    void *made = NULL;
+    unsigned long long address = 0;
+    uint64_t start = now(), middle;
+    int status = 0;
+    switch (n->kind) {
+    case MODULE: status = cuModuleLoadData(&made, n->ptx); break;
+    case DEVICE: status = cuMemAlloc(&address, BLOCK); break;
+    case PINNED: status = cuMemHostAlloc(&made, BLOCK, 0); break;
+    case REGISTER: status = cuMemHostRegister(n->memory, BLOCK, 0); break;
+    case STREAM: status = cuStreamCreate(&made, 1); break;
+    case GRAPH: status = cuGraphInstantiate(&made, n->graph, 0); break;
+    default: break;
+    }
+    middle = now();
+    if (failed(n, status, calls[n->kind]))
+        return 0;
+    switch (n->kind) {
+    case MODULE: status = cuModuleUnload(made); break;
+    case DEVICE: status = cuMemFree(address); break;
+    case PINNED: status = cuMemFreeHost(made); break;
+    case REGISTER: status = cuMemHostUnregister(n->memory); break;
+    case STREAM: status = cuStreamDestroy(made); break;
+    case GRAPH: status = cuGraphExecDestroy(made); break;
+    default: break;
+    }
+    uint64_t end = now();
+    if (n->kind == MODULE)
+        write_ptx(n, KERNELS);
+    failed(n, status, "the call that gives it back");
+    return middle - start > end - middle ? middle - start : end - middle;
+}
+
+static pthread_barrier_t all_ready;
+
+static void *neighbour(void *argument)
+{
+    struct neighbour *n = argument;
+    int good = !failed(n, cuCtxSetCurrent(context), "cuCtxSetCurrent") && ready(n);
+    pthread_barrier_wait(&all_ready);
+    while (good && !n->status && (n->done == 0 || !ended)) {
+        if (now() >= pause_at && !ended) {
+            usleep(100);
+            continue;
+        }
+        uint64_t took = call(n);
+        if (n->status)
+            break;
+        n->done++;
+        n->longest = took > n->longest ? took : n->longest;
+    }
+    if (n->kind == REGISTER && n->memory && n->memory != MAP_FAILED)
+        munmap(n->memory, BLOCK);
+    if (n->graph)
+        cuGraphDestroy(n->graph);
+    if (n->module)
+        cuModuleUnload(n->module);
+    if (n->stream)
+        cuStreamDestroy(n->stream);
+    if (n->cell)
+        cuMemFree(n->cell);
+    free(n->ptx);
+    return NULL;
+}
+
+/* ---- What is measured ---- */
+
+enum series { CUDA, OURS, SUBMIT, PIN_DEVICE, PIN_HOST, UNPIN, PREPARE, RELEASE, SERIES };
+static const char *const series_names[SERIES] = {"cuda", "doorbell", "submit", "pin_device", "pin_host", "unpin", "prepare", "release"};
+
+struct row { enum kind kind; unsigned threads, turns, cut[SERIES]; uint64_t done, longest; struct samples of[SERIES]; };
+
+static struct { double turn, patience; unsigned rounds, counts, count[MOST_COUNTS]; size_t bytes, samples; int software; double seconds; int cpu;
+    unsigned kinds; const char *json, *raw; } options = {.turn = 1, .patience = 1, .rounds = 2, .bytes = 4096, .samples = 20000, .cpu = -1,
+    .kinds = (1u << KINDS) - 1};
+
+static int with_cuda, on_cudas_memory;
+static FILE *raw;
+static unsigned long compared, wrong;
+static doorbell_buffer_t host, device;
+static unsigned char *data, *back;          /* within host */
+static unsigned long long device_address;   /* 0: not CUDA's */
+static doorbell_transfer_t down, up;
+static unsigned char *cuda_data;
+static unsigned long long cuda_device;
+static void *cuda_stream;
+static unsigned char *pool_host;
+static unsigned long long pool_device;
+
+/* Other bytes each time. */
+static void renew(unsigned char *to, size_t bytes)
+{
+    static uint64_t times;
+    uint64_t state = ++times * UINT64_C(0x9e3779b97f4a7c15);
+    for (size_t i = 0; i + 8 <= bytes; i += 8) {
+        uint64_t word = state + i * UINT64_C(0xd1342543de82ef95);
+        memcpy(to + i, &word, 8);
+    }
+    for (size_t i = bytes / 8 * 8; i < bytes; i++)
+        to[i] = (unsigned char)(state >> 8 * (i % 8));
+}
+
+static void compare(const void *found, const void *meant, const char *what)
+{
+    compared++;
+    if (memcmp(found, meant, options.bytes) != 0) {
+        wrong++;
+        fprintf(stderr, "WRONG: bytes of %s\n", what);
+    }
+}
+
+static void copy_back(void)
+{
+    doorbell_ticket_t ticket;
+    memset(back, 0, options.bytes);
+    check(doorbell_submit(up, &ticket), "submit");
+    check(doorbell_wait(ticket, PATIENCE), "wait");
+    compare(back, data, "libdoorbell's copy, as libdoorbell reads them");
+}
+
+/* Before a call that may wait for the neighbours. */
+static uint64_t patient(void)
+{
+    uint64_t at = now();
+    atomic_store_explicit(&pause_at, at + (uint64_t)(options.patience * 1e9), memory_order_relaxed);
+    return at;
+}
+
+/* How long such a call took. */
+static void took(struct row *row, enum series series, uint64_t from, uint64_t to)
+{
+    add(&row->of[series], to - from);
+    row->cut[series] += row->threads > 0 && (double)(to - from) >= options.patience * 1e9;
+}
+
+/* The neighbours go on. */
+static void resume(void)
+{
+    int paused = now() >= pause_at;
+    pause_at = UINT64_MAX;
+    if (paused)
+        usleep(1000);
+}
+
+/* Each slice goes on for so long and says how long it was. */
+
+static uint64_t slice_ours(struct row *row, uint64_t length)
+{
+    static unsigned long times;
+    uint64_t start = now(), end = start;
+    while (end - start < length && !interrupted) {
+        doorbell_ticket_t ticket;
+        renew(data, options.bytes);
+        uint64_t before = now();
+        check(doorbell_submit(down, &ticket), "submit");
+        uint64_t middle = now();
+        check(doorbell_wait(ticket, PATIENCE), "wait");
+        end = now();
+        add(&row->of[SUBMIT], middle - before);
+        add(&row->of[OURS], end - before);
+        if (++times % COMPARE == 0)
+            copy_back();
+    }
+    return end - start;
+}
+
+/* No more than so many copies: there may be a very long one among them. */
+static uint64_t slice_cuda(struct row *row, uint64_t length)
+{
+    uint64_t start = now(), end = start;
+    for (size_t n = 0; n < options.samples && end - start < length && !interrupted; n++) {
+        renew(cuda_data, options.bytes);
+        uint64_t before = patient();
+        cuda(cuMemcpyHtoDAsync(cuda_device, cuda_data, options.bytes, cuda_stream), "cuMemcpyHtoDAsync");
+        cuda(cuStreamSynchronize(cuda_stream), "cuStreamSynchronize");
+        end = now();
+        took(row, CUDA, before, end);
+    }
+    resume();
+    return end - start;
+}
+
+/* Another piece of the memory each time. */
+static uint64_t slice_pin(struct row *row, uint64_t length)
+{
+    static size_t piece;
+    uint64_t start = now(), end = start;
+    while (end - start < length && !interrupted) {
+        size_t at = piece++ / 2 % (BLOCK / PIECE) * PIECE;
+        int place = (int)(piece % 2);
+        doorbell_buffer_t pinned;
+        uint64_t before = patient();
+        check(doorbell_pin(place ? (void *)(uintptr_t)(pool_device + at) : pool_host + at, PIECE, &pinned), "pin");
+        uint64_t middle = patient();
+        check(doorbell_unpin(pinned), "unpin");
+        end = now();
+        took(row, place ? PIN_DEVICE : PIN_HOST, before, middle);
+        took(row, UNPIN, middle, end);
+    }
+    resume();
+    return end - start;
+}
+
+static uint64_t slice_prepare(struct row *row, uint64_t length)
+{
+    uint64_t start = now(), end = start;
+    while (end - start < length && !interrupted) {
+        doorbell_transfer_t transfer;
+        uint64_t before = patient();
+        check(doorbell_prepare(device, 0, host, 0, options.bytes, &transfer), "prepare");
+        uint64_t middle = patient();
+        check(doorbell_release(transfer), "release");
+        end = now();
+        took(row, PREPARE, before, middle);
+        took(row, RELEASE, middle, end);
+    }
+    resume();
+    return end - start;
+}
+
+static void write_raw(const struct row *row, unsigned round, const size_t *from)
+{
+    for (int s = 0; raw && s < SERIES; s++) {
+        size_t count = row->of[s].count - from[s];
+        uint64_t *sorted = malloc(count * sizeof *sorted + 1);
+        if (count == 0 || !sorted) {
+            free(sorted);
+            continue;
+        }
+        memcpy(sorted, row->of[s].ns + from[s], count * sizeof *sorted);
+        qsort(sorted, count, sizeof *sorted, by_value);
+        fprintf(raw, "%u %s %u %s", round, names[row->kind], row->threads, series_names[s]);
+        for (size_t i = 0, times; i < count; i += times) {
+            for (times = 1; i + times < count && sorted[i + times] == sorted[i];)
+                times++;
+            fprintf(raw, times > 1 ? " %" PRIu64 "*%zu" : " %" PRIu64, sorted[i], times);
+        }
+        fprintf(raw, "\n");
+        free(sorted);
+    }
+    if (raw)
+        fflush(raw);
+}
+
+static void turn(struct row *row, unsigned round, const pthread_attr_t *elsewhere)
+{
+    static struct neighbour neighbours[MOST_THREADS];
+    uint64_t length = (uint64_t)(options.turn * 1e9);
+    const struct { uint64_t (*slice)(struct row *, uint64_t); uint64_t all, one; int possible; } parts[] = {
+        {slice_ours, length / 2, length / 8, 1}, {slice_prepare, length / 8, length / 16, 1},
+        {slice_cuda, length / 2, length / 8, with_cuda}, {slice_pin, length / 8, length / 16, on_cudas_memory}};
+    uint64_t spent[4] = {0, 0, 0, 0};
+    size_t from[SERIES];
+    for (int s = 0; s < SERIES; s++)
+        from[s] = row->of[s].count;
+    memset(neighbours, 0, sizeof neighbours);
+    ended = 0;
+    pause_at = UINT64_MAX;
+    pthread_barrier_init(&all_ready, NULL, row->threads + 1);
+    for (unsigned i = 0; i < row->threads; i++) {
+        static unsigned number;
+        neighbours[i].kind = row->kind;
+        neighbours[i].number = number++;
+        if (pthread_create(&neighbours[i].id, elsewhere, neighbour, &neighbours[i]) != 0) {
+            perror("pthread_create");
+            exit(2);
+        }
+    }
+    pthread_barrier_wait(&all_ready);
+    for (int goes_on = 1; goes_on && !interrupted;) {
+        goes_on = 0;
+        for (int p = 0; p < 4; p++)
+            if (parts[p].possible && spent[p] < parts[p].all) {
+                spent[p] += parts[p].slice(row, parts[p].one);
+                goes_on = 1;
+            }
+    }
+    ended = 1;
+    for (unsigned i = 0; i < row->threads; i++) {
+        pthread_join(neighbours[i].id, NULL);
+        row->done += neighbours[i].done;
+        row->longest = neighbours[i].longest > row->longest ? neighbours[i].longest : row->longest;
+        if (neighbours[i].status)
+            fprintf(stderr, "a neighbour ended: %s: CUDA error %d\n", neighbours[i].refused, neighbours[i].status);
+    }
+    pthread_barrier_destroy(&all_ready);
+    row->turns++;
+    if (with_cuda && row->of[CUDA].count > from[CUDA]) {
+        cuda(cuMemcpyDtoH(back, cuda_device, options.bytes), "cuMemcpyDtoH");
+        compare(back, cuda_data, "CUDA's copy");
+    }
+    if (device_address && row->of[OURS].count > from[OURS]) {
+        cuda(cuMemcpyDtoH(back, device_address, options.bytes), "cuMemcpyDtoH");
+        compare(back, data, "libdoorbell's copy, as CUDA reads them");
+    }
+    write_raw(row, round, from);
+}
+
+/* ---- What is said ---- */
+
+static void label(const struct row *row, char *to, size_t room)
+{
+    snprintf(to, room, row->threads ? "%u %s" : "%.0u%s", row->threads, names[row->kind]);
+}
+
+/* The largest, marked where it ended because the neighbours paused. */
+static const char *longest(const struct row *row, enum series series)
+{
+    static char marked[8][32];
+    static unsigned next;
+    char *to = marked[next++ % 8];
+    snprintf(to, sizeof *marked, "%s%s", row->cut[series] ? ">" : "", text(most(&row->of[series])));
+    return to;
+}
+
+static void print_tables(struct row *rows, size_t count)
+{
+    const struct samples *nothing = &rows[0].of[OURS];
+    printf("\n%-12s|%7s %8s | CUDA:%6s %8s %8s %9s | ours:%7s %8s %8s %8s %8s %11s\n", "beside", "calls", "longest", "n", "p50", "p99",
+           "max", "n", "p50", "p99", "p99.9", "max", "more p99.9");
+    for (size_t i = 0; i < count; i++) {
+        const struct row *row = &rows[i];
+        const struct samples *c = &row->of[CUDA], *o = &row->of[OURS];
+        char of[32], calls_done[32] = "-", more[32] = "-";
+        label(row, of, sizeof of);
+        if (row->threads)
+            snprintf(calls_done, sizeof calls_done, "%" PRIu64, row->done);
+        if (i > 0 && p999(o) && p999(nothing))
+            snprintf(more, sizeof more, "%+.2f us", ((double)p999(o) - (double)p999(nothing)) / 1000);
+        printf("%-12s|%7s %8s | %11zu %8s %8s %9s | %12zu %8s %8s %8s %8s %11s\n", of, calls_done, text(row->longest), c->count,
+               text(p50(c)), text(p99(c)), longest(row, CUDA), o->count, text(p50(o)), text(p99(o)), text(p999(o)), text(most(o)), more);
+    }
+    printf(">: at least, the neighbours had to pause. -: fewer than ten samples lie beyond it, or none is there.\n"
+           "\n%-12s| submit:%8s %8s | pin GPU's:%6s %8s %9s | host's:%8s %9s | unpin:%8s %9s | prepare:%6s %8s %9s | release:%8s %9s\n",
+           "beside", "p50", "p99.9", "n", "p50", "max", "p50", "max", "p50", "max", "n", "p50", "max", "p50", "max");
+    for (size_t i = 0; i < count; i++) {
+        const struct row *row = &rows[i];
+        const struct samples *of = row->of;
+        char name[32];
+        label(row, name, sizeof name);
+        printf("%-12s| %15s %8s | %16zu %8s %9s | %15s %9s | %14s %9s | %14zu %8s %9s | %16s %9s\n", name, text(p50(&of[SUBMIT])),
+               text(p999(&of[SUBMIT])), of[PIN_DEVICE].count, text(p50(&of[PIN_DEVICE])), longest(row, PIN_DEVICE),
+               text(p50(&of[PIN_HOST])), longest(row, PIN_HOST), text(p50(&of[UNPIN])), longest(row, UNPIN), of[PREPARE].count,
+               text(p50(&of[PREPARE])), longest(row, PREPARE), text(p50(&of[RELEASE])), longest(row, RELEASE));
+    }
+}
+
+static void print_verdict(struct row *rows, size_t count)
+{
+    const uint64_t nothing = p999(&rows[0].of[OURS]);
+    unsigned within = 0, judged = 0, few = 0;
+    char others[1024] = "";
+    size_t at = 0;
+    for (size_t i = 1; i < count; i++) {
+        const uint64_t here = p999(&rows[i].of[OURS]);
+        char of[32];
+        label(&rows[i], of, sizeof of);
+        if (!nothing || !here) {
+            few += rows[i].turns > 0;
+            continue;
+        }
+        judged++;
+        if (here <= nothing + WITHIN)
+            within++;
+        else if (at < sizeof others)
+            at += (size_t)snprintf(others + at, sizeof others - at, "%s%s (%+.1f us)", at ? ", " : "; not beside ", of,
+                                   ((double)here - (double)nothing) / 1000);
+    }
+    printf("\nverdict: libdoorbell's p99.9 within 10 us of its p99.9 beside nothing (%s): %u of %u%s", text(nothing), within, judged, others);
+    if (few)
+        printf("; too few samples beside %u", few);
+    printf("\n%lu copies compared, %lu wrong\n", compared, wrong);
+}
+
+static void write_json(struct row *rows, size_t count)
+{
+    FILE *to = fopen(options.json, "w");
+    if (!to) {
+        perror(options.json);
+        exit(2);
+    }
+    fprintf(to, "{\"program\": \"undelayed.c\", \"turn_s\": %g, \"bytes\": %zu, \"cuda\": %s, \"software\": %s, \"compared\": %lu, "
+            "\"wrong\": %lu, \"unit\": \"ns\", \"rows\": [", options.turn, options.bytes, with_cuda ? "true" : "false",
+            options.software ? "true" : "false", compared, wrong);
+    for (size_t i = 0; i < count; i++) {
+        const struct row *row = &rows[i];
+        fprintf(to, "%s\n {\"beside\": \"%s\", \"threads\": %u, \"turns\": %u, \"calls\": %" PRIu64 ", \"longest\": %" PRIu64
+                , i ? "," : "", names[row->kind], row->threads, row->turns, row->done, row->longest);
+        for (int s = 0; s < SERIES; s++) {
+            const struct samples *of = &row->of[s];
+            const struct { const char *name; uint64_t value; } figures[] = {{"p50", p50(of)}, {"p90", percentile(of, 9, 10)},
+                {"p99", p99(of)}, {"p99.9", p999(of)}, {"p99.99", percentile(of, 9999, 10000)}, {"max", most(of)}};
+            fprintf(to, ",\n  \"%s\": {\"samples\": %zu, \"paused\": %u", series_names[s], of->count, row->cut[s]);
+            for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+                if (figures[f].value)
+                    fprintf(to, ", \"%s\": %" PRIu64, figures[f].name, figures[f].value);
+            fprintf(to, "}");
+        }
+        fprintf(to, "}");
+    }
+    fprintf(to, "\n]}\n");
+    fclose(to);
+}
+
+/* ---- Set up ---- */
+
+static void open_all(void)
+{
+    if (with_cuda) {
+        int gpu;
+        cuda(cuInit(0), "cuInit");
+        cuda(cuDeviceGet(&gpu, 0), "cuDeviceGet");
+        cuda(cuDevicePrimaryCtxRetain(&context, gpu), "cuDevicePrimaryCtxRetain");
+        cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    }
+    doorbell_options_t how;
+    memset(&how, 0, sizeof how);
+    how.size = sizeof how;
+    how.lanes = 1;
+    how.kind = options.software ? DOORBELL_SOFTWARE : DOORBELL_ANY;
+    check(doorbell_open(&how), "doorbell_open");
+    on_cudas_memory = with_cuda && !options.software;
+    void *memory = NULL;
+    if (with_cuda) {
+        cuda(cuMemHostAlloc(&memory, options.bytes, 0), "cuMemHostAlloc");
+        cuda_data = memory;
+        cuda(cuMemAlloc(&cuda_device, options.bytes), "cuMemAlloc");
+        cuda(cuStreamCreate(&cuda_stream, 1), "cuStreamCreate");
+    }
+    if (on_cudas_memory) {
+        cuda(cuMemHostAlloc(&memory, 2 * options.bytes, 0), "cuMemHostAlloc");
+        cuda(cuMemAlloc(&device_address, options.bytes), "cuMemAlloc");
+        check(doorbell_pin(memory, 2 * options.bytes, &host), "pin host memory");
+        check(doorbell_pin((void *)(uintptr_t)device_address, options.bytes, &device), "pin device memory");
+        data = memory;
+        cuda(cuMemHostAlloc(&memory, BLOCK, 0), "cuMemHostAlloc");
+        pool_host = memory;
+        cuda(cuMemAlloc(&pool_device, BLOCK), "cuMemAlloc");
+    } else {
+        check(doorbell_allocate(DOORBELL_HOST, 2 * options.bytes, &host, &memory), "allocate host memory");
+        check(doorbell_allocate(DOORBELL_VIDEO, options.bytes, &device, NULL), "allocate video memory");
+        data = memory;
+    }
+    back = data + options.bytes;
+    check(doorbell_prepare(device, 0, host, 0, options.bytes, &down), "prepare");
+    check(doorbell_prepare(host, options.bytes, device, 0, options.bytes, &up), "prepare");
+}
+
+static void usage(int status)
+{
+    fprintf(status ? stderr : stdout,
+            "usage: undelayed [--turn SECONDS, 1] [--patience SECONDS, 1] [--rounds N, 2] [--seconds IN ALL, no limit] [--threads LIST, 1,10]\n"
+            "       [--kinds LIST of module,device,pinned,register,stream,graph] [--bytes N, 4096] [--samples N a slice of CUDA's, 20000]\n"
+            "       [--cpu N, the last] [--software] [--json FILE] [--raw FILE]\n");
+    exit(status);
+}
+
+static void read_list(char *list, int kinds)
+{
+    if (kinds)
+        options.kinds = 1;
+    for (char *rest = NULL, *word = strtok_r(list, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        int kind = 1;
+        if (!kinds) {
+            unsigned long threads = strtoul(word, NULL, 10);
+            if (threads < 1 || threads > MOST_THREADS || options.counts == MOST_COUNTS)
+                usage(2);
+            options.count[options.counts++] = (unsigned)threads;
+            continue;
+        }
+        while (kind < KINDS && strcmp(word, names[kind]) != 0)
+            kind++;
+        if (kind == KINDS)
+            usage(2);
+        options.kinds |= 1u << kind;
+    }
+}
+
+static void read_options(int argc, char **argv)
+{
+    enum { TURN, WAITS, ROUNDS, SECONDS, THREADS, WHICH, BYTES, MOST, CPU, SOFTWARE, JSON, RAW, HELP };
+    static const struct option known[] = {{"turn", 1, 0, TURN}, {"patience", 1, 0, WAITS}, {"rounds", 1, 0, ROUNDS}, {"seconds", 1, 0, SECONDS},
+        {"threads", 1, 0, THREADS}, {"kinds", 1, 0, WHICH}, {"bytes", 1, 0, BYTES}, {"samples", 1, 0, MOST}, {"cpu", 1, 0, CPU},
+        {"software", 0, 0, SOFTWARE}, {"json", 1, 0, JSON}, {"raw", 1, 0, RAW}, {"help", 0, 0, HELP}, {0, 0, 0, 0}};
+    for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;)
+        switch (option) {
+        case TURN: options.turn = atof(optarg); break;
+        case WAITS: options.patience = atof(optarg); break;
+        case ROUNDS: options.rounds = (unsigned)strtoul(optarg, NULL, 10); break;
+        case SECONDS: options.seconds = atof(optarg); break;
+        case THREADS: read_list(optarg, 0); break;
+        case WHICH: read_list(optarg, 1); break;
+        case BYTES: options.bytes = strtoul(optarg, NULL, 10); break;
+        case MOST: options.samples = strtoul(optarg, NULL, 10); break;
+        case CPU: options.cpu = atoi(optarg); break;
+        case SOFTWARE: options.software = 1; break;
+        case JSON: options.json = optarg; break;
+        case RAW: options.raw = optarg; break;
+        default: usage(option == HELP ? 0 : 2);
+        }
+    if (optind != argc || options.turn <= 0 || options.turn > 60 || options.patience <= 0 || options.rounds == 0 || options.bytes == 0 || options.bytes > PIECE ||
+        options.samples == 0)
+        usage(2);
+    if (options.counts == 0) {
+        options.count[0] = 1;
+        options.count[1] = 10;
+        options.counts = 2;
+    }
+}
+
+static void interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+int main(int argc, char **argv)
+{
+    read_options(argc, argv);
+    const uint64_t begin = now();
+    /* Each load compiles: nothing comes from the driver's cache on disk. */
+    setenv("CUDA_CACHE_DISABLE", "1", 1);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    /* Before CUDA is initialised: from now on its calls to the kernel driver are seen. */
+    int watching = options.software ? DOORBELL_OK : doorbell_init();
+    with_cuda = load_cuda();
+    if (with_cuda)
+        check(watching, "doorbell_init");
+    else
+        printf("skipped: no libcuda.so.1, so no neighbours and no copies of CUDA's\n");
+
+    /* What measures has a CPU of its own, the last; threads of CUDA's and neighbours have the others. */
+    cpu_set_t all, one, others;
+    CPU_ZERO(&one);
+    sched_getaffinity(0, sizeof all, &all);
+    if (options.cpu < 0)
+        for (options.cpu = CPU_SETSIZE - 1; options.cpu > 0 && !CPU_ISSET(options.cpu, &all);)
+            options.cpu--;
+    CPU_SET(options.cpu, &one);
+    CPU_XOR(&others, &all, &one);
+    CPU_AND(&others, &others, &all);
+    if (CPU_COUNT(&others) == 0)
+        others = all;
+    pthread_attr_t elsewhere;
+    pthread_attr_init(&elsewhere);
+    pthread_attr_setaffinity_np(&elsewhere, sizeof others, &others);
+    sched_setaffinity(0, sizeof others, &others);
+    open_all();
+    if (sched_setaffinity(0, sizeof one, &one) != 0)
+        perror("sched_setaffinity: the measuring thread runs anywhere");
+    signal(SIGINT, interrupt);
+    signal(SIGTERM, interrupt);
+    if (options.raw && !(raw = fopen(options.raw, "w"))) {
+        perror(options.raw);
+        return 2;
+    }
+
+    static struct row rows[1 + KINDS * MOST_COUNTS];
+    size_t count = 1;
+    for (unsigned c = 0; with_cuda && c < options.counts; c++)
+        for (int kind = 1; kind < KINDS; kind++)
+            if (options.kinds & 1u << kind) {
+                rows[count].kind = (enum kind)kind;
+                rows[count++].threads = options.count[c];
+            }
+    printf("%zu bytes to the GPU, turns of %g s, measured on CPU %d\n", options.bytes, options.turn, options.cpu);
+    for (int kind = 1; with_cuda && kind < KINDS; kind++)
+        if (options.kinds & 1u << kind)
+            printf("  %-9s %s, given back at once\n", names[kind], calls[kind]);
+
+    /* Not counted: everything was done once. */
+    struct row first;
+    memset(&first, 0, sizeof first);
+    slice_ours(&first, 20000000);
+    slice_prepare(&first, 5000000);
+    if (with_cuda)
+        slice_cuda(&first, 20000000);
+    if (on_cudas_memory)
+        slice_pin(&first, 5000000);
+
+    unsigned round = 0;
+    int over = 0;
+    for (; round < options.rounds && !over; round++)
+        for (size_t i = 0; i <= count + 1 && !over; i++) {
+            /* Nothing, half of the kinds, nothing, the other half, nothing. */
+            size_t middle = 1 + count / 2, which = i == 0 || i == middle || i == count + 1 ? 0 : i < middle ? i : i - 1;
+            turn(&rows[which < count ? which : 0], round, &elsewhere);
+            over = interrupted || (options.seconds > 0 && (double)(now() - begin) / 1e9 >= options.seconds);
+        }
+
+    for (size_t i = 0; i < count; i++)
+        for (int s = 0; s < SERIES; s++)
+            if (rows[i].of[s].count)
+                qsort(rows[i].of[s].ns, rows[i].of[s].count, sizeof(uint64_t), by_value);
+    printf("%.1f s, %u rounds%s\n", (double)(now() - begin) / 1e9, round, over ? ", ended early" : "");
+    print_tables(rows, count);
+    print_verdict(rows, count);
+    if (options.json)
+        write_json(rows, count);
+    if (raw)
+        fclose(raw);
+    check(doorbell_close(), "doorbell_close");
+    return wrong ? 1 : 0;
+}
