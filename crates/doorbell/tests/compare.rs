@@ -87,6 +87,7 @@ impl Made {
             worst: Vec::new(),
             counted: None,
             metered: None,
+            stuck_between: None,
         };
         Part {
             stage: 0,

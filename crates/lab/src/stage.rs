@@ -7,13 +7,13 @@ use crate::load::{self, Running};
 use crate::moment::{Beside, Moment, Scale, Slowest};
 use crate::noise::{Gaps, Looking};
 use crate::seat::{Seat, Seats};
-use crate::turn::{Ended, Live, MOST_DEPTH, Turn, Watch};
+use crate::turn::{Between, Ended, Live, MOST_DEPTH, Turn, Watch};
 use copy::Unavailable;
 use environment::Counters;
 use environment::clock::Source;
 use experiment::{Addresses, Arrival, Cell, Data, Gpu, Run, Stage};
 use gpu::Correlation;
-use results::part::Metered;
+use results::part::{Metered, StuckBetween};
 use results::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -174,6 +174,7 @@ fn no_samples(about: String, status: Status) -> PartCell {
         worst: Vec::new(),
         counted: None,
         metered: None,
+        stuck_between: None,
     }
 }
 
@@ -295,6 +296,7 @@ fn prepare<'r>(
         slowest_counted: Slowest::new(),
         tally: Tally::default(),
         compared: Compared::default(),
+        between: Between::default(),
         metered: None,
         ended: None,
     })
@@ -493,7 +495,7 @@ fn counting(run: &Run) -> environment::Gpu<'static> {
 
 /// The account of a cell, and its samples.
 fn account(scale: &Scale<'_>, one: Live<'_>, cell: &mut PartCell, name: &str, notes: &mut Vec<String>) -> Vec<Sample> {
-    let Live { moments, slowest, slowest_counted, tally, compared, metered, ended, .. } = one;
+    let Live { moments, slowest, slowest_counted, tally, compared, between, metered, ended, .. } = one;
     cell.metered = metered;
     match ended {
         None => {}
@@ -503,6 +505,8 @@ fn account(scale: &Scale<'_>, one: Live<'_>, cell: &mut PartCell, name: &str, no
         }
         Some(Ended::Full) => notes.push(format!("{name}: the room for {} samples was used up", moments.len())),
     }
+    cell.stuck_between =
+        (between.stuck > 0).then(|| StuckBetween { times: between.stuck, longest_ns: scale.clock.ns(between.longest) });
     let explained = |(index, beside): (usize, Beside)| scale.explained(index, &moments[index], &beside);
     cell.worst = slowest.sorted().into_iter().chain(slowest_counted.sorted()).map(explained).collect();
     (cell.samples, cell.compared) = (moments.len() as u64, compared);

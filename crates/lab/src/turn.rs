@@ -35,8 +35,17 @@ pub(crate) struct Live<'r> {
     pub slowest_counted: Slowest,
     pub tally: Tally,
     pub compared: Compared,
+    /// What no sample times: comparisons, and giving back what the last one made.
+    pub between: Between,
     pub metered: Option<Metered>,
     pub ended: Option<Ended>,
+}
+
+/// How often untimed work waited until the loads rested, and the longest time, ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Between {
+    pub stuck: u64,
+    pub longest: u64,
 }
 
 /// Why a cell takes no more samples.
@@ -170,8 +179,8 @@ impl Live<'_> {
                 let begun = Instant::now();
                 turn.watch.call.store(clock.now(), Ordering::Relaxed);
                 self.check()?;
-                turn.watch.call.store(0, Ordering::Relaxed);
                 self.comparing += begun.elapsed();
+                self.after_untimed(clock, turn, untimed);
                 if !last {
                     self.warm(clock, turn)?;
                 }
@@ -204,6 +213,7 @@ impl Live<'_> {
                 }
                 turn.watch.call.store(untimed, Ordering::Relaxed);
                 self.subjects[subject].renew()?;
+                self.after_untimed(clock, turn, untimed);
                 arrivals.resume(clock, untimed);
                 *slot = UnderWay { subject, moment: Moment { round: turn.round, ..Moment::default() }, counters: None };
                 // ORDERING: the last sample's own stores are drained, or the submission's fence would wait for them.
@@ -225,6 +235,21 @@ impl Live<'_> {
             let oldest = (seen % depth as u64) as usize;
             seen += 1;
             self.end_of(clock, turn, &mut under_way[oldest])?;
+        }
+    }
+
+    /// Untimed work is over. If it waited until the loads rested, that is kept; and no sample begins before they run again, for it
+    /// would be one beside nothing.
+    fn after_untimed(&mut self, clock: &Clock, turn: &Turn<'_>, begun: u64) {
+        let resting = turn.watch.resting.load(Ordering::Relaxed);
+        turn.watch.call.store(0, Ordering::Relaxed);
+        if !resting {
+            return;
+        }
+        self.between.stuck += 1;
+        self.between.longest = self.between.longest.max(clock.now().saturating_sub(begun));
+        while turn.watch.resting.load(Ordering::Relaxed) {
+            std::thread::yield_now();
         }
     }
 
@@ -442,6 +467,7 @@ mod tests {
             slowest_counted: Slowest::new(),
             tally: Tally::default(),
             compared: Compared::default(),
+            between: Between::default(),
             metered: None,
             ended: None,
         }
@@ -556,19 +582,61 @@ mod tests {
         l.timeout = Duration::from_millis(5);
         assert!(matches!(l.turn(&clock, &turn(1, false)), Err(Ended::Error(Error::Late { .. }))));
         // The loads rest because this one waited for them: nobody knows how long it would have taken.
-        let watch = Watch::default();
         let mut l = live(vec![Fake { takes_ns: 300_000_000, ..fake(&clock) }], Arrival::Closed { depth: 1 }, 0);
         l.warms_up = false;
+        watched(&clock, |watch| l.turn(&clock, &Turn { watch, ..turn(1, false) }).unwrap());
+        assert!(l.moments.len() == 1 && l.moments[0].capped);
+        assert_eq!(l.between, Between::default());
+    }
+
+    #[test]
+    fn untimed_work_that_waited_for_a_load_is_told_and_caps_no_sample() {
+        struct Sticky(Fake, bool);
+        impl Subject for Sticky {
+            fn waiting(&self) -> Waiting {
+                self.0.waiting
+            }
+            fn renew(&mut self) -> Result<(), Error> {
+                if std::mem::take(&mut self.1) {
+                    std::thread::sleep(Duration::from_millis(250));
+                }
+                Ok(())
+            }
+            fn fire(&mut self) -> Result<(), Error> {
+                self.0.fire()
+            }
+            fn poll(&mut self) -> Result<bool, Error> {
+                self.0.poll()
+            }
+            fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+                self.0.wait(timeout)
+            }
+        }
+        let clock = Clock::new();
+        let mut l = live(Vec::new(), Arrival::Closed { depth: 1 }, 0);
+        l.subjects = vec![Box::new(Sticky(fake(&clock), true))];
+        l.warms_up = false;
+        watched(&clock, |watch| l.turn(&clock, &Turn { watch, ..turn(20, false) }).unwrap());
+        assert_eq!((l.between.stuck, l.moments.len()), (1, 20));
+        assert!(clock.ns(l.between.longest) >= 249_000_000);
+        assert!(l.moments.iter().all(|m| !m.capped));
+    }
+
+    /// Runs work with a second thread that lets loads rest when something takes longer than 100 ms.
+    fn watched(clock: &Clock, work: impl FnOnce(&Watch)) {
+        let (watch, over) = (Watch::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while watch.call.load(Ordering::Relaxed) == 0 {
-                    std::thread::yield_now();
+                while !over.load(Ordering::Relaxed) {
+                    let call = watch.call.load(Ordering::Relaxed);
+                    let stuck = call != 0 && clock.ns(clock.now().saturating_sub(call)) > 100_000_000;
+                    watch.resting.store(stuck, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(5));
                 }
-                watch.resting.store(true, Ordering::Relaxed);
             });
-            l.turn(&clock, &Turn { watch: &watch, ..turn(1, false) }).unwrap();
+            work(&watch);
+            over.store(true, Ordering::Relaxed);
         });
-        assert!(l.moments.len() == 1 && l.moments[0].capped);
         assert_eq!(watch.call.load(Ordering::Relaxed), 0);
     }
 }

@@ -41,6 +41,16 @@ pub struct PartCell {
     /// When the rounds were over.
     #[serde(default)]
     pub metered: Option<Metered>,
+    /// Work between samples that waited for the loads.
+    #[serde(default)]
+    pub stuck_between: Option<StuckBetween>,
+}
+
+/// Comparing, or giving back what a call made, went on only when the loads rested. No sample has this time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StuckBetween {
+    pub times: u64,
+    pub longest_ns: u64,
 }
 
 /// A cell that went on between two looks at the counters, when the rounds were over.

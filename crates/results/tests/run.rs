@@ -4,7 +4,7 @@ mod made;
 
 use experiment::Observe;
 use made::{part, read, sample};
-use results::part::Metered;
+use results::part::{Metered, StuckBetween};
 use results::run::{Cause, Missing, SCHEMA, Used, Verdict};
 use results::{Context, Error, Explained, Folder, Interrupted, Loaded, Noise, Part, Run, Sample, Status, Tally};
 use serde_json::{Value, json};
@@ -316,6 +316,7 @@ fn what_is_missing_unavailable_or_failed_is_said() {
     let mut part = part(0, 0, &one);
     part.cells[1].status = Status::Unavailable("no BAR1 on this GPU".into());
     part.cells[2].status = Status::Failed("byte 7 is wrong".into());
+    part.cells[0].stuck_between = Some(StuckBetween { times: 2, longest_ns: 1_250_000_000 });
     let asserts =
         "[[assert]]\nsubject = \"base\"\nat-most = \"1s\"\n[[assert]]\nsubject = \"fast\"\nat-most = \"1s\"\n";
     let (_dir, folder) = folder(&read(&format!("{}\n{asserts}", text("").to_toml())), &[(part, one)]);
@@ -329,6 +330,8 @@ fn what_is_missing_unavailable_or_failed_is_said() {
     assert_eq!(status[2], Status::Failed("byte 7 is wrong".into()));
     assert!(run.cells[1].figures.done.is_none() && run.cells[1].worst.is_empty());
     assert_eq!(run.cells[0].samples, 1600);
+    let stuck: Vec<_> = run.warnings.iter().filter(|w| w.contains("only when the loads rested")).collect();
+    assert!(stuck.len() == 1 && stuck[0].contains("2 times") && stuck[0].contains("1.25 s"), "{stuck:?}");
     // What is not there breaks no assert about it, but one that is about nothing else has not held.
     let of_asserts: Vec<_> = run.asserts.iter().map(|a| (a.verdict, a.cells.len())).collect();
     assert_eq!(of_asserts, [(Verdict::Held, 1), (Verdict::NotJudged, 1)]);

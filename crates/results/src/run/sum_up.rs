@@ -168,6 +168,14 @@ fn one(
     let status = status(of_parts().map(|(repeat, c)| (repeat, &c.status)), without, |what| {
         warnings.push(format!("{} at {} bytes in stage {}: {what}", subject.name, cell.bytes, stage.number));
     });
+    for (repeat, stuck) in of_parts().filter_map(|(repeat, c)| Some((repeat, c.stuck_between?))) {
+        let (times, seconds) = (stuck.times, stuck.longest_ns as f64 / 1e9);
+        warnings.push(format!(
+            "{} at {} bytes in stage {}, repeat {repeat}: {times} times what no sample times (comparing, or giving back what a call \
+             made) went on only when the loads rested, {seconds:.2} s at the longest",
+            subject.name, cell.bytes, stage.number
+        ));
+    }
     let [worst, worst_counted] = gathered.worst(|repeat, index| explained.get(&(repeat, index)).copied());
     let cell = CellOfRun {
         stage: stage.number,

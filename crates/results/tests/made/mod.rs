@@ -91,6 +91,7 @@ pub fn part(stage: u32, repeat: u32, cells: &[Vec<Sample>]) -> Part {
         worst: Vec::new(),
         counted: None,
         metered: None,
+        stuck_between: None,
     };
     Part {
         stage,
