@@ -4,7 +4,8 @@
 //! 2. These at a coarse ladder of sizes, every other one first. What is left far behind and falls back further is not asked
 //!    again in that direction.
 //! 3. Where the best routes of two neighbouring sizes differ, a size between them, until they lie a page apart or an eighth of
-//!    the smaller one. An end that its samples do not decide is measured again first, for twice as long.
+//!    the smaller one: first where the other end's route loses most. Where neither loses anything worth having, the border may
+//!    lie anywhere. For a tail an end that its samples do not decide is measured again first, for twice as long.
 //! 4. Sizes that are still open, for twice as long each time.
 //!
 //! It ends when nothing is open, or when the next stage would not fit into what is left of the budget.
@@ -137,6 +138,8 @@ const KIND: f64 = 1.10;
 const BEHIND: f64 = 3.0;
 /// Routes that are near enough to the best of one size to be the best of its neighbour.
 const NEAR: f64 = 1.6;
+/// Less than so much is not worth another route.
+const WORTH_NS: f64 = 100.0;
 /// A size is measured so often at most.
 const VISITS: u32 = 4;
 /// The shortest visit of a cell; the first one of a median, and of a tail.
@@ -149,7 +152,7 @@ const OPEN_NS_A_BYTE: f64 = 4.0;
 /// The part of the budget that the ladder may take.
 const LADDER: f64 = 0.6;
 /// Estimates are that much too low now and then.
-const MARGIN: f64 = 1.15;
+const MARGIN: f64 = 1.3;
 /// Untimed transfers of a turn, beside the one sample that it has at least.
 const WARM_UP: f64 = 1.5;
 
@@ -266,16 +269,21 @@ impl Search {
     }
 
     fn borders(&self) -> Vec<Task> {
-        let mut tasks = Vec::new();
+        let by_median = self.settings.objective == Metric::P50;
+        let (mut tasks, mut between) = (Vec::new(), Vec::new());
         for (sweep, state) in self.sweeps.iter().enumerate() {
             let known: Vec<(u64, &Slot, Best)> =
                 state.points.iter().filter_map(|(bytes, slot)| Some((*bytes, slot, slot.best?))).collect();
             let mut again: Vec<u64> = Vec::new();
             for two in known.windows(2).filter(|two| two[0].2.route != two[1].2.route) {
                 let [(low, lower, a), (high, upper, b)] = [two[0], two[1]];
+                let loss = lower.loss(b.route).max(upper.loss(a.route));
+                if by_median && loss <= decide::WITHIN {
+                    continue;
+                }
                 let unsure: Vec<u64> = two
                     .iter()
-                    .filter(|(_, slot, best)| best.open && slot.point.visits < VISITS - 1)
+                    .filter(|(_, slot, best)| !by_median && best.open && slot.point.visits < VISITS - 1)
                     .map(|(bytes, ..)| *bytes)
                     .collect();
                 if !unsure.is_empty() {
@@ -291,11 +299,13 @@ impl Search {
                     [lower, upper].iter().any(|slot| slot.is_near(*n)) || [a, b].iter().any(|best| best.route == *n)
                 };
                 let routes: Vec<usize> = state.alive().filter(near).collect();
-                tasks.push(Task { sweep, bytes: middle(low, high), routes, visits: 0 });
+                between.push((loss, Task { sweep, bytes: middle(low, high), routes, visits: 0 }));
             }
             again.dedup();
             tasks.extend(again.into_iter().filter_map(|bytes| state.again(sweep, bytes)));
         }
+        between.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        tasks.extend(between.into_iter().map(|(_, task)| task));
         tasks
     }
 
@@ -507,21 +517,54 @@ impl State {
             match (ranges.last_mut(), before) {
                 (Some(last), _) if last.route == range.route && last.by == range.by => {}
                 (Some(last), Some(before)) => {
-                    let border = between(before, *bytes);
+                    let border = self.border(before, (*bytes, slot, best), metric);
                     last.to = Some(border);
                     ranges.push(Range { from: border + 1, ..range });
                 }
                 _ => ranges.push(range),
             }
-            before = Some(*bytes);
+            before = Some((*bytes, slot, best));
         }
         let Sweep { direction, memory, batch, .. } = &self.sweep;
         let key = Key { direction: *direction, memory: memory.clone(), batch: *batch, metric, load: load.into() };
         (!ranges.is_empty()).then_some(Plan { key, ranges, points, undecided })
     }
+
+    /// The last size of the range that ends between two sizes: where the medians of the two best routes, drawn as straight lines
+    /// between the sizes, say that the second one becomes the best. In the middle where they say nothing.
+    fn border(&self, (low, lower, a): (u64, &Slot, Best), (high, upper, b): (u64, &Slot, Best), metric: Metric) -> u64 {
+        if high - low <= 1 {
+            return low;
+        }
+        let routes = &self.sweep.candidates;
+        let is_preferred = decide::preference(&routes[b.route]) < decide::preference(&routes[a.route]);
+        // The preferred one is the best as long as it is within the bound.
+        let bound = if is_preferred { 1.0 / decide::WITHIN } else { decide::WITHIN };
+        let lead = |slot: &Slot| {
+            let p50 = |n: usize| slot.point.cells[n].p50();
+            Some(p50(b.route)? * bound - p50(a.route)?)
+        };
+        match (lead(lower), lead(upper)) {
+            (Some(before), Some(behind)) if metric == Metric::P50 && before > 0.0 && behind < 0.0 => {
+                let part = before / (before - behind);
+                (low + ((high - low) as f64 * part) as u64).clamp(low, high - 1)
+            }
+            _ => middle(low, high),
+        }
+    }
 }
 
 impl Slot {
+    /// How many times the fastest one's time a route takes, or 1 where that is a few clock ticks: what is lost by taking it. A
+    /// route that was not measured here may lose anything.
+    fn loss(&self, route: usize) -> f64 {
+        match (self.point.cells[route].p50(), self.point.least()) {
+            (Some(p50), Some(least)) if p50 - least > WORTH_NS => p50 / least,
+            (Some(_), _) => 1.0,
+            (None, _) => f64::INFINITY,
+        }
+    }
+
     fn is_near(&self, route: usize) -> bool {
         self.point.cells[route].p50().zip(self.point.least()).is_some_and(|(p50, least)| p50 <= least * NEAR)
     }
@@ -543,9 +586,4 @@ fn middle(low: u64, high: u64) -> u64 {
     };
     let round = middle / grain * grain;
     if round > low && round < high { round } else { middle }
-}
-
-/// The last size of the lower range.
-fn between(low: u64, high: u64) -> u64 {
-    if high - low <= 1 { low } else { middle(low, high) }
 }

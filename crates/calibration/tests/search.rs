@@ -199,6 +199,32 @@ fn a_crossover_of_a_few_bytes_is_found() {
 }
 
 #[test]
+fn a_budget_that_only_the_ladder_fits_into_still_finds_the_border() {
+    let mut costs = H200.to_vec();
+    for (n, route) in ["host->ce3->gpu0", "host->ce4->gpu0", "host->ce1->gpu0", "host->split->gpu0"].iter().enumerate()
+    {
+        costs.push((route, Cost::of(4310.0 + 10.0 * n as f64, 0.0182)));
+    }
+    let bar1 = Cost::of(1290.0, 0.0545);
+    costs.iter_mut().filter(|(route, _)| *route == BAR1).for_each(|(_, cost)| *cost = bar1);
+    let all = vec![costs.as_slice(); 6];
+    for seed in 0..6 {
+        let (search, ..) = run(&mut Host::new(seed), &all, settings(Metric::P50, 4_000_000_000));
+        let plan = plan(&search, Metric::P50);
+        for bytes in (2..=14).map(|n| 1u64 << (2 * n)).chain([24_576, 81_920, 98_304, 131_072, 196_608]) {
+            let of = |name: &str| costs.iter().find(|(route, _)| *route == name).unwrap().1.ns(bytes);
+            let taken = &plan.ranges.iter().find(|range| range.to.is_none_or(|to| bytes <= to)).unwrap().route;
+            let best = costs.iter().filter(|(_, c)| bytes <= c.most).map(|(_, c)| c.ns(bytes)).fold(f64::MAX, f64::min);
+            let lost = of(taken) - best;
+            assert!(
+                lost <= 100.0f64.max(best * 0.07),
+                "seed {seed}: {bytes} bytes by {taken}: {lost} more than {best}"
+            );
+        }
+    }
+}
+
+#[test]
 fn where_routes_are_far_apart_it_ends_early() {
     let costs = [(CE, Cost::of(4000.0, 0.018)), (CUDA, Cost::of(9000.0, 0.06))];
     let (search, spent, _) = run(&mut Host::new(1), &[&costs], settings(Metric::P50, 120_000_000_000));
