@@ -16,6 +16,11 @@ whether the memory is still the allocation that was pinned; a caching allocator'
 
 There is no build step: this is ctypes over libdoorbell.so. It is looked for in the file that DOORBELL_LIB names, beside this
 package, and where the system looks. A call costs some hundred nanoseconds of ctypes more than in C.
+
+**The GIL.** Calls that take nanoseconds to a few microseconds keep it: submit(), copy_async(), done(), left(), and those of rings.
+wait() and copy_() keep it for 50 us, then let go of it. So a small copy does not wait for other Python threads, each of which may
+have the GIL for 5 ms at a time (sys.getswitchinterval()). All other calls let other Python threads run. With
+open(check_allocations=True) submissions do, too, because they call CUDA.
 """
 
 from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidHandle, NotPinnable, OutOfRange, Overrun,

@@ -1,4 +1,9 @@
-"""libdoorbell.so, found and declared."""
+"""libdoorbell.so, found and declared, in two ways.
+
+`library` lets other Python threads run during each call, and takes Python's lock (the GIL) back afterwards. Beside a thread that
+computes, that takes up to sys.getswitchinterval(), 5 ms: a thousand times as long as a small copy. `held` keeps the GIL. It is for
+calls of nanoseconds to a few microseconds that wait for no thread which may need the GIL; a wait is bounded by SPIN.
+"""
 
 import ctypes
 import os
@@ -29,6 +34,10 @@ class Word(ctypes.Structure):
 class FrameStruct(ctypes.Structure):
     _fields_ = [("index", c_uint32), ("offset", c_uint64), ("pointer", c_void_p)]
 
+
+TIMEOUT = 12
+# A wait keeps the GIL for so long, nanoseconds, then lets go of it: most copies of up to 1 MiB are done by then.
+SPIN = 50_000
 
 ANSWER = POINTER(c_uint64)
 # Name -> arguments. All of these answer a code.
@@ -81,18 +90,21 @@ def _load():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, c_int32
         library.doorbell_version.argtypes, library.doorbell_version.restype = [], c_uint32
-        library.doorbell_error_text.argtypes, library.doorbell_error_text.restype = [c_int32], c_char_p
-        library.doorbell_error_detail.argtypes, library.doorbell_error_detail.restype = [], c_char_p
         return library
     raise ImportError("no libdoorbell.so: name it in DOORBELL_LIB, or put it beside the package: " + "; ".join(reasons))
 
 
 library = _load()
+# The same functions. Nothing is declared, because arguments are converted faster so: they have to be of ctypes already, c_uint64(7)
+# and not 7, and answers are passed by byref().
+held = ctypes.PyDLL(library._name, handle=library._handle)
+held.doorbell_error_text.argtypes, held.doorbell_error_text.restype = [c_int32], c_char_p
+held.doorbell_error_detail.argtypes, held.doorbell_error_detail.restype = [], c_char_p
 
 
 def failed(code):
-    text = library.doorbell_error_text(code).decode()
-    detail = library.doorbell_error_detail().decode(errors="replace")
+    text = held.doorbell_error_text(code).decode()
+    detail = held.doorbell_error_detail().decode(errors="replace")
     return CODES.get(code, DoorbellError)(detail or text, code)
 
 

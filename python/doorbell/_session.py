@@ -2,14 +2,18 @@
 
 import ctypes
 from contextlib import contextmanager
-from ctypes import byref, c_bool, c_uint64, c_void_p
+from ctypes import byref, c_bool, c_size_t, c_uint64, c_void_p
 
-from ._errors import Closed, DoorbellError, InvalidHandle, OutOfRange
-from ._library import ANY, BESIDE_CUDA, CHECK, FOREVER, HOST, LOG, SOFTWARE, VIDEO, FrameStruct, Options, Piece, check, library
+from ._errors import Busy, Closed, DoorbellError, Full, InvalidHandle, OutOfRange
+from ._library import (ANY, BESIDE_CUDA, CHECK, FOREVER, HOST, LOG, SOFTWARE, SPIN, TIMEOUT, VIDEO, FrameStruct, Options, Piece,
+                       check, failed, held, library)
 from ._memory import memory_of
 
 _KINDS = {None: ANY, "cuda": BESIDE_CUDA, "soft": SOFTWARE}
 _log = None
+# What submits: with the GIL, unless each submission asks CUDA, which may wait for a thread that waits for the GIL.
+_submits = held
+_SPIN = c_uint64(SPIN)
 
 
 def open(gpu=0, *, lanes=0, kind=None, check_allocations=False, log=None):
@@ -19,7 +23,7 @@ def open(gpu=0, *, lanes=0, kind=None, check_allocations=False, log=None):
     software GPU, which has to be preloaded), or None for CUDA where there is CUDA. check_allocations: each submission asks CUDA
     whether the memory is still the allocation that was pinned. log: called with a text when the session opens and closes.
     """
-    global _log
+    global _log, _submits
     if kind not in _KINDS:
         raise ValueError(f"kind is 'cuda', 'soft' or None, not {kind!r}")
     function = LOG((lambda _, text: log(text.decode(errors="replace"))) if log else 0)
@@ -27,6 +31,7 @@ def open(gpu=0, *, lanes=0, kind=None, check_allocations=False, log=None):
     check(library.doorbell_open(byref(options)))
     # Called until the session is closed.
     _log = function
+    _submits = library if check_allocations else held
 
 
 def close():
@@ -146,34 +151,41 @@ def allocate(nbytes, where="host"):
     return Buffer(handle.value, pointer.value, nbytes, False, where == "gpu")
 
 
-class Ticket:
-    """A submission."""
+class Ticket(c_uint64):
+    """A submission. It is its number, where the library writes it."""
 
-    __slots__ = ("number", "_keep")
+    __slots__ = ("_keep",)
 
-    def __init__(self, number, keep=None):
-        self.number, self._keep = number, keep
+    @property
+    def number(self):
+        return self.value
 
     def wait(self, timeout=None):
-        """Waits until it is done; seconds, or for ever. Other Python threads run meanwhile."""
-        check(library.doorbell_wait(self.number, _nanoseconds(timeout)))
+        """Waits until it is done; seconds, or for ever. For 50 us it keeps the GIL, then other Python threads run meanwhile."""
+        limit = FOREVER if timeout is None else _nanoseconds(timeout)
+        code = held.doorbell_wait(self, _SPIN if limit > SPIN else c_uint64(limit))
+        if code == TIMEOUT and limit > SPIN:
+            code = library.doorbell_wait(self.value, limit if limit == FOREVER else limit - SPIN)
+        if code:
+            raise failed(code)
         self._keep = None
 
     def done(self):
         answer = c_bool()
-        check(library.doorbell_poll(self.number, byref(answer)))
+        code = held.doorbell_poll(self, byref(answer))
+        if code:
+            raise failed(code)
         return answer.value
 
     def left(self):
         """Submissions of its lane, up to this one, that are not done."""
         answer = c_uint64()
-        check(library.doorbell_query(self.number, byref(answer)))
+        check(held.doorbell_query(self, byref(answer)))
         return answer.value
-
 
     def hold(self, stream):
         """What is put into the CUDA stream from now on waits for this. A call of CUDA's, with its locks."""
-        check(library.doorbell_hold_stream(_stream(stream), self.number))
+        check(library.doorbell_hold_stream(_stream(stream), self.value))
 
 
 def _stream(stream):
@@ -208,7 +220,11 @@ def copy_(dst, src, nbytes=None, *, dst_offset=0, src_offset=0, timeout=None):
     to, from_ = _ends(dst, src)
     try:
         nbytes = _length(to, dst_offset, from_, src_offset, nbytes)
-        check(library.doorbell_copy(to.handle, dst_offset, from_.handle, src_offset, nbytes, _nanoseconds(timeout)))
+        try:
+            copy_async(to, from_, nbytes, dst_offset=dst_offset, src_offset=src_offset).wait(timeout)
+        except (Busy, Full):
+            # The library waits for a lane and for room on it.
+            check(library.doorbell_copy(to.handle, dst_offset, from_.handle, src_offset, nbytes, _nanoseconds(timeout)))
     finally:
         for buffer in (to, from_):
             if ours and buffer is not dst and buffer is not src:
@@ -219,9 +235,13 @@ def copy_(dst, src, nbytes=None, *, dst_offset=0, src_offset=0, timeout=None):
 def copy_async(dst, src, nbytes=None, *, dst_offset=0, src_offset=0):
     """Submits a copy between two buffers; its Ticket. It waits for no stream: copy_batch() can, and Ticket.hold() lets a stream wait."""
     to, from_ = _ends(dst, src)
-    nbytes, ticket = _length(to, dst_offset, from_, src_offset, nbytes), c_uint64()
-    check(library.doorbell_copy_async(to.handle, dst_offset, from_.handle, src_offset, nbytes, byref(ticket)))
-    return Ticket(ticket.value, (to, from_))
+    nbytes, ticket = _length(to, dst_offset, from_, src_offset, nbytes), Ticket()
+    code = _submits.doorbell_copy_async(c_uint64(to.handle), c_uint64(dst_offset), c_uint64(from_.handle), c_uint64(src_offset),
+                                        c_uint64(nbytes), byref(ticket))
+    if code:
+        raise failed(code)
+    ticket._keep = (to, from_)
+    return ticket
 
 
 _NOW = object()
@@ -238,32 +258,36 @@ def copy_batch(pieces, *, after=_NOW):
         to_piece.to, to_piece.to_offset, to_piece.bytes = to.handle, dst_offset, nbytes
         to_piece.from_, to_piece.from_offset = from_.handle, src_offset
         keep += (to, from_)
-    ticket = c_uint64()
+    ticket = Ticket()
     if after is _NOW:
         check(library.doorbell_copy_batch(array, len(pieces), byref(ticket)))
     else:
         check(library.doorbell_copy_after_stream(array, len(pieces), _stream(after), byref(ticket)))
-    return Ticket(ticket.value, keep)
+    ticket._keep = keep
+    return ticket
 
 
 class Transfer(_Handle):
     """A copy that is ready to go."""
 
-    __slots__ = ("_keep", "_ticket")
+    __slots__ = ("_keep", "_argument")
     _close = "doorbell_release"
 
     def __init__(self, handle, keep):
-        self.handle, self._keep, self._ticket = handle, keep, c_uint64()
+        self.handle, self._keep, self._argument = handle, keep, c_uint64(handle)
 
     def submit(self, data=None):
-        """Submits it once more; with the bytes, where prepare_bytes() made it."""
-        ticket = c_uint64()
+        """Submits it once more; with the bytes, where prepare_bytes() made it. It keeps the GIL."""
+        ticket = Ticket()
         if data is None:
-            check(library.doorbell_submit(self.handle, byref(ticket)))
+            code = _submits.doorbell_submit(self._argument, byref(ticket))
         else:
             memory = memory_of(data)
-            check(library.doorbell_submit_bytes(self.handle, memory.pointer, memory.bytes, byref(ticket)))
-        return Ticket(ticket.value, self._keep)
+            code = _submits.doorbell_submit_bytes(self._argument, c_void_p(memory.pointer), c_size_t(memory.bytes), byref(ticket))
+        if code:
+            raise failed(code)
+        ticket._keep = self._keep
+        return ticket
 
 
 def prepare(dst, src, nbytes=None, *, dst_offset=0, src_offset=0):
@@ -305,15 +329,16 @@ class Ring(_Handle):
     def next(self):
         """The next frame, for the producer to fill. Overrun while its last copy is under way."""
         frame = FrameStruct()
-        check(library.doorbell_ring_next(self.handle, byref(frame)))
+        check(held.doorbell_ring_next(c_uint64(self.handle), byref(frame)))
         view = memoryview((ctypes.c_ubyte * self.frame_bytes).from_address(frame.pointer)).cast("B")
         return Frame(frame.index, frame.offset, view)
 
     def submit(self):
         """Submits the copy of the frame that next() gave."""
-        ticket = c_uint64()
-        check(library.doorbell_ring_submit(self.handle, byref(ticket)))
-        return Ticket(ticket.value, self._keep)
+        ticket = Ticket()
+        check(_submits.doorbell_ring_submit(c_uint64(self.handle), byref(ticket)))
+        ticket._keep = self._keep
+        return ticket
 
 
 def ring(dst, src, frame_bytes, frames=4, *, dst_offset=0, src_offset=0):

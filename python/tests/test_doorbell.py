@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 import doorbell
-from doorbell import _memory, _session
+from doorbell import _library, _memory, _session
 
 try:
     import numpy
@@ -114,6 +115,14 @@ class OnTheSoftwareGpu(unittest.TestCase):
         except doorbell.Closed:
             pass
 
+    @staticmethod
+    def late(host):
+        """A copy that waits until the first byte of host is 1. So does what is submitted after it."""
+        late, word = doorbell.Ticket(), _library.Word(host.handle, 0, 1)
+        piece = (_library.Piece * 1)(_library.Piece(host.handle, 32, host.handle, 16, 8))
+        _library.check(_library.library.doorbell_copy_ordered(piece, 1, word, None, late))
+        return late
+
     def test_every_way_of_copying(self):
         host, gpu, back = doorbell.allocate(4096), doorbell.allocate(4096, "gpu"), doorbell.allocate(4096)
         host.view[:] = os.urandom(4096)
@@ -211,6 +220,73 @@ class OnTheSoftwareGpu(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(wrong, [])
+
+    def test_who_has_the_gil(self):
+        host, gpu, stop, turns = doorbell.allocate(64), doorbell.allocate(64, "gpu"), [], [0]
+        transfer, late = doorbell.prepare(gpu, host), self.late(host)
+
+        def other():
+            while not stop:
+                turns[0] += 1
+                time.sleep(0)
+
+        # Nobody is made to let go of the GIL: the other thread runs when this one lets go by itself.
+        interval, thread = sys.getswitchinterval(), threading.Thread(target=other)
+        sys.setswitchinterval(100)
+        try:
+            thread.start()
+            while turns[0] == 0:
+                time.sleep(0.001)
+            before = turns[0]
+            for _ in range(300):
+                late.done()
+                late.left()
+                try:
+                    transfer.submit()
+                except doorbell.Full:
+                    pass
+            self.assertEqual(turns[0], before)
+            # A wait lets go of it, but not at once.
+            with self.assertRaises(doorbell.Timeout):
+                late.wait(40e-6)
+            self.assertEqual(turns[0], before)
+            for _ in range(1000):
+                with self.assertRaises(doorbell.Timeout):
+                    late.wait(0.005)
+                if turns[0] > before:
+                    break
+            self.assertGreater(turns[0], before)
+        finally:
+            stop.append(True)
+            sys.setswitchinterval(interval)
+            thread.join()
+            host.view[0] = 1
+
+    def test_submissions_that_ask_cuda_let_go_of_the_gil(self):
+        self.assertIs(_session._submits, doorbell._library.held)
+        doorbell.close()
+        doorbell.open(kind="soft", lanes=1, check_allocations=True)
+        self.assertIs(_session._submits, doorbell._library.library)
+        host, gpu = doorbell.allocate(64), doorbell.allocate(64, "gpu")
+        host.view[:] = os.urandom(64)
+        transfer, given = doorbell.prepare(gpu, host), doorbell.prepare_bytes(gpu, 8)
+        transfer.submit().wait()
+        doorbell.copy_async(host, gpu, 32, src_offset=32).wait()
+        self.assertEqual(host.view[:32], host.view[32:])
+        given.submit(b"12345678").wait()
+        doorbell.copy_(host, gpu)
+        self.assertEqual(bytes(host.view[:8]), b"12345678")
+
+    def test_a_wait_that_takes_longer(self):
+        host = doorbell.allocate(64)
+        late = self.late(host)
+        for timeout in (0, 1e-5, 2e-3):
+            with self.assertRaises(doorbell.Timeout):
+                late.wait(timeout)
+        self.assertFalse(late.done())
+        threading.Timer(0.02, lambda: host.view.__setitem__(0, 1)).start()
+        late.wait(10)
+        self.assertTrue(late.done())
 
     def test_a_forked_child(self):
         host = doorbell.allocate(64)
