@@ -6,7 +6,6 @@
 //! turns in the same rounds, in one stage. There is no other sampling loop here.
 
 pub mod candidates;
-pub mod facts;
 pub mod measure;
 pub mod own;
 mod point;

@@ -1,7 +1,6 @@
 //! Takes the samples, by the engine of experiments, and makes a profile.
 
 use crate::candidates::{self, Left};
-use crate::facts;
 use crate::search::{Answer, Doing, Request, Search, Settings, Sweep};
 use copy::Machine;
 use copy::spec::Host;
@@ -130,7 +129,7 @@ pub fn run(
     if sweeps.is_empty() {
         return Ended::Nothing(left);
     }
-    let facts = facts::of_this_machine(asked.soft);
+    let facts = profile::facts::of_this_machine(asked.soft, None);
     let clock = Clock::new();
     let lab = Lab { machine, clock: &clock, tell: &|_| {} };
     let loads: Vec<Option<&Beside>> = std::iter::once(None).chain(asked.beside.as_ref().map(Some)).collect();

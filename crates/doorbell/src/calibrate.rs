@@ -282,7 +282,7 @@ impl Args {
 
     /// This machine's own is refused when it is stale. One that is named may be of any machine.
     fn profile_to_explain(&self) -> anyhow::Result<Profile> {
-        let facts = calibration::facts::of_this_machine(self.gpu == Gpu::Soft);
+        let facts = profile::facts::of_this_machine(self.gpu == Gpu::Soft, None);
         let load = |path: &Path| Profile::load_for(path, &facts);
         let Some(path) = &self.profile else {
             let path = own_path(self.gpu).ok_or_else(|| Failure::new("no place for the profile is known", NO_PLACE))?;
