@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::handle::BUFFER;
 use crate::lane::Lane;
-use gpu::{Memory, Region};
+use gpu::{Bar1Map, Memory, Region};
 use rm::graph::Place;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -27,13 +27,15 @@ pub(crate) struct Entry {
     /// Where the CPU sees it; 0 where it does not.
     pub pointer: u64,
     pub place: Place,
+    /// Where the CPU stores, if some copy goes so; else why it cannot.
+    pub map: Result<Bar1Map, String>,
     // After the region, which names it.
     pub _kept: Kept,
 }
 
 impl Entry {
-    /// CUDA's memory, pinned. A context has to be the thread's.
-    pub fn of_cuda(machine: &copy::Machine, pointer: u64, length: u64) -> Result<Entry, Error> {
+    /// CUDA's memory, pinned; `mapped`: for stores of the CPU, too. A context has to be the thread's.
+    pub fn of_cuda(machine: &copy::Machine, pointer: u64, length: u64, mapped: bool) -> Result<Entry, Error> {
         let pinned = copy::pin(machine, pointer, length)?;
         // The driver calls do not say of memory that was there before they were seen.
         let known = machine.context().map_err(|why| Error::Unavailable(why.reason))?.pointer(pointer)?;
@@ -42,7 +44,34 @@ impl Entry {
             Some(cuda::MemoryType::Host) => Place::Host,
             _ => pinned.pin().place(),
         };
-        Ok(Entry { region: pinned.region().clone(), pointer, place, _kept: Kept::Cudas(pinned) })
+        let map = map(mapped, place, length, || Bar1Map::of_pin(pinned.pin(), 0, length));
+        Ok(Entry { region: pinned.region().clone(), pointer, place, map, _kept: Kept::Cudas(pinned) })
+    }
+
+    /// Memory of the session's own.
+    pub fn of_memory(memory: Arc<Memory>, place: Place, bytes: u64, mapped: bool) -> Result<Entry, Error> {
+        let (region, pointer) = (memory.region().part(0, bytes)?, memory.va());
+        let map = map(mapped, place, bytes, || Bar1Map::of(&memory, 0, bytes));
+        Ok(Entry { region, pointer, place, map, _kept: Kept::Ours(memory) })
+    }
+}
+
+/// Most bytes that are mapped for stores: the kernel writes a page-table entry for each 4 KiB.
+const MOST_MAPPED: u64 = 256 << 20;
+
+fn map(
+    wanted: bool,
+    place: Place,
+    length: u64,
+    make: impl FnOnce() -> Result<Bar1Map, gpu::Error>,
+) -> Result<Bar1Map, String> {
+    match place {
+        Place::Video if !wanted => Err("the buffer is not mapped: the profile names no stores".into()),
+        Place::Video if length > MOST_MAPPED => {
+            Err("buffers of more than 256 MiB are not mapped: pin the part that is stored to by itself".into())
+        }
+        Place::Video => make().map_err(|error| format!("the buffer is not mapped through BAR1: {error}")),
+        _ => Err("it is not the GPU's memory".into()),
     }
 }
 

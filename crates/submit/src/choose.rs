@@ -1,10 +1,11 @@
 //! Which executor moves the bytes.
 //!
 //! The best one depends on direction and size, and the sizes at which it changes are the machine's: they are measured, never
-//! guessed. Without a profile the copy engine does everything. The profile of a calibration is a [`Chooser`]: whoever loads it
-//! sees that it was taken on this machine ([`planner::Profile::load_for`]).
+//! guessed. Without a profile copy engines do everything. What a [`Chooser`] says of copies to the GPU is put into a table when the session is
+//! opened ([`Ways`]), so that a submission looks a size up and allocates nothing.
 
 use planner::{Ask, Profile};
+use std::fmt;
 
 /// From where to where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,33 +23,101 @@ pub enum Executor {
     CopyEngine,
     /// The bytes travel in the command stream: the CPU reads them from the source when the copy is submitted.
     Inline,
+    /// The CPU's own stores through BAR1, and a load that comes back when they have arrived: the copy is done when its submission returns.
+    Stores,
+}
+
+impl fmt::Display for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Executor::CopyEngine => "a copy engine",
+            Executor::Inline => "inline, in the command stream",
+            Executor::Stores => "stores of the CPU",
+        })
+    }
+}
+
+/// What moves a copy, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub executor: Executor,
+    /// One sentence.
+    pub why: String,
 }
 
 /// A profile of this machine.
 pub trait Chooser: Send + Sync {
-    fn choose(&self, direction: Direction, bytes: u64) -> Executor;
+    /// Of copies to the GPU: up to which size each executor is the best, ascending, that size included. Beyond the last, and in all other directions,
+    /// copy engines are.
+    fn to_gpu(&self) -> Vec<(u64, Executor)>;
+
+    /// Why, in one sentence.
+    fn why(&self, direction: Direction, bytes: u64) -> String;
 }
 
-/// By the executor of the route that the profile names, where a session has it: `inline`; everything else is left to copy engines.
+/// By the executor of the route that the profile names, where a session has it; everything else is left to copy engines.
 impl Chooser for Profile {
-    fn choose(&self, direction: Direction, bytes: u64) -> Executor {
-        let direction = match direction {
-            Direction::ToGpu => planner::Direction::ToGpu,
-            Direction::FromGpu => planner::Direction::FromGpu,
-            // A calibration measures none of these.
-            Direction::WithinGpu | Direction::WithinHost => return Executor::CopyEngine,
+    fn to_gpu(&self) -> Vec<(u64, Executor)> {
+        let plan = self.plan(&Ask::of(planner::Direction::ToGpu, 1));
+        let ranges = plan.map(|plan| plan.ranges.as_slice()).unwrap_or_default();
+        ranges.iter().map(|range| (range.to.unwrap_or(u64::MAX), executor(&range.route))).collect()
+    }
+
+    fn why(&self, direction: Direction, bytes: u64) -> String {
+        let ask = match direction {
+            Direction::ToGpu => Ask::of(planner::Direction::ToGpu, bytes),
+            Direction::FromGpu => Ask::of(planner::Direction::FromGpu, bytes),
+            Direction::WithinGpu | Direction::WithinHost => {
+                return "a calibration measures no copies within one memory".into();
+            }
         };
-        let Ok(choice) = Profile::choose(self, &Ask::of(direction, bytes)) else { return Executor::CopyEngine };
-        match choice.route.split("->").nth(1).and_then(|executor| executor.split('[').next()) {
-            Some("inline") => Executor::Inline,
-            _ => Executor::CopyEngine,
-        }
+        let why = |choice: planner::Choice| match executor(&choice.route) {
+            Executor::CopyEngine if !is_engine(&choice.route) => format!("{}; a session has no such way", choice.why),
+            _ => choice.why,
+        };
+        self.choose(&ask).map_or_else(|none| none.to_string(), why)
     }
 }
 
-/// What moves so many bytes in this direction.
-pub(crate) fn choose(profile: Option<&dyn Chooser>, direction: Direction, bytes: u64) -> Executor {
-    profile.map_or(Executor::CopyEngine, |profile| profile.choose(direction, bytes))
+/// `host->bar1[flush]->gpu0`: `bar1`.
+fn word(route: &str) -> &str {
+    route.split("->").nth(1).and_then(|executor| executor.split('[').next()).unwrap_or_default()
+}
+
+fn executor(route: &str) -> Executor {
+    match word(route) {
+        "inline" => Executor::Inline,
+        "bar1" => Executor::Stores,
+        _ => Executor::CopyEngine,
+    }
+}
+
+fn is_engine(route: &str) -> bool {
+    word(route).strip_prefix("ce").is_some_and(|number| number.bytes().all(|c| c.is_ascii_digit()))
+}
+
+/// What moves copies to the GPU, by size.
+#[derive(Debug, Default)]
+pub(crate) struct Ways(Box<[(u64, Executor)]>);
+
+impl Ways {
+    pub fn of(profile: Option<&dyn Chooser>) -> Ways {
+        Ways(profile.map(Chooser::to_gpu).unwrap_or_default().into_boxed_slice())
+    }
+
+    #[inline]
+    pub fn choose(&self, direction: Direction, bytes: u64) -> Executor {
+        if direction != Direction::ToGpu {
+            return Executor::CopyEngine;
+        }
+        let at = self.0.partition_point(|(to, _)| *to < bytes);
+        self.0.get(at).map_or(Executor::CopyEngine, |(_, executor)| *executor)
+    }
+
+    /// Whether some size is moved by stores: then video memory is mapped when it becomes a buffer.
+    pub fn have_stores(&self) -> bool {
+        self.0.iter().any(|(_, executor)| *executor == Executor::Stores)
+    }
 }
 
 #[cfg(test)]
@@ -57,10 +126,11 @@ mod tests {
     use planner::{Facts, Key, Metric, Plan, Range};
 
     #[test]
-    fn a_profile_says_inline_where_its_route_does_and_nothing_else_is_guessed() {
+    fn a_profile_says_what_its_routes_do_and_nothing_else_is_guessed() {
         let range = |from, to, route: &str| Range { from, to, route: route.into(), by: Metric::P50 };
         let ranges = vec![
-            range(1, Some(4096), "host->inline[armed]->gpu0"),
+            range(1, Some(64), "host->bar1[flush]->gpu0"),
+            range(65, Some(4096), "host->inline[armed]->gpu0"),
             range(4097, Some(8999), "host->sm->gpu0"),
             range(9000, None, "host->ce2->gpu0"),
         ];
@@ -73,15 +143,29 @@ mod tests {
         };
         let plan = Plan { key, ranges, points: Vec::new(), undecided: Vec::new() };
         let profile = Profile { functional: true, taken: String::new(), facts: Facts::default(), plans: vec![plan] };
-        let chosen = |direction, bytes| choose(Some(&profile), direction, bytes);
-        assert_eq!(chosen(Direction::ToGpu, 1), Executor::Inline);
-        assert_eq!(chosen(Direction::ToGpu, 4096), Executor::Inline);
-        for bytes in [4097, 9000, 1 << 30] {
-            assert_eq!(chosen(Direction::ToGpu, bytes), Executor::CopyEngine);
+        let ways = Ways::of(Some(&profile));
+        let of_size = [
+            (1, Executor::Stores),
+            (64, Executor::Stores),
+            (65, Executor::Inline),
+            (4096, Executor::Inline),
+            (4097, Executor::CopyEngine),
+            (9000, Executor::CopyEngine),
+            (1 << 40, Executor::CopyEngine),
+        ];
+        for (bytes, executor) in of_size {
+            assert_eq!(ways.choose(Direction::ToGpu, bytes), executor, "{bytes}");
         }
         for direction in [Direction::FromGpu, Direction::WithinGpu, Direction::WithinHost] {
-            assert_eq!(chosen(direction, 8), Executor::CopyEngine);
+            assert_eq!(ways.choose(direction, 8), Executor::CopyEngine);
         }
-        assert_eq!(choose(None, Direction::ToGpu, 8), Executor::CopyEngine);
+        assert!(ways.have_stores() && !Ways::of(None).have_stores());
+        assert_eq!(Ways::of(None).choose(Direction::ToGpu, 8), Executor::CopyEngine);
+        let why = |bytes| Chooser::why(&profile, Direction::ToGpu, bytes);
+        assert!(why(8).contains("host->bar1[flush]->gpu0") && !why(8).contains("no such way"), "{}", why(8));
+        assert!(why(5000).contains("host->sm->gpu0") && why(5000).contains("no such way"), "{}", why(5000));
+        assert!(!why(9000).contains("no such way"), "{}", why(9000));
+        let why = Chooser::why(&profile, Direction::FromGpu, 8);
+        assert!(why.contains("nothing for from-gpu"), "{why}");
     }
 }

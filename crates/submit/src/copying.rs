@@ -5,6 +5,7 @@ use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::lane::Inner;
 use crate::open::LANES;
 use crate::session::{Now, Session};
+use crate::stores::DONE;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 impl Session {
     /// Copies `bytes` from one buffer to another, by this thread's lane or, if another thread submits there at this moment, by
-    /// any that is free. Nothing says in which order copies end: wait for the one before where it matters.
+    /// any that is free; or by stores of the CPU, where the profile names them ([`Session::explain`]). Nothing says in which order copies end: wait for the one before where it matters.
     ///
     /// # Errors
     /// [`Error::Busy`] and [`Error::Full`], after which it may be tried again; [`Error::Handle`], [`Error::Freed`],
@@ -80,6 +81,12 @@ impl Session {
         };
         let half = self.half(now, first)?;
         let (at, mut claim) = self.any_lane(half, now)?;
+        // What nothing has to be ordered against may go without an engine.
+        if let ([piece], None, None, Some(inner)) = (pieces, after, before, &mut *claim)
+            && let Some(done) = self.stored(now, inner, piece)?
+        {
+            return Ok(done);
+        }
         let Some(Inner { copies: Some(copies), channel, .. }) = &mut *claim else { return Err(Error::Closed) };
         // SAFETY: the claim outlives what is found.
         let find = |buffer: Buffer| unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) };
@@ -138,6 +145,10 @@ impl Session {
     #[inline]
     pub fn query(&self, copy: Copy) -> Result<u64, Error> {
         let (lane, number) = COPY.decode_number(self.now()?.opening(), copy.0)?;
+        if (lane, number) == (DONE, 0) {
+            // No lane has it, so any says whether this is a fork's child.
+            return self.lanes[0].observe(|observer| if observer.forked() { Err(Error::Forked) } else { Ok(0) });
+        }
         let lane = self.lanes.get(usize::from(lane)).ok_or_else(|| COPY.wrong())?;
         lane.observe(|observer| {
             if observer.forked() {

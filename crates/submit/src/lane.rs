@@ -4,11 +4,13 @@
 //! Whoever takes something away (a buffer, the lane itself) makes it invisible first and then waits until each lane has been
 //! let go once ([`Lane::grace`]): a claim made later cannot find it any more.
 
+use crate::choose::Ways;
 use crate::error::Error;
 use crate::prepared::{Ready, Rotating};
-use gpu::{Channel, Copies, Observer};
+use gpu::{Channel, Copies, Observer, Prepared};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// What is on a lane's channel.
@@ -16,8 +18,11 @@ pub(crate) struct Inner {
     // Before the channel that they are on.
     pub rings: Vec<Place<Rotating>>,
     pub transfers: Vec<Place<Ready>>,
+    /// On the graphics engine: what writes a word that a stream waits for.
+    pub word: Option<Prepared>,
     /// None on the graphics engine.
     pub copies: Option<Copies>,
+    pub ways: Arc<Ways>,
     pub channel: Channel,
 }
 

@@ -1,7 +1,8 @@
 //! How a session comes to its address space: CUDA's where there is CUDA, its own on the software GPU.
 
-use crate::choose::Chooser;
+use crate::choose::Ways;
 use crate::error::Error;
+use crate::follow::{Follow, Followed};
 use crate::words::Order;
 use copy::Machine;
 use cuda::{Cuda, KeepCurrent};
@@ -35,15 +36,22 @@ pub struct Options {
     pub lanes: usize,
     /// Each submission asks CUDA whether the memory is still the allocation that was pinned: 1 us or more, and CUDA's locks.
     pub check_each_submission: bool,
-    /// What this machine's sizes are; without it copy engines do everything.
-    pub profile: Option<Arc<dyn Chooser>>,
+    /// What this machine's sizes are; without one copy engines do everything.
+    pub profile: Follow,
     /// Told what the session does when it is opened and closed. Never called by what submits.
     pub log: Option<Log>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { kind: Kind::Any, gpu: 0, lanes: 8, check_each_submission: false, profile: None, log: None }
+        Options {
+            kind: Kind::Any,
+            gpu: 0,
+            lanes: 8,
+            check_each_submission: false,
+            profile: Follow::Variable,
+            log: None,
+        }
     }
 }
 
@@ -62,7 +70,8 @@ pub(crate) struct Setup {
     pub space: Arc<AddressSpace>,
     /// What copies to the GPU, and what copies from it.
     pub engines: [Engine; 2],
-    pub profile: Option<Arc<dyn Chooser>>,
+    pub profile: Followed,
+    pub ways: Arc<Ways>,
     pub log: Option<Log>,
 }
 
@@ -86,8 +95,9 @@ impl Setup {
         }
         let engines = engines(&space);
         let order = Mutex::new(None);
-        let setup =
-            Setup { order, machine, space, engines, profile: options.profile.clone(), log: options.log.clone() };
+        let profile = options.profile.found(space.device().is_soft(), machine.as_ref())?;
+        let ways = Arc::new(Ways::of(profile.as_deref().ok()));
+        let setup = Setup { order, machine, space, engines, profile, ways, log: options.log.clone() };
         setup.say(|| {
             let beside = if setup.machine.is_some() { "beside CUDA" } else { "without CUDA" };
             let [to, from] = setup.engines;
@@ -96,8 +106,8 @@ impl Setup {
                 options.gpu, options.lanes
             )
         });
-        if setup.profile.is_none() {
-            setup.say(|| "no profile of this machine: copy engines move everything".into());
+        if let Err(why) = &setup.profile {
+            setup.say(|| format!("{why}: copy engines move everything"));
         }
         Ok(setup)
     }

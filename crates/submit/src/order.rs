@@ -10,7 +10,9 @@ use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::lane::Inner;
 use crate::open::Setup;
 use crate::session::{Now, Session};
+use crate::stores::DONE;
 use crate::words::{Order, WORDS};
+use gpu::{InlineMode, Prepared};
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError};
@@ -27,7 +29,7 @@ impl Session {
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
         let words = cuda::Words::new(context, WORDS)?;
         let (pointer, bytes) = (words.address(), 4 * WORDS as u64);
-        let entry = Entry::of_cuda(machine, pointer, bytes)?;
+        let entry = Entry::of_cuda(machine, pointer, bytes, false)?;
         let (place, used) = self.buffers.add(entry)?;
         let buffer = Buffer(BUFFER.encode(now.opening(), place, used));
         let made = Arc::new(Order { words, buffer, next: AtomicU64::new(0) });
@@ -59,10 +61,10 @@ impl Session {
     }
 
     /// What is put into the CUDA stream from now on waits for a copy: the lane writes a word behind it, and a wait for that goes
-    /// into the stream. A call of CUDA's, with its locks.
+    /// into the stream. A call of CUDA's, with its locks. A copy by stores is done: nothing goes into the stream.
     ///
     /// # Errors
-    /// As [`Session::copy_after`]; [`Error::Argument`] for a copy whose bytes travelled in the command stream.
+    /// As [`Session::copy_after`]; [`Error::Busy`] while another thread submits on the lane.
     ///
     /// # Safety
     /// As [`Session::copy_after`].
@@ -71,20 +73,31 @@ impl Session {
         let (lane, _) = COPY.decode_number(now.opening(), copy.0)?;
         // That it is one.
         self.query(copy)?;
+        if lane == DONE {
+            return Ok(());
+        }
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
         let taken = order.take()?;
         let write = || -> Result<(), Error> {
             let mut claim = self.claim(usize::from(lane), now)?;
-            let Inner { copies, channel, .. } = claim.as_mut().ok_or(Error::Closed)?;
-            let inline = Error::Argument("a copy whose bytes travelled in the command stream: wait for it instead");
-            let copies = copies.as_mut().ok_or(inline)?;
+            let Inner { copies, channel, word, .. } = claim.as_mut().ok_or(Error::Closed)?;
             let (buffer, at, value) = order.place(taken);
             // SAFETY: the claim outlives what is found.
             let entry = unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) }?;
-            let mut written = copies.begin(channel)?;
-            written.release((&entry.region, at), value)?;
-            written.submit()?;
+            if let Some(copies) = copies {
+                let mut written = copies.begin(channel)?;
+                written.release((&entry.region, at), value)?;
+                written.submit()?;
+                return Ok(());
+            }
+            // The graphics engine writes it inline, behind the barrier with which the copy has ended.
+            if word.is_none() {
+                *word = Some(Prepared::inline(channel, &entry.region, 4, InlineMode::Headers)?);
+            }
+            let word = word.as_mut().ok_or(Error::Closed)?;
+            word.aim(entry.region.va() + at, None)?;
+            word.submit_data(channel, &value.to_le_bytes())?;
             Ok(())
         };
         if let Err(error) = write() {

@@ -1,6 +1,7 @@
 //! What is prepared on a lane: transfers, and frames that rotate.
 
 use crate::handle::Copy;
+use crate::stores::Stored;
 use gpu::{Prepared, Region};
 
 /// What a transfer's handle stands for.
@@ -9,6 +10,8 @@ pub(crate) enum Ready {
     Copy(Prepared),
     /// By the graphics engine, bytes that the CPU reads from a buffer at each submission.
     Read { prepared: Prepared, source: Region, buffer: (u32, u32) },
+    /// By stores of the CPU.
+    Stores(Stored),
     /// By the graphics engine, bytes that the caller gives.
     Given(Prepared),
 }

@@ -1,6 +1,7 @@
 //! The session: opened once, used by all threads, closed when what is under way is done.
 
-use crate::buffers::{Buffers, Entry, Kept};
+use crate::buffers::{Buffers, Entry};
+use crate::choose::Ways;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
@@ -119,7 +120,7 @@ impl Session {
         let made = make(options)?;
         for lane in 0..options.lanes {
             for (half, engine) in [0, LANES].into_iter().zip(made.engines) {
-                if let Err(error) = make_lane(&self.lanes[half + lane], &made.space, engine) {
+                if let Err(error) = make_lane(&self.lanes[half + lane], &made, engine) {
                     self.empty();
                     return Err(error);
                 }
@@ -228,7 +229,7 @@ impl Session {
         let mut claim = self.lanes[at].claim_in_time();
         if at == INLINE && claim.is_none() {
             // Only few sessions need it.
-            fill(&self.lanes[at], &mut claim, &setup.space, Engine::Graphics)?;
+            fill(&self.lanes[at], &mut claim, setup, Engine::Graphics)?;
         }
         Ok((at, self.still(claim, now)?))
     }
@@ -245,7 +246,7 @@ impl Session {
             Error::Unavailable("the session is without CUDA: use memory of its own (Session::allocate)".into())
         })?;
         let _context = setup.enter()?;
-        self.add(now, Entry::of_cuda(machine, pointer, length)?)
+        self.add(now, Entry::of_cuda(machine, pointer, length, setup.ways.have_stores())?)
     }
 
     /// Memory of the session's own, host memory or (`video`) the GPU's, which the CPU sees too. Allocated without CUDA, in whole
@@ -257,8 +258,7 @@ impl Session {
         let (setup, now) = (self.setup()?, self.now()?);
         let memory = if video { setup.space.alloc_video(bytes)? } else { setup.space.alloc_host(bytes)? };
         let place = if video { Place::Video } else { Place::Host };
-        let (region, pointer) = (memory.region().part(0, bytes)?, memory.va());
-        self.add(now, Entry { region, pointer, place, _kept: Kept::Ours(memory) })
+        self.add(now, Entry::of_memory(memory, place, bytes, setup.ways.have_stores())?)
     }
 
     fn add(&self, now: Now, entry: Entry) -> Result<Buffer, Error> {
@@ -306,17 +306,18 @@ impl std::ops::Deref for Opened<'_> {
     }
 }
 
-fn make_lane(lane: &Lane, space: &Arc<AddressSpace>, engine: Engine) -> Result<(), Error> {
+fn make_lane(lane: &Lane, setup: &Setup, engine: Engine) -> Result<(), Error> {
     let mut claim = lane.claim_in_time();
-    fill(lane, &mut claim, space, engine)
+    fill(lane, &mut claim, setup, engine)
 }
 
-fn fill(lane: &Lane, claim: &mut Claim<'_>, space: &Arc<AddressSpace>, engine: Engine) -> Result<(), Error> {
+fn fill(lane: &Lane, claim: &mut Claim<'_>, setup: &Setup, engine: Engine) -> Result<(), Error> {
     let options = ChannelOptions { entries: ENTRIES, ..Default::default() };
-    let mut channel = Channel::new(space, engine, options)?;
+    let mut channel = Channel::new(&setup.space, engine, options)?;
     let copies = matches!(engine, Engine::Copy(_)).then(|| Copies::new(&mut channel)).transpose()?;
     let observer = channel.observer();
-    **claim = Some(Inner { rings: Vec::new(), transfers: Vec::new(), copies, channel });
+    let ways: Arc<Ways> = setup.ways.clone();
+    **claim = Some(Inner { rings: Vec::new(), transfers: Vec::new(), word: None, copies, ways, channel });
     lane.publish(claim, observer);
     Ok(())
 }

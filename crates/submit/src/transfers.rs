@@ -1,11 +1,12 @@
 //! Copies that are ready to go: validated once, submitted often.
 
-use crate::choose::{Direction, Executor, choose};
+use crate::choose::{Direction, Executor};
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, TRANSFER, Transfer};
 use crate::lane::Place;
 use crate::prepared::Ready;
 use crate::session::{INLINE, Session};
+use crate::stores::Stored;
 use gpu::{CopyMode, CopyRelease, InlineMode, Prepared};
 use rm::graph;
 
@@ -16,7 +17,7 @@ const INDEX: u32 = 12;
 /// Most bytes of one transfer.
 const MAX_BYTES: u64 = 1 << 30;
 /// Most bytes that travel in the command stream.
-const MAX_INLINE: u64 = 64 << 10;
+pub(crate) const MAX_INLINE: u64 = 64 << 10;
 
 pub(crate) fn locate(place: u32) -> (usize, u32) {
     ((place >> INDEX) as usize, place & ((1 << INDEX) - 1))
@@ -27,8 +28,8 @@ pub(crate) fn name(lane: usize, index: u32) -> u32 {
 }
 
 impl Session {
-    /// Makes a copy ready on this thread's lane. Threads may hand it on: whoever submits it takes that lane. The call waits for
-    /// the lane, allocates, and asks the kernel driver for memory.
+    /// Makes a copy ready on this thread's lane, by the executor that the profile names ([`Session::explain`]). Threads may hand it on: whoever
+    /// submits it takes that lane. The call waits for the lane, allocates, and asks the kernel driver for memory.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Freed`], [`Error::Outside`], [`Error::Limit`], [`Error::Argument`] for no bytes or more than
@@ -42,13 +43,8 @@ impl Session {
         let (setup, now) = (self.setup()?, self.now()?);
         let bytes = length(bytes, MAX_BYTES)?;
         let [to_place, from_place] = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), from.0)?];
-        let direction = match (self.buffers.is_video(to_place.0), self.buffers.is_video(from_place.0)) {
-            (true, false) => Direction::ToGpu,
-            (false, true) => Direction::FromGpu,
-            (true, true) => Direction::WithinGpu,
-            (false, false) => Direction::WithinHost,
-        };
-        let executor = choose(setup.profile.as_deref(), direction, bytes.into());
+        let direction = self.direction(to_place.0, from_place.0);
+        let executor = setup.ways.choose(direction, bytes.into());
         // The CPU has to be able to read it, and it has to fit into slots.
         let inline = executor == Executor::Inline && direction == Direction::ToGpu && u64::from(bytes) <= MAX_INLINE;
         let half = if inline { INLINE } else { self.half(now, (to, from))? };
@@ -56,10 +52,14 @@ impl Session {
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         // SAFETY: the claim outlives what is found.
         let find = |place| unsafe { self.buffers.find(place) };
-        let to = find(to_place)?.region.part(to_at, bytes.into())?;
-        let entry = find(from_place)?;
+        let (to_entry, entry) = (find(to_place)?, find(from_place)?);
+        let to = to_entry.region.part(to_at, bytes.into())?;
         let source = entry.region.part(from_at, bytes.into())?;
-        let ready = if inline && entry.place == graph::Place::Host {
+        let may_store = Session::may_store(to_entry, entry).is_ok();
+        let ready = if executor == Executor::Stores && may_store {
+            let bytes = bytes.into();
+            Ready::Stores(Stored { to: to_place, to_at, from: from_place, from_at, bytes })
+        } else if inline && entry.place == graph::Place::Host {
             let prepared = Prepared::inline(&mut inner.channel, &to, bytes, InlineMode::Headers)?;
             Ready::Read { prepared, source, buffer: from_place }
         } else {
@@ -120,6 +120,15 @@ impl Session {
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         let ready = Place::find(&mut inner.transfers, index, used).ok_or_else(|| TRANSFER.wrong())?;
         let ticket = match (ready, bytes) {
+            (Ready::Stores(stored), None) => {
+                let stored = *stored;
+                return match self.store(now, inner, stored) {
+                    Ok(Some(copy)) => Ok(copy),
+                    // The transfer is there, its buffer has gone.
+                    Ok(None) | Err(Error::Handle(_)) => Err(Error::Freed),
+                    Err(error) => Err(error),
+                };
+            }
             (Ready::Copy(prepared), None) => prepared.submit(&mut inner.channel)?,
             (Ready::Read { prepared, source, buffer }, None) => {
                 // SAFETY: the claim outlives what is found.

@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use submit::{Error, Options, Piece, Session};
+use submit::{Chooser, Direction, Error, Executor, Follow, Options, Piece, Session};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const BYTES: usize = 4096;
@@ -248,12 +248,90 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
         assert!(matches!(unsafe { s.copy_after(stream, &[piece]) }, Err(Error::Cuda(_))));
     }
     s.copy((to, 0), (from, 0), 8, LIMIT).unwrap();
-    let inline = s.prepare_bytes((to, 0), 8).unwrap();
-    let copy = s.submit_bytes(inline, &[1; 8]).unwrap();
-    // SAFETY: as above.
-    assert!(matches!(unsafe { s.hold_stream(stream, copy) }, Err(Error::Argument(_))));
     s.close().unwrap();
     assert_eq!(rig.driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+/// Up to 16 bytes by stores, up to 256 inline.
+struct Small;
+
+impl Chooser for Small {
+    fn to_gpu(&self) -> Vec<(u64, Executor)> {
+        vec![(16, Executor::Stores), (256, Executor::Inline)]
+    }
+
+    fn why(&self, _: Direction, _: u64) -> String {
+        "as measured".into()
+    }
+}
+
+#[test]
+fn a_stream_waits_for_a_copy_whichever_way_it_goes_and_a_copy_that_waits_for_a_stream_goes_by_an_engine() {
+    let rig = rig(true, &Options { profile: Follow::Given(Arc::new(Small)), ..one_lane() });
+    let s = &rig.session;
+    let device = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    let to = s.pin(device.address(), BYTES as u64).unwrap();
+    let from = s.allocate(BYTES as u64, false).unwrap();
+    let stream = 0x77 as *mut c_void;
+    let queued = || QUEUED.lock().unwrap().len();
+    // SAFETY: as in `run_stream`.
+    let word = |at: u64| unsafe { AtomicU32::from_ptr(at as *mut u32) }.load(Ordering::SeqCst);
+    let (inline, given) = (s.prepare((to, 0), (from, 0), 256).unwrap(), s.prepare_bytes((to, 0), 8).unwrap());
+    // More than the slots of what writes the word, too.
+    for round in 0..80 {
+        let copy = if round % 2 == 0 { s.submit(inline) } else { s.submit_bytes(given, &[1; 8]) }.unwrap();
+        // SAFETY: no stream is looked at.
+        unsafe { s.hold_stream(stream, copy) }.unwrap();
+        let (of, at, value, wait) = *QUEUED.lock().unwrap().last().unwrap();
+        assert_eq!((of, wait), (0x77, true));
+        let start = std::time::Instant::now();
+        while word(at) != value {
+            assert!(start.elapsed() < LIMIT, "round {round}: the stream waits for ever");
+            std::thread::yield_now();
+        }
+        assert!(s.poll(copy).unwrap(), "the word is behind the copy");
+    }
+    // Stores are over: there is nothing that the stream could wait for.
+    let (stored, before) = (s.copy_async((to, 0), (from, 0), 16).unwrap(), queued());
+    // SAFETY: as above.
+    unsafe { s.hold_stream(stream, stored) }.unwrap();
+    assert!(s.poll(stored).unwrap() && queued() == before);
+    // Of stores' size, but behind the stream.
+    let piece = Piece { to, to_at: 0, from, from_at: 0, bytes: 16 };
+    // SAFETY: as above.
+    let copy = unsafe { s.copy_after(stream, &[piece]) }.unwrap();
+    let (_, at, value, _) = *QUEUED.lock().unwrap().last().unwrap();
+    std::thread::sleep(Duration::from_millis(3));
+    assert!(!s.poll(copy).unwrap(), "it waits for the stream");
+    run_stream(at, value);
+    s.wait(copy, LIMIT).unwrap();
+    s.close().unwrap();
+    assert_eq!(rig.driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn stores_reach_cudas_memory_and_none_that_cuda_has_freed() {
+    let rig = rig(true, &Options { profile: Follow::Given(Arc::new(Small)), ..one_lane() });
+    let s = &rig.session;
+    let block = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    let host = s.allocate(BYTES as u64, false).unwrap();
+    let pinned = s.pin(block.address(), BYTES as u64).unwrap();
+    let choice = s.explain(pinned, host, 16, false).unwrap();
+    assert_eq!(choice.executor, Executor::Stores, "{}", choice.why);
+    let (place, _) = s.place(host).unwrap();
+    // SAFETY: the session's memory, in which nothing is under way.
+    unsafe { std::slice::from_raw_parts_mut(place as *mut u8, 16) }.fill(0x5a);
+    let prepared = s.prepare((pinned, 8), (host, 0), 16).unwrap();
+    assert!(s.poll(s.submit(prepared).unwrap()).unwrap());
+    let before = rig.driver.counters().copies.load(Ordering::Relaxed);
+    assert_eq!(before, 0, "no engine had a part in it");
+    assert!(found(&block)[8..24] == [0x5a; 16] && found(&block)[24] == 0);
+    drop(block);
+    let next = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    next.write(&[0x11; BYTES]).unwrap();
+    assert!(matches!(s.submit(prepared), Err(Error::Freed)));
+    assert!(matches!(s.copy_async((pinned, 0), (host, 0), 16), Err(Error::Freed)));
+    assert!(found(&next) == [0x11; BYTES]);
 }
 
 #[test]

@@ -8,31 +8,48 @@ use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
 use std::sync::Arc;
 use std::time::Duration;
-use submit::{Options, Piece, Session};
+use submit::{Chooser, Direction, Executor, Follow, Options, Piece, Session};
 
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// Up to 32 bytes by stores.
+struct Small;
+
+impl Chooser for Small {
+    fn to_gpu(&self) -> Vec<(u64, Executor)> {
+        vec![(32, Executor::Stores)]
+    }
+
+    fn why(&self, _: Direction, _: u64) -> String {
+        String::new()
+    }
+}
 
 #[test]
 fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
     // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
     let device = Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap();
     let session = Session::new();
-    session.open_in(AddressSpace::new(&device).unwrap(), None, &Options { lanes: 2, ..Options::default() }).unwrap();
+    let options = Options { lanes: 2, profile: Follow::Given(Arc::new(Small)), ..Options::default() };
+    session.open_in(AddressSpace::new(&device).unwrap(), None, &options).unwrap();
     let watched = watch_system_calls();
     if !watched {
         eprintln!("system calls are not watched: this kernel has no syscall user dispatch");
     }
     let (host, video) = (session.allocate(1 << 16, false).unwrap(), session.allocate(1 << 16, true).unwrap());
     let prepared = session.prepare((video, 0), (host, 0), 4096).unwrap();
+    let stores = session.prepare((video, 0), (host, 0), 32).unwrap();
     let given = session.prepare_bytes((video, 64), 56).unwrap();
     let ring = session.ring((video, 0), (host, 0), 4096, 4).unwrap();
     let piece = |n: u64| Piece { to: host, to_at: n * 64, from: video, from_at: n * 128, bytes: 64 };
     let pieces: Vec<_> = (0..300).map(piece).collect();
     type Way<'a> = (&'a str, &'a dyn Fn() -> Result<submit::Copy, submit::Error>);
-    let ways: [Way; 5] = [
+    let ways: [Way; 7] = [
         ("prepared", &|| session.submit(prepared)),
         ("bytes", &|| session.submit_bytes(given, &[7; 56])),
         ("any", &|| session.copy_async((video, 8), (host, 16), 100)),
+        ("stores", &|| session.submit(stores)),
+        ("any stores", &|| session.copy_async((video, 8), (host, 16), 32)),
         ("batch", &|| session.copy_batch(&pieces)),
         ("ring", &|| session.ring_next(ring).and_then(|_| session.ring_submit(ring))),
     ];

@@ -5,7 +5,7 @@ use gpu::{AddressSpace, Device};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
-use submit::{Buffer, Chooser, Direction, Error, Executor, Options, Piece, Session};
+use submit::{Buffer, Chooser, Direction, Error, Executor, Follow, Options, Piece, Session};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -390,8 +390,12 @@ fn so_many_submissions_of_one_transfer_are_under_way_and_one_more_is_an_error() 
 struct Small;
 
 impl Chooser for Small {
-    fn choose(&self, direction: Direction, bytes: u64) -> Executor {
-        if direction == Direction::ToGpu && bytes <= 512 { Executor::Inline } else { Executor::CopyEngine }
+    fn to_gpu(&self) -> Vec<(u64, Executor)> {
+        vec![(64, Executor::Stores), (512, Executor::Inline)]
+    }
+
+    fn why(&self, _direction: Direction, bytes: u64) -> String {
+        format!("{bytes} bytes, as measured")
     }
 }
 
@@ -406,12 +410,14 @@ fn a_profile_chooses_and_without_one_the_log_says_so() {
     let said = said.lock().unwrap().join("\n");
     assert!(said.contains("no profile") && said.contains("opened without CUDA") && said.contains("closed"), "{said}");
 
-    let rig = rig_with(&Options { lanes: 1, profile: Some(Arc::new(Small)), ..Options::default() });
+    let rig = rig_with(&Options { lanes: 1, profile: Follow::Given(Arc::new(Small)), ..Options::default() });
     let s = &rig.session;
     let (host, video) = (s.allocate(4096, false).unwrap(), s.allocate(4096, true).unwrap());
     let inline = || rig.driver.counters().inline_copies.load(Ordering::Relaxed);
+    let engines = || rig.driver.counters().copies.load(Ordering::Relaxed);
     let (small, large) =
         (s.prepare((video, 0), (host, 0), 512).unwrap(), s.prepare((video, 0), (host, 0), 513).unwrap());
+    let tiny = s.prepare((video, 1000), (host, 100), 64).unwrap();
     for round in 0..5 {
         noise(rig.bytes(host), round);
         let before = inline();
@@ -422,8 +428,115 @@ fn a_profile_chooses_and_without_one_the_log_says_so() {
         assert!(inline() > before);
         assert!(rig.bytes(video)[..512] == rig.bytes(host)[..512] && rig.bytes(video)[512] == 0);
     }
+    // Stores are there when the submission returns, and no engine has had a part in them.
+    let before = (engines(), inline());
+    rig.bytes(video).fill(0);
+    for stored in [s.submit(tiny).unwrap(), s.copy_async((video, 2001), (host, 7), 64).unwrap()] {
+        assert!(s.poll(stored).unwrap() && s.query(stored).unwrap() == 0 && s.wait(stored, Duration::ZERO).is_ok());
+    }
+    assert_eq!((engines(), inline()), before);
+    assert!(rig.bytes(video)[1000..1064] == rig.bytes(host)[100..164]);
+    assert!(rig.bytes(video)[2001..2065] == rig.bytes(host)[7..71]);
+    assert_eq!([999, 1064, 2000, 2065].map(|at| rig.bytes(video)[at]), [0; 4], "and no others");
+    // What is not prepared goes inline never; what is ordered, by engines; and so do other directions.
+    let piece = Piece { to: video, to_at: 0, from: host, from_at: 0, bytes: 8 };
+    let by_engine: [&dyn Fn() -> Result<submit::Copy, Error>; 4] = [
+        &|| s.copy_async((video, 0), (host, 0), 65),
+        &|| s.ordered(&[piece], None, Some((host, 4092, 1))),
+        &|| s.copy_async((host, 0), (video, 0), 8),
+        &|| s.copy_async((host, 0), (host, 64), 8),
+    ];
+    for submit in by_engine {
+        let before = engines();
+        s.wait(submit().unwrap(), LIMIT).unwrap();
+        assert_eq!(engines(), before + 1);
+    }
+    assert!(matches!(s.copy_async((video, 4090), (host, 0), 8), Err(Error::Outside { .. })));
+    assert!(matches!(s.copy_async((video, 0), (host, u64::MAX), 8), Err(Error::Outside { .. })));
+    assert!(matches!(s.submit_bytes(tiny, &[0; 64]), Err(Error::Argument(_))));
     s.unpin(host).unwrap();
+    assert!(matches!(s.submit(tiny), Err(Error::Freed)), "its source is gone");
     assert!(s.submit(small).is_err(), "its source is gone");
+}
+
+#[test]
+fn a_session_says_which_way_a_copy_goes_and_why() {
+    let rig = rig_with(&Options { lanes: 1, profile: Follow::Given(Arc::new(Small)), ..Options::default() });
+    let s = &rig.session;
+    let (host, video) = (s.allocate(1 << 20, false).unwrap(), s.allocate(1 << 20, true).unwrap());
+    let ask = |to, from, bytes, prepared| {
+        let choice = s.explain(to, from, bytes, prepared).unwrap();
+        (choice.executor, choice.why)
+    };
+    for (bytes, prepared, executor, says) in [
+        (64, true, Executor::Stores, "stores of the CPU: 64 bytes, as measured"),
+        (64, false, Executor::Stores, "stores of the CPU: 64 bytes, as measured"),
+        (512, true, Executor::Inline, "inline"),
+        (512, false, Executor::CopyEngine, "only prepared copies"),
+        (513, true, Executor::CopyEngine, "a copy engine: 513 bytes"),
+    ] {
+        let (found, why) = ask(video, host, bytes, prepared);
+        assert!(found == executor && why.contains(says), "{bytes}: {found:?}, {why}");
+    }
+    assert_eq!(ask(host, video, 8, true).0, Executor::CopyEngine);
+    assert!(matches!(s.explain(video, host, 0, true), Err(Error::Argument(_))));
+    assert!(matches!(s.explain(Buffer::from_raw(7), host, 8, true), Err(Error::Handle(_))));
+    // A buffer that cannot be mapped goes by engines, and the reason is told.
+    let large = s.allocate((256 << 20) + 4096, true).unwrap();
+    let (executor, why) = ask(large, host, 8, true);
+    assert!(executor == Executor::CopyEngine && why.contains("256 MiB are not mapped"), "{why}");
+    s.copy((large, 0), (host, 0), 8, LIMIT).unwrap();
+    s.close().unwrap();
+    open(s, rig.driver, &Options { lanes: 1, profile: Follow::Nothing, ..Options::default() }).unwrap();
+    let (host, video) = (s.allocate(4096, false).unwrap(), s.allocate(4096, true).unwrap());
+    let choice = s.explain(video, host, 8, true).unwrap();
+    assert!(choice.executor == Executor::CopyEngine && choice.why.contains("no profile"), "{}", choice.why);
+}
+
+#[test]
+fn a_profile_in_a_file_is_followed_where_it_was_taken_and_refused_elsewhere() {
+    let folder = std::env::temp_dir().join(format!("doorbell-follow-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("p.toml");
+    let with = |path: &std::path::Path| Options { lanes: 1, profile: Follow::File(path.into()), ..Options::default() };
+    let driver = SoftDriver::new(Mode::Strict);
+    let session = Session::new();
+    let refused = |path: &std::path::Path, says: &str| {
+        let error = open(&session, driver, &with(path)).unwrap_err();
+        assert!(matches!(error, Error::Unavailable(_)) && error.to_string().contains(says), "{error}");
+        assert!(matches!(session.close(), Err(Error::Closed)));
+    };
+    refused(&path, "there is no profile at");
+    std::fs::write(&path, "this is none").unwrap();
+    refused(&path, "p.toml");
+    let range = |from, to, route: &str| planner::Range { from, to, route: route.into(), by: planner::Metric::P50 };
+    let ranges = vec![range(1, Some(256), "host->bar1[flush]->gpu0"), range(257, None, "host->ce2->gpu0")];
+    let key = planner::Key {
+        direction: planner::Direction::ToGpu,
+        memory: "pinned".into(),
+        batch: 1,
+        metric: planner::Metric::P50,
+        load: planner::Key::IDLE.into(),
+    };
+    let figure = |route: &str, ns| planner::Figure { route: route.into(), ns, interval: None, samples: 100 };
+    let figures = vec![figure("host->bar1[flush]->gpu0", 900), figure("host->ce2->gpu0", 2000)];
+    let points = vec![planner::Point { bytes: 64, figures }];
+    let plan = planner::Plan { key, ranges, points, undecided: Vec::new() };
+    let facts = profile::facts::of_this_machine(true, None);
+    let mut profile =
+        planner::Profile { functional: true, taken: "2001-01-01T00:00:00Z".into(), facts, plans: vec![plan] };
+    profile.save(&path).unwrap();
+    open(&session, driver, &with(&path)).unwrap();
+    let (host, video) = (session.allocate(4096, false).unwrap(), session.allocate(4096, true).unwrap());
+    let choice = session.explain(video, host, 256, false).unwrap();
+    assert!(choice.executor == Executor::Stores && choice.why.contains("host->bar1[flush]->gpu0"), "{}", choice.why);
+    assert_eq!(session.explain(video, host, 257, false).unwrap().executor, Executor::CopyEngine);
+    session.copy((video, 0), (host, 0), 256, LIMIT).unwrap();
+    session.close().unwrap();
+    profile.facts.kernel = "2.4.0".into();
+    profile.save(&path).unwrap();
+    refused(&path, "kernel was \"2.4.0\"");
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
