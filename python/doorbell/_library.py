@@ -14,13 +14,14 @@ from ._errors import CODES, DoorbellError, Unavailable
 FOREVER = (1 << 64) - 1
 HOST, VIDEO = 0, 1
 ANY, BESIDE_CUDA, SOFTWARE = 0, 1, 2
-CHECK = 1
+CHECK, OWN_PROFILE = 1, 2
+WAYS = ("engine", "inline", "stores")
 LOG = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
 
 class Options(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("kind", c_uint32), ("gpu", c_uint32), ("lanes", c_uint32), ("flags", c_uint32),
-                ("log", LOG), ("log_user", c_void_p)]
+                ("log", LOG), ("log_user", c_void_p), ("profile", c_char_p)]
 
 
 class Piece(ctypes.Structure):
@@ -49,6 +50,7 @@ FUNCTIONS = {
     "doorbell_allocate": [c_uint32, c_size_t, ANSWER, POINTER(c_void_p)],
     "doorbell_unpin": [c_uint64],
     "doorbell_buffer": [c_uint64, POINTER(c_void_p), ANSWER],
+    "doorbell_explain": [c_uint64, c_uint64, c_uint64, c_bool, POINTER(c_uint32), c_char_p, c_size_t],
     "doorbell_copy": [c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64],
     "doorbell_copy_async": [c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, ANSWER],
     "doorbell_copy_batch": [POINTER(Piece), c_size_t, ANSWER],

@@ -1,11 +1,12 @@
 """The process's session, and what copies."""
 
 import ctypes
+import os
 from contextlib import contextmanager
-from ctypes import byref, c_bool, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_bool, c_size_t, c_uint32, c_uint64, c_void_p, create_string_buffer
 
 from ._errors import Busy, Closed, DoorbellError, Full, InvalidHandle, OutOfRange
-from ._library import (ANY, BESIDE_CUDA, CHECK, FOREVER, HOST, LOG, SOFTWARE, SPIN, TIMEOUT, VIDEO, FrameStruct, Options, Piece,
+from ._library import (ANY, BESIDE_CUDA, CHECK, FOREVER, HOST, LOG, OWN_PROFILE, SOFTWARE, SPIN, TIMEOUT, VIDEO, WAYS, FrameStruct, Options, Piece,
                        check, failed, held, library)
 from ._memory import memory_of
 
@@ -16,18 +17,22 @@ _submits = held
 _SPIN = c_uint64(SPIN)
 
 
-def open(gpu=0, *, lanes=0, kind=None, check_allocations=False, log=None):
+def open(gpu=0, *, lanes=0, kind=None, check_allocations=False, log=None, profile=None):
     """Opens the process's session, which all threads use.
 
     gpu: CUDA's number of it. lanes: threads that submit without ever being Busy, up to 64 (0: 8). kind: "cuda", "soft" (the
     software GPU, which has to be preloaded), or None for CUDA where there is CUDA. check_allocations: each submission asks CUDA
     whether the memory is still the allocation that was pinned. log: called with a text when the session opens and closes.
+    profile: the file that says which way copies go (`doorbell calibrate -o FILE`); True: the machine's own, if there is one; False: none;
+    None: what $DOORBELL_PROFILE names. One that was taken elsewhere is Unavailable, with what is different. explain() says what it does.
     """
     global _log, _submits
     if kind not in _KINDS:
         raise ValueError(f"kind is 'cuda', 'soft' or None, not {kind!r}")
     function = LOG((lambda _, text: log(text.decode(errors="replace"))) if log else 0)
-    options = Options(ctypes.sizeof(Options), _KINDS[kind], gpu, lanes, CHECK if check_allocations else 0, function, None)
+    flags = (CHECK if check_allocations else 0) | (OWN_PROFILE if profile is True else 0)
+    path = None if profile is None or profile is True else b"" if profile is False else os.fsencode(profile)
+    options = Options(ctypes.sizeof(Options), _KINDS[kind], gpu, lanes, flags, function, None, path)
     check(library.doorbell_open(byref(options)))
     # Called until the session is closed.
     _log = function
@@ -242,6 +247,14 @@ def copy_async(dst, src, nbytes=None, *, dst_offset=0, src_offset=0):
         raise failed(code)
     ticket._keep = (to, from_)
     return ticket
+
+
+def explain(dst, src, nbytes=None, *, prepared=False):
+    """Which way a copy between two buffers goes, "engine", "inline" or "stores", and why, in a sentence. prepared: of prepare()."""
+    to, from_ = _ends(dst, src)
+    nbytes, way, text = _length(to, 0, from_, 0, nbytes), c_uint32(), create_string_buffer(2048)
+    check(library.doorbell_explain(to.handle, from_.handle, nbytes, prepared, byref(way), text, len(text)))
+    return WAYS[way.value], text.value.decode(errors="replace")
 
 
 _NOW = object()

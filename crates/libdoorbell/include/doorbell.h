@@ -135,6 +135,27 @@
 #define DOORBELL_CHECK 1
 
 /*
+ doorbell_options_t.flags: follow the machine's own profile, if `doorbell calibrate` has written one: what $DOORBELL_PROFILE names,
+ else where the command writes it. One that was taken elsewhere is an error.
+ */
+#define DOORBELL_OWN_PROFILE 2
+
+/*
+ doorbell_explain: by a copy engine.
+ */
+#define DOORBELL_BY_ENGINE 0
+
+/*
+ doorbell_explain: the bytes travel in the command stream.
+ */
+#define DOORBELL_BY_INLINE 1
+
+/*
+ doorbell_explain: by stores of the CPU, which are there when the submission returns.
+ */
+#define DOORBELL_BY_STORES 2
+
+/*
  doorbell_allocate: host memory.
  */
 #define DOORBELL_HOST 0
@@ -175,7 +196,7 @@ typedef struct {
    */
   uint32_t lanes;
   /*
-   DOORBELL_CHECK or 0.
+   0, or DOORBELL_CHECK, DOORBELL_OWN_PROFILE or both.
    */
   uint32_t flags;
   /*
@@ -186,6 +207,11 @@ typedef struct {
    Passed to log.
    */
   void *log_user;
+  /*
+   Null, or the file of the profile (`doorbell calibrate -o FILE`) that says which way copies go. Null without DOORBELL_OWN_PROFILE: the
+   file that $DOORBELL_PROFILE names, if it is set. An empty text: none.
+   */
+  const char *profile;
 } doorbell_options_t;
 
 /*
@@ -280,7 +306,8 @@ uint32_t doorbell_version(void);
 int32_t doorbell_init(void);
 
 /*
- Opens the process's session. options may be null: GPU 0, 8 lanes.
+ Opens the process's session. options may be null: GPU 0, 8 lanes, and the profile that $DOORBELL_PROFILE names, if it is set. A profile that is
+ no file, or was taken on another machine, is DOORBELL_UNAVAILABLE, and the detail says what is different.
  Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none, and makes it this
  thread's. Threads: any; others wait. Errors: DOORBELL_ALREADY_OPEN, DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_DRIVER,
  DOORBELL_CUDA, DOORBELL_FORKED.
@@ -296,12 +323,15 @@ int32_t doorbell_close(void);
 
 /*
  Makes `length` bytes of CUDA's memory at `pointer` (cudaMalloc, cudaHostAlloc, cudaHostRegister) nameable, until
- doorbell_unpin() or until CUDA frees them: copies answer DOORBELL_FREED then.
+ doorbell_unpin() or until CUDA frees them: copies answer DOORBELL_FREED then. With a profile that names stores of the CPU, video memory of up
+ to 256 MiB is mapped for them too (a descriptor, and the kernel driver's locks).
  Cost: microseconds, and CUDA's locks: it waits where another thread is in a long call of CUDA's. Threads: any. Errors:
  DOORBELL_NOT_PINNABLE with the reason, DOORBELL_UNAVAILABLE without CUDA, DOORBELL_LIMIT (65,536 at a time),
  DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
  */
-int32_t doorbell_pin(const void *pointer, size_t length, doorbell_buffer_t *buffer);
+int32_t doorbell_pin(const void *pointer,
+                     size_t length,
+                     doorbell_buffer_t *buffer);
 
 /*
  Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, in whole pages. Host memory is pinned, and its pages
@@ -328,6 +358,21 @@ int32_t doorbell_unpin(doorbell_buffer_t buffer);
 int32_t doorbell_buffer(doorbell_buffer_t buffer, void **pointer, uint64_t *length);
 
 /*
+ Which way a copy from one buffer to another goes, `prepared` (doorbell_prepare) or not (doorbell_copy, doorbell_copy_async), and why. `way`:
+ DOORBELL_BY_ENGINE, DOORBELL_BY_INLINE or DOORBELL_BY_STORES. `text` gets at most `room` bytes of English, which end with a zero.
+ Either may be null. Batches of several pieces, rings and what is ordered always go by copy engines.
+ Cost: microseconds; it allocates. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT (no bytes), DOORBELL_CLOSED,
+ DOORBELL_FORKED.
+ */
+int32_t doorbell_explain(doorbell_buffer_t to,
+                         doorbell_buffer_t from,
+                         uint64_t bytes,
+                         bool prepared,
+                         uint32_t *way,
+                         char *text,
+                         size_t room);
+
+/*
  Copies bytes from one buffer to another and waits until they are there; for a lane, and for room on it, too.
  Cost: that of doorbell_copy_async() and the copy. It spins for some 100 us, then yields. Threads: any. Errors: those of
  doorbell_copy_async() but DOORBELL_BUSY and DOORBELL_FULL, and DOORBELL_TIMEOUT: it may be under way then.
@@ -340,7 +385,8 @@ int32_t doorbell_copy(doorbell_buffer_t to,
                       uint64_t timeout_ns);
 
 /*
- Submits a copy from one buffer to another. It goes to the thread's lane, or to any other where another thread submits on that
+ Submits a copy from one buffer to another. With a profile, sizes for which it names stores of the CPU go by these, and are there when this returns:
+ see doorbell_explain(). All else goes to the thread's lane, or to any other where another thread submits on that
  one now; so copies end in any order, unless the program waits for the one before.
  Cost: a submission, whose words are written and checked: more than doorbell_submit(); no lock, no allocation, no system call, unless memory was unmapped since. (A thread's very first call may
  allocate: the loader makes room for its variables.) Threads: any. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be
@@ -391,15 +437,15 @@ int32_t doorbell_copy_after_stream(const doorbell_piece_t *pieces,
 
 /*
  What is put into the CUDA stream from now on waits for a submission: the lane writes a word behind it, and a wait for that goes
- into the stream. Not for doorbell_submit_bytes().
+ into the stream. Of a copy by stores nothing goes into the stream: it is over.
  Cost: a submission, and a call of cuStreamWaitValue32 with CUDA's locks. Threads: any. Errors: as doorbell_copy_after_stream();
- DOORBELL_BUSY while another thread submits on the lane; DOORBELL_ARGUMENT.
+ DOORBELL_BUSY while another thread submits on the lane.
  */
 int32_t doorbell_hold_stream(void *stream,
                              doorbell_ticket_t ticket);
 
 /*
- Makes a copy ready, to be submitted often: it is checked here, once. It belongs to the lane of the thread that prepares it.
+ Makes a copy ready, to be submitted often: it is checked here, once, and goes the way that doorbell_explain() says. It belongs to the lane of the thread that prepares it.
  Cost: some hundred microseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the thread's
  lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT (no bytes, or more than 1 GiB),
  DOORBELL_LIMIT (4,096 for each lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
@@ -423,7 +469,7 @@ int32_t doorbell_prepare_bytes(doorbell_buffer_t to,
 
 /*
  Submits what doorbell_prepare() made ready. Up to 32 submissions of a transfer may be under way.
- Cost: some 60 ns (H100 and H200); no lock, no allocation, no system call. Threads: any; two that submit on the same lane at the same instant
+ Cost: some 60 ns (H100 and H200), by stores the whole copy; no lock, no allocation, no system call. Threads: any; two that submit on the same lane at the same instant
  do not wait for each other: the second gets DOORBELL_BUSY. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be tried
  again; DOORBELL_HANDLE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
  Nothing was submitted then.

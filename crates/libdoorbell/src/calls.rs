@@ -3,11 +3,12 @@
 use crate::codes::*;
 use crate::detail;
 use crate::types::*;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use submit::{Buffer, Copy, Error, Kind, Options, Piece, Ring, Session, Transfer};
+use submit::{Buffer, Copy, Error, Executor, Follow, Kind, Options, Piece, Ring, Session, Transfer};
 
 /// The process's.
 static SESSION: Session = Session::new();
@@ -94,7 +95,8 @@ pub extern "C" fn doorbell_init() -> i32 {
     run(Session::watch)
 }
 
-/// Opens the process's session. options may be null: GPU 0, 8 lanes.
+/// Opens the process's session. options may be null: GPU 0, 8 lanes, and the profile that $DOORBELL_PROFILE names, if it is set. A profile that is
+/// no file, or was taken on another machine, is DOORBELL_UNAVAILABLE, and the detail says what is different.
 /// Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none, and makes it this
 /// thread's. Threads: any; others wait. Errors: DOORBELL_ALREADY_OPEN, DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_DRIVER,
 /// DOORBELL_CUDA, DOORBELL_FORKED.
@@ -102,16 +104,36 @@ pub extern "C" fn doorbell_init() -> i32 {
 pub unsafe extern "C" fn doorbell_open(options: *const doorbell_options_t) -> i32 {
     run(|| {
         // SAFETY: the caller's.
-        let options = unsafe { options.as_ref() }.map_or(Ok(Options::default()), read)?;
+        let options = unsafe { given(options) }?.map_or(Ok(Options::default()), |options| read(&options))?;
         SESSION.open(&options)
     })
 }
 
-fn read(from: &doorbell_options_t) -> Result<Options, Error> {
-    if from.size != size_of::<doorbell_options_t>() {
+/// What the program gave, as this version knows it; `None` for null.
+///
+/// # Safety
+/// Null, or options as long as their `size` says.
+unsafe fn given(options: *const doorbell_options_t) -> Result<Option<doorbell_options_t>, Error> {
+    // Programs that were built before there were profiles have no such field.
+    const SIZES: [usize; 2] = [std::mem::offset_of!(doorbell_options_t, profile), size_of::<doorbell_options_t>()];
+    if options.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's; the size comes first.
+    let size = unsafe { options.cast::<usize>().read() };
+    if !SIZES.contains(&size) {
         return Err(wrong("options.size is not sizeof(doorbell_options_t)"));
     }
-    if from.flags & !DOORBELL_CHECK != 0 {
+    let mut whole = std::mem::MaybeUninit::<doorbell_options_t>::zeroed();
+    // SAFETY: so many bytes are there, and all of them are plain numbers and pointers, for which zero is good.
+    Ok(Some(unsafe {
+        whole.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(options.cast(), size);
+        whole.assume_init()
+    }))
+}
+
+fn read(from: &doorbell_options_t) -> Result<Options, Error> {
+    if from.flags & !(DOORBELL_CHECK | DOORBELL_OWN_PROFILE) != 0 {
         return Err(wrong("options.flags has a flag that this version does not know"));
     }
     let kind = match from.kind {
@@ -126,7 +148,17 @@ fn read(from: &doorbell_options_t) -> Result<Options, Error> {
         Arc::new(move |text: &str| user.tell(log, text)) as Arc<dyn Fn(&str) + Send + Sync>
     });
     let check_each_submission = from.flags & DOORBELL_CHECK != 0;
-    Ok(Options { kind, gpu: from.gpu, lanes, check_each_submission, profile: None, log })
+    let own = from.flags & DOORBELL_OWN_PROFILE != 0;
+    // SAFETY: null or the program's text.
+    let named = (!from.profile.is_null()).then(|| unsafe { CStr::from_ptr(from.profile) }.to_bytes());
+    let profile = match named {
+        Some(_) if own => return Err(wrong("a profile is named, and flags asks for the machine's own: choose one")),
+        Some(b"") => Follow::Nothing,
+        Some(path) => Follow::File(OsStr::from_bytes(path).into()),
+        None if own => Follow::Own,
+        None => Follow::Variable,
+    };
+    Ok(Options { kind, gpu: from.gpu, lanes, check_each_submission, profile, log })
 }
 
 struct User(*mut c_void);
@@ -153,7 +185,8 @@ pub extern "C" fn doorbell_close() -> i32 {
 }
 
 /// Makes `length` bytes of CUDA's memory at `pointer` (cudaMalloc, cudaHostAlloc, cudaHostRegister) nameable, until
-/// doorbell_unpin() or until CUDA frees them: copies answer DOORBELL_FREED then.
+/// doorbell_unpin() or until CUDA frees them: copies answer DOORBELL_FREED then. With a profile that names stores of the CPU, video memory of up
+/// to 256 MiB is mapped for them too (a descriptor, and the kernel driver's locks).
 /// Cost: microseconds, and CUDA's locks: it waits where another thread is in a long call of CUDA's. Threads: any. Errors:
 /// DOORBELL_NOT_PINNABLE with the reason, DOORBELL_UNAVAILABLE without CUDA, DOORBELL_LIMIT (65,536 at a time),
 /// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
@@ -222,6 +255,45 @@ pub unsafe extern "C" fn doorbell_buffer(
     })
 }
 
+/// Which way a copy from one buffer to another goes, `prepared` (doorbell_prepare) or not (doorbell_copy, doorbell_copy_async), and why. `way`:
+/// DOORBELL_BY_ENGINE, DOORBELL_BY_INLINE or DOORBELL_BY_STORES. `text` gets at most `room` bytes of English, which end with a zero.
+/// Either may be null. Batches of several pieces, rings and what is ordered always go by copy engines.
+/// Cost: microseconds; it allocates. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT (no bytes), DOORBELL_CLOSED,
+/// DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_explain(
+    to: doorbell_buffer_t,
+    from: doorbell_buffer_t,
+    bytes: u64,
+    prepared: bool,
+    way: *mut u32,
+    text: *mut c_char,
+    room: usize,
+) -> i32 {
+    run(|| {
+        let choice = SESSION.explain(Buffer::from_raw(to), Buffer::from_raw(from), bytes, prepared)?;
+        if !way.is_null() {
+            let number = match choice.executor {
+                Executor::CopyEngine => DOORBELL_BY_ENGINE,
+                Executor::Inline => DOORBELL_BY_INLINE,
+                Executor::Stores => DOORBELL_BY_STORES,
+            };
+            // SAFETY: the caller's.
+            unsafe { way.write(number) };
+        }
+        if !text.is_null() && room > 0 {
+            let fits =
+                (0..room.min(choice.why.len() + 1)).rev().find(|end| choice.why.is_char_boundary(*end)).unwrap_or(0);
+            // SAFETY: the caller has room for so many bytes; one is left for the zero.
+            unsafe {
+                text.cast::<u8>().copy_from_nonoverlapping(choice.why.as_ptr(), fits);
+                text.add(fits).write(0);
+            }
+        }
+        Ok(())
+    })
+}
+
 /// Copies bytes from one buffer to another and waits until they are there; for a lane, and for room on it, too.
 /// Cost: that of doorbell_copy_async() and the copy. It spins for some 100 us, then yields. Threads: any. Errors: those of
 /// doorbell_copy_async() but DOORBELL_BUSY and DOORBELL_FULL, and DOORBELL_TIMEOUT: it may be under way then.
@@ -240,7 +312,8 @@ pub extern "C" fn doorbell_copy(
     })
 }
 
-/// Submits a copy from one buffer to another. It goes to the thread's lane, or to any other where another thread submits on that
+/// Submits a copy from one buffer to another. With a profile, sizes for which it names stores of the CPU go by these, and are there when this returns:
+/// see doorbell_explain(). All else goes to the thread's lane, or to any other where another thread submits on that
 /// one now; so copies end in any order, unless the program waits for the one before.
 /// Cost: a submission, whose words are written and checked: more than doorbell_submit(); no lock, no allocation, no system call, unless memory was unmapped since. (A thread's very first call may
 /// allocate: the loader makes room for its variables.) Threads: any. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be
@@ -324,16 +397,16 @@ pub unsafe extern "C" fn doorbell_copy_after_stream(
 }
 
 /// What is put into the CUDA stream from now on waits for a submission: the lane writes a word behind it, and a wait for that goes
-/// into the stream. Not for doorbell_submit_bytes().
+/// into the stream. Of a copy by stores nothing goes into the stream: it is over.
 /// Cost: a submission, and a call of cuStreamWaitValue32 with CUDA's locks. Threads: any. Errors: as doorbell_copy_after_stream();
-/// DOORBELL_BUSY while another thread submits on the lane; DOORBELL_ARGUMENT.
+/// DOORBELL_BUSY while another thread submits on the lane.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_hold_stream(stream: *mut c_void, ticket: doorbell_ticket_t) -> i32 {
     // SAFETY: the caller's.
     run(|| unsafe { SESSION.hold_stream(stream, Copy::from_raw(ticket)) })
 }
 
-/// Makes a copy ready, to be submitted often: it is checked here, once. It belongs to the lane of the thread that prepares it.
+/// Makes a copy ready, to be submitted often: it is checked here, once, and goes the way that doorbell_explain() says. It belongs to the lane of the thread that prepares it.
 /// Cost: some hundred microseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the thread's
 /// lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT (no bytes, or more than 1 GiB),
 /// DOORBELL_LIMIT (4,096 for each lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
@@ -374,7 +447,7 @@ pub unsafe extern "C" fn doorbell_prepare_bytes(
 }
 
 /// Submits what doorbell_prepare() made ready. Up to 32 submissions of a transfer may be under way.
-/// Cost: some 60 ns (H100 and H200); no lock, no allocation, no system call. Threads: any; two that submit on the same lane at the same instant
+/// Cost: some 60 ns (H100 and H200), by stores the whole copy; no lock, no allocation, no system call. Threads: any; two that submit on the same lane at the same instant
 /// do not wait for each other: the second gets DOORBELL_BUSY. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be tried
 /// again; DOORBELL_HANDLE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 /// Nothing was submitted then.

@@ -21,6 +21,16 @@ pub const DOORBELL_SOFTWARE: u32 = 2;
 /// doorbell_options_t.flags: each submission asks CUDA whether the memory is still the allocation that was pinned. It finds
 /// frees that nothing else shows, and costs 1 us or more and CUDA's locks each time.
 pub const DOORBELL_CHECK: u32 = 1;
+/// doorbell_options_t.flags: follow the machine's own profile, if `doorbell calibrate` has written one: what $DOORBELL_PROFILE names,
+/// else where the command writes it. One that was taken elsewhere is an error.
+pub const DOORBELL_OWN_PROFILE: u32 = 2;
+
+/// doorbell_explain: by a copy engine.
+pub const DOORBELL_BY_ENGINE: u32 = 0;
+/// doorbell_explain: the bytes travel in the command stream.
+pub const DOORBELL_BY_INLINE: u32 = 1;
+/// doorbell_explain: by stores of the CPU, which are there when the submission returns.
+pub const DOORBELL_BY_STORES: u32 = 2;
 
 /// doorbell_allocate: host memory.
 pub const DOORBELL_HOST: u32 = 0;
@@ -45,12 +55,15 @@ pub struct doorbell_options_t {
     pub gpu: u32,
     /// Threads that submit without ever getting DOORBELL_BUSY, up to 64; 0: 8.
     pub lanes: u32,
-    /// DOORBELL_CHECK or 0.
+    /// 0, or DOORBELL_CHECK, DOORBELL_OWN_PROFILE or both.
     pub flags: u32,
     /// Null, or told what happens.
     pub log: doorbell_log_t,
     /// Passed to log.
     pub log_user: *mut c_void,
+    /// Null, or the file of the profile (`doorbell calibrate -o FILE`) that says which way copies go. Null without DOORBELL_OWN_PROFILE: the
+    /// file that $DOORBELL_PROFILE names, if it is set. An empty text: none.
+    pub profile: *const c_char,
 }
 
 /// One piece of a batch.

@@ -1,6 +1,7 @@
 /* What must be an error, and never a crash. Runs on the software GPU; prints nothing unless something is wrong. */
 #include <doorbell.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,8 +73,21 @@ int main(int argc, char **argv)
     options.kind = 9;
     EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
     options.kind = DOORBELL_SOFTWARE;
-    options.flags = 2;
+    options.flags = 4;
     EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
+    options.flags = DOORBELL_OWN_PROFILE;
+    options.profile = "/nowhere/profile.toml";
+    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT); /* one or the other */
+    options.flags = 0;
+    EXPECT(doorbell_open(&options), DOORBELL_UNAVAILABLE); /* no such file */
+    options.profile = "";
+    options.size = offsetof(doorbell_options_t, profile);
+    options.lanes = 65;
+    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT); /* for its lanes: as long as it was before there were profiles */
+    options.size -= 8;
+    options.lanes = 1;
+    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
+    options.size = sizeof options;
     options.flags = 0;
     options.lanes = 65;
     EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
@@ -128,6 +142,15 @@ int main(int argc, char **argv)
     EXPECT(doorbell_copy_batch(NULL, 1, &ticket), DOORBELL_ARGUMENT);
     EXPECT(doorbell_copy_batch(NULL, 0, &ticket), DOORBELL_ARGUMENT);
     EXPECT(doorbell_copy_async(video, 0, host, 0, UINT64_MAX, &ticket), DOORBELL_OUTSIDE);
+
+    uint32_t way = 7;
+    char why[12] = "ffffffffffe";
+    EXPECT(doorbell_explain(video, host, 64, true, &way, why, sizeof why), DOORBELL_OK);
+    if (way != DOORBELL_BY_ENGINE || strcmp(why, "a copy engi") != 0)
+        failures++;
+    EXPECT(doorbell_explain(video, host, 64, false, NULL, NULL, 0), DOORBELL_OK);
+    EXPECT(doorbell_explain(video, host, 0, false, &way, NULL, 0), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_explain(video, transfer, 8, false, &way, NULL, 0), DOORBELL_HANDLE);
 
     /* A word that the program writes holds a copy back. */
     doorbell_word_t gate = {host, 2048, 1}, odd = {host, 2050, 1}, told = {host, 2052, 5};

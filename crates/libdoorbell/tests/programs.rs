@@ -124,6 +124,67 @@ fn the_cost_of_order_is_told_for_each_way() {
     assert_eq!(std::fs::read_to_string(raw).unwrap().lines().count(), 1 + 9 * 10);
 }
 
+/// A profile of this machine's, by which up to 256 bytes go to the GPU by stores; `kernel`: taken under another.
+fn write_profile(path: &Path, kernel: Option<&str>) {
+    use planner::{Facts, Key, Metric, Plan, Profile, Range};
+    let range = |from, to, route: &str| Range { from, to, route: route.into(), by: Metric::P50 };
+    let ranges = vec![range(1, Some(256), "host->bar1[flush]->gpu0"), range(257, None, "host->ce2->gpu0")];
+    let (direction, load) = (planner::Direction::ToGpu, Key::IDLE.into());
+    let key = Key { direction, memory: "pinned".into(), batch: 1, metric: Metric::P50, load };
+    let plan = Plan { key, ranges, points: Vec::new(), undecided: Vec::new() };
+    let mut facts: Facts = profile::facts::of_this_machine(true, None);
+    facts.kernel = kernel.map_or(facts.kernel, str::to_owned);
+    let taken = "2001-01-01T00:00:00Z".into();
+    Profile { functional: true, taken, facts, plans: vec![plan] }.save(path).unwrap();
+}
+
+#[test]
+fn a_session_follows_the_profile_that_is_named_and_refuses_a_stale_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let [good, stale] = ["good.toml", "stale.toml"].map(|name| folder.path().join(name));
+    write_profile(&good, None);
+    write_profile(&stale, Some("2.4.0"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile.c");
+    let ends = |mut command: Command, profile: &Path| {
+        let out = trial::finished(command.env("DOORBELL_PROFILE", profile), "profile");
+        (out.status.code(), text(&out))
+    };
+    if let Some(program) = compiled("cc", "-std=c11", source.to_str().unwrap(), folder.path()) {
+        let (code, said) = ends(on_soft_gpu(&program), &good);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("256: way 2, stores of the CPU: 256 B: host->bar1[flush]->gpu0"), "{said}");
+        assert!(said.contains("257: way 0, a copy engine: 257 B: host->ce2->gpu0"), "{said}");
+        let (code, said) = ends(on_soft_gpu(&program), &stale);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains("kernel was \"2.4.0\" and is") && said.contains("doorbell calibrate"), "{said}");
+    }
+    let Some(mut command) = python() else { return };
+    let script = "
+import doorbell, os
+stale = os.environ['STALE']
+for options in ({}, {'profile': os.environ['DOORBELL_PROFILE']}, {'profile': True}):
+    with doorbell.session(kind='soft', **options):
+        host, gpu = doorbell.allocate(4096), doorbell.allocate(4096, 'gpu')
+        for nbytes, way, route in (256, 'stores', 'bar1[flush]'), (257, 'engine', 'ce2'):
+            found, why = doorbell.explain(gpu, host, nbytes, prepared=True)
+            assert found == way and route in why, why
+            host.view[:] = os.urandom(4096)
+            assert doorbell.prepare(gpu, host, nbytes).submit().done() or way == 'engine'
+            doorbell.copy_(gpu, host, nbytes)
+            assert gpu.view[:nbytes] == host.view[:nbytes]
+with doorbell.session(kind='soft', profile=False):
+    assert 'no profile' in doorbell.explain(doorbell.allocate(64, 'gpu'), doorbell.allocate(64))[1]
+try:
+    doorbell.open(kind='soft', profile=stale)
+except doorbell.Unavailable as error:
+    assert '2.4.0' in str(error), error
+    print('refused')
+";
+    command.args(["-c", script]).env("STALE", &stale);
+    let (code, said) = ends(command, &good);
+    assert!(code == Some(0) && said.contains("refused"), "{said}");
+}
+
 #[test]
 fn what_is_wrong_is_an_error_and_no_crash() {
     let abi = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi.c");
