@@ -315,6 +315,19 @@ impl<'m> Buffer<'m> {
         }
     }
 
+    /// The same by a pin of the caller's own, where it is memory of CUDA's: it ends with that.
+    pub(crate) fn pin(&self, space: &Arc<AddressSpace>) -> Result<(Region, Option<Pinned>), Error> {
+        match &self.kind {
+            Kind::Own(_) => Ok((self.region(space)?, None)),
+            Kind::Pageable(_) => Err(Unavailable::new(PAGEABLE).into()),
+            _ => {
+                let pin = || pin::pin_in(self.machine, space, self.va, self.capacity);
+                let pinned = in_context(self.home, self.machine, pin)?;
+                Ok((pinned.region().clone(), Some(pinned)))
+            }
+        }
+    }
+
     fn with_pin<T>(
         &self,
         space: &Arc<AddressSpace>,

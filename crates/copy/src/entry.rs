@@ -3,7 +3,7 @@
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::route::{Executor, Route};
-use crate::spec::{Spec, Word};
+use crate::spec::{Spec, SyntaxError, Word};
 
 /// One kind of executor.
 #[derive(Clone, Copy)]
@@ -17,6 +17,14 @@ pub(crate) struct Entry {
     /// Why there is no such route on this machine, as far as that is known without trying.
     pub(crate) check: fn(&Machine, &Spec) -> Result<(), Unavailable>,
     /// Opens one that `check` has passed: what moves the bytes, between whichever memories.
+    pub(crate) open: for<'m> fn(&'m Machine, &Spec) -> Found<'m>,
+}
+
+/// The other executors, for one that is made of them. The registry hands it to those, and they do not know the registry.
+#[derive(Clone, Copy)]
+pub(crate) struct Others {
+    pub(crate) parse: fn(&str) -> Result<Spec, SyntaxError>,
+    pub(crate) check: fn(&Machine, &Spec) -> Result<(), Unavailable>,
     pub(crate) open: for<'m> fn(&'m Machine, &Spec) -> Found<'m>,
 }
 

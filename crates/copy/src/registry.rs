@@ -2,7 +2,7 @@
 
 use crate::buffer;
 use crate::ends::Pair;
-use crate::entry::{Entry, Found, Opened};
+use crate::entry::{Entry, Found, Opened, Others};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::route::Route;
@@ -21,12 +21,23 @@ const ENTRIES: &[Entry] = &[
     routes::message::ENTRY,
     routes::aperture::ENTRY,
     routes::dma::ENTRY,
-    routes::staged::ENTRY,
+    STAGED,
     routes::sm::ENTRY,
     routes::zerocopy::ENTRY,
     routes::resident::ENTRY,
     AUTO,
 ];
+
+const OTHERS: Others = Others { parse, check: available, open: of_spec };
+
+/// A device's DMA, and one of the others between host and GPU.
+const STAGED: Entry = Entry {
+    word: routes::staged::WORD,
+    about: routes::staged::about,
+    list: routes::staged::list,
+    check: |machine, spec| routes::staged::check(machine, spec, OTHERS),
+    open: |machine, spec| routes::staged::open(machine, spec, OTHERS),
+};
 
 /// One of the others, by the profile: it needs to know them.
 const AUTO: Entry = Entry {
@@ -34,7 +45,7 @@ const AUTO: Entry = Entry {
     about: routes::auto::about,
     list: routes::auto::list,
     check: routes::auto::check,
-    open: |machine, spec| routes::auto::open(machine, spec, routes::auto::Registry { parse, open: of_spec }),
+    open: |machine, spec| routes::auto::open(machine, spec, OTHERS),
 };
 
 /// A route that may be opened.
@@ -109,10 +120,9 @@ fn of_spec<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
 }
 
 /// Why there is no such route on this machine, as far as that is known without trying.
-pub(crate) fn available(machine: &Machine, name: &str) -> Result<(), Unavailable> {
-    let spec = parse(name).map_err(|error| Unavailable::new(error.to_string()))?;
+fn available(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
-    entry.map_or(Ok(()), |entry| check(entry, machine, &spec))
+    entry.map_or(Ok(()), |entry| check(entry, machine, spec))
 }
 
 /// Executor and memories.

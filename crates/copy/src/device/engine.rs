@@ -5,6 +5,7 @@ use super::{Device, Handle, Job};
 use crate::buffer::Buffer;
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
+use crate::pin::Pinned;
 use crate::routes::channel;
 use gpu::{Channel, ChannelOptions, CopyMode, Engine, Prepared, Region, Ticket};
 use std::time::Duration;
@@ -16,7 +17,8 @@ pub struct EngineDevice {
     channel: Channel,
     number: u32,
     gpu: u32,
-    pinned: Vec<(Handle, Region)>,
+    /// What it may name: memory of CUDA's as long as it is pinned here.
+    pinned: Vec<(Handle, Region, Option<Pinned>)>,
     next: u64,
 }
 
@@ -35,8 +37,8 @@ impl EngineDevice {
     }
 
     fn region(&self, handle: Handle) -> Result<&Region, Error> {
-        let found = self.pinned.iter().find(|(pinned, _)| *pinned == handle);
-        found.map(|(_, region)| region).ok_or(Error::Unpinned)
+        let found = self.pinned.iter().find(|(pinned, ..)| *pinned == handle);
+        found.map(|(_, region, _)| region).ok_or(Error::Unpinned)
     }
 
     fn job(&mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + '_>, Error> {
@@ -59,16 +61,16 @@ impl Device for EngineDevice {
     }
 
     fn pin(&mut self, memory: &Buffer<'_>) -> Result<Handle, Error> {
-        let region = memory.region(self.channel.space())?;
+        let (region, pin) = memory.pin(self.channel.space())?;
         let handle = Handle(self.next);
         self.next += 1;
-        self.pinned.push((handle, region));
+        self.pinned.push((handle, region, pin));
         Ok(handle)
     }
 
     fn unpin(&mut self, handle: Handle) -> Result<(), Error> {
-        self.region(handle)?;
-        self.pinned.retain(|(pinned, _)| *pinned != handle);
+        let at = self.pinned.iter().position(|(pinned, ..)| *pinned == handle).ok_or(Error::Unpinned)?;
+        self.pinned.swap_remove(at);
         Ok(())
     }
 

@@ -6,11 +6,11 @@
 
 use crate::buffer::Buffer;
 use crate::ends::Direction;
-use crate::entry::Found;
+use crate::entry::{Found, Others};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
-use crate::spec::{self, Host, Memory, Spec, SyntaxError, Word};
+use crate::spec::{self, Host, Memory, Spec, Word};
 use planner::{Ask, Metric, Profile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,6 @@ const METRICS: [(&str, Metric); 2] = [("for=p99.9", Metric::P999), ("for=max", M
 const PIECES: &str = "pieces=";
 
 pub(crate) const WORD: Word = Word { name: NAME, numbered: false, options: &[METRICS[0].0, METRICS[1].0, PIECES] };
-
-/// What the registry knows of the others.
-#[derive(Clone, Copy)]
-pub(crate) struct Registry {
-    pub(crate) parse: fn(&str) -> Result<Spec, SyntaxError>,
-    pub(crate) open: for<'m> fn(&'m Machine, &Spec) -> Found<'m>,
-}
 
 pub(crate) fn about(_: &Machine, spec: &Spec) -> String {
     let metric = metric(&spec.executor);
@@ -51,9 +44,9 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     choose(&profile, machine, spec, 1).map(drop)
 }
 
-pub(crate) fn open<'m>(machine: &'m Machine, spec: &Spec, registry: Registry) -> Found<'m> {
+pub(crate) fn open<'m>(machine: &'m Machine, spec: &Spec, others: Others) -> Found<'m> {
     let profile = machine.profile()?;
-    Ok(Box::new(Auto { machine, profile, spec: spec.clone(), registry, opened: BTreeMap::new() }))
+    Ok(Box::new(Auto { machine, profile, spec: spec.clone(), others, opened: BTreeMap::new() }))
 }
 
 fn metric(executor: &spec::Executor) -> Metric {
@@ -89,7 +82,7 @@ struct Auto<'m> {
     machine: &'m Machine,
     profile: Arc<Profile>,
     spec: Spec,
-    registry: Registry,
+    others: Others,
     /// By the text of the executor.
     opened: BTreeMap<String, Box<dyn Executor + 'm>>,
 }
@@ -99,7 +92,7 @@ impl<'m> Auto<'m> {
     fn executor(&mut self, bytes: u64) -> Result<&mut (dyn Executor + 'm), Error> {
         let route = choose(&self.profile, self.machine, &self.spec, bytes)?;
         let unusable = |why: String| Unavailable::new(format!("the profile names {route}: {why}"));
-        let parsed = (self.registry.parse)(&route).map_err(|e| unusable(e.to_string()))?;
+        let parsed = (self.others.parse)(&route).map_err(|e| unusable(e.to_string()))?;
         if parsed.executor.name == NAME {
             return Err(unusable("that is no single route".into()).into());
         }
@@ -113,7 +106,7 @@ impl<'m> Auto<'m> {
         }
         let executor = spec.executor.to_string();
         if !self.opened.contains_key(&executor) {
-            let opened = (self.registry.open)(self.machine, &spec).map_err(|e| match e {
+            let opened = (self.others.open)(self.machine, &spec).map_err(|e| match e {
                 Error::Unavailable(why) => unusable(why.reason).into(),
                 other => other,
             })?;

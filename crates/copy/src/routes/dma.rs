@@ -3,6 +3,9 @@
 //! `dma[buffers=4]`: what is read from the device goes to one of so many buffers after the other, as frames of a camera do. They lie
 //! in the destination, one behind the other; what is written there to be compared later is written to all of them, and what is
 //! read is the buffer of the last transfer.
+//!
+//! `dma[sleeps]`: the CPU sleeps until the device is done, as it does until a device's interrupt, and is free for others meanwhile; it is
+//! woken about when the fastest transfer so far was done, and then looks every few microseconds.
 
 use crate::buffer::{Buffer, PAGEABLE};
 use crate::device::{Device, EngineDevice, Handle, Job};
@@ -13,9 +16,10 @@ use crate::inspect::{GUARD, HostEnd, Inspect};
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{self, Host, Memory, Spec, Word};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const BUFFERS: &str = "buffers=";
+pub(super) const SLEEPS: &str = "sleeps";
 /// A ring of more is no ring of frames.
 const MOST: u32 = 64;
 const PAGE: u64 = 0x1000;
@@ -23,10 +27,14 @@ const PAGE: u64 = 0x1000;
 const KEPT: usize = 64;
 
 pub(crate) const ENTRY: Entry = Entry {
-    word: Word { name: "dma", numbered: false, options: &[BUFFERS] },
+    word: Word { name: "dma", numbered: false, options: &[BUFFERS, SLEEPS] },
     about: |machine, spec| {
         let rotates = if spec.executor.numbers(BUFFERS).is_some() { ", to several buffers in turn" } else { "" };
-        format!("a device's own DMA{rotates}; a copy engine of GPU {} is the device", machine.device_seat().index())
+        let sleeps = if spec.executor.has(SLEEPS) { ", for which the CPU sleeps" } else { "" };
+        format!(
+            "a device's own DMA{rotates}{sleeps}; a copy engine of GPU {} is the device",
+            machine.device_seat().index()
+        )
     },
     list: |machine| {
         let gpu = machine.index();
@@ -39,7 +47,10 @@ pub(crate) const ENTRY: Entry = Entry {
         ]
     },
     check,
-    open: |machine, spec| Ok(Box::new(Dma::new(machine, buffers(&spec.executor)?)?)),
+    open: |machine, spec| {
+        let (buffers, sleeps) = (buffers(&spec.executor)?, spec.executor.has(SLEEPS));
+        Ok(Box::new(Dma::new(machine, buffers, sleeps)?))
+    },
 };
 
 fn buffers(executor: &spec::Executor) -> Result<u64, Unavailable> {
@@ -75,6 +86,7 @@ pub(super) struct Dma {
     /// What is pinned, by buffer.
     pinned: Vec<(u64, Handle)>,
     buffers: u64,
+    sleeps: bool,
 }
 
 /// Bytes from one buffer to the next in a destination for transfers of up to `bytes`.
@@ -83,8 +95,8 @@ fn stride(bytes: u64) -> u64 {
 }
 
 impl Dma {
-    pub(super) fn new(machine: &Machine, buffers: u64) -> Result<Dma, Error> {
-        Ok(Dma { device: Box::new(EngineDevice::new(machine)?), pinned: Vec::new(), buffers })
+    pub(super) fn new(machine: &Machine, buffers: u64, sleeps: bool) -> Result<Dma, Error> {
+        Ok(Dma { device: Box::new(EngineDevice::new(machine)?), pinned: Vec::new(), buffers, sleeps })
     }
 
     /// Pinned once and used often.
@@ -138,7 +150,8 @@ impl Executor for Dma {
             _ => return Err(Unavailable::new("one end is the device's").into()),
         };
         let frames = Frames { ends, stride, count, last: 0 };
-        Ok(Box::new(Moves { job, frames, at: [0, 0], next: 0, bytes }))
+        let sleep = self.sleeps.then(Sleep::default);
+        Ok(Box::new(Moves { job, frames, at: [0, 0], next: 0, bytes, sleep }))
     }
 }
 
@@ -177,12 +190,76 @@ struct Moves<'r> {
     /// The buffer that the next transfer goes to.
     next: u64,
     bytes: u64,
+    /// Not polled.
+    sleep: Option<Sleep>,
+}
+
+/// How the CPU sleeps until a transfer is done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sleep {
+    started: Option<Instant>,
+    /// What the fastest one took until it was seen.
+    fastest: Option<Duration>,
+}
+
+impl Sleep {
+    /// Between two looks.
+    const STEP: Duration = Duration::from_micros(5);
+
+    /// Sleeps and looks until it is done.
+    fn until(&mut self, timeout: Duration, mut is_done: impl FnMut() -> Result<bool, Error>) -> Result<bool, Error> {
+        let started = self.started.unwrap_or_else(Instant::now);
+        let _exact = Exact::begin();
+        let first = self.fastest.unwrap_or_default().saturating_sub(started.elapsed() + Sleep::STEP);
+        std::thread::sleep(first.min(timeout));
+        loop {
+            if is_done()? {
+                let took = started.elapsed();
+                self.fastest = Some(self.fastest.map_or(took, |fastest| fastest.min(took)));
+                return Ok(true);
+            }
+            if started.elapsed() > timeout {
+                return Ok(false);
+            }
+            std::thread::sleep(Sleep::STEP);
+        }
+    }
+}
+
+/// While it is there, the thread's sleeps end as exactly as the kernel can, and not up to 50 us late (PR_SET_TIMERSLACK).
+struct Exact {
+    was: libc::c_ulong,
+}
+
+impl Exact {
+    fn begin() -> Exact {
+        // SAFETY: it only asks, of the calling thread.
+        let was = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+        let exact = Exact { was: libc::c_ulong::try_from(was).unwrap_or(0) };
+        exact.set(1);
+        exact
+    }
+
+    /// 0: what the thread had when it began.
+    fn set(&self, ns: libc::c_ulong) {
+        // SAFETY: it changes how late the calling thread's timers may be, and no memory.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
+    }
+}
+
+impl Drop for Exact {
+    fn drop(&mut self) {
+        self.set(self.was);
+    }
 }
 
 impl Transfer for Moves<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
         let [from, to] = self.at;
+        if let Some(sleep) = &mut self.sleep {
+            sleep.started = Some(Instant::now());
+        }
         self.job.start(from, to + self.next * self.frames.stride)?;
         self.frames.last = self.next;
         self.next = if self.next + 1 == self.frames.count { 0 } else { self.next + 1 };
@@ -194,9 +271,18 @@ impl Transfer for Moves<'_> {
         self.job.poll()
     }
 
+    fn is_polled(&self) -> bool {
+        self.sleep.is_none()
+    }
+
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.job.wait(timeout)
+        let done = match &mut self.sleep {
+            Some(sleep) if sleep.started.is_some() => sleep.until(timeout, || self.job.poll())?,
+            _ => false,
+        };
+        // Of one that is late it says which, and how late.
+        if done { Ok(()) } else { self.job.wait(if self.sleep.is_some() { Duration::ZERO } else { timeout }) }
     }
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {

@@ -2,35 +2,34 @@
 //! the device's DMA to pinned memory, then a copy to the GPU, or the other way round. `staged` copies by CUDA (`cuda[sync]`),
 //! without CUDA by a copy engine; `staged[ce=3]` by that engine.
 //!
-//! The second half is submitted when the first is done, by whoever polls or waits.
+//! The second half is submitted when the first is done, by whoever polls or waits. `staged[sleeps]`: until the DMA is done the CPU
+//! sleeps (as under `dma`); for the copy behind it the CPU waits as that way to copy has it.
 
 use super::dma::{self, Dma};
 use crate::buffer::Buffer;
 use crate::ends::Ends;
-use crate::entry::{Entry, Found};
+use crate::entry::{Found, Others};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::registry;
 use crate::route::{Executor, Transfer};
 use crate::spec::{self, End, Host, Memory, Spec, Word};
 use std::time::{Duration, Instant};
 
 const ENGINE: &str = "ce=";
 
-pub(crate) const ENTRY: Entry = Entry {
-    word: Word { name: "staged", numbered: false, options: &[ENGINE] },
-    about: |machine, spec| {
-        let copy = copier(machine, &spec.executor).unwrap_or_default();
-        format!("a device's DMA to host memory, and from there to the GPU by {copy}; or the other way round")
-    },
-    list: |machine| {
-        let gpu = machine.index();
-        vec![format!("device->staged->gpu{gpu}"), format!("gpu{gpu}->staged->device")]
-    },
-    check,
-    open,
-};
+pub(crate) const WORD: Word = Word { name: "staged", numbered: false, options: &[ENGINE, dma::SLEEPS] };
+
+pub(crate) fn about(machine: &Machine, spec: &Spec) -> String {
+    let copy = copier(machine, &spec.executor).unwrap_or_default();
+    let sleeps = if spec.executor.has(dma::SLEEPS) { ", for which the CPU sleeps" } else { "" };
+    format!("a device's DMA to host memory{sleeps}, and from there to the GPU by {copy}; or the other way round")
+}
+
+pub(crate) fn list(machine: &Machine) -> Vec<String> {
+    let gpu = machine.index();
+    vec![format!("device->staged->gpu{gpu}"), format!("gpu{gpu}->staged->device")]
+}
 
 /// The executor between host and GPU.
 fn copier(machine: &Machine, executor: &spec::Executor) -> Result<String, Unavailable> {
@@ -60,14 +59,25 @@ fn half(machine: &Machine, spec: &Spec) -> Result<String, Unavailable> {
     Ok(if reads(spec) { format!("host->{copier}->gpu{n}") } else { format!("gpu{n}->{copier}->host") })
 }
 
-fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
-    dma::check(machine, spec)?;
-    registry::available(machine, &half(machine, spec)?)
+/// Of the half between host and GPU.
+fn half_of(machine: &Machine, spec: &Spec, others: Others) -> Result<Spec, Unavailable> {
+    (others.parse)(&half(machine, spec)?).map_err(|error| Unavailable::new(error.to_string()))
 }
 
-fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
-    let copy = registry::executor(machine, &half(machine, spec)?)?;
-    Ok(Box::new(Staged { dma: Dma::new(machine, 1)?, copy, host: None, machine, reads: reads(spec) }))
+pub(crate) fn check(machine: &Machine, spec: &Spec, others: Others) -> Result<(), Unavailable> {
+    dma::check(machine, spec)?;
+    (others.check)(machine, &half_of(machine, spec, others)?)
+}
+
+pub(crate) fn open<'m>(machine: &'m Machine, spec: &Spec, others: Others) -> Found<'m> {
+    let copy = (others.open)(machine, &half_of(machine, spec, others)?)?;
+    Ok(Box::new(Staged {
+        dma: Dma::new(machine, 1, spec.executor.has(dma::SLEEPS))?,
+        copy,
+        host: None,
+        machine,
+        reads: reads(spec),
+    }))
 }
 
 struct Staged<'m> {
