@@ -26,6 +26,10 @@ pub enum Kind {
     Policy,
     /// `closed(4)`, `paced(100us)`
     Arrival,
+    /// `fixed`, `random`, `sweep(64MiB,4GiB)`
+    Addresses,
+    /// `pin + unpin`
+    Sum,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// `50us`; of misses `0.1%`, of rates `10GB/s`
@@ -154,9 +158,10 @@ pub const SECTIONS: &[Section] = &[
             ),
             key(
                 "addresses",
-                Kind::Choice(&["fixed", "random"]),
+                Kind::Addresses,
                 "fixed",
-                "Whether each transfer goes to another place within its buffers.",
+                "`random`: each transfer goes to another place within its buffers. `sweep(64MiB,4GiB)`: in each round to the \
+                 next multiple of 64 MiB below 4 GiB of memory that is not the host's.",
             ),
             key("data", Kind::Choice(&["fresh", "fixed"]), "fresh", "Whether the bytes change before each transfer."),
             key("arrival", Kind::Arrival, "closed(1)", "When the next one starts."),
@@ -236,6 +241,16 @@ pub const SECTIONS: &[Section] = &[
         keys: &[
             key("baseline", Kind::Text, "", "The name of a subject, or a policy of the matrix."),
             key("metric", Kind::Choice(METRICS), "p50", "What of it."),
+        ],
+    },
+    Section {
+        name: "repay",
+        many: true,
+        about: "What is paid once, and after how many transfers it has paid.",
+        keys: &[
+            key("once", Kind::Sum, "", "The names of the subjects that are paid once, with ` + ` between them."),
+            key("each", Kind::Sum, "", "The subjects that each transfer takes then."),
+            key("against", Kind::Sum, "", "The subjects that it takes otherwise."),
         ],
     },
     Section {

@@ -16,6 +16,9 @@ pub struct Experiment {
     pub matrix: Vec<Axis>,
     pub verify: Verify,
     pub compare: Option<Compare>,
+    /// What is paid once, and after how many transfers it has paid.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repays: Vec<Repay>,
     pub asserts: Vec<Assert>,
 }
 
@@ -113,6 +116,21 @@ pub enum Addresses {
     Fixed,
     /// Another place within the buffers for each transfer.
     Random,
+    /// In each round the next multiple of `step` bytes below `range`, of memory that is not the host's.
+    Sweep { step: u64, range: u64 },
+}
+
+/// Places of a sweep: more are more rounds than anybody waits for.
+pub const MOST_PLACES: u64 = 4096;
+
+impl Addresses {
+    /// How many places a sweep has; 1 for what is no sweep.
+    pub fn places(self) -> u64 {
+        match self {
+            Addresses::Sweep { step, range } => (range / step.max(1)).max(1),
+            _ => 1,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,6 +256,18 @@ pub enum Metric {
     Misses,
     /// Bytes a second.
     Rate,
+}
+
+/// Something that is paid once, so that each transfer takes less: after how many transfers has it paid? All are sums of subjects'
+/// medians, at the same size in the same stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Repay {
+    /// What is paid once.
+    pub once: Vec<String>,
+    /// What each transfer takes then.
+    pub each: Vec<String>,
+    /// What it takes otherwise.
+    pub against: Vec<String>,
 }
 
 /// A bound that sets the exit status.

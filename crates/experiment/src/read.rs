@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Place, Wrong};
 use crate::keys::{self, Section};
-use crate::model::{Assert, Axis, Bound, Compare, Experiment, Gpu, LoadSpec, Metric, Run, SubjectSpec, Verify, What};
+use crate::model::{
+    Assert, Axis, Bound, Compare, Experiment, Gpu, LoadSpec, Metric, Repay, Run, SubjectSpec, Verify, What,
+};
 use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
 use crate::values::{self, Word};
@@ -170,6 +172,7 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
         matrix: Vec::new(),
         verify,
         compare: None,
+        repays: Vec::new(),
         asserts: Vec::new(),
     };
     read.matrix = axes(&matrix, &read)?;
@@ -177,6 +180,10 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
         read.compare = Some(compare(&table, &read)?);
     }
     subject_tables.iter().zip(&read.subjects).try_for_each(|(table, subject)| own_baseline(table, subject, &read))?;
+    for table in many(root, "repay")? {
+        let repay = repay(table, &read)?;
+        read.repays.push(repay);
+    }
     for table in many(root, "assert")? {
         let assert = assert(table, &read)?;
         read.asserts.push(assert);
@@ -330,7 +337,8 @@ fn what(keys: &Keys<'_>, matrix: &Table) -> Result<What, Error> {
 }
 
 /// Names that mean something else in `--set`, in the matrix or in asserts.
-const RESERVED: [&str; 10] = ["", "*", "bytes", "policy", "run", "matrix", "verify", "compare", "assert", "name"];
+const RESERVED: [&str; 11] =
+    ["", "*", "bytes", "policy", "run", "matrix", "verify", "compare", "repay", "assert", "name"];
 
 fn name(keys: &Keys<'_>, what: &What) -> Result<String, Error> {
     let fits = |text: &str| {
@@ -371,7 +379,7 @@ fn subject(table: &Table, matrix: &Table) -> Result<SubjectSpec, Error> {
         what,
         sizes,
         back_to_back: keys.whole("back-to-back")?.unwrap_or(1) as u32,
-        addresses: keys.word("addresses")?.unwrap_or_default(),
+        addresses: keys.text("addresses", values::addresses)?.unwrap_or_default(),
         data: keys.word("data")?.unwrap_or_default(),
         arrival: keys.text("arrival", values::arrival)?.unwrap_or_default(),
         observe: keys.word("observe")?.unwrap_or_default(),
@@ -552,8 +560,27 @@ fn own_baseline(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Resu
     Ok(())
 }
 
+fn repay(table: &Table, read: &Experiment) -> Result<Repay, Error> {
+    let keys = Keys::of(&keys::SECTIONS[7], "[[repay]]".into(), table)?;
+    let names = || read.subjects.iter().map(|s| s.name.as_str());
+    let sum = |key: &str| {
+        let there = |text: &str| match values::sum(text) {
+            all if all.iter().all(|name| names().any(|known| known == name)) => Ok(all),
+            all => {
+                let unknown = all.iter().find(|name| names().all(|known| known != **name)).cloned().unwrap_or_default();
+                let mut wrong = Wrong::word(format!("there is no subject {unknown:?}"), &unknown, names());
+                wrong.allowed += ", several with ` + ` between them";
+                Err(wrong)
+            }
+        };
+        let found = keys.text(key, there)?;
+        found.ok_or_else(|| keys.wrong(&format!("has no `{key}`"), "names of subjects: `once = \"pin + unpin\"`"))
+    };
+    Ok(Repay { once: sum("once")?, each: sum("each")?, against: sum("against")? })
+}
+
 fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {
-    let keys = Keys::of(&keys::SECTIONS[7], "[[assert]]".into(), table)?;
+    let keys = Keys::of(&keys::SECTIONS[8], "[[assert]]".into(), table)?;
     let names: Vec<&str> = read.subjects.iter().map(|s| s.name.as_str()).collect();
     let there = |text: &str| match text == "*" || names.contains(&text) {
         true => Ok(text.to_owned()),

@@ -12,6 +12,9 @@ const CLASS: &str = r"^\s*(other|nice\(\s*[+-]?[0-9]+\s*\)|fifo\(\s*\+?[0-9]+\s*
 const CPUS: &str = r"^\s*(any|last|others|[0-9\s,+-]+)\s*$";
 const POLICY: &str = r"^\s*(.+\.toml|(stock|agent|traced|pi|ticket|boost|phase-fair|guard)(\s*[+,]\s*(pi|ticket|boost|phase-fair|guard))*)\s*$";
 const ARRIVAL: &str = r"^\s*(closed\s*\(\s*\+?[0-9]+\s*\)|paced\s*\(.+\))$";
+const ADDRESSES: &str =
+    r"^\s*(fixed|random|sweep\s*\(\s*[0-9]+\s*(B|KiB|MiB|GiB)?\s*,\s*[0-9]+\s*(B|KiB|MiB|GiB)?\s*\))\s*$";
+const SUM: &str = r"\S";
 const AMOUNT: &str = r"^\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h|([kMG]|[KMG]i)?B/s)?\s*$";
 const TIMES: &str = r"^\s*[0-9][0-9.e+-]*\s+\S";
 
@@ -59,6 +62,7 @@ fn of_section(section: &Section) -> Value {
         "run" => one["anyOf"] = json!([{ "required": ["duration"] }, { "required": ["samples"] }]),
         "subject" | "load" => one["not"] = json!({ "required": ["route", "call"] }),
         "compare" => one["required"] = json!(["baseline"]),
+        "repay" => one["required"] = json!(["once", "each", "against"]),
         _ => {}
     }
     one
@@ -97,6 +101,8 @@ fn of_kind(kind: Kind) -> Value {
         Kind::Cpus => text(CPUS),
         Kind::Policy => text(POLICY),
         Kind::Arrival => text(ARRIVAL),
+        Kind::Addresses => text(ADDRESSES),
+        Kind::Sum => text(SUM),
         Kind::Choice(words) => json!({ "type": "string", "enum": words }),
         Kind::Amount => json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, text(AMOUNT)] }),
         Kind::Times => text(TIMES),

@@ -37,6 +37,8 @@ const SHIPPED: &[Shipped] = files![
     "peer",
     "kinds",
     "device",
+    "device-sweep",
+    "pinning",
     "auto",
     "matrix",
 ];

@@ -3,7 +3,6 @@
 use crate::error::{Error, Place, Wrong};
 use crate::keys;
 use crate::model::{Addresses, Arrival, Cell, Experiment, LoadSpec, Run, Stage, SubjectSpec, What};
-use crate::values::Word;
 use crate::{sizes, values};
 use std::collections::HashSet;
 
@@ -141,7 +140,7 @@ impl Draft {
                 return Ok(());
             }
             "addresses" => {
-                let addresses = Addresses::of(text)?;
+                let addresses = values::addresses(text)?;
                 self.subjects.iter_mut().for_each(|subject| subject.addresses = addresses);
                 return Ok(());
             }
@@ -274,7 +273,8 @@ fn check(draft: &Draft, point: &[(String, String)]) -> Result<(), (About, Wrong)
     }
     let subjects = draft.subjects.iter().enumerate().map(|(i, subject)| {
         let depth = if let Arrival::Closed { depth } = subject.arrival { u64::from(depth) } else { 1 };
-        let each = subject.sizes.iter().fold(0u64, |all, bytes| all.saturating_add(*bytes));
+        let range = if let Addresses::Sweep { range, .. } = subject.addresses { range } else { 0 };
+        let each = subject.sizes.iter().fold(0u64, |all, bytes| all.saturating_add(range).saturating_add(*bytes));
         (About::Subject(i), each.saturating_mul(depth))
     });
     let loads = draft
@@ -291,6 +291,18 @@ fn check(draft: &Draft, point: &[(String, String)]) -> Result<(), (About, Wrong)
         return Err((about, Wrong::new(what, format!("at most {} GiB, sources and destinations", gib(MOST_BYTES)))));
     }
     for (i, subject) in draft.subjects.iter().enumerate() {
+        let places = subject.addresses.places();
+        if places > u64::from(draft.run.rounds) {
+            let what = format!("the sweep of the subject `{}` has {places} places{}", subject.name, at(point));
+            let allowed = format!("as many rounds at least: `rounds = {places}` in [run], one place in each");
+            return Err((About::Subject(i), Wrong::new(what, allowed)));
+        }
+        if places > 1 && draft.run.counters_every > 0 {
+            let what =
+                format!("the subject `{}` sweeps, and counters are read in some rounds{}", subject.name, at(point));
+            let allowed = "`counters-every = 0`: the places of those rounds would have no figures";
+            return Err((About::Subject(i), Wrong::new(what, allowed)));
+        }
         if matches!(subject.what, What::Route(_)) && subject.sizes.is_empty() {
             let what = format!("the subject `{}` is a route and has no sizes{}", subject.name, at(point));
             return Err((

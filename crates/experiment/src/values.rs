@@ -1,7 +1,8 @@
 //! How times, rates, classes, CPUs and bounds are written, both ways: every text that is printed here reads back as the same.
 
 use crate::error::Wrong;
-use crate::model::{Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, Metric, Observe, What};
+use crate::model::{Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, Observe, What};
+use crate::sizes;
 use std::fmt;
 
 /// Whole nanoseconds up to here are exact as floating point; 104 days.
@@ -210,6 +211,55 @@ impl fmt::Display for Arrival {
     }
 }
 
+pub(crate) fn addresses(text: &str) -> Result<Addresses, Wrong> {
+    const ADDRESSES: &str =
+        "`fixed`; `random`; `sweep(64MiB,4GiB)`: in each round the next multiple of 64 MiB below 4 GiB";
+    let text = text.trim();
+    match called(text) {
+        ("fixed", None) => Ok(Addresses::Fixed),
+        ("random", None) => Ok(Addresses::Random),
+        ("sweep", Some(inner)) => {
+            let wrong = || Wrong::new(format!("{text:?} is no step and range"), ADDRESSES);
+            let (step, range) = inner.split_once(',').ok_or_else(wrong)?;
+            let size = |text: &str| sizes::one(text.trim()).map_err(|e| Wrong::new(e.to_string(), ADDRESSES));
+            let sweep = Addresses::Sweep { step: size(step)?, range: size(range)? };
+            if !matches!(sweep, Addresses::Sweep { step, range } if step <= range) {
+                return Err(Wrong::new(format!("the step of {text:?} is longer than its range"), ADDRESSES));
+            }
+            if sweep.places() > MOST_PLACES {
+                return Err(Wrong::new(
+                    format!("{text:?} has {} places", sweep.places()),
+                    format!("at most {MOST_PLACES}"),
+                ));
+            }
+            Ok(sweep)
+        }
+        (word, inner) => {
+            let meant = crate::error::nearest(word, ["fixed", "random", "sweep"]);
+            let meant = meant.map(|word| inner.map_or(word.to_owned(), |inner| format!("{word}({inner})")));
+            Err(Wrong { meant, ..Wrong::new(format!("{text:?} is not known"), ADDRESSES) })
+        }
+    }
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Addresses::Fixed => f.write_str("fixed"),
+            Addresses::Random => f.write_str("random"),
+            Addresses::Sweep { step, range } => write!(f, "sweep({},{})", sizes::text(*step), sizes::text(*range)),
+        }
+    }
+}
+
+/// `pin + unpin`: names of subjects.
+pub(crate) fn sum(text: &str) -> Vec<String> {
+    text.split(SUM).map(|name| name.trim().to_owned()).collect()
+}
+
+/// Between the names of a sum. Blanks belong to it: names may have a plus in them.
+pub(crate) const SUM: &str = " + ";
+
 /// A policy's words, and those that say how the process runs.
 const POLICIES: [&str; 8] = ["stock", "agent", "traced", "pi", "ticket", "boost", "phase-fair", "guard"];
 
@@ -306,10 +356,6 @@ pub(crate) trait Word: Sized + Copy + PartialEq + 'static {
 
 impl Word for Gpu {
     const WORDS: &'static [(&'static str, Gpu)] = &[("real", Gpu::Real), ("soft", Gpu::Soft), ("none", Gpu::None)];
-}
-
-impl Word for Addresses {
-    const WORDS: &'static [(&'static str, Addresses)] = &[("fixed", Addresses::Fixed), ("random", Addresses::Random)];
 }
 
 impl Word for Data {

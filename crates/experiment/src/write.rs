@@ -1,7 +1,7 @@
 //! From an [`Experiment`] to a text that reads back as the same.
 
 use crate::model::{Bound, Experiment, LoadSpec, SubjectSpec, What};
-use crate::values::{Word, amount_text, time_text};
+use crate::values::{SUM, Word, amount_text, time_text};
 use crate::{keys, sizes};
 use std::fmt::{Display, Write};
 
@@ -45,6 +45,12 @@ impl Experiment {
             out.section("[compare]");
             out.text("baseline", &compare.baseline);
             out.text("metric", compare.metric);
+        }
+        for repay in &self.repays {
+            out.section("[[repay]]");
+            for (key, sum) in [("once", &repay.once), ("each", &repay.each), ("against", &repay.against)] {
+                out.text(key, sum.join(SUM));
+            }
         }
         for assert in &self.asserts {
             out.section("[[assert]]");
@@ -95,7 +101,7 @@ impl Out {
             let _ = writeln!(self.0, "sizes = [{}]", sizes.join(", "));
         }
         self.number("back-to-back", subject.back_to_back);
-        self.text("addresses", subject.addresses.word());
+        self.text("addresses", subject.addresses);
         self.text("data", subject.data.word());
         self.text("arrival", subject.arrival);
         self.text("observe", subject.observe.word());

@@ -2,7 +2,7 @@
 
 use experiment::{
     Addresses, Arrival, Assert, Axis, Bound, Class, Compare, Cpus, Data, Experiment, Gpu, LoadSpec, Metric, Observe,
-    Run, SubjectSpec, Verify, What, read, shipped,
+    Repay, Run, SubjectSpec, Verify, What, read, shipped,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -233,7 +233,7 @@ fn subjects() -> impl Strategy<Value = SubjectSpec> {
             what,
             sizes: sizes.into_iter().collect(),
             back_to_back,
-            addresses: if flags.0 { Addresses::Random } else { Addresses::Fixed },
+            addresses: if flags.0 { Addresses::Random } else { Addresses::Sweep { step: 1 << 20, range: 1 << 20 } },
             data: if flags.1 { Data::Fixed } else { Data::Fresh },
             arrival,
             observe: [Observe::Submit, Observe::Done, Observe::Engine][usize::from(flags.3)],
@@ -321,8 +321,11 @@ fn experiments() -> impl Strategy<Value = Experiment> {
         if axes.0 && axes.3 {
             subjects[0].baseline = Some(chosen.clone());
         }
+        let names = |from: usize| subjects[from..].iter().map(|s| s.name.clone()).collect::<Vec<_>>();
+        let repay = Repay { once: names(0), each: vec![chosen.clone()], against: names(subjects.len() - 1) };
+        let repays = if axes.1 { vec![repay] } else { Vec::new() };
         let compare = axes.0.then_some(Compare { baseline: chosen, metric: Metric::P999 });
         let asserts = asserts.into_iter().collect();
-        Experiment { name, about, run, subjects, loads, matrix, verify: Verify { every }, compare, asserts }
+        Experiment { name, about, run, subjects, loads, matrix, verify: Verify { every }, compare, repays, asserts }
     })
 }

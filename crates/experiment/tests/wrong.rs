@@ -226,3 +226,24 @@ fn options_are_named_instead_of_lines() {
     says("matrix.policy=[\"stock\", \"pie\"]", &["did you mean `pi`?"]);
     says("launch.rests=1", &["`true` or `false`"]);
 }
+
+#[test]
+fn sweeps_and_sums() {
+    let sweep = |text: &str| format!("route = \"host->cuda->gpu0\"\naddresses = \"{text}\"");
+    let each =
+        |text: &str, words: &[&str]| says(&GOOD.replacen("route = \"host->cuda->gpu0\"", &sweep(text), 1), words);
+    each("sweeps(64MiB,1GiB)", &["x.toml:6:", "not known", "did you mean `sweep(64MiB,1GiB)`"]);
+    each("sweep(64MiB)", &["x.toml:6:", "no step and range", "sweep(64MiB,4GiB)"]);
+    each("sweep(2GiB,1GiB)", &["longer than its range"]);
+    each("sweep(4KiB,1GiB)", &["262144 places", "at most 4096"]);
+    each("sweep(64MiB,1GiB)", &["x.toml:3:", "`cuda` has 16 places", "rounds = 16"]);
+    let counted = "rounds = 20\ncounters-every = 2\nduration = \"10s\"";
+    let text = GOOD.replacen("duration = \"10s\"", counted, 1);
+    says(&text.replacen("route = \"host->cuda->gpu0\"", &sweep("sweep(64MiB,1GiB)"), 1), &["counters-every = 0"]);
+
+    with("[[repay]]\neach = \"cuda\"\nagainst = \"cuda\"\n", &["x.toml:14:", "has no `once`"]);
+    with(
+        "[[repay]]\nonce = \"launch\"\neach = \"cuda\"\nagainst = \"launch + cuba\"\n",
+        &["x.toml:17:", "no subject \"cuba\"", "did you mean `cuda`", "` + `"],
+    );
+}

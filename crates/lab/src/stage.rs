@@ -17,7 +17,7 @@ use results::part::{Metered, StuckBetween};
 use results::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use subject::{Error, Machine, Opened, Subject, Wanted};
+use subject::{Error, Machine, Opened, Subject, Sweep, Wanted};
 
 /// What a stage is run with.
 #[derive(Clone, Copy)]
@@ -183,6 +183,10 @@ fn open<'m>(lab: &Lab<'m>, stage: &Stage, cell: &Cell, seed: u64) -> Ready<'m> {
         bytes: cell.bytes,
         fresh_data: cell.subject.data == Data::Fresh,
         random_addresses: cell.subject.addresses == Addresses::Random,
+        sweep: match cell.subject.addresses {
+            Addresses::Sweep { step, .. } => Some(Sweep { step, places: cell.subject.addresses.places() }),
+            Addresses::Fixed | Addresses::Random => None,
+        },
         back_to_back: cell.subject.back_to_back,
     };
     let depth = match cell.subject.arrival {

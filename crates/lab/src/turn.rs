@@ -104,6 +104,8 @@ struct UnderWay {
 impl Live<'_> {
     /// Takes the samples of one turn; then lets go of the GPU.
     pub fn turn(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
+        // No part of its share: a place is written whole.
+        self.subjects.iter_mut().try_for_each(|subject| subject.place(turn.round))?;
         let begun = Instant::now();
         let taken = self.samples_of(clock, turn);
         let rested = if self.rests { self.rest() } else { Ok(()) };

@@ -5,6 +5,8 @@
 
 mod figures;
 mod metered;
+mod places;
+mod repaid;
 mod side_by_side;
 
 use crate::ReportError;
@@ -53,6 +55,7 @@ pub fn write(out: &mut dyn Write, style: &Style, run: &Run, folder: Option<&Path
     }
     if !run.functional {
         side_by_side::write(out, style, &groups)?;
+        repaid::write(out, style, run)?;
     }
     legend(out, run)?;
     not_measured(out, style, run)?;
@@ -132,6 +135,7 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
     figures::write(out, style, run, &group.cells)?;
     if !run.functional {
         slowest(out, &group.cells)?;
+        places::write(out, style, &group.cells)?;
         metered::write(out, style, &group.cells)?;
         figures::counters(out, style, &group.cells)?;
         // Of a sample without counters it is known only where the engine's times are.

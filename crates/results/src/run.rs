@@ -5,8 +5,12 @@
 
 mod asserts;
 mod cells;
+mod places;
+mod repaid;
 mod sum_up;
 
+pub use places::Places;
+pub use repaid::{After, Repaid};
 pub use sum_up::{Context, Interrupted};
 
 use crate::part::{Compared, Loaded, Noise, Status, Tally};
@@ -39,6 +43,8 @@ pub struct Run {
     pub warnings: Vec<String>,
     pub stages: Vec<StageOfRun>,
     pub cells: Vec<CellOfRun>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repaid: Vec<Repaid>,
     pub asserts: Vec<Judged>,
     pub parts: Vec<PartOfRun>,
 }
@@ -165,6 +171,9 @@ pub struct CellOfRun {
     pub misses: Option<Misses>,
     pub rate: Option<Rate>,
     pub ratio: Option<RatioOfRun>,
+    /// Of a sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub places: Option<Places>,
     /// By what `observe` names, the slowest first.
     pub worst: Vec<WorstOfRun>,
     pub tally: Option<Tally>,

@@ -5,7 +5,7 @@ mod made;
 use experiment::Observe;
 use made::{part, read, sample};
 use results::part::{Metered, StuckBetween};
-use results::run::{Cause, Missing, SCHEMA, Used, Verdict};
+use results::run::{After, Cause, Missing, SCHEMA, Used, Verdict};
 use results::{Context, Error, Explained, Folder, Interrupted, Loaded, Noise, Part, Run, Sample, Status, Tally};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -562,4 +562,75 @@ fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmHWM")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// A sweep of three places in eight rounds, in two repeats: 100 samples a round, of the place's time and one more nanosecond in each
+/// round.
+#[test]
+fn places_of_a_sweep_have_a_mean_each_and_what_is_paid_once_is_repaid() {
+    let experiment = read(&format!(
+        r#"
+name = "made-up"
+[run]
+rounds = {ROUNDS}
+repeats = 2
+samples = 800
+[[subject]]
+name = "swept"
+route = "device->dma->gpu0"
+sizes = "4096"
+addresses = "sweep(1MiB,3MiB)"
+[[subject]]
+name = "pin"
+call = "pin"
+sizes = "4096"
+[[subject]]
+name = "slow"
+route = "device->staged->gpu0"
+sizes = "4096,8192"
+[[repay]]
+once = "pin"
+each = "swept"
+against = "slow"
+[[repay]]
+once = "pin + pin"
+each = "slow"
+against = "swept"
+"#
+    ));
+    let times = |ns: &dyn Fn(u32) -> u64| -> Vec<Sample> {
+        let one = |round: u32, i: u64| sample(round, u64::from(round) * 1_000_000_000 + i * 100_000, ns(round));
+        (0..ROUNDS).flat_map(|round| (0..100).map(move |i| one(round, i))).collect()
+    };
+    let swept = times(&|round| [2000, 5000, 1000][round as usize % 3] + u64::from(round));
+    let cells = [swept, times(&|_| 9500), times(&|_| 3000), Vec::new()];
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::create(&dir.path().join("run"), &experiment, false).unwrap();
+    for repeat in 0..2 {
+        folder.write_part(&part(0, repeat, &cells), &cells).unwrap();
+    }
+    let run = Run::from_folder(&folder, context()).unwrap();
+    validate(&run);
+    // Rounds 0, 3, 6; 1, 4, 7; 2, 5.
+    let places = run.cells[0].places.as_ref().unwrap();
+    assert_eq!(places.each_ns, [Some(2003.0), Some(5004.0), Some(1003.5)]);
+    assert_eq!((places.step, places.count, places.measured), (1 << 20, 3, 3));
+    assert_eq!((places.least_ns, places.least_at, places.most_ns, places.most_at), (1003.5, 2 << 20, 5004.0, 1 << 20));
+    let mean = (2003.0 + 5004.0 + 1003.5) / 3.0;
+    let variance = [2003.0, 5004.0, 1003.5].iter().map(|x: &f64| (x - mean).powi(2)).sum::<f64>() / 2.0;
+    assert!((places.mean_ns - mean).abs() < 1e-6 && (places.sd_ns - variance.sqrt()).abs() < 1e-6, "{places:?}");
+    assert!(run.cells[1..].iter().all(|cell| cell.places.is_none()));
+
+    let each = run.cells[0].figures.done.as_ref().unwrap().summary.p50;
+    let found: Vec<_> = run.repaid.iter().map(|r| (r.repay, r.bytes, r.once_ns, r.each_ns, r.after)).collect();
+    let after = After::Transfers(9500u64.div_ceil(3000 - each));
+    assert_eq!(
+        found,
+        [
+            (0, 4096, Some(9500), Some(each), after),
+            (0, 8192, None, None, After::Unknown),
+            (1, 4096, Some(19_000), Some(3000), After::Never),
+            (1, 8192, None, None, After::Unknown),
+        ]
+    );
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn open<'m>(machine: &'m Machine, name: &str, about: String, wanted: &Wanted) -> Open<'m> {
-    if wanted.random_addresses {
+    if wanted.random_addresses || wanted.sweep.is_some() {
         return Err(Unavailable::new("copies back to back are all between the same two places").into());
     }
     let copies = copy::back_to_back::open(machine, name, wanted.bytes)?;

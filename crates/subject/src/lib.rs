@@ -12,6 +12,7 @@ mod launch;
 mod lock;
 mod route;
 mod setup;
+mod swept;
 mod text;
 mod work;
 
@@ -60,6 +61,14 @@ pub struct Engine {
 /// What is ready to be done, as often as one likes. One at a time: `fire`, then `poll` until it is true or `wait`.
 pub trait Subject {
     fn waiting(&self) -> Waiting;
+
+    /// Before a turn, untimed: where it is swept, its transfers begin at the place of this round from now on.
+    ///
+    /// # Errors
+    /// What the memory or CUDA says.
+    fn place(&mut self, _round: u32) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Before a timed `fire`, untimed: changes the bytes that are moved, moves on to the next address, gives back what the
     /// last call took.
@@ -122,6 +131,14 @@ pub enum Checks {
     BytesAndGuards,
 }
 
+/// Places in memory that is not the host's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// Bytes from one to the next.
+    pub step: u64,
+    pub places: u64,
+}
+
 /// How one is to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -130,12 +147,14 @@ pub struct Wanted {
     pub fresh_data: bool,
     /// Another place within the buffers for each transfer.
     pub random_addresses: bool,
+    /// Places that [`Subject::place`] goes to.
+    pub sweep: Option<Sweep>,
     /// So many copies back to back are one; 1: each by itself.
     pub back_to_back: u32,
 }
 
 impl Wanted {
     pub fn of(bytes: u64) -> Wanted {
-        Wanted { bytes, fresh_data: true, random_addresses: false, back_to_back: 1 }
+        Wanted { bytes, fresh_data: true, random_addresses: false, sweep: None, back_to_back: 1 }
     }
 }

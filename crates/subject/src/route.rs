@@ -2,7 +2,9 @@
 //! place each time, or at another ([`copy::Places`]).
 
 use crate::entry::Result as Open;
-use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong, back_to_back};
+use crate::{
+    Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong, back_to_back, swept,
+};
 use copy::{Checked, HostEnd, Places, Route, Transfer};
 use std::time::Duration;
 
@@ -10,6 +12,9 @@ pub(crate) fn open<'m>(machine: &'m Machine, name: &str, wanted: &Wanted) -> Ope
     let about = copy::about(machine, name)?;
     if wanted.back_to_back > 1 {
         return back_to_back::open(machine, name, about, wanted);
+    }
+    if let Some(sweep) = wanted.sweep {
+        return swept::open(machine, name, about, wanted, sweep);
     }
     let capacity = if wanted.random_addresses { Places::room(wanted.bytes) } else { wanted.bytes };
     Ok(of_route(copy::open(machine, name, capacity)?, about, wanted))

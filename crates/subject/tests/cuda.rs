@@ -28,7 +28,7 @@ fn call(text: &str) -> What {
 }
 
 /// Work of our own channels.
-const OURS: [&str; 5] = ["ce", "inline", "bar1", "aperture", "churn"];
+const OURS: [&str; 7] = ["ce", "inline", "bar1", "aperture", "churn", "pin", "unpin"];
 
 fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {
     subject.renew()?;
@@ -88,7 +88,7 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
             continue;
         }
         let bytes = match text {
-            "malloc" | "hostalloc" | "hostalloc(touched)" | "hostregister" => 1 << 20,
+            "malloc" | "hostalloc" | "hostalloc(touched)" | "hostregister" | "hostunregister" => 1 << 20,
             "kernels" | "memset" | "graphs" | "copies" => 4096,
             _ => 0,
         };

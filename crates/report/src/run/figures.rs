@@ -174,6 +174,12 @@ fn times(run: &Run, cells: &[&CellOfRun]) -> Vec<Column> {
         columns.push(column(">in a row", 3, cells, |c| c.misses.map_or("-".into(), |m| count(m.longest_run))));
     }
     rates(&mut columns, run, cells);
+    if cells.iter().any(|c| c.tally.is_some_and(|t| t.calls > 0)) {
+        columns.push(column(">CPU", 8, cells, |c| match c.tally.filter(|t| t.calls > 0) {
+            Some(tally) => nanoseconds(tally.on_cpu_ns / tally.calls),
+            None => "-".into(),
+        }));
+    }
     if cells.iter().any(|c| c.observe != Observe::Submit && c.figures.submit.is_some()) {
         columns.push(column(">call p50", 8, cells, |c| {
             c.figures.submit.as_ref().map_or("-".into(), |f| nanoseconds(f.summary.p50))

@@ -2,7 +2,7 @@
 
 use super::figures::three_digits;
 use crate::ReportError;
-use crate::number::{bytes, count};
+use crate::number::{bytes, count, nanoseconds};
 use crate::table::{self, Style};
 use results::run::{CellOfRun, Crossed, MeteredOfRun};
 use std::io::Write;
@@ -27,8 +27,18 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
         out,
         "metered after the rounds, each cell alone; bytes on the link for each transfer by the GPU's counters, loads included:"
     )?;
-    let heads =
-        [">size", "what", ">transfers", ">to the GPU", ">from the GPU", ">times payload", ">J a 1000", ">W", ">CPUs"];
+    let heads = [
+        ">size",
+        "what",
+        ">transfers",
+        ">to the GPU",
+        ">from the GPU",
+        ">times payload",
+        ">J a 1000",
+        ">W",
+        ">CPUs",
+        ">CPU each",
+    ];
     let mut t = style.table(&heads);
     for (c, m) in metered {
         let each = |total: f64| total / m.transfers as f64;
@@ -44,6 +54,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
             or_none(m.used.energy_j.map(|j| three_digits(each(j) * 1e3))),
             or_none(m.used.energy_j.map(|j| three_digits(j / m.seconds))),
             or_none(m.used.cpu_seconds.map(|s| three_digits(s / m.seconds))),
+            or_none(m.used.cpu_seconds.map(|s| nanoseconds((each(s) * 1e9).round() as u64))),
         ]);
     }
     Ok(table::write(out, &t, 0)?)

@@ -2,8 +2,8 @@
 
 use super::cells::{Gathered, figure, per_round};
 use super::{
-    CellOfRun, Coordinate, Counted, Crossed, Figures, Link, MeteredOfRun, Missing, PartOfRun, RatioOfRun, Run, SCHEMA,
-    StageOfRun, Used, asserts,
+    CellOfRun, Coordinate, Counted, Crossed, Figures, Link, MeteredOfRun, Missing, PartOfRun, Places, RatioOfRun, Run,
+    SCHEMA, StageOfRun, Used, asserts, repaid,
 };
 use crate::part::{Compared, Explained, Loaded, Part, Status, Tally};
 use crate::{Error, Folder, folder};
@@ -97,6 +97,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         environment: context.environment,
         warnings,
         stages,
+        repaid: repaid::all(experiment, &cells),
         cells,
         asserts,
         parts: parts.into_iter().map(part_of_run).collect(),
@@ -199,6 +200,7 @@ fn one(
         misses,
         rate,
         ratio: None,
+        places: kept.as_ref().and_then(|rounds| Places::of(cell, rounds, stage.run.rounds)),
         worst,
         tally: of_parts().filter_map(|(_, c)| c.counted).reduce(added),
         metered: metered(stage, number, parts),
@@ -333,6 +335,10 @@ fn metered(stage: &Stage, n: usize, parts: &[(&Part, crate::Samples)]) -> Option
 /// Which way the bytes of a route go: to the GPU or from it. `None` for what is no route.
 fn is_to_gpu(what: &What) -> Option<bool> {
     let What::Route(text) = what else { return None };
+    // Which link those cross, if any, is a matter of who plays the device.
+    if text.contains("device") {
+        return None;
+    }
     Some(text.trim_start().starts_with("host"))
 }
 

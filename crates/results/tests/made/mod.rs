@@ -47,6 +47,7 @@ pub fn experiment() -> Experiment {
         matrix: Vec::new(),
         verify: Verify { every: 100 },
         compare: None,
+        repays: Vec::new(),
         asserts: Vec::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! Memory of the GPU, pinned memory, and pageable memory that is pinned afterwards.
 
-use super::{Take, Taking};
+use super::{Giving, Take, Taking};
 use crate::entry::{Call, Entry, Result as Open};
 use crate::{Error, Machine, Unavailable, Wanted};
 use cuda::{Context, DeviceBuffer, PinnedBuffer, Registration};
@@ -46,6 +46,22 @@ pub(crate) const HOST_REGISTER: Entry = Entry {
     one_word: false,
     values: &[],
     open: open_registers,
+};
+
+pub(crate) const HOST_UNREGISTER: Entry = Entry {
+    name: "hostunregister",
+    form: "hostunregister",
+    about: "cuMemHostUnregister; registered again before the next, untimed",
+    bytes: BYTES,
+    number: None,
+    words: &[],
+    one_word: false,
+    values: &[],
+    open: |machine, _, wanted| {
+        let call = registers(machine, wanted)?;
+        let about = format!("{} ({} bytes)", HOST_UNREGISTER.about, call.bytes);
+        Ok(Box::new(Giving { call, about }))
+    },
 };
 
 fn size(wanted: &Wanted) -> Result<usize, Error> {
@@ -109,13 +125,17 @@ impl<'m> Take for HostAllocs<'m> {
 }
 
 fn open_registers<'m>(machine: &'m Machine, _: &Call, wanted: &Wanted) -> Open<'m> {
+    Ok(Box::new(Taking(registers(machine, wanted)?)))
+}
+
+fn registers<'m>(machine: &'m Machine, wanted: &Wanted) -> Result<Registers<'m>, Error> {
     let (context, bytes) = (machine.context()?, size(wanted)?);
     if bytes % PAGE != 0 {
         return Err(
             Unavailable::new(format!("{bytes} bytes to be registered: whole pages of {PAGE} bytes can be")).into()
         );
     }
-    Ok(Box::new(Taking(Registers { context, pages: written(bytes + PAGE)?, bytes })))
+    Ok(Registers { context, pages: written(bytes + PAGE)?, bytes })
 }
 
 struct Registers<'m> {

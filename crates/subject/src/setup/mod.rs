@@ -1,14 +1,17 @@
 //! Set-up calls: what a program does before it works, or while others work already. Each `fire` makes one call. What the call
-//! took is given back before the next one, untimed; a load that makes these calls gives back as often as it takes.
+//! took is given back before the next one, untimed; a load that makes these calls gives back as often as it takes. Some calls are
+//! measured the other way round: what they give back is taken before, untimed.
 
 mod code;
 mod graph;
 mod memory;
+mod pin;
 mod stream;
 
 pub(crate) use code::{LAZY, MODULE};
 pub(crate) use graph::INSTANTIATE;
-pub(crate) use memory::{HOST_ALLOC, HOST_REGISTER, MALLOC};
+pub(crate) use memory::{HOST_ALLOC, HOST_REGISTER, HOST_UNREGISTER, MALLOC};
+pub(crate) use pin::{PIN, UNPIN};
 pub(crate) use stream::STREAM;
 
 use crate::{Checks, Error, Opened, Subject, Waiting, Wrong};
@@ -31,6 +34,12 @@ trait Take {
 
     /// The call.
     fn take(&mut self) -> Result<Self::Held, Error>;
+
+    /// Gives it back.
+    fn give(&mut self, held: Self::Held) -> Result<(), Error> {
+        drop(held);
+        Ok(())
+    }
 
     /// Whether what it gave is usable.
     fn check(&mut self, _held: &Self::Held) -> Result<Option<Wrong>, Error> {
@@ -69,7 +78,7 @@ impl<T: Take> Subject for Taken<'_, T> {
     }
 
     fn renew(&mut self) -> Result<(), Error> {
-        self.held = None;
+        self.rest()?;
         self.call.ready()
     }
 
@@ -103,7 +112,77 @@ impl<T: Take> Subject for Taken<'_, T> {
     }
 
     fn rest(&mut self) -> Result<(), Error> {
-        self.held = None;
+        self.held.take().map_or(Ok(()), |held| self.call.give(held))
+    }
+}
+
+/// The same, of which giving back is what is measured.
+struct Giving<T> {
+    call: T,
+    about: String,
+}
+
+impl<T: Take> Opened for Giving<T> {
+    fn about(&self) -> String {
+        self.about.clone()
+    }
+
+    fn verify(&mut self, _seed: u64, _timeout: Duration) -> Result<Option<Wrong>, Error> {
+        self.call.ready()?;
+        let held = self.call.take()?;
+        let wrong = self.call.check(&held)?;
+        self.call.give(held)?;
+        Ok(wrong)
+    }
+
+    fn prepare(&mut self, _seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
+        Ok(Box::new(Given { call: &mut self.call, held: None, given: false }))
+    }
+}
+
+struct Given<'s, T: Take> {
+    call: &'s mut T,
+    held: Option<T::Held>,
+    given: bool,
+}
+
+impl<T: Take> Subject for Given<'_, T> {
+    /// The call has done its work when it returns.
+    fn waiting(&self) -> Waiting {
+        Waiting::Polled
+    }
+
+    fn renew(&mut self) -> Result<(), Error> {
+        self.given = false;
+        if self.held.is_none() {
+            self.call.ready()?;
+            self.held = Some(self.call.take()?);
+        }
         Ok(())
+    }
+
+    #[inline]
+    fn fire(&mut self) -> Result<(), Error> {
+        if self.held.is_none() {
+            // Nobody has renewed it: not a way to time it.
+            self.renew()?;
+        }
+        self.held.take().map_or(Ok(()), |held| self.call.give(held))?;
+        self.given = true;
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        Ok(self.given)
+    }
+
+    #[inline]
+    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
+        if self.given { Ok(()) } else { Err(Error::Idle) }
+    }
+
+    fn rest(&mut self) -> Result<(), Error> {
+        self.held.take().map_or(Ok(()), |held| self.call.give(held))
     }
 }

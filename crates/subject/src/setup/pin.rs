@@ -1,0 +1,107 @@
+//! A device's pin, the one that the routes `dma` and `staged` make once and use often ([`copy::device::Device::pin`]), and its end.
+
+use super::{Giving, Take, Taking};
+use crate::entry::{Call, Entry};
+use crate::{Checks, Error, Machine, Wanted, Wrong};
+use copy::device::{Device, EngineDevice, Handle};
+use copy::spec::{End, Host, Memory};
+use copy::{Buffer, Difference};
+use std::time::Duration;
+
+/// Where no size is given.
+const BYTES: u64 = 64 << 20;
+/// Pinned host memory, not the GPU's.
+const HOST: &str = "host";
+/// What is moved to see whether a pin holds.
+const MOVED: u64 = 4096;
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) const PIN: Entry = Entry {
+    name: "pin",
+    form: "pin(host)",
+    about: "a device's pin of memory of the GPU, as dma and staged make it; host: of pinned host memory; unpinned before the next, untimed",
+    bytes: BYTES,
+    number: None,
+    words: &[HOST],
+    one_word: false,
+    values: &[],
+    open: |machine, call, wanted| Ok(Box::new(Taking(Pins::new(machine, call, wanted)?))),
+};
+
+pub(crate) const UNPIN: Entry = Entry {
+    name: "unpin",
+    form: "unpin(host)",
+    about: "the end of a device's pin of memory of the GPU; host: of pinned host memory; pinned again before the next, untimed",
+    bytes: BYTES,
+    number: None,
+    words: &[HOST],
+    one_word: false,
+    values: &[],
+    open: |machine, call, wanted| {
+        let call = Pins::new(machine, call, wanted)?;
+        Ok(Box::new(Giving { about: format!("unpins {}", call.of), call }))
+    },
+};
+
+struct Pins<'m> {
+    device: EngineDevice,
+    /// The device's own memory, pinned for as long as it is there.
+    own: (Buffer<'m>, Handle),
+    memory: Buffer<'m>,
+    to_host: bool,
+    /// What is pinned, by whom.
+    of: String,
+    number: u8,
+}
+
+impl<'m> Pins<'m> {
+    fn new(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Result<Pins<'m>, Error> {
+        let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
+        let mut device = EngineDevice::new(machine)?;
+        let to_host = call.has(HOST);
+        let memory = if to_host { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };
+        let own = Buffer::new(machine, End { memory: Memory::Device, offset: 0 }, MOVED)?;
+        let memory = Buffer::new(machine, End { memory, offset: 0 }, bytes)?;
+        let handle = device.pin(&own)?;
+        let kind = if to_host { "pinned host memory" } else { "memory of the GPU" };
+        let of = format!("{bytes} bytes of {kind} for {}", device.about());
+        Ok(Pins { device, own: (own, handle), memory, to_host, of, number: 0 })
+    }
+}
+
+impl Take for Pins<'_> {
+    type Held = Handle;
+    const CHECKS: Checks = Checks::Bytes;
+
+    fn about(&self) -> String {
+        format!("pins {}; unpinned before the next, untimed", self.of)
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<Handle, Error> {
+        self.device.pin(&self.memory)
+    }
+
+    #[inline]
+    fn give(&mut self, held: Handle) -> Result<(), Error> {
+        self.device.unpin(held)
+    }
+
+    /// The device moves new bytes into it.
+    fn check(&mut self, held: &Handle) -> Result<Option<Wrong>, Error> {
+        self.number = self.number.wrapping_add(1);
+        let bytes = MOVED.min(self.memory.capacity());
+        let (sent, mut found) = (vec![self.number | 1; bytes as usize], vec![0; bytes as usize]);
+        let (own, from) = &self.own;
+        own.write(0, &sent)?;
+        self.memory.write(0, &found)?;
+        let device = &mut self.device;
+        let mut job =
+            if self.to_host { device.to_host(*from, *held, bytes)? } else { device.to_gpu(*from, *held, bytes)? };
+        job.start(0, 0)?;
+        job.wait(PATIENCE)?;
+        drop(job);
+        self.memory.read(0, &mut found)?;
+        Ok(Difference::between(&sent, &found, None).map(Wrong::Data))
+    }
+}

@@ -1,0 +1,83 @@
+//! A device's memory and its pins, on the software GPU.
+
+use doorbell_softgpu::{Mode, SoftDriver};
+use std::sync::Arc;
+use std::time::Duration;
+use subject::{Checks, Error, Machine, Subject, Sweep, Waiting, Wanted, What, open};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+fn machine() -> Machine {
+    Machine::of_driver(Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap()
+}
+
+fn once(subject: &mut dyn Subject) {
+    subject.renew().unwrap();
+    subject.fire().unwrap();
+    subject.wait(TIMEOUT).unwrap();
+    assert!(subject.poll().unwrap());
+}
+
+/// Each place is further in the memory: bytes that went elsewhere would be found wrong there.
+#[test]
+fn a_sweep_goes_to_each_place_of_what_is_not_the_hosts() {
+    let machine = machine();
+    let sweep = Some(Sweep { step: 96 << 10, places: 5 });
+    for name in [
+        "device->dma->gpu0",
+        "gpu0->dma->device",
+        "device->dma->host",
+        "host->dma[sleeps]->device",
+        "device->staged->gpu0",
+        "host->ce2->gpu0",
+    ] {
+        for fresh_data in [true, false] {
+            let wanted = Wanted { sweep, fresh_data, ..Wanted::of(70_000) };
+            let mut opened = open(&machine, &What::Route(name.into()), &wanted).unwrap();
+            assert!(opened.about().contains("at 5 places, 98304 bytes apart"), "{}", opened.about());
+            assert_eq!(opened.verify(7, TIMEOUT).unwrap(), None, "{name}");
+            let mut subject = opened.prepare(11).unwrap();
+            assert_eq!(subject.checks(), Checks::BytesAndGuards);
+            for round in 0..11 {
+                subject.place(round).unwrap();
+                for n in 0..2 {
+                    once(&mut *subject);
+                    assert_eq!(subject.check().unwrap(), None, "{name}, the {n}th of round {round}");
+                }
+            }
+        }
+    }
+    let wanted = Wanted { sweep, ..Wanted::of(4096) };
+    for (name, why) in [("device->dma[buffers=4]->gpu0", "at fixed places"), ("host->ce2[armed]->gpu0", "addresses")] {
+        let mut opened = open(&machine, &What::Route(name.into()), &wanted).unwrap();
+        match opened.prepare(1).err() {
+            Some(Error::Unavailable(unavailable)) => assert!(unavailable.reason.contains(why), "{unavailable}"),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    let wanted = Wanted { sweep, back_to_back: 2, ..Wanted::of(4096) };
+    assert!(matches!(
+        open(&machine, &What::Route("host->ce2->gpu0".into()), &wanted).err(),
+        Some(Error::Unavailable(_))
+    ));
+}
+
+#[test]
+fn a_device_pins_memory_and_moves_bytes_into_it() {
+    let machine = machine();
+    for call in ["pin", "pin(host)", "unpin", "unpin(host)"] {
+        for bytes in [100, 4096, 3 << 20] {
+            let mut opened = open(&machine, &What::Call(call.into()), &Wanted::of(bytes)).unwrap();
+            assert!(opened.about().contains(&format!("{bytes} bytes of")), "{}", opened.about());
+            assert_eq!(opened.verify(7, TIMEOUT).unwrap(), None, "{call}");
+            let mut subject = opened.prepare(11).unwrap();
+            assert_eq!(subject.waiting(), Waiting::Polled);
+            assert!(matches!(subject.wait(TIMEOUT), Err(Error::Idle)), "nothing was done");
+            for _ in 0..3 {
+                once(&mut *subject);
+                assert_eq!(subject.check().unwrap(), None, "{call}, {bytes} bytes");
+                subject.rest().unwrap();
+            }
+        }
+    }
+}
