@@ -27,8 +27,10 @@ for file in "$program" "$DOORBELL_LIB" "$PYTHONPATH/doorbell/__init__.py"; do
   [ -e "$file" ] || { echo "there is no $file" >&2; exit 2; }
 done
 mkdir -p "$out"
-# Where libdoorbell.so lies; the program was linked to that name, or to that name and a number.
-libraries=$(dirname "$DOORBELL_LIB")
+# The C program was linked to libdoorbell.so or, installed, to that name and the major version.
+libraries=$(mktemp -d)
+trap 'rm -rf "$libraries"' EXIT
+for name in libdoorbell.so libdoorbell.so.0; do ln -s "$(realpath "$DOORBELL_LIB")" "$libraries/$name"; done
 status=0
 
 xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }

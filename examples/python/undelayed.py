@@ -274,6 +274,9 @@ class Copies:
         if cu:
             self.cuda_host, self.cuda_device = made(cu.cuMemHostAlloc, nbytes, 0), made(cu.cuMemAlloc, nbytes, of=c_ulonglong)
             self.cuda_data, self.stream = bytes_at(self.cuda_host, nbytes), made(cu.cuStreamCreate, 1)
+            # As bare as ctypes has them, as the package calls libdoorbell.
+            library = ctypes.CDLL("libcuda.so.1")
+            self.cuda_calls = library["cuMemcpyHtoDAsync_v2"], library["cuStreamSynchronize"]
         if self.on_cudas_memory:
             pointer, self.device_address = made(cu.cuMemHostAlloc, 2 * nbytes, 0), made(cu.cuMemAlloc, nbytes, of=c_ulonglong)
             self.host, self.device = doorbell.pin(Memory(pointer, 2 * nbytes)), doorbell.pin(Memory(self.device_address, nbytes))
@@ -361,16 +364,18 @@ class Copies:
 
     def cudas(self, row, length):
         """By CUDA, and no more than so many: there may be a very long one among them."""
-        copy, synchronize, data, to, stream = cu.cuMemcpyHtoDAsync, cu.cuStreamSynchronize, self.cuda_host, self.cuda_device, self.stream
+        copy, synchronize = self.cuda_calls
+        arguments = c_ulonglong(self.cuda_device), c_void_p(self.cuda_host), c_size_t(self.nbytes), c_void_p(self.stream)
         start = end = clock()
         for _ in range(self.options.samples):
             if end - start >= length or self.interrupted:
                 break
             self.renew(self.cuda_data)
             before = self.patient()
-            copy(to, data, self.nbytes, stream)
-            synchronize(stream)
+            status = copy(*arguments) or synchronize(arguments[3])
             end = clock()
+            if status:
+                raise Refused(f"cuMemcpyHtoDAsync and cuStreamSynchronize: CUDA error {status}")
             self.took(row, "cuda", before, end)
             self.give_way()
         self.resume()
