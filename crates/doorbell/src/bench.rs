@@ -21,6 +21,7 @@ use std::process::ExitCode;
         ("doorbell bench my.toml --plan", "what it would do, and how long that takes"),
         ("doorbell bench setups --set matrix.policy=stock,pi --set run.duration=2s", ""),
         ("doorbell bench -o crossover --resume", "go on with a run that was stopped"),
+        ("doorbell bench --show crossover", "print a finished run again"),
         ("doorbell bench smoke --gpu soft", "whether it works, never how fast"),
         ("doorbell bench --from nodes/*", "which of many machines is odd, as `compare --nodes` says it"),
     ])

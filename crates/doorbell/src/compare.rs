@@ -1,6 +1,6 @@
 //! `doorbell compare`: whether one run is slower than another, and which of many machines is an outlier.
 
-mod load;
+pub mod load;
 
 use crate::failure::Failure;
 use crate::help::Page;

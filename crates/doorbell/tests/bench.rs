@@ -62,6 +62,19 @@ fn a_run_is_a_folder_with_a_part_of_each_stage() {
     assert_eq!(whole_parts(&out), 3);
     let run = run_json(&out);
     assert!(run["complete"] == true && run["cells"].as_array().unwrap().len() == 6, "{run}");
+    // It is printed again from its folder, or from run.json alone, and stays as it is.
+    let before = std::fs::read(out.join("run.json")).unwrap();
+    let shown = bench().arg("--show").arg(&out).assert().success().stdout(contains("two ways, three sizes"));
+    assert!(shown.get_output().stderr.is_empty());
+    let shown = bench().args(["--json", "--show"]).arg(&out).assert().success();
+    assert_eq!(shown.get_output().stdout, before);
+    std::fs::remove_dir_all(out.join("plots")).unwrap();
+    bench().args(["--plots", "--show"]).arg(&out).assert().success();
+    assert!(out.join("plots").is_dir() && std::fs::read(out.join("run.json")).unwrap() == before);
+    let alone = dir.path().join("alone.json");
+    std::fs::copy(out.join("run.json"), &alone).unwrap();
+    bench().args(["--json", "--show"]).arg(&alone).assert().success();
+    bench().args(["--plots", "--show"]).arg(&alone).assert().code(2).stderr(contains("no samples"));
     // What is there is not written over by accident, and not done again.
     bench().arg(file(dir.path(), SMALL)).arg("-o").arg(&out).assert().code(2).stderr(contains("--force"));
     bench().args(["--resume", "-o"]).arg(&out).assert().success();

@@ -36,6 +36,10 @@ pub enum Kind {
     Amount,
     /// `1.2 cuda`
     Times,
+    /// `5%, 100ns`
+    Within,
+    /// A list of names of subjects.
+    Names,
     /// A list of what the key that the axis names takes.
     Values,
 }
@@ -264,6 +268,14 @@ pub const SECTIONS: &[Section] = &[
             key("at-least", Kind::Amount, "", "The same, from below."),
             key("at-most-times", Kind::Times, "", "So many times the same metric of another subject: `1.2 cuda`."),
             key("above-noise", Kind::Time, "", "At most so much above the longest gap of the machine's own noise."),
+            key(
+                "within-best",
+                Kind::Within,
+                "",
+                "At most so much above the best other route between the same memories, at the same size in the same stage: \
+                 `5%, 100ns` is 5 % or 100 ns, whichever allows more.",
+            ),
+            key("among", Kind::Names, "", "With `within-best`: only these subjects. All of them unless it is given."),
         ],
     },
 ];

@@ -289,6 +289,17 @@ pub enum Bound {
     AtMostTimes(f64, String),
     /// So many nanoseconds above the longest gap of the machine's own noise.
     AboveNoise(f64),
+    /// As good as the best other subject that moves bytes between the same two memories.
+    WithinBest(WithinBest),
+}
+
+/// At most so much above the best one: whichever of the two allows more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WithinBest {
+    pub percent: f64,
+    pub ns: f64,
+    /// The names of the subjects that it is held against; empty: all of them.
+    pub among: Vec<String>,
 }
 
 /// One combination of the matrix's values.

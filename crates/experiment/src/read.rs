@@ -612,9 +612,10 @@ fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {
         amount("at-least")?.map(Bound::AtLeast),
         keys.text("at-most-times", times)?,
         keys.text("above-noise", |text| Ok(Bound::AboveNoise(values::time(text)? as f64)))?,
+        within_best(&keys, &names, &subject)?,
     ];
     let mut given = bounds.into_iter().flatten();
-    const BOUNDS: &str = "one of `at-most`, `at-least`, `at-most-times` and `above-noise`";
+    const BOUNDS: &str = "one of `at-most`, `at-least`, `at-most-times`, `above-noise` and `within-best`";
     let bound = given.next().ok_or_else(|| keys.wrong("has no bound", BOUNDS))?;
     if given.next().is_some() {
         return Err(keys.wrong("has more than one bound", &format!("{BOUNDS}; more bounds are more [[assert]]")));
@@ -624,6 +625,9 @@ fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {
             keys.wrong("holds what is no time against the machine's noise", "a metric that is a time, as `max`")
         );
     }
+    if let (Bound::WithinBest(_), Metric::Misses | Metric::Rate) = (&bound, metric) {
+        return Err(keys.wrong("asks for the best of what is no time", "a metric that is a time, as `p50`"));
+    }
     let without = |s: &&SubjectSpec| (subject == "*" || s.name == subject) && s.deadline_ns.is_none();
     if metric == Metric::Misses
         && let Some(s) = read.subjects.iter().find(without)
@@ -632,6 +636,37 @@ fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {
         return Err(keys.wrong(&what, "`deadline = \"50us\"` in its [[subject]]"));
     }
     Ok(Assert { subject, metric, bound })
+}
+
+/// What it is held against, and how close it has to be.
+fn within_best(keys: &Keys<'_>, names: &[&str], subject: &str) -> Result<Option<Bound>, Error> {
+    let within = keys.text("within-best", values::within)?;
+    let Some(node) = keys.node("among") else { return Ok(within.map(Bound::WithinBest)) };
+    let wrong = |wrong: Wrong, node: &Node| keys.within("among", wrong).at(&node.place);
+    let Some(mut within) = within else {
+        return Err(wrong(Wrong::new("there is no `within-best` beside it", "both, or none of them"), node));
+    };
+    const LIST: &str = "a list of names of subjects: [\"cuda\", \"cuda, sync\"]";
+    let list = match &node.value {
+        Value::List(list) if !list.is_empty() => list,
+        Value::List(_) => return Err(wrong(Wrong::new("the list is empty", "it takes one name at least"), node)),
+        other => return Err(wrong(Wrong::unfit(&other.kind(), LIST), node)),
+    };
+    for one in list {
+        let Value::Text(name) = &one.value else {
+            return Err(wrong(Wrong::unfit(&one.value.kind(), LIST), one));
+        };
+        if !names.contains(&name.as_str()) {
+            let what = format!("there is no subject {name:?}");
+            return Err(wrong(Wrong::word(what, name, names.iter().copied()), one));
+        }
+        if name == subject || within.among.contains(name) {
+            let why = if name == subject { "is what is judged" } else { "is there twice" };
+            return Err(wrong(Wrong::new(format!("{name:?} {why}"), "each other subject once"), one));
+        }
+        within.among.push(name.clone());
+    }
+    Ok(Some(Bound::WithinBest(within)))
 }
 
 /// Without folders and without its ending.

@@ -17,6 +17,8 @@ const ADDRESSES: &str =
 const SUM: &str = r"\S";
 const AMOUNT: &str = r"^\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h|([kMG]|[KMG]i)?B/s)?\s*$";
 const TIMES: &str = r"^\s*[0-9][0-9.e+-]*\s+\S";
+const WITHIN: &str =
+    r"^\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h)\s*(,\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h)\s*)?$";
 
 /// The schema, as its file holds it.
 pub fn schema() -> String {
@@ -106,6 +108,8 @@ fn of_kind(kind: Kind) -> Value {
         Kind::Choice(words) => json!({ "type": "string", "enum": words }),
         Kind::Amount => json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, text(AMOUNT)] }),
         Kind::Times => text(TIMES),
+        Kind::Within => text(WITHIN),
+        Kind::Names => json!({ "type": "array", "items": { "type": "string" }, "minItems": 1, "uniqueItems": true }),
         Kind::Values => json!({ "$ref": "#/definitions/values" }),
     }
 }

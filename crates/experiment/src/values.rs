@@ -1,7 +1,9 @@
 //! How times, rates, classes, CPUs and bounds are written, both ways: every text that is printed here reads back as the same.
 
 use crate::error::Wrong;
-use crate::model::{Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, Observe, What};
+use crate::model::{
+    Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, Observe, What, WithinBest,
+};
 use crate::sizes;
 use std::fmt;
 
@@ -418,6 +420,30 @@ pub(crate) fn times(text: &str) -> Result<Bound, Wrong> {
     }
 }
 
+/// `5%, 100ns`: either or both.
+pub(crate) fn within(text: &str) -> Result<WithinBest, Wrong> {
+    const FORM: &str =
+        "it is written `5%, 100ns`: so much above the best one, whichever of the two allows more; or one of them";
+    let (mut percent, mut ns) = (None, None);
+    for part in text.split(',').map(str::trim) {
+        let twice = match part.strip_suffix('%') {
+            Some(of) => {
+                let of = number(of.trim()).ok_or_else(|| Wrong::new(format!("{part:?} is no percentage"), FORM))?;
+                percent.replace(of).is_some()
+            }
+            None => ns.replace(time(part).map_err(|wrong| Wrong::new(wrong.what, FORM))? as f64).is_some(),
+        };
+        if twice {
+            return Err(Wrong::new(format!("{text:?} says the same twice"), FORM));
+        }
+    }
+    Ok(WithinBest { percent: percent.unwrap_or(0.0), ns: ns.unwrap_or(0.0), among: Vec::new() })
+}
+
+pub(crate) fn within_text(within: &WithinBest) -> String {
+    format!("{}%, {}", within.percent, time_text(within.ns as u64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -476,6 +502,9 @@ mod tests {
         says(amount("50us", Metric::Misses), &["0.1%"]);
         says(amount("10GB", Metric::Rate), &["10GB/s"]);
         says(times("cuda"), &["1.2 cuda"]);
+        for wrong in ["", "5", "5%, 3%", "1us, 100ns", "-5%", "5%,", "5%; 100ns", "nan%"] {
+            says(within(wrong), &["5%, 100ns"]);
+        }
     }
 
     #[test]
@@ -485,6 +514,10 @@ mod tests {
         assert_eq!(amount("0", Metric::Misses), Ok(0.0));
         assert_eq!(amount("2.5GB/s", Metric::Rate), Ok(2.5e9));
         assert_eq!(amount("1 MiB/s", Metric::Rate), Ok(1_048_576.0));
+        let best = |percent, ns| Ok(WithinBest { percent, ns, among: Vec::new() });
+        assert_eq!(within("5%, 100ns"), best(5.0, 100.0));
+        assert_eq!(within(" 1us ,2.5 %"), best(2.5, 1000.0));
+        assert_eq!((within("2%"), within("100ns")), (best(2.0, 0.0), best(0.0, 100.0)));
         assert_eq!(times("1.2 host->cuda->gpu0"), Ok(Bound::AtMostTimes(1.2, "host->cuda->gpu0".into())));
     }
 
@@ -500,7 +533,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in "\\PC{0,24}|[0-9a-z.()/%, µ+-]{0,24}") {
-            let _ = (time(&text), rate(&text), class(&text), cpus(&text), arrival(&text), policy(&text), metric(&text), times(&text));
+            let _ = (time(&text), rate(&text), class(&text), cpus(&text), arrival(&text), policy(&text), metric(&text), times(&text), within(&text));
             let _ = (amount(&text, Metric::Rate), amount(&text, Metric::Misses), amount(&text, Metric::Max));
         }
     }

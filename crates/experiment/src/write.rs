@@ -1,7 +1,7 @@
 //! From an [`Experiment`] to a text that reads back as the same.
 
 use crate::model::{Bound, Experiment, LoadSpec, SubjectSpec, What};
-use crate::values::{SUM, Word, amount_text, time_text};
+use crate::values::{SUM, Word, amount_text, time_text, within_text};
 use crate::{keys, sizes};
 use std::fmt::{Display, Write};
 
@@ -61,6 +61,12 @@ impl Experiment {
                 Bound::AtLeast(amount) => out.text("at-least", amount_text(*amount, assert.metric)),
                 Bound::AtMostTimes(factor, of) => out.text("at-most-times", format!("{factor} {of}")),
                 Bound::AboveNoise(ns) => out.text("above-noise", time_text(*ns as u64)),
+                Bound::WithinBest(within) => {
+                    out.text("within-best", within_text(within));
+                    if !within.among.is_empty() {
+                        out.list("among", &within.among);
+                    }
+                }
             }
         }
         out.0
@@ -77,6 +83,11 @@ impl Out {
     fn text(&mut self, key: &str, value: impl Display) {
         debug_assert!(keys::SECTIONS.iter().any(|s| s.keys.iter().any(|k| k.name == key)), "{key}");
         let _ = writeln!(self.0, "{key} = {}", quoted(&value.to_string()));
+    }
+
+    fn list(&mut self, key: &str, values: &[String]) {
+        let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+        let _ = writeln!(self.0, "{key} = [{}]", values.join(", "));
     }
 
     fn number(&mut self, key: &str, value: impl Display) {

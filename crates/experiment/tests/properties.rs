@@ -2,7 +2,7 @@
 
 use experiment::{
     Addresses, Arrival, Assert, Axis, Bound, Class, Compare, Cpus, Data, Experiment, Gpu, LoadSpec, Metric, Observe,
-    Repay, Run, SubjectSpec, Verify, What, read, shipped,
+    Repay, Run, SubjectSpec, Verify, What, WithinBest, read, shipped,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -271,6 +271,9 @@ fn bounds() -> impl Strategy<Value = (Metric, Bound)> {
         (0.0..1.0f64).prop_map(|part| (Metric::Misses, Bound::AtMost(part))),
         (1.0..1e12f64).prop_map(|rate| (Metric::Rate, Bound::AtLeast(rate))),
         (time(), 0.001..100.0f64).prop_map(|(metric, times)| (metric, Bound::AtMostTimes(times, String::new()))),
+        (time(), 0.0..100.0f64, times()).prop_map(|(metric, percent, ns)| {
+            (metric, Bound::WithinBest(WithinBest { percent, ns: ns as f64, among: Vec::new() }))
+        }),
     ]
 }
 
@@ -311,6 +314,10 @@ fn experiments() -> impl Strategy<Value = Experiment> {
         let asserts = bound.map(|(metric, bound)| {
             let bound = match bound {
                 Bound::AtMostTimes(factor, _) => Bound::AtMostTimes(factor, chosen.clone()),
+                Bound::WithinBest(within) => {
+                    let among = subjects.iter().map(|s| s.name.clone()).filter(|name| *name != chosen).collect();
+                    Bound::WithinBest(WithinBest { among, ..within })
+                }
                 bound => bound,
             };
             if metric == Metric::Misses {

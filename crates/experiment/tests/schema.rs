@@ -184,6 +184,8 @@ fn every_key_is_known_to_both_with_its_default() {
                 },
                 (Kind::Times, _) => "\"1.2 cuda\"".into(),
                 (Kind::Sum, _) => "\"cuda + cuda\"".into(),
+                (Kind::Within, _) => "\"5%, 100ns\"".into(),
+                (Kind::Names, _) => "[\"cuda\"]".into(),
                 (Kind::Rate, _) => "\"1000/s\"".into(),
                 (Kind::Class, _) => "\"nice(-5)\"".into(),
                 (Kind::Cpus, _) => "\"0,2-5\"".into(),
@@ -206,7 +208,10 @@ fn every_key_is_known_to_both_with_its_default() {
                     let rest = text.split_off(from).replacen("route = \"host->cuda->gpu0\"\n", "", 1);
                     text.push_str(&rest);
                 }
-                "at-least" | "at-most-times" | "above-noise" => text = text.replace("at-most = \"5s\"\n", ""),
+                "at-least" | "at-most-times" | "above-noise" | "within-best" => {
+                    text = text.replace("at-most = \"5s\"\n", "");
+                }
+                "among" => text = text.replace("at-most = \"5s\"\n", "within-best = \"2%\"\n"),
                 _ => {}
             }
             let name = format!("[{}] {line}", section.name);
@@ -283,6 +288,9 @@ fn both_refuse_the_same() {
         ("assert", "at-most = true"),
         ("assert", "metric = \"median\""),
         ("assert", "above-noise = 5"),
+        ("assert", "within-best = \"5\""),
+        ("assert", "within-best = \"5%; 100ns\""),
+        ("assert", "among = []"),
     ] {
         both(section, line, false);
     }

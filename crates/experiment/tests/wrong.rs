@@ -184,6 +184,15 @@ fn what_is_compared_and_asserted() {
     with("[[assert]]\nat-most = 5\n", &["with a unit", "50us"]);
     with("[[assert]]\nat-most-times = \"1.2 cud\"\n", &["x.toml:15:17", "did you mean `cuda`?"]);
     with("[[assert]]\nat-most-times = \"cuda\"\n", &["1.2 cuda"]);
+    with("[[assert]]\nwithin-best = \"5\"\n", &["x.toml:15:", "5%, 100ns"]);
+    with("[[assert]]\nwithin-best = \"5%\"\nat-most = \"5us\"\n", &["more than one bound"]);
+    with("[[assert]]\nmetric = \"rate\"\nwithin-best = \"5%\"\n", &["no time"]);
+    with("[[assert]]\nat-most = \"5us\"\namong = [\"cuda\"]\n", &["no `within-best` beside it"]);
+    with("[[assert]]\nwithin-best = \"5%\"\namong = []\n", &["the list is empty"]);
+    with("[[assert]]\nwithin-best = \"5%\"\namong = \"cuda\"\n", &["a list of names"]);
+    with("[[assert]]\nwithin-best = \"5%\"\namong = [\"cud\"]\n", &["did you mean `cuda`?"]);
+    with("[[assert]]\nwithin-best = \"5%\"\namong = [\"cuda\", \"cuda\"]\n", &["is there twice"]);
+    with("[[assert]]\nsubject = \"cuda\"\nwithin-best = \"5%\"\namong = [\"cuda\"]\n", &["is what is judged"]);
     with("[[assert]]\nmetric = \"misses\"\nat-most = \"0.1%\"\n", &["`cuda` has no deadline", "deadline ="]);
     with("[[assert]]\nmetric = \"rate\"\nabove-noise = \"5us\"\n", &["no time"]);
     with("[[assert]]\nmetric = \"rate\"\nat-least = \"5GB\"\n", &["10GB/s"]);

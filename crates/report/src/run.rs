@@ -3,11 +3,13 @@
 //! Stages that differ only in their size share a table. Times of the software GPU are those of an emulation: they are left
 //! out.
 
+mod by_size;
 mod figures;
 mod metered;
 mod places;
 mod repaid;
 mod side_by_side;
+mod within;
 
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of, seconds};
@@ -56,9 +58,13 @@ pub fn write(out: &mut dyn Write, style: &Style, run: &Run, folder: Option<&Path
     if !run.functional {
         side_by_side::write(out, style, &groups)?;
         repaid::write(out, style, run)?;
+        by_size::write(out, style, run, &groups)?;
     }
     legend(out, run)?;
     not_measured(out, style, run)?;
+    if !run.functional {
+        within::write(out, style, run)?;
+    }
     asserts(out, style, run)?;
     if !run.warnings.is_empty() {
         writeln!(out)?;
@@ -292,10 +298,14 @@ fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
         let mut of: Vec<&str> = measured().filter(|c| c.observe == observe).map(|c| c.subject.as_str()).collect();
         of.sort_unstable();
         of.dedup();
-        let all = measured().all(|c| c.observe == observe);
-        if !of.is_empty() {
-            writeln!(out, "times{}: {what}", if all { String::new() } else { format!(" of {}", of.join(", ")) })?;
-        }
+        let others = measured().filter(|c| c.observe != observe).count();
+        let of = match of.as_slice() {
+            [] => continue,
+            _ if others == 0 => String::new(),
+            [_, _, _, _, _, ..] if others < of.len() => " of all others".into(),
+            _ => format!(" of {}", of.join(", ")),
+        };
+        writeln!(out, "times{of}: {what}")?;
     }
     writeln!(
         out,
@@ -403,6 +413,19 @@ fn asked(judged: &Judged) -> String {
         Bound::AtLeast(v) => format!("at least {}", amount(a.metric, *v)),
         Bound::AtMostTimes(times, other) => format!("at most {times} times that of {other}"),
         Bound::AboveNoise(ns) => format!("at most {} above the noise floor", nanoseconds(*ns as u64)),
+        Bound::WithinBest(within) => {
+            let of = match within.among.as_slice() {
+                [] => "of all other routes between the same memories".to_owned(),
+                among => format!("of {}", among.join("; ")),
+            };
+            let more = [
+                (within.percent > 0.0).then(|| format!("{} %", within.percent)),
+                (within.ns > 0.0).then(|| nanoseconds(within.ns as u64)),
+            ];
+            let more: Vec<String> = more.into_iter().flatten().collect();
+            let more = if more.is_empty() { "nothing".to_owned() } else { more.join(" or ") };
+            format!("at most {more} above the best {of}")
+        }
     };
     format!("{} of {who}: {bound}", a.metric)
 }
@@ -419,7 +442,13 @@ fn of_cell(run: &Run, judged: &Judged, c: &JudgedCell) -> String {
     let what = match (&c.why, c.value, c.bound) {
         (Some(why), ..) => why.clone(),
         (None, Some(v), Some(b)) => {
-            format!("{}, and the bound is {}", amount(judged.assert.metric, v), amount(judged.assert.metric, b))
+            let best = c.against.as_ref().map_or(String::new(), |a| {
+                let times = a.ratio.map_or(String::new(), |r| {
+                    format!(" ({} times, {})", figures::three_digits(r.ratio), by_size::interval(r))
+                });
+                format!("; the best is {} with {}{times}", a.subject, amount(judged.assert.metric, a.value_ns))
+            });
+            format!("{}, and the bound is {}{best}", amount(judged.assert.metric, v), amount(judged.assert.metric, b))
         }
         _ => "not known".into(),
     };

@@ -4,11 +4,15 @@
 //! stands in for it.
 
 mod asserts;
+mod best;
 mod cells;
+mod ends;
 mod places;
 mod repaid;
 mod sum_up;
 
+pub use best::{Against, BestAt, BestOfRun, BestRange, SAME};
+pub use ends::Ends;
 pub use places::Places;
 pub use repaid::{After, Repaid};
 pub use sum_up::{Context, Interrupted};
@@ -17,7 +21,8 @@ use crate::part::{Compared, Loaded, Noise, Status, Tally};
 use crate::{Error, Folder, folder, json};
 use experiment::{Arrival, Assert, Experiment, Gpu, Metric, Observe, What};
 use serde::{Deserialize, Serialize};
-use statistics::{Interval, Misses, Summary};
+use statistics::{Interval, Misses, Rounds, Summary};
+use std::collections::HashMap;
 
 pub const SCHEMA: &str = "doorbell.run/1";
 
@@ -45,6 +50,9 @@ pub struct Run {
     pub cells: Vec<CellOfRun>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repaid: Vec<Repaid>,
+    /// Which route is the best from which size to which one.
+    #[serde(default)]
+    pub best: Vec<BestOfRun>,
     pub asserts: Vec<Judged>,
     pub parts: Vec<PartOfRun>,
 }
@@ -328,9 +336,22 @@ pub struct JudgedCell {
     pub verdict: Verdict,
     pub value: Option<f64>,
     pub bound: Option<f64>,
+    /// The best one, of `within_best`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Against>,
     /// Why it is not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+}
+
+/// What a run has measured, while it is summed up.
+pub(crate) struct Measured<'r> {
+    stages: &'r [StageOfRun],
+    cells: &'r [CellOfRun],
+    /// What stands for each cell, by stage and cell.
+    values: &'r HashMap<(u32, u32), Rounds>,
+    seed: u64,
+    functional: bool,
 }
 
 impl Run {
@@ -340,6 +361,32 @@ impl Run {
     /// A part or its samples cannot be read, or are not those of the experiment.
     pub fn from_folder(folder: &Folder, context: Context) -> Result<Run, Error> {
         sum_up::run(folder, context)
+    }
+
+    /// The same run, summed up once more: an older doorbell may have computed less of it.
+    ///
+    /// # Errors
+    /// As [`Run::from_folder`].
+    pub fn summed_up_again(&self, folder: &Folder) -> Result<Run, Error> {
+        let context = Context {
+            commit: self.commit.clone(),
+            command: self.command.clone(),
+            started: self.started.clone(),
+            ended: self.ended.clone(),
+            environment: self.environment.clone(),
+            warnings: self.warnings.clone(),
+            ..sum_up::context_of(&self.missing)
+        };
+        let mut again = sum_up::run(folder, context)?;
+        again.doorbell.clone_from(&self.doorbell);
+        // Those that summing up finds are there from the first time.
+        let mut known = Vec::new();
+        again.warnings.retain(|warning| {
+            let is_new = !known.contains(warning);
+            known.push(warning.clone());
+            is_new
+        });
+        Ok(again)
     }
 
     /// No assert was broken, and none left open. Of a functional run none says anything.

@@ -344,9 +344,11 @@ fn what_is_missing_unavailable_or_failed_is_said() {
     assert_eq!(run.cells[0].status, why);
     assert!(run.stages[0].seconds.is_sign_positive());
     validate(&run);
+    assert_eq!(run.summed_up_again(&nothing).unwrap(), run);
     let failed = HashMap::from([((0, 1), "its process died: signal 9".to_owned())]);
     let run = Run::from_folder(&nothing, Context { failed, ..context() }).unwrap();
     assert!(run.cells.iter().all(|c| c.status == Status::Failed("its process died: signal 9".into())));
+    assert_eq!(run.summed_up_again(&nothing).unwrap(), run);
 }
 
 #[test]
@@ -480,6 +482,10 @@ fn run_json_is_as_its_schema_says_and_comes_back_as_it_was() {
     validate(&run);
     folder.write_run(&run).unwrap();
     assert_eq!(folder.run().unwrap(), run);
+    // A doorbell that knew less wrote less.
+    let older = Run { best: Vec::new(), doorbell: "0.0.9".into(), ..run.clone() };
+    let again = older.summed_up_again(&folder).unwrap();
+    assert_eq!(again, Run { doorbell: "0.0.9".into(), ..run.clone() });
 
     let path = folder.path().join("run.json");
     let text = std::fs::read_to_string(&path).unwrap();

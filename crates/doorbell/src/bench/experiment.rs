@@ -1,6 +1,7 @@
 //! `doorbell bench EXPERIMENT`: a file of experiments, or one of those that come with doorbell.
 
 use super::machine;
+use crate::compare::load::Loaded;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::record::Gpu;
@@ -54,6 +55,12 @@ pub struct Args {
     /// Measure nothing: compare the runs that many machines left, for example nodes/*
     #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["experiment", "out", "sets", "plan", "list", "routes"])]
     from: Vec<PathBuf>,
+    /// Measure nothing: print the run in this folder again, summed up anew from its samples where they are there
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["experiment", "out", "sets", "gpu", "plan", "list", "routes", "from"])]
+    show: Option<PathBuf>,
+    /// With --show: draw the pictures in the folder's plots/ again
+    #[arg(long, requires = "show")]
+    plots: bool,
     /// One process of a run: measures stages and leaves a part of each in this folder
     #[arg(long, value_name = "FOLDER", hide = true)]
     child: Option<PathBuf>,
@@ -75,6 +82,9 @@ impl Args {
         }
         if !self.from.is_empty() {
             return crate::compare::machines(&self.from, &[], crate::compare::FAIL_ABOVE, self.json);
+        }
+        if let Some(path) = &self.show {
+            return self.again(path);
         }
         if self.routes {
             let machine = machine::open(self.gpu.unwrap_or(Gpu::Real))?;
@@ -178,13 +188,29 @@ impl Args {
     }
 
     fn show(&self, run: &Run, folder: &Folder) -> anyhow::Result<()> {
+        // A folder that goes away with this process is none to look into.
+        self.print(run, self.out.is_some().then(|| folder.path()))
+    }
+
+    fn print(&self, run: &Run, kept: Option<&Path>) -> anyhow::Result<()> {
         if self.json {
             let text = run.to_json()?;
             return Ok(report::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
         }
-        // A folder that goes away with this process is none to look into.
-        let kept = self.out.is_some().then(|| folder.path());
         Ok(report::table::to_stdout(|out| report::run::write(out, &Style::of_stdout(), run, kept))?)
+    }
+
+    /// A run that was measured before. Nothing of it changes but its pictures.
+    fn again(&self, path: &Path) -> anyhow::Result<ExitCode> {
+        let (run, folder) = Loaded::open(path)?.summed_up_again()?;
+        if self.plots {
+            let hint = "give the folder that `doorbell bench -o` wrote, with its parts and samples";
+            let shown = path.display();
+            let folder = folder.as_ref().ok_or_else(|| Failure::new(format!("{shown}: there are no samples"), hint))?;
+            plot::all(folder, &run)?;
+        }
+        self.print(&run, folder.as_ref().map(Folder::path))?;
+        Ok(verdict(&run, &End::Complete, false))
     }
 
     /// Measures what is missing. Says too whether a process was left behind that did not end.

@@ -46,6 +46,15 @@ impl Loaded {
         Ok(Loaded { name, run, folder, open: HashMap::new(), medians: HashMap::new() })
     }
 
+    /// Its samples say what this doorbell asks of them; a `run.json` alone stays as it is. With the folder, where that is there.
+    pub fn summed_up_again(self) -> anyhow::Result<(Run, Option<Folder>)> {
+        let run = match &self.folder {
+            Some(folder) => self.run.summed_up_again(folder)?,
+            None => self.run,
+        };
+        Ok((run, self.folder))
+    }
+
     pub fn has_samples(&self) -> bool {
         self.folder.is_some()
     }

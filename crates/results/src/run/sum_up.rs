@@ -2,8 +2,8 @@
 
 use super::cells::{Gathered, figure, per_round};
 use super::{
-    CellOfRun, Coordinate, Counted, Crossed, Figures, Link, MeteredOfRun, Missing, PartOfRun, Places, RatioOfRun, Run,
-    SCHEMA, StageOfRun, Used, asserts, repaid,
+    CellOfRun, Coordinate, Counted, Crossed, Figures, Link, Measured, MeteredOfRun, Missing, PartOfRun, Places,
+    RatioOfRun, Run, SCHEMA, StageOfRun, Used, asserts, best, repaid,
 };
 use crate::part::{Compared, Explained, Loaded, Part, Status, Tally};
 use crate::{Error, Folder, folder};
@@ -54,6 +54,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     let mut warnings = context.warnings.clone();
     let mut cells = Vec::new();
     let compare = experiment.compare.as_ref().map(|c| Comparison::of(experiment, c, stages));
+    let held_against = compare.is_some() || best::is_asked(experiment, stages);
     let mut values: HashMap<(u32, u32), Rounds> = HashMap::new();
     for stage in stages {
         let mut of_stage = Vec::new();
@@ -67,7 +68,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
                 None => Status::Unavailable(not_measured(stage, &context).into()),
             };
             let (cell, rounds) = one(stage, number, &of_stage, without, &mut warnings)?;
-            if let Some(rounds) = rounds.filter(|_| compare.is_some()) {
+            if let Some(rounds) = rounds.filter(|_| held_against) {
                 values.insert((cell.stage, cell.cell), rounds);
             }
             cells.push(cell);
@@ -82,7 +83,11 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     }
     let stages: Vec<_> = stages.iter().map(|s| stage_of_run(s, &parts)).collect();
     let functional = Run::is_functional(experiment);
-    let asserts = experiment.asserts.iter().map(|a| asserts::judge(a, &stages, &cells, functional)).collect();
+    let seed = experiment.run.seed;
+    let measured = Measured { stages: &stages, cells: &cells, values: &values, seed, functional };
+    let asserts = experiment.asserts.iter().map(|a| measured.judge(a)).collect();
+    // Of a functional run no route is the fastest.
+    let best = if functional { Vec::new() } else { measured.best() };
     Ok(Run {
         schema: SCHEMA.into(),
         doorbell: folder::VERSION.into(),
@@ -99,18 +104,38 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         stages,
         repaid: repaid::all(experiment, &cells),
         cells,
+        best,
         asserts,
         parts: parts.into_iter().map(part_of_run).collect(),
     })
+}
+
+const STOPPED_IN_IT: &str = "the run was stopped while it was measured";
+const STOPPED_BEFORE_IT: &str = "the run was stopped before it";
+const NOT_MEASURED: &str = "not measured";
+
+/// What a run that was summed up says of its missing parts, as it was told.
+pub(super) fn context_of(missing: &[Missing]) -> Context {
+    let mut context = Context::default();
+    for m in missing {
+        let at = (m.stage, m.repeat);
+        match m.why.as_str() {
+            STOPPED_IN_IT => context.interrupted = Some(Interrupted { at: Some(at) }),
+            STOPPED_BEFORE_IT => drop(context.interrupted.get_or_insert_default()),
+            NOT_MEASURED => {}
+            why => drop(context.failed.insert(at, why.to_owned())),
+        }
+    }
+    context
 }
 
 fn missing(stages: &[Stage], parts: &[Part], context: &Context) -> Vec<Missing> {
     let all = stages.iter().flat_map(|s| (0..s.run.repeats).map(|r| (s.number, r)));
     let there = |at: &(u32, u32)| parts.iter().any(|p| (p.stage, p.repeat) == *at);
     let otherwise = |at: (u32, u32)| match &context.interrupted {
-        Some(stopped) if stopped.at == Some(at) => "the run was stopped while it was measured".into(),
-        Some(_) => "the run was stopped before it".into(),
-        None => "not measured".into(),
+        Some(stopped) if stopped.at == Some(at) => STOPPED_IN_IT.into(),
+        Some(_) => STOPPED_BEFORE_IT.into(),
+        None => NOT_MEASURED.into(),
     };
     let why = |at: (u32, u32)| context.failed.get(&at).cloned().unwrap_or_else(|| otherwise(at));
     all.filter(|at| !there(at)).map(|at| Missing { stage: at.0, repeat: at.1, why: why(at) }).collect()

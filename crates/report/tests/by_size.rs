@@ -1,0 +1,147 @@
+//! Routes against sizes, of a run that nobody measured: the compact tables, the best of each size, and one route against the best.
+
+#[path = "../../results/tests/made/mod.rs"]
+mod made;
+
+use made::{part, read, sample};
+use report::table::Style;
+use results::part::Status;
+use results::{Context, Folder, Run, Sample, Tally};
+use std::sync::LazyLock;
+
+const SHIPPED: &str = include_str!("../../../experiments/matrix.toml");
+
+const ASSERTS: &str = r#"
+[[assert]]
+subject = "host->auto->gpu0"
+within-best = "5%, 100ns"
+[[assert]]
+subject = "host->auto->gpu0"
+within-best = "2%"
+among = ["host->cuda->gpu0", "host->cuda[polled]->gpu0"]
+"#;
+
+/// About what a copy would take: a beginning of its own, and a rate.
+fn time(route: &str, bytes: u64) -> Option<f64> {
+    let (start, rate) = match route.split("->").nth(1)? {
+        "cuda" => (5_500.0, 55.0),
+        e if e.starts_with("cuda") => (5_000.0 + 100.0 * e.len() as f64, 54.0),
+        "bar1" | "aperture" if route.starts_with("gpu0") => (1_100.0, 0.9),
+        "bar1" => (60.0, 30.0),
+        "bar1[flush]" => (1_250.0, 18.0),
+        e if e.starts_with("inline") && bytes > 4 << 20 => return None,
+        e if e.starts_with("inline") => (2_300.0, 10.0),
+        e if e.starts_with("ce") || e == "split" => (4_300.0, 55.1),
+        "auto" if bytes < 64 << 10 => (1_290.0, 18.0),
+        "auto" => (4_350.0, 54.9),
+        _ => (8_000.0, 40.0),
+    };
+    Some(start + bytes as f64 / rate)
+}
+
+fn samples(route: &str, bytes: u64) -> Vec<Sample> {
+    let Some(ns) = time(route, bytes) else { return Vec::new() };
+    let mut random = fastrand::Rng::with_seed(bytes + route.len() as u64);
+    let one = |n: u64| {
+        let ns = ns * (1.0 + 0.01 * random.f64());
+        sample((n / 15) as u32, n / 15 * 1_000_000_000 + n * 100_000, ns as u64)
+    };
+    (0..150).map(one).collect()
+}
+
+static RUN: LazyLock<Run> = LazyLock::new(|| {
+    let text = format!("{SHIPPED}{ASSERTS}");
+    let four = text.replace(
+        r#"bytes = ["4B", "64B", "1KiB", "4KiB", "16KiB", "64KiB", "256KiB", "1MiB", "4MiB", "16MiB", "64MiB"]"#,
+        SIZES,
+    );
+    assert_ne!(four, text, "fewer sizes are quicker");
+    run(&four)
+});
+
+const SIZES: &str = r#"bytes = ["4B", "1KiB", "64KiB", "256KiB", "64MiB"]"#;
+
+fn run(text: &str) -> Run {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::create(&dir.path().join("run"), &read(text), false).unwrap();
+    for stage in folder.stages() {
+        let cells: Vec<_> = stage.cells.iter().map(|c| samples(c.subject.what.text(), c.bytes)).collect();
+        let mut part = part(stage.number, 0, &cells);
+        for cell in &mut part.cells {
+            cell.counted = Some(Tally { calls: 100, on_cpu_ns: 410_000, ..Tally::default() });
+            if cell.samples == 0 {
+                cell.status = Status::Unavailable("4 MiB at most go in one submission".into());
+            }
+        }
+        folder.write_part(&part, &cells).unwrap();
+    }
+    Run::from_folder(&folder, Context::default()).unwrap()
+}
+
+fn printed(run: &Run, width: Option<u16>) -> String {
+    let mut out = Vec::new();
+    report::run::write(&mut out, &Style { width, ..Style::default() }, run, None).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// The lines from one that is so, to the next empty one.
+fn section<'t>(text: &'t str, title: &str) -> Vec<&'t str> {
+    let lines = text.lines().skip_while(|line| *line != title);
+    lines.take_while(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn every_direction_has_a_table_of_routes_against_sizes() {
+    let text = printed(&RUN, None);
+    let to_gpu = section(&text, "host to gpu0");
+    assert!(to_gpu[1].starts_with("p50 in us"), "{to_gpu:#?}");
+    let heads: Vec<&str> = to_gpu[2].split("  ").map(str::trim).filter(|h| !h.is_empty()).collect();
+    assert_eq!((heads.len(), heads[0], heads[1], heads[5]), (6, "route", "4 B", "64 MiB"), "{heads:?}");
+    let row = |label: &str| -> Vec<&str> {
+        let found = to_gpu.iter().find(|line| line.starts_with(&format!("{label}  ")));
+        found.unwrap_or_else(|| panic!("{label}: {to_gpu:#?}")).split_whitespace().collect()
+    };
+    assert!(row("bar1[flush]")[1].ends_with('*'), "{:?}", row("bar1[flush]"));
+    // Its bytes may not have arrived: it is faster, and not the best.
+    let posted = row("bar1 (the call)");
+    assert!(posted[3] == "0.006" && !posted.iter().any(|cell| cell.contains('*')), "{posted:?}");
+    assert_eq!(row("inline").iter().filter(|cell| **cell == "-").count(), 1);
+    assert!(to_gpu.iter().any(|line| line.starts_with("p50 of the call alone")));
+    assert!(to_gpu.iter().any(|line| line.starts_with("on a CPU in us")), "{to_gpu:#?}");
+    // The same memories in another kind are told apart within their direction.
+    assert!(row("bar1[flush], host[pageable]").len() > 6);
+    assert!(section(&text, "gpu0 to host").len() > 40);
+
+    let best = section(&text, "the best from host to gpu0");
+    assert!(best[2].starts_with("p50  bar1[flush]") && best[2].contains("4 B"), "{best:#?}");
+    assert!(best[3].trim_start().starts_with(".."), "{best:#?}");
+    assert!(best.iter().any(|line| line.starts_with("max  ")));
+}
+
+#[test]
+fn the_tables_fit_a_terminal() {
+    for width in [66, 80] {
+        let text = printed(&RUN, Some(width));
+        for title in
+            ["host to gpu0", "gpu0 to host", "the best from host to gpu0", "p50 of host->auto->gpu0 against the best"]
+        {
+            let section = section(&text, title);
+            assert!(section.len() > 5, "{title}: {section:#?}");
+            let tables = section.iter().filter(|line| !line.starts_with("no room") && !line.contains(", "));
+            let long: Vec<_> = tables.filter(|line| line.chars().count() > usize::from(width)).collect();
+            assert!(long.is_empty(), "{title}: {long:#?}");
+        }
+        // Sizes that have no room in one table are in the next.
+        let heads: Vec<_> = text.lines().filter(|line| line.starts_with("route  ")).collect();
+        assert!(heads.iter().any(|line| line.ends_with("64 MiB")), "{heads:#?}");
+    }
+}
+
+#[test]
+fn one_route_stands_beside_the_best_at_each_size() {
+    let text = printed(&RUN, None);
+    let table = section(&text, "p50 of host->auto->gpu0 against the best");
+    assert_eq!(table.len(), 2 + 5, "{table:#?}");
+    assert!(table[2].contains("bar1[flush]") && table[2].matches("held").count() == 2, "{}", table[2]);
+    assert!(text.contains("at most 5 % or 100 ns above the best of all other routes between the same memories"));
+}

@@ -1,0 +1,246 @@
+//! Which route is the best one: of a cell's rivals, and from which size to which size.
+//!
+//! Rivals move as many bytes between the same two memories in the same stage, and their time ends when the bytes have arrived. The
+//! least value is the best; which of several is the least by chance nobody knows, so a range of sizes names one route as long as it
+//! is within [`SAME`] of the least.
+
+use super::asserts::{figure, value};
+use super::ends::Ends;
+use super::{CellOfRun, Measured};
+use super::{Coordinate, StageOfRun};
+use experiment::{Bound, Experiment, Metric, Observe, Stage};
+use serde::{Deserialize, Serialize};
+use statistics::Ratio;
+
+/// Two values that are no farther apart are the same.
+pub const SAME: f64 = 1.02;
+
+const METRICS: [Metric; 3] = [Metric::P50, Metric::P99, Metric::Max];
+
+/// Of routes between the same two memories, in stages that differ only in their size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestOfRun {
+    pub point: Vec<Coordinate>,
+    pub source: String,
+    pub destination: String,
+    pub metric: Metric,
+    pub ranges: Vec<BestRange>,
+    pub sizes: Vec<BestAt>,
+}
+
+/// From one measured size to another one the same route, within 2 % of the least value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BestRange {
+    pub from: u64,
+    pub to: u64,
+    pub subject: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestAt {
+    pub stage: u32,
+    pub bytes: u64,
+    /// That of the range.
+    pub subject: String,
+    pub value_ns: f64,
+    /// The least of all, which `subject` is within 2 % of.
+    pub least: String,
+    pub least_ns: f64,
+    /// CUDA's best form.
+    pub cuda: Option<Against>,
+}
+
+/// What a cell is held against: `ratio` is the cell's value over that of this one, in the same rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Against {
+    pub subject: String,
+    pub value_ns: f64,
+    /// None of a cell against itself, and where the rounds do not say it.
+    pub ratio: Option<Ratio>,
+}
+
+/// Whether its time is that of a whole copy, so that others can be held against it.
+fn is_whole(cell: &CellOfRun) -> bool {
+    cell.observe == Observe::Done && cell.back_to_back == 1 && cell.bytes > 0
+}
+
+/// Whether this one could have been taken in place of `cell`.
+pub(super) fn is_rival(other: &CellOfRun, cell: &CellOfRun) -> bool {
+    let (Some(own), Some(others)) = (Ends::of(&cell.what), Ends::of(&other.what)) else { return false };
+    let same_ends = (own.source, own.destination) == (others.source, others.destination);
+    let same_way = other.arrival == cell.arrival && other.bytes == cell.bytes && other.stage == cell.stage;
+    same_ends && same_way && is_whole(other) && is_whole(cell) && others.is_single() && other.subject != cell.subject
+}
+
+/// Whether rounds of one cell are held against those of another: only then all of them are kept while the run is summed up.
+pub(super) fn is_asked(experiment: &Experiment, stages: &[Stage]) -> bool {
+    let mut sizes =
+        stages.iter().flat_map(|s| &s.cells).filter(|c| Ends::of(&c.subject.what).is_some()).map(|c| c.bytes);
+    let first = sizes.next();
+    sizes.any(|bytes| Some(bytes) != first)
+        || experiment.asserts.iter().any(|a| matches!(a.bound, Bound::WithinBest(_)))
+}
+
+/// The one with the least value.
+pub(super) fn least<'c>(cells: impl Iterator<Item = &'c CellOfRun>, metric: Metric) -> Option<(&'c CellOfRun, f64)> {
+    let known = cells.filter_map(|c| Some((c, value(c, metric).ok()?)));
+    known.reduce(|a, b| if b.1 < a.1 { b } else { a })
+}
+
+impl Measured<'_> {
+    /// How many times the value of `other` that of `cell` is.
+    pub(super) fn against(&self, cell: &CellOfRun, (other, value_ns): (&CellOfRun, f64), metric: Metric) -> Against {
+        let of = |c: &CellOfRun| self.values.get(&(c.stage, c.cell));
+        let ratio = || {
+            let seed = self.seed ^ (u64::from(cell.stage) << 32 | u64::from(cell.cell));
+            Ratio::of(of(cell)?, of(other)?, figure(metric)?, seed, statistics::CONFIDENCE)
+        };
+        let ratio = if other.cell == cell.cell { None } else { ratio() };
+        Against { subject: other.subject.clone(), value_ns, ratio }
+    }
+
+    /// From which size to which one each route is the best, wherever two routes can be compared at two sizes.
+    pub(super) fn best(&self) -> Vec<BestOfRun> {
+        let mut all = Vec::new();
+        for of_point in by_point(self.stages) {
+            let is_here = |c: &&CellOfRun| of_point.iter().any(|s| s.number == c.stage);
+            let single = |c: &&CellOfRun| is_whole(c) && Ends::of(&c.what).is_some_and(|ends| ends.is_single());
+            let cells: Vec<&CellOfRun> = self.cells.iter().filter(is_here).filter(single).collect();
+            let mut kinds: Vec<(&str, &str, experiment::Arrival)> = Vec::new();
+            for c in &cells {
+                let Some(ends) = Ends::of(&c.what) else { continue };
+                let kind = (ends.source, ends.destination, c.arrival);
+                if !kinds.contains(&kind) {
+                    kinds.push(kind);
+                }
+            }
+            for kind in kinds {
+                let is_kind = |c: &&&CellOfRun| {
+                    Ends::of(&c.what).is_some_and(|ends| (ends.source, ends.destination, c.arrival) == kind)
+                };
+                let these: Vec<&CellOfRun> = cells.iter().filter(is_kind).copied().collect();
+                for metric in METRICS {
+                    let sizes = self.at_each_size(&these, metric);
+                    if sizes.len() > 1 {
+                        all.push(BestOfRun {
+                            point: point(of_point[0]),
+                            source: kind.0.to_owned(),
+                            destination: kind.1.to_owned(),
+                            metric,
+                            ranges: ranges(&sizes),
+                            sizes,
+                        });
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// Where two subjects have a value at least, the smallest size first.
+    fn at_each_size(&self, cells: &[&CellOfRun], metric: Metric) -> Vec<BestAt> {
+        let mut sizes: Vec<u64> = cells.iter().map(|c| c.bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let of_size = |bytes: u64| -> Vec<(&CellOfRun, f64)> {
+            let of = cells.iter().filter(|c| c.bytes == bytes);
+            of.filter_map(|c| Some((*c, value(c, metric).ok()?))).collect()
+        };
+        let known: Vec<Vec<(&CellOfRun, f64)>> = sizes.into_iter().map(of_size).filter(|all| all.len() > 1).collect();
+        let times: Vec<Vec<(&str, f64)>> =
+            known.iter().map(|all| all.iter().map(|(c, value)| (c.subject.as_str(), *value)).collect()).collect();
+        let chosen = chosen(&times);
+        let mut at = Vec::new();
+        for (all, subject) in known.iter().zip(chosen) {
+            let Some((cell, value_ns)) = all.iter().find(|(c, _)| c.subject == subject).copied() else { continue };
+            let Some((first, least_ns)) = least(all.iter().map(|(c, _)| *c), metric) else { continue };
+            let cudas = all.iter().map(|(c, _)| *c).filter(|c| Ends::of(&c.what).is_some_and(|ends| ends.is_cuda()));
+            at.push(BestAt {
+                stage: cell.stage,
+                bytes: cell.bytes,
+                subject: subject.to_owned(),
+                value_ns,
+                least: first.subject.clone(),
+                least_ns,
+                cuda: least(cudas, metric).map(|cuda| self.against(cell, cuda, metric)),
+            });
+        }
+        at
+    }
+}
+
+/// Of each size the subject that is named: the one that stays within [`SAME`] of the least for the most sizes from there on; of several
+/// the one that is nearest to it.
+fn chosen<'s>(sizes: &[Vec<(&'s str, f64)>]) -> Vec<&'s str> {
+    let mut named = Vec::new();
+    while let Some(rest) = sizes.get(named.len()..).filter(|rest| !rest.is_empty()) {
+        // How many times the least it takes, at this size; none where it is not among the best.
+        let times = |of: &[(&str, f64)], subject: &str| {
+            let least = of.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
+            let (_, value) = of.iter().find(|(name, _)| *name == subject)?;
+            let times = if least > 0.0 { value / least } else { 1.0 };
+            (times <= SAME).then_some(times)
+        };
+        let run = |subject: &str| -> (usize, f64) {
+            let times: Vec<f64> = rest.iter().map_while(|of| times(of, subject)).collect();
+            (times.len(), times.iter().product::<f64>().powf(1.0 / times.len().max(1) as f64))
+        };
+        let runs = rest[0].iter().map(|(subject, _)| (*subject, run(subject)));
+        let best = runs.reduce(|a, b| {
+            let better = b.1.0 > a.1.0 || (b.1.0 == a.1.0 && b.1.1 < a.1.1);
+            if better { b } else { a }
+        });
+        let Some((subject, (sizes, _))) = best.filter(|(_, (sizes, _))| *sizes > 0) else { break };
+        named.extend(std::iter::repeat_n(subject, sizes));
+    }
+    named
+}
+
+fn ranges(sizes: &[BestAt]) -> Vec<BestRange> {
+    let same = sizes.chunk_by(|a, b| a.subject == b.subject);
+    same.filter_map(|of| {
+        let (first, last) = (of.first()?, of.last()?);
+        Some(BestRange { from: first.bytes, to: last.bytes, subject: first.subject.clone() })
+    })
+    .collect()
+}
+
+/// Without the size.
+fn point(stage: &StageOfRun) -> Vec<Coordinate> {
+    stage.point.iter().filter(|c| c.name != "bytes").cloned().collect()
+}
+
+/// Stages that differ only in their size.
+fn by_point(stages: &[StageOfRun]) -> Vec<Vec<&StageOfRun>> {
+    let mut groups: Vec<Vec<&StageOfRun>> = Vec::new();
+    for stage in stages {
+        match groups.iter_mut().find(|group| point(group[0]) == point(stage)) {
+            Some(group) => group.push(stage),
+            None => groups.push(vec![stage]),
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_names_one_route_as_long_as_it_is_among_the_best() {
+        // At the second size `b` is the least by chance; at the last `a` is too far away.
+        let sizes = [
+            vec![("a", 100.0), ("b", 300.0)],
+            vec![("a", 101.0), ("b", 100.0)],
+            vec![("a", 100.0), ("b", 120.0)],
+            vec![("a", 103.0), ("b", 100.0), ("c", 101.0)],
+            vec![("b", 104.0), ("c", 100.0)],
+        ];
+        let named = |sizes: &[Vec<(&'static str, f64)>]| chosen(sizes).join("");
+        assert_eq!(named(&sizes), "aaacc");
+        assert_eq!(named(&sizes[3..4]), "b");
+        assert_eq!(named(&[]), "");
+        // A value of nothing is no divisor.
+        assert_eq!(named(&[vec![("a", 0.0), ("b", 1.0)]]), "a");
+    }
+}
