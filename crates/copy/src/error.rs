@@ -69,6 +69,8 @@ pub enum Error {
     Idle,
     #[error("the device's handle was unpinned; pin the memory again")]
     Unpinned,
+    #[error("frame {frame} was lost or torn: {wrong} of its {pages} pages do not carry its number")]
+    Frame { frame: u64, wrong: u64, pages: u64 },
     /// A transfer was let through that must not be.
     #[error("memory that {why} was submitted to")]
     Gone { why: &'static str },

@@ -38,6 +38,7 @@ const SHIPPED: &[Shipped] = files![
     "kinds",
     "device",
     "device-sweep",
+    "device-rotation",
     "pinning",
     "auto",
     "matrix",

@@ -19,6 +19,7 @@ const ENTRIES: &[Entry] = &[
     crate::setup::MODULE,
     crate::setup::LAZY,
     crate::setup::INSTANTIATE,
+    crate::frames::FRAMES,
     crate::hog::HOG,
     crate::lock::LOCK,
     crate::work::KERNELS,

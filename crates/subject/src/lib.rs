@@ -7,6 +7,7 @@
 mod back_to_back;
 mod catalogue;
 mod entry;
+mod frames;
 mod hog;
 mod launch;
 mod lock;

@@ -28,7 +28,7 @@ fn call(text: &str) -> What {
 }
 
 /// Work of our own channels.
-const OURS: [&str; 7] = ["ce", "inline", "bar1", "aperture", "churn", "pin", "unpin"];
+const OURS: [&str; 8] = ["ce", "inline", "bar1", "aperture", "churn", "pin", "unpin", "frames"];
 
 fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {
     subject.renew()?;

@@ -81,3 +81,29 @@ fn a_device_pins_memory_and_moves_bytes_into_it() {
         }
     }
 }
+
+#[test]
+fn frames_are_consumed_one_after_the_other() {
+    let machine = machine();
+    for call in ["frames", "frames(1)", "frames(2,host)", "frames(host,consume=100us)"] {
+        let mut opened = open(&machine, &What::Call(call.into()), &Wanted::of(16 << 10)).unwrap();
+        assert!(opened.about().contains("frames of copy engine"), "{}", opened.about());
+        assert_eq!(opened.verify(7, TIMEOUT).unwrap(), None, "{call}");
+        let mut subject = opened.prepare(11).unwrap();
+        assert_eq!((subject.waiting(), subject.checks()), (Waiting::Polled, Checks::Bytes));
+        for n in 0..20 {
+            let begun = std::time::Instant::now();
+            once(&mut *subject);
+            assert!(!call.contains("100us") || begun.elapsed() >= Duration::from_micros(100), "{call}");
+            assert_eq!(subject.check().unwrap(), None, "{call}, the {n}th");
+        }
+    }
+    let refused = |call: &str, wanted: &Wanted| match open(&machine, &What::Call(call.into()), wanted).err() {
+        Some(Error::Unavailable(why)) => why.reason,
+        other => panic!("{call}: {other:?}"),
+    };
+    assert!(refused("frames", &Wanted::of(5000)).contains("whole pages"));
+    let random = Wanted { random_addresses: true, ..Wanted::of(4096) };
+    assert!(refused("frames", &random).contains("one after the other"));
+    assert!(open(&machine, &What::Call("frames(65)".into()), &Wanted::of(4096)).is_err());
+}

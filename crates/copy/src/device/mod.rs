@@ -4,7 +4,9 @@
 //! prepared between two handles starts at any offsets within them ([`Job::start`]) without an allocation. Until devices on the bus
 //! are driven here, a copy engine plays one ([`engine`]).
 
+mod consumer;
 mod engine;
+pub mod frames;
 
 pub use engine::EngineDevice;
 

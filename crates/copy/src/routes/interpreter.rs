@@ -8,28 +8,28 @@ use std::collections::BTreeMap;
 
 /// Memory that all threads see, by address.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     ranges: Vec<(u64, Vec<u8>)>,
     clock: u64,
 }
 
 impl Memory {
-    pub(super) fn add(&mut self, at: u64, bytes: Vec<u8>) {
+    pub(crate) fn add(&mut self, at: u64, bytes: Vec<u8>) {
         self.ranges.push((at, bytes));
     }
 
-    pub(super) fn bytes(&mut self, at: u64, length: usize) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self, at: u64, length: usize) -> &mut [u8] {
         let range = self.ranges.iter_mut().find(|(from, bytes)| (*from..*from + bytes.len() as u64).contains(&at));
         let (from, bytes) = range.unwrap_or_else(|| panic!("no memory at {at:#x}"));
         let start = (at - *from) as usize;
         bytes.get_mut(start..start + length).unwrap_or_else(|| panic!("{length} bytes at {at:#x} go past its end"))
     }
 
-    pub(super) fn word(&mut self, at: u64) -> u32 {
+    pub(crate) fn word(&mut self, at: u64) -> u32 {
         u32::from_le_bytes(self.bytes(at, 4).try_into().unwrap())
     }
 
-    pub(super) fn set(&mut self, at: u64, words: &[u32]) {
+    pub(crate) fn set(&mut self, at: u64, words: &[u32]) {
         for (n, word) in words.iter().enumerate() {
             self.bytes(at + 4 * n as u64, 4).copy_from_slice(&word.to_le_bytes());
         }
@@ -57,7 +57,7 @@ struct Step {
 }
 
 /// One kernel.
-pub(super) struct Kernel {
+pub(crate) struct Kernel {
     steps: Vec<Step>,
     labels: BTreeMap<String, usize>,
     registers: BTreeMap<String, usize>,
@@ -66,14 +66,14 @@ pub(super) struct Kernel {
 
 /// Where a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) thread: u32,
-    pub(super) threads: u32,
+pub(crate) struct Place {
+    pub(crate) thread: u32,
+    pub(crate) threads: u32,
     /// Of its cluster.
-    pub(super) rank: u32,
-    pub(super) size: u32,
-    pub(super) cluster: u32,
-    pub(super) clusters: u32,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) cluster: u32,
+    pub(crate) clusters: u32,
 }
 
 /// Why a thread stopped.
@@ -114,7 +114,7 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 impl Kernel {
-    pub(super) fn parse(text: &str, name: &str) -> Kernel {
+    pub(crate) fn parse(text: &str, name: &str) -> Kernel {
         let text: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or("")).collect();
         let text = text.join("\n");
         let from = text.split(&format!(".entry {name}(")).nth(1).unwrap_or_else(|| panic!("no kernel {name}"));
@@ -394,7 +394,7 @@ fn shape(parts: &[&str]) -> (usize, usize) {
 }
 
 /// The threads of one cluster, or of one block.
-pub(super) struct Running<'k> {
+pub(crate) struct Running<'k> {
     kernel: &'k Kernel,
     threads: Vec<Thread>,
     shared: Vec<Vec<u8>>,
@@ -402,7 +402,7 @@ pub(super) struct Running<'k> {
 }
 
 impl<'k> Running<'k> {
-    pub(super) fn new(
+    pub(crate) fn new(
         kernel: &'k Kernel,
         [cluster, clusters]: [u32; 2],
         [size, threads]: [u32; 2],
@@ -416,7 +416,7 @@ impl<'k> Running<'k> {
     }
 
     /// Each thread as far as it comes without the others; false when all have ended.
-    pub(super) fn turn(&mut self, memory: &mut Memory) -> bool {
+    pub(crate) fn turn(&mut self, memory: &mut Memory) -> bool {
         for thread in &mut self.threads {
             if matches!(thread.stop, None | Some(Stop::Looked)) {
                 thread.stop = Some(self.kernel.run(thread, memory, &mut self.shared, &self.parameters));

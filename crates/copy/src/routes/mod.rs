@@ -18,7 +18,7 @@ pub(crate) mod cudart;
 pub(crate) mod dma;
 pub(crate) mod inline;
 #[cfg(test)]
-mod interpreter;
+pub(crate) mod interpreter;
 mod launched;
 mod long;
 pub(crate) mod message;

@@ -1,0 +1,103 @@
+//! A device's frames ([`copy::device::frames`]): each goes to one of several buffers in turn, and is consumed there for a stated time.
+//! One sample is one frame, from the call that asks for it until it is consumed; so the rate of samples is the frame rate.
+//!
+//! With several buffers the device is a frame ahead. A frame that arrives while nothing is timed (a comparison) makes the next
+//! sample shorter than it was; the untimed frames behind each comparison take that upon themselves.
+
+use crate::entry::{Call, Entry, Number, Result as Open, Value};
+use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
+use copy::device::EngineDevice;
+use copy::device::frames::{self, Frames, MOST_BUFFERS, Ring};
+use copy::spec::{Host, Memory};
+use std::time::Duration;
+
+/// Where no size is given.
+const BYTES: u64 = 1 << 20;
+const CONSUME: &str = "consume";
+/// Into the host's memory, not the GPU's.
+const HOST: &str = "host";
+
+pub(crate) const FRAMES: Entry = Entry {
+    name: "frames",
+    form: "frames(BUFFERS,host,consume=50us)",
+    about: "a frame of a device to one of its buffers in turn, of the GPU's memory or the host's, and there consumed: every page's number \
+            is compared; the next frame is on its way meanwhile if there is another buffer",
+    bytes: BYTES,
+    number: Some(Number { of: "buffers", default: 4, least: 1, most: MOST_BUFFERS as u32 }),
+    words: &[HOST],
+    one_word: false,
+    values: &[Value::Time(CONSUME)],
+    open,
+};
+
+fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
+    if wanted.random_addresses || wanted.sweep.is_some() || wanted.back_to_back > 1 {
+        return Err(Unavailable::new("frames go to their buffers one after the other").into());
+    }
+    let to = if call.has(HOST) { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };
+    let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
+    let consume = Duration::from_nanos(call.time_ns(CONSUME).unwrap_or(0));
+    let wanted = frames::Wanted { bytes, buffers: call.number.into(), to, consume };
+    let device = Box::new(EngineDevice::new(machine)?);
+    Ok(Box::new(OpenFrames { ring: Ring::new(machine, device, wanted)?, buffers: call.number }))
+}
+
+struct OpenFrames<'m> {
+    ring: Ring<'m>,
+    buffers: u32,
+}
+
+impl Opened for OpenFrames<'_> {
+    fn about(&self) -> String {
+        self.ring.about()
+    }
+
+    /// Each buffer has two.
+    fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
+        let mut frames = self.ring.run(seed)?;
+        for _ in 0..2 * self.buffers {
+            frames.next()?;
+            frames.wait(timeout)?;
+            if let Some(difference) = frames.check()? {
+                return Ok(Some(Wrong::Data(difference)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
+        Ok(Box::new(Consumed(self.ring.run(seed)?)))
+    }
+}
+
+struct Consumed<'r>(Frames<'r>);
+
+impl Subject for Consumed<'_> {
+    /// By a kernel's word in host memory, or by the clock.
+    fn waiting(&self) -> Waiting {
+        Waiting::Polled
+    }
+
+    #[inline]
+    fn fire(&mut self) -> Result<(), Error> {
+        self.0.next()
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        self.0.poll()
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.0.wait(timeout)
+    }
+
+    fn checks(&self) -> Checks {
+        Checks::Bytes
+    }
+
+    fn check(&mut self) -> Result<Option<Wrong>, Error> {
+        Ok(self.0.check()?.map(Wrong::Data))
+    }
+}
