@@ -6,7 +6,8 @@
  *   target/prefix/check [verified copies in all, 10000]
  *
  * With libcuda it runs beside CUDA: cudaMalloc's and cudaHostAlloc's memory (cuMemAlloc, cuMemHostAlloc), pinned. Without it, it
- * runs on the software GPU, which has to be preloaded, with memory of doorbell's own. Exit status 0: every byte was right. */
+ * runs on the software GPU, which has to be preloaded, with memory of doorbell's own. With DOORBELL_PROFILE (doorbell calibrate -o FILE)
+ * copies go the way that the profile says. Exit status 0: every byte was right. */
 #define _GNU_SOURCE
 #include <doorbell.h>
 #include <dlfcn.h>
@@ -254,8 +255,15 @@ int main(int argc, char **argv)
     say("submit, 8 threads", &submits[0]);
     say("copy_async, 8 threads", &submits[1]);
 
-    /* Alone, 8 bytes. */
+    /* Which way prepared copies go: with DOORBELL_PROFILE set, as it says. */
     struct memory m = allocate(with_cuda);
+    for (int i = 0; i < SIZES; i += 3) {
+        char why[512];
+        check(doorbell_explain(m.device, m.host, UINT64_C(8) << i, true, NULL, why, sizeof why), "explain");
+        printf("%7lu bytes to the GPU: %s\n", 8ul << i, why);
+    }
+
+    /* Alone, 8 bytes. */
     doorbell_transfer_t alone[2];
     check(doorbell_prepare(m.device, 0, m.host, 0, 8, &alone[0]), "prepare");
     check(doorbell_prepare(m.host, LARGEST, m.device, 0, 8, &alone[1]), "prepare");

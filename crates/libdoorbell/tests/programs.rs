@@ -61,10 +61,17 @@ fn compiled(compiler: &str, standard: &str, source: &str, folder: &Path) -> Opti
 fn check_finds_every_byte_right() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=gnu11", "c/check.c", folder.path()) else { return };
-    let out = trial::finished(on_soft_gpu(&program).arg("144"), "check");
-    assert!(out.status.success(), "{}", text(&out));
-    let said = text(&out);
-    assert!(said.contains("144 copies by 8 threads, every byte right") && said.contains("submit, alone"), "{said}");
+    let profile = folder.path().join("profile.toml");
+    write_profile(&profile, None);
+    let with = |mut command: Command, profile: &str, way: &str| {
+        let out = trial::finished(command.arg("144").env("DOORBELL_PROFILE", profile), "check");
+        let said = text(&out);
+        assert!(out.status.success(), "{said}");
+        assert!(said.contains("144 copies by 8 threads, every byte right") && said.contains("submit, alone"), "{said}");
+        assert!(said.contains(&format!("64 bytes to the GPU: {way}")), "{said}");
+    };
+    with(on_soft_gpu(&program), "", "a copy engine: no profile");
+    with(beside_cuda(&program, folder.path()), profile.to_str().unwrap(), "stores of the CPU: 64 B: host->bar1");
 }
 
 /// Runs an example and answers what it said.
