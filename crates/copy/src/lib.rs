@@ -37,6 +37,7 @@ pub use pin::{Pinned, pin};
 pub use places::Places;
 pub use registry::{Listed, about, executor, names, open, parse};
 pub use route::{Executor, Route, Transfer};
+pub use routes::long::{LONGEST as MESSAGE_BYTES, line as message_line, message_in};
 pub use spec::Spec;
 pub use verify::{Checked, Difference, Wrong, verify};
 pub use view::View;

@@ -17,8 +17,8 @@ const MOST: usize = CHUNK * CHUNKS;
 /// What keeps a buffer's memory nameable.
 #[derive(Debug)]
 pub(crate) enum Kept {
-    Ours(#[allow(dead_code, reason = "kept alive")] Arc<Memory>),
-    Cudas(#[allow(dead_code, reason = "kept alive")] copy::Pinned),
+    Ours(Arc<Memory>),
+    Cudas(copy::Pinned),
 }
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Entry {
     /// Where the CPU stores, if some copy goes so; else why it cannot.
     pub map: Result<Bar1Map, String>,
     // After the region, which names it.
-    pub _kept: Kept,
+    pub kept: Kept,
 }
 
 impl Entry {
@@ -45,14 +45,14 @@ impl Entry {
             _ => pinned.pin().place(),
         };
         let map = map(mapped, place, length, || Bar1Map::of_pin(pinned.pin(), 0, length));
-        Ok(Entry { region: pinned.region().clone(), pointer, place, map, _kept: Kept::Cudas(pinned) })
+        Ok(Entry { region: pinned.region().clone(), pointer, place, map, kept: Kept::Cudas(pinned) })
     }
 
     /// Memory of the session's own.
     pub fn of_memory(memory: Arc<Memory>, place: Place, bytes: u64, mapped: bool) -> Result<Entry, Error> {
         let (region, pointer) = (memory.region().part(0, bytes)?, memory.va());
         let map = map(mapped, place, bytes, || Bar1Map::of(&memory, 0, bytes));
-        Ok(Entry { region, pointer, place, map, _kept: Kept::Ours(memory) })
+        Ok(Entry { region, pointer, place, map, kept: Kept::Ours(memory) })
     }
 }
 
@@ -72,6 +72,16 @@ fn map(
         }
         Place::Video => make().map_err(|error| format!("the buffer is not mapped through BAR1: {error}")),
         _ => Err("it is not the GPU's memory".into()),
+    }
+}
+
+impl Entry {
+    /// A part of video memory under the CPU's hands.
+    pub fn map_part(&self, at: u64, length: u64) -> Result<Bar1Map, Error> {
+        Ok(match &self.kept {
+            Kept::Ours(memory) => Bar1Map::of(memory, at, length),
+            Kept::Cudas(pinned) => Bar1Map::of_pin(pinned.pin(), at, length),
+        }?)
     }
 }
 

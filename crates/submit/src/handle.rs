@@ -26,6 +26,10 @@ pub struct Buffer(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer(pub(crate) u64);
 
+/// A mailbox of a running kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Message(pub(crate) u64);
+
 /// Rotating frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ring(pub(crate) u64);
@@ -39,6 +43,7 @@ pub(crate) const BUFFER: Name = Name(1, "buffer");
 pub(crate) const TRANSFER: Name = Name(2, "transfer");
 pub(crate) const RING: Name = Name(3, "ring");
 pub(crate) const COPY: Name = Name(4, "copy");
+pub(crate) const MESSAGE: Name = Name(5, "message");
 
 #[derive(Clone, Copy)]
 pub(crate) struct Name(u64, pub &'static str);
@@ -97,7 +102,7 @@ macro_rules! as_number {
         }
     )*};
 }
-as_number!(Buffer Transfer Ring);
+as_number!(Buffer Transfer Ring Message);
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@
 
 use crate::choose::Ways;
 use crate::error::Error;
+use crate::mailbox::Mailbox;
 use crate::prepared::{Ready, Rotating};
 use gpu::{Channel, Copies, Observer, Prepared};
 use std::cell::UnsafeCell;
@@ -18,6 +19,7 @@ pub(crate) struct Inner {
     // Before the channel that they are on.
     pub rings: Vec<Place<Rotating>>,
     pub transfers: Vec<Place<Ready>>,
+    pub messages: Vec<Place<Mailbox>>,
     /// On the graphics engine: what writes a word that a stream waits for.
     pub word: Option<Prepared>,
     /// None on the graphics engine.

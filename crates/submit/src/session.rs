@@ -317,7 +317,15 @@ fn fill(lane: &Lane, claim: &mut Claim<'_>, setup: &Setup, engine: Engine) -> Re
     let copies = matches!(engine, Engine::Copy(_)).then(|| Copies::new(&mut channel)).transpose()?;
     let observer = channel.observer();
     let ways: Arc<Ways> = setup.ways.clone();
-    **claim = Some(Inner { rings: Vec::new(), transfers: Vec::new(), word: None, copies, ways, channel });
+    **claim = Some(Inner {
+        rings: Vec::new(),
+        transfers: Vec::new(),
+        messages: Vec::new(),
+        word: None,
+        copies,
+        ways,
+        channel,
+    });
     lane.publish(claim, observer);
     Ok(())
 }

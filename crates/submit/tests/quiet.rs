@@ -65,6 +65,15 @@ fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
             session.wait(copy.unwrap(), LIMIT).unwrap();
         }
     }
+    let message = session.message((video, 128), (host, 192)).unwrap();
+    for round in 0..100 {
+        let mut number = None;
+        let spent = cost(watched, || {
+            number = session.send(message, &[7; 56]).ok();
+            std::hint::black_box(session.answer(message).is_ok());
+        });
+        assert_eq!((number, spent), (Some(round + 1), (0, 0)));
+    }
     // Both counters count.
     let (allocations, calls) = cost(watched, || {
         drop(std::hint::black_box(Box::new(7)));

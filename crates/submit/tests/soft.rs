@@ -493,6 +493,66 @@ fn a_session_says_which_way_a_copy_goes_and_why() {
     assert!(choice.executor == Executor::CopyEngine && choice.why.contains("no profile"), "{}", choice.why);
 }
 
+/// A kernel's part: takes the message in the mailbox, if it is new, and answers with each byte inverted.
+fn answer_once(mailbox: &mut [u8], answers: &mut [u8], seen: &mut u32) -> bool {
+    let line: &[u8; 64] = (&*mailbox).try_into().unwrap();
+    let Some((number, bytes)) = copy::message_in(line).filter(|(number, _)| number != seen) else { return false };
+    *seen = number;
+    answers.copy_from_slice(&copy::message_line(&bytes.map(|byte| !byte), number));
+    true
+}
+
+#[test]
+fn messages_go_to_whoever_looks_and_are_answered_with_their_numbers() {
+    let rig = rig();
+    let s = &rig.session;
+    let (host, video) = (s.allocate(4096, false).unwrap(), s.allocate(4096, true).unwrap());
+    rig.bytes(video).fill(0xee);
+    rig.bytes(host).fill(0xee);
+    for wrong in [
+        s.message((host, 0), (host, 64)),
+        s.message((video, 0), (video, 64)),
+        s.message((video, 8), (host, 0)),
+        s.message((video, 0), (host, 32)),
+    ] {
+        assert!(matches!(wrong, Err(Error::Argument(_))), "{wrong:?}");
+    }
+    assert!(matches!(s.message((video, 4096), (host, 0)), Err(Error::Outside { .. })));
+    let message = s.message((video, 128), (host, 192)).unwrap();
+    assert!(s.answer(message).unwrap().is_none());
+    assert!(matches!(s.answered(message, 1, Duration::ZERO), Err(Error::Timeout(_))));
+    let mut seen = 0;
+    for round in 1..=50u8 {
+        let bytes = vec![round; usize::from(round) + 6];
+        let number = s.send(message, &bytes).unwrap();
+        assert_eq!(number, u32::from(round));
+        assert!(answer_once(&mut rig.bytes(video)[128..192], &mut rig.bytes(host)[192..256], &mut seen));
+        let answer = s.answered(message, number, LIMIT).unwrap();
+        assert!(answer[..bytes.len()].iter().all(|byte| *byte == !round), "{answer:?}");
+        assert!(answer[bytes.len()..].iter().all(|byte| *byte == 0xff));
+    }
+    // The newest counts; and half a line is none.
+    let first = s.send(message, &[1]).unwrap();
+    s.send(message, &[2]).unwrap();
+    assert!(answer_once(&mut rig.bytes(video)[128..192], &mut rig.bytes(host)[192..256], &mut seen));
+    assert_eq!(s.answered(message, first, LIMIT).unwrap()[0], !2);
+    rig.bytes(host)[200] ^= 1;
+    assert!(s.answer(message).unwrap().is_none());
+    let around = |bytes: &[u8], at: usize| (bytes[at - 1], bytes[at + 64]);
+    assert_eq!((around(rig.bytes(video), 128), around(rig.bytes(host), 192)), ((0xee, 0xee), (0xee, 0xee)));
+    assert!(matches!(s.send(message, &[0; 57]), Err(Error::Argument(_))));
+    let other = s.message((video, 512), (host, 512)).unwrap();
+    s.message_release(other).unwrap();
+    for gone in [s.message_release(other), s.send(other, &[]).map(drop), s.answer(other).map(drop)] {
+        assert!(matches!(gone, Err(Error::Handle("message"))), "{gone:?}");
+    }
+    s.unpin(video).unwrap();
+    assert!(matches!(s.send(message, &[1]), Err(Error::Freed)));
+    assert!(matches!(s.answered(message, 1, LIMIT), Err(Error::Freed)));
+    s.close().unwrap();
+    assert!(matches!(s.send(message, &[1]), Err(Error::Closed)));
+}
+
 #[test]
 fn a_profile_in_a_file_is_followed_where_it_was_taken_and_refused_elsewhere() {
     let folder = std::env::temp_dir().join(format!("doorbell-follow-{}", std::process::id()));

@@ -10,7 +10,7 @@
 use gpu::stores::LINE;
 
 /// Bytes of the longest message.
-pub(super) const LONGEST: usize = 56;
+pub const LONGEST: usize = 56;
 /// Where the number lies.
 pub(super) const NUMBER: usize = LONGEST;
 /// Where the sum lies.
@@ -32,15 +32,27 @@ fn sum(line: &[u8; LINE]) -> u32 {
     })
 }
 
-/// The line that carries at most [`LONGEST`] bytes.
+/// The line that carries at most [`LONGEST`] bytes: they, zeros up to there, the number, and the sum.
+///
+/// # Panics
+/// With more bytes.
 #[inline]
-pub(super) fn line(from: &[u8], number: u32) -> [u8; LINE] {
+pub fn line(from: &[u8], number: u32) -> [u8; LINE] {
     let mut line = [0; LINE];
     line[..from.len()].copy_from_slice(from);
     line[NUMBER..SUM].copy_from_slice(&number.to_le_bytes());
     let sum = sum(&line);
     line[SUM..].copy_from_slice(&sum.to_le_bytes());
     line
+}
+
+/// Number and bytes of a line; `None` where the sum is another one, because half of it is of another line.
+#[inline]
+pub fn message_in(line: &[u8; LINE]) -> Option<(u32, [u8; LONGEST])> {
+    let word = |at: usize| u32::from_le_bytes([line[at], line[at + 1], line[at + 2], line[at + 3]]);
+    let mut bytes = [0; LONGEST];
+    bytes.copy_from_slice(&line[..LONGEST]);
+    (word(SUM) == sum(line)).then_some((word(NUMBER), bytes))
 }
 
 /// PTX: the line at [%rd4] to %a0 to %a15, the number to %r2.
@@ -97,6 +109,7 @@ mod tests {
                     let found = u32::from_le_bytes(torn[SUM..].try_into().unwrap());
                     let is_whole = torn == old || torn == new;
                     assert_eq!(sum(&torn) == found, is_whole, "messages {n} and {m}, pieces {pieces:#b}");
+                    assert_eq!(message_in(&torn).is_some(), is_whole);
                 }
             }
         }

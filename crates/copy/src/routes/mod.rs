@@ -20,7 +20,7 @@ pub(crate) mod inline;
 #[cfg(test)]
 pub(crate) mod interpreter;
 mod launched;
-mod long;
+pub(crate) mod long;
 pub(crate) mod message;
 mod polling;
 mod ptx;

@@ -1,0 +1,170 @@
+//! Messages of up to 56 bytes to a kernel that runs, and its answers. A message is no copy.
+//!
+//! A message is one line of 64 bytes: the bytes, a number, and a sum over both ([`copy::message_line`]). The CPU stores it into a mailbox in video memory as
+//! one write on the bus; a kernel that looks there takes it when its number is another one and its sum is right, and answers with a line of
+//! the same form in host memory. The newest message counts: one that the kernel has not taken is written over.
+
+use crate::error::Error;
+use crate::handle::{BUFFER, Buffer, MESSAGE, Message};
+use crate::lane::{Inner, Place};
+use crate::mailbox::Mailbox;
+use crate::session::Session;
+use crate::transfers::{locate, name};
+use copy::MESSAGE_BYTES;
+use gpu::stores::{LINE, Line};
+use std::time::{Duration, Instant};
+
+/// Messages of one lane.
+const MOST: usize = 256;
+/// Looks that follow one another at once; then other threads run between them.
+const EAGER: u32 = 4096;
+
+impl Session {
+    /// Most bytes of a message, and of an answer.
+    pub const MESSAGE: usize = MESSAGE_BYTES;
+
+    /// A mailbox of 64 bytes in video memory, and a line of 64 bytes of host memory for its answers, both at multiples of 64. Both are
+    /// written: message and answer number 0, without bytes. Then launch the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for other memory or another place, [`Error::Outside`], [`Error::Handle`], [`Error::Freed`], [`Error::Limit`],
+    /// [`Error::Gpu`] where the mailbox cannot be mapped, [`Error::Closed`], [`Error::Forked`].
+    pub fn message(&self, (to, at): (Buffer, u64), (answers, answers_at): (Buffer, u64)) -> Result<Message, Error> {
+        let (setup, now) = (self.setup()?, self.now()?);
+        let buffers = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), answers.0)?];
+        let (lane, mut claim) = self.own_lane(&setup, 0, now)?;
+        let inner = claim.as_mut().ok_or(Error::Closed)?;
+        // SAFETY: the claim outlives what is found.
+        let [entry, answers] = unsafe { [self.buffers.find(buffers[0])?, self.buffers.find(buffers[1])?] };
+        if entry.place != rm::graph::Place::Video || answers.place != rm::graph::Place::Host {
+            return Err(Error::Argument("a mailbox is in video memory, and its answers come to host memory"));
+        }
+        let (to, line) = (entry.region.part(at, LINE as u64)?, answers.region.part(answers_at, LINE as u64)?);
+        let pointer = answers.pointer.wrapping_add(answers_at);
+        if !to.va().is_multiple_of(LINE as u64) || !pointer.is_multiple_of(LINE as u64) {
+            return Err(Error::Argument("mailbox and answers begin at multiples of 64"));
+        }
+        if !to.is_live() || !line.is_live() {
+            return Err(Error::Freed);
+        }
+        let map = entry.map_part(at, LINE as u64)?;
+        map.store_line(0, &Line([0; LINE]))?;
+        map.load32(0)?;
+        // SAFETY: a line of host memory that the CPU sees there.
+        unsafe { std::ptr::write_bytes(pointer as *mut u8, 0, LINE) };
+        let mailbox = Mailbox { map, to, answers: line, pointer, buffers, number: 0 };
+        let (index, used) = Place::put(&mut inner.messages, MOST, mailbox)?;
+        Ok(Message(MESSAGE.encode(now.opening(), name(lane, index), used)))
+    }
+
+    /// Sends up to 56 bytes; the message's number. It is on its way when this returns, in front of all that this thread submits later. No lock, no
+    /// allocation, no system call.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for more bytes, [`Error::Busy`] while another thread submits on the lane, [`Error::Handle`], [`Error::Freed`],
+    /// [`Error::Closed`], [`Error::Forked`]. Nothing was sent.
+    #[inline]
+    pub fn send(&self, message: Message, bytes: &[u8]) -> Result<u32, Error> {
+        if bytes.len() > MESSAGE_BYTES {
+            return Err(Error::Argument("a message has 56 bytes at most"));
+        }
+        self.with_mailbox(message, |mailbox| {
+            // 2^32 - 1 is left to kernels as a number that never comes, 0 is what is there at first.
+            let number = if mailbox.number >= u32::MAX - 1 { 1 } else { mailbox.number + 1 };
+            // ORDERING: bytes, number and sum are one write.
+            mailbox.map.store_line(0, &Line(copy::message_line(bytes, number)))?;
+            mailbox.number = number;
+            Ok(number)
+        })
+    }
+
+    /// The newest answer, with the number of the message that it is for; `None` before the first, and while one is being written.
+    ///
+    /// # Errors
+    /// As [`Session::send`].
+    #[inline]
+    pub fn answer(&self, message: Message) -> Result<Option<(u32, [u8; MESSAGE_BYTES])>, Error> {
+        self.with_mailbox(message, |mailbox| {
+            let mut line = [0; LINE];
+            for (n, word) in line.chunks_exact_mut(4).enumerate() {
+                // SAFETY: a word of host memory that the CPU sees there, which its owner cannot free while the ticket is taken; the GPU may be
+                // writing it, so each is one load.
+                let found = unsafe { (mailbox.pointer as *const u32).add(n).read_volatile() };
+                word.copy_from_slice(&found.to_le_bytes());
+            }
+            Ok(copy::message_in(&line).filter(|(number, _)| *number != 0))
+        })
+    }
+
+    /// Waits for the answer to a message, or to a later one.
+    ///
+    /// # Errors
+    /// As [`Session::answer`] but [`Error::Busy`], and [`Error::Timeout`].
+    pub fn answered(&self, message: Message, number: u32, limit: Duration) -> Result<[u8; MESSAGE_BYTES], Error> {
+        let start = Instant::now();
+        for look in 0u32.. {
+            match self.answer(message) {
+                Ok(Some((found, bytes))) if found.wrapping_sub(number) as i32 >= 0 => return Ok(bytes),
+                Ok(_) | Err(Error::Busy | Error::Full(_)) => {}
+                Err(error) => return Err(error),
+            }
+            if look >= EAGER {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+            if look.is_multiple_of(64) && start.elapsed() >= limit {
+                return Err(Error::Timeout(limit));
+            }
+        }
+        Err(Error::Timeout(limit))
+    }
+
+    /// Ends it. The kernel is told nothing: send it what it ends by first.
+    ///
+    /// # Errors
+    /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
+    pub fn message_release(&self, message: Message) -> Result<(), Error> {
+        self.same_process()?;
+        let now = self.now()?;
+        let (place, used) = MESSAGE.decode(now.opening(), message.0)?;
+        let (lane, index) = locate(place);
+        let lane = self.lanes.get(lane).ok_or_else(|| MESSAGE.wrong())?;
+        let mut claim = self.still(lane.claim_in_time(), now)?;
+        let inner = claim.as_mut().ok_or(Error::Closed)?;
+        Place::take(&mut inner.messages, index, used).map(drop).ok_or_else(|| MESSAGE.wrong())
+    }
+
+    #[inline]
+    fn with_mailbox<T>(
+        &self,
+        message: Message,
+        look: impl FnOnce(&mut Mailbox) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let now = self.now()?;
+        let (place, used) = MESSAGE.decode(now.opening(), message.0)?;
+        let (lane, index) = locate(place);
+        if lane >= self.lanes.len() {
+            return Err(MESSAGE.wrong());
+        }
+        let mut claim = self.claim(lane, now)?;
+        let Inner { messages, copies: Some(copies), channel, .. } = claim.as_mut().ok_or(Error::Closed)? else {
+            return Err(MESSAGE.wrong());
+        };
+        let mailbox = Place::find(messages, index, used).ok_or_else(|| MESSAGE.wrong())?;
+        for buffer in mailbox.buffers {
+            // SAFETY: the claim outlives what is found.
+            unsafe { self.buffers.find(buffer) }.map_err(|_| Error::Freed)?;
+        }
+        if now.asks() {
+            mailbox.to.ask_where_wanted()?;
+            mailbox.answers.ask_where_wanted()?;
+        }
+        // ORDERING: its ticket is taken before the regions are looked at; whoever frees them waits until it is given back.
+        let _ticket = copies.begin(channel)?;
+        if !mailbox.to.is_still_live() || !mailbox.answers.is_still_live() {
+            return Err(Error::Freed);
+        }
+        look(mailbox)
+    }
+}
