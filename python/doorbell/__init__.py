@@ -27,11 +27,12 @@ from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidH
                       Timeout, Unavailable)
 from ._library import version, watching
 from ._record import record, recording
-from ._session import (Buffer, Frame, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, explain, open, pin, prepare,
-                       prepare_bytes, ring, session)
+from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, explain,
+                       message, open, pin, prepare, prepare_bytes, ring, session)
 
 __all__ = [
-    "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "InvalidHandle", "NotPinnable", "OutOfRange",
-    "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "close", "copy_", "copy_async", "copy_batch",
-    "explain", "open", "pin", "prepare", "prepare_bytes", "record", "recording", "ring", "session", "version", "watching",
+    "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "InvalidHandle", "Message", "NotPinnable",
+    "OutOfRange", "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "close", "copy_", "copy_async",
+    "copy_batch", "explain", "message", "open", "pin", "prepare", "prepare_bytes", "record", "recording", "ring", "session",
+    "version", "watching",
 ]

@@ -69,6 +69,10 @@ FUNCTIONS = {
     "doorbell_ring_next": [c_uint64, POINTER(FrameStruct)],
     "doorbell_ring_submit": [c_uint64, ANSWER],
     "doorbell_ring_close": [c_uint64],
+    "doorbell_message_open": [c_uint64, c_uint64, c_uint64, c_uint64, ANSWER],
+    "doorbell_message_send": [c_uint64, c_void_p, c_size_t, POINTER(c_uint32)],
+    "doorbell_message_wait": [c_uint64, c_uint32, c_void_p, c_uint64],
+    "doorbell_message_close": [c_uint64],
 }
 
 

@@ -361,3 +361,40 @@ def ring(dst, src, frame_bytes, frames=4, *, dst_offset=0, src_offset=0):
     handle = c_uint64()
     check(library.doorbell_ring_open(to.handle, dst_offset, from_.handle, src_offset, frame_bytes, frames, byref(handle)))
     return Ring(handle.value, frame_bytes, (to, from_))
+
+
+class Message(_Handle):
+    """A mailbox of a running kernel."""
+
+    __slots__ = ("_keep",)
+    _close = "doorbell_message_close"
+
+    def __init__(self, handle, keep):
+        self.handle, self._keep = handle, keep
+
+    def send(self, data):
+        """Sends up to 56 bytes; the message's number. It keeps the GIL."""
+        memory, number = memory_of(data), c_uint32()
+        code = _submits.doorbell_message_send(c_uint64(self.handle), c_void_p(memory.pointer), c_size_t(memory.bytes), byref(number))
+        if code:
+            raise failed(code)
+        return number.value
+
+    def wait(self, number, timeout=None):
+        """The 56 bytes with which the kernel has answered this message or a later one. For 50 us it keeps the GIL."""
+        limit, answer = _nanoseconds(timeout), create_string_buffer(56)
+        code = _submits.doorbell_message_wait(c_uint64(self.handle), c_uint32(number), answer, c_uint64(min(limit, SPIN)))
+        if code == TIMEOUT and limit > SPIN:
+            code = library.doorbell_message_wait(self.handle, number, answer, limit if limit == FOREVER else limit - SPIN)
+        if code:
+            raise failed(code)
+        return answer.raw
+
+
+def message(mailbox, answers, *, mailbox_offset=0, answers_offset=0):
+    """A mailbox of 64 bytes in the GPU's memory, and 64 bytes of host memory for the answers of the kernel that looks there."""
+    to, from_ = pin(mailbox), pin(answers)
+    _length(to, mailbox_offset, from_, answers_offset, 64)
+    handle = c_uint64()
+    check(library.doorbell_message_open(to.handle, mailbox_offset, from_.handle, answers_offset, byref(handle)))
+    return Message(handle.value, (to, from_))

@@ -4,6 +4,7 @@ import array
 import ctypes
 import gc
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -151,6 +152,45 @@ class OnTheSoftwareGpu(unittest.TestCase):
             frame.view[:] = bytes([n]) * 1024
             ring.submit().wait()
             self.assertEqual(bytes(gpu.view[frame.offset:frame.offset + 1024]), bytes([n]) * 1024)
+
+    def test_messages(self):
+        """The program plays the kernel: it answers with each byte inverted."""
+        mailbox, answers = doorbell.allocate(128, "gpu"), doorbell.allocate(128)
+        message = doorbell.message(mailbox, answers, mailbox_offset=64, answers_offset=64)
+
+        def lines(view):
+            return struct.unpack("<16I", view[64:128])
+
+        def total(words):
+            return sum(word * (2 * i + 1) * 0x9e3779b1 for i, word in enumerate(words)) & 0xffffffff
+
+        def kernel():
+            seen = 0
+            while seen < 20:
+                words = lines(mailbox.view)
+                if words[14] == seen or total(words[:15]) != words[15]:
+                    continue
+                seen = words[14]
+                answer = [~word & 0xffffffff for word in words[:14]] + [seen]
+                answers.view[64:128] = struct.pack("<16I", *answer, total(answer))
+
+        with self.assertRaises(doorbell.Timeout):
+            message.wait(1, 0.001)
+        thread = threading.Thread(target=kernel, daemon=True)
+        thread.start()
+        for number in range(1, 21):
+            data = os.urandom(56 if number > 1 else 3)
+            self.assertEqual(message.send(data), number)
+            answer = message.wait(number, 20)
+            self.assertEqual(bytes(~byte & 0xff for byte in answer), data.ljust(56, b"\0"))
+        thread.join()
+        self.assertEqual(bytes(mailbox.view[:64]), bytes(64))
+        for wrong in (lambda: message.send(bytes(57)), lambda: doorbell.message(answers, answers)):
+            with self.assertRaises(doorbell.DoorbellError):
+                wrong()
+        message.close()
+        with self.assertRaises(doorbell.InvalidHandle):
+            message.send(b"1")
 
     def test_errors_are_classes(self):
         host = doorbell.allocate(64)

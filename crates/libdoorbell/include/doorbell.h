@@ -166,6 +166,11 @@
 #define DOORBELL_VIDEO 1
 
 /*
+ Most bytes of a message, and of its answer.
+ */
+#define DOORBELL_MESSAGE_BYTES 56
+
+/*
  No limit to a wait.
  */
 #define DOORBELL_FOREVER UINT64_MAX
@@ -274,6 +279,11 @@ typedef struct {
    */
   void *pointer;
 } doorbell_frame_t;
+
+/*
+ A mailbox of a running kernel. 0 is never one.
+ */
+typedef uint64_t doorbell_message_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -552,6 +562,51 @@ int32_t doorbell_ring_submit(doorbell_ring_t ring,
  Cost, threads, errors: as doorbell_release().
  */
 int32_t doorbell_ring_close(doorbell_ring_t ring);
+
+/*
+ A mailbox for messages to a running kernel: 64 bytes of video memory, and 64 bytes of host memory for its answers, both at multiples of 64.
+ Both are set to 0; launch the kernel then. A message is one line, written as a whole: 56 bytes (those that are not given are 0), a number, and a
+ sum. The words w[0] to w[14] (bytes and number) are summed up, modulo 2^32, as w[i] * (2 * i + 1) * 0x9e3779b1; w[15] is that sum. A kernel looks at the
+ line (four loads of 16 bytes, ld.relaxed.sys), takes it when the number is not the last one and the sum is right, and answers with a
+ line of the same form and number (st.relaxed.sys). The newest message counts: one that was not taken is written over. A message
+ is no copy, and no copy is ordered behind it.
+ Cost: that of doorbell_prepare(), and one descriptor; a write to the GPU's memory and a load from it. Threads: any; it waits for the thread's
+ lane. Errors: DOORBELL_ARGUMENT for other memory or another place, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT (256 for each lane),
+ DOORBELL_DRIVER where the mailbox cannot be mapped, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_message_open(doorbell_buffer_t mailbox,
+                              uint64_t mailbox_offset,
+                              doorbell_buffer_t answers,
+                              uint64_t answers_offset,
+                              doorbell_message_t *message);
+
+/*
+ Sends up to 56 bytes. Messages are numbered 1, 2, ..; `number` may be null.
+ Cost: one store of 64 bytes to the GPU; no lock, no allocation, no system call. Threads: any; DOORBELL_BUSY while another submits on the lane.
+ Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be tried again; DOORBELL_ARGUMENT, DOORBELL_FREED, DOORBELL_HANDLE,
+ DOORBELL_CLOSED, DOORBELL_FORKED. Nothing was sent.
+ */
+int32_t doorbell_message_send(doorbell_message_t message,
+                              const void *data,
+                              size_t bytes,
+                              uint32_t *number);
+
+/*
+ Waits until the kernel has answered the message of this number or a later one, and gives the answer's 56 bytes; `answer` may be null. A
+ timeout of 0 looks once.
+ Cost: it reads host memory, spins for some 100 us, then yields; no lock, no allocation. Threads: any. Errors: DOORBELL_TIMEOUT,
+ DOORBELL_FREED, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_message_wait(doorbell_message_t message,
+                              uint32_t number,
+                              void *answer,
+                              uint64_t timeout_ns);
+
+/*
+ Ends a mailbox. The kernel is told nothing: send it what it ends by first.
+ Cost, threads, errors: as doorbell_release().
+ */
+int32_t doorbell_message_close(doorbell_message_t message);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -8,6 +8,8 @@ pub type doorbell_buffer_t = u64;
 pub type doorbell_transfer_t = u64;
 /// A submission: what is waited for. It needs no release. 0 is never one.
 pub type doorbell_ticket_t = u64;
+/// A mailbox of a running kernel. 0 is never one.
+pub type doorbell_message_t = u64;
 /// Rotating frames. 0 is never one.
 pub type doorbell_ring_t = u64;
 
@@ -36,6 +38,9 @@ pub const DOORBELL_BY_STORES: u32 = 2;
 pub const DOORBELL_HOST: u32 = 0;
 /// doorbell_allocate: the GPU's memory. The CPU may write it at some 20 GB/s; each read of it is a round trip over PCIe.
 pub const DOORBELL_VIDEO: u32 = 1;
+
+/// Most bytes of a message, and of its answer.
+pub const DOORBELL_MESSAGE_BYTES: usize = 56;
 
 /// No limit to a wait.
 pub const DOORBELL_FOREVER: u64 = u64::MAX;

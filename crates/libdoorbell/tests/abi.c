@@ -178,6 +178,23 @@ int main(int argc, char **argv)
     EXPECT(doorbell_ring_close(ring), DOORBELL_OK);
     EXPECT(doorbell_ring_close(ring), DOORBELL_HANDLE);
 
+    doorbell_message_t message = 0;
+    uint32_t number = 0;
+    EXPECT(doorbell_message_open(host, 0, host, 64, &message), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_message_open(video, 8, host, 64, &message), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_message_open(video, 0, host, 64, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_message_open(video, 0, host, 64, &message), DOORBELL_OK);
+    EXPECT(doorbell_message_send(message, data, 57, &number), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_message_send(message, NULL, 8, &number), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_message_send(message, data, sizeof data, &number), DOORBELL_OK);
+    EXPECT(doorbell_message_send(message, NULL, 0, NULL), DOORBELL_OK);
+    EXPECT(doorbell_message_wait(message, number, NULL, 0), DOORBELL_TIMEOUT); /* nobody looks */
+    EXPECT(doorbell_message_wait(ring, number, NULL, 0), DOORBELL_HANDLE);
+    if (number != 1)
+        failures++;
+    EXPECT(doorbell_message_close(message), DOORBELL_OK);
+    EXPECT(doorbell_message_close(message), DOORBELL_HANDLE);
+
     pthread_t thread;
     if (pthread_create(&thread, NULL, from_another_thread, NULL) == 0)
         pthread_join(thread, NULL);
