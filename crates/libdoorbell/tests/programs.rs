@@ -117,6 +117,14 @@ fn copies_and_kernels_are_in_order_and_without_order_the_test_sees_it() {
 }
 
 #[test]
+fn a_running_kernel_answers_each_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/message.c", folder.path()) else { return };
+    let out = trial::finished(beside_cuda(&program, folder.path()).arg("300"), "message");
+    assert!(out.status.success() && text(&out).contains("300 messages of 56 bytes"), "{}", text(&out));
+}
+
+#[test]
 fn the_cost_of_order_is_told_for_each_way() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=gnu11", "c/order_cost.c", folder.path()) else { return };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 type Kernel = Box<dyn FnOnce(&Stream) + Send>;
 
-const NAMES: [&str; 3] = ["step", "gate", "mark"];
+const NAMES: [&str; 4] = ["step", "gate", "mark", "serve"];
 
 /// A function's handle.
 pub(crate) fn find(name: &str) -> Option<u64> {
@@ -41,6 +41,10 @@ pub(crate) unsafe fn launch(function: u64, arguments: *mut *mut c_void) -> Optio
             let (flag, number) = (long(0), short(1));
             Some(Box::new(move |_| word(flag).store(number, Ordering::SeqCst)))
         }
+        "serve" => {
+            let (mailbox, answers) = (long(0), long(1));
+            Some(Box::new(move |stream| serve(stream, mailbox, answers)))
+        }
         _ => None,
     }
 }
@@ -69,4 +73,35 @@ fn step(buffer: u64, (check, expected): (u32, u32), (write, next): (u32, u32), w
         unsafe { AtomicU64::from_ptr(wrong as *mut u64) }.fetch_add(found, Ordering::SeqCst);
     }
     std::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// As in `examples/c/message.c`, but for its end without a message.
+fn serve(stream: &Stream, mailbox: u64, answers: u64) {
+    let sum = |words: &[u32; 16]| {
+        let factor = |i: usize| 0x9e37_79b1u32.wrapping_mul(2 * i as u32 + 1);
+        (0..15).fold(0u32, |sum, i| sum.wrapping_add(words[i].wrapping_mul(factor(i))))
+    };
+    let mut seen = 0;
+    while !stream.has_ended() {
+        let mut words = [0; 16];
+        for (i, to) in words.iter_mut().enumerate() {
+            *to = word(mailbox + 4 * i as u64).load(Ordering::SeqCst);
+        }
+        if words[14] == seen || words[15] != sum(&words) {
+            std::thread::yield_now();
+            continue;
+        }
+        seen = words[14];
+        let is_last = words[0] == u32::MAX;
+        for (i, value) in words[..14].iter_mut().enumerate() {
+            *value = value.wrapping_add(i as u32 + 1);
+        }
+        words[15] = sum(&words);
+        for (i, value) in words.iter().enumerate() {
+            word(answers + 4 * i as u64).store(*value, Ordering::SeqCst);
+        }
+        if is_last {
+            return;
+        }
+    }
 }

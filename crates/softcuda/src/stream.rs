@@ -103,6 +103,11 @@ impl Stream {
         }
     }
 
+    /// It was destroyed: whatever it does is to end.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
     /// Waits, on the stream's thread, until the word at `at` has come to `value`, counting up.
     ///
     /// # Safety
