@@ -76,10 +76,14 @@ struct Call {
 /// Runs a program plain and recorded: the same output and status, and these calls.
 fn recorded(program: &str, how: &str, options: &[&str]) -> Option<Vec<Call>> {
     let dir = built()?;
-    let plain = start(dir, &[], program, how);
     let tape = dir.join(format!("{program}-{how}{}.doorbell", options.concat()));
     let before = [&["record", "--force", "--quiet", "--out", tape.to_str().unwrap()][..], options].concat();
-    let out = start(dir, &before, program, how);
+    // Side by side: some of them sleep.
+    let (plain, out) = std::thread::scope(|scope| {
+        let plain = scope.spawn(|| start(dir, &[], program, how));
+        let out = start(dir, &before, program, how);
+        (plain.join().unwrap(), out)
+    });
     let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
     assert_eq!(text(&out.stdout), text(&plain.stdout), "{program} {how}: {}", text(&out.stderr));
     assert_eq!(text(&out.stderr), text(&plain.stderr), "{program} {how}");
@@ -384,13 +388,19 @@ fn a_call_that_waits_for_another_threads_call_does_not_wait_for_ever() {
 
 #[test]
 fn a_call_that_never_returns_keeps_the_guard_from_nobody() {
+    // Side by side: each waits for the guard or the program's end.
+    let (left, ended) = std::thread::scope(|scope| {
+        let left = scope.spawn(|| guarded("left", "guard"));
+        let ended = guarded("ended", "guard");
+        (left.join().unwrap(), ended)
+    });
     // By the end of its thread, and by a jump.
-    let Some((out, report)) = guarded("left", "guard") else { return };
+    let Some((out, report)) = left else { return };
     assert_eq!(String::from_utf8_lossy(&out.stdout), "5 6 6 6 0\n");
     assert!(report.contains("doorbell: 6 CUDA calls through the guard"), "{report}");
     assert!(!report.contains("went on without"), "{report}");
     // A thread that is still inside when the program ends.
-    let Some((out, report)) = guarded("ended", "guard") else { return };
+    let Some((out, report)) = ended else { return };
     assert_eq!(String::from_utf8_lossy(&out.stdout), "inside\nat the end 0\n");
     assert!(report.contains("2 CUDA calls through the guard, 1 waited for it"), "{report}");
     assert!(report.contains("1 went on without it after a second"), "{report}");

@@ -6,23 +6,34 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-/// Builds the library and the example, once, in a target directory of their own: the outer cargo may hold its lock.
+/// The library and the example, which cargo builds beside the tests. Where it was asked for this file alone, the example is
+/// not there or is older than its sources, and is built in a target directory of its own: the outer cargo may hold its lock.
 fn built() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
-        for arguments in [&["build", "-p", "softgpu"][..], &["build", "-p", "gpu", "--example", "copy"]] {
-            let status = Command::new(env!("CARGO"))
-                .args(arguments)
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .env("CARGO_TARGET_DIR", &target)
-                .env_remove("LD_PRELOAD")
-                .status()
-                .unwrap();
-            assert!(status.success(), "cargo {arguments:?}");
+        let here = std::env::current_exe().unwrap();
+        let library = here.with_file_name("libdoorbell_softgpu.so");
+        assert!(library.is_file(), "no {}", library.display());
+        let program = here.parent().unwrap().with_file_name("examples").join("copy");
+        if is_fresh(&program) {
+            return (library, program);
         }
-        (target.join("debug/libdoorbell_softgpu.so"), target.join("debug/examples/copy"))
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "-p", "gpu", "--example", "copy"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        let status = cargo.env("CARGO_TARGET_DIR", &target).env_remove("LD_PRELOAD").status().unwrap();
+        assert!(status.success(), "{cargo:?}");
+        (library, target.join("debug/examples/copy"))
     })
+}
+
+/// Whether a program is no older than the sources that cargo listed beside it.
+fn is_fresh(program: &Path) -> bool {
+    let changed = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
+    let Ok(list) = std::fs::read_to_string(program.with_extension("d")) else { return false };
+    let Some(built) = changed(program) else { return false };
+    let sources = list.split_whitespace().skip(1);
+    sources.into_iter().all(|source| changed(Path::new(source)).is_some_and(|changed| changed <= built))
 }
 
 fn run(mode: &str, counters: Option<&Path>, arguments: &[&str]) -> Output {

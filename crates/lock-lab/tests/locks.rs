@@ -14,7 +14,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn short() -> Plan {
     Plan {
         section: Duration::from_millis(20),
-        cap: Duration::from_millis(500),
+        cap: Duration::from_millis(300),
         repeats: 2,
         burn: Duration::from_millis(150),
         held: Duration::from_millis(3),

@@ -548,42 +548,47 @@ fn an_owner_that_ends_while_others_wait_leaves_it_locked() {
     assert_eq!((mutex.lock(), mutex.unlock()), (0, 0));
 }
 
-/// A foreign unlock at any moment of others' coming and going: everybody gets in, one at a time.
+/// A foreign unlock at any moment of others' coming and going: everybody gets in, one at a time. Four rounds side by side:
+/// most of a round is the time that a sleeper takes to look whether the mutex went back.
 #[test]
 fn foreign_unlocks_against_every_kind_of_locker() {
-    for round in 0..40 {
-        let mutex = Shim::of_kind(NORMAL, true);
-        let (data, entered) = (Data::default(), AtomicU64::new(0));
-        assert_eq!(mutex.lock(), 0);
-        thread::scope(|scope| {
-            for number in 0..4 {
-                let (mutex, data, entered) = (&mutex, &data, &entered);
-                scope.spawn(move || {
-                    let mut dice = Dice::new(round * 4 + number + 1);
-                    for _ in 0..100 {
-                        let code = match dice.roll(3) {
-                            0 => mutex.try_lock(),
-                            1 => {
-                                mutex.lock_until(&Deadline::after(locks::Clock::Monotonic, Duration::from_micros(200)))
-                            }
-                            _ => mutex.lock(),
-                        };
-                        if code == 0 {
-                            data.write();
-                            entered.fetch_add(1, Ordering::Relaxed);
-                            assert_eq!(mutex.unlock_reported(), (0, None));
-                        }
+    thread::scope(|scope| {
+        for first in 0..4 {
+            scope.spawn(move || (first..40).step_by(4).for_each(foreign_unlock_against_lockers));
+        }
+    });
+}
+
+fn foreign_unlock_against_lockers(round: u64) {
+    let mutex = Shim::of_kind(NORMAL, true);
+    let (data, entered) = (Data::default(), AtomicU64::new(0));
+    assert_eq!(mutex.lock(), 0);
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let (mutex, data, entered) = (&mutex, &data, &entered);
+            scope.spawn(move || {
+                let mut dice = Dice::new(round * 4 + number + 1);
+                for _ in 0..100 {
+                    let code = match dice.roll(3) {
+                        0 => mutex.try_lock(),
+                        1 => mutex.lock_until(&Deadline::after(locks::Clock::Monotonic, Duration::from_micros(200))),
+                        _ => mutex.lock(),
+                    };
+                    if code == 0 {
+                        data.write();
+                        entered.fetch_add(1, Ordering::Relaxed);
+                        assert_eq!(mutex.unlock_reported(), (0, None));
                     }
-                });
-            }
-            thread::sleep(Duration::from_micros(round * 40));
-            let (code, event) = elsewhere(|| mutex.unlock_reported());
-            assert!(code == 0 && event.is_some());
-        });
-        assert_eq!((data.writes(), data.broken.load(Ordering::Relaxed)), (entered.load(Ordering::Relaxed), false));
-        assert_eq!(mutex.view().decide(&mutex.layout), Decision::Refused(Refusal::ForeignUnlock));
-        assert_eq!((mutex.try_lock(), mutex.unlock()), (0, 0));
-        // SAFETY: an initialised mutex.
-        assert_eq!(unsafe { libc::pthread_mutex_destroy(mutex.raw.get()) }, 0);
-    }
+                }
+            });
+        }
+        thread::sleep(Duration::from_micros(round * 40));
+        let (code, event) = elsewhere(|| mutex.unlock_reported());
+        assert!(code == 0 && event.is_some());
+    });
+    assert_eq!((data.writes(), data.broken.load(Ordering::Relaxed)), (entered.load(Ordering::Relaxed), false));
+    assert_eq!(mutex.view().decide(&mutex.layout), Decision::Refused(Refusal::ForeignUnlock));
+    assert_eq!((mutex.try_lock(), mutex.unlock()), (0, 0));
+    // SAFETY: an initialised mutex.
+    assert_eq!(unsafe { libc::pthread_mutex_destroy(mutex.raw.get()) }, 0);
 }

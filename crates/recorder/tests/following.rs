@@ -401,50 +401,59 @@ fn a_process_that_goes_on_is_recorded_to_the_end_of_the_first_and_no_further() {
 #[test]
 fn who_asks_for_it_gets_all_processes_to_their_ends() {
     let dir = tempfile::tempdir().unwrap();
-    for (role, last) in [("outlived", "last"), ("outlived by a late one", "late 2")] {
-        let [out, up, go] = ["t", "up", "go"].map(|n| dir.path().join(format!("{role} {n}")));
-        let mut o = options(program(&[role, up.to_str().unwrap(), go.to_str().unwrap()]), &out);
-        o.wait = true;
-        let go_on = go.clone();
-        let later = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(1500));
-            std::fs::write(go_on, "").unwrap();
-        });
-        let o = recorder::record(&o).unwrap();
-        later.join().unwrap();
-        assert!(o.end.complete, "{role}: {:?}", o.end.incomplete_because);
-        let t = read(&out);
-        assert_eq!(t.notes.last().map(String::as_str), Some(last), "{role}");
-        assert!(t.process_ends[0].exit_code == Some(0) || t.process_ends[0].how == "ended");
-    }
+    // Side by side, as most of it is waiting.
+    std::thread::scope(|scope| {
+        for (role, last) in [("outlived", "last"), ("outlived by a late one", "late 2")] {
+            let dir = &dir;
+            scope.spawn(move || {
+                let [out, up, go] = ["t", "up", "go"].map(|n| dir.path().join(format!("{role} {n}")));
+                let mut o = options(program(&[role, up.to_str().unwrap(), go.to_str().unwrap()]), &out);
+                o.wait = true;
+                let go_on = go.clone();
+                let later = std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(1500));
+                    std::fs::write(go_on, "").unwrap();
+                });
+                let o = recorder::record(&o).unwrap();
+                later.join().unwrap();
+                assert!(o.end.complete, "{role}: {:?}", o.end.incomplete_because);
+                let t = read(&out);
+                assert_eq!(t.notes.last().map(String::as_str), Some(last), "{role}");
+                assert!(t.process_ends[0].exit_code == Some(0) || t.process_ends[0].how == "ended");
+            });
+        }
+    });
 }
 
 #[test]
 fn a_signal_ends_the_wait_for_processes_that_go_on() {
     let dir = tempfile::tempdir().unwrap();
-    let [up, go] = ["up", "go"].map(|n| dir.path().join(n));
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        let out = dir.path().join(signal.to_string());
-        let _ = std::fs::remove_file(&up);
-        let mut c = recorder(&out, &["waits", "outlived", up.to_str().unwrap(), go.to_str().unwrap()]);
-        // SAFETY: signal may be called between fork and exec.
-        unsafe {
-            c.pre_exec(move || {
-                libc::signal(signal, libc::SIG_DFL);
-                Ok(())
-            })
-        };
-        let mut c = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        wait_for_file(up.to_str().unwrap());
-        // Longer than it would wait without being asked to.
-        std::thread::sleep(Duration::from_millis(1500));
-        assert!(c.try_wait().unwrap().is_none());
-        // SAFETY: our own child.
-        unsafe { libc::kill(c.id() as i32, signal) };
-        assert_eq!(c.wait().unwrap().code(), Some(0));
-        let end = read(&out).end.unwrap();
-        assert!(!end.complete && end.incomplete_because[0].ends_with("was still running"), "{end:?}");
-    }
+    std::thread::scope(|scope| {
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            let dir = &dir;
+            scope.spawn(move || {
+                let [out, up, go] = ["t", "up", "go"].map(|n| dir.path().join(format!("{signal} {n}")));
+                let mut c = recorder(&out, &["waits", "outlived", up.to_str().unwrap(), go.to_str().unwrap()]);
+                // SAFETY: signal may be called between fork and exec.
+                unsafe {
+                    c.pre_exec(move || {
+                        libc::signal(signal, libc::SIG_DFL);
+                        Ok(())
+                    })
+                };
+                let mut c = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+                wait_for_file(up.to_str().unwrap());
+                // Longer than it would wait without being asked to.
+                std::thread::sleep(Duration::from_millis(1500));
+                assert!(c.try_wait().unwrap().is_none());
+                // SAFETY: our own child.
+                unsafe { libc::kill(c.id() as i32, signal) };
+                assert_eq!(c.wait().unwrap().code(), Some(0));
+                let end = read(&out).end.unwrap();
+                assert!(!end.complete && end.incomplete_because[0].ends_with("was still running"), "{end:?}");
+            });
+        }
+    });
 }
 
 #[test]

@@ -109,6 +109,7 @@ fn many_processes_claim_many_regions_each_once() {
                 s.offer(fd).unwrap();
                 fd += 1;
             }
+            std::thread::yield_now();
         }
     });
     let taken = taken.into_inner().unwrap();

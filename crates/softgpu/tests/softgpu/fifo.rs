@@ -307,7 +307,7 @@ fn no_stream_stops_the_gpu() {
         channel.push(&words);
         channel.bell();
         if round % 8 < 2 {
-            settle();
+            channel.run_for_a_while();
         }
         // Blocked, killed or done: it goes away.
         rm::driver::free(&rig.driver, rig.ctl, rig.client, rig.device, channel.group).unwrap();

@@ -335,6 +335,14 @@ impl Chan<'_> {
         self.error()
     }
 
+    /// Until everything is consumed or the channel is dead; what blocks is not waited for.
+    pub fn run_for_a_while(&self) {
+        let start = Instant::now();
+        while self.get() != self.put.get() && self.error().is_none() && start.elapsed() < SETTLED {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
     pub fn run(&self, words: &[u32]) -> Option<u32> {
         self.push(words);
         self.bell();
@@ -365,8 +373,10 @@ pub fn until(mut condition: impl FnMut() -> bool) {
 }
 
 /// Long enough for a GPU that runs ahead to be seen.
+const SETTLED: Duration = Duration::from_millis(20);
+
 pub fn settle() {
-    std::thread::sleep(Duration::from_millis(20));
+    std::thread::sleep(SETTLED);
 }
 
 pub fn hi(va: u64) -> u32 {
