@@ -57,8 +57,12 @@ fn vgpu(known: &Result<Virtualization, String>) -> Check {
 
 /// One device, channel and copy of our own, each with what was found, until one of them is refused.
 pub fn trial(driver: Arc<dyn Driver>, allow_real: bool) -> Vec<Check> {
+    within(LIMIT, driver, allow_real)
+}
+
+fn within(limit: Duration, driver: Arc<dyn Driver>, allow_real: bool) -> Vec<Check> {
     let mut all = Vec::new();
-    if let Err((name, detail, reason)) = steps(driver, allow_real, &mut all) {
+    if let Err((name, detail, reason)) = steps(limit, driver, allow_real, &mut all) {
         all.push(Check::no(name, detail, &reason));
     }
     all
@@ -66,7 +70,7 @@ pub fn trial(driver: Arc<dyn Driver>, allow_real: bool) -> Vec<Check> {
 
 type Refused = (&'static str, String, String);
 
-fn steps(driver: Arc<dyn Driver>, allow_real: bool, all: &mut Vec<Check>) -> Result<(), Refused> {
+fn steps(limit: Duration, driver: Arc<dyn Driver>, allow_real: bool, all: &mut Vec<Check>) -> Result<(), Refused> {
     fn refused<E: std::fmt::Display>(name: &'static str, what: &str) -> impl FnOnce(E) -> Refused {
         let what = what.to_string();
         move |error| (name, what, error.to_string())
@@ -94,7 +98,8 @@ fn steps(driver: Arc<dyn Driver>, allow_real: bool, all: &mut Vec<Check>) -> Res
     all.push(Check::yes(CHANNELS, detail));
 
     let name = "own copy";
-    let (sent, arrived) = copied(&space, &mut channel).map_err(refused(name, "8 bytes to video memory and back"))?;
+    let (sent, arrived) =
+        copied(&space, &mut channel, limit).map_err(refused(name, "8 bytes to video memory and back"))?;
     match copy::Difference::between(&sent, &arrived, None) {
         None => {
             all.push(Check::yes(name, "8 random bytes to video memory and back, compared"));
@@ -104,7 +109,11 @@ fn steps(driver: Arc<dyn Driver>, allow_real: bool, all: &mut Vec<Check>) -> Res
     }
 }
 
-fn copied(space: &Arc<AddressSpace>, channel: &mut Channel) -> Result<([u8; BYTES], [u8; BYTES]), gpu::Error> {
+fn copied(
+    space: &Arc<AddressSpace>,
+    channel: &mut Channel,
+    limit: Duration,
+) -> Result<([u8; BYTES], [u8; BYTES]), gpu::Error> {
     let (host, video) = (space.alloc_host(0x1000)?, space.alloc_video(0x1000)?);
     let (mut sent, mut arrived) = ([0; BYTES], [0; BYTES]);
     fastrand::fill(&mut sent);
@@ -119,7 +128,7 @@ fn copied(space: &Arc<AddressSpace>, channel: &mut Channel) -> Result<([u8; BYTE
     for (to, from) in [(&there, &first), (&second, &there)] {
         let mut prepared = Prepared::copy(channel, to, from, BYTES as u32, CopyMode::Plain)?;
         let ticket = prepared.submit(channel)?;
-        channel.wait(ticket, LIMIT)?;
+        channel.wait(ticket, limit)?;
     }
     host.read(back, &mut arrived);
     Ok((sent, arrived))
@@ -164,7 +173,8 @@ mod tests {
             (Planted::LostRelease { from: 2 }, "did not reach"),
             (Planted::DeadChannel { entry: 3, xid: 31 }, "killed by error 31"),
         ] {
-            let found = on(SoftDriver::broken(Mode::Strict, fault));
+            let limit = if word == "did not reach" { Duration::from_millis(100) } else { LIMIT };
+            let found = within(limit, Arc::new(SoftDriver::broken(Mode::Strict, fault)), false);
             let last = found.last().unwrap();
             assert_eq!((last.name.as_str(), last.verdict), ("own copy", Verdict::No), "{fault:?}");
             assert!(last.reason.as_deref().is_some_and(|r| r.contains(word)), "{fault:?}: {last:?}");

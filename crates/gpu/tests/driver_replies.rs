@@ -239,11 +239,18 @@ fn plans(calls: u32) -> impl Strategy<Value = Plan> {
 /// A channel whose token or rings are not what they seem is waited for, two seconds each time.
 #[test]
 fn each_answer_on_the_way_to_a_channel_may_be_zeros_ones_or_noise() {
-    for n in 0..calls(with_a_channel) {
-        for how in [Spoil::Zeros, Spoil::Ones, Spoil::Noise(n.into())] {
-            holds(Plan(vec![(n, how)]), with_a_channel).unwrap();
+    let calls = calls(with_a_channel);
+    let each = |first: u32| {
+        for n in (first..calls).step_by(2) {
+            for how in [Spoil::Zeros, Spoil::Ones, Spoil::Noise(n.into())] {
+                holds(Plan(vec![(n, how)]), with_a_channel).unwrap();
+            }
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| each(1));
+        each(0);
+    });
 }
 
 /// What is learnt of CUDA from its calls: the same, of a driver whose calls are watched.

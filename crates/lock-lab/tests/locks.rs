@@ -2,13 +2,19 @@
 
 use lab::clock::Clock;
 use lock_lab::locks::{Access, Missing, Pairs, Plan, Policy, Waits, costs, inversion, libc_version, starvation};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+static TURN: RwLock<()> = RwLock::new(());
+
 /// One experiment at a time: they load the machine, and one of them has a CPU for itself.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starvation loads nothing: who holds the lock sleeps.
+fn beside_one_another() -> RwLockReadGuard<'static, ()> {
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn short() -> Plan {
@@ -37,7 +43,7 @@ fn longest(all: &[Waits], policy: Policy) -> (Duration, bool) {
 
 #[test]
 fn a_writer_starves_behind_readers_but_for_the_gate() {
-    let _turn = alone();
+    let _turn = beside_one_another();
     let plan = short();
     let mut heard = 0;
     let all = starvation(&plan, &Clock::new(), Access::Write, &mut |_| heard += 1);
@@ -53,7 +59,7 @@ fn a_writer_starves_behind_readers_but_for_the_gate() {
 
 #[test]
 fn a_reader_starves_behind_writers_under_the_old_rule() {
-    let _turn = alone();
+    let _turn = beside_one_another();
     let plan = short();
     let all = starvation(&plan, &Clock::new(), Access::Read, &mut |_| {});
     println!("{all:?}");

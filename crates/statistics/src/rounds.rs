@@ -366,15 +366,24 @@ mod tests {
         let (mut random, tries) = (fastrand::Rng::with_seed(6), 400);
         // 380 of 400 are asked for. Long stays leave few blocks: then some is missing, but not the half.
         for (flips, least, most_alone) in [(0.5, 368, 400), (0.2, 360, 300), (0.1, 332, 220)] {
-            let (mut held, mut alone) = (0, 0);
-            for _ in 0..tries {
-                let rounds = Rounds::new(&staying(60, flips, &mut random));
-                let seed = random.u64(..);
-                held += usize::from(rounds.interval(Figure::Mean, seed, 0.95).unwrap().holds(truth));
-                let draws = Draws::new(60, rounds.sampled(), RESAMPLES, seed).unwrap();
-                let interval = draws.interval(0.95, |times| rounds.drawn(Figure::Mean, times));
-                alone += usize::from(interval.unwrap().holds(truth));
-            }
+            let hosts: Vec<_> = (0..tries).map(|_| (staying(60, flips, &mut random), random.u64(..))).collect();
+            let count = |hosts: &[(Vec<Vec<u64>>, u64)]| {
+                let (mut held, mut alone) = (0, 0);
+                for (samples, seed) in hosts {
+                    let rounds = Rounds::new(samples);
+                    held += usize::from(rounds.interval(Figure::Mean, *seed, 0.95).unwrap().holds(truth));
+                    let draws = Draws::new(60, rounds.sampled(), RESAMPLES, *seed).unwrap();
+                    let interval = draws.interval(0.95, |times| rounds.drawn(Figure::Mean, times));
+                    alone += usize::from(interval.unwrap().holds(truth));
+                }
+                (held, alone)
+            };
+            let (one, other) = hosts.split_at(tries / 2);
+            let (one, other) = std::thread::scope(|scope| {
+                let one = scope.spawn(|| count(one));
+                (count(other), one.join().unwrap())
+            });
+            let (held, alone) = (one.0 + other.0, one.1 + other.1);
             assert!(held >= least, "{flips}: {held} of {tries}");
             assert!(alone <= most_alone, "{flips}: single rounds hold it in {alone} of {tries}");
         }
