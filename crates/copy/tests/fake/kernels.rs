@@ -1,6 +1,6 @@
 //! The kernels that copy, as functions: what their PTX does, thread by thread where that is what could be wrong.
 
-use super::{ANSWER_DEAF, ANSWER_LIMIT};
+use super::{ANSWER_DEAF, ANSWER_LIMIT, ANSWER_RUNS, ANSWER_TORN};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -186,4 +186,58 @@ fn one_cluster([cluster, clusters]: [u32; 2], [mailbox, host, limit]: [u64; 3], 
     }
     RUNS.fetch_sub(1, Ordering::SeqCst);
     word(host + 64 + 4 * u64::from(cluster)).store(why, Ordering::Release);
+}
+
+/// What the kernel that answers does, on a thread: `kind` 0 the number alone, 1 the line, 2 the mail, 3 a long message.
+pub fn answer(kind: u64, [flag, to, ended, data]: [u64; 4], mut seen: u32, limit: u64) {
+    // SAFETY: words of memory of the caller's, which outlives the kernel.
+    let word = |at: u64| unsafe { AtomicU32::from_ptr(at as *mut u32) };
+    let (number, low, high) = match kind {
+        0 => (flag, flag, flag),
+        1 => (flag + 8, flag, flag + 4),
+        3 => (flag + 56, flag, flag + 4),
+        _ => (flag + 4, flag, flag + 8),
+    };
+    let (mut since, mut why) = (std::time::Instant::now(), 2);
+    while (since.elapsed().as_nanos() as u64) < limit {
+        let value = if ANSWER_DEAF.load(Ordering::SeqCst) == 0 { word(number).load(Ordering::Acquire) } else { seen };
+        if value == u32::MAX {
+            why = 1;
+            break;
+        }
+        // A store of a line is not one here: the second number says that all of it has come.
+        if value != seen && (kind != 2 || word(flag + 12).load(Ordering::Acquire) == value) {
+            let bytes = [low, high].map(|at| word(at).load(Ordering::Acquire));
+            let line: [u32; 16] = std::array::from_fn(|n| {
+                word(if kind == 3 { flag + 4 * n as u64 } else { flag }).load(Ordering::Acquire)
+            });
+            let sum = (0..15).fold(0u32, |sum, n| {
+                sum.wrapping_add(line[n].wrapping_mul(0x9e37_79b1u32.wrapping_mul(2 * n as u32 + 1)))
+            });
+            if kind == 3 && (sum != line[15] || line[14] != value) {
+                ANSWER_TORN.fetch_add(1, Ordering::SeqCst);
+                continue;
+            }
+            match kind {
+                0 => word(to).store(value, Ordering::Release),
+                1 => {
+                    for (i, part) in [bytes[0], bytes[1], value, value].into_iter().enumerate() {
+                        word(to + 4 * i as u64).store(part, Ordering::Release);
+                    }
+                }
+                3 => line.into_iter().enumerate().for_each(|(n, part)| {
+                    word(to + 4 * n as u64).store(part, Ordering::Release);
+                }),
+                _ => {
+                    word(data).store(bytes[0], Ordering::Release);
+                    word(data + 4).store(bytes[1], Ordering::Release);
+                    word(to).store(value, Ordering::Release);
+                }
+            }
+            (seen, since) = (value, std::time::Instant::now());
+        }
+        std::thread::yield_now();
+    }
+    ANSWER_RUNS.fetch_sub(1, Ordering::SeqCst);
+    word(ended).store(why, Ordering::Release);
 }

@@ -1,0 +1,63 @@
+//! Where the stand-in's memory comes from.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Device { ordinal: i32 },
+    Managed,
+    Pinned,
+    Registered,
+}
+
+pub struct Block {
+    pub kind: Kind,
+    pub bytes: usize,
+    /// CUDA's number of the allocation: never used twice.
+    pub number: u64,
+    /// What it is made of; nothing for memory that is the caller's.
+    pub _keep: Keep,
+}
+
+/// Memory goes when this is dropped.
+pub type Keep = Box<dyn Any + Send>;
+pub type Source = Box<dyn FnMut(Kind, usize) -> (u64, Keep) + Send>;
+/// Where device and pinned memory come from, if not from the heap.
+pub static SOURCE: Mutex<Option<Source>> = Mutex::new(None);
+
+/// Bytes of the mapping that small blocks are cut out of, and of the largest small block.
+const CHUNK: u64 = 2 << 20;
+pub const SMALL: u64 = 64 << 10;
+
+/// Memory as CUDA has it: blocks of up to [`SMALL`] bytes of device memory share a mapping that is kept when they are freed, and
+/// are given out again, the lowest first; larger ones, and host memory, are the driver's each.
+pub fn blocks(of: &Arc<gpu::AddressSpace>) -> Source {
+    let (of, chunk) = (of.clone(), of.alloc_video(CHUNK).unwrap());
+    let free: Arc<Mutex<BTreeSet<u64>>> = Arc::new(Mutex::new((0..CHUNK / SMALL).map(|n| n * SMALL).collect()));
+    Box::new(move |kind, bytes| {
+        let device = matches!(kind, Kind::Device { .. });
+        let small = if device && bytes as u64 <= SMALL { free.lock().unwrap().pop_first() } else { None };
+        if let Some(offset) = small {
+            let keep = Small { chunk: chunk.clone(), free: free.clone(), offset };
+            return (chunk.va() + offset, Box::new(keep) as Keep);
+        }
+        let memory = if device { of.alloc_video(bytes as u64) } else { of.alloc_host(bytes as u64) }.unwrap();
+        (memory.va(), Box::new(memory) as Keep)
+    })
+}
+
+/// A small block; free again on drop, without a call of the driver.
+struct Small {
+    #[allow(dead_code, reason = "kept alive")]
+    chunk: Arc<gpu::Memory>,
+    free: Arc<Mutex<BTreeSet<u64>>>,
+    offset: u64,
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        self.free.lock().unwrap().insert(self.offset);
+    }
+}
