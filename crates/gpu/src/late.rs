@@ -233,6 +233,7 @@ mod tests {
     use crate::watching::Watching;
     use doorbell_softgpu::{Mode, SoftDriver};
     use rm::abi::va_flags;
+    use rm::driver::Layer;
     use std::ffi::{CStr, c_void};
     use std::io;
     use std::sync::{Mutex, OnceLock, PoisonError};
@@ -244,7 +245,11 @@ mod tests {
     /// A driver that is watched from some moment on.
     struct Later(SoftDriver, OnceLock<&'static Watched>);
 
-    impl Driver for Later {
+    impl Layer for Later {
+        fn below(&self) -> &dyn Driver {
+            &self.0
+        }
+
         fn open(&self, path: &CStr) -> io::Result<RawFd> {
             self.1.get().map_or_else(|| self.0.open(path), |watched| Watching(self.0, watched).open(path))
         }
@@ -257,28 +262,6 @@ mod tests {
                     Some(watched) => Watching(self.0, watched).ioctl(fd, request, arg),
                 }
             }
-        }
-
-        unsafe fn mmap(
-            &self,
-            addr: *mut c_void,
-            len: usize,
-            prot: i32,
-            flags: i32,
-            fd: RawFd,
-            offset: i64,
-        ) -> io::Result<*mut c_void> {
-            // SAFETY: the caller's contract.
-            unsafe { self.0.mmap(addr, len, prot, flags, fd, offset) }
-        }
-
-        unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
-            // SAFETY: the caller's contract.
-            unsafe { self.0.munmap(addr, len) }
-        }
-
-        fn close(&self, fd: RawFd) -> io::Result<()> {
-            self.0.close(fd)
         }
     }
 

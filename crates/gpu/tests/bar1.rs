@@ -7,7 +7,7 @@ use gpu::{
     AddressSpace, Aperture, Bar1Map, Channel, ChannelOptions, Device, Engine, Error, Memory, Pushbuffer, Semaphores,
 };
 use proptest::prelude::*;
-use rm::driver::Driver;
+use rm::driver::{Driver, Layer};
 use std::ffi::{CStr, c_void};
 use std::io;
 use std::os::fd::RawFd;
@@ -263,7 +263,7 @@ impl Troubled {
     fn open(denied: u32) -> (Arc<Troubled>, Arc<Device>) {
         let inner = SoftDriver::new(Mode::Strict);
         let driver = Arc::new(Troubled { inner, fail: AtomicU32::new(0), denied, scattered: AtomicBool::new(false) });
-        let device = Device::open(Arc::new(Handle(driver.clone())), 0).unwrap();
+        let device = Device::open(driver.clone(), 0).unwrap();
         (driver, device)
     }
 
@@ -275,26 +275,28 @@ impl Troubled {
     }
 }
 
-struct Handle(Arc<Troubled>);
+impl Layer for Troubled {
+    fn below(&self) -> &dyn Driver {
+        &self.inner
+    }
 
-impl Driver for Handle {
     fn open(&self, path: &CStr) -> io::Result<RawFd> {
-        self.0.turn()?;
-        self.0.inner.open(path)
+        self.turn()?;
+        self.inner.open(path)
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void) -> io::Result<()> {
-        self.0.turn()?;
+        self.turn()?;
         if rm::abi::rm_nr(request) == Some(rm::abi::nr::CONTROL) {
             let call = unsafe { &mut *arg.cast::<rm::abi::Nvos54>() };
-            if call.cmd == self.0.denied {
+            if call.cmd == self.denied {
                 // NV_ERR_INSUFFICIENT_PERMISSIONS
                 call.status = 0x1b;
                 return Ok(());
             }
         }
-        unsafe { self.0.inner.ioctl(fd, request, arg)? };
-        if rm::abi::rm_nr(request) == Some(rm::abi::nr::CONTROL) && self.0.scattered.load(Ordering::Relaxed) {
+        unsafe { self.inner.ioctl(fd, request, arg)? };
+        if rm::abi::rm_nr(request) == Some(rm::abi::nr::CONTROL) && self.scattered.load(Ordering::Relaxed) {
             let call = unsafe { &*arg.cast::<rm::abi::Nvos54>() };
             if call.cmd == rm::abi::control::STATIC_BAR1_INFO {
                 unsafe { (*(call.params as *mut rm::abi::control::StaticBar1Info)).enabled = 1 };
@@ -312,16 +314,8 @@ impl Driver for Handle {
         fd: RawFd,
         offset: i64,
     ) -> io::Result<*mut c_void> {
-        self.0.turn()?;
-        unsafe { self.0.inner.mmap(addr, len, prot, flags, fd, offset) }
-    }
-
-    unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
-        unsafe { self.0.inner.munmap(addr, len) }
-    }
-
-    fn close(&self, fd: RawFd) -> io::Result<()> {
-        self.0.inner.close(fd)
+        self.turn()?;
+        unsafe { self.inner.mmap(addr, len, prot, flags, fd, offset) }
     }
 }
 

@@ -9,7 +9,7 @@ use gpu::{
 };
 use proptest::prelude::*;
 use rm::abi::{self, Nvos54, Nvos64, Plain, nr, uvm};
-use rm::driver::Driver;
+use rm::driver::{Driver, Layer};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -275,35 +275,8 @@ fn what_is_watched_may_be_answered_with_anything() {
 #[derive(Debug)]
 struct Shared(Arc<Lying>);
 
-impl Driver for Shared {
-    fn open(&self, path: &CStr) -> io::Result<RawFd> {
-        self.0.open(path)
-    }
-
-    unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void) -> io::Result<()> {
-        // SAFETY: the caller's contract.
-        unsafe { self.0.ioctl(fd, request, arg) }
-    }
-
-    unsafe fn mmap(
-        &self,
-        addr: *mut c_void,
-        len: usize,
-        prot: i32,
-        flags: i32,
-        fd: RawFd,
-        offset: i64,
-    ) -> io::Result<*mut c_void> {
-        // SAFETY: the caller's contract.
-        unsafe { self.0.mmap(addr, len, prot, flags, fd, offset) }
-    }
-
-    unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
-        // SAFETY: the caller's contract.
-        unsafe { self.0.munmap(addr, len) }
-    }
-
-    fn close(&self, fd: RawFd) -> io::Result<()> {
-        self.0.close(fd)
+impl Layer for Shared {
+    fn below(&self) -> &dyn Driver {
+        &*self.0
     }
 }

@@ -6,9 +6,11 @@
 
 mod calls;
 mod error;
+mod layer;
 
 pub use calls::*;
 pub use error::{RmError, Subject};
+pub use layer::Layer;
 
 use std::ffi::{CStr, c_void};
 use std::io;
