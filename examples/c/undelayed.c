@@ -34,7 +34,7 @@
 
 enum { MOST_THREADS = 128, MOST_COUNTS = 8, KERNELS = 400, NODES = 2000, COMPARE = 64 };
 #define BLOCK ((size_t)64 << 20) /* what neighbours allocate and register */
-#define PIECE ((size_t)1 << 20)  /* what is pinned */
+#define PIECE ((size_t)1 << 20)  /* what is pinned, and the largest copy */
 #define PATIENCE UINT64_C(10000000000)
 #define WITHIN 10000 /* ns */
 
@@ -680,14 +680,14 @@ static void open_all(void)
     on_cudas_memory = with_cuda && !options.software;
     void *memory = NULL;
     if (with_cuda) {
-        cuda(cuMemHostAlloc(&memory, options.bytes, 0), "cuMemHostAlloc");
+        cuda(cuMemHostAlloc(&memory, 2 * PIECE, 0), "cuMemHostAlloc");
         cuda_data = memory;
-        cuda(cuMemAlloc(&cuda_device, options.bytes), "cuMemAlloc");
+        cuda(cuMemAlloc(&cuda_device, 2 * PIECE), "cuMemAlloc");
         cuda(cuStreamCreate(&cuda_stream, 1), "cuStreamCreate");
     }
     if (on_cudas_memory) {
-        cuda(cuMemHostAlloc(&memory, 2 * options.bytes, 0), "cuMemHostAlloc");
-        cuda(cuMemAlloc(&device_address, options.bytes), "cuMemAlloc");
+        cuda(cuMemHostAlloc(&memory, 2 * PIECE, 0), "cuMemHostAlloc");
+        cuda(cuMemAlloc(&device_address, 2 * PIECE), "cuMemAlloc");
         check(doorbell_pin(memory, 2 * options.bytes, &host), "pin host memory");
         check(doorbell_pin((void *)(uintptr_t)device_address, options.bytes, &device), "pin device memory");
         data = memory;

@@ -272,13 +272,13 @@ class Copies:
         nbytes, self.on_cudas_memory = self.nbytes, cu is not None and not options.software
         doorbell.open(lanes=1, kind="soft" if options.software else None)
         if cu:
-            self.cuda_host, self.cuda_device = made(cu.cuMemHostAlloc, nbytes, 0), made(cu.cuMemAlloc, nbytes, of=c_ulonglong)
+            self.cuda_host, self.cuda_device = made(cu.cuMemHostAlloc, 2 * PIECE, 0), made(cu.cuMemAlloc, 2 * PIECE, of=c_ulonglong)
             self.cuda_data, self.stream = bytes_at(self.cuda_host, nbytes), made(cu.cuStreamCreate, 1)
             # As bare as ctypes has them, as the package calls libdoorbell.
             library = ctypes.CDLL("libcuda.so.1")
             self.cuda_calls = library["cuMemcpyHtoDAsync_v2"], library["cuStreamSynchronize"]
         if self.on_cudas_memory:
-            pointer, self.device_address = made(cu.cuMemHostAlloc, 2 * nbytes, 0), made(cu.cuMemAlloc, nbytes, of=c_ulonglong)
+            pointer, self.device_address = made(cu.cuMemHostAlloc, 2 * PIECE, 0), made(cu.cuMemAlloc, 2 * PIECE, of=c_ulonglong)
             self.host, self.device = doorbell.pin(Memory(pointer, 2 * nbytes)), doorbell.pin(Memory(self.device_address, nbytes))
             memory = bytes_at(pointer, 2 * nbytes)
             host_pool, device_pool = made(cu.cuMemHostAlloc, BLOCK, 0), made(cu.cuMemAlloc, BLOCK, of=c_ulonglong)
