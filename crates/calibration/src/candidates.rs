@@ -97,11 +97,15 @@ fn unsafe_default(executor: &Executor, direction: Direction) -> Option<String> {
     named.or_else(option).or_else(posted).map(str::to_owned)
 }
 
-/// Before others stands what is preferred: by kind; engines beside kernels before those on graphics' runlist; few options.
-fn rank(machine: &Machine, spec: &Spec) -> (usize, bool, usize, Option<u32>) {
-    let engines = machine.copy_engines().unwrap_or_default();
-    let graphics = engines.iter().any(|e| Some(e.number) == spec.executor.index && e.is_graphics());
-    (decide::preference(&spec.to_string()), graphics, spec.executor.options.len(), spec.executor.index)
+/// Before others stands what is preferred: by kind; engines beside kernels, the kernel driver's own last, before those on graphics'
+/// runlist; few options.
+fn rank(machine: &Machine, spec: &Spec) -> (usize, usize, usize, Option<u32>) {
+    let by_itself = machine.asynchronous_engines();
+    let engine = match spec.executor.index {
+        Some(index) => by_itself.iter().position(|e| e.number == index).unwrap_or(by_itself.len()),
+        None => 0,
+    };
+    (decide::preference(&spec.to_string()), engine, spec.executor.options.len(), spec.executor.index)
 }
 
 /// As routes name it.

@@ -244,6 +244,11 @@ impl Machine {
         self.engines.get_or_init(ask).as_deref()
     }
 
+    /// The engines that run beside kernels, the best for copies of our own first: [`gpu::asynchronous`].
+    pub fn asynchronous_engines(&self) -> Vec<&CopyEngine> {
+        gpu::asynchronous(self.copy_engines().unwrap_or_default())
+    }
+
     /// Makes CUDA's context that of the calling thread, which each thread that uses a route has to do once.
     pub fn enter(&self) -> Result<(), Error> {
         match &self.cuda {

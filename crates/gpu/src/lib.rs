@@ -55,7 +55,7 @@ pub use copies::{Copies, Written};
 pub use device::{Bar, Device, DeviceOptions, Entry, SOFTGPU_MARKER};
 pub use doorbell::Site;
 pub use engine::Engine;
-pub use engines::{CopyCaps, CopyEngine};
+pub use engines::{CopyCaps, CopyEngine, asynchronous};
 pub use error::Error;
 pub use libcuda::Libcuda;
 pub use memory::Memory;

@@ -153,16 +153,25 @@ fn alone(gpu: u32) -> Result<Opened, Error> {
     Ok((None, AddressSpace::new(&device)?))
 }
 
-/// An asynchronous copy engine for each direction: one that is made for it, if the driver says so, and two that share no physical
-/// engine, so that both directions run at a time.
+/// An asynchronous copy engine for each direction: not the one that the kernel driver clears memory with, so that no allocation
+/// delays a copy; one that is made for its direction, if the driver says so; and two that share no physical engine, so that both
+/// directions run at a time.
 fn engines(space: &AddressSpace) -> [Engine; 2] {
     let all = space.device().engines().unwrap_or_default();
-    let free: Vec<&CopyEngine> = all.iter().filter(|engine| engine.is_asynchronous()).collect();
+    let [to, from] = chosen(&all);
+    [Engine::Copy(to), Engine::Copy(from)]
+}
+
+/// Their numbers.
+fn chosen(all: &[CopyEngine]) -> [u32; 2] {
+    let free = gpu::asynchronous(all);
+    let drivers_own = free.last().map(|engine| engine.number);
     let best = |wanted: u16, apart: Option<&CopyEngine>| {
         let better = |engine: &&CopyEngine| {
             let alone =
                 apart.is_some_and(|other| other.number == engine.number || engine.shares_with(other) != Some(false));
-            (alone, !engine.caps.has(wanted), engine.caps.has(ce_caps::DECOMP_SUPPORTED), engine.number)
+            let decompresses = engine.caps.has(ce_caps::DECOMP_SUPPORTED);
+            (Some(engine.number) == drivers_own, alone, !engine.caps.has(wanted), decompresses, engine.number)
         };
         free.iter().copied().min_by_key(better)
     };
@@ -170,5 +179,32 @@ fn engines(space: &AddressSpace) -> [Engine; 2] {
     let from = best(ce_caps::SYSMEM_WRITE, to);
     // With graphics engines alone, any.
     let number = |engine: Option<&CopyEngine>| engine.or(all.first()).map_or(0, |engine| engine.number);
-    [Engine::Copy(number(to)), Engine::Copy(number(from))]
+    [number(to), number(from)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpu::CopyCaps;
+
+    #[test]
+    fn no_direction_uses_the_engine_that_the_kernel_driver_clears_memory_with() {
+        let engine = |number, caps, physical| CopyEngine { number, caps: CopyCaps(caps), physical: Ok(physical) };
+        let read = ce_caps::SYSMEM_READ;
+        let graphics = [engine(0, ce_caps::GRCE, 1), engine(1, ce_caps::GRCE, 2)];
+        let of = |more: &[(u32, u16, u32)]| {
+            let all = graphics.iter().map(|e| (e.number, e.caps.0, *e.physical.as_ref().unwrap()));
+            let all: Vec<CopyEngine> = all
+                .chain(more.iter().copied())
+                .map(|(number, caps, physical)| engine(number, caps, physical))
+                .collect();
+            chosen(&all)
+        };
+        assert_eq!(of(&[(2, read, 4), (3, 0, 8), (4, 0, 16)]), [3, 4]);
+        assert_eq!(of(&[(2, 0, 4), (3, 0, 8), (4, read, 16)]), [4, 3]);
+        // Both directions on one engine delay each other less than a time slice of the driver's does.
+        assert_eq!(of(&[(2, 0, 4), (3, 0, 8)]), [3, 3]);
+        assert_eq!(of(&[(2, 0, 4)]), [2, 2]);
+        assert_eq!(of(&[]), [0, 0]);
+    }
 }

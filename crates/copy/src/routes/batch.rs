@@ -70,8 +70,8 @@ fn engine(machine: &Machine, executor: &spec::Executor) -> u32 {
     if let Some([engine]) = executor.numbers(ENGINE) {
         return *engine;
     }
-    let engines = machine.copy_engines().unwrap_or_default();
-    engines.iter().find(|engine| engine.is_asynchronous()).or(engines.first()).map_or(0, |engine| engine.number)
+    let first = || machine.copy_engines().unwrap_or_default().first();
+    machine.asynchronous_engines().first().copied().or_else(first).map_or(0, |engine| engine.number)
 }
 
 fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {

@@ -46,7 +46,7 @@ fn engines(machine: &Machine, executor: &spec::Executor) -> Vec<u32> {
         return named.to_vec();
     }
     let mut chosen: Vec<&gpu::CopyEngine> = Vec::new();
-    for engine in machine.copy_engines().unwrap_or_default().iter().filter(|engine| engine.is_asynchronous()) {
+    for engine in machine.asynchronous_engines() {
         if chosen.len() < DEFAULT && chosen.iter().all(|other| engine.shares_with(other) != Some(true)) {
             chosen.push(engine);
         }
