@@ -12,8 +12,8 @@
 #   PYTHON         the interpreter; default: python3
 #   UNDELAYED_ARGS more arguments for both programs, for example "--kinds pinned,module"
 #
-# OUT gets c-N and python-N: .txt (tables and verdict), .json (figures), .raw (all samples, sorted by turn, as ns*count). Beside what
-# these programs keep nothing else should use the GPU.
+# OUT gets c-N and python-N: .txt (tables and verdict), .json (figures), .raw (all samples, sorted by turn, as ns*count). tables.md: the runs of each program put
+# together. Nothing else should use the GPU meanwhile.
 set -u
 here=$(cd "$(dirname "$0")/../.." && pwd)
 out=${1:?usage: undelayed.sh OUT [SECONDS]}
@@ -64,4 +64,5 @@ for n in 1 2; do
 done
 echo
 grep -H '^verdict' "$out"/*.txt
+"$python" "$here/docs/results/undelayed/tables.py" "$out" >"$out/tables.md" && echo "the runs of each program put together: $out/tables.md"
 exit "$status"
