@@ -34,6 +34,11 @@ impl Axis {
         Axis::decades(0.8, high, |v| if v >= 1.0 { short(v) } else { String::new() })
     }
 
+    /// So many times something.
+    pub fn factors(low: f64, high: f64) -> Axis {
+        Axis::decades(low, high, |v| format!("{} x", digits(v)))
+    }
+
     fn decades(low: f64, high: f64, label: impl Fn(f64) -> String) -> Axis {
         let low = low.max(1e-9);
         let high = high.max(low * 1.2);

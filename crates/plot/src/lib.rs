@@ -1,4 +1,5 @@
-//! Pictures of a run, as SVG files in the folder `plots` of the run: latency against size, the distribution with its tail, a
+//! Pictures of a run, as SVG files in the folder `plots` of the run: latency against size, of many routes with a name at each
+//! line's end, the distribution with its tail, a
 //! histogram, and every sample over time.
 //!
 //! The invariant: a picture can be read without colour. Series differ in dashes and markers too, axes say their units, the
@@ -8,12 +9,14 @@
 mod axis;
 mod chart;
 mod pictures;
+mod routes;
 mod shape;
 mod svg;
 
 use chart::Head;
+use experiment::Metric;
 use pictures::Drawn;
-use results::run::{CellOfRun, Coordinate, StageOfRun};
+use results::run::{BestAt, CellOfRun, Coordinate, Ends, StageOfRun};
 use results::{Folder, Run};
 use shape::Shape;
 use std::io::{self, Write};
@@ -45,8 +48,23 @@ pub fn all(folder: &Folder, run: &Run) -> Result<Vec<PathBuf>, Error> {
         let point = point(&first.point);
         let head =
             about.head("latency against size", &point, "p50 of each subject against size, with a band up to p99.9");
-        if let Some(svg) = pictures::latency(&head, &cells) {
+        let directions = directions(&cells);
+        // Each has a picture of its own, with the names at the ends of the lines.
+        let is_crowded = subjects(&cells) > MOST_IN_A_LEGEND && !directions.is_empty();
+        if let Some(svg) = pictures::latency(&head, &cells).filter(|_| !is_crowded) {
             files.push(write(&plots, &format!("{:04}-latency.svg", first.number), &svg)?);
+        }
+        for ((from, to), cells) in directions {
+            let strong = strong(run, &cells);
+            for what in routes::Against::ALL {
+                let title = format!("{}, {from} to {to}", what.title());
+                let head = about.head(&title, &point, what.about());
+                if let Some(svg) = routes::picture(&head, &cells, &run.best, &strong, what) {
+                    let (from, to) = (in_a_name(from), in_a_name(to));
+                    let name = format!("{:04}-{from}-to-{to}{}.svg", first.number, what.ending());
+                    files.push(write(&plots, &name, &svg)?);
+                }
+            }
         }
     }
     for stage in &run.stages {
@@ -96,6 +114,51 @@ pub fn all(folder: &Folder, run: &Run) -> Result<Vec<PathBuf>, Error> {
         }
     }
     Ok(files)
+}
+
+/// With more subjects a legend is no help.
+const MOST_IN_A_LEGEND: usize = 12;
+
+/// A run from elsewhere may hold any text.
+fn in_a_name(memory: &str) -> String {
+    memory.chars().filter(char::is_ascii_alphanumeric).collect()
+}
+
+fn subjects(cells: &[&CellOfRun]) -> usize {
+    let mut names: Vec<&str> = cells.iter().map(|c| c.subject.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.len()
+}
+
+/// Routes by the memories that they move bytes between, whatever their kind.
+fn directions<'a>(cells: &[&'a CellOfRun]) -> Vec<((&'a str, &'a str), Vec<&'a CellOfRun>)> {
+    let mut all: Vec<((&str, &str), Vec<&CellOfRun>)> = Vec::new();
+    for &cell in cells.iter().filter(|c| c.bytes > 0 && c.back_to_back == 1 && c.observed().is_some()) {
+        let Some(direction) = Ends::of(&cell.what).map(|ends| ends.direction()) else { continue };
+        match all.iter_mut().find(|(known, _)| *known == direction) {
+            Some((_, of)) => of.push(cell),
+            None => all.push((direction, vec![cell])),
+        }
+    }
+    all
+}
+
+/// The subjects that are the best at some size by p50, those of the most sizes first, and CUDA's best forms behind them.
+fn strong<'r>(run: &'r Run, cells: &[&CellOfRun]) -> Vec<&'r str> {
+    let mut counted: Vec<(&str, usize, bool)> = Vec::new();
+    let mut count = |name: &'r str, cuda: bool| match counted.iter_mut().find(|(known, ..)| *known == name) {
+        Some((_, n, _)) => *n += 1,
+        None => counted.push((name, 1, cuda)),
+    };
+    let stages: Vec<u32> = cells.iter().map(|c| c.stage).collect();
+    let p50 = run.best.iter().filter(|b| b.metric == Metric::P50).flat_map(|b| &b.sizes);
+    let here: Vec<&BestAt> = p50.filter(|at| stages.contains(&at.stage)).collect();
+    here.iter().for_each(|at| count(&at.subject, false));
+    here.iter().filter_map(|at| at.cuda.as_ref()).for_each(|cuda| count(&cuda.subject, true));
+    counted.sort_by_key(|(_, n, cuda)| (*cuda, std::cmp::Reverse(*n)));
+    let is_here = |name: &&str| cells.iter().any(|c| c.subject == *name);
+    counted.into_iter().map(|(name, ..)| name).filter(is_here).collect()
 }
 
 fn write(folder: &Path, name: &str, svg: &str) -> Result<PathBuf, Error> {

@@ -101,7 +101,10 @@ fn check(path: &Path, functional: bool) {
     assert!(texts.iter().any(|t| t.contains("made-up: ")), "{name}: no title");
     assert!(texts.iter().any(|t| t.contains("NVIDIA H200")) && texts.iter().any(|t| t.contains("0123abc")), "{name}");
     assert_eq!(texts.iter().any(|t| t == "functional: no times"), functional, "{name}");
-    assert!(texts.iter().filter(|t| t.ends_with(" us") || t.ends_with(" ns")).count() > 1, "{name}: no units");
+    assert!(
+        texts.iter().filter(|t| [" us", " ns", " x"].iter().any(|unit| t.ends_with(unit))).count() > 1,
+        "{name}: no units"
+    );
     // Nothing lies outside the picture, and no number is none.
     let [width, height] = ["width", "height"].map(|a| svg.attribute(a).unwrap().parse::<f64>().unwrap());
     for n in doc.descendants().filter(|n| n.has_tag_name("text")) {
@@ -139,10 +142,12 @@ fn every_picture_says_what_it_shows() {
     let path = kept.unwrap_or_else(|| dir.path().join("run"));
     let (folder, run) = made(&path, EXPERIMENT);
     let files = plot::all(&folder, &run).unwrap();
-    assert_eq!(files.len(), 1 + 3 * folder.stages().len());
+    assert_eq!(files.len(), 4 + 3 * folder.stages().len());
     files.iter().for_each(|f| check(f, false));
-    let names: Vec<_> = files.iter().take(4).map(|f| f.file_name().unwrap().to_string_lossy()).collect();
-    assert_eq!(names, ["0000-latency.svg", "0000-cdf.svg", "0000-histogram.svg", "0000-timeline.svg"]);
+    let names: Vec<_> = files.iter().take(7).map(|f| f.file_name().unwrap().to_string_lossy()).collect();
+    let against_size = ["latency", "host-to-gpu0", "host-to-gpu0-call", "host-to-gpu0-times-cuda"];
+    assert_eq!(names[..4], against_size.map(|name| format!("0000-{name}.svg")));
+    assert_eq!(names[4..], ["0000-cdf.svg", "0000-histogram.svg", "0000-timeline.svg"]);
 
     let text = std::fs::read_to_string(&files[0]).unwrap();
     let doc = Document::parse(&text).unwrap();
@@ -164,6 +169,69 @@ fn every_picture_says_what_it_shows() {
     let text = std::fs::read_to_string(plots(&path, "0002-cdf.svg")).unwrap();
     let texts = texts(&Document::parse(&text).unwrap());
     assert!(["50 %", "90 %", "99.9 %", "99.99 %"].iter().all(|p| texts.iter().any(|t| t == p)), "{texts:?}");
+}
+
+/// About what a copy would take.
+fn time(route: &str, bytes: u64) -> Option<f64> {
+    let (start, rate) = match route.split("->").nth(1)? {
+        "cuda" => (5_500.0, 55.0),
+        e if e.starts_with("cuda") => (5_000.0 + 100.0 * e.len() as f64, 54.0),
+        "bar1" if route.starts_with("gpu0") => (1_100.0, 0.9),
+        "bar1[flush]" | "bar1" => (1_250.0, 18.0),
+        e if e.starts_with("inline") && bytes > 4 << 20 => return None,
+        e if e.starts_with("inline") => (2_300.0, 10.0),
+        e => (3_000.0 + 150.0 * e.len() as f64, 50.0 + e.len() as f64 / 4.0),
+    };
+    Some(start + bytes as f64 / rate)
+}
+
+#[test]
+fn many_routes_have_their_names_at_the_ends_of_their_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = std::env::var_os("TEST_PICTURES").map(|path| PathBuf::from(path).join("many"));
+    let shipped = include_str!("../../../experiments/matrix.toml");
+    let from = shipped.find("bytes = [").unwrap();
+    let to = from + shipped[from..].find('\n').unwrap();
+    let sizes = r#"["4B", "1KiB", "64KiB", "1MiB", "64MiB"]"#;
+    let text = format!("{}bytes = {sizes}{}", &shipped[..from], &shipped[to..]);
+    let folder = Folder::create(&kept.unwrap_or_else(|| dir.path().join("run")), &read(&text), true).unwrap();
+    for stage in folder.stages() {
+        let samples = |c: &experiment::Cell| {
+            let ns = time(c.subject.what.text(), c.bytes);
+            ns.map_or(Vec::new(), |ns| {
+                (0..9).map(|round| sample(round, u64::from(round) * 1_000_000_000, ns as u64)).collect()
+            })
+        };
+        let cells: Vec<_> = stage.cells.iter().map(samples).collect();
+        folder.write_part(&part(stage.number, 0, &cells), &cells).unwrap();
+    }
+    let run = Run::from_folder(&folder, Context::default()).unwrap();
+    let files = plot::all(&folder, &run).unwrap();
+    let names: Vec<_> = files.iter().map(|f| f.file_name().unwrap().to_string_lossy()).collect();
+    let of_kind = ["", "-call", "-times-cuda"];
+    let against_size =
+        ["host-to-gpu0", "gpu0-to-host"].map(|direction| of_kind.map(|kind| format!("{direction}{kind}")));
+    // One picture of all 51 would have a legend that nobody reads.
+    assert_eq!(names[..6], against_size.concat().iter().map(|name| format!("0000-{name}.svg")).collect::<Vec<_>>());
+    assert!(!names.iter().any(|name| name.ends_with("latency.svg")));
+    let text = std::fs::read_to_string(&files[0]).unwrap();
+    let doc = Document::parse(&text).unwrap();
+    let of = |class: &str| of_class(&doc, class);
+    let to_gpu = run.cells.iter().filter(|c| c.stage == 0 && c.what.text().ends_with("gpu0")).count();
+    assert_eq!((of("name").len(), of("strong").len() + of("thin").len()), (to_gpu, to_gpu));
+    let strong: Vec<_> =
+        of("strong").iter().filter_map(|n| n.first_element_child()?.text()).map(str::to_owned).collect();
+    assert!((2..=7).contains(&strong.len()) && strong.iter().any(|name| name == "bar1[flush]"), "{strong:?}");
+    assert!(strong.iter().any(|name| name.starts_with("cuda")), "{strong:?}");
+    let places: Vec<f64> = of("name")
+        .iter()
+        .map(|n| n.children().find(|c| c.has_tag_name("text")).unwrap().attribute("y").unwrap().parse().unwrap())
+        .collect();
+    assert!(places.windows(2).all(|w| w[1] - w[0] > 12.5), "no name covers another one: {places:?}");
+    for file in &files[..6] {
+        let text = std::fs::read_to_string(file).unwrap();
+        assert!(Document::parse(&text).is_ok() && !text.contains("NaN") && !text.contains("inf\""));
+    }
 }
 
 fn plots(path: &Path, name: &str) -> PathBuf {

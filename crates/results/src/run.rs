@@ -198,6 +198,26 @@ impl CellOfRun {
             Observe::Engine => self.figures.engine.as_ref(),
         }
     }
+
+    /// Beside others of the same direction: what moves the bytes, and the kind of memory where it is not the plain one; the subject's
+    /// name where it has one of its own.
+    pub fn label(&self) -> String {
+        let Some(ends) = Ends::of(&self.what).filter(|_| self.subject == self.what.text()) else {
+            return self.subject.clone();
+        };
+        let (from, to) = ends.direction();
+        let mut label = ends.executor.to_owned();
+        label.push_str(match self.observe {
+            Observe::Done => "",
+            Observe::Submit => " (the call)",
+            Observe::Engine => " (the engine)",
+        });
+        for memory in [ends.source, ends.destination].into_iter().filter(|m| *m != from && *m != to) {
+            label.push_str(", ");
+            label.push_str(memory);
+        }
+        label
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

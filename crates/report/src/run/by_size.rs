@@ -60,7 +60,7 @@ fn directions<'a>(group: &Group<'a>) -> Vec<Direction<'a>> {
         let direction = &mut all[at];
         match direction.subjects.iter_mut().find(|(_, of)| of[0].subject == cell.subject) {
             Some((_, of)) => of.push(cell),
-            None => direction.subjects.push((label(cell), vec![cell])),
+            None => direction.subjects.push((cell.label(), vec![cell])),
         }
         direction.sizes.push(cell.bytes);
     }
@@ -72,25 +72,6 @@ fn directions<'a>(group: &Group<'a>) -> Vec<Direction<'a>> {
     }
     all.retain(|d| d.sizes.len() >= SIZES && d.subjects.len() > 1);
     all
-}
-
-/// What moves the bytes, and the kind of memory where it is not the plain one; the subject's name where it has one of its own.
-fn label(cell: &CellOfRun) -> String {
-    let Some(ends) = Ends::of(&cell.what).filter(|_| cell.subject == cell.what.text()) else {
-        return cell.subject.clone();
-    };
-    let (from, to) = ends.direction();
-    let mut label = ends.executor.to_owned();
-    label.push_str(match cell.observe {
-        Observe::Done => "",
-        Observe::Submit => " (the call)",
-        Observe::Engine => " (the engine)",
-    });
-    for memory in [ends.source, ends.destination].into_iter().filter(|m| *m != from && *m != to) {
-        label.push_str(", ");
-        label.push_str(memory);
-    }
-    label
 }
 
 fn place<'c>(point: impl Iterator<Item = &'c Coordinate>) -> String {
