@@ -125,6 +125,15 @@ fn a_running_kernel_answers_each_message() {
 }
 
 #[test]
+fn memory_that_cuda_frees_is_an_error_in_c_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/freed.c");
+    let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
+    let out = trial::finished(&mut beside_cuda(&program, folder.path()), "freed");
+    assert!(out.status.success(), "{}", text(&out));
+}
+
+#[test]
 fn the_cost_of_order_is_told_for_each_way() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=gnu11", "c/order_cost.c", folder.path()) else { return };
@@ -236,6 +245,19 @@ fn the_python_package_passes_its_tests() {
     for line in said.lines().filter(|line| line.contains(" ... skipped ")) {
         trial::skip_part!("{line}");
     }
+}
+
+#[test]
+fn beside_cuda_python_has_an_error_for_each_thing_that_is_gone() {
+    let Some(mut command) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let paths = beside_cuda("true", folder.path());
+    for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
+        command.env(name, value.unwrap());
+    }
+    let out = trial::finished(command.arg(examples().join("../python/tests/test_beside_cuda.py")).arg("-v"), "python3");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("test_what_cuda_frees") && !said.contains("skipped"), "{said}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! The device and its memory.
+//! The device and its memory. As CUDA does it, small blocks of device memory share a mapping that is kept when they are freed: they are
+//! given out again, the lowest first, without a call of the driver.
 
 use gpu::{AddressSpace, Device, DeviceOptions, Memory};
 use rm::driver::Libc;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// An allocation.
@@ -11,12 +12,21 @@ pub(crate) struct Block {
     pub video: bool,
     /// CUDA's number of it: never used twice.
     pub number: u64,
-    memory: Arc<Memory>,
+    /// None of a small block.
+    memory: Option<Arc<Memory>>,
 }
+
+/// Bytes of the mapping that small blocks are cut out of, and of the largest of them.
+const CHUNK: u64 = 2 << 20;
+const SMALL: u64 = 64 << 10;
 
 pub(crate) struct Soft {
     pub device: Arc<Device>,
     space: Arc<AddressSpace>,
+    #[allow(dead_code, reason = "kept alive")]
+    chunk: Arc<Memory>,
+    /// Addresses of free small blocks.
+    small: Mutex<BTreeSet<u64>>,
 }
 
 static SOFT: OnceLock<Option<Soft>> = OnceLock::new();
@@ -27,7 +37,9 @@ pub(crate) fn soft() -> Option<&'static Soft> {
     SOFT.get_or_init(|| {
         let device = DeviceOptions::default().open(Arc::new(Libc), 0).ok()?;
         let space = AddressSpace::new(&device).ok()?;
-        Some(Soft { device, space })
+        let chunk = space.alloc_video(CHUNK).ok()?;
+        let small = Mutex::new((0..CHUNK / SMALL).map(|n| chunk.va() + n * SMALL).collect());
+        Some(Soft { device, space, chunk, small })
     })
     .as_ref()
 }
@@ -37,9 +49,15 @@ fn blocks() -> MutexGuard<'static, (u64, BTreeMap<u64, Block>)> {
 }
 
 pub(crate) fn allocate(bytes: usize, video: bool) -> Option<u64> {
-    let space = &soft()?.space;
-    let memory = if video { space.alloc_video(bytes as u64) } else { space.alloc_host(bytes as u64) }.ok()?;
-    let at = memory.va();
+    let Soft { space, small, .. } = soft()?;
+    let small = || small.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
+    let (at, memory) = match if video && bytes as u64 <= SMALL { small() } else { None } {
+        Some(at) => (at, None),
+        None => {
+            let memory = if video { space.alloc_video(bytes as u64) } else { space.alloc_host(bytes as u64) }.ok()?;
+            (memory.va(), Some(memory))
+        }
+    };
     let mut blocks = blocks();
     blocks.0 += 1;
     let number = blocks.0;
@@ -52,8 +70,17 @@ pub(crate) fn free(at: u64, video: bool) -> bool {
         let mut blocks = blocks();
         if blocks.1.get(&at).is_some_and(|block| block.video == video) { blocks.1.remove(&at) } else { None }
     };
-    // Outside of the lock: it waits for what is under way.
-    taken.map(|block| drop(block.memory)).is_some()
+    let Some(block) = taken else { return false };
+    match block.memory {
+        // Outside of the lock: it waits for what is under way.
+        Some(memory) => drop(memory),
+        None => {
+            if let Some(soft) = soft() {
+                soft.small.lock().unwrap_or_else(PoisonError::into_inner).insert(at);
+            }
+        }
+    }
+    true
 }
 
 /// The allocation that `address` is in, and where it begins.

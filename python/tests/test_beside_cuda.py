@@ -1,0 +1,139 @@
+"""Beside CUDA, or a libcuda in software: what CUDA frees, streams, and errors by their classes. Skipped without libcuda."""
+
+import ctypes
+import os
+import unittest
+
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError:
+    cuda = None
+# Looked up before doorbell sees CUDA's calls: nobody sees what is freed through it.
+unseen_free = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64)(("cuMemFree_v2", cuda)) if cuda else None
+
+import doorbell
+
+
+def call(name, *arguments):
+    code = getattr(cuda, name)(*arguments)
+    if code:
+        raise RuntimeError(f"{name}: {code}")
+
+
+class Device:
+    """cuMemAlloc's memory."""
+
+    def __init__(self, nbytes):
+        at = ctypes.c_uint64()
+        call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(nbytes))
+        self.at = at.value
+        self.__cuda_array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (self.at, False), "version": 3}
+
+    def read(self, nbytes):
+        data = ctypes.create_string_buffer(nbytes)
+        call("cuMemcpyDtoH_v2", data, ctypes.c_uint64(self.at), ctypes.c_size_t(nbytes))
+        return data.raw
+
+    def free(self):
+        call("cuMemFree_v2", ctypes.c_uint64(self.at))
+
+
+@unittest.skipUnless(cuda, "no libcuda")
+class BesideCuda(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        context = ctypes.c_void_p()
+        call("cuInit", 0)
+        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        call("cuCtxSetCurrent", context)
+
+    def used(self, **options):
+        """An open session with a buffer of CUDA's, a transfer to it that was submitted once, and the source."""
+        doorbell.open(kind="cuda", lanes=1, profile=False, **options)
+        self.addCleanup(doorbell.close)
+        device, host = Device(4096), doorbell.allocate(4096)
+        pinned = doorbell.pin(device)
+        transfer = doorbell.prepare(pinned, host, 64)
+        host.view[:] = os.urandom(4096)
+        transfer.submit().wait(10)
+        self.assertEqual(device.read(64), bytes(host.view[:64]))
+        return device, pinned, transfer, host
+
+    def gone(self, pinned, transfer, host):
+        for use in (transfer.submit, lambda: doorbell.copy_(pinned, host, 64), lambda: doorbell.copy_async(pinned, host, 64),
+                    lambda: doorbell.prepare(pinned, host, 64)):
+            with self.assertRaises(doorbell.Freed):
+                use()
+
+    def test_what_cuda_frees(self):
+        device, *rest = self.used()
+        device.free()
+        self.gone(*rest)
+
+    def test_what_is_freed_unseen_is_found_where_each_submission_asks(self):
+        device, *rest = self.used(check_allocations=True)
+        self.assertEqual(unseen_free(device.at), 0)
+        next_owner = Device(4096)
+        self.assertEqual(next_owner.at, device.at)
+        self.gone(*rest)
+        next_owner.free()
+
+    def test_what_is_freed_unseen_goes_to_the_next_owner_otherwise(self):
+        device, pinned, transfer, host = self.used()
+        self.assertEqual(unseen_free(device.at), 0)
+        next_owner = Device(4096)
+        transfer.submit().wait(10)
+        self.assertEqual(next_owner.read(64), bytes(host.view[:64]))
+        next_owner.free()
+
+    def test_copies_and_streams_wait_for_each_other(self):
+        device, pinned, _, host = self.used()
+        stream, word = ctypes.c_void_p(), doorbell.allocate(64)
+        call("cuStreamCreate", ctypes.byref(stream), 1)
+        for _ in range(20):
+            data = os.urandom(64)
+            source = ctypes.create_string_buffer(data, 64)
+            back = ctypes.create_string_buffer(64)
+            call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(device.at), source, ctypes.c_size_t(64), stream)
+            ticket = doorbell.copy_batch([(host, 128, pinned, 0, 64), (host, 256, pinned, 0, 32)], after=stream.value)
+            ticket.hold(stream.value)
+            call("cuMemcpyDtoHAsync_v2", back, ctypes.c_uint64(host.pointer + 128), ctypes.c_size_t(64), stream)
+            call("cuStreamSynchronize", stream)
+            self.assertEqual(back.raw, data)
+            self.assertTrue(ticket.done())
+
+    def test_a_second_open_a_closed_session_and_a_forked_child(self):
+        device, pinned, transfer, host = self.used()
+        with self.assertRaisesRegex(doorbell.DoorbellError, "open already"):
+            doorbell.open(kind="cuda")
+        child = os.fork()
+        if child == 0:
+            wrong = 0
+            for use in (transfer.submit, lambda: doorbell.copy_(pinned, host, 64), lambda: doorbell.allocate(64), doorbell.close,
+                        lambda: doorbell.open(kind="cuda"), lambda: doorbell.pin(device)):
+                try:
+                    use()
+                    wrong += 1
+                except doorbell.Forked:
+                    pass
+                except BaseException:
+                    wrong += 1
+            os._exit(wrong)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        doorbell.close()
+        for use in (transfer.submit, lambda: doorbell.copy_(pinned, host, 64), lambda: doorbell.allocate(64), doorbell.close):
+            with self.assertRaises(doorbell.Closed):
+                use()
+        doorbell.open(kind="cuda", lanes=1)
+        # Of another opening.
+        with self.assertRaises(doorbell.InvalidHandle):
+            transfer.submit()
+
+    def test_what_cannot_be_pinned(self):
+        self.used()
+        with self.assertRaises(doorbell.NotPinnable):
+            doorbell.pin(bytearray(64))
+
+
+if __name__ == "__main__":
+    unittest.main()
