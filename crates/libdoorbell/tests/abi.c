@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +45,35 @@ static void in_a_child(doorbell_transfer_t transfer, doorbell_ticket_t ticket)
     EXPECT(doorbell_close(), DOORBELL_FORKED);
     EXPECT(doorbell_open(NULL), DOORBELL_FORKED);
     _exit(failures != 0);
+}
+
+/* Each prepared copy takes a file descriptor. Without one it is an error, and what there is goes on working. */
+static void without_descriptors(void)
+{
+    enum { ROOM = 8 };
+    struct rlimit limit, low;
+    doorbell_transfer_t made[ROOM], one;
+    doorbell_ticket_t ticket;
+    int count = 0, code = DOORBELL_OK, free_one = dup(0);
+    EXPECT(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    low = limit;
+    low.rlim_cur = (rlim_t)free_one + ROOM;
+    EXPECT(setrlimit(RLIMIT_NOFILE, &low), 0);
+    while (count < ROOM && (code = doorbell_prepare(video, 0, host, 0, 64, &made[count])) == DOORBELL_OK)
+        count++;
+    EXPECT(code, DOORBELL_DRIVER);
+    EXPECT(doorbell_prepare(video, 0, host, 0, 64, &one), DOORBELL_DRIVER);
+    EXPECT(doorbell_copy(video, 0, host, 0, 64, DOORBELL_FOREVER), DOORBELL_OK);
+    if (count > 0) {
+        EXPECT(doorbell_submit(made[0], &ticket), DOORBELL_OK);
+        EXPECT(doorbell_wait(ticket, DOORBELL_FOREVER), DOORBELL_OK);
+    }
+    EXPECT(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT(doorbell_prepare(video, 0, host, 0, 64, &one), DOORBELL_OK);
+    EXPECT(doorbell_release(one), DOORBELL_OK);
+    while (count > 0)
+        EXPECT(doorbell_release(made[--count]), DOORBELL_OK);
+    close(free_one);
 }
 
 int main(int argc, char **argv)
@@ -198,6 +228,8 @@ int main(int argc, char **argv)
     pthread_t thread;
     if (pthread_create(&thread, NULL, from_another_thread, NULL) == 0)
         pthread_join(thread, NULL);
+
+    without_descriptors();
 
     pid_t child = fork();
     if (child == 0)

@@ -196,3 +196,21 @@ impl Drop for Claim<'_> {
         self.lane.claims.store(self.number + 1, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_more_than_there_may_be_is_an_error_and_a_place_is_used_again_under_another_number() {
+        let mut places = Vec::new();
+        let all: Vec<_> = (0..3).map(|n| Place::put(&mut places, 3, n).unwrap()).collect();
+        assert!(matches!(Place::put(&mut places, 3, 9), Err(Error::Limit(3))));
+        let (at, used) = all[1];
+        assert_eq!(Place::take(&mut places, at, used), Some(1));
+        let (again, other) = Place::put(&mut places, 3, 9).unwrap();
+        assert!(again == at && other != used);
+        assert!(Place::find(&mut places, at, used).is_none() && Place::take(&mut places, at, used).is_none());
+        assert_eq!(Place::find(&mut places, again, other), Some(&mut 9));
+    }
+}
