@@ -228,3 +228,55 @@ fn the_text_means_the_same_without_colour() {
     report::run::write(&mut out, &Style::default(), &run, None).unwrap();
     assert_eq!(plain, String::from_utf8(out).unwrap());
 }
+
+/// A sweep of four places of which one was not measured, and pinning that is repaid at one size and never at the other.
+#[test]
+fn places_and_what_is_repaid_have_tables() {
+    let text = r#"
+name = "made-up"
+[run]
+rounds = 4
+samples = 400
+[[subject]]
+name = "swept"
+route = "device->dma->gpu0"
+sizes = "4096,1048576"
+addresses = "sweep(64MiB,256MiB)"
+[[subject]]
+name = "pin"
+call = "pin"
+sizes = "4096,1048576"
+[[subject]]
+name = "staged"
+route = "device->staged->gpu0"
+sizes = "4096,1048576,8388608"
+[[repay]]
+once = "pin + pin"
+each = "swept"
+against = "staged"
+"#;
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::create(&dir.path().join("run"), &read(text), false).unwrap();
+    let times = |rounds: u32, ns: &dyn Fn(u32) -> u64| -> Vec<Sample> {
+        let one = |round: u32, i: u64| sample(round, u64::from(round) * 1_000_000_000 + i * 100_000, ns(round));
+        (0..rounds).flat_map(|round| (0..100).map(move |i| one(round, i))).collect()
+    };
+    let flat = |ns: u64| times(4, &move |_| ns);
+    let swept = |ns: u64| times(3, &move |round| ns + 10 * u64::from(round));
+    let cells = [swept(2_000), swept(20_000), flat(6_500), flat(6_500), flat(3_000), flat(19_000), flat(90_000)];
+    folder.write_part(&part(0, 0, &cells), &cells).unwrap();
+    let run = Run::from_folder(&folder, Context::default()).unwrap();
+    let mut out = Vec::new();
+    report::run::write(&mut out, &Style::default(), &run, None).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    let row = |words: &[&str]| {
+        let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(out.lines().any(|line| words.iter().all(|word| squeezed(line).contains(word))), "{words:?} in\n{out}");
+    };
+    row(&["by place, 64 MiB apart"]);
+    row(&["4 KiB swept 3 of 4 places 2.01 us 10 ns 0.498 %", "2.00 us 0 B 2.02 us 128 MiB 1.01"]);
+    row(&["pin + pin once, then swept for each transfer; otherwise staged"]);
+    row(&["4 KiB 13.0 us 2.01 us 3.00 us repaid after 14 transfers"]);
+    row(&["1 MiB 13.0 us 20.0 us 19.0 us never repaid"]);
+    row(&["8 MiB - - 90.0 us not known"]);
+}

@@ -5,7 +5,7 @@
 //! read is the buffer of the last transfer.
 //!
 //! `dma[sleeps]`: the CPU sleeps until the device is done, as it does until a device's interrupt, and is free for others meanwhile; it is
-//! woken about when the fastest transfer so far was done, and then looks every few microseconds.
+//! woken about when the fastest transfer so far was done, and then looks now and then.
 
 use crate::buffer::{Buffer, PAGEABLE};
 use crate::device::{Device, EngineDevice, Handle, Job};
@@ -203,8 +203,9 @@ struct Sleep {
 }
 
 impl Sleep {
-    /// Between two looks.
+    /// Between two looks, or a part of what has gone by.
     const STEP: Duration = Duration::from_micros(5);
+    const PART: u32 = 32;
 
     /// Sleeps and looks until it is done.
     fn until(&mut self, timeout: Duration, mut is_done: impl FnMut() -> Result<bool, Error>) -> Result<bool, Error> {
@@ -218,10 +219,11 @@ impl Sleep {
                 self.fastest = Some(self.fastest.map_or(took, |fastest| fastest.min(took)));
                 return Ok(true);
             }
-            if started.elapsed() > timeout {
+            let gone = started.elapsed();
+            if gone > timeout {
                 return Ok(false);
             }
-            std::thread::sleep(Sleep::STEP);
+            std::thread::sleep(Sleep::STEP.max(gone / Sleep::PART));
         }
     }
 }
@@ -301,5 +303,48 @@ impl Transfer for Moves<'_> {
 
     fn ends(&self) -> Option<&dyn Inspect> {
         Some(&self.frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CPU time of the calling thread.
+    fn cpu() -> Duration {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the clock is the thread's own, and the place is a timespec.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+
+    #[test]
+    fn the_cpu_sleeps_until_it_is_done_and_leaves_the_thread_as_it_was() {
+        const TAKES: Duration = Duration::from_millis(20);
+        // SAFETY: it asks, and changes how late this thread's timers may be.
+        let slack = || unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+        // SAFETY: as above.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 77_000) };
+        let mut sleep = Sleep::default();
+        let mut looks = Vec::new();
+        for _ in 0..5 {
+            let (begun, before) = (Instant::now(), cpu());
+            sleep.started = Some(begun);
+            let mut seen = 0;
+            let mut is_done = || {
+                seen += 1;
+                assert_eq!(slack(), 1, "timers are exact meanwhile");
+                Ok(begun.elapsed() >= TAKES)
+            };
+            assert!(sleep.until(TAKES * 100, &mut is_done).unwrap());
+            assert!(begun.elapsed() >= TAKES && cpu() - before < TAKES / 2, "{:?}", cpu() - before);
+            assert_eq!(slack(), 77_000);
+            looks.push(seen);
+        }
+        // It knows by then how long one takes.
+        assert!(looks[4] < looks[0] / 2, "{looks:?}");
+        sleep.started = Some(Instant::now());
+        assert!(!sleep.until(TAKES / 10, || Ok(false)).unwrap(), "late");
+        assert!(sleep.until(TAKES, || Err(Error::Idle)).is_err());
     }
 }
