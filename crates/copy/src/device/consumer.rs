@@ -127,7 +127,8 @@ impl<'m> Consumer<'m> {
                     [AtomicU32::from_ptr(words), AtomicU32::from_ptr(words.add(1))]
                 };
                 told[0].store(0, Ordering::Release);
-                By::Kernel { of, function: of.module.function(NAME)?, told, number: 0 }
+                let at = of.told.device_address()?;
+                By::Kernel { of, function: of.module.function(NAME)?, told, at, number: 0 }
             }
         };
         Ok(Consuming { by, frames, pages, ns })
@@ -135,8 +136,18 @@ impl<'m> Consumer<'m> {
 }
 
 enum By<'r> {
-    Cpu { begun: Instant, wrong: u64 },
-    Kernel { of: &'r OfKernel<'r>, function: Function<'r>, told: [&'r AtomicU32; 2], number: u32 },
+    Cpu {
+        begun: Instant,
+        wrong: u64,
+    },
+    /// `at` is where the GPU sees `told`.
+    Kernel {
+        of: &'r OfKernel<'r>,
+        function: Function<'r>,
+        told: [&'r AtomicU32; 2],
+        at: u64,
+        number: u32,
+    },
 }
 
 /// One frame after the other.
@@ -162,7 +173,7 @@ impl Consuming<'_> {
                 }
                 Ok(())
             }
-            By::Kernel { of, function, told: _, number } => {
+            By::Kernel { of, function, at: told, number, .. } => {
                 // 0 is what nobody has been told.
                 *number = number.wrapping_add(1).max(1);
                 let arguments = [
@@ -170,7 +181,7 @@ impl Consuming<'_> {
                     Argument::U64(self.pages),
                     Argument::U64(expected),
                     Argument::U64(self.ns),
-                    Argument::U64(of.told.device_address()?),
+                    Argument::U64(*told),
                     Argument::U64(of.wrong.address()),
                     Argument::U32(*number),
                 ];

@@ -5,7 +5,7 @@
 //! read is the buffer of the last transfer.
 //!
 //! `dma[sleeps]`: the CPU sleeps until the device is done, as it does until a device's interrupt, and is free for others meanwhile; it is
-//! woken about when the fastest transfer so far was done, and then looks now and then.
+//! woken shortly before the transfer would be done if it took as long as the last one, and then looks now and then.
 
 use crate::buffer::{Buffer, PAGEABLE};
 use crate::device::{Device, EngineDevice, Handle, Job};
@@ -198,32 +198,38 @@ struct Moves<'r> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sleep {
     started: Option<Instant>,
-    /// What the fastest one took until it was seen.
-    fastest: Option<Duration>,
+    /// For how long nobody looks.
+    nap: Duration,
 }
 
 impl Sleep {
     /// Between two looks, or a part of what has gone by.
     const STEP: Duration = Duration::from_micros(5);
     const PART: u32 = 32;
+    /// What was done before anybody looked is looked at so much sooner the next time.
+    const SOONER: u32 = 8;
 
     /// Sleeps and looks until it is done.
     fn until(&mut self, timeout: Duration, mut is_done: impl FnMut() -> Result<bool, Error>) -> Result<bool, Error> {
         let started = self.started.unwrap_or_else(Instant::now);
         let _exact = Exact::begin();
-        let first = self.fastest.unwrap_or_default().saturating_sub(started.elapsed() + Sleep::STEP);
-        std::thread::sleep(first.min(timeout));
+        let mut nap = self.nap.min(timeout).saturating_sub(started.elapsed());
+        let mut under_way = None;
         loop {
-            if is_done()? {
-                let took = started.elapsed();
-                self.fastest = Some(self.fastest.map_or(took, |fastest| fastest.min(took)));
-                return Ok(true);
+            if !nap.is_zero() {
+                std::thread::sleep(nap);
             }
             let gone = started.elapsed();
+            if is_done()? {
+                // The next one likely takes as long as this one was seen not to be done.
+                self.nap = under_way.unwrap_or(self.nap - self.nap / Sleep::SOONER);
+                return Ok(true);
+            }
             if gone > timeout {
                 return Ok(false);
             }
-            std::thread::sleep(Sleep::STEP.max(gone / Sleep::PART));
+            under_way = Some(gone);
+            nap = Sleep::STEP.max(gone / Sleep::PART);
         }
     }
 }
@@ -326,23 +332,26 @@ mod tests {
         // SAFETY: as above.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 77_000) };
         let mut sleep = Sleep::default();
-        let mut looks = Vec::new();
-        for _ in 0..5 {
+        let mut transfer = |takes: Duration| {
             let (begun, before) = (Instant::now(), cpu());
             sleep.started = Some(begun);
-            let mut seen = 0;
-            let mut is_done = || {
-                seen += 1;
+            let mut looks = 0;
+            let is_done = || {
+                looks += 1;
                 assert_eq!(slack(), 1, "timers are exact meanwhile");
-                Ok(begun.elapsed() >= TAKES)
+                Ok(begun.elapsed() >= takes)
             };
-            assert!(sleep.until(TAKES * 100, &mut is_done).unwrap());
-            assert!(begun.elapsed() >= TAKES && cpu() - before < TAKES / 2, "{:?}", cpu() - before);
+            assert!(sleep.until(TAKES * 100, is_done).unwrap());
+            assert!(begun.elapsed() >= takes && cpu() - before < TAKES / 2, "{:?}", cpu() - before);
             assert_eq!(slack(), 77_000);
-            looks.push(seen);
-        }
-        // It knows by then how long one takes.
-        assert!(looks[4] < looks[0] / 2, "{looks:?}");
+            (looks, begun.elapsed())
+        };
+        let looks: Vec<u32> = (0..5).map(|_| transfer(TAKES).0).collect();
+        assert!(looks[1..].iter().any(|later| *later < looks[0] / 2), "it knows by then how long one takes: {looks:?}");
+        // And learns that others are done sooner.
+        let times: Vec<Duration> = (0..20).map(|_| transfer(TAKES / 8).1).collect();
+        assert!(times[15..].iter().any(|time| *time < TAKES / 2), "{times:?}");
+        let mut sleep = Sleep::default();
         sleep.started = Some(Instant::now());
         assert!(!sleep.until(TAKES / 10, || Ok(false)).unwrap(), "late");
         assert!(sleep.until(TAKES, || Err(Error::Idle)).is_err());
