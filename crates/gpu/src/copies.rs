@@ -187,6 +187,16 @@ impl Written<'_> {
         self.write(OPERATION, Allowed([(va, 4); 2]), |w| w.copy_release(COPY, va, value, false))
     }
 
+    /// That the caller may load and store this memory itself until the submission is dropped, which needs no words: whoever frees the
+    /// memory waits for that.
+    ///
+    /// # Errors
+    /// As [`Written::copy`].
+    #[inline]
+    pub fn hold(&self, at: (&Region, u64), bytes: u64) -> Result<(), Error> {
+        self.admit(at, bytes).map(|_| ())
+    }
+
     fn word(&self, (region, at): (&Region, u64)) -> Result<u64, Error> {
         let va = self.admit((region, at), 4)?;
         if va.is_multiple_of(4) { Ok(va) } else { Err(Error::Misaligned { offset: at, size: 4 }) }

@@ -87,7 +87,7 @@ impl Session {
         self.with_mailbox(message, |mailbox| {
             let mut line = [0; LINE];
             for (n, word) in line.chunks_exact_mut(4).enumerate() {
-                // SAFETY: a word of host memory that the CPU sees there, which its owner cannot free while the ticket is taken; the GPU may be
+                // SAFETY: a word of host memory that the CPU sees there, which nobody frees while it is held; the GPU may be
                 // writing it, so each is one load.
                 let found = unsafe { (mailbox.pointer as *const u32).add(n).read_volatile() };
                 word.copy_from_slice(&found.to_le_bytes());
@@ -160,11 +160,11 @@ impl Session {
             mailbox.to.ask_where_wanted()?;
             mailbox.answers.ask_where_wanted()?;
         }
-        // ORDERING: its ticket is taken before the regions are looked at; whoever frees them waits until it is given back.
-        let _ticket = copies.begin(channel)?;
-        if !mailbox.to.is_still_live() || !mailbox.answers.is_still_live() {
-            return Err(Error::Freed);
-        }
-        look(mailbox)
+        let held = copies.begin(channel)?;
+        held.hold((&mailbox.to, 0), LINE as u64)?;
+        held.hold((&mailbox.answers, 0), LINE as u64)?;
+        let found = look(mailbox);
+        drop(held);
+        found
     }
 }

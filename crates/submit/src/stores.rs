@@ -42,30 +42,21 @@ impl Session {
         // SAFETY: whoever has `inner` has a claim, which outlives what is found.
         let (to, from) = unsafe { (self.buffers.find(copy.to)?, self.buffers.find(copy.from)?) };
         let (Ok(map), Ok(())) = (&to.map, Session::may_store(to, from)) else { return Ok(None) };
-        for (entry, offset) in [(to, copy.to_at), (from, copy.from_at)] {
-            let (length, size) = (copy.bytes, entry.region.length());
-            if offset.checked_add(length).is_none_or(|end| end > size) {
-                return Err(Error::Outside { offset, length, size });
-            }
-            if now.asks() {
-                // Before the ticket is taken, as for an engine's copies.
-                entry.region.ask_where_wanted()?;
-            }
-        }
-        if copy.bytes == 0 {
-            return Err(Error::Argument("no bytes: pass how many are to be copied"));
+        if now.asks() {
+            // Before the ticket is taken, as for an engine's copies.
+            to.region.ask_where_wanted()?;
+            from.region.ask_where_wanted()?;
         }
         let Inner { copies: Some(copies), channel, .. } = inner else { return Ok(None) };
-        // ORDERING: its ticket is taken before the regions are looked at; it is given back when this ends.
-        let _ticket = copies.begin(channel)?;
-        if !from.region.is_still_live() || !to.region.is_still_live() {
-            return Err(Error::Freed);
-        }
+        let held = copies.begin(channel)?;
+        held.hold((&to.region, copy.to_at), copy.bytes)?;
+        held.hold((&from.region, copy.from_at), copy.bytes)?;
         let at = from.pointer.wrapping_add(copy.from_at);
-        // SAFETY: within host memory that the CPU sees there, and that nobody frees while the ticket is taken.
+        // SAFETY: within host memory that the CPU sees there, and that nobody frees while it is held.
         let data = unsafe { std::slice::from_raw_parts(at as *const u8, copy.bytes as usize) };
         map.write(copy.to_at, data)?;
         map.read(copy.to_at + copy.bytes - 1, &mut [0])?;
+        drop(held);
         Ok(Some(Copy(COPY.encode_number(now.opening(), DONE, 0))))
     }
 

@@ -161,7 +161,12 @@ fn memory_that_cuda_frees_ends_its_buffer_and_the_next_owner_keeps_its_bytes() {
 
 #[test]
 fn a_free_that_nobody_tells_is_found_where_each_submission_asks() {
-    let options = Options { check_each_submission: true, ..one_lane() };
+    found_where_each_submission_asks(Follow::Nothing);
+    found_where_each_submission_asks(Follow::Given(Arc::new(Up(64))));
+}
+
+fn found_where_each_submission_asks(profile: Follow) {
+    let options = Options { check_each_submission: true, profile, ..one_lane() };
     let rig = rig(false, &options);
     let s = &rig.session;
     let block = DeviceBuffer::new(&rig.context, BYTES).unwrap();
@@ -332,6 +337,53 @@ fn stores_reach_cudas_memory_and_none_that_cuda_has_freed() {
     assert!(matches!(s.submit(prepared), Err(Error::Freed)));
     assert!(matches!(s.copy_async((pinned, 0), (host, 0), 16), Err(Error::Freed)));
     assert!(found(&next) == [0x11; BYTES]);
+}
+
+/// So many bytes by stores.
+struct Up(u64);
+
+impl Chooser for Up {
+    fn to_gpu(&self) -> Vec<(u64, Executor)> {
+        vec![(self.0, Executor::Stores)]
+    }
+
+    fn why(&self, _: Direction, _: u64) -> String {
+        "as measured".into()
+    }
+}
+
+#[test]
+fn a_free_waits_for_stores_and_the_next_owner_keeps_its_bytes() {
+    let rig = rig(true, &Options { lanes: 2, profile: Follow::Given(Arc::new(Up(u64::MAX))), ..one_lane() });
+    let s = &rig.session;
+    let host = s.allocate(BYTES as u64, false).unwrap();
+    for round in 0..60 {
+        let block = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+        let address = block.address();
+        let pinned = s.pin(address, BYTES as u64).unwrap();
+        let stored = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            let storing = scope.spawn(|| {
+                loop {
+                    match s.copy_async((pinned, 0), (host, 0), BYTES as u64) {
+                        Ok(_) => stored.fetch_add(1, Ordering::SeqCst),
+                        Err(Error::Freed) => break,
+                        Err(error) => panic!("{error}"),
+                    };
+                }
+            });
+            while stored.load(Ordering::SeqCst) < 3 {
+                std::thread::yield_now();
+            }
+            drop(block);
+            let next = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+            assert_eq!(next.address(), address, "given out again");
+            next.write(&[0x11; BYTES]).unwrap();
+            storing.join().unwrap();
+            assert!(found(&next) == [0x11; BYTES], "round {round}");
+        });
+        s.unpin(pinned).unwrap();
+    }
 }
 
 #[test]
