@@ -55,6 +55,12 @@ pub(crate) fn seat<'m>(machine: &'m Machine, spec: &Spec) -> Result<&'m Machine,
     from.or(to).ok_or_else(|| Unavailable::new(NO_GPU))
 }
 
+/// An executor's routes from a kind of host memory to the machine's GPU and back.
+pub(crate) fn both_ways(machine: &Machine, host: &str, executor: &str) -> [String; 2] {
+    let gpu = machine.index();
+    [format!("{host}->{executor}->gpu{gpu}"), format!("gpu{gpu}->{executor}->{host}")]
+}
+
 /// The routes of an executor between GPUs that are worth listing: within one, to the next, and back.
 pub(crate) fn between_gpus(machine: &Machine, executor: &str) -> Vec<String> {
     let (gpu, next) = (machine.index(), machine.index() + 1);

@@ -3,7 +3,8 @@
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
 use crate::route::{Executor, Route};
-use crate::spec::{Spec, SyntaxError, Word};
+use crate::spec::{self, Spec, SyntaxError, Word};
+use std::ops::RangeInclusive;
 
 /// One kind of executor.
 #[derive(Clone, Copy)]
@@ -33,3 +34,20 @@ pub type Found<'m> = Result<Box<dyn Executor + 'm>, Error>;
 
 /// What opening a route gives: it borrows the machine.
 pub type Opened<'m> = Result<Route<'m>, Error>;
+
+/// The number that an option of an executor gives, if it is written.
+///
+/// # Errors
+/// `why` where it gives several numbers, or one that is not allowed.
+pub(crate) fn number(
+    executor: &spec::Executor,
+    option: &str,
+    allowed: RangeInclusive<u32>,
+    why: &str,
+) -> Result<Option<u32>, Unavailable> {
+    match executor.numbers(option) {
+        None => Ok(None),
+        Some(&[number]) if allowed.contains(&number) => Ok(Some(number)),
+        Some(_) => Err(Unavailable::new(why)),
+    }
+}

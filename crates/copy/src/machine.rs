@@ -249,6 +249,12 @@ impl Machine {
         gpu::asynchronous(self.copy_engines().unwrap_or_default())
     }
 
+    /// The number of the copy engine for those who name none: the best that runs beside kernels, else the first.
+    pub(crate) fn copy_engine(&self) -> u32 {
+        let first = || self.copy_engines().unwrap_or_default().first();
+        self.asynchronous_engines().first().copied().or_else(first).map_or(0, |engine| engine.number)
+    }
+
     /// Makes CUDA's context that of the calling thread, which each thread that uses a route has to do once.
     pub fn enter(&self) -> Result<(), Error> {
         match &self.cuda {

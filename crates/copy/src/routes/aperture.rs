@@ -3,7 +3,7 @@
 //! needs it. A move makes system calls, so this is the one route of our own whose submissions do.
 
 use crate::buffer::{Buffer, HostBytes};
-use crate::ends::{Direction, Ends};
+use crate::ends::{Direction, Ends, both_ways};
 use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
@@ -16,15 +16,10 @@ use std::time::Duration;
 pub(crate) const ENTRY: Entry = Entry {
     word: Word { name: "aperture", numbered: false, options: &[] },
     about: |_, _| "stores and loads of the CPU through a 4 MiB window of BAR1, moved for each transfer".into(),
-    list,
+    list: |machine| both_ways(machine, "host", "aperture").into(),
     check,
     open,
 };
-
-fn list(machine: &Machine) -> Vec<String> {
-    let gpu = machine.index();
-    vec![format!("host->aperture->gpu{gpu}"), format!("gpu{gpu}->aperture->host")]
-}
 
 fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     Direction::of(machine, spec)?;

@@ -3,11 +3,10 @@
 //! by side. `batch[engine=3]` says which engine, else it is the first that runs beside kernels. CUDA's counterpart is
 //! `cuda[batch,pieces=256]`.
 
-use super::ce::MAX_BYTES;
 use super::channel;
 use crate::buffer::Buffer;
-use crate::ends::{Ends, between_gpus, seat};
-use crate::entry::{Entry, Found};
+use crate::ends::{Ends, between_gpus, both_ways, seat};
+use crate::entry::{Entry, Found, number};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
@@ -30,9 +29,8 @@ pub(crate) const ENTRY: Entry = Entry {
         format!("{count} scattered pieces behind one doorbell, by copy engine {engine} on a channel of our own")
     },
     list: |machine| {
-        let gpu = machine.index();
-        let host = vec![format!("host->batch[pieces=256]->gpu{gpu}"), format!("gpu{gpu}->batch[pieces=256]->host")];
-        [host, between_gpus(machine, "batch[pieces=256]")].concat()
+        let batch = "batch[pieces=256]";
+        [both_ways(machine, "host", batch).to_vec(), between_gpus(machine, batch)].concat()
     },
     check,
     open,
@@ -41,11 +39,8 @@ pub(crate) const ENTRY: Entry = Entry {
 /// The number of pieces that an executor's options give, or the default.
 pub(super) fn count(executor: &spec::Executor) -> Result<u32, Unavailable> {
     let most = Batch::MOST as u32;
-    match executor.numbers(PIECES) {
-        None => Ok(DEFAULT),
-        Some(&[count]) if (1..=most).contains(&count) => Ok(count),
-        Some(_) => Err(Unavailable::new(format!("pieces=N: 1 to {most} go behind one doorbell"))),
-    }
+    let why = format!("pieces=N: 1 to {most} go behind one doorbell");
+    Ok(number(executor, PIECES, 1..=most, &why)?.unwrap_or(DEFAULT))
 }
 
 /// Offset and length of each piece of a transfer, in shuffled order.
@@ -67,11 +62,10 @@ pub(super) fn pieces(bytes: u64, count: u32) -> Result<Vec<(u64, u64)>, Unavaila
 }
 
 fn engine(machine: &Machine, executor: &spec::Executor) -> u32 {
-    if let Some([engine]) = executor.numbers(ENGINE) {
-        return *engine;
+    match executor.numbers(ENGINE) {
+        Some([engine]) => *engine,
+        _ => machine.copy_engine(),
     }
-    let first = || machine.copy_engines().unwrap_or_default().first();
-    machine.asynchronous_engines().first().copied().or_else(first).map_or(0, |engine| engine.number)
 }
 
 fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
@@ -98,9 +92,7 @@ struct Scattered {
 
 impl Executor for Scattered {
     fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
-        from.region(self.channel.space())?;
-        to.region(self.channel.space())?;
-        Ok(())
+        channel::reach(&self.channel, from, to)
     }
 
     fn prepare<'r>(
@@ -112,10 +104,7 @@ impl Executor for Scattered {
         let ends = Ends::new(from, to, bytes)?;
         let all = pieces(bytes, self.count)?;
         let most = all.iter().map(|(_, length)| *length).max().unwrap_or(0);
-        if most > MAX_BYTES {
-            let reason = format!("{most} bytes in one piece: 1 GiB at most go in one copy");
-            return Err(Unavailable::new(reason).into());
-        }
+        channel::in_one_copy(most, "in one piece")?;
         let (target, source) = (to.region(self.channel.space())?, from.region(self.channel.space())?);
         let piece = |(at, length)| Piece { to: target.va() + at, from: source.va() + at, bytes: length as u32 };
         let all: Vec<Piece> = all.into_iter().map(piece).collect();

@@ -8,7 +8,7 @@ use super::channel::{
     self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,
 };
 use crate::buffer::Buffer;
-use crate::ends::{Ends, between_gpus, seat};
+use crate::ends::{Ends, between_gpus, both_ways, seat};
 use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
@@ -22,8 +22,6 @@ const FOLDED: &str = "folded";
 const WORD: &str = "release=word";
 /// The same, and flushed for who looks through the GPU only.
 const LOCAL: &str = "release=local";
-/// The most that the validator lets one copy move.
-pub(super) const MAX_BYTES: u64 = 1 << 30;
 
 pub(crate) const ENTRY: Entry = Entry {
     word: Word {
@@ -69,21 +67,18 @@ fn about(machine: &Machine, spec: &Spec) -> String {
 }
 
 fn list(machine: &Machine) -> Vec<String> {
-    let gpu = machine.index();
     let mut names = Vec::new();
     let known = machine.copy_engines().map(|all| all.iter().map(|e| (e.number, e.is_graphics())).collect());
     for (engine, is_graphics) in known.unwrap_or(vec![(0, false)]) {
         let group: &[&str] = if is_graphics { &["[group=cuda]"] } else { &[] };
         for option in ["", "[pipelined]", "[folded]"].iter().chain(group) {
-            names.push(format!("host->ce{engine}{option}->gpu{gpu}"));
-            names.push(format!("gpu{gpu}->ce{engine}{option}->host"));
+            names.extend(both_ways(machine, "host", &format!("ce{engine}{option}")));
         }
     }
     let asynchronous = machine.copy_engines().unwrap_or_default().iter().find(|engine| engine.is_asynchronous());
     names.extend(between_gpus(machine, &format!("ce{}", asynchronous.map_or(0, |engine| engine.number))));
     for host in ["host[wc]", "host[huge]", "host[node=0]"] {
-        names.push(format!("{host}->ce0->gpu{gpu}"));
-        names.push(format!("gpu{gpu}->ce0->{host}"));
+        names.extend(both_ways(machine, host, "ce0"));
     }
     names
 }
@@ -144,13 +139,10 @@ pub(crate) fn release(executor: &Executor) -> CopyRelease {
 
 /// The two ends of a copy of `bytes`.
 fn regions(channel: &Channel, ends: &Ends<'_>, bytes: u64) -> Result<(Region, Region, u32), Error> {
-    if bytes > MAX_BYTES {
-        let reason = format!("{bytes} bytes by the copy engine: 1 GiB at most go in one copy");
-        return Err(Unavailable::new(reason).into());
-    }
+    let bytes = channel::in_one_copy(bytes, "by the copy engine")?;
     // All of both: a transfer may be moved within them.
     let space = channel.space();
-    Ok((ends.destination.region(space)?, ends.source.region(space)?, bytes as u32))
+    Ok((ends.destination.region(space)?, ends.source.region(space)?, bytes))
 }
 
 /// A copy of `bytes` between the starts of the two ends.
@@ -175,9 +167,7 @@ struct CopyEngine {
 
 impl route::Executor for CopyEngine {
     fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
-        from.region(self.channel.space())?;
-        to.region(self.channel.space())?;
-        Ok(())
+        channel::reach(&self.channel, from, to)
     }
 
     fn prepare<'r>(

@@ -1,6 +1,6 @@
 //! What the routes over a channel of our own have in common: where the channel lies, and how its end is waited for.
 
-use crate::buffer::{HostBytes, PAGEABLE};
+use crate::buffer::{Buffer, HostBytes, PAGEABLE};
 use crate::ends::Ends;
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
@@ -103,6 +103,24 @@ pub(crate) fn poll(channel: &Channel, last: Option<Ticket>) -> Result<bool, Erro
         Some(last) if channel.done(last) => Ok(true),
         Some(_) => alive(channel).map(|()| false),
     }
+}
+
+/// Pins both memories for the channel's address space.
+pub(crate) fn reach(channel: &Channel, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+    from.region(channel.space())?;
+    to.region(channel.space())?;
+    Ok(())
+}
+
+/// The most that the validator lets one copy move.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// The length of one copy; `of` says what it is a copy of.
+pub(super) fn in_one_copy(bytes: u64, of: &str) -> Result<u32, Unavailable> {
+    if bytes > MAX_BYTES {
+        return Err(Unavailable::new(format!("{bytes} bytes {of}: 1 GiB at most go in one copy")));
+    }
+    Ok(bytes as u32)
 }
 
 /// That there can be a channel on the GPU of that machine, and that an engine reaches both ends.

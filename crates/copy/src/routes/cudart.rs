@@ -3,9 +3,9 @@
 //!
 //! Done means what it means for `cuda`.
 
-use super::cuda::{Side, side, side_at};
+use super::cuda::{AtOnce, Side, side, side_at};
 use crate::buffer::Buffer;
-use crate::ends::{Direction, Ends};
+use crate::ends::{Direction, Ends, both_ways};
 use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
@@ -26,12 +26,10 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 fn list(machine: &Machine) -> Vec<String> {
-    let gpu = machine.index();
     let mut names = Vec::new();
     for host in ["host", "host[pageable]"] {
         for cudart in ["cudart", "cudart[sync]"] {
-            names.push(format!("{host}->{cudart}->gpu{gpu}"));
-            names.push(format!("gpu{gpu}->{cudart}->{host}"));
+            names.extend(both_ways(machine, host, cudart));
         }
     }
     names
@@ -71,11 +69,17 @@ impl Executor for Copies {
     ) -> Result<Box<dyn Transfer + 'r>, Error> {
         let ends = Ends::new(from, to, bytes)?;
         let side = side(ends, bytes)?;
-        if self.sync {
-            Ok(Box::new(Sync { runtime: self.runtime, side, ends, submitted: false }))
-        } else {
-            Ok(Box::new(Async { stream: &self.stream, side, ends }))
+        if !self.sync {
+            return Ok(Box::new(Async { stream: &self.stream, side, ends }));
         }
+        let runtime = self.runtime;
+        let call = move |Side { host, device, direction }: Side<'_>| match direction {
+            // SAFETY: the host buffer has the slice's length, and the call is done with it when it returns.
+            Direction::ToGpu => unsafe { runtime.upload_now(device, host) },
+            // SAFETY: as above.
+            Direction::FromGpu => unsafe { runtime.download_now(host, device) },
+        };
+        Ok(Box::new(AtOnce::new(side, ends, call)))
     }
 }
 
@@ -128,46 +132,5 @@ impl Drop for Async<'_> {
     fn drop(&mut self) {
         // Whoever has waited already pays one more call here, outside of any transfer.
         let _ = self.stream.synchronize();
-    }
-}
-
-struct Sync<'r> {
-    runtime: Runtime,
-    side: Side<'r>,
-    ends: Ends<'r>,
-    submitted: bool,
-}
-
-impl Transfer for Sync<'_> {
-    #[inline]
-    fn submit(&mut self) -> Result<(), Error> {
-        let Side { host, device, direction } = self.side;
-        match direction {
-            // SAFETY: the host buffer has the slice's length, and the call is done with it when it returns.
-            Direction::ToGpu => unsafe { self.runtime.upload_now(device, host) }?,
-            // SAFETY: as above.
-            Direction::FromGpu => unsafe { self.runtime.download_now(host, device) }?,
-        }
-        self.submitted = true;
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(self.submitted)
-    }
-
-    #[inline]
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
-        if self.submitted { Ok(()) } else { Err(Error::Idle) }
-    }
-
-    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
-        let bytes = self.side.device.len() as u64;
-        self.side = side_at(self.ends, bytes, [source, destination])?;
-        Ok(())
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
     }
 }

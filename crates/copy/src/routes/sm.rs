@@ -5,11 +5,11 @@
 //! whose bytes the multiprocessors carry as fast as they can; a program's own kernels wait or share them meanwhile.
 
 use super::launched::{self, Kind, POLLED};
-use crate::ends::between_gpus;
-use crate::entry::Entry;
+use crate::ends::{between_gpus, both_ways};
+use crate::entry::{Entry, number};
 use crate::error::Unavailable;
 use crate::machine::Machine;
-use crate::spec::{Spec, Word};
+use crate::spec::{Executor, Spec, Word};
 
 const BLOCKS: &str = "blocks=";
 /// More than any GPU runs at once.
@@ -25,27 +25,21 @@ pub(crate) const ENTRY: Entry = Entry {
     list,
     check,
     open: |machine, spec| {
-        let blocks = spec.executor.numbers(BLOCKS).and_then(|numbers| numbers.first().copied());
+        let blocks = blocks(&spec.executor)?;
         launched::open(machine, spec, Kind::Sm { blocks })
     },
 };
 
 fn list(machine: &Machine) -> Vec<String> {
-    let gpu = machine.index();
-    let mut names = Vec::new();
-    for sm in ["sm", "sm[polled]"] {
-        names.push(format!("host->{sm}->gpu{gpu}"));
-        names.push(format!("gpu{gpu}->{sm}->host"));
-    }
-    names.extend(between_gpus(machine, "sm[polled]"));
-    names
+    let host = ["sm", "sm[polled]"].map(|sm| both_ways(machine, "host", sm)).concat();
+    [host, between_gpus(machine, "sm[polled]")].concat()
+}
+
+fn blocks(executor: &Executor) -> Result<Option<u32>, Unavailable> {
+    number(executor, BLOCKS, 1..=MOST_BLOCKS, &format!("a grid has one number of blocks, 1 to {MOST_BLOCKS}"))
 }
 
 fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
-    match spec.executor.numbers(BLOCKS) {
-        None => {}
-        Some([blocks]) if (1..=MOST_BLOCKS).contains(blocks) => {}
-        Some(_) => return Err(Unavailable::new(format!("a grid has one number of blocks, 1 to {MOST_BLOCKS}"))),
-    }
+    blocks(&spec.executor)?;
     launched::check(machine, spec)
 }

@@ -5,10 +5,9 @@
 //! If a channel refuses its piece, the pieces before it are on their way: the submission is an error, and one that is made again
 //! moves all of them again.
 
-use super::ce::MAX_BYTES;
 use super::channel;
 use crate::buffer::Buffer;
-use crate::ends::{Ends, between_gpus, seat};
+use crate::ends::{Ends, between_gpus, both_ways, seat};
 use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
@@ -31,11 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
         let all: Vec<String> = engines(machine, &spec.executor).iter().map(|n| format!("ce{n}")).collect();
         format!("one transfer by several copy engines, on channels of our own: {}", all.join(" and "))
     },
-    list: |machine| {
-        let gpu = machine.index();
-        [vec![format!("host->split->gpu{gpu}"), format!("gpu{gpu}->split->host")], between_gpus(machine, "split")]
-            .concat()
-    },
+    list: |machine| [both_ways(machine, "host", "split").to_vec(), between_gpus(machine, "split")].concat(),
     check,
     open,
 };
@@ -101,11 +96,7 @@ fn pieces(va: u64, bytes: u64, count: u64) -> Vec<Range<u64>> {
 
 impl Executor for Split {
     fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
-        for channel in &self.channels {
-            from.region(channel.space())?;
-            to.region(channel.space())?;
-        }
-        Ok(())
+        self.channels.iter().try_for_each(|channel| channel::reach(channel, from, to))
     }
 
     fn prepare<'r>(
@@ -118,14 +109,10 @@ impl Executor for Split {
         let mut parts = Vec::new();
         let pieces = pieces(to.va(), bytes, self.channels.len() as u64);
         for (channel, piece) in self.channels.iter_mut().zip(pieces) {
-            let length = piece.end - piece.start;
-            if length > MAX_BYTES {
-                let reason = format!("{length} bytes by one copy engine: 1 GiB at most go in one copy");
-                return Err(Unavailable::new(reason).into());
-            }
+            let length = channel::in_one_copy(piece.end - piece.start, "by one copy engine")?;
             // All of both: a transfer may be moved within them.
             let (target, source) = (to.region(channel.space())?, from.region(channel.space())?);
-            let prepared = Prepared::copy(channel, &target, &source, length as u32, CopyMode::Plain)?;
+            let prepared = Prepared::copy(channel, &target, &source, length, CopyMode::Plain)?;
             parts.push(Part { channel, prepared, at: piece.start, last: None });
         }
         let mut transfer = Parts { parts, ends, bytes };

@@ -7,6 +7,7 @@
 //! afterwards, so that they can be compared.
 
 use super::launched::{self, Kind, POLLED};
+use crate::ends::both_ways;
 use crate::entry::Entry;
 use crate::error::Unavailable;
 use crate::machine::Machine;
@@ -18,13 +19,7 @@ pub(crate) const ENTRY: Entry = Entry {
         "a kernel whose operand is pinned host memory: each thread loads one element and stores it; unlike sm, no copy made for speed"
             .into()
     },
-    list: |machine| {
-        let gpu = machine.index();
-        ["zerocopy", "zerocopy[polled]"]
-            .iter()
-            .flat_map(|way| [format!("host->{way}->gpu{gpu}"), format!("gpu{gpu}->{way}->host")])
-            .collect()
-    },
+    list: |machine| ["zerocopy", "zerocopy[polled]"].map(|way| both_ways(machine, "host", way)).concat(),
     check,
     open: |machine, spec| launched::open(machine, spec, Kind::Zerocopy),
 };

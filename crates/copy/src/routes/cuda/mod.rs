@@ -13,22 +13,22 @@
 //! Done means what CUDA promises. Of `sync` from pageable memory that is less than for all others: the source may be
 //! changed, and whatever CUDA is told next sees the bytes, but the last of them may still be on their way.
 
+mod at_once;
 mod peer;
 mod stream;
 
+pub(super) use self::at_once::AtOnce;
 use self::peer::Peer;
 use self::stream::{End, How, InStream, Pieces};
 use super::batch::{self, PIECES};
 use crate::buffer::Buffer;
-use crate::ends::{Direction, Ends, between_gpus, seat};
+use crate::ends::{Direction, Ends, between_gpus, both_ways, seat};
 use crate::entry::{Entry, Found};
 use crate::error::{Error, Unavailable};
-use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{self, Transfer};
 use crate::spec::{Executor, Memory, Spec, Word};
 use cuda::{Context, DeviceBuffer, DeviceSlice, Graph, GraphExec, PinnedBuffer, Stream};
-use std::time::Duration;
 
 const SYNC: &str = "sync";
 const GRAPH: &str = "graph";
@@ -63,22 +63,18 @@ fn about(_: &Machine, spec: &Spec) -> String {
 }
 
 fn list(machine: &Machine) -> Vec<String> {
-    let gpu = machine.index();
     let mut names = Vec::new();
     for host in ["host", "host[pageable]", "host[registered]"] {
         let forms = ["cuda", "cuda[sync]"];
         let of_pinned = ["cuda[polled]", "cuda[graph]", "cuda[graph,polled]", "cuda[batch]", "cuda[batch,polled]"];
         for cuda in forms.iter().chain(of_pinned.iter().filter(|_| host == "host")) {
-            names.push(format!("{host}->{cuda}->gpu{gpu}"));
-            names.push(format!("gpu{gpu}->{cuda}->{host}"));
+            names.extend(both_ways(machine, host, cuda));
         }
     }
     names.extend(between_gpus(machine, "cuda"));
-    names.push(format!("host->cuda[batch,pieces=256]->gpu{gpu}"));
-    names.push(format!("gpu{gpu}->cuda[batch,pieces=256]->host"));
+    names.extend(both_ways(machine, "host", "cuda[batch,pieces=256]"));
     for host in ["host[wc]", "host[huge]", "host[node=0]"] {
-        names.push(format!("{host}->cuda->gpu{gpu}"));
-        names.push(format!("gpu{gpu}->cuda->{host}"));
+        names.extend(both_ways(machine, host, "cuda"));
     }
     names
 }
@@ -247,7 +243,16 @@ impl route::Executor for Copies<'_> {
         }
         let side = side(ends, bytes)?;
         let how = match self.form {
-            Form::Sync => return Ok(Box::new(Sync { context: self.context, side, ends, submitted: false })),
+            Form::Sync => {
+                let context = self.context;
+                let call = move |Side { host, device, direction }: Side<'_>| match direction {
+                    // SAFETY: the host buffer has the slice's length, and the call is done with it when it returns.
+                    Direction::ToGpu => unsafe { device.upload_now(context, host) },
+                    // SAFETY: as above.
+                    Direction::FromGpu => unsafe { device.download_now(context, host) },
+                };
+                return Ok(Box::new(AtOnce::new(side, ends, call)));
+            }
             Form::Async => How::Copy,
             Form::Batch => How::Batch(match self.pieces {
                 None => Pieces::new(side, &[(0, bytes)]),
@@ -303,46 +308,5 @@ impl Side<'_> {
                 unsafe { stream.download(std::slice::from_raw_parts_mut(self.host, len), self.device) }
             }
         }
-    }
-}
-
-struct Sync<'r> {
-    context: &'r Context,
-    side: Side<'r>,
-    ends: Ends<'r>,
-    submitted: bool,
-}
-
-impl Transfer for Sync<'_> {
-    #[inline]
-    fn submit(&mut self) -> Result<(), Error> {
-        let Side { host, device, direction } = self.side;
-        match direction {
-            // SAFETY: the host buffer has the slice's length, and the call is done with it when it returns.
-            Direction::ToGpu => unsafe { device.upload_now(self.context, host) }?,
-            // SAFETY: as above.
-            Direction::FromGpu => unsafe { device.download_now(self.context, host) }?,
-        }
-        self.submitted = true;
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(self.submitted)
-    }
-
-    #[inline]
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
-        if self.submitted { Ok(()) } else { Err(Error::Idle) }
-    }
-
-    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
-        let bytes = self.side.device.len() as u64;
-        self.side = side_at(self.ends, bytes, [source, destination])?;
-        Ok(())
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
     }
 }

@@ -23,8 +23,8 @@ mod ptx;
 use super::launched::{self, Reach};
 use super::polling::until;
 use crate::buffer::Buffer;
-use crate::ends::Ends;
-use crate::entry::{Entry, Found};
+use crate::ends::{Ends, both_ways};
+use crate::entry::{Entry, Found, number};
 use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
@@ -67,13 +67,7 @@ pub(crate) const ENTRY: Entry = Entry {
             "{who} at a mailbox and copies when told by one store; today's equivalent of the GPU's microcontrollers, whose firmware must be signed"
         )
     },
-    list: |machine| {
-        let gpu = machine.index();
-        ["sm", "gpc", "gpc=4"]
-            .iter()
-            .flat_map(|who| [format!("host->resident[{who}]->gpu{gpu}"), format!("gpu{gpu}->resident[{who}]->host")])
-            .collect()
-    },
+    list: |machine| ["sm", "gpc", "gpc=4"].map(|who| both_ways(machine, "host", &format!("resident[{who}]"))).concat(),
     check,
     open,
 };
@@ -94,8 +88,8 @@ enum Plan {
 impl Plan {
     fn of(executor: &Executor) -> Result<Plan, Unavailable> {
         let [sm, gpc] = [SM, GPC].map(|option| executor.has(option));
-        let [gpcs, clusters, size] = [GPCS, CLUSTERS, SIZE].map(|option| executor.numbers(option));
-        let kinds = [sm, gpc, gpcs.is_some(), clusters.is_some() || size.is_some()];
+        let [gpcs, clusters, size] = [GPCS, CLUSTERS, SIZE].map(|option| executor.numbers(option).is_some());
+        let kinds = [sm, gpc, gpcs, clusters || size];
         if kinds.iter().filter(|kind| **kind).count() > 1 {
             let why = "who waits is said once: sm, gpc, gpc=N, or clusters=N and cluster=BLOCKS";
             return Err(Unavailable::new(why));
@@ -103,14 +97,9 @@ impl Plan {
         if kinds == [sm, false, false, false] {
             return Ok(Plan::One);
         }
-        let one = |numbers: Option<&[u32]>| match numbers {
-            None => Ok(None),
-            Some([n]) if (1..=MOST_CLUSTERS).contains(n) => Ok(Some(*n)),
-            Some(_) => {
-                Err(Unavailable::new(format!("gpc=, clusters= and cluster= take one number, 1 to {MOST_CLUSTERS}")))
-            }
-        };
-        let (gpcs, clusters, size) = (one(gpcs)?, one(clusters)?, one(size)?);
+        let why = format!("gpc=, clusters= and cluster= take one number, 1 to {MOST_CLUSTERS}");
+        let one = |option| number(executor, option, 1..=MOST_CLUSTERS, &why);
+        let (gpcs, clusters, size) = (one(GPCS)?, one(CLUSTERS)?, one(SIZE)?);
         let is_claimed = gpc || gpcs.is_some();
         Ok(Plan::Clusters { clusters: gpcs.or(clusters).unwrap_or(1), size, gpcs: is_claimed })
     }
