@@ -19,6 +19,7 @@ mod library;
 mod memory;
 mod pointer;
 pub mod runtime;
+pub mod step;
 mod stream;
 mod words;
 

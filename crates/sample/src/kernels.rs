@@ -2,40 +2,11 @@
 //!
 //! PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is, and no compiler is needed.
 
-use cuda::{Argument, Context, DeviceBuffer, Function, Module, Stream};
+use cuda::{Context, Module, step};
 
-pub(crate) const PTX: &str = r"
-.version 7.0
-.target sm_70
-.address_size 64
-
+/// What comes behind the text of [`cuda::step`].
+const PTX: &str = r"
 .extern .shared .align 4 .b8 exchange[];
-
-// cells[i] = cells[i] * 1664525 + value + i: launches only give the right end in the right order, each exactly once.
-.visible .entry step(.param .u64 step_cells, .param .u32 step_n, .param .u32 step_value)
-{
-    .reg .pred %p<2>;
-    .reg .b32 %r<10>;
-    .reg .b64 %rd<5>;
-    ld.param.u64 %rd1, [step_cells];
-    ld.param.u32 %r1, [step_n];
-    ld.param.u32 %r2, [step_value];
-    mov.u32 %r3, %ctaid.x;
-    mov.u32 %r4, %ntid.x;
-    mov.u32 %r5, %tid.x;
-    mad.lo.u32 %r6, %r3, %r4, %r5;
-    setp.ge.u32 %p1, %r6, %r1;
-    @%p1 bra STEP_END;
-    cvta.to.global.u64 %rd2, %rd1;
-    mul.wide.u32 %rd3, %r6, 4;
-    add.u64 %rd4, %rd2, %rd3;
-    ld.global.u32 %r7, [%rd4];
-    mad.lo.u32 %r8, %r7, 1664525, %r2;
-    add.u32 %r9, %r8, %r6;
-    st.global.u32 [%rd4], %r9;
-STEP_END:
-    ret;
-}
 
 // One word for each thread of a grid and block of up to three dimensions, passed to the neighbour in the block through
 // dynamic shared memory if there is any.
@@ -111,16 +82,9 @@ SPIN_AGAIN:
 }
 ";
 
-/// The module with the kernels of [`PTX`].
+/// The module with `step` and the kernels of [`PTX`].
 pub(crate) fn module(context: &Context) -> cuda::Result<Module<'_>> {
-    Module::from_ptx(context, PTX)
-}
-
-/// `step` on the CPU.
-pub(crate) fn step(cells: &mut [u32], value: u32) {
-    for (n, cell) in cells.iter_mut().enumerate() {
-        *cell = cell.wrapping_mul(1_664_525).wrapping_add(value).wrapping_add(n as u32);
-    }
+    Module::from_ptx(context, &[step::PTX, PTX].concat())
 }
 
 /// `cells` on the CPU.
@@ -140,42 +104,9 @@ pub(crate) fn cells(grid: [u32; 3], block: [u32; 3], key: u32, exchange: bool) -
         .collect()
 }
 
-const STEP_BLOCK: u32 = 128;
-
-/// Launches of `step` on one buffer of cells.
-pub(crate) struct Steps<'b> {
-    function: Function<'b>,
-    cells: &'b DeviceBuffer<'b>,
-}
-
-impl<'b> Steps<'b> {
-    pub(crate) fn new(module: &'b Module<'_>, cells: &'b DeviceBuffer<'b>) -> cuda::Result<Self> {
-        Ok(Steps { function: module.function("step")?, cells })
-    }
-
-    pub(crate) fn launch(&self, stream: &Stream<'_>, value: u32) -> cuda::Result<()> {
-        let n = (self.cells.len() / 4) as u32;
-        let arguments = [Argument::U64(self.cells.address()), Argument::U32(n), Argument::U32(value)];
-        // SAFETY: the arguments are those of the kernel, which stays within `n` words; freeing the buffer waits.
-        unsafe { self.function.launch([n.div_ceil(STEP_BLOCK), 1, 1], [STEP_BLOCK, 1, 1], 0, stream, &arguments) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn steps_depend_on_order_and_number() {
-        let run = |values: &[u32]| {
-            let mut cells = vec![1, 2, 3];
-            values.iter().for_each(|value| step(&mut cells, *value));
-            cells
-        };
-        assert_eq!(run(&[5]), [1_664_530, 3_329_056, 4_993_582]);
-        assert_ne!(run(&[5, 6]), run(&[6, 5]));
-        assert_ne!(run(&[5, 5]), run(&[5]));
-    }
 
     #[test]
     fn cells_of_a_grid() {

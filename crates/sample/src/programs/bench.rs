@@ -2,10 +2,11 @@
 //! like any other.
 
 use crate::data::{Random, check, to_bytes};
-use crate::kernels::{Steps, module, step};
+use crate::kernels::module;
 use crate::programs::read;
 use crate::report::Loop;
 use crate::{Options, Report, Result};
+use cuda::step::{self, Steps};
 use cuda::{Context, DeviceBuffer, Graph, PinnedBuffer, Stream};
 use std::time::Instant;
 
@@ -31,7 +32,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     cells.write(&to_bytes(&expected))?;
     let value = random.next32();
     let times = timed(count, LAUNCHES_A_WAIT, &stream, || steps.launch(&stream, value))?;
-    (0..count + WARM_UP).for_each(|_| step(&mut expected, value));
+    (0..count + WARM_UP).for_each(|_| step::on_cpu(&mut expected, value));
     finish("launch", times, &expected, &cells, report)?;
 
     let values = random.words(NODES);
@@ -41,7 +42,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     // SAFETY: the cells live until after the stream has been synchronised.
     let times = timed(count_graphs, GRAPHS_A_WAIT, &stream, || unsafe { exec.launch(&stream) })?;
     for _ in 0..count_graphs + WARM_UP {
-        values.iter().for_each(|value| step(&mut expected, *value));
+        values.iter().for_each(|value| step::on_cpu(&mut expected, *value));
     }
     finish("graph", times, &expected, &cells, report)?;
 

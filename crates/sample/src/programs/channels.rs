@@ -2,8 +2,9 @@
 //! others are made and destroyed.
 
 use crate::data::{Random, check, to_bytes};
-use crate::kernels::{Steps, module, step};
+use crate::kernels::module;
 use crate::{Options, Report, Result};
+use cuda::step::{self, Steps};
 use cuda::{Context, DeviceBuffer, Event, PinnedBuffer, Stream};
 
 const CELLS: usize = 1024;
@@ -46,7 +47,7 @@ fn once(context: &Context, random: &mut Random, n: u64) -> Result<Vec<u8>> {
         }
         done.record(&stream)?;
         done.synchronize()?;
-        step(&mut expected, value);
+        step::on_cpu(&mut expected, value);
         check(|| format!("a stream of context {n}"), &to_bytes(&expected), host.bytes())?;
     }
     Ok(host.bytes().to_vec())

@@ -1,9 +1,10 @@
 //! Graphs of 1, 10 and 100 kernels that depend on each other, launched again and again without a wait between.
 
 use crate::data::{Random, check, to_bytes};
-use crate::kernels::{Steps, module, step};
+use crate::kernels::module;
 use crate::programs::read;
 use crate::{Options, Report, Result};
+use cuda::step::{self, Steps};
 use cuda::{Context, DeviceBuffer, Graph, Stream};
 
 const NODES: [usize; 3] = [1, 10, 100];
@@ -28,7 +29,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
         }
         stream.synchronize()?;
         for _ in 0..times {
-            values.iter().for_each(|value| step(&mut expected, *value));
+            values.iter().for_each(|value| step::on_cpu(&mut expected, *value));
         }
         let got = read(&cells)?;
         check(|| format!("graph of {nodes} kernels, launched {times} times"), &to_bytes(&expected), &got)?;

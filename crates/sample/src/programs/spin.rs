@@ -3,9 +3,10 @@
 //! Launches block when the queue is full, so another thread sets the flag after a while, whatever happens here.
 
 use crate::data::{Random, check, to_bytes};
-use crate::kernels::{Steps, module, step};
+use crate::kernels::module;
 use crate::programs::read;
 use crate::{Error, Options, Report, Result};
+use cuda::step::{self, Steps};
 use cuda::{Argument, Context, DeviceBuffer, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -75,7 +76,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
 
     for (n, value) in (0u64..).zip(&values) {
         if n % FILL_EVERY != FILL_EVERY - 1 {
-            step(&mut expected, *value);
+            step::on_cpu(&mut expected, *value);
         }
     }
     let got = read(&cells)?;

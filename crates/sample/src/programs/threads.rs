@@ -2,8 +2,9 @@
 //! result does not depend on who comes first.
 
 use crate::data::{Random, check, to_bytes};
-use crate::kernels::{Steps, module, step};
+use crate::kernels::module;
 use crate::{Error, Options, Report, Result};
+use cuda::step::{self, Steps};
 use cuda::{Context, DeviceBuffer, Module, PinnedBuffer, Stream};
 
 const CELLS: usize = 1024;
@@ -57,7 +58,7 @@ fn worker(context: &Context, module: &Module<'_>, stream: &Stream<'_>, seed: u64
             stream.download(host.bytes_mut(), all)?;
         }
         stream.synchronize()?;
-        step(&mut expected, value);
+        step::on_cpu(&mut expected, value);
         check(|| format!("round {round} of a thread"), &to_bytes(&expected), host.bytes())?;
     }
     Ok(host.bytes().to_vec())

@@ -4,7 +4,7 @@ use super::{any_size, size};
 use crate::entry::{Call, Entry, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Waiting, Wanted, Wrong};
 use copy::Difference;
-use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Stream};
+use cuda::{Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Stream, step};
 use std::time::Duration;
 
 pub(crate) const KERNELS: Entry = Entry {
@@ -57,59 +57,10 @@ pub(crate) const GRAPHS: Entry = Entry {
 
 /// Of the buffers that kernels and fills work on, where no size is given.
 const ROOM: u64 = 64 << 10;
-const BLOCK: u32 = 128;
-
-/// cells[i] = cells[i] * 1664525 + value + i: launches only give the right end in the right order, each exactly once.
-/// PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is. `sample` has the same kernel: what both depend on, `cuda`,
-/// holds no kernels, and what a sample computes stays as it is when this changes.
-const STEP: &str = r"
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry step(.param .u64 step_cells, .param .u32 step_n, .param .u32 step_value)
-{
-    .reg .pred %p<2>;
-    .reg .b32 %r<10>;
-    .reg .b64 %rd<5>;
-    ld.param.u64 %rd1, [step_cells];
-    ld.param.u32 %r1, [step_n];
-    ld.param.u32 %r2, [step_value];
-    mov.u32 %r3, %ctaid.x;
-    mov.u32 %r4, %ntid.x;
-    mov.u32 %r5, %tid.x;
-    mad.lo.u32 %r6, %r3, %r4, %r5;
-    setp.ge.u32 %p1, %r6, %r1;
-    @%p1 bra STEP_END;
-    cvta.to.global.u64 %rd2, %rd1;
-    mul.wide.u32 %rd3, %r6, 4;
-    add.u64 %rd4, %rd2, %rd3;
-    ld.global.u32 %r7, [%rd4];
-    mad.lo.u32 %r8, %r7, 1664525, %r2;
-    add.u32 %r9, %r8, %r6;
-    st.global.u32 [%rd4], %r9;
-STEP_END:
-    ret;
-}
-";
-
 /// Bytes of a buffer: whole words, and as many in its second half as in its first.
 fn room(wanted: &Wanted) -> Result<usize, Error> {
     let bytes = if wanted.bytes == 0 { ROOM } else { wanted.bytes };
     usize::try_from(bytes.next_multiple_of(8)).map_err(|_| Error::Memory { bytes })
-}
-
-/// `step` on the CPU.
-fn step(cells: &mut [u32], value: u32) {
-    for (n, cell) in (0u32..).zip(cells) {
-        *cell = cell.wrapping_mul(1_664_525).wrapping_add(value).wrapping_add(n);
-    }
-}
-
-fn launch(function: &Function<'_>, cells: &DeviceBuffer<'_>, value: u32, stream: &Stream<'_>) -> cuda::Result<()> {
-    let n = (cells.len() / 4) as u32;
-    let arguments = [Argument::U64(cells.address()), Argument::U32(n), Argument::U32(value)];
-    // SAFETY: the arguments are the kernel's, which stays within `n` words; freeing the buffer waits.
-    unsafe { function.launch([n.div_ceil(BLOCK), 1, 1], [BLOCK, 1, 1], 0, stream, &arguments) }
 }
 
 fn bytes_of(words: &[u32]) -> Vec<u8> {
@@ -240,7 +191,7 @@ impl<S: Submits> Drop for InStream<S> {
 
 fn open_kernels<'m>(machine: &'m Machine, _: &Call, wanted: &Wanted) -> Open<'m> {
     let context = machine.context()?;
-    Ok(Box::new(Kernels { rig: Rig::new(context, room(wanted)?)?, module: Module::from_ptx(context, STEP)? }))
+    Ok(Box::new(Kernels { rig: Rig::new(context, room(wanted)?)?, module: Module::from_ptx(context, step::PTX)? }))
 }
 
 struct Kernels<'m> {
@@ -251,7 +202,7 @@ struct Kernels<'m> {
 impl<'m> Kernels<'m> {
     fn subject(&mut self, seed: u64) -> Result<InStream<KernelTurn<'_, 'm>>, Error> {
         let mut random = fastrand::Rng::with_seed(seed);
-        let (model, function) = (self.rig.filled(&mut random)?, self.module.function("step")?);
+        let (model, function) = (self.rig.filled(&mut random)?, self.module.function(step::NAME)?);
         Ok(InStream::new(KernelTurn { rig: &mut self.rig, function, model, values: Vec::with_capacity(32), random }))
     }
 }
@@ -284,14 +235,14 @@ impl Submits for KernelTurn<'_, '_> {
         for _ in 0..self.random.u32(1..=32) {
             let value = self.random.u32(..);
             self.values.push(value);
-            step(&mut self.model, value);
+            step::on_cpu(&mut self.model, value);
         }
         Ok(())
     }
 
     fn fire(&mut self) -> Result<(), Error> {
         let Rig { first, stream, .. } = &*self.rig;
-        Ok(self.values.iter().try_for_each(|value| launch(&self.function, first, *value, stream))?)
+        Ok(self.values.iter().try_for_each(|value| step::launch(&self.function, first, *value, stream))?)
     }
 
     fn stream(&self) -> &Stream<'_> {
@@ -457,7 +408,7 @@ impl Submits for CopyTurn<'_, '_> {
 
 fn open_graphs<'m>(machine: &'m Machine, _: &Call, wanted: &Wanted) -> Open<'m> {
     let context = machine.context()?;
-    Ok(Box::new(Graphs { rig: Rig::new(context, room(wanted)?)?, module: Module::from_ptx(context, STEP)? }))
+    Ok(Box::new(Graphs { rig: Rig::new(context, room(wanted)?)?, module: Module::from_ptx(context, step::PTX)? }))
 }
 
 struct Graphs<'m> {
@@ -468,7 +419,7 @@ struct Graphs<'m> {
 impl<'m> Graphs<'m> {
     fn subject(&mut self, seed: u64) -> Result<InStream<GraphTurn<'_, 'm>>, Error> {
         let mut random = fastrand::Rng::with_seed(seed);
-        let (model, function) = (self.rig.filled(&mut random)?, self.module.function("step")?);
+        let (model, function) = (self.rig.filled(&mut random)?, self.module.function(step::NAME)?);
         let exec = None;
         Ok(InStream::new(GraphTurn { exec, rig: &mut self.rig, function, model, byte: 0, launches: 0, random }))
     }
@@ -508,14 +459,14 @@ impl Submits for GraphTurn<'_, '_> {
         // The one before is done: nothing is renewed while it is under way.
         stream.synchronize()?;
         let graph = Graph::capture(stream, || {
-            values.iter().try_for_each(|value| launch(function, first, *value, stream))?;
+            values.iter().try_for_each(|value| step::launch(function, first, *value, stream))?;
             stream.copy(second.slice(0, half)?, first.slice(0, half)?)?;
             stream.fill8(second.slice(half, half)?, byte)
         })?;
         self.exec = Some(graph.instantiate()?);
         (self.byte, self.launches) = (byte, self.random.u32(1..=8));
         for _ in 0..self.launches {
-            values.iter().for_each(|value| step(&mut self.model, *value));
+            values.iter().for_each(|value| step::on_cpu(&mut self.model, *value));
         }
         Ok(())
     }
