@@ -78,7 +78,7 @@ impl<'c> Armed<'c> {
         mode: CopyMode,
         release: CopyRelease,
     ) -> Result<Armed<'c>, Error> {
-        let between = Between { to: to.clone(), from: Some(from.clone()), more: Vec::new(), begun: None };
+        let between = Between::of(to, Some(from));
         let words = transfer::copy(channel.ends(), &between, bytes, mode, release)?;
         Armed::new(channel, words, bytes.into(), release.is_timed(), between)
     }
@@ -94,7 +94,7 @@ impl<'c> Armed<'c> {
         mode: InlineMode,
         release: InlineRelease,
     ) -> Result<Armed<'c>, Error> {
-        let between = Between { to: to.clone(), from: None, more: Vec::new(), begun: None };
+        let between = Between::of(to, None);
         let words = transfer::inline(channel.ends(), &between, bytes, mode, release)?;
         Armed::new(channel, words, bytes.into(), release.is_timed(), between)
     }

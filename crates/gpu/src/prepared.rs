@@ -87,8 +87,7 @@ impl Prepared {
         mode: CopyMode,
         release: CopyRelease,
     ) -> Result<Prepared, Error> {
-        let between = Between { to: to.clone(), from: Some(from.clone()), more: Vec::new(), begun: None };
-        Prepared::new_copy(ch, between, bytes, mode, release)
+        Prepared::new_copy(ch, Between::of(to, Some(from)), bytes, mode, release, None)
     }
 
     /// As [`Prepared::copy_with`]; the engine also says when it begins ([`Prepared::started`]), by a release of its own with the
@@ -105,22 +104,21 @@ impl Prepared {
         release: CopyRelease,
     ) -> Result<Prepared, Error> {
         let begun = begun(ch)?;
-        let between = Between { to: to.clone(), from: Some(from.clone()), more: Vec::new(), begun: Some(begun.va()) };
-        let mut prepared = Prepared::new_copy(ch, between, bytes, mode, release)?;
-        prepared.begun = Some(begun);
-        Ok(prepared)
+        Prepared::new_copy(ch, Between::of(to, Some(from)), bytes, mode, release, Some(begun))
     }
 
     fn new_copy(
         ch: &mut Channel,
-        between: Between,
+        mut between: Between,
         bytes: u32,
         mode: CopyMode,
         release: CopyRelease,
+        begun: Option<Semaphore>,
     ) -> Result<Prepared, Error> {
+        between.begun = begun.as_ref().map(Semaphore::va);
         let words = transfer::copy(ch.ends(), &between, bytes, mode, release)?;
-        let mut prepared = Prepared::new(ch, words, u64::from(bytes), between)?;
-        prepared.timed = release.is_timed();
+        let mut prepared = Prepared::new(ch, words, bytes.into(), between, release.is_timed())?;
+        prepared.begun = begun;
         Ok(prepared)
     }
 
@@ -144,13 +142,7 @@ impl Prepared {
         mode: InlineMode,
         release: InlineRelease,
     ) -> Result<Prepared, Error> {
-        Prepared::new_inline(
-            ch,
-            Between { to: to.clone(), from: None, more: Vec::new(), begun: None },
-            bytes,
-            mode,
-            release,
-        )
+        Prepared::new_inline(ch, Between::of(to, None), bytes, mode, release, None)
     }
 
     /// As [`Prepared::inline_with`]; the engine also says when it begins ([`Prepared::started`]), by a report of its own with
@@ -166,22 +158,21 @@ impl Prepared {
         release: InlineRelease,
     ) -> Result<Prepared, Error> {
         let begun = begun(ch)?;
-        let between = Between { to: to.clone(), from: None, more: Vec::new(), begun: Some(begun.va()) };
-        let mut prepared = Prepared::new_inline(ch, between, bytes, mode, release)?;
-        prepared.begun = Some(begun);
-        Ok(prepared)
+        Prepared::new_inline(ch, Between::of(to, None), bytes, mode, release, Some(begun))
     }
 
     fn new_inline(
         ch: &mut Channel,
-        between: Between,
+        mut between: Between,
         bytes: u32,
         mode: InlineMode,
         release: InlineRelease,
+        begun: Option<Semaphore>,
     ) -> Result<Prepared, Error> {
+        between.begun = begun.as_ref().map(Semaphore::va);
         let words = transfer::inline(ch.ends(), &between, bytes, mode, release)?;
-        let mut prepared = Prepared::new(ch, words, u64::from(bytes), between)?;
-        prepared.timed = release.is_timed();
+        let mut prepared = Prepared::new(ch, words, bytes.into(), between, release.is_timed())?;
+        prepared.begun = begun;
         // A launch for each header's worth has an address each.
         prepared.moves_whole = mode == InlineMode::Headers || bytes as usize <= MAX_INLINE;
         Ok(prepared)
@@ -198,12 +189,12 @@ impl Prepared {
         if !matches!(ch.ends().0, Engine::Copy(_)) {
             return Err(Error::OtherChannel);
         }
-        let mut prepared = Prepared::new(ch, template, bytes, between)?;
-        (prepared.timed, prepared.moves_whole) = (timed, false);
+        let mut prepared = Prepared::new(ch, template, bytes, between, timed)?;
+        prepared.moves_whole = false;
         Ok(prepared)
     }
 
-    fn new(ch: &mut Channel, template: Vec<u32>, bytes: u64, between: Between) -> Result<Prepared, Error> {
+    fn new(ch: &mut Channel, template: Vec<u32>, bytes: u64, between: Between, timed: bool) -> Result<Prepared, Error> {
         if ch.space().device().forked() {
             return Err(Error::Forked);
         }
@@ -239,7 +230,7 @@ impl Prepared {
             next: 0,
             layout,
             bytes,
-            timed: true,
+            timed,
             begun: None,
             moves_whole: true,
             lines: (between.from.is_none() && template_lines <= WHOLE && ch.pushbuffers() == Place::Video)

@@ -22,6 +22,10 @@ pub(crate) struct Between {
 }
 
 impl Between {
+    pub(crate) fn of(to: &Region, from: Option<&Region>) -> Between {
+        Between { to: to.clone(), from: from.cloned(), more: Vec::new(), begun: None }
+    }
+
     fn all(&self) -> impl Iterator<Item = &Region> {
         std::iter::once(&self.to).chain(&self.from).chain(&self.more)
     }
