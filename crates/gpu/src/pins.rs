@@ -156,7 +156,7 @@ pub(crate) fn gpus(graph: &ObjectGraph, va: u64, length: u64) -> Vec<[u8; 16]> {
         let here = graph.gpus_of(at);
         if !here.is_empty() {
             all = Some(match all {
-                None => here.to_vec(),
+                None => here,
                 Some(before) => before.into_iter().filter(|gpu| here.contains(gpu)).collect(),
             });
         }

@@ -85,8 +85,20 @@ impl ObjectGraph {
     }
 
     /// UUIDs of the GPUs for which what lies at a GPU virtual address is mapped; empty where the call that mapped it named none.
-    pub fn gpus_of(&self, address: u64) -> &[[u8; 16]] {
-        self.external.at(address).map_or(&[], |(_, _, e)| &e.gpus)
+    pub fn gpus_of(&self, address: u64) -> Vec<[u8; 16]> {
+        let Some((start, _, e)) = self.external.at(address) else { return Vec::new() };
+        if e.gpus.is_empty() {
+            return Vec::new();
+        }
+        let byte = |start: u64, e: &External| e.offset.wrapping_add(address - start);
+        // Of large memory each GPU may have other parts mapped by one call, so the last call does not name all of them.
+        let shows_the_same = |own: &Intervals<External>| {
+            own.at(address).is_some_and(|(at, _, o)| (o.backing, byte(at, o)) == (e.backing, byte(start, e)))
+        };
+        let mut all = e.gpus.clone();
+        let others = self.on_gpu.iter().filter(|(gpu, own)| !e.gpus.contains(gpu) && shows_the_same(own));
+        all.extend(others.map(|(gpu, _)| *gpu));
+        all
     }
 
     /// Where the program sees byte `offset` of a memory.

@@ -582,6 +582,28 @@ fn two_gpus_may_show_other_memory_at_one_address() {
 }
 
 #[test]
+fn memory_that_each_gpu_has_mapped_in_other_parts_is_there_for_both() {
+    let mut p = Program::with_device();
+    let (second, ..) = with_second_gpu(&mut p);
+    let at = 0x7_0000_0000;
+    p.external(at, 0x10000, PUSH, 0);
+    let first = p.g.gpus_of(at)[0];
+    p.external_on(at, 0x6000, PUSH, 0, second);
+    p.external_on(at + 0x6000, 0x4000, PUSH, 0x6000, second);
+    let both = |p: &Program, by: u64| {
+        let gpus = p.g.gpus_of(at + by);
+        gpus.len() == 2 && gpus.contains(&first) && gpus.contains(&second)
+    };
+    assert!(both(&p, 0) && both(&p, 0x5fff) && both(&p, 0x6000) && both(&p, 0x9fff));
+    assert_eq!(p.g.gpus_of(at + 0xa000), [first]);
+    // Other bytes of the same memory at that address are not the same.
+    p.external_on(at, 0x1000, PUSH, 0x8000, second);
+    assert_eq!(p.g.gpus_of(at), [second]);
+    p.uvm(uvm::UNMAP_EXTERNAL, &uvm::GpuRange { base: at, length: 0x10000, uuid: second, ..Default::default() });
+    assert_eq!(p.g.gpus_of(at + 0xa000), [first]);
+}
+
+#[test]
 fn a_channel_of_a_group_is_in_the_groups_address_space() {
     let mut p = Program::with_device();
     let (_, device, other) = with_second_gpu(&mut p);
