@@ -354,8 +354,8 @@ pub unsafe extern "C" fn doorbell_copy_batch(
 
 /// As doorbell_copy_batch(), between two words. The lane waits until the word `after` has come to its value (counting up, and
 /// wrapping); the word `before` is written when all pieces are there. Either may be null. With both ends in CUDA's memory
-/// (cuStreamWriteValue32, cuStreamWaitValue32) a stream and doorbell wait for each other. What the thread submits later waits
-/// behind the first word, too.
+/// (cuStreamWriteValue32, cuStreamWaitValue32) a stream and doorbell wait for each other. What goes by that lane later waits
+/// behind the first word, too; what goes another way (doorbell_explain()) or in the other direction does not.
 /// Cost, threads, errors: as doorbell_copy_batch().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_copy_ordered(
@@ -377,7 +377,8 @@ pub unsafe extern "C" fn doorbell_copy_ordered(
 }
 
 /// As doorbell_copy_batch(), behind all that the CUDA stream (CUstream, cudaStream_t; null: the default stream) has queued now: a
-/// write of a word goes into the stream, and the lane waits for it. What the thread submits later waits behind that, too.
+/// write of a word goes into the stream, and the lane waits for it. What goes by that lane later waits
+/// behind it, too; what goes another way (doorbell_explain()) or in the other direction does not.
 /// Cost: a call of cuStreamWriteValue32, with CUDA's locks: it waits where another thread is in a long call of CUDA's. Threads: any.
 /// Errors: as doorbell_copy_batch(); DOORBELL_UNAVAILABLE without CUDA, DOORBELL_CUDA, and DOORBELL_FULL while 1,024 orders of
 /// streams are under way.
