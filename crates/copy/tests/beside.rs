@@ -427,3 +427,31 @@ fn a_kernel_that_does_not_see_the_stores_is_found_when_the_route_is_opened() {
     assert!(matches!(&refused, Error::Unavailable(why) if why.reason.contains("did not see")), "{refused}");
     assert_eq!(fake::alive(), [""; 0]);
 }
+
+/// The device's engine is one of our own, the buffers are CUDA's, and a kernel of CUDA's consumes.
+#[test]
+fn frames_in_cudas_memory_are_consumed_by_a_kernel() {
+    use copy::device::EngineDevice;
+    use copy::device::frames::{Ring, Wanted};
+    use copy::spec::Memory;
+    const CONSUME: Duration = Duration::from_micros(300);
+    let rig = rig(Entry::OwnClient);
+    let _running = fake::run_by_itself();
+    for buffers in [1, 4] {
+        let wanted = Wanted { bytes: 3 * 4096, buffers, to: Memory::Gpu(0), consume: CONSUME };
+        let device = Box::new(EngineDevice::new(&rig.machine).unwrap());
+        let mut ring = Ring::new(&rig.machine, device, wanted).unwrap();
+        assert!(ring.about().contains("by a kernel"), "{}", ring.about());
+        for seed in [1, 2] {
+            let mut frames = ring.run(seed).unwrap();
+            for n in 0..15 {
+                let begun = std::time::Instant::now();
+                frames.next().unwrap();
+                frames.wait(TIMEOUT).unwrap();
+                assert!(begun.elapsed() >= CONSUME);
+                assert_eq!(frames.check().unwrap(), None, "{buffers} buffers, the {n}th");
+            }
+        }
+    }
+    assert_eq!(fake::alive(), [""; 0]);
+}

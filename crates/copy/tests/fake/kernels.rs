@@ -124,6 +124,18 @@ pub fn launched(by_elements: bool, threads: u32, [to, from, bytes]: [u64; 3]) {
     }
 }
 
+/// A frame of a device's is consumed: by one thread after the other, and then until the time is over.
+pub fn consumed([frame, pages, expected]: [u64; 3], time: std::time::Duration, [told, wrong]: [u64; 2], number: u32) {
+    let begun = Instant::now();
+    assert_eq!(word(wrong).load(Ordering::Acquire), 0, "the counter of pages is 0 between launches");
+    // SAFETY: the frame's pages, which are the buffer's.
+    let found = |page: u64| unsafe { ((frame + 4096 * page) as *const u64).read_volatile() };
+    let count = (0..pages).filter(|page| found(*page) != expected.wrapping_add(*page)).count();
+    std::thread::sleep(time.saturating_sub(begun.elapsed()));
+    word(told + 4).store(count as u32, Ordering::Relaxed);
+    word(told).store(number, Ordering::Release);
+}
+
 /// How it says that it is done.
 pub fn end([told, count]: [u64; 2], number: u32) {
     if told != 0 {

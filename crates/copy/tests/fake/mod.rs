@@ -274,12 +274,13 @@ fn strikes(countdown: &AtomicU64) -> bool {
 }
 
 /// The kernels by name, and the widths of their arguments.
-const KERNELS: [(&str, u64, &[usize]); 12] = [
+const KERNELS: [(&str, u64, &[usize]); 13] = [
     ("answer_long", 0x105, &[8, 8, 8, 4, 8, 8]),
     ("copy_sm", COPY_SM, &[8, 8, 8, 8, 8, 4]),
     ("copy_elements", COPY_ELEMENTS, &[8, 8, 8, 8, 8, 4]),
     ("resident", kernels::RESIDENT, &[8, 8, 4, 8]),
     ("resident_clusters", kernels::RESIDENT_CLUSTERS, &[8, 8, 4, 8]),
+    ("consume", CONSUME, &[8, 8, 8, 8, 8, 8, 4]),
     ("gate", 0x101, &[8, 8]),
     ("answer", 0x102, &[8, 8, 8, 4, 8, 8]),
     ("answer_line", 0x103, &[8, 8, 8, 4, 8, 8]),
@@ -291,6 +292,7 @@ const KERNELS: [(&str, u64, &[usize]); 12] = [
 const COUNT: u64 = 0x110;
 const COUNT_AND_TELL: u64 = 0x111;
 const STEP: u64 = 0x112;
+const CONSUME: u64 = 0x124;
 const COPY_SM: u64 = 0x120;
 const COPY_ELEMENTS: u64 = 0x121;
 
@@ -329,6 +331,14 @@ fn do_now(work: &Work) {
             (COPY_SM | COPY_ELEMENTS, &[to, from, bytes, told, count, number]) => {
                 kernels::launched(*function == COPY_ELEMENTS, *threads, [to, from, bytes]);
                 kernels::end([told, count], number as u32);
+            }
+            (CONSUME, &[frame, pages, expected, ns, told, wrong, number]) => {
+                kernels::consumed(
+                    [frame, pages, expected],
+                    std::time::Duration::from_nanos(ns),
+                    [told, wrong],
+                    number as u32,
+                );
             }
             other => panic!("no such kernel: {other:x?}"),
         },
