@@ -446,7 +446,7 @@ fn frames_in_cudas_memory_are_consumed_by_a_kernel() {
             let mut frames = ring.run(seed).unwrap();
             for n in 0..15 {
                 let begun = std::time::Instant::now();
-                frames.next().unwrap();
+                frames.ask().unwrap();
                 frames.wait(TIMEOUT).unwrap();
                 assert!(begun.elapsed() >= CONSUME);
                 assert_eq!(frames.check().unwrap(), None, "{buffers} buffers, the {n}th");

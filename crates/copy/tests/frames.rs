@@ -33,10 +33,10 @@ fn every_frame_arrives_whole_in_its_turn() {
                 let mut frames = ring.run(seed).unwrap();
                 assert!(matches!(frames.wait(TIMEOUT), Err(Error::Idle)) && !frames.poll().unwrap());
                 for n in 1..40 {
-                    frames.next().unwrap();
+                    frames.ask().unwrap();
                     // The second of two that are asked for waits for the first.
                     if n % 5 == 0 {
-                        frames.next().unwrap();
+                        frames.ask().unwrap();
                     }
                     frames.wait(TIMEOUT).unwrap();
                     assert!(frames.poll().unwrap());
@@ -70,7 +70,7 @@ fn with_several_buffers_the_next_frame_comes_while_one_is_consumed() {
         let mut times: Vec<Duration> = Vec::new();
         for _ in 0..40 {
             let begun = Instant::now();
-            frames.next().unwrap();
+            frames.ask().unwrap();
             frames.wait(TIMEOUT).unwrap();
             times.push(begun.elapsed());
         }
@@ -188,10 +188,10 @@ fn a_frame_that_is_lost_or_torn_is_an_error() {
                     let mut ring = Ring::new(&machine, device, wanted(buffers, to)).unwrap();
                     let mut frames = ring.run(frame).unwrap();
                     for n in 0..frame {
-                        frames.next().unwrap();
+                        frames.ask().unwrap();
                         frames.wait(TIMEOUT).unwrap_or_else(|e| panic!("{how:?}, {buffers} buffers, frame {n}: {e}"));
                     }
-                    frames.next().unwrap();
+                    frames.ask().unwrap();
                     match frames.wait(TIMEOUT) {
                         Err(Error::Frame { frame: found, wrong, pages: 5 }) => {
                             assert_eq!((found, wrong), (frame, pages), "{how:?}, {buffers} buffers");

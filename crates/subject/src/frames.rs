@@ -56,7 +56,7 @@ impl Opened for OpenFrames<'_> {
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
         let mut frames = self.ring.run(seed)?;
         for _ in 0..2 * self.buffers {
-            frames.next()?;
+            frames.ask()?;
             frames.wait(timeout)?;
             if let Some(difference) = frames.check()? {
                 return Ok(Some(Wrong::Data(difference)));
@@ -80,7 +80,7 @@ impl Subject for Consumed<'_> {
 
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
-        self.0.next()
+        self.0.ask()
     }
 
     #[inline]

@@ -132,7 +132,7 @@ enum State {
     Done,
 }
 
-/// Frames on their way. One at a time is asked for: [`Frames::next`], then [`Frames::poll`] until it is true or [`Frames::wait`].
+/// Frames on their way. One at a time is asked for: [`Frames::ask`], then [`Frames::poll`] until it is true or [`Frames::wait`].
 pub struct Frames<'r> {
     job: Box<dyn Job + 'r>,
     consuming: Consuming<'r>,
@@ -152,7 +152,7 @@ impl Frames<'_> {
     /// # Errors
     /// What the device says.
     #[inline]
-    pub fn next(&mut self) -> Result<(), Error> {
+    pub fn ask(&mut self) -> Result<(), Error> {
         if matches!(self.state, State::Arriving | State::Consuming) {
             self.wait(PATIENCE)?;
         }

@@ -351,8 +351,7 @@ mod tests {
         // And learns that others are done sooner.
         let times: Vec<Duration> = (0..20).map(|_| transfer(TAKES / 8).1).collect();
         assert!(times[15..].iter().any(|time| *time < TAKES / 2), "{times:?}");
-        let mut sleep = Sleep::default();
-        sleep.started = Some(Instant::now());
+        let mut sleep = Sleep { started: Some(Instant::now()), ..Sleep::default() };
         assert!(!sleep.until(TAKES / 10, || Ok(false)).unwrap(), "late");
         assert!(sleep.until(TAKES, || Err(Error::Idle)).is_err());
     }
