@@ -1,7 +1,6 @@
 //! Who consumes a device's frames: a kernel, in the GPU's memory where there is CUDA, else the CPU. Both compare the number in every page
 //! and are done no sooner than they were told to be.
 
-use super::frames::PAGE;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::machine::Machine;
@@ -9,6 +8,8 @@ use cuda::{Argument, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+/// What carries a number.
+pub(super) const PAGE: u64 = 4096;
 /// Of the one block of the kernel.
 const THREADS: u32 = 256;
 const NAME: &str = "consume";

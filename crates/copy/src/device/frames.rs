@@ -4,7 +4,7 @@
 //! Every page of a frame begins with a number of that frame and page, which the consumer compares: a frame that was lost, or of which
 //! pages are missing or those of another, is an error. The device is one frame ahead of the consumer at most.
 
-use super::consumer::{Consumer, Consuming};
+use super::consumer::{Consumer, Consuming, PAGE};
 use super::{Device, Handle, Job};
 use crate::buffer::Buffer;
 use crate::error::{Error, Unavailable};
@@ -13,8 +13,6 @@ use crate::spec::{End, Memory};
 use crate::verify::{Difference, random};
 use std::time::{Duration, Instant};
 
-/// What carries a number.
-pub(super) const PAGE: u64 = 4096;
 /// A ring of more is no ring of frames.
 pub const MOST_BUFFERS: u64 = 64;
 

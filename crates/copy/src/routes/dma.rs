@@ -206,8 +206,10 @@ impl Sleep {
     /// Between two looks, or a part of what has gone by.
     const STEP: Duration = Duration::from_micros(5);
     const PART: u32 = 32;
-    /// What was done before anybody looked is looked at so much sooner the next time.
+    /// What was done before anybody looked is looked at so much sooner the next time; what was not, so much later at most: one that
+    /// was held up does not hold up those behind it.
     const SOONER: u32 = 8;
+    const LATER: u32 = 4;
 
     /// Sleeps and looks until it is done.
     fn until(&mut self, timeout: Duration, mut is_done: impl FnMut() -> Result<bool, Error>) -> Result<bool, Error> {
@@ -222,7 +224,11 @@ impl Sleep {
             let gone = started.elapsed();
             if is_done()? {
                 // The next one likely takes as long as this one was seen not to be done.
-                self.nap = under_way.unwrap_or(self.nap - self.nap / Sleep::SOONER);
+                self.nap = match under_way {
+                    None => self.nap - self.nap / Sleep::SOONER,
+                    Some(gone) if self.nap.is_zero() => gone,
+                    Some(gone) => gone.min(self.nap + self.nap / Sleep::LATER),
+                };
                 return Ok(true);
             }
             if gone > timeout {
@@ -348,6 +354,9 @@ mod tests {
         };
         let looks: Vec<u32> = (0..5).map(|_| transfer(TAKES).0).collect();
         assert!(looks[1..].iter().any(|later| *later < looks[0] / 2), "it knows by then how long one takes: {looks:?}");
+        transfer(TAKES * 5);
+        let behind: Vec<Duration> = (0..4).map(|_| transfer(TAKES).1).collect();
+        assert!(behind.iter().any(|time| *time < TAKES * 2), "one that was held up: {behind:?}");
         // And learns that others are done sooner.
         let times: Vec<Duration> = (0..20).map(|_| transfer(TAKES / 8).1).collect();
         assert!(times[15..].iter().any(|time| *time < TAKES / 2), "{times:?}");
