@@ -15,7 +15,7 @@ FOREVER = (1 << 64) - 1
 HOST, VIDEO = 0, 1
 ANY, BESIDE_CUDA, SOFTWARE = 0, 1, 2
 CHECK, OWN_PROFILE = 1, 2
-WAYS = ("engine", "inline", "stores")
+WAYS = ("engine", "inline", "stores", "loads")
 LOG = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
 

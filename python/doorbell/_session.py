@@ -250,7 +250,7 @@ def copy_async(dst, src, nbytes=None, *, dst_offset=0, src_offset=0):
 
 
 def explain(dst, src, nbytes=None, *, prepared=False):
-    """Which way a copy between two buffers goes, "engine", "inline" or "stores", and why, in a sentence. prepared: of prepare()."""
+    """Which way a copy between two buffers goes, "engine", "inline", "stores" or "loads", and why, in a sentence. prepared: of prepare()."""
     to, from_ = _ends(dst, src)
     nbytes, way, text = _length(to, 0, from_, 0, nbytes), c_uint32(), create_string_buffer(2048)
     check(library.doorbell_explain(to.handle, from_.handle, nbytes, prepared, byref(way), text, len(text)))

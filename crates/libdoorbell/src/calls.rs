@@ -186,7 +186,7 @@ pub extern "C" fn doorbell_close() -> i32 {
 }
 
 /// Makes `length` bytes of CUDA's memory at `pointer` (cudaMalloc, cudaHostAlloc, cudaHostRegister) nameable, until
-/// doorbell_unpin() or until CUDA frees them: copies answer DOORBELL_FREED then. With a profile that names stores of the CPU, video memory of up
+/// doorbell_unpin() or until CUDA frees them: copies answer DOORBELL_FREED then. With a profile that names stores or loads of the CPU, video memory of up
 /// to 256 MiB is mapped for them too (a descriptor, and the kernel driver's locks).
 /// Cost: microseconds, and CUDA's locks: it waits where another thread is in a long call of CUDA's. Threads: any. Errors:
 /// DOORBELL_NOT_PINNABLE with the reason, DOORBELL_UNAVAILABLE without CUDA, DOORBELL_LIMIT (65,536 at a time),
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn doorbell_buffer(
 }
 
 /// Which way a copy from one buffer to another goes, `prepared` (doorbell_prepare) or not (doorbell_copy, doorbell_copy_async), and why. `way`:
-/// DOORBELL_BY_ENGINE, DOORBELL_BY_INLINE or DOORBELL_BY_STORES. `text` gets at most `room` bytes of English, which end with a zero.
+/// DOORBELL_BY_ENGINE, DOORBELL_BY_INLINE, DOORBELL_BY_STORES or DOORBELL_BY_LOADS. `text` gets at most `room` bytes of English, which end with a zero.
 /// Either may be null. Batches of several pieces, rings and what is ordered always go by copy engines.
 /// Cost: microseconds; it allocates. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT (no bytes), DOORBELL_CLOSED,
 /// DOORBELL_FORKED.
@@ -278,6 +278,7 @@ pub unsafe extern "C" fn doorbell_explain(
                 Executor::CopyEngine => DOORBELL_BY_ENGINE,
                 Executor::Inline => DOORBELL_BY_INLINE,
                 Executor::Stores => DOORBELL_BY_STORES,
+                Executor::Loads => DOORBELL_BY_LOADS,
             };
             // SAFETY: the caller's.
             unsafe { way.write(number) };
@@ -313,7 +314,7 @@ pub extern "C" fn doorbell_copy(
     })
 }
 
-/// Submits a copy from one buffer to another. With a profile, sizes for which it names stores of the CPU go by these, and are there when this returns:
+/// Submits a copy from one buffer to another. With a profile, sizes for which it names stores or loads of the CPU go by these, and are there when this returns:
 /// see doorbell_explain(). All else goes to the thread's lane, or to any other where another thread submits on that
 /// one now; so copies end in any order, unless the program waits for the one before.
 /// Cost: a submission, whose words are written and checked: more than doorbell_submit(); no lock, no allocation, no system call, unless memory was unmapped since. (A thread's very first call may
@@ -399,7 +400,7 @@ pub unsafe extern "C" fn doorbell_copy_after_stream(
 }
 
 /// What is put into the CUDA stream from now on waits for a submission: the lane writes a word behind it, and a wait for that goes
-/// into the stream. Of a copy by stores nothing goes into the stream: it is over.
+/// into the stream. Of a copy by stores or loads nothing goes into the stream: it is over.
 /// Cost: a submission, and a call of cuStreamWaitValue32 with CUDA's locks. Threads: any. Errors: as doorbell_copy_after_stream();
 /// DOORBELL_BUSY while another thread submits on the lane.
 #[unsafe(no_mangle)]
@@ -449,7 +450,7 @@ pub unsafe extern "C" fn doorbell_prepare_bytes(
 }
 
 /// Submits what doorbell_prepare() made ready. Up to 32 submissions of a transfer may be under way.
-/// Cost: some 60 ns (H100 and H200), by stores the whole copy; no lock, no allocation, no system call. Threads: any; two that submit on the same lane at the same instant
+/// Cost: some 60 ns (H100 and H200), by stores or loads the whole copy; no lock, no allocation, no system call. Threads: any; two that submit on the same lane at the same instant
 /// do not wait for each other: the second gets DOORBELL_BUSY. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be tried
 /// again; DOORBELL_HANDLE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 /// Nothing was submitted then.

@@ -33,6 +33,8 @@ pub const DOORBELL_BY_ENGINE: u32 = 0;
 pub const DOORBELL_BY_INLINE: u32 = 1;
 /// doorbell_explain: by stores of the CPU, which are there when the submission returns.
 pub const DOORBELL_BY_STORES: u32 = 2;
+/// doorbell_explain: by loads of the CPU, which are there when the submission returns.
+pub const DOORBELL_BY_LOADS: u32 = 3;
 
 /// doorbell_allocate: host memory.
 pub const DOORBELL_HOST: u32 = 0;

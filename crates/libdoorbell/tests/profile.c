@@ -36,6 +36,8 @@ int main(void)
             return failed("other bytes");
         if (doorbell_copy(video, 1000, host, 0, bytes, DOORBELL_FOREVER) || memcmp(data, (char *)seen + 1000, bytes) != 0)
             return failed("copy");
+        if (doorbell_copy(host, 2000, video, 0, bytes, DOORBELL_FOREVER) || memcmp((char *)data + 2000, seen, bytes) != 0)
+            return failed("copy back");
     }
     return doorbell_close() == DOORBELL_OK ? 0 : failed("close");
 }

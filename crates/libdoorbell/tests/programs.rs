@@ -152,18 +152,22 @@ fn the_cost_of_order_is_told_for_each_way() {
     assert_eq!(std::fs::read_to_string(raw).unwrap().lines().count(), 1 + 9 * 10);
 }
 
-/// A profile of this machine's, by which up to 256 bytes go to the GPU by stores; `kernel`: taken under another.
+/// A profile of this machine's, by which up to 256 bytes go by stores and loads of the CPU; `kernel`: taken under another.
 fn write_profile(path: &Path, kernel: Option<&str>) {
     use planner::{Facts, Key, Metric, Plan, Profile, Range};
     let range = |from, to, route: &str| Range { from, to, route: route.into(), by: Metric::P50 };
     let ranges = vec![range(1, Some(256), "host->bar1[flush]->gpu0"), range(257, None, "host->ce2->gpu0")];
-    let (direction, load) = (planner::Direction::ToGpu, Key::IDLE.into());
-    let key = Key { direction, memory: "pinned".into(), batch: 1, metric: Metric::P50, load };
-    let plan = Plan { key, ranges, points: Vec::new(), undecided: Vec::new() };
+    let back = vec![range(1, Some(256), "gpu0->bar1->host"), range(257, None, "gpu0->ce2->host")];
+    let plan = |direction, ranges| {
+        let (memory, load) = ("pinned".into(), Key::IDLE.into());
+        let key = Key { direction, memory, batch: 1, metric: Metric::P50, load };
+        Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }
+    };
+    let plans = vec![plan(planner::Direction::ToGpu, ranges), plan(planner::Direction::FromGpu, back)];
     let mut facts: Facts = profile::facts::of_this_machine(true, None);
     facts.kernel = kernel.map_or(facts.kernel, str::to_owned);
     let taken = "2001-01-01T00:00:00Z".into();
-    Profile { functional: true, taken, facts, plans: vec![plan] }.save(path).unwrap();
+    Profile { functional: true, taken, facts, plans }.save(path).unwrap();
 }
 
 #[test]
@@ -200,6 +204,9 @@ for options in ({}, {'profile': os.environ['DOORBELL_PROFILE']}, {'profile': Tru
             assert doorbell.prepare(gpu, host, nbytes).submit().done() or way == 'engine'
             doorbell.copy_(gpu, host, nbytes)
             assert gpu.view[:nbytes] == host.view[:nbytes]
+            assert doorbell.explain(host, gpu, nbytes)[0] == way.replace('stores', 'loads')
+            doorbell.copy_(host, gpu, nbytes, dst_offset=1000)
+            assert gpu.view[:nbytes] == host.view[1000:1000 + nbytes]
 with doorbell.session(kind='soft', profile=False):
     assert 'no profile' in doorbell.explain(doorbell.allocate(64, 'gpu'), doorbell.allocate(64))[1]
 try:

@@ -27,14 +27,14 @@ pub(crate) struct Entry {
     /// Where the CPU sees it; 0 where it does not.
     pub pointer: u64,
     pub place: Place,
-    /// Where the CPU stores, if some copy goes so; else why it cannot.
+    /// Where the CPU stores and loads, if some copy goes so; else why it cannot.
     pub map: Result<Bar1Map, String>,
     // After the region, which names it.
     pub kept: Kept,
 }
 
 impl Entry {
-    /// CUDA's memory, pinned; `mapped`: for stores of the CPU, too. A context has to be the thread's.
+    /// CUDA's memory, pinned; `mapped`: for stores and loads of the CPU, too. A context has to be the thread's.
     pub fn of_cuda(machine: &copy::Machine, pointer: u64, length: u64, mapped: bool) -> Result<Entry, Error> {
         let pinned = copy::pin(machine, pointer, length)?;
         // The driver calls do not say of memory that was there before they were seen.
@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-/// Most bytes that are mapped for stores: the kernel writes a page-table entry for each 4 KiB.
+/// Most bytes that are mapped for the CPU: the kernel writes a page-table entry for each 4 KiB.
 const MOST_MAPPED: u64 = 256 << 20;
 
 fn map(
@@ -66,9 +66,9 @@ fn map(
     make: impl FnOnce() -> Result<Bar1Map, gpu::Error>,
 ) -> Result<Bar1Map, String> {
     match place {
-        Place::Video if !wanted => Err("the buffer is not mapped: the profile names no stores".into()),
+        Place::Video if !wanted => Err("the buffer is not mapped: the profile names neither stores nor loads".into()),
         Place::Video if length > MOST_MAPPED => {
-            Err("buffers of more than 256 MiB are not mapped: pin the part that is stored to by itself".into())
+            Err("buffers of more than 256 MiB are not mapped: pin the part that is copied by itself".into())
         }
         Place::Video => make().map_err(|error| format!("the buffer is not mapped through BAR1: {error}")),
         _ => Err("it is not the GPU's memory".into()),

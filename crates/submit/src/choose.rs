@@ -25,6 +25,16 @@ pub enum Executor {
     Inline,
     /// The CPU's own stores through BAR1, and a load that comes back when they have arrived: the copy is done when its submission returns.
     Stores,
+    /// The CPU's own loads through BAR1: the same from the GPU.
+    Loads,
+}
+
+impl Executor {
+    /// The CPU's own stores or loads.
+    #[inline]
+    pub fn is_cpu(self) -> bool {
+        matches!(self, Executor::Stores | Executor::Loads)
+    }
 }
 
 impl fmt::Display for Executor {
@@ -33,6 +43,7 @@ impl fmt::Display for Executor {
             Executor::CopyEngine => "a copy engine",
             Executor::Inline => "inline, in the command stream",
             Executor::Stores => "stores of the CPU",
+            Executor::Loads => "loads of the CPU",
         })
     }
 }
@@ -47,9 +58,14 @@ pub struct Choice {
 
 /// A profile of this machine.
 pub trait Chooser: Send + Sync {
-    /// Of copies to the GPU: up to which size each executor is the best, ascending, that size included. Beyond the last, and in all other directions,
-    /// copy engines are.
+    /// Of copies to the GPU: up to which size each executor is the best, ascending, that size included. Beyond the last, copy engines are, and
+    /// so they are within one memory.
     fn to_gpu(&self) -> Vec<(u64, Executor)>;
+
+    /// The same of copies from the GPU.
+    fn from_gpu(&self) -> Vec<(u64, Executor)> {
+        Vec::new()
+    }
 
     /// Why, in one sentence.
     fn why(&self, direction: Direction, bytes: u64) -> String;
@@ -58,9 +74,11 @@ pub trait Chooser: Send + Sync {
 /// By the executor of the route that the profile names, where a session has it; everything else is left to copy engines.
 impl Chooser for Profile {
     fn to_gpu(&self) -> Vec<(u64, Executor)> {
-        let plan = self.plan(&Ask::of(planner::Direction::ToGpu, 1));
-        let ranges = plan.map(|plan| plan.ranges.as_slice()).unwrap_or_default();
-        ranges.iter().map(|range| (range.to.unwrap_or(u64::MAX), executor(&range.route))).collect()
+        table(self, planner::Direction::ToGpu)
+    }
+
+    fn from_gpu(&self) -> Vec<(u64, Executor)> {
+        table(self, planner::Direction::FromGpu)
     }
 
     fn why(&self, direction: Direction, bytes: u64) -> String {
@@ -71,7 +89,7 @@ impl Chooser for Profile {
                 return "a calibration measures no copies within one memory".into();
             }
         };
-        let why = |choice: planner::Choice| match executor(&choice.route) {
+        let why = |choice: planner::Choice| match executor(&choice.route, ask.direction) {
             Executor::CopyEngine if !is_engine(&choice.route) => format!("{}; a session has no such way", choice.why),
             _ => choice.why,
         };
@@ -84,39 +102,49 @@ fn word(route: &str) -> &str {
     route.split("->").nth(1).and_then(|executor| executor.split('[').next()).unwrap_or_default()
 }
 
-fn executor(route: &str) -> Executor {
-    match word(route) {
-        "inline" => Executor::Inline,
-        "bar1" => Executor::Stores,
+fn executor(route: &str, direction: planner::Direction) -> Executor {
+    match (word(route), direction) {
+        ("inline", planner::Direction::ToGpu) => Executor::Inline,
+        ("bar1", planner::Direction::ToGpu) => Executor::Stores,
+        ("bar1", planner::Direction::FromGpu) => Executor::Loads,
         _ => Executor::CopyEngine,
     }
+}
+
+fn table(profile: &Profile, direction: planner::Direction) -> Vec<(u64, Executor)> {
+    let plan = profile.plan(&Ask::of(direction, 1));
+    let ranges = plan.map(|plan| plan.ranges.as_slice()).unwrap_or_default();
+    ranges.iter().map(|range| (range.to.unwrap_or(u64::MAX), executor(&range.route, direction))).collect()
 }
 
 fn is_engine(route: &str) -> bool {
     word(route).strip_prefix("ce").is_some_and(|number| number.bytes().all(|c| c.is_ascii_digit()))
 }
 
-/// What moves copies to the GPU, by size.
+/// What moves copies to the GPU and from it, by size.
 #[derive(Debug, Default)]
-pub(crate) struct Ways(Box<[(u64, Executor)]>);
+pub(crate) struct Ways([Box<[(u64, Executor)]>; 2]);
 
 impl Ways {
     pub fn of(profile: Option<&dyn Chooser>) -> Ways {
-        Ways(profile.map(Chooser::to_gpu).unwrap_or_default().into_boxed_slice())
+        let tables = profile.map_or_else(Default::default, |profile| [profile.to_gpu(), profile.from_gpu()]);
+        Ways(tables.map(Vec::into_boxed_slice))
     }
 
     #[inline]
     pub fn choose(&self, direction: Direction, bytes: u64) -> Executor {
-        if direction != Direction::ToGpu {
-            return Executor::CopyEngine;
-        }
-        let at = self.0.partition_point(|(to, _)| *to < bytes);
-        self.0.get(at).map_or(Executor::CopyEngine, |(_, executor)| *executor)
+        let table = match direction {
+            Direction::ToGpu => &self.0[0],
+            Direction::FromGpu => &self.0[1],
+            Direction::WithinGpu | Direction::WithinHost => return Executor::CopyEngine,
+        };
+        let at = table.partition_point(|(to, _)| *to < bytes);
+        table.get(at).map_or(Executor::CopyEngine, |(_, executor)| *executor)
     }
 
-    /// Whether some size is moved by stores: then video memory is mapped when it becomes a buffer.
-    pub fn have_stores(&self) -> bool {
-        self.0.iter().any(|(_, executor)| *executor == Executor::Stores)
+    /// Whether the CPU moves some size itself: then video memory is mapped when it becomes a buffer.
+    pub fn map(&self) -> bool {
+        self.0.iter().flatten().any(|(_, executor)| executor.is_cpu())
     }
 }
 
@@ -159,7 +187,7 @@ mod tests {
         for direction in [Direction::FromGpu, Direction::WithinGpu, Direction::WithinHost] {
             assert_eq!(ways.choose(direction, 8), Executor::CopyEngine);
         }
-        assert!(ways.have_stores() && !Ways::of(None).have_stores());
+        assert!(ways.map() && !Ways::of(None).map());
         assert_eq!(Ways::of(None).choose(Direction::ToGpu, 8), Executor::CopyEngine);
         let why = |bytes| Chooser::why(&profile, Direction::ToGpu, bytes);
         assert!(why(8).contains("host->bar1[flush]->gpu0") && !why(8).contains("no such way"), "{}", why(8));
@@ -167,5 +195,12 @@ mod tests {
         assert!(!why(9000).contains("no such way"), "{}", why(9000));
         let why = Chooser::why(&profile, Direction::FromGpu, 8);
         assert!(why.contains("nothing for from-gpu"), "{why}");
+        let mut profile = profile;
+        profile.plans[0].key.direction = planner::Direction::FromGpu;
+        profile.plans[0].ranges = vec![range(1, Some(64), "gpu0->bar1->host"), range(65, None, "gpu0->inline->host")];
+        let ways = Ways::of(Some(&profile));
+        let chosen = [64, 65].map(|bytes| ways.choose(Direction::FromGpu, bytes));
+        assert_eq!((chosen, ways.map()), ([Executor::Loads, Executor::CopyEngine], true));
+        assert_eq!(ways.choose(Direction::ToGpu, 8), Executor::CopyEngine);
     }
 }

@@ -1,11 +1,11 @@
 //! Copies that are written when they are submitted, and how far each is.
 
+use crate::by_cpu::DONE;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::lane::Inner;
 use crate::open::LANES;
 use crate::session::{Now, Session};
-use crate::stores::DONE;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 impl Session {
     /// Copies `bytes` from one buffer to another, by this thread's lane or, if another thread submits there at this moment, by
-    /// any that is free; or by stores of the CPU, where the profile names them ([`Session::explain`]). Nothing says in which order copies end: wait for the one before where it matters.
+    /// any that is free; or by the CPU's own stores and loads, where the profile names them ([`Session::explain`]). Nothing says in which order copies end: wait for the one before where it matters.
     ///
     /// # Errors
     /// [`Error::Busy`] and [`Error::Full`], after which it may be tried again; [`Error::Handle`], [`Error::Freed`],
@@ -83,7 +83,8 @@ impl Session {
         let (at, mut claim) = self.any_lane(half, now)?;
         // What nothing has to be ordered against may go without an engine.
         if let ([piece], None, None, Some(inner)) = (pieces, after, before, &mut *claim)
-            && let Some(done) = self.stored(now, inner, piece)?
+            && let Some(done) =
+                self.by_cpu_if_chosen(now, inner, (piece.to, piece.to_at), (piece.from, piece.from_at), piece.bytes)?
         {
             return Ok(done);
         }

@@ -41,7 +41,7 @@ impl Session {
         let wanted = setup.ways.choose(direction, bytes);
         let against = match wanted {
             Executor::CopyEngine => None,
-            Executor::Stores => Session::may_store(to_entry, from_entry).err(),
+            Executor::Stores | Executor::Loads => Session::mapped(wanted, to_entry, from_entry).err(),
             Executor::Inline if !prepared => Some("only prepared copies travel in the command stream"),
             Executor::Inline if bytes > MAX_INLINE => Some("at most 64 KiB travel in the command stream"),
             Executor::Inline => None,

@@ -18,6 +18,7 @@
 //! unpinned. [`Options::check_each_submission`] asks CUDA for the allocation's number each time and finds most of them.
 
 mod buffers;
+mod by_cpu;
 mod choose;
 mod copying;
 mod error;
@@ -32,7 +33,6 @@ mod order;
 mod prepared;
 mod ring;
 mod session;
-mod stores;
 mod transfers;
 mod words;
 

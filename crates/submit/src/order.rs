@@ -4,13 +4,13 @@
 //! use after [`WORDS`] others is [`Error::Full`].
 
 use crate::buffers::Entry;
+use crate::by_cpu::DONE;
 use crate::copying::Piece;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::lane::Inner;
 use crate::open::Setup;
 use crate::session::{Now, Session};
-use crate::stores::DONE;
 use crate::words::{Order, WORDS};
 use gpu::{InlineMode, Prepared};
 use std::ffi::c_void;
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// What is put into the CUDA stream from now on waits for a copy: the lane writes a word behind it, and a wait for that goes
-    /// into the stream. A call of CUDA's, with its locks. A copy by stores is done: nothing goes into the stream.
+    /// into the stream. A call of CUDA's, with its locks. A copy by stores or loads is done: nothing goes into the stream.
     ///
     /// # Errors
     /// As [`Session::copy_after`]; [`Error::Busy`] while another thread submits on the lane.

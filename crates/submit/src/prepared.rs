@@ -1,7 +1,7 @@
 //! What is prepared on a lane: transfers, and frames that rotate.
 
+use crate::choose::Executor;
 use crate::handle::Copy;
-use crate::stores::Stored;
 use gpu::{Prepared, Region};
 
 /// What a transfer's handle stands for.
@@ -10,10 +10,22 @@ pub(crate) enum Ready {
     Copy(Prepared),
     /// By the graphics engine, bytes that the CPU reads from a buffer at each submission.
     Read { prepared: Prepared, source: Region, buffer: (u32, u32) },
-    /// By stores of the CPU.
-    Stores(Stored),
+    /// By stores or loads of the CPU.
+    ByCpu(ByCpu),
     /// By the graphics engine, bytes that the caller gives.
     Given(Prepared),
+}
+
+/// A copy, by where its ends lie among the buffers.
+#[derive(Clone, Copy)]
+pub(crate) struct ByCpu {
+    /// Stores or loads.
+    pub executor: Executor,
+    pub to: (u32, u32),
+    pub to_at: u64,
+    pub from: (u32, u32),
+    pub from_at: u64,
+    pub bytes: u64,
 }
 
 /// Frames of one buffer that rotate.

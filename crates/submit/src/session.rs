@@ -246,7 +246,7 @@ impl Session {
             Error::Unavailable("the session is without CUDA: use memory of its own (Session::allocate)".into())
         })?;
         let _context = setup.enter()?;
-        self.add(now, Entry::of_cuda(machine, pointer, length, setup.ways.have_stores())?)
+        self.add(now, Entry::of_cuda(machine, pointer, length, setup.ways.map())?)
     }
 
     /// Memory of the session's own, host memory or (`video`) the GPU's, which the CPU sees too. Allocated without CUDA, in whole
@@ -258,7 +258,7 @@ impl Session {
         let (setup, now) = (self.setup()?, self.now()?);
         let memory = if video { setup.space.alloc_video(bytes)? } else { setup.space.alloc_host(bytes)? };
         let place = if video { Place::Video } else { Place::Host };
-        self.add(now, Entry::of_memory(memory, place, bytes, setup.ways.have_stores())?)
+        self.add(now, Entry::of_memory(memory, place, bytes, setup.ways.map())?)
     }
 
     fn add(&self, now: Now, entry: Entry) -> Result<Buffer, Error> {

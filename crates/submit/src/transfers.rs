@@ -4,9 +4,8 @@ use crate::choose::{Direction, Executor};
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, TRANSFER, Transfer};
 use crate::lane::Place;
-use crate::prepared::Ready;
+use crate::prepared::{ByCpu, Ready};
 use crate::session::{INLINE, Session};
-use crate::stores::Stored;
 use gpu::{CopyMode, CopyRelease, InlineMode, Prepared};
 use rm::graph;
 
@@ -55,10 +54,9 @@ impl Session {
         let (to_entry, entry) = (find(to_place)?, find(from_place)?);
         let to = to_entry.region.part(to_at, bytes.into())?;
         let source = entry.region.part(from_at, bytes.into())?;
-        let may_store = Session::may_store(to_entry, entry).is_ok();
-        let ready = if executor == Executor::Stores && may_store {
+        let ready = if executor.is_cpu() && Session::mapped(executor, to_entry, entry).is_ok() {
             let bytes = bytes.into();
-            Ready::Stores(Stored { to: to_place, to_at, from: from_place, from_at, bytes })
+            Ready::ByCpu(ByCpu { executor, to: to_place, to_at, from: from_place, from_at, bytes })
         } else if inline && entry.place == graph::Place::Host {
             let prepared = Prepared::inline(&mut inner.channel, &to, bytes, InlineMode::Headers)?;
             Ready::Read { prepared, source, buffer: from_place }
@@ -120,9 +118,9 @@ impl Session {
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         let ready = Place::find(&mut inner.transfers, index, used).ok_or_else(|| TRANSFER.wrong())?;
         let ticket = match (ready, bytes) {
-            (Ready::Stores(stored), None) => {
-                let stored = *stored;
-                return match self.store(now, inner, stored) {
+            (Ready::ByCpu(copy), None) => {
+                let copy = *copy;
+                return match self.by_cpu(now, inner, copy) {
                     Ok(Some(copy)) => Ok(copy),
                     // The transfer is there, its buffer has gone.
                     Ok(None) | Err(Error::Handle(_)) => Err(Error::Freed),

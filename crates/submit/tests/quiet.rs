@@ -20,6 +20,10 @@ impl Chooser for Small {
         vec![(32, Executor::Stores)]
     }
 
+    fn from_gpu(&self) -> Vec<(u64, Executor)> {
+        vec![(32, Executor::Loads)]
+    }
+
     fn why(&self, _: Direction, _: u64) -> String {
         String::new()
     }
@@ -44,12 +48,13 @@ fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
     let piece = |n: u64| Piece { to: host, to_at: n * 64, from: video, from_at: n * 128, bytes: 64 };
     let pieces: Vec<_> = (0..300).map(piece).collect();
     type Way<'a> = (&'a str, &'a dyn Fn() -> Result<submit::Copy, submit::Error>);
-    let ways: [Way; 7] = [
+    let ways: [Way; 8] = [
         ("prepared", &|| session.submit(prepared)),
         ("bytes", &|| session.submit_bytes(given, &[7; 56])),
         ("any", &|| session.copy_async((video, 8), (host, 16), 100)),
         ("stores", &|| session.submit(stores)),
         ("any stores", &|| session.copy_async((video, 8), (host, 16), 32)),
+        ("any loads", &|| session.copy_async((host, 8), (video, 16), 32)),
         ("batch", &|| session.copy_batch(&pieces)),
         ("ring", &|| session.ring_next(ring).and_then(|_| session.ring_submit(ring))),
     ];

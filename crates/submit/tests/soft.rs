@@ -394,6 +394,10 @@ impl Chooser for Small {
         vec![(64, Executor::Stores), (512, Executor::Inline)]
     }
 
+    fn from_gpu(&self) -> Vec<(u64, Executor)> {
+        vec![(32, Executor::Loads)]
+    }
+
     fn why(&self, _direction: Direction, bytes: u64) -> String {
         format!("{bytes} bytes, as measured")
     }
@@ -438,12 +442,23 @@ fn a_profile_chooses_and_without_one_the_log_says_so() {
     assert!(rig.bytes(video)[1000..1064] == rig.bytes(host)[100..164]);
     assert!(rig.bytes(video)[2001..2065] == rig.bytes(host)[7..71]);
     assert_eq!([999, 1064, 2000, 2065].map(|at| rig.bytes(video)[at]), [0; 4], "and no others");
+    // And so are loads.
+    noise(rig.bytes(video), 9);
+    rig.bytes(host).fill(0);
+    let load = s.prepare((host, 500), (video, 77), 32).unwrap();
+    for loaded in [s.submit(load).unwrap(), s.copy_async((host, 600), (video, 1003), 31).unwrap()] {
+        assert!(s.poll(loaded).unwrap());
+    }
+    assert_eq!((engines(), inline()), before);
+    assert!(rig.bytes(host)[500..532] == rig.bytes(video)[77..109]);
+    assert!(rig.bytes(host)[600..631] == rig.bytes(video)[1003..1034]);
+    assert_eq!([499, 532, 599, 631].map(|at| rig.bytes(host)[at]), [0; 4], "and no others");
     // What is not prepared goes inline never; what is ordered, by engines; and so do other directions.
     let piece = Piece { to: video, to_at: 0, from: host, from_at: 0, bytes: 8 };
     let by_engine: [&dyn Fn() -> Result<submit::Copy, Error>; 4] = [
         &|| s.copy_async((video, 0), (host, 0), 65),
         &|| s.ordered(&[piece], None, Some((host, 4092, 1))),
-        &|| s.copy_async((host, 0), (video, 0), 8),
+        &|| s.copy_async((host, 0), (video, 0), 33),
         &|| s.copy_async((host, 0), (host, 64), 8),
     ];
     for submit in by_engine {
@@ -456,6 +471,7 @@ fn a_profile_chooses_and_without_one_the_log_says_so() {
     assert!(matches!(s.submit_bytes(tiny, &[0; 64]), Err(Error::Argument(_))));
     s.unpin(host).unwrap();
     assert!(matches!(s.submit(tiny), Err(Error::Freed)), "its source is gone");
+    assert!(matches!(s.submit(load), Err(Error::Freed)), "its destination is gone");
     assert!(s.submit(small).is_err(), "its source is gone");
 }
 
@@ -478,7 +494,9 @@ fn a_session_says_which_way_a_copy_goes_and_why() {
         let (found, why) = ask(video, host, bytes, prepared);
         assert!(found == executor && why.contains(says), "{bytes}: {found:?}, {why}");
     }
-    assert_eq!(ask(host, video, 8, true).0, Executor::CopyEngine);
+    assert_eq!(ask(host, video, 32, true).0, Executor::Loads);
+    assert_eq!(ask(host, video, 33, true).0, Executor::CopyEngine);
+    assert_eq!(ask(video, video, 8, true).0, Executor::CopyEngine);
     assert!(matches!(s.explain(video, host, 0, true), Err(Error::Argument(_))));
     assert!(matches!(s.explain(Buffer::from_raw(7), host, 8, true), Err(Error::Handle(_))));
     // A buffer that cannot be mapped goes by engines, and the reason is told.

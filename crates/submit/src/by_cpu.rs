@@ -1,0 +1,84 @@
+//! Copies by the CPU's own stores to the GPU and loads from it: they are there when the submission returns.
+//!
+//! Stores through BAR1 are posted; a load of the last byte comes back when all of them have arrived. Meanwhile a thread has a
+//! ticket of its lane and holds both regions, so whoever frees memory waits for it as for an engine's copy.
+
+use crate::buffers::Entry;
+use crate::choose::Executor;
+use crate::error::Error;
+use crate::handle::{BUFFER, Buffer, COPY, Copy};
+use crate::lane::Inner;
+use crate::prepared::ByCpu;
+use crate::session::{Now, Session};
+use gpu::Bar1Map;
+use rm::graph::Place;
+
+/// The place, in a ticket, of copies that no lane has: they were done when they got it.
+pub(crate) const DONE: u8 = u8::MAX;
+
+impl Session {
+    /// Where the CPU stores to, or loads from; in words, why it cannot.
+    pub(crate) fn mapped<'e>(executor: Executor, to: &'e Entry, from: &'e Entry) -> Result<&'e Bar1Map, &'e str> {
+        let (of_gpu, other) = if executor == Executor::Loads { (from, to) } else { (to, from) };
+        match (&of_gpu.map, other.place) {
+            (Ok(map), Place::Host) => Ok(map),
+            (Ok(_), _) => Err("the CPU does not reach the other end"),
+            (Err(why), _) => Err(why),
+        }
+    }
+
+    /// Copies it. `Ok(None)` where the CPU cannot.
+    ///
+    /// # Errors
+    /// [`Error::Freed`], [`Error::Outside`], [`Error::Handle`], [`Error::Full`]: nothing was written.
+    #[inline]
+    pub(crate) fn by_cpu(&self, now: Now, inner: &mut Inner, copy: ByCpu) -> Result<Option<Copy>, Error> {
+        // SAFETY: whoever has `inner` has a claim, which outlives what is found.
+        let (to, from) = unsafe { (self.buffers.find(copy.to)?, self.buffers.find(copy.from)?) };
+        let Ok(map) = Session::mapped(copy.executor, to, from) else { return Ok(None) };
+        if now.asks() {
+            // Before the ticket is taken, as for an engine's copies.
+            to.region.ask_where_wanted()?;
+            from.region.ask_where_wanted()?;
+        }
+        let Inner { copies: Some(copies), channel, .. } = inner else { return Ok(None) };
+        let held = copies.begin(channel)?;
+        held.hold((&to.region, copy.to_at), copy.bytes)?;
+        held.hold((&from.region, copy.from_at), copy.bytes)?;
+        let bytes = copy.bytes as usize;
+        if copy.executor == Executor::Loads {
+            let at = to.pointer.wrapping_add(copy.to_at);
+            // SAFETY: within host memory that the CPU sees there, and that nobody frees while it is held; what else touches the
+            // destination of a copy is the program's race.
+            let data = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, bytes) };
+            map.read(copy.from_at, data)?;
+        } else {
+            let at = from.pointer.wrapping_add(copy.from_at);
+            // SAFETY: as above, of its source.
+            let data = unsafe { std::slice::from_raw_parts(at as *const u8, bytes) };
+            map.write(copy.to_at, data)?;
+            map.read(copy.to_at + copy.bytes - 1, &mut [0])?;
+        }
+        drop(held);
+        Ok(Some(Copy(COPY.encode_number(now.opening(), DONE, 0))))
+    }
+
+    /// What `copy_async` is asked for, if the table says that the CPU does it.
+    #[inline]
+    pub(crate) fn by_cpu_if_chosen(
+        &self,
+        now: Now,
+        inner: &mut Inner,
+        (to, to_at): (Buffer, u64),
+        (from, from_at): (Buffer, u64),
+        bytes: u64,
+    ) -> Result<Option<Copy>, Error> {
+        let decode = |buffer: Buffer| BUFFER.decode(now.opening(), buffer.0);
+        let (to, from) = (decode(to)?, decode(from)?);
+        let executor = inner.ways.choose(self.direction(to.0, from.0), bytes);
+        if !executor.is_cpu() {
+            return Ok(None);
+        }
+        self.by_cpu(now, inner, ByCpu { executor, to, to_at, from, from_at, bytes })
+    }
+}
