@@ -495,3 +495,22 @@ impl<'a> Comparison<'a> {
         Some(RatioOfRun { baseline: name.to_owned(), metric: self.compare.metric, ratio })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_device_are_no_payload_of_the_gpus_link() {
+        for (text, way) in [
+            ("host->ce2->gpu0", Some(true)),
+            ("gpu0->cuda->host", Some(false)),
+            ("device->dma->gpu0", None),
+            ("host->dma->device", None),
+            ("gpu0[offset=3]->staged->device[offset=64]", None),
+        ] {
+            assert_eq!(is_to_gpu(&What::Route(text.into())), way, "{text}");
+        }
+        assert_eq!(is_to_gpu(&What::Call("pin(host)".into())), None);
+    }
+}
