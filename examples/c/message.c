@@ -20,7 +20,7 @@
 #include <time.h>
 
 enum { WORDS = 14, NUMBER = 14, SUM = 15, MOST = 1000000 };
-#define PATIENCE UINT64_C(1000000000)
+#define PATIENCE UINT64_C(5000000000)
 
 typedef unsigned long long address_t;
 static int (*cuInit)(unsigned);

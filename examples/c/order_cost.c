@@ -24,7 +24,7 @@
 #include <time.h>
 
 enum { LARGE = 64 * 1024, MOST = 20000, WARM = 20 };
-#define PATIENCE UINT64_C(2000000000)
+#define PATIENCE UINT64_C(5000000000)
 
 typedef unsigned long long address_t;
 static int (*cuInit)(unsigned);
@@ -186,7 +186,7 @@ static uint64_t arrived(uint64_t at, uint32_t number, const char *what)
         if (*word(at) == number)
             return at_least;
         if (at_least - start > PATIENCE) {
-            fprintf(stderr, "%s: not there after two seconds\n", what);
+            fprintf(stderr, "%s: not there after five seconds\n", what);
             exit(1);
         }
         if (at_least - start > 1000000)

@@ -58,14 +58,9 @@ pub struct Choice {
 
 /// A profile of this machine.
 pub trait Chooser: Send + Sync {
-    /// Of copies to the GPU: up to which size each executor is the best, ascending, that size included. Beyond the last, copy engines are, and
-    /// so they are within one memory.
-    fn to_gpu(&self) -> Vec<(u64, Executor)>;
-
-    /// The same of copies from the GPU.
-    fn from_gpu(&self) -> Vec<(u64, Executor)> {
-        Vec::new()
-    }
+    /// Up to which size each executor is the best in a direction, ascending, that size included. Beyond the last, copy engines are. Within one
+    /// memory nobody is asked: copy engines are.
+    fn sizes(&self, direction: Direction) -> Vec<(u64, Executor)>;
 
     /// Why, in one sentence.
     fn why(&self, direction: Direction, bytes: u64) -> String;
@@ -73,23 +68,19 @@ pub trait Chooser: Send + Sync {
 
 /// By the executor of the route that the profile names, where a session has it; everything else is left to copy engines.
 impl Chooser for Profile {
-    fn to_gpu(&self) -> Vec<(u64, Executor)> {
-        table(self, planner::Direction::ToGpu)
-    }
-
-    fn from_gpu(&self) -> Vec<(u64, Executor)> {
-        table(self, planner::Direction::FromGpu)
+    fn sizes(&self, direction: Direction) -> Vec<(u64, Executor)> {
+        let Some(direction) = measured(direction) else { return Vec::new() };
+        let plan = self.plan(&Ask::of(direction, 1));
+        let ranges = plan.map(|plan| plan.ranges.as_slice()).unwrap_or_default();
+        ranges.iter().map(|range| (range.to.unwrap_or(u64::MAX), executor(&range.route, direction))).collect()
     }
 
     fn why(&self, direction: Direction, bytes: u64) -> String {
-        let ask = match direction {
-            Direction::ToGpu => Ask::of(planner::Direction::ToGpu, bytes),
-            Direction::FromGpu => Ask::of(planner::Direction::FromGpu, bytes),
-            Direction::WithinGpu | Direction::WithinHost => {
-                return "a calibration measures no copies within one memory".into();
-            }
+        let Some(direction) = measured(direction) else {
+            return "a calibration measures no copies within one memory".into();
         };
-        let why = |choice: planner::Choice| match executor(&choice.route, ask.direction) {
+        let ask = Ask::of(direction, bytes);
+        let why = |choice: planner::Choice| match executor(&choice.route, direction) {
             Executor::CopyEngine if !is_engine(&choice.route) => format!("{}; a session has no such way", choice.why),
             _ => choice.why,
         };
@@ -111,10 +102,12 @@ fn executor(route: &str, direction: planner::Direction) -> Executor {
     }
 }
 
-fn table(profile: &Profile, direction: planner::Direction) -> Vec<(u64, Executor)> {
-    let plan = profile.plan(&Ask::of(direction, 1));
-    let ranges = plan.map(|plan| plan.ranges.as_slice()).unwrap_or_default();
-    ranges.iter().map(|range| (range.to.unwrap_or(u64::MAX), executor(&range.route, direction))).collect()
+fn measured(direction: Direction) -> Option<planner::Direction> {
+    match direction {
+        Direction::ToGpu => Some(planner::Direction::ToGpu),
+        Direction::FromGpu => Some(planner::Direction::FromGpu),
+        Direction::WithinGpu | Direction::WithinHost => None,
+    }
 }
 
 fn is_engine(route: &str) -> bool {
@@ -127,8 +120,8 @@ pub(crate) struct Ways([Box<[(u64, Executor)]>; 2]);
 
 impl Ways {
     pub fn of(profile: Option<&dyn Chooser>) -> Ways {
-        let tables = profile.map_or_else(Default::default, |profile| [profile.to_gpu(), profile.from_gpu()]);
-        Ways(tables.map(Vec::into_boxed_slice))
+        let sizes = |direction| profile.map(|profile| profile.sizes(direction)).unwrap_or_default().into_boxed_slice();
+        Ways([Direction::ToGpu, Direction::FromGpu].map(sizes))
     }
 
     #[inline]

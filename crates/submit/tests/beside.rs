@@ -261,7 +261,7 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
 struct Small;
 
 impl Chooser for Small {
-    fn to_gpu(&self) -> Vec<(u64, Executor)> {
+    fn sizes(&self, _: Direction) -> Vec<(u64, Executor)> {
         vec![(16, Executor::Stores), (256, Executor::Inline)]
     }
 
@@ -343,7 +343,7 @@ fn stores_reach_cudas_memory_and_none_that_cuda_has_freed() {
 struct Up(u64);
 
 impl Chooser for Up {
-    fn to_gpu(&self) -> Vec<(u64, Executor)> {
+    fn sizes(&self, _: Direction) -> Vec<(u64, Executor)> {
         vec![(self.0, Executor::Stores)]
     }
 

@@ -16,12 +16,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 struct Small;
 
 impl Chooser for Small {
-    fn to_gpu(&self) -> Vec<(u64, Executor)> {
-        vec![(32, Executor::Stores)]
-    }
-
-    fn from_gpu(&self) -> Vec<(u64, Executor)> {
-        vec![(32, Executor::Loads)]
+    fn sizes(&self, direction: Direction) -> Vec<(u64, Executor)> {
+        vec![(32, if direction == Direction::ToGpu { Executor::Stores } else { Executor::Loads })]
     }
 
     fn why(&self, _: Direction, _: u64) -> String {

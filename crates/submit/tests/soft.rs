@@ -390,12 +390,11 @@ fn so_many_submissions_of_one_transfer_are_under_way_and_one_more_is_an_error() 
 struct Small;
 
 impl Chooser for Small {
-    fn to_gpu(&self) -> Vec<(u64, Executor)> {
-        vec![(64, Executor::Stores), (512, Executor::Inline)]
-    }
-
-    fn from_gpu(&self) -> Vec<(u64, Executor)> {
-        vec![(32, Executor::Loads)]
+    fn sizes(&self, direction: Direction) -> Vec<(u64, Executor)> {
+        match direction {
+            Direction::FromGpu => vec![(32, Executor::Loads)],
+            _ => vec![(64, Executor::Stores), (512, Executor::Inline)],
+        }
     }
 
     fn why(&self, _direction: Direction, bytes: u64) -> String {
