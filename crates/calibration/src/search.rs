@@ -3,10 +3,12 @@
 //! 1. All routes at two sizes; of each kind of executor the best go on.
 //! 2. These at a coarse ladder of sizes, every other one first. What is left far behind and falls back further is not asked
 //!    again in that direction.
-//! 3. Where the best routes of two neighbouring sizes differ, a size between them, until they lie a page apart or an eighth of
-//!    the smaller one: first where the other end's route loses most. Where neither loses anything worth having, the border may
-//!    lie anywhere. For a tail an end that its samples do not decide is measured again first, for twice as long.
+//! 3. Where the best routes of two neighbouring sizes differ, a size between them, until either would do at both, by the bounds of
+//!    `planner::decide`, or until they lie a page apart or a 32nd of the smaller one: first where the other end's route loses most.
+//!    For a tail an end that its samples do not decide is measured again first, for twice as long.
 //! 4. Sizes that are still open, for twice as long each time.
+//! 5. With time left, a size between two of the ladder that have the same best route, first where another one is near: what costs
+//!    more than the sizes round it say (a limit of the driver's, a cache) is found there, and its borders by 3.
 //!
 //! It ends when nothing is open, or when the next stage would not fit into what is left of the budget.
 
@@ -78,6 +80,8 @@ pub enum Doing {
     Borders,
     /// What is close.
     Close,
+    /// Between two sizes that have the same best route.
+    Between,
 }
 
 /// What came of one cell.
@@ -138,8 +142,8 @@ const KIND: f64 = 1.10;
 const BEHIND: f64 = 3.0;
 /// Routes that are near enough to the best of one size to be the best of its neighbour.
 const NEAR: f64 = 1.6;
-/// Less than so much is not worth another route.
-const WORTH_NS: f64 = 100.0;
+/// Less than so much is not worth another route: half of what is aimed at, 100 ns, because the machine is not as fast at all times.
+const WORTH_NS: f64 = 50.0;
 /// A size is measured so often at most.
 const VISITS: u32 = 4;
 /// The shortest visit of a cell; the first one of a median, and of a tail.
@@ -180,11 +184,12 @@ impl Search {
 
     /// The next stage; `None` when nothing is open or nothing more fits.
     pub fn next(&self) -> Option<Request> {
-        let phases: [(Doing, Phase); 4] = [
+        let phases: [(Doing, Phase); 5] = [
             (Doing::Kinds, Search::kinds),
             (Doing::Ladder, Search::ladder),
             (Doing::Borders, Search::borders),
             (Doing::Close, Search::close),
+            (Doing::Between, Search::between),
         ];
         phases.into_iter().find_map(|(doing, tasks)| {
             let tasks = tasks(self);
@@ -278,7 +283,8 @@ impl Search {
             for two in known.windows(2).filter(|two| two[0].2.route != two[1].2.route) {
                 let [(low, lower, a), (high, upper, b)] = [two[0], two[1]];
                 let loss = lower.loss(b.route).max(upper.loss(a.route));
-                if by_median && loss <= decide::WITHIN {
+                let routes = &state.sweep.candidates;
+                if by_median && lower.would_do(b.route, routes) && upper.would_do(a.route, routes) {
                     continue;
                 }
                 let unsure: Vec<u64> = two
@@ -309,6 +315,31 @@ impl Search {
         tasks
     }
 
+    fn between(&self) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        // A GPU without a speed has nothing that costs more.
+        let sweeps = self.sweeps.iter().enumerate().filter(|_| self.settings.cell_ns > 0);
+        for (sweep, state) in sweeps {
+            let known: Vec<(u64, &Slot, Best)> =
+                state.points.iter().filter_map(|(bytes, slot)| Some((*bytes, slot, slot.best?))).collect();
+            for two in known.windows(2).filter(|two| two[0].2.route == two[1].2.route) {
+                let [(low, lower, _), (high, upper, _)] = [two[0], two[1]];
+                // Once between two of the ladder.
+                if high < 3 * low {
+                    continue;
+                }
+                let near = |n: &usize| lower.is_near(*n) || upper.is_near(*n);
+                let routes: Vec<usize> = state.alive().filter(near).collect();
+                let second = lower.second().min(upper.second());
+                if routes.len() > 1 {
+                    tasks.push((second, Task { sweep, bytes: middle(low, high), routes, visits: 0 }));
+                }
+            }
+        }
+        tasks.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        tasks.into_iter().map(|(_, task)| task).collect()
+    }
+
     fn close(&self) -> Vec<Task> {
         let (mut tasks, objective) = (Vec::new(), self.settings.objective);
         for (sweep, state) in self.sweeps.iter().enumerate() {
@@ -331,17 +362,21 @@ impl Search {
     fn pack(&self, tasks: Vec<Task>, doing: Doing) -> Option<Request> {
         let mut packed: Vec<&Task> = Vec::new();
         let (mut cells, mut bytes, mut estimate) = (0, 0u64, 0.0);
-        let first = tasks.iter().find(|task| self.estimate(task, LEAST_NS) * MARGIN <= self.left_ns as f64)?;
+        // What is worth doing only with time left takes no risk: stages that took less than was thought say little of other sizes.
+        // Of the shortest stages nobody knows to a few milliseconds what they take.
+        let left_ns = self.left_ns.saturating_sub(self.settings.open_ns) as f64;
+        let left_ns = if doing == Doing::Between { left_ns * self.scale.min(1.0) } else { left_ns };
+        let first = tasks.iter().find(|task| self.estimate(task, LEAST_NS) * MARGIN <= left_ns)?;
         let wanted = self.cell_ns(&tasks, doing, first.visits);
         // Shorter where the budget does not hold it.
         let mut cell_ns = wanted;
-        while cell_ns > LEAST_NS && self.estimate(first, cell_ns) * MARGIN > self.left_ns as f64 {
+        while cell_ns > LEAST_NS && self.estimate(first, cell_ns) * MARGIN > left_ns {
             cell_ns = (cell_ns / 2).max(LEAST_NS);
         }
         for task in tasks.iter().filter(|task| task.visits == first.visits) {
             let (more, moved) = (task.routes.len(), task.bytes.saturating_mul(2 * task.routes.len() as u64));
             let takes = self.estimate(task, cell_ns);
-            let fits = (estimate + takes) * MARGIN <= self.left_ns as f64;
+            let fits = (estimate + takes) * MARGIN <= left_ns;
             let alone = packed.is_empty();
             let room =
                 cells + more <= MOST_CELLS && bytes + moved <= MOST_BYTES && estimate + takes <= LONGEST_NS as f64;
@@ -355,18 +390,23 @@ impl Search {
             task.routes.iter().map(move |route| Ask { sweep, bytes, route: *route }).collect::<Vec<_>>()
         };
         let asks: Vec<Ask> = packed.iter().flat_map(ask).collect();
-        let least = match self.settings.objective {
-            Metric::P50 => MEDIAN_SAMPLES,
-            metric => needs(metric) + needs(metric) / 20,
-        };
         (!asks.is_empty()).then(|| Request {
             rounds: self.settings.rounds,
-            samples: least << first.visits,
+            samples: self.samples_of(first.visits),
             duration_ns: cell_ns * asks.len() as u64,
             estimate_ns: estimate as u64,
             asks,
             doing,
         })
+    }
+
+    /// Of each cell of a stage at most.
+    fn samples_of(&self, visits: u32) -> u64 {
+        let least = match self.settings.objective {
+            Metric::P50 => MEDIAN_SAMPLES,
+            metric => needs(metric) + needs(metric) / 20,
+        };
+        least << visits
     }
 
     /// The time of each cell of a stage.
@@ -390,13 +430,17 @@ impl Search {
     fn estimate(&self, task: &Task, cell_ns: u64) -> f64 {
         let state = &self.sweeps[task.sweep];
         let open = self.settings.open_ns as f64 + task.bytes as f64 * OPEN_NS_A_BYTE;
-        let rounds = f64::from(self.settings.rounds);
+        let (rounds, samples) = (f64::from(self.settings.rounds), self.samples_of(task.visits) as f64);
         let of = |route: &usize| {
             // A turn has one sample at least, and its last one may begin just before its time is over.
-            let one = state.expected(*route, task.bytes) * rounds;
-            open + (one * (1.0 + WARM_UP)).max(cell_ns as f64 + one)
+            let each = state.expected(*route, task.bytes);
+            let one = each * rounds;
+            let thought = self.scale * (open + (one * (1.0 + WARM_UP)).max(cell_ns as f64 + one));
+            // However short other stages were, transfers take what they take.
+            let transfers = one.max((each * samples).min(cell_ns as f64));
+            thought.max(transfers + self.scale.min(1.0) * open)
         };
-        self.scale * task.routes.iter().map(of).sum::<f64>()
+        task.routes.iter().map(of).sum::<f64>()
     }
 
     /// What was found, for a load: a plan for each sweep and metric.
@@ -565,14 +609,31 @@ impl Slot {
         }
     }
 
+    /// How many times the fastest one's time the second one takes.
+    fn second(&self) -> f64 {
+        let mut all: Vec<f64> = self.point.cells.iter().filter_map(|cell| cell.p50()).collect();
+        all.sort_by(f64::total_cmp);
+        if let [first, second, ..] = all[..] { second / first } else { f64::INFINITY }
+    }
+
+    /// Whether this route could be taken here, though another one is: it loses little against the fastest, and against CUDA's best
+    /// form.
+    fn would_do(&self, route: usize, routes: &[String]) -> bool {
+        let Some(p50) = self.point.cells[route].p50() else { return false };
+        let cudas = (0..routes.len()).filter(|n| decide::is_cuda(&routes[*n]));
+        let cuda = cudas.filter_map(|n| self.point.cells[n].p50()).min_by(f64::total_cmp);
+        let is_near = self.point.least().is_none_or(|least| p50 - least <= WORTH_NS || p50 <= least * decide::WITHIN);
+        is_near && cuda.is_none_or(|cuda| p50 <= cuda * decide::WITHIN_OF_CUDA)
+    }
+
     fn is_near(&self, route: usize) -> bool {
         self.point.cells[route].p50().zip(self.point.least()).is_some_and(|(p50, least)| p50 <= least * NEAR)
     }
 }
 
-/// Two sizes so near need no third between them: an eighth of the smaller one, 16 bytes at least, a page at most.
+/// Two sizes so near need no third between them: a 32nd of the smaller one, 16 bytes at least, a page at most.
 fn resolution(low: u64) -> u64 {
-    (low / 8).clamp(16, 4096)
+    (low / 32).clamp(16, 4096)
 }
 
 /// A size between two, as round as they are apart.

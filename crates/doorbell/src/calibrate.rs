@@ -319,6 +319,7 @@ fn line(p: &calibration::Progress<'_>) -> String {
         Doing::Ladder => "sizes",
         Doing::Borders => "borders",
         Doing::Close => "close ones",
+        Doing::Between => "between",
     };
     let (from, to) = (number::bytes(p.smallest), number::bytes(p.largest));
     let (samples, left) = (number::count(p.samples), p.left.as_secs());

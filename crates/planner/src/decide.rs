@@ -4,13 +4,15 @@
 //! that is preferred for another reason where it is within [`WITHIN`] of the fastest, or where the samples do not tell the two
 //! apart. CUDA's forms set a bound of their own: what is chosen is never more than [`WITHIN_OF_CUDA`] slower than the best of
 //! them, as far as the samples tell.
+//!
+//! What is aimed at is 5 % and 2 %. The bounds are narrower: a ratio of today is not to the per cent that of tomorrow.
 
 use crate::model::executor;
 
-/// A preferred route may be so much slower than the fastest: 5 %.
-pub const WITHIN: f64 = 1.05;
-/// And so much slower than the best form of CUDA's: 2 %.
-pub const WITHIN_OF_CUDA: f64 = 1.02;
+/// A preferred route may be so much slower than the fastest: 3 %.
+pub const WITHIN: f64 = 1.03;
+/// And so much slower than the best form of CUDA's: 1 %.
+pub const WITHIN_OF_CUDA: f64 = 1.01;
 
 /// Executors from the most preferred one on, each with the reason.
 pub const PREFERENCE: [(&str, &str); 10] = [
@@ -110,29 +112,29 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_engine_is_kept_within_five_per_cent_of_the_cpus_stores() {
-        assert_eq!(decide(&[(CE, 104.0), (BAR1, 100.0)], Some(0.005)), (CE.into(), false));
-        assert_eq!(decide(&[(CE, 106.0), (BAR1, 100.0)], Some(0.005)), (BAR1.into(), false));
+    fn a_copy_engine_is_kept_within_three_per_cent_of_the_cpus_stores() {
+        assert_eq!(decide(&[(CE, 102.0), (BAR1, 100.0)], Some(0.005)), (CE.into(), false));
+        assert_eq!(decide(&[(CE, 104.0), (BAR1, 100.0)], Some(0.005)), (BAR1.into(), false));
         // Three is not chosen for being near two, which is near one.
         assert_eq!(
-            decide(&[(CE, 110.0), ("host->inline->gpu0", 104.0), (BAR1, 100.0)], Some(0.005)).0,
+            decide(&[(CE, 105.0), ("host->inline->gpu0", 102.0), (BAR1, 100.0)], Some(0.005)).0,
             "host->inline->gpu0"
         );
     }
 
     #[test]
-    fn nothing_is_kept_that_is_more_than_two_per_cent_slower_than_cuda() {
-        assert_eq!(decide(&[(CE, 103.0), (CUDA, 100.0)], Some(0.005)), (CUDA.into(), false));
-        assert_eq!(decide(&[(CE, 101.0), (CUDA, 100.0)], Some(0.005)), (CE.into(), false));
-        // Both bounds hold at once: within 5 % of the fastest, and within 2 % of CUDA's.
-        assert_eq!(decide(&[(CE, 104.0), (CUDA, 101.0), (BAR1, 100.0)], Some(0.001)).0, CUDA);
+    fn nothing_is_kept_that_is_more_than_one_per_cent_slower_than_cuda() {
+        assert_eq!(decide(&[(CE, 102.0), (CUDA, 100.0)], Some(0.005)), (CUDA.into(), false));
+        assert_eq!(decide(&[(CE, 100.5), (CUDA, 100.0)], Some(0.002)), (CE.into(), false));
+        // Both bounds hold at once: within 3 % of the fastest, and within 1 % of CUDA's.
+        assert_eq!(decide(&[(CE, 102.5), (CUDA, 101.3), (BAR1, 100.0)], Some(0.001)).0, CUDA);
     }
 
     #[test]
     fn what_the_samples_do_not_tell_apart_stays_open_and_the_preferred_is_kept() {
         assert_eq!(decide(&[(CE, 120.0), (BAR1, 100.0)], Some(0.3)), (CE.into(), true));
         // They are told apart, but not on which side of the bound they lie.
-        assert_eq!(decide(&[(CE, 106.0), (BAR1, 100.0)], Some(0.02)), (BAR1.into(), true));
+        assert_eq!(decide(&[(CE, 104.0), (BAR1, 100.0)], Some(0.02)), (BAR1.into(), true));
         // Without an interval nothing is certain.
         assert_eq!(decide(&[(CE, 106.0), (BAR1, 100.0)], None), (BAR1.into(), true));
         assert_eq!(decide(&[(CE, 100.0)], None), (CE.into(), false));
