@@ -26,8 +26,10 @@ impl Follow {
     /// # Errors
     /// [`Error::Unavailable`] for a profile that was taken elsewhere, with what is different, and for a file that is none.
     pub(crate) fn found(&self, soft: bool, machine: Option<&Machine>) -> Result<Followed, Error> {
-        let pci = machine.and_then(|machine| machine.context().ok()?.device().pci_address().ok());
-        let pci = pci.as_deref().filter(|_| !soft);
+        // A calibration is of the first GPU, which it finds without an address: so is a session's first.
+        let other = machine.filter(|_| !soft).and_then(|machine| Some(machine.context().ok()?.device()));
+        let pci = other.filter(|device| device.ordinal() != 0).and_then(|device| device.pci_address().ok());
+        let pci = pci.as_deref();
         let variable = || std::env::var_os(planner::VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
         let profile = match self {
             Follow::Nothing => return Ok(Err("no profile is wanted".into())),
