@@ -42,7 +42,14 @@ fn built() -> Option<&'static Path> {
             // Segments as older linkers make them (symbols beside code), and the older hash table.
             (format!("{library}libcuda.so.1 -Wl,-z,noseparate-code -Wl,--hash-style=sysv -o old.so"), &["libcuda.c"]),
         ];
-        all.iter().try_for_each(|(args, sources)| cc(args, sources)).map(|()| dir)
+        // The libraries first: the others link them.
+        let (libraries, others) = all.split_at(2);
+        libraries.iter().try_for_each(|(args, sources)| cc(args, sources))?;
+        std::thread::scope(|scope| {
+            let all: Vec<_> = others.iter().map(|(args, sources)| scope.spawn(|| cc(args, sources))).collect();
+            all.into_iter().try_for_each(|one| one.join().unwrap())
+        })?;
+        Ok(dir)
     });
     match dir {
         Ok(dir) => Some(dir.path()),

@@ -182,14 +182,19 @@ fn a_broken_gpu_is_a_failed_cell_with_its_reason() {
         (Status::Failed(why), samples) => (why, samples),
         other => panic!("{other:?}"),
     };
-    let (why, samples) = failed(Planted::ShortCopy, "host->ce2->gpu0");
-    assert!(why.contains("offset 7") && samples == 0, "verified before anything is timed: {why}");
-    let (why, _) = failed(Planted::LongCopy, "host->ce2->gpu0");
-    assert!(why.contains("past the end"), "{why}");
-    let (why, samples) = failed(Planted::LostRelease { from: 90 }, "host->ce2->gpu0");
-    assert!(why.contains("not there within") && samples < 40, "{samples}: {why}");
-    let (why, samples) = failed(Planted::DeadChannel { entry: 90, xid: 31 }, "host->ce2->gpu0");
-    assert!(why.contains("31") && samples < 40, "{samples}: {why}");
+    // Side by side: what is lost is waited for.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (why, samples) = failed(Planted::LostRelease { from: 90 }, "host->ce2->gpu0");
+            assert!(why.contains("not there within") && samples < 40, "{samples}: {why}");
+        });
+        let (why, samples) = failed(Planted::ShortCopy, "host->ce2->gpu0");
+        assert!(why.contains("offset 7") && samples == 0, "verified before anything is timed: {why}");
+        let (why, _) = failed(Planted::LongCopy, "host->ce2->gpu0");
+        assert!(why.contains("past the end"), "{why}");
+        let (why, samples) = failed(Planted::DeadChannel { entry: 90, xid: 31 }, "host->ce2->gpu0");
+        assert!(why.contains("31") && samples < 40, "{samples}: {why}");
+    });
 }
 
 #[test]
