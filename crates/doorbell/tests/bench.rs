@@ -74,7 +74,12 @@ fn a_run_is_a_folder_with_a_part_of_each_stage() {
     let alone = dir.path().join("alone.json");
     std::fs::copy(out.join("run.json"), &alone).unwrap();
     bench().args(["--json", "--show"]).arg(&alone).assert().success();
-    bench().args(["--plots", "--show"]).arg(&alone).assert().code(2).stderr(contains("no samples"));
+    bench().args(["--plots", "--show"]).arg(&alone).assert().success();
+    assert!(dir.path().join("plots/0000-latency.svg").is_file());
+    let asserts = dir.path().join("asserts.toml");
+    std::fs::write(&asserts, format!("{SMALL}[[assert]]\nsubject = \"inline\"\nwithin-best = \"5%\"\n")).unwrap();
+    let judged = bench().args(["--asserts"]).arg(&asserts).arg("--show").arg(&alone).assert().success();
+    judged.stdout(contains("not judged: 1 assert"));
     // What is there is not written over by accident, and not done again.
     bench().arg(file(dir.path(), SMALL)).arg("-o").arg(&out).assert().code(2).stderr(contains("--force"));
     bench().args(["--resume", "-o"]).arg(&out).assert().success();

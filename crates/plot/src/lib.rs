@@ -1,6 +1,5 @@
 //! Pictures of a run, as SVG files in the folder `plots` of the run: latency against size, of many routes with a name at each
-//! line's end, the distribution with its tail, a
-//! histogram, and every sample over time.
+//! line's end, the distribution with its tail, a histogram, and every sample over time.
 //!
 //! The invariant: a picture can be read without colour. Series differ in dashes and markers too, axes say their units, the
 //! head says on which machine and with which commit it was made, and no picture of the software GPU passes for times.
@@ -37,36 +36,8 @@ type Draw = fn(&Head<'_>, &[Drawn<'_>]) -> String;
 /// # Errors
 /// Samples cannot be read; a file cannot be written. What is written is whole.
 pub fn all(folder: &Folder, run: &Run) -> Result<Vec<PathBuf>, Error> {
-    let plots = folder.path().join("plots");
-    match std::fs::create_dir(&plots) {
-        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(Error::Write { path: plots, cause }),
-        _ => {}
-    }
-    let about = About::of(run);
-    let mut files = Vec::new();
-    for (first, cells) in by_size(run) {
-        let point = point(&first.point);
-        let head =
-            about.head("latency against size", &point, "p50 of each subject against size, with a band up to p99.9");
-        let directions = directions(&cells);
-        // Each has a picture of its own, with the names at the ends of the lines.
-        let is_crowded = subjects(&cells) > MOST_IN_A_LEGEND && !directions.is_empty();
-        if let Some(svg) = pictures::latency(&head, &cells).filter(|_| !is_crowded) {
-            files.push(write(&plots, &format!("{:04}-latency.svg", first.number), &svg)?);
-        }
-        for ((from, to), cells) in directions {
-            let strong = strong(run, &cells);
-            for what in routes::Against::ALL {
-                let title = format!("{}, {from} to {to}", what.title());
-                let head = about.head(&title, &point, what.about());
-                if let Some(svg) = routes::picture(&head, &cells, &run.best, &strong, what) {
-                    let (from, to) = (in_a_name(from), in_a_name(to));
-                    let name = format!("{:04}-{from}-to-{to}{}.svg", first.number, what.ending());
-                    files.push(write(&plots, &name, &svg)?);
-                }
-            }
-        }
-    }
+    let mut files = against_size(folder.path(), run)?;
+    let (plots, about) = (folder.path().join("plots"), About::of(run));
     for stage in &run.stages {
         let mut sizes: Vec<u64> = run.cells_of(stage.number).map(|c| c.bytes).collect();
         sizes.sort_unstable();
@@ -159,6 +130,44 @@ fn strong<'r>(run: &'r Run, cells: &[&CellOfRun]) -> Vec<&'r str> {
     counted.sort_by_key(|(_, n, cuda)| (*cuda, std::cmp::Reverse(*n)));
     let is_here = |name: &&str| cells.iter().any(|c| c.subject == *name);
     counted.into_iter().map(|(name, ..)| name).filter(is_here).collect()
+}
+
+/// Those of figures against size, which need no samples, in the folder `plots` of this one.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn against_size(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, Error> {
+    let plots = folder.join("plots");
+    match std::fs::create_dir(&plots) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(Error::Write { path: plots, cause }),
+        _ => {}
+    }
+    let about = About::of(run);
+    let mut files = Vec::new();
+    for (first, cells) in by_size(run) {
+        let point = point(&first.point);
+        let head =
+            about.head("latency against size", &point, "p50 of each subject against size, with a band up to p99.9");
+        let directions = directions(&cells);
+        // Each has a picture of its own, with the names at the ends of the lines.
+        let is_crowded = subjects(&cells) > MOST_IN_A_LEGEND && !directions.is_empty();
+        if let Some(svg) = pictures::latency(&head, &cells).filter(|_| !is_crowded) {
+            files.push(write(&plots, &format!("{:04}-latency.svg", first.number), &svg)?);
+        }
+        for ((from, to), cells) in directions {
+            let strong = strong(run, &cells);
+            for what in routes::Against::ALL {
+                let title = format!("{}, {from} to {to}", what.title());
+                let head = about.head(&title, &point, what.about());
+                if let Some(svg) = routes::picture(&head, &cells, &run.best, &strong, what) {
+                    let (from, to) = (in_a_name(from), in_a_name(to));
+                    let name = format!("{:04}-{from}-to-{to}{}.svg", first.number, what.ending());
+                    files.push(write(&plots, &name, &svg)?);
+                }
+            }
+        }
+    }
+    Ok(files)
 }
 
 fn write(folder: &Path, name: &str, svg: &str) -> Result<PathBuf, Error> {

@@ -409,6 +409,26 @@ impl Run {
         Ok(again)
     }
 
+    /// What can be said of its best routes without its samples, where it says nothing of them.
+    pub fn with_best(mut self) -> Run {
+        if self.best.is_empty() && !self.functional {
+            self.best = self.measured(&HashMap::new()).best();
+        }
+        self
+    }
+
+    /// Holds it against other asserts than those of its experiment, as far as its figures say it without samples.
+    pub fn judged_by(mut self, asserts: &[Assert]) -> Run {
+        self.asserts = asserts.iter().map(|assert| self.measured(&HashMap::new()).judge(assert)).collect();
+        self.experiment.asserts = asserts.to_vec();
+        self
+    }
+
+    fn measured<'r>(&'r self, values: &'r HashMap<(u32, u32), Rounds>) -> Measured<'r> {
+        let (seed, functional) = (self.experiment.run.seed, self.functional);
+        Measured { stages: &self.stages, cells: &self.cells, values, seed, functional }
+    }
+
     /// No assert was broken, and none left open. Of a functional run none says anything.
     pub fn asserts_held(&self) -> bool {
         self.functional || self.asserts.iter().all(|a| a.verdict == Verdict::Held)

@@ -104,6 +104,20 @@ fn the_best_route_of_each_size_stands_beside_cudas_best_form() {
     assert!(of(&run, Metric::Max).sizes[0].cuda.as_ref().unwrap().ratio.unwrap().interval.is_none());
 }
 
+#[test]
+fn a_run_without_its_samples_says_the_same_of_medians() {
+    let run = run(WITHIN, TIMES, 0);
+    let alone = Run { best: Vec::new(), ..run.clone() }.with_best();
+    let p50 = |run: &Run| run.best.iter().filter(|b| b.metric == Metric::P50).cloned().collect::<Vec<_>>();
+    assert_eq!(p50(&alone), p50(&run));
+    let ranges = |run: &Run| run.best.iter().map(|b| b.ranges.clone()).collect::<Vec<_>>();
+    assert_eq!(ranges(&alone), ranges(&run));
+    // Held against asserts that its experiment did not have.
+    let asserts = run.experiment.asserts.clone();
+    let judged = Run { asserts: Vec::new(), ..alone }.judged_by(&asserts);
+    assert_eq!(judged.asserts, run.asserts);
+}
+
 const WITHIN: &str = r#"
 [[assert]]
 subject = "auto"

@@ -58,9 +58,12 @@ pub struct Args {
     /// Measure nothing: print the run in this folder again, summed up anew from its samples where they are there
     #[arg(long, value_name = "RUN", conflicts_with_all = ["experiment", "out", "sets", "gpu", "plan", "list", "routes", "from"])]
     show: Option<PathBuf>,
-    /// With --show: draw the pictures in the folder's plots/ again
+    /// With --show: draw the pictures in the folder's plots/ again; of a run.json alone those that need no samples
     #[arg(long, requires = "show")]
     plots: bool,
+    /// With --show: judge the asserts of this experiment instead, for example experiments/auto.toml
+    #[arg(long, requires = "show", value_name = "EXPERIMENT")]
+    asserts: Option<String>,
     /// One process of a run: measures stages and leaves a part of each in this folder
     #[arg(long, value_name = "FOLDER", hide = true)]
     child: Option<PathBuf>,
@@ -129,16 +132,7 @@ impl Args {
         };
         let mut sets = self.sets.clone();
         sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
-        let is_file = name.contains('/') || name.ends_with(".toml");
-        match experiment::shipped_named(name).filter(|_| !is_file) {
-            Some(shipped) => Ok(Some(experiment::read(shipped.text, shipped.name, &sets)?)),
-            None if is_file || Path::new(name).is_file() => {
-                let text = std::fs::read_to_string(name)
-                    .map_err(|e| Failure::new(format!("{name}: {e}"), "the file must exist and be text"))?;
-                Ok(Some(experiment::read(&text, name, &sets)?))
-            }
-            None => Err(Failure::new(format!("there is no experiment {name:?}"), EXPERIMENTS).into()),
-        }
+        read_named(name, &sets).map(Some)
     }
 
     fn measure(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
@@ -202,12 +196,14 @@ impl Args {
 
     /// A run that was measured before. Nothing of it changes but its pictures.
     fn again(&self, path: &Path) -> anyhow::Result<ExitCode> {
-        let (run, folder) = Loaded::open(path)?.summed_up_again()?;
-        if self.plots {
-            let hint = "give the folder that `doorbell bench -o` wrote, with its parts and samples";
-            let shown = path.display();
-            let folder = folder.as_ref().ok_or_else(|| Failure::new(format!("{shown}: there are no samples"), hint))?;
-            plot::all(folder, &run)?;
+        let (mut run, folder) = Loaded::open(path)?.summed_up_again()?;
+        if let Some(name) = &self.asserts {
+            run = run.judged_by(&read_named(name, &[])?.asserts);
+        }
+        match &folder {
+            Some(folder) if self.plots => drop(plot::all(folder, &run)?),
+            None if self.plots => drop(plot::against_size(path.parent().unwrap_or(Path::new("")), &run)?),
+            _ => {}
         }
         self.print(&run, folder.as_ref().map(Folder::path))?;
         Ok(verdict(&run, &End::Complete, false))
@@ -245,6 +241,20 @@ impl Args {
         };
         let outcome = runner.run(&mut hear)?;
         Ok((outcome, left_behind))
+    }
+}
+
+/// A shipped experiment, or a file.
+fn read_named(name: &str, sets: &[String]) -> anyhow::Result<Experiment> {
+    let is_file = name.contains('/') || name.ends_with(".toml");
+    match experiment::shipped_named(name).filter(|_| !is_file) {
+        Some(shipped) => Ok(experiment::read(shipped.text, shipped.name, sets)?),
+        None if is_file || Path::new(name).is_file() => {
+            let text = std::fs::read_to_string(name)
+                .map_err(|e| Failure::new(format!("{name}: {e}"), "the file must exist and be text"))?;
+            Ok(experiment::read(&text, name, sets)?)
+        }
+        None => Err(Failure::new(format!("there is no experiment {name:?}"), EXPERIMENTS).into()),
     }
 }
 

@@ -50,7 +50,7 @@ impl Loaded {
     pub fn summed_up_again(self) -> anyhow::Result<(Run, Option<Folder>)> {
         let run = match &self.folder {
             Some(folder) => self.run.summed_up_again(folder)?,
-            None => self.run,
+            None => self.run.with_best(),
         };
         Ok((run, self.folder))
     }

@@ -91,9 +91,12 @@ impl Measured<'_> {
     /// How many times the value of `other` that of `cell` is.
     pub(super) fn against(&self, cell: &CellOfRun, (other, value_ns): (&CellOfRun, f64), metric: Metric) -> Against {
         let of = |c: &CellOfRun| self.values.get(&(c.stage, c.cell));
-        let ratio = || {
-            let seed = self.seed ^ (u64::from(cell.stage) << 32 | u64::from(cell.cell));
-            Ratio::of(of(cell)?, of(other)?, figure(metric)?, seed, statistics::CONFIDENCE)
+        let ratio = || match (of(cell), of(other)) {
+            (Some(these), Some(those)) => {
+                let seed = self.seed ^ (u64::from(cell.stage) << 32 | u64::from(cell.cell));
+                Ratio::of(these, those, figure(metric)?, seed, statistics::CONFIDENCE)
+            }
+            _ => without_samples(cell, other, metric),
         };
         let ratio = if other.cell == cell.cell { None } else { ratio() };
         Against { subject: other.subject.clone(), value_ns, ratio }
@@ -167,6 +170,24 @@ impl Measured<'_> {
         }
         at
     }
+}
+
+/// What the rounds' own figures say, where samples are not there: of the median the same as they would.
+fn without_samples(cell: &CellOfRun, other: &CellOfRun, metric: Metric) -> Option<Ratio> {
+    let rounds = |c: &CellOfRun| -> Vec<(u32, u32)> {
+        c.per_round.repeat.iter().copied().zip(c.per_round.round.iter().copied()).collect()
+    };
+    let (these, those) = (rounds(cell), rounds(other));
+    let pairs: Vec<(usize, usize)> =
+        these.iter().enumerate().filter_map(|(n, at)| Some((n, those.iter().position(|o| o == at)?))).collect();
+    if metric == Metric::P50 {
+        let of = |c: &CellOfRun, n: usize| c.per_round.p50.get(n).map(|ns| *ns as f64);
+        let these: Vec<Option<f64>> = pairs.iter().map(|(n, _)| of(cell, *n)).collect();
+        let those: Vec<Option<f64>> = pairs.iter().map(|(_, n)| of(other, *n)).collect();
+        return Ratio::paired(&these, &those, statistics::CONFIDENCE);
+    }
+    let (value, others) = (value(cell, metric).ok()?, value(other, metric).ok()?);
+    (others > 0.0).then(|| Ratio { ratio: value / others, interval: None, rounds: pairs.len() as u64 })
 }
 
 /// Of each size the subject that is named: the one that stays within [`SAME`] of the least for the most sizes from there on; of several
