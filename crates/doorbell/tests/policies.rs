@@ -69,6 +69,9 @@ fn number(report: &str, what: &str) -> u64 {
     lines.filter_map(|l| l.strip_prefix("doorbell: ")?.split(' ').next()?.parse::<u64>().ok()).sum()
 }
 
+/// Of the program with every function: each waits for a part of what is to run out.
+const PARTS: [&str; 4] = ["1", "2", "3", "4"];
+
 #[test]
 fn every_function_returns_what_it_returns_without_policies() {
     let dir = tempfile::tempdir().unwrap();
@@ -76,9 +79,9 @@ fn every_function_returns_what_it_returns_without_policies() {
     let program = program.to_str().unwrap();
     // All side by side: most of the time they wait for what is to run out.
     std::thread::scope(|scope| {
-        let plain = ["1", "2"].map(|part| scope.spawn(move || said_by_itself(program, part)));
+        let plain = PARTS.map(|part| scope.spawn(move || said_by_itself(program, part)));
         let runs = POLICIES.map(|policy| {
-            let parts = ["1", "2"].map(|part| scope.spawn(move || said_under(program, part, policy)));
+            let parts = PARTS.map(|part| scope.spawn(move || said_under(program, part, policy)));
             (policy, parts)
         });
         let plain = plain.map(|run| run.join().unwrap());
