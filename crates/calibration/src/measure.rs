@@ -9,7 +9,7 @@ use experiment::{
 };
 use lab::clock::Clock;
 use lab::stage::{self, Lab};
-use planner::{Direction, Key, Metric, Profile};
+use planner::{Direction, Key, Metric, Places, Profile};
 use results::{Sample, Status};
 use std::time::{Duration, Instant};
 
@@ -99,13 +99,27 @@ impl Calibration {
             for direction in [Direction::ToGpu, Direction::FromGpu] {
                 let (candidates, left) = candidates::candidates(machine, direction, memory, batch);
                 all_left.extend(left);
-                if !candidates.is_empty() {
-                    sweeps.push(Sweep { direction, memory: candidates::memory_name(memory), batch, candidates });
+                if candidates.is_empty() {
+                    continue;
                 }
+                let name = candidates::memory_name(memory);
+                let sweep = Sweep { direction, memory: name, places: Places::Same, batch, candidates };
+                // What changes with the place is how fast the CPU reaches the bytes, whoever pinned them.
+                if batch == 1 && memory == Host::Pinned {
+                    let candidates = sweep.candidates.iter().filter(|route| may_change_place(route)).cloned().collect();
+                    sweeps.push(Sweep { places: Places::Others, candidates, ..sweep.clone() });
+                }
+                sweeps.push(sweep);
             }
         }
         (sweeps, all_left)
     }
+}
+
+/// The kinds of routes whose transfers can be moved to other addresses, and whose time depends on it.
+fn may_change_place(route: &str) -> bool {
+    let kind = route.split("->").nth(1).unwrap_or_default();
+    ["ce", "bar1", "split", "cuda"].iter().any(|name| kind.starts_with(name)) && !kind.contains("graph")
 }
 
 /// The rest of the budget is for the intervals of all figures, at the end.
@@ -229,7 +243,7 @@ fn stage_of(asked: &Calibration, sweeps: &[Sweep], request: &Request, load: Opti
     };
     let cell = |ask: &crate::search::Ask| {
         let route = &sweeps[ask.sweep].candidates[ask.route];
-        Cell { subject: subject(route, ask.bytes), bytes: ask.bytes }
+        Cell { subject: subject(route, sweeps[ask.sweep].places, ask.bytes), bytes: ask.bytes }
     };
     let loads = load.map(|beside| LoadSpec {
         name: beside.name(),
@@ -256,13 +270,16 @@ fn stage_of(asked: &Calibration, sweeps: &[Sweep], request: &Request, load: Opti
     }
 }
 
-fn subject(route: &str, bytes: u64) -> SubjectSpec {
+fn subject(route: &str, places: Places, bytes: u64) -> SubjectSpec {
     SubjectSpec {
-        name: format!("{route} {bytes}"),
+        name: format!("{route} {bytes} {places}"),
         what: What::Route(route.into()),
         sizes: Vec::new(),
         back_to_back: 1,
-        addresses: Addresses::Fixed,
+        addresses: match places {
+            Places::Same => Addresses::Fixed,
+            Places::Others => Addresses::Random,
+        },
         data: Data::Fresh,
         arrival: Arrival::default(),
         observe: Observe::Done,

@@ -13,7 +13,7 @@
 //! It ends when nothing is open, or when the next stage would not fit into what is left of the budget.
 
 use crate::point::{Best, Point, needs};
-use planner::{Direction, Figure, Key, Metric, Plan, Range, Undecided, decide};
+use planner::{Direction, Figure, Key, Metric, Places, Plan, Range, Undecided, decide};
 use std::collections::BTreeMap;
 
 /// One direction with one kind of memory.
@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 pub struct Sweep {
     pub direction: Direction,
     pub memory: String,
+    pub places: Places,
     /// Pieces of each transfer; 1: it is whole.
     pub batch: u32,
     /// In the order of preference.
@@ -569,8 +570,9 @@ impl State {
             }
             before = Some((*bytes, slot, best));
         }
-        let Sweep { direction, memory, batch, .. } = &self.sweep;
-        let key = Key { direction: *direction, memory: memory.clone(), batch: *batch, metric, load: load.into() };
+        let Sweep { direction, memory, places, batch, .. } = &self.sweep;
+        let (memory, load) = (memory.clone(), load.into());
+        let key = Key { direction: *direction, memory, places: *places, batch: *batch, metric, load };
         (!ranges.is_empty()).then_some(Plan { key, ranges, points, undecided })
     }
 

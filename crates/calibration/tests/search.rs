@@ -2,7 +2,7 @@
 //! budget.
 
 use calibration::{Answer, Request, Search, Settings, Sweep};
-use planner::{Ask, Direction, Facts, Metric, Plan, Profile, decide};
+use planner::{Ask, Direction, Facts, Metric, Places, Plan, Profile, decide};
 use proptest::prelude::*;
 
 const CE: &str = "host->ce2->gpu0";
@@ -123,6 +123,7 @@ fn run(host: &mut Host, costs: &[&[(&str, Cost)]], settings: Settings) -> (Searc
     let sweep = |(n, costs): (usize, &&[(&str, Cost)])| Sweep {
         direction: if n == 0 { Direction::ToGpu } else { Direction::FromGpu },
         memory: "pinned".into(),
+        places: Places::Same,
         batch: 1,
         candidates: costs.iter().map(|(route, _)| (*route).into()).collect(),
     };

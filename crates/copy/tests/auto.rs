@@ -2,7 +2,7 @@
 
 use copy::{Error, Machine, Unavailable, names, open, verify};
 use doorbell_softgpu::{Mode, SoftDriver};
-use planner::{Direction, Facts, Key, Metric, Plan, Profile, Range};
+use planner::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -17,7 +17,8 @@ fn plan(direction: Direction, memory: &str, metric: Metric, ranges: &[(Option<u6
         from = to.map_or(0, |to| to + 1);
         range
     };
-    let key = Key { direction, memory: memory.into(), batch: 1, metric, load: Key::IDLE.into() };
+    let (memory, load) = (memory.into(), Key::IDLE.into());
+    let key = Key { direction, memory, places: Places::Same, batch: 1, metric, load };
     Plan { key, ranges: ranges.iter().map(range).collect(), points: Vec::new(), undecided: Vec::new() }
 }
 
@@ -94,6 +95,36 @@ fn a_transfer_goes_where_its_executor_can() {
     transfer.move_to(4096, 8192).unwrap();
     transfer.submit().unwrap();
     transfer.wait(TIMEOUT).unwrap();
+}
+
+#[test]
+fn a_transfer_that_changes_its_addresses_goes_the_way_that_is_best_then() {
+    let mut moving =
+        plan(Direction::ToGpu, "pinned", Metric::P50, &[(Some(64), "host->inline->gpu0"), (None, "host->ce2->gpu0")]);
+    moving.key.places = Places::Others;
+    let mut all = profile();
+    all.plans.push(moving);
+    let (driver, machine, _) = soft(all);
+    let copies = || driver.counters().copies.load(Ordering::Relaxed);
+    let mut route = open(&machine, "host->auto->gpu0", 64 << 10).unwrap();
+    // 4 KiB: in the command stream at the same place, by an engine once it was at another.
+    let moves: [(&[(u64, u64)], bool); 4] =
+        [(&[], false), (&[(0, 0)], false), (&[(0, 0), (4096, 8192)], true), (&[(4096, 8192), (0, 0)], true)];
+    for (n, (moves, by_engine)) in moves.into_iter().enumerate() {
+        let data: Vec<u8> = (0..64u32 << 10).map(|i| (i * 7 + n as u32) as u8).collect();
+        route.fill(&data).unwrap();
+        let before = copies();
+        let mut transfer = route.prepare(4096).unwrap();
+        moves.iter().for_each(|(source, destination)| transfer.move_to(*source, *destination).unwrap());
+        transfer.submit().unwrap();
+        transfer.wait(TIMEOUT).unwrap();
+        drop(transfer);
+        assert_eq!(copies() > before, by_engine, "{moves:?}");
+        let (from, to) = moves.last().map_or((0, 0), |(from, to)| (*from as usize, *to as usize));
+        let mut back = vec![0; 64 << 10];
+        route.read_back(&mut back).unwrap();
+        assert!(back[to..to + 4096] == data[from..from + 4096], "{moves:?}");
+    }
 }
 
 #[test]

@@ -216,15 +216,14 @@ impl Args {
         let style = Style::of_stdout();
         let metric = Metric::from(self.metric);
         Ok(to_stdout(|out| {
-            let mut t = style.table(&["direction", "memory", "batch", "load", "sizes", "route", "by"]);
+            let mut t = style.table(&["direction", "memory", "places", "batch", "load", "sizes", "route", "by"]);
             for plan in profile.plans.iter().filter(|plan| plan.key.metric == metric) {
                 for range in &plan.ranges {
                     let to = range.to.map_or_else(|| "on".into(), |to| format!("to {}", number::bytes(to)));
                     let sizes = format!("{} {to}", number::bytes(range.from));
-                    let Key { direction, memory, batch, load, .. } = &plan.key;
-                    let row =
-                        [direction.name(), memory, &batch.to_string(), load, &sizes, &range.route, range.by.name()];
-                    t.add_row(row);
+                    let Key { direction, memory, places, batch, load, .. } = &plan.key;
+                    let (batch, by) = (batch.to_string(), range.by.name());
+                    t.add_row([direction.name(), memory, places.name(), &batch, load, &sizes, &range.route, by]);
                 }
             }
             table::write(out, &t, 0)?;
@@ -255,8 +254,9 @@ impl Args {
         let metric = Metric::from(self.metric);
         let plans: Vec<&Plan> = profile.plans.iter().filter(|plan| plan.key.metric == metric).collect();
         let reasons = |plan: &Plan| -> Vec<(u64, planner::Choice)> {
-            let Key { direction, memory, batch, metric, load } = &plan.key;
-            let ask = |bytes| Ask { direction: *direction, memory, bytes, batch: *batch, metric: *metric, load };
+            let Key { direction, memory, places, batch, metric, load } = &plan.key;
+            let (direction, places, batch, metric) = (*direction, *places, *batch, *metric);
+            let ask = |bytes| Ask { direction, memory, places, bytes, batch, metric, load };
             sizes.iter().filter_map(|bytes| Some((*bytes, profile.choose(&ask(*bytes)).ok()?))).collect()
         };
         if self.json {
@@ -341,7 +341,7 @@ fn plan(asked: &Calibration, machine: &copy::Machine, json: bool) -> anyhow::Res
         return Err(Failure::impossible(what, "`doorbell bench --routes` says what each route lacks").into());
     }
     if json {
-        let sweep = |s: &Sweep| serde_json::json!({ "direction": s.direction.name(), "memory": s.memory, "batch": s.batch, "routes": s.candidates });
+        let sweep = |s: &Sweep| serde_json::json!({ "direction": s.direction.name(), "memory": s.memory, "places": s.places.name(), "batch": s.batch, "routes": s.candidates });
         let all = serde_json::json!({
             "seconds": asked.budget.as_secs_f64(),
             "sizes": asked.sizes,
@@ -360,9 +360,10 @@ fn plan(asked: &Calibration, machine: &copy::Machine, json: bool) -> anyhow::Res
             "At most {budget}, for {}. Sizes: {sizes}; then between those whose best routes differ.",
             asked.objective
         )?;
-        let mut t = style.table(&["direction", "memory", "batch", "routes"]);
+        let mut t = style.table(&["direction", "memory", "places", "batch", "routes"]);
         for sweep in &sweeps {
-            t.add_row([sweep.direction.name(), &sweep.memory, &sweep.batch.to_string(), &sweep.candidates.join("\n")]);
+            let (batch, routes) = (sweep.batch.to_string(), sweep.candidates.join("\n"));
+            t.add_row([sweep.direction.name(), &sweep.memory, sweep.places.name(), &batch, &routes]);
         }
         table::write(out, &t, 0)?;
         let mut t = style.table(&["left out", "why"]);

@@ -160,7 +160,8 @@ fn write_profile(path: &Path, kernel: Option<&str>) {
     let back = vec![range(1, Some(256), "gpu0->bar1->host"), range(257, None, "gpu0->ce2->host")];
     let plan = |direction, ranges| {
         let (memory, load) = ("pinned".into(), Key::IDLE.into());
-        let key = Key { direction, memory, batch: 1, metric: Metric::P50, load };
+        let places = planner::Places::Same;
+        let key = Key { direction, memory, places, batch: 1, metric: Metric::P50, load };
         Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }
     };
     let plans = vec![plan(planner::Direction::ToGpu, ranges), plan(planner::Direction::FromGpu, back)];

@@ -1,7 +1,7 @@
 //! The choice for one transfer, and why.
 
 use crate::decide::{self, PREFERENCE};
-use crate::model::{Border, Direction, Figure, Key, Metric, Plan, Point, Profile, Range};
+use crate::model::{Border, Direction, Figure, Key, Metric, Places, Plan, Point, Profile, Range};
 use crate::text;
 use std::fmt;
 
@@ -11,6 +11,7 @@ pub struct Ask<'a> {
     pub direction: Direction,
     /// `pinned`, `pageable`, `registered`.
     pub memory: &'a str,
+    pub places: Places,
     /// At least 1.
     pub bytes: u64,
     /// Copies that are submitted together; 1: each by itself.
@@ -21,9 +22,10 @@ pub struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// One copy from or to pinned memory on a machine that does nothing else; the median is to be small.
+    /// One copy from or to pinned memory, at the same addresses each time, on a machine that does nothing else; the median is to be small.
     pub fn of(direction: Direction, bytes: u64) -> Ask<'static> {
-        Ask { direction, memory: "pinned", bytes, batch: 1, metric: Metric::P50, load: Key::IDLE }
+        let (memory, places) = ("pinned", Places::Same);
+        Ask { direction, memory, places, bytes, batch: 1, metric: Metric::P50, load: Key::IDLE }
     }
 }
 
@@ -84,12 +86,13 @@ impl Profile {
             }
         };
         why += &differs("load", ask.load.into(), plan.key.load.clone());
+        why += &differs("places:", ask.places.to_string(), plan.key.places.to_string());
         why += &differs("batches of", ask.batch.max(1).to_string(), plan.key.batch.to_string());
         why += &differs("metric", ask.metric.to_string(), plan.key.metric.to_string());
         Ok(Choice { route: range.route.clone(), why })
     }
 
-    /// The plan that is nearest to what is asked for: of its load, else idle; of its batch length or the next shorter one; of
+    /// The plan that is nearest to what is asked for: of its load, else idle; of its batch length or the next shorter one; of its places; of
     /// its metric, else p50.
     pub fn plan(&self, ask: &Ask<'_>) -> Option<&Plan> {
         let of = |plan: &&Plan| plan.key.direction == ask.direction && plan.key.memory == ask.memory;
@@ -101,7 +104,7 @@ impl Profile {
                 (asked, has) => (1, has - asked),
             };
             let metric = if key.metric == ask.metric { 0 } else { 1 + key.metric as u32 };
-            (load, batch, metric)
+            (load, batch, key.places != ask.places, metric)
         })
     }
 }

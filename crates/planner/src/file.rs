@@ -1,7 +1,7 @@
 //! A profile as a TOML file: written whole, read strictly.
 
 use crate::facts::{Facts, Stale};
-use crate::model::{Direction, Figure, Key, Metric, Plan, Point, Profile, Range, Undecided};
+use crate::model::{Direction, Figure, Key, Metric, Places, Plan, Point, Profile, Range, Undecided};
 use experiment::{Error, Place, sizes};
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -148,8 +148,11 @@ impl Profile {
 
 impl Plan {
     fn write(&self, out: &mut String) {
-        let Key { direction, memory, batch, metric, load } = &self.key;
+        let Key { direction, memory, places, batch, metric, load } = &self.key;
         let _ = writeln!(out, "\n[[plan]]\ndirection = \"{direction}\"\nmemory = {}\nbatch = {batch}", quoted(memory));
+        if *places != Places::Same {
+            let _ = writeln!(out, "places = \"{places}\"");
+        }
         let _ = writeln!(out, "metric = \"{metric}\"\nload = {}\nranges = [", quoted(load));
         for Range { from, to, route, by } in &self.ranges {
             let to = to.map_or_else(String::new, |to| format!("to = \"{}\", ", sizes::text(to)));
@@ -225,6 +228,7 @@ struct FactsText {
 struct PlanText {
     direction: Spanned<String>,
     memory: Spanned<String>,
+    places: Option<Spanned<String>>,
     batch: Spanned<i64>,
     metric: Spanned<String>,
     load: Spanned<String>,
@@ -341,6 +345,10 @@ impl Text<'_> {
         let key = Key {
             direction: self.word(&plan.direction, &Direction::ALL, Direction::name)?,
             memory: self.name(&plan.memory)?,
+            places: match &plan.places {
+                Some(places) => self.word(places, &Places::ALL, Places::name)?,
+                None => Places::Same,
+            },
             batch: u32::try_from(self.whole(&plan.batch, 1)?).map_err(|_| {
                 self.wrong(plan.batch.span().start, "more than a batch holds".into(), "a number of 32 bits".into())
             })?,

@@ -20,5 +20,5 @@ pub use choose::{Ask, Choice, NoPlan};
 pub use experiment::{Error, Place};
 pub use facts::{Change, Facts, Stale};
 pub use file::{LoadError, Refused, VERSION};
-pub use model::{Border, Direction, Figure, Key, Metric, Plan, Point, Profile, Range, Undecided};
+pub use model::{Border, Direction, Figure, Key, Metric, Places, Plan, Point, Profile, Range, Undecided};
 pub use place::{FOLDER, VARIABLE, default_path};

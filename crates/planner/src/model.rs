@@ -75,12 +75,42 @@ impl fmt::Display for Metric {
     }
 }
 
+/// Where transfers go that follow one another. The CPU's own copies are fast as long as its caches hold the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Places {
+    /// From and to the same addresses each time.
+    #[default]
+    Same,
+    /// From and to others each time.
+    Others,
+}
+
+impl Places {
+    pub const ALL: [Places; 2] = [Places::Same, Places::Others];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Places::Same => "same",
+            Places::Others => "others",
+        }
+    }
+}
+
+impl fmt::Display for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What a plan is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Key {
     pub direction: Direction,
     /// Kind of host memory, as routes name it: `pinned`, `pageable`, `registered`.
     pub memory: String,
+    pub places: Places,
     /// Copies that are submitted together; 1: each by itself.
     pub batch: u32,
     pub metric: Metric,
@@ -96,6 +126,9 @@ impl Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {} memory, ", self.direction, self.memory)?;
+        if self.places != Places::Same {
+            f.write_str("changing places, ")?;
+        }
         if self.batch != 1 {
             write!(f, "batches of {}, ", self.batch)?;
         }

@@ -1,6 +1,8 @@
 //! Ranges hold every size once, a choice exists for each, what is written reads back, and no text panics.
 
-use planner::{Ask, Direction, Facts, Figure, Key, LoadError, Metric, Plan, Point, Profile, Range, Refused, Undecided};
+use planner::{
+    Ask, Direction, Facts, Figure, Key, LoadError, Metric, Places, Plan, Point, Profile, Range, Refused, Undecided,
+};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -39,6 +41,7 @@ fn profile() -> Profile {
     let key = Key {
         direction: Direction::ToGpu,
         memory: "pinned".into(),
+        places: Places::Same,
         batch: 1,
         metric: Metric::P50,
         load: "idle".into(),
@@ -84,15 +87,19 @@ fn a_software_gpu_has_no_figures() {
 #[test]
 fn what_was_not_measured_is_answered_by_the_nearest_and_said() {
     let of = |metric, batch, load: &str, route: &str| {
-        let key = Key { direction: Direction::ToGpu, memory: "pinned".into(), batch, metric, load: load.into() };
+        let (direction, memory, load) = (Direction::ToGpu, "pinned".into(), load.into());
+        let key = Key { direction, memory, places: Places::Same, batch, metric, load };
         let ranges = vec![Range { from: 1, to: None, route: route.into(), by: metric }];
         Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }
     };
+    let mut moving = of(Metric::P50, 1, "idle", "a->moving->b");
+    moving.key.places = Places::Others;
     let plans = vec![
         of(Metric::Max, 1, "idle", "a->max->b"),
         of(Metric::P50, 1, "idle", "a->one->b"),
         of(Metric::P50, 16, "idle", "a->sixteen->b"),
         of(Metric::P50, 1, "crowd", "a->crowd->b"),
+        moving,
     ];
     let profile = Profile { plans, ..profile() };
     let choose = |ask: Ask<'_>| profile.choose(&ask).unwrap();
@@ -107,6 +114,10 @@ fn what_was_not_measured_is_answered_by_the_nearest_and_said() {
     assert_eq!(choose(Ask { batch: 15, ..ask(8) }).route, "a->one->b");
     assert_eq!(choose(Ask { load: "crowd", metric: Metric::Max, ..ask(8) }).route, "a->crowd->b");
     assert_eq!(choose(Ask { load: "other", ..ask(8) }).route, "a->one->b");
+    let moving = Ask { places: Places::Others, ..ask(8) };
+    assert_eq!((choose(moving).route.as_str(), choose(ask(8)).route.as_str()), ("a->moving->b", "a->one->b"));
+    let batch = choose(Ask { batch: 16, ..moving });
+    assert!(batch.route == "a->sixteen->b" && batch.why.contains("places: others, this is for same"), "{batch:?}");
     let none = profile.choose(&Ask { memory: "pageable", ..ask(8) }).unwrap_err().to_string();
     assert!(none.contains("pageable") && none.contains("to-gpu with pinned"), "{none}");
 }
@@ -172,8 +183,16 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
-    let key = (select(&Direction::ALL[..]), text(), 1..5000u32, select(&Metric::ALL[..]), text());
-    let key = key.prop_map(|(direction, memory, batch, metric, load)| Key { direction, memory, batch, metric, load });
+    let places = select(&Places::ALL[..]);
+    let key = (select(&Direction::ALL[..]), text(), places, 1..5000u32, select(&Metric::ALL[..]), text());
+    let key = key.prop_map(|(direction, memory, places, batch, metric, load)| Key {
+        direction,
+        memory,
+        places,
+        batch,
+        metric,
+        load,
+    });
     let borders = proptest::collection::btree_set(1..u64::MAX - 1, 0..6);
     let figure = (select(&ROUTES[..]), 0..1u64 << 40, proptest::option::of((0..1000u64, 0..1000u64)), 1..1u64 << 40);
     let figure = figure.prop_map(|(route, ns, interval, samples)| {
@@ -263,8 +282,9 @@ proptest! {
             let holds = |r: &&Range| r.from <= bytes && r.to.is_none_or(|to| bytes <= to);
             prop_assert_eq!(plan.ranges.iter().filter(holds).count(), 1);
             prop_assert_eq!(plan.range(bytes), plan.ranges.iter().find(holds));
-            let Key { direction, memory, batch, metric, load } = &plan.key;
-            let ask = Ask { direction: *direction, memory, bytes, batch: *batch, metric: *metric, load };
+            let Key { direction, memory, places, batch, metric, load } = &plan.key;
+            let (direction, places, batch, metric) = (*direction, *places, *batch, *metric);
+            let ask = Ask { direction, memory, places, bytes, batch, metric, load };
             let profile = Profile { plans: vec![plan.clone()], ..profile() };
             let choice = profile.choose(&ask).unwrap();
             prop_assert_eq!(&choice.route, &plan.range(bytes).unwrap().route);

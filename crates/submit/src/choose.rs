@@ -158,6 +158,7 @@ mod tests {
         let key = Key {
             direction: planner::Direction::ToGpu,
             memory: "pinned".into(),
+            places: planner::Places::Same,
             batch: 1,
             metric: Metric::P50,
             load: Key::IDLE.into(),

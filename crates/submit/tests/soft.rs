@@ -591,6 +591,7 @@ fn a_profile_in_a_file_is_followed_where_it_was_taken_and_refused_elsewhere() {
     let key = planner::Key {
         direction: planner::Direction::ToGpu,
         memory: "pinned".into(),
+        places: planner::Places::Same,
         batch: 1,
         metric: planner::Metric::P50,
         load: planner::Key::IDLE.into(),

@@ -29,9 +29,7 @@ impl EngineDevice {
     /// Where there is no channel of our own.
     pub fn new(machine: &Machine) -> Result<EngineDevice, Error> {
         let seat = machine.device_seat();
-        let engines = seat.copy_engines().unwrap_or_default();
-        let engine = engines.iter().find(|engine| engine.is_asynchronous()).or(engines.first());
-        let number = engine.map_or(0, |engine| engine.number);
+        let number = seat.copy_engine();
         let channel = Channel::new(seat.space()?, Engine::Copy(number), ChannelOptions::default())?;
         Ok(EngineDevice { channel, number, gpu: seat.index(), pinned: Vec::new(), next: 0 })
     }

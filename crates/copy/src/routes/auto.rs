@@ -1,19 +1,22 @@
 //! `host->auto->gpu0`: for each size the executor that this machine's profile names (`doorbell calibrate`).
 //!
 //! The choice is made when a transfer is prepared; what is prepared is the chosen executor's own transfer, so `auto` costs
-//! nothing after that. `auto[for=p99.9]` and `auto[for=max]` choose by another metric than the median, `auto[pieces=256]` among the
+//! nothing after that. Where another executor is the best for transfers that change their addresses, both are prepared, and the
+//! first move to other addresses changes to that one: the CPU's own copies are fast as long as its caches hold the bytes. `auto[for=p99.9]` and `auto[for=max]` choose by another metric than the median, `auto[pieces=256]` among the
 //! ways to move scattered pieces.
 
 use crate::buffer::Buffer;
 use crate::ends::Direction;
 use crate::entry::{Found, Others};
 use crate::error::{Error, Unavailable};
+use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{self, Host, Memory, Spec, Word};
-use planner::{Ask, Metric, Profile};
+use planner::{Ask, Metric, Places, Profile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) const NAME: &str = "auto";
 const METRICS: [(&str, Metric); 2] = [("for=p99.9", Metric::P999), ("for=max", Metric::Max)];
@@ -41,7 +44,7 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     }
     let profile = machine.profile()?;
     // It has a plan for this direction and memory at all.
-    choose(&profile, machine, spec, 1).map(drop)
+    choose(&profile, machine, spec, 1, Places::Same).map(drop)
 }
 
 pub(crate) fn open<'m>(machine: &'m Machine, spec: &Spec, others: Others) -> Found<'m> {
@@ -58,7 +61,13 @@ fn pieces(executor: &spec::Executor) -> Option<u32> {
 }
 
 /// The text of the best route for this size.
-fn choose(profile: &Profile, machine: &Machine, spec: &Spec, bytes: u64) -> Result<String, Unavailable> {
+fn choose(
+    profile: &Profile,
+    machine: &Machine,
+    spec: &Spec,
+    bytes: u64,
+    places: Places,
+) -> Result<String, Unavailable> {
     let direction = match Direction::of(machine, spec)? {
         Direction::ToGpu => planner::Direction::ToGpu,
         Direction::FromGpu => planner::Direction::FromGpu,
@@ -73,7 +82,7 @@ fn choose(profile: &Profile, machine: &Machine, spec: &Spec, bytes: u64) -> Resu
         Host::Pinned | Host::WriteCombined | Host::Huge | Host::Node(_) => Host::Pinned.to_string(),
     };
     let batch = pieces(&spec.executor).unwrap_or(1);
-    let ask = Ask { memory: &memory, metric: metric(&spec.executor), batch, ..Ask::of(direction, bytes) };
+    let ask = Ask { memory: &memory, places, metric: metric(&spec.executor), batch, ..Ask::of(direction, bytes) };
     let choice = profile.choose(&ask).map_err(|none| Unavailable::new(none.to_string()))?;
     Ok(choice.route)
 }
@@ -88,9 +97,9 @@ struct Auto<'m> {
 }
 
 impl<'m> Auto<'m> {
-    /// The executor for this size, opened when it is first needed.
-    fn executor(&mut self, bytes: u64) -> Result<&mut (dyn Executor + 'm), Error> {
-        let route = choose(&self.profile, self.machine, &self.spec, bytes)?;
+    /// The text of the executor for this size, which is opened when it is first needed.
+    fn executor(&mut self, bytes: u64, places: Places) -> Result<String, Error> {
+        let route = choose(&self.profile, self.machine, &self.spec, bytes, places)?;
         let unusable = |why: String| Unavailable::new(format!("the profile names {route}: {why}"));
         let parsed = (self.others.parse)(&route).map_err(|e| unusable(e.to_string()))?;
         if parsed.executor.name == NAME {
@@ -112,10 +121,28 @@ impl<'m> Auto<'m> {
             })?;
             self.opened.insert(executor.clone(), opened);
         }
-        match self.opened.get_mut(&executor) {
-            Some(opened) => Ok(opened.as_mut()),
-            None => Err(unusable("it was not kept".into()).into()),
+        Ok(executor)
+    }
+
+    /// The executor for transfers that stay where they are, and the one for those that change their addresses if it is another
+    /// one that can be opened.
+    fn both(
+        &mut self,
+        bytes: u64,
+    ) -> Result<(&mut Box<dyn Executor + 'm>, Option<&mut Box<dyn Executor + 'm>>), Error> {
+        let same = self.executor(bytes, Places::Same)?;
+        // A way that is only better elsewhere is no reason to refuse a transfer.
+        let others = self.executor(bytes, Places::Others).ok().filter(|others| *others != same);
+        let (mut first, mut second) = (None, None);
+        for (name, opened) in &mut self.opened {
+            if *name == same {
+                first = Some(opened);
+            } else if Some(name) == others.as_ref() {
+                second = Some(opened);
+            }
         }
+        let first = first.ok_or_else(|| Unavailable::new(format!("{same} was not kept")))?;
+        Ok((first, second))
     }
 }
 
@@ -123,7 +150,9 @@ impl Executor for Auto<'_> {
     /// For the largest transfer that both hold.
     fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
         let bytes = from.capacity().min(to.capacity());
-        self.executor(bytes)?.reach(from, to)
+        let (same, others) = self.both(bytes)?;
+        same.reach(from, to)?;
+        others.map_or(Ok(()), |others| others.reach(from, to))
     }
 
     fn prepare<'r>(
@@ -132,6 +161,83 @@ impl Executor for Auto<'_> {
         to: &'r Buffer<'r>,
         bytes: u64,
     ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        self.executor(bytes)?.prepare(from, to, bytes)
+        let (same, others) = self.both(bytes)?;
+        let same = same.prepare(from, to, bytes)?;
+        let others = others.and_then(|others| others.prepare(from, to, bytes).ok());
+        Ok(match others {
+            None => same,
+            Some(others) => Box::new(Moving { same, others, at: None, has_moved: false }),
+        })
+    }
+}
+
+/// A transfer that goes another way once it has changed its addresses.
+struct Moving<'r> {
+    same: Box<dyn Transfer + 'r>,
+    others: Box<dyn Transfer + 'r>,
+    /// Where it was told to go last.
+    at: Option<(u64, u64)>,
+    has_moved: bool,
+}
+
+impl<'r> Moving<'r> {
+    #[inline]
+    fn way(&self) -> &(dyn Transfer + 'r) {
+        if self.has_moved { self.others.as_ref() } else { self.same.as_ref() }
+    }
+
+    #[inline]
+    fn way_mut(&mut self) -> &mut (dyn Transfer + 'r) {
+        if self.has_moved { self.others.as_mut() } else { self.same.as_mut() }
+    }
+}
+
+impl Transfer for Moving<'_> {
+    #[inline]
+    fn submit(&mut self) -> Result<(), Error> {
+        self.way_mut().submit()
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        self.way_mut().poll()
+    }
+
+    fn is_polled(&self) -> bool {
+        self.way().is_polled()
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.way_mut().wait(timeout)
+    }
+
+    fn rest(&mut self) -> Result<(), Error> {
+        self.same.rest().and(self.others.rest())
+    }
+
+    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
+        let here = (source, destination);
+        // Nothing is under way, so the next submission may go either way.
+        self.has_moved |= self.at.unwrap_or((0, 0)) != here;
+        self.way_mut().move_to(source, destination)?;
+        self.at = Some(here);
+        Ok(())
+    }
+
+    fn released_gpu_ns(&self) -> Option<u64> {
+        self.way().released_gpu_ns()
+    }
+
+    fn started_gpu_ns(&self) -> Option<u64> {
+        self.way().started_gpu_ns()
+    }
+
+    fn places(&self) -> Option<Vec<Vec<u32>>> {
+        self.way().places()
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        self.way().ends()
     }
 }

@@ -37,11 +37,7 @@ fn copier(machine: &Machine, executor: &spec::Executor) -> Result<String, Unavai
         Some(&[n]) => Ok(format!("ce{n}")),
         Some(_) => Err(Unavailable::new("ce=N: one engine copies")),
         None if machine.context().is_ok() => Ok("cuda[sync]".into()),
-        None => {
-            let engines = machine.copy_engines().unwrap_or_default();
-            let engine = engines.iter().find(|engine| engine.is_asynchronous()).or(engines.first());
-            Ok(format!("ce{}", engine.map_or(0, |engine| engine.number)))
-        }
+        None => Ok(format!("ce{}", machine.copy_engine())),
     }
 }
 
