@@ -130,17 +130,16 @@ pub(crate) fn pieces(graph: &ObjectGraph, va: u64, length: u64, gpu: [u8; 16]) -
     let (mut at, end) = (va, va + length);
     let mut all = Vec::new();
     while at < end {
-        let Some(found) = graph.place_of(at) else {
-            return Err("not mapped for the GPU: allocate it with cudaMalloc or cudaHostAlloc, or cudaHostRegister it");
+        let Some(found) = graph.place_on(gpu, at) else {
+            return Err(match graph.place_of(at) {
+                Some(_) => {
+                    "mapped for another GPU only: allocate it on this one, or enable peer access (cudaDeviceEnablePeerAccess)"
+                }
+                None => "not mapped for the GPU: allocate it with cudaMalloc or cudaHostAlloc, or cudaHostRegister it",
+            });
         };
         if found.managed {
             return Err("managed memory moves between CPU and GPU: use cudaMalloc or cudaHostAlloc memory");
-        }
-        let gpus = graph.gpus_of(at);
-        if !gpus.is_empty() && !gpus.contains(&gpu) {
-            return Err(
-                "mapped for another GPU only: allocate it on this one, or enable peer access (cudaDeviceEnablePeerAccess)",
-            );
         }
         all.push(Piece { memory: found.memory, handle: (found.client, found.handle), offset: found.offset });
         at = at.saturating_add(found.rest.max(1));

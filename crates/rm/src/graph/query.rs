@@ -9,6 +9,18 @@ impl ObjectGraph {
         self.located(None, None, address)
     }
 
+    /// What lies at a GPU virtual address for one GPU; `None` if nothing is known to be mapped there for it.
+    ///
+    /// Two GPUs may have mapped the same memory there by calls of their own, each under a handle and in parts of its own.
+    pub fn place_on(&self, gpu: [u8; 16], address: u64) -> Option<Located> {
+        let own = self.on_gpu.iter().find(|(uuid, _)| *uuid == gpu).and_then(|(_, own)| own.at(address));
+        if let Some((start, len, e)) = own {
+            return Some(self.located_in(start, len, e, address));
+        }
+        let elsewhere = |(_, _, e): &(u64, u64, &External)| !e.gpus.is_empty() && !e.gpus.contains(&gpu);
+        if self.external.at(address).as_ref().is_some_and(elsewhere) { None } else { self.place_of(address) }
+    }
+
     /// Where a GPU virtual address lies for a channel, and on which GPU (device instance) its memory was made.
     ///
     /// `space`: client and handle of the channel's address space; `gpu`: device instance of its GPU. What another space or
@@ -57,10 +69,14 @@ impl ObjectGraph {
                 managed: true,
             });
         };
+        Some(self.located_in(start, len, e, address))
+    }
+
+    fn located_in(&self, start: u64, len: u64, e: &External, address: u64) -> Located {
         let into = address - start;
         let offset = e.offset.wrapping_add(into);
         let rest = len - into;
-        Some(match e.backing {
+        match e.backing {
             Backing::SemaphorePool => Located {
                 place: Place::Host,
                 memory: None,
@@ -81,7 +97,7 @@ impl ObjectGraph {
                 cpu: memory.and_then(|m| self.cpu_address_near(m, offset, address)),
                 managed: false,
             },
-        })
+        }
     }
 
     /// UUIDs of the GPUs for which what lies at a GPU virtual address is mapped; empty where the call that mapped it named none.

@@ -604,6 +604,27 @@ fn memory_that_each_gpu_has_mapped_in_other_parts_is_there_for_both() {
 }
 
 #[test]
+fn each_gpu_has_its_own_mapping_at_an_address() {
+    let mut p = Program::with_device();
+    let (second, device, _) = with_second_gpu(&mut p);
+    let (at, there) = (0x7_0000_0000, 0x5d00_0200);
+    p.external(at, 0x10000, PUSH, 0);
+    let first = p.g.gpus_of(at)[0];
+    let m = abi::MemoryAlloc { size: 0x10000, ..Default::default() };
+    p.alloc(CLIENT, device, there, class::NV01_MEMORY_LOCAL_USER, m.as_bytes());
+    // The other GPU names it by a handle of its own.
+    p.external_on(at, 0x8000, there, 0x1000, second);
+    let on = |p: &Program, gpu, by: u64| p.g.place_on(gpu, at + by).map(|l| (l.handle, l.offset, l.rest));
+    assert_eq!(on(&p, first, 0x10), Some((PUSH, 0x10, 0xfff0)));
+    assert_eq!(on(&p, second, 0x10), Some((there, 0x1010, 0x7ff0)));
+    assert_eq!(on(&p, second, 0x8000), None);
+    assert_eq!(on(&p, first, 0x10000), None);
+    p.uvm(uvm::UNMAP_EXTERNAL, &uvm::GpuRange { base: at, length: 0x8000, uuid: second, ..Default::default() });
+    assert_eq!(on(&p, first, 0x10), Some((PUSH, 0x10, 0xfff0)));
+    assert_eq!(on(&p, second, 0x10), None);
+}
+
+#[test]
 fn a_channel_of_a_group_is_in_the_groups_address_space() {
     let mut p = Program::with_device();
     let (_, device, other) = with_second_gpu(&mut p);
