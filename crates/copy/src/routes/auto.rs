@@ -87,13 +87,15 @@ fn choose(
     Ok(choice.route)
 }
 
+type Opened<'m> = Box<dyn Executor + 'm>;
+
 struct Auto<'m> {
     machine: &'m Machine,
     profile: Arc<Profile>,
     spec: Spec,
     others: Others,
     /// By the text of the executor.
-    opened: BTreeMap<String, Box<dyn Executor + 'm>>,
+    opened: BTreeMap<String, Opened<'m>>,
 }
 
 impl<'m> Auto<'m> {
@@ -126,10 +128,7 @@ impl<'m> Auto<'m> {
 
     /// The executor for transfers that stay where they are, and the one for those that change their addresses if it is another
     /// one that can be opened.
-    fn both(
-        &mut self,
-        bytes: u64,
-    ) -> Result<(&mut Box<dyn Executor + 'm>, Option<&mut Box<dyn Executor + 'm>>), Error> {
+    fn both(&mut self, bytes: u64) -> Result<(&mut Opened<'m>, Option<&mut Opened<'m>>), Error> {
         let same = self.executor(bytes, Places::Same)?;
         // A way that is only better elsewhere is no reason to refuse a transfer.
         let others = self.executor(bytes, Places::Others).ok().filter(|others| *others != same);
