@@ -7,6 +7,7 @@ mod asserts;
 mod best;
 mod cells;
 mod ends;
+mod metric;
 mod places;
 mod repaid;
 mod sum_up;

@@ -4,8 +4,8 @@
 //! least value is the best; which of several is the least by chance nobody knows, so a range of sizes names one route as long as it
 //! is within [`SAME`] of the least.
 
-use super::asserts::{figure, value};
 use super::ends::Ends;
+use super::metric::{figure, value};
 use super::{CellOfRun, Measured};
 use super::{Coordinate, StageOfRun};
 use experiment::{Bound, Experiment, Metric, Observe, Stage};

@@ -3,7 +3,7 @@
 use super::cells::{Gathered, figure, per_round};
 use super::{
     CellOfRun, Coordinate, Counted, Crossed, Figures, Link, Measured, MeteredOfRun, Missing, PartOfRun, Places,
-    RatioOfRun, Run, SCHEMA, StageOfRun, Used, asserts, best, repaid,
+    RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, metric, repaid,
 };
 use crate::part::{Compared, Explained, Loaded, Part, Status, Tally};
 use crate::{Error, Folder, folder};
@@ -490,7 +490,7 @@ impl<'a> Comparison<'a> {
                 let ns = deadline(cell).filter(|ns| deadline(baseline) == Some(*ns))?;
                 ratio(these, those, statistics::Figure::Misses(ns))?
             }
-            metric => ratio(these, those, asserts::figure(metric)?)?,
+            metric => ratio(these, those, metric::figure(metric)?)?,
         };
         Some(RatioOfRun { baseline: name.to_owned(), metric: self.compare.metric, ratio })
     }
