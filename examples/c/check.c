@@ -9,14 +9,9 @@
  * runs on the software GPU, which has to be preloaded, with memory of doorbell's own. With DOORBELL_PROFILE (doorbell calibrate -o FILE)
  * copies go the way that the profile says. Exit status 0: every byte was right. */
 #define _GNU_SOURCE
-#include <doorbell.h>
-#include <dlfcn.h>
+#include "driver_api.h"
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { THREADS = 8, LARGEST = 1 << 20, SIZES = 18, SAMPLES = 20000 };
 #define PATIENCE UINT64_C(10000000000)
@@ -30,47 +25,13 @@ static int (*cuMemAlloc)(unsigned long long *, size_t);
 static int (*cuMemHostAlloc)(void **, size_t, unsigned);
 static void *context;
 
-static void check(int code, const char *what)
-{
-    if (code != DOORBELL_OK) {
-        fprintf(stderr, "%s: %s (%s)\n", what, doorbell_error_text(code), doorbell_error_detail());
-        exit(1);
-    }
-}
-
-static void cuda(int status, const char *what)
-{
-    if (status != 0) {
-        fprintf(stderr, "%s: CUDA error %d\n", what, status);
-        exit(1);
-    }
-}
-
 static int load_cuda(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library)
-        return 0;
-    struct { void *to; const char *name; } functions[] = {
+    const struct function functions[] = {
         {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
         {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemHostAlloc, "cuMemHostAlloc"},
     };
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(library, functions[i].name);
-        if (!found) {
-            fprintf(stderr, "libcuda has no %s\n", functions[i].name);
-            exit(1);
-        }
-        memcpy(functions[i].to, &found, sizeof found);
-    }
-    return 1;
-}
-
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return load_functions(functions, sizeof functions / sizeof *functions);
 }
 
 /* Other bytes with each seed. */

@@ -13,15 +13,10 @@
  *
  * Exit status: 0, 1 for wrong data or an error, 77 without CUDA. */
 #define _GNU_SOURCE
-#include <doorbell.h>
-#include <dlfcn.h>
+#include "driver_api.h"
 #include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { LARGE = 64 * 1024, MOST = 20000, WARM = 20 };
 #define PATIENCE UINT64_C(5000000000)
@@ -84,28 +79,9 @@ static const char PTX[] =
     "    ret;\n"
     "}\n";
 
-static void check(int code, const char *what)
-{
-    if (code != DOORBELL_OK) {
-        fprintf(stderr, "%s: %s (%s)\n", what, doorbell_error_text(code), doorbell_error_detail());
-        exit(1);
-    }
-}
-
-static void cuda(int status, const char *what)
-{
-    if (status != 0) {
-        fprintf(stderr, "%s: CUDA error %d\n", what, status);
-        exit(1);
-    }
-}
-
 static int load_cuda(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library)
-        return 0;
-    struct { void *to; const char *name; } functions[] = {
+    const struct function functions[] = {
         {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
         {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuCtxSynchronize, "cuCtxSynchronize"}, {&cuMemAlloc, "cuMemAlloc_v2"},
         {&cuMemHostAlloc, "cuMemHostAlloc"}, {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"},
@@ -113,22 +89,7 @@ static int load_cuda(void)
         {&cuStreamCreate, "cuStreamCreate"}, {&cuModuleLoadData, "cuModuleLoadData"},
         {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
     };
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(library, functions[i].name);
-        if (!found) {
-            fprintf(stderr, "libcuda has no %s\n", functions[i].name);
-            exit(1);
-        }
-        memcpy(functions[i].to, &found, sizeof found);
-    }
-    return 1;
-}
-
-static inline uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return load_functions(functions, sizeof functions / sizeof *functions);
 }
 
 static volatile sig_atomic_t stop;

@@ -16,8 +16,7 @@
  * Without libcuda there are no neighbours and no copies of CUDA's. With --software it runs on the software GPU, which has to be
  * preloaded. Exit status 0: every byte was right; 1: some were not; 2: an error. SIGINT ends it with what it has. */
 #define _GNU_SOURCE
-#include <doorbell.h>
-#include <dlfcn.h>
+#include "driver_api.h"
 #include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -25,11 +24,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MOST_THREADS = 128, MOST_COUNTS = 8, KERNELS = 400, NODES = 2000, COMPARE = 64 };
@@ -67,10 +62,7 @@ static void *context;
 
 static int load_cuda(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library)
-        return 0;
-    struct { void *to; const char *name; } functions[] = {
+    const struct function functions[] = {
         {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
         {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemFree, "cuMemFree_v2"},
         {&cuMemHostAlloc, "cuMemHostAlloc"}, {&cuMemFreeHost, "cuMemFreeHost"},
@@ -83,38 +75,7 @@ static int load_cuda(void)
         {&cuGraphInstantiate, "cuGraphInstantiateWithFlags"}, {&cuGraphExecDestroy, "cuGraphExecDestroy"},
         {&cuGraphDestroy, "cuGraphDestroy"},
     };
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(library, functions[i].name);
-        if (!found) {
-            fprintf(stderr, "libcuda has no %s\n", functions[i].name);
-            exit(2);
-        }
-        memcpy(functions[i].to, &found, sizeof found);
-    }
-    return 1;
-}
-
-static void check(int code, const char *what)
-{
-    if (code != DOORBELL_OK) {
-        fprintf(stderr, "%s: %s (%s)\n", what, doorbell_error_text(code), doorbell_error_detail());
-        exit(2);
-    }
-}
-
-static void cuda(int status, const char *what)
-{
-    if (status != 0) {
-        fprintf(stderr, "%s: CUDA error %d\n", what, status);
-        exit(2);
-    }
-}
-
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return load_functions(functions, sizeof functions / sizeof *functions);
 }
 
 /* ---- Samples ---- */
@@ -774,6 +735,7 @@ static void interrupt(int signal)
 
 int main(int argc, char **argv)
 {
+    error_status = 2;
     read_options(argc, argv);
     const uint64_t begin = now();
     /* Each load compiles: nothing comes from the driver's cache on disk. */
