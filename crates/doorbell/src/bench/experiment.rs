@@ -55,7 +55,7 @@ pub struct Args {
     /// Measure nothing: compare the runs that many machines left, for example nodes/*
     #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["experiment", "out", "sets", "plan", "list", "routes"])]
     from: Vec<PathBuf>,
-    /// Measure nothing: print the run in this folder again, summed up anew from its samples where they are there
+    /// Measure nothing: print a run again, for example results/smoke (summed up anew from its samples) or its run.json
     #[arg(long, value_name = "RUN", conflicts_with_all = ["experiment", "out", "sets", "gpu", "plan", "list", "routes", "from"])]
     show: Option<PathBuf>,
     /// With --show: draw the pictures in the folder's plots/ again; of a run.json alone those that need no samples
