@@ -22,6 +22,8 @@ pub struct Calibration {
     /// Besides an idle machine.
     pub beside: Option<Beside>,
     pub memories: Vec<Host>,
+    /// Transfers of pinned memory that change their addresses have plans of their own.
+    pub changing_places: bool,
     /// Lengths of batches; 1: a transfer by itself. Others are measured with pinned memory.
     pub batches: Vec<u32>,
     /// The coarse ladder of sizes, ascending.
@@ -105,7 +107,7 @@ impl Calibration {
                 let name = candidates::memory_name(memory);
                 let sweep = Sweep { direction, memory: name, places: Places::Same, batch, candidates };
                 // What changes with the place is how fast the CPU reaches the bytes, whoever pinned them.
-                if batch == 1 && memory == Host::Pinned {
+                if self.changing_places && batch == 1 && memory == Host::Pinned {
                     let candidates = sweep.candidates.iter().filter(|route| may_change_place(route)).cloned().collect();
                     sweeps.push(Sweep { places: Places::Others, candidates, ..sweep.clone() });
                 }

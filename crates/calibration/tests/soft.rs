@@ -4,7 +4,7 @@ use calibration::{Calibration, Done, Ended, candidates, own, run};
 use copy::Machine;
 use copy::spec::Host;
 use doorbell_softgpu::{Mode, SoftDriver};
-use planner::{Ask, Direction, Metric};
+use planner::{Ask, Direction, Metric, Places};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ fn asked() -> Calibration {
         budget: Duration::from_secs(20),
         beside: None,
         memories: vec![Host::Pinned],
+        changing_places: false,
         batches: vec![1, 16],
         sizes: vec![16, 256, 4096],
     }
@@ -40,6 +41,18 @@ fn a_profile_has_a_route_for_every_size_in_both_directions() {
     let batch = profile.choose(&Ask { batch: 16, ..Ask::of(Direction::ToGpu, 4096) }).unwrap();
     assert!(batch.route.contains("pieces=16"), "{batch:?}");
     assert!(left.iter().any(|l| l.route == "host->bar1->gpu0" && l.why.contains("arrived")), "{left:?}");
+}
+
+#[test]
+fn transfers_that_change_their_addresses_have_plans_of_their_own() {
+    let asked = Calibration { changing_places: true, batches: vec![1], sizes: vec![16, 4096], ..asked() };
+    let Ended::Done(done) = run(&machine(), &asked, &|| false, &mut |_| {}) else { panic!("no profile") };
+    for direction in [Direction::ToGpu, Direction::FromGpu] {
+        let ask = Ask { places: Places::Others, ..Ask::of(direction, 4096) };
+        let plan = done.profile.plan(&ask).unwrap();
+        assert!(plan.key.places == Places::Others && !plan.points.is_empty(), "{plan:?}");
+        assert_eq!(done.profile.plan(&Ask::of(direction, 4096)).unwrap().key.places, Places::Same);
+    }
 }
 
 #[test]

@@ -188,6 +188,8 @@ impl Args {
             budget: self.budget.unwrap_or(default),
             beside: self.beside.as_ref().map(of),
             memories: self.memory.iter().map(|memory| (*memory).into()).collect(),
+            // The software GPU has no speed that could depend on it.
+            changing_places: !soft,
             batches: self.batch.clone(),
             sizes: Calibration::sizes(soft),
         }

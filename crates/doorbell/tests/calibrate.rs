@@ -124,10 +124,7 @@ fn what_would_be_measured_is_said_with_what_is_left_out() {
         .output()
         .unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    let sweeps = json["sweeps"].as_array().unwrap();
-    // Both directions, each at the same addresses and at others.
-    let others = sweeps.iter().filter(|sweep| sweep["places"] == "others").count();
-    assert_eq!((sweeps.len(), others), (4, 2), "{json}");
+    assert_eq!(json["sweeps"].as_array().map(Vec::len), Some(2), "{json}");
     calibrate()
         .args(["--beside", "host->warp->gpu0"])
         .assert()
