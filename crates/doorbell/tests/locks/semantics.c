@@ -656,7 +656,13 @@ static int result(int r) { return r ? errno : 0; }
 static void *sem_later(void *p) { usleep(30000); sem_post(&sem); return p; }
 static void *sem_cancelled(void *p) { sem_wait(&sem); return p; }
 static void interrupt(int s) { (void)s; }
-static void *sem_interrupted(void *p) { (void)p; return (void *)(long)result(sem_wait(&sem)); }
+static volatile int is_interrupted;
+static void *sem_interrupted(void *p) {
+    (void)p;
+    const long r = result(sem_wait(&sem));
+    is_interrupted = 1;
+    return (void *)r;
+}
 static void semaphores(void) {
     pthread_t t;
     void *r;
@@ -682,9 +688,12 @@ static void semaphores(void) {
     struct sigaction sa = {.sa_handler = interrupt};
     sigaction(SIGUSR2, &sa, NULL);
     pthread_create(&t, NULL, sem_interrupted, NULL);
-    usleep(50000);
-    pthread_kill(t, SIGUSR2);
-    usleep(50000);
+    /* On a busy machine the first signal may come before the wait. */
+    for (int tries = 0; tries < 200 && !is_interrupted; tries++) {
+        usleep(20000);
+        pthread_kill(t, SIGUSR2);
+        usleep(5000);
+    }
     sem_post(&sem);
     pthread_join(t, &r);
     say("sem_wait with a signal", (int)(long)r);
