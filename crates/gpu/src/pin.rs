@@ -50,9 +50,10 @@ impl AddressSpace {
         let gpu = self.device().uuid();
         let graph = watched.graph();
         let pieces = pieces(&graph, va, length, gpu).map_err(refuse)?;
-        let place = graph.place_of(va).map_or(rm::graph::Place::Unknown, |found| found.place);
+        let place = graph.place_on(gpu, va).map_or(rm::graph::Place::Unknown, |found| found.place);
         let mut gpus = gpus(&graph, va, length);
-        if gpus.is_empty() {
+        // Another GPU may have mapped it last, under a handle of its own.
+        if !gpus.contains(&gpu) {
             gpus.push(gpu);
         }
         drop(graph);
