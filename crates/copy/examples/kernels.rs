@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(500);
 /// What is not begun by then is left out.
 const BUDGET: Duration = Duration::from_secs(17);
-/// The budget, and time for the transfers that are under way at its end.
+/// The budget, and some time to finish the last transfers.
 const DEADLINE: Duration = Duration::from_secs(19);
 const TRANSFERS: usize = 200;
 const SIZES: [u64; 9] = [4, 13, 56, 1001, 4096, 65_536, 65_537, 262_144, 1 << 20];

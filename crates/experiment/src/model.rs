@@ -142,7 +142,7 @@ pub enum Data {
     Fixed,
 }
 
-/// Transfers of one subject that may be under way at a time.
+/// How many transfers of one subject may run at once.
 pub const MOST_DEPTH: u32 = 32;
 
 /// When the next one starts.

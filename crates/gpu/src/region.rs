@@ -142,7 +142,7 @@ impl Region {
 
     /// Where each submission is to ask ([`AddressSpace::check_each_submission`]): asks. [`Prepared`](crate::Prepared) transfers
     /// do it themselves; for [`Copies`](crate::Copies) it is done before [`begin`](crate::Copies::begin), because the answer may
-    /// take locks of somebody who waits for tickets.
+    /// take a lock whose holder waits for a ticket.
     ///
     /// # Errors
     /// [`Error::Reused`].

@@ -295,6 +295,7 @@ impl Layer for Troubled {
                 return Ok(());
             }
         }
+        // SAFETY: as the caller promises.
         unsafe { self.inner.ioctl(fd, request, arg)? };
         if rm::abi::rm_nr(request) == Some(rm::abi::nr::CONTROL) && self.scattered.load(Ordering::Relaxed) {
             let call = unsafe { &*arg.cast::<rm::abi::Nvos54>() };
@@ -315,6 +316,7 @@ impl Layer for Troubled {
         offset: i64,
     ) -> io::Result<*mut c_void> {
         self.turn()?;
+        // SAFETY: as the caller promises.
         unsafe { self.inner.mmap(addr, len, prot, flags, fd, offset) }
     }
 }

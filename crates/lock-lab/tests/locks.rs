@@ -12,7 +12,7 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
     TURN.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starvation loads nothing: who holds the lock sleeps.
+/// Starvation needs no busy CPU: the thread that holds the lock sleeps.
 fn beside_one_another() -> RwLockReadGuard<'static, ()> {
     TURN.read().unwrap_or_else(PoisonError::into_inner)
 }

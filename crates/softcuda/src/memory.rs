@@ -72,7 +72,7 @@ pub(crate) fn free(at: u64, video: bool) -> bool {
     };
     let Some(block) = taken else { return false };
     match block.memory {
-        // Outside of the lock: it waits for what is under way.
+        // Not while the lock is held: this waits for running copies.
         Some(memory) => drop(memory),
         None => {
             if let Some(soft) = soft() {

@@ -218,7 +218,7 @@ impl Transfer for Moving<'_> {
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
         let here = (source, destination);
-        // Nothing is under way, so the next submission may go either way.
+        // The last transfer is done, so the next one may take the other way.
         self.has_moved |= self.at.unwrap_or((0, 0)) != here;
         self.way_mut().move_to(source, destination)?;
         self.at = Some(here);
