@@ -59,6 +59,14 @@ pub struct Engine {
     pub ended: u64,
 }
 
+impl Engine {
+    /// Of the last transfer; `None` where it does not say when it ended.
+    #[inline]
+    fn of(transfer: &dyn copy::Transfer) -> Option<Engine> {
+        Some(Engine { started: transfer.started_gpu_ns(), ended: transfer.released_gpu_ns()? })
+    }
+}
+
 /// What is ready to be done, as often as one likes. One at a time: `fire`, then `poll` until it is true or `wait`.
 pub trait Subject {
     fn waiting(&self) -> Waiting;

@@ -125,7 +125,7 @@ impl Subject for Moving<'_> {
 
     #[inline]
     fn engine(&self) -> Option<Engine> {
-        Some(Engine { started: self.transfer.started_gpu_ns(), ended: self.transfer.released_gpu_ns()? })
+        Engine::of(self.transfer.as_ref())
     }
 
     fn checks(&self) -> Checks {
