@@ -3,6 +3,7 @@
 //! Nothing is allocated. A write that does not fit leaves the slice as it was and says so; [`crate::decode`] reads back what was written.
 
 use crate::header::{Header, Kind};
+use crate::qmd::PcasAction;
 use crate::semaphore::{Execute, method};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +43,7 @@ pub mod offset {
     pub const REPORT_SEMAPHORE_A: u16 = 0x1b00;
     pub const SEND_PCAS_A: u16 = 0x2b4;
     pub const SEND_SIGNALING_PCAS2_B: u16 = 0x2c0;
+    pub const INVALIDATE_SHADER_CACHES_NO_WFI: u16 = 0x1698;
 }
 
 /// Words of LAUNCH_DMA of the copy classes, +0x300, for pitch layout and virtual addresses.
@@ -279,9 +281,14 @@ impl<'a> Words<'a> {
     /// Launches the QMD at `qmd`, which is a multiple of 256: SEND_PCAS_A and SEND_SIGNALING_PCAS2_B (compute classes from 0xC6C0 on) with
     /// PCAS_ACTION=INVALIDATE_COPY_SCHEDULE.
     pub fn launch(&mut self, subch: u8, qmd: u64) -> Result<(), Error> {
+        self.pcas(subch, qmd, PcasAction::InvalidateCopySchedule)
+    }
+
+    /// Does something to the QMD at `qmd`, which is a multiple of 256 below 2^40.
+    pub fn pcas(&mut self, subch: u8, qmd: u64, action: PcasAction) -> Result<(), Error> {
         self.whole(|w| {
             w.inc(subch, offset::SEND_PCAS_A, &[(qmd >> 8) as u32])?;
-            w.imm(subch, offset::SEND_SIGNALING_PCAS2_B, 3)
+            w.imm(subch, offset::SEND_SIGNALING_PCAS2_B, action.code().into())
         })
     }
 

@@ -5,6 +5,10 @@
 
 use crate::class::Enum;
 
+mod order;
+
+pub use order::{Dependent, DependentAction, PcasAction};
+
 /// Words of the longest QMD.
 pub const MAX_WORDS: usize = 96;
 
@@ -81,6 +85,8 @@ pub enum Error {
     TooWide { field: &'static str, value: u64, bits: u32 },
     #[error("{field} has {count} elements, not {index}")]
     NoElement { field: &'static str, count: u32, index: u32 },
+    #[error("{field} cannot hold the address {address:#x}: it is not aligned, or too high")]
+    Misplaced { field: &'static str, address: u64 },
 }
 
 /// A QMD, whole, with its version known.

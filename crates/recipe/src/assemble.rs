@@ -1,0 +1,553 @@
+//! From the steps of the launches to a recipe: what is a QMD, a bank, a counter; who starts whom; what is waited for.
+
+use crate::qmd;
+use crate::read::Channel;
+use crate::recipe::{
+    Bank, BankId, Block, Counter, Edge, Group, How, Kernel, Memory, Node, NodeId, Payload, Recipe, Start, Wait, Work,
+};
+use crate::refused::Refused;
+use crate::step::{Placed, Step};
+use pushbuf::class::Family;
+use pushbuf::qmd::{DependentAction, PcasAction, Qmd};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// A semaphore with the time has 16 bytes; all trackers are taken to have them.
+const TRACKER_BYTES: u64 = 16;
+const COUNTER_BYTES: u64 = 4;
+
+/// Puts a recipe together.
+pub(crate) fn recipe(channels: &[Channel], upload: Vec<Placed>, again: Vec<Vec<Placed>>) -> Result<Recipe, Refused> {
+    let mut again = again.into_iter();
+    let relaunch = again.next().ok_or(Refused::NoRelaunch)?;
+    let payloads = payloads(&relaunch, again.next().as_deref())?;
+    let kernels = Kernels::of(channels, &upload, &relaunch)?;
+    let banks = Banks::of(&upload, &kernels)?;
+    let counters = counters(&kernels);
+    let mut launch = Launch::new(&kernels, &banks, &counters);
+    launch.groups(&relaunch)?;
+    launch.check_upload(&upload)?;
+    launch.started()?;
+    let Launch { groups, nodes, mut edges, number, .. } = launch;
+    edges.sort_by_key(|e| (e.from, e.to));
+    edges.dedup();
+    let counters = counters.into_iter().map(|(address, released)| Counter {
+        address,
+        released: released.iter().filter_map(|(qmd, i, adds)| Some((*number.get(qmd)?, *i, *adds))).collect(),
+    });
+    let recipe = Recipe {
+        channels: channels.to_vec(),
+        nodes,
+        edges,
+        groups,
+        counters: counters.collect(),
+        banks: banks.all,
+        blocks: Vec::new(),
+        upload,
+        relaunch,
+        payloads,
+    };
+    with_blocks(recipe)
+}
+
+/// What the steps of two launches differ by; they must differ by nothing else.
+fn payloads(one: &[Placed], two: Option<&[Placed]>) -> Result<Vec<(usize, Payload)>, Refused> {
+    if let Some(two) = two
+        && two.len() != one.len()
+    {
+        return Err(Refused::LengthsDiffer { first: one.len(), second: two.len() });
+    }
+    let mut found = Vec::new();
+    for (i, placed) in one.iter().enumerate() {
+        let other = two.and_then(|two| two.get(i));
+        let Some(first) = payload(&placed.step) else {
+            match other {
+                Some(other) if other != placed => return Err(Refused::differ(i, &placed.step, &other.step)),
+                _ => continue,
+            }
+        };
+        let step = match other {
+            None => None,
+            Some(other) => {
+                let mut same = other.clone();
+                set_payload(&mut same.step, first);
+                let second = payload(&other.step).filter(|_| same == *placed);
+                Some(second.ok_or_else(|| Refused::differ(i, &placed.step, &other.step))?.wrapping_sub(first))
+            }
+        };
+        found.push((i, Payload { first, step }));
+    }
+    Ok(found)
+}
+
+/// The number in a step that may change from launch to launch: of semaphores and of writes of one word.
+fn payload(step: &Step) -> Option<u32> {
+    match step {
+        Step::Acquire { payload, .. } => u32::try_from(*payload).ok(),
+        Step::Report { payload, .. } => Some(*payload),
+        Step::Write { data, bytes: 4, .. } => data.first().copied(),
+        _ => None,
+    }
+}
+
+fn set_payload(step: &mut Step, to: u32) {
+    match step {
+        Step::Acquire { payload, .. } => *payload = to.into(),
+        Step::Report { payload, .. } => *payload = to,
+        Step::Write { data, bytes: 4, .. } => data.iter_mut().for_each(|word| *word = to),
+        _ => {}
+    }
+}
+
+/// The graph's QMDs, by address.
+struct Kernels {
+    all: BTreeMap<u64, Qmd>,
+    /// Their addresses in the order in which the upload writes them: what is numbered by it keeps its number wherever the graph lies.
+    order: Vec<u64>,
+}
+
+impl Kernels {
+    /// Follows PCAS and dependents to every QMD; each must stand in the upload.
+    fn of(channels: &[Channel], upload: &[Placed], relaunch: &[Placed]) -> Result<Kernels, Refused> {
+        let mut written: HashMap<u64, (&[u32], usize)> = HashMap::new();
+        for placed in upload {
+            if let Step::Write { address, data, .. } = &placed.step {
+                written.insert(*address, (data, placed.channel));
+            }
+        }
+        let mut wanted: Vec<u64> = Vec::new();
+        for placed in upload.iter().chain(relaunch) {
+            if let Step::Pcas { qmd, .. } = placed.step {
+                wanted.push(qmd);
+            }
+        }
+        let mut all: BTreeMap<u64, Qmd> = BTreeMap::new();
+        while let Some(address) = wanted.pop() {
+            if all.contains_key(&address) {
+                continue;
+            }
+            let (words, channel) = *written.get(&address).ok_or(Refused::QmdNotWritten { qmd: address })?;
+            let qmd = qmd::parse(compute_class(channels, channel), address, words)?;
+            wanted.extend(qmd.dependents().map(|(_, d)| d.address));
+            all.insert(address, qmd);
+        }
+        if all.values().all(qmd::is_empty) {
+            return Err(Refused::NoKernel);
+        }
+        let mut seen = HashSet::new();
+        let writes = upload.iter().filter_map(|placed| match placed.step {
+            Step::Write { address, .. } if all.contains_key(&address) => Some(address),
+            _ => None,
+        });
+        let order = writes.filter(|address| seen.insert(*address)).collect();
+        Ok(Kernels { all, order })
+    }
+
+    /// In the order of the upload.
+    fn iter(&self) -> impl Iterator<Item = (u64, &Qmd)> {
+        self.order.iter().filter_map(|address| Some((*address, self.all.get(address)?)))
+    }
+
+    fn qmd(&self, address: u64) -> Result<&Qmd, Refused> {
+        self.all.get(&address).ok_or(Refused::QmdNotWritten { qmd: address })
+    }
+
+    fn holds(&self, address: u64) -> bool {
+        let before = self.all.range(..=address).next_back();
+        before.is_some_and(|(at, qmd)| address - at < 4 * qmd.words().len() as u64)
+    }
+}
+
+fn compute_class(channels: &[Channel], channel: usize) -> u32 {
+    let engines = channels.get(channel).map_or(&[][..], |c| &c.engines);
+    engines.iter().copied().find(|e| Family::of(*e) == Some(Family::Compute)).unwrap_or(0)
+}
+
+/// The graph's constant banks, by address.
+struct Banks {
+    all: Vec<Bank>,
+    of_address: BTreeMap<u64, usize>,
+}
+
+impl Banks {
+    fn of(upload: &[Placed], kernels: &Kernels) -> Result<Banks, Refused> {
+        let mut banks = Banks { all: Vec::new(), of_address: BTreeMap::new() };
+        // The first QMD of each, for messages.
+        let mut users = Vec::new();
+        for (qmd_address, qmd) in kernels.iter().filter(|(_, qmd)| !qmd::is_empty(qmd)) {
+            let place = qmd.constant_buffer(0).filter(|b| b.bytes > 0);
+            let place = place.ok_or(Refused::BankNotWritten { qmd: qmd_address, bank: 0 })?;
+            let number = *banks.of_address.entry(place.address).or_insert(banks.all.len());
+            match banks.all.get_mut(number) {
+                Some(bank) => bank.bytes = bank.bytes.max(place.bytes),
+                None => {
+                    let (address, bytes) = (place.address, place.bytes);
+                    banks.all.push(Bank { address, bytes, written: Vec::new(), contents: Some(Vec::new()) });
+                    users.push(qmd_address);
+                }
+            }
+        }
+        for placed in upload {
+            if let Step::Write { address, bytes, data, .. } = &placed.step
+                && let Some(bank) = banks.at(*address)
+            {
+                put(bank, *address, *bytes, data)?;
+            }
+        }
+        for (bank, qmd) in banks.all.iter_mut().zip(users) {
+            if bank.written.is_empty() {
+                return Err(Refused::BankNotWritten { qmd, bank: bank.address });
+            }
+            // A bank's header names the kernel and the sizes of its blocks: it is never all zeros, but where a recording leaves data out.
+            if bank.contents.as_ref().is_some_and(|c| c.iter().take(Bank::HEADER as usize).all(|b| *b == 0)) {
+                bank.contents = None;
+            }
+        }
+        Ok(banks)
+    }
+
+    fn at(&mut self, address: u64) -> Option<&mut Bank> {
+        let (_, i) = self.of_address.range(..=address).next_back()?;
+        self.all.get_mut(*i).filter(|b| address - b.address < b.bytes.into())
+    }
+
+    fn holds(&self, address: u64) -> bool {
+        let before = self.of_address.range(..=address).next_back().and_then(|(_, i)| self.all.get(*i));
+        before.is_some_and(|b| address - b.address < b.bytes.into())
+    }
+}
+
+/// One write of the upload into a bank: the header first, then what follows it without a gap.
+fn put(bank: &mut Bank, address: u64, bytes: u32, data: &[u32]) -> Result<(), Refused> {
+    let at = (address - bank.address) as u32;
+    let end = bank.written.last().map_or(0, |(at, bytes)| at + bytes);
+    let refused = Refused::Bank { bank: bank.address, from: address, bytes, header: Bank::HEADER };
+    let fits = at.checked_add(bytes).is_some_and(|end| end <= bank.bytes);
+    if !fits || at != end || (at == 0 && bytes < Bank::HEADER) {
+        return Err(refused);
+    }
+    bank.written.push((at, bytes));
+    let contents = bank.contents.get_or_insert_default();
+    contents.extend(data.iter().flat_map(|word| word.to_le_bytes()).take(bytes as usize));
+    Ok(())
+}
+
+/// Addresses that the QMDs' releases count up, each with the QMDs that do, the number of the release and what it adds.
+type Released = Vec<(u64, Vec<(u64, u32, u64)>)>;
+
+fn counters(kernels: &Kernels) -> Released {
+    let mut counters = Released::new();
+    let mut numbers: HashMap<u64, usize> = HashMap::new();
+    for (address, qmd) in kernels.iter() {
+        for (i, release) in qmd.releases() {
+            let number = *numbers.entry(release.address).or_insert(counters.len());
+            if number == counters.len() {
+                counters.push((release.address, Vec::new()));
+            }
+            if let Some((_, by)) = counters.get_mut(number) {
+                by.push((address, i, release.payload));
+            }
+        }
+    }
+    counters
+}
+
+/// A launch taken apart.
+struct Launch<'a> {
+    kernels: &'a Kernels,
+    banks: &'a Banks,
+    counters: &'a Released,
+    /// Number of each counter.
+    numbers: BTreeMap<u64, usize>,
+    groups: Vec<Group>,
+    nodes: Vec<Node>,
+    edges: Vec<Edge>,
+    /// Node of each QMD that is started.
+    number: HashMap<u64, NodeId>,
+    /// Decrements that each QMD gets in a launch.
+    decrements: HashMap<u64, u32>,
+}
+
+impl<'a> Launch<'a> {
+    fn new(kernels: &'a Kernels, banks: &'a Banks, counters: &'a Released) -> Launch<'a> {
+        Launch {
+            kernels,
+            banks,
+            counters,
+            numbers: counters.iter().enumerate().map(|(i, (address, _))| (*address, i)).collect(),
+            groups: Vec::new(),
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            number: HashMap::new(),
+            decrements: HashMap::new(),
+        }
+    }
+
+    /// Cuts the launch into groups: each begins where its channel waits, or where the launch goes on in another channel.
+    fn groups(&mut self, relaunch: &[Placed]) -> Result<(), Refused> {
+        // Who set a counter last, and who released which tracker.
+        let mut set: HashMap<usize, usize> = HashMap::new();
+        let mut reports: HashMap<u64, (usize, usize)> = HashMap::new();
+        for (i, placed) in relaunch.iter().enumerate() {
+            let acquires = matches!(placed.step, Step::Acquire { .. });
+            let goes_on = self.groups.last().is_some_and(|g| {
+                let untouched = g.starts.is_empty() && g.sets.is_empty() && g.reports.is_empty();
+                g.channel == placed.channel && (!acquires || untouched)
+            });
+            if !goes_on {
+                self.groups.push(Group {
+                    channel: placed.channel,
+                    steps: i..i,
+                    acquires: Vec::new(),
+                    sets: Vec::new(),
+                    starts: Vec::new(),
+                    nodes: Vec::new(),
+                    reports: Vec::new(),
+                });
+            }
+            let at = self.groups.len() - 1;
+            let Some(group) = self.groups.get_mut(at) else { continue };
+            group.steps.end = i + 1;
+            match &placed.step {
+                Step::Invalidate { .. } => {}
+                Step::Acquire { address, .. } => {
+                    let wait = match (self.numbers.get(address), reports.get(address)) {
+                        (Some(counter), _) if set.contains_key(counter) => Wait::Counter(*counter),
+                        (Some(counter), _) => Wait::LaunchBefore(*counter),
+                        (None, Some((_, step))) => Wait::Tracker(*step),
+                        (None, None) => return Err(Refused::ForeignAcquire { address: *address }),
+                    };
+                    group.acquires.push((i, wait));
+                }
+                Step::Report { address, .. } => {
+                    group.reports.push(i);
+                    reports.insert(*address, (at, i));
+                }
+                Step::Write { address, bytes, .. } => match self.numbers.get(address) {
+                    Some(counter) if *bytes == COUNTER_BYTES as u32 => {
+                        group.sets.push((i, *counter));
+                        set.insert(*counter, at);
+                    }
+                    _ if self.kernels.holds(*address) || self.banks.holds(*address) => {
+                        return Err(Refused::Updated { address: *address });
+                    }
+                    _ => self.alone(at, Work::Write { address: *address, bytes: *bytes }),
+                },
+                Step::Fill { fill, .. } => self.alone(at, Work::Fill(*fill)),
+                Step::Copy { copy, .. } => self.alone(at, Work::Copy(*copy)),
+                Step::Pcas { qmd, action } => self.pcas(at, *qmd, *action)?,
+            }
+        }
+        self.follow()?;
+        self.stream_edges(&reports);
+        Ok(())
+    }
+
+    fn add(&mut self, group: usize, work: Work) -> NodeId {
+        let node = NodeId(self.nodes.len());
+        self.nodes.push(Node { group, work });
+        if let Some(group) = self.groups.get_mut(group) {
+            group.nodes.push(node);
+        }
+        node
+    }
+
+    /// A node that has no QMD.
+    fn alone(&mut self, group: usize, work: Work) {
+        let node = self.add(group, work);
+        if let Some(group) = self.groups.get_mut(group) {
+            group.starts.push(Start { node, action: None });
+        }
+    }
+
+    /// The node of a QMD; it joins the group that starts it first.
+    fn node_of(&mut self, group: usize, address: u64) -> Result<NodeId, Refused> {
+        if let Some(node) = self.number.get(&address) {
+            return Ok(*node);
+        }
+        let qmd = *self.kernels.qmd(address)?;
+        let bank = qmd.constant_buffer(0).and_then(|b| self.banks.of_address.get(&b.address).copied()).map(BankId);
+        let kernel = Kernel { address, qmd, bank };
+        let work = if qmd::is_empty(&qmd) { Work::Order(kernel) } else { Work::Kernel(kernel) };
+        let node = self.add(group, work);
+        self.number.insert(address, node);
+        Ok(node)
+    }
+
+    fn pcas(&mut self, group: usize, qmd: u64, action: PcasAction) -> Result<(), Refused> {
+        match action {
+            PcasAction::InvalidatePrefetchCopySchedule | PcasAction::InvalidateCopySchedule => {}
+            PcasAction::DecrementDependence => *self.decrements.entry(qmd).or_default() += 1,
+            action => return Err(Refused::Pcas { qmd, action }),
+        }
+        let node = self.node_of(group, qmd)?;
+        if let Some(group) = self.groups.get_mut(group) {
+            group.starts.push(Start { node, action: Some(action) });
+        }
+        Ok(())
+    }
+
+    /// From each node to the QMDs that it acts on when it is done.
+    fn follow(&mut self) -> Result<(), Refused> {
+        let mut next = 0;
+        while let Some(node) = self.nodes.get(next) {
+            let (from, group) = (NodeId(next), node.group);
+            next += 1;
+            let Some(qmd) = node.work.kernel().map(|k| k.qmd) else { continue };
+            for (slot, dependent) in qmd.dependents() {
+                let to = self.node_of(group, dependent.address)?;
+                let how = How::Dependent { slot, action: dependent.action, prefetch: dependent.prefetch };
+                if dependent.action == DependentAction::DecrementDependence {
+                    *self.decrements.entry(dependent.address).or_default() += 1;
+                }
+                self.edges.push(Edge { from, to, how });
+            }
+        }
+        Ok(())
+    }
+
+    /// Every QMD of the graph is started, as often decremented as it counts, and not by itself.
+    fn started(&mut self) -> Result<(), Refused> {
+        for (address, qmd) in &self.kernels.all {
+            if !self.number.contains_key(address) {
+                return Err(Refused::QmdNotStarted { qmd: *address });
+            }
+            let given = self.decrements.get(address).copied().unwrap_or(0);
+            let counter = qmd.dependence_counter();
+            if given != counter {
+                return Err(Refused::Dependence { qmd: *address, counter, given });
+            }
+        }
+        self.circles()
+    }
+
+    /// Takes away nodes that nothing goes before, until none is left.
+    fn circles(&self) -> Result<(), Refused> {
+        let mut before = vec![0usize; self.nodes.len()];
+        let mut after: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        for edge in &self.edges {
+            if let (Some(n), Some(to)) = (before.get_mut(edge.to.0), after.get_mut(edge.from.0)) {
+                *n += 1;
+                to.push(edge.to.0);
+            }
+        }
+        let mut free: Vec<usize> = before.iter().enumerate().filter(|(_, n)| **n == 0).map(|(i, _)| i).collect();
+        while let Some(i) = free.pop() {
+            for to in after.get(i).into_iter().flatten() {
+                if let Some(n) = before.get_mut(*to) {
+                    *n -= 1;
+                    if *n == 0 {
+                        free.push(*to);
+                    }
+                }
+            }
+        }
+        let bound = before.iter().position(|n| *n != 0);
+        let qmd = bound.and_then(|i| self.nodes.get(i)).map(|n| n.work.kernel().map_or(0, |k| k.address));
+        qmd.map_or(Ok(()), |qmd| Err(Refused::Circle { qmd }))
+    }
+
+    /// Edges that the streams make: waits between groups, and nodes without QMD before what follows them.
+    fn stream_edges(&mut self, reports: &HashMap<u64, (usize, usize)>) {
+        let mut edges = Vec::new();
+        let roots = |group: &Group| group.starts.iter().map(|s| s.node).collect::<Vec<_>>();
+        for group in &self.groups {
+            for (_, wait) in &group.acquires {
+                let (from, how): (Vec<NodeId>, How) = match wait {
+                    Wait::LaunchBefore(_) => continue,
+                    Wait::Counter(c) => {
+                        let released = self.counters.get(*c).into_iter().flat_map(|(_, by)| by);
+                        let from = released.filter_map(|(qmd, ..)| self.number.get(qmd).copied());
+                        (from.collect(), How::Counter(*c))
+                    }
+                    Wait::Tracker(step) => {
+                        let of = reports.values().find(|(_, at)| at == step).map(|(group, _)| *group);
+                        let from = of.and_then(|g| self.groups.get(g)).map_or(Vec::new(), |g| g.nodes.clone());
+                        (from, How::Tracker)
+                    }
+                };
+                for to in roots(group) {
+                    edges.extend(from.iter().filter(|from| **from != to).map(|from| Edge { from: *from, to, how }));
+                }
+            }
+            let mut alone: Option<NodeId> = None;
+            for start in &group.starts {
+                if let Some(from) = alone.filter(|from| *from != start.node) {
+                    edges.push(Edge { from, to: start.node, how: How::Stream });
+                }
+                alone = if start.action.is_none() { Some(start.node) } else { alone };
+            }
+        }
+        self.edges.extend(edges);
+    }
+
+    /// What the upload does beside writing QMDs, banks and counters must be what each launch does.
+    fn check_upload(&self, upload: &[Placed]) -> Result<(), Refused> {
+        let works: HashSet<u64> = self.nodes.iter().filter_map(|n| alone_at(&n.work)).collect();
+        for placed in upload {
+            match &placed.step {
+                Step::Write { address, bytes, .. } => {
+                    let counter = self.numbers.contains_key(address) && u64::from(*bytes) == COUNTER_BYTES;
+                    let own = self.kernels.all.contains_key(address) || self.banks.holds(*address);
+                    if !counter && !own && !works.contains(address) {
+                        return Err(Refused::UnknownWrite { address: *address, bytes: *bytes });
+                    }
+                }
+                Step::Fill { fill, .. } if !works.contains(&fill.dst) => {
+                    return Err(Refused::Form { what: "a fill in the upload that later launches lack" });
+                }
+                Step::Copy { copy, .. } if !works.contains(&copy.dst) => {
+                    return Err(Refused::Form { what: "a copy in the upload that later launches lack" });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn alone_at(work: &Work) -> Option<u64> {
+    match work {
+        Work::Fill(fill) => Some(fill.dst),
+        Work::Copy(copy) => Some(copy.dst),
+        Work::Write { address, .. } => Some(*address),
+        Work::Kernel(_) | Work::Order(_) => None,
+    }
+}
+
+/// Lists the graph's own memory.
+fn with_blocks(mut recipe: Recipe) -> Result<Recipe, Refused> {
+    let mut blocks = Vec::new();
+    for (i, node) in recipe.nodes.iter().enumerate() {
+        if let Some(k) = node.work.kernel() {
+            let bytes = 4 * k.qmd.words().len() as u64;
+            blocks.push(Block { memory: Memory::Qmd(NodeId(i)), address: k.address, bytes });
+        }
+    }
+    for (i, bank) in recipe.banks.iter().enumerate() {
+        blocks.push(Block { memory: Memory::Bank(BankId(i)), address: bank.address, bytes: bank.bytes.into() });
+    }
+    for (i, counter) in recipe.counters.iter().enumerate() {
+        blocks.push(Block { memory: Memory::Counter(i), address: counter.address, bytes: COUNTER_BYTES });
+    }
+    let mut trackers: Vec<u64> = recipe.upload.iter().chain(&recipe.relaunch).filter_map(tracker).collect();
+    trackers.sort_unstable();
+    trackers.dedup();
+    blocks.extend(trackers.iter().map(|at| Block { memory: Memory::Tracker, address: *at, bytes: TRACKER_BYTES }));
+    blocks.sort_by_key(|b| b.address);
+    for pair in blocks.windows(2) {
+        if let [one, two] = pair
+            && one.address.saturating_add(one.bytes) > two.address
+        {
+            return Err(Refused::Overlap { address: two.address });
+        }
+    }
+    recipe.blocks = blocks;
+    Ok(recipe)
+}
+
+fn tracker(placed: &Placed) -> Option<u64> {
+    match placed.step {
+        Step::Report { address, .. } => Some(address),
+        _ => None,
+    }
+}

@@ -1,0 +1,36 @@
+//! What launching an instantiated CUDA graph says on the wire, as a typed [`Recipe`].
+//!
+//! The first launch of a graph uploads it: each kernel's constant bank 0 and QMD, written inline and armed by PCAS. Each launch after it sends little
+//! more than the addresses of the QMDs that start the others. [`learn`] reads the words of both and finds nodes, edges, groups, counters and every
+//! reference between them; [`Recipe::relocate`] moves all that belongs to the graph elsewhere, [`Recipe::upload_words`] and
+//! [`Recipe::relaunch_words`] write it down again.
+//!
+//! The invariant: what is not understood is [`Refused`] with its name, never passed over. Nothing is submitted here, and no input panics.
+//!
+//! Facts without a source in NVIDIA's class references were seen on an H200 (driver 580.159.04, CUDA 13.0); the code says which.
+
+mod assemble;
+mod encode;
+mod qmd;
+mod read;
+mod recipe;
+mod reference;
+mod refused;
+mod step;
+
+pub use read::{Channel, Segment};
+pub use recipe::{
+    Bank, BankId, Block, BlockId, Counter, Edge, Form, Group, How, Kernel, Memory, Node, NodeId, Payload, Recipe,
+    Start, Wait, Work,
+};
+pub use reference::{Reference, Site, Target};
+pub use refused::Refused;
+pub use step::{Placed, Step};
+
+/// Reads a graph from the words of the launch that uploads it and of one or two launches after it, each as the segments that were submitted, in their
+/// order. With two launches it is known by how much counters move from launch to launch.
+pub fn learn(channels: &[Channel], upload: &[Segment<'_>], again: &[&[Segment<'_>]]) -> Result<Recipe, Refused> {
+    let upload = read::launch(channels, upload)?;
+    let again = again.iter().map(|launch| read::launch(channels, launch)).collect::<Result<Vec<_>, _>>()?;
+    assemble::recipe(channels, upload, again)
+}

@@ -1,0 +1,324 @@
+//! From the words of one launch to its steps.
+//!
+//! Every method that a launch may use is on a list, by the name that its class table has for it. All others are refused.
+
+use crate::refused::Refused;
+use crate::step::{Placed, Step};
+use pushbuf::class::Family;
+use pushbuf::decode::{Decoder, Item, Run, Target, Write};
+use pushbuf::encode::offset;
+use pushbuf::ops::{Engine, How, Inline, Layout, Op, Origin, Semaphore, What};
+use pushbuf::qmd::PcasAction;
+use pushbuf::semaphore::{Execute, method};
+
+/// A channel that a launch used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Channel {
+    /// Its host class, such as 0xC86F.
+    pub class: u32,
+    /// Classes of the engine objects on it.
+    pub engines: Vec<u32>,
+    /// The handle of its channel group, if it is known.
+    pub group: Option<u32>,
+}
+
+/// The words of one GPFIFO entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment<'a> {
+    /// Index of its channel.
+    pub channel: usize,
+    pub words: &'a [u32],
+}
+
+/// Names of the methods that only fill registers, which the operations of `pushbuf` use, and of those that set off what is understood.
+const HOST: &[&str] = &["SEM_ADDR_LO", "SEM_ADDR_HI", "SEM_PAYLOAD_LO", "SEM_PAYLOAD_HI", "SEM_EXECUTE"];
+const COMPUTE: &[&str] = &[
+    "LOAD_INLINE_DATA",
+    "OFFSET_OUT_UPPER",
+    "OFFSET_OUT",
+    "LINE_LENGTH_IN",
+    "LINE_COUNT",
+    "LAUNCH_DMA",
+    "SEND_PCAS_A",
+    "SEND_SIGNALING_PCAS2_B",
+    "INVALIDATE_SHADER_CACHES_NO_WFI",
+    "SET_REPORT_SEMAPHORE_A",
+    "SET_REPORT_SEMAPHORE_B",
+    "SET_REPORT_SEMAPHORE_C",
+    "SET_REPORT_SEMAPHORE_D",
+];
+const COPY: &[&str] = &[
+    "OFFSET_IN_UPPER",
+    "OFFSET_IN_LOWER",
+    "OFFSET_OUT_UPPER",
+    "OFFSET_OUT_LOWER",
+    "PITCH_IN",
+    "PITCH_OUT",
+    "LINE_LENGTH_IN",
+    "LINE_COUNT",
+    "SET_REMAP_CONST_A",
+    "SET_REMAP_CONST_B",
+    "SET_REMAP_COMPONENTS",
+    "LAUNCH_DMA",
+];
+
+/// The steps of a launch. Nothing that was set before it counts.
+pub(crate) fn launch(channels: &[Channel], segments: &[Segment<'_>]) -> Result<Vec<Placed>, Refused> {
+    let mut streams: Vec<Option<Stream>> = channels.iter().map(|_| None).collect();
+    let mut steps = Vec::new();
+    let mut group: Option<u32> = None;
+    for segment in segments {
+        let i = segment.channel;
+        let (Some(channel), Some(slot)) = (channels.get(i), streams.get_mut(i)) else {
+            return Err(Refused::NoChannel(i));
+        };
+        if let (Some(first), Some(second)) = (group, channel.group)
+            && first != second
+        {
+            return Err(Refused::ChannelGroups { first, second });
+        }
+        group = group.or(channel.group);
+        let stream = slot.get_or_insert_with(|| Stream::new(channel));
+        let of_segment = stream.segment(segment.words)?;
+        steps.extend(of_segment.into_iter().map(|step| Placed { channel: i, step }));
+    }
+    Ok(steps)
+}
+
+struct Stream {
+    decoder: Decoder,
+    engine: Engine,
+}
+
+/// What one segment held, each with its word.
+#[derive(Default)]
+struct Found<'a> {
+    steps: Vec<(u32, Step)>,
+    /// Runs of inline data.
+    data: Vec<(u32, &'a [u32])>,
+    /// Words of inline data that stand in their header.
+    immediate: Vec<(u32, u32)>,
+    pcas: Option<u32>,
+    /// The newest words of SEM_EXECUTE and SET_REPORT_SEMAPHORE_D, and where.
+    execute: Vec<(u32, u32)>,
+    report: Vec<(u32, u32)>,
+    mme: Option<(u32, Vec<u32>)>,
+    refused: Option<Refused>,
+}
+
+impl Stream {
+    fn new(channel: &Channel) -> Stream {
+        let mut decoder = Decoder::new(channel.class);
+        for class in &channel.engines {
+            match Family::of(*class) {
+                Some(Family::Compute) => decoder.bind(1, *class),
+                Some(Family::InlineToMemory) => decoder.bind(2, *class),
+                Some(Family::Copy) if channel.engines.len() == 1 => decoder.bind_all(*class),
+                Some(Family::Copy) => decoder.bind(4, *class),
+                _ => {}
+            }
+        }
+        let mut engine = Engine::new();
+        // No register of before counts: what uses one says so.
+        engine.forget(&mut |_| {});
+        Stream { decoder, engine }
+    }
+
+    fn segment(&mut self, words: &[u32]) -> Result<Vec<Step>, Refused> {
+        let mut found = Found::default();
+        let mut ops = Vec::new();
+        let engine = &mut self.engine;
+        let segment = engine.segments();
+        self.decoder.segment(words, |item| {
+            if found.refused.is_none() {
+                found.item(&item);
+                engine.item(&item, &mut |op| ops.push(*op));
+            }
+        });
+        engine.end_segment(&mut |op| ops.push(*op));
+        if let Some((index, arguments)) = found.mme.take() {
+            return Err(Refused::MmeMacro { index, arguments });
+        }
+        if let Some(refused) = found.refused.take() {
+            return Err(refused);
+        }
+        if self.decoder.pending().is_some() {
+            return Err(Refused::Cut);
+        }
+        for op in &ops {
+            if op.at.segment != segment {
+                return Err(Refused::Cut);
+            }
+            if let Some(step) = found.step(op)? {
+                found.steps.push((op.at.word, step));
+            }
+        }
+        found.steps.sort_by_key(|(word, _)| *word);
+        Ok(found.steps.into_iter().map(|(_, step)| step).collect())
+    }
+}
+
+impl<'a> Found<'a> {
+    fn item(&mut self, item: &Item<'a>) {
+        match item {
+            Item::Write(write) => self.write(write),
+            Item::Run(run) => self.run(run),
+            Item::Nop { .. } => {}
+            Item::Unknown { word, .. } => self.refuse(Refused::Header { word: *word }),
+            Item::SubdeviceMask { .. } => self.refuse(Refused::Form { what: "a sub-device mask" }),
+            Item::EndSegment { .. } | Item::Skipped { .. } => self.refuse(Refused::Form { what: "END_PB_SEGMENT" }),
+            Item::Partial { .. } => self.refuse(Refused::Cut),
+        }
+    }
+
+    fn refuse(&mut self, refused: Refused) {
+        self.refused.get_or_insert(refused);
+    }
+
+    fn run(&mut self, run: &Run<'a>) {
+        let is_data = !run.host && run.address == offset::INLINE_LOAD_DATA && is_compute(&run.target);
+        if is_data {
+            self.data.push((run.word_index, run.words));
+        } else {
+            run.writes().for_each(|write| self.write(&write));
+        }
+    }
+
+    fn write(&mut self, write: &Write) {
+        let Write { target, address, value, word_index, host, .. } = *write;
+        let name = target.method(address).map_or("", |m| m.method.name);
+        if self.mme(name, &target, write) {
+            return;
+        }
+        let known = match Family::of(target.class_id) {
+            _ if host => HOST,
+            Some(Family::Compute) => COMPUTE,
+            Some(Family::Copy) => COPY,
+            _ => &[],
+        };
+        if !known.contains(&name) {
+            return self.refuse(unknown(name, write));
+        }
+        if host {
+            if address == method::SEM_EXECUTE {
+                self.execute.push((word_index, value));
+            }
+            return;
+        }
+        match address {
+            _ if !is_compute(&target) => {}
+            offset::INLINE_LOAD_DATA => self.immediate.push((word_index, value)),
+            offset::SEND_PCAS_A => self.pcas = Some(value),
+            offset::SEND_SIGNALING_PCAS2_B => match self.pcas.take() {
+                Some(shifted) => {
+                    let (qmd, action) = (u64::from(shifted) << 8, PcasAction::of_word(value));
+                    self.steps.push((word_index, Step::Pcas { qmd, action }));
+                }
+                None => self.refuse(Refused::Unset { step: "a PCAS" }),
+            },
+            offset::INVALIDATE_SHADER_CACHES_NO_WFI => {
+                self.steps.push((word_index, Step::Invalidate { caches: value }));
+            }
+            _ if name == "SET_REPORT_SEMAPHORE_D" => {
+                let fields = target.method(address).map_or(&[][..], |m| m.method.fields);
+                if fields.iter().any(|f| f.name == "AWAKEN_ENABLE" && f.extract(value) != 0) {
+                    self.refuse(Refused::HostNode { why: "a release wakes the host (AWAKEN_ENABLE)" });
+                }
+                self.report.push((word_index, value));
+            }
+            _ => {}
+        }
+    }
+
+    /// Collects the call of a macro: its arguments follow it. True if this is a part of one.
+    fn mme(&mut self, name: &str, target: &Target, write: &Write) -> bool {
+        let is_call = name.starts_with("CALL_MME_MACRO");
+        let is_data = name.starts_with("CALL_MME_DATA");
+        match &mut self.mme {
+            None if is_call => {
+                let index = target.method(write.address).and_then(|m| m.index).unwrap_or(0);
+                self.mme = Some((index, vec![write.value]));
+            }
+            Some((_, arguments)) if is_data => arguments.push(write.value),
+            Some(_) => {
+                // The macro is whole, and refused.
+                self.refused.get_or_insert(Refused::Cut);
+            }
+            None => return false,
+        }
+        true
+    }
+
+    /// The step that an operation is; `None` for launches, which are steps already.
+    fn step(&self, op: &Op) -> Result<Option<Step>, Refused> {
+        let step = match &op.what {
+            What::Inline(inline) => self.inline(op, inline)?,
+            What::Fill(fill) if fill.semaphore.is_none() => Step::Fill { subch: op.subch, fill: *fill },
+            What::Copy(copy) if copy.semaphore.is_none() => Step::Copy { subch: op.subch, copy: *copy },
+            What::Fill(_) | What::Copy(_) => return Err(Refused::Form { what: "a semaphore of the copy engine" }),
+            What::Semaphore(semaphore) => self.semaphore(op, semaphore)?,
+            What::Launch(launch) => match launch.how {
+                How::Pcas2 { .. } => return Ok(None),
+                How::Pcas { .. } => return Err(Refused::Form { what: "SEND_SIGNALING_PCAS_B" }),
+                How::InlineQmd => return Err(Refused::Form { what: "a QMD in methods (LOAD_INLINE_QMD_DATA)" }),
+            },
+        };
+        if op.guessed { Err(Refused::Unset { step: step.name() }) } else { Ok(Some(step)) }
+    }
+
+    fn inline(&self, op: &Op, inline: &Inline) -> Result<Step, Refused> {
+        if inline.line_count > 1 || inline.dst_layout != Layout::Pitch || inline.semaphore.is_some() {
+            return Err(Refused::Form { what: "an inline write of several lines, in blocks or with a semaphore" });
+        }
+        let span = inline.data.filter(|span| inline.complete && span.last.segment == op.at.segment);
+        let span = span.ok_or(Refused::Cut)?;
+        let (first, last) = (span.first.word, span.last.word);
+        let mut data = Vec::with_capacity(span.words as usize);
+        let from = self.data.partition_point(|(start, words)| start.saturating_add(words.len() as u32) <= first);
+        for (start, words) in self.data.iter().skip(from).take_while(|(start, _)| *start <= last) {
+            let (skip, end) = (first.saturating_sub(*start), last.saturating_sub(*start).saturating_add(1));
+            data.extend(words.iter().skip(skip as usize).take((end - skip.min(end)) as usize));
+        }
+        if data.is_empty() {
+            data.extend(self.immediate.iter().filter(|(at, _)| (first..=last).contains(at)).map(|(_, value)| value));
+        }
+        if data.len() != span.words as usize {
+            return Err(Refused::Form { what: "inline data in headers of several kinds" });
+        }
+        let bytes = inline.line_length;
+        Ok(Step::Write { address: inline.dst, bytes, data, launch: inline.launch })
+    }
+
+    fn semaphore(&self, op: &Op, semaphore: &Semaphore) -> Result<Step, Refused> {
+        let word = |of: &[(u32, u32)]| of.iter().find(|(at, _)| *at == op.at.word).map(|(_, value)| *value);
+        match semaphore.origin {
+            Origin::Host if semaphore.operation.is_acquire() => {
+                let execute = Execute::parse(word(&self.execute).unwrap_or(0));
+                Ok(Step::Acquire { address: semaphore.address, payload: semaphore.payload, execute })
+            }
+            Origin::Host => Err(Refused::HostNode { why: "the host releases a semaphore" }),
+            Origin::ReportOld => {
+                let control = word(&self.report).unwrap_or(0);
+                Ok(Step::Report { address: semaphore.address, payload: semaphore.payload as u32, control })
+            }
+            _ => Err(Refused::Form { what: "a semaphore of another form" }),
+        }
+    }
+}
+
+fn is_compute(target: &Target) -> bool {
+    Family::of(target.class_id) == Some(Family::Compute)
+}
+
+/// The error for a method that is not on the list, by what it is known to be for.
+fn unknown(name: &str, write: &Write) -> Refused {
+    let class = write.target.class_id;
+    if name.contains("RENDER_ENABLE") {
+        return Refused::Conditional { class, method: name.to_owned() };
+    }
+    if name.contains("NON_STALL_INTERRUPT") || name == "NOTIFY" {
+        return Refused::HostNode { why: "an interrupt of the host" };
+    }
+    let name = if name.is_empty() { "without a name" } else { name };
+    Refused::Method { class, address: write.address, name: name.to_owned(), value: write.value }
+}

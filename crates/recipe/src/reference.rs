@@ -1,0 +1,141 @@
+//! Every address in a recipe: where it stands, and what it points to. And moving the graph elsewhere.
+
+use crate::assemble;
+use crate::recipe::{Block, BlockId, Form, NodeId, Recipe};
+use crate::refused::Refused;
+use crate::step::{Placed, Step};
+use pushbuf::qmd::Qmd;
+
+/// Where an address stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Site {
+    /// A constant buffer of a node's QMD, by its number.
+    ConstantBuffer(NodeId, u32),
+    /// A dependent of a node's QMD.
+    Dependent(NodeId, u32),
+    /// A semaphore that a node's QMD releases.
+    Release(NodeId, u32),
+    /// The code of a node's kernel.
+    Program(NodeId),
+    /// A step of a launch: its destination, semaphore or QMD.
+    Step(Form, usize),
+    /// What a copy reads.
+    Source(Form, usize),
+}
+
+/// What an address points to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// The graph's own memory, and the offset in it.
+    Own(BlockId, u64),
+    /// Memory that is not the graph's: it must stay where it is while the graph may run.
+    Foreign(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Reference {
+    pub site: Site,
+    pub target: Target,
+}
+
+impl Recipe {
+    /// All references: those of the QMDs in the order of the nodes, then those of the upload, then those of a launch. (What a kernel's parameters point
+    /// to is the program's, and not among them.)
+    pub fn references(&self) -> impl Iterator<Item = Reference> + '_ {
+        let of_nodes = self
+            .nodes
+            .iter()
+            .enumerate()
+            .flat_map(|(i, node)| node.work.kernel().into_iter().flat_map(move |k| of_qmd(NodeId(i), &k.qmd)));
+        let of_steps = [Form::Upload, Form::Relaunch].into_iter().flat_map(|form| {
+            self.steps(form).iter().enumerate().flat_map(move |(i, placed)| of_step(form, i, &placed.step))
+        });
+        of_nodes.chain(of_steps).map(|(site, address)| Reference { site, target: self.target(address) })
+    }
+
+    fn target(&self, address: u64) -> Target {
+        self.block_at(address).map_or(Target::Foreign(address), |(block, offset)| Target::Own(block, offset))
+    }
+
+    /// The same graph with its own memory elsewhere: `to` says for each block at which address. Everything that points into a block follows it.
+    pub fn relocate(&self, mut to: impl FnMut(BlockId, &Block) -> u64) -> Result<Recipe, Refused> {
+        let mut places = Vec::with_capacity(self.blocks.len());
+        for (i, block) in self.blocks.iter().enumerate() {
+            let address = to(BlockId(i), block);
+            if address % block.memory.alignment() != 0 {
+                return Err(Refused::Alignment { what: block.memory.name(), address });
+            }
+            places.push(address);
+        }
+        let moved = |address: u64| match self.target(address) {
+            Target::Own(block, offset) => places.get(block.0).map_or(address, |at| at.wrapping_add(offset)),
+            Target::Foreign(address) => address,
+        };
+        let steps = |steps: &[Placed]| {
+            steps.iter().map(|placed| self.moved_step(placed, &moved)).collect::<Result<Vec<_>, Refused>>()
+        };
+        let (upload, relaunch) = (steps(&self.upload)?, steps(&self.relaunch)?);
+        let mut recipe = assemble::recipe(&self.channels, upload, vec![relaunch])?;
+        recipe.payloads.clone_from(&self.payloads);
+        // Contents that were left out of a recording were left out of this, too.
+        Ok(recipe)
+    }
+
+    fn moved_step(&self, placed: &Placed, moved: &impl Fn(u64) -> u64) -> Result<Placed, Refused> {
+        let mut placed = placed.clone();
+        match &mut placed.step {
+            Step::Acquire { address, .. } | Step::Report { address, .. } => *address = moved(*address),
+            Step::Pcas { qmd, .. } => *qmd = moved(*qmd),
+            Step::Write { address, data, .. } => {
+                if let Some(k) = self.kernel_at(*address) {
+                    let qmd = moved_qmd(k, moved)?;
+                    data.iter_mut().zip(qmd.words()).for_each(|(to, from)| *to = *from);
+                }
+                *address = moved(*address);
+            }
+            Step::Fill { fill, .. } => fill.dst = moved(fill.dst),
+            Step::Copy { copy, .. } => (copy.src, copy.dst) = (moved(copy.src), moved(copy.dst)),
+            Step::Invalidate { .. } => {}
+        }
+        Ok(placed)
+    }
+
+    /// The QMD that begins at an address.
+    fn kernel_at(&self, address: u64) -> Option<&Qmd> {
+        let (block, offset) = self.block_at(address)?;
+        let crate::recipe::Memory::Qmd(node) = self.block(block)?.memory else { return None };
+        (offset == 0).then(|| self.nodes.get(node.0)?.work.kernel().map(|k| &k.qmd))?
+    }
+}
+
+fn of_qmd(node: NodeId, qmd: &Qmd) -> impl Iterator<Item = (Site, u64)> + '_ {
+    let banks = (0..8).filter_map(move |i| Some((Site::ConstantBuffer(node, i), qmd.constant_buffer(i)?.address)));
+    let dependents = qmd.dependents().map(move |(i, d)| (Site::Dependent(node, i), d.address));
+    let releases = qmd.releases().map(move |(i, r)| (Site::Release(node, i), r.address));
+    let program = Some((Site::Program(node), qmd.program_address())).filter(|(_, at)| *at != 0);
+    banks.chain(dependents).chain(releases).chain(program)
+}
+
+fn of_step(form: Form, i: usize, step: &Step) -> impl Iterator<Item = (Site, u64)> + use<> {
+    let source = match step {
+        Step::Copy { copy, .. } => Some((Site::Source(form, i), copy.src)),
+        _ => None,
+    };
+    step.address().map(|address| (Site::Step(form, i), address)).into_iter().chain(source)
+}
+
+fn moved_qmd(qmd: &Qmd, moved: &impl Fn(u64) -> u64) -> Result<Qmd, Refused> {
+    let mut new = *qmd;
+    for i in 0..8 {
+        if let Some(bank) = qmd.constant_buffer(i) {
+            new.set_constant_buffer(i, moved(bank.address))?;
+        }
+    }
+    for (i, dependent) in qmd.dependents() {
+        new.set_dependent(i, moved(dependent.address))?;
+    }
+    for (i, release) in qmd.releases() {
+        new.set_release(i, moved(release.address))?;
+    }
+    Ok(new)
+}

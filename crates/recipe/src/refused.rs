@@ -1,0 +1,90 @@
+//! Why a launch is not understood.
+
+use crate::step::Step;
+use pushbuf::qmd::PcasAction;
+
+/// What stands in the launch that has no place in a recipe. (Addresses are GPU virtual addresses.)
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    #[error("method {name} ({address:#x} of class {class:#x}) with {value:#x} is not understood")]
+    Method { class: u32, address: u16, name: String, value: u32 },
+    #[error("MME macro {index} with the arguments {arguments:x?} is not understood")]
+    MmeMacro { index: u32, arguments: Vec<u32> },
+    #[error("word {word:#010x} is no header where one must stand")]
+    Header { word: u32 },
+    #[error("words are missing, or the launch begins in the middle of a sequence")]
+    Cut,
+    #[error("{step} uses a register that the launch itself does not set")]
+    Unset { step: &'static str },
+    #[error("{what} is not understood")]
+    Form { what: &'static str },
+    #[error("a host node: {why}")]
+    HostNode { why: &'static str },
+    #[error("a conditional node: {method} of class {class:#x}")]
+    Conditional { class: u32, method: String },
+    #[error("a device-side launch: {field} of the QMD at {qmd:#x} is {value:#x}")]
+    DeviceLaunch { qmd: u64, field: &'static str, value: u64 },
+    #[error("the QMD at {qmd:#x} has version {major}.{minor}; 4.0 is understood")]
+    QmdVersion { qmd: u64, major: u8, minor: u8 },
+    #[error("the QMD at {qmd:#x} holds only zeros: its words were left out of the recording")]
+    QmdLeftOut { qmd: u64 },
+    #[error("{field} of the QMD at {qmd:#x} is {value:#x}, which is not understood")]
+    QmdField { qmd: u64, field: &'static str, value: u64 },
+    #[error("bits {bits:#x} of word {word} of the QMD at {qmd:#x} have no name in its class reference")]
+    QmdBits { qmd: u64, word: usize, bits: u32 },
+    #[error("the QMD at {qmd:#x} is used, but the upload does not write it")]
+    QmdNotWritten { qmd: u64 },
+    #[error("the QMD at {qmd:#x} is written, but nothing starts it")]
+    QmdNotStarted { qmd: u64 },
+    #[error("{action} ({code}) of the QMD at {qmd:#x} is not understood", action = action.name(), code = action.code())]
+    Pcas { qmd: u64, action: PcasAction },
+    #[error("the QMD at {qmd:#x} waits for {counter} decrements and gets {given} in a launch")]
+    Dependence { qmd: u64, counter: u32, given: u32 },
+    #[error("the QMDs at {qmd:#x} and after it start each other in a circle")]
+    Circle { qmd: u64 },
+    #[error(
+        "{bytes} bytes of the constant bank at {bank:#x} are written from {from:#x} on; its header of {header:#x} bytes was expected"
+    )]
+    Bank { bank: u64, from: u64, bytes: u32, header: u32 },
+    #[error("the constant bank at {bank:#x} of the QMD at {qmd:#x} is not written by the upload")]
+    BankNotWritten { qmd: u64, bank: u64 },
+    #[error(
+        "{bytes} bytes are written to {address:#x}, which is no QMD, constant bank or counter of the graph, in its upload only"
+    )]
+    UnknownWrite { address: u64, bytes: u32 },
+    #[error("a launch after the upload writes to {address:#x}: the graph was updated between the launches")]
+    Updated { address: u64 },
+    #[error(
+        "an acquire of {address:#x}, which nothing in the launch releases: a host node, or a wait for work that is not the graph's"
+    )]
+    ForeignAcquire { address: u64 },
+    #[error("channels of different groups: {first:#x} and {second:#x}")]
+    ChannelGroups { first: u32, second: u32 },
+    #[error("channel {0} is not among the channels that were given")]
+    NoChannel(usize),
+    #[error("two launches differ at step {step}: {first} and {second}")]
+    LaunchesDiffer { step: usize, first: &'static str, second: &'static str },
+    #[error("two launches differ in length: {first} and {second} steps")]
+    LengthsDiffer { first: usize, second: usize },
+    #[error("no launch after the upload was given")]
+    NoRelaunch,
+    #[error("the launch starts no kernel")]
+    NoKernel,
+    #[error("two blocks of the graph overlap at {address:#x}")]
+    Overlap { address: u64 },
+    #[error("the contents of the constant bank at {bank:#x} were left out of the recording")]
+    BankLeftOut { bank: u64 },
+    #[error("a {what} cannot lie at {address:#x}: it is not aligned")]
+    Alignment { what: &'static str, address: u64 },
+    #[error(transparent)]
+    Qmd(#[from] pushbuf::qmd::Error),
+    #[error(transparent)]
+    Encode(#[from] pushbuf::encode::Error),
+}
+
+impl Refused {
+    pub(crate) fn differ(step: usize, first: &Step, second: &Step) -> Refused {
+        Refused::LaunchesDiffer { step, first: first.name(), second: second.name() }
+    }
+}

@@ -1,0 +1,82 @@
+//! One step of a launch: what the engine or the host is told to do.
+
+use pushbuf::ops::{Copy, Fill};
+use pushbuf::qmd::PcasAction;
+use pushbuf::semaphore::Execute;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The host waits for a semaphore.
+    Acquire {
+        address: u64,
+        payload: u64,
+        execute: Execute,
+    },
+    /// Bytes that came in the stream are written by the compute class.
+    Write {
+        address: u64,
+        bytes: u32,
+        data: Vec<u32>,
+        launch: u32,
+    },
+    /// INVALIDATE_SHADER_CACHES_NO_WFI.
+    Invalidate {
+        caches: u32,
+    },
+    /// Something is done to a QMD.
+    Pcas {
+        qmd: u64,
+        action: PcasAction,
+    },
+    /// The compute class releases a semaphore (SET_REPORT_SEMAPHORE_A to D); `control` is the word of D.
+    Report {
+        address: u64,
+        payload: u32,
+        control: u32,
+    },
+    /// The copy engine fills memory, or copies.
+    Fill {
+        subch: u8,
+        fill: Fill,
+    },
+    Copy {
+        subch: u8,
+        copy: Copy,
+    },
+}
+
+impl Step {
+    /// A short name, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::Acquire { .. } => "an acquire",
+            Step::Write { .. } => "an inline write",
+            Step::Invalidate { .. } => "an invalidation of caches",
+            Step::Pcas { .. } => "a PCAS",
+            Step::Report { .. } => "a release",
+            Step::Fill { .. } => "a fill",
+            Step::Copy { .. } => "a copy",
+        }
+    }
+
+    /// The address that the step is for, if it has one.
+    pub fn address(&self) -> Option<u64> {
+        match self {
+            Step::Acquire { address, .. } | Step::Write { address, .. } | Step::Report { address, .. } => {
+                Some(*address)
+            }
+            Step::Pcas { qmd, .. } => Some(*qmd),
+            Step::Fill { fill, .. } => Some(fill.dst),
+            Step::Copy { copy, .. } => Some(copy.dst),
+            Step::Invalidate { .. } => None,
+        }
+    }
+}
+
+/// A step on its channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// Index of the channel.
+    pub channel: usize,
+    pub step: Step,
+}
