@@ -12,6 +12,7 @@ pub mod complete;
 mod driver_calls;
 mod event_time;
 pub mod gaps;
+pub mod graphs;
 mod inline_writes;
 pub mod merge;
 mod order;

@@ -1,0 +1,268 @@
+//! CUDA graphs: which launches of a recording are a graph's, and what the graph is made of.
+//!
+//! A kernel launched for itself has its QMD written in the submission that starts it. A graph's QMDs are written once, by its first launch; a submission
+//! that starts a QMD without writing it is a later launch of a graph. The words of the submission that wrote the QMD, and of the first two launches
+//! after it, go to crate `recipe`. A graph that was launched once only looks like kernels of their own, and is not found.
+//!
+//! A launch may have several submissions: one that waits for a counter that the launch has set belongs to it.
+
+use crate::recording::{InsightError, Recording};
+use crate::walk::{At, Segment, Sink, walk};
+use pushbuf::class::Family;
+use pushbuf::decode::Item;
+use pushbuf::encode::offset;
+use pushbuf::ops::{Op, What};
+use recipe::{Recipe, Refused};
+use schema::Clock;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+
+/// A graph that was launched more than once.
+#[derive(Debug)]
+pub struct Graph {
+    pub process: u32,
+    pub pid: i32,
+    pub tid: i32,
+    pub slot: u32,
+    pub generation: u32,
+    /// The submission that uploads it, as `--submissions` numbers it; `None` if that is not on the tape.
+    pub uploaded_by: Option<u64>,
+    /// The first launch after the upload: its first submission, and when.
+    pub submission: u64,
+    pub seconds: Option<f64>,
+    /// Launches on the tape, the upload among them.
+    pub launches: u64,
+    pub recipe: Result<Recipe, Refused>,
+}
+
+/// All graphs of a recording, in the order of their first launches.
+pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
+    let mut finder = Finder {
+        clock: crate::rows::clock(r),
+        processes: BTreeMap::new(),
+        graphs: BTreeMap::new(),
+        channels: Vec::new(),
+        numbers: HashMap::new(),
+        now: Submission::default(),
+    };
+    walk(r, &mut finder)?;
+    let processes: Vec<u32> = finder.processes.keys().copied().collect();
+    processes.into_iter().for_each(|process| finder.close(process));
+    let mut found: Vec<Found> = finder.graphs.into_values().collect();
+    found.sort_by_key(|f| f.first.number);
+    Ok(found.into_iter().map(|found| found.learn(&finder.channels)).collect())
+}
+
+/// Words that are kept for uploads not yet overwritten, at most: 256 MiB.
+const KEPT: usize = 64 << 20;
+
+/// A submission as far as it concerns graphs.
+#[derive(Debug, Default)]
+struct Submission {
+    number: u64,
+    pid: i32,
+    tid: i32,
+    slot: u32,
+    generation: u32,
+    seconds: Option<f64>,
+    /// Index of its channel.
+    channel: usize,
+    segments: Vec<Vec<u32>>,
+    /// QMDs that it does something to, and those that it writes, as far as they may be QMDs.
+    started: Vec<u64>,
+    written: HashSet<u64>,
+    acquired: Vec<u64>,
+    /// Words of four bytes that it writes.
+    set: Vec<u64>,
+}
+
+/// What of a process is under way.
+#[derive(Debug, Default)]
+struct Process {
+    /// The submission that last wrote each QMD.
+    writers: HashMap<u64, Rc<Submission>>,
+    words: usize,
+    launch: Option<Launch>,
+}
+
+/// A launch after the upload.
+#[derive(Debug)]
+struct Launch {
+    submissions: Vec<Rc<Submission>>,
+    started: HashSet<u64>,
+    set: HashSet<u64>,
+    uploads: BTreeMap<u64, Rc<Submission>>,
+}
+
+#[derive(Debug)]
+struct Found {
+    process: u32,
+    first: Rc<Submission>,
+    uploads: BTreeMap<u64, Rc<Submission>>,
+    launches: u64,
+    /// The first two after the upload.
+    samples: Vec<Vec<Rc<Submission>>>,
+}
+
+struct Finder {
+    clock: Clock,
+    processes: BTreeMap<u32, Process>,
+    /// By process, submission of the upload, and first QMD.
+    graphs: BTreeMap<(u32, Option<u64>, u64), Found>,
+    /// Channels by their number in the recording.
+    channels: Vec<recipe::Channel>,
+    numbers: HashMap<usize, usize>,
+    now: Submission,
+}
+
+impl Sink for Finder {
+    fn submission(&mut self, at: &At<'_>) {
+        let channels = &mut self.channels;
+        let channel = *self.numbers.entry(at.channel.number).or_insert_with(|| {
+            let known = at.graph.channel(at.channel.client, at.channel.handle);
+            channels.push(recipe::Channel {
+                class: at.channel.class,
+                engines: known.map_or(Vec::new(), |c| c.engines.iter().map(|(_, class)| *class).collect()),
+                group: known.and_then(|c| c.group),
+            });
+            channels.len() - 1
+        });
+        self.now = Submission {
+            number: at.number,
+            pid: at.channel.pid,
+            tid: at.submission.tid,
+            slot: at.channel.slot,
+            generation: at.channel.generation,
+            seconds: self.clock.seconds(at.submission.tsc),
+            channel,
+            ..Submission::default()
+        };
+    }
+
+    fn segment(&mut self, _: &At<'_>, segment: &Segment<'_>) {
+        if segment.dwords > 0 {
+            self.now.segments.push(segment.words.to_vec());
+        }
+    }
+
+    fn item(&mut self, _: &At<'_>, item: &Item<'_>) {
+        if let Item::Write(write) = item
+            && write.address == offset::SEND_PCAS_A
+            && !write.host
+            && Family::of(write.target.class_id) == Some(Family::Compute)
+        {
+            self.now.started.push(u64::from(write.value) << 8);
+        }
+    }
+
+    fn op(&mut self, _: &At<'_>, op: &Op) {
+        match &op.what {
+            What::Inline(inline) if inline.bytes() == 4 => self.now.set.push(inline.dst),
+            What::Inline(inline) => {
+                self.now.written.insert(inline.dst);
+            }
+            What::Semaphore(s) if s.operation.is_acquire() => self.now.acquired.push(s.address),
+            _ => {}
+        }
+    }
+
+    fn submission_end(&mut self, at: &At<'_>) {
+        let now = std::mem::take(&mut self.now);
+        self.take(at.channel.process, now);
+    }
+}
+
+impl Finder {
+    fn take(&mut self, process: u32, now: Submission) {
+        let state = self.processes.entry(process).or_default();
+        let again = now.started.iter().find(|qmd| !now.written.contains(qmd)).copied();
+        let goes_on = state.launch.as_ref().is_some_and(|l| now.acquired.iter().any(|a| l.set.contains(a)));
+        let repeats = state.launch.as_ref().is_some_and(|l| now.started.iter().any(|qmd| l.started.contains(qmd)));
+        if again.is_none() && !goes_on {
+            // (What writes a QMD that the launch under way has started is another graph's, or the same graph's that is made anew.)
+            if repeats {
+                self.close(process);
+            }
+            return self.wrote(process, now);
+        }
+        if !goes_on || repeats {
+            self.close(process);
+        }
+        let state = self.processes.entry(process).or_default();
+        let launch = state.launch.get_or_insert_with(|| Launch {
+            submissions: Vec::new(),
+            started: HashSet::new(),
+            set: HashSet::new(),
+            uploads: BTreeMap::new(),
+        });
+        for qmd in &now.started {
+            if let Some(writer) = state.writers.get(qmd) {
+                launch.uploads.insert(writer.number, Rc::clone(writer));
+            }
+        }
+        launch.started.extend(&now.started);
+        launch.set.extend(&now.set);
+        launch.submissions.push(Rc::new(now));
+    }
+
+    /// Keeps a submission that writes QMDs and starts them.
+    fn wrote(&mut self, process: u32, now: Submission) {
+        if now.started.is_empty() {
+            return;
+        }
+        let state = self.processes.entry(process).or_default();
+        state.words += now.segments.iter().map(Vec::len).sum::<usize>();
+        if state.words > KEPT {
+            state.writers.clear();
+            state.words = 0;
+        }
+        let now = Rc::new(now);
+        for qmd in &now.started {
+            state.writers.insert(*qmd, Rc::clone(&now));
+        }
+    }
+
+    /// The launch under way is over.
+    fn close(&mut self, process: u32) {
+        let Some(launch) = self.processes.get_mut(&process).and_then(|p| p.launch.take()) else { return };
+        let Some(first) = launch.submissions.first() else { return };
+        let upload = launch.uploads.keys().next().copied();
+        let key = (process, upload, first.started.first().copied().unwrap_or(0));
+        let found = self.graphs.entry(key).or_insert_with(|| Found {
+            process,
+            first: Rc::clone(first),
+            uploads: launch.uploads.clone(),
+            launches: u64::from(upload.is_some()),
+            samples: Vec::new(),
+        });
+        found.launches += 1;
+        if found.samples.len() < 2 {
+            found.samples.push(launch.submissions);
+        }
+    }
+}
+
+impl Found {
+    fn learn(self, channels: &[recipe::Channel]) -> Graph {
+        let again: Vec<Vec<recipe::Segment<'_>>> = self.samples.iter().map(|s| segments(s.iter())).collect();
+        let again: Vec<&[recipe::Segment<'_>]> = again.iter().map(Vec::as_slice).collect();
+        let upload = segments(self.uploads.values());
+        Graph {
+            process: self.process,
+            pid: self.first.pid,
+            tid: self.first.tid,
+            slot: self.first.slot,
+            generation: self.first.generation,
+            uploaded_by: self.uploads.keys().next().copied(),
+            submission: self.first.number,
+            seconds: self.first.seconds,
+            launches: self.launches,
+            recipe: recipe::learn(channels, &upload, &again),
+        }
+    }
+}
+
+fn segments<'a>(submissions: impl Iterator<Item = &'a Rc<Submission>>) -> Vec<recipe::Segment<'a>> {
+    let of = |s: &'a Rc<Submission>| s.segments.iter().map(|words| recipe::Segment { channel: s.channel, words });
+    submissions.flat_map(of).collect()
+}

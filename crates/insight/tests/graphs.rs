@@ -1,0 +1,82 @@
+//! Graphs of the driver itself, and what is found in a recording of them (580.159.04, CUDA 13.0, H200, `--no-data`).
+
+use insight::Recording;
+use insight::graphs::{Graph, graphs};
+use pushbuf::qmd::{DependentAction, PcasAction};
+use recipe::{Form, How, Memory, Recipe, Refused, Segment, Target, Wait, Work};
+use std::path::PathBuf;
+
+fn recorded() -> Vec<Graph> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/h200-launches.doorbell");
+    graphs(&Recording::open(&path).unwrap()).unwrap()
+}
+
+/// `sample graphs`: graphs of 1, 10 and 100 nodes, 50 launches of each.
+#[test]
+fn graphs_of_the_driver_are_found_and_learnt() {
+    let all = recorded();
+    assert_eq!(
+        all.iter().map(|g| (g.uploaded_by, g.launches)).collect::<Vec<_>>(),
+        [(Some(553), 50), (Some(605), 50), (Some(657), 50)]
+    );
+    let one = all[0].recipe.as_ref().unwrap();
+    assert_eq!(
+        (one.nodes.len(), one.kernels(), one.edges.len(), one.groups.len(), one.counters.len()),
+        (1, 1, 0, 1, 1)
+    );
+    let ten = all[1].recipe.as_ref().unwrap();
+    // One QMD more than kernels: it fetches the first one's constants and decrements it.
+    assert_eq!(
+        (ten.nodes.len(), ten.kernels(), ten.edges.len(), ten.groups.len(), ten.counters.len()),
+        (11, 10, 10, 1, 1)
+    );
+    assert!(matches!(ten.nodes[0].work, Work::Order(_)));
+    let actions: Vec<_> = ten.groups[0].starts.iter().map(|s| s.action.unwrap()).collect();
+    assert_eq!(actions, [PcasAction::InvalidatePrefetchCopySchedule, PcasAction::DecrementDependence]);
+    let hows: Vec<_> = ten.edges.iter().map(|e| e.how).collect();
+    let how = |action| How::Dependent { slot: 0, action, prefetch: true };
+    assert_eq!(hows[0], how(DependentAction::DecrementDependence));
+    assert!(hows[1..].iter().all(|h| *h == how(DependentAction::Schedule)), "{hows:?}");
+    assert_eq!(ten.groups[0].acquires, [(0, Wait::LaunchBefore(0))]);
+    // Each bank: 0x300 bytes, of which the header and 16 bytes of parameters are written. What was in them is not on the tape.
+    for bank in &ten.banks {
+        assert_eq!((bank.bytes, bank.parameters(), &bank.contents), (0x300, (0x210, 16), &None));
+    }
+    // The acquire counts up by four a launch, the stream's tracker by one; the counter's own value was left out.
+    let steps: Vec<_> = ten.payloads.iter().map(|(_, p)| p.step).collect();
+    assert_eq!(steps, [Some(4), Some(0), Some(1)]);
+    // The recorder keeps no QMD of an entry that is split over several events, as this one of 26,450 words is.
+    assert!(matches!(all[2].recipe, Err(Refused::QmdLeftOut { .. })), "{:?}", all[2].recipe);
+}
+
+fn kinds(recipe: &Recipe) -> Vec<Option<Memory>> {
+    let kind = |r: recipe::Reference| match r.target {
+        Target::Own(block, _) => recipe.block(block).map(|b| b.memory),
+        Target::Foreign(_) => None,
+    };
+    recipe.references().map(kind).collect()
+}
+
+#[test]
+fn a_graph_of_the_driver_moves_and_reads_back_the_same() {
+    for graph in recorded().iter().take(2) {
+        let recipe = graph.recipe.as_ref().unwrap();
+        let mut next = 0x3_0000_0000;
+        let moved = recipe.relocate(|_, block| {
+            next += 0x1000;
+            next - block.memory.alignment()
+        });
+        let moved = moved.unwrap();
+        assert_eq!(kinds(&moved), kinds(recipe));
+        assert_eq!((&moved.edges, &moved.groups), (&recipe.edges, &recipe.groups));
+        assert!(moved.blocks.iter().all(|b| b.address >> 32 == 3));
+        let (upload, relaunch) = (moved.words(Form::Upload).unwrap(), moved.words(Form::Relaunch).unwrap());
+        // As many words as the driver's own, or fewer.
+        let count = |segments: &[(usize, Vec<u32>)]| segments.iter().map(|(_, words)| words.len()).sum::<usize>();
+        assert!(count(&relaunch) <= 29 && count(&upload) <= 2760, "{} {}", count(&upload), count(&relaunch));
+        let upload: Vec<_> = upload.iter().map(|(channel, words)| Segment { channel: *channel, words }).collect();
+        let relaunch: Vec<_> = relaunch.iter().map(|(channel, words)| Segment { channel: *channel, words }).collect();
+        let again = recipe::learn(&moved.channels, &upload, &[&relaunch]).unwrap();
+        assert_eq!((again.nodes, again.edges, again.blocks), (moved.nodes, moved.edges, moved.blocks));
+    }
+}
