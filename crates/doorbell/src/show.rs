@@ -19,6 +19,7 @@ Examples:
   doorbell show app.doorbell --submissions --channel 3      those of one channel
   doorbell show app.doorbell --copies --sort bytes --top 5  the five largest copies
   doorbell show app.doorbell --launches --between 0.5,2     what was launched in that time
+  doorbell show app.doorbell --graphs                       CUDA graphs: nodes, order, what each launch waits for
   doorbell show job.doorbell --process 4243                 what one process did
   doorbell show app.doorbell --copies --json | jq '.[].bytes'
   doorbell show app.doorbell --locks                        who held a lock while another waited, and why so long
@@ -38,7 +39,7 @@ pub struct Args {
     /// Only this process, for example 4242 (the summary lists them)
     #[arg(long, value_name = "PID")]
     process: Option<i32>,
-    /// At most this many submissions, copies, launches, objects, or rows and waits of locks and calls, for example 20
+    /// At most this many submissions, copies, launches, graphs, objects, or rows and waits of locks and calls, for example 20
     #[arg(long, visible_alias = "top", value_name = "N")]
     limit: Option<u64>,
     /// Only this channel (its number in the first column of --channels, for example 3 or 3.1)
@@ -73,6 +74,9 @@ struct View {
     /// Every kernel launch.
     #[arg(long)]
     launches: bool,
+    /// CUDA graphs: what each is made of, as far as it is understood.
+    #[arg(long)]
+    graphs: bool,
     /// The channels.
     #[arg(long)]
     channels: bool,
@@ -116,7 +120,7 @@ struct Applies {
     sorts: &'static [&'static str],
 }
 
-const VIEWS: [Applies; 8] = [
+const VIEWS: [Applies; 9] = [
     Applies { view: "--summary", channel: false, submission: false, limit: false, sorts: &[] },
     Applies { view: "--submissions", channel: true, submission: true, limit: true, sorts: &[] },
     Applies { view: "--copies", channel: true, submission: true, limit: true, sorts: report::copies::SORTS },
@@ -125,11 +129,21 @@ const VIEWS: [Applies; 8] = [
     Applies { view: "--objects", channel: false, submission: false, limit: true, sorts: &[] },
     Applies { view: "--locks", channel: false, submission: false, limit: true, sorts: &[] },
     Applies { view: "--calls", channel: false, submission: false, limit: true, sorts: &[] },
+    Applies { view: "--graphs", channel: false, submission: false, limit: true, sorts: report::graphs::SORTS },
 ];
 
 impl View {
     fn number(&self) -> usize {
-        let asked = [self.submissions, self.copies, self.launches, self.channels, self.objects, self.locks, self.calls];
+        let asked = [
+            self.submissions,
+            self.copies,
+            self.launches,
+            self.channels,
+            self.objects,
+            self.locks,
+            self.calls,
+            self.graphs,
+        ];
         asked.iter().position(|a| *a).map_or(0, |i| i + 1)
     }
 }
@@ -179,6 +193,7 @@ impl Args {
             v if v.submissions => report::submissions::print(r, filter, style, json)?,
             v if v.copies => report::copies::print(r, filter, sort, style, json)?,
             v if v.launches => report::launches::print(r, filter, sort, style, json)?,
+            v if v.graphs => report::graphs::print(r, self.limit, sort, style, json)?,
             v if v.channels => report::channels::print(r, filter, sort, style, json)?,
             v if v.locks => report::locks::print(r, self.limit, style, json)?,
             v if v.calls => report::calls::print(r, self.limit, style, json)?,

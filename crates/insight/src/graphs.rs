@@ -6,6 +6,10 @@
 //!
 //! A launch may have several submissions: one that waits for a counter that the launch has set belongs to it.
 
+mod rows;
+
+pub use rows::graph as row;
+
 use crate::recording::{InsightError, Recording};
 use crate::walk::{At, Segment, Sink, walk};
 use pushbuf::class::Family;

@@ -11,6 +11,7 @@ pub mod comparison;
 pub mod copies;
 pub mod diff;
 pub mod export;
+pub mod graphs;
 pub mod json;
 pub mod launches;
 pub mod locks;

@@ -11,6 +11,7 @@ pub mod cuda_calls;
 pub mod diff;
 pub mod document;
 pub mod driver_calls;
+pub mod graphs;
 pub mod happened;
 pub mod lines;
 pub mod lock_uses;

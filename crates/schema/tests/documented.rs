@@ -8,6 +8,7 @@ use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, Share
 use schema::diff::{CallDiff, Change, Diff, LockDiff, OrderDiff, Tolerance};
 use schema::document::{Document, Kind};
 use schema::driver_calls::DriverCallRow;
+use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, StartRow};
 use schema::happened::{OneCall, OneSwitch};
 use schema::lock_uses::UseRow;
 use schema::locks::{
@@ -83,6 +84,7 @@ fn documented_keys_are_the_printed_ones() {
     same("submission", &submission_row());
     same("copy", &copy_row());
     same("launch", &launch_row());
+    same("graph", &graph_row());
     same("channel", &channel());
     document("objects", &objects());
     document("locks", &locks());
@@ -430,6 +432,45 @@ fn copy_row() -> CopyRow {
 
 fn launch_row() -> LaunchRow {
     LaunchRow { when: when(), how: "x", qmd: 1, shape: Some(shape()), empty: true, again: true, guessed: true }
+}
+
+fn graph_row() -> GraphRow {
+    let node = NodeRow {
+        kind: "x",
+        group: 1,
+        address: 1,
+        bytes: Some(1),
+        shape: Some(shape()),
+        bank: Some(1),
+        bank_bytes: Some(1),
+        parameter_bytes: Some(1),
+    };
+    let start = StartRow { node: 1, action: Some("x") };
+    let recipe = RecipeRow {
+        kernels: 1,
+        has_data: true,
+        upload_words: Some(1),
+        relaunch_words: Some(1),
+        references: 1,
+        foreign: 1,
+        nodes: vec![node],
+        edges: vec![EdgeRow { from: 1, to: 1, by: "x", action: Some("x") }],
+        groups: vec![GroupRow { channel: 1, waits: vec!["x"], starts: vec![start], nodes: 1 }],
+        counters: vec![CounterRow { address: 1, nodes: vec![1], step: Some(1) }],
+    };
+    GraphRow {
+        submission: 1,
+        seconds: Some(1.0),
+        process: 1,
+        pid: 1,
+        tid: 1,
+        slot: 1,
+        generation: 1,
+        uploaded_by: Some(1),
+        launches: 1,
+        refused: Some("x".into()),
+        recipe: Some(recipe),
+    }
 }
 
 fn object_row() -> ObjectRow {
