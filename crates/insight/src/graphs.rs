@@ -248,9 +248,18 @@ impl Finder {
 
 impl Found {
     fn learn(self, channels: &[recipe::Channel]) -> Graph {
-        let again: Vec<Vec<recipe::Segment<'_>>> = self.samples.iter().map(|s| segments(s.iter())).collect();
+        // The graph's channels get numbers of its own, in the order in which it uses them.
+        let submissions = self.uploads.values().chain(self.samples.iter().flatten());
+        let mut used: Vec<usize> = Vec::new();
+        submissions.for_each(|s| {
+            if !used.contains(&s.channel) {
+                used.push(s.channel)
+            }
+        });
+        let own: Vec<recipe::Channel> = used.iter().filter_map(|i| channels.get(*i).cloned()).collect();
+        let again: Vec<Vec<recipe::Segment<'_>>> = self.samples.iter().map(|s| segments(&used, s.iter())).collect();
         let again: Vec<&[recipe::Segment<'_>]> = again.iter().map(Vec::as_slice).collect();
-        let upload = segments(self.uploads.values());
+        let upload = segments(&used, self.uploads.values());
         Graph {
             process: self.process,
             pid: self.first.pid,
@@ -261,12 +270,15 @@ impl Found {
             submission: self.first.number,
             seconds: self.first.seconds,
             launches: self.launches,
-            recipe: recipe::learn(channels, &upload, &again),
+            recipe: recipe::learn(&own, &upload, &again),
         }
     }
 }
 
-fn segments<'a>(submissions: impl Iterator<Item = &'a Rc<Submission>>) -> Vec<recipe::Segment<'a>> {
-    let of = |s: &'a Rc<Submission>| s.segments.iter().map(|words| recipe::Segment { channel: s.channel, words });
+fn segments<'a>(used: &[usize], submissions: impl Iterator<Item = &'a Rc<Submission>>) -> Vec<recipe::Segment<'a>> {
+    let of = |s: &'a Rc<Submission>| {
+        let channel = used.iter().position(|i| *i == s.channel).unwrap_or(usize::MAX);
+        s.segments.iter().map(move |words| recipe::Segment { channel, words })
+    };
     submissions.flat_map(of).collect()
 }

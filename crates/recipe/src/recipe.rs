@@ -17,7 +17,7 @@ pub struct BankId(pub usize);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
     pub channels: Vec<Channel>,
-    /// In the order in which a launch starts them.
+    /// Those that the streams of a launch start, in their order, then those that these start.
     pub nodes: Vec<Node>,
     pub edges: Vec<Edge>,
     pub groups: Vec<Group>,

@@ -17,6 +17,8 @@ pub enum Site {
     Release(NodeId, u32),
     /// The code of a node's kernel.
     Program(NodeId),
+    /// The code that a node's QMD fetches ahead.
+    Prefetch(NodeId),
     /// A step of a launch: its destination, semaphore or QMD.
     Step(Form, usize),
     /// What a copy reads.
@@ -67,6 +69,7 @@ impl Recipe {
             }
             places.push(address);
         }
+        overlap(&self.blocks, &places)?;
         let moved = |address: u64| match self.target(address) {
             Target::Own(block, offset) => places.get(block.0).map_or(address, |at| at.wrapping_add(offset)),
             Target::Foreign(address) => address,
@@ -76,8 +79,8 @@ impl Recipe {
         };
         let (upload, relaunch) = (steps(&self.upload)?, steps(&self.relaunch)?);
         let mut recipe = assemble::recipe(&self.channels, upload, vec![relaunch])?;
+        // (One launch does not say what is added for each.)
         recipe.payloads.clone_from(&self.payloads);
-        // Contents that were left out of a recording were left out of this, too.
         Ok(recipe)
     }
 
@@ -108,12 +111,24 @@ impl Recipe {
     }
 }
 
+/// Whether blocks at these places would overlap.
+fn overlap(blocks: &[Block], places: &[u64]) -> Result<(), Refused> {
+    let mut all: Vec<(u64, u64)> = places.iter().copied().zip(blocks.iter().map(|b| b.bytes)).collect();
+    all.sort_unstable();
+    let overlap = all.windows(2).find_map(|pair| match pair {
+        [(one, bytes), (two, _)] if one.saturating_add(*bytes) > *two => Some(*two),
+        _ => None,
+    });
+    overlap.map_or(Ok(()), |address| Err(Refused::Overlap { address }))
+}
+
 fn of_qmd(node: NodeId, qmd: &Qmd) -> impl Iterator<Item = (Site, u64)> + '_ {
     let banks = (0..8).filter_map(move |i| Some((Site::ConstantBuffer(node, i), qmd.constant_buffer(i)?.address)));
     let dependents = qmd.dependents().map(move |(i, d)| (Site::Dependent(node, i), d.address));
     let releases = qmd.releases().map(move |(i, r)| (Site::Release(node, i), r.address));
     let program = Some((Site::Program(node), qmd.program_address())).filter(|(_, at)| *at != 0);
-    banks.chain(dependents).chain(releases).chain(program)
+    let prefetch = qmd.program_prefetch().map(|at| (Site::Prefetch(node), at));
+    banks.chain(dependents).chain(releases).chain(program).chain(prefetch)
 }
 
 fn of_step(form: Form, i: usize, step: &Step) -> impl Iterator<Item = (Site, u64)> + use<> {

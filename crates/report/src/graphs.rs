@@ -84,7 +84,7 @@ fn of_recipe(r: &RecipeRow, out: &mut dyn Write) -> io::Result<()> {
     let words = |words: Option<usize>| words.map_or("?".into(), |w| w.to_string());
     writeln!(
         out,
-        "  {} kernels in {} nodes, {} edges, {} groups; upload {} words, each launch {}; {} references, {} to memory of others",
+        "  kernels {}, nodes {}, edges {}, groups {}; upload {} words, each launch {}; {} references, {} to memory of others",
         r.kernels,
         r.nodes.len(),
         r.edges.len(),
@@ -128,9 +128,8 @@ fn of_recipe(r: &RecipeRow, out: &mut dyn Write) -> io::Result<()> {
 
 fn of_node(i: usize, node: &NodeRow, then: &str, out: &mut dyn Write) -> io::Result<()> {
     let begin = format!("  {i:>5}  {:<7}", node.kind);
-    match &node.shape {
-        Some(s) if !s.is_empty() => writeln!(
-            out,
+    let line = match &node.shape {
+        Some(s) if !s.is_empty() => format!(
             "{begin}  {:<16}  {:<14}  {:>9}  {:>10}  {:<16}  {:>10}  {then}{}",
             extent(s.grid),
             extent(s.block),
@@ -140,7 +139,8 @@ fn of_node(i: usize, node: &NodeRow, then: &str, out: &mut dyn Write) -> io::Res
             node.parameter_bytes.map_or("-".into(), |b| bytes(b.into())),
             through(s)
         ),
-        Some(_) => writeln!(out, "{begin}  the QMD at {:#x} only orders or fetches; then {then}", node.address),
-        None => writeln!(out, "{begin}  {} to {:#x}; then {then}", node.bytes.map_or("?".into(), bytes), node.address),
-    }
+        Some(_) => format!("{begin}  the QMD at {:#x} only orders or fetches; then {then}", node.address),
+        None => format!("{begin}  {} to {:#x}; then {then}", node.bytes.map_or("?".into(), bytes), node.address),
+    };
+    writeln!(out, "{}", line.trim_end())
 }

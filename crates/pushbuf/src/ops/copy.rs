@@ -71,7 +71,16 @@ impl Registers {
             // Addresses and line length; pitches and count of several lines.
             used |= 0b0100_1111 << 4;
             used |= if bit(9) { 0b1011_0000 << 4 } else { 0 };
-            used |= if bit(10) { CONST_A | CONST_B | COMPONENTS } else { 0 };
+            if bit(10) {
+                used |= COMPONENTS;
+                // A component may be a constant; a fill reads no source.
+                let remap = Remap { components: self.components, const_a: self.const_a, const_b: self.const_b };
+                let is =
+                    |wanted: fn(Component) -> bool| self.unknown & COMPONENTS != 0 || remap.destination().any(wanted);
+                used |= if is(|c| c == Component::ConstA) { CONST_A } else { 0 };
+                used |= if is(|c| c == Component::ConstB) { CONST_B } else { 0 };
+                used &= if is(|c| matches!(c, Component::Source(_))) { u16::MAX } else { !(0b0011 << 4) };
+            }
         }
         if launch >> 3 & 3 != 0 {
             used |= 0b0111;

@@ -166,6 +166,13 @@ impl Qmd {
             .then(|| Reduction::graphics(self.element("RELEASE_REDUCTION_OP", i).unwrap_or(0) as u32))
     }
 
+    /// The code that is fetched ahead, of this kernel or of the next (version 4).
+    pub fn program_prefetch(&self) -> Option<u64> {
+        self.field("PROGRAM_PREFETCH_SIZE").filter(|size| *size != 0)?;
+        let lower = self.field("PROGRAM_PREFETCH_ADDR_LOWER_SHIFTED")?;
+        Some((lower | self.field("PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED")? << 32) << 8)
+    }
+
     /// How many times the QMD must be decremented before it runs.
     pub fn dependence_counter(&self) -> u32 {
         self.field("DEPENDENCE_COUNTER").unwrap_or(0) as u32
