@@ -54,6 +54,7 @@ fn every_view_has_its_json() {
     assert_eq!(rows(&["--copies"]), 4);
     assert_eq!(rows(&["--copies", "--channel", "0"]), 1);
     assert_eq!(rows(&["--launches"]), 1);
+    assert_eq!(rows(&["--graphs"]), 0);
     assert_eq!(rows(&["--channels"]), 2);
     assert_eq!(rows(&["--channels", "--channel", "1.0"]), 1);
     let v = json(&["--objects"], &path);
@@ -97,6 +98,8 @@ fn a_filter_that_a_view_cannot_apply_is_an_error_that_names_those_that_can() {
     refused(&["--limit", "3"], &["--summary cannot apply --limit"]);
     refused(&["--submissions", "--sort", "bytes"], &["--submissions cannot apply --sort", "--copies"]);
     refused(&["--launches", "--sort", "bytes"], &["cannot be sorted by", "blocks, registers, shared"]);
+    refused(&["--graphs", "--channel", "1"], &["--graphs cannot apply --channel", "--channels"]);
+    refused(&["--graphs", "--sort", "bytes"], &["cannot be sorted by", "launches, nodes"]);
     refused(&["--copies", "--between", "2,1"], &["later"]);
     refused(&["--process", "77"], &["has no process 77"]);
 }
@@ -259,4 +262,24 @@ fn every_shell_gets_its_completions_and_every_command_its_examples() {
     }
     doorbell().arg("--version").assert().success();
     doorbell().arg("nonsense").assert().code(2);
+}
+
+#[test]
+fn graphs_of_the_driver_are_shown_with_what_is_not_understood() {
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../insight/fixtures/h200-launches.doorbell");
+    let out = doorbell().args(["show", fixture, "--graphs"]).assert().success();
+    let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
+    for line in [
+        "kernels 10, nodes 11, edges 10, groups 1; upload 2748 words, each launch 27",
+        "group 0: waits for launch_before; starts 0 (INVALIDATE_PREFETCH_COPY_SCHEDULE), 1 (DECREMENT_DEPENDENCE)",
+        "counter 0x204627fa4: released by 10, 4 higher each launch",
+        "not understood: the QMD at 0x204c0c400 is used, but the upload does not write it",
+        "hint: words may be missing",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let out =
+        doorbell().args(["show", fixture, "--graphs", "--json", "--sort", "nodes", "--limit", "1"]).assert().success();
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert_eq!((rows.len(), &rows[0]["recipe"]["kernels"]), (1, &serde_json::json!(10)));
 }

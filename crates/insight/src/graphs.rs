@@ -4,7 +4,7 @@
 //! that starts a QMD without writing it is a later launch of a graph. The words of the submission that wrote the QMD, and of the first two launches
 //! after it, go to crate `recipe`. A graph that was launched once only looks like kernels of their own, and is not found.
 //!
-//! A launch may have several submissions: one that waits for a counter that the launch has set belongs to it.
+//! A launch may have several submissions: one that waits for a counter that the launch has set, and sets none of them again, belongs to it.
 
 mod rows;
 
@@ -18,6 +18,7 @@ use pushbuf::encode::offset;
 use pushbuf::ops::{Op, What};
 use recipe::{Recipe, Refused};
 use schema::Clock;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
@@ -80,29 +81,45 @@ struct Submission {
     set: Vec<u64>,
 }
 
+/// The submissions of one launch, so far.
+#[derive(Debug, Default)]
+struct Launch {
+    submissions: Vec<Rc<Submission>>,
+    set: HashSet<u64>,
+}
+
+impl Launch {
+    /// Whether a submission belongs to it. (The next launch of the graph sets its counters again.)
+    fn goes_on_with(&self, next: &Submission) -> bool {
+        let among = |all: &[u64]| all.iter().any(|address| self.set.contains(address));
+        among(&next.acquired) && !among(&next.set)
+    }
+
+    fn add(&mut self, next: Submission) {
+        self.set.extend(&next.set);
+        self.submissions.push(Rc::new(next));
+    }
+}
+
+/// A launch that writes QMDs.
+type Upload = Rc<RefCell<Launch>>;
+
 /// What of a process is under way.
 #[derive(Debug, Default)]
 struct Process {
-    /// The submission that last wrote each QMD.
-    writers: HashMap<u64, Rc<Submission>>,
+    /// The launch that last wrote each QMD.
+    writers: HashMap<u64, Upload>,
     words: usize,
-    launch: Option<Launch>,
-}
-
-/// A launch after the upload.
-#[derive(Debug)]
-struct Launch {
-    submissions: Vec<Rc<Submission>>,
-    started: HashSet<u64>,
-    set: HashSet<u64>,
-    uploads: BTreeMap<u64, Rc<Submission>>,
+    upload: Option<Upload>,
+    /// A launch after the upload, and the uploads of what it starts.
+    launch: Option<(Launch, BTreeMap<u64, Upload>)>,
 }
 
 #[derive(Debug)]
 struct Found {
     process: u32,
     first: Rc<Submission>,
-    uploads: BTreeMap<u64, Rc<Submission>>,
+    uploads: BTreeMap<u64, Upload>,
     launches: u64,
     /// The first two after the upload.
     samples: Vec<Vec<Rc<Submission>>>,
@@ -179,63 +196,59 @@ impl Sink for Finder {
 impl Finder {
     fn take(&mut self, process: u32, now: Submission) {
         let state = self.processes.entry(process).or_default();
-        let again = now.started.iter().find(|qmd| !now.written.contains(qmd)).copied();
-        let goes_on = state.launch.as_ref().is_some_and(|l| now.acquired.iter().any(|a| l.set.contains(a)));
-        let repeats = state.launch.as_ref().is_some_and(|l| now.started.iter().any(|qmd| l.started.contains(qmd)));
-        if again.is_none() && !goes_on {
-            // (What writes a QMD that the launch under way has started is another graph's, or the same graph's that is made anew.)
-            if repeats {
-                self.close(process);
-            }
-            return self.wrote(process, now);
+        if let Some((launch, uploads)) = &mut state.launch
+            && launch.goes_on_with(&now)
+        {
+            let more = now.started.iter().filter_map(|qmd| state.writers.get(qmd));
+            uploads.extend(more.filter_map(|u| Some((u.borrow().submissions.first()?.number, Rc::clone(u)))));
+            return launch.add(now);
         }
-        if !goes_on || repeats {
+        let writes = now.started.iter().any(|qmd| now.written.contains(qmd));
+        if let Some(upload) = state.upload.as_ref().filter(|u| u.borrow().goes_on_with(&now)) {
+            let upload = Rc::clone(upload);
+            return self.wrote(process, now, upload);
+        }
+        if writes {
             self.close(process);
+            return self.wrote(process, now, Upload::default());
         }
-        let state = self.processes.entry(process).or_default();
-        let launch = state.launch.get_or_insert_with(|| Launch {
-            submissions: Vec::new(),
-            started: HashSet::new(),
-            set: HashSet::new(),
-            uploads: BTreeMap::new(),
-        });
-        for qmd in &now.started {
-            if let Some(writer) = state.writers.get(qmd) {
-                launch.uploads.insert(writer.number, Rc::clone(writer));
-            }
-        }
-        launch.started.extend(&now.started);
-        launch.set.extend(&now.set);
-        launch.submissions.push(Rc::new(now));
-    }
-
-    /// Keeps a submission that writes QMDs and starts them.
-    fn wrote(&mut self, process: u32, now: Submission) {
         if now.started.is_empty() {
             return;
         }
+        self.close(process);
+        let state = self.processes.entry(process).or_default();
+        state.upload = None;
+        let uploads = state.writers_of(&now);
+        let mut launch = Launch::default();
+        launch.add(now);
+        state.launch = Some((launch, uploads));
+    }
+
+    /// Keeps a submission of a launch that writes QMDs.
+    fn wrote(&mut self, process: u32, now: Submission, upload: Upload) {
         let state = self.processes.entry(process).or_default();
         state.words += now.segments.iter().map(Vec::len).sum::<usize>();
         if state.words > KEPT {
             state.writers.clear();
             state.words = 0;
         }
-        let now = Rc::new(now);
-        for qmd in &now.started {
-            state.writers.insert(*qmd, Rc::clone(&now));
+        for qmd in now.started.iter().filter(|qmd| now.written.contains(qmd)) {
+            state.writers.insert(*qmd, Rc::clone(&upload));
         }
+        upload.borrow_mut().add(now);
+        state.upload = Some(upload);
     }
 
     /// The launch under way is over.
     fn close(&mut self, process: u32) {
-        let Some(launch) = self.processes.get_mut(&process).and_then(|p| p.launch.take()) else { return };
+        let Some((launch, uploads)) = self.processes.get_mut(&process).and_then(|p| p.launch.take()) else { return };
         let Some(first) = launch.submissions.first() else { return };
-        let upload = launch.uploads.keys().next().copied();
+        let upload = uploads.keys().next().copied();
         let key = (process, upload, first.started.first().copied().unwrap_or(0));
         let found = self.graphs.entry(key).or_insert_with(|| Found {
             process,
             first: Rc::clone(first),
-            uploads: launch.uploads.clone(),
+            uploads,
             launches: u64::from(upload.is_some()),
             samples: Vec::new(),
         });
@@ -246,10 +259,20 @@ impl Finder {
     }
 }
 
+impl Process {
+    /// The uploads of what a submission starts, by the number of their first submission.
+    fn writers_of(&self, now: &Submission) -> BTreeMap<u64, Upload> {
+        let uploads = now.started.iter().filter_map(|qmd| self.writers.get(qmd));
+        uploads.filter_map(|u| Some((u.borrow().submissions.first()?.number, Rc::clone(u)))).collect()
+    }
+}
+
 impl Found {
     fn learn(self, channels: &[recipe::Channel]) -> Graph {
+        let uploads = self.uploads.values().flat_map(|u| u.borrow().submissions.clone());
+        let uploads: Vec<Rc<Submission>> = uploads.collect();
         // The graph's channels get numbers of its own, in the order in which it uses them.
-        let submissions = self.uploads.values().chain(self.samples.iter().flatten());
+        let submissions = uploads.iter().chain(self.samples.iter().flatten());
         let mut used: Vec<usize> = Vec::new();
         submissions.for_each(|s| {
             if !used.contains(&s.channel) {
@@ -259,7 +282,7 @@ impl Found {
         let own: Vec<recipe::Channel> = used.iter().filter_map(|i| channels.get(*i).cloned()).collect();
         let again: Vec<Vec<recipe::Segment<'_>>> = self.samples.iter().map(|s| segments(&used, s.iter())).collect();
         let again: Vec<&[recipe::Segment<'_>]> = again.iter().map(Vec::as_slice).collect();
-        let upload = segments(&used, self.uploads.values());
+        let upload = segments(&used, uploads.iter());
         Graph {
             process: self.process,
             pid: self.first.pid,

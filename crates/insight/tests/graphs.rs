@@ -1,5 +1,11 @@
 //! Graphs of the driver itself, and what is found in a recording of them (580.159.04, CUDA 13.0, H200, `--no-data`).
 
+mod synthetic;
+
+#[path = "../../recipe/tests/synthetic/mod.rs"]
+mod graphs_by_hand;
+
+use graphs_by_hand::Graph as ByHand;
 use insight::Recording;
 use insight::graphs::{Graph, graphs};
 use pushbuf::qmd::{DependentAction, PcasAction};
@@ -79,4 +85,67 @@ fn a_graph_of_the_driver_moves_and_reads_back_the_same() {
         let again = recipe::learn(&moved.channels, &upload, &[&relaunch]).unwrap();
         assert_eq!((again.nodes, again.edges, again.blocks), (moved.nodes, moved.edges, moved.blocks));
     }
+}
+
+/// The graphs of a tape on which one thread submits each of these lists of segments.
+fn of_submissions(submissions: &[&[u32]]) -> Vec<Graph> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("graphs.doorbell");
+    let mut tape = synthetic::Tape::new();
+    tape.context(7);
+    tape.channel(7, 0, 0x5c00_0020, 1, 1024);
+    submissions.iter().for_each(|words| tape.submit(7, 0, &[*words]));
+    tape.write(&path);
+    graphs(&Recording::open(&path).unwrap()).unwrap()
+}
+
+#[test]
+fn two_graphs_that_take_turns_are_two() {
+    let one = ByHand::chain(3);
+    let (upload, again) = (one.upload(), [one.again(1), one.again(2)]);
+    let learnt = one.learn().unwrap();
+    let other = learnt.relocate(|_, b| b.address + if b.memory == Memory::Tracker { 0 } else { 0x10_0000 }).unwrap();
+    let (other_upload, other_again) = (other.upload_words().unwrap(), other.relaunch_words().unwrap());
+    let (other_upload, other_again) = (other_upload[0].1.as_slice(), other_again[0].1.as_slice());
+    let all = of_submissions(&[
+        &upload,
+        other_upload,
+        &again[0],
+        other_again,
+        &again[1],
+        other_again,
+        &again[1],
+        other_again,
+    ]);
+    assert_eq!(all.iter().map(|g| (g.uploaded_by, g.launches)).collect::<Vec<_>>(), [(Some(0), 4), (Some(1), 4)]);
+    assert_eq!(all[0].recipe.as_ref().unwrap().nodes, learnt.nodes);
+    assert_eq!(all[1].recipe.as_ref().unwrap().nodes, other.nodes);
+    assert!(all.iter().all(|g| g.recipe.as_ref().unwrap().has_data()));
+}
+
+#[test]
+fn a_launch_of_several_submissions_is_one() {
+    let graph = ByHand::memset();
+    // Cut where the second group waits for the first: SEM_ADDR_LO to SEM_EXECUTE.
+    let cut = |words: &[u32]| {
+        let at = words.iter().rposition(|w| *w == 0x2005_0017).unwrap();
+        (words[..at].to_vec(), words[at..].to_vec())
+    };
+    let parts: Vec<_> =
+        [graph.upload(), graph.again(1), graph.again(2), graph.again(3)].iter().map(|w| cut(w)).collect();
+    let all: Vec<&[u32]> = parts.iter().flat_map(|(one, two)| [one.as_slice(), two.as_slice()]).collect();
+    let all = of_submissions(&all);
+    assert_eq!(all.iter().map(|g| (g.uploaded_by, g.launches)).collect::<Vec<_>>(), [(Some(0), 4)]);
+    let recipe = all[0].recipe.as_ref().unwrap();
+    assert_eq!((recipe.groups.len(), recipe.nodes.len()), (2, 4));
+    assert_eq!(recipe.nodes, graph.learn().unwrap().nodes);
+}
+
+#[test]
+fn a_graph_whose_upload_came_before_the_recording_says_so() {
+    let graph = ByHand::chain(3);
+    let (one, two) = (graph.again(1), graph.again(2));
+    let all = of_submissions(&[&one, &two]);
+    assert_eq!(all.iter().map(|g| (g.uploaded_by, g.launches)).collect::<Vec<_>>(), [(None, 2)]);
+    assert!(matches!(all[0].recipe, Err(Refused::QmdNotWritten { .. })));
 }

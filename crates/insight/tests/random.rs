@@ -102,6 +102,8 @@ proptest! {
         t.write(&path);
         let r = Recording::open(&path).unwrap();
         let s = insight::summary(&r).unwrap();
+        let graphs = insight::graphs::graphs(&r).unwrap();
+        graphs.iter().for_each(|g| drop(insight::graphs::row(g)));
         prop_assert_eq!(s.complete, s.incomplete_because.is_empty());
         prop_assert!(!s.complete || (s.lost == 0 && ended), "{:?}", s.lost_detail);
         let of_processes: u64 = s.processes.iter().map(|p| p.entries).fold(0, u64::saturating_add);

@@ -64,7 +64,7 @@ impl Recipe {
         let mut places = Vec::with_capacity(self.blocks.len());
         for (i, block) in self.blocks.iter().enumerate() {
             let address = to(BlockId(i), block);
-            if address % block.memory.alignment() != 0 {
+            if !address.is_multiple_of(block.memory.alignment()) {
                 return Err(Refused::Alignment { what: block.memory.name(), address });
             }
             places.push(address);
