@@ -1,14 +1,15 @@
 //! What is learnt of graphs whose every part is known, and moving them.
 
-mod synthetic;
+mod graphs;
 
+use graph_words::{Graph, Step as Do};
+use graphs::{BANK_AT, CODE, USER, bank_at, channel, counter_at, learn_graph, learn_words, qmd_at};
 use pushbuf::qmd::{DependentAction, PcasAction};
 use recipe::{Edge, Form, How, Memory, NodeId, Recipe, Segment, Step, Target, Wait, Work, learn};
-use synthetic::{BANK_AT, CODE, Do, Graph, USER, bank_at, channel, counter_at, learn_words, qmd_at};
 
 #[test]
 fn a_graph_of_one_kernel() {
-    let r = Graph::chain(1).learn().unwrap();
+    let r = learn_graph(&Graph::chain(1)).unwrap();
     assert_eq!((r.nodes.len(), r.edges.len(), r.groups.len(), r.banks.len()), (1, 0, 1, 1));
     let Work::Kernel(kernel) = &r.nodes[0].work else { panic!("{:?}", r.nodes) };
     assert_eq!((kernel.address, kernel.qmd.grid(), kernel.qmd.block()), (qmd_at(0), [8, 1, 1], [128, 1, 1]));
@@ -26,7 +27,7 @@ fn a_graph_of_one_kernel() {
 #[test]
 fn chains_of_ten_and_a_hundred_start_at_the_qmd_that_only_orders() {
     for n in [2, 10, 100] {
-        let r = Graph::chain(n).learn().unwrap();
+        let r = learn_graph(&Graph::chain(n)).unwrap();
         assert_eq!((r.nodes.len(), r.kernels(), r.edges.len(), r.banks.len()), (n + 1, n, n, n));
         assert!(matches!(r.nodes[0].work, Work::Order(_)));
         for (i, edge) in r.edges.iter().enumerate() {
@@ -42,14 +43,14 @@ fn chains_of_ten_and_a_hundred_start_at_the_qmd_that_only_orders() {
 
 #[test]
 fn a_fan_out_and_its_join() {
-    let r = Graph::diamond().learn().unwrap();
+    let r = learn_graph(&Graph::diamond()).unwrap();
     let edges: Vec<_> = r.edges.iter().map(|e| (e.from.0, e.to.0)).collect();
     assert_eq!(edges, [(0, 1), (0, 2), (1, 3), (2, 3)]);
 }
 
 #[test]
 fn a_memset_waits_for_the_group_before_it() {
-    let r = Graph::memset().learn().unwrap();
+    let r = learn_graph(&Graph::memset(USER)).unwrap();
     assert_eq!((r.kernels(), r.nodes.len(), r.groups.len(), r.counters.len()), (3, 4, 2, 2));
     assert_eq!(r.groups[0].acquires.iter().map(|a| a.1).collect::<Vec<_>>(), [Wait::LaunchBefore(1)]);
     assert_eq!(r.groups[1].acquires.iter().map(|a| a.1).collect::<Vec<_>>(), [Wait::Counter(0)]);
@@ -66,7 +67,7 @@ fn a_memset_waits_for_the_group_before_it() {
 fn a_memcpy_is_a_node_and_both_its_ends_are_references() {
     let mut graph = Graph::chain(1);
     graph.launch.push(Do::Memcpy { from: USER, to: USER + 4096, bytes: 128 });
-    let r = graph.learn().unwrap();
+    let r = learn_graph(&graph).unwrap();
     assert!(matches!(r.nodes[1].work, Work::Copy(c) if (c.src, c.dst, c.bytes()) == (USER, USER + 4096, 128)));
     let ends = [USER, USER + 4096].map(Target::Foreign);
     assert!(ends.iter().all(|end| r.references().any(|x| x.target == *end)));
@@ -75,12 +76,12 @@ fn a_memcpy_is_a_node_and_both_its_ends_are_references() {
 #[test]
 fn a_fork_onto_a_second_channel_is_joined_by_its_semaphore() {
     let graph = Graph::chain(2);
-    let other = synthetic::words(|w| {
+    let other = graph_words::words(|w| {
         let execute = pushbuf::semaphore::Execute {
             operation: pushbuf::semaphore::Operation::AcquireStrictGeq,
             ..pushbuf::semaphore::Execute::RELEASE
         };
-        w.host_semaphore(0, synthetic::TRACKER, 101, execute).unwrap();
+        w.host_semaphore(0, graphs::TRACKER, 101, execute).unwrap();
         w.copy(4, USER, USER + 64, 64, 0x182).unwrap();
     });
     let (upload, again) = (graph.upload(), graph.again(1));
@@ -94,8 +95,19 @@ fn a_fork_onto_a_second_channel_is_joined_by_its_semaphore() {
 }
 
 #[test]
+fn a_fork_onto_a_second_channel_is_joined_by_counters() {
+    let graph = Graph::fork();
+    let (upload, again) = (graph.upload_segments(), graph.again_segments(1));
+    let r = learn(&[channel(), channel()], &segments(&upload), &[&segments(&again)]).unwrap();
+    assert_eq!(r.groups.iter().map(|g| g.channel).collect::<Vec<_>>(), [0, 1, 0, 0]);
+    assert_eq!(r.groups[3].acquires.iter().map(|a| a.1).collect::<Vec<_>>(), [Wait::Counter(1), Wait::Counter(2)]);
+    let edges: Vec<_> = r.edges.iter().map(|e| (e.from.0, e.to.0)).collect();
+    assert_eq!(edges, [(0, 1), (0, 2), (1, 3), (2, 3)]);
+}
+
+#[test]
 fn what_is_the_graphs_own_is_told_from_what_is_not() {
-    let r = Graph::chain(2).learn().unwrap();
+    let r = learn_graph(&Graph::chain(2)).unwrap();
     let own = |target| match target {
         Target::Own(block, offset) => Some((r.block(block).unwrap().memory, offset)),
         Target::Foreign(_) => None,
@@ -126,8 +138,8 @@ fn read_back(r: &Recipe) -> Recipe {
 
 #[test]
 fn a_graph_that_is_moved_reads_back_as_the_same_graph_elsewhere() {
-    for graph in [Graph::chain(1), Graph::chain(10), Graph::diamond(), Graph::memset()] {
-        let r = graph.learn().unwrap();
+    for graph in [Graph::chain(1), Graph::chain(10), Graph::diamond(), Graph::memset(USER)] {
+        let r = learn_graph(&graph).unwrap();
         // In the opposite order of addresses.
         let count = r.blocks.len() as u64;
         let to = |i: usize| 0x3_0000_0000 + (count - i as u64) * 0x2000;
@@ -153,7 +165,7 @@ fn a_graph_that_is_moved_reads_back_as_the_same_graph_elsewhere() {
 
 #[test]
 fn blocks_go_only_where_the_hardware_can_reach_them() {
-    let r = Graph::chain(2).learn().unwrap();
+    let r = learn_graph(&Graph::chain(2)).unwrap();
     let wrong = |memory: fn(Memory) -> bool, at: u64| {
         r.relocate(|_, b| if memory(b.memory) { at } else { b.address }).unwrap_err().to_string()
     };
@@ -168,7 +180,7 @@ fn one_launch_after_the_upload_is_enough_but_for_what_counts() {
     let graph = Graph::chain(10);
     let r = learn_words(&graph.upload(), &[&graph.again(1)]).unwrap();
     assert!(r.payloads.iter().all(|(_, p)| p.step.is_none()));
-    assert_eq!(r.nodes, graph.learn().unwrap().nodes);
+    assert_eq!(r.nodes, learn_graph(&graph).unwrap().nodes);
 }
 
 /// A graph of 2,000 nodes is read in milliseconds; the bound leaves room for an unoptimised build on a loaded machine.

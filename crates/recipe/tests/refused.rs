@@ -1,12 +1,13 @@
 //! What is not understood is refused, each with its name.
 
-mod synthetic;
+mod graphs;
 
+use graph_words::{DECREMENT, Graph, Kernel, SCHEDULE, Step as Do, words};
+use graphs::{USER, bank_at, channel, learn_graph, learn_words, qmd_at};
 use pushbuf::encode::Words;
 use pushbuf::qmd::{Layout, PcasAction, Qmd};
 use pushbuf::semaphore::Execute;
 use recipe::{Channel, Refused, Segment, learn};
-use synthetic::{DECREMENT, Do, Graph, Kernel, SCHEDULE, USER, bank_at, channel, learn_words, qmd_at, words};
 
 const COMPUTE: u8 = 1;
 
@@ -14,20 +15,20 @@ const COMPUTE: u8 = 1;
 fn with(write: impl FnOnce(&mut Words<'_>)) -> Refused {
     let mut graph = Graph::chain(2);
     graph.launch.push(Do::Raw(words(write)));
-    graph.learn().unwrap_err()
+    learn_graph(&graph).unwrap_err()
 }
 
 /// Why a graph of one kernel is refused with a field of its QMD set.
 fn with_field(name: &'static str, value: u64) -> Refused {
     let mut graph = Graph::chain(1);
     graph.kernels[0].fields.push((name, value));
-    graph.learn().unwrap_err()
+    learn_graph(&graph).unwrap_err()
 }
 
 /// A chain of two, with one word of its upload changed where the QMD at `i` lies.
 fn with_word(i: usize, word: usize, value: u32) -> Refused {
     let graph = Graph::chain(2);
-    let (mut upload, qmd) = (graph.upload(), graph.kernels[i].qmd(i));
+    let (mut upload, qmd) = (graph.upload(), graph.qmd(i));
     let at = upload.windows(96).position(|w| w == qmd.words()).unwrap();
     upload[at + word] = value;
     learn_words(&upload, &[&graph.again(1)]).unwrap_err()
@@ -77,7 +78,7 @@ fn other_versions_of_qmds() {
     assert_eq!(with_word(2, 18, 0x50), Refused::QmdVersion { qmd: qmd_at(2), major: 5, minor: 0 });
     assert_eq!(with_word(2, 18, 0x31), Refused::QmdVersion { qmd: qmd_at(2), major: 3, minor: 1 });
     // Version 3 has a table, and other places for the order of QMDs.
-    let mut three = Graph::chain(1).kernels[0].qmd(0).words().to_vec();
+    let mut three = Graph::chain(1).qmd(0).words().to_vec();
     three[18] = Qmd::new(Layout::of(3, 0).unwrap()).words()[18];
     assert_eq!(with_word(2, 18, three[18]), Refused::QmdVersion { qmd: qmd_at(2), major: 3, minor: 0 });
 }
@@ -85,7 +86,7 @@ fn other_versions_of_qmds() {
 #[test]
 fn qmds_that_a_recording_left_out() {
     let graph = Graph::chain(2);
-    let (mut upload, qmd) = (graph.upload(), graph.kernels[2].qmd(2));
+    let (mut upload, qmd) = (graph.upload(), graph.qmd(2));
     let at = upload.windows(96).position(|w| w == qmd.words()).unwrap();
     upload[at..at + 96].fill(0);
     let refused = learn_words(&upload, &[&graph.again(1)]).unwrap_err();
@@ -118,7 +119,7 @@ fn launches_by_the_device() {
     }
     let mut graph = Graph::chain(2);
     graph.kernels[1].then = vec![(2, 0)];
-    let refused = graph.learn().unwrap_err();
+    let refused = learn_graph(&graph).unwrap_err();
     assert!(matches!(refused, Refused::DeviceLaunch { field: "DEPENDENT_QMD_ACTION", .. }), "{refused:?}");
     let refused = with(|w| w.pcas(COMPUTE, qmd_at(1), PcasAction::IncrementPut).unwrap());
     assert_eq!(refused, Refused::Pcas { qmd: qmd_at(1), action: PcasAction::IncrementPut });
@@ -165,17 +166,17 @@ fn channels_of_other_groups() {
 fn orders_that_cannot_be() {
     let mut graph = Graph::chain(2);
     graph.kernels[1].waits_for = 3;
-    assert_eq!(graph.learn().unwrap_err(), Refused::Dependence { qmd: qmd_at(1), counter: 3, given: 2 });
+    assert_eq!(learn_graph(&graph).unwrap_err(), Refused::Dependence { qmd: qmd_at(1), counter: 3, given: 2 });
     let mut graph = Graph::chain(3);
     graph.kernels[3].then = vec![(2, SCHEDULE)];
-    assert_eq!(graph.learn().unwrap_err(), Refused::Circle { qmd: qmd_at(2) });
+    assert_eq!(learn_graph(&graph).unwrap_err(), Refused::Circle { qmd: qmd_at(2) });
     let mut graph = Graph::chain(2);
     graph.kernels[2].then = vec![(9, DECREMENT)];
-    assert_eq!(graph.learn().unwrap_err(), Refused::QmdNotWritten { qmd: qmd_at(9) });
+    assert_eq!(learn_graph(&graph).unwrap_err(), Refused::QmdNotWritten { qmd: qmd_at(9) });
     let mut graph = Graph::chain(2);
     graph.kernels.push(Kernel::default());
-    assert_eq!(graph.learn().unwrap_err(), Refused::QmdNotStarted { qmd: qmd_at(3) });
-    assert_eq!(Graph { kernels: Vec::new(), launch: Vec::new() }.learn().unwrap_err(), Refused::NoKernel);
+    assert_eq!(learn_graph(&graph).unwrap_err(), Refused::QmdNotStarted { qmd: qmd_at(3) });
+    assert_eq!(learn_graph(&Graph::default()).unwrap_err(), Refused::NoKernel);
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn memory_that_is_not_what_it_should_be() {
     assert_eq!(refused, Refused::Bank { bank: bank_at(0), from: bank_at(0), bytes: 8, header: 0x210 });
     // A bank that only CUDA's memory holds.
     let bare = words(|w| {
-        let bytes: Vec<u8> = graph.kernels[0].qmd(0).words().iter().flat_map(|w| w.to_le_bytes()).collect();
+        let bytes: Vec<u8> = graph.qmd(0).words().iter().flat_map(|w| w.to_le_bytes()).collect();
         w.inline(COMPUTE, qmd_at(0), &bytes, 0x41).unwrap();
     });
     let refused = learn_words(&bare, &[&graph.again(1)]).unwrap_err();

@@ -1,0 +1,34 @@
+//! Graphs as CUDA 13.0 writes them on an H200 (driver 580.159.04), made by hand: the words that upload a graph and start it the first time, and the
+//! words of each launch after that.
+//!
+//! For tests, and for a libcuda in software. Whoever wants a graph says what its kernels are ([`Kernel`]), what a launch does in order ([`Step`]) and
+//! where all of it lies ([`Places`]); [`Graph::upload`] and [`Graph::again`] are the words.
+//!
+//! What CUDA was seen to do, and this crate does alike:
+//!
+//! - The upload writes each kernel's constant bank 0 and QMD inline. It arms QMDs that others start by INVALIDATE_PREFETCH_COPY_SCHEDULE: they have
+//!   REQUIRE_SCHEDULING_PCAS, so that does not run them. The head of a chain goes first, the rest from the last kernel to the second.
+//! - A chain of two and more begins with a QMD without blocks, which takes one from the dependence counter of its head; DECREMENT_DEPENDENCE from the
+//!   stream takes the other.
+//! - Each group has a counter. Launch `k` sets it to `4k + 1` inline, the last kernel adds 1, and whatever comes after waits for `4k + 2`.
+//! - The launch ends with the tracker of its channel, a semaphore that counts launches.
+//!
+//! The invariant: the words depend on nothing but the graph, and all memory that they name lies in [`Places`] or is named in a step.
+//!
+//! Wrong graphs can be made: tests of what reads or runs them need these too. A graph that no words can say makes this panic.
+
+mod graph;
+mod kernel;
+mod places;
+
+pub use graph::{Graph, Step, words};
+pub use kernel::{DECREMENT, Kernel, SCHEDULE};
+pub use places::Places;
+
+/// The class of the channels that carry such words.
+pub const CHANNEL_CLASS: u32 = 0xc86f;
+/// The classes of engines on such a channel: compute on [`COMPUTE`], copies on [`COPY`].
+pub const ENGINES: [u32; 2] = [0xcbc0, 0xc8b5];
+/// Subchannels.
+pub const COMPUTE: u8 = 1;
+pub const COPY: u8 = 4;
