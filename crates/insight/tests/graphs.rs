@@ -2,10 +2,7 @@
 
 mod synthetic;
 
-#[path = "../../recipe/tests/synthetic/mod.rs"]
-mod graphs_by_hand;
-
-use graphs_by_hand::Graph as ByHand;
+use graph_words::Graph as ByHand;
 use insight::Recording;
 use insight::graphs::{Graph, graphs};
 use pushbuf::qmd::{DependentAction, PcasAction};
@@ -99,11 +96,20 @@ fn of_submissions(submissions: &[&[u32]]) -> Vec<Graph> {
     graphs(&Recording::open(&path).unwrap()).unwrap()
 }
 
+/// What crate recipe learns of a graph by itself.
+fn learnt(graph: &ByHand) -> Recipe {
+    let channel =
+        recipe::Channel { class: graph_words::CHANNEL_CLASS, engines: graph_words::ENGINES.to_vec(), group: None };
+    let (upload, again) = (graph.upload(), graph.again(1));
+    let segment = |words| [Segment { channel: 0, words }];
+    recipe::learn(&[channel], &segment(&upload), &[&segment(&again)]).unwrap()
+}
+
 #[test]
 fn two_graphs_that_take_turns_are_two() {
     let one = ByHand::chain(3);
     let (upload, again) = (one.upload(), [one.again(1), one.again(2)]);
-    let learnt = one.learn().unwrap();
+    let learnt = learnt(&one);
     let other = learnt.relocate(|_, b| b.address + if b.memory == Memory::Tracker { 0 } else { 0x10_0000 }).unwrap();
     let (other_upload, other_again) = (other.upload_words().unwrap(), other.relaunch_words().unwrap());
     let (other_upload, other_again) = (other_upload[0].1.as_slice(), other_again[0].1.as_slice());
@@ -125,7 +131,7 @@ fn two_graphs_that_take_turns_are_two() {
 
 #[test]
 fn a_launch_of_several_submissions_is_one() {
-    let graph = ByHand::memset();
+    let graph = ByHand::memset(0x7f00_2000_0000);
     // Cut where the second group waits for the first: SEM_ADDR_LO to SEM_EXECUTE.
     let cut = |words: &[u32]| {
         let at = words.iter().rposition(|w| *w == 0x2005_0017).unwrap();
@@ -138,7 +144,7 @@ fn a_launch_of_several_submissions_is_one() {
     assert_eq!(all.iter().map(|g| (g.uploaded_by, g.launches)).collect::<Vec<_>>(), [(Some(0), 4)]);
     let recipe = all[0].recipe.as_ref().unwrap();
     assert_eq!((recipe.groups.len(), recipe.nodes.len()), (2, 4));
-    assert_eq!(recipe.nodes, graph.learn().unwrap().nodes);
+    assert_eq!(recipe.nodes, learnt(&graph).nodes);
 }
 
 #[test]
