@@ -3,7 +3,12 @@
 //! Every switch of a CPU where that is allowed, with both threads; else those of what this thread starts, without the
 //! thread on the other side. Times are CLOCK_MONOTONIC: in a virtual machine the kernel offers no way to turn its own
 //! perf clock into the time stamp counter.
+//!
+//! A thread's records take turns, out and in, from the moment when all CPUs are looked at. Earlier ones are left out: while
+//! the buffers are opened one after the other, a thread may leave a CPU that is looked at and run on one that is not yet.
+//! Only a loss, which is a record itself, breaks the turns.
 
+use crate::clock;
 use perf_event_open_sys as sys;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -99,6 +104,8 @@ impl Record {
 /// The buffers of all CPUs.
 pub struct Buffers {
     cpus: Vec<Buffer>,
+    /// All of them were open, CLOCK_MONOTONIC, ns.
+    since: u64,
     /// Every thread of the machine is seen, not only the program's.
     pub whole_machine: bool,
 }
@@ -133,12 +140,23 @@ impl Buffers {
                 Err(e) => return Err(e),
             }
         }
-        if cpus.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(Buffers { cpus, whole_machine }) }
+        if cpus.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(Buffers::together(cpus, whole_machine)) }
     }
 
-    /// Takes all records.
+    /// Buffers that are open by now.
+    fn together(cpus: Vec<Buffer>, whole_machine: bool) -> Buffers {
+        Buffers { cpus, since: clock::near().monotonic_ns, whole_machine }
+    }
+
+    /// Takes all records, CPU by CPU. What happens meanwhile may be taken from one CPU and be missing from another.
     pub fn take(&mut self, mut f: impl FnMut(Record)) {
-        self.cpus.iter_mut().for_each(|b| b.take(&mut f));
+        let since = self.since;
+        let mut counts = |r: Record| {
+            if r.time() >= since {
+                f(r);
+            }
+        };
+        self.cpus.iter_mut().for_each(|b| b.take(&mut counts));
     }
 }
 
@@ -290,6 +308,14 @@ mod tests {
         }
     }
 
+    fn out_and_in(found: &[Record], of: impl Fn(&Switch) -> bool) -> Vec<bool> {
+        let one = |r: &Record| match r {
+            Record::Switch(s) if of(s) => Some(s.out),
+            _ => None,
+        };
+        found.iter().filter_map(one).collect()
+    }
+
     #[test]
     fn own_switches_are_seen_where_that_is_allowed() {
         let mut buffers = match Buffers::open() {
@@ -298,16 +324,54 @@ mod tests {
         };
         // SAFETY: no arguments.
         let me = unsafe { libc::gettid() };
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        let mut found = Vec::new();
+        for _ in 0..500 {
+            // A thread that is preempted on its way into a sleep may not sleep at all.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            buffers.take(|r| found.push(r));
+            let mine = out_and_in(&found, |s| s.tid == me && !s.preempted);
+            if mine.contains(&true) && mine.contains(&false) {
+                return;
+            }
+        }
+        panic!("{found:?}");
+    }
+
+    /// Keeps this thread on one CPU.
+    fn stay_on(cpu: usize) {
+        // SAFETY: zeros are an empty set; the call reads it, for this thread.
+        let error = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &set)
+        };
+        assert_eq!(error, 0, "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn a_thread_that_moves_while_the_buffers_are_opened_is_not_seen_to_leave_twice() {
+        let (_, mask) = crate::sched::cpus(0);
+        let allowed: Vec<usize> = (0..128).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 != 0).collect();
+        let [a, b, ..] = allowed[..] else { trial::skip!("one CPU") };
+        let open = |cpu: usize, whole| Buffer::open(cpu as i32, whole, 256 << 10);
+        stay_on(a);
+        let (first, whole) = match open(a, true).map(|first| (first, true)).or_else(|_| Ok((open(a, false)?, false))) {
+            Ok(opened) => opened,
+            Err::<_, io::Error>(e) => trial::skip!("{e}"),
+        };
+        // Leaving the first is on record, coming onto the second is not.
+        stay_on(b);
+        let mut buffers = Buffers::together(vec![first, open(b, whole).unwrap()], whole);
+        stay_on(a);
+        stay_on(b);
         let mut found = Vec::new();
         buffers.take(|r| found.push(r));
-        let mine: Vec<bool> = found
-            .iter()
-            .filter_map(|r| match r {
-                Record::Switch(s) if s.tid == me && !s.preempted => Some(s.out),
-                _ => None,
-            })
-            .collect();
-        assert!(mine.contains(&true) && mine.contains(&false), "{found:?}");
+        found.sort_by_key(Record::time);
+        // SAFETY: no arguments.
+        let me = unsafe { libc::gettid() };
+        let mine = out_and_in(&found, |s| s.tid == me);
+        let lost = found.iter().any(|r| matches!(r, Record::Lost { .. }));
+        let turns = mine.iter().enumerate().all(|(n, out)| *out == n.is_multiple_of(2));
+        assert!(lost || mine.len() >= 4 && turns, "out, in, out, in: {found:?}");
     }
 }

@@ -94,7 +94,7 @@ impl Switches {
         self.followed.iter_mut().find(|f| f.pid == pid).map(|f| std::mem::take(&mut f.out)).unwrap_or_default()
     }
 
-    /// Looks at what has happened since, if it is time to. `end`: at all there is.
+    /// Looks at what has happened since, if it is time to. `end`: at all that has happened by now.
     pub fn look(&mut self, end: bool) {
         if self.buffers.is_none() || (!end && self.taken.elapsed() < EVERY) {
             return;
@@ -117,7 +117,8 @@ impl Switches {
             });
         }
         records.sort_by_key(Record::time);
-        let old = if end { u64::MAX } else { before.monotonic_ns.saturating_sub(YOUNG_NS) };
+        // Never at what happened while the buffers were read, one CPU after the other: it is not whole.
+        let old = if end { before.monotonic_ns } else { before.monotonic_ns.saturating_sub(YOUNG_NS) };
         let n = records.partition_point(|r| r.time() < old);
         self.waiting = records.split_off(n);
         let to = Between(self.last, before);
@@ -272,40 +273,51 @@ mod tests {
 
     #[test]
     fn own_switches_become_events_with_times_of_this_machine() {
-        let from = clock::tsc();
-        let mut s = Switches::open(true, true);
-        let pid = std::process::id() as i32;
-        s.follow(pid);
-        let first = s.take(pid);
-        let scope = match Events::new(&first).next().map(|e| e.body) {
-            Some(Body::Switches(b, text)) if b.scope == scope::REFUSED => {
-                return eprintln!("skipped: {}", String::from_utf8_lossy(text));
-            }
-            Some(Body::Switches(b, _)) => b.scope,
-            other => panic!("{other:?}"),
-        };
-        s.follow(i32::MAX);
         // SAFETY: no arguments.
         let me = unsafe { libc::gettid() };
-        for _ in 0..5 {
-            std::thread::sleep(Duration::from_millis(2));
+        let pid = std::process::id() as i32;
+        for _ in 0..20 {
+            let from = clock::tsc();
+            let mut s = Switches::open(true, true);
+            s.follow(pid);
+            let mut bytes = s.take(pid);
+            let scope = match Events::new(&bytes).next().map(|e| e.body) {
+                Some(Body::Switches(b, text)) if b.scope == scope::REFUSED => {
+                    trial::skip!("{}", String::from_utf8_lossy(text));
+                }
+                Some(Body::Switches(b, _)) => b.scope,
+                other => panic!("{other:?}"),
+            };
+            s.follow(i32::MAX);
+            let mut mine = Vec::new();
+            while mine.len() < 10 {
+                assert!(clock::tsc() - from < 1 << 38, "about a minute: {mine:?}");
+                std::thread::sleep(Duration::from_millis(2));
+                s.look(true);
+                bytes.extend(s.take(pid));
+                let event = |e: tape::event::Event<'_>| match e.body {
+                    Body::Switch(b) if b.tid == me => {
+                        Some((e.head.tsc, e.head.flags & switch_flags::OUT != 0, b.other))
+                    }
+                    _ => None,
+                };
+                mine = Events::new(&bytes).filter_map(event).collect();
+            }
+            let to = clock::tsc();
+            assert!(!Events::new(&s.take(i32::MAX)).any(|e| matches!(e.body, Body::Switch(_))), "no one else's");
+            if Events::new(&bytes).any(|e| matches!(e.body, Body::SwitchesLost(_))) {
+                // A busy machine may fill the buffers: whose records are missing nobody knows.
+                continue;
+            }
+            assert!(mine.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].1 != w[1].1), "out and in take turns: {mine:?}");
+            let slack = (to - from) / 10;
+            assert!(mine.iter().all(|m| m.0 + slack > from && m.0 < to + slack), "{from} {to} {mine:?}");
+            // The other one has no number if it is ending.
+            let known = mine.iter().filter(|m| m.2 >= 0).count();
+            assert!(mine.iter().all(|m| m.2 >= -1) && (scope == scope::PROGRAM || known > 0), "{mine:?}");
+            return;
         }
-        let to = clock::tsc();
-        s.look(true);
-        let bytes = s.take(pid);
-        let mine: Vec<_> = Events::new(&bytes)
-            .filter_map(|e| match e.body {
-                Body::Switch(b) if b.tid == me => Some((e.head.tsc, e.head.flags & switch_flags::OUT != 0, b.other)),
-                _ => None,
-            })
-            .collect();
-        assert!(mine.len() >= 10, "{mine:?}");
-        assert!(mine.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].1 != w[1].1), "out and in take turns: {mine:?}");
-        let slack = (to - from) / 10;
-        assert!(mine.iter().all(|m| m.0 + slack > from && m.0 < to + slack), "{from} {to} {mine:?}");
-        // Who had the CPU before has no number any more if it has just ended.
-        assert!(scope == scope::PROGRAM || mine.iter().all(|m| m.2 >= 0 || !m.1), "{mine:?}");
-        assert!(!Events::new(&s.take(i32::MAX)).any(|e| matches!(e.body, Body::Switch(_))), "no one else's");
+        panic!("records were lost each time");
     }
 
     #[test]
