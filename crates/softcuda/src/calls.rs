@@ -1,71 +1,44 @@
 //! The functions of the CUDA driver API that it has. Those that it only has by name answer `CUDA_ERROR_NOT_SUPPORTED`.
 
 use crate::kernels;
-use crate::memory::{allocate, find, free, soft};
+use crate::memory::{allocate, copy, find, free, soft};
+use crate::node::Node;
+use crate::status::*;
 use crate::stream::Stream;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
-
-const SUCCESS: c_int = 0;
-const INVALID_VALUE: c_int = 1;
-const OUT_OF_MEMORY: c_int = 2;
-const NO_DEVICE: c_int = 100;
-const INVALID_CONTEXT: c_int = 201;
-const INVALID_HANDLE: c_int = 400;
-const NOT_FOUND: c_int = 500;
-const NOT_READY: c_int = 600;
-const NOT_SUPPORTED: c_int = 801;
 
 /// The primary context's handle.
 const CONTEXT: usize = 0x10;
 
 thread_local!(static CURRENT: Cell<*mut c_void> = const { Cell::new(std::ptr::null_mut()) });
 
-fn give<T>(to: *mut T, value: T) -> c_int {
-    if to.is_null() {
-        return INVALID_VALUE;
-    }
-    // SAFETY: the caller's place for the answer.
-    unsafe { to.write_unaligned(value) };
-    SUCCESS
-}
-
-fn status(good: bool, otherwise: c_int) -> c_int {
-    if good { SUCCESS } else { otherwise }
-}
-
 fn in_context(then: impl FnOnce() -> c_int) -> c_int {
     if CURRENT.get().is_null() { INVALID_CONTEXT } else { then() }
 }
 
-fn on(stream: *mut c_void, work: impl FnOnce(&Stream) + Send + 'static) -> c_int {
-    match Stream::find(stream as u64) {
-        Some(stream) => {
+fn on(stream: *mut c_void, then: impl FnOnce(&Stream) -> c_int) -> c_int {
+    Stream::find(stream as u64).map_or(INVALID_HANDLE, |stream| then(&stream))
+}
+
+fn node(stream: *mut c_void, node: Node) -> c_int {
+    on(stream, |stream| stream.node(node))
+}
+
+/// What a stream does that no graph can have.
+fn work(stream: *mut c_void, work: impl FnOnce(&Stream) + Send + 'static) -> c_int {
+    on(stream, |stream| {
+        stream.unless_captured(|stream| {
             stream.put(work);
             SUCCESS
-        }
-        None => INVALID_HANDLE,
-    }
+        })
+    })
 }
 
-/// Copies, whatever is where: the CPU sees all of it.
-///
-/// # Safety
-/// `bytes` of memory at both.
-unsafe fn copy(to: u64, from: u64, bytes: usize) {
-    // SAFETY: the caller's.
-    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
-}
-
-macro_rules! calls {
-    ($($name:ident($($argument:ident: $kind:ty),*) $body:block)*) => {$(
-        /// # Safety
-        /// As the CUDA driver API reference says of this function.
-        #[allow(non_snake_case)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int $body
-    )*};
+/// An error of the GPU is the answer of every call that waits, as CUDA has it.
+fn unless_failed(otherwise: c_int) -> c_int {
+    if soft().is_some_and(|soft| soft.channel.has_failed()) { LAUNCH_FAILED } else { otherwise }
 }
 
 macro_rules! refused {
@@ -80,9 +53,7 @@ macro_rules! refused {
 
 refused! {
     cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxEnablePeerAccess cuMemHostRegister_v2 cuMemHostUnregister
-    cuMemcpyPeerAsync cuStreamBeginCapture_v2 cuStreamEndCapture cuEventCreate cuEventRecord cuEventSynchronize
-    cuEventElapsedTime cuEventDestroy_v2 cuGraphInstantiateWithFlags cuGraphLaunch cuGraphExecDestroy cuGraphDestroy
-    cuMemFreeAsync
+    cuMemcpyPeerAsync cuEventCreate cuEventRecord cuEventSynchronize cuEventElapsedTime cuEventDestroy_v2 cuMemFreeAsync
 }
 
 calls! {
@@ -115,7 +86,7 @@ calls! {
     cuCtxGetCurrent(context: *mut *mut c_void) { give(context, CURRENT.get()) }
     cuCtxSynchronize() {
         Stream::all().iter().for_each(|stream| stream.synchronize());
-        SUCCESS
+        unless_failed(SUCCESS)
     }
     cuDeviceCanAccessPeer(can: *mut c_int, _device: c_int, _peer: c_int) { give(can, 0) }
 
@@ -157,26 +128,19 @@ calls! {
         SUCCESS
     }
     cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
-        let from = from as u64;
-        // SAFETY: the caller's, until the stream has come there.
-        on(stream, move |_| unsafe { copy(to, from, bytes) })
+        node(stream, Node::Copy { to, from: from as u64, bytes })
     }
     cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) {
-        let to = to as u64;
-        // SAFETY: as above.
-        on(stream, move |_| unsafe { copy(to, from, bytes) })
+        node(stream, Node::Copy { to: to as u64, from, bytes })
     }
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
-        // SAFETY: as above.
-        on(stream, move |_| unsafe { copy(to, from, bytes) })
+        node(stream, Node::Copy { to, from, bytes })
     }
     cuMemsetD8Async(to: u64, value: u8, count: usize, stream: *mut c_void) {
-        // SAFETY: as above.
-        on(stream, move |_| unsafe { std::ptr::write_bytes(to as *mut u8, value, count) })
+        node(stream, Node::Fill { to, value: value.into(), size: 1, count })
     }
     cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: *mut c_void) {
-        // SAFETY: as above.
-        on(stream, move |_| (0..count).for_each(|n| unsafe { (to as *mut u32).add(n).write(value) }))
+        node(stream, Node::Fill { to, value, size: 4, count })
     }
 
     cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
@@ -184,23 +148,27 @@ calls! {
     }
     cuStreamDestroy_v2(stream: *mut c_void) { status(Stream::destroy(stream as u64), INVALID_HANDLE) }
     cuStreamSynchronize(stream: *mut c_void) {
-        Stream::find(stream as u64).map_or(INVALID_HANDLE, |stream| {
-            stream.synchronize();
-            SUCCESS
+        on(stream, |stream| {
+            stream.unless_captured(|stream| {
+                stream.synchronize();
+                unless_failed(SUCCESS)
+            })
         })
     }
     cuStreamQuery(stream: *mut c_void) {
-        Stream::find(stream as u64).map_or(INVALID_HANDLE, |stream| status(stream.is_idle(), NOT_READY))
+        on(stream, |stream| {
+            stream.unless_captured(|stream| unless_failed(status(stream.is_idle(), NOT_READY)))
+        })
     }
     cuStreamWriteValue32_v2(stream: *mut c_void, at: u64, value: c_uint, flags: c_uint) {
         if flags != 0 || !at.is_multiple_of(4) || find(at, |_, _| ()).is_none() { return INVALID_VALUE; }
         // SAFETY: a word of an allocation, which the caller keeps.
-        on(stream, move |_| unsafe { AtomicU32::from_ptr(at as *mut u32) }.store(value, Ordering::SeqCst))
+        work(stream, move |_| unsafe { AtomicU32::from_ptr(at as *mut u32) }.store(value, Ordering::SeqCst))
     }
     cuStreamWaitValue32_v2(stream: *mut c_void, at: u64, value: c_uint, flags: c_uint) {
         if flags != 0 || !at.is_multiple_of(4) || find(at, |_, _| ()).is_none() { return INVALID_VALUE; }
         // SAFETY: as above.
-        on(stream, move |stream| unsafe { stream.wait_for(at, value) })
+        work(stream, move |stream| unsafe { stream.wait_for(at, value) })
     }
 
     cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) {
@@ -214,13 +182,15 @@ calls! {
     }
     cuLaunchKernel(
         function: *mut c_void,
-        _grid_x: c_uint, _grid_y: c_uint, _grid_z: c_uint,
-        _block_x: c_uint, _block_y: c_uint, _block_z: c_uint,
+        grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+        block_x: c_uint, block_y: c_uint, block_z: c_uint,
         _shared: c_uint, stream: *mut c_void, arguments: *mut *mut c_void, _extra: *mut *mut c_void
     ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        if grid.contains(&0) || block.contains(&0) { return INVALID_VALUE; }
         // SAFETY: the caller's.
-        match unsafe { kernels::launch(function as u64, arguments) } {
-            Some(kernel) => on(stream, kernel),
+        match unsafe { kernels::launch(function as u64, (grid, block), arguments) } {
+            Some(launch) => node(stream, Node::Kernel(launch)),
             None => INVALID_HANDLE,
         }
     }

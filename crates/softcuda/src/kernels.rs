@@ -1,51 +1,83 @@
-//! The kernels that modules have, by name: those of the examples, which have them as PTX text.
+//! The kernels that modules have, by name: those of the examples and tests, which have them as PTX text.
 
 use crate::stream::Stream;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-type Kernel = Box<dyn FnOnce(&Stream) + Send>;
+/// A kernel.
+pub(crate) struct Kernel {
+    name: &'static str,
+    /// Bytes of each argument.
+    arguments: &'static [usize],
+    /// The operation of the software GPU that does the same; none of kernels that wait for the program.
+    pub operation: Option<u32>,
+    run: fn(&Launch, &Stream),
+}
 
-const NAMES: [&str; 4] = ["step", "gate", "mark", "serve"];
+static KERNELS: [Kernel; 8] = [
+    Kernel { name: "step", arguments: &[8, 4, 4, 4, 4, 8], operation: Some(5), run: step },
+    Kernel { name: "gate", arguments: &[8, 8, 8, 4], operation: None, run: gate },
+    Kernel { name: "mark", arguments: &[8, 4], operation: Some(2), run: store },
+    Kernel { name: "serve", arguments: &[8, 8], operation: None, run: serve },
+    Kernel { name: "add1", arguments: &[8], operation: Some(1), run: add },
+    Kernel { name: "store", arguments: &[8, 4], operation: Some(2), run: store },
+    Kernel { name: "log", arguments: &[8, 4], operation: Some(3), run: log },
+    Kernel { name: "copy", arguments: &[8, 8, 4], operation: Some(4), run: copy },
+];
+
+/// A kernel with what it is launched with. Its arguments name memory that lives until it has run, which the program promises.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    pub kernel: &'static Kernel,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    /// The arguments, laid out as a C compiler lays out a struct of them.
+    pub arguments: Vec<u8>,
+}
 
 /// A function's handle.
 pub(crate) fn find(name: &str) -> Option<u64> {
-    NAMES.iter().position(|known| *known == name).map(|at| at as u64 + 1)
+    KERNELS.iter().position(|known| known.name == name).map(|at| at as u64 + 1)
 }
 
-/// What a launch does; its arguments are read now.
+/// A launch; its arguments are read now.
 ///
 /// # Safety
-/// `arguments` has a pointer to each of the kernel's arguments, whose addresses are memory that lives until it has run.
-pub(crate) unsafe fn launch(function: u64, arguments: *mut *mut c_void) -> Option<Kernel> {
-    // SAFETY: the caller's.
-    let long = |n: usize| unsafe { *(*arguments.add(n)).cast::<u64>() };
-    // SAFETY: the caller's.
-    let short = |n: usize| unsafe { *(*arguments.add(n)).cast::<u32>() };
-    match *NAMES.get((function as usize).checked_sub(1)?)? {
-        "step" => {
-            let (buffer, check, expected, write, next, wrong) =
-                (long(0), short(1), short(2), short(3), short(4), long(5));
-            Some(Box::new(move |_| step(buffer, (check, expected), (write, next), wrong)))
-        }
-        "gate" => {
-            let (gate, data, flag, number) = (long(0), long(1), long(2), short(3));
-            Some(Box::new(move |stream| {
-                // SAFETY: words of the program's, which live until the kernel has run.
-                unsafe { stream.wait_for(gate, number) };
-                word(data).store(number, Ordering::SeqCst);
-                word(flag).store(number, Ordering::SeqCst);
-            }))
-        }
-        "mark" => {
-            let (flag, number) = (long(0), short(1));
-            Some(Box::new(move |_| word(flag).store(number, Ordering::SeqCst)))
-        }
-        "serve" => {
-            let (mailbox, answers) = (long(0), long(1));
-            Some(Box::new(move |stream| serve(stream, mailbox, answers)))
-        }
-        _ => None,
+/// `arguments` has a pointer to each of the kernel's arguments.
+pub(crate) unsafe fn launch(
+    function: u64,
+    (grid, block): ([u32; 3], [u32; 3]),
+    arguments: *mut *mut c_void,
+) -> Option<Launch> {
+    let kernel = KERNELS.get((function as usize).checked_sub(1)?)?;
+    let mut bytes = Vec::new();
+    for (n, &size) in kernel.arguments.iter().enumerate() {
+        bytes.resize(bytes.len().next_multiple_of(size), 0);
+        // SAFETY: the caller's.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts((*arguments.add(n)).cast::<u8>(), size) });
+    }
+    Some(Launch { kernel, grid, block, arguments: bytes })
+}
+
+impl Launch {
+    /// On the stream's thread.
+    pub fn run(&self, stream: &Stream) {
+        (self.kernel.run)(self, stream);
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// An argument by its number.
+    fn argument(&self, number: usize) -> u64 {
+        let before = self.kernel.arguments.iter().take(number);
+        let size = self.kernel.arguments.get(number).copied().unwrap_or(8);
+        let at = before.fold(0, |at: usize, size| at.next_multiple_of(*size) + size).next_multiple_of(size);
+        let mut bytes = [0; 8];
+        bytes[..size].copy_from_slice(&self.arguments[at..at + size]);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn word(&self, number: usize) -> u32 {
+        self.argument(number) as u32
     }
 }
 
@@ -54,12 +86,43 @@ fn word(at: u64) -> &'static AtomicU32 {
     unsafe { AtomicU32::from_ptr(at as *mut u32) }
 }
 
+fn add(launch: &Launch, _: &Stream) {
+    let threads = launch.grid.iter().chain(&launch.block).fold(1u32, |all, n| all.wrapping_mul(*n));
+    word(launch.argument(0)).fetch_add(threads, Ordering::SeqCst);
+}
+
+fn store(launch: &Launch, _: &Stream) {
+    word(launch.argument(0)).store(launch.word(1), Ordering::SeqCst);
+}
+
+fn log(launch: &Launch, _: &Stream) {
+    let log = launch.argument(0);
+    let count = word(log).load(Ordering::SeqCst);
+    word(log + 4 * u64::from(count) + 4).store(launch.word(1), Ordering::SeqCst);
+    word(log).store(count + 1, Ordering::SeqCst);
+}
+
+fn copy(launch: &Launch, _: &Stream) {
+    // SAFETY: memory that lives until the kernel has run, as the launch has promised.
+    unsafe { crate::memory::copy(launch.argument(0), launch.argument(1), launch.word(2) as usize) };
+}
+
+fn gate(launch: &Launch, stream: &Stream) {
+    let (gate, data, flag, number) = (launch.argument(0), launch.argument(1), launch.argument(2), launch.word(3));
+    // SAFETY: words of the program's, which live until the kernel has run.
+    unsafe { stream.wait_for(gate, number) };
+    word(data).store(number, Ordering::SeqCst);
+    word(flag).store(number, Ordering::SeqCst);
+}
+
 /// As in `examples/c/ordered.c`.
 fn pattern(seed: u32, index: u32) -> u32 {
     seed.wrapping_mul(0x9e37_79b1) ^ index.wrapping_mul(0x85eb_ca6b)
 }
 
-fn step(buffer: u64, (check, expected): (u32, u32), (write, next): (u32, u32), wrong: u64) {
+fn step(launch: &Launch, _: &Stream) {
+    let (buffer, wrong) = (launch.argument(0), launch.argument(5));
+    let [check, expected, write, next] = [1, 2, 3, 4].map(|n| launch.word(n));
     let mut found = 0;
     for index in 0..check.max(write) {
         let word = word(buffer + 4 * u64::from(index));
@@ -72,11 +135,11 @@ fn step(buffer: u64, (check, expected): (u32, u32), (write, next): (u32, u32), w
         // SAFETY: a counter of the program's, as in `word`.
         unsafe { AtomicU64::from_ptr(wrong as *mut u64) }.fetch_add(found, Ordering::SeqCst);
     }
-    std::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// As in `examples/c/message.c`, but for its end without a message.
-fn serve(stream: &Stream, mailbox: u64, answers: u64) {
+fn serve(launch: &Launch, stream: &Stream) {
+    let (mailbox, answers) = (launch.argument(0), launch.argument(1));
     let sum = |words: &[u32; 16]| {
         let factor = |i: usize| 0x9e37_79b1u32.wrapping_mul(2 * i as u32 + 1);
         (0..15).fold(0u32, |sum, i| sum.wrapping_add(words[i].wrapping_mul(factor(i))))

@@ -4,9 +4,18 @@
 //! refused), so that whoever watches libcuda's driver calls sees what it has. Streams are threads, which do their work in order. Its kernels are
 //! Rust: a module has those of [`kernels`], whatever its text says.
 //!
-//! The invariant: a stream never goes past a word that it waits for.
+//! Graphs are captured from streams. The software GPU runs them: they are uploaded and launched by words in CUDA's own form (crate `graph-words`) through
+//! a graphics channel, and their kernels are the software GPU's stand-ins.
+//!
+//! The invariant: a stream never goes past a word that it waits for, nor past a graph that is not done.
 
+#[macro_use]
+mod status;
 mod calls;
+mod channel;
+mod graph;
+mod graph_calls;
 mod kernels;
 mod memory;
+mod node;
 mod stream;

@@ -1,6 +1,7 @@
-//! The device and its memory. As CUDA does it, small blocks of device memory share a mapping that is kept when they are freed: they are
+//! The device, its memory and its channel. As CUDA does it, small blocks of device memory share a mapping that is kept when they are freed: they are
 //! given out again, the lowest first, without a call of the driver.
 
+use crate::channel::GraphicsChannel;
 use gpu::{AddressSpace, Device, DeviceOptions, Memory};
 use rm::driver::Libc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,10 @@ const SMALL: u64 = 64 << 10;
 
 pub(crate) struct Soft {
     pub device: Arc<Device>,
-    space: Arc<AddressSpace>,
+    pub space: Arc<AddressSpace>,
+    pub channel: GraphicsChannel,
+    /// Of the kernels of graphs.
+    pub code: Arc<Memory>,
     #[allow(dead_code, reason = "kept alive")]
     chunk: Arc<Memory>,
     /// Addresses of free small blocks.
@@ -39,7 +43,9 @@ pub(crate) fn soft() -> Option<&'static Soft> {
         let space = AddressSpace::new(&device).ok()?;
         let chunk = space.alloc_video(CHUNK).ok()?;
         let small = Mutex::new((0..CHUNK / SMALL).map(|n| chunk.va() + n * SMALL).collect());
-        Some(Soft { device, space, chunk, small })
+        let channel = GraphicsChannel::open(&space).ok()?;
+        let code = crate::graph::code(&space).ok()?;
+        Some(Soft { device, space, channel, code, chunk, small })
     })
     .as_ref()
 }
@@ -88,4 +94,13 @@ pub(crate) fn find<T>(address: u64, look: impl FnOnce(u64, &Block) -> T) -> Opti
     let blocks = blocks();
     let (base, block) = blocks.1.range(..=address).next_back()?;
     (address - base < block.bytes).then(|| look(*base, block))
+}
+
+/// Copies, whatever is where: the CPU sees all of it.
+///
+/// # Safety
+/// `bytes` of memory at both.
+pub(crate) unsafe fn copy(to: u64, from: u64, bytes: usize) {
+    // SAFETY: the caller's.
+    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
 }

@@ -1,8 +1,11 @@
-//! Streams: threads that do their work in order.
+//! Streams: threads that do their work in order. While one captures, what it is given is kept for a graph instead.
 
+use crate::node::Node;
+use crate::status::{CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, ILLEGAL_STATE, SUCCESS};
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 type Work = Box<dyn FnOnce(&Stream) + Send>;
@@ -15,7 +18,15 @@ struct Queue {
 }
 
 #[derive(Default)]
+struct Capture {
+    nodes: Vec<Node>,
+    /// Something was asked for that no graph can have.
+    invalid: bool,
+}
+
+#[derive(Default)]
 pub(crate) struct Stream {
+    capture: Mutex<Option<Capture>>,
     queue: Mutex<Queue>,
     changed: Condvar,
     ended: AtomicBool,
@@ -61,6 +72,53 @@ impl Stream {
     pub fn all() -> Vec<Arc<Stream>> {
         let streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
         streams.values().cloned().chain(Stream::find(0)).collect()
+    }
+
+    fn capture(&self) -> MutexGuard<'_, Option<Capture>> {
+        self.capture.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it is given from now on is kept for a graph.
+    pub fn begin_capture(&self) -> c_int {
+        let mut capture = self.capture();
+        if capture.is_some() {
+            return ILLEGAL_STATE;
+        }
+        *capture = Some(Capture::default());
+        SUCCESS
+    }
+
+    /// What was kept since.
+    pub fn end_capture(&self) -> Result<Vec<Node>, c_int> {
+        let capture = self.capture().take().ok_or(ILLEGAL_STATE)?;
+        if capture.invalid { Err(CAPTURE_INVALIDATED) } else { Ok(capture.nodes) }
+    }
+
+    /// `CUstreamCaptureStatus`.
+    pub fn capture_status(&self) -> c_int {
+        self.capture().as_ref().map_or(0, |capture| if capture.invalid { 2 } else { 1 })
+    }
+
+    /// Runs a node when all before it is done, or keeps it for the graph that is captured.
+    pub fn node(&self, node: Node) -> c_int {
+        match &mut *self.capture() {
+            Some(capture) if !node.can_be_captured() => {
+                capture.invalid = true;
+                return CAPTURE_UNSUPPORTED;
+            }
+            Some(capture) => capture.nodes.push(node),
+            None => self.put(move |stream| node.run(stream)),
+        }
+        SUCCESS
+    }
+
+    /// For what no graph can have: an error while the stream captures, and the capture is invalid then.
+    pub fn unless_captured(&self, then: impl FnOnce(&Stream) -> c_int) -> c_int {
+        if let Some(capture) = &mut *self.capture() {
+            capture.invalid = true;
+            return CAPTURE_UNSUPPORTED;
+        }
+        then(self)
     }
 
     pub fn put(&self, work: impl FnOnce(&Stream) + Send + 'static) {
@@ -115,14 +173,23 @@ impl Stream {
     pub unsafe fn wait_for(&self, at: u64, value: u32) {
         // SAFETY: the caller's.
         let word = unsafe { AtomicU32::from_ptr(at as *mut u32) };
-        for turn in 0u32.. {
-            if word.load(Ordering::SeqCst).wrapping_sub(value) as i32 >= 0 || self.ended.load(Ordering::SeqCst) {
-                return;
-            }
-            match turn {
-                0..200 => std::thread::yield_now(),
-                _ => std::thread::sleep(Duration::from_micros(20)),
-            }
+        wait_until(|| has_come(word, value) || self.has_ended());
+    }
+}
+
+/// Whether a word that counts up has come to a value.
+pub(crate) fn has_come(word: &AtomicU32, value: u32) -> bool {
+    word.load(Ordering::SeqCst).wrapping_sub(value) as i32 >= 0
+}
+
+pub(crate) fn wait_until(done: impl Fn() -> bool) {
+    for turn in 0u32.. {
+        if done() {
+            return;
+        }
+        match turn {
+            0..200 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(20)),
         }
     }
 }

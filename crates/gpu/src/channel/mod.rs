@@ -12,6 +12,7 @@ mod make;
 mod objects;
 mod options;
 mod progress;
+mod unchecked;
 
 pub(crate) use grave::Grave;
 pub use options::{ChannelOptions, Group};

@@ -1,0 +1,85 @@
+//! The graphics channel that graphs are launched on: opened with the device, as CUDA opens its channels, and seen by whoever watches the driver's calls.
+
+use crate::stream::wait_until;
+use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Error, Memory, Observer};
+use pushbuf::encode::Words;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of the pushbuffers, which are used in turn.
+const PUSHBUFFERS: u64 = 4 << 20;
+
+pub(crate) struct GraphicsChannel {
+    state: Mutex<State>,
+    observer: Observer,
+    /// Launches whose words the GPU may still read.
+    in_flight: AtomicUsize,
+}
+
+struct State {
+    channel: Channel,
+    words: Arc<Memory>,
+    /// Where the next words go.
+    at: u64,
+}
+
+/// A launch that was submitted. Its owner waits until it is done.
+pub(crate) struct InFlight<'a>(&'a GraphicsChannel);
+
+impl GraphicsChannel {
+    pub fn open(space: &Arc<AddressSpace>) -> Result<GraphicsChannel, Error> {
+        let engines = space.device().engines()?;
+        // A copy engine of the graphics engine: its channel has the compute class, too.
+        let engine = engines.iter().find(|engine| engine.is_graphics());
+        let engine = engine.ok_or(Error::NoClass(rm::class::HOPPER_DMA_COPY_A))?;
+        let channel = Channel::new(space, Engine::Copy(engine.number), ChannelOptions::default())?;
+        let observer = channel.observer();
+        let state = Mutex::new(State { channel, words: space.alloc_host(PUSHBUFFERS)?, at: 0 });
+        let opened = GraphicsChannel { state, observer, in_flight: AtomicUsize::new(0) };
+        let mut first = [0; 4];
+        let mut words = Words::new(&mut first);
+        words.set_object(graph_words::COMPUTE, rm::class::HOPPER_COMPUTE_A)?;
+        opened.submit(words.as_slice()).map(drop)?;
+        Ok(opened)
+    }
+
+    /// One entry and one doorbell.
+    pub fn submit(&self, words: &[u32]) -> Result<InFlight<'_>, Error> {
+        let bytes = 4 * words.len() as u64;
+        if bytes > PUSHBUFFERS {
+            return Err(Error::Words(words.len()));
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.at + bytes > PUSHBUFFERS {
+            wait_until(|| self.in_flight.load(Ordering::SeqCst) == 0 || self.has_failed());
+            state.at = 0;
+        }
+        for (i, word) in words.iter().enumerate() {
+            state.words.word(state.at + 4 * i as u64).store(*word, Ordering::Relaxed);
+        }
+        let va = state.words.va() + state.at;
+        state.at += bytes.next_multiple_of(64);
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        let submitted = InFlight(self);
+        state.channel.submit_unchecked(va, words.len() as u32)?;
+        Ok(submitted)
+    }
+
+    /// The GPU has killed it.
+    pub fn has_failed(&self) -> bool {
+        self.observer.error().is_some()
+    }
+}
+
+impl InFlight<'_> {
+    /// Until it is done, or the channel is dead.
+    pub fn wait(self, done: impl Fn() -> bool) {
+        wait_until(|| done() || self.0.has_failed());
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+}

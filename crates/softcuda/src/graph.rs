@@ -1,0 +1,170 @@
+//! Graphs: the nodes that a stream has captured, and what is instantiated of them, in CUDA's words.
+
+use crate::memory::{Soft, soft};
+use crate::node::Node;
+use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
+use crate::stream::has_come;
+use gpu::{AddressSpace, Error, Memory};
+use graph_words::{DECREMENT, Kernel, Places, SCHEDULE, Step};
+use pushbuf::qmd::PcasAction;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+
+const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
+/// Counters of an executable graph lie at the start of its host memory, its tracker behind them.
+const TRACKER: u64 = 0x10_0000;
+/// Of one counter.
+const COUNTER: u64 = 8;
+/// Operations of the software GPU's stand-ins, counted from 0, and bytes from one's code to that of the next.
+const OPERATIONS: u32 = 6;
+const CODE: u64 = 0x100;
+/// Turns of the GPU's thread for which a kernel is active at least: a wait that is missing in a graph's words is seen then.
+const TURNS: u32 = 2;
+
+/// What programs have as `CUgraph`.
+pub(crate) struct Graph {
+    pub nodes: Vec<Node>,
+}
+
+/// What programs have as `CUgraphExec`.
+pub(crate) struct Exec {
+    words: graph_words::Graph,
+    /// Each has a counter.
+    groups: usize,
+    /// Counters and the tracker.
+    host: Arc<Memory>,
+    #[allow(dead_code, reason = "kept alive: QMDs and constant banks")]
+    video: Arc<Memory>,
+    launches: Mutex<u32>,
+}
+
+/// Memory with the code of all stand-ins, as the software GPU knows them.
+pub(crate) fn code(space: &Arc<AddressSpace>) -> Result<Arc<Memory>, Error> {
+    let memory = space.alloc_video(CODE * u64::from(OPERATIONS))?;
+    for operation in 0..OPERATIONS {
+        let at = CODE * u64::from(operation);
+        memory.write(at, b"soft kernel code");
+        memory.write(at + 16, &operation.to_le_bytes());
+        memory.write(at + 20, &TURNS.to_le_bytes());
+    }
+    Ok(memory)
+}
+
+impl Graph {
+    pub fn instantiate(&self) -> Result<Exec, c_int> {
+        let Soft { space, code, .. } = soft().ok_or(OUT_OF_MEMORY)?;
+        let mut words = Writing { code: code.va(), ..Writing::default() };
+        for run in self.nodes.chunk_by(|a, b| a.kernel().is_some() && b.kernel().is_some()) {
+            match run.iter().map(Node::kernel).collect::<Option<Vec<_>>>() {
+                Some(kernels) => words.kernels(&kernels)?,
+                None => run.iter().try_for_each(|node| words.transfer(node))?,
+            }
+        }
+        let (mut words, groups) = words.finish();
+        let kernels = words.kernels.len() as u64;
+        if groups as u64 * COUNTER > TRACKER {
+            return Err(OUT_OF_MEMORY);
+        }
+        let qmds = (Places::QMD_BYTES * kernels).next_multiple_of(0x1000);
+        let memory = |memory: Result<_, Error>| memory.map_err(|_| OUT_OF_MEMORY);
+        let host = memory(space.alloc_host(TRACKER + 0x1000))?;
+        let video = memory(space.alloc_video(qmds + Places::BANK_BYTES * kernels + 0x1000))?;
+        words.at = Places {
+            qmds: video.va(),
+            banks: video.va() + qmds,
+            shared_banks: None,
+            counters: host.va(),
+            trackers: host.va() + TRACKER,
+            code: code.va(),
+        };
+        Ok(Exec { words, groups, host, video, launches: Mutex::new(0) })
+    }
+}
+
+impl Exec {
+    /// Submits a launch, the first with the upload, and waits until it is done.
+    pub fn run(&self) {
+        let Some(Soft { channel, .. }) = soft() else { return };
+        let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = *launches;
+        let words = if number == 0 { self.words.upload() } else { self.words.again(number.into()) };
+        let Ok(submitted) = channel.submit(&words) else { return };
+        *launches += 1;
+        drop(launches);
+        let tracker = self.words.tracker_of(number.into());
+        submitted.wait(|| {
+            let counted = |group: usize| has_come(self.host.word(COUNTER * group as u64), 4 * number + 2);
+            has_come(self.host.word(TRACKER), tracker) && (0..self.groups).all(counted)
+        });
+    }
+}
+
+/// A graph's words as they come about.
+#[derive(Default)]
+struct Writing {
+    graph: graph_words::Graph,
+    code: u64,
+    groups: usize,
+    /// The counter of the kernels before, if nothing has waited for it.
+    running: Option<usize>,
+}
+
+impl Writing {
+    /// Kernels after one another, as a group with a counter of its own.
+    fn kernels(&mut self, kernels: &[&crate::kernels::Launch]) -> Result<(), c_int> {
+        let (first, counter) = (self.graph.kernels.len(), self.groups);
+        let is_chain = kernels.len() > 1;
+        let (all, launch) = (&mut self.graph.kernels, &mut self.graph.launch);
+        if is_chain {
+            all.push(Kernel::order(&[(first + 1, DECREMENT)]));
+            launch.push(Step::Start(first, START));
+        }
+        launch.push(Step::Set(counter));
+        launch.push(if is_chain { Step::Start(first + 1, PcasAction::DecrementDependence) } else { Step::Start(first, START) });
+        for (n, kernel) in kernels.iter().enumerate() {
+            let operation = kernel.kernel.operation.ok_or(NOT_SUPPORTED)?;
+            let (next, is_last) = (all.len() + 1, n + 1 == kernels.len());
+            all.push(Kernel {
+                grid: kernel.grid,
+                block: kernel.block,
+                code: Some(self.code + CODE * u64::from(operation)),
+                parameters: kernel.arguments.clone(),
+                then: if is_last { Vec::new() } else { vec![(next, SCHEDULE)] },
+                waits_for: if is_chain && n == 0 { 2 } else { 0 },
+                releases: is_last.then_some(counter),
+                ..Kernel::default()
+            });
+        }
+        self.groups += 1;
+        self.running = Some(counter);
+        Ok(())
+    }
+
+    /// By the copy engine.
+    fn transfer(&mut self, node: &Node) -> Result<(), c_int> {
+        let length = |bytes: usize| u32::try_from(bytes).map_err(|_| INVALID_VALUE);
+        let step = match *node {
+            Node::Kernel(_) => return Err(NOT_SUPPORTED),
+            Node::Fill { to, value, size: 4, count } => Step::Memset { at: to, value, bytes: length(4 * count)? },
+            // (By words: one byte more would be a second transfer.)
+            Node::Fill { to, value, count, .. } if count % 4 == 0 => {
+                Step::Memset { at: to, value: u32::from_ne_bytes([value as u8; 4]), bytes: length(count)? }
+            }
+            Node::Fill { .. } => return Err(NOT_SUPPORTED),
+            Node::Copy { to, from, bytes } => Step::Memcpy { from, to, bytes: length(bytes)? },
+        };
+        if let Some(counter) = self.running.take() {
+            self.graph.launch.push(Step::Wait(counter, 2));
+        }
+        self.graph.launch.push(step);
+        Ok(())
+    }
+
+    /// The graph, and how many groups of kernels it has. Its launch begins when the last group of the launch before is done.
+    fn finish(mut self) -> (graph_words::Graph, usize) {
+        if let Some(last) = self.groups.checked_sub(1) {
+            self.graph.launch.insert(0, Step::Wait(last, -2));
+        }
+        (self.graph, self.groups)
+    }
+}

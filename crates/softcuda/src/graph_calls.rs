@@ -1,0 +1,87 @@
+//! Stream capture and graphs.
+
+use crate::graph::{Exec, Graph};
+use crate::memory::soft;
+use crate::status::*;
+use crate::stream::Stream;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What programs have handles of: the addresses.
+struct Handles<T>(Mutex<BTreeMap<u64, Arc<T>>>);
+
+static GRAPHS: Handles<Graph> = Handles(Mutex::new(BTreeMap::new()));
+static EXECS: Handles<Exec> = Handles(Mutex::new(BTreeMap::new()));
+
+impl<T> Handles<T> {
+    fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<T>>) -> R) -> R {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, what: T) -> *mut c_void {
+        let what = Arc::new(what);
+        let handle = Arc::as_ptr(&what).cast_mut().cast();
+        self.change(|all| all.insert(handle as u64, what));
+        handle
+    }
+
+    fn find(&self, handle: *mut c_void) -> Option<Arc<T>> {
+        self.change(|all| all.get(&(handle as u64)).cloned())
+    }
+
+    fn remove(&self, handle: *mut c_void) -> c_int {
+        let taken = self.change(|all| all.remove(&(handle as u64)));
+        status(taken.is_some(), INVALID_VALUE)
+    }
+}
+
+calls! {
+    cuStreamBeginCapture_v2(stream: *mut c_void, _mode: c_int) {
+        // Not the default stream.
+        if stream.is_null() { return CAPTURE_UNSUPPORTED; }
+        Stream::find(stream as u64).map_or(INVALID_HANDLE, |stream| stream.begin_capture())
+    }
+    cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) {
+        let Some(stream) = Stream::find(stream as u64) else { return INVALID_HANDLE };
+        match stream.end_capture() {
+            Ok(nodes) => give(graph, GRAPHS.add(Graph { nodes })),
+            Err(error) => give(graph, std::ptr::null_mut()).max(error),
+        }
+    }
+    cuStreamIsCapturing(stream: *mut c_void, status: *mut c_int) {
+        Stream::find(stream as u64).map_or(INVALID_HANDLE, |stream| give(status, stream.capture_status()))
+    }
+
+    cuGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize) {
+        let Some(graph) = GRAPHS.find(graph) else { return INVALID_VALUE };
+        let all = &graph.nodes;
+        if count.is_null() || nodes.is_null() { return give(count, all.len()); }
+        // SAFETY: the caller's: how many there is room for.
+        let room = unsafe { count.read_unaligned() };
+        for n in 0..room {
+            let node = all.get(n).map_or(std::ptr::null(), std::ptr::from_ref);
+            // SAFETY: the caller's room.
+            unsafe { nodes.add(n).write_unaligned(node.cast_mut().cast()) };
+        }
+        give(count, all.len().min(room))
+    }
+    cuGraphInstantiateWithFlags(exec: *mut *mut c_void, graph: *mut c_void, _flags: u64) {
+        let Some(graph) = GRAPHS.find(graph) else { return INVALID_VALUE };
+        match graph.instantiate() {
+            Ok(made) => give(exec, EXECS.add(made)),
+            Err(error) => error,
+        }
+    }
+    cuGraphLaunch(exec: *mut c_void, stream: *mut c_void) {
+        let Some(exec) = EXECS.find(exec) else { return INVALID_VALUE };
+        let Some(stream) = Stream::find(stream as u64) else { return INVALID_HANDLE };
+        if soft().is_some_and(|soft| soft.channel.has_failed()) { return LAUNCH_FAILED; }
+        stream.unless_captured(|stream| {
+            stream.put(move |_| exec.run());
+            SUCCESS
+        })
+    }
+    cuGraphExecDestroy(exec: *mut c_void) { EXECS.remove(exec) }
+    cuGraphDestroy(graph: *mut c_void) { GRAPHS.remove(graph) }
+}

@@ -1,0 +1,27 @@
+//! A test that is a program beside this libcuda: it runs once more in a process of its own, with the software GPU preloaded and the library under the
+//! name by which programs find libcuda.
+
+use std::process::Command;
+use std::time::Duration;
+
+const INSIDE: &str = "BESIDE_SOFTCUDA";
+
+/// True in that process. In the test's own: runs it, and false.
+pub fn inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let [library, softgpu] = ["libsoftcuda.so", "libdoorbell_softgpu.so"].map(|name| program.with_file_name(name));
+    assert!(library.is_file() && softgpu.is_file(), "no {} or no {}", library.display(), softgpu.display());
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(library, folder.path().join("libcuda.so.1")).unwrap();
+    let mut command = Command::new(program);
+    command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(INSIDE, "1");
+    command.env("LD_PRELOAD", softgpu).env("DOORBELL_SOFTGPU", "strict").env("DOORBELL_SOFTGPU_LOG", "1");
+    command.env("LD_LIBRARY_PATH", folder.path());
+    let out = trial::finished_within(&mut command, Duration::from_secs(60), test).unwrap_or_else(|| panic!("{test} does not end"));
+    let said = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(out.status.success() && said.contains("1 passed"), "{said}");
+    false
+}
