@@ -147,6 +147,11 @@ impl Graph {
         Graph { kernels, launch, ..Graph::default() }
     }
 
+    /// What counters and trackers have come to when launch `k` is done.
+    pub fn done(k: i64) -> (u32, u32) {
+        ((STEP * k + 2) as u32, (TRACKED + k) as u32)
+    }
+
     /// The words of the launch that uploads the graph, of one that stays on one channel.
     pub fn upload(&self) -> Vec<u32> {
         one_channel(self.upload_segments())
