@@ -91,9 +91,9 @@ impl Exec {
         let Ok(submitted) = channel.submit(&words) else { return };
         *launches += 1;
         drop(launches);
-        let tracker = self.words.tracker_of(number.into());
+        let (counter, tracker) = graph_words::Graph::done(number.into());
         submitted.wait(|| {
-            let counted = |group: usize| has_come(self.host.word(COUNTER * group as u64), 4 * number + 2);
+            let counted = |group: usize| has_come(self.host.word(COUNTER * group as u64), counter);
             has_come(self.host.word(TRACKER), tracker) && (0..self.groups).all(counted)
         });
     }
@@ -120,7 +120,11 @@ impl Writing {
             launch.push(Step::Start(first, START));
         }
         launch.push(Step::Set(counter));
-        launch.push(if is_chain { Step::Start(first + 1, PcasAction::DecrementDependence) } else { Step::Start(first, START) });
+        launch.push(if is_chain {
+            Step::Start(first + 1, PcasAction::DecrementDependence)
+        } else {
+            Step::Start(first, START)
+        });
         for (n, kernel) in kernels.iter().enumerate() {
             let operation = kernel.kernel.operation.ok_or(NOT_SUPPORTED)?;
             let (next, is_last) = (all.len() + 1, n + 1 == kernels.len());

@@ -20,7 +20,8 @@ pub fn inside(test: &str) -> bool {
     command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(INSIDE, "1");
     command.env("LD_PRELOAD", softgpu).env("DOORBELL_SOFTGPU", "strict").env("DOORBELL_SOFTGPU_LOG", "1");
     command.env("LD_LIBRARY_PATH", folder.path());
-    let out = trial::finished_within(&mut command, Duration::from_secs(60), test).unwrap_or_else(|| panic!("{test} does not end"));
+    let out = trial::finished_within(&mut command, Duration::from_secs(60), test)
+        .unwrap_or_else(|| panic!("{test} does not end"));
     let said = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     assert!(out.status.success() && said.contains("1 passed"), "{said}");
     false
