@@ -3,11 +3,10 @@
 use crate::Result;
 use crate::functions::{LaunchAttribute, LaunchConfig};
 use crate::kernel::{Argument, Function, pointers};
+use crate::launch::CLUSTER_DIMENSION;
 use crate::stream::Stream;
 use std::ffi::c_int;
 
-/// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
-const CLUSTER_DIMENSION: c_int = 4;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const MAX_DYNAMIC_SHARED: c_int = 8;
 /// `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`.

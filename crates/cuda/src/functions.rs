@@ -18,6 +18,7 @@ pub(crate) type RawModule = *mut c_void;
 pub(crate) type RawFunction = *mut c_void;
 pub(crate) type RawGraph = *mut c_void;
 pub(crate) type RawGraphExec = *mut c_void;
+pub(crate) type RawNode = *mut c_void;
 pub(crate) type RawLink = *mut c_void;
 
 pub(crate) const SUCCESS: Status = 0;
@@ -193,6 +194,78 @@ functions! {
     fn cuFuncSetAttribute(function: RawFunction, attribute: c_int, value: c_int);
     fn cuOccupancyMaxPotentialClusterSize(size: *mut c_int, function: RawFunction, config: *const LaunchConfig);
     fn cuOccupancyMaxActiveClusters(clusters: *mut c_int, function: RawFunction, config: *const LaunchConfig);
+    fn cuStreamWaitEvent(stream: RawStream, event: RawEvent, flags: c_uint);
+    fn cuEventRecordWithFlags(event: RawEvent, stream: RawStream, flags: c_uint);
+    fn cuMemsetD16Async(to: u64, value: u16, count: usize, stream: RawStream);
+    fn cuMemsetD2D8Async(to: u64, pitch: usize, value: u8, width: usize, height: usize, stream: RawStream);
+    fn cuMemsetD2D32Async(to: u64, pitch: usize, value: c_uint, width: usize, height: usize, stream: RawStream);
+    fn cuMemcpy2DAsync_v2(copy: *const Copy2d, stream: RawStream);
+    fn cuLaunchHostFunc(stream: RawStream, function: extern "C" fn(*mut c_void), data: *mut c_void);
+    fn cuGraphUpload(exec: RawGraphExec, stream: RawStream);
+    fn cuGraphGetNodes(graph: RawGraph, nodes: *mut RawNode, count: *mut usize);
+    fn cuGraphExecKernelNodeSetParams(exec: RawGraphExec, node: RawNode, parameters: *const KernelNode);
+    fn cuGraphAddChildGraphNode(
+        node: *mut RawNode, graph: RawGraph, after: *const RawNode, count: usize, child: RawGraph
+    );
+    fn cuStreamBeginCaptureToGraph(
+        stream: RawStream, graph: RawGraph, after: *const RawNode, edges: *const c_void, count: usize, mode: c_int
+    );
+    fn cuGraphConditionalHandleCreate(
+        handle: *mut u64, graph: RawGraph, context: RawContext, value: c_uint, flags: c_uint
+    );
+    fn cuGraphAddNode(
+        node: *mut RawNode, graph: RawGraph, after: *const RawNode, count: usize, parameters: *mut NodeParameters
+    );
+}
+
+/// `CUDA_MEMCPY2D_v2`.
+#[repr(C)]
+pub(crate) struct Copy2d {
+    pub from: Side2d,
+    pub to: Side2d,
+    pub width: usize,
+    pub height: usize,
+}
+
+/// One side of it.
+#[repr(C)]
+pub(crate) struct Side2d {
+    pub x: usize,
+    pub y: usize,
+    /// `CU_MEMORYTYPE_HOST` is 1, `CU_MEMORYTYPE_DEVICE` 2.
+    pub kind: c_int,
+    pub host: *mut c_void,
+    pub device: u64,
+    pub array: *mut c_void,
+    pub pitch: usize,
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS_v1`.
+#[repr(C)]
+pub(crate) struct KernelNode {
+    pub function: RawFunction,
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared_bytes: c_uint,
+    pub arguments: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
+}
+
+/// `CUgraphNodeParams` of a conditional node: the union has room for 232 bytes.
+#[repr(C)]
+pub(crate) struct NodeParameters {
+    /// `CU_GRAPH_NODE_TYPE_CONDITIONAL` is 13.
+    pub kind: c_int,
+    pub reserved: [c_int; 3],
+    pub condition: u64,
+    /// `CU_GRAPH_COND_TYPE_IF` is 0, `CU_GRAPH_COND_TYPE_WHILE` 1.
+    pub conditional: c_int,
+    pub bodies: c_uint,
+    /// Written by CUDA: an array of so many graphs, which belong to the node.
+    pub graphs: *mut RawGraph,
+    pub context: RawContext,
+    pub rest: [u64; 25],
+    pub reserved_too: u64,
 }
 
 /// `CUlaunchConfig`.
@@ -323,5 +396,21 @@ impl Cuda {
         }
         // SAFETY: a static, null-terminated string of libcuda.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// As `cuda.h` has them (CUDA 12.3 to 13.0, 64 bits).
+    #[test]
+    fn structures_are_laid_out_as_cudas() {
+        assert_eq!((size_of::<Copy2d>(), size_of::<Side2d>()), (128, 56));
+        assert_eq!((offset_of!(Side2d, host), offset_of!(Copy2d, to), offset_of!(Copy2d, width)), (24, 56, 112));
+        assert_eq!((size_of::<KernelNode>(), offset_of!(KernelNode, arguments)), (56, 40));
+        assert_eq!((size_of::<NodeParameters>(), offset_of!(NodeParameters, condition)), (256, 16));
+        assert_eq!((offset_of!(NodeParameters, graphs), offset_of!(NodeParameters, reserved_too)), (32, 248));
     }
 }

@@ -7,18 +7,18 @@ use crate::functions::{RawGraph, RawGraphExec};
 use crate::stream::Stream;
 
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do does not disturb the capture.
-const THREAD_LOCAL: i32 = 1;
+pub(crate) const THREAD_LOCAL: i32 = 1;
 
 #[derive(Debug)]
 pub struct Graph<'c> {
-    context: &'c Context,
-    raw: RawGraph,
+    pub(crate) context: &'c Context,
+    pub(crate) raw: RawGraph,
 }
 
 #[derive(Debug)]
 pub struct GraphExec<'c> {
-    context: &'c Context,
-    raw: RawGraphExec,
+    pub(crate) context: &'c Context,
+    pub(crate) raw: RawGraphExec,
 }
 
 impl<'c> Graph<'c> {
@@ -40,9 +40,18 @@ impl<'c> Graph<'c> {
     }
 
     pub fn instantiate(&self) -> Result<GraphExec<'c>> {
+        self.instantiate_with(0)
+    }
+
+    /// For launches by kernels too (`CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`).
+    pub fn instantiate_for_kernels(&self) -> Result<GraphExec<'c>> {
+        self.instantiate_with(4)
+    }
+
+    fn instantiate_with(&self, flags: u64) -> Result<GraphExec<'c>> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle; the graph lives.
-        unsafe { self.context.cuda.cuGraphInstantiateWithFlags(&mut raw, self.raw, 0) }?;
+        unsafe { self.context.cuda.cuGraphInstantiateWithFlags(&mut raw, self.raw, flags) }?;
         Ok(GraphExec { context: self.context, raw })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::functions::CopyAttributes;
+use crate::functions::{Copy2d, CopyAttributes, Side2d};
 use crate::{Result, stream::Stream};
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -257,6 +257,40 @@ impl DeviceSlice<'_> {
     }
 }
 
+/// Rows of bytes, one each `pitch` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plane {
+    pub pitch: usize,
+    /// Bytes of a row.
+    pub width: usize,
+    /// How many rows.
+    pub height: usize,
+}
+
+impl Plane {
+    fn inside(self, len: usize) -> Result<()> {
+        let needed = self.pitch.checked_mul(self.height).filter(|_| self.width <= self.pitch);
+        inside("rows", 0, needed.unwrap_or(usize::MAX), len)
+    }
+}
+
+/// An address, and whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    Host(u64),
+    Device(u64),
+}
+
+impl Address {
+    fn side(self, rows: Plane) -> Side2d {
+        let (kind, host, device) = match self {
+            Address::Host(at) => (1, at, 0),
+            Address::Device(at) => (2, 0, at),
+        };
+        Side2d { x: 0, y: 0, kind, host: host as *mut c_void, device, array: std::ptr::null_mut(), pitch: rows.pitch }
+    }
+}
+
 fn same_length(what: &'static str, to: usize, from: usize) -> Result<()> {
     if to == from { Ok(()) } else { Err(Error::Length { what, to, from }) }
 }
@@ -342,6 +376,41 @@ impl Stream<'_> {
     pub fn fill8(&self, to: DeviceSlice<'_>, value: u8) -> Result<()> {
         // SAFETY: the slice has that many bytes.
         unsafe { self.context.cuda.cuMemsetD8Async(to.address, value, to.len, self.raw) }
+    }
+
+    /// Fills pairs of bytes; an odd length is refused.
+    pub fn fill16(&self, to: DeviceSlice<'_>, value: u16) -> Result<()> {
+        same_length("fill of pairs of bytes", to.len, to.len / 2 * 2)?;
+        // SAFETY: the slice has that many pairs.
+        unsafe { self.context.cuda.cuMemsetD16Async(to.address, value, to.len / 2, self.raw) }
+    }
+
+    /// Fills `width` bytes at the start of each row of a slice (`cuMemsetD2D8`).
+    pub fn fill_rows8(&self, to: DeviceSlice<'_>, rows: Plane, value: u8) -> Result<()> {
+        rows.inside(to.len)?;
+        // SAFETY: the slice has that many rows.
+        unsafe { self.context.cuda.cuMemsetD2D8Async(to.address, rows.pitch, value, rows.width, rows.height, self.raw) }
+    }
+
+    /// As [`Stream::fill_rows8`], words; a width that is no multiple of 4 is refused.
+    pub fn fill_rows32(&self, to: DeviceSlice<'_>, rows: Plane, value: u32) -> Result<()> {
+        rows.inside(to.len)?;
+        same_length("fill of words", rows.width, rows.width / 4 * 4)?;
+        // SAFETY: as above.
+        unsafe {
+            self.context.cuda.cuMemsetD2D32Async(to.address, rows.pitch, value, rows.width / 4, rows.height, self.raw)
+        }
+    }
+
+    /// Copies the rows of one place to the same rows of another (`cuMemcpy2DAsync`); each is memory of the host or of the GPU.
+    ///
+    /// # Safety
+    /// Both places have `pitch` times `height` bytes, which stay allocated, and unused in ways that disagree with the copy, until
+    /// the stream has been synchronised.
+    pub unsafe fn copy_rows(&self, to: Address, from: Address, rows: Plane) -> Result<()> {
+        let copy = Copy2d { from: from.side(rows), to: to.side(rows), width: rows.width, height: rows.height };
+        // SAFETY: read before the call returns; the caller keeps the memory.
+        unsafe { self.context.cuda.cuMemcpy2DAsync_v2(&copy, self.raw) }
     }
 
     /// Fills whole words; a length that is no multiple of 4 is refused.

@@ -4,6 +4,7 @@ use crate::Result;
 use crate::context::Context;
 use crate::error::Error;
 use crate::functions::{RawEvent, RawStream};
+use std::ffi::c_void;
 
 /// How a stream relates to the default stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum Order {
 const TIMING: u32 = 0;
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
+/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`.
+const EXTERNAL: u32 = 1;
 
 #[derive(Debug)]
 pub struct Stream<'c> {
@@ -60,6 +63,28 @@ impl<'c> Stream<'c> {
     pub unsafe fn write_word(&self, at: u64, value: u32) -> Result<()> {
         // SAFETY: the caller keeps the word.
         unsafe { self.context.cuda.cuStreamWriteValue32_v2(self.raw, at, value, 0) }
+    }
+
+    /// What is put into this stream from now on waits for the event. In a capture, this stream joins it.
+    pub fn wait_for(&self, event: &Event<'_>) -> Result<()> {
+        // SAFETY: both live.
+        unsafe { self.context.cuda.cuStreamWaitEvent(self.raw, event.raw, 0) }
+    }
+
+    /// As [`Stream::wait_for`], for an event that something outside of the capture records: a node of its own.
+    pub fn wait_for_outside(&self, event: &Event<'_>) -> Result<()> {
+        // SAFETY: both live.
+        unsafe { self.context.cuda.cuStreamWaitEvent(self.raw, event.raw, EXTERNAL) }
+    }
+
+    /// Calls a function on a thread of CUDA's when everything before it in the stream is done.
+    ///
+    /// # Safety
+    /// `data` is what the function takes, until it has been called as often as the stream comes to it. The function calls nothing
+    /// of CUDA's.
+    pub unsafe fn call_host(&self, function: extern "C" fn(*mut c_void), data: *mut c_void) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.context.cuda.cuLaunchHostFunc(self.raw, function, data) }
     }
 
     /// Whether [`Stream::write_word`] is there.
@@ -128,6 +153,12 @@ impl<'c> Event<'c> {
     pub fn record(&self, stream: &Stream<'_>) -> Result<()> {
         // SAFETY: both live.
         unsafe { self.context.cuda.cuEventRecord(self.raw, stream.raw) }
+    }
+
+    /// In a capture: a node that records the event, which others can wait for while the graph runs.
+    pub fn record_for_outside(&self, stream: &Stream<'_>) -> Result<()> {
+        // SAFETY: both live.
+        unsafe { self.context.cuda.cuEventRecordWithFlags(self.raw, stream.raw, EXTERNAL) }
     }
 
     pub fn synchronize(&self) -> Result<()> {

@@ -23,6 +23,8 @@ use std::time::Duration;
         ("doorbell sample --list", ""),
         ("doorbell sample copies", "on this machine's GPU, through libcuda"),
         ("doorbell record doorbell sample copies launches", "the same, recorded"),
+        ("doorbell sample graphs --list", "the shapes of one sample"),
+        ("doorbell record doorbell sample graphs --only chain-10,fork", "two of them, recorded"),
         ("doorbell record --gpu soft doorbell sample spin --gpu soft", "on the software GPU"),
         ("doorbell record --locks doorbell sample starve", "a thread that never gets CUDA's lock"),
     ])
@@ -44,6 +46,9 @@ pub struct Args {
     /// Threads that launch, in `starve`
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
+    /// Only these shapes of `graphs`, for example chain-10,fork (--list graphs names them)
+    #[arg(long, value_name = "SHAPE", value_delimiter = ',')]
+    only: Vec<String>,
     /// Random seed for the data
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -53,7 +58,7 @@ pub struct Args {
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
-    /// List the samples and exit
+    /// List the samples, or the shapes of `graphs`, and exit
     #[arg(long)]
     list: bool,
 }
@@ -61,7 +66,7 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.list {
-            return list(self.json);
+            return if self.names == ["graphs"] { list_shapes(self.json) } else { list(self.json) };
         }
         // A wrong name is an error before anything runs.
         if let Some(name) = self.names.iter().find(|name| !sample::names().contains(&name.as_str())) {
@@ -91,6 +96,7 @@ impl Args {
             count: self.count,
             seed: self.seed,
             threads: self.threads,
+            only: self.only.clone(),
             progress: |line| eprintln!("{line}"),
         }
     }
@@ -121,6 +127,18 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn list_shapes(json: bool) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    for (number, name) in (1..).zip(sample::shapes()) {
+        if json {
+            writeln!(out, "{}", serde_json::json!({ "name": name, "number": number }))?;
+        } else {
+            writeln!(out, "{number:>3}  {name}")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn print(report: &sample::Report, json: bool) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if !json {
@@ -135,6 +153,7 @@ fn print(report: &sample::Report, json: bool) -> anyhow::Result<()> {
         "seed": report.seed,
         "facts": facts,
         "loops": loops,
+        "parts": report.parts,
         // A number of 64 bits is more than most readers of JSON keep.
         "checksum": format!("{:016x}", report.checksum()),
     });

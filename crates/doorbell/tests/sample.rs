@@ -78,6 +78,21 @@ fn what_cannot_run_says_why_with_status_77() {
 }
 
 #[test]
+fn shapes_of_graphs_are_listed_and_chosen_by_name() {
+    let text = stdout(&["sample", "graphs", "--list"]);
+    let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(names, sample::shapes());
+    let json = stdout(&["sample", "--list", "graphs", "--json"]);
+    let last: Value = serde_json::from_str(json.lines().last().unwrap()).unwrap();
+    assert_eq!((last["name"].as_str(), last["number"].as_u64()), (Some("updated"), Some(names.len() as u64)));
+    // A wrong name is an error before anything is looked for.
+    let wrong = doorbell().args(["sample", "graphs", "--only", "one,square"]).assert().code(2).stdout("");
+    wrong.stderr(contains("no shape of graphs is called square").and(contains("diamond, fork")));
+    let other = doorbell().args(["sample", "launches", "--gpu", "soft", "--only", "one"]).assert().code(2);
+    other.stderr(contains("a part of this sample: one makes no sense"));
+}
+
+#[test]
 fn impossible_options_are_errors() {
     for args in [["--duration", "-1s"], ["--duration", "nan"], ["--count", "999999999999"]] {
         let out = doorbell().args(["sample", "spin", "--gpu", "soft"]).args(args).assert().code(2);

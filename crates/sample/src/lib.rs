@@ -10,7 +10,8 @@ mod report;
 mod soft;
 mod starving;
 
-pub use report::{Loop, Report};
+pub use programs::graphs::MARK;
+pub use report::{Loop, Part, Report};
 
 use data::Difference;
 use std::sync::Arc;
@@ -36,13 +37,15 @@ pub struct Options {
     pub seed: u64,
     /// Threads that launch, in `starve`.
     pub threads: u32,
+    /// Shapes of `graphs` by name ([`shapes`]); all where there is none.
+    pub only: Vec<String>,
     /// Lines for people while a sample runs.
     pub progress: fn(&str),
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { gpu: Gpu::Cuda, seconds: None, count: None, seed: 1, threads: 16, progress: |_| {} }
+        Options { gpu: Gpu::Cuda, seconds: None, count: None, seed: 1, threads: 16, only: Vec::new(), progress: |_| {} }
     }
 }
 
@@ -52,6 +55,12 @@ const COUNT_MAX: u64 = 100_000_000;
 impl Options {
     fn check(&self, sample: &Sample) -> Result<()> {
         self.deadline(Instant::now())?;
+        if let Some(name) = self.only.first().filter(|_| sample.name != "graphs") {
+            return Err(Error::Option { what: "a part of this sample", value: name.clone() });
+        }
+        if let Some(name) = self.only.iter().find(|name| !shapes().contains(name)) {
+            return Err(Error::UnknownShape { name: name.clone() });
+        }
         match self.count {
             Some(count) if count > COUNT_MAX && sample.name != "storm" => {
                 Err(Error::Option { what: "count", value: count.to_string() })
@@ -79,6 +88,8 @@ impl Options {
 pub enum Error {
     #[error("no sample is called {name}; there are {}", names().join(", "))]
     Unknown { name: String },
+    #[error("no shape of graphs is called {name}; there are {}", shapes().join(", "))]
+    UnknownShape { name: String },
     /// Not possible on this machine: a result of its own, not a failure.
     #[error("{reason}")]
     Unavailable { reason: String },
@@ -90,6 +101,9 @@ pub enum Error {
     Gpu(#[from] gpu::Error),
     #[error("{what}: {difference}")]
     Wrong { what: String, difference: Difference },
+    /// One of the shapes of `graphs`.
+    #[error("shape {name}: {error}")]
+    Shape { name: String, error: Box<Error> },
     #[error("{what}: repetition {repetition} gave checksum {got:016x}, the first {expected:016x}")]
     Unsteady { what: &'static str, repetition: u64, expected: u64, got: u64 },
     #[error("a thread of the sample panicked")]
@@ -132,8 +146,8 @@ pub const SAMPLES: &[Sample] = &[
     },
     Sample {
         name: "graphs",
-        about: "graphs of 1, 10 and 100 kernels, launched again and again",
-        count: "launches of each graph (50)",
+        about: "graphs of every shape, each launched again and again; `--list graphs` names them, --only runs some",
+        count: "launches of each graph (6)",
         run: programs::graphs::run,
     },
     Sample {
@@ -178,6 +192,11 @@ pub const SAMPLES: &[Sample] = &[
 /// The names of all samples.
 pub fn names() -> Vec<&'static str> {
     SAMPLES.iter().map(|sample| sample.name).collect()
+}
+
+/// The names of the shapes of `graphs`, in the order of their numbers, from 1: the grid of the kernel in front of each is (number, [`MARK`], 1).
+pub fn shapes() -> Vec<String> {
+    programs::graphs::names()
 }
 
 fn find(name: &str) -> Result<&'static Sample> {

@@ -30,6 +30,26 @@ impl Loop {
     }
 }
 
+/// One of the things that a sample does, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    pub name: String,
+    /// In the order of all that there are, from 1.
+    pub number: u32,
+    pub launches: u64,
+    /// Why it was left out.
+    pub skipped: Option<String>,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.skipped {
+            Some(reason) => write!(f, "{} {}: skipped, {reason}", self.number, self.name),
+            None => write!(f, "{} {}: {} launches", self.number, self.name, self.launches),
+        }
+    }
+}
+
 /// Everything about one run. [`fmt::Display`] writes it as lines; the last is the checksum, and it alone is the same for
 /// every run with one seed and count.
 #[derive(Clone, Debug)]
@@ -39,12 +59,13 @@ pub struct Report {
     pub seed: u64,
     pub facts: Vec<(&'static str, u64)>,
     pub loops: Vec<(&'static str, Loop)>,
+    pub parts: Vec<Part>,
     checksum: Checksum,
 }
 
 impl Report {
     pub(crate) fn new(name: &'static str, gpu: String, seed: u64) -> Report {
-        Report { name, gpu, seed, facts: Vec::new(), loops: Vec::new(), checksum: Checksum::NEW }
+        Report { name, gpu, seed, facts: Vec::new(), loops: Vec::new(), parts: Vec::new(), checksum: Checksum::NEW }
     }
 
     pub(crate) fn fact(&mut self, what: &'static str, value: u64) {
@@ -72,6 +93,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} on {}", self.name, self.gpu)?;
+        self.parts.iter().filter(|part| part.skipped.is_some()).try_for_each(|part| writeln!(f, "{part}"))?;
         for (what, value) in &self.facts {
             writeln!(f, "{what}: {value}")?;
         }

@@ -119,7 +119,15 @@ mod tests {
     use std::sync::RwLock;
 
     fn options(threads: u32) -> Options {
-        Options { gpu: Gpu::Soft, seconds: Some(0.05), count: None, seed: 1, threads, progress: |_| {} }
+        Options {
+            gpu: Gpu::Soft,
+            seconds: Some(0.05),
+            count: None,
+            seed: 1,
+            threads,
+            only: Vec::new(),
+            progress: |_| {},
+        }
     }
 
     #[test]

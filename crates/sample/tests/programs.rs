@@ -5,6 +5,7 @@ mod fake;
 
 use cuda::Cuda;
 use sample::{Error, Options, SAMPLES, run_on};
+use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 
@@ -84,12 +85,87 @@ fn a_wrong_bit_is_noticed_with_its_place() {
 #[test]
 fn launches_are_as_many_as_reported() {
     let (_one, cuda) = start();
-    for (name, fact) in [("launches", "launches"), ("storm", "launches"), ("graphs", "kernels in them")] {
+    for (name, fact) in [("launches", "launches"), ("storm", "launches"), ("graphs", "kernels")] {
         fake::LAUNCHES.store(0, Ordering::SeqCst);
         let report = run_on(&cuda, name, &few(name)).unwrap();
         let said = report.facts.iter().find(|(what, _)| *what == fact).unwrap().1;
         assert_eq!(said, fake::LAUNCHES.load(Ordering::SeqCst), "{name}");
     }
+}
+
+/// What the stand-in has not, or what is told to be missing, is skipped by name; all else runs.
+#[test]
+fn shapes_that_a_driver_lacks_are_skipped_by_name() {
+    let (_one, cuda) = start();
+    let skipped = |cuda: &Cuda| {
+        let report = run_on(cuda, "graphs", &few("graphs")).unwrap();
+        assert_eq!(report.parts.len(), sample::shapes().len());
+        assert!(report.parts.iter().all(|part| part.skipped.is_some() == (part.launches == 0)), "{report}");
+        let left = report.parts.into_iter().filter_map(|part| Some((part.name, part.skipped?)));
+        left.collect::<Vec<(String, String)>>()
+    };
+    let names = |left: &[(String, String)]| left.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let left = skipped(&cuda);
+    assert_eq!(names(&left), ["if", "if-not", "while-not", "by-kernels"]);
+    assert!(
+        left[0].1.contains("no cuGraphConditionalHandleCreate") && left[3].1.contains("device runtime"),
+        "{left:?}"
+    );
+
+    // A driver without any of the functions that came later.
+    const LATER: [&str; 6] = [
+        "cuLaunchKernelEx",
+        "cuMemcpy2DAsync_v2",
+        "cuGraphUpload",
+        "cuStreamWaitEvent",
+        "cuMemsetD16Async",
+        "cuLaunchHostFunc",
+    ];
+    let find =
+        |name: &CStr| (!LATER.iter().any(|n| n.as_bytes() == name.to_bytes())).then(|| fake::find(name)).flatten();
+    // SAFETY: as in `start`.
+    let older = unsafe { Cuda::from_symbols(find) }.unwrap();
+    let left = skipped(&older);
+    for name in ["fork", "fan-out-40", "cooperative", "cluster-8", "memset-2-4B", "memcpy-h2d-2d", "uploaded", "host"] {
+        assert!(names(&left).iter().any(|n| n == name), "{name}: {left:?}");
+    }
+    for name in ["one", "chain-2000", "memset-4-64KiB-zero", "memcpy-d2h-pageable-1MiB", "updated", "child"] {
+        assert!(names(&left).iter().all(|n| n != name), "{name}: {left:?}");
+    }
+    assert_eq!(fake::alive(), [""; 0]);
+}
+
+#[test]
+fn one_shape_is_the_same_alone() {
+    let (_one, cuda) = start();
+    let only = |names: &[&str]| {
+        let only = names.iter().map(|name| (*name).to_owned()).collect();
+        run_on(&cuda, "graphs", &Options { only, ..few("graphs") })
+    };
+    let (one, two) = (only(&["diamond"]).unwrap(), only(&["diamond", "two-graphs"]).unwrap());
+    assert_eq!(one.parts, two.parts[..1]);
+    assert_eq!((two.parts[1].launches, two.parts[1].number as usize), (6, sample::shapes().len() - 1));
+    assert_ne!(one.checksum(), two.checksum());
+    let unknown = only(&["diamond", "square"]).unwrap_err().to_string();
+    assert!(unknown.contains("called square") && unknown.contains("diamond, fork"), "{unknown}");
+    let other = Options { only: vec!["diamond".into()], ..few("launches") };
+    assert!(matches!(run_on(&cuda, "launches", &other), Err(Error::Option { .. })));
+}
+
+/// A shape that goes wrong is named, and does not keep those behind it from running.
+#[test]
+fn a_wrong_shape_is_named_and_the_others_run() {
+    let (_one, cuda) = start();
+    fn said(line: &str) {
+        SAID.lock().unwrap().push(line.to_owned());
+    }
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    fake::LOSE_LAUNCH.store(3, Ordering::SeqCst);
+    let options = Options { only: vec!["one".into(), "chain-2".into()], progress: said, ..few("graphs") };
+    let error = run_on(&cuda, "graphs", &options).unwrap_err().to_string();
+    assert!(error.contains("shape one, launch 2, memory of the GPU"), "{error}");
+    let said = SAID.lock().unwrap().clone();
+    assert!(said.len() == 2 && said[0].contains("shape 1, one: ") && said[1] == "2 chain-2: 3 launches", "{said:?}");
 }
 
 #[test]

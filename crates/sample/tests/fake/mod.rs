@@ -1,6 +1,8 @@
 //! A stand-in for libcuda: its memory is the heap, its streams run at once, its kernels are Rust. It knows every object
 //! that is alive, refuses what CUDA would refuse, and can be told to make one mistake.
 
+mod shapes;
+
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
@@ -19,9 +21,44 @@ const ILLEGAL_ADDRESS: Status = 700;
 
 #[derive(Clone)]
 enum Op {
-    Copy { to: u64, from: u64, len: usize },
-    Fill { to: u64, word: u32, width: usize, count: usize },
-    Kernel { function: u64, grid: [u32; 3], block: [u32; 3], shared: u32, arguments: Vec<u64> },
+    Copy {
+        to: u64,
+        from: u64,
+        len: usize,
+    },
+    Fill {
+        to: u64,
+        word: u32,
+        width: usize,
+        count: usize,
+    },
+    Kernel {
+        function: u64,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared: u32,
+        cluster: u32,
+        arguments: Vec<Vec<u8>>,
+    },
+    /// A function of the host's, and what it takes.
+    Call {
+        function: extern "C" fn(*mut c_void),
+        data: u64,
+    },
+    Rows {
+        to: shapes::Side,
+        from: shapes::Side,
+        width: usize,
+        height: usize,
+    },
+    FillRows {
+        to: u64,
+        pitch: usize,
+        word: u32,
+        width: usize,
+        count: usize,
+        height: usize,
+    },
 }
 
 #[derive(Default)]
@@ -32,6 +69,10 @@ struct Fake {
     /// Kind of every other object that is alive.
     objects: BTreeMap<u64, &'static str>,
     captures: BTreeMap<u64, Vec<Op>>,
+    /// Streams and events that belong to another stream's capture, and that stream.
+    joined: BTreeMap<u64, u64>,
+    /// Graphs that a stream captures into.
+    into: BTreeMap<u64, u64>,
     graphs: BTreeMap<u64, Vec<Op>>,
 }
 
@@ -102,7 +143,8 @@ impl Fake {
         if self.objects.get(&stream) != Some(&"stream") {
             return Err(INVALID_HANDLE);
         }
-        match self.captures.get_mut(&stream) {
+        let origin = self.joined.get(&stream).copied().unwrap_or(stream);
+        match self.captures.get_mut(&origin) {
             Some(ops) => {
                 ops.push(op);
                 Ok(None)
@@ -148,12 +190,28 @@ fn execute(op: &Op) -> Status {
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), *to as *mut u8, bytes.len()) };
             SUCCESS
         }
-        Op::Kernel { function, grid, block, shared, arguments } => {
+        Op::Call { function, data } => {
+            function(*data as *mut c_void);
+            SUCCESS
+        }
+        Op::Rows { to, from, width, height } => shapes::copy_rows(to, from, *width, *height),
+        Op::FillRows { to, pitch, word, width, count, height } => {
+            let rows = (0..*height).map(|row| Op::Fill {
+                to: to + (row * pitch) as u64,
+                word: *word,
+                width: *width,
+                count: *count,
+            });
+            rows.map(|row| execute(&row)).find(|status| *status != SUCCESS).unwrap_or(SUCCESS)
+        }
+        Op::Kernel { function, grid, block, shared, cluster, arguments } => {
             if strikes(&LOSE_LAUNCH) {
                 return SUCCESS;
             }
             LAUNCHES.fetch_add(1, Ordering::SeqCst);
-            match (*function, arguments.as_slice()) {
+            let numbers: Vec<u64> = arguments.iter().map(|bytes| number(bytes)).collect();
+            match (*function, numbers.as_slice()) {
+                (shapes::FIRST.., _) => shapes::kernel(*function, *grid, *block, *cluster, arguments),
                 (STEP, [cells, n, value]) => step(*cells, *n as u32, *value as u32, grid[0] * block[0]),
                 (CELLS, [out, key, exchange]) => {
                     cells(*out, *key as u32, *exchange as u32 != 0, *grid, *block, *shared)
@@ -179,6 +237,11 @@ fn execute(op: &Op) -> Status {
             }
         }
     }
+}
+
+/// The first eight bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 fn step(cells: u64, n: u32, value: u32, threads: u32) -> Status {
@@ -272,6 +335,34 @@ fn copy(to: u64, from: u64, len: usize, device: &[u64], stream: Option<*mut c_vo
         None if in_context() => execute(&op),
         None => INVALID_CONTEXT,
     }
+}
+
+/// Bytes of the arguments, as the kernels declare them.
+fn arguments_of(function: u64, arguments: *mut *mut c_void) -> Option<Vec<Vec<u8>>> {
+    let widths: &[usize] = match function {
+        STEP | CELLS => &[8, 4, 4],
+        SPIN => &[8],
+        WORD => &[8, 8],
+        other => shapes::widths(other)?,
+    };
+    let bytes = widths.iter().enumerate().map(|(n, width)| {
+        // SAFETY: the caller passes a pointer for each argument of the kernel.
+        unsafe { std::slice::from_raw_parts((*arguments.add(n)).cast::<u8>(), *width) }.to_vec()
+    });
+    Some(bytes.collect())
+}
+
+fn launch(
+    function: *mut c_void,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    cluster: u32,
+    stream: *mut c_void,
+    arguments: *mut *mut c_void,
+) -> Status {
+    let Some(arguments) = arguments_of(function as u64, arguments) else { return INVALID_HANDLE };
+    submit(stream, Op::Kernel { function: function as u64, grid, block, shared, cluster, arguments })
 }
 
 macro_rules! driver {
@@ -388,13 +479,22 @@ driver! {
     cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) {
         with(|fake| {
             let Some(ops) = fake.captures.remove(&(stream as u64)) else { return INVALID_VALUE };
-            let new = fake.create("graph");
+            fake.joined.retain(|_, origin| *origin != stream as u64);
+            let new = fake.into.remove(&(stream as u64)).unwrap_or_else(|| fake.create("graph"));
             fake.graphs.insert(new, ops);
             give(graph, new as *mut c_void)
         })
     }
     cuEventCreate(event: *mut *mut c_void, _flags: c_uint) { handle(event, "event") }
-    cuEventRecord(_event: *mut c_void, _stream: *mut c_void) { SUCCESS }
+    cuEventRecord(event: *mut c_void, stream: *mut c_void) {
+        with(|fake| {
+            let origin = fake.joined.get(&(stream as u64)).copied().unwrap_or(stream as u64);
+            if fake.captures.contains_key(&origin) {
+                fake.joined.insert(event as u64, origin);
+            }
+        });
+        SUCCESS
+    }
     cuEventSynchronize(_event: *mut c_void) { SUCCESS }
     cuEventDestroy_v2(event: *mut c_void) { gone(event, "event") }
     cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) {
@@ -412,7 +512,10 @@ driver! {
             b"cells" => CELLS,
             b"spin" => SPIN,
             b"word" => WORD,
-            _ => return NOT_FOUND,
+            other => match shapes::find(other) {
+                Some(found) => found,
+                None => return NOT_FOUND,
+            },
         };
         give(function, found as *mut c_void)
     }
@@ -423,21 +526,88 @@ driver! {
         shared: c_uint, stream: *mut c_void,
         arguments: *mut *mut c_void, _extra: *mut *mut c_void
     ) {
-        // Widths of the arguments, as the kernels declare them.
-        let widths: &[usize] = match function as u64 {
-            STEP | CELLS => &[8, 4, 4],
-            SPIN => &[8],
-            WORD => &[8, 8],
-            _ => return INVALID_HANDLE,
-        };
-        let arguments = widths.iter().enumerate().map(|(n, width)| {
-            let mut value = [0; 8];
-            // SAFETY: the caller passes a pointer for each argument of the kernel.
-            unsafe { std::ptr::copy_nonoverlapping((*arguments.add(n)).cast(), value.as_mut_ptr(), *width) };
-            u64::from_ne_bytes(value)
-        });
         let (grid, block) = ([gx, gy, gz], [bx, by, bz]);
-        submit(stream, Op::Kernel { function: function as u64, grid, block, shared, arguments: arguments.collect() })
+        launch(function, grid, block, shared, 1, stream, arguments)
+    }
+    cuLaunchKernelEx(
+        config: *const shapes::Config, function: *mut c_void, arguments: *mut *mut c_void, _extra: *mut *mut c_void
+    ) {
+        // SAFETY: the caller's configuration, with as many attributes as it says.
+        let config = unsafe { &*config };
+        let cluster = shapes::cluster(config);
+        launch(function, config.grid, config.block, config.shared, cluster, config.stream, arguments)
+    }
+    cuFuncSetAttribute(_function: *mut c_void, _attribute: c_int, _value: c_int) { SUCCESS }
+    cuLaunchHostFunc(stream: *mut c_void, function: extern "C" fn(*mut c_void), data: *mut c_void) {
+        submit(stream, Op::Call { function, data: data as u64 })
+    }
+    cuMemsetD16Async(to: u64, value: u16, count: usize, stream: *mut c_void) {
+        submit(stream, Op::Fill { to, word: u32::from(value), width: 2, count })
+    }
+    cuMemsetD2D8Async(to: u64, pitch: usize, value: u8, count: usize, height: usize, stream: *mut c_void) {
+        submit(stream, Op::FillRows { to, pitch, word: u32::from(value), width: 1, count, height })
+    }
+    cuMemsetD2D32Async(to: u64, pitch: usize, value: c_uint, count: usize, height: usize, stream: *mut c_void) {
+        submit(stream, Op::FillRows { to, pitch, word: value, width: 4, count, height })
+    }
+    cuMemcpy2DAsync_v2(copy: *const shapes::Copy, stream: *mut c_void) {
+        // SAFETY: the caller's.
+        let copy = unsafe { &*copy };
+        let (to, from) = (copy.to.clone(), copy.from.clone());
+        submit(stream, Op::Rows { to, from, width: copy.width, height: copy.height })
+    }
+    cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, flags: c_uint) {
+        with(|fake| if let Some(origin) = fake.joined.get(&(event as u64)).copied()
+            && flags == 0 && origin != stream as u64
+        {
+            fake.joined.insert(stream as u64, origin);
+        });
+        SUCCESS
+    }
+    cuEventRecordWithFlags(_event: *mut c_void, _stream: *mut c_void, _flags: c_uint) { SUCCESS }
+    cuGraphUpload(exec: *mut c_void, _stream: *mut c_void) {
+        with(|fake| if fake.graphs.contains_key(&(exec as u64)) { SUCCESS } else { INVALID_HANDLE })
+    }
+    cuGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize) {
+        let Some(all) = with(|fake| fake.graphs.get(&(graph as u64)).map(Vec::len)) else { return INVALID_HANDLE };
+        // Nodes are numbered from 1.
+        // SAFETY: the caller has room for so many as it says.
+        (0..all).filter(|_| !nodes.is_null()).for_each(|n| unsafe { *nodes.add(n) = (n + 1) as *mut c_void });
+        give(count, all)
+    }
+    cuGraphExecKernelNodeSetParams(exec: *mut c_void, node: *mut c_void, parameters: *const shapes::Node) {
+        // SAFETY: the caller's.
+        let of = unsafe { &*parameters };
+        let Some(arguments) = arguments_of(of.function as u64, of.arguments) else { return INVALID_VALUE };
+        let (function, grid, block, shared) = (of.function as u64, of.grid, of.block, of.shared);
+        let op = Op::Kernel { function, grid, block, shared, cluster: 1, arguments };
+        with(|fake| {
+            let ops = fake.graphs.get_mut(&(exec as u64));
+            match ops.and_then(|ops| ops.get_mut((node as usize).wrapping_sub(1))) {
+                Some(place) => { *place = op; SUCCESS }
+                None => INVALID_VALUE,
+            }
+        })
+    }
+    cuGraphAddChildGraphNode(
+        node: *mut *mut c_void, graph: *mut c_void, _after: *const *mut c_void, _count: usize, child: *mut c_void
+    ) {
+        with(|fake| {
+            let Some(inner) = fake.graphs.get(&(child as u64)).cloned() else { return INVALID_VALUE };
+            let Some(ops) = fake.graphs.get_mut(&(graph as u64)) else { return INVALID_VALUE };
+            ops.extend(inner);
+            give(node, ops.len() as *mut c_void)
+        })
+    }
+    cuStreamBeginCaptureToGraph(
+        stream: *mut c_void, graph: *mut c_void, _after: *const *mut c_void, _edges: *const c_void, _count: usize, _mode: c_int
+    ) {
+        with(|fake| {
+            let Some(ops) = fake.graphs.get(&(graph as u64)).cloned() else { return INVALID_VALUE };
+            fake.captures.insert(stream as u64, ops);
+            fake.into.insert(stream as u64, graph as u64);
+            SUCCESS
+        })
     }
     cuGraphInstantiateWithFlags(exec: *mut *mut c_void, graph: *mut c_void, _flags: u64) {
         with(|fake| {

@@ -1,0 +1,97 @@
+//! Launches with attributes, and with parameters as bytes.
+
+use crate::Result;
+use crate::functions::{LaunchAttribute, LaunchConfig};
+use crate::kernel::Function;
+use crate::stream::Stream;
+use std::ffi::{c_int, c_void};
+
+/// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`, `_CLUSTER_DIMENSION`, `_PROGRAMMATIC_STREAM_SERIALIZATION`.
+const COOPERATIVE: c_int = 2;
+pub(crate) const CLUSTER_DIMENSION: c_int = 4;
+const PROGRAMMATIC: c_int = 6;
+
+/// How a kernel is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block.
+    pub shared_bytes: u32,
+    /// Blocks of a cluster.
+    pub cluster: Option<[u32; 3]>,
+    /// All blocks run at once.
+    pub cooperative: bool,
+    /// May begin before the kernel in front of it has ended.
+    pub programmatic: bool,
+}
+
+impl Launch {
+    /// Without attributes.
+    pub fn new(grid: [u32; 3], block: [u32; 3]) -> Launch {
+        Launch { grid, block, shared_bytes: 0, cluster: None, cooperative: false, programmatic: false }
+    }
+
+    fn attributes(&self) -> Vec<LaunchAttribute> {
+        let attribute = |number, first: &[u32]| {
+            let mut value = [0; 16];
+            value[..first.len()].copy_from_slice(first);
+            LaunchAttribute { number, padding: 0, value }
+        };
+        let cluster = self.cluster.map(|blocks| attribute(CLUSTER_DIMENSION, &blocks));
+        let cooperative = self.cooperative.then(|| attribute(COOPERATIVE, &[1]));
+        let programmatic = self.programmatic.then(|| attribute(PROGRAMMATIC, &[1]));
+        cluster.into_iter().chain(cooperative).chain(programmatic).collect()
+    }
+}
+
+/// A pointer to each.
+pub(crate) fn pointers(parameters: &[&[u8]]) -> Vec<*mut c_void> {
+    parameters.iter().map(|bytes| bytes.as_ptr().cast_mut().cast()).collect()
+}
+
+impl Function<'_> {
+    /// Submits one launch: by `cuLaunchKernel`, or, with attributes, by `cuLaunchKernelEx`.
+    ///
+    /// # Errors
+    /// What CUDA says, and [`crate::Error::Missing`].
+    ///
+    /// # Safety
+    /// `parameters` are the kernel's, each as many bytes as it declares, and the memory that they name stays allocated, and unused
+    /// in ways that disagree with the kernel, until the stream has been synchronised.
+    pub unsafe fn launch_as(&self, launch: &Launch, stream: &Stream<'_>, parameters: &[&[u8]]) -> Result<()> {
+        let (mut pointers, mut attributes) = (pointers(parameters), launch.attributes());
+        let ([x, y, z], [a, b, c], cuda) = (launch.grid, launch.block, self.context.cuda);
+        let (none, shared) = (std::ptr::null_mut(), launch.shared_bytes);
+        if attributes.is_empty() {
+            // SAFETY: the pointers lead to the caller's parameters, which are read before the call returns.
+            return unsafe {
+                cuda.cuLaunchKernel(self.raw, x, y, z, a, b, c, shared, stream.raw, pointers.as_mut_ptr(), none)
+            };
+        }
+        let config = LaunchConfig {
+            grid: launch.grid,
+            block: launch.block,
+            shared_bytes: shared,
+            stream: stream.raw,
+            attributes: attributes.as_mut_ptr(),
+            attribute_count: attributes.len() as u32,
+        };
+        // SAFETY: as above; so is the configuration.
+        unsafe { cuda.cuLaunchKernelEx(&config, self.raw, pointers.as_mut_ptr(), none) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_cudas() {
+        let plain = Launch::new([1; 3], [1; 3]);
+        assert!(plain.attributes().is_empty());
+        let all = Launch { cluster: Some([2, 1, 1]), cooperative: true, programmatic: true, ..plain };
+        let found: Vec<_> = all.attributes().iter().map(|a| (a.number, a.value[0])).collect();
+        assert_eq!(found, [(4, 2), (2, 1), (6, 1)]);
+    }
+}
