@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// First eight bytes of the file.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"SOFTGPU1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SOFTGPU2");
 /// Channels that are counted one by one, in the order of their creation.
 pub const CHANNELS: usize = 256;
 /// Start value of [`hash`].
@@ -48,8 +48,10 @@ pub struct Counters {
     pub inline_bytes: AtomicU64,
     /// Copy-engine fills with a remap constant.
     pub fills: AtomicU64,
-    /// Kernel launches.
+    /// QMDs started.
     pub launches: AtomicU64,
+    /// Stand-in kernels run.
+    pub kernels: AtomicU64,
     /// Semaphore releases and reductions, of all engines.
     pub releases: AtomicU64,
     /// Semaphore acquires that succeeded.

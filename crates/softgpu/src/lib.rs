@@ -7,7 +7,9 @@
 //! - [`doorbell`] and [`signal`]: the doorbell pages. In strict mode every store to one is trapped, and a channel runs
 //!   only when its token was rung and only up to the GP_PUT that was there at that moment: a ring that is lost leaves
 //!   work undone, for ever, where a test sees it.
-//! - [`engine`]: one thread that is the GPU: runlists, PBDMA, host methods, copy engine, inline-to-memory, compute.
+//! - [`engine`]: one thread that is the GPU: runlists, PBDMA, host methods, copy engine, inline-to-memory, compute and its
+//!   scheduler.
+//! - [`standin`]: kernels that this GPU runs; all other code runs nothing.
 //! - [`counters`]: what was consumed, in a file that outlives the process.
 //! - [`planted`]: faults that a test asks for, to see that its checks find them.
 //!
@@ -29,6 +31,7 @@ pub mod memory;
 pub mod planted;
 pub mod signal;
 pub mod space;
+pub mod standin;
 pub mod status;
 mod sys;
 
@@ -36,6 +39,7 @@ pub use counters::Counters;
 pub use driver::SoftDriver;
 pub use kernel::{Machine, Mode};
 pub use planted::Planted;
+pub use standin::StandIn;
 
 /// What CHECK_VERSION_STR answers.
 pub const DRIVER_VERSION: &str = "580.159.04";

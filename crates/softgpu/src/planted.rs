@@ -12,6 +12,9 @@ const XID: u32 = 31;
 /// How far a timestamp that goes backwards goes, from the one before it.
 const BACK_NS: u64 = 1 << 20;
 
+/// Turns of a slow kernel: longer than a CPU takes to submit the next launch.
+const SLOW_TURNS: u64 = 10_000;
+
 /// What is wrong with the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
@@ -27,10 +30,19 @@ pub enum Planted {
     ClockBack,
     /// The n-th store to the doorbell, counted from 1, is not seen.
     LostDoorbell { nth: u32 },
+    /// Every QMD stays active for so many turns of the GPU's thread more: who does not wait for it is found out.
+    SlowKernel { turns: u64 },
+    /// The n-th decrement of a QMD's dependence counter, counted from 1, does nothing.
+    LostDecrement { nth: u64 },
+    /// The n-th release by a QMD, counted from 1, does nothing.
+    LostQmdRelease { nth: u64 },
+    /// Constant caches are never invalidated: kernels run with the parameters that they had first.
+    StaleBank,
 }
 
 impl Planted {
-    /// `short-copy`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`, `lost-doorbell[:NTH]`.
+    /// `short-copy`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`, `lost-doorbell[:NTH]`,
+    /// `slow-kernel[:TURNS]`, `lost-decrement[:NTH]`, `lost-qmd-release[:NTH]`, `stale-bank`.
     pub fn parse(text: &str) -> Result<Planted, NoFault> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
@@ -48,6 +60,10 @@ impl Planted {
             "lost-doorbell" => {
                 Planted::LostDoorbell { nth: u32::try_from(number(2)?).map_err(|_| NoFault(text.into()))? }
             }
+            "slow-kernel" => Planted::SlowKernel { turns: number(SLOW_TURNS)? },
+            "lost-decrement" => Planted::LostDecrement { nth: number(1)? },
+            "lost-qmd-release" => Planted::LostQmdRelease { nth: number(1)? },
+            "stale-bank" => Planted::StaleBank,
             "dead-channel" => {
                 let entry = number(2)?;
                 let xid = u32::try_from(number(XID.into())?).map_err(|_| NoFault(text.into()))?;
@@ -68,7 +84,7 @@ impl fmt::Display for NoFault {
         write!(
             f,
             "no fault is called {:?}: short-copy, long-copy, lost-release[:FROM], dead-channel:ENTRY[:XID], clock-back, \
-             lost-doorbell[:NTH]",
+             lost-doorbell[:NTH], slow-kernel[:TURNS], lost-decrement[:NTH], lost-qmd-release[:NTH], stale-bank",
             self.0
         )
     }
@@ -106,6 +122,43 @@ impl Plot {
         let Some(Planted::LostRelease { from }) = planted.0 else { return true };
         planted.1 += 1;
         planted.1 < from
+    }
+
+    /// True for the event that is lost, of those that `which` picks.
+    fn nth(&self, which: impl Fn(Planted) -> Option<u64>) -> bool {
+        let mut planted = self.planted.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(nth) = planted.0.and_then(which) else { return false };
+        planted.1 += 1;
+        planted.1 == nth
+    }
+
+    /// Turns that a QMD stays active beyond its own.
+    pub(crate) fn turns(&self) -> u64 {
+        match self.now() {
+            Some(Planted::SlowKernel { turns }) => turns,
+            _ => 0,
+        }
+    }
+
+    /// True for a decrement that is lost.
+    pub(crate) fn loses_decrement(&self) -> bool {
+        self.nth(|fault| match fault {
+            Planted::LostDecrement { nth } => Some(nth),
+            _ => None,
+        })
+    }
+
+    /// False for a QMD's release that is lost.
+    pub(crate) fn releases_of_qmd(&self) -> bool {
+        !self.nth(|fault| match fault {
+            Planted::LostQmdRelease { nth } => Some(nth),
+            _ => None,
+        })
+    }
+
+    /// True where constant caches are not invalidated.
+    pub(crate) fn keeps_banks(&self) -> bool {
+        self.now() == Some(Planted::StaleBank)
     }
 
     /// What a release writes as its time, which is `clock`.
@@ -147,6 +200,10 @@ mod tests {
             ("lost-release", Planted::LostRelease { from: 2 }),
             ("clock-back", Planted::ClockBack),
             ("lost-doorbell:3", Planted::LostDoorbell { nth: 3 }),
+            ("slow-kernel:9", Planted::SlowKernel { turns: 9 }),
+            ("lost-decrement", Planted::LostDecrement { nth: 1 }),
+            ("lost-qmd-release:2", Planted::LostQmdRelease { nth: 2 }),
+            ("stale-bank", Planted::StaleBank),
             ("dead-channel", Planted::DeadChannel { entry: 2, xid: 31 }),
             ("dead-channel:7", Planted::DeadChannel { entry: 7, xid: 31 }),
             ("dead-channel:7:32", Planted::DeadChannel { entry: 7, xid: 32 }),

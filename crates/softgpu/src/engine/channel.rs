@@ -64,6 +64,9 @@ pub struct Channel {
 pub trait Work: std::fmt::Debug + Send {
     /// One slice.
     fn turn(&mut self, channel: &Channel, gpu: &Runlists) -> Result<Turn, Fault>;
+
+    /// The channel has ended: nothing of it goes on.
+    fn end(&mut self, channel: &Channel, gpu: &Runlists);
 }
 
 /// What a channel is made from.
@@ -159,6 +162,7 @@ impl Channel {
         match work.turn(self, gpu) {
             Ok(turn) => turn,
             Err(fault) => {
+                work.end(self, gpu);
                 self.kill(&fault, gpu);
                 Turn::Idle
             }
@@ -184,9 +188,9 @@ impl Channel {
     }
 
     /// Returns when the channel has made its last step. Its number is free again.
-    pub fn stop(&self) {
+    pub fn stop(&self, gpu: &Runlists) {
         let was = self.stopped.swap(true, Ordering::AcqRel);
-        drop(self.work.lock().unwrap_or_else(PoisonError::into_inner));
+        self.work.lock().unwrap_or_else(PoisonError::into_inner).end(self, gpu);
         self.bell.release(self.slot);
         if let Some(counters) = self.counters
             && !was

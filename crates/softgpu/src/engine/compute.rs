@@ -1,20 +1,25 @@
 //! The compute class (0xC3C0 to 0xCBC0): launches, report semaphores, and inline-to-memory on the way.
 //!
-//! No kernel is executed. A launch reads its QMD (a QMD that is not there is a fault), releases the semaphores that the QMD
-//! asks for, and is counted.
+//! What PCAS does to a QMD of version 4 is the scheduler's ([`super::sked`]). A QMD of version 3 runs nothing: it releases the semaphores that it
+//! asks for, and is counted. A QMD that is not there is a fault.
 
 use super::channel::Channel;
 use super::host::acquired;
 use super::inline::{self, Inline};
+use super::release::{self, bits, shape};
 use super::semaphore::{self, Reduction, Shape};
+use super::sked::Kernels;
 use super::{Fault, Flow, Runlists};
 use crate::counters::add;
+use pushbuf::qmd::PcasAction;
 
+const WAIT_FOR_IDLE: u16 = 0x110;
 const SET_REPORT_SEMAPHORE_PAYLOAD_LOWER: u16 = 0x158;
 const SET_REPORT_SEMAPHORE_PAYLOAD_UPPER: u16 = 0x15c;
 const SET_REPORT_SEMAPHORE_ADDRESS_LOWER: u16 = 0x160;
 const SET_REPORT_SEMAPHORE_ADDRESS_UPPER: u16 = 0x164;
 const REPORT_SEMAPHORE_EXECUTE: u16 = 0x168;
+const INVALIDATE_SHADER_CACHES: u16 = 0x21c;
 const SEND_PCAS_A: u16 = 0x2b4;
 const SEND_SIGNALING_PCAS_B: u16 = 0x2bc;
 const SEND_SIGNALING_PCAS2_B: u16 = 0x2c0;
@@ -22,14 +27,16 @@ const SET_INLINE_QMD_ADDRESS_A: u16 = 0x318;
 const SET_INLINE_QMD_ADDRESS_B: u16 = 0x31c;
 const LOAD_INLINE_QMD_DATA: u16 = 0x320;
 const LOAD_INLINE_QMD_DATA_END: u16 = LOAD_INLINE_QMD_DATA + 96 * 4;
+const INVALIDATE_SHADER_CACHES_NO_WFI: u16 = 0x1698;
 const SET_REPORT_SEMAPHORE_A: u16 = 0x1b00;
 const SET_REPORT_SEMAPHORE_B: u16 = 0x1b04;
 const SET_REPORT_SEMAPHORE_C: u16 = 0x1b08;
 const SET_REPORT_SEMAPHORE_D: u16 = 0x1b0c;
 
-/// Words of a V03 QMD; V04 has 96.
+/// CONSTANT of the invalidations.
+const CONSTANT: u32 = 1 << 12;
+/// Words of a QMD of version 3.
 const QMD_WORDS: usize = 64;
-const QMD_WORDS_V04: usize = 96;
 
 #[derive(Debug, Default)]
 pub struct Compute {
@@ -40,6 +47,7 @@ pub struct Compute {
     old_payload: u32,
     qmd: u64,
     inline_qmd: u64,
+    pub(super) kernels: Kernels,
 }
 
 impl Compute {
@@ -59,11 +67,24 @@ impl Compute {
             SET_REPORT_SEMAPHORE_C => self.old_payload = data,
             SET_REPORT_SEMAPHORE_D => self.old_execute(data, channel, gpu)?,
             SEND_PCAS_A => self.qmd = u64::from(data) << 8,
-            // SCHEDULE bit 1
-            SEND_SIGNALING_PCAS_B if data >> 1 & 1 != 0 => self.launch(channel, gpu)?,
-            // PCAS_ACTION 3:0: SCHEDULE, INVALIDATE_COPY_SCHEDULE, PREFETCH_SCHEDULE, INVALIDATE_PREFETCH_COPY_SCHEDULE,
-            // INVALIDATE_PREFETCH_COPY_FORCE_REQUIRE_SCHEDULING
-            SEND_SIGNALING_PCAS2_B if matches!(data & 15, 2 | 3 | 9 | 0xa | 0xb) => self.launch(channel, gpu)?,
+            // INVALIDATE 0, SCHEDULE 1
+            SEND_SIGNALING_PCAS_B => {
+                let action = match data & 3 {
+                    0 => PcasAction::Nop,
+                    1 => PcasAction::Invalidate,
+                    2 => PcasAction::Schedule,
+                    _ => PcasAction::InvalidateCopySchedule,
+                };
+                self.pcas(action, channel, gpu)?;
+            }
+            // PCAS_ACTION 3:0
+            SEND_SIGNALING_PCAS2_B => self.pcas(PcasAction::of_word(data), channel, gpu)?,
+            INVALIDATE_SHADER_CACHES | INVALIDATE_SHADER_CACHES_NO_WFI if data & CONSTANT != 0 => {
+                if !gpu.plot.keeps_banks() {
+                    gpu.sked.invalidate_constants();
+                }
+            }
+            WAIT_FOR_IDLE if !self.kernels.idle() => return Ok(Flow::Blocked),
             // QMD_ADDRESS_SHIFTED8_UPPER 8:0
             SET_INLINE_QMD_ADDRESS_A => {
                 self.inline_qmd = self.inline_qmd & 0xff_ffff_ffff | u64::from(data & 0x1ff) << 40;
@@ -127,71 +148,28 @@ impl Compute {
         Ok(())
     }
 
-    fn launch(&mut self, channel: &Channel, gpu: &Runlists) -> Result<(), Fault> {
-        let mut words = [0u32; QMD_WORDS_V04];
-        for (i, word) in words[..QMD_WORDS].iter_mut().enumerate() {
+    fn pcas(&mut self, action: PcasAction, channel: &Channel, gpu: &Runlists) -> Result<(), Fault> {
+        if matches!(action, PcasAction::Nop | PcasAction::Prefetch) {
+            return Ok(());
+        }
+        let mut words = [0u32; QMD_WORDS];
+        for (i, word) in words.iter_mut().enumerate() {
             *word = channel.space.read_u32(self.qmd + 4 * i as u64)?;
         }
         // QMD_MAJOR_VERSION, bits 583:580 in V01 to V04.
-        let releases = match bits(&words, 580, 4) {
-            4 => {
-                for (i, word) in words.iter_mut().enumerate().skip(QMD_WORDS) {
-                    *word = channel.space.read_u32(self.qmd + 4 * i as u64)?;
-                }
-                V04
-            }
-            3 => V03,
-            version => return Err(Fault::engine("QMD version", version)),
-        };
-        for at in releases.iter().filter(|at| bits(&words, at.enable, 1) != 0) {
-            let va = bits(&words, at.address, 32) | bits(&words, at.address + 32, at.upper_bits) << 32;
-            let payload = bits(&words, at.payload, 32) | bits(&words, at.payload + 32, 32) << 32;
-            let shape = shape(bits(&words, at.size, 2) as u32, bits(&words, at.payload64, 1) != 0)
-                .ok_or(Fault::engine("QMD release structure size", self.qmd))?;
-            semaphore::release(gpu, &channel.space, va, payload, shape)?;
-            add(&gpu.counters.releases, 1);
+        match bits(&words, 580, 4) {
+            4 => self.kernels.pcas(self.qmd, action, channel, gpu),
+            3 => launch_v03(&words, action, channel, gpu),
+            version => Err(Fault::engine("QMD version", version)),
         }
+    }
+}
+
+/// Actions with SCHEDULE in their name launch; all others do nothing.
+fn launch_v03(words: &[u32], action: PcasAction, channel: &Channel, gpu: &Runlists) -> Result<(), Fault> {
+    if matches!(action.code(), 2 | 3 | 9 | 0xa | 0xb) {
+        release::run(words, &release::V03, channel, gpu)?;
         add(&gpu.counters.launches, 1);
-        Ok(())
     }
-}
-
-/// SEMAPHORE_FOUR_WORDS 0, ONE_WORD 1, TWO_WORDS 2.
-fn shape(size: u32, payload64: bool) -> Option<Shape> {
-    match size {
-        0 => Some(Shape::FourWords { payload64 }),
-        1 => Some(Shape::OneWord),
-        2 => Some(Shape::TwoWords),
-        _ => None,
-    }
-}
-
-/// Where a QMD keeps one release semaphore: bit offsets.
-struct Release {
-    enable: usize,
-    size: usize,
-    payload64: usize,
-    address: usize,
-    upper_bits: usize,
-    payload: usize,
-}
-
-/// QMDV03_00: RELEASEn_ENABLE, _STRUCTURE_SIZE, _PAYLOAD64B, _ADDRESS_LOWER, _PAYLOAD_LOWER.
-const V03: &[Release] = &[
-    Release { enable: 823, size: 830, payload64: 829, address: 768, upper_bits: 8, payload: 832 },
-    Release { enable: 951, size: 958, payload64: 957, address: 896, upper_bits: 8, payload: 960 },
-    Release { enable: 1719, size: 1726, payload64: 1725, address: 1664, upper_bits: 8, payload: 1728 },
-];
-
-/// QMDV04_00: RELEASE_ENABLE(i), RELEASE_STRUCTURE_SIZE(i), RELEASE_PAYLOAD64B(i), RELEASE_SEMAPHOREi_ADDR, _PAYLOAD.
-const V04: &[Release] = &[
-    Release { enable: 320, size: 321, payload64: 332, address: 640, upper_bits: 25, payload: 704 },
-    Release { enable: 336, size: 337, payload64: 348, address: 768, upper_bits: 25, payload: 832 },
-    Release { enable: 352, size: 353, payload64: 364, address: 896, upper_bits: 25, payload: 960 },
-];
-
-/// A field that lies within one word.
-fn bits(words: &[u32], at: usize, count: usize) -> u64 {
-    let word = words.get(at / 32).copied().unwrap_or(0);
-    u64::from(word >> (at % 32)) & (u64::MAX >> (64 - count))
+    Ok(())
 }

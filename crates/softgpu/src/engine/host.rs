@@ -22,6 +22,7 @@ const SEM_PAYLOAD_LO: u16 = 0x64;
 const SEM_PAYLOAD_HI: u16 = 0x68;
 const SEM_EXECUTE: u16 = 0x6c;
 const WFI: u16 = 0x78;
+const RELEASE_WFI: u32 = 1 << 20;
 const YIELD: u16 = 0x80;
 const CLEAR_FAULTED: u16 = 0x84;
 
@@ -43,9 +44,18 @@ fn set_lo(value: u64, lo: u32) -> u64 {
 }
 
 impl Host {
-    pub(super) fn method(&mut self, address: u16, data: u32, channel: &Channel, gpu: &Runlists) -> Result<Flow, Fault> {
+    /// `idle`: no kernel of the channel is active.
+    pub(super) fn method(
+        &mut self,
+        address: u16,
+        data: u32,
+        channel: &Channel,
+        gpu: &Runlists,
+        idle: bool,
+    ) -> Result<Flow, Fault> {
         match address {
-            // Everything before is complete when a method is executed here, so there is nothing to wait for or flush.
+            WFI if !idle => return Ok(Flow::Blocked),
+            // Everything before but kernels is complete when a method is executed here, so there is nothing to flush.
             NOP | NON_STALL_INTERRUPT | FB_FLUSH | WFI | YIELD | CLEAR_FAULTED | MEM_OP_A..MEM_OP_D => {}
             MEM_OP_D => match data >> 27 {
                 0x05 | 0x09 | 0x0a | 0x0b | 0x0d..=0x10 | 0x15 | 0x16 => {}
@@ -55,7 +65,13 @@ impl Host {
             SEMAPHOREA => self.old_address = set_hi(self.old_address, data & 0xff),
             SEMAPHOREB => self.old_address = set_lo(self.old_address, data & !3),
             SEMAPHOREC => self.old_payload = data,
-            SEMAPHORED => return self.old_semaphore(data, channel, gpu),
+            SEMAPHORED => {
+                // OPERATION RELEASE, RELEASE_WFI 20 (0: wait)
+                if data & 0x1f == 2 && data & RELEASE_WFI == 0 && !idle {
+                    return Ok(Flow::Blocked);
+                }
+                return self.old_semaphore(data, channel, gpu);
+            }
             SEM_ADDR_LO => self.address = set_lo(self.address, data & !3),
             // OFFSET 7:0 before Hopper, 24:0 since.
             SEM_ADDR_HI => {
@@ -64,7 +80,13 @@ impl Host {
             }
             SEM_PAYLOAD_LO => self.payload = set_lo(self.payload, data),
             SEM_PAYLOAD_HI => self.payload = set_hi(self.payload, data),
-            SEM_EXECUTE => return self.execute(data, channel, gpu),
+            SEM_EXECUTE => {
+                // OPERATION RELEASE and REDUCTION, RELEASE_WFI 20 (1: wait)
+                if matches!(data & 7, 1 | 6) && data & RELEASE_WFI != 0 && !idle {
+                    return Ok(Flow::Blocked);
+                }
+                return self.execute(data, channel, gpu);
+            }
             // ILLEGAL (+0x4) among them.
             _ => return Err(Fault::pbdma("unknown host method", address.into())),
         }

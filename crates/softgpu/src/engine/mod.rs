@@ -5,11 +5,16 @@
 
 mod channel;
 mod compute;
+mod constants;
 mod copy;
 mod host;
 mod inline;
+mod limits;
 mod pbdma;
+mod release;
 mod semaphore;
+mod sked;
+mod sm;
 
 pub use channel::{Channel, Engine, Setup, Work};
 pub use pbdma::Pbdma;
@@ -28,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     Next,
-    /// An acquire that does not hold yet: the same method again later.
+    /// An acquire that does not hold yet, or kernels that are waited for: the same method again later.
     Blocked,
 }
 
@@ -58,6 +63,7 @@ pub struct Runlists {
     clock: Mutex<Option<Arc<Memory>>>,
     /// What is wrong with this GPU on purpose.
     pub(crate) plot: Plot,
+    sked: sked::Sked,
 }
 
 /// A blocked acquire is tried again at least this often: the CPU may release it with a plain store.
@@ -77,6 +83,7 @@ impl Runlists {
             log: std::env::var_os("DOORBELL_SOFTGPU_LOG").is_some(),
             clock: Mutex::new(None),
             plot: Plot::default(),
+            sked: sked::Sked::default(),
         })
     }
 

@@ -72,6 +72,18 @@ impl Default for Pbdma {
 
 impl Work for Pbdma {
     fn turn(&mut self, channel: &Channel, gpu: &Runlists) -> Result<Turn, Fault> {
+        self.compute.kernels.turn(channel, gpu)?;
+        let turn = self.entries(channel, gpu)?;
+        Ok(if self.compute.kernels.idle() { turn } else { Turn::Ready })
+    }
+
+    fn end(&mut self, channel: &Channel, gpu: &Runlists) {
+        self.compute.kernels.clear(channel, gpu);
+    }
+}
+
+impl Pbdma {
+    fn entries(&mut self, channel: &Channel, gpu: &Runlists) -> Result<Turn, Fault> {
         for _ in 0..SLICE {
             if !self.busy {
                 let put = channel.limit(gpu.poll);
@@ -96,9 +108,7 @@ impl Work for Pbdma {
         }
         Ok(Turn::Ready)
     }
-}
 
-impl Pbdma {
     fn fetch(&mut self, channel: &Channel) -> Result<(), Fault> {
         let raw = channel.space.read_u64(channel.gpfifo.wrapping_add(8 * u64::from(self.get)))?;
         self.words.clear();
@@ -174,7 +184,7 @@ impl Pbdma {
             return self.set_object(subch, data, ch).map(|()| Flow::Next);
         }
         if address < HOST_METHODS {
-            return self.host.method(address, data, ch, gpu);
+            return self.host.method(address, data, ch, gpu, self.compute.kernels.idle());
         }
         let class = self.bound[usize::from(subch & 7)]
             .ok_or(Fault::pbdma("method on a subchannel without an object", address.into()))?;

@@ -342,7 +342,7 @@ impl Machine {
         match kind {
             Kind::Channel { channel, group } => {
                 self.runlists.remove(channel);
-                channel.stop();
+                channel.stop(&self.runlists);
                 lock(&group.channels).retain(|c| c.upgrade().is_some_and(|c| !Arc::ptr_eq(&c, channel)));
             }
             Kind::EngineObject { channel, class } => {

@@ -32,12 +32,17 @@ fn send_signaling_pcas2_b_launches() {
     let rig = Rig::new();
     let channel = rig.compute_channel();
     let qmd = Qmd::new(96, 4).place(&rig);
-    for (n, action) in [2, 3, 9, 0xa, 0xb].into_iter().enumerate() {
+    for (n, action) in [2, 3, 9, 0xa].into_iter().enumerate() {
         channel.ok(&[inc(1, 0x2b4, &[qmd]), inc(1, 0x2c0, &[action])].concat());
         assert_eq!(launches(&rig), n as u64 + 1);
     }
     // INVALIDATE and PREFETCH do not.
     channel.ok(&[inc(1, 0x2c0, &[1]), inc(1, 0x2c0, &[8])].concat());
+    assert_eq!(launches(&rig), 4);
+    // INVALIDATE_PREFETCH_COPY_FORCE_REQUIRE_SCHEDULING waits for a PCAS that schedules.
+    channel.ok(&inc(1, 0x2c0, &[0xb]));
+    assert_eq!(launches(&rig), 4);
+    channel.ok(&inc(1, 0x2c0, &[2]));
     assert_eq!(launches(&rig), 5);
 }
 

@@ -1,0 +1,47 @@
+//! The cache of constant banks: what a kernel has read stays as it was read until somebody invalidates it.
+//!
+//! Known: CUDA sends INVALIDATE_SHADER_CACHES_NO_WFI with CONSTANT behind the inline writes of an upload. Assumed: nothing else invalidates, and nothing
+//! is ever evicted by itself, so that a kernel whose parameters were written without it sees the old ones.
+
+use super::Fault;
+use crate::space::AddressSpace;
+use std::collections::HashMap;
+
+/// Banks that are kept; with one more all are dropped.
+const BANKS: usize = 4096;
+
+/// Banks by address space and address.
+#[derive(Debug, Default)]
+pub struct Constants {
+    banks: HashMap<(usize, u64), Vec<u8>>,
+}
+
+/// What tells address spaces apart.
+pub(super) fn of_space(space: &AddressSpace) -> usize {
+    std::ptr::from_ref(space) as usize
+}
+
+impl Constants {
+    pub(super) fn invalidate(&mut self) {
+        self.banks.clear();
+    }
+
+    pub(super) fn invalidate_bank(&mut self, space: &AddressSpace, bank: u64) {
+        self.banks.remove(&(of_space(space), bank));
+    }
+
+    /// Bytes of a bank as the cache has them, of a bank that is `bytes` long.
+    pub(super) fn read(&mut self, space: &AddressSpace, bank: u64, bytes: u32) -> Result<&[u8], Fault> {
+        let key = (of_space(space), bank);
+        if self.banks.len() >= BANKS && !self.banks.contains_key(&key) {
+            self.banks.clear();
+        }
+        let kept = self.banks.entry(key).or_default();
+        if kept.len() < bytes as usize {
+            let mut now = vec![0; bytes as usize];
+            space.read(bank, &mut now)?;
+            *kept = now;
+        }
+        Ok(kept)
+    }
+}
