@@ -9,5 +9,8 @@ mod fifo;
 mod host;
 mod inline;
 mod kernel;
+mod launch;
+mod launch_faults;
+mod launch_rig;
 mod planted;
 mod rig;

@@ -258,7 +258,7 @@ impl Rig {
         let mut params = ChannelAllocFull { client, ..Default::default() };
         let handle = self.alloc(group, class, &mut params).unwrap();
         if graphics {
-            for class in [class::HOPPER_COMPUTE_A, class::KEPLER_INLINE_TO_MEMORY_B] {
+            for class in [class::HOPPER_COMPUTE_A, class::KEPLER_INLINE_TO_MEMORY_B, class::HOPPER_DMA_COPY_A] {
                 driver::alloc_bytes(&self.driver, self.ctl, self.client, handle, 0, class, &mut []).unwrap();
             }
         } else {

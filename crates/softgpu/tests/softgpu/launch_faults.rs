@@ -1,0 +1,218 @@
+//! What the compute scheduler refuses, and that each planted fault of launches is found by a submitter's own checks.
+
+use crate::launch_rig::{Launcher, without_waits};
+use crate::rig::*;
+use doorbell_softgpu::Planted;
+use doorbell_softgpu::standin::{self, Operation};
+use graph_words::{Graph, words};
+use pushbuf::qmd::PcasAction;
+
+const ENGINE: u32 = 13;
+const MMU: u32 = 31;
+
+fn act(graph: &Graph, kernel: usize, action: PcasAction) -> Vec<u32> {
+    words(|w| w.pcas(1, graph.at.qmd(kernel), action).unwrap())
+}
+
+#[test]
+fn a_launch_that_does_not_wait_for_the_last_one_kills_the_channel() {
+    for n in [1, 2, 10] {
+        let rig = Rig::new();
+        let gpu = Launcher::new(&rig);
+        let graph = gpu.logging(Graph::chain(n));
+        gpu.channel.push(&graph.upload());
+        gpu.channel.push(&without_waits(&graph.again(1)));
+        gpu.channel.bell();
+        until(|| gpu.channel.error().is_some());
+        assert_eq!(gpu.channel.error(), Some(ENGINE), "{n} kernels");
+        rig.copy_channel().alive();
+    }
+}
+
+#[test]
+fn each_action_that_an_active_qmd_cannot_take() {
+    for action in [
+        PcasAction::Invalidate,
+        PcasAction::InvalidateCopySchedule,
+        PcasAction::InvalidatePrefetchCopySchedule,
+        PcasAction::InvalidatePrefetchCopyForceRequireScheduling,
+        PcasAction::Schedule,
+        PcasAction::DecrementDependence,
+    ] {
+        let rig = Rig::new();
+        let gpu = Launcher::new(&rig);
+        let graph = gpu.logging(Graph::chain(1));
+        assert_eq!(gpu.channel.run(&[graph.upload(), act(&graph, 0, action)].concat()), Some(ENGINE), "{action:?}");
+        // The kernels of a dead channel do not run, and their QMDs are free again.
+        assert_eq!(gpu.log(), []);
+        let other = rig.compute_channel();
+        other.ok(&graph.upload());
+        until(|| gpu.counter(0) == 2);
+        assert_eq!(gpu.log(), [0]);
+    }
+}
+
+#[test]
+fn a_counter_that_is_0_cannot_be_decremented() {
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    let graph = gpu.logging(Graph::chain(2));
+    gpu.channel.ok(&graph.upload());
+    gpu.done(0, 0);
+    // Kernel 2 has no counter; the head has 2, and is started by the last of them.
+    let down = |kernel| act(&graph, kernel, PcasAction::DecrementDependence);
+    assert_eq!(gpu.channel.run(&down(2)), Some(ENGINE));
+}
+
+#[test]
+fn limits_of_the_hardware() {
+    let wrong: [(&str, u64); 12] = [
+        ("CTA_THREAD_DIMENSION1", 0),
+        ("CTA_THREAD_DIMENSION0", 1025),
+        ("CTA_THREAD_DIMENSION2", 9),
+        ("REGISTER_COUNT", 0),
+        ("REGISTER_COUNT", 256),
+        ("SHARED_MEMORY_SIZE", (228 << 10) + 128),
+        ("BARRIER_COUNT", 17),
+        ("SHADER_LOCAL_MEMORY_HIGH_SIZE", 8),
+        ("CONSTANT_BUFFER_SIZE_SHIFTED4", 0),
+        ("CONSTANT_BUFFER_SIZE_SHIFTED4", 0x1001),
+        ("QMD_TYPE", 0),
+        ("QMD_TYPE", 4),
+    ];
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    for (field, value) in wrong {
+        let mut graph = gpu.logging(Graph::chain(1));
+        graph.kernels[0].fields.push((field, value));
+        assert_eq!(rig.compute_channel().run(&graph.upload()), Some(ENGINE), "{field} {value}");
+    }
+    // 1,024 threads may have 64 registers each, and more only in smaller blocks.
+    for (threads, registers, runs) in [(1024, 64, true), (1024, 65, false), (256, 255, true), (257, 255, false)] {
+        let mut graph = gpu.logging(Graph::chain(1));
+        graph.kernels[0].block = [threads, 1, 1];
+        graph.kernels[0].fields.push(("REGISTER_COUNT", registers));
+        let killed = rig.compute_channel().run(&[graph.upload(), inc(1, 0x110, &[0])].concat());
+        assert_eq!(killed, (!runs).then_some(ENGINE), "{threads} {registers}");
+    }
+    // MAX_SM_CONFIG_SHARED_MEM_SIZE of 9 is 32 KiB.
+    for (bytes, runs) in [(32 << 10, true), ((32 << 10) + 128, false)] {
+        let mut graph = gpu.logging(Graph::chain(1));
+        graph.kernels[0].fields = vec![("MAX_SM_CONFIG_SHARED_MEM_SIZE", 9), ("SHARED_MEMORY_SIZE", bytes)];
+        let killed = rig.compute_channel().run(&[graph.upload(), inc(1, 0x110, &[0])].concat());
+        assert_eq!(killed, (!runs).then_some(ENGINE), "{bytes}");
+    }
+}
+
+#[test]
+fn actions_and_dependents_that_are_not_modelled_kill_the_channel() {
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    let graph = gpu.logging(Graph::chain(1));
+    for action in [PcasAction::IncrementPut, PcasAction::IncrementCwdRefCounter, PcasAction::Reserved(4)] {
+        let channel = rig.compute_channel();
+        channel.ok(&graph.upload());
+        gpu.done(0, 0);
+        assert_eq!(channel.run(&act(&graph, 0, action)), Some(ENGINE), "{action:?}");
+    }
+    let mut graph = gpu.logging(Graph::chain(2));
+    graph.kernels[1].then = vec![(2, 0)];
+    let channel = rig.compute_channel();
+    assert_eq!(channel.run(&[graph.upload(), inc(1, 0x110, &[0])].concat()), Some(ENGINE));
+}
+
+#[test]
+fn a_kernel_that_touches_nothing_mapped_is_a_fault_of_the_mmu() {
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    for (operation, parameters) in [
+        (Operation::Add, standin::pointer_and_word(NOWHERE, 0)),
+        (Operation::Store, standin::pointer_and_word(NOWHERE, 0)),
+        (Operation::Log, standin::pointer_and_word(NOWHERE, 0)),
+        (Operation::Copy, standin::copy(SRC, NOWHERE, 4)),
+    ] {
+        let mut graph = gpu.logging(Graph::chain(1));
+        graph.kernels[0].code = Some(Launcher::code(operation));
+        graph.kernels[0].parameters = parameters;
+        let channel = rig.compute_channel();
+        assert_eq!(channel.run(&[graph.upload(), inc(1, 0x110, &[0])].concat()), Some(MMU), "{operation:?}");
+    }
+    // A bank that is too short for the parameters.
+    let mut graph = gpu.logging(Graph::chain(1));
+    graph.kernels[0].fields.push(("CONSTANT_BUFFER_SIZE_SHIFTED4", 0x21));
+    assert_eq!(rig.compute_channel().run(&[graph.upload(), inc(1, 0x110, &[0])].concat()), Some(ENGINE));
+}
+
+#[test]
+fn a_slow_kernel_finds_launches_that_only_the_cpu_paced() {
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    let graph = gpu.logging(Graph::chain(3));
+    rig.driver.machine.plant(Some(Planted::SlowKernel { turns: 300 }));
+    // With the acquires all is well, and the kernels take their time.
+    gpu.channel.ok(&graph.upload());
+    (1..4).for_each(|k| gpu.channel.push(&graph.again(k)));
+    gpu.channel.bell();
+    gpu.done(0, 3);
+    assert_eq!(gpu.log(), [1, 2, 3].repeat(4));
+    // The entries of a launch are consumed long before its kernels have run.
+    rig.driver.machine.plant(Some(Planted::SlowKernel { turns: u64::MAX }));
+    gpu.channel.ok(&graph.again(4));
+    assert_eq!(gpu.channel.run(&without_waits(&graph.again(5))), Some(ENGINE));
+}
+
+#[test]
+fn a_lost_decrement_leaves_the_launch_undone() {
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    let graph = gpu.logging(Graph::chain(3));
+    gpu.channel.ok(&graph.upload());
+    gpu.done(0, 0);
+    // The first decrement is the ordering QMD's, the second the stream's.
+    for (k, nth) in [(1, 1), (2, 2)] {
+        rig.driver.machine.plant(Some(Planted::LostDecrement { nth }));
+        gpu.channel.ok(&graph.again(k));
+        gpu.channel.ok(&inc(1, 0x110, &[0]));
+        assert_eq!((gpu.counter(0), gpu.log().len() as i64), (4 * k as u32 + 1, 3 * k), "{nth}");
+        // The decrement that was lost.
+        rig.driver.machine.plant(None);
+        gpu.channel.ok(&act(&graph, 1, PcasAction::DecrementDependence));
+        gpu.done(0, k as u32);
+    }
+}
+
+#[test]
+fn a_lost_release_of_a_qmd_leaves_the_counter_and_the_next_launch_waits() {
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    let graph = gpu.logging(Graph::chain(3));
+    rig.driver.machine.plant(Some(Planted::LostQmdRelease { nth: 2 }));
+    gpu.channel.ok(&graph.upload());
+    gpu.done(0, 0);
+    gpu.channel.ok(&graph.again(1));
+    gpu.channel.ok(&inc(1, 0x110, &[0]));
+    assert_eq!((gpu.counter(0), gpu.log().len()), (5, 6), "the kernels have run");
+    let get = gpu.channel.get();
+    gpu.channel.push(&graph.again(2));
+    gpu.channel.bell();
+    settle();
+    assert_eq!((gpu.channel.get(), gpu.log().len()), (get, 6));
+}
+
+#[test]
+fn a_stale_bank_runs_a_kernel_with_its_first_parameters() {
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    let mut graph = gpu.logging(Graph::chain(1));
+    gpu.channel.ok(&graph.upload());
+    gpu.done(0, 0);
+    rig.driver.machine.plant(Some(Planted::StaleBank));
+    let log = u64::from_le_bytes(graph.kernels[0].parameters[..8].try_into().unwrap());
+    let change = graph.set_parameters(0, &standin::pointer_and_word(log, 5));
+    gpu.channel.ok(&[change.clone(), graph.again(1)].concat());
+    gpu.done(0, 1);
+    rig.driver.machine.plant(None);
+    gpu.channel.ok(&[change, graph.again(2)].concat());
+    gpu.done(0, 2);
+    assert_eq!(gpu.log(), [0, 0, 5]);
+}
