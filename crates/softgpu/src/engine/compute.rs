@@ -79,10 +79,10 @@ impl Compute {
             }
             // PCAS_ACTION 3:0
             SEND_SIGNALING_PCAS2_B => self.pcas(PcasAction::of_word(data), channel, gpu)?,
-            INVALIDATE_SHADER_CACHES | INVALIDATE_SHADER_CACHES_NO_WFI if data & CONSTANT != 0 => {
-                if !gpu.plot.keeps_banks() {
-                    gpu.sked.invalidate_constants();
-                }
+            INVALIDATE_SHADER_CACHES | INVALIDATE_SHADER_CACHES_NO_WFI
+                if data & CONSTANT != 0 && !gpu.plot.keeps_banks() =>
+            {
+                gpu.sked.invalidate_constants();
             }
             WAIT_FOR_IDLE if !self.kernels.idle() => return Ok(Flow::Blocked),
             // QMD_ADDRESS_SHIFTED8_UPPER 8:0
