@@ -45,6 +45,8 @@ pub enum Turn {
     Ready,
     /// It waits for a semaphore.
     Blocked,
+    /// Its kernels are active, and its entries wait or are all done.
+    Active,
 }
 
 /// The channels that are scheduled, and the thread that runs them.
@@ -131,11 +133,12 @@ impl Runlists {
             let seen = self.bell.events();
             snapshot.clear();
             snapshot.extend(self.list().iter().cloned());
-            let (mut ready, mut blocked) = (false, false);
+            let (mut ready, mut blocked, mut active) = (false, false, false);
             for channel in &snapshot {
                 match channel.turn(self) {
                     Turn::Ready => ready = true,
                     Turn::Blocked => blocked = true,
+                    Turn::Active => active = true,
                     Turn::Idle => {}
                 }
             }
@@ -145,6 +148,8 @@ impl Runlists {
             }
             match () {
                 () if ready => {}
+                // Kernels count turns.
+                () if active => std::thread::yield_now(),
                 () if blocked => self.bell.sleep(seen, ACQUIRE_POLL_NS),
                 () if self.poll => std::thread::yield_now(),
                 () => self.bell.sleep(seen, IDLE_NS),

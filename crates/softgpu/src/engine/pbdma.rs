@@ -74,7 +74,7 @@ impl Work for Pbdma {
     fn turn(&mut self, channel: &Channel, gpu: &Runlists) -> Result<Turn, Fault> {
         self.compute.kernels.turn(channel, gpu)?;
         let turn = self.entries(channel, gpu)?;
-        Ok(if self.compute.kernels.idle() { turn } else { Turn::Ready })
+        Ok(if turn == Turn::Ready || self.compute.kernels.idle() { turn } else { Turn::Active })
     }
 
     fn end(&mut self, channel: &Channel, gpu: &Runlists) {

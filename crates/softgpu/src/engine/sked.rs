@@ -36,7 +36,7 @@ const COUNTER: u32 = 0xffff;
 /// CONSTANT_BUFFER_PREFETCH.
 const PREFETCH_POST: u64 = 2;
 /// QMDs that may be done at once one after another; the rest has to wait for the next turn.
-const AT_ONCE: usize = 1 << 16;
+const AT_ONCE: usize = 1 << 10;
 
 /// What all channels share.
 #[derive(Debug, Default)]
@@ -174,19 +174,19 @@ impl Kernels {
         let mut state = space.read_u32(address + STATE)?;
         match act {
             Act::Invalidate | Act::Copy { .. } if active => {
-                return Err(Fault::engine("SKED: active QMD invalidated", address));
+                return Err(Fault::engine("SKED error 22, active QMD invalidated", address));
             }
-            Act::Schedule if active => return Err(Fault::engine("SKED: active QMD scheduled", address)),
+            Act::Schedule if active => return Err(Fault::engine("SKED, active QMD scheduled", address)),
             Act::Invalidate => return Ok(()),
             Act::Copy { require } => state = fresh(&qmd, state, require),
             Act::Schedule => state &= !REQUIRE,
             Act::Increment if state & COUNTER == COUNTER => {
-                return Err(Fault::engine("SKED: dependence counter overflow", address));
+                return Err(Fault::engine("SKED, dependence counter overflow", address));
             }
             Act::Increment => state += 1,
             Act::Decrement if gpu.plot.loses_decrement() => return Ok(()),
             Act::Decrement if state & COUNTER == 0 => {
-                return Err(Fault::engine("SKED: dependence counter underflow", address));
+                return Err(Fault::engine("SKED error 36, dependence counter underflow", address));
             }
             // The last one is a scheduling PCAS by itself, as CUDA's chains show.
             Act::Decrement => state = (state - 1) & !REQUIRE,
@@ -213,7 +213,7 @@ impl Kernels {
             }
         }
         add(&gpu.counters.launches, 1);
-        let left = slow + code.map_or(0, |code| code.turns.into());
+        let left = slow.saturating_add(code.map_or(0, |code| code.turns.into()));
         self.active.push(Kernel { address, qmd, code, left, at_once: code.is_none() && slow == 0 });
         Ok(())
     }

@@ -41,9 +41,12 @@ pub(super) fn run(space: &AddressSpace, operation: Operation, parameters: &[u8],
             space.write_u32(log, n.wrapping_add(1))
         }
         Operation::Copy => {
-            let mut data = vec![0; word(16)? as usize];
-            space.read(long(8)?, &mut data)?;
-            space.write(long(0)?, &data)
+            let (to, from, bytes) = (long(0)?, long(8)?, word(16)?);
+            space.check(from, bytes.into(), false)?;
+            space.check(to, bytes.into(), true)?;
+            let mut data = vec![0; bytes as usize];
+            space.read(from, &mut data)?;
+            space.write(to, &data)
         }
         Operation::Step => {
             let found = step(space, long(0)?, (word(8)?, word(12)?), (word(16)?, word(20)?))?;

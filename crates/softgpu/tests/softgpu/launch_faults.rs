@@ -1,6 +1,6 @@
 //! What the compute scheduler refuses, and that each planted fault of launches is found by a submitter's own checks.
 
-use crate::launch_rig::{Launcher, without_waits};
+use crate::launch_rig::{Launcher, graphics, without_waits};
 use crate::rig::*;
 use doorbell_softgpu::Planted;
 use doorbell_softgpu::standin::{self, Operation};
@@ -66,10 +66,11 @@ fn a_counter_that_is_0_cannot_be_decremented() {
 
 #[test]
 fn limits_of_the_hardware() {
-    let wrong: [(&str, u64); 12] = [
+    let wrong: [(&str, u64); 13] = [
         ("CTA_THREAD_DIMENSION1", 0),
         ("CTA_THREAD_DIMENSION0", 1025),
         ("CTA_THREAD_DIMENSION2", 9),
+        ("CTA_THREAD_DIMENSION2", 65),
         ("REGISTER_COUNT", 0),
         ("REGISTER_COUNT", 256),
         ("SHARED_MEMORY_SIZE", (228 << 10) + 128),
@@ -84,8 +85,20 @@ fn limits_of_the_hardware() {
     let gpu = Launcher::new(&rig);
     for (field, value) in wrong {
         let mut graph = gpu.logging(Graph::chain(1));
+        graph.kernels[0].block = if value == 65 { [8, 1, 1] } else { [128, 1, 1] };
         graph.kernels[0].fields.push((field, value));
         assert_eq!(rig.compute_channel().run(&graph.upload()), Some(ENGINE), "{field} {value}");
+    }
+    // Grids of whole clusters of up to 16 blocks.
+    for (grid, cluster, runs) in
+        [([8, 2, 1], [4, 2, 1], true), ([8, 1, 1], [3, 1, 1], false), ([32, 1, 1], [32, 1, 1], false)]
+    {
+        let mut graph = gpu.logging(Graph::chain(1));
+        graph.kernels[0].grid = grid;
+        let names = ["GPC_CGA_WIDTH", "GPC_CGA_HEIGHT", "GPC_CGA_DEPTH"].into_iter();
+        graph.kernels[0].fields = names.zip(cluster).chain([("QMD_TYPE", 3)]).collect();
+        let killed = rig.compute_channel().run(&[graph.upload(), inc(1, 0x110, &[0])].concat());
+        assert_eq!(killed, (!runs).then_some(ENGINE), "{grid:?} {cluster:?}");
     }
     // 1,024 threads may have 64 registers each, and more only in smaller blocks.
     for (threads, registers, runs) in [(1024, 64, true), (1024, 65, false), (256, 255, true), (257, 255, false)] {
@@ -141,6 +154,48 @@ fn a_kernel_that_touches_nothing_mapped_is_a_fault_of_the_mmu() {
     let mut graph = gpu.logging(Graph::chain(1));
     graph.kernels[0].fields.push(("CONSTANT_BUFFER_SIZE_SHIFTED4", 0x21));
     assert_eq!(rig.compute_channel().run(&[graph.upload(), inc(1, 0x110, &[0])].concat()), Some(ENGINE));
+}
+
+/// Whatever is written over a graph's QMDs and whatever PCAS is sent to them, the GPU goes on.
+#[test]
+fn random_qmds_and_actions_never_stop_the_gpu() {
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    let other = rig.copy_channel();
+    let mut killed = 0;
+    for seed in 1..=100u64 {
+        let graph = gpu.logging(match seed % 3 {
+            0 => Graph::chain(3),
+            1 => Graph::diamond(),
+            _ => Graph::memset(SRC),
+        });
+        let noise = noise(64, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut upload = graph.upload();
+        for damage in noise[..32].chunks(4).take(seed as usize % 8) {
+            let place = usize::from(u16::from_le_bytes([damage[0], damage[1]])) % upload.len();
+            upload[place] ^= 1 << (damage[2] % 32);
+        }
+        let channel = graphics(&rig);
+        channel.push(&upload);
+        for pair in noise[32..].chunks(2) {
+            // Any action, or only some that can follow each other, with a wait for idle.
+            let some = [0, 2, 8, 0xc, 7][usize::from(pair[0]) % 5];
+            let action = PcasAction::of_word(if seed % 2 == 0 { pair[0].into() } else { some });
+            let wait = if seed % 2 == 0 { Vec::new() } else { inc(1, 0x110, &[0]) };
+            channel.push(&[wait, act(&graph, usize::from(pair[1]) % graph.kernels.len(), action)].concat());
+        }
+        channel.bell();
+        other.alive();
+        killed += u32::from(channel.error().is_some());
+        rm::driver::free(&rig.driver, rig.ctl, rig.client, rig.device, channel.group).unwrap();
+    }
+    println!("{killed} of 100 were killed");
+    assert!(killed > 0);
+    // What they have left behind is no hindrance.
+    gpu.host.set(0, 0);
+    let graph = gpu.logging(Graph::chain(3));
+    gpu.channel.ok(&graph.upload());
+    gpu.done(0, 0);
 }
 
 #[test]
