@@ -5,8 +5,10 @@
 
 use crate::class::Enum;
 
+mod check;
 mod order;
 
+pub use check::Unfit;
 pub use order::{Dependent, DependentAction, PcasAction};
 
 /// Words of the longest QMD.
