@@ -41,7 +41,7 @@ impl Recipe {
     }
 }
 
-fn append(words: &mut Vec<u32>, placed: &Placed) -> Result<(), Refused> {
+pub(crate) fn append(words: &mut Vec<u32>, placed: &Placed) -> Result<(), Refused> {
     let begin = words.len();
     let data = match &placed.step {
         Step::Write { data, .. } => data.len() + data.len() / 0x1fff,
@@ -55,7 +55,7 @@ fn append(words: &mut Vec<u32>, placed: &Placed) -> Result<(), Refused> {
     Ok(())
 }
 
-fn write(to: &mut Words<'_>, step: &Step) -> Result<(), Refused> {
+pub(crate) fn write(to: &mut Words<'_>, step: &Step) -> Result<(), Refused> {
     match step {
         Step::Acquire { address, payload, execute } => to.host_semaphore(0, *address, *payload, *execute)?,
         Step::Write { address, bytes, data, launch } => {

@@ -9,8 +9,10 @@
 //!
 //! Facts without a source in NVIDIA's class references were seen on an H200 (driver 580.159.04, CUDA 13.0); the code says which.
 
+mod arrange;
 mod assemble;
 mod encode;
+mod own;
 mod qmd;
 mod read;
 mod recipe;
@@ -18,6 +20,7 @@ mod reference;
 mod refused;
 mod step;
 
+pub use own::{CONSTANT_CACHES, Count, Own, Parameters, Touched};
 pub use read::{Channel, Segment};
 pub use recipe::{
     Bank, BankId, Block, BlockId, Counter, Edge, Form, Group, How, Kernel, Memory, Node, NodeId, Payload, Recipe,
@@ -28,9 +31,10 @@ pub use refused::Refused;
 pub use step::{Placed, Step};
 
 /// Reads a graph from the words of the launch that uploads it and of one or two launches after it, each as the segments that were submitted, in their
-/// order. With two launches it is known by how much counters move from launch to launch.
+/// order. (Where only the order on each channel is known, one channel's may follow another's: the waits between them say the rest.) With two launches it is known by how much counters move from launch to launch.
 pub fn learn(channels: &[Channel], upload: &[Segment<'_>], again: &[&[Segment<'_>]]) -> Result<Recipe, Refused> {
-    let upload = read::launch(channels, upload)?;
-    let again = again.iter().map(|launch| read::launch(channels, launch)).collect::<Result<Vec<_>, _>>()?;
+    let steps = |launch| read::launch(channels, launch).and_then(arrange::in_order);
+    let upload = steps(upload)?;
+    let again = again.iter().map(|launch| steps(launch)).collect::<Result<Vec<_>, _>>()?;
     assemble::recipe(channels, upload, again)
 }

@@ -77,6 +77,16 @@ pub enum Refused {
     BankLeftOut { bank: u64 },
     #[error("a {what} cannot lie at {address:#x}: it is not aligned")]
     Alignment { what: &'static str, address: u64 },
+    #[error(
+        "nothing says when the kernel of the QMD at {qmd:#x} is done: neither it nor what it starts releases a counter"
+    )]
+    Unheard { qmd: u64 },
+    #[error(
+        "the upload starts the QMD at {qmd:#x}, which later launches do not start by themselves: it cannot be uploaded without running"
+    )]
+    Armed { qmd: u64 },
+    #[error("a group waits for a counter that only a later group of the same launch sets: {address:#x}")]
+    Order { address: u64 },
     #[error(transparent)]
     Qmd(#[from] pushbuf::qmd::Error),
     #[error(transparent)]

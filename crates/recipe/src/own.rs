@@ -1,0 +1,435 @@
+//! A launch in a form of our own: all that counts is one counter, which only ever counts up.
+//!
+//! CUDA's form sets a counter for each group, waits for it and tells its streams by releases of its own. Here every QMD adds to one *tracker*
+//! instead, whatever counter of CUDA's it released. A launch that adds `adds` takes the numbers from `before + 1` to `before + adds`, where `before`
+//! is what the tracker is to reach with all that was launched earlier. Each acquire waits for `before` and what the groups ahead of it add. So
+//! these payloads are the only words that change from launch to launch, the GPU waits and never the CPU, and the launch is done when the tracker has
+//! reached its last number.
+//!
+//! Groups of several channels stand in one stream one after another, in the order in which they were given. A group that waits for another waits for
+//! all that was started ahead of it, which is no less than what CUDA's own wait asks for, unless what it waits for is known to be done there. Copies, fills and writes tell the tracker by a release of their own, in
+//! front of the QMDs of their group: in the stream they are ordered against what comes behind them alone.
+
+use crate::encode::{append, write};
+use crate::recipe::{Bank, BankId, Group, How, Memory, NodeId, Recipe, Wait};
+use crate::refused::Refused;
+use crate::step::{Placed, Step};
+use pushbuf::encode::{Words, inline_dma};
+use pushbuf::qmd::{PcasAction, Qmd};
+use pushbuf::semaphore::{Execute, Operation};
+use std::collections::HashSet;
+
+/// Subchannels of the compute class and of the copy engine on a graphics channel.
+const COMPUTE: u8 = 1;
+const COPY: u8 = 4;
+/// INVALIDATE_SHADER_CACHES_NO_WFI: CONSTANT, as CUDA's uploads have it.
+pub const CONSTANT_CACHES: u32 = 0x1000;
+/// What one QMD may add to the tracker.
+const MOST_ADDED: u64 = 1 << 16;
+
+/// A graph's words in our own form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Own {
+    /// Writes constant banks and QMDs and arms those that others start. It starts nothing.
+    pub upload: Vec<u32>,
+    pub launch: Vec<u32>,
+    /// The words of `launch` that change.
+    pub counts: Vec<Count>,
+    /// How much one launch adds to the tracker.
+    pub adds: u32,
+    /// Addresses of the QMDs, ascending.
+    pub qmds: Vec<u64>,
+    pub parameters: Vec<Parameters>,
+    /// What copies, fills and writes of the launch touch.
+    pub touched: Vec<Touched>,
+}
+
+/// Word `word` of a launch is the tracker's value before the launch and `more`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    pub word: usize,
+    pub more: u32,
+}
+
+/// Where a kernel's parameters lie, and how many bytes of them there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameters {
+    pub node: NodeId,
+    pub address: u64,
+    pub bytes: u32,
+}
+
+/// A range of memory that is not the graph's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Touched {
+    pub node: NodeId,
+    pub address: u64,
+    pub bytes: u64,
+}
+
+impl Own {
+    /// Of a graph whose QMDs and banks lie where they are to be used. `tracker` is the address of the counter, 4 bytes.
+    pub fn of(recipe: &Recipe, tracker: u64) -> Result<Own, Refused> {
+        if !tracker.is_multiple_of(4) {
+            return Err(Refused::Alignment { what: "tracker", address: tracker });
+        }
+        if let Some(bank) = recipe.banks.iter().find(|b| b.contents.is_none()) {
+            return Err(Refused::BankLeftOut { bank: bank.address });
+        }
+        let parts = Parts { recipe, tracker };
+        parts.all_are_heard_of()?;
+        parts.in_order()?;
+        let upload = parts.upload()?;
+        let (ready, adds) = (parts.ready()?, parts.adds()?);
+        let mut by_group = vec![0u32; recipe.groups.len()];
+        for (group, adds) in ready.iter().zip(&adds) {
+            if let Some(sum) = by_group.get_mut(*group) {
+                *sum = sum.saturating_add(*adds);
+            }
+        }
+        let mut launch =
+            Launch { parts: &parts, ready: &ready, acquire: parts.acquire(), to: Stream::default(), complete: 0 };
+        for (number, (group, adds)) in recipe.groups.iter().zip(by_group).enumerate() {
+            launch.group(number, group, adds)?;
+        }
+        let Stream { words: launch, counts, released: adds, .. } = launch.to;
+        Ok(Own {
+            upload,
+            launch,
+            counts,
+            adds,
+            qmds: parts.qmds(),
+            parameters: parts.parameters(),
+            touched: parts.touched(),
+        })
+    }
+}
+
+struct Parts<'a> {
+    recipe: &'a Recipe,
+    tracker: u64,
+}
+
+impl Parts<'_> {
+    /// CUDA's own acquire of the launch before, which is not of another kind here.
+    fn acquire(&self) -> Execute {
+        let circular = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
+        let of = |placed: &Placed| match placed.step {
+            Step::Acquire { execute, .. } if execute.operation == circular.operation => Some(execute),
+            _ => None,
+        };
+        let theirs = self.recipe.relaunch.iter().find_map(of);
+        Execute { switch_tsg: theirs.is_some_and(|execute| execute.switch_tsg), ..circular }
+    }
+
+    fn qmd_of(&self, node: usize) -> Option<&Qmd> {
+        self.recipe.nodes.get(node).and_then(|n| n.work.kernel()).map(|k| &k.qmd)
+    }
+
+    /// What each node's QMD adds to the tracker.
+    fn adds(&self) -> Result<Vec<u32>, Refused> {
+        let of = |node| {
+            let mut sum = 0u32;
+            for (_, release) in self.qmd_of(node).into_iter().flat_map(Qmd::releases) {
+                let adds =
+                    u32::try_from(release.payload).ok().filter(|adds| (1..=MOST_ADDED).contains(&(*adds).into()));
+                let adds =
+                    adds.ok_or(Refused::Form { what: "a QMD that adds 0 or more than 65,536 to its counter" })?;
+                sum = sum.saturating_add(adds);
+            }
+            Ok(sum)
+        };
+        (0..self.recipe.nodes.len()).map(of).collect()
+    }
+
+    /// Behind each QMD comes one that releases a counter: it itself, or one that it starts. Otherwise nobody would know when it is done.
+    fn all_are_heard_of(&self) -> Result<(), Refused> {
+        let nodes = self.recipe.nodes.len();
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); nodes];
+        for edge in self.recipe.edges.iter().filter(|e| matches!(e.how, How::Dependent { .. })) {
+            if let Some(of) = before.get_mut(edge.to.0) {
+                of.push(edge.from.0);
+            }
+        }
+        let mut heard = vec![false; nodes];
+        let releases = |node: &usize| self.qmd_of(*node).is_some_and(|q| q.releases().next().is_some());
+        let mut left: Vec<usize> = (0..nodes).filter(releases).collect();
+        while let Some(node) = left.pop() {
+            match heard.get_mut(node) {
+                Some(heard) if !*heard => *heard = true,
+                _ => continue,
+            }
+            left.extend(before.get(node).into_iter().flatten());
+        }
+        let unheard = self.recipe.nodes.iter().zip(heard).find_map(|(n, heard)| n.work.kernel().filter(|_| !heard));
+        unheard.map_or(Ok(()), |k| Err(Refused::Unheard { qmd: k.address }))
+    }
+
+    /// No group waits for what a later one sets: it would be taken for a wait for the launch before.
+    fn in_order(&self) -> Result<(), Refused> {
+        let step = |i: usize| self.recipe.relaunch.get(i).map(|placed| &placed.step);
+        let sets: Vec<(usize, usize)> = self.recipe.groups.iter().flat_map(|g| g.sets.iter().copied()).collect();
+        for (i, wait) in self.recipe.groups.iter().flat_map(|g| &g.acquires) {
+            let (Wait::LaunchBefore(counter), Some(Step::Acquire { address, payload, .. })) = (wait, step(*i)) else {
+                continue;
+            };
+            for (set, _) in sets.iter().filter(|(_, of)| of == counter) {
+                let Some(Step::Write { data, .. }) = step(*set) else { continue };
+                let value = data.first().copied().unwrap_or(0);
+                if (*payload as u32).wrapping_sub(value) as i32 > 0 {
+                    return Err(Refused::Order { address: *address });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// For each node the group with which all has been done that it waits for: the last that starts or decrements it or what goes before it.
+    fn ready(&self) -> Result<Vec<usize>, Refused> {
+        let mut ready: Vec<usize> = self.recipe.nodes.iter().map(|n| n.group).collect();
+        for (number, group) in self.recipe.groups.iter().enumerate() {
+            for start in &group.starts {
+                if let Some(at) = ready.get_mut(start.node.0) {
+                    *at = (*at).max(number);
+                }
+            }
+        }
+        // Without circles each round settles one node more at least.
+        for _ in 0..=self.recipe.nodes.len() {
+            let mut moved = false;
+            for edge in self.recipe.edges.iter().filter(|e| matches!(e.how, How::Dependent { .. })) {
+                let from = ready.get(edge.from.0).copied().unwrap_or(0);
+                if let Some(to) = ready.get_mut(edge.to.0).filter(|to| **to < from) {
+                    (*to, moved) = (from, true);
+                }
+            }
+            if !moved {
+                return Ok(ready);
+            }
+        }
+        Err(Refused::Circle { qmd: 0 })
+    }
+
+    fn qmds(&self) -> Vec<u64> {
+        let mut all: Vec<u64> = self.recipe.nodes.iter().filter_map(|n| Some(n.work.kernel()?.address)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn bank(&self, id: BankId) -> Option<&Bank> {
+        self.recipe.banks.get(id.0)
+    }
+
+    fn parameters(&self) -> Vec<Parameters> {
+        let of = |(i, node): (usize, &crate::recipe::Node)| {
+            let bank = self.bank(node.work.kernel()?.bank?)?;
+            let (offset, bytes) = bank.parameters();
+            let address = bank.address.checked_add(offset.into())?;
+            (bytes > 0).then_some(Parameters { node: NodeId(i), address, bytes })
+        };
+        self.recipe.nodes.iter().enumerate().filter_map(of).collect()
+    }
+
+    fn touched(&self) -> Vec<Touched> {
+        use crate::recipe::Work;
+        let lines = |lines: u32, pitch: u32, bytes: u64| {
+            u64::from(lines.saturating_sub(1)).saturating_mul(pitch.into()).saturating_add(bytes)
+        };
+        let of = |(i, node): (usize, &crate::recipe::Node)| {
+            let at = |address, bytes| Touched { node: NodeId(i), address, bytes };
+            match &node.work {
+                Work::Kernel(_) | Work::Order(_) => Vec::new(),
+                Work::Fill(fill) => vec![at(fill.dst, fill.bytes())],
+                Work::Copy(c) => {
+                    let bytes = |pitch| lines(c.line_count, pitch, c.line_length.into());
+                    vec![at(c.src, bytes(c.src_pitch)), at(c.dst, bytes(c.dst_pitch))]
+                }
+                Work::Write { address, bytes } => vec![at(*address, (*bytes).into())],
+            }
+        };
+        self.recipe.nodes.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// The memory of the graph's own at an address.
+    fn memory_at(&self, address: u64) -> Option<Memory> {
+        self.recipe.block_at(address).and_then(|(id, _)| self.recipe.block(id)).map(|b| b.memory)
+    }
+
+    /// The steps of CUDA's upload that write banks and QMDs, and those that arm what others start.
+    fn upload(&self) -> Result<Vec<u32>, Refused> {
+        let started: HashSet<u64> = self.recipe.relaunch.iter().filter_map(|p| copies(&p.step)).collect();
+        let mut to = Stream::default();
+        for placed in &self.recipe.upload {
+            match &placed.step {
+                Step::Write { address, .. } => match self.memory_at(*address) {
+                    Some(Memory::Bank(_)) => append(&mut to.words, placed)?,
+                    Some(Memory::Qmd(node)) => to.step(&self.released_here(&placed.step, node)?)?,
+                    _ => {}
+                },
+                Step::Invalidate { .. } => append(&mut to.words, placed)?,
+                Step::Pcas { qmd, .. } if copies(&placed.step).is_some() => {
+                    let node = self.recipe.nodes.iter().find_map(|n| n.work.kernel().filter(|k| k.address == *qmd));
+                    let waits = node.is_some_and(|k| k.qmd.field("REQUIRE_SCHEDULING_PCAS") == Some(1));
+                    match (waits, started.contains(qmd)) {
+                        (true, _) => append(&mut to.words, placed)?,
+                        (false, true) => {}
+                        (false, false) => return Err(Refused::Armed { qmd: *qmd }),
+                    }
+                }
+                _ => {}
+            }
+        }
+        // Whatever lay here before, and whatever was fetched when a QMD was armed ahead of the bank of the next.
+        to.step(&Step::Invalidate { caches: CONSTANT_CACHES })?;
+        Ok(to.words)
+    }
+
+    /// The write of a QMD, with all that it releases moved to the tracker.
+    fn released_here(&self, step: &Step, node: NodeId) -> Result<Step, Refused> {
+        let mut step = step.clone();
+        if let (Step::Write { data, .. }, Some(qmd)) = (&mut step, self.qmd_of(node.0)) {
+            let mut ours = *qmd;
+            for (i, _) in qmd.releases() {
+                ours.set_release(i, self.tracker)?;
+            }
+            data.iter_mut().zip(ours.words()).for_each(|(to, from)| *to = *from);
+        }
+        Ok(step)
+    }
+}
+
+/// The QMD that a step has copied from memory and scheduled.
+fn copies(step: &Step) -> Option<u64> {
+    match step {
+        Step::Pcas { qmd, action: PcasAction::InvalidatePrefetchCopySchedule | PcasAction::InvalidateCopySchedule } => {
+            Some(*qmd)
+        }
+        _ => None,
+    }
+}
+
+/// The words of a stream, and what the tracker will have been added by them.
+#[derive(Default)]
+struct Stream {
+    words: Vec<u32>,
+    counts: Vec<Count>,
+    released: u32,
+    /// What the last acquire waits for.
+    acquired: Option<u32>,
+}
+
+impl Stream {
+    fn step(&mut self, step: &Step) -> Result<(), Refused> {
+        append(&mut self.words, &Placed { channel: 0, step: step.clone() })
+    }
+
+    /// Words of which one is a payload: found as the one that differs where the payload does.
+    fn counted(&mut self, more: u32, put: impl Fn(&mut Words<'_>, u32) -> Result<(), Refused>) -> Result<(), Refused> {
+        let (mut zeros, mut ones) = ([0; 32], [0; 32]);
+        let mut length = 0;
+        for (words, payload) in [(&mut zeros, 0), (&mut ones, u32::MAX)] {
+            let mut to = Words::new(words);
+            put(&mut to, payload)?;
+            length = to.len();
+        }
+        let differs = zeros.iter().zip(&ones).position(|(a, b)| a != b);
+        let at = differs.ok_or(Refused::Form { what: "a semaphore without a payload" })?;
+        self.counts.push(Count { word: self.words.len() + at, more });
+        self.words.extend_from_slice(zeros.get(..length).unwrap_or_default());
+        Ok(())
+    }
+}
+
+struct Launch<'a> {
+    parts: &'a Parts<'a>,
+    /// The group of each node, see [`Parts::ready`].
+    ready: &'a [usize],
+    acquire: Execute,
+    to: Stream,
+    /// So many groups from the first are known to be done where the stream is now.
+    complete: usize,
+}
+
+impl Launch<'_> {
+    /// How many groups from the first are done when a group's wait is.
+    fn needed(&self, number: usize, wait: &Wait) -> usize {
+        let recipe = self.parts.recipe;
+        match wait {
+            Wait::LaunchBefore(_) => 0,
+            Wait::Counter(counter) => {
+                let by = recipe.counters.get(*counter).into_iter().flat_map(|c| &c.released);
+                let groups = by.filter_map(|(node, ..)| self.ready.get(node.0)).filter(|group| **group < number);
+                groups.max().map_or(0, |group| group + 1)
+            }
+            Wait::Tracker(step) => recipe.groups.iter().position(|g| g.steps.contains(step)).map_or(0, |at| at + 1),
+        }
+    }
+
+    /// Waits for all that the groups before this one add.
+    fn wait(&mut self, number: usize) -> Result<(), Refused> {
+        let (tracker, acquire, more) = (self.parts.tracker, self.acquire, self.to.released);
+        if self.to.acquired != Some(more) {
+            self.to.counted(more, |w, payload| Ok(w.host_semaphore(0, tracker, payload.into(), acquire)?))?;
+            self.to.acquired = Some(more);
+        }
+        self.complete = number;
+        Ok(())
+    }
+
+    /// One group; `adds`: what the QMDs add that have then all been given that they wait for.
+    fn group(&mut self, number: usize, group: &Group, adds: u32) -> Result<(), Refused> {
+        let needed = group.acquires.iter().map(|(_, wait)| self.needed(number, wait)).max().unwrap_or(0);
+        if number == 0 || needed > self.complete {
+            self.wait(number)?;
+        }
+        let parts = self.parts;
+        let steps = parts.recipe.relaunch.get(group.steps.clone()).unwrap_or_default();
+        let set = |i: usize| group.sets.iter().any(|(step, _)| *step == group.steps.start + i);
+        for (i, placed) in steps.iter().enumerate() {
+            if matches!(placed.step, Step::Write { .. } | Step::Fill { .. } | Step::Copy { .. }) && !set(i) {
+                self.wait(number)?;
+                self.alone(&placed.step)?;
+                self.wait(number)?;
+            }
+        }
+        for placed in steps.iter().filter(|p| matches!(p.step, Step::Pcas { .. } | Step::Invalidate { .. })) {
+            append(&mut self.to.words, placed)?;
+        }
+        self.to.released =
+            self.to.released.checked_add(adds).ok_or(Refused::Form { what: "more than 2^32 releases" })?;
+        Ok(())
+    }
+
+    /// What has no QMD, and behind it a release of the tracker by the same engine.
+    fn alone(&mut self, step: &Step) -> Result<(), Refused> {
+        let tracker = self.parts.tracker;
+        let more = self.to.released + 1;
+        match step {
+            Step::Write { address, bytes, data, launch } => {
+                // The number is ordered behind the barrier of what it tells of.
+                let launch = launch & !inline_dma::NO_SYSMEMBAR;
+                self.to.step(&Step::Write { address: *address, bytes: *bytes, data: data.clone(), launch })?;
+                let word = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
+                self.to.counted(more, |w, n| Ok(w.inline(COMPUTE, tracker, &n.to_le_bytes(), word)?))?;
+            }
+            step => {
+                let step = on_copy(step.clone());
+                let mut words = [0; 32];
+                let mut to = Words::new(&mut words);
+                write(&mut to, &step)?;
+                self.to.words.extend_from_slice(to.as_slice());
+                self.to.counted(more, |w, n| Ok(w.copy_release(COPY, tracker, n, false)?))?;
+            }
+        }
+        self.to.released = more;
+        Ok(())
+    }
+}
+
+/// A copy or fill on the subchannel that the copy engine has on graphics channels.
+fn on_copy(mut step: Step) -> Step {
+    if let Step::Fill { subch, .. } | Step::Copy { subch, .. } = &mut step {
+        *subch = COPY;
+    }
+    step
+}
