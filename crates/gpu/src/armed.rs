@@ -110,6 +110,7 @@ impl<'c> Armed<'c> {
         if channel.group() == Group::Cudas {
             return Err(Error::Group("a gate there keeps the whole group waiting, CUDA's channels too"));
         }
+        channel.use_for(crate::channel::Use::Transfers)?;
         channel.bury();
         let layout = Layout::find(&template)?;
         let generation = channel.space().generation();

@@ -56,7 +56,7 @@ impl Watched {
         Some(CudasGroup { group: channel.group?, share: channel.context_share?, contexts: channel.uvm? })
     }
 
-    fn theirs(&self, uuid: [u8; 16]) -> Result<Theirs, Error> {
+    pub(crate) fn theirs(&self, uuid: [u8; 16]) -> Result<Theirs, Error> {
         let missing = |what: &str| Error::Libcuda(format!("{what}: create a CUDA context on this GPU first"));
         let graph = self.graph();
         let &(client, va_space, _) = graph

@@ -59,6 +59,12 @@ pub enum Error {
     OtherGpu { va: u64 },
     #[error("the pushbuffer was validated for another channel: validate it for this one")]
     OtherChannel,
+    #[error(
+        "this channel is for {has}: launches count its tracker up and transfers set it; open another channel for what was asked"
+    )]
+    OtherUse { has: &'static str },
+    #[error("what CUDA told {channel} cannot be read: {why}")]
+    NotSeen { channel: String, why: &'static str },
     #[error("the ring is full: {0} entries are in flight; wait for one of them first")]
     RingFull(u32),
     #[error("semaphore did not reach {wanted} within {after:?}; it holds {found}")]

@@ -5,7 +5,8 @@
 //!
 //! The one invariant: nothing is submitted that [`Pushbuffer::validate`] has not passed. Every address lies in memory of
 //! this address space, every length is bounded, no physical address is named, and only methods on a short list are used.
-//! A bad request is an error before submission, never a fault on the GPU. Everything is freed on drop.
+//! A bad request is an error before submission, never a fault on the GPU. Kernels alone are beyond it: they are started only by QMDs that an unsafe call has
+//! granted ([`Channel::grant_launches`], [`Launch::prepare`]). Everything is freed on drop.
 
 mod aperture;
 mod armed;
@@ -24,7 +25,9 @@ mod errno;
 mod error;
 mod exports;
 mod fork;
+mod given;
 mod late;
+mod launch;
 mod libcuda;
 mod memory;
 mod observer;
@@ -57,6 +60,8 @@ pub use doorbell::Site;
 pub use engine::Engine;
 pub use engines::{CopyCaps, CopyEngine, asynchronous};
 pub use error::Error;
+pub use given::{Given, GivenChannel, Mark};
+pub use launch::{Launch, LaunchWords, NewParameters};
 pub use libcuda::Libcuda;
 pub use memory::Memory;
 pub use observer::Observer;

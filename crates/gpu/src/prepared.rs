@@ -198,6 +198,7 @@ impl Prepared {
         if ch.space().device().forked() {
             return Err(Error::Forked);
         }
+        ch.use_for(crate::channel::Use::Transfers)?;
         ch.bury();
         let layout = Layout::find(&template)?;
         let generation = ch.space().generation();

@@ -11,6 +11,7 @@ use crate::space::AddressSpace;
 use crate::validate::{self, Rules};
 use pushbuf::encode::{Lines, Words, inline_dma, launch_dma};
 use pushbuf::gpfifo::Entry;
+use pushbuf::qmd::PcasAction;
 use pushbuf::semaphore::{Execute, Operation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -138,9 +139,9 @@ impl Pushbuffer {
         self.write(|w| w.host_semaphore(0, semaphore.va(), payload.into(), acquire))
     }
 
-    /// Launches the QMD at `qmd`: on the software GPU only, for what a kernel touches cannot be validated.
+    /// Launches the QMD at `qmd`, which must be among those that the channel was granted ([`Channel::grant_launches`](crate::Channel::grant_launches)).
     pub fn launch(&mut self, qmd: u64) -> Result<&mut Self, Error> {
-        self.write(|w| w.launch(COMPUTE, qmd))
+        self.write(|w| w.pcas(COMPUTE, qmd, PcasAction::InvalidatePrefetchCopySchedule))
     }
 
     /// The words, for who wants to look.

@@ -72,6 +72,8 @@ pub(crate) struct Tracker {
     named: Mutex<BTreeSet<u64>>,
     /// A pushbuffer of the channel's named some pin.
     names_any: AtomicBool,
+    /// It counts launches: what they touch is not known.
+    launches: AtomicBool,
     /// Stopped, because it did not come to its end before memory had to go.
     stopped: AtomicBool,
     channel: OnceLock<Arc<dyn Stop>>,
@@ -106,8 +108,20 @@ impl Tracker {
         let (lost, userd) = (AtomicU64::new(NOT_LOST), OnceLock::new());
         let (stopped, channel) = (AtomicBool::new(false), OnceLock::new());
         let (named, names_any) = (Mutex::default(), AtomicBool::new(false));
-        let tracker =
-            Tracker { va, _memory: memory, submitted, lost, userd, token, named, names_any, stopped, channel };
+        let launches = AtomicBool::new(false);
+        let tracker = Tracker {
+            va,
+            _memory: memory,
+            submitted,
+            lost,
+            userd,
+            token,
+            named,
+            names_any,
+            launches,
+            stopped,
+            channel,
+        };
         tracker.word64(0).store(0, Ordering::Relaxed);
         tracker
     }
@@ -138,6 +152,16 @@ impl Tracker {
         if !self.names_any.load(Ordering::Relaxed) {
             self.names_any.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// The channel is for launches from now on.
+    pub fn launches(&self) {
+        self.launches.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether launches are under way.
+    pub fn launching(&self) -> bool {
+        self.launches.load(Ordering::SeqCst) && !self.done(Ticket(self.submitted.load(Ordering::SeqCst)))
     }
 
     /// Whether what the channel has in flight may name one of these.

@@ -3,11 +3,14 @@
 //! A walk over the words that knows few methods and refuses all others. Registers keep their values from one submission to
 //! the next, so a launch may only use what the same pushbuffer has set.
 
+use pushbuf::encode::offset;
 use pushbuf::header::{Header, Kind};
 use rm::class;
 
 /// Most bytes of one transfer.
 const MAX_BYTES: u64 = 1 << 30;
+/// Of a QMD, version 4.
+const QMD_BYTES: u64 = 384;
 /// Most lines of one transfer.
 const MAX_LINES: u32 = 1 << 16;
 
@@ -21,8 +24,10 @@ pub trait Ranges {
 pub struct Rules<'a> {
     /// Compute and inline-to-memory on subchannel 1; otherwise the copy engine on subchannel 4.
     pub graphics: bool,
-    /// Kernel launches: what a kernel touches cannot be seen here.
-    pub launches: bool,
+    /// A copy engine on subchannel 4 of a graphics channel.
+    pub copies: bool,
+    /// QMDs that may be started, ascending: what a kernel touches cannot be seen here, so somebody has to answer for each.
+    pub launches: &'a [u64],
     pub space: &'a dyn Ranges,
 }
 
@@ -130,11 +135,11 @@ impl State {
         }
         match (address, rules.graphics) {
             (0, true) if subch == 1 && value == class::HOPPER_COMPUTE_A => Ok(()),
-            (0, false) if subch == 4 && value == class::HOPPER_DMA_COPY_A => Ok(()),
+            (0, graphics) if subch == 4 && value == class::HOPPER_DMA_COPY_A && (!graphics || rules.copies) => Ok(()),
             (0, _) => Err(("SET_OBJECT of another class or subchannel", u64::from(subch) << 32 | u64::from(value))),
             (1..0x100, _) => self.host_method(address, value, rules.space),
             (_, true) if subch == 1 => self.compute_method(address, value, rules),
-            (_, false) if subch == 4 => self.copy_method(address, value, rules.space),
+            (_, graphics) if subch == 4 && (!graphics || rules.copies) => self.copy_method(address, value, rules.space),
             _ => Err(("a subchannel without an object", subch.into())),
         }
     }
@@ -288,13 +293,21 @@ impl State {
                 self.inline = self.inline.checked_sub(1).ok_or(("inline data without LAUNCH_DMA", value.into()))?;
                 Ok(())
             }
-            0x2b4 | 0x2c0 if !rules.launches => Err(("a kernel launch, which cannot be validated", value.into())),
-            0x2b4 => {
+            offset::SEND_PCAS_A => {
                 let qmd = u64::from(value) << 8;
-                within(rules.space, qmd, 384, 256)?;
+                if rules.launches.binary_search(&qmd).is_err() {
+                    return Err(("a kernel launch that nobody answers for, and that cannot be validated", qmd));
+                }
+                within(rules.space, qmd, QMD_BYTES, 256)?;
                 registers.set(address, value)
             }
-            0x2c0 => registers.get(0x2b4).map(|_| ()),
+            // DECREMENT_DEPENDENCE and INVALIDATE_PREFETCH_COPY_SCHEDULE: what launches of graphs need.
+            offset::SEND_SIGNALING_PCAS2_B if value == 0x7 || value == 0xa => {
+                registers.get(offset::SEND_PCAS_A).map(|_| ())
+            }
+            offset::SEND_SIGNALING_PCAS2_B => Err(("a PCAS action that launches do not need", value.into())),
+            // CONSTANT alone, behind new constant banks.
+            offset::INVALIDATE_SHADER_CACHES_NO_WFI if value == 0x1000 && !rules.launches.is_empty() => Ok(()),
             _ => Err(("a compute method that is not on the list", address.into())),
         }
     }

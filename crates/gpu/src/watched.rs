@@ -11,12 +11,15 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest parameter block that is looked at.
 const NESTED_MAX: usize = 4096;
 /// How long CUDA's freeing of memory waits for copies of ours.
 const DRAIN: Duration = Duration::from_secs(1);
+
+/// How long it waits for launches of ours, whose kernels may touch what goes: CUDA waits for its own without end.
+const LAUNCHES: Duration = Duration::from_secs(10);
 
 /// The driver calls of one CUDA, and what follows from them.
 #[derive(Debug, Default)]
@@ -133,10 +136,11 @@ impl Watched {
                 self.freed_unseen(free.base);
             }
             let ended = self.pins.unmapped(&self.graph());
-            // What was never pinned nothing of ours can name.
+            // What was never pinned no transfer of ours can name.
             if all || !ended.is_empty() {
                 self.took_away(if all { None } else { Some(&ended) });
             }
+            self.launches_end();
         }
         takes
     }
@@ -157,6 +161,19 @@ impl Watched {
         let ended = self.pins.freed(base, length);
         if !ended.is_empty() {
             self.took_away(Some(&ended));
+        }
+    }
+
+    /// Memory is about to go that kernels of ours may touch, whoever knows which: launches that are under way are waited for, as CUDA waits for its own
+    /// when it frees. They are not stopped: what goes may have nothing to do with them.
+    pub(crate) fn launches_end(&self) {
+        let launching: Vec<_> = {
+            let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
+            trackers.iter().filter_map(Weak::upgrade).filter(|tracker| tracker.launching()).collect()
+        };
+        let deadline = Instant::now() + LAUNCHES;
+        for tracker in launching {
+            tracker.drain(deadline);
         }
     }
 

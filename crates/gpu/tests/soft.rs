@@ -148,6 +148,12 @@ fn a_launch_runs_on_the_software_gpu() {
     // QMD_MAJOR_VERSION 583:580 = 4
     qmd.word(18 * 4).store(4 << 4, Ordering::Relaxed);
     let done = rig.semaphores.alloc().unwrap();
+    // Nobody answers for it yet.
+    let mut pushbuffer = Pushbuffer::new(&rig.space, 64).unwrap();
+    pushbuffer.launch(qmd.va()).unwrap();
+    assert!(matches!(pushbuffer.validate(&channel), Err(Error::Invalid(_))));
+    // SAFETY: a QMD without blocks runs nothing.
+    unsafe { channel.grant_launches([qmd.va()]) };
     let mut pushbuffer = Pushbuffer::new(&rig.space, 64).unwrap();
     pushbuffer.launch(qmd.va()).unwrap().host_release(&done, 1).unwrap();
     channel.submit(&pushbuffer.validate(&channel).unwrap()).unwrap();

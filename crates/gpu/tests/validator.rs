@@ -20,7 +20,7 @@ fn verdict(graphics: bool, write: impl FnOnce(&mut Words<'_>)) -> Result<(), Inv
     let mut buffer = [0; 4096];
     let mut words = Words::new(&mut buffer);
     write(&mut words);
-    check(words.as_slice(), &Rules { graphics, launches: false, space: &Range(BASE) })
+    check(words.as_slice(), &Rules { graphics, copies: false, launches: &[], space: &Range(BASE) })
 }
 
 #[track_caller]
@@ -178,11 +178,69 @@ fn sequences_that_do_not_end_and_headers_that_are_not_used() {
     refused(false, "empty", |_| ());
 }
 
+/// A graphics channel with a copy engine, and one QMD that may be started.
+fn launches(qmds: &[u64], write: impl FnOnce(&mut Words<'_>)) -> Result<(), Invalid> {
+    let mut buffer = [0; 256];
+    let mut words = Words::new(&mut buffer);
+    write(&mut words);
+    check(words.as_slice(), &Rules { graphics: true, copies: true, launches: qmds, space: &Range(BASE) })
+}
+
+#[test]
+fn launches_start_what_somebody_answers_for_and_do_nothing_else() {
+    use pushbuf::qmd::PcasAction;
+    let granted = [BASE, BASE + 0x200, END - 0x100];
+    let (start, decrement) = (PcasAction::InvalidatePrefetchCopySchedule, PcasAction::DecrementDependence);
+    launches(&granted, |w| {
+        w.inline(1, BASE, &[0; 384], 0x41).unwrap();
+        w.inc(1, 0x1698, &[0x1000]).unwrap();
+        w.pcas(1, BASE, start).unwrap();
+        w.pcas(1, BASE + 0x200, decrement).unwrap();
+        w.fill(4, BASE + 0x400, 0, 16, LAUNCH).unwrap();
+        w.copy_release(4, BASE + 0x800, 1, false).unwrap();
+    })
+    .unwrap();
+    let refused = |why: &str, write: &dyn Fn(&mut Words<'_>)| {
+        let error = launches(&granted, |w| write(w)).expect_err("it was let through");
+        assert!(error.why.contains(why), "{error}");
+    };
+    refused("nobody answers for", &|w| w.pcas(1, BASE + 0x100, start).unwrap());
+    refused("neither in memory", &|w| w.pcas(1, END - 0x100, start).unwrap());
+    let others = (0..16).filter(|code| ![7, 0xa].contains(code));
+    for code in others {
+        refused("a PCAS action", &|w| {
+            w.inc(1, 0x2b4, &[(BASE >> 8) as u32]).unwrap();
+            w.imm(1, 0x2c0, code).unwrap();
+        });
+    }
+    refused("a PCAS action", &|w| {
+        w.inc(1, 0x2b4, &[(BASE >> 8) as u32]).unwrap();
+        w.inc(1, 0x2c0, &[0x1000a]).unwrap();
+    });
+    refused("does not set", &|w| w.imm(1, 0x2c0, 0xa).unwrap());
+    refused("not on the list", &|w| w.inc(1, 0x1698, &[0x1001]).unwrap());
+    refused("not on the list", &|w| w.inc(1, 0x2bc, &[2]).unwrap());
+    let none = launches(&[], |w| w.inc(1, 0x1698, &[0x1000]).unwrap());
+    assert!(none.unwrap_err().why.contains("not on the list"), "without launches nothing has to be invalidated");
+}
+
+#[test]
+fn a_graphics_channel_copies_only_where_it_has_a_copy_engine() {
+    let copy = |copies| {
+        let mut buffer = [0; 32];
+        let mut words = Words::new(&mut buffer);
+        words.copy(4, BASE, BASE + 64, 8, LAUNCH).unwrap();
+        check(words.as_slice(), &Rules { graphics: true, copies, launches: &[], space: &Range(BASE) })
+    };
+    assert_eq!(copy(true), Ok(()));
+    assert_eq!(copy(false).unwrap_err().why, "a subchannel without an object");
+}
+
 proptest! {
     /// Whatever the words, nothing panics, and what passes names no address outside.
     #[test]
-    fn no_input_panics(words: Vec<u32>, graphics: bool) {
-        let _ = check(&words, &Rules { graphics, launches: true, space: &Range(BASE) });
+    fn no_input_panics(words: Vec<u32>, graphics: bool, copies: bool) {
+        let _ = check(&words, &Rules { graphics, copies, launches: &[BASE], space: &Range(BASE) });
     }
 
     #[test]

@@ -98,7 +98,17 @@ impl Channel {
             // Also where only copies are wanted: without it the channel has no context for UVM to register.
             objects.alloc_engine(handle, class::HOPPER_COMPUTE_A, &mut [])?;
         }
-        if let Engine::Copy(_) = engine {
+        let copies = engine == Engine::Graphics && options.copies;
+        let copier = match engine {
+            Engine::Copy(_) => Some(engine_type),
+            // One that shares the graphics engine's runlist.
+            Engine::Graphics if copies => {
+                let shares = device.engines()?.iter().find(|e| e.is_graphics()).and_then(|e| engine::copy(e.number));
+                Some(shares.ok_or(Error::NoClass(class::HOPPER_DMA_COPY_A))?)
+            }
+            Engine::Graphics => None,
+        };
+        if let Some(engine_type) = copier {
             let mut params = CopyAlloc { version: 1, engine_type };
             objects.alloc_engine(handle, class::HOPPER_DMA_COPY_A, params.as_bytes_mut())?;
         }
@@ -161,6 +171,9 @@ impl Channel {
             space: space.clone(),
             engine,
             group: options.group,
+            copies,
+            granted: Vec::new(),
+            used_for: None,
             handle,
             token,
             entries: options.entries,
@@ -186,6 +199,9 @@ impl Channel {
         self.check_words(&words, None)?;
         let mut first = Pushbuffer::new(&self.space, 16)?;
         match self.engine {
+            Engine::Graphics if self.copies => {
+                first.set_object(COMPUTE, class::HOPPER_COMPUTE_A)?.set_object(COPY, class::HOPPER_DMA_COPY_A)?
+            }
             Engine::Graphics => first.set_object(COMPUTE, class::HOPPER_COMPUTE_A)?,
             Engine::Copy(_) => first.set_object(COPY, class::HOPPER_DMA_COPY_A)?,
         };

@@ -8,6 +8,7 @@
 //! still read. Submissions are here.
 
 mod grave;
+mod launches;
 mod make;
 mod objects;
 mod options;
@@ -15,6 +16,7 @@ mod progress;
 mod unchecked;
 
 pub(crate) use grave::Grave;
+pub(crate) use launches::{Use, acquire};
 pub use options::{ChannelOptions, Group};
 
 use crate::device::Bar;
@@ -52,7 +54,7 @@ const TRACKER_SEMAPHORE: u64 = 0x140;
 const MARKER_SEGMENTS: u64 = 0x200;
 /// Behind it, one for each GPFIFO entry: the release that ends a submission.
 const RELEASES: u64 = 0x1000;
-const RELEASE_STRIDE: u64 = 32;
+const RELEASE_STRIDE: u64 = 64;
 const RELEASE_WORDS: usize = 6;
 
 /// One channel. Freed on drop, with everything that it has in flight.
@@ -80,6 +82,11 @@ pub struct Channel {
     space: Arc<AddressSpace>,
     engine: Engine,
     group: Group,
+    copies: bool,
+    /// QMDs that pushbuffers may start, ascending.
+    granted: Vec<u64>,
+    /// What was prepared on it first.
+    used_for: Option<Use>,
     handle: u32,
     token: u32,
     entries: u32,
@@ -139,7 +146,8 @@ impl Channel {
     pub fn rules(&self) -> Rules<'_> {
         Rules {
             graphics: self.engine == Engine::Graphics,
-            launches: self.space.device().is_soft(),
+            copies: self.copies,
+            launches: &self.granted,
             space: &*self.space,
         }
     }
@@ -228,14 +236,20 @@ impl Channel {
     /// The entry that releases the tracker when what was submitted before is done.
     fn push_release(&mut self, ticket: Ticket) {
         let offset = RELEASES + RELEASE_STRIDE * self.slot();
-        let mut words = [0; RELEASE_WORDS];
-        let written = release(&mut words, self.engine, self.tracker.va(), ticket);
-        debug_assert_eq!(written.ok(), Some(RELEASE_WORDS));
+        let mut words = [0; 2 * RELEASE_WORDS];
+        // Launches count up: what they still add comes first.
+        let waits = match self.used_for {
+            Some(Use::Launches) => launches::acquire(&mut words, self.tracker.va(), (ticket.0 as u32).wrapping_sub(1)),
+            _ => 0,
+        };
+        let written = release(words.get_mut(waits..).unwrap_or_default(), self.engine, self.tracker.va(), ticket);
+        debug_assert_eq!(written.as_ref().ok(), Some(&RELEASE_WORDS));
+        let length = waits + written.unwrap_or(0);
         // The segment's last use was a whole ring ago, and the ring has room: it has been consumed.
-        for (i, word) in words.iter().enumerate() {
+        for (i, word) in words.iter().take(length).enumerate() {
             self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
         }
-        if let Some(entry) = Entry::segment(self.page.va() + offset, RELEASE_WORDS as u32) {
+        if let Some(entry) = Entry::segment(self.page.va() + offset, length as u32) {
             self.push(entry.encode(), None);
         }
     }

@@ -27,6 +27,8 @@ pub struct ChannelOptions {
     /// The semaphore that prepared transfers release: polled by the CPU.
     pub tracker: Place,
     pub group: Group,
+    /// A graphics channel gets a copy engine, too, for launches of graphs that copy and fill.
+    pub copies: bool,
     pub bar: Bar,
     pub site: Site,
 }
@@ -40,6 +42,7 @@ impl Default for ChannelOptions {
             pushbuffer: Place::Video,
             tracker: Place::Host,
             group: Group::default(),
+            copies: false,
             bar: Bar::default(),
             site: Site::default(),
         }

@@ -65,6 +65,14 @@ unsafe fn theirs<F: Copy>(from: &AtomicPtr<c_void>) -> F {
     unsafe { std::mem::transmute_copy(&function) }
 }
 
+/// What CUDA frees after it has waited for all of its own work waits for our launches, too. (What it frees in the order of a stream is the program's to order.)
+fn launches_end() {
+    // SAFETY: null, or leaked.
+    if let Some(watched) = unsafe { WATCHED.load(Ordering::Acquire).as_ref() } {
+        watched.launches_end();
+    }
+}
+
 /// Whatever allocation `address` is in is about to go.
 fn tell(address: u64) {
     // SAFETY: null, or leaked.
@@ -92,18 +100,21 @@ fn tell(address: u64) {
 
 unsafe extern "C" fn free(address: u64) -> c_int {
     tell(address);
+    launches_end();
     // SAFETY: the caller's call, passed on as it is.
     unsafe { theirs::<Free>(&FREE)(address) }
 }
 
 unsafe extern "C" fn free_host(address: u64) -> c_int {
     tell(address);
+    launches_end();
     // SAFETY: as above; a pointer is passed as an address is.
     unsafe { theirs::<Free>(&FREE_HOST)(address) }
 }
 
 unsafe extern "C" fn unregister(address: u64) -> c_int {
     tell(address);
+    launches_end();
     // SAFETY: as above.
     unsafe { theirs::<Free>(&UNREGISTER)(address) }
 }

@@ -91,7 +91,7 @@ impl Machine for Opened {
             Engine::Copy => gpu::Engine::Copy(2 + n % 4),
             Engine::Graphics => gpu::Engine::Graphics,
         };
-        let channel = gpu::Channel::new(&self.space, on, options)?;
+        let mut channel = gpu::Channel::new(&self.space, on, options)?;
         let done = self.semaphore()?;
         let mut release = Pushbuffer::new(&self.space, ROOM)?;
         match engine {
@@ -103,6 +103,11 @@ impl Machine for Opened {
             Engine::Copy => None,
             Engine::Graphics => Some(self.space.alloc_host(QMDS * QMD_STRIDE)?),
         };
+        if let Some(qmds) = &qmds {
+            let all = (0..QMDS).map(|n| qmds.va() + n * QMD_STRIDE);
+            // SAFETY: all that is ever written there is what `qmd` makes: it runs no code, and releases words of the sample's own.
+            unsafe { channel.grant_launches(all) };
+        }
         Ok(Ring { channel, done, release: Some(release), retired: VecDeque::new(), qmds, launches: 0 })
     }
 }

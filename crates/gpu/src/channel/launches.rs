@@ -1,0 +1,86 @@
+//! What a channel is used for, and what launches need of it.
+//!
+//! Transfers *set* the channel's tracker to their number, QMDs *add* to it. On one channel the two would have to wait for each other, so a channel is for the
+//! kind that was prepared on it first.
+
+use super::*;
+use crate::validate::Invalid;
+use pushbuf::semaphore::Operation;
+
+/// What tells the tracker how far the channel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Transfers,
+    Launches,
+}
+
+impl Channel {
+    /// Lets pushbuffers start these QMDs, and no others. Each address is a multiple of 256.
+    ///
+    /// # Safety
+    /// A kernel does whatever its code and its QMD say, to any memory of the address space, and nothing here looks at it. The caller answers for what the
+    /// QMDs at these addresses say whenever they are started.
+    pub unsafe fn grant_launches(&mut self, qmds: impl IntoIterator<Item = u64>) {
+        self.granted = qmds.into_iter().collect();
+        self.granted.sort_unstable();
+        self.granted.dedup();
+    }
+
+    /// From now on for this.
+    pub(crate) fn use_for(&mut self, what: Use) -> Result<(), Error> {
+        match *self.used_for.get_or_insert(what) {
+            has if has == what => Ok(()),
+            Use::Transfers => Err(Error::OtherUse { has: "transfers" }),
+            Use::Launches => Err(Error::OtherUse { has: "launches" }),
+        }
+    }
+
+    /// The launch channel's own promise: whoever frees memory waits for what is under way, whether it is known to name the memory or not.
+    pub(crate) fn begin_launches(&mut self) -> Result<(), Error> {
+        if self.engine != Engine::Graphics {
+            return Err(Error::OtherChannel);
+        }
+        self.use_for(Use::Launches)?;
+        self.tracker.launches();
+        Ok(())
+    }
+
+    /// GPU address of the word that tells how far the channel is: what QMDs of launches add to.
+    pub fn tracker(&self) -> u64 {
+        self.tracker.va()
+    }
+
+    /// Submissions may name these pins: whoever ends one finds the channel.
+    pub(crate) fn names(&self, pins: impl Iterator<Item = u64>) {
+        pins.for_each(|pin| self.tracker.names(pin));
+    }
+
+    /// The next `adds` numbers, announced as [`Channel::take_ticket`] does: the number before them, and the last as a ticket.
+    #[inline]
+    pub(crate) fn take_tickets(&mut self, adds: u32) -> (u64, Ticket) {
+        let before = self.tracker.submitted.load(Ordering::Relaxed);
+        let last = before + u64::from(adds);
+        // ORDERING: sequentially consistent, see AddressSpace::unmapped.
+        self.tracker.submitted.store(last, Ordering::SeqCst);
+        (before, Ticket(last))
+    }
+
+    /// Numbers that will not be submitted after all.
+    pub(crate) fn give_back_to(&mut self, before: u64) {
+        self.tracker.submitted.store(before, Ordering::SeqCst);
+    }
+
+    /// Checks the words of a launch: they may start these QMDs, and name the tracker and what `holds` says.
+    pub(crate) fn check_launch(&self, words: &[u32], qmds: &[u64], space: &dyn Ranges) -> Result<(), Invalid> {
+        validate::check(words, &Rules { launches: qmds, space, ..self.rules() })
+    }
+}
+
+/// The words that wait for the tracker: how many there are. As CUDA's graphs wait for their counters.
+pub(crate) fn acquire(words: &mut [u32], tracker: u64, count: u32) -> usize {
+    let mut to = Words::new(words);
+    let execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
+    let written = to.host_semaphore(0, tracker, count.into(), execute);
+    debug_assert!(written.is_ok());
+    to.len()
+}

@@ -1,0 +1,458 @@
+//! A launch of kernels that is validated once and submitted often.
+//!
+//! The caller brings the words: an acquire of the channel's tracker in front, QMDs that add to the tracker, acquires between them. Which words are
+//! payloads, and of what, is said with them ([`LaunchWords`]). A submission takes as many ticket numbers at once as the launch adds, writes the
+//! payloads into a slot, and rings: no lock, no allocation, no system call, and nothing that waits. What is launched on a channel runs in the order of its
+//! submissions: the GPU waits, because each launch begins with an acquire of the number before its own first.
+//!
+//! Parameters of kernels are changed by inline writes ([`Launch::submit_with`]) in a segment of its own ahead of the launch's, behind the same acquire:
+//! a bank is not written while a kernel of an earlier launch may read it.
+//!
+//! What kernels touch cannot be looked at. So a channel of launches is waited for whenever CUDA frees memory, whichever it is.
+
+use crate::channel::{Channel, Grave, acquire};
+use crate::engine::COMPUTE;
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::place::Place;
+use crate::prepared::store;
+use crate::region::Region;
+use crate::space::AddressSpace;
+use crate::tracker::Ticket;
+use crate::validate::{Invalid, Ranges};
+use pushbuf::encode::{Words, inline_dma, offset};
+use pushbuf::gpfifo::Entry;
+use pushbuf::header::{Header, Kind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Slots of one launch, where they all fit, and the bytes that they may take.
+const SLOTS: usize = 32;
+const SEGMENT: usize = 1 << 20;
+/// How long the upload may take: it waits for the launches that are under way on its channel.
+const UPLOAD: Duration = Duration::from_secs(10);
+/// Words of a host semaphore operation, and of one inline write without its data: addresses, lengths, launch, headers of data.
+const ACQUIRE: usize = 6;
+const WRITE: usize = 9;
+/// INVALIDATE_SHADER_CACHES_NO_WFI: CONSTANT, as CUDA sends it behind new banks.
+const CONSTANT: u32 = 0x1000;
+
+/// The words of a launch, and what they may name.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchWords<'a> {
+    /// Written once: banks and QMDs. It must not start anything.
+    pub upload: &'a [u32],
+    pub launch: &'a [u32],
+    /// Words of `launch` that are the tracker's value before the launch and so much more: (word, more).
+    pub counts: &'a [(usize, u32)],
+    /// How much one launch adds to the tracker; its QMDs release that word.
+    pub adds: u32,
+    /// QMDs that may be started, ascending.
+    pub qmds: &'a [u64],
+    /// Where QMDs and banks lie, kept until the last launch is done.
+    pub memory: &'a [Arc<Memory>],
+    /// What copies, fills and writes of the launch touch.
+    pub touched: &'a [Region],
+    /// Bytes of the largest parameters that one submission brings, and in how many writes at most.
+    pub parameters: (usize, usize),
+}
+
+/// New bytes for a bank.
+#[derive(Clone, Copy, Debug)]
+pub struct NewParameters<'a> {
+    pub address: u64,
+    pub bytes: &'a [u8],
+}
+
+/// A launch that is ready to go, on one channel.
+#[derive(Debug)]
+pub struct Launch {
+    slots: Slots,
+    entries: Vec<u64>,
+    counts: Vec<(usize, u64)>,
+    adds: u32,
+    /// As they were validated.
+    words: Vec<u32>,
+    qmds: Vec<u64>,
+    named: Named,
+    parameters: Option<Parameters>,
+    asks: bool,
+    generation: u64,
+    channel: u64,
+    grave: Grave,
+    last: Option<Ticket>,
+}
+
+/// What the words may name.
+#[derive(Debug)]
+struct Named {
+    space: Arc<AddressSpace>,
+    tracker: u64,
+    memory: Vec<Arc<Memory>>,
+    own: Vec<Region>,
+    touched: Vec<Region>,
+}
+
+impl Ranges for Named {
+    fn contains(&self, va: u64, length: u64) -> bool {
+        let tracker = va == self.tracker && length <= 16;
+        tracker || self.own.iter().chain(&self.touched).any(|region| region.holds(va, length))
+    }
+}
+
+impl Named {
+    fn check(&self) -> Result<(), Error> {
+        let gpu = self.space.device().uuid();
+        self.own.iter().chain(&self.touched).try_for_each(|region| region.check(&self.space, gpu))
+    }
+}
+
+/// Pieces of one memory that take turns.
+#[derive(Debug)]
+struct Slots {
+    memory: Arc<Memory>,
+    /// Dwords between them.
+    stride: usize,
+    /// Each one's last submission.
+    tickets: Vec<Option<Ticket>>,
+    next: usize,
+}
+
+impl Slots {
+    fn new(ch: &Channel, words: usize) -> Result<Slots, Error> {
+        // Whole cache lines, so that two share none.
+        let stride = words.next_multiple_of(16);
+        let count = (SEGMENT / (stride * 4)).clamp(2, SLOTS);
+        let memory = ch.space().alloc_own(ch.pushbuffers(), (count * stride * 4) as u64)?;
+        Ok(Slots { memory, stride, tickets: vec![None; count], next: 0 })
+    }
+
+    fn put(&self, slot: usize, words: &[u32]) {
+        words.iter().enumerate().for_each(|(i, word)| store(&self.memory, slot * self.stride + i, *word));
+    }
+
+    fn entry(&self, slot: usize, words: usize) -> Result<u64, Error> {
+        let at = self.memory.va() + 4 * (slot * self.stride) as u64;
+        let entry = u32::try_from(words).ok().and_then(|words| Entry::segment(at, words));
+        Ok(entry.ok_or(Error::Words(words))?.encode())
+    }
+
+    #[inline]
+    fn free(&self, ch: &Channel) -> Result<usize, Error> {
+        match self.tickets[self.next] {
+            Some(ticket) if !ch.done(ticket) => Err(match ch.error() {
+                Some(code) => Error::ChannelKilled(code),
+                None => Error::RingFull(self.tickets.len() as u32),
+            }),
+            _ => Ok(self.next),
+        }
+    }
+
+    #[inline]
+    fn took(&mut self, slot: usize, ticket: Ticket) {
+        self.tickets[slot] = Some(ticket);
+        self.next = if slot + 1 == self.tickets.len() { 0 } else { slot + 1 };
+    }
+}
+
+/// Where the words of new parameters are written.
+#[derive(Debug)]
+struct Parameters {
+    slots: Slots,
+    staged: Vec<u32>,
+}
+
+impl Launch {
+    /// Uploads what the words bring and waits until it is there.
+    ///
+    /// # Errors
+    /// What the validator has against the words, [`Error::OtherChannel`] for a channel of another engine, [`Error::OtherUse`] for one with
+    /// transfers, no memory, or a channel that does not come to its end.
+    ///
+    /// # Safety
+    /// The upload starts nothing, and the kernels may run at each submission: whatever they touch is there for as long as this lives, or nothing is submitted
+    /// any more, and their QMDs add `adds` to the tracker in all, whose address is [`Channel::tracker`].
+    pub unsafe fn prepare(ch: &mut Channel, words: LaunchWords<'_>) -> Result<Launch, Error> {
+        ch.usable()?;
+        ch.begin_launches()?;
+        ch.bury();
+        let space = ch.space().clone();
+        let generation = space.generation();
+        let (_, tracker) = ch.ends();
+        let own = words.memory.iter().map(|memory| memory.region()).collect();
+        let named = Named {
+            space: space.clone(),
+            tracker,
+            memory: words.memory.to_vec(),
+            own,
+            touched: words.touched.to_vec(),
+        };
+        ch.names(named.touched.iter().filter_map(Region::pin));
+        named.check()?;
+        ch.check_launch(words.launch, words.qmds, &named)?;
+        check_counts(words.launch, words.counts, words.adds)?;
+        let slots = Slots::new(ch, words.launch.len())?;
+        let mut entries = Vec::with_capacity(slots.tickets.len());
+        for slot in 0..slots.tickets.len() {
+            slots.put(slot, words.launch);
+            entries.push(slots.entry(slot, words.launch.len())?);
+        }
+        let parameters = match words.parameters {
+            (0, _) | (_, 0) => None,
+            (bytes, writes) => {
+                let room = ACQUIRE + bytes.div_ceil(4) + writes * WRITE + bytes / 0x7fff + 2;
+                Some(Parameters { slots: Slots::new(ch, room)?, staged: vec![0; room] })
+            }
+        };
+        let launch = Launch {
+            slots,
+            entries,
+            counts: words.counts.iter().map(|(word, more)| (*word, u64::from(*more))).collect(),
+            adds: words.adds,
+            words: words.launch.to_vec(),
+            qmds: words.qmds.to_vec(),
+            named,
+            parameters,
+            asks: space.checks_each_submission(),
+            generation,
+            channel: ch.id(),
+            grave: ch.grave(),
+            last: None,
+        };
+        launch.upload(ch, words.upload)?;
+        Ok(launch)
+    }
+
+    /// Sends the upload, and behind it the tracker's next number once all launches before have been counted.
+    fn upload(&self, ch: &mut Channel, upload: &[u32]) -> Result<(), Error> {
+        ch.ready()?;
+        let mut words = upload.to_vec();
+        words.resize(upload.len() + ACQUIRE + WRITE + 1, 0);
+        let (before, ticket) = ch.take_tickets(1);
+        let tail = words.get_mut(upload.len()..).unwrap_or_default();
+        let waits = acquire(tail, self.named.tracker, before as u32);
+        let mut to = Words::new(tail.get_mut(waits..).unwrap_or_default());
+        let number = ticket.payload().to_le_bytes();
+        let submitted = to
+            .inline(COMPUTE, self.named.tracker, &number, inline_dma::PITCH)
+            .map_err(Error::from)
+            .map(|()| upload.len() + waits + to.len())
+            .and_then(|length| {
+                words.truncate(length);
+                ch.check_launch(&words, &self.qmds, &self.named)?;
+                let segment = Slots::whole(ch, &words)?;
+                Ok((segment.entry(0, words.len())?, segment.memory))
+            });
+        let (entry, memory) = match submitted {
+            Ok(submitted) => submitted,
+            Err(error) => {
+                ch.give_back_to(before);
+                return Err(error);
+            }
+        };
+        ch.push_prepared(entry, ticket);
+        self.grave.put(memory, ticket);
+        ch.wait(ticket, UPLOAD)
+    }
+
+    /// Launches that may be under way at a time.
+    pub fn slots(&self) -> usize {
+        self.slots.tickets.len()
+    }
+
+    /// How many ticket numbers a launch takes.
+    pub fn adds(&self) -> u32 {
+        self.adds
+    }
+
+    /// Launches once more. Its ticket is done when all of its kernels are.
+    ///
+    /// # Errors
+    /// [`Error::RingFull`] while all slots or all GPFIFO entries are in use, [`Error::Stale`] where something that its copies and fills name was unmapped,
+    /// [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::ChannelStopped`], [`Error::Forked`]: nothing was submitted then.
+    #[inline]
+    pub fn submit(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
+        let slot = self.free_slot(ch)?;
+        let (before, ticket) = self.begin(ch)?;
+        self.count(slot, before);
+        ch.push_prepared(self.entries[slot], ticket);
+        self.took(slot, ticket);
+        Ok(ticket)
+    }
+
+    /// As [`Launch::submit`], with new parameters. They stay what they are for the launches after it.
+    ///
+    /// # Errors
+    /// As [`Launch::submit`]; [`Error::Length`] for more than was prepared for, and what the validator has against an address.
+    pub fn submit_with<'a>(
+        &mut self,
+        ch: &mut Channel,
+        new: impl IntoIterator<Item = NewParameters<'a>>,
+    ) -> Result<Ticket, Error> {
+        let mut new = new.into_iter().peekable();
+        if new.peek().is_none() {
+            return self.submit(ch);
+        }
+        let slot = self.free_slot(ch)?;
+        let (before, ticket) = self.begin(ch)?;
+        match self.parameter_entry(ch, new, before) {
+            Ok((place, entry)) => {
+                self.count(slot, before);
+                if let Err(error) = ch.push_several(&[entry, self.entries[slot]], ticket) {
+                    ch.give_back_to(before);
+                    return Err(error);
+                }
+                if let Some(parameters) = &mut self.parameters {
+                    parameters.slots.took(place, ticket);
+                }
+                self.took(slot, ticket);
+                Ok(ticket)
+            }
+            Err(error) => {
+                ch.give_back_to(before);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the words that bring new parameters; their place, and the entry for them.
+    fn parameter_entry<'a>(
+        &mut self,
+        ch: &Channel,
+        new: impl Iterator<Item = NewParameters<'a>>,
+        before: u64,
+    ) -> Result<(usize, u64), Error> {
+        let Some(parameters) = &mut self.parameters else { return Err(Error::Length(0)) };
+        let place = parameters.slots.free(ch)?;
+        let staged = &mut parameters.staged;
+        let waits = acquire(staged, self.named.tracker, before as u32);
+        let mut to = Words::new(staged.get_mut(waits..).unwrap_or_default());
+        for NewParameters { address, bytes } in new {
+            to.inline_long(COMPUTE, address, bytes, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR)?;
+        }
+        to.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANT])?;
+        let length = waits + to.len();
+        let words = staged.get(..length).unwrap_or_default();
+        ch.check_launch(words, &self.qmds, &self.named)?;
+        parameters.slots.put(place, words);
+        Ok((place, parameters.slots.entry(place, length)?))
+    }
+
+    #[inline]
+    fn free_slot(&self, ch: &mut Channel) -> Result<usize, Error> {
+        if self.channel != ch.id() {
+            return Err(Error::OtherChannel);
+        }
+        ch.ready()?;
+        self.slots.free(ch)
+    }
+
+    /// Takes the numbers of a launch, when all that it names is there.
+    #[inline]
+    fn begin(&mut self, ch: &mut Channel) -> Result<(u64, Ticket), Error> {
+        if self.asks {
+            self.named.touched.iter().try_for_each(Region::ask)?;
+        }
+        // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
+        let (before, ticket) = ch.take_tickets(self.adds);
+        if ch.space().generation() != self.generation
+            && let Err(error) = self.again(ch)
+        {
+            ch.give_back_to(before);
+            return Err(error);
+        }
+        Ok((before, ticket))
+    }
+
+    /// Something was unmapped: all is checked again.
+    #[cold]
+    fn again(&mut self, ch: &Channel) -> Result<(), Error> {
+        let generation = ch.space().generation();
+        let live = self.named.own.iter().chain(&self.named.touched).all(Region::is_live);
+        if !live || ch.check_launch(&self.words, &self.qmds, &self.named).is_err() {
+            return Err(Error::Stale);
+        }
+        self.generation = generation;
+        Ok(())
+    }
+
+    /// The payloads of a slot that is not under way. One store each: the first lies in its first line, and most launches have no other.
+    #[inline]
+    fn count(&self, slot: usize, before: u64) {
+        let base = slot * self.slots.stride;
+        for &(word, more) in &self.counts {
+            store(&self.slots.memory, base + word, (before + more) as u32);
+        }
+    }
+
+    #[inline]
+    fn took(&mut self, slot: usize, ticket: Ticket) {
+        self.slots.took(slot, ticket);
+        self.last = Some(ticket);
+    }
+}
+
+impl Slots {
+    /// One, with these words.
+    fn whole(ch: &Channel, words: &[u32]) -> Result<Slots, Error> {
+        let memory = ch.space().alloc_own(Place::Host, 4 * words.len() as u64)?;
+        let slots = Slots { memory, stride: words.len(), tickets: vec![None], next: 0 };
+        slots.put(0, words);
+        Ok(slots)
+    }
+}
+
+/// That each of these words is a payload, of an acquire or a release or inline data: whatever number stands there, the validator's verdict holds. That the
+/// first acquire waits for the launch before, and no number lies outside the launch's own.
+fn check_counts(words: &[u32], counts: &[(usize, u32)], adds: u32) -> Result<(), Invalid> {
+    let invalid = |at, why, detail| Err(Invalid { at, why, detail });
+    if adds == 0 {
+        return invalid(0, "a launch that adds nothing to the tracker", 0);
+    }
+    if counts.first().is_none_or(|(_, more)| *more != 0) {
+        return invalid(0, "a launch that does not wait for the one before", 0);
+    }
+    for &(word, more) in counts {
+        // SEM_PAYLOAD_LO, the copy engine's SET_SEMAPHORE_PAYLOAD, LOAD_INLINE_DATA.
+        let payload =
+            matches!(method_of(words, word), Some((_, 0x64) | (4, 0x248) | (COMPUTE, offset::INLINE_LOAD_DATA)));
+        if !payload || more > adds {
+            return invalid(word, "a count that is no payload of this launch", more.into());
+        }
+    }
+    Ok(())
+}
+
+/// The subchannel and the method that a word is data of.
+fn method_of(words: &[u32], wanted: usize) -> Option<(u8, u16)> {
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        let Header::Methods { kind, subch, address, count } = Header::parse(*word) else {
+            at += 1;
+            continue;
+        };
+        let (first, end) = (at + 1, at + 1 + usize::from(count));
+        if (first..end).contains(&wanted) {
+            let step = match kind {
+                Kind::Inc => wanted - first,
+                Kind::OneInc => (wanted - first).min(1),
+                _ => 0,
+            };
+            return Some((subch, address.wrapping_add(4 * step as u16)));
+        }
+        at = end;
+    }
+    None
+}
+
+impl Drop for Launch {
+    fn drop(&mut self) {
+        // The channel may still read the words, and kernels their QMDs and banks: all is freed when the channel has come past, or has gone.
+        let Some(last) = self.last else { return };
+        self.grave.put(self.slots.memory.clone(), last);
+        if let Some(parameters) = &self.parameters {
+            self.grave.put(parameters.slots.memory.clone(), last);
+        }
+        self.named.memory.drain(..).for_each(|memory| self.grave.put(memory, last));
+    }
+}
