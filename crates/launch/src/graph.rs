@@ -1,0 +1,215 @@
+//! A graph that is launched without CUDA.
+
+use crate::error::Error;
+use crate::learn::learn;
+use crate::memory::{move_in, pin, regions};
+use crate::node::{Node, nodes};
+use gpu::{Channel, Engine, Group, Launch, LaunchWords, NewParameters, Pin, Ticket, Watched};
+use recipe::{Own, Recipe};
+use std::fmt::Display;
+
+/// A graph on one channel.
+#[derive(Debug)]
+pub struct Graph {
+    launch: Launch,
+    nodes: Vec<Node>,
+    /// In the order of the nodes.
+    parameters: Vec<Parameters>,
+    /// Which of them were changed and not sent yet.
+    changed: Vec<usize>,
+    _pins: Vec<Pin>,
+}
+
+/// New bytes for the parameters of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Set<'a> {
+    /// The kernel's number among the nodes.
+    pub node: usize,
+    /// Bytes from the start of its parameters.
+    pub offset: u32,
+    pub bytes: &'a [u8],
+}
+
+/// The parameters of one kernel.
+#[derive(Debug)]
+struct Parameters {
+    node: usize,
+    address: u64,
+    /// As the next launch is to have them.
+    bytes: Vec<u8>,
+    /// First and last byte, exclusive, that were changed and not sent yet.
+    changed: Option<(usize, usize)>,
+}
+
+impl Graph {
+    /// Learns an instantiated graph of CUDA's and makes it ready on `channel`. `launch` launches it once on some stream and waits until it is done; it
+    /// is called three times, so the graph runs three times. No other thread may have CUDA submit anything meanwhile. `watched` is what saw CUDA's
+    /// calls ([`gpu::Libcuda::watched`]).
+    ///
+    /// # Errors
+    /// [`Error::LaunchedBefore`] for a graph that was launched before, [`Error::Refused`] for one that is not understood, by name, [`Error::Unfit`] for a
+    /// kernel that the GPU would not take, and what cannot be read or submitted. The graph can still be launched by CUDA then.
+    ///
+    /// # Safety
+    /// What the graph's kernels do, they do at each launch, with nothing that checks it: module, context and memory stay what they are for as long as the
+    /// graph is launched. The head of this crate says what is noticed and what is not.
+    pub unsafe fn learn<E: Display>(
+        watched: &Watched,
+        channel: &mut Channel,
+        launch: impl FnMut() -> Result<(), E>,
+    ) -> Result<Graph, Error> {
+        fit(channel)?;
+        let recipe = learn(watched, channel.space(), launch)?;
+        // SAFETY: the caller's.
+        unsafe { Graph::of(&recipe, channel) }
+    }
+
+    /// Makes a graph that was learnt ready on a channel. A recipe may be used several times.
+    ///
+    /// # Errors
+    /// As [`Graph::learn`].
+    ///
+    /// # Safety
+    /// As [`Graph::learn`]; and the recipe is of a graph of the context in whose address space the channel is.
+    pub unsafe fn of(recipe: &Recipe, channel: &mut Channel) -> Result<Graph, Error> {
+        fit(channel)?;
+        let space = channel.space().clone();
+        for (node, of) in recipe.nodes.iter().enumerate() {
+            if let Some(kernel) = of.work.kernel() {
+                kernel.qmd.check().map_err(|unfit| Error::Unfit { node, unfit })?;
+            }
+        }
+        let (recipe, memory) = move_in(recipe, &space)?;
+        let own = Own::of(&recipe, channel.tracker())?;
+        let pins = pin(&own, &recipe, &space)?;
+        let parameters: Vec<Parameters> = own.parameters.iter().map(|p| Parameters::of(p, &recipe)).collect();
+        let counts: Vec<(usize, u32)> = own.counts.iter().map(|count| (count.word, count.more)).collect();
+        let words = LaunchWords {
+            upload: &own.upload,
+            launch: &own.launch,
+            counts: &counts,
+            adds: own.adds,
+            qmds: &own.qmds,
+            memory: &[memory],
+            touched: &regions(&pins),
+            parameters: (parameters.iter().map(|p| p.bytes.len()).sum(), parameters.len()),
+        };
+        // SAFETY: the caller's. The upload only arms, and all that QMDs release was moved to the tracker.
+        let launch = unsafe { Launch::prepare(channel, words)? };
+        let changed = Vec::with_capacity(parameters.len());
+        Ok(Graph { launch, nodes: nodes(&recipe), parameters, changed, _pins: pins })
+    }
+
+    /// What it is made of.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Launches that may be under way at a time.
+    pub fn slots(&self) -> usize {
+        self.launch.slots()
+    }
+
+    /// Launches it once more, behind all that was launched on the channel before. The ticket is done ([`Channel::done`], [`Channel::wait`]) when all its
+    /// nodes are.
+    ///
+    /// # Errors
+    /// [`gpu::Error::RingFull`] while as many launches as there are slots are under way, [`gpu::Error::Stale`] where memory of a copy or memset was freed,
+    /// [`gpu::Error::OtherChannel`], [`gpu::Error::ChannelKilled`], [`gpu::Error::ChannelStopped`], [`gpu::Error::Forked`]: nothing was launched then.
+    #[inline]
+    pub fn launch(&mut self, channel: &mut Channel) -> Result<Ticket, gpu::Error> {
+        if self.changed.is_empty() { self.launch.submit(channel) } else { self.launch_changed(channel) }
+    }
+
+    /// Changes parameters of kernels, and launches. They stay so for the launches after it.
+    ///
+    /// # Errors
+    /// As [`Graph::set_parameter`] and [`Graph::launch`]. What was set stays set.
+    pub fn launch_with(&mut self, channel: &mut Channel, set: &[Set<'_>]) -> Result<Ticket, Error> {
+        set.iter().try_for_each(|set| self.set_parameter(set.node, set.offset, set.bytes))?;
+        Ok(self.launch(channel)?)
+    }
+
+    /// The parameters of a kernel as the next launch will have them.
+    pub fn parameters(&self, node: usize) -> Option<&[u8]> {
+        self.place(node).ok().and_then(|at| self.parameters.get(at)).map(|p| &p.bytes[..])
+    }
+
+    fn place(&self, node: usize) -> Result<usize, usize> {
+        self.parameters.binary_search_by_key(&node, |p| p.node)
+    }
+
+    /// Changes a kernel's parameters from the next launch on; those that are under way keep theirs. `offset` counts from the start of the parameters, which lie
+    /// as in a C structure: each aligned to its size.
+    ///
+    /// # Errors
+    /// [`Error::NoParameters`], [`Error::OutsideParameters`]: nothing was changed then.
+    pub fn set_parameter(&mut self, node: usize, offset: u32, bytes: &[u8]) -> Result<(), Error> {
+        let Ok(at) = self.place(node) else {
+            let having: Vec<String> = self.parameters.iter().map(|p| p.node.to_string()).collect();
+            let having = if having.is_empty() { "none".into() } else { having.join(", ") };
+            return Err(Error::NoParameters { node, having });
+        };
+        let (parameters, from) = (&mut self.parameters[at], offset as usize);
+        let size = parameters.bytes.len() as u32;
+        let to = from.saturating_add(bytes.len());
+        let Some(place) = parameters.bytes.get_mut(from..to) else {
+            return Err(Error::OutsideParameters { node, offset, bytes: bytes.len(), size });
+        };
+        if place == bytes {
+            return Ok(());
+        }
+        place.copy_from_slice(bytes);
+        match &mut parameters.changed {
+            Some((first, last)) => (*first, *last) = (from.min(*first), to.max(*last)),
+            changed => {
+                *changed = Some((from, to));
+                // (Room for all of them was made.)
+                self.changed.push(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn launch_changed(&mut self, channel: &mut Channel) -> Result<Ticket, gpu::Error> {
+        let parameters = &self.parameters;
+        let new = self.changed.iter().filter_map(|at| parameters.get(*at)?.to_send());
+        let ticket = self.launch.submit_with(channel, new)?;
+        for at in self.changed.drain(..) {
+            if let Some(parameters) = self.parameters.get_mut(at) {
+                parameters.changed = None;
+            }
+        }
+        Ok(ticket)
+    }
+}
+
+impl Parameters {
+    fn of(place: &recipe::Parameters, recipe: &Recipe) -> Parameters {
+        let bank = recipe.nodes.get(place.node.0).and_then(|n| n.work.kernel()?.bank);
+        let bytes = bank.and_then(|bank| recipe.banks.get(bank.0)?.parameter_bytes()).unwrap_or_default();
+        Parameters { node: place.node.0, address: place.address, bytes: bytes.to_vec(), changed: None }
+    }
+
+    /// What of it was changed, in whole words.
+    fn to_send(&self) -> Option<NewParameters<'_>> {
+        let (first, last) = self.changed?;
+        let (first, last) = (first & !3, last.next_multiple_of(4).min(self.bytes.len()));
+        Some(NewParameters { address: self.address + first as u64, bytes: self.bytes.get(first..last)? })
+    }
+}
+
+/// Whether launches can be made on the channel.
+fn fit(channel: &Channel) -> Result<(), Error> {
+    if !channel.space().device().has_class(rm::class::HOPPER_COMPUTE_A) {
+        return Err(Error::Channel(
+            "this GPU is not one whose launches were seen: graphs are launched on an H100 or H200 (class HOPPER_COMPUTE_A); go on with cudaGraphLaunch",
+        ));
+    }
+    if (channel.engine(), channel.group()) != (Engine::Graphics, Group::Cudas) {
+        return Err(Error::Channel(
+            "launches need a graphics channel in CUDA's group, where local memory and the kernels' environment are set up: open one with launch::channel",
+        ));
+    }
+    Ok(())
+}

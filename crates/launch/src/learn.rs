@@ -1,0 +1,66 @@
+//! What CUDA says when it launches a graph, read where it wrote it.
+
+use crate::error::Error;
+use gpu::{AddressSpace, Given, GivenChannel, Watched};
+use recipe::{Channel, Recipe, Refused, Segment};
+use std::fmt::Display;
+use std::sync::Arc;
+
+/// Launches after the upload that are compared with each other.
+const AGAIN: usize = 2;
+
+/// Has the graph launched three times and makes a recipe of what was said.
+pub(crate) fn learn<E: Display>(
+    watched: &Watched,
+    space: &Arc<AddressSpace>,
+    mut launch: impl FnMut() -> Result<(), E>,
+) -> Result<Recipe, Error> {
+    let mut given = Vec::new();
+    for _ in 0..=AGAIN {
+        let mark = watched.mark(space)?;
+        launch().map_err(|error| Error::Launching(error.to_string()))?;
+        given.push(watched.given(&mark)?);
+    }
+    recipe_of(&given)
+}
+
+/// A recipe from what was given for the upload and for the launches after it.
+fn recipe_of(given: &[Given]) -> Result<Recipe, Error> {
+    // Channels by handle, in the order in which they are used first.
+    let mut handles: Vec<u32> = Vec::new();
+    let mut channels: Vec<Channel> = Vec::new();
+    for channel in given.iter().flat_map(|given| &given.channels) {
+        if !handles.contains(&channel.handle) {
+            handles.push(channel.handle);
+            channels.push(Channel { class: channel.class, engines: channel.engines.clone(), group: channel.group });
+        }
+    }
+    let [upload, again @ ..] = given else { return Err(Error::NothingSubmitted) };
+    let again: Vec<Vec<Segment<'_>>> = again.iter().map(|given| segments(given, &handles)).collect();
+    let upload = segments(upload, &handles);
+    if upload.is_empty() || again.iter().any(Vec::is_empty) {
+        return Err(Error::NothingSubmitted);
+    }
+    let again: Vec<&[Segment<'_>]> = again.iter().map(Vec::as_slice).collect();
+    recipe::learn(&channels, &upload, &again).map_err(|refused| match refused {
+        // The first launch was one as those after it.
+        Refused::QmdNotWritten { .. } if same_length(&upload, &again) => {
+            Error::LaunchedBefore { segments: upload.len() }
+        }
+        refused => Error::Refused(refused),
+    })
+}
+
+/// The segments of a launch, one channel's after another's.
+fn segments<'a>(given: &'a Given, handles: &[u32]) -> Vec<Segment<'a>> {
+    let of = |channel: &'a GivenChannel| {
+        let number = handles.iter().position(|handle| *handle == channel.handle).unwrap_or(usize::MAX);
+        channel.segments.iter().map(move |words| Segment { channel: number, words })
+    };
+    given.channels.iter().flat_map(of).collect()
+}
+
+fn same_length(upload: &[Segment<'_>], again: &[&[Segment<'_>]]) -> bool {
+    let words = |launch: &[Segment<'_>]| launch.iter().map(|segment| segment.words.len()).sum::<usize>();
+    again.iter().any(|launch| words(launch) == words(upload))
+}

@@ -1,0 +1,40 @@
+//! CUDA graphs launched from a channel of our own.
+//!
+//! [`Graph::learn`] has the program launch an instantiated graph three times and reads what CUDA told its channels: the upload of the graph, and twice
+//! the launch after it. Of that crate `recipe` makes a graph of our own: copies of its QMDs and constant banks in memory of ours, and a launch of a few
+//! words. [`Graph::launch`] is then one segment and one doorbell, without libcuda: no lock, no allocation, no system call.
+//!
+//! A channel ([`channel`]) is a queue of launches, as a stream is: what is launched on it runs in the order of the calls, whatever graph it is of.
+//! Nothing orders it against CUDA's streams but what the program itself waits for. A kernel by itself is a graph with one node.
+//!
+//! **What must stay.** Our copies name what is CUDA's: the kernels' code, the constant banks that all kernels of a module share, local memory, and what
+//! the kernels' parameters point to. So the module stays loaded, the context stays, and memory stays allocated, for as long as launches are made. The
+//! executable graph itself may be destroyed, or updated: the copy stays what it was. Memory that copies and memsets of the graph name is pinned: when it is
+//! freed, launches are refused ([`gpu::Error::Stale`]). CUDA's functions that free memory wait for launches that are under way. Nothing else is
+//! noticed: a launch whose module was unloaded, or whose kernel finds its memory gone, is a fault of the GPU, and a fault ends CUDA's context, as
+//! that of a kernel that CUDA launched would. A limit of the context (`cuCtxSetLimit`) that moves local memory must be set before.
+//!
+//! The invariant: what is not understood is refused by name before anything is submitted, and each word passes the validator of crate `gpu`.
+
+mod error;
+mod graph;
+mod learn;
+mod memory;
+mod node;
+
+pub use error::Error;
+pub use graph::{Graph, Set};
+pub use node::{Kind, Node};
+
+use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Group};
+use std::sync::Arc;
+
+/// A channel for launches: a graphics channel in CUDA's group, with a copy engine. `space` is CUDA's address space, entered with
+/// [`gpu::Entry::CudasClient`].
+///
+/// # Errors
+/// What the driver refuses, and where CUDA's group cannot be joined.
+pub fn channel(space: &Arc<AddressSpace>) -> Result<Channel, Error> {
+    let options = ChannelOptions { group: Group::Cudas, copies: true, ..ChannelOptions::default() };
+    Ok(Channel::new(space, Engine::Graphics, options)?)
+}

@@ -1,0 +1,63 @@
+//! Memory of ours for a graph: where each of its QMDs and banks comes to lie, and pins of what is the program's.
+
+use crate::error::Error;
+use gpu::{AddressSpace, Memory, Pin, Region};
+use recipe::{Block, Memory as Of, Own, Recipe, Refused};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// As CUDA places QMDs.
+const QMD_STRIDE: u64 = 0x200;
+/// Banks do not share what is read at once.
+const BANK_STRIDE: u64 = 0x100;
+
+/// The same graph in memory of ours.
+pub(crate) fn move_in(recipe: &Recipe, space: &Arc<AddressSpace>) -> Result<(Recipe, Arc<Memory>), Error> {
+    let size = |block: &Block| match block.memory {
+        Of::Qmd(_) => Some(block.bytes.next_multiple_of(QMD_STRIDE)),
+        Of::Bank(_) => Some(block.bytes.next_multiple_of(BANK_STRIDE)),
+        // What of CUDA's counters and trackers a launch needs is the channel's own tracker.
+        Of::Counter(_) | Of::Tracker => None,
+    };
+    // QMDs first: they keep together and on multiples of their stride.
+    let order = |block: &Block| !matches!(block.memory, Of::Qmd(_));
+    let (mut places, mut end) = (BTreeMap::new(), 0);
+    for late in [false, true] {
+        for (i, block) in recipe.blocks.iter().enumerate().filter(|(_, block)| order(block) == late) {
+            if let Some(bytes) = size(block) {
+                places.insert(i, end);
+                end += bytes;
+            }
+        }
+    }
+    let memory = space.alloc_video(end)?;
+    let moved = recipe.relocate(|id, block| places.get(&id.0).map_or(block.address, |offset| memory.va() + offset))?;
+    Ok((moved, memory))
+}
+
+/// Pins of what copies, fills and writes touch: one for each range, overlapping ones together.
+pub(crate) fn pin(own: &Own, recipe: &Recipe, space: &Arc<AddressSpace>) -> Result<Vec<Pin>, Error> {
+    let mut ranges: Vec<_> = own.touched.iter().filter(|t| t.bytes > 0).collect();
+    ranges.sort_by_key(|t| t.address);
+    let mut joined: Vec<(usize, u64, u64)> = Vec::new();
+    for touched in ranges {
+        let end = touched.address.checked_add(touched.bytes).ok_or(Refused::Form { what: "a range that overflows" })?;
+        match joined.last_mut() {
+            Some((_, _, last)) if touched.address < *last => *last = end.max(*last),
+            _ => joined.push((touched.node.0, touched.address, end)),
+        }
+    }
+    let pin = |(node, address, end): (usize, u64, u64)| {
+        let bytes = end - address;
+        space.pin(address, bytes).map_err(|cause| {
+            let what = recipe.nodes.get(node).map_or("node", |n| n.work.name());
+            Error::NotPinned { node, what, address, bytes, cause }
+        })
+    };
+    joined.into_iter().map(pin).collect()
+}
+
+/// What pins cover, for the validator.
+pub(crate) fn regions(pins: &[Pin]) -> Vec<Region> {
+    pins.iter().map(|pin| pin.region().clone()).collect()
+}

@@ -1,0 +1,208 @@
+//! A stand-in for CUDA on the software GPU: it submits graphs in CUDA's words through channels of its own, and its driver calls are watched.
+#![allow(dead_code)] // each test binary uses a part
+
+use doorbell_softgpu::standin::{self, Operation};
+use doorbell_softgpu::{Mode, SoftDriver, StandIn};
+use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Entry, Group, Memory, Watched, Watching};
+use graph_words::{Graph, Places};
+use pushbuf::encode::Words;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub const TIMEOUT: Duration = Duration::from_secs(20);
+const BYTES: u64 = 1 << 20;
+const BANKS: u64 = 0x4_0000;
+const CODE: u64 = 0xf_0000;
+/// In host memory: counters from 0, then these.
+const TRACKERS: u64 = 0x800;
+pub const LOG: u64 = 0x1000;
+pub const DATA: u64 = 0x8_0000;
+
+pub struct Rig {
+    pub driver: SoftDriver,
+    pub watched: &'static Watched,
+    /// The stand-in's.
+    pub cuda: Arc<AddressSpace>,
+    channels: Mutex<Vec<Theirs>>,
+    pub video: Arc<Memory>,
+    pub host: Arc<Memory>,
+    /// Addresses are the process's: another test's memory would come to lie where this one's was.
+    _one: MutexGuard<'static, ()>,
+}
+
+/// One of the stand-in's channels, and its pushbuffers.
+struct Theirs {
+    channel: Channel,
+    words: Arc<Memory>,
+    at: u64,
+}
+
+static ONE: Mutex<()> = Mutex::new(());
+
+impl Rig {
+    pub fn new() -> Rig {
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let driver = SoftDriver::new(Mode::Strict);
+        let watched: &'static Watched = Box::leak(Box::default());
+        let device = Device::open(Arc::new(Watching(driver, watched)), 0).unwrap();
+        let cuda = AddressSpace::new(&device).unwrap();
+        let (video, host) = (cuda.alloc_video(BYTES).unwrap(), cuda.alloc_host(BYTES).unwrap());
+        let rig = Rig { driver, watched, cuda, channels: Mutex::default(), video, host, _one: one };
+        rig.open_channel(Group::Own);
+        for operation in
+            [Operation::Nothing, Operation::Add, Operation::Store, Operation::Log, Operation::Copy, Operation::Step]
+        {
+            rig.turns(operation, 0);
+        }
+        rig
+    }
+
+    fn open_channel(&self, group: Group) {
+        let space = match group {
+            Group::Own => self.cuda.clone(),
+            // It sees its own second channel, too.
+            Group::Cudas => {
+                let uuid = self.watched.gpus()[0];
+                self.watched
+                    .address_space(Arc::new(Watching(self.driver, self.watched)), uuid, Entry::CudasClient)
+                    .unwrap()
+            }
+        };
+        let engines = space.device().engines().unwrap();
+        let number = engines.iter().find(|engine| engine.is_graphics()).unwrap().number;
+        let channel =
+            Channel::new(&space, Engine::Copy(number), ChannelOptions { group, ..Default::default() }).unwrap();
+        let words = self.cuda.alloc_host(4 << 20).unwrap();
+        let mut theirs = Theirs { channel, words, at: 0 };
+        let mut first = [0; 4];
+        let mut to = Words::new(&mut first);
+        to.set_object(graph_words::COMPUTE, rm::class::HOPPER_COMPUTE_A).unwrap();
+        theirs.submit(to.as_slice());
+        self.channels.lock().unwrap().push(theirs);
+    }
+
+    /// A second channel of the stand-in's, in the group of the first.
+    pub fn second_channel(&self) {
+        self.open_channel(Group::Cudas);
+    }
+
+    /// Our way in.
+    pub fn enter(&self) -> Arc<AddressSpace> {
+        let uuid = self.watched.gpus()[0];
+        self.watched.address_space(Arc::new(self.driver), uuid, Entry::CudasClient).unwrap()
+    }
+
+    pub fn channel(&self) -> Channel {
+        launch::channel(&self.enter()).unwrap()
+    }
+
+    pub fn places(&self) -> Places {
+        Places {
+            qmds: self.video.va(),
+            banks: self.video.va() + BANKS,
+            shared_banks: None,
+            counters: self.host.va(),
+            trackers: self.host.va() + TRACKERS,
+            code: self.code(Operation::Log),
+        }
+    }
+
+    pub fn code(&self, operation: Operation) -> u64 {
+        self.video.va() + CODE + 0x100 * operation as u64
+    }
+
+    /// Kernels of this operation take so many turns of the GPU's thread.
+    pub fn turns(&self, operation: Operation, turns: u32) {
+        self.video.write(CODE + 0x100 * operation as u64, &StandIn { operation, turns }.code());
+    }
+
+    /// The graph here, with kernels that log their numbers.
+    pub fn logging(&self, mut graph: Graph) -> Graph {
+        graph.at = self.places();
+        for (i, kernel) in graph.kernels.iter_mut().enumerate().filter(|(_, kernel)| !kernel.is_empty()) {
+            kernel.parameters = standin::pointer_and_word(self.host.va() + LOG, i as u32);
+        }
+        graph
+    }
+
+    pub fn log(&self) -> Vec<u32> {
+        let n = self.host.word(LOG).load(Ordering::Acquire);
+        (1..=u64::from(n)).map(|i| self.host.word(LOG + 4 * i).load(Ordering::Relaxed)).collect()
+    }
+
+    pub fn clear_log(&self) {
+        self.host.word(LOG).store(0, Ordering::Release);
+    }
+
+    pub fn data(&self, word: u64) -> u32 {
+        self.host.word(DATA + 4 * word).load(Ordering::Acquire)
+    }
+
+    pub fn set_data(&self, word: u64, value: u32) {
+        self.host.word(DATA + 4 * word).store(value, Ordering::Release);
+    }
+
+    pub fn kernels(&self) -> u64 {
+        self.driver.counters().kernels.load(Ordering::Relaxed)
+    }
+
+    pub fn faults(&self) -> u64 {
+        self.driver.counters().faults.load(Ordering::Relaxed)
+    }
+
+    /// What launches a graph as CUDA does, the first time with its upload, and waits until it is done.
+    pub fn launching<'a>(&'a self, graph: &'a Graph) -> impl FnMut() -> Result<(), String> + 'a {
+        let mut k = 0;
+        move || {
+            self.launch(graph, k);
+            k += 1;
+            Ok(())
+        }
+    }
+
+    /// Launch `k`, with the upload where it is 0.
+    pub fn launch(&self, graph: &Graph, k: i64) {
+        let mut channels = self.channels.lock().unwrap();
+        for (channel, words) in if k == 0 { graph.upload_segments() } else { graph.again_segments(k) } {
+            channels[channel].submit(&words);
+        }
+        let (counter, _) = Graph::done(k);
+        let counters: std::collections::BTreeSet<_> =
+            graph.kernels.iter().filter_map(|kernel| kernel.releases).collect();
+        let start = Instant::now();
+        for group in counters {
+            while self.host.word(8 * group as u64).load(Ordering::Acquire) != counter {
+                assert_eq!(channels[0].channel.error(), None, "the stand-in's channel was killed");
+                assert!(start.elapsed() < TIMEOUT, "launch {k} of the stand-in does not come to its end");
+                std::hint::spin_loop();
+            }
+        }
+        for theirs in channels.iter_mut() {
+            theirs.settle();
+        }
+    }
+}
+
+impl Theirs {
+    fn submit(&mut self, words: &[u32]) {
+        let bytes = 4 * words.len() as u64;
+        if self.at + bytes > self.words.length() {
+            self.at = 0;
+        }
+        for (i, word) in words.iter().enumerate() {
+            self.words.word(self.at + 4 * i as u64).store(*word, Ordering::Relaxed);
+        }
+        self.channel.submit_unchecked(self.words.va() + self.at, words.len() as u32).unwrap();
+        self.at += bytes.next_multiple_of(64);
+    }
+
+    /// Everything has been consumed.
+    fn settle(&self) {
+        let start = Instant::now();
+        while self.channel.entries_written() % 1024 != u64::from(self.channel.gp_get()) {
+            assert!(start.elapsed() < TIMEOUT, "the stand-in's channel does not come to its end");
+            std::hint::spin_loop();
+        }
+    }
+}
