@@ -21,14 +21,13 @@ fn starvation_has_a_figure_for_every_policy() {
         let v: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         (String::from_utf8(out.get_output().stdout.clone()).unwrap(), v)
     };
-    // On a busy machine a writer waits for its CPU, too: the first of three runs in which it did not.
-    let (mut text, mut v) = run();
-    for _ in 0..2 {
-        if v["starvation_ms"]["phase-fair"].as_f64().is_some_and(|ms| ms < 100.0) {
-            break;
-        }
-        (text, v) = run();
-    }
+    // On a busy machine a writer waits for its CPU, too.
+    let (text, v) = trial::measured(|| {
+        let (text, v) = run();
+        let ms = |policy: &str| v["starvation_ms"][policy].as_f64().unwrap();
+        let fair = ms("phase-fair") < 100.0 && ms("stock") > ms("phase-fair");
+        if fair { Ok((text, v)) } else { Err(format!("ten sections, and less than stock: {}", v["starvation_ms"])) }
+    });
     assert!(text.contains("wait of a writer") && text.contains("wait of a reader"), "{text}");
     assert!(!text.contains("SCHED_FIFO") && !text.contains('\x1b'), "{text}");
     for waits in ["starvation_ms", "reader_starvation_ms"] {
@@ -37,8 +36,6 @@ fn starvation_has_a_figure_for_every_policy() {
         }
     }
     let of = |policy: &str| v["starvation_ms"][policy].as_f64().unwrap();
-    assert!(of("phase-fair") < 100.0, "ten sections: {v}");
-    assert!(of("stock") > of("phase-fair"), "{v}");
     assert_eq!(v["starvation"]["stock"]["capped"].as_bool(), Some(of("stock") >= 300.0));
     assert!(v["inversion_ms"].is_null());
     assert_eq!((v["environment"]["facts"]["run.seed"].as_u64(), v["plan"]["cap_ms"].as_f64()), (Some(5), Some(300.0)));
@@ -49,8 +46,14 @@ fn starvation_has_a_figure_for_every_policy() {
 #[test]
 fn inversion_is_measured_or_says_why_not() {
     let args = ["--only", "inversion,costs", "--repeats", "1", "--rounds", "1", "--threads", "2", "--json"];
-    let out = locks(&args).assert().success();
-    let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    let v = trial::measured(|| {
+        let out = locks(&args).assert().success();
+        let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+        let ms = |policy: &str| v["inversion_ms"][policy].as_f64();
+        let stock = ms("stock").unwrap_or(0.0);
+        let helps = ["boost", "guard", "pi"].into_iter().filter_map(ms).all(|ms| ms < stock / 2.0);
+        if stock == 0.0 || helps { Ok(v) } else { Err(v["inversion_ms"].to_string()) }
+    });
     let ms = |policy: &str| v["inversion_ms"][policy].as_f64();
     match v["inversion_unavailable"].as_str() {
         Some(reason) => {

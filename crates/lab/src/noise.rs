@@ -291,10 +291,13 @@ mod tests {
 
     #[test]
     fn wakeups_are_counted_and_never_early() {
-        let n = measure(&Clock::new(), Wish { cpu: None, fifo: None }, Duration::from_millis(100));
-        let w = &n.wakeups;
-        assert_eq!(w.late_ns.count, 50);
-        assert!(w.late_ns.min > 0 && w.late_ns.min <= w.late_ns.p50 && w.late_ns.p50 <= w.late_ns.max);
-        assert!(n.gaps.readings > 1000 && n.notes.is_empty());
+        trial::measured(|| {
+            let n = measure(&Clock::new(), Wish { cpu: None, fifo: None }, Duration::from_millis(100));
+            let w = &n.wakeups;
+            assert_eq!(w.late_ns.count, 50);
+            assert!(w.late_ns.min > 0 && w.late_ns.min <= w.late_ns.p50 && w.late_ns.p50 <= w.late_ns.max);
+            assert!(n.notes.is_empty(), "{:?}", n.notes);
+            if n.gaps.readings > 1000 { Ok(()) } else { Err(format!("{} readings", n.gaps.readings)) }
+        });
     }
 }

@@ -393,12 +393,14 @@ mod tests {
     use super::*;
     use std::cell::Cell;
     use std::rc::Rc;
+    use std::sync::Arc;
 
-    /// Takes a time, then is done; stalls once; goes wrong at one transfer.
+    /// Takes a time, then is done; stalls once; goes wrong at one transfer; waits until the loads rest.
     struct Fake {
         takes_ns: u64,
         stall_at: Option<(u64, u64)>,
         wrong_at: Option<u64>,
+        behind: Option<Arc<Watch>>,
         fired: Rc<Cell<u64>>,
         until: u64,
         clock: Clock,
@@ -419,7 +421,8 @@ mod tests {
         }
 
         fn poll(&mut self) -> Result<bool, Error> {
-            Ok(self.clock.now() >= self.until)
+            let rests = |watch: &Arc<Watch>| watch.resting.load(Ordering::Relaxed);
+            Ok(self.clock.now() >= self.until && self.behind.as_ref().is_none_or(rests))
         }
 
         fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
@@ -447,6 +450,7 @@ mod tests {
             takes_ns: 1_000,
             stall_at: None,
             wrong_at: None,
+            behind: None,
             fired: Rc::default(),
             until: 0,
             clock: clock.clone(),
@@ -584,23 +588,28 @@ mod tests {
         l.timeout = Duration::from_millis(5);
         assert!(matches!(l.turn(&clock, &turn(1, false)), Err(Ended::Error(Error::Late { .. }))));
         // The loads rest because this one waited for them: nobody knows how long it would have taken.
-        let mut l = live(vec![Fake { takes_ns: 300_000_000, ..fake(&clock) }], Arrival::Closed { depth: 1 }, 0);
+        let watch = Arc::<Watch>::default();
+        let waits = Fake { behind: Some(watch.clone()), ..fake(&clock) };
+        let mut l = live(vec![waits], Arrival::Closed { depth: 1 }, 0);
         l.warms_up = false;
-        watched(&clock, |watch| l.turn(&clock, &Turn { watch, ..turn(1, false) }).unwrap());
+        l.timeout = Duration::from_secs(60);
+        watched(&clock, &watch, |watch| l.turn(&clock, &Turn { watch, ..turn(1, false) }).unwrap());
         assert!(l.moments.len() == 1 && l.moments[0].capped);
         assert_eq!(l.between, Between::default());
     }
 
     #[test]
     fn untimed_work_that_waited_for_a_load_is_told_and_caps_no_sample() {
-        struct Sticky(Fake, bool);
+        struct Sticky(Fake, Option<Arc<Watch>>);
         impl Subject for Sticky {
             fn waiting(&self) -> Waiting {
                 self.0.waiting
             }
             fn renew(&mut self) -> Result<(), Error> {
-                if std::mem::take(&mut self.1) {
-                    std::thread::sleep(Duration::from_millis(250));
+                if let Some(watch) = self.1.take() {
+                    while !watch.resting.load(Ordering::Relaxed) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
                 }
                 Ok(())
             }
@@ -616,27 +625,30 @@ mod tests {
         }
         let clock = Clock::new();
         let mut l = live(Vec::new(), Arrival::Closed { depth: 1 }, 0);
-        l.subjects = vec![Box::new(Sticky(fake(&clock), true))];
+        let watch = Arc::<Watch>::default();
+        l.subjects = vec![Box::new(Sticky(fake(&clock), Some(watch.clone())))];
         l.warms_up = false;
-        watched(&clock, |watch| l.turn(&clock, &Turn { watch, ..turn(20, false) }).unwrap());
+        watched(&clock, &watch, |watch| l.turn(&clock, &Turn { watch, ..turn(20, false) }).unwrap());
         assert_eq!((l.between.stuck, l.moments.len()), (1, 20));
-        assert!(clock.ns(l.between.longest) >= 249_000_000);
+        assert!(clock.ns(l.between.longest) >= STUCK_NS);
         assert!(l.moments.iter().all(|m| !m.capped));
     }
 
-    /// Runs work with a second thread that lets loads rest when something takes longer than 100 ms.
-    fn watched(clock: &Clock, work: impl FnOnce(&Watch)) {
-        let (watch, over) = (Watch::default(), AtomicBool::new(false));
+    const STUCK_NS: u64 = 250_000_000;
+
+    /// Runs work with a second thread that lets loads rest when something takes longer than that.
+    fn watched(clock: &Clock, watch: &Watch, work: impl FnOnce(&Watch)) {
+        let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     let call = watch.call.load(Ordering::Relaxed);
-                    let stuck = call != 0 && clock.ns(clock.now().saturating_sub(call)) > 100_000_000;
+                    let stuck = call != 0 && clock.ns(clock.now().saturating_sub(call)) > STUCK_NS;
                     watch.resting.store(stuck, Ordering::Relaxed);
                     std::thread::sleep(Duration::from_millis(5));
                 }
             });
-            work(&watch);
+            work(watch);
             over.store(true, Ordering::Relaxed);
         });
         assert_eq!(watch.call.load(Ordering::Relaxed), 0);

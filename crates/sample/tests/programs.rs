@@ -180,9 +180,12 @@ fn storm_ends_when_its_time_is_over() {
 #[test]
 fn seconds_repeat_a_sample() {
     let (_one, cuda) = start();
-    let report = run_on(&cuda, "channels", &Options { seconds: Some(0.05), ..few("channels") }).unwrap();
-    let repetitions = report.facts.iter().find(|(what, _)| *what == "repetitions").unwrap().1;
-    assert!(repetitions > 1);
+    let repetitions = |seconds| {
+        let report = run_on(&cuda, "channels", &Options { seconds: Some(seconds), ..few("channels") }).unwrap();
+        report.facts.iter().find(|(what, _)| *what == "repetitions").unwrap().1
+    };
+    // How often in a time is the machine's affair, if it is busy.
+    assert!([0.05, 1.0, 10.0].into_iter().any(|seconds| repetitions(seconds) > 1));
 }
 
 #[test]

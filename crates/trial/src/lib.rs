@@ -1,10 +1,13 @@
-//! What the workspace's tests share: skipping with a reason, and running other programs with a time limit.
+//! What the workspace's tests share: skipping with a reason, running other programs with a time limit, and measuring again what
+//! a busy machine has spoilt.
 //!
 //! A test that this machine cannot run must say so where it is counted: [`skip!`] prints the reason and, if [`SKIPS`] names a
 //! file, appends a line to it. `.ci/run` prints that file and its length at the end. No test may return early without it.
 
+mod measured;
 mod program;
 mod skip;
 
+pub use measured::measured;
 pub use program::{Source, children, finished, finished_within, installed, kill_tree};
 pub use skip::{SKIPS, known_defect, note, skipped};
