@@ -213,7 +213,9 @@ fn a_wait_names_its_holder() {
     };
     let (kept, waited) = (of(holder, "mutex_lock"), of(waiter, "mutex_lock"));
     assert_eq!((kept["lock"].as_str(), kept["wait_ns"].as_u64()), (waited["lock"].as_str(), Some(0)));
-    assert!(kept["hold_ns"].as_u64() > waited["hold_ns"].as_u64() && waited["wait_ns"].as_u64() > Some(1_000_000));
+    // It slept so long with the lock; the other gave it back at once, or whenever it had a CPU.
+    assert!(kept["hold_ns"].as_u64() >= Some(100_000_000), "{kept}");
+    assert!(waited["wait_ns"].as_u64() > Some(1_000_000) && waited["hold_ns"].is_u64(), "{waited}");
     assert!(kept["release_site"].as_str().unwrap().starts_with("holder+0x") && kept["ended"] == "unlock", "{kept}");
 }
 
@@ -313,14 +315,17 @@ fn calls_are_told_with_their_locks_and_what_they_waited_for() {
         shared[0]["lock"].as_str().unwrap().starts_with("libcuda+0x") && shared[0]["by"].as_array().unwrap().len() == 2
     );
     // A launch waited for a copy that slept with the lock.
-    let launched = |w: &&Value| w["inside"] == "cuLaunchKernel" && w["wait_ns"].as_u64() > Some(5_000_000);
+    let seen = l["switches"]["scope"] != "none";
+    let launched = |w: &&Value| {
+        let h = &w["holders"][0];
+        let slept = h["off_cpu"]["off_ns"].as_u64() > h["off_cpu"]["preempted_ns"].as_u64();
+        let waited = w["inside"] == "cuLaunchKernel" && w["wait_ns"].as_u64() > Some(5_000_000);
+        waited && h["inside"] == "cuMemcpyHtoDAsync" && slept == seen
+    };
     let w = l["waits"].as_array().unwrap().iter().find(launched).unwrap_or_else(|| panic!("{}", l["waits"]));
-    let h = &w["holders"][0];
-    assert_eq!(h["inside"], "cuMemcpyHtoDAsync", "{w}");
     let longest = launch["max_ns"].as_u64().unwrap();
     assert!(longest >= w["wait_ns"].as_u64().unwrap() && launch["p50_ns"].as_u64() < Some(longest));
-    if l["switches"]["scope"] != "none" {
-        assert!(h["off_cpu"]["off_ns"].as_u64() > h["off_cpu"]["preempted_ns"].as_u64(), "it slept: {w}");
+    if seen {
         // The waits are told as waits; asleep with the lock is off CPU in the copy.
         let copy = row("cuMemcpyHtoDAsync", "to 1 MiB".into());
         assert!(copy["off_cpu_ns"].as_u64() > Some(large * 20_000_000), "{copy}");

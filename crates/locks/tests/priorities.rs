@@ -94,7 +94,7 @@ fn boosts_nest_and_end() {
             };
             let low = waiter(20, "outer", 60_000);
             until("raised to 20", || rank(my) == 20);
-            let high = waiter(40, "inner", 1_000);
+            let high = waiter(40, "inner", 2_000);
             until("raised to 40", || rank(my) == 40);
             assert_eq!(seats.own_policy(seat, my).unwrap().rank(), 5);
             assert!(!high.join().unwrap());
@@ -233,7 +233,7 @@ fn a_holder_that_leaves_is_restored_and_its_seat_used_again() {
                 assert!(fifo(30));
                 let seat = seats.register(me()).unwrap();
                 assert!(scope.spawn(|| seats.register(me()).is_none()).join().unwrap(), "there are two");
-                assert!(!lock.lock(seats, seat, 1_000));
+                assert!(!lock.lock(seats, seat, 2_000));
                 seats.leave(seat, me());
             });
             until("raised", || rank(my) == 30);

@@ -1,15 +1,16 @@
 /* Launches and copies of CUDA's, by two threads. */
-#include <pthread.h>
-#include <stdatomic.h>
+#include "count.h"
 #include <stddef.h>
-#include <stdio.h>
-#include <unistd.h>
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 int cuMemcpyHtoDAsync_v2(unsigned long long, const void *, size_t, void *);
 static atomic_int copied, launched;
 static void *launches(void *p) {
-    while (!copied) { }
-    for (int i = 0; i < 300; i++) cuLaunchKernel(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
+    while (!copied) usleep(100);
+    for (int i = 0; i < 300; i++) {
+        /* A large copy sleeps with the lock: this launch has to wait for it. */
+        if (i % 100 == 0) until_inside(getpid(), SYS_clock_nanosleep);
+        cuLaunchKernel(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
+    }
     launched = 1;
     return p;
 }
@@ -18,7 +19,6 @@ int main(void) {
     pthread_create(&t, 0, launches, 0);
     for (int i = 0; i < 100; i++) cuMemcpyHtoDAsync_v2(0, 0, 4096, 0);
     copied = 1;
-    /* At least one of these is under way when a launch begins. */
     int large = 0;
     while (!launched || large < 3) cuMemcpyHtoDAsync_v2(0, 0, 1 << 20, 0), large++;
     pthread_join(t, 0);

@@ -21,7 +21,7 @@ int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t n, void
     }
     pthread_rwlock_wrlock(&state);
     struct timespec t = {.tv_nsec = n > 65536 ? 30000000 : 0};
-    if (t.tv_nsec) nanosleep(&t, 0);
+    if (t.tv_nsec) clock_nanosleep(CLOCK_MONOTONIC, 0, &t, 0);
     pthread_rwlock_unlock(&state);
     return 0;
 }

@@ -2,7 +2,7 @@
 #include "count.h"
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t l = PTHREAD_RWLOCK_INITIALIZER;
-static atomic_int held, wanted;
+static atomic_int held, wanted, waiter;
 
 static void *holds(void *p) {
     pthread_setname_np(pthread_self(), "keeper");
@@ -10,11 +10,13 @@ static void *holds(void *p) {
     P(mutex_lock, &m);
     held = 1;
     while (wanted < 1) usleep(100);
+    until_inside(waiter, SYS_futex);
     usleep(100000);
     P(mutex_unlock, &m);
     P(rwlock_wrlock, &l);
     held = 2;
     while (wanted < 2) usleep(100);
+    until_inside(waiter, SYS_futex);
     usleep(50000);
     P(rwlock_unlock, &l);
     return p;
@@ -22,8 +24,9 @@ static void *holds(void *p) {
 
 int main(void) {
     pthread_t t;
+    waiter = gettid();
     pthread_create(&t, 0, holds, 0);
-    printf("waiter %d\n", gettid());
+    printf("waiter %d\n", waiter);
     while (held < 1) usleep(100);
     wanted = 1;
     P(mutex_lock, &m);

@@ -10,6 +10,7 @@ static void *low(void *p) {
     P(mutex_lock, &m);
     held = 1;
     while (!wanted) usleep(100);
+    until_inside(getpid(), SYS_futex);
     usleep(50000);
     P(mutex_unlock, &m);
     return p;
