@@ -279,9 +279,10 @@ mod tests {
     #[test]
     fn how_it_ended_is_known_of_others_children_too() {
         for (text, wanted) in [("exit 7", 7 << 8), ("kill -9 $$", 9)] {
-            let script = format!("sh -c 'echo $$; read x; {text}' & wait $!; read y");
+            // (What a shell starts behind itself has no standard input.)
+            let script = format!("exec 3<&0; sh -c 'echo $$; read x <&3; {text}' & wait $!; read y");
             let mut shell = Command::new("/bin/sh")
-                .args(["-c", &script.replace("read x", "sleep 0.2")])
+                .args(["-c", &script])
                 .stdin(std::process::Stdio::piped())
                 .stdout(std::process::Stdio::piped())
                 .spawn()
@@ -290,6 +291,7 @@ mod tests {
             io::BufRead::read_line(&mut io::BufReader::new(shell.stdout.take().unwrap()), &mut line).unwrap();
             let h = Handle::open(line.trim().parse().unwrap());
             assert!(!h.has_ended());
+            io::Write::write_all(shell.stdin.as_mut().unwrap(), b"\n").unwrap();
             let begun = Instant::now();
             while !h.has_ended() || !h.is_reaped() {
                 assert!(begun.elapsed() < Duration::from_secs(20));
