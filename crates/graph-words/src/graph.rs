@@ -190,7 +190,8 @@ impl Graph {
 
     /// The words of the QMD of a kernel.
     pub fn qmd(&self, kernel: usize) -> pushbuf::qmd::Qmd {
-        self.kernels[kernel].qmd(kernel, self.is_armed(kernel), &self.at)
+        let next = self.kernels[kernel].then.first().and_then(|(next, _)| Some((*next, self.kernels.get(*next)?)));
+        self.kernels[kernel].qmd(kernel, self.is_armed(kernel), next, &self.at)
     }
 
     /// Whether the upload arms a kernel: all that the stream does not start by itself.
@@ -231,8 +232,12 @@ impl Graph {
         }
         let bytes: Vec<u8> = self.qmd(i).words().iter().flat_map(|w| w.to_le_bytes()).collect();
         w.inline(COMPUTE, self.at.qmd(i), &bytes, INLINE).expect("a QMD");
-        w.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANTS]).expect("a method");
-        if kernel.is_empty() || self.is_armed(i) {
+        let starts = kernel.is_empty() || !self.is_armed(i);
+        // What is written later has been read by nothing since.
+        if starts {
+            w.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANTS]).expect("a method");
+        }
+        if kernel.is_empty() || !starts {
             w.pcas(COMPUTE, self.at.qmd(i), PcasAction::InvalidatePrefetchCopySchedule).expect("a QMD below 2^40");
         }
     }

@@ -12,6 +12,29 @@ pub(crate) const BANK_HEADER: u64 = 0x210;
 /// Bytes of a bank 0 with few parameters.
 const BANK_BYTES: u64 = 0x300;
 
+/// Bank 5 of a kernel is bank 0 of the next, which is fetched when the kernel has run (CONSTANT_BUFFER_PREFETCH: PREFETCH_POST).
+const NEXT_BANK: u32 = 5;
+const PREFETCH_POST: u64 = 2;
+
+/// What all QMDs of a recording had.
+const ALWAYS: [(&str, u64); 15] = [
+    ("QMD_TYPE", 2),
+    ("QMD_GROUP_ID", 0x3f),
+    ("SASS_VERSION", 0x90),
+    ("API_VISIBLE_CALL_LIMIT", 1),
+    ("SAMPLER_INDEX", 1),
+    ("SHADER_LOCAL_MEMORY_HIGH_SIZE", 0x640),
+    ("INVALIDATE_TEXTURE_HEADER_CACHE", 1),
+    ("INVALIDATE_TEXTURE_SAMPLER_CACHE", 1),
+    ("INVALIDATE_TEXTURE_DATA_CACHE", 1),
+    ("INVALIDATE_SHADER_DATA_CACHE", 1),
+    ("MIN_SM_CONFIG_SHARED_MEM_SIZE", 5),
+    ("MAX_SM_CONFIG_SHARED_MEM_SIZE", 0x3a),
+    ("TARGET_SM_CONFIG_SHARED_MEM_SIZE", 9),
+    ("REGISTER_COUNT", 16),
+    ("BARRIER_COUNT", 1),
+];
+
 /// One kernel: what it runs, whom it starts, and how.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -65,12 +88,12 @@ impl Kernel {
         (BANK_HEADER + self.parameters.len() as u64).next_multiple_of(64).max(BANK_BYTES)
     }
 
-    /// The QMD of kernel number `i` in its graph. `armed`: by the upload, which must not run it.
-    pub fn qmd(&self, i: usize, armed: bool, at: &Places) -> Qmd {
+    /// The QMD of kernel number `i` in its graph. `armed`: by the upload, which must not run it. `next`: the kernel that its first dependent is, with
+    /// its number.
+    pub fn qmd(&self, i: usize, armed: bool, next: Option<(usize, &Kernel)>, at: &Places) -> Qmd {
         let mut qmd = Qmd::new(Layout::of(4, 0).expect("version 4.0 is known"));
         let mut set = |name: &str, value: u64| qmd.set(name, value).expect("a field of version 4.0");
-        set("QMD_TYPE", 2);
-        set("QMD_GROUP_ID", 0x3f);
+        ALWAYS.iter().for_each(|(name, value)| set(name, *value));
         set("DEPENDENCE_COUNTER", self.waits_for);
         if armed {
             set("REQUIRE_SCHEDULING_PCAS", 1);
@@ -81,10 +104,9 @@ impl Kernel {
         {
             set(name, threads.into());
         }
-        set("REGISTER_COUNT", 16);
-        set("API_VISIBLE_CALL_LIMIT", 1);
-        set("SHADER_LOCAL_MEMORY_HIGH_SIZE", 0x640);
         if !self.is_empty() {
+            // (1 KiB of each block is the system's.)
+            set("SHARED_MEMORY_SIZE", 0x400);
             for (name, blocks) in ["GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"].iter().zip(self.grid) {
                 set(name, blocks.into());
             }
@@ -92,19 +114,23 @@ impl Kernel {
             set("PROGRAM_ADDRESS_LOWER", code & 0xffff_ffff);
             set("PROGRAM_ADDRESS_UPPER", code >> 32);
         }
-        self.banks(&mut qmd, i, at);
+        self.banks(&mut qmd, i, next, at);
         self.dependents(&mut qmd, at);
         self.release(&mut qmd, at);
         self.fields.iter().for_each(|(name, value)| qmd.set(name, *value).expect("a field of version 4.0"));
         qmd
     }
 
-    fn banks(&self, qmd: &mut Qmd, i: usize, at: &Places) {
+    fn banks(&self, qmd: &mut Qmd, i: usize, next: Option<(usize, &Kernel)>, at: &Places) {
         let mut banks = Vec::new();
         if !self.is_empty() {
             banks.push((0, at.bank(i), self.bank_bytes()));
             let shared = at.shared_banks.map(|all| [(1, all + Places::BANK_1, 0x900), (7, all, 0x10000)]);
             banks.extend(shared.into_iter().flatten());
+        }
+        if let Some((n, next)) = next.filter(|(_, next)| !next.is_empty()) {
+            banks.push((NEXT_BANK, at.bank(n), next.bank_bytes()));
+            qmd.set_element("CONSTANT_BUFFER_PREFETCH", NEXT_BANK, PREFETCH_POST).expect("one of 8 banks");
         }
         for (number, address, bytes) in banks {
             let mut set = |name, value| qmd.set_element(name, number, value).expect("one of 8 banks");

@@ -7,9 +7,11 @@
 //! What CUDA was seen to do, and this crate does alike:
 //!
 //! - The upload writes each kernel's constant bank 0 and QMD inline. It arms QMDs that others start by INVALIDATE_PREFETCH_COPY_SCHEDULE: they have
-//!   REQUIRE_SCHEDULING_PCAS, so that does not run them. The head of a chain goes first, the rest from the last kernel to the second.
+//!   REQUIRE_SCHEDULING_PCAS, so that does not run them. The head of a chain goes first, the rest from the last kernel to the second. Constant caches
+//!   are invalidated in front of the first that runs.
 //! - A chain of two and more begins with a QMD without blocks, which takes one from the dependence counter of its head; DECREMENT_DEPENDENCE from the
 //!   stream takes the other.
+//! - Each kernel fetches bank 0 of the next when it has run, which it has as bank 5.
 //! - Each group has a counter. Launch `k` sets it to `4k + 1` inline, the last kernel adds 1, and whatever comes after waits for `4k + 2`.
 //! - The launch ends with the tracker of its channel, a semaphore that counts launches.
 //!

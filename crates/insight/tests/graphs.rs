@@ -106,6 +106,24 @@ fn learnt(graph: &ByHand) -> Recipe {
 }
 
 #[test]
+fn graphs_made_by_hand_take_the_steps_of_the_drivers() {
+    let recorded = recorded();
+    for (i, n) in [(0, 1), (1, 10)] {
+        let (theirs, ours) = (recorded[i].recipe.as_ref().unwrap(), learnt(&ByHand::chain(n)));
+        for form in [Form::Upload, Form::Relaunch] {
+            let steps = |r: &Recipe| r.steps(form).iter().map(|p| p.step.name()).collect::<Vec<_>>();
+            assert_eq!(steps(&ours), steps(theirs), "{n} kernels");
+        }
+        let qmds = |r: &Recipe, field: &str| -> Vec<_> {
+            r.nodes.iter().filter_map(|node| node.work.kernel()?.qmd.field(field)).collect()
+        };
+        for field in ["DEPENDENCE_COUNTER", "REQUIRE_SCHEDULING_PCAS", "SELF_COPY_ON_COMPLETION", "RELEASE_ENABLE"] {
+            assert_eq!(qmds(&ours, field), qmds(theirs, field), "{field} of {n} kernels");
+        }
+    }
+}
+
+#[test]
 fn two_graphs_that_take_turns_are_two() {
     let one = ByHand::chain(3);
     let (upload, again) = (one.upload(), [one.again(1), one.again(2)]);

@@ -15,10 +15,100 @@ fn context() -> Context {
     context
 }
 
+fn words(memory: &DeviceBuffer<'_>) -> Vec<u32> {
+    let mut bytes = vec![0; memory.len()];
+    memory.read(&mut bytes).unwrap();
+    bytes[..256].chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
 /// One thread.
 fn one(function: &Function<'_>, stream: &Stream<'_>, arguments: &[cuda::Argument]) -> cuda::Result<()> {
     // SAFETY: the tests' arguments are the kernels', and name memory that outlives the stream's work.
     unsafe { function.launch([1; 3], [1; 3], 0, stream, arguments) }
+}
+
+#[test]
+fn a_graph_does_what_its_calls_do_as_often_as_it_is_launched() {
+    if !program::inside("a_graph_does_what_its_calls_do_as_often_as_it_is_launched") {
+        return;
+    }
+    let context = context();
+    let module = Module::from_ptx(&context, PTX).unwrap();
+    let [add, log, store, copy] = ["add1", "log", "store", "copy"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    // Twice the same work: one by the calls themselves, one by a graph. 64 words that it counts in, and a log.
+    let memory = [(); 4].map(|()| DeviceBuffer::new(&context, 4096).unwrap());
+    memory.iter().for_each(|memory| memory.write(&[0; 4096]).unwrap());
+    let work = |words: &DeviceBuffer<'_>, logged: &DeviceBuffer<'_>| {
+        let at = words.address();
+        // SAFETY: the memory outlives the stream's work.
+        unsafe { add.launch([3, 2, 1], [32, 4, 1], 0, &stream, &[U64(at)]) }?;
+        for n in 1..=4 {
+            one(&log, &stream, &[U64(logged.address()), U32(n)])?;
+        }
+        stream.copy(words.slice(64, 64).unwrap(), words.slice(0, 64).unwrap())?;
+        one(&add, &stream, &[U64(at)])?;
+        stream.fill8(words.slice(128, 8).unwrap(), 0xa5)?;
+        stream.fill32(words.slice(136, 8).unwrap(), 0x1234_5678)?;
+        one(&store, &stream, &[U64(at + 132), U32(99)])?;
+        one(&copy, &stream, &[U64(at + 200), U64(at + 64), U32(8)])?;
+        one(&log, &stream, &[U64(logged.address()), U32(5)])?;
+        one(&add, &stream, &[U64(at + 64)])?;
+        stream.fill32(words.slice(144, 4).unwrap(), 7)
+    };
+    let graph = Graph::capture(&stream, || work(&memory[2], &memory[3])).unwrap();
+    stream.synchronize().unwrap();
+    assert!(words(&memory[2]).iter().all(|word| *word == 0), "captured work is not run");
+    let exec = graph.instantiate().unwrap();
+    drop(graph);
+    for round in 1..=40 {
+        work(&memory[0], &memory[1]).unwrap();
+        // SAFETY: the memory outlives the stream's work.
+        unsafe { exec.launch(&stream) }.unwrap();
+        if round < 4 || round == 40 {
+            stream.synchronize().unwrap();
+            assert_eq!(words(&memory[2]), words(&memory[0]), "round {round}");
+            assert_eq!(words(&memory[3]), words(&memory[1]), "round {round}");
+        }
+    }
+    let counted = words(&memory[2]);
+    assert_eq!((counted[0], counted[16], counted[33]), (40 * (3 * 2 * 32 * 4 + 1), 40 * 768 + 39 + 1, 99));
+    assert_eq!(words(&memory[3])[..7], [200, 1, 2, 3, 4, 5, 1]);
+}
+
+#[test]
+fn a_stream_is_in_order_between_graphs_and_other_work() {
+    if !program::inside("a_stream_is_in_order_between_graphs_and_other_work") {
+        return;
+    }
+    let context = context();
+    let module = Module::from_ptx(&context, PTX).unwrap();
+    let add = module.function("add1").unwrap();
+    let streams = [(); 2].map(|()| Stream::new(&context).unwrap());
+    let memory = DeviceBuffer::new(&context, 4096).unwrap();
+    let word = |n: usize| memory.slice(64 * n, 4).unwrap();
+    // Each stream has a graph: to its third word its first, then one more, 20 times.
+    let execs = [0, 1].map(|n| {
+        let captured = Graph::capture(&streams[n], || {
+            streams[n].copy(word(4 * n + 2), word(4 * n))?;
+            (0..20).try_for_each(|_| one(&add, &streams[n], &[U64(word(4 * n + 2).address())]))
+        });
+        captured.unwrap().instantiate().unwrap()
+    });
+    let mut seen = vec![[0u8; 4]; 2 * 150];
+    for (n, to) in seen.iter_mut().enumerate() {
+        let (stream, exec, n) = (&streams[n % 2], &execs[n % 2], n as u32);
+        let at = 4 * (n as usize % 2);
+        stream.fill32(word(at), 1000 * n).unwrap();
+        // SAFETY: the memory outlives the streams' work.
+        unsafe { exec.launch(stream) }.unwrap();
+        one(&add, stream, &[U64(word(at + 2).address())]).unwrap();
+        // SAFETY: as above, and each target is its own.
+        unsafe { stream.download(to, word(at + 2)) }.unwrap();
+    }
+    context.synchronize().unwrap();
+    let right: Vec<u32> = (0..seen.len() as u32).map(|n| 1000 * n + 21).collect();
+    assert_eq!(seen.into_iter().map(u32::from_le_bytes).collect::<Vec<_>>(), right);
 }
 
 #[test]
