@@ -20,6 +20,7 @@ Examples:
   doorbell show app.doorbell --copies --sort bytes --top 5  the five largest copies
   doorbell show app.doorbell --launches --between 0.5,2     what was launched in that time
   doorbell show app.doorbell --graphs                       CUDA graphs: nodes, order, what each launch waits for
+  doorbell show app.doorbell --graphs --dot --limit 1 | dot -Tsvg > graph.svg
   doorbell show job.doorbell --process 4243                 what one process did
   doorbell show app.doorbell --copies --json | jq '.[].bytes'
   doorbell show app.doorbell --locks                        who held a lock while another waited, and why so long
@@ -36,6 +37,9 @@ pub struct Args {
     /// JSON, numbers as numbers.
     #[arg(long)]
     json: bool,
+    /// With --graphs: text for Graphviz, a digraph for each graph
+    #[arg(long, requires = "graphs", conflicts_with = "json")]
+    dot: bool,
     /// Only this process, for example 4242 (the summary lists them)
     #[arg(long, value_name = "PID")]
     process: Option<i32>,
@@ -189,11 +193,16 @@ impl Args {
         };
         let (style, sort) = (Style::of_stdout(), self.sort.as_deref());
         let (r, json) = (&recording, self.json);
+        let form = match (json, self.dot) {
+            (true, _) => report::graphs::Form::Json,
+            (false, true) => report::graphs::Form::Dot,
+            (false, false) => report::graphs::Form::Text,
+        };
         match &self.view {
             v if v.submissions => report::submissions::print(r, filter, style, json)?,
             v if v.copies => report::copies::print(r, filter, sort, style, json)?,
             v if v.launches => report::launches::print(r, filter, sort, style, json)?,
-            v if v.graphs => report::graphs::print(r, self.limit, sort, style, json)?,
+            v if v.graphs => report::graphs::print(r, self.limit, sort, style, form)?,
             v if v.channels => report::channels::print(r, filter, sort, style, json)?,
             v if v.locks => report::locks::print(r, self.limit, style, json)?,
             v if v.calls => report::calls::print(r, self.limit, style, json)?,

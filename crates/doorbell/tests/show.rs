@@ -270,9 +270,10 @@ fn graphs_of_the_driver_are_shown_with_what_is_not_understood() {
     let out = doorbell().args(["show", fixture, "--graphs"]).assert().success();
     let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
     for line in [
-        "kernels 10, nodes 11, edges 10, groups 1; upload 2748 words, each launch 27",
-        "group 0: waits for launch_before; starts 0 (INVALIDATE_PREFETCH_COPY_SCHEDULE), 1 (DECREMENT_DEPENDENCE)",
-        "counter 0x204627fa4: released by 10, 4 higher each launch",
+        "upload: 2760 words, from submission 605 on; each launch after it: 29 words",
+        "11 nodes (10 kernels), 10 edges, 1 group on 1 channel",
+        "group 0: waits for the launch before; starts nodes 0 (INVALIDATE_PREFETCH_COPY_SCHEDULE), 1 (DECREMENT_DEPENDENCE)",
+        "counter 0x204627fa4: counted up by node 10; 4 higher after each launch",
         "not understood: the QMD at 0x204c0c400 is used, but the upload does not write it",
         "hint: words may be missing",
     ] {
@@ -282,4 +283,30 @@ fn graphs_of_the_driver_are_shown_with_what_is_not_understood() {
         doorbell().args(["show", fixture, "--graphs", "--json", "--sort", "nodes", "--limit", "1"]).assert().success();
     let rows: Vec<serde_json::Value> = serde_json::from_slice(&out.get_output().stdout).unwrap();
     assert_eq!((rows.len(), &rows[0]["recipe"]["kernels"]), (1, &serde_json::json!(10)));
+    assert_eq!(rows[0]["launch"], serde_json::json!({ "submissions": 1, "words": 29 }));
+}
+
+#[test]
+fn graphs_are_drawn_by_graphviz() {
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../insight/fixtures/h200-launches.doorbell");
+    let out = doorbell().args(["show", fixture, "--graphs", "--dot"]).assert().success();
+    let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
+    assert_eq!(text.matches("digraph at_submission_").count(), 3);
+    for line in [
+        "label=\"group 0 on channel 0, waits for the launch before\"",
+        "n1 [label=\"1: kernel\\n8 x 1 x 1 blocks\\n128 x 1 x 1 threads\\nDECREMENT_DEPENDENCE\", style=bold]",
+        "n0 -> n1 [style=solid, label=\"DECREMENT_DEPENDENCE\"]",
+        "n9 -> n10 [style=solid, label=\"SCHEDULE\"]",
+        "not understood: the QMD at 0x204c0c400",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert_eq!(text.matches('{').count(), text.matches('}').count());
+    doorbell().args(["show", fixture, "--dot"]).assert().code(2).stderr(contains("--graphs"));
+    doorbell().args(["show", fixture, "--graphs", "--dot", "--json"]).assert().code(2);
+    if let Ok(drawn) = std::process::Command::new("dot").arg("-V").output() {
+        assert!(drawn.status.success());
+        let svg = Command::new("dot").arg("-Tsvg").write_stdin(text).assert().success();
+        assert!(String::from_utf8_lossy(&svg.get_output().stdout).contains("</svg>"));
+    }
 }

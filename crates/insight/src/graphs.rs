@@ -37,7 +37,23 @@ pub struct Graph {
     pub seconds: Option<f64>,
     /// Launches on the tape, the upload among them.
     pub launches: u64,
+    /// What the upload sent, if it is on the tape, and the first launch after it.
+    pub upload: Option<Sent>,
+    pub launch: Sent,
     pub recipe: Result<Recipe, Refused>,
+}
+
+/// How much one launch sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    pub submissions: usize,
+    pub words: usize,
+}
+
+impl Sent {
+    fn of(submissions: &[Rc<Submission>]) -> Sent {
+        Sent { submissions: submissions.len(), words: submissions.iter().map(|s| s.words).sum() }
+    }
 }
 
 /// All graphs of a recording, in the order of their first launches.
@@ -72,6 +88,8 @@ struct Submission {
     seconds: Option<f64>,
     /// Index of its channel.
     channel: usize,
+    /// As many as were sent, whether the tape has them or not.
+    words: usize,
     segments: Vec<Vec<u32>>,
     /// QMDs that it does something to, and those that it writes, as far as they may be QMDs.
     started: Vec<u64>,
@@ -161,6 +179,7 @@ impl Sink for Finder {
     }
 
     fn segment(&mut self, _: &At<'_>, segment: &Segment<'_>) {
+        self.now.words += segment.dwords as usize;
         if segment.dwords > 0 {
             self.now.segments.push(segment.words.to_vec());
         }
@@ -293,6 +312,8 @@ impl Found {
             submission: self.first.number,
             seconds: self.first.seconds,
             launches: self.launches,
+            upload: (!uploads.is_empty()).then(|| Sent::of(&uploads)),
+            launch: self.samples.first().map_or(Sent::of(&[]), |first| Sent::of(first)),
             recipe: recipe::learn(&own, &upload, &again),
         }
     }

@@ -4,7 +4,7 @@ mod synthetic;
 
 use graph_words::Graph as ByHand;
 use insight::Recording;
-use insight::graphs::{Graph, graphs};
+use insight::graphs::{Graph, Sent, graphs};
 use pushbuf::qmd::{DependentAction, PcasAction};
 use recipe::{Form, How, Memory, Recipe, Refused, Segment, Target, Wait, Work};
 use std::path::PathBuf;
@@ -162,6 +162,8 @@ fn a_launch_of_several_submissions_is_one() {
     assert_eq!(all.iter().map(|g| (g.uploaded_by, g.launches)).collect::<Vec<_>>(), [(Some(0), 4)]);
     let recipe = all[0].recipe.as_ref().unwrap();
     assert_eq!((recipe.groups.len(), recipe.nodes.len()), (2, 4));
+    let sent = |launch: Vec<u32>| Some(Sent { submissions: 2, words: launch.len() });
+    assert_eq!((all[0].upload, Some(all[0].launch)), (sent(graph.upload()), sent(graph.again(1))));
     assert_eq!(recipe.nodes, learnt(&graph).nodes);
 }
 

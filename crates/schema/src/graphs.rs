@@ -17,9 +17,21 @@ pub struct GraphRow {
     /// Submission that uploads it; `None` if that is not on the tape.
     pub uploaded_by: Option<u64>,
     pub launches: u64,
+    /// What the upload sent; `None` if it is not on the tape.
+    pub upload: Option<SentRow>,
+    /// What the first launch after it sent.
+    pub launch: SentRow,
     /// Why it is not understood.
     pub refused: Option<String>,
     pub recipe: Option<RecipeRow>,
+}
+
+/// How much one launch sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SentRow {
+    /// Submissions that are known to belong to it.
+    pub submissions: usize,
+    pub words: usize,
 }
 
 /// What a graph is made of.

@@ -8,7 +8,7 @@ use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, Share
 use schema::diff::{CallDiff, Change, Diff, LockDiff, OrderDiff, Tolerance};
 use schema::document::{Document, Kind};
 use schema::driver_calls::DriverCallRow;
-use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, StartRow};
+use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
 use schema::happened::{OneCall, OneSwitch};
 use schema::lock_uses::UseRow;
 use schema::locks::{
@@ -468,6 +468,8 @@ fn graph_row() -> GraphRow {
         generation: 1,
         uploaded_by: Some(1),
         launches: 1,
+        upload: Some(SentRow { submissions: 1, words: 1 }),
+        launch: SentRow { submissions: 1, words: 1 },
         refused: Some("x".into()),
         recipe: Some(recipe),
     }

@@ -1,8 +1,8 @@
 //! Rows of the schema, of graphs.
 
-use super::Graph;
+use super::{Graph, Sent};
 use recipe::{Form, How, Kernel, Node, Recipe, Step, Target, Wait, Work};
-use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, StartRow};
+use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
 use schema::operations::Shape;
 
 /// The row of a graph.
@@ -17,9 +17,15 @@ pub fn graph(g: &Graph) -> GraphRow {
         generation: g.generation,
         uploaded_by: g.uploaded_by,
         launches: g.launches,
+        upload: g.upload.map(sent),
+        launch: sent(g.launch),
         refused: g.recipe.as_ref().err().map(ToString::to_string),
         recipe: g.recipe.as_ref().ok().map(recipe),
     }
+}
+
+fn sent(s: Sent) -> SentRow {
+    SentRow { submissions: s.submissions, words: s.words }
 }
 
 fn recipe(r: &Recipe) -> RecipeRow {
