@@ -69,7 +69,11 @@ enum Play<'c> {
 
 /// All shapes, in the order of their numbers, from 1.
 fn shapes() -> Vec<Shape> {
-    [order::shapes(), sizes::shapes(), moves::shapes(), forms::shapes()].into_iter().flatten().collect()
+    // Those that may leave a context broken come last.
+    [order::shapes(), sizes::shapes(), moves::shapes(), forms::shapes(), moves::pageable()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Their names.

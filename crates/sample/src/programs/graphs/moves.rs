@@ -10,14 +10,14 @@ const FILLS: [(&str, usize); 3] = [("4B", 4), ("64B", 64), ("64KiB", 64 << 10)];
 const COPIES: [(&str, usize); 3] = [("8B", 8), ("4KiB", 4 << 10), ("1MiB", 1 << 20)];
 /// Rows of 100 bytes, one each 256.
 const ROWS: Plane = Plane { pitch: 256, width: 100, height: 40 };
-/// Of the GPU's memory to it, or with the host's.
-const WAYS: [(&str, Space, Space); 5] = [
+/// Name, to, from.
+const WAYS: [(&str, Space, Space); 3] = [
     ("d2d", Space::Device, Space::Device),
     ("h2d", Space::Device, Space::Pinned),
     ("d2h", Space::Pinned, Space::Device),
-    ("h2d-pageable", Space::Device, Space::Pageable),
-    ("d2h-pageable", Space::Pageable, Space::Device),
 ];
+const PAGEABLE: [(&str, Space, Space); 2] =
+    [("h2d-pageable", Space::Device, Space::Pageable), ("d2h-pageable", Space::Pageable, Space::Device)];
 
 pub(super) fn shapes() -> Vec<Shape> {
     let mut all = Vec::new();
@@ -35,17 +35,23 @@ pub(super) fn shapes() -> Vec<Shape> {
             }));
         }
     }
-    for (way, to, from) in WAYS {
-        for (name, bytes) in COPIES {
-            all.push(shape(format!("memcpy-{way}-{name}"), move |m| {
-                copied(m, (to, from), bytes, |m, to, from| m.memcpy(to, from))
-            }));
-        }
-        all.push(shape(format!("memcpy-{way}-2d"), move |m| {
-            copied(m, (to, from), ROWS.pitch * ROWS.height, |m, to, from| m.memcpy_rows(to, from, ROWS))
-        }));
-    }
+    all.extend(WAYS.into_iter().flat_map(copies));
     all
+}
+
+/// Between the GPU's memory and memory of the heap.
+pub(super) fn pageable() -> Vec<Shape> {
+    PAGEABLE.into_iter().flat_map(copies).collect()
+}
+
+fn copies((way, to, from): (&'static str, Space, Space)) -> Vec<Shape> {
+    let rows = shape(format!("memcpy-{way}-2d"), move |m| {
+        copied(m, (to, from), ROWS.pitch * ROWS.height, |m, to, from| m.memcpy_rows(to, from, ROWS))
+    });
+    let plain = COPIES.map(|(name, bytes)| {
+        shape(format!("memcpy-{way}-{name}"), move |m| copied(m, (to, from), bytes, |m, to, from| m.memcpy(to, from)))
+    });
+    plain.into_iter().chain([rows]).collect()
 }
 
 fn value(m: &Maker<'_>, is_zero: bool) -> u32 {
