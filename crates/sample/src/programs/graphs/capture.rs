@@ -4,7 +4,7 @@ use super::kernels::Code;
 use super::memory::{Memory, Model, Place, Space};
 use crate::Result;
 use crate::data::Random;
-use cuda::{Address, Context, Event, Function, Graph, GraphExec, Launch, Module, Plane, Stream};
+use cuda::{Address, Context, Event, Function, Graph, GraphExec, Launch, Module, Node, Plane, Stream};
 use std::cell::{Cell, OnceCell, RefCell};
 
 /// What a node does, on the CPU.
@@ -176,6 +176,13 @@ impl<'c> Maker<'c> {
     /// A kernel that writes the next entry of a log.
     pub fn log(&self, on: usize, log: Place, value: u32) -> cuda::Result<()> {
         self.log_as((Code::Plain, "log"), &Launch::new([1; 3], [1; 3]), on, log, value)
+    }
+
+    /// Gives the kernel `log` at a node another entry to write.
+    pub fn set_entry(&self, exec: &GraphExec<'_>, node: Node, log: Place, value: u32) -> cuda::Result<()> {
+        let (function, launch) = (self.function(Code::Plain, "log")?, Launch::new([1; 3], [1; 3]));
+        // SAFETY: the parameters of `log`; the shapes pass a node of the graph that this was made from, which lives.
+        unsafe { exec.set_kernel(node, &function, &launch, &[&self.bytes_of(log), &value.to_le_bytes()]) }
     }
 
     pub fn log_as(&self, kernel: (Code, &str), launch: &Launch, on: usize, log: Place, value: u32) -> cuda::Result<()> {

@@ -130,5 +130,7 @@ fn updated<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     let its = Rc::clone(&entry);
     part.acts = vec![Box::new(move |model| model.log(log, its.get()))];
     let node = only(&part.graph)?;
+    // A driver that cannot do it says so before the first launch: of a graph that is never launched.
+    m.set_entry(&part.graph.instantiate()?, node, log, entry.get())?;
     Ok(Made { parts: vec![part], play: Play::Updated { node, log, entry } })
 }

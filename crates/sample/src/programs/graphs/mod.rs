@@ -170,10 +170,7 @@ fn before(maker: &Maker<'_>, play: &Play<'_>, part: &capture::Part<'_>, time: u6
         Play::Recorded(event) => Ok(event.record(maker.stream(1)?)?),
         Play::Updated { node, log, entry } if time > 0 && time.is_multiple_of(3) => {
             entry.set(entry.get().wrapping_add(1));
-            let (function, launch) = (maker.function(Code::Plain, "log")?, cuda::Launch::new([1; 3], [1; 3]));
-            let (at, value) = (maker.memory.address(*log).to_le_bytes(), entry.get().to_le_bytes());
-            // SAFETY: the parameters of `log`; the node is that of the graph, which lives.
-            Ok(unsafe { part.exec.set_kernel(*node, &function, &launch, &[&at, &value]) }?)
+            Ok(maker.set_entry(&part.exec, *node, *log, entry.get())?)
         }
         _ => Ok(()),
     }

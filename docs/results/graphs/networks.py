@@ -1,0 +1,183 @@
+"""CUDA graphs of PyTorch, each captured and replayed a few times: what docs/results/graphs.sh records.
+
+    python3 networks.py NAME [--replays 5]      NAME: resnet50 gpt2 vit lstm triton matmul; --list prints them
+
+Random weights from a fixed seed. Each replay is waited for and compared bit for bit with the first; the last line is a hash of the result.
+Exit status 77: PyTorch, Triton or a GPU is missing.
+"""
+
+import argparse
+import hashlib
+import os
+import sys
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+def resnet50(torch):
+    """Bottlenecks of 3, 4, 6, 3, as in the paper (He et al. 2015), batch 1."""
+    nn = torch.nn
+
+    class Bottleneck(nn.Module):
+        def __init__(self, inside, width, stride):
+            super().__init__()
+            norm = nn.BatchNorm2d
+            self.body = nn.Sequential(
+                nn.Conv2d(inside, width, 1, bias=False), norm(width), nn.ReLU(),
+                nn.Conv2d(width, width, 3, stride, 1, bias=False), norm(width), nn.ReLU(),
+                nn.Conv2d(width, 4 * width, 1, bias=False), norm(4 * width))
+            same = stride == 1 and inside == 4 * width
+            self.side = nn.Identity() if same else nn.Sequential(
+                nn.Conv2d(inside, 4 * width, 1, stride, bias=False), norm(4 * width))
+
+        def forward(self, x):
+            return torch.relu(self.body(x) + self.side(x))
+
+    blocks, inside = [], 64
+    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for i in range(count):
+            blocks.append(Bottleneck(inside, width, stride if i == 0 else 1))
+            inside = 4 * width
+    net = nn.Sequential(
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1), *blocks,
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, 1000))
+    return net.cuda().eval(), torch.randn(1, 3, 224, 224, device="cuda")
+
+
+def encoder(torch, width, heads, layers):
+    layer = torch.nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+    return torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+
+def gpt2(torch):
+    """Of GPT-2 small's size: 12 layers of 768, 12 heads, 50,257 tokens, a context of 64; in half precision."""
+    nn = torch.nn
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token, self.place = nn.Embedding(50257, 768), nn.Embedding(1024, 768)
+            self.body, self.norm = encoder(torch, 768, 12, 12), nn.LayerNorm(768)
+            self.register_buffer("mask", torch.full((64, 64), float("-inf")).triu(1))
+            self.register_buffer("places", torch.arange(64))
+
+        def forward(self, tokens):
+            x = self.token(tokens) + self.place(self.places)
+            x = self.norm(self.body(x, mask=self.mask.to(x.dtype)))
+            return x[:, -1] @ self.token.weight.T
+
+    return Model().cuda().half().eval(), torch.randint(0, 50257, (1, 64), device="cuda")
+
+
+def vit(torch):
+    """Of ViT-B/16's size: 12 layers of 768, 196 patches and a token for the class."""
+    nn = torch.nn
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patch, self.body = nn.Conv2d(3, 768, 16, 16), encoder(torch, 768, 12, 12)
+            self.token = nn.Parameter(torch.randn(1, 1, 768))
+            self.place = nn.Parameter(torch.randn(1, 197, 768))
+            self.head = nn.Sequential(nn.LayerNorm(768), nn.Linear(768, 1000))
+
+        def forward(self, x):
+            x = self.patch(x).flatten(2).transpose(1, 2)
+            x = torch.cat([self.token, x], 1) + self.place
+            return self.head(self.body(x)[:, 0])
+
+    return Model().cuda().eval(), torch.randn(1, 3, 224, 224, device="cuda")
+
+
+def lstm(torch):
+    """cuDNN's, two layers of 512, 32 steps."""
+    net = torch.nn.LSTM(256, 512, 2, batch_first=True).cuda().eval()
+    net.flatten_parameters()
+    return (lambda x: net(x)[0]), torch.randn(4, 32, 256, device="cuda")
+
+
+def triton(torch):
+    """A kernel of Triton's between two of PyTorch's."""
+    try:
+        import triton
+        import triton.language as tl
+    except ImportError as e:
+        skip(e)
+
+    # (Triton reads the kernel's text from this file; its names are the module's.)
+    globals()["tl"] = tl
+    kernel = triton.jit(scaled)
+
+    def run(x):
+        x, out = x + 1, torch.empty_like(x)
+        kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), 3.0, SIZE=1024)
+        return out * 2
+
+    return run, torch.randn(100_000, device="cuda")
+
+
+def scaled(x, out, n, factor, SIZE: "tl.constexpr"):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * factor, mask=at < n)
+
+
+def matmul(torch):
+    """cuBLAS, two products in half precision."""
+    b = torch.randn(1024, 1024, device="cuda").half()
+    return (lambda x: (x @ b) @ b), torch.randn(512, 1024, device="cuda").half()
+
+
+PROGRAMS = {f.__name__: f for f in (resnet50, gpt2, vit, lstm, triton, matmul)}
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("name", nargs="?", choices=sorted(PROGRAMS))
+    a.add_argument("--replays", type=int, default=5)
+    a.add_argument("--list", action="store_true")
+    args = a.parse_args()
+    if args.list or not args.name:
+        return print(" ".join(PROGRAMS))
+    try:
+        import torch
+    except ImportError as e:
+        skip(e)
+    if not torch.cuda.is_available():
+        skip("PyTorch sees no GPU")
+    torch.manual_seed(1)
+    torch.backends.cudnn.benchmark = False
+    with torch.no_grad():
+        run, x = PROGRAMS[args.name](torch)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                expected = run(x)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = run(x)
+        first = None
+        for _ in range(args.replays):
+            out.zero_()
+            graph.replay()
+            torch.cuda.synchronize()
+            found = out.cpu()
+            first = found if first is None else first
+            if not torch.equal(found, first):
+                sys.exit(f"{args.name}: a replay differs from the first")
+        worst = (first.float() - expected.cpu().float()).abs().max().item()
+        if not worst <= 0.02 * (1 + expected.float().abs().max().item()):
+            sys.exit(f"{args.name}: the graph's result is off by {worst} from the same without a graph")
+    print(f"{args.name}: {args.replays} replays alike")
+    print("hash", hashlib.sha256(first.numpy().tobytes()).hexdigest()[:16])
+
+
+if __name__ == "__main__":
+    main()
