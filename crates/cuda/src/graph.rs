@@ -5,6 +5,7 @@ use crate::capture::capturing;
 use crate::context::Context;
 use crate::functions::{RawGraph, RawGraphExec};
 use crate::stream::Stream;
+use std::ffi::c_void;
 
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do does not disturb the capture.
 pub(crate) const THREAD_LOCAL: i32 = 1;
@@ -65,7 +66,26 @@ impl Drop for Graph<'_> {
     }
 }
 
+impl Context {
+    /// Launches an executable graph of the program's, by its handle, and waits for the stream.
+    ///
+    /// # Safety
+    /// `exec` and `stream` are handles of this context's GPU (a null stream: the default one) that live; of the graph's nodes as [`GraphExec::launch`].
+    pub unsafe fn launch_and_wait(&self, exec: *mut c_void, stream: *mut c_void) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe {
+            self.cuda.cuGraphLaunch(exec, stream)?;
+            self.cuda.cuStreamSynchronize(stream)
+        }
+    }
+}
+
 impl GraphExec<'_> {
+    /// For whoever takes the driver API's own handle (`CUgraphExec`).
+    pub fn handle(&self) -> *mut c_void {
+        self.raw
+    }
+
     /// # Safety
     /// The memory that its nodes name stays allocated, and unused in ways that disagree with them, until the stream has
     /// been synchronised.

@@ -49,6 +49,11 @@ impl<'c> Stream<'c> {
     }
 
     /// Waits until everything in the stream is done.
+    /// For whoever takes the driver API's own handle (`CUstream`).
+    pub fn handle(&self) -> *mut std::ffi::c_void {
+        self.raw
+    }
+
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream lives until this is dropped.
         unsafe { self.context.cuda.cuStreamSynchronize(self.raw) }

@@ -1,0 +1,97 @@
+//! The functions that launch CUDA graphs.
+
+use crate::calls::{SESSION, To, many, run};
+use crate::types::*;
+use std::ffi::c_void;
+use submit::Graph;
+
+/// Makes an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) ready to be launched past CUDA. CUDA launches it in `stream` a few times (it does its work
+/// then), the words of these launches are read, and what the graph has on the GPU is cloned. Call doorbell_init() before CUDA is initialised, and this before the graph is launched for
+/// the first time: that launch uploads it. No other thread may submit to the GPU by CUDA meanwhile.
+/// What kernels do is not looked at: to launch a graph is to trust it. Until doorbell_graph_free(), the graph's modules and all memory that it uses must stay, and
+/// the stack limit must not be changed. The executable graph itself may be destroyed or updated: the clone stays what it was. A kernel that faults ends CUDA's
+/// context, as it would if CUDA launched it.
+/// Cost: three launches by CUDA, and milliseconds; it allocates, takes CUDA's locks, and asks the kernel driver for memory; the first graph opens a channel.
+/// Threads: any; it waits for the launches of others. Errors: DOORBELL_GRAPH where the graph has something that doorbell does not launch, with its name;
+/// DOORBELL_UNAVAILABLE without CUDA, or where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time),
+/// DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_graph_prepare(
+    exec: *mut c_void,
+    stream: *mut c_void,
+    graph: *mut doorbell_graph_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(graph) }?;
+        // SAFETY: the caller's, as the documentation says.
+        answer.put(unsafe { SESSION.prepare_graph(exec, stream) }?.raw());
+        Ok(())
+    })
+}
+
+/// How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written. `parameter_bytes` may be null with a room of 0.
+/// Kernels are counted from 0 in the order in which a launch starts them.
+/// Cost: microseconds. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_graph_kernels(
+    graph: doorbell_graph_t,
+    parameter_bytes: *mut u32,
+    room: usize,
+    count: *mut usize,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(count) }?;
+        // SAFETY: the caller's; checked here, written below.
+        unsafe { many(parameter_bytes.cast_const(), room) }?;
+        let kernels = SESSION.graph_kernels(Graph::from_raw(graph))?;
+        for (n, bytes) in kernels.iter().take(room).enumerate() {
+            // SAFETY: within the caller's room.
+            unsafe { parameter_bytes.add(n).write(*bytes) };
+        }
+        answer.put(kernels.len());
+        Ok(())
+    })
+}
+
+/// Changes bytes of a kernel's parameters, from the next launch on: `offset` counts from the first one, laid out as a C compiler lays out a struct of them. The bytes are
+/// read before this returns; they go to the GPU with the next doorbell_launch(), ahead of the kernels and behind the launches before it. What is a pointer is not looked at.
+/// Cost: a copy of the bytes; no lock, no allocation, no system call. Threads: any; DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY, after which it may be tried
+/// again; DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_graph_set_param(
+    graph: doorbell_graph_t,
+    kernel: u32,
+    offset: u32,
+    bytes: *const c_void,
+    length: usize,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let bytes = unsafe { many(bytes.cast::<u8>(), length) }?;
+        SESSION.set_parameter(Graph::from_raw(graph), kernel, offset, bytes)
+    })
+}
+
+/// Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and this call never. doorbell_wait(), doorbell_poll() and
+/// doorbell_query() take the ticket. Nothing orders a launch against a stream of CUDA's or against copies: wait for what it needs, and for its ticket.
+/// Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any; DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL
+/// (32 launches of a graph may be under way), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed; DOORBELL_HANDLE,
+/// DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_launch(graph: doorbell_graph_t, ticket: *mut doorbell_ticket_t) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(ticket) }?;
+        answer.put(SESSION.launch(Graph::from_raw(graph))?.raw());
+        Ok(())
+    })
+}
+
+/// Ends a graph. Launches of it that are under way go on.
+/// Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_graph_free(graph: doorbell_graph_t) -> i32 {
+    run(|| SESSION.graph_release(Graph::from_raw(graph)))
+}

@@ -1,0 +1,269 @@
+/* CUDA graphs launched by doorbell, beside CUDA: order, parameters, and what must be an error. Prints nothing unless
+ * something is wrong. */
+#define _GNU_SOURCE
+#include <doorbell.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef unsigned long long address_t;
+static int failures;
+
+static void expect(int line, int code, int wanted)
+{
+    if (code != wanted) {
+        fprintf(stderr, "line %d: %d (%s: %s), not %d\n", line, code, doorbell_error_text(code), doorbell_error_detail(), wanted);
+        failures++;
+    }
+}
+#define EXPECT(call, wanted) expect(__LINE__, (call), (wanted))
+/* A value. */
+#define IS(value, wanted) expect(__LINE__, (int)(value), (int)(wanted))
+
+static int (*init)(unsigned), (*retain)(void **, int), (*set)(void *), (*host_alloc)(void **, size_t, unsigned);
+static int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **), (*synchronize)(void *);
+static int (*load)(void **, const void *), (*find)(void **, void *, const char *);
+static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+static int (*instantiate)(void **, void *, unsigned long long), (*destroy)(void *), (*launch_graph)(void *, void *);
+static int (*fill)(address_t, unsigned, size_t, void *);
+static void *stream, *module;
+static volatile uint32_t *words;
+
+static void *kernel(const char *name)
+{
+    void *function = NULL;
+    EXPECT(find(&function, module, name), 0);
+    return function;
+}
+
+/* One thread. */
+static void run(const char *name, void **arguments)
+{
+    EXPECT(launch(kernel(name), 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), 0);
+}
+
+/* words[at] = value; then the log, which begins at word 64, gets that number. */
+static void *store_and_log(unsigned at, uint32_t value)
+{
+    address_t word = (address_t)(uintptr_t)&words[at], log = (address_t)(uintptr_t)&words[64];
+    void *graph, *exec, *store[] = {&word, &value}, *arguments[] = {&log, &value};
+    EXPECT(begin(stream, 1), 0);
+    run("store", store);
+    run("log", arguments);
+    EXPECT(end(stream, &graph), 0);
+    EXPECT(instantiate(&exec, graph, 0), 0);
+    return exec;
+}
+
+static void open_session(void)
+{
+    doorbell_options_t options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.kind = DOORBELL_BESIDE_CUDA;
+    options.lanes = 1;
+    options.profile = "";
+    EXPECT(doorbell_open(&options), DOORBELL_OK);
+}
+
+static doorbell_ticket_t launched(doorbell_graph_t graph)
+{
+    doorbell_ticket_t ticket = 0;
+    int code;
+    do
+        code = doorbell_launch(graph, &ticket);
+    while (code == DOORBELL_FULL || code == DOORBELL_BUSY);
+    EXPECT(code, DOORBELL_OK);
+    return ticket;
+}
+
+/* Many under way: they run in the order in which they were launched, each with its own parameters. */
+static void in_order(doorbell_graph_t first, doorbell_graph_t second)
+{
+    enum { LAUNCHES = 300 };
+    doorbell_ticket_t last = 0;
+    words[64] = 0;
+    for (uint32_t i = 0; i < LAUNCHES; i++) {
+        doorbell_graph_t graph = i % 3 ? first : second;
+        int code;
+        do
+            code = doorbell_graph_set_param(graph, 1, 8, &i, 4);
+        while (code == DOORBELL_BUSY);
+        EXPECT(code, DOORBELL_OK);
+        last = launched(graph);
+    }
+    EXPECT(doorbell_wait(last, UINT64_C(10000000000)), DOORBELL_OK);
+    IS(words[64], LAUNCHES);
+    for (uint32_t i = 0; i < LAUNCHES; i++)
+        IS(words[65 + i], i);
+}
+
+static void *launches_some(void *graph)
+{
+    for (int i = 0; i < 100; i++)
+        EXPECT(doorbell_wait(launched(*(doorbell_graph_t *)graph), UINT64_C(10000000000)), DOORBELL_OK);
+    return NULL;
+}
+
+static void by_two_threads(doorbell_graph_t first, doorbell_graph_t second)
+{
+    pthread_t other;
+    words[64] = 0;
+    IS(pthread_create(&other, NULL, launches_some, &first), 0);
+    launches_some(&second);
+    pthread_join(other, NULL);
+    IS(words[64], 200);
+}
+
+static void wrong_arguments(doorbell_graph_t graph)
+{
+    doorbell_graph_t none;
+    doorbell_ticket_t ticket;
+    uint32_t sizes[2] = {0}, value = 0;
+    size_t count = 0;
+    EXPECT(doorbell_graph_prepare(NULL, stream, &none), DOORBELL_CUDA);
+    EXPECT(doorbell_graph_prepare(stream, stream, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_kernels(graph, NULL, 0, &count), DOORBELL_OK);
+    IS(count, 2);
+    EXPECT(doorbell_graph_kernels(graph, sizes, 2, &count), DOORBELL_OK);
+    IS(sizes[0], 12);
+    IS(sizes[1], 12);
+    EXPECT(doorbell_graph_kernels(graph, NULL, 1, &count), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_kernels(graph, NULL, 0, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_set_param(graph, 2, 0, &value, 4), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_set_param(graph, 0, 9, &value, 4), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_graph_set_param(graph, 0, UINT32_MAX, &value, 4), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_graph_set_param(graph, 0, 8, NULL, 4), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_launch(graph, NULL), DOORBELL_ARGUMENT);
+    for (doorbell_graph_t wrong = 0; wrong < 2; wrong++) {
+        doorbell_graph_t handle = wrong ? graph + 1 : 0;
+        EXPECT(doorbell_launch(handle, &ticket), DOORBELL_HANDLE);
+        EXPECT(doorbell_graph_set_param(handle, 0, 8, &value, 4), DOORBELL_HANDLE);
+        EXPECT(doorbell_graph_kernels(handle, NULL, 0, &count), DOORBELL_HANDLE);
+        EXPECT(doorbell_graph_free(handle), DOORBELL_HANDLE);
+    }
+    /* Streams wait for copies alone. */
+    EXPECT(doorbell_hold_stream(stream, launched(graph)), DOORBELL_ARGUMENT);
+}
+
+/* CUDA's channel has an entry of its own at the end of each quarter of its ring, 256 entries. Graphs are prepared across the first of these ends. */
+static void across_an_end(void *before)
+{
+    for (int i = 0; i < 230; i++)
+        EXPECT(launch_graph(before, stream), 0);
+    EXPECT(synchronize(stream), 0);
+    for (uint32_t i = 0; i < 10; i++) {
+        doorbell_graph_t graph;
+        void *exec = store_and_log(3, i);
+        words[64] = 0;
+        EXPECT(doorbell_graph_prepare(exec, stream, &graph), DOORBELL_OK);
+        EXPECT(doorbell_wait(launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
+        IS(words[3], i);
+        IS(words[64], 4);
+        EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+        EXPECT(destroy(exec), 0);
+    }
+}
+
+/* Without a kernel there is nothing whose end could be counted. */
+static void no_kernels(void)
+{
+    void *graph, *exec;
+    doorbell_graph_t none;
+    EXPECT(begin(stream, 1), 0);
+    EXPECT(fill((address_t)(uintptr_t)&words[0], 1, 4, stream), 0);
+    EXPECT(end(stream, &graph), 0);
+    EXPECT(instantiate(&exec, graph, 0), 0);
+    EXPECT(doorbell_graph_prepare(exec, stream, &none), DOORBELL_GRAPH);
+}
+
+static void in_a_child(doorbell_graph_t graph, doorbell_ticket_t ticket)
+{
+    doorbell_graph_t none;
+    uint32_t value = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        failures = 0;
+        EXPECT(doorbell_launch(graph, &ticket), DOORBELL_FORKED);
+        EXPECT(doorbell_wait(ticket, 1), DOORBELL_FORKED);
+        EXPECT(doorbell_graph_set_param(graph, 0, 8, &value, 4), DOORBELL_FORKED);
+        EXPECT(doorbell_graph_prepare(stream, stream, &none), DOORBELL_FORKED);
+        EXPECT(doorbell_graph_free(graph), DOORBELL_FORKED);
+        _exit(failures != 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    IS(status, 0);
+}
+
+static void load_cuda(void *cuda)
+{
+    struct { void *to; const char *name; } functions[] = {
+        {&init, "cuInit"}, {&retain, "cuDevicePrimaryCtxRetain"}, {&set, "cuCtxSetCurrent"}, {&host_alloc, "cuMemHostAlloc"},
+        {&create, "cuStreamCreate"}, {&begin, "cuStreamBeginCapture_v2"}, {&end, "cuStreamEndCapture"},
+        {&synchronize, "cuStreamSynchronize"}, {&load, "cuModuleLoadData"}, {&find, "cuModuleGetFunction"}, {&launch, "cuLaunchKernel"},
+        {&instantiate, "cuGraphInstantiateWithFlags"}, {&launch_graph, "cuGraphLaunch"}, {&destroy, "cuGraphExecDestroy"}, {&fill, "cuMemsetD32Async"},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *found = dlsym(cuda, functions[i].name);
+        memcpy(functions[i].to, &found, sizeof found);
+    }
+}
+
+int main(void)
+{
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *context, *pointer;
+    doorbell_graph_t first = 0, second = 0, none;
+    doorbell_ticket_t ticket;
+    if (!cuda)
+        return 77;
+    load_cuda(cuda);
+    EXPECT(doorbell_init(), DOORBELL_OK);
+    EXPECT(init(0), 0);
+    EXPECT(retain(&context, 0), 0);
+    EXPECT(set(context), 0);
+    EXPECT(host_alloc(&pointer, 4096, 0), 0);
+    words = pointer;
+    EXPECT(create(&stream, 1), 0);
+    EXPECT(load(&module, ".version 8.0\n"), 0);
+    void *executables[2] = {store_and_log(0, 7), store_and_log(1, 9)};
+    EXPECT(doorbell_graph_prepare(executables[0], stream, &none), DOORBELL_CLOSED);
+    open_session();
+    EXPECT(doorbell_graph_prepare(executables[0], stream, &first), DOORBELL_OK);
+    EXPECT(doorbell_graph_prepare(executables[1], stream, &second), DOORBELL_OK);
+    wrong_arguments(first);
+    no_kernels();
+    across_an_end(executables[0]);
+    in_order(first, second);
+    by_two_threads(first, second);
+    IS(words[0], 7);
+    IS(words[1], 9);
+    /* What was cloned needs it no more. */
+    EXPECT(destroy(executables[0]), 0);
+    words[0] = 0;
+    EXPECT(doorbell_wait(launched(first), UINT64_C(10000000000)), DOORBELL_OK);
+    IS(words[0], 7);
+    ticket = launched(second);
+    in_a_child(first, ticket);
+    EXPECT(doorbell_graph_free(second), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(second), DOORBELL_HANDLE);
+    EXPECT(doorbell_wait(ticket, UINT64_C(10000000000)), DOORBELL_OK);
+    /* Closed while launches are under way; handles of before are no handles then. */
+    launched(first);
+    EXPECT(doorbell_close(), DOORBELL_OK);
+    EXPECT(doorbell_launch(first, &ticket), DOORBELL_CLOSED);
+    open_session();
+    EXPECT(doorbell_launch(first, &ticket), DOORBELL_HANDLE);
+    /* CUDA has uploaded that one already, unseen by this session. */
+    EXPECT(doorbell_graph_prepare(executables[1], stream, &second), DOORBELL_GRAPH);
+    EXPECT(doorbell_graph_prepare(store_and_log(2, 11), stream, &second), DOORBELL_OK);
+    words[2] = 0;
+    EXPECT(doorbell_wait(launched(second), UINT64_C(10000000000)), DOORBELL_OK);
+    IS(words[2], 11);
+    EXPECT(doorbell_close(), DOORBELL_OK);
+    return failures != 0;
+}

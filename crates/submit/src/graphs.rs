@@ -1,0 +1,177 @@
+//! CUDA graphs that any thread may launch, past CUDA.
+//!
+//! All go by one lane: a graphics channel in CUDA's own group, which is opened when the first graph is prepared. What is launched there runs in the order of
+//! the calls; the GPU waits, and no thread does.
+
+use crate::error::Error;
+use crate::handle::{Copy, GRAPH, Graph};
+use crate::lane::{Claim, Inner, Place};
+use crate::open::Setup;
+use crate::session::{LAUNCHES, Now, Session, equip};
+use copy::Machine;
+use gpu::Libcuda;
+use launch::Kind;
+use std::ffi::c_void;
+
+/// Graphs of a session.
+const MOST: usize = 4096;
+
+/// What a graph's handle stands for.
+pub(crate) struct Launching {
+    graph: launch::Graph,
+    /// Of each kernel, in the order in which a launch starts them: its number among the graph's nodes, and bytes of its parameters.
+    kernels: Vec<(usize, u32)>,
+}
+
+impl Launching {
+    fn new(graph: launch::Graph) -> Launching {
+        let kernels = graph.nodes().iter().filter_map(|node| match node.kind {
+            Kind::Kernel { parameters, .. } => Some((node.number, parameters)),
+            _ => None,
+        });
+        Launching { kernels: kernels.collect(), graph }
+    }
+}
+
+impl Session {
+    /// Makes an instantiated CUDA graph ready to be launched past CUDA. CUDA launches it in `stream` three times (it does its work then), and waits; the words of
+    /// these launches are read, and what the graph has on the GPU is cloned. A graph that was launched before is refused: its upload was not seen.
+    /// No other thread may have CUDA submit anything meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Graph`] for what doorbell does not launch, by name, [`Error::Unavailable`] without CUDA or where its channels were not seen, [`Error::Cuda`],
+    /// [`Error::Limit`] for more than 4,096, [`Error::Closed`], [`Error::Forked`], and what the driver refuses.
+    ///
+    /// # Safety
+    /// `exec` and `stream` are handles of this GPU's (`CUgraphExec`, `CUstream`; a null stream: the default one). What kernels do is not looked at: from now
+    /// on until [`Session::graph_release`] their modules, and all memory that they use, stay. The executable graph may be destroyed or updated.
+    pub unsafe fn prepare_graph(&self, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
+        let (setup, now) = (self.setup()?, self.now()?);
+        let without = || Error::Unavailable("the session is without CUDA: it has no graphs".into());
+        let machine = setup.machine.as_ref().ok_or_else(without)?;
+        let _context = setup.enter()?;
+        let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
+        let watched = Libcuda::open()?.watched();
+        let mut claim = self.launches(&setup, machine, now)?;
+        let Inner { graphs, channel, .. } = claim.as_mut().ok_or(Error::Closed)?;
+        let mut refused = None;
+        let by_cuda = || {
+            // SAFETY: the caller's.
+            let launched = unsafe { context.launch_and_wait(exec, stream) };
+            launched.map_err(|error| {
+                let text = error.to_string();
+                refused = Some(error);
+                text
+            })
+        };
+        // SAFETY: the caller's.
+        let learnt = unsafe { launch::Graph::learn(watched, channel, by_cuda) };
+        let graph = match (learnt, refused) {
+            (Ok(graph), _) => graph,
+            (Err(_), Some(refused)) => return Err(refused.into()),
+            (Err(error), None) => return Err(error.into()),
+        };
+        let (place, used) = Place::put(graphs, MOST, Launching::new(graph))?;
+        Ok(Graph(GRAPH.encode(now.opening(), place, used)))
+    }
+
+    /// The lane of launches, waited for; the first call opens its channel.
+    fn launches(&self, setup: &Setup, machine: &Machine, now: Now) -> Result<Claim<'_>, Error> {
+        let lane = &self.lanes[LAUNCHES];
+        let mut claim = lane.claim_in_time();
+        if claim.is_none() {
+            let space = machine.group_space().map_err(|why| Error::Unavailable(why.reason))?;
+            let channel = launch::channel(space).map_err(no_channel)?;
+            setup.say(|| "opened a channel in CUDA's group, for launches".into());
+            equip(lane, &mut claim, channel, None, setup.ways.clone());
+        }
+        self.still(claim, now)
+    }
+
+    /// Bytes of parameters of each of its kernels, in the order in which a launch starts them.
+    ///
+    /// # Errors
+    /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
+    pub fn graph_kernels(&self, graph: Graph) -> Result<Vec<u32>, Error> {
+        self.same_process()?;
+        let now = self.now()?;
+        let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
+        Ok(found(&mut claim, now, graph)?.0.kernels.iter().map(|(_, bytes)| *bytes).collect())
+    }
+
+    /// Changes bytes of a kernel's parameters, from the next launch on; those that are under way keep theirs. `kernel` counts kernels from 0, `offset` bytes from the
+    /// first parameter. No lock, no allocation, no system call.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while another thread launches; [`Error::Argument`] for a kernel that it has not, [`Error::Outside`], [`Error::Handle`],
+    /// [`Error::Closed`], [`Error::Forked`]. Nothing was changed then.
+    #[inline]
+    pub fn set_parameter(&self, graph: Graph, kernel: u32, offset: u32, bytes: &[u8]) -> Result<(), Error> {
+        let now = self.now()?;
+        let mut claim = self.claim(LAUNCHES, now)?;
+        let (launching, channel) = found(&mut claim, now, graph)?;
+        if channel.space().device().forked() {
+            return Err(Error::Forked);
+        }
+        let of = launching.kernels.get(kernel as usize);
+        let &(node, size) = of.ok_or(Error::Argument("the graph has no kernel of this number; they count from 0"))?;
+        let (from, length) = (u64::from(offset), bytes.len() as u64);
+        if from + length > u64::from(size) {
+            return Err(Error::Outside { offset: from, length, size: size.into() });
+        }
+        Ok(launching.graph.set_parameter(node, offset, bytes)?)
+    }
+
+    /// Launches it once more, behind all that was launched before, of whatever graph. [`Session::wait`], [`Session::poll`] and [`Session::query`] take what it answers.
+    /// Nothing orders it against copies and CUDA's streams. No lock, no allocation, no system call.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while another thread launches, [`Error::Full`] while 32 launches of it are under way; after both it may be tried again.
+    /// [`Error::Freed`] where memory that it copies or fills was freed, [`Error::Handle`], [`Error::Closed`], [`Error::Forked`], [`Error::Killed`],
+    /// [`Error::Stopped`]. Nothing was launched.
+    #[inline]
+    pub fn launch(&self, graph: Graph) -> Result<Copy, Error> {
+        let now = self.now()?;
+        let mut claim = self.claim(LAUNCHES, now)?;
+        let (launching, channel) = found(&mut claim, now, graph)?;
+        let ticket = launching.graph.launch(channel)?;
+        Ok(self.submitted(now, LAUNCHES, ticket))
+    }
+
+    /// Ends a graph. Launches of it that are under way go on.
+    ///
+    /// # Errors
+    /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
+    pub fn graph_release(&self, graph: Graph) -> Result<(), Error> {
+        self.same_process()?;
+        let now = self.now()?;
+        let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
+        let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
+        let inner = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
+        Place::take(&mut inner.graphs, place, used).map(drop).ok_or_else(|| GRAPH.wrong())
+    }
+}
+
+/// What a handle stands for, and the channel.
+#[inline]
+fn found<'c>(
+    claim: &'c mut Claim<'_>,
+    now: Now,
+    graph: Graph,
+) -> Result<(&'c mut Launching, &'c mut gpu::Channel), Error> {
+    let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
+    let Inner { graphs, channel, .. } = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
+    let launching = Place::find(graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
+    Ok((launching, channel))
+}
+
+/// Why there is no channel for launches.
+fn no_channel(error: launch::Error) -> Error {
+    let late = Libcuda::open().is_ok_and(|libcuda| libcuda.watched().is_late());
+    let hint = if late {
+        "; CUDA was initialised before doorbell: call doorbell_init (Session::watch, or import the Python package) before the first CUDA call"
+    } else {
+        ""
+    };
+    Error::Unavailable(format!("no channel in CUDA's group, which launches need: {error}{hint}"))
+}

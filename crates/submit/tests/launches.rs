@@ -1,0 +1,71 @@
+//! Graphs of a session, beside a libcuda in software. (What C sees of them is tested in crate `libdoorbell`. Nothing here may name the software GPU in process:
+//! it is preloaded.)
+
+#[path = "../../copy/tests/counting/mod.rs"]
+mod counting;
+#[path = "../../softcuda/tests/program/mod.rs"]
+mod program;
+
+use counting::{cost, watch_system_calls};
+use cuda::Argument::{U32, U64};
+use cuda::{Context, Cuda, Function, GraphExec, Module, PinnedBuffer, Stream};
+use std::time::Duration;
+use submit::{Error, Follow, Kind, Options, Session};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A kernel that stores a number in a word, and one that adds 1 to it.
+fn graph<'c>(stream: &Stream<'c>, [store, add]: [&Function<'_>; 2], word: u64) -> GraphExec<'c> {
+    let one = |function: &Function<'_>, arguments: &[cuda::Argument]| {
+        // SAFETY: the arguments are the kernels', and the word outlives the stream's work.
+        unsafe { function.launch([1; 3], [1; 3], 0, stream, arguments) }
+    };
+    let captured = cuda::Graph::capture(stream, || {
+        one(store, &[U64(word), U32(100)])?;
+        one(add, &[U64(word)])
+    });
+    captured.unwrap().instantiate().unwrap()
+}
+
+fn opened() -> (Context, Session) {
+    Session::watch().unwrap();
+    let context = Cuda::load().unwrap().device(0).unwrap().primary_context().unwrap();
+    context.make_current().unwrap();
+    let session = Session::new();
+    let options = Options { kind: Kind::Cuda, lanes: 1, profile: Follow::Nothing, ..Options::default() };
+    session.open(&options).unwrap();
+    (context, session)
+}
+
+#[test]
+fn launches_and_new_parameters_allocate_nothing_and_make_no_system_call() {
+    // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
+    if !program::inside_with("launches_and_new_parameters_allocate_nothing_and_make_no_system_call", "poll") {
+        return;
+    }
+    let (context, session) = opened();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let [store, add] = ["store", "add1"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    let memory = PinnedBuffer::new(&context, 4096).unwrap();
+    let exec = graph(&stream, [&store, &add], memory.device_address().unwrap());
+    let word = || u32::from_le_bytes(memory.bytes()[..4].try_into().unwrap());
+    // SAFETY: module and memory stay until the session is closed.
+    let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
+    assert_eq!((session.graph_kernels(graph).unwrap(), word()), (vec![12, 8], 101));
+    let watched = watch_system_calls();
+    for round in 0..100u32 {
+        let mut copy = None;
+        let spent = cost(watched, || {
+            let set = round % 3 == 0 || session.set_parameter(graph, 0, 8, &round.to_le_bytes()).is_ok();
+            copy = session.launch(graph).ok().filter(|_| set);
+            std::hint::black_box(copy.map(|copy| session.poll(copy).is_ok()));
+        });
+        assert_eq!((copy.is_some(), spent), (true, (0, 0)), "round {round}");
+        session.wait(copy.unwrap(), LIMIT).unwrap();
+        let last = if round == 0 { 100 } else { round - u32::from(round % 3 == 0) };
+        assert_eq!(word(), last + 1, "round {round}");
+    }
+    session.close().unwrap();
+    assert!(matches!(session.launch(graph), Err(Error::Closed)));
+}

@@ -1,0 +1,74 @@
+"""CUDA graphs, launched past CUDA."""
+
+from ctypes import byref, c_size_t, c_uint32, c_uint64, c_void_p
+
+from . import _session
+from ._library import check, failed, library
+from ._memory import memory_of
+from ._session import Ticket, _Handle, _stream
+
+
+def _exec(thing):
+    """The number of a cudaGraphExec_t: that of a torch.cuda.CUDAGraph, or the number itself."""
+    raw = getattr(thing, "raw_cuda_graph_exec", None)
+    if raw is not None:
+        return int(raw())
+    try:
+        return int(thing)
+    except TypeError:
+        raise TypeError("a CUDA graph is a torch.cuda.CUDAGraph that has raw_cuda_graph_exec() (newer PyTorch), or the number of a "
+                        "cudaGraphExec_t") from None
+
+
+class Graph(_Handle):
+    """A CUDA graph that is ready to be launched. It holds the object that it was made of, and with it the memory that PyTorch keeps for it."""
+
+    __slots__ = ("_keep", "_argument", "_last")
+    _close = "doorbell_graph_free"
+
+    def __init__(self, handle, keep):
+        self.handle, self._keep, self._argument, self._last = handle, keep, c_uint64(handle), None
+
+    def replay(self):
+        """Launches it; the launch's Ticket. It keeps the GIL. Nothing orders it against streams of CUDA's."""
+        ticket = Ticket()
+        code = _session._submits.doorbell_launch(self._argument, byref(ticket))
+        if code:
+            raise failed(code)
+        ticket._keep = self
+        # Another one, which does not hold this.
+        self._last = Ticket(ticket.value)
+        return ticket
+
+    def wait(self, timeout=None):
+        """Waits for the launch that replay() made last; seconds, or for ever."""
+        last = self._last
+        if last is not None:
+            last.wait(timeout)
+
+    def set_param(self, kernel, offset, data):
+        """Changes bytes of a kernel's parameters from the next launch on. Kernels are counted from 0 in the order in which a launch starts them;
+        the offset counts from the first parameter, laid out as a C compiler lays out a struct of them."""
+        memory = memory_of(data)
+        code = _session._submits.doorbell_graph_set_param(self._argument, c_uint32(kernel), c_uint32(offset), c_void_p(memory.pointer),
+                                                            c_size_t(memory.bytes))
+        if code:
+            raise failed(code)
+
+    @property
+    def kernels(self):
+        """Bytes of parameters of each kernel."""
+        count = c_size_t()
+        check(library.doorbell_graph_kernels(self._argument, None, 0, byref(count)))
+        sizes = (c_uint32 * max(1, count.value))()
+        check(library.doorbell_graph_kernels(self._argument, sizes, count.value, byref(count)))
+        return list(sizes[:count.value])
+
+
+def graph(cuda_graph, stream=None):
+    """Makes an instantiated CUDA graph ready to be launched past CUDA: a torch.cuda.CUDAGraph, or the number of a cudaGraphExec_t. CUDA launches it in
+    `stream` three times (it does its work then), and its words are read: so it must not have been launched before (replay()), and no other thread may use the GPU by CUDA meanwhile. What PyTorch does around a replay of its own (seeds of random
+    numbers) is not done. Until the graph is closed, its modules and all memory that it uses must stay."""
+    handle = c_uint64()
+    check(library.doorbell_graph_prepare(_exec(cuda_graph), _stream(stream), byref(handle)))
+    return Graph(handle.value, cuda_graph)
