@@ -43,6 +43,8 @@ pub enum Error {
     Pin(#[from] copy::PinError),
     #[error("{0}")]
     Unavailable(String),
+    #[error("the graph cannot be launched past CUDA: {0}")]
+    Graph(String),
     #[error(transparent)]
     Gpu(gpu::Error),
     #[error(transparent)]
@@ -60,6 +62,7 @@ impl From<gpu::Error> for Error {
             gpu::Error::ChannelKilled(code) => Error::Killed(code),
             gpu::Error::ChannelStopped => Error::Stopped,
             gpu::Error::Timeout { after, .. } => Error::Timeout(after),
+            error @ (gpu::Error::NotSeen { .. } | gpu::Error::Group(_)) => Error::Unavailable(error.to_string()),
             gpu::Error::Length(0) => Error::Argument("no bytes: pass how many are to be copied"),
             other => Error::Gpu(other),
         }
@@ -74,6 +77,16 @@ impl From<copy::Error> for Error {
             copy::Error::Unavailable(why) => Error::Unavailable(why.reason),
             copy::Error::Cuda(error) => Error::Cuda(error),
             other => Error::Unavailable(other.to_string()),
+        }
+    }
+}
+
+impl From<launch::Error> for Error {
+    fn from(error: launch::Error) -> Error {
+        match error {
+            launch::Error::Gpu(error) => error.into(),
+            launch::Error::Channel(why) => Error::Unavailable(why.into()),
+            other => Error::Graph(other.to_string()),
         }
     }
 }

@@ -34,6 +34,10 @@ pub struct Message(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ring(pub(crate) u64);
 
+/// A CUDA graph that is ready to be launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Graph(pub(crate) u64);
+
 /// From the top: 4 bits of kind, 8 of the opening, 20 of the place, 32 of how often it was used.
 const KIND: u32 = 60;
 const OPENING: u32 = 52;
@@ -44,6 +48,7 @@ pub(crate) const TRANSFER: Name = Name(2, "transfer");
 pub(crate) const RING: Name = Name(3, "ring");
 pub(crate) const COPY: Name = Name(4, "copy");
 pub(crate) const MESSAGE: Name = Name(5, "message");
+pub(crate) const GRAPH: Name = Name(6, "graph");
 
 #[derive(Clone, Copy)]
 pub(crate) struct Name(u64, pub &'static str);
@@ -102,7 +107,7 @@ macro_rules! as_number {
         }
     )*};
 }
-as_number!(Buffer Transfer Ring Message);
+as_number!(Buffer Transfer Ring Message Graph);
 
 #[cfg(test)]
 mod tests {

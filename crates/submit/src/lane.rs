@@ -6,6 +6,7 @@
 
 use crate::choose::Ways;
 use crate::error::Error;
+use crate::graphs::Launching;
 use crate::mailbox::Mailbox;
 use crate::prepared::{Ready, Rotating};
 use gpu::{Channel, Copies, Observer, Prepared};
@@ -20,6 +21,7 @@ pub(crate) struct Inner {
     pub rings: Vec<Place<Rotating>>,
     pub transfers: Vec<Place<Ready>>,
     pub messages: Vec<Place<Mailbox>>,
+    pub graphs: Vec<Place<Launching>>,
     /// On the graphics engine: what writes a word that a stream waits for.
     pub word: Option<Prepared>,
     /// None on the graphics engine.

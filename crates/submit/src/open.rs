@@ -137,14 +137,17 @@ fn beside(gpu: u32) -> Result<Opened, Error> {
     // The program's threads keep the contexts that they have.
     let _kept = cuda.keep_current();
     let context = cuda.device(gpu as usize)?.primary_context()?;
-    let space = watched.address_space(context.device().uuid()?, Entry::OwnClient).map_err(|error| match error {
+    let uuid = context.device().uuid()?;
+    let space = watched.address_space(uuid, Entry::OwnClient).map_err(|error| match error {
         gpu::Error::Libcuda(why) => Error::Unavailable(format!(
             "{why}; this order works: doorbell_init (Session::watch, or importing the Python package) before the first CUDA call, \
              then CUDA, then opening the session"
         )),
         other => other.into(),
     })?;
-    Ok((Some(Machine::beside(context, space.clone())), space))
+    // Launches of graphs need it, and nothing else.
+    let group = move || watched.address_space(uuid, Entry::CudasClient);
+    Ok((Some(Machine::beside(context, space.clone()).with_group(group)), space))
 }
 
 fn alone(gpu: u32) -> Result<Opened, Error> {

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::lane::Inner;
 use crate::open::Setup;
-use crate::session::{Now, Session};
+use crate::session::{LAUNCHES, Now, Session};
 use crate::words::{Order, WORDS};
 use gpu::{InlineMode, Prepared};
 use std::ffi::c_void;
@@ -75,6 +75,11 @@ impl Session {
         self.query(copy)?;
         if lane == DONE {
             return Ok(());
+        }
+        if usize::from(lane) == LAUNCHES {
+            return Err(Error::Argument(
+                "no stream waits for a launch: wait for its ticket, then go on with the stream",
+            ));
         }
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 /// How long a close waits for what is under way; then its channels are stopped.
 const CLOSE: Duration = Duration::from_secs(10);
-/// Lanes to the GPU, lanes from it, and the one of inline copies.
-const ALL: usize = 2 * LANES + 1;
-pub(crate) const INLINE: usize = ALL - 1;
+/// Lanes to the GPU, lanes from it, the one of inline copies, and the one of launches.
+const ALL: usize = 2 * LANES + 2;
+pub(crate) const INLINE: usize = 2 * LANES;
+pub(crate) const LAUNCHES: usize = INLINE + 1;
 /// GPFIFO entries of a lane's channel.
 const ENTRIES: u32 = 512;
 
@@ -315,19 +316,24 @@ fn fill(lane: &Lane, claim: &mut Claim<'_>, setup: &Setup, engine: Engine) -> Re
     let options = ChannelOptions { entries: ENTRIES, ..Default::default() };
     let mut channel = Channel::new(&setup.space, engine, options)?;
     let copies = matches!(engine, Engine::Copy(_)).then(|| Copies::new(&mut channel)).transpose()?;
+    equip(lane, claim, channel, copies, setup.ways.clone());
+    Ok(())
+}
+
+/// Gives a lane its channel.
+pub(crate) fn equip(lane: &Lane, claim: &mut Claim<'_>, channel: Channel, copies: Option<Copies>, ways: Arc<Ways>) {
     let observer = channel.observer();
-    let ways: Arc<Ways> = setup.ways.clone();
     **claim = Some(Inner {
         rings: Vec::new(),
         transfers: Vec::new(),
         messages: Vec::new(),
+        graphs: Vec::new(),
         word: None,
         copies,
         ways,
         channel,
     });
     lane.publish(claim, observer);
-    Ok(())
 }
 
 /// A number of this thread's, from 0 in the order in which threads first ask.

@@ -711,3 +711,14 @@ fn a_session_may_be_opened_and_closed_again_and_again() {
 fn a_session_may_be_opened_and_closed_ten_thousand_times() {
     cycles(10_000);
 }
+
+#[test]
+fn without_cuda_there_are_no_graphs() {
+    let session = Session::new();
+    let device = Device::open(Arc::new(SoftDriver::new(Mode::Strict)), 0).unwrap();
+    session.open_in(AddressSpace::new(&device).unwrap(), None, &Options { lanes: 1, ..Options::default() }).unwrap();
+    // SAFETY: the handles are not looked at.
+    let refused = unsafe { session.prepare_graph(std::ptr::null_mut(), std::ptr::null_mut()) };
+    assert!(matches!(refused, Err(Error::Unavailable(why)) if why.contains("without CUDA")));
+    session.close().unwrap();
+}

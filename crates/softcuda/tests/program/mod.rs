@@ -7,7 +7,13 @@ use std::time::Duration;
 const INSIDE: &str = "BESIDE_SOFTCUDA";
 
 /// True in that process. In the test's own: runs it, and false.
+#[allow(dead_code, reason = "each test binary uses one of the two")]
 pub fn inside(test: &str) -> bool {
+    inside_with(test, "strict")
+}
+
+/// The same, with a mode of the software GPU.
+pub fn inside_with(test: &str, mode: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
@@ -18,7 +24,7 @@ pub fn inside(test: &str) -> bool {
     std::os::unix::fs::symlink(library, folder.path().join("libcuda.so.1")).unwrap();
     let mut command = Command::new(program);
     command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(INSIDE, "1");
-    command.env("LD_PRELOAD", softgpu).env("DOORBELL_SOFTGPU", "strict").env("DOORBELL_SOFTGPU_LOG", "1");
+    command.env("LD_PRELOAD", softgpu).env("DOORBELL_SOFTGPU", mode).env("DOORBELL_SOFTGPU_LOG", "1");
     command.env("LD_LIBRARY_PATH", folder.path());
     let out = trial::finished_within(&mut command, Duration::from_secs(60), test)
         .unwrap_or_else(|| panic!("{test} does not end"));
