@@ -1,4 +1,4 @@
-"""Copies between host and GPU memory that any thread may submit, past CUDA's locks.
+"""Copies between host and GPU memory, and launches of CUDA graphs, that any thread may submit, past CUDA's locks.
 
     import doorbell              # before the first CUDA call: from here on CUDA's driver calls are seen
     import torch
@@ -14,6 +14,11 @@ tensor is dropped, PyTorch or CuPy may give its block to the next one, and nothi
 closed (the pin does that for you), and do not resize or set_() a pinned tensor. `open(check=True)` asks CUDA at each submission
 whether the memory is still the allocation that was pinned; a caching allocator's reuse of a block is not seen by that, either.
 
+A CUDA graph is cloned once and launched often:
+
+    step = doorbell.graph(cuda_graph)      # a torch.cuda.CUDAGraph, or the number of a cudaGraphExec_t
+    step.replay().wait()
+
 There is no build step: this is ctypes over libdoorbell.so. It is looked for in the file that DOORBELL_LIB names, beside this
 package, and where the system looks. A call costs some hundred nanoseconds of ctypes more than in C.
 
@@ -23,16 +28,17 @@ have the GIL for 5 ms at a time (sys.getswitchinterval()). All other calls let o
 open(check_allocations=True) submissions do, too, because they call CUDA.
 """
 
-from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidHandle, NotPinnable, OutOfRange, Overrun,
-                      Timeout, Unavailable)
+from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidHandle, NotLaunchable, NotPinnable, OutOfRange,
+                      Overrun, Timeout, Unavailable)
+from ._graph import Graph, graph
 from ._library import version, watching
 from ._record import record, recording
 from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, explain,
                        message, open, pin, prepare, prepare_bytes, ring, session)
 
 __all__ = [
-    "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "InvalidHandle", "Message", "NotPinnable",
-    "OutOfRange", "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "close", "copy_", "copy_async",
-    "copy_batch", "explain", "message", "open", "pin", "prepare", "prepare_bytes", "record", "recording", "ring", "session",
-    "version", "watching",
+    "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Message",
+    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "close",
+    "copy_", "copy_async", "copy_batch", "explain", "graph", "message", "open", "pin", "prepare", "prepare_bytes", "record",
+    "recording", "ring", "session", "version", "watching",
 ]

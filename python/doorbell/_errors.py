@@ -56,5 +56,9 @@ class Unavailable(DoorbellError):
     """Not possible on this machine."""
 
 
+class NotLaunchable(DoorbellError, ValueError):
+    """A CUDA graph has something that doorbell does not launch, or cannot be read."""
+
+
 CODES = {1: Closed, 3: Forked, 4: InvalidHandle, 5: Freed, 6: OutOfRange, 7: Busy, 8: Full, 9: Overrun, 12: Timeout,
-         15: NotPinnable, 16: Unavailable}
+         15: NotPinnable, 16: Unavailable, 20: NotLaunchable}

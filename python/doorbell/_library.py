@@ -73,6 +73,11 @@ FUNCTIONS = {
     "doorbell_message_send": [c_uint64, c_void_p, c_size_t, POINTER(c_uint32)],
     "doorbell_message_wait": [c_uint64, c_uint32, c_void_p, c_uint64],
     "doorbell_message_close": [c_uint64],
+    "doorbell_graph_prepare": [c_void_p, c_void_p, ANSWER],
+    "doorbell_graph_kernels": [c_uint64, POINTER(c_uint32), c_size_t, POINTER(c_size_t)],
+    "doorbell_graph_set_param": [c_uint64, c_uint32, c_uint32, c_void_p, c_size_t],
+    "doorbell_launch": [c_uint64, ANSWER],
+    "doorbell_graph_free": [c_uint64],
 }
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import struct
 import unittest
 
 try:
@@ -12,6 +13,20 @@ except OSError:
 unseen_free = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64)(("cuMemFree_v2", cuda)) if cuda else None
 
 import doorbell
+
+STORE = b""".version 6.0
+.target sm_70
+.address_size 64
+.visible .entry store(.param .u64 word, .param .u32 value)
+{
+    .reg .b64 %word;
+    .reg .b32 %value;
+    ld.param.u64 %word, [word];
+    ld.param.u32 %value, [value];
+    st.global.u32 [%word], %value;
+    ret;
+}
+"""
 
 
 def call(name, *arguments):
@@ -128,6 +143,55 @@ class BesideCuda(unittest.TestCase):
         # Of another opening.
         with self.assertRaises(doorbell.InvalidHandle):
             transfer.submit()
+
+    def captured(self, word):
+        """A stream, and an executable graph of one kernel that stores 5 in a word."""
+        stream, module, function, graph, executable = (ctypes.c_void_p() for _ in range(5))
+        call("cuStreamCreate", ctypes.byref(stream), 1)
+        call("cuModuleLoadData", ctypes.byref(module), STORE)
+        call("cuModuleGetFunction", ctypes.byref(function), module, b"store")
+        arguments = ctypes.c_uint64(word), ctypes.c_uint32(5)
+        pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(argument) for argument in arguments))
+        call("cuStreamBeginCapture_v2", stream, 1)
+        call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, pointers, None)
+        call("cuStreamEndCapture", stream, ctypes.byref(graph))
+        call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_uint64(0))
+        return stream.value, executable.value
+
+    def test_a_graph_is_launched_by_torchs_object_or_by_its_number(self):
+        device, *_ = self.used()
+
+        class Torchs:
+            def __init__(self, executable):
+                self.executable = executable
+
+            def raw_cuda_graph_exec(self):
+                return self.executable
+
+        class Stream:
+            def __init__(self, number):
+                self.cuda_stream = number
+
+        for wrap in (Torchs, int):
+            stream, executable = self.captured(device.at)
+            graph = doorbell.graph(wrap(executable), stream=Stream(stream))
+            self.assertEqual((device.read(4), graph.kernels), (struct.pack("I", 5), [12]))
+            graph.wait()  # Nothing was launched.
+            graph.set_param(0, 8, struct.pack("I", 77))
+            ticket = graph.replay()
+            graph.wait(10)
+            self.assertTrue(ticket.done())
+            self.assertEqual(device.read(4), struct.pack("I", 77))
+            with self.assertRaises(doorbell.OutOfRange):
+                graph.set_param(0, 9, struct.pack("I", 77))
+            # CUDA has launched it: its upload is not seen any more.
+            with self.assertRaisesRegex(doorbell.NotLaunchable, "launched before"):
+                doorbell.graph(executable, stream=stream)
+            graph.close()
+            with self.assertRaises(doorbell.InvalidHandle):
+                graph.replay()
+        with self.assertRaisesRegex(TypeError, "CUDAGraph"):
+            doorbell.graph(object())
 
     def test_what_cannot_be_pinned(self):
         self.used()

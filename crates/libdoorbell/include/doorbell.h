@@ -1,4 +1,4 @@
-/* doorbell.h: copies between host and GPU memory that any thread may submit.
+/* doorbell.h: copies between host and GPU memory, and launches of CUDA graphs, that any thread may submit.
  *
  * Every function that can fail answers a code: 0 (DOORBELL_OK), or what went wrong. doorbell_error_text() says what a code
  * means, doorbell_error_detail() what was wrong in this thread's last failed call. Handles are numbers: a stale or wrong one is
@@ -112,6 +112,11 @@
  A defect of doorbell's: please report it with the detail.
  */
 #define DOORBELL_PANIC 19
+
+/*
+ The graph has something that doorbell does not launch, or cannot be read: the detail says what.
+ */
+#define DOORBELL_GRAPH 20
 
 /*
  doorbell_options_t.kind: beside CUDA; without CUDA on the software GPU, if it is preloaded.
@@ -289,6 +294,11 @@ typedef struct {
  A mailbox of a running kernel. 0 is never one.
  */
 typedef uint64_t doorbell_message_t;
+
+/*
+ A CUDA graph that is ready to be launched. 0 is never one.
+ */
+typedef uint64_t doorbell_graph_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -613,6 +623,60 @@ int32_t doorbell_message_wait(doorbell_message_t message,
  Cost, threads, errors: as doorbell_release().
  */
 int32_t doorbell_message_close(doorbell_message_t message);
+
+/*
+ Makes an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) ready to be launched past CUDA. CUDA launches it in `stream` a few times (it does its work
+ then), the words of these launches are read, and what the graph has on the GPU is cloned. Call doorbell_init() before CUDA is initialised, and this before the graph is launched for
+ the first time: that launch uploads it. No other thread may submit to the GPU by CUDA meanwhile.
+ What kernels do is not looked at: to launch a graph is to trust it. Until doorbell_graph_free(), the graph's modules and all memory that it uses must stay, and
+ the stack limit must not be changed. The executable graph itself may be destroyed or updated: the clone stays what it was. A kernel that faults ends CUDA's
+ context, as it would if CUDA launched it.
+ Cost: three launches by CUDA, and milliseconds; it allocates, takes CUDA's locks, and asks the kernel driver for memory; the first graph opens a channel.
+ Threads: any; it waits for the launches of others. Errors: DOORBELL_GRAPH where the graph has something that doorbell does not launch, with its name;
+ DOORBELL_UNAVAILABLE without CUDA, or where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time),
+ DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_graph_prepare(void *exec,
+                               void *stream,
+                               doorbell_graph_t *graph);
+
+/*
+ How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written. `parameter_bytes` may be null with a room of 0.
+ Kernels are counted from 0 in the order in which a launch starts them.
+ Cost: microseconds. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_graph_kernels(doorbell_graph_t graph,
+                               uint32_t *parameter_bytes,
+                               size_t room,
+                               size_t *count);
+
+/*
+ Changes bytes of a kernel's parameters, from the next launch on: `offset` counts from the first one, laid out as a C compiler lays out a struct of them. The bytes are
+ read before this returns; they go to the GPU with the next doorbell_launch(), ahead of the kernels and behind the launches before it. What is a pointer is not looked at.
+ Cost: a copy of the bytes; no lock, no allocation, no system call. Threads: any; DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY, after which it may be tried
+ again; DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_graph_set_param(doorbell_graph_t graph,
+                                 uint32_t kernel,
+                                 uint32_t offset,
+                                 const void *bytes,
+                                 size_t length);
+
+/*
+ Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and this call never. doorbell_wait(), doorbell_poll() and
+ doorbell_query() take the ticket. Nothing orders a launch against a stream of CUDA's or against copies: wait for what it needs, and for its ticket.
+ Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any; DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL
+ (32 launches of a graph may be under way), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed; DOORBELL_HANDLE,
+ DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
+ */
+int32_t doorbell_launch(doorbell_graph_t graph,
+                        doorbell_ticket_t *ticket);
+
+/*
+ Ends a graph. Launches of it that are under way go on.
+ Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+ */
+int32_t doorbell_graph_free(doorbell_graph_t graph);
 
 #ifdef __cplusplus
 }  // extern "C"

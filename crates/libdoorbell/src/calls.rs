@@ -11,7 +11,7 @@ use std::time::Duration;
 use submit::{Buffer, Copy, Error, Executor, Follow, Kind, Message, Options, Piece, Ring, Session, Transfer};
 
 /// The process's.
-static SESSION: Session = Session::new();
+pub(crate) static SESSION: Session = Session::new();
 
 /// A piece of C's is one of submit's.
 const _: () = assert!(size_of::<Piece>() == size_of::<doorbell_piece_t>());
@@ -23,7 +23,7 @@ const fn wrong(what: &'static str) -> Error {
 }
 
 #[inline]
-fn run(call: impl FnOnce() -> Result<(), Error>) -> i32 {
+pub(crate) fn run(call: impl FnOnce() -> Result<(), Error>) -> i32 {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => DOORBELL_OK,
         Ok(Err(error)) => failed(&error),
@@ -45,16 +45,16 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> i32 {
 }
 
 /// Writes an answer, and asks first whether there is a place for it.
-struct To<T>(*mut T);
+pub(crate) struct To<T>(*mut T);
 
 impl<T> To<T> {
     /// # Safety
     /// `at` is null or may be written.
-    unsafe fn new(at: *mut T) -> Result<To<T>, Error> {
+    pub(crate) unsafe fn new(at: *mut T) -> Result<To<T>, Error> {
         if at.is_null() { Err(wrong("the pointer for the answer is null")) } else { Ok(To(at)) }
     }
 
-    fn put(self, value: T) {
+    pub(crate) fn put(self, value: T) {
         // SAFETY: not null, and the caller of `new` says that it may be written.
         unsafe { self.0.write(value) };
     }
@@ -62,7 +62,7 @@ impl<T> To<T> {
 
 /// # Safety
 /// `at` is null or leads to `count` values.
-unsafe fn many<'a, T>(at: *const T, count: usize) -> Result<&'a [T], Error> {
+pub(crate) unsafe fn many<'a, T>(at: *const T, count: usize) -> Result<&'a [T], Error> {
     if count == 0 {
         return Ok(&[]);
     }

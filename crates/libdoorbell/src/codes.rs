@@ -43,8 +43,10 @@ pub const DOORBELL_DRIVER: i32 = 17;
 pub const DOORBELL_CUDA: i32 = 18;
 /// A defect of doorbell's: please report it with the detail.
 pub const DOORBELL_PANIC: i32 = 19;
+/// The graph has something that doorbell does not launch, or cannot be read: the detail says what.
+pub const DOORBELL_GRAPH: i32 = 20;
 
-const TEXTS: [&CStr; 20] = [
+const TEXTS: [&CStr; 21] = [
     c"done",
     c"the session is not open; call doorbell_open first",
     c"the session is open already: a process has one",
@@ -65,6 +67,7 @@ const TEXTS: [&CStr; 20] = [
     c"the kernel driver refused",
     c"CUDA refused",
     c"a defect of doorbell's: please report it",
+    c"the graph has something that doorbell does not launch, or cannot be read",
 ];
 
 fn text(code: i32) -> &'static CStr {
@@ -92,6 +95,7 @@ pub(crate) fn code(error: &Error) -> i32 {
         Error::Unavailable(_) => DOORBELL_UNAVAILABLE,
         Error::Gpu(_) => DOORBELL_DRIVER,
         Error::Cuda(_) => DOORBELL_CUDA,
+        Error::Graph(_) => DOORBELL_GRAPH,
     }
 }
 
@@ -108,7 +112,7 @@ mod tests {
 
     #[test]
     fn each_code_has_a_text_of_its_own() {
-        let last = DOORBELL_PANIC;
+        let last = DOORBELL_GRAPH;
         assert_eq!(last as usize + 1, TEXTS.len());
         let texts: std::collections::BTreeSet<_> = (-1..=last).map(text).collect();
         assert_eq!(texts.len(), TEXTS.len() + 1);

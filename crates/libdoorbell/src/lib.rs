@@ -10,8 +10,10 @@
 mod calls;
 mod codes;
 mod detail;
+mod graphs;
 mod types;
 
 pub use calls::*;
 pub use codes::*;
+pub use graphs::*;
 pub use types::*;

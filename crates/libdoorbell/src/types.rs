@@ -12,6 +12,8 @@ pub type doorbell_ticket_t = u64;
 pub type doorbell_message_t = u64;
 /// Rotating frames. 0 is never one.
 pub type doorbell_ring_t = u64;
+/// A CUDA graph that is ready to be launched. 0 is never one.
+pub type doorbell_graph_t = u64;
 
 /// doorbell_options_t.kind: beside CUDA; without CUDA on the software GPU, if it is preloaded.
 pub const DOORBELL_ANY: u32 = 0;

@@ -84,7 +84,7 @@ static doorbell_ticket_t launched(doorbell_graph_t graph)
 /* Many under way: they run in the order in which they were launched, each with its own parameters. */
 static void in_order(doorbell_graph_t first, doorbell_graph_t second)
 {
-    enum { LAUNCHES = 300 };
+    enum { LAUNCHES = 120 };
     doorbell_ticket_t last = 0;
     words[64] = 0;
     for (uint32_t i = 0; i < LAUNCHES; i++) {
@@ -104,7 +104,7 @@ static void in_order(doorbell_graph_t first, doorbell_graph_t second)
 
 static void *launches_some(void *graph)
 {
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 40; i++)
         EXPECT(doorbell_wait(launched(*(doorbell_graph_t *)graph), UINT64_C(10000000000)), DOORBELL_OK);
     return NULL;
 }
@@ -116,7 +116,7 @@ static void by_two_threads(doorbell_graph_t first, doorbell_graph_t second)
     IS(pthread_create(&other, NULL, launches_some, &first), 0);
     launches_some(&second);
     pthread_join(other, NULL);
-    IS(words[64], 200);
+    IS(words[64], 80);
 }
 
 static void wrong_arguments(doorbell_graph_t graph)

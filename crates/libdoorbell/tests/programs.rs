@@ -121,6 +121,25 @@ fn copies_and_kernels_are_in_order_and_without_order_the_test_sees_it() {
 }
 
 #[test]
+fn graphs_are_launched_in_order_with_their_own_parameters_and_what_is_wrong_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graph.c");
+    let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
+    let out = trial::finished(&mut beside_cuda(&program, folder.path()), "graph");
+    assert!(out.status.success(), "{}", text(&out));
+}
+
+#[test]
+fn each_launch_of_the_example_leaves_its_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/launch.c", folder.path()) else { return };
+    let out = trial::finished(beside_cuda(&program, folder.path()).arg("100"), "launch");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("100 launches by doorbell and 7 by CUDA"), "{said}");
+    assert!(said.contains("every result right"), "{said}");
+}
+
+#[test]
 fn a_running_kernel_answers_each_message() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=gnu11", "c/message.c", folder.path()) else { return };
@@ -269,7 +288,29 @@ fn beside_cuda_python_has_an_error_for_each_thing_that_is_gone() {
     }
     let out = trial::finished(command.arg(examples().join("../python/tests/test_beside_cuda.py")).arg("-v"), "python3");
     let said = text(&out);
-    assert!(out.status.success() && said.contains("test_what_cuda_frees") && !said.contains("skipped"), "{said}");
+    assert!(
+        out.status.success()
+            && said.contains("test_what_cuda_frees")
+            && said.contains("launched_by_torchs")
+            && !said.contains("skipped"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_python_example_of_launches_compares_each_result() {
+    let Some(mut command) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let paths = beside_cuda("true", folder.path());
+    for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
+        command.env(name, value.unwrap());
+    }
+    let out = trial::finished(command.arg(examples().join("python/launch.py")).arg("100"), "launch.py");
+    let said = text(&out);
+    assert!(
+        out.status.success() && said.contains("100 launches of a graph of 2 kernels, every result right"),
+        "{said}"
+    );
 }
 
 #[test]
