@@ -173,7 +173,6 @@ impl Launch {
     /// The upload starts nothing, and the kernels may run at each submission: whatever they touch is there for as long as this lives, or nothing is submitted
     /// any more, and their QMDs add `adds` to the tracker in all, whose address is [`Channel::tracker`].
     pub unsafe fn prepare(ch: &mut Channel, words: LaunchWords<'_>) -> Result<Launch, Error> {
-        ch.usable()?;
         ch.begin_launches()?;
         ch.bury();
         let space = ch.space().clone();

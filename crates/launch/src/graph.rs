@@ -199,8 +199,8 @@ impl Parameters {
     }
 }
 
-/// Whether launches can be made on the channel.
-fn fit(channel: &Channel) -> Result<(), Error> {
+/// Whether launches can be made on the channel; it is for launches then.
+fn fit(channel: &mut Channel) -> Result<(), Error> {
     if !channel.space().device().has_class(rm::class::HOPPER_COMPUTE_A) {
         return Err(Error::Channel(
             "this GPU is not one whose launches were seen: graphs are launched on an H100 or H200 (class HOPPER_COMPUTE_A); go on with cudaGraphLaunch",
@@ -211,5 +211,5 @@ fn fit(channel: &Channel) -> Result<(), Error> {
             "launches need a graphics channel in CUDA's group, where local memory and the kernels' environment are set up: open one with launch::channel",
         ));
     }
-    Ok(())
+    Ok(channel.begin_launches()?)
 }

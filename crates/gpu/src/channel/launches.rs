@@ -35,8 +35,13 @@ impl Channel {
         }
     }
 
-    /// The launch channel's own promise: whoever frees memory waits for what is under way, whether it is known to name the memory or not.
-    pub(crate) fn begin_launches(&mut self) -> Result<(), Error> {
+    /// From now on the channel is for launches: transfers are refused on it, and whoever frees memory waits for what is under way, whether it is known to
+    /// name the memory or not. [`crate::Launch::prepare`] does it, too.
+    ///
+    /// # Errors
+    /// [`Error::OtherChannel`] for another engine's, [`Error::OtherUse`] for one that has transfers, and what makes it unusable.
+    pub fn begin_launches(&mut self) -> Result<(), Error> {
+        self.usable()?;
         if self.engine != Engine::Graphics {
             return Err(Error::OtherChannel);
         }

@@ -1,5 +1,4 @@
 //! A stand-in for CUDA on the software GPU: it submits graphs in CUDA's words through channels of its own, and its driver calls are watched.
-#![allow(dead_code)] // each test binary uses a part
 
 use doorbell_softgpu::standin::{self, Operation};
 use doorbell_softgpu::{Mode, SoftDriver, StandIn};
@@ -73,7 +72,7 @@ impl Rig {
         let number = engines.iter().find(|engine| engine.is_graphics()).unwrap().number;
         let channel =
             Channel::new(&space, Engine::Copy(number), ChannelOptions { group, ..Default::default() }).unwrap();
-        let words = self.cuda.alloc_host(4 << 20).unwrap();
+        let words = space.alloc_host(4 << 20).unwrap();
         let mut theirs = Theirs { channel, words, at: 0 };
         let mut first = [0; 4];
         let mut to = Words::new(&mut first);
@@ -149,6 +148,15 @@ impl Rig {
 
     pub fn faults(&self) -> u64 {
         self.driver.counters().faults.load(Ordering::Relaxed)
+    }
+
+    /// What is learnt of a graph when its words are read as they are.
+    pub fn recipe(&self, graph: &Graph) -> recipe::Recipe {
+        let (upload, one) = (graph.upload(), graph.again(1));
+        let channel =
+            recipe::Channel { class: graph_words::CHANNEL_CLASS, engines: graph_words::ENGINES.to_vec(), group: None };
+        let segment = |words| [recipe::Segment { channel: 0, words }];
+        recipe::learn(&[channel], &segment(&upload), &[&segment(&one)]).unwrap()
     }
 
     /// What launches a graph as CUDA does, the first time with its upload, and waits until it is done.

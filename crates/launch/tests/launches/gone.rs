@@ -1,0 +1,196 @@
+//! What goes away while launches are under way.
+
+use crate::rig::{DATA, Rig, TIMEOUT};
+use crate::{learn, try_learn};
+use doorbell_softgpu::Planted;
+use doorbell_softgpu::standin::{self, Operation};
+use gpu::Error;
+use graph_words::{Graph, Step};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+#[test]
+fn memory_that_cuda_frees_waits_for_launches_that_may_touch_it() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let memory = rig.cuda.alloc_host(0x1000).unwrap();
+    let mut graph = rig.logging(Graph::chain(2));
+    for kernel in graph.kernels.iter_mut().skip(1) {
+        kernel.code = Some(rig.code(Operation::Store));
+        kernel.parameters = standin::pointer_and_word(memory.va(), 5);
+    }
+    let mut ours = learn(&rig, &mut channel, &graph);
+    rig.turns(Operation::Store, 3000);
+    let ticket = ours.launch(&mut channel).unwrap();
+    assert!(!channel.done(ticket), "the test needs a launch under way");
+    // Nobody has pinned it: only a kernel's parameters name it.
+    drop(memory);
+    assert!(channel.done(ticket));
+    assert_eq!((rig.faults(), channel.error()), (0, None));
+}
+
+#[test]
+fn a_graph_whose_copy_names_memory_that_is_gone_is_not_launched_any_more() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let memory = rig.cuda.alloc_host(0x1000).unwrap();
+    let mut graph = rig.logging(Graph::chain(1));
+    graph.launch.push(Step::Memcpy { from: rig.host.va() + DATA, to: memory.va(), bytes: 64 });
+    let mut ours = learn(&rig, &mut channel, &graph);
+    let other = rig.cuda.alloc_host(0x1000).unwrap();
+    drop(other);
+    ours.launch(&mut channel).unwrap();
+    drop(memory);
+    let before = rig.kernels();
+    for _ in 0..3 {
+        assert!(matches!(ours.launch(&mut channel), Err(Error::Stale)));
+    }
+    channel.idle(TIMEOUT).unwrap();
+    assert_eq!((rig.kernels(), rig.faults()), (before, 0), "nothing of it was submitted");
+}
+
+#[test]
+fn memory_that_no_pin_can_hold_is_refused_with_the_node() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let memory = rig.cuda.alloc_host(0x1000).unwrap();
+    let mut graph = rig.logging(Graph::chain(1));
+    graph.launch.push(Step::Memcpy { from: memory.va(), to: memory.va() + 0x800, bytes: 64 });
+    let (mut number, mut memory) = (0, Some(memory));
+    // Freed with the last of the launches that are learnt.
+    let launch = || {
+        rig.launch(&graph, number);
+        number += 1;
+        if number == 3 {
+            memory = None;
+        }
+        Ok::<(), String>(())
+    };
+    // SAFETY: stand-in kernels in memory of the rig.
+    let error = unsafe { launch::Graph::learn(rig.watched, &mut channel, launch) }.unwrap_err();
+    assert!(matches!(error, launch::Error::NotPinned { what: "memcpy", .. }), "{error}");
+    assert!(memory.is_none());
+}
+
+#[test]
+fn a_killed_channel_is_an_error_and_no_wait() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let graph = rig.logging(Graph::chain(2));
+    let mut ours = learn(&rig, &mut channel, &graph);
+    rig.driver.machine.plant(Some(Planted::DeadChannel { entry: 1, xid: 31 }));
+    let ticket = ours.launch(&mut channel).unwrap();
+    assert!(matches!(channel.wait(ticket, TIMEOUT), Err(Error::ChannelKilled(31))));
+    rig.driver.machine.plant(None);
+    assert!(matches!(ours.launch(&mut channel), Err(Error::ChannelKilled(31))));
+    let again = try_learn(&rig, &mut channel, &graph).unwrap_err();
+    assert!(matches!(again, launch::Error::Gpu(Error::ChannelKilled(31))), "{again}");
+    // Another channel goes on, with the same graph of CUDA's.
+    let mut other = rig.channel();
+    let mut second = learn(&rig, &mut other, &graph);
+    rig.clear_log();
+    let ticket = second.launch(&mut other).unwrap();
+    other.wait(ticket, TIMEOUT).unwrap();
+    assert_eq!(rig.log(), [1, 2]);
+}
+
+#[test]
+fn a_forks_child_gets_errors_and_frees_nothing_of_its_parents() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let graph = rig.logging(Graph::chain(2));
+    let mut ours = learn(&rig, &mut channel, &graph);
+    let ticket = ours.launch(&mut channel).unwrap();
+    channel.wait(ticket, TIMEOUT).unwrap();
+    // SAFETY: the child makes only calls that answer without a lock, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let plain = matches!(ours.launch(&mut channel), Err(Error::Forked));
+        let _ = ours.set_parameter(1, 8, &[9]);
+        let changed = matches!(ours.launch(&mut channel), Err(Error::Forked));
+        let wait = matches!(channel.wait(ticket, TIMEOUT), Err(Error::Forked));
+        let done = !channel.done(ticket);
+        drop((ours, channel));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!(plain && changed && wait && done))) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "the child's calls were errors");
+    rig.clear_log();
+    let ticket = ours.launch(&mut channel).unwrap();
+    channel.wait(ticket, TIMEOUT).unwrap();
+    assert_eq!(rig.log(), [1, 2]);
+}
+
+#[test]
+fn a_graph_that_is_dropped_while_it_runs_is_finished_first() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let graph = rig.logging(Graph::chain(2));
+    for round in 0..4 {
+        let mut ours = learn(&rig, &mut channel, &graph);
+        rig.turns(Operation::Log, 50);
+        rig.clear_log();
+        for _ in 0..4 {
+            ours.launch(&mut channel).unwrap();
+        }
+        drop(ours);
+        // Its memory is asked for again at once.
+        let other = channel.space().alloc_video(0x1_0000).unwrap();
+        other.write(0, &[0xff; 0x1_0000]);
+        channel.idle(TIMEOUT).unwrap();
+        rig.turns(Operation::Log, 0);
+        assert_eq!((rig.log(), rig.faults()), ([1, 2].repeat(4), 0), "round {round}");
+    }
+}
+
+#[test]
+fn a_channel_that_is_dropped_under_a_launch_ends_it() {
+    let rig = Rig::new();
+    let graph = rig.logging(Graph::chain(2));
+    let mut channel = rig.channel();
+    let mut ours = learn(&rig, &mut channel, &graph);
+    rig.turns(Operation::Log, 500);
+    ours.launch(&mut channel).unwrap();
+    drop(channel);
+    drop(ours);
+    assert_eq!(rig.faults(), 0);
+    let mut next = rig.channel();
+    let mut ours = learn(&rig, &mut next, &graph);
+    let ticket = ours.launch(&mut next).unwrap();
+    next.wait(ticket, TIMEOUT).unwrap();
+}
+
+#[test]
+fn transfers_and_launches_do_not_share_a_channel() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let graph = rig.logging(Graph::chain(1));
+    let mut ours = learn(&rig, &mut channel, &graph);
+    let memory = channel.space().alloc_host(0x1000).unwrap();
+    let refused = gpu::Prepared::inline(&mut channel, &memory.region(), 8, gpu::InlineMode::Headers).unwrap_err();
+    assert!(matches!(refused, Error::OtherUse { has: "launches" }), "{refused}");
+    let mut other = launch::channel(channel.space()).unwrap();
+    gpu::Prepared::inline(&mut other, &memory.region(), 8, gpu::InlineMode::Headers).unwrap();
+    let refused = try_learn(&rig, &mut other, &graph).unwrap_err();
+    assert!(matches!(refused, launch::Error::Gpu(Error::OtherUse { has: "transfers" })), "{refused}");
+    assert_eq!(rig.log().len(), 3, "refused before CUDA was asked to launch it");
+    // A pushbuffer goes between launches: its own number comes behind what they add.
+    rig.turns(Operation::Log, 50);
+    let done = gpu::Semaphores::new(channel.space()).unwrap().alloc().unwrap();
+    for n in 1..20 {
+        ours.launch(&mut channel).unwrap();
+        let mut words = gpu::Pushbuffer::new(channel.space(), 64).unwrap();
+        words.host_release(&done, n).unwrap();
+        let words = words.validate(&channel).unwrap();
+        let ticket = channel.submit(&words).unwrap();
+        if n.is_multiple_of(10) {
+            channel.wait(ticket, TIMEOUT).unwrap();
+        }
+    }
+    channel.idle(TIMEOUT).unwrap();
+    done.wait(19, Duration::from_secs(1)).unwrap();
+    assert_eq!(rig.host.word(crate::rig::LOG).load(Ordering::Acquire), 3 + 19);
+}

@@ -1,0 +1,22 @@
+//! Graphs are learnt from a stand-in for CUDA on the software GPU, and launched from a channel of ours with the same results.
+
+mod gone;
+mod order;
+mod parameters;
+mod quiet;
+mod random;
+mod refused;
+mod rig;
+
+use gpu::Channel;
+use graph_words::Graph;
+use rig::Rig;
+
+fn learn(rig: &Rig, channel: &mut Channel, graph: &Graph) -> launch::Graph {
+    try_learn(rig, channel, graph).unwrap()
+}
+
+fn try_learn(rig: &Rig, channel: &mut Channel, graph: &Graph) -> Result<launch::Graph, launch::Error> {
+    // SAFETY: stand-in kernels in memory of the rig, which outlives the test's launches.
+    unsafe { launch::Graph::learn(rig.watched, channel, rig.launching(graph)) }
+}

@@ -1,0 +1,87 @@
+//! Random graphs: launched from our channel they do what they do when CUDA launches them.
+
+use crate::learn;
+use crate::rig::{Rig, TIMEOUT};
+use doorbell_softgpu::standin::Operation;
+use graph_words::{DECREMENT, Graph, Kernel, SCHEDULE, Step};
+use proptest::prelude::*;
+use pushbuf::qmd::PcasAction;
+
+/// What a random graph is made of: for each group how many kernels, and for each kernel by which earlier ones of the group it is started.
+type Shape = Vec<Vec<(usize, usize)>>;
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    prop::collection::vec(prop::collection::vec((0usize..6, 0usize..6), 1..7), 1..4)
+}
+
+/// Groups one after another; in each a kernel comes after one or two earlier ones, as far as these can still start another.
+fn graph(shape: &Shape) -> (Graph, Vec<(usize, usize)>) {
+    const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
+    let (mut kernels, mut launch, mut edges) = (Vec::<Kernel>::new(), Vec::new(), Vec::new());
+    for (group, members) in shape.iter().enumerate() {
+        let first = kernels.len();
+        launch.push(if group == 0 { Step::Wait(shape.len() - 1, -2) } else { Step::Wait(group - 1, 2) });
+        launch.push(Step::Set(group));
+        for (i, (one, other)) in members.iter().enumerate() {
+            let number = first + i;
+            let mut before: Vec<usize> =
+                [one, other].iter().filter(|_| i > 0).map(|n| first + **n % i.max(1)).collect();
+            before.sort_unstable();
+            before.dedup();
+            before.retain(|from| kernels.get(*from).is_some_and(|kernel: &Kernel| kernel.then.len() < 2));
+            let action = if before.len() > 1 { DECREMENT } else { SCHEDULE };
+            for from in &before {
+                kernels[*from].then.push((number, action));
+                edges.push((*from, number));
+            }
+            let waits_for = if before.len() > 1 { before.len() as u64 } else { 0 };
+            if before.is_empty() {
+                launch.push(Step::Start(number, START));
+            }
+            kernels.push(Kernel { waits_for, ..Kernel::default() });
+        }
+        // Whoever starts no other says that the group is done.
+        kernels[first..]
+            .iter_mut()
+            .filter(|kernel| kernel.then.is_empty())
+            .for_each(|kernel| kernel.releases = Some(group));
+        for before in 0..first {
+            edges.extend((first..kernels.len()).map(|to| (before, to)));
+        }
+    }
+    (Graph { kernels, launch, ..Graph::default() }, edges)
+}
+
+/// Each launch ran every kernel once, each after those that it comes after.
+#[track_caller]
+fn check(log: &[u32], kernels: usize, launches: usize, edges: &[(usize, usize)]) {
+    assert_eq!(log.len(), kernels * launches, "{log:?}");
+    for launch in log.chunks(kernels) {
+        let mut at = vec![None; kernels];
+        launch.iter().enumerate().for_each(|(i, number)| at[*number as usize] = Some(i));
+        assert!(at.iter().all(Option::is_some), "{log:?}");
+        assert!(edges.iter().all(|(from, to)| at[*from] < at[*to]), "{launch:?} {edges:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn graphs_run_as_cuda_runs_them(shape in shapes(), turns in 0u32..6, launches in 1usize..6) {
+        let rig = Rig::new();
+        let mut channel = rig.channel();
+        let (graph, edges) = graph(&shape);
+        let graph = rig.logging(graph);
+        rig.turns(Operation::Log, turns);
+        let mut ours = learn(&rig, &mut channel, &graph);
+        check(&rig.log(), graph.kernels.len(), 3, &edges);
+        rig.clear_log();
+        for _ in 0..launches {
+            ours.launch(&mut channel).unwrap();
+        }
+        channel.idle(TIMEOUT).unwrap();
+        check(&rig.log(), graph.kernels.len(), launches, &edges);
+        prop_assert_eq!(rig.faults(), 0);
+    }
+}

@@ -1,0 +1,111 @@
+//! What cannot be learnt is refused with what to do, before anything is submitted.
+
+use crate::rig::Rig;
+use crate::{learn, try_learn};
+use gpu::{Channel, ChannelOptions, Engine, Entry, Group};
+use graph_words::{Graph, Step, words};
+use launch::Error;
+
+#[test]
+fn a_graph_that_was_launched_before() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let graph = rig.logging(Graph::chain(3));
+    rig.launch(&graph, 0);
+    let mut number = 0;
+    let launch = || {
+        number += 1;
+        rig.launch(&graph, number);
+        Ok::<(), String>(())
+    };
+    // SAFETY: stand-in kernels in memory of the rig.
+    let error = unsafe { launch::Graph::learn(rig.watched, &mut channel, launch) }.unwrap_err();
+    assert!(matches!(error, Error::LaunchedBefore { .. }), "{error}");
+    assert!(error.to_string().contains("before its first launch"), "{error}");
+}
+
+#[test]
+fn a_graph_of_which_something_is_not_understood() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let mut graph = rig.logging(Graph::chain(2));
+    graph.launch.push(Step::Raw(words(|w| w.inc(1, 0x790, &[7]).unwrap())));
+    let before = channel.entries_written();
+    let error = try_learn(&rig, &mut channel, &graph).unwrap_err();
+    assert!(
+        error.to_string().contains("SET_SHADER_LOCAL_MEMORY_A") && error.to_string().contains("cudaGraphLaunch"),
+        "{error}"
+    );
+    assert_eq!(channel.entries_written(), before);
+}
+
+#[test]
+fn a_kernel_that_the_gpu_would_not_take() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let mut graph = rig.logging(Graph::chain(2));
+    graph.kernels[2].fields.push(("SHADER_LOCAL_MEMORY_HIGH_SIZE", 0x8));
+    // Read, and not run: the stand-in's GPU would not take it either.
+    // SAFETY: stand-in kernels in memory of the rig.
+    match unsafe { launch::Graph::of(&rig.recipe(&graph), &mut channel) } {
+        Err(Error::Unfit { node: 2, unfit }) => assert_eq!((unfit.error, unfit.value), (2, 8)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_launch_that_fails_and_one_that_submits_nothing() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    // SAFETY: nothing is launched.
+    let failed = unsafe { launch::Graph::learn(rig.watched, &mut channel, || Err("no such stream")) }.unwrap_err();
+    assert!(failed.to_string().contains("no such stream"), "{failed}");
+    // SAFETY: as above.
+    let nothing = unsafe { launch::Graph::learn(rig.watched, &mut channel, || Ok::<(), String>(())) }.unwrap_err();
+    assert!(matches!(nothing, Error::NothingSubmitted), "{nothing}");
+}
+
+#[test]
+fn channels_that_launches_cannot_use() {
+    let rig = Rig::new();
+    let graph = rig.logging(Graph::chain(1));
+    let space = rig.enter();
+    for (engine, group) in [(Engine::Graphics, Group::Own), (Engine::Copy(2), Group::Own)] {
+        let mut channel = Channel::new(&space, engine, ChannelOptions { group, ..Default::default() }).unwrap();
+        let error = try_learn(&rig, &mut channel, &graph).unwrap_err();
+        assert!(matches!(error, Error::Channel(_)) && error.to_string().contains("launch::channel"), "{error}");
+    }
+    // CUDA's group is joined under CUDA's client alone.
+    let uuid = rig.watched.gpus()[0];
+    let own = rig.watched.address_space(std::sync::Arc::new(rig.driver), uuid, Entry::OwnClient).unwrap();
+    assert!(matches!(launch::channel(&own), Err(Error::Gpu(gpu::Error::Group(_)))));
+}
+
+#[test]
+fn a_cuda_that_was_there_first() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    rig.watched.begin_late();
+    let error = try_learn(&rig, &mut channel, &rig.logging(Graph::chain(1))).unwrap_err();
+    assert!(error.to_string().contains("open doorbell before the first call of CUDA"), "{error}");
+}
+
+#[test]
+fn so_many_submissions_that_a_ring_goes_round() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let graph = rig.logging(Graph::chain(1));
+    let (mut number, mut first) = (0, true);
+    let launch = || {
+        for _ in 0..if std::mem::take(&mut first) { 1 } else { 1100 } {
+            rig.launch(&graph, number);
+            number += 1;
+        }
+        Ok::<(), String>(())
+    };
+    // SAFETY: stand-in kernels in memory of the rig.
+    let error = unsafe { launch::Graph::learn(rig.watched, &mut channel, launch) }.unwrap_err();
+    assert!(error.to_string().contains("has gone round"), "{error}");
+    // And what was refused leaves all as it was.
+    learn(&rig, &mut channel, &rig.logging(Graph::chain(2)));
+}
