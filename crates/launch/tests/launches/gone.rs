@@ -131,7 +131,7 @@ fn a_graph_that_is_dropped_while_it_runs_is_finished_first() {
     let graph = rig.logging(Graph::chain(2));
     for round in 0..4 {
         let mut ours = learn(&rig, &mut channel, &graph);
-        rig.turns(Operation::Log, 50);
+        rig.turns(Operation::Log, 10);
         rig.clear_log();
         for _ in 0..4 {
             ours.launch(&mut channel).unwrap();
@@ -178,7 +178,7 @@ fn transfers_and_launches_do_not_share_a_channel() {
     assert!(matches!(refused, launch::Error::Gpu(Error::OtherUse { has: "transfers" })), "{refused}");
     assert_eq!(rig.log().len(), 3, "refused before CUDA was asked to launch it");
     // A pushbuffer goes between launches: its own number comes behind what they add.
-    rig.turns(Operation::Log, 50);
+    rig.turns(Operation::Log, 10);
     let done = gpu::Semaphores::new(channel.space()).unwrap().alloc().unwrap();
     for n in 1..20 {
         ours.launch(&mut channel).unwrap();

@@ -44,7 +44,7 @@ fn slow_kernels_are_waited_for_by_the_next_launch() {
     for graph in [Graph::chain(1), Graph::chain(4), Graph::diamond()] {
         let graph = rig.logging(graph);
         let mut ours = learn(&rig, &mut channel, &graph);
-        rig.turns(Operation::Log, 30);
+        rig.turns(Operation::Log, 4);
         let log = launched(&rig, &mut channel, &mut ours, 10);
         rig.turns(Operation::Log, 0);
         let kernels = graph.kernels.iter().filter(|kernel| !kernel.is_empty()).count();
@@ -64,7 +64,7 @@ fn a_launch_without_the_acquire_in_front_is_found() {
     let mut channel = rig.channel();
     let graph = rig.logging(Graph::chain(2));
     let mut ours = learn(&rig, &mut channel, &graph);
-    rig.turns(Operation::Log, 2000);
+    rig.turns(Operation::Log, 100);
     let (first, second) = (ours.launch(&mut channel).unwrap(), ours.launch(&mut channel).unwrap());
     channel.wait(second, TIMEOUT).unwrap();
     assert!(first.number() < second.number());
@@ -133,12 +133,12 @@ fn a_gpu_whose_kernels_take_long_and_one_that_loses_a_release() {
     let mut channel = rig.channel();
     let graph = rig.logging(Graph::chain(3));
     let mut ours = learn(&rig, &mut channel, &graph);
-    rig.driver.machine.plant(Some(Planted::SlowKernel { turns: 100 }));
+    rig.driver.machine.plant(Some(Planted::SlowKernel { turns: 10 }));
     assert_eq!(launched(&rig, &mut channel, &mut ours, 6), [1, 2, 3].repeat(6));
     rig.driver.machine.plant(Some(Planted::LostQmdRelease { nth: 2 }));
     let (first, second) = (ours.launch(&mut channel).unwrap(), ours.launch(&mut channel).unwrap());
     channel.wait(first, TIMEOUT).unwrap();
-    let late = channel.wait(second, std::time::Duration::from_millis(50));
+    let late = channel.wait(second, std::time::Duration::from_millis(20));
     assert!(matches!(late, Err(gpu::Error::Timeout { .. })), "a launch whose end is not told is not done: {late:?}");
     rig.driver.machine.plant(None);
 }
@@ -179,7 +179,7 @@ fn groups_wait_for_one_another_and_memsets_and_copies_stand_between_them() {
     graph.kernels[2] = kernel(Operation::Copy, standin::copy(data + 512, data, 4), Some(1), Vec::new());
     let memset = graph.launch.iter().position(|step| matches!(step, Step::Memset { .. })).unwrap();
     graph.launch.insert(memset, Step::Memcpy { from: data, to: data + 256, bytes: 8 });
-    rig.turns(Operation::Store, 50);
+    rig.turns(Operation::Store, 10);
     let mut ours = learn(&rig, &mut channel, &graph);
     let names: Vec<_> = ours.nodes().iter().map(|node| node.kind.name()).collect();
     assert_eq!(names.iter().filter(|name| **name == "kernel").count(), 3);

@@ -26,7 +26,7 @@ fn they_are_new_from_the_next_launch_on_and_stay() {
     let rig = Rig::new();
     let mut channel = rig.channel();
     let mut ours = chain(&rig, &mut channel, 3);
-    rig.turns(Operation::Log, 10);
+    rig.turns(Operation::Log, 3);
     // All of these are under way at once: each launch has the parameters that were set before it.
     for n in 0..6u32 {
         if n.is_multiple_of(2) {

@@ -38,7 +38,7 @@ fn launches_allocate_and_free_nothing_also_with_new_parameters() {
     let mut ours = learn(&rig, &mut channel, &rig.logging(Graph::chain(10)));
     for with in [false, true] {
         let before = ALLOCATIONS.get();
-        for n in 0..60u32 {
+        for n in 0..20u32 {
             let number = n.to_le_bytes();
             let set = [Set { node: 3, offset: 8, bytes: &number }, Set { node: 7, offset: 8, bytes: &number }];
             let ticket = ours.launch_with(&mut channel, if with { &set } else { &[] }).unwrap();

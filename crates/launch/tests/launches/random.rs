@@ -5,7 +5,9 @@ use crate::rig::{Rig, TIMEOUT};
 use doorbell_softgpu::standin::Operation;
 use graph_words::{DECREMENT, Graph, Kernel, SCHEDULE, Step};
 use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 use pushbuf::qmd::PcasAction;
+use std::cell::RefCell;
 
 /// What a random graph is made of: for each group how many kernels, and for each kernel by which earlier ones of the group it is started.
 type Shape = Vec<Vec<(usize, usize)>>;
@@ -64,16 +66,17 @@ fn check(log: &[u32], kernels: usize, launches: usize, edges: &[(usize, usize)])
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
-
-    #[test]
-    fn graphs_run_as_cuda_runs_them(shape in shapes(), turns in 0u32..6, launches in 1usize..6) {
-        let rig = Rig::new();
-        let mut channel = rig.channel();
+#[test]
+fn graphs_run_as_cuda_runs_them() {
+    let rig = Rig::new();
+    let channel = RefCell::new(rig.channel());
+    let mut runner = TestRunner::new(Config::with_cases(16));
+    let ran = runner.run(&(shapes(), 0u32..6, 1usize..6), |(shape, turns, launches)| {
+        let mut channel = channel.borrow_mut();
         let (graph, edges) = graph(&shape);
         let graph = rig.logging(graph);
         rig.turns(Operation::Log, turns);
+        rig.clear_log();
         let mut ours = learn(&rig, &mut channel, &graph);
         check(&rig.log(), graph.kernels.len(), 3, &edges);
         rig.clear_log();
@@ -83,5 +86,7 @@ proptest! {
         channel.idle(TIMEOUT).unwrap();
         check(&rig.log(), graph.kernels.len(), launches, &edges);
         prop_assert_eq!(rig.faults(), 0);
-    }
+        Ok(())
+    });
+    ran.unwrap();
 }

@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Of the stand-in's rings.
+const ENTRIES: u32 = 64;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 const BYTES: u64 = 1 << 20;
 const BANKS: u64 = 0x4_0000;
@@ -70,8 +72,12 @@ impl Rig {
         };
         let engines = space.device().engines().unwrap();
         let number = engines.iter().find(|engine| engine.is_graphics()).unwrap().number;
-        let channel =
-            Channel::new(&space, Engine::Copy(number), ChannelOptions { group, ..Default::default() }).unwrap();
+        let channel = Channel::new(
+            &space,
+            Engine::Copy(number),
+            ChannelOptions { group, entries: ENTRIES, ..Default::default() },
+        )
+        .unwrap();
         let words = space.alloc_host(4 << 20).unwrap();
         let mut theirs = Theirs { channel, words, at: 0 };
         let mut first = [0; 4];
@@ -208,7 +214,7 @@ impl Theirs {
     /// Everything has been consumed.
     fn settle(&self) {
         let start = Instant::now();
-        while self.channel.entries_written() % 1024 != u64::from(self.channel.gp_get()) {
+        while self.channel.entries_written() % u64::from(ENTRIES) != u64::from(self.channel.gp_get()) {
             assert!(start.elapsed() < TIMEOUT, "the stand-in's channel does not come to its end");
             std::hint::spin_loop();
         }
