@@ -13,7 +13,8 @@
 //! - the two fields lie in the QMD's memory, so a QMD that is written again has to be copied again;
 //! - invalidating, copying or scheduling an active QMD is an error, and so is decrementing a counter that is 0;
 //! - nothing but WAIT_FOR_IDLE, the host's WFI and releases with WFI waits for kernels: inline writes, plain releases and reports go past them;
-//! - a kernel reads its parameters when it runs, at the end of its time.
+//! - a kernel reads its parameters when it runs, at the end of its time;
+//! - a bank that a QMD fetches ahead (CONSTANT_BUFFER_PREFETCH, PREFETCH_POST) is in the cache from then on.
 //!
 //! A QMD that runs no stand-in is done as soon as it starts, but where kernels are slow on purpose ([`crate::Planted::SlowKernel`]).
 

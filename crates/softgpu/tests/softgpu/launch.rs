@@ -209,6 +209,26 @@ fn parameters_change_with_an_inline_write_and_an_invalidation() {
     assert_eq!(gpu.log()[6..], [1, 78]);
 }
 
+/// The QMD in front of a chain fetches the head's bank: what is written after it is too late.
+#[test]
+fn a_bank_that_was_fetched_ahead_is_not_read_again() {
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    let mut graph = gpu.logging(Graph::chain(2));
+    gpu.channel.ok(&graph.upload());
+    gpu.done(0, 0);
+    let change = graph.set_parameters(1, &standin::pointer_and_word(graph_log(), 5));
+    let write = &change[..change.len() - 2];
+    let act = |kernel, action| words(|w| w.pcas(1, graph.at.qmd(kernel), action).unwrap());
+    let order = act(0, PcasAction::InvalidatePrefetchCopySchedule);
+    let head = act(1, PcasAction::DecrementDependence);
+    let (invalidate, wfi) = (inc(1, 0x1698, &[0x1000]), inc(1, 0x110, &[0]));
+    gpu.channel.ok(&[&invalidate, &order, write, &head, &wfi].concat());
+    assert_eq!(gpu.log(), [1, 2, 1, 2]);
+    gpu.channel.ok(&[write, &invalidate, &order, &head, &wfi].concat());
+    assert_eq!(gpu.log(), [1, 2, 1, 2, 5, 2]);
+}
+
 #[test]
 fn a_qmd_may_invalidate_its_constants_by_itself() {
     for field in ["INVALIDATE_SHADER_CONSTANT_CACHE", "CONSTANT_BUFFER_INVALIDATE"] {
