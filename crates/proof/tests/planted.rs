@@ -13,7 +13,9 @@ const LOST: Planted = Planted::LostRelease { from: 2 };
 fn complaint(check: &str, fault: Planted) -> String {
     let mut ground = Ground::soft(Arc::new(SoftDriver::broken(Mode::Strict, fault)));
     // What never comes is not waited for as long as what may be late.
-    if matches!(fault, Planted::LostRelease { .. }) {
+    let lost =
+        matches!(fault, Planted::LostRelease { .. } | Planted::LostDecrement { .. } | Planted::LostQmdRelease { .. });
+    if lost {
         ground.patience = Duration::from_millis(300);
     }
     match proof::run(proof::find(check).unwrap(), &ground).verdict {
@@ -66,4 +68,30 @@ fn a_channel_that_dies() {
 fn a_timestamp_that_goes_backwards() {
     let text = complaint("timestamps", Planted::ClockBack);
     says(&text, "of round 1 goes backwards");
+}
+
+#[test]
+fn launches_that_go_wrong() {
+    says(&complaint("launch", Planted::LostQmdRelease { nth: 1 }), "its counter is 1, not 2");
+    says(&complaint("launch-chain", Planted::LostDecrement { nth: 1 }), "0 kernels ran");
+    says(
+        &complaint("launch-repeated", Planted::LostQmdRelease { nth: 100 }),
+        "its counter is 397, not 798; 300 kernels ran",
+    );
+    says(&complaint("launch-repeated", Planted::LostDecrement { nth: 100 }), "kernels ran");
+    says(
+        &complaint("launch-parameters", Planted::StaleBank),
+        "place 3 of 40 in the order of kernels has Some(2), not Some(101)",
+    );
+}
+
+/// What is well made only takes longer.
+#[test]
+fn slow_kernels_are_waited_for() {
+    for check in ["launch-chain", "launch-repeated", "launch-parameters"] {
+        let fault = Planted::SlowKernel { turns: 200 };
+        let ground = Ground::soft(Arc::new(SoftDriver::broken(Mode::Strict, fault)));
+        let verdict = proof::run(proof::find(check).unwrap(), &ground).verdict;
+        assert!(matches!(verdict, Verdict::Passed(_)), "{check}: {verdict:?}");
+    }
 }

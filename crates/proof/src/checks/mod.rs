@@ -4,6 +4,7 @@ mod armed;
 mod bad;
 mod bar1;
 mod fork;
+mod launches;
 mod leaks;
 mod moves;
 mod prepared;
@@ -65,6 +66,19 @@ pub const CHECKS: &[Check] = &[
         about: "8 bytes that wait before a gate: carried out when it opens, and not otherwise",
         run: armed::armed,
     },
+    Check { name: "launch", about: "a graph of one kernel, uploaded and started by words", run: launches::one },
+    Check { name: "launch-chain", about: "kernels that start one another run in their order", run: launches::chain },
+    Check {
+        name: "launch-repeated",
+        about: "200 launches of one graph, of which the GPU alone waits for the last",
+        run: launches::repeated,
+    },
+    Check {
+        name: "launch-parameters",
+        about: "a launch behind new parameters runs with them",
+        run: launches::parameters,
+    },
+    Check { name: "launch-refused", about: "a QMD that was not granted is refused", run: launches::refused },
     Check { name: "long-inline", about: "more inline data than one header counts", run: prepared::long_inline },
     Check { name: "payload-wrap", about: "payloads go from 2^32 - 1 to 0", run: ring::payload_wrap },
     Check { name: "acquire", about: "a channel waits for another's release", run: ring::acquire },
