@@ -263,7 +263,7 @@ fn a_followed_child_that_records_nothing_costs_at_most_a_millisecond() {
         let summary = summary(&tape);
         assert_eq!(summary["processes"].as_array().map(Vec::len), Some(1), "{summary}");
         let (bare, followed) = (starts(&said, "bare"), starts(&said, "followed"));
-        let both = ["from fork to wait", "of CPU"].into_iter().enumerate().map(|(i, what)| {
+        let both = [(0, "from fork to wait"), (1, "of CPU")].map(|(i, what)| {
             assert_eq!((bare[i].len(), followed[i].len()), (RUNS, RUNS));
             let [p50, p99] = [50, 99].map(|p| (bare[i][RUNS * p / 100], followed[i][RUNS * p / 100]));
             println!("us {what}: bare p50 {:.0} p99 {:.0}, followed p50 {:.0} p99 {:.0}", p50.0, p99.0, p50.1, p99.1);
@@ -271,7 +271,7 @@ fn a_followed_child_that_records_nothing_costs_at_most_a_millisecond() {
         });
         // (From fork to wait tells of the machine where it is busy: each start then waits for a CPU, and one that takes longer
         // waits more often.)
-        let (bare, followed) = both.last().unwrap();
+        let [_, (bare, followed)] = both;
         assert!(followed > bare, "is it followed? bare {bare:.0} us, followed {followed:.0} us of CPU");
         if followed - bare < 1000.0 {
             Ok(())
