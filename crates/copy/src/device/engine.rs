@@ -29,7 +29,8 @@ impl EngineDevice {
     /// Where there is no channel of our own.
     pub fn new(machine: &Machine) -> Result<EngineDevice, Error> {
         let seat = machine.device_seat();
-        let number = seat.copy_engine();
+        let is_another = seat.index() != machine.index();
+        let number = if is_another { seat.engine_between_gpus() } else { seat.copy_engine() };
         let channel = Channel::new(seat.space()?, Engine::Copy(number), ChannelOptions::default())?;
         Ok(EngineDevice { channel, number, gpu: seat.index(), pinned: Vec::new(), next: 0 })
     }

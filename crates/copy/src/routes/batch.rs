@@ -1,7 +1,7 @@
 //! Scattered pieces behind one doorbell, by one copy engine: `batch[pieces=256]` moves a transfer as so many pieces of equal size
 //! (the last takes what is left), which the engine is told in shuffled order, so that no two that follow one another lie side
-//! by side. `batch[engine=3]` says which engine, else it is the first that runs beside kernels. CUDA's counterpart is
-//! `cuda[batch,pieces=256]`.
+//! by side. `batch[engine=3]` says which engine, else it is the first that runs beside kernels, between GPUs the one that is made for
+//! their link. CUDA's counterpart is `cuda[batch,pieces=256]`.
 
 use super::channel;
 use crate::buffer::Buffer;
@@ -11,7 +11,7 @@ use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
-use crate::spec::{self, Spec, Word};
+use crate::spec::{self, Memory, Spec, Word};
 use gpu::{Batch, Channel, CopyRelease, Engine, Piece, Ticket};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
     word: Word { name: "batch", numbered: false, options: &[PIECES, ENGINE] },
     about: |machine, spec| {
         let machine = seat(machine, spec).unwrap_or(machine);
-        let (count, engine) = (count(&spec.executor).unwrap_or(DEFAULT), engine(machine, &spec.executor));
+        let (count, engine) = (count(&spec.executor).unwrap_or(DEFAULT), engine(machine, spec));
         format!("{count} scattered pieces behind one doorbell, by copy engine {engine} on a channel of our own")
     },
     list: |machine| {
@@ -61,9 +61,10 @@ pub(super) fn pieces(bytes: u64, count: u32) -> Result<Vec<(u64, u64)>, Unavaila
     Ok(all)
 }
 
-fn engine(machine: &Machine, executor: &spec::Executor) -> u32 {
-    match executor.numbers(ENGINE) {
-        Some([engine]) => *engine,
+fn engine(machine: &Machine, spec: &Spec) -> u32 {
+    match (spec.executor.numbers(ENGINE), spec.source.memory, spec.destination.memory) {
+        (Some([engine]), ..) => *engine,
+        (_, Memory::Gpu(from), Memory::Gpu(to)) if from != to => machine.engine_between_gpus(),
         _ => machine.copy_engine(),
     }
 }
@@ -75,12 +76,12 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     }
     let machine = seat(machine, spec)?;
     channel::check(machine, spec)?;
-    channel::engine(machine, engine(machine, &spec.executor))
+    channel::engine(machine, engine(machine, spec))
 }
 
 fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     let machine = seat(machine, spec)?;
-    let engine = Engine::Copy(engine(machine, &spec.executor));
+    let engine = Engine::Copy(engine(machine, spec));
     let channel = Channel::new(machine.space()?, engine, channel::options(&spec.executor))?;
     Ok(Box::new(Scattered { channel, count: count(&spec.executor)? }))
 }

@@ -75,8 +75,7 @@ fn list(machine: &Machine) -> Vec<String> {
             names.extend(both_ways(machine, "host", &format!("ce{engine}{option}")));
         }
     }
-    let asynchronous = machine.copy_engines().unwrap_or_default().iter().find(|engine| engine.is_asynchronous());
-    names.extend(between_gpus(machine, &format!("ce{}", asynchronous.map_or(0, |engine| engine.number))));
+    names.extend(between_gpus(machine, &format!("ce{}", machine.engine_between_gpus())));
     for host in ["host[wc]", "host[huge]", "host[node=0]"] {
         names.extend(both_ways(machine, host, "ce0"));
     }

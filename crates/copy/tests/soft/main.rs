@@ -2,6 +2,7 @@
 //! Nothing of their speed is shown here.
 
 mod found_out;
+mod linked;
 
 use copy::{Buffer, Checked, Error, Machine, Places, back_to_back, names, open, parse, verify};
 use doorbell_softgpu::{Mode, SoftDriver};
@@ -443,7 +444,8 @@ fn what_is_listed_opens_or_says_why() {
         ("cuda", 33),
         ("cudart", 8),
         ("ce0", 14),
-        ("ce2", 9),
+        ("ce2", 6),
+        ("ce3", 9),
         ("inline", 5),
         ("bar1", 5),
         ("aperture", 2),
