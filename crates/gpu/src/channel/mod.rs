@@ -14,6 +14,7 @@ mod objects;
 mod options;
 mod progress;
 mod unchecked;
+mod words;
 
 pub(crate) use grave::Grave;
 pub(crate) use launches::{Use, acquire};

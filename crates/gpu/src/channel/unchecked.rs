@@ -3,8 +3,8 @@
 use super::*;
 
 impl Channel {
-    /// Submits `dwords` words at `va` as one entry, as CUDA does: nothing but these words says when they are done. They stay
-    /// as they are until then, which is the caller's to see to.
+    /// Submits `dwords` words at `va` as one entry, as CUDA does: nothing but these words says when they are done. They
+    /// stay as they are until then, which is the caller's to see to.
     ///
     /// # Errors
     /// [`Error::RealHardware`] on everything but the software GPU; otherwise as [`Channel::submit`].

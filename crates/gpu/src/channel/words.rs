@@ -1,0 +1,102 @@
+//! Order against somebody else, by a word that one side writes and the other waits for: for channels of launches.
+//! (Transfers have both in words of their own, see [`crate::Copies`].)
+
+use super::*;
+use pushbuf::semaphore::Operation;
+
+/// One word, and the tracker.
+struct Word {
+    va: u64,
+    tracker: u64,
+}
+
+impl Ranges for Word {
+    fn contains(&self, va: u64, length: u64) -> bool {
+        length <= 4 && (va == self.va || va == self.tracker)
+    }
+}
+
+/// Waits until a word has come to its payload, counting up and wrapping, and lets other channels run meanwhile.
+const WAIT: Execute = Execute { operation: Operation::AcquireCircGeq, switch_tsg: true, ..Execute::RELEASE };
+
+impl Channel {
+    /// What is submitted from now on waits until the word at `at` in the region has come to `value`, as a number that
+    /// counts up and wraps. The word stays until what is submitted next is done, which is the caller's to see to:
+    /// nothing is waited for on its behalf until then.
+    ///
+    /// # Errors
+    /// As [`Channel::submit`], [`Error::Outside`], [`Error::Misaligned`]: nothing was submitted.
+    pub fn wait_for_word(&mut self, (region, at): (&Region, u64), value: u32) -> Result<(), Error> {
+        self.usable()?;
+        self.room(1)?;
+        self.admit(region)?;
+        let word = self.word(region, at)?;
+        let words = self.operation(&word, word.va, value, WAIT)?;
+        self.push_operation(words);
+        self.mark_quarter(None);
+        self.ring();
+        Ok(())
+    }
+
+    /// Writes `value` to the word at `at` in the region when all that was submitted until now is done; done itself then.
+    ///
+    /// # Errors
+    /// As [`Channel::wait_for_word`].
+    pub fn write_word(&mut self, (region, at): (&Region, u64), value: u32) -> Result<Ticket, Error> {
+        self.usable()?;
+        self.room(3)?;
+        let word = self.word(region, at)?;
+        // ORDERING: taken before the region is looked at, see AddressSpace::unmapped.
+        let (before, ticket) = self.take_tickets(1);
+        let all = self.admit(region).and_then(|()| {
+            Ok([
+                // All that was counted before has been added to the tracker when this is over: nothing else changes it
+                // then.
+                self.operation(&word, word.tracker, before as u32, WAIT)?,
+                self.operation(&word, word.va, value, Execute::RELEASE)?,
+                self.operation(&word, word.tracker, ticket.payload(), Execute::RELEASE)?,
+            ])
+        });
+        let [wait, tell, count] = match all {
+            Ok(all) => all,
+            Err(error) => {
+                self.give_back_to(before);
+                return Err(error);
+            }
+        };
+        for (words, ticket) in [(wait, None), (tell, None), (count, Some(ticket))] {
+            self.push_operation(words);
+            self.mark_quarter(ticket);
+        }
+        self.ring();
+        Ok(ticket)
+    }
+
+    fn word(&self, region: &Region, at: u64) -> Result<Word, Error> {
+        let va = region.part(at, 4)?.va();
+        if !va.is_multiple_of(4) {
+            return Err(Error::Misaligned { offset: at, size: 4 });
+        }
+        Ok(Word { va, tracker: self.tracker.va() })
+    }
+
+    /// The words of one semaphore operation of the host's, as the validator lets them through.
+    fn operation(&self, word: &Word, va: u64, payload: u32, execute: Execute) -> Result<[u32; RELEASE_WORDS], Error> {
+        let mut words = [0; RELEASE_WORDS];
+        Words::new(&mut words).host_semaphore(0, va, payload.into(), execute)?;
+        validate::check(&words, &Rules { space: word, ..self.rules() })?;
+        Ok(words)
+    }
+
+    /// An entry with them, in the place that each entry has for its release.
+    fn push_operation(&mut self, words: [u32; RELEASE_WORDS]) {
+        let offset = RELEASES + RELEASE_STRIDE * self.slot();
+        // The place's last use was a whole ring ago, and the ring has room: it has been consumed.
+        for (i, word) in words.iter().enumerate() {
+            self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
+        }
+        if let Some(entry) = Entry::segment(self.page.va() + offset, RELEASE_WORDS as u32) {
+            self.push(entry.encode(), None);
+        }
+    }
+}
