@@ -5,7 +5,7 @@ from ctypes import byref, c_size_t, c_uint32, c_uint64, c_void_p
 from . import _session
 from ._library import check, failed, library
 from ._memory import memory_of
-from ._session import Ticket, _Handle, _stream
+from ._session import _NOW, Ticket, _Handle, _stream
 
 
 def _exec(thing):
@@ -29,10 +29,14 @@ class Graph(_Handle):
     def __init__(self, handle, keep):
         self.handle, self._keep, self._argument, self._last = handle, keep, c_uint64(handle), None
 
-    def replay(self):
-        """Launches it; the launch's Ticket. It keeps the GIL. Nothing orders it against streams of CUDA's."""
+    def replay(self, *, after=_NOW):
+        """Launches it; the launch's Ticket. It keeps the GIL. after: a CUDA stream, for whose work of until now it waits (None: the default stream); that is a call of
+        CUDA's, with its locks. Ticket.hold() lets a stream wait for it."""
         ticket = Ticket()
-        code = _session._submits.doorbell_launch(self._argument, byref(ticket))
+        if after is _NOW:
+            code = _session._submits.doorbell_launch(self._argument, byref(ticket))
+        else:
+            code = library.doorbell_launch_after_stream(self.handle, _stream(after), byref(ticket))
         if code:
             raise failed(code)
         ticket._keep = self

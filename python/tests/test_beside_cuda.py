@@ -182,6 +182,13 @@ class BesideCuda(unittest.TestCase):
             graph.wait(10)
             self.assertTrue(ticket.done())
             self.assertEqual(device.read(4), struct.pack("I", 77))
+            # Behind the stream's own store, and before the stream looks.
+            back = ctypes.create_string_buffer(4)
+            call("cuMemsetD32Async", ctypes.c_uint64(device.at), 1, ctypes.c_size_t(1), ctypes.c_void_p(stream))
+            graph.replay(after=stream).hold(stream)
+            call("cuMemcpyDtoHAsync_v2", back, ctypes.c_uint64(device.at), ctypes.c_size_t(4), ctypes.c_void_p(stream))
+            call("cuStreamSynchronize", ctypes.c_void_p(stream))
+            self.assertEqual(back.raw, struct.pack("I", 77))
             with self.assertRaises(doorbell.OutOfRange):
                 graph.set_param(0, 9, struct.pack("I", 77))
             # CUDA has launched it: its upload is not seen any more.

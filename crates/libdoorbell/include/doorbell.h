@@ -625,36 +625,37 @@ int32_t doorbell_message_wait(doorbell_message_t message,
 int32_t doorbell_message_close(doorbell_message_t message);
 
 /*
- Makes an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) ready to be launched past CUDA. CUDA launches it in `stream` a few times (it does its work
- then), the words of these launches are read, and what the graph has on the GPU is cloned. Call doorbell_init() before CUDA is initialised, and this before the graph is launched for
- the first time: that launch uploads it. No other thread may submit to the GPU by CUDA meanwhile.
- What kernels do is not looked at: to launch a graph is to trust it. Until doorbell_graph_free(), the graph's modules and all memory that it uses must stay, and
- the stack limit must not be changed. The executable graph itself may be destroyed or updated: the clone stays what it was. A kernel that faults ends CUDA's
- context, as it would if CUDA launched it.
- Cost: three launches by CUDA, and milliseconds; it allocates, takes CUDA's locks, and asks the kernel driver for memory; the first graph opens a channel.
- Threads: any; it waits for the launches of others. Errors: DOORBELL_GRAPH where the graph has something that doorbell does not launch, with its name;
- DOORBELL_UNAVAILABLE without CUDA, or where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time),
+ Makes an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) ready to be launched past CUDA. CUDA launches it in
+ `stream` a few times (it does its work then), the words of these launches are read, and what the graph has on the
+ GPU is cloned. Call doorbell_init() before CUDA is initialised, and this before the graph is launched for the first
+ time: that launch uploads it. No other thread may submit to the GPU by CUDA meanwhile. What kernels do is not looked
+ at: to launch a graph is to trust it. Until doorbell_graph_free(), the graph's modules and all memory that it uses
+ must stay, and the stack limit must not be changed. The executable graph itself may be destroyed or updated: the
+ clone stays what it was. A kernel that faults ends CUDA's context, as it would if CUDA launched it.
+ Cost: three launches by CUDA, and milliseconds; it allocates, takes CUDA's locks, and asks the kernel driver for
+ memory; the first graph opens a channel. Threads: any; it waits for the launches of others. Errors: DOORBELL_GRAPH
+ where the graph has something that doorbell does not launch, with its name; DOORBELL_UNAVAILABLE without CUDA, or
+ where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time),
  DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
  */
-int32_t doorbell_graph_prepare(void *exec,
-                               void *stream,
-                               doorbell_graph_t *graph);
+int32_t doorbell_graph_prepare(void *exec, void *stream, doorbell_graph_t *graph);
 
 /*
- How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written. `parameter_bytes` may be null with a room of 0.
- Kernels are counted from 0 in the order in which a launch starts them.
- Cost: microseconds. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+ How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written.
+ `parameter_bytes` may be null with a room of 0. Kernels are counted from 0 in the order in which a launch starts
+ them.
+ Cost: microseconds. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT,
+ DOORBELL_CLOSED, DOORBELL_FORKED.
  */
-int32_t doorbell_graph_kernels(doorbell_graph_t graph,
-                               uint32_t *parameter_bytes,
-                               size_t room,
-                               size_t *count);
+int32_t doorbell_graph_kernels(doorbell_graph_t graph, uint32_t *parameter_bytes, size_t room, size_t *count);
 
 /*
- Changes bytes of a kernel's parameters, from the next launch on: `offset` counts from the first one, laid out as a C compiler lays out a struct of them. The bytes are
- read before this returns; they go to the GPU with the next doorbell_launch(), ahead of the kernels and behind the launches before it. What is a pointer is not looked at.
- Cost: a copy of the bytes; no lock, no allocation, no system call. Threads: any; DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY, after which it may be tried
- again; DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+ Changes bytes of a kernel's parameters, from the next launch on: `offset` counts from the first one, laid out as a C
+ compiler lays out a struct of them. The bytes are read before this returns; they go to the GPU with the next
+ doorbell_launch(), ahead of the kernels and behind the launches before it. What is a pointer is not looked at.
+ Cost: a copy of the bytes; no lock, no allocation, no system call. Threads: any; DOORBELL_BUSY while another
+ launches. Errors: DOORBELL_BUSY, after which it may be tried again; DOORBELL_HANDLE, DOORBELL_OUTSIDE,
+ DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
  */
 int32_t doorbell_graph_set_param(doorbell_graph_t graph,
                                  uint32_t kernel,
@@ -663,18 +664,31 @@ int32_t doorbell_graph_set_param(doorbell_graph_t graph,
                                  size_t length);
 
 /*
- Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and this call never. doorbell_wait(), doorbell_poll() and
- doorbell_query() take the ticket. Nothing orders a launch against a stream of CUDA's or against copies: wait for what it needs, and for its ticket.
- Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any; DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL
- (32 launches of a graph may be under way), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed; DOORBELL_HANDLE,
- DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
+ Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and
+ this call never. doorbell_wait(), doorbell_poll() and doorbell_query() take the ticket. Nothing orders a launch
+ against copies: wait for what it needs, and for its ticket. doorbell_launch_after_stream() and
+ doorbell_hold_stream() order it against streams of CUDA's.
+ Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
+ DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
+ way), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
+ DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
  */
-int32_t doorbell_launch(doorbell_graph_t graph,
-                        doorbell_ticket_t *ticket);
+int32_t doorbell_launch(doorbell_graph_t graph, doorbell_ticket_t *ticket);
+
+/*
+ As doorbell_launch(), behind all that the CUDA stream (CUstream, cudaStream_t; null: the default stream) has queued
+ now: a write of a word goes into the stream, and the channel of launches waits for it. All that is launched later
+ waits, too, whatever graph it is of.
+ Cost: a call of cuStreamWriteValue32, with CUDA's locks: it waits where another thread is in a long call of CUDA's.
+ Threads, errors: as doorbell_launch(); DOORBELL_CUDA, and DOORBELL_FULL while 1,024 orders of streams are under way,
+ too. Where nothing was launched, later launches may wait for the stream all the same.
+ */
+int32_t doorbell_launch_after_stream(doorbell_graph_t graph, void *stream, doorbell_ticket_t *ticket);
 
 /*
  Ends a graph. Launches of it that are under way go on.
- Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+ Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE,
+ DOORBELL_CLOSED, DOORBELL_FORKED.
  */
 int32_t doorbell_graph_free(doorbell_graph_t graph);
 

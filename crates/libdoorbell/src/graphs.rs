@@ -5,15 +5,17 @@ use crate::types::*;
 use std::ffi::c_void;
 use submit::Graph;
 
-/// Makes an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) ready to be launched past CUDA. CUDA launches it in `stream` a few times (it does its work
-/// then), the words of these launches are read, and what the graph has on the GPU is cloned. Call doorbell_init() before CUDA is initialised, and this before the graph is launched for
-/// the first time: that launch uploads it. No other thread may submit to the GPU by CUDA meanwhile.
-/// What kernels do is not looked at: to launch a graph is to trust it. Until doorbell_graph_free(), the graph's modules and all memory that it uses must stay, and
-/// the stack limit must not be changed. The executable graph itself may be destroyed or updated: the clone stays what it was. A kernel that faults ends CUDA's
-/// context, as it would if CUDA launched it.
-/// Cost: three launches by CUDA, and milliseconds; it allocates, takes CUDA's locks, and asks the kernel driver for memory; the first graph opens a channel.
-/// Threads: any; it waits for the launches of others. Errors: DOORBELL_GRAPH where the graph has something that doorbell does not launch, with its name;
-/// DOORBELL_UNAVAILABLE without CUDA, or where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time),
+/// Makes an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) ready to be launched past CUDA. CUDA launches it in
+/// `stream` a few times (it does its work then), the words of these launches are read, and what the graph has on the
+/// GPU is cloned. Call doorbell_init() before CUDA is initialised, and this before the graph is launched for the first
+/// time: that launch uploads it. No other thread may submit to the GPU by CUDA meanwhile. What kernels do is not looked
+/// at: to launch a graph is to trust it. Until doorbell_graph_free(), the graph's modules and all memory that it uses
+/// must stay, and the stack limit must not be changed. The executable graph itself may be destroyed or updated: the
+/// clone stays what it was. A kernel that faults ends CUDA's context, as it would if CUDA launched it.
+/// Cost: three launches by CUDA, and milliseconds; it allocates, takes CUDA's locks, and asks the kernel driver for
+/// memory; the first graph opens a channel. Threads: any; it waits for the launches of others. Errors: DOORBELL_GRAPH
+/// where the graph has something that doorbell does not launch, with its name; DOORBELL_UNAVAILABLE without CUDA, or
+/// where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time),
 /// DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_prepare(
@@ -30,9 +32,11 @@ pub unsafe extern "C" fn doorbell_graph_prepare(
     })
 }
 
-/// How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written. `parameter_bytes` may be null with a room of 0.
-/// Kernels are counted from 0 in the order in which a launch starts them.
-/// Cost: microseconds. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written.
+/// `parameter_bytes` may be null with a room of 0. Kernels are counted from 0 in the order in which a launch starts
+/// them.
+/// Cost: microseconds. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT,
+/// DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_kernels(
     graph: doorbell_graph_t,
@@ -55,10 +59,12 @@ pub unsafe extern "C" fn doorbell_graph_kernels(
     })
 }
 
-/// Changes bytes of a kernel's parameters, from the next launch on: `offset` counts from the first one, laid out as a C compiler lays out a struct of them. The bytes are
-/// read before this returns; they go to the GPU with the next doorbell_launch(), ahead of the kernels and behind the launches before it. What is a pointer is not looked at.
-/// Cost: a copy of the bytes; no lock, no allocation, no system call. Threads: any; DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY, after which it may be tried
-/// again; DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Changes bytes of a kernel's parameters, from the next launch on: `offset` counts from the first one, laid out as a C
+/// compiler lays out a struct of them. The bytes are read before this returns; they go to the GPU with the next
+/// doorbell_launch(), ahead of the kernels and behind the launches before it. What is a pointer is not looked at.
+/// Cost: a copy of the bytes; no lock, no allocation, no system call. Threads: any; DOORBELL_BUSY while another
+/// launches. Errors: DOORBELL_BUSY, after which it may be tried again; DOORBELL_HANDLE, DOORBELL_OUTSIDE,
+/// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_set_param(
     graph: doorbell_graph_t,
@@ -74,11 +80,14 @@ pub unsafe extern "C" fn doorbell_graph_set_param(
     })
 }
 
-/// Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and this call never. doorbell_wait(), doorbell_poll() and
-/// doorbell_query() take the ticket. Nothing orders a launch against a stream of CUDA's or against copies: wait for what it needs, and for its ticket.
-/// Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any; DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL
-/// (32 launches of a graph may be under way), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed; DOORBELL_HANDLE,
-/// DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
+/// Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and
+/// this call never. doorbell_wait(), doorbell_poll() and doorbell_query() take the ticket. Nothing orders a launch
+/// against copies: wait for what it needs, and for its ticket. doorbell_launch_after_stream() and
+/// doorbell_hold_stream() order it against streams of CUDA's.
+/// Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
+/// DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
+/// way), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
+/// DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_launch(graph: doorbell_graph_t, ticket: *mut doorbell_ticket_t) -> i32 {
     run(|| {
@@ -89,8 +98,30 @@ pub unsafe extern "C" fn doorbell_launch(graph: doorbell_graph_t, ticket: *mut d
     })
 }
 
+/// As doorbell_launch(), behind all that the CUDA stream (CUstream, cudaStream_t; null: the default stream) has queued
+/// now: a write of a word goes into the stream, and the channel of launches waits for it. All that is launched later
+/// waits, too, whatever graph it is of.
+/// Cost: a call of cuStreamWriteValue32, with CUDA's locks: it waits where another thread is in a long call of CUDA's.
+/// Threads, errors: as doorbell_launch(); DOORBELL_CUDA, and DOORBELL_FULL while 1,024 orders of streams are under way,
+/// too. Where nothing was launched, later launches may wait for the stream all the same.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_launch_after_stream(
+    graph: doorbell_graph_t,
+    stream: *mut c_void,
+    ticket: *mut doorbell_ticket_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(ticket) }?;
+        // SAFETY: the caller's.
+        answer.put(unsafe { SESSION.launch_after(stream, Graph::from_raw(graph)) }?.raw());
+        Ok(())
+    })
+}
+
 /// Ends a graph. Launches of it that are under way go on.
-/// Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE,
+/// DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_graph_free(graph: doorbell_graph_t) -> i32 {
     run(|| SESSION.graph_release(Graph::from_raw(graph)))

@@ -29,7 +29,7 @@ static int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, v
 static int (*load)(void **, const void *), (*find)(void **, void *, const char *);
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static int (*instantiate)(void **, void *, unsigned long long), (*destroy)(void *), (*launch_graph)(void *, void *);
-static int (*fill)(address_t, unsigned, size_t, void *);
+static int (*allocate)(address_t *, size_t), (*give_back)(address_t), (*fill)(address_t, unsigned, size_t, void *);
 static void *stream, *module;
 static volatile uint32_t *words;
 
@@ -102,6 +102,66 @@ static void in_order(doorbell_graph_t first, doorbell_graph_t second)
         IS(words[65 + i], i);
 }
 
+/* The stream stores a number, a launch copies it, the stream copies what is there then: each waits for the other. */
+static void with_a_stream(void)
+{
+    enum { ROUNDS = 40, FROM = 8, TO = 9, SEEN = 600 };
+    address_t from = (address_t)(uintptr_t)&words[FROM], to = (address_t)(uintptr_t)&words[TO];
+    uint32_t bytes = 4;
+    void *graph, *exec, *copy[] = {&to, &from, &bytes};
+    doorbell_graph_t ours;
+    doorbell_ticket_t ticket;
+    EXPECT(begin(stream, 1), 0);
+    run("copy", copy);
+    EXPECT(end(stream, &graph), 0);
+    EXPECT(instantiate(&exec, graph, 0), 0);
+    EXPECT(doorbell_graph_prepare(exec, stream, &ours), DOORBELL_OK);
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        address_t seen = (address_t)(uintptr_t)&words[SEEN + i];
+        void *look[] = {&seen, &to, &bytes};
+        int code;
+        EXPECT(fill(from, i, 1, stream), 0);
+        while ((code = doorbell_launch_after_stream(ours, stream, &ticket)) == DOORBELL_FULL)
+            ;
+        EXPECT(code, DOORBELL_OK);
+        EXPECT(doorbell_hold_stream(stream, ticket), DOORBELL_OK);
+        run("copy", look);
+    }
+    EXPECT(synchronize(stream), 0);
+    EXPECT(doorbell_wait(ticket, UINT64_C(10000000000)), DOORBELL_OK);
+    for (uint32_t i = 0; i < ROUNDS; i++)
+        IS(words[SEEN + i], i);
+    EXPECT(doorbell_graph_free(ours), DOORBELL_OK);
+}
+
+/* Memory that the graph itself fills is pinned: when CUDA frees it, nothing is launched any more, whoever has the address then. */
+static void freed_memory(void)
+{
+    address_t block, next;
+    void *graph, *exec;
+    doorbell_graph_t ours;
+    doorbell_ticket_t ticket;
+    address_t word = (address_t)(uintptr_t)&words[4];
+    uint32_t value = 1;
+    void *store[] = {&word, &value};
+    EXPECT(allocate(&block, 4096), 0);
+    EXPECT(begin(stream, 1), 0);
+    EXPECT(fill(block, 5, 16, stream), 0);
+    run("store", store);
+    EXPECT(end(stream, &graph), 0);
+    EXPECT(instantiate(&exec, graph, 0), 0);
+    EXPECT(doorbell_graph_prepare(exec, stream, &ours), DOORBELL_OK);
+    EXPECT(doorbell_wait(launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    launched(ours);
+    EXPECT(give_back(block), 0);
+    EXPECT(doorbell_launch(ours, &ticket), DOORBELL_FREED);
+    EXPECT(allocate(&next, 4096), 0);
+    IS(next == block, 1);
+    EXPECT(doorbell_launch(ours, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_graph_free(ours), DOORBELL_OK);
+    EXPECT(give_back(next), 0);
+}
+
 static void *launches_some(void *graph)
 {
     for (int i = 0; i < 40; i++)
@@ -146,8 +206,8 @@ static void wrong_arguments(doorbell_graph_t graph)
         EXPECT(doorbell_graph_kernels(handle, NULL, 0, &count), DOORBELL_HANDLE);
         EXPECT(doorbell_graph_free(handle), DOORBELL_HANDLE);
     }
-    /* Streams wait for copies alone. */
-    EXPECT(doorbell_hold_stream(stream, launched(graph)), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_launch_after_stream(graph, stream, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_launch_after_stream(graph + 1, stream, &ticket), DOORBELL_HANDLE);
 }
 
 /* CUDA's channel has an entry of its own at the end of each quarter of its ring, 256 entries. Graphs are prepared across the first of these ends. */
@@ -207,6 +267,7 @@ static void load_cuda(void *cuda)
         {&create, "cuStreamCreate"}, {&begin, "cuStreamBeginCapture_v2"}, {&end, "cuStreamEndCapture"},
         {&synchronize, "cuStreamSynchronize"}, {&load, "cuModuleLoadData"}, {&find, "cuModuleGetFunction"}, {&launch, "cuLaunchKernel"},
         {&instantiate, "cuGraphInstantiateWithFlags"}, {&launch_graph, "cuGraphLaunch"}, {&destroy, "cuGraphExecDestroy"}, {&fill, "cuMemsetD32Async"},
+        {&allocate, "cuMemAlloc_v2"}, {&give_back, "cuMemFree_v2"},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *found = dlsym(cuda, functions[i].name);
@@ -221,8 +282,9 @@ int main(void)
     doorbell_ticket_t ticket;
     if (!cuda)
         return 77;
-    load_cuda(cuda);
+    /* Before the functions are looked up: what frees memory is seen then. */
     EXPECT(doorbell_init(), DOORBELL_OK);
+    load_cuda(cuda);
     EXPECT(init(0), 0);
     EXPECT(retain(&context, 0), 0);
     EXPECT(set(context), 0);
@@ -240,6 +302,8 @@ int main(void)
     across_an_end(executables[0]);
     in_order(first, second);
     by_two_threads(first, second);
+    with_a_stream();
+    freed_memory();
     IS(words[0], 7);
     IS(words[1], 9);
     /* What was cloned needs it no more. */

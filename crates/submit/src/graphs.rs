@@ -1,7 +1,7 @@
 //! CUDA graphs that any thread may launch, past CUDA.
 //!
-//! All go by one lane: a graphics channel in CUDA's own group, which is opened when the first graph is prepared. What is launched there runs in the order of
-//! the calls; the GPU waits, and no thread does.
+//! All go by one lane: a graphics channel in CUDA's own group, which is opened when the first graph is prepared. What
+//! is launched there runs in the order of the calls; the GPU waits, and no thread does.
 
 use crate::error::Error;
 use crate::handle::{Copy, GRAPH, Graph};
@@ -19,7 +19,8 @@ const MOST: usize = 4096;
 /// What a graph's handle stands for.
 pub(crate) struct Launching {
     graph: launch::Graph,
-    /// Of each kernel, in the order in which a launch starts them: its number among the graph's nodes, and bytes of its parameters.
+    /// Of each kernel, in the order in which a launch starts them: its number among the graph's nodes, and bytes of its
+    /// parameters.
     kernels: Vec<(usize, u32)>,
 }
 
@@ -34,17 +35,20 @@ impl Launching {
 }
 
 impl Session {
-    /// Makes an instantiated CUDA graph ready to be launched past CUDA. CUDA launches it in `stream` three times (it does its work then), and waits; the words of
-    /// these launches are read, and what the graph has on the GPU is cloned. A graph that was launched before is refused: its upload was not seen.
-    /// No other thread may have CUDA submit anything meanwhile.
+    /// Makes an instantiated CUDA graph ready to be launched past CUDA. CUDA launches it in `stream` three times (it
+    /// does its work then), and waits; the words of these launches are read, and what the graph has on the GPU is
+    /// cloned. A graph that was launched before is refused: its upload was not seen. No other thread may have CUDA
+    /// submit anything meanwhile.
     ///
     /// # Errors
-    /// [`Error::Graph`] for what doorbell does not launch, by name, [`Error::Unavailable`] without CUDA or where its channels were not seen, [`Error::Cuda`],
-    /// [`Error::Limit`] for more than 4,096, [`Error::Closed`], [`Error::Forked`], and what the driver refuses.
+    /// [`Error::Graph`] for what doorbell does not launch, by name, [`Error::Unavailable`] without CUDA or where its
+    /// channels were not seen, [`Error::Cuda`], [`Error::Limit`] for more than 4,096, [`Error::Closed`],
+    /// [`Error::Forked`], and what the driver refuses.
     ///
     /// # Safety
-    /// `exec` and `stream` are handles of this GPU's (`CUgraphExec`, `CUstream`; a null stream: the default one). What kernels do is not looked at: from now
-    /// on until [`Session::graph_release`] their modules, and all memory that they use, stay. The executable graph may be destroyed or updated.
+    /// `exec` and `stream` are handles of this GPU's (`CUgraphExec`, `CUstream`; a null stream: the default one). What
+    /// kernels do is not looked at: from now on until [`Session::graph_release`] their modules, and all memory that
+    /// they use, stay. The executable graph may be destroyed or updated.
     pub unsafe fn prepare_graph(&self, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let without = || Error::Unavailable("the session is without CUDA: it has no graphs".into());
@@ -99,12 +103,12 @@ impl Session {
         Ok(found(&mut claim, now, graph)?.0.kernels.iter().map(|(_, bytes)| *bytes).collect())
     }
 
-    /// Changes bytes of a kernel's parameters, from the next launch on; those that are under way keep theirs. `kernel` counts kernels from 0, `offset` bytes from the
-    /// first parameter. No lock, no allocation, no system call.
+    /// Changes bytes of a kernel's parameters, from the next launch on; those that are under way keep theirs. `kernel`
+    /// counts kernels from 0, `offset` bytes from the first parameter. No lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread launches; [`Error::Argument`] for a kernel that it has not, [`Error::Outside`], [`Error::Handle`],
-    /// [`Error::Closed`], [`Error::Forked`]. Nothing was changed then.
+    /// [`Error::Busy`] while another thread launches; [`Error::Argument`] for a kernel that it has not,
+    /// [`Error::Outside`], [`Error::Handle`], [`Error::Closed`], [`Error::Forked`]. Nothing was changed then.
     #[inline]
     pub fn set_parameter(&self, graph: Graph, kernel: u32, offset: u32, bytes: &[u8]) -> Result<(), Error> {
         let now = self.now()?;
@@ -122,18 +126,49 @@ impl Session {
         Ok(launching.graph.set_parameter(node, offset, bytes)?)
     }
 
-    /// Launches it once more, behind all that was launched before, of whatever graph. [`Session::wait`], [`Session::poll`] and [`Session::query`] take what it answers.
-    /// Nothing orders it against copies and CUDA's streams. No lock, no allocation, no system call.
+    /// Launches it once more, behind all that was launched before, of whatever graph. [`Session::wait`],
+    /// [`Session::poll`] and [`Session::query`] take what it answers. Nothing orders it against copies and CUDA's
+    /// streams ([`Session::launch_after`] and [`Session::hold_stream`] do). No lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread launches, [`Error::Full`] while 32 launches of it are under way; after both it may be tried again.
-    /// [`Error::Freed`] where memory that it copies or fills was freed, [`Error::Handle`], [`Error::Closed`], [`Error::Forked`], [`Error::Killed`],
-    /// [`Error::Stopped`]. Nothing was launched.
+    /// [`Error::Busy`] while another thread launches, [`Error::Full`] while 32 launches of it are under way; after both
+    /// it may be tried again. [`Error::Freed`] where memory that it copies or fills was freed, [`Error::Handle`],
+    /// [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`]. Nothing was launched.
     #[inline]
     pub fn launch(&self, graph: Graph) -> Result<Copy, Error> {
         let now = self.now()?;
         let mut claim = self.claim(LAUNCHES, now)?;
         let (launching, channel) = found(&mut claim, now, graph)?;
+        let ticket = launching.graph.launch(channel)?;
+        Ok(self.submitted(now, LAUNCHES, ticket))
+    }
+
+    /// As [`Session::launch`], behind what the CUDA stream has queued now: a write of a word goes into the stream, and
+    /// the channel of launches waits for it. What is launched later waits, too, whatever graph it is of. A call of
+    /// CUDA's, with its locks.
+    ///
+    /// # Errors
+    /// As [`Session::launch`]; [`Error::Cuda`], and [`Error::Full`] while 1,024 orders of streams are under way. Where
+    /// nothing was launched, later launches wait for the stream all the same.
+    ///
+    /// # Safety
+    /// `stream` is a stream's handle (`CUstream`) of this GPU, or null for the default stream.
+    pub unsafe fn launch_after(&self, stream: *mut c_void, graph: Graph) -> Result<Copy, Error> {
+        let (setup, now) = (self.setup()?, self.now()?);
+        GRAPH.decode(now.opening(), graph.0)?;
+        let _context = setup.enter()?;
+        let order = self.order(&setup, now)?;
+        let (index, value) = order.take()?;
+        // The stream first: the channel never waits for what nobody has queued.
+        // SAFETY: the caller's; the words go with the session, whose close waits for its lanes.
+        if let Err(error) = unsafe { order.words.write_after(stream, index, value) } {
+            order.give_up((index, value));
+            return Err(error.into());
+        }
+        let mut claim = self.claim(LAUNCHES, now)?;
+        let (launching, channel) = found(&mut claim, now, graph)?;
+        let region = order.for_launches(channel.space())?;
+        channel.wait_for_word((region, 4 * index as u64), value)?;
         let ticket = launching.graph.launch(channel)?;
         Ok(self.submitted(now, LAUNCHES, ticket))
     }

@@ -1,4 +1,4 @@
-//! Order between copies and a CUDA stream, in both directions: by a word that one of them writes and the other waits for.
+//! Order between copies or launches and a CUDA stream, in both directions: by a word that one of them writes and the other waits for.
 //!
 //! Each use takes a word of its own, in turn. A word is used again when what it was used for last has been written; until then the
 //! use after [`WORDS`] others is [`Error::Full`].
@@ -15,11 +15,11 @@ use crate::words::{Order, WORDS};
 use gpu::{InlineMode, Prepared};
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 impl Session {
     /// The words, which the first call allocates.
-    fn order(&self, setup: &Setup, now: Now) -> Result<Arc<Order>, Error> {
+    pub(crate) fn order(&self, setup: &Setup, now: Now) -> Result<Arc<Order>, Error> {
         let mut order = setup.order.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(order) = &*order {
             return Ok(order.clone());
@@ -32,7 +32,7 @@ impl Session {
         let entry = Entry::of_cuda(machine, pointer, bytes, false)?;
         let (place, used) = self.buffers.add(entry)?;
         let buffer = Buffer(BUFFER.encode(now.opening(), place, used));
-        let made = Arc::new(Order { words, buffer, next: AtomicU64::new(0) });
+        let made = Arc::new(Order { words, buffer, launches: OnceLock::new(), next: AtomicU64::new(0) });
         *order = Some(made.clone());
         Ok(made)
     }
@@ -60,7 +60,7 @@ impl Session {
         self.ordered(pieces, Some(order.place(taken)), None)
     }
 
-    /// What is put into the CUDA stream from now on waits for a copy: the lane writes a word behind it, and a wait for that goes
+    /// What is put into the CUDA stream from now on waits for a copy or launch: the lane writes a word behind it, and a wait for that goes
     /// into the stream. A call of CUDA's, with its locks. A copy by stores or loads is done: nothing goes into the stream.
     ///
     /// # Errors
@@ -76,17 +76,17 @@ impl Session {
         if lane == DONE {
             return Ok(());
         }
-        if usize::from(lane) == LAUNCHES {
-            return Err(Error::Argument(
-                "no stream waits for a launch: wait for its ticket, then go on with the stream",
-            ));
-        }
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
         let taken = order.take()?;
         let write = || -> Result<(), Error> {
             let mut claim = self.claim(usize::from(lane), now)?;
             let Inner { copies, channel, word, .. } = claim.as_mut().ok_or(Error::Closed)?;
+            if usize::from(lane) == LAUNCHES {
+                let region = order.for_launches(channel.space())?;
+                channel.write_word((region, 4 * taken.0 as u64), taken.1)?;
+                return Ok(());
+            }
             let (buffer, at, value) = order.place(taken);
             // SAFETY: the claim outlives what is found.
             let entry = unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) }?;

@@ -2,7 +2,9 @@
 
 use crate::error::Error;
 use crate::handle::Buffer;
+use gpu::{AddressSpace, Region};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Orders that may be under way at a time.
 pub(crate) const WORDS: usize = 1024;
@@ -11,6 +13,8 @@ pub(crate) const WORDS: usize = 1024;
 pub(crate) struct Order {
     pub words: cuda::Words,
     pub buffer: Buffer,
+    /// The same words for the channel of launches, which lives in CUDA's client: pinned when they are first wanted there.
+    pub launches: OnceLock<gpu::Pin>,
     pub next: AtomicU64,
 }
 
@@ -33,6 +37,16 @@ impl Order {
     /// What nobody writes any more is written here, so that the word may be used again.
     pub fn give_up(&self, (index, value): (usize, u32)) {
         self.words.word(index).store(value, Ordering::SeqCst);
+    }
+
+    /// The words as the channel of launches may name them, in its address space.
+    pub fn for_launches(&self, space: &Arc<AddressSpace>) -> Result<&Region, Error> {
+        if let Some(pin) = self.launches.get() {
+            return Ok(pin.region());
+        }
+        let pin = space.pin(self.words.address(), 4 * WORDS as u64)?;
+        // (One thread at a time: it has the lane.)
+        Ok(self.launches.get_or_init(|| pin).region())
     }
 
     pub fn place(&self, (index, value): (usize, u32)) -> (Buffer, u64, u32) {

@@ -1,5 +1,5 @@
-//! Graphs of a session, beside a libcuda in software. (What C sees of them is tested in crate `libdoorbell`. Nothing here may name the software GPU in process:
-//! it is preloaded.)
+//! Graphs of a session, beside a libcuda in software. (What C sees of them is tested in crate `libdoorbell`. Nothing
+//! here may name the software GPU in process: it is preloaded.)
 
 #[path = "../../copy/tests/counting/mod.rs"]
 mod counting;
