@@ -294,7 +294,7 @@ fn an_armed_qmd_waits_for_schedule_and_runs_once_for_each() {
     gpu.channel.ok(&graph.upload());
     let wfi = inc(1, 0x110, &[0]);
     gpu.channel.ok(&wfi);
-    assert_eq!(gpu.log(), []);
+    assert!(gpu.log().is_empty());
     let schedule = words(|w| w.pcas(1, graph.at.qmd(0), PcasAction::Schedule).unwrap());
     for n in 1..4 {
         gpu.channel.ok(&[schedule.clone(), wfi.clone()].concat());

@@ -13,4 +13,5 @@ mod launch;
 mod launch_faults;
 mod launch_rig;
 mod planted;
+mod recorded;
 mod rig;
