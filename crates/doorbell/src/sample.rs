@@ -16,6 +16,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Launcher {
+    Cuda,
+    Doorbell,
+}
+
 /// Run small GPU programs to be recorded; the last line of each is a checksum of all its results
 #[derive(Debug, clap::Args)]
 #[command(
@@ -25,6 +31,7 @@ use std::time::Duration;
         ("doorbell record doorbell sample copies launches", "the same, recorded"),
         ("doorbell sample graphs --list", "the shapes of one sample"),
         ("doorbell record doorbell sample graphs --only chain-10,fork", "two of them, recorded"),
+        ("doorbell sample graphs --launcher doorbell", "launched past CUDA, with the same results"),
         ("doorbell record --gpu soft doorbell sample spin --gpu soft", "on the software GPU"),
         ("doorbell record --locks doorbell sample starve", "a thread that never gets CUDA's lock"),
     ])
@@ -37,6 +44,9 @@ pub struct Args {
     /// Which GPU answers
     #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     gpu: Gpu,
+    /// Who launches the shapes of `graphs`: CUDA, or doorbell after three launches by CUDA, with the same results
+    #[arg(long, value_enum, value_name = "WHO", default_value_t = Launcher::Cuda)]
+    launcher: Launcher,
     /// Rounds, launches or iterations (--list says which; for example 100)
     #[arg(long, value_name = "N")]
     count: Option<u64>,
@@ -91,6 +101,10 @@ impl Args {
             gpu: match self.gpu {
                 Gpu::Real => sample::Gpu::Cuda,
                 Gpu::Soft => sample::Gpu::Soft,
+            },
+            launcher: match self.launcher {
+                Launcher::Cuda => sample::Launcher::Cuda,
+                Launcher::Doorbell => sample::Launcher::Doorbell,
             },
             seconds: self.duration.map(|d| d.as_secs_f64()),
             count: self.count,

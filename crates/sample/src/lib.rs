@@ -27,9 +27,19 @@ pub enum Gpu {
     Soft,
 }
 
+/// Who launches the shapes of `graphs`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Launcher {
+    #[default]
+    Cuda,
+    /// After three launches by CUDA, a channel of doorbell's.
+    Doorbell,
+}
+
 #[derive(Clone, Debug)]
 pub struct Options {
     pub gpu: Gpu,
+    pub launcher: Launcher,
     /// Repeat for this long; a repetition that is under way is finished.
     pub seconds: Option<f64>,
     /// Rounds, launches or iterations: each sample says which ([`Sample::count`]).
@@ -45,7 +55,16 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { gpu: Gpu::Cuda, seconds: None, count: None, seed: 1, threads: 16, only: Vec::new(), progress: |_| {} }
+        Options {
+            gpu: Gpu::Cuda,
+            launcher: Launcher::Cuda,
+            seconds: None,
+            count: None,
+            seed: 1,
+            threads: 16,
+            only: Vec::new(),
+            progress: |_| {},
+        }
     }
 }
 
@@ -57,6 +76,9 @@ impl Options {
         self.deadline(Instant::now())?;
         if let Some(name) = self.only.first().filter(|_| sample.name != "graphs") {
             return Err(Error::Option { what: "a part of this sample", value: name.clone() });
+        }
+        if self.launcher == Launcher::Doorbell && (sample.name != "graphs" || self.gpu == Gpu::Soft) {
+            return Err(Error::Option { what: "a launcher of something but CUDA's graphs", value: sample.name.into() });
         }
         if let Some(name) = self.only.iter().find(|name| !shapes().contains(name)) {
             return Err(Error::UnknownShape { name: name.clone() });
@@ -99,6 +121,8 @@ pub enum Error {
     Cuda(#[from] cuda::Error),
     #[error(transparent)]
     Gpu(#[from] gpu::Error),
+    #[error(transparent)]
+    Launch(#[from] launch::Error),
     #[error("{what}: {difference}")]
     Wrong { what: String, difference: Difference },
     /// One of the shapes of `graphs`.
@@ -212,6 +236,10 @@ pub fn needs_software_gpu(name: &str) -> bool {
 pub fn run(name: &str, options: &Options) -> Result<Report> {
     let sample = find(name)?;
     options.check(sample)?;
+    if options.launcher == Launcher::Doorbell {
+        // Before CUDA is initialised.
+        gpu::Libcuda::open()?;
+    }
     match options.gpu {
         Gpu::Cuda => run_with(&cuda::Cuda::load()?, sample, options),
         Gpu::Soft if !needs_software_gpu(name) => soft::without_a_gpu(sample.name, options),

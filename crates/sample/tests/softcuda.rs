@@ -3,7 +3,7 @@
 #[path = "../../softcuda/tests/program/mod.rs"]
 mod program;
 
-use sample::{Options, run, shapes};
+use sample::{Launcher, Options, run, shapes};
 
 /// What it has to run; of the others, as much as it can.
 const MUST: [&str; 12] = [
@@ -32,5 +32,22 @@ fn shapes_of_graphs_run_on_the_software_gpu() {
     for name in MUST {
         let part = report.parts.iter().find(|part| part.name == name).unwrap();
         assert!(part.launches >= 6 && part.skipped.is_none(), "{part}");
+    }
+}
+
+/// What is launched past CUDA; of the others, each is refused by name or right.
+const PAST: [&str; 7] = ["one", "chain-2", "chain-100", "queued", "memset-4-64B", "memcpy-h2d-4KiB", "two-graphs"];
+
+#[test]
+fn shapes_of_graphs_have_the_same_results_past_cuda() {
+    if !program::inside("shapes_of_graphs_have_the_same_results_past_cuda") {
+        return;
+    }
+    let only: Vec<String> = shapes().into_iter().filter(|name| !name.contains("pageable")).collect();
+    let options = Options { only, count: Some(8), progress: |line| println!("{line}"), ..Options::default() };
+    let report = run("graphs", &Options { launcher: Launcher::Doorbell, ..options }).unwrap();
+    for name in PAST {
+        let part = report.parts.iter().find(|part| part.name == name).unwrap();
+        assert!(part.launches >= 8 && part.skipped.is_none(), "{part}");
     }
 }

@@ -10,14 +10,16 @@ mod kernels;
 mod memory;
 mod moves;
 mod order;
+mod past_cuda;
 mod sizes;
 
 use crate::data::Random;
-use crate::{Error, Options, Part, Report, Result};
+use crate::{Error, Launcher, Options, Part, Report, Result};
 use capture::Maker;
 use cuda::{Argument, Context, Event, Node};
 use kernels::Code;
 use memory::Place;
+use past_cuda::PastCuda;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -85,12 +87,19 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     let times = options.count_or(6);
     let launches = usize::try_from(times).unwrap_or(usize::MAX);
     let maker = Maker::new(context, launches, DEVICE.saturating_add(launches.saturating_mul(4 * LONGEST)))?;
+    let mut past = match options.launcher {
+        Launcher::Cuda => None,
+        Launcher::Doorbell => Some(PastCuda::open(context)?),
+    };
     let (mut failed, mut kernels, mut launched) = (None, 0, 0);
     for (number, shape) in (1..).zip(shapes()) {
         if !options.only.is_empty() && !options.only.contains(&shape.name) {
             continue;
         }
-        let outcome = mark(&maker, number).and_then(|()| one(&maker, number, &shape, options.seed, times));
+        let outcome = mark(&maker, number).and_then(|()| match &mut past {
+            None => one(&maker, number, &shape, options.seed, times),
+            Some(past) => past.one(&maker, number, &shape, options.seed, times),
+        });
         kernels += 1;
         let mut part = Part { name: shape.name, number, launches: 0, skipped: None };
         match outcome {
@@ -105,6 +114,10 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
                     Error::Wrong { .. } => error,
                     error => Error::Shape { name: part.name, error: Box::new(error) },
                 });
+                // A fault of the GPU ends CUDA's context, too: whatever came next would say nothing.
+                if past.as_ref().is_some_and(|past| !past.is_alive()) {
+                    break;
+                }
                 continue;
             }
         }
@@ -183,6 +196,10 @@ fn is_refusal(error: &Error) -> bool {
     const CODES: [i32; 7] = [209, 218, 222, 500, 720, 800, 801];
     match error {
         Error::Unavailable { .. } | Error::Cuda(cuda::Error::Missing { .. }) => true,
+        Error::Launch(launch::Error::Gpu(error)) => matches!(error, gpu::Error::NotSeen { .. }),
+        // (The program's own launch failed, or what came of it was wrong.)
+        Error::Launch(launch::Error::Launching(_)) => false,
+        Error::Launch(_) => true,
         Error::Cuda(cuda::Error::Call { code, .. }) => CODES.contains(code) || (900..=908).contains(code),
         _ => false,
     }

@@ -1,0 +1,99 @@
+//! The same shapes, launched past CUDA: CUDA launches each graph three times, from which it is learnt, and a channel of ours does the rest.
+//! What comes of each launch is compared as ever.
+
+use super::{Done, Made, Play, Shape};
+use crate::programs::graphs::capture::Maker;
+use crate::{Error, Result, data::Random};
+use cuda::Context;
+use gpu::{Channel, Entry, Libcuda, Watched};
+use launch::Graph;
+use std::time::Duration;
+
+/// Launches by CUDA before ours.
+const LEARNT: u64 = 3;
+/// No graph here runs longer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A channel for launches beside CUDA.
+pub(super) struct PastCuda {
+    watched: &'static Watched,
+    channel: Channel,
+}
+
+impl PastCuda {
+    /// libcuda has to be watched since before it was initialised.
+    pub fn open(context: &Context) -> Result<PastCuda> {
+        let libcuda = Libcuda::open()?;
+        let space = libcuda.address_space(context.device().uuid()?, Entry::CudasClient)?;
+        Ok(PastCuda { watched: libcuda.watched(), channel: launch::channel(&space)? })
+    }
+
+    /// Whether the channel can go on after an error.
+    pub fn is_alive(&self) -> bool {
+        self.channel.error().is_none() && !self.channel.observer().is_stopped()
+    }
+
+    pub fn one(&mut self, maker: &Maker<'_>, number: u32, shape: &Shape, seed: u64, times: u64) -> Result<Done> {
+        maker.begin(Random::new(seed.rotate_left(32) ^ u64::from(number)));
+        let mut made = (shape.make)(maker)?;
+        possible(&made)?;
+        let mut model = maker.start()?;
+        let stream = maker.stream(0)?;
+        let what = |time: u64| move || format!("shape {}, launch {}", shape.name, time + 1);
+        let mut done = Done { launches: 0, kernels: 0, found: Default::default() };
+        let mut graphs = Vec::new();
+        for part in &mut made.parts {
+            let mut time = 0;
+            let by_cuda = || -> Result<()> {
+                // SAFETY: the maker's memory lives until after the stream has been synchronised.
+                unsafe { part.exec.launch(stream) }?;
+                stream.synchronize()?;
+                part.acts.iter_mut().for_each(|act| act(&mut model));
+                done.found = maker.memory.check(&model, what(time))?;
+                time += 1;
+                Ok(())
+            };
+            // SAFETY: module, memory and context outlive the launches: all of them are waited for below.
+            graphs.push(unsafe { Graph::learn(self.watched, &mut self.channel, by_cuda) }?);
+            (done.launches, done.kernels) = (done.launches + LEARNT, done.kernels + LEARNT * part.kernels);
+        }
+        for time in LEARNT..times {
+            for (part, graph) in made.parts.iter_mut().zip(&mut graphs) {
+                let ticket = self.launch(graph)?;
+                part.acts.iter_mut().for_each(|act| act(&mut model));
+                (done.launches, done.kernels) = (done.launches + 1, done.kernels + part.kernels);
+                if time + 1 < times && matches!(made.play, Play::Queued) {
+                    continue;
+                }
+                self.channel.wait(ticket, LIMIT)?;
+                done.found = maker.memory.check(&model, what(time))?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Once more; waits for room among the graph's slots.
+    fn launch(&mut self, graph: &mut Graph) -> Result<gpu::Ticket> {
+        match graph.launch(&mut self.channel) {
+            Err(gpu::Error::RingFull(_)) => {
+                self.channel.idle(LIMIT)?;
+                Ok(graph.launch(&mut self.channel)?)
+            }
+            launched => Ok(launched?),
+        }
+    }
+}
+
+/// What is made of CUDA's own calls between launches cannot be.
+fn possible(made: &Made<'_>) -> Result<()> {
+    let reason = match made.play {
+        Play::Waited | Play::Queued => return Ok(()),
+        Play::Streams => "a launch of ours is on no stream",
+        Play::Uploaded => "it is uploaded before its first launch, where nobody looks",
+        Play::Recorded(_) => {
+            "its event is recorded by a stream of CUDA's, against which nothing orders a launch of ours"
+        }
+        Play::Updated { .. } => "its executable graph is updated, and a copy stays what it was",
+    };
+    Err(Error::Unavailable { reason: reason.into() })
+}
