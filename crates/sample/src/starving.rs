@@ -121,6 +121,7 @@ mod tests {
     fn options(threads: u32) -> Options {
         Options {
             gpu: Gpu::Soft,
+            launcher: crate::Launcher::Cuda,
             seconds: Some(0.05),
             count: None,
             seed: 1,

@@ -35,19 +35,32 @@ fn shapes_of_graphs_run_on_the_software_gpu() {
     }
 }
 
-/// What is launched past CUDA; of the others, each is refused by name or right.
-const PAST: [&str; 7] = ["one", "chain-2", "chain-100", "queued", "memset-4-64B", "memcpy-h2d-4KiB", "two-graphs"];
+/// What is launched past CUDA here, as quickly as it is on a busy machine.
+const PAST: [&str; 7] = ["one", "chain-2", "chain-10", "queued", "memset-4-64B", "memcpy-h2d-4KiB", "two-graphs"];
+
+fn past_cuda(only: Vec<String>) -> sample::Report {
+    let options = Options { only, count: Some(6), progress: |line| println!("{line}"), ..Options::default() };
+    run("graphs", &Options { launcher: Launcher::Doorbell, ..options }).unwrap()
+}
 
 #[test]
 fn shapes_of_graphs_have_the_same_results_past_cuda() {
     if !program::inside("shapes_of_graphs_have_the_same_results_past_cuda") {
         return;
     }
-    let only: Vec<String> = shapes().into_iter().filter(|name| !name.contains("pageable")).collect();
-    let options = Options { only, count: Some(8), progress: |line| println!("{line}"), ..Options::default() };
-    let report = run("graphs", &Options { launcher: Launcher::Doorbell, ..options }).unwrap();
-    for name in PAST {
-        let part = report.parts.iter().find(|part| part.name == name).unwrap();
-        assert!(part.launches >= 8 && part.skipped.is_none(), "{part}");
+    let report = past_cuda(PAST.map(String::from).to_vec());
+    for part in &report.parts {
+        assert!(part.launches >= 6 && part.skipped.is_none(), "{part}");
     }
+    assert_eq!(report.parts.len(), PAST.len());
+}
+
+#[test]
+#[ignore = "all shapes, 20 s on a busy machine; run by .ci/run"]
+fn all_shapes_of_graphs_are_right_past_cuda_or_refused() {
+    if !program::inside("all_shapes_of_graphs_are_right_past_cuda_or_refused") {
+        return;
+    }
+    let report = past_cuda(shapes().into_iter().filter(|name| !name.contains("pageable")).collect());
+    assert!(report.parts.iter().filter(|part| part.skipped.is_none()).count() >= 25, "{report}");
 }
