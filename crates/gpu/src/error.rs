@@ -49,6 +49,10 @@ pub enum Error {
     )]
     Stale,
     #[error(
+        "CUDA's context on this GPU was destroyed: what was prepared in it can be used no more; begin anew with the next context"
+    )]
+    NoContext,
+    #[error(
         "the memory was freed and given out again since it was pinned: CUDA says that another allocation lies there now; pin \
          that one if it is meant"
     )]

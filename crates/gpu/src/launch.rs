@@ -53,6 +53,8 @@ pub struct LaunchWords<'a> {
     pub memory: &'a [Arc<Memory>],
     /// What copies, fills and writes of the launch touch.
     pub touched: &'a [Region],
+    /// What kernels need and words do not name: when it goes, nothing is launched any more.
+    pub needed: &'a [Region],
     /// Bytes of the largest parameters that one submission brings, and in how many writes at most.
     pub parameters: (usize, usize),
 }
@@ -91,6 +93,7 @@ struct Named {
     memory: Vec<Arc<Memory>>,
     own: Vec<Region>,
     touched: Vec<Region>,
+    needed: Vec<Region>,
 }
 
 impl Ranges for Named {
@@ -101,9 +104,13 @@ impl Ranges for Named {
 }
 
 impl Named {
+    fn all(&self) -> impl Iterator<Item = &Region> {
+        self.own.iter().chain(&self.touched).chain(&self.needed)
+    }
+
     fn check(&self) -> Result<(), Error> {
         let gpu = self.space.device().uuid();
-        self.own.iter().chain(&self.touched).try_for_each(|region| region.check(&self.space, gpu))
+        self.all().try_for_each(|region| region.check(&self.space, gpu))
     }
 }
 
@@ -185,8 +192,9 @@ impl Launch {
             memory: words.memory.to_vec(),
             own,
             touched: words.touched.to_vec(),
+            needed: words.needed.to_vec(),
         };
-        ch.names(named.touched.iter().filter_map(Region::pin));
+        ch.names(named.all().filter_map(Region::pin));
         named.check()?;
         ch.check_launch(words.launch, words.qmds, &named)?;
         check_counts(words.launch, words.counts, words.adds)?;
@@ -367,8 +375,10 @@ impl Launch {
     #[cold]
     fn again(&mut self, ch: &Channel) -> Result<(), Error> {
         let generation = ch.space().generation();
-        let live = self.named.own.iter().chain(&self.named.touched).all(Region::is_live);
-        if !live || ch.check_launch(&self.words, &self.qmds, &self.named).is_err() {
+        if !self.named.space.is_there() {
+            return Err(Error::NoContext);
+        }
+        if !self.named.all().all(Region::is_live) || ch.check_launch(&self.words, &self.qmds, &self.named).is_err() {
             return Err(Error::Stale);
         }
         self.generation = generation;

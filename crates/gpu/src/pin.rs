@@ -9,6 +9,9 @@ use crate::space::{AddressSpace, Grant};
 use crate::watched::Watched;
 use std::sync::Arc;
 
+/// No address space has this number.
+const NOBODY: u64 = u64::MAX;
+
 /// A range of CUDA's memory that may be named until this is dropped. The drop waits for what is in flight.
 #[derive(Debug)]
 pub struct Pin {
@@ -16,6 +19,8 @@ pub struct Pin {
     watched: &'static Watched,
     id: u64,
     place: rm::graph::Place,
+    /// Nothing names the memory; it is only watched.
+    watches: bool,
 }
 
 impl AddressSpace {
@@ -37,6 +42,11 @@ impl AddressSpace {
     }
 
     fn pin_as(self: &Arc<Self>, va: u64, length: u64, witness: Option<Witness>) -> Result<Pin, Error> {
+        self.pin_for(self.id(), va, length, witness)
+    }
+
+    /// `whose`: the address space whose pushbuffers may name it.
+    fn pin_for(self: &Arc<Self>, whose: u64, va: u64, length: u64, witness: Option<Witness>) -> Result<Pin, Error> {
         let refuse = |why| Error::NotPinnable { va, length, why };
         if self.device().forked() {
             return Err(Error::Forked);
@@ -57,9 +67,30 @@ impl AddressSpace {
             gpus.push(gpu);
         }
         drop(graph);
-        let id = watched.pins.add(Row { id: 0, space: self.id(), va, length, gpu, pieces, witness });
+        let id = watched.pins.add(Row { id: 0, space: whose, va, length, gpu, pieces, witness });
         let whole = Region::new(self, Grant::Pin(id), Owner::Cuda, gpus.into(), (va, length));
-        Ok(Pin { whole, watched, id, place })
+        Ok(Pin { whole, watched, id, place, watches: false })
+    }
+
+    /// Watches the mappings of CUDA's that these addresses lie in: one pin for each mapping, whose region is not live any more when CUDA has taken it away.
+    /// What is not known to be mapped is not watched. These pins wait for nothing when they are dropped.
+    pub fn watch_mappings(self: &Arc<Self>, addresses: impl IntoIterator<Item = u64>) -> Vec<Pin> {
+        let Some(watched) = self.watched else { return Vec::new() };
+        let mut sorted: Vec<u64> = addresses.into_iter().collect();
+        sorted.sort_unstable();
+        let (mut found, mut covered) = (Vec::new(), 0);
+        for address in sorted {
+            if address < covered {
+                continue;
+            }
+            let rest = watched.graph().place_on(self.device().uuid(), address).map(|at| at.rest);
+            covered = address.saturating_add(rest.unwrap_or(0));
+            found.extend(self.pin_for(NOBODY, address, 1, None).map(|mut pin| {
+                pin.watches = true;
+                pin
+            }));
+        }
+        found
     }
 }
 
@@ -91,6 +122,9 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         self.watched.pins.remove(self.id);
+        if self.watches {
+            return;
+        }
         let space = self.whole.space();
         space.unmapped();
         if !space.device().forked() {

@@ -209,6 +209,14 @@ impl AddressSpace {
         self.each_submission.load(Ordering::Relaxed)
     }
 
+    /// Whether it still exists, as far as CUDA's calls tell.
+    pub(crate) fn is_there(&self) -> bool {
+        let Some(watched) = self.watched.filter(|_| self.device.borrowed) else { return true };
+        let (graph, client) = (watched.graph(), self.device.client);
+        let registered = graph.va_spaces().contains(&(client, self.handle, self.device.uuid()));
+        registered && graph.object(client, self.handle).is_some()
+    }
+
     /// A number that changes when something is unmapped: what was validated before is stale.
     #[inline]
     pub fn generation(&self) -> u64 {

@@ -139,8 +139,9 @@ impl Watched {
             // What was never pinned no transfer of ours can name.
             if all || !ended.is_empty() {
                 self.took_away(if all { None } else { Some(&ended) });
+            } else {
+                self.launches_end();
             }
-            self.launches_end();
         }
         takes
     }
@@ -182,6 +183,7 @@ impl Watched {
     fn took_away(&self, pins: Option<&[u64]>) {
         // ORDERING: see AddressSpace::unmapped.
         self.unmaps.fetch_add(1, Ordering::SeqCst);
+        self.launches_end();
         let trackers: Vec<_> = {
             let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
             trackers.iter().filter_map(Weak::upgrade).collect()

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::learn::learn;
-use crate::memory::{move_in, pin, regions};
+use crate::memory::{move_in, pin, regions, watch};
 use crate::node::{Node, nodes};
 use gpu::{Channel, Engine, Group, Launch, LaunchWords, NewParameters, Pin, Ticket, Watched};
 use recipe::{Own, Recipe};
@@ -18,6 +18,7 @@ pub struct Graph {
     /// Which of them were changed and not sent yet.
     changed: Vec<usize>,
     _pins: Vec<Pin>,
+    _watches: Vec<Pin>,
 }
 
 /// New bytes for the parameters of a kernel.
@@ -81,7 +82,7 @@ impl Graph {
         }
         let (recipe, memory) = move_in(recipe, &space)?;
         let own = Own::of(&recipe, channel.tracker())?;
-        let pins = pin(&own, &recipe, &space)?;
+        let (pins, watches) = (pin(&own, &recipe, &space)?, watch(&recipe, &space));
         let parameters: Vec<Parameters> = own.parameters.iter().map(|p| Parameters::of(p, &recipe)).collect();
         let counts: Vec<(usize, u32)> = own.counts.iter().map(|count| (count.word, count.more)).collect();
         let words = LaunchWords {
@@ -92,12 +93,13 @@ impl Graph {
             qmds: &own.qmds,
             memory: &[memory],
             touched: &regions(&pins),
+            needed: &regions(&watches),
             parameters: (parameters.iter().map(|p| p.bytes.len()).sum(), parameters.len()),
         };
         // SAFETY: the caller's. The upload only arms, and all that QMDs release was moved to the tracker.
         let launch = unsafe { Launch::prepare(channel, words)? };
         let changed = Vec::with_capacity(parameters.len());
-        Ok(Graph { launch, nodes: nodes(&recipe), parameters, changed, _pins: pins })
+        Ok(Graph { launch, nodes: nodes(&recipe), parameters, changed, _pins: pins, _watches: watches })
     }
 
     /// What it is made of.

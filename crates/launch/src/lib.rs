@@ -9,10 +9,13 @@
 //!
 //! **What must stay.** Our copies name what is CUDA's: the kernels' code, the constant banks that all kernels of a module share, local memory, and what
 //! the kernels' parameters point to. So the module stays loaded, the context stays, and memory stays allocated, for as long as launches are made. The
-//! executable graph itself may be destroyed, or updated: the copy stays what it was. Memory that copies and memsets of the graph name is pinned: when it is
-//! freed, launches are refused ([`gpu::Error::Stale`]). CUDA's functions that free memory wait for launches that are under way. Nothing else is
-//! noticed: a launch whose module was unloaded, or whose kernel finds its memory gone, is a fault of the GPU, and a fault ends CUDA's context, as
-//! that of a kernel that CUDA launched would. A limit of the context (`cuCtxSetLimit`) that moves local memory must be set before.
+//! executable graph itself may be destroyed, or updated: the copy stays what it was.
+//!
+//! What is noticed: when CUDA unmaps the code or a constant bank of a kernel, or frees memory that a copy or memset names (which is pinned), launches
+//! are refused ([`gpu::Error::Stale`]), as they are when the context is destroyed ([`gpu::Error::NoContext`]). CUDA's functions that free memory or unload
+//! a module wait for launches that are under way, ten seconds at most. What is not noticed: a module whose code lay in a mapping that CUDA keeps, and
+//! memory that only a kernel's parameters point to. A launch whose kernel does not find what it needs is a fault of the GPU, and a fault ends
+//! CUDA's context, as that of a kernel that CUDA launched would. A limit of the context that moves local memory (`cuCtxSetLimit`) must be set before.
 //!
 //! The invariant: what is not understood is refused by name before anything is submitted, and each word passes the validator of crate `gpu`.
 

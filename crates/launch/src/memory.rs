@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use gpu::{AddressSpace, Memory, Pin, Region};
-use recipe::{Block, Memory as Of, Own, Recipe, Refused};
+use recipe::{Block, Memory as Of, Own, Recipe, Refused, Site, Target};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -55,6 +55,16 @@ pub(crate) fn pin(own: &Own, recipe: &Recipe, space: &Arc<AddressSpace>) -> Resu
         })
     };
     joined.into_iter().map(pin).collect()
+}
+
+/// Watches CUDA's mappings that kernels need: their code, and the constant banks that are not their own.
+pub(crate) fn watch(recipe: &Recipe, space: &Arc<AddressSpace>) -> Vec<Pin> {
+    let of_qmds = |site: &Site| matches!(site, Site::Program(_) | Site::Prefetch(_) | Site::ConstantBuffer(..));
+    let foreign = recipe.references().filter(|r| of_qmds(&r.site)).filter_map(|r| match r.target {
+        Target::Foreign(address) => Some(address),
+        Target::Own(..) => None,
+    });
+    space.watch_mappings(foreign)
 }
 
 /// What pins cover, for the validator.

@@ -1,4 +1,4 @@
-//! libcuda's functions that free memory, with ours in front of them.
+//! libcuda's functions that free memory and unload code, with ours in front of them.
 //!
 //! CUDA frees a small block without a call of the driver, so its import slots do not tell. These functions are exported: whoever
 //! looks them up (dlsym, the loader, cuGetProcAddress) gets ours from the moment of the exchange, and who is bound to them
@@ -29,16 +29,20 @@ static FREE_HOST: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static UNREGISTER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static FREE_ASYNC: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static FREE_ASYNC_PTSZ: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static UNLOAD_MODULE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static UNLOAD_LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static LOOKUP: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static LOOKUP_2: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-fn exported() -> [Export; 7] {
+fn exported() -> [Export; 9] {
     [
         Export { name: c"cuMemFree_v2", ours: free as *mut c_void, theirs: &FREE },
         Export { name: c"cuMemFreeHost", ours: free_host as *mut c_void, theirs: &FREE_HOST },
         Export { name: c"cuMemHostUnregister", ours: unregister as *mut c_void, theirs: &UNREGISTER },
         Export { name: c"cuMemFreeAsync", ours: free_async as *mut c_void, theirs: &FREE_ASYNC },
         Export { name: c"cuMemFreeAsync_ptsz", ours: free_async_ptsz as *mut c_void, theirs: &FREE_ASYNC_PTSZ },
+        Export { name: c"cuModuleUnload", ours: unload_module as *mut c_void, theirs: &UNLOAD_MODULE },
+        Export { name: c"cuLibraryUnload", ours: unload_library as *mut c_void, theirs: &UNLOAD_LIBRARY },
         Export { name: c"cuGetProcAddress", ours: lookup as *mut c_void, theirs: &LOOKUP },
         Export { name: c"cuGetProcAddress_v2", ours: lookup_2 as *mut c_void, theirs: &LOOKUP_2 },
     ]
@@ -129,6 +133,19 @@ unsafe extern "C" fn free_async_ptsz(address: u64, stream: *mut c_void) -> c_int
     tell(address);
     // SAFETY: as above.
     unsafe { theirs::<FreeAsync>(&FREE_ASYNC_PTSZ)(address, stream) }
+}
+
+/// The code of kernels that launches of ours may still run.
+unsafe extern "C" fn unload_module(module: u64) -> c_int {
+    launches_end();
+    // SAFETY: as above; a handle is passed as an address is.
+    unsafe { theirs::<Free>(&UNLOAD_MODULE)(module) }
+}
+
+unsafe extern "C" fn unload_library(library: u64) -> c_int {
+    launches_end();
+    // SAFETY: as above.
+    unsafe { theirs::<Free>(&UNLOAD_LIBRARY)(library) }
 }
 
 /// Both versions of cuGetProcAddress; the first has no fifth argument and ignores it.

@@ -2,12 +2,24 @@
 
 use crate::rig::{DATA, Rig, TIMEOUT};
 use crate::{learn, try_learn};
-use doorbell_softgpu::Planted;
 use doorbell_softgpu::standin::{self, Operation};
-use gpu::Error;
+use doorbell_softgpu::{Planted, StandIn};
+use gpu::{Channel, Error, Pushbuffer, Semaphore, Semaphores};
 use graph_words::{Graph, Step};
+use launch::Set;
+use rm::abi::uvm;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// The channel waits until the semaphore is set to 1.
+fn gate(channel: &mut Channel) -> Semaphore {
+    let gate = Semaphores::new(channel.space()).unwrap().alloc().unwrap();
+    let mut words = Pushbuffer::new(channel.space(), 64).unwrap();
+    words.host_acquire(&gate, 1).unwrap();
+    let words = words.validate(channel).unwrap();
+    channel.submit(&words).unwrap();
+    gate
+}
 
 #[test]
 fn memory_that_cuda_frees_waits_for_launches_that_may_touch_it() {
@@ -20,13 +32,58 @@ fn memory_that_cuda_frees_waits_for_launches_that_may_touch_it() {
         kernel.parameters = standin::pointer_and_word(memory.va(), 5);
     }
     let mut ours = learn(&rig, &mut channel, &graph);
-    rig.turns(Operation::Store, 3000);
+    let gate = gate(&mut channel);
     let ticket = ours.launch(&mut channel).unwrap();
-    assert!(!channel.done(ticket), "the test needs a launch under way");
+    let opens = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        gate.set(1);
+    });
     // Nobody has pinned it: only a kernel's parameters name it.
     drop(memory);
-    assert!(channel.done(ticket));
+    assert!(channel.done(ticket), "the memory went under a launch");
+    opens.join().unwrap();
     assert_eq!((rig.faults(), channel.error()), (0, None));
+}
+
+#[test]
+fn a_graph_whose_code_cuda_has_unmapped_is_not_launched_any_more() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let code = rig.cuda.alloc_video(0x1000).unwrap();
+    code.write(0, &StandIn::new(Operation::Log).code());
+    let mut graph = rig.logging(Graph::chain(3));
+    graph.kernels[2].code = Some(code.va());
+    let mut ours = learn(&rig, &mut channel, &graph);
+    drop(rig.cuda.alloc_video(0x1000).unwrap());
+    let gate = gate(&mut channel);
+    let ticket = ours.launch(&mut channel).unwrap();
+    let opens = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        gate.set(1);
+    });
+    drop(code);
+    assert!(channel.done(ticket), "the code went under a launch");
+    opens.join().unwrap();
+    let before = rig.kernels();
+    assert!(matches!(ours.launch(&mut channel), Err(Error::Stale)));
+    let set = ours.launch_with(&mut channel, &[Set { node: 1, offset: 8, bytes: &[7] }]);
+    assert!(matches!(set, Err(launch::Error::Gpu(Error::Stale))));
+    channel.idle(TIMEOUT).unwrap();
+    assert_eq!((rig.kernels(), rig.faults(), channel.error()), (before, 0, None));
+}
+
+#[test]
+fn a_context_that_is_destroyed_ends_launches_with_an_error() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let mut ours = learn(&rig, &mut channel, &rig.logging(Graph::chain(2)));
+    ours.launch(&mut channel).unwrap();
+    let uvm = rig.watched.graph().uvm_fd().unwrap();
+    let mut call = uvm::UnregisterGpu { uuid: rig.watched.gpus()[0], status: 0 };
+    // SAFETY: the request's struct; the call is only told of.
+    unsafe { rig.watched.ioctl(uvm, uvm::UNREGISTER_GPU_VASPACE, (&raw mut call).cast(), || 0) };
+    assert!(matches!(ours.launch(&mut channel), Err(Error::NoContext)));
+    channel.idle(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -152,7 +209,7 @@ fn a_channel_that_is_dropped_under_a_launch_ends_it() {
     let graph = rig.logging(Graph::chain(2));
     let mut channel = rig.channel();
     let mut ours = learn(&rig, &mut channel, &graph);
-    rig.turns(Operation::Log, 500);
+    rig.turns(Operation::Log, 20);
     ours.launch(&mut channel).unwrap();
     drop(channel);
     drop(ours);

@@ -110,6 +110,7 @@ fn channel_without_waits(rig: &Rig, graph: &Graph) -> Unguarded {
         qmds: &own.qmds,
         memory: &[memory],
         touched: &[],
+        needed: &[],
         parameters: (0, 0),
     };
     // SAFETY: stand-in kernels in memory of the rig.
