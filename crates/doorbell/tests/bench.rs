@@ -547,7 +547,9 @@ fn routes_calls_and_experiments_are_listed() {
     assert!(why("host->cuda->gpu0").as_str().unwrap().contains("no CUDA"));
     assert_eq!(names(&listed["calls"]), subject::calls().iter().map(|c| c.name).collect::<Vec<_>>());
     let text = bench().args(["--routes", "--gpu", "soft"]).assert().success();
-    text.stdout(contains("host->ce0->gpu0").and(contains("graph(KERNELS,polled)")).and(contains("cuStreamCreate")));
+    text.stdout(
+        contains("host->ce0->gpu0").and(contains("graph(KERNELS,polled,ours)")).and(contains("cuStreamCreate")),
+    );
 
     let experiments = json(&["--list", "--json"])["experiments"].clone();
     assert_eq!(names(&experiments), experiment::shipped().iter().map(|s| s.name).collect::<Vec<_>>());

@@ -31,6 +31,7 @@ const SHIPPED: &[Shipped] = files![
     "inversion",
     "blocking",
     "setups",
+    "launches",
     "placement",
     "eight",
     "scattered",

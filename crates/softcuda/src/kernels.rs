@@ -14,11 +14,12 @@ pub(crate) struct Kernel {
     run: fn(&Launch, &Stream),
 }
 
-static KERNELS: [Kernel; 8] = [
+static KERNELS: [Kernel; 9] = [
     Kernel { name: "step", arguments: &[8, 4, 4, 4, 4, 8], operation: Some(5), run: step },
     Kernel { name: "gate", arguments: &[8, 8, 8, 4], operation: None, run: gate },
     Kernel { name: "mark", arguments: &[8, 4], operation: Some(2), run: store },
     Kernel { name: "serve", arguments: &[8, 8], operation: None, run: serve },
+    Kernel { name: "count", arguments: &[8], operation: Some(1), run: add },
     Kernel { name: "add1", arguments: &[8], operation: Some(1), run: add },
     Kernel { name: "store", arguments: &[8, 4], operation: Some(2), run: store },
     Kernel { name: "log", arguments: &[8, 4], operation: Some(3), run: log },

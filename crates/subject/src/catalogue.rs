@@ -106,6 +106,8 @@ mod tests {
     fn calls_are_read_and_printed() {
         for (text, printed) in [
             ("launch", "launch"),
+            ("launch(10)", "launch(10)"),
+            ("graph(ours, 10, polled)", "graph(10,polled,ours)"),
             (" launch ( polled ) ", "launch(polled)"),
             ("graph(7)", "graph(7)"),
             ("graph", "graph"),
@@ -137,11 +139,12 @@ mod tests {
     #[test]
     fn errors_say_what_where_and_what_is_allowed() {
         for (text, at, what, allowed) in [
-            ("", 0, "nothing", "launch(polled), graph("),
+            ("", 0, "nothing", "launch(KERNELS,polled), graph("),
             ("lunch", 0, "`lunch`", "calls are launch"),
             ("launch(", 7, "no closing bracket", "byte 6"),
             ("launch()", 7, "nothing", "polled"),
-            ("launch(3)", 7, "`3`", "launch takes polled"),
+            ("launch(ours)", 7, "`ours`", "launch takes the number of kernels from 1 to"),
+            ("stream(3)", 7, "`3`", "stream takes"),
             ("graph(0)", 6, "`0`", "the number of kernels from 1 to"),
             ("graph(20000000000)", 6, "`20000000000`", "from 1 to"),
             ("graph(3,4)", 8, "`4`", "from 1 to"),
@@ -151,7 +154,7 @@ mod tests {
             ("lock(hold=50)", 5, "`hold=50`", "hold= and a time"),
             ("lock(hold=1us,hold=2us)", 14, "`hold` for the second time", "hold="),
             ("lock(name=a b)", 5, "`name=a b`", "letters"),
-            ("launch(hold=1us)", 7, "`hold=1us`", "launch takes polled"),
+            ("launch(hold=1us)", 7, "`hold=1us`", "polled"),
         ] {
             let error = error(text);
             assert_eq!((error.at, error.kind), (at, "call"), "{error}");

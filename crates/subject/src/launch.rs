@@ -1,44 +1,62 @@
-//! Launches: one kernel of one thread (`launch`), and a graph of a chain of them (`graph`).
+//! Launches: kernels of one thread (`launch`), and a graph of a chain of them (`graph`), by CUDA or from a channel of our own (`ours`).
 //!
 //! Each kernel adds 1 to a word in memory of the GPU, so one comparison says that every launch since the start ran exactly
 //! once. `polled`: the last kernel also writes the new number to pinned memory, and the CPU waits by looking there; nothing
 //! of CUDA's is called for it.
 
+mod ours;
+
 use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Waiting, Wrong};
 use copy::{Difference, View};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Stream};
+use ours::Ours;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const POLLED: &str = "polled";
+const OURS: &str = "ours";
 
 pub(crate) const LAUNCH: Entry = Entry {
     name: "launch",
-    form: "launch(polled)",
-    about: "cuLaunchKernel of one thread and cuStreamSynchronize; polled: the kernel's own word in host memory is waited for",
+    form: "launch(KERNELS,polled)",
+    about: "cuLaunchKernel of so many kernels of one thread and cuStreamSynchronize; polled: the last one's own word in host memory is waited for",
     bytes: 0,
-    number: None,
+    number: Some(Number { of: "kernels", default: 1, least: 1, most: 10_000 }),
     words: &[POLLED],
     one_word: false,
     values: &[],
-    open: |machine, call, _| open(machine, call, None),
+    open: |machine, call, _| open(machine, call, By::Launches),
 };
 
 pub(crate) const GRAPH: Entry = Entry {
     name: "graph",
-    form: "graph(KERNELS,polled)",
-    about: "cuGraphLaunch of a chain of kernels of one thread and cuStreamSynchronize; polled: the last one's own word",
+    form: "graph(KERNELS,polled,ours)",
+    about: "cuGraphLaunch of a chain of kernels of one thread and cuStreamSynchronize; ours: launched from a channel of our own, without CUDA; \
+            polled: the last one's own word",
     bytes: 0,
     number: Some(Number { of: "kernels", default: 20, least: 1, most: 10_000 }),
-    words: &[POLLED],
+    words: &[POLLED, OURS],
     one_word: false,
     values: &[],
-    open: |machine, call, _| open(machine, call, Some(call.number)),
+    open: |machine, call, _| open(machine, call, if call.has(OURS) { By::Us } else { By::Cuda }),
 };
+
+/// Who launches the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// CUDA, kernel by kernel.
+    Launches,
+    /// CUDA, as a graph.
+    Cuda,
+    /// We, as a graph.
+    Us,
+}
 
 /// The word that is counted in, bytes.
 const BYTES: usize = 4;
+/// A launch that has told that it ran is over by then.
+const OVER: Duration = Duration::from_secs(5);
 
 /// PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is.
 const PTX: &str = r"
@@ -73,18 +91,36 @@ const PTX: &str = r"
 }
 ";
 
-fn open<'m>(machine: &'m Machine, call: &Call, graph: Option<u32>) -> Open<'m> {
-    let mut launches = Launches::new(machine, graph.unwrap_or(1), call.has(POLLED))?;
-    if graph.is_some() {
-        launches.exec = Some(launches.graph()?.instantiate()?);
+fn open<'m>(machine: &'m Machine, call: &Call, by: By) -> Open<'m> {
+    let mut launches = Launches::new(machine, call.number, call.has(POLLED))?;
+    match by {
+        By::Launches => {}
+        By::Cuda => launches.by = Held::Cuda(launches.graph()?.instantiate()?),
+        By::Us => {
+            let (graph, chain) = (launches.graph()?, &launches.chain);
+            launches.by = Held::Us(Box::new(Ours::learn(machine, &graph, &chain.stream)?));
+        }
     }
     Ok(Box::new(launches))
 }
 
-/// A chain of kernels that count in one word, and all that it takes to launch them.
+/// A chain of kernels that count in one word, and who launches it.
 pub(crate) struct Launches<'m> {
     // Before the code and the memory that it names.
-    exec: Option<GraphExec<'m>>,
+    by: Held<'m>,
+    chain: Chain<'m>,
+    /// What the word is when all that was launched is done.
+    count: u32,
+}
+
+enum Held<'m> {
+    Launches,
+    Cuda(GraphExec<'m>),
+    Us(Box<Ours>),
+}
+
+/// All that it takes to launch the kernels.
+struct Chain<'m> {
     stream: Stream<'m>,
     module: Module<'m>,
     /// Of the word that is counted in, where the CPU can read it by itself. Before the memory.
@@ -95,72 +131,40 @@ pub(crate) struct Launches<'m> {
     polled: bool,
     /// Of one launch.
     kernels: u32,
-    /// What the word is when all that was launched is done.
-    count: u32,
 }
 
-/// A kernel and what it is launched with.
-struct Kernel<'r> {
-    function: Function<'r>,
+/// Kernels and what they are launched with.
+struct Kernels<'r> {
+    counts: Function<'r>,
+    /// The last of the chain.
+    last: Function<'r>,
     arguments: [Argument; 2],
     taken: usize,
+    number: u32,
 }
 
-impl Kernel<'_> {
+impl Kernels<'_> {
     #[inline]
     fn launch(&self, stream: &Stream<'_>) -> cuda::Result<()> {
-        // SAFETY: the arguments are the kernel's; the memories live as long as the stream, which is waited for before they go.
-        unsafe { self.function.launch([1; 3], [1; 3], 0, stream, &self.arguments[..self.taken]) }
+        for _ in 1..self.number {
+            // SAFETY: the arguments are the kernel's; the memories live as long as the stream, which is waited for before they go.
+            unsafe { self.counts.launch([1; 3], [1; 3], 0, stream, &self.arguments[..1]) }?;
+        }
+        // SAFETY: as above.
+        unsafe { self.last.launch([1; 3], [1; 3], 0, stream, &self.arguments[..self.taken]) }
     }
 }
 
-impl<'m> Launches<'m> {
-    /// `polled`: the last of the chain tells the CPU.
-    pub(crate) fn new(machine: &'m Machine, kernels: u32, polled: bool) -> Result<Launches<'m>, Error> {
-        let context = machine.context()?;
-        let cell = DeviceBuffer::new(context, BYTES)?;
-        let mut launches = Launches {
-            exec: None,
-            stream: Stream::new(context)?,
-            module: Module::from_ptx(context, PTX)?,
-            view: View::of(machine, cell.address(), BYTES as u64).ok(),
-            cell,
-            told: PinnedBuffer::new(context, BYTES)?,
-            context,
-            polled,
-            kernels,
-            count: 0,
-        };
-        launches.start(0)?;
-        Ok(launches)
-    }
-
-    fn kernel(&self, tells: bool) -> Result<Kernel<'_>, Error> {
-        let function = self.module.function(if tells { "count_and_tell" } else { "count" })?;
+impl<'m> Chain<'m> {
+    fn kernels(&self) -> Result<Kernels<'_>, Error> {
         let arguments = [Argument::U64(self.cell.address()), Argument::U64(self.told.device_address()?)];
-        Ok(Kernel { function, arguments, taken: if tells { 2 } else { 1 } })
-    }
-
-    /// The chain, as a graph.
-    pub(crate) fn graph(&self) -> Result<Graph<'m>, Error> {
-        let (counts, last) = (self.kernel(false)?, self.kernel(self.polled)?);
-        Ok(Graph::capture(&self.stream, || {
-            (1..self.kernels).try_for_each(|_| counts.launch(&self.stream))?;
-            last.launch(&self.stream)
-        })?)
-    }
-
-    pub(crate) fn kernels(&self) -> u32 {
-        self.kernels
-    }
-
-    /// Launches a graph of the chain once, and compares the count.
-    pub(crate) fn count_one(&mut self, exec: &GraphExec<'_>) -> Result<Option<Wrong>, Error> {
-        // SAFETY: its kernels name memory of self, and the stream is waited for in the next line.
-        unsafe { exec.launch(&self.stream) }?;
-        self.stream.synchronize()?;
-        self.count = self.count.wrapping_add(self.kernels);
-        self.compare(self.count)
+        Ok(Kernels {
+            counts: self.module.function("count")?,
+            last: self.module.function(if self.polled { "count_and_tell" } else { "count" })?,
+            arguments,
+            taken: if self.polled { 2 } else { 1 },
+            number: self.kernels,
+        })
     }
 
     fn compare(&self, count: u32) -> Result<Option<Wrong>, Error> {
@@ -172,30 +176,77 @@ impl<'m> Launches<'m> {
         Ok(Difference::between(&count.to_le_bytes(), &found, None).map(Wrong::Data))
     }
 
-    fn start(&mut self, count: u32) -> Result<(), Error> {
-        self.count = count;
+    fn start(&self, count: u32) -> Result<(), Error> {
         self.cell.write(&count.to_le_bytes())?;
         // What was written from pageable memory has arrived then.
         Ok(self.context.synchronize_default_stream()?)
     }
+}
+
+impl<'m> Launches<'m> {
+    /// `polled`: the last of the chain tells the CPU.
+    pub(crate) fn new(machine: &'m Machine, kernels: u32, polled: bool) -> Result<Launches<'m>, Error> {
+        let context = machine.context()?;
+        let cell = DeviceBuffer::new(context, BYTES)?;
+        let chain = Chain {
+            stream: Stream::new(context)?,
+            module: Module::from_ptx(context, PTX)?,
+            view: View::of(machine, cell.address(), BYTES as u64).ok(),
+            cell,
+            told: PinnedBuffer::new(context, BYTES)?,
+            context,
+            polled,
+            kernels,
+        };
+        chain.start(0)?;
+        Ok(Launches { by: Held::Launches, chain, count: 0 })
+    }
+
+    /// The chain, as a graph.
+    pub(crate) fn graph(&self) -> Result<Graph<'m>, Error> {
+        let kernels = self.chain.kernels()?;
+        Ok(Graph::capture(&self.chain.stream, || kernels.launch(&self.chain.stream))?)
+    }
+
+    pub(crate) fn kernels(&self) -> u32 {
+        self.chain.kernels
+    }
+
+    /// Launches a graph of the chain once, and compares the count.
+    pub(crate) fn count_one(&mut self, exec: &GraphExec<'_>) -> Result<Option<Wrong>, Error> {
+        // SAFETY: its kernels name memory of self, and the stream is waited for in the next line.
+        unsafe { exec.launch(&self.chain.stream) }?;
+        self.chain.stream.synchronize()?;
+        self.count = self.count.wrapping_add(self.chain.kernels);
+        self.chain.compare(self.count)
+    }
 
     fn subject(&mut self, seed: u64) -> Result<Counted<'_>, Error> {
         let start = seed as u32;
-        self.start(start)?;
-        let kernel = self.kernel(self.polled)?;
+        let chain = &self.chain;
+        chain.start(start)?;
         // SAFETY: an aligned word of pinned memory that lives as long as self; it is touched by atomic accesses alone.
-        let told = unsafe { AtomicU32::from_ptr(self.told.as_ptr().cast()) };
+        let told = unsafe { AtomicU32::from_ptr(chain.told.as_ptr().cast()) };
         told.store(start, Ordering::Release);
-        let end = if self.polled { End::Told(told) } else { End::Asked };
-        Ok(Counted { exec: self.exec.as_ref(), kernel, stream: &self.stream, of: self, end, count: start })
+        let by = match &mut self.by {
+            Held::Launches => Fires::Launches(chain.kernels()?),
+            Held::Cuda(exec) => Fires::Cuda(exec),
+            Held::Us(ours) => Fires::Us(ours),
+        };
+        Ok(Counted { by, chain, told: chain.polled.then_some(told), count: start })
     }
 }
 
 impl Opened for Launches<'_> {
     fn about(&self) -> String {
-        match (&self.exec, self.kernels) {
-            (None, _) => "a kernel of one thread, which counts".into(),
-            (Some(_), kernels) => format!("a graph of {kernels} kernels of one thread, each of which counts"),
+        let kernels = match self.chain.kernels {
+            1 => "one kernel of one thread, which counts".into(),
+            kernels => format!("{kernels} kernels of one thread, each of which counts"),
+        };
+        match &self.by {
+            Held::Launches => kernels,
+            Held::Cuda(_) => format!("a graph of {kernels}"),
+            Held::Us(_) => format!("a graph of {kernels}, launched from a channel of our own"),
         }
     }
 
@@ -211,57 +262,58 @@ impl Opened for Launches<'_> {
     }
 }
 
-/// How the end is known.
-#[derive(Clone, Copy)]
-enum End<'r> {
-    /// CUDA is asked.
-    Asked,
-    /// The last kernel's word in host memory.
-    Told(&'r AtomicU32),
+enum Fires<'r> {
+    Launches(Kernels<'r>),
+    Cuda(&'r GraphExec<'r>),
+    Us(&'r mut Ours),
 }
 
 struct Counted<'r> {
-    exec: Option<&'r GraphExec<'r>>,
-    kernel: Kernel<'r>,
-    stream: &'r Stream<'r>,
-    of: &'r Launches<'r>,
-    end: End<'r>,
+    by: Fires<'r>,
+    chain: &'r Chain<'r>,
+    /// The last kernel's word in host memory, where it tells.
+    told: Option<&'r AtomicU32>,
     /// What the word is when all that was launched is done.
     count: u32,
 }
 
 impl Subject for Counted<'_> {
     fn waiting(&self) -> Waiting {
-        match self.end {
-            End::Asked => Waiting::Called,
-            End::Told(_) => Waiting::Polled,
+        match (self.told, &self.by) {
+            (None, Fires::Launches(_) | Fires::Cuda(_)) => Waiting::Called,
+            _ => Waiting::Polled,
         }
     }
 
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
-        match self.exec {
+        match &mut self.by {
+            Fires::Launches(kernels) => kernels.launch(&self.chain.stream)?,
             // SAFETY: its kernels name memory that this borrows, and the stream is waited for when this goes.
-            Some(exec) => unsafe { exec.launch(self.stream) }?,
-            None => self.kernel.launch(self.stream)?,
+            Fires::Cuda(exec) => unsafe { exec.launch(&self.chain.stream) }?,
+            Fires::Us(ours) => ours.launch()?,
         }
-        self.count = self.count.wrapping_add(self.of.kernels);
+        self.count = self.count.wrapping_add(self.chain.kernels);
         Ok(())
     }
 
     #[inline]
     fn poll(&mut self) -> Result<bool, Error> {
-        match self.end {
-            End::Asked => Ok(self.stream.is_done()?),
+        match (self.told, &self.by) {
             // ORDERING: what the kernel wrote before is visible with it.
-            End::Told(word) => Ok(word.load(Ordering::Acquire) == self.count),
+            (Some(word), _) => Ok(word.load(Ordering::Acquire) == self.count),
+            (None, Fires::Us(ours)) => Ok(ours.done()),
+            (None, _) => Ok(self.chain.stream.is_done()?),
         }
     }
 
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        let End::Told(word) = self.end else { return Ok(self.stream.synchronize()?) };
-        spin(timeout, || word.load(Ordering::Acquire) == self.count)
+        match (self.told, &self.by) {
+            (Some(word), _) => spin(timeout, || word.load(Ordering::Acquire) == self.count),
+            (None, Fires::Us(ours)) => ours.wait(timeout),
+            (None, _) => Ok(self.chain.stream.synchronize()?),
+        }
     }
 
     fn checks(&self) -> Checks {
@@ -269,13 +321,20 @@ impl Subject for Counted<'_> {
     }
 
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
-        self.of.compare(self.count)
+        // What the last kernel told may be there before the launch is over.
+        if let Fires::Us(ours) = &self.by {
+            ours.wait(OVER)?;
+        }
+        self.chain.compare(self.count)
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        let _ = self.stream.synchronize();
+        let _ = match &self.by {
+            Fires::Us(ours) => ours.wait(OVER),
+            _ => self.chain.stream.synchronize().map_err(Error::from),
+        };
     }
 }
 

@@ -66,6 +66,8 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
     let _running = fake::run_by_itself();
     let with_words = [
         "launch(polled)",
+        "launch(7)",
+        "launch(3,polled)",
         "graph(3)",
         "graph(1,polled)",
         "graph(5,polled)",
@@ -180,6 +182,20 @@ fn a_polled_end_calls_nothing_of_cudas() {
             assert!(subject.poll().unwrap());
             assert_eq!(fake::CALLS.load(Ordering::SeqCst) - before, 1, "{text}: none waits");
         }
+    }
+}
+
+/// Not without a channel of ours in CUDA's group.
+#[test]
+fn graphs_of_ours_are_unavailable_with_the_reason() {
+    let (_one, machine) = start();
+    for text in ["graph(ours)", "graph(1,polled,ours)"] {
+        match open(&machine, &call(text), &Wanted::of(0)) {
+            Err(Error::Unavailable(why)) => assert!(why.reason.contains("CUDA's client"), "{why}"),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("{text} opens"),
+        }
+        assert_eq!(fake::alive(), [""; 0], "{text} left objects behind");
     }
 }
 

@@ -1,0 +1,63 @@
+//! A graph of CUDA's that we launch.
+
+use crate::{Error, Machine, Unavailable};
+use cuda::{Graph, Stream};
+use gpu::{Channel, Libcuda, Ticket};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// While a graph is learnt, no other is: what CUDA's channels are given meanwhile is taken for the graph's.
+static LEARNING: Mutex<()> = Mutex::new(());
+
+pub(super) struct Ours {
+    // Before the channel, which waits for what it was given.
+    graph: launch::Graph,
+    channel: Channel,
+    last: Option<Ticket>,
+}
+
+impl Ours {
+    /// Learns a graph, which CUDA launches three times for it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where there is no channel in CUDA's group, or the graph is not understood.
+    pub fn learn(machine: &Machine, graph: &Graph<'_>, stream: &Stream<'_>) -> Result<Ours, Error> {
+        let space = machine.group_space()?;
+        let watched = Libcuda::open()?.watched();
+        let _alone = LEARNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let exec = graph.instantiate()?;
+        let mut channel = launch::channel(space).map_err(refused)?;
+        let by_cuda = || {
+            // SAFETY: its kernels name memory that outlives the stream, which is waited for in the next line.
+            unsafe { exec.launch(stream) }?;
+            stream.synchronize()
+        };
+        // SAFETY: module and memory of the kernels are `Launches`', which lets go of this first.
+        let graph = unsafe { launch::Graph::learn(watched, &mut channel, by_cuda) }.map_err(refused)?;
+        Ok(Ours { graph, channel, last: None })
+    }
+
+    #[inline]
+    pub fn launch(&mut self) -> Result<(), Error> {
+        self.last = Some(self.graph.launch(&mut self.channel)?);
+        Ok(())
+    }
+
+    /// Whether what was launched last is over.
+    #[inline]
+    pub fn done(&self) -> bool {
+        self.last.is_none_or(|ticket| self.channel.done(ticket))
+    }
+
+    #[inline]
+    pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
+        Ok(self.last.map_or(Ok(()), |ticket| self.channel.wait(ticket, timeout))?)
+    }
+}
+
+fn refused(error: launch::Error) -> Error {
+    match error {
+        launch::Error::Gpu(error) => error.into(),
+        other => Unavailable::new(other.to_string()).into(),
+    }
+}

@@ -1,0 +1,40 @@
+//! Launches beside the libcuda in software: kernel by kernel, as graphs of CUDA's, and as graphs that we launch.
+
+#[path = "../../softcuda/tests/program/mod.rs"]
+mod program;
+
+use std::time::Duration;
+use subject::{Machine, Subject, Waiting, Wanted, What, open};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+fn once(subject: &mut dyn Subject) {
+    subject.renew().unwrap();
+    subject.fire().unwrap();
+    match subject.waiting() {
+        Waiting::Called => subject.wait(TIMEOUT).unwrap(),
+        Waiting::Polled => while !subject.poll().unwrap() {},
+    }
+    assert!(subject.poll().unwrap());
+    assert!(subject.check().unwrap().is_none());
+}
+
+#[test]
+fn launches_count_whoever_makes_them() {
+    if !program::inside("launches_count_whoever_makes_them") {
+        return;
+    }
+    let machine = Machine::open(copy::Where::Real).unwrap();
+    let all = ["launch", "graph(1)", "graph(1,ours)", "launch(10)", "graph(10)", "graph(10,ours)", "graph(100,ours)"];
+    let mut opened: Vec<_> =
+        all.iter().map(|text| open(&machine, &What::Call((*text).into()), &Wanted::of(0)).unwrap()).collect();
+    for (text, opened) in all.iter().zip(&mut opened) {
+        assert!(opened.verify(3, TIMEOUT).unwrap().is_none(), "{text}");
+    }
+    // In turns, as experiments take them.
+    let mut ready: Vec<_> = opened.iter_mut().map(|opened| opened.prepare(7).unwrap()).collect();
+    for _ in 0..8 {
+        ready.iter_mut().for_each(|subject| once(&mut **subject));
+    }
+    assert_eq!(ready[2].waiting(), Waiting::Polled);
+}
