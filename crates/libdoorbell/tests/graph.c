@@ -260,6 +260,19 @@ static void in_a_child(doorbell_graph_t graph, doorbell_ticket_t ticket)
     IS(status, 0);
 }
 
+/* A kernel that stores where nothing is: the channel is dead then, and says so. (On a GPU CUDA's context is, too.) */
+static void killed(void *exec)
+{
+    doorbell_graph_t graph;
+    doorbell_ticket_t ticket;
+    uint64_t nowhere = UINT64_C(0x123456789000);
+    EXPECT(doorbell_graph_prepare(exec, stream, &graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_set_param(graph, 0, 0, &nowhere, 8), DOORBELL_OK);
+    EXPECT(doorbell_wait(launched(graph), UINT64_C(10000000000)), DOORBELL_KILLED);
+    EXPECT(doorbell_launch(graph, &ticket), DOORBELL_KILLED);
+    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+}
+
 static void load_cuda(void *cuda)
 {
     struct { void *to; const char *name; } functions[] = {
@@ -328,6 +341,14 @@ int main(void)
     words[2] = 0;
     EXPECT(doorbell_wait(launched(second), UINT64_C(10000000000)), DOORBELL_OK);
     IS(words[2], 11);
+    killed(store_and_log(5, 13));
+    EXPECT(doorbell_close(), DOORBELL_OK);
+    /* The next channel works. */
+    open_session();
+    EXPECT(doorbell_graph_prepare(store_and_log(6, 15), stream, &second), DOORBELL_OK);
+    words[6] = 0;
+    EXPECT(doorbell_wait(launched(second), UINT64_C(10000000000)), DOORBELL_OK);
+    IS(words[6], 15);
     EXPECT(doorbell_close(), DOORBELL_OK);
     return failures != 0;
 }
