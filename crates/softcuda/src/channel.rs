@@ -4,7 +4,7 @@
 use crate::stream::wait_until;
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Error, Memory, Observer};
 use pushbuf::encode::Words;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of the pushbuffers, which are used in turn.
@@ -13,6 +13,8 @@ const PUSHBUFFERS: u64 = 4 << 20;
 pub(crate) struct GraphicsChannel {
     state: Mutex<State>,
     observer: Observer,
+    /// A launch could not be submitted.
+    refused: AtomicBool,
     /// Launches whose words the GPU may still read.
     in_flight: AtomicUsize,
 }
@@ -36,7 +38,8 @@ impl GraphicsChannel {
         let channel = Channel::new(space, Engine::Copy(engine.number), ChannelOptions::default())?;
         let observer = channel.observer();
         let state = Mutex::new(State { channel, words: space.alloc_host(PUSHBUFFERS)?, at: 0 });
-        let opened = GraphicsChannel { state, observer, in_flight: AtomicUsize::new(0) };
+        let opened =
+            GraphicsChannel { state, observer, refused: AtomicBool::new(false), in_flight: AtomicUsize::new(0) };
         let mut first = [0; 4];
         let mut words = Words::new(&mut first);
         words.set_object(graph_words::COMPUTE, rm::class::HOPPER_COMPUTE_A)?;
@@ -44,10 +47,23 @@ impl GraphicsChannel {
         Ok(opened)
     }
 
+    /// Whether so many words are a launch that can be submitted.
+    pub fn has_room_for(words: &[u32]) -> bool {
+        4 * words.len() as u64 <= PUSHBUFFERS
+    }
+
     /// One entry and one doorbell.
     pub fn submit(&self, words: &[u32]) -> Result<InFlight<'_>, Error> {
+        let submitted = self.try_to_submit(words);
+        if submitted.is_err() {
+            self.refused.store(true, Ordering::SeqCst);
+        }
+        submitted
+    }
+
+    fn try_to_submit(&self, words: &[u32]) -> Result<InFlight<'_>, Error> {
         let bytes = 4 * words.len() as u64;
-        if bytes > PUSHBUFFERS {
+        if !GraphicsChannel::has_room_for(words) {
             return Err(Error::Words(words.len()));
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,9 +82,9 @@ impl GraphicsChannel {
         Ok(submitted)
     }
 
-    /// The GPU has killed it.
+    /// The GPU has killed it, or it has not taken a launch.
     pub fn has_failed(&self) -> bool {
-        self.observer.error().is_some()
+        self.refused.load(Ordering::SeqCst) || self.observer.error().is_some()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Graphs: the nodes that a stream has captured, and what is instantiated of them, in CUDA's words.
 
+use crate::channel::GraphicsChannel;
 use crate::memory::{Soft, soft};
 use crate::node::Node;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
@@ -77,6 +78,9 @@ impl Graph {
             trackers: host.va() + TRACKER,
             code: code.va(),
         };
+        if !GraphicsChannel::has_room_for(&words.upload()) {
+            return Err(OUT_OF_MEMORY);
+        }
         Ok(Exec { words, groups, host, video, launches: Mutex::new(0) })
     }
 }

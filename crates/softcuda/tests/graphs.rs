@@ -112,6 +112,27 @@ fn a_stream_is_in_order_between_graphs_and_other_work() {
 }
 
 #[test]
+fn a_long_chain_is_launched() {
+    if !program::inside("a_long_chain_is_launched") {
+        return;
+    }
+    let context = context();
+    let module = Module::from_ptx(&context, PTX).unwrap();
+    let add = module.function("add1").unwrap();
+    let stream = Stream::new(&context).unwrap();
+    let memory = DeviceBuffer::new(&context, 4096).unwrap();
+    memory.write(&[0; 4096]).unwrap();
+    let captured = Graph::capture(&stream, || (0..500).try_for_each(|_| one(&add, &stream, &[U64(memory.address())])));
+    let exec = captured.unwrap().instantiate().unwrap();
+    for launches in 1..=3 {
+        // SAFETY: the memory outlives the stream's work.
+        unsafe { exec.launch(&stream) }.unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(words(&memory)[0], 500 * launches);
+    }
+}
+
+#[test]
 fn what_no_graph_can_have_is_refused_and_the_stream_goes_on() {
     if !program::inside("what_no_graph_can_have_is_refused_and_the_stream_goes_on") {
         return;
