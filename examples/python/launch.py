@@ -2,8 +2,8 @@
 
     python3 launch.py [launches, 1000]
 
-With PyTorch it is shorter: doorbell.graph(cuda_graph) takes a torch.cuda.CUDAGraph. Here the driver API itself is called, so that nothing else has to be
-installed. Exit status 77: no CUDA, or graphs cannot be cloned here.
+With PyTorch it is shorter: doorbell.graph(cuda_graph) takes a torch.cuda.CUDAGraph. Here the driver API itself is called, so that
+nothing else has to be installed. Exit status 77: no CUDA, or graphs cannot be cloned here.
 """
 
 import ctypes

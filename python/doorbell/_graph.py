@@ -21,7 +21,7 @@ def _exec(thing):
 
 
 class Graph(_Handle):
-    """A CUDA graph that is ready to be launched. It holds the object that it was made of, and with it the memory that PyTorch keeps for it."""
+    """A CUDA graph that is ready to be launched. It holds the object that it was made of, and with it PyTorch's memory pool of it."""
 
     __slots__ = ("_keep", "_argument", "_last")
     _close = "doorbell_graph_free"
@@ -30,8 +30,8 @@ class Graph(_Handle):
         self.handle, self._keep, self._argument, self._last = handle, keep, c_uint64(handle), None
 
     def replay(self, *, after=_NOW):
-        """Launches it; the launch's Ticket. It keeps the GIL. after: a CUDA stream, for whose work of until now it waits (None: the default stream); that is a call of
-        CUDA's, with its locks. Ticket.hold() lets a stream wait for it."""
+        """Launches it; the launch's Ticket. It keeps the GIL. after: a CUDA stream, for whose work of until now it waits (None: the
+        default stream); that is a call of CUDA's, with its locks. Ticket.hold() lets a stream wait for it."""
         ticket = Ticket()
         if after is _NOW:
             code = _session._submits.doorbell_launch(self._argument, byref(ticket))
@@ -51,11 +51,11 @@ class Graph(_Handle):
             last.wait(timeout)
 
     def set_param(self, kernel, offset, data):
-        """Changes bytes of a kernel's parameters from the next launch on. Kernels are counted from 0 in the order in which a launch starts them;
-        the offset counts from the first parameter, laid out as a C compiler lays out a struct of them."""
+        """Changes bytes of a kernel's parameters from the next launch on. Kernels are counted from 0 in the order in which a launch
+        starts them; the offset counts from the first parameter, laid out as a C compiler lays out a struct of them."""
         memory = memory_of(data)
-        code = _session._submits.doorbell_graph_set_param(self._argument, c_uint32(kernel), c_uint32(offset), c_void_p(memory.pointer),
-                                                            c_size_t(memory.bytes))
+        code = _session._submits.doorbell_graph_set_param(self._argument, c_uint32(kernel), c_uint32(offset),
+                                                          c_void_p(memory.pointer), c_size_t(memory.bytes))
         if code:
             raise failed(code)
 
@@ -70,9 +70,11 @@ class Graph(_Handle):
 
 
 def graph(cuda_graph, stream=None):
-    """Makes an instantiated CUDA graph ready to be launched past CUDA: a torch.cuda.CUDAGraph, or the number of a cudaGraphExec_t. CUDA launches it in
-    `stream` three times (it does its work then), and its words are read: so it must not have been launched before (replay()), and no other thread may use the GPU by CUDA meanwhile. What PyTorch does around a replay of its own (seeds of random
-    numbers) is not done. Until the graph is closed, its modules and all memory that it uses must stay."""
+    """Makes an instantiated CUDA graph ready to be launched past CUDA: a torch.cuda.CUDAGraph, or the number of a cudaGraphExec_t.
+
+    CUDA launches it in `stream` three times (it does its work then), and its words are read. So it must not have been launched before
+    (replay()), and no other thread may use the GPU by CUDA meanwhile. What PyTorch does around a replay of its own, such as seeds of
+    random numbers, is not done. Until the graph is closed, its modules and all memory that it uses must stay."""
     handle = c_uint64()
     check(library.doorbell_graph_prepare(_exec(cuda_graph), _stream(stream), byref(handle)))
     return Graph(handle.value, cuda_graph)

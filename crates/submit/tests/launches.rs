@@ -69,3 +69,37 @@ fn launches_and_new_parameters_allocate_nothing_and_make_no_system_call() {
     session.close().unwrap();
     assert!(matches!(session.launch(graph), Err(Error::Closed)));
 }
+
+#[test]
+fn why_there_is_no_channel_for_launches_is_said() {
+    if !program::inside("why_there_is_no_channel_for_launches_is_said") {
+        return;
+    }
+    let (context, session) = opened();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let [store, add] = ["store", "add1"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    let memory = PinnedBuffer::new(&context, 4096).unwrap();
+    let exec = graph(&stream, [&store, &add], memory.device_address().unwrap());
+    let why = |session: &Session| {
+        // SAFETY: module and memory stay until the session is closed.
+        match unsafe { session.prepare_graph(exec.handle(), stream.handle()) } {
+            Err(Error::Unavailable(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    // As if CUDA had been there first: its channels are not known then.
+    let libcuda = gpu::Libcuda::open().unwrap();
+    libcuda.watched().begin_late();
+    assert!(why(&session).contains("CUDA was initialised before doorbell was opened"), "{}", why(&session));
+    session.close().unwrap();
+    // CUDA's client cannot be entered.
+    let uuid = context.device().uuid().unwrap();
+    let space = libcuda.address_space(uuid, gpu::Entry::OwnClient).unwrap();
+    let again = Cuda::load().unwrap().device(0).unwrap().primary_context().unwrap();
+    let machine = copy::Machine::beside(again, space.clone()).with_group(|| Err(gpu::Error::Group("not today")));
+    let options = Options { lanes: 1, profile: Follow::Nothing, ..Options::default() };
+    session.open_in(space, Some(machine), &options).unwrap();
+    assert!(why(&session).contains("not today"), "{}", why(&session));
+    session.close().unwrap();
+}
