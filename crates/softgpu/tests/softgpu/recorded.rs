@@ -34,7 +34,7 @@ fn cudas_own_graphs_upload_and_launch() {
         let _qmds = around(&rig, &recipe, VIDEO, |m| matches!(m, Memory::Qmd(_)));
         let _banks = around(&rig, &recipe, VIDEO, |m| matches!(m, Memory::Bank(_)));
         let counters = around(&rig, &recipe, HOST, |m| matches!(m, Memory::Counter(_)));
-        let trackers = around(&rig, &recipe, HOST, |m| matches!(m, Memory::Tracker));
+        let _trackers = around(&rig, &recipe, HOST, |m| matches!(m, Memory::Tracker));
         let program =
             recipe.nodes.iter().find_map(|n| n.work.kernel().map(|k| k.qmd.program_address()).filter(|p| *p > 0));
         let program = program.unwrap();
@@ -64,7 +64,6 @@ fn cudas_own_graphs_upload_and_launch() {
         let twice = [again.clone(), crate::launch_rig::without_waits(&again)].concat();
         counters.set(counter, waits[0] as u32);
         assert_eq!(channel.run(&twice), Some(13));
-        drop(trackers);
     }
 }
 
