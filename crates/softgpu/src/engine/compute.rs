@@ -6,7 +6,7 @@
 use super::channel::Channel;
 use super::host::acquired;
 use super::inline::{self, Inline};
-use super::release::{self, bits, shape};
+use super::release::{self, shape};
 use super::semaphore::{self, Reduction, Shape};
 use super::sked::Kernels;
 use super::{Fault, Flow, Runlists};
@@ -37,6 +37,8 @@ const SET_REPORT_SEMAPHORE_D: u16 = 0x1b0c;
 const CONSTANT: u32 = 1 << 12;
 /// Words of a QMD of version 3.
 const QMD_WORDS: usize = 64;
+/// Of the word with a QMD's version.
+const VERSION: u64 = 4 * 18;
 
 #[derive(Debug, Default)]
 pub struct Compute {
@@ -152,15 +154,17 @@ impl Compute {
         if matches!(action, PcasAction::Nop | PcasAction::Prefetch) {
             return Ok(());
         }
-        let mut words = [0u32; QMD_WORDS];
-        for (i, word) in words.iter_mut().enumerate() {
-            *word = channel.space.read_u32(self.qmd + 4 * i as u64)?;
-        }
         // QMD_MAJOR_VERSION, bits 583:580 in V01 to V04.
-        match bits(&words, 580, 4) {
+        match channel.space.read_u32(self.qmd + VERSION)? >> 4 & 15 {
             4 => self.kernels.pcas(self.qmd, action, channel, gpu),
-            3 => launch_v03(&words, action, channel, gpu),
-            version => Err(Fault::engine("QMD version", version)),
+            3 => {
+                let mut words = [0u32; QMD_WORDS];
+                for (i, word) in words.iter_mut().enumerate() {
+                    *word = channel.space.read_u32(self.qmd + 4 * i as u64)?;
+                }
+                launch_v03(&words, action, channel, gpu)
+            }
+            version => Err(Fault::engine("QMD version", version.into())),
         }
     }
 }

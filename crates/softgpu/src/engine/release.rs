@@ -79,7 +79,7 @@ pub(super) fn shape(size: u32, payload64: bool) -> Option<Shape> {
 }
 
 /// A field that lies within one word.
-pub(super) fn bits(words: &[u32], at: usize, count: usize) -> u64 {
+fn bits(words: &[u32], at: usize, count: usize) -> u64 {
     let word = words.get(at / 32).copied().unwrap_or(0);
     u64::from(word >> (at % 32)) & (u64::MAX >> (64 - count))
 }
