@@ -49,9 +49,17 @@ pub struct Graph {
     pub at: Places,
 }
 
-/// The words that an encoder writes. Panics on what no words can say.
+/// Words that one step or one kernel takes at most, but for raw ones: a bank and a QMD are less than 600.
+const ROOM: usize = 1 << 10;
+
+/// The words that an encoder writes, up to 2^18. Panics on what no words can say.
 pub fn words(write: impl FnOnce(&mut Words<'_>)) -> Vec<u32> {
-    let mut buffer = vec![0; 1 << 20];
+    words_within(1 << 18, write)
+}
+
+/// As [`words`], of at most so many. (The buffer is filled with zeros first: a big one for each step of many is what takes the time.)
+fn words_within(room: usize, write: impl FnOnce(&mut Words<'_>)) -> Vec<u32> {
+    let mut buffer = vec![0; room];
     let mut words = Words::new(&mut buffer);
     write(&mut words);
     words.as_slice().to_vec()
@@ -166,7 +174,7 @@ impl Graph {
     pub fn upload_segments(&self) -> Vec<(usize, Vec<u32>)> {
         let mut to = Segments(Vec::new());
         for i in self.order_of_upload() {
-            to.add(0, &words(|w| self.upload_kernel(w, i)));
+            to.add(0, &words_within(ROOM, |w| self.upload_kernel(w, i)));
         }
         self.steps(&mut to, 0, true);
         to.0
@@ -182,7 +190,7 @@ impl Graph {
     pub fn set_parameters(&mut self, kernel: usize, parameters: &[u8]) -> Vec<u32> {
         let at = self.at.bank(kernel) + BANK_HEADER;
         self.kernels[kernel].parameters = parameters.to_vec();
-        words(|w| {
+        words_within(ROOM, |w| {
             w.inline(COMPUTE, at, parameters, INLINE).expect("parameters of a kernel");
             w.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANTS]).expect("a method");
         })
@@ -257,11 +265,15 @@ impl Graph {
             }
         }
         channel = 0;
-        let report = |to: &mut Segments, channel| to.add(channel, &words(|w| self.report(w, channel, k)));
+        let report = |to: &mut Segments, channel| to.add(channel, &words_within(ROOM, |w| self.report(w, channel, k)));
         for (i, step) in self.launch.iter().enumerate() {
             match step {
                 Step::On(other) => channel = *other,
-                step => to.add(channel, &words(|w| self.step(w, step, k, first).expect("a step that words can say"))),
+                Step::Raw(raw) => to.add(channel, raw),
+                step => {
+                    let write = |w: &mut Words<'_>| self.step(w, step, k, first).expect("a step that words can say");
+                    to.add(channel, &words_within(ROOM, write));
+                }
             }
             if last.contains(&(channel, i)) && !matches!(step, Step::On(_)) {
                 report(to, channel);
@@ -274,7 +286,7 @@ impl Graph {
 
     fn step(&self, w: &mut Words<'_>, step: &Step, k: i64, first: bool) -> Result<(), Error> {
         match step {
-            Step::On(_) => Ok(()),
+            Step::On(_) | Step::Raw(_) => Ok(()),
             Step::Wait(_, before) if first && *before < 0 => Ok(()),
             Step::Wait(counter, more) => {
                 let execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
@@ -291,7 +303,6 @@ impl Graph {
             Step::Start(i, action) => w.pcas(COMPUTE, self.at.qmd(*i), *action),
             Step::Memset { at, value, bytes } => w.fill(COPY, *at, *value, bytes / 4, TRANSFER),
             Step::Memcpy { from, to, bytes } => w.copy(COPY, *from, *to, *bytes, TRANSFER),
-            Step::Raw(raw) => w.raw(raw),
         }
     }
 
