@@ -9,6 +9,7 @@ mod program;
 use counting::{cost, watch_system_calls};
 use cuda::Argument::{U32, U64};
 use cuda::{Context, Cuda, Function, GraphExec, Module, PinnedBuffer, Stream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use submit::{Error, Follow, Kind, Options, Session};
 
@@ -32,9 +33,12 @@ fn opened() -> (Context, Session) {
     let context = Cuda::load().unwrap().device(0).unwrap().primary_context().unwrap();
     context.make_current().unwrap();
     let session = Session::new();
-    let options = Options { kind: Kind::Cuda, lanes: 1, profile: Follow::Nothing, ..Options::default() };
-    session.open(&options).unwrap();
+    session.open(&options()).unwrap();
     (context, session)
+}
+
+fn options() -> Options {
+    Options { kind: Kind::Cuda, lanes: 1, profile: Follow::Nothing, ..Options::default() }
 }
 
 #[test]
@@ -68,6 +72,65 @@ fn launches_and_new_parameters_allocate_nothing_and_make_no_system_call() {
     }
     session.close().unwrap();
     assert!(matches!(session.launch(graph), Err(Error::Closed)));
+}
+
+#[test]
+fn threads_that_launch_while_the_session_is_closed_and_opened_get_errors_and_nothing_worse() {
+    let name = "threads_that_launch_while_the_session_is_closed_and_opened_get_errors_and_nothing_worse";
+    if !program::inside(name) {
+        return;
+    }
+    let (context, session) = opened();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let [store, add] = ["store", "add1"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    let memory = PinnedBuffer::new(&context, 4096).unwrap();
+    let word = memory.device_address().unwrap();
+    let (current, launches, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let work = || {
+        while !stop.load(Ordering::SeqCst) {
+            let graph = submit::Graph::from_raw(current.load(Ordering::SeqCst));
+            let launched = session
+                .set_parameter(graph, 0, 8, &7u32.to_le_bytes())
+                .and_then(|()| session.launch(graph))
+                .and_then(|copy| session.wait(copy, LIMIT));
+            match launched {
+                Ok(()) => drop(launches.fetch_add(1, Ordering::SeqCst)),
+                Err(Error::Closed | Error::Handle(_) | Error::Busy | Error::Full(_)) => std::thread::yield_now(),
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let _stop = OnDrop(&stop);
+        (0..3).for_each(|_| drop(scope.spawn(work)));
+        for round in 0..6 {
+            let exec = graph(&stream, [&store, &add], word);
+            // SAFETY: module and memory stay until the session is closed.
+            let made = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
+            current.store(made.raw(), Ordering::SeqCst);
+            let before = launches.load(Ordering::SeqCst);
+            while launches.load(Ordering::SeqCst) < before + 20 {
+                std::thread::yield_now();
+            }
+            match round % 3 {
+                0 => session.graph_release(made).unwrap(),
+                _ => {
+                    session.close().unwrap();
+                    session.open(&options()).unwrap();
+                }
+            }
+        }
+    });
+    session.close().unwrap();
+}
+
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 #[test]
