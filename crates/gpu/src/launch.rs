@@ -94,6 +94,8 @@ struct Named {
     own: Vec<Region>,
     touched: Vec<Region>,
     needed: Vec<Region>,
+    /// What parameters point to, each with the address of the parameter.
+    pointers: Vec<(u64, Region)>,
 }
 
 impl Ranges for Named {
@@ -105,7 +107,7 @@ impl Ranges for Named {
 
 impl Named {
     fn all(&self) -> impl Iterator<Item = &Region> {
-        self.own.iter().chain(&self.touched).chain(&self.needed)
+        self.own.iter().chain(&self.touched).chain(&self.needed).chain(self.pointers.iter().map(|(_, region)| region))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -193,6 +195,7 @@ impl Launch {
             own,
             touched: words.touched.to_vec(),
             needed: words.needed.to_vec(),
+            pointers: Vec::new(),
         };
         ch.names(named.all().filter_map(Region::pin));
         named.check()?;
@@ -270,6 +273,24 @@ impl Launch {
     /// How many ticket numbers a launch takes.
     pub fn adds(&self) -> u32 {
         self.adds
+    }
+
+    /// The eight bytes at `at`, a parameter, are to point into this region: when its memory goes, nothing is launched any more until they point elsewhere.
+    ///
+    /// # Errors
+    /// Where the region is of another address space or GPU, or its memory is gone: nothing was changed then.
+    pub fn point(&mut self, ch: &Channel, at: u64, region: &Region) -> Result<(), Error> {
+        // Said before it is asked whether it is there: whoever takes it away then asks this channel.
+        ch.names(region.pin().into_iter());
+        region.check(&self.named.space, self.named.space.device().uuid())?;
+        self.unpoint(at, 8);
+        self.named.pointers.push((at, region.clone()));
+        Ok(())
+    }
+
+    /// These bytes are no such pointers any more.
+    pub fn unpoint(&mut self, at: u64, bytes: u64) {
+        self.named.pointers.retain(|(other, _)| *other >= at.saturating_add(bytes) || at >= other.saturating_add(8));
     }
 
     /// Launches once more. Its ticket is done when all of its kernels are.

@@ -6,7 +6,7 @@ use graph_words::Graph as ByHand;
 use insight::Recording;
 use insight::graphs::{Graph, Sent, graphs};
 use pushbuf::qmd::{DependentAction, PcasAction};
-use recipe::{Form, How, Memory, Recipe, Refused, Segment, Target, Wait, Work};
+use recipe::{Form, How, Memory, Own, Recipe, Refused, Segment, Target, Wait, Work};
 use std::path::PathBuf;
 
 fn recorded() -> Vec<Graph> {
@@ -50,6 +50,35 @@ fn graphs_of_the_driver_are_found_and_learnt() {
     assert_eq!(steps, [Some(4), Some(0), Some(1)]);
     // Of an entry that is split over several events, as this one of 26,450 words is, `--no-data` keeps only the first part.
     assert_eq!(all[2].recipe.as_ref().unwrap_err(), &Refused::QmdNotWritten { qmd: 0x2_04c0_c400 });
+}
+
+/// In our own form: an acquire and the PCAS of CUDA's own launch, whose QMDs passed the checks of the hardware's scheduler; an upload that arms and starts nothing.
+#[test]
+fn a_graph_of_the_driver_has_a_form_of_our_own() {
+    const TRACKER: u64 = 0x80_0000_0140;
+    for (graph, (kernels, armed, words)) in recorded().iter().zip([(1, 0, 9), (10, 10, 12)]) {
+        let mut recipe = graph.recipe.as_ref().unwrap().clone();
+        assert!(matches!(Own::of(&recipe, TRACKER), Err(Refused::BankLeftOut { .. })));
+        // (The recording has no data: as if the banks were zeros, and the counter set as the driver sets it.)
+        let step = |placed: &mut recipe::Placed| match &mut placed.step {
+            recipe::Step::Write { data, bytes: 4, .. } => data[0] = 9,
+            _ => {}
+        };
+        recipe.relaunch.iter_mut().for_each(step);
+        recipe.banks.iter_mut().for_each(|bank| bank.contents = Some(vec![0; 0x220]));
+        let own = Own::of(&recipe, TRACKER).unwrap();
+        assert_eq!((own.adds, own.counts.len(), own.launch.len()), (1, 1, words));
+        assert_eq!((own.parameters.len(), own.touched.len()), (kernels, 0));
+        assert!(own.parameters.iter().all(|p| p.bytes == 16));
+        let pcas = |words: &[u32]| words.iter().filter(|w| **w == 0x2001_20ad).count();
+        assert_eq!((pcas(&own.upload), pcas(&own.launch)), (armed, if kernels == 1 { 1 } else { 2 }));
+        let qmds = recipe.nodes.iter().filter_map(|node| node.work.kernel());
+        assert!(
+            qmds.clone().all(|kernel| kernel.qmd.check().is_ok()),
+            "{:?}",
+            qmds.map(|k| k.qmd.check()).collect::<Vec<_>>()
+        );
+    }
 }
 
 fn kinds(recipe: &Recipe) -> Vec<Option<Memory>> {

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::learn::learn;
 use crate::memory::{move_in, pin, regions, watch};
 use crate::node::{Node, nodes};
-use gpu::{Channel, Engine, Group, Launch, LaunchWords, NewParameters, Pin, Ticket, Watched};
+use gpu::{Channel, Engine, Group, Launch, LaunchWords, NewParameters, Pin, Region, Ticket, Watched};
 use recipe::{Own, Recipe};
 use std::fmt::Display;
 
@@ -162,6 +162,7 @@ impl Graph {
             return Ok(());
         }
         place.copy_from_slice(bytes);
+        self.launch.unpoint(parameters.address + u64::from(offset), bytes.len() as u64);
         match &mut parameters.changed {
             Some((first, last)) => (*first, *last) = (from.min(*first), to.max(*last)),
             changed => {
@@ -171,6 +172,32 @@ impl Graph {
             }
         }
         Ok(())
+    }
+
+    /// As [`Graph::set_parameter`], of a pointer: it points to `address`, which must lie in `region`. When that memory is freed, launches that are under way
+    /// are waited for, and others refused ([`gpu::Error::Stale`]), until the pointer is set to something else.
+    ///
+    /// # Errors
+    /// As [`Graph::set_parameter`]; [`gpu::Error::OutsideRegion`], and what is wrong with the region.
+    pub fn set_pointer(
+        &mut self,
+        channel: &Channel,
+        node: usize,
+        offset: u32,
+        (region, address): (&Region, u64),
+    ) -> Result<(), Error> {
+        if !region.holds(address, 1) {
+            return Err(gpu::Error::OutsideRegion { va: address, length: 1 }.into());
+        }
+        let from = offset as usize;
+        let before = self.parameters(node).and_then(|bytes| bytes.get(from..)?.first_chunk::<8>().copied());
+        self.set_parameter(node, offset, &address.to_le_bytes())?;
+        let at = self.place(node).ok().and_then(|at| self.parameters.get(at)).map_or(0, |p| p.address);
+        let pointed = self.launch.point(channel, at + u64::from(offset), region);
+        if let (Err(_), Some(before)) = (&pointed, before) {
+            self.set_parameter(node, offset, &before)?;
+        }
+        Ok(pointed?)
     }
 
     fn launch_changed(&mut self, channel: &mut Channel) -> Result<Ticket, gpu::Error> {

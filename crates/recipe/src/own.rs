@@ -17,7 +17,7 @@ use crate::step::{Placed, Step};
 use pushbuf::encode::{Words, inline_dma};
 use pushbuf::qmd::{PcasAction, Qmd};
 use pushbuf::semaphore::{Execute, Operation};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Subchannels of the compute class and of the copy engine on a graphics channel.
 const COMPUTE: u8 = 1;
@@ -165,7 +165,7 @@ impl Parts<'_> {
         unheard.map_or(Ok(()), |k| Err(Refused::Unheard { qmd: k.address }))
     }
 
-    /// No group waits for what a later one sets: it would be taken for a wait for the launch before.
+    /// No group waits for all that a later one sets and its QMDs add: it would be taken for a wait for the launch before.
     fn in_order(&self) -> Result<(), Refused> {
         let step = |i: usize| self.recipe.relaunch.get(i).map(|placed| &placed.step);
         let sets: Vec<(usize, usize)> = self.recipe.groups.iter().flat_map(|g| g.sets.iter().copied()).collect();
@@ -173,10 +173,12 @@ impl Parts<'_> {
             let (Wait::LaunchBefore(counter), Some(Step::Acquire { address, payload, .. })) = (wait, step(*i)) else {
                 continue;
             };
+            let released = self.recipe.counters.get(*counter).map_or(&[][..], |c| &c.released);
+            let adds = released.iter().fold(0u32, |sum, (.., adds)| sum.wrapping_add(*adds as u32));
             for (set, _) in sets.iter().filter(|(_, of)| of == counter) {
                 let Some(Step::Write { data, .. }) = step(*set) else { continue };
                 let value = data.first().copied().unwrap_or(0);
-                if (*payload as u32).wrapping_sub(value) as i32 > 0 {
+                if (*payload as u32).wrapping_sub(value) == adds {
                     return Err(Refused::Order { address: *address });
                 }
             }
@@ -220,9 +222,14 @@ impl Parts<'_> {
         self.recipe.banks.get(id.0)
     }
 
+    /// Of kernels that have their bank to themselves: a change of one must not be one of another.
     fn parameters(&self) -> Vec<Parameters> {
+        let mut users: HashMap<BankId, usize> = HashMap::new();
+        let banks = self.recipe.nodes.iter().filter_map(|n| n.work.kernel()?.bank);
+        banks.for_each(|bank| *users.entry(bank).or_default() += 1);
         let of = |(i, node): (usize, &crate::recipe::Node)| {
-            let bank = self.bank(node.work.kernel()?.bank?)?;
+            let id = node.work.kernel()?.bank.filter(|id| users.get(id) == Some(&1))?;
+            let bank = self.bank(id)?;
             let (offset, bytes) = bank.parameters();
             let address = bank.address.checked_add(offset.into())?;
             (bytes > 0).then_some(Parameters { node: NodeId(i), address, bytes })
