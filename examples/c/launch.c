@@ -10,7 +10,8 @@
  * (doorbell_graph_set_param), and what lies in host memory after it is compared. In between CUDA launches the graph itself: that has the number with which it was
  * captured, and goes on to work.
  *
- * Meanwhile another thread loads and unloads a module, and allocates and frees memory: calls that hold CUDA's locks for a long time.
+ * Meanwhile another thread loads and unloads a module, and allocates and frees memory: calls that hold CUDA's locks for a long time. At the end the
+ * program says how long a launch took, ours and CUDA's: the call, and until the result was there. (Not on the software GPU: that is emulation.)
  *
  * Exit status 0: every result right; 1: otherwise; 77: no CUDA, or graphs cannot be cloned here. */
 #define _GNU_SOURCE
@@ -19,13 +20,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { BLOCKS = 4, THREADS = 64, FIRST = 1000000, EACH = 16 };
+enum { BLOCKS = 4, THREADS = 64, FIRST = 1000000, EACH = 4 };
 #define PATIENCE UINT64_C(10000000000)
 
 /* The part of the CUDA driver API that is needed. */
 typedef unsigned long long address_t;
 static int (*cuInit)(unsigned);
 static int (*cuDeviceGet)(int *, int);
+static int (*cuDeviceGetName)(char *, int, int);
 static int (*cuDevicePrimaryCtxRetain)(void **, int);
 static int (*cuCtxSetCurrent)(void *);
 static int (*cuMemAlloc)(address_t *, size_t);
@@ -90,7 +92,8 @@ static const char PTX[] =
 static int load_cuda(void)
 {
     const struct function functions[] = {
-        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
+        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDeviceGetName, "cuDeviceGetName"},
+        {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
         {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemFree, "cuMemFree_v2"},
         {&cuMemHostAlloc, "cuMemHostAlloc"}, {&cuStreamCreate, "cuStreamCreate"}, {&cuStreamSynchronize, "cuStreamSynchronize"},
         {&cuStreamBeginCapture, "cuStreamBeginCapture_v2"}, {&cuStreamEndCapture, "cuStreamEndCapture"},
@@ -161,9 +164,53 @@ static void expect(uint32_t value, const char *whose)
     *result = 0;
 }
 
+/* Nanoseconds of the call, and until the result was there. */
+struct series { const char *whose; uint64_t *call, *done; size_t count; };
+
+static struct series series(const char *whose, size_t most)
+{
+    struct series s = {whose, malloc(most * 8), malloc(most * 8), 0};
+    if (!s.call || !s.done)
+        exit(1);
+    return s;
+}
+
+static void took(struct series *s, uint64_t begun, uint64_t called)
+{
+    s->call[s->count] = called - begun;
+    s->done[s->count++] = now() - begun;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Nearest ranks; one with fewer than ten samples beyond it is left out. */
+static void print_ranks(const char *what, uint64_t *samples, size_t count)
+{
+    const struct { const char *name; size_t of_a_thousand; } ranks[] = {{"p50", 500}, {"p99", 990}, {"p99.9", 999}};
+    qsort(samples, count, sizeof *samples, ascending);
+    printf("  %s", what);
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        if (count * (1000 - ranks[i].of_a_thousand) >= 10000)
+            printf("  %s %.3f", ranks[i].name, (double)samples[(count * ranks[i].of_a_thousand + 999) / 1000 - 1] / 1e3);
+    printf("  max %.3f us\n", (double)samples[count - 1] / 1e3);
+}
+
+static void print_series(struct series *s)
+{
+    printf("%s, %zu launches\n", s->whose, s->count);
+    print_ranks("the call", s->call, s->count);
+    print_ranks("result there", s->done, s->count);
+}
+
 int main(int argc, char **argv)
 {
-    unsigned long launches = argc > 1 ? strtoul(argv[1], NULL, 10) : 100000, theirs = 0, longest = 0;
+    unsigned long launches = argc > 1 ? strtoul(argv[1], NULL, 10) : 100000;
+    struct series ours = series("doorbell", launches), theirs = series("CUDA", launches);
+    char name[64] = "";
     int device;
     doorbell_options_t options;
     doorbell_graph_t graph;
@@ -178,6 +225,7 @@ int main(int argc, char **argv)
     check(watching, "doorbell_init");
     cuda(cuInit(0), "cuInit");
     cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
+    cuda(cuDeviceGetName(name, sizeof name, device), "cuDeviceGetName");
     cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
     cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
     make_graph();
@@ -197,26 +245,31 @@ int main(int argc, char **argv)
         return 1;
     for (uint32_t i = 0; i < launches; i++) {
         doorbell_ticket_t ticket;
-        uint64_t begun = now(), took;
+        uint64_t begun = now(), called;
         /* Kernel 0, its second argument: behind a pointer of 8 bytes. */
         check(doorbell_graph_set_param(graph, 0, 8, &i, sizeof i), "doorbell_graph_set_param");
         check(doorbell_launch(graph, &ticket), "doorbell_launch");
+        called = now();
         check(doorbell_wait(ticket, PATIENCE), "doorbell_wait");
-        took = now() - begun;
-        longest = took > longest ? took : longest;
+        took(&ours, begun, called);
         expect(i, "doorbell's launch");
         if (i % EACH == 0) {
+            begun = now();
             cuda(cuGraphLaunch(exec, stream), "cuGraphLaunch");
+            called = now();
             cuda(cuStreamSynchronize(stream), "cuStreamSynchronize");
+            took(&theirs, begun, called);
             expect(FIRST, "CUDA's launch");
-            theirs++;
         }
     }
     stop = 1;
     pthread_join(thread, NULL);
-    printf("%lu launches by doorbell and %lu by CUDA beside %lu set-ups: %s\n", launches, theirs, set_up,
+    printf("%zu launches by doorbell and %zu by CUDA beside %lu set-ups: %s\n", ours.count, theirs.count, set_up,
            wrong ? "there are WRONG results" : "every result right");
-    printf("longest of doorbell's, until its result was there: %.1f us\n", (double)longest / 1e3);
+    if (strcmp(name, "softcuda") != 0 && ours.count > 0) {
+        print_series(&ours);
+        print_series(&theirs);
+    }
     check(doorbell_graph_free(graph), "doorbell_graph_free");
     check(doorbell_close(), "doorbell_close");
     cuda(cuGraphExecDestroy(exec), "cuGraphExecDestroy");
