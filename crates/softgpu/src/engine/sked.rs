@@ -7,7 +7,7 @@
 //! Known, of graphs that CUDA 13.0 uploads and launches on an H200:
 //! - INVALIDATE_PREFETCH_COPY_SCHEDULE (0xa) runs a QMD without REQUIRE_SCHEDULING_PCAS at once, and does not run one that has it;
 //! - such a QMD runs by a dependent's SCHEDULE, or when DECREMENT_DEPENDENCE has brought its counter to 0, without any other PCAS;
-//! - with SELF_COPY_ON_COMPLETION it can be started the same way again, without another COPY.
+//! - with SELF_COPY_ON_COMPLETION it can be started the same way again, without another COPY, as soon as its release is seen.
 //!
 //! Assumed, each time what finds more mistakes:
 //! - the two fields lie in the QMD's memory, so a QMD that is written again has to be copied again;
@@ -175,7 +175,7 @@ impl Kernels {
         let mut state = space.read_u32(address + STATE)?;
         match act {
             Act::Invalidate | Act::Copy { .. } if active => {
-                return Err(Fault::engine("SKED error 22, active QMD invalidated", address));
+                return Err(Fault::engine("SKEDCHECK22_INVALIDATE_ACTIVE_QMD", address));
             }
             Act::Schedule if active => return Err(Fault::engine("SKED, active QMD scheduled", address)),
             Act::Invalidate => return Ok(()),
@@ -187,7 +187,7 @@ impl Kernels {
             Act::Increment => state += 1,
             Act::Decrement if gpu.plot.loses_decrement() => return Ok(()),
             Act::Decrement if state & COUNTER == 0 => {
-                return Err(Fault::engine("SKED error 36, dependence counter underflow", address));
+                return Err(Fault::engine("SKEDCHECK36_DEPENDENCE_COUNTER_UNDERFLOW", address));
             }
             // The last one is a scheduling PCAS by itself, as CUDA's chains show.
             Act::Decrement => state = (state - 1) & !REQUIRE,
