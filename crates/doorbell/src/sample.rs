@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
     /// Only these shapes of `graphs`, for example chain-10,fork (--list graphs names them)
-    #[arg(long, value_name = "SHAPE", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Random seed for the data
     #[arg(long, value_name = "N", default_value_t = 1)]
