@@ -1,9 +1,11 @@
-/* What the programs here that measure share: CUDA's driver API through dlopen, errors that end the program, the clock. */
+/* What the programs here that measure share: CUDA's driver API through dlopen, errors that end the program, the clock, and SIGINT and
+ * SIGTERM, which end them with what they have. */
 #ifndef DRIVER_API_H
 #define DRIVER_API_H
 
 #include <doorbell.h>
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +57,21 @@ static inline uint64_t now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The program is to end. */
+static _Atomic int stop;
+
+static inline void interrupted(int signal)
+{
+    (void)signal;
+    stop = 1;
+}
+
+static inline void end_at_signals(void)
+{
+    signal(SIGINT, interrupted);
+    signal(SIGTERM, interrupted);
 }
 
 #endif

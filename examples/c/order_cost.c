@@ -16,7 +16,6 @@
 #include "driver_api.h"
 #include <inttypes.h>
 #include <sched.h>
-#include <signal.h>
 
 enum { LARGE = 64 * 1024, MOST = 20000, WARM = 20 };
 #define PATIENCE UINT64_C(5000000000)
@@ -90,14 +89,6 @@ static int load_cuda(void)
         {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
     };
     return load_functions(functions, sizeof functions / sizeof *functions);
-}
-
-static volatile sig_atomic_t stop;
-
-static void interrupted(int signal)
-{
-    (void)signal;
-    stop = 1;
 }
 
 enum by { NOTHING, CUDA, OURS };
@@ -310,8 +301,7 @@ int main(int argc, char **argv)
     }
     check(watching, "doorbell_init");
     open_all();
-    signal(SIGINT, interrupted);
-    signal(SIGTERM, interrupted);
+    end_at_signals();
     for (int i = 0; i < CELLS; i++)
         for (int m = 0; m < METRICS; m++)
             if (!(cells[i].ns[m] = calloc(MOST, sizeof(uint32_t))))

@@ -23,7 +23,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 enum { THREADS = 8, ALONE = 4, CHAINS = ALONE + (THREADS - ALONE) / 2, WORDS = 16384, DEPTH = 32, PIECES = 4 };
@@ -112,14 +111,6 @@ static int load_cuda(void)
         {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
     };
     return load_functions(functions, sizeof functions / sizeof *functions);
-}
-
-static _Atomic int stop;
-
-static void interrupted(int signal)
-{
-    (void)signal;
-    stop = 1;
 }
 
 /* Without these, nothing orders the one or the other. */
@@ -331,8 +322,7 @@ int main(int argc, char **argv)
     }
     check(watching, "doorbell_init");
     open_all();
-    signal(SIGINT, interrupted);
-    signal(SIGTERM, interrupted);
+    end_at_signals();
 
     for (unsigned i = 0; i < CHAINS; i++)
         chains[i].steps = all / CHAINS + (i < all % CHAINS);

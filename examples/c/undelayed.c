@@ -17,270 +17,15 @@
  * preloaded. Exit status 0: every byte was right; 1: some were not; 2: an error. SIGINT ends it with what it has. */
 #define _GNU_SOURCE
 #include "driver_api.h"
+#include "neighbours.h"
+#include "samples.h"
 #include <getopt.h>
-#include <inttypes.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-enum { MOST_THREADS = 128, MOST_COUNTS = 8, KERNELS = 400, NODES = 2000, COMPARE = 64 };
-#define BLOCK ((size_t)64 << 20) /* what neighbours allocate and register */
+enum { MOST_THREADS = 128, MOST_COUNTS = 8, COMPARE = 64 };
 #define PIECE ((size_t)1 << 20)  /* what is pinned, and the largest copy */
 #define PATIENCE UINT64_C(10000000000)
 #define WITHIN 10000 /* ns */
-
-/* The part of the CUDA driver API that is needed. */
-static int (*cuInit)(unsigned);
-static int (*cuDeviceGet)(int *, int);
-static int (*cuDevicePrimaryCtxRetain)(void **, int);
-static int (*cuCtxSetCurrent)(void *);
-static int (*cuMemAlloc)(unsigned long long *, size_t);
-static int (*cuMemFree)(unsigned long long);
-static int (*cuMemHostAlloc)(void **, size_t, unsigned);
-static int (*cuMemFreeHost)(void *);
-static int (*cuMemHostRegister)(void *, size_t, unsigned);
-static int (*cuMemHostUnregister)(void *);
-static int (*cuStreamCreate)(void **, unsigned);
-static int (*cuStreamDestroy)(void *);
-static int (*cuStreamSynchronize)(void *);
-static int (*cuStreamBeginCapture)(void *, int);
-static int (*cuStreamEndCapture)(void *, void **);
-static int (*cuMemcpyHtoDAsync)(unsigned long long, const void *, size_t, void *);
-static int (*cuMemcpyDtoH)(void *, unsigned long long, size_t);
-static int (*cuModuleLoadData)(void **, const void *);
-static int (*cuModuleUnload)(void *);
-static int (*cuModuleGetFunction)(void **, void *, const char *);
-static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static int (*cuGraphInstantiate)(void **, void *, unsigned long long);
-static int (*cuGraphExecDestroy)(void *);
-static int (*cuGraphDestroy)(void *);
-static void *context;
-
-static int load_cuda(void)
-{
-    const struct function functions[] = {
-        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
-        {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemFree, "cuMemFree_v2"},
-        {&cuMemHostAlloc, "cuMemHostAlloc"}, {&cuMemFreeHost, "cuMemFreeHost"},
-        {&cuMemHostRegister, "cuMemHostRegister_v2"}, {&cuMemHostUnregister, "cuMemHostUnregister"},
-        {&cuStreamCreate, "cuStreamCreate"}, {&cuStreamDestroy, "cuStreamDestroy_v2"},
-        {&cuStreamSynchronize, "cuStreamSynchronize"}, {&cuStreamBeginCapture, "cuStreamBeginCapture_v2"},
-        {&cuStreamEndCapture, "cuStreamEndCapture"}, {&cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2"},
-        {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"}, {&cuModuleLoadData, "cuModuleLoadData"}, {&cuModuleUnload, "cuModuleUnload"},
-        {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
-        {&cuGraphInstantiate, "cuGraphInstantiateWithFlags"}, {&cuGraphExecDestroy, "cuGraphExecDestroy"},
-        {&cuGraphDestroy, "cuGraphDestroy"},
-    };
-    return load_functions(functions, sizeof functions / sizeof *functions);
-}
-
-/* ---- Samples ---- */
-
-struct samples { size_t count, room; uint64_t *ns; };
-
-static void add(struct samples *to, uint64_t ns)
-{
-    if (to->count == to->room) {
-        to->room = to->room ? 2 * to->room : 4096;
-        to->ns = realloc(to->ns, to->room * sizeof *to->ns);
-        if (!to->ns)
-            exit(2);
-    }
-    to->ns[to->count++] = ns;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Of sorted samples, the nearest rank: the least one that `of` in `out_of` do not exceed. At least ten have to lie beyond it (but of
- * the median), otherwise 0. */
-static uint64_t percentile(const struct samples *s, uint64_t of, uint64_t out_of)
-{
-    uint64_t needs = of * 2 == out_of ? 1 : 10 * out_of / (out_of - of);
-    return s->count < needs ? 0 : s->ns[(s->count * of + out_of - 1) / out_of - 1];
-}
-
-static uint64_t p50(const struct samples *s) { return percentile(s, 1, 2); }
-static uint64_t p99(const struct samples *s) { return percentile(s, 99, 100); }
-static uint64_t p999(const struct samples *s) { return percentile(s, 999, 1000); }
-static uint64_t most(const struct samples *s) { return s->count ? s->ns[s->count - 1] : 0; }
-
-/* A time, three digits of it; 0 is none. */
-static const char *text(uint64_t ns)
-{
-    static char texts[16][24];
-    static unsigned next;
-    char *to = texts[next++ % 16];
-    static const char *const units[] = {"ns", "us", "ms", "s"};
-    double value = (double)ns;
-    int unit = 0;
-    for (; value >= 999.5 && unit < 3; unit++)
-        value /= 1000;
-    if (ns == 0)
-        snprintf(to, sizeof *texts, "-");
-    else
-        snprintf(to, sizeof *texts, "%.*f %s", unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, value, units[unit]);
-    return to;
-}
-
-/* ---- What there is beside ---- */
-
-enum kind { NOTHING, MODULE, DEVICE, PINNED, REGISTER, STREAM, GRAPH, KINDS };
-static const char *const names[KINDS] = {"nothing", "module", "device", "pinned", "register", "stream", "graph"};
-static const char *const calls[KINDS] = {"", "cuModuleLoadData, 400 kernels of PTX", "cuMemAlloc, 64 MiB", "cuMemHostAlloc, 64 MiB",
-    "cuMemHostRegister, 64 MiB", "cuStreamCreate", "cuGraphInstantiate, 2,000 kernels"};
-
-static atomic_int interrupted, ended;
-/* From then on neighbours pause. */
-static _Atomic uint64_t pause_at;
-
-struct neighbour {
-    pthread_t id;
-    enum kind kind;
-    unsigned number;
-    uint64_t done, longest, salt;
-    int status;           /* CUDA's error that ended it */
-    const char *refused;  /* in which call */
-    char *ptx;
-    void *memory, *module, *function, *graph, *stream;
-    unsigned long long cell;
-};
-
-/* So many kernels, and no text twice: the driver keeps what it has compiled. */
-static void write_ptx(struct neighbour *n, unsigned kernels)
-{
-    size_t at = 0, room = 256 + (size_t)kernels * 512;
-    if (!n->ptx && !(n->ptx = malloc(room)))
-        exit(2);
-    n->salt++;
-    at += (size_t)snprintf(n->ptx, room, ".version 7.0\n.target sm_70\n.address_size 64\n");
-    for (unsigned k = 0; k < kernels; k++)
-        at += (size_t)snprintf(n->ptx + at, room - at,
-            ".visible .entry k%u_%u_%" PRIu64 "(.param .u64 cell)\n{\n .reg .b32 %%r<4>;\n .reg .b64 %%rd<3>;\n"
-            " ld.param.u64 %%rd1, [cell];\n cvta.to.global.u64 %%rd2, %%rd1;\n ld.volatile.global.u32 %%r1, [%%rd2];\n"
-            " add.u32 %%r2, %%r1, %u;\n sub.u32 %%r3, %%r2, %u;\n st.volatile.global.u32 [%%rd2], %%r3;\n ret;\n}\n",
-            k, n->number, n->salt, k + 4, k + 3);
-}
-
-static int failed(struct neighbour *n, int status, const char *what)
-{
-    if (status != 0 && !n->status) {
-        n->status = status;
-        n->refused = what;
-    }
-    return status != 0;
-}
-
-/* A chain of kernels, captured once. */
-static int make_graph(struct neighbour *n)
-{
-    char name[64];
-    write_ptx(n, 1);
-    snprintf(name, sizeof name, "k0_%u_%" PRIu64, n->number, n->salt);
-    void *arguments[] = {&n->cell};
-    if (failed(n, cuMemAlloc(&n->cell, 4), "cuMemAlloc") || failed(n, cuStreamCreate(&n->stream, 1), "cuStreamCreate") ||
-        failed(n, cuModuleLoadData(&n->module, n->ptx), "cuModuleLoadData") ||
-        failed(n, cuModuleGetFunction(&n->function, n->module, name), "cuModuleGetFunction") ||
-        failed(n, cuStreamBeginCapture(n->stream, 2), "cuStreamBeginCapture"))
-        return 0;
-    for (int i = 0; i < NODES; i++)
-        if (failed(n, cuLaunchKernel(n->function, 1, 1, 1, 1, 1, 1, 0, n->stream, arguments, NULL), "cuLaunchKernel"))
-            break;
-    return !failed(n, cuStreamEndCapture(n->stream, &n->graph), "cuStreamEndCapture") && !n->status;
-}
-
-static int ready(struct neighbour *n)
-{
-    switch (n->kind) {
-    case REGISTER:
-        n->memory = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (n->memory == MAP_FAILED)
-            return !failed(n, 2, "mmap");
-        memset(n->memory, 0x5a, BLOCK);
-        return 1;
-    case GRAPH:
-        return make_graph(n);
-    case MODULE:
-        write_ptx(n, KERNELS);
-        return 1;
-    default:
-        return 1;
-    }
-}
-
-/* One call, and what gives its result back. The longer of the two. */
-static uint64_t call(struct neighbour *n)
-{
-    void *made = NULL;
-    unsigned long long address = 0;
-    uint64_t start = now(), middle;
-    int status = 0;
-    switch (n->kind) {
-    case MODULE: status = cuModuleLoadData(&made, n->ptx); break;
-    case DEVICE: status = cuMemAlloc(&address, BLOCK); break;
-    case PINNED: status = cuMemHostAlloc(&made, BLOCK, 0); break;
-    case REGISTER: status = cuMemHostRegister(n->memory, BLOCK, 0); break;
-    case STREAM: status = cuStreamCreate(&made, 1); break;
-    case GRAPH: status = cuGraphInstantiate(&made, n->graph, 0); break;
-    default: break;
-    }
-    middle = now();
-    if (failed(n, status, calls[n->kind]))
-        return 0;
-    switch (n->kind) {
-    case MODULE: status = cuModuleUnload(made); break;
-    case DEVICE: status = cuMemFree(address); break;
-    case PINNED: status = cuMemFreeHost(made); break;
-    case REGISTER: status = cuMemHostUnregister(n->memory); break;
-    case STREAM: status = cuStreamDestroy(made); break;
-    case GRAPH: status = cuGraphExecDestroy(made); break;
-    default: break;
-    }
-    uint64_t end = now();
-    if (n->kind == MODULE)
-        write_ptx(n, KERNELS);
-    failed(n, status, "the call that gives it back");
-    return middle - start > end - middle ? middle - start : end - middle;
-}
-
-static pthread_barrier_t all_ready;
-
-static void *neighbour(void *argument)
-{
-    struct neighbour *n = argument;
-    int good = !failed(n, cuCtxSetCurrent(context), "cuCtxSetCurrent") && ready(n);
-    pthread_barrier_wait(&all_ready);
-    while (good && !n->status && (n->done == 0 || !ended)) {
-        if (now() >= pause_at && !ended) {
-            usleep(100);
-            continue;
-        }
-        uint64_t took = call(n);
-        if (n->status)
-            break;
-        n->done++;
-        n->longest = took > n->longest ? took : n->longest;
-    }
-    if (n->kind == REGISTER && n->memory && n->memory != MAP_FAILED)
-        munmap(n->memory, BLOCK);
-    if (n->graph)
-        cuGraphDestroy(n->graph);
-    if (n->module)
-        cuModuleUnload(n->module);
-    if (n->stream)
-        cuStreamDestroy(n->stream);
-    if (n->cell)
-        cuMemFree(n->cell);
-    free(n->ptx);
-    return NULL;
-}
 
 /* ---- What is measured ---- */
 
@@ -367,7 +112,7 @@ static uint64_t slice_ours(struct row *row, uint64_t length)
 {
     static unsigned long times;
     uint64_t start = now(), end = start;
-    while (end - start < length && !interrupted) {
+    while (end - start < length && !stop) {
         doorbell_ticket_t ticket;
         renew(data, options.bytes);
         uint64_t before = now();
@@ -387,7 +132,7 @@ static uint64_t slice_ours(struct row *row, uint64_t length)
 static uint64_t slice_cuda(struct row *row, uint64_t length)
 {
     uint64_t start = now(), end = start;
-    for (size_t n = 0; n < options.samples && end - start < length && !interrupted; n++) {
+    for (size_t n = 0; n < options.samples && end - start < length && !stop; n++) {
         renew(cuda_data, options.bytes);
         uint64_t before = patient();
         cuda(cuMemcpyHtoDAsync(cuda_device, cuda_data, options.bytes, cuda_stream), "cuMemcpyHtoDAsync");
@@ -404,7 +149,7 @@ static uint64_t slice_pin(struct row *row, uint64_t length)
 {
     static size_t piece;
     uint64_t start = now(), end = start;
-    while (end - start < length && !interrupted) {
+    while (end - start < length && !stop) {
         size_t at = piece++ / 2 % (BLOCK / PIECE) * PIECE;
         int place = (int)(piece % 2);
         doorbell_buffer_t pinned;
@@ -423,7 +168,7 @@ static uint64_t slice_pin(struct row *row, uint64_t length)
 static uint64_t slice_prepare(struct row *row, uint64_t length)
 {
     uint64_t start = now(), end = start;
-    while (end - start < length && !interrupted) {
+    while (end - start < length && !stop) {
         doorbell_transfer_t transfer;
         uint64_t before = patient();
         check(doorbell_prepare(device, 0, host, 0, options.bytes, &transfer), "prepare");
@@ -486,7 +231,7 @@ static void turn(struct row *row, unsigned round, const pthread_attr_t *elsewher
         }
     }
     pthread_barrier_wait(&all_ready);
-    for (int goes_on = 1; goes_on && !interrupted;) {
+    for (int goes_on = 1; goes_on && !stop;) {
         goes_on = 0;
         for (int p = 0; p < 4; p++)
             if (parts[p].possible && spent[p] < parts[p].all) {
@@ -727,12 +472,6 @@ static void read_options(int argc, char **argv)
     }
 }
 
-static void interrupt(int signal)
-{
-    (void)signal;
-    interrupted = 1;
-}
-
 int main(int argc, char **argv)
 {
     error_status = 2;
@@ -768,8 +507,7 @@ int main(int argc, char **argv)
     open_all();
     if (sched_setaffinity(0, sizeof one, &one) != 0)
         perror("sched_setaffinity: the measuring thread runs anywhere");
-    signal(SIGINT, interrupt);
-    signal(SIGTERM, interrupt);
+    end_at_signals();
     if (options.raw && !(raw = fopen(options.raw, "w"))) {
         perror(options.raw);
         return 2;
@@ -805,7 +543,7 @@ int main(int argc, char **argv)
             /* Nothing, half of the kinds, nothing, the other half, nothing. */
             size_t middle = 1 + count / 2, which = i == 0 || i == middle || i == count + 1 ? 0 : i < middle ? i : i - 1;
             turn(&rows[which < count ? which : 0], round, &elsewhere);
-            over = interrupted || (options.seconds > 0 && (double)(now() - begin) / 1e9 >= options.seconds);
+            over = stop || (options.seconds > 0 && (double)(now() - begin) / 1e9 >= options.seconds);
         }
 
     for (size_t i = 0; i < count; i++)
