@@ -200,8 +200,8 @@ impl Args {
         };
         match &self.view {
             v if v.submissions => report::submissions::print(r, filter, style, json)?,
-            v if v.copies => report::copies::print(r, filter, sort, style, json)?,
-            v if v.launches => report::launches::print(r, filter, sort, style, json)?,
+            v if v.copies => report::copies::LIST.print(r, &filter, sort, style, json)?,
+            v if v.launches => report::launches::LIST.print(r, &filter, sort, style, json)?,
             v if v.graphs => report::graphs::print(r, self.limit, sort, style, form)?,
             v if v.channels => report::channels::print(r, filter, sort, style, json)?,
             v if v.locks => report::locks::print(r, self.limit, style, json)?,

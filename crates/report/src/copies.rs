@@ -3,7 +3,7 @@
 use crate::ReportError;
 use crate::cell::{place_name, slot, time};
 use crate::number::bytes;
-use crate::rows::{self, Lines};
+use crate::rows::{self, List};
 use crate::table::Style;
 use insight::walk::Filter;
 use insight::{LaunchWrites, Recording};
@@ -21,23 +21,8 @@ fn key(sort: &str, row: &CopyRow) -> u64 {
     }
 }
 
-/// Shows copies on standard output, in the order of time or by one of [`SORTS`].
-pub fn print(
-    r: &Recording,
-    filter: Filter,
-    sort: Option<&str>,
-    style: Style,
-    as_json: bool,
-) -> Result<(), ReportError> {
-    let key = sort.map(|sort| move |row: &CopyRow| key(sort, row));
-    rows::print(&filter, key, style, as_json, &Lines { head, line }, |filter, f| each(r, filter, f))
-}
-
-/// Writes copies as lines of fixed columns, as they come.
-pub fn write(r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
-    head(style, out)?;
-    each(r, filter, |row| line(out, &row))
-}
+/// In the order of time or by one of [`SORTS`].
+pub const LIST: List<CopyRow> = List { each, head, line, key };
 
 fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
     let head = format!(
@@ -81,8 +66,7 @@ fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
     writeln!(out, "{}", text.trim_end())
 }
 
-/// Calls `f` with each row that the filter wants.
-pub fn each(r: &Recording, filter: Filter, f: impl FnMut(CopyRow) -> io::Result<()>) -> Result<(), ReportError> {
+fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(CopyRow) -> io::Result<()>) -> Result<(), ReportError> {
     // What the summary does not count as a copy is none here.
     let own = LaunchWrites::of(r)?;
     rows::each(r, filter, |at, op, clock| insight::rows::copy(at, op, clock).filter(|_| !own.holds(at, op)), f)

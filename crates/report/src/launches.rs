@@ -3,7 +3,7 @@
 use crate::ReportError;
 use crate::cell::{extent, slot, through, time};
 use crate::number::bytes;
-use crate::rows::{self, Lines};
+use crate::rows::{self, List};
 use crate::table::Style;
 use insight::Recording;
 use insight::walk::Filter;
@@ -22,23 +22,8 @@ fn key(sort: &str, row: &LaunchRow) -> u64 {
     }
 }
 
-/// Shows launches on standard output, in the order of time or by one of [`SORTS`].
-pub fn print(
-    r: &Recording,
-    filter: Filter,
-    sort: Option<&str>,
-    style: Style,
-    as_json: bool,
-) -> Result<(), ReportError> {
-    let key = sort.map(|sort| move |row: &LaunchRow| key(sort, row));
-    rows::print(&filter, key, style, as_json, &Lines { head, line }, |filter, f| each(r, filter, f))
-}
-
-/// Writes launches as lines of fixed columns, as they come.
-pub fn write(r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
-    head(style, out)?;
-    each(r, filter, |row| line(out, &row))
-}
+/// In the order of time or by one of [`SORTS`].
+pub const LIST: List<LaunchRow> = List { each, head, line, key };
 
 fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
     let head = format!(
@@ -72,7 +57,6 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
     }
 }
 
-/// Calls `f` with each row that the filter wants.
-pub fn each(r: &Recording, filter: Filter, f: impl FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {
+fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {
     rows::each(r, filter, insight::rows::launch, f)
 }

@@ -21,7 +21,7 @@ pub mod number;
 pub mod objects;
 mod processes;
 pub mod raw;
-mod rows;
+pub mod rows;
 pub mod run;
 pub mod submissions;
 pub mod summary;

@@ -10,38 +10,52 @@ use schema::Clock;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// How rows look as text.
-pub struct Lines<R> {
+/// Calls a function with each row of a recording that a filter wants.
+pub type Each<R> = fn(&Recording, Filter, &mut dyn FnMut(R) -> io::Result<()>) -> Result<(), ReportError>;
+
+/// A list: where its rows come from, and how they look as text.
+pub struct List<R> {
+    pub each: Each<R>,
     /// Writes the names of the columns.
     pub head: fn(Style, &mut dyn Write) -> io::Result<()>,
     pub line: fn(&mut dyn Write, &R) -> io::Result<()>,
+    /// What rows can be sorted by: the word, and the row's number.
+    pub key: fn(&str, &R) -> u64,
 }
 
-/// Shows rows on standard output: as lines or, with `as_json`, as an array; in the order of time or, with a `key`, those with
-/// the largest first. `each` calls a function with each row that a filter wants.
-pub fn print<R: Serialize, K: Ord>(
-    filter: &Filter,
-    key: Option<impl Fn(&R) -> K>,
-    style: Style,
-    as_json: bool,
-    lines: &Lines<R>,
-    each: impl Fn(Filter, &mut dyn FnMut(R) -> io::Result<()>) -> Result<(), ReportError>,
-) -> Result<(), ReportError> {
-    let sorted = key.map(|key| sorted(filter, key, &each)).transpose()?;
-    let all = |f: &mut dyn FnMut(R) -> io::Result<()>| match sorted {
-        Some(rows) => Ok(rows.into_iter().try_for_each(f)?),
-        None => each(filter.clone(), f),
-    };
-    to_stdout(|out| {
-        if as_json {
-            let mut array = json::Array::begin(out)?;
-            all(&mut |row| array.push(&row))?;
-            Ok(array.end()?)
-        } else {
-            (lines.head)(style, out)?;
-            all(&mut |row| (lines.line)(out, &row))
-        }
-    })
+impl<R: Serialize> List<R> {
+    /// Shows rows on standard output: as lines or, with `as_json`, as an array; in the order of time or, with `sort`, those with
+    /// the largest first.
+    pub fn print(
+        &self,
+        r: &Recording,
+        filter: &Filter,
+        sort: Option<&str>,
+        style: Style,
+        as_json: bool,
+    ) -> Result<(), ReportError> {
+        let sorted = sort.map(|sort| sorted(r, filter, |row| (self.key)(sort, row), self.each)).transpose()?;
+        let all = |f: &mut dyn FnMut(R) -> io::Result<()>| match sorted {
+            Some(rows) => Ok(rows.into_iter().try_for_each(f)?),
+            None => (self.each)(r, filter.clone(), f),
+        };
+        to_stdout(|out| {
+            if as_json {
+                let mut array = json::Array::begin(out)?;
+                all(&mut |row| array.push(&row))?;
+                Ok(array.end()?)
+            } else {
+                (self.head)(style, out)?;
+                all(&mut |row| (self.line)(out, &row))
+            }
+        })
+    }
+
+    /// Writes rows as lines of fixed columns, as they come.
+    pub fn write(&self, r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+        (self.head)(style, out)?;
+        (self.each)(r, filter, &mut |row| (self.line)(out, &row))
+    }
 }
 
 /// Calls `f` with what `of` makes of each operation that the filter wants.
@@ -87,13 +101,9 @@ where
 }
 
 /// All rows that the filter wants, those with the largest `key` first, and no more than its limit.
-fn sorted<R, K: Ord>(
-    filter: &Filter,
-    key: impl Fn(&R) -> K,
-    each: impl FnOnce(Filter, &mut dyn FnMut(R) -> io::Result<()>) -> Result<(), ReportError>,
-) -> Result<Vec<R>, ReportError> {
+fn sorted<R>(r: &Recording, filter: &Filter, key: impl Fn(&R) -> u64, each: Each<R>) -> Result<Vec<R>, ReportError> {
     let mut all = Vec::new();
-    each(Filter { limit: None, ..filter.clone() }, &mut |row| {
+    each(r, Filter { limit: None, ..filter.clone() }, &mut |row| {
         all.push(row);
         Ok(())
     })?;

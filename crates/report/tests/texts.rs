@@ -100,8 +100,8 @@ fn segments_without_their_words_and_with_late_ones_say_so() {
 #[test]
 fn the_copies_and_launches() {
     let (_dir, r) = tape();
-    insta::assert_snapshot!("copies", text(|out| copies::write(&r, Filter::default(), PLAIN, out)));
-    insta::assert_snapshot!("launches", text(|out| launches::write(&r, Filter::default(), PLAIN, out)));
+    insta::assert_snapshot!("copies", text(|out| copies::LIST.write(&r, Filter::default(), PLAIN, out)));
+    insta::assert_snapshot!("launches", text(|out| launches::LIST.write(&r, Filter::default(), PLAIN, out)));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn with_two_gpus_it_says_which() {
     let s = insight::summary(&r).unwrap();
     let summary = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
     assert!(summary.contains("2 x NVIDIA H100 80GB HBM3 (GPU 0, 1)"), "{summary}");
-    let copies = text(|out| copies::write(&r, Filter::default(), PLAIN, out));
+    let copies = text(|out| copies::LIST.write(&r, Filter::default(), PLAIN, out));
     let rows: Vec<&str> = copies.lines().skip(1).collect();
     let shows =
         |row: &str, from: &str, to: &str| row.contains(&format!("{from} 0x")) && row.contains(&format!("{to} 0x"));
@@ -149,7 +149,7 @@ fn a_filter_shows_one_channel_and_no_more_than_the_limit() {
     assert!(all.contains(&t[..t.len() / 2]));
     let none = Filter { channel: None, limit: Some(0), ..Filter::default() };
     assert_eq!(text(|out| submissions::write(&r, none, PLAIN, out)), "");
-    assert_eq!(text(|out| copies::write(&r, two, PLAIN, out)).lines().count(), 3);
+    assert_eq!(text(|out| copies::LIST.write(&r, two, PLAIN, out)).lines().count(), 3);
 }
 
 #[test]
