@@ -6,29 +6,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
-
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn finished(command: &mut Command, what: &str) -> Output {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let id = child.id() as i32;
-    let (done, out) = mpsc::channel();
-    std::thread::spawn(move || done.send(child.wait_with_output()));
-    match out.recv_timeout(PATIENCE) {
-        Ok(out) => out.unwrap(),
-        Err(_) => {
-            let programs = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-            for pid in programs.split_whitespace().filter_map(|p| p.parse().ok()).chain([id]) {
-                // SAFETY: a process that this test started and that still runs.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
-            }
-            panic!("{what}: still running after {PATIENCE:?}");
-        }
-    }
-}
+use trial::finished;
 
 fn text(out: &Output) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()

@@ -8,11 +8,11 @@ mod work;
 use gpu::{Pushbuffer, Semaphores, Site};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use trial::finished;
 use work::{SAYS, Work, say};
 
 /// Longer than anything here takes on a busy machine.
@@ -51,24 +51,6 @@ impl Recorded {
         assert_eq!(self.number("/lost"), 0, "{what}: {}", self.summary["lost_detail"]);
         assert_eq!(self.number("/entries"), self.said("entries"), "{what}");
         assert_eq!(self.number("/lost_detail/strangers"), 0, "{what}");
-    }
-}
-
-fn finished(command: &mut Command, what: &str) -> Output {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let id = child.id();
-    let (done, out) = mpsc::channel();
-    std::thread::spawn(move || done.send(child.wait_with_output()));
-    match out.recv_timeout(PATIENCE) {
-        Ok(out) => out.unwrap(),
-        Err(_) => {
-            let programs = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-            for pid in programs.split_whitespace().chain([id.to_string().as_str()]).filter_map(|p| p.parse().ok()) {
-                // SAFETY: a process that this test started and that still runs.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
-            }
-            panic!("{what}: still running after {PATIENCE:?}");
-        }
     }
 }
 
@@ -145,7 +127,8 @@ fn an_instruction_that_no_tap_understands_rings_all_the_same() {
 fn a_doorbell_makes_no_system_call() {
     let dir = tempfile::tempdir().unwrap();
     // The strict software GPU traps: its signals are system calls.
-    let r = record(dir.path(), "patch", "quiet", &[("DOORBELL_SOFTGPU", "poll")]);
+    let rings = ["--ring", "1MiB", "--on-full", "wait"];
+    let r = record_with(dir.path(), "patch", "quiet", &[("DOORBELL_SOFTGPU", "poll")], &rings);
     assert_eq!(r.out.status.code(), Some(0), "{}", r.text());
     assert!(r.text().contains("test result: ok. 1 passed"), "the program did not run: {}", r.text());
     r.whole("quiet");
@@ -761,12 +744,19 @@ fn plays_quiet() {
     let mut words = Pushbuffer::new(work.channel.space(), 64).unwrap();
     words.copy(work.target.va(), work.source.va(), 64).unwrap();
     let words = words.validate(&work.channel).unwrap();
-    // Once round the channel's ring: what the rounds left in it is given back, and that takes system calls. In bursts, so that the
-    // thread is likely to move to its larger ring now; it does so once.
-    for _ in 0..40 {
+    // Once round the channel's ring: what the rounds left in it is given back, and that takes system calls. Behind a recorder that
+    // stands still the thread moves to its larger ring; then once round that one, whose memory becomes resident on the way.
+    // SAFETY: no arguments.
+    let recorder = unsafe { libc::getppid() };
+    for burst in 0..100 {
+        let told = [(0, libc::SIGSTOP), (10, libc::SIGCONT)].into_iter().find(|(at, _)| *at == burst);
+        // SAFETY: two numbers; the recorder waits for this program, and is let go on.
+        told.inspect(|(_, signal)| assert_eq!(unsafe { libc::kill(recorder, *signal) }, 0));
         let last = (0..200).map(|_| work.channel.submit(&words).unwrap()).last().unwrap();
         work.channel.wait(last, PATIENCE).unwrap();
     }
+    // All batches fit into the ring, if the recorder takes what was before them.
+    std::thread::sleep(Duration::from_millis(100));
     install(libc::SIGSYS, called as *const () as usize, 0);
     // SAFETY: the gate lives as long as the process; no range is exempt.
     if unsafe { libc::prctl(DISPATCH, 1u64, 0u64, 0u64, GATE.as_ptr()) } != 0 {
@@ -780,8 +770,6 @@ fn plays_quiet() {
         assert_eq!(count(&CALLS), 0, "a system call in batch {batch}");
         let last = last.unwrap_or_else(|e| panic!("batch {batch}: {e}")).unwrap();
         work.channel.wait(last, PATIENCE).unwrap();
-        // The recorder's turn, if the ring is still the small one.
-        std::thread::sleep(Duration::from_millis(5));
     }
     // The gate works: this one is seen.
     GATE.store(1, Ordering::SeqCst);

@@ -3,12 +3,8 @@
 //! The programs are C, compiled here, as other people's are; where there is no C compiler the tests say so and pass.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
-
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(150);
+use std::process::{Command, Output};
+use trial::finished;
 
 const POLICIES: [&str; 6] = ["stock", "ticket", "pi", "phase-fair", "boost", "pi,phase-fair"];
 
@@ -23,24 +19,6 @@ fn compiled(dir: &Path, name: &str) -> Option<PathBuf> {
             Some(program)
         }
         Err(e) => trial::skip!("no C compiler ({e})"),
-    }
-}
-
-fn finished(command: &mut Command, what: &str) -> Output {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let id = child.id();
-    let (done, out) = mpsc::channel();
-    std::thread::spawn(move || done.send(child.wait_with_output()));
-    match out.recv_timeout(PATIENCE) {
-        Ok(out) => out.unwrap(),
-        Err(_) => {
-            let programs = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-            for pid in programs.split_whitespace().chain([id.to_string().as_str()]).filter_map(|p| p.parse().ok()) {
-                // SAFETY: a process that this test started and that still runs.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
-            }
-            panic!("{what}: still running after {PATIENCE:?}");
-        }
     }
 }
 
