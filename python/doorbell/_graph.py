@@ -5,7 +5,7 @@ from ctypes import byref, c_size_t, c_uint32, c_uint64, c_void_p
 from . import _session
 from ._library import check, failed, library
 from ._memory import memory_of
-from ._session import _NOW, Ticket, _Handle, _stream
+from ._session import _NOW, Ticket, _Handle, _stream, pin
 
 
 def _exec(thing):
@@ -23,11 +23,12 @@ def _exec(thing):
 class Graph(_Handle):
     """A CUDA graph that is ready to be launched. It holds the object that it was made of, and with it PyTorch's memory pool of it."""
 
-    __slots__ = ("_keep", "_argument", "_last")
+    __slots__ = ("_keep", "_argument", "_last", "_pointers")
     _close = "doorbell_graph_free"
 
     def __init__(self, handle, keep):
-        self.handle, self._keep, self._argument, self._last = handle, keep, c_uint64(handle), None
+        self.handle, self._keep, self._argument = handle, keep, c_uint64(handle)
+        self._last, self._pointers = None, {}
 
     def replay(self, *, after=_NOW):
         """Launches it; the launch's Ticket. It keeps the GIL. after: a CUDA stream, for whose work of until now it waits (None: the
@@ -58,6 +59,13 @@ class Graph(_Handle):
                                                           c_void_p(memory.pointer), c_size_t(memory.bytes))
         if code:
             raise failed(code)
+
+    def set_pointer(self, kernel, offset, thing, *, thing_offset=0):
+        """As set_param(), of a pointer: it points into a tensor or buffer from the next launch on. The graph holds that until the pointer
+        is set anew or the graph is closed."""
+        buffer = pin(thing)
+        check(library.doorbell_graph_set_pointer(self.handle, kernel, offset, buffer.handle, thing_offset))
+        self._pointers[kernel, offset] = buffer
 
     @property
     def kernels(self):

@@ -76,6 +76,7 @@ FUNCTIONS = {
     "doorbell_graph_prepare": [c_void_p, c_void_p, ANSWER],
     "doorbell_graph_kernels": [c_uint64, POINTER(c_uint32), c_size_t, POINTER(c_size_t)],
     "doorbell_graph_set_param": [c_uint64, c_uint32, c_uint32, c_void_p, c_size_t],
+    "doorbell_graph_set_pointer": [c_uint64, c_uint32, c_uint32, c_uint64, c_uint64],
     "doorbell_launch": [c_uint64, ANSWER],
     "doorbell_launch_after_stream": [c_uint64, c_void_p, ANSWER],
     "doorbell_graph_free": [c_uint64],

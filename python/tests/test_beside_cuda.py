@@ -189,6 +189,13 @@ class BesideCuda(unittest.TestCase):
             call("cuMemcpyDtoHAsync_v2", back, ctypes.c_uint64(device.at), ctypes.c_size_t(4), ctypes.c_void_p(stream))
             call("cuStreamSynchronize", ctypes.c_void_p(stream))
             self.assertEqual(back.raw, struct.pack("I", 77))
+            own = doorbell.allocate(64)
+            graph.set_pointer(0, 0, own, thing_offset=8)
+            graph.replay().wait(10)
+            self.assertEqual(bytes(own.view[8:12]), struct.pack("I", 77))
+            graph.set_pointer(0, 0, device, thing_offset=0)
+            with self.assertRaises(doorbell.OutOfRange):
+                graph.set_pointer(0, 0, own, thing_offset=64)
             with self.assertRaises(doorbell.OutOfRange):
                 graph.set_param(0, 9, struct.pack("I", 77))
             # CUDA has launched it: its upload is not seen any more.

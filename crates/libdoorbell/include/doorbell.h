@@ -664,6 +664,21 @@ int32_t doorbell_graph_set_param(doorbell_graph_t graph,
                                  size_t length);
 
 /*
+ As doorbell_graph_set_param(), of a pointer of 8 bytes: it points to `buffer_offset` in a buffer from the next launch on.
+ Memory of CUDA's is pinned for the graph: when CUDA frees it, launches answer DOORBELL_FREED until the pointer is set
+ anew. Memory of doorbell_allocate() stays until then, also after doorbell_unpin(). What the kernel touches from there on is not
+ looked at.
+ Cost: microseconds; where the parameter was such a pointer before, it waits for launches that are under way. Threads:
+ any; it waits for the launches of others. Errors: as doorbell_graph_set_param() but DOORBELL_BUSY; DOORBELL_FREED,
+ DOORBELL_TIMEOUT after ten seconds: the pointer was set.
+ */
+int32_t doorbell_graph_set_pointer(doorbell_graph_t graph,
+                                   uint32_t kernel,
+                                   uint32_t offset,
+                                   doorbell_buffer_t buffer,
+                                   uint64_t buffer_offset);
+
+/*
  Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and
  this call never. doorbell_wait(), doorbell_poll() and doorbell_query() take the ticket. Nothing orders a launch
  against copies: wait for what it needs, and for its ticket. doorbell_launch_after_stream() and
@@ -686,7 +701,7 @@ int32_t doorbell_launch(doorbell_graph_t graph, doorbell_ticket_t *ticket);
 int32_t doorbell_launch_after_stream(doorbell_graph_t graph, void *stream, doorbell_ticket_t *ticket);
 
 /*
- Ends a graph. Launches of it that are under way go on.
+ Ends a graph. Launches of it that are under way go on; where parameters point into buffers, they are waited for.
  Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE,
  DOORBELL_CLOSED, DOORBELL_FORKED.
  */

@@ -3,7 +3,7 @@
 use crate::calls::{SESSION, To, many, run};
 use crate::types::*;
 use std::ffi::c_void;
-use submit::Graph;
+use submit::{Buffer, Graph};
 
 /// Makes an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) ready to be launched past CUDA. CUDA launches it in
 /// `stream` a few times (it does its work then), the words of these launches are read, and what the graph has on the
@@ -80,6 +80,24 @@ pub unsafe extern "C" fn doorbell_graph_set_param(
     })
 }
 
+/// As doorbell_graph_set_param(), of a pointer of 8 bytes: it points to `buffer_offset` in a buffer from the next launch on.
+/// Memory of CUDA's is pinned for the graph: when CUDA frees it, launches answer DOORBELL_FREED until the pointer is set
+/// anew. Memory of doorbell_allocate() stays until then, also after doorbell_unpin(). What the kernel touches from there on is not
+/// looked at.
+/// Cost: microseconds; where the parameter was such a pointer before, it waits for launches that are under way. Threads:
+/// any; it waits for the launches of others. Errors: as doorbell_graph_set_param() but DOORBELL_BUSY; DOORBELL_FREED,
+/// DOORBELL_TIMEOUT after ten seconds: the pointer was set.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_graph_set_pointer(
+    graph: doorbell_graph_t,
+    kernel: u32,
+    offset: u32,
+    buffer: doorbell_buffer_t,
+    buffer_offset: u64,
+) -> i32 {
+    run(|| SESSION.set_pointer(Graph::from_raw(graph), kernel, offset, (Buffer::from_raw(buffer), buffer_offset)))
+}
+
 /// Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and
 /// this call never. doorbell_wait(), doorbell_poll() and doorbell_query() take the ticket. Nothing orders a launch
 /// against copies: wait for what it needs, and for its ticket. doorbell_launch_after_stream() and
@@ -119,7 +137,7 @@ pub unsafe extern "C" fn doorbell_launch_after_stream(
     })
 }
 
-/// Ends a graph. Launches of it that are under way go on.
+/// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, they are waited for.
 /// Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE,
 /// DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]

@@ -162,6 +162,49 @@ static void freed_memory(void)
     EXPECT(give_back(next), 0);
 }
 
+/* A pointer into buffers: of CUDA's memory, which is pinned for the graph, and of doorbell's own, which the graph keeps. */
+static void pointers(void)
+{
+    address_t block, word = (address_t)(uintptr_t)&words[10];
+    uint32_t value = 21;
+    void *graph, *exec, *pointer, *store[] = {&word, &value};
+    volatile uint32_t *own;
+    doorbell_graph_t ours;
+    doorbell_buffer_t cudas, allocated;
+    doorbell_ticket_t ticket;
+    EXPECT(begin(stream, 1), 0);
+    run("store", store);
+    EXPECT(end(stream, &graph), 0);
+    EXPECT(instantiate(&exec, graph, 0), 0);
+    EXPECT(doorbell_graph_prepare(exec, stream, &ours), DOORBELL_OK);
+    EXPECT(allocate(&block, 4096), 0);
+    EXPECT(doorbell_pin((void *)(uintptr_t)block, 4096, &cudas), DOORBELL_OK);
+    EXPECT(doorbell_allocate(DOORBELL_HOST, 4096, &allocated, &pointer), DOORBELL_OK);
+    own = pointer;
+    EXPECT(doorbell_graph_set_pointer(ours, 0, 0, cudas, 4096), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_graph_set_pointer(ours, 0, 8, cudas, 0), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_graph_set_pointer(ours, 1, 0, cudas, 0), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_set_pointer(ours, 0, 0, cudas + 1, 0), DOORBELL_HANDLE);
+    EXPECT(doorbell_graph_set_pointer(ours, 0, 0, cudas, 16), DOORBELL_OK);
+    EXPECT(doorbell_wait(launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_copy(allocated, 0, cudas, 16, 4, DOORBELL_FOREVER), DOORBELL_OK);
+    IS(own[0], 21);
+    EXPECT(doorbell_unpin(cudas), DOORBELL_OK);
+    EXPECT(doorbell_wait(launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(give_back(block), 0);
+    EXPECT(doorbell_launch(ours, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_graph_set_pointer(ours, 0, 0, allocated, 64), DOORBELL_OK);
+    EXPECT(doorbell_wait(launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    IS(own[16], 21);
+    own[16] = 0;
+    EXPECT(doorbell_unpin(allocated), DOORBELL_OK);
+    EXPECT(doorbell_wait(launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    IS(own[16], 21);
+    launched(ours);
+    EXPECT(doorbell_graph_free(ours), DOORBELL_OK);
+    IS(words[10], 21);
+}
+
 static void *launches_some(void *graph)
 {
     for (int i = 0; i < 40; i++)
@@ -317,6 +360,7 @@ int main(void)
     by_two_threads(first, second);
     with_a_stream();
     freed_memory();
+    pointers();
     IS(words[0], 7);
     IS(words[1], 9);
     /* What was cloned needs it no more. */

@@ -3,18 +3,23 @@
 //! All go by one lane: a graphics channel in CUDA's own group, which is opened when the first graph is prepared. What
 //! is launched there runs in the order of the calls; the GPU waits, and no thread does.
 
+use crate::buffers::Kept;
 use crate::error::Error;
-use crate::handle::{Copy, GRAPH, Graph};
+use crate::handle::{BUFFER, Buffer, Copy, GRAPH, Graph};
 use crate::lane::{Claim, Inner, Place};
 use crate::open::Setup;
 use crate::session::{LAUNCHES, Now, Session, equip};
 use copy::Machine;
-use gpu::Libcuda;
+use gpu::{Libcuda, Memory, Pin};
 use launch::Kind;
 use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Graphs of a session.
 const MOST: usize = 4096;
+/// How long launches that are under way are waited for before memory that they may use is let go.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// What a graph's handle stands for.
 pub(crate) struct Launching {
@@ -22,6 +27,17 @@ pub(crate) struct Launching {
     /// Of each kernel, in the order in which a launch starts them: its number among the graph's nodes, and bytes of its
     /// parameters.
     kernels: Vec<(usize, u32)>,
+    /// What parameters point to, by kernel and offset.
+    pointers: Vec<(u32, u32, Keeps)>,
+}
+
+/// What keeps memory where it is while a parameter points there.
+#[allow(dead_code, reason = "held")]
+enum Keeps {
+    /// CUDA's: when CUDA frees it, the graph is not launched any more.
+    Pin(Pin),
+    /// The session's own.
+    Memory(Arc<Memory>),
 }
 
 impl Launching {
@@ -30,7 +46,19 @@ impl Launching {
             Kind::Kernel { parameters, .. } => Some((node.number, parameters)),
             _ => None,
         });
-        Launching { kernels: kernels.collect(), graph }
+        Launching { kernels: kernels.collect(), pointers: Vec::new(), graph }
+    }
+
+    /// A kernel's number among the nodes, if so many bytes lie within its parameters.
+    #[inline]
+    fn node(&self, kernel: u32, offset: u32, length: u64) -> Result<usize, Error> {
+        let of = self.kernels.get(kernel as usize);
+        let &(node, size) = of.ok_or(Error::Argument("the graph has no kernel of this number; they count from 0"))?;
+        let offset = u64::from(offset);
+        if offset + length > u64::from(size) {
+            return Err(Error::Outside { offset, length, size: size.into() });
+        }
+        Ok(node)
     }
 }
 
@@ -117,13 +145,57 @@ impl Session {
         if channel.space().device().forked() {
             return Err(Error::Forked);
         }
-        let of = launching.kernels.get(kernel as usize);
-        let &(node, size) = of.ok_or(Error::Argument("the graph has no kernel of this number; they count from 0"))?;
-        let (from, length) = (u64::from(offset), bytes.len() as u64);
-        if from + length > u64::from(size) {
-            return Err(Error::Outside { offset: from, length, size: size.into() });
-        }
+        let node = launching.node(kernel, offset, bytes.len() as u64)?;
         Ok(launching.graph.set_parameter(node, offset, bytes)?)
+    }
+
+    /// As [`Session::set_parameter`], of a pointer: it points to `at` in a buffer from the next launch on. Memory of CUDA's is pinned for
+    /// the graph, and when CUDA frees it, launches answer [`Error::Freed`] until the pointer is set anew; memory of
+    /// the session's own stays until then, also when it is unpinned. Waits for launches that are under way where the parameter was such a
+    /// pointer before.
+    ///
+    /// # Errors
+    /// As [`Session::set_parameter`] but [`Error::Busy`]; [`Error::Freed`], [`Error::Timeout`].
+    pub fn set_pointer(
+        &self,
+        graph: Graph,
+        kernel: u32,
+        offset: u32,
+        (buffer, at): (Buffer, u64),
+    ) -> Result<(), Error> {
+        self.same_process()?;
+        let now = self.now()?;
+        let place = BUFFER.decode(now.opening(), buffer.0)?;
+        let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
+        let (launching, channel) = found(&mut claim, now, graph)?;
+        let node = launching.node(kernel, offset, 8)?;
+        // SAFETY: the claim outlives what is found.
+        let entry = unsafe { self.buffers.find(place) }?;
+        if !entry.region.is_still_live() {
+            return Err(Error::Freed);
+        }
+        let address = entry.region.part(at, 1)?.va();
+        let keeps = match &entry.kept {
+            Kept::Cudas(_) => {
+                let pin = channel.space().pin(entry.region.va(), entry.region.length())?;
+                launching.graph.set_pointer(channel, node, offset, (pin.region(), address))?;
+                Keeps::Pin(pin)
+            }
+            Kept::Ours(memory) => {
+                launching.graph.set_parameter(node, offset, &address.to_le_bytes())?;
+                Keeps::Memory(memory.clone())
+            }
+        };
+        let before = launching.pointers.iter().position(|(k, o, _)| (*k, *o) == (kernel, offset));
+        let before = before.map(|at| launching.pointers.swap_remove(at));
+        launching.pointers.push((kernel, offset, keeps));
+        let Some(before) = before else { return Ok(()) };
+        // Kernels may still use what it pointed to.
+        let ended = channel.idle(IDLE);
+        if matches!(ended, Err(gpu::Error::Timeout { .. })) {
+            launching.pointers.push(before);
+        }
+        Ok(ended?)
     }
 
     /// Launches it once more, behind all that was launched before, of whatever graph. [`Session::wait`],
@@ -173,7 +245,7 @@ impl Session {
         Ok(self.submitted(now, LAUNCHES, ticket))
     }
 
-    /// Ends a graph. Launches of it that are under way go on.
+    /// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, they are waited for.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
@@ -183,7 +255,12 @@ impl Session {
         let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
         let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
         let inner = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
-        Place::take(&mut inner.graphs, place, used).map(drop).ok_or_else(|| GRAPH.wrong())
+        let launching = Place::take(&mut inner.graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
+        // Kernels may still use what its parameters point to.
+        if !launching.pointers.is_empty() && matches!(inner.channel.idle(IDLE), Err(gpu::Error::Timeout { .. })) {
+            std::mem::forget(launching.pointers);
+        }
+        Ok(())
     }
 }
 
