@@ -104,17 +104,22 @@ struct Submission {
 struct Launch {
     submissions: Vec<Rc<Submission>>,
     set: HashSet<u64>,
+    started: HashSet<u64>,
 }
 
 impl Launch {
-    /// Whether a submission belongs to it. (The next launch of the graph sets its counters again.)
-    fn goes_on_with(&self, next: &Submission) -> bool {
+    /// Whether a submission belongs to it: it waits for a counter of the launch, or starts only QMDs of the same graph (`own`). The next launch of the graph
+    /// sets the same counters again, and starts the same QMDs.
+    fn goes_on_with(&self, next: &Submission, own: impl Fn(&u64) -> bool) -> bool {
         let among = |all: &[u64]| all.iter().any(|address| self.set.contains(address));
-        among(&next.acquired) && !among(&next.set)
+        let rest = |qmd: &u64| own(qmd) && !self.started.contains(qmd);
+        let starts_the_rest = !next.started.is_empty() && next.started.iter().all(rest);
+        (among(&next.acquired) || starts_the_rest) && !among(&next.set)
     }
 
     fn add(&mut self, next: Submission) {
         self.set.extend(&next.set);
+        self.started.extend(&next.started);
         self.submissions.push(Rc::new(next));
     }
 }
@@ -215,15 +220,18 @@ impl Sink for Finder {
 impl Finder {
     fn take(&mut self, process: u32, now: Submission) {
         let state = self.processes.entry(process).or_default();
+        let writers = &state.writers;
+        let of = |qmd: &u64, upload: &Upload| writers.get(qmd).is_some_and(|writer| Rc::ptr_eq(writer, upload));
         if let Some((launch, uploads)) = &mut state.launch
-            && launch.goes_on_with(&now)
+            && launch.goes_on_with(&now, |qmd| uploads.values().any(|upload| of(qmd, upload)))
         {
             let more = now.started.iter().filter_map(|qmd| state.writers.get(qmd));
             uploads.extend(more.filter_map(|u| Some((u.borrow().submissions.first()?.number, Rc::clone(u)))));
             return launch.add(now);
         }
         let writes = now.started.iter().any(|qmd| now.written.contains(qmd));
-        if let Some(upload) = state.upload.as_ref().filter(|u| u.borrow().goes_on_with(&now)) {
+        let goes_on = |u: &&Upload| u.borrow().goes_on_with(&now, |qmd| of(qmd, u) && !now.written.contains(qmd));
+        if let Some(upload) = state.upload.as_ref().filter(goes_on) {
             let upload = Rc::clone(upload);
             return self.wrote(process, now, upload);
         }
@@ -251,8 +259,9 @@ impl Finder {
             state.writers.clear();
             state.words = 0;
         }
-        for qmd in now.started.iter().filter(|qmd| now.written.contains(qmd)) {
-            state.writers.insert(*qmd, Rc::clone(&upload));
+        // (Constant banks are among them; nothing starts these. Another submission of the launch may start a QMD.)
+        for written in &now.written {
+            state.writers.insert(*written, Rc::clone(&upload));
         }
         upload.borrow_mut().add(now);
         state.upload = Some(upload);

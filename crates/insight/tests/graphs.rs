@@ -204,3 +204,42 @@ fn a_graph_whose_upload_came_before_the_recording_says_so() {
     assert_eq!(all.iter().map(|g| (g.uploaded_by, g.launches)).collect::<Vec<_>>(), [(None, 2)]);
     assert!(matches!(all[0].recipe, Err(Refused::QmdNotWritten { .. })));
 }
+
+/// What is found of launches on two channels, each piece in a submission of its own.
+fn on_two_channels(graph: &ByHand) -> Vec<Graph> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("graphs.doorbell");
+    let mut tape = synthetic::Tape::new();
+    tape.context(7);
+    // (Of one group: that has its number from the last digits of the first channel's.)
+    tape.channel(7, 0, 0x5c00_0020, 1, 1024);
+    tape.channel(7, 1, 0x5c00_1020, 1, 1024);
+    let launches = [graph.upload_segments()].into_iter().chain((1..4).map(|k| graph.again_segments(k)));
+    for (channel, words) in launches.flatten() {
+        tape.submit(7, channel as u32, &[&words]);
+    }
+    tape.write(&path);
+    graphs(&Recording::open(&path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_launch_on_two_channels_is_one() {
+    let all = on_two_channels(&ByHand::fork());
+    assert_eq!(all.iter().map(|g| (g.uploaded_by, g.launches)).collect::<Vec<_>>(), [(Some(0), 4)], "{all:?}");
+    let recipe = all[0].recipe.as_ref().unwrap();
+    assert_eq!(recipe.kernels(), 4);
+    assert_eq!(recipe.groups.iter().map(|g| g.channel).collect::<Vec<_>>(), [0, 1, 0, 0]);
+    assert_eq!(all[0].launch.submissions, 3);
+}
+
+/// Pieces of a launch that wait for nothing that the launch sets: they start what is left of the graph.
+#[test]
+fn pieces_that_do_not_wait_for_each_other_are_one_launch() {
+    let mut graph = ByHand::fork();
+    let mut first = true;
+    graph.launch.retain(|step| !matches!(step, graph_words::Step::Wait(..)) || std::mem::take(&mut first));
+    let all = on_two_channels(&graph);
+    assert_eq!(all.iter().map(|g| (g.uploaded_by, g.launches)).collect::<Vec<_>>(), [(Some(0), 4)], "{all:?}");
+    assert_eq!((all[0].upload.unwrap().submissions, all[0].launch.submissions), (3, 3));
+    assert_eq!(all[0].recipe.as_ref().unwrap().kernels(), 4);
+}
