@@ -5,7 +5,11 @@
 
 use super::*;
 use crate::validate::Invalid;
+use pushbuf::encode::offset;
 use pushbuf::semaphore::Operation;
+
+/// SET_REPORT_SEMAPHORE_D: RELEASE, ONE_WORD, with a flush.
+const ONE_WORD: u32 = 1 << 28;
 
 /// What tells the tracker how far the channel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +81,19 @@ impl Channel {
 
     /// Checks the words of a launch: they may start these QMDs, and name the tracker and what `holds` says.
     pub(crate) fn check_launch(&self, words: &[u32], qmds: &[u64], space: &dyn Ranges) -> Result<(), Invalid> {
-        validate::check(words, &Rules { launches: qmds, space, ..self.rules() })
+        validate::check(words, &Rules { graphics: true, copies: self.copies, launches: qmds, space })
     }
+}
+
+/// The words that end a pushbuffer between launches: they wait until all launches before it have been counted, and set the tracker. The compute class does it,
+/// behind what it was told before: a release of the host's that waits for the engine (RELEASE_WFI) would wait for CUDA's kernels, too.
+pub(super) fn release(words: &mut [u32], tracker: u64, ticket: Ticket) -> usize {
+    let waits = acquire(words, tracker, ticket.payload().wrapping_sub(1));
+    let mut to = Words::new(words.get_mut(waits..).unwrap_or_default());
+    let semaphore = [(tracker >> 32) as u32, tracker as u32, ticket.payload(), ONE_WORD];
+    let written = to.inc(COMPUTE, offset::REPORT_SEMAPHORE_A, &semaphore);
+    debug_assert!(written.is_ok());
+    waits + to.len()
 }
 
 /// The words that wait for the tracker: how many there are. As CUDA's graphs wait for their counters.

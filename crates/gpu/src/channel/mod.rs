@@ -143,12 +143,12 @@ impl Channel {
         self.sequence
     }
 
-    /// What a pushbuffer for this channel may contain.
+    /// What a pushbuffer for this channel may contain. (Between launches: no copies and kernels, whose end its release does not wait for.)
     pub fn rules(&self) -> Rules<'_> {
         Rules {
             graphics: self.engine == Engine::Graphics,
-            copies: self.copies,
-            launches: &self.granted,
+            copies: self.copies && self.used_for != Some(Use::Launches),
+            launches: if self.used_for == Some(Use::Launches) { &[] } else { &self.granted },
             space: &*self.space,
         }
     }
@@ -238,14 +238,12 @@ impl Channel {
     fn push_release(&mut self, ticket: Ticket) {
         let offset = RELEASES + RELEASE_STRIDE * self.slot();
         let mut words = [0; 2 * RELEASE_WORDS];
-        // Launches count up: what they still add comes first.
-        let waits = match self.used_for {
-            Some(Use::Launches) => launches::acquire(&mut words, self.tracker.va(), (ticket.0 as u32).wrapping_sub(1)),
-            _ => 0,
+        let tracker = self.tracker.va();
+        let length = match self.used_for {
+            Some(Use::Launches) => launches::release(&mut words, tracker, ticket),
+            _ => release(&mut words, self.engine, tracker, ticket).unwrap_or(0),
         };
-        let written = release(words.get_mut(waits..).unwrap_or_default(), self.engine, self.tracker.va(), ticket);
-        debug_assert_eq!(written.as_ref().ok(), Some(&RELEASE_WORDS));
-        let length = waits + written.unwrap_or(0);
+        debug_assert!(length > 0);
         // The segment's last use was a whole ring ago, and the ring has room: it has been consumed.
         for (i, word) in words.iter().take(length).enumerate() {
             self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
