@@ -60,11 +60,11 @@ fn a_graph_of_the_driver_has_a_form_of_our_own() {
         let mut recipe = graph.recipe.as_ref().unwrap().clone();
         assert!(matches!(Own::of(&recipe, TRACKER), Err(Refused::BankLeftOut { .. })));
         // (The recording has no data: as if the banks were zeros, and the counter set as the driver sets it.)
-        let step = |placed: &mut recipe::Placed| match &mut placed.step {
-            recipe::Step::Write { data, bytes: 4, .. } => data[0] = 9,
-            _ => {}
-        };
-        recipe.relaunch.iter_mut().for_each(step);
+        for placed in &mut recipe.relaunch {
+            if let recipe::Step::Write { data, bytes: 4, .. } = &mut placed.step {
+                data[0] = 9;
+            }
+        }
         recipe.banks.iter_mut().for_each(|bank| bank.contents = Some(vec![0; 0x220]));
         let own = Own::of(&recipe, TRACKER).unwrap();
         assert_eq!((own.adds, own.counts.len(), own.launch.len()), (1, 1, words));
