@@ -21,6 +21,11 @@ pub enum Error {
     NothingSubmitted,
     #[error("this graph cannot be launched without CUDA yet: {0}. Go on launching it with cudaGraphLaunch")]
     Refused(#[from] Refused),
+    #[error(
+        "CUDA launched the graph in different ways ({0}): another thread may have had CUDA submit something meanwhile. Instantiate the graph once more and \
+         prepare it while no other thread uses CUDA"
+    )]
+    Disturbed(Refused),
     #[error("node {node}, a kernel, is not one that the GPU would take: {unfit}")]
     Unfit { node: usize, unfit: Unfit },
     #[error(

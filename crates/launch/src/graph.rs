@@ -43,9 +43,10 @@ struct Parameters {
 }
 
 impl Graph {
-    /// Learns an instantiated graph of CUDA's and makes it ready on `channel`. `launch` launches it once on some stream and waits until it is done; it
-    /// is called three times, so the graph runs three times. No other thread may have CUDA submit anything meanwhile. `watched` is what saw CUDA's
-    /// calls ([`gpu::Libcuda::watched`]).
+    /// Learns an instantiated graph of CUDA's and makes it ready on `channel`. `launch` launches it once on some stream, the same each time, and waits until it
+    /// is done; it is called three times, and more often where launches differ, so the graph runs as often. No other thread may have CUDA submit anything
+    /// meanwhile, and CUDA has nothing else to load: each of the graph's kernels has run before (modules are loaded when a kernel first runs). `watched` is
+    /// what saw CUDA's calls ([`gpu::Libcuda::watched`]).
     ///
     /// # Errors
     /// [`Error::LaunchedBefore`] for a graph that was launched before, [`Error::Refused`] for one that is not understood, by name, [`Error::Unfit`] for a

@@ -6,36 +6,44 @@ use recipe::{Channel, Recipe, Refused, Segment};
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// Launches after the upload that are compared with each other.
+/// Launches after the upload that are compared with each other, and how often two more are made where they differ: another thread may have had CUDA
+/// submit something meanwhile.
 const AGAIN: usize = 2;
+const TRIES: usize = 3;
 
-/// Has the graph launched three times and makes a recipe of what was said.
+/// Has the graph launched three times, or a few times more, and makes a recipe of what was said.
 pub(crate) fn learn<E: Display>(
     watched: &Watched,
     space: &Arc<AddressSpace>,
     mut launch: impl FnMut() -> Result<(), E>,
 ) -> Result<Recipe, Error> {
-    let mut given = Vec::new();
-    for _ in 0..=AGAIN {
+    let mut given = || -> Result<Given, Error> {
         let mark = watched.mark(space)?;
         launch().map_err(|error| Error::Launching(error.to_string()))?;
-        given.push(watched.given(&mark)?);
+        Ok(watched.given(&mark)?)
+    };
+    let upload = given()?;
+    let mut tries = 1;
+    loop {
+        let again = (0..AGAIN).map(|_| given()).collect::<Result<Vec<_>, _>>()?;
+        match recipe_of(&upload, &again) {
+            Err(Error::Disturbed(_)) if tries < TRIES => tries += 1,
+            recipe => return recipe,
+        }
     }
-    recipe_of(&given)
 }
 
 /// A recipe from what was given for the upload and for the launches after it.
-fn recipe_of(given: &[Given]) -> Result<Recipe, Error> {
+fn recipe_of(upload: &Given, again: &[Given]) -> Result<Recipe, Error> {
     // Channels by handle, in the order in which they are used first.
     let mut handles: Vec<u32> = Vec::new();
     let mut channels: Vec<Channel> = Vec::new();
-    for channel in given.iter().flat_map(|given| &given.channels) {
+    for channel in std::iter::once(upload).chain(again).flat_map(|given| &given.channels) {
         if !handles.contains(&channel.handle) {
             handles.push(channel.handle);
             channels.push(Channel { class: channel.class, engines: channel.engines.clone(), group: channel.group });
         }
     }
-    let [upload, again @ ..] = given else { return Err(Error::NothingSubmitted) };
     let again: Vec<Vec<Segment<'_>>> = again.iter().map(|given| segments(given, &handles)).collect();
     let upload = segments(upload, &handles);
     if upload.is_empty() || again.iter().any(Vec::is_empty) {
@@ -47,6 +55,7 @@ fn recipe_of(given: &[Given]) -> Result<Recipe, Error> {
         Refused::QmdNotWritten { .. } if same_length(&upload, &again) => {
             Error::LaunchedBefore { segments: upload.len() }
         }
+        Refused::LaunchesDiffer { .. } | Refused::LengthsDiffer { .. } => Error::Disturbed(refused),
         refused => Error::Refused(refused),
     })
 }

@@ -54,6 +54,39 @@ fn a_kernel_that_the_gpu_would_not_take() {
 }
 
 #[test]
+fn a_launch_beside_which_another_thread_submits_is_learnt_later_or_refused() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let graph = rig.logging(Graph::chain(3));
+    // It comes with the second launch, or with every second one.
+    for (disturbed, learnt) in [(2..3, true), (2..100, false)] {
+        let mut number = 0;
+        let launch = || {
+            number += 1;
+            if disturbed.contains(&number) && number % 2 == 0 {
+                rig.submit(&words(|w| w.inc(1, 0x1698, &[0x1000]).unwrap()));
+            }
+            rig.launch(&graph, number - 1);
+            Ok::<(), String>(())
+        };
+        // SAFETY: stand-in kernels in memory of the rig.
+        match unsafe { launch::Graph::learn(rig.watched, &mut channel, launch) } {
+            Ok(mut ours) if learnt => {
+                rig.clear_log();
+                let ticket = ours.launch(&mut channel).unwrap();
+                channel.wait(ticket, crate::rig::TIMEOUT).unwrap();
+                assert_eq!((rig.log(), number), (vec![1, 2, 3], 5));
+            }
+            Err(error @ Error::Disturbed(_)) if !learnt => {
+                assert!(error.to_string().contains("another thread"), "{error}");
+                assert_eq!(number, 7);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_launch_that_fails_and_one_that_submits_nothing() {
     let rig = Rig::new();
     let mut channel = rig.channel();
