@@ -54,7 +54,7 @@ impl Host {
         idle: bool,
     ) -> Result<Flow, Fault> {
         match address {
-            WFI if !idle => return Ok(Flow::Blocked),
+            WFI | SET_REFERENCE if !idle => return Ok(Flow::Blocked),
             // Everything before but kernels is complete when a method is executed here, so there is nothing to flush.
             NOP | NON_STALL_INTERRUPT | FB_FLUSH | WFI | YIELD | CLEAR_FAULTED | MEM_OP_A..MEM_OP_D => {}
             MEM_OP_D => match data >> 27 {

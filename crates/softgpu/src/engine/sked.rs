@@ -12,7 +12,9 @@
 //! Assumed, each time what finds more mistakes:
 //! - the two fields lie in the QMD's memory, so a QMD that is written again has to be copied again;
 //! - invalidating, copying or scheduling an active QMD is an error, and so is decrementing a counter that is 0;
-//! - nothing but WAIT_FOR_IDLE, the host's WFI and releases with WFI waits for kernels: inline writes, plain releases and reports go past them;
+//! - nothing but WAIT_FOR_IDLE, the host's WFI and SET_REFERENCE, and releases with WFI waits for kernels: inline writes, plain releases and reports go
+//!   past them. Copies on a graphics channel do, too, though GA100's manual (`dev_ram`, subchannels) says that Host waits until the engine is idle when a
+//!   channel goes from compute to its copy engine or back: that wait is for other channels' kernels as well, and nobody should need it;
 //! - a kernel reads its parameters when it runs, at the end of its time;
 //! - a bank that a QMD fetches ahead (CONSTANT_BUFFER_PREFETCH, PREFETCH_POST) is in the cache from then on.
 //!

@@ -154,9 +154,10 @@ fn other_entries_go_on_while_a_kernel_is_active_and_wfi_waits() {
     let graph = gpu.logging(Graph::chain(1));
     let mut expected = 0;
     let copy_log = |to: u64| copy(graph_log(), to, 4, 0x182);
-    let waits: [Vec<u32>; 4] = [
+    let waits: [Vec<u32>; 5] = [
         inc(1, 0x110, &[0]),
         inc(0, 0x78, &[0]),
+        inc(0, 0x50, &[7]),
         host_sem(DATA_AT + 0x40, 1, 1 | 1 << 20),
         // SEMAPHOREA to D: RELEASE_WFI 0 is EN.
         inc(0, 0x10, &[hi(DATA_AT + 0x40), lo(DATA_AT + 0x40), 1, 2 | 1 << 24]),
@@ -177,10 +178,10 @@ fn other_entries_go_on_while_a_kernel_is_active_and_wfi_waits() {
     .into_iter()
     .enumerate()
     {
-        gpu.channel.ok(&[graph.again(4 + k as i64), release, copy_log(DATA_AT)].concat());
+        gpu.channel.ok(&[graph.again(5 + k as i64), release, copy_log(DATA_AT)].concat());
         assert_eq!(gpu.data(0), expected);
         expected += 1;
-        gpu.done(0, 4 + k as u32);
+        gpu.done(0, 5 + k as u32);
     }
 }
 
