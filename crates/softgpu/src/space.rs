@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::memory::Memory;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 #[derive(Clone, Debug)]
@@ -14,9 +14,21 @@ struct Mapping {
     writable: bool,
 }
 
+/// A number that no other address space of the process has or had.
+#[derive(Debug)]
+struct Id(u64);
+
+impl Default for Id {
+    fn default() -> Id {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Id(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// The page tables of one VA space object (class 0x90F1).
 #[derive(Debug, Default)]
 pub struct AddressSpace {
+    id: Id,
     table: RwLock<BTreeMap<u64, Mapping>>,
     /// UVM_REGISTER_GPU_VASPACE has been called: it has a page directory.
     registered: AtomicBool,
@@ -31,6 +43,11 @@ pub struct Piece {
 }
 
 impl AddressSpace {
+    /// What tells it from all others, also from those that are gone.
+    pub fn id(&self) -> u64 {
+        self.id.0
+    }
+
     pub fn registered(&self) -> bool {
         self.registered.load(Ordering::Acquire)
     }
@@ -143,5 +160,16 @@ impl AddressSpace {
     pub fn write_u64(&self, va: u64, value: u64) -> Result<(), Fault> {
         let piece = self.piece(va, 8, true)?;
         piece.memory.write_u64(piece.offset, value).ok_or(Fault::unmapped(va))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_space_that_comes_after_another_at_its_place_is_another() {
+        let ids: std::collections::HashSet<u64> = (0..100).map(|_| AddressSpace::default().id()).collect();
+        assert_eq!(ids.len(), 100);
     }
 }

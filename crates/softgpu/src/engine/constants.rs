@@ -10,15 +10,10 @@ use std::collections::HashMap;
 /// Banks that are kept; with one more all are dropped.
 const BANKS: usize = 4096;
 
-/// Banks by address space and address.
+/// Banks, by address space ([`AddressSpace::id`]) and address.
 #[derive(Debug, Default)]
 pub struct Constants {
-    banks: HashMap<(usize, u64), Vec<u8>>,
-}
-
-/// What tells address spaces apart.
-pub(super) fn of_space(space: &AddressSpace) -> usize {
-    std::ptr::from_ref(space) as usize
+    banks: HashMap<(u64, u64), Vec<u8>>,
 }
 
 impl Constants {
@@ -27,12 +22,12 @@ impl Constants {
     }
 
     pub(super) fn invalidate_bank(&mut self, space: &AddressSpace, bank: u64) {
-        self.banks.remove(&(of_space(space), bank));
+        self.banks.remove(&(space.id(), bank));
     }
 
     /// Bytes of a bank as the cache has them, of a bank that is `bytes` long.
     pub(super) fn read(&mut self, space: &AddressSpace, bank: u64, bytes: u32) -> Result<&[u8], Fault> {
-        let key = (of_space(space), bank);
+        let key = (space.id(), bank);
         if self.banks.len() >= BANKS && !self.banks.contains_key(&key) {
             self.banks.clear();
         }

@@ -21,7 +21,7 @@
 //! A QMD that runs no stand-in is done as soon as it starts, but where kernels are slow on purpose ([`crate::Planted::SlowKernel`]).
 
 use super::channel::Channel;
-use super::constants::{Constants, of_space};
+use super::constants::Constants;
 use super::{Fault, Runlists, limits, release, sm};
 use crate::counters::add;
 use crate::space::AddressSpace;
@@ -50,7 +50,7 @@ pub struct Sked {
 #[derive(Debug, Default)]
 struct Shared {
     /// Active QMDs, by address space and address.
-    active: HashSet<(usize, u64)>,
+    active: HashSet<(u64, u64)>,
     constants: Constants,
 }
 
@@ -65,7 +65,7 @@ impl Sked {
     }
 
     fn is_active(&self, space: &AddressSpace, address: u64) -> bool {
-        self.lock().active.contains(&(of_space(space), address))
+        self.lock().active.contains(&(space.id(), address))
     }
 }
 
@@ -82,6 +82,8 @@ struct Kernel {
     code: Option<StandIn>,
     /// Turns until it runs.
     left: u64,
+    /// It runs in this turn.
+    due: bool,
     /// Done as soon as it starts.
     at_once: bool,
 }
@@ -137,26 +139,22 @@ impl Kernels {
             return Ok(());
         }
         // Those that start meanwhile have their first turn with the next call.
-        let mut due = Vec::new();
-        self.active.retain_mut(|kernel| {
-            let now = kernel.left == 0;
+        for kernel in &mut self.active {
+            kernel.due = kernel.left == 0;
             kernel.left = kernel.left.saturating_sub(1);
-            if now {
-                due.push((kernel.address, kernel.qmd, kernel.code));
-            }
-            !now
-        });
-        for (address, qmd, code) in due {
-            self.complete(address, &qmd, code, channel, gpu)?;
+        }
+        while let Some(i) = self.active.iter().position(|kernel| kernel.due) {
+            let kernel = self.active.remove(i);
+            self.complete(kernel.address, &kernel.qmd, kernel.code, channel, gpu)?;
         }
         self.at_once(channel, gpu)
     }
 
-    /// Forgets them: the channel is no more.
+    /// Forgets them, whose QMDs are free then: the channel is no more.
     pub(super) fn clear(&mut self, channel: &Channel, gpu: &Runlists) {
         let mut shared = gpu.sked.lock();
         for kernel in self.active.drain(..) {
-            shared.active.remove(&(of_space(&channel.space), kernel.address));
+            shared.active.remove(&(channel.space.id(), kernel.address));
         }
     }
 
@@ -164,7 +162,7 @@ impl Kernels {
     fn at_once(&mut self, channel: &Channel, gpu: &Runlists) -> Result<(), Fault> {
         for _ in 0..AT_ONCE {
             let Some(i) = self.active.iter().position(|kernel| kernel.at_once) else { break };
-            let kernel = self.active.swap_remove(i);
+            let kernel = self.active.remove(i);
             self.complete(kernel.address, &kernel.qmd, kernel.code, channel, gpu)?;
         }
         Ok(())
@@ -207,7 +205,7 @@ impl Kernels {
         let slow = gpu.plot.turns();
         {
             let mut shared = gpu.sked.lock();
-            shared.active.insert((of_space(&channel.space), address));
+            shared.active.insert((channel.space.id(), address));
             let all = qmd.field("INVALIDATE_SHADER_CONSTANT_CACHE") == Some(1);
             for i in (0..8).filter(|i| all || qmd.element("CONSTANT_BUFFER_INVALIDATE", *i) == Some(1)) {
                 if let Some(bank) = qmd.constant_buffer(i) {
@@ -217,7 +215,8 @@ impl Kernels {
         }
         add(&gpu.counters.launches, 1);
         let left = slow.saturating_add(code.map_or(0, |code| code.turns.into()));
-        self.active.push(Kernel { address, qmd, code, left, at_once: code.is_none() && slow == 0 });
+        let at_once = code.is_none() && slow == 0;
+        self.active.push(Kernel { address, qmd, code, left, due: false, at_once });
         Ok(())
     }
 
@@ -232,7 +231,7 @@ impl Kernels {
     ) -> Result<(), Fault> {
         let space = &*channel.space;
         let done = run(qmd, code, space, gpu);
-        gpu.sked.lock().active.remove(&(of_space(space), address));
+        gpu.sked.lock().active.remove(&(space.id(), address));
         done?;
         if qmd.field("SELF_COPY_ON_COMPLETION") == Some(1) {
             let state = space.read_u32(address + STATE)?;

@@ -64,6 +64,24 @@ fn a_counter_that_is_0_cannot_be_decremented() {
     assert_eq!(gpu.channel.run(&down(2)), Some(ENGINE));
 }
 
+#[test]
+fn a_kernel_that_faults_frees_the_qmds_of_those_beside_it() {
+    let rig = Rig::new();
+    let gpu = Launcher::new(&rig);
+    let good = gpu.logging(Graph::diamond());
+    for bad in [1, 2] {
+        let mut graph = good.clone();
+        graph.kernels[bad].parameters = standin::pointer_and_word(NOWHERE, 0);
+        let killed = rig.compute_channel().run(&[graph.upload(), inc(1, 0x110, &[0])].concat());
+        assert_eq!(killed, Some(MMU));
+        gpu.host.set(0x1000, 0);
+        let channel = rig.compute_channel();
+        channel.ok(&good.upload());
+        until(|| gpu.counter(0) == 2 || channel.error().is_some());
+        assert_eq!((channel.error(), gpu.log().len()), (None, 4), "kernel {bad}");
+    }
+}
+
 /// (Unit tests have each limit with its name.)
 #[test]
 fn a_qmd_beyond_the_limits_of_the_hardware_kills_the_channel_that_starts_it() {
