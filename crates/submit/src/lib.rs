@@ -1,21 +1,26 @@
-//! Copies that any thread may submit.
+//! Copies, and launches of CUDA graphs, that any thread may submit.
 //!
 //! A [`Session`] has channels of its own, beside CUDA in CUDA's address space or alone on the software GPU. Memory becomes a
 //! [`Buffer`] once; then [`Session::copy_async`] copies between any two, and what [`Session::prepare`] made ready is submitted
 //! in some 60 ns. Each thread has a lane (a channel for each direction) of its own as long as there are lanes enough; a lane
 //! that two threads want at the same instant is [`Error::Busy`] for the second: no thread ever spins for another.
 //!
+//! [`Session::prepare_graph`] clones a CUDA graph, and [`Session::launch`] starts it past CUDA. Launches go by a channel of
+//! their own, in CUDA's channel group, one after the other.
+//!
 //! Handles are numbers that carry the session, the place and how often the place was used. A handle of something that is gone
 //! is an error, never another's.
 //!
-//! The invariant: [`Session::submit`], [`Session::copy_async`] and [`Session::poll`] take no lock, allocate nothing and make no
-//! system call, unless memory was unmapped since (then all is checked again).
+//! The invariant: [`Session::submit`], [`Session::copy_async`], [`Session::launch`], [`Session::set_parameter`] and
+//! [`Session::poll`] take no lock, allocate nothing and make no system call, unless memory was unmapped since (then all is
+//! checked again).
 //!
 //! # When memory goes
 //! A buffer that is unpinned ends when what is under way with it has ended; the call waits. Memory that CUDA frees ends its
 //! buffer: the free waits for what is under way, and from then on the buffer answers [`Error::Freed`]. Some frees are seen by
 //! nobody (a caching allocator that gives a block to another tensor, a graph's own allocations): keep such memory until it is
-//! unpinned. [`Options::check_each_submission`] asks CUDA for the allocation's number each time and finds most of them.
+//! unpinned. What a graph's kernels touch nobody knows: see [`Session::prepare_graph`]. [`Options::check_each_submission`]
+//! asks CUDA for the allocation's number each time and finds most of them.
 
 mod buffers;
 mod by_cpu;
