@@ -293,6 +293,14 @@ impl Launch {
         self.named.pointers.retain(|(other, _)| *other >= at.saturating_add(bytes) || at >= other.saturating_add(8));
     }
 
+    /// Whether [`Launch::submit`] would find a slot and a GPFIFO entry now.
+    ///
+    /// # Errors
+    /// As [`Launch::submit`].
+    pub fn ready(&self, ch: &mut Channel) -> Result<(), Error> {
+        self.free_slot(ch).map(drop)
+    }
+
     /// Launches once more. Its ticket is done when all of its kernels are.
     ///
     /// # Errors

@@ -113,6 +113,14 @@ impl Graph {
         self.launch.slots()
     }
 
+    /// Whether [`Graph::launch`] would find room now: for whoever has to do something else in front.
+    ///
+    /// # Errors
+    /// As [`Graph::launch`].
+    pub fn ready(&self, channel: &mut Channel) -> Result<(), gpu::Error> {
+        self.launch.ready(channel)
+    }
+
     /// Launches it once more, behind all that was launched on the channel before. The ticket is done ([`Channel::done`], [`Channel::wait`]) when all its
     /// nodes are.
     ///

@@ -696,7 +696,8 @@ int32_t doorbell_launch(doorbell_graph_t graph, doorbell_ticket_t *ticket);
  waits, too, whatever graph it is of.
  Cost: a call of cuStreamWriteValue32, with CUDA's locks: it waits where another thread is in a long call of CUDA's.
  Threads, errors: as doorbell_launch(); DOORBELL_CUDA, and DOORBELL_FULL while 1,024 orders of streams are under way,
- too. Where nothing was launched, later launches may wait for the stream all the same.
+ too. Where another thread took the room meanwhile, nothing was launched, and later launches wait for the stream all
+ the same.
  */
 int32_t doorbell_launch_after_stream(doorbell_graph_t graph, void *stream, doorbell_ticket_t *ticket);
 

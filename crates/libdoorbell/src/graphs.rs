@@ -121,7 +121,8 @@ pub unsafe extern "C" fn doorbell_launch(graph: doorbell_graph_t, ticket: *mut d
 /// waits, too, whatever graph it is of.
 /// Cost: a call of cuStreamWriteValue32, with CUDA's locks: it waits where another thread is in a long call of CUDA's.
 /// Threads, errors: as doorbell_launch(); DOORBELL_CUDA, and DOORBELL_FULL while 1,024 orders of streams are under way,
-/// too. Where nothing was launched, later launches may wait for the stream all the same.
+/// too. Where another thread took the room meanwhile, nothing was launched, and later launches wait for the stream all
+/// the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_launch_after_stream(
     graph: doorbell_graph_t,

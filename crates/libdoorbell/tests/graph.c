@@ -30,6 +30,7 @@ static int (*load)(void **, const void *), (*find)(void **, void *, const char *
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static int (*instantiate)(void **, void *, unsigned long long), (*destroy)(void *), (*launch_graph)(void *, void *);
 static int (*allocate)(address_t *, size_t), (*give_back)(address_t), (*fill)(address_t, unsigned, size_t, void *);
+static int (*wait_value)(void *, address_t, unsigned, unsigned);
 static void *stream, *module;
 static volatile uint32_t *words;
 
@@ -132,6 +133,24 @@ static void with_a_stream(void)
     for (uint32_t i = 0; i < ROUNDS; i++)
         IS(words[SEEN + i], i);
     EXPECT(doorbell_graph_free(ours), DOORBELL_OK);
+}
+
+/* A launch for which there is no room leaves nothing behind: neither in the stream nor of the 1,024 orders. */
+static void full_behind_a_stream(doorbell_graph_t graph)
+{
+    doorbell_ticket_t ticket = 0, last;
+    int launches = 0, code;
+    words[11] = 0;
+    EXPECT(wait_value(stream, (address_t)(uintptr_t)&words[11], 1, 0), 0);
+    while ((code = doorbell_launch_after_stream(graph, stream, &last)) == DOORBELL_OK && launches++ < 100)
+        ticket = last;
+    IS(launches, 32);
+    for (int i = 0; i < 1100; i++)
+        EXPECT(doorbell_launch_after_stream(graph, stream, &last), DOORBELL_FULL);
+    EXPECT(doorbell_hold_stream(stream, ticket), DOORBELL_OK);
+    words[11] = 1;
+    EXPECT(doorbell_wait(ticket, UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(synchronize(stream), 0);
 }
 
 /* Memory that the graph itself fills is pinned: when CUDA frees it, nothing is launched any more, whoever has the address then. */
@@ -323,7 +342,7 @@ static void load_cuda(void *cuda)
         {&create, "cuStreamCreate"}, {&begin, "cuStreamBeginCapture_v2"}, {&end, "cuStreamEndCapture"},
         {&synchronize, "cuStreamSynchronize"}, {&load, "cuModuleLoadData"}, {&find, "cuModuleGetFunction"}, {&launch, "cuLaunchKernel"},
         {&instantiate, "cuGraphInstantiateWithFlags"}, {&launch_graph, "cuGraphLaunch"}, {&destroy, "cuGraphExecDestroy"}, {&fill, "cuMemsetD32Async"},
-        {&allocate, "cuMemAlloc_v2"}, {&give_back, "cuMemFree_v2"},
+        {&allocate, "cuMemAlloc_v2"}, {&give_back, "cuMemFree_v2"}, {&wait_value, "cuStreamWaitValue32_v2"},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *found = dlsym(cuda, functions[i].name);
@@ -359,6 +378,7 @@ int main(void)
     in_order(first, second);
     by_two_threads(first, second);
     with_a_stream();
+    full_behind_a_stream(first);
     freed_memory();
     pointers();
     IS(words[0], 7);

@@ -221,13 +221,18 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::launch`]; [`Error::Cuda`], and [`Error::Full`] while 1,024 orders of streams are under way. Where
-    /// nothing was launched, later launches wait for the stream all the same.
+    /// another thread took the room meanwhile, nothing was launched, and later launches wait for the stream all the same.
     ///
     /// # Safety
     /// `stream` is a stream's handle (`CUstream`) of this GPU, or null for the default stream.
     pub unsafe fn launch_after(&self, stream: *mut c_void, graph: Graph) -> Result<Copy, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
-        GRAPH.decode(now.opening(), graph.0)?;
+        {
+            // Before anything goes into the stream. Other threads may still take the room meanwhile.
+            let mut claim = self.claim(LAUNCHES, now)?;
+            let (launching, channel) = found(&mut claim, now, graph)?;
+            launching.graph.ready(channel)?;
+        }
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
         let (index, value) = order.take()?;
