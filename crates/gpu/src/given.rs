@@ -15,6 +15,8 @@ use rm::graph::{Channel, ObjectGraph};
 use std::sync::Arc;
 
 const LATE: &str = "CUDA was initialised before doorbell was opened, so nobody saw where they lie; open doorbell before the first call of CUDA";
+/// What a client has of a GPU instance.
+const AMPERE_SMC_PARTITION_REF: u32 = 0xc637;
 /// Words of one submission at most: 256 MiB of them would be no launch.
 const MOST: usize = 64 << 20;
 
@@ -67,6 +69,11 @@ impl Watched {
         }
         let uuid = space.device().uuid();
         let theirs = self.theirs(uuid)?;
+        // A GPU instance has runlists, and parts of the context, of its own.
+        if self.graph().of_class(AMPERE_SMC_PARTITION_REF).any(|object| object.client == theirs.client) {
+            let why = "the GPU is divided (MIG), where launches were not seen yet; use a whole GPU";
+            return Err(Error::NotSeen { channel: "its channels".into(), why });
+        }
         let mut mark = Mark { rings: Vec::new(), uuid, client: theirs.client, device: theirs.device };
         let graph = self.graph();
         let marked = mark.channels(&graph).map(|channel| {

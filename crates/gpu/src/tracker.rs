@@ -1,6 +1,7 @@
 //! How far a channel has come: one semaphore that every prepared transfer releases with its own number.
 
 use crate::error::Error;
+use crate::fork;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -72,6 +73,8 @@ pub(crate) struct Tracker {
     named: Mutex<BTreeSet<u64>>,
     /// A pushbuffer of the channel's named some pin.
     names_any: AtomicBool,
+    /// The process whose channel it is: a fork's child has only copies, and nothing of its is under way.
+    opener: u32,
     /// It counts launches: what they touch is not known.
     launches: AtomicBool,
     /// Stopped, because it did not come to its end before memory had to go.
@@ -108,7 +111,7 @@ impl Tracker {
         let (lost, userd) = (AtomicU64::new(NOT_LOST), OnceLock::new());
         let (stopped, channel) = (AtomicBool::new(false), OnceLock::new());
         let (named, names_any) = (Mutex::default(), AtomicBool::new(false));
-        let launches = AtomicBool::new(false);
+        let (launches, opener) = (AtomicBool::new(false), fork::watch());
         let tracker = Tracker {
             va,
             _memory: memory,
@@ -118,6 +121,7 @@ impl Tracker {
             token,
             named,
             names_any,
+            opener,
             launches,
             stopped,
             channel,
@@ -161,7 +165,9 @@ impl Tracker {
 
     /// Whether launches are under way.
     pub fn launching(&self) -> bool {
-        self.launches.load(Ordering::SeqCst) && !self.done(Ticket(self.submitted.load(Ordering::SeqCst)))
+        self.launches.load(Ordering::SeqCst)
+            && !fork::forked(self.opener)
+            && !self.done(Ticket(self.submitted.load(Ordering::SeqCst)))
     }
 
     /// Whether what the channel has in flight may name one of these.
@@ -244,6 +250,10 @@ impl Tracker {
     /// Waits for all that is submitted by now; false if it does not come to an end in time, or did not before and has not
     /// moved since.
     pub fn drain(&self, deadline: Instant) -> bool {
+        // (The tracker need not be mapped in a fork's child.)
+        if fork::forked(self.opener) {
+            return true;
+        }
         // ORDERING: see AddressSpace::unmapped.
         let mut last = self.submitted.load(Ordering::SeqCst);
         loop {

@@ -9,7 +9,7 @@ use graph_words::{Graph, Step};
 use launch::Set;
 use rm::abi::uvm;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The channel waits until the semaphore is set to 1.
 fn gate(channel: &mut Channel) -> Semaphore {
@@ -179,6 +179,38 @@ fn a_forks_child_gets_errors_and_frees_nothing_of_its_parents() {
     let ticket = ours.launch(&mut channel).unwrap();
     channel.wait(ticket, TIMEOUT).unwrap();
     assert_eq!(rig.log(), [1, 2]);
+}
+
+/// CUDA frees in a child (a program's own clean-up) while its parent's launch is under way.
+#[test]
+fn a_forks_child_waits_for_no_launch_of_its_parents() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let mut ours = learn(&rig, &mut channel, &rig.logging(Graph::chain(2)));
+    let memory = rig.cuda.alloc_host(0x1000).unwrap();
+    let gate = gate(&mut channel);
+    let ticket = ours.launch(&mut channel).unwrap();
+    let uvm = rig.watched.graph().uvm_fd().unwrap();
+    let free = || {
+        let mut call = uvm::Range { base: memory.va(), length: memory.length(), status: 0, ..Default::default() };
+        let start = Instant::now();
+        // SAFETY: the request's struct; the call is only told of.
+        unsafe { rig.watched.ioctl(uvm, uvm::FREE, (&raw mut call).cast(), || 0) };
+        start.elapsed() < Duration::from_secs(2)
+    };
+    // SAFETY: the child makes calls that wait for no other thread, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let at_once = free();
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!at_once)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "the child waited");
+    gate.set(1);
+    channel.wait(ticket, TIMEOUT).unwrap();
 }
 
 #[test]
