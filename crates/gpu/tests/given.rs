@@ -136,3 +136,20 @@ fn channels_that_come_and_go_and_words_that_are_not_mapped() {
     watched.begin_late();
     assert!(matches!(watched.mark(&rig.space), Err(Error::NotSeen { .. })));
 }
+
+#[test]
+fn a_divided_gpu_is_refused_by_name() {
+    use rm::fact::{Created, Fact, What};
+    let rig = rig();
+    let _channel = rig.channel(Engine::Copy(2));
+    rig.watched.mark(&rig.space).unwrap();
+    let mut graph = rig.watched.graph();
+    let (client, device, _) = graph.va_spaces()[0];
+    // Its client has a part of the GPU.
+    let what = What::Other { engine_type: None };
+    let part = Created { client, parent: device, handle: 0x5c00_7777, class: 0xc637, what };
+    graph.told(3, rm::graph::FileKind::Ctl, Fact::Created(part));
+    drop(graph);
+    let error = rig.watched.mark(&rig.space).unwrap_err();
+    assert!(error.to_string().contains("MIG"), "{error}");
+}
