@@ -2,6 +2,7 @@
 
 use crate::launch_rig::{DATA_AT, Launcher, graphics, without_waits};
 use crate::rig::*;
+use doorbell_softgpu::Mode;
 use doorbell_softgpu::standin::{self, Operation};
 use graph_words::{Graph, Kernel, words};
 use pushbuf::qmd::PcasAction;
@@ -56,6 +57,18 @@ fn a_chain_is_launched_many_times() {
         }
     }
     assert_eq!(gpu.log(), [1, 2, 3].repeat(2001));
+}
+
+#[test]
+fn a_gpu_that_polls_runs_graphs_too() {
+    let rig = Rig::with(Mode::Poll);
+    let gpu = Launcher::new(&rig);
+    gpu.slow(Operation::Log, 10);
+    let graph = gpu.logging(Graph::chain(3));
+    gpu.channel.push(&graph.upload());
+    (1..4).for_each(|k| gpu.channel.push(&graph.again(k)));
+    gpu.done(0, 3);
+    assert_eq!(gpu.log(), [1, 2, 3].repeat(4));
 }
 
 #[test]
