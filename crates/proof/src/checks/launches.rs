@@ -23,8 +23,8 @@ const TRACKERS: u64 = 0x400;
 const SUM: u64 = 0x800;
 const LOGGED: u64 = 0x1000;
 const HOST: u64 = 0x1_0000;
-/// More than any upload here needs.
-const WORDS: usize = 1 << 14;
+/// Words that a submission adds by itself, and more.
+const SPARE: usize = 64;
 
 struct Launcher {
     channel: Channel,
@@ -82,7 +82,7 @@ impl Launcher {
     }
 
     fn submit(&mut self, rig: &Rig, words: &[u32]) -> Result<(), Stop> {
-        rig.submit(&mut self.channel, WORDS.max(words.len()), |pushbuffer| pushbuffer.raw(words).map(drop))
+        rig.submit(&mut self.channel, words.len() + SPARE, |pushbuffer| pushbuffer.raw(words).map(drop))
     }
 
     /// Waits until a group's counter says that launch `k` is done.

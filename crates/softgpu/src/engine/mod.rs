@@ -70,6 +70,8 @@ pub struct Runlists {
 
 /// A blocked acquire is tried again at least this often: the CPU may release it with a plain store.
 const ACQUIRE_POLL_NS: u64 = 20_000;
+/// Turns that pass without a pause while only kernels are active.
+const PATIENT_TURNS: u64 = 100_000;
 /// An idle GPU wakes up by itself only to find out that it should stop.
 const IDLE_NS: u64 = 500_000_000;
 
@@ -129,6 +131,8 @@ impl Runlists {
 
     fn run(&self) {
         let mut snapshot: Vec<Arc<Channel>> = Vec::new();
+        // Turns in which nothing but time has passed.
+        let mut waiting = 0u64;
         while !self.stop.load(Ordering::Acquire) {
             let seen = self.bell.events();
             snapshot.clear();
@@ -146,10 +150,19 @@ impl Runlists {
             if let Some(page) = &*self.clock.lock().unwrap_or_else(PoisonError::into_inner) {
                 let _ = page.write_u64(TIME_0, sys::gpu_clock());
             }
+            if ready || !active {
+                waiting = 0;
+            }
             match () {
                 () if ready => {}
-                // Kernels count turns.
-                () if active => std::thread::yield_now(),
+                // Kernels count turns, which take no time: a thread that gave its CPU away after each would wait for all others each time. One that
+                // never ends must not keep a CPU for ever.
+                () if active => {
+                    waiting += 1;
+                    if waiting > PATIENT_TURNS {
+                        self.bell.sleep(seen, ACQUIRE_POLL_NS);
+                    }
+                }
                 () if blocked => self.bell.sleep(seen, ACQUIRE_POLL_NS),
                 () if self.poll => std::thread::yield_now(),
                 () => self.bell.sleep(seen, IDLE_NS),
