@@ -37,6 +37,16 @@ impl Session {
         Ok(made)
     }
 
+    /// Whether a lane of a batch's direction has room for a submission now. Other threads may still take it.
+    fn has_room(&self, now: Now, pieces: &[Piece]) -> Result<(), Error> {
+        let first = pieces.first().ok_or(Error::Argument("an empty batch: pass one piece at least"))?;
+        let (_, mut claim) = self.any_lane(self.half(now, (first.to, first.from))?, now)?;
+        let Some(Inner { copies: Some(copies), channel, .. }) = &mut *claim else { return Err(Error::Closed) };
+        // Dropped before it is submitted, it never was.
+        copies.begin(channel)?;
+        Ok(())
+    }
+
     /// As [`Session::copy_batch`], behind what the CUDA stream has queued now: a write of a word goes into the stream, and the lane
     /// waits for it. What is submitted on this thread's lane later waits, too. A call of CUDA's, with its locks.
     ///
@@ -48,6 +58,8 @@ impl Session {
     /// `stream` is a stream's handle (`CUstream`) of this GPU, or null for the default stream.
     pub unsafe fn copy_after(&self, stream: *mut c_void, pieces: &[Piece]) -> Result<Copy, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
+        // Before anything goes into the stream.
+        self.has_room(now, pieces)?;
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
         let taken = order.take()?;

@@ -125,6 +125,39 @@ fn threads_that_launch_while_the_session_is_closed_and_opened_get_errors_and_not
     session.close().unwrap();
 }
 
+#[test]
+fn a_copy_behind_a_stream_for_which_there_is_no_room_takes_no_order() {
+    if !program::inside("a_copy_behind_a_stream_for_which_there_is_no_room_takes_no_order") {
+        return;
+    }
+    let (context, session) = opened();
+    let stream = Stream::new(&context).unwrap();
+    let [host, video] = [false, true].map(|video| session.allocate(4096, video).unwrap());
+    let piece = [submit::Piece { to: video, to_at: 0, from: host, from_at: 0, bytes: 64 }];
+    let gate = cuda::Words::new(&context, 1).unwrap();
+    // SAFETY: the words outlive what the stream does with them.
+    unsafe { gate.hold_until(stream.handle(), 0, 1) }.unwrap();
+    // SAFETY: the stream lives.
+    let copied = || unsafe { session.copy_after(stream.handle(), &piece) };
+    let mut last = copied().unwrap();
+    let refused = loop {
+        match copied() {
+            Ok(copy) => last = copy,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, Error::Full(slots) if slots < 1024), "{refused:?}");
+    assert!((0..1100).all(|_| matches!(copied(), Err(Error::Full(slots)) if slots < 1024)));
+    // SAFETY: the stream lives.
+    unsafe { session.hold_stream(stream.handle(), last) }.expect_err("no room for the word behind it, either");
+    gate.word(0).store(1, Ordering::SeqCst);
+    session.wait(last, LIMIT).unwrap();
+    // SAFETY: as above.
+    unsafe { session.hold_stream(stream.handle(), last) }.unwrap();
+    stream.synchronize().unwrap();
+    session.close().unwrap();
+}
+
 struct OnDrop<'a>(&'a AtomicBool);
 
 impl Drop for OnDrop<'_> {
