@@ -74,6 +74,8 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
     Ok(found.into_iter().map(|found| found.learn(&finder.channels)).collect())
 }
 
+/// What is written of a QMD of versions 3 and 4.
+const QMD_BYTES: u64 = 0x180;
 /// Words that are kept for uploads not yet overwritten, at most: 256 MiB.
 const KEPT: usize = 64 << 20;
 
@@ -94,6 +96,8 @@ struct Submission {
     /// QMDs that it does something to, and those that it writes, as far as they may be QMDs.
     started: Vec<u64>,
     written: HashSet<u64>,
+    /// Whether it writes anything of the size of a QMD.
+    sized: bool,
     acquired: Vec<u64>,
     /// Words of four bytes that it writes.
     set: Vec<u64>,
@@ -205,6 +209,7 @@ impl Sink for Finder {
             What::Inline(inline) if inline.bytes() == 4 => self.now.set.push(inline.dst),
             What::Inline(inline) => {
                 self.now.written.insert(inline.dst);
+                self.now.sized |= inline.bytes() == QMD_BYTES;
             }
             What::Semaphore(s) if s.operation.is_acquire() => self.now.acquired.push(s.address),
             _ => {}
@@ -229,7 +234,9 @@ impl Finder {
             uploads.extend(more.filter_map(|u| Some((u.borrow().submissions.first()?.number, Rc::clone(u)))));
             return launch.add(now);
         }
-        let writes = now.started.iter().any(|qmd| now.written.contains(qmd));
+        // (An upload apart from the first launch may start nothing.)
+        let alone = now.started.is_empty() && now.sized;
+        let writes = alone || now.started.iter().any(|qmd| now.written.contains(qmd));
         let goes_on = |u: &&Upload| u.borrow().goes_on_with(&now, |qmd| of(qmd, u) && !now.written.contains(qmd));
         if let Some(upload) = state.upload.as_ref().filter(goes_on) {
             let upload = Rc::clone(upload);

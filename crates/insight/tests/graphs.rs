@@ -243,3 +243,19 @@ fn pieces_that_do_not_wait_for_each_other_are_one_launch() {
     assert_eq!((all[0].upload.unwrap().submissions, all[0].launch.submissions), (3, 3));
     assert_eq!(all[0].recipe.as_ref().unwrap().kernels(), 4);
 }
+
+/// As `cuGraphUpload` may do it: nothing is started by what writes the graph.
+#[test]
+fn an_upload_that_starts_nothing_is_found() {
+    let mut graph = ByHand::chain(1);
+    let (again, launch) = ((0..4).map(|k| graph.again(k)).collect::<Vec<_>>(), std::mem::take(&mut graph.launch));
+    let mut upload = graph.upload();
+    // Without the PCAS that arms it: SEND_PCAS_A with its word, and the action.
+    let armed = upload.iter().position(|word| *word == 0x2001_20ad).unwrap();
+    upload.drain(armed..armed + 3);
+    assert!(!launch.is_empty() && upload.len() > 200 && !upload.contains(&0x2001_20ad));
+    let all = of_submissions(&[&upload, &again[0], &again[1], &again[2], &again[3]]);
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!((all[0].uploaded_by, all[0].launches), (Some(0), 4));
+    assert_eq!(all[0].recipe.as_ref().unwrap().kernels(), 1);
+}
