@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "../inside.h"
 
 typedef uint64_t u64;
 typedef uint32_t u32;
@@ -172,14 +173,20 @@ static void forked(void) {
     printf("%d\n", cudaLaunchKernel(P(0xf1), (dim3){4, 1, 1}, (dim3){1, 1, 1}, params, 0, 0));
 }
 
+static volatile int waiter;
 static void *waits(void *v) {
+    waiter = gettid();
     cudaStreamSynchronize(P(0xdead));
     return v;
+}
+static void until_it_waits(void) {
+    while (!waiter) usleep(100);
+    until_inside(waiter, SYS_pause);
 }
 static void killed(void) {
     pthread_t t;
     pthread_create(&t, 0, waits, 0);
-    sleep(1);
+    until_it_waits();
     kill(getpid(), SIGKILL);
 }
 
@@ -187,7 +194,7 @@ static void killed(void) {
 static void cancelled(void) {
     pthread_t t;
     pthread_create(&t, 0, waits, 0);
-    usleep(300000);
+    until_it_waits();
     pthread_cancel(t);
     void *r;
     pthread_join(t, &r);
@@ -219,8 +226,9 @@ static void guarded(void) {
     printf("most at a time: %s, child %d\n", cuStubMost() == 1 ? "1" : "more", status);
 }
 /* The GPU of one copy waits for the launch of another thread. */
-static volatile int launched;
+static volatile int launched, inside;
 static void until_launched(void) {
+    inside = 1;
     while (!launched) usleep(1000);
 }
 static void *blocks(void *v) {
@@ -231,8 +239,7 @@ static void *blocks(void *v) {
 static void dependent(void) {
     pthread_t t;
     pthread_create(&t, 0, blocks, 0);
-    while (!cuStubWithin) usleep(100);
-    usleep(50000);
+    while (!inside) usleep(100);
     cuStubWithin = 0;
     cuMemcpyHtoD_v2(1, P(0xabc), 1);
     launched = 1;
@@ -275,9 +282,11 @@ static void left(void) {
 }
 
 /* The program ends while a thread is in a call, and its last handler calls, too. */
+static volatile int is_stuck;
 static void stays(void) {
     puts("inside");
     fflush(stdout);
+    is_stuck = 1;
     for (;;) pause();
 }
 static void *stuck(void *v) {
@@ -293,7 +302,7 @@ static void ended(void) {
     pthread_t t;
     atexit(at_the_end);
     pthread_create(&t, 0, stuck, 0);
-    usleep(300000);
+    while (!is_stuck) usleep(100);
 }
 #endif
 

@@ -1,7 +1,6 @@
 /* Counts the calls that a program makes, and prints them at its end for the test to compare with the tape. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -11,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
+#include "../inside.h"
 
 #define FUNCTIONS(X) \
     X(mutex_lock) X(mutex_trylock) X(mutex_timedlock) X(mutex_clocklock) X(mutex_unlock) X(mutex_init) X(mutex_destroy) \
@@ -46,25 +45,4 @@ static inline struct timespec in_ms(clockid_t clock, long ms) {
     while (t.tv_nsec >= 1000000000L) { t.tv_nsec -= 1000000000L; t.tv_sec++; }
     while (t.tv_nsec < 0) { t.tv_nsec += 1000000000L; t.tv_sec--; }
     return t;
-}
-
-/* Returns when a thread of this process is inside a system call: SYS_futex is a lock that it waits for. How long it takes to
- * come there nobody can say on a busy machine. */
-static inline void until_inside(int tid, long call) {
-    char path[64], text[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
-    for (;;) {
-        int file = open(path, O_RDONLY);
-        ssize_t n = file < 0 ? -1 : read(file, text, sizeof text - 1);
-        if (file >= 0) close(file);
-        if (n < 0) {
-            /* A kernel that does not say. */
-            usleep(300000);
-            return;
-        }
-        text[n] = 0;
-        /* "running", or the number and its arguments. */
-        if (text[0] >= '0' && text[0] <= '9' && atol(text) == call) return;
-        usleep(1000);
-    }
 }
