@@ -125,7 +125,7 @@ impl Storm {
 /// instead of the preloaded one.)
 fn copies_of_gpu(counters: &Path) -> u64 {
     let bytes = std::fs::read(counters).unwrap();
-    assert_eq!(&bytes[..8], b"SOFTGPU1");
+    assert_eq!(&bytes[..8], b"SOFTGPU2");
     u64::from_ne_bytes(bytes[48..56].try_into().unwrap())
 }
 
