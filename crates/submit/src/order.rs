@@ -39,8 +39,9 @@ impl Session {
 
     /// Whether a lane of a batch's direction has room for a submission now. Other threads may still take it.
     fn has_room(&self, now: Now, pieces: &[Piece]) -> Result<(), Error> {
-        let first = pieces.first().ok_or(Error::Argument("an empty batch: pass one piece at least"))?;
-        let (_, mut claim) = self.any_lane(self.half(now, (first.to, first.from))?, now)?;
+        // (One without pieces only waits, on a lane to the GPU.)
+        let half = pieces.first().map_or(Ok(0), |piece| self.half(now, (piece.to, piece.from)))?;
+        let (_, mut claim) = self.any_lane(half, now)?;
         let Some(Inner { copies: Some(copies), channel, .. }) = &mut *claim else { return Err(Error::Closed) };
         // Dropped before it is submitted, it never was.
         copies.begin(channel)?;
