@@ -14,6 +14,7 @@ use crate::channel::{Channel, Grave, acquire};
 use crate::engine::COMPUTE;
 use crate::error::Error;
 use crate::memory::Memory;
+use crate::pin::Pin;
 use crate::place::Place;
 use crate::prepared::store;
 use crate::region::Region;
@@ -49,7 +50,7 @@ pub struct LaunchWords<'a> {
     pub adds: u32,
     /// QMDs that may be started, ascending.
     pub qmds: &'a [u64],
-    /// Where QMDs and banks lie, kept until the last launch is done.
+    /// Where QMDs and banks lie ([`AddressSpace::alloc_for_launch`]), kept until the last launch is done.
     pub memory: &'a [Arc<Memory>],
     /// What copies, fills and writes of the launch touch.
     pub touched: &'a [Region],
@@ -82,7 +83,9 @@ pub struct Launch {
     generation: u64,
     channel: u64,
     grave: Grave,
+    /// The last submission, of the upload or of a launch.
     last: Option<Ticket>,
+    kept: Vec<Pin>,
 }
 
 /// What the words may name.
@@ -91,7 +94,6 @@ struct Named {
     space: Arc<AddressSpace>,
     tracker: u64,
     memory: Vec<Arc<Memory>>,
-    own: Vec<Region>,
     touched: Vec<Region>,
     needed: Vec<Region>,
     /// What parameters point to, each with the address of the parameter.
@@ -101,17 +103,24 @@ struct Named {
 impl Ranges for Named {
     fn contains(&self, va: u64, length: u64) -> bool {
         let tracker = va == self.tracker && length <= 16;
-        tracker || self.own.iter().chain(&self.touched).any(|region| region.holds(va, length))
+        let own = |memory: &Arc<Memory>| {
+            let offset = va.checked_sub(memory.va());
+            offset.and_then(|offset| offset.checked_add(length)).is_some_and(|end| end <= memory.length())
+        };
+        tracker || self.memory.iter().any(own) || self.touched.iter().any(|region| region.holds(va, length))
     }
 }
 
 impl Named {
     fn all(&self) -> impl Iterator<Item = &Region> {
-        self.own.iter().chain(&self.touched).chain(&self.needed).chain(self.pointers.iter().map(|(_, region)| region))
+        self.touched.iter().chain(&self.needed).chain(self.pointers.iter().map(|(_, region)| region))
     }
 
     fn check(&self) -> Result<(), Error> {
         let gpu = self.space.device().uuid();
+        if let Some(other) = self.memory.iter().find(|memory| !Arc::ptr_eq(memory.space(), &self.space)) {
+            return Err(Error::OtherSpace { va: other.va() });
+        }
         self.all().try_for_each(|region| region.check(&self.space, gpu))
     }
 }
@@ -187,12 +196,10 @@ impl Launch {
         let space = ch.space().clone();
         let generation = space.generation();
         let (_, tracker) = ch.ends();
-        let own = words.memory.iter().map(|memory| memory.region()).collect();
         let named = Named {
             space: space.clone(),
             tracker,
             memory: words.memory.to_vec(),
-            own,
             touched: words.touched.to_vec(),
             needed: words.needed.to_vec(),
             pointers: Vec::new(),
@@ -214,7 +221,7 @@ impl Launch {
                 Some(Parameters { slots: Slots::new(ch, room)?, staged: vec![0; room] })
             }
         };
-        let launch = Launch {
+        let mut launch = Launch {
             slots,
             entries,
             counts: words.counts.iter().map(|(word, more)| (*word, u64::from(*more))).collect(),
@@ -228,13 +235,14 @@ impl Launch {
             channel: ch.id(),
             grave: ch.grave(),
             last: None,
+            kept: Vec::new(),
         };
         launch.upload(ch, words.upload)?;
         Ok(launch)
     }
 
     /// Sends the upload, and behind it the tracker's next number once all launches before have been counted.
-    fn upload(&self, ch: &mut Channel, upload: &[u32]) -> Result<(), Error> {
+    fn upload(&mut self, ch: &mut Channel, upload: &[u32]) -> Result<(), Error> {
         ch.ready()?;
         let mut words = upload.to_vec();
         words.resize(upload.len() + ACQUIRE + WRITE + 1, 0);
@@ -262,7 +270,13 @@ impl Launch {
         };
         ch.push_prepared(entry, ticket);
         self.grave.put(memory, ticket);
+        self.last = Some(ticket);
         ch.wait(ticket, UPLOAD)
+    }
+
+    /// Keeps pins of what the words name until the last launch is done, whenever this is dropped.
+    pub fn keep(&mut self, pins: impl IntoIterator<Item = Pin>) {
+        self.kept.extend(pins);
     }
 
     /// Launches that may be under way at a time.
@@ -485,6 +499,7 @@ fn method_of(words: &[u32], wanted: usize) -> Option<(u8, u16)> {
 
 impl Drop for Launch {
     fn drop(&mut self) {
+        self.kept.iter_mut().for_each(Pin::let_go);
         // The channel may still read the words, and kernels their QMDs and banks: all is freed when the channel has come past, or has gone.
         let Some(last) = self.last else { return };
         self.grave.put(self.slots.memory.clone(), last);
@@ -492,5 +507,6 @@ impl Drop for Launch {
             self.grave.put(parameters.slots.memory.clone(), last);
         }
         self.named.memory.drain(..).for_each(|memory| self.grave.put(memory, last));
+        self.kept.drain(..).for_each(|pin| self.grave.put(Arc::new(pin), last));
     }
 }

@@ -32,6 +32,11 @@ impl AddressSpace {
         Memory::new(self, Place::Host, length, true)
     }
 
+    /// Video memory for the QMDs and constant banks of a launch ([`crate::LaunchWords::memory`]): nothing else may name it.
+    pub fn alloc_for_launch(self: &Arc<Self>, length: u64) -> Result<Arc<Memory>, Error> {
+        self.alloc_own(Place::Video, length)
+    }
+
     /// Memory of the crate's own, rings and pushbuffers: no pushbuffer may name it, and its end makes none stale.
     pub(crate) fn alloc_own(self: &Arc<Self>, place: Place, length: u64) -> Result<Arc<Memory>, Error> {
         Memory::new(self, place, length, false)

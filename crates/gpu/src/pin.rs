@@ -19,7 +19,7 @@ pub struct Pin {
     watched: &'static Watched,
     id: u64,
     place: rm::graph::Place,
-    /// Nothing names the memory; it is only watched.
+    /// Nothing names the memory, or not any more: it is only watched.
     watches: bool,
 }
 
@@ -95,6 +95,11 @@ impl AddressSpace {
 }
 
 impl Pin {
+    /// Nothing names it any more: the drop waits for nothing.
+    pub(crate) fn let_go(&mut self) {
+        self.watches = true;
+    }
+
     /// All of it.
     pub fn region(&self) -> &Region {
         &self.whole

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::learn::learn;
 use crate::memory::{move_in, pin, regions, watch};
 use crate::node::{Node, nodes};
-use gpu::{Channel, Engine, Group, Launch, LaunchWords, NewParameters, Pin, Region, Ticket, Watched};
+use gpu::{Channel, Engine, Group, Launch, LaunchWords, NewParameters, Region, Ticket, Watched};
 use recipe::{Own, Recipe};
 use std::fmt::Display;
 
@@ -17,8 +17,6 @@ pub struct Graph {
     parameters: Vec<Parameters>,
     /// Which of them were changed and not sent yet.
     changed: Vec<usize>,
-    _pins: Vec<Pin>,
-    _watches: Vec<Pin>,
 }
 
 /// New bytes for the parameters of a kernel.
@@ -98,9 +96,10 @@ impl Graph {
             parameters: (parameters.iter().map(|p| p.bytes.len()).sum(), parameters.len()),
         };
         // SAFETY: the caller's. The upload only arms, and all that QMDs release was moved to the tracker.
-        let launch = unsafe { Launch::prepare(channel, words)? };
+        let mut launch = unsafe { Launch::prepare(channel, words)? };
+        launch.keep(pins.into_iter().chain(watches));
         let changed = Vec::with_capacity(parameters.len());
-        Ok(Graph { launch, nodes: nodes(&recipe), parameters, changed, _pins: pins, _watches: watches })
+        Ok(Graph { launch, nodes: nodes(&recipe), parameters, changed })
     }
 
     /// What it is made of.

@@ -30,7 +30,7 @@ pub(crate) fn move_in(recipe: &Recipe, space: &Arc<AddressSpace>) -> Result<(Rec
             }
         }
     }
-    let memory = space.alloc_video(end)?;
+    let memory = space.alloc_for_launch(end)?;
     let moved = recipe.relocate(|id, block| places.get(&id.0).map_or(block.address, |offset| memory.va() + offset))?;
     Ok((moved, memory))
 }

@@ -1,18 +1,18 @@
-//! Memory of prepared transfers that is gone while the channel might still read it.
+//! What prepared transfers and launches had, and the channel might still use.
 
-use crate::memory::Memory;
 use crate::tracker::{Ticket, Tracker};
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Segments of prepared transfers that were dropped while the channel might still read them.
+/// Memory, and pins of memory, of what was dropped while it might be under way: it goes when the channel has come past.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grave(Arc<Mutex<Vec<Buried>>>);
 
-type Buried = (Arc<Memory>, Ticket);
+type Buried = (Arc<dyn Any + Send + Sync>, Ticket);
 
 impl Grave {
-    pub fn put(&self, memory: Arc<Memory>, last: Ticket) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((memory, last));
+    pub fn put(&self, what: Arc<dyn Any + Send + Sync>, last: Ticket) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((what, last));
     }
 
     pub fn bury(&self, tracker: &Tracker) {

@@ -236,6 +236,26 @@ fn a_graph_that_is_dropped_while_it_runs_is_finished_first() {
 }
 
 #[test]
+fn a_graph_with_pinned_memory_is_dropped_at_once_and_stops_nothing() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let data = rig.host.va() + DATA;
+    let mut graph = rig.logging(Graph::chain(1));
+    graph.launch.push(Step::Memcpy { from: data, to: data + 64, bytes: 64 });
+    let mut ours = learn(&rig, &mut channel, &graph);
+    let gate = gate(&mut channel);
+    rig.set_data(0, 7);
+    let ticket = ours.launch(&mut channel).unwrap();
+    let start = Instant::now();
+    drop(ours);
+    assert!(start.elapsed() < Duration::from_millis(900), "it waited");
+    std::thread::sleep(Duration::from_millis(20));
+    gate.set(1);
+    channel.wait(ticket, TIMEOUT).unwrap();
+    assert_eq!((rig.data(16), rig.faults()), (7, 0));
+}
+
+#[test]
 fn a_channel_that_is_dropped_under_a_launch_ends_it() {
     let rig = Rig::new();
     let graph = rig.logging(Graph::chain(2));
