@@ -83,7 +83,7 @@ fn launches_that_go_wrong() {
 #[test]
 fn slow_kernels_are_waited_for() {
     for check in ["launch-chain", "launch-repeated", "launch-parameters"] {
-        let fault = Planted::SlowKernel { turns: 200 };
+        let fault = Planted::SlowKernel { turns: 50 };
         let ground = Ground::soft(Arc::new(SoftDriver::broken(Mode::Strict, fault)));
         let verdict = proof::run(proof::find(check).unwrap(), &ground).verdict;
         assert!(matches!(verdict, Verdict::Passed(_)), "{check}: {verdict:?}");

@@ -45,7 +45,7 @@ impl Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandIn {
     pub operation: Operation,
-    /// How many turns of the GPU's thread it stays active at least.
+    /// How many turns of the GPU's thread it stays active at least; each takes about a microsecond where nothing else is to be done.
     pub turns: u32,
 }
 

@@ -70,8 +70,9 @@ pub struct Runlists {
 
 /// A blocked acquire is tried again at least this often: the CPU may release it with a plain store.
 const ACQUIRE_POLL_NS: u64 = 20_000;
-/// Turns that pass without a pause while only kernels are active.
-const PATIENT_TURNS: u64 = 100_000;
+/// How long a turn takes in which only kernels are active, and how many of these in a row pass without sleep.
+const TURN_NS: u64 = 1_000;
+const PATIENT_TURNS: u64 = 50_000;
 /// An idle GPU wakes up by itself only to find out that it should stop.
 const IDLE_NS: u64 = 500_000_000;
 
@@ -131,8 +132,8 @@ impl Runlists {
 
     fn run(&self) {
         let mut snapshot: Vec<Arc<Channel>> = Vec::new();
-        // Turns in which nothing but time has passed.
-        let mut waiting = 0u64;
+        // Turns in which nothing but time has passed, since so many QMDs were started.
+        let (mut waiting, mut started) = (0u64, 0);
         while !self.stop.load(Ordering::Acquire) {
             let seen = self.bell.events();
             snapshot.clear();
@@ -150,17 +151,20 @@ impl Runlists {
             if let Some(page) = &*self.clock.lock().unwrap_or_else(PoisonError::into_inner) {
                 let _ = page.write_u64(TIME_0, sys::gpu_clock());
             }
-            if ready || !active {
-                waiting = 0;
+            let now = self.counters.launches.load(Ordering::Relaxed);
+            if ready || !active || now != started {
+                (waiting, started) = (0, now);
             }
             match () {
                 () if ready => {}
-                // Kernels count turns, which take no time: a thread that gave its CPU away after each would wait for all others each time. One that
-                // never ends must not keep a CPU for ever.
+                // Kernels count turns. This thread keeps its CPU between them: on a busy machine it would wait for all others after each. But a kernel
+                // that never ends must not keep a CPU for ever.
                 () if active => {
                     waiting += 1;
                     if waiting > PATIENT_TURNS {
                         self.bell.sleep(seen, ACQUIRE_POLL_NS);
+                    } else {
+                        pass(TURN_NS);
                     }
                 }
                 () if blocked => self.bell.sleep(seen, ACQUIRE_POLL_NS),
@@ -168,6 +172,14 @@ impl Runlists {
                 () => self.bell.sleep(seen, IDLE_NS),
             }
         }
+    }
+}
+
+/// Lets time pass on this CPU.
+fn pass(nanoseconds: u64) {
+    let start = sys::gpu_clock();
+    while sys::gpu_clock().saturating_sub(start) < nanoseconds {
+        std::hint::spin_loop();
     }
 }
 
