@@ -24,6 +24,7 @@ const COMPUTE: u8 = 1;
 const COPY: u8 = 4;
 /// INVALIDATE_SHADER_CACHES_NO_WFI: CONSTANT, as CUDA's uploads have it.
 pub const CONSTANT_CACHES: u32 = 0x1000;
+const TOO_MANY: Refused = Refused::Form { what: "a launch of more than 2^32 releases" };
 /// What one QMD may add to the tracker.
 const MOST_ADDED: u64 = 1 << 16;
 
@@ -402,15 +403,14 @@ impl Launch<'_> {
         for placed in steps.iter().filter(|p| matches!(p.step, Step::Pcas { .. } | Step::Invalidate { .. })) {
             append(&mut self.to.words, placed)?;
         }
-        self.to.released =
-            self.to.released.checked_add(adds).ok_or(Refused::Form { what: "more than 2^32 releases" })?;
+        self.to.released = self.to.released.checked_add(adds).ok_or(TOO_MANY)?;
         Ok(())
     }
 
     /// What has no QMD, and behind it a release of the tracker by the same engine.
     fn alone(&mut self, step: &Step) -> Result<(), Refused> {
         let tracker = self.parts.tracker;
-        let more = self.to.released + 1;
+        let more = self.to.released.checked_add(1).ok_or(TOO_MANY)?;
         match step {
             Step::Write { address, bytes, data, launch } => {
                 // The number is ordered behind the barrier of what it tells of.

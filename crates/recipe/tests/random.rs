@@ -5,7 +5,7 @@ mod graphs;
 use graph_words::Graph;
 use graphs::{USER, channel, learn_graph};
 use proptest::prelude::*;
-use recipe::{Channel, Form, Recipe, Segment, learn};
+use recipe::{Channel, Form, Own, Recipe, Segment, learn};
 
 /// All that can be asked of a recipe.
 fn use_all(recipe: &Recipe) {
@@ -14,6 +14,11 @@ fn use_all(recipe: &Recipe) {
         let _ = recipe.words(form);
     }
     let _ = recipe.upload_words();
+    if let Ok(own) = Own::of(recipe, 0x8000_0140) {
+        // Each count is a word of the launch, of this launch; and the QMDs are the recipe's.
+        assert!(own.counts.iter().all(|count| own.launch.get(count.word) == Some(&0) && count.more <= own.adds));
+        assert!(own.adds > 0 && own.qmds.is_sorted());
+    }
     let _ = recipe.relocate(|id, _| 0x3_0000_0000 + 0x1_0000 * id.0 as u64);
 }
 

@@ -38,6 +38,26 @@ fn chains_run_in_their_order() {
 }
 
 #[test]
+fn a_chain_of_two_thousand_is_launched_by_as_few_words() {
+    const KERNELS: usize = 2000;
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let video = rig.cuda.alloc_video(8 << 20).unwrap();
+    let mut graph = rig.logging(Graph::chain(KERNELS));
+    (graph.at.qmds, graph.at.banks) = (video.va(), video.va() + (2 << 20));
+    let mut ours = learn(&rig, &mut channel, &graph);
+    let once: Vec<u32> = (1..=KERNELS as u32).collect();
+    assert!(launched(&rig, &mut channel, &mut ours, 2) == once.repeat(2));
+    // Every kernel's parameters change with one launch.
+    for node in 1..=KERNELS {
+        ours.set_parameter(node, 8, &(node as u32 + 5).to_le_bytes()).unwrap();
+    }
+    let changed: Vec<u32> = (6..6 + KERNELS as u32).collect();
+    assert!(launched(&rig, &mut channel, &mut ours, 2) == changed.repeat(2));
+    assert_eq!(rig.faults(), 0);
+}
+
+#[test]
 fn slow_kernels_are_waited_for_by_the_next_launch() {
     let rig = Rig::new();
     let mut channel = rig.channel();
