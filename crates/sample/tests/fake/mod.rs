@@ -18,6 +18,7 @@ const INVALID_HANDLE: Status = 400;
 const NOT_FOUND: Status = 500;
 const NOT_SUPPORTED: Status = 801;
 const ILLEGAL_ADDRESS: Status = 700;
+const UNSUPPORTED_IN_CAPTURE: Status = 900;
 
 #[derive(Clone)]
 enum Op {
@@ -299,6 +300,10 @@ fn starve() {
 fn handle(to: *mut *mut c_void, kind: &'static str) -> Status {
     if !in_context() {
         return INVALID_CONTEXT;
+    }
+    // (CUDA refuses what may wait for a capture.)
+    if matches!(kind, "module" | "stream") && with(|fake| !fake.captures.is_empty()) {
+        return UNSUPPORTED_IN_CAPTURE;
     }
     give(to, with(|fake| fake.create(kind)) as *mut c_void)
 }

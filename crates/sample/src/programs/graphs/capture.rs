@@ -68,7 +68,10 @@ impl<'c> Maker<'c> {
 
     /// What the memory holds before the first launch.
     pub fn start(&self) -> Result<Model> {
-        self.memory.start(&mut self.random.borrow_mut())
+        let model = self.memory.start(&mut self.random.borrow_mut())?;
+        // What was written from pageable memory has arrived then: the streams do not wait for it.
+        self.context.synchronize_default_stream()?;
+        Ok(model)
     }
 
     pub fn value(&self) -> u32 {
@@ -93,6 +96,13 @@ impl<'c> Maker<'c> {
             let _ = cell.set(code.load(self.context)?);
         }
         cell.get_or_init(|| unreachable!("set above")).function(name)
+    }
+
+    /// Loads kernels and makes streams, as many: neither can be done while a stream is captured.
+    pub fn need(&self, kernels: &[(Code, &str)], streams: usize) -> Result<()> {
+        kernels.iter().try_for_each(|(code, name)| self.function(*code, name).map(drop))?;
+        (0..streams).try_for_each(|number| self.stream(number).map(drop))?;
+        Ok(())
     }
 
     pub fn take(&self, bytes: usize) -> Result<Place> {

@@ -149,6 +149,7 @@ struct Done {
 
 fn one(maker: &Maker<'_>, number: u32, shape: &Shape, seed: u64, times: u64) -> Result<Done> {
     maker.begin(Random::new(seed.rotate_left(32) ^ u64::from(number)));
+    maker.need(&[(Code::Plain, "log"), (Code::Plain, "copy")], 1)?;
     let mut made = (shape.make)(maker)?;
     let mut model = maker.start()?;
     if matches!(made.play, Play::Uploaded) {

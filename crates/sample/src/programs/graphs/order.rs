@@ -30,6 +30,7 @@ fn chain<'c>(m: &Maker<'c>, kernels: usize) -> Result<Made<'c>> {
 
 /// Kernels side by side; one before them whose entry they copy, and one behind them that takes what they wrote.
 fn fan<'c>(m: &Maker<'c>, branches: usize, before: bool, behind: bool) -> Result<Made<'c>> {
+    m.need(&[], branches)?;
     let (log, all, out) = (m.take_log(1)?, m.take(branches * HEAD)?, m.take(branches * HEAD)?);
     let part = m.capture(|| {
         if before {
@@ -48,6 +49,7 @@ fn forks<'c>(m: &Maker<'c>, widths: &[usize]) -> Result<Made<'c>> {
     const EACH: usize = 3;
     let log = m.take_log(2 * widths.len())?;
     let most = widths.iter().copied().max().unwrap_or(1);
+    m.need(&[], most)?;
     let logs = (0..most).map(|_| m.take_log(EACH * widths.len())).collect::<Result<Vec<Place>>>()?;
     let out = m.take(most * HEAD)?;
     let part = m.capture(|| {

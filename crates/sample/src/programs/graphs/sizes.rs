@@ -44,6 +44,7 @@ fn cells() -> Launch {
 
 fn frames<'c>(m: &Maker<'c>, words: u32) -> Result<Made<'c>> {
     let (place, name) = (m.take(4 * CELLS)?, format!("frame_{words}"));
+    m.need(&[(Code::Sizes, &name)], 1)?;
     let part = m.capture(|| {
         (0..2).try_for_each(|_| {
             let value = m.value();
@@ -58,6 +59,7 @@ fn frames<'c>(m: &Maker<'c>, words: u32) -> Result<Made<'c>> {
 
 /// Cells go to their neighbours in the block; twice, so that the order counts.
 fn turned<'c>(m: &Maker<'c>, name: &str, launch: &Launch, offset: Option<u32>) -> Result<Made<'c>> {
+    m.need(&[(Code::Sizes, name)], 1)?;
     let place = m.take(4 * CELLS)?;
     let part = m.capture(|| {
         (0..2).try_for_each(|_| {
@@ -89,6 +91,7 @@ fn reach<'c>(m: &Maker<'c>, bytes: u32) -> Result<Made<'c>> {
 
 fn clusters<'c>(m: &Maker<'c>, blocks: u32) -> Result<Made<'c>> {
     let launch = Launch { cluster: Some([blocks, 1, 1]), ..Launch::new([2 * blocks, 1, 1], [32, 1, 1]) };
+    m.need(&[(Code::Newer, "cluster")], 1)?;
     let n = 2 * blocks as usize * 32;
     let place = m.take(4 * n)?;
     let part = m.capture(|| {
@@ -105,6 +108,7 @@ fn clusters<'c>(m: &Maker<'c>, blocks: u32) -> Result<Made<'c>> {
 /// All of [`GRIDS`], in one chain.
 fn grids<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     let threads = |(grid, block, _): &([u32; 3], [u32; 3], u32)| grid.iter().chain(block).product::<u32>() as usize;
+    m.need(&[(Code::Cells, "cells")], 1)?;
     let most = GRIDS.iter().map(threads).max().unwrap_or(0);
     let (place, out) = (m.take(4 * most)?, m.take(4 * most * GRIDS.len())?);
     let part = m.capture(|| {
@@ -125,6 +129,7 @@ fn grids<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
 
 /// Four bytes of parameters: all that is known of memory is in the code.
 fn small<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
+    m.need(&[(Code::Sizes, "small"), (Code::Sizes, "small_out")], 1)?;
     let (out, value) = (m.take(4)?, m.value());
     let mut cell = 0;
     let launch = Launch::new([1; 3], [1; 3]);
@@ -139,6 +144,7 @@ fn small<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
 }
 
 fn wide<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
+    m.need(&[(Code::Sizes, "wide")], 1)?;
     let place = m.take(4 * WIDE)?;
     let part = m.capture(|| {
         (0..2).try_for_each(|_| {
@@ -157,6 +163,7 @@ fn wide<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
 
 /// A chain of three, each launched so.
 fn attributes<'c>(m: &Maker<'c>, code: Code, name: &str, launch: Launch) -> Result<Made<'c>> {
+    m.need(&[(code, name)], 1)?;
     let log = m.take_log(3)?;
     Ok(m.capture(|| (0..3).try_for_each(|_| m.log_as((code, name), &launch, 0, log, m.value())))?.into())
 }
