@@ -233,6 +233,12 @@ fn killed_in_the_middle_under(tap: &str) {
     let begun = lines.by_ref().map_while(Result::ok).any(|line| line.contains("storm: submitting"));
     assert!(begun, "the sample never began to submit");
     std::thread::sleep(Duration::from_millis(300));
+    let counters = Counters::shared(&counted).unwrap();
+    let begun = std::time::Instant::now();
+    while get(&counters.entries) <= 1_000 {
+        assert!(begun.elapsed() < PATIENCE, "a storm, not {} entries", get(&counters.entries));
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let programs = children(recorder.id());
     assert_eq!(programs.len(), 1, "the recorder has one child");
     kill(programs[0], libc::SIGKILL);
@@ -242,9 +248,7 @@ fn killed_in_the_middle_under(tap: &str) {
     assert_eq!(out.status.code(), Some(128 + libc::SIGKILL), "{rest}");
 
     let v = summary(&tape);
-    let counters = Counters::shared(&counted).unwrap();
     assert_eq!(number(&v, "/lost"), 0, "{}", v["lost_detail"]);
-    assert!(get(&counters.entries) > 1_000, "a storm, not {} entries", get(&counters.entries));
     assert!(number(&v, "/entries") >= get(&counters.entries), "consumed, but not on the tape");
     assert!(number(&v, "/doorbells") >= get(&counters.doorbells), "rung, but not on the tape");
     same_words(&tape, counters, tap);
@@ -265,41 +269,50 @@ fn a_killed_program_leaves_everything_that_it_rang_under_patch() {
 #[test]
 fn a_ring_that_fills_loses_what_it_says_and_nothing_else() {
     for tap in ["trap", "patch"] {
-        let dir = tempfile::tempdir().unwrap();
-        let (tape, counted) = (dir.path().join("gap.doorbell"), dir.path().join("gap.counters"));
-        let mut recorder = doorbell()
-            .env("DOORBELL_SOFTGPU_COUNTERS", &counted)
-            .args(["record", "--force", "--gpu", "soft", "--tap", tap, "--ring", "1MiB", "-o"])
-            .arg(&tape)
-            .arg("--")
-            .args(sample("storm", Some(20_000)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(recorder.stderr.take().unwrap()).lines();
-        assert!(lines.by_ref().map_while(Result::ok).any(|line| line.contains("storm: submitting")));
-        kill(recorder.id() as i32, libc::SIGSTOP);
-        let program = children(recorder.id());
-        let begun = std::time::Instant::now();
-        // Ended, and not yet waited for.
-        while !std::fs::read_to_string(format!("/proc/{}/stat", program[0])).unwrap().contains(") Z ") {
-            assert!(begun.elapsed() < PATIENCE, "the program waits for a recorder that stands still");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        kill(recorder.id() as i32, libc::SIGCONT);
-        let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>().join("\n"));
-        let out = ended(recorder, "the recorder that stood still");
-        let said = rest.join().unwrap();
-        assert!(out.status.success(), "{said}");
-        let v = summary(&tape);
-        let counters = Counters::shared(&counted).unwrap();
-        let (entries, lost) = (number(&v, "/entries"), number(&v, "/lost"));
-        assert!(lost > 1_000 && entries > 1_000, "{tap}: {entries} entries, {lost} lost");
-        assert_eq!(entries + lost, get(&counters.entries), "{tap}: {}", v["lost_detail"]);
-        assert!(said.contains("did not fit into the ring buffers") && said.contains("--on-full wait"), "{tap}: {said}");
+        // The program may be over before the recorder is stopped.
+        trial::measured(|| loses_what_it_says(tap));
     }
+}
+
+fn loses_what_it_says(tap: &str) -> Result<(), String> {
+    let dir = tempfile::tempdir().unwrap();
+    let (tape, counted) = (dir.path().join("gap.doorbell"), dir.path().join("gap.counters"));
+    let mut recorder = doorbell()
+        .env("DOORBELL_SOFTGPU_COUNTERS", &counted)
+        .args(["record", "--force", "--gpu", "soft", "--tap", tap, "--ring", "1MiB", "-o"])
+        .arg(&tape)
+        .arg("--")
+        .args(sample("storm", Some(20_000)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(recorder.stderr.take().unwrap()).lines();
+    assert!(lines.by_ref().map_while(Result::ok).any(|line| line.contains("storm: submitting")));
+    kill(recorder.id() as i32, libc::SIGSTOP);
+    let program = children(recorder.id());
+    let begun = std::time::Instant::now();
+    // Ended, and not yet waited for.
+    let goes_on = |pid: &i32| !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ");
+    while program.iter().any(goes_on) {
+        assert!(begun.elapsed() < PATIENCE, "the program waits for a recorder that stands still");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill(recorder.id() as i32, libc::SIGCONT);
+    let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>().join("\n"));
+    let out = ended(recorder, "the recorder that stood still");
+    let said = rest.join().unwrap();
+    assert!(out.status.success(), "{said}");
+    let v = summary(&tape);
+    let counters = Counters::shared(&counted).unwrap();
+    let (entries, lost) = (number(&v, "/entries"), number(&v, "/lost"));
+    if lost <= 1_000 || entries <= 1_000 {
+        return Err(format!("{tap}: {entries} entries, {lost} lost"));
+    }
+    assert_eq!(entries + lost, get(&counters.entries), "{tap}: {}", v["lost_detail"]);
+    assert!(said.contains("did not fit into the ring buffers") && said.contains("--on-full wait"), "{tap}: {said}");
+    Ok(())
 }
 
 fn record(dir: &Path, options: &[&str], program: &[&str]) -> (Output, PathBuf) {
