@@ -3,7 +3,7 @@
 //! The first launch of a graph uploads it: each kernel's constant bank 0 and QMD, written inline and armed by PCAS. Each launch after it sends little
 //! more than the addresses of the QMDs that start the others. [`learn`] reads the words of both and finds nodes, edges, groups, counters and every
 //! reference between them; [`Recipe::relocate`] moves all that belongs to the graph elsewhere, [`Recipe::upload_words`] and
-//! [`Recipe::relaunch_words`] write it down again.
+//! [`Recipe::relaunch_words`] write it down again. [`Own`] is the same graph in a form of our own, for a channel that CUDA does not know.
 //!
 //! The invariant: what is not understood is [`Refused`] with its name, never passed over. Nothing is submitted here, and no input panics.
 //!
