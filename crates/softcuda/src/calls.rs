@@ -5,6 +5,7 @@ use crate::memory::{allocate, copy, find, free, soft};
 use crate::node::Node;
 use crate::status::*;
 use crate::stream::Stream;
+use crate::wait::Ended;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +28,7 @@ fn node(stream: *mut c_void, node: Node) -> c_int {
 }
 
 /// What a stream does that no graph can have.
-fn work(stream: *mut c_void, work: impl FnOnce(&Stream) + Send + 'static) -> c_int {
+fn work(stream: *mut c_void, work: impl FnOnce(&Ended) + Send + 'static) -> c_int {
     on(stream, |stream| {
         stream.unless_captured(|stream| {
             stream.put(work);

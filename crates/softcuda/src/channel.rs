@@ -1,7 +1,7 @@
 //! The graphics channel that graphs are launched on: opened with the device, as CUDA opens its channels, and seen by
 //! whoever watches the driver's calls.
 
-use crate::stream::wait_until;
+use crate::wait::wait_until;
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Error, Memory, Observer};
 use pushbuf::encode::Words;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,11 +1,12 @@
 //! Graphs: the nodes that a stream has captured, and what is instantiated of them, in CUDA's words.
 
 use crate::channel::GraphicsChannel;
+use crate::code;
 use crate::memory::{Soft, soft};
 use crate::node::Node;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
-use crate::stream::has_come;
-use gpu::{AddressSpace, Error, Memory};
+use crate::wait::has_come;
+use gpu::{Error, Memory};
 use graph_words::{DECREMENT, Kernel, Places, SCHEDULE, Step};
 use pushbuf::qmd::PcasAction;
 use std::ffi::c_int;
@@ -16,12 +17,6 @@ const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
 const TRACKER: u64 = 0x10_0000;
 /// Of one counter.
 const COUNTER: u64 = 8;
-/// Operations of the software GPU's stand-ins, counted from 0, and bytes from one's code to that of the next.
-const OPERATIONS: u32 = 6;
-const CODE: u64 = 0x100;
-/// Turns of the GPU's thread for which a kernel is active at least: a wait that is missing in a graph's words is seen then.
-const TURNS: u32 = 2;
-
 /// What programs have as `CUgraph`.
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,
@@ -37,18 +32,6 @@ pub(crate) struct Exec {
     #[allow(dead_code, reason = "kept alive: QMDs and constant banks")]
     video: Arc<Memory>,
     launches: Mutex<u32>,
-}
-
-/// Memory with the code of all stand-ins, as the software GPU knows them.
-pub(crate) fn code(space: &Arc<AddressSpace>) -> Result<Arc<Memory>, Error> {
-    let memory = space.alloc_video(CODE * u64::from(OPERATIONS))?;
-    for operation in 0..OPERATIONS {
-        let at = CODE * u64::from(operation);
-        memory.write(at, b"soft kernel code");
-        memory.write(at + 16, &operation.to_le_bytes());
-        memory.write(at + 20, &TURNS.to_le_bytes());
-    }
-    Ok(memory)
 }
 
 impl Graph {
@@ -135,7 +118,7 @@ impl Writing {
             all.push(Kernel {
                 grid: kernel.grid,
                 block: kernel.block,
-                code: Some(self.code + CODE * u64::from(operation)),
+                code: Some(code::address(self.code, operation)),
                 parameters: kernel.arguments.clone(),
                 then: if is_last { Vec::new() } else { vec![(next, SCHEDULE)] },
                 waits_for: if is_chain && n == 0 { 2 } else { 0 },

@@ -1,6 +1,6 @@
 //! The kernels that modules have, by name: those of the examples and tests, which have them as PTX text.
 
-use crate::stream::Stream;
+use crate::wait::Ended;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ pub(crate) struct Kernel {
     arguments: &'static [usize],
     /// The operation of the software GPU that does the same; none of kernels that wait for the program.
     pub operation: Option<u32>,
-    run: fn(&Launch, &Stream),
+    run: fn(&Launch, &Ended),
 }
 
 static KERNELS: [Kernel; 9] = [
@@ -62,8 +62,8 @@ pub(crate) unsafe fn launch(
 
 impl Launch {
     /// On the stream's thread.
-    pub fn run(&self, stream: &Stream) {
-        (self.kernel.run)(self, stream);
+    pub fn run(&self, ended: &Ended) {
+        (self.kernel.run)(self, ended);
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
@@ -87,31 +87,31 @@ fn word(at: u64) -> &'static AtomicU32 {
     unsafe { AtomicU32::from_ptr(at as *mut u32) }
 }
 
-fn add(launch: &Launch, _: &Stream) {
+fn add(launch: &Launch, _: &Ended) {
     let threads = launch.grid.iter().chain(&launch.block).fold(1u32, |all, n| all.wrapping_mul(*n));
     word(launch.argument(0)).fetch_add(threads, Ordering::SeqCst);
 }
 
-fn store(launch: &Launch, _: &Stream) {
+fn store(launch: &Launch, _: &Ended) {
     word(launch.argument(0)).store(launch.word(1), Ordering::SeqCst);
 }
 
-fn log(launch: &Launch, _: &Stream) {
+fn log(launch: &Launch, _: &Ended) {
     let log = launch.argument(0);
     let count = word(log).load(Ordering::SeqCst);
     word(log + 4 * u64::from(count) + 4).store(launch.word(1), Ordering::SeqCst);
     word(log).store(count + 1, Ordering::SeqCst);
 }
 
-fn copy(launch: &Launch, _: &Stream) {
+fn copy(launch: &Launch, _: &Ended) {
     // SAFETY: memory that lives until the kernel has run, as the launch has promised.
     unsafe { crate::memory::copy(launch.argument(0), launch.argument(1), launch.word(2) as usize) };
 }
 
-fn gate(launch: &Launch, stream: &Stream) {
+fn gate(launch: &Launch, ended: &Ended) {
     let (gate, data, flag, number) = (launch.argument(0), launch.argument(1), launch.argument(2), launch.word(3));
     // SAFETY: words of the program's, which live until the kernel has run.
-    unsafe { stream.wait_for(gate, number) };
+    unsafe { ended.wait_for(gate, number) };
     word(data).store(number, Ordering::SeqCst);
     word(flag).store(number, Ordering::SeqCst);
 }
@@ -121,7 +121,7 @@ fn pattern(seed: u32, index: u32) -> u32 {
     seed.wrapping_mul(0x9e37_79b1) ^ index.wrapping_mul(0x85eb_ca6b)
 }
 
-fn step(launch: &Launch, _: &Stream) {
+fn step(launch: &Launch, _: &Ended) {
     let (buffer, wrong) = (launch.argument(0), launch.argument(5));
     let [check, expected, write, next] = [1, 2, 3, 4].map(|n| launch.word(n));
     let mut found = 0;
@@ -139,14 +139,14 @@ fn step(launch: &Launch, _: &Stream) {
 }
 
 /// As in `examples/c/message.c`, but for its end without a message.
-fn serve(launch: &Launch, stream: &Stream) {
+fn serve(launch: &Launch, ended: &Ended) {
     let (mailbox, answers) = (launch.argument(0), launch.argument(1));
     let sum = |words: &[u32; 16]| {
         let factor = |i: usize| 0x9e37_79b1u32.wrapping_mul(2 * i as u32 + 1);
         (0..15).fold(0u32, |sum, i| sum.wrapping_add(words[i].wrapping_mul(factor(i))))
     };
     let mut seen = 0;
-    while !stream.has_ended() {
+    while !ended.has_ended() {
         let mut words = [0; 16];
         for (i, to) in words.iter_mut().enumerate() {
             *to = word(mailbox + 4 * i as u64).load(Ordering::SeqCst);

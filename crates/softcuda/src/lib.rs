@@ -13,9 +13,11 @@
 mod status;
 mod calls;
 mod channel;
+mod code;
 mod graph;
 mod graph_calls;
 mod kernels;
 mod memory;
 mod node;
 mod stream;
+mod wait;

@@ -44,7 +44,7 @@ pub(crate) fn soft() -> Option<&'static Soft> {
         let chunk = space.alloc_video(CHUNK).ok()?;
         let small = Mutex::new((0..CHUNK / SMALL).map(|n| chunk.va() + n * SMALL).collect());
         let channel = GraphicsChannel::open(&space).ok()?;
-        let code = crate::graph::code(&space).ok()?;
+        let code = crate::code::write(&space).ok()?;
         Some(Soft { device, space, channel, code, chunk, small })
     })
     .as_ref()

@@ -2,7 +2,7 @@
 
 use crate::kernels::Launch;
 use crate::memory;
-use crate::stream::Stream;
+use crate::wait::Ended;
 
 /// Its addresses name memory that lives until it has run, which the program promises.
 #[derive(Clone)]
@@ -36,9 +36,9 @@ impl Node {
     }
 
     /// By the CPU, on the stream's thread: what CUDA would put into its own channels.
-    pub fn run(&self, stream: &Stream) {
+    pub fn run(&self, ended: &Ended) {
         match *self {
-            Node::Kernel(ref launch) => launch.run(stream),
+            Node::Kernel(ref launch) => launch.run(ended),
             // SAFETY: as promised.
             Node::Fill { to, value, size: 1, count } => unsafe {
                 std::ptr::write_bytes(to as *mut u8, value as u8, count);

@@ -2,13 +2,13 @@
 
 use crate::node::Node;
 use crate::status::{CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, ILLEGAL_STATE, SUCCESS};
+use crate::wait::Ended;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
-type Work = Box<dyn FnOnce(&Stream) + Send>;
+/// Told when the stream ends.
+type Work = Box<dyn FnOnce(&Ended) + Send>;
 
 #[derive(Default)]
 struct Queue {
@@ -29,7 +29,7 @@ pub(crate) struct Stream {
     capture: Mutex<Option<Capture>>,
     queue: Mutex<Queue>,
     changed: Condvar,
-    ended: AtomicBool,
+    ended: Ended,
 }
 
 static STREAMS: Mutex<BTreeMap<u64, Arc<Stream>>> = Mutex::new(BTreeMap::new());
@@ -62,7 +62,7 @@ impl Stream {
     pub fn destroy(handle: u64) -> bool {
         let taken = STREAMS.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
         taken.is_some_and(|stream| {
-            stream.ended.store(true, Ordering::SeqCst);
+            stream.ended.end();
             let _queue = stream.queue.lock().unwrap_or_else(PoisonError::into_inner);
             stream.changed.notify_all();
             true
@@ -107,7 +107,7 @@ impl Stream {
                 return CAPTURE_UNSUPPORTED;
             }
             Some(capture) => capture.nodes.push(node),
-            None => self.put(move |stream| node.run(stream)),
+            None => self.put(move |ended| node.run(ended)),
         }
         SUCCESS
     }
@@ -121,7 +121,7 @@ impl Stream {
         then(self)
     }
 
-    pub fn put(&self, work: impl FnOnce(&Stream) + Send + 'static) {
+    pub fn put(&self, work: impl FnOnce(&Ended) + Send + 'static) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.work.push_back(Box::new(work));
         queue.given += 1;
@@ -137,7 +137,7 @@ impl Stream {
     pub fn synchronize(&self) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = queue.given;
-        while queue.done < wanted && !self.ended.load(Ordering::SeqCst) {
+        while queue.done < wanted && !self.ended.has_ended() {
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -146,7 +146,7 @@ impl Stream {
         loop {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             let work = loop {
-                if self.ended.load(Ordering::SeqCst) {
+                if self.ended.has_ended() {
                     return;
                 }
                 match queue.work.pop_front() {
@@ -155,41 +155,9 @@ impl Stream {
                 }
             };
             drop(queue);
-            work(self);
+            work(&self.ended);
             self.queue.lock().unwrap_or_else(PoisonError::into_inner).done += 1;
             self.changed.notify_all();
-        }
-    }
-
-    /// It was destroyed: whatever it does is to end.
-    pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
-    }
-
-    /// Waits, on the stream's thread, until the word at `at` has come to `value`, counting up.
-    ///
-    /// # Safety
-    /// A word of memory that lives until then.
-    pub unsafe fn wait_for(&self, at: u64, value: u32) {
-        // SAFETY: the caller's.
-        let word = unsafe { AtomicU32::from_ptr(at as *mut u32) };
-        wait_until(|| has_come(word, value) || self.has_ended());
-    }
-}
-
-/// Whether a word that counts up has come to a value.
-pub(crate) fn has_come(word: &AtomicU32, value: u32) -> bool {
-    word.load(Ordering::SeqCst).wrapping_sub(value) as i32 >= 0
-}
-
-pub(crate) fn wait_until(done: impl Fn() -> bool) {
-    for turn in 0u32.. {
-        if done() {
-            return;
-        }
-        match turn {
-            0..200 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(20)),
         }
     }
 }

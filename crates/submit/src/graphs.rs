@@ -7,60 +7,18 @@ use crate::buffers::Kept;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, GRAPH, Graph};
 use crate::lane::{Claim, Inner, Place};
+use crate::launching::{Keeps, Launching};
 use crate::open::Setup;
 use crate::session::{LAUNCHES, Now, Session, equip};
 use copy::Machine;
-use gpu::{Libcuda, Memory, Pin};
-use launch::Kind;
+use gpu::Libcuda;
 use std::ffi::c_void;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Graphs of a session.
 const MOST: usize = 4096;
 /// How long launches that are under way are waited for before memory that they may use is let go.
 const IDLE: Duration = Duration::from_secs(10);
-
-/// What a graph's handle stands for.
-pub(crate) struct Launching {
-    graph: launch::Graph,
-    /// Of each kernel, in the order in which a launch starts them: its number among the graph's nodes, and bytes of its
-    /// parameters.
-    kernels: Vec<(usize, u32)>,
-    /// What parameters point to, by kernel and offset.
-    pointers: Vec<(u32, u32, Keeps)>,
-}
-
-/// What keeps memory where it is while a parameter points there.
-#[allow(dead_code, reason = "held")]
-enum Keeps {
-    /// CUDA's: when CUDA frees it, the graph is not launched any more.
-    Pin(Pin),
-    /// The session's own.
-    Memory(Arc<Memory>),
-}
-
-impl Launching {
-    fn new(graph: launch::Graph) -> Launching {
-        let kernels = graph.nodes().iter().filter_map(|node| match node.kind {
-            Kind::Kernel { parameters, .. } => Some((node.number, parameters)),
-            _ => None,
-        });
-        Launching { kernels: kernels.collect(), pointers: Vec::new(), graph }
-    }
-
-    /// A kernel's number among the nodes, if so many bytes lie within its parameters.
-    #[inline]
-    fn node(&self, kernel: u32, offset: u32, length: u64) -> Result<usize, Error> {
-        let of = self.kernels.get(kernel as usize);
-        let &(node, size) = of.ok_or(Error::Argument("the graph has no kernel of this number; they count from 0"))?;
-        let offset = u64::from(offset);
-        if offset + length > u64::from(size) {
-            return Err(Error::Outside { offset, length, size: size.into() });
-        }
-        Ok(node)
-    }
-}
 
 impl Session {
     /// Makes an instantiated CUDA graph ready to be launched past CUDA. CUDA launches it in `stream` three times (it

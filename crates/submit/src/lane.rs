@@ -6,7 +6,7 @@
 
 use crate::choose::Ways;
 use crate::error::Error;
-use crate::graphs::Launching;
+use crate::launching::Launching;
 use crate::mailbox::Mailbox;
 use crate::prepared::{Ready, Rotating};
 use gpu::{Channel, Copies, Observer, Prepared};

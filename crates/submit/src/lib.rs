@@ -32,6 +32,7 @@ mod follow;
 mod graphs;
 mod handle;
 mod lane;
+mod launching;
 mod mailbox;
 mod message;
 mod open;
