@@ -44,7 +44,7 @@ pub struct Kernel {
     pub block: [u32; 3],
     /// Of the code; `None`: [`Places::code`].
     pub code: Option<u64>,
-    /// Bytes of bank 0 from 0x210 on: at most 0x4c0, for banks lie [`Places::BANK_BYTES`] apart.
+    /// Bytes of bank 0 from 0x210 on: at most 0x4f0, for banks lie [`Places::BANK_BYTES`] apart.
     pub parameters: Vec<u8>,
     /// The kernels that it acts on when it is done, up to two, each with [`SCHEDULE`] or [`DECREMENT`].
     pub then: Vec<(usize, u64)>,
