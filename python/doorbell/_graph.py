@@ -1,6 +1,6 @@
 """CUDA graphs, launched past CUDA."""
 
-from ctypes import byref, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import addressof, byref, c_size_t, c_uint32, c_uint64, c_void_p
 
 from . import _session
 from ._library import check, failed, library
@@ -86,3 +86,21 @@ def graph(cuda_graph, stream=None):
     handle = c_uint64()
     check(library.doorbell_graph_prepare(_exec(cuda_graph), _stream(stream), byref(handle)))
     return Graph(handle.value, cuda_graph)
+
+
+def _three(numbers):
+    """A grid or a block."""
+    numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+    if not 1 <= len(numbers) <= 3:
+        raise ValueError("a grid or a block has one to three numbers")
+    return (c_uint32 * 3)(*numbers, *(1,) * (3 - len(numbers)))
+
+
+def kernel(function, grid, block, arguments, stream, *, shared_bytes=0):
+    """Makes a kernel ready to be launched past CUDA: a Graph of it alone. function: the number of a CUfunction. arguments: a ctypes
+    value for each. stream: not the default one. CUDA launches the kernel there three times; for the rest as graph()."""
+    handle = c_uint64()
+    pointers = (c_void_p * max(1, len(arguments)))(*(addressof(argument) for argument in arguments))
+    check(library.doorbell_kernel_prepare(int(function), _three(grid), _three(block), shared_bytes, pointers, _stream(stream),
+                                          byref(handle)))
+    return Graph(handle.value, None)

@@ -158,6 +158,21 @@ class BesideCuda(unittest.TestCase):
         call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_uint64(0))
         return stream.value, executable.value
 
+    def test_a_kernel_is_launched_by_its_number(self):
+        device, *_ = self.used()
+        stream, module, function = (ctypes.c_void_p() for _ in range(3))
+        call("cuStreamCreate", ctypes.byref(stream), 1)
+        call("cuModuleLoadData", ctypes.byref(module), STORE)
+        call("cuModuleGetFunction", ctypes.byref(function), module, b"store")
+        arguments = [ctypes.c_uint64(device.at), ctypes.c_uint32(5)]
+        with self.assertRaises(ValueError):
+            doorbell.kernel(function.value, (), 1, arguments, stream.value)
+        with doorbell.kernel(function.value, 1, (1, 1), arguments, stream.value) as kernel:
+            self.assertEqual((device.read(4), kernel.kernels), (struct.pack("I", 5), [12]))
+            kernel.set_param(0, 8, struct.pack("I", 78))
+            kernel.replay().wait(10)
+            self.assertEqual(device.read(4), struct.pack("I", 78))
+
     def test_a_graph_is_launched_by_torchs_object_or_by_its_number(self):
         device, *_ = self.used()
 

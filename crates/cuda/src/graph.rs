@@ -4,6 +4,7 @@ use crate::Result;
 use crate::capture::capturing;
 use crate::context::Context;
 use crate::functions::{RawGraph, RawGraphExec};
+use crate::launch::Launch;
 use crate::stream::Stream;
 use std::ffi::c_void;
 
@@ -26,15 +27,25 @@ impl<'c> Graph<'c> {
     /// Captures what `submit` puts into the stream, instead of running it. Nobody waits for the whole context meanwhile
     /// ([`Context::synchronize`] waits until the capture has ended).
     pub fn capture(stream: &Stream<'c>, submit: impl FnOnce() -> Result<()>) -> Result<Self> {
-        let context = stream.context;
-        let _alone = capturing();
         // SAFETY: the stream lives.
-        unsafe { context.cuda.cuStreamBeginCapture_v2(stream.raw, THREAD_LOCAL) }?;
+        unsafe { Graph::capture_from(stream.context, stream.raw, submit) }
+    }
+
+    /// # Safety
+    /// `stream` is a stream of the context's that lives.
+    unsafe fn capture_from(
+        context: &'c Context,
+        stream: *mut c_void,
+        submit: impl FnOnce() -> Result<()>,
+    ) -> Result<Self> {
+        let _alone = capturing();
+        // SAFETY: the caller's.
+        unsafe { context.cuda.cuStreamBeginCapture_v2(stream, THREAD_LOCAL) }?;
         let submitted = submit();
         let mut raw = std::ptr::null_mut();
         // Ended in any case, or the stream would stay unusable.
         // SAFETY: writes one handle, null if the capture was invalidated.
-        let ended = unsafe { context.cuda.cuStreamEndCapture(stream.raw, &mut raw) };
+        let ended = unsafe { context.cuda.cuStreamEndCapture(stream, &mut raw) };
         let graph = Graph { context, raw };
         submitted.and(ended)?;
         Ok(graph)
@@ -67,6 +78,42 @@ impl Drop for Graph<'_> {
 }
 
 impl Context {
+    /// An executable graph of one kernel of the program's, by its handle. Nothing is launched.
+    ///
+    /// # Safety
+    /// `function` and `stream` are handles of this context's that live, the stream not the default one; `arguments` has a pointer to each argument of
+    /// the kernel, as `cuLaunchKernel` takes them. (They are read before this returns.)
+    pub unsafe fn graph_of_kernel(
+        &self,
+        stream: *mut c_void,
+        function: *mut c_void,
+        launch: &Launch,
+        arguments: *mut *mut c_void,
+    ) -> Result<GraphExec<'_>> {
+        let Launch { grid, block, shared_bytes, .. } = *launch;
+        let submit = || {
+            let none = std::ptr::null_mut();
+            // SAFETY: the caller's.
+            unsafe {
+                self.cuda.cuLaunchKernel(
+                    function,
+                    grid[0],
+                    grid[1],
+                    grid[2],
+                    block[0],
+                    block[1],
+                    block[2],
+                    shared_bytes,
+                    stream,
+                    arguments,
+                    none,
+                )
+            }
+        };
+        // SAFETY: the caller's.
+        unsafe { Graph::capture_from(self, stream, submit) }?.instantiate()
+    }
+
     /// Launches an executable graph of the program's, by its handle, and waits for the stream.
     ///
     /// # Safety

@@ -641,6 +641,21 @@ int32_t doorbell_message_close(doorbell_message_t message);
 int32_t doorbell_graph_prepare(void *exec, void *stream, doorbell_graph_t *graph);
 
 /*
+ Makes a kernel (CUfunction) ready to be launched past CUDA: a graph of it alone is captured from `stream`, which is not
+ the default one, and prepared as doorbell_graph_prepare() does. `grid` and `block` are three numbers each, `shared_bytes`
+ is dynamic shared memory, `arguments` has a pointer to each argument, as cuLaunchKernel() takes them; they are read
+ before this returns. CUDA launches the kernel three times, and it does its work then.
+ Cost, threads: as doorbell_graph_prepare(). Errors: the same; DOORBELL_ARGUMENT for the default stream or no function.
+ */
+int32_t doorbell_kernel_prepare(void *function,
+                                const uint32_t *grid,
+                                const uint32_t *block,
+                                uint32_t shared_bytes,
+                                void **arguments,
+                                void *stream,
+                                doorbell_graph_t *graph);
+
+/*
  How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written.
  `parameter_bytes` may be null with a room of 0. Kernels are counted from 0 in the order in which a launch starts
  them.

@@ -32,6 +32,35 @@ pub unsafe extern "C" fn doorbell_graph_prepare(
     })
 }
 
+/// Makes a kernel (CUfunction) ready to be launched past CUDA: a graph of it alone is captured from `stream`, which is not
+/// the default one, and prepared as doorbell_graph_prepare() does. `grid` and `block` are three numbers each, `shared_bytes`
+/// is dynamic shared memory, `arguments` has a pointer to each argument, as cuLaunchKernel() takes them; they are read
+/// before this returns. CUDA launches the kernel three times, and it does its work then.
+/// Cost, threads: as doorbell_graph_prepare(). Errors: the same; DOORBELL_ARGUMENT for the default stream or no function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_kernel_prepare(
+    function: *mut c_void,
+    grid: *const u32,
+    block: *const u32,
+    shared_bytes: u32,
+    arguments: *mut *mut c_void,
+    stream: *mut c_void,
+    graph: *mut doorbell_graph_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(graph) }?;
+        // SAFETY: the caller's: three numbers each.
+        let (grid, block) = unsafe { (many(grid, 3)?, many(block, 3)?) };
+        let (Ok(grid), Ok(block)) = (grid.try_into(), block.try_into()) else {
+            return Err(submit::Error::Argument("a grid and a block are three numbers each"));
+        };
+        // SAFETY: the caller's, as the documentation says.
+        answer.put(unsafe { SESSION.prepare_kernel(function, grid, block, shared_bytes, arguments, stream) }?.raw());
+        Ok(())
+    })
+}
+
 /// How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written.
 /// `parameter_bytes` may be null with a room of 0. Kernels are counted from 0 in the order in which a launch starts
 /// them.

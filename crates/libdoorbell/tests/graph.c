@@ -224,6 +224,31 @@ static void pointers(void)
     IS(words[10], 21);
 }
 
+/* A kernel by itself. */
+static void alone(void)
+{
+    const uint32_t one[3] = {1, 1, 1};
+    uint32_t value = 31;
+    address_t word = (address_t)(uintptr_t)&words[11];
+    void *arguments[] = {&word, &value}, *store = kernel("store");
+    doorbell_graph_t graph = 0;
+    words[11] = 0;
+    EXPECT(doorbell_kernel_prepare(store, one, one, 0, arguments, NULL, &graph), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_kernel_prepare(NULL, one, one, 0, arguments, stream, &graph), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_kernel_prepare(store, NULL, one, 0, arguments, stream, &graph), DOORBELL_ARGUMENT);
+    IS(words[11], 0);
+    EXPECT(doorbell_kernel_prepare(store, one, one, 0, arguments, stream, &graph), DOORBELL_OK);
+    IS(words[11], 31);
+    words[11] = 0;
+    EXPECT(doorbell_wait(launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
+    IS(words[11], 31);
+    value = 32;
+    EXPECT(doorbell_graph_set_param(graph, 0, 8, &value, sizeof value), DOORBELL_OK);
+    EXPECT(doorbell_wait(launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
+    IS(words[11], 32);
+    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+}
+
 static void *launches_some(void *graph)
 {
     for (int i = 0; i < 40; i++)
@@ -381,6 +406,7 @@ int main(void)
     full_behind_a_stream(first);
     freed_memory();
     pointers();
+    alone();
     IS(words[0], 7);
     IS(words[1], 9);
     /* What was cloned needs it no more. */

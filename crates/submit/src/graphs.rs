@@ -37,7 +37,6 @@ impl Session {
     /// they use, stay. The executable graph may be destroyed or updated.
     pub unsafe fn prepare_graph(&self, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
-        let without = || Error::Unavailable("the session is without CUDA: it has no graphs".into());
         let machine = setup.machine.as_ref().ok_or_else(without)?;
         let _context = setup.enter()?;
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
@@ -63,6 +62,40 @@ impl Session {
         };
         let (place, used) = Place::put(graphs, MOST, Launching::new(graph))?;
         Ok(Graph(GRAPH.encode(now.opening(), place, used)))
+    }
+
+    /// Makes a kernel ready to be launched past CUDA: a graph of one kernel, which is captured from `stream` and prepared as
+    /// [`Session::prepare_graph`] does; so CUDA launches it three times. (Attributes of the launch are left out.)
+    ///
+    /// # Errors
+    /// As [`Session::prepare_graph`]; [`Error::Argument`] for the default stream, from which nothing can be captured.
+    ///
+    /// # Safety
+    /// As [`Session::prepare_graph`]; `function` is a `CUfunction`, and `arguments` has a pointer to each of its arguments, as
+    /// `cuLaunchKernel` takes them.
+    pub unsafe fn prepare_kernel(
+        &self,
+        function: *mut c_void,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared_bytes: u32,
+        arguments: *mut *mut c_void,
+        stream: *mut c_void,
+    ) -> Result<Graph, Error> {
+        if function.is_null() || stream.is_null() {
+            return Err(Error::Argument(
+                "a kernel is captured: pass a CUfunction and a stream that is not the default one",
+            ));
+        }
+        let launch = cuda::Launch { shared_bytes, ..cuda::Launch::new(grid, block) };
+        let setup = self.setup()?;
+        let machine = setup.machine.as_ref().ok_or_else(without)?;
+        let _context = setup.enter()?;
+        let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
+        // SAFETY: the caller's.
+        let exec = unsafe { context.graph_of_kernel(stream, function, &launch, arguments) }?;
+        // SAFETY: the caller's; the executable graph lives until it is cloned.
+        unsafe { self.prepare_graph(exec.handle(), stream) }
     }
 
     /// The lane of launches, waited for; the first call opens its channel.
@@ -238,6 +271,10 @@ fn found<'c>(
     let Inner { graphs, channel, .. } = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
     let launching = Place::find(graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
     Ok((launching, channel))
+}
+
+fn without() -> Error {
+    Error::Unavailable("the session is without CUDA: it has no graphs".into())
 }
 
 /// Why there is no channel for launches.
