@@ -685,33 +685,6 @@ fn a_lane_that_was_taken_when_the_process_forked_is_an_error_in_the_child_and_no
     });
 }
 
-fn cycles(count: usize) {
-    let driver = SoftDriver::new(Mode::Strict);
-    let session = Session::new();
-    let files = || std::fs::read_dir("/proc/self/fd").map(Iterator::count).unwrap_or(0);
-    for n in 0..count {
-        open(&session, driver, &Options { lanes: 1, ..Options::default() }).unwrap();
-        if n % 50 == 0 {
-            let host = session.allocate(4096, false).unwrap();
-            session.copy((host, 0), (host, 64), 8, LIMIT).unwrap();
-        }
-        session.close().unwrap();
-    }
-    // Other tests of this process open files, too: hundreds would be ours.
-    assert!(files() < 400, "{} files", files());
-}
-
-#[test]
-fn a_session_may_be_opened_and_closed_again_and_again() {
-    cycles(60);
-}
-
-#[test]
-#[ignore = "10,000 cycles take a minute; run by .ci/run"]
-fn a_session_may_be_opened_and_closed_ten_thousand_times() {
-    cycles(10_000);
-}
-
 #[test]
 fn without_cuda_there_are_no_graphs() {
     let session = Session::new();
