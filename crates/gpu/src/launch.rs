@@ -30,7 +30,7 @@ use std::time::Duration;
 /// Slots of one launch, where they all fit, and the bytes that they may take.
 const SLOTS: usize = 32;
 const SEGMENT: usize = 1 << 20;
-/// How long the upload may take: it waits for the launches that are under way on its channel.
+/// Time limit of the upload, which waits for earlier launches on its channel.
 const UPLOAD: Duration = Duration::from_secs(10);
 /// Words of a host semaphore operation, and of one inline write without its data: addresses, lengths, launch, headers of data.
 const ACQUIRE: usize = 6;
@@ -279,7 +279,7 @@ impl Launch {
         self.kept.extend(pins);
     }
 
-    /// Launches that may be under way at a time.
+    /// How many launches may be in flight at once.
     pub fn slots(&self) -> usize {
         self.slots.tickets.len()
     }

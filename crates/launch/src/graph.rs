@@ -107,7 +107,7 @@ impl Graph {
         &self.nodes
     }
 
-    /// Launches that may be under way at a time.
+    /// How many launches may be in flight at once.
     pub fn slots(&self) -> usize {
         self.launch.slots()
     }

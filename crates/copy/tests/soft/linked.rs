@@ -7,8 +7,8 @@ use doorbell_softgpu::{Mode, SoftDriver};
 use rm::abi::control::{CE_ALL_CAPS, CE_PCE_MASK, CeAllCaps, CePceMask, ce_caps};
 use rm::abi::{Nvos54, Plain, nr, rm_nr};
 use rm::class::engine;
-use rm::driver::Driver;
-use std::ffi::{CStr, c_void};
+use rm::driver::{Driver, Layer};
+use std::ffi::c_void;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -49,9 +49,9 @@ fn change<P: Plain>(call: &Nvos54, how: impl FnOnce(&mut P)) {
     how(unsafe { &mut *(call.params as *mut P) });
 }
 
-impl Driver for Told {
-    fn open(&self, path: &CStr) -> io::Result<RawFd> {
-        self.driver.open(path)
+impl Layer for Told {
+    fn below(&self) -> &dyn Driver {
+        &self.driver
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void) -> io::Result<()> {
@@ -62,28 +62,6 @@ impl Driver for Told {
             self.tell(unsafe { &*arg.cast::<Nvos54>() });
         }
         Ok(())
-    }
-
-    unsafe fn mmap(
-        &self,
-        addr: *mut c_void,
-        len: usize,
-        prot: i32,
-        flags: i32,
-        fd: RawFd,
-        offset: i64,
-    ) -> io::Result<*mut c_void> {
-        // SAFETY: the caller's contract.
-        unsafe { self.driver.mmap(addr, len, prot, flags, fd, offset) }
-    }
-
-    unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
-        // SAFETY: the caller's contract.
-        unsafe { self.driver.munmap(addr, len) }
-    }
-
-    fn close(&self, fd: RawFd) -> io::Result<()> {
-        self.driver.close(fd)
     }
 }
 

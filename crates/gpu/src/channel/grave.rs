@@ -4,7 +4,7 @@ use crate::tracker::{Ticket, Tracker};
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Memory, and pins of memory, of what was dropped while it might be under way: it goes when the channel has come past.
+/// Memory and pins that the GPU may still use after their owner was dropped. They are freed once the channel is done with them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grave(Arc<Mutex<Vec<Buried>>>);
 

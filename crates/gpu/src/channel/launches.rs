@@ -39,8 +39,8 @@ impl Channel {
         }
     }
 
-    /// From now on the channel is for launches: transfers are refused on it, and whoever frees memory waits for what is under way, whether it is known to
-    /// name the memory or not. [`crate::Launch::prepare`] does it, too.
+    /// Makes this a channel for launches. From now on it refuses transfers. Code that frees memory waits for all that the channel has under way, because
+    /// nobody knows which memory kernels use. [`crate::Launch::prepare`] calls this, too.
     ///
     /// # Errors
     /// [`Error::OtherChannel`] for another engine's, [`Error::OtherUse`] for one that has transfers, and what makes it unusable.
@@ -85,8 +85,8 @@ impl Channel {
     }
 }
 
-/// The words that end a pushbuffer between launches: they wait until all launches before it have been counted, and set the tracker. The compute class does it,
-/// behind what it was told before: a release of the host's that waits for the engine (RELEASE_WFI) would wait for CUDA's kernels, too.
+/// The words that end a pushbuffer between launches. They wait until the tracker has counted all earlier launches, and then set it. The compute class
+/// writes the number. A host release with RELEASE_WFI would wait for CUDA's kernels, too.
 pub(super) fn release(words: &mut [u32], tracker: u64, ticket: Ticket) -> usize {
     let waits = acquire(words, tracker, ticket.payload().wrapping_sub(1));
     let mut to = Words::new(words.get_mut(waits..).unwrap_or_default());
