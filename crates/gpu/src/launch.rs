@@ -21,7 +21,7 @@ use crate::region::Region;
 use crate::space::AddressSpace;
 use crate::tracker::Ticket;
 use crate::validate::{Invalid, Ranges};
-use pushbuf::encode::{Words, inline_dma, offset};
+use pushbuf::encode::{CONSTANT_CACHES, Words, inline_dma, offset};
 use pushbuf::gpfifo::Entry;
 use pushbuf::header::{Header, Kind};
 use std::sync::Arc;
@@ -35,8 +35,6 @@ const UPLOAD: Duration = Duration::from_secs(10);
 /// Words of a host semaphore operation, and of one inline write without its data: addresses, lengths, launch, headers of data.
 const ACQUIRE: usize = 6;
 const WRITE: usize = 9;
-/// INVALIDATE_SHADER_CACHES_NO_WFI: CONSTANT, as CUDA sends it behind new banks.
-const CONSTANT: u32 = 0x1000;
 
 /// The words of a launch, and what they may name.
 #[derive(Clone, Copy, Debug)]
@@ -380,7 +378,7 @@ impl Launch {
         for NewParameters { address, bytes } in new {
             to.inline_long(COMPUTE, address, bytes, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR)?;
         }
-        to.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANT])?;
+        to.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANT_CACHES])?;
         let length = waits + to.len();
         let words = staged.get(..length).unwrap_or_default();
         ch.check_launch(words, &self.qmds, &self.named)?;

@@ -3,7 +3,7 @@
 //! A walk over the words that knows few methods and refuses all others. Registers keep their values from one submission to
 //! the next, so a launch may only use what the same pushbuffer has set.
 
-use pushbuf::encode::offset;
+use pushbuf::encode::{CONSTANT_CACHES, offset};
 use pushbuf::header::{Header, Kind};
 use rm::class;
 
@@ -306,8 +306,7 @@ impl State {
                 registers.get(offset::SEND_PCAS_A).map(|_| ())
             }
             offset::SEND_SIGNALING_PCAS2_B => Err(("a PCAS action that launches do not need", value.into())),
-            // CONSTANT alone, behind new constant banks.
-            offset::INVALIDATE_SHADER_CACHES_NO_WFI if value == 0x1000 && !rules.launches.is_empty() => Ok(()),
+            offset::INVALIDATE_SHADER_CACHES_NO_WFI if value == CONSTANT_CACHES && !rules.launches.is_empty() => Ok(()),
             _ => Err(("a compute method that is not on the list", address.into())),
         }
     }

@@ -3,14 +3,12 @@
 use crate::kernel::{BANK_HEADER, DECREMENT, Kernel, SCHEDULE};
 use crate::places::Places;
 use crate::{COMPUTE, COPY};
-use pushbuf::encode::{Error, Words, inline_dma, launch_dma, offset};
+use pushbuf::encode::{CONSTANT_CACHES, Error, Words, inline_dma, launch_dma, offset};
 use pushbuf::qmd::PcasAction;
 use pushbuf::semaphore::{Execute, Operation};
 
 const INLINE: u32 = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
 const TRANSFER: u32 = launch_dma::NON_PIPELINED | launch_dma::PITCH;
-/// INVALIDATE_SHADER_CACHES_NO_WFI: CONSTANT.
-const CONSTANTS: u32 = 0x1000;
 /// SET_REPORT_SEMAPHORE_D: RELEASE, FOUR_WORDS, FLUSH_DISABLE.
 const REPORT: u32 = 4;
 /// What each launch adds to a counter, and the first payload of trackers.
@@ -192,7 +190,7 @@ impl Graph {
         self.kernels[kernel].parameters = parameters.to_vec();
         words_within(ROOM, |w| {
             w.inline(COMPUTE, at, parameters, INLINE).expect("parameters of a kernel");
-            w.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANTS]).expect("a method");
+            w.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANT_CACHES]).expect("a method");
         })
     }
 
@@ -243,7 +241,7 @@ impl Graph {
         let starts = kernel.is_empty() || !self.is_armed(i);
         // What is written later has been read by nothing since.
         if starts {
-            w.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANTS]).expect("a method");
+            w.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANT_CACHES]).expect("a method");
         }
         if kernel.is_empty() || !starts {
             w.pcas(COMPUTE, self.at.qmd(i), PcasAction::InvalidatePrefetchCopySchedule).expect("a QMD below 2^40");

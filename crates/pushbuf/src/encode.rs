@@ -25,6 +25,9 @@ pub enum Error {
 /// The most bytes of inline data that one NON_INC header counts.
 pub const MAX_INLINE: usize = 0x1fff * 4;
 
+/// INVALIDATE_SHADER_CACHES_NO_WFI (+0x1698 of the compute classes): CONSTANT alone, as CUDA sends it behind new constant banks.
+pub const CONSTANT_CACHES: u32 = 1 << 12;
+
 /// Byte offsets of the methods that are written here. The copy classes 0xC3B5 to 0xCAB5 agree on them, and so do the compute classes and 0xA140.
 pub mod offset {
     pub const SET_OBJECT: u16 = 0x0;

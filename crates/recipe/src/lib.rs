@@ -20,7 +20,7 @@ mod reference;
 mod refused;
 mod step;
 
-pub use own::{CONSTANT_CACHES, Count, Own, Parameters, Touched};
+pub use own::{Count, Own, Parameters, Touched};
 pub use read::{Channel, Segment};
 pub use recipe::{
     Bank, BankId, Block, BlockId, Counter, Edge, Form, Group, How, Kernel, Memory, Node, NodeId, Payload, Recipe,

@@ -14,7 +14,7 @@ use crate::encode::{append, write};
 use crate::recipe::{Bank, BankId, Group, How, Memory, NodeId, Recipe, Wait};
 use crate::refused::Refused;
 use crate::step::{Placed, Step};
-use pushbuf::encode::{Words, inline_dma};
+use pushbuf::encode::{CONSTANT_CACHES, Words, inline_dma};
 use pushbuf::qmd::{PcasAction, Qmd};
 use pushbuf::semaphore::{Execute, Operation};
 use std::collections::{HashMap, HashSet};
@@ -22,8 +22,6 @@ use std::collections::{HashMap, HashSet};
 /// Subchannels of the compute class and of the copy engine on a graphics channel.
 const COMPUTE: u8 = 1;
 const COPY: u8 = 4;
-/// INVALIDATE_SHADER_CACHES_NO_WFI: CONSTANT, as CUDA's uploads have it.
-pub const CONSTANT_CACHES: u32 = 0x1000;
 const TOO_MANY: Refused = Refused::Form { what: "a launch of more than 2^32 releases" };
 /// What one QMD may add to the tracker.
 const MOST_ADDED: u64 = 1 << 16;

@@ -18,7 +18,7 @@ use crate::{Error, Launcher, Options, Part, Report, Result};
 use capture::Maker;
 use cuda::{Argument, Context, Event, Node};
 use kernels::Code;
-use memory::Place;
+use memory::{Model, Place};
 use past_cuda::PastCuda;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -147,11 +147,16 @@ struct Done {
     found: [Vec<u8>; 3],
 }
 
-fn one(maker: &Maker<'_>, number: u32, shape: &Shape, seed: u64, times: u64) -> Result<Done> {
+/// The shape's graphs, and what the memory holds before their first launch.
+fn make<'c>(maker: &Maker<'c>, number: u32, shape: &Shape, seed: u64) -> Result<(Made<'c>, Model)> {
     maker.begin(Random::new(seed.rotate_left(32) ^ u64::from(number)));
     maker.need(&[(Code::Plain, "log"), (Code::Plain, "copy")], 1)?;
-    let mut made = (shape.make)(maker)?;
-    let mut model = maker.start()?;
+    let made = (shape.make)(maker)?;
+    Ok((made, maker.start()?))
+}
+
+fn one(maker: &Maker<'_>, number: u32, shape: &Shape, seed: u64, times: u64) -> Result<Done> {
+    let (mut made, mut model) = make(maker, number, shape, seed)?;
     if matches!(made.play, Play::Uploaded) {
         for part in &made.parts {
             part.exec.upload(maker.stream(0)?)?;

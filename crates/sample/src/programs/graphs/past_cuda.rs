@@ -1,9 +1,9 @@
 //! The same shapes, launched past CUDA: CUDA launches each graph three times, from which it is learnt, and a channel of ours does the rest.
 //! What comes of each launch is compared as ever.
 
-use super::{Done, Made, Play, Shape};
+use super::{Done, Made, Play, Shape, make};
 use crate::programs::graphs::capture::Maker;
-use crate::{Error, Result, data::Random};
+use crate::{Error, Result};
 use cuda::Context;
 use gpu::{Channel, Entry, Libcuda, Watched};
 use launch::Graph;
@@ -34,10 +34,8 @@ impl PastCuda {
     }
 
     pub fn one(&mut self, maker: &Maker<'_>, number: u32, shape: &Shape, seed: u64, times: u64) -> Result<Done> {
-        maker.begin(Random::new(seed.rotate_left(32) ^ u64::from(number)));
-        let mut made = (shape.make)(maker)?;
+        let (mut made, mut model) = make(maker, number, shape, seed)?;
         possible(&made)?;
-        let mut model = maker.start()?;
         let stream = maker.stream(0)?;
         let what = |time: u64| move || format!("shape {}, launch {}", shape.name, time + 1);
         let mut done = Done { launches: 0, kernels: 0, found: Default::default() };
@@ -55,7 +53,7 @@ impl PastCuda {
             };
             // SAFETY: module, memory and context outlive the launches: all of them are waited for below.
             graphs.push(unsafe { Graph::learn(self.watched, &mut self.channel, by_cuda) }?);
-            (done.launches, done.kernels) = (done.launches + LEARNT, done.kernels + LEARNT * part.kernels);
+            (done.launches, done.kernels) = (done.launches + time, done.kernels + time * part.kernels);
         }
         for time in LEARNT..times {
             for (part, graph) in made.parts.iter_mut().zip(&mut graphs) {
