@@ -41,9 +41,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 fn why(e: &io::Error) -> String {
     match e.kind() {
-        io::ErrorKind::NotFound => {
-            "there is no such file: is the driver loaded, and the node passed into this container?".into()
-        }
+        io::ErrorKind::NotFound => "there is no such file".into(),
         io::ErrorKind::PermissionDenied => "permission denied: this user may not open it".into(),
         _ => e.to_string(),
     }
@@ -90,7 +88,10 @@ fn version_in(text: &str) -> Option<String> {
 fn driver(version: &Result<(String, &'static str), String>) -> Check {
     match version {
         Ok((v, from)) => Check::yes("driver", format!("NVIDIA {v} (from {from})")).required(),
-        Err(e) => Check::no("driver", "no NVIDIA driver answers", e).required(),
+        Err(e) => {
+            let reason = format!("{e}: is the driver loaded, and are its nodes passed into this container?");
+            Check::no("driver", "no NVIDIA driver answers", &reason).required()
+        }
     }
 }
 

@@ -18,20 +18,25 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// With what was found before: where one of those says that it is not possible, the GPU is left alone.
 pub fn checks(found: &[Check], attempt: bool) -> Vec<Check> {
     let mut all = vec![vgpu(&environment::virtualization())];
-    let against: Vec<String> = found
-        .iter()
-        .chain(&all)
-        .filter(|c| c.verdict == Verdict::No && speaks_against(&c.name))
-        .map(|c| format!("{}: {}", c.name, c.reason.as_deref().unwrap_or(&c.detail)))
-        .collect();
-    if !against.is_empty() {
-        all.push(Check::no(CHANNELS, "not tried", &against.join("; ")));
+    let against: Vec<&Check> =
+        found.iter().chain(&all).filter(|c| c.verdict == Verdict::No && speaks_against(&c.name)).collect();
+    if let Some(reason) = reason(&against) {
+        all.push(Check::no(CHANNELS, "not tried", &reason));
     } else if !attempt {
         all.push(Check::info(CHANNELS, "not tried", "--no-try"));
     } else {
         all.extend(trial(Arc::new(rm::driver::Libc), true));
     }
     all
+}
+
+/// One thing with its reason, several by their names: the table has each one's reason already.
+fn reason(against: &[&Check]) -> Option<String> {
+    match against {
+        [] => None,
+        [one] => Some(format!("{}: {}", one.name, one.reason.as_deref().unwrap_or(&one.detail))),
+        several => Some(several.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ") + ": see above"),
+    }
 }
 
 /// What the channels of our own need of the things that are looked at before.
@@ -189,6 +194,10 @@ mod tests {
         assert_eq!((last.name.as_str(), last.verdict, last.detail.as_str()), (CHANNELS, Verdict::No, "not tried"));
         let reason = last.reason.as_deref().unwrap();
         assert!(reason.starts_with("not sandboxed: gVisor passes") && !reason.contains("no matter"), "{reason}");
+        let driver = Check::no("driver", "no NVIDIA driver answers", "a long reason");
+        let node = Check::no("/dev/nvidiactl", "does not open", "another");
+        let found = checks(&[driver, node], true);
+        assert_eq!(found.last().unwrap().reason.as_deref(), Some("driver, /dev/nvidiactl: see above"));
         let found = checks(&[], false);
         assert_eq!(found.last().unwrap().verdict, Verdict::Info);
     }
