@@ -185,7 +185,7 @@ pub fn run(
             let finished = stage::run(&lab, &stage, 0);
             let answers = finished.part.cells.iter().zip(finished.samples).map(|(cell, samples)| match &cell.status {
                 Status::Measured => Answer::Samples(rounds(&samples, request.rounds)),
-                Status::Unavailable(why) | Status::Failed(why) => Answer::Refused(why.clone()),
+                Status::Unavailable(why) | Status::Failed(why) | Status::Invalid(why) => Answer::Refused(why.clone()),
             });
             let answers: Vec<Answer> = answers.collect();
             let failed = finished.part.loads.iter().flat_map(|load| &load.failed);
@@ -260,6 +260,7 @@ fn stage_of(asked: &Calibration, sweeps: &[Sweep], request: &Request, load: Opti
         cpus: if asked.soft { Cpus::Any } else { Cpus::Others },
         class: Class::Other,
         check_every: 0,
+        must_reach: None,
     });
     Stage {
         number,

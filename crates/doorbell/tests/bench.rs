@@ -114,7 +114,7 @@ fn the_matrix_measures_every_route_or_says_why_not() {
                 let known = ["has no CUDA", "there is no profile", "a piece has at least one byte"];
                 assert!(known.iter().any(|known| why.contains(known)), "{route}: {why}");
             }
-            results::Status::Failed(why) => panic!("{route}: {why}"),
+            results::Status::Failed(why) | results::Status::Invalid(why) => panic!("{route}: {why}"),
         }
     }
     let measured = run.cells.iter().filter(|c| c.status == results::Status::Measured).count();
@@ -521,10 +521,16 @@ fn a_load_that_dies_is_said_beside_what_was_measured() {
     let out = dir.path().join("run");
     let text = "[run]\ngpu = \"soft\"\nrounds = 4\nsamples = 200\nduration = \"300ms\"\n[[subject]]\nname = \"bar1\"\n\
                 route = \"host->bar1->gpu0\"\nsizes = [\"64B\"]\n[[load]]\ncall = \"ce\"\ncount = 2\nbytes = 4096\n";
-    let mut command = bench();
-    command.arg(file(dir.path(), text)).arg("-o").arg(&out).env("DOORBELL_SOFTGPU_FAULT", "dead-channel:30");
-    command.assert().code(2).stdout(contains("2 threads FAILED: the channel was killed by error 31"));
-    let run = run_json(&out);
+    let dies = |text: &str, out: &Path| {
+        let mut command = bench();
+        command.arg(file(dir.path(), text)).arg("-o").arg(out).env("DOORBELL_SOFTGPU_FAULT", "dead-channel:30");
+        command.assert().code(2).stdout(contains("2 threads FAILED: the channel was killed by error 31"));
+        run_json(out)
+    };
+    // What has to reach something leaves no figures when it dies.
+    let held = dies(&format!("{text}must-reach = \"1/s\"\n"), &dir.path().join("held"));
+    assert!(statuses(&held, "bar1")[0].contains("load ce failed"), "{}", held["cells"]);
+    let run = dies(text, &out);
     assert_eq!(statuses(&run, "bar1"), ["\"measured\""]);
     assert!(run["stages"][0]["loads"][0]["failed"].to_string().contains("error 31"), "{}", run["stages"]);
 }
@@ -565,6 +571,30 @@ fn a_machine_without_a_gpu_says_so() {
         trial::skip!("this machine has a GPU");
     }
     bench().arg(file(dir.path(), &real)).assert().code(77).stderr(contains("no GPU").and(contains("doctor")));
+}
+
+/// A hog takes a millisecond: it never reaches 2,000 a second, and always one a minute.
+#[test]
+fn a_load_that_misses_its_rate_leaves_no_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |must_reach: &str, name: &str| {
+        let out = dir.path().join(name);
+        let text = format!(
+            "[run]\ngpu = \"none\"\nrounds = 6\nduration = \"100ms\"\nnoise = \"0s\"\n[[subject]]\ncall = \"lock(mutex)\"\n\
+             [[load]]\nname = \"burner\"\ncall = \"hog\"\nmust-reach = \"{must_reach}\"\n[[assert]]\nat-most = \"10s\"\n"
+        );
+        let assert = bench().arg(file(dir.path(), &text)).arg("-o").arg(&out).assert();
+        (assert, run_json(&out))
+    };
+    let (assert, json) = run("1/min", "reached");
+    assert.success().stdout(contains("held").and(contains("INVALID").not()));
+    assert_eq!(statuses(&json, "lock(mutex)"), ["\"measured\""]);
+    let (assert, json) = run("2000/s", "missed");
+    assert.code(1).stdout(contains("INVALID").and(contains("load burner missed its rate")).and(contains("held").not()));
+    assert!(json["cells"][0]["status"]["invalid"].to_string().contains("of 2000 a second"), "{}", json["cells"][0]);
+    assert!(
+        json["cells"][0]["figures"]["done"].is_null() && json["stages"][0]["loads"][0]["transfers"].as_u64() > Some(0)
+    );
 }
 
 /// Locks need no GPU, and their policies hold for them. What needs a GPU says so.

@@ -18,6 +18,8 @@ pub enum Kind {
     Sizes,
     /// `1000/s`, or a number
     Rate,
+    /// `1000/s`, `5GB/s`, `90%`
+    Reach,
     /// `other`, `nice(-5)`, `fifo(80)`, `deadline`, `real-time`
     Class,
     /// `any`, `last`, `others`, `0,2-5`
@@ -211,6 +213,13 @@ pub const SECTIONS: &[Section] = &[
                 Kind::Whole { least: 0, most: MANY },
                 "0",
                 "Compare the bytes of each n-th transfer. 0: only those of the last.",
+            ),
+            key(
+                "must-reach",
+                Kind::Reach,
+                "",
+                "What all its threads together have to reach, or the stage has no figures: `1000/s`, `5GB/s`, or `90%` of its \
+                 own `rate` (of what it reached alone, if it has none).",
             ),
         ],
     },

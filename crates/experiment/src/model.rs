@@ -216,6 +216,20 @@ pub struct LoadSpec {
     pub class: Class,
     /// Compare the bytes of each n-th transfer; 0: only those of the last.
     pub check_every: u64,
+    /// What it has to reach, or the stage has no figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub must_reach: Option<MustReach>,
+}
+
+/// What all threads of a load together have to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MustReach {
+    /// Transfers or calls a second.
+    Times(f64),
+    Bytes(f64),
+    /// Of its own `rate`; of a load without one, of what it reached alone.
+    Percent(f64),
 }
 
 /// One name and its values, as text: `bytes`, `policy`, `LOAD.count`, `LOAD.bytes`, `SUBJECT.period`, `run.class`.

@@ -422,6 +422,7 @@ fn load(table: &Table, matrix: &Table, varied: &impl Fn(&str, &str) -> bool) -> 
         cpus: keys.text("cpus", values::cpus)?.unwrap_or_default(),
         class: keys.text("class", values::class)?.unwrap_or_default(),
         check_every: keys.whole("check-every")?.unwrap_or(0),
+        must_reach: keys.text("must-reach", values::must_reach)?,
     })
 }
 

@@ -8,6 +8,7 @@ const TIME: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s|min|h)|0)\s*$"
 const SIZE: &str = r"^\s*[0-9]+\s*(B|KiB|MiB|GiB)?\s*$";
 const SIZES: &str = r"^[0-9BKMGi\s.,/]+$";
 const RATE: &str = r"^\s*[0-9][0-9.e+-]*\s*(/\s*(s|ms|min))?\s*$";
+const REACH: &str = r"^\s*[0-9][0-9.e+-]*\s*(%|/\s*(s|ms|min)|([kMG]|[KMG]i)?B/s)\s*$";
 const CLASS: &str = r"^\s*(other|nice\(\s*[+-]?[0-9]+\s*\)|fifo\(\s*\+?[0-9]+\s*\)|deadline|real-time)\s*$";
 const CPUS: &str = r"^\s*(any|last|others|[0-9\s,+-]+)\s*$";
 const POLICY: &str = r"^\s*(.+\.toml|(stock|agent|traced|pi|ticket|boost|phase-fair|guard)(\s*[+,]\s*(pi|ticket|boost|phase-fair|guard))*)\s*$";
@@ -99,6 +100,7 @@ fn of_kind(kind: Kind) -> Value {
             json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, text(SIZES), list] })
         }
         Kind::Rate => json!({ "anyOf": [{ "type": "number", "exclusiveMinimum": 0 }, text(RATE)] }),
+        Kind::Reach => text(REACH),
         Kind::Class => text(CLASS),
         Kind::Cpus => text(CPUS),
         Kind::Policy => text(POLICY),

@@ -2,7 +2,8 @@
 
 use crate::error::Wrong;
 use crate::model::{
-    Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, Observe, What, WithinBest,
+    Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, MustReach, Observe, What,
+    WithinBest,
 };
 use crate::sizes;
 use std::fmt;
@@ -90,6 +91,31 @@ pub(crate) fn rate(text: &str) -> Result<f64, Wrong> {
     match number(count.trim()).map(|n| n * times).filter(|n| n.is_finite() && *n > 0.0) {
         Some(rate) => Ok(rate),
         None => Err(Wrong::new(format!("{text:?} is no rate"), RATES)),
+    }
+}
+
+/// `1000/s`, `5GB/s`, `90%`
+pub(crate) fn must_reach(text: &str) -> Result<MustReach, Wrong> {
+    const FORM: &str = "it is written `1000/s`, `5GB/s`, or `90%` of its own rate, or of what it reached alone";
+    let text = text.trim();
+    let above_zero = |n: Option<f64>| n.filter(|n| n.is_finite() && *n > 0.0);
+    let found = if let Some(percent) = text.strip_suffix('%') {
+        above_zero(number(percent.trim())).filter(|n| *n <= 100.0).map(MustReach::Percent)
+    } else if text.ends_with("B/s") {
+        above_zero(bytes_per_second(text)).map(MustReach::Bytes)
+    } else {
+        text.contains('/').then(|| rate(text).ok()).flatten().map(MustReach::Times)
+    };
+    found.ok_or_else(|| Wrong::new(format!("{text:?} is nothing that a load reaches"), FORM))
+}
+
+impl fmt::Display for MustReach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MustReach::Times(n) => write!(f, "{n}/s"),
+            MustReach::Bytes(n) => write!(f, "{n}B/s"),
+            MustReach::Percent(percent) => write!(f, "{percent}%"),
+        }
     }
 }
 
@@ -379,6 +405,12 @@ const UNITS_OF_RATE: [(&str, f64); 7] = [
     ("B/s", 1.0),
 ];
 
+/// `10GB/s`
+fn bytes_per_second(text: &str) -> Option<f64> {
+    let scaled = |(unit, scale): &(&str, f64)| Some(number(text.strip_suffix(unit)?.trim())? * scale);
+    UNITS_OF_RATE.iter().find_map(scaled).filter(|rate| rate.is_finite())
+}
+
 /// A bound of a metric, in the metric's unit.
 pub(crate) fn amount(text: &str, metric: Metric) -> Result<f64, Wrong> {
     let text = text.trim();
@@ -391,13 +423,8 @@ pub(crate) fn amount(text: &str, metric: Metric) -> Result<f64, Wrong> {
             let allowed = "of misses a part of all is bounded: `0.1%`, `0.001` or `0`";
             part.filter(|p| *p <= 1.0).ok_or_else(|| Wrong::new(format!("{text:?} is no part"), allowed))
         }
-        Metric::Rate => {
-            let scaled = |(unit, scale): &(&str, f64)| Some(number(text.strip_suffix(unit)?.trim())? * scale);
-            let found = UNITS_OF_RATE.iter().find_map(scaled).filter(|rate| rate.is_finite());
-            found.ok_or_else(|| {
-                Wrong::new(format!("{text:?} is no rate of bytes"), "it is written `10GB/s` or `300MiB/s`")
-            })
-        }
+        Metric::Rate => bytes_per_second(text)
+            .ok_or_else(|| Wrong::new(format!("{text:?} is no rate of bytes"), "it is written `10GB/s` or `300MiB/s`")),
         _ => time(text).map(|ns| ns as f64),
     }
 }
@@ -502,6 +529,9 @@ mod tests {
         says(amount("50us", Metric::Misses), &["0.1%"]);
         says(amount("10GB", Metric::Rate), &["10GB/s"]);
         says(times("cuda"), &["1.2 cuda"]);
+        for wrong in ["", "5", "1000", "0/s", "0%", "101%", "5GB", "0GB/s", "5/day", "-1/s"] {
+            says(must_reach(wrong), &["1000/s", "5GB/s", "90%"]);
+        }
         for wrong in ["", "5", "5%, 3%", "1us, 100ns", "-5%", "5%,", "5%; 100ns", "nan%"] {
             says(within(wrong), &["5%, 100ns"]);
         }
@@ -517,6 +547,9 @@ mod tests {
         let best = |percent, ns| Ok(WithinBest { percent, ns, among: Vec::new() });
         assert_eq!(within("5%, 100ns"), best(5.0, 100.0));
         assert_eq!(within(" 1us ,2.5 %"), best(2.5, 1000.0));
+        assert_eq!(must_reach("10/ms"), Ok(MustReach::Times(10_000.0)));
+        assert_eq!(must_reach(" 2.5 GB/s"), Ok(MustReach::Bytes(2.5e9)));
+        assert_eq!(must_reach("90%"), Ok(MustReach::Percent(90.0)));
         assert_eq!((within("2%"), within("100ns")), (best(2.0, 0.0), best(0.0, 100.0)));
         assert_eq!(times("1.2 host->cuda->gpu0"), Ok(Bound::AtMostTimes(1.2, "host->cuda->gpu0".into())));
     }
@@ -529,6 +562,9 @@ mod tests {
             prop_assert_eq!(amount(&amount_text(per_second, Metric::Rate), Metric::Rate), Ok(per_second));
             let these = Cpus::These(set.into_iter().collect());
             prop_assert_eq!(cpus(&these.to_string()), Ok(these));
+            for reach in [MustReach::Times(per_second), MustReach::Bytes(per_second), MustReach::Percent(12.5)] {
+                prop_assert_eq!(must_reach(&reach.to_string()), Ok(reach));
+            }
         }
 
         #[test]

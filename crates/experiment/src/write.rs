@@ -144,6 +144,9 @@ impl Out {
         self.text("cpus", &load.cpus);
         self.text("class", load.class);
         self.number("check-every", load.check_every);
+        if let Some(must_reach) = load.must_reach {
+            self.text("must-reach", must_reach);
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! No text panics, and what is written reads back as the same.
 
 use experiment::{
-    Addresses, Arrival, Assert, Axis, Bound, Class, Compare, Cpus, Data, Experiment, Gpu, LoadSpec, Metric, Observe,
-    Repay, Run, SubjectSpec, Verify, What, WithinBest, read, shipped,
+    Addresses, Arrival, Assert, Axis, Bound, Class, Compare, Cpus, Data, Experiment, Gpu, LoadSpec, Metric, MustReach,
+    Observe, Repay, Run, SubjectSpec, Verify, What, WithinBest, read, shipped,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -248,8 +248,13 @@ fn subjects() -> impl Strategy<Value = SubjectSpec> {
 
 fn loads() -> impl Strategy<Value = LoadSpec> {
     let rate = prop::option::of(prop_oneof![0.001..1e9f64, (1..1_000_000u32).prop_map(f64::from)]);
-    (whats(), 1..1_000_000u64, 0..100u32, rate, cpus(), classes(), 0..1_000_000_000u64).prop_map(
-        |(what, bytes, count, rate, cpus, class, check_every)| LoadSpec {
+    let must_reach = prop::option::of(prop_oneof![
+        (0.001..1e12f64).prop_map(MustReach::Times),
+        (0.001..1e12f64).prop_map(MustReach::Bytes),
+        (0.001..100.0f64).prop_map(MustReach::Percent),
+    ]);
+    (whats(), 1..1_000_000u64, 0..100u32, rate, cpus(), classes(), 0..1_000_000_000u64, must_reach).prop_map(
+        |(what, bytes, count, rate, cpus, class, check_every, must_reach)| LoadSpec {
             name: String::new(),
             what,
             bytes,
@@ -258,6 +263,7 @@ fn loads() -> impl Strategy<Value = LoadSpec> {
             cpus,
             class,
             check_every,
+            must_reach,
         },
     )
 }

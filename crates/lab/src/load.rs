@@ -5,7 +5,7 @@
 //! libcuda's for which a thread waits for ever beside others that launch.
 
 use crate::clock::Clock;
-use experiment::{Class, LoadSpec, What};
+use experiment::{Class, LoadSpec, MustReach, What};
 use placement::cpus::confine;
 use placement::renice;
 use results::Loaded;
@@ -13,6 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use subject::{Checks, Machine, Subject, Wanted};
+
+/// How long a load works alone, and how long the others have before that to end what they are doing.
+const ALONE: Duration = Duration::from_millis(250);
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// Why a thread of a load did not go on.
 enum Reason {
@@ -44,6 +48,8 @@ pub(crate) struct Plan<'p> {
 #[derive(Default)]
 struct Count {
     done: AtomicU64,
+    /// Of calls that say what they moved.
+    bytes: AtomicU64,
     checked: AtomicU64,
     longest_ns: AtomicU64,
     /// The kernel's number of the thread; 0 before it has begun.
@@ -63,6 +69,8 @@ struct Gates {
     stop: AtomicBool,
     /// Nobody works until it is false again.
     rest: AtomicBool,
+    /// The number of the one load that works, from 1 on; 0: all of them.
+    alone: AtomicUsize,
     /// The measurement is over: until then all threads are there, whatever they were told.
     over: AtomicBool,
 }
@@ -88,6 +96,22 @@ pub(crate) struct Running<'p> {
     gates: &'p Gates,
     counts: Vec<Vec<Count>>,
     ended: Vec<Mutex<Ended>>,
+    rests: Mutex<Rests>,
+    /// What each load reached alone, transfers a second.
+    alone: Mutex<Vec<Option<f64>>>,
+}
+
+/// How long the loads have rested so far, and since when they do now.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rests {
+    before: Duration,
+    since: Option<Instant>,
+}
+
+impl Rests {
+    fn so_far(&self) -> Duration {
+        self.before + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
 }
 
 /// Bytes that each transfer of a load moves. Calls have a size, too, but move none of it, or any part.
@@ -103,15 +127,20 @@ fn moved(load: &LoadSpec) -> u64 {
 pub(crate) struct Mark {
     at: Instant,
     done: Vec<u64>,
+    bytes: Vec<u64>,
+    rested: Duration,
     scheduled: Vec<(u64, u64)>,
 }
 
 impl Running<'_> {
     pub fn mark(&self) -> Mark {
         let done = |counts: &Vec<Count>| counts.iter().map(|c| c.done.load(Ordering::Relaxed)).sum();
+        let bytes = |counts: &Vec<Count>| counts.iter().map(|c| c.bytes.load(Ordering::Relaxed)).sum();
         Mark {
             at: Instant::now(),
             done: self.counts.iter().map(done).collect(),
+            bytes: self.counts.iter().map(bytes).collect(),
+            rested: self.rests.lock().unwrap_or_else(PoisonError::into_inner).so_far(),
             scheduled: self.counts.iter().map(|counts| scheduled(counts)).collect(),
         }
     }
@@ -120,20 +149,24 @@ impl Running<'_> {
     pub fn since(&self, mark: &Mark) -> Vec<Loaded> {
         let now = self.mark();
         let seconds = now.at.duration_since(mark.at).as_secs_f64().max(1e-9);
+        let alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9 / seconds;
         let one = |(n, load): (usize, &LoadSpec)| Loaded {
             name: load.name.clone(),
             what: text(load),
             threads: load.count,
-            bytes: moved(load).saturating_mul(now.done[n] - mark.done[n]),
+            bytes: moved(load).saturating_mul(now.done[n] - mark.done[n]) + (now.bytes[n] - mark.bytes[n]),
             transfers: now.done[n] - mark.done[n],
             seconds,
+            rested: now.rested.saturating_sub(mark.rested).as_secs_f64(),
+            alone: alone[n],
             longest_ns: self.counts[n].iter().map(|c| c.longest_ns.load(Ordering::Relaxed)).max().unwrap_or(0),
             on_cpu: share(mark.scheduled[n].0, now.scheduled[n].0),
             waiting: share(mark.scheduled[n].1, now.scheduled[n].1),
             checked: 0,
             failed: Vec::new(),
             unavailable: None,
+            missed: None,
         };
         self.plan.loads.iter().enumerate().map(one).collect()
     }
@@ -141,6 +174,28 @@ impl Running<'_> {
     /// Lets all threads rest behind what they are doing, or go on; they are not waited for.
     pub fn rest(&self, rest: bool) {
         self.gates.rest.store(rest, Ordering::Relaxed);
+        let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
+        match (rest, rests.since) {
+            (true, None) => rests.since = Some(Instant::now()),
+            (false, Some(since)) => *rests = Rests { before: rests.before + since.elapsed(), since: None },
+            _ => {}
+        }
+    }
+
+    /// What each load that is held to a part of that reaches while no other one works and nothing is measured.
+    pub fn look_alone(&self) {
+        for (n, load) in self.plan.loads.iter().enumerate() {
+            if !matches!((load.must_reach, load.rate), (Some(MustReach::Percent(_)), None)) {
+                continue;
+            }
+            self.gates.alone.store(n + 1, Ordering::Relaxed);
+            std::thread::sleep(SETTLE);
+            let mark = self.mark();
+            std::thread::sleep(ALONE);
+            let done = self.since(&mark).swap_remove(n);
+            self.alone.lock().unwrap_or_else(PoisonError::into_inner)[n] = Some(done.transfers as f64 / done.seconds);
+        }
+        self.gates.alone.store(0, Ordering::Relaxed);
     }
 
     fn fail(&self, load: usize, reason: Reason) {
@@ -177,7 +232,7 @@ impl Running<'_> {
         drop(opening);
         steps.tell(READY);
         self.gates.wait_for(&self.gates.ready);
-        let worked = self.until_stopped(spec, subject.as_mut(), count, steps);
+        let worked = self.until_stopped(load, subject.as_mut(), count, steps);
         let checked = worked.and_then(|()| check(subject.as_mut(), count));
         steps.tell(LEFT);
         self.gates.wait_for(&self.gates.left);
@@ -192,35 +247,45 @@ impl Running<'_> {
 
     fn until_stopped(
         &self,
-        spec: &LoadSpec,
+        load: usize,
         subject: &mut dyn Subject,
         count: &Count,
         steps: &mut Steps<'_>,
     ) -> Result<(), Reason> {
-        let clock = self.plan.clock;
+        let (spec, clock) = (&self.plan.loads[load], self.plan.clock);
         let pause = spec.rate.filter(|rate| *rate > 0.0).map(|rate| Duration::from_secs_f64(1.0 / rate));
         let mut next = Instant::now();
-        let (mut done, mut longest) = (0u64, 0);
+        let (mut fired, mut done, mut bytes, mut longest, mut resting) = (0u64, 0, 0, 0, false);
         while !self.gates.stop.load(Ordering::Relaxed) {
-            if self.gates.rest.load(Ordering::Relaxed) {
+            let alone = self.gates.alone.load(Ordering::Relaxed);
+            if self.gates.rest.load(Ordering::Relaxed) || (alone != 0 && alone != load + 1) {
+                if !resting {
+                    subject.rest()?;
+                }
+                resting = true;
                 std::thread::sleep(Duration::from_micros(100));
                 continue;
             }
+            resting = false;
             subject.renew()?;
             let before = clock.now();
             subject.fire()?;
             subject.wait(self.plan.timeout)?;
             longest = longest.max(clock.now().saturating_sub(before));
-            done += 1;
+            fired += 1;
+            let did = subject.did();
+            done += did.times;
+            bytes += did.bytes;
             count.done.store(done, Ordering::Relaxed);
+            count.bytes.store(bytes, Ordering::Relaxed);
             count.longest_ns.store(clock.ns(longest), Ordering::Relaxed);
-            if done == 1 {
+            if fired == 1 {
                 // A thread that goes on at once may keep a lock of libcuda's from all others: none goes on before each has
                 // had its turn.
                 steps.tell(STARTED);
                 self.gates.wait_for(&self.gates.started);
             }
-            if spec.check_every > 0 && done.is_multiple_of(spec.check_every) {
+            if spec.check_every > 0 && fired.is_multiple_of(spec.check_every) {
                 check(subject, count)?;
             }
             if let Some(pause) = pause {
@@ -344,6 +409,7 @@ pub(crate) fn beside<T>(
         left: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
         rest: AtomicBool::new(false),
+        alone: AtomicUsize::new(0),
         over: AtomicBool::new(false),
     };
     let counts = |l: &LoadSpec| std::iter::repeat_with(Count::default).take(l.count as usize).collect();
@@ -352,6 +418,8 @@ pub(crate) fn beside<T>(
         gates: &gates,
         counts: plan.loads.iter().map(counts).collect(),
         ended: plan.loads.iter().map(|_| Mutex::default()).collect(),
+        rests: Mutex::default(),
+        alone: Mutex::new(vec![None; plan.loads.len()]),
     };
     let (measured, mut loaded) = std::thread::scope(|scope| {
         // Whatever `measure` does, the threads end.

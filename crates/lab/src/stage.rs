@@ -341,6 +341,7 @@ impl Session<'_> {
             (part.cpu, part.class) = (seat.cpu(), seat.class());
             part.notes.extend(seat.notes.iter().cloned());
         }
+        running.look_alone();
         let noise = Duration::from_nanos(run.noise_ns);
         part.noise.extend(self.noise(noise));
         let counters = Counters::begin(counting(run), part.cpu);

@@ -2,7 +2,8 @@
 
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use experiment::{
-    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, Observe, Run, Stage, SubjectSpec, Verify, What,
+    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, MustReach, Observe, Run, Stage, SubjectSpec, Verify,
+    What,
 };
 use lab::clock::Clock;
 use lab::stage::{self, Finished, Lab};
@@ -60,6 +61,7 @@ fn load(what: &str, count: u32, cpus: Cpus) -> LoadSpec {
         cpus,
         class: Class::Other,
         check_every: 2,
+        must_reach: None,
     }
 }
 
@@ -176,6 +178,29 @@ fn a_load_that_is_not_there_is_said_so_and_the_measurement_goes_on() {
     let load = &part.loads[0];
     assert!(load.unavailable.as_ref().is_some_and(|why| why.contains("no CUDA")), "{load:?}");
     assert_eq!((load.transfers, load.failed.len()), (0, 0));
+}
+
+#[test]
+fn what_loads_reached_alone_and_beside_is_told_apart() {
+    let hog = |name: &str| LoadSpec {
+        name: name.into(),
+        what: What::Call("hog".into()),
+        bytes: 0,
+        ..load(name, 1, Cpus::These(vec![placement::affinity().unwrap()[0]]))
+    };
+    let loads = vec![
+        LoadSpec { must_reach: Some(MustReach::Percent(90.0)), ..hog("one") },
+        LoadSpec { must_reach: Some(MustReach::Percent(90.0)), rate: Some(50.0), ..hog("at a rate") },
+        // Its first turn, which every load has before anything is measured, and none in the next hours.
+        LoadSpec { must_reach: Some(MustReach::Times(1.0)), rate: Some(0.0001), ..hog("dead") },
+    ];
+    let Finished { part, .. } = run(&stage(vec![cell("host->inline->gpu0", 64)], loads));
+    let [one, paced, dead] = part.loads.as_slice() else { panic!("{:?}", part.loads) };
+    // A millisecond each: never more than so many, alone or not.
+    assert!(one.alone.is_some_and(|a_second| a_second > 1.0 && a_second <= 1000.0), "{one:?}");
+    assert!(paced.alone.is_none() && dead.alone.is_none(), "only what has no rate of its own is looked at alone");
+    assert!(dead.transfers == 0 && dead.seconds > 0.0 && dead.failed.is_empty(), "{dead:?}");
+    assert!(part.loads.iter().all(|load| load.rested == 0.0), "nothing was stuck behind them");
 }
 
 #[test]

@@ -187,6 +187,9 @@ fn load(out: &mut dyn Write, style: &Style, all: &[&Loaded], functional: bool) -
     if let Some(why) = all.iter().find_map(|l| l.unavailable.as_ref()) {
         writeln!(out, "{}", style.bad(&format!("  measured without it: {why}")))?;
     }
+    if let Some(missed) = all.iter().find_map(|l| l.missed.as_ref()) {
+        writeln!(out, "{}", style.bad(&format!("  missed its rate: {missed}")))?;
+    }
     let mut failed: BTreeMap<&str, u32> = BTreeMap::new();
     for (why, n) in all.iter().flat_map(|l| &l.failed) {
         *failed.entry(why).or_default() += n;
@@ -327,17 +330,22 @@ fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
     Ok(())
 }
 
+const UNAVAILABLE: &str = "unavailable";
+const INVALID: &str = "INVALID, and without figures";
+const FAILED: &str = "FAILED";
+
 /// Each subject and reason once, with the sizes that it holds for.
 fn not_measured(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
     let mut order = Vec::new();
-    let mut sizes: BTreeMap<(&str, &str, bool), Vec<u64>> = BTreeMap::new();
+    let mut sizes: BTreeMap<(&str, &str, &str), Vec<u64>> = BTreeMap::new();
     for c in &run.cells {
-        let (why, failed) = match &c.status {
+        let (why, title) = match &c.status {
             Status::Measured => continue,
-            Status::Unavailable(why) => (why, false),
-            Status::Failed(why) => (why, true),
+            Status::Unavailable(why) => (why, UNAVAILABLE),
+            Status::Invalid(why) => (why, INVALID),
+            Status::Failed(why) => (why, FAILED),
         };
-        let key = (c.subject.as_str(), why.as_str(), failed);
+        let key = (c.subject.as_str(), why.as_str(), title);
         if !sizes.contains_key(&key) {
             order.push(key);
         }
@@ -346,13 +354,13 @@ fn not_measured(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), Rep
             of.push(c.bytes);
         }
     }
-    for failed in [false, true] {
-        let these: Vec<_> = order.iter().filter(|k| k.2 == failed).collect();
+    for title in [UNAVAILABLE, INVALID, FAILED] {
+        let these: Vec<_> = order.iter().filter(|k| k.2 == title).collect();
         if these.is_empty() {
             continue;
         }
         writeln!(out)?;
-        writeln!(out, "{}", if failed { style.bad("FAILED") } else { style.bold("unavailable") })?;
+        writeln!(out, "{}", if title == UNAVAILABLE { style.bold(title) } else { style.bad(title) })?;
         for key in these {
             let at = match sizes[key].as_slice() {
                 [] | [0] => String::new(),

@@ -72,6 +72,8 @@ pub enum Status {
     /// It does not exist on this machine, or not for this size.
     Unavailable(String),
     Failed(String),
+    /// It was measured, but not beside what it was to be measured beside: a load missed its rate.
+    Invalid(String),
 }
 
 /// Transfers whose bytes were compared.
@@ -165,6 +167,12 @@ pub struct Loaded {
     pub bytes: u64,
     pub transfers: u64,
     pub seconds: f64,
+    /// Of these the time in which the loads rested, because a call of a cell's was stuck behind them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rested: f64,
+    /// Transfers a second before the measurement, with no other load and nothing measured; where the experiment asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone: Option<f64>,
     /// The longest one of them.
     pub longest_ns: u64,
     /// Of one CPU, what all its threads had together, and waited for.
@@ -177,6 +185,13 @@ pub struct Loaded {
     /// Why there is no such load on this machine: the stage was measured without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
+    /// What it had to reach and did not, of the first repeat where it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<String>,
+}
+
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
 }
 
 /// Gaps between consecutive readings of the clock on a thread that does nothing else.

@@ -9,6 +9,7 @@ mod cells;
 mod ends;
 mod metric;
 mod places;
+mod reached;
 mod repaid;
 mod sum_up;
 

@@ -439,6 +439,46 @@ fn loads_of_all_repeats_are_added_up() {
 }
 
 #[test]
+fn a_load_that_missed_its_rate_leaves_its_stage_without_figures() {
+    let text = format!(
+        "{}\n[[load]]\ncall = \"hog\"\nname = \"crowd\"\nmust-reach = \"1000/s\"\n\n[[assert]]\nat-most = \"1s\"\n",
+        text("").to_toml()
+    );
+    let load = |transfers| Loaded { name: "crowd".into(), transfers, seconds: 1.0, ..Loaded::default() };
+    let of = |loads: [Loaded; 2]| {
+        let parts = [0, 1].map(|repeat: usize| {
+            let cells = three(repeat as u32);
+            (Part { loads: vec![loads[repeat].clone()], ..part(0, repeat as u32, &cells) }, cells)
+        });
+        let (_dir, folder) = folder(&read(&text), &parts);
+        let run = Run::from_folder(&folder, context()).unwrap();
+        validate(&run);
+        run
+    };
+    let reached = of([load(1000), load(2000)]);
+    assert!(reached.cells.iter().all(|c| c.status == Status::Measured && c.observed().is_some()));
+    assert!(reached.asserts_held() && reached.stages[0].loads[0].missed.is_none());
+    // One repeat is enough: rounds of all repeats count together.
+    let missed = of([load(1000), load(310)]);
+    for cell in &missed.cells {
+        assert_eq!(cell.status, Status::Invalid("load crowd missed its rate: 310 of 1000 a second".into()));
+        assert!(cell.observed().is_none() && cell.rate.is_none() && cell.ratio.is_none() && cell.worst.is_empty());
+        assert!(cell.per_round.p50.is_empty() && cell.samples > 0);
+    }
+    assert!(!missed.asserts_held());
+    let why = missed.asserts.last().unwrap().cells[0].why.as_deref().unwrap();
+    assert!(why.contains("invalid: load crowd missed its rate"), "{why}");
+    // What it achieved is said all the same.
+    let summed = &missed.stages[0].loads[0];
+    assert_eq!((summed.transfers, summed.missed.as_deref()), (1310, Some("310 of 1000 a second")));
+    // What is not there cannot be measured beside.
+    let unavailable = Loaded { unavailable: Some("hackbench is not installed".into()), ..load(0) };
+    let absent = of([unavailable.clone(), unavailable]);
+    let why = Status::Unavailable("the load crowd is not available: hackbench is not installed".into());
+    assert!(absent.cells.iter().all(|c| c.status == why && c.observed().is_none()));
+}
+
+#[test]
 fn a_part_of_another_experiment_is_an_error() {
     let cells = three(0);
     let (_dir, folder) = folder(&text(""), &[(part(3, 0, &cells), cells)]);

@@ -52,6 +52,14 @@ pub enum Waiting {
     Called,
 }
 
+/// What one `fire` was, for those who count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Did {
+    pub times: u64,
+    /// That it moved, where it is no route.
+    pub bytes: u64,
+}
+
 /// When the engine worked, in nanoseconds of the GPU's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
@@ -105,6 +113,11 @@ pub trait Subject {
     /// # Errors
     /// [`Error::Late`] after `timeout`, where it is looked at; CUDA's own waits have no limit.
     fn wait(&mut self, timeout: Duration) -> Result<(), Error>;
+
+    /// What the last one was, once it is done.
+    fn did(&mut self) -> Did {
+        Did { times: 1, bytes: 0 }
+    }
 
     /// When the engine did it; `None` where no engine of ours says.
     fn engine(&self) -> Option<Engine> {

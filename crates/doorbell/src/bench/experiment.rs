@@ -273,13 +273,14 @@ const STOPPED: u8 = 130;
 
 fn verdict(run: &Run, ended: &End, lost: bool) -> ExitCode {
     let failed = run.cells.iter().any(|cell| matches!(cell.status, Status::Failed(_)));
+    let invalid = run.cells.iter().any(|cell| matches!(cell.status, Status::Invalid(_)));
     let loads = run.stages.iter().flat_map(|stage| &stage.loads).any(|load| !load.failed.is_empty());
     let none = run.cells.iter().all(|cell| matches!(cell.status, Status::Unavailable(_)));
     ExitCode::from(match () {
         () if matches!(ended, End::Stopped { .. }) => STOPPED,
         () if failed || loads || lost => crate::ERROR,
         () if none => crate::IMPOSSIBLE,
-        () if !run.asserts_held() => 1,
+        () if invalid || !run.asserts_held() => 1,
         () => 0,
     })
 }

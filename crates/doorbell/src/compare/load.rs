@@ -98,6 +98,7 @@ impl Loaded {
         };
         match &cell.status {
             Status::Failed(why) => return Ok(comparison::Run::Failed(why.clone())),
+            Status::Invalid(why) => return Ok(comparison::Run::Failed(why.clone())),
             Status::Unavailable(why) => return Ok(comparison::Run::Absent(why.clone())),
             Status::Measured => {}
         }

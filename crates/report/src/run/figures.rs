@@ -123,8 +123,12 @@ fn names(cells: &[&CellOfRun]) -> Vec<Column> {
     }
     columns.push(column("what", 0, cells, |c| {
         let many = if c.back_to_back > 1 { format!(", {} each", c.back_to_back) } else { String::new() };
-        let failed = if matches!(c.status, Status::Failed(_)) { " FAILED" } else { "" };
-        format!("{}{many}{failed}", c.subject)
+        let spoilt = match c.status {
+            Status::Failed(_) => " FAILED",
+            Status::Invalid(_) => " INVALID",
+            Status::Measured | Status::Unavailable(_) => "",
+        };
+        format!("{}{many}{spoilt}", c.subject)
     }));
     columns
 }
@@ -134,7 +138,7 @@ fn functional(cells: &[&CellOfRun]) -> Vec<Column> {
     columns.push(column(">samples", 0, cells, |c| count(c.samples)));
     columns.push(column(">compared", 0, cells, |c| count(c.checked.whole)));
     columns.push(column("data", 0, cells, |c| match (&c.status, c.checked.whole) {
-        (Status::Failed(_), _) => "see below".into(),
+        (Status::Failed(_) | Status::Invalid(_), _) => "see below".into(),
         (_, 0) => "-".into(),
         _ if c.checked.guards => "right, and round it".into(),
         _ => "right".into(),

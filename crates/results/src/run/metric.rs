@@ -23,6 +23,7 @@ pub fn value(cell: &CellOfRun, metric: Metric) -> Result<f64, String> {
     match &cell.status {
         Status::Unavailable(why) => return Err(format!("unavailable: {why}")),
         Status::Failed(why) => return Err(format!("failed: {why}")),
+        Status::Invalid(why) => return Err(format!("invalid: {why}")),
         Status::Measured => {}
     }
     let few = |needed: u64| format!("{metric} needs {needed} samples, and there are {}", cell.samples);

@@ -2,8 +2,8 @@
 
 use super::cells::{Gathered, figure, per_round};
 use super::{
-    CellOfRun, Coordinate, Counted, Crossed, Figures, Link, Measured, MeteredOfRun, Missing, PartOfRun, Places,
-    RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, metric, repaid,
+    CellOfRun, Coordinate, Counted, Crossed, Figures, Link, Measured, MeteredOfRun, Missing, PartOfRun, PerRound,
+    Places, RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, metric, reached, repaid,
 };
 use crate::part::{Compared, Explained, Loaded, Part, Status, Tally};
 use crate::{Error, Folder, folder};
@@ -61,13 +61,14 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         for part in parts.iter().filter(|p| p.stage == stage.number) {
             of_stage.push((part, folder.open_samples(part.stage, part.repeat)?));
         }
+        let spoilt = reached::spoilt(stage, &of_stage.iter().map(|(part, _)| *part).collect::<Vec<_>>());
         for number in 0..stage.cells.len() {
             let lost = (0..stage.run.repeats).find_map(|repeat| context.failed.get(&(stage.number, repeat)));
             let without = match lost {
                 Some(why) => Status::Failed(why.clone()),
                 None => Status::Unavailable(not_measured(stage, &context).into()),
             };
-            let (cell, rounds) = one(stage, number, &of_stage, without, &mut warnings)?;
+            let (cell, rounds) = one(stage, number, &of_stage, without, spoilt.as_ref(), &mut warnings)?;
             if let Some(rounds) = rounds.filter(|_| held_against) {
                 values.insert((cell.stage, cell.cell), rounds);
             }
@@ -160,6 +161,7 @@ fn one(
     number: usize,
     parts: &[(&Part, crate::Samples)],
     without: Status,
+    spoilt: Option<&Status>,
     warnings: &mut Vec<String>,
 ) -> Result<(CellOfRun, Option<Rounds>), Error> {
     let cell = &stage.cells[number];
@@ -194,6 +196,7 @@ fn one(
     let status = status(of_parts().map(|(repeat, c)| (repeat, &c.status)), without, |what| {
         warnings.push(format!("{} at {} bytes in stage {}: {what}", subject.name, cell.bytes, stage.number));
     });
+    let spoilt = spoilt.filter(|_| status == Status::Measured);
     for (repeat, stuck) in of_parts().filter_map(|(repeat, c)| Some((repeat, c.stuck_between?))) {
         let (times, seconds) = (stuck.times, stuck.longest_ns as f64 / 1e9);
         warnings.push(format!(
@@ -203,7 +206,7 @@ fn one(
         ));
     }
     let [worst, worst_counted] = gathered.worst(|repeat, index| explained.get(&(repeat, index)).copied());
-    let cell = CellOfRun {
+    let mut cell = CellOfRun {
         stage: stage.number,
         cell: number as u32,
         point: point(stage),
@@ -231,7 +234,22 @@ fn one(
         metered: metered(stage, number, parts),
         worst_counted,
     };
+    if let Some(why) = spoilt {
+        withdraw(&mut cell, why.clone());
+        kept = None;
+    }
     Ok((cell, kept.filter(|r| !r.is_empty())))
+}
+
+/// Takes back every figure of a cell that was measured beside something else than the experiment says. How many samples there are
+/// stays; they lie in their files.
+fn withdraw(cell: &mut CellOfRun, why: Status) {
+    cell.status = why;
+    cell.figures = Figures::default();
+    cell.per_round = PerRound::default();
+    (cell.misses, cell.rate, cell.places, cell.tally, cell.metered) = (None, None, None, None, None);
+    cell.worst.clear();
+    cell.worst_counted.clear();
 }
 
 fn added(a: Tally, b: Tally) -> Tally {
@@ -255,7 +273,8 @@ fn status<'a>(of_parts: impl Iterator<Item = (u32, &'a Status)>, without: Status
         match status {
             Status::Measured => measured = true,
             Status::Unavailable(why) => unavailable = unavailable.or(Some((repeat, why))),
-            Status::Failed(why) => failed = failed.or(Some(why)),
+            // No process says it of its own cells.
+            Status::Failed(why) | Status::Invalid(why) => failed = failed.or(Some(why)),
         }
     }
     match (failed, unavailable) {
@@ -276,9 +295,12 @@ fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
     let of_stage = || parts.iter().filter(|p| p.stage == stage.number);
     let mut loads: Vec<Loaded> = Vec::new();
     for load in of_stage().flat_map(|p| &p.loads) {
+        let spec = stage.loads.iter().find(|spec| spec.name == load.name);
+        let missed = spec.and_then(|spec| reached::missed(spec, load, stage.run.gpu)).map(|(what, _)| what);
+        let load = Loaded { missed, ..load.clone() };
         match loads.iter_mut().find(|l| l.name == load.name) {
-            Some(sum) => add_load(sum, load),
-            None => loads.push(load.clone()),
+            Some(sum) => add_load(sum, &load),
+            None => loads.push(load),
         }
     }
     let windows: Vec<Window<'_>> = of_stage().map(|part| Window::of_stage(stage, part)).collect();
@@ -387,12 +409,15 @@ fn add_load(sum: &mut Loaded, load: &Loaded) {
     let seconds = sum.seconds + load.seconds;
     let mean = |a: f64, b: f64| if seconds > 0.0 { (a * sum.seconds + b * load.seconds) / seconds } else { 0.0 };
     (sum.on_cpu, sum.waiting) = (mean(sum.on_cpu, load.on_cpu), mean(sum.waiting, load.waiting));
+    sum.alone = sum.alone.zip(load.alone).map(|(a, b)| mean(a, b));
     sum.seconds = seconds;
+    sum.rested += load.rested;
     sum.bytes += load.bytes;
     sum.transfers += load.transfers;
     sum.checked += load.checked;
     sum.longest_ns = sum.longest_ns.max(load.longest_ns);
     sum.unavailable = sum.unavailable.take().or_else(|| load.unavailable.clone());
+    sum.missed = sum.missed.take().or_else(|| load.missed.clone());
     for (why, n) in &load.failed {
         match sum.failed.iter_mut().find(|(w, _)| w == why) {
             Some((_, of)) => *of += n,
