@@ -331,7 +331,10 @@ fn what_is_missing_unavailable_or_failed_is_said() {
     assert!(run.cells[1].figures.done.is_none() && run.cells[1].worst.is_empty());
     assert_eq!(run.cells[0].samples, 1600);
     let stuck: Vec<_> = run.warnings.iter().filter(|w| w.contains("only when the loads rested")).collect();
-    assert!(stuck.len() == 1 && stuck[0].contains("2 times") && stuck[0].contains("1.25 s"), "{stuck:?}");
+    assert!(
+        stuck.len() == 1 && stuck[0].contains("2 times") && stuck[0].contains("1250 ms: base in stage 0"),
+        "{stuck:?}"
+    );
     // What is not there breaks no assert about it, but one that is about nothing else has not held.
     let of_asserts: Vec<_> = run.asserts.iter().map(|a| (a.verdict, a.cells.len())).collect();
     assert_eq!(of_asserts, [(Verdict::Held, 1), (Verdict::NotJudged, 1)]);

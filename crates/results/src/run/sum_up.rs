@@ -75,6 +75,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
             cells.push(cell);
         }
     }
+    warnings.extend(stuck_between(stages, &parts));
     if let Some(compare) = &compare {
         let ratios: Vec<_> = {
             let places: HashMap<Place<'_>, &CellOfRun> = cells.iter().map(|c| (place(c), c)).collect();
@@ -155,6 +156,31 @@ fn point(stage: &Stage) -> Vec<Coordinate> {
     stage.point.iter().map(|(name, value)| Coordinate { name: name.clone(), value: value.clone() }).collect()
 }
 
+/// One warning for all cells whose untimed work waited for loads, however many they are.
+fn stuck_between(stages: &[Stage], parts: &[Part]) -> Option<String> {
+    const NAMED: usize = 3;
+    let stuck: Vec<_> = parts
+        .iter()
+        .flat_map(|p| p.cells.iter().zip(&stages[p.stage as usize].cells).map(move |(c, cell)| (p.stage, c, cell)))
+        .filter_map(|(stage, c, cell)| Some((stage, &cell.subject.name, c.stuck_between?)))
+        .collect();
+    let times: u64 = stuck.iter().map(|(.., s)| s.times).sum();
+    let longest = stuck.iter().map(|(.., s)| s.longest_ns).max()?;
+    let mut of: Vec<String> = stuck.iter().map(|(stage, name, _)| format!("{name} in stage {stage}")).collect();
+    of.dedup();
+    let more = of.len().saturating_sub(NAMED);
+    of.truncate(NAMED);
+    if more > 0 {
+        of.push(format!("{more} more"));
+    }
+    Some(format!(
+        "what no sample times (comparing, or giving back what a call made) went on only when the loads rested, {times} \
+         times, the longest {} ms: {}",
+        longest.div_ceil(1_000_000),
+        of.join(", ")
+    ))
+}
+
 /// A cell without its ratio, and the samples that stand for it.
 fn one(
     stage: &Stage,
@@ -197,14 +223,6 @@ fn one(
         warnings.push(format!("{} at {} bytes in stage {}: {what}", subject.name, cell.bytes, stage.number));
     });
     let spoilt = spoilt.filter(|_| status == Status::Measured);
-    for (repeat, stuck) in of_parts().filter_map(|(repeat, c)| Some((repeat, c.stuck_between?))) {
-        let (times, seconds) = (stuck.times, stuck.longest_ns as f64 / 1e9);
-        warnings.push(format!(
-            "{} at {} bytes in stage {}, repeat {repeat}: {times} times what no sample times (comparing, or giving back what a call \
-             made) went on only when the loads rested, {seconds:.2} s at the longest",
-            subject.name, cell.bytes, stage.number
-        ));
-    }
     let [worst, worst_counted] = gathered.worst(|repeat, index| explained.get(&(repeat, index)).copied());
     let mut cell = CellOfRun {
         stage: stage.number,
