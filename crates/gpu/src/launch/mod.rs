@@ -10,26 +10,25 @@
 //!
 //! What kernels touch cannot be looked at. So a channel of launches is waited for whenever CUDA frees memory, whichever it is.
 
+mod counts;
+mod named;
+mod slots;
+
 use crate::channel::{Channel, Grave, acquire};
 use crate::engine::COMPUTE;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::pin::Pin;
-use crate::place::Place;
 use crate::prepared::store;
 use crate::region::Region;
-use crate::space::AddressSpace;
 use crate::tracker::Ticket;
-use crate::validate::{Invalid, Ranges};
+use counts::check_counts;
+use named::Named;
 use pushbuf::encode::{CONSTANT_CACHES, Words, inline_dma, offset};
-use pushbuf::gpfifo::Entry;
-use pushbuf::header::{Header, Kind};
+use slots::Slots;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Slots of one launch, where they all fit, and the bytes that they may take.
-const SLOTS: usize = 32;
-const SEGMENT: usize = 1 << 20;
 /// Time limit of the upload, which waits for earlier launches on its channel.
 const UPLOAD: Duration = Duration::from_secs(10);
 /// Words of a host semaphore operation, and of one inline write without its data: addresses, lengths, launch, headers of data.
@@ -84,91 +83,6 @@ pub struct Launch {
     /// The last submission, of the upload or of a launch.
     last: Option<Ticket>,
     kept: Vec<Pin>,
-}
-
-/// What the words may name.
-#[derive(Debug)]
-struct Named {
-    space: Arc<AddressSpace>,
-    tracker: u64,
-    memory: Vec<Arc<Memory>>,
-    touched: Vec<Region>,
-    needed: Vec<Region>,
-    /// What parameters point to, each with the address of the parameter.
-    pointers: Vec<(u64, Region)>,
-}
-
-impl Ranges for Named {
-    fn contains(&self, va: u64, length: u64) -> bool {
-        let tracker = va == self.tracker && length <= 16;
-        let own = |memory: &Arc<Memory>| {
-            let offset = va.checked_sub(memory.va());
-            offset.and_then(|offset| offset.checked_add(length)).is_some_and(|end| end <= memory.length())
-        };
-        tracker || self.memory.iter().any(own) || self.touched.iter().any(|region| region.holds(va, length))
-    }
-}
-
-impl Named {
-    fn all(&self) -> impl Iterator<Item = &Region> {
-        self.touched.iter().chain(&self.needed).chain(self.pointers.iter().map(|(_, region)| region))
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let gpu = self.space.device().uuid();
-        if let Some(other) = self.memory.iter().find(|memory| !Arc::ptr_eq(memory.space(), &self.space)) {
-            return Err(Error::OtherSpace { va: other.va() });
-        }
-        self.all().try_for_each(|region| region.check(&self.space, gpu))
-    }
-}
-
-/// Pieces of one memory that take turns.
-#[derive(Debug)]
-struct Slots {
-    memory: Arc<Memory>,
-    /// Dwords between them.
-    stride: usize,
-    /// Each one's last submission.
-    tickets: Vec<Option<Ticket>>,
-    next: usize,
-}
-
-impl Slots {
-    fn new(ch: &Channel, words: usize) -> Result<Slots, Error> {
-        // Whole cache lines, so that two share none.
-        let stride = words.next_multiple_of(16);
-        let count = (SEGMENT / (stride * 4)).clamp(2, SLOTS);
-        let memory = ch.space().alloc_own(ch.pushbuffers(), (count * stride * 4) as u64)?;
-        Ok(Slots { memory, stride, tickets: vec![None; count], next: 0 })
-    }
-
-    fn put(&self, slot: usize, words: &[u32]) {
-        words.iter().enumerate().for_each(|(i, word)| store(&self.memory, slot * self.stride + i, *word));
-    }
-
-    fn entry(&self, slot: usize, words: usize) -> Result<u64, Error> {
-        let at = self.memory.va() + 4 * (slot * self.stride) as u64;
-        let entry = u32::try_from(words).ok().and_then(|words| Entry::segment(at, words));
-        Ok(entry.ok_or(Error::Words(words))?.encode())
-    }
-
-    #[inline]
-    fn free(&self, ch: &Channel) -> Result<usize, Error> {
-        match self.tickets[self.next] {
-            Some(ticket) if !ch.done(ticket) => Err(match ch.error() {
-                Some(code) => Error::ChannelKilled(code),
-                None => Error::RingFull(self.tickets.len() as u32),
-            }),
-            _ => Ok(self.next),
-        }
-    }
-
-    #[inline]
-    fn took(&mut self, slot: usize, ticket: Ticket) {
-        self.tickets[slot] = Some(ticket);
-        self.next = if slot + 1 == self.tickets.len() { 0 } else { slot + 1 };
-    }
 }
 
 /// Where the words of new parameters are written.
@@ -440,59 +354,6 @@ impl Launch {
         self.slots.took(slot, ticket);
         self.last = Some(ticket);
     }
-}
-
-impl Slots {
-    /// One, with these words.
-    fn whole(ch: &Channel, words: &[u32]) -> Result<Slots, Error> {
-        let memory = ch.space().alloc_own(Place::Host, 4 * words.len() as u64)?;
-        let slots = Slots { memory, stride: words.len(), tickets: vec![None], next: 0 };
-        slots.put(0, words);
-        Ok(slots)
-    }
-}
-
-/// That each of these words is a payload, of an acquire or a release or inline data: whatever number stands there, the validator's verdict holds. That the
-/// first acquire waits for the launch before, and no number lies outside the launch's own.
-fn check_counts(words: &[u32], counts: &[(usize, u32)], adds: u32) -> Result<(), Invalid> {
-    let invalid = |at, why, detail| Err(Invalid { at, why, detail });
-    if adds == 0 {
-        return invalid(0, "a launch that adds nothing to the tracker", 0);
-    }
-    if counts.first().is_none_or(|(_, more)| *more != 0) {
-        return invalid(0, "a launch that does not wait for the one before", 0);
-    }
-    for &(word, more) in counts {
-        // SEM_PAYLOAD_LO, the copy engine's SET_SEMAPHORE_PAYLOAD, LOAD_INLINE_DATA.
-        let payload =
-            matches!(method_of(words, word), Some((_, 0x64) | (4, 0x248) | (COMPUTE, offset::INLINE_LOAD_DATA)));
-        if !payload || more > adds {
-            return invalid(word, "a count that is no payload of this launch", more.into());
-        }
-    }
-    Ok(())
-}
-
-/// The subchannel and the method that a word is data of.
-fn method_of(words: &[u32], wanted: usize) -> Option<(u8, u16)> {
-    let mut at = 0;
-    while let Some(word) = words.get(at) {
-        let Header::Methods { kind, subch, address, count } = Header::parse(*word) else {
-            at += 1;
-            continue;
-        };
-        let (first, end) = (at + 1, at + 1 + usize::from(count));
-        if (first..end).contains(&wanted) {
-            let step = match kind {
-                Kind::Inc => wanted - first,
-                Kind::OneInc => (wanted - first).min(1),
-                _ => 0,
-            };
-            return Some((subch, address.wrapping_add(4 * step as u16)));
-        }
-        at = end;
-    }
-    None
 }
 
 impl Drop for Launch {

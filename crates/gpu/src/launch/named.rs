@@ -1,0 +1,45 @@
+//! What the words of a launch may name.
+
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::region::Region;
+use crate::space::AddressSpace;
+use crate::validate::Ranges;
+use std::sync::Arc;
+
+/// What the words may name.
+#[derive(Debug)]
+pub struct Named {
+    pub space: Arc<AddressSpace>,
+    pub tracker: u64,
+    pub memory: Vec<Arc<Memory>>,
+    pub touched: Vec<Region>,
+    pub needed: Vec<Region>,
+    /// What parameters point to, each with the address of the parameter.
+    pub pointers: Vec<(u64, Region)>,
+}
+
+impl Ranges for Named {
+    fn contains(&self, va: u64, length: u64) -> bool {
+        let tracker = va == self.tracker && length <= 16;
+        let own = |memory: &Arc<Memory>| {
+            let offset = va.checked_sub(memory.va());
+            offset.and_then(|offset| offset.checked_add(length)).is_some_and(|end| end <= memory.length())
+        };
+        tracker || self.memory.iter().any(own) || self.touched.iter().any(|region| region.holds(va, length))
+    }
+}
+
+impl Named {
+    pub fn all(&self) -> impl Iterator<Item = &Region> {
+        self.touched.iter().chain(&self.needed).chain(self.pointers.iter().map(|(_, region)| region))
+    }
+
+    pub fn check(&self) -> Result<(), Error> {
+        let gpu = self.space.device().uuid();
+        if let Some(other) = self.memory.iter().find(|memory| !Arc::ptr_eq(memory.space(), &self.space)) {
+            return Err(Error::OtherSpace { va: other.va() });
+        }
+        self.all().try_for_each(|region| region.check(&self.space, gpu))
+    }
+}
