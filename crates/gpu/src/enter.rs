@@ -40,7 +40,7 @@ impl Watched {
                 theirs.va_space,
             )?,
         };
-        Ok(AddressSpace::beside(&device, handle, self))
+        Ok(AddressSpace::beside(&device, handle, self, (theirs.client, theirs.va_space)))
     }
 
     /// CUDA's graphics channel group, for a channel of ours in it.

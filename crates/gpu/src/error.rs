@@ -69,6 +69,8 @@ pub enum Error {
     OtherUse { has: &'static str },
     #[error("what CUDA told {channel} cannot be read: {why}")]
     NotSeen { channel: String, why: &'static str },
+    #[error("the other channel has given out no submission of number {0}: submit what is to be waited for first")]
+    NotSubmitted(u64),
     #[error("the ring is full: {0} entries are in flight; wait for one of them first")]
     RingFull(u32),
     #[error("semaphore did not reach {wanted} within {after:?}; it holds {found}")]

@@ -117,7 +117,7 @@ impl Watched {
         let device = Device::beside(driver.clone(), &theirs, Entry::OwnClient)?;
         let handle =
             driver::dup_object(&**driver, device.ctl, device.client, device.device, theirs.client, theirs.va_space)?;
-        let space = AddressSpace::beside(&device, handle, self);
+        let space = AddressSpace::beside(&device, handle, self, (theirs.client, theirs.va_space));
         let engine = device.engines()?.first().map_or(0, |engine| engine.number);
         Channel::new(&space, Engine::Copy(engine), ChannelOptions::default()).map(drop)
     }

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::memory::Memory;
+use crate::space::AddressSpace;
 use crate::tracker::{Ticket, Tracker};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +19,15 @@ pub struct Observer {
 impl Observer {
     pub(crate) fn new(tracker: &Arc<Tracker>, page: &Arc<Memory>, device: &Arc<Device>) -> Observer {
         Observer { tracker: tracker.clone(), page: page.clone(), device: device.clone() }
+    }
+
+    pub(crate) fn tracker(&self) -> &Arc<Tracker> {
+        &self.tracker
+    }
+
+    /// Where the tracker's address is good.
+    pub(crate) fn space(&self) -> &AddressSpace {
+        self.page.space()
     }
 
     /// True when the submission is done, and all before it on the channel. Never true in a fork's child.

@@ -52,6 +52,8 @@ pub struct AddressSpace {
     trackers: Mutex<Vec<Weak<Tracker>>>,
     /// Where one of CUDA's: what CUDA maps and unmaps there, and what is pinned of it.
     pub(crate) watched: Option<&'static Watched>,
+    /// By which client and handle CUDA knows it.
+    theirs: Option<(u32, u32)>,
 }
 
 /// Where a region's right to be named is written: in its address space's list of memories, or in its list of pins.
@@ -105,11 +107,17 @@ impl AddressSpace {
     }
 
     /// CUDA's own address space; `handle` names it in the client that `device` uses.
-    pub(crate) fn beside(device: &Arc<Device>, handle: u32, watched: &'static Watched) -> Arc<AddressSpace> {
-        AddressSpace::with(device, handle, Some(watched))
+    /// `theirs`: by which client and handle CUDA itself knows it.
+    pub(crate) fn beside(
+        device: &Arc<Device>,
+        handle: u32,
+        watched: &'static Watched,
+        theirs: (u32, u32),
+    ) -> Arc<AddressSpace> {
+        AddressSpace::with(device, handle, Some((watched, theirs)))
     }
 
-    fn with(device: &Arc<Device>, handle: u32, watched: Option<&'static Watched>) -> Arc<AddressSpace> {
+    fn with(device: &Arc<Device>, handle: u32, beside: Option<(&'static Watched, (u32, u32))>) -> Arc<AddressSpace> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Arc::new(AddressSpace {
             device: device.clone(),
@@ -122,8 +130,18 @@ impl AddressSpace {
             generation: AtomicU64::new(0),
             rings: Mutex::default(),
             trackers: Mutex::default(),
-            watched,
+            watched: beside.map(|(watched, _)| watched),
+            theirs: beside.map(|(_, theirs)| theirs),
         })
+    }
+
+    /// Whether what lies at an address here lies there in the other one, too: both are the same address space of CUDA's, entered twice.
+    pub fn shares_addresses(&self, other: &AddressSpace) -> bool {
+        let same_cuda = match (self.watched, other.watched) {
+            (Some(one), Some(other)) => std::ptr::eq(one, other),
+            _ => false,
+        };
+        self.id == other.id || same_cuda && self.theirs == other.theirs && self.device.uuid == other.device.uuid
     }
 
     pub fn device(&self) -> &Arc<Device> {

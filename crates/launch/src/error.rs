@@ -33,6 +33,8 @@ pub enum Error {
          and keep it for as long as the graph is launched"
     )]
     NotPinned { node: usize, what: &'static str, address: u64, bytes: u64, cause: gpu::Error },
+    #[error("step {step} of the chain: {why}")]
+    Chain { step: usize, why: &'static str },
     #[error("the program's own launch failed while the graph was learnt: {0}")]
     Launching(String),
     #[error("node {node} is no kernel with parameters: the nodes that have some are {having}")]

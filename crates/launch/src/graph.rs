@@ -4,9 +4,10 @@ use crate::error::Error;
 use crate::learn::learn;
 use crate::memory::{move_in, pin, regions, watch};
 use crate::node::{Node, nodes};
-use gpu::{Channel, Engine, Group, Launch, LaunchWords, NewParameters, Region, Ticket, Watched};
+use gpu::{Channel, Engine, Group, Launch, LaunchWords, NewParameters, Observer, Region, Ticket, Watched};
 use recipe::{Own, Recipe};
 use std::fmt::Display;
+use std::sync::Arc;
 
 /// A graph on one channel.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub struct Graph {
     parameters: Vec<Parameters>,
     /// Which of them were changed and not sent yet.
     changed: Vec<usize>,
+    /// What it was made of; a chain has none.
+    recipe: Option<Arc<Recipe>>,
 }
 
 /// New bytes for the parameters of a kernel.
@@ -31,11 +34,11 @@ pub struct Set<'a> {
 
 /// The parameters of one kernel.
 #[derive(Debug)]
-struct Parameters {
+pub(crate) struct Parameters {
     node: usize,
     address: u64,
     /// As the next launch is to have them.
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// First and last byte, exclusive, that were changed and not sent yet.
     changed: Option<(usize, usize)>,
 }
@@ -79,10 +82,11 @@ impl Graph {
                 kernel.qmd.check().map_err(|unfit| Error::Unfit { node, unfit })?;
             }
         }
+        let kept = Arc::new(recipe.clone());
         let (recipe, memory) = move_in(recipe, &space)?;
         let own = Own::of(&recipe, channel.tracker())?;
         let (pins, watches) = (pin(&own, &recipe, &space)?, watch(&recipe, &space));
-        let parameters: Vec<Parameters> = own.parameters.iter().map(|p| Parameters::of(p, &recipe)).collect();
+        let parameters: Vec<Parameters> = own.parameters.iter().map(|p| Parameters::of(p, &recipe, 0)).collect();
         let counts: Vec<(usize, u32)> = own.counts.iter().map(|count| (count.word, count.more)).collect();
         let words = LaunchWords {
             upload: &own.upload,
@@ -98,8 +102,22 @@ impl Graph {
         // SAFETY: the caller's. The upload only arms, and all that QMDs release was moved to the tracker.
         let mut launch = unsafe { Launch::prepare(channel, words)? };
         launch.keep(pins.into_iter().chain(watches));
+        Ok(Graph::assembled(launch, nodes(&recipe), parameters, Some(kept)))
+    }
+
+    pub(crate) fn assembled(
+        launch: Launch,
+        nodes: Vec<Node>,
+        parameters: Vec<Parameters>,
+        recipe: Option<Arc<Recipe>>,
+    ) -> Graph {
         let changed = Vec::with_capacity(parameters.len());
-        Ok(Graph { launch, nodes: nodes(&recipe), parameters, changed })
+        Graph { launch, nodes, parameters, changed, recipe }
+    }
+
+    /// What it was made of, for a chain that it is to be part of.
+    pub(crate) fn recipe(&self) -> Option<&Arc<Recipe>> {
+        self.recipe.as_ref()
     }
 
     /// What it is made of.
@@ -129,6 +147,22 @@ impl Graph {
     #[inline]
     pub fn launch(&mut self, channel: &mut Channel) -> Result<Ticket, gpu::Error> {
         if self.changed.is_empty() { self.launch.submit(channel) } else { self.launch_changed(channel) }
+    }
+
+    /// As [`Graph::launch`], behind a submission of another channel of ours, of whatever kind: the GPU waits for it. What is launched later waits, too. One
+    /// doorbell; nothing is waited for where the submission is done.
+    ///
+    /// # Errors
+    /// As [`Graph::launch`] and [`Channel::wait_for_other`].
+    pub fn launch_behind(
+        &mut self,
+        channel: &mut Channel,
+        other: &Observer,
+        ticket: Ticket,
+    ) -> Result<Ticket, gpu::Error> {
+        self.ready(channel)?;
+        channel.wait_for_other(other, ticket)?;
+        self.launch(channel)
     }
 
     /// Changes parameters of kernels, and launches. They stay so for the launches after it.
@@ -222,10 +256,11 @@ impl Graph {
 }
 
 impl Parameters {
-    fn of(place: &recipe::Parameters, recipe: &Recipe) -> Parameters {
+    /// `base`: how many nodes go before those of the recipe.
+    pub(crate) fn of(place: &recipe::Parameters, recipe: &Recipe, base: usize) -> Parameters {
         let bank = recipe.nodes.get(place.node.0).and_then(|n| n.work.kernel()?.bank);
         let bytes = bank.and_then(|bank| recipe.banks.get(bank.0)?.parameter_bytes()).unwrap_or_default();
-        Parameters { node: place.node.0, address: place.address, bytes: bytes.to_vec(), changed: None }
+        Parameters { node: base + place.node.0, address: place.address, bytes: bytes.to_vec(), changed: None }
     }
 
     /// What of it was changed, in whole words.
@@ -237,7 +272,7 @@ impl Parameters {
 }
 
 /// Whether launches can be made on the channel; it is for launches then.
-fn fit(channel: &mut Channel) -> Result<(), Error> {
+pub(crate) fn fit(channel: &mut Channel) -> Result<(), Error> {
     if !channel.space().device().has_class(rm::class::HOPPER_COMPUTE_A) {
         return Err(Error::Channel(
             "this GPU is not one whose launches were seen: graphs are launched on an H100 or H200 (class HOPPER_COMPUTE_A); go on with cudaGraphLaunch",

@@ -17,14 +17,19 @@
 //! memory that only a kernel's parameters point to. A launch whose kernel does not find what it needs is a fault of the GPU, and a fault ends
 //! CUDA's context, as that of a kernel that CUDA launched would. A limit of the context that moves local memory (`cuCtxSetLimit`) must be set before.
 //!
+//! **Chains.** A [`Chain`] is copies and launches as one: a segment, one doorbell, and the GPU orders the steps itself.
+//!
 //! The invariant: what is not understood is refused by name before anything is submitted, and each word passes the validator of crate `gpu`.
 
+mod chain;
 mod error;
 mod graph;
 mod learn;
 mod memory;
 mod node;
+mod stream;
 
+pub use chain::{Chain, ChainOptions, Order, Step, Transfer, Way};
 pub use error::Error;
 pub use graph::{Graph, Set};
 pub use node::{Kind, Node};

@@ -12,6 +12,8 @@ use rm::driver;
 
 /// How long a new channel may take for its first submission.
 const START: Duration = Duration::from_secs(2);
+/// Channels whose submissions may be waited for before that allocates.
+const AWAITED: usize = 16;
 /// What channels are told apart by.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
@@ -162,6 +164,7 @@ impl Channel {
             _contexts: contexts,
             tracker,
             grave: Grave::default(),
+            awaited: Vec::with_capacity(AWAITED),
             spent: Vec::with_capacity(options.entries as usize),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             gpfifo_at,

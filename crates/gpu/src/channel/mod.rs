@@ -72,6 +72,8 @@ pub struct Channel {
     _contexts: Option<Contexts>,
     tracker: Arc<Tracker>,
     grave: Grave,
+    /// Of channels whose submissions were waited for here.
+    awaited: Vec<Arc<Tracker>>,
     /// Segments that were consumed and are not freed yet: a prepared submission frees nothing.
     spent: Vec<Arc<Segment>>,
     id: u64,

@@ -1,5 +1,5 @@
-//! Order against somebody else, by a word that one side writes and the other waits for: for channels of launches.
-//! (Transfers have both in words of their own, see [`crate::Copies`].)
+//! Order against somebody else, by a word that one side writes and the other waits for: for channels of launches
+//! (transfers have both in words of their own, see [`crate::Copies`]). And order against another channel of ours, for channels of any kind.
 
 use super::*;
 use pushbuf::semaphore::Operation;
@@ -70,6 +70,43 @@ impl Channel {
         }
         self.ring();
         Ok(ticket)
+    }
+
+    /// What is submitted from now on waits until another channel's submission is done. The wait goes to the GPU with the next submission: this call rings
+    /// no doorbell. Waits for more than 16 other channels allocate. A submission that is done is not waited for, and a channel waits for its own anyway.
+    ///
+    /// If the other channel is killed meanwhile, this one waits for ever: what was submitted here then is late, and nothing more comes of it.
+    ///
+    /// # Errors
+    /// As [`Channel::submit`]; [`Error::OtherSpace`] for a channel that has not the same addresses, [`Error::NotSubmitted`] for a number that the other
+    /// channel has not given out, and what has ended the other channel.
+    pub fn wait_for_other(&mut self, other: &Observer, ticket: Ticket) -> Result<(), Error> {
+        self.usable()?;
+        if other.done(ticket) || Arc::ptr_eq(other.tracker(), &self.tracker) {
+            return Ok(());
+        }
+        let va = other.tracker().va();
+        if !self.space.shares_addresses(other.space()) {
+            return Err(Error::OtherSpace { va });
+        }
+        if other.ticket(ticket.number()).is_none() {
+            return Err(Error::NotSubmitted(ticket.number()));
+        }
+        if other.is_stopped() {
+            return Err(Error::ChannelStopped);
+        }
+        if let Some(code) = other.error() {
+            return Err(Error::ChannelKilled(code));
+        }
+        self.room(2)?;
+        // The word stays as long as this channel does.
+        if !self.awaited.iter().any(|known| Arc::ptr_eq(known, other.tracker())) {
+            self.awaited.push(other.tracker().clone());
+        }
+        let words = self.operation(&Word { va, tracker: self.tracker.va() }, va, ticket.payload(), WAIT)?;
+        self.push_operation(words);
+        self.mark_quarter(None);
+        Ok(())
     }
 
     fn word(&self, region: &Region, at: u64) -> Result<Word, Error> {

@@ -8,8 +8,12 @@
 //! Parameters of kernels are changed by inline writes ([`Launch::submit_with`]) in a segment of its own ahead of the launch's, behind the same acquire:
 //! a bank is not written while a kernel of an earlier launch may read it.
 //!
+//! A *chain* ([`Launch::prepare_chain`]) is a launch whose parts wait for one another by a counter of its own, with copies between them. The tracker is
+//! released once, at its end, and bytes that travel in the words are read from host memory when it is submitted.
+//!
 //! What kernels touch cannot be looked at. So a channel of launches is waited for whenever CUDA frees memory, whichever it is.
 
+mod chain;
 mod counts;
 mod named;
 mod slots;
@@ -22,6 +26,8 @@ use crate::pin::Pin;
 use crate::prepared::store;
 use crate::region::Region;
 use crate::tracker::Ticket;
+use chain::Inner;
+pub use chain::{ChainWords, Counter, Source};
 use counts::check_counts;
 use named::Named;
 use pushbuf::encode::{CONSTANT_CACHES, Words, inline_dma, offset};
@@ -71,6 +77,8 @@ pub struct Launch {
     entries: Vec<u64>,
     counts: Vec<(usize, u64)>,
     adds: u32,
+    /// What a chain counts and reads besides.
+    inner: Inner,
     /// As they were validated.
     words: Vec<u32>,
     qmds: Vec<u64>,
@@ -103,6 +111,23 @@ impl Launch {
     /// The upload starts nothing, and the kernels may run at each submission: whatever they touch is there for as long as this lives, or nothing is submitted
     /// any more, and their QMDs add `adds` to the tracker in all, whose address is [`Channel::tracker`].
     pub unsafe fn prepare(ch: &mut Channel, words: LaunchWords<'_>) -> Result<Launch, Error> {
+        // SAFETY: the caller's; nothing is read.
+        unsafe { Launch::prepare_chain(ch, words, ChainWords::default()) }
+    }
+
+    /// As [`Launch::prepare`], of a chain.
+    ///
+    /// # Errors
+    /// As [`Launch::prepare`]; [`Error::OtherSpace`] for memory that is not at the same addresses here, [`Error::Length`] for a source without words.
+    ///
+    /// # Safety
+    /// As [`Launch::prepare`], but that QMDs add to the chain's counter what `chain` says, and the words set the tracker to its number at their end; and the
+    /// CPU can read the sources at their addresses as long as they are live.
+    pub unsafe fn prepare_chain(
+        ch: &mut Channel,
+        words: LaunchWords<'_>,
+        chain: ChainWords<'_>,
+    ) -> Result<Launch, Error> {
         ch.begin_launches()?;
         ch.bury();
         let space = ch.space().clone();
@@ -112,6 +137,8 @@ impl Launch {
             space: space.clone(),
             tracker,
             memory: words.memory.to_vec(),
+            held: chain.held.to_vec(),
+            counter: chain.counter.cloned(),
             touched: words.touched.to_vec(),
             needed: words.needed.to_vec(),
             pointers: Vec::new(),
@@ -120,6 +147,7 @@ impl Launch {
         named.check()?;
         ch.check_launch(words.launch, words.qmds, &named)?;
         check_counts(words.launch, words.counts, words.adds)?;
+        let inner = Inner::new(&words, &chain, &named)?;
         let slots = Slots::new(ch, words.launch.len())?;
         let mut entries = Vec::with_capacity(slots.tickets.len());
         for slot in 0..slots.tickets.len() {
@@ -138,6 +166,7 @@ impl Launch {
             entries,
             counts: words.counts.iter().map(|(word, more)| (*word, u64::from(*more))).collect(),
             adds: words.adds,
+            inner,
             words: words.launch.to_vec(),
             qmds: words.qmds.to_vec(),
             named,
@@ -340,18 +369,20 @@ impl Launch {
         Ok(())
     }
 
-    /// The payloads of a slot that is not under way. One store each: the first lies in its first line, and most launches have no other.
+    /// The payloads and bytes of a slot that is not under way. One store for each payload: the first lies in its first line, and most launches have no other.
     #[inline]
     fn count(&self, slot: usize, before: u64) {
         let base = slot * self.slots.stride;
         for &(word, more) in &self.counts {
             store(&self.slots.memory, base + word, (before + more) as u32);
         }
+        self.inner.put(&self.slots.memory, base);
     }
 
     #[inline]
     fn took(&mut self, slot: usize, ticket: Ticket) {
         self.slots.took(slot, ticket);
+        self.inner.launched();
         self.last = Some(ticket);
     }
 }
@@ -365,7 +396,10 @@ impl Drop for Launch {
         if let Some(parameters) = &self.parameters {
             self.grave.put(parameters.slots.memory.clone(), last);
         }
-        self.named.memory.drain(..).for_each(|memory| self.grave.put(memory, last));
+        let named = &mut self.named;
+        let held =
+            named.memory.drain(..).chain(named.held.drain(..)).chain(named.counter.take().map(Counter::into_memory));
+        held.for_each(|memory| self.grave.put(memory, last));
         self.kept.drain(..).for_each(|pin| self.grave.put(Arc::new(pin), last));
     }
 }

@@ -1,5 +1,6 @@
 //! What the words of a launch may name.
 
+use super::Counter;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::region::Region;
@@ -13,6 +14,10 @@ pub struct Named {
     pub space: Arc<AddressSpace>,
     pub tracker: u64,
     pub memory: Vec<Arc<Memory>>,
+    /// Memory of address spaces with the same addresses, which stays as long as the launch.
+    pub held: Vec<Arc<Memory>>,
+    /// What parts of a chain wait for.
+    pub counter: Option<Counter>,
     pub touched: Vec<Region>,
     pub needed: Vec<Region>,
     /// What parameters point to, each with the address of the parameter.
@@ -26,7 +31,11 @@ impl Ranges for Named {
             let offset = va.checked_sub(memory.va());
             offset.and_then(|offset| offset.checked_add(length)).is_some_and(|end| end <= memory.length())
         };
-        tracker || self.memory.iter().any(own) || self.touched.iter().any(|region| region.holds(va, length))
+        let counter = length <= 4 && self.counter.as_ref().is_some_and(|counter| counter.va() == va);
+        tracker
+            || counter
+            || self.memory.iter().chain(&self.held).any(own)
+            || self.touched.iter().any(|region| region.holds(va, length))
     }
 }
 
@@ -38,6 +47,12 @@ impl Named {
     pub fn check(&self) -> Result<(), Error> {
         let gpu = self.space.device().uuid();
         if let Some(other) = self.memory.iter().find(|memory| !Arc::ptr_eq(memory.space(), &self.space)) {
+            return Err(Error::OtherSpace { va: other.va() });
+        }
+        let elsewhere = self.held.iter().find(|memory| !memory.space().shares_addresses(&self.space));
+        if let Some(other) =
+            elsewhere.or(self.counter.as_ref().map(Counter::memory).filter(|m| !Arc::ptr_eq(m.space(), &self.space)))
+        {
             return Err(Error::OtherSpace { va: other.va() });
         }
         self.all().try_for_each(|region| region.check(&self.space, gpu))

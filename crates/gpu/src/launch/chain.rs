@@ -1,0 +1,131 @@
+//! What a chain has beside a launch: a counter of its own, by which its parts wait for one another, and bytes that are read when it is submitted.
+
+use super::LaunchWords;
+use super::counts::{blocks_are_data, check_payloads};
+use super::named::Named;
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::place::Place;
+use crate::prepared::store;
+use crate::region::Region;
+use crate::space::AddressSpace;
+use crate::validate::{Invalid, Ranges};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A word that counts up: what the parts of one chain add to and wait for. The CPU does not look at it, so it may lie in video memory, where a wait of the
+/// GPU's does not go over the bus.
+#[derive(Clone, Debug)]
+pub struct Counter(Arc<Memory>);
+
+impl Counter {
+    /// One that holds 0.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new(space: &Arc<AddressSpace>, place: Place) -> Result<Counter, Error> {
+        let memory = space.alloc_own(place, 4)?;
+        memory.word(0).store(0, Ordering::SeqCst);
+        Ok(Counter(memory))
+    }
+
+    /// Its address, for the GPU.
+    pub fn va(&self) -> u64 {
+        self.0.va()
+    }
+
+    pub fn place(&self) -> Place {
+        self.0.place()
+    }
+
+    pub(super) fn memory(&self) -> &Arc<Memory> {
+        &self.0
+    }
+
+    pub(super) fn into_memory(self) -> Arc<Memory> {
+        self.0
+    }
+}
+
+/// The words of a chain that [`LaunchWords`] does not tell of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChainWords<'a> {
+    /// The counter that QMDs and copies of this chain add to, and nothing else.
+    pub counter: Option<&'a Counter>,
+    /// Words of the launch that are the counter's value before the launch and so much more: (word, more).
+    pub counts: &'a [(usize, u32)],
+    /// How much one launch adds to the counter.
+    pub adds: u32,
+    /// Bytes that travel in the words.
+    pub sources: &'a [Source],
+    /// Memory that the words may name besides, also of another address space beside the same CUDA: it stays as long as the chain does.
+    pub held: &'a [Arc<Memory>],
+}
+
+/// Bytes of host memory that each submission reads into its words.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub from: Region,
+    /// Words of inline data, in order: first word, words.
+    pub blocks: Vec<(usize, usize)>,
+}
+
+/// The same, as a launch has it.
+#[derive(Debug)]
+pub(super) struct Inner {
+    counts: Vec<(usize, u64)>,
+    adds: u64,
+    /// The counter's value when all that was submitted is done.
+    base: u64,
+    sources: Vec<Source>,
+}
+
+impl Inner {
+    pub fn new(words: &LaunchWords<'_>, chain: &ChainWords<'_>, named: &Named) -> Result<Inner, Error> {
+        let invalid = |why, detail| Err(Invalid { at: 0, why, detail }.into());
+        check_payloads(words.launch, chain.counts, chain.adds)?;
+        if chain.counter.is_none() && (!chain.counts.is_empty() || chain.adds > 0) {
+            return invalid("counts without a counter", chain.adds.into());
+        }
+        if chain.counter.is_some() && words.counts.last().is_none_or(|(_, more)| *more != words.adds) {
+            return invalid("a chain that does not set the tracker to its number at its end", words.adds.into());
+        }
+        for source in chain.sources {
+            let (va, length) = (source.from.va(), source.from.length());
+            if !named.contains(va, length) {
+                return Err(Error::OutsideRegion { va, length });
+            }
+            blocks_are_data(words.launch, &source.blocks, length)?;
+        }
+        let counts = chain.counts.iter().map(|(word, more)| (*word, u64::from(*more))).collect();
+        Ok(Inner { counts, adds: chain.adds.into(), base: 0, sources: chain.sources.to_vec() })
+    }
+
+    /// Payloads and bytes, into the slot whose words begin at dword `base`.
+    #[inline]
+    pub fn put(&self, to: &Memory, base: usize) {
+        for &(word, more) in &self.counts {
+            store(to, base + word, (self.base + more) as u32);
+        }
+        for source in &self.sources {
+            let (mut from, mut left) = (source.from.va() as *const u8, source.from.length() as usize);
+            for &(word, words) in &source.blocks {
+                let bytes = left.min(4 * words);
+                debug_assert!((4 * (base + word) + bytes) as u64 <= to.length());
+                // SAFETY: the ticket is taken and the region was there after it, so whoever frees it waits; the CPU can read it, as `prepare_chain` was
+                // promised. The slot is not under way. What is left of the last word is not written to memory by the engine.
+                unsafe {
+                    to.as_ptr().add(4 * (base + word)).copy_from_nonoverlapping(from, bytes);
+                    from = from.add(bytes);
+                }
+                left -= bytes;
+            }
+        }
+    }
+
+    /// One more was submitted.
+    #[inline]
+    pub fn launched(&mut self) {
+        self.base = self.base.wrapping_add(self.adds);
+    }
+}
