@@ -64,7 +64,7 @@ const ROOM: std::ops::RangeInclusive<u64> = 10_000..=8_000_000;
 /// Runs a stage on the calling thread.
 pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
     let begun = Instant::now();
-    let reports = kernel_log::reports();
+    let mut reports = kernel_log::reports();
     let mut part = empty(stage, repeat);
     let mut random = fastrand::Rng::with_seed(stage.run.seed ^ (u64::from(stage.number) << 32) ^ u64::from(repeat));
     let seats = placement::affinity().map_err(|e| e.to_string()).and_then(|all| Seats::of(stage, all));
@@ -86,7 +86,7 @@ pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
     for (n, r) in ready.iter_mut().enumerate().filter(|(_, r)| r.status == Status::Measured) {
         match prepare(r, stage, &stage.cells[n], room, random.u64(..)) {
             Ok(one) => live.push((n, one)),
-            Err(error) => accounts[n].1 = status_of(error),
+            Err(error) => accounts[n].1 = status_of(&error),
         }
     }
     for (_, one) in &mut live {
@@ -113,31 +113,16 @@ pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
         let loads = session.measure(&mut live, &mut random, &mut part, running);
         ((), loads)
     });
-    part.loads = loads;
     (lab.tell)("closing");
-    let mut samples: Vec<Vec<Sample>> = stage.cells.iter().map(|_| Vec::new()).collect();
-    let mut cells: Vec<PartCell> = accounts.into_iter().map(|(about, status)| no_samples(about, status)).collect();
     for (_, one) in live.iter_mut().filter(|(_, one)| stage.verify.every == 0 && !one.moments.is_empty()) {
         if matches!(one.ended, None | Some(Ended::Full)) {
             one.ended = one.check().err().or(one.ended.take());
         }
     }
-    let scale = Scale { clock: lab.clock, began: session.began, correlations: &session.correlations };
-    for (n, one) in live {
-        samples[n] = account(&scale, one, &mut cells[n], &stage.cells[n].subject.name, &mut part.notes);
-    }
-    if let Ok(new) = kernel_log::new(&reports, &kernel_log::reports())
-        && let Some(first) = new.first()
-    {
-        // Whose fault it is nobody can say: nothing of this part is to be believed.
-        let why = format!("the GPU's driver reported an error meanwhile: {first}");
-        cells.iter_mut().for_each(|cell| cell.status = Status::Failed(why.clone()));
-        part.notes.extend(new);
-    }
-    part.cells = cells;
-    part.seconds = begun.elapsed().as_secs_f64();
-    part.clock_error_ns = session.correlations.iter().map(|c| c.error_ns).max();
-    Finished { part, samples }
+    let mut finished = session.finished(part, &mut live, &accounts, &mut reports);
+    finished.part.loads = loads;
+    finished.part.seconds = begun.elapsed().as_secs_f64();
+    finished
 }
 
 fn empty(stage: &Stage, repeat: u32) -> Part {
@@ -210,7 +195,7 @@ fn open<'m>(lab: &Lab<'m>, stage: &Stage, cell: &Cell, seed: u64) -> Ready<'m> {
                 ready.opened.push(opened);
             }
             Ok((_, Some(wrong))) => ready.status = Status::Failed(wrong.to_string()),
-            Err(error) => ready.status = status_of(error),
+            Err(error) => ready.status = status_of(&error),
         }
         if ready.status != Status::Measured {
             break;
@@ -219,10 +204,10 @@ fn open<'m>(lab: &Lab<'m>, stage: &Stage, cell: &Cell, seed: u64) -> Ready<'m> {
     ready
 }
 
-fn status_of(error: Error) -> Status {
+fn status_of(error: &Error) -> Status {
     match error {
-        Error::Unavailable(Unavailable { reason }) => Status::Unavailable(reason),
-        error => Status::Failed(with_causes(&error)),
+        Error::Unavailable(Unavailable { reason }) => Status::Unavailable(reason.clone()),
+        error => Status::Failed(with_causes(error)),
     }
 }
 
@@ -358,6 +343,38 @@ impl Session<'_> {
         part.noise.extend(self.noise(noise));
         part.throttled += seat.as_ref().map_or(0, Seat::throttled);
         loads
+    }
+
+    /// What was measured since the last time.
+    fn finished(
+        &self,
+        mut part: Part,
+        live: &mut [(usize, Live<'_>)],
+        accounts: &[(String, Status)],
+        reports: &mut kernel_log::Reports,
+    ) -> Finished {
+        let stage = self.stage;
+        let scale = Scale { clock: self.lab.clock, began: self.began, correlations: &self.correlations };
+        let mut samples: Vec<Vec<Sample>> = stage.cells.iter().map(|_| Vec::new()).collect();
+        let mut cells: Vec<PartCell> =
+            accounts.iter().map(|(about, status)| no_samples(about.clone(), status.clone())).collect();
+        for (n, one) in live {
+            let name = &stage.cells[*n].subject.name;
+            samples[*n] = account(&scale, one, &mut cells[*n], name, &mut part.notes);
+        }
+        let now = kernel_log::reports();
+        if let Ok(new) = kernel_log::new(reports, &now)
+            && let Some(first) = new.first()
+        {
+            // Whose fault it is nobody can say: nothing of this part is to be believed.
+            let why = format!("the GPU's driver reported an error meanwhile: {first}");
+            cells.iter_mut().for_each(|cell| cell.status = Status::Failed(why.clone()));
+            part.notes.extend(new);
+        }
+        *reports = now;
+        part.cells = cells;
+        part.clock_error_ns = self.correlations.iter().map(|c| c.error_ns).max();
+        Finished { part, samples }
     }
 
     fn noise(&self, duration: Duration) -> Option<Noise> {
@@ -498,25 +515,35 @@ fn counting(run: &Run) -> environment::Gpu<'static> {
     }
 }
 
-/// The account of a cell, and its samples.
-fn account(scale: &Scale<'_>, one: Live<'_>, cell: &mut PartCell, name: &str, notes: &mut Vec<String>) -> Vec<Sample> {
-    let Live { moments, slowest, slowest_counted, tally, compared, between, metered, ended, .. } = one;
-    cell.metered = metered;
-    match ended {
+/// The account of a cell, and its samples; it has room for others then.
+fn account(
+    scale: &Scale<'_>,
+    one: &mut Live<'_>,
+    cell: &mut PartCell,
+    name: &str,
+    notes: &mut Vec<String>,
+) -> Vec<Sample> {
+    cell.metered = one.metered.take();
+    match &one.ended {
         None => {}
         Some(Ended::Error(error)) => cell.status = status_of(error),
         Some(Ended::Wrong(wrong)) => {
-            cell.status = Status::Failed(format!("sample {}: {wrong}", moments.len().saturating_sub(1)));
+            cell.status = Status::Failed(format!("sample {}: {wrong}", one.moments.len().saturating_sub(1)));
         }
-        Some(Ended::Full) => notes.push(format!("{name}: the room for {} samples was used up", moments.len())),
+        Some(Ended::Full) => notes.push(format!("{name}: the room for {} samples was used up", one.moments.len())),
     }
+    let between = std::mem::take(&mut one.between);
     cell.stuck_between =
         (between.stuck > 0).then(|| StuckBetween { times: between.stuck, longest_ns: scale.clock.ns(between.longest) });
-    let explained = |(index, beside): (usize, Beside)| scale.explained(index, &moments[index], &beside);
-    cell.worst = slowest.sorted().into_iter().chain(slowest_counted.sorted()).map(explained).collect();
-    (cell.samples, cell.compared) = (moments.len() as u64, compared);
+    let slowest = [&mut one.slowest, &mut one.slowest_counted].map(|s| std::mem::replace(s, Slowest::new()).sorted());
+    let explained = |(index, beside): (usize, Beside)| scale.explained(index, &one.moments[index], &beside);
+    cell.worst = slowest.into_iter().flatten().map(explained).collect();
+    (cell.samples, cell.compared) = (one.moments.len() as u64, std::mem::take(&mut one.compared));
+    let tally = std::mem::take(&mut one.tally);
     cell.counted = (tally.calls > 0).then_some(tally);
-    moments.iter().map(|moment| scale.sample(moment)).collect()
+    let samples = one.moments.iter().map(|moment| scale.sample(moment)).collect();
+    one.moments.clear();
+    samples
 }
 
 #[cfg(test)]
