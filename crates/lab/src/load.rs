@@ -171,6 +171,16 @@ impl Running<'_> {
         self.plan.loads.iter().enumerate().map(one).collect()
     }
 
+    /// With what is known so far of the threads that did not go on.
+    pub fn with_ends(&self, mut loads: Vec<Loaded>) -> Vec<Loaded> {
+        for (n, loaded) in loads.iter_mut().enumerate() {
+            loaded.checked = self.counts[n].iter().map(|c| c.checked.load(Ordering::Relaxed)).sum();
+            let ended = self.ended[n].lock().unwrap_or_else(PoisonError::into_inner);
+            (loaded.unavailable, loaded.failed) = (ended.unavailable.clone(), ended.failed.clone());
+        }
+        loads
+    }
+
     /// Lets all threads rest behind what they are doing, or go on; they are not waited for.
     pub fn rest(&self, rest: bool) {
         self.gates.rest.store(rest, Ordering::Relaxed);
@@ -421,7 +431,7 @@ pub(crate) fn beside<T>(
         rests: Mutex::default(),
         alone: Mutex::new(vec![None; plan.loads.len()]),
     };
-    let (measured, mut loaded) = std::thread::scope(|scope| {
+    let (measured, loaded) = std::thread::scope(|scope| {
         // Whatever `measure` does, the threads end.
         let _stop = (Set(&gates.stop), Set(&gates.over));
         for (load, spec) in plan.loads.iter().enumerate() {
@@ -445,10 +455,5 @@ pub(crate) fn beside<T>(
         }
         measure(&running)
     });
-    for (n, loaded) in loaded.iter_mut().enumerate() {
-        loaded.checked = running.counts[n].iter().map(|c| c.checked.load(Ordering::Relaxed)).sum();
-        let ended = std::mem::take(&mut *running.ended[n].lock().unwrap_or_else(PoisonError::into_inner));
-        (loaded.unavailable, loaded.failed) = (ended.unavailable, ended.failed);
-    }
-    (measured, loaded)
+    (measured, running.with_ends(loaded))
 }

@@ -26,7 +26,8 @@ impl Moment {
         }
     }
 
-    fn total(&self) -> u64 {
+    /// From the intended release until the CPU saw the end.
+    pub fn total(&self) -> u64 {
         self.done.saturating_sub(self.release)
     }
 }

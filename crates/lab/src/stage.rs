@@ -61,8 +61,53 @@ const WARM_MEMORY: std::ops::RangeInclusive<u64> = 256 << 20..=4 << 30;
 const LEAST_NS: u64 = 250;
 const ROOM: std::ops::RangeInclusive<u64> = 10_000..=8_000_000;
 
+/// A stage that was measured once more.
+#[derive(Debug)]
+pub struct Lap {
+    pub finished: Finished,
+    /// Why a cell took no more samples, in the order of the stage's cells.
+    pub ended: Vec<Option<Ending>>,
+    /// The part's clock began so long ago.
+    pub ago: Duration,
+}
+
+/// How a cell of a lap ended before the lap did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// A transfer left a wrong byte. The next lap measures the cell again.
+    Wrong,
+    /// A transfer did not end in its time. No lap measures the cell again, nor one that failed.
+    Lost,
+    Failed,
+    /// The last sample is above the bound: nothing of the lap was measured after it.
+    Above,
+}
+
+/// What comes behind a lap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Stop,
+    Again {
+        /// The machine's own noise is looked at, too.
+        noise: bool,
+    },
+}
+
+/// What hears of each lap.
+type Laps<'l> = &'l mut dyn FnMut(Lap) -> Next;
+
 /// Runs a stage on the calling thread.
 pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
+    opened(lab, stage, repeat, None, None)
+}
+
+/// Measures a stage lap after lap on the calling thread: it is opened once, and its loads never end. A sample above `bound` ends
+/// its lap. What comes back is the end: what became of the cells and the loads, without samples.
+pub fn run_on(lab: &Lab<'_>, stage: &Stage, bound: Option<Duration>, each: Laps<'_>) -> Finished {
+    opened(lab, stage, 0, bound, Some(each))
+}
+
+fn opened(lab: &Lab<'_>, stage: &Stage, repeat: u32, bound: Option<Duration>, laps: Option<Laps<'_>>) -> Finished {
     let begun = Instant::now();
     let mut reports = kernel_log::reports();
     let mut part = empty(stage, repeat);
@@ -85,7 +130,9 @@ pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
     let mut accounts: Vec<(String, Status)> = ready.iter().map(|r| (r.about.clone(), r.status.clone())).collect();
     for (n, r) in ready.iter_mut().enumerate().filter(|(_, r)| r.status == Status::Measured) {
         match prepare(r, stage, &stage.cells[n], room, random.u64(..)) {
-            Ok(one) => live.push((n, one)),
+            Ok(one) => {
+                live.push((n, Live { bound: bound.map(|b| lab.clock.ticks(b.as_nanos() as u64)), ..one }));
+            }
             Err(error) => accounts[n].1 = status_of(&error),
         }
     }
@@ -108,9 +155,29 @@ pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
     };
     let threads: u32 = stage.loads.iter().map(|load| load.count).sum();
     let tell = |ready: usize| (lab.tell)(&format!("{ready} of {threads} threads of load"));
-    let mut session = Session { lab, stage, seats: &seats, began: lab.clock.now(), correlations: Vec::new() };
+    let mut session =
+        Session { lab, stage, seats: &seats, began: lab.clock.now(), looked_alone: false, correlations: Vec::new() };
+    let noise = Duration::from_nanos(stage.run.noise_ns);
     let ((), loads) = load::beside(lab.machine, &plan, &tell, |running| {
-        let loads = session.measure(&mut live, &mut random, &mut part, running);
+        let mut loads = session.measure(&mut live, &mut random, &mut part, running, noise);
+        if let Some(each) = laps {
+            loop {
+                let done = std::mem::replace(&mut part, empty(stage, repeat));
+                let ended = session.endings(&live);
+                let mut finished = session.finished(done, &mut live, &accounts, &mut reports);
+                finished.part.seconds = lab.clock.ns(lab.clock.now() - session.began) as f64 / 1e9;
+                finished.part.loads = running.with_ends(loads);
+                let ago = Duration::from_nanos(lab.clock.ns(lab.clock.now() - session.began));
+                let noise = match each(Lap { finished, ended, ago }) {
+                    Next::Stop => return ((), running.since(&running.mark())),
+                    Next::Again { noise: true } => noise,
+                    Next::Again { noise: false } => Duration::ZERO,
+                };
+                session.correlations.clear();
+                live.iter_mut().for_each(|(_, one)| one.again());
+                loads = session.measure(&mut live, &mut random, &mut part, running, noise);
+            }
+        }
         ((), loads)
     });
     (lab.tell)("closing");
@@ -276,6 +343,7 @@ fn prepare<'r>(
         arrival: cell.subject.arrival,
         timeout: Duration::from_nanos(stage.run.timeout_ns),
         check_every: stage.verify.every,
+        bound: None,
         warms_up: stage.loads.is_empty() || cell.subject.rests,
         rests: cell.subject.rests,
         spent: Duration::ZERO,
@@ -297,6 +365,7 @@ struct Session<'s> {
     stage: &'s Stage,
     seats: &'s Seats,
     began: u64,
+    looked_alone: bool,
     correlations: Vec<Correlation>,
 }
 
@@ -307,6 +376,7 @@ impl Session<'_> {
         random: &mut fastrand::Rng,
         part: &mut Part,
         running: &Running<'_>,
+        noise: Duration,
     ) -> Vec<Loaded> {
         let run = &self.stage.run;
         let clock = self.lab.clock;
@@ -326,8 +396,9 @@ impl Session<'_> {
             (part.cpu, part.class) = (seat.cpu(), seat.class());
             part.notes.extend(seat.notes.iter().cloned());
         }
-        running.look_alone();
-        let noise = Duration::from_nanos(run.noise_ns);
+        if !std::mem::replace(&mut self.looked_alone, true) {
+            running.look_alone();
+        }
         part.noise.extend(self.noise(noise));
         let counters = Counters::begin(counting(run), part.cpu);
         let mark = running.mark();
@@ -343,6 +414,21 @@ impl Session<'_> {
         part.noise.extend(self.noise(noise));
         part.throttled += seat.as_ref().map_or(0, Seat::throttled);
         loads
+    }
+
+    /// How cells ended so far.
+    fn endings(&self, live: &[(usize, Live<'_>)]) -> Vec<Option<Ending>> {
+        let mut endings = vec![None; self.stage.cells.len()];
+        for (n, one) in live {
+            endings[*n] = match &one.ended {
+                None | Some(Ended::Full) => None,
+                Some(Ended::Wrong(_)) => Some(Ending::Wrong),
+                Some(Ended::Above) => Some(Ending::Above),
+                Some(Ended::Error(Error::Late { .. })) => Some(Ending::Lost),
+                Some(Ended::Error(_)) => Some(Ending::Failed),
+            };
+        }
+        endings
     }
 
     /// What was measured since the last time.
@@ -446,9 +532,13 @@ impl Session<'_> {
                         *seat = Some(Seat::take(subject.class.unwrap_or(run.class), own.as_deref().unwrap_or(cpus)));
                     }
                     one.ended = one.turn(clock, &turn).err();
+                    let is_above = matches!(one.ended, Some(Ended::Above));
                     if elsewhere {
                         part.throttled += seat.take().map_or(0, |seat| seat.throttled());
                         *seat = Some(Seat::take(run.class, cpus));
+                    }
+                    if is_above {
+                        return session.correlate();
                     }
                 }
             }
@@ -530,6 +620,7 @@ fn account(
         Some(Ended::Wrong(wrong)) => {
             cell.status = Status::Failed(format!("sample {}: {wrong}", one.moments.len().saturating_sub(1)));
         }
+        Some(Ended::Above) => {}
         Some(Ended::Full) => notes.push(format!("{name}: the room for {} samples was used up", one.moments.len())),
     }
     let between = std::mem::take(&mut one.between);

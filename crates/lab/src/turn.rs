@@ -23,6 +23,8 @@ pub(crate) struct Live<'r> {
     pub timeout: Duration,
     /// Besides the first and the last of a turn each n-th is compared; 0: only the very last, when all loads have ended.
     pub check_every: u64,
+    /// A sample that takes longer, ticks, is the last one.
+    pub bound: Option<u64>,
     /// Untimed transfers stand at the beginning of a turn. Beside a load there are none: they would hide what it does.
     pub warms_up: bool,
     pub rests: bool,
@@ -56,6 +58,8 @@ pub(crate) enum Ended {
     Wrong(Wrong),
     /// There is no more room for samples.
     Full,
+    /// The last sample is above the bound.
+    Above,
 }
 
 impl From<Error> for Ended {
@@ -126,6 +130,14 @@ impl Live<'_> {
         match taken {
             Ok(()) | Err(Ended::Full) => Ok(transfers),
             Err(ended) => Err(ended),
+        }
+    }
+
+    /// Another lap, after the samples of the last one were taken away. What failed stays where it is.
+    pub fn again(&mut self) {
+        (self.spent, self.comparing) = (Duration::ZERO, Duration::ZERO);
+        if !matches!(self.ended, Some(Ended::Error(_))) {
+            self.ended = None;
         }
     }
 
@@ -284,6 +296,9 @@ impl Live<'_> {
             self.slowest.offer(index, &one.moment, beside);
         }
         self.moments.push(one.moment);
+        if self.bound.is_some_and(|bound| one.moment.total() > bound) {
+            return Err(Ended::Above);
+        }
         Ok(())
     }
 
@@ -464,6 +479,7 @@ mod tests {
             arrival,
             timeout: Duration::from_secs(1),
             check_every,
+            bound: None,
             warms_up: true,
             rests: true,
             spent: Duration::ZERO,

@@ -6,7 +6,7 @@ use experiment::{
     What,
 };
 use lab::clock::Clock;
-use lab::stage::{self, Finished, Lab};
+use lab::stage::{self, Ending, Finished, Lab, Next};
 use results::part::Metered;
 use results::{Part, Status};
 
@@ -250,6 +250,48 @@ fn a_broken_gpu_is_a_failed_cell_with_its_reason() {
         assert!(why.contains("past the end"), "{why}");
         let (why, samples) = failed(Planted::DeadChannel { entry: 90, xid: 31 }, 10_000_000_000);
         assert!(why.contains("31") && samples < 400, "{samples}: {why}");
+    });
+}
+
+#[test]
+fn laps_go_on_with_what_was_opened_once_and_past_a_wrong_byte() {
+    // Each transfer that is compared stands behind at most two that warm up.
+    let driver = SoftDriver::broken(Mode::Strict, Planted::TornCopy { from: 300, lines: 3 });
+    let machine = copy::Machine::of_driver(std::sync::Arc::new(driver), false).unwrap();
+    let mut stage = stage(vec![cell("host->ce0->gpu0", 64), cell("host->inline->gpu0", 64)], Vec::new());
+    stage.verify.every = 1;
+    let lab = Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} };
+    let (mut wrong, mut laps) = (Vec::new(), 0);
+    let end = stage::run_on(&lab, &stage, None, &mut |lap| {
+        let part = &lap.finished.part;
+        assert_eq!((part.noise.len(), part.cells.len()), (if laps == 0 { 2 } else { 0 }, 2));
+        assert!(lap.ago.as_secs_f64() >= part.seconds && part.seconds > 0.0);
+        match &part.cells[0].status {
+            Status::Failed(why) => {
+                assert!(why.contains("offset 63") && lap.ended[0] == Some(Ending::Wrong), "{why}");
+                wrong.push(laps);
+            }
+            status => assert_eq!((status, lap.finished.samples[0].len()), (&Status::Measured, 40)),
+        }
+        assert_eq!((lap.ended[1], lap.finished.samples[1].len()), (None, 40));
+        laps += 1;
+        if laps < 6 { Next::Again { noise: false } } else { Next::Stop }
+    });
+    assert!((1..=2).contains(&wrong.len()) && laps == 6, "{wrong:?}");
+    assert!(end.samples.iter().all(Vec::is_empty));
+}
+
+#[test]
+fn the_first_sample_above_a_bound_ends_its_lap() {
+    let stage = stage(vec![cell("host->ce0->gpu0", 8), cell("host->inline->gpu0", 8)], Vec::new());
+    let machine = copy::Machine::of_driver(std::sync::Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap();
+    let lab = Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} };
+    let bound = std::time::Duration::from_nanos(1);
+    stage::run_on(&lab, &stage, Some(bound), &mut |lap| {
+        let samples: Vec<usize> = lap.finished.samples.iter().map(Vec::len).collect();
+        assert_eq!(samples.iter().sum::<usize>(), 1, "{samples:?}");
+        assert_eq!(lap.ended.iter().flatten().collect::<Vec<_>>(), [&Ending::Above]);
+        Next::Stop
     });
 }
 

@@ -20,6 +20,8 @@ const SLOW_TURNS: u64 = 10_000;
 pub enum Planted {
     /// Copies leave out the last byte of every line.
     ShortCopy,
+    /// From the n-th on, counted from 1, so many copied lines leave out their last byte; all others are whole.
+    TornCopy { from: u64, lines: u64 },
     /// Copies write one byte past every line, if something is mapped there: the complement of what was there.
     LongCopy,
     /// From the n-th on, counted from 1, semaphore releases and reductions of all engines do nothing.
@@ -41,7 +43,7 @@ pub enum Planted {
 }
 
 impl Planted {
-    /// `short-copy`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`, `lost-doorbell[:NTH]`,
+    /// `short-copy`, `torn-copy[:FROM[:LINES]]`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`, `lost-doorbell[:NTH]`,
     /// `slow-kernel[:TURNS]`, `lost-decrement[:NTH]`, `lost-qmd-release[:NTH]`, `stale-bank`.
     pub fn parse(text: &str) -> Result<Planted, NoFault> {
         let mut parts = text.split(':');
@@ -52,6 +54,7 @@ impl Planted {
         };
         let fault = match name {
             "short-copy" => Planted::ShortCopy,
+            "torn-copy" => Planted::TornCopy { from: number(1)?, lines: number(1)? },
             "long-copy" => Planted::LongCopy,
             // The first is the answer of a new channel.
             "lost-release" => Planted::LostRelease { from: number(2)? },
@@ -83,8 +86,8 @@ impl fmt::Display for NoFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no fault is called {:?}: short-copy, long-copy, lost-release[:FROM], dead-channel:ENTRY[:XID], clock-back, \
-             lost-doorbell[:NTH], slow-kernel[:TURNS], lost-decrement[:NTH], lost-qmd-release[:NTH], stale-bank",
+            "no fault is called {:?}: short-copy, torn-copy[:FROM[:LINES]], long-copy, lost-release[:FROM], dead-channel:ENTRY[:XID], \
+             clock-back, lost-doorbell[:NTH], slow-kernel[:TURNS], lost-decrement[:NTH], lost-qmd-release[:NTH], stale-bank",
             self.0
         )
     }
@@ -112,8 +115,16 @@ impl Plot {
         match self.now() {
             Some(Planted::ShortCopy) => length.saturating_sub(1),
             Some(Planted::LongCopy) if length > 0 => length + 1,
+            Some(Planted::TornCopy { .. }) if self.tears() => length.saturating_sub(1),
             _ => length,
         }
+    }
+
+    fn tears(&self) -> bool {
+        let mut planted = self.planted.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Planted::TornCopy { from, lines }) = planted.0 else { return false };
+        planted.1 += 1;
+        (from..from.saturating_add(lines)).contains(&planted.1)
     }
 
     /// False where releases are lost.
@@ -196,6 +207,7 @@ mod tests {
     fn names_are_read_and_wrong_ones_say_which_there_are() {
         let good = [
             ("short-copy", Planted::ShortCopy),
+            ("torn-copy:7:2", Planted::TornCopy { from: 7, lines: 2 }),
             ("long-copy", Planted::LongCopy),
             ("lost-release", Planted::LostRelease { from: 2 }),
             ("clock-back", Planted::ClockBack),
@@ -223,6 +235,13 @@ mod tests {
         plot.set(Some(Planted::ClockBack));
         let times = [5, 6, 7, 500].map(|ms| plot.timestamp(ms * 1_000_000));
         assert!(times[1] < times[0] && times[1] < times[2] && times[3] < times[2], "{times:?}");
+    }
+
+    #[test]
+    fn some_copied_lines_are_torn() {
+        let plot = Plot::default();
+        plot.set(Some(Planted::TornCopy { from: 3, lines: 2 }));
+        assert_eq!([8; 6].map(|length| plot.line(length)), [8, 8, 7, 7, 8, 8]);
     }
 
     #[test]
