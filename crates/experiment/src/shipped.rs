@@ -32,6 +32,7 @@ const SHIPPED: &[Shipped] = files![
     "blocking",
     "setups",
     "launches",
+    "chain",
     "placement",
     "eight",
     "scattered",

@@ -29,7 +29,7 @@ mod memory;
 mod node;
 mod stream;
 
-pub use chain::{Chain, ChainOptions, Order, Step, Transfer, Way};
+pub use chain::{Chain, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
 pub use error::Error;
 pub use graph::{Graph, Set};
 pub use node::{Kind, Node};

@@ -11,6 +11,7 @@ use crate::{Checks, Error, Machine, Opened, Subject, Waiting, Wrong};
 use copy::{Difference, View};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Stream};
 use ours::Ours;
+pub(crate) use ours::{learnt, refused};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 

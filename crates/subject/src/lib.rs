@@ -6,6 +6,7 @@
 
 mod back_to_back;
 mod catalogue;
+mod chain;
 mod entry;
 mod frames;
 mod hog;

@@ -38,3 +38,36 @@ fn launches_count_whoever_makes_them() {
     }
     assert_eq!(ready[2].waiting(), Waiting::Polled);
 }
+
+#[test]
+fn chains_bring_every_byte_back_whoever_makes_them() {
+    if !program::inside("chains_bring_every_byte_back_whoever_makes_them") {
+        return;
+    }
+    let machine = Machine::open(copy::Where::Real).unwrap();
+    let forms = [
+        "chain",
+        "chain(polled)",
+        "chain(stream)",
+        "chain(ours)",
+        "chain(ours,inline,host-counter)",
+        "chain(ours,ce,engines)",
+        "chain(ours,apart)",
+    ];
+    for bytes in [8, 4096, 64 << 10] {
+        let mut opened: Vec<_> =
+            forms.iter().map(|text| open(&machine, &What::Call((*text).into()), &Wanted::of(bytes)).unwrap()).collect();
+        for (text, opened) in forms.iter().zip(&mut opened) {
+            assert!(opened.verify(3, TIMEOUT).unwrap().is_none(), "{text}, {bytes} bytes");
+        }
+        let mut ready: Vec<_> = opened.iter_mut().map(|opened| opened.prepare(7).unwrap()).collect();
+        for _ in 0..4 {
+            ready.iter_mut().for_each(|subject| once(&mut **subject));
+        }
+        assert_eq!((ready[1].waiting(), ready[3].waiting()), (Waiting::Polled, Waiting::Polled));
+    }
+    for (text, why) in [("chain(polled,ours)", "are CUDA's"), ("chain(inline)", "those of `ours`")] {
+        let error = open(&machine, &What::Call(text.into()), &Wanted::of(8)).err().unwrap();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}

@@ -22,18 +22,7 @@ impl Ours {
     /// # Errors
     /// [`Error::Unavailable`] where there is no channel in CUDA's group, or the graph is not understood.
     pub fn learn(machine: &Machine, graph: &Graph<'_>, stream: &Stream<'_>) -> Result<Ours, Error> {
-        let space = machine.group_space()?;
-        let watched = Libcuda::open()?.watched();
-        let _alone = LEARNING.lock().unwrap_or_else(PoisonError::into_inner);
-        let exec = graph.instantiate()?;
-        let mut channel = launch::channel(space).map_err(refused)?;
-        let by_cuda = || {
-            // SAFETY: its kernels name memory that outlives the stream, which is waited for in the next line.
-            unsafe { exec.launch(stream) }?;
-            stream.synchronize()
-        };
-        // SAFETY: module and memory of the kernels are `Launches`', which lets go of this first.
-        let graph = unsafe { launch::Graph::learn(watched, &mut channel, by_cuda) }.map_err(refused)?;
+        let (graph, channel) = learnt(machine, graph, stream)?;
         Ok(Ours { graph, channel, last: None })
     }
 
@@ -55,7 +44,31 @@ impl Ours {
     }
 }
 
-fn refused(error: launch::Error) -> Error {
+/// A graph, learnt on a channel of its own.
+///
+/// # Errors
+/// As [`Ours::learn`].
+pub(crate) fn learnt(
+    machine: &Machine,
+    graph: &Graph<'_>,
+    stream: &Stream<'_>,
+) -> Result<(launch::Graph, Channel), Error> {
+    let space = machine.group_space()?;
+    let watched = Libcuda::open()?.watched();
+    let _alone = LEARNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let exec = graph.instantiate()?;
+    let mut channel = launch::channel(space).map_err(refused)?;
+    let by_cuda = || {
+        // SAFETY: its kernels name memory that outlives the stream, which is waited for in the next line.
+        unsafe { exec.launch(stream) }?;
+        stream.synchronize()
+    };
+    // SAFETY: module and memory of the kernels are `Launches`', which lets go of this first.
+    let graph = unsafe { launch::Graph::learn(watched, &mut channel, by_cuda) }.map_err(refused)?;
+    Ok((graph, channel))
+}
+
+pub(crate) fn refused(error: launch::Error) -> Error {
     match error {
         launch::Error::Gpu(error) => error.into(),
         other => Unavailable::new(other.to_string()).into(),

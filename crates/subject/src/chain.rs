@@ -1,0 +1,428 @@
+//! A frame's way: bytes from pinned host memory to the GPU, a kernel that copies them there, and the copy back to pinned memory.
+//!
+//! By CUDA it is one graph with two memcpy nodes, the form with the fewest calls and waits that CUDA has; or three calls in a stream. By us (`ours`) it is a
+//! chain of crate `launch`, one doorbell; `apart`: a launch between two copies on copy engines' own channels, each waiting for the one before, three doorbells.
+
+use crate::entry::{Call, Entry, Result as Open};
+use crate::launch::{learnt, refused, spin};
+use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
+use copy::Difference;
+use cuda::{Argument, Context, DeviceBuffer, Graph, GraphExec, Module, PinnedBuffer, Stream};
+use gpu::{Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Pin, Place, Prepared, Ticket};
+use launch::{Chain, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const OURS: &str = "ours";
+const STREAM: &str = "stream";
+const POLLED: &str = "polled";
+const INLINE: &str = "inline";
+const CE: &str = "ce";
+const ENGINES: &str = "engines";
+const HOST_COUNTER: &str = "host-counter";
+const APART: &str = "apart";
+/// Where no size is given.
+const BYTES: u64 = 4096;
+/// Where the number lies that the last copy of a polled one brings back: behind the bytes.
+const NUMBER: usize = 4;
+const THREADS: u32 = 256;
+/// What is under way is over by then.
+const OVER: Duration = Duration::from_secs(5);
+
+pub(crate) const CHAIN: Entry = Entry {
+    name: "chain",
+    form: "chain(ours,stream,polled,inline,ce,engines,host-counter,apart)",
+    about: "bytes to the GPU, a kernel that copies them there, bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
+            polled: another memcpy node brings a number back that is waited for; stream: three calls; ours: a chain of our own behind one doorbell \
+            (inline, ce: how the bytes go there; engines: the engines keep the order; host-counter: parts wait for a word in host memory; \
+            apart: copies on channels of their own, three doorbells)",
+    bytes: BYTES,
+    number: None,
+    words: &[OURS, STREAM, POLLED, INLINE, CE, ENGINES, HOST_COUNTER, APART],
+    one_word: false,
+    values: &[],
+    open,
+};
+
+/// PTX 7.0 for sm_70. Loads go through the cache of the multiprocessor: one that was not invalidated is found out.
+const PTX: &str = r"
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry copy(.param .u64 copy_to, .param .u64 copy_from, .param .u32 copy_bytes)
+{
+    .reg .pred %p;
+    .reg .b32 %r<8>;
+    .reg .b64 %rd<8>;
+    ld.param.u64 %rd1, [copy_to];
+    ld.param.u64 %rd2, [copy_from];
+    ld.param.u32 %r1, [copy_bytes];
+    cvta.to.global.u64 %rd3, %rd1;
+    cvta.to.global.u64 %rd4, %rd2;
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.u32 %r5, %r2, %r3, %r4;
+    shl.b32 %r6, %r5, 2;
+    setp.ge.u32 %p, %r6, %r1;
+    @%p bra DONE;
+    cvt.u64.u32 %rd5, %r6;
+    add.u64 %rd6, %rd3, %rd5;
+    add.u64 %rd7, %rd4, %rd5;
+    ld.global.u32 %r7, [%rd7];
+    st.global.u32 [%rd6], %r7;
+DONE:
+    ret;
+}
+";
+
+fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
+    if wanted.random_addresses || wanted.sweep.is_some() || wanted.back_to_back > 1 {
+        return Err(Unavailable::new("a chain has one place for its bytes").into());
+    }
+    let ours = call.has(OURS);
+    let of_us = [INLINE, CE, ENGINES, HOST_COUNTER, APART];
+    if !ours && of_us.iter().any(|word| call.has(word)) || ours && (call.has(STREAM) || call.has(POLLED)) {
+        let why =
+            "`stream` and `polled` are CUDA's, and inline, ce, engines, host-counter and apart are those of `ours`";
+        return Err(Unavailable::new(why).into());
+    }
+    let mut frames = Frames::new(machine, wanted, call.has(POLLED))?;
+    if call.has(STREAM) {
+        return Ok(Box::new(frames));
+    }
+    frames.by = if !ours {
+        By::Graph(Graph::capture(&frames.parts.stream, || frames.parts.submit())?.instantiate()?)
+    } else if call.has(APART) {
+        By::Apart(Box::new(Apart::new(machine, &frames.parts)?))
+    } else {
+        By::Chain(Box::new(Ours::new(machine, &frames.parts, call)?))
+    };
+    Ok(Box::new(frames))
+}
+
+struct Frames<'m> {
+    // Before the memory that it names.
+    by: By<'m>,
+    parts: Parts<'m>,
+    fresh_data: bool,
+}
+
+enum By<'m> {
+    Calls,
+    Graph(GraphExec<'m>),
+    Chain(Box<Ours>),
+    Apart(Box<Apart>),
+}
+
+/// Memory, and what works on it.
+struct Parts<'m> {
+    stream: Stream<'m>,
+    module: Module<'m>,
+    first: DeviceBuffer<'m>,
+    second: DeviceBuffer<'m>,
+    up: PinnedBuffer<'m>,
+    down: PinnedBuffer<'m>,
+    told: PinnedBuffer<'m>,
+    bytes: usize,
+    polled: bool,
+}
+
+impl<'m> Frames<'m> {
+    fn new(machine: &'m Machine, wanted: &Wanted, polled: bool) -> Result<Frames<'m>, Error> {
+        let context: &Context = machine.context()?;
+        let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes }.next_multiple_of(4);
+        let bytes = u32::try_from(bytes).map_err(|_| Error::Memory { bytes })? as usize;
+        let parts = Parts {
+            stream: Stream::new(context)?,
+            module: Module::from_ptx(context, PTX)?,
+            first: DeviceBuffer::new(context, bytes + NUMBER)?,
+            second: DeviceBuffer::new(context, bytes + NUMBER)?,
+            up: PinnedBuffer::new(context, bytes + NUMBER)?,
+            down: PinnedBuffer::new(context, bytes)?,
+            told: PinnedBuffer::new(context, NUMBER)?,
+            bytes,
+            polled,
+        };
+        // The module is loaded then: nothing is loaded while a graph is learnt.
+        parts.submit()?;
+        parts.stream.synchronize()?;
+        Ok(Frames { by: By::Calls, parts, fresh_data: wanted.fresh_data })
+    }
+}
+
+impl Parts<'_> {
+    /// Bytes that go to the GPU.
+    fn sent(&self) -> usize {
+        self.bytes + if self.polled { NUMBER } else { 0 }
+    }
+
+    fn launch(&self) -> cuda::Result<()> {
+        let kernel = self.module.function("copy")?;
+        let sent = self.sent() as u32;
+        let to = [Argument::U64(self.second.address()), Argument::U64(self.first.address()), Argument::U32(sent)];
+        let blocks = (sent / 4).div_ceil(THREADS);
+        // SAFETY: the arguments are the kernel's; the memories live as long as the stream, which is waited for before they go.
+        unsafe { kernel.launch([blocks, 1, 1], [THREADS, 1, 1], 0, &self.stream, &to) }
+    }
+
+    /// All of it, into the stream.
+    #[inline]
+    fn submit(&self) -> cuda::Result<()> {
+        let sent = self.sent();
+        // SAFETY: pinned memory of so many bytes. CUDA writes and reads it when the stream comes to it, and the CPU touches it when the stream is done; the
+        // told word alone is read meanwhile, atomically.
+        let (up, down, told) = unsafe {
+            (
+                std::slice::from_raw_parts(self.up.as_ptr(), sent),
+                std::slice::from_raw_parts_mut(self.down.as_ptr(), self.bytes),
+                std::slice::from_raw_parts_mut(self.told.as_ptr(), NUMBER),
+            )
+        };
+        // SAFETY: as above.
+        unsafe { self.stream.upload(self.first.slice(0, sent)?, up) }?;
+        self.launch()?;
+        // SAFETY: as above.
+        unsafe { self.stream.download(down, self.second.slice(0, self.bytes)?) }?;
+        if self.polled {
+            // SAFETY: as above.
+            unsafe { self.stream.download(told, self.second.slice(self.bytes, NUMBER)?) }?;
+        }
+        Ok(())
+    }
+
+    /// The last number that came back.
+    fn told(&self) -> &AtomicU32 {
+        // SAFETY: an aligned word of pinned memory that lives as long as self; the CPU touches it by atomic accesses alone.
+        unsafe { AtomicU32::from_ptr(self.told.as_ptr().cast()) }
+    }
+
+    /// The graph of the kernel alone.
+    fn learn(&self, machine: &Machine) -> Result<(launch::Graph, Channel), Error> {
+        let kernel = Graph::capture(&self.stream, || self.launch())?;
+        learnt(machine, &kernel, &self.stream)
+    }
+
+    /// First, second, up and down, for our channels.
+    fn pins(&self, machine: &Machine) -> Result<[Pin; 4], Error> {
+        let space = machine.group_space()?;
+        let pin = |address| Ok::<_, Error>(space.pin(address, self.bytes as u64)?);
+        let [up, down] = [self.up.device_address()?, self.down.device_address()?];
+        Ok([pin(self.first.address())?, pin(self.second.address())?, pin(up)?, pin(down)?])
+    }
+}
+
+/// One chain.
+struct Ours {
+    // Before the channel, which waits for what it was given.
+    chain: Chain,
+    channel: Channel,
+    last: Option<Ticket>,
+    _pins: [Pin; 4],
+}
+
+impl Ours {
+    fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Ours, Error> {
+        let (graph, mut channel) = parts.learn(machine)?;
+        let pins = parts.pins(machine)?;
+        let [first, second, up, down] = pins.each_ref().map(|pin| pin.region().clone());
+        let bytes = parts.bytes as u64;
+        let inline = call.has(INLINE) || !call.has(CE) && bytes <= INLINE_MOST;
+        let by = Some(if inline { Way::Inline } else { Way::CopyEngine });
+        let steps = [
+            Step::Copy(Transfer { to: first, from: up, bytes, by }),
+            Step::Launch(&graph),
+            Step::Copy(Transfer { to: down, from: second, bytes, by: None }),
+        ];
+        let options = ChainOptions {
+            order: if call.has(ENGINES) { Order::Engines } else { Order::Counter },
+            counter: if call.has(HOST_COUNTER) { Place::Host } else { Place::Video },
+            ..ChainOptions::default()
+        };
+        // SAFETY: module and memory are `Frames`', which lets go of this first; pinned memory of CUDA's is where the CPU has it.
+        let chain = unsafe { Chain::prepare(&mut channel, &steps, options) }.map_err(refused)?;
+        Ok(Ours { chain, channel, last: None, _pins: pins })
+    }
+}
+
+/// The same by channels of their own.
+struct Apart {
+    graph: launch::Graph,
+    up: Prepared,
+    down: Prepared,
+    /// Of launches, to the GPU, and from it.
+    launches: Channel,
+    to: Channel,
+    from: Channel,
+    last: Option<Ticket>,
+    _pins: [Pin; 4],
+}
+
+impl Apart {
+    fn new(machine: &Machine, parts: &Parts<'_>) -> Result<Apart, Error> {
+        let (graph, launches) = parts.learn(machine)?;
+        let pins = parts.pins(machine)?;
+        let [first, second, up, down] = pins.each_ref().map(|pin| pin.region().clone());
+        let engines = machine.asynchronous_engines();
+        let number = |n: usize| engines.get(n).or(engines.first()).map(|engine| engine.number);
+        let (Some(one), Some(other)) = (number(0), number(1)) else {
+            return Err(Unavailable::new("this GPU has no copy engine of its own").into());
+        };
+        let channel = |engine| {
+            Channel::new(machine.group_space()?, Engine::Copy(engine), ChannelOptions::default()).map_err(Error::from)
+        };
+        let (mut to, mut from) = (channel(one)?, channel(other)?);
+        let bytes = parts.bytes as u32;
+        let release = CopyRelease::Word;
+        let up = Prepared::copy_with(&mut to, &first, &up, bytes, CopyMode::Plain, release)?;
+        let down = Prepared::copy_with(&mut from, &down, &second, bytes, CopyMode::Plain, release)?;
+        Ok(Apart { graph, up, down, launches, to, from, last: None, _pins: pins })
+    }
+
+    #[inline]
+    fn fire(&mut self) -> Result<(), Error> {
+        let copied = self.up.submit(&mut self.to)?;
+        let launched = self.graph.launch_behind(&mut self.launches, &self.to.observer(), copied)?;
+        self.from.wait_for_other(&self.launches.observer(), launched)?;
+        self.last = Some(self.down.submit(&mut self.from)?);
+        Ok(())
+    }
+}
+
+impl Opened for Frames<'_> {
+    fn about(&self) -> String {
+        let bytes = self.parts.bytes;
+        let what = format!("{bytes} bytes to the GPU, a kernel that copies them, {bytes} bytes back");
+        match &self.by {
+            By::Calls => format!("{what}, by three calls in a stream"),
+            By::Graph(_) => format!("{what}, as one graph of CUDA's with memcpy nodes"),
+            By::Chain(ours) => {
+                let way = match ours.chain.ways().first() {
+                    Some(Some(Way::Inline)) => "inline",
+                    _ => "by the copy engine",
+                };
+                format!("{what}, as one chain of our own; the bytes go there {way}")
+            }
+            By::Apart(_) => format!("{what}, by three channels of our own"),
+        }
+    }
+
+    fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
+        let mut subject = self.subject(seed);
+        subject.renew()?;
+        subject.fire()?;
+        subject.wait(timeout)?;
+        subject.check()
+    }
+
+    fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
+        Ok(Box::new(self.subject(seed)))
+    }
+}
+
+impl<'m> Frames<'m> {
+    fn subject(&mut self, seed: u64) -> Framed<'_, 'm> {
+        let number = self.parts.told().load(Ordering::Acquire);
+        Framed { random: fastrand::Rng::with_seed(seed), number, renewed: false, frames: self }
+    }
+}
+
+struct Framed<'f, 'm> {
+    frames: &'f mut Frames<'m>,
+    random: fastrand::Rng,
+    /// Of the last one.
+    number: u32,
+    renewed: bool,
+}
+
+impl Framed<'_, '_> {
+    #[inline]
+    fn done(&self) -> Result<bool, Error> {
+        let parts = &self.frames.parts;
+        Ok(match &self.frames.by {
+            By::Chain(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
+            By::Apart(apart) => apart.last.is_none_or(|ticket| apart.from.done(ticket)),
+            // ORDERING: the number was copied behind the bytes.
+            _ if parts.polled => parts.told().load(Ordering::Acquire) == self.number,
+            _ => parts.stream.is_done()?,
+        })
+    }
+}
+
+impl Subject for Framed<'_, '_> {
+    fn waiting(&self) -> Waiting {
+        match &self.frames.by {
+            By::Calls | By::Graph(_) if !self.frames.parts.polled => Waiting::Called,
+            _ => Waiting::Polled,
+        }
+    }
+
+    fn renew(&mut self) -> Result<(), Error> {
+        if self.frames.fresh_data || !self.renewed {
+            let sent = self.frames.parts.bytes;
+            self.random.fill(&mut self.frames.parts.up.bytes_mut()[..sent]);
+            self.renewed = true;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn fire(&mut self) -> Result<(), Error> {
+        let Frames { by, parts, .. } = &mut *self.frames;
+        if parts.polled {
+            self.number = self.number.wrapping_add(1);
+            let bytes = parts.bytes;
+            parts.up.bytes_mut()[bytes..].copy_from_slice(&self.number.to_le_bytes());
+        }
+        match by {
+            By::Calls => parts.submit()?,
+            // SAFETY: it names memory of the parts, and the stream is waited for before they go.
+            By::Graph(exec) => unsafe { exec.launch(&parts.stream) }?,
+            By::Chain(ours) => ours.last = Some(ours.chain.launch(&mut ours.channel)?),
+            By::Apart(apart) => apart.fire()?,
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        self.done()
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        match &self.frames.by {
+            By::Chain(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
+            By::Apart(apart) => Ok(apart.last.map_or(Ok(()), |ticket| apart.from.wait(ticket, timeout))?),
+            _ if self.frames.parts.polled => {
+                let (told, number) = (self.frames.parts.told(), self.number);
+                spin(timeout, || told.load(Ordering::Acquire) == number)
+            }
+            _ => Ok(self.frames.parts.stream.synchronize()?),
+        }
+    }
+
+    fn checks(&self) -> Checks {
+        Checks::Bytes
+    }
+
+    fn check(&mut self) -> Result<Option<Wrong>, Error> {
+        self.wait(OVER)?;
+        let parts = &self.frames.parts;
+        let sent = &parts.up.bytes()[..parts.bytes];
+        Ok(Difference::between(sent, &parts.down.bytes()[..parts.bytes], None).map(Wrong::Data))
+    }
+}
+
+impl Drop for Framed<'_, '_> {
+    fn drop(&mut self) {
+        let _ = self.wait(OVER);
+    }
+}
+
+impl Drop for Frames<'_> {
+    fn drop(&mut self) {
+        // Before the memory that is read and written.
+        let _ = self.parts.stream.synchronize();
+    }
+}
