@@ -1,5 +1,6 @@
 //! A graph, and the words of its launches.
 
+use crate::fill::fill;
 use crate::kernel::{BANK_HEADER, DECREMENT, Kernel, SCHEDULE};
 use crate::places::Places;
 use crate::{COMPUTE, COPY};
@@ -30,6 +31,12 @@ pub enum Step {
         at: u64,
         value: u32,
         bytes: u32,
+    },
+    /// By the macro of the engine.
+    MacroMemset {
+        at: u64,
+        bytes: u32,
+        arguments: [u32; 2],
     },
     Memcpy {
         from: u64,
@@ -127,6 +134,17 @@ impl Graph {
             Step::Start(2, PcasAction::InvalidatePrefetchCopySchedule),
         ];
         Graph { kernels, launch, ..Graph::default() }
+    }
+
+    /// As [`Graph::memset`], of so many bytes, by the macro.
+    pub fn macro_memset(at: u64, bytes: u32, arguments: [u32; 2]) -> Graph {
+        let mut graph = Graph::memset(at);
+        for step in &mut graph.launch {
+            if matches!(step, Step::Memset { .. }) {
+                *step = Step::MacroMemset { at, bytes, arguments };
+            }
+        }
+        graph
     }
 
     /// One kernel, then two on two channels, then a fourth on the first channel, which waits for both.
@@ -300,6 +318,7 @@ impl Graph {
             Step::Start(i, _) if first && self.kernels.get(*i).is_some_and(Kernel::is_empty) => Ok(()),
             Step::Start(i, action) => w.pcas(COMPUTE, self.at.qmd(*i), *action),
             Step::Memset { at, value, bytes } => w.fill(COPY, *at, *value, bytes / 4, TRANSFER),
+            Step::MacroMemset { at, bytes, arguments } => fill(w, *at, *bytes, *arguments),
             Step::Memcpy { from, to, bytes } => w.copy(COPY, *from, *to, *bytes, TRANSFER),
         }
     }

@@ -13,16 +13,20 @@
 //!   stream takes the other.
 //! - Each kernel fetches bank 0 of the next when it has run, which it has as bank 5.
 //! - Each group has a counter. Launch `k` sets it to `4k + 1` inline, the last kernel adds 1, and whatever comes after waits for `4k + 2`.
+//! - Up to 4 KiB are filled by the engine's macro 0, between LAUNCH_DMA and two arguments of it. Their order and what counts are parameters here
+//!   ([`MacroForm`]): they were not seen.
 //! - The launch ends with the tracker of its channel, a semaphore that counts launches.
 //!
 //! The invariant: the words depend on nothing but the graph, and all memory that they name lies in [`Places`] or is named in a step.
 //!
 //! Wrong graphs can be made: tests of what reads or runs them need these too. A graph that no words can say makes this panic.
 
+mod fill;
 mod graph;
 mod kernel;
 mod places;
 
+pub use fill::{MOST_BY_MACRO, MacroCount, MacroForm, fill};
 pub use graph::{Graph, Step, words};
 pub use kernel::{DECREMENT, Kernel, SCHEDULE};
 pub use places::Places;

@@ -4,6 +4,8 @@
 //! that starts a QMD without writing it is a later launch of a graph. The words of the submission that wrote the QMD, and of the first two launches
 //! after it, go to crate `recipe`. A graph that was launched once only looks like kernels of their own, and is not found.
 //!
+//! What the arguments of the macro are that fills memory is told by all its calls on the tape together, if they tell it: of streams and of graphs.
+//!
 //! A launch may have several submissions: one that waits for a counter that the launch has set, and sets none of them again, belongs to it.
 
 mod rows;
@@ -16,7 +18,7 @@ use pushbuf::class::Family;
 use pushbuf::decode::Item;
 use pushbuf::encode::offset;
 use pushbuf::ops::{Op, What};
-use recipe::{Recipe, Refused};
+use recipe::{FillCall, FillMacro, Recipe, Refused, Segment as Words};
 use schema::Clock;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -64,6 +66,7 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
         graphs: BTreeMap::new(),
         channels: Vec::new(),
         numbers: HashMap::new(),
+        fills: BTreeMap::new(),
         now: Submission::default(),
     };
     walk(r, &mut finder)?;
@@ -71,13 +74,23 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
     processes.into_iter().for_each(|process| finder.close(process));
     let mut found: Vec<Found> = finder.graphs.into_values().collect();
     found.sort_by_key(|f| f.first.number);
-    Ok(found.into_iter().map(|found| found.learn(&finder.channels)).collect())
+    let of_calls = |calls: &HashSet<FillCall>| FillMacro::of_calls(&Vec::from_iter(calls.iter().copied()));
+    let fills: BTreeMap<u32, FillMacro> =
+        finder.fills.iter().filter_map(|(process, calls)| Some((*process, of_calls(calls)?))).collect();
+    let learn = |found: Found| {
+        let fills = fills.get(&found.process).copied();
+        found.learn(&finder.channels, fills)
+    };
+    Ok(found.into_iter().map(learn).collect())
 }
 
 /// What is written of a QMD of versions 3 and 4.
 const QMD_BYTES: u64 = 0x180;
 /// Words that are kept for uploads not yet overwritten, at most: 256 MiB.
 const KEPT: usize = 64 << 20;
+
+/// Calls of the fill macro that are looked at, of one process.
+const CALLS: usize = 1 << 16;
 
 /// A submission as far as it concerns graphs.
 #[derive(Debug, Default)]
@@ -101,6 +114,8 @@ struct Submission {
     acquired: Vec<u64>,
     /// Words of four bytes that it writes.
     set: Vec<u64>,
+    /// Whether a macro of the engine brings the data of an inline write.
+    by_macro: bool,
 }
 
 /// The submissions of one launch, so far.
@@ -160,6 +175,8 @@ struct Finder {
     /// Channels by their number in the recording.
     channels: Vec<recipe::Channel>,
     numbers: HashMap<usize, usize>,
+    /// Calls of the fill macro, by process.
+    fills: BTreeMap<u32, HashSet<FillCall>>,
     now: Submission,
 }
 
@@ -206,6 +223,7 @@ impl Sink for Finder {
 
     fn op(&mut self, _: &At<'_>, op: &Op) {
         match &op.what {
+            What::Inline(inline) if inline.by_macro => self.now.by_macro = true,
             What::Inline(inline) if inline.bytes() == 4 => self.now.set.push(inline.dst),
             What::Inline(inline) => {
                 self.now.written.insert(inline.dst);
@@ -218,6 +236,13 @@ impl Sink for Finder {
 
     fn submission_end(&mut self, at: &At<'_>) {
         let now = std::mem::take(&mut self.now);
+        if now.by_macro {
+            let segments: Vec<Words<'_>> =
+                now.segments.iter().map(|words| Words { channel: now.channel, words }).collect();
+            let calls = self.fills.entry(at.channel.process).or_default();
+            // (Addresses do not matter, and each call is told from others by them: as many as will tell.)
+            calls.extend(recipe::fill_calls(&self.channels, &segments).into_iter().take(CALLS.saturating_sub(calls.len())));
+        }
         self.take(at.channel.process, now);
     }
 }
@@ -303,7 +328,7 @@ impl Process {
 }
 
 impl Found {
-    fn learn(self, channels: &[recipe::Channel]) -> Graph {
+    fn learn(self, channels: &[recipe::Channel], fills: Option<FillMacro>) -> Graph {
         let uploads = self.uploads.values().flat_map(|u| u.borrow().submissions.clone());
         let uploads: Vec<Rc<Submission>> = uploads.collect();
         // The graph's channels get numbers of its own, in the order in which it uses them.
@@ -330,7 +355,7 @@ impl Found {
             launches: self.launches,
             upload: (!uploads.is_empty()).then(|| Sent::of(&uploads)),
             launch: self.samples.first().map_or(Sent::of(&[]), |first| Sent::of(first)),
-            recipe: recipe::learn(&own, &upload, &again),
+            recipe: recipe::learn_with(fills, &own, &upload, &again),
         }
     }
 }

@@ -196,6 +196,33 @@ fn a_launch_of_several_submissions_is_one() {
     assert_eq!(recipe.nodes, learnt(&graph).nodes);
 }
 
+/// A graph with a memset by the macro, behind stream memsets of these lengths.
+fn with_memsets(lengths: &[u32], arguments: impl Fn(u32) -> [u32; 2]) -> Vec<Graph> {
+    let graph = ByHand::macro_memset(0x7f00_2000_0000, 64, arguments(64));
+    let streams: Vec<Vec<u32>> = lengths
+        .iter()
+        .map(|bytes| graph_words::words(|w| graph_words::fill(w, 0x7f00_3000_0000, *bytes, arguments(*bytes)).unwrap()))
+        .collect();
+    let launches = [graph.upload(), graph.again(1), graph.again(2)];
+    of_submissions(&streams.iter().chain(&launches).map(Vec::as_slice).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_memset_by_a_macro_has_its_value_where_the_tape_tells_the_arguments() {
+    for value_first in [true, false] {
+        let arguments = |bytes| if value_first { [0xabcd, bytes / 4 - 1] } else { [bytes / 4 - 1, 0xabcd] };
+        let graphs = with_memsets(&[28], arguments);
+        let row = insight::graphs::row(&graphs[0]);
+        let memset = row.recipe.unwrap().nodes.into_iter().find(|node| node.kind == "memset").unwrap();
+        assert_eq!((memset.bytes, memset.value), (Some(64), Some(0xabcd)));
+    }
+    // The graph's own alone says nothing, nor does a recording without data.
+    let alone = with_memsets(&[], |bytes| [0xabcd, bytes / 4]);
+    assert!(matches!(alone[0].recipe, Err(Refused::MacroArguments { bytes: 64, .. })), "{:?}", alone[0].recipe);
+    let left_out = with_memsets(&[4, 28], |_| [0, 0]);
+    assert!(matches!(left_out[0].recipe, Err(Refused::MacroArguments { .. })));
+}
+
 #[test]
 fn a_graph_whose_upload_came_before_the_recording_says_so() {
     let graph = ByHand::chain(3);

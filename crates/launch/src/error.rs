@@ -22,6 +22,10 @@ pub enum Error {
     #[error("this graph cannot be launched without CUDA yet: {0}. Go on launching it with cudaGraphLaunch")]
     Refused(#[from] Refused),
     #[error(
+        "this graph cannot be launched without CUDA yet: {refused} ({why}). Go on launching it with cudaGraphLaunch"
+    )]
+    Macro { refused: Refused, why: String },
+    #[error(
         "CUDA launched the graph in different ways ({0}): another thread may have had CUDA submit something meanwhile. Instantiate the graph once more and \
          prepare it while no other thread uses CUDA"
     )]

@@ -1,6 +1,7 @@
 //! A graph that is launched without CUDA.
 
 use crate::error::Error;
+use crate::fills::{self, Memsets};
 use crate::learn::learn;
 use crate::memory::{move_in, pin, regions, watch};
 use crate::node::{Node, nodes};
@@ -51,7 +52,8 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::LaunchedBefore`] for a graph that was launched before, [`Error::Refused`] for one that is not understood, by name, [`Error::Unfit`] for a
-    /// kernel that the GPU would not take, and what cannot be read or submitted. The graph can still be launched by CUDA then.
+    /// kernel that the GPU would not take, [`Error::Macro`] where it has small memsets and it could not be measured what CUDA's macro for them says (CUDA
+    /// makes two memsets of memory of its own for that, in the current context, once for each GPU), and what cannot be read or submitted. The graph can still be launched by CUDA then.
     ///
     /// # Safety
     /// What the graph's kernels do, they do at each launch, with nothing that checks it: module, context and memory stay what they are for as long as the
@@ -62,7 +64,29 @@ impl Graph {
         launch: impl FnMut() -> Result<(), E>,
     ) -> Result<Graph, Error> {
         fit(channel)?;
-        let recipe = learn(watched, channel.space(), launch)?;
+        let space = channel.space();
+        let recipe = learn(watched, space, launch, || fills::by_libcuda(watched, space))?;
+        // SAFETY: the caller's.
+        unsafe { Graph::of(&recipe, channel) }
+    }
+
+    /// As [`Graph::learn`], where it is this one that has CUDA fill memory if the graph has small memsets, and not the process's libcuda in the current
+    /// context.
+    ///
+    /// # Errors
+    /// As [`Graph::learn`].
+    ///
+    /// # Safety
+    /// As [`Graph::learn`].
+    pub unsafe fn learn_with<E: Display>(
+        watched: &Watched,
+        channel: &mut Channel,
+        launch: impl FnMut() -> Result<(), E>,
+        memsets: &mut dyn Memsets,
+    ) -> Result<Graph, Error> {
+        fit(channel)?;
+        let space = channel.space();
+        let recipe = learn(watched, space, launch, || fills::measure(watched, space, memsets))?;
         // SAFETY: the caller's.
         unsafe { Graph::of(&recipe, channel) }
     }

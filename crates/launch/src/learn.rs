@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use gpu::{AddressSpace, Given, GivenChannel, Watched};
-use recipe::{Channel, Recipe, Refused, Segment};
+use recipe::{Channel, FillMacro, Recipe, Refused, Segment};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -11,11 +11,13 @@ use std::sync::Arc;
 const AGAIN: usize = 2;
 const TRIES: usize = 3;
 
-/// Has the graph launched three times, or a few times more, and makes a recipe of what was said.
+/// Has the graph launched three times, or a few times more, and makes a recipe of what was said. `fills` says how CUDA's macro that fills memory is read,
+/// and is asked if the graph has such a memset.
 pub(crate) fn learn<E: Display>(
     watched: &Watched,
     space: &Arc<AddressSpace>,
     mut launch: impl FnMut() -> Result<(), E>,
+    fills: impl FnOnce() -> Result<FillMacro, String>,
 ) -> Result<Recipe, Error> {
     let mut given = || -> Result<Given, Error> {
         let mark = watched.mark(space)?;
@@ -23,34 +25,46 @@ pub(crate) fn learn<E: Display>(
         Ok(watched.given(&mark)?)
     };
     let upload = given()?;
-    let mut tries = 1;
+    let (mut tries, mut fills, mut known) = (1, Some(fills), None);
     loop {
         let again = (0..AGAIN).map(|_| given()).collect::<Result<Vec<_>, _>>()?;
-        match recipe_of(&upload, &again) {
+        let mut learnt = recipe_of(&upload, &again, known);
+        if let Err(Error::Refused(refused @ Refused::MacroArguments { .. })) = &learnt
+            && let Some(fills) = fills.take()
+        {
+            known = Some(fills().map_err(|why| Error::Macro { refused: refused.clone(), why })?);
+            learnt = recipe_of(&upload, &again, known);
+        }
+        match learnt {
             Err(Error::Disturbed(_)) if tries < TRIES => tries += 1,
             recipe => return recipe,
         }
     }
 }
 
-/// A recipe from what was given for the upload and for the launches after it.
-fn recipe_of(upload: &Given, again: &[Given]) -> Result<Recipe, Error> {
-    // Channels by handle, in the order in which they are used first.
+/// Channels by handle, in the order in which they are used first.
+pub(crate) fn channels_of<'a>(given: impl Iterator<Item = &'a Given>) -> (Vec<u32>, Vec<Channel>) {
     let mut handles: Vec<u32> = Vec::new();
     let mut channels: Vec<Channel> = Vec::new();
-    for channel in std::iter::once(upload).chain(again).flat_map(|given| &given.channels) {
+    for channel in given.flat_map(|given| &given.channels) {
         if !handles.contains(&channel.handle) {
             handles.push(channel.handle);
             channels.push(Channel { class: channel.class, engines: channel.engines.clone(), group: channel.group });
         }
     }
+    (handles, channels)
+}
+
+/// A recipe from what was given for the upload and for the launches after it.
+fn recipe_of(upload: &Given, again: &[Given], fills: Option<FillMacro>) -> Result<Recipe, Error> {
+    let (handles, channels) = channels_of(std::iter::once(upload).chain(again));
     let again: Vec<Vec<Segment<'_>>> = again.iter().map(|given| segments(given, &handles)).collect();
     let upload = segments(upload, &handles);
     if upload.is_empty() || again.iter().any(Vec::is_empty) {
         return Err(Error::NothingSubmitted);
     }
     let again: Vec<&[Segment<'_>]> = again.iter().map(Vec::as_slice).collect();
-    recipe::learn(&channels, &upload, &again).map_err(|refused| match refused {
+    recipe::learn_with(fills, &channels, &upload, &again).map_err(|refused| match refused {
         // The first launch was one as those after it.
         Refused::QmdNotWritten { .. } if same_length(&upload, &again) => {
             Error::LaunchedBefore { segments: upload.len() }

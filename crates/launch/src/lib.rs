@@ -23,6 +23,7 @@
 
 mod chain;
 mod error;
+mod fills;
 mod graph;
 mod learn;
 mod memory;
@@ -31,6 +32,7 @@ mod stream;
 
 pub use chain::{Chain, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
 pub use error::Error;
+pub use fills::{BACKGROUND, Memsets, WORDS};
 pub use graph::{Graph, Set};
 pub use node::{Kind, Node};
 

@@ -70,6 +70,7 @@ pub(crate) fn nodes(recipe: &Recipe) -> Vec<Node> {
             parameters: k.bank.and_then(|bank| recipe.banks.get(bank.0)).map_or(0, |bank| bank.parameters().1),
         },
         Work::Order(_) => Kind::Order,
+        Work::Memset(memset) => Kind::Fill { address: memset.address, bytes: memset.bytes.into() },
         Work::Fill(fill) => Kind::Fill { address: fill.dst, bytes: fill.bytes() },
         Work::Copy(copy) => Kind::Copy { from: copy.src, to: copy.dst, bytes: copy.bytes() },
         Work::Write { address, bytes } => Kind::Write { address: *address, bytes: (*bytes).into() },

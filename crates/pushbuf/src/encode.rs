@@ -47,6 +47,8 @@ pub mod offset {
     pub const SEND_PCAS_A: u16 = 0x2b4;
     pub const SEND_SIGNALING_PCAS2_B: u16 = 0x2c0;
     pub const INVALIDATE_SHADER_CACHES_NO_WFI: u16 = 0x1698;
+    /// Of macro 0; the next word's address is CALL_MME_DATA(0).
+    pub const CALL_MME_MACRO: u16 = 0x3800;
 }
 
 /// Words of LAUNCH_DMA of the copy classes, +0x300, for pitch layout and virtual addresses.

@@ -240,6 +240,8 @@ pub struct Inline {
     pub data: Option<Span>,
     /// All its data was seen.
     pub complete: bool,
+    /// A macro of the engine brings its data: CALL_MME_MACRO came where the data would.
+    pub by_macro: bool,
     pub semaphore: Option<Semaphore>,
     pub purpose: Purpose,
     /// The LAUNCH_DMA word.

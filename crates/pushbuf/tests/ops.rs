@@ -262,6 +262,22 @@ fn an_inline_copy_without_all_its_data_says_so() {
 }
 
 #[test]
+fn an_inline_copy_whose_data_a_macro_brings_says_so() {
+    // As CUDA writes a memset of 4 bytes (submission 178 of the fixture h200-copies), then a copy of its own.
+    let got = ops(|w| {
+        w.inc(1, 0x180, &[4, 1, 0x7fcd, 0x2e00_0000]).unwrap();
+        w.inc(1, 0x1b0, &[0x41]).unwrap();
+        w.one_inc(1, 0x3800, &[7, 1]).unwrap();
+        w.inline(1, 0x2000, &[1, 2, 3, 4], 0x41).unwrap();
+        // A call with nothing that waits for data.
+        w.one_inc(1, 0x3800, &[7, 1]).unwrap();
+    });
+    let got = inlines(&got);
+    let said: Vec<_> = got.iter().map(|i| (i.dst, i.bytes(), i.by_macro, i.complete)).collect();
+    assert_eq!(said, [(0x7fcd_2e00_0000, 4, true, false), (0x2000, 4, false, true)]);
+}
+
+#[test]
 fn a_launch_finds_its_qmd_in_the_inline_copy_before_it() {
     let (qmd, bytes) = qmd(108, &[1; 0x90]);
     assert_eq!(bytes.len(), 0x210);

@@ -332,6 +332,7 @@ impl<'a> Launch<'a> {
                     }
                     _ => self.alone(at, Work::Write { address: *address, bytes: *bytes }),
                 },
+                Step::Memset(memset) => self.alone(at, Work::Memset(*memset)),
                 Step::Fill { fill, .. } => self.alone(at, Work::Fill(*fill)),
                 Step::Copy { copy, .. } => self.alone(at, Work::Copy(*copy)),
                 Step::Pcas { qmd, action } => self.pcas(at, *qmd, *action)?,
@@ -492,6 +493,9 @@ impl<'a> Launch<'a> {
                         return Err(Refused::UnknownWrite { address: *address, bytes: *bytes });
                     }
                 }
+                Step::Memset(memset) if !works.contains(&memset.address) => {
+                    return Err(Refused::Form { what: "a fill in the upload that later launches lack" });
+                }
                 Step::Fill { fill, .. } if !works.contains(&fill.dst) => {
                     return Err(Refused::Form { what: "a fill in the upload that later launches lack" });
                 }
@@ -507,6 +511,7 @@ impl<'a> Launch<'a> {
 
 fn alone_at(work: &Work) -> Option<u64> {
     match work {
+        Work::Memset(memset) => Some(memset.address),
         Work::Fill(fill) => Some(fill.dst),
         Work::Copy(copy) => Some(copy.dst),
         Work::Write { address, .. } => Some(*address),

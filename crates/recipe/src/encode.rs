@@ -2,7 +2,7 @@
 
 use crate::recipe::{Form, Recipe};
 use crate::refused::Refused;
-use crate::step::{Placed, Step};
+use crate::step::{Memset, Placed, Step};
 use pushbuf::encode::{Error, Words, offset};
 use pushbuf::ops::{Layout, Space};
 
@@ -80,6 +80,12 @@ pub(crate) fn write(to: &mut Words<'_>, step: &Step) -> Result<(), Refused> {
             copy_words(to, *subch, copy)?;
         }
         Step::Fill { subch, fill } => fill_words(to, *subch, fill)?,
+        Step::Memset(Memset { address, bytes, launch, arguments, .. }) => {
+            let registers = [*bytes, 1, (*address >> 32) as u32, *address as u32];
+            to.inc(COMPUTE, offset::INLINE_LINE_LENGTH_IN, &registers)?;
+            to.inc(COMPUTE, offset::INLINE_LAUNCH_DMA, &[*launch])?;
+            to.one_inc(COMPUTE, offset::CALL_MME_MACRO, arguments)?;
+        }
     }
     Ok(())
 }

@@ -12,6 +12,7 @@
 mod arrange;
 mod assemble;
 mod encode;
+mod fill_macro;
 mod own;
 mod qmd;
 mod read;
@@ -21,19 +22,31 @@ mod refused;
 mod step;
 
 pub use own::{Count, Own, Parameters, Touched};
-pub use read::{Channel, Segment};
+pub use fill_macro::{Argument, CountIn, FillCall, FillMacro};
+pub use read::{Channel, Segment, fill_calls};
 pub use recipe::{
     Bank, BankId, Block, BlockId, Counter, Edge, Form, Group, How, Kernel, Memory, Node, NodeId, Payload, Recipe,
     Start, Wait, Work,
 };
 pub use reference::{Reference, Site, Target};
 pub use refused::Refused;
-pub use step::{Placed, Step};
+pub use step::{Memset, Placed, Step};
 
 /// Reads a graph from the words of the launch that uploads it and of one or two launches after it, each as the segments that were submitted, in their
 /// order. (Where only the order on each channel is known, one channel's may follow another's: the waits between them say the rest.) With two launches it is known by how much counters move from launch to launch.
 pub fn learn(channels: &[Channel], upload: &[Segment<'_>], again: &[&[Segment<'_>]]) -> Result<Recipe, Refused> {
-    let steps = |launch| read::launch(channels, launch).and_then(arrange::in_order);
+    learn_with(None, channels, upload, again)
+}
+
+/// As [`learn`], where it is known how the arguments of the macro are read that CUDA fills memory with. Without it a graph with such a memset is
+/// [`Refused::MacroArguments`].
+pub fn learn_with(
+    fills: Option<FillMacro>,
+    channels: &[Channel],
+    upload: &[Segment<'_>],
+    again: &[&[Segment<'_>]],
+) -> Result<Recipe, Refused> {
+    let steps = |launch| read::launch(fills, channels, launch).and_then(arrange::in_order);
     let upload = steps(upload)?;
     let again = again.iter().map(|launch| steps(launch)).collect::<Result<Vec<_>, _>>()?;
     assemble::recipe(channels, upload, again)

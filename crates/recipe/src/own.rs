@@ -13,8 +13,8 @@
 use crate::encode::{append, write};
 use crate::recipe::{Bank, BankId, Group, How, Memory, NodeId, Recipe, Wait};
 use crate::refused::Refused;
-use crate::step::{Placed, Step};
-use pushbuf::encode::{CONSTANT_CACHES, Words, inline_dma};
+use crate::step::{Memset, Placed, Step};
+use pushbuf::encode::{CONSTANT_CACHES, MAX_INLINE, Words, inline_dma, launch_dma};
 use pushbuf::qmd::{PcasAction, Qmd};
 use pushbuf::semaphore::{Execute, Operation};
 use std::collections::{HashMap, HashSet};
@@ -245,6 +245,7 @@ impl Parts<'_> {
             let at = |address, bytes| Touched { node: NodeId(i), address, bytes };
             match &node.work {
                 Work::Kernel(_) | Work::Order(_) => Vec::new(),
+                Work::Memset(memset) => vec![at(memset.address, memset.bytes.into())],
                 Work::Fill(fill) => vec![at(fill.dst, fill.bytes())],
                 Work::Copy(c) => {
                     let bytes = |pitch| lines(c.line_count, pitch, c.line_length.into());
@@ -392,9 +393,14 @@ impl Launch<'_> {
         let steps = parts.recipe.relaunch.get(group.steps.clone()).unwrap_or_default();
         let set = |i: usize| group.sets.iter().any(|(step, _)| *step == group.steps.start + i);
         for (i, placed) in steps.iter().enumerate() {
-            if matches!(placed.step, Step::Write { .. } | Step::Fill { .. } | Step::Copy { .. }) && !set(i) {
+            let is_alone =
+                matches!(placed.step, Step::Write { .. } | Step::Memset(_) | Step::Fill { .. } | Step::Copy { .. });
+            if is_alone && !set(i) {
                 self.wait(number)?;
-                self.alone(&placed.step)?;
+                match &placed.step {
+                    Step::Memset(memset) => self.memset(memset)?,
+                    step => self.alone(step)?,
+                }
                 self.wait(number)?;
             }
         }
@@ -402,6 +408,26 @@ impl Launch<'_> {
             append(&mut self.to.words, placed)?;
         }
         self.to.released = self.to.released.checked_add(adds).ok_or(TOO_MANY)?;
+        Ok(())
+    }
+
+    /// A fill without the macro.
+    fn memset(&mut self, memset: &Memset) -> Result<(), Refused> {
+        if let Some(write) = inline(memset) {
+            return self.alone(&write);
+        }
+        let Memset { address, bytes, value, .. } = *memset;
+        if !bytes.is_multiple_of(4) {
+            return Err(Refused::Form { what: "a macro's fill of more than 32 KiB that are no whole words" });
+        }
+        let (tracker, launch) = (self.parts.tracker, launch_dma::NON_PIPELINED | launch_dma::PITCH);
+        let more = self.to.released.checked_add(1).ok_or(TOO_MANY)?;
+        let mut words = [0; 32];
+        let mut to = Words::new(&mut words);
+        to.fill(COPY, address, value, bytes / 4, launch)?;
+        self.to.words.extend_from_slice(to.as_slice());
+        self.to.counted(more, |w, n| Ok(w.copy_release(COPY, tracker, n, false)?))?;
+        self.to.released = more;
         Ok(())
     }
 
@@ -429,6 +455,13 @@ impl Launch<'_> {
         self.to.released = more;
         Ok(())
     }
+}
+
+/// A fill by a macro as one that needs none: its words in the stream, unless they are many.
+fn inline(memset: &Memset) -> Option<Step> {
+    let Memset { address, bytes, value, launch, .. } = *memset;
+    let data = vec![value; bytes.div_ceil(4) as usize];
+    (bytes as usize <= MAX_INLINE).then_some(Step::Write { address, bytes, data, launch })
 }
 
 /// A copy or fill on the subchannel that the copy engine has on graphics channels.

@@ -2,8 +2,9 @@
 //!
 //! Every method that a launch may use is on a list, by the name that its class table has for it. All others are refused.
 
+use crate::fill_macro::{self, FillCall, FillMacro};
 use crate::refused::Refused;
-use crate::step::{Placed, Step};
+use crate::step::{Memset, Placed, Step};
 use pushbuf::class::Family;
 use pushbuf::decode::{Decoder, Item, Run, Target, Write};
 use pushbuf::encode::offset;
@@ -62,8 +63,30 @@ const COPY: &[&str] = &[
     "LAUNCH_DMA",
 ];
 
+/// The calls of the fill macro in these words, whatever else they say.
+pub fn fill_calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<FillCall> {
+    let mut streams: Vec<Option<Stream>> = channels.iter().map(|_| None).collect();
+    let mut calls = Vec::new();
+    for segment in segments {
+        let (Some(channel), Some(slot)) = (channels.get(segment.channel), streams.get_mut(segment.channel)) else {
+            continue;
+        };
+        let stream = slot.get_or_insert_with(|| Stream::new(channel, None));
+        let (mut found, ops) = stream.decode(segment.words);
+        calls.extend(ops.iter().filter(|op| !op.guessed).filter_map(|op| match &op.what {
+            What::Inline(inline) if inline.by_macro => found.call(op, inline),
+            _ => None,
+        }));
+    }
+    calls
+}
+
 /// The steps of a launch. Nothing that was set before it counts.
-pub(crate) fn launch(channels: &[Channel], segments: &[Segment<'_>]) -> Result<Vec<Placed>, Refused> {
+pub(crate) fn launch(
+    fills: Option<FillMacro>,
+    channels: &[Channel],
+    segments: &[Segment<'_>],
+) -> Result<Vec<Placed>, Refused> {
     let mut streams: Vec<Option<Stream>> = channels.iter().map(|_| None).collect();
     let mut steps = Vec::new();
     let mut group: Option<u32> = None;
@@ -78,7 +101,7 @@ pub(crate) fn launch(channels: &[Channel], segments: &[Segment<'_>]) -> Result<V
             return Err(Refused::ChannelGroups { first, second });
         }
         group = group.or(channel.group);
-        let stream = slot.get_or_insert_with(|| Stream::new(channel));
+        let stream = slot.get_or_insert_with(|| Stream::new(channel, fills));
         let of_segment = stream.segment(segment.words)?;
         steps.extend(of_segment.into_iter().map(|step| Placed { channel: i, step }));
     }
@@ -88,6 +111,17 @@ pub(crate) fn launch(channels: &[Channel], segments: &[Segment<'_>]) -> Result<V
 struct Stream {
     decoder: Decoder,
     engine: Engine,
+    fills: Option<FillMacro>,
+}
+
+/// A call of a macro, and whether arguments may still come.
+struct Call {
+    word: u32,
+    index: u32,
+    arguments: Vec<u32>,
+    open: bool,
+    /// It is the data of an inline write.
+    taken: bool,
 }
 
 /// What one segment held, each with its word.
@@ -102,12 +136,12 @@ struct Found<'a> {
     /// The newest words of SEM_EXECUTE and SET_REPORT_SEMAPHORE_D, and where.
     execute: Vec<(u32, u32)>,
     report: Vec<(u32, u32)>,
-    mme: Option<(u32, Vec<u32>)>,
+    macros: Vec<Call>,
     refused: Option<Refused>,
 }
 
 impl Stream {
-    fn new(channel: &Channel) -> Stream {
+    fn new(channel: &Channel, fills: Option<FillMacro>) -> Stream {
         let mut decoder = Decoder::new(channel.class);
         for class in &channel.engines {
             match Family::of(*class) {
@@ -121,14 +155,14 @@ impl Stream {
         let mut engine = Engine::new();
         // No register of before counts: what uses one says so.
         engine.forget(&mut |_| {});
-        Stream { decoder, engine }
+        Stream { decoder, engine, fills }
     }
 
-    fn segment(&mut self, words: &[u32]) -> Result<Vec<Step>, Refused> {
+    /// What a segment says, and what of it is not understood.
+    fn decode<'a>(&mut self, words: &'a [u32]) -> (Found<'a>, Vec<Op>) {
         let mut found = Found::default();
         let mut ops = Vec::new();
         let engine = &mut self.engine;
-        let segment = engine.segments();
         self.decoder.segment(words, |item| {
             if found.refused.is_none() {
                 found.item(&item);
@@ -136,8 +170,23 @@ impl Stream {
             }
         });
         engine.end_segment(&mut |op| ops.push(*op));
-        if let Some((index, arguments)) = found.mme.take() {
-            return Err(Refused::MmeMacro { index, arguments });
+        (found, ops)
+    }
+
+    fn segment(&mut self, words: &[u32]) -> Result<Vec<Step>, Refused> {
+        let segment = self.engine.segments();
+        let (mut found, ops) = self.decode(words);
+        let mut memsets = Vec::new();
+        for op in &ops {
+            if let What::Inline(inline) = &op.what
+                && inline.by_macro
+                && let Some(call) = found.call(op, inline)
+            {
+                memsets.push((op.at.word, call));
+            }
+        }
+        if let Some(Call { index, arguments, .. }) = found.macros.iter().find(|call| !call.taken) {
+            return Err(Refused::MmeMacro { index: *index, arguments: arguments.clone() });
         }
         if let Some(refused) = found.refused.take() {
             return Err(refused);
@@ -149,12 +198,24 @@ impl Stream {
             if op.at.segment != segment {
                 return Err(Refused::Cut);
             }
-            if let Some(step) = found.step(op)? {
+            let memset = memsets.iter().find(|(word, _)| *word == op.at.word);
+            let step = match memset {
+                Some(_) if op.guessed => return Err(Refused::Unset { step: "a fill by a macro" }),
+                Some((_, call)) => Some(Step::Memset(self.memset(call)?)),
+                None => found.step(op)?,
+            };
+            if let Some(step) = step {
                 found.steps.push((op.at.word, step));
             }
         }
         found.steps.sort_by_key(|(word, _)| *word);
         Ok(found.steps.into_iter().map(|(_, step)| step).collect())
+    }
+
+    fn memset(&self, call: &FillCall) -> Result<Memset, Refused> {
+        let FillCall { address, bytes, arguments, .. } = *call;
+        let fills = self.fills.ok_or(Refused::MacroArguments { address, bytes, arguments })?;
+        fills.memset(call).ok_or(Refused::MacroCount { address, bytes, arguments })
     }
 }
 
@@ -178,6 +239,7 @@ impl<'a> Found<'a> {
     fn run(&mut self, run: &Run<'a>) {
         let is_data = !run.host && run.address == offset::INLINE_LOAD_DATA && is_compute(&run.target);
         if is_data {
+            self.macros.iter_mut().for_each(|call| call.open = false);
             self.data.push((run.word_index, run.words));
         } else {
             run.writes().for_each(|write| self.write(&write));
@@ -232,21 +294,34 @@ impl<'a> Found<'a> {
 
     /// Collects the call of a macro: its arguments follow it. True if this is a part of one.
     fn mme(&mut self, name: &str, target: &Target, write: &Write) -> bool {
-        let is_call = name.starts_with("CALL_MME_MACRO");
-        let is_data = name.starts_with("CALL_MME_DATA");
-        match &mut self.mme {
-            None if is_call => {
-                let index = target.method(write.address).and_then(|m| m.index).unwrap_or(0);
-                self.mme = Some((index, vec![write.value]));
+        let index = || target.method(write.address).and_then(|m| m.index).unwrap_or(0);
+        let last = self.macros.last_mut().filter(|call| call.open);
+        if name.starts_with("CALL_MME_MACRO") {
+            last.into_iter().for_each(|call| call.open = false);
+            let (word, arguments) = (write.word_index, vec![write.value]);
+            self.macros.push(Call { word, index: index(), arguments, open: true, taken: false });
+        } else if name.starts_with("CALL_MME_DATA") {
+            match last.filter(|call| call.index == index()) {
+                Some(call) => call.arguments.push(write.value),
+                None => self.refuse(Refused::Cut),
             }
-            Some((_, arguments)) if is_data => arguments.push(write.value),
-            Some(_) => {
-                // The macro is whole, and refused.
-                self.refused.get_or_insert(Refused::Cut);
-            }
-            None => return false,
+        } else {
+            last.into_iter().for_each(|call| call.open = false);
+            return false;
         }
         true
+    }
+
+    /// The call of the fill macro that brings an inline write's data, if it is one.
+    fn call(&mut self, op: &Op, inline: &Inline) -> Option<FillCall> {
+        let one_line = inline.line_count == 1 && inline.dst_layout == Layout::Pitch && inline.semaphore.is_none();
+        let call = self.macros.iter_mut().find(|call| call.word > op.at.word)?;
+        let arguments = *<&[u32; 2]>::try_from(&call.arguments[..]).ok()?;
+        if !one_line || call.index != fill_macro::INDEX || call.taken {
+            return None;
+        }
+        call.taken = true;
+        Some(FillCall { address: inline.dst, bytes: inline.line_length, launch: inline.launch, arguments })
     }
 
     /// The step that an operation is; `None` for launches, which are steps already.

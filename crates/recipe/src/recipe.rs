@@ -1,7 +1,7 @@
 //! A graph as it was learnt: what it is made of, and where each part lies.
 
 use crate::read::Channel;
-use crate::step::Placed;
+use crate::step::{Memset, Placed};
 use pushbuf::ops::{Copy, Fill};
 use pushbuf::qmd::{DependentAction, PcasAction, Qmd};
 
@@ -86,6 +86,8 @@ pub enum Work {
     Kernel(Kernel),
     /// A QMD without blocks: it only starts others, or fetches what they need.
     Order(Kernel),
+    /// A macro of the engine, in the stream.
+    Memset(Memset),
     /// The copy engine.
     Fill(Fill),
     Copy(Copy),
@@ -101,7 +103,7 @@ impl Work {
         match self {
             Work::Kernel(_) => "kernel",
             Work::Order(_) => "order",
-            Work::Fill(_) => "memset",
+            Work::Memset(_) | Work::Fill(_) => "memset",
             Work::Copy(_) => "memcpy",
             Work::Write { .. } => "write",
         }

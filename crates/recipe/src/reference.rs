@@ -96,6 +96,7 @@ impl Recipe {
                 }
                 *address = moved(*address);
             }
+            Step::Memset(memset) => memset.address = moved(memset.address),
             Step::Fill { fill, .. } => fill.dst = moved(fill.dst),
             Step::Copy { copy, .. } => (copy.src, copy.dst) = (moved(copy.src), moved(copy.dst)),
             Step::Invalidate { .. } => {}

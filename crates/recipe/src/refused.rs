@@ -11,6 +11,12 @@ pub enum Refused {
     Method { class: u32, address: u16, name: String, value: u32 },
     #[error("MME macro {index} with the arguments {arguments:x?} is not understood")]
     MmeMacro { index: u32, arguments: Vec<u32> },
+    #[error(
+        "unknown macro arguments: MME macro 0 fills {bytes} bytes at {address:#x} with {arguments:x?}, and which of them is the value is not known"
+    )]
+    MacroArguments { address: u64, bytes: u32, arguments: [u32; 2] },
+    #[error("MME macro 0 fills {bytes} bytes at {address:#x} with {arguments:x?}, of which none counts these bytes as the macro does")]
+    MacroCount { address: u64, bytes: u32, arguments: [u32; 2] },
     #[error("word {word:#010x} is no header where one must stand")]
     Header { word: u32 },
     #[error("words are missing, or the launch begins in the middle of a sequence")]

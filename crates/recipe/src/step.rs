@@ -34,6 +34,8 @@ pub enum Step {
         payload: u32,
         control: u32,
     },
+    /// A macro of the engine fills memory.
+    Memset(Memset),
     /// The copy engine fills memory, or copies.
     Fill {
         subch: u8,
@@ -54,6 +56,7 @@ impl Step {
             Step::Invalidate { .. } => "an invalidation of caches",
             Step::Pcas { .. } => "a PCAS",
             Step::Report { .. } => "a release",
+            Step::Memset(_) => "a fill by a macro",
             Step::Fill { .. } => "a fill",
             Step::Copy { .. } => "a copy",
         }
@@ -66,11 +69,24 @@ impl Step {
                 Some(*address)
             }
             Step::Pcas { qmd, .. } => Some(*qmd),
+            Step::Memset(memset) => Some(memset.address),
             Step::Fill { fill, .. } => Some(fill.dst),
             Step::Copy { copy, .. } => Some(copy.dst),
             Step::Invalidate { .. } => None,
         }
     }
+}
+
+/// Memory that is filled with one word again and again. Of bytes that are no whole words, the last word's first bytes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memset {
+    pub address: u64,
+    pub bytes: u32,
+    pub value: u32,
+    /// The LAUNCH_DMA word of the inline write.
+    pub launch: u32,
+    /// Of the macro, in CUDA's order.
+    pub arguments: [u32; 2],
 }
 
 /// A step on its channel.

@@ -214,7 +214,13 @@ fn of_node(i: usize, node: &NodeRow, then: &str, out: &mut dyn Write) -> io::Res
             through(s)
         ),
         Some(_) => format!("{begin}  no blocks: orders others, or fetches for them{}", then_of(then)),
-        None => format!("{begin}  {} to {:#x}{}", node.bytes.map_or("?".into(), bytes), node.address, then_of(then)),
+        None => format!(
+            "{begin}  {}{} to {:#x}{}",
+            node.bytes.map_or("?".into(), bytes),
+            node.value.map_or(String::new(), |value| format!(" of {value:#010x}")),
+            node.address,
+            then_of(then)
+        ),
     };
     writeln!(out, "{}", line.trim_end())
 }

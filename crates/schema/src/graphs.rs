@@ -61,6 +61,8 @@ pub struct NodeRow {
     pub address: u64,
     /// Bytes that it writes; `None` for a kernel.
     pub bytes: Option<u64>,
+    /// The word that a memset fills with, where that is on the tape.
+    pub value: Option<u32>,
     pub shape: Option<Shape>,
     /// Address and bytes of constant bank 0, and bytes of the parameters in it.
     pub bank: Option<u64>,

@@ -440,6 +440,7 @@ fn graph_row() -> GraphRow {
         group: 1,
         address: 1,
         bytes: Some(1),
+        value: Some(1),
         shape: Some(shape()),
         bank: Some(1),
         bank_bytes: Some(1),

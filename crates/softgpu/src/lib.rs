@@ -39,7 +39,7 @@ pub use counters::Counters;
 pub use driver::SoftDriver;
 pub use kernel::{Machine, Mode};
 pub use planted::Planted;
-pub use standin::StandIn;
+pub use standin::{MacroCount, StandIn, StandInMacro};
 
 /// What CHECK_VERSION_STR answers.
 pub const DRIVER_VERSION: &str = "580.159.04";

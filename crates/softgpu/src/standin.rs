@@ -1,4 +1,4 @@
-//! Stand-in kernels: code that this GPU can run.
+//! Stand-in kernels and macros: code that this GPU can run.
 //!
 //! No instructions are interpreted. Where a QMD's program address holds the bytes of a [`StandIn`], its operation runs with the parameters that lie in
 //! constant bank 0 from [`PARAMETERS`] on, laid out as a C compiler lays out a kernel's arguments. Code of any other kind runs nothing.
@@ -72,6 +72,58 @@ impl StandIn {
         let (number, turns) = (word(0)?, word(4)?);
         let operation = Operation::ALL.into_iter().find(|operation| *operation as u32 == number);
         Some(operation.map(|operation| StandIn { operation, turns }).ok_or(number))
+    }
+}
+
+/// Instructions of the macro engine that this GPU can run: a fill, that is a word as the data of the inline write in front of the call, so often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StandInMacro {
+    /// The value is the second argument, not the first.
+    pub value_last: bool,
+    pub count: MacroCount,
+    /// It does something else: it writes the complement of each word.
+    pub complements: bool,
+}
+
+/// What the other argument counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MacroCount {
+    #[default]
+    Words = 0,
+    WordsLessOne = 1,
+    Bytes = 2,
+}
+
+impl StandInMacro {
+    pub const MAGIC: u32 = u32::from_le_bytes(*b"fill");
+
+    /// What LOAD_MME_INSTRUCTION_RAM loads where the macro begins.
+    pub fn words(self) -> [u32; 2] {
+        let form = u32::from(self.value_last) | (self.count as u32) << 1 | u32::from(self.complements) << 3;
+        [StandInMacro::MAGIC, form]
+    }
+
+    /// `None`: other instructions.
+    pub fn of_words([magic, form]: [u32; 2]) -> Option<StandInMacro> {
+        let count = match form >> 1 & 3 {
+            0 => MacroCount::Words,
+            1 => MacroCount::WordsLessOne,
+            2 => MacroCount::Bytes,
+            _ => return None,
+        };
+        let of = StandInMacro { value_last: form & 1 != 0, count, complements: form >> 3 & 1 != 0 };
+        (magic == StandInMacro::MAGIC && form >> 4 == 0).then_some(of)
+    }
+
+    /// The word and how often it comes, from both arguments.
+    pub(crate) fn fill(self, [first, second]: [u32; 2]) -> (u32, u32) {
+        let (value, count) = if self.value_last { (second, first) } else { (first, second) };
+        let words = match self.count {
+            MacroCount::Words => count,
+            MacroCount::WordsLessOne => count.saturating_add(1),
+            MacroCount::Bytes => count.div_ceil(4),
+        };
+        (if self.complements { !value } else { value }, words)
     }
 }
 

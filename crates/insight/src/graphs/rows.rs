@@ -50,6 +50,7 @@ fn node(r: &Recipe, n: &Node) -> NodeRow {
         group: n.group,
         address,
         bytes,
+        value: None,
         shape: None,
         bank: None,
         bank_bytes: None,
@@ -66,6 +67,7 @@ fn node(r: &Recipe, n: &Node) -> NodeRow {
                 ..row(k.address, None)
             }
         }
+        Work::Memset(m) => NodeRow { value: Some(m.value), ..row(m.address, Some(m.bytes.into())) },
         Work::Fill(f) => row(f.dst, Some(f.bytes())),
         Work::Copy(c) => row(c.dst, Some(c.bytes())),
         Work::Write { address, bytes } => row(*address, Some((*bytes).into())),

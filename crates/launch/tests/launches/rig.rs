@@ -1,7 +1,7 @@
 //! A stand-in for CUDA on the software GPU: it submits graphs in CUDA's words through channels of its own, and its driver calls are watched.
 
 use doorbell_softgpu::standin::{self, Operation};
-use doorbell_softgpu::{Mode, SoftDriver, StandIn};
+use doorbell_softgpu::{Mode, SoftDriver, StandIn, StandInMacro};
 use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Entry, Group, Memory, Watched, Watching};
 use graph_words::{Graph, Places};
 use pushbuf::encode::Words;
@@ -159,6 +159,23 @@ impl Rig {
     /// What another thread has the stand-in submit.
     pub fn submit(&self, words: &[u32]) {
         self.channels.lock().unwrap()[0].submit(words);
+    }
+
+    /// Until the stand-in's channels have consumed all that they were given.
+    pub fn settle(&self) {
+        self.channels.lock().unwrap().iter().for_each(Theirs::settle);
+    }
+
+    /// The stand-in loads a macro for fills into its channels, as CUDA does when it opens them.
+    pub fn load_macro(&self, of: StandInMacro) {
+        let words = graph_words::words(|w| {
+            // LOAD_MME_INSTRUCTION_RAM_POINTER and what follows it.
+            w.inc(graph_words::COMPUTE, 0x114, &[0]).unwrap();
+            w.non_inc(graph_words::COMPUTE, 0x118, &of.words()).unwrap();
+            w.inc(graph_words::COMPUTE, 0x11c, &[0, 0]).unwrap();
+        });
+        self.channels.lock().unwrap().iter_mut().for_each(|theirs| theirs.submit(&words));
+        self.settle();
     }
 
     /// What is learnt of a graph when its words are read as they are.

@@ -25,6 +25,8 @@ const INLINE_QMD_ADDRESS_B: u16 = 0x31c;
 const LOAD_INLINE_QMD_DATA: u16 = 0x320;
 const LOAD_INLINE_QMD_LAST: u16 = LOAD_INLINE_QMD_DATA + 4 * (MAX_WORDS as u16 - 1);
 const REPORT_A: u16 = 0x1b00;
+/// CALL_MME_MACRO and CALL_MME_DATA in turns, of all macros.
+const CALL_MME_MACRO: u16 = 0x3800;
 const REPORT_D: u16 = 0x1b0c;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -307,6 +309,13 @@ impl Engine {
                 return;
             }
             _ if family(subch, class_id) == Some(Family::InlineToMemory) => return,
+            CALL_MME_MACRO.. => {
+                if let Some(active) = registers.active.as_mut() {
+                    active.inline.by_macro = active.inline.data.is_none();
+                    self.end_inline(subch, sink);
+                }
+                return;
+            }
             REPORT_PAYLOAD_LOWER..=REPORT_ADDRESS_UPPER => {
                 let i = (offset - REPORT_PAYLOAD_LOWER) / 4;
                 if let Some(slot) = registers.report.get_mut(usize::from(i)) {
@@ -470,6 +479,7 @@ fn has_meaning(offset: u16) -> bool {
             | SEND_PCAS_A..=SEND_SIGNALING_PCAS2_B
             | INLINE_QMD_ADDRESS_A..=LOAD_INLINE_QMD_LAST
             | REPORT_A..=REPORT_D
+            | CALL_MME_MACRO..
     )
 }
 

@@ -133,6 +133,7 @@ impl Registers {
             dst_layout: if launch & 1 != 0 { Layout::Pitch } else { Layout::BlockLinear },
             data: None,
             complete: false,
+            by_macro: false,
             semaphore,
             purpose: Purpose::Data,
             launch,

@@ -6,6 +6,7 @@
 use super::channel::Channel;
 use super::host::acquired;
 use super::inline::{self, Inline};
+use super::mme::Mme;
 use super::release::{self, shape};
 use super::semaphore::{self, Reduction, Shape};
 use super::sked::Kernels;
@@ -14,6 +15,10 @@ use crate::counters::add;
 use pushbuf::qmd::PcasAction;
 
 const WAIT_FOR_IDLE: u16 = 0x110;
+const LOAD_MME_INSTRUCTION_RAM_POINTER: u16 = 0x114;
+const LOAD_MME_INSTRUCTION_RAM: u16 = 0x118;
+const LOAD_MME_START_ADDRESS_RAM_POINTER: u16 = 0x11c;
+const LOAD_MME_START_ADDRESS_RAM: u16 = 0x120;
 const SET_REPORT_SEMAPHORE_PAYLOAD_LOWER: u16 = 0x158;
 const SET_REPORT_SEMAPHORE_PAYLOAD_UPPER: u16 = 0x15c;
 const SET_REPORT_SEMAPHORE_ADDRESS_LOWER: u16 = 0x160;
@@ -32,6 +37,8 @@ const SET_REPORT_SEMAPHORE_A: u16 = 0x1b00;
 const SET_REPORT_SEMAPHORE_B: u16 = 0x1b04;
 const SET_REPORT_SEMAPHORE_C: u16 = 0x1b08;
 const SET_REPORT_SEMAPHORE_D: u16 = 0x1b0c;
+/// CALL_MME_MACRO and CALL_MME_DATA in turns, of each macro.
+const CALL_MME_MACRO: u16 = 0x3800;
 
 /// CONSTANT of the invalidations.
 const CONSTANT: u32 = 1 << 12;
@@ -49,6 +56,7 @@ pub struct Compute {
     old_payload: u32,
     qmd: u64,
     inline_qmd: u64,
+    mme: Mme,
     pub(super) kernels: Kernels,
 }
 
@@ -94,6 +102,18 @@ impl Compute {
             SET_INLINE_QMD_ADDRESS_B => self.inline_qmd = self.inline_qmd & !0xff_ffff_ffff | u64::from(data) << 8,
             LOAD_INLINE_QMD_DATA..LOAD_INLINE_QMD_DATA_END => {
                 channel.space.write_u32(self.inline_qmd + u64::from(address - LOAD_INLINE_QMD_DATA), data)?;
+            }
+            LOAD_MME_INSTRUCTION_RAM_POINTER => self.mme.point(data),
+            LOAD_MME_INSTRUCTION_RAM => self.mme.load(data),
+            LOAD_MME_START_ADDRESS_RAM_POINTER => self.mme.point_starts(data),
+            LOAD_MME_START_ADDRESS_RAM => self.mme.load_start(data),
+            CALL_MME_MACRO.. => {
+                let (index, begins) = (usize::from((address - CALL_MME_MACRO) / 8), address & 4 == 0);
+                if let Some((word, words)) = self.mme.argument(index, begins, data) {
+                    for _ in 0..words {
+                        self.inline.method(inline::LOAD_INLINE_DATA, word, channel, gpu)?;
+                    }
+                }
             }
             // State of shaders, caches and the like, which has no effect here.
             _ => {}

@@ -10,6 +10,7 @@ mod copy;
 mod host;
 mod inline;
 mod limits;
+mod mme;
 mod pbdma;
 mod release;
 mod semaphore;

@@ -1,6 +1,7 @@
 //! Inline-to-memory, in the compute class and in 0xA140.
 
 use crate::rig::*;
+use doorbell_softgpu::{MacroCount, StandInMacro};
 use rm::class::{self, engine};
 use std::sync::atomic::Ordering;
 
@@ -126,4 +127,45 @@ fn inline_to_nowhere_and_block_linear_kill_the_channel() {
     let rig = Rig::new();
     assert_eq!(rig.compute_channel().run(&inline(1, NOWHERE, b"data", 0x41)), Some(31));
     assert_eq!(rig.compute_channel().run(&inline(1, DST, b"data", 0x40)), Some(13));
+}
+
+/// Loads two macros, of which the second is the one called: where each begins is told by the table of starts.
+fn load_macro(of: StandInMacro) -> Vec<u32> {
+    let [magic, form] = of.words();
+    let code = [inc(1, 0x114, &[0]), header(3, 1, 0x118, &[1, 2, 3, magic, form])].concat();
+    [code, inc(1, 0x11c, &[0]), header(3, 1, 0x120, &[3, 0])].concat()
+}
+
+fn call_macro(arguments: [u32; 2]) -> Vec<u32> {
+    header(5, 1, 0x3800, &arguments)
+}
+
+#[test]
+fn a_macro_brings_the_data_of_an_inline_copy_as_its_arguments_are_set() {
+    for (count, number) in [(MacroCount::Words, 3), (MacroCount::WordsLessOne, 2), (MacroCount::Bytes, 10)] {
+        for value_last in [false, true] {
+            let rig = Rig::new();
+            let channel = rig.compute_channel();
+            let fill = StandInMacro { value_last, count, ..StandInMacro::default() };
+            let arguments = if value_last { [number, 0x0102_0304] } else { [0x0102_0304, number] };
+            // (10 bytes: of the third word two are written.)
+            let words = [load_macro(fill), setup(1, DST, 10, 1, 0x41), call_macro(arguments)].concat();
+            rig.dst.write(0, &[0xee; 12]);
+            channel.ok(&words);
+            assert_eq!(rig.dst.read(0, 12), [4, 3, 2, 1, 4, 3, 2, 1, 4, 3, 0xee, 0xee], "{fill:?}");
+        }
+    }
+}
+
+#[test]
+fn a_macro_of_other_instructions_brings_no_data() {
+    let rig = Rig::new();
+    let channel = rig.compute_channel();
+    rig.dst.write(0, &[0xee; 8]);
+    channel.ok(&[setup(1, DST, 8, 1, 0x41), call_macro([7, 2])].concat());
+    assert_eq!(rig.dst.read(0, 8), [0xee; 8]);
+    let complements = StandInMacro { complements: true, ..StandInMacro::default() };
+    let channel = rig.compute_channel();
+    channel.ok(&[load_macro(complements), setup(1, DST, 8, 1, 0x41), call_macro([7, 2])].concat());
+    assert_eq!(rig.dst.u64(0), !0x0000_0007_0000_0007);
 }
