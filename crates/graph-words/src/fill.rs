@@ -13,9 +13,9 @@ pub struct MacroForm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MacroCount {
     #[default]
-    Words,
-    WordsLessOne,
-    Bytes,
+    Words = 0,
+    WordsLessOne = 1,
+    Bytes = 2,
 }
 
 impl MacroForm {

@@ -241,7 +241,9 @@ impl Sink for Finder {
                 now.segments.iter().map(|words| Words { channel: now.channel, words }).collect();
             let calls = self.fills.entry(at.channel.process).or_default();
             // (Addresses do not matter, and each call is told from others by them: as many as will tell.)
-            calls.extend(recipe::fill_calls(&self.channels, &segments).into_iter().take(CALLS.saturating_sub(calls.len())));
+            calls.extend(
+                recipe::fill_calls(&self.channels, &segments).into_iter().take(CALLS.saturating_sub(calls.len())),
+            );
         }
         self.take(at.channel.process, now);
     }

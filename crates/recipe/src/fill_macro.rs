@@ -91,10 +91,7 @@ impl FillMacro {
 }
 
 /// The one way of reading that explains all, if there are two lengths at least.
-fn only<'a>(
-    mut calls: impl Iterator<Item = &'a FillCall>,
-    explains: impl Fn(&FillMacro) -> bool,
-) -> Option<FillMacro> {
+fn only<'a>(mut calls: impl Iterator<Item = &'a FillCall>, explains: impl Fn(&FillMacro) -> bool) -> Option<FillMacro> {
     let first = calls.next()?;
     if calls.all(|call| call.bytes == first.bytes) {
         return None;

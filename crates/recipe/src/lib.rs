@@ -21,8 +21,8 @@ mod reference;
 mod refused;
 mod step;
 
-pub use own::{Count, Own, Parameters, Touched};
 pub use fill_macro::{Argument, CountIn, FillCall, FillMacro};
+pub use own::{Count, Own, Parameters, Touched};
 pub use read::{Channel, Segment, fill_calls};
 pub use recipe::{
     Bank, BankId, Block, BlockId, Counter, Edge, Form, Group, How, Kernel, Memory, Node, NodeId, Payload, Recipe,

@@ -15,7 +15,9 @@ pub enum Refused {
         "unknown macro arguments: MME macro 0 fills {bytes} bytes at {address:#x} with {arguments:x?}, and which of them is the value is not known"
     )]
     MacroArguments { address: u64, bytes: u32, arguments: [u32; 2] },
-    #[error("MME macro 0 fills {bytes} bytes at {address:#x} with {arguments:x?}, of which none counts these bytes as the macro does")]
+    #[error(
+        "MME macro 0 fills {bytes} bytes at {address:#x} with {arguments:x?}, of which none counts these bytes as the macro does"
+    )]
     MacroCount { address: u64, bytes: u32, arguments: [u32; 2] },
     #[error("word {word:#010x} is no header where one must stand")]
     Header { word: u32 },

@@ -112,10 +112,12 @@ fn unknown_arguments_and_other_counts_are_refused_by_name() {
         graph.launch.insert(0, Do::Raw(raw));
         learn(Some(FORMS[0].1), &graph).unwrap_err()
     };
-    let begins = || words(|w| {
-        w.inc(1, 0x180, &[48, 1, (USER >> 32) as u32, USER as u32]).unwrap();
-        w.inc(1, 0x1b0, &[0x41]).unwrap();
-    });
+    let begins = || {
+        words(|w| {
+            w.inc(1, 0x180, &[48, 1, (USER >> 32) as u32, USER as u32]).unwrap();
+            w.inc(1, 0x1b0, &[0x41]).unwrap();
+        })
+    };
     let with = |more: Vec<u32>| [begins(), more].concat();
     let other = raw(with(words(|w| w.one_inc(1, 0x3808, &[7, 12]).unwrap())));
     assert_eq!(other, Refused::MmeMacro { index: 1, arguments: vec![7, 12] });

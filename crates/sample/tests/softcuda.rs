@@ -56,6 +56,16 @@ fn shapes_of_graphs_have_the_same_results_past_cuda() {
 }
 
 #[test]
+fn memsets_by_the_macro_are_right_past_cuda_whatever_its_arguments_are() {
+    let arguments = [("DOORBELL_SOFTCUDA_MACRO", "value-last,words-less-one")];
+    if !program::inside_where("memsets_by_the_macro_are_right_past_cuda_whatever_its_arguments_are", &arguments) {
+        return;
+    }
+    let report = past_cuda(["memset-4-64B", "memset-1-64B", "memset-2-64B"].map(String::from).to_vec());
+    assert!(report.parts.iter().all(|part| part.launches >= 6 && part.skipped.is_none()), "{report}");
+}
+
+#[test]
 #[ignore = "all shapes, 20 s on a busy machine; run by .ci/run"]
 fn all_shapes_of_graphs_are_right_past_cuda_or_refused() {
     if !program::inside("all_shapes_of_graphs_are_right_past_cuda_or_refused") {

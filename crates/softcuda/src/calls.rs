@@ -140,6 +140,9 @@ calls! {
     cuMemsetD8Async(to: u64, value: u8, count: usize, stream: *mut c_void) {
         node(stream, Node::Fill { to, value: value.into(), size: 1, count })
     }
+    cuMemsetD16Async(to: u64, value: u16, count: usize, stream: *mut c_void) {
+        node(stream, Node::Fill { to, value: value.into(), size: 2, count })
+    }
     cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: *mut c_void) {
         node(stream, Node::Fill { to, value, size: 4, count })
     }

@@ -1,9 +1,10 @@
 //! The graphics channel that graphs are launched on: opened with the device, as CUDA opens its channels, and seen by
 //! whoever watches the driver's calls.
 
-use crate::wait::wait_until;
+use crate::fills;
+use crate::wait::{has_come, wait_until};
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Error, Memory, Observer};
-use pushbuf::encode::Words;
+use pushbuf::encode::{Words, offset};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +18,9 @@ pub(crate) struct GraphicsChannel {
     refused: AtomicBool,
     /// Launches whose words the GPU may still read.
     in_flight: AtomicUsize,
+    /// Fills that were submitted; the host's word counts those that are done.
+    fills: Mutex<u32>,
+    filled: Arc<Memory>,
 }
 
 struct State {
@@ -38,11 +42,18 @@ impl GraphicsChannel {
         let channel = Channel::new(space, Engine::Copy(engine.number), ChannelOptions::default())?;
         let observer = channel.observer();
         let state = Mutex::new(State { channel, words: space.alloc_host(PUSHBUFFERS)?, at: 0 });
-        let opened =
-            GraphicsChannel { state, observer, refused: AtomicBool::new(false), in_flight: AtomicUsize::new(0) };
-        let mut first = [0; 4];
+        let opened = GraphicsChannel {
+            state,
+            observer,
+            refused: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+            fills: Mutex::new(0),
+            filled: space.alloc_host(0x1000)?,
+        };
+        let mut first = [0; 16];
         let mut words = Words::new(&mut first);
         words.set_object(graph_words::COMPUTE, rm::class::HOPPER_COMPUTE_A)?;
+        fills::load(&mut words)?;
         opened.submit(words.as_slice()).map(drop)?;
         Ok(opened)
     }
@@ -80,6 +91,29 @@ impl GraphicsChannel {
         let submitted = InFlight(self);
         state.channel.submit_unchecked(va, words.len() as u32)?;
         Ok(submitted)
+    }
+
+    /// Fills memory by the macro and waits. False: it could not be submitted.
+    pub fn fill(&self, at: u64, value: u32, bytes: u32) -> bool {
+        let mut buffer = [0; 24];
+        let mut words = Words::new(&mut buffer);
+        let submitted = {
+            let mut fills = self.fills.lock().unwrap_or_else(PoisonError::into_inner);
+            let (number, done) = (fills.wrapping_add(1), self.filled.va());
+            // SET_REPORT_SEMAPHORE_A to D: RELEASE, ONE_WORD.
+            let report = [(done >> 32) as u32, done as u32, number, 1 << 28];
+            graph_words::fill(&mut words, at, bytes, fills::arguments(value, bytes))
+                .and_then(|()| words.inc(graph_words::COMPUTE, offset::REPORT_SEMAPHORE_A, &report))
+                .map_err(Error::from)
+                .and_then(|()| self.submit(words.as_slice()))
+                .map(|submitted| {
+                    *fills = number;
+                    (submitted, number)
+                })
+        };
+        let Ok((submitted, number)) = submitted else { return false };
+        submitted.wait(|| has_come(self.filled.word(0), number));
+        true
     }
 
     /// The GPU has killed it, or it has not taken a launch.

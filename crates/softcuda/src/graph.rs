@@ -2,12 +2,13 @@
 
 use crate::channel::GraphicsChannel;
 use crate::code;
+use crate::fills;
 use crate::memory::{Soft, soft};
 use crate::node::Node;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::wait::has_come;
 use gpu::{Error, Memory};
-use graph_words::{DECREMENT, Kernel, Places, SCHEDULE, Step};
+use graph_words::{DECREMENT, Kernel, MOST_BY_MACRO, Places, SCHEDULE, Step};
 use pushbuf::qmd::PcasAction;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -131,17 +132,21 @@ impl Writing {
         Ok(())
     }
 
-    /// By the copy engine.
+    /// By the copy engine, or the macro of the compute engine.
     fn transfer(&mut self, node: &Node) -> Result<(), c_int> {
         let length = |bytes: usize| u32::try_from(bytes).map_err(|_| INVALID_VALUE);
         let step = match *node {
             Node::Kernel(_) => return Err(NOT_SUPPORTED),
-            Node::Fill { to, value, size: 4, count } => Step::Memset { at: to, value, bytes: length(4 * count)? },
-            // (By words: one byte more would be a second transfer.)
-            Node::Fill { to, value, count, .. } if count % 4 == 0 => {
-                Step::Memset { at: to, value: u32::from_ne_bytes([value as u8; 4]), bytes: length(count)? }
+            Node::Fill { .. } => {
+                let (at, value, bytes) = node.filled().ok_or(NOT_SUPPORTED)?;
+                let bytes = length(bytes)?;
+                match bytes {
+                    1..=MOST_BY_MACRO => Step::MacroMemset { at, bytes, arguments: fills::arguments(value, bytes) },
+                    // (By words: one byte more would be a second transfer.)
+                    _ if bytes % 4 == 0 => Step::Memset { at, value, bytes },
+                    _ => return Err(NOT_SUPPORTED),
+                }
             }
-            Node::Fill { .. } => return Err(NOT_SUPPORTED),
             Node::Copy { to, from, bytes } => Step::Memcpy { from, to, bytes: length(bytes)? },
         };
         if let Some(counter) = self.running.take() {

@@ -8,7 +8,7 @@ use crate::wait::Ended;
 #[derive(Clone)]
 pub(crate) enum Node {
     Kernel(Launch),
-    /// Elements of 1 or 4 bytes.
+    /// Elements of 1, 2 or 4 bytes.
     Fill {
         to: u64,
         value: u32,
@@ -35,18 +35,31 @@ impl Node {
         self.kernel().is_none_or(|launch| launch.kernel.operation.is_some())
     }
 
-    /// By the CPU, on the stream's thread: what CUDA would put into its own channels.
+    /// What a fill comes down to: the word, again and again, and bytes.
+    pub fn filled(&self) -> Option<(u64, u32, usize)> {
+        let Node::Fill { to, value, size, count } = *self else { return None };
+        let word = match size {
+            1 => (value & 0xff) * 0x0101_0101,
+            2 => (value & 0xffff) * 0x1_0001,
+            _ => value,
+        };
+        Some((to, word, size * count))
+    }
+
+    /// By the CPU, on the stream's thread, what CUDA would put into its own channels; small fills by the channel, as CUDA does.
     pub fn run(&self, ended: &Ended) {
+        if let Some((to, word, bytes)) = self.filled() {
+            let small = u32::try_from(bytes).is_ok_and(|bytes| (1..=graph_words::MOST_BY_MACRO).contains(&bytes));
+            if !small || !memory::soft().is_some_and(|soft| soft.channel.fill(to, word, bytes as u32)) {
+                let word = word.to_le_bytes();
+                // SAFETY: as promised.
+                (0..bytes).for_each(|n| unsafe { (to as *mut u8).add(n).write(word[n % 4]) });
+            }
+            return;
+        }
         match *self {
             Node::Kernel(ref launch) => launch.run(ended),
-            // SAFETY: as promised.
-            Node::Fill { to, value, size: 1, count } => unsafe {
-                std::ptr::write_bytes(to as *mut u8, value as u8, count);
-            },
-            Node::Fill { to, value, count, .. } => {
-                // SAFETY: as promised.
-                (0..count).for_each(|n| unsafe { (to as *mut u32).add(n).write(value) });
-            }
+            Node::Fill { .. } => {}
             // SAFETY: as promised.
             Node::Copy { to, from, bytes } => unsafe { memory::copy(to, from, bytes) },
         }

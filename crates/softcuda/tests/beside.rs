@@ -106,7 +106,22 @@ fn a_graph_is_learnt_from_what_its_launches_put_into_the_channel() {
     assert_eq!([&upload, &first, &second].map(|launch| launch.len()), [1; 3]);
     let segments = [upload, first, second].map(|launch| launch.concat());
     let [upload, first, second] = segments.each_ref().map(|words| [recipe::Segment { channel: 0, words }]);
-    let learnt = recipe::learn(&[channel.what], &upload, &[&first, &second]).unwrap();
+    let channels = [channel.what.clone()];
+    let refused = recipe::learn(&channels, &upload, &[&first, &second]).unwrap_err();
+    assert!(matches!(refused, recipe::Refused::MacroArguments { bytes: 64, arguments: [5, 16], .. }), "{refused}");
+    // Two memsets of the stream tell how the graph's is read.
+    let fills: Vec<recipe::FillCall> = [(7, 11), (12, 3)]
+        .into_iter()
+        .flat_map(|(value, words)| {
+            stream.fill32(memory.slice(256, 4 * words).unwrap(), value).unwrap();
+            stream.synchronize().unwrap();
+            let segments = channel.new_segments(&libcuda);
+            let segments: Vec<_> = segments.iter().map(|words| recipe::Segment { channel: 0, words }).collect();
+            recipe::fill_calls(&channels, &segments)
+        })
+        .collect();
+    let fills = recipe::FillMacro::of_calls(&fills).unwrap();
+    let learnt = recipe::learn_with(Some(fills), &channels, &upload, &[&first, &second]).unwrap();
     // Kernels, the memset and kernels behind it, and the copy.
     assert_eq!((learnt.kernels(), learnt.groups.len(), learnt.counters.len()), (5, 3, 2));
     assert_eq!(learnt.banks[0].parameter_bytes().unwrap(), memory.address().to_le_bytes());

@@ -152,8 +152,11 @@ fn what_no_graph_can_have_is_refused_and_the_stream_goes_on() {
     });
     assert_eq!(inside, [Some(true); 2]);
     assert!(matches!(captured, Err(cuda::Error::Call { code: 901, .. })), "{captured:?}");
-    // Bytes that are no words.
-    let odd = Graph::capture(&stream, || stream.fill8(memory.slice(0, 3).unwrap(), 1)).unwrap();
+    // Many bytes that are no words; few are.
+    let many = DeviceBuffer::new(&context, 8192).unwrap();
+    let few = Graph::capture(&stream, || stream.fill8(many.slice(0, 3).unwrap(), 1)).unwrap();
+    few.instantiate().unwrap();
+    let odd = Graph::capture(&stream, || stream.fill8(many.slice(0, 4097).unwrap(), 1)).unwrap();
     assert!(matches!(odd.instantiate(), Err(cuda::Error::Call { code: 801, .. })));
     one(&add, &stream, &[at]).unwrap();
     stream.synchronize().unwrap();

@@ -144,7 +144,8 @@ fn a_macro_that_does_something_else_is_refused() {
     };
     assert!(refused(complements, bent).contains("do not tell"));
     // Another way to fill: the copy engine, or words in the stream.
-    let engine = |w: &mut Words<'_>, at, bytes: u32, value| w.fill(graph_words::COPY, at, value, bytes / 4, 0x182).unwrap();
+    let engine =
+        |w: &mut Words<'_>, at, bytes: u32, value| w.fill(graph_words::COPY, at, value, bytes / 4, 0x182).unwrap();
     assert!(refused(StandInMacro::default(), engine).contains("without it"));
 }
 
@@ -167,5 +168,8 @@ fn without_a_libcuda_a_memset_by_the_macro_is_refused_by_name() {
         }
     }
     let error = learn(&rig, &mut channel, &graph, &mut None).unwrap_err();
-    assert!(error.to_string().contains("unknown macro arguments") && error.to_string().contains("no libcuda"), "{error}");
+    assert!(
+        error.to_string().contains("unknown macro arguments") && error.to_string().contains("no libcuda"),
+        "{error}"
+    );
 }

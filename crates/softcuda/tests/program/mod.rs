@@ -13,7 +13,13 @@ pub fn inside(test: &str) -> bool {
 }
 
 /// The same, with a mode of the software GPU.
+#[allow(dead_code, reason = "as above")]
 pub fn inside_with(test: &str, mode: &str) -> bool {
+    inside_where(test, &[("DOORBELL_SOFTGPU", mode)])
+}
+
+/// The same, in the strict mode, where these are set in the environment.
+pub fn inside_where(test: &str, environment: &[(&str, &str)]) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
@@ -24,7 +30,8 @@ pub fn inside_with(test: &str, mode: &str) -> bool {
     std::os::unix::fs::symlink(library, folder.path().join("libcuda.so.1")).unwrap();
     let mut command = Command::new(program);
     command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(INSIDE, "1");
-    command.env("LD_PRELOAD", softgpu).env("DOORBELL_SOFTGPU", mode).env("DOORBELL_SOFTGPU_LOG", "1");
+    command.env("LD_PRELOAD", softgpu).env("DOORBELL_SOFTGPU", "strict").env("DOORBELL_SOFTGPU_LOG", "1");
+    command.envs(environment.iter().copied());
     command.env("LD_LIBRARY_PATH", folder.path());
     let out = trial::finished_within(&mut command, Duration::from_secs(60), test)
         .unwrap_or_else(|| panic!("{test} does not end"));
