@@ -5,7 +5,7 @@ use crate::search::{Answer, Doing, Request, Search, Settings, Sweep};
 use copy::Machine;
 use copy::spec::Host;
 use experiment::{
-    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, Observe, Run, Stage, SubjectSpec, Verify, What,
+    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, Observe, Record, Run, Stage, SubjectSpec, Verify, What,
 };
 use lab::clock::Clock;
 use lab::stage::{self, Lab};
@@ -242,6 +242,7 @@ fn stage_of(asked: &Calibration, sweeps: &[Sweep], request: &Request, load: Opti
         cpus: if asked.soft { Cpus::Any } else { Cpus::Last },
         policy: "stock".into(),
         gpu: if asked.soft { Gpu::Soft } else { Gpu::Real },
+        record: Record::No,
     };
     let cell = |ask: &crate::search::Ask| {
         let route = &sweeps[ask.sweep].candidates[ask.route];

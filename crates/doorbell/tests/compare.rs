@@ -88,6 +88,7 @@ impl Made {
             counted: None,
             metered: None,
             stuck_between: None,
+            commands: None,
         };
         Part {
             stage: 0,
@@ -103,6 +104,8 @@ impl Made {
             clock_error_ns: None,
             counted: Vec::new(),
             notes: Vec::new(),
+            counter: None,
+            recorded: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::model::{Arrival, Experiment, Stage};
+use std::collections::HashSet;
 use std::fmt;
 
 /// Of one process, until its first stage: it loads CUDA, opens the GPU and its channels.
@@ -19,7 +20,7 @@ pub struct Estimate {
     pub stages: u64,
     /// Of all stages.
     pub cells: u64,
-    /// One for each repeat under each policy.
+    /// One for each repeat under each policy, and one for each repeat of a stage that is recorded.
     pub processes: u64,
     /// About, of all stages that say how long they last, in all repeats; with their noise, and with what starting costs. A
     /// stage is shorter where its samples are reached first, and longer where a call does not come back until the load stops.
@@ -43,7 +44,7 @@ impl Experiment {
     pub fn estimate(&self) -> Result<Estimate, Error> {
         let stages = self.stages()?;
         let repeats = u64::from(self.run.repeats);
-        let processes = repeats.saturating_mul(self.policies().len() as u64);
+        let processes = repeats.saturating_mul(processes(&stages));
         let mut estimate = Estimate { processes, samples_are_limited: true, ..Estimate::default() };
         let mut each_repeat = 0u64;
         let mut samples = 0u64;
@@ -63,6 +64,13 @@ impl Experiment {
         estimate.sample_bytes = estimate.samples.saturating_mul(SAMPLE_BYTES);
         Ok(estimate)
     }
+}
+
+/// Of one repeat: one under each policy, and one for each stage that is recorded.
+fn processes(stages: &[Stage]) -> u64 {
+    let (bare, recorded): (Vec<&Stage>, Vec<&Stage>) = stages.iter().partition(|stage| stage.run.record.is_no());
+    let policies: HashSet<&str> = bare.iter().map(|stage| stage.run.policy.as_str()).collect();
+    (policies.len() + recorded.len()) as u64
 }
 
 /// Of all cells of a stage in one repeat.

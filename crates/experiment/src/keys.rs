@@ -140,6 +140,13 @@ pub const SECTIONS: &[Section] = &[
             key("cpus", Kind::Cpus, "any", "Where the measuring thread runs."),
             key("policy", Kind::Policy, "stock", "The lock policy under which the processes run."),
             key("gpu", Kind::Choice(&["real", "soft", "none"]), "real", "The GPU, the software GPU, or none."),
+            key(
+                "record",
+                Kind::Choice(&["no", "commands"]),
+                "no",
+                "`commands`: each stage has a process of its own, which is recorded with its locks, and what each call of a \
+                 subject sends to the GPU is read from the tape. Times are those of a recorded process then.",
+            ),
         ],
     },
     Section {
@@ -232,6 +239,12 @@ pub const SECTIONS: &[Section] = &[
             key("policy", Kind::Values, "", "Lock policies."),
             key("run.class", Kind::Values, "", "The scheduling class of the measuring thread."),
             key("run.cpus", Kind::Values, "", "Where the measuring thread runs."),
+            key(
+                "run.record",
+                Kind::Values,
+                "",
+                "Whether the process is recorded: `[\"no\", \"commands\"]` times and counts.",
+            ),
             key("addresses", Kind::Values, "", "`addresses` of every subject."),
             key("arrival", Kind::Values, "", "`arrival` of every subject."),
         ],

@@ -61,6 +61,25 @@ pub struct Run {
     /// `stock`, `agent`, `traced`, or what `run --lock-policy` takes, with `+` between several.
     pub policy: String,
     pub gpu: Gpu,
+    /// What is read from a recording of the process that measures.
+    #[serde(default, skip_serializing_if = "Record::is_no")]
+    pub record: Record,
+}
+
+/// Whether the process of a stage is recorded, and what is read from its tape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Record {
+    #[default]
+    No,
+    /// What each call of a cell's subject sends to the GPU. The times are those of a recorded process.
+    Commands,
+}
+
+impl Record {
+    pub fn is_no(&self) -> bool {
+        *self == Record::No
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use crate::error::{Error, Place, Wrong};
 use crate::keys::{self, Section};
 use crate::model::{
-    Assert, Axis, Bound, Compare, Experiment, Gpu, LoadSpec, Metric, Repay, Run, SubjectSpec, Verify, What,
+    Assert, Axis, Bound, Compare, Experiment, Gpu, LoadSpec, Metric, Record, Repay, Run, SubjectSpec, Verify, What,
 };
 use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
@@ -276,6 +276,7 @@ fn run(table: &Table) -> Result<Run, Error> {
         cpus: keys.text("cpus", values::cpus)?.unwrap_or_default(),
         policy: keys.text("policy", values::policy)?.unwrap_or_else(|| "stock".into()),
         gpu: keys.word::<Gpu>("gpu")?.unwrap_or_default(),
+        record: keys.word::<Record>("record")?.unwrap_or_default(),
     };
     if run.samples.is_none() && run.duration_ns.is_none() {
         return Err(keys.wrong("does not say how long", "`duration = \"10s\"` or `samples = 1000`, or both"));

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Place, Wrong};
 use crate::keys;
-use crate::model::{Addresses, Arrival, Cell, Experiment, LoadSpec, Run, Stage, SubjectSpec, What};
+use crate::model::{Addresses, Arrival, Cell, Experiment, Gpu, LoadSpec, Record, Run, Stage, SubjectSpec, What};
+use crate::values::Word;
 use crate::{sizes, values};
 use std::collections::HashSet;
 
@@ -139,6 +140,10 @@ impl Draft {
                 self.run.cpus = values::cpus(text)?;
                 return Ok(());
             }
+            "run.record" => {
+                self.run.record = Record::of(text)?;
+                return Ok(());
+            }
             "addresses" => {
                 let addresses = values::addresses(text)?;
                 self.subjects.iter_mut().for_each(|subject| subject.addresses = addresses);
@@ -257,8 +262,24 @@ fn subject_without_sizes(subject: &SubjectSpec) -> SubjectSpec {
     }
 }
 
+/// What goes with a recording of the commands.
+fn recorded(run: &Run, point: &[(String, String)]) -> Result<(), Wrong> {
+    if run.policy != "stock" {
+        let what = format!("`record = \"commands\"` under the policy `{}`{}", run.policy, at(point));
+        return Err(Wrong::new(what, "`policy = \"stock\"`: a recording and a policy are two agents in one process"));
+    }
+    if run.gpu == Gpu::None {
+        let what = format!("`record = \"commands\"` with `gpu = \"none\"`{}", at(point));
+        return Err(Wrong::new(what, "a GPU, or the software GPU: without one nothing is sent"));
+    }
+    Ok(())
+}
+
 /// The limits of one stage.
 fn check(draft: &Draft, point: &[(String, String)]) -> Result<(), (About, Wrong)> {
+    if draft.run.record == Record::Commands {
+        recorded(&draft.run, point).map_err(|wrong| (About::Matrix, wrong))?;
+    }
     let threads: u64 = draft.loads.iter().map(|load| u64::from(load.count)).sum();
     if threads > MOST_THREADS {
         let most = (0..draft.loads.len()).max_by_key(|i| draft.loads[*i].count).unwrap_or(0);

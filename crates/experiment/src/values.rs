@@ -2,8 +2,8 @@
 
 use crate::error::Wrong;
 use crate::model::{
-    Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, MustReach, Observe, What,
-    WithinBest,
+    Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, MustReach, Observe, Record,
+    What, WithinBest,
 };
 use crate::sizes;
 use std::fmt;
@@ -384,6 +384,10 @@ pub(crate) trait Word: Sized + Copy + PartialEq + 'static {
 
 impl Word for Gpu {
     const WORDS: &'static [(&'static str, Gpu)] = &[("real", Gpu::Real), ("soft", Gpu::Soft), ("none", Gpu::None)];
+}
+
+impl Word for Record {
+    const WORDS: &'static [(&'static str, Record)] = &[("no", Record::No), ("commands", Record::Commands)];
 }
 
 impl Word for Data {

@@ -1,6 +1,6 @@
 //! What the matrix makes of an experiment, and what options make of it.
 
-use experiment::{Addresses, Arrival, Class, Cpus, Experiment, What, read};
+use experiment::{Addresses, Arrival, Class, Cpus, Experiment, Record, What, read};
 
 fn of(text: &str, sets: &[&str]) -> Experiment {
     let sets: Vec<String> = sets.iter().map(|s| (*s).to_owned()).collect();
@@ -226,4 +226,14 @@ fn an_option_without_a_value_takes_the_key_out() {
 #[test]
 fn later_options_win() {
     assert_eq!(of(TWO, &["cuda.sizes=8B", "run.rounds=3", "run.rounds=4"]).run.rounds, 4);
+}
+
+#[test]
+fn a_stage_that_is_recorded_has_a_process_of_its_own() {
+    let text = "[run]\nsamples = 1\nrepeats = 3\n[[subject]]\ncall = \"launch\"\n\
+                [matrix]\nrun.record = [\"no\", \"commands\"]\nrun.class = [\"other\", \"fifo(80)\"]\n";
+    let all = of(text, &[]);
+    let recorded: Vec<Record> = all.stages().unwrap().iter().map(|stage| stage.run.record).collect();
+    assert_eq!(recorded, [Record::No, Record::No, Record::Commands, Record::Commands]);
+    assert_eq!(all.estimate().unwrap().processes, 3 * (1 + 2));
 }

@@ -2,7 +2,7 @@
 
 use experiment::{
     Addresses, Arrival, Assert, Axis, Bound, Class, Compare, Cpus, Data, Experiment, Gpu, LoadSpec, Metric, MustReach,
-    Observe, Repay, Run, SubjectSpec, Verify, What, WithinBest, read, shipped,
+    Observe, Record, Repay, Run, SubjectSpec, Verify, What, WithinBest, read, shipped,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -219,6 +219,7 @@ fn runs() -> impl Strategy<Value = Run> {
             cpus,
             policy,
             gpu,
+            record: Record::No,
         }
     })
 }

@@ -178,6 +178,7 @@ fn every_key_is_known_to_both_with_its_default() {
                     "bytes" => "[4, \"4KiB\"]".into(),
                     "policy" => "[\"stock\", \"pi+phase-fair\"]".into(),
                     "run.class" => "[\"other\", \"fifo(80)\"]".into(),
+                    "run.record" => "[\"no\", \"commands\"]".into(),
                     "addresses" => "[\"fixed\", \"random\", \"sweep(2MiB,20MiB)\"]".into(),
                     "arrival" => "[\"closed(1)\", \"paced(2ms)\"]".into(),
                     _ => "[\"any\", \"0,2-5\"]".into(),

@@ -152,6 +152,11 @@ fn axes() {
     with("[matrix]\ncount = [1]\n", &["x.toml:15:1", "[matrix] cannot change `count`", "NAME.key"]);
     with("[matrix]\nbyte = [1]\n", &["did you mean `bytes`?"]);
     with("[matrix]\nrun.clas = [\"other\"]\n", &["did you mean `run.class`?"]);
+    with("[matrix]\nrun.record = [\"all\"]\n", &["\"all\" is not known", "`commands`"]);
+    with(
+        "[matrix]\nrun.record = [\"commands\"]\npolicy = [\"pi\"]\n",
+        &["under the policy `pi`", "policy = \"stock\""],
+    );
     with("[matrix]\ncrwd.count = [1]\n", &["no subject or load `crwd`", "did you mean `crowd`?"]);
     with("[matrix]\n\"crowd.threads\" = [1]\n", &["cannot change `threads` of the load `crowd`", "`count`"]);
     with("[matrix]\ncuda.count = [1]\n", &["cannot change `count` of the subject `cuda`", "`arrival`"]);

@@ -68,6 +68,21 @@ impl Clock {
         }
     }
 
+    /// One moment: ticks of this clock, the time stamp counter, and how far apart the two can be, ns.
+    pub fn beside_counter(&self) -> (u64, u64, f64) {
+        match self.source {
+            Source::Tsc => {
+                let now = self.now();
+                (now, now, 0.0)
+            }
+            Source::MonotonicRaw => {
+                let (counter, raw, width) = anchor();
+                // How long a tick of the counter is nobody knows here; it is shorter than a nanosecond on what has one.
+                (raw, counter, width as f64)
+            }
+        }
+    }
+
     /// Ticks as nanoseconds, rounded.
     #[inline(always)]
     pub fn ns(&self, ticks: u64) -> u64 {

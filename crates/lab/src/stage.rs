@@ -11,8 +11,9 @@ use crate::turn::{Between, Ended, Live, MOST_DEPTH, Turn, Watch};
 use copy::Unavailable;
 use environment::Counters;
 use environment::clock::Source;
-use experiment::{Addresses, Arrival, Cell, Data, Gpu, Run, Stage};
+use experiment::{Addresses, Arrival, Cell, Data, Gpu, Record, Run, Stage};
 use gpu::Correlation;
+use results::commands::{Anchor, Counter};
 use results::part::{Metered, StuckBetween};
 use results::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,8 +156,14 @@ fn opened(lab: &Lab<'_>, stage: &Stage, repeat: u32, bound: Option<Duration>, la
     };
     let threads: u32 = stage.loads.iter().map(|load| load.count).sum();
     let tell = |ready: usize| (lab.tell)(&format!("{ready} of {threads} threads of load"));
-    let mut session =
-        Session { lab, stage, seats: &seats, began: lab.clock.now(), looked_alone: false, correlations: Vec::new() };
+    let mut session = Session {
+        lab,
+        stage,
+        seats: &seats,
+        began: Began::now(lab.clock),
+        looked_alone: false,
+        correlations: Vec::new(),
+    };
     let noise = Duration::from_nanos(stage.run.noise_ns);
     let ((), loads) = load::beside(lab.machine, &plan, &tell, |running| {
         let mut loads = session.measure(&mut live, &mut random, &mut part, running, noise);
@@ -165,9 +172,9 @@ fn opened(lab: &Lab<'_>, stage: &Stage, repeat: u32, bound: Option<Duration>, la
                 let done = std::mem::replace(&mut part, empty(stage, repeat));
                 let ended = session.endings(&live);
                 let mut finished = session.finished(done, &mut live, &accounts, &mut reports);
-                finished.part.seconds = lab.clock.ns(lab.clock.now() - session.began) as f64 / 1e9;
+                finished.part.seconds = lab.clock.ns(lab.clock.now() - session.began.tick) as f64 / 1e9;
                 finished.part.loads = running.with_ends(loads);
-                let ago = Duration::from_nanos(lab.clock.ns(lab.clock.now() - session.began));
+                let ago = Duration::from_nanos(lab.clock.ns(lab.clock.now() - session.began.tick));
                 let noise = match each(Lap { finished, ended, ago }) {
                     Next::Stop => return ((), running.since(&running.mark())),
                     Next::Again { noise: true } => noise,
@@ -207,6 +214,8 @@ fn empty(stage: &Stage, repeat: u32) -> Part {
         clock_error_ns: None,
         counted: Vec::new(),
         notes: Vec::new(),
+        counter: None,
+        recorded: None,
     }
 }
 
@@ -227,6 +236,7 @@ fn no_samples(about: String, status: Status) -> PartCell {
         counted: None,
         metered: None,
         stuck_between: None,
+        commands: None,
     }
 }
 
@@ -364,9 +374,38 @@ struct Session<'s> {
     lab: &'s Lab<'s>,
     stage: &'s Stage,
     seats: &'s Seats,
-    began: u64,
+    began: Began,
     looked_alone: bool,
     correlations: Vec<Correlation>,
+}
+
+/// When a part began: a tick of the lab's clock, the time stamp counter then, and how far apart they can be.
+#[derive(Clone, Copy)]
+struct Began {
+    tick: u64,
+    counter: u64,
+    error_ns: f64,
+}
+
+impl Began {
+    fn now(clock: &Clock) -> Began {
+        let (tick, counter, error_ns) = clock.beside_counter();
+        Began { tick, counter, error_ns }
+    }
+
+    /// How samples are found on the tape of this process, now that all of them are taken by this thread.
+    fn counter(&self, clock: &Clock) -> Counter {
+        let end = Began::now(clock);
+        // Times of samples are whole nanoseconds.
+        let anchor = |at: &Began| Anchor {
+            ns: clock.ns(at.tick.saturating_sub(self.tick)),
+            tsc: at.counter,
+            error_ns: at.error_ns + 0.5,
+        };
+        // SAFETY: takes nothing.
+        let tid = unsafe { libc::gettid() };
+        Counter { pid: std::process::id() as i32, tid, began: anchor(self), ended: anchor(&end) }
+    }
 }
 
 impl Session<'_> {
@@ -402,7 +441,7 @@ impl Session<'_> {
         part.noise.extend(self.noise(noise));
         let counters = Counters::begin(counting(run), part.cpu);
         let mark = running.mark();
-        self.began = clock.now();
+        self.began = Began::now(clock);
         self.rounds(live, random, part, running, &mut seat, &cpus);
         let loads = running.since(&mark);
         let counted = counters.end();
@@ -440,7 +479,8 @@ impl Session<'_> {
         reports: &mut kernel_log::Reports,
     ) -> Finished {
         let stage = self.stage;
-        let scale = Scale { clock: self.lab.clock, began: self.began, correlations: &self.correlations };
+        part.counter = (stage.run.record == Record::Commands).then(|| self.began.counter(self.lab.clock));
+        let scale = Scale { clock: self.lab.clock, began: self.began.tick, correlations: &self.correlations };
         let mut samples: Vec<Vec<Sample>> = stage.cells.iter().map(|_| Vec::new()).collect();
         let mut cells: Vec<PartCell> =
             accounts.iter().map(|(about, status)| no_samples(about.clone(), status.clone())).collect();

@@ -2,8 +2,8 @@
 
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use experiment::{
-    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, MustReach, Observe, Run, Stage, SubjectSpec, Verify,
-    What,
+    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, MustReach, Observe, Record, Run, Stage, SubjectSpec,
+    Verify, What,
 };
 use lab::clock::Clock;
 use lab::stage::{self, Ending, Finished, Lab, Next};
@@ -47,6 +47,7 @@ fn stage(cells: Vec<Cell>, loads: Vec<LoadSpec>) -> Stage {
         cpus: Cpus::Last,
         policy: "stock".into(),
         gpu: Gpu::Soft,
+        record: Record::No,
     };
     Stage { number: 3, point: Vec::new(), run, verify: Verify { every: 4 }, cells, loads }
 }

@@ -16,6 +16,7 @@ const PART_SCHEMA: &str = "doorbell.part/1";
 const EXPERIMENT: &str = "experiment.toml";
 const PARTS: &str = "parts";
 const SAMPLES: &str = "samples";
+const TAPES: &str = "tapes";
 pub(crate) const PLOTS: &str = "plots";
 pub(crate) const RUN: &str = "run.json";
 
@@ -70,7 +71,7 @@ impl Folder {
         free()?;
         if is_run() {
             // Last what makes it a run, so that a removal that was cut short can be repeated.
-            for name in [RUN, PLOTS, PARTS, SAMPLES, EXPERIMENT] {
+            for name in [RUN, PLOTS, PARTS, SAMPLES, TAPES, EXPERIMENT] {
                 let path = path.join(name);
                 let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
                 match removed {
@@ -122,7 +123,9 @@ impl Folder {
 
     /// The folders are there, and what was being written when a run was killed is not.
     fn make_ready(&self) -> Result<(), Error> {
-        for folder in [self.path.clone(), self.path.join(PARTS), self.path.join(SAMPLES)] {
+        let is_recorded = self.stages.iter().any(|stage| !stage.run.record.is_no());
+        let tapes = is_recorded.then(|| self.path.join(TAPES));
+        for folder in [self.path.clone(), self.path.join(PARTS), self.path.join(SAMPLES)].into_iter().chain(tapes) {
             let err = || Error::write(&folder);
             match fs::create_dir(&folder) {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(err()(e)),
@@ -174,6 +177,21 @@ impl Folder {
         self.path.join(SAMPLES).join(format!("{stage:04}-{repeat:02}.parquet"))
     }
 
+    /// Where the recording of a part lies, under the run's folder.
+    pub fn tape_name(stage: u32, repeat: u32) -> String {
+        format!("{TAPES}/{stage:04}-{repeat:02}.doorbell")
+    }
+
+    /// Writes a part again, with the same samples.
+    ///
+    /// # Errors
+    /// There is none; it cannot be written, and what was there stays.
+    pub fn replace_part(&self, part: &Part) -> Result<(), Error> {
+        let path = self.part_path(part.stage, part.repeat);
+        let all = Written { part: part.clone(), ..read_part(&path)? };
+        whole(&path, &text_of(&all, &path)?)
+    }
+
     /// The samples, one list each cell, then the part: a part that exists has its samples.
     ///
     /// # Errors
@@ -183,11 +201,7 @@ impl Folder {
         let stage = self.stages.get(part.stage as usize);
         let samples = samples::write(&self.samples_path(part.stage, part.repeat), part, stage, cells)?;
         let all = Written { schema: PART_SCHEMA.into(), doorbell: VERSION.into(), samples, part: part.clone() };
-        let text = serde_json::to_vec(&all).map_err(|e| Error::Write { path: path.clone(), cause: e.into() })?;
-        // What JSON cannot hold, a number that is none, is noticed here, not when the run is summed up.
-        if let Err(e) = serde_json::from_slice::<Written>(&text) {
-            return Err(Error::Write { path, cause: e.into() });
-        }
+        let text = text_of(&all, &path)?;
         let written = whole(&path, &text);
         if written.is_err() && !path.exists() {
             // Samples of no part: on a full disk somebody else may need the room.
@@ -240,6 +254,14 @@ impl Folder {
         let samples = self.open_samples(stage, repeat)?;
         (0..cells).map(|cell| samples.cell(cell)).collect()
     }
+}
+
+fn text_of(all: &Written, path: &Path) -> Result<Vec<u8>, Error> {
+    let wrong = |e: serde_json::Error| Error::Write { path: path.into(), cause: e.into() };
+    let text = serde_json::to_vec(all).map_err(wrong)?;
+    // What JSON cannot hold, a number that is none, is noticed here, not when the run is summed up.
+    serde_json::from_slice::<Written>(&text).map_err(wrong)?;
+    Ok(text)
 }
 
 /// A file of these bytes, whole or not at all.

@@ -4,6 +4,7 @@
 //! The invariant: every file appears whole or not at all, so a run that was killed at any moment leaves only whole parts, and
 //! goes on behind them.
 
+pub mod commands;
 mod error;
 pub mod folder;
 mod json;

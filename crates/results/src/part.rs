@@ -1,5 +1,6 @@
 //! What one process measured of one stage in one repeat.
 
+use crate::commands::{Commands, Counter, Recorded};
 use serde::{Deserialize, Serialize};
 
 /// One stage in one repeat. Its samples lie beside it, in a file of their own.
@@ -24,6 +25,12 @@ pub struct Part {
     /// What the machine and the GPU counted meanwhile: name and value (`steal_ms`, `pcie_to_gpu_bytes`, `energy_mj`).
     pub counted: Vec<(String, f64)>,
     pub notes: Vec<String>,
+    /// Where the process is recorded: how its samples are found on the tape.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counter: Option<Counter>,
+    /// Its recording, once that was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Recorded>,
 }
 
 /// One cell of a part, in the order of the stage's cells.
@@ -44,6 +51,9 @@ pub struct PartCell {
     /// Work between samples that waited for the loads.
     #[serde(default)]
     pub stuck_between: Option<StuckBetween>,
+    /// What its calls sent to the GPU, by the recording.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commands: Option<Commands>,
 }
 
 /// Comparing, or giving back what a call made, went on only when the loads rested. No sample has this time.

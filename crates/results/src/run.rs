@@ -19,6 +19,7 @@ pub use places::Places;
 pub use repaid::{After, Repaid};
 pub use sum_up::{Context, Interrupted};
 
+use crate::commands::{CommandsOfRun, Recorded};
 use crate::part::{Compared, Loaded, Noise, Status, Tally};
 use crate::{Error, Folder, folder, json};
 use experiment::{Arrival, Assert, Experiment, Gpu, Metric, Observe, What};
@@ -140,6 +141,8 @@ pub struct PartOfRun {
     pub clock_error_ns: Option<u64>,
     pub counted: Vec<Counted>,
     pub notes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Recorded>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -190,6 +193,9 @@ pub struct CellOfRun {
     pub metered: Option<MeteredOfRun>,
     /// The same of the rounds in which counters were read, where the kernel says more of their time.
     pub worst_counted: Vec<WorstOfRun>,
+    /// What its calls sent to the GPU; only where the process was recorded. Its times are those of a recorded process then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commands: Option<CommandsOfRun>,
 }
 
 impl CellOfRun {

@@ -1,5 +1,5 @@
 //! Runs an experiment: for each repeat one process under each lock policy, which measures its stages one after the other and
-//! leaves a finished part of each in the run's folder.
+//! leaves a finished part of each in the run's folder. A stage that is recorded has a process of its own.
 //!
 //! The invariant: a process that dies or hangs costs the stage that it was at, no more. What is finished is never done again,
 //! so a run that was stopped at any moment goes on behind its last part. What was lost leaves no part: a run that goes on
@@ -141,6 +141,10 @@ impl Runner<'_> {
             if self.stop.load(Ordering::Relaxed) > 0 {
                 return Ok(End::Stopped { at: None });
             }
+            // What is recorded has a process, and so a tape, of its own.
+            let (bare, recorded): (Vec<&Stage>, Vec<&Stage>) =
+                missing.into_iter().partition(|stage| stage.run.record.is_no());
+            let missing = if bare.is_empty() { recorded[..1].to_vec() } else { bare };
             let process = Process { runner: self, policy, repeat, stages: &missing };
             let ended = process.run(&mut |stage, what| {
                 let (done, of) = self.counted();

@@ -1,8 +1,9 @@
 //! One process under one policy: how it is started, and what it says line by line.
 
 use crate::{Error, News, Runner};
-use experiment::{Gpu, Stage};
-use std::ffi::OsString;
+use experiment::{Gpu, Record, Stage};
+use results::Folder;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -247,6 +248,10 @@ impl<'p> Process<'p> {
         child.extend(["--repeat".into(), self.repeat.to_string().into()]);
         child.extend(["--stages".into(), stages.join(",").into()]);
         let gpu = self.stages.first().map_or(Gpu::Real, |s| s.run.gpu);
+        if let Some(stage) = self.stages.first().filter(|s| s.run.record == Record::Commands) {
+            let tape = runner.folder.path().join(Folder::tape_name(stage.number, self.repeat));
+            return recorded_command(gpu, runner.program.as_os_str(), &tape, child);
+        }
         policy_command(self.policy, gpu, runner.program.as_os_str(), runner.folder.path(), self.repeat, child)
     }
 }
@@ -264,15 +269,12 @@ fn time_of(stage: &Stage) -> Duration {
 pub fn policy_command(
     policy: &str,
     gpu: Gpu,
-    program: &std::ffi::OsStr,
+    program: &OsStr,
     folder: &Path,
     repeat: u32,
     child: Vec<OsString>,
 ) -> Vec<OsString> {
-    let gpu = match gpu {
-        Gpu::Real | Gpu::None => "real",
-        Gpu::Soft => "soft",
-    };
+    let gpu = word(gpu);
     let mut all: Vec<OsString> = Vec::new();
     let told = |name: &str, end: &str| folder.join(format!("{name}-{repeat:02}.{end}")).into_os_string();
     match policy {
@@ -291,6 +293,24 @@ pub fn policy_command(
     }
     all.extend(child);
     all
+}
+
+/// The command line of a child that is recorded. A thread whose ring is full waits: nothing is to be missing.
+fn recorded_command(gpu: Gpu, program: &OsStr, tape: &Path, child: Vec<OsString>) -> Vec<OsString> {
+    let mut all: Vec<OsString> = vec![program.into()];
+    let options = ["record", "-q", "--force", "--locks", "--no-switches", "--on-full", "wait", "--ring", "64MiB"];
+    all.extend(options.into_iter().chain(["--gpu", word(gpu), "-o"]).map(OsString::from));
+    all.extend([tape.into(), "--".into()]);
+    all.extend(child);
+    all
+}
+
+/// Which GPU a program finds, as the command line has it.
+fn word(gpu: Gpu) -> &'static str {
+    match gpu {
+        Gpu::Real | Gpu::None => "real",
+        Gpu::Soft => "soft",
+    }
 }
 
 fn ended(status: ExitStatus) -> String {
@@ -333,6 +353,15 @@ mod tests {
         assert_eq!(line("pi+ticket"), format!("{run} pi,ticket --gpu soft --force --out /f/policy-pi+ticket{rest}"));
         let record = "doorbell record -q --force --locks --tap off --gpu soft -o /f/traced-02.doorbell";
         assert_eq!(line("traced"), format!("{record} -- doorbell bench"));
+    }
+
+    #[test]
+    fn a_recorded_stage_is_a_command_line() {
+        let child = ["doorbell", "bench"].map(OsString::from).into();
+        let all = recorded_command(Gpu::Soft, "doorbell".as_ref(), "/f/tapes/0003-01.doorbell".as_ref(), child);
+        let all: Vec<_> = all.iter().map(|word| word.to_string_lossy()).collect();
+        let record = "doorbell record -q --force --locks --no-switches --on-full wait --ring 64MiB --gpu soft";
+        assert_eq!(all.join(" "), format!("{record} -o /f/tapes/0003-01.doorbell -- doorbell bench"));
     }
 
     #[test]

@@ -147,6 +147,9 @@ impl Args {
         if let End::Impossible(why) = end {
             return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
         }
+        let reading = Progress::new();
+        attribution::read_tapes(folder, &mut |what| reading.show(what))?;
+        drop(reading);
         let is_lost = !lost.is_empty();
         let mut all: Vec<String> = warnings.iter().map(ToString::to_string).collect();
         if left_behind {

@@ -5,6 +5,7 @@ use super::{
     CellOfRun, Coordinate, Counted, Crossed, Figures, Link, Measured, MeteredOfRun, Missing, PartOfRun, PerRound,
     Places, RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, metric, reached, repaid,
 };
+use crate::commands::CommandsOfRun;
 use crate::part::{Compared, Explained, Loaded, Part, Status, Tally};
 use crate::{Error, Folder, folder};
 use experiment::{Cell, Compare, Experiment, Metric, Observe, Stage, What};
@@ -52,6 +53,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     let began = parts.iter().map(|p| &p.began).filter(|b| !b.is_empty());
     let started = began.chain([&context.started]).min().cloned().unwrap_or_default();
     let mut warnings = context.warnings.clone();
+    warnings.extend(parts.iter().flat_map(of_recording));
     let mut cells = Vec::new();
     let compare = experiment.compare.as_ref().map(|c| Comparison::of(experiment, c, stages));
     let held_against = compare.is_some() || best::is_asked(experiment, stages);
@@ -110,6 +112,15 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         asserts,
         parts: parts.into_iter().map(part_of_run).collect(),
     })
+}
+
+/// What is to be said of a part's recording.
+fn of_recording(part: &Part) -> Vec<String> {
+    let place = format!("the recording of stage {}, repeat {}", part.stage, part.repeat);
+    let Some(recorded) = &part.recorded else { return Vec::new() };
+    let not_joined = recorded.not_joined.iter().map(|why| format!("{place}: not joined with its samples: {why}"));
+    let incomplete = recorded.incomplete_because.iter().map(|why| format!("{place}: counts may be too low: {why}"));
+    not_joined.chain(incomplete).collect()
 }
 
 const STOPPED_IN_IT: &str = "the run was stopped while it was measured";
@@ -251,6 +262,7 @@ fn one(
         tally: of_parts().filter_map(|(_, c)| c.counted).reduce(added),
         metered: metered(stage, number, parts),
         worst_counted,
+        commands: CommandsOfRun::of(of_parts().filter_map(|(_, c)| c.commands.as_ref())),
     };
     if let Some(why) = spoilt {
         withdraw(&mut cell, why.clone());
@@ -457,6 +469,7 @@ fn part_of_run(p: Part) -> PartOfRun {
         clock_error_ns: p.clock_error_ns,
         counted: p.counted.into_iter().map(|(name, value)| Counted { name, value }).collect(),
         notes: p.notes,
+        recorded: p.recorded,
     }
 }
 

@@ -41,6 +41,7 @@ pub fn experiment() -> Experiment {
             cpus: Cpus::Last,
             policy: "stock".into(),
             gpu: Gpu::Real,
+            record: Record::No,
         },
         subjects: vec![subject("host->ce0->gpu0", &[8, 4096]), subject("host->bar1->gpu0", &[4096])],
         loads: Vec::new(),
@@ -93,6 +94,7 @@ pub fn part(stage: u32, repeat: u32, cells: &[Vec<Sample>]) -> Part {
         counted: None,
         metered: None,
         stuck_between: None,
+        commands: None,
     };
     Part {
         stage,
@@ -108,6 +110,8 @@ pub fn part(stage: u32, repeat: u32, cells: &[Vec<Sample>]) -> Part {
         clock_error_ns: Some(40),
         counted: vec![("steal_ms".into(), 2.0)],
         notes: Vec::new(),
+        counter: None,
+        recorded: None,
     }
 }
 

@@ -1,0 +1,328 @@
+//! What the calls of a cell sent to the GPU, as the recording of its process says it.
+//!
+//! A part keeps how many calls had which value ([`Spread`]), so parts of several repeats add up exactly; `run.json` has the
+//! least, the median and the most of each.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is needed to find a part's samples on the tape of its process: who measured, and the time stamp counter at two moments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Counter {
+    pub pid: i32,
+    pub tid: i32,
+    pub began: Anchor,
+    pub ended: Anchor,
+}
+
+/// One moment by the clock of the samples and by the time stamp counter.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Anchor {
+    /// Since the part began.
+    pub ns: u64,
+    pub tsc: u64,
+    /// How far apart the two readings can be.
+    pub error_ns: f64,
+}
+
+/// The recording of a part, and how it was joined with the samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Its file, in the run's folder.
+    pub tape: String,
+    /// Why it was not joined with the samples; no cell has commands then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_joined: Option<String>,
+    /// How far the clocks of samples and tape can be apart.
+    pub clock_error_ns: f64,
+    /// What keeps the tape from being complete: counts may be too low.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub incomplete_because: Vec<String>,
+    pub doorbells: Doorbells,
+}
+
+/// Every doorbell of a tape, by when it was rung.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doorbells {
+    /// By the measuring thread between a sample's call and the call's return.
+    pub in_calls: u64,
+    /// By it between a call's return and the end of the sample.
+    pub waiting: u64,
+    /// By it at any other time: opening, warming up, comparing.
+    pub untimed: u64,
+    pub other_threads: u64,
+}
+
+/// What one call sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    pub doorbells: u64,
+    /// GPFIFO entries.
+    pub entries: u64,
+    /// Of the segments that the entries point to.
+    pub pushbuffer_bytes: u64,
+    /// Of these the data that is copied.
+    pub inline_bytes: u64,
+    /// Operations of pthread locks; a lock with its unlock is one.
+    pub locks: u64,
+    pub lock_wait_ns: u64,
+    /// What moved bytes or ran: `inline`, `COPY2`, `fill COPY2`, `kernel`.
+    pub executors: BTreeMap<String, Moved<u64>>,
+    /// Writes of methods, by class.
+    pub methods: BTreeMap<String, u64>,
+}
+
+/// Operations of an executor, and the bytes that they moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved<T> {
+    pub operations: T,
+    pub bytes: T,
+}
+
+/// How many calls had which value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Spread(BTreeMap<u64, u64>);
+
+/// Over calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Typical {
+    pub min: u64,
+    /// Of an even number of calls the lower one of the two in the middle.
+    pub median: u64,
+    pub max: u64,
+    pub mean: f64,
+}
+
+impl Spread {
+    pub fn add(&mut self, value: u64) {
+        self.add_many(value, 1);
+    }
+
+    fn add_many(&mut self, value: u64, calls: u64) {
+        if calls > 0 {
+            *self.0.entry(value).or_default() += calls;
+        }
+    }
+
+    fn merge(&mut self, other: &Spread) {
+        other.0.iter().for_each(|(value, calls)| self.add_many(*value, *calls));
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Of no calls all is zero.
+    pub fn typical(&self) -> Typical {
+        let calls = self.calls();
+        let (Some((min, _)), Some((max, _))) = (self.0.first_key_value(), self.0.last_key_value()) else {
+            return Typical::default();
+        };
+        let mut before = 0;
+        let middle = self.0.iter().find(|(_, n)| {
+            before += **n;
+            before * 2 >= calls
+        });
+        let median = middle.map_or(*max, |(value, _)| *value);
+        let sum: f64 = self.0.iter().map(|(value, n)| *value as f64 * *n as f64).sum();
+        Typical { min: *min, median, max: *max, mean: sum / calls as f64 }
+    }
+}
+
+/// What all calls of a cell sent, in one part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Commands {
+    pub calls: u64,
+    /// The first of them, which is in none of the others.
+    pub first: Call,
+    pub doorbells: Spread,
+    pub entries: Spread,
+    pub pushbuffer_bytes: Spread,
+    pub inline_bytes: Spread,
+    pub locks: Spread,
+    pub lock_wait_ns: Spread,
+    pub executors: BTreeMap<String, Moved<Spread>>,
+    pub methods: BTreeMap<String, Spread>,
+    pub channels: Vec<UsedChannel>,
+}
+
+/// A channel that calls of a cell used, where its parts lie, and what all calls together sent through it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct UsedChannel {
+    /// `COPY2`, `GRAPHICS`; empty if it is not known.
+    pub engine: String,
+    /// `host`, `video` or `?`.
+    pub gpfifo: String,
+    pub userd: String,
+    pub pushbuffer: String,
+    /// Of the semaphores that it released.
+    pub semaphores: Vec<String>,
+    pub doorbells: u64,
+    pub entries: u64,
+    pub pushbuffer_bytes: u64,
+}
+
+impl Commands {
+    /// Of all calls of a cell, in their order.
+    pub fn of(calls: &[Call], channels: Vec<UsedChannel>) -> Option<Commands> {
+        let (first, others) = calls.split_first()?;
+        let mut all = Commands { calls: others.len() as u64, first: first.clone(), channels, ..Commands::default() };
+        others.iter().for_each(|call| all.add(call));
+        all.pad();
+        Some(all)
+    }
+
+    fn add(&mut self, call: &Call) {
+        self.doorbells.add(call.doorbells);
+        self.entries.add(call.entries);
+        self.pushbuffer_bytes.add(call.pushbuffer_bytes);
+        self.inline_bytes.add(call.inline_bytes);
+        self.locks.add(call.locks);
+        self.lock_wait_ns.add(call.lock_wait_ns);
+        for (name, moved) in &call.executors {
+            let of = self.executors.entry(name.clone()).or_default();
+            of.operations.add(moved.operations);
+            of.bytes.add(moved.bytes);
+        }
+        for (class, writes) in &call.methods {
+            self.methods.entry(class.clone()).or_default().add(*writes);
+        }
+    }
+
+    /// Calls without an executor or class had none of its operations.
+    fn pad(&mut self) {
+        let calls = self.calls;
+        let executors = self.executors.values_mut().flat_map(|of| [&mut of.operations, &mut of.bytes]);
+        for spread in executors.chain(self.methods.values_mut()) {
+            spread.add_many(0, calls - spread.calls());
+        }
+    }
+
+    /// Of several parts; the first call is that of the first part.
+    pub fn merged<'c>(mut parts: impl Iterator<Item = &'c Commands>) -> Option<Commands> {
+        let mut all = parts.next()?.clone();
+        for part in parts {
+            all.calls += part.calls;
+            let spreads = [
+                (&mut all.doorbells, &part.doorbells),
+                (&mut all.entries, &part.entries),
+                (&mut all.pushbuffer_bytes, &part.pushbuffer_bytes),
+                (&mut all.inline_bytes, &part.inline_bytes),
+                (&mut all.locks, &part.locks),
+                (&mut all.lock_wait_ns, &part.lock_wait_ns),
+            ];
+            spreads.into_iter().for_each(|(all, part)| all.merge(part));
+            for (name, moved) in &part.executors {
+                let of = all.executors.entry(name.clone()).or_default();
+                of.operations.merge(&moved.operations);
+                of.bytes.merge(&moved.bytes);
+            }
+            for (class, writes) in &part.methods {
+                all.methods.entry(class.clone()).or_default().merge(writes);
+            }
+            part.channels.iter().for_each(|channel| channel.add_to(&mut all.channels));
+            all.pad();
+        }
+        Some(all)
+    }
+}
+
+impl UsedChannel {
+    /// Adds it to the one that is alike in all but its counts.
+    pub fn add_to(&self, all: &mut Vec<UsedChannel>) {
+        let key = |c: &UsedChannel| UsedChannel { doorbells: 0, entries: 0, pushbuffer_bytes: 0, ..c.clone() };
+        match all.iter_mut().find(|c| key(c) == key(self)) {
+            Some(same) => {
+                same.doorbells += self.doorbells;
+                same.entries += self.entries;
+                same.pushbuffer_bytes += self.pushbuffer_bytes;
+            }
+            None => all.push(self.clone()),
+        }
+    }
+}
+
+/// What the calls of a cell sent, over all repeats.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CommandsOfRun {
+    /// All but the first of each repeat.
+    pub calls: u64,
+    /// The first of the first repeat.
+    pub first: Call,
+    pub doorbells: Typical,
+    pub entries: Typical,
+    pub pushbuffer_bytes: Typical,
+    pub inline_bytes: Typical,
+    pub locks: Typical,
+    pub lock_wait_ns: Typical,
+    pub executors: BTreeMap<String, Moved<Typical>>,
+    pub methods: BTreeMap<String, Typical>,
+    pub channels: Vec<UsedChannel>,
+}
+
+impl CommandsOfRun {
+    /// `None` where no part has any.
+    pub fn of<'c>(parts: impl Iterator<Item = &'c Commands>) -> Option<CommandsOfRun> {
+        let all = Commands::merged(parts)?;
+        let moved = |of: &Moved<Spread>| Moved { operations: of.operations.typical(), bytes: of.bytes.typical() };
+        Some(CommandsOfRun {
+            calls: all.calls,
+            doorbells: all.doorbells.typical(),
+            entries: all.entries.typical(),
+            pushbuffer_bytes: all.pushbuffer_bytes.typical(),
+            inline_bytes: all.inline_bytes.typical(),
+            locks: all.locks.typical(),
+            lock_wait_ns: all.lock_wait_ns.typical(),
+            executors: all.executors.iter().map(|(name, of)| (name.clone(), moved(of))).collect(),
+            methods: all.methods.iter().map(|(class, of)| (class.clone(), of.typical())).collect(),
+            first: all.first,
+            channels: all.channels,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(doorbells: u64, executor: Option<&str>) -> Call {
+        let executors =
+            executor.map(|name| (name.to_owned(), Moved { operations: 1, bytes: 64 })).into_iter().collect();
+        Call { doorbells, executors, ..Call::default() }
+    }
+
+    #[test]
+    fn the_first_call_stands_apart_and_calls_without_an_executor_count_as_none() {
+        let calls = [call(9, None), call(1, Some("inline")), call(2, None), call(1, Some("inline"))];
+        let all = Commands::of(&calls, Vec::new()).unwrap();
+        assert_eq!((all.calls, all.first.doorbells), (3, 9));
+        assert_eq!(all.doorbells.typical(), Typical { min: 1, median: 1, max: 2, mean: 4.0 / 3.0 });
+        let Moved { operations, bytes } = &all.executors["inline"];
+        assert_eq!((operations.typical().min, operations.typical().median), (0, 1));
+        assert_eq!(bytes.typical(), Typical { min: 0, median: 64, max: 64, mean: 128.0 / 3.0 });
+        assert_eq!(Commands::of(&[], Vec::new()), None);
+    }
+
+    #[test]
+    fn parts_add_up_as_if_they_were_one() {
+        let one = Commands::of(&[call(9, None), call(1, Some("inline")), call(3, None)], Vec::new()).unwrap();
+        let two = Commands::of(&[call(9, None), call(2, Some("COPY2"))], Vec::new()).unwrap();
+        let all = Commands::merged([&one, &two].into_iter()).unwrap();
+        assert_eq!((all.calls, all.doorbells.typical().median), (3, 2));
+        for name in ["inline", "COPY2"] {
+            let operations = &all.executors[name].operations;
+            assert_eq!(operations.calls(), 3, "{name}");
+            assert_eq!(operations.typical(), Typical { min: 0, median: 0, max: 1, mean: 1.0 / 3.0 });
+        }
+    }
+
+    #[test]
+    fn channels_that_are_alike_are_one() {
+        let channel = UsedChannel { engine: "COPY2".into(), doorbells: 3, entries: 4, ..UsedChannel::default() };
+        let mut all = vec![channel.clone()];
+        channel.add_to(&mut all);
+        UsedChannel { engine: "COPY3".into(), ..channel }.add_to(&mut all);
+        assert_eq!(all.iter().map(|c| (c.doorbells, c.entries)).collect::<Vec<_>>(), [(6, 8), (3, 4)]);
+    }
+}
