@@ -4,6 +4,7 @@
 //! out.
 
 mod by_size;
+mod commands;
 mod figures;
 mod metered;
 mod places;
@@ -139,6 +140,7 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
         counted(out, &stages().collect::<Vec<_>>())?;
     }
     figures::write(out, style, run, &group.cells)?;
+    commands::write(out, style, &group.cells)?;
     if !run.functional {
         slowest(out, &group.cells)?;
         places::write(out, style, &group.cells)?;
