@@ -19,6 +19,11 @@ A CUDA graph is cloned once and launched often:
     step = doorbell.graph(cuda_graph)      # a torch.cuda.CUDAGraph, or the number of a cudaGraphExec_t
     step.replay().wait()
 
+Copies and launches become one, behind one doorbell: a frame in, its inference, the result out:
+
+    frame = doorbell.chain([(input, camera), step, (result, output)])
+    frame.replay().wait()
+
 There is no build step: this is ctypes over libdoorbell.so. It is looked for in the file that DOORBELL_LIB names, beside this
 package, and where the system looks. A call costs some hundred nanoseconds of ctypes more than in C.
 
@@ -30,7 +35,7 @@ open(check_allocations=True) submissions do, too, because they call CUDA.
 
 from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidHandle, NotLaunchable, NotPinnable, OutOfRange,
                       Overrun, Timeout, Unavailable)
-from ._graph import Graph, graph, kernel
+from ._graph import Graph, chain, graph, kernel
 from ._library import version, watching
 from ._record import record, recording
 from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, explain,
@@ -38,7 +43,7 @@ from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate,
 
 __all__ = [
     "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Message",
-    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "close",
+    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "chain", "close",
     "copy_", "copy_async", "copy_batch", "explain", "graph", "kernel", "message", "open", "pin", "prepare", "prepare_bytes", "record",
     "recording", "ring", "session", "version", "watching",
 ]

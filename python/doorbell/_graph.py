@@ -3,9 +3,9 @@
 from ctypes import addressof, byref, c_size_t, c_uint32, c_uint64, c_void_p
 
 from . import _session
-from ._library import check, failed, library
+from ._library import CHAIN_ENGINES, CHAIN_HOST_COUNTER, STEP_BY, STEP_LAUNCH, Step, check, failed, library
 from ._memory import memory_of
-from ._session import _NOW, Ticket, _Handle, _stream, pin
+from ._session import _NOW, Ticket, _ends, _Handle, _length, _stream, pin
 
 
 def _exec(thing):
@@ -31,11 +31,13 @@ class Graph(_Handle):
         self._last, self._pointers = None, {}
 
     def replay(self, *, after=_NOW):
-        """Launches it; the launch's Ticket. It keeps the GIL. after: a CUDA stream, for whose work of until now it waits (None: the
-        default stream); that is a call of CUDA's, with its locks. Ticket.hold() lets a stream wait for it."""
+        """Launches it; the launch's Ticket. It keeps the GIL. after: a Ticket, for which the GPU waits; or a CUDA stream, for whose work
+        of until now it waits (None: the default stream): that is a call of CUDA's, with its locks. Ticket.hold() lets a stream wait for it."""
         ticket = Ticket()
         if after is _NOW:
             code = _session._submits.doorbell_launch(self._argument, byref(ticket))
+        elif isinstance(after, Ticket):
+            code = _session._submits.doorbell_launch_after(self._argument, after, byref(ticket))
         else:
             code = library.doorbell_launch_after_stream(self.handle, _stream(after), byref(ticket))
         if code:
@@ -104,3 +106,34 @@ def kernel(function, grid, block, arguments, stream, *, shared_bytes=0):
     check(library.doorbell_kernel_prepare(int(function), _three(grid), _three(block), shared_bytes, pointers, _stream(stream),
                                           byref(handle)))
     return Graph(handle.value, None)
+
+
+def chain(steps, *, engines=False, host_counter=False):
+    """Makes copies and launches of graphs one chain: a Graph that replay() launches with one doorbell. The GPU orders the steps, each
+    behind those before it, and the ticket is done when the last one is.
+
+    A step is a Graph (its copy in the chain has the parameters that it has now), or a copy: (dst, src), all of it, or
+    (dst, dst_offset, src, src_offset, nbytes), or the same and "inline" or "engine": in the command stream, or by the copy engine. Without
+    it, up to 16 KiB from host memory to the GPU's go inline: replay() reads them. Leave the bytes of others until the ticket is done.
+    engines: launches behind copies wait for no counter (the engines keep the order, as GA100's manual says). host_counter: steps wait for a
+    word in host memory. The chain holds the buffers, and what its graphs hold."""
+    steps, keep = list(steps), []
+    array = (Step * max(1, len(steps)))()
+    for to_step, step in zip(array, steps):
+        if isinstance(step, Graph):
+            to_step.kind, to_step.graph = STEP_LAUNCH, step.handle
+            keep += (step._keep, dict(step._pointers))
+            continue
+        by = step[5] if len(step) == 6 else None
+        if len(step) not in (2, 5, 6) or by not in STEP_BY:
+            raise ValueError("a step is a Graph, (dst, src), or (dst, dst_offset, src, src_offset, nbytes) and maybe 'inline' or 'engine'")
+        dst, dst_offset, src, src_offset, nbytes = (step[0], 0, step[1], 0, None) if len(step) == 2 else step[:5]
+        to, from_ = _ends(dst, src)
+        to_step.bytes = _length(to, dst_offset, from_, src_offset, nbytes)
+        to_step.flags, to_step.to, to_step.to_offset = STEP_BY[by], to.handle, dst_offset
+        to_step.from_, to_step.from_offset = from_.handle, src_offset
+        keep += (to, from_)
+    flags = (CHAIN_ENGINES if engines else 0) | (CHAIN_HOST_COUNTER if host_counter else 0)
+    handle = c_uint64()
+    check(library.doorbell_chain_prepare(array, len(steps), flags, byref(handle)))
+    return Graph(handle.value, keep)

@@ -15,6 +15,9 @@ FOREVER = (1 << 64) - 1
 HOST, VIDEO = 0, 1
 ANY, BESIDE_CUDA, SOFTWARE = 0, 1, 2
 CHECK, OWN_PROFILE = 1, 2
+STEP_COPY, STEP_LAUNCH = 0, 1
+STEP_BY = {None: 0, "inline": 1, "engine": 2}
+CHAIN_ENGINES, CHAIN_HOST_COUNTER = 1, 2
 WAYS = ("engine", "inline", "stores", "loads")
 LOG = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
@@ -30,6 +33,11 @@ class Piece(ctypes.Structure):
 
 class Word(ctypes.Structure):
     _fields_ = [("buffer", c_uint64), ("offset", c_uint64), ("value", c_uint32)]
+
+
+class Step(ctypes.Structure):
+    _fields_ = [("kind", c_uint32), ("flags", c_uint32), ("graph", c_uint64), ("to", c_uint64), ("to_offset", c_uint64),
+                ("from_", c_uint64), ("from_offset", c_uint64), ("bytes", c_uint64)]
 
 
 class FrameStruct(ctypes.Structure):
@@ -78,7 +86,11 @@ FUNCTIONS = {
     "doorbell_graph_kernels": [c_uint64, POINTER(c_uint32), c_size_t, POINTER(c_size_t)],
     "doorbell_graph_set_param": [c_uint64, c_uint32, c_uint32, c_void_p, c_size_t],
     "doorbell_graph_set_pointer": [c_uint64, c_uint32, c_uint32, c_uint64, c_uint64],
+    "doorbell_chain_prepare": [POINTER(Step), c_size_t, c_uint32, ANSWER],
     "doorbell_launch": [c_uint64, ANSWER],
+    "doorbell_launch_after": [c_uint64, c_uint64, ANSWER],
+    "doorbell_submit_after": [c_uint64, c_uint64, ANSWER],
+    "doorbell_copy_after": [POINTER(Piece), c_size_t, c_uint64, ANSWER],
     "doorbell_launch_after_stream": [c_uint64, c_void_p, ANSWER],
     "doorbell_graph_free": [c_uint64],
 }

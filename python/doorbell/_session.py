@@ -261,8 +261,9 @@ _NOW = object()
 
 
 def copy_batch(pieces, *, after=_NOW):
-    """Submits many copies behind one doorbell: (dst, dst_offset, src, src_offset, nbytes) each, of buffers. after: a CUDA stream, for
-    whose work of until now they wait (None: the default stream); that is a call of CUDA's, with its locks."""
+    """Submits many copies behind one doorbell: (dst, dst_offset, src, src_offset, nbytes) each, of buffers. after: a Ticket, for which
+    the GPU waits; or a CUDA stream, for whose work of until now they wait (None: the default stream): that is a call of CUDA's, with its
+    locks."""
     pieces = list(pieces)
     array, keep = (Piece * len(pieces))(), []
     for to_piece, (dst, dst_offset, src, src_offset, nbytes) in zip(array, pieces):
@@ -274,6 +275,8 @@ def copy_batch(pieces, *, after=_NOW):
     ticket = Ticket()
     if after is _NOW:
         check(library.doorbell_copy_batch(array, len(pieces), byref(ticket)))
+    elif isinstance(after, Ticket):
+        check(library.doorbell_copy_after(array, len(pieces), after.value, byref(ticket)))
     else:
         check(library.doorbell_copy_after_stream(array, len(pieces), _stream(after), byref(ticket)))
     ticket._keep = keep
@@ -289,10 +292,15 @@ class Transfer(_Handle):
     def __init__(self, handle, keep):
         self.handle, self._keep, self._argument = handle, keep, c_uint64(handle)
 
-    def submit(self, data=None):
-        """Submits it once more; with the bytes, where prepare_bytes() made it. It keeps the GIL."""
+    def submit(self, data=None, *, after=None):
+        """Submits it once more; with the bytes, where prepare_bytes() made it. It keeps the GIL. after: the Ticket of a launch, or of a
+        copy, for which the GPU waits; not with bytes."""
         ticket = Ticket()
-        if data is None:
+        if after is not None:
+            if data is not None:
+                raise ValueError("a submission with bytes waits for nothing: wait for the ticket")
+            code = _submits.doorbell_submit_after(self._argument, after, byref(ticket))
+        elif data is None:
             code = _submits.doorbell_submit(self._argument, byref(ticket))
         else:
             memory = memory_of(data)

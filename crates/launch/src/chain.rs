@@ -69,18 +69,20 @@ pub enum Order {
 }
 
 /// How a chain is made.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ChainOptions {
     pub order: Order,
     /// Where the counter lies: in video memory the GPU's waits do not go over the bus.
     pub counter: Place,
     /// Memory that transfers may name although it is of another address space beside the same CUDA: it stays as long as the chain.
     pub held: Vec<Arc<Memory>>,
+    /// Pins of what transfers name, which the chain keeps until its last launch is done.
+    pub pins: Vec<Pin>,
 }
 
 impl Default for ChainOptions {
     fn default() -> ChainOptions {
-        ChainOptions { order: Order::default(), counter: Place::Video, held: Vec::new() }
+        ChainOptions { order: Order::default(), counter: Place::Video, held: Vec::new(), pins: Vec::new() }
     }
 }
 
@@ -155,7 +157,7 @@ impl Chain {
         };
         // SAFETY: the caller's. The upload only arms, and all that QMDs release was moved to the counter.
         let mut launch = unsafe { Launch::prepare_chain(channel, words, chain)? };
-        launch.keep(pins.into_iter().chain(watches));
+        launch.keep(pins.into_iter().chain(watches).chain(options.pins));
         let mut graph = Graph::assembled(launch, nodes, parameters, None);
         for (node, bytes) in now {
             graph.set_parameter(node, 0, &bytes)?;

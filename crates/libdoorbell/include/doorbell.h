@@ -186,6 +186,36 @@
 #define DOORBELL_FOREVER UINT64_MAX
 
 /*
+ doorbell_step_t.kind: bytes from one buffer to another.
+ */
+#define DOORBELL_STEP_COPY 0
+
+/*
+ doorbell_step_t.kind: a launch of a graph.
+ */
+#define DOORBELL_STEP_LAUNCH 1
+
+/*
+ doorbell_step_t.flags, of a copy: the bytes travel in the command stream, 64 KiB at most; the CPU reads them from host memory at each launch.
+ */
+#define DOORBELL_STEP_INLINE 1
+
+/*
+ doorbell_step_t.flags, of a copy: by the copy engine, whatever its size.
+ */
+#define DOORBELL_STEP_ENGINE 2
+
+/*
+ doorbell_chain_prepare: launches behind copies wait for no counter. The engines keep the order, as GA100's manual says; not seen on other GPUs yet.
+ */
+#define DOORBELL_CHAIN_ENGINES 1
+
+/*
+ doorbell_chain_prepare: the steps wait for a counter in host memory, not in the GPU's.
+ */
+#define DOORBELL_CHAIN_HOST_COUNTER 2
+
+/*
  Told what a session does when it is opened and closed. It must not call doorbell.
  */
 typedef void (*doorbell_log_t)(void *user, const char *text);
@@ -299,6 +329,32 @@ typedef uint64_t doorbell_message_t;
  A CUDA graph that is ready to be launched. 0 is never one.
  */
 typedef uint64_t doorbell_graph_t;
+
+/*
+ One step of a chain: set all of it to 0, then what its kind needs.
+ */
+typedef struct {
+  /*
+   DOORBELL_STEP_COPY or DOORBELL_STEP_LAUNCH.
+   */
+  uint32_t kind;
+  /*
+   0, or of a copy DOORBELL_STEP_INLINE or DOORBELL_STEP_ENGINE. 0 is inline up to 16 KiB from host memory to the GPU's, else the copy engine.
+   */
+  uint32_t flags;
+  /*
+   Of a launch.
+   */
+  doorbell_graph_t graph;
+  /*
+   The others are of a copy.
+   */
+  doorbell_buffer_t to;
+  uint64_t to_offset;
+  doorbell_buffer_t from;
+  uint64_t from_offset;
+  uint64_t bytes;
+} doorbell_step_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -696,8 +752,8 @@ int32_t doorbell_graph_set_pointer(doorbell_graph_t graph,
 /*
  Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and
  this call never. doorbell_wait(), doorbell_poll() and doorbell_query() take the ticket. Nothing orders a launch
- against copies: wait for what it needs, and for its ticket. doorbell_launch_after_stream() and
- doorbell_hold_stream() order it against streams of CUDA's.
+ against copies but doorbell_launch_after(), doorbell_submit_after(), and chains (doorbell_chain_prepare()).
+ doorbell_launch_after_stream() and doorbell_hold_stream() order it against streams of CUDA's.
  Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
  DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
  way), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
@@ -722,6 +778,57 @@ int32_t doorbell_launch_after_stream(doorbell_graph_t graph, void *stream, doorb
  DOORBELL_CLOSED, DOORBELL_FORKED.
  */
 int32_t doorbell_graph_free(doorbell_graph_t graph);
+
+/*
+ Makes copies and launches of graphs ready as one chain, up to 256 steps: doorbell_launch() starts it with one doorbell, the
+ GPU orders the steps, and the ticket is done when the last one is: what was copied to host memory is there then. Each step
+ begins when those before it are over. The chain is a graph to all other calls: doorbell_launch(), doorbell_wait(),
+ doorbell_graph_set_param() (kernels count through all of its graphs), doorbell_graph_free(). Each graph in it is cloned once
+ more, with the parameters that it has now, and may be freed. The bytes that go inline are read from the buffer by
+ doorbell_launch(), before it returns; the others by the GPU, so leave them until the ticket is done.
+ Memory of CUDA's is pinned for the chain: when CUDA frees it, launches answer DOORBELL_FREED. Memory of
+ doorbell_allocate() stays until the chain is freed, also after doorbell_unpin().
+ `flags`: 0, DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER or both.
+ Cost: milliseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the launches of others.
+ Errors: DOORBELL_ARGUMENT (no graph was prepared yet; an unknown kind or flag; inline from the GPU's memory), DOORBELL_GRAPH for a
+ step that cannot be, DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
+ DOORBELL_FORKED.
+ */
+int32_t doorbell_chain_prepare(const doorbell_step_t *steps,
+                               size_t count,
+                               uint32_t flags,
+                               doorbell_graph_t *chain);
+
+/*
+ As doorbell_launch(), behind a copy (or any submission) of this session's: the GPU waits for its ticket, with nothing of CUDA's. All
+ that is launched later waits, too. If the ticket's channel is killed before it is done, the launch never begins.
+ Cost: as doorbell_launch(), and some words more where `after` is not done. Threads, errors: as doorbell_launch();
+ DOORBELL_HANDLE also for a ticket that is none, DOORBELL_KILLED and DOORBELL_STOPPED also for its lane.
+ */
+int32_t doorbell_launch_after(doorbell_graph_t graph,
+                              doorbell_ticket_t after,
+                              doorbell_ticket_t *ticket);
+
+/*
+ As doorbell_submit(), behind a launch, or a copy of another lane: the GPU waits for its ticket. What is submitted on the
+ transfer's lane later waits, too, also where this is DOORBELL_FULL.
+ Cost: as doorbell_submit(), and some words more where `after` is not done. Threads, errors: as doorbell_submit();
+ DOORBELL_ARGUMENT for a transfer by the CPU's own stores or loads (doorbell_explain()), DOORBELL_HANDLE also for a ticket that is
+ none, DOORBELL_KILLED and DOORBELL_STOPPED also for its lane.
+ */
+int32_t doorbell_submit_after(doorbell_transfer_t transfer,
+                              doorbell_ticket_t after,
+                              doorbell_ticket_t *ticket);
+
+/*
+ As doorbell_copy_batch(), behind a launch, or a copy of another lane, always by a copy engine. What goes by that lane later
+ waits, too, also where this is DOORBELL_FULL.
+ Cost, threads, errors: as doorbell_copy_batch() and doorbell_submit_after().
+ */
+int32_t doorbell_copy_after(const doorbell_piece_t *pieces,
+                            size_t count,
+                            doorbell_ticket_t after,
+                            doorbell_ticket_t *ticket);
 
 #ifdef __cplusplus
 }  // extern "C"

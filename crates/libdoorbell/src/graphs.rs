@@ -129,8 +129,8 @@ pub extern "C" fn doorbell_graph_set_pointer(
 
 /// Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and
 /// this call never. doorbell_wait(), doorbell_poll() and doorbell_query() take the ticket. Nothing orders a launch
-/// against copies: wait for what it needs, and for its ticket. doorbell_launch_after_stream() and
-/// doorbell_hold_stream() order it against streams of CUDA's.
+/// against copies but doorbell_launch_after(), doorbell_submit_after(), and chains (doorbell_chain_prepare()).
+/// doorbell_launch_after_stream() and doorbell_hold_stream() order it against streams of CUDA's.
 /// Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
 /// DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
 /// way), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;

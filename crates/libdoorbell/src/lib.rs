@@ -8,12 +8,14 @@
 #![allow(non_camel_case_types, reason = "names as C has them")]
 
 mod calls;
+mod chains;
 mod codes;
 mod detail;
 mod graphs;
 mod types;
 
 pub use calls::*;
+pub use chains::*;
 pub use codes::*;
 pub use graphs::*;
 pub use types::*;

@@ -86,6 +86,38 @@ pub struct doorbell_piece_t {
     pub bytes: u64,
 }
 
+/// doorbell_step_t.kind: bytes from one buffer to another.
+pub const DOORBELL_STEP_COPY: u32 = 0;
+/// doorbell_step_t.kind: a launch of a graph.
+pub const DOORBELL_STEP_LAUNCH: u32 = 1;
+/// doorbell_step_t.flags, of a copy: the bytes travel in the command stream, 64 KiB at most; the CPU reads them from host memory at each launch.
+pub const DOORBELL_STEP_INLINE: u32 = 1;
+/// doorbell_step_t.flags, of a copy: by the copy engine, whatever its size.
+pub const DOORBELL_STEP_ENGINE: u32 = 2;
+
+/// doorbell_chain_prepare: launches behind copies wait for no counter. The engines keep the order, as GA100's manual says; not seen on other GPUs yet.
+pub const DOORBELL_CHAIN_ENGINES: u32 = 1;
+/// doorbell_chain_prepare: the steps wait for a counter in host memory, not in the GPU's.
+pub const DOORBELL_CHAIN_HOST_COUNTER: u32 = 2;
+
+/// One step of a chain: set all of it to 0, then what its kind needs.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct doorbell_step_t {
+    /// DOORBELL_STEP_COPY or DOORBELL_STEP_LAUNCH.
+    pub kind: u32,
+    /// 0, or of a copy DOORBELL_STEP_INLINE or DOORBELL_STEP_ENGINE. 0 is inline up to 16 KiB from host memory to the GPU's, else the copy engine.
+    pub flags: u32,
+    /// Of a launch.
+    pub graph: doorbell_graph_t,
+    /// The others are of a copy.
+    pub to: doorbell_buffer_t,
+    pub to_offset: u64,
+    pub from: doorbell_buffer_t,
+    pub from_offset: u64,
+    pub bytes: u64,
+}
+
 /// A word of 32 bits in a buffer, and a value.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -14,7 +14,7 @@ const WRITE: &str = "DOORBELL_WRITE_HEADER";
 fn the_header_is_up_to_date() {
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["codes.rs", "types.rs", "detail.rs", "calls.rs", "graphs.rs"] {
+    for file in ["codes.rs", "types.rs", "detail.rs", "calls.rs", "graphs.rs", "chains.rs"] {
         builder = builder.with_src(root().join("src").join(file));
     }
     let mut made = Vec::new();

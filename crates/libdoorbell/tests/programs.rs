@@ -130,6 +130,15 @@ fn graphs_are_launched_in_order_with_their_own_parameters_and_what_is_wrong_is_a
 }
 
 #[test]
+fn chains_and_tickets_put_copies_and_launches_in_order_in_c() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chain.c");
+    let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
+    let out = trial::finished(&mut beside_cuda(&program, folder.path()), "chain");
+    assert!(out.status.success(), "{}", text(&out));
+}
+
+#[test]
 fn each_launch_of_the_example_leaves_its_result() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=gnu11", "c/launch.c", folder.path()) else { return };

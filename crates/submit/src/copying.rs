@@ -70,6 +70,18 @@ impl Session {
         after: Option<(Buffer, u64, u32)>,
         before: Option<(Buffer, u64, u32)>,
     ) -> Result<Copy, Error> {
+        self.in_order(pieces, after, before, None)
+    }
+
+    /// As [`Session::ordered`]; `behind`: a submission that is waited for.
+    #[inline]
+    pub(crate) fn in_order(
+        &self,
+        pieces: &[Piece],
+        after: Option<(Buffer, u64, u32)>,
+        before: Option<(Buffer, u64, u32)>,
+        behind: Option<Copy>,
+    ) -> Result<Copy, Error> {
         let now = self.now()?;
         if pieces.len() > Session::PIECES {
             return Err(Error::Limit(Session::PIECES));
@@ -82,7 +94,7 @@ impl Session {
         let half = self.half(now, first)?;
         let (at, mut claim) = self.any_lane(half, now)?;
         // What nothing has to be ordered against may go without an engine.
-        if let ([piece], None, None, Some(inner)) = (pieces, after, before, &mut *claim)
+        if let ([piece], None, None, None, Some(inner)) = (pieces, after, before, behind, &mut *claim)
             && let Some(done) =
                 self.by_cpu_if_chosen(now, inner, (piece.to, piece.to_at), (piece.from, piece.from_at), piece.bytes)?
         {
@@ -97,6 +109,9 @@ impl Session {
                 find(piece.to)?.region.ask_where_wanted()?;
                 Ok(find(piece.from)?.region.ask_where_wanted()?)
             })?;
+        }
+        if let Some(behind) = behind {
+            self.wait_behind(channel, now, behind)?;
         }
         let mut written = copies.begin(channel)?;
         if let Some((word, at, value)) = after {

@@ -262,7 +262,7 @@ impl Session {
 
 /// What a handle stands for, and the channel.
 #[inline]
-fn found<'c>(
+pub(crate) fn found<'c>(
     claim: &'c mut Claim<'_>,
     now: Now,
     graph: Graph,

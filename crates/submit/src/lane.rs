@@ -59,6 +59,10 @@ impl<T> Place<T> {
         places.get_mut(at as usize).filter(|place| place.used == used).and_then(|place| place.item.as_mut())
     }
 
+    pub fn look(places: &[Place<T>], at: u32, used: u32) -> Option<&T> {
+        places.get(at as usize).filter(|place| place.used == used).and_then(|place| place.item.as_ref())
+    }
+
     pub fn take(places: &mut [Place<T>], at: u32, used: u32) -> Option<T> {
         let place = places.get_mut(at as usize).filter(|place| place.used == used)?;
         place.item.take()

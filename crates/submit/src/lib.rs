@@ -6,7 +6,8 @@
 //! that two threads want at the same instant is [`Error::Busy`] for the second: no thread ever spins for another.
 //!
 //! [`Session::prepare_graph`] clones a CUDA graph, and [`Session::launch`] starts it past CUDA. Launches go by a channel of
-//! their own, in CUDA's channel group, one after the other.
+//! their own, in CUDA's channel group, one after the other. [`Session::prepare_chain`] makes copies and launches one; [`Session::launch_behind`] and
+//! [`Session::submit_behind`] put submissions of several lanes in order.
 //!
 //! Handles are numbers that carry the session, the place and how often the place was used. A handle of something that is gone
 //! is an error, never another's.
@@ -22,8 +23,10 @@
 //! unpinned. What a graph's kernels touch nobody knows: see [`Session::prepare_graph`]. [`Options::check_each_submission`]
 //! asks CUDA for the allocation's number each time and finds most of them.
 
+mod behind;
 mod buffers;
 mod by_cpu;
+mod chains;
 mod choose;
 mod copying;
 mod error;
@@ -43,11 +46,13 @@ mod session;
 mod transfers;
 mod words;
 
+pub use chains::{ChainHow, ChainStep};
 pub use choose::{Choice, Chooser, Direction, Executor};
 pub use copying::Piece;
 pub use error::Error;
 pub use follow::Follow;
 pub use handle::{Buffer, Copy, Graph, Message, Ring, Transfer};
+pub use launch::{Order, Way};
 pub use open::{Kind, Options};
 pub use ring::Frame;
 pub use session::Session;

@@ -94,7 +94,7 @@ impl Session {
     /// [`Error::Killed`], [`Error::Stopped`], and [`Error::Argument`] for what needs bytes. Nothing was submitted.
     #[inline]
     pub fn submit(&self, transfer: Transfer) -> Result<Copy, Error> {
-        self.go(transfer, None)
+        self.go(transfer, None, None)
     }
 
     /// As [`Session::submit`], with new bytes for what [`Session::prepare_bytes`] has made ready.
@@ -103,11 +103,11 @@ impl Session {
     /// As [`Session::submit`]; [`Error::Argument`] for another number of bytes than was prepared.
     #[inline]
     pub fn submit_bytes(&self, transfer: Transfer, bytes: &[u8]) -> Result<Copy, Error> {
-        self.go(transfer, Some(bytes))
+        self.go(transfer, Some(bytes), None)
     }
 
     #[inline]
-    fn go(&self, transfer: Transfer, bytes: Option<&[u8]>) -> Result<Copy, Error> {
+    pub(crate) fn go(&self, transfer: Transfer, bytes: Option<&[u8]>, behind: Option<Copy>) -> Result<Copy, Error> {
         let now = self.now()?;
         let (place, used) = TRANSFER.decode(now.opening(), transfer.0)?;
         let (lane, index) = locate(place);
@@ -117,6 +117,12 @@ impl Session {
         let mut claim = self.claim(lane, now)?;
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         let ready = Place::find(&mut inner.transfers, index, used).ok_or_else(|| TRANSFER.wrong())?;
+        if let Some(behind) = behind {
+            if matches!(ready, Ready::ByCpu(_)) {
+                return Err(Error::Argument("the transfer goes by the CPU's own stores or loads: wait for the ticket"));
+            }
+            self.wait_behind(&mut inner.channel, now, behind)?;
+        }
         let ticket = match (ready, bytes) {
             (Ready::ByCpu(copy), None) => {
                 let copy = *copy;

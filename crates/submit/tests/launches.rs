@@ -11,7 +11,7 @@ use cuda::Argument::{U32, U64};
 use cuda::{Context, Cuda, Function, GraphExec, Module, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use submit::{Error, Follow, Kind, Options, Session};
+use submit::{ChainHow, ChainStep, Error, Follow, Kind, Options, Session};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -72,6 +72,56 @@ fn launches_and_new_parameters_allocate_nothing_and_make_no_system_call() {
     }
     session.close().unwrap();
     assert!(matches!(session.launch(graph), Err(Error::Closed)));
+}
+
+#[test]
+fn chains_and_what_waits_for_tickets_allocate_nothing_and_make_no_system_call() {
+    if !program::inside_with("chains_and_what_waits_for_tickets_allocate_nothing_and_make_no_system_call", "poll") {
+        return;
+    }
+    let (context, session) = opened();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let [copy, add] = ["copy", "add1"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    let [host, video] = [false, true].map(|video| session.allocate(8192, video).unwrap());
+    let [(pointer, _), (gpu, _)] = [host, video].map(|buffer| session.place(buffer).unwrap());
+    let captured = cuda::Graph::capture(&stream, || {
+        // SAFETY: the arguments are the kernels', and the memory outlives the session's launches.
+        unsafe {
+            copy.launch([1; 3], [1; 3], 0, &stream, &[U64(gpu + 4096), U64(gpu), U32(64)])?;
+            add.launch([1; 3], [1; 3], 0, &stream, &[U64(gpu + 4096)])
+        }
+    });
+    let exec = captured.unwrap().instantiate().unwrap();
+    // SAFETY: module and memory stay until the session is closed.
+    let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
+    let move_to = |to, from| ChainStep::Copy { to, from, bytes: 64, by: None };
+    let steps = [move_to((video, 0), (host, 0)), ChainStep::Launch(graph), move_to((host, 4096), (video, 4096))];
+    let chain = session.prepare_chain(&steps, ChainHow::default()).unwrap();
+    let [to, from] = [((video, 0), (host, 0)), ((host, 4096), (video, 4096))]
+        .map(|(to, from)| session.prepare(to, from, 64).unwrap());
+    // SAFETY: words of the session's memory.
+    let word = |at: u64| unsafe { std::sync::atomic::AtomicU32::from_ptr((pointer + at) as *mut u32) };
+    let watched = watch_system_calls();
+    for round in 0..60u32 {
+        word(0).store(round, Ordering::SeqCst);
+        let mut last = None;
+        let spent = cost(watched, || {
+            last = match round % 2 {
+                0 => session.launch(chain).ok(),
+                _ => session
+                    .submit(to)
+                    .and_then(|copied| session.launch_behind(graph, copied))
+                    .and_then(|launched| session.submit_behind(from, launched))
+                    .ok(),
+            };
+            std::hint::black_box(last.map(|copy| session.poll(copy).is_ok()));
+        });
+        assert_eq!((last.is_some(), spent), (true, (0, 0)), "round {round}");
+        session.wait(last.unwrap(), LIMIT).unwrap();
+        assert_eq!(word(4096).load(Ordering::SeqCst), round + 1, "round {round}");
+    }
+    session.close().unwrap();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use rm::driver;
 /// How long a new channel may take for its first submission.
 const START: Duration = Duration::from_secs(2);
 /// Channels whose submissions may be waited for before that allocates.
-const AWAITED: usize = 16;
+const AWAITED: usize = 256;
 /// What channels are told apart by.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 

@@ -73,7 +73,7 @@ impl Channel {
     }
 
     /// What is submitted from now on waits until another channel's submission is done. The wait goes to the GPU with the next submission: this call rings
-    /// no doorbell. Waits for more than 16 other channels allocate. A submission that is done is not waited for, and a channel waits for its own anyway.
+    /// no doorbell. Waits for more than 256 other channels allocate. A submission that is done is not waited for, and a channel waits for its own anyway.
     ///
     /// If the other channel is killed meanwhile, this one waits for ever: what was submitted here then is late, and nothing more comes of it.
     ///

@@ -1,0 +1,327 @@
+/* Chains of copies and launches, and launches and copies that wait for each other's tickets, beside CUDA: what they leave, and what must be an error. Prints
+ * nothing unless something is wrong. */
+#define _GNU_SOURCE
+#include <doorbell.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef unsigned long long address_t;
+enum { MOST = 65536 };
+#define PATIENCE UINT64_C(10000000000)
+static int failures;
+
+static void expect(int line, int code, int wanted)
+{
+    if (code != wanted) {
+        fprintf(stderr, "line %d: %d (%s: %s), not %d\n", line, code, doorbell_error_text(code), doorbell_error_detail(), wanted);
+        failures++;
+    }
+}
+#define EXPECT(call, wanted) expect(__LINE__, (call), (wanted))
+#define IS(value, wanted) expect(__LINE__, (int)(value), (int)(wanted))
+
+static int (*init)(unsigned), (*retain)(void **, int), (*set)(void *), (*host_alloc)(void **, size_t, unsigned), (*host_free)(void *);
+static int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **);
+static int (*load)(void **, const void *), (*find)(void **, void *, const char *);
+static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+static int (*instantiate)(void **, void *, unsigned long long), (*allocate)(address_t *, size_t);
+static void *stream, *module;
+
+/* In pinned memory of CUDA's: what goes to the GPU, and what comes back. */
+static uint8_t *up, *down;
+static address_t first, second;
+static doorbell_buffer_t ups, downs, firsts, seconds;
+
+static void *kernel(const char *name)
+{
+    void *function = NULL;
+    EXPECT(find(&function, module, name), 0);
+    return function;
+}
+
+/* Copies from the first block of the GPU's memory to the second, and adds 1 to its first word. */
+static doorbell_graph_t graph_of(uint32_t bytes)
+{
+    void *graph, *exec, *copy[] = {&second, &first, &bytes}, *add[] = {&second};
+    doorbell_graph_t ours = 0;
+    EXPECT(begin(stream, 1), 0);
+    EXPECT(launch(kernel("copy"), 1, 1, 1, 1, 1, 1, 0, stream, copy, NULL), 0);
+    EXPECT(launch(kernel("add1"), 1, 1, 1, 1, 1, 1, 0, stream, add, NULL), 0);
+    EXPECT(end(stream, &graph), 0);
+    EXPECT(instantiate(&exec, graph, 0), 0);
+    EXPECT(doorbell_graph_prepare(exec, stream, &ours), DOORBELL_OK);
+    return ours;
+}
+
+static doorbell_step_t copied(doorbell_buffer_t to, doorbell_buffer_t from, uint64_t bytes, uint32_t flags)
+{
+    doorbell_step_t step;
+    memset(&step, 0, sizeof step);
+    step.kind = DOORBELL_STEP_COPY;
+    step.flags = flags;
+    step.to = to;
+    step.from = from;
+    step.bytes = bytes;
+    return step;
+}
+
+static doorbell_step_t launched(doorbell_graph_t graph)
+{
+    doorbell_step_t step;
+    memset(&step, 0, sizeof step);
+    step.kind = DOORBELL_STEP_LAUNCH;
+    step.graph = graph;
+    return step;
+}
+
+static void fill(uint32_t seed, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        up[i] = (uint8_t)(seed * 7 + i * 13 + (i >> 8));
+    memset(down, 0xee, bytes + 8);
+}
+
+static int right(size_t bytes)
+{
+    uint32_t was, is;
+    memcpy(&was, up, 4);
+    memcpy(&is, down, 4);
+    return is == was + 1 && memcmp(up + 4, down + 4, bytes - 4) == 0 && down[bytes] == 0xee;
+}
+
+static void every_size(void)
+{
+    static const uint32_t sizes[] = {8, 100, 4096, 16384, 16388, MOST};
+    static const uint32_t flags[] = {0, DOORBELL_STEP_INLINE, DOORBELL_STEP_ENGINE};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        doorbell_graph_t graph = graph_of(sizes[s]);
+        for (uint32_t how = 0; how < 3; how++) {
+            doorbell_step_t steps[] = {copied(firsts, ups, sizes[s], flags[how]), launched(graph), copied(downs, seconds, sizes[s], 0)};
+            doorbell_graph_t chain;
+            doorbell_ticket_t ticket;
+            EXPECT(doorbell_chain_prepare(steps, 3, how == 2 ? DOORBELL_CHAIN_ENGINES | DOORBELL_CHAIN_HOST_COUNTER : 0, &chain), DOORBELL_OK);
+            for (uint32_t n = 0; n < 3; n++) {
+                fill(s * 9 + how * 3 + n, sizes[s]);
+                EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
+                EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+                IS(right(sizes[s]), 1);
+            }
+            EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
+        }
+        EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+    }
+}
+
+/* Many are queued, each with the bytes that lay there when it was launched, and with a target of its own for its kernel. */
+static void queued(void)
+{
+    enum { CHAINS = 120 };
+    doorbell_graph_t graph = graph_of(8), chain;
+    doorbell_step_t steps[] = {copied(firsts, ups, 8, DOORBELL_STEP_INLINE), launched(graph)};
+    doorbell_ticket_t ticket = 0;
+    size_t kernels = 0;
+    EXPECT(doorbell_chain_prepare(steps, 2, 0, &chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_kernels(chain, NULL, 0, &kernels), DOORBELL_OK);
+    IS(kernels, 2);
+    for (uint64_t i = 0; i < CHAINS; i++) {
+        address_t to = (address_t)(uintptr_t)(down + 8 * i);
+        int code;
+        memcpy(up, &i, 8);
+        EXPECT(doorbell_graph_set_param(chain, 0, 0, &to, 8), DOORBELL_OK);
+        while ((code = doorbell_launch(chain, &ticket)) == DOORBELL_FULL)
+            ;
+        EXPECT(code, DOORBELL_OK);
+    }
+    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+    for (uint64_t i = 0; i < CHAINS; i++)
+        IS(memcmp(down + 8 * i, &i, 8), 0);
+    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
+}
+
+/* The same frame's way by lanes of their own: each submission waits for the ticket of the one before. */
+static void by_tickets(void)
+{
+    doorbell_graph_t graph = graph_of(4096);
+    doorbell_transfer_t in, out;
+    doorbell_piece_t piece = {downs, 0, seconds, 0, 4096};
+    doorbell_ticket_t a, b, c;
+    EXPECT(doorbell_prepare(firsts, 0, ups, 0, 4096, &in), DOORBELL_OK);
+    EXPECT(doorbell_prepare(downs, 0, seconds, 0, 4096, &out), DOORBELL_OK);
+    for (uint32_t n = 0; n < 40; n++) {
+        fill(n, 4096);
+        EXPECT(doorbell_submit(in, &a), DOORBELL_OK);
+        EXPECT(doorbell_launch_after(graph, a, &b), DOORBELL_OK);
+        if (n % 2)
+            EXPECT(doorbell_submit_after(out, b, &c), DOORBELL_OK);
+        else
+            EXPECT(doorbell_copy_after(&piece, 1, b, &c), DOORBELL_OK);
+        EXPECT(doorbell_wait(c, PATIENCE), DOORBELL_OK);
+        IS(right(4096), 1);
+        /* What is done is waited for by nobody. */
+        EXPECT(doorbell_submit_after(in, c, &a), DOORBELL_OK);
+        EXPECT(doorbell_wait(a, PATIENCE), DOORBELL_OK);
+    }
+    EXPECT(doorbell_launch_after(graph, 0, &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_launch_after(graph, b + 100, &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_launch_after(graph, b, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_launch_after(graph + 1, b, &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_submit_after(out, graph, &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_submit_after(graph, b, &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_copy_after(&piece, 1, 0, &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_copy_after(NULL, 1, b, &a), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_release(in), DOORBELL_OK);
+    EXPECT(doorbell_release(out), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+}
+
+static void wrong_steps(void)
+{
+    doorbell_graph_t graph = graph_of(64), chain, none;
+    doorbell_step_t good[] = {copied(firsts, ups, 64, 0), launched(graph), copied(downs, seconds, 64, 0)};
+    EXPECT(doorbell_chain_prepare(good, 3, 0, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_prepare(NULL, 3, 0, &none), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_prepare(good, 0, 0, &none), DOORBELL_GRAPH);
+    EXPECT(doorbell_chain_prepare(good, 3, 4, &none), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_prepare(good, 3, 0, &chain), DOORBELL_OK);
+    struct { uint32_t kind, flags; doorbell_graph_t graph; doorbell_buffer_t to, from; uint64_t offset, bytes; int wanted; } wrong[] = {
+        {2, 0, 0, 0, 0, 0, 0, DOORBELL_ARGUMENT},
+        {DOORBELL_STEP_LAUNCH, 1, graph, 0, 0, 0, 0, DOORBELL_ARGUMENT},
+        {DOORBELL_STEP_COPY, 3, 0, firsts, ups, 0, 8, DOORBELL_ARGUMENT},
+        {DOORBELL_STEP_LAUNCH, 0, graph + 1, 0, 0, 0, 0, DOORBELL_HANDLE},
+        {DOORBELL_STEP_LAUNCH, 0, ups, 0, 0, 0, 0, DOORBELL_HANDLE},
+        {DOORBELL_STEP_LAUNCH, 0, chain, 0, 0, 0, 0, DOORBELL_GRAPH},
+        {DOORBELL_STEP_COPY, 0, 0, graph, ups, 0, 8, DOORBELL_HANDLE},
+        {DOORBELL_STEP_COPY, 0, 0, firsts, ups, 4, MOST, DOORBELL_OUTSIDE},
+        {DOORBELL_STEP_COPY, 0, 0, firsts, ups, 0, 0, DOORBELL_ARGUMENT},
+        {DOORBELL_STEP_COPY, DOORBELL_STEP_INLINE, 0, firsts, seconds, 0, 8, DOORBELL_ARGUMENT},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        doorbell_step_t step = copied(wrong[i].to, wrong[i].from, wrong[i].bytes, wrong[i].flags);
+        step.kind = wrong[i].kind;
+        step.graph = wrong[i].graph;
+        step.from_offset = wrong[i].offset;
+        doorbell_step_t steps[] = {launched(graph), step};
+        int code = doorbell_chain_prepare(steps, 2, 0, &none);
+        if (code != wrong[i].wanted)
+            fprintf(stderr, "step %zu: ", i);
+        EXPECT(code, wrong[i].wanted);
+    }
+    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+}
+
+/* Memory of CUDA's that is freed ends a chain; memory of doorbell's stays for it. */
+static void freed(void)
+{
+    doorbell_graph_t graph = graph_of(64), chain, other;
+    doorbell_buffer_t gone, own;
+    doorbell_ticket_t ticket;
+    void *pointer, *mine;
+    EXPECT(host_alloc(&pointer, MOST, 0), 0);
+    EXPECT(doorbell_pin(pointer, MOST, &gone), DOORBELL_OK);
+    EXPECT(doorbell_allocate(DOORBELL_HOST, 4096, &own, &mine), DOORBELL_OK);
+    for (int flags = 1; flags <= 2; flags++) {
+        doorbell_step_t steps[] = {copied(firsts, gone, 64, (uint32_t)flags), launched(graph), copied(downs, seconds, 64, 0)};
+        EXPECT(doorbell_chain_prepare(steps, 3, 0, flags == 1 ? &chain : &other), DOORBELL_OK);
+    }
+    doorbell_step_t steps[] = {copied(firsts, own, 64, 0), launched(graph), copied(downs, seconds, 64, 0)};
+    doorbell_graph_t stays;
+    EXPECT(doorbell_chain_prepare(steps, 3, 0, &stays), DOORBELL_OK);
+    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_unpin(gone), DOORBELL_OK);
+    EXPECT(doorbell_launch(other, &ticket), DOORBELL_OK);
+    EXPECT(host_free(pointer), 0);
+    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_launch(other, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_unpin(own), DOORBELL_OK);
+    fill(3, 64);
+    memcpy(mine, up, 64);
+    EXPECT(doorbell_launch(stays, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+    IS(right(64), 1);
+    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(other), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(stays), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+}
+
+static void *symbol(void *library, const char *name)
+{
+    void *found = dlsym(library, name);
+    if (!found) {
+        fprintf(stderr, "no %s\n", name);
+        _exit(2);
+    }
+    return found;
+}
+
+int main(void)
+{
+    doorbell_options_t options;
+    doorbell_graph_t chain;
+    doorbell_ticket_t ticket = 0;
+    void *context, *pointer;
+    EXPECT(doorbell_init(), DOORBELL_OK);
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!cuda)
+        return 2;
+    struct { void *to; const char *name; } functions[] = {
+        {&init, "cuInit"}, {&retain, "cuDevicePrimaryCtxRetain"}, {&set, "cuCtxSetCurrent"}, {&host_alloc, "cuMemHostAlloc"},
+        {&host_free, "cuMemFreeHost"}, {&create, "cuStreamCreate"}, {&begin, "cuStreamBeginCapture_v2"}, {&end, "cuStreamEndCapture"},
+        {&load, "cuModuleLoadData"}, {&find, "cuModuleGetFunction"}, {&launch, "cuLaunchKernel"},
+        {&instantiate, "cuGraphInstantiateWithFlags"}, {&allocate, "cuMemAlloc_v2"},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *found = symbol(cuda, functions[i].name);
+        memcpy(functions[i].to, &found, sizeof found);
+    }
+    EXPECT(init(0), 0);
+    EXPECT(retain(&context, 0), 0);
+    EXPECT(set(context), 0);
+    EXPECT(load(&module, ".version 6.0\n"), 0);
+    EXPECT(create(&stream, 1), 0);
+    EXPECT(host_alloc(&pointer, 4 * MOST, 0), 0);
+    up = pointer;
+    down = up + 2 * MOST;
+    EXPECT(allocate(&first, MOST), 0);
+    EXPECT(allocate(&second, MOST), 0);
+    EXPECT(doorbell_chain_prepare(NULL, 0, 0, &chain), DOORBELL_CLOSED);
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.kind = DOORBELL_BESIDE_CUDA;
+    options.lanes = 1;
+    options.profile = "";
+    EXPECT(doorbell_open(&options), DOORBELL_OK);
+    EXPECT(doorbell_pin(up, MOST, &ups), DOORBELL_OK);
+    EXPECT(doorbell_pin(down, 2 * MOST, &downs), DOORBELL_OK);
+    EXPECT(doorbell_pin((void *)(uintptr_t)first, MOST, &firsts), DOORBELL_OK);
+    EXPECT(doorbell_pin((void *)(uintptr_t)second, MOST, &seconds), DOORBELL_OK);
+    doorbell_step_t early = copied(firsts, ups, 8, 0);
+    EXPECT(doorbell_chain_prepare(&early, 1, 0, &chain), DOORBELL_ARGUMENT);
+    every_size();
+    queued();
+    by_tickets();
+    wrong_steps();
+    freed();
+    doorbell_graph_t graph = graph_of(8);
+    doorbell_step_t steps[] = {copied(firsts, ups, 8, 0), launched(graph)};
+    EXPECT(doorbell_chain_prepare(steps, 2, 0, &chain), DOORBELL_OK);
+    pid_t child = fork();
+    if (child == 0) {
+        EXPECT(doorbell_launch(chain, &ticket), DOORBELL_FORKED);
+        EXPECT(doorbell_launch_after(chain, ticket, &ticket), DOORBELL_FORKED);
+        EXPECT(doorbell_chain_prepare(steps, 2, 0, &chain), DOORBELL_FORKED);
+        _exit(failures != 0);
+    }
+    int status = 1;
+    IS(waitpid(child, &status, 0), child);
+    IS(status, 0);
+    EXPECT(doorbell_close(), DOORBELL_OK);
+    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_CLOSED);
+    return failures ? 1 : 0;
+}
