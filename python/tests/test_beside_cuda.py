@@ -222,6 +222,38 @@ class BesideCuda(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "CUDAGraph"):
             doorbell.graph(object())
 
+    def test_chains_and_tickets_keep_copies_and_launches_in_order(self):
+        device, *_ = self.used()
+        stream, executable = self.captured(device.at)
+        with doorbell.graph(executable, stream=stream) as graph:
+            host, out = doorbell.allocate(64), doorbell.allocate(64)
+            graph.set_param(0, 8, struct.pack("I", 41))
+            steps = [(device, 8, host, 8, 8), graph, (out, 0, device, 0, 16, "engine")]
+            with doorbell.chain(steps) as chain, doorbell.chain(steps, engines=True, host_counter=True) as other:
+                for made in chain, other:
+                    host.view[8:16] = os.urandom(8)
+                    out.view[:] = bytes(64)
+                    made.replay().wait(10)
+                    self.assertEqual((bytes(out.view[:4]), out.view[8:16]), (struct.pack("I", 41), host.view[8:16]))
+                chain.set_param(0, 8, struct.pack("I", 42))
+                chain.replay().wait(10)
+                self.assertEqual(bytes(out.view[:4]), struct.pack("I", 42))
+                with self.assertRaises(doorbell.NotLaunchable):
+                    doorbell.chain([chain])
+            # The same by tickets.
+            to, back = doorbell.prepare(device, host, 8, dst_offset=8, src_offset=8), doorbell.prepare(out, device, 16)
+            for how in "prepared", "batch":
+                host.view[8:16], out.view[:] = os.urandom(8), bytes(64)
+                launched = graph.replay(after=to.submit())
+                last = back.submit(after=launched) if how == "prepared" else doorbell.copy_batch([(out, 0, device, 0, 16)], after=launched)
+                last.wait(10)
+                self.assertEqual((bytes(out.view[:4]), out.view[8:16]), (struct.pack("I", 41), host.view[8:16]))
+        for wrong in [[(device, 1)], [(device, 0, host, 0, 8, "fast")], [(device, 0, host)]]:
+            with self.assertRaises((ValueError, TypeError)):
+                doorbell.chain(wrong)
+        with self.assertRaises(ValueError):
+            back.submit(b"", after=launched)
+
     def test_what_cannot_be_pinned(self):
         self.used()
         with self.assertRaises(doorbell.NotPinnable):

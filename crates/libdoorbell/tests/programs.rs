@@ -148,6 +148,20 @@ fn each_launch_of_the_example_leaves_its_result() {
     assert!(said.contains("every result right"), "{said}");
 }
 
+/// (Under a real-time class the loop would wait for a GPU whose thread it keeps from running.)
+#[test]
+fn each_frame_of_the_loop_comes_back_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/frame_loop.c", folder.path()) else { return };
+    let out = trial::finished(beside_cuda(&program, folder.path()).args(["0.05", "other"]), "frame_loop");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("runs under SCHED_OTHER"), "{said}");
+    for whose in ["doorbell: ", "CUDA: "] {
+        let line = said.lines().find(|line| line.starts_with(whose)).unwrap_or_else(|| panic!("{said}"));
+        assert!(line.ends_with("every result right") && !line.contains(" 0 frames"), "{said}");
+    }
+}
+
 #[test]
 fn a_running_kernel_answers_each_message() {
     let folder = tempfile::tempdir().unwrap();
@@ -318,6 +332,23 @@ fn the_python_example_of_launches_compares_each_result() {
     let said = text(&out);
     assert!(
         out.status.success() && said.contains("100 launches of a graph of 2 kernels, every result right"),
+        "{said}"
+    );
+}
+
+#[test]
+fn each_frame_of_the_python_loop_comes_back_right() {
+    let Some(mut command) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let paths = beside_cuda("true", folder.path());
+    for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
+        command.env(name, value.unwrap());
+    }
+    let out =
+        trial::finished(command.arg(examples().join("python/frame_loop.py")).args(["0.05", "other"]), "frame_loop.py");
+    let said = text(&out);
+    assert!(
+        out.status.success() && said.contains("frames of 4096 bytes") && said.contains("every result right"),
         "{said}"
     );
 }

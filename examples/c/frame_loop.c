@@ -1,0 +1,264 @@
+/* A camera's frame in, its inference, the result out, a thousand times a second, beside a thread that loads modules: does every frame keep its time?
+ *
+ *   crates/libdoorbell/install.sh --prefix target/prefix
+ *   cc -O2 -pthread examples/c/frame_loop.c -o target/prefix/frame_loop -Itarget/prefix/include -Ltarget/prefix/lib \
+ *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
+ *   target/prefix/frame_loop [seconds, 5] [class: fifo, deadline, other; the first that is granted]
+ *
+ * Once by doorbell and once by CUDA, on the same memory: a copy to the GPU, two kernels, a copy back. By doorbell they are one chain
+ * (doorbell_chain_prepare), which one doorbell launches. By CUDA they are one graph with memcpy nodes, CUDA's best form. Each millisecond a frame is there;
+ * its time ends when the result is in host memory, and every result is compared. A frame that takes longer than its period is a miss.
+ *
+ * The other thread's modules are compiled anew each time, and hold CUDA's locks meanwhile. The loop's thread asks for a real-time class and says which it
+ * got. (On the software GPU no times are printed: that is emulation.) Not run on a GPU yet.
+ *
+ * Exit status 0: every result right; 1: otherwise; 77: no CUDA, or graphs cannot be cloned here. */
+#define _GNU_SOURCE
+#include "neighbours.h"
+#include "samples.h"
+#include <errno.h>
+#include <sched.h>
+#include <sys/syscall.h>
+
+enum { BYTES = 4096, THREADS = 256, PERIOD = 1000000 };
+#define PATIENCE UINT64_C(10000000000)
+
+static int (*cuDeviceGetName)(char *, int, int);
+static int (*cuMemcpyDtoHAsync)(void *, unsigned long long, size_t, void *);
+static int (*cuGraphLaunch)(void *, void *);
+
+/* copy(to, from, bytes): a thread for each four bytes. add1(word): adds 1. */
+static const char PTX[] =
+    ".version 6.0\n.target sm_70\n.address_size 64\n"
+    ".visible .entry copy(.param .u64 to, .param .u64 from, .param .u32 bytes)\n"
+    "{\n"
+    "    .reg .pred %p;\n"
+    "    .reg .b64 %to, %from, %at;\n"
+    "    .reg .b32 %bytes, %value, %block, %threads, %thread, %where;\n"
+    "    ld.param.u64 %to, [to];\n"
+    "    ld.param.u64 %from, [from];\n"
+    "    ld.param.u32 %bytes, [bytes];\n"
+    "    mov.u32 %block, %ctaid.x;\n"
+    "    mov.u32 %threads, %ntid.x;\n"
+    "    mov.u32 %thread, %tid.x;\n"
+    "    mad.lo.u32 %where, %block, %threads, %thread;\n"
+    "    shl.b32 %where, %where, 2;\n"
+    "    setp.ge.u32 %p, %where, %bytes;\n"
+    "    @%p bra DONE;\n"
+    "    cvt.u64.u32 %at, %where;\n"
+    "    add.u64 %from, %from, %at;\n"
+    "    add.u64 %to, %to, %at;\n"
+    "    ld.global.u32 %value, [%from];\n"
+    "    st.global.u32 [%to], %value;\n"
+    "DONE:\n"
+    "    ret;\n"
+    "}\n"
+    ".visible .entry add1(.param .u64 word)\n"
+    "{\n"
+    "    .reg .b64 %word;\n"
+    "    ld.param.u64 %word, [word];\n"
+    "    red.global.add.u32 [%word], 1;\n"
+    "    ret;\n"
+    "}\n";
+
+/* A frame where the camera puts it, where the GPU has it, what the GPU makes of it, and where the program reads that. */
+static uint32_t *camera, *result;
+static unsigned long long input, output;
+static void *stream;
+
+/* The inference, alone or between its copies, as CUDA has it. */
+static void *graph_of(void *kernels[2], int with_copies)
+{
+    void *graph, *exec;
+    uint32_t bytes = BYTES;
+    void *copy[] = {&output, &input, &bytes}, *add[] = {&output};
+    cuda(cuStreamBeginCapture(stream, 1), "cuStreamBeginCapture");
+    if (with_copies)
+        cuda(cuMemcpyHtoDAsync(input, camera, BYTES, stream), "cuMemcpyHtoDAsync");
+    cuda(cuLaunchKernel(kernels[0], BYTES / 4 / THREADS, 1, 1, THREADS, 1, 1, 0, stream, copy, NULL), "cuLaunchKernel");
+    cuda(cuLaunchKernel(kernels[1], 1, 1, 1, 1, 1, 1, 0, stream, add, NULL), "cuLaunchKernel");
+    if (with_copies)
+        cuda(cuMemcpyDtoHAsync(result, output, BYTES, stream), "cuMemcpyDtoHAsync");
+    cuda(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+    cuda(cuGraphInstantiate(&exec, graph, 0), "cuGraphInstantiate");
+    cuda(cuGraphDestroy(graph), "cuGraphDestroy");
+    return exec;
+}
+
+static doorbell_buffer_t pinned(void *pointer)
+{
+    doorbell_buffer_t buffer;
+    check(doorbell_pin(pointer, BYTES, &buffer), "doorbell_pin");
+    return buffer;
+}
+
+/* The same by doorbell: 0 where graphs cannot be cloned. */
+static doorbell_graph_t chain_of(void *exec)
+{
+    doorbell_graph_t inference, chain;
+    doorbell_step_t steps[3];
+    int prepared = doorbell_graph_prepare(exec, stream, &inference);
+    if (prepared == DOORBELL_UNAVAILABLE) {
+        printf("the graph cannot be cloned: %s\n", doorbell_error_detail());
+        return 0;
+    }
+    check(prepared, "doorbell_graph_prepare");
+    memset(steps, 0, sizeof steps);
+    steps[0].kind = DOORBELL_STEP_COPY;
+    steps[0].to = pinned((void *)(uintptr_t)input);
+    steps[0].from = pinned(camera);
+    steps[0].bytes = BYTES;
+    steps[1].kind = DOORBELL_STEP_LAUNCH;
+    steps[1].graph = inference;
+    steps[2].kind = DOORBELL_STEP_COPY;
+    steps[2].to = pinned(result);
+    steps[2].from = pinned((void *)(uintptr_t)output);
+    steps[2].bytes = BYTES;
+    check(doorbell_chain_prepare(steps, 3, 0, &chain), "doorbell_chain_prepare");
+    /* The chain has a copy of it. */
+    check(doorbell_graph_free(inference), "doorbell_graph_free");
+    return chain;
+}
+
+/* Makes the calling thread one that is not preempted, if the kernel grants it; what it is then. */
+static const char *real_time(const char *wanted)
+{
+    static char text[160];
+    /* As the kernel has it: struct sched_attr. */
+    struct { uint32_t size, policy; uint64_t flags; int32_t nice; uint32_t priority; uint64_t runtime, deadline, period; } deadline = {
+        sizeof deadline, 6 /* SCHED_DEADLINE */, 0, 0, 0, PERIOD / 2, PERIOD, PERIOD};
+    struct sched_param fifo = {.sched_priority = 80};
+    int refused = 0;
+    if (!wanted || strcmp(wanted, "fifo") == 0) {
+        if (sched_setscheduler(0, SCHED_FIFO, &fifo) == 0)
+            return "SCHED_FIFO, priority 80";
+        refused = errno;
+    }
+    if (!wanted || strcmp(wanted, "deadline") == 0) {
+        if (syscall(SYS_sched_setattr, 0, &deadline, 0) == 0)
+            return "SCHED_DEADLINE, half of each period";
+        refused = errno;
+    }
+    if (!refused)
+        return "SCHED_OTHER, as asked";
+    snprintf(text, sizeof text, "SCHED_OTHER: a real-time class was refused (%s)", strerror(refused));
+    return text;
+}
+
+struct loop { struct samples times; unsigned long misses, wrong; };
+
+static void until(uint64_t then)
+{
+    struct timespec t = {(time_t)(then / 1000000000), (long)(then % 1000000000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+        ;
+}
+
+/* By doorbell, or, without a chain, by CUDA. */
+static void run(struct loop *loop, double seconds, doorbell_graph_t chain, void *exec)
+{
+    static uint32_t number;
+    uint64_t due = now() + PERIOD, end = due + (uint64_t)(seconds * 1e9);
+    while (due < end && !stop) {
+        number++;
+        for (uint32_t i = 0; i < BYTES / 4; i++)
+            camera[i] = number * 2654435761u + i;
+        until(due);
+        if (chain) {
+            doorbell_ticket_t ticket;
+            check(doorbell_launch(chain, &ticket), "doorbell_launch");
+            check(doorbell_wait(ticket, PATIENCE), "doorbell_wait");
+        } else {
+            cuda(cuGraphLaunch(exec, stream), "cuGraphLaunch");
+            cuda(cuStreamSynchronize(stream), "cuStreamSynchronize");
+        }
+        uint64_t done = now();
+        add(&loop->times, done - due);
+        loop->misses += done - due > PERIOD;
+        loop->wrong += result[0] != camera[0] + 1 || memcmp(result + 1, camera + 1, BYTES - 4) != 0;
+        /* What was missed is left out: the next frame is the one that comes next. */
+        for (due += PERIOD; due < done; due += PERIOD)
+            ;
+    }
+    qsort(loop->times.ns, loop->times.count, sizeof(uint64_t), by_value);
+}
+
+static void print(const char *whose, const struct loop *loop, int times)
+{
+    printf("%s: %zu frames of %d bytes, %s", whose, loop->times.count, BYTES, loop->wrong ? "there are WRONG results" : "every result right");
+    if (times)
+        printf("; p50 %s, p99 %s, max %s, %lu misses of %s", text(p50(&loop->times)), text(p99(&loop->times)), text(most(&loop->times)),
+               loop->misses, text(PERIOD));
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    double seconds = argc > 1 ? atof(argv[1]) : 5;
+    const char *class = argc > 2 ? argv[2] : NULL;
+    const struct function more[] = {
+        {&cuDeviceGetName, "cuDeviceGetName"}, {&cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2"}, {&cuGraphLaunch, "cuGraphLaunch"}};
+    struct loop ours = {0}, theirs = {0};
+    struct neighbour loads = {.kind = MODULE, .number = 1};
+    void *module, *kernels[2], *pointer;
+    char name[64] = "";
+    int device;
+    doorbell_options_t options;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    /* Each load compiles: nothing comes from the driver's cache on disk. */
+    setenv("CUDA_CACHE_DISABLE", "1", 1);
+    /* Before CUDA is initialised: from now on its calls to the kernel driver are seen. */
+    int watching = doorbell_init();
+    if (!load_cuda() || !load_functions(more, sizeof more / sizeof *more)) {
+        printf("no libcuda: there are no graphs\n");
+        return 77;
+    }
+    check(watching, "doorbell_init");
+    cuda(cuInit(0), "cuInit");
+    cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
+    cuda(cuDeviceGetName(name, sizeof name, device), "cuDeviceGetName");
+    cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    cuda(cuModuleLoadData(&module, PTX), "cuModuleLoadData");
+    cuda(cuModuleGetFunction(&kernels[0], module, "copy"), "cuModuleGetFunction");
+    cuda(cuModuleGetFunction(&kernels[1], module, "add1"), "cuModuleGetFunction");
+    cuda(cuMemAlloc(&input, BYTES), "cuMemAlloc");
+    cuda(cuMemAlloc(&output, BYTES), "cuMemAlloc");
+    cuda(cuMemHostAlloc(&pointer, 2 * BYTES, 0), "cuMemHostAlloc");
+    camera = pointer;
+    result = camera + BYTES / 4;
+    cuda(cuStreamCreate(&stream, 1), "cuStreamCreate");
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.kind = DOORBELL_BESIDE_CUDA;
+    check(doorbell_open(&options), "doorbell_open");
+    /* All of it before the neighbour begins: preparing takes CUDA's locks. */
+    void *alone = graph_of(kernels, 0), *whole = graph_of(kernels, 1);
+    doorbell_graph_t chain = chain_of(alone);
+    if (!chain)
+        return 77;
+    cuda(cuGraphLaunch(whole, stream), "cuGraphLaunch");
+    cuda(cuStreamSynchronize(stream), "cuStreamSynchronize");
+    pause_at = UINT64_MAX;
+    pthread_barrier_init(&all_ready, NULL, 2);
+    if (pthread_create(&loads.id, NULL, neighbour, &loads) != 0)
+        return 1;
+    pthread_barrier_wait(&all_ready);
+    end_at_signals();
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        printf("memory is not locked (%s): a page fault may delay a frame\n", strerror(errno));
+    printf("the loop runs under %s\n", real_time(class));
+    run(&ours, seconds, chain, NULL);
+    run(&theirs, seconds, 0, whole);
+    ended = 1;
+    pthread_join(loads.id, NULL);
+    if (loads.status)
+        printf("the neighbour ended early: %s: CUDA error %d\n", loads.refused, loads.status);
+    int times = strcmp(name, "softcuda") != 0;
+    print("doorbell", &ours, times);
+    print("CUDA", &theirs, times);
+    printf("beside a thread that loaded %" PRIu64 " modules\n", loads.done);
+    check(doorbell_graph_free(chain), "doorbell_graph_free");
+    check(doorbell_close(), "doorbell_close");
+    return ours.wrong || theirs.wrong ? 1 : 0;
+}
