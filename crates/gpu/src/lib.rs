@@ -42,6 +42,7 @@ mod semaphore;
 mod slots;
 mod space;
 pub mod stores;
+mod surroundings;
 mod tracker;
 mod transfer;
 mod validate;

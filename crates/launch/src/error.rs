@@ -10,6 +10,8 @@ pub enum Error {
     Gpu(#[from] gpu::Error),
     #[error("{0}")]
     Channel(&'static str),
+    #[error("{what}, where launches were not seen yet: {hint}. Go on with cudaGraphLaunch")]
+    Machine { what: String, hint: &'static str },
     #[error(
         "this graph was launched before it was prepared, so nobody saw how CUDA uploads it (the first launch was given {segments} pushbuffers without it): \
          prepare a graph after cudaGraphInstantiate and before its first launch, or instantiate it once more"

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::fills::{self, Memsets};
 use crate::learn::learn;
+use crate::machine;
 use crate::memory::{move_in, pin, regions, watch};
 use crate::node::{Node, nodes};
 use gpu::{Channel, Engine, Group, Launch, LaunchWords, NewParameters, Observer, Region, Ticket, Watched};
@@ -297,11 +298,7 @@ impl Parameters {
 
 /// Whether launches can be made on the channel; it is for launches then.
 pub(crate) fn fit(channel: &mut Channel) -> Result<(), Error> {
-    if !channel.space().device().has_class(rm::class::HOPPER_COMPUTE_A) {
-        return Err(Error::Channel(
-            "this GPU is not one whose launches were seen: graphs are launched on an H100 or H200 (class HOPPER_COMPUTE_A); go on with cudaGraphLaunch",
-        ));
-    }
+    machine::check(channel.space())?;
     if (channel.engine(), channel.group()) != (Engine::Graphics, Group::Cudas) {
         return Err(Error::Channel(
             "launches need a graphics channel in CUDA's group, where local memory and the kernels' environment are set up: open one with launch::channel",

@@ -26,6 +26,7 @@ mod error;
 mod fills;
 mod graph;
 mod learn;
+mod machine;
 mod memory;
 mod node;
 mod stream;
@@ -43,8 +44,10 @@ use std::sync::Arc;
 /// [`gpu::Entry::CudasClient`].
 ///
 /// # Errors
-/// What the driver refuses, and where CUDA's group cannot be joined.
+/// What the driver refuses, and where CUDA's group cannot be joined; [`Error::Machine`] on another chip than an H100 or H200, on a part of a GPU (MIG), under
+/// the Multi-Process Service and under confidential computing: nothing was submitted.
 pub fn channel(space: &Arc<AddressSpace>) -> Result<Channel, Error> {
+    machine::check(space)?;
     let options = ChannelOptions { group: Group::Cudas, copies: true, ..ChannelOptions::default() };
     Ok(Channel::new(space, Engine::Graphics, options)?)
 }

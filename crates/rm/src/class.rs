@@ -33,6 +33,12 @@ pub const BLACKWELL_CHANNEL_GPFIFO_A: u32 = 0xc96f;
 pub const BLACKWELL_CHANNEL_GPFIFO_B: u32 = 0xca6f;
 pub const HOPPER_SEC2_WORK_LAUNCH_A: u32 = 0xcba2;
 pub const HOPPER_COMPUTE_A: u32 = 0xcbc0;
+/// Tells whether confidential computing is on.
+pub const NV_CONFIDENTIAL_COMPUTE: u32 = 0xcb33;
+/// Of the Multi-Process Service.
+pub const MPS_COMPUTE: u32 = 0x900e;
+/// What a client has of a GPU instance (MIG).
+pub const AMPERE_SMC_PARTITION_REF: u32 = 0xc637;
 
 /// The class's name.
 pub fn name(class: u32) -> Option<&'static str> {

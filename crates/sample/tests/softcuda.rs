@@ -66,6 +66,20 @@ fn memsets_by_the_macro_are_right_past_cuda_whatever_its_arguments_are() {
 }
 
 #[test]
+fn nothing_is_launched_past_cuda_where_the_multi_process_service_has_its_pipe() {
+    let pipes = tempfile::tempdir().unwrap();
+    std::fs::write(pipes.path().join("control"), "").unwrap();
+    let environment = [("CUDA_MPS_PIPE_DIRECTORY", pipes.path().to_str().unwrap())];
+    let test = "nothing_is_launched_past_cuda_where_the_multi_process_service_has_its_pipe";
+    if !program::inside_where(test, &environment) {
+        return;
+    }
+    let options = Options { launcher: Launcher::Doorbell, only: vec!["one".into()], ..Options::default() };
+    let error = run("graphs", &options).unwrap_err();
+    assert!(error.to_string().contains("the Multi-Process Service has its pipe at"), "{error}");
+}
+
+#[test]
 #[ignore = "all shapes, 20 s on a busy machine; run by .ci/run"]
 fn all_shapes_of_graphs_are_right_past_cuda_or_refused() {
     if !program::inside("all_shapes_of_graphs_are_right_past_cuda_or_refused") {

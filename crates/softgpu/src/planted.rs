@@ -40,11 +40,16 @@ pub enum Planted {
     LostQmdRelease { nth: u64 },
     /// Constant caches are never invalidated: kernels run with the parameters that they had first.
     StaleBank,
+    /// Confidential computing is on, as far as the driver is asked. (Nothing is encrypted.)
+    Confidential,
+    /// The GPU has this compute class and no other: that of another chip.
+    Compute { class: u32 },
 }
 
 impl Planted {
     /// `short-copy`, `torn-copy[:FROM[:LINES]]`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`, `lost-doorbell[:NTH]`,
-    /// `slow-kernel[:TURNS]`, `lost-decrement[:NTH]`, `lost-qmd-release[:NTH]`, `stale-bank`.
+    /// `slow-kernel[:TURNS]`, `lost-decrement[:NTH]`, `lost-qmd-release[:NTH]`, `stale-bank`, `confidential`,
+    /// `compute:CLASS` (the number in decimals).
     pub fn parse(text: &str) -> Result<Planted, NoFault> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
@@ -67,6 +72,11 @@ impl Planted {
             "lost-decrement" => Planted::LostDecrement { nth: number(1)? },
             "lost-qmd-release" => Planted::LostQmdRelease { nth: number(1)? },
             "stale-bank" => Planted::StaleBank,
+            "confidential" => Planted::Confidential,
+            "compute" => match u32::try_from(number(0)?) {
+                Ok(class) if class > 0 => Planted::Compute { class },
+                _ => return Err(NoFault(text.into())),
+            },
             "dead-channel" => {
                 let entry = number(2)?;
                 let xid = u32::try_from(number(XID.into())?).map_err(|_| NoFault(text.into()))?;
@@ -87,7 +97,8 @@ impl fmt::Display for NoFault {
         write!(
             f,
             "no fault is called {:?}: short-copy, torn-copy[:FROM[:LINES]], long-copy, lost-release[:FROM], dead-channel:ENTRY[:XID], \
-             clock-back, lost-doorbell[:NTH], slow-kernel[:TURNS], lost-decrement[:NTH], lost-qmd-release[:NTH], stale-bank",
+             clock-back, lost-doorbell[:NTH], slow-kernel[:TURNS], lost-decrement[:NTH], lost-qmd-release[:NTH], stale-bank, \
+             confidential, compute:CLASS",
             self.0
         )
     }
@@ -172,6 +183,19 @@ impl Plot {
         self.now() == Some(Planted::StaleBank)
     }
 
+    /// Whether the driver says that confidential computing is on.
+    pub(crate) fn is_confidential(&self) -> bool {
+        self.now() == Some(Planted::Confidential)
+    }
+
+    /// The compute class, if it is another chip's.
+    pub(crate) fn compute_class(&self) -> Option<u32> {
+        match self.now() {
+            Some(Planted::Compute { class }) => Some(class),
+            _ => None,
+        }
+    }
+
     /// What a release writes as its time, which is `clock`.
     pub(crate) fn timestamp(&self, clock: u64) -> u64 {
         let mut planted = self.planted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,6 +240,8 @@ mod tests {
             ("lost-decrement", Planted::LostDecrement { nth: 1 }),
             ("lost-qmd-release:2", Planted::LostQmdRelease { nth: 2 }),
             ("stale-bank", Planted::StaleBank),
+            ("confidential", Planted::Confidential),
+            ("compute:51136", Planted::Compute { class: 0xc7c0 }),
             ("dead-channel", Planted::DeadChannel { entry: 2, xid: 31 }),
             ("dead-channel:7", Planted::DeadChannel { entry: 7, xid: 31 }),
             ("dead-channel:7:32", Planted::DeadChannel { entry: 7, xid: 32 }),

@@ -4,6 +4,7 @@ mod chain;
 #[path = "../../../copy/tests/counting/mod.rs"]
 mod counting;
 mod gone;
+mod machines;
 mod memsets;
 mod order;
 mod parameters;

@@ -41,7 +41,21 @@ pub const CHANNEL_SCHEDULE: u32 = 0xa06f_0103;
 /// NVA06F_CTRL_CMD_BIND
 pub const CHANNEL_BIND: u32 = 0xa06f_0104;
 
+/// NV_CONF_COMPUTE_CTRL_CMD_SYSTEM_GET_CAPABILITIES, of an NV_CONFIDENTIAL_COMPUTE.
+pub const CONFIDENTIAL_CAPABILITIES: u32 = 0xcb33_0101;
+
 plain_struct! {
+    /// NV_CONF_COMPUTE_CTRL_CMD_SYSTEM_GET_CAPABILITIES_PARAMS
+    pub struct ConfidentialCapabilities = 6 {
+        pub cpu: u8,
+        pub gpus: u8,
+        pub environment: u8,
+        /// 0: off.
+        pub feature: u8,
+        pub dev_tools: u8,
+        pub multi_gpu: u8,
+    }
+
     /// NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS
     pub struct WorkSubmitToken = 4 {
         pub token: u32,

@@ -193,6 +193,27 @@ pub fn gpu_uuid(driver: &dyn Driver, fd: RawFd, client: u32, subdevice: u32) -> 
     Ok(uuid)
 }
 
+/// The confidential-computing feature that is on (0: none), or `None` where the driver does not know of any. Asked by a client of its own.
+pub fn confidential_feature(driver: &dyn Driver, fd: RawFd) -> Result<Option<u8>, RmError> {
+    let client = alloc_client(driver, fd)?;
+    let asked = (|| {
+        let mut params = client;
+        let object = alloc(driver, fd, client, client, 0, class::NV_CONFIDENTIAL_COMPUTE, &mut params)?;
+        let mut p = abi::control::ConfidentialCapabilities::default();
+        // SAFETY: the parameters hold no pointers.
+        unsafe { control(driver, fd, client, object, abi::control::CONFIDENTIAL_CAPABILITIES, &mut p)? };
+        Ok(Some(p.feature))
+    })();
+    let freed = free(driver, fd, client, client, client);
+    match asked {
+        Err(RmError::Status {
+            status: crate::status::ERR_INVALID_CLASS | crate::status::ERR_NOT_SUPPORTED, ..
+        }) => Ok(None),
+        Ok(feature) => freed.map(|()| feature),
+        Err(error) => Err(error),
+    }
+}
+
 /// The classes that a device has.
 pub fn class_list(driver: &dyn Driver, fd: RawFd, client: u32, device: u32) -> Result<Vec<u32>, RmError> {
     let cmd = abi::control::CLASS_LIST;

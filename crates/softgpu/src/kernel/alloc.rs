@@ -93,6 +93,12 @@ impl Machine {
         };
         let kind = match (request.class, parent.map(|p| p.kind)) {
             (class::NV01_DEVICE_0, None) => self.device(request)?,
+            (class::NV_CONFIDENTIAL_COMPUTE, None) => {
+                if request.params::<u32>()? != request.root {
+                    return Err(status::INVALID_ARGUMENT);
+                }
+                Kind::Confidential
+            }
             (class::NV20_SUBDEVICE_0, Some(Kind::Device)) => {
                 if request.optional::<SubdeviceAlloc>()?.is_some_and(|p| p.subdevice_id != 0) {
                     return Err(status::INVALID_ARGUMENT);
@@ -411,6 +417,7 @@ pub(super) fn is_known(class: u32) -> bool {
         || matches!(
             class,
             class::NV01_DEVICE_0
+                | class::NV_CONFIDENTIAL_COMPUTE
                 | class::NV20_SUBDEVICE_0
                 | class::NV01_MEMORY_LOCAL_USER
                 | class::NV01_MEMORY_SYSTEM

@@ -6,9 +6,10 @@ use super::{File, Machine, lock};
 use crate::status::{self, Outcome};
 use rm::abi::control::{
     AttachIds, AttachedIds, Bind, BuildVersion, CE_ALL_CAPS, CE_PCE_MASK, CHANNEL_BIND, CHANNEL_SCHEDULE, CLASS_LIST,
-    CLASS_LIST_V2, CTRL_WORK_SUBMIT_TOKEN, CeAllCaps, CePceMask, ClassList, GID_INFO, GPU_ATTACH_IDS, GPU_ATTACHED_IDS,
-    GPU_ID_INFO_V2, GPU_PROBED_IDS, GROUP_SCHEDULE, GidInfo, GpuIdInfo, HANDLE_INFO, HandleInfo, STATIC_BAR1_INFO,
-    Schedule, StaticBar1Info, WorkSubmitToken, ce_caps,
+    CLASS_LIST_V2, CONFIDENTIAL_CAPABILITIES, CTRL_WORK_SUBMIT_TOKEN, CeAllCaps, CePceMask, ClassList,
+    ConfidentialCapabilities, GID_INFO, GPU_ATTACH_IDS, GPU_ATTACHED_IDS, GPU_ID_INFO_V2, GPU_PROBED_IDS,
+    GROUP_SCHEDULE, GidInfo, GpuIdInfo, HANDLE_INFO, HandleInfo, STATIC_BAR1_INFO, Schedule, StaticBar1Info,
+    WorkSubmitToken, ce_caps,
 };
 use rm::abi::{Nvos54, Plain, control, v580};
 use rm::class;
@@ -64,6 +65,12 @@ impl Machine {
         0
     }
 
+    /// What GET_CLASSLIST answers now.
+    fn classes(&self) -> [u32; CLASSES.len()] {
+        let compute = self.runlists.plot.compute_class().unwrap_or(class::HOPPER_COMPUTE_A);
+        CLASSES.map(|class| if class == class::HOPPER_COMPUTE_A { compute } else { class })
+    }
+
     fn run_control(&self, file: &File, call: &Nvos54) -> Outcome {
         let kind = {
             let mut objects = lock(&self.objects);
@@ -116,10 +123,14 @@ impl Machine {
                 *p = GPU_ID;
                 Ok(())
             }),
-            (CLASS_LIST, Some(Kind::Device)) => params.with(class_list),
+            (CLASS_LIST, Some(Kind::Device)) => params.with(|p| class_list(p, &self.classes())),
             (CLASS_LIST_V2, Some(Kind::Device)) => params.with(|p: &mut v580::ClassListV2| {
                 p.count = CLASSES.len() as u32;
-                p.classes[..CLASSES.len()].copy_from_slice(&CLASSES);
+                p.classes[..CLASSES.len()].copy_from_slice(&self.classes());
+                Ok(())
+            }),
+            (CONFIDENTIAL_CAPABILITIES, Some(Kind::Confidential)) => params.with(|p: &mut ConfidentialCapabilities| {
+                p.feature = u8::from(self.runlists.plot.is_confidential());
                 Ok(())
             }),
             (NUM_SUBDEVICES, Some(Kind::Device)) => params.with(|p: &mut u32| {
@@ -201,14 +212,14 @@ fn copy_caps(number: u32) -> u16 {
 }
 
 /// Without a list it tells how many there are; with one it fills `count` of them.
-fn class_list(params: &mut ClassList) -> Outcome {
+fn class_list(params: &mut ClassList, classes: &[u32; CLASSES.len()]) -> Outcome {
     if params.list == 0 {
         params.count = CLASSES.len() as u32;
         return Ok(());
     }
     let count = (params.count as usize).min(CLASSES.len());
     // SAFETY: the caller says that `list` points to `count` words.
-    unsafe { std::ptr::copy_nonoverlapping(CLASSES.as_ptr().cast::<u8>(), params.list as *mut u8, count * 4) };
+    unsafe { std::ptr::copy_nonoverlapping(classes.as_ptr().cast::<u8>(), params.list as *mut u8, count * 4) };
     Ok(())
 }
 

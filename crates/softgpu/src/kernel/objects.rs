@@ -31,6 +31,8 @@ pub enum Kind {
         channel: Arc<Channel>,
         group: Arc<Group>,
     },
+    /// What tells whether confidential computing is on.
+    Confidential,
     /// A copy, compute or inline object on a channel.
     EngineObject {
         channel: Weak<Channel>,
@@ -50,6 +52,7 @@ impl Kind {
             Kind::Group(_) => class::KEPLER_CHANNEL_GROUP_A,
             Kind::ContextShare(_) => class::FERMI_CONTEXT_SHARE_A,
             Kind::Channel { .. } => class::HOPPER_CHANNEL_GPFIFO_A,
+            Kind::Confidential => class::NV_CONFIDENTIAL_COMPUTE,
             Kind::EngineObject { class, .. } => *class,
         }
     }
