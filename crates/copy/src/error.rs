@@ -76,6 +76,11 @@ pub enum Error {
     Gone { why: &'static str },
     #[error("{bytes} bytes are not there within {after:?}")]
     Late { bytes: u64, after: Duration },
+    #[error("{what}: {cause}")]
+    System { what: String, cause: std::io::Error },
+    /// Another process that works for a load.
+    #[error("{0}")]
+    Process(String),
 }
 
 /// `CUDA_ERROR_NOT_SUPPORTED`.

@@ -37,7 +37,7 @@ pub use launch::Launch;
 pub use memory::{Address, DeviceBuffer, DeviceSlice, PinnedBuffer, Plane, Registration};
 pub use node::{Body, Inner, Node};
 pub use pointer::{MemoryType, Pointer};
-pub use stream::{Event, Order, Stream};
+pub use stream::{Event, Order, Priority, Stream};
 pub use words::{KeepCurrent, Words};
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -17,6 +17,13 @@ pub enum Order {
     Independent = 1,
 }
 
+/// Which of two streams' waiting blocks a multiprocessor takes first. What runs already goes on, and copies know no priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    Lowest,
+    Highest,
+}
+
 /// `CU_EVENT_DEFAULT`.
 const TIMING: u32 = 0;
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -48,12 +55,30 @@ impl<'c> Stream<'c> {
         Ok(Stream { context, raw })
     }
 
-    /// Waits until everything in the stream is done.
+    /// Independent of the default stream, with a priority as far as this GPU has several.
+    ///
+    /// # Errors
+    /// A driver without priorities, and what CUDA says.
+    pub fn with_priority(context: &'c Context, priority: Priority) -> Result<Self> {
+        let (mut lowest, mut highest) = (0, 0);
+        // SAFETY: writes two numbers; the context is current, as all calls here need it.
+        unsafe { context.cuda.cuCtxGetStreamPriorityRange(&mut lowest, &mut highest) }?;
+        let number = match priority {
+            Priority::Lowest => lowest,
+            Priority::Highest => highest,
+        };
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        unsafe { context.cuda.cuStreamCreateWithPriority(&mut raw, Order::Independent as u32, number) }?;
+        Ok(Stream { context, raw })
+    }
+
     /// For whoever takes the driver API's own handle (`CUstream`).
     pub fn handle(&self) -> *mut std::ffi::c_void {
         self.raw
     }
 
+    /// Waits until everything in the stream is done.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream lives until this is dropped.
         unsafe { self.context.cuda.cuStreamSynchronize(self.raw) }

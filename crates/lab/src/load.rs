@@ -281,14 +281,15 @@ impl Running<'_> {
             let before = clock.now();
             subject.fire()?;
             subject.wait(self.plan.timeout)?;
-            longest = longest.max(clock.now().saturating_sub(before));
+            let took = clock.ns(clock.now().saturating_sub(before));
             fired += 1;
             let did = subject.did();
+            longest = longest.max(did.longest_ns.unwrap_or(took));
             done += did.times;
             bytes += did.bytes;
             count.done.store(done, Ordering::Relaxed);
             count.bytes.store(bytes, Ordering::Relaxed);
-            count.longest_ns.store(clock.ns(longest), Ordering::Relaxed);
+            count.longest_ns.store(longest, Ordering::Relaxed);
             if fired == 1 {
                 // A thread that goes on at once may keep a lock of libcuda's from all others: none goes on before each has
                 // had its turn.

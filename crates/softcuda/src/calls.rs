@@ -150,6 +150,13 @@ calls! {
     cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
         in_context(|| give(stream, Stream::create() as *mut c_void))
     }
+    cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
+        in_context(|| match give(least, 0) { SUCCESS => give(greatest, -5), wrong => wrong })
+    }
+    cuStreamCreateWithPriority(stream: *mut *mut c_void, _flags: c_uint, priority: c_int) {
+        if !(-5..=0).contains(&priority) { return INVALID_VALUE; }
+        in_context(|| give(stream, Stream::create() as *mut c_void))
+    }
     cuStreamDestroy_v2(stream: *mut c_void) { status(Stream::destroy(stream as u64), INVALID_HANDLE) }
     cuStreamSynchronize(stream: *mut c_void) {
         on(stream, |stream| {

@@ -9,12 +9,12 @@ pub(crate) struct Kernel {
     name: &'static str,
     /// Bytes of each argument.
     arguments: &'static [usize],
-    /// The operation of the software GPU that does the same; none of kernels that wait for the program.
+    /// The operation of the software GPU that does the same; none of kernels that wait for the program, or that no operation does.
     pub operation: Option<u32>,
     run: fn(&Launch, &Ended),
 }
 
-static KERNELS: [Kernel; 9] = [
+static KERNELS: [Kernel; 10] = [
     Kernel { name: "step", arguments: &[8, 4, 4, 4, 4, 8], operation: Some(5), run: step },
     Kernel { name: "gate", arguments: &[8, 8, 8, 4], operation: None, run: gate },
     Kernel { name: "mark", arguments: &[8, 4], operation: Some(2), run: store },
@@ -24,6 +24,7 @@ static KERNELS: [Kernel; 9] = [
     Kernel { name: "store", arguments: &[8, 4], operation: Some(2), run: store },
     Kernel { name: "log", arguments: &[8, 4], operation: Some(3), run: log },
     Kernel { name: "copy", arguments: &[8, 8, 4], operation: Some(4), run: copy },
+    Kernel { name: "stream_memory", arguments: &[8, 4, 4], operation: None, run: stream_memory },
 ];
 
 /// A kernel with what it is launched with. Its arguments name memory that lives until it has run, which the program promises.
@@ -106,6 +107,14 @@ fn log(launch: &Launch, _: &Ended) {
 fn copy(launch: &Launch, _: &Ended) {
     // SAFETY: memory that lives until the kernel has run, as the launch has promised.
     unsafe { crate::memory::copy(launch.argument(0), launch.argument(1), launch.word(2) as usize) };
+}
+
+/// Adds to every word of so many groups of four.
+fn stream_memory(launch: &Launch, _: &Ended) {
+    let (words, value) = (launch.argument(0), launch.word(2));
+    for index in 0..4 * u64::from(launch.word(1)) {
+        word(words + 4 * index).fetch_add(value, Ordering::Relaxed);
+    }
 }
 
 fn gate(launch: &Launch, ended: &Ended) {

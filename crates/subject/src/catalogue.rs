@@ -21,7 +21,11 @@ const ENTRIES: &[Entry] = &[
     crate::setup::LAZY,
     crate::setup::INSTANTIATE,
     crate::frames::FRAMES,
-    crate::hog::HOG,
+    crate::outside::HOG,
+    crate::outside::TRIAD,
+    crate::outside::HACKBENCH,
+    crate::outside::FILE,
+    crate::hbm::HBM,
     crate::lock::LOCK,
     crate::work::KERNELS,
     crate::work::MEMSET,
@@ -116,6 +120,7 @@ mod tests {
             ("ce(0)", "ce(0)"),
             ("inline(group=cuda)", "inline(group=cuda)"),
             ("churn(small,channels)", "churn(channels,small)"),
+            ("graph(priority = high,7)", "graph(7,priority=high)"),
             ("lock", "lock"),
             ("lock( name = queue, hold=1.5ms , rwlock-read )", "lock(rwlock-read,hold=1.5ms,name=queue)"),
         ] {
@@ -140,7 +145,7 @@ mod tests {
     #[test]
     fn errors_say_what_where_and_what_is_allowed() {
         for (text, at, what, allowed) in [
-            ("", 0, "nothing", "launch(KERNELS,polled), graph("),
+            ("", 0, "nothing", "launch(KERNELS,polled,priority=high|low), graph("),
             ("lunch", 0, "`lunch`", "calls are launch"),
             ("launch(", 7, "no closing bracket", "byte 6"),
             ("launch()", 7, "nothing", "polled"),
@@ -154,6 +159,7 @@ mod tests {
             ("lock(mutex,rwlock-read)", 11, "`rwlock-read` besides `mutex`", "mutex or rwlock-read or rwlock-write"),
             ("lock(hold=50)", 5, "`hold=50`", "hold= and a time"),
             ("lock(hold=1us,hold=2us)", 14, "`hold` for the second time", "hold="),
+            ("launch(priority=highest)", 7, "`priority=highest`", "priority= and high or low"),
             ("lock(name=a b)", 5, "`name=a b`", "letters"),
             ("launch(hold=1us)", 7, "`hold=1us`", "polled"),
         ] {

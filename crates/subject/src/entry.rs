@@ -31,12 +31,14 @@ pub enum Value {
     Time(&'static str),
     /// Letters, digits, `-` and `_`.
     Name(&'static str),
+    /// One of these words.
+    Choice(&'static str, &'static [&'static str]),
 }
 
 impl Value {
     pub fn key(self) -> &'static str {
         match self {
-            Value::Time(key) | Value::Name(key) => key,
+            Value::Time(key) | Value::Name(key) | Value::Choice(key, _) => key,
         }
     }
 }

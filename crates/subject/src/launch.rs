@@ -6,10 +6,10 @@
 
 mod ours;
 
-use crate::entry::{Call, Entry, Number, Result as Open};
-use crate::{Checks, Error, Machine, Opened, Subject, Waiting, Wrong};
+use crate::entry::{Call, Entry, Number, Result as Open, Value};
+use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
 use copy::{Difference, View};
-use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Stream};
+use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Priority, Stream};
 use ours::Ours;
 pub(crate) use ours::{learnt, refused};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,29 +17,41 @@ use std::time::{Duration, Instant};
 
 const POLLED: &str = "polled";
 const OURS: &str = "ours";
+/// Of a call's stream, where the call has one of CUDA's.
+pub(crate) const PRIORITY: Value = Value::Choice("priority", &["high", "low"]);
+
+/// A stream of the priority that the call asks for; with none it has CUDA's own, which is the lowest.
+pub(crate) fn stream<'c>(context: &'c Context, call: &Call) -> cuda::Result<Stream<'c>> {
+    match call.given(PRIORITY.key()) {
+        None => Stream::new(context),
+        Some("high") => Stream::with_priority(context, Priority::Highest),
+        Some(_) => Stream::with_priority(context, Priority::Lowest),
+    }
+}
 
 pub(crate) const LAUNCH: Entry = Entry {
     name: "launch",
-    form: "launch(KERNELS,polled)",
-    about: "cuLaunchKernel of so many kernels of one thread and cuStreamSynchronize; polled: the last one's own word in host memory is waited for",
+    form: "launch(KERNELS,polled,priority=high|low)",
+    about: "cuLaunchKernel of so many kernels of one thread and cuStreamSynchronize; polled: the last one's own word in host memory is waited for; \
+            priority: the stream's",
     bytes: 0,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 10_000 }),
     words: &[POLLED],
     one_word: false,
-    values: &[],
+    values: &[PRIORITY],
     open: |machine, call, _| open(machine, call, By::Launches),
 };
 
 pub(crate) const GRAPH: Entry = Entry {
     name: "graph",
-    form: "graph(KERNELS,polled,ours)",
+    form: "graph(KERNELS,polled,ours,priority=high|low)",
     about: "cuGraphLaunch of a chain of kernels of one thread and cuStreamSynchronize; ours: launched from a channel of our own, without CUDA; \
-            polled: the last one's own word",
+            polled: the last one's own word; priority: the stream's",
     bytes: 0,
     number: Some(Number { of: "kernels", default: 20, least: 1, most: 10_000 }),
     words: &[POLLED, OURS],
     one_word: false,
-    values: &[],
+    values: &[PRIORITY],
     open: |machine, call, _| open(machine, call, if call.has(OURS) { By::Us } else { By::Cuda }),
 };
 
@@ -93,7 +105,11 @@ const PTX: &str = r"
 ";
 
 fn open<'m>(machine: &'m Machine, call: &Call, by: By) -> Open<'m> {
-    let mut launches = Launches::new(machine, call.number, call.has(POLLED))?;
+    if by == By::Us && call.given(PRIORITY.key()).is_some() {
+        return Err(Unavailable::new("a channel of our own has no priority of a stream".to_owned()).into());
+    }
+    let stream = stream(machine.context()?, call)?;
+    let mut launches = Launches::within(machine, stream, call.number, call.has(POLLED))?;
     match by {
         By::Launches => {}
         By::Cuda => launches.by = Held::Cuda(launches.graph()?.instantiate()?),
@@ -187,10 +203,14 @@ impl<'m> Chain<'m> {
 impl<'m> Launches<'m> {
     /// `polled`: the last of the chain tells the CPU.
     pub(crate) fn new(machine: &'m Machine, kernels: u32, polled: bool) -> Result<Launches<'m>, Error> {
+        Launches::within(machine, Stream::new(machine.context()?)?, kernels, polled)
+    }
+
+    fn within(machine: &'m Machine, stream: Stream<'m>, kernels: u32, polled: bool) -> Result<Launches<'m>, Error> {
         let context = machine.context()?;
         let cell = DeviceBuffer::new(context, BYTES)?;
         let chain = Chain {
-            stream: Stream::new(context)?,
+            stream,
             module: Module::from_ptx(context, PTX)?,
             view: View::of(machine, cell.address(), BYTES as u64).ok(),
             cell,

@@ -9,9 +9,10 @@ mod catalogue;
 mod chain;
 mod entry;
 mod frames;
-mod hog;
+mod hbm;
 mod launch;
 mod lock;
+mod outside;
 mod route;
 mod setup;
 mod swept;
@@ -59,6 +60,12 @@ pub struct Did {
     pub times: u64,
     /// That it moved, where it is no route.
     pub bytes: u64,
+    /// Of the longest one, where one `fire` is no one of them.
+    pub longest_ns: Option<u64>,
+}
+
+impl Did {
+    pub const ONCE: Did = Did { times: 1, bytes: 0, longest_ns: None };
 }
 
 /// When the engine worked, in nanoseconds of the GPU's clock.
@@ -117,7 +124,7 @@ pub trait Subject {
 
     /// What the last one was, once it is done.
     fn did(&mut self) -> Did {
-        Did { times: 1, bytes: 0 }
+        Did::ONCE
     }
 
     /// When the engine did it; `None` where no engine of ours says.

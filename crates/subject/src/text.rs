@@ -28,6 +28,7 @@ fn allowed(entry: &Entry) -> String {
     all.extend(entry.values.iter().map(|value| match value {
         Value::Time(key) => format!("{key}= and a time, as `50us`"),
         Value::Name(key) => format!("{key}= and letters, digits, `-` or `_`"),
+        Value::Choice(key, words) => format!("{key}= and {}", words.join(" or ")),
     }));
     if all.is_empty() {
         format!("{} takes nothing in brackets", entry.name)
@@ -44,6 +45,7 @@ fn value<'t>(entry: &Entry, text: &'t str) -> Option<(&'static str, &'t str)> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let fits = match value {
         Value::Time(_) => experiment::time_ns(given).is_ok(),
+        Value::Choice(_, words) => words.contains(&given),
         Value::Name(_) => !given.is_empty() && given.len() <= LONGEST_NAME && given.chars().all(plain),
     };
     fits.then_some((value.key(), given))

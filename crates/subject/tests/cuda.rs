@@ -77,6 +77,9 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
         "lazy(2)",
         "lazy(1)",
         "instantiate(7)",
+        "launch(2,priority=high)",
+        "graph(2,polled,priority=low)",
+        "hbm(3,priority=high)",
     ];
     // A size where the call takes one.
     for (text, bytes) in [("kernels", 4), ("memset", 100), ("copies", 1), ("graphs", 80)] {
@@ -92,6 +95,10 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
         let bytes = match text {
             "malloc" | "hostalloc" | "hostalloc(touched)" | "hostregister" | "hostunregister" => 1 << 20,
             "kernels" | "memset" | "graphs" | "copies" => 4096,
+            // More than is looked at, and no whole number of that.
+            "hbm" | "hbm(3,priority=high)" | "triad" => 20_000,
+            // Whether there is such a program or such a disk the machine decides: they have tests of their own.
+            "hackbench" | "file" => continue,
             _ => 0,
         };
         elsewhere(&machine, &call(text), &Wanted::of(bytes), 4);

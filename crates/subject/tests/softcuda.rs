@@ -25,7 +25,15 @@ fn launches_count_whoever_makes_them() {
         return;
     }
     let machine = Machine::open(copy::Where::Real).unwrap();
-    let all = ["launch", "graph(1)", "graph(1,ours)", "launch(10)", "graph(10)", "graph(10,ours)", "graph(100,ours)"];
+    let all = [
+        "launch(priority=high)",
+        "graph(1)",
+        "graph(1,ours)",
+        "launch(10)",
+        "graph(10)",
+        "graph(10,ours)",
+        "graph(100,ours)",
+    ];
     let mut opened: Vec<_> =
         all.iter().map(|text| open(&machine, &What::Call((*text).into()), &Wanted::of(0)).unwrap()).collect();
     for (text, opened) in all.iter().zip(&mut opened) {
@@ -37,6 +45,10 @@ fn launches_count_whoever_makes_them() {
         ready.iter_mut().for_each(|subject| once(&mut **subject));
     }
     assert_eq!(ready[2].waiting(), Waiting::Polled);
+    let mut opened = open(&machine, &What::Call("hbm(2,priority=low)".into()), &Wanted::of(10_000)).unwrap();
+    let mut streams = opened.prepare(9).unwrap();
+    once(&mut *streams);
+    assert_eq!((streams.did().times, streams.did().bytes), (2, 2 * 2 * 10_000));
 }
 
 #[test]

@@ -282,6 +282,13 @@ driver! {
     cuMemsetD8Async(to: u64, value: u8, count: usize, stream: *mut c_void) { fill(to, value.into(), 1, count, stream) }
     cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: *mut c_void) { fill(to, value, 4, count, stream) }
     cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) { create_stream(stream, flags) }
+    cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
+        match give(least, 0) { SUCCESS => give(greatest, -5), wrong => wrong }
+    }
+    cuStreamCreateWithPriority(stream: *mut *mut c_void, flags: c_uint, priority: c_int) {
+        if !(-5..=0).contains(&priority) { return INVALID_VALUE; }
+        create_stream(stream, flags)
+    }
     cuStreamDestroy_v2(stream: *mut c_void) { destroy_stream(stream) }
     cuStreamSynchronize(stream: *mut c_void) { synchronize_stream(stream) }
     cuStreamQuery(stream: *mut c_void) { with(|fake| if fake.step(stream as u64) { NOT_READY } else { SUCCESS }) }

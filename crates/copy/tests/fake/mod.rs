@@ -274,7 +274,7 @@ fn strikes(countdown: &AtomicU64) -> bool {
 }
 
 /// The kernels by name, and the widths of their arguments.
-const KERNELS: [(&str, u64, &[usize]); 13] = [
+const KERNELS: [(&str, u64, &[usize]); 14] = [
     ("answer_long", 0x105, &[8, 8, 8, 4, 8, 8]),
     ("copy_sm", COPY_SM, &[8, 8, 8, 8, 8, 4]),
     ("copy_elements", COPY_ELEMENTS, &[8, 8, 8, 8, 8, 4]),
@@ -288,10 +288,12 @@ const KERNELS: [(&str, u64, &[usize]); 13] = [
     ("count", COUNT, &[8]),
     ("count_and_tell", COUNT_AND_TELL, &[8, 8]),
     ("step", STEP, &[8, 4, 4]),
+    ("stream_memory", STREAM_MEMORY, &[8, 4, 4]),
 ];
 const COUNT: u64 = 0x110;
 const COUNT_AND_TELL: u64 = 0x111;
 const STEP: u64 = 0x112;
+const STREAM_MEMORY: u64 = 0x113;
 const CONSUME: u64 = 0x124;
 const COPY_SM: u64 = 0x120;
 const COPY_ELEMENTS: u64 = 0x121;
@@ -326,6 +328,13 @@ fn do_now(work: &Work) {
                     let cell = (cells + u64::from(i) * 4) as *mut u32;
                     // SAFETY: the caller's allocation has that many words.
                     unsafe { *cell = (*cell).wrapping_mul(1_664_525).wrapping_add(*value as u32).wrapping_add(i) };
+                }
+            }
+            (STREAM_MEMORY, [words, quads, value]) => {
+                for i in 0..4 * quads {
+                    let word = (words + i * 4) as *mut u32;
+                    // SAFETY: the caller's allocation has that many words.
+                    unsafe { *word = (*word).wrapping_add(*value as u32) };
                 }
             }
             (COPY_SM | COPY_ELEMENTS, &[to, from, bytes, told, count, number]) => {

@@ -4,21 +4,27 @@ use crate::entry::Entry;
 use crate::{Error, Opened, Subject, Waiting, Wrong};
 use std::time::{Duration, Instant};
 
+const YIELD: &str = "yield";
+
 pub(crate) const HOG: Entry = Entry {
     name: "hog",
-    form: "hog",
-    about: "burns a CPU for 1 ms; no call of CUDA's and no system call",
+    form: "hog(yield)",
+    about: "burns a CPU for 1 ms; no call of CUDA's and no system call; yield: gives way then to threads of the same priority",
     bytes: 0,
     number: None,
-    words: &[],
+    words: &[YIELD],
     one_word: false,
     values: &[],
-    open: |_, _, _| Ok(Box::new(Hog)),
+    open: |_, call, _| Ok(Box::new(Hog { yields: call.has(YIELD) })),
 };
 
 const FOR: Duration = Duration::from_millis(1);
 
-struct Hog;
+/// Beside a thread of its own FIFO priority on one CPU, a hog that never gives way is all that ever runs there.
+#[derive(Clone, Copy)]
+struct Hog {
+    yields: bool,
+}
 
 impl Opened for Hog {
     fn about(&self) -> String {
@@ -30,7 +36,7 @@ impl Opened for Hog {
     }
 
     fn prepare(&mut self, _seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        Ok(Box::new(Hog))
+        Ok(Box::new(*self))
     }
 }
 
@@ -43,6 +49,9 @@ impl Subject for Hog {
         let start = Instant::now();
         while start.elapsed() < FOR {
             std::hint::spin_loop();
+        }
+        if self.yields {
+            std::thread::yield_now();
         }
         Ok(())
     }
