@@ -262,6 +262,7 @@ fn stage_of(asked: &Calibration, sweeps: &[Sweep], request: &Request, load: Opti
         class: Class::Other,
         check_every: 0,
         must_reach: None,
+        process: experiment::Process::Shared,
     });
     Stage {
         number,

@@ -228,6 +228,12 @@ pub const SECTIONS: &[Section] = &[
                 "What all its threads together have to reach, or the stage has no figures: `1000/s`, `5GB/s`, or `90%` of its \
                  own `rate` (of what it reached alone, if it has none).",
             ),
+            key(
+                "process",
+                Kind::Choice(&["shared", "own"]),
+                "shared",
+                "`own`: each of its threads in a process of its own, with a CUDA context of its own.",
+            ),
         ],
     },
     Section {
@@ -245,6 +251,7 @@ pub const SECTIONS: &[Section] = &[
                 "",
                 "Whether the process is recorded: `[\"no\", \"commands\"]` times and counts.",
             ),
+            key("loads", Kind::Values, "", "Which loads run: names with ` + ` between them, `all`, or `none`."),
             key("addresses", Kind::Values, "", "`addresses` of every subject."),
             key("arrival", Kind::Values, "", "`arrival` of every subject."),
         ],
@@ -298,6 +305,19 @@ pub const SECTIONS: &[Section] = &[
                  `5%, 100ns` is 5 % or 100 ns, whichever allows more.",
             ),
             key("among", Kind::Names, "", "With `within-best`: only these subjects. All of them unless it is given."),
+        ],
+    },
+    Section {
+        name: "largest",
+        many: true,
+        about: "Up to which value of an axis a bound holds.",
+        keys: &[
+            key("axis", Kind::Text, "", "An axis of the matrix, or `bytes` for sizes."),
+            key("subject", Kind::Text, "", "The name of a subject."),
+            key("metric", Kind::Choice(METRICS), "p50", "What of it is bounded."),
+            key("at-most", Kind::Amount, "", "As in [[assert]]."),
+            key("at-least", Kind::Amount, "", "As in [[assert]]."),
+            key("at-most-times", Kind::Times, "", "As in [[assert]]."),
         ],
     },
 ];

@@ -19,6 +19,9 @@ pub struct Experiment {
     /// What is paid once, and after how many transfers it has paid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repays: Vec<Repay>,
+    /// Up to which value of an axis a bound holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub largests: Vec<Largest>,
     pub asserts: Vec<Assert>,
 }
 
@@ -238,6 +241,25 @@ pub struct LoadSpec {
     /// What it has to reach, or the stage has no figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub must_reach: Option<MustReach>,
+    #[serde(default, skip_serializing_if = "Process::is_shared")]
+    pub process: Process,
+}
+
+/// Where a load's threads run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Process {
+    /// In the process that measures.
+    #[default]
+    Shared,
+    /// Each in a process of its own, with a CUDA context of its own.
+    Own,
+}
+
+impl Process {
+    fn is_shared(&self) -> bool {
+        *self == Process::Shared
+    }
 }
 
 /// What all threads of a load together have to reach.
@@ -301,6 +323,17 @@ pub struct Repay {
     pub each: Vec<String>,
     /// What it takes otherwise.
     pub against: Vec<String>,
+}
+
+/// The largest value of an axis up to which a bound holds: at that value and at each one before it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Largest {
+    /// An axis of the matrix; `bytes` is also the size where subjects have several.
+    pub axis: String,
+    pub subject: String,
+    pub metric: Metric,
+    /// [`Bound::AtMost`], [`Bound::AtLeast`] or [`Bound::AtMostTimes`].
+    pub bound: Bound,
 }
 
 /// A bound that sets the exit status.

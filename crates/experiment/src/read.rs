@@ -1,10 +1,10 @@
 //! From text to an [`Experiment`]: every key is known, every value is of its kind, every name is there.
 
+mod bounds;
+
 use crate::error::{Error, Place, Wrong};
 use crate::keys::{self, Section};
-use crate::model::{
-    Assert, Axis, Bound, Compare, Experiment, Gpu, LoadSpec, Metric, Record, Repay, Run, SubjectSpec, Verify, What,
-};
+use crate::model::{Axis, Compare, Experiment, Gpu, LoadSpec, Record, Repay, Run, SubjectSpec, Verify, What};
 use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
 use crate::values::{self, Word};
@@ -173,6 +173,7 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
         verify,
         compare: None,
         repays: Vec::new(),
+        largests: Vec::new(),
         asserts: Vec::new(),
     };
     read.matrix = axes(&matrix, &read)?;
@@ -184,8 +185,12 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
         let repay = repay(table, &read)?;
         read.repays.push(repay);
     }
+    for table in many(root, "largest")? {
+        let largest = bounds::largest(table, &read)?;
+        read.largests.push(largest);
+    }
     for table in many(root, "assert")? {
-        let assert = assert(table, &read)?;
+        let assert = bounds::assert(table, &read)?;
         read.asserts.push(assert);
     }
     stages::expand(&read).map_err(|(about, wrong)| wrong.at(places.of(about)))?;
@@ -338,8 +343,8 @@ fn what(keys: &Keys<'_>, matrix: &Table) -> Result<What, Error> {
 }
 
 /// Names that mean something else in `--set`, in the matrix or in asserts.
-const RESERVED: [&str; 11] =
-    ["", "*", "bytes", "policy", "run", "matrix", "verify", "compare", "repay", "assert", "name"];
+const RESERVED: [&str; 13] =
+    ["", "*", "bytes", "policy", "run", "matrix", "verify", "compare", "repay", "assert", "name", "loads", "largest"];
 
 fn name(keys: &Keys<'_>, what: &What) -> Result<String, Error> {
     let fits = |text: &str| {
@@ -424,6 +429,7 @@ fn load(table: &Table, matrix: &Table, varied: &impl Fn(&str, &str) -> bool) -> 
         class: keys.text("class", values::class)?.unwrap_or_default(),
         check_every: keys.whole("check-every")?.unwrap_or(0),
         must_reach: keys.text("must-reach", values::must_reach)?,
+        process: keys.word("process")?.unwrap_or_default(),
     })
 }
 
@@ -579,96 +585,6 @@ fn repay(table: &Table, read: &Experiment) -> Result<Repay, Error> {
         found.ok_or_else(|| keys.wrong(&format!("has no `{key}`"), "names of subjects: `once = \"pin + unpin\"`"))
     };
     Ok(Repay { once: sum("once")?, each: sum("each")?, against: sum("against")? })
-}
-
-fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {
-    let keys = Keys::of(&keys::SECTIONS[8], "[[assert]]".into(), table)?;
-    let names: Vec<&str> = read.subjects.iter().map(|s| s.name.as_str()).collect();
-    let there = |text: &str| match text == "*" || names.contains(&text) {
-        true => Ok(text.to_owned()),
-        false => Err(Wrong::word(format!("there is no subject {text:?}"), text, names.iter().copied().chain(["*"]))),
-    };
-    let subject = keys.text("subject", there)?.unwrap_or_else(|| "*".into());
-    let metric = keys.text("metric", values::metric)?.unwrap_or_default();
-    let amount = |key: &str| -> Result<Option<f64>, Error> {
-        let Some(node) = keys.node(key) else { return Ok(None) };
-        let text = match (&node.value, metric) {
-            (Value::Text(text), _) => text.clone(),
-            (Value::Whole(n), Metric::Misses) => n.to_string(),
-            (Value::Number(n), Metric::Misses) => n.to_string(),
-            (other, _) => {
-                let takes = "a text with a unit: `50us`, `10GB/s`, `0.1%`";
-                return Err(keys.within(key, Wrong::unfit(&other.kind(), takes)).at(&node.place));
-            }
-        };
-        values::amount(&text, metric).map(Some).map_err(|wrong| keys.within(key, wrong).at(&node.place))
-    };
-    let times = |text: &str| match values::times(text)? {
-        Bound::AtMostTimes(_, of) if !names.contains(&of.as_str()) => {
-            Err(Wrong::word(format!("there is no subject {of:?}"), &of, names.clone()))
-        }
-        bound => Ok(bound),
-    };
-    let bounds = [
-        amount("at-most")?.map(Bound::AtMost),
-        amount("at-least")?.map(Bound::AtLeast),
-        keys.text("at-most-times", times)?,
-        keys.text("above-noise", |text| Ok(Bound::AboveNoise(values::time(text)? as f64)))?,
-        within_best(&keys, &names, &subject)?,
-    ];
-    let mut given = bounds.into_iter().flatten();
-    const BOUNDS: &str = "one of `at-most`, `at-least`, `at-most-times`, `above-noise` and `within-best`";
-    let bound = given.next().ok_or_else(|| keys.wrong("has no bound", BOUNDS))?;
-    if given.next().is_some() {
-        return Err(keys.wrong("has more than one bound", &format!("{BOUNDS}; more bounds are more [[assert]]")));
-    }
-    if let (Bound::AboveNoise(_), Metric::Misses | Metric::Rate) = (&bound, metric) {
-        return Err(
-            keys.wrong("holds what is no time against the machine's noise", "a metric that is a time, as `max`")
-        );
-    }
-    if let (Bound::WithinBest(_), Metric::Misses | Metric::Rate) = (&bound, metric) {
-        return Err(keys.wrong("asks for the best of what is no time", "a metric that is a time, as `p50`"));
-    }
-    let without = |s: &&SubjectSpec| (subject == "*" || s.name == subject) && s.deadline_ns.is_none();
-    if metric == Metric::Misses
-        && let Some(s) = read.subjects.iter().find(without)
-    {
-        let what = format!("counts missed deadlines, and `{}` has no deadline", s.name);
-        return Err(keys.wrong(&what, "`deadline = \"50us\"` in its [[subject]]"));
-    }
-    Ok(Assert { subject, metric, bound })
-}
-
-/// What it is held against, and how close it has to be.
-fn within_best(keys: &Keys<'_>, names: &[&str], subject: &str) -> Result<Option<Bound>, Error> {
-    let within = keys.text("within-best", values::within)?;
-    let Some(node) = keys.node("among") else { return Ok(within.map(Bound::WithinBest)) };
-    let wrong = |wrong: Wrong, node: &Node| keys.within("among", wrong).at(&node.place);
-    let Some(mut within) = within else {
-        return Err(wrong(Wrong::new("there is no `within-best` beside it", "both, or none of them"), node));
-    };
-    const LIST: &str = "a list of names of subjects: [\"cuda\", \"cuda, sync\"]";
-    let list = match &node.value {
-        Value::List(list) if !list.is_empty() => list,
-        Value::List(_) => return Err(wrong(Wrong::new("the list is empty", "it takes one name at least"), node)),
-        other => return Err(wrong(Wrong::unfit(&other.kind(), LIST), node)),
-    };
-    for one in list {
-        let Value::Text(name) = &one.value else {
-            return Err(wrong(Wrong::unfit(&one.value.kind(), LIST), one));
-        };
-        if !names.contains(&name.as_str()) {
-            let what = format!("there is no subject {name:?}");
-            return Err(wrong(Wrong::word(what, name, names.iter().copied()), one));
-        }
-        if name == subject || within.among.contains(name) {
-            let why = if name == subject { "is what is judged" } else { "is there twice" };
-            return Err(wrong(Wrong::new(format!("{name:?} {why}"), "each other subject once"), one));
-        }
-        within.among.push(name.clone());
-    }
-    Ok(Some(Bound::WithinBest(within)))
 }
 
 /// Without folders and without its ending.

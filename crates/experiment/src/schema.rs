@@ -65,6 +65,7 @@ fn of_section(section: &Section) -> Value {
         "run" => one["anyOf"] = json!([{ "required": ["duration"] }, { "required": ["samples"] }]),
         "subject" | "load" => one["not"] = json!({ "required": ["route", "call"] }),
         "compare" => one["required"] = json!(["baseline"]),
+        "largest" => one["required"] = json!(["axis", "subject"]),
         "repay" => one["required"] = json!(["once", "each", "against"]),
         _ => {}
     }

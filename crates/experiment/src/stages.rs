@@ -50,6 +50,8 @@ pub(crate) struct Draft {
     loads: Vec<LoadSpec>,
     /// Those whose sizes the axis `bytes` gives.
     unsized_: Vec<bool>,
+    /// The names of the loads that run, where the axis `loads` says it.
+    selected: Option<Vec<String>>,
 }
 
 /// The name and the key of `NAME.key`. Names may have dots in them, keys have none.
@@ -81,7 +83,13 @@ fn one_size(text: &str) -> Result<u64, Wrong> {
 impl Draft {
     pub fn of(from: &Experiment) -> Draft {
         let unsized_ = from.subjects.iter().map(|subject| subject.sizes.is_empty()).collect();
-        Draft { run: from.run.clone(), subjects: from.subjects.clone(), loads: from.loads.clone(), unsized_ }
+        Draft {
+            run: from.run.clone(),
+            subjects: from.subjects.clone(),
+            loads: from.loads.clone(),
+            unsized_,
+            selected: None,
+        }
     }
 
     /// Whether there is such an axis.
@@ -118,6 +126,43 @@ impl Draft {
         Err(Wrong::word(format!("[matrix] cannot change `{key}` of the {kind} `{name}`"), key, takes.iter().copied()))
     }
 
+    /// `cpu + memory`, `all` or `none`.
+    fn names_of_loads(&self, text: &str) -> Result<Vec<String>, Wrong> {
+        let all = || self.loads.iter().map(|load| load.name.clone());
+        match text.trim() {
+            "all" => return Ok(all().collect()),
+            "none" => return Ok(Vec::new()),
+            _ => {}
+        }
+        let names = values::sum(text);
+        match names.iter().find(|name| all().all(|known| known != **name)) {
+            None => Ok(names),
+            Some(unknown) => {
+                let known: Vec<String> = all().collect();
+                let words = known.iter().map(String::as_str).chain(["all", "none"]);
+                let mut wrong = Wrong::word(format!("there is no load {unknown:?}"), unknown, words);
+                wrong.allowed += ", several with ` + ` between them";
+                Err(wrong)
+            }
+        }
+    }
+
+    /// Leaves the loads that run. Done when all axes have been applied: one of them may give a load its threads.
+    fn select(&mut self) {
+        if let Some(selected) = &self.selected {
+            self.loads.iter_mut().filter(|load| !selected.contains(&load.name)).for_each(|load| load.count = 0);
+        }
+    }
+
+    /// Whether an axis makes a difference: how a load of no threads would look makes none, nor how many threads one has that
+    /// another axis leaves out.
+    fn differs_by(&self, axis: &str) -> bool {
+        let (name, key) = split(axis);
+        let Some(load) = self.loads.iter().find(|load| load.name == name) else { return true };
+        let left_out = self.selected.as_ref().is_some_and(|selected| !selected.contains(&load.name));
+        if key == "count" { !left_out } else { load.count > 0 }
+    }
+
     /// Changes what the axis names.
     pub fn apply(&mut self, axis: &str, text: &str) -> Result<(), Wrong> {
         match axis {
@@ -142,6 +187,10 @@ impl Draft {
             }
             "run.record" => {
                 self.run.record = Record::of(text)?;
+                return Ok(());
+            }
+            "loads" => {
+                self.selected = Some(self.names_of_loads(text)?);
                 return Ok(());
             }
             "addresses" => {
@@ -210,11 +259,8 @@ pub(crate) fn expand(from: &Experiment) -> Result<Vec<Stage>, (About, Wrong)> {
             point.push((axis.name.clone(), value.clone()));
         }
         point.reverse();
-        // How a load of no threads would look makes no difference.
-        point.retain(|(axis, _)| {
-            let (name, key) = split(axis);
-            key == "count" || !draft.loads.iter().any(|load| load.name == name && load.count == 0)
-        });
+        draft.select();
+        point.retain(|(axis, _)| draft.differs_by(axis));
         if !seen.insert(point.clone()) {
             continue;
         }

@@ -2,8 +2,8 @@
 
 use crate::error::Wrong;
 use crate::model::{
-    Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, MustReach, Observe, Record,
-    What, WithinBest,
+    Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, MustReach, Observe, Process,
+    Record, What, WithinBest,
 };
 use crate::sizes;
 use std::fmt;
@@ -392,6 +392,10 @@ impl Word for Record {
 
 impl Word for Data {
     const WORDS: &'static [(&'static str, Data)] = &[("fresh", Data::Fresh), ("fixed", Data::Fixed)];
+}
+
+impl Word for Process {
+    const WORDS: &'static [(&'static str, Process)] = &[("shared", Process::Shared), ("own", Process::Own)];
 }
 
 impl Word for Observe {

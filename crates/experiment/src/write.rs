@@ -1,6 +1,6 @@
 //! From an [`Experiment`] to a text that reads back as the same.
 
-use crate::model::{Bound, Experiment, LoadSpec, SubjectSpec, What};
+use crate::model::{Bound, Experiment, LoadSpec, Metric, SubjectSpec, What};
 use crate::values::{SUM, Word, amount_text, time_text, within_text};
 use crate::{keys, sizes};
 use std::fmt::{Display, Write};
@@ -53,22 +53,14 @@ impl Experiment {
                 out.text(key, sum.join(SUM));
             }
         }
+        for largest in &self.largests {
+            out.section("[[largest]]");
+            out.text("axis", &largest.axis);
+            out.bounded(&largest.subject, largest.metric, &largest.bound);
+        }
         for assert in &self.asserts {
             out.section("[[assert]]");
-            out.text("subject", &assert.subject);
-            out.text("metric", assert.metric);
-            match &assert.bound {
-                Bound::AtMost(amount) => out.text("at-most", amount_text(*amount, assert.metric)),
-                Bound::AtLeast(amount) => out.text("at-least", amount_text(*amount, assert.metric)),
-                Bound::AtMostTimes(factor, of) => out.text("at-most-times", format!("{factor} {of}")),
-                Bound::AboveNoise(ns) => out.text("above-noise", time_text(*ns as u64)),
-                Bound::WithinBest(within) => {
-                    out.text("within-best", within_text(within));
-                    if !within.among.is_empty() {
-                        out.list("among", &within.among);
-                    }
-                }
-            }
+            out.bounded(&assert.subject, assert.metric, &assert.bound);
         }
         out.0
     }
@@ -93,6 +85,23 @@ impl Out {
 
     fn number(&mut self, key: &str, value: impl Display) {
         let _ = writeln!(self.0, "{key} = {value}");
+    }
+
+    fn bounded(&mut self, subject: &str, metric: Metric, bound: &Bound) {
+        self.text("subject", subject);
+        self.text("metric", metric);
+        match bound {
+            Bound::AtMost(amount) => self.text("at-most", amount_text(*amount, metric)),
+            Bound::AtLeast(amount) => self.text("at-least", amount_text(*amount, metric)),
+            Bound::AtMostTimes(factor, of) => self.text("at-most-times", format!("{factor} {of}")),
+            Bound::AboveNoise(ns) => self.text("above-noise", time_text(*ns as u64)),
+            Bound::WithinBest(within) => {
+                self.text("within-best", within_text(within));
+                if !within.among.is_empty() {
+                    self.list("among", &within.among);
+                }
+            }
+        }
     }
 
     fn what(&mut self, what: &What, name: &str) {
@@ -148,6 +157,7 @@ impl Out {
         if let Some(must_reach) = load.must_reach {
             self.text("must-reach", must_reach);
         }
+        self.text("process", load.process.word());
     }
 }
 

@@ -237,3 +237,25 @@ fn a_stage_that_is_recorded_has_a_process_of_its_own() {
     assert_eq!(recorded, [Record::No, Record::No, Record::Commands, Record::Commands]);
     assert_eq!(all.estimate().unwrap().processes, 3 * (1 + 2));
 }
+
+#[test]
+fn an_axis_selects_loads_single_and_combined() {
+    let text = format!(
+        "{TWO}[matrix]\nloads = [\"none\", \"crowd\", \"crowd + malloc\", \"all\"]\ncrowd.bytes = [4096, 8192]\n"
+    );
+    let stages = of(&text, &["run.noise=0s", "cuda.bytes=", "matrix.bytes=8"]).stages().unwrap();
+    let loads = |n: usize| stages[n].loads.iter().map(|l| (l.name.as_str(), l.count, l.bytes)).collect::<Vec<_>>();
+    // Without the load its size makes no difference: that stage is there once.
+    assert_eq!(stages.len(), 7, "{:?}", stages.iter().map(|s| &s.point).collect::<Vec<_>>());
+    assert_eq!(loads(0), []);
+    assert_eq!((loads(1), loads(2)), (vec![("crowd", 1, 4096)], vec![("crowd", 1, 8192)]));
+    assert_eq!(loads(3), [("crowd", 1, 4096), ("malloc", 2, 0)]);
+    assert_eq!((loads(5), loads(6)), (loads(3), loads(4)));
+    // Nor does it matter how many threads one has that is left out.
+    let text = format!("{TWO}[matrix]\nbytes = [8]\ncrowd.count = [1, 8]\nloads = [\"malloc\", \"crowd\"]\n");
+    let points: Vec<usize> = of(&text, &[]).stages().unwrap().iter().map(|s| s.point.len()).collect();
+    assert_eq!(points, [2, 3, 3]);
+    let wrong = read(&format!("{TWO}[matrix]\nbytes = [8]\nloads = [\"crowd + mallok\"]\n"), "x.toml", &[]);
+    let wrong = wrong.unwrap_err().to_string();
+    assert!(wrong.contains("no load \"mallok\"") && wrong.contains("did you mean `malloc`"), "{wrong}");
+}

@@ -1,8 +1,8 @@
 //! No text panics, and what is written reads back as the same.
 
 use experiment::{
-    Addresses, Arrival, Assert, Axis, Bound, Class, Compare, Cpus, Data, Experiment, Gpu, LoadSpec, Metric, MustReach,
-    Observe, Record, Repay, Run, SubjectSpec, Verify, What, WithinBest, read, shipped,
+    Addresses, Arrival, Assert, Axis, Bound, Class, Compare, Cpus, Data, Experiment, Gpu, Largest, LoadSpec, Metric,
+    MustReach, Observe, Process, Record, Repay, Run, SubjectSpec, Verify, What, WithinBest, read, shipped,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -265,6 +265,7 @@ fn loads() -> impl Strategy<Value = LoadSpec> {
             class,
             check_every,
             must_reach,
+            process: if count % 2 == 0 { Process::Own } else { Process::Shared },
         },
     )
 }
@@ -315,6 +316,9 @@ fn experiments() -> impl Strategy<Value = Experiment> {
         if axes.2 {
             axis(format!("{chosen}.arrival"), &["closed(1)", "paced(50us)"]);
         }
+        if let (true, Some(load)) = (axes.2, loads.last()) {
+            axis("loads".into(), &["none", "all", &load.name]);
+        }
         if let (true, Some(load)) = (axes.3, loads.first()) {
             axis(format!("{}.count", load.name), &["0", "8"]);
         }
@@ -339,7 +343,16 @@ fn experiments() -> impl Strategy<Value = Experiment> {
         let repay = Repay { once: names(0), each: vec![chosen.clone()], against: names(subjects.len() - 1) };
         let repays = if axes.1 { vec![repay] } else { Vec::new() };
         let compare = axes.0.then_some(Compare { baseline: chosen, metric: Metric::P999 });
-        let asserts = asserts.into_iter().collect();
-        Experiment { name, about, run, subjects, loads, matrix, verify: Verify { every }, compare, repays, asserts }
+        let asserts: Vec<Assert> = asserts.into_iter().collect();
+        let is_plain = |a: &&Assert| matches!(a.bound, Bound::AtMost(_) | Bound::AtLeast(_) | Bound::AtMostTimes(..));
+        let largest = |a: &Assert| Largest {
+            axis: "bytes".into(),
+            subject: a.subject.clone(),
+            metric: a.metric,
+            bound: a.bound.clone(),
+        };
+        let largests = asserts.iter().filter(is_plain).map(largest).collect();
+        let verify = Verify { every };
+        Experiment { name, about, run, subjects, loads, matrix, verify, compare, repays, largests, asserts }
     })
 }

@@ -138,6 +138,7 @@ fn with(section: &str, line: &str) -> String {
         ("compare", "baseline = \"cuda\"\n"),
         ("repay", "once = \"cuda\"\neach = \"cuda\"\nagainst = \"cuda\"\n"),
         ("assert", "at-most = \"5s\"\n"),
+        ("largest", "axis = \"crowd.count\"\nsubject = \"cuda\"\nat-most = \"5s\"\n"),
     ]
     .into_iter()
     .map(|(name, keys)| (name, keys.to_owned()))
@@ -176,6 +177,7 @@ fn every_key_is_known_to_both_with_its_default() {
                 (Kind::Whole { .. }, _) => "7".into(),
                 (Kind::Values, _) => match key.name {
                     "bytes" => "[4, \"4KiB\"]".into(),
+                    "loads" => "[\"none\", \"all\", \"crowd\"]".into(),
                     "policy" => "[\"stock\", \"pi+phase-fair\"]".into(),
                     "run.class" => "[\"other\", \"fifo(80)\"]".into(),
                     "run.record" => "[\"no\", \"commands\"]".into(),
@@ -198,6 +200,8 @@ fn every_key_is_known_to_both_with_its_default() {
                     "load" => "\"crowd\"".into(),
                     _ => "\"cuda\"".into(),
                 },
+                (Kind::Text, _) if key.name == "axis" => "\"bytes\"".into(),
+                (Kind::Text, _) if section.name == "largest" => "\"cuda\"".into(),
                 (Kind::Text, _) => "\"launch\"".into(),
                 _ => "\"50us\"".into(),
             };
@@ -211,9 +215,11 @@ fn every_key_is_known_to_both_with_its_default() {
                     text.push_str(&rest);
                 }
                 "at-least" | "at-most-times" | "above-noise" | "within-best" => {
-                    text = text.replace("at-most = \"5s\"\n", "");
+                    let at = text.find(&format!("[[{}]]", section.name)).unwrap();
+                    let rest = text.split_off(at).replacen("at-most = \"5s\"\n", "", 1);
+                    text.push_str(&rest);
                 }
-                "among" => text = text.replace("at-most = \"5s\"\n", "within-best = \"2%\"\n"),
+                "among" => text = text.replacen("at-most = \"5s\"\n", "within-best = \"2%\"\n", 1),
                 _ => {}
             }
             let name = format!("[{}] {line}", section.name);
@@ -236,6 +242,9 @@ fn both_take_the_same_values() {
         ("subject", "arrival = \"paced(1.5 us)\""),
         ("subject", "addresses = \"random\""),
         ("subject", "addresses = \"sweep( 64MiB , 640MiB )\""),
+        ("load", "process = \"own\""),
+        ("matrix", "loads = [\"none\", \"crowd\"]"),
+        ("largest", "metric = \"max\""),
         ("load", "rate = 0.5"),
         ("load", "rate = \"30/min\""),
         ("load", "bytes = 4096"),
@@ -286,6 +295,8 @@ fn both_refuse_the_same() {
         ("load", "bytes = \"4KB\""),
         ("load", "rate = 0"),
         ("load", "rate = \"fast\""),
+        ("load", "process = \"another\""),
+        ("largest", "axis = 5"),
         ("load", "must-reach = 5"),
         ("load", "must-reach = \"1000\""),
         ("load", "must-reach = \"5GB\""),

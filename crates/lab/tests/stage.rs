@@ -2,8 +2,8 @@
 
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use experiment::{
-    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, MustReach, Observe, Record, Run, Stage, SubjectSpec,
-    Verify, What,
+    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, MustReach, Observe, Process, Record, Run, Stage,
+    SubjectSpec, Verify, What,
 };
 use lab::clock::Clock;
 use lab::stage::{self, Ending, Finished, Lab, Next};
@@ -63,6 +63,7 @@ fn load(what: &str, count: u32, cpus: Cpus) -> LoadSpec {
         class: Class::Other,
         check_every: 2,
         must_reach: None,
+        process: Process::Shared,
     }
 }
 

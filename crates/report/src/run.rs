@@ -6,10 +6,12 @@
 mod by_size;
 mod commands;
 mod figures;
+mod largest;
 mod metered;
 mod places;
 mod repaid;
 mod side_by_side;
+mod winners;
 mod within;
 
 use crate::ReportError;
@@ -60,6 +62,8 @@ pub fn write(out: &mut dyn Write, style: &Style, run: &Run, folder: Option<&Path
         side_by_side::write(out, style, &groups)?;
         repaid::write(out, style, run)?;
         by_size::write(out, style, run, &groups)?;
+        winners::write(out, style, run)?;
+        largest::write(out, style, run)?;
     }
     legend(out, run)?;
     not_measured(out, style, run)?;
@@ -418,9 +422,13 @@ fn amount(metric: Metric, v: f64) -> String {
 fn asked(judged: &Judged) -> String {
     let a = &judged.assert;
     let who = if a.subject == "*" { "every subject" } else { &a.subject };
-    let bound = match &a.bound {
-        Bound::AtMost(v) => format!("at most {}", amount(a.metric, *v)),
-        Bound::AtLeast(v) => format!("at least {}", amount(a.metric, *v)),
+    format!("{} of {who}: {}", a.metric, bound_text(&a.bound, a.metric))
+}
+
+fn bound_text(bound: &Bound, metric: Metric) -> String {
+    match bound {
+        Bound::AtMost(v) => format!("at most {}", amount(metric, *v)),
+        Bound::AtLeast(v) => format!("at least {}", amount(metric, *v)),
         Bound::AtMostTimes(times, other) => format!("at most {times} times that of {other}"),
         Bound::AboveNoise(ns) => format!("at most {} above the noise floor", nanoseconds(*ns as u64)),
         Bound::WithinBest(within) => {
@@ -436,8 +444,7 @@ fn asked(judged: &Judged) -> String {
             let more = if more.is_empty() { "nothing".to_owned() } else { more.join(" or ") };
             format!("at most {more} above the best {of}")
         }
-    };
-    format!("{} of {who}: {bound}", a.metric)
+    }
 }
 
 fn of_cell(run: &Run, judged: &Judged, c: &JudgedCell) -> String {

@@ -7,6 +7,7 @@ mod asserts;
 mod best;
 mod cells;
 mod ends;
+mod largest;
 mod metric;
 mod places;
 mod reached;
@@ -15,6 +16,7 @@ mod sum_up;
 
 pub use best::{Against, BestAt, BestOfRun, BestRange, SAME};
 pub use ends::Ends;
+pub use largest::{AtValue, LargestOfRun};
 pub use places::Places;
 pub use repaid::{After, Repaid};
 pub use sum_up::{Context, Interrupted};
@@ -53,6 +55,8 @@ pub struct Run {
     pub cells: Vec<CellOfRun>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repaid: Vec<Repaid>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub largest: Vec<LargestOfRun>,
     /// Which route is the best from which size to which one.
     #[serde(default)]
     pub best: Vec<BestOfRun>,

@@ -482,6 +482,43 @@ fn a_load_that_missed_its_rate_leaves_its_stage_without_figures() {
 }
 
 #[test]
+fn the_largest_value_is_the_last_up_to_which_the_bound_holds() {
+    let asked = |bound: &str, metric: &str| {
+        let text = format!(
+            "{}\n[[load]]\nroute = \"host->ce3->gpu0\"\nname = \"large\"\n[matrix]\nlarge.count = [0, 1]\n\
+             large.bytes = \"64KiB..512KiB\"\n[[largest]]\naxis = \"large.bytes\"\nsubject = \"base\"\nmetric = \"{metric}\"\n{bound}\n",
+            text("").to_toml()
+        );
+        // Alone, and beside pieces of 64, 128, 256 and 512 KiB: the last is quicker again.
+        let parts: Vec<(Part, [Vec<Sample>; 3])> = (0..5u32)
+            .flat_map(|stage| [0, 1].map(|repeat| (stage, repeat)))
+            .map(|(stage, repeat)| {
+                let times = [1.0, 1.0, 2.0, 5.0, 1.5][stage as usize];
+                let cells = [cell(repeat, times, 200, 1), cell(repeat, times, 200, 2), cell(repeat, 1.0, 200, 3)];
+                (part(stage, repeat, &cells), cells)
+            })
+            .collect();
+        let (_dir, folder) = folder(&read(&text), &parts);
+        let run = Run::from_folder(&folder, context()).unwrap();
+        validate(&run);
+        run.largest
+    };
+    let found = asked("at-most = \"3us\"", "p50");
+    // One answer for each size of the subject, and none of the stage without the load.
+    assert_eq!(found.iter().map(|l| l.bytes).collect::<Vec<_>>(), [8, 4096]);
+    let (holds, beyond) = (found[0].holds.as_ref().unwrap(), found[0].beyond.as_ref().unwrap());
+    assert_eq!((holds.value.as_str(), holds.stage, beyond.value.as_str(), beyond.stage), ("128KiB", 2, "256KiB", 3));
+    assert!(holds.metric.is_some_and(|ns| ns < 3000.0) && beyond.metric.is_some_and(|ns| ns > 3000.0), "{found:?}");
+    let always = asked("at-most = \"1s\"", "max");
+    assert_eq!((always[0].holds.as_ref().unwrap().value.as_str(), &always[0].beyond), ("512KiB", &None));
+    let never = asked("at-most = \"1ns\"", "mean");
+    assert_eq!((&never[0].holds, never[0].beyond.as_ref().unwrap().value.as_str()), (&None, "64KiB"));
+    // What is not known has not held.
+    let few = asked("at-most = \"1s\"", "p99.99");
+    assert!(few[0].beyond.as_ref().unwrap().why.as_ref().unwrap().contains("needs 100000 samples"), "{few:?}");
+}
+
+#[test]
 fn a_part_of_another_experiment_is_an_error() {
     let cells = three(0);
     let (_dir, folder) = folder(&text(""), &[(part(3, 0, &cells), cells)]);

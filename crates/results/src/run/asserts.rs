@@ -23,7 +23,7 @@ impl Measured<'_> {
         Judged { assert: assert.clone(), verdict, cells }
     }
 
-    fn judged(&self, assert: &Assert, cell: &CellOfRun) -> JudgedCell {
+    pub(super) fn judged(&self, assert: &Assert, cell: &CellOfRun) -> JudgedCell {
         let (value, bound) = match self.functional {
             true => (Err("functional: no times".into()), Ok(Held::against(0.0))),
             false => (value(cell, assert.metric), self.bound(assert, cell)),

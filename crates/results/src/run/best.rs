@@ -15,7 +15,7 @@ use statistics::Ratio;
 /// Two values that are no farther apart are the same.
 pub const SAME: f64 = 1.02;
 
-const METRICS: [Metric; 3] = [Metric::P50, Metric::P99, Metric::Max];
+const METRICS: [Metric; 4] = [Metric::P50, Metric::Mean, Metric::P99, Metric::Max];
 
 /// Of routes between the same two memories, in stages that differ only in their size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -94,6 +94,7 @@ mod tests {
             class: Class::Other,
             check_every: 0,
             must_reach: Some(must_reach),
+            process: experiment::Process::Shared,
         }
     }
 

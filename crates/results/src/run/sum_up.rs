@@ -90,6 +90,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     let seed = experiment.run.seed;
     let measured = Measured { stages: &stages, cells: &cells, values: &values, seed, functional };
     let asserts = experiment.asserts.iter().map(|a| measured.judge(a)).collect();
+    let largest = measured.largests(experiment);
     // Of a functional run no route is the fastest.
     let best = if functional { Vec::new() } else { measured.best() };
     Ok(Run {
@@ -107,6 +108,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         warnings,
         stages,
         repaid: repaid::all(experiment, &cells),
+        largest,
         cells,
         best,
         asserts,

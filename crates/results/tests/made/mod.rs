@@ -49,6 +49,7 @@ pub fn experiment() -> Experiment {
         verify: Verify { every: 100 },
         compare: None,
         repays: Vec::new(),
+        largests: Vec::new(),
         asserts: Vec::new(),
     }
 }

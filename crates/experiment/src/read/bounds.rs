@@ -1,0 +1,140 @@
+//! Bounds: `[[assert]]` and `[[largest]]`.
+
+use super::Keys;
+use crate::error::{Error, Wrong};
+use crate::keys;
+use crate::model::{Assert, Bound, Experiment, Largest, Metric, SubjectSpec};
+use crate::tree::{Node, Table, Value};
+use crate::values;
+
+pub(super) fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {
+    let keys = Keys::of(&keys::SECTIONS[8], "[[assert]]".into(), table)?;
+    let names: Vec<&str> = read.subjects.iter().map(|s| s.name.as_str()).collect();
+    let there = |text: &str| match text == "*" || names.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(Wrong::word(format!("there is no subject {text:?}"), text, names.iter().copied().chain(["*"]))),
+    };
+    let subject = keys.text("subject", there)?.unwrap_or_else(|| "*".into());
+    let metric = keys.text("metric", values::metric)?.unwrap_or_default();
+    let bounds = [
+        amount(&keys, "at-most", metric)?.map(Bound::AtMost),
+        amount(&keys, "at-least", metric)?.map(Bound::AtLeast),
+        keys.text("at-most-times", |text| times(text, &names))?,
+        keys.text("above-noise", |text| Ok(Bound::AboveNoise(values::time(text)? as f64)))?,
+        within_best(&keys, &names, &subject)?,
+    ];
+    let mut given = bounds.into_iter().flatten();
+    const BOUNDS: &str = "one of `at-most`, `at-least`, `at-most-times`, `above-noise` and `within-best`";
+    let bound = given.next().ok_or_else(|| keys.wrong("has no bound", BOUNDS))?;
+    if given.next().is_some() {
+        return Err(keys.wrong("has more than one bound", &format!("{BOUNDS}; more bounds are more [[assert]]")));
+    }
+    if let (Bound::AboveNoise(_), Metric::Misses | Metric::Rate) = (&bound, metric) {
+        return Err(
+            keys.wrong("holds what is no time against the machine's noise", "a metric that is a time, as `max`")
+        );
+    }
+    if let (Bound::WithinBest(_), Metric::Misses | Metric::Rate) = (&bound, metric) {
+        return Err(keys.wrong("asks for the best of what is no time", "a metric that is a time, as `p50`"));
+    }
+    has_deadline(&keys, read, &subject, metric)?;
+    Ok(Assert { subject, metric, bound })
+}
+
+/// Missed deadlines are counted where there are some.
+fn has_deadline(keys: &Keys<'_>, read: &Experiment, subject: &str, metric: Metric) -> Result<(), Error> {
+    let without = |s: &&SubjectSpec| (subject == "*" || s.name == subject) && s.deadline_ns.is_none();
+    match read.subjects.iter().find(without) {
+        Some(s) if metric == Metric::Misses => {
+            let what = format!("counts missed deadlines, and `{}` has no deadline", s.name);
+            Err(keys.wrong(&what, "`deadline = \"50us\"` in its [[subject]]"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn amount(keys: &Keys<'_>, key: &str, metric: Metric) -> Result<Option<f64>, Error> {
+    let Some(node) = keys.node(key) else { return Ok(None) };
+    let text = match (&node.value, metric) {
+        (Value::Text(text), _) => text.clone(),
+        (Value::Whole(n), Metric::Misses) => n.to_string(),
+        (Value::Number(n), Metric::Misses) => n.to_string(),
+        (other, _) => {
+            let takes = "a text with a unit: `50us`, `10GB/s`, `0.1%`";
+            return Err(keys.within(key, Wrong::unfit(&other.kind(), takes)).at(&node.place));
+        }
+    };
+    values::amount(&text, metric).map(Some).map_err(|wrong| keys.within(key, wrong).at(&node.place))
+}
+
+fn times(text: &str, names: &[&str]) -> Result<Bound, Wrong> {
+    match values::times(text)? {
+        Bound::AtMostTimes(_, of) if !names.contains(&of.as_str()) => {
+            Err(Wrong::word(format!("there is no subject {of:?}"), &of, names.iter().copied()))
+        }
+        bound => Ok(bound),
+    }
+}
+
+pub(super) fn largest(table: &Table, read: &Experiment) -> Result<Largest, Error> {
+    let section = keys::section("largest").unwrap_or(&keys::SECTIONS[0]);
+    let keys = Keys::of(section, "[[largest]]".into(), table)?;
+    let names: Vec<&str> = read.subjects.iter().map(|s| s.name.as_str()).collect();
+    let there = |text: &str| match names.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(Wrong::word(format!("there is no subject {text:?}"), text, names.iter().copied())),
+    };
+    let axes: Vec<&str> = read.matrix.iter().map(|axis| axis.name.as_str()).chain(["bytes"]).collect();
+    let axis = |text: &str| match axes.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(Wrong::word(format!("[matrix] has no axis {text:?}"), text, axes.iter().copied())),
+    };
+    let axis =
+        keys.text("axis", axis)?.ok_or_else(|| keys.wrong("has no `axis`", "an axis of the matrix, or `bytes`"))?;
+    let subject = keys.text("subject", there)?.ok_or_else(|| keys.wrong("has no `subject`", "the name of one"))?;
+    let metric = keys.text("metric", values::metric)?.unwrap_or_default();
+    has_deadline(&keys, read, &subject, metric)?;
+    let bounds = [
+        amount(&keys, "at-most", metric)?.map(Bound::AtMost),
+        amount(&keys, "at-least", metric)?.map(Bound::AtLeast),
+        keys.text("at-most-times", |text| times(text, &names))?,
+    ];
+    const BOUNDS: &str = "one of `at-most`, `at-least` and `at-most-times`";
+    let mut given = bounds.into_iter().flatten();
+    match (given.next(), given.next()) {
+        (Some(bound), None) => Ok(Largest { axis, subject, metric, bound }),
+        (None, _) => Err(keys.wrong("has no bound", BOUNDS)),
+        _ => Err(keys.wrong("has more than one bound", BOUNDS)),
+    }
+}
+
+/// What it is held against, and how close it has to be.
+fn within_best(keys: &Keys<'_>, names: &[&str], subject: &str) -> Result<Option<Bound>, Error> {
+    let within = keys.text("within-best", values::within)?;
+    let Some(node) = keys.node("among") else { return Ok(within.map(Bound::WithinBest)) };
+    let wrong = |wrong: Wrong, node: &Node| keys.within("among", wrong).at(&node.place);
+    let Some(mut within) = within else {
+        return Err(wrong(Wrong::new("there is no `within-best` beside it", "both, or none of them"), node));
+    };
+    const LIST: &str = "a list of names of subjects: [\"cuda\", \"cuda, sync\"]";
+    let list = match &node.value {
+        Value::List(list) if !list.is_empty() => list,
+        Value::List(_) => return Err(wrong(Wrong::new("the list is empty", "it takes one name at least"), node)),
+        other => return Err(wrong(Wrong::unfit(&other.kind(), LIST), node)),
+    };
+    for one in list {
+        let Value::Text(name) = &one.value else {
+            return Err(wrong(Wrong::unfit(&one.value.kind(), LIST), one));
+        };
+        if !names.contains(&name.as_str()) {
+            let what = format!("there is no subject {name:?}");
+            return Err(wrong(Wrong::word(what, name, names.iter().copied()), one));
+        }
+        if name == subject || within.among.contains(name) {
+            let why = if name == subject { "is what is judged" } else { "is there twice" };
+            return Err(wrong(Wrong::new(format!("{name:?} {why}"), "each other subject once"), one));
+        }
+        within.among.push(name.clone());
+    }
+    Ok(Some(Bound::WithinBest(within)))
+}
