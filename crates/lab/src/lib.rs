@@ -9,6 +9,7 @@ mod kernel_log;
 mod load;
 mod moment;
 pub mod noise;
+pub mod process;
 pub mod raw;
 mod seat;
 pub mod stage;

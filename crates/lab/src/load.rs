@@ -5,21 +5,23 @@
 //! libcuda's for which a thread waits for ever beside others that launch.
 
 use crate::clock::Clock;
-use experiment::{Class, LoadSpec, MustReach, What};
+use crate::process::Elsewhere;
+use experiment::{Class, Gpu, LoadSpec, MustReach, Process, What};
 use placement::cpus::confine;
 use placement::renice;
 use results::Loaded;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use subject::{Checks, Machine, Subject, Wanted};
+use subject::{Checks, Machine, Opened, Subject, Wanted};
 
 /// How long a load works alone, and how long the others have before that to end what they are doing.
 const ALONE: Duration = Duration::from_millis(250);
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// Why a thread of a load did not go on.
-enum Reason {
+#[derive(Debug)]
+pub(crate) enum Reason {
     Unavailable(String),
     Failed(String),
 }
@@ -41,6 +43,8 @@ pub(crate) struct Plan<'p> {
     pub seed: u64,
     pub timeout: Duration,
     pub clock: &'p Clock,
+    /// Of processes of their own.
+    pub gpu: Gpu,
 }
 
 /// What one thread did, in cache lines of its own: the threads share none.
@@ -117,6 +121,7 @@ impl Rests {
 /// Bytes that each transfer of a load moves. Calls have a size, too, but move none of it, or any part.
 fn moved(load: &LoadSpec) -> u64 {
     match load.what {
+        What::Route(_) if load.process == Process::Own => 0,
         What::Route(_) => load.bytes,
         What::Call(_) => 0,
     }
@@ -181,6 +186,18 @@ impl Running<'_> {
         loads
     }
 
+    /// Transfers, bytes, the longest and what went wrong, since a load began.
+    pub fn so_far(&self, load: usize) -> (u64, u64, u64, Option<Reason>) {
+        let sum = |of: fn(&Count) -> &AtomicU64| self.counts[load].iter().map(|c| of(c).load(Ordering::Relaxed)).sum();
+        let longest = self.counts[load].iter().map(|c| c.longest_ns.load(Ordering::Relaxed)).max().unwrap_or(0);
+        let ended = self.ended[load].lock().unwrap_or_else(PoisonError::into_inner);
+        let unavailable = ended.unavailable.clone().map(Reason::Unavailable);
+        let why = unavailable.or_else(|| ended.failed.first().map(|(why, _)| Reason::Failed(why.clone())));
+        let done: u64 = sum(|c| &c.done);
+        let bytes: u64 = sum(|c| &c.bytes);
+        (done, bytes + moved(&self.plan.loads[load]).saturating_mul(done), longest, why)
+    }
+
     /// Lets all threads rest behind what they are doing, or go on; they are not waited for.
     pub fn rest(&self, rest: bool) {
         self.gates.rest.store(rest, Ordering::Relaxed);
@@ -236,8 +253,13 @@ impl Running<'_> {
         let turn = || self.gates.one.lock().unwrap_or_else(PoisonError::into_inner);
         let seed = self.plan.seed ^ ((load as u64) << 32 | n as u64);
         let opening = turn();
-        machine.enter()?;
-        let mut opened = subject::open(machine, &spec.what, &Wanted::of(spec.bytes))?;
+        if spec.process == Process::Shared {
+            machine.enter()?;
+        }
+        let mut opened: Box<dyn Opened> = match spec.process {
+            Process::Shared => subject::open(machine, &spec.what, &Wanted::of(spec.bytes))?,
+            Process::Own => Box::new(Elsewhere::new(self.plan, load, seed)),
+        };
         let mut subject = opened.prepare(seed)?;
         drop(opening);
         steps.tell(READY);
@@ -296,7 +318,7 @@ impl Running<'_> {
                 steps.tell(STARTED);
                 self.gates.wait_for(&self.gates.started);
             }
-            if spec.check_every > 0 && fired.is_multiple_of(spec.check_every) {
+            if spec.check_every > 0 && fired.is_multiple_of(spec.check_every) && spec.process == Process::Shared {
                 check(subject, count)?;
             }
             if let Some(pause) = pause {

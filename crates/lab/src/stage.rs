@@ -153,6 +153,7 @@ fn opened(lab: &Lab<'_>, stage: &Stage, repeat: u32, bound: Option<Duration>, la
         seed: random.u64(..),
         timeout: Duration::from_nanos(stage.run.timeout_ns),
         clock: lab.clock,
+        gpu: stage.run.gpu,
     };
     let threads: u32 = stage.loads.iter().map(|load| load.count).sum();
     let tell = |ready: usize| (lab.tell)(&format!("{ready} of {threads} threads of load"));

@@ -17,11 +17,9 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
     let asked: Vec<_> = stages.iter().filter(|stage| numbers.contains(&stage.number)).collect();
     // SAFETY: takes numbers. The process under a lock policy that started this one ends with its own parent.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let machine = match asked.first().map(|stage| stage.run.gpu) {
-        Some(experiment::Gpu::None) => Machine::without_a_gpu("the experiment uses no GPU: it says gpu = \"none\""),
-        Some(experiment::Gpu::Soft) => machine::open(Gpu::Soft)?,
-        Some(experiment::Gpu::Real) | None => machine::open(Gpu::Real)?,
-    };
+    let machine = machine_of(asked.first().map_or(experiment::Gpu::Real, |stage| stage.run.gpu))?;
+    let own = std::env::current_exe()?;
+    lab::process::starts_by(vec![own.into(), "bench".into(), "--load".into()]);
     let clock = Clock::new();
     let lab = Lab { machine: &machine, clock: &clock, tell: &|text| say(PROGRESS, text) };
     for stage in asked {
@@ -35,6 +33,21 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
         say(PART, &stage.number.to_string());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// One process of a load that has processes of its own.
+pub fn load(work: &str) -> anyhow::Result<ExitCode> {
+    let open = |gpu| machine_of(gpu).map_err(|e| format!("{e:#}"));
+    lab::process::work(work, open)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn machine_of(gpu: experiment::Gpu) -> anyhow::Result<Machine> {
+    Ok(match gpu {
+        experiment::Gpu::None => Machine::without_a_gpu("the experiment uses no GPU: it says gpu = \"none\""),
+        experiment::Gpu::Soft => machine::open(Gpu::Soft)?,
+        experiment::Gpu::Real => machine::open(Gpu::Real)?,
+    })
 }
 
 /// One line for the process that leads the run. If that is gone, so is this one.

@@ -71,6 +71,9 @@ pub struct Args {
     repeat: u32,
     #[arg(long, value_name = "LIST", hide = true, value_delimiter = ',')]
     stages: Vec<u32>,
+    /// One process of a load
+    #[arg(long, value_name = "WORK", hide = true)]
+    load: Option<String>,
 }
 
 const EXPERIMENTS: &str = "`doorbell bench --list` lists the shipped experiments; a file has a path or ends in .toml";
@@ -79,6 +82,9 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(folder) = &self.child {
             return super::child::run(folder, self.repeat, &self.stages);
+        }
+        if let Some(work) = &self.load {
+            return super::child::load(work);
         }
         if self.list {
             return list(self.json);
