@@ -96,7 +96,7 @@ impl Group {
 
     fn spawn(&self, command: &mut Command) -> Result<Child, Error> {
         command.process_group(self.shell.id() as i32);
-        command.spawn().map_err(system(&command.get_program().to_string_lossy().into_owned()))
+        command.spawn().map_err(system(&command.get_program().to_string_lossy()))
     }
 }
 
