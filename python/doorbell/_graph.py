@@ -3,7 +3,7 @@
 from ctypes import addressof, byref, c_size_t, c_uint32, c_uint64, c_void_p
 
 from . import _session
-from ._library import CHAIN_ENGINES, CHAIN_HOST_COUNTER, STEP_BY, STEP_LAUNCH, Step, check, failed, library
+from ._library import CHAIN_HOST_COUNTER, CHAIN_ORDER, STEP_BY, STEP_LAUNCH, Step, check, failed, library
 from ._memory import memory_of
 from ._session import _NOW, Ticket, _ends, _Handle, _length, _stream, pin
 
@@ -108,16 +108,18 @@ def kernel(function, grid, block, arguments, stream, *, shared_bytes=0):
     return Graph(handle.value, None)
 
 
-def chain(steps, *, engines=False, host_counter=False):
+def chain(steps, *, order=None, host_counter=False):
     """Makes copies and launches of graphs one chain: a Graph that replay() launches with one doorbell. The GPU orders the steps, each
     behind those before it, and the ticket is done when the last one is.
 
     A step is a Graph (its copy in the chain has the parameters that it has now), or a copy: (dst, src), all of it, or
     (dst, dst_offset, src, src_offset, nbytes), or the same and "inline" or "engine": in the command stream, or by the copy engine. Without
     it, up to 16 KiB from host memory to the GPU's go inline: replay() reads them. Leave the bytes of others until the ticket is done.
-    engines: launches behind copies wait for no counter (the engines keep the order, as GA100's manual says). host_counter: steps wait for a
-    word in host memory. The chain holds the buffers, and what its graphs hold."""
+    order: "counter": launches behind copies wait for a counter, always; "engines": never (the engines keep the order, as GA100's manual
+    says); None: not behind what goes inline. host_counter: it lies in host memory. The chain holds the buffers, and what its graphs hold."""
     steps, keep = list(steps), []
+    if order not in CHAIN_ORDER:
+        raise ValueError(f"order is 'counter', 'engines' or None, not {order!r}")
     array = (Step * max(1, len(steps)))()
     for to_step, step in zip(array, steps):
         if isinstance(step, Graph):
@@ -133,7 +135,7 @@ def chain(steps, *, engines=False, host_counter=False):
         to_step.flags, to_step.to, to_step.to_offset = STEP_BY[by], to.handle, dst_offset
         to_step.from_, to_step.from_offset = from_.handle, src_offset
         keep += (to, from_)
-    flags = (CHAIN_ENGINES if engines else 0) | (CHAIN_HOST_COUNTER if host_counter else 0)
+    flags = CHAIN_ORDER[order] | (CHAIN_HOST_COUNTER if host_counter else 0)
     handle = c_uint64()
     check(library.doorbell_chain_prepare(array, len(steps), flags, byref(handle)))
     return Graph(handle.value, keep)

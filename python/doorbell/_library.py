@@ -17,7 +17,8 @@ ANY, BESIDE_CUDA, SOFTWARE = 0, 1, 2
 CHECK, OWN_PROFILE = 1, 2
 STEP_COPY, STEP_LAUNCH = 0, 1
 STEP_BY = {None: 0, "inline": 1, "engine": 2}
-CHAIN_ENGINES, CHAIN_HOST_COUNTER = 1, 2
+CHAIN_ORDER = {None: 0, "engines": 1, "counter": 4}
+CHAIN_HOST_COUNTER = 2
 WAYS = ("engine", "inline", "stores", "loads")
 LOG = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 

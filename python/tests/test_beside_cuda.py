@@ -229,7 +229,7 @@ class BesideCuda(unittest.TestCase):
             host, out = doorbell.allocate(64), doorbell.allocate(64)
             graph.set_param(0, 8, struct.pack("I", 41))
             steps = [(device, 8, host, 8, 8), graph, (out, 0, device, 0, 16, "engine")]
-            with doorbell.chain(steps) as chain, doorbell.chain(steps, engines=True, host_counter=True) as other:
+            with doorbell.chain(steps) as chain, doorbell.chain(steps, order="engines", host_counter=True) as other:
                 for made in chain, other:
                     host.view[8:16] = os.urandom(8)
                     out.view[:] = bytes(64)
@@ -251,6 +251,8 @@ class BesideCuda(unittest.TestCase):
         for wrong in [[(device, 1)], [(device, 0, host, 0, 8, "fast")], [(device, 0, host)]]:
             with self.assertRaises((ValueError, TypeError)):
                 doorbell.chain(wrong)
+        with self.assertRaises(ValueError):
+            doorbell.chain([(device, 0, host, 0, 8)], order="none")
         with self.assertRaises(ValueError):
             back.submit(b"", after=launched)
 

@@ -77,7 +77,7 @@ pub(crate) struct Tracker {
     opener: u32,
     /// It counts launches: what they touch is not known.
     launches: AtomicBool,
-    /// Stopped, because it did not come to its end before memory had to go.
+    /// Stopped, because it did not come to its end before memory had to go, or gone.
     stopped: AtomicBool,
     channel: OnceLock<Arc<dyn Stop>>,
 }
@@ -182,6 +182,11 @@ impl Tracker {
         if let Some(channel) = self.channel.get() {
             channel.stop();
         }
+    }
+
+    /// The channel has gone.
+    pub fn end(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
     }
 
     #[inline]

@@ -57,14 +57,16 @@ pub enum Way {
     Inline,
 }
 
-/// What keeps the steps in order.
+/// What keeps launches behind the copies before them. (Copies behind launches wait for the counter, always.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Copies tell a counter when they are over, and launches wait for it.
-    #[default]
+    /// Copies and inline data tell a counter when they are over, and launches wait for it.
     Counter,
-    /// Launches behind copies wait for nothing: the host waits when it changes the engine, and inline data goes through the engine that starts kernels, as
-    /// CUDA's own constant banks do. 11 to 15 words and a round trip to the counter less. Copies behind launches wait for the counter all the same.
+    /// As CUDA does it: inline data goes ahead of kernels as CUDA's own constant banks and QMDs do, through the engine that starts them, which takes its
+    /// methods in order: 16 words and a round trip to the counter less. Copies by the copy engine tell the counter.
+    #[default]
+    AsCuda,
+    /// Launches behind copies of the copy engine wait for nothing, either, 12 words less: the host waits when a channel changes its engine, as GA100's manual says.
     Engines,
 }
 

@@ -1,7 +1,7 @@
 //! The words of a chain: what its steps say, and what they wait for.
 //!
 //! A chain has a counter of its own, which its kernels add to. Each run of copies sets it when it is over, and whatever needs what was before waits for it,
-//! except where the engines keep the order themselves ([`Order::Engines`]). The channel's tracker is waited for once, in front, and set once, at the end.
+//! except where engines keep the order themselves ([`Order`]). The channel's tracker is waited for once, in front, and set once, at the end.
 
 use crate::chain::Order;
 use crate::error::Error;
@@ -173,8 +173,10 @@ impl Stream {
         }
         self.wait = Execute::parse(*wait);
         match (self.last, self.order) {
-            // The host changes the engine only when the first one is idle and flushed; inline data and kernels go through one engine, in order.
-            (Last::Copies | Last::Inline, Order::Engines) => {}
+            // Inline data and kernels go through one engine, in order.
+            (Last::Inline, Order::AsCuda | Order::Engines) => {}
+            // The host changes the engine only when the first one is idle and flushed.
+            (Last::Copies, Order::Engines) => {}
             _ => self.wait()?,
         }
         let at = self.words.len();

@@ -206,7 +206,8 @@
 #define DOORBELL_STEP_ENGINE 2
 
 /*
- doorbell_chain_prepare: launches behind copies wait for no counter. The engines keep the order, as GA100's manual says; not seen on other GPUs yet.
+ doorbell_chain_prepare: launches behind copies of the copy engine wait for no counter, either. The GPU waits when a channel changes its engine, as
+ GA100's manual says; not seen on other GPUs yet.
  */
 #define DOORBELL_CHAIN_ENGINES 1
 
@@ -214,6 +215,11 @@
  doorbell_chain_prepare: the steps wait for a counter in host memory, not in the GPU's.
  */
 #define DOORBELL_CHAIN_HOST_COUNTER 2
+
+/*
+ doorbell_chain_prepare: launches behind inline data wait for a counter, too. Without it they follow as CUDA's kernels follow their parameters.
+ */
+#define DOORBELL_CHAIN_COUNTER 4
 
 /*
  Told what a session does when it is opened and closed. It must not call doorbell.
@@ -788,7 +794,7 @@ int32_t doorbell_graph_free(doorbell_graph_t graph);
  doorbell_launch(), before it returns; the others by the GPU, so leave them until the ticket is done.
  Memory of CUDA's is pinned for the chain: when CUDA frees it, launches answer DOORBELL_FREED. Memory of
  doorbell_allocate() stays until the chain is freed, also after doorbell_unpin().
- `flags`: 0, DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER or both.
+ `flags`: 0, or of DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER and DOORBELL_CHAIN_COUNTER; not both the first and the last.
  Cost: milliseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the launches of others.
  Errors: DOORBELL_ARGUMENT (no graph was prepared yet; an unknown kind or flag; inline from the GPU's memory), DOORBELL_GRAPH for a
  step that cannot be, DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,

@@ -12,7 +12,7 @@ use submit::{Buffer, ChainHow, ChainStep, Copy, Error, Graph, Order, Piece, Tran
 /// doorbell_launch(), before it returns; the others by the GPU, so leave them until the ticket is done.
 /// Memory of CUDA's is pinned for the chain: when CUDA frees it, launches answer DOORBELL_FREED. Memory of
 /// doorbell_allocate() stays until the chain is freed, also after doorbell_unpin().
-/// `flags`: 0, DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER or both.
+/// `flags`: 0, or of DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER and DOORBELL_CHAIN_COUNTER; not both the first and the last.
 /// Cost: milliseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the launches of others.
 /// Errors: DOORBELL_ARGUMENT (no graph was prepared yet; an unknown kind or flag; inline from the GPU's memory), DOORBELL_GRAPH for a
 /// step that cannot be, DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
@@ -27,10 +27,12 @@ pub unsafe extern "C" fn doorbell_chain_prepare(
     run(|| {
         // SAFETY: the caller's.
         let (answer, steps) = unsafe { (To::new(chain)?, many(steps, count)?) };
-        if flags & !(DOORBELL_CHAIN_ENGINES | DOORBELL_CHAIN_HOST_COUNTER) != 0 {
-            return Err(Error::Argument("a flag of a chain that is not known"));
-        }
-        let order = if flags & DOORBELL_CHAIN_ENGINES != 0 { Order::Engines } else { Order::Counter };
+        let order = match flags & !DOORBELL_CHAIN_HOST_COUNTER {
+            0 => Order::default(),
+            DOORBELL_CHAIN_ENGINES => Order::Engines,
+            DOORBELL_CHAIN_COUNTER => Order::Counter,
+            _ => return Err(Error::Argument("flags of a chain that are not known, or not at the same time")),
+        };
         let how = ChainHow { order, host_counter: flags & DOORBELL_CHAIN_HOST_COUNTER != 0 };
         let steps = steps.iter().map(step).collect::<Result<Vec<_>, _>>()?;
         answer.put(SESSION.prepare_chain(&steps, how)?.raw());

@@ -95,10 +95,13 @@ pub const DOORBELL_STEP_INLINE: u32 = 1;
 /// doorbell_step_t.flags, of a copy: by the copy engine, whatever its size.
 pub const DOORBELL_STEP_ENGINE: u32 = 2;
 
-/// doorbell_chain_prepare: launches behind copies wait for no counter. The engines keep the order, as GA100's manual says; not seen on other GPUs yet.
+/// doorbell_chain_prepare: launches behind copies of the copy engine wait for no counter, either. The GPU waits when a channel changes its engine, as
+/// GA100's manual says; not seen on other GPUs yet.
 pub const DOORBELL_CHAIN_ENGINES: u32 = 1;
 /// doorbell_chain_prepare: the steps wait for a counter in host memory, not in the GPU's.
 pub const DOORBELL_CHAIN_HOST_COUNTER: u32 = 2;
+/// doorbell_chain_prepare: launches behind inline data wait for a counter, too. Without it they follow as CUDA's kernels follow their parameters.
+pub const DOORBELL_CHAIN_COUNTER: u32 = 4;
 
 /// One step of a chain: set all of it to 0, then what its kind needs.
 #[repr(C)]

@@ -97,13 +97,14 @@ static void every_size(void)
 {
     static const uint32_t sizes[] = {8, 100, 4096, 16384, 16388, MOST};
     static const uint32_t flags[] = {0, DOORBELL_STEP_INLINE, DOORBELL_STEP_ENGINE};
+    static const uint32_t orders[] = {0, DOORBELL_CHAIN_COUNTER, DOORBELL_CHAIN_ENGINES | DOORBELL_CHAIN_HOST_COUNTER};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         doorbell_graph_t graph = graph_of(sizes[s]);
         for (uint32_t how = 0; how < 3; how++) {
             doorbell_step_t steps[] = {copied(firsts, ups, sizes[s], flags[how]), launched(graph), copied(downs, seconds, sizes[s], 0)};
             doorbell_graph_t chain;
             doorbell_ticket_t ticket;
-            EXPECT(doorbell_chain_prepare(steps, 3, how == 2 ? DOORBELL_CHAIN_ENGINES | DOORBELL_CHAIN_HOST_COUNTER : 0, &chain), DOORBELL_OK);
+            EXPECT(doorbell_chain_prepare(steps, 3, orders[how], &chain), DOORBELL_OK);
             for (uint32_t n = 0; n < 3; n++) {
                 fill(s * 9 + how * 3 + n, sizes[s]);
                 EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
@@ -186,7 +187,8 @@ static void wrong_steps(void)
     EXPECT(doorbell_chain_prepare(good, 3, 0, NULL), DOORBELL_ARGUMENT);
     EXPECT(doorbell_chain_prepare(NULL, 3, 0, &none), DOORBELL_ARGUMENT);
     EXPECT(doorbell_chain_prepare(good, 0, 0, &none), DOORBELL_GRAPH);
-    EXPECT(doorbell_chain_prepare(good, 3, 4, &none), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_prepare(good, 3, 8, &none), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_prepare(good, 3, DOORBELL_CHAIN_ENGINES | DOORBELL_CHAIN_COUNTER, &none), DOORBELL_ARGUMENT);
     EXPECT(doorbell_chain_prepare(good, 3, 0, &chain), DOORBELL_OK);
     struct { uint32_t kind, flags; doorbell_graph_t graph; doorbell_buffer_t to, from; uint64_t offset, bytes; int wanted; } wrong[] = {
         {2, 0, 0, 0, 0, 0, 0, DOORBELL_ARGUMENT},

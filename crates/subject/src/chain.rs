@@ -18,6 +18,7 @@ const STREAM: &str = "stream";
 const POLLED: &str = "polled";
 const INLINE: &str = "inline";
 const CE: &str = "ce";
+const COUNTER: &str = "counter";
 const ENGINES: &str = "engines";
 const HOST_COUNTER: &str = "host-counter";
 const APART: &str = "apart";
@@ -31,14 +32,14 @@ const OVER: Duration = Duration::from_secs(5);
 
 pub(crate) const CHAIN: Entry = Entry {
     name: "chain",
-    form: "chain(ours,stream,polled,inline,ce,engines,host-counter,apart)",
+    form: "chain(ours,stream,polled,inline,ce,counter,engines,host-counter,apart)",
     about: "bytes to the GPU, a kernel that copies them there, bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
             polled: another memcpy node brings a number back that is waited for; stream: three calls; ours: a chain of our own behind one doorbell \
-            (inline, ce: how the bytes go there; engines: the engines keep the order; host-counter: parts wait for a word in host memory; \
+            (inline, ce: how the bytes go there; counter: launches wait for a counter, engines: for nothing but the engines; host-counter: it lies in host memory; \
             apart: copies on channels of their own, three doorbells)",
     bytes: BYTES,
     number: None,
-    words: &[OURS, STREAM, POLLED, INLINE, CE, ENGINES, HOST_COUNTER, APART],
+    words: &[OURS, STREAM, POLLED, INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, APART],
     one_word: false,
     values: &[],
     open,
@@ -81,10 +82,9 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         return Err(Unavailable::new("a chain has one place for its bytes").into());
     }
     let ours = call.has(OURS);
-    let of_us = [INLINE, CE, ENGINES, HOST_COUNTER, APART];
+    let of_us = [INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, APART];
     if !ours && of_us.iter().any(|word| call.has(word)) || ours && (call.has(STREAM) || call.has(POLLED)) {
-        let why =
-            "`stream` and `polled` are CUDA's, and inline, ce, engines, host-counter and apart are those of `ours`";
+        let why = "`stream` and `polled` are CUDA's, and inline, ce, counter, engines, host-counter and apart are those of `ours`";
         return Err(Unavailable::new(why).into());
     }
     let mut frames = Frames::new(machine, wanted, call.has(POLLED))?;
@@ -234,8 +234,13 @@ impl Ours {
             Step::Launch(&graph),
             Step::Copy(Transfer { to: down, from: second, bytes, by: None }),
         ];
+        let order = match (call.has(COUNTER), call.has(ENGINES)) {
+            (true, _) => Order::Counter,
+            (false, true) => Order::Engines,
+            (false, false) => Order::default(),
+        };
         let options = ChainOptions {
-            order: if call.has(ENGINES) { Order::Engines } else { Order::Counter },
+            order,
             counter: if call.has(HOST_COUNTER) { Place::Host } else { Place::Video },
             ..ChainOptions::default()
         };

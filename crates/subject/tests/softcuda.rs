@@ -62,7 +62,7 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         "chain(polled)",
         "chain(stream)",
         "chain(ours)",
-        "chain(ours,inline,host-counter)",
+        "chain(ours,inline,counter,host-counter)",
         "chain(ours,ce,engines)",
         "chain(ours,apart)",
     ];

@@ -547,6 +547,8 @@ impl Drop for Channel {
         }
         // Before the memory that the GPU may be reading.
         self.objects.stop();
+        // Whoever asks later how far it is learns that nothing more comes.
+        self.tracker.end();
     }
 }
 

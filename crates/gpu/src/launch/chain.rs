@@ -18,14 +18,17 @@ use std::sync::atomic::Ordering;
 #[derive(Clone, Debug)]
 pub struct Counter(Arc<Memory>);
 
+/// What a counter begins with: it wraps soon, so that whoever does not count in circles is found early.
+const FIRST: u32 = u32::MAX - 100;
+
 impl Counter {
-    /// One that holds 0.
+    /// One that nothing was added to. (It counts in circles, and begins shortly before it comes round.)
     ///
     /// # Errors
     /// No memory.
     pub fn new(space: &Arc<AddressSpace>, place: Place) -> Result<Counter, Error> {
         let memory = space.alloc_own(place, 4)?;
-        memory.word(0).store(0, Ordering::SeqCst);
+        memory.word(0).store(FIRST, Ordering::SeqCst);
         Ok(Counter(memory))
     }
 
@@ -98,7 +101,7 @@ impl Inner {
             blocks_are_data(words.launch, &source.blocks, length)?;
         }
         let counts = chain.counts.iter().map(|(word, more)| (*word, u64::from(*more))).collect();
-        Ok(Inner { counts, adds: chain.adds.into(), base: 0, sources: chain.sources.to_vec() })
+        Ok(Inner { counts, adds: chain.adds.into(), base: FIRST.into(), sources: chain.sources.to_vec() })
     }
 
     /// Payloads and bytes, into the slot whose words begin at dword `base`.

@@ -85,7 +85,7 @@ fn results_are_right_for_every_size_way_and_order() {
         let mut frames = Frames::new(&rig, bytes);
         let all = [None, Some(Way::CopyEngine), Some(Way::Inline)];
         for (n, by) in all.into_iter().enumerate() {
-            for order in [Order::Counter, Order::Engines] {
+            for order in [Order::Counter, Order::AsCuda, Order::Engines] {
                 let counter = if n == 0 { Place::Host } else { Place::Video };
                 let mut chain = frames.chain(by, ChainOptions { order, counter, ..Default::default() });
                 let first = by.unwrap_or(if bytes <= 16 << 10 { Way::Inline } else { Way::CopyEngine });
@@ -166,7 +166,7 @@ fn chains_graphs_and_chains_of_several_graphs_take_turns_on_one_channel() {
         copy(16, 4, None),
         copy(20, 8, Some(Way::Inline)),
     ];
-    for order in [Order::Counter, Order::Engines] {
+    for order in [Order::Counter, Order::AsCuda, Order::Engines] {
         let options = ChainOptions { order, ..Default::default() };
         // SAFETY: stand-in kernels in memory of the rig.
         let mut chain = unsafe { Chain::prepare(&mut channel, &steps, options) }.unwrap();
@@ -505,5 +505,12 @@ fn launches_and_copies_of_other_channels_wait_for_each_other() {
     assert!(matches!(alone.wait_for_other(&copies.observer(), later), Err(Error::OtherSpace { .. })));
     memory.word(128).store(2, Ordering::Release);
     copies.wait(later, TIMEOUT).unwrap();
+    // A channel that is gone with something under way is waited for by nobody.
+    copies.wait_for_word((&memory.region(), 128), 3).unwrap();
+    let never = copy.submit(&mut copies).unwrap();
+    let gone = copies.observer();
+    drop((copy, copies));
+    assert!(matches!(frames.channel.wait_for_other(&gone, never), Err(Error::ChannelStopped)));
+    assert!(matches!(frames.channel.wait_for_other(&gone, later), Ok(())));
     assert_eq!(rig.faults(), 0);
 }
