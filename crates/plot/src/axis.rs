@@ -106,6 +106,21 @@ impl Axis {
         Axis { kind: Kind::Linear, low: 0.0, high, ticks }
     }
 
+    /// Plain numbers from `low` to `high` with some room, each step a round one. `label` takes a value and its decimals.
+    pub fn values(low: f64, high: f64, label: impl Fn(f64, usize) -> String) -> Axis {
+        let room = if high > low { (high - low) * 0.05 } else { high.abs().max(1.0) * 0.1 };
+        let least = if low >= 0.0 { (low - room).max(0.0) } else { low - room };
+        let (low, high) = (least, high + room);
+        let rough = (high - low) / 6.0;
+        let decade = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * decade).find(|s| *s >= rough).unwrap_or(rough);
+        let decimals = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
+        let first = (low / step).ceil() as i64;
+        let ticks = (first..).map(|i| i as f64 * step).take_while(|at| *at <= high).take(32);
+        let ticks = ticks.map(|at| Tick { at, label: label(at, decimals) }).collect();
+        Axis { kind: Kind::Linear, low, high, ticks }
+    }
+
     /// 0 at the low end, 1 at the high one; outside of them for what lies outside.
     pub fn part(&self, v: f64) -> f64 {
         let (v, low, high) = match self.kind {
@@ -182,6 +197,9 @@ mod tests {
             Axis::seconds(0.0),
             Axis::seconds(0.37),
             Axis::seconds(1800.0),
+            Axis::values(0.0, 0.0, |v, decimals| format!("{v:.decimals$}")),
+            Axis::values(211.5, 212.25, |v, decimals| format!("{v:.decimals$} W")),
+            Axis::values(-3.0, 1e9, |v, decimals| format!("{v:.decimals$}")),
         ];
         for axis in axes {
             let labelled = axis.ticks.iter().filter(|t| !t.label.is_empty()).count();

@@ -1,14 +1,47 @@
 //! What all pictures share: the frame, its axes, the legend, and how one series is told from another without colour.
 
 use crate::axis::Axis;
-use crate::svg::{Anchor, Pen, Svg};
+use crate::svg::{Anchor, Ink, Pen, Svg, path};
 
-pub const WIDTH: f64 = 1000.0;
-const LEFT: f64 = 84.0;
-/// For the legend.
-const RIGHT: f64 = 236.0;
-const TOP: f64 = 76.0;
-const BOTTOM: f64 = 58.0;
+/// The room round the panels, and how lines get their colours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Frame {
+    width: f64,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    ink: Ink,
+}
+
+impl Frame {
+    /// A file that stands alone: head above, legend on the right.
+    pub const FILE: Frame = Frame { width: 1000.0, left: 84.0, right: 236.0, top: 76.0, bottom: 58.0, ink: Ink::Own };
+    /// A part of a page, which has the head and the legend as text and the colours in its style sheet.
+    pub const PAGE: Frame = Frame { width: 760.0, left: 72.0, right: 16.0, top: 12.0, bottom: 48.0, ink: Ink::Classes };
+
+    pub fn width(self) -> f64 {
+        self.width
+    }
+}
+
+/// A picture, and what each series in it looks like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drawing {
+    pub svg: String,
+    /// In a frame that has no room for it; drawn already in the other one.
+    pub legend: Vec<Entry>,
+}
+
+/// One series.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Of its look; none of what is thin and grey.
+    pub number: Option<usize>,
+    pub name: String,
+    /// What stands below the name.
+    pub note: String,
+}
 
 /// Of Okabe and Ito: told apart by those who do not see red and green. The yellow is left out: it is too light for a line.
 const COLOURS: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9"];
@@ -34,6 +67,41 @@ impl Look {
     }
 }
 
+/// The class of a colour in a page's style sheet.
+pub(crate) fn class(colour: &str) -> String {
+    let of_series = COLOURS.iter().position(|c| *c == colour);
+    match (of_series, colour) {
+        (Some(n), _) => format!("c{n}"),
+        (None, "#dddddd") => "grid".into(),
+        (None, "#f0f0f0") => "fine".into(),
+        (None, "#9a9a9a") => "others".into(),
+        (None, "#B00020") => "bad".into(),
+        (None, _) => "ink".into(),
+    }
+}
+
+/// The class of dashes in a page's style sheet.
+pub(crate) fn dashes(dash: &str) -> Option<usize> {
+    DASHES.iter().position(|d| *d == dash).filter(|n| *n > 0)
+}
+
+/// A line and a marker as they look in a picture, for a legend in text.
+pub fn swatch(number: Option<usize>) -> String {
+    let mut svg = Svg::bare(34.0, 14.0);
+    let at = [(1.0, 7.0), (33.0, 7.0)];
+    match number.map(|number| Look { number }) {
+        Some(look) => {
+            svg.line(at[0], at[1], look.pen());
+            svg.marker(look.number, (17.0, 7.0), 4.0, look.colour());
+        }
+        None => svg.line(at[0], at[1], OTHERS),
+    }
+    svg.finish()
+}
+
+/// Of what is not among the few that matter.
+pub(crate) const OTHERS: Pen = Pen { colour: "#9a9a9a", width: 1.0, dash: "" };
+
 const GRID: Pen = Pen { colour: "#dddddd", width: 1.0, dash: "" };
 const FINE: Pen = Pen { colour: "#f0f0f0", width: 1.0, dash: "" };
 
@@ -45,18 +113,22 @@ pub struct Head<'a> {
     /// The machine, and the version and time.
     pub below: [&'a str; 2],
     pub functional: bool,
+    pub frame: Frame,
 }
 
 pub struct Chart {
     pub svg: Svg,
+    frame: Frame,
     height: f64,
     x: Option<Axis>,
+    legend: Vec<Entry>,
 }
 
 /// One frame of a chart.
 pub struct Panel {
     pub x: Axis,
     pub y: Axis,
+    frame: Frame,
     top: f64,
     height: f64,
 }
@@ -64,58 +136,75 @@ pub struct Panel {
 impl Chart {
     /// For panels of `height` in all.
     pub fn new(head: &Head<'_>, height: f64) -> Chart {
-        let whole = TOP + height + BOTTOM;
-        let mut svg = Svg::new(WIDTH, whole, &head.title, &head.about);
-        svg.bold((16.0, 26.0), 17.0, &cut(&head.title, 100));
-        svg.text((16.0, 45.0), 12.0, Anchor::Start, &cut(head.below[0], 150));
-        svg.text((16.0, 61.0), 12.0, Anchor::Start, &cut(head.below[1], 150));
+        let frame = head.frame;
+        let whole = frame.top + height + frame.bottom;
+        let mut svg = Svg::new((frame.width, whole), frame.ink, &head.title, &head.about);
+        if frame == Frame::FILE {
+            svg.bold((16.0, 26.0), 17.0, &cut(&head.title, 100));
+            svg.text((16.0, 45.0), 12.0, Anchor::Start, &cut(head.below[0], 150));
+            svg.text((16.0, 61.0), 12.0, Anchor::Start, &cut(head.below[1], 150));
+        }
         if head.functional {
             svg.group("functional", None);
-            svg.bold((WIDTH - RIGHT + 12.0, 61.0), 13.0, "functional: no times");
+            svg.bold((frame.width - frame.right.max(170.0) + 12.0, 61.0), 13.0, "functional: no times");
             svg.close();
         }
-        Chart { svg, height: whole, x: None }
+        Chart { svg, frame, height: whole, x: None, legend: Vec::new() }
     }
 
-    /// A frame with its lines, from `top` on within the room for panels. Labels of x stand below the last.
+    /// A panel with its lines, from `top` on within the room for panels. Labels of x stand below the last.
     pub fn panel(&mut self, (x, y): (Axis, Axis), (top, height): (f64, f64), label: &str) -> Panel {
-        let panel = Panel { x, y, top: TOP + top, height };
+        let panel = Panel { x, y, frame: self.frame, top: self.frame.top + top, height };
         self.svg.group("grid", None);
-        let (width, bottom) = (panel.width(), panel.top + height);
-        for fine in [true, false] {
-            let pen = if fine { FINE } else { GRID };
-            for t in panel.x.ticks.iter().filter(|t| t.label.is_empty() == fine) {
-                let x = panel.at_x(t.at);
-                self.svg.line((x, panel.top), (x, bottom), pen);
-            }
-            for t in panel.y.ticks.iter().filter(|t| t.label.is_empty() == fine) {
-                let y = panel.at_y(t.at);
-                self.svg.line((LEFT, y), (LEFT + width, y), pen);
+        let (left, bottom) = (panel.left(), panel.top + height);
+        let right = left + panel.width();
+        for (fine, pen) in [(true, FINE), (false, GRID)] {
+            let across = panel.y.ticks.iter().filter(|t| t.label.is_empty() == fine).map(|t| panel.at_y(t.at));
+            let across = across.map(|y| path([(left, y), (right, y)]));
+            let up = panel.x.ticks.iter().filter(|t| t.label.is_empty() == fine).map(|t| panel.at_x(t.at));
+            let up = up.map(|x| path([(x, panel.top), (x, bottom)]));
+            let lines: String = up.chain(across).collect();
+            if !lines.is_empty() {
+                self.svg.path(&lines, pen);
             }
         }
         self.svg.close();
         self.svg.group("axis y", None);
-        let mut before = f64::INFINITY;
+        let (mut before, mut sparse) = (f64::INFINITY, f64::INFINITY);
         for t in panel.y.ticks.iter().filter(|t| !t.label.is_empty()) {
             let y = panel.at_y(t.at);
             if before - y >= 13.0 {
-                self.svg.text((LEFT - 7.0, y + 4.0), 12.0, Anchor::End, &t.label);
+                // On a phone letters are larger and stand farther apart.
+                let room = sparse - y >= 30.0;
+                self.svg.label((left - 7.0, y + 4.0), Anchor::End, &t.label, room);
                 before = y;
+                if room {
+                    sparse = y;
+                }
             }
         }
-        self.svg.upright((18.0, panel.top + height / 2.0), 13.0, label);
+        self.svg.upright((if self.frame == Frame::FILE { 18.0 } else { 12.0 }, panel.top + height / 2.0), 13.0, label);
         self.svg.close();
-        self.svg.frame((LEFT, panel.top), (width, height));
+        self.svg.frame((left, panel.top), (panel.width(), height));
         self.x = Some(panel.x.clone());
         panel
     }
 
     /// A line for each series, beside the panel. `note` stands below the name.
     pub fn legend(&mut self, panel: &Panel, series: &[(Look, &str, String)]) {
+        if self.frame != Frame::FILE {
+            let entry = |(look, name, note): &(Look, &str, String)| Entry {
+                number: Some(look.number),
+                name: (*name).into(),
+                note: note.clone(),
+            };
+            self.legend.extend(series.iter().map(entry));
+            return;
+        }
         self.svg.group("legend", None);
         for (i, (look, name, note)) in series.iter().enumerate() {
             let y = panel.top + 12.0 + 34.0 * i as f64;
-            let x = WIDTH - RIGHT + 12.0;
+            let x = self.frame.width - self.frame.right + 12.0;
             self.svg.group("entry", Some(name));
             self.svg.line((x, y), (x + 34.0, y), look.pen());
             self.svg.marker(look.number, (x + 17.0, y), 4.0, look.colour());
@@ -126,32 +215,42 @@ impl Chart {
         self.svg.close();
     }
 
+    /// What is thin and grey, where the legend is not drawn.
+    pub fn others(&mut self, name: String) {
+        self.legend.push(Entry { number: None, name, note: String::new() });
+    }
+
     /// With the labels of x.
-    pub fn finish(mut self, label: &str) -> String {
-        let bottom = self.height - BOTTOM;
-        let width = WIDTH - LEFT - RIGHT;
+    pub fn finish(mut self, label: &str) -> Drawing {
+        let Frame { width, left, right, bottom: room, .. } = self.frame;
+        let bottom = self.height - room;
+        let width = width - left - right;
         self.svg.group("axis x", None);
-        let mut before = f64::NEG_INFINITY;
-        for t in self.x.iter().flat_map(|x| x.ticks.iter().map(|t| (LEFT + x.part(t.at) * width, &t.label))) {
+        let (mut before, mut sparse) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        for t in self.x.iter().flat_map(|x| x.ticks.iter().map(|t| (left + x.part(t.at) * width, &t.label))) {
             let half = 3.4 * t.1.len() as f64;
             if !t.1.is_empty() && t.0 - half > before + 6.0 {
-                self.svg.text((t.0, bottom + 17.0), 12.0, Anchor::Middle, t.1);
+                let has_room = t.0 - 2.0 * half > sparse + 6.0;
+                self.svg.label((t.0, bottom + 17.0), Anchor::Middle, t.1, has_room);
                 before = t.0 + half;
+                if has_room {
+                    sparse = t.0 + 2.0 * half;
+                }
             }
         }
-        self.svg.text((LEFT + width / 2.0, bottom + 40.0), 13.0, Anchor::Middle, label);
+        self.svg.text((left + width / 2.0, bottom + if room > 50.0 { 40.0 } else { 38.0 }), 13.0, Anchor::Middle, label);
         self.svg.close();
-        self.svg.finish()
+        Drawing { svg: self.svg.finish(), legend: self.legend }
     }
 }
 
 impl Panel {
     pub fn width(&self) -> f64 {
-        WIDTH - LEFT - RIGHT
+        self.frame.width - self.frame.left - self.frame.right
     }
 
     pub fn left(&self) -> f64 {
-        LEFT
+        self.frame.left
     }
 
     pub fn top(&self) -> f64 {
@@ -163,7 +262,7 @@ impl Panel {
     }
 
     pub fn at_x(&self, v: f64) -> f64 {
-        LEFT + self.x.part(v).clamp(0.0, 1.0) * self.width()
+        self.frame.left + self.x.part(v).clamp(0.0, 1.0) * self.width()
     }
 
     pub fn at_y(&self, v: f64) -> f64 {

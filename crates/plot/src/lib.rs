@@ -1,5 +1,5 @@
-//! Pictures of a run, as SVG files in the folder `plots` of the run: latency against size, of many routes with a name at each
-//! line's end, the distribution with its tail, a histogram, and every sample over time.
+//! Pictures as SVG: of a run, as files in its folder `plots` (latency against size, of many routes with a name at each line's end,
+//! the distribution with its tail, a histogram, every sample over time), and [`series`] of numbers, as files or as parts of a page.
 //!
 //! The invariant: a picture can be read without colour. Series differ in dashes and markers too, axes say their units, the
 //! head says on which machine and with which commit it was made, and no picture of the software GPU passes for times.
@@ -7,10 +7,16 @@
 
 mod axis;
 mod chart;
+mod of_cells;
 mod pictures;
 mod routes;
+pub mod series;
 mod shape;
 mod svg;
+
+pub use axis::Axis;
+pub use chart::{Drawing, Entry, Frame, swatch};
+pub use of_cells::{Distributions, distributions};
 
 use chart::Head;
 use experiment::Metric;
@@ -29,7 +35,7 @@ pub enum Error {
     Write { path: PathBuf, cause: io::Error },
 }
 
-type Draw = fn(&Head<'_>, &[Drawn<'_>]) -> String;
+type Draw = fn(&Head<'_>, &[Drawn<'_>]) -> Drawing;
 
 /// Draws what there is to draw, and says which files that are.
 ///
@@ -80,7 +86,7 @@ pub fn all(folder: &Folder, run: &Run) -> Result<Vec<PathBuf>, Error> {
             ];
             for (kind, title, what, draw) in pictures {
                 let svg = draw(&about.head(title, &place, what), &cells);
-                files.push(write(&plots, &format!("{name}-{kind}.svg"), &svg)?);
+                files.push(write(&plots, &format!("{name}-{kind}.svg"), &svg.svg)?);
             }
         }
     }
@@ -227,6 +233,7 @@ impl About {
             title,
             below: [&self.machine, &self.version],
             functional: self.functional,
+            frame: Frame::FILE,
         }
     }
 }

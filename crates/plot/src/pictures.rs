@@ -1,7 +1,7 @@
 //! The four pictures.
 
 use crate::axis::{Axis, bytes, nanoseconds};
-use crate::chart::{Chart, Head, Look, Panel};
+use crate::chart::{Chart, Drawing, Frame, Head, Look, Panel};
 use crate::shape::Shape;
 use crate::svg::{Anchor, Pen};
 use experiment::Observe;
@@ -9,6 +9,7 @@ use results::run::CellOfRun;
 use std::fmt::Write;
 
 const HEIGHT: f64 = 440.0;
+const PAGE_HEIGHT: f64 = 300.0;
 const LINE_HEIGHT: f64 = 120.0;
 const LINE_GAP: f64 = 30.0;
 
@@ -22,8 +23,9 @@ fn what(cells: &[&CellOfRun]) -> &'static str {
     }
 }
 
-fn height(series: usize) -> f64 {
-    HEIGHT.max(34.0 * series as f64 + 12.0)
+/// Room for the legend, where that stands beside the panel.
+fn height(head: &Head<'_>, series: usize) -> f64 {
+    if head.frame == Frame::FILE { HEIGHT.max(34.0 * series as f64 + 12.0) } else { PAGE_HEIGHT }
 }
 
 /// The least and the largest.
@@ -55,7 +57,7 @@ pub fn latency(head: &Head<'_>, cells: &[&CellOfRun]) -> Option<String> {
     }
     let (low, high) =
         range(series.iter().flat_map(|s| s.1.iter().flat_map(|p| [Some(p.1), p.2].into_iter().flatten())));
-    let height = height(series.len());
+    let height = height(head, series.len());
     let mut chart = Chart::new(head, height);
     let panel = chart.panel((Axis::sizes(least, most), Axis::times(low, high)), (0.0, height), "time");
     for (number, (name, points)) in series.iter().enumerate() {
@@ -89,7 +91,7 @@ pub fn latency(head: &Head<'_>, cells: &[&CellOfRun]) -> Option<String> {
     };
     let entries: Vec<_> = series.iter().enumerate().map(|(number, s)| (Look { number }, s.0, note(&s.1))).collect();
     chart.legend(&panel, &entries);
-    Some(chart.finish("size"))
+    Some(chart.finish("size").svg)
 }
 
 /// One cell and what its samples look like.
@@ -107,10 +109,10 @@ fn legend(chart: &mut Chart, panel: &Panel, cells: &[Drawn<'_>]) {
 }
 
 /// The part of the samples below a time; each nine has as much room as the one before.
-pub fn distribution(head: &Head<'_>, cells: &[Drawn<'_>]) -> String {
+pub fn distribution(head: &Head<'_>, cells: &[Drawn<'_>]) -> Drawing {
     let (low, high) = range(cells.iter().flat_map(|d| d.1.distribution.iter().map(|p| p.0)));
     let most = cells.iter().map(|d| d.1.samples).max().unwrap_or(0);
-    let height = height(cells.len());
+    let height = height(head, cells.len());
     let mut chart = Chart::new(head, height);
     let panel = chart.panel((Axis::times(low, high), Axis::nines(most)), (0.0, height), "samples below");
     for (number, (cell, shape)) in cells.iter().enumerate() {
@@ -143,10 +145,10 @@ fn spaced(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 }
 
 /// How many samples took how long, both by their logarithm.
-pub fn histogram(head: &Head<'_>, cells: &[Drawn<'_>]) -> String {
+pub fn histogram(head: &Head<'_>, cells: &[Drawn<'_>]) -> Drawing {
     let (low, high) = range(cells.iter().flat_map(|d| d.1.buckets.iter().flat_map(|b| [b.0, b.1])));
     let most = cells.iter().flat_map(|d| d.1.buckets.iter().map(|b| b.2)).max().unwrap_or(1);
-    let height = height(cells.len());
+    let height = height(head, cells.len());
     let mut chart = Chart::new(head, height);
     let panel = chart.panel((Axis::times(low, high), Axis::counts(most as f64 * 1.3)), (0.0, height), "samples");
     let floor = panel.top() + panel.height();
@@ -182,7 +184,7 @@ pub fn histogram(head: &Head<'_>, cells: &[Drawn<'_>]) -> String {
 }
 
 /// Every sample as it came: of each column the least and the largest, with the slowest of all marked.
-pub fn time_line(head: &Head<'_>, cells: &[Drawn<'_>]) -> String {
+pub fn time_line(head: &Head<'_>, cells: &[Drawn<'_>]) -> Drawing {
     let each = LINE_HEIGHT + LINE_GAP;
     let mut chart = Chart::new(head, each * cells.len() as f64);
     let seconds = cells.iter().map(|d| d.1.seconds).fold(0.0, f64::max);

@@ -2,7 +2,7 @@
 //! colour, dashes and markers of their own; the others are thin and grey.
 
 use crate::axis::{Axis, bytes, nanoseconds};
-use crate::chart::{Chart, Head, Look, WIDTH, cut};
+use crate::chart::{Chart, Frame, Head, Look, OTHERS, cut};
 use crate::svg::{Anchor, Pen, path};
 use experiment::{Metric, Observe};
 use results::run::{BestOfRun, CellOfRun, Ends, Figure};
@@ -10,7 +10,7 @@ use results::run::{BestOfRun, CellOfRun, Ends, Figure};
 /// From one name to the next.
 const LINE: f64 = 13.0;
 const HEIGHT: f64 = 520.0;
-const THIN: Pen = Pen { colour: "#9a9a9a", width: 1.0, dash: "" };
+const THIN: Pen = OTHERS;
 /// From the end of a line to its name.
 const LEADER: Pen = Pen { colour: "#bbbbbb", width: 0.8, dash: "1 2" };
 /// More strong lines are not told apart at a glance.
@@ -173,7 +173,7 @@ pub fn picture(
         chart.svg.group("name", Some(&line.name));
         chart.svg.path(&path([(*x, *y), (right + 2.0, *y), (right + 14.0, place)]), LEADER);
         let at = right + 16.0;
-        let room = ((WIDTH - at - 26.0) / 6.0) as usize;
+        let room = ((Frame::FILE.width() - at - 26.0) / 6.0) as usize;
         match line.strong {
             Some(number) => {
                 let look = Look { number };
@@ -185,7 +185,7 @@ pub fn picture(
         chart.svg.close();
     }
     chart.svg.close();
-    Some(chart.finish("size"))
+    Some(chart.finish("size").svg)
 }
 
 /// Places at least [`LINE`] apart, in the same order, as near to those that are wanted (sorted) as can be, from `top` to `bottom` as far

@@ -2,7 +2,17 @@
 
 use std::fmt::Write;
 
+/// Where lines and areas get their colours from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ink {
+    /// Each names its own: the file stands alone.
+    Own,
+    /// The style sheet of the page names those of classes.
+    Classes,
+}
+
 pub struct Svg {
+    ink: Ink,
     text: String,
     open: Vec<&'static str>,
 }
@@ -51,17 +61,27 @@ pub fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
 
 impl Svg {
     /// `about` is read to those who do not see it.
-    pub fn new(width: f64, height: f64, title: &str, about: &str) -> Svg {
-        let mut svg = Svg { text: String::new(), open: Vec::new() };
-        let _ = write!(
-            svg.text,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-             viewBox=\"0 0 {width} {height}\" role=\"img\" font-family=\"Helvetica, Arial, sans-serif\">\n\
-             <title>{}</title>\n<desc>{}</desc>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-            escaped(title),
-            escaped(about)
-        );
+    pub fn new((width, height): (f64, f64), ink: Ink, title: &str, about: &str) -> Svg {
+        let mut svg = Svg { ink, text: String::new(), open: Vec::new() };
+        let (title, about) = (escaped(title), escaped(about));
+        let _ = match ink {
+            Ink::Own => write!(
+                svg.text,
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+                 viewBox=\"0 0 {width} {height}\" role=\"img\" font-family=\"Helvetica, Arial, sans-serif\">\n\
+                 <title>{title}</title>\n<desc>{about}</desc>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+            ),
+            Ink::Classes => {
+                writeln!(svg.text, "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}. {about}\">")
+            }
+        };
         svg
+    }
+
+    /// A small one in a page, that says nothing which is not beside it.
+    pub fn bare(width: f64, height: f64) -> Svg {
+        let text = format!("<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" aria-hidden=\"true\">");
+        Svg { ink: Ink::Classes, text, open: Vec::new() }
     }
 
     /// Until [`Svg::close`]. `class` says what it is; `title` is shown where a pointer rests on it.
@@ -93,12 +113,23 @@ impl Svg {
         self.styled((x, y), size, Anchor::Middle, "#222", &turned, text);
     }
 
+    /// Of an axis. On a narrow page those that are not `sparse` are left out.
+    pub fn label(&mut self, at: (f64, f64), anchor: Anchor, text: &str, sparse: bool) {
+        let class = if self.ink == Ink::Classes && !sparse { " class=\"wide\"" } else { "" };
+        self.styled(at, 12.0, anchor, "#222", class, text);
+    }
+
     fn styled(&mut self, (x, y): (f64, f64), size: f64, anchor: Anchor, colour: &str, more: &str, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
             Anchor::End => "end",
         };
+        if self.ink == Ink::Classes {
+            let anchor = if anchor == "start" { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
+            let _ = writeln!(self.text, "<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor}{more}>{}</text>", escaped(text));
+            return;
+        }
         let _ = writeln!(
             self.text,
             "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" text-anchor=\"{anchor}\" fill=\"{colour}\"{more}>{}</text>",
@@ -111,6 +142,17 @@ impl Svg {
     }
 
     pub fn path(&mut self, d: &str, pen: Pen) {
+        if self.ink == Ink::Classes {
+            let dash = crate::chart::dashes(pen.dash).map_or(String::new(), |n| format!(" d{n}"));
+            let width = match pen.width {
+                w if w < 1.5 => " thin",
+                w if w > 2.2 => " strong",
+                _ => "",
+            };
+            let class = format!("l {}{dash}{width}", crate::chart::class(pen.colour));
+            let _ = writeln!(self.text, "<path class=\"{class}\" d=\"{d}\"/>");
+            return;
+        }
         let dash = if pen.dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{}\"", pen.dash) };
         let _ = writeln!(
             self.text,
@@ -121,18 +163,24 @@ impl Svg {
 
     pub fn area(&mut self, points: impl IntoIterator<Item = (f64, f64)>, colour: &str, opacity: f64) {
         let d = path(points);
+        if self.ink == Ink::Classes {
+            let weight = if opacity > 0.5 { " full" } else { "" };
+            let _ = writeln!(self.text, "<path class=\"a {}{weight}\" d=\"{d}Z\"/>", crate::chart::class(colour));
+            return;
+        }
         let _ = writeln!(self.text, "<path d=\"{d}Z\" fill=\"{colour}\" fill-opacity=\"{opacity}\" stroke=\"none\"/>");
     }
 
     pub fn frame(&mut self, (x, y): (f64, f64), (width, height): (f64, f64)) {
+        let look = if self.ink == Ink::Classes { "class=\"frame\"" } else { "fill=\"none\" stroke=\"#444\"" };
         let _ = writeln!(
             self.text,
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"none\" stroke=\"#444\"/>"
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" {look}/>"
         );
     }
 
     /// A shape of its own for each of the first six numbers.
-    pub fn marker(&mut self, number: usize, (x, y): (f64, f64), r: f64, colour: &str) {
+    pub fn marker(&mut self, number: usize, (x, y): (f64, f64), r: f64, colour: &'static str) {
         let shape = match number % 6 {
             0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\" "),
             1 => polygon(&[(x - r, y - r), (x + r, y - r), (x + r, y + r), (x - r, y + r)]),
@@ -140,21 +188,14 @@ impl Svg {
             3 => polygon(&[(x, y - 1.3 * r), (x + 1.3 * r, y), (x, y + 1.3 * r), (x - 1.3 * r, y)]),
             4 => polygon(&[(x, y + 1.2 * r), (x + 1.1 * r, y - r), (x - 1.1 * r, y - r)]),
             _ => {
-                let _ = writeln!(
-                    self.text,
-                    "<path d=\"M{:.1} {:.1}L{:.1} {:.1}M{:.1} {:.1}L{:.1} {:.1}\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-                    x - r,
-                    y - r,
-                    x + r,
-                    y + r,
-                    x - r,
-                    y + r,
-                    x + r,
-                    y - r
-                );
-                return;
+                let d = path([(x - r, y - r), (x + r, y + r)]) + &path([(x - r, y + r), (x + r, y - r)]);
+                return self.path(&d, Pen { colour, width: 2.0, dash: "" });
             }
         };
+        if self.ink == Ink::Classes {
+            let _ = writeln!(self.text, "{shape}class=\"m {}\"/>", crate::chart::class(colour));
+            return;
+        }
         let _ = writeln!(self.text, "{shape}fill=\"white\" stroke=\"{colour}\" stroke-width=\"1.8\"/>");
     }
 

@@ -1,0 +1,59 @@
+//! The distribution of some cells of one stage, from their samples: for a page, and as files.
+
+use crate::pictures::{self, Drawn};
+use crate::shape::Shape;
+use crate::{About, Drawing, Error, Frame, axis, point};
+use results::run::CellOfRun;
+use results::{Folder, Run};
+
+/// Each picture for a page, and as a file.
+#[derive(Clone, Debug, Default)]
+pub struct Distributions {
+    /// The part of the samples below each time.
+    pub cdf: [Drawing; 2],
+    /// How many samples took how long.
+    pub histogram: [Drawing; 2],
+    /// Of each cell: from and to in ns, and how many samples lie between.
+    pub buckets: Vec<Vec<(f64, f64, u64)>>,
+}
+
+/// Of cells of one size in one stage. `None` where there is no sample.
+///
+/// # Errors
+/// Samples cannot be read.
+pub fn distributions(folder: &Folder, run: &Run, cells: &[&CellOfRun]) -> Result<Option<Distributions>, Error> {
+    let Some(first) = cells.first() else { return Ok(None) };
+    let Some(stage) = folder.stages().get(first.stage as usize) else { return Ok(None) };
+    let mut repeats = Vec::new();
+    for part in run.parts.iter().filter(|p| p.stage == first.stage) {
+        repeats.push(folder.open_samples(part.stage, part.repeat)?);
+    }
+    let mut drawn: Vec<Drawn<'_>> = Vec::new();
+    for cell in cells {
+        let shape = Shape::of(stage, cell.cell as usize, &repeats)?;
+        if shape.samples > 0 {
+            drawn.push((cell, shape));
+        }
+    }
+    if drawn.is_empty() {
+        return Ok(None);
+    }
+    let about = About::of(run);
+    let mut place = point(&first.point);
+    if first.bytes > 0 {
+        place.push(axis::bytes(first.bytes));
+    }
+    let head = |title: &str, what: &str, frame: Frame| {
+        let mut head = about.head(title, &place, what);
+        head.frame = frame;
+        head
+    };
+    let frames = [Frame::PAGE, Frame::FILE];
+    let below = "the part of the samples below each time; tails are stretched";
+    let many = "how many samples took how long, both by their logarithm";
+    Ok(Some(Distributions {
+        cdf: frames.map(|frame| pictures::distribution(&head("distribution", below, frame), &drawn)),
+        histogram: frames.map(|frame| pictures::histogram(&head("histogram", many, frame), &drawn)),
+        buckets: drawn.into_iter().map(|(_, shape)| shape.buckets).collect(),
+    }))
+}

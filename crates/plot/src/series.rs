@@ -1,0 +1,132 @@
+//! Series of numbers on two axes, as lines or as marks alone.
+
+use crate::axis::Axis;
+use crate::chart::{Chart, Drawing, Frame, Head, Look, OTHERS};
+use crate::svg::{Anchor, Pen, path};
+
+/// Points, and what they are called.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    pub name: String,
+    /// Stands below the name in a legend.
+    pub note: String,
+    pub points: Vec<Point>,
+    /// Of lines: x, and from where to where a band goes.
+    pub band: Vec<(f64, f64, f64)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Point {
+    pub x: f64,
+    pub y: f64,
+    /// What it says where a pointer rests on it.
+    pub says: String,
+}
+
+/// How points are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// From one point to the next, with a mark at each.
+    Lines,
+    /// No mark: there are many points.
+    Curves,
+    /// Each stays at its height until the next.
+    Steps,
+    Marks,
+}
+
+/// What is drawn.
+pub struct Picture<'a> {
+    pub title: String,
+    /// What it shows, for those who do not see it.
+    pub about: String,
+    /// On what it was measured, and by which doorbell.
+    pub below: [&'a str; 2],
+    pub axes: (Axis, Axis),
+    pub labels: (&'a str, &'a str),
+    pub form: Form,
+    /// Each with a look of its own.
+    pub series: &'a [Series],
+    /// Thin and grey, and what they are.
+    pub others: &'a [Series],
+    /// Upright lines: where, and a letter or a short word.
+    pub crossings: &'a [(f64, String)],
+}
+
+const HEIGHT: f64 = 320.0;
+/// Of a legend beside it.
+const LINE: f64 = 34.0;
+
+/// For a page, and as a file.
+pub fn draw(picture: &Picture<'_>) -> [Drawing; 2] {
+    [Frame::PAGE, Frame::FILE].map(|frame| one(picture, frame))
+}
+
+fn one(picture: &Picture<'_>, frame: Frame) -> Drawing {
+    let head = Head {
+        title: picture.title.clone(),
+        about: picture.about.clone(),
+        below: picture.below,
+        functional: false,
+        frame,
+    };
+    let height = if frame == Frame::FILE { HEIGHT.max(LINE * picture.series.len() as f64 + 12.0) } else { HEIGHT };
+    let mut chart = Chart::new(&head, height);
+    let panel = chart.panel(picture.axes.clone(), (0.0, height), picture.labels.1);
+    let at = |p: &Point| panel.at((p.x, p.y));
+    if !picture.others.is_empty() {
+        chart.svg.group("others", None);
+        for series in picture.others {
+            chart.svg.group("thin", Some(&series.name));
+            chart.svg.path(&path(series.points.iter().map(at)), OTHERS);
+            chart.svg.close();
+        }
+        chart.svg.close();
+    }
+    for (x, name) in picture.crossings {
+        let x = panel.at_x(*x);
+        let (top, bottom) = (panel.top(), panel.top() + panel.height());
+        chart.svg.line((x, top), (x, bottom), Pen { colour: "#444", width: 1.0, dash: "2 3" });
+        chart.svg.label((x + 4.0, top + 13.0), Anchor::Start, name, true);
+    }
+    for (number, series) in picture.series.iter().enumerate().filter(|(_, s)| s.band.len() > 1) {
+        let look = Look { number };
+        let upper = series.band.iter().map(|(x, _, high)| panel.at((*x, *high)));
+        let lower = series.band.iter().rev().map(|(x, low, _)| panel.at((*x, *low)));
+        chart.svg.area(upper.chain(lower), look.colour(), 0.1);
+    }
+    for (number, series) in picture.series.iter().enumerate() {
+        let look = Look { number };
+        chart.svg.group("series", Some(&series.name));
+        let points = || series.points.iter().map(at);
+        match picture.form {
+            Form::Lines | Form::Curves => chart.svg.path(&path(points()), look.pen()),
+            Form::Steps => {
+                let all: Vec<_> = points().collect();
+                let steps = all.windows(2).flat_map(|w| [w[0], (w[1].0, w[0].1)]).chain(all.last().copied());
+                chart.svg.path(&path(steps), look.pen());
+            }
+            Form::Marks => {}
+        }
+        if picture.form != Form::Curves {
+            for p in &series.points {
+                let says = Some(p.says.as_str()).filter(|says| !says.is_empty());
+                if says.is_some() {
+                    chart.svg.group("point", says);
+                }
+                chart.svg.marker(number, at(p), 4.0, look.colour());
+                if says.is_some() {
+                    chart.svg.close();
+                }
+            }
+        }
+        chart.svg.close();
+    }
+    let entries: Vec<_> =
+        picture.series.iter().enumerate().map(|(n, s)| (Look { number: n }, s.name.as_str(), s.note.clone())).collect();
+    chart.legend(&panel, &entries);
+    if !picture.others.is_empty() {
+        chart.others(format!("{} others, thin", picture.others.len()));
+    }
+    chart.finish(picture.labels.0)
+}
