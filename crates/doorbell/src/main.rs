@@ -16,6 +16,7 @@ mod plan;
 mod preload;
 mod progress;
 mod record;
+mod report;
 mod result;
 mod run;
 mod sample;
@@ -82,6 +83,7 @@ enum Command {
     Bench(Box<bench::Args>),
     Calibrate(Box<calibrate::Args>),
     Compare(compare::Args),
+    Report(report::Args),
     Selfbench(selfbench::Args),
     Man(man::Args),
     Completions(completions::Args),
@@ -129,6 +131,7 @@ fn main() -> ExitCode {
         Command::Bench(a) => a.run(),
         Command::Calibrate(a) => a.run(),
         Command::Compare(a) => a.run(),
+        Command::Report(a) => a.run(),
         Command::Selfbench(a) => a.run(),
         Command::Man(a) => a.run(),
         Command::Completions(a) => a.run(command_line()),

@@ -238,7 +238,12 @@ impl Chart {
                 }
             }
         }
-        self.svg.text((left + width / 2.0, bottom + if room > 50.0 { 40.0 } else { 38.0 }), 13.0, Anchor::Middle, label);
+        self.svg.text(
+            (left + width / 2.0, bottom + if room > 50.0 { 40.0 } else { 38.0 }),
+            13.0,
+            Anchor::Middle,
+            label,
+        );
         self.svg.close();
         Drawing { svg: self.svg.finish(), legend: self.legend }
     }

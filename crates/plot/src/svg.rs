@@ -72,7 +72,10 @@ impl Svg {
                  <title>{title}</title>\n<desc>{about}</desc>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
             ),
             Ink::Classes => {
-                writeln!(svg.text, "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}. {about}\">")
+                writeln!(
+                    svg.text,
+                    "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}. {about}\">"
+                )
             }
         };
         svg
@@ -80,7 +83,9 @@ impl Svg {
 
     /// A small one in a page, that says nothing which is not beside it.
     pub fn bare(width: f64, height: f64) -> Svg {
-        let text = format!("<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" aria-hidden=\"true\">");
+        let text = format!(
+            "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" aria-hidden=\"true\">"
+        );
         Svg { ink: Ink::Classes, text, open: Vec::new() }
     }
 
@@ -173,10 +178,8 @@ impl Svg {
 
     pub fn frame(&mut self, (x, y): (f64, f64), (width, height): (f64, f64)) {
         let look = if self.ink == Ink::Classes { "class=\"frame\"" } else { "fill=\"none\" stroke=\"#444\"" };
-        let _ = writeln!(
-            self.text,
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" {look}/>"
-        );
+        let _ =
+            writeln!(self.text, "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" {look}/>");
     }
 
     /// A shape of its own for each of the first six numbers.

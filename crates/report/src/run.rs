@@ -14,6 +14,8 @@ mod side_by_side;
 mod winners;
 mod within;
 
+pub use figures::three_digits;
+
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of, seconds};
 use crate::table::Style;
@@ -272,7 +274,8 @@ fn parts(w: &WorstOfRun) -> String {
     format!(" ({least}{})", all.join(", "))
 }
 
-fn name(cause: Cause) -> &'static str {
+/// What a sample's time went to.
+pub fn name(cause: Cause) -> &'static str {
     match cause {
         Cause::Queue => "queue",
         Cause::Submission => "submission",
@@ -419,7 +422,8 @@ fn amount(metric: Metric, v: f64) -> String {
     }
 }
 
-fn asked(judged: &Judged) -> String {
+/// What an assert asks for.
+pub fn asked(judged: &Judged) -> String {
     let a = &judged.assert;
     let who = if a.subject == "*" { "every subject" } else { &a.subject };
     format!("{} of {who}: {}", a.metric, bound_text(&a.bound, a.metric))
@@ -447,7 +451,8 @@ fn bound_text(bound: &Bound, metric: Metric) -> String {
     }
 }
 
-fn of_cell(run: &Run, judged: &Judged, c: &JudgedCell) -> String {
+/// A cell of an assert that did not hold it, and why.
+pub fn of_cell(run: &Run, judged: &Judged, c: &JudgedCell) -> String {
     let size = if c.bytes > 0 { format!(" {}", bytes(c.bytes)) } else { String::new() };
     let stage = run.stages.iter().find(|s| s.number == c.stage).filter(|_| run.stages.len() > 1);
     let point: Vec<String> = stage

@@ -4,6 +4,7 @@
 //! stands in for it.
 
 mod asserts;
+mod beside;
 mod best;
 mod cells;
 mod ends;
@@ -14,6 +15,7 @@ mod reached;
 mod repaid;
 mod sum_up;
 
+pub use beside::{Beside, Point, Times, Victim};
 pub use best::{Against, BestAt, BestOfRun, BestRange, SAME};
 pub use ends::Ends;
 pub use largest::{AtValue, LargestOfRun};

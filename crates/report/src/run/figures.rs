@@ -10,7 +10,8 @@ use results::run::{CellOfRun, Figure};
 use statistics::Interval;
 use std::io::Write;
 
-pub(super) fn three_digits(v: f64) -> String {
+/// A number with three digits.
+pub fn three_digits(v: f64) -> String {
     match v {
         v if v >= 99.95 => format!("{v:.0}"),
         v if v >= 9.995 => format!("{v:.1}"),

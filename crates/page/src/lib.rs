@@ -1,0 +1,72 @@
+//! What a run, several runs, a recording or a soak says, for people: one HTML file that needs nothing else, the same as Markdown, and
+//! its pictures as SVG.
+//!
+//! A [`Document`] is made of rows that `results`, `insight` and `lock-analysis` computed; here is only how they stand on a page. The
+//! invariant: whatever a run or a recording holds, a page asks nothing of any network, runs no script but its own, and shows no time
+//! of the software GPU.
+
+pub mod document;
+mod html;
+mod markdown;
+mod numbers;
+mod recording;
+mod run;
+mod runs;
+
+pub use document::Document;
+pub use html::write as html;
+pub use markdown::write as markdown;
+
+use results::{Folder, Run};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Insight(#[from] insight::InsightError),
+    #[error(transparent)]
+    Plot(#[from] plot::Error),
+}
+
+/// A run by its name, and its folder where the samples are there.
+pub struct Named {
+    pub name: String,
+    pub run: Run,
+    pub folder: Option<Folder>,
+}
+
+/// Of one run, or of several side by side.
+///
+/// # Errors
+/// Samples cannot be read.
+pub fn of_runs(runs: &[Named]) -> Result<Document, Error> {
+    runs::document(runs)
+}
+
+/// Of a recording.
+///
+/// # Errors
+/// It cannot be read again.
+pub fn of_recording(recording: &insight::Recording) -> Result<Document, Error> {
+    recording::document(recording)
+}
+
+/// Writes each picture of a document to a folder, and says which files that are.
+///
+/// # Errors
+/// A file cannot be written. What is written is whole.
+pub fn pictures(document: &Document, folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for figure in document.figures() {
+        let path = folder.join(format!("{}.svg", figure.name));
+        output::replace(&path, |file| file.write_all(figure.file.as_bytes()))?;
+        files.push(path);
+    }
+    Ok(files)
+}
+
+/// Which doorbell wrote a page.
+fn by() -> String {
+    format!("Written by doorbell {}.", results::folder::VERSION)
+}

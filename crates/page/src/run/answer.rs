@@ -1,0 +1,202 @@
+//! What was asked, the answer in a sentence or two, and what came of the asserts.
+
+use super::Of;
+use crate::document::{Block, Kind, Section, Verdict};
+use experiment::Metric;
+use report::number::{bytes, count, nanoseconds, of};
+use report::run::three_digits;
+use results::run::{BestOfRun, CellOfRun, Ends, Judged, Verdict as Came};
+use results::{Run, Status};
+
+/// Sentences of each kind.
+const MOST: usize = 4;
+/// Of the cells of an assert that did not hold it.
+const SHOWN: usize = 5;
+
+pub fn section(of_run: &Of<'_>) -> Option<Section> {
+    let run = of_run.run;
+    let mut section = Section::new(&of_run.id("answer"), "Answer");
+    let sentences = if run.functional { works(run) } else { times(run) };
+    sentences.into_iter().for_each(|s| section.push(Block::Answer(s)));
+    if !run.asserts.is_empty() {
+        section.push(Block::Heading("What the experiment asserts".into()));
+        section.push(verdicts(run));
+    }
+    section.some()
+}
+
+/// Of a functional run.
+fn works(run: &Run) -> Vec<String> {
+    let n = |is: fn(&Status) -> bool| run.cells.iter().filter(|c| is(&c.status)).count() as u64;
+    let worked = n(|s| matches!(s, Status::Measured));
+    let mut all = vec![format!(
+        "{} of {} worked; {} were compared with what they should be, and all were right.",
+        count(worked),
+        of(run.cells.len() as u64, "cell"),
+        of(run.cells.iter().map(|c| c.checked.whole).sum(), "transfer"),
+    )];
+    let failed = n(|s| matches!(s, Status::Failed(_)));
+    if failed > 0 {
+        all[0] = format!(
+            "{} of {} worked, and {} failed.",
+            count(worked),
+            of(run.cells.len() as u64, "cell"),
+            count(failed)
+        );
+    }
+    all
+}
+
+fn times(run: &Run) -> Vec<String> {
+    let mut all = beside(run);
+    all.extend(best(run));
+    if all.is_empty() {
+        all.extend(against(run));
+    }
+    all.extend(extremes(run));
+    if all.is_empty() {
+        all.push("Nothing was measured.".into());
+    }
+    all
+}
+
+/// Which way wins from which size to which one.
+fn best(run: &Run) -> Vec<String> {
+    let p50 = run.best.iter().filter(|b| b.metric == Metric::P50);
+    let mut all: Vec<String> = p50.clone().take(MOST).map(|b| one_best(run, b)).collect();
+    let more = p50.count().saturating_sub(MOST);
+    if more > 0 {
+        all.push(format!("{} more are below.", of(more as u64, "direction")));
+    }
+    all
+}
+
+fn one_best(run: &Run, best: &BestOfRun) -> String {
+    let ranges: Vec<String> = best
+        .ranges
+        .iter()
+        .map(|range| {
+            let at = best.sizes.iter().find(|at| at.bytes == range.from);
+            let time = at.map_or(String::new(), |at| {
+                let times = at.cuda.as_ref().and_then(|c| c.ratio);
+                let times = times.map_or(String::new(), |r| format!(", {} times CUDA's best", three_digits(r.ratio)));
+                format!(" ({} at {}{times})", nanoseconds(at.value_ns as u64), bytes(at.bytes))
+            });
+            let stage = at.map_or(0, |at| at.stage);
+            let name = label(run, stage, &range.subject);
+            match range.from == range.to {
+                true => format!("{name} at {}{time}", bytes(range.from)),
+                false => format!("{name} from {} to {}{time}", bytes(range.from), bytes(range.to)),
+            }
+        })
+        .collect();
+    let place: Vec<String> = best.point.iter().map(|c| format!(", {} = {}", c.name, c.value)).collect();
+    format!("{} to {}{}: the least p50 has {}.", best.source, best.destination, place.concat(), ranges.join(", then "))
+}
+
+/// Where the memories are said already.
+pub fn label(run: &Run, stage: u32, subject: &str) -> String {
+    let cell = run.cells_of(stage).find(|c| c.subject == subject);
+    let own = cell.filter(|c| c.what.text() == subject).and_then(|c| Ends::of(&c.what));
+    own.map_or_else(|| subject.to_owned(), |ends| ends.executor.to_owned())
+}
+
+/// What loads do to whom: the most and the least.
+fn beside(run: &Run) -> Vec<String> {
+    let mut found: Vec<(f64, String)> = Vec::new();
+    for block in run.beside() {
+        let place: Vec<String> = block.point.iter().map(|c| format!(" with {} = {}", c.name, c.value)).collect();
+        for victim in &block.victims {
+            for (name, times) in block.aggressors.iter().zip(&victim.beside) {
+                let Some(times) = times else { continue };
+                let text = format!(
+                    "the p50 of {} beside {name}{} is {} times what it is alone ({} and {}), its max {}",
+                    sized(&victim.subject, victim.bytes),
+                    place.concat(),
+                    three_digits(times.p50),
+                    nanoseconds(times.figures.p50_ns),
+                    nanoseconds(victim.alone.p50_ns),
+                    nanoseconds(times.figures.max_ns),
+                );
+                found.push((times.p50, text));
+            }
+        }
+    }
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    match (found.first(), found.last()) {
+        (Some(most), Some(least)) if found.len() > 1 => {
+            vec![format!("Loads delay the most: {}.", most.1), format!("And the least: {}.", least.1)]
+        }
+        (Some(one), _) => vec![format!("Beside loads {}.", one.1)],
+        _ => Vec::new(),
+    }
+}
+
+/// Ratios to the baseline: the least and the most.
+fn against(run: &Run) -> Vec<String> {
+    let mut found: Vec<(&CellOfRun, f64, String)> = Vec::new();
+    for cell in run.cells.iter().filter(|c| c.status == Status::Measured) {
+        let Some(ratio) = &cell.ratio else { continue };
+        let sure = if ratio.ratio.differs() == Some(true) { "" } else { " (which may be chance)" };
+        let text = format!(
+            "{}{} takes {} times the {} of {}{sure}",
+            sized(&cell.subject, cell.bytes),
+            super::cells::place(run, cell.stage),
+            three_digits(ratio.ratio.ratio),
+            ratio.metric,
+            ratio.baseline
+        );
+        found.push((cell, ratio.ratio.ratio, text));
+    }
+    found.sort_by(|a, b| a.1.total_cmp(&b.1));
+    match (found.first(), found.last()) {
+        (Some(least), Some(most)) if found.len() > 1 => vec![format!("The least: {}. The most: {}.", least.2, most.2)],
+        (Some(one), _) => vec![format!("{}.", one.2)],
+        _ => Vec::new(),
+    }
+}
+
+/// The slowest sample of all.
+fn extremes(run: &Run) -> Option<String> {
+    let measured = || run.cells.iter().filter(|c| c.status == Status::Measured);
+    let worst = measured().flat_map(|c| c.worst.iter().map(move |w| (c, w))).max_by_key(|(_, w)| w.value_ns);
+    let (cell, worst) = worst?;
+    let mostly = match worst.mostly {
+        results::run::Cause::Unknown => String::new(),
+        cause => format!("; most of that: {}", report::run::name(cause)),
+    };
+    let least = if worst.capped { "at least " } else { "" };
+    Some(format!(
+        "The slowest of {}: {least}{}, {}{}{mostly}.",
+        of(measured().map(|c| c.samples).sum(), "sample"),
+        nanoseconds(worst.value_ns),
+        sized(&cell.subject, cell.bytes),
+        super::cells::place(run, cell.stage),
+    ))
+}
+
+pub fn sized(subject: &str, size: u64) -> String {
+    if size == 0 { subject.to_owned() } else { format!("{subject} with {}", bytes(size)) }
+}
+
+fn verdicts(run: &Run) -> Block {
+    let one = |judged: &Judged| {
+        let (kind, word) = match judged.verdict {
+            _ if run.functional => (Kind::Note, "not judged"),
+            Came::Held => (Kind::Good, "held"),
+            Came::NotJudged => (Kind::Warning, "not judged"),
+            Came::Broken => (Kind::Bad, "broken"),
+        };
+        let mut left: Vec<_> = judged.cells.iter().filter(|c| c.verdict != Came::Held && !run.functional).collect();
+        left.sort_by_key(|c| std::cmp::Reverse(c.verdict));
+        let mut more: Vec<String> = left.iter().take(SHOWN).map(|c| report::run::of_cell(run, judged, c)).collect();
+        if left.len() > SHOWN {
+            more.push(format!("and {} more", left.len() - SHOWN));
+        }
+        if run.functional {
+            more.push("there are no times".into());
+        }
+        Verdict { kind, word, what: report::run::asked(judged), more }
+    };
+    Block::Verdicts(run.asserts.iter().map(one).collect())
+}

@@ -1,0 +1,127 @@
+//! What loads do to those beside them: of stages that differ in their loads alone, each figure over that of the stage without any.
+
+use super::{CellOfRun, Coordinate, Run, StageOfRun};
+use crate::part::Status;
+use serde::Serialize;
+
+/// Stages at one place of the matrix, loads aside.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Beside {
+    /// Without sizes.
+    pub point: Vec<Coordinate>,
+    /// What the loads are, by the stages that they run in.
+    pub aggressors: Vec<String>,
+    pub victims: Vec<Victim>,
+}
+
+/// One subject at one size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Victim {
+    pub subject: String,
+    pub bytes: u64,
+    pub alone: Point,
+    /// In the order of the aggressors; none where it was not measured.
+    pub beside: Vec<Option<Times>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    pub p50_ns: u64,
+    /// `None` with too few samples.
+    pub p999_ns: Option<u64>,
+    pub max_ns: u64,
+}
+
+/// A figure beside loads, and how many times the one alone it is. The two are of stages one behind the other: they share no round.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Times {
+    pub stage: u32,
+    pub figures: Point,
+    pub p50: f64,
+    pub p999: Option<f64>,
+    pub max: f64,
+}
+
+impl Run {
+    /// Every victim beside every load, where a stage without loads says what it does alone. Nothing of a functional run.
+    pub fn beside(&self) -> Vec<Beside> {
+        let mut all: Vec<Beside> = Vec::new();
+        for stages in self.apart_from_loads().iter().filter(|_| !self.functional) {
+            let Some(alone) = stages.iter().find(|s| s.loads.is_empty()) else { continue };
+            let loaded: Vec<&&StageOfRun> = stages.iter().filter(|s| !s.loads.is_empty()).collect();
+            if loaded.is_empty() {
+                continue;
+            }
+            let aggressors: Vec<String> = loaded.iter().map(|s| self.aggressor(s)).collect();
+            let victims = self.cells_of(alone.number).filter_map(|cell| {
+                let of_alone = point(cell)?;
+                let beside: Vec<Option<Times>> = loaded.iter().map(|s| self.times(s.number, cell, of_alone)).collect();
+                let victim = Victim { subject: cell.subject.clone(), bytes: cell.bytes, alone: of_alone, beside };
+                victim.beside.iter().any(Option::is_some).then_some(victim)
+            });
+            let victims: Vec<Victim> = victims.collect();
+            let place: Vec<Coordinate> = self.own(alone).into_iter().filter(|c| c.name != "bytes").collect();
+            match all.iter_mut().find(|b| b.point == place && b.aggressors == aggressors) {
+                Some(of_other_sizes) => of_other_sizes.victims.extend(victims),
+                None if victims.is_empty() => {}
+                None => all.push(Beside { point: place, aggressors, victims }),
+            }
+        }
+        all
+    }
+
+    fn times(&self, stage: u32, cell: &CellOfRun, alone: Point) -> Option<Times> {
+        let is_it = |c: &&CellOfRun| (c.subject.as_str(), c.bytes) == (cell.subject.as_str(), cell.bytes);
+        let figures = point(self.cells_of(stage).find(is_it)?)?;
+        let over = |these: u64, those: u64| these as f64 / those.max(1) as f64;
+        Some(Times {
+            stage,
+            figures,
+            p50: over(figures.p50_ns, alone.p50_ns),
+            p999: figures.p999_ns.zip(alone.p999_ns).map(|(these, those)| over(these, those)),
+            max: over(figures.max_ns, alone.max_ns),
+        })
+    }
+
+    /// Its place in the matrix, without what belongs to loads.
+    fn own(&self, stage: &StageOfRun) -> Vec<Coordinate> {
+        stage.point.iter().filter(|c| self.load_of(c).is_none()).cloned().collect()
+    }
+
+    /// `copying.count` is of the load `copying`.
+    fn load_of<'c>(&self, coordinate: &'c Coordinate) -> Option<(&'c str, &'c str)> {
+        let (load, key) = coordinate.name.rsplit_once('.')?;
+        self.experiment.loads.iter().any(|l| l.name == load).then_some((load, key))
+    }
+
+    fn apart_from_loads(&self) -> Vec<Vec<&StageOfRun>> {
+        let mut groups: Vec<Vec<&StageOfRun>> = Vec::new();
+        for stage in &self.stages {
+            match groups.iter_mut().find(|group| self.own(group[0]) == self.own(stage)) {
+                Some(group) => group.push(stage),
+                None => groups.push(vec![stage]),
+            }
+        }
+        groups
+    }
+
+    /// `64 x copying (4MiB)`, with the values of the matrix that say more than how many.
+    fn aggressor(&self, stage: &StageOfRun) -> String {
+        let one = |load: &crate::part::Loaded| {
+            let of_it = stage.point.iter().filter_map(|c| Some((self.load_of(c)?, c)));
+            let more = of_it.filter(|((name, key), _)| *name == load.name && *key != "count");
+            let more: Vec<&str> = more.map(|(_, c)| c.value.as_str()).collect();
+            let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
+            format!("{} x {}{more}", load.threads, load.name)
+        };
+        let all: Vec<String> = stage.loads.iter().map(one).collect();
+        all.join(" + ")
+    }
+}
+
+/// Of what was measured; what failed says nothing of loads.
+fn point(cell: &CellOfRun) -> Option<Point> {
+    let figure = cell.observed().filter(|_| cell.status == Status::Measured)?;
+    let s = &figure.summary;
+    Some(Point { p50_ns: s.p50, p999_ns: s.p999, max_ns: s.max })
+}
