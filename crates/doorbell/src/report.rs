@@ -16,7 +16,7 @@ use std::process::ExitCode;
         ("doorbell report crossover -o crossover.html", "the folder of a run"),
         ("doorbell report before after -o both.html", "several runs side by side"),
         ("doorbell report app.doorbell -o app.html", "a recording"),
-        ("doorbell report crossover --markdown > crossover.md", "the same as Markdown"),
+        ("doorbell report crossover --markdown crossover.md", "the same as Markdown"),
         ("doorbell report crossover --svg pictures", "its pictures, each as a file"),
     ])
     .text("Of a run on the software GPU it says what worked, never how fast. `doorbell compare` says whether one run is slower than \
@@ -30,9 +30,9 @@ pub struct Args {
     /// Write to this file, for example crossover.html
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["markdown", "svg"])]
     out: Option<PathBuf>,
-    /// Markdown in place of HTML, to standard output or to the file of --out
-    #[arg(long)]
-    markdown: bool,
+    /// Write the same as Markdown to this file, for example crossover.md
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
     /// Write each picture as SVG to this folder, too, for example pictures
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
@@ -47,29 +47,25 @@ const HINT: &str = "give folders that `doorbell bench -o` wrote, or a file that 
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let file = self.out.as_deref().map(|out| self.open(out)).transpose()?;
+        // A name that is taken is known before anything is read.
+        let html = self.out.as_deref().map(|path| self.open("--out", path)).transpose()?;
+        let markdown = self.markdown.as_deref().map(|path| self.open("--markdown", path)).transpose()?;
         let (document, damage) = self.document()?;
         if let Some(folder) = &self.svg {
             self.pictures(&document, folder)?;
         }
-        let text = if self.markdown { page::markdown(&document) } else { page::html(&document) };
-        match file {
-            Some(mut file) => {
-                let written = file.write(|out| out.write_all(text.as_bytes()));
-                written.map_err(|e| {
-                    anyhow::Error::new(e).context(format!("{} was not written", file.path().display()))
-                })?;
-            }
-            None if self.markdown => report::table::to_stdout(|out| Ok(out.write_all(text.as_bytes())?))?,
-            None => {}
+        if let Some(file) = html {
+            write(file, &page::html(&document))?;
+        }
+        if let Some(file) = markdown {
+            write(file, &page::markdown(&document))?;
         }
         damage.map_or(Ok(ExitCode::SUCCESS), |recording| crate::show::damage_of(&recording))
     }
 
-    /// Before anything is read: a name that is taken is known at once.
-    fn open(&self, out: &Path) -> anyhow::Result<WholeFile> {
-        crate::result::is_file("--out", out, "--markdown prints to standard output")?;
-        Ok(WholeFile::open(out, ROOM, self.force)?)
+    fn open(&self, option: &str, path: &Path) -> anyhow::Result<WholeFile> {
+        crate::result::is_file(option, path, "/dev/stdout is a file")?;
+        Ok(WholeFile::open(path, ROOM, self.force)?)
     }
 
     /// With the recording, whose damage is said at the end.
@@ -102,6 +98,11 @@ impl Args {
         page::pictures(document, folder)?;
         Ok(())
     }
+}
+
+fn write(mut file: WholeFile, text: &str) -> anyhow::Result<()> {
+    let written = file.write(|out| out.write_all(text.as_bytes()));
+    written.map_err(|e| anyhow::Error::new(e).context(format!("{} was not written", file.path().display())))
 }
 
 /// A run.json that was cut can be summed up anew.

@@ -151,7 +151,10 @@ fn entry(e: &Entry) -> Markup {
 }
 
 /// Of more rows a part is looked for by a word.
-const MANY: usize = 24;
+const MANY: usize = 40;
+
+/// Characters that a cell has room for.
+const SHORT: usize = 28;
 
 /// `stands` alone, else it is the data of a picture.
 fn table(t: &Table, stands: bool) -> Markup {
@@ -206,7 +209,11 @@ fn td(c: &Column, cell: &Cell) -> Markup {
     match c.kind {
         ColumnKind::Head if cell.is_nothing() && cell.text.is_empty() => html! { td {} },
         ColumnKind::Head => html! { th scope="row" class=[class] data-v=[value] { (cell.text) } },
-        ColumnKind::Text => html! { td class=[class] { (cell.text) } },
+        ColumnKind::Text => {
+            // What is short stands on one line.
+            let class = class.or((cell.text.chars().count() < SHORT).then(|| "k".to_owned()));
+            html! { td class=[class] { (cell.text) } }
+        }
         ColumnKind::Number => {
             let class = class.map_or_else(|| "n".to_owned(), |more| format!("n {more}"));
             html! { td class=(class) data-v=[value] { (cell.text) } }

@@ -85,7 +85,7 @@
       });
     }
     const scroll = table.closest(".scroll");
-    scroll.parentElement.insertBefore(tools, scroll);
+    scroll.parentElement.insertBefore(tools, table.dataset.many === undefined ? scroll.nextSibling : scroll);
   };
   // Those that are folded get their tools when they are opened.
   for (const table of document.querySelectorAll("table")) {

@@ -18,7 +18,7 @@ impl Frame {
     /// A file that stands alone: head above, legend on the right.
     pub const FILE: Frame = Frame { width: 1000.0, left: 84.0, right: 236.0, top: 76.0, bottom: 58.0, ink: Ink::Own };
     /// A part of a page, which has the head and the legend as text and the colours in its style sheet.
-    pub const PAGE: Frame = Frame { width: 760.0, left: 72.0, right: 16.0, top: 12.0, bottom: 48.0, ink: Ink::Classes };
+    pub const PAGE: Frame = Frame { width: 760.0, left: 86.0, right: 22.0, top: 12.0, bottom: 52.0, ink: Ink::Classes };
 
     pub fn width(self) -> f64 {
         self.width
@@ -238,12 +238,7 @@ impl Chart {
                 }
             }
         }
-        self.svg.text(
-            (left + width / 2.0, bottom + if room > 50.0 { 40.0 } else { 38.0 }),
-            13.0,
-            Anchor::Middle,
-            label,
-        );
+        self.svg.text((left + width / 2.0, bottom + 40.0), 13.0, Anchor::Middle, label);
         self.svg.close();
         Drawing { svg: self.svg.finish(), legend: self.legend }
     }

@@ -114,13 +114,19 @@ impl Svg {
 
     /// From the bottom to the top.
     pub fn upright(&mut self, (x, y): (f64, f64), size: f64, text: &str) {
-        let turned = format!(" transform=\"rotate(-90 {x:.1} {y:.1})\"");
+        let class = if self.ink == Ink::Classes { " class=\"wide\"" } else { "" };
+        let turned = format!("{class} transform=\"rotate(-90 {x:.1} {y:.1})\"");
         self.styled((x, y), size, Anchor::Middle, "#222", &turned, text);
     }
 
     /// Of an axis. On a narrow page those that are not `sparse` are left out.
     pub fn label(&mut self, at: (f64, f64), anchor: Anchor, text: &str, sparse: bool) {
-        let class = if self.ink == Ink::Classes && !sparse { " class=\"wide\"" } else { "" };
+        let class = match (self.ink, anchor, sparse) {
+            (Ink::Own, ..) => "",
+            (Ink::Classes, _, false) => " class=\"wide\"",
+            (Ink::Classes, Anchor::Middle, true) => " class=\"x\"",
+            (Ink::Classes, ..) => " class=\"y\"",
+        };
         self.styled(at, 12.0, anchor, "#222", class, text);
     }
 

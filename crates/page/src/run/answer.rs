@@ -79,7 +79,7 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
             let at = best.sizes.iter().find(|at| at.bytes == range.from);
             let time = at.map_or(String::new(), |at| {
                 let times = at.cuda.as_ref().and_then(|c| c.ratio);
-                let times = times.map_or(String::new(), |r| format!(", {} times CUDA's best", three_digits(r.ratio)));
+                let times = times.map_or(String::new(), |r| format!(", {} of CUDA's best", three_digits(r.ratio)));
                 format!(" ({} at {}{times})", nanoseconds(at.value_ns as u64), bytes(at.bytes))
             });
             let stage = at.map_or(0, |at| at.stage);
@@ -91,7 +91,13 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
         })
         .collect();
     let place: Vec<String> = best.point.iter().map(|c| format!(", {} = {}", c.name, c.value)).collect();
-    format!("{} to {}{}: the least p50 has {}.", best.source, best.destination, place.concat(), ranges.join(", then "))
+    format!(
+        "{} to {}{}: the least p50 is that of {}.",
+        best.source,
+        best.destination,
+        place.concat(),
+        ranges.join(", then ")
+    )
 }
 
 /// Where the memories are said already.
@@ -110,9 +116,9 @@ fn beside(run: &Run) -> Vec<String> {
             for (name, times) in block.aggressors.iter().zip(&victim.beside) {
                 let Some(times) = times else { continue };
                 let text = format!(
-                    "the p50 of {} beside {name}{} is {} times what it is alone ({} and {}), its max {}",
-                    sized(&victim.subject, victim.bytes),
+                    "beside {name}{}, the p50 of {} is {} times what it is alone ({} against {}), and its max {}",
                     place.concat(),
+                    sized(&victim.subject, victim.bytes),
                     three_digits(times.p50),
                     nanoseconds(times.figures.p50_ns),
                     nanoseconds(victim.alone.p50_ns),
@@ -125,7 +131,7 @@ fn beside(run: &Run) -> Vec<String> {
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     match (found.first(), found.last()) {
         (Some(most), Some(least)) if found.len() > 1 => {
-            vec![format!("Loads delay the most: {}.", most.1), format!("And the least: {}.", least.1)]
+            vec![format!("Most delayed: {}.", most.1), format!("Least delayed: {}.", least.1)]
         }
         (Some(one), _) => vec![format!("Beside loads {}.", one.1)],
         _ => Vec::new(),

@@ -23,12 +23,23 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
         if !place.is_empty() {
             section.push(Block::Heading(place.clone()));
         }
+        let mut few_tails = false;
         for (n, taken) in TAKEN.iter().enumerate() {
             let table = table(of_run, &block, &place, *taken);
             let is_known = |c: &Cell| matches!(c.mark, Mark::Heat(_));
-            let says = table.rows.iter().any(|r| r.cells.iter().any(is_known));
-            if says {
-                section.push(Block::Table(if n == 2 { table.folded() } else { table }));
+            let known = table.rows.iter().flat_map(|r| &r.cells).filter(|c| is_known(c)).count();
+            // Where most tails are not known, the maxima tell more.
+            let few = 2 * known < table.rows.len() * block.aggressors.len();
+            let fold = match n {
+                0 => false,
+                1 => {
+                    few_tails = few;
+                    few
+                }
+                _ => !few_tails,
+            };
+            if known > 0 {
+                section.push(Block::Table(if fold { table.folded() } else { table }));
             }
         }
     }

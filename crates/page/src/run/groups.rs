@@ -10,6 +10,9 @@ pub struct Group<'a> {
     pub cells: Vec<&'a CellOfRun>,
 }
 
+/// From where to where, and the cells.
+pub type OfDirection<'a> = (Option<(&'a str, &'a str)>, Vec<&'a CellOfRun>);
+
 /// In the order of the first stages.
 pub fn all(run: &Run) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
@@ -47,9 +50,14 @@ impl<'a> Group<'a> {
     }
 
     /// Cells by the memories that they move bytes between; calls that move none are one kind of their own.
-    pub fn directions(&self) -> Vec<(Option<(&'a str, &'a str)>, Vec<&'a CellOfRun>)> {
-        let mut all: Vec<(Option<(&str, &str)>, Vec<&CellOfRun>)> = Vec::new();
-        for &cell in &self.cells {
+    pub fn directions(&self) -> Vec<OfDirection<'a>> {
+        self.directions_of(self.cells.clone())
+    }
+
+    /// Of some of them.
+    pub fn directions_of(&self, cells: Vec<&'a CellOfRun>) -> Vec<OfDirection<'a>> {
+        let mut all: Vec<OfDirection<'a>> = Vec::new();
+        for cell in cells {
             let direction = Ends::of(&cell.what).map(|ends| ends.direction());
             match all.iter_mut().find(|(known, _)| *known == direction) {
                 Some((_, of)) => of.push(cell),

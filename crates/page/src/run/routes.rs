@@ -17,24 +17,39 @@ const STRONG: usize = 7;
 /// Pictures of one run: a page is no atlas.
 const PICTURES: usize = 10;
 /// With fewer sizes there is nothing to see.
-const SIZES: usize = 2;
+const SIZES: usize = 3;
 
 pub fn section(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
     let mut section = Section::new(&of_run.id("routes"), "Which way wins, and latency against size");
-    matrix(of_run, &mut section);
+    let mut tables = matrix(of_run);
+    let has_tables = !tables.is_empty();
     let (mut drawn, mut left) = (0, 0);
     for group in groups::all(run) {
         for (direction, cells) in group.directions() {
             let cells: Vec<&CellOfRun> = cells.into_iter().filter(|c| c.bytes > 0 && c.back_to_back == 1).collect();
-            let Some(figure) = figure(of_run, &group, direction, &cells) else { continue };
-            if drawn == PICTURES {
-                left += 1;
-                continue;
+            match figure(of_run, &group, direction, &cells) {
+                Some(_) if drawn == PICTURES => left += 1,
+                Some(figure) => {
+                    drawn += 1;
+                    section.push(Block::Figure(Box::new(figure)));
+                }
+                None => {}
             }
-            drawn += 1;
-            section.push(Block::Figure(Box::new(figure)));
+            // Below the picture of the same direction.
+            let (here, others): (Vec<_>, Vec<_>) =
+                tables.into_iter().partition(|t| Some(t.direction()) == direction && t.place == group.place());
+            tables = others;
+            here.into_iter().for_each(|t| section.push(Block::Table(t.table)));
         }
+    }
+    tables.into_iter().for_each(|t| section.push(Block::Table(t.table)));
+    if has_tables {
+        section.push(Block::Text(format!(
+            "A way is named as long as it is within {:.0} % of the least. A line stands where the named way changes. Times CUDA: the p50 \
+             over that of CUDA's best form, in the same rounds; 95 %: its interval.",
+            (SAME - 1.0) * 100.0
+        )));
     }
     if left > 0 {
         section.push(Block::Text(format!(
@@ -44,16 +59,35 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     section.some()
 }
 
-/// A table for each direction: of each size the best way by p50, p99 and max, beside CUDA's best form.
-fn matrix(of_run: &Of<'_>, section: &mut Section) {
+/// The best ways between two memories.
+struct Ways {
+    place: String,
+    source: String,
+    destination: String,
+    table: Table,
+}
+
+impl Ways {
+    /// Whatever kinds of memory these are.
+    fn direction(&self) -> (&str, &str) {
+        let bare = |text: &str| text.find('[').unwrap_or(text.len());
+        (&self.source[..bare(&self.source)], &self.destination[..bare(&self.destination)])
+    }
+}
+
+/// A table for each two memories: of each size the best way by p50, p99 and max, beside CUDA's best form.
+fn matrix(of_run: &Of<'_>) -> Vec<Ways> {
+    let mut all = Vec::new();
     let run = of_run.run;
     let same =
         |a: &BestOfRun, b: &BestOfRun| (&a.point, &a.source, &a.destination) == (&b.point, &b.source, &b.destination);
     for of_ends in run.best.chunk_by(|a, b| same(a, b)) {
         let by = |metric: Metric| of_ends.iter().find(|b| b.metric == metric);
         let Some(p50) = by(Metric::P50) else { continue };
-        let place: Vec<String> = p50.point.iter().map(|c| format!(", {} = {}", c.name, c.value)).collect();
-        let title = format!("{} to {}{}", p50.source, p50.destination, place.concat());
+        let place: Vec<String> = p50.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
+        let place = place.join(", ");
+        let behind = if place.is_empty() { String::new() } else { format!(", {place}") };
+        let title = format!("{} to {}{behind}", p50.source, p50.destination);
         let columns = vec![
             head("size"),
             text("least p50"),
@@ -91,16 +125,10 @@ fn matrix(of_run: &Of<'_>, section: &mut Section) {
             }
             before = Some(&at.subject);
         }
-        section.push(Block::Heading(title));
-        section.push(Block::Table(table.without_empty()));
+        let (source, destination) = (p50.source.clone(), p50.destination.clone());
+        all.push(Ways { place, source, destination, table: table.without_empty() });
     }
-    if !section.blocks.is_empty() {
-        section.push(Block::Text(format!(
-            "A way is named as long as it is within {:.0} % of the least. A line stands where the named way changes. Times CUDA: the p50 \
-             over that of CUDA's best form, in the same rounds; 95 %: its interval.",
-            (SAME - 1.0) * 100.0
-        )));
-    }
+    all
 }
 
 fn winner(run: &Run, at: Option<&BestAt>) -> [Cell; 2] {

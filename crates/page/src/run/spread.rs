@@ -14,23 +14,35 @@ use results::run::CellOfRun;
 const MOST: usize = 6;
 const PICTURES: usize = 6;
 
+/// Of one picture: all of a size, or those of one direction where they are many.
+type Place<'a> = (&'a Group<'a>, Option<(&'a str, &'a str)>, u64, Vec<&'a CellOfRun>);
+
 pub fn section(of_run: &Of<'_>) -> Result<Option<Section>, Error> {
     let mut section = Section::new(&of_run.id("spread"), "Distributions");
     let groups = groups::all(of_run.run);
-    let mut places: Vec<(&Group<'_>, u64)> = Vec::new();
+    let mut places: Vec<Place<'_>> = Vec::new();
     for group in &groups {
-        places.extend(telling(&group.sizes()).into_iter().map(|size| (group, size)));
+        for size in telling(&group.sizes()) {
+            let here: Vec<&CellOfRun> = group.cells.iter().copied().filter(|c| c.bytes == size).collect();
+            match here.len() > MOST {
+                true => {
+                    places.extend(group.directions_of(here).into_iter().map(|(way, cells)| (group, way, size, cells)))
+                }
+                false => places.push((group, None, size, here)),
+            }
+        }
     }
     let left = places.len().saturating_sub(PICTURES);
     // Of a long matrix its first and its last places, not only its beginning.
     let chosen = (0..places.len()).filter(|n| left == 0 || n * (PICTURES - 1) % (places.len() - 1) < PICTURES - 1);
-    for (group, size) in chosen.filter_map(|n| places.get(n)) {
-        let mut cells: Vec<&CellOfRun> = group.cells.iter().copied().filter(|c| c.bytes == *size).collect();
+    for (group, direction, size, cells) in chosen.filter_map(|n| places.get(n)) {
+        let mut cells = cells.clone();
         let all = cells.len();
         cells.sort_by_key(|c| c.observed().map_or(u64::MAX, |f| f.summary.p50));
         cells.truncate(MOST);
         let size = if *size > 0 { format!(", {}", bytes(*size)) } else { String::new() };
-        let place = format!("{size}{}", group.behind());
+        let direction = direction.map_or(String::new(), |(from, to)| format!(", {from} to {to}"));
+        let place = format!("{direction}{size}{}", group.behind());
         let many = if all > cells.len() { format!(" The {MOST} with the least p50 of {all}.") } else { String::new() };
         for figure in figures(of_run, &cells, &place, &many)? {
             section.push(Block::Figure(Box::new(figure)));
@@ -74,7 +86,7 @@ fn figures(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &str) -> Re
     let mut table = Table::new(name("histogram"), format!("Histogram{place}"), columns);
     for (cell, buckets) in cells.iter().zip(&drawn.buckets) {
         for (from, to, n) in buckets {
-            table.row(vec![cell.label().into(), ns_of(*from), ns_of(*to), count(*n)]);
+            table.row(vec![name_of(cell, cells).into(), ns_of(*from), ns_of(*to), count(*n)]);
         }
     }
     let histogram = Figure {
@@ -112,7 +124,7 @@ fn percentiles(name: &str, cells: &[&CellOfRun]) -> Table {
         let Some(figure) = cell.observed() else { continue };
         let s = &figure.summary;
         table.row(vec![
-            cell.label().into(),
+            name_of(cell, cells).into(),
             count(s.count),
             ns(s.min),
             ns_of(s.mean),
@@ -144,7 +156,7 @@ fn from_percentiles(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &s
         ];
         let points = known.into_iter().filter_map(|(v, part, name)| {
             let v = v?.max(1);
-            let says = format!("{}: {name} {}", cell.label(), nanoseconds(v));
+            let says = format!("{}: {name} {}", name_of(cell, cells), nanoseconds(v));
             Some(Point { x: v as f64, y: part, says })
         });
         let points: Vec<Point> = points.collect();
@@ -153,7 +165,7 @@ fn from_percentiles(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &s
         most = most.max(s.count);
         let note =
             format!("p50 {}, max {} of {}", nanoseconds(s.p50), nanoseconds(s.max), report::number::count(s.count));
-        series.push(Series { name: cell.label(), note, points, band: Vec::new() });
+        series.push(Series { name: name_of(cell, cells), note, points, band: Vec::new() });
     }
     if series.is_empty() {
         return None;
@@ -184,4 +196,10 @@ fn from_percentiles(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &s
         name,
         title,
     })
+}
+
+/// Short where that is nobody else's name.
+fn name_of(cell: &CellOfRun, cells: &[&CellOfRun]) -> String {
+    let label = cell.label();
+    if cells.iter().filter(|c| c.label() == label).count() > 1 { cell.subject.clone() } else { label }
 }
