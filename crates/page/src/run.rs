@@ -105,5 +105,6 @@ pub fn why_not(status: &Status) -> Option<(&'static str, &str)> {
         Status::Measured => None,
         Status::Unavailable(why) => Some(("not available", why)),
         Status::Failed(why) => Some(("failed", why)),
+        Status::Invalid(why) => Some(("invalid", why)),
     }
 }

@@ -148,6 +148,7 @@ pub fn run(text: &str) -> Run {
             clock_error_ns: Some(40),
             counted: Vec::new(),
             notes: vec!["a note".into()],
+            recorded: None,
         });
         for (number, cell) in (0u32..).zip(&stage.cells) {
             let s = &cell.subject;
@@ -202,6 +203,7 @@ pub fn run(text: &str) -> Run {
                 tally: Some(Tally { calls: 100, wall_ns: 700_000, on_cpu_ns: 650_000, ..Tally::default() }),
                 metered: None,
                 worst_counted: Vec::new(),
+                commands: None,
             });
         }
     }
@@ -226,6 +228,7 @@ pub fn run(text: &str) -> Run {
         stages: of_run,
         cells,
         repaid: Vec::new(),
+        largest: Vec::new(),
         best: Vec::new(),
         asserts: Vec::new(),
         parts,

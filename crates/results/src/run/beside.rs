@@ -4,6 +4,9 @@ use super::{CellOfRun, Coordinate, Run, StageOfRun};
 use crate::part::Status;
 use serde::Serialize;
 
+/// The axis that says which loads run.
+const LOADS: &str = "loads";
+
 /// Stages at one place of the matrix, loads aside.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Beside {
@@ -85,7 +88,7 @@ impl Run {
 
     /// Its place in the matrix, without what belongs to loads.
     fn own(&self, stage: &StageOfRun) -> Vec<Coordinate> {
-        stage.point.iter().filter(|c| self.load_of(c).is_none()).cloned().collect()
+        stage.point.iter().filter(|c| c.name != LOADS && self.load_of(c).is_none()).cloned().collect()
     }
 
     /// `copying.count` is of the load `copying`.
