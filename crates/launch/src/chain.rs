@@ -10,7 +10,7 @@
 //!
 //! **What a change of engine costs.** The copy engine is that of the graphics channel. GA100's manual (`dev_ram`, subchannels) says that the host, when a
 //! channel goes from compute to copy or back, waits until the first engine is idle and a barrier to system memory is through. On a channel in CUDA's group
-//! that is CUDA's context: a long kernel that CUDA runs at that moment is waited for. Copies on a copy engine's own channel have no such wait, and cost a
+//! that is CUDA's context: a long kernel that CUDA runs at that moment is waited for, and one that never ends for ever. Copies on a copy engine's own channel have no such wait, and cost a
 //! doorbell each: [`Graph::launch_behind`] and [`gpu::Channel::wait_for_other`] put these in order. Which is quicker has not been measured: `doorbell bench chain` beside `--set ours.call=chain(ours,apart)`.
 
 use crate::error::Error;

@@ -10,6 +10,7 @@ mod order;
 mod parameters;
 mod quiet;
 mod random;
+mod random_chains;
 mod refused;
 mod rig;
 

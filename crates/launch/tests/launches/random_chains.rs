@@ -1,0 +1,144 @@
+//! Random chains: their steps leave what the same steps leave one after the other.
+
+use crate::rig::{Rig, TIMEOUT};
+use crate::try_learn;
+use doorbell_softgpu::standin::{self, Operation};
+use gpu::{Memory, Place, Region};
+use graph_words::{Graph, Kernel, SCHEDULE};
+use launch::{Chain, ChainOptions, Order, Step, Transfer, Way};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+const BYTES: u64 = 64;
+/// Places of bytes: the CPU fills the first two, and nothing else writes them; two more lie in host memory, the others in video memory.
+const PLACES: usize = 8;
+const INPUTS: usize = 2;
+const HOST: usize = 4;
+/// Graphs: which place each of their kernels copies to which.
+const GRAPHS: [&[(usize, usize)]; 6] =
+    [&[(4, 5)], &[(5, 6), (6, 4)], &[(6, 7)], &[(2, 5)], &[(7, 3), (5, 7)], &[(0, 6)]];
+
+struct Places {
+    host: Arc<Memory>,
+    video: Arc<Memory>,
+}
+
+impl Places {
+    fn at(&self, place: usize) -> (&Memory, u64) {
+        let memory = if place < HOST { &self.host } else { &self.video };
+        (memory, 0x100 * (place % HOST) as u64)
+    }
+
+    fn va(&self, place: usize) -> u64 {
+        let (memory, at) = self.at(place);
+        memory.va() + at
+    }
+
+    fn region(&self, place: usize) -> Region {
+        let (memory, at) = self.at(place);
+        memory.region().part(at, BYTES).unwrap()
+    }
+
+    fn write(&self, place: usize, bytes: &[u8; BYTES as usize]) {
+        let (memory, at) = self.at(place);
+        memory.write(at, bytes);
+    }
+
+    fn read(&self, place: usize) -> [u8; BYTES as usize] {
+        let (memory, at) = self.at(place);
+        let mut bytes = [0; BYTES as usize];
+        memory.read(at, &mut bytes);
+        bytes
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Random {
+    Copy { to: usize, from: usize, bytes: u64, inline: bool },
+    Launch(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Random>> {
+    let copy = (INPUTS..PLACES, 0..PLACES, 1..=BYTES, any::<bool>()).prop_map(|(to, from, bytes, inline)| {
+        // What goes inline is read when the chain is submitted: nothing else writes it.
+        Random::Copy { to, from, bytes, inline: inline && from < INPUTS }
+    });
+    prop::collection::vec(prop_oneof![copy, (0..GRAPHS.len()).prop_map(Random::Launch)], 1..9)
+}
+
+fn model(steps: &[Random], places: &mut [[u8; BYTES as usize]; PLACES]) {
+    let mut copy = |to: usize, from: usize, bytes: usize| {
+        let source = places[from];
+        places[to][..bytes].copy_from_slice(&source[..bytes]);
+    };
+    for step in steps {
+        match *step {
+            Random::Copy { to, from, bytes, .. } => copy(to, from, bytes as usize),
+            Random::Launch(graph) => GRAPHS[graph].iter().for_each(|(from, to)| copy(*to, *from, BYTES as usize)),
+        }
+    }
+}
+
+#[test]
+fn random_chains_leave_what_their_steps_leave() {
+    let rig = Rig::new();
+    let channel = RefCell::new(rig.channel());
+    let space = channel.borrow().space().clone();
+    let places = Places { host: space.alloc_host(0x1000).unwrap(), video: space.alloc_video(0x1000).unwrap() };
+    let mut learnt = Vec::new();
+    for (n, copies) in GRAPHS.iter().enumerate() {
+        let mut graph = rig.logging(Graph::chain(1));
+        (graph.at.qmds, graph.at.banks) = (graph.at.qmd(8 * n), graph.at.bank(8 * n));
+        let last = copies.len() - 1;
+        let kernel = |i: usize| Kernel {
+            code: Some(rig.code(Operation::Copy)),
+            parameters: standin::copy(places.va(copies[i].1), places.va(copies[i].0), BYTES as u32),
+            releases: (i == last).then_some(0),
+            then: if i == last { Vec::new() } else { vec![(i + 1, SCHEDULE)] },
+            ..Kernel::default()
+        };
+        graph.kernels = (0..=last).map(kernel).collect();
+        learnt.push(try_learn(&rig, &mut channel.borrow_mut(), &graph).unwrap());
+    }
+    let order = prop_oneof![Just(Order::Counter), Just(Order::AsCuda), Just(Order::Engines)];
+    let counter = prop_oneof![Just(Place::Host), Just(Place::Video)];
+    let mut runner = TestRunner::new(Config::with_cases(40));
+    let ran = runner.run(
+        &(steps(), order, counter, 0u32..4, 1usize..5, any::<u8>()),
+        |(random, order, counter, turns, launches, seed)| {
+            let mut channel = channel.borrow_mut();
+            rig.turns(Operation::Copy, turns);
+            let mut expected = [[0; BYTES as usize]; PLACES];
+            for (place, bytes) in expected.iter_mut().enumerate() {
+                bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = seed ^ (place * 31 + i * 7) as u8);
+                places.write(place, bytes);
+            }
+            let step = |random: &Random| match *random {
+                Random::Copy { to, from, bytes, inline } => Step::Copy(Transfer {
+                    to: places.region(to),
+                    from: places.region(from),
+                    bytes,
+                    by: Some(if inline { Way::Inline } else { Way::CopyEngine }),
+                }),
+                Random::Launch(graph) => Step::Launch(&learnt[graph]),
+            };
+            let steps: Vec<Step<'_>> = random.iter().map(step).collect();
+            let options = ChainOptions { order, counter, ..ChainOptions::default() };
+            // SAFETY: stand-in kernels in memory of the test.
+            let mut chain = unsafe { Chain::prepare(&mut channel, &steps, options) }.unwrap();
+            for _ in 0..launches {
+                chain.launch(&mut channel).unwrap();
+                model(&random, &mut expected);
+            }
+            channel.idle(TIMEOUT).unwrap();
+            for (place, bytes) in expected.iter().enumerate() {
+                prop_assert_eq!(&places.read(place), bytes, "place {}", place);
+            }
+            prop_assert_eq!(rig.faults(), 0);
+            Ok(())
+        },
+    );
+    ran.unwrap();
+}
