@@ -1,5 +1,7 @@
 //! `doorbell selftest`: the named checks of crate `gpu`, on the software GPU or a real one.
 
+mod launches;
+
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::record::Gpu;
@@ -17,10 +19,12 @@ use std::sync::Arc;
         ("doorbell selftest --list", ""),
         ("doorbell selftest --gpu soft", "all checks on the software GPU"),
         ("doorbell selftest --only open,tiny", "on this machine's GPU: open it, then copy 8 bytes"),
+        ("doorbell selftest --launches", "CUDA graphs launched past CUDA, from a kernel of one thread on"),
         ("doorbell selftest --json", ""),
     ])
     .text("Each check opens the GPU in an address space of its own, without CUDA, and leaves nothing behind. On a real GPU \
-           only methods of known meaning are submitted.")
+           only methods of known meaning are submitted. --launches needs CUDA: its checks run in a process of their own, one \
+           after another, and after the first failure nothing more is launched.")
     .statuses(&[
         (0, "all that could be tried passed"),
         (1, "a check failed"),
@@ -41,6 +45,12 @@ pub struct Args {
     /// Random seed for the data
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Check launches of CUDA graphs past CUDA instead (needs CUDA)
+    #[arg(long, conflicts_with = "gpu")]
+    launches: bool,
+    /// Launch in this process and say so line by line
+    #[arg(long, hide = true, requires = "launches")]
+    launching: bool,
     /// Print one JSON object instead of lines
     #[arg(long)]
     json: bool,
@@ -52,22 +62,36 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.list {
-            return list(self.json);
+            return list(self.launches, self.json);
         }
-        let checks = self.checks()?;
-        if self.gpu == Gpu::Soft {
-            crate::sample::with_softgpu()?;
+        if self.launching {
+            return self.launch();
         }
-        let ground = self.ground()?;
         let mut out = std::io::stdout().lock();
         let mut records = Vec::new();
-        for check in checks {
-            let record = proof::run(check, &ground);
+        let mut each = |record: Record| {
             if !self.json {
                 line(&mut out, &record)?;
             }
             records.push(record);
+            anyhow::Ok(())
+        };
+        if self.launches {
+            if let Some(status) = self.launches(&mut each)? {
+                return Ok(status);
+            }
+        } else {
+            let checks = self.checks()?;
+            if self.gpu == Gpu::Soft {
+                crate::sample::with_softgpu()?;
+            }
+            let ground = self.ground()?;
+            checks.into_iter().try_for_each(|check| each(proof::run(check, &ground)))?;
         }
+        self.sum_up(&mut out, &records)
+    }
+
+    fn sum_up(&self, out: &mut impl Write, records: &[Record]) -> anyhow::Result<ExitCode> {
         let failed = records.iter().filter(|r| matches!(r.verdict, Verdict::Failed(_))).count();
         let skipped = records.iter().filter(|r| matches!(r.verdict, Verdict::Skipped(_))).count();
         let passed = records.len() - failed - skipped;
@@ -118,20 +142,25 @@ impl Args {
     }
 }
 
-fn list(json: bool) -> anyhow::Result<ExitCode> {
+fn list(launches: bool, json: bool) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    for check in CHECKS {
+    let checks: Vec<(&str, &str)> = match launches {
+        false => CHECKS.iter().map(|check| (check.name, check.about)).collect(),
+        true => sample::LAUNCH_CHECKS.iter().map(|check| (check.name, check.about)).collect(),
+    };
+    for (name, about) in checks {
         if json {
-            end_quietly(writeln!(out, "{}", json!({ "name": check.name, "about": check.about })))?;
+            end_quietly(writeln!(out, "{}", json!({ "name": name, "about": about })))?;
         } else {
-            end_quietly(writeln!(out, "{:width$}  {}", check.name, check.about, width = width()))?;
+            end_quietly(writeln!(out, "{name:width$}  {about}", width = width()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn width() -> usize {
-    CHECKS.iter().map(|check| check.name.len()).max().unwrap_or(0)
+    let names = CHECKS.iter().map(|check| check.name).chain(sample::LAUNCH_CHECKS.iter().map(|check| check.name));
+    names.map(str::len).max().unwrap_or(0)
 }
 
 fn parts(verdict: &Verdict) -> (&'static str, &str) {

@@ -72,3 +72,39 @@ fn wrong_names_and_absent_gpus_say_what_to_do() {
         .code(77)
         .stderr(contains("there is no GPU 7").and(contains("hint: ")));
 }
+
+/// On a CUDA in software over the software GPU.
+#[test]
+fn launches_past_cuda_are_checked_in_a_process_of_their_own() {
+    let program = std::env::current_exe().unwrap();
+    let [library, softgpu] = ["libsoftcuda.so", "libdoorbell_softgpu.so"].map(|name| program.with_file_name(name));
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(library, folder.path().join("libcuda.so.1")).unwrap();
+    let check = |only: &str| {
+        let mut command = selftest();
+        command.args(["--launches", "--only", only]).env("LD_LIBRARY_PATH", folder.path());
+        command.env("LD_PRELOAD", &softgpu).env("DOORBELL_SOFTGPU", "strict");
+        command
+    };
+    check("launched-tiny,launched-memset").assert().success().stdout(
+        contains("passed   launched-tiny")
+            .and(contains("passed   launched-memset"))
+            .and(contains("2 passed, 0 failed, 0 skipped")),
+    );
+    let output = check("launched-parameters,launched-queue")
+        .arg("--json")
+        .env("DOORBELL_SOFTGPU_FAULT", "stale-bank")
+        .assert()
+        .code(1);
+    let json: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert_eq!((json["failed"].as_u64(), json["skipped"].as_u64()), (Some(1), Some(1)), "{json}");
+    check("launch").assert().code(2).stderr(contains("--launches --list"));
+}
+
+#[test]
+fn the_checks_of_launches_are_listed_and_need_cuda() {
+    let list = selftest().args(["--launches", "--list"]).assert().success();
+    let text = String::from_utf8(list.get_output().stdout.clone()).unwrap();
+    assert!(text.starts_with("launched-tiny") && text.lines().count() == sample::LAUNCH_CHECKS.len(), "{text}");
+    selftest().args(["--launches", "--gpu", "soft"]).assert().code(2);
+}

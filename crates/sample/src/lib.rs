@@ -10,7 +10,7 @@ mod report;
 mod soft;
 mod starving;
 
-pub use programs::graphs::MARK;
+pub use programs::graphs::{LAUNCH_CHECKS, LaunchCheck, LaunchChecked, LaunchVerdict, MARK, check_launches};
 pub use report::{Loop, Part, Report};
 
 use data::Difference;

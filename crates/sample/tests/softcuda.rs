@@ -3,7 +3,7 @@
 #[path = "../../softcuda/tests/program/mod.rs"]
 mod program;
 
-use sample::{Launcher, Options, run, shapes};
+use sample::{LaunchVerdict, Launcher, Options, run, shapes};
 
 /// What it has to run; of the others, as much as it can.
 const MUST: [&str; 12] = [
@@ -63,6 +63,34 @@ fn memsets_by_the_macro_are_right_past_cuda_whatever_its_arguments_are() {
     }
     let report = past_cuda(["memset-4-64B", "memset-1-64B", "memset-2-64B"].map(String::from).to_vec());
     assert!(report.parts.iter().all(|part| part.launches >= 6 && part.skipped.is_none()), "{report}");
+}
+
+#[test]
+fn the_checks_of_launches_pass() {
+    if !program::inside("the_checks_of_launches_pass") {
+        return;
+    }
+    let mut all = Vec::new();
+    sample::check_launches(0, 1, &[], |checked| all.push(checked)).unwrap();
+    assert_eq!(
+        all.iter().map(|checked| checked.name).collect::<Vec<_>>(),
+        sample::LAUNCH_CHECKS.iter().map(|check| check.name).collect::<Vec<_>>()
+    );
+    assert!(all.iter().all(|checked| matches!(checked.verdict, LaunchVerdict::Passed(_))), "{all:?}");
+}
+
+#[test]
+fn after_a_failed_check_nothing_more_is_launched() {
+    // Constant caches are never invalidated: new parameters do not arrive.
+    let fault = [("DOORBELL_SOFTGPU_FAULT", "stale-bank")];
+    if !program::inside_where("after_a_failed_check_nothing_more_is_launched", &fault) {
+        return;
+    }
+    let mut all = Vec::new();
+    sample::check_launches(0, 1, &[], |checked| all.push(checked)).unwrap();
+    let failed = all.iter().position(|checked| matches!(checked.verdict, LaunchVerdict::Failed(_))).unwrap();
+    assert!(all[failed + 1..].iter().all(|checked| matches!(checked.verdict, LaunchVerdict::Skipped(_))), "{all:?}");
+    assert!(failed + 1 < all.len() && all.len() == sample::LAUNCH_CHECKS.len(), "{all:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! What a driver or GPU lacks is skipped, with the reason.
 
 mod capture;
+mod checks;
 mod forms;
 mod kernels;
 mod memory;
@@ -16,6 +17,7 @@ mod sizes;
 use crate::data::Random;
 use crate::{Error, Launcher, Options, Part, Report, Result};
 use capture::Maker;
+pub use checks::{LAUNCH_CHECKS, LaunchCheck, LaunchChecked, LaunchVerdict, check_launches};
 use cuda::{Argument, Context, Event, Node};
 use kernels::Code;
 use memory::{Model, Place};

@@ -6,7 +6,7 @@ use crate::programs::graphs::capture::Maker;
 use crate::{Error, Result};
 use cuda::Context;
 use gpu::{Channel, Entry, Libcuda, Watched};
-use launch::Graph;
+use launch::{Graph, Set};
 use std::time::Duration;
 
 /// Launches by CUDA before ours.
@@ -31,6 +31,21 @@ impl PastCuda {
     /// Whether the channel can go on after an error.
     pub fn is_alive(&self) -> bool {
         self.channel.error().is_none() && !self.channel.observer().is_stopped()
+    }
+
+    /// Learns a graph that CUDA launches.
+    ///
+    /// # Safety
+    /// As [`Graph::learn`].
+    pub unsafe fn learn(&mut self, by_cuda: impl FnMut() -> Result<()>) -> Result<Graph> {
+        // SAFETY: the caller's.
+        Ok(unsafe { Graph::learn(self.watched, &mut self.channel, by_cuda) }?)
+    }
+
+    /// Once more, with new parameters, and waits.
+    pub fn launch_with(&mut self, graph: &mut Graph, new: &[Set<'_>]) -> Result<()> {
+        let ticket = graph.launch_with(&mut self.channel, new)?;
+        Ok(self.channel.wait(ticket, LIMIT)?)
     }
 
     pub fn one(&mut self, maker: &Maker<'_>, number: u32, shape: &Shape, seed: u64, times: u64) -> Result<Done> {
