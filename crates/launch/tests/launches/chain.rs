@@ -81,7 +81,7 @@ fn copies(rig: &Rig, video: &Memory, bytes: u64) -> Graph {
 fn results_are_right_for_every_size_way_and_order() {
     let rig = Rig::new();
     rig.turns(Operation::Copy, 5);
-    for bytes in [1, 7, 8, 64, 100, 4095, 4096, 16 << 10, (16 << 10) + 4, 0x7ffc, 0x8000, MOST] {
+    for bytes in [1, 8, 100, 4095, 16 << 10, (16 << 10) + 4, 0x8000, MOST] {
         let mut frames = Frames::new(&rig, bytes);
         let all = [None, Some(Way::CopyEngine), Some(Way::Inline)];
         for (n, by) in all.into_iter().enumerate() {
@@ -90,7 +90,7 @@ fn results_are_right_for_every_size_way_and_order() {
                 let mut chain = frames.chain(by, ChainOptions { order, counter, ..Default::default() });
                 let first = by.unwrap_or(if bytes <= 16 << 10 { Way::Inline } else { Way::CopyEngine });
                 assert_eq!(chain.ways(), [Some(first), None, Some(Way::CopyEngine)]);
-                for round in 0..3 {
+                for round in 0..2 {
                     let seed = (bytes as u8).wrapping_add(40 * n as u8 + 3 * round);
                     frames.fill(seed);
                     let entries = frames.channel.entries_written();
@@ -482,13 +482,16 @@ fn launches_and_copies_of_other_channels_wait_for_each_other() {
     frames.channel.wait(launched, TIMEOUT).unwrap();
     assert!(copies.done(copied) && word(64) == 5);
     frames.channel.wait(next, TIMEOUT).unwrap();
-    // A copy behind a launch whose kernel takes long.
+    // A copy behind a launch that waits itself, and whose kernel takes long.
     rig.turns(Operation::Copy, 2000);
+    let gate = frames.host.region().part(2 * MOST, 4).unwrap();
+    frames.channel.wait_for_word((&gate, 0), 1).unwrap();
     let slow = chain.launch(&mut frames.channel).unwrap();
     let rung = copies.entries_written();
     copies.wait_for_other(&frames.channel.observer(), slow).unwrap();
     assert_eq!(copies.entries_written(), rung + 1);
     let copied = copy.submit(&mut copies).unwrap();
+    frames.host.word(2 * MOST).store(1, Ordering::Release);
     copies.wait(copied, TIMEOUT).unwrap();
     assert!(frames.channel.done(slow), "the copy went past the launch");
     // What is done is not waited for, and what was never submitted is refused.
@@ -505,12 +508,16 @@ fn launches_and_copies_of_other_channels_wait_for_each_other() {
     assert!(matches!(alone.wait_for_other(&copies.observer(), later), Err(Error::OtherSpace { .. })));
     memory.word(128).store(2, Ordering::Release);
     copies.wait(later, TIMEOUT).unwrap();
-    // A channel that is gone with something under way is waited for by nobody.
-    copies.wait_for_word((&memory.region(), 128), 3).unwrap();
+    // A channel that was killed, or is gone, with something under way is waited for by nobody.
+    rig.driver.machine.plant(Some(Planted::DeadChannel { entry: 1, xid: 31 }));
     let never = copy.submit(&mut copies).unwrap();
+    assert!(matches!(copies.wait(never, TIMEOUT), Err(Error::ChannelKilled(31))));
+    rig.driver.machine.plant(None);
     let gone = copies.observer();
+    assert!(matches!(frames.channel.wait_for_other(&gone, never), Err(Error::ChannelKilled(31))));
     drop((copy, copies));
     assert!(matches!(frames.channel.wait_for_other(&gone, never), Err(Error::ChannelStopped)));
     assert!(matches!(frames.channel.wait_for_other(&gone, later), Ok(())));
-    assert_eq!(rig.faults(), 0);
+    let ticket = chain.launch(&mut frames.channel).unwrap();
+    frames.channel.wait(ticket, TIMEOUT).unwrap();
 }
