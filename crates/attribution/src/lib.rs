@@ -4,6 +4,7 @@
 //! The invariant: a doorbell counts for a call only if the thread that measures rang it between the call and its return. Every
 //! other doorbell of the tape is counted as what it is, so the sums are those of the tape.
 
+pub mod borders;
 mod calls;
 mod locks;
 mod parts;

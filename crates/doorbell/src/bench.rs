@@ -1,5 +1,6 @@
 //! `doorbell bench`: how long transfers take, every one of them a sample.
 
+mod borders;
 mod child;
 mod experiment;
 mod locks;
@@ -48,6 +49,7 @@ enum What {
     Raw(Box<raw::Args>),
     Noise(noise::Args),
     Locks(Box<locks::Args>),
+    Borders(borders::Args),
 }
 
 impl Args {
@@ -57,6 +59,7 @@ impl Args {
             Some(What::Raw(r)) => r.run(),
             Some(What::Noise(n)) => n.run(),
             Some(What::Locks(l)) => l.run(),
+            Some(What::Borders(b)) => b.run(),
         }
     }
 }

@@ -116,3 +116,61 @@ fn a_tape_that_is_gone_is_said_and_the_samples_stay() {
     let run = Folder::open(&out).unwrap().run().unwrap();
     assert!(run.cells.iter().all(|c| c.samples == 40 && c.commands.is_none()), "{run:?}");
 }
+
+/// By which the route `auto` goes: up to so many bytes one way, and behind them the next.
+fn write_profile(path: &Path, ways: &[(Option<u64>, &str)]) {
+    use planner::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
+    let mut from = 1;
+    let range = |(to, route): &(Option<u64>, &str)| {
+        let range = Range { from, to: *to, route: (*route).into(), by: Metric::P50 };
+        from = to.map_or(0, |to| to + 1);
+        range
+    };
+    let ranges = ways.iter().map(range).collect();
+    let (memory, load) = ("pinned".into(), Key::IDLE.into());
+    let key = Key { direction: Direction::ToGpu, memory, places: Places::Same, batch: 1, metric: Metric::P50, load };
+    let plans = vec![Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }];
+    let facts: Facts = profile::facts::of_this_machine(true, None);
+    Profile { functional: true, taken: "2001-01-01T00:00:00Z".into(), facts, plans }.save(path).unwrap();
+}
+
+#[test]
+fn planted_borders_are_found_to_the_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("profile.toml");
+    let (ce, inline) = ("host->ce2->gpu0", "host->inline->gpu0");
+    // There and back again: a search that takes the first border for the only one misses two.
+    write_profile(&profile, &[(Some(37), ce), (Some(301), inline), (Some(778), ce), (None, "host->ce3->gpu0")]);
+    let text = "[run]\ngpu = \"soft\"\nrecord = \"commands\"\nrounds = 1\nsamples = 2\nnoise = \"0s\"\n[verify]\nevery = 1\n\
+                [[subject]]\nroute = \"host->auto->gpu0\"\nsizes = [\"4B..1KiB\"]\n\
+                [[subject]]\nroute = \"host->ce2->gpu0\"\nsizes = [\"4B\", \"8KiB\"]\n\
+                [[subject]]\nroute = \"host->cuda->gpu0\"\nsizes = [\"4B\", \"8KiB\"]\n";
+    let file = dir.path().join("borders.toml");
+    std::fs::write(&file, text).unwrap();
+    let borders = |more: &[&str]| {
+        let mut command = bench();
+        command.arg("borders").arg(&file).args(more).env(planner::VARIABLE, &profile);
+        command.assert().success()
+    };
+    let found = borders(&["--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&found.get_output().stdout).unwrap();
+    let auto = &found["subjects"][0]["found"];
+    let all: Vec<_> =
+        auto["borders"].as_array().unwrap().iter().map(|b| (b["last"].as_u64(), b["first"].as_u64())).collect();
+    assert_eq!(all, [(37, 38), (301, 302), (778, 779)].map(|(last, first)| (Some(last), Some(first))), "{found:#}");
+    assert!(auto["begins_with"] == "COPY2" && auto["by_size_alone"] == true && auto["irregular"] == false, "{found:#}");
+    assert_eq!(
+        (&auto["borders"][0]["to"], &auto["borders"][2]["to"]),
+        (&"inline".into(), &"COPY3".into()),
+        "{found:#}"
+    );
+    // One way for all sizes, and none at all.
+    assert!(found["subjects"][1]["found"]["borders"].as_array().unwrap().is_empty(), "{found:#}");
+    assert!(found["subjects"][2]["why"].as_str().unwrap().contains("no CUDA"), "{found:#}");
+}
+
+#[test]
+fn borders_need_an_experiment_that_is_recorded() {
+    let refused = bench().args(["borders", "smoke"]).assert().code(2);
+    refused.stderr(contains("record = \"commands\"").and(contains("hint: ")));
+}

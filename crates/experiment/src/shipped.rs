@@ -44,6 +44,10 @@ const SHIPPED: &[Shipped] = files![
     "pinning",
     "auto",
     "matrix",
+    "thresholds",
+    "graphs",
+    "traffic",
+    "budget",
 ];
 
 /// All of them, in the order in which one would meet them.

@@ -265,6 +265,10 @@ pub(crate) fn expand(from: &Experiment) -> Result<Vec<Stage>, (About, Wrong)> {
             continue;
         }
         check(&draft, &point)?;
+        if draft.run.record == Record::Commands {
+            // Metered beside a stage that is not recorded: a tape of seconds without a pause is gigabytes.
+            draft.run.meter_ns = 0;
+        }
         let stage = stage(stages.len() as u32, point, draft, from);
         cells += stage.cells.len();
         if cells > MOST_CELLS {

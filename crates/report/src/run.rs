@@ -3,6 +3,7 @@
 //! Stages that differ only in their size share a table. Times of the software GPU are those of an emulation: they are left
 //! out.
 
+mod budget;
 mod by_size;
 mod commands;
 mod figures;
@@ -10,7 +11,9 @@ mod largest;
 mod metered;
 mod places;
 mod repaid;
+mod scaling;
 mod side_by_side;
+mod traffic;
 mod winners;
 mod within;
 
@@ -67,6 +70,7 @@ pub fn write(out: &mut dyn Write, style: &Style, run: &Run, folder: Option<&Path
         winners::write(out, style, run)?;
         largest::write(out, style, run)?;
     }
+    scaling::write(out, style, run)?;
     legend(out, run)?;
     not_measured(out, style, run)?;
     if !run.functional {
@@ -147,10 +151,12 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
     }
     figures::write(out, style, run, &group.cells)?;
     commands::write(out, style, &group.cells)?;
+    traffic::write(out, style, run, &group.cells)?;
     if !run.functional {
         slowest(out, &group.cells)?;
         places::write(out, style, &group.cells)?;
         metered::write(out, style, &group.cells)?;
+        budget::write(out, style, &group.cells)?;
         figures::counters(out, style, &group.cells)?;
         // Of a sample without counters it is known only where the engine's times are.
         let counted = || group.cells.iter().flat_map(|c| &c.worst_counted).filter(|w| w.on_cpu_ns.is_some());

@@ -259,12 +259,72 @@ pub struct CommandsOfRun {
     pub executors: BTreeMap<String, Moved<Typical>>,
     pub methods: BTreeMap<String, Typical>,
     pub channels: Vec<UsedChannel>,
+    pub to_gpu: ToGpu,
+}
+
+/// What a call sends over the bus to the GPU before any payload, bytes a call in the mean over all calls. Heads of packets, read requests and
+/// what goes the other way are not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToGpu {
+    /// Stores of the CPU: four bytes a doorbell.
+    pub doorbell: f64,
+    /// Stores of the CPU: eight bytes an entry, where the GPFIFO lies in video memory.
+    pub gpfifo: f64,
+    /// Stores of the CPU: GP_PUT, four bytes a doorbell, where USERD lies in video memory.
+    pub userd: f64,
+    /// Stores of the CPU, where the pushbuffer lies in video memory.
+    pub pushbuffer_stored: f64,
+    /// Read by the GPU: segments, and entries where the GPFIFO lies in host memory.
+    pub fetched: f64,
+    /// Of channels of which nobody knows where their parts lie: in none of the others.
+    pub unknown: f64,
+}
+
+impl ToGpu {
+    fn of(channels: &[UsedChannel], calls: u64) -> ToGpu {
+        let mut all = ToGpu::default();
+        for c in channels {
+            let (doorbells, entries, pushbuffer) = (4 * c.doorbells, 8 * c.entries, c.pushbuffer_bytes);
+            all.doorbell += doorbells as f64;
+            match c.gpfifo.as_str() {
+                "video" => all.gpfifo += entries as f64,
+                "host" => all.fetched += entries as f64,
+                _ => all.unknown += entries as f64,
+            }
+            match c.userd.as_str() {
+                "video" => all.userd += doorbells as f64,
+                // The GPU reads GP_PUT there; how often is its own affair.
+                "host" => {}
+                _ => all.unknown += doorbells as f64,
+            }
+            match c.pushbuffer.as_str() {
+                "video" => all.pushbuffer_stored += pushbuffer as f64,
+                "host" => all.fetched += pushbuffer as f64,
+                _ => all.unknown += pushbuffer as f64,
+            }
+        }
+        let each = |sum: f64| if calls == 0 { 0.0 } else { sum / calls as f64 };
+        ToGpu {
+            doorbell: each(all.doorbell),
+            gpfifo: each(all.gpfifo),
+            userd: each(all.userd),
+            pushbuffer_stored: each(all.pushbuffer_stored),
+            fetched: each(all.fetched),
+            unknown: each(all.unknown),
+        }
+    }
+
+    /// All that is known.
+    pub fn sum(&self) -> f64 {
+        self.doorbell + self.gpfifo + self.userd + self.pushbuffer_stored + self.fetched
+    }
 }
 
 impl CommandsOfRun {
     /// `None` where no part has any.
     pub fn of<'c>(parts: impl Iterator<Item = &'c Commands>) -> Option<CommandsOfRun> {
-        let all = Commands::merged(parts)?;
+        let mut first_calls = 0;
+        let all = Commands::merged(parts.inspect(|_| first_calls += 1))?;
         let moved = |of: &Moved<Spread>| Moved { operations: of.operations.typical(), bytes: of.bytes.typical() };
         Some(CommandsOfRun {
             calls: all.calls,
@@ -276,6 +336,7 @@ impl CommandsOfRun {
             lock_wait_ns: all.lock_wait_ns.typical(),
             executors: all.executors.iter().map(|(name, of)| (name.clone(), moved(of))).collect(),
             methods: all.methods.iter().map(|(class, of)| (class.clone(), of.typical())).collect(),
+            to_gpu: ToGpu::of(&all.channels, all.calls + first_calls),
             first: all.first,
             channels: all.channels,
         })
@@ -315,6 +376,27 @@ mod tests {
             assert_eq!(operations.calls(), 3, "{name}");
             assert_eq!(operations.typical(), Typical { min: 0, median: 0, max: 1, mean: 1.0 / 3.0 });
         }
+    }
+
+    #[test]
+    fn what_crosses_the_bus_depends_on_where_it_lies() {
+        let channel = |gpfifo: &str, userd: &str, pushbuffer: &str| UsedChannel {
+            gpfifo: gpfifo.into(),
+            userd: userd.into(),
+            pushbuffer: pushbuffer.into(),
+            doorbells: 10,
+            entries: 20,
+            pushbuffer_bytes: 600,
+            ..UsedChannel::default()
+        };
+        let all = |channel: UsedChannel| ToGpu::of(&[channel], 10);
+        let as_cuda = all(channel("video", "video", "host"));
+        assert_eq!((as_cuda.doorbell, as_cuda.gpfifo, as_cuda.userd, as_cuda.fetched), (4.0, 16.0, 4.0, 60.0));
+        assert_eq!((as_cuda.sum(), as_cuda.unknown), (84.0, 0.0));
+        let in_host = all(channel("host", "host", "video"));
+        assert_eq!((in_host.gpfifo, in_host.pushbuffer_stored, in_host.fetched), (0.0, 60.0, 16.0));
+        assert_eq!(all(channel("?", "?", "?")).unknown, 80.0);
+        assert_eq!(ToGpu::of(&[], 0), ToGpu::default());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod asserts;
 mod beside;
 mod best;
+mod budget;
 mod cells;
 mod ends;
 mod largest;
@@ -13,14 +14,17 @@ mod metric;
 mod places;
 mod reached;
 mod repaid;
+mod scaling;
 mod sum_up;
 
 pub use beside::{Beside, Point, Times, Victim};
 pub use best::{Against, BestAt, BestOfRun, BestRange, SAME};
+pub use budget::{Budget, Mostly, PartOfBudget, Span};
 pub use ends::Ends;
 pub use largest::{AtValue, LargestOfRun};
 pub use places::Places;
 pub use repaid::{After, Repaid};
+pub use scaling::{Member, Scaling};
 pub use sum_up::{Context, Interrupted};
 
 use crate::commands::{CommandsOfRun, Recorded};
@@ -59,6 +63,9 @@ pub struct Run {
     pub repaid: Vec<Repaid>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub largest: Vec<LargestOfRun>,
+    /// How calls grow with their number, in runs in which something is recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scaling: Vec<Scaling>,
     /// Which route is the best from which size to which one.
     #[serde(default)]
     pub best: Vec<BestOfRun>,
@@ -202,6 +209,9 @@ pub struct CellOfRun {
     /// What its calls sent to the GPU; only where the process was recorded. Its times are those of a recorded process then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands: Option<CommandsOfRun>,
+    /// Where the time of its samples goes; only in runs in which something is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
 }
 
 impl CellOfRun {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use statistics::distribution::{normal_cdf, normal_quantile, student_cdf, student_quantile};
-use statistics::{Figure, Percentile, Ratio, Rounds, Summary, median_interval};
+use statistics::{Figure, Line, Percentile, Ratio, Rounds, Summary, median_interval};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -10,6 +10,7 @@ struct Golden {
     medians: Vec<Medians>,
     distributions: Distributions,
     bootstraps: Vec<Bootstrap>,
+    lines: Vec<Fitted>,
 }
 
 #[derive(Deserialize)]
@@ -38,6 +39,16 @@ struct Distributions {
     normal_quantile: Vec<[f64; 2]>,
     student_cdf: Vec<(f64, u32, f64)>,
     student_quantile: Vec<(f64, u32, f64)>,
+}
+
+/// By `scipy.stats.linregress`, the interval by `scipy.stats.t`.
+#[derive(Deserialize)]
+struct Fitted {
+    points: Vec<(f64, f64)>,
+    slope: f64,
+    intercept: f64,
+    interval: [f64; 2],
+    r_squared: f64,
 }
 
 #[derive(Deserialize)]
@@ -175,4 +186,18 @@ fn intervals_over_rounds_are_those_of_scipy() {
         same += usize::from(interval.low == set.interval[0] && interval.high == set.interval[1]);
     }
     println!("{same} intervals are the same to the last digit");
+}
+
+#[test]
+fn lines_are_those_of_scipy() {
+    for set in golden().lines {
+        let line = Line::through(&set.points, 0.95).unwrap();
+        let interval = line.slope_interval.unwrap();
+        let what = format!("{} points: {line:?}", set.points.len());
+        assert_near(line.slope, set.slope, 1e-12, &what);
+        assert_near(line.intercept, set.intercept, 1e-9, &what);
+        assert_near(line.r_squared.unwrap(), set.r_squared, 1e-12, &what);
+        assert_near(interval.low, set.interval[0], 1e-9, &what);
+        assert_near(interval.high, set.interval[1], 1e-9, &what);
+    }
 }

@@ -9,6 +9,7 @@ use crate::{Machine, SyntaxError, Wanted, What};
 const ENTRIES: &[Entry] = &[
     crate::launch::LAUNCH,
     crate::launch::GRAPH,
+    crate::nodes::NODES,
     crate::chain::CHAIN,
     crate::setup::STREAM,
     crate::setup::MALLOC,

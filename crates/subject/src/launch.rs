@@ -71,8 +71,10 @@ const BYTES: usize = 4;
 /// A launch that has told that it ran is over by then.
 const OVER: Duration = Duration::from_secs(5);
 
+/// The kernel that counts in the word that it is given.
+pub(crate) const COUNT: &str = "count";
 /// PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is.
-const PTX: &str = r"
+pub(crate) const PTX: &str = r"
 .version 7.0
 .target sm_70
 .address_size 64

@@ -12,6 +12,7 @@ mod frames;
 mod hbm;
 mod launch;
 mod lock;
+mod nodes;
 mod outside;
 mod route;
 mod setup;

@@ -83,3 +83,19 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         assert!(error.to_string().contains(why), "{error}");
     }
 }
+
+#[test]
+fn nodes_leave_what_they_copy_and_set() {
+    if !program::inside("nodes_leave_what_they_copy_and_set") {
+        return;
+    }
+    let machine = Machine::open(copy::Where::Real).unwrap();
+    for (text, bytes) in [("nodes(1,to-gpu)", 4096), ("nodes(7,from-gpu)", 64), ("nodes(5,memsets)", 4096)] {
+        let mut opened = open(&machine, &What::Call(text.into()), &Wanted::of(bytes)).unwrap();
+        assert!(opened.verify(3, TIMEOUT).unwrap().is_none(), "{text}");
+        let mut ready = opened.prepare(7).unwrap();
+        (0..4).for_each(|_| once(&mut *ready));
+    }
+    let error = open(&machine, &What::Call("nodes(2,memsets)".into()), &Wanted::of(6)).err().unwrap();
+    assert!(error.to_string().contains("whole words"), "{error}");
+}

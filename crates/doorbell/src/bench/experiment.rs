@@ -254,7 +254,7 @@ impl Args {
 }
 
 /// A shipped experiment, or a file.
-fn read_named(name: &str, sets: &[String]) -> anyhow::Result<Experiment> {
+pub(super) fn read_named(name: &str, sets: &[String]) -> anyhow::Result<Experiment> {
     let is_file = name.contains('/') || name.ends_with(".toml");
     match experiment::shipped_named(name).filter(|_| !is_file) {
         Some(shipped) => Ok(experiment::read(shipped.text, shipped.name, sets)?),
@@ -268,7 +268,7 @@ fn read_named(name: &str, sets: &[String]) -> anyhow::Result<Experiment> {
 }
 
 /// What the figures are taken on.
-fn surroundings(gpu: experiment::Gpu) -> environment::Environment {
+pub(super) fn surroundings(gpu: experiment::Gpu) -> environment::Environment {
     let gpu = match gpu {
         experiment::Gpu::Soft => environment::Gpu::Soft,
         experiment::Gpu::None => environment::Gpu::None,

@@ -1,6 +1,6 @@
 //! The samples of one cell, by rounds, and the figures that they give.
 
-use super::{Cause, Figure, PerRound, Rate, WorstOfRun};
+use super::{Cause, Figure, PerRound, Rate, WorstOfRun, budget};
 use crate::part::{Explained, Part, Sample};
 use crate::samples::reads_counters;
 use crate::{Error, Samples};
@@ -19,6 +19,7 @@ pub(super) struct Gathered {
     deadline: Vec<u64>,
     /// Of each round: samples, the first release, the last end.
     spans: Vec<Option<(u64, u64, u64)>>,
+    budget: Option<budget::Gathered>,
     pub samples: u64,
     pub capped: u64,
 }
@@ -40,7 +41,7 @@ fn observed(s: &Sample, observe: Observe) -> Option<u64> {
 
 impl Gathered {
     /// Of the parts of one stage, each with its samples.
-    pub fn of(stage: &Stage, cell: usize, parts: &[(&Part, Samples)]) -> Result<Gathered, Error> {
+    pub fn of(stage: &Stage, cell: usize, parts: &[(&Part, Samples)], budgets: bool) -> Result<Gathered, Error> {
         let (each, repeats) = (stage.run.rounds as usize, stage.run.repeats as usize);
         let rounds = || vec![Vec::new(); each * repeats];
         let observe = stage.cells[cell].subject.observe;
@@ -52,6 +53,7 @@ impl Gathered {
             counted: Worst::new(WORST),
             deadline: Vec::new(),
             spans: vec![None; each * repeats],
+            budget: budgets.then(|| budget::Gathered::new(each * repeats)),
             samples: 0,
             capped: 0,
         };
@@ -86,6 +88,9 @@ impl Gathered {
         self.done[round].push(s.done());
         self.submit[round].push(s.submit());
         self.engine[round].extend(s.engine());
+        if let Some(budget) = &mut self.budget {
+            budget.add(round, s);
+        }
         if has_deadline {
             self.deadline.push(s.done());
         }
@@ -111,6 +116,10 @@ impl Gathered {
             Observe::Done => &mut self.done,
             Observe::Engine => &mut self.engine,
         }))
+    }
+
+    pub fn budget(&mut self, seed: u64) -> Option<budget::Budget> {
+        self.budget.take()?.budget(seed)
     }
 
     /// `values` are the times of all samples, by rounds.

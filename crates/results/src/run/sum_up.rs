@@ -3,7 +3,7 @@
 use super::cells::{Gathered, figure, per_round};
 use super::{
     CellOfRun, Coordinate, Counted, Crossed, Figures, Link, Measured, MeteredOfRun, Missing, PartOfRun, PerRound,
-    Places, RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, metric, reached, repaid,
+    Places, RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, budget, metric, reached, repaid, scaling,
 };
 use crate::commands::CommandsOfRun;
 use crate::part::{Compared, Explained, Loaded, Part, Status, Tally};
@@ -58,6 +58,8 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     let compare = experiment.compare.as_ref().map(|c| Comparison::of(experiment, c, stages));
     let held_against = compare.is_some() || best::is_asked(experiment, stages);
     let mut values: HashMap<(u32, u32), Rounds> = HashMap::new();
+    // Where commands are looked at, so is where the time goes.
+    let studied = stages.iter().any(|stage| !stage.run.record.is_no());
     for stage in stages {
         let mut of_stage = Vec::new();
         for part in parts.iter().filter(|p| p.stage == stage.number) {
@@ -70,7 +72,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
                 Some(why) => Status::Failed(why.clone()),
                 None => Status::Unavailable(not_measured(stage, &context).into()),
             };
-            let (cell, rounds) = one(stage, number, &of_stage, without, spoilt.as_ref(), &mut warnings)?;
+            let (cell, rounds) = one(stage, number, &of_stage, without, spoilt.as_ref(), studied, &mut warnings)?;
             if let Some(rounds) = rounds.filter(|_| held_against) {
                 values.insert((cell.stage, cell.cell), rounds);
             }
@@ -85,6 +87,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         };
         cells.iter_mut().zip(ratios).for_each(|(cell, ratio)| cell.ratio = ratio);
     }
+    budget::judge(&mut cells);
     let stages: Vec<_> = stages.iter().map(|s| stage_of_run(s, &parts)).collect();
     let functional = Run::is_functional(experiment);
     let seed = experiment.run.seed;
@@ -109,6 +112,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
         stages,
         repaid: repaid::all(experiment, &cells),
         largest,
+        scaling: if studied { scaling::all(&cells) } else { Vec::new() },
         cells,
         best,
         asserts,
@@ -201,14 +205,16 @@ fn one(
     parts: &[(&Part, crate::Samples)],
     without: Status,
     spoilt: Option<&Status>,
+    studied: bool,
     warnings: &mut Vec<String>,
 ) -> Result<(CellOfRun, Option<Rounds>), Error> {
     let cell = &stage.cells[number];
     let subject = &cell.subject;
     let seed = stage.run.seed ^ (u64::from(stage.number) << 32 | number as u64);
-    let mut gathered = Gathered::of(stage, number, parts)?;
+    let mut gathered = Gathered::of(stage, number, parts, studied)?;
     let (samples, capped, rounds) = (gathered.samples, gathered.capped, gathered.rounds());
     let misses = gathered.misses(subject.deadline_ns);
+    let budget = gathered.budget(seed);
     let (mut figures, mut rate, mut kept) = (Figures::default(), None, None);
     for what in [Observe::Done, Observe::Submit, Observe::Engine] {
         let values = gathered.take(what);
@@ -264,6 +270,7 @@ fn one(
         tally: of_parts().filter_map(|(_, c)| c.counted).reduce(added),
         metered: metered(stage, number, parts),
         worst_counted,
+        budget,
         commands: CommandsOfRun::of(of_parts().filter_map(|(_, c)| c.commands.as_ref())),
     };
     if let Some(why) = spoilt {
@@ -282,6 +289,7 @@ fn withdraw(cell: &mut CellOfRun, why: Status) {
     (cell.misses, cell.rate, cell.places, cell.tally, cell.metered) = (None, None, None, None, None);
     cell.worst.clear();
     cell.worst_counted.clear();
+    cell.budget = None;
 }
 
 fn added(a: Tally, b: Tally) -> Tally {

@@ -1,0 +1,133 @@
+//! How a call grows with its number: `graph(1)`, `graph(10)`, `graph(100)` are one family, whose times and commands are held against
+//! the number and against each other.
+
+use super::{CellOfRun, Coordinate};
+use experiment::What;
+use serde::{Deserialize, Serialize};
+use statistics::{CONFIDENCE, Line, Step, steps};
+
+/// Fewer members are no family.
+const LEAST: usize = 3;
+/// The matrix's axis by which a stage is recorded or not: times come from one stage and commands from the other.
+const RECORD: &str = "run.record";
+
+/// A call at several numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// The call with `N` in the number's place.
+    pub family: String,
+    /// Without `run.record`.
+    pub point: Vec<Coordinate>,
+    pub bytes: u64,
+    pub members: Vec<Member>,
+    /// The call's median time, ns, against the number.
+    pub call_by_number: Option<Line>,
+    /// Until its end is seen, ns, against the number: what the engine needs for each more, gaps between them included.
+    pub done_by_number: Option<Line>,
+    /// Bytes of the pushbuffer against the number.
+    pub pushbuffer_by_number: Option<Line>,
+    /// The call's median time, ns, against the bytes of the pushbuffer: one over the slope is the rate at which commands are written.
+    pub call_by_pushbuffer: Option<Line>,
+    /// Between which numbers the bytes of the pushbuffer change.
+    pub pushbuffer_steps: Vec<Step>,
+    pub doorbell_steps: Vec<Step>,
+}
+
+/// One of them. Times are medians of a stage that is not recorded where there is one; commands are medians.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    pub number: u64,
+    pub call_ns: Option<u64>,
+    pub done_ns: Option<u64>,
+    pub pushbuffer_bytes: Option<u64>,
+    pub doorbells: Option<u64>,
+    pub locks: Option<u64>,
+}
+
+/// All families with enough members, in the order of their first.
+pub(super) fn all(cells: &[CellOfRun]) -> Vec<Scaling> {
+    let mut families: Vec<(String, Vec<Coordinate>, u64, Vec<(u64, Vec<&CellOfRun>)>)> = Vec::new();
+    for cell in cells {
+        let Some((family, number)) = family(&cell.what) else { continue };
+        let point: Vec<Coordinate> = cell.point.iter().filter(|c| c.name != RECORD).cloned().collect();
+        let found = families.iter_mut().position(|f| (&f.0, &f.1, f.2) == (&family, &point, cell.bytes));
+        let at = found.unwrap_or_else(|| {
+            families.push((family, point, cell.bytes, Vec::new()));
+            families.len() - 1
+        });
+        let members = &mut families[at].3;
+        match members.iter_mut().find(|m| m.0 == number) {
+            Some((_, cells)) => cells.push(cell),
+            None => members.push((number, vec![cell])),
+        }
+    }
+    let enough = families.into_iter().filter(|f| f.3.len() >= LEAST);
+    enough.filter_map(|(family, point, bytes, members)| scaling(family, point, bytes, members)).collect()
+}
+
+/// The text with `N` for its number, and the number.
+fn family(what: &What) -> Option<(String, u64)> {
+    let What::Call(text) = what else { return None };
+    let (name, inner) = text.split_once('(')?;
+    let digits = inner.bytes().take_while(u8::is_ascii_digit).count();
+    let number = inner[..digits].parse().ok()?;
+    Some((format!("{name}(N{}", &inner[digits..]), number))
+}
+
+fn scaling(
+    family: String,
+    point: Vec<Coordinate>,
+    bytes: u64,
+    mut members: Vec<(u64, Vec<&CellOfRun>)>,
+) -> Option<Scaling> {
+    members.sort_by_key(|m| m.0);
+    let members: Vec<Member> = members.iter().map(|(number, cells)| member(*number, cells)).collect();
+    let line = |x: fn(&Member) -> Option<u64>, y: fn(&Member) -> Option<u64>| {
+        let points: Vec<(f64, f64)> = members.iter().filter_map(|m| Some((x(m)? as f64, y(m)? as f64))).collect();
+        if points.len() < LEAST { None } else { Line::through(&points, CONFIDENCE) }
+    };
+    let changes = |y: fn(&Member) -> Option<u64>| {
+        steps(&members.iter().filter_map(|m| Some((m.number, y(m)?))).collect::<Vec<_>>())
+    };
+    let scaling = Scaling {
+        call_by_number: line(|m| Some(m.number), |m| m.call_ns),
+        done_by_number: line(|m| Some(m.number), |m| m.done_ns),
+        pushbuffer_by_number: line(|m| Some(m.number), |m| m.pushbuffer_bytes),
+        call_by_pushbuffer: line(|m| m.pushbuffer_bytes, |m| m.call_ns),
+        pushbuffer_steps: changes(|m| m.pushbuffer_bytes),
+        doorbell_steps: changes(|m| m.doorbells),
+        family,
+        point,
+        bytes,
+        members,
+    };
+    let is_known = |m: &Member| m.call_ns.is_some() || m.pushbuffer_bytes.is_some();
+    scaling.members.iter().any(is_known).then_some(scaling)
+}
+
+fn member(number: u64, cells: &[&CellOfRun]) -> Member {
+    let timed = cells.iter().find(|c| c.commands.is_none()).or(cells.first());
+    let commands = cells.iter().find_map(|c| c.commands.as_ref());
+    Member {
+        number,
+        call_ns: timed.and_then(|c| Some(c.figures.submit.as_ref()?.summary.p50)),
+        done_ns: timed.and_then(|c| Some(c.figures.done.as_ref()?.summary.p50)),
+        pushbuffer_bytes: commands.map(|c| c.pushbuffer_bytes.median),
+        doorbells: commands.map(|c| c.doorbells.median),
+        locks: commands.map(|c| c.locks.median),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_a_call_with_another_number() {
+        let of = |text: &str| family(&What::Call(text.into()));
+        assert_eq!(of("graph(100,ours)"), Some(("graph(N,ours)".into(), 100)));
+        assert_eq!(of("launch(7)"), Some(("launch(N)".into(), 7)));
+        assert_eq!((of("launch"), of("lock(mutex)")), (None, None));
+        assert_eq!(family(&What::Route("host->ce0->gpu0".into())), None);
+    }
+}
