@@ -204,6 +204,7 @@ pub fn run(text: &str) -> Run {
                 metered: None,
                 worst_counted: Vec::new(),
                 commands: None,
+                budget: None,
             });
         }
     }
@@ -229,6 +230,7 @@ pub fn run(text: &str) -> Run {
         cells,
         repaid: Vec::new(),
         largest: Vec::new(),
+        scaling: Vec::new(),
         best: Vec::new(),
         asserts: Vec::new(),
         parts,
