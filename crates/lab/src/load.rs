@@ -249,7 +249,7 @@ impl Running<'_> {
 
     fn work(&self, machine: &Machine, load: usize, n: usize, steps: &mut Steps<'_>) -> Result<(), Reason> {
         let (spec, count) = (&self.plan.loads[load], &self.counts[load][n]);
-        place(spec, &self.plan.cpus[load]).map_err(Reason::Failed)?;
+        place(spec, &self.plan.cpus[load])?;
         let turn = || self.gates.one.lock().unwrap_or_else(PoisonError::into_inner);
         let seed = self.plan.seed ^ ((load as u64) << 32 | n as u64);
         let opening = turn();
@@ -349,22 +349,27 @@ fn check(subject: &mut dyn Subject, count: &Count) -> Result<(), Reason> {
     }
 }
 
-fn place(spec: &LoadSpec, cpus: &[usize]) -> Result<(), String> {
+/// A class that this machine does not grant is one that it does not have.
+fn place(spec: &LoadSpec, cpus: &[usize]) -> Result<(), Reason> {
+    let refused = |what: String, e: std::io::Error| match e.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Reason::Unavailable(format!("{what} was not given: {e}")),
+        _ => Reason::Failed(format!("{what} was not given: {e}")),
+    };
     if !cpus.is_empty() {
-        confine(0, cpus).map_err(|e| format!("its CPUs were not given: {e}"))?;
+        confine(0, cpus).map_err(|e| Reason::Failed(format!("its CPUs were not given: {e}")))?;
     }
     match spec.class {
         Class::Other => Ok(()),
-        Class::Nice(nice) => renice(nice).map(|_| ()).map_err(|e| format!("nice {nice} was not given: {e}")),
+        Class::Nice(nice) => renice(nice).map(|_| ()).map_err(|e| refused(format!("nice {nice}"), e)),
         Class::Fifo(priority) => {
             let param = libc::sched_param { sched_priority: priority as i32 };
             // SAFETY: reads one sched_param, for the calling thread.
             match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &param) } {
                 0 => Ok(()),
-                _ => Err(format!("SCHED_FIFO {priority} was not given: {}", std::io::Error::last_os_error())),
+                _ => Err(refused(format!("SCHED_FIFO {priority}"), std::io::Error::last_os_error())),
             }
         }
-        Class::Deadline | Class::RealTime => Err("a load has the class other, nice or fifo".into()),
+        Class::Deadline | Class::RealTime => Err(Reason::Failed("a load has the class other, nice or fifo".into())),
     }
 }
 

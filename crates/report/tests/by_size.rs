@@ -6,7 +6,7 @@ mod made;
 use made::{part, read, sample};
 use report::table::Style;
 use results::part::Status;
-use results::{Context, Folder, Run, Sample, Tally};
+use results::{Context, Folder, Loaded, Run, Sample, Tally};
 use std::sync::LazyLock;
 
 const SHIPPED: &str = include_str!("../../../experiments/matrix.toml");
@@ -113,9 +113,9 @@ fn every_direction_has_a_table_of_routes_against_sizes() {
     assert!(section(&text, "gpu0 to host").len() > 40);
 
     let best = section(&text, "the best from host to gpu0");
-    assert!(best[2].starts_with("p50  bar1[flush]") && best[2].contains("4 B"), "{best:#?}");
+    assert!(best[2].starts_with("p50   bar1[flush]") && best[2].contains("4 B"), "{best:#?}");
     assert!(best[3].trim_start().starts_with(".."), "{best:#?}");
-    assert!(best.iter().any(|line| line.starts_with("max  ")));
+    assert!(best.iter().any(|line| line.starts_with("max   ")));
 }
 
 #[test]
@@ -144,4 +144,69 @@ fn one_route_stands_beside_the_best_at_each_size() {
     assert_eq!(table.len(), 2 + 5, "{table:#?}");
     assert!(table[2].contains("bar1[flush]") && table[2].matches("held").count() == 2, "{}", table[2]);
     assert!(text.contains("at most 5 % or 100 ns above the best of all other routes between the same memories"));
+}
+
+#[test]
+fn who_wins_is_said_stage_by_stage_and_the_largest_value_that_keeps_a_bound() {
+    let text = r#"
+name = "made-up"
+[run]
+rounds = 10
+samples = 150
+[matrix]
+loads = ["none", "large"]
+large.bytes = ["64KiB", "1MiB"]
+bytes = ["64B", "4KiB", "64KiB"]
+[[subject]]
+name = "ce"
+route = "host->ce3->gpu0"
+[[subject]]
+name = "bar1"
+route = "host->bar1[flush]->gpu0"
+[[load]]
+name = "large"
+route = "host->ce3->gpu0"
+[[largest]]
+axis = "large.bytes"
+subject = "ce"
+metric = "max"
+at-most = "50us"
+"#;
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::create(&dir.path().join("run"), &read(text), false).unwrap();
+    for stage in folder.stages() {
+        // Beside the load our engine takes 30 us longer, or 300; what the CPU stores does not.
+        let beside = match stage.point.iter().find(|(name, _)| name == "large.bytes") {
+            None => 0,
+            Some((_, bytes)) if bytes == "64KiB" => 30_000,
+            Some(_) => 300_000,
+        };
+        let cells: Vec<Vec<Sample>> = [4_000 + beside + stage.cells[0].bytes / 50, 1_000 + stage.cells[0].bytes]
+            .map(|ns| (0..150).map(|n| sample((n / 15) as u32, n * 1_000_000, ns + n % 7)).collect())
+            .to_vec();
+        let mut part = part(stage.number, 0, &cells);
+        let load = |l: &experiment::LoadSpec| Loaded {
+            name: l.name.clone(),
+            threads: 1,
+            transfers: 1000,
+            bytes: 1000 * l.bytes,
+            seconds: 1.0,
+            ..Loaded::default()
+        };
+        part.loads = stage.loads.iter().map(load).collect();
+        folder.write_part(&part, &cells).unwrap();
+    }
+    let text = printed(&Run::from_folder(&folder, Context::default()).unwrap(), None);
+    let winners = section(&text, "who wins from host to gpu0, stage by stage");
+    // A title, a head, a line, and three stages.
+    assert!(winners.len() >= 5, "{text}");
+    let row = |value: &str| *winners.iter().find(|line| line.contains(value)).unwrap();
+    assert!(row("none").contains("bar1 to 64 B; ce to 64 KiB") && row("none").contains("0 of 3"), "{winners:#?}");
+    assert!(row("1MiB").contains("bar1 to 64 KiB") && row("1MiB").contains("2 of 3"), "{winners:#?}");
+    let largest = section(&text, "the largest large.bytes up to which max of ce is at most 50.0 us");
+    assert_eq!(largest.len(), 1 + 3, "one answer for each size: {text}");
+    assert!(
+        largest[1].contains("64KiB: 34.0 us (large 0.066 GB/s); then 1MiB: 304 us (large 1.05 GB/s)"),
+        "{largest:#?}"
+    );
 }

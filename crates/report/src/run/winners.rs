@@ -13,6 +13,9 @@ use std::io::Write;
 /// In the order of the columns.
 const BY: [Metric; 2] = [Metric::Mean, Metric::Max];
 
+/// Of one stage, by mean and by the worst.
+type Row<'r> = (&'r BestOfRun, Option<&'r BestOfRun>);
+
 /// A table for each two memories whose routes were measured in several stages.
 pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
     let mut ends: Vec<(&str, &str)> = Vec::new();
@@ -28,13 +31,17 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(),
                 .iter()
                 .filter(move |b| b.metric == metric && (b.source.as_str(), b.destination.as_str()) == (from, to))
         };
-        let rows: Vec<(&BestOfRun, Option<&BestOfRun>)> =
-            of(BY[0]).map(|mean| (mean, of(BY[1]).find(|max| max.point == mean.point))).collect();
+        let rows: Vec<Row<'_>> = of(BY[0]).map(|mean| (mean, of(BY[1]).find(|max| max.point == mean.point))).collect();
         let Some((first, _)) = rows.first().copied().filter(|_| rows.len() > 1) else { continue };
         writeln!(out)?;
         writeln!(out, "{}", style.bold(&format!("who wins from {from} to {to}, stage by stage")))?;
-        let axes: Vec<&str> = first.point.iter().map(|c| c.name.as_str()).collect();
-        let column = |head: String, goes: u8, of: &dyn Fn(&(&BestOfRun, Option<&BestOfRun>)) -> String| Column {
+        let mut axes: Vec<&str> = Vec::new();
+        for c in rows.iter().flat_map(|row| &row.0.point) {
+            if !axes.contains(&c.name.as_str()) {
+                axes.push(&c.name);
+            }
+        }
+        let column = |head: String, goes: u8, of: &dyn Fn(&Row<'_>) -> String| Column {
             head,
             cells: rows.iter().map(of).collect(),
             goes,
