@@ -336,7 +336,8 @@ fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
     let mut loads: Vec<Loaded> = Vec::new();
     for load in of_stage().flat_map(|p| &p.loads) {
         let spec = stage.loads.iter().find(|spec| spec.name == load.name);
-        let missed = spec.and_then(|spec| reached::missed(spec, load, stage.run.gpu)).map(|(what, _)| what);
+        let held = spec.filter(|_| load.unavailable.is_none());
+        let missed = held.and_then(|spec| reached::missed(spec, load, stage.run.gpu)).map(|(what, _)| what);
         let load = Loaded { missed, ..load.clone() };
         match loads.iter_mut().find(|l| l.name == load.name) {
             Some(sum) => add_load(sum, &load),

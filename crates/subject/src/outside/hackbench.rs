@@ -27,7 +27,7 @@ pub(crate) const HACKBENCH: Entry = Entry {
 };
 
 /// Of each sender to each receiver: short runs, so that the load ends soon when it is to end.
-const LOOPS: u64 = 50;
+const LOOPS: u64 = 20;
 /// Each sender sends to each receiver of its group.
 const PAIRS: u64 = 20 * 20;
 /// A run that takes longer is stuck.
