@@ -10,8 +10,9 @@
 //!
 //! **What a change of engine costs.** The copy engine is that of the graphics channel. GA100's manual (`dev_ram`, subchannels) says that the host, when a
 //! channel goes from compute to copy or back, waits until the first engine is idle and a barrier to system memory is through. On a channel in CUDA's group
-//! that is CUDA's context: a long kernel that CUDA runs at that moment is waited for, and one that never ends for ever. Copies on a copy engine's own channel have no such wait, and cost a
-//! doorbell each: [`Graph::launch_behind`] and [`gpu::Channel::wait_for_other`] put these in order. Which is quicker has not been measured: `doorbell bench chain` beside `--set ours.call=chain(ours,apart)`.
+//! that is CUDA's context: a long kernel that CUDA runs at that moment is waited for, and one that never ends for ever. Copies on a
+//! copy engine's own channel have no such wait: [`crate::ChainBeside`] puts them there, by two doorbells; [`Graph::launch_behind`] and
+//! [`gpu::Channel::wait_for_other`] order launches and copies of any channels, by a doorbell each. Which is quicker has not been measured: `doorbell bench chain`.
 
 use crate::error::Error;
 use crate::graph::{Graph, Parameters, fit};
@@ -118,52 +119,8 @@ impl Chain {
     /// # Safety
     /// As [`Graph::learn`], for each graph; and what goes inline lies in memory that the CPU can read at the GPU's address.
     pub unsafe fn prepare(channel: &mut Channel, steps: &[Step<'_>], options: ChainOptions) -> Result<Chain, Error> {
-        fit(channel)?;
-        if steps.is_empty() || steps.len() > MOST {
-            return Err(Error::Chain { step: steps.len(), why: "a chain has 1 to 256 steps" });
-        }
-        let counter = Counter::new(channel.space(), options.counter)?;
-        let mut stream = Stream::begin(channel.tracker(), counter.va(), options.order)?;
-        let (mut gathered, mut touched, mut ways) = (Gathered::default(), Vec::new(), Vec::new());
-        for (number, step) in steps.iter().enumerate() {
-            ways.push(match step {
-                Step::Copy(transfer) => Some(transfer.say(number, &mut stream, &options.held, &mut touched)?),
-                Step::Launch(graph) => {
-                    let own = gathered.add(number, graph, channel, counter.va())?;
-                    stream.launch(&own)?;
-                    None
-                }
-            });
-        }
-        stream.end()?;
-        let Gathered { upload, mut qmds, memory, pins, watches, nodes, parameters, now } = gathered;
-        qmds.sort_unstable();
-        touched.extend(regions(&pins));
-        let words = LaunchWords {
-            upload: &upload,
-            launch: &stream.words,
-            counts: &stream.tracker_counts,
-            adds: 1,
-            qmds: &qmds,
-            memory: &memory,
-            touched: &touched,
-            needed: &regions(&watches),
-            parameters: (parameters.iter().map(|p| p.bytes.len()).sum(), parameters.len()),
-        };
-        let chain = ChainWords {
-            counter: Some(&counter),
-            counts: &stream.counts,
-            adds: stream.adds,
-            sources: &stream.sources,
-            held: &options.held,
-        };
-        // SAFETY: the caller's. The upload only arms, and all that QMDs release was moved to the counter.
-        let mut launch = unsafe { Launch::prepare_chain(channel, words, chain)? };
-        launch.keep(pins.into_iter().chain(watches).chain(options.pins));
-        let mut graph = Graph::assembled(launch, nodes, parameters, None);
-        for (node, bytes) in now {
-            graph.set_parameter(node, 0, &bytes)?;
-        }
+        // SAFETY: the caller's.
+        let (graph, _, ways) = unsafe { make(channel, None, steps, options) }?;
         Ok(Chain { graph, ways })
     }
 
@@ -176,6 +133,85 @@ impl Chain {
     pub fn into_graph(self) -> Graph {
         self.graph
     }
+}
+
+/// Makes the part of the channel of launches, and that of a channel for copies where there is one.
+///
+/// # Safety
+/// As [`Chain::prepare`].
+pub(crate) unsafe fn make(
+    channel: &mut Channel,
+    copies: Option<&mut Channel>,
+    steps: &[Step<'_>],
+    options: ChainOptions,
+) -> Result<(Graph, Option<Launch>, Vec<Option<Way>>), Error> {
+    fit(channel)?;
+    if steps.is_empty() || steps.len() > MOST {
+        return Err(Error::Chain { step: steps.len(), why: "a chain has 1 to 256 steps" });
+    }
+    let counter = Counter::new(channel.space(), options.counter)?;
+    let of_copies = copies.as_ref().map(|copies| copies.tracker());
+    let mut stream = Stream::begin(channel.tracker(), of_copies, counter.va(), options.order)?;
+    let (mut gathered, mut touched, mut ways) = (Gathered::default(), Vec::new(), Vec::new());
+    for (number, step) in steps.iter().enumerate() {
+        ways.push(match step {
+            Step::Copy(transfer) => Some(transfer.say(number, &mut stream, &options.held, &mut touched)?),
+            Step::Launch(graph) => {
+                let own = gathered.add(number, graph, channel, counter.va())?;
+                stream.launch(&own)?;
+                None
+            }
+        });
+    }
+    stream.end()?;
+    let Gathered { upload, mut qmds, memory, pins, watches, nodes, parameters, now } = gathered;
+    qmds.sort_unstable();
+    touched.extend(regions(&pins));
+    let needed = regions(&watches);
+    let words = LaunchWords {
+        upload: &upload,
+        launch: &stream.launches.words,
+        counts: &stream.launches.tracker_counts,
+        adds: 1,
+        qmds: &qmds,
+        memory: &memory,
+        touched: &touched,
+        needed: &needed,
+        parameters: (parameters.iter().map(|p| p.bytes.len()).sum(), parameters.len()),
+    };
+    let chain = ChainWords {
+        counter: Some(&counter),
+        counts: &stream.launches.counts,
+        adds: stream.adds,
+        sources: &stream.launches.sources,
+        held: &options.held,
+    };
+    // SAFETY: the caller's. The upload only arms, and all that QMDs release was moved to the counter.
+    let mut launch = unsafe { Launch::prepare_chain(channel, words, chain)? };
+    let beside = match (copies, &stream.copies) {
+        (Some(channel), Some(part)) => {
+            let words = LaunchWords {
+                upload: &[],
+                launch: &part.words,
+                counts: &part.tracker_counts,
+                qmds: &[],
+                memory: &[],
+                parameters: (0, 0),
+                ..words
+            };
+            // SAFETY: it starts no kernel and reads nothing.
+            Some(unsafe {
+                Launch::prepare_chain(channel, words, ChainWords { counts: &part.counts, sources: &[], ..chain })?
+            })
+        }
+        _ => None,
+    };
+    launch.keep(pins.into_iter().chain(watches).chain(options.pins));
+    let mut graph = Graph::assembled(launch, nodes, parameters, None);
+    for (node, bytes) in now {
+        graph.set_parameter(node, 0, &bytes)?;
+    }
+    Ok((graph, beside, ways))
 }
 
 impl Deref for Chain {

@@ -271,12 +271,31 @@ impl Graph {
         let parameters = &self.parameters;
         let new = self.changed.iter().filter_map(|at| parameters.get(*at)?.to_send());
         let ticket = self.launch.submit_with(channel, new)?;
+        self.sent();
+        Ok(ticket)
+    }
+
+    /// With the part of a chain that copies on a channel of its own; the ticket of that.
+    #[inline]
+    pub(crate) fn launch_beside(
+        &mut self,
+        channel: &mut Channel,
+        copies: (&mut Launch, &mut Channel),
+    ) -> Result<Ticket, gpu::Error> {
+        let parameters = &self.parameters;
+        let new = self.changed.iter().filter_map(|at| parameters.get(*at)?.to_send());
+        let [_, copied] = self.launch.submit_beside(channel, new, copies)?;
+        self.sent();
+        Ok(copied)
+    }
+
+    /// Nothing is changed that was not sent.
+    fn sent(&mut self) {
         for at in self.changed.drain(..) {
             if let Some(parameters) = self.parameters.get_mut(at) {
                 parameters.changed = None;
             }
         }
-        Ok(ticket)
     }
 }
 

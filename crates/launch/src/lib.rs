@@ -21,6 +21,7 @@
 //!
 //! The invariant: what is not understood is refused by name before anything is submitted, and each word passes the validator of crate `gpu`.
 
+mod beside;
 mod chain;
 mod error;
 mod fills;
@@ -31,6 +32,7 @@ mod memory;
 mod node;
 mod stream;
 
+pub use beside::ChainBeside;
 pub use chain::{Chain, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
 pub use error::Error;
 pub use fills::{BACKGROUND, Memsets, WORDS};

@@ -33,46 +33,44 @@ enum Last {
     Counted,
 }
 
-/// A chain that is being written.
-pub(crate) struct Stream {
+/// What one channel is told.
+pub(crate) struct Part {
     pub words: Vec<u32>,
     /// Payloads that count from the tracker, and from the chain's counter.
     pub tracker_counts: Vec<(usize, u32)>,
     pub counts: Vec<(usize, u32)>,
-    /// What the counter will have been added.
-    pub adds: u32,
     pub sources: Vec<Source>,
     tracker: u64,
+    /// What the last wait waits for; none yet: whatever was before the chain.
+    acquired: Option<u32>,
+}
+
+/// A chain that is being written.
+pub(crate) struct Stream {
+    pub launches: Part,
+    /// Of copies on a channel of their own.
+    pub copies: Option<Part>,
+    /// What the counter will have been added.
+    pub adds: u32,
     counter: u64,
     order: Order,
     wait: Execute,
     last: Last,
-    /// What the last wait waits for.
-    acquired: u32,
 }
 
 /// One that counts as CUDA's graphs wait for their counters.
 const WAIT: Execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
 
-impl Stream {
-    /// Waits until all that was launched earlier is over.
-    pub fn begin(tracker: u64, counter: u64, order: Order) -> Result<Stream, Error> {
-        let mut stream = Stream {
+impl Part {
+    fn new(tracker: u64) -> Part {
+        Part {
             words: Vec::new(),
             tracker_counts: Vec::new(),
             counts: Vec::new(),
-            adds: 0,
             sources: Vec::new(),
             tracker,
-            counter,
-            order,
-            wait: WAIT,
-            last: Last::Nothing,
-            acquired: 0,
-        };
-        stream.tracker_counts.push((PAYLOAD, 0));
-        stream.put(ACQUIRE, |w| w.host_semaphore(0, tracker, 0, WAIT))?;
-        Ok(stream)
+            acquired: None,
+        }
     }
 
     fn put(
@@ -90,25 +88,19 @@ impl Stream {
         Ok(at)
     }
 
-    fn added(&self, more: u32) -> Result<u32, Error> {
-        self.adds.checked_add(more).ok_or(Error::Refused(Refused::Form { what: "a chain of more than 2^32 releases" }))
-    }
-
-    /// The counter is told when the copies or the inline data before are over.
-    fn tell(&mut self) -> Result<(), Error> {
-        if !matches!(self.last, Last::Copies | Last::Inline) {
-            return Ok(());
+    /// Waits until the counter has been added so much.
+    fn wait(&mut self, counter: u64, adds: u32, wait: Execute) -> Result<(), Error> {
+        if self.acquired != Some(adds) {
+            let at = self.put(ACQUIRE, |w| w.host_semaphore(0, counter, 0, wait))?;
+            self.counts.push((at + PAYLOAD, adds));
+            self.acquired = Some(adds);
         }
-        let (counter, adds) = (self.counter, self.added(1)?);
-        let payload = self.release(counter)?;
-        self.counts.push((payload, adds));
-        (self.adds, self.last) = (adds, Last::Counted);
         Ok(())
     }
 
     /// A release by whoever did the last step, in order behind it: which word is its payload.
-    fn release(&mut self, to: u64) -> Result<usize, Error> {
-        match self.last {
+    fn release(&mut self, to: u64, last: Last) -> Result<usize, Error> {
+        match last {
             // SET_SEMAPHORE_A, B, PAYLOAD, and LAUNCH_DMA with a flush for all who look: what was written to host memory is there before the number is.
             Last::Copies => Ok(self.put(8, |w| w.copy_release(COPY, to, 0, false))? + 3),
             // Behind the barrier of the data.
@@ -119,33 +111,76 @@ impl Stream {
             }
             // All is over that went before: the host tells it, and waits for no engine to be idle, which would be CUDA's kernels, too.
             Last::Nothing | Last::Counted => {
-                let release = Execute::RELEASE;
-                Ok(self.put(ACQUIRE, |w| w.host_semaphore(0, to, 0, release))? + PAYLOAD)
+                Ok(self.put(ACQUIRE, |w| w.host_semaphore(0, to, 0, Execute::RELEASE))? + PAYLOAD)
             }
         }
     }
 
-    /// Waits until all that was said before is over.
-    fn wait(&mut self) -> Result<(), Error> {
-        self.tell()?;
-        if self.acquired != self.adds {
-            let (counter, wait, adds) = (self.counter, self.wait, self.adds);
-            let at = self.put(ACQUIRE, |w| w.host_semaphore(0, counter, 0, wait))?;
-            self.counts.push((at + PAYLOAD, adds));
-            self.acquired = adds;
-        }
+    /// The tracker is told.
+    fn end(&mut self, last: Last) -> Result<(), Error> {
+        let payload = self.release(self.tracker, last)?;
+        self.tracker_counts.push((payload, 1));
+        Ok(())
+    }
+}
+
+impl Stream {
+    /// Waits until all that was launched earlier is over. `copies`: the tracker of a channel for them.
+    pub fn begin(tracker: u64, copies: Option<u64>, counter: u64, order: Order) -> Result<Stream, Error> {
+        let mut launches = Part::new(tracker);
+        launches.tracker_counts.push((PAYLOAD, 0));
+        launches.put(ACQUIRE, |w| w.host_semaphore(0, tracker, 0, WAIT))?;
+        // Behind the tracker nothing of an earlier chain is under way.
+        launches.acquired = Some(0);
+        let copies = copies.map(Part::new);
+        Ok(Stream { launches, copies, adds: 0, counter, order, wait: WAIT, last: Last::Nothing })
+    }
+
+    /// Who copies.
+    fn copier(&mut self) -> &mut Part {
+        self.copies.as_mut().unwrap_or(&mut self.launches)
+    }
+
+    fn added(&self, more: u32) -> Result<u32, Error> {
+        self.adds.checked_add(more).ok_or(Error::Refused(Refused::Form { what: "a chain of more than 2^32 releases" }))
+    }
+
+    /// The counter is told when what was said last is over, by whoever did it.
+    fn tell(&mut self) -> Result<(), Error> {
+        let (counter, adds, last) = (self.counter, self.added(1)?, self.last);
+        let part = if last == Last::Copies { self.copier() } else { &mut self.launches };
+        let payload = part.release(counter, last)?;
+        part.counts.push((payload, adds));
+        (self.adds, self.last) = (adds, Last::Counted);
         Ok(())
     }
 
-    /// A copy by the channel's copy engine. Those that follow one another wait for each other there.
+    /// The counter knows of all that was said before.
+    fn settle(&mut self) -> Result<(), Error> {
+        if matches!(self.last, Last::Copies | Last::Inline) { self.tell() } else { Ok(()) }
+    }
+
+    /// A copy by a copy engine. Those that follow one another wait for each other there.
     pub fn copy(&mut self, to: u64, from: u64, bytes: u32) -> Result<(), Error> {
         if self.last != Last::Copies {
-            self.wait()?;
+            // A channel of copies does not know when it is the chain's turn among launches.
+            if self.last == Last::Nothing && self.copies.is_some() {
+                self.tell()?;
+            }
+            self.settle()?;
+            let (counter, adds, wait) = (self.counter, self.adds, self.wait);
+            self.copier().wait(counter, adds, wait)?;
         }
         let launch = launch_dma::NON_PIPELINED | launch_dma::PITCH;
-        self.put(9, |w| w.copy(COPY, from, to, bytes, launch))?;
+        self.copier().put(9, |w| w.copy(COPY, from, to, bytes, launch))?;
         self.last = Last::Copies;
         Ok(())
+    }
+
+    /// The channel of launches waits for all that was said before.
+    fn wait(&mut self) -> Result<(), Error> {
+        self.settle()?;
+        self.launches.wait(self.counter, self.adds, self.wait)
     }
 
     /// Bytes in the words, read at each submission.
@@ -155,9 +190,10 @@ impl Stream {
         }
         let bytes = from.length() as usize;
         let most = INLINE + bytes.div_ceil(4) + bytes / pushbuf::encode::MAX_INLINE;
-        let at = self.put(most, |w| w.inline_long(COMPUTE, to, &vec![0; bytes], inline_dma::PITCH))?;
-        let blocks = data(&self.words, at);
-        self.sources.push(Source { from, blocks });
+        let part = &mut self.launches;
+        let at = part.put(most, |w| w.inline_long(COMPUTE, to, &vec![0; bytes], inline_dma::PITCH))?;
+        let blocks = data(&part.words, at);
+        part.sources.push(Source { from, blocks });
         self.last = Last::Inline;
         Ok(())
     }
@@ -176,28 +212,40 @@ impl Stream {
             // Inline data and kernels go through one engine, in order.
             (Last::Inline, Order::AsCuda | Order::Engines) => {}
             // The host changes the engine only when the first one is idle and flushed.
-            (Last::Copies, Order::Engines) => {}
+            (Last::Copies, Order::Engines) if self.copies.is_none() => {}
             _ => self.wait()?,
         }
-        let at = self.words.len();
-        self.words.extend_from_slice(own.launch.get(ACQUIRE..).unwrap_or_default());
+        let at = self.launches.words.len();
+        self.launches.words.extend_from_slice(own.launch.get(ACQUIRE..).unwrap_or_default());
         for count in own.counts.iter().skip(1) {
             let more = self.added(count.more)?;
-            self.counts.push((at + count.word - ACQUIRE, more));
+            self.launches.counts.push((at + count.word - ACQUIRE, more));
         }
         self.adds = self.added(own.adds)?;
         self.last = Last::Counted;
         Ok(())
     }
 
-    /// The tracker is told when all is over.
+    /// The tracker is told when all is over. Of two channels both are, and the one of copies first.
     pub fn end(&mut self) -> Result<(), Error> {
-        if !matches!(self.last, Last::Copies | Last::Inline) {
-            self.wait()?;
+        if self.copies.is_none() {
+            if !matches!(self.last, Last::Copies | Last::Inline) {
+                self.wait()?;
+            }
+            return self.launches.end(self.last);
         }
-        let payload = self.release(self.tracker)?;
-        self.tracker_counts.push((payload, 1));
-        Ok(())
+        let last = self.last;
+        self.settle()?;
+        let (counter, adds, wait) = (self.counter, self.adds, self.wait);
+        if let Some(copies) = &mut self.copies {
+            if last != Last::Copies {
+                copies.wait(counter, adds, wait)?;
+            }
+            copies.end(if last == Last::Copies { last } else { Last::Counted })?;
+        }
+        // What is launched next waits for this tracker, and by it for the copies.
+        self.launches.wait(counter, adds, wait)?;
+        self.launches.end(Last::Counted)
     }
 }
 

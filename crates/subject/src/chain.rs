@@ -1,7 +1,8 @@
 //! A frame's way: bytes from pinned host memory to the GPU, a kernel that copies them there, and the copy back to pinned memory.
 //!
 //! By CUDA it is one graph with two memcpy nodes, the form with the fewest calls and waits that CUDA has; or three calls in a stream. By us (`ours`) it is a
-//! chain of crate `launch`, one doorbell; `apart`: a launch between two copies on copy engines' own channels, each waiting for the one before, three doorbells.
+//! chain of crate `launch`, one doorbell; `beside`: with the copies on a copy engine's own channel, two doorbells; `apart`: a launch between two copies on
+//! channels of their own, each waiting for the ticket of the one before, three doorbells.
 
 use crate::entry::{Call, Entry, Result as Open};
 use crate::launch::{learnt, refused, spin};
@@ -9,7 +10,7 @@ use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wante
 use copy::Difference;
 use cuda::{Argument, Context, DeviceBuffer, Graph, GraphExec, Module, PinnedBuffer, Stream};
 use gpu::{Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Pin, Place, Prepared, Ticket};
-use launch::{Chain, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
+use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ const CE: &str = "ce";
 const COUNTER: &str = "counter";
 const ENGINES: &str = "engines";
 const HOST_COUNTER: &str = "host-counter";
+const BESIDE: &str = "beside";
 const APART: &str = "apart";
 /// Where no size is given.
 const BYTES: u64 = 4096;
@@ -32,14 +34,15 @@ const OVER: Duration = Duration::from_secs(5);
 
 pub(crate) const CHAIN: Entry = Entry {
     name: "chain",
-    form: "chain(ours,stream,polled,inline,ce,counter,engines,host-counter,apart)",
+    form: "chain(ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart)",
     about: "bytes to the GPU, a kernel that copies them there, bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
             polled: another memcpy node brings a number back that is waited for; stream: three calls; ours: a chain of our own behind one doorbell \
             (inline, ce: how the bytes go there; counter: launches wait for a counter, engines: for nothing but the engines; host-counter: it lies in host memory; \
-            apart: copies on channels of their own, three doorbells)",
+            \
+            beside: copies on a channel of their own, two doorbells; apart: on two, three doorbells)",
     bytes: BYTES,
     number: None,
-    words: &[OURS, STREAM, POLLED, INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, APART],
+    words: &[OURS, STREAM, POLLED, INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART],
     one_word: false,
     values: &[],
     open,
@@ -82,9 +85,9 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         return Err(Unavailable::new("a chain has one place for its bytes").into());
     }
     let ours = call.has(OURS);
-    let of_us = [INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, APART];
+    let of_us = [INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART];
     if !ours && of_us.iter().any(|word| call.has(word)) || ours && (call.has(STREAM) || call.has(POLLED)) {
-        let why = "`stream` and `polled` are CUDA's, and inline, ce, counter, engines, host-counter and apart are those of `ours`";
+        let why = "`stream` and `polled` are CUDA's, and inline, ce, counter, engines, host-counter, beside and apart are those of `ours`";
         return Err(Unavailable::new(why).into());
     }
     let mut frames = Frames::new(machine, wanted, call.has(POLLED))?;
@@ -93,6 +96,8 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     }
     frames.by = if !ours {
         By::Graph(Graph::capture(&frames.parts.stream, || frames.parts.submit())?.instantiate()?)
+    } else if call.has(BESIDE) {
+        By::Beside(Box::new(Beside::new(machine, &frames.parts, call)?))
     } else if call.has(APART) {
         By::Apart(Box::new(Apart::new(machine, &frames.parts)?))
     } else {
@@ -112,6 +117,7 @@ enum By<'m> {
     Calls,
     Graph(GraphExec<'m>),
     Chain(Box<Ours>),
+    Beside(Box<Beside>),
     Apart(Box<Apart>),
 }
 
@@ -225,28 +231,67 @@ impl Ours {
     fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Ours, Error> {
         let (graph, mut channel) = parts.learn(machine)?;
         let pins = parts.pins(machine)?;
-        let [first, second, up, down] = pins.each_ref().map(|pin| pin.region().clone());
-        let bytes = parts.bytes as u64;
-        let inline = call.has(INLINE) || !call.has(CE) && bytes <= INLINE_MOST;
-        let by = Some(if inline { Way::Inline } else { Way::CopyEngine });
-        let steps = [
-            Step::Copy(Transfer { to: first, from: up, bytes, by }),
-            Step::Launch(&graph),
-            Step::Copy(Transfer { to: down, from: second, bytes, by: None }),
-        ];
-        let order = match (call.has(COUNTER), call.has(ENGINES)) {
-            (true, _) => Order::Counter,
-            (false, true) => Order::Engines,
-            (false, false) => Order::default(),
-        };
-        let options = ChainOptions {
-            order,
-            counter: if call.has(HOST_COUNTER) { Place::Host } else { Place::Video },
-            ..ChainOptions::default()
-        };
+        let steps = steps(parts, &pins, &graph, call);
         // SAFETY: module and memory are `Frames`', which lets go of this first; pinned memory of CUDA's is where the CPU has it.
-        let chain = unsafe { Chain::prepare(&mut channel, &steps, options) }.map_err(refused)?;
+        let chain = unsafe { Chain::prepare(&mut channel, &steps, options(call)) }.map_err(refused)?;
         Ok(Ours { chain, channel, last: None, _pins: pins })
+    }
+}
+
+/// The steps of a chain: bytes there, the kernel, bytes back.
+fn steps<'g>(parts: &Parts<'_>, pins: &[Pin; 4], graph: &'g launch::Graph, call: &Call) -> [Step<'g>; 3] {
+    let [first, second, up, down] = pins.each_ref().map(|pin| pin.region().clone());
+    let bytes = parts.bytes as u64;
+    let inline = call.has(INLINE) || !call.has(CE) && bytes <= INLINE_MOST;
+    let by = Some(if inline { Way::Inline } else { Way::CopyEngine });
+    [
+        Step::Copy(Transfer { to: first, from: up, bytes, by }),
+        Step::Launch(graph),
+        Step::Copy(Transfer { to: down, from: second, bytes, by: None }),
+    ]
+}
+
+fn options(call: &Call) -> ChainOptions {
+    let order = match (call.has(COUNTER), call.has(ENGINES)) {
+        (true, _) => Order::Counter,
+        (false, true) => Order::Engines,
+        (false, false) => Order::default(),
+    };
+    let counter = if call.has(HOST_COUNTER) { Place::Host } else { Place::Video };
+    ChainOptions { order, counter, ..ChainOptions::default() }
+}
+
+/// A chain with its copies on a channel of their own.
+struct Beside {
+    // Before the channels, which wait for what they were given.
+    chain: ChainBeside,
+    launches: Channel,
+    copies: Channel,
+    last: Option<Ticket>,
+    _pins: [Pin; 4],
+}
+
+impl Beside {
+    fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Beside, Error> {
+        let (graph, mut launches) = parts.learn(machine)?;
+        let pins = parts.pins(machine)?;
+        let [engine, _] = engines(machine)?;
+        let mut copies = Channel::new(machine.group_space()?, Engine::Copy(engine), ChannelOptions::default())?;
+        let steps = steps(parts, &pins, &graph, call);
+        // SAFETY: as of `Ours`.
+        let chain =
+            unsafe { ChainBeside::prepare(&mut launches, &mut copies, &steps, options(call)) }.map_err(refused)?;
+        Ok(Beside { chain, launches, copies, last: None, _pins: pins })
+    }
+}
+
+/// Two copy engines with channels of their own, or one twice.
+fn engines(machine: &Machine) -> Result<[u32; 2], Error> {
+    let engines = machine.asynchronous_engines();
+    let number = |n: usize| engines.get(n).or(engines.first()).map(|engine| engine.number);
+    match (number(0), number(1)) {
+        (Some(one), Some(other)) => Ok([one, other]),
+        _ => Err(Unavailable::new("this GPU has no copy engine of its own").into()),
     }
 }
 
@@ -268,11 +313,7 @@ impl Apart {
         let (graph, launches) = parts.learn(machine)?;
         let pins = parts.pins(machine)?;
         let [first, second, up, down] = pins.each_ref().map(|pin| pin.region().clone());
-        let engines = machine.asynchronous_engines();
-        let number = |n: usize| engines.get(n).or(engines.first()).map(|engine| engine.number);
-        let (Some(one), Some(other)) = (number(0), number(1)) else {
-            return Err(Unavailable::new("this GPU has no copy engine of its own").into());
-        };
+        let [one, other] = engines(machine)?;
         let channel = |engine| {
             Channel::new(machine.group_space()?, Engine::Copy(engine), ChannelOptions::default()).map_err(Error::from)
         };
@@ -308,6 +349,7 @@ impl Opened for Frames<'_> {
                 };
                 format!("{what}, as one chain of our own; the bytes go there {way}")
             }
+            By::Beside(_) => format!("{what}, as one chain of our own with its copies on a channel of their own"),
             By::Apart(_) => format!("{what}, by three channels of our own"),
         }
     }
@@ -346,6 +388,7 @@ impl Framed<'_, '_> {
         let parts = &self.frames.parts;
         Ok(match &self.frames.by {
             By::Chain(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
+            By::Beside(ours) => ours.last.is_none_or(|ticket| ours.copies.done(ticket)),
             By::Apart(apart) => apart.last.is_none_or(|ticket| apart.from.done(ticket)),
             // ORDERING: the number was copied behind the bytes.
             _ if parts.polled => parts.told().load(Ordering::Acquire) == self.number,
@@ -384,6 +427,7 @@ impl Subject for Framed<'_, '_> {
             // SAFETY: it names memory of the parts, and the stream is waited for before they go.
             By::Graph(exec) => unsafe { exec.launch(&parts.stream) }?,
             By::Chain(ours) => ours.last = Some(ours.chain.launch(&mut ours.channel)?),
+            By::Beside(ours) => ours.last = Some(ours.chain.launch(&mut ours.launches, &mut ours.copies)?),
             By::Apart(apart) => apart.fire()?,
         }
         Ok(())
@@ -398,6 +442,7 @@ impl Subject for Framed<'_, '_> {
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         match &self.frames.by {
             By::Chain(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
+            By::Beside(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.copies.wait(ticket, timeout))?),
             By::Apart(apart) => Ok(apart.last.map_or(Ok(()), |ticket| apart.from.wait(ticket, timeout))?),
             _ if self.frames.parts.polled => {
                 let (told, number) = (self.frames.parts.told(), self.number);

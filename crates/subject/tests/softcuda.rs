@@ -64,6 +64,8 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         "chain(ours)",
         "chain(ours,inline,counter,host-counter)",
         "chain(ours,ce,engines)",
+        "chain(ours,beside)",
+        "chain(ours,ce,beside)",
         "chain(ours,apart)",
     ];
     for bytes in [8, 4096, 64 << 10] {

@@ -54,6 +54,15 @@ impl Channel {
         Ok(())
     }
 
+    /// Makes this a channel for transfers.
+    ///
+    /// # Errors
+    /// [`Error::OtherUse`] for one that has launches, and what makes it unusable.
+    pub(crate) fn begin_transfers(&mut self) -> Result<(), Error> {
+        self.usable()?;
+        self.use_for(Use::Transfers)
+    }
+
     /// GPU address of the word that tells how far the channel is: what QMDs of launches add to.
     pub fn tracker(&self) -> u64 {
         self.tracker.va()
@@ -81,7 +90,8 @@ impl Channel {
 
     /// Checks the words of a launch: they may start these QMDs, and name the tracker and what `holds` says.
     pub(crate) fn check_launch(&self, words: &[u32], qmds: &[u64], space: &dyn Ranges) -> Result<(), Invalid> {
-        validate::check(words, &Rules { graphics: true, copies: self.copies, launches: qmds, space })
+        let graphics = self.engine == Engine::Graphics;
+        validate::check(words, &Rules { graphics, copies: self.copies, launches: qmds, space })
     }
 }
 

@@ -19,7 +19,7 @@ mod named;
 mod slots;
 
 use crate::channel::{Channel, Grave, acquire};
-use crate::engine::COMPUTE;
+use crate::engine::{COMPUTE, Engine};
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::pin::Pin;
@@ -28,7 +28,7 @@ use crate::region::Region;
 use crate::tracker::Ticket;
 use chain::Inner;
 pub use chain::{ChainWords, Counter, Source};
-use counts::check_counts;
+use counts::{check_counts, check_payloads};
 use named::Named;
 use pushbuf::encode::{CONSTANT_CACHES, Words, inline_dma, offset};
 use slots::Slots;
@@ -128,7 +128,13 @@ impl Launch {
         words: LaunchWords<'_>,
         chain: ChainWords<'_>,
     ) -> Result<Launch, Error> {
-        ch.begin_launches()?;
+        // (The part of a chain that only copies is a transfer to its channel.)
+        let copies = matches!(ch.engine(), Engine::Copy(_)) && words.upload.is_empty() && words.qmds.is_empty();
+        if copies {
+            ch.begin_transfers()?
+        } else {
+            ch.begin_launches()?
+        }
         ch.bury();
         let space = ch.space().clone();
         let generation = space.generation();
@@ -146,7 +152,11 @@ impl Launch {
         ch.names(named.all().filter_map(Region::pin));
         named.check()?;
         ch.check_launch(words.launch, words.qmds, &named)?;
-        check_counts(words.launch, words.counts, words.adds)?;
+        if copies {
+            check_payloads(words.launch, words.counts, words.adds)?;
+        } else {
+            check_counts(words.launch, words.counts, words.adds)?;
+        }
         let inner = Inner::new(&words, &chain, &named)?;
         let slots = Slots::new(ch, words.launch.len())?;
         let mut entries = Vec::with_capacity(slots.tickets.len());
@@ -178,7 +188,9 @@ impl Launch {
             last: None,
             kept: Vec::new(),
         };
-        launch.upload(ch, words.upload)?;
+        if !copies {
+            launch.upload(ch, words.upload)?;
+        }
         Ok(launch)
     }
 
@@ -301,6 +313,33 @@ impl Launch {
             }
             Err(error) => {
                 ch.give_back_to(before);
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Launch::submit_with`], of a chain that has its copies on a channel of their own: both or neither are submitted. The tickets of both.
+    ///
+    /// # Errors
+    /// As [`Launch::submit_with`], of either.
+    pub fn submit_beside<'a>(
+        &mut self,
+        ch: &mut Channel,
+        new: impl IntoIterator<Item = NewParameters<'a>>,
+        (copies, other): (&mut Launch, &mut Channel),
+    ) -> Result<[Ticket; 2], Error> {
+        let slot = copies.free_slot(other)?;
+        let (before, copied) = copies.begin(other)?;
+        match self.submit_with(ch, new) {
+            Ok(launched) => {
+                copies.count(slot, before);
+                // There is room for it: nothing else is submitted on that channel meanwhile.
+                other.push_prepared(copies.entries[slot], copied);
+                copies.took(slot, copied);
+                Ok([launched, copied])
+            }
+            Err(error) => {
+                other.give_back_to(before);
                 Err(error)
             }
         }

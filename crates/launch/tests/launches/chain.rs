@@ -12,19 +12,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const MOST: u64 = 64 << 10;
+pub const MOST: u64 = 64 << 10;
 
 /// Bytes in, a kernel that copies them, bytes out.
-struct Frames {
-    channel: Channel,
-    graph: launch::Graph,
-    host: Arc<Memory>,
-    video: Arc<Memory>,
+pub struct Frames {
+    pub channel: Channel,
+    pub graph: launch::Graph,
+    pub host: Arc<Memory>,
+    pub video: Arc<Memory>,
     bytes: u64,
 }
 
 impl Frames {
-    fn new(rig: &Rig, bytes: u64) -> Frames {
+    pub fn new(rig: &Rig, bytes: u64) -> Frames {
         let mut channel = rig.channel();
         let host = channel.space().alloc_host(4 * MOST).unwrap();
         let video = channel.space().alloc_video(2 * MOST).unwrap();
@@ -33,7 +33,7 @@ impl Frames {
     }
 
     /// From the first part of host memory, to the second.
-    fn steps(&self, by: Option<Way>) -> [Step<'_>; 3] {
+    pub fn steps(&self, by: Option<Way>) -> [Step<'_>; 3] {
         let (host, video, bytes) = (self.host.region(), self.video.region(), self.bytes);
         let copy = |to, from, by| Step::Copy(Transfer { to, from, bytes, by });
         [
@@ -49,14 +49,14 @@ impl Frames {
         unsafe { Chain::prepare(&mut *channel, &self.steps(by), options) }.unwrap()
     }
 
-    fn fill(&self, seed: u8) {
+    pub fn fill(&self, seed: u8) {
         let data: Vec<u8> = (0..self.bytes as usize + 8).map(|i| (i as u8).wrapping_mul(31) ^ seed).collect();
         self.host.write(0, &data);
         self.host.write(MOST, &vec![!seed; self.bytes as usize + 8]);
     }
 
     /// Whether what came back is what was sent, and no byte more.
-    fn right(&self, seed: u8) -> bool {
+    pub fn right(&self, seed: u8) -> bool {
         let mut found = vec![0; self.bytes as usize + 8];
         self.host.read(MOST, &mut found);
         let sent = |i: usize| (i as u8).wrapping_mul(31) ^ seed;

@@ -3,9 +3,9 @@
 use crate::rig::{Rig, TIMEOUT};
 use crate::try_learn;
 use doorbell_softgpu::standin::{self, Operation};
-use gpu::{Memory, Place, Region};
+use gpu::{Channel, ChannelOptions, Engine, Memory, Place, Region};
 use graph_words::{Graph, Kernel, SCHEDULE};
-use launch::{Chain, ChainOptions, Order, Step, Transfer, Way};
+use launch::{Chain, ChainBeside, ChainOptions, Order, Step, Transfer, Way};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::cell::RefCell;
@@ -104,10 +104,11 @@ fn random_chains_leave_what_their_steps_leave() {
     }
     let order = prop_oneof![Just(Order::Counter), Just(Order::AsCuda), Just(Order::Engines)];
     let counter = prop_oneof![Just(Place::Host), Just(Place::Video)];
-    let mut runner = TestRunner::new(Config::with_cases(40));
+    let copies = RefCell::new(Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap());
+    let mut runner = TestRunner::new(Config::with_cases(50));
     let ran = runner.run(
-        &(steps(), order, counter, 0u32..4, 1usize..5, any::<u8>()),
-        |(random, order, counter, turns, launches, seed)| {
+        &(steps(), order, counter, 0u32..4, 1usize..5, any::<u8>(), any::<bool>()),
+        |(random, order, counter, turns, launches, seed, beside)| {
             let mut channel = channel.borrow_mut();
             rig.turns(Operation::Copy, turns);
             let mut expected = [[0; BYTES as usize]; PLACES];
@@ -126,13 +127,25 @@ fn random_chains_leave_what_their_steps_leave() {
             };
             let steps: Vec<Step<'_>> = random.iter().map(step).collect();
             let options = ChainOptions { order, counter, ..ChainOptions::default() };
+            let mut copies = copies.borrow_mut();
             // SAFETY: stand-in kernels in memory of the test.
-            let mut chain = unsafe { Chain::prepare(&mut channel, &steps, options) }.unwrap();
+            let mut launch: Box<dyn FnMut(&mut Channel, &mut Channel) -> gpu::Ticket> = unsafe {
+                if beside {
+                    let mut chain = ChainBeside::prepare(&mut channel, &mut copies, &steps, options).unwrap();
+                    Box::new(move |channel, copies| chain.launch(channel, copies).unwrap())
+                } else {
+                    let mut chain = Chain::prepare(&mut channel, &steps, options).unwrap();
+                    Box::new(move |channel, _| chain.launch(channel).unwrap())
+                }
+            };
+            let mut last = None;
             for _ in 0..launches {
-                chain.launch(&mut channel).unwrap();
+                last = Some(launch(&mut channel, &mut copies));
                 model(&random, &mut expected);
             }
-            channel.idle(TIMEOUT).unwrap();
+            if let Some(last) = last {
+                if beside { &*copies } else { &*channel }.wait(last, TIMEOUT).unwrap();
+            }
             for (place, bytes) in expected.iter().enumerate() {
                 prop_assert_eq!(&places.read(place), bytes, "place {}", place);
             }
