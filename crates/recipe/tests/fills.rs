@@ -128,7 +128,9 @@ fn unknown_arguments_and_other_counts_are_refused_by_name() {
         w.one_inc(1, 0x3800, &[7, 12]).unwrap();
     })));
     assert_eq!(twice, Refused::MmeMacro { index: 0, arguments: vec![7, 12] });
+    // Its address is not set by the launch itself.
     let headless = words(|w| {
+        w.inc(1, 0x180, &[48, 1]).unwrap();
         w.inc(1, 0x1b0, &[0x41]).unwrap();
         w.one_inc(1, 0x3800, &[7, 12]).unwrap();
     });
