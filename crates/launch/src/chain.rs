@@ -278,7 +278,7 @@ impl Gathered {
             graph.recipe().ok_or(Error::Chain { step, why: "a chain cannot be part of another: pass its steps" })?;
         let (recipe, memory) = move_in(recipe, space)?;
         let own = Own::of(&recipe, counter)?;
-        self.pins.extend(pin(&own, &recipe, space)?);
+        self.pins.extend(pin(&own.touched, &recipe, space)?);
         self.watches.extend(watch(&recipe, space));
         self.upload.extend_from_slice(&own.upload);
         self.qmds.extend_from_slice(&own.qmds);

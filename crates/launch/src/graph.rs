@@ -110,7 +110,7 @@ impl Graph {
         let kept = Arc::new(recipe.clone());
         let (recipe, memory) = move_in(recipe, &space)?;
         let own = Own::of(&recipe, channel.tracker())?;
-        let (pins, watches) = (pin(&own, &recipe, &space)?, watch(&recipe, &space));
+        let (pins, watches) = (pin(&own.touched, &recipe, &space)?, watch(&recipe, &space));
         let parameters: Vec<Parameters> = own.parameters.iter().map(|p| Parameters::of(p, &recipe, 0)).collect();
         let counts: Vec<(usize, u32)> = own.counts.iter().map(|count| (count.word, count.more)).collect();
         let words = LaunchWords {

@@ -22,6 +22,7 @@
 //! The invariant: what is not understood is refused by name before anything is submitted, and each word passes the validator of crate `gpu`.
 
 mod beside;
+mod branches;
 mod chain;
 mod error;
 mod fills;
@@ -33,6 +34,7 @@ mod node;
 mod stream;
 
 pub use beside::ChainBeside;
+pub use branches::Branches;
 pub use chain::{Chain, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
 pub use error::Error;
 pub use fills::{BACKGROUND, Memsets, WORDS};

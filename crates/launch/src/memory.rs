@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use gpu::{AddressSpace, Memory, Pin, Region};
-use recipe::{Block, Memory as Of, Own, Recipe, Refused, Site, Target};
+use recipe::{Block, Memory as Of, Recipe, Refused, Site, Target, Touched};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ pub(crate) fn move_in(recipe: &Recipe, space: &Arc<AddressSpace>) -> Result<(Rec
 }
 
 /// Pins of what copies, fills and writes touch: one for each range, overlapping ones together.
-pub(crate) fn pin(own: &Own, recipe: &Recipe, space: &Arc<AddressSpace>) -> Result<Vec<Pin>, Error> {
-    let mut ranges: Vec<_> = own.touched.iter().filter(|t| t.bytes > 0).collect();
+pub(crate) fn pin(touched: &[Touched], recipe: &Recipe, space: &Arc<AddressSpace>) -> Result<Vec<Pin>, Error> {
+    let mut ranges: Vec<_> = touched.iter().filter(|t| t.bytes > 0).collect();
     ranges.sort_by_key(|t| t.address);
     let mut joined: Vec<(usize, u64, u64)> = Vec::new();
     for touched in ranges {

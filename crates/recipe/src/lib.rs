@@ -11,6 +11,7 @@
 
 mod arrange;
 mod assemble;
+mod branches;
 mod encode;
 mod fill_macro;
 mod own;
@@ -21,6 +22,7 @@ mod reference;
 mod refused;
 mod step;
 
+pub use branches::{Branches, Part};
 pub use fill_macro::{Argument, CountIn, FillCall, FillMacro};
 pub use own::{Count, Own, Parameters, Touched};
 pub use read::{Channel, Segment, fill_calls};

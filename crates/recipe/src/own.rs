@@ -11,7 +11,7 @@
 //! front of the QMDs of their group: in the stream they are ordered against what comes behind them alone.
 
 use crate::encode::{append, write};
-use crate::recipe::{Bank, BankId, Group, How, Memory, NodeId, Recipe, Wait};
+use crate::recipe::{Bank, BankId, How, Memory, NodeId, Recipe, Wait};
 use crate::refused::Refused;
 use crate::step::{Memset, Placed, Step};
 use pushbuf::encode::{CONSTANT_CACHES, MAX_INLINE, Words, inline_dma, launch_dma};
@@ -69,31 +69,11 @@ pub struct Touched {
 impl Own {
     /// Of a graph whose QMDs and banks lie where they are to be used. `tracker` is the address of the counter, 4 bytes.
     pub fn of(recipe: &Recipe, tracker: u64) -> Result<Own, Refused> {
-        if !tracker.is_multiple_of(4) {
-            return Err(Refused::Alignment { what: "tracker", address: tracker });
-        }
-        if let Some(bank) = recipe.banks.iter().find(|b| b.contents.is_none()) {
-            return Err(Refused::BankLeftOut { bank: bank.address });
-        }
-        let parts = Parts { recipe, tracker };
-        parts.all_are_heard_of()?;
-        parts.in_order()?;
-        let upload = parts.upload()?;
-        let (ready, adds) = (parts.ready()?, parts.adds()?);
-        let mut by_group = vec![0u32; recipe.groups.len()];
-        for (group, adds) in ready.iter().zip(&adds) {
-            if let Some(sum) = by_group.get_mut(*group) {
-                *sum = sum.saturating_add(*adds);
-            }
-        }
-        let mut launch =
-            Launch { parts: &parts, ready: &ready, acquire: parts.acquire(), to: Stream::default(), complete: 0 };
-        for (number, (group, adds)) in recipe.groups.iter().zip(by_group).enumerate() {
-            launch.group(number, group, adds)?;
-        }
-        let Stream { words: launch, counts, released: adds, .. } = launch.to;
+        let parts = Parts::new(recipe, vec![tracker; recipe.groups.len()])?;
+        let all: Vec<usize> = (0..recipe.groups.len()).collect();
+        let Stretch { words: launch, counts, adds } = parts.stretch(&all, tracker)?;
         Ok(Own {
-            upload,
+            upload: parts.upload()?,
             launch,
             counts,
             adds,
@@ -104,12 +84,56 @@ impl Own {
     }
 }
 
-struct Parts<'a> {
-    recipe: &'a Recipe,
-    tracker: u64,
+/// The words of some groups on one channel.
+pub(crate) struct Stretch {
+    pub words: Vec<u32>,
+    pub counts: Vec<Count>,
+    pub adds: u32,
 }
 
-impl Parts<'_> {
+pub(crate) struct Parts<'a> {
+    recipe: &'a Recipe,
+    /// What each group's QMDs add to.
+    trackers: Vec<u64>,
+    /// See [`Parts::settled`].
+    pub ready: Vec<usize>,
+    /// What the QMDs add that have all been given with a group that they wait for.
+    adds: Vec<u32>,
+}
+
+impl<'a> Parts<'a> {
+    /// `trackers`: of each group.
+    pub fn new(recipe: &'a Recipe, trackers: Vec<u64>) -> Result<Parts<'a>, Refused> {
+        if let Some(address) = trackers.iter().copied().find(|at| !at.is_multiple_of(4)) {
+            return Err(Refused::Alignment { what: "tracker", address });
+        }
+        if let Some(bank) = recipe.banks.iter().find(|b| b.contents.is_none()) {
+            return Err(Refused::BankLeftOut { bank: bank.address });
+        }
+        let mut parts = Parts { recipe, trackers, ready: Vec::new(), adds: vec![0; recipe.groups.len()] };
+        parts.all_are_heard_of()?;
+        parts.in_order()?;
+        parts.ready = parts.settled()?;
+        let of_nodes = parts.added()?;
+        for (group, adds) in parts.ready.iter().zip(of_nodes) {
+            if let Some(sum) = parts.adds.get_mut(*group) {
+                *sum = sum.saturating_add(adds);
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The words of these groups one after another, on a channel with this tracker.
+    pub fn stretch(&self, groups: &[usize], tracker: u64) -> Result<Stretch, Refused> {
+        let mut launch =
+            Launch { parts: self, groups, tracker, acquire: self.acquire(), to: Stream::default(), complete: 0 };
+        for at in 0..groups.len() {
+            launch.group(at)?;
+        }
+        let Stream { words, counts, released: adds, .. } = launch.to;
+        Ok(Stretch { words, counts, adds })
+    }
+
     /// CUDA's own acquire of the launch before, which is not of another kind here.
     fn acquire(&self) -> Execute {
         let circular = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
@@ -126,7 +150,7 @@ impl Parts<'_> {
     }
 
     /// What each node's QMD adds to the tracker.
-    fn adds(&self) -> Result<Vec<u32>, Refused> {
+    fn added(&self) -> Result<Vec<u32>, Refused> {
         let of = |node| {
             let mut sum = 0u32;
             for (_, release) in self.qmd_of(node).into_iter().flat_map(Qmd::releases) {
@@ -186,7 +210,7 @@ impl Parts<'_> {
     }
 
     /// For each node the group with which all has been done that it waits for: the last that starts or decrements it or what goes before it.
-    fn ready(&self) -> Result<Vec<usize>, Refused> {
+    fn settled(&self) -> Result<Vec<usize>, Refused> {
         let mut ready: Vec<usize> = self.recipe.nodes.iter().map(|n| n.group).collect();
         for (number, group) in self.recipe.groups.iter().enumerate() {
             for start in &group.starts {
@@ -211,7 +235,7 @@ impl Parts<'_> {
         Err(Refused::Circle { qmd: 0 })
     }
 
-    fn qmds(&self) -> Vec<u64> {
+    pub fn qmds(&self) -> Vec<u64> {
         let mut all: Vec<u64> = self.recipe.nodes.iter().filter_map(|n| Some(n.work.kernel()?.address)).collect();
         all.sort_unstable();
         all
@@ -236,7 +260,7 @@ impl Parts<'_> {
         self.recipe.nodes.iter().enumerate().filter_map(of).collect()
     }
 
-    fn touched(&self) -> Vec<Touched> {
+    pub fn touched(&self) -> Vec<Touched> {
         use crate::recipe::Work;
         let lines = |lines: u32, pitch: u32, bytes: u64| {
             u64::from(lines.saturating_sub(1)).saturating_mul(pitch.into()).saturating_add(bytes)
@@ -263,7 +287,7 @@ impl Parts<'_> {
     }
 
     /// The steps of CUDA's upload that write banks and QMDs, and those that arm what others start.
-    fn upload(&self) -> Result<Vec<u32>, Refused> {
+    pub fn upload(&self) -> Result<Vec<u32>, Refused> {
         let started: HashSet<u64> = self.recipe.relaunch.iter().filter_map(|p| copies(&p.step)).collect();
         let mut to = Stream::default();
         for placed in &self.recipe.upload {
@@ -296,8 +320,9 @@ impl Parts<'_> {
         let mut step = step.clone();
         if let (Step::Write { data, .. }, Some(qmd)) = (&mut step, self.qmd_of(node.0)) {
             let mut ours = *qmd;
+            let tracker = self.ready.get(node.0).and_then(|group| self.trackers.get(*group)).copied().unwrap_or(0);
             for (i, _) in qmd.releases() {
-                ours.set_release(i, self.tracker)?;
+                ours.set_release(i, tracker)?;
             }
             data.iter_mut().zip(ours.words()).for_each(|(to, from)| *to = *from);
         }
@@ -349,8 +374,9 @@ impl Stream {
 
 struct Launch<'a> {
     parts: &'a Parts<'a>,
-    /// The group of each node, see [`Parts::ready`].
-    ready: &'a [usize],
+    /// In their order.
+    groups: &'a [usize],
+    tracker: u64,
     acquire: Execute,
     to: Stream,
     /// So many groups from the first are known to be done where the stream is now.
@@ -358,55 +384,63 @@ struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// How many groups from the first are done when a group's wait is.
-    fn needed(&self, number: usize, wait: &Wait) -> usize {
+    /// How many groups from the first are done when a wait of the one at `at` is. (Of other channels' groups none are counted.)
+    fn needed(&self, at: usize, wait: &Wait) -> usize {
         let recipe = self.parts.recipe;
+        let here = |group: usize| self.groups.iter().take(at).position(|number| *number == group);
         match wait {
             Wait::LaunchBefore(_) => 0,
             Wait::Counter(counter) => {
                 let by = recipe.counters.get(*counter).into_iter().flat_map(|c| &c.released);
-                let groups = by.filter_map(|(node, ..)| self.ready.get(node.0)).filter(|group| **group < number);
+                let groups = by.filter_map(|(node, ..)| here(*self.parts.ready.get(node.0)?));
                 groups.max().map_or(0, |group| group + 1)
             }
-            Wait::Tracker(step) => recipe.groups.iter().position(|g| g.steps.contains(step)).map_or(0, |at| at + 1),
+            Wait::Tracker(step) => {
+                let group = recipe.groups.iter().position(|g| g.steps.contains(step));
+                group.and_then(here).map_or(0, |at| at + 1)
+            }
         }
     }
 
     /// Waits for all that the groups before this one add.
-    fn wait(&mut self, number: usize) -> Result<(), Refused> {
-        let (tracker, acquire, more) = (self.parts.tracker, self.acquire, self.to.released);
+    fn wait(&mut self, at: usize) -> Result<(), Refused> {
+        let (tracker, acquire, more) = (self.tracker, self.acquire, self.to.released);
         if self.to.acquired != Some(more) {
             self.to.counted(more, |w, payload| Ok(w.host_semaphore(0, tracker, payload.into(), acquire)?))?;
             self.to.acquired = Some(more);
         }
-        self.complete = number;
+        self.complete = at;
         Ok(())
     }
 
-    /// One group; `adds`: what the QMDs add that have then all been given that they wait for.
-    fn group(&mut self, number: usize, group: &Group, adds: u32) -> Result<(), Refused> {
-        let needed = group.acquires.iter().map(|(_, wait)| self.needed(number, wait)).max().unwrap_or(0);
-        if number == 0 || needed > self.complete {
-            self.wait(number)?;
-        }
+    /// The group at a place among them.
+    fn group(&mut self, at: usize) -> Result<(), Refused> {
         let parts = self.parts;
+        let number = self.groups.get(at).copied().unwrap_or(usize::MAX);
+        let Some(group) = parts.recipe.groups.get(number) else { return Ok(()) };
+        let needed = group.acquires.iter().map(|(_, wait)| self.needed(at, wait)).max().unwrap_or(0);
+        if at == 0 || needed > self.complete {
+            self.wait(at)?;
+        }
         let steps = parts.recipe.relaunch.get(group.steps.clone()).unwrap_or_default();
         let set = |i: usize| group.sets.iter().any(|(step, _)| *step == group.steps.start + i);
         for (i, placed) in steps.iter().enumerate() {
             let is_alone =
                 matches!(placed.step, Step::Write { .. } | Step::Memset(_) | Step::Fill { .. } | Step::Copy { .. });
             if is_alone && !set(i) {
-                self.wait(number)?;
+                self.wait(at)?;
                 match &placed.step {
                     Step::Memset(memset) => self.memset(memset)?,
                     step => self.alone(step)?,
                 }
-                self.wait(number)?;
+                self.wait(at)?;
             }
         }
         for placed in steps.iter().filter(|p| matches!(p.step, Step::Pcas { .. } | Step::Invalidate { .. })) {
             append(&mut self.to.words, placed)?;
         }
+        // What the QMDs add that have all been given now that they wait for.
+        let adds = parts.adds.get(number).copied().unwrap_or(0);
         self.to.released = self.to.released.checked_add(adds).ok_or(TOO_MANY)?;
         Ok(())
     }
@@ -420,7 +454,7 @@ impl Launch<'_> {
         if !bytes.is_multiple_of(4) {
             return Err(Refused::Form { what: "a macro's fill of more than 32 KiB that are no whole words" });
         }
-        let (tracker, launch) = (self.parts.tracker, launch_dma::NON_PIPELINED | launch_dma::PITCH);
+        let (tracker, launch) = (self.tracker, launch_dma::NON_PIPELINED | launch_dma::PITCH);
         let more = self.to.released.checked_add(1).ok_or(TOO_MANY)?;
         let mut words = [0; 32];
         let mut to = Words::new(&mut words);
@@ -433,7 +467,7 @@ impl Launch<'_> {
 
     /// What has no QMD, and behind it a release of the tracker by the same engine.
     fn alone(&mut self, step: &Step) -> Result<(), Refused> {
-        let tracker = self.parts.tracker;
+        let tracker = self.tracker;
         let more = self.to.released.checked_add(1).ok_or(TOO_MANY)?;
         match step {
             Step::Write { address, bytes, data, launch } => {

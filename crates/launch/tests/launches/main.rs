@@ -1,6 +1,7 @@
 //! Graphs are learnt from a stand-in for CUDA on the software GPU, and launched from a channel of ours with the same results.
 
 mod beside;
+mod branches;
 mod chain;
 #[path = "../../../copy/tests/counting/mod.rs"]
 mod counting;
