@@ -3,7 +3,7 @@
 //! The channel of launches and one of a copy engine are told their parts, and wait for each other by the chain's counter. Neither changes its engine, so
 //! nobody waits until CUDA's kernels are over (see [`crate::Chain`]). What goes inline goes by the channel of launches.
 
-use crate::chain::{ChainOptions, Step, Way, make};
+use crate::chain::{ChainOptions, Made, Step, Way, make};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::node::Node;
@@ -39,8 +39,8 @@ impl ChainBeside {
             return Err(gpu::Error::OtherSpace { va: copies.tracker() }.into());
         }
         // SAFETY: the caller's.
-        let (graph, beside, ways) = unsafe { make(launches, Some(copies), steps, options) }?;
-        let copies = beside.ok_or(Error::Channel("a chain without its copies"))?;
+        let Made { graph, copies, ways } = unsafe { make(launches, Some(copies), steps, options) }?;
+        let copies = copies.ok_or(Error::Channel("a chain without its copies"))?;
         Ok(ChainBeside { graph, copies, ways })
     }
 

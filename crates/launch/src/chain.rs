@@ -120,7 +120,7 @@ impl Chain {
     /// As [`Graph::learn`], for each graph; and what goes inline lies in memory that the CPU can read at the GPU's address.
     pub unsafe fn prepare(channel: &mut Channel, steps: &[Step<'_>], options: ChainOptions) -> Result<Chain, Error> {
         // SAFETY: the caller's.
-        let (graph, _, ways) = unsafe { make(channel, None, steps, options) }?;
+        let Made { graph, ways, .. } = unsafe { make(channel, None, steps, options) }?;
         Ok(Chain { graph, ways })
     }
 
@@ -135,6 +135,13 @@ impl Chain {
     }
 }
 
+/// A chain's parts.
+pub(crate) struct Made {
+    pub graph: Graph,
+    pub copies: Option<Launch>,
+    pub ways: Vec<Option<Way>>,
+}
+
 /// Makes the part of the channel of launches, and that of a channel for copies where there is one.
 ///
 /// # Safety
@@ -144,7 +151,7 @@ pub(crate) unsafe fn make(
     copies: Option<&mut Channel>,
     steps: &[Step<'_>],
     options: ChainOptions,
-) -> Result<(Graph, Option<Launch>, Vec<Option<Way>>), Error> {
+) -> Result<Made, Error> {
     fit(channel)?;
     if steps.is_empty() || steps.len() > MOST {
         return Err(Error::Chain { step: steps.len(), why: "a chain has 1 to 256 steps" });
@@ -211,7 +218,7 @@ pub(crate) unsafe fn make(
     for (node, bytes) in now {
         graph.set_parameter(node, 0, &bytes)?;
     }
-    Ok((graph, beside, ways))
+    Ok(Made { graph, copies: beside, ways })
 }
 
 impl Deref for Chain {

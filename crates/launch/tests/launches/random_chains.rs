@@ -54,6 +54,9 @@ impl Places {
     }
 }
 
+/// What launches a chain, on the channel of launches and that of copies.
+type Launching = Box<dyn FnMut(&mut Channel, &mut Channel) -> gpu::Ticket>;
+
 #[derive(Clone, Copy, Debug)]
 enum Random {
     Copy { to: usize, from: usize, bytes: u64, inline: bool },
@@ -129,7 +132,7 @@ fn random_chains_leave_what_their_steps_leave() {
             let options = ChainOptions { order, counter, ..ChainOptions::default() };
             let mut copies = copies.borrow_mut();
             // SAFETY: stand-in kernels in memory of the test.
-            let mut launch: Box<dyn FnMut(&mut Channel, &mut Channel) -> gpu::Ticket> = unsafe {
+            let mut launch: Launching = unsafe {
                 if beside {
                     let mut chain = ChainBeside::prepare(&mut channel, &mut copies, &steps, options).unwrap();
                     Box::new(move |channel, copies| chain.launch(channel, copies).unwrap())
@@ -144,7 +147,7 @@ fn random_chains_leave_what_their_steps_leave() {
                 model(&random, &mut expected);
             }
             if let Some(last) = last {
-                if beside { &*copies } else { &*channel }.wait(last, TIMEOUT).unwrap();
+                if beside { copies.wait(last, TIMEOUT) } else { channel.wait(last, TIMEOUT) }.unwrap();
             }
             for (place, bytes) in expected.iter().enumerate() {
                 prop_assert_eq!(&places.read(place), bytes, "place {}", place);
