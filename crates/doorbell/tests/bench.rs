@@ -554,7 +554,7 @@ fn routes_calls_and_experiments_are_listed() {
     assert_eq!(names(&listed["calls"]), subject::calls().iter().map(|c| c.name).collect::<Vec<_>>());
     let text = bench().args(["--routes", "--gpu", "soft"]).assert().success();
     text.stdout(
-        contains("host->ce0->gpu0").and(contains("graph(KERNELS,polled,ours)")).and(contains("cuStreamCreate")),
+        contains("host->ce0->gpu0").and(contains("graph(KERNELS,polled,ours,")).and(contains("cuStreamCreate")),
     );
 
     let experiments = json(&["--list", "--json"])["experiments"].clone();

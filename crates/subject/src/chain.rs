@@ -1,11 +1,12 @@
-//! A frame's way: bytes from pinned host memory to the GPU, a kernel that copies them there, and the copy back to pinned memory.
+//! A frame's way: bytes from pinned host memory to the GPU, a kernel that copies them there, and the copy back to pinned memory. With more
+//! kernels, one behind the other, it is what the inference of a model asks of the CPU.
 //!
 //! By CUDA it is one graph with two memcpy nodes, the form with the fewest calls and waits that CUDA has; or three calls in a stream. By us (`ours`) it is a
 //! chain of crate `launch`, one doorbell; `beside`: with the copies on a copy engine's own channel, two doorbells; `apart`: a launch between two copies on
 //! channels of their own, each waiting for the ticket of the one before, three doorbells.
 
-use crate::entry::{Call, Entry, Result as Open};
-use crate::launch::{learnt, refused, spin};
+use crate::entry::{Call, Entry, Number, Result as Open};
+use crate::launch::{PRIORITY, learnt, refused, spin, stream};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
 use copy::Difference;
 use cuda::{Argument, Context, DeviceBuffer, Graph, GraphExec, Module, PinnedBuffer, Stream};
@@ -34,17 +35,16 @@ const OVER: Duration = Duration::from_secs(5);
 
 pub(crate) const CHAIN: Entry = Entry {
     name: "chain",
-    form: "chain(ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart)",
-    about: "bytes to the GPU, a kernel that copies them there, bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
+    form: "chain(KERNELS,ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart,priority=high|low)",
+    about: "bytes to the GPU, a kernel that copies them there (or so many), bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
             polled: another memcpy node brings a number back that is waited for; stream: three calls; ours: a chain of our own behind one doorbell \
             (inline, ce: how the bytes go there; counter: launches wait for a counter, engines: for nothing but the engines; host-counter: it lies in host memory; \
-            \
-            beside: copies on a channel of their own, two doorbells; apart: on two, three doorbells)",
+            beside: copies on a channel of their own, two doorbells; apart: on two, three doorbells); priority: that of CUDA's stream",
     bytes: BYTES,
-    number: None,
+    number: Some(Number { of: "kernels", default: 1, least: 1, most: 1000 }),
     words: &[OURS, STREAM, POLLED, INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART],
     one_word: false,
-    values: &[],
+    values: &[PRIORITY],
     open,
 };
 
@@ -90,7 +90,10 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         let why = "`stream` and `polled` are CUDA's, and inline, ce, counter, engines, host-counter, beside and apart are those of `ours`";
         return Err(Unavailable::new(why).into());
     }
-    let mut frames = Frames::new(machine, wanted, call.has(POLLED))?;
+    if ours && call.given(PRIORITY.key()).is_some() {
+        return Err(Unavailable::new("a channel of our own has no priority of a stream").into());
+    }
+    let mut frames = Frames::new(machine, wanted, call)?;
     if call.has(STREAM) {
         return Ok(Box::new(frames));
     }
@@ -132,15 +135,17 @@ struct Parts<'m> {
     told: PinnedBuffer<'m>,
     bytes: usize,
     polled: bool,
+    /// One behind the other; each does the same.
+    kernels: u32,
 }
 
 impl<'m> Frames<'m> {
-    fn new(machine: &'m Machine, wanted: &Wanted, polled: bool) -> Result<Frames<'m>, Error> {
+    fn new(machine: &'m Machine, wanted: &Wanted, call: &Call) -> Result<Frames<'m>, Error> {
         let context: &Context = machine.context()?;
         let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes }.next_multiple_of(4);
         let bytes = u32::try_from(bytes).map_err(|_| Error::Memory { bytes })? as usize;
         let parts = Parts {
-            stream: Stream::new(context)?,
+            stream: stream(context, call)?,
             module: Module::from_ptx(context, PTX)?,
             first: DeviceBuffer::new(context, bytes + NUMBER)?,
             second: DeviceBuffer::new(context, bytes + NUMBER)?,
@@ -148,7 +153,8 @@ impl<'m> Frames<'m> {
             down: PinnedBuffer::new(context, bytes)?,
             told: PinnedBuffer::new(context, NUMBER)?,
             bytes,
-            polled,
+            polled: call.has(POLLED),
+            kernels: call.number,
         };
         // The module is loaded then: nothing is loaded while a graph is learnt.
         parts.submit()?;
@@ -169,7 +175,8 @@ impl Parts<'_> {
         let to = [Argument::U64(self.second.address()), Argument::U64(self.first.address()), Argument::U32(sent)];
         let blocks = (sent / 4).div_ceil(THREADS);
         // SAFETY: the arguments are the kernel's; the memories live as long as the stream, which is waited for before they go.
-        unsafe { kernel.launch([blocks, 1, 1], [THREADS, 1, 1], 0, &self.stream, &to) }
+        (0..self.kernels)
+            .try_for_each(|_| unsafe { kernel.launch([blocks, 1, 1], [THREADS, 1, 1], 0, &self.stream, &to) })
     }
 
     /// All of it, into the stream.
@@ -203,7 +210,7 @@ impl Parts<'_> {
         unsafe { AtomicU32::from_ptr(self.told.as_ptr().cast()) }
     }
 
-    /// The graph of the kernel alone.
+    /// The graph of the kernels alone.
     fn learn(&self, machine: &Machine) -> Result<(launch::Graph, Channel), Error> {
         let kernel = Graph::capture(&self.stream, || self.launch())?;
         learnt(machine, &kernel, &self.stream)
@@ -338,7 +345,11 @@ impl Apart {
 impl Opened for Frames<'_> {
     fn about(&self) -> String {
         let bytes = self.parts.bytes;
-        let what = format!("{bytes} bytes to the GPU, a kernel that copies them, {bytes} bytes back");
+        let kernels = match self.parts.kernels {
+            1 => "a kernel that copies them".to_owned(),
+            kernels => format!("{kernels} kernels that copy them"),
+        };
+        let what = format!("{bytes} bytes to the GPU, {kernels}, {bytes} bytes back");
         match &self.by {
             By::Calls => format!("{what}, by three calls in a stream"),
             By::Graph(_) => format!("{what}, as one graph of CUDA's with memcpy nodes"),

@@ -67,6 +67,10 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         "chain(ours,beside)",
         "chain(ours,ce,beside)",
         "chain(ours,apart)",
+        "chain(5,priority=high)",
+        "chain(5,stream,priority=low)",
+        "chain(5,ours)",
+        "chain(3,ours,apart)",
     ];
     for bytes in [8, 4096, 64 << 10] {
         let mut opened: Vec<_> =
@@ -80,7 +84,11 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         }
         assert_eq!((ready[1].waiting(), ready[3].waiting()), (Waiting::Polled, Waiting::Polled));
     }
-    for (text, why) in [("chain(polled,ours)", "are CUDA's"), ("chain(inline)", "those of `ours`")] {
+    for (text, why) in [
+        ("chain(polled,ours)", "are CUDA's"),
+        ("chain(inline)", "those of `ours`"),
+        ("chain(ours,priority=low)", "no priority"),
+    ] {
         let error = open(&machine, &What::Call(text.into()), &Wanted::of(8)).err().unwrap();
         assert!(error.to_string().contains(why), "{error}");
     }

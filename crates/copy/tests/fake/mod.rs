@@ -274,7 +274,7 @@ fn strikes(countdown: &AtomicU64) -> bool {
 }
 
 /// The kernels by name, and the widths of their arguments.
-const KERNELS: [(&str, u64, &[usize]); 14] = [
+const KERNELS: [(&str, u64, &[usize]); 15] = [
     ("answer_long", 0x105, &[8, 8, 8, 4, 8, 8]),
     ("copy_sm", COPY_SM, &[8, 8, 8, 8, 8, 4]),
     ("copy_elements", COPY_ELEMENTS, &[8, 8, 8, 8, 8, 4]),
@@ -289,11 +289,13 @@ const KERNELS: [(&str, u64, &[usize]); 14] = [
     ("count_and_tell", COUNT_AND_TELL, &[8, 8]),
     ("step", STEP, &[8, 4, 4]),
     ("stream_memory", STREAM_MEMORY, &[8, 4, 4]),
+    ("copy", COPY, &[8, 8, 4]),
 ];
 const COUNT: u64 = 0x110;
 const COUNT_AND_TELL: u64 = 0x111;
 const STEP: u64 = 0x112;
 const STREAM_MEMORY: u64 = 0x113;
+const COPY: u64 = 0x114;
 const CONSUME: u64 = 0x124;
 const COPY_SM: u64 = 0x120;
 const COPY_ELEMENTS: u64 = 0x121;
@@ -337,6 +339,7 @@ fn do_now(work: &Work) {
                     unsafe { *word = (*word).wrapping_add(*value as u32) };
                 }
             }
+            (COPY, &[to, from, bytes]) => copy_now(to, from, bytes as u32 as usize),
             (COPY_SM | COPY_ELEMENTS, &[to, from, bytes, told, count, number]) => {
                 kernels::launched(*function == COPY_ELEMENTS, *threads, [to, from, bytes]);
                 kernels::end([told, count], number as u32);
