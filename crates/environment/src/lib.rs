@@ -8,6 +8,7 @@ pub mod counters;
 mod files;
 mod gather;
 mod gpu;
+mod held;
 mod host;
 pub mod lists;
 pub mod names;
@@ -20,6 +21,7 @@ mod warnings;
 
 pub use compare::Difference;
 pub use counters::{Counted, Counters, wire_overhead};
+pub use held::Held;
 pub use taken::Taken;
 pub use value::{Known, Value};
 pub use warm::{Warmed, warm_memory};

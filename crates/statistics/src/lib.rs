@@ -14,6 +14,7 @@ mod misses;
 mod percentile;
 mod ratio;
 mod rounds;
+mod series;
 mod summary;
 mod worst;
 
@@ -25,5 +26,6 @@ pub use misses::Misses;
 pub use percentile::{BEYOND, Percentile};
 pub use ratio::Ratio;
 pub use rounds::{Draws, MIN_ROUNDS, RESAMPLES, Rounds, interval_over_rounds};
+pub use series::{Shift, Trend};
 pub use summary::Summary;
 pub use worst::{Slow, WORST, Worst};
