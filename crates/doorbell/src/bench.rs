@@ -8,6 +8,8 @@ pub mod machine;
 mod noise;
 mod raw;
 
+pub use experiment::{read_named, surroundings};
+
 use crate::help::Page;
 use std::process::ExitCode;
 

@@ -103,6 +103,9 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(e) = c.downcast_ref::<results::Error>() {
             return Some(e.hint());
         }
+        if let Some(e) = c.downcast_ref::<soak::Error>() {
+            return Some(e.hint());
+        }
         match c.downcast_ref::<runner::Error>() {
             Some(runner::Error::Results(e)) => return Some(e.hint()),
             Some(runner::Error::Unwritten { hint, .. }) => return Some(hint.clone()),

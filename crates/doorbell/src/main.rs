@@ -24,6 +24,7 @@ mod selfbench;
 mod selftest;
 mod show;
 mod signals;
+mod soak;
 mod units;
 
 #[cfg(test)]
@@ -81,6 +82,7 @@ enum Command {
     Sample(sample::Args),
     Selftest(selftest::Args),
     Bench(Box<bench::Args>),
+    Soak(Box<soak::Args>),
     Calibrate(Box<calibrate::Args>),
     Compare(compare::Args),
     Report(report::Args),
@@ -129,6 +131,7 @@ fn main() -> ExitCode {
         Command::Sample(a) => a.run(),
         Command::Selftest(a) => a.run(),
         Command::Bench(a) => a.run(),
+        Command::Soak(a) => a.run(),
         Command::Calibrate(a) => a.run(),
         Command::Compare(a) => a.run(),
         Command::Report(a) => a.run(),

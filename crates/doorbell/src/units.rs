@@ -34,6 +34,14 @@ pub fn size_in(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Stri
 
 /// A time above zero, up to a day: `30ns`, `100us`, `20ms`, `5s`, `1m30s`.
 pub fn time(text: &str) -> Result<Duration, String> {
+    match long_time(text) {
+        Ok(d) if d > DAY => Err("at most a day (24h) fits".into()),
+        parsed => parsed,
+    }
+}
+
+/// A time above zero, up to a hundred days.
+pub fn long_time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if text.parse::<f64>().is_ok() {
         return Err(format!("a time needs a unit: {text}ns, {text}us, {text}ms, {text}s or {text}m"));
@@ -41,8 +49,8 @@ pub fn time(text: &str) -> Result<Duration, String> {
     let parsed: jiff::SignedDuration =
         text.parse().map_err(|_| "it is not a time; times are written 30ns, 100us, 20ms, 5s, 1m30s".to_owned())?;
     match Duration::try_from(parsed) {
-        Ok(d) if !d.is_zero() && d <= DAY => Ok(d),
-        Ok(d) if d > DAY => Err("at most a day (24h) fits".into()),
+        Ok(d) if !d.is_zero() && d <= 100 * DAY => Ok(d),
+        Ok(d) if d > 100 * DAY => Err("at most a hundred days (2400h) fit".into()),
         _ => Err("more than no time is needed".into()),
     }
 }

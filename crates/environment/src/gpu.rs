@@ -104,7 +104,7 @@ pub fn throttle(d: &Device<'_>) -> Known<Vec<&'static str>> {
     d.current_throttle_reasons().map(reasons).map_err(why)
 }
 
-fn reasons(found: ThrottleReasons) -> Vec<&'static str> {
+pub fn reasons(found: ThrottleReasons) -> Vec<&'static str> {
     const NAMES: [(ThrottleReasons, &str); 9] = [
         (ThrottleReasons::GPU_IDLE, "idle"),
         (ThrottleReasons::APPLICATIONS_CLOCKS_SETTING, "clocks set"),

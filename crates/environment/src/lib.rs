@@ -72,6 +72,11 @@ pub fn virtualization() -> Result<Virtualization, String> {
     gpu::of(&nvml::device(None)?)
 }
 
+/// Why clocks were lower than they could be: the bits of `throttle_reasons`, by name.
+pub fn throttle_names(bits: u64) -> Vec<&'static str> {
+    gpu::reasons(nvml_wrapper::bitmasks::device::ThrottleReasons::from_bits_truncate(bits))
+}
+
 /// The time of day, UTC, RFC 3339.
 pub fn utc_now() -> Result<String, String> {
     host::thread::time()

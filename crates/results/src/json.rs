@@ -15,7 +15,9 @@ struct Lines {
     any: [bool; LINES],
 }
 
-pub(crate) fn to_vec(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+/// # Errors
+/// What `serde_json` cannot write.
+pub fn to_vec(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut out = Vec::new();
     value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Lines::default()))?;
     out.push(b'\n');

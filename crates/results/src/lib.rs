@@ -7,7 +7,7 @@
 pub mod commands;
 mod error;
 pub mod folder;
-mod json;
+pub mod json;
 mod lock;
 pub mod part;
 pub mod run;
@@ -15,6 +15,7 @@ pub mod samples;
 
 pub use error::Error;
 pub use folder::Folder;
+pub use lock::Lock;
 pub use part::{Compared, Explained, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 pub use run::{Context, Interrupted, Run};
 pub use samples::Samples;

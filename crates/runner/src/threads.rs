@@ -42,14 +42,14 @@ fn done(process: u32) -> (u64, u64) {
 }
 
 /// Whether a process is there and not yet dead: a dead one may stay in /proc until somebody waits for it.
-pub(crate) fn is_alive(process: u32) -> bool {
+pub fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// A process and its descendants.
-pub(crate) fn family(process: u32) -> Vec<u32> {
+pub fn family(process: u32) -> Vec<u32> {
     let mut all = vec![process];
     let mut next = 0;
     while let Some(&parent) = all.get(next) {

@@ -118,6 +118,9 @@ pub struct Period {
     /// What was noted, each text once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// What was seen of it while it was measured, the first of each kind and cell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
 }
 
 /// A cell in a period. Figures are null without samples.
@@ -291,7 +294,7 @@ pub struct Total {
     pub fluctuation_of_means: Option<f64>,
     pub bytes_per_second: Option<f64>,
     pub speed_up: Option<SpeedUp>,
-    /// Of all samples, in buckets at most a 32nd of their value wide.
+    /// Of all samples, in buckets at most a 64th of their value wide.
     #[cfg_attr(test, schemars(with = "Vec<serde_json::Value>"))]
     pub histogram: Vec<Bucket>,
     /// The slowest of all periods, the slowest first.

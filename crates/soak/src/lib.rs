@@ -1,8 +1,32 @@
 //! Soaks: an experiment that runs for hours in one process, in periods, each with its account.
+//!
+//! [`measuring`] turns laps of a stage into periods, in the process that measures; [`lead`] starts that process, watches it and
+//! goes on behind it; [`folder`] keeps what is finished; `sum_up` and `judge` say what it comes to.
+//!
+//! The invariant: what is kept does not grow with samples, only with periods; and nothing that was not measured is told.
 
 pub mod account;
+mod cell;
+pub mod clock;
+mod delay;
+mod error;
+pub mod folder;
+mod judge;
+pub mod lead;
+pub mod measuring;
+pub mod planted;
+mod sum_up;
+pub mod text;
 
 pub use account::Soak;
+pub use error::Error;
+pub use folder::Folder;
+
+/// Whether an experiment's file, or what changes it, says how many transfers are compared.
+pub fn says_every(text: &str, sets: &[String]) -> bool {
+    let in_file = || text.parse::<toml::Table>().ok()?.get("verify")?.get("every").cloned();
+    sets.iter().any(|set| set.trim_start().starts_with("verify.every")) || in_file().is_some()
+}
 
 #[cfg(test)]
 mod tests {

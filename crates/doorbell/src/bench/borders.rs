@@ -70,7 +70,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut sets = self.sets.clone();
         sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
-        let experiment = read_named(&self.experiment, &sets)?;
+        let experiment = read_named(&self.experiment, &sets)?.1;
         if experiment.run.record != Record::Commands || !experiment.matrix.is_empty() {
             let what = format!("{}: borders are read from recordings of one stage", experiment.name);
             return Err(

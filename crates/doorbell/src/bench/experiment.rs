@@ -138,7 +138,7 @@ impl Args {
         };
         let mut sets = self.sets.clone();
         sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
-        read_named(name, &sets).map(Some)
+        read_named(name, &sets).map(|(_, experiment)| Some(experiment))
     }
 
     fn measure(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
@@ -207,7 +207,7 @@ impl Args {
     fn again(&self, path: &Path) -> anyhow::Result<ExitCode> {
         let (mut run, folder) = Loaded::open(path)?.summed_up_again()?;
         if let Some(name) = &self.asserts {
-            run = run.judged_by(&read_named(name, &[])?.asserts);
+            run = run.judged_by(&read_named(name, &[])?.1.asserts);
         }
         match &folder {
             Some(folder) if self.plots => drop(plot::all(folder, &run)?),
@@ -253,22 +253,23 @@ impl Args {
     }
 }
 
-/// A shipped experiment, or a file.
-pub(super) fn read_named(name: &str, sets: &[String]) -> anyhow::Result<Experiment> {
+/// A shipped experiment, or a file: its text, and what it says.
+pub fn read_named(name: &str, sets: &[String]) -> anyhow::Result<(String, Experiment)> {
     let is_file = name.contains('/') || name.ends_with(".toml");
     match experiment::shipped_named(name).filter(|_| !is_file) {
-        Some(shipped) => Ok(experiment::read(shipped.text, shipped.name, sets)?),
+        Some(shipped) => Ok((shipped.text.into(), experiment::read(shipped.text, shipped.name, sets)?)),
         None if is_file || Path::new(name).is_file() => {
             let text = std::fs::read_to_string(name)
                 .map_err(|e| Failure::new(format!("{name}: {e}"), "the file must exist and be text"))?;
-            Ok(experiment::read(&text, name, sets)?)
+            let experiment = experiment::read(&text, name, sets)?;
+            Ok((text, experiment))
         }
         None => Err(Failure::new(format!("there is no experiment {name:?}"), EXPERIMENTS).into()),
     }
 }
 
 /// What the figures are taken on.
-pub(super) fn surroundings(gpu: experiment::Gpu) -> environment::Environment {
+pub fn surroundings(gpu: experiment::Gpu) -> environment::Environment {
     let gpu = match gpu {
         experiment::Gpu::Soft => environment::Gpu::Soft,
         experiment::Gpu::None => environment::Gpu::None,

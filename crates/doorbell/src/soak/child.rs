@@ -1,0 +1,133 @@
+//! The process of a soak that measures: laps of its stages, until all is measured or it is told to end.
+
+use crate::bench::machine;
+use crate::record::Gpu;
+use crate::signals;
+use copy::Machine;
+use lab::clock::Clock;
+use lab::stage::{self, Lab, Next};
+use runner::UNWRITTEN;
+use soak::account::Held;
+use soak::clock::{self, Clock as SoakClock, Simulated, System};
+use soak::lead::{LAP, OVER, PROGRESS};
+use soak::measuring::{Ending, Lap, Measuring, Over, Then};
+use soak::planted::Planted;
+use soak::{Error, Folder};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<ExitCode> {
+    let stop = signals::count_interrupts();
+    // SAFETY: takes numbers. The process under a lock policy that started this one ends with its own parent.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let folder = Folder::join(folder)?;
+    let gpu = folder.experiment().run.gpu;
+    let machine = match gpu {
+        experiment::Gpu::None => Machine::without_a_gpu("the experiment uses no GPU: it says gpu = \"none\""),
+        experiment::Gpu::Soft => machine::open(Gpu::Soft)?,
+        experiment::Gpu::Real => machine::open(Gpu::Real)?,
+    };
+    let lab_clock = Clock::new();
+    let lab = Lab { machine: &machine, clock: &lab_clock, tell: &|text| say(PROGRESS, text) };
+    let clock = soak_clock(&folder)?;
+    let watch = || held(gpu);
+    let mut measuring = Measuring::new(&folder, clock.as_ref(), process, &watch)?;
+    let bound = folder.asked().stop_above_ns.map(std::time::Duration::from_nanos);
+    let (mut laps, mut failed) = (0u64, None::<Error>);
+    let over = 'soak: loop {
+        for stage in folder.stages() {
+            let mut then = None;
+            let end = stage::run_on(&lab, stage, bound, &mut |lap| {
+                laps += 1;
+                let mut lap = Lap {
+                    part: lap.finished.part,
+                    samples: lap.finished.samples,
+                    ended: lap.ended.iter().map(|end| end.map(ending)).collect(),
+                    ago_s: lap.ago.as_secs_f64(),
+                };
+                planted.iter().for_each(|fault| fault.strike(laps, &mut lap));
+                match measuring.lap(stage, lap, stop.load(Ordering::Relaxed) > 0) {
+                    Ok(next) => {
+                        let progress = measuring.progress();
+                        let worst = progress.worst_ns.map_or("-".into(), |ns| ns.to_string());
+                        if progress.any {
+                            say(LAP, &format!("{} {:.3} {worst}", progress.period, progress.done_s));
+                        }
+                        let again = if let Then::Lap { noise } = next { Some(noise) } else { None };
+                        then = Some(next);
+                        again.map_or(Next::Stop, |noise| Next::Again { noise })
+                    }
+                    Err(e) => {
+                        failed = Some(e);
+                        Next::Stop
+                    }
+                }
+            });
+            if let Some(e) = failed {
+                crate::failure::print(&e.into());
+                return Ok(ExitCode::from(UNWRITTEN));
+            }
+            match then {
+                Some(Then::Over(over)) => break 'soak over,
+                Some(_) => {}
+                None => {
+                    let why = end.part.cells.iter().find_map(|cell| match &cell.status {
+                        results::Status::Failed(why) => Some(why.clone()),
+                        _ => None,
+                    });
+                    break 'soak Over::Impossible(why.unwrap_or_else(|| "no lap was measured".into()));
+                }
+            }
+        }
+    };
+    let (kind, why) = match over {
+        Over::Done => ("done", String::new()),
+        Over::Stopped => ("stopped", String::new()),
+        Over::Above(why) => ("above", why),
+        Over::Renew(why) => ("renew", why),
+        Over::Impossible(why) => ("impossible", why),
+    };
+    say(OVER, &format!("{kind} {}", why.replace('\n', " ")));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ending(ending: stage::Ending) -> Ending {
+    match ending {
+        stage::Ending::Wrong => Ending::Wrong,
+        stage::Ending::Lost => Ending::Lost,
+        stage::Ending::Failed => Ending::Failed,
+        stage::Ending::Above => Ending::Above,
+    }
+}
+
+/// Time as it is; or, where that was asked for, one that goes on behind the last period, as if beginning anew took a period.
+fn soak_clock(folder: &Folder) -> Result<Box<dyn SoakClock>, Error> {
+    let Some(lap_s) = folder.asked().simulated_lap_s else { return Ok(Box::new(System::new())) };
+    let last = folder.periods()?.last().and_then(|last| clock::read(&last.ended));
+    let from = last.map_or_else(clock::utc_s, |ended| ended + folder.asked().every_s);
+    Ok(Box::new(Simulated::new(from, lap_s)))
+}
+
+fn held(gpu: experiment::Gpu) -> Held {
+    let held = environment::Held::now(match gpu {
+        experiment::Gpu::Soft => environment::Gpu::Soft,
+        experiment::Gpu::None => environment::Gpu::None,
+        experiment::Gpu::Real => environment::Gpu::Real { pci: None },
+    });
+    Held {
+        rss_bytes: held.rss_bytes.ok(),
+        mappings: held.mappings.ok(),
+        descriptors: held.descriptors.ok(),
+        threads: held.threads.ok(),
+        handles: held.driver_files.ok(),
+        gpu_used_bytes: held.gpu_used_bytes.ok(),
+    }
+}
+
+/// One line for the process that leads the soak. If that is gone, so is this one.
+fn say(kind: &str, text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{kind}{text}").and_then(|()| out.flush());
+}

@@ -1,0 +1,129 @@
+//! The clock by which a soak has periods. Samples have a clock of their own; this one counts minutes and hours.
+//!
+//! It is a trait because twelve hours must fit into a test: [`Simulated`] goes on by a fixed time with each lap, whatever that
+//! took, and every file that comes of it says so.
+
+use jiff::Timestamp;
+use std::cell::Cell;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// A moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moment {
+    /// Seconds since 1970, UTC. Somebody may set this clock.
+    pub utc_s: f64,
+    /// Seconds since some moment; stands still while the machine sleeps.
+    pub elapsed_s: f64,
+}
+
+pub trait Clock {
+    fn now(&self) -> Moment;
+
+    /// A lap is over.
+    fn lapped(&self) {}
+
+    /// The moment so many seconds ago, behind which nothing but this lap was measured.
+    fn back(&self, seconds: f64) -> Moment;
+}
+
+/// Time as it is.
+#[derive(Debug)]
+pub struct System(Instant);
+
+impl System {
+    pub fn new() -> System {
+        System(Instant::now())
+    }
+}
+
+impl Default for System {
+    fn default() -> System {
+        System::new()
+    }
+}
+
+impl Clock for System {
+    fn now(&self) -> Moment {
+        Moment { utc_s: utc_s(), elapsed_s: self.0.elapsed().as_secs_f64() }
+    }
+
+    fn back(&self, seconds: f64) -> Moment {
+        let now = self.now();
+        Moment { utc_s: now.utc_s - seconds, elapsed_s: now.elapsed_s - seconds }
+    }
+}
+
+/// Each lap takes the same time.
+#[derive(Debug)]
+pub struct Simulated {
+    began_utc_s: f64,
+    each_lap_s: f64,
+    laps: Cell<u64>,
+}
+
+impl Simulated {
+    pub fn new(began_utc_s: f64, each_lap_s: f64) -> Simulated {
+        Simulated { began_utc_s, each_lap_s, laps: Cell::new(0) }
+    }
+}
+
+impl Clock for Simulated {
+    fn now(&self) -> Moment {
+        let elapsed_s = self.laps.get() as f64 * self.each_lap_s;
+        Moment { utc_s: self.began_utc_s + elapsed_s, elapsed_s }
+    }
+
+    /// The lap takes its time when it is over.
+    fn back(&self, _seconds: f64) -> Moment {
+        self.now()
+    }
+
+    fn lapped(&self) {
+        self.laps.set(self.laps.get() + 1);
+    }
+}
+
+/// Now, seconds since 1970.
+pub fn utc_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// RFC 3339, to the second.
+pub fn text(utc_s: f64) -> String {
+    written(Timestamp::from_second(utc_s.floor() as i64).ok())
+}
+
+/// RFC 3339, to the microsecond.
+pub fn precise(utc_s: f64) -> String {
+    written(Timestamp::from_microsecond((utc_s * 1e6).round() as i64).ok())
+}
+
+fn written(at: Option<Timestamp>) -> String {
+    at.map(|at| at.to_string()).unwrap_or_default()
+}
+
+/// Seconds since 1970 of what RFC 3339 says.
+pub fn read(text: &str) -> Option<f64> {
+    Some(text.parse::<Timestamp>().ok()?.as_microsecond() as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twelve_hours_are_as_many_laps_as_fit() {
+        let clock = Simulated::new(1_000.0, 300.0);
+        (0..144).for_each(|_| clock.lapped());
+        assert_eq!(clock.now(), Moment { utc_s: 44_200.0, elapsed_s: 43_200.0 });
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        let now = utc_s();
+        assert!((read(&text(now)).unwrap() - now.floor()).abs() < 1e-6 && text(now).ends_with('Z'));
+        assert!((read(&precise(now)).unwrap() - now).abs() < 2e-6);
+        assert_eq!(read("yesterday"), None);
+        assert!(System::new().now().elapsed_s < 5.0);
+    }
+}

@@ -1,0 +1,86 @@
+//! Why the folder of a soak could not be made, read or written, or its process not be started.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}: there is a soak already")]
+    Exists(PathBuf),
+    #[error("{0}: the folder is not empty, and what is in it is no soak of doorbell")]
+    NotOurs(PathBuf),
+    #[error("{0}: no soak: it has no asked.json")]
+    NoSoak(PathBuf),
+    #[error("{0}: the soak there is of another experiment, or has other periods")]
+    Other(PathBuf),
+    #[error("{0}: the soak there is complete")]
+    Complete(PathBuf),
+    #[error("{0}")]
+    Unfit(String),
+    #[error("{path}: {what}")]
+    Damaged { path: PathBuf, what: String },
+    #[error("{path}: its schema is {found:?}, and this doorbell reads {reads:?}")]
+    Version { path: PathBuf, found: String, reads: &'static str },
+    #[error("{path}: cannot be read: {cause}")]
+    Read { path: PathBuf, cause: io::Error },
+    #[error("{path}: cannot be written: {cause}")]
+    Write { path: PathBuf, cause: io::Error },
+    #[error("{what}: {cause}")]
+    Start { what: String, cause: io::Error },
+    /// The measuring process could not write a period.
+    #[error("{what}")]
+    Unwritten { what: String, hint: String },
+    #[error(transparent)]
+    Lock(results::Error),
+    #[error(transparent)]
+    Experiment(Box<experiment::Error>),
+}
+
+impl Error {
+    /// What helps.
+    pub fn hint(&self) -> String {
+        use io::ErrorKind::{FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        let text = match self {
+            Error::Exists(_) => "--resume goes on with it, --force replaces it, -o DIR writes elsewhere",
+            Error::NotOurs(_) => "give a new or an empty folder: -o DIR",
+            Error::NoSoak(_) => "give the folder that `doorbell soak -o` wrote",
+            Error::Other(_) => {
+                "go on with the same experiment, --set and --every; --force replaces it, -o DIR writes elsewhere"
+            }
+            Error::Complete(_) => {
+                "`doorbell soak --show DIR` prints it; --for with a longer time goes on; --force replaces it"
+            }
+            Error::Unfit(_) => "`doorbell soak --help` says what a soak takes",
+            Error::Damaged { .. } => "if that file is removed, the other periods stay, and --resume goes on",
+            Error::Version { .. } => "read it with the doorbell that wrote it",
+            Error::Read { .. } => "give the folder of a soak, with all its files readable",
+            Error::Start { .. } => "`doorbell doctor` says what works here",
+            Error::Unwritten { hint, .. } => return hint.clone(),
+            Error::Lock(e) => return e.hint(),
+            Error::Experiment(_) => {
+                "in the folder of a soak it is never changed by hand: begin a new one with the changed file"
+            }
+            Error::Write { cause, .. } => match cause.kind() {
+                StorageFull | QuotaExceeded => {
+                    "free some space; finished periods are kept, and --resume goes on with them"
+                }
+                FileTooLarge => "raise the file size limit (`ulimit -f unlimited`); --resume goes on",
+                PermissionDenied | ReadOnlyFilesystem => "this user may not write there; -o DIR writes elsewhere",
+                _ => "finished periods are kept, and --resume goes on with them",
+            },
+        };
+        text.into()
+    }
+
+    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |cause| Error::Read { path: path.into(), cause }
+    }
+
+    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |cause| Error::Write { path: path.into(), cause }
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl ToString) -> Error {
+        Error::Damaged { path: path.into(), what: what.to_string() }
+    }
+}

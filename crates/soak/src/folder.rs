@@ -1,0 +1,309 @@
+//! The folder of a soak: what was asked (`asked.json`, `experiment.toml`), its periods (`periods/`), the processes that measured
+//! (`processes/`), and what they say together (`soak.json`).
+//!
+//! The invariant: every file appears whole or not at all, so a soak that was killed at any moment has all its periods, the last
+//! one as far as it had come when it was written last.
+
+use crate::Error;
+use crate::account::{Fault, Period, Process, SCHEMA, Soak};
+use experiment::{Experiment, Stage};
+use results::Lock;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const ASKED: &str = "asked.json";
+const EXPERIMENT: &str = "experiment.toml";
+const PERIODS: &str = "periods";
+const PROCESSES: &str = "processes";
+const SOAK: &str = "soak.json";
+/// What was recorded behind a sample above the bound.
+pub const RECORDING: &str = "above.doorbell";
+
+const ASKED_SCHEMA: &str = "doorbell.soak-asked/1";
+const PERIOD_SCHEMA: &str = "doorbell.soak-period/1";
+const PROCESS_SCHEMA: &str = "doorbell.soak-process/1";
+
+/// What a soak was asked to do, and on what.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    pub doorbell: String,
+    pub commit: Option<String>,
+    pub command: Vec<String>,
+    /// UTC, RFC 3339.
+    pub started: String,
+    pub asked_s: f64,
+    pub every_s: f64,
+    /// The first sample above it stops the soak.
+    pub stop_above_ns: Option<u64>,
+    /// Each lap is taken to last so long, s: a simulated clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulated_lap_s: Option<f64>,
+    pub environment: serde_json::Value,
+    pub warnings: Vec<String>,
+}
+
+/// A process that measured, as it lies in `processes`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    #[serde(flatten)]
+    pub process: Process,
+    /// UTC, RFC 3339; null of one that was killed together with what led it.
+    pub ended: Option<String>,
+    /// If it did not end as it should.
+    pub fault: Option<Fault>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written<T> {
+    schema: String,
+    #[serde(flatten)]
+    it: T,
+}
+
+/// One soak.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    experiment: Experiment,
+    stages: Vec<Stage>,
+    asked: Asked,
+    /// None where it is only read.
+    _lock: Option<Lock>,
+}
+
+impl Folder {
+    /// A new soak, in a folder that is made where it is not there. With `force` it takes the place of one that is there.
+    ///
+    /// # Errors
+    /// There is one, or something else; another soak writes there; it cannot be written.
+    pub fn create(path: &Path, experiment: &Experiment, asked: Asked, force: bool) -> Result<Folder, Error> {
+        fs::create_dir_all(path).map_err(Error::write(path))?;
+        let is_soak = path.join(ASKED).exists();
+        let ours = |name: &std::ffi::OsStr| name == ".lock" || name.to_str().is_some_and(output::is_part);
+        let names = fs::read_dir(path).and_then(|all| all.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>());
+        if !is_soak && !names.map_err(Error::read(path))?.iter().all(|name| ours(name)) {
+            return Err(Error::NotOurs(path.into()));
+        }
+        if is_soak && !force {
+            return Err(Error::Exists(path.into()));
+        }
+        let lock = Lock::of_run(path).map_err(Error::Lock)?;
+        // Last what makes it a soak, so that a removal that was cut short can be repeated.
+        for name in [SOAK, RECORDING, PERIODS, PROCESSES, EXPERIMENT, ASKED] {
+            let path = path.join(name);
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            match removed {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::Write { path, cause: e }),
+                _ => {}
+            }
+        }
+        let folder = Folder::of(path, experiment.clone(), asked, Some(lock))?;
+        folder.make_ready()?;
+        whole(&path.join(EXPERIMENT), experiment.to_toml().as_bytes())?;
+        folder.write_asked()?;
+        Ok(folder)
+    }
+
+    /// A soak that is to go on.
+    ///
+    /// # Errors
+    /// There is none; another one writes there.
+    pub fn resume(path: &Path) -> Result<Folder, Error> {
+        let (experiment, asked) = read_both(path)?;
+        let lock = Lock::of_run(path).map_err(Error::Lock)?;
+        let folder = Folder::of(path, experiment, asked, Some(lock))?;
+        folder.make_ready()?;
+        Ok(folder)
+    }
+
+    /// To write periods of a soak that this process does not lead.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn join(path: &Path) -> Result<Folder, Error> {
+        let (experiment, asked) = read_both(path)?;
+        let lock = Lock::of_part(path).map_err(Error::Lock)?;
+        Folder::of(path, experiment, asked, Some(lock))
+    }
+
+    /// To read it, finished or not.
+    ///
+    /// # Errors
+    /// There is no soak.
+    pub fn open(path: &Path) -> Result<Folder, Error> {
+        let (experiment, asked) = read_both(path)?;
+        Folder::of(path, experiment, asked, None)
+    }
+
+    /// Whether there is a soak.
+    pub fn is_there(path: &Path) -> bool {
+        path.join(ASKED).exists()
+    }
+
+    fn of(path: &Path, experiment: Experiment, asked: Asked, lock: Option<Lock>) -> Result<Folder, Error> {
+        let stages = experiment.stages().map_err(|e| Error::Experiment(Box::new(e)))?;
+        Ok(Folder { path: path.into(), experiment, stages, asked, _lock: lock })
+    }
+
+    /// The folders are there, and what was being written when a soak was killed is not.
+    fn make_ready(&self) -> Result<(), Error> {
+        for folder in [self.path.clone(), self.path.join(PERIODS), self.path.join(PROCESSES)] {
+            fs::create_dir_all(&folder).map_err(Error::write(&folder))?;
+            for entry in fs::read_dir(&folder).map_err(Error::write(&folder))? {
+                let entry = entry.map_err(Error::write(&folder))?;
+                if entry.file_name().to_str().is_some_and(output::is_part) {
+                    fs::remove_file(entry.path()).map_err(Error::write(&folder))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn experiment(&self) -> &Experiment {
+        &self.experiment
+    }
+
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    pub fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// It is to measure for so long in all.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn ask_for(&mut self, seconds: f64) -> Result<(), Error> {
+        self.asked.asked_s = seconds;
+        self.write_asked()
+    }
+
+    fn write_asked(&self) -> Result<(), Error> {
+        write(&self.path.join(ASKED), ASKED_SCHEMA, &self.asked)
+    }
+
+    fn period_path(&self, index: u32) -> PathBuf {
+        self.path.join(PERIODS).join(format!("{index:04}.json"))
+    }
+
+    /// Takes the place of what was written of the same period before.
+    ///
+    /// # Errors
+    /// It cannot be written; what was there stays.
+    pub fn write_period(&self, period: &Period) -> Result<(), Error> {
+        write(&self.path.join(PERIODS).join(format!("{:04}.json", period.index)), PERIOD_SCHEMA, period)
+    }
+
+    /// All of them, by number.
+    ///
+    /// # Errors
+    /// One cannot be read.
+    pub fn periods(&self) -> Result<Vec<Period>, Error> {
+        let mut periods: Vec<Period> = all(&self.path.join(PERIODS), PERIOD_SCHEMA)?;
+        periods.sort_by_key(|period| period.index);
+        match periods.iter().enumerate().find(|(n, period)| period.index as usize != *n) {
+            None => Ok(periods),
+            Some((n, _)) => {
+                Err(Error::damaged(&self.period_path(n as u32), "this period is missing, and later ones are there"))
+            }
+        }
+    }
+
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_process(&self, number: u32, process: &Measured) -> Result<(), Error> {
+        write(&self.path.join(PROCESSES).join(format!("{number:04}.json")), PROCESS_SCHEMA, process)
+    }
+
+    /// All of them, by number.
+    ///
+    /// # Errors
+    /// One cannot be read.
+    pub fn processes(&self) -> Result<Vec<Measured>, Error> {
+        all(&self.path.join(PROCESSES), PROCESS_SCHEMA)
+    }
+
+    /// What all periods say together, computed anew.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn soak(&self) -> Result<Soak, Error> {
+        Ok(crate::sum_up::soak(self, self.periods()?, self.processes()?))
+    }
+
+    /// # Errors
+    /// It cannot be written; what was there stays.
+    pub fn write_soak(&self, soak: &Soak) -> Result<(), Error> {
+        let path = self.path.join(SOAK);
+        let text = results::json::to_vec(soak).map_err(|e| Error::Write { path: path.clone(), cause: e.into() })?;
+        whole(&path, &text)
+    }
+}
+
+/// `soak.json`, alone or in its folder.
+///
+/// # Errors
+/// It cannot be read, or another version wrote it.
+pub fn read_soak(path: &Path) -> Result<Soak, Error> {
+    let path = if path.is_dir() { path.join(SOAK) } else { path.into() };
+    let text = fs::read(&path).map_err(Error::read(&path))?;
+    #[derive(Deserialize)]
+    struct Versioned {
+        schema: String,
+    }
+    let Versioned { schema: found } = serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e))?;
+    if found != SCHEMA {
+        return Err(Error::Version { path, found, reads: SCHEMA });
+    }
+    serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e))
+}
+
+fn read_both(path: &Path) -> Result<(Experiment, Asked), Error> {
+    if !Folder::is_there(path) {
+        return Err(Error::NoSoak(path.into()));
+    }
+    let asked = read(&path.join(ASKED), ASKED_SCHEMA)?;
+    let path = path.join(EXPERIMENT);
+    let text = fs::read_to_string(&path).map_err(Error::read(&path))?;
+    let experiment = experiment::read(&text, &path.to_string_lossy(), &[]);
+    Ok((experiment.map_err(|e| Error::Experiment(Box::new(e)))?, asked))
+}
+
+fn read<T: DeserializeOwned>(path: &Path, reads: &'static str) -> Result<T, Error> {
+    let text = fs::read(path).map_err(Error::read(path))?;
+    let written: Written<T> = serde_json::from_slice(&text).map_err(|e| Error::damaged(path, e))?;
+    match written.schema == reads {
+        true => Ok(written.it),
+        false => Err(Error::Version { path: path.into(), found: written.schema, reads }),
+    }
+}
+
+/// Every file of a folder, by name.
+fn all<T: DeserializeOwned>(folder: &Path, reads: &'static str) -> Result<Vec<T>, Error> {
+    let names = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.and_then(|all| all.map(|e| Ok(e?.path())).collect::<io::Result<Vec<_>>>()),
+    };
+    let mut names = names.map_err(Error::read(folder))?;
+    names.retain(|path| path.extension().is_some_and(|e| e == "json"));
+    names.sort_unstable();
+    names.iter().map(|path| read(path, reads)).collect()
+}
+
+fn write<T: Serialize>(path: &Path, schema: &str, it: &T) -> Result<(), Error> {
+    let text = serde_json::to_vec(&Written { schema: schema.into(), it });
+    whole(path, &text.map_err(|e| Error::Write { path: path.into(), cause: e.into() })?)
+}
+
+fn whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    output::replace(path, |file| file.write_all(bytes)).map_err(Error::write(path))
+}
