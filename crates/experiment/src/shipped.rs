@@ -41,6 +41,7 @@ const SHIPPED: &[Shipped] = files![
     "device",
     "device-sweep",
     "device-rotation",
+    "soak",
     "pinning",
     "seed-2013",
     "gpudirect",

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const ASKED: &str = "asked.json";
 const EXPERIMENT: &str = "experiment.toml";
@@ -21,6 +22,9 @@ const PROCESSES: &str = "processes";
 const SOAK: &str = "soak.json";
 /// What was recorded behind a sample above the bound.
 pub const RECORDING: &str = "above.doorbell";
+
+/// What a measuring process has for its end when its leader was killed.
+const GOES: Duration = Duration::from_secs(2);
 
 const ASKED_SCHEMA: &str = "doorbell.soak-asked/1";
 const PERIOD_SCHEMA: &str = "doorbell.soak-period/1";
@@ -113,7 +117,14 @@ impl Folder {
     /// There is none; another one writes there.
     pub fn resume(path: &Path) -> Result<Folder, Error> {
         let (experiment, asked) = read_both(path)?;
-        let lock = Lock::of_run(path).map_err(Error::Lock)?;
+        // The measuring process of one that was killed lives for a moment after it.
+        let begun = Instant::now();
+        let lock = loop {
+            match Lock::of_run(path) {
+                Err(results::Error::Busy { .. }) if begun.elapsed() < GOES => std::thread::sleep(GOES / 100),
+                lock => break lock.map_err(Error::Lock)?,
+            }
+        };
         let folder = Folder::of(path, experiment, asked, Some(lock))?;
         folder.make_ready()?;
         Ok(folder)
