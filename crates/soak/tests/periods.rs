@@ -37,6 +37,11 @@ fn asked() -> Asked {
     Asked { started, asked_s: 12.0 * HOUR, every_s: 600.0, simulated_lap_s: Some(LAP_S), ..Asked::default() }
 }
 
+/// Each period is brought to the disk, for which a test would only wait.
+fn folder_in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 fn create(path: &Path) -> Folder {
     let experiment = experiment::read(TEXT, "x.toml", &[]).unwrap();
     Folder::create(path, &experiment, asked(), false).unwrap()
@@ -121,7 +126,7 @@ fn kinds(soak: &Soak) -> Vec<FaultKind> {
 
 /// Twelve hours in one process in which something goes wrong.
 fn with(held: &dyn Fn() -> Held, change: impl FnMut(u64, &mut Lap) -> bool) -> Soak {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder_in_memory();
     let folder = create(dir.path());
     assert_eq!(measure(&folder, 0, 0.0, held, change), Over::Done);
     folder.soak().unwrap()
@@ -129,7 +134,7 @@ fn with(held: &dyn Fn() -> Held, change: impl FnMut(u64, &mut Lap) -> bool) -> S
 
 #[test]
 fn twelve_hours_are_72_periods_also_when_they_are_stopped_and_begun_again() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder_in_memory();
     let folder = create(dir.path());
     // Told to stop in the middle of period 30.
     assert_eq!(measure(&folder, 0, 0.0, &steady, |number, _| number == 61), Over::Stopped);
@@ -207,7 +212,7 @@ fn leaks_are_found_by_name() {
 
 #[test]
 fn what_is_lost_or_fails_ends_the_process_and_nothing_that_it_measured_is_lost() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder_in_memory();
     let folder = create(dir.path());
     let lose = |number: u64, lap: &mut Lap| {
         if number == 4 {
@@ -237,7 +242,7 @@ fn what_is_lost_or_fails_ends_the_process_and_nothing_that_it_measured_is_lost()
 
 #[test]
 fn a_sample_above_the_bound_says_where_its_time_went() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder_in_memory();
     let experiment = experiment::read(TEXT, "x.toml", &[]).unwrap();
     let bounded = Asked { stop_above_ns: Some(50_000), ..asked() };
     let folder = Folder::create(dir.path(), &experiment, bounded, false).unwrap();
@@ -262,7 +267,7 @@ fn a_sample_above_the_bound_says_where_its_time_went() {
 
 #[test]
 fn a_folder_is_written_by_one_and_never_replaced_by_accident() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder_in_memory();
     let path = dir.path().join("soak");
     let folder = create(&path);
     let experiment = folder.experiment().clone();
@@ -288,7 +293,7 @@ fn a_folder_is_written_by_one_and_never_replaced_by_accident() {
 /// A disk on which no file may be longer than a few bytes.
 #[test]
 fn a_period_that_cannot_be_written_is_an_error_and_the_finished_ones_stay() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder_in_memory();
     let folder = create(dir.path());
     measure(&folder, 0, 0.0, &steady, |number, _| number == 4);
     let before = folder.periods().unwrap();
