@@ -76,7 +76,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Measure nothing: print the account of a soak, finished or not, for example night
-    #[arg(long, value_name = "SOAK", conflicts_with_all = ["experiment", "out", "sets", "gpu", "stop_above"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["experiment", "out", "sets", "gpu", "stop_above"])]
     show: Option<PathBuf>,
     /// The measuring process of the soak in this folder
     #[arg(long, value_name = "FOLDER", hide = true)]
