@@ -147,6 +147,12 @@ impl Args {
         {
             return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
         }
+        if let End::GaveUp(why) = &end
+            && soak.periods.is_empty()
+        {
+            let hint = "`doorbell doctor` says what works here; `doorbell bench` with the same experiment says more";
+            return Err(Failure::new(format!("three processes in a row measured in vain: {why}"), hint).into());
+        }
         self.print(&soak)?;
         Ok(ExitCode::from(match end {
             End::Impossible(_) | End::GaveUp(_) => crate::ERROR,

@@ -18,7 +18,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What lines of the measuring process begin with: what it is doing; the period, the seconds measured so far and the slowest
@@ -89,12 +90,12 @@ impl Leader<'_> {
     /// # Errors
     /// A process cannot be started; the folder cannot be written.
     pub fn run(&self, hear: &mut dyn FnMut(News<'_>)) -> Result<End, Error> {
-        let mut in_vain = 0;
+        let (mut in_vain, mut systemd) = (0, Systemd::new());
         let end = loop {
             if self.stop.load(Ordering::Relaxed) > 0 {
                 break End::Stopped;
             }
-            match self.process(hear)? {
+            match self.process(hear, &mut systemd)? {
                 Gone::End(end) => break end,
                 Gone::Again { why, measured } => {
                     in_vain = if measured { 0 } else { in_vain + 1 };
@@ -105,11 +106,11 @@ impl Leader<'_> {
                 }
             }
         };
-        tell(&[NotifyState::Stopping]);
+        systemd.stopping();
         Ok(end)
     }
 
-    fn process(&self, hear: &mut dyn FnMut(News<'_>)) -> Result<Gone, Error> {
+    fn process(&self, hear: &mut dyn FnMut(News<'_>), systemd: &mut Systemd) -> Result<Gone, Error> {
         let start = |cause| Error::Start { what: "the measuring process".into(), cause };
         let number = self.folder.processes()?.len() as u32;
         let from = self.folder.periods()?.len() as u32;
@@ -118,7 +119,7 @@ impl Leader<'_> {
         let process = Process::begun(child.id(), from, utc_s());
         let mut record = Measured { process, ended: None, fault: None };
         let written = self.folder.write_process(number, &record);
-        let heard = written.map(|()| Heard::of(self, &mut child, hear));
+        let heard = written.map(|()| Heard::of(self, &mut child, hear, systemd));
         let mut heard = match heard {
             Ok(heard) => heard,
             Err(e) => {
@@ -241,11 +242,10 @@ struct Heard {
 
 impl Heard {
     /// Until it says no more, stands still, or is not to be waited for.
-    fn of(leader: &Leader<'_>, child: &mut Child, hear: &mut dyn FnMut(News<'_>)) -> Heard {
+    fn of(leader: &Leader<'_>, child: &mut Child, hear: &mut dyn FnMut(News<'_>), systemd: &mut Systemd) -> Heard {
         let mut heard = Heard::default();
         let Some(lines) = lines_of(child) else { return heard };
         let (mut last, mut said, mut told) = (Instant::now(), "its start".to_owned(), None::<Instant>);
-        let mut watchdog = Watchdog::new();
         let mut summed = Instant::now();
         loop {
             match lines.recv_timeout(LOOK) {
@@ -254,7 +254,7 @@ impl Heard {
                     if let Some(text) = line.strip_prefix(PROGRESS) {
                         said = text.to_owned();
                         hear(News::Doing(text));
-                        watchdog.feed(None);
+                        systemd.feed(None);
                     } else if let Some(over) = line.strip_prefix(OVER) {
                         let (kind, why) = over.split_once(' ').unwrap_or((over, ""));
                         heard.over = Some((kind.into(), why.into()));
@@ -263,7 +263,7 @@ impl Heard {
                         let News::Lap { period, .. } = lap else { continue };
                         let is_new = heard.period.replace(period).is_some_and(|before| before != period);
                         said = format!("a lap of period {period}");
-                        watchdog.feed(Some(status(leader.folder, &lap)));
+                        systemd.feed(Some(status(leader.folder, &lap)));
                         hear(lap);
                         if is_new && summed.elapsed() >= SUM_UP {
                             summed = Instant::now();
@@ -328,39 +328,83 @@ pub fn status(folder: &Folder, lap: &News<'_>) -> String {
     format!("period {} of {of}{worst}, {} left", period + 1, duration((asked.asked_s - done_s).max(0.0)))
 }
 
-/// systemd's watchdog, where this process has one (`WatchdogSec=`).
-struct Watchdog {
+/// systemd, where it started this process (`Type=notify`), and its watchdog (`WatchdogSec=`). A thread of its own tells it: whoever does
+/// not listen keeps nobody waiting.
+struct Systemd {
+    say: Option<(SyncSender<Word>, JoinHandle<()>)>,
     every: Option<Duration>,
     fed: Option<Instant>,
-    ready: bool,
+    told: Option<Instant>,
 }
 
-impl Watchdog {
-    fn new() -> Watchdog {
+enum Word {
+    Ready,
+    Status(String),
+    Alive,
+    Stopping,
+}
+
+/// Words on their way; more are dropped.
+const WORDS: usize = 16;
+/// A status is told at most so often.
+const STATUS: Duration = Duration::from_secs(1);
+/// What the last word has to be taken.
+const LAST: Duration = Duration::from_millis(500);
+
+impl Systemd {
+    fn new() -> Systemd {
+        let say = std::env::var_os("NOTIFY_SOCKET").map(|_| {
+            let (sender, words) = mpsc::sync_channel(WORDS);
+            let tell = move || {
+                for word in words {
+                    // Nobody may listen.
+                    let _ = sd_notify::notify(&[match &word {
+                        Word::Ready => NotifyState::Ready,
+                        Word::Status(status) => NotifyState::Status(status),
+                        Word::Alive => NotifyState::Watchdog,
+                        Word::Stopping => NotifyState::Stopping,
+                    }]);
+                }
+            };
+            (sender, std::thread::spawn(tell))
+        });
         // Four times within its time: one word that is late starves nobody.
         let every = sd_notify::watchdog_enabled().map(|time| time / 4);
-        Watchdog { every, fed: None, ready: false }
+        Systemd { say, every, fed: None, told: None }
+    }
+
+    fn say(&self, word: Word) {
+        if let Some((sender, _)) = &self.say {
+            let _ = sender.try_send(word);
+        }
+    }
+
+    /// The last word.
+    fn stopping(&mut self) {
+        self.say(Word::Stopping);
+        let Some((sender, thread)) = self.say.take() else { return };
+        drop(sender);
+        let begun = Instant::now();
+        while !thread.is_finished() && begun.elapsed() < LAST {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// The measuring process said something; behind a lap with what the status is.
     fn feed(&mut self, status: Option<String>) {
-        if let Some(status) = status {
-            if !self.ready {
-                self.ready = true;
-                tell(&[NotifyState::Ready]);
+        if let Some(status) = status
+            && self.told.is_none_or(|at| at.elapsed() >= STATUS)
+        {
+            if self.told.replace(Instant::now()).is_none() {
+                self.say(Word::Ready);
             }
-            tell(&[NotifyState::Status(&status)]);
+            self.say(Word::Status(status));
         }
         if self.every.is_some_and(|every| self.fed.is_none_or(|at| at.elapsed() >= every)) {
             self.fed = Some(Instant::now());
-            tell(&[NotifyState::Watchdog]);
+            self.say(Word::Alive);
         }
     }
-}
-
-/// Nobody listens where there is no systemd.
-fn tell(what: &[NotifyState<'_>]) {
-    let _ = sd_notify::notify(what);
 }
 
 fn kill(process: u32, signal: libc::c_int) {
