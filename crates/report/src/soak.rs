@@ -6,11 +6,11 @@ use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{self, Style};
 use soak::Soak;
-use soak::account::{CellName, FaultKind, LoadOfPeriod};
+use soak::account::{CellName, Fault, FaultKind, LoadOfPeriod};
 use soak::text::duration;
 use std::io::Write;
 
-/// Faults that are shown; the others are counted.
+/// Faults that are shown, alike ones together; the others are counted.
 const FAULTS: usize = 20;
 
 /// Writes all of it.
@@ -271,15 +271,26 @@ fn faults(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportE
     if !soak.faults.is_empty() {
         writeln!(out)?;
     }
-    for fault in soak.faults.iter().take(FAULTS) {
+    let mut groups: Vec<Vec<&Fault>> = Vec::new();
+    for fault in &soak.faults {
+        let alike =
+            |g: &&mut Vec<&Fault>| (g[0].kind, &g[0].cell, &g[0].what) == (fault.kind, &fault.cell, &fault.what);
+        match groups.iter_mut().find(alike) {
+            Some(group) => group.push(fault),
+            None => groups.push(vec![fault]),
+        }
+    }
+    for group in groups.iter().take(FAULTS) {
+        let fault = group[0];
         let cell = fault.cell.as_ref().map_or(String::new(), |cell| format!("{}: ", name(soak, cell)));
         let period = fault.period.map_or(String::new(), |period| format!(" in period {period}"));
         let at = fault.at.as_ref().map_or(String::new(), |at| format!(" at {at}"));
-        let what = format!("fault: {}{period}{at}: {cell}{}", fault_name(fault.kind), fault.what);
+        let more = if group.len() > 1 { format!(" and {} later ones", group.len() - 1) } else { String::new() };
+        let what = format!("fault: {}{period}{more}{at}: {cell}{}", fault_name(fault.kind), fault.what);
         writeln!(out, "{}", style.bad(&what))?;
     }
-    if soak.faults.len() > FAULTS {
-        writeln!(out, "and {} more in soak.json", soak.faults.len() - FAULTS)?;
+    if groups.len() > FAULTS {
+        writeln!(out, "and {} other kinds in soak.json", groups.len() - FAULTS)?;
     }
     Ok(())
 }
