@@ -259,6 +259,7 @@ impl Args {
         run.duration_ns = Some(run.duration_ns.map_or(most, |ns| ns.min(most)).max(1_000_000));
         run.samples = Some(run.samples.unwrap_or(SAMPLES).min(SAMPLES));
         (run.repeats, run.meter_ns) = (1, 0);
+        run.record = experiment::Record::No;
         Ok(Some(experiment))
     }
 }

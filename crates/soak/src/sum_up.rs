@@ -138,7 +138,7 @@ fn total(cell: &experiment::Cell, of: &[&CellOfPeriod], functional: bool) -> Opt
         let away = cell.mean_ns.unwrap_or(0.0) - mean.unwrap_or(0.0);
         stddev * stddev * (count - 1.0) + away * away * count
     };
-    let stddev = (count > 1).then(|| (sampled.iter().map(|cell| squares(cell)).sum::<f64>() / (n - 1.0)).sqrt());
+    let stddev = (count > 1).then(|| (sampled.iter().map(squares).sum::<f64>() / (n - 1.0)).sqrt());
     let (min, max) =
         (sampled.iter().filter_map(|cell| cell.min_ns).min(), sampled.iter().filter_map(|cell| cell.max_ns).max());
     let means: Vec<f64> = sampled.iter().filter_map(|cell| cell.mean_ns).collect();

@@ -67,6 +67,7 @@ fn lap(random: &mut fastrand::Rng) -> Lap {
         counted: None,
         metered: None,
         stuck_between: None,
+        commands: None,
     };
     let crowd = Loaded { name: "crowd".into(), threads: 2, transfers: 2_000, seconds: 10.0, ..Loaded::default() };
     let part = Part {
@@ -83,6 +84,8 @@ fn lap(random: &mut fastrand::Rng) -> Lap {
         clock_error_ns: None,
         counted: vec![("power_w".into(), 90.0), ("energy_mj".into(), 900_000.0)],
         notes: Vec::new(),
+        counter: None,
+        recorded: None,
     };
     Lap { part, samples, ended: vec![None, None], ago_s: 10.0 }
 }
