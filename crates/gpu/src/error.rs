@@ -49,6 +49,11 @@ pub enum Error {
     )]
     Stale,
     #[error(
+        "the stack size of CUDA's context was changed (cuCtxSetLimit) since this was prepared, which moves the local memory that its kernels use: prepare it \
+         again, and set limits before"
+    )]
+    LocalMemoryMoved,
+    #[error(
         "CUDA's context on this GPU was destroyed: what was prepared in it can be used no more; begin anew with the next context"
     )]
     NoContext,

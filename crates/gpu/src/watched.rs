@@ -27,6 +27,8 @@ pub struct Watched {
     graph: Mutex<ObjectGraph>,
     /// Grows with each call that took something away.
     unmaps: AtomicU64,
+    /// Grows when local memory of kernels moves.
+    moves: AtomicU64,
     pub(crate) pins: PinTable,
     trackers: Mutex<Vec<Weak<Tracker>>>,
     /// CUDA was initialised before it was watched.
@@ -149,6 +151,19 @@ impl Watched {
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.unmaps.load(Ordering::SeqCst)
+    }
+
+    /// How often local memory of kernels has moved.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::SeqCst)
+    }
+
+    /// Local memory of kernels is about to move: nothing that was prepared before is launched any more, and what is under way is waited for.
+    pub(crate) fn local_memory_moves(&self) {
+        self.moves.fetch_add(1, Ordering::SeqCst);
+        // ORDERING: see AddressSpace::unmapped.
+        self.unmaps.fetch_add(1, Ordering::SeqCst);
+        self.launches_end();
     }
 
     /// Whether anything is pinned at all.

@@ -15,7 +15,8 @@
 //! are refused ([`gpu::Error::Stale`]), as they are when the context is destroyed ([`gpu::Error::NoContext`]). CUDA's functions that free memory or unload
 //! a module wait for launches that are under way, ten seconds at most. What is not noticed: a module whose code lay in a mapping that CUDA keeps, and
 //! memory that only a kernel's parameters point to. A launch whose kernel does not find what it needs is a fault of the GPU, and a fault ends
-//! CUDA's context, as that of a kernel that CUDA launched would. A limit of the context that moves local memory (`cuCtxSetLimit`) must be set before.
+//! CUDA's context, as that of a kernel that CUDA launched would. When the context's stack size changes (`cuCtxSetLimit`), which moves local memory, what was
+//! prepared before is refused ([`gpu::Error::LocalMemoryMoved`]).
 //!
 //! **Chains.** A [`Chain`] is copies and launches as one: a segment, one doorbell, and the GPU orders the steps itself.
 //!

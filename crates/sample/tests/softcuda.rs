@@ -93,6 +93,66 @@ fn after_a_failed_check_nothing_more_is_launched() {
     assert!(failed + 1 < all.len() && all.len() == sample::LAUNCH_CHECKS.len(), "{all:?}");
 }
 
+/// `cuCtxSetLimit(CU_LIMIT_STACK_SIZE, value)`, as a program calls it.
+fn set_stack_size(value: usize) {
+    // SAFETY: the name of a library that is loaded, and of a function with this signature.
+    unsafe {
+        let handle = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+        let function = libc::dlsym(handle, c"cuCtxSetLimit".as_ptr());
+        let function: extern "C" fn(i32, usize) -> i32 = std::mem::transmute(function);
+        assert_eq!(function(0, value), 0);
+    }
+}
+
+#[test]
+fn a_graph_is_not_launched_any_more_when_the_stack_size_changes() {
+    if !program::inside("a_graph_is_not_launched_any_more_when_the_stack_size_changes") {
+        return;
+    }
+    let libcuda = gpu::Libcuda::open().unwrap();
+    let cuda = cuda::Cuda::load().unwrap();
+    let context = cuda.device(0).unwrap().primary_context().unwrap();
+    context.make_current().unwrap();
+    let module = cuda::Module::from_ptx(&context, "").unwrap();
+    let add = module.function("add1").unwrap();
+    let memory = cuda::DeviceBuffer::new(&context, 4096).unwrap();
+    memory.write(&[0; 4096]).unwrap();
+    let stream = cuda::Stream::new(&context).unwrap();
+    let space = libcuda.address_space(context.device().uuid().unwrap(), gpu::Entry::CudasClient).unwrap();
+    let mut channel = launch::channel(&space).unwrap();
+    let prepare = |channel: &mut gpu::Channel| {
+        // SAFETY: the memory outlives the launches.
+        let captured = cuda::Graph::capture(&stream, || unsafe {
+            add.launch([1; 3], [1; 3], 0, &stream, &[cuda::Argument::U64(memory.address())])
+        });
+        let exec = captured.unwrap().instantiate().unwrap();
+        let by_cuda = || {
+            // SAFETY: as above.
+            unsafe { exec.launch(&stream) }.and_then(|()| stream.synchronize())
+        };
+        // SAFETY: as above.
+        unsafe { launch::Graph::learn(libcuda.watched(), channel, by_cuda) }.unwrap()
+    };
+    let limit = std::time::Duration::from_secs(20);
+    let mut graph = prepare(&mut channel);
+    let ticket = graph.launch(&mut channel).unwrap();
+    channel.wait(ticket, limit).unwrap();
+    // What it is already changes nothing.
+    set_stack_size(1024);
+    graph.launch(&mut channel).unwrap();
+    set_stack_size(4096);
+    for _ in 0..2 {
+        assert!(matches!(graph.launch(&mut channel), Err(gpu::Error::LocalMemoryMoved)));
+    }
+    let mut again = prepare(&mut channel);
+    let ticket = again.launch(&mut channel).unwrap();
+    channel.wait(ticket, limit).unwrap();
+    assert!(matches!(graph.launch(&mut channel), Err(gpu::Error::LocalMemoryMoved)));
+    let mut count = [0; 4096];
+    memory.read(&mut count).unwrap();
+    assert_eq!(u32::from_le_bytes([count[0], count[1], count[2], count[3]]), 3 + 2 + 3 + 1);
+}
+
 #[test]
 fn nothing_is_launched_past_cuda_where_the_multi_process_service_has_its_pipe() {
     let pipes = tempfile::tempdir().unwrap();

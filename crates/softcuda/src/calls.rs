@@ -8,10 +8,13 @@ use crate::stream::Stream;
 use crate::wait::Ended;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// The primary context's handle.
 const CONTEXT: usize = 0x10;
+
+/// `CU_LIMIT_STACK_SIZE`, which no kernel here needs.
+static STACK_SIZE: AtomicUsize = AtomicUsize::new(1024);
 
 thread_local!(static CURRENT: Cell<*mut c_void> = const { Cell::new(std::ptr::null_mut()) });
 
@@ -85,6 +88,14 @@ calls! {
         SUCCESS
     }
     cuCtxGetCurrent(context: *mut *mut c_void) { give(context, CURRENT.get()) }
+    cuCtxGetLimit(value: *mut usize, limit: c_int) {
+        if limit == 0 { give(value, STACK_SIZE.load(Ordering::SeqCst)) } else { NOT_SUPPORTED }
+    }
+    cuCtxSetLimit(limit: c_int, value: usize) {
+        if limit != 0 { return NOT_SUPPORTED; }
+        STACK_SIZE.store(value, Ordering::SeqCst);
+        SUCCESS
+    }
     cuCtxSynchronize() {
         Stream::all().iter().for_each(|stream| stream.synchronize());
         unless_failed(SUCCESS)

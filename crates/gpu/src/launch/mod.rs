@@ -86,6 +86,8 @@ pub struct Launch {
     parameters: Option<Parameters>,
     asks: bool,
     generation: u64,
+    /// Where kernels' local memory lay.
+    local_memory: u64,
     channel: u64,
     grave: Grave,
     /// The last submission, of the upload or of a launch.
@@ -137,7 +139,7 @@ impl Launch {
         }
         ch.bury();
         let space = ch.space().clone();
-        let generation = space.generation();
+        let (generation, local_memory) = (space.generation(), space.local_memory());
         let (_, tracker) = ch.ends();
         let named = Named {
             space: space.clone(),
@@ -183,6 +185,7 @@ impl Launch {
             parameters,
             asks: space.checks_each_submission(),
             generation,
+            local_memory,
             channel: ch.id(),
             grave: ch.grave(),
             last: None,
@@ -400,6 +403,9 @@ impl Launch {
         let generation = ch.space().generation();
         if !self.named.space.is_there() {
             return Err(Error::NoContext);
+        }
+        if self.named.space.local_memory() != self.local_memory {
+            return Err(Error::LocalMemoryMoved);
         }
         if !self.named.all().all(Region::is_live) || ch.check_launch(&self.words, &self.qmds, &self.named).is_err() {
             return Err(Error::Stale);

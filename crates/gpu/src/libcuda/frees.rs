@@ -1,4 +1,4 @@
-//! libcuda's functions that free memory and unload code, with ours in front of them.
+//! libcuda's functions that free memory, unload code and move local memory, with ours in front of them.
 //!
 //! CUDA frees a small block without a call of the driver, so its import slots do not tell. These functions are exported: whoever
 //! looks them up (dlsym, the loader, cuGetProcAddress) gets ours from the moment of the exchange, and who is bound to them
@@ -19,7 +19,12 @@ const SECOND_VERSION: c_int = 3020;
 type Free = unsafe extern "C" fn(u64) -> c_int;
 type FreeAsync = unsafe extern "C" fn(u64, *mut c_void) -> c_int;
 type Attribute = unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int;
+type SetLimit = unsafe extern "C" fn(c_int, usize) -> c_int;
+type GetLimit = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
 type Lookup = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_void) -> c_int;
+
+/// `CU_LIMIT_STACK_SIZE`: bytes of local memory that each thread has for its stack.
+const STACK_SIZE: c_int = 0;
 
 /// Whom the functions tell.
 static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
@@ -31,10 +36,12 @@ static FREE_ASYNC: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static FREE_ASYNC_PTSZ: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static UNLOAD_MODULE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static UNLOAD_LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static SET_LIMIT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static GET_LIMIT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static LOOKUP: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static LOOKUP_2: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-fn exported() -> [Export; 9] {
+fn exported() -> [Export; 10] {
     [
         Export { name: c"cuMemFree_v2", ours: free as *mut c_void, theirs: &FREE },
         Export { name: c"cuMemFreeHost", ours: free_host as *mut c_void, theirs: &FREE_HOST },
@@ -43,6 +50,7 @@ fn exported() -> [Export; 9] {
         Export { name: c"cuMemFreeAsync_ptsz", ours: free_async_ptsz as *mut c_void, theirs: &FREE_ASYNC_PTSZ },
         Export { name: c"cuModuleUnload", ours: unload_module as *mut c_void, theirs: &UNLOAD_MODULE },
         Export { name: c"cuLibraryUnload", ours: unload_library as *mut c_void, theirs: &UNLOAD_LIBRARY },
+        Export { name: c"cuCtxSetLimit", ours: set_limit as *mut c_void, theirs: &SET_LIMIT },
         Export { name: c"cuGetProcAddress", ours: lookup as *mut c_void, theirs: &LOOKUP },
         Export { name: c"cuGetProcAddress_v2", ours: lookup_2 as *mut c_void, theirs: &LOOKUP_2 },
     ]
@@ -56,6 +64,8 @@ pub(super) unsafe fn exchange(handle: *mut c_void, watched: &'static Watched) ->
     // SAFETY: a lookup.
     let attribute = unsafe { libc::dlsym(handle, c"cuPointerGetAttribute".as_ptr()) };
     ATTRIBUTE.store(attribute, Ordering::Release);
+    // SAFETY: a lookup.
+    GET_LIMIT.store(unsafe { libc::dlsym(handle, c"cuCtxGetLimit".as_ptr()) }, Ordering::Release);
     WATCHED.store(std::ptr::from_ref(watched).cast_mut(), Ordering::Release);
     // SAFETY: the caller's; each of ours has its namesake's signature and makes its call.
     unsafe { exports::exchange(handle, &exported()) }
@@ -146,6 +156,23 @@ unsafe extern "C" fn unload_library(library: u64) -> c_int {
     launches_end();
     // SAFETY: as above.
     unsafe { theirs::<Free>(&UNLOAD_LIBRARY)(library) }
+}
+
+/// Another stack size moves local memory, for kernels of our launches too: those that were prepared before end, and are not launched again.
+unsafe extern "C" fn set_limit(limit: c_int, value: usize) -> c_int {
+    let changes = limit == STACK_SIZE && {
+        let mut now = 0;
+        // SAFETY: cuCtxGetLimit, which writes one size.
+        let known = !GET_LIMIT.load(Ordering::Acquire).is_null()
+            && unsafe { theirs::<GetLimit>(&GET_LIMIT)(&mut now, limit) } == 0;
+        !known || now != value
+    };
+    // SAFETY: null, or leaked.
+    if let (true, Some(watched)) = (changes, unsafe { WATCHED.load(Ordering::Acquire).as_ref() }) {
+        watched.local_memory_moves();
+    }
+    // SAFETY: as above.
+    unsafe { theirs::<SetLimit>(&SET_LIMIT)(limit, value) }
 }
 
 /// Both versions of cuGetProcAddress; the first has no fifth argument and ignores it.
