@@ -136,8 +136,11 @@ impl Sink for Join<'_> {
             At::Waiting => self.doorbells.waiting += rings,
             At::Untimed => self.doorbells.untimed += rings,
         }
-        if let Some(call) = self.call() {
+        let since = self.windows.since_call_ns(s.tsc);
+        if let Some(call) = self.call().filter(|_| rings > 0) {
             call.doorbells += rings;
+            let earlier = call.until_doorbell_ns.unwrap_or(u64::MAX);
+            call.until_doorbell_ns = Some(earlier.min(since));
         }
         if let Some(channel) = self.channel(at) {
             channel.row.doorbells += rings;

@@ -12,6 +12,9 @@ pub struct Windows {
     /// The latest end of a sample among those up to each window.
     until: Vec<u64>,
     error_ns: f64,
+    ticks_per_ns: f64,
+    /// By which each window begins earlier and ends later, ticks.
+    slack: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +66,7 @@ impl Windows {
             latest
         });
         let until = until.collect();
-        Ok(Windows { all, until, error_ns })
+        Ok(Windows { all, until, error_ns, ticks_per_ns: each, slack })
     }
 
     /// What the measuring thread was doing at a time.
@@ -75,6 +78,12 @@ impl Windows {
             () if tsc <= self.until[last] => At::Waiting,
             () => At::Untimed,
         }
+    }
+
+    /// How long before a time its call was made; `tsc` is in a call.
+    pub fn since_call_ns(&self, tsc: u64) -> u64 {
+        let window = self.all.partition_point(|w| w.from <= tsc).checked_sub(1).map(|i| &self.all[i]);
+        window.map_or(0, |w| (tsc.saturating_sub(w.from + self.slack) as f64 / self.ticks_per_ns).round() as u64)
     }
 
     /// How far the clocks of samples and tape can be apart.
@@ -109,6 +118,7 @@ mod tests {
         assert_eq!([at(1_050), at(1_500), at(1_950)], [At::Call(1, 0), At::Waiting, At::Untimed]);
         assert_eq!([at(2_000), at(2_400), at(9_000)], [At::Call(0, 1), At::Waiting, At::Untimed]);
         assert_eq!(windows.error_ns(), 2.0);
+        assert_eq!([98, 100, 150].map(|ns| windows.since_call_ns(1_000_000 + 3 * ns)), [0, 0, 50]);
     }
 
     #[test]

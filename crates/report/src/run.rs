@@ -150,7 +150,7 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
         counted(out, &stages().collect::<Vec<_>>())?;
     }
     figures::write(out, style, run, &group.cells)?;
-    commands::write(out, style, &group.cells)?;
+    commands::write(out, style, &group.cells, run.functional)?;
     traffic::write(out, style, run, &group.cells)?;
     if !run.functional {
         slowest(out, &group.cells)?;

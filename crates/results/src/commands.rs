@@ -66,6 +66,9 @@ pub struct Call {
     /// Operations of pthread locks; a lock with its unlock is one.
     pub locks: u64,
     pub lock_wait_ns: u64,
+    /// From the call until it rang its first doorbell; none where it rang none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_doorbell_ns: Option<u64>,
     /// What moved bytes or ran: `inline`, `COPY2`, `fill COPY2`, `kernel`.
     pub executors: BTreeMap<String, Moved<u64>>,
     /// Writes of methods, by class.
@@ -142,6 +145,9 @@ pub struct Commands {
     pub inline_bytes: Spread,
     pub locks: Spread,
     pub lock_wait_ns: Spread,
+    /// Of calls that rang one.
+    #[serde(default)]
+    pub until_doorbell_ns: Spread,
     pub executors: BTreeMap<String, Moved<Spread>>,
     pub methods: BTreeMap<String, Spread>,
     pub channels: Vec<UsedChannel>,
@@ -180,6 +186,7 @@ impl Commands {
         self.inline_bytes.add(call.inline_bytes);
         self.locks.add(call.locks);
         self.lock_wait_ns.add(call.lock_wait_ns);
+        call.until_doorbell_ns.iter().for_each(|ns| self.until_doorbell_ns.add(*ns));
         for (name, moved) in &call.executors {
             let of = self.executors.entry(name.clone()).or_default();
             of.operations.add(moved.operations);
@@ -211,6 +218,7 @@ impl Commands {
                 (&mut all.inline_bytes, &part.inline_bytes),
                 (&mut all.locks, &part.locks),
                 (&mut all.lock_wait_ns, &part.lock_wait_ns),
+                (&mut all.until_doorbell_ns, &part.until_doorbell_ns),
             ];
             spreads.into_iter().for_each(|(all, part)| all.merge(part));
             for (name, moved) in &part.executors {
@@ -256,6 +264,8 @@ pub struct CommandsOfRun {
     pub inline_bytes: Typical,
     pub locks: Typical,
     pub lock_wait_ns: Typical,
+    /// From the call until its first doorbell, of calls that rang one: locks and building commands, in a recorded process.
+    pub until_doorbell_ns: Typical,
     pub executors: BTreeMap<String, Moved<Typical>>,
     pub methods: BTreeMap<String, Typical>,
     pub channels: Vec<UsedChannel>,
@@ -334,6 +344,7 @@ impl CommandsOfRun {
             inline_bytes: all.inline_bytes.typical(),
             locks: all.locks.typical(),
             lock_wait_ns: all.lock_wait_ns.typical(),
+            until_doorbell_ns: all.until_doorbell_ns.typical(),
             executors: all.executors.iter().map(|(name, of)| (name.clone(), moved(of))).collect(),
             methods: all.methods.iter().map(|(class, of)| (class.clone(), of.typical())).collect(),
             to_gpu: ToGpu::of(&all.channels, all.calls + first_calls),

@@ -25,7 +25,12 @@ fn moved_by(commands: &CommandsOfRun) -> String {
 }
 
 /// A row for each cell with commands, and a line for each kind of channel.
-pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(
+    out: &mut dyn Write,
+    style: &Style,
+    cells: &[&CellOfRun],
+    functional: bool,
+) -> Result<(), ReportError> {
     let recorded: Vec<_> = cells.iter().filter_map(|c| Some((*c, c.commands.as_ref()?))).collect();
     if recorded.is_empty() {
         return Ok(());
@@ -46,8 +51,11 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
         "moved by",
         ">locks",
         ">waited",
+        ">until doorbell",
     ];
     let mut t = style.table(&heads);
+    // Times of the software GPU are those of an emulation.
+    let time = |t: &Typical| if functional { "-".into() } else { typical(t, &nanoseconds) };
     for (c, commands) in &recorded {
         t.add_row([
             if c.bytes > 0 { bytes(c.bytes) } else { "-".into() },
@@ -59,7 +67,8 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
             typical(&commands.inline_bytes, &bytes),
             moved_by(commands),
             typical(&commands.locks, &count),
-            typical(&commands.lock_wait_ns, &nanoseconds),
+            time(&commands.lock_wait_ns),
+            time(&commands.until_doorbell_ns),
         ]);
     }
     table::write(out, &t, 0)?;

@@ -44,25 +44,32 @@ pub struct Member {
     pub locks: Option<u64>,
 }
 
+/// The cells of a family, by their number.
+struct Family<'c> {
+    name: String,
+    point: Vec<Coordinate>,
+    bytes: u64,
+    members: Vec<(u64, Vec<&'c CellOfRun>)>,
+}
+
 /// All families with enough members, in the order of their first.
 pub(super) fn all(cells: &[CellOfRun]) -> Vec<Scaling> {
-    let mut families: Vec<(String, Vec<Coordinate>, u64, Vec<(u64, Vec<&CellOfRun>)>)> = Vec::new();
+    let mut families: Vec<Family<'_>> = Vec::new();
     for cell in cells {
-        let Some((family, number)) = family(&cell.what) else { continue };
+        let Some((name, number)) = family(&cell.what) else { continue };
         let point: Vec<Coordinate> = cell.point.iter().filter(|c| c.name != RECORD).cloned().collect();
-        let found = families.iter_mut().position(|f| (&f.0, &f.1, f.2) == (&family, &point, cell.bytes));
-        let at = found.unwrap_or_else(|| {
-            families.push((family, point, cell.bytes, Vec::new()));
-            families.len() - 1
-        });
-        let members = &mut families[at].3;
+        let same = |f: &Family<'_>| f.name == name && f.point == point && f.bytes == cell.bytes;
+        let at = families.iter().position(same).unwrap_or(families.len());
+        if at == families.len() {
+            families.push(Family { name, point, bytes: cell.bytes, members: Vec::new() });
+        }
+        let members = &mut families[at].members;
         match members.iter_mut().find(|m| m.0 == number) {
             Some((_, cells)) => cells.push(cell),
             None => members.push((number, vec![cell])),
         }
     }
-    let enough = families.into_iter().filter(|f| f.3.len() >= LEAST);
-    enough.filter_map(|(family, point, bytes, members)| scaling(family, point, bytes, members)).collect()
+    families.into_iter().filter(|f| f.members.len() >= LEAST).filter_map(scaling).collect()
 }
 
 /// The text with `N` for its number, and the number.
@@ -74,12 +81,8 @@ fn family(what: &What) -> Option<(String, u64)> {
     Some((format!("{name}(N{}", &inner[digits..]), number))
 }
 
-fn scaling(
-    family: String,
-    point: Vec<Coordinate>,
-    bytes: u64,
-    mut members: Vec<(u64, Vec<&CellOfRun>)>,
-) -> Option<Scaling> {
+fn scaling(family: Family<'_>) -> Option<Scaling> {
+    let Family { name, point, bytes, mut members } = family;
     members.sort_by_key(|m| m.0);
     let members: Vec<Member> = members.iter().map(|(number, cells)| member(*number, cells)).collect();
     let line = |x: fn(&Member) -> Option<u64>, y: fn(&Member) -> Option<u64>| {
@@ -96,7 +99,7 @@ fn scaling(
         call_by_pushbuffer: line(|m| m.pushbuffer_bytes, |m| m.call_ns),
         pushbuffer_steps: changes(|m| m.pushbuffer_bytes),
         doorbell_steps: changes(|m| m.doorbells),
-        family,
+        family: name,
         point,
         bytes,
         members,
