@@ -43,7 +43,7 @@ fn samples([call, fetch, engine, seeing]: [u64; 4], known: bool) -> Vec<Sample> 
             started_ns: if known { started } else { 0 },
             ended_ns: if known { ended } else { 0 },
             // The slowest of each round is none of the middle half.
-            done_ns: ended + seeing + if i % 10 == 0 { 20_000 } else { 0 },
+            done_ns: ended + seeing + if i.is_multiple_of(10) { 20_000 } else { 0 },
             capped: false,
         }
     };
@@ -56,7 +56,7 @@ fn commands(pushbuffer_bytes: u64, executor: &str) -> Option<Commands> {
         doorbells: 1,
         entries: 1,
         pushbuffer_bytes,
-        locks: 10 + u64::from(i % 4 == 0),
+        locks: 10 + u64::from(i.is_multiple_of(4)),
         until_doorbell_ns: Some(70),
         executors: [(executor.to_owned(), Moved { operations: 1, bytes: 0 })].into(),
         ..Call::default()
