@@ -167,6 +167,9 @@ fn planted_borders_are_found_to_the_byte() {
     // One way for all sizes, and none at all.
     assert!(found["subjects"][1]["found"]["borders"].as_array().unwrap().is_empty(), "{found:#}");
     assert!(found["subjects"][2]["why"].as_str().unwrap().contains("no CUDA"), "{found:#}");
+    // What is there is not written over by accident.
+    let again = bench().arg("borders").arg(&file).arg("-o").arg(dir.path()).assert().code(2);
+    again.stderr(contains("exists").and(contains("--force")));
 }
 
 #[test]

@@ -39,9 +39,12 @@ pub struct Args {
     /// A file, for example my.toml, or the name of a shipped experiment, with record = "commands", for example thresholds
     #[arg(value_name = "EXPERIMENT", default_value = "thresholds")]
     experiment: String,
-    /// Keep the runs of all passes in this folder, which must not exist, for example results/borders
+    /// Keep the runs of all passes in this folder, for example results/borders
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Replace the runs in the folder of --out
+    #[arg(long, requires = "out")]
+    force: bool,
     /// Change a value of the experiment, for example run.samples=5
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
@@ -79,9 +82,9 @@ impl Args {
         }
         let temporary = tempfile::tempdir()?;
         let folder = self.out.clone().unwrap_or_else(|| temporary.path().to_owned());
-        if self.out.is_some() && folder.exists() {
+        if self.out.is_some() && folder.exists() && !self.force {
             let what = format!("{} exists", folder.display());
-            return Err(Failure::new(what, "give a folder that is not there").into());
+            return Err(Failure::new(what, "--force replaces the runs in it").into());
         }
         std::fs::create_dir_all(&folder)?;
         let one = |subject: &experiment::SubjectSpec| One {
@@ -100,9 +103,15 @@ impl Args {
             }
             let pass = Experiment { subjects, ..experiment.clone() };
             let path = folder.join(format!("pass-{passes:02}"));
-            let Some(run) = one_pass(&path, &pass, stop)? else { return Ok(ExitCode::from(STOPPED)) };
+            let Some(run) = one_pass(&path, &pass, self.force, stop)? else { return Ok(ExitCode::from(STOPPED)) };
             passes += 1;
             all.iter_mut().for_each(|one| one.learn(&run));
+        }
+        // Of a search that this one replaces, and that took more passes.
+        for left in (passes..PASSES).map(|pass| folder.join(format!("pass-{pass:02}"))) {
+            if self.force && Folder::open(&left).is_ok() {
+                std::fs::remove_dir_all(&left)?;
+            }
         }
         self.print(&experiment, &all, passes)?;
         let failed = all.iter().any(|one| one.failed);
@@ -218,8 +227,8 @@ fn next(all: &[One]) -> Vec<experiment::SubjectSpec> {
 const STOPPED: u8 = 130;
 
 /// Measures and reads the tapes; `None` if it was told to stop.
-fn one_pass(path: &Path, experiment: &Experiment, stop: &AtomicU32) -> anyhow::Result<Option<Run>> {
-    let folder = Folder::create(path, experiment, false)?;
+fn one_pass(path: &Path, experiment: &Experiment, force: bool, stop: &AtomicU32) -> anyhow::Result<Option<Run>> {
+    let folder = Folder::create(path, experiment, force)?;
     let progress = Progress::new();
     let cells: usize = experiment.subjects.iter().map(|s| s.sizes.len()).sum();
     let runner = Runner { folder: &folder, program: std::env::current_exe()?, stop };
