@@ -131,8 +131,11 @@ fn what_is_wrong_launches_neither_half() {
     rig.driver.machine.plant(Some(Planted::DeadChannel { entry: 1, xid: 31 }));
     let ticket = chain.launch(&mut frames.channel, &mut copies).unwrap();
     assert!(matches!(copies.wait(ticket, TIMEOUT), Err(Error::ChannelKilled(31))));
+    assert!(matches!(frames.channel.idle(TIMEOUT), Err(Error::ChannelKilled(31))));
     rig.driver.machine.plant(None);
     assert!(matches!(chain.launch(&mut frames.channel, &mut copies), Err(Error::ChannelKilled(31))));
+    // (Memory waits a second for a channel that has not come to its end.)
+    drop((copies, chain));
 }
 
 #[test]
