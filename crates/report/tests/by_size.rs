@@ -210,3 +210,33 @@ at-most = "50us"
         "{largest:#?}"
     );
 }
+
+#[test]
+fn many_victims_beside_aggressors_have_a_table_for_each_figure() {
+    let subjects: String =
+        (0..8).map(|n| format!("[[subject]]\nname = \"victim {n}\"\ncall = \"lock(mutex)\"\n")).collect();
+    let text = format!(
+        "name = \"made-up\"\n[run]\nrounds = 10\nsamples = 150\n[matrix]\nloads = [\"none\", \"hog\", \"hog + memory\"]\n{subjects}\
+         [[load]]\nname = \"hog\"\ncall = \"hog\"\n[[load]]\nname = \"memory\"\ncall = \"triad\"\n"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::create(&dir.path().join("run"), &read(&text), false).unwrap();
+    for stage in folder.stages() {
+        let of = |n: u64| {
+            (0..150)
+                .map(|i| sample((i / 15) as u32, i * 1_000_000, 1_000 * (n + 1) + 10_000 * u64::from(stage.number)))
+                .collect()
+        };
+        let cells: Vec<Vec<Sample>> = (0..8).map(of).collect();
+        folder.write_part(&part(stage.number, 0, &cells), &cells).unwrap();
+    }
+    let text = printed(&Run::from_folder(&folder, Context::default()).unwrap(), None);
+    for figure in ["p50", "max"] {
+        let table = section(&text, &format!("side by side, {figure}"));
+        assert_eq!(table.len(), 2 + 3, "a title, a head, a line for each aggressor: {text}");
+        assert!(table[1].contains("victim 7") && table[4].starts_with("hog + memory"), "{table:#?}");
+        assert!(table[2].contains("8.00 us") && table[4].contains("28.0 us"), "{table:#?}");
+    }
+    // Too few samples for it: no table of dashes.
+    assert!(!text.contains("side by side, p99.9"));
+}
