@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Write one HTML file of runs or of a recording, for people: it needs no network and no other file
+/// Write one HTML file of runs, a soak or a recording, for people: it needs no network and no other file
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = Page::examples(&[
@@ -24,8 +24,8 @@ use std::process::ExitCode;
     .statuses(&[(0, "done"), (2, "an error, or a recording that is damaged: what could be read is in the file")])
 )]
 pub struct Args {
-    /// Folders of runs (or their run.json), or one recording; for example results/crossover
-    #[arg(value_name = "RUN|RECORDING", required = true)]
+    /// Folders of runs (or their run.json), or one soak or recording; for example results/crossover
+    #[arg(value_name = "RUN|SOAK|RECORDING", required = true)]
     what: Vec<PathBuf>,
     /// Write to this file, for example crossover.html
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["markdown", "svg"])]
@@ -76,6 +76,11 @@ impl Args {
             let recording = crate::show::open(one, None)?;
             return Ok((page::of_recording(&recording)?, Some(recording)));
         }
+        if let [one] = self.what.as_slice()
+            && let Some(path) = soak_in(one)
+        {
+            return Ok((page::of_soak(&read_soak(&path)?), None));
+        }
         let mut runs = Vec::new();
         for (path, name) in self.what.iter().zip(load::names(&self.what)) {
             if is_recording(path)? {
@@ -103,6 +108,26 @@ impl Args {
 fn write(mut file: WholeFile, text: &str) -> anyhow::Result<()> {
     let written = file.write(|out| out.write_all(text.as_bytes()));
     written.map_err(|e| anyhow::Error::new(e).context(format!("{} was not written", file.path().display())))
+}
+
+/// The account of a soak: in its folder, or the file itself.
+fn soak_in(path: &Path) -> Option<PathBuf> {
+    let file = if path.is_dir() { path.join("soak.json") } else { path.to_owned() };
+    (file.is_file() && file.file_name().is_some_and(|name| name == "soak.json")).then_some(file)
+}
+
+fn read_soak(path: &Path) -> anyhow::Result<soak::Soak> {
+    let shown = path.display();
+    let text = std::fs::read(path).map_err(|e| Failure::new(format!("{shown}: {e}"), HINT))?;
+    let value: serde_json::Value = serde_json::from_slice(&text)
+        .map_err(|e| Failure::new(format!("{shown}: no soak.json: {e}"), "`doorbell soak -o FOLDER` writes it"))?;
+    let found = value.get("schema").and_then(|s| s.as_str()).unwrap_or_default();
+    if found != soak::account::SCHEMA {
+        let what = format!("{shown}: its schema is {found:?}, and this doorbell reads {:?}", soak::account::SCHEMA);
+        let by = value.get("doorbell").and_then(|v| v.as_str()).unwrap_or("that wrote it");
+        return Err(Failure::new(what, format!("read it with the doorbell {by}")).into());
+    }
+    serde_json::from_value(value).map_err(|e| Failure::new(format!("{shown}: {e}"), HINT).into())
 }
 
 /// A run.json that was cut can be summed up anew.

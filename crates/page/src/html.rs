@@ -94,7 +94,7 @@ fn notice(kind: Kind, text: &str) -> Markup {
 
 fn section(section: &Section) -> Markup {
     html! {
-        section aria-labelledby=(section.id) {
+        section {
             h2 id=(section.id) { (section.title) }
             @for b in &section.blocks { (block(b)) }
         }

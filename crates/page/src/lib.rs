@@ -12,6 +12,7 @@ mod numbers;
 mod recording;
 mod run;
 mod runs;
+mod soak;
 
 pub use document::Document;
 pub use html::write as html;
@@ -50,6 +51,11 @@ pub fn of_runs(runs: &[Named]) -> Result<Document, Error> {
 /// It cannot be read again.
 pub fn of_recording(recording: &insight::Recording) -> Result<Document, Error> {
     recording::document(recording)
+}
+
+/// Of a soak.
+pub fn of_soak(soak: &::soak::Soak) -> Document {
+    soak::document(soak)
 }
 
 /// Writes each picture of a document to a folder, and says which files that are.

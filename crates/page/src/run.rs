@@ -3,6 +3,7 @@
 mod answer;
 mod beside;
 mod cells;
+mod commands;
 mod groups;
 mod rest;
 mod routes;
@@ -14,6 +15,8 @@ use crate::document::{Article, Kind, Notice};
 use crate::{Error, Named};
 use report::number::{of, seconds};
 use results::{Folder, Run, Status};
+
+pub use answer::sized;
 
 /// A run, and what every section of it needs.
 pub struct Of<'a> {
@@ -63,12 +66,14 @@ pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
         sections.push(beside::section(&of_run));
         sections.push(spread::section(&of_run)?);
         sections.push(worst::section(&of_run));
+        sections.push(rest::largest(&of_run));
         sections.push(rest::deadlines(&of_run));
         sections.push(rest::repaid(&of_run));
         sections.push(rest::places(&of_run));
         sections.push(rest::metered(&of_run));
         sections.push(rest::counters(&of_run));
     }
+    sections.push(commands::section(&of_run));
     sections.push(cells::section(&of_run));
     sections.push(surroundings::loads(&of_run));
     sections.push(surroundings::missing(&of_run));

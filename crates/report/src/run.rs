@@ -420,7 +420,8 @@ fn asserts(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportEr
 /// Of the cells of an assert that did not hold it.
 const SHOWN: usize = 5;
 
-fn amount(metric: Metric, v: f64) -> String {
+/// A value of a metric, with its unit.
+pub fn amount(metric: Metric, v: f64) -> String {
     match metric {
         Metric::Misses => format!("{:.3} %", v * 100.0),
         Metric::Rate => format!("{} GB/s", figures::three_digits(v / 1e9)),
@@ -435,7 +436,8 @@ pub fn asked(judged: &Judged) -> String {
     format!("{} of {who}: {}", a.metric, bound_text(&a.bound, a.metric))
 }
 
-fn bound_text(bound: &Bound, metric: Metric) -> String {
+/// What a bound asks for.
+pub fn bound_text(bound: &Bound, metric: Metric) -> String {
     match bound {
         Bound::AtMost(v) => format!("at most {}", amount(metric, *v)),
         Bound::AtLeast(v) => format!("at least {}", amount(metric, *v)),

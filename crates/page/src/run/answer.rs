@@ -80,7 +80,8 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
             let time = at.map_or(String::new(), |at| {
                 let times = at.cuda.as_ref().and_then(|c| c.ratio);
                 let times = times.map_or(String::new(), |r| format!(", {} of CUDA's best", three_digits(r.ratio)));
-                format!(" ({} at {}{times})", nanoseconds(at.value_ns as u64), bytes(at.bytes))
+                let size = if range.from == range.to { String::new() } else { format!(" at {}", bytes(at.bytes)) };
+                format!(" ({}{size}{times})", nanoseconds(at.value_ns as u64))
             });
             let stage = at.map_or(0, |at| at.stage);
             let name = label(run, stage, &range.subject);
@@ -140,10 +141,11 @@ fn beside(run: &Run) -> Vec<String> {
 
 /// Ratios to the baseline: the least and the most.
 fn against(run: &Run) -> Vec<String> {
-    let mut found: Vec<(&CellOfRun, f64, String)> = Vec::new();
+    let mut found: Vec<(&CellOfRun, f64, String, bool)> = Vec::new();
     for cell in run.cells.iter().filter(|c| c.status == Status::Measured) {
         let Some(ratio) = &cell.ratio else { continue };
-        let sure = if ratio.ratio.differs() == Some(true) { "" } else { " (which may be chance)" };
+        let is_sure = ratio.ratio.differs() == Some(true);
+        let sure = if is_sure { "" } else { " (which may be chance)" };
         let text = format!(
             "{}{} takes {} times the {} of {}{sure}",
             sized(&cell.subject, cell.bytes),
@@ -152,7 +154,11 @@ fn against(run: &Run) -> Vec<String> {
             ratio.metric,
             ratio.baseline
         );
-        found.push((cell, ratio.ratio.ratio, text));
+        found.push((cell, ratio.ratio.ratio, text, is_sure));
+    }
+    // What may be chance is said only where nothing else is.
+    if found.iter().any(|f| f.3) {
+        found.retain(|f| f.3);
     }
     found.sort_by(|a, b| a.1.total_cmp(&b.1));
     match (found.first(), found.last()) {

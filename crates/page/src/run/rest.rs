@@ -200,3 +200,37 @@ pub fn counters(of_run: &Of<'_>) -> Option<Section> {
     let several = if axes(of_run.run).is_empty() { "" } else { "Behind a name stands where in the matrix it is." };
     one(of_run, ("counters", "Where the calling thread was"), table.without_empty(), several)
 }
+
+/// Up to which value of an axis a bound holds.
+pub fn largest(of_run: &Of<'_>) -> Option<Section> {
+    let run = of_run.run;
+    let mut section = Section::new(&of_run.id("largest"), "Up to which value a bound holds");
+    for (number_of, asked) in run.experiment.largests.iter().enumerate() {
+        let title = format!(
+            "The largest {} up to which {} of {} is {}",
+            asked.axis,
+            asked.metric,
+            asked.subject,
+            report::run::bound_text(&asked.bound, asked.metric)
+        );
+        let columns = vec![head("where"), number("size", "bytes"), text("holds up to"), text("then")];
+        let mut table = Table::new(of_run.id(&format!("largest-{number_of}")), title, columns);
+        for l in run.largest.iter().filter(|l| l.largest as usize == number_of) {
+            let value = |at: &results::run::AtValue| match (at.metric, &at.why) {
+                (Some(v), _) => format!("{}: {}", at.value, report::run::amount(asked.metric, v)),
+                (None, why) => format!("{}: not known, {}", at.value, why.as_deref().unwrap_or("-")),
+            };
+            let point: Vec<String> = l.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
+            table.row(vec![
+                if point.is_empty() { "everywhere".into() } else { point.join(", ").into() },
+                size(l.bytes),
+                l.holds.as_ref().map_or_else(|| Cell::text("none").marked(Mark::Bad), |at| value(at).into()),
+                l.beyond.as_ref().map_or_else(|| "it holds at every value".into(), |at| value(at).into()),
+            ]);
+        }
+        if !table.rows.is_empty() {
+            section.push(Block::Table(table));
+        }
+    }
+    section.some()
+}

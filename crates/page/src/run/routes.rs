@@ -18,12 +18,19 @@ const STRONG: usize = 7;
 const PICTURES: usize = 10;
 /// With fewer sizes there is nothing to see.
 const SIZES: usize = 3;
+/// Tables of single places that are open from the start.
+const OPEN: usize = 4;
 
 pub fn section(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
     let mut section = Section::new(&of_run.id("routes"), "Which way wins, and latency against size");
+    winners(of_run, &mut section);
     let mut tables = matrix(of_run);
     let has_tables = !tables.is_empty();
+    // Of a large matrix one table says who wins where; those of each place are opened on demand.
+    if tables.len() > OPEN {
+        tables = tables.into_iter().map(|t| Ways { table: t.table.folded(), ..t }).collect();
+    }
     let (mut drawn, mut left) = (0, 0);
     for group in groups::all(run) {
         for (direction, cells) in group.directions() {
@@ -57,6 +64,56 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
         )));
     }
     section.some()
+}
+
+/// Of two memories and by one metric: rows are places of the matrix, columns sizes, and each cell names the best way.
+fn winners(of_run: &Of<'_>, section: &mut Section) {
+    let run = of_run.run;
+    let mut ends: Vec<(&str, &str)> = Vec::new();
+    for b in &run.best {
+        if !ends.contains(&(&b.source, &b.destination)) {
+            ends.push((&b.source, &b.destination));
+        }
+    }
+    for (source, destination) in ends {
+        for metric in [Metric::P50, Metric::Max] {
+            let is_it = |b: &&BestOfRun| {
+                b.metric == metric && (b.source.as_str(), b.destination.as_str()) == (source, destination)
+            };
+            let rows: Vec<&BestOfRun> = run.best.iter().filter(is_it).collect();
+            if rows.len() < 2 {
+                continue;
+            }
+            let mut sizes: Vec<u64> = rows.iter().flat_map(|b| b.sizes.iter().map(|at| at.bytes)).collect();
+            sizes.sort_unstable();
+            sizes.dedup();
+            let title = format!("{source} to {destination}: the way with the least {metric} at each place and size");
+            let mut columns = vec![head("where")];
+            columns.extend(sizes.iter().map(|size| text(bytes(*size))));
+            let mut table = Table::new(of_run.id(&format!("winners-{}", slug(&title))), title, columns);
+            for best in &rows {
+                let place: Vec<String> = best.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
+                let mut row = vec![Cell::from(place.join(", "))];
+                row.extend(sizes.iter().map(|size| {
+                    let at = |b: &BestOfRun| Some(b.sizes.iter().find(|at| at.bytes == *size)?.subject.clone());
+                    let Some(here) = best.sizes.iter().find(|at| at.bytes == *size) else { return Cell::none() };
+                    let cell = Cell::from(label(run, here.stage, &here.subject));
+                    // Where it is another one than in the first row.
+                    if at(rows[0]).is_some_and(|first| first != here.subject) {
+                        cell.marked(Mark::Heat(2))
+                    } else {
+                        cell
+                    }
+                }));
+                table.row(row);
+            }
+            let folded = metric == Metric::Max;
+            section.push(Block::Table(if folded { table.folded() } else { table }));
+        }
+    }
+    if !section.blocks.is_empty() {
+        section.push(Block::Text("A shade marks where another way wins than in the first row.".into()));
+    }
 }
 
 /// The best ways between two memories.

@@ -31,6 +31,7 @@ pub fn loads(of_run: &Of<'_>) -> Option<Section> {
             let mut trouble: Vec<String> =
                 load.failed.iter().map(|(why, n)| format!("{} failed: {why}", of((*n).into(), "thread"))).collect();
             trouble.extend(load.unavailable.iter().map(|why| format!("measured without it: {why}")));
+            trouble.extend(load.missed.iter().map(|missed| format!("missed its rate: {missed}")));
             let trouble = Cell::text(trouble.join("; "));
             table.row(vec![
                 load.name.as_str().into(),
@@ -117,7 +118,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     facts.extend(floor.map(|v| {
         (
             "Noise floor".into(),
-            format!("{}: the longest time that a thread which never sleeps was kept off its CPU", ns(v).text),
+            format!("{}, the longest time that a thread which never sleeps was kept off its CPU", ns(v).text),
         )
     }));
     let command = run.command.join(" ");
