@@ -159,7 +159,7 @@ impl Watched {
     }
 
     /// Local memory of kernels is about to move: nothing that was prepared before is launched any more, and what is under way is waited for.
-    pub(crate) fn local_memory_moves(&self) {
+    pub fn local_memory_moves(&self) {
         self.moves.fetch_add(1, Ordering::SeqCst);
         // ORDERING: see AddressSpace::unmapped.
         self.unmaps.fetch_add(1, Ordering::SeqCst);

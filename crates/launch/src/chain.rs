@@ -283,6 +283,9 @@ impl Gathered {
         let space = channel.space();
         let recipe =
             graph.recipe().ok_or(Error::Chain { step, why: "a chain cannot be part of another: pass its steps" })?;
+        if !graph.local_memory_is_there() {
+            return Err(gpu::Error::LocalMemoryMoved.into());
+        }
         let (recipe, memory) = move_in(recipe, space)?;
         let own = Own::of(&recipe, counter)?;
         self.pins.extend(pin(&own.touched, &recipe, space)?);

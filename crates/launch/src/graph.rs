@@ -145,6 +145,11 @@ impl Graph {
         self.recipe.as_ref()
     }
 
+    /// Whether its kernels' local memory is where it was.
+    pub(crate) fn local_memory_is_there(&self) -> bool {
+        self.launch.local_memory_is_there()
+    }
+
     /// What it is made of.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes

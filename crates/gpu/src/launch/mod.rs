@@ -235,6 +235,11 @@ impl Launch {
         self.kept.extend(pins);
     }
 
+    /// Whether kernels' local memory lies where it lay when this was prepared.
+    pub fn local_memory_is_there(&self) -> bool {
+        self.named.space.local_memory() == self.local_memory
+    }
+
     /// How many launches may be in flight at once.
     pub fn slots(&self) -> usize {
         self.slots.tickets.len()

@@ -396,6 +396,21 @@ fn memory_that_is_freed_waits_for_the_chain_and_ends_it() {
 }
 
 #[test]
+fn a_graph_whose_local_memory_has_moved_is_part_of_no_chain() {
+    let rig = Rig::new();
+    let mut frames = Frames::new(&rig, 8);
+    let mut chain = frames.chain(None, ChainOptions::default());
+    chain.launch(&mut frames.channel).unwrap();
+    rig.watched.local_memory_moves();
+    assert!(matches!(chain.launch(&mut frames.channel), Err(Error::LocalMemoryMoved)));
+    let steps = [Step::Launch(&frames.graph)];
+    // SAFETY: a stand-in kernel in memory of the test.
+    let refused = unsafe { Chain::prepare(&mut frames.channel, &steps, ChainOptions::default()) };
+    assert!(matches!(refused, Err(launch::Error::Gpu(Error::LocalMemoryMoved))), "{refused:?}");
+    frames.channel.idle(TIMEOUT).unwrap();
+}
+
+#[test]
 fn a_killed_channel_and_a_forks_child_answer_errors() {
     let rig = Rig::new();
     let mut frames = Frames::new(&rig, 8);
