@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(value_name = "EXPERIMENT")]
     experiment: Option<String>,
     /// How long to measure, for example 9m
-    #[arg(long = "for", value_name = units::TIME, value_parser = units::long_time, default_value = "12h")]
+    #[arg(long = "duration", visible_alias = "for", value_name = units::TIME, value_parser = units::long_time, default_value = "12h")]
     asked: Duration,
     /// How long a period is, for example 10s
     #[arg(long, value_name = units::TIME, value_parser = units::time, default_value = "10m")]
