@@ -60,8 +60,9 @@ pub fn section(soak: &Soak, below: [&str; 2]) -> Option<Section> {
             soak.cells.iter().map(|total| (named(soak, &total.cell), of_cell(soak, &total.cell, of))).collect();
         section.blocks.extend(figure(soak, below, &format!("{title} of each cell"), Unit::Time, curves));
     }
-    type OfPeriod = fn(&Period) -> Option<f64>;
-    let of_machine: [(&str, Unit, &[(&str, OfPeriod)]); 4] = [
+    type OfPeriod = (&'static str, fn(&Period) -> Option<f64>);
+    type Curves<'a> = (&'static str, Unit, &'a [OfPeriod]);
+    let of_machine: [Curves<'_>; 4] = [
         (
             "Power of the GPU",
             Unit::Plain("W"),
@@ -109,7 +110,11 @@ fn figure(soak: &Soak, below: [&str; 2], title: &str, unit: Unit, mut curves: Ve
             ends - p.seconds / 2.0
         })
         .collect();
-    let (scale, word) = if ends > 2.0 * 3600.0 { (3600.0, "h") } else { (60.0, "min") };
+    let (scale, word) = match ends {
+        ..240.0 => (1.0, "s"),
+        ..7200.0 => (60.0, "min"),
+        _ => (3600.0, "h"),
+    };
     let series: Vec<Series> = curves
         .iter()
         .map(|(name, values)| {
