@@ -1,8 +1,9 @@
 //! Where the CPU finds what the GPU names: GPU virtual ranges that have a CPU mapping in this process.
 //!
 //! The cold zone learns mappings (RM_MAP_MEMORY then mmap), the GPU ranges that show them (UVM_MAP_EXTERNAL_ALLOCATION)
-//! and keeps the pairs in one sorted table. The tap reads that table without a lock: a sequence count tells it when the
-//! table changed under it.
+//! and keeps the pairs in one sorted table. The tap reads that table without a lock. There are two copies: a change is made in
+//! the one that nobody reads, and a count then says that it is the other's turn. So a tap finds its range also while a thread
+//! that changes the table is kept from its CPU, and the count tells it when the table changed under it.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -24,19 +25,45 @@ struct Table {
     ranges: [Range; MAX],
 }
 
-struct Shared(UnsafeCell<Table>);
-// SAFETY: written only by the holder of the cold zone's lock, read under the sequence count.
+struct Shared(UnsafeCell<[Table; 2]>);
+// SAFETY: written only by the holder of the cold zone's lock, and only the table that is not read; read under the count.
 unsafe impl Sync for Shared {}
 
-static TABLE: Shared =
-    Shared(UnsafeCell::new(Table { n: 0, ranges: [Range { va: 0, len: 0, cpu: 0, video: false }; MAX] }));
-/// Odd while the table is being changed; also the generation that channels remember their last hit by.
-static SEQ: AtomicU64 = AtomicU64::new(0);
+const EMPTY: Range = Range { va: 0, len: 0, cpu: 0, video: false };
+static TABLES: Shared =
+    Shared(UnsafeCell::new([Table { n: 0, ranges: [EMPTY; MAX] }, Table { n: 0, ranges: [EMPTY; MAX] }]));
+/// Counts changes: its lowest bit is the table that is read. Also the generation that channels remember their last hit by.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+/// A reader begins anew if the table changed meanwhile: so often in a row at most.
+const TRIES: u32 = 1000;
+
+/// The table whose turn it is after so many changes.
+#[inline(always)]
+fn table(changes: u64) -> *mut Table {
+    // SAFETY: one of two, both static.
+    unsafe { TABLES.0.get().cast::<Table>().add((changes & 1) as usize) }
+}
+
+/// What a look at the table finds. `None` if it changed again and again meanwhile.
+#[inline(always)]
+fn look<T>(mut at: impl FnMut(*const Table) -> T) -> Option<T> {
+    for _ in 0..TRIES {
+        let before = CHANGES.load(Ordering::Acquire);
+        let found = at(table(before));
+        // ORDERING: the reads above before the second look at the count: the table that was read is written again only behind one more change.
+        fence(Ordering::Acquire);
+        if CHANGES.load(Ordering::Relaxed) == before {
+            return Some(found);
+        }
+        core::hint::spin_loop();
+    }
+    None
+}
 
 /// Changes whenever the table does.
 #[inline]
 pub fn generation() -> u64 {
-    SEQ.load(Ordering::Acquire)
+    CHANGES.load(Ordering::Acquire)
 }
 
 /// The range that holds all of `va..va+len`.
@@ -48,41 +75,17 @@ pub fn find(va: u64, len: u64) -> Option<Range> {
 /// As [`find`]; writes it there, field by field. False, and nothing is written, if there is none. (A value that is returned
 /// and then kept is loaded in wider pieces than it was stored in: see [`tape::ring::Writer::push_words_with`].)
 pub fn find_into(va: u64, len: u64, to: &mut Range) -> bool {
-    for _ in 0..1000 {
-        let before = SEQ.load(Ordering::Acquire);
-        if before & 1 == 0 {
-            // SAFETY: volatile-free reads of plain words that may race with the writer; the count below discards them then.
-            let hit = unsafe { search(TABLE.0.get(), va, len) };
-            // ORDERING: the reads above before the second look at the count.
-            fence(Ordering::Acquire);
-            if SEQ.load(Ordering::Relaxed) == before {
-                let Some(hit) = hit else { return false };
-                (to.va, to.len, to.cpu, to.video) = (hit.va, hit.len, hit.cpu, hit.video);
-                return true;
-            }
-        }
-        core::hint::spin_loop();
-    }
-    false
+    // SAFETY: reads of plain words that may race with a writer two changes ahead; the count discards them then.
+    let Some(Some(hit)) = look(|t| unsafe { search(t, va, len) }) else { return false };
+    (to.va, to.len, to.cpu, to.video) = (hit.va, hit.len, hit.cpu, hit.video);
+    true
 }
 
 /// True if a range that is mapped at its own address overlaps `addr..addr+len`. No lock: for every munmap of the program.
 pub fn overlaps(addr: u64, len: u64) -> bool {
-    for _ in 0..1000 {
-        let before = SEQ.load(Ordering::Acquire);
-        if before & 1 == 0 {
-            // SAFETY: as in `find`.
-            let hit = unsafe { last_below(TABLE.0.get(), addr.saturating_add(len)) }
-                .is_some_and(|r| r.va.saturating_add(r.len) > addr);
-            // ORDERING: as in `find`.
-            fence(Ordering::Acquire);
-            if SEQ.load(Ordering::Relaxed) == before {
-                return hit;
-            }
-        }
-        core::hint::spin_loop();
-    }
-    true
+    // SAFETY: as in `find_into`.
+    let last = look(|t| unsafe { last_below(t, addr.saturating_add(len)) });
+    last.is_none_or(|last| last.is_some_and(|r| r.va.saturating_add(r.len) > addr))
 }
 
 /// The last range that begins below `end`.
@@ -115,12 +118,16 @@ unsafe fn search(t: *const Table, va: u64, len: u64) -> Option<Range> {
 }
 
 fn change(f: impl FnOnce(&mut Table)) {
-    SEQ.fetch_add(1, Ordering::AcqRel);
-    // ORDERING: readers see the odd count before any change.
+    let changes = CHANGES.load(Ordering::Relaxed);
+    // ORDERING: who still reads the other table and sees a word of what follows sees that its count is over.
     fence(Ordering::SeqCst);
-    // SAFETY: the caller holds the cold zone's lock: one writer.
-    f(unsafe { &mut *TABLE.0.get() });
-    SEQ.fetch_add(1, Ordering::Release);
+    // SAFETY: the caller holds the cold zone's lock: one writer. Nobody trusts what it reads in the other table, and nobody writes this one.
+    let (now, next) = unsafe { (&*table(changes), &mut *table(changes.wrapping_add(1))) };
+    let n = now.n.min(MAX);
+    next.ranges[..n].copy_from_slice(&now.ranges[..n]);
+    next.n = n;
+    f(next);
+    CHANGES.store(changes.wrapping_add(1), Ordering::Release);
 }
 
 /// Adds a range; one that begins at the same address is replaced. False if the table is full. Cold zone only.
@@ -150,7 +157,7 @@ pub fn remove(from: u64, len: u64, by_cpu: bool) {
         at < end && at.saturating_add(r.len) > from
     };
     // SAFETY: the caller holds the cold zone's lock, so nobody writes.
-    let t = unsafe { &*TABLE.0.get() };
+    let t = unsafe { &*table(CHANGES.load(Ordering::Relaxed)) };
     if !t.ranges[..t.n.min(MAX)].iter().any(hit) {
         return;
     }
@@ -169,7 +176,72 @@ pub fn remove(from: u64, len: u64, by_cpu: bool) {
 
 /// In a forked child: what the parent's GPU addresses name is of no use here.
 pub fn renew() {
-    // (Another thread of the parent may have been changing it.)
-    SEQ.store(SEQ.load(Ordering::Relaxed).next_multiple_of(2), Ordering::Relaxed);
+    // (Another thread of the parent may have been changing the other table: its change never ends.)
     change(|t| t.n = 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Mutex, PoisonError, mpsc};
+
+    /// As the cold zone's lock.
+    static ONE_WRITER: Mutex<()> = Mutex::new(());
+
+    fn range(va: u64) -> Range {
+        Range { va, len: 0x1000, cpu: va + 0x100_0000, video: false }
+    }
+
+    #[test]
+    fn a_range_is_found_while_a_thread_is_kept_from_changing_the_table() {
+        let _lock = ONE_WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(add(range(0x7000_0000)));
+        let (began, go) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+        std::thread::scope(|scope| {
+            let (say, wait) = (began.0, go.1);
+            scope.spawn(move || {
+                change(|t| {
+                    t.n = 0;
+                    say.send(()).unwrap();
+                    wait.recv().unwrap();
+                });
+            });
+            began.1.recv().unwrap();
+            let (found, overlap) = (find(0x7000_0800, 8), overlaps(0x7000_0000, 1));
+            let none = overlaps(0x6000_0000, 8);
+            go.0.send(()).unwrap();
+            assert_eq!((found.map(|r| r.cpu), overlap, none), (Some(0x7100_0000), true, false));
+        });
+        assert!(find(0x7000_0800, 8).is_none());
+    }
+
+    #[test]
+    fn what_never_goes_is_always_found_whatever_comes_and_goes_beside_it() {
+        let _lock = ONE_WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(add(range(0x9000_0000)));
+        let over = core::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut looks = 0;
+                        while !over.load(Ordering::Relaxed) || looks == 0 {
+                            let found = find(0x9000_0ff8, 8).map(|r| (r.va, r.len, r.cpu));
+                            assert_eq!(found, Some((0x9000_0000, 0x1000, 0x9100_0000)));
+                            looks += 1;
+                        }
+                    })
+                })
+                .collect();
+            for n in 0..2000 {
+                let passing = [range(0x8000_0000 + (n % 7) * 0x1_0000), range(0xa000_0000 + (n % 5) * 0x1_0000)];
+                assert!(passing.into_iter().all(add));
+                passing.iter().for_each(|r| remove(r.va, r.len, false));
+            }
+            over.store(true, Ordering::Relaxed);
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        });
+        remove(0x9000_0000, 0x1000, false);
+        assert!(find(0x9000_0800, 8).is_none());
+    }
 }
