@@ -74,6 +74,8 @@ pub fn find(va: u64, len: u64) -> Option<Range> {
 
 /// As [`find`]; writes it there, field by field. False, and nothing is written, if there is none. (A value that is returned
 /// and then kept is loaded in wider pieces than it was stored in: see [`tape::ring::Writer::push_words_with`].)
+// Not within the tap: it knows the range that it needs nearly always.
+#[inline(never)]
 pub fn find_into(va: u64, len: u64, to: &mut Range) -> bool {
     // SAFETY: reads of plain words that may race with a writer two changes ahead; the count discards them then.
     let Some(Some(hit)) = look(|t| unsafe { search(t, va, len) }) else { return false };
