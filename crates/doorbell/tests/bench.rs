@@ -325,6 +325,7 @@ fn stop_beside_a_process_that_stays(again: bool) -> Option<()> {
 }
 
 #[test]
+#[ignore = "2 to 4 s; run by .ci/run"]
 fn a_second_ctrl_c_waits_for_nothing_and_keeps_what_is_finished() {
     if stop_beside_a_process_that_stays(true).is_none() {
         trial::skip!("no process may be traced here");
@@ -496,6 +497,7 @@ fn on_a_full_disk_the_run_ends_with_a_hint_and_goes_on_when_there_is_space() {
 }
 
 #[test]
+#[ignore = "2 to 4 s; run by .ci/run"]
 fn a_route_that_dies_fails_and_the_others_are_measured() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
@@ -516,6 +518,7 @@ fn a_route_that_dies_fails_and_the_others_are_measured() {
 }
 
 #[test]
+#[ignore = "2 to 4 s; run by .ci/run"]
 fn a_load_that_dies_is_said_beside_what_was_measured() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
