@@ -14,5 +14,6 @@ pub mod raw;
 mod seat;
 pub mod stage;
 mod turn;
+pub mod working;
 
 pub use moment::WORST;

@@ -258,7 +258,10 @@ impl Running<'_> {
         }
         let mut opened: Box<dyn Opened> = match spec.process {
             Process::Shared => subject::open(machine, &spec.what, &Wanted::of(spec.bytes))?,
-            Process::Own => Box::new(Elsewhere::new(self.plan, load, seed)),
+            Process::Own => {
+                let (plan, cpus) = (self.plan, &self.plan.cpus[load]);
+                Box::new(Elsewhere::new(spec, cpus, seed, plan.timeout, plan.gpu))
+            }
         };
         let mut subject = opened.prepare(seed)?;
         drop(opening);

@@ -4,8 +4,6 @@
 //! few milliseconds with what it has done so far, and reads `go` and `rest`. It ends when what it reads ends: the kernel closes that
 //! when the process that measures ends, whatever ended it.
 
-use crate::clock::Clock;
-use crate::load::{self, Running};
 use copy::Unavailable;
 use experiment::{Gpu, LoadSpec, Process};
 use serde::{Deserialize, Serialize};
@@ -13,41 +11,40 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
-use subject::{Checks, Did, Error, Machine, Opened, Subject, Waiting, Wrong};
+use subject::{Checks, Did, Error, Opened, Subject, Waiting, Wrong};
 
 static COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// How this program is started to work for a load: it calls [`work`] with what stands behind these arguments.
+/// How this program is started to work for a load: it calls [`crate::working::work`] with what stands behind these arguments.
 pub fn starts_by(command: Vec<OsString>) {
     let _ = COMMAND.set(command);
 }
 
 /// Between two lines.
-const EACH: Duration = Duration::from_millis(5);
+pub(crate) const EACH: Duration = Duration::from_millis(5);
 /// A process that was told to end and has not by then is killed.
 const LEAVE: Duration = Duration::from_secs(3);
 
 /// What a process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Work {
-    load: LoadSpec,
-    cpus: Vec<usize>,
-    seed: u64,
-    timeout_ns: u64,
-    gpu: Gpu,
+pub(crate) struct Work {
+    pub load: LoadSpec,
+    pub cpus: Vec<usize>,
+    pub seed: u64,
+    pub timeout_ns: u64,
+    pub gpu: Gpu,
 }
 
 /// What it has done since it began.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Line {
-    done: u64,
-    bytes: u64,
-    longest_ns: u64,
-    checked: u64,
-    unavailable: Option<String>,
-    failed: Option<String>,
+pub(crate) struct Line {
+    pub done: u64,
+    pub bytes: u64,
+    pub longest_ns: u64,
+    pub checked: u64,
+    pub unavailable: Option<String>,
+    pub failed: Option<String>,
 }
 
 impl Line {
@@ -66,10 +63,9 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    pub fn new(plan: &load::Plan<'_>, load: usize, seed: u64) -> Elsewhere {
-        let spec = LoadSpec { process: Process::Shared, count: 1, ..plan.loads[load].clone() };
-        let timeout_ns = plan.timeout.as_nanos() as u64;
-        Elsewhere { work: Work { load: spec, cpus: plan.cpus[load].clone(), seed, timeout_ns, gpu: plan.gpu } }
+    pub fn new(load: &LoadSpec, cpus: &[usize], seed: u64, timeout: Duration, gpu: Gpu) -> Elsewhere {
+        let load = LoadSpec { process: Process::Shared, count: 1, ..load.clone() };
+        Elsewhere { work: Work { load, cpus: cpus.to_vec(), seed, timeout_ns: timeout.as_nanos() as u64, gpu } }
     }
 }
 
@@ -204,75 +200,5 @@ impl Subject for Far {
     }
 }
 
-const GO: &str = "go";
+pub(crate) const GO: &str = "go";
 const REST: &str = "rest";
-
-/// What it was told last.
-const RESTS: u8 = 0;
-const GOES: u8 = 1;
-const ENDS: u8 = 2;
-
-/// Works for a load until standard input ends: what a process does that was started with the arguments of [`starts_by`] and this text.
-///
-/// # Errors
-/// A text that is no work, and an end of standard output.
-pub fn work(text: &str, open: impl FnOnce(Gpu) -> Result<Machine, String>) -> std::io::Result<()> {
-    // SAFETY: takes numbers. The thread that started this process is there as long as the load is.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let Work { load, cpus, seed, timeout_ns, gpu } = serde_json::from_str(text)?;
-    let machine = match open(gpu) {
-        Ok(machine) => machine,
-        Err(why) => return say(&Line { unavailable: Some(why), ..Line::default() }),
-    };
-    let clock = Clock::new();
-    let timeout = Duration::from_nanos(timeout_ns);
-    let plan = load::Plan { loads: std::slice::from_ref(&load), cpus: vec![cpus], seed, timeout, clock: &clock, gpu };
-    let told = &*Box::leak(Box::new(AtomicU8::new(RESTS)));
-    // Not waited for: it reads until there is nothing more.
-    std::thread::spawn(|| {
-        for line in std::io::stdin().lines().map_while(Result::ok) {
-            told.store(if line == GO { GOES } else { RESTS }, Ordering::Relaxed);
-        }
-        told.store(ENDS, Ordering::Relaxed);
-    });
-    let follow = |running: &Running<'_>| {
-        let mark = running.mark();
-        let mut said = Ok(());
-        while said.is_ok() {
-            match told.load(Ordering::Relaxed) {
-                ENDS => break,
-                now => running.rest(now == RESTS),
-            }
-            let (done, bytes, longest_ns, failed) = running.so_far(0);
-            let (unavailable, failed) = match failed {
-                Some(load::Reason::Unavailable(why)) => (Some(why), None),
-                Some(load::Reason::Failed(why)) => (None, Some(why)),
-                None => (None, None),
-            };
-            said = say(&Line { done, bytes, longest_ns, checked: 0, unavailable, failed });
-            std::thread::sleep(EACH);
-        }
-        running.rest(false);
-        (said, running.since(&mark))
-    };
-    let (said, loaded) = load::beside(&machine, &plan, &|_| {}, follow);
-    said?;
-    let loaded = loaded.into_iter().next().unwrap_or_default();
-    let failed = loaded.failed.into_iter().next().map(|(why, _)| why);
-    let (done, longest_ns) = (loaded.transfers, loaded.longest_ns);
-    say(&Line {
-        done,
-        bytes: loaded.bytes,
-        longest_ns,
-        checked: loaded.checked,
-        unavailable: loaded.unavailable,
-        failed,
-    })
-}
-
-fn say(line: &Line) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, line)?;
-    out.write_all(b"\n")?;
-    out.flush()
-}

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::graph::{Graph, Parameters, fit};
 use crate::memory::{move_in, pin, regions, watch};
 use crate::node::nodes;
-use crate::stream::Stream;
+use crate::stream::{Order, Stream};
 use gpu::{ChainWords, Channel, Counter, Launch, LaunchWords, Memory, Owner, Pin, Place, Region};
 use recipe::Own;
 use std::ops::{Deref, DerefMut};
@@ -56,19 +56,6 @@ pub enum Way {
     CopyEngine,
     /// In the command stream: the CPU reads `from`, which is host memory, at each submission.
     Inline,
-}
-
-/// What keeps launches behind the copies before them. (Copies behind launches wait for the counter, always.)
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Copies and inline data tell a counter when they are over, and launches wait for it.
-    Counter,
-    /// As CUDA does it: inline data goes ahead of kernels as CUDA's own constant banks and QMDs do, through the engine that starts them, which takes its
-    /// methods in order: 16 words and a round trip to the counter less. Copies by the copy engine tell the counter.
-    #[default]
-    AsCuda,
-    /// Launches behind copies of the copy engine wait for nothing, either, 12 words less: the host waits when a channel changes its engine, as GA100's manual says.
-    Engines,
 }
 
 /// How a chain is made.

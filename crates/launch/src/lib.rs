@@ -36,11 +36,12 @@ mod stream;
 
 pub use beside::ChainBeside;
 pub use branches::Branches;
-pub use chain::{Chain, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
+pub use chain::{Chain, ChainOptions, INLINE_MOST, Step, Transfer, Way};
 pub use error::Error;
 pub use fills::{BACKGROUND, Memsets, WORDS};
 pub use graph::{Graph, Set};
 pub use node::{Kind, Node};
+pub use stream::Order;
 
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Group};
 use std::sync::Arc;

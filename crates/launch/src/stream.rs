@@ -3,13 +3,25 @@
 //! A chain has a counter of its own, which its kernels add to. Each run of copies sets it when it is over, and whatever needs what was before waits for it,
 //! except where engines keep the order themselves ([`Order`]). The channel's tracker is waited for once, in front, and set once, at the end.
 
-use crate::chain::Order;
 use crate::error::Error;
 use gpu::Source;
 use pushbuf::encode::{Words, inline_dma, launch_dma};
 use pushbuf::header::Header;
 use pushbuf::semaphore::{Execute, Operation};
 use recipe::{Own, Refused};
+
+/// What keeps launches behind the copies before them. (Copies behind launches wait for the counter, always.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Copies and inline data tell a counter when they are over, and launches wait for it.
+    Counter,
+    /// As CUDA does it: inline data goes ahead of kernels as CUDA's own constant banks and QMDs do, through the engine that starts them, which takes its
+    /// methods in order: 16 words and a round trip to the counter less. Copies by the copy engine tell the counter.
+    #[default]
+    AsCuda,
+    /// Launches behind copies of the copy engine wait for nothing, either, 12 words less: the host waits when a channel changes its engine, as GA100's manual says.
+    Engines,
+}
 
 /// Subchannels of the compute class and of the copy engine on a graphics channel.
 const COMPUTE: u8 = 1;

@@ -1,6 +1,7 @@
 //! What all pictures share: the frame, its axes, the legend, and how one series is told from another without colour.
 
 use crate::axis::Axis;
+use crate::colours::{COLOURS, DASHES};
 use crate::svg::{Anchor, Ink, Pen, Svg, path};
 
 /// The room round the panels, and how lines get their colours.
@@ -43,10 +44,6 @@ pub struct Entry {
     pub note: String,
 }
 
-/// Of Okabe and Ito: told apart by those who do not see red and green. The yellow is left out: it is too light for a line.
-const COLOURS: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9"];
-const DASHES: [&str; 5] = ["", "8 4", "2 3", "10 3 2 3", "5 2 1 2 1 2"];
-
 /// The look of a series, by its number: colour, dashes and marker all change.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
@@ -65,24 +62,6 @@ impl Look {
     pub fn thin(self) -> Pen {
         Pen { width: 1.0, ..self.pen() }
     }
-}
-
-/// The class of a colour in a page's style sheet.
-pub(crate) fn class(colour: &str) -> String {
-    let of_series = COLOURS.iter().position(|c| *c == colour);
-    match (of_series, colour) {
-        (Some(n), _) => format!("c{n}"),
-        (None, "#dddddd") => "grid".into(),
-        (None, "#f0f0f0") => "fine".into(),
-        (None, "#9a9a9a") => "others".into(),
-        (None, "#B00020") => "bad".into(),
-        (None, _) => "ink".into(),
-    }
-}
-
-/// The class of dashes in a page's style sheet.
-pub(crate) fn dashes(dash: &str) -> Option<usize> {
-    DASHES.iter().position(|d| *d == dash).filter(|n| *n > 0)
 }
 
 /// A line and a marker as they look in a picture, for a legend in text.

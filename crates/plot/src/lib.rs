@@ -7,6 +7,7 @@
 
 mod axis;
 mod chart;
+mod colours;
 mod of_cells;
 mod pictures;
 mod routes;

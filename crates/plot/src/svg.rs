@@ -1,5 +1,6 @@
 //! An SVG file, written element by element. Text is escaped, and coordinates have one decimal.
 
+use crate::colours::{class, dashes};
 use std::fmt::Write;
 
 /// Where lines and areas get their colours from.
@@ -154,13 +155,13 @@ impl Svg {
 
     pub fn path(&mut self, d: &str, pen: Pen) {
         if self.ink == Ink::Classes {
-            let dash = crate::chart::dashes(pen.dash).map_or(String::new(), |n| format!(" d{n}"));
+            let dash = dashes(pen.dash).map_or(String::new(), |n| format!(" d{n}"));
             let width = match pen.width {
                 w if w < 1.5 => " thin",
                 w if w > 2.2 => " strong",
                 _ => "",
             };
-            let class = format!("l {}{dash}{width}", crate::chart::class(pen.colour));
+            let class = format!("l {}{dash}{width}", class(pen.colour));
             let _ = writeln!(self.text, "<path class=\"{class}\" d=\"{d}\"/>");
             return;
         }
@@ -176,7 +177,7 @@ impl Svg {
         let d = path(points);
         if self.ink == Ink::Classes {
             let weight = if opacity > 0.5 { " full" } else { "" };
-            let _ = writeln!(self.text, "<path class=\"a {}{weight}\" d=\"{d}Z\"/>", crate::chart::class(colour));
+            let _ = writeln!(self.text, "<path class=\"a {}{weight}\" d=\"{d}Z\"/>", class(colour));
             return;
         }
         let _ = writeln!(self.text, "<path d=\"{d}Z\" fill=\"{colour}\" fill-opacity=\"{opacity}\" stroke=\"none\"/>");
@@ -202,7 +203,7 @@ impl Svg {
             }
         };
         if self.ink == Ink::Classes {
-            let _ = writeln!(self.text, "{shape}class=\"m {}\"/>", crate::chart::class(colour));
+            let _ = writeln!(self.text, "{shape}class=\"m {}\"/>", class(colour));
             return;
         }
         let _ = writeln!(self.text, "{shape}fill=\"white\" stroke=\"{colour}\" stroke-width=\"1.8\"/>");

@@ -243,14 +243,6 @@ impl Folder {
         all(&self.path.join(PROCESSES), PROCESS_SCHEMA)
     }
 
-    /// What all periods say together, computed anew.
-    ///
-    /// # Errors
-    /// A file cannot be read.
-    pub fn soak(&self) -> Result<Soak, Error> {
-        Ok(crate::sum_up::soak(self, self.periods()?, self.processes()?))
-    }
-
     /// # Errors
     /// It cannot be written; what was there stays.
     pub fn write_soak(&self, soak: &Soak) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! From the periods of a folder to a [`Soak`].
 
+use crate::Error;
 use crate::account::{
     CellOfPeriod, Fault, FaultKind, Gap, Period, Power, Process, SCHEMA, Soak, SpeedUp, Third, Total, Verdict,
 };
@@ -13,6 +14,16 @@ use statistics::{CONFIDENCE, Percentile, Ratio};
 const WORST: usize = 20;
 /// A gap of less is none: it is what closing a period and beginning the next one takes.
 const GAP_S: f64 = 2.0;
+
+impl Folder {
+    /// What all periods say together, computed anew.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn soak(&self) -> Result<Soak, Error> {
+        Ok(soak(self, self.periods()?, self.processes()?))
+    }
+}
 
 pub(crate) fn soak(folder: &Folder, periods: Vec<Period>, processes: Vec<Measured>) -> Soak {
     let (asked, experiment) = (folder.asked(), folder.experiment());

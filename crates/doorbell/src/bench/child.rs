@@ -38,7 +38,7 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
 /// One process of a load that has processes of its own.
 pub fn load(work: &str) -> anyhow::Result<ExitCode> {
     let open = |gpu| machine_of(gpu).map_err(|e| format!("{e:#}"));
-    lab::process::work(work, open)?;
+    lab::working::work(work, open)?;
     Ok(ExitCode::SUCCESS)
 }
 
