@@ -118,18 +118,24 @@ impl OpenCell {
             p999_ns: percentile(Percentile::P999),
             stddev_ns: stddev,
             jitter_ns: max.zip(min).map(|(max, min)| max - min),
-            relative_fluctuation: stddev.zip(mean).filter(|(_, mean)| *mean > 0.0).map(|(s, mean)| s / mean),
-            bytes_per_second: mean.filter(|mean| *mean > 0.0 && !functional).and_then(|mean| rate(&self.cell, mean)),
+            relative_fluctuation: over_mean(stddev, mean),
+            bytes_per_second: rate(&self.cell, mean, functional),
             histogram: coarse(self.histogram.buckets()),
             worst: self.worst.clone().into_sorted().into_iter().map(|slow| slow.note).collect(),
         }
     }
 }
 
-/// Bytes a second, where each of its samples takes so long; `None` of what moves none.
-pub(crate) fn rate(cell: &Cell, mean_ns: f64) -> Option<f64> {
-    let moves = matches!(cell.subject.what, What::Route(_)) && cell.bytes > 0;
-    moves.then(|| cell.bytes as f64 * f64::from(cell.subject.back_to_back) / mean_ns * 1e9)
+/// A value as a part of the mean; `None` where the mean is 0.
+pub(crate) fn over_mean(value: Option<f64>, mean: Option<f64>) -> Option<f64> {
+    value.zip(mean).filter(|(_, mean)| *mean > 0.0).map(|(value, mean)| value / mean)
+}
+
+/// Bytes a second, where each of its samples takes the mean time; `None` of what moves none, and of the software GPU (`functional`).
+pub(crate) fn rate(cell: &Cell, mean_ns: Option<f64>, functional: bool) -> Option<f64> {
+    let moves = matches!(cell.subject.what, What::Route(_)) && cell.bytes > 0 && !functional;
+    let mean_ns = mean_ns.filter(|mean| moves && *mean > 0.0)?;
+    Some(cell.bytes as f64 * f64::from(cell.subject.back_to_back) / mean_ns * 1e9)
 }
 
 /// Which way the bytes go: `read` is to the host, or from a device.
