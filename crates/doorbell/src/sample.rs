@@ -44,7 +44,7 @@ pub struct Args {
     /// Which GPU answers
     #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     gpu: Gpu,
-    /// Who launches the shapes of `graphs`; doorbell takes over after CUDA's first three launches
+    /// Who launches the shapes of `graphs`; doorbell launches after CUDA's first three launches
     #[arg(long, value_enum, value_name = "WHO", default_value_t = Launcher::Cuda)]
     launcher: Launcher,
     /// Rounds, launches or iterations (--list says which; for example 100)

@@ -27,7 +27,7 @@ use std::time::Duration;
         ("doorbell soak soak --for 9m --every 10s -o short", "nine minutes, told as nine minutes"),
         ("doorbell soak my.toml --stop-above 50us -o hunt", "stop at the first transfer above 50 us"),
         ("doorbell soak -o night --resume", "go on after a crash or a reboot; so does the same command again"),
-        ("doorbell soak --show night", "print what there is so far"),
+        ("doorbell soak --show night", "print the account so far"),
         ("doorbell soak soak --gpu soft --for 1m --every 2s -o try", "whether it works, never how fast"),
     ])
     .text("One process measures the experiment again and again, so that leaks show; each period leaves its summary, a histogram \
@@ -137,7 +137,7 @@ impl Args {
             News::Again(why) => progress.ended(&format!("a new process measures: {why}")),
         });
         progress.clear();
-        // Whatever ended it: what there is is a complete account.
+        // The account is complete, whatever ended the soak.
         let soak = folder.soak()?;
         let written = folder.write_soak(&soak);
         let end = led?;

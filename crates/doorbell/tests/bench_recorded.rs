@@ -62,7 +62,7 @@ fn every_call_of_a_recorded_stage_has_its_doorbell_and_its_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let run = run(dir.path(), RECORDED);
     assert!(run.complete && run.cells.iter().filter(|c| c.stage == 0).all(|c| c.commands.is_none()), "{run:?}");
-    // A copy of ours is 15 words; an inline one 19 with its notification, and its data behind them.
+    // A copy of ours has 15 words. An inline one has 19 words, its notification included, and then its data.
     for (subject, bytes, executor, operations, words) in [
         ("host->ce0->gpu0", 8, "GRAPHICS", 1, 15),
         ("host->ce0->gpu0", 4096, "GRAPHICS", 1, 15),

@@ -245,7 +245,7 @@ fn an_axis_selects_loads_single_and_combined() {
     );
     let stages = of(&text, &["run.noise=0s", "cuda.bytes=", "matrix.bytes=8"]).stages().unwrap();
     let loads = |n: usize| stages[n].loads.iter().map(|l| (l.name.as_str(), l.count, l.bytes)).collect::<Vec<_>>();
-    // Without the load its size makes no difference: that stage is there once.
+    // Without the load its size does not matter: there is one such stage.
     assert_eq!(stages.len(), 7, "{:?}", stages.iter().map(|s| &s.point).collect::<Vec<_>>());
     assert_eq!(loads(0), []);
     assert_eq!((loads(1), loads(2)), (vec![("crowd", 1, 4096)], vec![("crowd", 1, 8192)]));

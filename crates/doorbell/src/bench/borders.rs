@@ -247,7 +247,7 @@ fn one_pass(path: &Path, experiment: &Experiment, force: bool, stop: &AtomicU32)
     let run = Run::from_folder(&folder, Context { failed: outcome.lost, ..Context::default() })?;
     folder.write_run(&run)?;
     if let Some(why) = run.missing.first().map(|m| &m.why) {
-        return Err(Failure::new(format!("{}: {why}", path.display()), "-o DIR keeps what there is of it").into());
+        return Err(Failure::new(format!("{}: {why}", path.display()), "-o DIR keeps its files").into());
     }
     let not_joined = run.parts.iter().filter_map(|p| p.recorded.as_ref()?.not_joined.as_ref()).next();
     if let Some(why) = not_joined {
