@@ -1,0 +1,138 @@
+//! Memory that a function's DMA may reach, and the bus addresses at which it finds it.
+
+use crate::error::Error;
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Bytes that follow one another on the bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Where they begin in the memory.
+    pub offset: u64,
+    /// Where the function finds them.
+    pub bus: u64,
+    pub length: u64,
+}
+
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Host,
+    /// Behind a BAR of another device: a GPU's memory.
+    Peer,
+}
+
+/// Memory behind a BAR of another device. The bus addresses are that device's as long as `keep` lives.
+#[derive(Clone)]
+pub struct Peer {
+    /// What it is, for messages: "GPU 0".
+    pub what: String,
+    /// The device whose BAR it is, where that is known: what stands between it and the function is looked up by it.
+    pub device: Option<crate::Address>,
+    pub bus: u64,
+    pub length: u64,
+    pub keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// Memory that one function may reach. Clones are the same memory; it stays until the last of them is dropped.
+#[derive(Clone)]
+pub struct Memory(Arc<Inner>);
+
+struct Inner {
+    place: Place,
+    /// Sorted by offset, without gaps.
+    runs: Vec<Run>,
+    length: u64,
+    /// Where the CPU reaches it.
+    cpu: Option<NonNull<u8>>,
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the pointer is to memory that `_keep` keeps; accesses go through raw pointers and bounds are checked.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Memory {
+    /// Memory of these runs, and where the CPU reaches it.
+    ///
+    /// # Panics
+    /// Where the runs have gaps or are none.
+    ///
+    /// # Safety
+    /// As long as `keep` lives, the runs are the function's to read and write, and `cpu` (if given) points to as many mapped bytes.
+    pub unsafe fn new(
+        place: Place,
+        runs: Vec<Run>,
+        cpu: Option<NonNull<u8>>,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Memory {
+        let mut length = 0u64;
+        for run in &runs {
+            assert!(run.offset == length && run.length > 0, "a gap at {length:#x}");
+            length = length.checked_add(run.length).expect("runs of less than 2^64 bytes");
+        }
+        assert!(length > 0, "no runs");
+        Memory(Arc::new(Inner { place, runs, length, cpu, _keep: keep }))
+    }
+
+    pub fn length(&self) -> u64 {
+        self.0.length
+    }
+
+    pub fn place(&self) -> Place {
+        self.0.place
+    }
+
+    /// Where the CPU reaches it; none for what only devices reach.
+    pub fn as_ptr(&self) -> Option<NonNull<u8>> {
+        self.0.cpu
+    }
+
+    pub fn runs(&self) -> &[Run] {
+        &self.0.runs
+    }
+
+    /// Where the function finds the byte at `offset`, and how many bytes follow it there.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn bus(&self, offset: u64) -> Result<(u64, u64), Error> {
+        let after = self.0.runs.partition_point(|run| run.offset <= offset);
+        let run = self.0.runs[..after].last().filter(|run| offset - run.offset < run.length);
+        let run =
+            run.ok_or(Error::OutOfBounds { what: "the memory", at: offset, end: offset, length: self.0.length })?;
+        let within = offset - run.offset;
+        Ok((run.bus + within, run.length - within))
+    }
+
+    /// # Errors
+    /// [`Error::OutOfBounds`] where `bytes` at `offset` are not all within the memory.
+    pub fn holds(&self, offset: u64, bytes: u64) -> Result<(), Error> {
+        let end = offset.saturating_add(bytes);
+        if end > self.0.length {
+            return Err(Error::OutOfBounds { what: "the memory", at: offset, end, length: self.0.length });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_is_found_in_its_run() {
+        let runs =
+            vec![Run { offset: 0, bus: 0x9000, length: 0x1000 }, Run { offset: 0x1000, bus: 0x4000, length: 0x2000 }];
+        // SAFETY: nothing is accessed.
+        let memory = unsafe { Memory::new(Place::Host, runs, None, Arc::new(())) };
+        assert_eq!(memory.bus(0xfff).unwrap(), (0x9fff, 1));
+        assert_eq!(memory.bus(0x1000).unwrap(), (0x4000, 0x2000));
+        assert_eq!(memory.bus(0x2fff).unwrap(), (0x5fff, 1));
+        assert!(memory.bus(0x3000).is_err());
+        assert!(memory.holds(0x2000, 0x1000).is_ok() && memory.holds(0x2000, 0x1001).is_err());
+        assert!(memory.holds(u64::MAX, 2).is_err());
+    }
+}
