@@ -6,6 +6,7 @@
 
 pub mod borders;
 mod calls;
+pub mod delay;
 mod locks;
 mod parts;
 mod windows;

@@ -4,6 +4,38 @@ use crate::Error;
 use results::Sample;
 use results::commands::Counter;
 
+/// The clock of a part's samples in ticks of the time stamp counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticks {
+    began_ns: u64,
+    began_tsc: u64,
+    per_ns: f64,
+}
+
+impl Ticks {
+    /// # Errors
+    /// The two moments of `counter` are one.
+    pub(crate) fn of(counter: &Counter) -> Result<Ticks, Error> {
+        let (began, ended) = (&counter.began, &counter.ended);
+        let (ns, ticks) = (ended.ns.checked_sub(began.ns), ended.tsc.checked_sub(began.tsc));
+        let (Some(ns @ 1..), Some(ticks @ 1..)) = (ns, ticks) else { return Err(Error::Clock) };
+        Ok(Ticks { began_ns: began.ns, began_tsc: began.tsc, per_ns: ticks as f64 / ns as f64 })
+    }
+
+    /// The counter at a time of the part.
+    pub(crate) fn at(&self, ns: u64) -> u64 {
+        self.began_tsc.saturating_add(self.of_ns(ns.saturating_sub(self.began_ns)))
+    }
+
+    pub(crate) fn of_ns(&self, ns: u64) -> u64 {
+        (ns as f64 * self.per_ns).round() as u64
+    }
+
+    pub(crate) fn ns(&self, ticks: u64) -> u64 {
+        (ticks as f64 / self.per_ns).round() as u64
+    }
+}
+
 /// The calls of a part in the order of their time.
 #[derive(Debug)]
 pub struct Windows {
@@ -12,7 +44,7 @@ pub struct Windows {
     /// The latest end of a sample among those up to each window.
     until: Vec<u64>,
     error_ns: f64,
-    ticks_per_ns: f64,
+    ticks: Ticks,
     /// By which each window begins earlier and ends later, ticks.
     slack: u64,
 }
@@ -40,14 +72,11 @@ impl Windows {
     /// # Errors
     /// The two moments of `counter` are one.
     pub fn new(counter: &Counter, cells: &[&[Sample]]) -> Result<Windows, Error> {
-        let (began, ended) = (&counter.began, &counter.ended);
-        let (ns, ticks) = (ended.ns.checked_sub(began.ns), ended.tsc.checked_sub(began.tsc));
-        let (Some(ns @ 1..), Some(ticks @ 1..)) = (ns, ticks) else { return Err(Error::Clock) };
-        let each = ticks as f64 / ns as f64;
-        let tsc = |at: u64| began.tsc + (at.saturating_sub(began.ns) as f64 * each).round() as u64;
-        let error_ns = began.error_ns.max(ended.error_ns);
+        let ticks = Ticks::of(counter)?;
+        let error_ns = counter.began.error_ns.max(counter.ended.error_ns);
         // What was done at the very ends of a call is not lost by the clocks' error.
-        let slack = (error_ns * each).ceil() as u64;
+        let slack = (error_ns * ticks.per_ns).ceil() as u64;
+        let tsc = |at: u64| ticks.at(at);
         let window = |cell: usize, index: usize, s: &Sample| Window {
             from: tsc(s.call_ns).saturating_sub(slack),
             to: tsc(s.submitted_ns) + slack,
@@ -66,7 +95,7 @@ impl Windows {
             latest
         });
         let until = until.collect();
-        Ok(Windows { all, until, error_ns, ticks_per_ns: each, slack })
+        Ok(Windows { all, until, error_ns, ticks, slack })
     }
 
     /// What the measuring thread was doing at a time.
@@ -83,7 +112,7 @@ impl Windows {
     /// How long before a time its call was made; `tsc` is in a call.
     pub fn since_call_ns(&self, tsc: u64) -> u64 {
         let window = self.all.partition_point(|w| w.from <= tsc).checked_sub(1).map(|i| &self.all[i]);
-        window.map_or(0, |w| (tsc.saturating_sub(w.from + self.slack) as f64 / self.ticks_per_ns).round() as u64)
+        window.map_or(0, |w| self.ticks.ns(tsc.saturating_sub(w.from + self.slack)))
     }
 
     /// How far the clocks of samples and tape can be apart.

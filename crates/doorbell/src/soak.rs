@@ -60,9 +60,12 @@ pub struct Args {
     /// Which GPU: --gpu soft is --set run.gpu=soft
     #[arg(long, value_enum, value_name = "GPU")]
     gpu: Option<Gpu>,
-    /// Stop at the first transfer that takes longer, for example 50us, and say where its time went
+    /// Stop at the first transfer that takes longer, for example 50us, keep its recording, and say what delayed it
     #[arg(long, value_name = units::TIME, value_parser = units::time)]
     stop_above: Option<Duration>,
+    /// With --stop-above: record nothing, so that nothing but the loads slows a transfer down. Nobody knows then who held a lock
+    #[arg(long, requires = "stop_above")]
+    bare: bool,
     /// A measuring process that says nothing for so long stands still: it is replaced, and that is a fault
     #[arg(long, value_name = units::TIME, value_parser = units::time, default_value = "60s")]
     stall_after: Duration,
@@ -137,6 +140,11 @@ impl Args {
             News::Again(why) => progress.ended(&format!("a new process measures: {why}")),
         });
         progress.clear();
+        if matches!(led, Ok(End::Above(_))) {
+            progress.show(&format!("{name}: reading the recording"));
+            explain(&folder)?;
+            progress.clear();
+        }
         // The account is complete, whatever ended the soak.
         let soak = folder.soak()?;
         let written = folder.write_soak(&soak);
@@ -259,10 +267,29 @@ impl Args {
         run.duration_ns = Some(run.duration_ns.map_or(most, |ns| ns.min(most)).max(1_000_000));
         run.samples = Some(run.samples.unwrap_or(SAMPLES).min(SAMPLES));
         (run.repeats, run.meter_ns) = (1, 0);
-        run.record = experiment::Record::No;
+        // Only a process that is stock can be recorded.
+        let recorded =
+            self.stop_above.is_some() && !self.bare && policies.contains(STOCK) && run.gpu != experiment::Gpu::None;
+        run.record = if recorded { experiment::Record::Commands } else { experiment::Record::No };
         Ok(Some(experiment))
     }
 }
+
+/// Adds to the sample above the bound what the recording says of it.
+fn explain(folder: &Folder) -> anyhow::Result<()> {
+    let (Some(mut above), Some(tape)) = (folder.above()?, folder.recording()) else { return Ok(()) };
+    let counter = above.counter.as_ref().ok_or(attribution::Error::NoCounter);
+    let found = counter
+        .and_then(|counter| attribution::delay::of_sample(&insight::Recording::open(&tape)?, counter, &above.sample));
+    above.recording = tape.exists().then(|| soak::folder::RECORDING.into());
+    match found {
+        Ok(delay) => above.delay = Some(delay),
+        Err(why) => above.not_joined = Some(why.to_string()),
+    }
+    Ok(folder.write_above(&above)?)
+}
+
+const STOCK: &str = "stock";
 
 /// Exit status of a soak that a signal ended before its time.
 const STOPPED: u8 = 130;

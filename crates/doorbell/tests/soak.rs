@@ -275,3 +275,43 @@ fn processes_that_measure_nothing_end_a_soak() {
     let lossy = lossy.env("DOORBELL_SOFTGPU_FAULT", "dead-channel:2").assert().code(2);
     lossy.stderr(contains("in vain"));
 }
+
+/// A mutex that a load holds for 3 ms at a time: the first wait of a millisecond ends the soak, and its recording says who held it.
+const HUNT: &str = r#"
+[run]
+gpu = "soft"
+rounds = 2
+samples = 50
+noise = "0s"
+duration = "200ms"
+[[subject]]
+name = "take"
+call = "lock(mutex)"
+[[load]]
+name = "hold"
+call = "lock(mutex,hold=3ms)"
+"#;
+
+#[test]
+fn the_first_sample_above_a_bound_keeps_its_recording_which_names_the_lock_and_its_holder() {
+    let dir = folder();
+    let (file, out) = (file(dir.path(), HUNT), dir.path().join("hunt"));
+    let words = ["soak", &file.to_string_lossy(), "--for", "1m", "--every", "20s", "--stop-above", "1ms", "-o"];
+    let mut words: Vec<String> = words.map(String::from).into();
+    words.push(out.to_string_lossy().into_owned());
+    doorbell(&words).assert().code(1).stdout(contains("above the bound: take").and(contains("held it for")));
+    let soak = account(&out);
+    let above = soak.above.expect("the sample above the bound");
+    assert_eq!((above.recording.as_deref(), above.not_joined), (Some("above.doorbell"), None));
+    let delay = above.delay.unwrap();
+    let (waited, counter) = (&delay.waits[0], above.counter.unwrap());
+    assert!(waited.ns >= 900_000 && waited.lock.ends_with("/mutex"), "{waited:?}");
+    let holder = &waited.holders[0];
+    assert!(holder.tid != counter.tid && holder.of_wait_ns >= 800_000 && !holder.site.is_empty(), "{holder:?}");
+    assert!(out.join("above.doorbell").exists());
+    // Without a recording the same bound ends it, too.
+    words.extend(["--bare".into(), "--force".into()]);
+    doorbell(&words).assert().code(1).stdout(contains("nothing was recorded"));
+    let bare = account(&out).above.unwrap();
+    assert!(bare.delay.is_none() && bare.recording.is_none() && !out.join("above.doorbell").exists());
+}

@@ -2,9 +2,13 @@
 //!
 //! Times of the software GPU are those of an emulation: they are left out.
 
+mod above;
+
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{self, Style};
+use above::above;
+pub use above::lines as delay_lines;
 use soak::Soak;
 use soak::account::{CellName, Fault, FaultKind, LoadOfPeriod};
 use soak::text::duration;
@@ -30,6 +34,7 @@ pub fn write(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), Repo
     drift(out, style, soak)?;
     gaps(out, soak)?;
     faults(out, style, soak)?;
+    above(out, soak)?;
     for warning in &soak.warnings {
         writeln!(out, "warning: {warning}")?;
     }

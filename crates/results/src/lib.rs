@@ -5,6 +5,7 @@
 //! goes on behind them.
 
 pub mod commands;
+pub mod delay;
 mod error;
 pub mod folder;
 pub mod json;

@@ -95,7 +95,7 @@ pub struct Compared {
 }
 
 /// One transfer or call. Times are ns since the part began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     pub round: u32,
     /// When it should have started: of a closed loop when it did.

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-pub use process::{PART, PROGRESS, STAGE, UNWRITTEN, policy_command};
+pub use process::{PART, PROGRESS, STAGE, UNWRITTEN, policy_command, recorded_command};
 
 /// Stage and repeat, and why.
 type Lost = HashMap<(u32, u32), String>;

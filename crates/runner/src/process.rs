@@ -250,7 +250,7 @@ impl<'p> Process<'p> {
         let gpu = self.stages.first().map_or(Gpu::Real, |s| s.run.gpu);
         if let Some(stage) = self.stages.first().filter(|s| s.run.record == Record::Commands) {
             let tape = runner.folder.path().join(Folder::tape_name(stage.number, self.repeat));
-            return recorded_command(gpu, runner.program.as_os_str(), &tape, child);
+            return recorded_command(gpu, runner.program.as_os_str(), &tape, false, child);
         }
         policy_command(self.policy, gpu, runner.program.as_os_str(), runner.folder.path(), self.repeat, child)
     }
@@ -295,11 +295,18 @@ pub fn policy_command(
     all
 }
 
-/// The command line of a child that is recorded. A thread whose ring is full waits: nothing is to be missing.
-fn recorded_command(gpu: Gpu, program: &OsStr, tape: &Path, child: Vec<OsString>) -> Vec<OsString> {
+/// The command line of a child that is recorded, with its locks. A thread whose ring is full waits: nothing is to be missing.
+pub fn recorded_command(
+    gpu: Gpu,
+    program: &OsStr,
+    tape: &Path,
+    with_switches: bool,
+    child: Vec<OsString>,
+) -> Vec<OsString> {
     let mut all: Vec<OsString> = vec![program.into()];
-    let options = ["record", "-q", "--force", "--locks", "--no-switches", "--on-full", "wait", "--ring", "64MiB"];
-    all.extend(options.into_iter().chain(["--gpu", word(gpu), "-o"]).map(OsString::from));
+    all.extend(["record", "-q", "--force", "--locks"].map(OsString::from));
+    all.extend((!with_switches).then(|| "--no-switches".into()));
+    all.extend(["--on-full", "wait", "--ring", "64MiB", "--gpu", word(gpu), "-o"].map(OsString::from));
     all.extend([tape.into(), "--".into()]);
     all.extend(child);
     all
@@ -358,7 +365,7 @@ mod tests {
     #[test]
     fn a_recorded_stage_is_a_command_line() {
         let child = ["doorbell", "bench"].map(OsString::from).into();
-        let all = recorded_command(Gpu::Soft, "doorbell".as_ref(), "/f/tapes/0003-01.doorbell".as_ref(), child);
+        let all = recorded_command(Gpu::Soft, "doorbell".as_ref(), "/f/tapes/0003-01.doorbell".as_ref(), false, child);
         let all: Vec<_> = all.iter().map(|word| word.to_string_lossy()).collect();
         let record = "doorbell record -q --force --locks --no-switches --on-full wait --ring 64MiB --gpu soft";
         assert_eq!(all.join(" "), format!("{record} -o /f/tapes/0003-01.doorbell -- doorbell bench"));

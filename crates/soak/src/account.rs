@@ -4,6 +4,9 @@
 //! `functional`: what worked is a result, its times and rates are those of an emulation.
 
 use experiment::Experiment;
+use results::Sample;
+use results::commands::Counter;
+use results::delay::Delay;
 use serde::{Deserialize, Serialize};
 use statistics::{Bucket, Interval};
 
@@ -56,7 +59,34 @@ pub struct Soak {
     pub drift: Vec<Drift>,
     pub leaks: Vec<Leak>,
     pub faults: Vec<Fault>,
+    /// The sample that was above the bound of `--stop-above`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above: Option<Above>,
     pub verdict: Verdict,
+}
+
+/// The sample above the bound, and what the recording of its process says of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Above {
+    pub period: u32,
+    pub cell: CellName,
+    /// Its times since its lap began, ns.
+    #[cfg_attr(test, schemars(with = "serde_json::Value"))]
+    pub sample: Sample,
+    /// What the host took from the measuring CPU in its lap.
+    pub steal_ms: Option<f64>,
+    /// Who measured, and the time stamp counter at two moments; null where nothing was recorded.
+    #[cfg_attr(test, schemars(with = "Option<serde_json::Value>"))]
+    pub counter: Option<Counter>,
+    /// The recording, in the soak's folder.
+    pub recording: Option<String>,
+    /// What delayed the sample, by the recording.
+    #[cfg_attr(test, schemars(with = "Option<serde_json::Value>"))]
+    pub delay: Option<Delay>,
+    /// Why the recording does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_joined: Option<String>,
 }
 
 /// A process that measured.

@@ -5,7 +5,7 @@
 //! one as far as it had come when it was written last.
 
 use crate::Error;
-use crate::account::{Fault, Period, Process, SCHEMA, Soak};
+use crate::account::{Above, Fault, Period, Process, SCHEMA, Soak};
 use experiment::{Experiment, Stage};
 use results::Lock;
 use serde::de::DeserializeOwned;
@@ -20,14 +20,16 @@ const EXPERIMENT: &str = "experiment.toml";
 const PERIODS: &str = "periods";
 const PROCESSES: &str = "processes";
 const SOAK: &str = "soak.json";
-/// What was recorded behind a sample above the bound.
+/// The recording of the process that measures, where there is one; kept if it has a sample above the bound.
 pub const RECORDING: &str = "above.doorbell";
+const ABOVE: &str = "above.json";
 
 /// What a measuring process has for its end when its leader was killed.
 const GOES: Duration = Duration::from_secs(2);
 
 const ASKED_SCHEMA: &str = "doorbell.soak-asked/1";
 const PERIOD_SCHEMA: &str = "doorbell.soak-period/1";
+const ABOVE_SCHEMA: &str = "doorbell.soak-above/1";
 const PROCESS_SCHEMA: &str = "doorbell.soak-process/1";
 
 /// What a soak was asked to do, and on what.
@@ -96,7 +98,7 @@ impl Folder {
         }
         let lock = Lock::of_run(path).map_err(Error::Lock)?;
         // Last what makes it a soak, so that a removal that was cut short can be repeated.
-        for name in [SOAK, RECORDING, PERIODS, PROCESSES, EXPERIMENT, ASKED] {
+        for name in [SOAK, RECORDING, ABOVE, PERIODS, PROCESSES, EXPERIMENT, ASKED] {
             let path = path.join(name);
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             match removed {
@@ -241,6 +243,26 @@ impl Folder {
     /// One cannot be read.
     pub fn processes(&self) -> Result<Vec<Measured>, Error> {
         all(&self.path.join(PROCESSES), PROCESS_SCHEMA)
+    }
+
+    /// Where the process that measures is recorded; `None` where it is not.
+    pub fn recording(&self) -> Option<PathBuf> {
+        (!self.experiment.run.record.is_no()).then(|| self.path.join(RECORDING))
+    }
+
+    /// # Errors
+    /// It cannot be written; what was there stays.
+    pub fn write_above(&self, above: &Above) -> Result<(), Error> {
+        write(&self.path.join(ABOVE), ABOVE_SCHEMA, above)
+    }
+
+    /// The sample that was above the bound, if there was one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn above(&self) -> Result<Option<Above>, Error> {
+        let path = self.path.join(ABOVE);
+        if path.exists() { read(&path, ABOVE_SCHEMA).map(Some) } else { Ok(None) }
     }
 
     /// # Errors

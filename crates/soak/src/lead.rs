@@ -168,6 +168,10 @@ impl Leader<'_> {
         record.process.ended_because = Some(why.clone());
         record.ended = Some(clock::text(now));
         self.folder.write_process(number, &record)?;
+        if let Some(tape) = self.folder.recording().filter(|_| !matches!(gone, Some(End::Above(_)))) {
+            // A process that recorded nothing leaves none.
+            let _ = std::fs::remove_file(tape);
+        }
         Ok(gone.map_or(Gone::Again { why, measured: heard.laps > 0 }, Gone::End))
     }
 
@@ -179,14 +183,11 @@ impl Leader<'_> {
         child.push(self.folder.path().into());
         child.extend(["--process".into(), number.to_string().into()]);
         child.extend(self.more.iter().cloned());
-        let whole = runner::policy_command(
-            policy,
-            if run.gpu == Gpu::Soft { Gpu::Soft } else { Gpu::Real },
-            self.program.as_os_str(),
-            self.folder.path(),
-            number,
-            child,
-        );
+        let (gpu, program) = (if run.gpu == Gpu::Soft { Gpu::Soft } else { Gpu::Real }, self.program.as_os_str());
+        let whole = match self.folder.recording() {
+            Some(tape) => runner::recorded_command(gpu, program, &tape, true, child),
+            None => runner::policy_command(policy, gpu, program, self.folder.path(), number, child),
+        };
         let mut command = Command::new(&whole[0]);
         command.args(&whole[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
         // The watchdog hears this process, not that one.

@@ -2,7 +2,7 @@
 //!
 //! Memory does not grow with time: an open period has a histogram and a few samples for each cell, and a closed one is a file.
 
-use crate::account::{Fault, FaultKind, Held, LoadOfPeriod, Machine, Period, Spread};
+use crate::account::{Above, Fault, FaultKind, Held, LoadOfPeriod, Machine, Period, Spread};
 use crate::cell::OpenCell;
 use crate::clock::{self, Clock, Moment};
 use crate::{Error, Folder};
@@ -42,6 +42,16 @@ pub enum Then {
     },
     NextStage,
     Over(Over),
+}
+
+/// Whether a lap is the last one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    No,
+    /// The soak was told to end.
+    Told,
+    /// A new process is to go on, and why.
+    Renew(String),
 }
 
 /// Why this process measures no more.
@@ -96,6 +106,8 @@ struct Open {
     noise_ns: Option<u64>,
     notes: Vec<String>,
     faults: Vec<Fault>,
+    /// The sample above the bound.
+    above: Option<Above>,
 }
 
 struct OpenLoad {
@@ -174,11 +186,11 @@ impl<'m> Measuring<'m> {
         Progress { period: self.open.index, done_s: self.done_s + open_s, worst_ns: self.worst_ns, any: self.any }
     }
 
-    /// A lap of a stage is over. `stop`: it is the last one.
+    /// A lap of a stage is over.
     ///
     /// # Errors
     /// A period cannot be written.
-    pub fn lap(&mut self, stage: &Stage, lap: Lap, stop: bool) -> Result<Then, Error> {
+    pub fn lap(&mut self, stage: &Stage, lap: Lap, stop: Stop) -> Result<Then, Error> {
         let (asked, stages) = (self.folder.asked(), self.folder.stages());
         if !self.any {
             // What opening took is none of the period's.
@@ -195,6 +207,9 @@ impl<'m> Measuring<'m> {
         self.open.add(stage, &lap, now);
         self.worst_ns = self.worst_ns.max(lap.samples.iter().flatten().map(Sample::done).max());
         if let Some(over) = self.open.over(stage, &lap, asked.stop_above_ns) {
+            if let Some(above) = self.open.above.take() {
+                self.folder.write_above(&above)?;
+            }
             self.close(now)?;
             return Ok(Then::Over(over));
         }
@@ -202,9 +217,16 @@ impl<'m> Measuring<'m> {
         let stage_is_over = stages.len() > 1 && now.elapsed_s - began >= asked.every_s / stages.len() as f64;
         let is_last = stages.last().is_some_and(|last| last.number == stage.number);
         let closes = if stages.len() == 1 { seconds >= asked.every_s } else { stage_is_over && is_last };
-        if stop || self.done_s + seconds >= asked.asked_s {
+        let is_done = self.done_s + seconds >= asked.asked_s;
+        let over = match stop {
+            Stop::Told => Some(Over::Stopped),
+            _ if is_done => Some(Over::Done),
+            Stop::Renew(why) => Some(Over::Renew(why)),
+            Stop::No => None,
+        };
+        if let Some(over) = over {
             self.close(now)?;
-            return Ok(Then::Over(if stop { Over::Stopped } else { Over::Done }));
+            return Ok(Then::Over(over));
         }
         if closes {
             self.close(now)?;
@@ -307,6 +329,7 @@ impl Open {
             noise_ns: None,
             notes: Vec::new(),
             faults: Vec::new(),
+            above: None,
         }
     }
 
@@ -366,6 +389,17 @@ impl Open {
             let why = crate::delay::of_sample(&sample, slow.as_ref());
             let what = format!("{} above {}: {why}", crate::text::ns(sample.done()), crate::text::ns(bound_ns));
             let at = slow.map(|slow| slow.at);
+            let steal = lap.part.counted.iter().find(|(name, _)| name == "steal_ms");
+            self.above = Some(Above {
+                period: self.index,
+                cell: name.clone(),
+                sample,
+                steal_ms: steal.map(|(_, ms)| *ms),
+                counter: lap.part.counter.clone(),
+                recording: None,
+                delay: None,
+                not_joined: None,
+            });
             let fault = Fault { kind: FaultKind::Above, at, period: Some(self.index), cell: Some(name), what };
             let what = fault.what.clone();
             self.faults.push(fault);

@@ -21,7 +21,7 @@ impl Folder {
     /// # Errors
     /// A file cannot be read.
     pub fn soak(&self) -> Result<Soak, Error> {
-        Ok(soak(self, self.periods()?, self.processes()?))
+        Ok(Soak { above: self.above()?, ..soak(self, self.periods()?, self.processes()?) })
     }
 }
 
@@ -72,6 +72,7 @@ pub(crate) fn soak(folder: &Folder, periods: Vec<Period>, processes: Vec<Measure
         drift,
         leaks,
         faults,
+        above: None,
         verdict,
         processes: processes.into_iter().map(|measured| measured.process).collect(),
         periods: periods.into_iter().map(shortened).collect(),

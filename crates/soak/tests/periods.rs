@@ -4,7 +4,7 @@ use results::{Compared, Loaded, Part, PartCell, Sample, Status};
 use soak::account::{FaultKind, Held, Soak};
 use soak::clock::Simulated;
 use soak::folder::Asked;
-use soak::measuring::{Ending, Lap, Measuring, Over, Then};
+use soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
 use soak::planted::Planted;
 use soak::{Error, Folder};
 use std::path::Path;
@@ -107,6 +107,17 @@ fn measure(
     from_s: f64,
     held: &dyn Fn() -> Held,
     mut change: impl FnMut(u64, &mut Lap) -> bool,
+) -> Over {
+    let told = |stop| if stop { Stop::Told } else { Stop::No };
+    measure_until(folder, process, from_s, held, |number, lap| told(change(number, lap)))
+}
+
+fn measure_until(
+    folder: &Folder,
+    process: u32,
+    from_s: f64,
+    held: &dyn Fn() -> Held,
+    mut change: impl FnMut(u64, &mut Lap) -> Stop,
 ) -> Over {
     let clock = Simulated::new(1_700_000_000.0 + from_s, LAP_S);
     let mut measuring = Measuring::new(folder, &clock, process, held).unwrap();
@@ -269,6 +280,20 @@ fn a_sample_above_the_bound_says_where_its_time_went() {
 }
 
 #[test]
+fn a_process_that_is_renewed_closes_its_period_and_the_next_goes_on() {
+    let dir = folder_in_memory();
+    let folder = create(dir.path());
+    let renew = |number: u64, _: &mut Lap| if number == 3 { Stop::Renew("full".into()) } else { Stop::No };
+    assert_eq!(measure_until(&folder, 0, 0.0, &steady, renew), Over::Renew("full".into()));
+    let soak = folder.soak().unwrap();
+    assert_eq!((soak.periods.len(), soak.done_s, soak.complete), (2, 3.0 * LAP_S, false));
+    assert_eq!(measure(&folder, 1, soak.done_s, &steady, |number, _| number == 2), Over::Stopped);
+    let soak = folder.soak().unwrap();
+    assert_eq!((soak.done_s, soak.faults.len()), (5.0 * LAP_S, 0));
+    assert_eq!(soak.periods.iter().map(|period| period.process).collect::<Vec<_>>(), [0, 0, 1]);
+}
+
+#[test]
 fn a_folder_is_written_by_one_and_never_replaced_by_accident() {
     let dir = folder_in_memory();
     let path = dir.path().join("soak");
@@ -306,7 +331,7 @@ fn a_period_that_cannot_be_written_is_an_error_and_the_finished_ones_stay() {
     let clock = Simulated::new(0.0, LAP_S);
     let mut measuring = Measuring::new(&folder, &clock, 1, &steady).unwrap();
     let mut random = fastrand::Rng::with_seed(1);
-    let e = (0..2).find_map(|_| measuring.lap(&folder.stages()[0], lap(&mut random), false).err()).unwrap();
+    let e = (0..2).find_map(|_| measuring.lap(&folder.stages()[0], lap(&mut random), Stop::No).err()).unwrap();
     assert!(e.to_string().contains("periods/") && !e.hint().is_empty(), "{e}");
     std::fs::rename(&aside, &periods).unwrap();
     assert_eq!(folder.periods().unwrap(), before);

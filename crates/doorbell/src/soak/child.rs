@@ -10,13 +10,13 @@ use runner::UNWRITTEN;
 use soak::account::Held;
 use soak::clock::{self, Clock as SoakClock, Simulated, System};
 use soak::lead::{LAP, OVER, PROGRESS};
-use soak::measuring::{Ending, Lap, Measuring, Over, Then};
+use soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
 use soak::planted::Planted;
 use soak::{Error, Folder};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<ExitCode> {
     let stop = signals::count_interrupts();
@@ -48,7 +48,7 @@ pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<E
                     ago_s: lap.ago.as_secs_f64(),
                 };
                 planted.iter().for_each(|fault| fault.strike(laps, &mut lap));
-                match measuring.lap(stage, lap, stop.load(Ordering::Relaxed) > 0) {
+                match measuring.lap(stage, lap, why_stop(&folder, stop)) {
                     Ok(next) => {
                         let progress = measuring.progress();
                         let worst = progress.worst_ns.map_or("-".into(), |ns| ns.to_string());
@@ -91,6 +91,17 @@ pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<E
     };
     say(OVER, &format!("{kind} {}", why.replace('\n', " ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// A recording that is longer than this is thrown away, and a new process goes on: so it never fills the disk.
+const LONGEST: u64 = 1 << 30;
+
+fn why_stop(folder: &Folder, stop: &AtomicU32) -> Stop {
+    if stop.load(Ordering::Relaxed) > 0 {
+        return Stop::Told;
+    }
+    let length = folder.recording().and_then(|tape| std::fs::metadata(tape).ok()).map_or(0, |file| file.len());
+    if length > LONGEST { Stop::Renew("its recording was 1 GiB long: a new one begins".into()) } else { Stop::No }
 }
 
 fn ending(ending: stage::Ending) -> Ending {

@@ -185,6 +185,16 @@ fn faults(soak: &Soak) -> Section {
     if none {
         section.push(Block::Text("There was no fault.".into()));
     }
+    if let Some(above) = &soak.above {
+        let mut said = above.delay.as_ref().map_or_else(Vec::new, report::soak::delay_lines);
+        said.extend(above.not_joined.iter().map(|why| format!("its recording says nothing: {why}")));
+        if above.recording.is_none() {
+            said.push("nothing was recorded: nobody knows who held a lock".into());
+        }
+        let mut table = Table::new("soak-above", "What delayed the sample above the bound", vec![text("what")]);
+        said.into_iter().for_each(|line| table.row(vec![line.into()]));
+        push(&mut section, table);
+    }
     let columns = vec![head("from"), text("to"), number("for", "s"), text("why")];
     let mut table = Table::new("soak-gaps", "When nothing was measured", columns);
     for g in &soak.gaps {
