@@ -118,6 +118,42 @@ impl Memory {
     }
 }
 
+impl Memory {
+    fn cpu(&self, offset: u64, bytes: usize) -> Result<*mut u8, Error> {
+        self.holds(offset, bytes as u64)?;
+        let at = self.0.cpu.ok_or(Error::OutOfBounds {
+            what: "what the CPU reaches of the memory",
+            at: offset,
+            end: offset + bytes as u64,
+            length: 0,
+        })?;
+        // SAFETY: within the memory, as was just checked, and so within what `cpu` points to (`new`).
+        Ok(unsafe { at.as_ptr().add(offset as usize) })
+    }
+
+    /// Writes the CPU's bytes into it. What a device writes at the same time may be mixed with them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], also where the CPU does not reach it.
+    pub fn store(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        let to = self.cpu(offset, from.len())?;
+        // SAFETY: `cpu` checked the bounds; `from` is a slice of ours, which device memory never is.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        Ok(())
+    }
+
+    /// Reads from it. What a device writes at the same time may be there in part.
+    ///
+    /// # Errors
+    /// As [`Memory::store`].
+    pub fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let from = self.cpu(offset, into.len())?;
+        // SAFETY: as in `store`.
+        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

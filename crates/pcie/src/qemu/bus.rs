@@ -1,0 +1,354 @@
+//! The machine's PCI buses: configuration space, the numbers of buses and the addresses of BARs, which no firmware assigns here.
+
+use super::wire::Wire;
+use crate::address::Address;
+use crate::bars::{self, Layout};
+use crate::error::Error;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where BARs lie below 4 GiB: above any RAM (2 GiB at most) and q35's configuration space, below the interrupt controllers.
+const LOW: (u64, u64) = (0xc000_0000, 0xfe00_0000);
+/// Where the large ones of 64 bits lie. As on a server, their addresses have more than 32 bits.
+const HIGH: (u64, u64) = (0x20_0000_0000, 0x80_0000_0000);
+/// From this size on a BAR of 64 bits goes up.
+const LARGE: u64 = 64 << 20;
+/// A bridge's memory below 4 GiB, with room for what is plugged in later.
+const WINDOW: u64 = 32 << 20;
+
+/// q35's configuration space in memory, and where its host bridge holds that address (PCIEXBAR).
+const ECAM: u64 = 0xb000_0000;
+const PCIEXBAR: u16 = 0x60;
+const Q35_HOST_BRIDGE: u32 = 0x29c0_8086;
+
+const COMMAND: u16 = 0x04;
+const CLASS: u16 = 0x08;
+const HEADER_TYPE: u16 = 0x0e;
+const BUSES: u16 = 0x18;
+const MEMORY_WINDOW: u16 = 0x20;
+const PREFETCHABLE_WINDOW: u16 = 0x24;
+const BRIDGE: u8 = 1;
+/// Memory decoding and bus mastering.
+const DECODE: u16 = 1 << 1;
+const MASTER: u16 = 1 << 2;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub layout: Layout,
+    pub bus: u64,
+}
+
+/// Addresses that are given out upwards.
+#[derive(Clone, Copy, Debug)]
+struct Space {
+    next: u64,
+    end: u64,
+}
+
+impl Space {
+    fn take(&mut self, length: u64) -> Option<u64> {
+        let at = self.next.checked_next_multiple_of(length)?;
+        let end = at.checked_add(length).filter(|end| *end <= self.end)?;
+        self.next = end;
+        Some(at)
+    }
+}
+
+pub(super) struct Bus {
+    wire: Arc<Wire>,
+    /// q35: 4096 bytes for each function, in memory.
+    extended: bool,
+    low: Space,
+    high: Space,
+    /// By secondary bus number.
+    windows: BTreeMap<u8, Space>,
+    next_bus: u8,
+    placed: BTreeMap<Address, Vec<Placed>>,
+}
+
+impl Bus {
+    /// Numbers the buses and gives each BAR that is there its address.
+    pub fn assign(wire: Arc<Wire>) -> Result<Bus, Error> {
+        let space = |(next, end)| Space { next, end };
+        let mut bus = Bus {
+            wire,
+            extended: false,
+            low: space(LOW),
+            high: space(HIGH),
+            windows: BTreeMap::new(),
+            next_bus: 1,
+            placed: BTreeMap::new(),
+        };
+        let host_bridge = Address { domain: 0, bus: 0, device: 0, function: 0 };
+        if bus.config().read(host_bridge, 0, 4)? == Q35_HOST_BRIDGE {
+            bus.config().write(host_bridge, PCIEXBAR + 4, 4, (ECAM >> 32) as u32)?;
+            bus.config().write(host_bridge, PCIEXBAR, 4, ECAM as u32 | 1)?;
+            bus.extended = true;
+        }
+        bus.scan(0)?;
+        Ok(bus)
+    }
+
+    pub fn config(&self) -> Config {
+        Config { wire: Arc::clone(&self.wire), extended: self.extended }
+    }
+
+    fn present(&self, number: u8) -> Result<Vec<Address>, Error> {
+        let mut found = Vec::new();
+        let config = self.config();
+        // Behind a port of PCI Express there is one device.
+        for device in 0..if number == 0 { 32 } else { 1 } {
+            for function in 0..8 {
+                let address = Address { domain: 0, bus: number, device, function };
+                let there = config.read(address, 0, 2)? != 0xffff;
+                if there {
+                    found.push(address);
+                }
+                let several = there && config.read(address, HEADER_TYPE, 1)? & 0x80 != 0;
+                if function == 0 && !several {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn scan(&mut self, number: u8) -> Result<(), Error> {
+        for address in self.present(number)? {
+            if self.config().read(address, HEADER_TYPE, 1)? as u8 & 0x7f == BRIDGE {
+                self.bridge(address)?;
+            } else {
+                self.place(address)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bridge(&mut self, address: Address) -> Result<(), Error> {
+        let config = self.config();
+        let (number, parent) = (self.next_bus, address.bus);
+        self.next_bus = number.checked_add(1).ok_or_else(|| Error::Qemu("more than 255 buses".into()))?;
+        config.write(address, BUSES, 4, 0xff << 16 | u32::from(number) << 8 | u32::from(parent))?;
+        let from = self.windows.get_mut(&parent).unwrap_or(&mut self.low);
+        // A bridge behind a bridge gets a part of its window.
+        let length = if parent == 0 { WINDOW } else { 1 << 20 };
+        let at = from.take(length).ok_or_else(|| Error::Qemu(format!("no addresses left for the bridge {address}")))?;
+        self.windows.insert(number, Space { next: at, end: at + length });
+        config.write(address, MEMORY_WINDOW, 4, (at + length - 1) as u32 & 0xfff0_0000 | (at >> 16) as u32 & 0xfff0)?;
+        // Closed: its base is above its limit.
+        config.write(address, PREFETCHABLE_WINDOW, 4, 0x0000_fff0)?;
+        self.scan(number)?;
+        let last = self.next_bus - 1;
+        config.write(address, BUSES, 4, u32::from(last) << 16 | u32::from(number) << 8 | u32::from(parent))?;
+        config.enable(address, DECODE | MASTER)
+    }
+
+    /// Gives the function's BARs of memory addresses. Ports are of no use to anybody.
+    fn place(&mut self, address: Address) -> Result<(), Error> {
+        let config = self.config();
+        let layouts = config.layouts(address)?;
+        let mut placed = Vec::new();
+        for layout in layouts.into_iter().filter(|layout| !layout.ports) {
+            let space = match self.windows.get_mut(&address.bus) {
+                Some(window) => window,
+                None if layout.wide && layout.length >= LARGE => &mut self.high,
+                None => &mut self.low,
+            };
+            let length = layout.length.max(4096);
+            let Some(bus) = space.take(length) else {
+                return Err(Error::Qemu(format!(
+                    "no addresses left for BAR {} of {address}, {length} bytes; behind a bridge there are {WINDOW}",
+                    layout.index
+                )));
+            };
+            placed.push(Placed { layout, bus });
+        }
+        self.placed.insert(address, placed);
+        self.restore(address)
+    }
+
+    /// Writes the BARs' addresses (again, after a reset). The function answers and may use the bus from now on.
+    pub fn restore(&self, address: Address) -> Result<(), Error> {
+        let config = self.config();
+        for bar in self.placed.get(&address).into_iter().flatten() {
+            let register = bars::FIRST + 4 * u16::from(bar.layout.index);
+            config.write(address, register, 4, bar.bus as u32)?;
+            if bar.layout.wide {
+                config.write(address, register + 4, 4, (bar.bus >> 32) as u32)?;
+            }
+        }
+        config.enable(address, DECODE | MASTER)
+    }
+
+    /// Where the function's BARs lie; what was plugged in since is placed now.
+    pub fn open(&mut self, address: Address) -> Result<Vec<Placed>, Error> {
+        let first = bars::FIRST;
+        let known = self.placed.get(&address).cloned();
+        let stands = match &known {
+            // Another device may have taken the place of one that was pulled out: it has no addresses yet.
+            Some(bars) => {
+                let reads = |bar: &Placed| self.config().read(address, first + 4 * u16::from(bar.layout.index), 4);
+                bars.iter().map(reads).zip(bars).all(|(now, bar)| now.is_ok_and(|now| now & !0xf == bar.bus as u32))
+            }
+            None => false,
+        };
+        if !stands {
+            self.place(address)?;
+        } else {
+            self.config().enable(address, DECODE | MASTER)?;
+        }
+        Ok(self.placed.get(&address).cloned().unwrap_or_default())
+    }
+
+    pub fn placed(&self, address: Address) -> &[Placed] {
+        self.placed.get(&address).map_or(&[], Vec::as_slice)
+    }
+
+    /// Switches a slot off: whatever is in it is gone at once (slot control of PCI Express, 7.5.3.10).
+    pub fn cut_power(&self, port: Address) -> Result<(), Error> {
+        const INDICATOR_OFF: u32 = 3 << 8;
+        const POWER_OFF: u32 = 1 << 10;
+        let config = self.config();
+        let at = capability(&config, port, 0x10)?;
+        let at =
+            at.ok_or_else(|| Error::Qemu(format!("{port} is no port of PCI Express: nothing is pulled from it")))?;
+        let control = config.read(port, at + 0x18, 2)?;
+        config.write(port, at + 0x18, 2, control & !(INDICATOR_OFF | POWER_OFF) | INDICATOR_OFF | POWER_OFF)
+    }
+
+    /// Switches it on for what is plugged in next.
+    pub fn give_power(&self, port: Address) -> Result<(), Error> {
+        const INDICATOR: u32 = 3 << 8;
+        const ON: u32 = 1 << 8;
+        let config = self.config();
+        let Some(at) = capability(&config, port, 0x10)? else { return Ok(()) };
+        let control = config.read(port, at + 0x18, 2)?;
+        config.write(port, at + 0x18, 2, control & !(INDICATOR | 1 << 10) | ON)
+    }
+
+    /// The bridge that leads to a bus.
+    pub fn bridge_of(&self, number: u8) -> Result<Option<Address>, Error> {
+        let config = self.config();
+        for parent in std::iter::once(0).chain(self.windows.keys().copied()) {
+            for address in self.present(parent)? {
+                let is_bridge = config.read(address, HEADER_TYPE, 1)? as u8 & 0x7f == BRIDGE;
+                if is_bridge && config.read(address, BUSES + 1, 1)? as u8 == number {
+                    return Ok(Some(address));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The way to configuration space.
+#[derive(Clone)]
+pub(super) struct Config {
+    wire: Arc<Wire>,
+    extended: bool,
+}
+
+impl Config {
+    /// 1, 2 or 4 bytes at an aligned offset.
+    pub fn read(&self, address: Address, offset: u16, bytes: u8) -> Result<u32, Error> {
+        let letter = letter(bytes);
+        if self.extended {
+            return Ok(self.wire.number(format_args!("read{letter} {:#x}", ecam(address, offset)))? as u32);
+        }
+        let port = 0xcfc + (offset & 3);
+        let value = self.wire.selected(
+            format_args!("outl 0xcf8 {:#x}", select(address, offset)),
+            format_args!("in{letter} {port:#x}"),
+        )?;
+        value.map(|v| v as u32).ok_or_else(|| Error::Qemu(format!("no value at {offset:#x} of {address}")))
+    }
+
+    pub fn write(&self, address: Address, offset: u16, bytes: u8, value: u32) -> Result<(), Error> {
+        let letter = letter(bytes);
+        if self.extended {
+            return self.wire.order(format_args!("write{letter} {:#x} {value:#x}", ecam(address, offset)));
+        }
+        let port = 0xcfc + (offset & 3);
+        self.wire
+            .selected(
+                format_args!("outl 0xcf8 {:#x}", select(address, offset)),
+                format_args!("out{letter} {port:#x} {value:#x}"),
+            )
+            .map(drop)
+    }
+
+    /// Bytes of configuration space there are.
+    pub fn length(&self) -> u16 {
+        if self.extended { 4096 } else { 256 }
+    }
+
+    pub fn enable(&self, address: Address, bits: u16) -> Result<(), Error> {
+        let command = self.read(address, COMMAND, 2)?;
+        self.write(address, COMMAND, 2, command | u32::from(bits))
+    }
+
+    /// The function may not use the bus any more.
+    pub fn quiet(&self, address: Address) -> Result<(), Error> {
+        let command = self.read(address, COMMAND, 2)?;
+        self.write(address, COMMAND, 2, command & !u32::from(MASTER))
+    }
+
+    /// Class, subclass, interface and revision.
+    pub fn class(&self, address: Address) -> Result<u32, Error> {
+        self.read(address, CLASS, 4)
+    }
+
+    /// Finds out the BARs' sizes. It does not answer there until somebody enables it again.
+    fn layouts(&self, address: Address) -> Result<Vec<Layout>, Error> {
+        let command = self.read(address, COMMAND, 2)?;
+        self.write(address, COMMAND, 2, command & !u32::from(DECODE | 1))?;
+        let (mut before, mut ones) = ([0; 6], [0; 6]);
+        for index in 0..6 {
+            let register = bars::FIRST + 4 * index as u16;
+            before[index] = self.read(address, register, 4)?;
+            self.write(address, register, 4, u32::MAX)?;
+            ones[index] = self.read(address, register, 4)?;
+            self.write(address, register, 4, before[index])?;
+        }
+        Ok(bars::layouts(&before, &ones))
+    }
+}
+
+/// Where a function's capability stands.
+pub(super) fn capability(config: &Config, address: Address, wanted: u8) -> Result<Option<u16>, Error> {
+    if config.read(address, 0x06, 2)? & 1 << 4 == 0 {
+        return Ok(None);
+    }
+    let mut at = config.read(address, 0x34, 1)? as u16 & !3;
+    // No list is longer than that: one that runs in a circle ends.
+    for _ in 0..48 {
+        if at < 0x40 {
+            break;
+        }
+        let head = config.read(address, at, 2)?;
+        if head as u8 == wanted {
+            return Ok(Some(at));
+        }
+        at = (head >> 8) as u16 & !3;
+    }
+    Ok(None)
+}
+
+fn letter(bytes: u8) -> char {
+    match bytes {
+        1 => 'b',
+        2 => 'w',
+        _ => 'l',
+    }
+}
+
+fn ecam(address: Address, offset: u16) -> u64 {
+    let function = u64::from(address.bus) << 20 | u64::from(address.device) << 15 | u64::from(address.function) << 12;
+    ECAM + function + u64::from(offset)
+}
+
+/// What port 0xcf8 takes.
+fn select(address: Address, offset: u16) -> u32 {
+    let function = u32::from(address.bus) << 16 | u32::from(address.device) << 11 | u32::from(address.function) << 8;
+    1 << 31 | function | u32::from(offset & 0xfc)
+}

@@ -1,0 +1,85 @@
+//! QEMU's monitor: QMP over a socket, for what the test protocol cannot do (devices that come and go).
+
+use super::process::Process;
+use crate::error::Error;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(super) struct Monitor {
+    reader: BufReader<UnixStream>,
+    process: Arc<Process>,
+    patience: Duration,
+    /// Events that came between, oldest first.
+    events: Vec<Value>,
+}
+
+impl Monitor {
+    /// Waits for QEMU's greeting: from then on its machine exists.
+    pub fn connect(stream: UnixStream, process: Arc<Process>, patience: Duration) -> Result<Monitor, Error> {
+        let limits = stream.set_read_timeout(Some(patience)).and_then(|()| stream.set_write_timeout(Some(patience)));
+        limits.map_err(|e| Error::system("a time limit for QEMU's monitor", e))?;
+        let mut monitor = Monitor { reader: BufReader::new(stream), process, patience, events: Vec::new() };
+        monitor.line("its start")?;
+        monitor.execute("qmp_capabilities", &json!({}))?;
+        Ok(monitor)
+    }
+
+    fn line(&mut self, asked: &str) -> Result<Value, Error> {
+        let mut line = String::new();
+        let broken = |why: String| Error::Qemu(why);
+        match self.reader.read_line(&mut line) {
+            Ok(0) => Err(broken(format!("the monitor closed at {asked}; {}", self.process.epitaph(self.patience)))),
+            Ok(_) => serde_json::from_str(&line).map_err(|e| broken(format!("the monitor at {asked}: {e}: {line}"))),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(broken(format!(
+                "the monitor did not answer {asked} within {} s; {}",
+                self.patience.as_secs_f64(),
+                self.process.epitaph(Duration::ZERO)
+            ))),
+            Err(e) => {
+                Err(broken(format!("the monitor broke at {asked} ({e}); {}", self.process.epitaph(self.patience))))
+            }
+        }
+    }
+
+    /// One command of QMP, and what it returns.
+    pub fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, Error> {
+        let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
+        line.push('\n');
+        // A write that fails is told better by the read that follows: QEMU is gone then.
+        let _ = self.reader.get_mut().write_all(line.as_bytes());
+        loop {
+            let mut answer = self.line(command)?;
+            if answer.get("event").is_some() {
+                self.events.push(answer);
+            } else if let Some(error) = answer.get("error") {
+                let text = error.get("desc").and_then(Value::as_str).unwrap_or("an error without words");
+                return Err(Error::Qemu(format!("{command}: {text}")));
+            } else if let Some(result) = answer.get_mut("return") {
+                return Ok(result.take());
+            }
+        }
+    }
+
+    /// Waits until `device` is gone: deletion is asked for first, and done later.
+    pub fn wait_until_deleted(&mut self, device: &str) -> Result<(), Error> {
+        let until = Instant::now() + self.patience;
+        let is = |event: &Value| event["event"] == "DEVICE_DELETED" && event["data"]["device"] == device;
+        loop {
+            if let Some(at) = self.events.iter().position(is) {
+                self.events.remove(at);
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(Error::Qemu(format!(
+                    "{device} is not gone after {} s: nothing ejected it",
+                    self.patience.as_secs_f64()
+                )));
+            }
+            let event = self.line(&format!("the end of {device}"))?;
+            self.events.push(event);
+        }
+    }
+}

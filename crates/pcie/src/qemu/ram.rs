@@ -1,0 +1,229 @@
+//! The machine's memory: one memory file that QEMU and this process share, and its pages, given out and taken back.
+
+use crate::error::Error;
+use crate::memory::{Memory, Place, Run};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(super) const PAGE: u64 = 4096;
+/// What lies below is the PC's own: tables, video memory, ROMs.
+const FIRST: u64 = 1 << 20;
+
+/// A memory file that has no name.
+pub(super) fn memory_file(name: &std::ffi::CStr, bytes: u64) -> Result<OwnedFd, Error> {
+    // SAFETY: the name is a C string; the result is checked.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(Error::system("a memory file for QEMU", io::Error::last_os_error()));
+    }
+    // SAFETY: a descriptor that nothing else owns.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: sets the length of a file that is ours.
+    if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } < 0 {
+        return Err(Error::system(format!("a memory file of {bytes} bytes"), io::Error::last_os_error()));
+    }
+    Ok(fd)
+}
+
+/// Addresses of this process, unmapped on drop.
+pub(super) struct Mapped {
+    pub at: NonNull<u8>,
+    pub length: usize,
+}
+
+// SAFETY: shared memory that stays mapped as long as this lives; who accesses it does so through raw pointers.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    fn reserve(length: u64) -> Result<Mapped, Error> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: new addresses, wherever the kernel likes.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), length as usize, libc::PROT_NONE, flags, -1, 0) };
+        let at = if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast()) };
+        let at = at.ok_or_else(|| Error::system(format!("{length} bytes of addresses"), io::Error::last_os_error()))?;
+        Ok(Mapped { at, length: length as usize })
+    }
+
+    /// A part of `file`, at `offset` of these addresses.
+    fn put(&self, offset: u64, file: &OwnedFd, from: u64, length: u64) -> Result<(), Error> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: within the addresses that `reserve` got (the callers' sums), which nothing uses yet.
+        let at = unsafe {
+            let to = self.at.as_ptr().add(offset as usize).cast();
+            libc::mmap(to, length as usize, protection, flags, file.as_raw_fd(), from as libc::off_t)
+        };
+        if at == libc::MAP_FAILED {
+            return Err(Error::system("mapping the machine's memory", io::Error::last_os_error()));
+        }
+        Ok(())
+    }
+
+    pub fn of(file: &OwnedFd, length: u64) -> Result<Mapped, Error> {
+        let mapped = Mapped::reserve(length)?;
+        mapped.put(0, file, 0, length)?;
+        Ok(mapped)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: what `reserve` got; nobody has it any more.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.length) };
+    }
+}
+
+/// How pages are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pages {
+    /// One run, the lowest that is free.
+    #[default]
+    Together,
+    /// Each page somewhere else, the same ones each time: so that lists of pages are used for what they are.
+    Scattered,
+}
+
+pub(super) struct Ram {
+    pub file: OwnedFd,
+    used: Mutex<Vec<bool>>,
+    pages: Pages,
+}
+
+impl Ram {
+    pub fn new(bytes: u64, pages: Pages) -> Result<Ram, Error> {
+        let file = memory_file(c"qemu-ram", bytes)?;
+        let mut used = vec![false; (bytes / PAGE) as usize];
+        used[..(FIRST / PAGE) as usize].fill(true);
+        Ok(Ram { file, used: Mutex::new(used), pages })
+    }
+
+    fn used(&self) -> MutexGuard<'_, Vec<bool>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn allocate(self: &Arc<Self>, bytes: u64) -> Result<Memory, Error> {
+        let count = bytes.max(1).div_ceil(PAGE);
+        let mapped = Mapped::reserve(count * PAGE)?;
+        let taken = {
+            let mut used = self.used();
+            let taken = match self.pages {
+                Pages::Together => together(&used, count),
+                Pages::Scattered => scattered(&used, count),
+            };
+            let free = used.iter().filter(|used| !**used).count();
+            let taken = taken.ok_or_else(|| {
+                let what = format!("{count} pages of the machine's memory ({free} are free, not all of them together)");
+                Error::system(what, io::ErrorKind::OutOfMemory.into())
+            })?;
+            for run in &taken {
+                used[(run.bus / PAGE) as usize..][..(run.length / PAGE) as usize].fill(true);
+            }
+            taken
+        };
+        let held = Held { ram: Arc::clone(self), runs: taken.clone(), mapped };
+        for run in &taken {
+            held.mapped.put(run.offset, &self.file, run.bus, run.length)?;
+        }
+        let at = held.mapped.at;
+        // SAFETY: `held` keeps the pages from being given out again, and the addresses mapped: one byte of them for each of the runs.
+        Ok(unsafe { Memory::new(Place::Host, taken, Some(at), Arc::new(held)) })
+    }
+}
+
+/// Pages in use. They are zeroed, and free, when nobody has them any more.
+struct Held {
+    ram: Arc<Ram>,
+    runs: Vec<Run>,
+    mapped: Mapped,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut used = self.ram.used();
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        for run in &self.runs {
+            let (at, length) = (run.bus as libc::off_t, run.length as libc::off_t);
+            // SAFETY: bytes of the file that are ours until `used` says otherwise.
+            let zeroed = unsafe { libc::fallocate(self.ram.file.as_raw_fd(), mode, at, length) } == 0;
+            // Pages that could not be zeroed stay taken: memory is handed out zeroed.
+            used[(run.bus / PAGE) as usize..][..(run.length / PAGE) as usize].fill(!zeroed);
+        }
+    }
+}
+
+fn together(used: &[bool], count: u64) -> Option<Vec<Run>> {
+    let mut free = 0;
+    for (page, used) in used.iter().enumerate() {
+        free = if *used { 0 } else { free + 1 };
+        if free == count {
+            return Some(vec![Run { offset: 0, bus: (page as u64 + 1 - count) * PAGE, length: count * PAGE }]);
+        }
+    }
+    None
+}
+
+/// Every third free page, from the top down, then those between: no page is followed by its neighbour where that can be had.
+fn scattered(used: &[bool], count: u64) -> Option<Vec<Run>> {
+    let free: Vec<u64> = (0..used.len() as u64).rev().filter(|page| !used[*page as usize]).collect();
+    let order = (0..3).flat_map(|begin| free.iter().skip(begin).step_by(3));
+    let runs: Vec<Run> = order
+        .take(count as usize)
+        .enumerate()
+        .map(|(i, page)| Run { offset: i as u64 * PAGE, bus: page * PAGE, length: PAGE })
+        .collect();
+    (runs.len() as u64 == count).then_some(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_all(memory: &Memory, byte: u8) -> bool {
+        let mut bytes = vec![0; memory.length() as usize];
+        memory.load(0, &mut bytes).unwrap();
+        bytes.iter().all(|b| *b == byte)
+    }
+
+    #[test]
+    fn memory_is_given_out_once_and_zeroed() {
+        let ram = Arc::new(Ram::new(4 << 20, Pages::Together).unwrap());
+        let (first, second) = (ram.allocate(5000).unwrap(), ram.allocate(4096).unwrap());
+        assert_eq!(first.runs(), [Run { offset: 0, bus: FIRST, length: 8192 }]);
+        assert_eq!(second.bus(0).unwrap().0, FIRST + 8192);
+        first.store(0, &[0xab; 8192]).unwrap();
+        let clone = first.clone();
+        drop(first);
+        // A clone keeps it: its pages go to nobody else.
+        assert_ne!(ram.allocate(4096).unwrap().bus(0).unwrap().0, FIRST);
+        assert!(is_all(&clone, 0xab));
+        drop(clone);
+        let again = ram.allocate(8192).unwrap();
+        assert_eq!(again.bus(0).unwrap().0, FIRST);
+        assert!(is_all(&again, 0));
+        assert!(ram.allocate(4 << 20).is_err());
+    }
+
+    #[test]
+    fn scattered_pages_are_nobodys_neighbours() {
+        let ram = Arc::new(Ram::new(4 << 20, Pages::Scattered).unwrap());
+        let memory = ram.allocate(64 * PAGE).unwrap();
+        assert_eq!(memory.runs().len(), 64);
+        assert!(memory.runs().windows(2).all(|pair| pair[0].bus + PAGE != pair[1].bus));
+        // The CPU sees them one behind the other.
+        let written: Vec<u8> = (0..64 * PAGE).map(|at| (at / PAGE) as u8).collect();
+        memory.store(0, &written).unwrap();
+        let whole = Mapped::of(&ram.file, 4 << 20).unwrap();
+        for (i, run) in memory.runs().iter().enumerate() {
+            // SAFETY: within the file's mapping.
+            assert_eq!(unsafe { whole.at.as_ptr().add(run.bus as usize).read() }, i as u8);
+        }
+        // All of it can be had.
+        let rest = ram.allocate((4 << 20) - FIRST - 64 * PAGE).unwrap();
+        assert!(ram.allocate(1).is_err());
+        drop(rest);
+        assert!(ram.allocate(1).is_ok());
+    }
+}

@@ -1,0 +1,299 @@
+//! QEMU's devices through the trait that drivers use: found, placed, moving data by their own DMA, pulled out; and how QEMU's own end is told.
+
+use pcie::qemu::{Machine, PROGRAM, Pages};
+use pcie::{Bar, Error, Memory};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use trial::skip;
+
+/// QEMU's edu device (docs/specs/edu).
+const EDU: &str = "edu,dma_mask=0xffffffffffffffff";
+
+fn installed() -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(PROGRAM).exists()))
+}
+
+macro_rules! needs_qemu {
+    () => {
+        if !installed() {
+            skip!("{PROGRAM} is not installed");
+        }
+    };
+}
+
+/// edu's DMA engine: its 4 KiB buffer at 0x40000, one way or the other, to the end. (QEMU 7.2 aborts where a transfer ends with the buffer.)
+fn dma(machine: &Machine, bar: &Bar, from: u64, to: u64, bytes: u64, out: bool) {
+    bar.store64(0x80, from);
+    bar.store64(0x88, to);
+    bar.store64(0x90, bytes);
+    bar.store32(0x98, 1 | u32::from(out) << 1);
+    let until = Instant::now() + Duration::from_secs(20);
+    while bar.load32(0x98) & 1 != 0 {
+        assert!(Instant::now() < until, "edu's DMA does not end; {:?}", machine.failure());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn read(memory: &Memory, offset: u64, bytes: usize) -> Vec<u8> {
+    let mut into = vec![0; bytes];
+    memory.load(offset, &mut into).unwrap();
+    into
+}
+
+fn devices_move_data_on(machine: &str, peer_bytes: u64) {
+    let machine = Machine::builder().machine(machine).peer_memory(peer_bytes).pages(Pages::Scattered);
+    let machine = machine.device(EDU).device("pci-testdev").start().unwrap();
+    let edu = machine.function(0).unwrap();
+    let identity = edu.identity();
+    assert_eq!((identity.vendor, identity.device, identity.class), (0x1234, 0x11e8, 0x00_ff_00));
+    assert!(edu.is_functional() && edu.is_present());
+    let bar = edu.bar(0).unwrap();
+    assert_eq!(bar.length(), 1 << 20);
+    assert_eq!(bar.load32(0) & 0xff, 0xed);
+    bar.store32(4, 0x1234_5678);
+    assert_eq!(bar.load32(4), !0x1234_5678);
+    assert!(matches!(edu.bar(1), Err(Error::NoBar { .. })));
+
+    // Memory of the host to the device, and from there into the peer's BAR: what a device does to a GPU.
+    let host = edu.allocate(8192).unwrap();
+    let bytes: Vec<u8> = (0..2048u32).map(|i| (i * 7 % 251) as u8).collect();
+    host.store(4096, &bytes).unwrap();
+    let (peer, at) = machine.peer();
+    let reached = edu.reach(&peer).unwrap();
+    assert_eq!((reached.length(), reached.as_ptr()), (peer_bytes, Some(at)));
+    dma(&machine, &bar, host.bus(4096).unwrap().0, 0x40000, 2048, false);
+    let (target, _) = reached.bus(0x7000).unwrap();
+    dma(&machine, &bar, 0x40000, target, 2048, true);
+    assert_eq!(read(&reached, 0x7000, 2048), bytes);
+    assert!(read(&reached, 0x6000, 4096).iter().chain(&read(&reached, 0x7800, 4096)).all(|b| *b == 0));
+    // Without bus mastering nothing moves.
+    let mut command = [0; 2];
+    edu.read_config(4, &mut command).unwrap();
+    edu.write_config(4, &[command[0] & !4, command[1]]).unwrap();
+    dma(&machine, &bar, 0x40000, target + 4096, 2048, true);
+    assert!(read(&reached, 0x8000, 4096).iter().all(|b| *b == 0));
+
+    // Several functions at once, but each of them once.
+    let other = machine.function(1).unwrap();
+    assert_eq!((other.identity().vendor, other.identity().device), (0x1b36, 0x0005));
+    assert!(matches!(machine.function(0), Err(Error::Refused { .. })));
+    drop(edu);
+    let again = machine.function("device0").unwrap();
+    assert_eq!(again.bar(0).unwrap().load32(0) & 0xff, 0xed);
+}
+
+#[test]
+fn devices_move_data_on_q35() {
+    needs_qemu!();
+    // Large enough to stand above 4 GiB.
+    devices_move_data_on("q35", 64 << 20);
+}
+
+#[test]
+fn devices_move_data_on_pc() {
+    needs_qemu!();
+    devices_move_data_on("pc", 4 << 20);
+}
+
+#[test]
+fn configuration_space_is_read_in_any_pieces() {
+    needs_qemu!();
+    for (kind, length) in [("q35", 4096usize), ("pc", 256)] {
+        let machine = Machine::builder().machine(kind).paused().device("nvme,serial=x,drive=d0").device("edu");
+        let machine = machine.drive("driver=null-co,size=1M,read-zeroes=on,if=none,id=d0").start().unwrap();
+        let nvme = machine.function(0).unwrap();
+        let mut whole = vec![0; length];
+        nvme.read_config(0, &mut whole).unwrap();
+        assert_eq!((nvme.identity().vendor, nvme.identity().class), (0x1b36, 0x01_08_02));
+        for (offset, bytes) in [(0, 1), (1, 2), (3, 7), (0x0b, 2), (0x3f, 9), (length - 5, 5)] {
+            let mut part = vec![0; bytes];
+            nvme.read_config(offset as u16, &mut part).unwrap();
+            assert_eq!(part, whole[offset..offset + bytes], "{offset:#x}");
+        }
+        assert!(matches!(nvme.read_config(length as u16 - 3, &mut [0; 4]), Err(Error::OutOfBounds { .. })));
+        // NVMe's registers, as 64 bits and as 32: MQES and the version.
+        let bar = nvme.bar(0).unwrap();
+        assert_eq!(bar.load64(0) & 0xffff, 2047);
+        assert_eq!(bar.load64(0) as u32, bar.load32(0));
+        assert_eq!(bar.load32(8), 0x0001_0400);
+    }
+}
+
+#[test]
+fn a_reset_function_is_where_it_was() {
+    needs_qemu!();
+    let machine = Machine::builder().args(["-device", "pcie-root-port,id=port0,chassis=1,slot=1"]);
+    let machine = machine.device("edu").device("pci-testdev,bus=port0").start().unwrap();
+    let below = machine.function(1).unwrap();
+    assert_eq!(below.identity().address.bus, 1);
+    let before = below.bar(0).unwrap().bus_address();
+    below.reset().unwrap();
+    let mut registers = [0; 4];
+    below.read_config(0x10, &mut registers).unwrap();
+    assert_eq!(u64::from(u32::from_le_bytes(registers) & !0xf), before);
+    // edu has no reset of its own, and on the root bus there is no port.
+    let refused = machine.function(0).unwrap().reset().unwrap_err();
+    assert!(refused.to_string().contains("no reset of its own"), "{refused}");
+}
+
+#[test]
+fn a_device_that_was_pulled_out_reads_as_ones() {
+    needs_qemu!();
+    let below = ",bus=port0";
+    for (kind, port, bus) in [("q35", "pcie-root-port,id=port0,chassis=1,slot=1", below), ("pc", "pvpanic-pci", "")] {
+        let machine = Machine::builder().machine(kind).args(["-device", port]).device(format!("edu{bus}"));
+        let machine = machine.start().unwrap();
+        let edu = machine.function(0).unwrap();
+        let bar = edu.bar(0).unwrap();
+        assert_eq!(bar.load32(0) & 0xff, 0xed);
+        machine.pull(0).unwrap();
+        assert!(!edu.is_present(), "{kind}");
+        assert_eq!((bar.load32(0), bar.load64(8)), (u32::MAX, u64::MAX), "{kind}");
+        let mut head = [0; 4];
+        edu.read_config(0, &mut head).unwrap();
+        assert_eq!(head, [0xff; 4]);
+        let address = edu.identity().address;
+        drop(edu);
+        assert!(matches!(machine.function(address), Err(Error::Gone { .. })));
+        machine.plug(&format!("edu,id=later{bus}")).unwrap();
+        let later = machine.function("later").unwrap();
+        assert_eq!(later.bar(0).unwrap().load32(0) & 0xff, 0xed, "{kind}");
+        assert!(machine.pull("nobody").unwrap_err().to_string().contains("nobody"));
+    }
+}
+
+#[test]
+fn queues_may_be_driven_by_several_threads() {
+    needs_qemu!();
+    let machine = Machine::builder().device("edu").start().unwrap();
+    let edu = machine.function(0).unwrap();
+    let bar = edu.bar(0).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let bar = bar.clone();
+            scope.spawn(move || (0..200).for_each(|_| assert_eq!(bar.load32(0), 0x0100_00ed)));
+        }
+        for i in 0..50u64 {
+            let memory = edu.allocate(4096 + i * 4096).unwrap();
+            let mut vendor = [0; 2];
+            edu.read_config(0, &mut vendor).unwrap();
+            assert_eq!((vendor, memory.length()), ([0x34, 0x12], 4096 + i * 4096));
+        }
+    });
+}
+
+fn runs(process: u32) -> bool {
+    // A zombie has no command line.
+    std::fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+#[test]
+fn qemu_ends_with_its_machine() {
+    needs_qemu!();
+    let machine = Machine::builder().device("edu").start().unwrap();
+    let (process, edu) = (machine.process(), machine.function(0).unwrap());
+    assert!(runs(process));
+    let (bar, memory) = (edu.bar(0).unwrap(), edu.allocate(4096).unwrap());
+    drop(machine);
+    assert!(!runs(process));
+    assert_eq!(bar.load32(0), u32::MAX);
+    assert!(!edu.is_present());
+    // Memory that was given out stays.
+    memory.store(0, b"still there").unwrap();
+
+    let (tell, told) = std::sync::mpsc::channel();
+    let panicked = std::thread::spawn(move || {
+        let machine = Machine::builder().start().unwrap();
+        tell.send(machine.process()).unwrap();
+        panic!("on purpose");
+    });
+    let process = told.recv().unwrap();
+    assert!(panicked.join().is_err());
+    assert!(!runs(process));
+    // The thread that started it may end, though: the machine is somebody else's then.
+    let machine = std::thread::spawn(|| Machine::builder().device("edu").start().unwrap()).join().unwrap();
+    assert!(machine.function(0).unwrap().is_present());
+}
+
+#[test]
+#[ignore = "a program that another test starts"]
+fn plays_a_program_that_is_killed() {
+    let place = std::env::var_os("TEST_QEMU_ID").expect("where to write QEMU's process id");
+    let machine = Machine::builder().start().unwrap();
+    let place = Path::new(&place);
+    std::fs::write(place.with_extension("new"), machine.process().to_string()).unwrap();
+    std::fs::rename(place.with_extension("new"), place).unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn qemu_ends_with_a_program_that_is_killed() {
+    needs_qemu!();
+    let place = std::env::temp_dir().join(format!("pcie-qemu-{}", std::process::id()));
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", "--ignored", "plays_a_program_that_is_killed"]).env("TEST_QEMU_ID", &place);
+    let mut program = program.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while !place.exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let process: u32 = std::fs::read_to_string(&place).unwrap().parse().unwrap();
+    std::fs::remove_file(&place).unwrap();
+    while runs(process) {
+        assert!(Instant::now() < until, "QEMU {process} outlives the program that started it");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn fails(builder: pcie::qemu::Builder) -> String {
+    match builder.start() {
+        Ok(_) => panic!("it started"),
+        Err(e) => e.to_string(),
+    }
+}
+
+#[test]
+fn what_qemu_refuses_is_told_in_its_words() {
+    needs_qemu!();
+    let told = fails(Machine::builder().device("no-such-device"));
+    assert!(
+        told.contains("'no-such-device' is not a valid device model name") && told.contains("exit status"),
+        "{told}"
+    );
+    let told = fails(Machine::builder().drive("file=/no/such/file,if=none,id=d0,format=raw"));
+    assert!(told.contains("/no/such/file"), "{told}");
+    assert!(fails(Machine::builder().peer_memory(3 << 20)).contains("power of two"));
+    assert!(fails(Machine::builder().ram(3 << 30)).contains("whole MiB"));
+    let machine = Machine::builder().start().unwrap();
+    let told = machine.monitor("device_del nothing").unwrap_err().to_string();
+    assert!(told.contains("nothing"), "{told}");
+    assert!(machine.function(0).err().is_some_and(|e| e.to_string().contains("no device 0")));
+}
+
+#[test]
+fn a_qemu_that_ends_or_stops_answering_is_told() {
+    needs_qemu!();
+    let signal = |process: u32, signal: i32| {
+        // SAFETY: a child of ours that runs.
+        assert_eq!(unsafe { libc::kill(process as i32, signal) }, 0);
+    };
+    let machine = Machine::builder().device("edu").start().unwrap();
+    let edu = machine.function(0).unwrap();
+    signal(machine.process(), libc::SIGKILL);
+    let told = edu.read_config(0, &mut [0; 4]).unwrap_err().to_string();
+    assert!(told.contains("it ended (signal: 9"), "{told}");
+    assert_eq!(edu.bar(0).unwrap().load32(0), u32::MAX);
+    assert_eq!(format!("QEMU: {}", machine.failure().unwrap()), told);
+
+    let machine = Machine::builder().device("edu").patience(Duration::from_millis(700)).start().unwrap();
+    let edu = machine.function(0).unwrap();
+    signal(machine.process(), libc::SIGSTOP);
+    let told = edu.read_config(0, &mut [0; 4]).unwrap_err().to_string();
+    assert!(told.contains("within 0.7 s") && told.contains("still running"), "{told}");
+    // It is not asked again: the next answer would be to the last question.
+    let begin = Instant::now();
+    assert!(!edu.is_present());
+    assert!(begin.elapsed() < Duration::from_millis(600));
+}
