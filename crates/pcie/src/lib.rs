@@ -9,7 +9,9 @@ mod bar;
 pub mod bars;
 mod error;
 mod function;
+mod mapped;
 mod memory;
+pub mod model;
 
 pub mod qemu;
 
@@ -17,4 +19,4 @@ pub use address::Address;
 pub use bar::{Bar, Registers};
 pub use error::Error;
 pub use function::{Function, Identity};
-pub use memory::{Memory, Peer, Place, Run};
+pub use memory::{Memory, Pages, Peer, Place, Run};

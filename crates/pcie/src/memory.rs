@@ -23,6 +23,16 @@ pub enum Place {
     Peer,
 }
 
+/// How an emulated machine chooses the pages of an allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pages {
+    /// One run.
+    #[default]
+    Together,
+    /// Each page somewhere else, the same ones each time: so that lists of pages are used for what they are.
+    Scattered,
+}
+
 /// Memory behind a BAR of another device. The bus addresses are that device's as long as `keep` lives.
 #[derive(Clone)]
 pub struct Peer {

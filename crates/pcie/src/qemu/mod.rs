@@ -11,17 +11,18 @@ mod process;
 mod ram;
 mod wire;
 
-pub use ram::Pages;
+pub use crate::memory::Pages;
 
 use crate::address::Address;
 use crate::error::Error;
 use crate::function::Function;
+use crate::mapped::{Mapped, memory_file};
 use crate::memory::Peer;
 use bus::Bus;
 use function::Emulated;
 use monitor::Monitor;
 use process::Process;
-use ram::{Mapped, Ram, memory_file};
+use ram::Ram;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;

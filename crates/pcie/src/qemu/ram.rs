@@ -1,90 +1,15 @@
 //! The machine's memory: one memory file that QEMU and this process share, and its pages, given out and taken back.
 
 use crate::error::Error;
-use crate::memory::{Memory, Place, Run};
+use crate::mapped::{Mapped, memory_file};
+use crate::memory::{Memory, Pages, Place, Run};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(super) const PAGE: u64 = 4096;
+const PAGE: u64 = 4096;
 /// What lies below is the PC's own: tables, video memory, ROMs.
 const FIRST: u64 = 1 << 20;
-
-/// A memory file that has no name.
-pub(super) fn memory_file(name: &std::ffi::CStr, bytes: u64) -> Result<OwnedFd, Error> {
-    // SAFETY: the name is a C string; the result is checked.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(Error::system("a memory file for QEMU", io::Error::last_os_error()));
-    }
-    // SAFETY: a descriptor that nothing else owns.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: sets the length of a file that is ours.
-    if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } < 0 {
-        return Err(Error::system(format!("a memory file of {bytes} bytes"), io::Error::last_os_error()));
-    }
-    Ok(fd)
-}
-
-/// Addresses of this process, unmapped on drop.
-pub(super) struct Mapped {
-    pub at: NonNull<u8>,
-    pub length: usize,
-}
-
-// SAFETY: shared memory that stays mapped as long as this lives; who accesses it does so through raw pointers.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
-
-impl Mapped {
-    fn reserve(length: u64) -> Result<Mapped, Error> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: new addresses, wherever the kernel likes.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), length as usize, libc::PROT_NONE, flags, -1, 0) };
-        let at = if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast()) };
-        let at = at.ok_or_else(|| Error::system(format!("{length} bytes of addresses"), io::Error::last_os_error()))?;
-        Ok(Mapped { at, length: length as usize })
-    }
-
-    /// A part of `file`, at `offset` of these addresses.
-    fn put(&self, offset: u64, file: &OwnedFd, from: u64, length: u64) -> Result<(), Error> {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        // SAFETY: within the addresses that `reserve` got (the callers' sums), which nothing uses yet.
-        let at = unsafe {
-            let to = self.at.as_ptr().add(offset as usize).cast();
-            libc::mmap(to, length as usize, protection, flags, file.as_raw_fd(), from as libc::off_t)
-        };
-        if at == libc::MAP_FAILED {
-            return Err(Error::system("mapping the machine's memory", io::Error::last_os_error()));
-        }
-        Ok(())
-    }
-
-    pub fn of(file: &OwnedFd, length: u64) -> Result<Mapped, Error> {
-        let mapped = Mapped::reserve(length)?;
-        mapped.put(0, file, 0, length)?;
-        Ok(mapped)
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: what `reserve` got; nobody has it any more.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), self.length) };
-    }
-}
-
-/// How pages are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pages {
-    /// One run, the lowest that is free.
-    #[default]
-    Together,
-    /// Each page somewhere else, the same ones each time: so that lists of pages are used for what they are.
-    Scattered,
-}
 
 pub(super) struct Ram {
     pub file: OwnedFd,

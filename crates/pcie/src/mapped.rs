@@ -1,0 +1,86 @@
+//! Memory files without names, and addresses of this process that are unmapped on drop.
+
+use crate::error::Error;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// Shared memory that other processes may have too, if they inherit it.
+pub(crate) fn memory_file(name: &CStr, bytes: u64) -> Result<OwnedFd, Error> {
+    // SAFETY: the name is a C string; the result is checked.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(Error::system("a memory file", io::Error::last_os_error()));
+    }
+    // SAFETY: a descriptor that nothing else owns.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: sets the length of a file that is ours.
+    if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } < 0 {
+        return Err(Error::system(format!("a memory file of {bytes} bytes"), io::Error::last_os_error()));
+    }
+    Ok(fd)
+}
+
+pub(crate) struct Mapped {
+    pub at: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: memory that stays mapped as long as this lives; who accesses it does so through raw pointers.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Addresses behind which nothing is yet.
+    pub fn reserve(length: u64) -> Result<Mapped, Error> {
+        Mapped::anonymous(length, libc::PROT_NONE, libc::MAP_NORESERVE)
+    }
+
+    /// Zeroed memory of this process alone.
+    pub fn zeroed(length: u64) -> Result<Mapped, Error> {
+        Mapped::anonymous(length, libc::PROT_READ | libc::PROT_WRITE, 0)
+    }
+
+    fn anonymous(length: u64, protection: i32, flags: i32) -> Result<Mapped, Error> {
+        let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new addresses, wherever the kernel likes.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), length as usize, protection, flags, -1, 0) };
+        let at = if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast()) };
+        let at = at.ok_or_else(|| Error::system(format!("{length} bytes of addresses"), io::Error::last_os_error()))?;
+        Ok(Mapped { at, length: length as usize })
+    }
+
+    /// Puts a part of `file` at `offset` of these addresses.
+    ///
+    /// # Panics
+    /// Where it would leave them.
+    pub fn put(&self, offset: u64, file: &OwnedFd, from: u64, length: u64) -> Result<(), Error> {
+        assert!(offset.checked_add(length).is_some_and(|end| end <= self.length as u64), "{offset:#x} + {length:#x}");
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: within the addresses that are ours, as was just checked.
+        let at = unsafe {
+            let to = self.at.as_ptr().add(offset as usize).cast();
+            libc::mmap(to, length as usize, protection, flags, file.as_raw_fd(), from as libc::off_t)
+        };
+        if at == libc::MAP_FAILED {
+            return Err(Error::system("mapping a memory file", io::Error::last_os_error()));
+        }
+        Ok(())
+    }
+
+    /// A file's begin.
+    pub fn of(file: &OwnedFd, length: u64) -> Result<Mapped, Error> {
+        let mapped = Mapped::reserve(length)?;
+        mapped.put(0, file, 0, length)?;
+        Ok(mapped)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: what `anonymous` got; nobody has it any more.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.length) };
+    }
+}
