@@ -1,0 +1,228 @@
+//! A controller: found, enabled, asked what it is, and given queues.
+
+use crate::command::{Asked, Entry};
+use crate::error::Error;
+use crate::identify::{self, ControllerPage, NamespacePage};
+use crate::namespace::Namespace;
+use crate::queue::{Depth, Queue};
+use crate::registers::{CAP, CMBLOC, CMBSZ, Capabilities, DOORBELLS, MemoryBuffer, NOTHING, PAGE, VS, Version};
+use crate::shared::Shared;
+use pcie::{Bar, Function, Identity, Memory, Peer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Class code of NVMe: mass storage, non-volatile memory, NVM Express (PCI code and ID assignment).
+pub const CLASS: u32 = 0x01_0802;
+
+/// How a controller is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Doorbells in memory where the controller takes them.
+    pub shadow_doorbells: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { shadow_doorbells: true }
+    }
+}
+
+/// Active namespaces that are looked at: 4 list pages.
+const MOST_NAMESPACES: usize = 4096;
+
+/// A controller that is enabled. Its queues live on their own; the device is shut down when the last of them is dropped.
+pub struct Controller {
+    pub(crate) shared: Arc<Shared>,
+    page: ControllerPage,
+    version: Version,
+    options: Options,
+}
+
+impl Controller {
+    /// Resets the function's controller and enables it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where the function is no NVMe controller or one that this driver does not know; [`Error::TimedOut`],
+    /// [`Error::Fatal`], [`pcie::Error::Gone`].
+    pub fn open(function: Box<dyn Function>, options: Options) -> Result<Controller, Error> {
+        let identity = function.identity();
+        let refused = |why: String, hint: &str| Error::refused(identity.address.to_string(), why, hint);
+        if identity.class != CLASS {
+            let why = format!("its class is {:06x}, NVMe's is {CLASS:06x}", identity.class);
+            return Err(refused(why, "`doorbell nvme list` lists NVMe controllers"));
+        }
+        let registers = function.bar(0)?;
+        registers.holds(0, DOORBELLS + 8)?;
+        let cap = Capabilities(registers.load64(CAP));
+        if cap.0 == u64::MAX || registers.load32(VS) == NOTHING || !function.is_present() {
+            return Err(pcie::Error::Gone { address: identity.address }.into());
+        }
+        if cap.smallest_page() > PAGE {
+            let why = format!("its smallest memory page has {} B", cap.smallest_page());
+            return Err(refused(why, "the driver knows pages of 4096 B alone"));
+        }
+        if !cap.has_nvm_commands() {
+            return Err(refused("it has no NVM command set".into(), "it may be of another kind (key-value, zoned)"));
+        }
+        let version = Version(registers.load32(VS));
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::new(Shared::new(function, registers, cap, number));
+        shared.stop()?;
+        let page = shared.start(options.shadow_doorbells)?;
+        Ok(Controller { shared, page, version, options })
+    }
+
+    pub fn identity(&self) -> Identity {
+        self.shared.identity
+    }
+
+    /// It is emulated: how long it takes says nothing.
+    pub fn is_functional(&self) -> bool {
+        self.shared.is_functional
+    }
+
+    pub fn page(&self) -> &ControllerPage {
+        &self.page
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    pub fn capabilities(&self) -> Capabilities {
+        self.shared.cap
+    }
+
+    /// The most data that one command moves.
+    pub fn largest_transfer(&self) -> u64 {
+        self.page.largest_transfer.unwrap_or(u64::MAX)
+    }
+
+    /// I/O queue pairs that it grants.
+    pub fn queues(&self) -> u16 {
+        self.shared.running().granted
+    }
+
+    /// Its doorbells lie in memory.
+    pub fn has_shadow_doorbells(&self) -> bool {
+        self.shared.running().doorbells.is_some()
+    }
+
+    /// Its controller memory buffer, which is told and not used.
+    pub fn memory_buffer(&self) -> Option<MemoryBuffer> {
+        let registers = &self.shared.registers;
+        let (location, size) = (registers.load32(CMBLOC), registers.load32(CMBSZ));
+        self.shared.cap.has_memory_buffer().then(|| MemoryBuffer::from_registers(location, size)).flatten()
+    }
+
+    /// Host memory that the controller reaches.
+    ///
+    /// # Errors
+    /// As [`Function::allocate`].
+    pub fn allocate(&self, bytes: u64) -> Result<Memory, Error> {
+        Ok(self.shared.function().allocate(bytes)?)
+    }
+
+    /// Another device's memory, as the controller reaches it.
+    ///
+    /// # Errors
+    /// As [`Function::reach`].
+    pub fn reach(&self, peer: &Peer) -> Result<Memory, Error> {
+        Ok(self.shared.function().reach(peer)?)
+    }
+
+    /// The function's BAR, for what a caller wants to know of it.
+    ///
+    /// # Errors
+    /// As [`Function::bar`].
+    pub fn bar(&self, index: u8) -> Result<Bar, Error> {
+        Ok(self.shared.function().bar(index)?)
+    }
+
+    fn ask(&self, asked: Asked) -> Result<Box<identify::Page>, Error> {
+        let mut running = self.shared.running();
+        let admin = running.admin.as_mut().ok_or(Error::AdminClosed)?;
+        let page = admin.ask(|to| Entry::identify(asked, to));
+        drop(running);
+        page.map_err(|error| self.shared.or_gone(error))
+    }
+
+    /// Numbers of the active namespaces.
+    ///
+    /// # Errors
+    /// [`Error::Page`] for a list that is none; errors of admin commands.
+    pub fn active(&self) -> Result<Vec<u32>, Error> {
+        if self.version < Version::V1_1 {
+            return Ok((1..=self.page.namespaces.min(MOST_NAMESPACES as u32)).collect());
+        }
+        let mut all = Vec::new();
+        loop {
+            let above = all.last().copied().unwrap_or(0);
+            let page = self.ask(Asked::NamespacesAbove(above))?;
+            let more = identify::active(&page, above).ok_or(Error::Page("the list of namespaces does not ascend"))?;
+            let ended = more.len() < PAGE as usize / 4;
+            all.extend(more);
+            if ended || all.len() >= MOST_NAMESPACES {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// How a namespace is formatted, also one that cannot be used.
+    ///
+    /// # Errors
+    /// [`Error::Namespace`] for a format that is none; errors of admin commands.
+    pub fn format(&self, number: u32) -> Result<NamespacePage, Error> {
+        let page = self.ask(Asked::Namespace(number))?;
+        NamespacePage::read(&page).map_err(|why| Error::Namespace { number, why })
+    }
+
+    /// A namespace to read and write.
+    ///
+    /// # Errors
+    /// [`Error::NoNamespace`]; [`Error::Namespace`], with the reason (metadata); errors of admin commands.
+    pub fn namespace(&self, number: u32) -> Result<Namespace, Error> {
+        let active = self.active()?;
+        if !active.contains(&number) {
+            return Err(Error::NoNamespace { number, active });
+        }
+        let page = self.format(number)?;
+        page.usable().map_err(|why| Error::Namespace { number, why })?;
+        Ok(Namespace { controller: self.shared.number, number, page })
+    }
+
+    /// An I/O queue pair.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where there is none left or it is too deep; errors of admin commands and of memory.
+    pub fn queue(&self, depth: &Depth) -> Result<Queue, Error> {
+        Queue::new(self, depth)
+    }
+
+    /// Whether the device is there and works.
+    ///
+    /// # Errors
+    /// [`pcie::Error::Gone`], [`Error::Fatal`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.shared.check()
+    }
+
+    /// Stops the controller. All queues are closed; what was in flight comes back from them as lost, and writes nothing any more.
+    ///
+    /// # Errors
+    /// [`Error::Wedged`] where it does not stop; [`pcie::Error::Gone`].
+    pub fn stop(&self) -> Result<(), Error> {
+        self.shared.stop()
+    }
+
+    /// A controller level reset: stops the controller and enables it again, for new queues.
+    ///
+    /// # Errors
+    /// As [`Controller::stop`] and [`Controller::open`].
+    pub fn reset(&mut self) -> Result<(), Error> {
+        self.shared.stop()?;
+        self.page = self.shared.start(self.options.shadow_doorbells)?;
+        Ok(())
+    }
+}

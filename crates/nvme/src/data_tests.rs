@@ -1,0 +1,246 @@
+use super::*;
+use pcie::{Place, Run};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// Memory of these (bus, bytes), which nobody accesses.
+fn memory(runs: &[(u64, u64)]) -> Memory {
+    let mut offset = 0;
+    let runs = runs.iter().map(|(bus, length)| {
+        let run = Run { offset, bus: *bus, length: *length };
+        offset += length;
+        run
+    });
+    // SAFETY: nothing is accessed.
+    unsafe { Memory::new(Place::Host, runs.collect(), None, Arc::new(())) }
+}
+
+struct Pages(Vec<Box<[u64; WORDS]>>);
+
+/// Where list page `index` is said to lie.
+fn bus_of_page(index: usize) -> u64 {
+    0x7700_0000_0000 + index as u64 * PAGE
+}
+
+impl Pages {
+    fn new(pages: usize) -> Pages {
+        Pages((0..pages).map(|_| Box::new([0xdead_dead_dead_dead; WORDS])).collect())
+    }
+
+    fn describe(&mut self, pieces: &[Piece<'_>], form: Form, sgl: Option<Sgl>) -> Result<Pointer, Error> {
+        let pages = self.0.iter_mut().enumerate();
+        let pages: Vec<_> =
+            pages.map(|(i, page)| ListPage { cpu: NonNull::from(&mut page[0]), bus: bus_of_page(i) }).collect();
+        describe(pieces, 1 << 30, form, sgl, &Lists(&pages))
+    }
+
+    fn at(&self, bus: u64) -> Option<&[u64; WORDS]> {
+        let index = bus.checked_sub(bus_of_page(0))? / PAGE;
+        assert!(bus.is_multiple_of(PAGE));
+        self.0.get(index as usize).map(|page| &**page)
+    }
+
+    /// What a controller makes of PRPs, as (bus, bytes) of each entry (Base 1.4, section 4.3).
+    fn walk_prp(&self, pointer: Pointer, bytes: u64) -> Vec<(u64, u64)> {
+        let Pointer::Prp(first, second) = pointer else { panic!("{pointer:?}") };
+        let mut left = bytes;
+        let mut found = Vec::new();
+        let mut take = |bus: u64| {
+            let part = (PAGE - bus % PAGE).min(left);
+            found.push((bus, part));
+            left -= part;
+            left
+        };
+        if take(first) == 0 {
+            return found;
+        }
+        if (bytes - found_bytes(first, bytes)) <= PAGE {
+            assert_eq!(take(second), 0);
+            return found;
+        }
+        let mut left = bytes - found_bytes(first, bytes);
+        let mut list = self.at(second).expect("a list page");
+        let mut index = 0;
+        while left > 0 {
+            if index == WORDS - 1 && left > PAGE {
+                list = self.at(list[index]).expect("a list page");
+                index = 0;
+            }
+            assert!(list[index].is_multiple_of(PAGE));
+            left = take(list[index]);
+            index += 1;
+        }
+        found
+    }
+
+    /// What a controller makes of an SGL (section 4.4).
+    fn walk_sgl(&self, pointer: Pointer) -> Vec<(u64, u64)> {
+        let Pointer::Sgl(bytes) = pointer else { panic!("{pointer:?}") };
+        let value = u128::from_le_bytes(bytes);
+        let mut next = [value as u64, (value >> 64) as u64];
+        let mut found = Vec::new();
+        loop {
+            let (kind, length) = ((next[1] >> 60) as u8, next[1] & 0xffff_ffff);
+            if kind == DATA_BLOCK {
+                found.push((next[0], length));
+                return found;
+            }
+            let page = self.at(next[0]).expect("a list page");
+            let count = (length / 16) as usize;
+            assert!(length.is_multiple_of(16) && (1..=PER_PAGE).contains(&count));
+            let all: Vec<[u64; 2]> = (0..count).map(|i| [page[2 * i], page[2 * i + 1]]).collect();
+            let data = if kind == SEGMENT { &all[..count - 1] } else { &all[..] };
+            for one in data {
+                assert_eq!((one[1] >> 60) as u8, DATA_BLOCK);
+                found.push((one[0], one[1] & 0xffff_ffff));
+            }
+            if kind == LAST_SEGMENT {
+                return found;
+            }
+            next = all[count - 1];
+        }
+    }
+}
+
+fn found_bytes(first: u64, bytes: u64) -> u64 {
+    (PAGE - first % PAGE).min(bytes)
+}
+
+/// Each byte's bus address, told by runs that are merged.
+fn merged(parts: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    for (bus, bytes) in parts {
+        match all.last_mut() {
+            Some(last) if last.0 + last.1 == bus => last.1 += bytes,
+            _ => all.push((bus, bytes)),
+        }
+    }
+    all
+}
+
+#[test]
+fn one_and_two_pages_need_no_list() {
+    let host = memory(&[(0x10000, 0x2000)]);
+    let mut pages = Pages::new(1);
+    let told = |pages: &mut Pages, offset, bytes| {
+        pages.describe(&[Piece::new(&host, offset, bytes)], Form::Prp, None).unwrap()
+    };
+    assert_eq!(told(&mut pages, 0, 4096), Pointer::Prp(0x10000, 0));
+    assert_eq!(told(&mut pages, 0, 8192), Pointer::Prp(0x10000, 0x11000));
+    assert_eq!(told(&mut pages, 0xe00, 512), Pointer::Prp(0x10e00, 0));
+    assert_eq!(told(&mut pages, 0xe00, 1024), Pointer::Prp(0x10e00, 0x11000));
+}
+
+#[test]
+fn a_list_crosses_into_the_next_page_at_its_last_entry() {
+    for list in [2, 510, 511, 512, 513, 1022, 1023, 1024, 1534] {
+        let bytes = (list + 1) * PAGE;
+        let host = memory(&[(0x1000_0000, bytes)]);
+        let mut pages = Pages::new(list_pages(bytes) as usize);
+        let told = pages.describe(&[Piece::new(&host, 0, bytes)], Form::Prp, None).unwrap();
+        assert_eq!(told, Pointer::Prp(0x1000_0000, bus_of_page(0)), "{list}");
+        assert_eq!(merged(pages.walk_prp(told, bytes)), [(0x1000_0000, bytes)], "{list}");
+        let full = pages.0[0][WORDS - 1];
+        match list {
+            ..512 => assert_eq!(full, 0xdead_dead_dead_dead),
+            512 => assert_eq!(full, 0x1000_0000 + 512 * PAGE, "the last entry is data"),
+            _ => assert_eq!(full, bus_of_page(1), "the last entry leads on"),
+        }
+    }
+}
+
+#[test]
+fn host_and_peer_mix_and_what_prps_cannot_tell_is_refused_or_an_sgl() {
+    let (host, peer) = (memory(&[(0x5000, 0x4000)]), memory(&[(0xe000_0000, 0x10000)]));
+    let mut pages = Pages::new(1);
+    let mixed = [Piece::new(&host, 0x800, 0x800), Piece::new(&peer, 0x3000, 0x2000), Piece::new(&host, 0x2000, 0x200)];
+    let told = pages.describe(&mixed, Form::Prp, None).unwrap();
+    let expected = [(0x5800, 0x800), (0xe000_3000, 0x2000), (0x7000, 0x200)];
+    assert_eq!(merged(pages.walk_prp(told, 0x2a00)), expected);
+
+    let broken = [Piece::new(&host, 0, 0x200), Piece::new(&peer, 0, 0x200)];
+    let refused = pages.describe(&broken, Form::Any, None);
+    assert!(matches!(refused, Err(Error::Data(Unfit::Broken { at: 0x200 }))), "{refused:?}");
+    let later = [Piece::new(&host, 0, 0x1000), Piece::new(&peer, 0x200, 0x200)];
+    assert!(matches!(pages.describe(&later, Form::Prp, None), Err(Error::Data(Unfit::Broken { at: 0x1000 }))));
+    let sgl = Some(Sgl { alignment: 4 });
+    let told = pages.describe(&broken, Form::Any, sgl).unwrap();
+    assert_eq!(pages.walk_sgl(told), [(0x5000, 0x200), (0xe000_0000, 0x200)]);
+    let one = pages.describe(&[Piece::new(&peer, 0x40, 0x1000)], Form::Sgl, sgl).unwrap();
+    assert_eq!(pages.walk_sgl(one), [(0xe000_0040, 0x1000)]);
+}
+
+#[test]
+fn wrong_data_are_refused() {
+    let host = memory(&[(0x5000, 0x4000)]);
+    let mut pages = Pages::new(1);
+    let mut refused =
+        |offset, bytes, form, sgl| pages.describe(&[Piece::new(&host, offset, bytes)], form, sgl).unwrap_err();
+    assert!(matches!(refused(0, 0, Form::Any, None), Error::Data(Unfit::Nothing)));
+    assert!(matches!(refused(0x3e00, 0x400, Form::Any, None), Error::Bus(pcie::Error::OutOfBounds { .. })));
+    assert!(matches!(refused(0, 2 << 30, Form::Any, None), Error::Data(Unfit::TooLong { .. })));
+    assert!(matches!(refused(2, 512, Form::Prp, None), Error::Data(Unfit::Misaligned { bus: 0x5002, .. })));
+    assert!(matches!(refused(2, 512, Form::Any, Some(Sgl { alignment: 4 })), Error::Data(Unfit::Misaligned { .. })));
+    assert!(matches!(refused(0, 512, Form::Sgl, None), Error::Data(Unfit::NoSgl)));
+    let scattered: Vec<(u64, u64)> = (0..600).map(|i| (0x100_0000 + i * 2 * PAGE, PAGE)).collect();
+    let scattered = memory(&scattered);
+    let many = pages.describe(&[Piece::new(&scattered, 0, 600 * PAGE)], Form::Prp, None);
+    assert!(matches!(many, Err(Error::Data(Unfit::TooManyPieces(1)))), "{many:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Whatever memories are made of, a controller that follows the description finds exactly the data's bytes.
+    #[test]
+    fn a_description_names_exactly_the_data(
+        runs in proptest::collection::vec((0u64..1 << 20, 1u64..40), 1..60),
+        cuts in proptest::collection::vec((0u64..4, 1u64..600), 1..9),
+        form in prop_oneof![Just(Form::Any), Just(Form::Prp), Just(Form::Sgl)],
+        offered: bool,
+    ) {
+        let mut bus = 0x10_0000;
+        let all: Vec<(u64, u64)> = runs.iter().map(|(gap, pages)| {
+            bus += gap / 0x1000 * PAGE;
+            let run = (bus, pages * PAGE);
+            bus += pages * PAGE;
+            run
+        }).collect();
+        let memory = memory(&all);
+        let mut pieces = Vec::new();
+        let mut offset = 0;
+        for (skip, blocks) in cuts {
+            offset += skip * 512;
+            let bytes = (blocks * 512).min(memory.length().saturating_sub(offset));
+            if bytes == 0 { break }
+            pieces.push(Piece::new(&memory, offset, bytes));
+            offset += bytes;
+        }
+        prop_assume!(!pieces.is_empty());
+        let bytes = total(&pieces);
+        let mut expected = Vec::new();
+        segments(&pieces, |_, bus, bytes| { expected.push((bus, bytes)); Ok(()) }).unwrap();
+        let mut pages = Pages::new(list_pages(bytes).max(2) as usize);
+        match pages.describe(&pieces, form, offered.then_some(Sgl { alignment: 4 })) {
+            Ok(told @ Pointer::Prp(..)) => prop_assert_eq!(merged(pages.walk_prp(told, bytes)), expected),
+            Ok(told @ Pointer::Sgl(_)) => {
+                prop_assert!(offered && form != Form::Prp);
+                prop_assert_eq!(pages.walk_sgl(told), expected);
+            }
+            Err(Error::Data(Unfit::Broken { .. })) => prop_assert!(!(offered && form == Form::Any)),
+            Err(Error::Data(Unfit::NoSgl)) => prop_assert!(!offered),
+            Err(other) => prop_assert!(false, "{}", other),
+        }
+    }
+
+    /// SGLs of many short pieces: several list pages.
+    #[test]
+    fn an_sgl_of_many_pieces_is_followed_to_its_end(count in 1usize..900) {
+        let memory = memory(&[(0x10_0000, 2 << 20)]);
+        let pieces: Vec<_> = (0..count).map(|i| Piece::new(&memory, i as u64 * 2048, 512)).collect();
+        let mut pages = Pages::new(4);
+        let told = pages.describe(&pieces, Form::Sgl, Some(Sgl { alignment: 1 })).unwrap();
+        let expected: Vec<_> = (0..count).map(|i| (0x10_0000 + i as u64 * 2048, 512)).collect();
+        prop_assert_eq!(pages.walk_sgl(told), expected);
+    }
+}

@@ -1,0 +1,33 @@
+//! NVMe controllers driven from user space, over [`pcie::Function`] (NVM Express Base 1.4 and 2.0, NVM command set).
+//!
+//! A [`Controller`] is enabled and asked what it is; a [`Queue`] has one submitter and moves blocks to and from host memory or another
+//! device's. The invariants: every address in a command comes from a [`pcie::Memory`], which stays until the command has ended or the
+//! device was stopped; what a device says is believed only after it was checked; a write needs an [`Overwrite`], which needs the user's
+//! own word.
+
+mod admin;
+pub mod bytes;
+mod command;
+mod completion;
+mod controller;
+mod data;
+mod doorbell;
+mod error;
+mod identify;
+mod namespace;
+mod queue;
+mod registers;
+mod ring;
+mod shared;
+mod status;
+mod wait;
+
+pub use completion::{Completion, Lie};
+pub use controller::{CLASS, Controller, Options};
+pub use data::{Form, Piece, Unfit};
+pub use error::{Error, SlotError};
+pub use identify::{ControllerPage, NamespacePage, Sgl, Unusable};
+pub use namespace::{Io, Namespace};
+pub use queue::{Depth, Done, Expiry, Lost, Outcome, Queue};
+pub use registers::{Capabilities, MemoryBuffer, Version};
+pub use status::{Kind, Status};

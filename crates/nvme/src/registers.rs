@@ -1,0 +1,203 @@
+//! A controller's registers (Base 1.4, section 3.1).
+
+use std::time::Duration;
+
+pub const CAP: u64 = 0x00;
+pub const VS: u64 = 0x08;
+/// Interrupt mask set: interrupts are not used here.
+pub const INTMS: u64 = 0x0c;
+pub const CC: u64 = 0x14;
+pub const CSTS: u64 = 0x1c;
+pub const AQA: u64 = 0x24;
+pub const ASQ: u64 = 0x28;
+pub const ACQ: u64 = 0x30;
+pub const CMBLOC: u64 = 0x38;
+pub const CMBSZ: u64 = 0x3c;
+/// Where the doorbells begin (section 3.1.24).
+pub const DOORBELLS: u64 = 0x1000;
+
+/// What a load gives where nothing answers.
+pub const NOTHING: u32 = u32::MAX;
+
+/// The smallest memory page, and the only size that is used here.
+pub const PAGE: u64 = 4096;
+
+/// Controller Capabilities (section 3.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities(pub u64);
+
+impl Capabilities {
+    /// Entries of the longest I/O queue.
+    pub fn queue_entries(self) -> u32 {
+        (self.0 as u32 & 0xffff) + 1
+    }
+
+    /// The longest time until CSTS.RDY follows CC.EN.
+    pub fn ready_limit(self) -> Duration {
+        Duration::from_millis(500) * (self.0 >> 24 & 0xff).max(1) as u32
+    }
+
+    /// Bytes from one doorbell to the next.
+    pub fn doorbell_stride(self) -> u64 {
+        4 << (self.0 >> 32 & 0xf)
+    }
+
+    /// The smallest page that it takes, in bytes.
+    pub fn smallest_page(self) -> u64 {
+        PAGE << (self.0 >> 48 & 0xf)
+    }
+
+    /// It has the NVM command set.
+    pub fn has_nvm_commands(self) -> bool {
+        self.0 >> 37 & 1 != 0
+    }
+
+    /// It may have a controller memory buffer (CMBS).
+    pub fn has_memory_buffer(self) -> bool {
+        self.0 >> 57 & 1 != 0
+    }
+
+    /// Where the doorbell of a submission queue's tail lies.
+    pub fn tail_doorbell(self, queue: u16) -> u64 {
+        DOORBELLS + 2 * u64::from(queue) * self.doorbell_stride()
+    }
+
+    /// Where the doorbell of a completion queue's head lies.
+    pub fn head_doorbell(self, queue: u16) -> u64 {
+        DOORBELLS + (2 * u64::from(queue) + 1) * self.doorbell_stride()
+    }
+}
+
+/// Version (section 3.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32);
+
+impl Version {
+    pub const V1_1: Version = Version(0x0001_0100);
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}", self.0 >> 16, self.0 >> 8 & 0xff, self.0 & 0xff)
+    }
+}
+
+/// Controller Configuration (section 3.1.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Configuration(pub u32);
+
+impl Configuration {
+    /// Enabled, NVM commands, pages of 4 KiB, round robin, submission entries of 64 B and completion entries of 16 B.
+    pub const ENABLED: Configuration = Configuration(1 | 6 << 16 | 4 << 20);
+
+    pub fn is_enabled(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    pub fn disabled(self) -> Configuration {
+        Configuration(self.0 & !1)
+    }
+
+    /// With a normal shutdown notification.
+    pub fn shutting_down(self) -> Configuration {
+        Configuration(self.0 & !(3 << 14) | 1 << 14)
+    }
+}
+
+/// Controller Status (section 3.1.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State(pub u32);
+
+impl State {
+    pub fn is_ready(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// CFS: it cannot go on without a reset.
+    pub fn is_fatal(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// SHST: shutdown processing is complete.
+    pub fn is_shut_down(self) -> bool {
+        self.0 >> 2 & 3 == 2
+    }
+
+    /// Nothing answers there. (All ones are no status: SHST 3h is reserved.)
+    pub fn is_nothing(self) -> bool {
+        self.0 == NOTHING
+    }
+}
+
+/// The controller memory buffer: memory on the device that commands may use (sections 3.1.11 and 3.1.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryBuffer {
+    pub bar: u8,
+    pub offset: u64,
+    pub bytes: u64,
+    /// Submission queues may lie in it.
+    pub takes_queues: bool,
+    /// Data of reads may lie in it.
+    pub takes_reads: bool,
+    /// Data of writes may lie in it.
+    pub takes_writes: bool,
+}
+
+impl MemoryBuffer {
+    /// From CMBLOC and CMBSZ; none where the size is nothing.
+    pub fn from_registers(location: u32, size: u32) -> Option<MemoryBuffer> {
+        let unit = PAGE.checked_shl(4 * (size >> 8 & 0xf)).filter(|_| size >> 8 & 0xf <= 6)?;
+        let bytes = u64::from(size >> 12) * unit;
+        (bytes > 0).then_some(MemoryBuffer {
+            bar: (location & 7) as u8,
+            offset: u64::from(location >> 12) * unit,
+            bytes,
+            takes_queues: size & 1 != 0,
+            takes_reads: size >> 3 & 1 != 0,
+            takes_writes: size >> 4 & 1 != 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_qemu_says_is_understood() {
+        // QEMU 7.2: 2048 entries, contiguous queues, 7.5 s, pages up to 64 KiB.
+        let cap = Capabilities(0x0004_0020_0f01_07ff | 1 << 37);
+        assert_eq!(cap.queue_entries(), 2048);
+        assert_eq!(cap.ready_limit(), Duration::from_millis(7500));
+        assert_eq!((cap.doorbell_stride(), cap.smallest_page()), (4, 4096));
+        assert!(cap.has_nvm_commands());
+        assert_eq!((cap.tail_doorbell(0), cap.head_doorbell(0)), (0x1000, 0x1004));
+        assert_eq!((cap.tail_doorbell(3), cap.head_doorbell(3)), (0x1018, 0x101c));
+        let apart = Capabilities(2 << 32);
+        assert_eq!((apart.tail_doorbell(1), apart.head_doorbell(1)), (0x1020, 0x1030));
+        assert_eq!(Version(0x0001_0400).to_string(), "1.4.0");
+    }
+
+    #[test]
+    fn a_memory_buffer_is_told_by_its_registers() {
+        // 16 MiB in units of 1 MiB, in BAR 2.
+        let buffer = MemoryBuffer::from_registers(2, 16 << 12 | 2 << 8 | 0x1f).unwrap();
+        assert_eq!((buffer.bar, buffer.offset, buffer.bytes), (2, 0, 16 << 20));
+        assert!(buffer.takes_queues && buffer.takes_reads && buffer.takes_writes);
+        assert_eq!(MemoryBuffer::from_registers(0, 0), None);
+        assert_eq!(MemoryBuffer::from_registers(2, 1 << 12 | 7 << 8), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_registers_are_read_without_panic(cap: u64, csts: u32, location: u32, size: u32, queue: u16) {
+            let cap = Capabilities(cap);
+            prop_assert!(cap.queue_entries() >= 1 && cap.ready_limit() >= Duration::from_millis(500));
+            prop_assert!(cap.head_doorbell(queue) - cap.tail_doorbell(queue) == cap.doorbell_stride());
+            prop_assert!(cap.smallest_page() >= PAGE);
+            let _ = (State(csts).is_ready(), State(csts).is_shut_down());
+            let _ = MemoryBuffer::from_registers(location, size);
+        }
+    }
+}
