@@ -100,11 +100,11 @@ impl Admin {
 
     /// Runs a command that answers with a page.
     pub(crate) fn ask(&mut self, entry: impl FnOnce(u64) -> Entry) -> Result<Box<Page>, Error> {
-        crate::bytes::fill(&self.memory, ANSWER, PAGE, 0)?;
+        self.memory.store(ANSWER, &[0; PAGE as usize])?;
         let entry = entry(self.page(ANSWER)?);
         self.run(entry)?;
         let mut page = Box::new([0; PAGE as usize]);
-        crate::bytes::load(&self.memory, ANSWER, &mut page[..])?;
+        self.memory.load(ANSWER, &mut page[..])?;
         Ok(page)
     }
 }

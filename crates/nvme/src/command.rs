@@ -78,6 +78,7 @@ impl Entry {
         self.0[0] as u8
     }
 
+    #[cfg(test)]
     pub fn id(&self) -> u16 {
         (self.0[0] >> 16) as u16
     }

@@ -6,7 +6,6 @@
 //! own word.
 
 mod admin;
-pub mod bytes;
 mod command;
 mod completion;
 mod controller;
@@ -15,10 +14,12 @@ mod doorbell;
 mod error;
 mod identify;
 mod namespace;
+mod overwrite;
 mod queue;
 mod registers;
 mod ring;
 mod shared;
+mod signature;
 mod status;
 mod wait;
 
@@ -28,6 +29,8 @@ pub use data::{Form, Piece, Unfit};
 pub use error::{Error, SlotError};
 pub use identify::{ControllerPage, NamespacePage, Sgl, Unusable};
 pub use namespace::{Io, Namespace};
+pub use overwrite::{Overwrite, Word, signatures};
 pub use queue::{Depth, Done, Expiry, Lost, Outcome, Queue};
 pub use registers::{Capabilities, MemoryBuffer, Version};
+pub use signature::{Signature, Use};
 pub use status::{Kind, Status};

@@ -91,6 +91,15 @@ impl Io {
         self.opcode == io::WRITE
     }
 
+    /// For errors.
+    pub fn name(&self) -> &'static str {
+        match self.opcode {
+            io::FLUSH => "Flush",
+            io::WRITE => "Write",
+            _ => "Read",
+        }
+    }
+
     #[inline]
     pub(crate) fn entry(&self, id: u16, pointer: Pointer) -> Entry {
         match self.opcode {

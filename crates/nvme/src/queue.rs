@@ -15,6 +15,7 @@ use crate::registers::PAGE;
 use crate::ring::{COMPLETION, Ring, SUBMISSION};
 use crate::shared::{Health, Shared};
 use crate::status::Status;
+use crate::wait;
 use pcie::Memory;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +43,9 @@ const SLOT_BITS: u32 = 12;
 
 /// The most data of one command, whatever the controller says: 128 MiB keep a slot's lists small.
 const MOST_BYTES: u64 = 128 << 20;
+
+/// How often [`Queue::complete`] looks for a device that failed.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Memories that a slot keeps without allocating.
 const KEPT: usize = 8;
@@ -418,6 +422,38 @@ impl Queue {
             break;
         }
         Ok(expiry)
+    }
+
+    /// Starts a command, and waits until it has ended: for what is done once. Nothing else may be in flight. Late commands are aborted.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with the command's status; [`Error::Stopped`] where it was lost; as [`Queue::submit`] and [`Queue::expire`].
+    pub fn complete(&mut self, slot: u16, io: &Io) -> Result<(), Error> {
+        if let Some(busy) = self.slots.iter().position(|slot| slot.in_flight) {
+            return Err(Error::Slot { slot: busy as u16, why: SlotError::InFlight });
+        }
+        self.submit(slot, io)?;
+        let mut done = [Done::NONE];
+        loop {
+            // Often enough to notice a device that is gone; its register is asked for each time.
+            let came = wait::until(LOOK, || match self.reap(&mut done) {
+                Ok(0) => None,
+                other => Some(other),
+            });
+            match came {
+                None => drop(self.expire(Instant::now())?),
+                Some(other) => {
+                    other?;
+                    break;
+                }
+            }
+        }
+        match done[0].outcome {
+            Outcome::Status(status) if status.is_success() => Ok(()),
+            Outcome::Status(status) => Err(Error::Failed { command: io.name(), status }),
+            Outcome::Lost(Lost::Gone) => Err(self.shared.gone()),
+            Outcome::Lost(Lost::Stopped) => Err(Error::Stopped { queue: self.number }),
+        }
     }
 
     /// Deletes both queues (sections 5.5 and 5.6): when that is done, none of their commands is in progress.
