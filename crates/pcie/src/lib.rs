@@ -7,6 +7,7 @@
 mod address;
 mod bar;
 pub mod bars;
+pub mod config;
 mod error;
 mod function;
 mod mapped;

@@ -1,7 +1,22 @@
 //! A PCI function's configuration space: the walk through its capabilities, and what those of PCI Express and of access
 //! control say. Offsets and fields are those of the PCI Express Base Specification, chapters 7.5 and 7.7.
 
-use crate::value::Known;
+pub mod build;
+
+/// Why a space does not tell something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    #[error("only {0} bytes of configuration space: the rest needs root")]
+    NeedsRoot(usize),
+    #[error("only {0} bytes of configuration space: the machine gives no extended one")]
+    NotExtended(usize),
+    #[error("no capability {0:#04x}")]
+    Capability(u8),
+    #[error("no extended capability {0:#06x}")]
+    Extended(u16),
+    #[error("the {0} capability is cut off")]
+    CutOff(&'static str),
+}
 
 /// What the kernel gave of it: 64 bytes to ordinary users, 256 or 4096 to root.
 #[derive(Clone, Copy, Debug)]
@@ -37,13 +52,13 @@ impl<'b> Config<'b> {
     }
 
     /// A list that runs in a circle, or leaves the space, ends.
-    fn capability(&self, wanted: u8) -> Known<usize> {
+    fn capability(&self, wanted: u8) -> Result<usize, Missing> {
         if self.0.len() < 256 {
-            return Err(format!("only {} bytes of configuration space: the rest needs root", self.0.len()));
+            return Err(Missing::NeedsRoot(self.0.len()));
         }
-        let none = || format!("no capability {wanted:#04x}");
+        let none = Missing::Capability(wanted);
         if self.word(STATUS).is_none_or(|s| s & HAS_CAPABILITIES == 0) {
-            return Err(none());
+            return Err(none);
         }
         let mut at = usize::from(self.0[FIRST]) & !3;
         for _ in 0..(256 - HEADER) / 4 {
@@ -55,15 +70,14 @@ impl<'b> Config<'b> {
             }
             at = usize::from(self.0[at + 1]) & !3;
         }
-        Err(none())
+        Err(none)
     }
 
-    fn extended(&self, wanted: u16) -> Known<usize> {
-        let none = || format!("no extended capability {wanted:#06x}");
+    fn extended(&self, wanted: u16) -> Result<usize, Missing> {
         if self.0.len() < WHOLE {
             return Err(match self.0.len() {
-                ..256 => format!("only {} bytes of configuration space: the rest needs root", self.0.len()),
-                n => format!("only {n} bytes of configuration space: the machine gives no extended one"),
+                n @ ..256 => Missing::NeedsRoot(n),
+                n => Missing::NotExtended(n),
             });
         }
         let mut at = EXTENDED;
@@ -81,13 +95,12 @@ impl<'b> Config<'b> {
                 break;
             }
         }
-        Err(none())
+        Err(Missing::Extended(wanted))
     }
 
-    pub fn express(&self) -> Known<Express> {
+    pub fn express(&self) -> Result<Express, Missing> {
         let at = self.capability(EXPRESS)?;
-        let cut = || "the PCI Express capability is cut off".to_string();
-        let double = |offset: usize| self.double(at + offset).ok_or_else(cut);
+        let double = |offset: usize| self.double(at + offset).ok_or(Missing::CutOff("PCI Express"));
         let (able, control) = (double(0x04)?, double(0x08)?);
         let (link_able, link) = (double(0x0c)?, double(0x10)?);
         let (link_control, link_status) = (link as u16, (link >> 16) as u16);
@@ -109,10 +122,10 @@ impl<'b> Config<'b> {
         })
     }
 
-    pub fn access_control(&self) -> Known<AccessControl> {
+    pub fn access_control(&self) -> Result<AccessControl, Missing> {
         let at = self.extended(ACCESS_CONTROL)?;
-        let cut = || "the access control capability is cut off".to_string();
-        Ok(AccessControl { able: self.word(at + 4).ok_or_else(cut)?, on: self.word(at + 6).ok_or_else(cut)? })
+        let word = |offset: usize| self.word(at + offset).ok_or(Missing::CutOff("access control"));
+        Ok(AccessControl { able: word(4)?, on: word(6)? })
     }
 }
 
@@ -162,53 +175,18 @@ impl AccessControl {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
+    use super::build::{express, space};
     use super::*;
     use proptest::prelude::*;
 
     /// The first 256 bytes of a virtio block device's, as root reads them in a virtual machine.
     const VIRTIO: &str = include_str!("../../tests/fixtures/virtio-block.config.hex");
 
-    pub fn bytes(hex: &str) -> Vec<u8> {
+    fn bytes(hex: &str) -> Vec<u8> {
         let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
         let pair = |p: &[u8]| u8::from_str_radix(std::str::from_utf8(p).unwrap(), 16).unwrap();
         digits.chunks(2).map(pair).collect()
-    }
-
-    /// A function with these capabilities, one behind the other, and these beyond 256 bytes.
-    pub fn space(capabilities: &[(u8, &[u8])], extended: &[(u16, &[u8])]) -> Vec<u8> {
-        let mut all = vec![0; WHOLE];
-        all[STATUS] = HAS_CAPABILITIES as u8;
-        let (mut link, mut at) = (FIRST, HEADER);
-        for (id, body) in capabilities {
-            all[link] = at as u8;
-            all[at] = *id;
-            all[at + 2..at + 2 + body.len()].copy_from_slice(body);
-            link = at + 1;
-            at = (at + 2 + body.len()).next_multiple_of(4);
-        }
-        let mut at = EXTENDED;
-        for (i, (id, body)) in extended.iter().enumerate() {
-            let next = (at + 4 + body.len()).next_multiple_of(4);
-            let head = u32::from(*id) | 1 << 16 | if i + 1 < extended.len() { (next as u32) << 20 } else { 0 };
-            all[at..at + 4].copy_from_slice(&head.to_le_bytes());
-            all[at + 4..at + 4 + body.len()].copy_from_slice(body);
-            at = next;
-        }
-        all
-    }
-
-    /// The body of a PCI Express capability of these registers.
-    pub fn express(able: u32, control: u16, link_able: u32, link_control: u16, link_status: u16) -> Vec<u8> {
-        let mut body = vec![0x02, 0x00];
-        body.extend(able.to_le_bytes());
-        body.extend(control.to_le_bytes());
-        body.extend([0, 0]);
-        body.extend(link_able.to_le_bytes());
-        body.extend(link_control.to_le_bytes());
-        body.extend(link_status.to_le_bytes());
-        body.extend([0; 32]);
-        body
     }
 
     #[test]
@@ -218,9 +196,9 @@ pub mod tests {
         let config = Config::of(&bytes);
         // Five of the vendor's, as `lspci` lists them, and MSI-X behind them.
         assert_eq!((config.capability(0x09), config.capability(0x11)), (Ok(0x40), Ok(0x98)));
-        assert_eq!(config.express(), Err("no capability 0x10".into()));
-        assert!(config.access_control().unwrap_err().contains("no extended one"));
-        assert!(Config::of(&bytes[..64]).express().unwrap_err().contains("needs root"));
+        assert_eq!(config.express(), Err(Missing::Capability(EXPRESS)));
+        assert_eq!(config.access_control(), Err(Missing::NotExtended(256)));
+        assert_eq!(Config::of(&bytes[..64]).express(), Err(Missing::NeedsRoot(64)));
     }
 
     /// Rows that are not all zeros, of the root port of a machine of QEMU's with access control switched on.

@@ -1,12 +1,10 @@
 //! The way from the root complex to the GPU: links, packets, access control and address translation.
 
-pub mod config;
-
 use crate::files::Files;
 use crate::gather::Gathered;
 use crate::lists;
 use crate::value::Known;
-use config::Config;
+use pcie::config::{Config, Link, Missing};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
@@ -16,7 +14,7 @@ pub fn facts(files: &Files, address: Known<String>, cpu_node: Known<u64>, into: 
     let folder = device.map(|a| format!("{DEVICES}/{a}"));
     let file = |name: &str| folder.clone().map(|f| format!("{f}/{name}"));
     let bytes = file("config").and_then(|path| files.bytes(&path));
-    let express = bytes.and_then(|b| Config::of(&b).express());
+    let express = bytes.and_then(|b| Config::of(&b).express().map_err(|why| why.to_string()));
     let reserved = |size: Option<u64>| size.ok_or_else(|| "a code that the specification reserves".to_string());
     into.put("pci.max_payload", express.clone().and_then(|e| reserved(e.max_payload)));
     into.put("pci.max_payload_possible", express.clone().and_then(|e| reserved(e.max_payload_possible)));
@@ -25,7 +23,7 @@ pub fn facts(files: &Files, address: Known<String>, cpu_node: Known<u64>, into: 
     into.put("pci.extended_tags", express.clone().map(|e| e.extended_tags));
     into.put("pci.no_snoop", express.clone().map(|e| e.no_snoop));
     into.put("pci.link_sleeps", express.clone().map(|e| e.sleeps));
-    let text = |l: config::Link| format!("generation {} x{}", l.generation, l.width);
+    let text = |l: Link| format!("generation {} x{}", l.generation, l.width);
     into.put("pci.link", express.clone().map(|e| text(e.link)));
     into.put("pci.link_possible", express.map(|e| text(e.link_possible)));
 
@@ -87,7 +85,7 @@ fn access_control(files: &Files, bridges: &[String]) -> Known<Vec<String>> {
         match Config::of(&bytes).access_control() {
             Ok(acs) if acs.names().is_empty() => {}
             Ok(acs) => all.push(format!("{bridge}: {}", acs.names().join(" "))),
-            Err(why) if why.starts_with("no extended") => {}
+            Err(Missing::Extended(_)) => {}
             Err(why) => return Err(format!("{bridge}: {why}")),
         }
     }
@@ -127,7 +125,7 @@ fn translation(files: &Files, group: Known<String>, into: &mut Gathered) {
 mod tests {
     use super::*;
     use crate::files::tree::Tree;
-    use config::tests::{express, space};
+    use pcie::config::build::{express, space};
 
     #[test]
     fn addresses_are_written_as_the_kernel_does() {
