@@ -112,9 +112,14 @@ impl Args {
         names.sort_unstable();
         names.dedup();
         let baseline = (!names.is_empty()).then(|| names.join(" and "));
-        let heading = Heading { a: a.name.clone(), b: b.name.clone(), baseline, changes, warnings };
+        let commands = keys.iter().filter_map(|key| {
+            let (a, b) = (a.commands(key)?, b.commands(key)?);
+            Some((key.clone(), results::commands::compared(a, b)))
+        });
+        let commands = commands.collect();
+        let heading = Heading { a: a.name.clone(), b: b.name.clone(), baseline, changes, warnings, commands };
         self.write(&heading, &comparison)?;
-        if comparison.tests == 0 && !comparison.fails() {
+        if comparison.tests == 0 && !comparison.fails() && heading.commands.is_empty() {
             let hint = "a figure needs 6 rounds in both runs, p99 1,000 samples, p99.9 10,000; more repeats give more";
             return Err(Failure::new("nothing in the two runs can be compared", hint).into());
         }

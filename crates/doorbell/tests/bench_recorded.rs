@@ -96,6 +96,38 @@ fn every_call_of_a_recorded_stage_has_its_doorbell_and_its_bytes() {
     }
 }
 
+/// As another driver might send it: two segments in the place of one, from a ring in video memory.
+#[test]
+fn two_recorded_runs_are_compared_by_what_their_calls_send() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = RECORDED.replace(r#"["no", "commands"]"#, r#"["commands"]"#).replace("repeats = 2", "repeats = 1");
+    run(dir.path(), &one);
+    let (run, other) = (dir.path().join("run"), dir.path().join("other.json"));
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(run.join("run.json")).unwrap()).unwrap();
+    let cells = json["cells"].as_array_mut().unwrap();
+    let cell = cells.iter_mut().find(|c| c["subject"] == "host->ce0->gpu0" && c["bytes"] == 4096).unwrap();
+    cell["commands"]["entries"] = serde_json::json!({ "min": 2, "median": 2, "max": 2, "mean": 2.0 });
+    let was = cell["commands"]["channels"][0]["gpfifo"].as_str().unwrap().to_owned();
+    let is = if was == "video" { "host" } else { "video" };
+    cell["commands"]["channels"][0]["gpfifo"] = is.into();
+    std::fs::write(&other, json.to_string()).unwrap();
+    let compare = |b: &Path| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        command.arg("compare").arg(run.join("run.json")).arg(b);
+        command
+    };
+    compare(&run.join("run.json")).assert().success().stdout(contains("the same in 5 recorded cells"));
+    let text = compare(&other).assert().success().get_output().stdout.clone();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("GPFIFO entries") && text.contains("GPFIFO of GRAPHICS"), "{text}");
+    let json = compare(&other).arg("--json").assert().success().get_output().stdout.clone();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let all = json["commands"].as_array().unwrap();
+    let differing: Vec<_> = all.iter().filter(|c| !c["differing"].as_array().unwrap().is_empty()).collect();
+    assert_eq!((differing.len(), &differing[0]["cell"]["bytes"]), (1, &serde_json::json!(4096)));
+    assert_eq!(differing[0]["differing"][1]["b"], serde_json::json!([is]));
+}
+
 #[test]
 fn a_tape_that_is_gone_is_said_and_the_samples_stay() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,13 @@
 //! Two runs compared, and many machines: as text, JSON, Markdown and JUnit XML.
 
+mod commands;
+
 use crate::ReportError;
 use crate::number::{self, nanoseconds};
 use crate::table::{self, Style};
 use comparison::{Change, Comparison, ERROR, Key, Machines, Row, Verdict};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use results::commands::Differing;
 use serde_json::{Value, json};
 use statistics::Interval;
 use std::io::Write;
@@ -23,6 +26,8 @@ pub struct Heading {
     pub changes: Vec<Change>,
     /// Why differences may not be those of what was changed.
     pub warnings: Vec<String>,
+    /// Where both runs were recorded: in what one call of a cell sends other commands.
+    pub commands: Vec<(Key, Vec<Differing>)>,
 }
 
 /// A cell for people: sizes have a unit.
@@ -161,6 +166,7 @@ pub fn write(out: &mut dyn Write, style: &Style, heading: &Heading, c: &Comparis
     for line in notes(c).iter().chain(&trust(c)) {
         writeln!(out, "  {line}")?;
     }
+    commands::write(out, style, &heading.commands)?;
     let outcome = outcome(c);
     writeln!(out, "  {}", if c.fails() { style.bad(&outcome) } else { outcome })?;
     Ok(())
@@ -204,6 +210,7 @@ pub fn json(heading: &Heading, c: &Comparison) -> Value {
         "tests": c.tests,
         "fails": c.fails(),
         "rows": c.rows.iter().map(row).collect::<Vec<_>>(),
+        "commands": commands::json(&heading.commands),
     })
 }
 
@@ -224,6 +231,7 @@ pub fn write_markdown(out: &mut dyn Write, heading: &Heading, c: &Comparison) ->
         let (cell, interval) = (escaped(&cell(&row.cell)), interval(row.interval()));
         writeln!(out, "| {cell} | {} | {a} | {b} | {} | {interval} | {words} |", row.metric, ratio(row))?;
     }
+    commands::write_markdown(out, &heading.commands)?;
     writeln!(out)?;
     for change in &heading.changes {
         writeln!(out, "- {}", escaped(&format!("{}: {} in A, {} in B", change.what, change.a, change.b)))?;
@@ -372,6 +380,7 @@ mod tests {
             baseline: None,
             changes: vec![Change { what: "gpu.driver".into(), a: "580".into(), b: "590".into() }],
             warnings: vec![],
+            commands: vec![],
         };
         (heading, Comparison { fail_above: 0.05, tests: 4, rows })
     }

@@ -3,6 +3,10 @@
 //! A part keeps how many calls had which value ([`Spread`]), so parts of several repeats add up exactly; `run.json` has the
 //! least, the median and the most of each.
 
+mod compared;
+
+pub use compared::{Differing, Said, compared};
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

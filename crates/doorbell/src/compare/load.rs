@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use comparison::{Cell, Key};
 use environment::Environment;
 use experiment::Observe;
+use results::commands::CommandsOfRun;
 use results::run::CellOfRun;
 use results::samples::reads_counters;
 use results::{Folder, Run, Samples, Status};
@@ -89,6 +90,11 @@ impl Loaded {
 
     pub fn keys(&self) -> Vec<Key> {
         self.run.cells.iter().map(Loaded::key).collect()
+    }
+
+    /// What its calls sent, where the run was recorded.
+    pub fn commands(&self, key: &Key) -> Option<&CommandsOfRun> {
+        self.run.cells.iter().find(|c| Loaded::key(c) == *key)?.commands.as_ref()
     }
 
     /// What is there of a cell.
