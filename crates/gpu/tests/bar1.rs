@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use rm::driver::{Driver, Layer};
 use std::ffi::{CStr, c_void};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, FromRawFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -143,6 +144,47 @@ fn another_device_finds_the_memory_at_its_bus_address() {
     let gone = maps[1].bus_address();
     drop(maps);
     assert_eq!(driver.machine.bus_read(gone, &mut seen), None);
+}
+
+/// Video memory in a file that another program shows as a BAR: its devices write into buffers by their bus addresses.
+#[test]
+fn memory_of_a_shared_file_stands_on_the_bus_in_the_order_of_the_file() {
+    const BUS: u64 = 0x10_0000_0000;
+    let file = tempfile(64 << 20);
+    let driver = SoftDriver::with_video(Mode::Strict, file.as_fd(), BUS).unwrap();
+    let space = AddressSpace::new(&Device::open(Arc::new(driver), 0).unwrap()).unwrap();
+    let (a, b) = (space.alloc_video(0x4000).unwrap(), space.alloc_video(2 << 20).unwrap());
+    b.write(0, &noise(2 << 20, 8));
+    let maps = [&a, &b, &b].map(|memory| Bar1Map::of(memory, 0x1234, 0x1000).unwrap());
+    let [at_a, at_b, again] = maps.each_ref().map(|map| map.bus_range().unwrap());
+    assert!(at_b == again && at_a.address != at_b.address && at_b.length == 0x1000);
+    let mut seen = vec![0; 0x1000];
+    file.read_exact_at(&mut seen, at_b.address - BUS).unwrap();
+    assert!(seen == noise(2 << 20, 8)[0x1234..0x2234]);
+    file.write_all_at(&noise(0x1000, 9), at_a.address - BUS).unwrap();
+    a.read(0x1234, &mut seen);
+    assert!(seen == noise(0x1000, 9));
+    // The other map of the same memory stays.
+    let [_, first, second] = maps;
+    drop(first);
+    assert!(driver.machine.bus_read(second.bus_address(), &mut seen).is_some());
+    // And the CPU's mapping of all of it, which goes with the memory.
+    drop((second, b));
+    assert_eq!(driver.machine.bus_read(at_b.address, &mut seen), None);
+    // What was there is gone for the next owner.
+    let (before, length) = (a.va(), a.length());
+    drop(a);
+    let next = space.alloc_video(length).unwrap();
+    assert!(contents(&next).iter().all(|&byte| byte == 0), "{before:#x}");
+    assert!(space.alloc_video(128 << 20).is_err(), "more than the file has");
+}
+
+fn tempfile(bytes: u64) -> std::fs::File {
+    let fd = unsafe { libc::memfd_create(c"video".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0);
+    let file = unsafe { std::fs::File::from_raw_fd(fd) };
+    file.set_len(bytes).unwrap();
+    file
 }
 
 #[test]
@@ -510,4 +552,43 @@ fn a_forks_child_has_no_map() {
     map.write(0, b"parent").unwrap();
     aperture.write(0x1ffa, b"parent").unwrap();
     assert_eq!((&contents(&memory)[..6], &contents(&memory)[0x1ffa..]), (&b"parent"[..], &b"parent"[..]));
+}
+
+/// Pages that are another's: a copy engine reads and writes them, and they outlive what the GPU has of them.
+#[test]
+fn pages_of_somebody_else_are_reached_as_long_as_the_gpu_may() {
+    let (_driver, space) = machine();
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            0x5000,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    let at = std::ptr::NonNull::new(at.cast::<u8>()).unwrap();
+    let keep = Arc::new(());
+    let adopted = unsafe { space.adopt_host(at, 0x5000, keep.clone()) }.unwrap();
+    assert_eq!((adopted.va(), adopted.place()), (at.as_ptr() as u64, gpu::Place::Host));
+    assert!(unsafe { space.adopt_host(at, 0x1001, keep.clone()) }.is_err(), "no whole pages");
+    let video = space.alloc_video(0x5000).unwrap();
+    let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    adopted.write(0, &noise(0x5000, 11));
+    for (to, from) in [(&video, &adopted), (&adopted, &video)] {
+        let mut copy =
+            gpu::Prepared::copy(&mut channel, &to.region(), &from.region(), 0x5000, gpu::CopyMode::Plain).unwrap();
+        let ticket = copy.submit(&mut channel).unwrap();
+        channel.wait(ticket, TIMEOUT).unwrap();
+        assert!(contents(to) == noise(0x5000, 11));
+        to.write(0, &noise(0x5000, 12));
+        video.write(0, &noise(0x5000, 11));
+        drop(copy);
+    }
+    assert_eq!(Arc::strong_count(&keep), 2);
+    drop(adopted);
+    assert_eq!(Arc::strong_count(&keep), 1);
+    // They are still mapped.
+    assert_eq!(unsafe { at.as_ptr().read() }, noise(1, 12)[0]);
 }

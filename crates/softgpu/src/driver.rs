@@ -5,11 +5,12 @@
 use crate::counters::Counters;
 use crate::kernel::{Machine, Mode, Node};
 use crate::planted::Planted;
+use crate::pool::Pool;
 use crate::{doorbell, sys};
 use rm::driver::Driver;
 use std::ffi::{CStr, c_void};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 /// A machine with one software GPU.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,15 @@ impl SoftDriver {
     /// A new machine with counters of its own.
     pub fn new(mode: Mode) -> SoftDriver {
         SoftDriver { machine: Machine::new(mode, Counters::private()) }
+    }
+
+    /// A new machine whose video memory lies in one file, where a device on another bus reaches it: at `bus`, in a row.
+    ///
+    /// # Errors
+    /// Where the file cannot be mapped.
+    pub fn with_video(mode: Mode, file: BorrowedFd<'_>, bus: u64) -> io::Result<SoftDriver> {
+        let pool = Pool::new(file, bus)?;
+        Ok(SoftDriver { machine: Machine::with_video(mode, Counters::private(), Some(pool)) })
     }
 
     /// A new machine whose GPU is broken in one way.

@@ -10,12 +10,14 @@
 //! - [`engine`]: one thread that is the GPU: runlists, PBDMA, host methods, copy engine, inline-to-memory, compute and its
 //!   scheduler.
 //! - [`standin`]: kernels that this GPU runs; all other code runs nothing.
+//! - [`pool`]: video memory in one file, so that an emulated device of another program reaches it by its bus address.
 //! - [`counters`]: what was consumed, in a file that outlives the process.
 //! - [`planted`]: faults that a test asks for, to see that its checks find them.
 //!
 //! Environment of the preloaded library: `DOORBELL_SOFTGPU=strict|poll`, `DOORBELL_SOFTGPU_COUNTERS=path`,
 //! `DOORBELL_SOFTGPU_LOG=1` to say on standard error which channel was killed and why, `DOORBELL_SOFTGPU_FAULT=NAME`, and
-//! `DOORBELL_SOFTGPU_DRIVER=VERSION` for another driver's version.
+//! `DOORBELL_SOFTGPU_DRIVER=VERSION` for another driver's version, `DOORBELL_SOFTGPU_VIDEO=FILE@BUS` for video memory in a file that other
+//! devices find at that bus address.
 //!
 //! The one invariant: nothing is executed that a doorbell did not announce (strict), and nothing that goes wrong on one
 //! channel is felt by another.
@@ -29,6 +31,7 @@ pub mod interpose;
 pub mod kernel;
 pub mod memory;
 pub mod planted;
+pub mod pool;
 pub mod signal;
 pub mod space;
 pub mod standin;
@@ -39,6 +42,7 @@ pub use counters::Counters;
 pub use driver::SoftDriver;
 pub use kernel::{Machine, Mode};
 pub use planted::Planted;
+pub use pool::Pool;
 pub use standin::{MacroCount, StandIn, StandInMacro};
 
 /// What CHECK_VERSION_STR answers.

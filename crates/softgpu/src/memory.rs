@@ -4,8 +4,10 @@
 //! Pages of the program (class 0x71) are reached by `process_vm_readv`: what is no longer mapped there is a fault of the
 //! GPU, not a crash.
 
+use crate::pool::{Part, Pool};
 use crate::status::{self, Outcome};
 use crate::sys;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub const PAGE: u64 = 0x1000;
@@ -21,8 +23,18 @@ pub enum Place {
 
 #[derive(Debug)]
 enum Backing {
-    File { fd: i32, at: *mut u8 },
-    Program { address: u64 },
+    File {
+        fd: i32,
+        at: *mut u8,
+    },
+    /// A part of a file that others have mapped, too.
+    Part {
+        part: Part,
+        at: *mut u8,
+    },
+    Program {
+        address: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -55,16 +67,34 @@ impl Memory {
         Ok(Memory { place, size, backing: Backing::File { fd, at: at.cast() } })
     }
 
+    /// As [`Memory::new`], out of a file of the caller's.
+    pub fn of_pool(pool: &Arc<Pool>, size: u64) -> Outcome<Memory> {
+        let size = size.checked_next_multiple_of(PAGE).filter(|&size| size > 0).ok_or(status::INVALID_ARGUMENT)?;
+        let part = Pool::take(pool, size).ok_or(status::NO_MEMORY)?;
+        let at = part.as_ptr();
+        Ok(Memory { place: Place::Video, size, backing: Backing::Part { part, at } })
+    }
+
     /// Pages of the program, as they are.
     pub fn of_program(address: u64, size: u64) -> Memory {
         Memory { place: Place::User, size, backing: Backing::Program { address } }
     }
 
-    /// What a CPU mapping is made of: the file. `None` for pages of the program, which are mapped already.
-    pub fn file(&self) -> Option<i32> {
-        match self.backing {
-            Backing::File { fd, .. } => Some(fd),
+    /// What a CPU mapping is made of: the file, and where in it the object begins. `None` for pages of the program, which are mapped
+    /// already.
+    pub fn file(&self) -> Option<(i32, u64)> {
+        match &self.backing {
+            Backing::File { fd, .. } => Some((*fd, 0)),
+            Backing::Part { part, .. } => Some((part.file(), part.offset())),
             Backing::Program { .. } => None,
+        }
+    }
+
+    /// Where other devices on the bus find it for as long as it is there, if its place says that.
+    pub fn bus(&self) -> Option<u64> {
+        match &self.backing {
+            Backing::Part { part, .. } => Some(part.bus()),
+            Backing::File { .. } | Backing::Program { .. } => None,
         }
     }
 
@@ -77,7 +107,7 @@ impl Memory {
         self.bounds(offset, into.len())?;
         match self.backing {
             // SAFETY: within the mapping, which lives as long as self; `into` is memory of ours alone.
-            Backing::File { at, .. } => unsafe {
+            Backing::File { at, .. } | Backing::Part { at, .. } => unsafe {
                 at.add(offset as usize).copy_to_nonoverlapping(into.as_mut_ptr(), into.len());
             },
             Backing::Program { address } => {
@@ -92,7 +122,7 @@ impl Memory {
         self.bounds(offset, from.len())?;
         match self.backing {
             // SAFETY: within the mapping, which lives as long as self; `from` is memory of ours alone.
-            Backing::File { at, .. } => unsafe {
+            Backing::File { at, .. } | Backing::Part { at, .. } => unsafe {
                 at.add(offset as usize).copy_from_nonoverlapping(from.as_ptr(), from.len());
             },
             Backing::Program { address } => {
@@ -107,7 +137,9 @@ impl Memory {
         self.bounds(offset, 4)?;
         match self.backing {
             // SAFETY: in bounds, aligned (pages are), alive as long as self.
-            Backing::File { at, .. } if offset.is_multiple_of(4) => unsafe { Some(&*at.add(offset as usize).cast()) },
+            Backing::File { at, .. } | Backing::Part { at, .. } if offset.is_multiple_of(4) => unsafe {
+                Some(&*at.add(offset as usize).cast())
+            },
             _ => None,
         }
     }
@@ -117,7 +149,9 @@ impl Memory {
         self.bounds(offset, 8)?;
         match self.backing {
             // SAFETY: in bounds, aligned (pages are), alive as long as self.
-            Backing::File { at, .. } if offset.is_multiple_of(8) => unsafe { Some(&*at.add(offset as usize).cast()) },
+            Backing::File { at, .. } | Backing::Part { at, .. } if offset.is_multiple_of(8) => unsafe {
+                Some(&*at.add(offset as usize).cast())
+            },
             _ => None,
         }
     }

@@ -179,7 +179,10 @@ impl Machine {
                 used.checked_add(params.size).filter(|&total| total <= VIDEO_MEMORY).ok_or(status::NO_MEMORY)?;
             *used = total;
         }
-        let memory = Memory::new(place, params.size)?;
+        let memory = match &self.video {
+            Some(pool) if place == Place::Video => Memory::of_pool(pool, params.size)?,
+            _ => Memory::new(place, params.size)?,
+        };
         params.size = memory.size;
         params.limit = memory.size - 1;
         request.write_back(params);

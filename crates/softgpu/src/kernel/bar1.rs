@@ -1,12 +1,12 @@
 //! BAR1: the bus addresses at which video memory stands while it is mapped for the CPU.
 //!
 //! An address belongs to one mapping from RM_MAP_MEMORY until RM_UNMAP_MEMORY, or until its memory or client is freed. Other
-//! devices on the bus reach the memory there, and nothing anywhere else.
+//! devices on the bus reach the memory there, and nothing anywhere else. Memory of a pool ([`crate::pool`]) has its own addresses, at which
+//! several mappings of it stand.
 
 use super::{Machine, lock};
 use crate::memory::{Memory, PAGE};
 use crate::status::{self, Outcome};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bus address and size of the window, as in CARD_INFO.
@@ -16,6 +16,7 @@ pub const SIZE: u64 = 128 << 30;
 /// What stands at an address.
 #[derive(Debug)]
 struct Mapping {
+    address: u64,
     client: u32,
     handle: u32,
     memory: Arc<Memory>,
@@ -23,54 +24,57 @@ struct Mapping {
     length: u64,
 }
 
-/// The mappings by bus address; their lengths are whole pages.
+/// The mappings, sorted by bus address; their lengths are whole pages.
 #[derive(Debug, Default)]
-pub struct Bar1(BTreeMap<u64, Mapping>);
+pub struct Bar1(Vec<Mapping>);
 
 impl Bar1 {
-    /// Gives a range of memory a bus address: the first gap that holds it.
+    /// Gives a range of memory a bus address: its own, or the first gap that holds it.
     pub fn map(&mut self, client: u32, handle: u32, memory: &Arc<Memory>, offset: u64, length: u64) -> Outcome<u64> {
         let length = length.checked_next_multiple_of(PAGE).ok_or(status::INVALID_LIMIT)?;
+        let address = match memory.bus() {
+            Some(bus) => bus + offset,
+            None => self.gap(length)?,
+        };
+        let behind = self.0.partition_point(|mapping| mapping.address <= address);
+        self.0.insert(behind, Mapping { address, client, handle, memory: memory.clone(), offset, length });
+        Ok(address)
+    }
+
+    fn gap(&self, length: u64) -> Outcome<u64> {
         let mut at = ADDRESS;
-        for (&start, mapping) in &self.0 {
-            if start - at >= length {
+        for mapping in &self.0 {
+            if mapping.address - at >= length {
                 break;
             }
-            at = start + mapping.length;
+            at = mapping.address + mapping.length;
         }
-        if length > ADDRESS + SIZE - at {
-            return Err(status::INSUFFICIENT_RESOURCES);
-        }
-        self.0.insert(at, Mapping { client, handle, memory: memory.clone(), offset, length });
-        Ok(at)
+        if length > ADDRESS + SIZE - at { Err(status::INSUFFICIENT_RESOURCES) } else { Ok(at) }
     }
 
     /// RM_UNMAP_MEMORY of what was mapped at `address` through this handle.
     pub fn unmap(&mut self, client: u32, handle: u32, address: u64) -> Outcome {
-        match self.0.get(&address) {
-            Some(mapping) if (mapping.client, mapping.handle) == (client, handle) => {
-                self.0.remove(&address);
-                Ok(())
-            }
-            _ => Err(status::OBJECT_NOT_FOUND),
-        }
+        let is = |mapping: &Mapping| (mapping.address, mapping.client, mapping.handle) == (address, client, handle);
+        let found = self.0.iter().position(is).ok_or(status::OBJECT_NOT_FOUND)?;
+        self.0.remove(found);
+        Ok(())
     }
 
     /// The memory's handle is gone, and its mappings with it.
     pub fn forget(&mut self, client: u32, handle: u32) {
-        self.0.retain(|_, mapping| (mapping.client, mapping.handle) != (client, handle));
+        self.0.retain(|mapping| (mapping.client, mapping.handle) != (client, handle));
     }
 
     pub fn forget_client(&mut self, client: u32) {
-        self.0.retain(|_, mapping| mapping.client != client);
+        self.0.retain(|mapping| mapping.client != client);
     }
 
     /// The memory at an address and its offset there, if all `length` bytes stand in one mapping.
     fn find(&self, address: u64, length: usize) -> Option<(&Memory, u64)> {
-        let (start, mapping) = self.0.range(..=address).next_back()?;
-        let within = address - start;
-        let end = within.checked_add(length as u64)?;
-        (end <= mapping.length).then_some((&mapping.memory, mapping.offset + within))
+        let end = address.checked_add(length as u64)?;
+        let holds = |mapping: &&Mapping| mapping.address <= address && end <= mapping.address + mapping.length;
+        let mapping = self.0.iter().find(holds)?;
+        Some((&mapping.memory, mapping.offset + (address - mapping.address)))
     }
 }
 
@@ -92,6 +96,6 @@ impl Machine {
     /// Mappings that stand in BAR1 now: how many, and their bytes.
     pub fn bar1_mappings(&self) -> (usize, u64) {
         let bar1 = lock(&self.bar1);
-        (bar1.0.len(), bar1.0.values().map(|mapping| mapping.length).sum())
+        (bar1.0.len(), bar1.0.iter().map(|mapping| mapping.length).sum())
     }
 }

@@ -31,8 +31,10 @@ impl Machine {
         card.gpu_id = GPU_ID;
         card.reg_address = REGISTERS;
         card.reg_size = 16 << 20;
-        card.fb_address = bar1::ADDRESS;
-        card.fb_size = bar1::SIZE;
+        (card.fb_address, card.fb_size) = match &self.video {
+            Some(pool) => (pool.bus(), pool.length()),
+            None => (bar1::ADDRESS, bar1::SIZE),
+        };
         card.dev_name[..MARKER.len()].copy_from_slice(MARKER);
         // SAFETY: `size` bytes, of which the first struct is written and the rest cleared.
         unsafe {

@@ -152,9 +152,9 @@ impl Machine {
 /// # Safety
 /// As `mmap(2)`.
 unsafe fn map_file(memory: &Memory, addr: usize, len: usize, prot: i32, flags: i32, offset: i64) -> Result<usize, i32> {
-    let fd = memory.file().ok_or(libc::EINVAL)?;
+    let (fd, begin) = memory.file().ok_or(libc::EINVAL)?;
     // SAFETY: the caller's contract.
-    let at = unsafe { sys::mmap(addr, len, prot, flags, fd, offset) };
+    let at = unsafe { sys::mmap(addr, len, prot, flags, fd, begin as i64 + offset) };
     if at == libc::MAP_FAILED { Err(sys::errno()) } else { Ok(at as usize) }
 }
 

@@ -16,6 +16,7 @@ use crate::doorbell::Bell;
 use crate::engine::Runlists;
 use crate::memory::Memory;
 use crate::planted::Planted;
+use crate::pool::Pool;
 use crate::sys;
 use objects::Objects;
 use rm::abi::{Plain, nr, request_size, rm_nr};
@@ -93,6 +94,8 @@ pub struct Machine {
     next_file: AtomicU64,
     objects: Mutex<Objects>,
     bar1: Mutex<bar1::Bar1>,
+    /// What all video memory is taken from, where it is one file that other devices reach.
+    video: Option<Arc<Pool>>,
     /// What a usermode page is made of where it is not trapped.
     usermode: Mutex<Option<Arc<Memory>>>,
 }
@@ -100,6 +103,11 @@ pub struct Machine {
 impl Machine {
     /// A machine for the rest of the process: doorbell pages may be rung at any time.
     pub fn new(mode: Mode, counters: &'static Counters) -> &'static Machine {
+        Machine::with_video(mode, counters, None)
+    }
+
+    /// The same, with the pool that video memory is taken from.
+    pub fn with_video(mode: Mode, counters: &'static Counters, video: Option<Arc<Pool>>) -> &'static Machine {
         let bell: &'static Bell = Box::leak(Box::new(Bell::new(counters)));
         Box::leak(Box::new(Machine {
             mode,
@@ -110,11 +118,13 @@ impl Machine {
             next_file: AtomicU64::new(1),
             objects: Mutex::default(),
             bar1: Mutex::default(),
+            video,
             usermode: Mutex::default(),
         }))
     }
 
-    /// As the environment says: `DOORBELL_SOFTGPU` (`strict` or `poll`), `DOORBELL_SOFTGPU_COUNTERS` and `DOORBELL_SOFTGPU_FAULT`.
+    /// As the environment says: `DOORBELL_SOFTGPU` (`strict` or `poll`), `DOORBELL_SOFTGPU_COUNTERS`, `DOORBELL_SOFTGPU_VIDEO` and
+    /// `DOORBELL_SOFTGPU_FAULT`.
     pub fn from_environment() -> &'static Machine {
         let mode = match std::env::var("DOORBELL_SOFTGPU").as_deref() {
             Ok("poll") => Mode::Poll,
@@ -123,7 +133,10 @@ impl Machine {
         let counters = std::env::var_os("DOORBELL_SOFTGPU_COUNTERS").map(PathBuf::from).and_then(|path| {
             Counters::shared(&path).map_err(|error| eprintln!("softgpu: counters {}: {error}", path.display())).ok()
         });
-        let machine = Machine::new(mode, counters.unwrap_or_else(Counters::private));
+        let video = std::env::var("DOORBELL_SOFTGPU_VIDEO").ok().and_then(|text| {
+            Pool::parse(&text).map_err(|error| eprintln!("softgpu: DOORBELL_SOFTGPU_VIDEO: {error}")).ok()
+        });
+        let machine = Machine::with_video(mode, counters.unwrap_or_else(Counters::private), video);
         if let Ok(name) = std::env::var("DOORBELL_SOFTGPU_FAULT") {
             match Planted::parse(&name) {
                 Ok(fault) => machine.plant(Some(fault)),
