@@ -7,7 +7,9 @@ use crate::space::{AddressSpace, GRAIN, Grant, PAGE, RINGS};
 use rm::abi::{MemoryAlloc, alloc_flags, attr, uvm};
 use rm::class;
 use rm::driver::{self, RmError};
+use std::any::Any;
 use std::os::fd::RawFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -17,6 +19,8 @@ const FIRST: u64 = 0x2_0080_0000;
 const ADDRESS_IN_USE: u32 = 0x68;
 /// The largest memory object that is given out.
 const MAX_LENGTH: u64 = 16 << 30;
+/// NVOS02_FLAGS of pages of the program: physically anywhere, cached, and mapped already.
+const USER_PAGES: u32 = 1 << 4 | 1 << 12 | 1 << 30;
 /// As CUDA asks for it (580): no bank preference, a handle of its own, mapped only when asked.
 const ALLOC_FLAGS: u32 =
     alloc_flags::IGNORE_BANK_PLACEMENT | alloc_flags::MEMORY_HANDLE_PROVIDED | alloc_flags::MAP_NOT_REQUIRED;
@@ -37,6 +41,24 @@ impl AddressSpace {
         self.alloc_own(Place::Video, length)
     }
 
+    /// Host memory of somebody else's, whole pages of the program that the GPU then finds where the CPU does: memory that another device
+    /// reaches, too. It is kept as long as the GPU may come to it.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for what is no whole pages, and what the driver says.
+    ///
+    /// # Safety
+    /// As long as `keep` lives, `length` bytes from `at` on are mapped, and they are nobody's but the holders of `keep`.
+    pub unsafe fn adopt_host(
+        self: &Arc<Self>,
+        at: NonNull<u8>,
+        length: u64,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Arc<Memory>, Error> {
+        // SAFETY: the caller's contract.
+        unsafe { Memory::adopt(self, at.as_ptr() as u64, length, keep) }
+    }
+
     /// Memory of the crate's own, rings and pushbuffers: no pushbuffer may name it, and its end makes none stale.
     pub(crate) fn alloc_own(self: &Arc<Self>, place: Place, length: u64) -> Result<Arc<Memory>, Error> {
         Memory::new(self, place, length, false)
@@ -54,6 +76,8 @@ pub struct Memory {
     place: Place,
     /// By which its address space knows it, if transfers and pushbuffers may name it.
     number: Option<u64>,
+    /// Whose pages they are, where they are not its own.
+    keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Memory {
@@ -138,24 +162,51 @@ impl Memory {
             above = va + GRAIN;
         };
         undo.external = Some((va, length));
-        let mut map = uvm::MapExternal {
-            base: va,
-            length,
-            gpu_count: 1,
-            ctl_fd: device.ctl,
-            client: device.client,
-            memory: handle,
-            ..Default::default()
-        };
-        map.gpus[0] =
-            uvm::GpuMapping { uuid: device.uuid, mapping: uvm::GpuMapping::READ_WRITE_ATOMIC, ..Default::default() };
-        // SAFETY: the struct is the request's.
-        unsafe {
-            driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::MAP_EXTERNAL_ALLOCATION, &mut map)?;
-        }
+        map_for_gpu(space, handle, va, length)?;
         undo.keep();
         let number = named.then(|| space.grant(va, length));
-        Ok(Arc::new(Memory { space: space.clone(), handle, fd, va, length, place, number }))
+        Ok(Arc::new(Memory { space: space.clone(), handle, fd, va, length, place, number, keep: None }))
+    }
+
+    /// # Safety
+    /// As [`AddressSpace::adopt_host`].
+    unsafe fn adopt(
+        space: &Arc<AddressSpace>,
+        va: u64,
+        length: u64,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Arc<Memory>, Error> {
+        if length == 0 || length > MAX_LENGTH || !length.is_multiple_of(PAGE) || !va.is_multiple_of(PAGE) {
+            return Err(Error::Length(length));
+        }
+        let device = &space.device;
+        let mut undo = Undo::new(space);
+        let fd = device.open_node(true)?;
+        undo.fd = Some(fd);
+        // SAFETY: the pages stay mapped as long as `keep`, which goes after the object.
+        let handle = unsafe {
+            driver::alloc_user_pages(&*device.driver, fd, device.client, device.device, 0, va, length, USER_PAGES)?
+        };
+        undo.handle = Some(handle);
+        let mut range = uvm::Range { base: va, length, ..Default::default() };
+        // SAFETY: the struct is the request's.
+        unsafe {
+            driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::CREATE_EXTERNAL_RANGE, &mut range)?;
+        }
+        undo.external = Some((va, length));
+        map_for_gpu(space, handle, va, length)?;
+        undo.keep();
+        let number = Some(space.grant(va, length));
+        Ok(Arc::new(Memory {
+            space: space.clone(),
+            handle,
+            fd,
+            va,
+            length,
+            place: Place::Host,
+            number,
+            keep: Some(keep),
+        }))
     }
 
     /// All of it, for transfers.
@@ -253,18 +304,42 @@ impl Drop for Memory {
             self.space.revoke(self.va);
             if !self.space.device.forked() && !self.space.drain() {
                 // A channel may still come to it, and the GPU would fault: it stays until the client goes.
+                std::mem::forget(self.keep.take());
                 return;
             }
         }
+        // The pages of others are not unmapped here.
+        let own = self.keep.is_none();
         drop(Undo {
             space: &self.space,
             handle: Some(self.handle),
             fd: Some(self.fd),
-            reserved: Some(self.va),
-            mapped: Some((self.va, self.length)),
+            reserved: own.then_some(self.va),
+            mapped: own.then_some((self.va, self.length)),
             external: Some((self.va, self.length)),
         });
     }
+}
+
+/// Maps a memory object for the GPU into an external range that was made for it.
+fn map_for_gpu(space: &AddressSpace, handle: u32, va: u64, length: u64) -> Result<(), Error> {
+    let device = &space.device;
+    let mut map = uvm::MapExternal {
+        base: va,
+        length,
+        gpu_count: 1,
+        ctl_fd: device.ctl,
+        client: device.client,
+        memory: handle,
+        ..Default::default()
+    };
+    map.gpus[0] =
+        uvm::GpuMapping { uuid: device.uuid, mapping: uvm::GpuMapping::READ_WRITE_ATOMIC, ..Default::default() };
+    // SAFETY: the struct is the request's.
+    unsafe {
+        driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::MAP_EXTERNAL_ALLOCATION, &mut map)?;
+    }
+    Ok(())
 }
 
 /// Takes back, on drop, as much of a memory as has been made.
