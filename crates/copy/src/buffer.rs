@@ -4,6 +4,7 @@
 //! A buffer knows the address under which engines see it. What an executor needs beyond that, a pin in its address space or a map
 //! through BAR1, is made when it first asks and goes with the buffer.
 
+use crate::device::{CardMemory, GpuTarget, OnBus};
 use crate::error::{Error, PinError, Unavailable};
 use crate::inspect::GUARD;
 use crate::machine::Machine;
@@ -22,6 +23,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const MAX_BYTES: u64 = 16 << 30;
 /// Why only the CPU takes part in routes from or to pageable memory.
 pub(crate) const PAGEABLE: &str = "engines cannot reach pageable memory: use host (pinned) or host[registered]";
+/// Why engines have nothing to do with a card's own memory.
+const A_CARDS: &str = "a card's own memory is reached by the card alone: use dma or staged";
 const NOT_THE_GPUS: &str = "only pinned memory of the GPU has a place in BAR1";
 const PAGE: u64 = 0x1000;
 /// A large page of the GPU's: buffers so long begin and end on one.
@@ -37,6 +40,12 @@ enum Kind<'m> {
     Pageable(Pages),
     Device(DeviceBuffer<'m>),
     Own(Arc<gpu::Memory>),
+    /// Host memory of a card's driver (`dma`), made known to CUDA.
+    Shared {
+        _registration: Registration<'m>,
+    },
+    /// A card's own.
+    Card(Box<dyn CardMemory>),
     Theirs(Theirs),
 }
 
@@ -70,6 +79,8 @@ pub struct Buffer<'m> {
     /// As above: one for each address space that asked.
     pins: Mutex<Vec<Pinned>>,
     kind: Kind<'m>,
+    /// Where a card finds it: of host memory that its driver allocated. Behind what marks it or maps it for a GPU.
+    dma: Option<pcie::Memory>,
     /// That of its GPU.
     machine: &'m Machine,
     /// Whose CUDA context the threads are in.
@@ -121,6 +132,10 @@ impl HostBytes<'_> {
     }
 }
 
+fn no_buffer(capacity: u64) -> Unavailable {
+    Unavailable::new(format!("a buffer of {capacity} bytes: 1 byte to 16 GiB are possible"))
+}
+
 /// Why there is no such memory on this machine, as far as that is known without trying.
 pub(crate) fn check(machine: &Machine, end: End) -> Result<(), Unavailable> {
     let Memory::Host(kind) = end.memory else { return Ok(()) };
@@ -139,12 +154,18 @@ impl<'m> Buffer<'m> {
         let bytes = capacity
             .checked_add(end.offset)
             .filter(|bytes| capacity > 0 && *bytes <= MAX_BYTES)
-            .ok_or_else(|| Unavailable::new(format!("a buffer of {capacity} bytes: 1 byte to 16 GiB are possible")))?;
+            .ok_or_else(|| no_buffer(capacity))?;
         let front = front(bytes);
         let grain = if bytes < LARGE { 1 } else { LARGE };
         let bytes = (front + bytes + GUARD).next_multiple_of(grain);
         let len = bytes as usize;
         let home = machine;
+        if let (Memory::Device, Some(card)) = (end.memory, home.card()) {
+            let memory = card.memory(bytes)?;
+            let (offset, base) = (front + end.offset, memory.address());
+            let buffer = Buffer::over(home, Kind::Card(memory), None, base + offset, (offset, capacity, GUARD));
+            return Ok(Buffer { is_device: true, ..buffer });
+        }
         let machine = match end.memory {
             Memory::Gpu(n) => home.gpu(n)?,
             Memory::Device => home.device_seat(),
@@ -192,6 +213,67 @@ impl<'m> Buffer<'m> {
         Ok(Buffer { home, is_device, ..Buffer::over(machine, kind, gpu, base + offset, (offset, capacity, GUARD)) })
     }
 
+    /// As [`Buffer::new`], for transfers of the machine's device: where that is a card, host memory is its driver's, which the GPU
+    /// reaches as well.
+    ///
+    /// # Errors
+    /// As there, and [`Error::Unavailable`] for other kinds of host memory.
+    pub fn for_device(machine: &'m Machine, end: End, capacity: u64) -> Result<Buffer<'m>, Error> {
+        let (Some(card), Memory::Host(kind)) = (machine.card(), end.memory) else {
+            return Buffer::new(machine, end, capacity);
+        };
+        if kind != Host::Pinned {
+            return Err(
+                Unavailable::new(format!("{} reaches host memory of its driver's alone: host", card.about())).into()
+            );
+        }
+        let bytes = capacity.checked_add(end.offset).filter(|bytes| capacity > 0 && *bytes <= MAX_BYTES);
+        let bytes = bytes.ok_or_else(|| no_buffer(capacity))?;
+        let front = front(bytes);
+        let memory = card.host((front + bytes + GUARD).next_multiple_of(PAGE))?;
+        let at = memory.as_ptr().ok_or_else(|| Unavailable::new("the CPU does not reach the card's host memory"))?;
+        let (kind, base) = match machine.context() {
+            Ok(context) => {
+                // SAFETY: the memory is kept behind the registration (`dma`).
+                let registration = unsafe { Registration::new(context, at.as_ptr(), memory.length() as usize) }?;
+                let base = registration.device_address()?;
+                (Kind::Shared { _registration: registration }, base)
+            }
+            Err(_) => {
+                let length = memory.length() & !(PAGE - 1);
+                // SAFETY: it is mapped as long as the clone, and nobody's but this buffer's.
+                own(unsafe { machine.space()?.adopt_host(at, length, Arc::new(memory.clone())) }?)
+            }
+        };
+        let offset = front + end.offset;
+        let buffer = Buffer::over(machine, kind, None, base + offset, (offset, capacity, GUARD));
+        Ok(Buffer { dma: Some(memory), ..buffer })
+    }
+
+    /// It as a card on the bus finds it. Memory of a GPU is mapped through BAR1 for it, and stays mapped as long as the target lives.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for host memory that is not the card's driver's, and as [`GpuTarget::new`].
+    pub fn on_bus(&self) -> Result<OnBus, Error> {
+        match (&self.kind, &self.dma) {
+            (Kind::Card(memory), _) => Ok(OnBus::Own(memory.address() + self.offset)),
+            (_, Some(memory)) => Ok(OnBus::Host(memory.clone(), self.offset)),
+            _ if self.gpu.is_some() => self.gpu_target().map(OnBus::Gpu),
+            _ => Err(Unavailable::new("where this host memory is on the bus is not known: take the card's").into()),
+        }
+    }
+
+    /// Memory of a GPU for another device on the bus.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for host memory, and as [`GpuTarget::new`].
+    pub fn gpu_target(&self) -> Result<GpuTarget, Error> {
+        let device = self.machine.space()?.device();
+        let card = device.card();
+        let address = pcie::Address { domain: card.domain, bus: card.bus, device: card.slot, function: card.function };
+        GpuTarget::new(self.new_bar1()?, self.machine.index(), (!device.is_soft()).then_some(address))
+    }
+
     fn over(
         machine: &'m Machine,
         kind: Kind<'m>,
@@ -205,6 +287,7 @@ impl<'m> Buffer<'m> {
             bar1,
             pins,
             kind,
+            dma: None,
             machine,
             home: machine,
             is_device: false,
@@ -287,7 +370,7 @@ impl<'m> Buffer<'m> {
 
     /// Whether engines can reach it.
     pub fn is_pinned(&self) -> bool {
-        !matches!(self.kind, Kind::Pageable(_))
+        !matches!(self.kind, Kind::Pageable(_) | Kind::Card(_))
     }
 
     /// The address under which engines see it: of pageable memory, which they do not see, the CPU's.
@@ -320,6 +403,7 @@ impl<'m> Buffer<'m> {
         match &self.kind {
             Kind::Own(_) => Ok((self.region(space)?, None)),
             Kind::Pageable(_) => Err(Unavailable::new(PAGEABLE).into()),
+            Kind::Card(_) => Err(Unavailable::new(A_CARDS).into()),
             _ => {
                 let pin = || pin::pin_in(self.machine, space, self.va, self.capacity);
                 let pinned = in_context(self.home, self.machine, pin)?;
@@ -333,8 +417,10 @@ impl<'m> Buffer<'m> {
         space: &Arc<AddressSpace>,
         take: impl FnOnce(&Arc<gpu::Pin>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if let Kind::Pageable(_) = &self.kind {
-            return Err(Unavailable::new(PAGEABLE).into());
+        match &self.kind {
+            Kind::Pageable(_) => return Err(Unavailable::new(PAGEABLE).into()),
+            Kind::Card(_) => return Err(Unavailable::new(A_CARDS).into()),
+            _ => {}
         }
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pinned) = pins.iter().find(|pinned| Arc::ptr_eq(pinned.pin().space(), space)) {
@@ -353,7 +439,8 @@ impl<'m> Buffer<'m> {
             Kind::Registered { pages, .. } | Kind::Pageable(pages) => pages.as_ptr(),
             Kind::Own(memory) if memory.place() == gpu::Place::Host => memory.as_ptr(),
             Kind::Theirs(Theirs { host: Some(host), .. }) => host.as_ptr(),
-            Kind::Own(_) | Kind::Device(_) | Kind::Theirs(_) => return None,
+            Kind::Shared { .. } => self.dma.as_ref()?.as_ptr()?.as_ptr(),
+            Kind::Own(_) | Kind::Device(_) | Kind::Card(_) | Kind::Theirs(_) => return None,
         };
         // SAFETY: the buffer was made with the offset in it.
         Some(unsafe { base.add(self.offset as usize) })
@@ -437,6 +524,8 @@ impl<'m> Buffer<'m> {
         if let Some(pointer) = self.host_pointer() {
             // SAFETY: as many bytes are there (`place`), and no transfer is under way: who writes sees to that.
             unsafe { pointer.offset(at as isize).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        } else if let Kind::Card(memory) = &self.kind {
+            memory.write(place, data)?;
         } else if let Kind::Own(memory) = &self.kind {
             memory.write(place, data);
         } else if let Some(slice) = self.cudas(at, data.len())? {
@@ -463,6 +552,8 @@ impl<'m> Buffer<'m> {
             unsafe { pointer.offset(at as isize).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
         } else if let Some(view) = &self.view {
             view.read(at.wrapping_add(self.guard as i64) as u64, into)?;
+        } else if let Kind::Card(memory) = &self.kind {
+            memory.read(place, into)?;
         } else if let Kind::Own(memory) = &self.kind {
             memory.read(place, into);
         } else if let Some(slice) = self.cudas(at, into.len())? {

@@ -149,8 +149,11 @@ pub(crate) struct Pair<'m> {
 impl<'m> Pair<'m> {
     /// Allocates both, with room for transfers of `room` bytes.
     pub(crate) fn new(machine: &'m Machine, spec: &Spec, room: u64) -> Result<Pair<'m>, Error> {
-        let source = Buffer::new(machine, spec.source, room)?;
-        let mut destination = Buffer::new(machine, spec.destination, room)?;
+        // A device on the bus does not reach any memory of the host's.
+        let of_device = [spec.source, spec.destination].iter().any(|end| end.memory == Memory::Device);
+        let new = if of_device { Buffer::for_device } else { Buffer::new };
+        let source = new(machine, spec.source, room)?;
+        let mut destination = new(machine, spec.destination, room)?;
         // CUDA's one call from pageable memory promises what CUDA is told next, no more: only CUDA may look there.
         // (`auto` may choose it.)
         let executor = spec.executor.name;

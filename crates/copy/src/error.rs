@@ -61,6 +61,9 @@ pub enum Error {
     Gpu(#[from] gpu::Error),
     #[error(transparent)]
     Cuda(cuda::Error),
+    /// Of a device on the bus: what its driver says.
+    #[error(transparent)]
+    Card(Box<dyn std::error::Error + Send + Sync>),
     #[error("{bytes} bytes do not fit into buffers of {capacity}; open the route with a larger capacity")]
     Capacity { bytes: u64, capacity: u64 },
     #[error("{bytes} bytes of pageable memory cannot be had from the system")]
@@ -81,6 +84,23 @@ pub enum Error {
     /// Another process that works for a load.
     #[error("{0}")]
     Process(String),
+}
+
+impl Error {
+    /// What a driver of a device says.
+    pub fn card(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+        Error::Card(Box::new(error))
+    }
+}
+
+/// What stands between two functions, or keeps one from being driven, is how this machine is; all else went wrong.
+impl From<pcie::Error> for Error {
+    fn from(error: pcie::Error) -> Error {
+        match error {
+            pcie::Error::Unreachable { .. } | pcie::Error::Refused { .. } => Unavailable::new(error.to_string()).into(),
+            other => Error::card(other),
+        }
+    }
 }
 
 /// `CUDA_ERROR_NOT_SUPPORTED`.

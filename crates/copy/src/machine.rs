@@ -1,5 +1,6 @@
 //! The means to move bytes on this machine: CUDA, our own channels beside it, or our own alone.
 
+use crate::device::{self, Card, EngineDevice};
 use crate::error::{Error, Unavailable};
 use cuda::runtime::Runtime;
 use cuda::{Context, Cuda};
@@ -49,6 +50,8 @@ pub struct Machine {
     engines: OnceLock<Option<Vec<CopyEngine>>>,
     profile: OnceLock<Result<Arc<Profile>, Unavailable>>,
     find_profile: Option<FindProfile>,
+    /// In whose place a copy engine stands where there is none.
+    card: Option<Arc<dyn Card>>,
 }
 
 impl std::fmt::Debug for Machine {
@@ -93,6 +96,7 @@ impl Machine {
             engines: OnceLock::new(),
             profile: OnceLock::new(),
             find_profile: None,
+            card: None,
         }
     }
 
@@ -222,6 +226,37 @@ impl Machine {
         self.find_profile = Some(Box::new(find));
         self.profile = OnceLock::new();
         self
+    }
+
+    /// Gives the machine a device on the bus: what routes call `device` is then this one, and no copy engine.
+    #[must_use]
+    pub fn with_card(mut self, card: Arc<dyn Card>) -> Machine {
+        self.card = Some(card);
+        self
+    }
+
+    /// The device on the bus that was given to it.
+    pub fn card(&self) -> Option<&Arc<dyn Card>> {
+        self.card.as_ref()
+    }
+
+    /// Opens what routes call `device`: the card that it was given, else a copy engine.
+    ///
+    /// # Errors
+    /// What the card says, or where there is no channel of our own.
+    pub fn device(&self) -> Result<Box<dyn device::Device>, Error> {
+        match &self.card {
+            Some(card) => card.open(),
+            None => Ok(Box::new(EngineDevice::new(self)?)),
+        }
+    }
+
+    /// Which device that is, in a few words.
+    pub(crate) fn device_about(&self) -> String {
+        match &self.card {
+            Some(card) => card.about(),
+            None => format!("a copy engine of GPU {} is the device", self.device_seat().index()),
+        }
     }
 
     /// The profile of this machine, or why there is none.

@@ -238,6 +238,15 @@ impl Bar1Map {
         can
     }
 
+    /// That the memory is still what was mapped: what is about to let another device come to it asks first.
+    ///
+    /// # Errors
+    /// [`Error::Stale`], [`Error::Forked`].
+    #[inline]
+    pub fn check(&self) -> Result<(), Error> {
+        self.mapping.object.usable()
+    }
+
     /// The mapped bytes, for what is not here. Stores are write-combined: fence them with SFENCE.
     pub fn as_ptr(&self) -> *mut u8 {
         self.at

@@ -6,7 +6,6 @@
 
 use crate::entry::{Call, Entry, Number, Result as Open, Value};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
-use copy::device::EngineDevice;
 use copy::device::frames::{self, Frames, MOST_BUFFERS, Ring};
 use copy::spec::{Host, Memory};
 use std::time::Duration;
@@ -38,7 +37,7 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
     let consume = Duration::from_nanos(call.time_ns(CONSUME).unwrap_or(0));
     let wanted = frames::Wanted { bytes, buffers: call.number.into(), to, consume };
-    let device = Box::new(EngineDevice::new(machine)?);
+    let device = machine.device()?;
     Ok(Box::new(OpenFrames { ring: Ring::new(machine, device, wanted)?, buffers: call.number }))
 }
 

@@ -57,7 +57,7 @@ impl<'m> Ring<'m> {
         let kept = 2 * buffers + 1;
         let room = |count: u64| bytes.checked_mul(count).ok_or(Error::Memory { bytes: u64::MAX });
         let source = Buffer::new(machine, End { memory: Memory::Device, offset: 0 }, room(kept)?)?;
-        let destination = Buffer::new(machine, End { memory: to, offset: 0 }, room(buffers)?)?;
+        let destination = Buffer::for_device(machine, End { memory: to, offset: 0 }, room(buffers)?)?;
         let handles = [device.pin(&source)?, device.pin(&destination)?];
         let consumer = Consumer::new(machine, &destination)?;
         Ok(Ring { device, consumer, source, destination, handles, wanted, kept })

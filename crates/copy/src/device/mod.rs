@@ -1,13 +1,15 @@
 //! Devices that move bytes by DMA of their own: between their memory and the host's, or straight between it and a GPU's.
 //!
 //! Memory is pinned once and used often, as a driver for such a device has it: [`Device::pin`] gives a handle, and what is
-//! prepared between two handles starts at any offsets within them ([`Job::start`]) without an allocation. Until devices on the bus
-//! are driven here, a copy engine plays one ([`engine`]).
+//! prepared between two handles starts at any offsets within them ([`Job::start`]) without an allocation. A machine may have a card
+//! on the bus ([`card`]); on others a copy engine plays a device ([`engine`]).
 
+pub mod card;
 mod consumer;
 mod engine;
 pub mod frames;
 
+pub use card::{Card, CardMemory, GpuTarget, OnBus};
 pub use engine::EngineDevice;
 
 use crate::buffer::Buffer;
@@ -17,6 +19,13 @@ use std::time::Duration;
 /// Memory that a device may reach, its own included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle(u64);
+
+impl Handle {
+    /// One by which a device knows what it has pinned.
+    pub fn new(number: u64) -> Handle {
+        Handle(number)
+    }
+}
 
 /// What moves bytes by itself.
 #[expect(clippy::wrong_self_convention, reason = "directions of a transfer, not conversions")]

@@ -8,7 +8,7 @@
 //! woken shortly before the transfer would be done if it took as long as the last one, and then looks now and then.
 
 use crate::buffer::{Buffer, PAGEABLE};
-use crate::device::{Device, EngineDevice, Handle, Job};
+use crate::device::{Device, Handle, Job};
 use crate::ends::Ends;
 use crate::entry::Entry;
 use crate::error::{Error, Unavailable};
@@ -31,10 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
     about: |machine, spec| {
         let rotates = if spec.executor.numbers(BUFFERS).is_some() { ", to several buffers in turn" } else { "" };
         let sleeps = if spec.executor.has(SLEEPS) { ", for which the CPU sleeps" } else { "" };
-        format!(
-            "a device's own DMA{rotates}{sleeps}; a copy engine of GPU {} is the device",
-            machine.device_seat().index()
-        )
+        format!("a device's own DMA{rotates}{sleeps}; {}", machine.device_about())
     },
     list: |machine| {
         let gpu = machine.index();
@@ -77,7 +74,10 @@ pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     if buffers(&spec.executor)? > 1 && spec.destination.memory == Memory::Device {
         return Err(Unavailable::new("buffers= take turns for what is read from the device"));
     }
-    machine.device_seat().space().map(drop)
+    match machine.card() {
+        Some(_) => Ok(()),
+        None => machine.device_seat().space().map(drop),
+    }
 }
 
 /// A device as an executor.
@@ -96,7 +96,7 @@ fn stride(bytes: u64) -> u64 {
 
 impl Dma {
     pub(super) fn new(machine: &Machine, buffers: u64, sleeps: bool) -> Result<Dma, Error> {
-        Ok(Dma { device: Box::new(EngineDevice::new(machine)?), pinned: Vec::new(), buffers, sleeps })
+        Ok(Dma { device: machine.device()?, pinned: Vec::new(), buffers, sleeps })
     }
 
     /// Pinned once and used often.

@@ -23,7 +23,10 @@ pub(crate) const WORD: Word = Word { name: "staged", numbered: false, options: &
 pub(crate) fn about(machine: &Machine, spec: &Spec) -> String {
     let copy = copier(machine, &spec.executor).unwrap_or_default();
     let sleeps = if spec.executor.has(dma::SLEEPS) { ", for which the CPU sleeps" } else { "" };
-    format!("a device's DMA to host memory{sleeps}, and from there to the GPU by {copy}; or the other way round")
+    let device = machine.device_about();
+    format!(
+        "a device's DMA to host memory{sleeps}, and from there to the GPU by {copy}; or the other way round; {device}"
+    )
 }
 
 pub(crate) fn list(machine: &Machine) -> Vec<String> {
@@ -91,7 +94,7 @@ impl Executor for Staged<'_> {
         let capacity = from.capacity().min(to.capacity());
         if self.host.as_ref().is_none_or(|host| host.capacity() < capacity) {
             let end = End { memory: Memory::Host(Host::Pinned), offset: 0 };
-            self.host = Some(Buffer::new(self.machine, end, capacity)?);
+            self.host = Some(Buffer::for_device(self.machine, end, capacity)?);
         }
         let Staged { dma, copy, host: Some(host), reads, .. } = self else { return Err(Error::Idle) };
         if *reads {

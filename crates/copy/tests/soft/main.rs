@@ -3,6 +3,7 @@
 
 mod found_out;
 mod linked;
+mod on_bus;
 
 use copy::{Buffer, Checked, Error, Machine, Places, back_to_back, names, open, parse, verify};
 use doorbell_softgpu::{Mode, SoftDriver};

@@ -3,7 +3,7 @@
 use super::{Giving, Take, Taking};
 use crate::entry::{Call, Entry};
 use crate::{Checks, Error, Machine, Wanted, Wrong};
-use copy::device::{Device, EngineDevice, Handle};
+use copy::device::{Device, Handle};
 use copy::spec::{End, Host, Memory};
 use copy::{Buffer, Difference};
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(crate) const UNPIN: Entry = Entry {
 };
 
 struct Pins<'m> {
-    device: EngineDevice,
+    device: Box<dyn Device>,
     /// The device's own memory, pinned for as long as it is there.
     own: (Buffer<'m>, Handle),
     memory: Buffer<'m>,
@@ -57,11 +57,11 @@ struct Pins<'m> {
 impl<'m> Pins<'m> {
     fn new(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Result<Pins<'m>, Error> {
         let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
-        let mut device = EngineDevice::new(machine)?;
+        let mut device = machine.device()?;
         let to_host = call.has(HOST);
         let memory = if to_host { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };
         let own = Buffer::new(machine, End { memory: Memory::Device, offset: 0 }, MOVED)?;
-        let memory = Buffer::new(machine, End { memory, offset: 0 }, bytes)?;
+        let memory = Buffer::for_device(machine, End { memory, offset: 0 }, bytes)?;
         let handle = device.pin(&own)?;
         let kind = if to_host { "pinned host memory" } else { "memory of the GPU" };
         let of = format!("{bytes} bytes of {kind} for {}", device.about());
