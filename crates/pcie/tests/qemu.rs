@@ -1,5 +1,6 @@
 //! QEMU's devices through the trait that drivers use: found, placed, moving data by their own DMA, pulled out; and how QEMU's own end is told.
 
+use pcie::config::{Config, Kind};
 use pcie::qemu::{Machine, PROGRAM, Pages};
 use pcie::{Bar, Error, Memory};
 use std::path::Path;
@@ -110,6 +111,12 @@ fn configuration_space_is_read_in_any_pieces() {
             nvme.read_config(offset as u16, &mut part).unwrap();
             assert_eq!(part, whole[offset..offset + bytes], "{offset:#x}");
         }
+        let config = Config::of(&whole);
+        let table = config.interrupt_table().unwrap();
+        assert_eq!((table.vectors, table.table.0, table.on), (65, 0, false));
+        assert!(config.header().unwrap().is_master() && config.header().unwrap().decodes());
+        // On the root bus of q35 it is a part of the root complex; on a plain PCI bus its capability is there all the same.
+        assert_eq!(config.express().unwrap().kind, if length == 4096 { Kind::Integrated } else { Kind::Endpoint });
         assert!(matches!(nvme.read_config(length as u16 - 3, &mut [0; 4]), Err(Error::OutOfBounds { .. })));
         // NVMe's registers, as 64 bits and as 32: MQES and the version.
         let bar = nvme.bar(0).unwrap();

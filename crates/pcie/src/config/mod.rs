@@ -1,7 +1,14 @@
-//! A PCI function's configuration space: the walk through its capabilities, and what those of PCI Express and of access
-//! control say. Offsets and fields are those of the PCI Express Base Specification, chapters 7.5 and 7.7.
+//! A PCI function's configuration space: its header, the walk through its capabilities, and what those say.
+//!
+//! Offsets and fields are those of the PCI Express Base Specification, chapters 7.5 to 7.9. The invariant: no bytes make it panic, read
+//! outside of them or go round for ever; what a space does not tell is an error with the reason.
 
 pub mod build;
+mod extended;
+mod standard;
+
+pub use extended::{AccessControl, AddressTranslation, Errors, Virtual};
+pub use standard::{Express, Interrupts, Kind, Link, Power, Table};
 
 /// Why a space does not tell something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,11 +29,6 @@ pub enum Missing {
 #[derive(Clone, Copy, Debug)]
 pub struct Config<'b>(&'b [u8]);
 
-/// Capability numbers.
-const EXPRESS: u8 = 0x10;
-/// Numbers of capabilities beyond the first 256 bytes.
-const ACCESS_CONTROL: u16 = 0x000d;
-
 /// Offset of the first capability, and the status register's bit that says that there are any.
 const STATUS: usize = 0x06;
 const HAS_CAPABILITIES: u16 = 1 << 4;
@@ -41,6 +43,84 @@ impl<'b> Config<'b> {
         Config(bytes)
     }
 
+    /// The header, which any user may read.
+    ///
+    /// # Errors
+    /// [`Missing::CutOff`].
+    pub fn header(&self) -> Result<Header, Missing> {
+        let double = |at: usize| self.double(at).ok_or(Missing::CutOff("header"));
+        let (id, class, kind) = (double(0x00)?, double(0x08)?, double(0x0c)? >> 16);
+        Ok(Header {
+            vendor: id as u16,
+            device: (id >> 16) as u16,
+            class: class >> 8,
+            revision: class as u8,
+            command: double(0x04)? as u16,
+            is_bridge: kind & 0x7f == 1,
+            has_more_functions: kind & 0x80 != 0,
+        })
+    }
+
+    /// Number and place of each capability, in the list's order.
+    ///
+    /// # Errors
+    /// [`Missing::NeedsRoot`].
+    pub fn capabilities(&self) -> Result<Vec<(u8, usize)>, Missing> {
+        if self.0.len() < 256 {
+            return Err(Missing::NeedsRoot(self.0.len()));
+        }
+        let mut found = Vec::new();
+        if self.word(STATUS).is_none_or(|s| s & HAS_CAPABILITIES == 0) {
+            return Ok(found);
+        }
+        let mut at = usize::from(self.0[FIRST]) & !3;
+        // A list that runs in a circle, or leaves the space, ends.
+        while at >= HEADER && found.len() < (256 - HEADER) / 4 {
+            found.push((self.0[at], at));
+            at = usize::from(self.0[at + 1]) & !3;
+        }
+        Ok(found)
+    }
+
+    /// Those beyond the first 256 bytes.
+    ///
+    /// # Errors
+    /// [`Missing::NeedsRoot`], [`Missing::NotExtended`].
+    pub fn extended_capabilities(&self) -> Result<Vec<(u16, usize)>, Missing> {
+        match self.0.len() {
+            bytes @ ..256 => return Err(Missing::NeedsRoot(bytes)),
+            bytes if bytes < WHOLE => return Err(Missing::NotExtended(bytes)),
+            _ => {}
+        }
+        let mut found = Vec::new();
+        let mut at = EXTENDED;
+        while at >= EXTENDED && found.len() < (WHOLE - EXTENDED) / 4 {
+            // All zeros: there is none at all. All ones: nothing answers.
+            let Some(head) = self.double(at).filter(|head| *head != 0 && *head != u32::MAX) else { break };
+            found.push((head as u16, at));
+            at = (head >> 20) as usize & !3;
+        }
+        Ok(found)
+    }
+
+    /// Where a capability begins.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn capability(&self, wanted: u8) -> Result<usize, Missing> {
+        let all = self.capabilities()?;
+        all.iter().find(|(id, _)| *id == wanted).map(|(_, at)| *at).ok_or(Missing::Capability(wanted))
+    }
+
+    /// Where one beyond the first 256 bytes begins.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn extended(&self, wanted: u16) -> Result<usize, Missing> {
+        let all = self.extended_capabilities()?;
+        all.iter().find(|(id, _)| *id == wanted).map(|(_, at)| *at).ok_or(Missing::Extended(wanted))
+    }
+
     fn word(&self, at: usize) -> Option<u16> {
         let b = self.0.get(at..at + 2)?;
         Some(u16::from_le_bytes([b[0], b[1]]))
@@ -50,133 +130,38 @@ impl<'b> Config<'b> {
         let b = self.0.get(at..at + 4)?;
         Some(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
-
-    /// A list that runs in a circle, or leaves the space, ends.
-    fn capability(&self, wanted: u8) -> Result<usize, Missing> {
-        if self.0.len() < 256 {
-            return Err(Missing::NeedsRoot(self.0.len()));
-        }
-        let none = Missing::Capability(wanted);
-        if self.word(STATUS).is_none_or(|s| s & HAS_CAPABILITIES == 0) {
-            return Err(none);
-        }
-        let mut at = usize::from(self.0[FIRST]) & !3;
-        for _ in 0..(256 - HEADER) / 4 {
-            if at < HEADER {
-                break;
-            }
-            if self.0[at] == wanted {
-                return Ok(at);
-            }
-            at = usize::from(self.0[at + 1]) & !3;
-        }
-        Err(none)
-    }
-
-    fn extended(&self, wanted: u16) -> Result<usize, Missing> {
-        if self.0.len() < WHOLE {
-            return Err(match self.0.len() {
-                n @ ..256 => Missing::NeedsRoot(n),
-                n => Missing::NotExtended(n),
-            });
-        }
-        let mut at = EXTENDED;
-        for _ in 0..(WHOLE - EXTENDED) / 4 {
-            let Some(head) = self.double(at) else { break };
-            // All zeros: there is none at all. All ones: nothing answers.
-            if head == 0 || head == u32::MAX {
-                break;
-            }
-            if head as u16 == wanted {
-                return Ok(at);
-            }
-            at = (head >> 20) as usize & !3;
-            if at < EXTENDED {
-                break;
-            }
-        }
-        Err(Missing::Extended(wanted))
-    }
-
-    pub fn express(&self) -> Result<Express, Missing> {
-        let at = self.capability(EXPRESS)?;
-        let double = |offset: usize| self.double(at + offset).ok_or(Missing::CutOff("PCI Express"));
-        let (able, control) = (double(0x04)?, double(0x08)?);
-        let (link_able, link) = (double(0x0c)?, double(0x10)?);
-        let (link_control, link_status) = (link as u16, (link >> 16) as u16);
-        Ok(Express {
-            max_payload_possible: payload(able & 7),
-            max_payload: payload(control >> 5 & 7),
-            max_read_request: payload(control >> 12 & 7),
-            relaxed_ordering: control & 1 << 4 != 0,
-            extended_tags: control & 1 << 8 != 0,
-            no_snoop: control & 1 << 11 != 0,
-            sleeps: match link_control & 3 {
-                0 => "off",
-                1 => "L0s",
-                2 => "L1",
-                _ => "L0s L1",
-            },
-            link: Link { generation: (link_status & 0xf) as u8, width: (link_status >> 4 & 0x3f) as u8 },
-            link_possible: Link { generation: (link_able & 0xf) as u8, width: (link_able >> 4 & 0x3f) as u8 },
-        })
-    }
-
-    pub fn access_control(&self) -> Result<AccessControl, Missing> {
-        let at = self.extended(ACCESS_CONTROL)?;
-        let word = |offset: usize| self.word(at + offset).ok_or(Missing::CutOff("access control"));
-        Ok(AccessControl { able: word(4)?, on: word(6)? })
-    }
 }
 
-/// 128 bytes, and twice as many for each step; the two highest codes are reserved.
-fn payload(code: u32) -> Option<u64> {
-    (code < 6).then(|| 128 << code)
-}
-
-/// One link as its two ends agreed, or as one end could at most.
+/// What any user may read of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
-    pub generation: u8,
-    pub width: u8,
+pub struct Header {
+    pub vendor: u16,
+    pub device: u16,
+    /// Base class, subclass and programming interface.
+    pub class: u32,
+    pub revision: u8,
+    pub command: u16,
+    pub is_bridge: bool,
+    pub has_more_functions: bool,
 }
 
-/// The PCI Express capability: device and link, capabilities, control and status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Express {
-    /// Bytes of data in one packet, at most. `None`: a reserved code.
-    pub max_payload_possible: Option<u64>,
-    pub max_payload: Option<u64>,
-    /// Bytes that one read request may ask for.
-    pub max_read_request: Option<u64>,
-    pub relaxed_ordering: bool,
-    pub extended_tags: bool,
-    pub no_snoop: bool,
-    /// States in which the link saves power (ASPM control).
-    pub sleeps: &'static str,
-    pub link: Link,
-    pub link_possible: Link,
-}
+impl Header {
+    /// It may use the bus: its DMA is on.
+    pub fn is_master(&self) -> bool {
+        self.command & 1 << 2 != 0
+    }
 
-/// Access Control Services of a bridge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AccessControl {
-    pub able: u16,
-    pub on: u16,
-}
-
-impl AccessControl {
-    /// What is on, by the names that lspci uses.
-    pub fn names(&self) -> Vec<&'static str> {
-        const NAMES: [&str; 7] =
-            ["SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans"];
-        NAMES.iter().enumerate().filter(|(bit, _)| self.on & self.able & 1 << bit != 0).map(|(_, n)| *n).collect()
+    /// Its BARs of memory answer.
+    pub fn decodes(&self) -> bool {
+        self.command & 1 << 1 != 0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::build::{express, space};
+    use super::extended::ACCESS_CONTROL;
+    use super::standard::EXPRESS;
     use super::*;
     use proptest::prelude::*;
 
@@ -227,11 +212,13 @@ mod tests {
     fn registers_are_taken_apart() {
         // 256 of 512 bytes, reads of 4096, relaxed ordering, extended tags; L1; generation 5, x8 of x16.
         let control = 1 << 5 | 5 << 12 | 1 << 4 | 1 << 8;
-        let body = express(2, control, 5 | 16 << 4, 2, 5 | 8 << 4);
+        let body = express(2 | 1 << 28, control, 5 | 16 << 4, 2, 5 | 8 << 4);
         let bytes =
             space(&[(0x05, &[0; 12]), (EXPRESS, &body)], &[(1, &[0; 16]), (ACCESS_CONTROL, &[0x1f, 0, 0x0d, 0])]);
         let config = Config::of(&bytes);
         let want = Express {
+            kind: Kind::Endpoint,
+            resets: true,
             max_payload_possible: Some(512),
             max_payload: Some(256),
             max_read_request: Some(4096),
@@ -248,6 +235,42 @@ mod tests {
     }
 
     #[test]
+    fn power_interrupts_and_virtual_functions_are_taken_apart() {
+        let power = [0x03, 0, 0x0b, 0, 0, 0];
+        let msi = [0x87, 0x01, 0, 0, 0, 0, 0, 0];
+        let table = [0x40, 0x80, 0x03, 0x20, 0, 0, 0x04, 0x30, 0, 0];
+        let virtual_functions = {
+            let mut body = vec![0; 0x3c];
+            // From the capability's 4th byte on: control, VFs possible and there, the first's distance and the next's, their device.
+            for (at, value) in [(0x08, 1u16), (0x0e, 64), (0x10, 4), (0x14, 1), (0x16, 2), (0x1a, 0x1234)] {
+                body[at - 4..at - 2].copy_from_slice(&value.to_le_bytes());
+            }
+            body
+        };
+        let errors = [0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0];
+        let bytes = space(
+            &[(0x01, &power), (0x05, &msi), (0x11, &table)],
+            &[(0x0f, &[0, 0, 0, 0x80]), (0x10, &virtual_functions), (0x01, &errors)],
+        );
+        let config = Config::of(&bytes);
+        assert_eq!(config.power(), Ok(Power { state: 3, keeps_its_state: true }));
+        assert_eq!(config.interrupts(), Ok(Interrupts { on: true, possible: 8, vectors: 1 }));
+        let want = Table { on: true, vectors: 65, table: (3, 0x2000), pending: (4, 0x3000) };
+        assert_eq!(config.interrupt_table(), Ok(want));
+        assert_eq!(config.address_translation(), Ok(AddressTranslation { on: true, requests: 32 }));
+        let want = Virtual { on: true, possible: 64, functions: 4, first: 1, stride: 2, device: 0x1234 };
+        assert_eq!(config.virtual_functions(), Ok(want));
+        assert_eq!(config.errors().unwrap().names(), ["UnsupReq", "BadTLP"]);
+        assert_eq!(config.capabilities().unwrap().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0x01, 0x05, 0x11]);
+        assert_eq!(config.extended_capabilities().unwrap().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [15, 16, 1]);
+        // Cut off where it matters.
+        let mut short = space(&[], &[]);
+        (short[FIRST], short[0xfc]) = (0xfc, 0x11);
+        assert_eq!(Config::of(&short[..256]).interrupt_table(), Err(Missing::CutOff("MSI-X")));
+        assert_eq!(Config::of(&short[..10]).header(), Err(Missing::CutOff("header")));
+    }
+
+    #[test]
     fn circles_end() {
         let mut bytes = space(&[(0x05, &[0; 12])], &[(1, &[0; 4])]);
         (bytes[0x41], bytes[0x102], bytes[0x103]) = (0x40, 0x01, 0x10);
@@ -256,6 +279,32 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2048))]
+
+        /// Lists that lead anywhere: each capability's successor is drawn, and so is where a space ends.
+        #[test]
+        fn no_list_runs_for_ever(
+            links in prop::collection::vec((0usize..WHOLE, any::<u32>()), 0..200),
+            first in any::<u8>(),
+            length in prop::sample::select(vec![0, 1, 63, 64, 255, 256, 257, 4092, WHOLE, WHOLE + 1]),
+        ) {
+            let mut bytes = vec![0; WHOLE + 1];
+            for (at, link) in links {
+                let at = at & !3;
+                bytes[at..at + 4].copy_from_slice(&link.to_le_bytes());
+            }
+            (bytes[STATUS], bytes[FIRST]) = (HAS_CAPABILITIES as u8, first);
+            let config = Config::of(&bytes[..length]);
+            let _ = (config.express(), config.access_control(), config.interrupts(), config.interrupt_table(), config.power());
+            let _ = (config.virtual_functions(), config.address_translation(), config.errors(), config.header());
+            if let Ok(all) = config.capabilities() {
+                prop_assert!(all.len() <= 48 && all.iter().all(|(_, at)| (0x40..=0xfc).contains(at)));
+            }
+            if let Ok(all) = config.extended_capabilities() {
+                prop_assert!(all.len() <= 960 && all.iter().all(|(_, at)| (0x100..WHOLE).contains(at)));
+            }
+        }
+
         #[test]
         fn no_bytes_panic(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..300),
@@ -272,7 +321,10 @@ mod tests {
                 *status |= HAS_CAPABILITIES as u8;
             }
             let config = Config::of(&bytes);
-            let _ = (config.express(), config.access_control().map(|a| a.names()));
+            let _ = (config.express(), config.access_control().map(|a| (a.names(), a.redirects(), a.blocks())));
+            let _ = (config.header(), config.power(), config.interrupts(), config.interrupt_table());
+            let _ = (config.virtual_functions(), config.address_translation(), config.errors().map(|e| e.names()));
+            prop_assert!(config.capabilities().is_ok_and(|all| all.len() <= 48) || bytes.len() < 256);
         }
 
         #[test]

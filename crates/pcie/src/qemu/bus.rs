@@ -3,6 +3,7 @@
 use super::wire::Wire;
 use crate::address::Address;
 use crate::bars::{self, Layout};
+use crate::config::Config;
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,8 +90,8 @@ impl Bus {
         Ok(bus)
     }
 
-    pub fn config(&self) -> Config {
-        Config { wire: Arc::clone(&self.wire), extended: self.extended }
+    pub fn config(&self) -> ConfigAccess {
+        ConfigAccess { wire: Arc::clone(&self.wire), extended: self.extended }
     }
 
     fn present(&self, number: u8) -> Result<Vec<Address>, Error> {
@@ -243,12 +244,12 @@ impl Bus {
 
 /// The way to configuration space.
 #[derive(Clone)]
-pub(super) struct Config {
+pub(super) struct ConfigAccess {
     wire: Arc<Wire>,
     extended: bool,
 }
 
-impl Config {
+impl ConfigAccess {
     /// 1, 2 or 4 bytes at an aligned offset.
     pub fn read(&self, address: Address, offset: u16, bytes: u8) -> Result<u32, Error> {
         let letter = letter(bytes);
@@ -315,23 +316,12 @@ impl Config {
 }
 
 /// Where a function's capability stands.
-pub(super) fn capability(config: &Config, address: Address, wanted: u8) -> Result<Option<u16>, Error> {
-    if config.read(address, 0x06, 2)? & 1 << 4 == 0 {
-        return Ok(None);
+pub(super) fn capability(access: &ConfigAccess, address: Address, wanted: u8) -> Result<Option<u16>, Error> {
+    let mut bytes = Vec::with_capacity(256);
+    for at in (0..256).step_by(4) {
+        bytes.extend(access.read(address, at, 4)?.to_le_bytes());
     }
-    let mut at = config.read(address, 0x34, 1)? as u16 & !3;
-    // No list is longer than that: one that runs in a circle ends.
-    for _ in 0..48 {
-        if at < 0x40 {
-            break;
-        }
-        let head = config.read(address, at, 2)?;
-        if head as u8 == wanted {
-            return Ok(Some(at));
-        }
-        at = (head >> 8) as u16 & !3;
-    }
-    Ok(None)
+    Ok(Config::of(&bytes).capability(wanted).ok().map(|at| at as u16))
 }
 
 fn letter(bytes: u8) -> char {

@@ -1,6 +1,6 @@
 //! One function of the machine's, as drivers see it.
 
-use super::bus::{self, Config, Placed};
+use super::bus::{self, ConfigAccess, Placed};
 use super::wire::Wire;
 use super::{Inner, lock};
 use crate::address::Address;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) struct Emulated {
     machine: Arc<Inner>,
-    config: Config,
+    config: ConfigAccess,
     identity: Identity,
     bars: Vec<Placed>,
     gone: Arc<AtomicBool>,

@@ -329,7 +329,7 @@ struct Inner {
 }
 
 impl Inner {
-    fn config(&self) -> bus::Config {
+    fn config(&self) -> bus::ConfigAccess {
         lock(&self.bus).config()
     }
 }

@@ -1,0 +1,170 @@
+//! Capabilities of the first 256 bytes: power, interrupts, PCI Express.
+
+use super::{Config, Missing};
+
+const POWER: u8 = 0x01;
+const MSI: u8 = 0x05;
+pub(super) const EXPRESS: u8 = 0x10;
+const MSI_X: u8 = 0x11;
+
+impl Config<'_> {
+    /// # Errors
+    /// [`Missing`].
+    pub fn power(&self) -> Result<Power, Missing> {
+        let at = self.capability(POWER)?;
+        let control = self.word(at + 4).ok_or(Missing::CutOff("power management"))?;
+        Ok(Power { state: (control & 3) as u8, keeps_its_state: control & 1 << 3 != 0 })
+    }
+
+    /// MSI.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn interrupts(&self) -> Result<Interrupts, Missing> {
+        let at = self.capability(MSI)?;
+        let control = self.word(at + 2).ok_or(Missing::CutOff("MSI"))?;
+        // Codes above 5 are reserved: 32 is the most.
+        let count = |code: u16| 1 << (code & 7).min(5);
+        Ok(Interrupts { on: control & 1 != 0, possible: count(control >> 1), vectors: count(control >> 4) })
+    }
+
+    /// MSI-X, whose table and pending bits lie in BARs.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn interrupt_table(&self) -> Result<Table, Missing> {
+        let at = self.capability(MSI_X)?;
+        let cut = Missing::CutOff("MSI-X");
+        let control = self.word(at + 2).ok_or(cut.clone())?;
+        let (table, pending) = (self.double(at + 4).ok_or(cut.clone())?, self.double(at + 8).ok_or(cut)?);
+        let place = |register: u32| ((register & 7) as u8, u64::from(register & !7));
+        Ok(Table {
+            on: control & 1 << 15 != 0,
+            vectors: (control & 0x7ff) + 1,
+            table: place(table),
+            pending: place(pending),
+        })
+    }
+
+    /// # Errors
+    /// [`Missing`].
+    pub fn express(&self) -> Result<Express, Missing> {
+        let at = self.capability(EXPRESS)?;
+        let double = |offset: usize| self.double(at + offset).ok_or(Missing::CutOff("PCI Express"));
+        let (able, control) = (double(0x04)?, double(0x08)?);
+        let kind = Kind::of((self.word(at + 2).ok_or(Missing::CutOff("PCI Express"))? >> 4 & 0xf) as u8);
+        let (link_able, link) = (double(0x0c)?, double(0x10)?);
+        let (link_control, link_status) = (link as u16, (link >> 16) as u16);
+        Ok(Express {
+            kind,
+            resets: able & 1 << 28 != 0,
+            max_payload_possible: payload(able & 7),
+            max_payload: payload(control >> 5 & 7),
+            max_read_request: payload(control >> 12 & 7),
+            relaxed_ordering: control & 1 << 4 != 0,
+            extended_tags: control & 1 << 8 != 0,
+            no_snoop: control & 1 << 11 != 0,
+            sleeps: match link_control & 3 {
+                0 => "off",
+                1 => "L0s",
+                2 => "L1",
+                _ => "L0s L1",
+            },
+            link: Link { generation: (link_status & 0xf) as u8, width: (link_status >> 4 & 0x3f) as u8 },
+            link_possible: Link { generation: (link_able & 0xf) as u8, width: (link_able >> 4 & 0x3f) as u8 },
+        })
+    }
+}
+
+/// Power management.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Power {
+    /// 0: on. 3: off, or nearly.
+    pub state: u8,
+    /// Going to 3 and back is no reset.
+    pub keeps_its_state: bool,
+}
+
+/// MSI: how many vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupts {
+    pub on: bool,
+    pub possible: u16,
+    pub vectors: u16,
+}
+
+/// MSI-X. Places are a BAR (0 to 7, as it says) and an offset, which nobody has checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    pub on: bool,
+    pub vectors: u16,
+    pub table: (u8, u64),
+    pub pending: (u8, u64),
+}
+
+/// What a function of PCI Express is (device/port type).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Endpoint,
+    LegacyEndpoint,
+    RootPort,
+    /// The port of a switch that leads to the root.
+    UpstreamPort,
+    /// One that leads away from it.
+    DownstreamPort,
+    ToPci,
+    FromPci,
+    /// Part of the root complex itself.
+    Integrated,
+    EventCollector,
+    Reserved(u8),
+}
+
+impl Kind {
+    fn of(code: u8) -> Kind {
+        match code {
+            0 => Kind::Endpoint,
+            1 => Kind::LegacyEndpoint,
+            4 => Kind::RootPort,
+            5 => Kind::UpstreamPort,
+            6 => Kind::DownstreamPort,
+            7 => Kind::ToPci,
+            8 => Kind::FromPci,
+            9 => Kind::Integrated,
+            10 => Kind::EventCollector,
+            other => Kind::Reserved(other),
+        }
+    }
+}
+
+/// 128 bytes, and twice as many for each step; the two highest codes are reserved.
+fn payload(code: u32) -> Option<u64> {
+    (code < 6).then(|| 128 << code)
+}
+
+/// One link as its two ends agreed, or as one end could at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub generation: u8,
+    pub width: u8,
+}
+
+/// The PCI Express capability: device and link, capabilities, control and status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Express {
+    pub kind: Kind,
+    /// It has a reset of its own (FLR).
+    pub resets: bool,
+    /// Bytes of data in one packet, at most. `None`: a reserved code.
+    pub max_payload_possible: Option<u64>,
+    pub max_payload: Option<u64>,
+    /// Bytes that one read request may ask for.
+    pub max_read_request: Option<u64>,
+    pub relaxed_ordering: bool,
+    pub extended_tags: bool,
+    pub no_snoop: bool,
+    /// States in which the link saves power (ASPM control).
+    pub sleeps: &'static str,
+    pub link: Link,
+    pub link_possible: Link,
+}
