@@ -391,7 +391,10 @@ impl<'m> Buffer<'m> {
     }
 
     /// It as our own pushbuffers in that address space may name it. Memory of CUDA's is pinned there the first time.
-    pub(crate) fn region(&self, space: &Arc<AddressSpace>) -> Result<Region, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for pageable memory, and where it cannot be pinned.
+    pub fn region(&self, space: &Arc<AddressSpace>) -> Result<Region, Error> {
         match &self.kind {
             Kind::Own(memory) => Ok(memory.region().part(self.offset, self.capacity)?),
             _ => self.with_pin(space, |pin| Ok(pin.region().clone())),

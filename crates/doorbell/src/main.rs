@@ -10,6 +10,7 @@ mod diff;
 mod doctor;
 mod export;
 mod failure;
+mod files;
 mod help;
 mod man;
 mod plan;
@@ -79,6 +80,7 @@ enum Command {
     Export(export::Args),
     Demo(demo::Args),
     Doctor(doctor::Args),
+    Files(Box<files::Args>),
     Sample(sample::Args),
     Selftest(selftest::Args),
     Bench(Box<bench::Args>),
@@ -128,6 +130,7 @@ fn main() -> ExitCode {
         Command::Export(a) => a.run(),
         Command::Demo(a) => a.run(),
         Command::Doctor(a) => a.run(),
+        Command::Files(a) => a.run(),
         Command::Sample(a) => a.run(),
         Command::Selftest(a) => a.run(),
         Command::Bench(a) => a.run(),

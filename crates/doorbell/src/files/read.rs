@@ -1,0 +1,61 @@
+//! `doorbell files read`.
+
+use super::outcome::{self, Side};
+use super::shape::Shape;
+use crate::help::Page;
+use crate::record::Gpu;
+use files::{Extents, Source, Target};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Read a file into GPU memory
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell files read model.bin", ""),
+        ("doorbell files read model.bin --verify --depth 32 --block 512KiB --threads 2", ""),
+        ("doorbell files read model.bin --gpu soft --verify --json", "on any machine"),
+    ])
+    .text("A file system without O_DIRECT is read through the page cache, and the result says so. A file that ends early or changes \
+           meanwhile is an error.")
+    .statuses(&[(0, "all of it arrived"), (2, "an error"), (77, "not possible on this machine")])
+)]
+pub struct Args {
+    /// The file, or a block device, for example model.bin
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Whose memory it goes to
+    #[arg(long, value_name = "GPU", default_value = "gpu0", value_parser = super::gpu_number)]
+    to: u32,
+    /// Which GPU answers
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
+    gpu: Gpu,
+    #[command(flatten)]
+    shape: Shape,
+    /// Compare what has arrived with the file, read a second time
+    #[arg(long)]
+    verify: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let options = self.shape.options(self.verify);
+        let source = Source::open(&self.file, options.buffered).map_err(super::failed)?;
+        if source.length() == 0 {
+            return Err(super::failed(files::Error::Empty { path: self.file }));
+        }
+        let report = super::with_gpu(self.gpu, self.to, |machine| {
+            let target = Target::new(machine, source.length())?;
+            let places = Arc::new(Extents::whole(source.length()));
+            super::shown("read", source.length(), |progress| {
+                files::read(machine, &source, (target.buffer(), &places), &options, progress)
+            })
+        })?;
+        outcome::print("read", &self.file, Side::Gpu(self.gpu, self.to), &report, self.json)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

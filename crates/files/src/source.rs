@@ -1,0 +1,199 @@
+//! A file that is open for blocks: O_DIRECT where its file system takes it, with the alignment that it asks for.
+
+use crate::error::Error;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Why the page cache is in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Buffered {
+    Wanted,
+    /// The file system refuses O_DIRECT (tmpfs before Linux 6.6, some FUSE and network file systems).
+    Refused(String),
+}
+
+impl std::fmt::Display for Buffered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Buffered::Wanted => f.write_str("as asked for"),
+            Buffered::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+/// What a kernel that does not say is taken to want: drives have blocks of 512 or 4096 bytes.
+const ALIGNMENT: usize = 4096;
+
+/// An open file.
+#[derive(Debug)]
+pub struct Source {
+    pub(crate) file: File,
+    path: PathBuf,
+    length: u64,
+    /// None: O_DIRECT.
+    buffered: Option<Buffered>,
+    alignment: usize,
+    /// Length and time of the last change when it was opened.
+    stamp: (u64, i64, i64),
+}
+
+impl Source {
+    /// Opens a regular file or a block device for reading, without the page cache unless `buffered`.
+    ///
+    /// # Errors
+    /// [`Error::Open`], [`Error::Kind`] for directories, pipes and devices of characters.
+    pub fn open(path: &Path, buffered: bool) -> Result<Source, Error> {
+        let failed = |cause| Error::Open { path: path.to_owned(), cause };
+        let kind = |what| Error::Kind { path: path.to_owned(), what };
+        // Looked at first: opening a pipe would wait for its other end.
+        let metadata = std::fs::metadata(path).map_err(failed)?;
+        let what = metadata.file_type();
+        if what.is_dir() {
+            return Err(kind("a directory"));
+        }
+        if !what.is_file() && !what.is_block_device() {
+            return Err(kind("neither a regular file nor a block device"));
+        }
+        let open = |flags| File::options().read(true).custom_flags(flags | libc::O_CLOEXEC).open(path);
+        let (mut file, buffered) = match buffered {
+            true => (open(0).map_err(failed)?, Some(Buffered::Wanted)),
+            false => match open(libc::O_DIRECT) {
+                Ok(file) => (file, None),
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (open(0).map_err(failed)?, Some(refused())),
+                Err(e) => return Err(failed(e)),
+            },
+        };
+        let length = match what.is_block_device() {
+            true => file.seek(SeekFrom::End(0)).map_err(failed)?,
+            false => file.metadata().map_err(failed)?.len(),
+        };
+        let mut source = Source::of(file, path, length, buffered)?;
+        if source.buffered.is_none() && !source.takes_direct() {
+            drop(std::mem::replace(&mut source.file, open(0).map_err(failed)?));
+            source.buffered = Some(refused());
+        }
+        Ok(source)
+    }
+
+    /// A file that is to be written, opened by the caller.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub(crate) fn to_write(file: File, path: &Path, length: u64, buffered: bool) -> Result<Source, Error> {
+        let buffered = match buffered {
+            true => Some(Buffered::Wanted),
+            false => set_direct(&file).err().map(|_| refused()),
+        };
+        Source::of(file, path, length, buffered)
+    }
+
+    fn of(file: File, path: &Path, length: u64, buffered: Option<Buffered>) -> Result<Source, Error> {
+        let asked = alignment(&file);
+        let stamp = stamp(&file).map_err(|cause| Error::Open { path: path.to_owned(), cause })?;
+        Ok(Source { file, path: path.to_owned(), length, buffered, alignment: asked.unwrap_or(ALIGNMENT), stamp })
+    }
+
+    /// Some file systems take the flag and refuse the reads.
+    fn takes_direct(&self) -> bool {
+        let Ok(room) = std::alloc::Layout::from_size_align(self.alignment, self.alignment.max(ALIGNMENT)) else {
+            return false;
+        };
+        // SAFETY: the layout is not empty; what is allocated is freed with the same layout, after a read of as many bytes.
+        unsafe {
+            let to = std::alloc::alloc(room);
+            let read = (!to.is_null()).then(|| libc::pread64(self.fd(), to.cast(), self.alignment, 0));
+            let refused =
+                read.is_some_and(|n| n < 0) && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+            if !to.is_null() {
+                std::alloc::dealloc(to, room);
+            }
+            !refused
+        }
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes when it was opened.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Why the page cache is in between; none with O_DIRECT.
+    pub fn buffered(&self) -> Option<&Buffered> {
+        self.buffered.as_ref()
+    }
+
+    /// What offsets and lengths of single reads and writes have to be multiples of.
+    pub fn alignment(&self) -> usize {
+        if self.buffered.is_some() { 1 } else { self.alignment }
+    }
+
+    /// That it is still what it was when it was opened.
+    ///
+    /// # Errors
+    /// [`Error::Changed`], [`Error::Truncated`].
+    pub fn unchanged(&self) -> Result<(), Error> {
+        let path = || self.path.clone();
+        let now = stamp(&self.file).map_err(|cause| Error::Open { path: path(), cause })?;
+        match now {
+            _ if now == self.stamp => Ok(()),
+            (end, ..) if end < self.stamp.0 => Err(Error::Truncated { path: path(), end, expected: self.stamp.0 }),
+            (end, ..) if end > self.stamp.0 => Err(Error::Changed { path: path(), what: "it has grown" }),
+            _ => Err(Error::Changed { path: path(), what: "it was written to" }),
+        }
+    }
+}
+
+fn refused() -> Buffered {
+    Buffered::Refused("the file system refuses O_DIRECT".into())
+}
+
+fn stamp(file: &File) -> io::Result<(u64, i64, i64)> {
+    let metadata = file.metadata()?;
+    Ok((metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
+/// O_DIRECT for a file that is open.
+fn set_direct(file: &File) -> io::Result<()> {
+    // SAFETY: flags of a descriptor of ours.
+    let done = unsafe {
+        match libc::fcntl(file.as_raw_fd(), libc::F_GETFL) {
+            -1 => -1,
+            flags => libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT),
+        }
+    };
+    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What the kernel says that direct I/O on this file has to be aligned to (STATX_DIOALIGN, Linux 6.1); a page at least covers
+/// memory, too, because slots begin on pages.
+fn alignment(file: &File) -> Option<usize> {
+    const STATX_DIOALIGN: libc::c_uint = 0x2000;
+    // Words of struct statx: stx_mask, stx_dio_mem_align, stx_dio_offset_align.
+    const MASK: usize = 0;
+    const MEMORY: usize = 38;
+    const OFFSET: usize = 39;
+    let mut answer = [0u32; 64];
+    // SAFETY: an empty path means the descriptor; the answer has the 256 bytes of a struct statx.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_statx,
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            STATX_DIOALIGN,
+            answer.as_mut_ptr(),
+        )
+    };
+    let offset = answer[OFFSET].max(answer[MEMORY]) as usize;
+    (done == 0 && answer[MASK] & STATX_DIOALIGN != 0 && offset.is_power_of_two() && offset <= 1 << 20).then_some(offset)
+}

@@ -1,0 +1,34 @@
+//! What these tests stand on: the software GPU, files of random bytes.
+
+#![allow(dead_code)]
+
+use copy::Machine;
+use doorbell_softgpu::{Mode, SoftDriver};
+use files::Target;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+pub fn machine() -> Machine {
+    Machine::of_driver(Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap()
+}
+
+pub fn bytes(count: usize) -> Vec<u8> {
+    let mut data = vec![0; count];
+    fastrand::Rng::with_seed(count as u64 + 1).fill(&mut data);
+    data
+}
+
+/// A file of random bytes.
+pub fn random(dir: &TempDir, name: &str, count: usize) -> (PathBuf, Vec<u8>) {
+    let (path, data) = (dir.path().join(name), bytes(count));
+    std::fs::write(&path, &data).unwrap();
+    (path, data)
+}
+
+/// Memory of the GPU's with random bytes.
+pub fn filled(machine: &Machine, count: usize) -> (Target<'_>, Vec<u8>) {
+    let (target, data) = (Target::new(machine, count as u64).unwrap(), bytes(count));
+    target.buffer().write(0, &data).unwrap();
+    (target, data)
+}

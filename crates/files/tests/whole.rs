@@ -1,0 +1,101 @@
+//! Whole files to the software GPU's memory and back.
+
+mod ground;
+
+use files::{Backend, Extent, Extents, Options, Source, Target, Way, bare, read, write};
+use ground::{filled, machine, random};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn options(block: usize, depth: usize, threads: usize) -> Options {
+    Options { block, depth, threads, verify: true, ..Options::default() }
+}
+
+#[test]
+fn every_byte_arrives_at_all_sizes_depths_and_threads() {
+    let machine = machine();
+    let dir = tempfile::tempdir().unwrap();
+    for (bytes, block, depth, threads) in [
+        (1, 4096, 1, 1),
+        (4095, 4096, 2, 1),
+        (4096, 4096, 16, 2),
+        (4097, 512, 3, 1),
+        (1_000_003, 65_536, 4, 3),
+        ((3 << 20) + 17, 1 << 20, 8, 1),
+        (2 << 20, 8192, 128, 2),
+    ] {
+        let (path, data) = random(&dir, "f", bytes);
+        let source = Source::open(&path, false).unwrap();
+        let target = Target::new(&machine, bytes as u64).unwrap();
+        let places = Arc::new(Extents::whole(source.length()));
+        let progress = AtomicU64::new(0);
+        let report =
+            read(&machine, &source, (target.buffer(), &places), &options(block, depth, threads), &progress).unwrap();
+        let mut found = vec![0; bytes];
+        target.buffer().read(0, &mut found).unwrap();
+        assert!(found == data, "{bytes} bytes in blocks of {block}");
+        assert_eq!((report.bytes, report.verified), (bytes as u64, Some(bytes as u64)));
+        assert_eq!(progress.load(Ordering::Relaxed), bytes as u64);
+    }
+}
+
+#[test]
+fn pieces_go_to_their_places_and_nothing_else_is_touched() {
+    let machine = machine();
+    let dir = tempfile::tempdir().unwrap();
+    let (path, data) = random(&dir, "f", 100_000);
+    let source = Source::open(&path, false).unwrap();
+    let target = Target::new(&machine, 200_000).unwrap();
+    target.buffer().write(0, &vec![0xee; 200_000]).unwrap();
+    let pieces = [(777, 4096, 5), (782, 0, 3000), (20_000, 8192, 70_001), (99_999, 150_000, 1)];
+    let pieces = pieces.map(|(offset, at, bytes)| Extent { offset, at, bytes });
+    let places = Arc::new(Extents::new(pieces).unwrap());
+    for (block, depth) in [(512, 128), (4096, 3), (1 << 20, 1)] {
+        let report =
+            read(&machine, &source, (target.buffer(), &places), &options(block, depth, 1), &AtomicU64::new(0)).unwrap();
+        assert_eq!(report.verified, Some(73_007));
+        let mut expected = vec![0xee; 200_000];
+        for piece in pieces {
+            let (from, to, bytes) = (piece.offset as usize, piece.at as usize, piece.bytes as usize);
+            expected[to..to + bytes].copy_from_slice(&data[from..from + bytes]);
+        }
+        let mut found = vec![0; 200_000];
+        target.buffer().read(0, &mut found).unwrap();
+        assert!(found == expected, "blocks of {block}");
+    }
+}
+
+#[test]
+fn what_is_written_is_what_was_in_the_gpus_memory() {
+    let machine = machine();
+    let dir = tempfile::tempdir().unwrap();
+    for (bytes, block, threads) in [(1, 4096, 1), (70_001, 8192, 2), ((2 << 20) + 512, 1 << 20, 1)] {
+        let (target, data) = filled(&machine, bytes);
+        let path = dir.path().join(format!("out{bytes}"));
+        let (memory, options) = (target.buffer(), options(block, 4, threads));
+        let report = write(&machine, &path, memory, bytes as u64, &options, false, &AtomicU64::new(0)).unwrap();
+        assert_eq!(report.verified, Some(bytes as u64));
+        assert!(std::fs::read(&path).unwrap() == data, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn threads_do_the_same_where_io_uring_is_not_wanted() {
+    let machine = machine();
+    let dir = tempfile::tempdir().unwrap();
+    let (path, data) = random(&dir, "f", 300_001);
+    let source = Source::open(&path, false).unwrap();
+    let target = Target::new(&machine, 300_001).unwrap();
+    let places = Arc::new(Extents::whole(source.length()));
+    let options = Options { way: Way::Threads, ..options(16_384, 8, 2) };
+    let report = read(&machine, &source, (target.buffer(), &places), &options, &AtomicU64::new(0)).unwrap();
+    assert_eq!(report.backend, Backend::Threads { refused: None });
+    let mut found = vec![0; 300_001];
+    target.buffer().read(0, &mut found).unwrap();
+    assert!(found == data);
+    let path = dir.path().join("out");
+    write(&machine, &path, target.buffer(), 300_001, &options, false, &AtomicU64::new(0)).unwrap();
+    assert!(std::fs::read(&path).unwrap() == data);
+    let report = bare(&source, &options, &AtomicU64::new(0)).unwrap();
+    assert_eq!((report.bytes, report.verified), (300_001, None));
+}
