@@ -188,3 +188,18 @@ fn recordings_of_an_h200_are_told() {
         assert!(page::markdown(&document).contains("| "), "{name}");
     }
 }
+
+#[test]
+fn a_soak_says_what_delayed_the_sample_above_its_bound() {
+    let html = page::html(&page::of_soak(&made::soak()));
+    let text = read(&html);
+    for wanted in [
+        "above the bound",
+        "libcuda+0x32499f/rwlock",
+        "cuModuleLoadData",
+        "loader &lt;jit&gt;",
+        "634.0 ms above 1.0 ms",
+    ] {
+        assert!(html.contains(wanted) || text.contains(wanted), "{wanted}");
+    }
+}

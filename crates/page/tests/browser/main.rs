@@ -5,7 +5,7 @@ mod devtools;
 mod made;
 
 use devtools::{Browser, Tab};
-use made::{THOUSAND, named, run};
+use made::{THOUSAND, named, recorded, run, soak};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +22,8 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
         ("two", page::of_runs(&[named(run(&small)), named(run(&small.replace("\"thousand\"", "\"other\"")))]).unwrap()),
         ("soft", page::of_runs(&[named(run(&soft))]).unwrap()),
         ("recording", page::of_recording(&recording).unwrap()),
+        ("commands", page::of_runs(&[named(recorded(run(&small)))]).unwrap()),
+        ("soak", page::of_soak(&soak())),
     ];
     let write = |(name, document): (&str, page::Document)| {
         let path = folder.join(format!("{name}.html"));

@@ -2,8 +2,13 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+mod long;
+
+pub use long::soak;
+
 use experiment::{Arrival, Observe, What};
 use page::Named;
+use results::commands::{CommandsOfRun, Moved, ToGpu, Typical, UsedChannel};
 use results::part::{Compared, Loaded, Tally};
 use results::run::{
     Cause, CellOfRun, Coordinate, Figure, Figures, PartOfRun, PerRound, Rate, RatioOfRun, Run, SCHEMA, StageOfRun,
@@ -236,6 +241,39 @@ pub fn run(text: &str) -> Run {
         parts,
     };
     made.with_best().judged_by(&asserts)
+}
+
+/// As if its process had been recorded.
+pub fn recorded(mut run: Run) -> Run {
+    let each = |n: u64| Typical { min: n, median: n, max: n + 2, mean: n as f64 + 0.1 };
+    let channel = |engine: &str, doorbells| UsedChannel {
+        engine: engine.into(),
+        gpfifo: "video".into(),
+        userd: "video".into(),
+        pushbuffer: "host".into(),
+        semaphores: vec!["host".into()],
+        doorbells,
+        entries: doorbells,
+        pushbuffer_bytes: doorbells * 60,
+    };
+    for cell in &mut run.cells {
+        cell.commands = Some(CommandsOfRun {
+            calls: 19_999,
+            doorbells: each(1),
+            entries: each(2),
+            pushbuffer_bytes: each(60 + cell.bytes % 4096),
+            inline_bytes: each(cell.bytes % 4096),
+            locks: each(7),
+            lock_wait_ns: each(0),
+            until_doorbell_ns: each(1_900),
+            executors: [("COPY2".into(), Moved { operations: each(1), bytes: each(cell.bytes) })].into(),
+            methods: [("HOPPER_DMA_COPY_A".into(), each(9))].into(),
+            channels: vec![channel("COPY2", 20_000)],
+            to_gpu: ToGpu { doorbell: 4.0, gpfifo: 8.0, userd: 4.0, fetched: 60.0, ..ToGpu::default() },
+            ..CommandsOfRun::default()
+        });
+    }
+    run
 }
 
 pub fn named(run: run::Run) -> Named {
