@@ -9,15 +9,22 @@ mod bar;
 pub mod bars;
 pub mod config;
 mod error;
+#[cfg(test)]
+mod fixture;
 mod function;
+mod identity;
 mod mapped;
+mod mapping;
 mod memory;
 pub mod model;
-
 pub mod qemu;
+mod restorer;
+pub mod sysfs;
+mod tree;
 
 pub use address::Address;
 pub use bar::{Bar, Registers};
 pub use error::Error;
 pub use function::{Function, Identity};
 pub use memory::{Memory, Pages, Peer, Place, Run};
+pub use tree::Tree;

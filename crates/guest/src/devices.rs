@@ -1,0 +1,124 @@
+//! QEMU's devices of the harness: where they stand, and edu's registers (QEMU's docs/specs/edu.txt).
+
+use pcie::{Address, Function, Memory};
+use std::error::Error;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+pub const EDU: (u16, u16) = (0x1234, 0x11e8);
+pub const IVSHMEM: (u16, u16) = (0x1af4, 0x1110);
+pub const NVME: (u16, u16) = (0x1b36, 0x0010);
+
+/// The functions with these ids, in the order of their addresses.
+pub fn find(ids: (u16, u16)) -> Result<Vec<Address>, Box<dyn Error>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/bus/pci/devices")? {
+        let entry = entry?;
+        let id = |name| -> Option<u16> {
+            let text = fs::read_to_string(entry.path().join(name)).ok()?;
+            u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+        };
+        if (id("vendor"), id("device")) == (Some(ids.0), Some(ids.1)) {
+            found.push(entry.file_name().to_string_lossy().parse()?);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+pub fn one(ids: (u16, u16)) -> Result<Address, Box<dyn Error>> {
+    find(ids)?.first().copied().ok_or_else(|| format!("no function {:04x}:{:04x}", ids.0, ids.1).into())
+}
+
+/// edu's identification register: 0xRRrr00ed.
+const IDENTIFICATION: u64 = 0x00;
+/// What is stored here is read back inverted.
+const LIVENESS: u64 = 0x04;
+const SOURCE: u64 = 0x80;
+const DESTINATION: u64 = 0x88;
+const COUNT: u64 = 0x90;
+const COMMAND: u64 = 0x98;
+const START: u64 = 1;
+const TO_MEMORY: u64 = 2;
+/// Where its own 4 KiB lie.
+const BUFFER: u64 = 0x40000;
+
+pub struct Edu<'a> {
+    bar: pcie::Bar,
+    _function: &'a dyn Function,
+}
+
+impl<'a> Edu<'a> {
+    pub fn new(function: &'a dyn Function) -> Result<Edu<'a>, Box<dyn Error>> {
+        let bar = function.bar(0)?;
+        bar.holds(0, 0xa0)?;
+        Ok(Edu { bar, _function: function })
+    }
+
+    pub fn identification(&self) -> u32 {
+        self.bar.load32(IDENTIFICATION)
+    }
+
+    pub fn inverted(&self, value: u32) -> u32 {
+        self.bar.store32(LIVENESS, value);
+        self.bar.load32(LIVENESS)
+    }
+
+    /// From memory into edu's buffer.
+    pub fn fetch(&self, memory: &Memory, offset: u64, bytes: u64) -> Result<(), Box<dyn Error>> {
+        self.dma(memory.bus(offset)?.0, BUFFER, bytes, 0)
+    }
+
+    /// From edu's buffer into memory.
+    pub fn deliver(&self, memory: &Memory, offset: u64, bytes: u64) -> Result<(), Box<dyn Error>> {
+        self.dma(BUFFER, memory.bus(offset)?.0, bytes, TO_MEMORY)
+    }
+
+    pub fn dma(&self, source: u64, destination: u64, bytes: u64, direction: u64) -> Result<(), Box<dyn Error>> {
+        // ORDERING: stores to a BAR arrive in their order, so edu has the addresses when it gets the command.
+        self.bar.store64(SOURCE, source);
+        self.bar.store64(DESTINATION, destination);
+        self.bar.store64(COUNT, bytes);
+        self.bar.store64(COMMAND, START | direction);
+        let started = Instant::now();
+        while self.bar.load64(COMMAND) & START != 0 {
+            if started.elapsed() > Duration::from_secs(20) {
+                return Err("edu's DMA has not ended after 20 s".into());
+            }
+            sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that no memory has by chance.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+/// Stores bytes into memory that the CPU reaches.
+pub fn fill(memory: &Memory, offset: u64, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+    memory.holds(offset, bytes.len() as u64)?;
+    let at = memory.as_ptr().ok_or("the CPU does not reach this memory")?;
+    for (index, byte) in bytes.iter().enumerate() {
+        // SAFETY: within the memory, as was just checked.
+        unsafe { at.add(offset as usize + index).write_volatile(*byte) };
+    }
+    Ok(())
+}
+
+/// Loads bytes.
+pub fn contents(memory: &Memory, offset: u64, bytes: usize) -> Result<Vec<u8>, Box<dyn Error>> {
+    memory.holds(offset, bytes as u64)?;
+    let at = memory.as_ptr().ok_or("the CPU does not reach this memory")?;
+    // SAFETY: within the memory, as was just checked.
+    Ok((0..bytes).map(|index| unsafe { at.add(offset as usize + index).read_volatile() }).collect())
+}

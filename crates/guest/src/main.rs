@@ -1,0 +1,24 @@
+//! The first program of a small Linux guest (`tests/guest`): it sets the machine up, runs the checks of the part that the kernel's command line names
+//! (`part=sysfs`), says `ok NAME` or `not ok NAME why` for each on the second serial line, and powers the machine off.
+//!
+//! It must never be run elsewhere: it ends at once where it is not process 1.
+
+mod checks;
+mod devices;
+mod report;
+mod setup;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if std::process::id() != 1 {
+        eprintln!("guest-init is the first program of a virtual machine: run `cargo test -p guest -- --include-ignored`");
+        return ExitCode::from(2);
+    }
+    // What a driver under test does to this process must not end it: the kernel stops when process 1 ends.
+    match setup::machine() {
+        Ok(line) => checks::run(&line),
+        Err(why) => report::line(&format!("not ok setup {why}")),
+    }
+    setup::power_off()
+}

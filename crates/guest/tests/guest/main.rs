@@ -1,0 +1,48 @@
+//! `pcie::sysfs` and `pcie::vfio` in a real Linux: QEMU boots a Debian kernel, whose first program (`guest-init`) drives QEMU's devices and says
+//! what worked.
+
+mod cpio;
+mod kernel;
+mod machine;
+
+use kernel::Kernel;
+use machine::Guest;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(150);
+
+/// Boots the guest and holds what it said against how many checks there are. A check that is taken away is to be taken away here, too.
+fn passes(guest: &Guest, checks: usize) {
+    for program in ["qemu-system-x86_64", "busybox", "ldd"] {
+        if !trial::installed(program) {
+            trial::skip!("no {program}");
+        }
+    }
+    let Some(kernel) = Kernel::find() else {
+        trial::skip!("no kernel for the guest: .ci/run unpacks Debian's linux-image below target/guest-kernel");
+    };
+    let said = guest.run(&kernel);
+    eprintln!("{}: {:.1} s with {}", guest.part, said.took.as_secs_f64(), kernel.image.display());
+    said.lines.iter().for_each(|line| eprintln!("  {line}"));
+    let tail: Vec<&str> = said.console.lines().rev().take(40).collect();
+    let tail = || tail.iter().rev().copied().collect::<Vec<_>>().join("\n");
+    assert!(said.ended, "still running after {LIMIT:?}; its console ends so:\n{}", tail());
+    let wrong: Vec<&String> = said.lines.iter().filter(|line| line.starts_with("not ok")).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}\n{}", tail());
+    assert_eq!(said.lines.last().map(String::as_str), Some("end"), "it stopped early:\n{}", tail());
+    assert_eq!(said.lines.iter().filter(|line| line.starts_with("ok ")).count(), checks);
+}
+
+#[test]
+#[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
+fn functions_are_driven_through_sysfs_without_an_iommu() {
+    let devices = [
+        "-machine", "q35",
+        "-device", "edu,addr=06.0,dma_mask=0xffffffffffffffff",
+        "-device", "ivshmem-plain,memdev=peer,addr=05.0",
+        "-device", "nvme,drive=d0,serial=d0,addr=04.0",
+        "-device", "pcie-root-port,id=rp0,addr=03.0,chassis=1",
+        "-device", "nvme,drive=d1,serial=d1,bus=rp0,logical_block_size=4096,physical_block_size=4096",
+    ];
+    passes(&Guest { part: "sysfs", devices: &devices, kernel_line: "", limit: LIMIT }, 6);
+}

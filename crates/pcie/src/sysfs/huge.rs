@@ -1,0 +1,77 @@
+//! Which huge pages this machine has, and how to reserve some.
+
+use crate::error::Error;
+use crate::tree::Tree;
+use std::fs::File;
+use std::io;
+use std::os::fd::FromRawFd;
+
+/// One size of huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HugePages {
+    /// Bytes of one.
+    pub size: u64,
+}
+
+pub(super) const SMALL: HugePages = HugePages { size: 2 << 20 };
+pub(super) const LARGE: HugePages = HugePages { size: 1 << 30 };
+
+impl HugePages {
+    /// The size to use: 2 MiB where some are free, else 1 GiB.
+    pub(super) fn here() -> Result<HugePages, Error> {
+        HugePages::of(&Tree::default())
+    }
+
+    pub(super) fn of(tree: &Tree) -> Result<HugePages, Error> {
+        [SMALL, LARGE].into_iter().find(|pages| pages.free(tree) > 0).ok_or_else(|| none(SMALL, 1, "no huge page is free"))
+    }
+
+    /// How many nobody uses.
+    fn free(self, tree: &Tree) -> u64 {
+        tree.text(format!("{}/free_hugepages", self.folder())).and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+
+    fn folder(self) -> String {
+        format!("sys/kernel/mm/hugepages/hugepages-{}kB", self.size >> 10)
+    }
+
+    /// A file of such pages, which takes none yet.
+    pub(super) fn file(self) -> Result<File, Error> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_HUGETLB | self.size.trailing_zeros() << libc::MFD_HUGE_SHIFT;
+        // SAFETY: a name that ends with a zero byte.
+        let made = unsafe { libc::memfd_create(c"pcie".as_ptr(), flags) };
+        if made < 0 {
+            return Err(Error::system("make a file of huge pages", io::Error::last_os_error()));
+        }
+        // SAFETY: made just now, nobody else has it.
+        Ok(unsafe { File::from_raw_fd(made) })
+    }
+}
+
+/// What to do where `count` pages are wanted.
+pub(super) fn none(pages: HugePages, count: u64, why: &str) -> Error {
+    let path = format!("/{}/nr_hugepages", pages.folder());
+    let more = format!("{why}; reserve {count} more as root: echo $(( $(cat {path}) + {count} )) > {path}");
+    Error::system(more, io::ErrorKind::OutOfMemory.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[test]
+    fn the_smaller_size_is_taken_where_some_are_free() {
+        let fixture = Fixture::new("huge");
+        let small = "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+        let large = "sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages";
+        fixture.file(small, "0\n");
+        fixture.file(large, "0\n");
+        let refused = HugePages::of(&fixture.tree).unwrap_err().to_string();
+        assert!(refused.contains("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"), "{refused}");
+        fixture.file(large, "2\n");
+        assert_eq!(HugePages::of(&fixture.tree).unwrap(), LARGE);
+        fixture.file(small, "1\n");
+        assert_eq!(HugePages::of(&fixture.tree).unwrap(), SMALL);
+    }
+}

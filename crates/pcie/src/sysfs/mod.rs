@@ -1,0 +1,216 @@
+//! Functions of a host whose IOMMU is off or passes through: BARs and configuration space by the files of /sys, memory in huge pages.
+//!
+//! Nothing but this module keeps the device from writing anywhere: a bus address is a physical one. So memory is of huge pages, which the kernel
+//! neither swaps nor moves by itself; the restorer holds them until bus mastering is off, should this process die.
+
+mod checks;
+mod huge;
+mod pagemap;
+mod pool;
+mod resource;
+
+pub use checks::refusal;
+
+use crate::address::Address;
+use crate::bar::Bar;
+use crate::error::Error;
+use crate::function::{Function, Identity};
+use crate::identity::{self, COMMAND, MASTER, MEMORY};
+use crate::mapping::Mapping;
+use crate::memory::{Memory, Peer, Place, Run};
+use crate::restorer::{Deed, Restorer};
+use crate::tree::{self, Tree};
+use huge::HugePages;
+use pool::Pool;
+use resource::Resource;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Opens a function that no driver of the kernel's has.
+///
+/// # Errors
+/// [`Error::Refused`] with what stands in the way and what to do; [`Error::System`].
+pub fn open(address: Address) -> Result<Device, Error> {
+    let tree = Tree::default();
+    if let Some(refused) = refusal(&tree, address) {
+        return Err(refused);
+    }
+    Device::open(&tree, address)
+}
+
+/// A function, opened through /sys.
+pub struct Device {
+    address: Address,
+    identity: Identity,
+    functional: bool,
+    folder: PathBuf,
+    config: File,
+    resources: Vec<Resource>,
+    pool: Arc<Pool>,
+    /// What the command register was before.
+    command: u16,
+    /// Dismissed last: the fields above are restored by then.
+    _restorer: Restorer,
+}
+
+impl Device {
+    fn open(tree: &Tree, address: Address) -> Result<Device, Error> {
+        let folder = tree.function(address);
+        let path = folder.join("config");
+        let config = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|why| Error::system(format!("open {}", path.display()), why))?;
+        let mut head = [0; 64];
+        config.read_exact_at(&mut head, 0).map_err(|why| Error::system(format!("read {}", path.display()), why))?;
+        let identity = identity::parse(address, &head).ok_or(Error::Gone { address })?;
+        let command = u16::from_le_bytes([head[4], head[5]]);
+        let resources = resource::read(&folder)?;
+        let pool = Pool::new(HugePages::here()?)?;
+
+        // The restorer first, so that there is no moment without it. "0" also ends bus mastering.
+        let enable = Deed::new(folder.join("enable"), "0");
+        let restorer = Restorer::start(&[enable], Some(pool.file()))
+            .map_err(|why| Error::system("start the process that restores the device should this one die", why))?;
+        // Powers the function up and lets it decode memory; counted by the kernel.
+        Deed::new(folder.join("enable"), "1").run().map_err(|why| Error::system(format!("enable {address}"), why))?;
+        let functional = identity::is_emulated(&head);
+        let device =
+            Device { address, identity, functional, folder, config, resources, pool, command, _restorer: restorer };
+        device.set_command(command | MEMORY | MASTER)?;
+        Ok(device)
+    }
+
+    fn set_command(&self, command: u16) -> Result<(), Error> {
+        self.write_config(COMMAND, &command.to_le_bytes())
+    }
+
+    fn resource(&self, index: u8) -> Result<&Resource, Error> {
+        let no = |why: String| Error::NoBar { address: self.address, index, why };
+        let resource = self.resources.get(usize::from(index)).ok_or_else(|| no("there are BARs 0 to 5".into()))?;
+        resource.usable().map_err(|why| no(why.into()))?;
+        Ok(resource)
+    }
+
+    fn map(&self, index: u8, file: &str) -> Result<Bar, Error> {
+        let resource = self.resource(index)?;
+        let path = self.folder.join(file);
+        let failed = |why| Error::system(format!("map {}", path.display()), why);
+        let opened =
+            File::options().read(true).write(true).custom_flags(libc::O_SYNC).open(&path).map_err(failed)?;
+        // A BAR smaller than a page may begin within one: the kernel maps the page.
+        let within = resource.start % 4096;
+        let mapping = Mapping::of(&opened, 0, within + resource.length).map_err(failed)?;
+        // SAFETY: the BAR begins `within` bytes into the mapping.
+        let at = unsafe { mapping.at().add(within as usize) };
+        // SAFETY: `length` bytes from there on are mapped as long as the mapping lives.
+        Ok(unsafe { Bar::mapped(at, resource.length, resource.start, Arc::new(mapping)) })
+    }
+
+    /// A BAR of prefetchable memory, with stores combined into bursts. Stores may arrive late and in another order.
+    ///
+    /// # Errors
+    /// [`Error::NoBar`] where it is not prefetchable.
+    pub fn bar_write_combined(&self, index: u8) -> Result<Bar, Error> {
+        if !self.resource(index)?.prefetchable {
+            let why = "its memory is not prefetchable, so stores to it may not be combined".into();
+            return Err(Error::NoBar { address: self.address, index, why });
+        }
+        self.map(index, &format!("resource{index}_wc"))
+    }
+}
+
+impl Function for Device {
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn is_functional(&self) -> bool {
+        self.functional
+    }
+
+    fn read_config(&self, offset: u16, into: &mut [u8]) -> Result<(), Error> {
+        match self.config.read_exact_at(into, u64::from(offset)) {
+            Ok(()) => Ok(()),
+            // The file ends with the space that the function has. One that is gone has no file.
+            Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => {
+                let length = fs::metadata(self.folder.join("config")).map_or(0, |file| file.len());
+                let end = u64::from(offset) + into.len() as u64;
+                Err(Error::OutOfBounds { what: "configuration space", at: offset.into(), end, length })
+            }
+            Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {
+                into.fill(0xff);
+                Ok(())
+            }
+            Err(why) => Err(Error::system(format!("read {}'s configuration", self.address), why)),
+        }
+    }
+
+    fn write_config(&self, offset: u16, from: &[u8]) -> Result<(), Error> {
+        let written = self.config.write_all_at(from, u64::from(offset));
+        written.map_err(|why| Error::system(format!("write {}'s configuration", self.address), why))
+    }
+
+    fn bar(&self, index: u8) -> Result<Bar, Error> {
+        self.map(index, &format!("resource{index}"))
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<Memory, Error> {
+        self.pool.allocate(bytes)
+    }
+
+    fn reach(&self, peer: &Peer) -> Result<Memory, Error> {
+        // Without translation the function reaches a BAR at its own address.
+        let run = Run { offset: 0, bus: peer.bus, length: peer.length };
+        // SAFETY: `keep` keeps the BAR's memory where it is, which is what a peer says of itself.
+        Ok(unsafe { Memory::new(Place::Peer, vec![run], None::<NonNull<u8>>, peer.keep.clone()) })
+    }
+
+    fn reset(&self) -> Result<(), Error> {
+        let path = self.folder.join("reset");
+        if !path.exists() {
+            let why = "it has no reset of its own (no FLR, no power states, not alone on its bus)".into();
+            let hint = "reset it by its own registers".into();
+            return Err(Error::Refused { address: self.address, why, hint });
+        }
+        Deed::new(path, "1").run().map_err(|why| Error::system(format!("reset {}", self.address), why))
+    }
+
+    fn is_present(&self) -> bool {
+        let mut vendor = [0; 2];
+        // The file stays open after the function is gone; its folder does not stay.
+        self.folder.exists() && self.read_config(0, &mut vendor).is_ok() && vendor != [0xff; 2]
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if !self.folder.exists() {
+            return;
+        }
+        // Bus mastering ends before anything else is given back. What fails here is the kernel's to clear: it does so when "0" is written.
+        let _ = self.set_command(self.command & !MASTER);
+        let _ = Deed::new(self.folder.join("enable"), "0").run();
+        // It stays off, even if it was on: no driver has the function, and what its registers point to has other owners now.
+        let _ = self.set_command(self.command & !MASTER);
+    }
+}
+
+/// The kernel's parameters, for hints.
+pub(crate) fn command_line(tree: &Tree) -> String {
+    tree.text("proc/cmdline").unwrap_or_default()
+}
+
+/// Whether the function's folder says that it stands behind an IOMMU that translates, and by what name.
+pub(crate) fn translation(tree: &Tree, address: Address) -> Option<String> {
+    let group = tree.iommu_group(address)?;
+    let kind = tree::text(&tree.path(format!("sys/kernel/iommu_groups/{group}/type")));
+    let kind = kind.unwrap_or_else(|| "unknown".into());
+    (kind != "identity").then_some(kind)
+}
