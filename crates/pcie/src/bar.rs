@@ -66,6 +66,20 @@ impl Bar {
         self.bus
     }
 
+    /// Where it is mapped; none where its registers are elsewhere.
+    pub(crate) fn mapped_at(&self) -> Option<NonNull<u8>> {
+        match &self.kind {
+            Kind::Mapped { at, .. } => Some(*at),
+            Kind::Elsewhere(_) => None,
+        }
+    }
+
+    /// The BAR as memory that other functions may reach; `what` names it in messages.
+    pub fn peer(&self, what: impl Into<String>, device: crate::Address) -> crate::Peer {
+        let keep = Arc::new(self.clone());
+        crate::Peer { what: what.into(), device: Some(device), bus: self.bus, length: self.length, keep }
+    }
+
     /// # Errors
     /// [`Error::OutOfBounds`] where `bytes` at `offset` are not all within the BAR: what a driver checks once, before it uses registers.
     pub fn holds(&self, offset: u64, bytes: u64) -> Result<(), Error> {

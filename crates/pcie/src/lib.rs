@@ -8,6 +8,7 @@ mod address;
 mod bar;
 pub mod bars;
 pub mod config;
+pub mod bind;
 mod error;
 #[cfg(test)]
 mod fixture;
@@ -21,6 +22,7 @@ pub mod qemu;
 mod restorer;
 pub mod sysfs;
 mod tree;
+pub mod vfio;
 
 pub use address::Address;
 pub use bar::{Bar, Registers};

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A text that is written into a file of /sys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,18 @@ impl Restorer {
         let shell = command.stdin(Stdio::piped()).stdout(held).stderr(Stdio::null()).process_group(0).spawn()?;
         Ok(Restorer { shell })
     }
+
+    /// Has it act now, and waits for it until then. Where it is not done, it goes on by itself.
+    pub(crate) fn act(mut self, until: Instant) {
+        drop(self.shell.stdin.take());
+        while Instant::now() < until && self.running() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn running(&mut self) -> bool {
+        matches!(self.shell.try_wait(), Ok(None))
+    }
 }
 
 impl Drop for Restorer {
@@ -64,8 +77,9 @@ impl Drop for Restorer {
         if let Some(mut pipe) = self.shell.stdin.take() {
             // One that has died already needs no word.
             let _ = pipe.write_all(b"done\n");
+            drop(pipe);
+            let _ = self.shell.wait();
         }
-        let _ = self.shell.wait();
     }
 }
 

@@ -7,7 +7,7 @@ mod checks;
 mod huge;
 mod pagemap;
 mod pool;
-mod resource;
+pub(crate) mod resource;
 
 pub use checks::refusal;
 
@@ -191,7 +191,8 @@ impl Function for Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        if !self.folder.exists() {
+        // Gone, or a driver's again: then it is the driver's to set.
+        if !self.folder.exists() || self.folder.join("driver").exists() {
             return;
         }
         // Bus mastering ends before anything else is given back. What fails here is the kernel's to clear: it does so when "0" is written.

@@ -11,7 +11,7 @@ const PREFETCH: u64 = 0x2000;
 const UNSET: u64 = 0x2000_0000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Resource {
+pub(crate) struct Resource {
     pub start: u64,
     pub length: u64,
     pub prefetchable: bool,
@@ -20,7 +20,7 @@ pub(super) struct Resource {
 
 impl Resource {
     /// Why it cannot be mapped.
-    pub(super) fn usable(&self) -> Result<(), &'static str> {
+    pub(crate) fn usable(&self) -> Result<(), &'static str> {
         match self.flags {
             0 => Err("the function has none there (or the upper half of another)"),
             flags if flags & IO != 0 => Err("it is of I/O ports, which no driver here uses"),
@@ -33,7 +33,7 @@ impl Resource {
     }
 }
 
-pub(super) fn read(folder: &Path) -> Result<Vec<Resource>, Error> {
+pub(crate) fn read(folder: &Path) -> Result<Vec<Resource>, Error> {
     let path = folder.join("resource");
     let text = fs::read_to_string(&path).map_err(|why| Error::system(format!("read {}", path.display()), why))?;
     parse(&text).ok_or_else(|| Error::system(format!("read {}", path.display()), std::io::ErrorKind::InvalidData.into()))

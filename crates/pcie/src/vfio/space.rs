@@ -1,0 +1,267 @@
+//! An address space behind the IOMMU: a container of vfio's type 1, or an IOAS of iommufd. Devices of one group share it.
+
+use super::abi;
+use super::iova::Iova;
+use crate::error::Error;
+use std::any::Any;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(super) struct Space {
+    way: Way,
+    iova: Mutex<Iova>,
+    /// The group's file, which is held as long as something is mapped.
+    group: Option<File>,
+}
+
+enum Way {
+    Type1(File),
+    Iommufd { file: File, ioas: u32 },
+}
+
+/// Memory of this process at a place in the space. Unmapped when it is dropped.
+pub(super) struct Mapped {
+    space: Arc<Space>,
+    pub at: u64,
+    length: u64,
+    /// The memory itself: dropped behind the unmapping.
+    _memory: Box<dyn Any + Send + Sync>,
+}
+
+impl Space {
+    /// A container in which a group is, with its IOMMU set.
+    pub(super) fn type1(container: File, group: File) -> io::Result<Space> {
+        let iova = Mutex::new(Iova::new(type1_ranges(&container)?));
+        Ok(Space { way: Way::Type1(container), iova, group: Some(group) })
+    }
+
+    /// A new address space of iommufd.
+    pub(super) fn iommufd(file: File) -> io::Result<Space> {
+        // SAFETY: plain numbers, for which zeros are values.
+        let mut made: abi::iommu_ioas_alloc = unsafe { std::mem::zeroed() };
+        made.size = size_of_val(&made) as u32;
+        // SAFETY: the call's own struct.
+        unsafe { abi::with(&file, abi::iommufd(abi::IOMMUFD_CMD_IOAS_ALLOC), &raw mut made)? };
+        let ioas = made.out_ioas_id;
+        Ok(Space { way: Way::Iommufd { file, ioas }, iova: Mutex::default(), group: None })
+    }
+
+    /// The file of the group whose devices are in the space.
+    pub(super) fn group(&self) -> Option<&File> {
+        self.group.as_ref()
+    }
+
+    /// The file and the number by which a device is attached to it.
+    pub(super) fn ioas(&self) -> Option<(&File, u32)> {
+        match &self.way {
+            Way::Iommufd { file, ioas } => Some((file, *ioas)),
+            Way::Type1(_) => None,
+        }
+    }
+
+    /// Asks for the valid ranges: with iommufd they depend on the devices that are attached.
+    pub(super) fn attached(&self) -> io::Result<()> {
+        if let Way::Iommufd { file, ioas } = &self.way {
+            *self.iova.lock().unwrap_or_else(PoisonError::into_inner) = Iova::new(ioas_ranges(file, *ioas)?);
+        }
+        Ok(())
+    }
+
+    /// Maps `length` bytes of this process, which `memory` keeps.
+    pub(super) fn map(
+        self: &Arc<Self>,
+        from: *mut u8,
+        length: u64,
+        align: u64,
+        memory: Box<dyn Any + Send + Sync>,
+    ) -> Result<Mapped, Error> {
+        let at = self.iova.lock().unwrap_or_else(PoisonError::into_inner).take(length, align);
+        let at = at.ok_or_else(|| Error::system("no room in the IOMMU's address ranges", io::ErrorKind::OutOfMemory.into()))?;
+        if let Err(why) = self.way.map(from as u64, at, length) {
+            self.iova.lock().unwrap_or_else(PoisonError::into_inner).give_back(at);
+            let what = match why.raw_os_error() {
+                Some(libc::ENOMEM) => "map memory for the device (its limit of locked memory is reached: raise `ulimit -l`)",
+                Some(libc::ENOSPC) => "map memory for the device (it has 65,535 mappings already: use fewer, larger ones)",
+                _ => "map memory for the device",
+            };
+            return Err(Error::system(what, why));
+        }
+        Ok(Mapped { space: Arc::clone(self), at, length, _memory: memory })
+    }
+}
+
+impl Way {
+    fn map(&self, from: u64, at: u64, length: u64) -> io::Result<()> {
+        match self {
+            Way::Type1(container) => {
+                let mut map = abi::vfio_iommu_type1_dma_map {
+                    argsz: size_of::<abi::vfio_iommu_type1_dma_map>() as u32,
+                    flags: abi::VFIO_DMA_MAP_FLAG_READ | abi::VFIO_DMA_MAP_FLAG_WRITE,
+                    vaddr: from,
+                    iova: at,
+                    size: length,
+                };
+                // SAFETY: the call's own struct; the memory is the caller's, who keeps it.
+                unsafe { abi::with(container, abi::IOMMU_MAP_DMA, &raw mut map)? };
+            }
+            Way::Iommufd { file, ioas } => {
+                // SAFETY: plain numbers, for which zeros are values.
+                let mut map: abi::iommu_ioas_map = unsafe { std::mem::zeroed() };
+                map.size = size_of_val(&map) as u32;
+                // IOMMU_IOAS_MAP_FIXED_IOVA, _WRITEABLE, _READABLE
+                map.flags = 1 | 2 | 4;
+                map.ioas_id = *ioas;
+                map.user_va = from;
+                map.length = length;
+                map.iova = at;
+                // SAFETY: as above.
+                unsafe { abi::with(file, abi::iommufd(abi::IOMMUFD_CMD_IOAS_MAP), &raw mut map)? };
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&self, at: u64, length: u64) -> io::Result<()> {
+        match self {
+            Way::Type1(container) => {
+                // SAFETY: plain numbers, for which zeros are values.
+                let mut unmap: abi::vfio_iommu_type1_dma_unmap = unsafe { std::mem::zeroed() };
+                unmap.argsz = size_of_val(&unmap) as u32;
+                unmap.iova = at;
+                unmap.size = length;
+                // SAFETY: the call's own struct.
+                unsafe { abi::with(container, abi::IOMMU_UNMAP_DMA, &raw mut unmap)? };
+            }
+            Way::Iommufd { file, ioas } => {
+                // SAFETY: plain numbers, for which zeros are values.
+                let mut unmap: abi::iommu_ioas_unmap = unsafe { std::mem::zeroed() };
+                unmap.size = size_of_val(&unmap) as u32;
+                unmap.ioas_id = *ioas;
+                unmap.iova = at;
+                unmap.length = length;
+                // SAFETY: as above.
+                unsafe { abi::with(file, abi::iommufd(abi::IOMMUFD_CMD_IOAS_UNMAP), &raw mut unmap)? };
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // A place that the kernel did not unmap is not given out again. The kernel keeps the pages pinned then, so they get no other owner.
+        if self.space.way.unmap(self.at, self.length).is_ok() {
+            self.space.iova.lock().unwrap_or_else(PoisonError::into_inner).give_back(self.at);
+        }
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        if let Way::Iommufd { file, ioas } = &self.way {
+            let mut gone = abi::iommu_destroy { size: size_of::<abi::iommu_destroy>() as u32, id: *ioas };
+            // SAFETY: the call's own struct. Where a device is still attached it fails, and closing the file does it.
+            let _ = unsafe { abi::with(file, abi::iommufd(abi::IOMMUFD_CMD_DESTROY), &raw mut gone) };
+        }
+    }
+}
+
+/// What VFIO_IOMMU_GET_INFO says of ranges, behind the struct itself.
+fn type1_ranges(container: &File) -> io::Result<Vec<(u64, u64)>> {
+    const HEAD: usize = size_of::<abi::vfio_iommu_type1_info>();
+    let mut words = vec![0u64; HEAD / 8];
+    loop {
+        let room = words.len() * 8;
+        let info = words.as_mut_ptr().cast::<abi::vfio_iommu_type1_info>();
+        // SAFETY: at least the struct, aligned.
+        unsafe { (*info).argsz = room as u32 };
+        // SAFETY: the call's own struct, with `argsz` bytes behind it.
+        unsafe { abi::with(container, abi::IOMMU_GET_INFO, info)? };
+        // SAFETY: as above.
+        let wanted = unsafe { (*info).argsz } as usize;
+        if wanted <= room {
+            break;
+        }
+        words = vec![0; wanted.min(1 << 20).div_ceil(8)];
+        if wanted > 1 << 20 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    // Kernels before 5.4 report no ranges: all of 48 bits but the interrupts' (Intel SDM, 11.11: 0xfee00000).
+    let before = || vec![(0, 0xfedf_ffff), (0xfef0_0000, (1 << 48) - 1)];
+    Ok(ranges_of(&bytes).unwrap_or_else(before))
+}
+
+/// The chain of capabilities: `vfio_info_cap_header` is id (u16), version (u16), next (u32, from the begin of the whole).
+fn ranges_of(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
+    let u16_at = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?));
+    let u32_at = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?));
+    let u64_at = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?));
+    if u32_at(4)? & abi::VFIO_IOMMU_INFO_CAPS == 0 {
+        return None;
+    }
+    let mut at = u32_at(16)? as usize;
+    while at != 0 {
+        if u32::from(u16_at(at)?) == abi::VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE {
+            let count = u32_at(at + 8)? as usize;
+            return (0..count).map(|i| Some((u64_at(at + 16 + 16 * i)?, u64_at(at + 24 + 16 * i)?))).collect();
+        }
+        // Forwards only: a chain that goes in a circle ends.
+        at = Some(u32_at(at + 4)? as usize).filter(|next| *next == 0 || *next > at)?;
+    }
+    None
+}
+
+fn ioas_ranges(file: &File, ioas: u32) -> io::Result<Vec<(u64, u64)>> {
+    // SAFETY: plain numbers, for which zeros are values.
+    let mut ranges: Vec<abi::iommu_iova_range> = vec![unsafe { std::mem::zeroed() }; 64];
+    // SAFETY: as above.
+    let mut ask: abi::iommu_ioas_iova_ranges = unsafe { std::mem::zeroed() };
+    ask.size = size_of_val(&ask) as u32;
+    ask.ioas_id = ioas;
+    ask.num_iovas = ranges.len() as u32;
+    ask.allowed_iovas = ranges.as_mut_ptr() as u64;
+    // SAFETY: the call's own struct, and as many ranges as it says.
+    unsafe { abi::with(file, abi::iommufd(abi::IOMMUFD_CMD_IOAS_IOVA_RANGES), &raw mut ask)? };
+    ranges.truncate(ask.num_iovas as usize);
+    Ok(ranges.iter().map(|range| (range.start, range.last)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer of VFIO_IOMMU_GET_INFO with two capabilities, the second of ranges.
+    fn answer(next: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for word in [72u32, abi::VFIO_IOMMU_INFO_CAPS, 0x1000, 0, 24, 0] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend([3, 0, 1, 0]);
+        bytes.extend(next.to_ne_bytes());
+        bytes.extend([0xff, 0xff, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([1, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+        for word in [0u64, 0xfedf_ffff, 0xfef0_0000, 0xffff_ffff_ffff] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn ranges_are_found_behind_other_capabilities() {
+        let expected = vec![(0, 0xfedf_ffff), (0xfef0_0000, 0xffff_ffff_ffff)];
+        assert_eq!(ranges_of(&answer(40)), Some(expected));
+    }
+
+    #[test]
+    fn chains_that_lead_nowhere_end() {
+        for next in [0, 24, 20, 70, 1000, u32::MAX] {
+            assert_eq!(ranges_of(&answer(next)), None, "{next}");
+        }
+        for length in 0..answer(40).len() {
+            let _ = ranges_of(&answer(40)[..length]);
+        }
+    }
+}
