@@ -1,6 +1,6 @@
 //! QEMU's devices of the harness: where they stand, and edu's registers (QEMU's docs/specs/edu.txt).
 
-use pcie::{Address, Function, Memory};
+use pcie::{Address, Bar, Function, Memory};
 use std::error::Error;
 use std::fs;
 use std::thread::sleep;
@@ -104,21 +104,14 @@ pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// Stores bytes into memory that the CPU reaches.
-pub fn fill(memory: &Memory, offset: u64, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
-    memory.holds(offset, bytes.len() as u64)?;
-    let at = memory.as_ptr().ok_or("the CPU does not reach this memory")?;
-    for (index, byte) in bytes.iter().enumerate() {
-        // SAFETY: within the memory, as was just checked.
-        unsafe { at.add(offset as usize + index).write_volatile(*byte) };
-    }
-    Ok(())
+/// Loads bytes of memory that the CPU reaches.
+pub fn contents(memory: &Memory, offset: u64, bytes: usize) -> Result<Vec<u8>, Box<dyn Error>> {
+    let mut into = vec![0; bytes];
+    memory.load(offset, &mut into)?;
+    Ok(into)
 }
 
-/// Loads bytes.
-pub fn contents(memory: &Memory, offset: u64, bytes: usize) -> Result<Vec<u8>, Box<dyn Error>> {
-    memory.holds(offset, bytes as u64)?;
-    let at = memory.as_ptr().ok_or("the CPU does not reach this memory")?;
-    // SAFETY: within the memory, as was just checked.
-    Ok((0..bytes).map(|index| unsafe { at.add(offset as usize + index).read_volatile() }).collect())
+/// Loads bytes of a BAR.
+pub fn bar_contents(bar: &Bar, offset: u64, bytes: u64) -> Vec<u8> {
+    (0..bytes / 4).flat_map(|word| bar.load32(offset + 4 * word).to_le_bytes()).collect()
 }

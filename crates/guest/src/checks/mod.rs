@@ -1,16 +1,27 @@
 //! The checks of each part, by name.
 
+mod binding;
 mod through;
+mod with_iommu;
 mod without_iommu;
 
-use crate::report;
+use crate::report::{self, Outcome};
 
 /// Runs the part that the kernel's command line names.
 pub fn run(line: &str) {
     let part = line.split_whitespace().find_map(|word| word.strip_prefix("part=")).unwrap_or_default();
-    match part {
+    let done = match part {
         "sysfs" => without_iommu::run(),
-        other => report::line(&format!("not ok part there is no part {other:?}")),
+        "vfio" => with_iommu::run(),
+        other => Err(format!("there is no part {other:?}").into()),
+    };
+    if let Err(why) = done {
+        report::line(&format!("not ok part {why}"));
     }
     report::line("end");
+}
+
+/// What this program does when the checks start it again.
+pub fn child(words: &[String]) -> Outcome {
+    binding::child(words)
 }

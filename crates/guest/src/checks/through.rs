@@ -1,8 +1,9 @@
 //! Checks that are the same through sysfs and through vfio.
 
-use crate::devices::{self, Edu, contents, fill, pattern};
+use crate::devices::{self, Edu, bar_contents, contents, pattern};
 use crate::report::{Outcome, ensure};
 use pcie::Function;
+use std::time::Instant;
 
 /// edu's registers, by its BAR.
 pub fn registers(edu: &dyn Function) -> Outcome {
@@ -58,9 +59,9 @@ pub fn host_dma(edu: &dyn Function) -> Outcome {
         places.extend([end / 2, end - 4096]);
         for (index, place) in places.into_iter().enumerate() {
             let sent = pattern(index as u64 + 1, 256);
-            fill(&memory, place, &sent)?;
+            memory.store(place, &sent)?;
             device.fetch(&memory, place, 256)?;
-            fill(&memory, place, &[0x5a; 1024])?;
+            memory.store(place, &[0x5a; 1024])?;
             device.deliver(&memory, place + 512, 256)?;
             let found = contents(&memory, place, 1024)?;
             ensure(found[512..768] == sent[..], || format!("other bytes at {place:#x}"))?;
@@ -77,7 +78,7 @@ pub fn memory_comes_back(edu: &dyn Function) -> Outcome {
         let kept: Vec<_> = [4096, 3 << 20, 64 << 10, 16 << 20].into_iter().map(|n| edu.allocate(n)).collect();
         for (index, memory) in kept.into_iter().enumerate() {
             let memory = memory.map_err(|why| format!("round {round}, {index}: {why}"))?;
-            fill(&memory, memory.length() - 8, &[7; 8])?;
+            memory.store(memory.length() - 8, &[7; 8])?;
         }
     }
     let too_much = edu.allocate(1 << 42).err().ok_or("4 TiB were allocated")?;
@@ -92,4 +93,72 @@ pub fn pieces_are_apart(edu: &dyn Function) -> Outcome {
     at.dedup();
     ensure(at.len() == pieces.len(), || format!("{} places for {} pieces", at.len(), pieces.len()))?;
     ensure(at.iter().all(|bus| bus % 4096 == 0), || "a piece does not begin at a page".into())
+}
+
+/// edu's DMA into another device's BAR and out of it, with no memory of the host between.
+pub fn peer_dma(edu: &dyn Function, other: &dyn Function) -> Outcome {
+    let bar = other.bar(2)?;
+    let peer = bar.peer("ivshmem", other.identity().address);
+    let memory = edu.reach(&peer)?;
+    ensure(memory.length() == 4 << 20, || format!("{:#x} bytes", memory.length()))?;
+    ensure(memory.as_ptr().is_none(), || "the CPU reaches a peer's memory through this".into())?;
+    let device = Edu::new(edu)?;
+    let host = edu.allocate(4096)?;
+    for (index, place) in [0, 0x1000, 0x20_0ff0, (4 << 20) - 256].into_iter().enumerate() {
+        let sent = pattern(index as u64 + 100, 256);
+        host.store(0, &sent)?;
+        device.fetch(&host, 0, 256)?;
+        device.deliver(&memory, place, 256)?;
+        ensure(bar_contents(&bar, place, 256) == sent, || format!("other bytes at {place:#x} of the BAR"))?;
+        // And back: what the CPU changes there arrives in the host's memory.
+        bar.store32(place + 4, 0x600d_600d);
+        device.fetch(&memory, place, 256)?;
+        device.deliver(&host, 512, 256)?;
+        let back = contents(&host, 512, 256)?;
+        ensure(back[..4] == sent[..4] && back[8..] == sent[8..], || format!("other bytes back from {place:#x}"))?;
+        ensure(back[4..8] == 0x600d_600du32.to_le_bytes(), || "the CPU's store is missing".into())?;
+    }
+    Ok(())
+}
+
+/// A drive's registers (NVM Express Base Specification 2.0, section 3.1.3): enabled with queues in our memory it is ready, and after a reset
+/// it is not.
+pub fn drive(drive: &dyn Function) -> Outcome {
+    const VERSION: u64 = 0x08;
+    const CONFIGURATION: u64 = 0x14;
+    const STATUS: u64 = 0x1c;
+    const QUEUES: u64 = 0x24;
+    ensure(drive.identity().class == 0x01_08_02, || format!("{:?}", drive.identity()))?;
+    let bar = drive.bar(0)?;
+    bar.holds(0, 0x1000)?;
+    let ready = |wanted: u32| {
+        let started = Instant::now();
+        while bar.load32(STATUS) & 1 != wanted {
+            ensure(started.elapsed().as_secs() < 20, || format!("status {:#x} after 20 s", bar.load32(STATUS)))?;
+        }
+        Ok::<(), Box<dyn std::error::Error>>(())
+    };
+    let version = bar.load32(VERSION);
+    ensure((1..=2).contains(&(version >> 16)), || format!("version {version:#x}"))?;
+    bar.store32(CONFIGURATION, 0);
+    ready(0)?;
+    let queues = drive.allocate(8192)?;
+    bar.store32(QUEUES, 0x000f_000f);
+    bar.store64(0x28, queues.bus(0)?.0);
+    bar.store64(0x30, queues.bus(4096)?.0);
+    // ORDERING: stores to a BAR arrive in their order, so the drive knows its queues when it is enabled.
+    bar.store32(CONFIGURATION, 0x0046_0001);
+    ready(1)?;
+    drive.reset()?;
+    ready(0)?;
+    ensure(bar.load32(CONFIGURATION) & 1 == 0, || "it is enabled after a reset".into())
+}
+
+/// The error's text has all of these words.
+pub fn refused<T>(result: Result<T, pcie::Error>, words: &[&str]) -> Outcome {
+    let why = match result {
+        Ok(_) => return Err("it was not refused".into()),
+        Err(why) => why.to_string(),
+    };
+    ensure(words.iter().all(|word| why.contains(word)), || format!("refused otherwise: {why}"))
 }

@@ -1,18 +1,97 @@
 //! Through sysfs, on a machine without an IOMMU.
 
-use super::through;
+use super::{binding, through};
 use crate::devices;
-use crate::report::check;
+use crate::report::{Outcome, check, ensure};
+use pcie::bind::{To, Word};
+use pcie::{Address, Function, Tree, bind, sysfs, vfio};
+use std::fs;
 
-pub fn run() {
-    let edu = match devices::one(devices::EDU) {
-        Ok(edu) => edu,
-        Err(why) => return crate::report::line(&format!("not ok edu {why}")),
-    };
-    check("sysfs registers", || through::registers(&pcie::sysfs::open(edu)?));
-    check("sysfs missing bars", || through::missing_bars(&pcie::sysfs::open(edu)?));
-    check("sysfs configuration", || through::configuration(&pcie::sysfs::open(edu)?));
-    check("sysfs host dma", || through::host_dma(&pcie::sysfs::open(edu)?));
-    check("sysfs memory comes back", || through::memory_comes_back(&pcie::sysfs::open(edu)?));
-    check("sysfs pieces are apart", || through::pieces_are_apart(&pcie::sysfs::open(edu)?));
+pub fn run() -> Outcome {
+    let (edu, ivshmem) = (devices::one(devices::EDU)?, devices::one(devices::IVSHMEM)?);
+    let drives = devices::find(devices::NVME)?;
+    let [drive, behind_port] = drives[..] else { return Err(format!("drives: {drives:?}").into()) };
+    check("sysfs registers", || through::registers(&sysfs::open(edu)?));
+    check("sysfs missing bars", || through::missing_bars(&sysfs::open(edu)?));
+    check("sysfs configuration", || through::configuration(&sysfs::open(edu)?));
+    check("sysfs host dma", || through::host_dma(&sysfs::open(edu)?));
+    check("sysfs memory comes back", || through::memory_comes_back(&sysfs::open(edu)?));
+    check("sysfs pieces are apart", || through::pieces_are_apart(&sysfs::open(edu)?));
+    check("sysfs peer dma", || through::peer_dma(&sysfs::open(edu)?, &sysfs::open(ivshmem)?));
+    check("sysfs combined stores", || combined(edu, ivshmem));
+    check("sysfs puts the command register back", || command_register(edu));
+    check("sysfs no huge pages", || no_huge_pages(edu));
+    check("sysfs killed", || binding::killed_with_sysfs(edu));
+
+    check("sysfs refuses a bound function", || {
+        through::refused(sysfs::open(drive), &["the kernel's driver nvme has it", "--bind"])
+    });
+    check("vfio refuses without an iommu", || through::refused(vfio::open(edu), &["no IOMMU stands before it"]));
+    check("bind refuses vfio without an iommu", || {
+        let word = Word::TakeIt;
+        through::refused(bind::take(&Tree::default(), drive, To::Vfio, word), &["no IOMMU", "sysfs"])
+    });
+    check("bind takes and gives back", || binding::to_nobody_and_back(drive));
+    check("sysfs drive behind a port", || {
+        let bound = bind::take(&Tree::default(), behind_port, To::Nobody, Word::TakeIt)?;
+        through::drive(&sysfs::open(bound.address())?)
+    });
+    check("sysfs removal", || removal(edu));
+    Ok(())
+}
+
+/// Stores are combined only where memory is prefetchable.
+fn combined(edu: Address, ivshmem: Address) -> Outcome {
+    let device = sysfs::open(ivshmem)?;
+    let (written, read) = (device.bar_write_combined(2)?, device.bar(2)?);
+    for word in 0..64 {
+        written.store32(0x3000 + 4 * word, 0x1000 + word as u32);
+    }
+    // ORDERING: a load of the same mapping empties the buffers in which stores are combined.
+    written.load32(0x3000);
+    ensure((0..64).all(|word| read.load32(0x3000 + 4 * word) == 0x1000 + word as u32), || "stores are missing".into())?;
+    through::refused(sysfs::open(edu)?.bar_write_combined(0).map(drop), &["not prefetchable"])
+}
+
+fn command(at: Address) -> Result<u8, Box<dyn std::error::Error>> {
+    Ok(fs::read(format!("/sys/bus/pci/devices/{at}/config"))?[4])
+}
+
+fn command_register(edu: Address) -> Outcome {
+    let before = command(edu)?;
+    let device = sysfs::open(edu)?;
+    let open = command(edu)?;
+    ensure(open & 6 == 6, || format!("{open:#x} when it is open"))?;
+    drop(device);
+    let after = command(edu)?;
+    ensure(after == before & !4, || format!("{before:#x} before, {after:#x} after"))
+}
+
+/// The error says how to get some.
+fn no_huge_pages(edu: Address) -> Outcome {
+    let path = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    let before = fs::read_to_string(path)?;
+    let device = sysfs::open(edu)?;
+    fs::write(path, "0")?;
+    let later = device.allocate(4096).map(drop);
+    let at_once = sysfs::open(edu).map(drop);
+    fs::write(path, before.trim())?;
+    through::refused(later, &["echo $(( $(cat", path])?;
+    through::refused(at_once, &["echo $(( $(cat", path])?;
+    device.allocate(4096).map(drop).map_err(Into::into)
+}
+
+/// A function that is pulled out while it is open.
+fn removal(edu: Address) -> Outcome {
+    let device = sysfs::open(edu)?;
+    let bar = device.bar(0)?;
+    fs::write(format!("/sys/bus/pci/devices/{edu}/remove"), "1")?;
+    ensure(!device.is_present(), || "it is taken for present".into())?;
+    let mut ids = [0; 4];
+    let read = device.read_config(0, &mut ids);
+    ensure(read.is_err() || ids == [0xff; 4], || format!("configuration reads as {ids:x?}"))?;
+    ensure(device.bar(0).is_err(), || "its BAR was mapped again".into())?;
+    drop((bar, device));
+    fs::write("/sys/bus/pci/rescan", "1")?;
+    through::registers(&sysfs::open(edu)?)
 }

@@ -22,7 +22,8 @@ impl Kernel {
     }
 
     fn below(root: &Path) -> Option<Kernel> {
-        let mut images: Vec<PathBuf> = fs::read_dir(root.join("boot")).ok()?.flatten().map(|entry| entry.path()).collect();
+        let mut images: Vec<PathBuf> =
+            fs::read_dir(root.join("boot")).ok()?.flatten().map(|entry| entry.path()).collect();
         images.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")));
         images.sort();
         // Newest last, as far as names tell.
@@ -43,7 +44,9 @@ impl Kernel {
 
     fn add(&self, name: &str, found: &mut Vec<(String, Vec<u8>)>) {
         let name = name.replace('-', "_");
-        let Some(path) = self.modules.get(&name).filter(|_| found.iter().all(|(have, _)| *have != name)) else { return };
+        let Some(path) = self.modules.get(&name).filter(|_| found.iter().all(|(have, _)| *have != name)) else {
+            return;
+        };
         let bytes = contents(path);
         for needed in depends(&bytes) {
             self.add(&needed, found);

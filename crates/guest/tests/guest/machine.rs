@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 /// One boot.
 pub struct Guest<'a> {
     pub part: &'a str,
-    /// QEMU's arguments beside those of every guest.
+    /// QEMU's arguments for the machine, in front of all devices.
+    pub machine: &'a [&'a str],
     pub devices: &'a [&'a str],
     pub kernel_line: &'a str,
     pub limit: Duration,
@@ -49,13 +50,13 @@ impl Guest<'_> {
         fs::create_dir_all(&folder.0).unwrap();
         let at = |name: &str| folder.0.join(name);
         fs::write(at("initrd"), initrd(kernel)).unwrap();
-        for (name, bytes) in [("d0", 32 << 20), ("d1", 32 << 20)] {
-            fs::File::create(at(name)).unwrap().set_len(bytes).unwrap();
-        }
+        fs::write(at("d0"), vec![0; 32 << 20]).unwrap();
+        fs::write(at("d1"), partitioned(32 << 20)).unwrap();
         let (console, lines) = (at("console"), at("lines"));
 
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.current_dir(&folder.0)
+            .args(self.machine)
             .args(["-accel", "tcg", "-m", "768M", "-display", "none", "-nodefaults", "-no-reboot"])
             .args(["-serial", "file:console", "-serial", "file:lines"])
             .args(["-object", "memory-backend-file,id=peer,size=4M,mem-path=peer,share=on"])
@@ -93,7 +94,8 @@ fn initrd(kernel: &Kernel) -> Vec<u8> {
     let init = PathBuf::from(env!("CARGO_BIN_EXE_guest-init"));
     archive.file("init", &fs::read(&init).unwrap());
     let path = std::env::var_os("PATH").unwrap();
-    let shell = std::env::split_paths(&path).map(|dir| dir.join("busybox")).find(|path| path.is_file()).expect("busybox");
+    let shell =
+        std::env::split_paths(&path).map(|dir| dir.join("busybox")).find(|path| path.is_file()).expect("busybox");
     archive.file("bin/sh", &fs::read(&shell).unwrap());
     let mut libraries: Vec<String> = [&init, &shell].into_iter().flat_map(|program| libraries(program)).collect();
     libraries.sort();
@@ -113,4 +115,23 @@ fn libraries(program: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let paths = text.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     paths.map(str::to_owned).collect()
+}
+
+/// A drive with one partition from 1 MiB on, which is swap space (util-linux: mkswap; the kernel's `union swap_header`).
+fn partitioned(bytes: usize) -> Vec<u8> {
+    const BLOCK: usize = 512;
+    const BEGIN: usize = 1 << 20;
+    let mut drive = vec![0; bytes];
+    // The first entry of the partition table: kind 0x82, first block, number of blocks.
+    drive[446 + 4] = 0x82;
+    drive[446 + 8..446 + 12].copy_from_slice(&((BEGIN / BLOCK) as u32).to_le_bytes());
+    drive[446 + 12..446 + 16].copy_from_slice(&(((bytes - BEGIN) / BLOCK) as u32).to_le_bytes());
+    drive[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let swap = &mut drive[BEGIN..];
+    // Version 1 and the number of the last page.
+    swap[1024..1028].copy_from_slice(&1u32.to_le_bytes());
+    let last = ((bytes - BEGIN) / 4096 - 1) as u32;
+    swap[1028..1032].copy_from_slice(&last.to_le_bytes());
+    swap[4086..4096].copy_from_slice(b"SWAPSPACE2");
+    drive
 }

@@ -33,16 +33,33 @@ fn passes(guest: &Guest, checks: usize) {
     assert_eq!(said.lines.iter().filter(|line| line.starts_with("ok ")).count(), checks);
 }
 
+/// Two drives, the second behind a port with a partition that holds swap space; edu; the memory of another device.
+const DEVICES: [&str; 10] = [
+    "-device",
+    "edu,addr=06.0,dma_mask=0xffffffffffffffff",
+    "-device",
+    "ivshmem-plain,memdev=peer,addr=05.0",
+    "-device",
+    "nvme,drive=d0,serial=d0,addr=04.0",
+    "-device",
+    "pcie-root-port,id=rp0,addr=03.0,chassis=1",
+    "-device",
+    "nvme,drive=d1,serial=d1,bus=rp0",
+];
+
 #[test]
-#[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
+#[ignore = "boots a machine without KVM: 15 s; run by .ci/run"]
 fn functions_are_driven_through_sysfs_without_an_iommu() {
-    let devices = [
-        "-machine", "q35",
-        "-device", "edu,addr=06.0,dma_mask=0xffffffffffffffff",
-        "-device", "ivshmem-plain,memdev=peer,addr=05.0",
-        "-device", "nvme,drive=d0,serial=d0,addr=04.0",
-        "-device", "pcie-root-port,id=rp0,addr=03.0,chassis=1",
-        "-device", "nvme,drive=d1,serial=d1,bus=rp0,logical_block_size=4096,physical_block_size=4096",
-    ];
-    passes(&Guest { part: "sysfs", devices: &devices, kernel_line: "", limit: LIMIT }, 6);
+    passes(
+        &Guest { part: "sysfs", machine: &["-machine", "q35"], devices: &DEVICES, kernel_line: "", limit: LIMIT },
+        17,
+    );
+}
+
+#[test]
+#[ignore = "boots a machine without KVM: 15 s; run by .ci/run"]
+fn functions_are_driven_through_vfio_behind_an_iommu() {
+    let machine = ["-machine", "q35", "-device", "intel-iommu,intremap=on"];
+    let kernel_line = "intel_iommu=on iommu=nopt";
+    passes(&Guest { part: "vfio", machine: &machine, devices: &DEVICES, kernel_line, limit: LIMIT }, 21);
 }

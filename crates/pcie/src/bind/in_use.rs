@@ -18,13 +18,20 @@ pub struct Use {
 /// How a device is used.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
-    Mounted { at: String },
+    Mounted {
+        at: String,
+    },
     Swap,
     Partition,
     /// Another block device stands on it: LVM, RAID, encryption.
-    Under { device: String, kind: String },
+    Under {
+        device: String,
+        kind: String,
+    },
     /// What udev saw on it: `ext4`, `LVM2_member`, a partition table.
-    Holds { kind: String },
+    Holds {
+        kind: String,
+    },
     Network,
     Display,
     Usb,
@@ -159,7 +166,9 @@ fn direct(tree: &Tree, device: &str, add: &mut impl FnMut(&str, How)) {
     if let Some(kind) = note("E:ID_FS_TYPE=") {
         add(device, How::Holds { kind });
     }
-    if let Some(kind) = note("E:ID_PART_TABLE_TYPE=").filter(|_| !tree.path(format!("sys/class/block/{device}/partition")).exists()) {
+    if let Some(kind) =
+        note("E:ID_PART_TABLE_TYPE=").filter(|_| !tree.path(format!("sys/class/block/{device}/partition")).exists())
+    {
         add(device, How::Holds { kind: format!("a partition table ({kind})") });
     }
 }
@@ -286,10 +295,13 @@ mod tests {
         }
         fixture.folder(&format!("{folder}/usb2"));
         fixture.file(&format!("{folder}/class"), "0x060400\n");
-        assert_eq!(texts(&fixture), [
-            "0000:04:00.0 is a bridge with other functions behind it",
-            "the network interface eth0 is up",
-            "usb2 is a USB bus",
-        ]);
+        assert_eq!(
+            texts(&fixture),
+            [
+                "0000:04:00.0 is a bridge with other functions behind it",
+                "the network interface eth0 is up",
+                "usb2 is a USB bus",
+            ]
+        );
     }
 }

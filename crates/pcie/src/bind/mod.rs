@@ -98,7 +98,10 @@ pub fn take(tree: &Tree, address: Address, to: To, word: Word) -> Result<Bound, 
 fn vfio_is_possible(tree: &Tree, address: Address) -> Result<(), Error> {
     let refused = |why: String, hint: &str| Err(Error::Refused { address, why, hint: hint.into() });
     let Some(group) = tree.iommu_group(address) else {
-        return refused("no IOMMU stands before it".into(), "go without vfio (sysfs), or turn the IOMMU on (intel_iommu=on)");
+        return refused(
+            "no IOMMU stands before it".into(),
+            "go without vfio (sysfs), or turn the IOMMU on (intel_iommu=on)",
+        );
     };
     if !tree.path("sys/bus/pci/drivers/vfio-pci").exists() {
         return refused("the driver vfio-pci is not loaded".into(), "modprobe vfio-pci");

@@ -24,7 +24,8 @@ fn reason(tree: &Tree, address: Address, root: bool) -> Option<(String, String)>
         return Some((why, "use vfio (bind it with --bind), or boot without Secure Boot".into()));
     }
     if let Some(how) = confidential(tree) {
-        let why = format!("this is a confidential virtual machine ({how}): devices reach no memory of ours by its address");
+        let why =
+            format!("this is a confidential virtual machine ({how}): devices reach no memory of ours by its address");
         return Some((why, "use an ordinary virtual machine or the host".into()));
     }
     if let Some(driver) = tree.driver(address) {

@@ -23,7 +23,10 @@ impl HugePages {
     }
 
     pub(super) fn of(tree: &Tree) -> Result<HugePages, Error> {
-        [SMALL, LARGE].into_iter().find(|pages| pages.free(tree) > 0).ok_or_else(|| none(SMALL, 1, "no huge page is free"))
+        [SMALL, LARGE]
+            .into_iter()
+            .find(|pages| pages.free(tree) > 0)
+            .ok_or_else(|| none(SMALL, 1, "no huge page is free"))
     }
 
     /// How many nobody uses.

@@ -102,8 +102,7 @@ impl Device {
         let resource = self.resource(index)?;
         let path = self.folder.join(file);
         let failed = |why| Error::system(format!("map {}", path.display()), why);
-        let opened =
-            File::options().read(true).write(true).custom_flags(libc::O_SYNC).open(&path).map_err(failed)?;
+        let opened = File::options().read(true).write(true).custom_flags(libc::O_SYNC).open(&path).map_err(failed)?;
         // A BAR smaller than a page may begin within one: the kernel maps the page.
         let within = resource.start % 4096;
         let mapping = Mapping::of(&opened, 0, within + resource.length).map_err(failed)?;

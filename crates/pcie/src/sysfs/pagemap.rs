@@ -23,7 +23,9 @@ fn frame(entry: u64) -> io::Result<u64> {
     match (entry & PRESENT != 0, entry & FRAME) {
         (false, _) => Err(io::Error::other("the page is not in memory")),
         // The kernel shows zeros to whoever lacks the right.
-        (true, 0) => Err(io::Error::other("the kernel hides them: this needs CAP_SYS_ADMIN (root, outside of a container)")),
+        (true, 0) => {
+            Err(io::Error::other("the kernel hides them: this needs CAP_SYS_ADMIN (root, outside of a container)"))
+        }
         (true, frame) => Ok(frame * PAGE),
     }
 }

@@ -36,7 +36,8 @@ impl Resource {
 pub(crate) fn read(folder: &Path) -> Result<Vec<Resource>, Error> {
     let path = folder.join("resource");
     let text = fs::read_to_string(&path).map_err(|why| Error::system(format!("read {}", path.display()), why))?;
-    parse(&text).ok_or_else(|| Error::system(format!("read {}", path.display()), std::io::ErrorKind::InvalidData.into()))
+    parse(&text)
+        .ok_or_else(|| Error::system(format!("read {}", path.display()), std::io::ErrorKind::InvalidData.into()))
 }
 
 fn parse(text: &str) -> Option<Vec<Resource>> {

@@ -21,7 +21,8 @@ pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), 
     };
     let failed = |what: &str, why| Error::system(format!("{what} {address}"), why);
     let device = file(tree.path(path))?;
-    let space = Space::iommufd(file(tree.path("dev/iommu"))?).map_err(|why| failed("make an address space for", why))?;
+    let space =
+        Space::iommufd(file(tree.path("dev/iommu"))?).map_err(|why| failed("make an address space for", why))?;
     if let Some((iommu, ioas)) = space.ioas() {
         // SAFETY: plain numbers, for which zeros are values.
         let mut bind: abi::vfio_device_bind_iommufd = unsafe { std::mem::zeroed() };
@@ -34,7 +35,8 @@ pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), 
         attach.argsz = size_of_val(&attach) as u32;
         attach.pt_id = ioas;
         // SAFETY: as above.
-        unsafe { abi::with(&device, abi::DEVICE_ATTACH_IOMMUFD_PT, &raw mut attach) }.map_err(|why| failed("attach", why))?;
+        unsafe { abi::with(&device, abi::DEVICE_ATTACH_IOMMUFD_PT, &raw mut attach) }
+            .map_err(|why| failed("attach", why))?;
     }
     space.attached().map_err(|why| failed("ask for the address ranges of", why))?;
     Ok((device, Arc::new(space)))

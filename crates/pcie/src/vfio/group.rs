@@ -22,7 +22,9 @@ pub(super) fn offered(tree: &Tree) -> bool {
 /// The device's file, and the address space of its group.
 pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), Error> {
     let refused = |why: String, hint: &str| Error::Refused { address, why, hint: hint.into() };
-    let number = tree.iommu_group(address).ok_or_else(|| refused("it has no IOMMU group".into(), "see docs/reference/pcie.md"))?;
+    let number = tree
+        .iommu_group(address)
+        .ok_or_else(|| refused("it has no IOMMU group".into(), "see docs/reference/pcie.md"))?;
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|_, space| space.strong_count() > 0);
     let space = match open.get(&number).and_then(Weak::upgrade) {
@@ -47,9 +49,10 @@ fn container(tree: &Tree, address: Address, number: u32) -> Result<Space, Error>
         Some(libc::EBUSY) => {
             refused(format!("another process has its group ({})", path.display()), "end that one".into())
         }
-        Some(libc::EACCES | libc::EPERM) => {
-            refused(format!("no right to {}", path.display()), format!("run as root, or: chown $USER {}", path.display()))
-        }
+        Some(libc::EACCES | libc::EPERM) => refused(
+            format!("no right to {}", path.display()),
+            format!("run as root, or: chown $USER {}", path.display()),
+        ),
         _ => Error::system(format!("open {}", path.display()), why),
     })?;
     // SAFETY: plain numbers, for which zeros are values.
@@ -57,7 +60,8 @@ fn container(tree: &Tree, address: Address, number: u32) -> Result<Space, Error>
     status.argsz = size_of_val(&status) as u32;
     let failed = |what: &str, why| Error::system(format!("{what} (vfio group {number})"), why);
     // SAFETY: the call's own struct.
-    unsafe { abi::with(&group, abi::GROUP_GET_STATUS, &raw mut status) }.map_err(|why| failed("read its status", why))?;
+    unsafe { abi::with(&group, abi::GROUP_GET_STATUS, &raw mut status) }
+        .map_err(|why| failed("read its status", why))?;
     if status.flags & abi::VFIO_GROUP_FLAGS_VIABLE == 0 {
         let others = others(tree, address, number);
         let why = format!("other functions of its IOMMU group {number} have drivers of the kernel's: {others}");
@@ -66,7 +70,8 @@ fn container(tree: &Tree, address: Address, number: u32) -> Result<Space, Error>
     let path = tree.path("dev/vfio/vfio");
     let container = File::options().read(true).write(true).open(&path);
     let container = container.map_err(|why| Error::system(format!("open {}", path.display()), why))?;
-    let version = abi::number(&container, abi::GET_API_VERSION, 0).map_err(|why| failed("ask for vfio's version", why))?;
+    let version =
+        abi::number(&container, abi::GET_API_VERSION, 0).map_err(|why| failed("ask for vfio's version", why))?;
     let type1 = abi::number(&container, abi::CHECK_EXTENSION, abi::VFIO_TYPE1v2_IOMMU.into()).unwrap_or(0);
     if version as u32 != abi::VFIO_API_VERSION || type1 == 0 {
         let why = format!("this kernel's vfio has version {version} and no IOMMU of type 1");
@@ -74,14 +79,18 @@ fn container(tree: &Tree, address: Address, number: u32) -> Result<Space, Error>
     }
     let mut file = container.as_raw_fd();
     // SAFETY: the call takes a pointer to the number of an open file.
-    unsafe { abi::with(&group, abi::GROUP_SET_CONTAINER, &raw mut file) }.map_err(|why| failed("use its container", why))?;
-    abi::number(&container, abi::SET_IOMMU, abi::VFIO_TYPE1v2_IOMMU.into()).map_err(|why| match why.raw_os_error() {
-        Some(libc::EPERM) => {
-            let why = "the IOMMU cannot remap interrupts, so the kernel does not let devices be driven from user space";
-            let hint = "turn interrupt remapping on, or load vfio_iommu_type1 with allow_unsafe_interrupts=1";
-            refused(why.into(), hint.into())
+    unsafe { abi::with(&group, abi::GROUP_SET_CONTAINER, &raw mut file) }
+        .map_err(|why| failed("use its container", why))?;
+    abi::number(&container, abi::SET_IOMMU, abi::VFIO_TYPE1v2_IOMMU.into()).map_err(|why| {
+        match why.raw_os_error() {
+            Some(libc::EPERM) => {
+                let why =
+                    "the IOMMU cannot remap interrupts, so the kernel does not let devices be driven from user space";
+                let hint = "turn interrupt remapping on, or load vfio_iommu_type1 with allow_unsafe_interrupts=1";
+                refused(why.into(), hint.into())
+            }
+            _ => failed("set its IOMMU", why),
         }
-        _ => failed("set its IOMMU", why),
     })?;
     Space::type1(container, group).map_err(|why| failed("ask for its address ranges", why))
 }

@@ -185,7 +185,8 @@ impl Function for Device {
 
     fn allocate(&self, bytes: u64) -> Result<Memory, Error> {
         let length = bytes.max(1).checked_next_multiple_of(PAGE).filter(|length| *length < 1 << 46);
-        let length = length.ok_or_else(|| Error::system("allocate so much memory", io::ErrorKind::OutOfMemory.into()))?;
+        let length =
+            length.ok_or_else(|| Error::system("allocate so much memory", io::ErrorKind::OutOfMemory.into()))?;
         let failed = |why| Error::system(format!("allocate {length:#x} bytes"), why);
         let whole = length.next_multiple_of(HUGE);
         let huge = || Mapping::anonymous(whole, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB).ok();
@@ -206,7 +207,8 @@ impl Function for Device {
             address: self.address,
             what: peer.what.clone(),
             why,
-            hint: "have the IOMMU pass through (iommu=pt) and go without vfio, or go through host memory (path [B])".into(),
+            hint: "have the IOMMU pass through (iommu=pt) and go without vfio, or go through host memory (path [B])"
+                .into(),
         };
         let bar = peer.keep.downcast_ref::<Bar>();
         let Some((bar, at)) = bar.and_then(|bar| Some((bar, bar.mapped_at()?))) else {

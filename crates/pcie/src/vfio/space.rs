@@ -77,12 +77,17 @@ impl Space {
         memory: Box<dyn Any + Send + Sync>,
     ) -> Result<Mapped, Error> {
         let at = self.iova.lock().unwrap_or_else(PoisonError::into_inner).take(length, align);
-        let at = at.ok_or_else(|| Error::system("no room in the IOMMU's address ranges", io::ErrorKind::OutOfMemory.into()))?;
+        let at = at
+            .ok_or_else(|| Error::system("no room in the IOMMU's address ranges", io::ErrorKind::OutOfMemory.into()))?;
         if let Err(why) = self.way.map(from as u64, at, length) {
             self.iova.lock().unwrap_or_else(PoisonError::into_inner).give_back(at);
             let what = match why.raw_os_error() {
-                Some(libc::ENOMEM) => "map memory for the device (its limit of locked memory is reached: raise `ulimit -l`)",
-                Some(libc::ENOSPC) => "map memory for the device (it has 65,535 mappings already: use fewer, larger ones)",
+                Some(libc::ENOMEM) => {
+                    "map memory for the device (its limit of locked memory is reached: raise `ulimit -l`)"
+                }
+                Some(libc::ENOSPC) => {
+                    "map memory for the device (it has 65,535 mappings already: use fewer, larger ones)"
+                }
                 _ => "map memory for the device",
             };
             return Err(Error::system(what, why));

@@ -1,0 +1,113 @@
+//! Through vfio, on a machine with an IOMMU.
+
+use super::{binding, through};
+use crate::devices::{self, Edu, contents, pattern};
+use crate::report::{Outcome, check, ensure};
+use pcie::bind::{To, Word};
+use pcie::{Address, Function, Peer, Tree, bind, sysfs, vfio};
+use std::fs;
+use std::sync::Arc;
+
+pub fn run() -> Outcome {
+    let (edu, ivshmem) = (devices::one(devices::EDU)?, devices::one(devices::IVSHMEM)?);
+    let drives = devices::find(devices::NVME)?;
+    let [drive, in_use] = drives[..] else { return Err(format!("drives: {drives:?}").into()) };
+    let tree = Tree::default();
+    check("sysfs refuses translation", || through::refused(sysfs::open(edu), &["translates", "iommu=pt"]));
+    check("vfio refuses what is not bound to it", || through::refused(vfio::open(edu), &["not bound to vfio-pci"]));
+    check("vfio refuses a bound function", || {
+        through::refused(vfio::open(drive), &["the kernel's driver nvme has it"])
+    });
+    check("sysfs where the iommu passes through", || passes_through(edu, ivshmem));
+
+    let bound = [edu, ivshmem].map(|at| bind::take(&tree, at, To::Vfio, Word::None));
+    check("bind to vfio", || {
+        bound.iter().try_for_each(|bound| ensure(bound.is_ok(), || format!("{:?}", bound.as_ref().err())))
+    });
+    check("vfio registers", || through::registers(&vfio::open(edu)?));
+    check("vfio missing bars", || through::missing_bars(&vfio::open(edu)?));
+    check("vfio configuration", || through::configuration(&vfio::open(edu)?));
+    check("vfio host dma", || through::host_dma(&vfio::open(edu)?));
+    check("vfio memory comes back", || through::memory_comes_back(&vfio::open(edu)?));
+    check("vfio pieces are apart", || through::pieces_are_apart(&vfio::open(edu)?));
+    check("vfio peer dma", || through::peer_dma(&vfio::open(edu)?, &vfio::open(ivshmem)?));
+    check("vfio refuses other peers", || other_peers(edu, ivshmem));
+    check("vfio unmaps", || unmaps(edu));
+    check("vfio keeps memory behind the function", || outlives(edu));
+    check("sysfs refuses what vfio has", || through::refused(sysfs::open(edu), &["vfio-pci has it", "through vfio"]));
+    check("bind to nobody refuses what vfio has", || {
+        through::refused(bind::take(&tree, edu, To::Nobody, Word::TakeIt), &["vfio-pci has it"])
+    });
+    drop(bound);
+    check("bind gives back to nobody", || {
+        for at in [edu, ivshmem] {
+            ensure(tree.driver(at).is_none(), || format!("{at} is bound to {:?}", tree.driver(at)))?;
+        }
+        Ok(())
+    });
+
+    check("bind refuses a drive in use", || binding::in_use(in_use));
+    check("vfio drive", || binding::to_vfio_and_back(drive));
+    check("vfio killed", || binding::killed_with_vfio(drive));
+    Ok(())
+}
+
+/// The group's type can be changed as long as nobody has its functions.
+fn passes_through(edu: Address, ivshmem: Address) -> Outcome {
+    let types = [edu, ivshmem].map(|at| {
+        let group = Tree::default().iommu_group(at).unwrap_or_default();
+        format!("/sys/kernel/iommu_groups/{group}/type")
+    });
+    let before: Vec<String> = types.iter().map(fs::read_to_string).collect::<Result<_, _>>()?;
+    types.iter().try_for_each(|path| fs::write(path, "identity"))?;
+    let result = through::host_dma(&sysfs::open(edu)?)
+        .and_then(|()| through::peer_dma(&sysfs::open(edu)?, &sysfs::open(ivshmem)?));
+    types.iter().zip(before).try_for_each(|(path, kind)| fs::write(path, kind.trim()))?;
+    result
+}
+
+/// Memory that nobody has mapped through vfio is not reached.
+fn other_peers(edu: Address, ivshmem: Address) -> Outcome {
+    let (device, other) = (vfio::open(edu)?, vfio::open(ivshmem)?);
+    let bar = other.bar(2)?;
+    let mut peer = Peer { keep: Arc::new(()), ..bar.peer("GPU 0", ivshmem) };
+    through::refused(device.reach(&peer).map(drop), &["cannot reach GPU 0", "path [B]"])?;
+    // Beyond the BAR, and parts of pages.
+    for (bus, length) in [(bar.bus_address() - 4096, 4096), (bar.bus_address(), 4097), (bar.bus_address() + 8, 4096)] {
+        peer = Peer { bus, length, ..bar.peer("ivshmem", ivshmem) };
+        through::refused(device.reach(&peer).map(drop), &["whole pages within its BAR"])?;
+    }
+    Ok(())
+}
+
+/// What is dropped is not reached any more: edu gets none of its bytes, and stores none there.
+fn unmaps(edu: Address) -> Outcome {
+    let function = vfio::open(edu)?;
+    let device = Edu::new(&function)?;
+    let (kept, dropped) = (function.allocate(8192)?, function.allocate(4096)?);
+    let (sent, other) = (pattern(7, 256), pattern(8, 256));
+    dropped.store(0, &sent)?;
+    let stale = dropped.bus(0)?.0;
+    device.fetch(&dropped, 0, 256)?;
+    drop(dropped);
+    // edu's buffer has the first pattern; a fetch that the IOMMU stops must not bring it other bytes of memory.
+    kept.store(0, &other)?;
+    device.dma(0x40000, stale, 256, 2)?;
+    let now = contents(&kept, 0, 256)?;
+    ensure(now == other, || "a store to an unmapped address changed other memory".into())?;
+    let again = function.allocate(4096)?;
+    ensure(again.bus(0)?.0 == stale, || "an address that was given back is not used again".into())?;
+    ensure(contents(&again, 0, 4096)?.iter().all(|byte| *byte == 0), || "new memory is not zeroed".into())
+}
+
+/// Memory and BARs stay where they are when the function is dropped first.
+fn outlives(edu: Address) -> Outcome {
+    let function = vfio::open(edu)?;
+    let (memory, bar) = (function.allocate(3 << 20)?, function.bar(0)?);
+    memory.store(0x20_0000, &[9; 64])?;
+    drop(function);
+    ensure(contents(&memory, 0x20_0000, 64)? == [9; 64], || "the memory changed".into())?;
+    ensure(bar.load32(0) & 0xff == 0xed, || "the BAR is gone".into())?;
+    // The group is held by them: a second opening shares it.
+    through::registers(&vfio::open(edu)?)
+}
