@@ -7,8 +7,8 @@
 mod address;
 mod bar;
 pub mod bars;
-pub mod config;
 pub mod bind;
+pub mod config;
 mod error;
 #[cfg(test)]
 mod fixture;
