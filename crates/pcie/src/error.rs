@@ -1,9 +1,11 @@
 //! What can go wrong on the bus, by name.
 
-use crate::address::Address;
+use crate::address::{Address, NoAddress};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    #[error(transparent)]
+    Address(NoAddress),
     #[error("{address} is gone: its registers read as ones everywhere (pulled out, powered off, or its link is down)")]
     Gone { address: Address },
     #[error("{address} has no BAR {index}: {why}")]

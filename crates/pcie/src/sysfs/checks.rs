@@ -60,7 +60,7 @@ fn lockdown(tree: &Tree) -> Option<String> {
 }
 
 /// A guest of TDX or SEV-SNP, as its kernel says.
-fn confidential(tree: &Tree) -> Option<&'static str> {
+pub(crate) fn confidential(tree: &Tree) -> Option<&'static str> {
     let processor = tree.text("proc/cpuinfo").unwrap_or_default();
     let flags = processor.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     if flags.split_whitespace().any(|flag| flag == "tdx_guest") || tree.path("dev/tdx_guest").exists() {

@@ -9,6 +9,7 @@ mod pagemap;
 mod pool;
 pub(crate) mod resource;
 
+pub(crate) use checks::confidential;
 pub use checks::refusal;
 
 use crate::address::Address;
@@ -18,6 +19,7 @@ use crate::function::{Function, Identity};
 use crate::identity::{self, COMMAND, MASTER, MEMORY};
 use crate::mapping::Mapping;
 use crate::memory::{Memory, Peer, Place, Run};
+use crate::peers;
 use crate::restorer::{Deed, Restorer};
 use crate::tree::{self, Tree};
 use huge::HugePages;
@@ -165,6 +167,9 @@ impl Function for Device {
     }
 
     fn reach(&self, peer: &Peer) -> Result<Memory, Error> {
+        if let Some(refused) = peer.device.and_then(|target| peers::refusal(&Tree::default(), self.address, target)) {
+            return Err(refused);
+        }
         // Without translation the function reaches a BAR at its own address.
         let run = Run { offset: 0, bus: peer.bus, length: peer.length };
         // SAFETY: `keep` keeps the BAR's memory where it is, which is what a peer says of itself.

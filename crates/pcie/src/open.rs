@@ -1,0 +1,63 @@
+//! A function by its name, through what fits its state.
+
+use crate::address::Address;
+use crate::error::Error;
+use crate::function::Function;
+use crate::tree::Tree;
+use crate::{list, sysfs, vfio};
+
+/// Opens the function that `text` names, as lspci writes it (`0000:04:00.0`, or without the domain): through vfio where vfio-pci has it,
+/// else through /sys where no driver has it.
+///
+/// # Errors
+/// [`Error::Address`] where it is no address; [`Error::Refused`] with what stands in the way, and what to do; [`Error::System`].
+pub fn open(text: &str) -> Result<Box<dyn Function>, Error> {
+    let address: Address = text.parse().map_err(Error::Address)?;
+    let tree = Tree::default();
+    if let Some(refused) = missing(&tree, address) {
+        return Err(refused);
+    }
+    if tree.driver(address).as_deref() == Some("vfio-pci") {
+        return Ok(Box::new(vfio::open(address)?));
+    }
+    Ok(Box::new(sysfs::open(address)?))
+}
+
+/// Where there is no such function: those that it may be instead.
+fn missing(tree: &Tree, address: Address) -> Option<Error> {
+    if tree.exists(address) {
+        return None;
+    }
+    // What is worth driving is no bridge and no part of the chip set.
+    let worth = |class: u32| matches!(class >> 16, 0x01 | 0x02 | 0x12) || class >> 16 == 0xff || class >> 8 == 0;
+    let all = list::functions(tree).unwrap_or_default();
+    let there: Vec<String> = all
+        .iter()
+        .filter(|one| worth(one.identity.class))
+        .map(|one| format!("{} ({:04x}:{:04x})", one.identity.address, one.identity.vendor, one.identity.device))
+        .collect();
+    let hint = match there.is_empty() {
+        true => "see `lspci -D`; this machine shows no storage, network or accelerator functions".into(),
+        false => format!("there are {}", there.join(", ")),
+    };
+    Some(Error::Refused { address, why: "there is no such function".into(), hint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::fixture::{Place, machine};
+
+    #[test]
+    fn a_wrong_name_is_told_with_the_right_ones() {
+        let told = |text: &str| open(text).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(told("nvme0").contains("write it as lspci does"), "{}", told("nvme0"));
+        assert!(told("fffe:ff:1f.7").contains("no such function"), "{}", told("fffe:ff:1f.7"));
+        let fixture = machine("open", |tree| {
+            tree.switch("0000:40", "0000:40:01.0", &[Place::Gpu("0000:43:00.0"), Place::Nvme("0000:44:00.0")]);
+        });
+        let told = missing(&fixture.tree, "45:00.0".parse().unwrap()).unwrap().to_string();
+        assert!(told.ends_with("there are 0000:44:00.0 (144d:a80a)"), "{told}");
+        assert!(missing(&fixture.tree, "44:00.0".parse().unwrap()).is_none());
+    }
+}

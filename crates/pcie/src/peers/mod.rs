@@ -1,0 +1,308 @@
+//! Whether one device's DMA may reach another device's memory without a kernel module, and if not, what stands between.
+//!
+//! A peer's memory is reached at the address that its BAR has on the bus. So the address must go through as it is (no IOMMU, or one that passes
+//! through), and no port on the way may send it elsewhere (access control). Pure over the kernel's files: nothing is tried, nothing is changed.
+
+#[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
+mod tests;
+mod way;
+
+use way::RootComplexes;
+pub use way::Way;
+
+use crate::address::Address;
+use crate::config::Config;
+use crate::error::Error;
+use crate::list::{Listed, functions};
+use crate::sysfs;
+use crate::tree::Tree;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What is known of a machine: its functions, and what concerns all of them.
+pub struct Machine {
+    functions: BTreeMap<Address, Listed>,
+    root_complexes: RootComplexes,
+    /// This process may drive functions.
+    root: bool,
+    /// A guest; the addresses that it sees are the guest's.
+    guest: bool,
+    /// How, where its memory is kept from devices.
+    confidential: Option<&'static str>,
+}
+
+impl Machine {
+    /// # Errors
+    /// [`Error::System`] where the kernel shows no PCI bus.
+    pub fn read(tree: &Tree, root: bool) -> Result<Machine, Error> {
+        let functions = functions(tree)?.into_iter().map(|one| (one.identity.address, one)).collect();
+        let processor = tree.text("proc/cpuinfo").unwrap_or_default();
+        let flags = processor.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+        let guest = flags.split_whitespace().any(|flag| flag == "hypervisor");
+        Ok(Machine {
+            functions,
+            root_complexes: RootComplexes::of(&processor),
+            root,
+            guest,
+            confidential: sysfs::confidential(tree),
+        })
+    }
+
+    /// # Errors
+    /// As [`Machine::read`].
+    pub fn this() -> Result<Machine, Error> {
+        // SAFETY: asks for a number.
+        Machine::read(&Tree::default(), unsafe { libc::geteuid() } == 0)
+    }
+
+    pub fn function(&self, address: Address) -> Option<&Listed> {
+        self.functions.get(&address)
+    }
+
+    /// NVIDIA's GPUs.
+    pub fn gpus(&self) -> Vec<Address> {
+        self.those(|one| one.identity.vendor == 0x10de && one.identity.class >> 16 == 0x03)
+    }
+
+    /// What could write to a GPU: NVMe controllers, network cards, Xilinx's cards, processing accelerators, QEMU's edu.
+    pub fn sources(&self) -> Vec<Address> {
+        self.those(|one| {
+            let identity = one.identity;
+            identity.class == 0x01_08_02
+                || matches!(identity.class >> 16, 0x02 | 0x12)
+                || identity.vendor == 0x10ee
+                || (identity.vendor, identity.device) == (0x1234, 0x11e8)
+        })
+    }
+
+    fn those(&self, wanted: impl Fn(&Listed) -> bool) -> Vec<Address> {
+        self.functions.values().filter(|one| wanted(one)).map(|one| one.identity.address).collect()
+    }
+
+    /// Each of the sources with each of the GPUs.
+    pub fn pairs(&self) -> Vec<Pair> {
+        let gpus = self.gpus();
+        let pairs = self.sources().into_iter().flat_map(|device| gpus.iter().map(move |gpu| (device, *gpu)));
+        pairs.filter_map(|(device, target)| self.between(device, target)).collect()
+    }
+
+    /// What stands between `device`'s DMA and `target`'s memory; none where one of them is not there.
+    pub fn between(&self, device: Address, target: Address) -> Option<Pair> {
+        let (from, to) = (self.functions.get(&device)?, self.functions.get(&target)?);
+        let way = Way::of(from, to);
+        let mut pair = Pair { device, target, way, obstacles: Vec::new(), needs: Vec::new(), doubts: Vec::new() };
+        self.whole_machine(&mut pair);
+        translation(from, &mut pair);
+        self.access_control(from, to, &mut pair);
+        target_memory(to, &mut pair);
+        let bridges = [from, to].map(|one| self.host_bridge(one).map(|bridge| bridge.identity));
+        if !self.root_complexes.forward(way, bridges) {
+            let why = format!("it goes {way}, and whether this machine forwards that is not known");
+            pair.doubts.push(Finding::new("root complex", why, "check the first transfers' bytes"));
+        }
+        self.steps(from, &mut pair);
+        Some(pair)
+    }
+
+    /// Function 00.0 of the root bus that a function stands below.
+    fn host_bridge(&self, one: &Listed) -> Option<&Listed> {
+        let (domain, bus) = one.host_bridge.strip_prefix("pci")?.split_once(':')?;
+        let number = |digits: &str| u32::from_str_radix(digits, 16).ok();
+        let bus = u8::try_from(number(bus)?).ok()?;
+        self.functions.get(&Address { domain: number(domain)?, bus, device: 0, function: 0 })
+    }
+
+    fn whole_machine(&self, pair: &mut Pair) {
+        if let Some(how) = self.confidential {
+            let why = format!("a confidential virtual machine ({how}): devices reach nothing by an address of ours");
+            pair.obstacles.push(Finding::new("confidential", why, "use the host, or an ordinary virtual machine"));
+        } else if self.guest {
+            pair.doubts.push(Finding::new(
+                "guest",
+                "a virtual machine: whether the host leads the guest's addresses to the other device is not seen from here",
+                "check the first transfers' bytes, or use the host",
+            ));
+        }
+    }
+
+    fn access_control(&self, from: &Listed, to: &Listed, pair: &mut Pair) {
+        let common = way::common(from, to);
+        // Where the way leads over the root complex, requests go up anyway: ports have nothing to redirect.
+        let ports: Vec<Address> = match pair.way {
+            Way::Switch { .. } => from.above[common..].iter().chain(&to.above[common..]).copied().collect(),
+            _ => Vec::new(),
+        };
+        let mut hidden = Vec::new();
+        for port in ports {
+            let Some(listed) = self.functions.get(&port) else { continue };
+            match Config::of(&listed.config).access_control() {
+                Ok(control) if control.redirects() => pair.obstacles.push(Finding::new(
+                    "redirect",
+                    format!(
+                        "the port {port} redirects requests to the root complex (ACS {})",
+                        control.names().join(" ")
+                    ),
+                    format!("setpci -s {port} ECAP_ACS+6.w=0, or boot with pci=disable_acs_redir={port}"),
+                )),
+                Ok(control) if control.blocks() => pair.obstacles.push(Finding::new(
+                    "blocked",
+                    format!("the port {port} blocks requests between functions (ACS EgressCtrl)"),
+                    format!("setpci -s {port} ECAP_ACS+6.w=0"),
+                )),
+                Ok(_) | Err(crate::config::Missing::Extended(_)) => {}
+                Err(_) => hidden.push(port.to_string()),
+            }
+        }
+        if !hidden.is_empty() {
+            let why = format!("access control of {} cannot be read by this user", hidden.join(", "));
+            pair.doubts.push(Finding::new("hidden", why, "run it as root"));
+        }
+    }
+
+    /// What has to be done first, on any machine.
+    fn steps(&self, from: &Listed, pair: &mut Pair) {
+        if !self.root {
+            let why = "functions are driven by root alone";
+            pair.needs.push(Finding::new("root", why, "run it with sudo"));
+        }
+        match from.driver.as_deref() {
+            Some("vfio-pci") => {
+                let why = format!("vfio-pci has {}, and vfio leads to no BAR that another driver holds", pair.device);
+                pair.needs.push(Finding::new("vfio", why, "unbind it from vfio-pci: it is opened through /sys then"));
+            }
+            Some(driver) => {
+                let why = format!("the kernel's driver {driver} has {}", pair.device);
+                pair.needs.push(Finding::new("driver", why, "--bind takes it, once it says what would be lost"));
+            }
+            None => {}
+        }
+    }
+}
+
+fn translation(from: &Listed, pair: &mut Pair) {
+    let Some(group) = from.group.as_ref().filter(|group| !group.passes_through()) else { return };
+    let number = group.number;
+    let why = match &group.domain {
+        Some(domain) => format!("the IOMMU translates what {} asks for (group {number}, {domain})", pair.device),
+        None => {
+            format!("{} stands behind an IOMMU of which the kernel does not say whether it translates", pair.device)
+        }
+    };
+    let change = format!(
+        "boot with iommu=pt, or, while no driver has it: echo identity > /sys/kernel/iommu_groups/{number}/type"
+    );
+    pair.obstacles.push(Finding::new("translation", why, change));
+}
+
+/// A BAR of a size that can be memory.
+fn target_memory(to: &Listed, pair: &mut Pair) {
+    if !to.bars.iter().any(|bar| bar.length >= 1 << 20 && bar.prefetchable) {
+        let why = format!("{} has no memory on the bus: none of its BARs of memory has an address", pair.target);
+        let change =
+            "reserve room for it in the firmware ('Above 4G decoding', 'Resizable BAR'), or boot with pci=realloc";
+        pair.obstacles.push(Finding::new("no bus address", why, change));
+    }
+    match to.driver.as_deref() {
+        Some("vfio-pci") => pair.obstacles.push(Finding::new(
+            "vfio",
+            format!("vfio-pci has {}: no driver makes its memory visible", pair.target),
+            "give it back to its driver",
+        )),
+        None if to.identity.vendor == 0x10de => pair.obstacles.push(Finding::new(
+            "no driver",
+            format!("no driver has {}: nothing makes its memory visible", pair.target),
+            "load NVIDIA's driver",
+        )),
+        _ => {}
+    }
+}
+
+/// Why `device` should not be told addresses of `target`'s memory, as this machine stands. Nothing where one of them is not in `tree`.
+pub fn refusal(tree: &Tree, device: Address, target: Address) -> Option<Error> {
+    // Who asks drives the device already.
+    Machine::read(tree, true).ok()?.between(device, target)?.refusal()
+}
+
+/// One thing that was found, and what would change it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// One or two words that stay the same: for programs.
+    pub what: &'static str,
+    pub why: String,
+    pub change: String,
+}
+
+impl Finding {
+    fn new(what: &'static str, why: impl Into<String>, change: impl Into<String>) -> Finding {
+        Finding { what, why: why.into(), change: change.into() }
+    }
+}
+
+/// Whether it can work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    Yes,
+    /// Nothing is known to stand between, and not all is known: the first bytes have to be checked.
+    Unsure,
+    No,
+}
+
+/// A device, and another device's memory that it is to reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    pub device: Address,
+    pub target: Address,
+    pub way: Way,
+    /// What makes it impossible.
+    pub obstacles: Vec<Finding>,
+    /// What has to be done first.
+    pub needs: Vec<Finding>,
+    /// What is not known.
+    pub doubts: Vec<Finding>,
+}
+
+/// What is done where a pair is refused.
+pub const FALLBACK: &str = "data goes over the host: device -> host memory -> GPU";
+
+impl Pair {
+    pub fn answer(&self) -> Answer {
+        match (self.obstacles.is_empty(), self.doubts.is_empty()) {
+            (false, _) => Answer::No,
+            (true, true) => Answer::Yes,
+            (true, false) => Answer::Unsure,
+        }
+    }
+
+    /// Why a driver should not try it.
+    pub fn refusal(&self) -> Option<Error> {
+        if self.obstacles.is_empty() {
+            return None;
+        }
+        let join = |what: fn(&Finding) -> &str| self.obstacles.iter().map(what).collect::<Vec<_>>().join("; ");
+        Some(Error::Unreachable {
+            address: self.device,
+            what: format!("the memory of {}", self.target),
+            why: join(|one| &one.why),
+            hint: join(|one| &one.change),
+        })
+    }
+}
+
+impl Serialize for Pair {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut pair = serializer.serialize_struct("Pair", 8)?;
+        pair.serialize_field("device", &self.device.to_string())?;
+        pair.serialize_field("target", &self.target.to_string())?;
+        pair.serialize_field("answer", &self.answer())?;
+        pair.serialize_field("way", &self.way.to_string())?;
+        pair.serialize_field("obstacles", &self.obstacles)?;
+        pair.serialize_field("needs", &self.needs)?;
+        pair.serialize_field("doubts", &self.doubts)?;
+        pair.serialize_field("fallback", &(self.answer() == Answer::No).then_some(FALLBACK))?;
+        pair.end()
+    }
+}
