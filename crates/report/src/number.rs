@@ -45,6 +45,7 @@ pub fn bytes(n: u64) -> String {
 /// Seconds with a unit that leaves one to three digits before the point.
 pub fn seconds(s: f64) -> String {
     match s {
+        0.0 => "0 s".into(),
         s if s >= 100.0 => format!("{s:.0} s"),
         s if s >= 1.0 => format!("{s:.2} s"),
         s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
@@ -70,6 +71,13 @@ pub fn nanoseconds(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_has_no_unit_of_its_own_and_a_sign_stays_in_front() {
+        assert_eq!((seconds(0.0), seconds(-0.0)), ("0 s".into(), "0 s".into()));
+        let all = [0.0, -0.0, -0.5, -123.4, 123.4].map(crate::run::three_digits);
+        assert_eq!(all, ["0", "0", "-0.500", "-123", "123"]);
+    }
 
     #[test]
     fn counts_have_commas() {

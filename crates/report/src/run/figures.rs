@@ -13,6 +13,8 @@ use std::io::Write;
 /// A number with three digits.
 pub fn three_digits(v: f64) -> String {
     match v {
+        0.0 => "0".into(),
+        v if v < 0.0 => format!("-{}", three_digits(-v)),
         v if v >= 99.95 => format!("{v:.0}"),
         v if v >= 9.995 => format!("{v:.1}"),
         v if v >= 0.9995 => format!("{v:.2}"),
