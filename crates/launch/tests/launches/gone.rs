@@ -1,6 +1,6 @@
 //! What goes away while launches are under way.
 
-use crate::rig::{DATA, Rig, TIMEOUT};
+use crate::rig::{DATA, LOG, Rig, TIMEOUT};
 use crate::{learn, try_learn};
 use doorbell_softgpu::standin::{self, Operation};
 use doorbell_softgpu::{Planted, StandIn};
@@ -70,6 +70,37 @@ fn a_graph_whose_code_cuda_has_unmapped_is_not_launched_any_more() {
     assert!(matches!(set, Err(launch::Error::Gpu(Error::Stale))));
     channel.idle(TIMEOUT).unwrap();
     assert_eq!((rig.kernels(), rig.faults(), channel.error()), (before, 0, None));
+}
+
+/// cudaGraphExecUpdate writes other parameters over those of the executable graph; cudaGraphExecDestroy gives its memory to something else.
+#[test]
+fn an_executable_graph_that_is_updated_or_destroyed_changes_nothing_of_its_copy() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let graph = rig.logging(Graph::chain(4));
+    let mut ours = learn(&rig, &mut channel, &graph);
+    let mut launches = |ours: &mut launch::Graph| {
+        rig.clear_log();
+        let ticket = ours.launch(&mut channel).unwrap();
+        channel.wait(ticket, TIMEOUT).unwrap();
+        rig.log()
+    };
+    assert_eq!(launches(&mut ours), [1, 2, 3, 4]);
+    // At the same places, and in the other order.
+    let mut updated = rig.logging(Graph::chain(4));
+    for (i, kernel) in updated.kernels.iter_mut().enumerate().filter(|(_, kernel)| !kernel.is_empty()) {
+        kernel.parameters = standin::pointer_and_word(rig.host.va() + LOG, 10 + i as u32);
+    }
+    rig.clear_log();
+    rig.launch(&updated, 0);
+    rig.settle();
+    assert_eq!(rig.log(), [11, 12, 13, 14], "CUDA's own launches are those of the updated graph");
+    assert_eq!(launches(&mut ours), [1, 2, 3, 4]);
+    // Destroyed: somebody else's bytes where its QMDs, banks and counters were. (The code lies behind them and stays.)
+    rig.video.write(0, &vec![0xa5; 0x8_0000]);
+    rig.host.write(0, &vec![0xa5; LOG as usize]);
+    assert_eq!(launches(&mut ours), [1, 2, 3, 4]);
+    assert_eq!((rig.faults(), channel.error()), (0, None));
 }
 
 #[test]
