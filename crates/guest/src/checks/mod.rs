@@ -1,6 +1,7 @@
 //! The checks of each part, by name.
 
 mod binding;
+mod drivers;
 mod through;
 mod with_iommu;
 mod without_iommu;

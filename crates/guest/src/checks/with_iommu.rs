@@ -1,6 +1,6 @@
 //! Through vfio, on a machine with an IOMMU.
 
-use super::{binding, through};
+use super::{binding, drivers, through};
 use crate::devices::{self, Edu, contents, pattern};
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub fn run() -> Outcome {
     let (edu, ivshmem) = (devices::one(devices::EDU)?, devices::one(devices::IVSHMEM)?);
     let drives = devices::find(devices::NVME)?;
-    let [drive, in_use] = drives[..] else { return Err(format!("drives: {drives:?}").into()) };
+    let [drive, large_blocks, in_use] = drives[..] else { return Err(format!("drives: {drives:?}").into()) };
     let tree = Tree::default();
     check("sysfs refuses translation", || through::refused(sysfs::open(edu), &["translates", "iommu=pt"]));
     check("vfio refuses what is not bound to it", || through::refused(vfio::open(edu), &["not bound to vfio-pci"]));
@@ -38,6 +38,14 @@ pub fn run() -> Outcome {
     check("bind to nobody refuses what vfio has", || {
         through::refused(bind::take(&tree, edu, To::Nobody, Word::TakeIt), &["vfio-pci has it"])
     });
+    for (name, drive, block) in [("512", drive, 512), ("4096", large_blocks, 4096)] {
+        check(&format!("vfio blocks of {name}"), || {
+            let bound = bind::take(&tree, drive, To::Vfio, Word::None)?;
+            drivers::blocks(Box::new(vfio::open(bound.address())?), block, &vfio::open(ivshmem)?)
+        });
+        check(&format!("vfio blocks of {name} seen by the kernel"), || drivers::seen_by_the_kernel(drive));
+    }
+    check("vfio card", || drivers::card(Box::new(vfio::open(edu)?), &vfio::open(ivshmem)?));
     drop(bound);
     check("bind gives back to nobody", || {
         for at in [edu, ivshmem] {

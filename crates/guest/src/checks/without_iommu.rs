@@ -1,6 +1,6 @@
 //! Through sysfs, on a machine without an IOMMU.
 
-use super::{binding, through};
+use super::{binding, drivers, through};
 use crate::devices;
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
@@ -10,7 +10,7 @@ use std::fs;
 pub fn run() -> Outcome {
     let (edu, ivshmem) = (devices::one(devices::EDU)?, devices::one(devices::IVSHMEM)?);
     let drives = devices::find(devices::NVME)?;
-    let [drive, behind_port] = drives[..] else { return Err(format!("drives: {drives:?}").into()) };
+    let [drive, large_blocks, with_partition] = drives[..] else { return Err(format!("drives: {drives:?}").into()) };
     check("sysfs registers", || through::registers(&sysfs::open(edu)?));
     check("sysfs missing bars", || through::missing_bars(&sysfs::open(edu)?));
     check("sysfs configuration", || through::configuration(&sysfs::open(edu)?));
@@ -32,10 +32,18 @@ pub fn run() -> Outcome {
         through::refused(bind::take(&Tree::default(), drive, To::Vfio, word), &["no IOMMU", "sysfs"])
     });
     check("bind takes and gives back", || binding::to_nobody_and_back(drive));
-    check("sysfs drive behind a port", || {
-        let bound = bind::take(&Tree::default(), behind_port, To::Nobody, Word::TakeIt)?;
+    check("sysfs drive with a partition", || {
+        let bound = bind::take(&Tree::default(), with_partition, To::Nobody, Word::TakeIt)?;
         through::drive(&sysfs::open(bound.address())?)
     });
+    for (name, drive, block) in [("512", drive, 512), ("4096", large_blocks, 4096)] {
+        check(&format!("sysfs blocks of {name}"), || {
+            let bound = bind::take(&Tree::default(), drive, To::Nobody, Word::None)?;
+            drivers::blocks(Box::new(sysfs::open(bound.address())?), block, &sysfs::open(ivshmem)?)
+        });
+        check(&format!("sysfs blocks of {name} seen by the kernel"), || drivers::seen_by_the_kernel(drive));
+    }
+    check("sysfs card", || drivers::card(Box::new(sysfs::open(edu)?), &sysfs::open(ivshmem)?));
     check("sysfs removal", || removal(edu));
     Ok(())
 }

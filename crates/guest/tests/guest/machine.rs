@@ -5,6 +5,7 @@ use crate::kernel::Kernel;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// One boot.
@@ -21,6 +22,8 @@ pub struct Guest<'a> {
 pub struct Said {
     pub lines: Vec<String>,
     pub console: String,
+    /// What QEMU wrote beside it. It names each address that its IOMMU stops.
+    pub errors: String,
     pub took: Duration,
     pub ended: bool,
 }
@@ -46,13 +49,19 @@ impl Drop for Running {
 impl Guest<'_> {
     /// Boots it and waits until it powers itself off, or until the limit.
     pub fn run(&self, kernel: &Kernel) -> Said {
-        let folder = Folder(std::env::temp_dir().join(format!("guest-{}-{}", std::process::id(), self.part)));
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let folder = Folder(std::env::temp_dir().join(format!(
+            "guest-{}-{}",
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        )));
         fs::create_dir_all(&folder.0).unwrap();
         let at = |name: &str| folder.0.join(name);
         fs::write(at("initrd"), initrd(kernel)).unwrap();
         fs::write(at("d0"), vec![0; 32 << 20]).unwrap();
-        fs::write(at("d1"), partitioned(32 << 20)).unwrap();
-        let (console, lines) = (at("console"), at("lines"));
+        fs::write(at("d1"), vec![0; 32 << 20]).unwrap();
+        fs::write(at("d2"), partitioned(32 << 20)).unwrap();
+        let (console, lines, errors) = (at("console"), at("lines"), at("errors"));
 
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.current_dir(&folder.0)
@@ -60,14 +69,19 @@ impl Guest<'_> {
             .args(["-accel", "tcg", "-m", "768M", "-display", "none", "-nodefaults", "-no-reboot"])
             .args(["-serial", "file:console", "-serial", "file:lines"])
             .args(["-object", "memory-backend-file,id=peer,size=4M,mem-path=peer,share=on"])
-            .args(["-drive", "file=d0,if=none,id=d0,format=raw", "-drive", "file=d1,if=none,id=d1,format=raw"])
+            .args(
+                ["d0", "d1", "d2"]
+                    .map(|name| ["-drive".to_owned(), format!("file={name},if=none,id={name},format=raw")])
+                    .concat(),
+            )
             .args(self.devices)
             .arg("-kernel")
             .arg(&kernel.image)
             .args(["-initrd", "initrd", "-append"])
             .arg(format!("console=ttyS0 quiet panic=-1 hugepages=48 part={} {}", self.part, self.kernel_line))
             .stdin(Stdio::null())
-            .stdout(Stdio::null());
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(at("errors")).unwrap());
         let started = Instant::now();
         let mut running = Running(qemu.spawn().expect("qemu-system-x86_64"));
         let ended = loop {
@@ -82,7 +96,13 @@ impl Guest<'_> {
         let took = started.elapsed();
         drop(running);
         let text = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).replace('\r', "");
-        Said { lines: text(&lines).lines().map(str::to_owned).collect(), console: text(&console), took, ended }
+        Said {
+            lines: text(&lines).lines().map(str::to_owned).collect(),
+            console: text(&console),
+            errors: text(&errors),
+            took,
+            ended,
+        }
     }
 }
 
