@@ -242,6 +242,7 @@ fn stage_of(asked: &Calibration, sweeps: &[Sweep], request: &Request, load: Opti
         cpus: if asked.soft { Cpus::Any } else { Cpus::Last },
         policy: "stock".into(),
         gpu: if asked.soft { Gpu::Soft } else { Gpu::Real },
+        device: experiment::Device::Engine,
         record: Record::No,
     };
     let cell = |ask: &crate::search::Ask| {

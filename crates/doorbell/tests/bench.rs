@@ -640,3 +640,29 @@ baseline = "stock"
     let done = std::fs::read_to_string(out.join("policy-pi+phase-fair-00.txt")).unwrap();
     assert!(done.contains("1 lock under pi") && done.contains("1 lock under phase-fair"), "{done}");
 }
+
+/// A card that masters the bus in a copy engine's place: what it moves is right, and no rate is told.
+#[test]
+#[ignore = "starts QEMU, some seconds; run by .ci/run"]
+fn a_device_may_be_a_card_that_is_emulated() {
+    if !trial::installed("qemu-system-x86_64") {
+        trial::skip!("qemu-system-x86_64 is not installed");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let sets = ["matrix.bytes=4KiB", "run.rounds=2", "run.samples=4", "run.counters-every=0", "run.noise=10ms"];
+    let mut command = bench();
+    command.args(["device", "--device", "edu", "-o"]).arg(&out);
+    sets.iter().for_each(|set| drop(command.args(["--set", set])));
+    command.assert().success().stdout(contains("right, and round it").and(contains("times are left out")));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    assert_eq!((&run["functional"], &run["experiment"]["run"]["device"]), (&true.into(), &"edu".into()));
+    let cells = run["cells"].as_array().unwrap();
+    assert!(
+        cells.len() == 12 && cells.iter().all(|cell| cell.to_string().contains("QEMU's edu at 0000:")),
+        "{cells:#?}"
+    );
+    let refused = bench().args(["device", "--device", "edu", "--gpu", "real"]).assert().failure();
+    refused.stderr(contains("reaches the software GPU alone"));
+    bench().args(["device", "--device", "fpga"]).assert().failure().stderr(contains("`xdma@0000:04:00.0`"));
+}

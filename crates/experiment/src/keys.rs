@@ -141,6 +141,13 @@ pub const SECTIONS: &[Section] = &[
             key("policy", Kind::Policy, "stock", "The lock policy under which the processes run."),
             key("gpu", Kind::Choice(&["real", "soft", "none"]), "real", "The GPU, the software GPU, or none."),
             key(
+                "device",
+                Kind::Text,
+                "engine",
+                "What routes call `device`: `engine`, a copy engine; `edu`, a card that QEMU emulates, with `gpu = \"soft\"`; \
+                 `xdma@0000:04:00.0`, an FPGA.",
+            ),
+            key(
                 "record",
                 Kind::Choice(&["no", "commands"]),
                 "no",

@@ -20,8 +20,8 @@ mod write;
 pub use error::{Error, Place};
 pub use estimate::{Estimate, SAMPLE_BYTES, SAMPLE_NS, STAGE_NS, START_NS};
 pub use model::{
-    Addresses, Arrival, Assert, Axis, Bound, Cell, Class, Compare, Cpus, Data, Experiment, Gpu, Largest, LoadSpec,
-    Metric, MustReach, Observe, Process, Record, Repay, Run, Stage, SubjectSpec, Verify, What, WithinBest,
+    Addresses, Arrival, Assert, Axis, Bound, Cell, Class, Compare, Cpus, Data, Device, Experiment, Gpu, Largest,
+    LoadSpec, Metric, MustReach, Observe, Process, Record, Repay, Run, Stage, SubjectSpec, Verify, What, WithinBest,
 };
 pub use read::read;
 pub use shipped::{Shipped, shipped, shipped_named};

@@ -1,6 +1,8 @@
 //! An experiment, read and checked. All times are nanoseconds, all sizes bytes.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,9 +66,71 @@ pub struct Run {
     /// `stock`, `agent`, `traced`, or what `run --lock-policy` takes, with `+` between several.
     pub policy: String,
     pub gpu: Gpu,
+    /// What routes call `device`.
+    #[serde(default, skip_serializing_if = "Device::is_engine")]
+    pub device: Device,
     /// What is read from a recording of the process that measures.
     #[serde(default, skip_serializing_if = "Record::is_no")]
     pub record: Record,
+}
+
+/// What routes call `device`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Device {
+    /// A copy engine in the place of one.
+    #[default]
+    Engine,
+    /// QEMU's edu, which this program starts.
+    Edu,
+    /// An FPGA with Xilinx's XDMA, by its address on the bus.
+    Xdma(String),
+}
+
+impl Device {
+    /// The words of [`Device::from_str`].
+    pub const FORMS: &str = "`engine`, `edu`, or an FPGA by its address on the bus as `xdma@0000:04:00.0`";
+
+    pub fn is_engine(&self) -> bool {
+        *self == Device::Engine
+    }
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Device, String> {
+        match (text, text.split_once('@')) {
+            ("engine", _) => Ok(Device::Engine),
+            ("edu", _) => Ok(Device::Edu),
+            (_, Some(("xdma", address))) if !address.is_empty() => Ok(Device::Xdma(address.into())),
+            _ => Err(format!("{text:?} is no device")),
+        }
+    }
+}
+
+impl TryFrom<String> for Device {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Device, String> {
+        text.parse()
+    }
+}
+
+impl From<Device> for String {
+    fn from(device: Device) -> String {
+        device.to_string()
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Engine => f.write_str("engine"),
+            Device::Edu => f.write_str("edu"),
+            Device::Xdma(address) => write!(f, "xdma@{address}"),
+        }
+    }
 }
 
 /// Whether the process of a stage is recorded, and what is read from its tape.

@@ -4,7 +4,7 @@ mod bounds;
 
 use crate::error::{Error, Place, Wrong};
 use crate::keys::{self, Section};
-use crate::model::{Axis, Compare, Experiment, Gpu, LoadSpec, Record, Repay, Run, SubjectSpec, Verify, What};
+use crate::model::{Axis, Compare, Device, Experiment, Gpu, LoadSpec, Record, Repay, Run, SubjectSpec, Verify, What};
 use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
 use crate::values::{self, Word};
@@ -281,10 +281,16 @@ fn run(table: &Table) -> Result<Run, Error> {
         cpus: keys.text("cpus", values::cpus)?.unwrap_or_default(),
         policy: keys.text("policy", values::policy)?.unwrap_or_else(|| "stock".into()),
         gpu: keys.word::<Gpu>("gpu")?.unwrap_or_default(),
+        device: keys.text("device", device)?.unwrap_or_default(),
         record: keys.word::<Record>("record")?.unwrap_or_default(),
     };
     if run.samples.is_none() && run.duration_ns.is_none() {
         return Err(keys.wrong("does not say how long", "`duration = \"10s\"` or `samples = 1000`, or both"));
+    }
+    if run.device == Device::Edu && run.gpu != Gpu::Soft {
+        let at = keys.node("device").map_or(&table.place, |node| &node.place);
+        let what = "[run] `device = \"edu\"` is emulated and reaches the software GPU alone";
+        return Err(Wrong::new(what, "`gpu = \"soft\"`, or `--gpu soft`").at(at));
     }
     if run.counters_every == 1 {
         let at = keys.node("counters-every").map_or(&table.place, |node| &node.place);
@@ -292,6 +298,10 @@ fn run(table: &Table) -> Result<Run, Error> {
         return Err(Wrong::new(what, "0 for never, or 2 and more").at(at));
     }
     Ok(run)
+}
+
+fn device(text: &str) -> Result<Device, Wrong> {
+    text.parse().map_err(|what: String| Wrong::new(what, Device::FORMS))
 }
 
 /// The GPU's counters tell nothing of less.

@@ -30,6 +30,7 @@ impl Experiment {
         out.text("cpus", &run.cpus);
         out.text("policy", &run.policy);
         out.text("gpu", run.gpu.word());
+        out.text("device", &run.device);
         out.text("record", run.record.word());
         self.subjects.iter().for_each(|subject| out.subject(subject));
         self.loads.iter().for_each(|load| out.load(load));

@@ -1,8 +1,8 @@
 //! No text panics, and what is written reads back as the same.
 
 use experiment::{
-    Addresses, Arrival, Assert, Axis, Bound, Class, Compare, Cpus, Data, Experiment, Gpu, Largest, LoadSpec, Metric,
-    MustReach, Observe, Process, Record, Repay, Run, SubjectSpec, Verify, What, WithinBest, read, shipped,
+    Addresses, Arrival, Assert, Axis, Bound, Class, Compare, Cpus, Data, Device, Experiment, Gpu, Largest, LoadSpec,
+    Metric, MustReach, Observe, Process, Record, Repay, Run, SubjectSpec, Verify, What, WithinBest, read, shipped,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -204,6 +204,12 @@ fn runs() -> impl Strategy<Value = Run> {
     (numbers, lengths, rest).prop_map(|((seed, rounds, repeats, counters_every), (samples, duration_ns), rest)| {
         let (timeout_ns, noise_ns, meter_ns, class, cpus, policy, soft) = rest;
         let gpu = if soft { Gpu::Soft } else { Gpu::Real };
+        // Both kinds of names, and what an emulated one needs.
+        let device = match (soft, repeats % 3) {
+            (true, 1) => Device::Edu,
+            (false, 1) => Device::Xdma("0000:04:00.0".into()),
+            _ => Device::Engine,
+        };
         let policy = policy.to_owned();
         Run {
             seed,
@@ -219,6 +225,7 @@ fn runs() -> impl Strategy<Value = Run> {
             cpus,
             policy,
             gpu,
+            device,
             record: Record::No,
         }
     })

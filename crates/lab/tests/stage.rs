@@ -47,6 +47,7 @@ fn stage(cells: Vec<Cell>, loads: Vec<LoadSpec>) -> Stage {
         cpus: Cpus::Last,
         policy: "stock".into(),
         gpu: Gpu::Soft,
+        device: experiment::Device::Engine,
         record: Record::No,
     };
     Stage { number: 3, point: Vec::new(), run, verify: Verify { every: 4 }, cells, loads }

@@ -1,8 +1,6 @@
 //! One process of a run: measures its stages, and leaves a part of each in the run's folder.
 
 use super::machine;
-use crate::record::Gpu;
-use copy::Machine;
 use lab::clock::Clock;
 use lab::stage::{self, Lab};
 use results::Folder;
@@ -17,7 +15,8 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
     let asked: Vec<_> = stages.iter().filter(|stage| numbers.contains(&stage.number)).collect();
     // SAFETY: takes numbers. The process under a lock policy that started this one ends with its own parent.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let machine = machine_of(asked.first().map_or(experiment::Gpu::Real, |stage| stage.run.gpu))?;
+    let run = &folder.experiment().run;
+    let machine = machine::of(asked.first().map_or(run.gpu, |stage| stage.run.gpu), &run.device)?;
     let own = std::env::current_exe()?;
     lab::process::starts_by(vec![own.into(), "bench".into(), "--load".into()]);
     let clock = Clock::new();
@@ -37,17 +36,10 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
 
 /// One process of a load that has processes of its own.
 pub fn load(work: &str) -> anyhow::Result<ExitCode> {
-    let open = |gpu| machine_of(gpu).map_err(|e| format!("{e:#}"));
+    // A card has one driver: the process that measures.
+    let open = |gpu| machine::of(gpu, &experiment::Device::Engine).map_err(|e| format!("{e:#}"));
     lab::working::work(work, open)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn machine_of(gpu: experiment::Gpu) -> anyhow::Result<Machine> {
-    Ok(match gpu {
-        experiment::Gpu::None => Machine::without_a_gpu("the experiment uses no GPU: it says gpu = \"none\""),
-        experiment::Gpu::Soft => machine::open(Gpu::Soft)?,
-        experiment::Gpu::Real => machine::open(Gpu::Real)?,
-    })
 }
 
 /// One line for the process that leads the run. If that is gone, so is this one.

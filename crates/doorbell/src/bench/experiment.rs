@@ -7,7 +7,7 @@ use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::signals;
 use environment::Severity;
-use experiment::{Experiment, Stage};
+use experiment::{Device, Experiment, Stage};
 use lab::clock::Clock;
 use report::number;
 use report::table::Style;
@@ -34,6 +34,9 @@ pub struct Args {
     /// Which GPU: --gpu soft is --set run.gpu=soft
     #[arg(long, value_enum, value_name = "GPU")]
     gpu: Option<Gpu>,
+    /// What routes call device, for example edu (emulated by QEMU, with the software GPU) or xdma@0000:04:00.0 (an FPGA): --set run.device=..
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    device: Option<Device>,
     /// Say what would run and how long it takes, and exit
     #[arg(long)]
     plan: bool,
@@ -76,6 +79,10 @@ pub struct Args {
     load: Option<String>,
 }
 
+fn device(text: &str) -> Result<Device, String> {
+    text.parse().map_err(|e| format!("{e}: {}", Device::FORMS))
+}
+
 const EXPERIMENTS: &str = "`doorbell bench --list` lists the shipped experiments; a file has a path or ends in .toml";
 
 impl Args {
@@ -96,7 +103,9 @@ impl Args {
             return self.again(path);
         }
         if self.routes {
-            let machine = machine::open(self.gpu.unwrap_or(Gpu::Real))?;
+            let device = self.device.clone().unwrap_or_default();
+            let gpu = if device == Device::Edu { Gpu::Soft } else { Gpu::Real };
+            let machine = machine::with_device(self.gpu.unwrap_or(gpu), &device)?;
             return machine::list(&machine, self.json).map(|()| ExitCode::SUCCESS);
         }
         let asked = self.experiment()?;
@@ -136,8 +145,15 @@ impl Args {
                 false => Err(Failure::new("no experiment is given", EXPERIMENTS).into()),
             };
         };
-        let mut sets = self.sets.clone();
-        sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
+        let mut sets = Vec::new();
+        // What a card does in microseconds takes one that is emulated seconds.
+        sets.extend((self.device == Some(Device::Edu)).then(|| "run.timeout=60s".to_owned()));
+        sets.extend(self.sets.iter().cloned());
+        // The emulated card reaches the software GPU alone.
+        let soft = (self.device == Some(Device::Edu)).then_some(Gpu::Soft);
+        let gpu = self.gpu.or(soft);
+        sets.extend(gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
+        sets.extend(self.device.iter().map(|device| format!("run.device={device}")));
         read_named(name, &sets).map(|(_, experiment)| Some(experiment))
     }
 

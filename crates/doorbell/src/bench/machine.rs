@@ -5,6 +5,7 @@ use crate::record::Gpu;
 use copy::{Machine, Where};
 use report::number;
 use report::table::{self, Style, to_stdout};
+use std::os::fd::AsRawFd;
 
 pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
     let place = match gpu {
@@ -24,6 +25,53 @@ pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
         Failure::impossible(format!("no GPU to measure: {e}"), hint).into()
     })
 }
+
+/// As an experiment wants it.
+pub fn of(gpu: experiment::Gpu, device: &experiment::Device) -> anyhow::Result<Machine> {
+    let gpu = match gpu {
+        experiment::Gpu::None => {
+            return Ok(Machine::without_a_gpu("the experiment uses no GPU: it says gpu = \"none\""));
+        }
+        experiment::Gpu::Soft => Gpu::Soft,
+        experiment::Gpu::Real => Gpu::Real,
+    };
+    with_device(gpu, device)
+}
+
+/// With what routes call `device`.
+pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Machine> {
+    match device {
+        experiment::Device::Engine => open(gpu),
+        experiment::Device::Edu if gpu == Gpu::Real => Err(Failure::impossible(
+            "the card edu is emulated and reaches the memory of the software GPU alone",
+            "add --gpu soft",
+        )
+        .into()),
+        experiment::Device::Edu => {
+            // What is started below would not live through a second start of this program.
+            crate::sample::with_softgpu()?;
+            let refused =
+                |e| Failure::impossible(format!("no emulated card: {e}"), "`which qemu-system-x86_64` finds QEMU");
+            let cards::Emulated { card, video, bus } =
+                cards::Emulated::start("q35", cards::emulated::Sizes::default()).map_err(refused)?;
+            let place = format!("/proc/self/fd/{}@{bus:x}", video.as_raw_fd());
+            // SAFETY: the software GPU reads it when its files are first opened, which is below and in this thread; what else runs by
+            // now waits for QEMU and asks for no variable.
+            unsafe { std::env::set_var(VIDEO, place) };
+            let machine = open(gpu);
+            // SAFETY: as above. Programs that are started later have no such file.
+            unsafe { std::env::remove_var(VIDEO) };
+            Ok(machine?.with_card(card))
+        }
+        experiment::Device::Xdma(address) => {
+            let what = format!("the card at {address} has no driver here yet");
+            Err(Failure::impossible(what, "--device edu shows everything with an emulated one").into())
+        }
+    }
+}
+
+/// Tells the software GPU which file its video memory is, and where devices find that on the bus.
+const VIDEO: &str = "DOORBELL_SOFTGPU_VIDEO";
 
 /// What an experiment can name: the routes, with what this machine lacks of them, and the calls.
 pub fn list(machine: &Machine, json: bool) -> anyhow::Result<()> {

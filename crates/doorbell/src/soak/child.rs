@@ -1,9 +1,7 @@
 //! The process of a soak that measures: laps of its stages, until all is measured or it is told to end.
 
 use crate::bench::machine;
-use crate::record::Gpu;
 use crate::signals;
-use copy::Machine;
 use lab::clock::Clock;
 use lab::stage::{self, Lab, Next};
 use runner::UNWRITTEN;
@@ -24,11 +22,7 @@ pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<E
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let folder = Folder::join(folder)?;
     let gpu = folder.experiment().run.gpu;
-    let machine = match gpu {
-        experiment::Gpu::None => Machine::without_a_gpu("the experiment uses no GPU: it says gpu = \"none\""),
-        experiment::Gpu::Soft => machine::open(Gpu::Soft)?,
-        experiment::Gpu::Real => machine::open(Gpu::Real)?,
-    };
+    let machine = machine::of(gpu, &folder.experiment().run.device)?;
     let lab_clock = Clock::new();
     let lab = Lab { machine: &machine, clock: &lab_clock, tell: &|text| say(PROGRESS, text) };
     let clock = soak_clock(&folder)?;

@@ -41,6 +41,7 @@ pub fn experiment() -> Experiment {
             cpus: Cpus::Last,
             policy: "stock".into(),
             gpu: Gpu::Real,
+            device: experiment::Device::Engine,
             record: Record::No,
         },
         subjects: vec![subject("host->ce0->gpu0", &[8, 4096]), subject("host->bar1->gpu0", &[4096])],
