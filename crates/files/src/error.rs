@@ -53,6 +53,8 @@ pub enum Error {
     Copy(#[from] copy::Error),
     #[error(transparent)]
     Gpu(#[from] gpu::Error),
+    #[error(transparent)]
+    CuFile(#[from] crate::cufile::Error),
 }
 
 impl From<copy::Unavailable> for Error {
@@ -90,6 +92,7 @@ impl Error {
             Error::Tensors { .. } => "see whether it was downloaded whole (its size), and whether it is a safetensors file".into(),
             Error::Ring { .. } => "`--via threads` reads without io_uring".into(),
             Error::Output(error) => error.hint().into(),
+            Error::CuFile(error) => error.hint().into(),
             Error::Copy(_) | Error::Gpu(_) => {
                 "`doorbell doctor` says what works here; `--gpu soft` shows on any machine what the command does".into()
             }
@@ -100,6 +103,7 @@ impl Error {
     pub fn is_impossible(&self) -> bool {
         match self {
             Error::Copy(copy::Error::Unavailable(_)) => true,
+            Error::CuFile(error) => error.is_impossible(),
             _ => false,
         }
     }

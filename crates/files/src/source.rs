@@ -78,6 +78,14 @@ impl Source {
         Ok(source)
     }
 
+    /// A file of that length, or that is to have it, which the caller has opened; through the page cache.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn of_file(file: File, path: &Path, length: u64) -> Result<Source, Error> {
+        Source::of(file, path, length, Some(Buffered::Wanted))
+    }
+
     /// A file that is to be written, opened by the caller.
     ///
     /// # Errors

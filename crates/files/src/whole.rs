@@ -75,34 +75,52 @@ pub fn write(
     force: bool,
     progress: &AtomicU64,
 ) -> Result<Report, Error> {
+    let places = Arc::new(Extents::whole(bytes));
+    let start = Instant::now();
+    let write = |source: &Source| {
+        let queue = || Queue::new(machine, source, Direction::Write, (memory, &places), options);
+        let mut report = drive(source, Direction::Write, (0, bytes), options, progress, queue)?;
+        cut(source, bytes)?;
+        report.took = start.elapsed();
+        if options.verify {
+            report.verified = Some(crate::verify::verify(machine, source, (memory, &places))?);
+        }
+        Ok(report)
+    };
+    new_file(path, bytes, options.buffered, force, write)
+}
+
+/// Has `fill` write a file of so many bytes, which has its name when that is done.
+///
+/// # Errors
+/// `fill`'s, and where the file cannot be made: there is no new file then, and an old one is as it was.
+pub(crate) fn new_file<T>(
+    path: &Path,
+    bytes: u64,
+    buffered: bool,
+    force: bool,
+    fill: impl FnOnce(&Source) -> Result<T, Error>,
+) -> Result<T, Error> {
     if bytes == 0 {
         return Err(Error::Argument("no bytes to write".into()));
     }
     refuse(path, force)?;
-    let places = Arc::new(Extents::whole(bytes));
-    let failed = |cause: std::io::Error| output::Error::Write { path: path.to_owned(), cause };
-    output::replace(path, |file| -> Result<Report, Failed> {
+    output::replace(path, |file| -> Result<T, Failed> {
         let file = file.try_clone()?;
         reserve(&file, bytes)?;
-        let source = Source::to_write(file, path, bytes, options.buffered).map_err(Failed::Ours)?;
-        let queue = || Queue::new(machine, &source, Direction::Write, (memory, &places), options);
-        let start = Instant::now();
-        let mut report =
-            drive(&source, Direction::Write, (0, bytes), options, progress, queue).map_err(Failed::Ours)?;
-        // The last block was written whole.
-        source.file.set_len(bytes)?;
-        source.file.sync_all()?;
-        report.took = start.elapsed();
-        if options.verify {
-            let verified = crate::verify::verify(machine, &source, (memory, &places));
-            report.verified = Some(verified.map_err(Failed::Ours)?);
-        }
-        Ok(report)
+        let source = Source::to_write(file, path, bytes, buffered).map_err(Failed::Ours)?;
+        fill(&source).map_err(Failed::Ours)
     })
     .map_err(|error| match error {
         Failed::Ours(error) => error,
-        Failed::Disk(cause) => failed(cause).into(),
+        Failed::Disk(cause) => output::Error::Write { path: path.to_owned(), cause }.into(),
     })
+}
+
+/// Takes off what was written behind the end, where the last block was written whole, and waits for the disk.
+pub(crate) fn cut(source: &Source, bytes: u64) -> Result<(), Error> {
+    let done = source.file.set_len(bytes).and_then(|()| source.file.sync_all());
+    done.map_err(|cause| output::Error::Write { path: source.path().to_owned(), cause }.into())
 }
 
 /// Why a file was not written.
@@ -185,6 +203,8 @@ impl Shared<'_> {
                 Ok(())
             }
             (Ok(bytes), _) => {
+                // Where it ends now: of several blocks behind that, any may be the first to say so.
+                self.source.unchanged()?;
                 Err(Error::Truncated { path: path(), end: done.offset + bytes as u64, expected: self.source.length() })
             }
             (Err(cause), Direction::Read) => {

@@ -1,7 +1,8 @@
 //! `doorbell files bare`.
 
 use super::outcome::{self, Side};
-use super::shape::Shape;
+use super::shape::{Shape, Via};
+use crate::failure::Failure;
 use crate::help::Page;
 use files::Source;
 use std::path::PathBuf;
@@ -30,6 +31,11 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.shape.via == Via::Cufile {
+            return Err(
+                Failure::new("cuFile reads into memory of the GPU's alone", "`files read --via cufile` does").into()
+            );
+        }
         let options = self.shape.options(false);
         let source = Source::open(&self.file, options.buffered).map_err(super::failed)?;
         if source.length() == 0 {

@@ -1,6 +1,7 @@
 //! `doorbell files`: files to GPU memory and back.
 
 mod bare;
+mod load;
 mod outcome;
 mod read;
 mod shape;
@@ -20,6 +21,7 @@ use std::time::Duration;
 #[command(
     after_help = Page::examples(&[
         ("doorbell files read model.bin --verify", "all of a file into the memory of gpu0, compared there"),
+        ("doorbell files load model.safetensors", "a model: each tensor with its address"),
         ("doorbell files bare model.bin", "the same without the GPU: what the drive and the kernel can do"),
         ("doorbell files write out.bin --bytes 1GiB --verify", "the way back"),
     ])
@@ -36,6 +38,7 @@ pub struct Args {
 enum What {
     Read(read::Args),
     Write(write::Args),
+    Load(load::Args),
     Bare(bare::Args),
 }
 
@@ -44,6 +47,7 @@ impl Args {
         match self.what {
             What::Read(read) => read.run(),
             What::Write(write) => write.run(),
+            What::Load(load) => load.run(),
             What::Bare(bare) => bare.run(),
         }
     }
@@ -58,6 +62,11 @@ fn gpu_number(text: &str) -> Result<u32, String> {
 fn failed(error: files::Error) -> anyhow::Error {
     let (what, hint) = (error.to_string(), error.hint());
     if error.is_impossible() { Failure::impossible(what, hint) } else { Failure::new(what, hint) }.into()
+}
+
+/// What goes through pinned host memory is refused where that must not be.
+fn never_direct(required: bool) -> anyhow::Result<()> {
+    if required { Err(failed(files::cufile::Error::NeverDirect.into())) } else { Ok(()) }
 }
 
 /// Opens the machine and hands over that of GPU `n`.

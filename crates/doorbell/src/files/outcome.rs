@@ -1,11 +1,13 @@
 //! What is said when it is done. On the software GPU no time and no rate: they would be those of a program.
 
 use crate::record::Gpu;
+use files::cufile::{self, CuFile, Mode};
 use files::{Backend, Report};
 use report::number;
 use report::table::to_stdout;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 
 /// Where the bytes went or came from.
 #[derive(Clone, Copy, Debug)]
@@ -17,11 +19,11 @@ pub enum Side {
 
 impl Side {
     /// Whether its time says nothing of a real one.
-    fn is_functional(self) -> bool {
+    pub fn is_functional(self) -> bool {
         matches!(self, Side::Gpu(Gpu::Soft, _))
     }
 
-    fn name(self) -> String {
+    pub fn name(self) -> String {
         match self {
             Side::Gpu(_, n) => format!("gpu{n}"),
             Side::Host => "host".into(),
@@ -29,7 +31,7 @@ impl Side {
     }
 }
 
-pub fn as_json(operation: &str, path: &Path, side: Side, report: &Report) -> Value {
+pub(super) fn as_json(operation: &str, path: &Path, side: Side, report: &Report) -> Value {
     let (via, unregistered, refused) = match &report.backend {
         Backend::Uring { unregistered } => ("io_uring", unregistered.clone(), None),
         Backend::Threads { refused } => ("threads", None, refused.clone()),
@@ -67,12 +69,7 @@ pub fn print(operation: &str, path: &Path, side: Side, report: &Report, json: bo
         return Ok(to_stdout(|out| Ok(writeln!(out, "{all:#}")?))?);
     }
     Ok(to_stdout(|out| {
-        let arrow = if operation == "write" { "<-" } else { "->" };
-        let what = format!("{} {arrow} {}: {}", path.display(), side.name(), number::bytes(report.bytes));
-        match side.is_functional() {
-            true => writeln!(out, "{what} (on the software GPU, which has no rate)")?,
-            false => writeln!(out, "{what} in {}, {}", number::seconds(report.took.as_secs_f64()), rate(report))?,
-        }
+        writeln!(out, "{}", headline(operation, path, side, (report.bytes, report.took)))?;
         for line in lines(report) {
             writeln!(out, "  {line}")?;
         }
@@ -80,8 +77,71 @@ pub fn print(operation: &str, path: &Path, side: Side, report: &Report, json: bo
     })?)
 }
 
-fn rate(report: &Report) -> String {
-    format!("{:.2} GB/s", report.bytes as f64 / report.took.as_secs_f64() / 1e9)
+/// What cuFile did, and by which way the bytes went.
+pub fn of_cufile(
+    operation: &str,
+    path: &Path,
+    side: Side,
+    (library, report, verified): (&CuFile, &cufile::Report, Option<u64>),
+    json: bool,
+) -> anyhow::Result<()> {
+    let measured = report.measured;
+    let mode = match measured.mode {
+        Mode::Direct => "direct",
+        Mode::Compatibility => "compatibility",
+        Mode::Unknown => "unknown",
+    };
+    if json {
+        let mut all = json!({
+            "operation": operation,
+            "file": path.display().to_string(),
+            "memory": side.name(),
+            "functional": side.is_functional(),
+            "bytes": report.bytes,
+            "via": "cufile",
+            "mode": mode,
+            "bytes_through_host": measured.through_host,
+            "bytes_by_nvidia_fs": measured.by_nvidia_fs,
+            "may_fall_back": library.says().map(|(allows, _)| allows),
+            "nvidia_fs_version": library.says().map(|(_, (major, minor))| format!("{major}.{minor}")),
+            "block": report.block,
+            "threads": report.threads,
+            "verified_bytes": verified,
+        });
+        if !side.is_functional() {
+            let seconds = report.took.as_secs_f64();
+            all["seconds"] = json!(seconds);
+            all["bytes_per_second"] = json!(report.bytes as f64 / seconds);
+        }
+        return Ok(to_stdout(|out| Ok(writeln!(out, "{all:#}")?))?);
+    }
+    let counted = |count: Option<u64>| count.map_or_else(|| "not counted".to_owned(), number::bytes);
+    Ok(to_stdout(|out| {
+        writeln!(out, "{}", headline(operation, path, side, (report.bytes, report.took)))?;
+        writeln!(out, "  cuFile, {}", measured.mode)?;
+        let (host, module) = (counted(measured.through_host), counted(measured.by_nvidia_fs));
+        writeln!(out, "  through host memory by calls: {host}; by nvidia-fs: {module}")?;
+        let (block, threads) = (number::bytes(report.block as u64), number::of(report.threads as u64, "thread"));
+        writeln!(out, "  blocks of {block} on {threads}")?;
+        if let Some(bytes) = verified {
+            writeln!(out, "  {}", compared(bytes))?;
+        }
+        Ok(())
+    })?)
+}
+
+fn headline(operation: &str, path: &Path, side: Side, (bytes, took): (u64, Duration)) -> String {
+    let arrow = if operation == "write" { "<-" } else { "->" };
+    let what = format!("{} {arrow} {}: {}", path.display(), side.name(), number::bytes(bytes));
+    if side.is_functional() {
+        return format!("{what} (on the software GPU, which has no rate)");
+    }
+    let seconds = took.as_secs_f64();
+    format!("{what} in {}, {:.2} GB/s", number::seconds(seconds), bytes as f64 / seconds / 1e9)
+}
+
+fn compared(bytes: u64) -> String {
+    format!("verified: {} compared with the file, all equal", number::of(bytes, "byte"))
 }
 
 fn lines(report: &Report) -> Vec<String> {
@@ -109,7 +169,7 @@ fn lines(report: &Report) -> Vec<String> {
         lines.push(format!("{} made again, {} short and continued", counts.again, counts.short));
     }
     if let Some(bytes) = report.verified {
-        lines.push(format!("verified: {} compared with the file, all equal", number::of(bytes, "byte")));
+        lines.push(compared(bytes));
     }
     lines
 }

@@ -1,9 +1,10 @@
 //! `doorbell files read`.
 
 use super::outcome::{self, Side};
-use super::shape::Shape;
+use super::shape::{Shape, Via};
 use crate::help::Page;
 use crate::record::Gpu;
+use files::cufile::{self, CuFile};
 use files::{Extents, Source, Target};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,10 +16,12 @@ use std::sync::Arc;
     after_help = Page::examples(&[
         ("doorbell files read model.bin", ""),
         ("doorbell files read model.bin --verify --depth 32 --block 512KiB --threads 2", ""),
+        ("doorbell files read model.bin --via cufile --require-direct", "past host memory, or not at all"),
         ("doorbell files read model.bin --gpu soft --verify --json", "on any machine"),
     ])
     .text("A file system without O_DIRECT is read through the page cache, and the result says so. A file that ends early or changes \
-           meanwhile is an error.")
+           meanwhile is an error. io_uring goes through pinned host memory; cuFile may go straight from the drive to the GPU \
+           (GPUDirect Storage), and which way the bytes went is measured by what the kernel counts.")
     .statuses(&[(0, "all of it arrived"), (2, "an error"), (77, "not possible on this machine")])
 )]
 pub struct Args {
@@ -33,6 +36,9 @@ pub struct Args {
     gpu: Gpu,
     #[command(flatten)]
     shape: Shape,
+    /// Fail unless the bytes were measured to go past host memory, which --via cufile alone may do
+    #[arg(long)]
+    require_direct: bool,
     /// Compare what has arrived with the file, read a second time
     #[arg(long)]
     verify: bool,
@@ -48,6 +54,20 @@ impl Args {
         if source.length() == 0 {
             return Err(super::failed(files::Error::Empty { path: self.file }));
         }
+        let side = Side::Gpu(self.gpu, self.to);
+        if self.shape.via == Via::Cufile {
+            let library = CuFile::open().map_err(|e| super::failed(e.into()))?;
+            let (report, verified) = super::with_gpu(self.gpu, self.to, |machine| {
+                let target = Target::new(machine, source.length())?;
+                super::shown("read", source.length(), |progress| {
+                    let direct = self.require_direct;
+                    cufile::read(&library, machine, &source, target.buffer(), &options, direct, progress)
+                })
+            })?;
+            outcome::of_cufile("read", &self.file, side, (&library, &report, verified), self.json)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        super::never_direct(self.require_direct)?;
         let report = super::with_gpu(self.gpu, self.to, |machine| {
             let target = Target::new(machine, source.length())?;
             let places = Arc::new(Extents::whole(source.length()));
@@ -55,7 +75,7 @@ impl Args {
                 files::read(machine, &source, (target.buffer(), &places), &options, progress)
             })
         })?;
-        outcome::print("read", &self.file, Side::Gpu(self.gpu, self.to), &report, self.json)?;
+        outcome::print("read", &self.file, side, &report, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }

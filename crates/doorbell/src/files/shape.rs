@@ -31,12 +31,14 @@ pub enum Via {
     Uring,
     /// pread and pwrite on threads
     Threads,
+    /// NVIDIA's libcufile: GPUDirect Storage, or compatibility mode
+    Cufile,
 }
 
 impl Shape {
     pub fn options(&self, verify: bool) -> Options {
         let way = match self.via {
-            Via::Auto => Way::Auto,
+            Via::Auto | Via::Cufile => Way::Auto,
             Via::Uring => Way::Uring,
             Via::Threads => Way::Threads,
         };

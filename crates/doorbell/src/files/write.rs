@@ -1,11 +1,13 @@
 //! `doorbell files write`.
 
 use super::outcome::{self, Side};
-use super::shape::Shape;
+use super::shape::{Shape, Via};
 use crate::help::Page;
 use crate::record::Gpu;
 use crate::units;
+use copy::Machine;
 use files::Target;
+use files::cufile::{self, CuFile};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -39,6 +41,9 @@ pub struct Args {
     /// Random seed for the bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Fail unless the bytes were measured to go past host memory, which --via cufile alone may do
+    #[arg(long)]
+    require_direct: bool,
     /// Compare the file, read again, with the memory
     #[arg(long)]
     verify: bool,
@@ -56,19 +61,39 @@ const PIECE: u64 = 8 << 20;
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let options = self.shape.options(self.verify);
+        let side = Side::Gpu(self.gpu, self.source);
+        if self.shape.via == Via::Cufile {
+            let library = CuFile::open().map_err(|e| super::failed(e.into()))?;
+            let (report, verified) = super::with_gpu(self.gpu, self.source, |machine| {
+                let target = self.filled(machine)?;
+                let (bytes, how) = (self.bytes, (self.force, self.require_direct));
+                super::shown("written", bytes, |progress| {
+                    cufile::write(&library, machine, &self.file, target.buffer(), bytes, &options, how, progress)
+                })
+            })?;
+            outcome::of_cufile("write", &self.file, side, (&library, &report, verified), self.json)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        super::never_direct(self.require_direct)?;
         let report = super::with_gpu(self.gpu, self.source, |machine| {
-            let target = Target::new(machine, self.bytes)?;
-            let (mut rng, mut piece) = (fastrand::Rng::with_seed(self.seed), vec![0; PIECE as usize]);
-            for at in (0..self.bytes).step_by(PIECE as usize) {
-                let piece = &mut piece[..PIECE.min(self.bytes - at) as usize];
-                rng.fill(piece);
-                target.buffer().write(at as i64, piece)?;
-            }
+            let target = self.filled(machine)?;
             super::shown("written", self.bytes, |progress| {
                 files::write(machine, &self.file, target.buffer(), self.bytes, &options, self.force, progress)
             })
         })?;
-        outcome::print("write", &self.file, Side::Gpu(self.gpu, self.source), &report, self.json)?;
+        outcome::print("write", &self.file, side, &report, self.json)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Memory of the GPU's with random bytes.
+    fn filled<'m>(&self, machine: &'m Machine) -> Result<Target<'m>, files::Error> {
+        let target = Target::new(machine, self.bytes)?;
+        let (mut rng, mut piece) = (fastrand::Rng::with_seed(self.seed), vec![0; PIECE as usize]);
+        for at in (0..self.bytes).step_by(PIECE as usize) {
+            let piece = &mut piece[..PIECE.min(self.bytes - at) as usize];
+            rng.fill(piece);
+            target.buffer().write(at as i64, piece)?;
+        }
+        Ok(target)
     }
 }
