@@ -16,7 +16,6 @@ mod function;
 mod identity;
 pub mod list;
 mod mapped;
-mod mapping;
 mod memory;
 pub mod model;
 mod open;

@@ -1,7 +1,8 @@
-//! Memory files without names, and addresses of this process that are unmapped on drop.
+//! Memory files without names, and addresses of this process, of memory or of a device, that are unmapped on drop.
 
 use crate::error::Error;
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -75,6 +76,43 @@ impl Mapped {
         let mapped = Mapped::reserve(length)?;
         mapped.put(0, file, 0, length)?;
         Ok(mapped)
+    }
+}
+
+/// What a device's DMA or registers lie behind.
+impl Mapped {
+    /// `length` bytes of a device's file, or of one of huge pages, from `offset` on.
+    pub fn part(file: &File, offset: u64, length: u64) -> io::Result<Mapped> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        Mapped::of_device(file.as_raw_fd(), offset, length, libc::MAP_SHARED)
+    }
+
+    /// `length` bytes that are to be pinned: of huge pages that are reserved, or of those that the kernel makes where it can.
+    pub fn to_pin(length: u64, reserved: bool) -> io::Result<Mapped> {
+        let flags = if reserved { libc::MAP_HUGETLB | libc::MAP_HUGE_2MB } else { 0 };
+        let mapped = Mapped::of_device(-1, 0, length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags)?;
+        mapped.advise(libc::MADV_HUGEPAGE);
+        Ok(mapped)
+    }
+
+    fn of_device(file: i32, offset: libc::off_t, length: u64, flags: i32) -> io::Result<Mapped> {
+        let length = usize::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: new addresses, wherever the kernel likes.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, file, offset) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mapped = Mapped { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::Other)?, length };
+        // A copy that fork(2) makes on write would leave the device with the page and one of the two processes without it.
+        mapped.advise(libc::MADV_DONTFORK);
+        Ok(mapped)
+    }
+
+    /// A wish: where the kernel does not follow it, it works all the same.
+    fn advise(&self, advice: i32) {
+        // SAFETY: our own addresses; neither of the two kinds of advice changes what is there.
+        unsafe { libc::madvise(self.at.as_ptr().cast(), self.length, advice) };
     }
 }
 

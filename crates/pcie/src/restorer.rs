@@ -43,19 +43,19 @@ pub(crate) struct Restorer {
 }
 
 impl Restorer {
-    /// Starts it. It keeps `hold` open until it has ended.
-    pub(crate) fn start(deeds: &[Deed], hold: Option<&File>) -> io::Result<Restorer> {
-        let held = match hold {
-            Some(file) => Stdio::from(file.try_clone()?),
-            None => Stdio::null(),
+    /// Starts it. It keeps the first two of `hold` open until it has ended.
+    pub(crate) fn start(deeds: &[Deed], hold: &[&File]) -> io::Result<Restorer> {
+        let held = |index: usize| match hold.get(index) {
+            Some(file) => Ok::<_, io::Error>(Stdio::from(file.try_clone()?)),
+            None => Ok(Stdio::null()),
         };
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SCRIPT, "pcie-restorer"]);
         for deed in deeds {
             command.arg(&deed.path).arg(&deed.text);
         }
-        // Its standard output is the place for what it holds: the script writes nothing there.
-        let shell = command.stdin(Stdio::piped()).stdout(held).stderr(Stdio::null()).process_group(0).spawn()?;
+        // Its standard output and error are the places for what it holds: the script writes nothing there.
+        let shell = command.stdin(Stdio::piped()).stdout(held(0)?).stderr(held(1)?).process_group(0).spawn()?;
         Ok(Restorer { shell })
     }
 
@@ -101,7 +101,7 @@ mod tests {
         for name in ["a", "b", "c"] {
             fs::write(folder.join(name), "changed").unwrap();
         }
-        let mut left = Restorer::start(&[deed("a"), deed("missing"), deed("b")], None).unwrap();
+        let mut left = Restorer::start(&[deed("a"), deed("missing"), deed("b")], &[]).unwrap();
         // What the kernel does when the process dies.
         drop(left.shell.stdin.take());
         left.shell.wait().unwrap();
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), "it's $HOME \\n back\n");
         }
         assert!(!folder.join("missing").exists());
-        drop(Restorer::start(&[deed("c")], None).unwrap());
+        drop(Restorer::start(&[deed("c")], &[]).unwrap());
         assert_eq!(fs::read_to_string(folder.join("c")).unwrap(), "changed");
         fs::remove_dir_all(folder).unwrap();
     }
@@ -118,7 +118,7 @@ mod tests {
     fn signals_that_end_a_session_do_not_end_it() {
         let folder = scratch("signals");
         fs::write(folder.join("a"), "changed").unwrap();
-        let mut left = Restorer::start(&[Deed::new(folder.join("a"), "back")], None).unwrap();
+        let mut left = Restorer::start(&[Deed::new(folder.join("a"), "back")], &[]).unwrap();
         // The shell has set its trap when the kernel says that it ignores SIGTERM.
         let status = format!("/proc/{}/status", left.shell.id());
         let ignores = || {

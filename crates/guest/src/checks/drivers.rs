@@ -56,8 +56,7 @@ fn read(queue: &mut Queue, namespace: &Namespace, at: u64, to: &Memory, offset: 
 
 /// The kernel's driver reads what ours wrote, and zeros beside it.
 pub fn seen_by_the_kernel(drive: Address) -> Outcome {
-    let disk = disk(drive)?;
-    let file = File::options().read(true).custom_flags(libc::O_SYNC).open(format!("/dev/{disk}"))?;
+    let (disk, file) = disk(drive)?;
     for (place, (at, bytes)) in PLACES.into_iter().enumerate() {
         let mut found = vec![0; bytes];
         file.read_exact_at(&mut found, at)?;
@@ -69,15 +68,17 @@ pub fn seen_by_the_kernel(drive: Address) -> Outcome {
     Ok(())
 }
 
-/// The name of its block device, once the kernel shows it.
-fn disk(drive: Address) -> Result<String, Box<dyn Error>> {
+/// Its block device, once the kernel lets it be opened: the name is there a little earlier.
+fn disk(drive: Address) -> Result<(String, File), Box<dyn Error>> {
     let started = Instant::now();
     loop {
-        let disk = bind::disks(&Tree::default(), drive).into_iter().next();
-        match disk.filter(|name| std::fs::exists(format!("/dev/{name}")).unwrap_or(false)) {
-            Some(disk) => return Ok(disk),
-            None if started.elapsed().as_secs() > 20 => return Err("no block device after 20 s".into()),
-            None => std::thread::sleep(Duration::from_millis(5)),
+        let disk = bind::disks(&Tree::default(), drive).into_iter().next().unwrap_or_default();
+        match File::options().read(true).custom_flags(libc::O_SYNC).open(format!("/dev/{disk}")) {
+            Ok(file) if !disk.is_empty() => return Ok((disk, file)),
+            opened if started.elapsed().as_secs() > 20 => {
+                return Err(format!("its block device {disk:?} after 20 s: {:?}", opened.err()).into());
+            }
+            _ => std::thread::sleep(Duration::from_millis(5)),
         }
     }
 }

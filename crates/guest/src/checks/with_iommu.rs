@@ -68,8 +68,12 @@ fn passes_through(edu: Address, ivshmem: Address) -> Outcome {
     });
     let before: Vec<String> = types.iter().map(fs::read_to_string).collect::<Result<_, _>>()?;
     types.iter().try_for_each(|path| fs::write(path, "identity"))?;
-    let result = through::host_dma(&sysfs::open(edu)?)
-        .and_then(|()| through::peer_dma(&sysfs::open(edu)?, &sysfs::open(ivshmem)?));
+    let checked = || {
+        let edu = sysfs::open(edu)?;
+        through::host_dma(&edu)?;
+        through::peer_dma(&edu, &sysfs::open(ivshmem)?)
+    };
+    let result: Outcome = checked();
     types.iter().zip(before).try_for_each(|(path, kind)| fs::write(path, kind.trim()))?;
     result
 }

@@ -20,7 +20,12 @@ pub fn run() -> Outcome {
     check("sysfs peer dma", || through::peer_dma(&sysfs::open(edu)?, &sysfs::open(ivshmem)?));
     check("sysfs combined stores", || combined(edu, ivshmem));
     check("sysfs puts the command register back", || command_register(edu));
+    check("sysfs pages of 1 GiB", || large_pages(edu));
     check("sysfs no huge pages", || no_huge_pages(edu));
+    check("sysfs refuses a second opening", || {
+        let _first = sysfs::open(edu)?;
+        through::refused(sysfs::open(edu), &["a program drives it already"])
+    });
     check("sysfs killed", || binding::killed_with_sysfs(edu));
 
     check("sysfs refuses a bound function", || {
@@ -77,16 +82,39 @@ fn command_register(edu: Address) -> Outcome {
 
 /// The error says how to get some.
 fn no_huge_pages(edu: Address) -> Outcome {
-    let path = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-    let before = fs::read_to_string(path)?;
+    let path = |size: &str| format!("/sys/kernel/mm/hugepages/hugepages-{size}/nr_hugepages");
+    let sizes = ["2048kB", "1048576kB"].map(path).map(|path| (fs::read_to_string(&path).ok(), path));
     let device = sysfs::open(edu)?;
-    fs::write(path, "0")?;
+    for (_, path) in sizes.iter().filter(|(before, _)| before.is_some()) {
+        fs::write(path, "0")?;
+    }
     let later = device.allocate(4096).map(drop);
+    drop(device);
     let at_once = sysfs::open(edu).map(drop);
-    fs::write(path, before.trim())?;
-    through::refused(later, &["echo $(( $(cat", path])?;
-    through::refused(at_once, &["echo $(( $(cat", path])?;
-    device.allocate(4096).map(drop).map_err(Into::into)
+    for (before, path) in &sizes {
+        before.iter().try_for_each(|before| fs::write(path, before.trim()))?;
+    }
+    let command = format!("echo $(( $(cat {}) + 1 ))", path("2048kB"));
+    through::refused(later, &[&command])?;
+    through::refused(at_once, &[&command])?;
+    sysfs::open(edu)?.allocate(4096).map(drop).map_err(Into::into)
+}
+
+/// What a huge page of 1 GiB holds is one run there. Where the machine has none, the error says how many others are needed.
+fn large_pages(edu: Address) -> Outcome {
+    let device = sysfs::open(edu)?;
+    let count = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages").unwrap_or_default();
+    if !matches!(count.trim(), "" | "0") {
+        let memory = device.allocate(1 << 30)?;
+        ensure(memory.runs().len() == 1, || format!("{} runs", memory.runs().len()))?;
+        let card = devices::Edu::new(&device)?;
+        let sent = devices::pattern(60, 256);
+        memory.store((1 << 30) - 256, &sent)?;
+        card.fetch(&memory, (1 << 30) - 256, 256)?;
+        card.deliver(&memory, 256, 256)?;
+        return ensure(devices::contents(&memory, 256, 256)? == sent, || "other bytes".into());
+    }
+    through::refused(device.allocate(1 << 30).map(drop), &["reserve 512 more"])
 }
 
 /// A function that is pulled out while it is open.

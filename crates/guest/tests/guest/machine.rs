@@ -66,7 +66,7 @@ impl Guest<'_> {
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.current_dir(&folder.0)
             .args(self.machine)
-            .args(["-accel", "tcg", "-m", "768M", "-display", "none", "-nodefaults", "-no-reboot"])
+            .args(["-accel", "tcg", "-display", "none", "-nodefaults", "-no-reboot"])
             .args(["-serial", "file:console", "-serial", "file:lines"])
             .args(["-object", "memory-backend-file,id=peer,size=4M,mem-path=peer,share=on"])
             .args(

@@ -51,20 +51,22 @@ const DEVICES: [&str; 10] = [
 const PORT: [&str; 2] = ["-device", "pcie-root-port,id=rp0,addr=03.0,chassis=1"];
 
 /// The checks of both machines without an IOMMU.
-const WITHOUT: usize = 22;
+const WITHOUT: usize = 24;
 
 #[test]
 #[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
 fn functions_are_driven_through_sysfs_without_an_iommu() {
     let devices = [&PORT[..], &DEVICES[..9], &["nvme,drive=d2,serial=d2,bus=rp0"]].concat();
-    let machine = ["-machine", "q35"];
-    passes(&Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line: "", limit: LIMIT }, WITHOUT);
+    // With a huge page of 1 GiB beside those of 2 MiB.
+    let machine = ["-machine", "q35", "-cpu", "qemu64,+pdpe1gb", "-m", "2304M"];
+    let kernel_line = "hugepagesz=1G hugepages=1";
+    passes(&Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, WITHOUT);
 }
 
 #[test]
 #[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
 fn functions_are_driven_through_sysfs_on_a_machine_of_conventional_pci() {
-    let machine = ["-machine", "pc"];
+    let machine = ["-machine", "pc", "-m", "768M"];
     passes(&Guest { part: "sysfs", machine: &machine, devices: &DEVICES, kernel_line: "", limit: LIMIT }, WITHOUT);
 }
 
@@ -72,7 +74,7 @@ fn functions_are_driven_through_sysfs_on_a_machine_of_conventional_pci() {
 #[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
 fn functions_are_driven_through_vfio_behind_an_iommu() {
     let devices = [&PORT[..], &DEVICES[..9], &["nvme,drive=d2,serial=d2,bus=rp0"]].concat();
-    let machine = ["-machine", "q35", "-device", "intel-iommu,intremap=on"];
+    let machine = ["-machine", "q35", "-m", "768M", "-device", "intel-iommu,intremap=on"];
     let kernel_line = "intel_iommu=on iommu=nopt";
     passes(&Guest { part: "vfio", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, 26);
 }

@@ -78,7 +78,7 @@ pub fn take(tree: &Tree, address: Address, to: To, word: Word) -> Result<Bound, 
     }
 
     let plan = Plan::new(tree, address, to, before.as_deref());
-    let restorer = Restorer::start(&plan.back, None)
+    let restorer = Restorer::start(&plan.back, &[])
         .map_err(|why| Error::system("start the process that gives the device back should this one die", why))?;
     // From here on, what goes wrong is put back on the way out.
     let bound = Bound { address, before, restorer: Some(restorer) };

@@ -17,16 +17,10 @@ pub(super) const SMALL: HugePages = HugePages { size: 2 << 20 };
 pub(super) const LARGE: HugePages = HugePages { size: 1 << 30 };
 
 impl HugePages {
-    /// The size to use: 2 MiB where some are free, else 1 GiB.
-    pub(super) fn here() -> Result<HugePages, Error> {
-        HugePages::of(&Tree::default())
-    }
-
-    pub(super) fn of(tree: &Tree) -> Result<HugePages, Error> {
-        [SMALL, LARGE]
-            .into_iter()
-            .find(|pages| pages.free(tree) > 0)
-            .ok_or_else(|| none(SMALL, 1, "no huge page is free"))
+    /// The sizes of which some are free, the smaller first.
+    pub(super) fn free_ones(tree: &Tree) -> Result<Vec<HugePages>, Error> {
+        let free: Vec<HugePages> = [SMALL, LARGE].into_iter().filter(|pages| pages.free(tree) > 0).collect();
+        if free.is_empty() { Err(none(SMALL, 1, "no huge page is free")) } else { Ok(free) }
     }
 
     /// How many nobody uses.
@@ -64,17 +58,17 @@ mod tests {
     use crate::fixture::Fixture;
 
     #[test]
-    fn the_smaller_size_is_taken_where_some_are_free() {
+    fn sizes_of_which_some_are_free_are_taken() {
         let fixture = Fixture::new("huge");
         let small = "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
         let large = "sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages";
         fixture.file(small, "0\n");
         fixture.file(large, "0\n");
-        let refused = HugePages::of(&fixture.tree).unwrap_err().to_string();
+        let refused = HugePages::free_ones(&fixture.tree).unwrap_err().to_string();
         assert!(refused.contains("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"), "{refused}");
         fixture.file(large, "2\n");
-        assert_eq!(HugePages::of(&fixture.tree).unwrap(), LARGE);
+        assert_eq!(HugePages::free_ones(&fixture.tree).unwrap(), [LARGE]);
         fixture.file(small, "1\n");
-        assert_eq!(HugePages::of(&fixture.tree).unwrap(), SMALL);
+        assert_eq!(HugePages::free_ones(&fixture.tree).unwrap(), [SMALL, LARGE]);
     }
 }

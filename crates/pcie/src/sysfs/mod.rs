@@ -17,7 +17,7 @@ use crate::bar::Bar;
 use crate::error::Error;
 use crate::function::{Function, Identity};
 use crate::identity::{self, COMMAND, MASTER, MEMORY};
-use crate::mapping::Mapping;
+use crate::mapped::Mapped;
 use crate::memory::{Memory, Peer, Place, Run};
 use crate::peers;
 use crate::restorer::{Deed, Restorer};
@@ -27,6 +27,7 @@ use pool::Pool;
 use resource::Resource;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -53,7 +54,8 @@ pub struct Device {
     folder: PathBuf,
     config: File,
     resources: Vec<Resource>,
-    pool: Arc<Pool>,
+    /// One for each size of huge pages, the smaller first.
+    pools: Vec<Arc<Pool>>,
     /// What the command register was before.
     command: u16,
     /// Dismissed last: the fields above are restored by then.
@@ -69,22 +71,23 @@ impl Device {
             .write(true)
             .open(&path)
             .map_err(|why| Error::system(format!("open {}", path.display()), why))?;
+        alone(address, &config)?;
         let mut head = [0; 64];
         config.read_exact_at(&mut head, 0).map_err(|why| Error::system(format!("read {}", path.display()), why))?;
         let identity = identity::parse(address, &head).ok_or(Error::Gone { address })?;
         let command = u16::from_le_bytes([head[4], head[5]]);
         let resources = resource::read(&folder)?;
-        let pool = Pool::new(HugePages::here()?)?;
+        let pools = HugePages::free_ones(tree)?.into_iter().map(Pool::new).collect::<Result<Vec<_>, _>>()?;
 
         // The restorer first, so that there is no moment without it. "0" also ends bus mastering.
         let enable = Deed::new(folder.join("enable"), "0");
-        let restorer = Restorer::start(&[enable], Some(pool.file()))
+        let restorer = Restorer::start(&[enable], &pools.iter().map(|pool| pool.file()).collect::<Vec<_>>())
             .map_err(|why| Error::system("start the process that restores the device should this one die", why))?;
         // Powers the function up and lets it decode memory; counted by the kernel.
         Deed::new(folder.join("enable"), "1").run().map_err(|why| Error::system(format!("enable {address}"), why))?;
         let functional = identity::is_emulated(&head);
         let device =
-            Device { address, identity, functional, folder, config, resources, pool, command, _restorer: restorer };
+            Device { address, identity, functional, folder, config, resources, pools, command, _restorer: restorer };
         device.set_command(command | MEMORY | MASTER)?;
         Ok(device)
     }
@@ -107,9 +110,9 @@ impl Device {
         let opened = File::options().read(true).write(true).custom_flags(libc::O_SYNC).open(&path).map_err(failed)?;
         // A BAR smaller than a page may begin within one: the kernel maps the page.
         let within = resource.start % 4096;
-        let mapping = Mapping::of(&opened, 0, within + resource.length).map_err(failed)?;
+        let mapping = Mapped::part(&opened, 0, within + resource.length).map_err(failed)?;
         // SAFETY: the BAR begins `within` bytes into the mapping.
-        let at = unsafe { mapping.at().add(within as usize) };
+        let at = unsafe { mapping.at.add(within as usize) };
         // SAFETY: `length` bytes from there on are mapped as long as the mapping lives.
         Ok(unsafe { Bar::mapped(at, resource.length, resource.start, Arc::new(mapping)) })
     }
@@ -163,7 +166,15 @@ impl Function for Device {
     }
 
     fn allocate(&self, bytes: u64) -> Result<Memory, Error> {
-        self.pool.allocate(bytes)
+        // What would fill a page of 1 GiB goes there first. The error of the first is told: it says how to reserve more.
+        let large_first = bytes >= huge::LARGE.size && self.pools.len() > 1;
+        let (first, second) =
+            if large_first { (self.pools.last(), self.pools.first()) } else { (self.pools.first(), self.pools.get(1)) };
+        let first = first.ok_or_else(|| huge::none(huge::SMALL, 1, "no huge page is free"))?.allocate(bytes);
+        match (first, second) {
+            (Err(why), Some(second)) => second.allocate(bytes).map_err(|_| why),
+            (first, _) => first,
+        }
     }
 
     fn reach(&self, peer: &Peer) -> Result<Memory, Error> {
@@ -204,6 +215,21 @@ impl Drop for Device {
         let _ = Deed::new(self.folder.join("enable"), "0").run();
         // It stays off, even if it was on: no driver has the function, and what its registers point to has other owners now.
         let _ = self.set_command(self.command & !MASTER);
+    }
+}
+
+/// Nothing of the kernel's keeps two programs from driving one function: a lock on its file does, among those that ask for it.
+fn alone(address: Address, config: &File) -> Result<(), Error> {
+    // SAFETY: a lock on an open file of ours.
+    if unsafe { libc::flock(config.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        why if why.kind() == io::ErrorKind::WouldBlock => {
+            let why = "a program drives it already".into();
+            Err(Error::Refused { address, why, hint: "end that one, or drop what has it open here".into() })
+        }
+        why => Err(Error::system(format!("lock {address}"), why)),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::huge::{self, HugePages};
 use super::pagemap;
 use crate::error::Error;
-use crate::mapping::Mapping;
+use crate::mapped::Mapped;
 use crate::memory::{Memory, Place, Run};
 use std::fs::File;
 use std::io;
@@ -27,7 +27,7 @@ struct State {
 
 /// Huge pages in a row of the file, mapped.
 struct Block {
-    mapping: Mapping,
+    mapping: Mapped,
     runs: Vec<Run>,
     offset: u64,
     length: u64,
@@ -66,7 +66,7 @@ impl Pool {
             let block = Arc::new(self.block(bytes.div_ceil(self.pages.size))?);
             let mut runs = block.runs.clone();
             cut(&mut runs, bytes.next_multiple_of(PAGE));
-            let at = block.mapping.at();
+            let at = block.mapping.at;
             // SAFETY: the runs are the mapping's physical addresses, which huge pages keep, and both live as long as the block.
             return Ok(unsafe { Memory::new(Place::Host, runs, Some(at), block) });
         }
@@ -94,7 +94,7 @@ impl Pool {
         let (offset, length) = (first as u64 * PAGE, count as u64 * PAGE);
         let runs = vec![Run { offset: 0, bus: block.runs[0].bus + offset, length }];
         // SAFETY: the piece is within the block, as its pages were found there.
-        let at = unsafe { block.mapping.at().add(offset as usize) };
+        let at = unsafe { block.mapping.at.add(offset as usize) };
         // SAFETY: nobody else has these pages until the piece is dropped.
         unsafe { at.write_bytes(0, length as usize) };
         let piece = Piece { block, first, count };
@@ -113,7 +113,7 @@ impl Pool {
             state.end += length;
             offset
         };
-        let mapping = Mapping::of(&self.file, offset, length).map_err(|why| match why.raw_os_error() {
+        let mapping = Mapped::part(&self.file, offset, length).map_err(|why| match why.raw_os_error() {
             Some(libc::ENOMEM) => huge::none(self.pages, count, "too few huge pages are free"),
             _ => Error::system("map huge pages", why),
         })?;
@@ -121,7 +121,7 @@ impl Pool {
         for page in 0..count {
             let within = page * self.pages.size;
             // SAFETY: within the mapping. The store brings the page in: the kernel reserved it when it was mapped.
-            let at = unsafe { block.mapping.at().add(within as usize) };
+            let at = unsafe { block.mapping.at.add(within as usize) };
             // SAFETY: as above; the memory is ours alone.
             unsafe { at.write_volatile(0) };
             let bus = pagemap::physical(at.as_ptr() as usize)?;

@@ -13,7 +13,7 @@ use crate::bar::{Bar, Registers};
 use crate::error::Error;
 use crate::function::{Function, Identity};
 use crate::identity::{self, COMMAND, MASTER, MEMORY};
-use crate::mapping::Mapping;
+use crate::mapped::Mapped;
 use crate::memory::{Memory, Peer, Place, Run};
 use crate::sysfs::resource;
 use crate::tree::Tree;
@@ -177,8 +177,8 @@ impl Function for Device {
             let registers = Window { file: Arc::clone(&self.file), offset: region.offset };
             return Ok(Bar::elsewhere(Arc::new(registers), region.size, found.start));
         }
-        let mapping = Mapping::of(&self.file, region.offset, region.size).map_err(|why| no(why.to_string()))?;
-        let at = mapping.at();
+        let mapping = Mapped::part(&self.file, region.offset, region.size).map_err(|why| no(why.to_string()))?;
+        let at = mapping.at;
         // SAFETY: the whole BAR, mapped as long as the mapping lives, which also keeps the device's file open.
         Ok(unsafe { Bar::mapped(at, region.size, found.start, Arc::new(mapping)) })
     }
@@ -189,13 +189,13 @@ impl Function for Device {
             length.ok_or_else(|| Error::system("allocate so much memory", io::ErrorKind::OutOfMemory.into()))?;
         let failed = |why| Error::system(format!("allocate {length:#x} bytes"), why);
         let whole = length.next_multiple_of(HUGE);
-        let huge = || Mapping::anonymous(whole, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB).ok();
+        let huge = || Mapped::to_pin(whole, true).ok();
         let (mapping, mapped) = match (length >= HUGE).then(huge).flatten() {
             Some(mapping) => (mapping, whole),
-            None => (Mapping::anonymous(length, 0).map_err(failed)?, length),
+            None => (Mapped::to_pin(length, false).map_err(failed)?, length),
         };
         let align = if length >= HUGE { HUGE } else { PAGE };
-        let at = mapping.at();
+        let at = mapping.at;
         let mapped = self.space.map(at.as_ptr(), mapped, align, Box::new(mapping))?;
         let run = Run { offset: 0, bus: mapped.at, length };
         // SAFETY: the kernel has pinned the memory and mapped it there until `mapped` is dropped.
